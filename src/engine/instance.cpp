@@ -180,7 +180,7 @@ InstanceOptions options_of(const config::RunConfig& config, LoadPlan& load_plan,
   const auto& t = config.training;
   const plan::ExecutionPlan& plan = load_plan.plan;
   const optim::Precision& precision = load_plan.types.precision;
-  const double dropout = training ? load_plan.spec.lora.dropout : 0.0;
+  const double dropout = training ? load_plan.spec.adapter.lora.dropout : 0.0;
   return {.spec = std::move(load_plan.spec),
           .precision = precision,
           .strategy = plan.strategy,
@@ -207,7 +207,7 @@ void load_value_head(const config::RunConfig& config, const model::ModelSpec& sp
   model::init_value_head(spec, static_cast<std::uint64_t>(config.training.seed), access);
 }
 
-/// The base model's, and the adapter's or LoRA's initial ones. Returns the bytes read.
+/// The base model's, and the adapter's, read or initial. Returns the bytes read.
 std::int64_t load_weights(const config::RunConfig& config, Use use, const io::ModelFiles& files, Instance& instance,
                           const io::TensorFile* initial) {
   const model::ModelSpec& spec = instance.spec();
@@ -224,8 +224,8 @@ std::int64_t load_weights(const config::RunConfig& config, Use use, const io::Mo
     model::load_adapter(spec, adapter, access);
   else if (initial != nullptr)
     model::load_initial_factors(spec, *initial, access);
-  else if (spec.lora.enabled())
-    model::init_lora(spec, static_cast<std::uint64_t>(config.training.seed), access);
+  else if (spec.adapter.enabled())
+    model::init_adapter(spec, static_cast<std::uint64_t>(config.training.seed), access);
   if (spec.head == model::Head::value) load_value_head(config, spec, access);
   return bytes;
 }
@@ -236,8 +236,8 @@ void Instance::init_magnitudes() {
   settle();
   for (int u = 0; u < spec().num_units(); ++u) {
     const model::UnitSpec& unit = spec().units[static_cast<std::size_t>(u)];
-    if (unit.scales_numel == 0) continue;
-    const at::Tensor scales = store_->acquire(u).row_scales;
+    if (unit.derived_numel == 0) continue;
+    const at::Tensor scales = store_->acquire(u).derived;
     for (const model::ParamSpec& p : unit.params)
       if (p.role == model::Role::magnitude) model::init_magnitude(p, scales, param(u, p));
     store_->release(u);
@@ -261,7 +261,7 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   self->precision_reason_ = std::move(load_plan.types.reason);
   self->memory_ = std::move(load_plan.memory);
   std::optional<PissaStart> pissa;
-  if (self->spec().lora.pissa) pissa.emplace(config, self->spec(), *load_plan.files, resumed, comm);
+  if (self->spec().adapter.lora.pissa) pissa.emplace(config, self->spec(), *load_plan.files, resumed, comm);
   comm::agreed(comm, [&] {
     std::shared_ptr<const io::TensorFile> initial;
     if (pissa) {
@@ -274,7 +274,7 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   const auto packed = [&](int unit) { return self->store_->resident_shard(unit, model::Part::quantized); };
   self->report_.bytes_read += model::load_quantized_weights(self->spec(), *load_plan.files, packed, comm);
   self->publish();
-  if (self->spec().lora.dora && adapters_of(config, use).live.empty()) self->init_magnitudes();
+  if (self->spec().adapter.lora.dora && adapters_of(config, use).live.empty()) self->init_magnitudes();
   self->report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return self;
 }

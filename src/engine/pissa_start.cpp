@@ -73,9 +73,9 @@ PissaStart::PissaStart(const config::RunConfig& config, const model::ModelSpec& 
   });
   if (resumed.empty()) {
     if (first)
-      log::info("PiSSA: decomposing the weights, {}", spec.lora.pissa->iterations < 0
+      log::info("PiSSA: decomposing the weights, {}", spec.adapter.lora.pissa->iterations < 0
                                                           ? std::string("exactly (pissa_iter: 16 is faster)")
-                                                          : fmt::format("by {} iterations", spec.lora.pissa->iterations));
+                                                          : fmt::format("by {} iterations", spec.adapter.lora.pissa->iterations));
     model::write_initial_factors(spec, files, static_cast<std::uint64_t>(config.training.seed), io::posix_storage(), file_, comm);
   }
   copy_to_others(file_, file_, comm);

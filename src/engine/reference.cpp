@@ -45,7 +45,7 @@ bool has_reference_lane(const RunConfig& config, const model::ModelSpec& spec, U
   const bool stored = use == Use::training && config.finetuning.precompute_ref_log_probs && !row.reference_rows;
   if (!row.reference || stored || names_reference(config)) return false;
   // Without the adapter PiSSA's base weights are not the model's.
-  return spec.lora.enabled() && !spec.lora.pissa && spec.lora.modules_to_save.empty();
+  return spec.adapter.enabled() && !spec.adapter.lora.pissa && spec.adapter.targets().modules_to_save.empty();
 }
 
 ReferenceKind reference_of(const RunConfig& config, const model::ModelSpec& spec, Use use) {
@@ -60,7 +60,7 @@ ReferenceKind reference_of(const RunConfig& config, const model::ModelSpec& spec
         "loss without the reference",
         row.name);
   if (use == Use::training && config.finetuning.precompute_ref_log_probs) return ReferenceKind::file;
-  if (names_reference(config) || use == Use::training || spec.lora.enabled()) return ReferenceKind::model;
+  if (names_reference(config) || use == Use::training || spec.adapter.enabled()) return ReferenceKind::model;
   fail_config(
       "{} compares the model with a reference, but there is neither an adapter, which could be switched off, nor a ref_model: "
       "give adapter_name_or_path, or ref_model (the model that training started from)",

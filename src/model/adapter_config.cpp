@@ -4,98 +4,19 @@
 #include "qft/core/member.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
-#include "qft/model/pissa.h"
 
 #include <algorithm>
-#include <cmath>
-#include <map>
-#include <string_view>
+#include <string>
+#include <vector>
 
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
+#include "adapters/json_keys.h"
+#include "adapters/kinds.h"
+#include <fmt/ranges.h>
 
 namespace qft::model {
 namespace {
 
 using nlohmann::json;
-
-constexpr std::int64_t kMaxRank = 65536;
-
-/// Keys of PEFT's LoraConfig that change the computation and are not implemented: all must be absent, null, false or empty.
-constexpr const char* kMustBeEmpty[] = {"layer_replication",       "layers_to_transform", "lora_bias",
-                                        "fan_in_fan_out",          "use_qalora",          "exclude_modules",
-                                        "trainable_token_indices", "ensure_weight_tying"};
-
-/// Values of init_lora_weights with which PEFT leaves the base weights alone. With others (pissa, olora, corda, loftq) it takes a
-/// part out of them each time that it loads the adapter.
-constexpr const char* kPlainStarts[] = {"gaussian", "eva", "orthogonal"};
-
-bool is_empty(const json& value) {
-  return value.is_null() || (value.is_boolean() && !value.get<bool>()) ||
-         ((value.is_array() || value.is_object()) && value.empty());
-}
-
-/// "pissa", or "pissa_niter_16".
-std::string start_by(const LoraConfig::Pissa& pissa) {
-  return pissa.iterations < 0 ? "pissa" : fmt::format("pissa_niter_{}", pissa.iterations);
-}
-
-bool began_by_pissa(const json& start) {
-  return start.is_string() && start.get<std::string>().starts_with("pissa");
-}
-
-/// `more`: names of modules, each with a comma after it.
-void set_targets(LoraConfig& lora, const json& targets, const std::string& more, const std::string& where) {
-  std::string list = more;
-  if (targets.is_string() && targets != "all-linear") {
-    require(more.empty(), "{}: target_modules is the expression '{}' beside routers in target_parameters: list the modules",
-            where, targets.get<std::string>());
-    lora.target_pattern = targets.get<std::string>();
-    return;
-  }
-  if (targets.is_string()) {
-    list += "all";
-  } else {
-    require(targets.is_array(), "{}: target_modules is {}, expected a list", where, targets.dump());
-    for (const auto& t : targets) list += t.get<std::string>() + ",";
-  }
-  lora.set_targets(list);
-}
-
-/// PEFT's names of wrapped parameters: stacks of experts by their own, routers as the modules that they are.
-void set_target_parameters(LoraConfig& lora, const json& names, std::string& modules, const std::string& where) {
-  if (is_empty(names)) return;
-  require(names.is_array(), "{}: target_parameters is {}, expected a list", where, names.dump());
-  for (const json& name : names) {
-    const std::string path = name.get<std::string>();
-    constexpr std::string_view kWeight = ".weight";
-    if (path.ends_with("gate_up_proj") || path.ends_with("down_proj")) {
-      lora.target_parameters.push_back(path);
-    } else {
-      require(path.ends_with(kWeight),
-              "{}: target_parameters has '{}', which is not implemented (implemented: gate_up_proj, "
-              "down_proj and routers' gate.weight)",
-              where, path);
-      const std::string module = path.substr(0, path.size() - kWeight.size());
-      modules += module.substr(module.rfind('.') + 1) + ",";
-    }
-  }
-}
-
-/// Whether an adapter has factors for the linears of single experts: newer PEFT wraps these as fused parameters or not at all.
-bool has_expert_modules(const std::filesystem::path& dir) {
-  const std::filesystem::path path = io::adapter_weights_of(dir);
-  if (!std::filesystem::exists(path)) return true;  // whoever reads the weights says so
-  const auto file = io::open_tensor_file(path);
-  return std::ranges::any_of(file->entries(),
-                             [](const io::TensorEntry& entry) { return entry.name.find(".experts.0.") != std::string::npos; });
-}
-
-template <class Number>
-std::map<std::string, Number> read_pattern(const json& config, const char* key) {
-  const json pattern = config.value(key, json());
-  return is_empty(pattern) ? std::map<std::string, Number>{} : pattern.get<std::map<std::string, Number>>();
-}
 
 // Where the adapter's configuration is.
 std::filesystem::path config_of(const std::filesystem::path& dir) {
@@ -108,97 +29,81 @@ std::filesystem::path config_of(const std::filesystem::path& dir) {
   return path;
 }
 
-}  // namespace
-
-bool is_unconverted(const std::filesystem::path& dir) {
-  if (!std::filesystem::exists(dir / kPissaInitFile)) return false;
-  const json config = io::read_json(config_of(dir));
-  return config.is_object() && began_by_pissa(config.value("init_lora_weights", json()));
+/// Throws Error where there is none of that name.
+const AdapterKind& kind_called(const std::string& type, const std::string& where) {
+  std::vector<std::string> known;
+  for (const AdapterKind& kind : adapter_kinds()) {
+    if (kind.peft_type == type) return kind;
+    known.emplace_back(kind.peft_type);
+  }
+  fail("{}: peft_type {} is not implemented (implemented: {})", where, type, fmt::join(known, ", "));
 }
 
-LoraConfig read_adapter_config(const std::filesystem::path& dir) {
-  const auto path = config_of(dir);
-  const std::string where = path.string();
-  const json config = io::read_json(path);
+}  // namespace
+
+void read_targets(AdapterTargets& targets, const json& modules, const std::string& more, const std::string& where) {
+  std::string list = more;
+  if (modules.is_string() && modules != "all-linear") {
+    require(more.empty(), "{}: target_modules is the expression '{}' beside routers in target_parameters: list the modules",
+            where, modules.get<std::string>());
+    targets.target_pattern = modules.get<std::string>();
+    return;
+  }
+  if (modules.is_string()) {
+    list += "all";
+  } else {
+    require(modules.is_array(), "{}: target_modules is {}, expected a list", where, modules.dump());
+    for (const auto& t : modules) list += t.get<std::string>() + ",";
+  }
+  targets.set_targets(list);
+}
+
+bool has_expert_modules(const std::filesystem::path& dir) {
+  const std::filesystem::path path = io::adapter_weights_of(dir);
+  if (!std::filesystem::exists(path)) return true;  // whoever reads the weights says so
+  const auto file = io::open_tensor_file(path);
+  return std::ranges::any_of(file->entries(),
+                             [](const io::TensorEntry& entry) { return entry.name.find(".experts.0.") != std::string::npos; });
+}
+
+nlohmann::json read_adapter_json(const std::filesystem::path& dir) {
+  return io::read_json(config_of(dir));
+}
+
+AdapterConfig read_adapter_config(const std::filesystem::path& dir) {
+  const std::string where = config_of(dir).string();
+  const json config = read_adapter_json(dir);
   require(config.is_object(), "{}: expected a JSON object", where);
-  LoraConfig lora;
   try {
-    const std::string type = config.value("peft_type", "LORA");
-    require(type == "LORA", "{}: peft_type {} is not implemented (implemented: LORA)", where, type);
-    const json start = config.value("init_lora_weights", json());
-    const bool unconverted = is_unconverted(dir);
-    require(
-        unconverted || !start.is_string() || std::ranges::find(kPlainStarts, start.get<std::string>()) != std::end(kPlainStarts),
-        "{}: init_lora_weights is {}: the adapter goes with other base weights than the model's; let PEFT convert it to a plain "
-        "one (save_pretrained with path_initial_model_for_weight_conversion; LLaMA-Factory: pissa_convert), or, of a run of qft, "
-        "bring "
-        "{} too",
-        where, start.dump(), kPissaInitFile);
-    for (const char* key : kMustBeEmpty)
-      require(!config.contains(key) || is_empty(config[key]), "{}: {} = {} is not implemented", where, key,
-              config.contains(key) ? config[key].dump() : "");
-    const std::string bias = config.value("bias", "none");
-    require(bias == "none", "{}: bias '{}' is not implemented (implemented: none)", where, bias);
-    const json& rank = config.at("r");
-    require(rank.is_number_integer() && rank >= 1 && rank <= kMaxRank, "{}: r is {}, expected an integer from 1 to {}", where,
-            rank.dump(), kMaxRank);
-    lora.rank = rank.get<std::int64_t>();
-    lora.alpha = config.at("lora_alpha").get<double>();
-    lora.dropout = config.value("lora_dropout", 0.0);
-    lora.rslora = config.value("use_rslora", false);
-    lora.dora = config.value("use_dora", false);
-    json modules = config.contains("target_modules") ? config["target_modules"] : json();
-    std::string routers;
-    set_target_parameters(lora, config.value("target_parameters", json()), routers, where);
-    if (!is_empty(modules) || !routers.empty() || lora.target_parameters.empty()) set_targets(lora, modules, routers, where);
-    lora.expert_modules = has_expert_modules(dir);
-    if (const json saved = config.value("modules_to_save", json()); !is_empty(saved))
-      lora.modules_to_save = saved.get<std::vector<std::string>>();
-    lora.ranks = read_pattern<std::int64_t>(config, "rank_pattern");
-    lora.alphas = read_pattern<double>(config, "alpha_pattern");
-    for (const auto& [name, own] : lora.ranks)
-      require(own >= 1 && own <= kMaxRank, "{}: rank_pattern gives '{}' rank {}, expected an integer from 1 to {}", where, name,
-              own, kMaxRank);
-    if (unconverted) lora = lora.plain();
+    return kind_called(config.value("peft_type", "LORA"), where).read(config, dir, where);
   } catch (const json::exception& e) {
     fail("{}: {}", where, e.what());
   }
-  return lora;
 }
 
 std::string read_base_model_name(const std::filesystem::path& dir) {
-  const json config = io::read_json(config_of(dir));
+  const json config = read_adapter_json(dir);
   const json name = config.is_object() ? config.value("base_model_name_or_path", json()) : json();
   return name.is_string() ? name.get<std::string>() : std::string();
 }
 
-std::string adapter_config_json(const LoraConfig& lora, const std::string& base_model_name_or_path) {
-  const auto number = [](double alpha) {
-    return alpha == std::floor(alpha) ? json(static_cast<std::int64_t>(alpha)) : json(alpha);
-  };
-  json alphas = json::object();
-  for (const auto& [key, alpha] : lora.alphas) alphas[key] = number(alpha);
-  const json config = {{"alpha_pattern", alphas},
-                       {"auto_mapping", nullptr},
-                       {"base_model_name_or_path", base_model_name_or_path},
-                       {"bias", "none"},
-                       {"fan_in_fan_out", false},
-                       {"inference_mode", true},
-                       {"init_lora_weights", lora.pissa ? json(start_by(*lora.pissa)) : json(true)},
-                       {"layers_pattern", nullptr},
-                       {"layers_to_transform", nullptr},
-                       {"lora_alpha", number(lora.alpha)},
-                       {"lora_dropout", lora.dropout},
-                       {"modules_to_save", lora.modules_to_save.empty() ? json() : json(lora.modules_to_save)},
-                       {"peft_type", "LORA"},
-                       {"r", lora.rank},
-                       {"rank_pattern", json(lora.ranks)},
-                       {"revision", nullptr},
-                       {"target_modules", lora.target_pattern.empty() ? json(lora.targets) : json(lora.target_pattern)},
-                       {"target_parameters", lora.target_parameters.empty() ? json() : json(lora.target_parameters)},
-                       {"task_type", "CAUSAL_LM"},
-                       {"use_dora", lora.dora},
-                       {"use_rslora", lora.rslora}};
+std::string adapter_config_json(const AdapterConfig& adapter, const std::string& base_model_name_or_path) {
+  const AdapterKind* kind = kind_of(adapter);
+  QFT_ASSERT(kind != nullptr, "'{}' has no adapter to write", base_model_name_or_path);
+  const AdapterTargets& targets = adapter.targets();
+  json config = {{"auto_mapping", nullptr},
+                 {"base_model_name_or_path", base_model_name_or_path},
+                 {"bias", "none"},
+                 {"fan_in_fan_out", false},
+                 {"inference_mode", true},
+                 {"layers_pattern", nullptr},
+                 {"layers_to_transform", nullptr},
+                 {"modules_to_save", targets.modules_to_save.empty() ? json() : json(targets.modules_to_save)},
+                 {"peft_type", kind->peft_type},
+                 {"revision", nullptr},
+                 {"target_modules", targets.target_pattern.empty() ? json(targets.targets) : json(targets.target_pattern)},
+                 {"task_type", "CAUSAL_LM"}};
+  config.update(kind->write(adapter));
   return config.dump(2) + "\n";
 }
 

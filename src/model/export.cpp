@@ -39,13 +39,13 @@ void stream(const io::TensorLocation& from, DType type, std::uint64_t step, io::
 
 /// `first_row`: of the parameter seen as a matrix, that with which the tensor begins.
 void write_merged(const io::TensorLocation& from, DType type, std::int64_t columns, std::int64_t first_row,
-                  const Factors& factors, io::ModelWriter& writer) {
+                  const WeightChange& change, io::ModelWriter& writer) {
   const DType dtype = from.entry->dtype;
   const std::uint64_t row_bytes = static_cast<std::uint64_t>(columns) * size_of(dtype);
   const std::uint64_t step = std::max<std::uint64_t>(1, kPieceBytes / row_bytes) * row_bytes;
   stream(from, type, step, writer, [&](std::uint64_t begin, std::uint64_t n, const char* bytes, char* to) {
-    merge_rows(dtype, bytes, type, to, columns, first_row + static_cast<std::int64_t>(begin / row_bytes),
-               static_cast<std::int64_t>(n / row_bytes), factors);
+    change.apply(dtype, bytes, type, to, columns, first_row + static_cast<std::int64_t>(begin / row_bytes),
+                 static_cast<std::int64_t>(n / row_bytes));
   });
 }
 
@@ -110,7 +110,7 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
   Progress progress("export", report.tensors);
   std::int64_t done = 0;
   for (const ModelTensor& tensor : model.tensors()) {
-    const Factors* factors = model.factors_of(*tensor.param);
+    const WeightChange* change = model.change_of(*tensor.param);
     const DType type = request.dtype.value_or(tensor.type);
     report.bytes += Box::whole(tensor.shape).elements() * size_of(type);
     report.converted += tensor.is_stored() || type != tensor.type ? 1 : 0;
@@ -119,8 +119,8 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
       write_unmerged(*whole, type, writer);
     else if (tensor.is_stored())
       request.code->write_decoded(model, tensor, type, writer);
-    else if (factors != nullptr)
-      write_merged(tensor.plain, type, tensor.columns(), tensor.first_row, *factors, writer);
+    else if (change != nullptr)
+      write_merged(tensor.plain, type, tensor.columns(), tensor.first_row, *change, writer);
     else
       write_unmerged(tensor.plain, type, writer);
     progress.update(++done);

@@ -14,6 +14,7 @@
 #include "export_formats.h"
 #include "gguf_tokenizer.h"
 #include "merged_values.h"
+#include "row_parts.h"
 
 namespace qft::model {
 namespace {

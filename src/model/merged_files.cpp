@@ -21,32 +21,32 @@ namespace {
 
 constexpr std::uint64_t kPieceBytes = 8 << 20;
 
-/// An adapter with the factors of one parameter at a time.
+/// An adapter with what it makes of one parameter at a time.
 class RowMerger {
  public:
   /// Throws Error where the adapter is not of a model of this configuration.
-  RowMerger(const ModelConfig& config, const LoraConfig& lora, std::unique_ptr<io::TensorFile> adapter)
-      : spec_(ModelSpec::build(config, Finetuning::lora, lora)), adapter_(spec_, std::move(adapter)) {}
+  RowMerger(const ModelConfig& config, const AdapterConfig& own, std::unique_ptr<io::TensorFile> adapter)
+      : spec_(ModelSpec::build(config, Finetuning::adapter, own)), adapter_(spec_, std::move(adapter)) {}
 
   const ModelSpec& spec() const { return spec_; }
   const Adapter& adapter() const { return adapter_; }
-  /// Rows [first, first + count) of a parameter with factors, seen as a matrix, of `type`, in place. Thread-safe.
+  /// Rows [first, first + count) of a parameter that it wraps, seen as a matrix, of `type`, in place. Thread-safe.
   void merge(const ParamSpec& base, DType type, std::int64_t first, std::int64_t count, char* rows) {
-    std::shared_ptr<const Factors> factors;
+    std::shared_ptr<const WeightChange> change;
     {
       const std::lock_guard lock(mutex_);
-      if (std::exchange(current_, base.name) != base.name) factors_ = std::make_shared<const Factors>(*adapter_.find(base));
-      factors = factors_;
+      if (std::exchange(current_, base.name) != base.name) change_ = adapter_.find(base);
+      change = change_;
     }
-    merge_rows(type, rows, type, rows, base.shape.back(), first, count, *factors);
+    change->apply(type, rows, type, rows, base.shape.back(), first, count);
   }
 
  private:
   const ModelSpec spec_;
   const Adapter adapter_;
   std::mutex mutex_;
-  std::string current_;  ///< whose factors they are
-  std::shared_ptr<const Factors> factors_;
+  std::string current_;  ///< whose change it is
+  std::shared_ptr<const WeightChange> change_;
 };
 
 /// What an adapter changes in a tensor of a file: the parameter that the tensor belongs to, and the row of it with which it
@@ -150,7 +150,7 @@ void merge_adapters(io::ModelFiles& files, const ModelConfig& config, const std:
 }
 
 void take_out(io::ModelFiles& files, const ModelSpec& spec, std::unique_ptr<io::TensorFile> initial) {
-  LoraConfig minus = spec.lora;
+  LoraConfig minus = spec.adapter.lora;
   minus.alpha = -minus.alpha;
   for (auto& [key, alpha] : minus.alphas) alpha = -alpha;
   minus.dora = false;

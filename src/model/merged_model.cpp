@@ -25,11 +25,11 @@ DType plain_type(const io::ModelFiles& files) {
 }
 
 ModelSpec spec_of(const fs::path& base, const io::ModelFiles& files, const fs::path& adapter, const ExportCode* code) {
-  const LoraConfig lora = adapter.empty() ? LoraConfig{} : read_adapter_config(adapter);
+  const AdapterConfig own = adapter.empty() ? AdapterConfig{} : read_adapter_config(adapter);
   const ModelConfig config = ModelConfig::load(base);
   if (config.stored && code == nullptr)
     fail_config("'{}' is quantised in its files, which qft-ckpt does not decode: use qft export", base.string());
-  return ModelSpec::build(config, lora.enabled() ? Finetuning::lora : Finetuning::full, lora,
+  return ModelSpec::build(config, own.enabled() ? Finetuning::adapter : Finetuning::full, own,
                           config.stored ? code->at_rest(*config.stored, &files) : AtRest::in({}));
 }
 
@@ -46,7 +46,7 @@ MergedModel::MergedModel(const fs::path& base, const fs::path& adapter, const st
     : files_(open_merged(base, earlier)), spec_(std::make_unique<ModelSpec>(spec_of(base, files_, adapter, code))) {
   if (spec_->config.stored) stored_ = code->stored_format(*spec_->config.stored);
   require_tensors(*spec_, files_, stored_.get());
-  if (spec_->lora.enabled()) adapter_.emplace(*spec_, open_adapter(adapter));
+  if (spec_->adapter.enabled()) adapter_.emplace(*spec_, open_adapter(adapter));
   const DType type = plain_type(files_);
   for (const UnitSpec& unit : spec_->units)
     for (const ParamSpec& p : unit.params) {
@@ -70,9 +70,9 @@ MergedModel::MergedModel(const fs::path& base, const fs::path& adapter, const st
 
 MergedModel::~MergedModel() = default;
 
-const Factors* MergedModel::factors_of(const ParamSpec& param) {
-  if (std::exchange(current_, &param) != &param) factors_ = adapter_ ? adapter_->find(param) : std::nullopt;
-  return factors_ ? &*factors_ : nullptr;
+const WeightChange* MergedModel::change_of(const ParamSpec& param) {
+  if (std::exchange(current_, &param) != &param) change_ = adapter_ ? adapter_->find(param) : nullptr;
+  return change_.get();
 }
 
 const io::TensorLocation* MergedModel::saved(const ParamSpec& param) const {

@@ -48,10 +48,10 @@ class MergedModel {
   const io::ModelFiles& files() const { return files_; }
   /// Of the decoder, in the order of the units.
   const std::vector<ModelTensor>& tensors() const { return tensors_; }
-  /// Whether the adapter adds to the parameter or has it whole.
+  /// Whether the adapter wraps the parameter or has it whole.
   bool changes(const ParamSpec& param) const;
-  /// nullptr where the adapter has none of the parameter. Valid until it is asked for another's.
-  const Factors* factors_of(const ParamSpec& param);
+  /// nullptr where the adapter does not wrap the parameter. Valid until it is asked for another's.
+  const WeightChange* change_of(const ParamSpec& param);
   /// The tensor that the adapter has in place of the parameter's; nullptr: it has none.
   const io::TensorLocation* saved(const ParamSpec& param) const;
   /// How the files have what is quantised there; nullptr: nothing is.
@@ -64,7 +64,7 @@ class MergedModel {
   std::optional<Adapter> adapter_;
   std::vector<ModelTensor> tensors_;
   const ParamSpec* current_ = nullptr;
-  std::optional<Factors> factors_;  ///< of `current_`
+  std::unique_ptr<const WeightChange> change_;  ///< of `current_`
 };
 
 }  // namespace qft::model

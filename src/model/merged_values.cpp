@@ -55,9 +55,9 @@ at::Tensor merged_values(MergedModel& model, const ModelTensor& tensor) {
     return values;
   }
   const at::Tensor merged = base_values(model, tensor);
-  if (const Factors* factors = model.factors_of(*tensor.param)) {
+  if (const WeightChange* change = model.change_of(*tensor.param)) {
     auto* rows = reinterpret_cast<char*>(merged.data_ptr<float>());
-    merge_rows(DType::f32, rows, DType::f32, rows, tensor.columns(), tensor.first_row, tensor.rows(), *factors);
+    change->apply(DType::f32, rows, DType::f32, rows, tensor.columns(), tensor.first_row, tensor.rows());
   }
   return merged;
 }

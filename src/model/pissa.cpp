@@ -87,7 +87,8 @@ void write_initial_factors(const ModelSpec& spec, const io::ModelFiles& files, s
   for (std::size_t first = 0; first < linears.size(); first += ranks) {
     PrincipalFactors mine;
     comm::agreed(comm, [&] {
-      if (first + rank < linears.size()) mine = decompose(linears[first + rank], files, spec.lora.pissa->iterations, seed);
+      if (first + rank < linears.size())
+        mine = decompose(linears[first + rank], files, spec.adapter.lora.pissa->iterations, seed);
     });
     std::vector<at::Tensor> of_all;
     for (std::size_t i = first; i < std::min(first + ranks, linears.size()); ++i)

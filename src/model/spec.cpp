@@ -3,10 +3,10 @@
 #include "qft/core/error.h"
 
 #include <algorithm>
-#include <tuple>
+#include <numeric>
 #include <utility>
 
-#include "lora_targets.h"
+#include "adapters/kinds.h"
 #include "sublayers/descriptions.h"
 
 namespace qft::model {
@@ -24,16 +24,6 @@ struct Tensor {
   Role role = Role::base;
 };
 
-/// Ranks with other samples, or with other tokens of a sample, have terms of the gradient.
-GradientAxes gradient_axes(Along tensor_axis, Along pipeline_axis = Along::own) {
-  GradientAxes axes{};
-  const auto along = [&](comm::Axis axis) -> Along& { return axes[static_cast<std::size_t>(axis)]; };
-  for (const comm::Axis axis : {comm::Axis::replicate, comm::Axis::shard, comm::Axis::context}) along(axis) = Along::sum;
-  along(comm::Axis::pipeline) = pipeline_axis;
-  along(comm::Axis::tensor) = tensor_axis;
-  return axes;
-}
-
 std::int64_t align(std::int64_t n) {
   return (n + kFlatAlignment - 1) / kFlatAlignment * kFlatAlignment;
 }
@@ -48,7 +38,7 @@ void place(UnitSpec& unit, ParamSpec param, bool starts_group) {
   end += param.numel;
   param.packed_offset = unit.packed_bytes;
   unit.packed_bytes += param.packed_bytes();
-  if (param.role == Role::magnitude) param.scales_offset = std::exchange(unit.scales_numel, unit.scales_numel + 2 * param.numel);
+  param.derived_offset = std::exchange(unit.derived_numel, unit.derived_numel + param.derived_numel);
   unit.params.push_back(std::move(param));
 }
 
@@ -56,8 +46,8 @@ bool trains(const ModelSpec& spec, int layer, const std::string& path, const std
   switch (spec.finetuning) {
     case Finetuning::full:
       return true;
-    case Finetuning::lora:
-      return is_saved_whole(spec.lora.modules_to_save, name);
+    case Finetuning::adapter:
+      return is_saved_whole(spec.adapter.targets().modules_to_save, name);
     case Finetuning::freeze:
       return spec.freeze.trains(layer, path, name);
   }
@@ -104,28 +94,6 @@ void place_outer(UnitSpec& unit, const ModelSpec& spec, const Tensor& tensor) {
   if (name.starts_with(kDecoder)) name.replace(0, kDecoder.size(), spec.config.text_prefix);
 }
 
-/// The tensors of each expert and linear, `rows` (linears, if not 0 all of so many rows) x columns, named with `suffix`.
-std::vector<FileTensor> parts_of(const std::string& prefix, const ParamGroup& group, const std::vector<LoraRows>& linears,
-                                 const std::string& suffix, std::int64_t rows, std::int64_t columns) {
-  std::vector<FileTensor> parts;
-  for (std::int64_t expert = 0; expert < group.stack.experts; ++expert)
-    for (const LoraRows& part : linears)
-      parts.push_back({fmt::format("{}{}.{}.{}{}", prefix, group.stack.path, expert, group.linears[part.linear].path, suffix),
-                       {rows > 0 ? rows : part.rows, columns}});
-  return parts;
-}
-
-/// Each linear of a group.
-std::vector<LoraRows> linears_of(const ParamGroup& group) {
-  std::vector<LoraRows> all;
-  std::int64_t row0 = 0;
-  for (std::size_t i = 0; i < group.linears.size(); ++i) {
-    all.push_back({i, row0, group.linears[i].out, 0, 1.0});
-    row0 += group.linears[i].out;
-  }
-  return all;
-}
-
 /// The format of all of these weights, which are kept one behind the other.
 ops::Quantization common_format(const AtRest& at_rest, const std::vector<std::string>& tensors) {
   const ops::Quantization kind = at_rest.format_of(tensors.front());
@@ -149,7 +117,9 @@ std::vector<ops::Quantization> formats_of(const AtRest& at_rest, const std::vect
 void place_stack(UnitSpec& unit, const std::string& prefix, const ModelSpec& spec, const ParamGroup& group,
                  const AtRest& at_rest) {
   Tensor tensor{path_of(group.stack), {group.stack.experts, group.out(), group.in()}, true, /*decays=*/true, Along::own};
-  if (!group.stack.fused) tensor.parts = parts_of(prefix, group, linears_of(group), ".weight", 0, group.in());
+  std::vector<std::size_t> linears(group.linears.size());
+  std::iota(linears.begin(), linears.end(), std::size_t{0});
+  if (!group.stack.fused) tensor.parts = expert_tensors(prefix, group, linears, ".weight", 0, group.in());
   std::vector<std::string> names;
   for (const FileTensor& part : tensor.parts) names.push_back(part.name);
   if (names.empty()) names.push_back(prefix + tensor.path);
@@ -187,83 +157,6 @@ void place_group(UnitSpec& unit, const std::string& prefix, const ModelSpec& spe
                   .tensor_axis = linear.split == Split::rows ? Along::own : Along::copy});
 }
 
-/// The factor on the split side of its linear is split with it. The other is whole on every rank, and has a term of the gradient:
-/// A that of this rank's outputs, B and magnitudes (before the ranks' outputs are added up) that of this rank's inputs.
-Along lora_along_tensor(Role role, Split split) {
-  return (role != Role::lora_a) == (split == Split::rows) ? Along::own : Along::sum;
-}
-
-constexpr const char* kAdapterPrefix = "base_model.model.";
-
-/// PEFT's name of a factor of a fused tensor: it wraps the experts once for each that it adapts, the last one outermost.
-std::string fused_factor(const LoraConfig& lora, const std::string& prefix, const ModelSpec& spec, int layer,
-                         const ParamGroup& group, const char* suffix) {
-  std::string wrappers;
-  bool later = false;
-  for (const SubLayerSpec& sublayer : spec.layers[static_cast<std::size_t>(layer)])
-    for (const ParamGroup& other : sublayer.params) {
-      if (later && other.is_stack() && lora.targets_parameter(other.stack)) wrappers += ".base_layer";
-      later = later || (&other == &group);
-    }
-  return fmt::format("{}{}mlp.experts{}{}", kAdapterPrefix, prefix, wrappers, suffix);
-}
-
-/// The factors of all experts: A [experts, ranks of the linears, in], B [experts, rows of the linears, rank].
-void place_stack_lora(UnitSpec& unit, const ModelSpec& spec, const std::string& prefix, const ParamGroup& group) {
-  const LoraConfig& lora = spec.lora;
-  const std::vector<LoraRows>& wrapped = group.lora;
-  if (wrapped.empty()) return;
-  const bool fused = lora.targets_parameter(group.stack);
-  std::int64_t rows = 0;
-  for (const LoraRows& part : wrapped) rows += part.rows;
-  const std::int64_t experts = group.stack.experts, rank = wrapped.front().rank, ranks = rank * std::ssize(wrapped);
-  for (const Role role : {Role::lora_a, Role::lora_b}) {
-    const bool a = role == Role::lora_a;
-    ParamSpec p;
-    p.role = role;
-    p.path = path_of(group.stack) + (a ? kLoraA : kLoraB);
-    p.name = kAdapterPrefix + prefix + p.path;
-    p.shape = a ? Shape{experts, ranks, group.in()} : Shape{experts, rows, rank};
-    p.trainable = true;
-    p.weight_decay = true;
-    p.gradient = gradient_axes(lora_along_tensor(role, group.linears.front().split));
-    if (!fused) {
-      p.parts = parts_of(kAdapterPrefix + prefix, group, wrapped, a ? kLoraA : kLoraB, a ? rank : 0, a ? group.in() : rank);
-    } else {
-      p.experts_last = !a;
-      p.parts = {{fused_factor(lora, prefix, spec, unit.layer, group, a ? kLoraA : kLoraB),
-                  a ? Shape{experts * ranks, group.in()} : Shape{rows, rank * experts}}};
-    }
-    place(unit, std::move(p), true);
-  }
-}
-
-/// Path and shape of an adapter's tensor for a linear.
-std::pair<std::string, Shape> adapter_tensor(Role role, const LinearSpec& linear, const LoraRows& rows) {
-  if (role == Role::lora_a) return {linear.path + kLoraA, {rows.rank, linear.in}};
-  if (role == Role::lora_b) return {linear.path + kLoraB, {linear.out, rows.rank}};
-  return {linear.path + kMagnitude, {linear.out}};
-}
-
-/// The tensors of a group lie A A A B B B, and magnitudes after them.
-void place_lora(UnitSpec& unit, const std::string& prefix, const ParamGroup& group) {
-  for (const Role role : {Role::lora_a, Role::lora_b, Role::magnitude}) {
-    bool first = true;
-    for (const LoraRows& rows : group.lora) {
-      if (role == Role::magnitude && !rows.dora) continue;
-      const LinearSpec& linear = group.linears[rows.linear];
-      ParamSpec p;
-      p.role = role;
-      std::tie(p.path, p.shape) = adapter_tensor(role, linear, rows);
-      p.name = kAdapterPrefix + prefix + p.path;
-      p.trainable = true;
-      p.weight_decay = true;
-      p.gradient = gradient_axes(lora_along_tensor(role, linear.split));
-      place(unit, std::move(p), std::exchange(first, false));
-    }
-  }
-}
-
 UnitSpec unit_of(UnitSpec::Kind kind, int layer, std::string name) {
   UnitSpec unit;
   unit.kind = kind;
@@ -287,10 +180,11 @@ UnitSpec build_layer(const ModelSpec& spec, int index, const AtRest& at_rest) {
     place_base(unit, prefix, spec, {.path = sublayer.norm, .shape = {spec.config.hidden_size}});
     for (const ParamGroup& group : sublayer.params) place_group(unit, prefix, spec, group, at_rest);
   }
-  if (spec.finetuning == Finetuning::lora)
+  if (const AdapterKind* kind = kind_of(spec.adapter))
     for (const auto& sublayer : layer)
       for (const ParamGroup& group : sublayer.params)
-        group.is_stack() ? place_stack_lora(unit, spec, prefix, group) : place_lora(unit, prefix, group);
+        for (AdapterParam& added : kind->params(spec, index, prefix, group))
+          place(unit, std::move(added.param), added.starts_group);
   return finished(std::move(unit));
 }
 
@@ -323,6 +217,15 @@ UnitSpec build_head(const ModelSpec& spec) {
 
 }  // namespace
 
+GradientAxes gradient_axes(Along tensor_axis, Along pipeline_axis) {
+  GradientAxes axes{};
+  const auto along = [&](comm::Axis axis) -> Along& { return axes[static_cast<std::size_t>(axis)]; };
+  for (const comm::Axis axis : {comm::Axis::replicate, comm::Axis::shard, comm::Axis::context}) along(axis) = Along::sum;
+  along(comm::Axis::pipeline) = pipeline_axis;
+  along(comm::Axis::tensor) = tensor_axis;
+  return axes;
+}
+
 std::vector<FileTensor> ParamSpec::in_files() const {
   return parts.empty() ? std::vector<FileTensor>{{name, shape}} : parts;
 }
@@ -347,29 +250,28 @@ int ModelSpec::lowest_trained_block() const {
 
 std::vector<FileTensor> ModelSpec::in_adapter(const ParamSpec& param) const {
   if (is_factor(param.role)) return param.in_files();
-  if (param.role != Role::base || finetuning != Finetuning::lora || !param.trainable) return {};
+  if (param.role != Role::base || finetuning != Finetuning::adapter || !param.trainable) return {};
   return {{kAdapterPrefix + param.name, param.shape}};
 }
 
-ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, const LoraConfig& lora, const AtRest& at_rest,
+ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, const AdapterConfig& adapter, const AtRest& at_rest,
                            Head head, const FreezeConfig& freeze) {
-  QFT_ASSERT((finetuning == Finetuning::lora) == lora.enabled(), "LoRA rank {} does not fit the method", lora.rank);
+  const AdapterKind* kind = kind_of(adapter);
+  QFT_ASSERT((finetuning == Finetuning::adapter) == (kind != nullptr), "{} does not fit the method",
+             kind == nullptr ? "no adapter" : kind->name);
   ModelSpec spec;
   spec.config = config;
-  spec.lora = lora;
-  spec.lora.keep_targets(lora_modules(config));
+  spec.adapter = adapter;
+  spec.adapter.targets().keep_targets(lora_modules(config));
   spec.finetuning = finetuning;
   spec.head = head;
   if (head == Head::value && !config.tie_word_embeddings) spec.config.other_prefixes.emplace_back(kLmHead);
   spec.freeze = freeze;
-  const auto apart = [&](const char* name) { return is_saved_whole(spec.lora.modules_to_save, name); };
+  const auto apart = [&](const char* name) { return is_saved_whole(spec.adapter.targets().modules_to_save, name); };
   spec.untied = spec.ties_head() && (apart(kEmbedTokens) || apart(kLmHead));
   if (spec.untied) spec.config.tie_word_embeddings = false;
-  const LoraTargets targets(spec.lora);
-  for (int i = 0; i < config.num_layers; ++i) {
-    spec.layers.push_back(describe_layer(config, i));
-    if (lora.enabled()) targets.place(layer_prefix(config, i), spec.layers.back());
-  }
+  for (int i = 0; i < config.num_layers; ++i) spec.layers.push_back(describe_layer(config, i));
+  if (kind != nullptr) kind->wrap(spec.adapter, config, spec.layers);
   spec.units.push_back(build_embedding(spec));
   for (int i = 0; i < config.num_layers; ++i) spec.units.push_back(build_layer(spec, i, at_rest));
   spec.units.push_back(build_head(spec));

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <set>
 
+#include "adapters/kinds.h"
 #include "sources.h"
 #include "stored/stored_format.h"
 #include <fmt/ranges.h>
@@ -89,8 +90,9 @@ void require_all_used(const io::TensorFile& file, std::size_t used) {
 }
 
 std::string base_weight_of(const ParamSpec& factor) {
-  static const std::string prefix = "base_model.model.";
-  const std::string module = factor.name.substr(prefix.size(), factor.name.rfind(".lora_") - prefix.size());
+  static const std::string prefix = kAdapterPrefix;
+  const char* mark = factor.role == Role::rotation ? kOftR : kLoraMark;
+  const std::string module = factor.name.substr(prefix.size(), factor.name.rfind(mark) - prefix.size());
   return factor.shape.size() == 3 ? module : module + ".weight";  // a stack of experts is no module
 }
 

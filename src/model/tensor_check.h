@@ -30,7 +30,7 @@ std::unique_ptr<io::TensorFile> open_adapter(const std::filesystem::path& dir);
 const io::TensorEntry& factor_of(const io::TensorFile& file, const std::string& name);
 /// Throws Error unless `used` is the number of tensors that the adapter's file holds.
 void require_all_used(const io::TensorFile& file, std::size_t used);
-/// The name of the base parameter that a LoRA factor changes.
+/// The name of the base parameter that an adapter's parameter changes.
 std::string base_weight_of(const ParamSpec& factor);
 
 }  // namespace qft::model

@@ -64,7 +64,7 @@ void require_freeze(const ModelSpec& spec) {
 }
 
 void require_saved(const ModelSpec& spec) {
-  for (const std::string& module : spec.lora.modules_to_save) {
+  for (const std::string& module : spec.adapter.targets().modules_to_save) {
     const auto found = words_of(spec, [&](const UnitSpec&, const ParamSpec& p) {
       return is_saved(module, p.name) ? std::string_view("found") : std::string_view();
     });
@@ -93,13 +93,11 @@ void require_whole_group(const ModelSpec& spec, const UnitSpec& unit, const Para
   if (trained.size() < all.size())
     fail_config("additional_target: {} of {} would train, but {} are one product: name all of them or none",
                 fmt::join(trained, ", "), unit.name, fmt::join(all, ", "));
-  if (spec.finetuning != Finetuning::lora) return;
-  if (group.is_stack()) fail_config("additional_target: experts in full beside LoRA are not implemented: name other modules");
-  if (!group.lora.empty())
-    fail_config(
-        "additional_target: {} of {} would train in full, but LoRA wraps it: leave it out of lora_target or of "
-        "additional_target",
-        fmt::join(trained, ", "), unit.name);
+  if (spec.finetuning != Finetuning::adapter) return;
+  if (group.is_stack()) fail_config("additional_target: experts in full beside an adapter are not implemented: name other modules");
+  if (group.is_wrapped())
+    fail_config("additional_target: {} of {} would train in full, but {} wraps it: leave it out of {} or of additional_target",
+                fmt::join(trained, ", "), unit.name, spec.adapter.oft.enabled() ? "OFT" : "LoRA", spec.adapter.targets().key);
 }
 
 }  // namespace

@@ -2,9 +2,9 @@
 #include "qft/parallel/weight_store.h"
 
 #include "decoded_buffer.h"
+#include "derived_values.h"
 #include "gradient_sum.h"
 #include "owned_params.h"
-#include "row_scales.h"
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -24,7 +24,7 @@ class ReplicatedStore final : public WeightStore {
       if (unit.frozen_numel > 0) buffers.frozen = at::empty({unit.frozen_numel}, options);
       if (unit.packed_bytes > 0) units_[u].packed = at::empty({unit.packed_bytes}, options.dtype(at::kByte));
       units_[u].decoded = DecodedBuffer(unit, options, pool_, decoded_);
-      units_[u].row_scales = RowScales(spec, unit, precision.compute, device);
+      units_[u].derived = DerivedValues(spec, unit, precision.compute, device);
       // Zeros: the alignment gaps take part in the optimizer's arithmetic.
       if (unit.trainable_numel > 0) buffers.trainable = at::zeros({unit.trainable_numel}, options);
     }
@@ -43,7 +43,7 @@ class ReplicatedStore final : public WeightStore {
       u.buffers.decoded = u.decoded.fill(u.packed);
       u.buffers.generation = ++generation_;
     }
-    u.row_scales.fill(u.buffers);
+    u.derived.fill(u.buffers);
     return u.buffers;
   }
   void release(int unit) override {
@@ -76,7 +76,7 @@ class ReplicatedStore final : public WeightStore {
   }
 
   void publish() override {
-    for (Unit& u : units_) u.row_scales.weights_changed();
+    for (Unit& u : units_) u.derived.weights_changed();
   }
   void settle() override {}
 
@@ -94,7 +94,7 @@ class ReplicatedStore final : public WeightStore {
   }
   StoreMemory memory() const override {
     StoreMemory m;
-    for (const auto& u : units_) m.weights += u.row_scales.bytes();
+    for (const auto& u : units_) m.weights += u.derived.bytes();
     for (const auto& u : units_)
       for (const auto& t : {u.buffers.frozen, u.buffers.trainable, u.packed})
         if (t.defined()) m.weights += static_cast<std::int64_t>(t.nbytes());
@@ -111,7 +111,7 @@ class ReplicatedStore final : public WeightStore {
     model::UnitBuffers buffers;
     at::Tensor packed;  ///< [packed_bytes]
     DecodedBuffer decoded;
-    RowScales row_scales;
+    DerivedValues derived;
     int held = 0;
 
     void free_decoded() {

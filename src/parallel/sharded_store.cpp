@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "decoded_buffer.h"
+#include "derived_values.h"
 #include "owned_params.h"
-#include "row_scales.h"
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -47,7 +47,7 @@ class ShardedStore final : public WeightStore {
       units_[u].trainable = ShardedBuffer(unit.trainable_numel, options, shard, residency, transfers_);
       units_[u].packed = ShardedBuffer(unit.packed_bytes, options.dtype(at::kByte), shard, residency, transfers_);
       units_[u].decoded = DecodedBuffer(unit, options, transfers_.pool, transfers_.gathered);
-      units_[u].row_scales = RowScales(spec, unit, precision.compute, device);
+      units_[u].derived = DerivedValues(spec, unit, precision.compute, device);
       if (training && unit.trainable_numel > 0) make_gradients(units_[u]);
     }
   }
@@ -75,7 +75,7 @@ class ShardedStore final : public WeightStore {
     const at::Tensor frozen = u.frozen.whole(), trainable = u.trainable.whole(), packed = u.packed.whole();
     if (u.held++ > 0) return u.buffers;
     u.buffers = {frozen, trainable, {}, u.frees_whole() ? ++generation_ : 1, u.decoded.fill(packed)};
-    u.row_scales.fill(u.buffers);
+    u.derived.fill(u.buffers);
     return u.buffers;
   }
 
@@ -168,7 +168,7 @@ class ShardedStore final : public WeightStore {
   void publish() override {
     for (Unit& u : units_) {
       u.trainable.changed();
-      u.row_scales.weights_changed();
+      u.derived.weights_changed();
       // Starts gathering the updated weights at once; their next use waits for them.
       if (!strategy_.weights && !offload_.weights) u.trainable.gather();
     }
@@ -197,7 +197,7 @@ class ShardedStore final : public WeightStore {
   StoreMemory memory() const override {
     StoreMemory m;
     for (const Unit& u : units_) {
-      m.weights += u.row_scales.bytes();
+      m.weights += u.derived.bytes();
       (offload_.weights ? m.host : m.weights) +=
           bytes_of(u.frozen.rest()) + bytes_of(u.trainable.rest()) + bytes_of(u.packed.rest());
       if (u.sum.defined())
@@ -214,7 +214,7 @@ class ShardedStore final : public WeightStore {
   struct Unit {
     ShardedBuffer frozen, trainable, packed;
     DecodedBuffer decoded;
-    RowScales row_scales;
+    DerivedValues derived;
     int held = 0;
     model::UnitBuffers buffers;
     at::Tensor grads;  ///< [padded]: whole over the step, or from the first use in a group to its reduction

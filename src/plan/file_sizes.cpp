@@ -13,13 +13,13 @@ std::int64_t size_of(at::ScalarType type) {
 
 /// The factors with which PiSSA began; an adapter that is converted has them too, and all in fp32 rather than `item` bytes.
 std::int64_t pissa_bytes(const model::ModelSpec& spec, std::int64_t item) {
-  if (!spec.lora.pissa) return 0;
+  if (!spec.adapter.lora.pissa) return 0;
   std::int64_t factors = 0;
   for (const auto& unit : spec.units)
     for (const auto& p : unit.params)
       if (p.role == model::Role::lora_a || p.role == model::Role::lora_b) factors += p.numel;
   const std::int64_t fp32 = size_of(at::kFloat);
-  return factors * (spec.lora.pissa->convert ? 3 * fp32 - item : fp32);
+  return factors * (spec.adapter.lora.pissa->convert ? 3 * fp32 - item : fp32);
 }
 
 }  // namespace
@@ -27,7 +27,7 @@ std::int64_t pissa_bytes(const model::ModelSpec& spec, std::int64_t item) {
 std::int64_t model_file_bytes(const model::ModelSpec& spec, const optim::Precision& p) {
   // PEFT expects no fp64 in adapters.
   const std::int64_t item = size_of(p.master == at::kDouble ? at::kFloat : p.master);
-  if (spec.lora.enabled()) return spec.num_params(true) * item + pissa_bytes(spec, item);
+  if (spec.adapter.enabled()) return spec.num_params(true) * item + pissa_bytes(spec, item);
   return spec.num_params(false) * size_of(p.compute);
 }
 

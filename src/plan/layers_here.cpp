@@ -38,13 +38,13 @@ ModelSpec few_layers(const ModelSpec& whole, const optim::Precision& precision) 
   }
   config.num_layers = std::clamp<std::int64_t>(kOutOfCache / bytes, 1, std::min<std::int64_t>(8, whole.config.num_layers));
   config.windows.assign(static_cast<std::size_t>(config.num_layers), whole.config.window(0));  // all like the first, as predicted
-  LoraConfig lora = whole.lora;
-  lora.target_parameters.clear();
-  const Finetuning method = lora.enabled() ? Finetuning::lora : Finetuning::full;  // layers that train, where not all do
-  ModelSpec few = ModelSpec::build(config, method, lora, AtRest::in({}), whole.head);
-  if (!lora.enabled() || (few.num_params(true) > 0 && whole.lora.target_parameters.empty())) return few;
-  lora.set_targets("all");
-  return ModelSpec::build(config, method, lora, AtRest::in({}), whole.head);
+  AdapterConfig adapter = whole.adapter;
+  adapter.lora.target_parameters.clear();
+  const Finetuning method = adapter.enabled() ? Finetuning::adapter : Finetuning::full;  // layers that train, where not all do
+  ModelSpec few = ModelSpec::build(config, method, adapter, AtRest::in({}), whole.head);
+  if (!adapter.enabled() || (few.num_params(true) > 0 && whole.adapter.lora.target_parameters.empty())) return few;
+  adapter.targets().set_targets("all");
+  return ModelSpec::build(config, method, adapter, AtRest::in({}), whole.head);
 }
 
 MicroInput input_of(const ModelSpec& spec, const MeasureOptions& o, c10::Device device) {
@@ -78,17 +78,13 @@ LayersHere::LayersHere(const ModelSpec& spec, const optim::Precision& precision,
       l.flat.trainable = random({unit.trainable_numel});
       l.flat.grad = at::zeros({unit.trainable_numel}, grads);
     }
-    if (unit.scales_numel > 0) {
-      l.flat.row_scales =
-          at::zeros({unit.scales_numel}, at::TensorOptions().dtype(transformer_->statistics_dtype()).device(device));
-      compute_row_scales(spec_, unit, l.flat);
+    if (unit.derived_numel > 0) {
+      l.flat.derived =
+          at::zeros({unit.derived_numel}, at::TensorOptions().dtype(transformer_->statistics_dtype()).device(device));
+      derive_values(spec_, unit, l.flat);
     }
-    l.weights = l.base = bind_layer(spec_, unit, l.flat);
-    for (SubLayerWeights& sublayer : l.base)
-      for (Projection& p : sublayer.linears) {
-        p.weights.lora.clear();
-        p.grads.lora.clear();
-      }
+    l.weights = bind_layer(spec_, unit, l.flat);
+    l.base = bind_layer(spec_, unit, l.flat, /*adapter=*/false);
     layers_.push_back(std::move(l));
   }
   make_buffers();

@@ -72,16 +72,17 @@ class Measurement::Impl {
 
   /// What LoRA adds to the projections.
   Sample narrow() {
-    if (!whole_.lora.enabled() || forward_work(whole_, 1, shape_, precision_.compute).narrow == 0) return {};
+    if (!whole_.adapter.enabled() || forward_work(whole_, 1, shape_, precision_.compute).narrow == 0) return {};
     // In turns, so that what else runs on the machine disturbs both alike.
     const double added =
         slowest([&] { return once([&] { layers_.projections(true); }) - once([&] { layers_.projections(false); }); }) /
         layers_.count();
-    require(added > 0, "LoRA's products seem to take no time ({:.3f} ms): the machine is too busy to be measured; try again",
+    require(added > 0,
+            "the adapter's products seem to take no time ({:.3f} ms): the machine is too busy to be measured; try again",
             added * 1e3);
     const double operations = forward_work(whole_, 1, shape_, precision_.compute).narrow +
                               backward_work(whole_, 1, shape_, precision_.compute, false, true).narrow;
-    return {"LoRA, all of a layer", added, operations};
+    return {fmt::format("{}, all of a layer", whole_.adapter.oft.enabled() ? "OFT" : "LoRA"), added, operations};
   }
 
   std::vector<Sample> attention() {
@@ -94,9 +95,9 @@ class Measurement::Impl {
   Sample elementwise() {
     model::ModelConfig config = whole_.config;  // neither norms of q and k nor dropout are among the operations that are timed
     config.qk_norm = model::QkNorm::none;
-    model::LoraConfig lora = whole_.lora;
-    lora.dropout = 0;
-    const auto plain = model::ModelSpec::build(config, whole_.finetuning, lora, {}, whole_.head, whole_.freeze);
+    model::AdapterConfig adapter = whole_.adapter;
+    adapter.lora.dropout = 0;
+    const auto plain = model::ModelSpec::build(config, whole_.finetuning, adapter, {}, whole_.head, whole_.freeze);
     const double bytes = forward_work(plain, 1, shape_, precision_.compute).bytes +
                          backward_work(plain, 1, shape_, precision_.compute, false, true).bytes;
     return {"norms, rotary, activation, sums", a_layer([&] { layers_.elementwise(); }), 0, bytes};

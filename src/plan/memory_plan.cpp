@@ -7,6 +7,7 @@
 #include "qft/ops/generic.h"
 #include "qft/ops/head.h"
 #include "qft/ops/matmul_choice.h"
+#include "qft/ops/oft.h"
 #include "qft/ops/token_sums.h"
 #include "qft/parallel/activation_bytes.h"
 #include "qft/parallel/layer_graphs.h"
@@ -71,6 +72,7 @@ std::int64_t operation_bytes(const ExecutionConfig& run) {
 /// Sizes that the scratch of linears depends on, the largest of the model.
 struct Widest {
   std::int64_t input = 0, output = 0, both = 0, ranks = 0, scratch = 0;  ///< `ranks`: of LoRA's in one group
+  std::int64_t turned = 0;                                               ///< bytes that OFT takes
 
   explicit Widest(const ExecutionConfig& run) {
     std::map<std::string_view, std::int64_t> named = {{"norm", run.spec.config.hidden_size},
@@ -84,6 +86,9 @@ struct Widest {
           std::int64_t sum = 0;
           for (const model::LoraRows& part : group->lora) sum += part.rank;
           ranks = std::max(ranks, sum);
+          for (const model::OftRows& part : group->oft)
+            turned = std::max(turned,
+                              ops::oft_scratch_bytes(run.tokens, group->in(), part.block, run.precision.compute, run.training));
         }
         for (const model::ScratchSpec& s : sublayer.scratch)
           if (run.training || !s.backward_only) named[s.name] = std::max(named[s.name], s.columns);
@@ -178,11 +183,11 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
   const std::int64_t rows = head_rows(run);
   const Temporaries temporary(run);
   const std::int64_t dora =
-      run.spec.lora.dora && run.training
+      run.spec.adapter.lora.dora && run.training
           ? ops::dora_scratch_bytes(run.tokens, widest.output, run.precision.compute, run.lora_dropout, run.on_cpu)
           : 0;
-  std::int64_t bytes = run.tokens * columns * item + std::max(temporary.layer, temporary.head) + dora;
-  if (run.spec.lora.dora && !run.on_cpu) bytes += ops::dora_norm_bytes(widest.input);
+  std::int64_t bytes = run.tokens * columns * item + std::max(temporary.layer, temporary.head) + dora + widest.turned;
+  if (run.spec.adapter.lora.dora && !run.on_cpu) bytes += ops::dora_norm_bytes(widest.input);
   if (run.training) {
     const std::int64_t adapter_rows = widest.ranks;
     bytes += run.tokens * adapter_rows * item;
@@ -328,7 +333,7 @@ std::int64_t staged_bytes(const ExecutionConfig& run, bool model_only) {
     trainable += unit.trainable_numel;
   }
   if (model_only) state = 0;
-  if (run.spec.lora.enabled()) return state + trainable * size_of(p.master);  // rank 0 writes the adapter
+  if (run.spec.adapter.enabled()) return state + trainable * size_of(p.master);  // rank 0 writes the adapter
   const std::int64_t whole = run.spec.num_params(false) * size_of(p.compute);
   // A file is the least that one rank writes.
   const auto file = static_cast<std::int64_t>(model::kDefaultShardBytes);
@@ -380,7 +385,7 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
   for (const auto& unit : run.spec.units) {
     const auto kept_of = [&](std::int64_t n) { return run.strategy.weights ? slice(run, n) : padded(run, n); };
     kept += (kept_of(unit.frozen_numel) + kept_of(unit.trainable_numel)) * item + kept_of(unit.packed_bytes);
-    p.weights += unit.scales_numel * size_of(run.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
+    p.weights += unit.derived_numel * size_of(run.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
     const std::int64_t owned = run.strategy.optimizer ? slice(run, unit.trainable_numel) : unit.trainable_numel;
     masters += owned;
     state += parallel::state_bytes(run.rule, run.hyper, run.precision, unit, owned);

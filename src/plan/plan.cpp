@@ -72,7 +72,7 @@ class Planner {
             .shard_ranks = shard,
             .replicas = plan_.ranks / shard,
             .recompute = policy.recompute,
-            .lora_dropout = plan_.recipe.spec.lora.dropout > 0.0,
+            .lora_dropout = plan_.recipe.spec.adapter.lora.dropout > 0.0,
             .tokens = largest.tokens,
             .group = group,
             .micro_batches = max_micro_batches_,

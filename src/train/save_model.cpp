@@ -65,12 +65,12 @@ void for_each_added(const model::ModelSpec& spec, const std::function<void(int, 
 
 /// All of them on rank 0, none elsewhere. Collective.
 Added gather_added(engine::Instance& instance, comm::Communicator& comm) {
-  if (!instance.spec().lora.enabled() && instance.spec().head == model::Head::language_model) return {};
+  if (!instance.spec().adapter.enabled() && instance.spec().head == model::Head::language_model) return {};
   std::map<std::string, at::Tensor> copies;
   at::Tensor room;
   device::StagedCopy staged(instance.transformer().device());
   take_memory(comm, instance.transformer().device(), "gathering the adapter", [&] {
-    if (instance.spec().lora.enabled()) room = instance.master_room();
+    if (instance.spec().adapter.enabled()) room = instance.master_room();
     if (comm.rank() != 0) return;
     staged.reserve();
     for_each_added(instance.spec(), [&](int, const model::ParamSpec& p) {
@@ -281,9 +281,9 @@ std::string scaled_config(const config::RunConfig& config, engine::Use use) {
 }
 
 /// What lies beside the weights.
-void copy_companions(const config::RunConfig& config, bool lora, io::Storage& storage, const fs::path& dir,
+void copy_companions(const config::RunConfig& config, bool adapted, io::Storage& storage, const fs::path& dir,
                      std::vector<FileRecord>& written) {
-  if (!lora) {
+  if (!adapted) {
     std::vector<const char*> names(io::kModelConfigFiles.begin(), io::kModelConfigFiles.end());
     if (const std::string text = scaled_config(config, engine::Use::training); !text.empty()) {
       std::erase(names, io::kModelConfigFile);
@@ -321,38 +321,38 @@ model::ExportFormat format_of(const config::ExportArgs& exporting) {
 
 std::vector<FileRecord> save_model(const config::RunConfig& config, engine::Instance& instance, io::Storage& storage,
                                    const fs::path& dir, const Writers& who) {
-  if (instance.spec().lora.enabled()) return stage_model(config, instance, who)(storage, dir);
+  if (instance.spec().adapter.enabled()) return stage_model(config, instance, who)(storage, dir);
   const Added added = gather_added(instance, who.comm);
   std::vector<FileRecord> written = save_base_model(instance, config.model_path(), who, storage, dir);
   write_value_head(added, storage, dir, written);
-  if (who.rank() == 0) copy_companions(config, /*lora=*/false, storage, dir, written);
+  if (who.rank() == 0) copy_companions(config, /*adapted=*/false, storage, dir, written);
   return written;
 }
 
 WriteModel stage_model(const config::RunConfig& config, engine::Instance& instance, const Writers& who) {
-  const bool lora = instance.spec().lora.enabled(), first = who.rank() == 0;
+  const bool adapted = instance.spec().adapter.enabled(), first = who.rank() == 0;
   Added added = gather_added(instance, who.comm);
   WriteModel base;
-  if (!lora) base = stage_base_model(instance, config.model_path(), who);
+  if (!adapted) base = stage_base_model(instance, config.model_path(), who);
   const std::shared_ptr<const io::TensorFile> initial = instance.initial_factors();
-  model::LoraConfig told = instance.spec().lora;
-  told.dropout = config.finetuning.lora_dropout;  // also where an objective trains without
-  if (initial && told.pissa->convert) {
+  model::AdapterConfig told = instance.spec().adapter;
+  told.lora.dropout = config.finetuning.lora_dropout;  // also where an objective trains without
+  if (initial && told.lora.pissa->convert) {
     added.adapter = converted(std::move(added.adapter), *initial);
-    told = told.plain();
+    told = told.lora.plain();
   }
-  return [&config, lora, first, initial, told = std::move(told), added = std::move(added), base = std::move(base)](
+  return [&config, adapted, first, initial, told = std::move(told), added = std::move(added), base = std::move(base)](
              io::Storage& storage, const fs::path& dir) {
     std::vector<FileRecord> written = base ? base(storage, dir) : std::vector<FileRecord>{};
     if (!first) return written;
-    if (lora) {
+    if (adapted) {
       written.push_back(write_tensors(added.adapter, storage, dir, model::kAdapterWeightsFile));
       if (initial) written.push_back(write_initial_factors(*initial, storage, dir));
       written.push_back(
           write_text(storage, dir, model::kAdapterConfigFile, model::adapter_config_json(told, config.model.model_name_or_path)));
     }
     write_value_head(added, storage, dir, written);
-    copy_companions(config, lora, storage, dir, written);
+    copy_companions(config, adapted, storage, dir, written);
     return written;
   };
 }

@@ -25,7 +25,7 @@ ModelSpec spec_with_lora() {
   lora.rank = 3;
   lora.alpha = 6;
   lora.set_targets("all");
-  return ModelSpec::build(ModelConfig::parse(kConfig, "test"), Finetuning::lora, lora);
+  return ModelSpec::build(ModelConfig::parse(kConfig, "test"), Finetuning::adapter, lora);
 }
 
 /// Every other matrix cut by rows, the others by columns; vectors in halves.
@@ -92,8 +92,8 @@ TEST(Boxes, AreReadAndInitialisedAsPartsOfTheWhole) {
     Shards whole(0, 1), parts(from, to);
     load_base_weights(whole_spec, files, whole.access());
     load_base_weights(spec, files, parts.access());
-    init_lora(whole_spec, 7, whole.access());
-    init_lora(spec, 7, parts.access());
+    init_adapter(whole_spec, 7, whole.access());
+    init_adapter(spec, 7, parts.access());
     for (const auto& unit : spec.units)
       for (const auto& p : unit.params) {
         SCOPED_TRACE(p.name);

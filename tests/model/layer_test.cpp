@@ -35,7 +35,7 @@ ModelSpec spec_of(std::string_view type, bool lora) {
     adapter.alpha = 3;
     adapter.set_targets("all");
   }
-  return ModelSpec::build(ModelConfig::parse(config.dump(), "test"), lora ? Finetuning::lora : Finetuning::full, adapter);
+  return ModelSpec::build(ModelConfig::parse(config.dump(), "test"), lora ? Finetuning::adapter : Finetuning::full, adapter);
 }
 
 /// The sum of gy * layer(x), over two sequences.

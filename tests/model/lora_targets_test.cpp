@@ -30,7 +30,7 @@ LoraConfig lora_of(const std::string& targets) {
 }
 
 ModelSpec spec_of(const LoraConfig& lora, const std::string& type = "llama") {
-  return ModelSpec::build(config_of(type), Finetuning::lora, lora);
+  return ModelSpec::build(config_of(type), Finetuning::adapter, lora);
 }
 
 /// By the module's name without PEFT's prefix.
@@ -46,7 +46,7 @@ std::map<std::string, std::int64_t> ranks(const ModelSpec& spec) {
 
 std::string refusal(const LoraConfig& lora, const std::string& type = "llama") {
   try {
-    spec_of(lora, type).require_lora_targets();
+    spec_of(lora, type).require_adapter_targets();
   } catch (const ConfigError& e) {
     return e.what();
   }
@@ -134,11 +134,11 @@ TEST(LoraTargets, MagnitudesAreATensorOfEachWrappedLinear) {
       EXPECT_EQ(p.shape, (Shape{8}));
       EXPECT_TRUE(p.name.ends_with("_proj.lora_magnitude_vector")) << p.name;
       EXPECT_TRUE(p.trainable && p.weight_decay);
-      EXPECT_EQ(p.scales_offset, 2 * rows);
+      EXPECT_EQ(p.derived_offset, 2 * rows);
       rows += p.shape[0];
     }
   EXPECT_EQ(rows, 16);
-  EXPECT_EQ(spec.units[1].scales_numel, 2 * rows);
+  EXPECT_EQ(spec.units[1].derived_numel, 2 * rows);
 }
 
 TEST(AdapterConfig, HasThePatternsAsTheyWereGiven) {
@@ -148,7 +148,7 @@ TEST(AdapterConfig, HasThePatternsAsTheyWereGiven) {
   lora.ranks = {{"q_proj", 7}, {R"(.*\.v_proj)", 2}};
   lora.alphas = {{"v_proj", 2.5}};
   std::ofstream(dir.path() / kAdapterConfigFile) << adapter_config_json(lora, "m");
-  const LoraConfig again = read_adapter_config(dir.path());
+  const LoraConfig again = read_adapter_config(dir.path()).lora;
   EXPECT_EQ(again.target_pattern, lora.target_pattern);
   EXPECT_TRUE(again.targets.empty());
   EXPECT_TRUE(again.dora);
@@ -158,12 +158,12 @@ TEST(AdapterConfig, HasThePatternsAsTheyWereGiven) {
 
 TEST(AdapterConfig, RefusesAnotherKindOfAdapterByName) {
   const test::TempDir dir;
-  std::ofstream(dir.path() / kAdapterConfigFile) << R"({"peft_type": "OFT", "r": 4})";
+  std::ofstream(dir.path() / kAdapterConfigFile) << R"({"peft_type": "IA3", "r": 4})";
   try {
     read_adapter_config(dir.path());
     FAIL();
   } catch (const Error& e) {
-    EXPECT_TRUE(has(e.what(), "peft_type OFT")) << e.what();
+    EXPECT_TRUE(has(e.what(), "peft_type IA3")) << e.what();
   }
 }
 

@@ -61,7 +61,7 @@ LoraConfig lora_of(const std::string& targets, std::int64_t rank = 4) {
 
 std::string refusal(const std::string& type, const LoraConfig& lora) {
   return error_of(
-      [&] { require_pissa(ModelSpec::build(ModelConfig::parse(base(type).dump(), "test"), Finetuning::lora, lora)); });
+      [&] { require_pissa(ModelSpec::build(ModelConfig::parse(base(type).dump(), "test"), Finetuning::adapter, lora)); });
 }
 
 void write_file(const std::filesystem::path& path, const std::vector<std::pair<io::TensorSpec, std::vector<float>>>& tensors) {
@@ -166,13 +166,13 @@ TEST(Pissa, TheConfigurationSaysHowItBegan) {
   EXPECT_TRUE(has(test::read_bytes(dir / kAdapterConfigFile), R"("init_lora_weights": "pissa_niter_16")"));
   EXPECT_TRUE(has(error_of([&] { read_adapter_config(dir.path()); }), "goes with other base weights than the model's"));
   std::ofstream(dir / kPissaInitFile) << "";
-  EXPECT_EQ(read_adapter_config(dir.path()).rank, 8);
+  EXPECT_EQ(read_adapter_config(dir.path()).lora.rank, 8);
   lora.pissa->iterations = -1;
   write();
   EXPECT_TRUE(has(test::read_bytes(dir / kAdapterConfigFile), R"("init_lora_weights": "pissa")"));
   lora = lora.plain();
   write();
-  EXPECT_EQ(read_adapter_config(dir.path()).rank, 8);
+  EXPECT_EQ(read_adapter_config(dir.path()).lora.rank, 8);
 }
 
 }  // namespace

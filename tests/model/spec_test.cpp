@@ -143,7 +143,7 @@ TEST(Spec, FusedProjectionsAreAdjacent) {
   lora.rank = 4;
   lora.alpha = 8;
   lora.set_targets("q_proj, v_proj,down_proj");
-  const auto spec = ModelSpec::build(ModelConfig::parse(base("qwen2").dump(), "t"), Finetuning::lora, lora);
+  const auto spec = ModelSpec::build(ModelConfig::parse(base("qwen2").dump(), "t"), Finetuning::adapter, lora);
   const auto find = [&](const std::string& tail) -> const ParamSpec& {
     for (const auto& p : spec.units[1].params)
       if (p.name.ends_with(tail)) return p;
@@ -192,7 +192,7 @@ TEST(Spec, ValueHeadTakesThePlaceOfLmHeadAndTrainsBesideLora) {
     lora.rank = 3;
     lora.set_targets("all");
     const auto parsed = ModelConfig::parse(config.dump(), "t");
-    const auto spec = ModelSpec::build(parsed, Finetuning::lora, lora, AtRest::in({}), Head::value);
+    const auto spec = ModelSpec::build(parsed, Finetuning::adapter, lora, AtRest::in({}), Head::value);
     EXPECT_EQ(spec.units_of_block(spec.head_unit()), (std::vector<int>{spec.head_unit()}));
     EXPECT_EQ(spec.config.is_other("lm_head.weight"), !tied);
     const auto& params = spec.units.back().params;
@@ -204,7 +204,7 @@ TEST(Spec, ValueHeadTakesThePlaceOfLmHeadAndTrainsBesideLora) {
     EXPECT_EQ(params[2].name, "v_head.summary.bias");
     EXPECT_TRUE(params[2].trainable && !params[2].weight_decay);
     EXPECT_EQ(spec.num_params(true),
-              ModelSpec::build(parsed, Finetuning::lora, lora).num_params(true) + spec.config.hidden_size + 1);
+              ModelSpec::build(parsed, Finetuning::adapter, lora).num_params(true) + spec.config.hidden_size + 1);
   }
 }
 
@@ -214,7 +214,7 @@ TEST(Spec, ParametersDoNotOverlap) {
   lora.alpha = 3;
   lora.set_targets("all");
   for (const std::string_view type : architectures()) {
-    const auto spec = ModelSpec::build(ModelConfig::parse(base(type).dump(), "t"), Finetuning::lora, lora);
+    const auto spec = ModelSpec::build(ModelConfig::parse(base(type).dump(), "t"), Finetuning::adapter, lora);
     for (const auto& unit : spec.units) {
       std::int64_t end[2] = {0, 0};
       for (const auto& p : unit.params) {
@@ -235,7 +235,7 @@ TEST(Spec, SaysWhatEachGradientIsAlongTheMesh) {
   lora.set_targets("all");
   auto config = base("qwen3");
   config["attention_bias"] = true;
-  const auto spec = ModelSpec::build(ModelConfig::parse(config.dump(), "t"), Finetuning::lora, lora);
+  const auto spec = ModelSpec::build(ModelConfig::parse(config.dump(), "t"), Finetuning::adapter, lora);
   const std::vector<std::pair<std::string, Along>> expected{{"input_layernorm.weight", Along::copy},
                                                             {"q_proj.weight", Along::own},
                                                             {"o_proj.weight", Along::own},
@@ -305,7 +305,7 @@ TEST(Spec, ExpertsAreOneParameterOfManyTensors) {
       if (p.path == tail) return p;
     throw std::runtime_error(tail);
   };
-  const auto modules = ModelSpec::build(config, Finetuning::lora, lora);
+  const auto modules = ModelSpec::build(config, Finetuning::adapter, lora);
   const ParamSpec& base_weight = find(modules, "mlp.experts.gate_up_proj");
   EXPECT_EQ(base_weight.shape, (Shape{4, 32, 24}));
   ASSERT_EQ(base_weight.in_files().size(), 8u);
@@ -317,7 +317,7 @@ TEST(Spec, ExpertsAreOneParameterOfManyTensors) {
 
   lora.targets = {"q_proj"};
   lora.target_parameters = {"mlp.experts.gate_up_proj", "experts.down_proj"};
-  const auto fused = ModelSpec::build(config, Finetuning::lora, lora);
+  const auto fused = ModelSpec::build(config, Finetuning::adapter, lora);
   const ParamSpec& b = find(fused, "mlp.experts.gate_up_proj.lora_B.weight");
   EXPECT_TRUE(b.experts_last);
   EXPECT_EQ(b.shape, (Shape{4, 32, 2}));

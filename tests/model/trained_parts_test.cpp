@@ -28,7 +28,7 @@ ModelSpec beside_lora(const std::vector<std::string>& modules, bool tied = false
   lora.alpha = 4;
   lora.set_targets(targets);
   lora.modules_to_save = modules;
-  return ModelSpec::build(config_of(type, tied), Finetuning::lora, lora);
+  return ModelSpec::build(config_of(type, tied), Finetuning::adapter, lora);
 }
 
 /// Names of the base tensors that train.
@@ -127,7 +127,7 @@ TEST(ModulesToSave, AreOfARewardModelsAdapterButItsHeadIsNot) {
   lora.rank = 2;
   lora.set_targets("q_proj");
   lora.modules_to_save = {"embed_tokens"};
-  const ModelSpec spec = ModelSpec::build(config_of("qwen3", /*tied=*/true), Finetuning::lora, lora, {}, Head::value);
+  const ModelSpec spec = ModelSpec::build(config_of("qwen3", /*tied=*/true), Finetuning::adapter, lora, {}, Head::value);
   EXPECT_FALSE(spec.untied) << "it has no head that could part from the embeddings";
   EXPECT_FALSE(spec.in_adapter(spec.units.front().params.front()).empty());
   const ParamSpec& bias = spec.units.back().params.back();
@@ -142,7 +142,7 @@ TEST(ModulesToSave, AreNotQuantised) {
   lora.set_targets("q_proj");
   lora.modules_to_save = {"mlp"};
   const ModelSpec spec =
-      ModelSpec::build(config_of("llama", false), Finetuning::lora, lora, AtRest::in({ops::QuantFormat::int8}));
+      ModelSpec::build(config_of("llama", false), Finetuning::adapter, lora, AtRest::in({ops::QuantFormat::int8}));
   for (const ParamSpec& p : spec.units[1].params) {
     const bool matrix = p.shape.size() == 2 && p.role == Role::base;
     EXPECT_EQ(p.is_quantized(), matrix && !p.path.starts_with("mlp")) << p.path;

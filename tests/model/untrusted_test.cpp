@@ -100,7 +100,7 @@ TEST(AdapterConfig, WhatIsNoAdapterIsRefused) {
     return error_of([&] { read_adapter_config(dir.path()); });
   };
   write_bytes(dir / kAdapterConfigFile, adapter().dump());
-  EXPECT_EQ(read_adapter_config(dir.path()).rank, 4);
+  EXPECT_EQ(read_adapter_config(dir.path()).lora.rank, 4);
   for (const json& rank : {json(0), json(-4), json(4.5), json("4"), json(1LL << 40), json()})
     EXPECT_TRUE(contains(refusal("r", rank), "r is " + rank.dump()));
   for (const char* start : {"pissa", "pissa_niter_4", "olora", "corda", "loftq"})
@@ -108,7 +108,7 @@ TEST(AdapterConfig, WhatIsNoAdapterIsRefused) {
   json gaussian = adapter();
   gaussian["init_lora_weights"] = "gaussian";
   write_bytes(dir / kAdapterConfigFile, gaussian.dump());
-  EXPECT_EQ(read_adapter_config(dir.path()).rank, 4);
+  EXPECT_EQ(read_adapter_config(dir.path()).lora.rank, 4);
   EXPECT_TRUE(contains(refusal("lora_alpha", "x"), "type must be number"));
   EXPECT_TRUE(contains(refusal("target_modules", {1}), "type must be string"));
   EXPECT_TRUE(contains(refusal("lora_bias", true), "lora_bias = true is not implemented"));
@@ -120,7 +120,7 @@ TEST(Adapter, ADamagedPickleIsRefused) {
   const TempDir dir;
   write_bytes(dir / kAdapterConfigFile, adapter().dump());
   const ModelSpec spec =
-      ModelSpec::build(ModelConfig::parse(config().dump(), "c"), Finetuning::lora, read_adapter_config(dir.path()));
+      ModelSpec::build(ModelConfig::parse(config().dump(), "c"), Finetuning::adapter, read_adapter_config(dir.path()));
   const auto load = [&] { return error_of([&] { load_adapter(spec, dir.path(), {}); }); };
   EXPECT_TRUE(contains(load(), "has no adapter_model.safetensors"));
   write_bytes(dir / "adapter_model.bin", "x");

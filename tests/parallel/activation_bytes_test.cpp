@@ -25,7 +25,7 @@ model::ModelSpec spec_of(const std::string& type, std::int64_t rank, bool dora =
     lora.ranks = {{"v_proj", rank + 2}};
   }
   return model::ModelSpec::build(model::ModelConfig::parse(text, "test"),
-                                 rank > 0 ? model::Finetuning::lora : model::Finetuning::full, lora);
+                                 rank > 0 ? model::Finetuning::adapter : model::Finetuning::full, lora);
 }
 
 /// Bytes that a layer's forward takes of an arena.
@@ -36,7 +36,7 @@ std::int64_t measured(const model::ModelSpec& spec, std::int64_t tokens) {
   const auto& unit = spec.units[1];
   const auto buffer = [&](std::int64_t n) { return at::empty({n}, options).fill_(0.01); };
   model::UnitBuffers flat{buffer(unit.frozen_numel), buffer(unit.trainable_numel), {}};
-  flat.row_scales = buffer(unit.scales_numel);
+  flat.derived = buffer(unit.derived_numel);
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens), 1), cu = {0, static_cast<std::int32_t>(tokens)};
   const auto in = model::MicroInput::build(ids, cu, {}, {}, at::kCPU);
   const at::Tensor x = buffer(tokens * 64).view({tokens, 64}), y = at::empty_like(x);
@@ -56,6 +56,16 @@ TEST(ActivationBytes, AreWhatALayerTakes) {
       EXPECT_EQ(with, kTokens * 64 * 4 * (3 + 2));
       EXPECT_EQ((without - with) / 3, measured(spec, kTokens)) << type << " rank " << rank << (dora ? " DoRA" : "");
     }
+}
+
+TEST(ActivationBytes, OftLeavesNothingToBackward) {
+  model::OftConfig oft;
+  oft.block_size = 8;
+  oft.set_targets("q_proj,v_proj,o_proj");
+  const auto plain = spec_of("qwen3", 0);
+  const auto spec = model::ModelSpec::build(plain.config, model::Finetuning::adapter, oft);
+  EXPECT_EQ(measured(spec, 1024), measured(plain, 1024));
+  EXPECT_EQ(activation_bytes(spec, at::kFloat, 1024, false), activation_bytes(plain, at::kFloat, 1024, false));
 }
 
 TEST(ActivationBytes, OfLayersBelowTheLowestThatTrainsAreNotKept) {

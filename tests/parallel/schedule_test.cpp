@@ -23,7 +23,7 @@ model::ModelSpec tiny(bool tied, bool lora) {
     config.set_targets("all");
   }
   return model::ModelSpec::build(model::ModelConfig::parse(text, "tiny"),
-                                 lora ? model::Finetuning::lora : model::Finetuning::full, config);
+                                 lora ? model::Finetuning::adapter : model::Finetuning::full, config);
 }
 
 /// A micro-batch is in flight from its first action to its last; a gradient that is promised comes.

@@ -18,7 +18,7 @@ model::ModelSpec tiny(bool lora, std::int64_t window = 0) {
     config.set_targets("all");
   }
   return model::ModelSpec::build(model::ModelConfig::parse(text, "tiny"),
-                                 lora ? model::Finetuning::lora : model::Finetuning::full, config);
+                                 lora ? model::Finetuning::adapter : model::Finetuning::full, config);
 }
 
 Workload rows(int count, std::int64_t tokens) {

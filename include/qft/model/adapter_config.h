@@ -1,4 +1,4 @@
-// adapter_config.json: what PEFT's LoraConfig says of an adapter.
+// adapter_config.json: what PEFT says of an adapter.
 #pragma once
 
 #include "qft/io/model_files.h"
@@ -16,10 +16,10 @@ inline constexpr const char* kAdapterWeightsFile = io::kAdapterWeights[0].file; 
 bool is_unconverted(const std::filesystem::path& dir);
 /// Of is_unconverted() adapters that of the plain one (LoraConfig::plain()). Throws Error by name for what is not implemented
 /// (biases, other kinds of adapters), and where `dir` is no adapter.
-LoraConfig read_adapter_config(const std::filesystem::path& dir);
+AdapterConfig read_adapter_config(const std::filesystem::path& dir);
 /// The base model that it names ("base_model_name_or_path"); empty where it names none.
 std::string read_base_model_name(const std::filesystem::path& dir);
 /// adapter_config.json as PEFT writes it.
-std::string adapter_config_json(const LoraConfig& lora, const std::string& base_model_name_or_path);
+std::string adapter_config_json(const AdapterConfig& adapter, const std::string& base_model_name_or_path);
 
 }  // namespace qft::model

@@ -51,12 +51,12 @@ std::int64_t load_quantized_weights(const ModelSpec& spec, const io::ModelFiles&
 void require_value_head(const ModelSpec& spec, const std::filesystem::path& file);
 /// Fills the head from the file.
 void load_value_head(const ModelSpec& spec, const std::filesystem::path& file, const ParamAccess& access);
-/// torch's initialisation of a linear: weight and bias uniform in +-1/sqrt(in_features), by numbers as in init_lora().
+/// torch's initialisation of a linear: weight and bias uniform in +-1/sqrt(in_features), by numbers as in init_adapter().
 void init_value_head(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& access);
 
 /// PEFT's initialisation: A uniform in +-1/sqrt(in_features) (kaiming_uniform with a = sqrt 5), B zero. Counter-based
 /// from (seed, name, index): the same on any number of ranks, whatever their slices. Magnitudes are left to init_magnitude().
-void init_lora(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& access);
+void init_adapter(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& access);
 /// PiSSA's start: A0 and B0 of each linear that LoRA wraps, from the weights of `files` and, where these are found by iteration,
 /// from `seed`; rank 0 writes them into `file` (model/pissa.h). Each linear is decomposed by one rank, on the host. Collective
 /// over `comm`; throws Error, on all ranks, where a weight is not finite.
@@ -65,7 +65,7 @@ void write_initial_factors(const ModelSpec& spec, const io::ModelFiles& files, s
 /// Fills factors with A0 and B0. Magnitudes are left to init_magnitude().
 void load_initial_factors(const ModelSpec& spec, const io::TensorFile& initial, const ParamAccess& access);
 /// Fills this rank's part of a magnitude with the norms of its linear's rows, which are in the unit's row scales.
-void init_magnitude(const ParamSpec& magnitude, const at::Tensor& row_scales, const Shard& dst);
+void init_magnitude(const ParamSpec& magnitude, const at::Tensor& derived, const Shard& dst);
 
 /// Fills what ModelSpec::in_adapter() names from DIR/adapter_model.safetensors, or else adapter_model.bin.
 void load_adapter(const ModelSpec& spec, const std::filesystem::path& dir, const ParamAccess& access);

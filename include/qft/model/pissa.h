@@ -24,8 +24,8 @@ void require_pissa(const ModelSpec& spec);
 /// A file of A0 and B0, under the adapter's names. Throws Error where it is missing or names something else.
 std::unique_ptr<io::TensorFile> open_initial_factors(const std::filesystem::path& file);
 
-/// From here on `files` reads W - scaling B0 A0 for what spec.lora wraps, rounded once to the file's element type. Throws Error
-/// where the factors are of another model or of other targets.
+/// From here on `files` reads W - scaling B0 A0 for what spec.adapter.lora wraps, rounded once to the file's element type. Throws
+/// Error where the factors are of another model or of other targets.
 void take_out(io::ModelFiles& files, const ModelSpec& spec, std::unique_ptr<io::TensorFile> initial);
 
 /// A factor and the one that it began as, side by side: [A; A0], or [B, -B0] by rows of `rank` columns each. With these W +

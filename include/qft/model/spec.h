@@ -4,8 +4,8 @@
 
 #include "qft/comm/mesh.h"
 #include "qft/core/box.h"
+#include "qft/model/adapter.h"
 #include "qft/model/config.h"
-#include "qft/model/lora_config.h"
 #include "qft/model/sublayer_spec.h"
 #include "qft/model/trained_parts.h"
 #include "qft/ops/quantized_layout.h"
@@ -18,17 +18,18 @@
 
 namespace qft::model {
 
-/// The names of the linear modules that LoRA can wrap, of all kinds of sub-layers, in the order in which PEFT's files have them.
+/// The names of the linear modules that an adapter can wrap, of all kinds of sub-layers, in the order in which PEFT's files have
+/// them.
 const std::vector<std::string>& lora_modules();
 /// Those that a model has.
 std::vector<std::string> lora_modules(const ModelConfig& config);
 
-/// A base tensor, one of the two factors of a linear's LoRA, DoRA's magnitude of each of its outputs, or a tensor of a reward
-/// model's head, which trains beside these too.
-enum class Role : std::uint8_t { base, lora_a, lora_b, magnitude, value_head };
+/// A base tensor, one of the two factors of a linear's LoRA, DoRA's magnitude of each of its outputs, OFT's rotations of its
+/// inputs, or a tensor of a reward model's head, which trains beside these too.
+enum class Role : std::uint8_t { base, lora_a, lora_b, magnitude, rotation, value_head };
 /// Whether it is one of an adapter's own tensors.
 inline bool is_factor(Role role) {
-  return role == Role::lora_a || role == Role::lora_b || role == Role::magnitude;
+  return role == Role::lora_a || role == Role::lora_b || role == Role::magnitude || role == Role::rotation;
 }
 
 /// What the gradient that a rank's backward pass gives is to the other ranks along an axis of the mesh. (Without sequence
@@ -40,6 +41,8 @@ enum class Along : std::uint8_t {
 };
 /// By comm::Axis.
 using GradientAxes = std::array<Along, comm::kAxes>;
+/// Ranks with other samples, or with other tokens of a sample, have terms of the gradient.
+GradientAxes gradient_axes(Along tensor_axis, Along pipeline_axis = Along::own);
 
 /// A tensor of files that holds elements of a logical tensor that follow each other.
 struct FileTensor {
@@ -74,7 +77,9 @@ struct ParamSpec {
   ops::QuantizedLayout packed;     ///< of a quantised weight, or of each of the equal pieces that it is quantised in
   std::int64_t packed_pieces = 1;  ///< they follow each other, as their bytes do
   std::int64_t packed_offset = 0;  ///< the first byte in the unit's bytes
-  std::int64_t scales_offset = 0;  ///< of DoRA's magnitudes: their factors in the unit's row scales; the norms follow them
+  std::int64_t derived_numel =
+      0;  ///< values that follow from it (UnitBuffers::derived): of DoRA's magnitudes factors, then norms; of OFT's, R - I
+  std::int64_t derived_offset = 0;
 
   bool is_quantized() const { return packed.kind.format != ops::QuantFormat::none; }
   std::int64_t packed_bytes() const { return packed_pieces * packed.bytes; }
@@ -93,14 +98,14 @@ struct UnitSpec {
   std::vector<ParamSpec> params;
   std::int64_t frozen_numel = 0, trainable_numel = 0;  ///< flat sizes, alignment included
   std::int64_t quantized_numel = 0, packed_bytes = 0;  ///< of quantised weights: decoded, and as they are kept
-  std::int64_t scales_numel = 0;                       ///< of DoRA: a factor and a norm of each adapted row
+  std::int64_t derived_numel = 0;                      ///< of what follows from the weights
 
   /// Of the weights between uses, at `item` bytes an element where they are not quantised.
   std::int64_t bytes(std::int64_t item) const { return (frozen_numel + trainable_numel) * item + packed_bytes; }
 };
 
 /// Which base tensors train.
-enum class Finetuning : std::uint8_t { full, lora, freeze };
+enum class Finetuning : std::uint8_t { full, adapter, freeze };
 
 /// What follows the final norm.
 enum class Head : std::uint8_t {
@@ -108,10 +113,12 @@ enum class Head : std::uint8_t {
   value            ///< a score of each sequence, at its last row: TRL's ValueHead, without its dropout. lm_head is not used
 };
 
-/// Paths of parameters in their units: LoRA's factors, and those outside the layers.
-inline constexpr const char* kLoraA = ".lora_A.weight";  ///< after a linear's path
+/// Paths of parameters in their units: an adapter's, after a linear's path, and those outside the layers.
+inline constexpr const char* kLoraMark = ".lora_";  ///< with which all of LoRA's begin
+inline constexpr const char* kLoraA = ".lora_A.weight";
 inline constexpr const char* kLoraB = ".lora_B.weight";
 inline constexpr const char* kMagnitude = ".lora_magnitude_vector";
+inline constexpr const char* kOftR = ".oft_R.weight";
 inline constexpr const char* kEmbedTokens = "model.embed_tokens.weight";
 inline constexpr const char* kFinalNorm = "model.norm.weight";
 inline constexpr const char* kLmHead = "lm_head.weight";
@@ -136,7 +143,7 @@ using Layer = std::vector<SubLayerSpec>;
 /// The whole model: units 0 (embedding), 1..num_layers, num_layers + 1 (head).
 struct ModelSpec {
   ModelConfig config;
-  LoraConfig lora;
+  AdapterConfig adapter;
   Finetuning finetuning = Finetuning::full;
   Head head = Head::language_model;
   FreezeConfig freeze;  ///< with Finetuning::freeze
@@ -156,17 +163,16 @@ struct ModelSpec {
   /// How an adapter's files have a parameter: a factor, or a base tensor that trains beside them. Empty: they do not have it.
   std::vector<FileTensor> in_adapter(const ParamSpec& param) const;
 
-  /// Throws ConfigError where a name or an expression of `lora` meets no linear, or one for targets meets what LoRA does not
+  /// Throws ConfigError where a name or an expression of `adapter` meets no linear, or one for targets meets what adapters do not
   /// wrap, which PEFT leaves out, or not, in silence.
-  void require_lora_targets() const;
+  void require_adapter_targets() const;
 
-  /// Where lora.modules_to_save has embeddings or head and these are tied, they part: each is a tensor of its own, of which the
-  /// files have the one. What trains beside LoRA or in a part of the model is not quantised. Linears
-  /// that files have plain beside quantised ones of their product are kept with these, as fp32. Throws Error where the parts of a
-  /// stack are in several formats; ConfigError as require_trained_parts(), and where the model's files have quantised what would
-  /// train.
-  static ModelSpec build(const ModelConfig& config, Finetuning finetuning, const LoraConfig& lora, const AtRest& at_rest = {},
-                         Head head = Head::language_model, const FreezeConfig& freeze = {});
+  /// Where the adapter's modules_to_save has embeddings or head and these are tied, they part: each is a tensor of its own, of
+  /// which the files have the one. What trains beside an adapter or in a part of the model is not quantised. Linears that files
+  /// have plain beside quantised ones of their product are kept with these, as fp32. Throws Error where the parts of a stack are
+  /// in several formats; ConfigError as require_trained_parts(), and where the model's files have quantised what would train.
+  static ModelSpec build(const ModelConfig& config, Finetuning finetuning, const AdapterConfig& adapter,
+                         const AtRest& at_rest = {}, Head head = Head::language_model, const FreezeConfig& freeze = {});
 };
 
 /// Flat buffers start each group of adjacent tensors on such a boundary (elements): vector loads stay aligned.

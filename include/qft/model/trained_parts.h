@@ -31,8 +31,8 @@ struct FreezeConfig {
 /// Whether the tensor is of a module, or of one within a module, whose path ends with one of `modules`: PEFT's modules_to_save.
 bool is_saved_whole(const std::vector<std::string>& modules, std::string_view name);
 
-/// Throws ConfigError, naming what there is, where a name in spec.freeze or spec.lora.modules_to_save is of nothing in the model,
-/// and where it parts linears that are one product, names experts, or a module that LoRA wraps.
+/// Throws ConfigError, naming what there is, where a name in spec.freeze or spec.adapter.targets().modules_to_save is of nothing
+/// in the model, and where it parts linears that are one product, names experts, or a module that LoRA wraps.
 void require_trained_parts(const ModelSpec& spec);
 
 }  // namespace qft::model

@@ -19,7 +19,7 @@ struct UnitBuffers {
   at::Tensor grad;               ///< [trainable_numel], gradient dtype; undefined where no gradients are asked for
   std::uint64_t generation = 0;  ///< another one with each gather: views of an older one are stale; 0: not here
   at::Tensor decoded = {};       ///< [quantized_numel], compute dtype
-  at::Tensor row_scales = {};    ///< [scales_numel], fp32, or fp64 for fp64
+  at::Tensor derived = {};       ///< [derived_numel], what derive_values() makes, fp32, or fp64 for fp64
 };
 
 /// Elements [begin, end()) of what is flat and may be shared by ranks, as this one has them: of a unit's buffer, or of the box of
@@ -59,7 +59,7 @@ struct HeadWeights {
   Weight bias = {};  ///< [1], of a reward model
 };
 
-/// `adapter`: with LoRA's factors, where the model has them.
+/// `adapter`: with the adapter's parameters, where the model has them.
 LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat, bool adapter = true);
 /// The tensor at this path of the unit; throws if there is none.
 Weight bind_weight(const UnitSpec& unit, std::string_view path, const UnitBuffers& flat);
@@ -67,10 +67,10 @@ Weight bind_weight(const UnitSpec& unit, std::string_view path, const UnitBuffer
 HeadWeights bind_head(const ModelSpec& spec, const UnitBuffers& head, const UnitBuffers& embedding);
 /// Decodes a unit's quantised weights: `packed` [packed_bytes] (uint8) to `decoded` [quantized_numel], on one device.
 void decode(const UnitSpec& unit, const at::Tensor& packed, const at::Tensor& decoded);
-/// Fills the row scales of a unit with DoRA from its weights, factors and magnitudes.
-void compute_row_scales(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat);
-/// The norms that compute_row_scales() leaves, of the rows of a magnitude's linear: the first values of the magnitude itself.
-at::Tensor row_norms(const ParamSpec& magnitude, const at::Tensor& row_scales);
+/// Fills UnitBuffers::derived with what follows from the unit's weights, where it has such values.
+void derive_values(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat);
+/// DoRA's norms that derive_values() leaves, of the rows of a magnitude's linear: the first values of the magnitude itself.
+at::Tensor row_norms(const ParamSpec& magnitude, const at::Tensor& derived);
 /// The 1-D view of a parameter in whichever of the buffers holds it.
 at::Tensor param_view(const ParamSpec& param, const UnitBuffers& flat);
 

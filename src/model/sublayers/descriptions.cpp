@@ -45,6 +45,32 @@ std::string layer_prefix(const ModelConfig& config, int index) {
   return fmt::format("{}layers.{}.", config.text_prefix, index);
 }
 
+std::string path_of(const ExpertStack& stack) {
+  return stack.path + "." + stack.name;
+}
+
+std::vector<std::string> module_names(const std::string& prefix, const ParamGroup& group, std::size_t linear) {
+  const std::string& path = group.linears[linear].path;
+  if (!group.is_stack()) return {prefix + path};
+  std::vector<std::string> names;
+  for (std::int64_t e = 0; e < group.stack.experts; ++e)
+    names.push_back(fmt::format("{}{}.{}.{}", prefix, group.stack.path, e, path));
+  return names;
+}
+
+std::vector<FileTensor> expert_tensors(const std::string& prefix, const ParamGroup& group,
+                                       const std::vector<std::size_t>& linears, const std::string& suffix, std::int64_t rows,
+                                       std::int64_t columns) {
+  std::vector<FileTensor> tensors;
+  for (std::int64_t expert = 0; expert < group.stack.experts; ++expert)
+    for (const std::size_t i : linears) {
+      const LinearSpec& linear = group.linears[i];
+      tensors.push_back({fmt::format("{}{}.{}.{}{}", prefix, group.stack.path, expert, linear.path, suffix),
+                         {rows > 0 ? rows : linear.out, columns}});
+    }
+  return tensors;
+}
+
 const std::vector<std::string>& lora_modules() {
   static const std::vector<std::string> names = [] {
     ModelConfig qwen, mixtral, next;

@@ -3,11 +3,9 @@
 #include "qft/model/adapter_config.h"
 #include "qft/model/load.h"
 
-#include <cmath>
-
+#include "adapters/code.h"
 #include "read_into.h"
 #include "tensor_check.h"
-#include "uniform_values.h"
 #include <ATen/ops/empty.h>
 
 namespace qft::model {
@@ -36,16 +34,13 @@ void read_from_adapter(const io::TensorFile& file, const ModelSpec& spec, const 
 
 }  // namespace
 
-void init_lora(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& access) {
+void init_adapter(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& access) {
+  const AdapterCode* code = code_of(spec.adapter);
   for (int u = 0; u < spec.num_units(); ++u)
     for (const auto& param : spec.units[static_cast<std::size_t>(u)].params) {
       if (!is_factor(param.role)) continue;
       const Shard dst = access(u, param);
-      if (dst.values.numel() == 0) continue;
-      if (param.role == Role::lora_a)
-        fill_uniform(param, seed, 1.0 / std::sqrt(static_cast<double>(param.shape.back())), dst);
-      else  // magnitudes follow from the weights: init_magnitude()
-        dst.values.zero_();
+      if (dst.values.numel() > 0) code->initialise(param, seed, dst);
     }
 }
 
@@ -58,8 +53,8 @@ void load_initial_factors(const ModelSpec& spec, const io::TensorFile& initial, 
         access(u, param).values.zero_();
 }
 
-void init_magnitude(const ParamSpec& magnitude, const at::Tensor& row_scales, const Shard& dst) {
-  if (dst.values.numel() > 0) dst.values.copy_(row_norms(magnitude, row_scales).narrow(0, dst.begin, dst.values.numel()));
+void init_magnitude(const ParamSpec& magnitude, const at::Tensor& derived, const Shard& dst) {
+  if (dst.values.numel() > 0) dst.values.copy_(row_norms(magnitude, derived).narrow(0, dst.begin, dst.values.numel()));
 }
 
 void require_adapter(const ModelSpec& spec, const std::filesystem::path& dir) {

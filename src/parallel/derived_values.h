@@ -1,5 +1,5 @@
-// DoRA's row scales of a unit, which its weights decide: computed where it is acquired for the first time after they have
-// changed. Private to parallel.
+// What follows from a unit's weights and is needed in each product (model::derive_values): computed where it is acquired for the
+// first time after they have changed. Private to parallel.
 #pragma once
 
 #include "qft/model/weights.h"
@@ -11,14 +11,14 @@
 
 namespace qft::parallel {
 
-class RowScales {
+class DerivedValues {
  public:
-  RowScales() = default;
+  DerivedValues() = default;
   /// Both must outlive it.
-  RowScales(const model::ModelSpec& spec, const model::UnitSpec& unit, at::ScalarType compute, c10::Device device)
+  DerivedValues(const model::ModelSpec& spec, const model::UnitSpec& unit, at::ScalarType compute, c10::Device device)
       : spec_(&spec), unit_(&unit) {
     const auto type = compute == at::kDouble ? at::kDouble : at::kFloat;
-    if (unit.scales_numel > 0) values_ = at::zeros({unit.scales_numel}, at::TensorOptions().dtype(type).device(device));
+    if (unit.derived_numel > 0) values_ = at::zeros({unit.derived_numel}, at::TensorOptions().dtype(type).device(device));
   }
 
   bool empty() const { return !values_.defined(); }
@@ -27,8 +27,8 @@ class RowScales {
   /// Puts them, at the same address each time, into the buffers of the unit, whose weights are there.
   void fill(model::UnitBuffers& buffers) {
     if (empty()) return;
-    buffers.row_scales = values_;
-    if (!current_) model::compute_row_scales(*spec_, *unit_, buffers);
+    buffers.derived = values_;
+    if (!current_) model::derive_values(*spec_, *unit_, buffers);
     current_ = true;
   }
 

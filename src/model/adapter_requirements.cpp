@@ -1,11 +1,13 @@
-// What a run file asks of LoRA's targets is there, all of it.
+// What a run file asks of an adapter's targets is there, all of it.
 #include "qft/core/error.h"
 
 #include <algorithm>
 #include <iterator>
 #include <set>
+#include <utility>
 
-#include "lora_targets.h"
+#include "adapters/kinds.h"
+#include "adapters/target_matcher.h"
 #include "sublayers/descriptions.h"
 #include <fmt/ranges.h>
 
@@ -20,17 +22,6 @@ std::vector<std::string> linear_names(const ModelSpec& spec) {
       for (const ParamGroup& group : sublayer.params)
         for (std::size_t i = 0; i < group.linears.size(); ++i)
           std::ranges::copy(module_names(layer_prefix(spec.config, l), group, i), std::back_inserter(all));
-  return all;
-}
-
-/// The stacks of experts that are wrapped as parameters, as PEFT names them.
-std::vector<std::string> wrapped_parameters(const ModelSpec& spec) {
-  std::vector<std::string> all;
-  for (int l = 0; l < spec.config.num_layers; ++l)
-    for (const SubLayerSpec& sublayer : spec.layers[static_cast<std::size_t>(l)])
-      for (const ParamGroup& group : sublayer.params)
-        if (group.is_stack() && spec.lora.targets_parameter(group.stack))
-          all.push_back(layer_prefix(spec.config, l) + path_of(group.stack));
   return all;
 }
 
@@ -58,37 +49,35 @@ std::string examples(const std::vector<std::string>& names) {
   return fmt::format("'{}'{}", names.front(), names.size() > 1 ? fmt::format(" to '{}'", names.back()) : "");
 }
 
-void require_pattern(const ModelSpec& spec, const LoraTargets& targets, const std::vector<std::string>& linears) {
-  const std::string& pattern = spec.lora.target_pattern;
+void require_pattern(const ModelSpec& spec, const TargetMatcher& targets, const std::vector<std::string>& linears) {
+  const auto& [key, pattern] = std::pair(spec.adapter.targets().key, spec.adapter.targets().target_pattern);
   if (std::ranges::none_of(linears, [&](const std::string& name) { return targets.wraps(name); }))
     fail_config(
-        "lora_target '{}' matches no linear module of this {}: as in PEFT the expression is for whole names, which are {}; "
+        "{} '{}' matches no linear module of this {}: as in PEFT the expression is for whole names, which are {}; "
         "several expressions go into one as (a|b)",
-        pattern, spec.config.model_type, examples(linears));
+        key, pattern, spec.config.model_type, examples(linears));
   for (const std::string& name : other_modules(spec, linears))
     if (targets.wraps(name))
       fail_config(
-          "lora_target '{}' matches '{}' too, which is no linear module of a layer: LoRA wraps those alone (PEFT refuses it, or "
+          "{} '{}' matches '{}' too, which is no linear module of a layer: {} wraps those alone (PEFT refuses it, or "
           "wraps it); end the expression with their names, as in .*\\.(q_proj|v_proj)",
-          pattern, name);
+          key, pattern, name, kind_of(spec.adapter)->name);
 }
 
 }  // namespace
 
-void ModelSpec::require_lora_targets() const {
-  const LoraTargets matcher(lora);
+void ModelSpec::require_adapter_targets() const {
+  const AdapterTargets& asked = adapter.targets();
   const std::vector<std::string> linears = linear_names(*this);
-  if (!lora.target_pattern.empty()) require_pattern(*this, matcher, linears);
-  for (const std::string& target : lora.targets) {
-    LoraConfig one;
+  if (!asked.target_pattern.empty()) require_pattern(*this, TargetMatcher(asked), linears);
+  for (const std::string& target : asked.targets) {
+    AdapterTargets one;
     one.targets = {target};
     if (std::ranges::none_of(linears, [&](const std::string& name) { return one.targets_module(name); }))
-      fail_config("lora_target '{}' is no linear module of this {}: names are such as {}", target, config.model_type,
+      fail_config("{} '{}' is no linear module of this {}: names are such as {}", asked.key, target, config.model_type,
                   examples(linears));
   }
-  std::vector<std::string> wrapped = wrapped_parameters(*this);
-  std::ranges::copy_if(linears, std::back_inserter(wrapped), [&](const std::string& name) { return matcher.wraps(name); });
-  matcher.require_all_met(wrapped);
+  kind_of(adapter)->require_all_met(*this, linears);
 }
 
 }  // namespace qft::model

@@ -1,4 +1,4 @@
-// Which linears of a model an adapter wraps, and with which rank and scale. Private to model.
+// Which linears of a model LoRA wraps, and with which rank and scale. Private to model.
 #pragma once
 
 #include "qft/model/spec.h"
@@ -7,14 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "name_pattern.h"
+#include "../name_pattern.h"
+#include "target_matcher.h"
 
 namespace qft::model {
 
-/// PEFT's name of a stack of experts' parameter, without the layer's prefix: "mlp.experts.gate_up_proj".
-std::string path_of(const ExpertStack& stack);
-
-class LoraTargets {
+class LoraTargets : public TargetMatcher {
  public:
   /// `lora` must outlive it. Throws ConfigError where an expression is none.
   explicit LoraTargets(const LoraConfig& lora);
@@ -23,7 +21,6 @@ class LoraTargets {
   /// experts of a layer that differ, DoRA of experts.
   void place(const std::string& prefix, Layer& layer) const;
 
-  bool wraps(const std::string& module) const;
   /// Throws ConfigError where an expression of rank_pattern or alpha_pattern matches none of `modules`.
   void require_all_met(const std::vector<std::string>& modules) const;
 
@@ -50,11 +47,7 @@ class LoraTargets {
   std::vector<LoraRows> rows_of(const std::string& prefix, const ParamGroup& group) const;
 
   const LoraConfig& lora_;
-  std::vector<NamePattern> pattern_;  ///< the one of the targets, where they are one
   Keys ranks_, alphas_;
 };
-
-/// The names of a linear of a group: of a stack those of all experts.
-std::vector<std::string> module_names(const std::string& prefix, const ParamGroup& group, std::size_t linear);
 
 }  // namespace qft::model

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "../sublayers/descriptions.h"
 #include <fmt/ranges.h>
 
 namespace qft::model {
@@ -14,19 +15,6 @@ bool same(const LoraRows& a, const LoraRows& b) {
 }
 
 }  // namespace
-
-std::string path_of(const ExpertStack& stack) {
-  return stack.path + "." + stack.name;
-}
-
-std::vector<std::string> module_names(const std::string& prefix, const ParamGroup& group, std::size_t linear) {
-  const std::string& path = group.linears[linear].path;
-  if (!group.is_stack()) return {prefix + path};
-  std::vector<std::string> names;
-  for (std::int64_t e = 0; e < group.stack.experts; ++e)
-    names.push_back(fmt::format("{}{}.{}.{}", prefix, group.stack.path, e, path));
-  return names;
-}
 
 template <class Number>
 LoraTargets::Keys::Keys(const char* name, Number fallback, const std::map<std::string, Number>& numbers)
@@ -48,13 +36,10 @@ double LoraTargets::Keys::number_of(const std::string& module) const {
 }
 
 LoraTargets::LoraTargets(const LoraConfig& lora)
-    : lora_(lora), ranks_("rank_pattern", lora.rank, lora.ranks), alphas_("alpha_pattern", lora.alpha, lora.alphas) {
-  if (!lora.target_pattern.empty()) pattern_.emplace_back("lora_target", lora.target_pattern);
-}
-
-bool LoraTargets::wraps(const std::string& module) const {
-  return pattern_.empty() ? lora_.targets_module(module) : pattern_.front().matches(module);
-}
+    : TargetMatcher(lora),
+      lora_(lora),
+      ranks_("rank_pattern", lora.rank, lora.ranks),
+      alphas_("alpha_pattern", lora.alpha, lora.alphas) {}
 
 void LoraTargets::require_all_met(const std::vector<std::string>& modules) const {
   for (const Keys* pattern : {&ranks_, &alphas_})

@@ -1,0 +1,13 @@
+#include "merge.h"
+
+#include "qft/core/error.h"
+
+namespace qft::model {
+
+std::unique_ptr<WeightChange> change_of(const AdapterConfig& config, const io::TensorFile& file, const ChangedWeight& weight) {
+  QFT_ASSERT(config.enabled(), "'{}' is of no adapter", file.path().string());
+  if (config.oft.enabled()) return oft_change(config.oft, file, weight);
+  return lora_change(file, weight);
+}
+
+}  // namespace qft::model
