@@ -11,6 +11,7 @@
 #include "bound_field.h"
 #include "foreign_keys.h"
 #include "import_table.h"
+#include "llama_factory_v1.h"
 #include "runnable.h"
 #include "value.h"
 
@@ -188,6 +189,27 @@ void set_swift_folders(RunConfig& config, Purpose purpose) {
   config.notes.push_back(fmt::format("export_dir is not given: {}, as in ms-swift", exported));
 }
 
+// A YAML file among the datasets, as LLaMA-Factory's version 1 describes them, stands for all that it describes.
+void name_described(const RunConfig& config, std::string_view key, std::vector<std::string>& names) {
+  std::vector<std::string> all;
+  for (const std::string& name : names) {
+    if (!name.ends_with(".yaml") && !name.ends_with(".yml")) {
+      all.push_back(name);
+      continue;
+    }
+    std::error_code code;
+    if (!std::filesystem::is_regular_file(name, code))
+      fail_config("{}: there is no file {}, which is to describe the datasets (one on a hub is downloaded first)",
+                  at_key(config, key), name);
+    const Value document = parse_file(name);
+    if (document.kind != Value::Kind::map || document.entries.empty())
+      fail_config("{}: {} describes no datasets: expected their names with path, source and converter, got {}",
+                  at_key(config, key), name, describe(document));
+    for (const auto& [dataset, entry] : document.entries) all.push_back(fmt::format("{}:{}", name, dataset));
+  }
+  names = std::move(all);
+}
+
 }  // namespace
 
 void take_base_of_adapter(RunConfig& config) {
@@ -210,10 +232,16 @@ RunConfig load_run_config(const std::filesystem::path& file, std::span<const std
   std::vector<Setting> settings;
   if (!file.empty()) settings = settings_of(parse_file(file), file.string());
   for (const std::string& text : overrides) settings.push_back(override_setting(text));
-  const bool swift = apply_settings(config, settings, purpose);
+  settings = take_sections_apart(std::move(settings));
+  const Dialect dialect = apply_settings(config, settings, purpose);
+  const bool swift = dialect == Dialect::swift;
+  if (reads(purpose, "dataset")) {
+    name_described(config, "dataset", config.data.dataset);
+    name_described(config, "eval_dataset", config.data.eval_dataset);
+  }
   take_base_of_adapter(config);
   if (swift && purpose == Purpose::train) note_swift_defaults(config, settings);
-  if (!swift && purpose == Purpose::train) note_tuner(config, settings);
+  if (dialect == Dialect::own && purpose == Purpose::train) note_tuner(config, settings);
   if (swift) set_swift_folders(config, purpose);
   import_launchers(config);
   config.resolve();

@@ -51,11 +51,15 @@ Value with_words(const Value& value, std::string_view words) {
 class Translator {
  public:
   Translator(const std::vector<Setting>& settings, Purpose purpose, const std::vector<std::string_view>& own)
-      : settings_(settings), purpose_(purpose), own_(own) {
+      : settings_(settings), purpose_(purpose), own_(own), v1_(read_v1(settings)) {
     for (const Setting& setting : settings) {
       const ForeignKey* foreign = find_foreign(setting.key);
-      out_.swift |= foreign != nullptr && foreign->tool == ForeignKey::Tool::swift && foreign->kind != Class::either;
+      swift_ |= foreign != nullptr && foreign->tool == ForeignKey::Tool::swift && foreign->kind != Class::either;
     }
+    swift_ &= !v1_.used;  // both say model
+    out_.dialect = v1_.used ? Dialect::llama_factory_v1 : swift_ ? Dialect::swift : Dialect::own;
+    out_.notes = std::move(v1_.notes);
+    out_.defaults = std::move(v1_.defaults);
   }
 
   Translation run() && {
@@ -63,15 +67,19 @@ class Translator {
       const ForeignKey* foreign = find_foreign(setting.key);
       if (foreign == nullptr) {
         out_.settings.push_back(setting);
+        // Version 1's word for the newest checkpoint, if there is one: what happens where the key is not given.
+        if (v1_.used && setting.key == "resume_from_checkpoint" && setting.value.text == "auto")
+          out_.settings.back().value = scalar("null", setting.value.line);
       } else {
         take(setting, *foreign);
       }
     }
+    for (Setting& setting : v1_.settings) out_.settings.push_back(std::move(setting));
     evaluate_as_swift();
     hold_out_as_swift();
     order_as_swift();
     bound_epochs();
-    if (out_.swift) take_most_probable();
+    if (swift_) take_most_probable();
     return std::move(out_);
   }
 
@@ -103,6 +111,7 @@ class Translator {
       case Class::ranks:
         return claim(setting);
       case Class::combined:
+      case Class::section:
         return;
       case Class::no_effect:
         if (is_harmless(key.harmless, setting.value)) return;
@@ -145,12 +154,12 @@ class Translator {
     if (!key.words.empty() && (has(key.key) || (generates && is_own(key.name)))) {
       return out_.settings.push_back(as(setting, key.words, setting.value));
     }
-    if (out_.swift && key.key.empty()) {
+    if (swift_ && key.key.empty()) {
       out_.notes.push_back(
           fmt::format("{} has no effect here: texts stay as they are: write the names into the data", setting.where));
       return;
     }
-    if (out_.swift) return out_.settings.push_back(as(setting, key.key, setting.value));
+    if (swift_) return out_.settings.push_back(as(setting, key.key, setting.value));
     fail_config("{}: '{}' has two meanings: {}", setting.where, key.name, key.reason);
   }
 
@@ -288,6 +297,8 @@ class Translator {
   const std::vector<Setting>& settings_;
   Purpose purpose_;
   const std::vector<std::string_view>& own_;
+  V1Sections v1_;
+  bool swift_ = false;
   Translation out_;
 };
 
