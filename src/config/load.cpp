@@ -163,13 +163,15 @@ void note_unread(RunConfig& config, const std::vector<Setting>& settings, Purpos
   if (purpose == Purpose::any || purpose == Purpose::train || purpose == Purpose::plan || purpose == Purpose::check) return;
   for (const Setting& setting : settings) {
     const ForeignKey* foreign = find_foreign(setting.key);
-    if (setting.from_file() || (foreign != nullptr && foreign->kind != ForeignKey::Class::renamed)) continue;
-    const std::string_view key = foreign == nullptr ? std::string_view(setting.key) : foreign->key;
-    if (!config.is_given(key) || reads(purpose, key)) continue;
-    if (purpose == Purpose::generate && (key == "dataset" || key == "eval_dataset"))
+    const bool loads_data = setting.key == "load_data_args" && as_bool(setting.value) == true;
+    if (setting.from_file() || (foreign != nullptr && foreign->kind != ForeignKey::Class::renamed && !loads_data)) continue;
+    const std::string_view key = foreign == nullptr || loads_data ? std::string_view(setting.key) : foreign->key;
+    if (!loads_data && (!config.is_given(key) || reads(purpose, key))) continue;
+    if (purpose == Purpose::generate && (key == "dataset" || key == "eval_dataset" || loads_data))
       fail_config(
           "{}: qft chat and qft generate read no data: qft eval answers them, with predict_with_generate=true and output_dir=DIR",
           setting.where);
+    if (loads_data) continue;
     config.notes.push_back(fmt::format("{} has no effect in this program (--help lists its keys)", setting.where));
   }
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "earlier_run.h"
 #include "foreign_keys.h"
 
 namespace qft::config {
@@ -80,6 +81,7 @@ class Translator {
     order_as_swift();
     bound_epochs();
     if (swift_) take_most_probable();
+    if (swift_) load_as_swift();
     return std::move(out_);
   }
 
@@ -103,7 +105,8 @@ class Translator {
   void take(const Setting& setting, const ForeignKey& key) {
     switch (key.kind) {
       case Class::renamed:
-        return out_.settings.push_back(as(setting, key.key, with_words(setting.value, key.words)));
+        if (purpose_ == Purpose::export_model && is_as_written(setting, key)) return;
+        return out_.settings.push_back(as(setting, renamed_key(key), with_words(setting.value, key.words)));
       case Class::converted:
         return convert(setting, key);
       case Class::either:
@@ -122,6 +125,25 @@ class Translator {
         fail_config("{}: {} is refused: {}", setting.where, key.name.ends_with("_token") ? "it" : describe(setting.value),
                     key.reason);
     }
+  }
+
+  // To an export ms-swift's quant_bits is what it writes.
+  std::string_view renamed_key(const ForeignKey& key) const {
+    const bool written = purpose_ == Purpose::export_model && key.name == "quant_bits";
+    return written ? "export_quantization_bit" : key.key;
+  }
+
+  // Of how codes are made an export has one way. True for a key of it that agrees.
+  static bool is_as_written(const Setting& setting, const ForeignKey& key) {
+    for (const auto& [name, word] :
+         {std::pair{"quantization_method", "bnb"}, {"quantization_type", "nf4"}, {"double_quantization", "true"}}) {
+      if (key.key != name) continue;
+      const std::string asked = word_of(setting.value);
+      if (asked == word || asked == "null") return true;
+      fail_config("{}: {} is refused: exports have 16 bits, or 4 bits by bitsandbytes: nf4 with double quantization",
+                  setting.where, describe(setting.value));
+    }
+    return false;
   }
 
   void convert(const Setting& setting, const ForeignKey& key) {
@@ -292,6 +314,19 @@ class Translator {
     for (Setting& setting : out_.settings)
       if (setting.key == "temperature" && as_double(setting.value) == 0.0)
         setting = as(setting, "do_sample", scalar("false", setting.value.line));
+  }
+
+  // ms-swift's load_args is true by default where nothing is trained, load_data_args asked for.
+  void load_as_swift() {
+    if (purpose_ == Purpose::eval || purpose_ == Purpose::generate || purpose_ == Purpose::export_model) {
+      for (Setting& setting : settings_of_earlier_run(settings_, out_.settings, purpose_))
+        out_.fallbacks.push_back(std::move(setting));
+      return;
+    }
+    for (const char* name : {"load_args", "load_data_args", "load_args_from_ckpt_dir", "load_dataset_config"})
+      if (const Setting* asked = typed(name); asked != nullptr && is_on(asked))
+        fail_config("{}: it is refused here: training reads this run file and command line only: name the data in dataset",
+                    asked->where);
   }
 
   const std::vector<Setting>& settings_;

@@ -117,7 +117,8 @@ class Examples:
                 shutil.copytree(self.model, model)
                 write_model(model, kind)
             self.put_data("made/numbers")
-            self.qft(["train", "--model", str(model), "--dataset", "made/numbers", "--output_dir", str(adapter)] + SHORT, check=True)
+            self.qft(["train", "--model", str(model), "--dataset", "made/numbers", "--output_dir", str(adapter),
+                      "--split_dataset_ratio", "0.25"] + SHORT, check=True)
         return adapter
 
     def put_data(self, name, records=None):
@@ -199,7 +200,7 @@ def run_swift(examples, row, files):
         command = ["train", "--stage", "pt", *arguments, *SHORT]
     elif program == "export":
         command = ["export", *arguments]
-    elif "--val_dataset" in arguments:
+    elif "--val_dataset" in arguments or "--load_data_args" in arguments:
         command = ["eval", *arguments, "predict_with_generate=true", "max_new_tokens=4", "output_dir=answers"]
     else:
         command = ["chat", *arguments, "max_new_tokens=4"]
