@@ -159,7 +159,6 @@ TEST(LlamaFactoryV1, RefusedKeysAreNamedWithTheirLines) {
       {"lr_scheduler_config:\n  name: cosine\n", "run.yaml:5: lr_scheduler_config: a mapping is refused: version 1"},
       {"custom_chat_template: x\n", "run.yaml:5: custom_chat_template: 'x' is refused"},
       {"save_epochs: 0.5\n", "run.yaml:5: save_epochs: '0.5' is refused: checkpoints are saved at the end of each epoch"},
-      {"model_class: other\n", "run.yaml"},
       {"batching_strategy: x\n", "there are normal, padding_free, dynamic_batching and dynamic_padding_free"},
       {"dist_config:\n  name: fsdpturbo\n  ep_size: 2\n",
        "run.yaml:6: dist_config.name: 'fsdpturbo' is refused: fsdp2 and deepspeed are implemented, expert parallelism is not"},

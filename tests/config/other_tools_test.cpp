@@ -441,7 +441,7 @@ TEST(EarlierRun, ErrorsSayWhatIsMissing) {
   EXPECT_CONTAINS(error_of([&] { load_with(nothing_held_out, {"--load_data_args=true"}); }), "had nothing to evaluate");
   const EarlierRun run(kHeldOut);
   std::filesystem::remove(run.dir + "/run.json");
-  EXPECT_CONTAINS(error_of([&] { load_with(run, {"--load_data_args=true"}); }), "/run' has no run.json");
+  EXPECT_CONTAINS(error_of([&] { load_with(run, {"--load_data_args=true"}); }), "'run' has no run.json");
   EXPECT_EQ(load_with(run, {"--val_dataset=v.json"}).data.template_name, "");
   EXPECT_CONTAINS(error_of_typed({"--load_data_args=true"}), "training reads this run file and command line only");
   const EarlierRun again(kHeldOut);
