@@ -1,5 +1,6 @@
 #include "apply.h"
 
+#include "qft/config/help.h"
 #include "qft/config/nearest.h"
 #include "qft/core/error.h"
 
@@ -71,6 +72,30 @@ std::vector<Setting> effective(std::vector<Setting> settings) {
   return kept;
 }
 
+// The defaults of another tool for what is not set otherwise: they count, but as defaults.
+void take_defaults(RunConfig& config, const std::vector<V1Default>& defaults, const std::vector<Setting>& all, Purpose purpose) {
+  RunConfig fresh;
+  const std::vector<BoundField> fields = bound_fields(config), initial = bound_fields(fresh);
+  const auto is_set = [&](std::string_view key) {
+    return std::any_of(all.begin(), all.end(), [&](const Setting& s) { return s.key == key; });
+  };
+  std::string taken;
+  for (const V1Default& row : defaults) {
+    const std::string ruled_out = fmt::format("|{}|", row.unless);
+    const bool other = std::any_of(all.begin(), all.end(), [&](const Setting& s) {
+      return ruled_out.find(fmt::format("|{}|", s.key)) != std::string::npos;
+    });
+    if (other || is_set(row.key) || !reads(purpose, row.key)) continue;
+    const BoundField* bound = find_field(fields, row.key);
+    QFT_ASSERT(bound != nullptr, "the defaults of version 1 name '{}', which is no key", row.key);
+    const Value value{.kind = Value::Kind::scalar, .text = std::string(row.value)};
+    store(bound->field, bound->ref, initial[bound - fields.data()].ref, value, row.key);
+    taken += fmt::format("{}{}: {}", taken.empty() ? "" : ", ", row.key, row.value);
+  }
+  if (taken.empty()) return;
+  config.notes.push_back(fmt::format("keys are those of LLaMA-Factory's version 1, and so are the defaults: {}", taken));
+}
+
 }  // namespace
 
 std::vector<Setting> settings_of(const Value& document, std::string_view file) {
@@ -109,7 +134,7 @@ Setting override_setting(const std::string& text) {
   return {std::move(key), std::move(value), "command line", where};
 }
 
-bool apply_settings(RunConfig& config, const std::vector<Setting>& settings, Purpose purpose, bool expand_paths) {
+Dialect apply_settings(RunConfig& config, const std::vector<Setting>& settings, Purpose purpose, bool expand_paths) {
   RunConfig fresh;
   const std::vector<BoundField> fields = bound_fields(config), initial = bound_fields(fresh);
   std::vector<std::string_view> own;
@@ -131,7 +156,8 @@ bool apply_settings(RunConfig& config, const std::vector<Setting>& settings, Pur
     store(bound->field, bound->ref, reset, setting.value, setting.where, expand_paths);
     config.given[setting.key] = setting.source;
   }
-  return translation.swift;
+  take_defaults(config, translation.defaults, all, purpose);
+  return translation.dialect;
 }
 
 }  // namespace qft::config

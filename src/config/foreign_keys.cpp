@@ -14,8 +14,10 @@ namespace {
 std::vector<ForeignKey> split_rows() {
   using Tool = ForeignKey::Tool;
   std::vector<ForeignKey> keys;
-  for (const auto& [tool, rows] :
-       {std::pair{Tool::llama_factory, llama_factory_rows()}, {Tool::swift, swift_rows()}, {Tool::other, other_rows()}}) {
+  for (const auto& [tool, rows] : {std::pair{Tool::llama_factory, llama_factory_rows()},
+                                   {Tool::llama_factory_v1, v1_rows()},
+                                   {Tool::swift, swift_rows()},
+                                   {Tool::other, other_rows()}}) {
     for (const ForeignRow& row : rows) {
       for (std::size_t begin = 0; begin < row.names.size();) {
         const std::size_t end = std::min(row.names.find(' ', begin), row.names.size());

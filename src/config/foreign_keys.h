@@ -15,14 +15,15 @@ struct ForeignKey {
     converted,  // its values stand for settings: `words` says which
     combined,   // counts together with other keys: translate.cpp says how
     either,     // means one thing in one tool and another in the next: `key` in ms-swift, `words` otherwise
+    section,    // a mapping of LLaMA-Factory's version 1, and its name: llama_factory_v1.h says what its keys mean
     ranks,      // a number that the ranks must confirm
     no_effect,  // without effect here, noted once
     refused,    // the result would differ from what was asked
   };
-  /// llama_factory: its own keys and those of transformers' TrainingArguments. swift: keys that only ms-swift
-  /// has: one of them tells how the others are meant. other: those of several tools, and of training scripts,
+  /// llama_factory: its own keys and those of transformers' TrainingArguments. llama_factory_v1, swift: keys that only that
+  /// one has: one of them tells how the others are meant. other: those of several tools, and of training scripts,
   /// TRL, axolotl, Lightning, launchers.
-  enum class Tool { llama_factory, swift, other };
+  enum class Tool { llama_factory, llama_factory_v1, swift, other };
   Class kind;
   Tool tool;
   std::string_view name;

@@ -57,18 +57,6 @@ constexpr ForeignRow kLlamaFactory[] = {
      "kt_use_lora_experts kt_lora_expert_num kt_lora_expert_intermediate_size",
      "it has a meaning with use_kt only", ""},
 
-    // Sections of LLaMA-Factory's version 1.
-    {kRefused, "model_class", "qft trains language models: remove it", "llm|null"},
-    {kRefused, "peft_config", "write finetuning_type, lora_rank, lora_alpha, lora_dropout and lora_target in the run file",
-     "null"},
-    {kRefused, "dist_config", "write strategy, deepspeed or fsdp in the run file", "null"},
-    {kRefused, "quant_config", "write quantization_bit and quantization_method in the run file", "null"},
-    {kRefused, "optim_config", "AdamW takes learning_rate, weight_decay, adam_beta1, adam_beta2, adam_epsilon", "null"},
-    {kRefused, "cp_mode cp_size", "context parallelism is not implemented: remove it", "null|1"},
-    {kRefused, "batching_strategy", "max_tokens_per_micro_batch limits what a micro-batch holds", "null|normal|padding_free"},
-    {kNoEffect, "kernel_config init_config sample_backend", "qft has kernels of its own, and reads weights straight into place",
-     ""},
-
     // Images, video and sound.
     {kNoEffect,
      "media_dir image_max_pixels image_min_pixels image_do_pan_and_scan crop_to_patches video_max_pixels "

@@ -27,7 +27,7 @@ constexpr ForeignRow kSwift[] = {
 
     // Method.
     converted("tuner_type train_type sft_type", "lora: finetuning_type=lora; full: finetuning_type=full",
-              "lora and full are implemented"),
+              "lora and full are implemented; llamapro is qft-ckpt expand, and then finetuning_type: freeze with use_llama_pro"),
     converted("tuner_backend", "peft|swift|null:", "qft trains by itself: remove it"),
     renamed("target_regex lora_target_regex", "lora_target"),
     renamed("lora_dropout_p", "lora_dropout"),
@@ -146,9 +146,8 @@ constexpr ForeignRow kSwift[] = {
      "output_dir is taken as it is, and the newest checkpoint has the highest number", ""},
     {kNoEffect, "push_hub_strategy additional_saved_files",
      "weights are saved as safetensors; export_size limits the size of qft export's files", ""},
-    {kNoEffect, "ignore_args_error load_args", "every key is checked, and only this run file and command line are read", ""},
-    {kRefused, "load_data_args load_args_from_ckpt_dir load_dataset_config",
-     "only this run file and command line are read: name the data in eval_dataset", kOff},
+    {kNoEffect, "ignore_args_error", "every key is checked", ""},
+    {.kind = ForeignKey::Class::combined, .names = "load_args load_data_args load_args_from_ckpt_dir load_dataset_config"},
     {kNoEffect, "ray_exp_name device_groups ds3_gather_for_generation model_layer_cls_name metric_warmup_step fsdp_num",
      "mpirun or srun starts the ranks", ""},
     {kNoEffect,

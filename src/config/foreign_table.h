@@ -55,6 +55,7 @@ constexpr std::string_view kVocabulary =
 constexpr std::string_view kRanks = "mpirun or srun starts the ranks: no rendezvous is needed";
 
 std::span<const ForeignRow> llama_factory_rows();  // and those of transformers' TrainingArguments
+std::span<const ForeignRow> v1_rows();             // of LLaMA-Factory's version 1
 std::span<const ForeignRow> swift_rows();
 std::span<const ForeignRow> other_rows();
 

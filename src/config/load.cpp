@@ -11,6 +11,7 @@
 #include "bound_field.h"
 #include "foreign_keys.h"
 #include "import_table.h"
+#include "llama_factory_v1.h"
 #include "runnable.h"
 #include "value.h"
 
@@ -162,13 +163,15 @@ void note_unread(RunConfig& config, const std::vector<Setting>& settings, Purpos
   if (purpose == Purpose::any || purpose == Purpose::train || purpose == Purpose::plan || purpose == Purpose::check) return;
   for (const Setting& setting : settings) {
     const ForeignKey* foreign = find_foreign(setting.key);
-    if (setting.from_file() || (foreign != nullptr && foreign->kind != ForeignKey::Class::renamed)) continue;
-    const std::string_view key = foreign == nullptr ? std::string_view(setting.key) : foreign->key;
-    if (!config.is_given(key) || reads(purpose, key)) continue;
-    if (purpose == Purpose::generate && (key == "dataset" || key == "eval_dataset"))
+    const bool loads_data = setting.key == "load_data_args" && as_bool(setting.value) == true;
+    if (setting.from_file() || (foreign != nullptr && foreign->kind != ForeignKey::Class::renamed && !loads_data)) continue;
+    const std::string_view key = foreign == nullptr || loads_data ? std::string_view(setting.key) : foreign->key;
+    if (!loads_data && (!config.is_given(key) || reads(purpose, key))) continue;
+    if (purpose == Purpose::generate && (key == "dataset" || key == "eval_dataset" || loads_data))
       fail_config(
           "{}: qft chat and qft generate read no data: qft eval answers them, with predict_with_generate=true and output_dir=DIR",
           setting.where);
+    if (loads_data) continue;
     config.notes.push_back(fmt::format("{} has no effect in this program (--help lists its keys)", setting.where));
   }
 }
@@ -186,6 +189,27 @@ void set_swift_folders(RunConfig& config, Purpose purpose) {
   if (output.empty() && config.model.adapter_name_or_path.empty()) return;
   exported = output.empty() ? config.model.adapter_name_or_path.back() + "-merged" : std::exchange(output, "");
   config.notes.push_back(fmt::format("export_dir is not given: {}, as in ms-swift", exported));
+}
+
+// A YAML file among the datasets, as LLaMA-Factory's version 1 describes them, stands for all that it describes.
+void name_described(const RunConfig& config, std::string_view key, std::vector<std::string>& names) {
+  std::vector<std::string> all;
+  for (const std::string& name : names) {
+    if (!name.ends_with(".yaml") && !name.ends_with(".yml")) {
+      all.push_back(name);
+      continue;
+    }
+    std::error_code code;
+    if (!std::filesystem::is_regular_file(name, code))
+      fail_config("{}: there is no file {}, which is to describe the datasets (one on a hub is downloaded first)",
+                  at_key(config, key), name);
+    const Value document = parse_file(name);
+    if (document.kind != Value::Kind::map || document.entries.empty())
+      fail_config("{}: {} describes no datasets: expected their names with path, source and converter, got {}",
+                  at_key(config, key), name, describe(document));
+    for (const auto& [dataset, entry] : document.entries) all.push_back(fmt::format("{}:{}", name, dataset));
+  }
+  names = std::move(all);
 }
 
 }  // namespace
@@ -210,10 +234,16 @@ RunConfig load_run_config(const std::filesystem::path& file, std::span<const std
   std::vector<Setting> settings;
   if (!file.empty()) settings = settings_of(parse_file(file), file.string());
   for (const std::string& text : overrides) settings.push_back(override_setting(text));
-  const bool swift = apply_settings(config, settings, purpose);
+  settings = take_sections_apart(std::move(settings));
+  const Dialect dialect = apply_settings(config, settings, purpose);
+  const bool swift = dialect == Dialect::swift;
+  if (reads(purpose, "dataset")) {
+    name_described(config, "dataset", config.data.dataset);
+    name_described(config, "eval_dataset", config.data.eval_dataset);
+  }
   take_base_of_adapter(config);
   if (swift && purpose == Purpose::train) note_swift_defaults(config, settings);
-  if (!swift && purpose == Purpose::train) note_tuner(config, settings);
+  if (dialect == Dialect::own && purpose == Purpose::train) note_tuner(config, settings);
   if (swift) set_swift_folders(config, purpose);
   import_launchers(config);
   config.resolve();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "earlier_run.h"
 #include "foreign_keys.h"
 
 namespace qft::config {
@@ -51,11 +52,15 @@ Value with_words(const Value& value, std::string_view words) {
 class Translator {
  public:
   Translator(const std::vector<Setting>& settings, Purpose purpose, const std::vector<std::string_view>& own)
-      : settings_(settings), purpose_(purpose), own_(own) {
+      : settings_(settings), purpose_(purpose), own_(own), v1_(read_v1(settings)) {
     for (const Setting& setting : settings) {
       const ForeignKey* foreign = find_foreign(setting.key);
-      out_.swift |= foreign != nullptr && foreign->tool == ForeignKey::Tool::swift && foreign->kind != Class::either;
+      swift_ |= foreign != nullptr && foreign->tool == ForeignKey::Tool::swift && foreign->kind != Class::either;
     }
+    swift_ &= !v1_.used;  // both say model
+    out_.dialect = v1_.used ? Dialect::llama_factory_v1 : swift_ ? Dialect::swift : Dialect::own;
+    out_.notes = std::move(v1_.notes);
+    out_.defaults = std::move(v1_.defaults);
   }
 
   Translation run() && {
@@ -63,15 +68,20 @@ class Translator {
       const ForeignKey* foreign = find_foreign(setting.key);
       if (foreign == nullptr) {
         out_.settings.push_back(setting);
+        // Version 1's word for the newest checkpoint, if there is one: what happens where the key is not given.
+        if (v1_.used && setting.key == "resume_from_checkpoint" && setting.value.text == "auto")
+          out_.settings.back().value = scalar("null", setting.value.line);
       } else {
         take(setting, *foreign);
       }
     }
+    for (Setting& setting : v1_.settings) out_.settings.push_back(std::move(setting));
     evaluate_as_swift();
     hold_out_as_swift();
     order_as_swift();
     bound_epochs();
-    if (out_.swift) take_most_probable();
+    if (swift_) take_most_probable();
+    if (swift_) load_as_swift();
     return std::move(out_);
   }
 
@@ -95,7 +105,8 @@ class Translator {
   void take(const Setting& setting, const ForeignKey& key) {
     switch (key.kind) {
       case Class::renamed:
-        return out_.settings.push_back(as(setting, key.key, with_words(setting.value, key.words)));
+        if (purpose_ == Purpose::export_model && is_as_written(setting, key)) return;
+        return out_.settings.push_back(as(setting, renamed_key(key), with_words(setting.value, key.words)));
       case Class::converted:
         return convert(setting, key);
       case Class::either:
@@ -103,6 +114,7 @@ class Translator {
       case Class::ranks:
         return claim(setting);
       case Class::combined:
+      case Class::section:
         return;
       case Class::no_effect:
         if (is_harmless(key.harmless, setting.value)) return;
@@ -113,6 +125,25 @@ class Translator {
         fail_config("{}: {} is refused: {}", setting.where, key.name.ends_with("_token") ? "it" : describe(setting.value),
                     key.reason);
     }
+  }
+
+  // To an export ms-swift's quant_bits is what it writes.
+  std::string_view renamed_key(const ForeignKey& key) const {
+    const bool written = purpose_ == Purpose::export_model && key.name == "quant_bits";
+    return written ? "export_quantization_bit" : key.key;
+  }
+
+  // Of how codes are made an export has one way. True for a key of it that agrees.
+  static bool is_as_written(const Setting& setting, const ForeignKey& key) {
+    for (const auto& [name, word] :
+         {std::pair{"quantization_method", "bnb"}, {"quantization_type", "nf4"}, {"double_quantization", "true"}}) {
+      if (key.key != name) continue;
+      const std::string asked = word_of(setting.value);
+      if (asked == word || asked == "null") return true;
+      fail_config("{}: {} is refused: exports have 16 bits, or 4 bits by bitsandbytes: nf4 with double quantization",
+                  setting.where, describe(setting.value));
+    }
+    return false;
   }
 
   void convert(const Setting& setting, const ForeignKey& key) {
@@ -145,12 +176,12 @@ class Translator {
     if (!key.words.empty() && (has(key.key) || (generates && is_own(key.name)))) {
       return out_.settings.push_back(as(setting, key.words, setting.value));
     }
-    if (out_.swift && key.key.empty()) {
+    if (swift_ && key.key.empty()) {
       out_.notes.push_back(
           fmt::format("{} has no effect here: texts stay as they are: write the names into the data", setting.where));
       return;
     }
-    if (out_.swift) return out_.settings.push_back(as(setting, key.key, setting.value));
+    if (swift_) return out_.settings.push_back(as(setting, key.key, setting.value));
     fail_config("{}: '{}' has two meanings: {}", setting.where, key.name, key.reason);
   }
 
@@ -285,9 +316,24 @@ class Translator {
         setting = as(setting, "do_sample", scalar("false", setting.value.line));
   }
 
+  // ms-swift's load_args is true by default where nothing is trained, load_data_args asked for.
+  void load_as_swift() {
+    if (purpose_ == Purpose::eval || purpose_ == Purpose::generate || purpose_ == Purpose::export_model) {
+      for (Setting& setting : settings_of_earlier_run(settings_, out_.settings, purpose_))
+        out_.fallbacks.push_back(std::move(setting));
+      return;
+    }
+    for (const char* name : {"load_args", "load_data_args", "load_args_from_ckpt_dir", "load_dataset_config"})
+      if (const Setting* asked = typed(name); asked != nullptr && is_on(asked))
+        fail_config("{}: it is refused here: training reads this run file and command line only: name the data in dataset",
+                    asked->where);
+  }
+
   const std::vector<Setting>& settings_;
   Purpose purpose_;
   const std::vector<std::string_view>& own_;
+  V1Sections v1_;
+  bool swift_ = false;
   Translation out_;
 };
 

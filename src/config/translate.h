@@ -6,17 +6,19 @@
 #include <string>
 #include <vector>
 
-#include "setting.h"
+#include "apply.h"
+#include "llama_factory_v1.h"
 
 namespace qft::config {
 
 /// Settings under our own keys only; unknown keys stay as they are. Moot keys leave a note, ranks a claim.
 struct Translation {
   std::vector<Setting> settings;
-  std::vector<Setting> fallbacks;  // count where the key is not set otherwise
+  std::vector<Setting> fallbacks;   // count where the key is not set otherwise
+  std::vector<V1Default> defaults;  // of LLaMA-Factory's version 1, where its keys are used
   std::vector<std::string> notes;
   std::vector<WorldClaim> claims;
-  bool swift = false;  // keys that only ms-swift has were among them
+  Dialect dialect = Dialect::own;
 };
 
 /// Throws ConfigError for refused keys, and for those with two meanings where nothing tells which is meant.

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "dataset_path.h"
+#include "dataset_yaml.h"
 #include "hub_data.h"
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
@@ -28,7 +29,8 @@ using nlohmann::json;
 // An entry and where it stands, for messages.
 struct Entry {
   const json& value;
-  std::string where;  // "data/dataset_info.json: alpaca"
+  std::string where;   // "data/dataset_info.json: alpaca"
+  bool of_v1 = false;  // in a YAML file of LLaMA-Factory's version 1
 };
 
 constexpr std::pair<std::string_view, std::string ColumnNames::*> kColumns[] = {
@@ -46,9 +48,9 @@ constexpr std::pair<std::string_view, std::string MessageTags::*> kTags[] = {
     {"function_tag", &MessageTags::function},
     {"system_tag", &MessageTags::system},
 };
-constexpr std::array kFormattings{std::pair{std::string_view("alpaca"), Formatting::alpaca},
-                                  std::pair{std::string_view("sharegpt"), Formatting::sharegpt},
-                                  std::pair{std::string_view("openai"), Formatting::openai}};
+constexpr std::array kFormattings{
+    std::pair{std::string_view("alpaca"), Formatting::alpaca}, std::pair{std::string_view("sharegpt"), Formatting::sharegpt},
+    std::pair{std::string_view("openai"), Formatting::openai}, std::pair{std::string_view("blocks"), Formatting::blocks}};
 constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
     {"om_hub_url", "is on the Modelers hub"},
     {"script_url", "is made by a Python script"},
@@ -172,8 +174,10 @@ std::vector<fs::path> hub_entry_files(const Entry& entry, const HubDataset& hub,
   const std::size_t end = std::min(name.find('['), name.size());
   split = "train" + name.substr(end);
   name.resize(end);
-  const auto files = hub_files(fetched(hub.id, entry.where, folders),
-                               {.folder = hub.folder, .subset = text("subset"), .split = name}, entry.where);
+  // Version 1 takes a folder of that name for the repository.
+  const fs::path root =
+      entry.of_v1 && fs::is_directory(hub.id) ? fs::path(hub.id) : fs::path(fetched(hub.id, entry.where, folders));
+  const auto files = hub_files(root, {.folder = hub.folder, .subset = text("subset"), .split = name}, entry.where);
   check_types(entry, files);
   return files;
 }
@@ -205,7 +209,8 @@ void read_option(const Entry& entry, const std::string& key, const json& value, 
   if (key == "formatting") {
     const std::string word = text_or_none(entry, key, value);
     const auto known = std::find_if(kFormattings.begin(), kFormattings.end(), [&](const auto& f) { return f.first == word; });
-    if (known == kFormattings.end()) fail_config("{}: formatting '{}': there are alpaca, sharegpt and openai", entry.where, word);
+    if (known == kFormattings.end())
+      fail_config("{}: formatting '{}': there are alpaca, sharegpt, openai and blocks", entry.where, word);
     spec.formatting = known->second;
   } else if (key == "ranking") {
     spec.ranking = flag(entry, key);
@@ -295,6 +300,7 @@ struct Folder {
   std::string_view stage;  // that reads the records; empty: any
   fs::path dir, info_file;
   json info;
+  bool of_v1 = false;  // it is YAML of LLaMA-Factory's version 1
 
   /// "ONLINE" is a folder without the file, "REMOTE:owner/name" one of a hub.
   Folder(const std::string& name, const HubFolders& where, std::string_view reader = {})
@@ -304,6 +310,14 @@ struct Folder {
         info_file(dir / "dataset_info.json"),
         info(name == "ONLINE" ? json::object() : read_info(info_file)) {}
 
+  /// A description in YAML in place of dataset_info.json.
+  Folder(fs::path yaml, const Folder& other)
+      : folders(other.folders),
+        stage(other.stage),
+        info_file(std::move(yaml)),
+        info(read_dataset_yaml(info_file, stage)),
+        of_v1(true) {}
+
   /// The entry's name, and how many records are drawn; a path may have a # in its name.
   std::pair<std::string, std::string> split_name(const std::string& name) const {
     std::error_code code;
@@ -312,7 +326,7 @@ struct Folder {
   }
 
   Entry entry_of(const std::string& name) const {
-    const Entry entry{info.at(name), info_file.string() + ": " + name};
+    const Entry entry{info.at(name), info_file.string() + ": " + name, of_v1};
     if (!entry.value.is_object())
       fail_config("{}: expected an object, got {}: write {{\"file_name\": \"FILE.json\"}}", entry.where,
                   entry.value.is_array() ? "a list" : entry.value.dump().substr(0, 40));
@@ -322,19 +336,34 @@ struct Folder {
   std::optional<HubDataset> on_hub(const std::string& name, bool modelscope) const {
     const std::string plain = split_name(name).first, id = plain.substr(0, plain.rfind(':'));
     std::error_code code;
-    if (info.contains(plain)) return hub_of(entry_of(plain).value, modelscope);
+    if (const auto part = part_of_yaml(plain)) return Folder(part->first, *this).on_hub(part->second, modelscope);
+    if (info.contains(plain)) {
+      auto hub = hub_of(entry_of(plain).value, modelscope);
+      return hub && of_v1 && fs::is_directory(hub->id, code) ? std::nullopt : std::move(hub);
+    }
     if (fs::exists(plain, code) || fs::exists(id, code) || !is_named_as_on_a_hub(id)) return std::nullopt;
     return HubDataset{hub_key(id), "", id, ""};
   }
 
   DatasetSpec load(const std::string& name) const {
     const auto [plain, sample] = split_name(name);
-    DatasetSpec spec = info.contains(plain) ? load_entry(plain) : load_path(plain);
+    const auto part = part_of_yaml(plain);
+    DatasetSpec spec = part ? load_part(part->first, part->second) : info.contains(plain) ? load_entry(plain) : load_path(plain);
+    spec.name = plain;
     if (!sample.empty()) spec.num_samples = std::stoll(sample);
     return spec;
   }
 
  private:
+  DatasetSpec load_part(const fs::path& yaml, const std::string& name) const {
+    const Folder described(yaml, *this);
+    if (!described.info.contains(name))
+      fail_config("dataset: {} has no '{}'; it has {}", yaml.string(), name, list_names(described.info));
+    DatasetSpec spec = described.load_entry(name);
+    spec.of_v1 = true;
+    return spec;
+  }
+
   DatasetSpec load_path(const std::string& name) const {
     const auto copy = folders.find(name);  // on this node's own disk
     if (auto spec = dataset_at(copy == folders.end() ? name : copy->second, stage)) {
@@ -377,7 +406,7 @@ std::vector<std::string> DatasetSpec::named_columns() const {
     if (of_pairs && !ranking) continue;
     if (key == "response" && ranking) continue;
     if (key == "query" && columns.query == ColumnNames().query) continue;  // alpaca files often leave "input" out
-    if (formatting == Formatting::openai && (key == "system" || key == "tools")) continue;  // may be missing
+    if ((formatting == Formatting::openai || of_v1) && (key == "system" || key == "tools")) continue;  // may be missing
     if (!(columns.*member).empty()) names.push_back(columns.*member);
   }
   names.insert(names.end(), columns.tags.begin(), columns.tags.end());

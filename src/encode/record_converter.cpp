@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "content_blocks.h"
 #include "python_json.h"
 #include "record_value.h"
 
@@ -64,6 +65,7 @@ Drop unknown_role(const dom::object& message, std::size_t number, const std::str
 }
 
 std::string content_of(const dom::object& message, std::size_t number, const std::string& key, const DatasetSpec& spec) {
+  if (spec.formatting == Formatting::blocks) return text_of_blocks(message, key, number);
   dom::element value;
   if (message.at_key(key).get(value) != simdjson::SUCCESS)
     fail("message {} has no '{}', where its text is expected (by {}); its keys are {}", number, key, spec.tags_from,
@@ -83,7 +85,8 @@ std::vector<NumberedMessage> message_objects(const dom::object& record, const Da
     messages.push_back({messages.size() + 1, object_of(message, spec.columns.messages)});
   if (!messages.empty() && !spec.tags.system.empty() &&
       text_or_empty(messages.front().object, spec.tags.role) == spec.tags.system) {
-    system = text_or_empty(messages.front().object, spec.tags.content);
+    system = spec.formatting == Formatting::blocks ? text_of_blocks(messages.front().object, spec.tags.content, 1)
+                                                   : text_or_empty(messages.front().object, spec.tags.content);
     messages.erase(messages.begin());
   } else {
     system = text_or_empty(record, spec.columns.system);
@@ -167,7 +170,7 @@ void RecordConverter::convert_alpaca(const Object& record, Conversation& convers
   }
   std::string question = text_or_empty(record, columns.prompt);
   const std::string query = text_or_empty(record, columns.query);
-  if (!question.empty() && !query.empty()) question += '\n';
+  if (!question.empty() && !query.empty() && !spec_.of_v1) question += '\n';
   conversation.prompt.push_back({Role::user, question + query});
 
   // A value that is no text is no answer; whether that matters only the stage knows.
@@ -225,7 +228,11 @@ RecordConverter::Parsed RecordConverter::parse_openai(const Object& record) cons
       if (parsed.fault->reason == DropReason::role) throw Error(parsed.fault->detail);
       break;
     }
-    std::string calls = is_answer(*role) ? calls_of(message) : std::string();
+    const bool blocks = spec_.formatting == Formatting::blocks;
+    if (blocks && is_answer(*role)) require_full_weight(message, number);
+    std::string calls = !is_answer(*role) ? std::string()
+                        : blocks          ? calls_of_blocks(message, spec_.tags.content, number)
+                                          : calls_of(message);
     if (!calls.empty()) role = Role::function;
     std::string content = calls.empty() ? content_of(message, number, spec_.tags.content, spec_) : std::move(calls);
     if (*role == Role::observation) {
@@ -278,7 +285,8 @@ std::optional<Drop> RecordConverter::add_answer(const Object& record, const std:
 
 std::optional<Drop> RecordConverter::convert_messages(const Object& record, Conversation& conversation) const {
   const bool is_openai = spec_.formatting == Formatting::openai;
-  Parsed parsed = is_openai                               ? parse_openai(record)
+  const bool is_blocks = spec_.formatting == Formatting::blocks;
+  Parsed parsed = is_openai || is_blocks                  ? parse_openai(record)
                   : spec_.formatting == Formatting::turns ? parse_turns(record)
                                                           : parse_sharegpt(record);
   conversation.tools = text_or_json(record, spec_.columns.tools);

@@ -61,15 +61,17 @@ bool adds_bos_token(const std::filesystem::path& tokenizer_dir) {
 nlohmann::json describe(const encode::DatasetSpec& spec) {
   const encode::ColumnNames& c = spec.columns;
   const encode::MessageTags& t = spec.tags;
-  return {{"name", spec.name},
-          {"formatting", static_cast<int>(spec.formatting)},
-          {"ranking", spec.ranking},
-          {"split", spec.split.text()},
-          {"num_samples", spec.num_samples ? nlohmann::json(*spec.num_samples) : nlohmann::json()},
-          {"columns",
-           {c.prompt, c.query, c.response, c.history, c.messages, c.system, c.tools, c.chosen, c.rejected, c.kto_tag, c.category,
-            c.tags}},
-          {"tags", {t.role, t.content, t.user, t.assistant, t.observation, t.function, t.system}}};
+  nlohmann::json described = {{"name", spec.name},
+                              {"formatting", static_cast<int>(spec.formatting)},
+                              {"ranking", spec.ranking},
+                              {"split", spec.split.text()},
+                              {"num_samples", spec.num_samples ? nlohmann::json(*spec.num_samples) : nlohmann::json()},
+                              {"columns",
+                               {c.prompt, c.query, c.response, c.history, c.messages, c.system, c.tools, c.chosen, c.rejected,
+                                c.kto_tag, c.category, c.tags}},
+                              {"tags", {t.role, t.content, t.user, t.assistant, t.observation, t.function, t.system}}};
+  if (spec.of_v1) described["of_v1"] = true;  // packs without it stay as they are
+  return described;
 }
 
 }  // namespace

@@ -374,5 +374,96 @@ TEST(OtherTools, MessagesNameTheKeyAsItWasTyped) {
   EXPECT_CONTAINS(error_of_text("torch_dtype: bfloat16\nfp16: true\n"), "run.yaml:1 (torch_dtype): bf16 and ");
 }
 
+// A run with an adapter in a folder of its own, and a checkpoint below it.
+struct EarlierRun {
+  TempFolder folder;
+  std::string dir = folder.path() + "/run";
+  explicit EarlierRun(const std::string& settings) {
+    std::filesystem::create_directories(dir + "/checkpoint-2");
+    folder.write("run/run.json", R"({"status": "finished", "settings": )" + settings + "}");
+  }
+};
+
+constexpr const char* kHeldOut =
+    R"({"template": "qwen3", "default_system": "Be kind.", "dataset": ["a.json", "b.json"], "val_size": 0.25, "seed": 7,
+        "cutoff_len": 99, "bf16": true, "learning_rate": 1.0, "output_dir": "elsewhere", "enable_thinking": true})";
+
+RunConfig load_with(const EarlierRun& run, std::vector<std::string> more, Purpose purpose = Purpose::eval,
+                    const char* below = "") {
+  more.insert(more.begin(), {"--model=m", "--adapters=" + run.dir + below});
+  return load_run_config({}, more, purpose);
+}
+
+TEST(EarlierRun, LoadDataArgsTakesItsDataAndItsText) {
+  const EarlierRun run(kHeldOut);
+  for (const char* below : {"", "/", "/checkpoint-2"}) {
+    const RunConfig c = load_with(run, {"--load_data_args=true"}, Purpose::eval, below);
+    EXPECT_EQ(c.data.dataset, (std::vector<std::string>{"a.json", "b.json"}));
+    EXPECT_EQ(c.data.val_size, 0.25);
+    EXPECT_EQ(c.training.seed, 7);
+    EXPECT_EQ(c.data.cutoff_len, 99);
+    EXPECT_EQ(c.data.template_name, "qwen3");
+    EXPECT_EQ(c.data.default_system, "Be kind.");
+    EXPECT_TRUE(c.training.bf16);
+    EXPECT_EQ(c.training.output_dir, "");
+    EXPECT_FALSE(c.is_given("enable_thinking"));
+    EXPECT_TRUE(has_note(c, "template is not given: 'qwen3', by " + run.dir + "/run.json"));
+  }
+}
+
+TEST(EarlierRun, LoadArgsAloneTakesTheText) {
+  const EarlierRun run(kHeldOut);
+  const RunConfig c = load_with(run, {}, Purpose::generate);
+  EXPECT_EQ(c.data.template_name, "qwen3");
+  EXPECT_EQ(c.data.default_system, "Be kind.");
+  EXPECT_TRUE(c.data.dataset.empty());
+  EXPECT_EQ(c.data.val_size, 0.0);
+  EXPECT_EQ(load_with(run, {"--load_args=false"}, Purpose::generate).data.template_name, "");
+  EXPECT_EQ(
+      load_run_config({}, std::vector<std::string>{"model_name_or_path=m", "adapter_name_or_path=" + run.dir}, Purpose::generate)
+          .data.template_name,
+      "");
+}
+
+TEST(EarlierRun, WhatIsTypedCounts) {
+  const EarlierRun run(kHeldOut);
+  const RunConfig c =
+      load_with(run, {"--load_data_args=true", "--val_dataset=v.json", "--template=qwen", "--torch_dtype=float16"});
+  EXPECT_EQ(c.data.eval_dataset, std::vector<std::string>{"v.json"});
+  EXPECT_TRUE(c.data.dataset.empty());
+  EXPECT_EQ(c.data.template_name, "qwen");
+  EXPECT_EQ(c.data.default_system, "Be kind.");
+  EXPECT_FALSE(c.training.bf16);
+}
+
+TEST(EarlierRun, ErrorsSayWhatIsMissing) {
+  const EarlierRun nothing_held_out(R"({"dataset": ["a.json"], "val_size": 0.0, "eval_dataset": []})");
+  EXPECT_CONTAINS(error_of([&] { load_with(nothing_held_out, {"--load_data_args=true"}); }), "had nothing to evaluate");
+  const EarlierRun run(kHeldOut);
+  std::filesystem::remove(run.dir + "/run.json");
+  EXPECT_CONTAINS(error_of([&] { load_with(run, {"--load_data_args=true"}); }), "'run' has no run.json");
+  EXPECT_EQ(load_with(run, {"--val_dataset=v.json"}).data.template_name, "");
+  EXPECT_CONTAINS(error_of_typed({"--load_data_args=true"}), "training reads this run file and command line only");
+  const EarlierRun again(kHeldOut);
+  EXPECT_CONTAINS(error_of([&] { load_with(again, {"--load_data_args=true"}, Purpose::generate); }), "qft eval answers them");
+}
+
+TEST(OtherTools, QuantBitsOfAnExportAreWhatItWrites) {
+  const std::vector<std::string> four = {"--model=m",
+                                         "--output_dir=o",
+                                         "--quant_bits=4",
+                                         "--quant_method=bnb",
+                                         "--bnb_4bit_quant_type=nf4",
+                                         "--bnb_4bit_use_double_quant=true"};
+  const RunConfig c = load_run_config({}, four, Purpose::export_model);
+  EXPECT_EQ(c.exporting.export_quantization_bit, 4);
+  EXPECT_FALSE(c.model.quantization_bit.has_value());
+  for (const char* other : {"--quant_method=fp8", "--bnb_4bit_quant_type=fp4", "--bnb_4bit_use_double_quant=false"})
+    EXPECT_CONTAINS(error_of([&] {
+                      load_run_config({}, std::vector<std::string>{"--model=m", "--output_dir=o", other}, Purpose::export_model);
+                    }),
+                    "is refused: exports have 16 bits, or 4 bits by bitsandbytes");
+}
+
 }  // namespace
 }  // namespace qft::config

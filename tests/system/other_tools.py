@@ -81,7 +81,7 @@ class Examples:
         self.feedback = [{**talk, "label": i % 3 > 0} for i, talk in enumerate(talks)]
 
     def clear(self):
-        for folder in ("output", "saves", "answers"):
+        for folder in ("output", "outputs", "saves", "answers", "merge_lora_model"):
             shutil.rmtree(self.directory / folder, ignore_errors=True)
 
     def put_model(self, name, adapter=False):
@@ -117,7 +117,8 @@ class Examples:
                 shutil.copytree(self.model, model)
                 write_model(model, kind)
             self.put_data("made/numbers")
-            self.qft(["train", "--model", str(model), "--dataset", "made/numbers", "--output_dir", str(adapter)] + SHORT, check=True)
+            self.qft(["train", "--model", str(model), "--dataset", "made/numbers", "--output_dir", str(adapter),
+                      "--split_dataset_ratio", "0.25"] + SHORT, check=True)
         return adapter
 
     def put_data(self, name, records=None):
@@ -199,7 +200,7 @@ def run_swift(examples, row, files):
         command = ["train", "--stage", "pt", *arguments, *SHORT]
     elif program == "export":
         command = ["export", *arguments]
-    elif "--val_dataset" in arguments:
+    elif "--val_dataset" in arguments or "--load_data_args" in arguments:
         command = ["eval", *arguments, "predict_with_generate=true", "max_new_tokens=4", "output_dir=answers"]
     else:
         command = ["chat", *arguments, "max_new_tokens=4"]
@@ -207,13 +208,26 @@ def run_swift(examples, row, files):
 
 
 def llama_program(path, run):
-    if "export_dir" in run:
+    if "export_dir" in (run.get("peft_config") or run):
         return ["export"]
     if run.get("do_predict") and not run.get("do_train"):
         return ["eval", "max_new_tokens=4", "output_dir=answers"]
     if path.startswith("inference/"):
         return ["chat", "max_new_tokens=4"]
+    if "dpo" in path and "stage" not in run:  # of version 1: llamafactory-cli dpo
+        return ["train", "stage=dpo", *SHORT]
     return ["train", *SHORT]
+
+
+def put_described(examples, datasets):
+    """The data of a file that train_dataset names."""
+    said = [{"messages": [{"role": role, "content": [{"type": "image_url", "value": "a.jpg"}]}]} for role in ("user", "assistant")]
+    pairs = [{side: [{"role": "user", "content": r["instruction"]}, {"role": "assistant", "content": text}]
+              for side, text in (("chosen", r["output"]), ("rejected", "no"))} for r in examples.records]
+    for dataset in datasets.values():
+        records = pairs if dataset.get("converter") == "pair" else said if "multimodal" in dataset["path"] else examples.records
+        path = dataset["path"] if dataset.get("source") == "local" else f"{dataset['path']}/{dataset.get('split', 'train')}.json"
+        examples.put_data(path, records)
 
 
 def run_llama(examples, path, run, files):
@@ -222,7 +236,9 @@ def run_llama(examples, path, run, files):
         examples.put_file(name, content)
     model = run.get("model_name_or_path", run.get("model"))
     examples.put_model(model)
-    adapter = run.get("adapter_name_or_path")
+    adapter = (run.get("peft_config") or run).get("adapter_name_or_path")
+    if "train_dataset" in run:
+        put_described(examples, files[run["train_dataset"]])
     if isinstance(adapter, str) and not (examples.directory / adapter).exists():
         shutil.copytree(examples.adapter(), examples.directory / adapter)
     info = {name.strip(): {"file_name": "numbers.json"} for key in ("dataset", "eval_dataset") for name in str(run.get(key, "")).split(",")}

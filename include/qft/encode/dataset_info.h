@@ -14,8 +14,9 @@
 
 namespace qft::encode {
 
-/// turns: messages that hold a question and its answer each, under tags.user and tags.assistant.
-enum class Formatting { alpaca, sharegpt, openai, turns };
+/// turns: messages that hold a question and its answer each, under tags.user and tags.assistant. blocks: openai's messages,
+/// whose contents are lists of blocks, as LLaMA-Factory's version 1 writes them.
+enum class Formatting { alpaca, sharegpt, openai, turns, blocks };
 
 /// Names of a record's columns; "" where the dataset has none. Of pairs without `chosen`, or with the column of `messages` as
 /// such, the conversation ends with the chosen answer. An entry with `columns` has just the ones it names.
@@ -38,6 +39,7 @@ struct DatasetSpec {
   std::string name;
   Formatting formatting = Formatting::alpaca;
   bool ranking = false;
+  bool of_v1 = false;  // by LLaMA-Factory's version 1: nothing between prompt and query; system and tools may be missing
   Split split;
   std::string template_name;                // of its samples; empty: the run's
   std::optional<std::int64_t> num_samples;  // drawn by the seed; above the dataset's size some are repeated
@@ -54,7 +56,8 @@ struct DatasetSpec {
 /// Where datasets of a hub lie on this node: folders by HubDataset::key.
 using HubFolders = std::map<std::string, std::string, std::less<>>;
 
-/// The entries of `names` in `dataset_dir`/dataset_info.json, else the files or folders of these names, whose format is told from
+/// The entries of `names` in `dataset_dir`/dataset_info.json; "FILE.yaml:name" is what FILE.yaml describes under that name, as
+/// LLaMA-Factory's version 1 does; else the files or folders of these names, whose format is told from
 /// their first records (by what `stage` learns from; empty: any); "name#500" is `name` with num_samples 500. Datasets of a hub
 /// are read from `folders`. Throws ConfigError naming file, dataset and key for what is missing, unknown, unsupported (a script,
 /// images) or outside the folder.

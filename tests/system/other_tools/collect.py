@@ -90,6 +90,8 @@ def llama_factory(repository):
             content = yaml.safe_load(show(repository, path))
             if {"model_name_or_path", "model"} & set(content):
                 runs[path.removeprefix("examples/")] = content
+                if "train_dataset" in content:  # of version 1: a file that describes the data
+                    held[content["train_dataset"]] = yaml.safe_load(show(repository, content["train_dataset"]))
     return {"commit": head(repository), "runs": runs, "files": held}
 
 

@@ -1,0 +1,162 @@
+#include "earlier_run.h"
+
+#include "qft/config/help.h"
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <string_view>
+
+#include "dump.h"
+#include "expand_path.h"
+#include "store.h"
+
+namespace qft::config {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kRunFile = "run.json";  // the trainer's, in its output_dir
+
+enum class Part { model, type, quantization, text, data };
+struct Loaded {
+  Part part;
+  std::string_view keys;
+};
+// Of a part of model, type or quantization that is given in any key nothing is taken.
+constexpr Loaded kLoaded[] = {
+    {Part::model, "model_name_or_path model_revision rope_scaling"},
+    {Part::type, "bf16 fp16 pure_bf16 compute_dtype infer_dtype"},
+    {Part::quantization, "quantization_bit quantization_method quantization_type double_quantization"},
+    {Part::text, "template default_system tool_format enable_thinking preserve_thinking"},
+    {Part::data,
+     "dataset eval_dataset dataset_dir pack eval_pack mix_strategy interleave_probs max_samples val_size seed data_seed "
+     "cutoff_len"},
+};
+
+std::vector<std::string_view> words_of(std::string_view text) {
+  std::vector<std::string_view> words;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+const Setting* find(const std::vector<Setting>& settings, std::string_view key) {
+  const auto found = std::find_if(settings.rbegin(), settings.rend(), [&](const Setting& s) { return s.key == key; });
+  return found == settings.rend() || found->value.kind == Value::Kind::null ? nullptr : &*found;
+}
+
+/// The flag of the first of `names` that is given.
+std::optional<bool> flag_of(const std::vector<Setting>& settings, std::initializer_list<const char*> names) {
+  for (const char* name : names) {
+    const Setting* setting = find(settings, name);
+    if (setting == nullptr) continue;
+    const auto flag = as_bool(setting->value);
+    if (!flag) fail_config("{}: expected true or false, got {}", setting->where, describe(setting->value));
+    return flag;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> folders_of(const std::vector<Setting>& own) {
+  std::vector<std::string> folders;
+  for (const char* key : {"adapter_name_or_path", "model_name_or_path"}) {
+    const Setting* setting = find(own, key);
+    if (setting == nullptr) continue;
+    const Value value = unwrap(setting->value, setting->where);
+    const auto add = [&](const std::string& text) { folders.push_back(expand_path(text, setting->where)); };
+    for (const Value& item : value.items) add(item.text);
+    if (value.kind == Value::Kind::scalar) add(value.text);
+  }
+  return folders;
+}
+
+/// Beside the weights, or, for those of a checkpoint, in the output_dir above.
+std::optional<fs::path> run_file_of(const std::vector<std::string>& folders) {
+  std::error_code code;
+  for (const fs::path folder : folders) {
+    const fs::path plain = (folder / ".").parent_path();
+    if (fs::is_regular_file(plain / kRunFile, code)) return plain / kRunFile;
+    if (!plain.filename().string().starts_with("checkpoint-")) continue;
+    if (fs::is_regular_file(plain.parent_path() / kRunFile, code)) return plain.parent_path() / kRunFile;
+  }
+  return std::nullopt;
+}
+
+/// A list as the text that a list's key takes; other values as they are.
+Value as_text(const Value& value) {
+  if (value.kind != Value::Kind::list) return value;
+  Value text{.kind = Value::Kind::scalar};
+  for (const Value& item : value.items) text.text += (text.text.empty() ? "" : ",") + item.text;
+  return text;
+}
+
+const Value* member(const Value& map, std::string_view key) {
+  const auto found = std::find_if(map.entries.begin(), map.entries.end(), [&](const auto& entry) { return entry.first == key; });
+  return found == map.entries.end() ? nullptr : &found->second;
+}
+
+/// Whether the run of these settings had something to evaluate.
+bool evaluates(const Value& settings) {
+  const auto has = [&](const char* key) {
+    const Value* value = member(settings, key);
+    return value != nullptr && (!value->items.empty() || (value->kind == Value::Kind::scalar && !value->text.empty()));
+  };
+  const Value* share = member(settings, "val_size");
+  return has("eval_dataset") || has("eval_pack") || (share != nullptr && as_double(*share).value_or(0) > 0);
+}
+
+std::vector<Setting> taken_from(const Value& settings, const fs::path& file, const std::vector<Setting>& own, Purpose purpose,
+                                bool with_data) {
+  const nlohmann::json defaults = to_json(RunConfig{});
+  std::vector<Setting> taken;
+  for (const Loaded& row : kLoaded) {
+    const auto keys = words_of(row.keys);
+    const auto is_given = [&](std::string_view key) { return find(own, key) != nullptr; };
+    if (row.part == Part::data && !with_data) continue;
+    if (std::any_of(keys.begin(), keys.end(), is_given) && row.part != Part::text && row.part != Part::data) continue;
+    const bool own_data =
+        row.part == Part::data && (is_given("dataset") || is_given("eval_dataset") || is_given("pack") || is_given("eval_pack"));
+    for (const std::string_view key : keys) {
+      const Value* value = member(settings, key);
+      if (value == nullptr || value->kind == Value::Kind::null || is_given(key) || !reads(purpose, key)) continue;
+      if (own_data && key != "cutoff_len") continue;
+      if (as_json(*value) == defaults.at(std::string(key))) continue;
+      taken.push_back({std::string(key), as_text(*value), file.string(), file.string()});
+    }
+  }
+  return taken;
+}
+
+}  // namespace
+
+std::vector<Setting> settings_of_earlier_run(const std::vector<Setting>& typed, const std::vector<Setting>& own,
+                                             Purpose purpose) {
+  const bool data = flag_of(typed, {"load_data_args", "load_dataset_config"}).value_or(false);
+  const bool all = flag_of(typed, {"load_args", "load_args_from_ckpt_dir"}).value_or(true);
+  if (!data && !all) return {};
+  const auto folders = folders_of(own);
+  const auto file = run_file_of(folders);
+  if (!file && data)
+    fail_config(
+        "load_data_args is true, but {} no {}, in which qft train keeps the settings of a run (ms-swift's args.json is not read: "
+        "its part of the data is drawn otherwise): name the data in eval_dataset",
+        folders.empty() ? "no adapter or model is given, and so" : fmt::format("'{}' has", folders.front()), kRunFile);
+  if (!file) return {};
+  const Value document = parse_file(*file);
+  const Value* settings = member(document, "settings");
+  if (settings == nullptr || settings->kind != Value::Kind::map)
+    fail_config("{} has no settings: set load_args: false, and name template and data", file->string());
+  if (data && !evaluates(*settings))
+    fail_config(
+        "load_data_args is true, but the run of {} had nothing to evaluate (val_size, eval_dataset or eval_pack): name the "
+        "data in eval_dataset",
+        file->string());
+  return taken_from(*settings, *file, own, purpose, data);
+}
+
+}  // namespace qft::config

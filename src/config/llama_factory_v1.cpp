@@ -1,0 +1,181 @@
+#include "llama_factory_v1.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "store.h"
+#include <fmt/ranges.h>
+
+namespace qft::config {
+namespace {
+
+std::vector<std::string_view> words_of(std::string_view text, char mark = ' ') {
+  std::vector<std::string_view> words;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(mark, begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return words;
+}
+
+bool is_section(std::string_view key) {
+  const ForeignKey* foreign = find_foreign(key);
+  return foreign != nullptr && foreign->kind == ForeignKey::Class::section && key.find('.') == key.npos;
+}
+
+bool is_below(std::string_view key, std::string_view section) {
+  return key.size() > section.size() && key.starts_with(section) && key[section.size()] == '.';
+}
+
+const Setting* latest(const std::vector<Setting>& settings, std::string_view key) {
+  const auto found = std::find_if(settings.rbegin(), settings.rend(), [&](const Setting& s) { return s.key == key; });
+  return found == settings.rend() ? nullptr : &*found;
+}
+
+// "a=1 b=2" as settings that `by` makes.
+void assign(std::string_view text, const Setting& by, std::vector<Setting>& settings) {
+  for (const std::string_view assignment : words_of(text)) {
+    const std::size_t sign = assignment.find('=');
+    Value value{.kind = Value::Kind::scalar, .text = std::string(assignment.substr(sign + 1)), .line = by.value.line};
+    settings.push_back({std::string(assignment.substr(0, sign)), std::move(value), by.source, by.where, by.key});
+  }
+}
+
+// The keys that go with a name, without their section.
+std::vector<std::string_view> keys_of(const V1Plugin& plugin) {
+  std::vector<std::string_view> keys;
+  for (const ForeignRow& row : plugin.rows)
+    for (const std::string_view name : words_of(row.names)) keys.push_back(name.substr(plugin.section.size() + 1));
+  return keys;
+}
+
+class Reader {
+ public:
+  explicit Reader(const std::vector<Setting>& settings) : settings_(settings) {
+    out_.used = std::any_of(settings.begin(), settings.end(), [](const Setting& s) {
+      const ForeignKey* foreign = find_foreign(s.key);
+      return foreign != nullptr && foreign->tool == ForeignKey::Tool::llama_factory_v1;
+    });
+  }
+
+  V1Sections run() && {
+    for (const V1Section& section : v1_sections()) read(section);
+    if (!out_.used) return {};
+    join_muon();
+    note_batching();
+    for (const V1Default& row : v1_defaults()) out_.defaults.push_back(row);
+    return std::move(out_);
+  }
+
+ private:
+  void read(const V1Section& section) {
+    const Setting* name = latest(settings_, fmt::format("{}.name", section.name));
+    for (const Setting& setting : settings_) {
+      if (name != nullptr || !is_below(setting.key, section.name)) continue;
+      fail_config("{}: {} has no name, which says what it is: {}", setting.where, section.name, section.choices);
+    }
+    const V1Plugin& plugin = choose(section, name);
+    if (name != nullptr) {
+      check_keys(plugin, *name);
+      assign(plugin.sets, *name, out_.settings);
+    }
+    for (const std::string_view assignment : words_of(plugin.defaults)) {
+      const std::size_t sign = assignment.find('=');
+      out_.defaults.push_back({assignment.substr(0, sign), assignment.substr(sign + 1)});
+    }
+  }
+
+  static const V1Plugin& choose(const V1Section& section, const Setting* name) {
+    static constexpr V1Plugin kNothing{};
+    const std::string_view word = name == nullptr ? std::string_view() : std::string_view(name->value.text);
+    for (const V1Plugin& plugin : v1_plugins())
+      if (plugin.section == section.name && plugin.name == word) return plugin;
+    if (name == nullptr) return kNothing;
+    fail_config("{}: {} is refused: {}", name->where, describe(name->value), section.choices);
+  }
+
+  void check_keys(const V1Plugin& plugin, const Setting& name) const {
+    const auto keys = keys_of(plugin);
+    for (const Setting& setting : settings_) {
+      if (!is_below(setting.key, plugin.section) || setting.key == name.key) continue;
+      const std::string_view key = std::string_view(setting.key).substr(plugin.section.size() + 1);
+      if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+      fail_config("{}: {} of name {} ({}) has no such key: there are {}", setting.where, plugin.section, plugin.name, name.source,
+                  fmt::join(keys, ", "));
+    }
+  }
+
+  // What Muon takes as optim_args, and both betas of the AdamW beside it.
+  void join_muon() {
+    std::string args;
+    const Setting* first = nullptr;
+    for (const char* key : {"momentum", "nesterov", "ns_steps"}) {
+      const Setting* setting = latest(settings_, fmt::format("optim_config.{}", key));
+      if (setting == nullptr || setting->value.kind == Value::Kind::null) continue;
+      if (setting->value.kind != Value::Kind::scalar)
+        fail_config("{}: expected one value, got {}", setting->where, describe(setting->value));
+      const auto flag = as_bool(setting->value);
+      args += fmt::format("{}{}={}", args.empty() ? "" : ",", key, flag ? (*flag ? "true" : "false") : setting->value.text);
+      if (first == nullptr) first = setting;
+    }
+    if (first != nullptr) assign("optim_args=" + args, *first, out_.settings);
+    const Setting* betas = latest(settings_, "optim_config.adamw_betas");
+    if (betas == nullptr || betas->value.kind == Value::Kind::null) return;
+    const Value pair = unwrap(betas->value, betas->where);
+    if (pair.kind != Value::Kind::list || pair.items.size() != 2)
+      fail_config("{}: expected a list of two numbers, got {}", betas->where, describe(pair));
+    for (const auto& [key, value] : {std::pair{"adam_beta1", pair.items[0]}, {"adam_beta2", pair.items[1]}})
+      out_.settings.push_back({key, value, betas->source, betas->where, betas->key});
+  }
+
+  void note_batching() {
+    const Setting* batching = latest(settings_, "batching_strategy");
+    if (batching == nullptr || !batching->value.text.starts_with("dynamic_")) return;
+    out_.notes.push_back(fmt::format(
+        "{}: samples are packed into rows of cutoff_len tokens, micro_batch_size rows a micro-batch: the same tokens at "
+        "most, laid best-fit where version 1 takes samples in order",
+        batching->where));
+  }
+
+  const std::vector<Setting>& settings_;
+  V1Sections out_;
+};
+
+}  // namespace
+
+std::vector<Setting> take_sections_apart(std::vector<Setting> settings) {
+  std::vector<Setting> apart;
+  for (Setting& setting : settings) {
+    if (!is_section(setting.key)) {
+      apart.push_back(std::move(setting));
+      continue;
+    }
+    const Value section = unwrap(setting.value, setting.where);
+    if (section.kind == Value::Kind::null)
+      std::erase_if(apart, [&](const Setting& s) { return is_below(s.key, setting.key); });
+    else if (section.kind != Value::Kind::map)
+      fail_config("{}: expected a mapping with a name and its keys, got {}", setting.where, describe(section));
+    const std::string file = setting.from_file() ? setting.source.substr(0, setting.source.rfind(':')) : "";
+    for (const auto& [key, value] : section.entries) {
+      Setting below{fmt::format("{}.{}", setting.key, key), value, setting.source, setting.where};
+      if (setting.from_file()) {
+        below.source = fmt::format("{}:{}", file, value.line);
+        below.where = fmt::format("{}: {}", below.source, below.key);
+      } else {
+        below.value.line = 0;
+        below.where = fmt::format("{}: {}", below.source, below.key);
+      }
+      apart.push_back(std::move(below));
+    }
+  }
+  return apart;
+}
+
+V1Sections read_v1(const std::vector<Setting>& settings) {
+  return Reader(settings).run();
+}
+
+}  // namespace qft::config
