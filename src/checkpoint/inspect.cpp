@@ -80,6 +80,7 @@ void add_adapter(ordered_json& summary, const json& adapter) {
   ordered_json out = ordered_json::object();
   copy_key(out, "type", adapter, "peft_type");
   copy_key(out, "rank", adapter, "r");
+  copy_key(out, "block_size", adapter, "oft_block_size");
   copy_key(out, "alpha", adapter, "lora_alpha");
   copy_key(out, "targets", adapter, "target_modules");
   if (out.contains("targets") && out["targets"].is_array()) std::sort(out["targets"].begin(), out["targets"].end());

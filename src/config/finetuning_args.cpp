@@ -8,8 +8,8 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
             .advise("other methods, such as ppo, are not implemented"),
         &stage);
   field(Field("finetuning_type", "which weights are trained")
-            .one_of({"lora", "full", "freeze"})
-            .advise("other methods, such as oft, are not implemented: lora is the nearest"),
+            .one_of({"lora", "oft", "full", "freeze"})
+            .advise("other methods are not implemented: lora is the nearest"),
         &finetuning_type);
   field(Field("lora_rank", "rank of the LoRA matrices").at_least(1), &lora_rank);
   field(Field("lora_alpha", "LoRA is scaled by lora_alpha / lora_rank").at_least(0).shown_default("lora_rank * 2"), &lora_alpha);
@@ -26,7 +26,7 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
   field(Field("rank_pattern", "other ranks of some layers: a mapping of regular expressions for the ends of names to ranks"),
         &rank_pattern);
   field(Field("alpha_pattern", "other values of lora_alpha of some layers, likewise"), &alpha_pattern);
-  field(Field("additional_target", "modules trained in full and saved beside the LoRA matrices"), &additional_target);
+  field(Field("additional_target", "modules trained in full and saved beside the adapter"), &additional_target);
   field(Field("use_rslora", "scale by lora_alpha over the square root of lora_rank"), &use_rslora);
   field(Field("use_dora", "DoRA: also train the magnitude of each output, a row of the weight"), &use_dora);
   field(Field("loraplus_lr_ratio", "LoRA+: learning rate of the B matrices over that of A").above(0), &loraplus_lr_ratio);
@@ -37,6 +37,18 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
   field(Field("pissa_iter", "PiSSA: iterations of the fast SVD; -1: the exact one").at_least(-1), &pissa_iter);
   field(Field("pissa_convert", "PiSSA: save as a plain LoRA adapter of twice the rank, for the model's own weights"),
         &pissa_convert);
+  field(
+      Field("oft_rank", "OFT: blocks into which the inputs of a linear are cut, each turned by a rotation of its own; 0: by size")
+          .at_least(0),
+      &oft_rank);
+  field(Field("oft_block_size", "OFT: size of these blocks; 0: by number").at_least(0), &oft_block_size);
+  field(Field("oft_target", "linear layers whose inputs OFT turns, named as lora_target names them"), &oft_target);
+  field(Field("module_dropout", "OFT: PEFT has no use for it, so it must be 0").in_half_open(0, 1), &module_dropout);
+  field(Field("use_cayley_neumann", "OFT: rotations by a series, faster and not quite orthogonal; false: by Cayley's transform"),
+        &use_cayley_neumann);
+  field(Field("num_cayley_neumann_terms", "OFT: terms of that series").at_least(2), &num_cayley_neumann_terms);
+  field(Field("block_share", "OFT: one rotation for all blocks of a linear's inputs"), &block_share);
+  field(Field("coft", "OFT: keep rotations near none (not implemented)"), &coft);
   field(Field("create_new_adapter", "merge the loaded adapters and train a new one"), &create_new_adapter);
   field(Field("freeze_trainable_layers", "freeze: train the last n layers, the first n if negative"), &freeze_trainable_layers);
   field(Field("freeze_trainable_modules", "freeze: modules trained in these layers"), &freeze_trainable_modules);

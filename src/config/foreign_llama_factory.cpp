@@ -108,7 +108,6 @@ constexpr ForeignRow kLlamaFactory[] = {
      "ppo_whiten_rewards "
      "reward_model reward_model_adapters reward_model_quantization_bit reward_model_type",
      "it belongs to stages that qft does not have", ""},
-    {kNoEffect, "module_dropout oft_rank oft_block_size oft_target", "it is used by finetuning_type oft only", ""},
     {kRefused, "use_badam use_adam_mini", kOptimizersHere, kOff},
     converted("use_muon", "true: optim=muon; false|null:", "expected true or false"),
     converted("use_apollo", "true: optim=apollo_adamw; false|null:", "expected true or false"),

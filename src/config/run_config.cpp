@@ -37,6 +37,7 @@ void RunConfig::visit(const std::function<void(std::string_view title)>& group, 
 
 void RunConfig::resolve() {
   if (finetuning.lora_alpha == 0) finetuning.lora_alpha = 2 * finetuning.lora_rank;
+  if (finetuning.oft_rank > 0 && !is_given("oft_block_size")) finetuning.oft_block_size = 0;
   if (!data.packing) data.packing = data.neat_packing || finetuning.stage == "pt";
   if (!training.data_seed) training.data_seed = training.seed;
   if (training.eval_steps == 0.0) training.eval_steps = training.logging_steps;

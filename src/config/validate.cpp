@@ -19,8 +19,8 @@ void exclude(const RunConfig& c, bool both, std::string_view a, std::string_view
 }
 
 void check_model(const RunConfig& c) {
-  if (!c.model.adapter_name_or_path.empty() && c.finetuning.finetuning_type != "lora") {
-    fail_config("{} is {}, but {} is given: adapters go with lora only", at_key(c, "finetuning_type"),
+  if (!c.model.adapter_name_or_path.empty() && !c.finetuning.trains_adapter()) {
+    fail_config("{} is {}, but {} is given: adapters go with lora and oft only", at_key(c, "finetuning_type"),
                 c.finetuning.finetuning_type, at_key(c, "adapter_name_or_path"));
   }
 }
@@ -33,7 +33,7 @@ void check_quantization(const RunConfig& c) {
   if (*m.quantization_bit == 4 && m.quantization_method != "bnb")
     fail_config("{} is {}, which has 8 bits, but {} is 4: set it to 8, or quantization_method to bnb",
                 at_key(c, "quantization_method"), m.quantization_method, at_key(c, "quantization_bit"));
-  if (c.finetuning.finetuning_type != "lora")
+  if (!c.finetuning.trains_adapter())
     fail_config(
         "{} is {}, but {} is {}: quantised weights cannot be trained; set finetuning_type to lora, or remove quantization_bit",
         at_key(c, "quantization_bit"), *m.quantization_bit, at_key(c, "finetuning_type"), c.finetuning.finetuning_type);
@@ -89,6 +89,25 @@ void check_schedule(const RunConfig& c) {
                 at_key(c, "warmup_ratio"), t.warmup_ratio);
 }
 
+void check_oft(const RunConfig& c) {
+  const FinetuningArgs& f = c.finetuning;
+  if (f.finetuning_type != "oft") return;
+  if ((f.oft_rank > 0) == (f.oft_block_size > 0))
+    fail_config("{} is {} and {} is {}: the number of blocks or their size is given, and the other one is 0",
+                at_key(c, "oft_rank"), f.oft_rank, at_key(c, "oft_block_size"), f.oft_block_size);
+  if (f.module_dropout > 0)
+    fail_config(
+        "{} is {}: PEFT makes a layer of it that its OFT never calls, so that LLaMA-Factory trains without; set it to 0, which "
+        "is "
+        "the same training",
+        at_key(c, "module_dropout"), f.module_dropout);
+  if (f.coft)
+    fail_config(
+        "{} is true, which is not implemented: it moves the weights in each forward pass, and a block of them may be on several "
+        "ranks; remove it (a smaller learning_rate keeps rotations small)",
+        at_key(c, "coft"));
+}
+
 void check_method(const RunConfig& c) {
   const FinetuningArgs& f = c.finetuning;
   const auto lora_only = [&](bool asked, std::string_view key) {
@@ -103,8 +122,14 @@ void check_method(const RunConfig& c) {
   lora_only(!f.alpha_pattern.is_null(), "alpha_pattern");
   lora_only(f.pissa_init, "pissa_init");
   lora_only(f.loraplus_lr_ratio.has_value(), "loraplus_lr_ratio");
-  lora_only(f.use_asft_loss, "use_asft_loss");  // its reference is the model without the adapter
-  lora_only(!f.additional_target.empty(), "additional_target");
+  const auto adapter_only = [&](bool asked, std::string_view key) {
+    if (asked && !f.trains_adapter())
+      fail_config("{} goes with finetuning_type lora and oft only, but {} is {}", at_key(c, key), at_key(c, "finetuning_type"),
+                  f.finetuning_type);
+  };
+  adapter_only(f.use_asft_loss, "use_asft_loss");  // its reference is the model without the adapter
+  adapter_only(!f.additional_target.empty(), "additional_target");
+  check_oft(c);
   if (f.use_llama_pro && f.finetuning_type != "freeze")
     fail_config("{} goes with finetuning_type freeze only, but {} is {}: LoRA on the expanded layers alone is not implemented",
                 at_key(c, "use_llama_pro"), at_key(c, "finetuning_type"), f.finetuning_type);

@@ -207,7 +207,7 @@ void load_value_head(const config::RunConfig& config, const model::ModelSpec& sp
   model::init_value_head(spec, static_cast<std::uint64_t>(config.training.seed), access);
 }
 
-/// The base model's, and the adapter's or LoRA's initial ones. Returns the bytes read.
+/// The base model's, and the adapter's, read or initial. Returns the bytes read.
 std::int64_t load_weights(const config::RunConfig& config, Use use, const io::ModelFiles& files, Instance& instance,
                           const io::TensorFile* initial) {
   const model::ModelSpec& spec = instance.spec();

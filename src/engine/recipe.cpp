@@ -57,37 +57,82 @@ std::map<std::string, Number> pattern_of(const config::RunConfig& config, const 
   return numbers;
 }
 
-/// Training continues an adapter as it is: keys that ask for another rank, scale or targets are an error.
-void require_as_asked(const config::RunConfig& config, const model::LoraConfig& adapter, const std::filesystem::path& dir) {
-  const auto& f = config.finetuning;
-  const auto same = [&](const char* key, bool equal, const auto& asked, const auto& theirs) {
-    if (!config.is_given(key) || equal) return;
+/// Training continues an adapter as it is: keys that ask for another one are an error.
+class AsAsked {
+ public:
+  AsAsked(const config::RunConfig& config, const std::filesystem::path& dir)
+      : config_(config), dir_(dir), modules_(model::lora_modules(model::ModelConfig::load(config.model_path()))) {}
+
+  template <class Asked, class Theirs>
+  void same(const char* key, bool equal, const Asked& asked, const Theirs& theirs) const {
+    if (!config_.is_given(key) || equal) return;
     fail_config(
         "{}: {} is {}, but the adapter '{}' that training starts from has {}: remove the key to continue with that adapter, or "
         "set create_new_adapter: true, which merges it and trains a new one",
-        config.given.find(key)->second, key, asked, dir.string(), theirs);
-  };
-  const std::vector<std::string> modules = model::lora_modules(model::ModelConfig::load(config.model_path()));
-  const auto of_model = [&](model::LoraConfig lora) {
-    lora.keep_targets(modules);
-    return lora.targets_text();
+        config_.given.find(key)->second, key, asked, dir_.string(), theirs);
+  }
+  void same_targets(const std::vector<std::string>& asked, const model::AdapterTargets& theirs) const {
+    model::AdapterTargets wish;
+    wish.key = theirs.key;
+    wish.set_targets(join(asked));
+    same(theirs.key, of_model(wish) == of_model(theirs), join(asked), theirs.targets_text());
+    const auto& saved = config_.finetuning.additional_target;
+    same("additional_target", sorted(saved) == sorted(theirs.modules_to_save), join(saved), join(theirs.modules_to_save));
+  }
+
+ private:
+  std::string of_model(model::AdapterTargets targets) const {
+    targets.keep_targets(modules_);
+    return targets.targets_text();
+  }
+
+  const config::RunConfig& config_;
+  const std::filesystem::path& dir_;
+  std::vector<std::string> modules_;
+};
+
+void require_as_asked(const config::RunConfig& config, const model::OftConfig& adapter, const std::filesystem::path& dir) {
+  const auto& f = config.finetuning;
+  const AsAsked asked(config, dir);
+  asked.same("oft_rank", f.oft_rank == adapter.rank, f.oft_rank, adapter.rank);
+  asked.same("oft_block_size", f.oft_block_size == adapter.block_size, f.oft_block_size, adapter.block_size);
+  asked.same("use_cayley_neumann", f.use_cayley_neumann == adapter.neumann, f.use_cayley_neumann, adapter.neumann);
+  asked.same("num_cayley_neumann_terms", f.num_cayley_neumann_terms == adapter.terms, f.num_cayley_neumann_terms, adapter.terms);
+  asked.same("block_share", f.block_share == adapter.shared, f.block_share, adapter.shared);
+  asked.same_targets(f.oft_target, adapter);
+}
+
+void require_as_asked(const config::RunConfig& config, const model::LoraConfig& adapter, const std::filesystem::path& dir) {
+  const auto& f = config.finetuning;
+  const AsAsked asked(config, dir);
+  const auto same = [&](const char* key, bool equal, const auto& ours, const auto& theirs) {
+    asked.same(key, equal, ours, theirs);
   };
   model::LoraConfig wish;
-  wish.set_targets(join(f.lora_target));
+  asked.same_targets(f.lora_target, adapter);
   wish.ranks = pattern_of<std::int64_t>(config, "rank_pattern", f.rank_pattern);
   wish.alphas = pattern_of<double>(config, "alpha_pattern", f.alpha_pattern);
   same("lora_rank", f.lora_rank == adapter.rank, f.lora_rank, adapter.rank);
   same("lora_alpha", static_cast<double>(f.lora_alpha) == adapter.alpha, f.lora_alpha, adapter.alpha);
   same("use_rslora", f.use_rslora == adapter.rslora, f.use_rslora, adapter.rslora);
-  same("lora_target", of_model(wish) == of_model(adapter), join(f.lora_target), adapter.targets_text());
   same("use_dora", f.use_dora == adapter.dora, f.use_dora, adapter.dora);
   same("pissa_init", !f.pissa_init, f.pissa_init, false);  // it has started
   same("rank_pattern", wish.ranks == adapter.ranks, f.rank_pattern.dump(), nlohmann::json(adapter.ranks).dump());
   same("alpha_pattern", wish.alphas == adapter.alphas, f.alpha_pattern.dump(), nlohmann::json(adapter.alphas).dump());
   same("lora_target_parameters", f.lora_target_parameters == adapter.target_parameters, join(f.lora_target_parameters),
        join(adapter.target_parameters));
-  same("additional_target", sorted(f.additional_target) == sorted(adapter.modules_to_save), join(f.additional_target),
-       join(adapter.modules_to_save));
+}
+
+model::OftConfig oft_of(const config::FinetuningArgs& f) {
+  model::OftConfig oft;
+  oft.rank = f.oft_rank;
+  oft.block_size = f.oft_block_size;
+  oft.shared = f.block_share;
+  oft.neumann = f.use_cayley_neumann;
+  oft.terms = f.num_cayley_neumann_terms;
+  oft.set_targets(join(f.oft_target));
+  oft.modules_to_save = f.additional_target;
+  return oft;
 }
 
 /// No dropout where the log-probabilities of an item's sequences are compared with each other, as in TRL and LLaMA-Factory.
@@ -102,11 +147,19 @@ model::AdapterConfig adapter_of(const config::RunConfig& config, Use use) {
   if (!adapter.empty()) {
     model::AdapterConfig theirs = model::read_adapter_config(adapter);
     if (use == Use::inference) return theirs;
-    require_as_asked(config, theirs.lora, adapter);
-    theirs.lora.dropout = dropout_of(config);
+    const bool oft = theirs.oft.enabled();
+    if (const char* kind = oft ? "oft" : "lora"; config.finetuning.finetuning_type != kind)
+      fail_config("finetuning_type is {}, but the adapter '{}' that training starts from is of {}: set it to {}",
+                  config.finetuning.finetuning_type, adapter.string(), oft ? "OFT" : "LoRA", kind);
+    if (oft)
+      require_as_asked(config, theirs.oft, adapter);
+    else
+      require_as_asked(config, theirs.lora, adapter);
+    theirs.lora.dropout = oft ? 0.0 : dropout_of(config);
     return theirs;
   }
-  if (use == Use::inference || config.finetuning.finetuning_type != "lora") return {};
+  if (use == Use::inference || !config.finetuning.trains_adapter()) return {};
+  if (config.finetuning.finetuning_type == "oft") return oft_of(config.finetuning);
   model::LoraConfig lora;
   lora.rank = config.finetuning.lora_rank;
   lora.alpha = static_cast<double>(config.finetuning.lora_alpha);
@@ -141,12 +194,15 @@ void require_targets(const config::RunConfig& config, const model::ModelSpec& sp
   const auto& f = config.finetuning;
   if (spec.adapter.targets().target_pattern.empty()) {
     const std::vector<std::string> modules = model::lora_modules(spec.config);
-    for (const std::string& name : f.lora_target)
-      if (name != "all" && std::ranges::find(spec.adapter.targets().targets, name) == spec.adapter.targets().targets.end())
-        fail_config("lora_target '{}' is no linear module of this {}: it has {}", name, spec.config.model_type, join(modules));
+    const model::AdapterTargets& targets = spec.adapter.targets();
+    for (const std::string& name : spec.adapter.oft.enabled() ? f.oft_target : f.lora_target)
+      if (name != "all" && std::ranges::find(targets.targets, name) == targets.targets.end())
+        fail_config("{} '{}' is no linear module of this {}: it has {}", targets.key, name, spec.config.model_type,
+                    join(modules));
   }
   spec.require_adapter_targets();
   if (spec.adapter.lora.pissa) model::require_pissa(spec);
+  if (!spec.adapter.lora.enabled()) return;
   for (const std::string& name : f.lora_target_parameters) {
     model::LoraConfig one;
     one.target_parameters = {name};

@@ -27,10 +27,12 @@ bool is_inside(const fs::path& path, const fs::path& dir) {
 }
 
 /// "adapter 'out' (rank 8, alpha 16, on q_proj, v_proj)"
-std::string adapter_words(const engine::Adapters& adapters, const model::LoraConfig& lora) {
+std::string adapter_words(const engine::Adapters& adapters, const model::AdapterConfig& adapter) {
   if (adapters.live.empty()) return "no adapter";
   std::string merged;
-  for (const fs::path& adapter : adapters.merged) merged += fmt::format("adapter '{}', merged; ", adapter.string());
+  for (const fs::path& dir : adapters.merged) merged += fmt::format("adapter '{}', merged; ", dir.string());
+  if (adapter.oft.enabled()) return fmt::format("{}adapter '{}' ({})", merged, adapters.live.string(), adapter.oft.words());
+  const model::LoraConfig& lora = adapter.lora;
   return fmt::format("{}adapter '{}' ({}rank {}, alpha {}, on {})", merged, adapters.live.string(), lora.dora ? "DoRA, " : "",
                      lora.rank, lora.alpha,
                      lora.target_pattern.empty() ? fmt::format("{}", fmt::join(lora.targets, ", ")) : lora.target_pattern);
@@ -61,7 +63,7 @@ std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& co
   if (comm.rank() != 0) return instance;
   const std::string& base = config.model.model_name_or_path;
   log::info("model '{}', {}; computed in {} ({})", base,
-            adapter_words(engine::adapters_of(config, engine::Use::inference), instance->spec().adapter.lora), type_of(*instance),
+            adapter_words(engine::adapters_of(config, engine::Use::inference), instance->spec().adapter), type_of(*instance),
             instance->precision_reason());
   if (const fs::path unused = unused_result(config); !unused.empty())
     log::warn("the model '{}' runs as it is, not what was trained in '{}': to use that, set {}", base, unused.string(),

@@ -5,6 +5,7 @@
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,14 @@ void read_targets(AdapterTargets& targets, const json& modules, const std::strin
     for (const auto& t : modules) list += t.get<std::string>() + ",";
   }
   targets.set_targets(list);
+}
+
+bool has_expert_modules(const std::filesystem::path& dir) {
+  const std::filesystem::path path = io::adapter_weights_of(dir);
+  if (!std::filesystem::exists(path)) return true;  // whoever reads the weights says so
+  const auto file = io::open_tensor_file(path);
+  return std::ranges::any_of(file->entries(),
+                             [](const io::TensorEntry& entry) { return entry.name.find(".experts.0.") != std::string::npos; });
 }
 
 nlohmann::json read_adapter_json(const std::filesystem::path& dir) {

@@ -14,8 +14,7 @@ const Layer* layer_of(const ModelSpec& spec, const UnitSpec& unit) {
 
 }  // namespace
 
-Adapter::Adapter(const ModelSpec& spec, std::unique_ptr<io::TensorFile> file)
-    : config_(spec.adapter), file_(std::move(file)) {
+Adapter::Adapter(const ModelSpec& spec, std::unique_ptr<io::TensorFile> file) : config_(spec.adapter), file_(std::move(file)) {
   std::size_t used = 0;
   for (const UnitSpec& unit : spec.units)
     for (const ParamSpec& param : unit.params) {

@@ -91,7 +91,8 @@ void require_all_used(const io::TensorFile& file, std::size_t used) {
 
 std::string base_weight_of(const ParamSpec& factor) {
   static const std::string prefix = kAdapterPrefix;
-  const std::string module = factor.name.substr(prefix.size(), factor.name.rfind(kLoraMark) - prefix.size());
+  const char* mark = factor.role == Role::rotation ? kOftR : kLoraMark;
+  const std::string module = factor.name.substr(prefix.size(), factor.name.rfind(mark) - prefix.size());
   return factor.shape.size() == 3 ? module : module + ".weight";  // a stack of experts is no module
 }
 

@@ -85,7 +85,7 @@ std::int64_t rows_of(const UnitSpec& unit, const LinearSpec& linear) {
 }
 
 bool Projection::needs_input() const {
-  return grads.weight.defined() || !grads.lora.empty();
+  return grads.weight.defined() || !grads.lora.empty() || !grads.oft.empty();
 }
 
 LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat, bool adapter) {

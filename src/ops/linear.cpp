@@ -2,6 +2,7 @@
 
 #include "qft/core/error.h"
 #include "qft/ops/dora.h"
+#include "qft/ops/oft.h"
 #include "qft/ops/token_sums.h"
 
 #include <algorithm>
@@ -199,6 +200,7 @@ std::int64_t lora_saved_columns(const LinearWeights& w) {
 void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& y,
                     const at::Tensor& saved, Workspace& workspace) {
   if (is_dora(w)) return dora_forward(x, w, dropout, y, saved, workspace);
+  if (!w.oft.empty()) return oft_forward(x, w, y, workspace);
   if (!w.lora.empty()) project_down(x, w, dropout, saved, workspace);
   const auto terms = output_terms(w, saved);
   if (x.size(0) > kFewRows && blocked::multiply({y, x, w.weight.t(), w.bias, 1.0, terms}, workspace)) return;
@@ -215,6 +217,7 @@ void linear_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeig
   QFT_ASSERT(grads.lora.empty() || grads.lora.size() == w.lora.size(), "{} LoRA gradients for {} parts", grads.lora.size(),
              w.lora.size());
   if (is_dora(w)) return dora_backward(gy, x, w, dropout, saved, gx, mode, grads, workspace);
+  if (!w.oft.empty()) return oft_backward(gy, x, w, gx, mode, grads, workspace);
   const at::Tensor gsaved = w.lora.empty() ? at::Tensor() : project_up_backward(gy, w, workspace);
   if (mode != GradMode::skip) input_grad(gy, w, dropout, gsaved, gx, mode, workspace);
   if (grads.weight.defined()) add_token_sums(std::array{TokenSum{grads.weight, gy, x}}, workspace);

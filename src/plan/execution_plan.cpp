@@ -303,7 +303,7 @@ std::string memory_advice(const config::RunConfig& config, const ExecutionPlan& 
     all.push_back(fmt::format("per_device_train_batch_size below {}, with a larger gradient_accumulation_steps",
                               t.per_device_train_batch_size));
   all.push_back(fmt::format("cutoff_len below {}", config.data.cutoff_len));
-  if (config.finetuning.finetuning_type != "lora") all.emplace_back("finetuning_type: lora");
+  if (!config.finetuning.trains_adapter()) all.emplace_back("finetuning_type: lora");
   all.push_back(fmt::format("more ranks than {}, on more nodes, with strategy zero3", ranks));
   all.emplace_back("fewer ranks on each node");
   all.resize(3);

@@ -77,11 +77,12 @@ class Measurement::Impl {
     const double added =
         slowest([&] { return once([&] { layers_.projections(true); }) - once([&] { layers_.projections(false); }); }) /
         layers_.count();
-    require(added > 0, "LoRA's products seem to take no time ({:.3f} ms): the machine is too busy to be measured; try again",
+    require(added > 0,
+            "the adapter's products seem to take no time ({:.3f} ms): the machine is too busy to be measured; try again",
             added * 1e3);
     const double operations = forward_work(whole_, 1, shape_, precision_.compute).narrow +
                               backward_work(whole_, 1, shape_, precision_.compute, false, true).narrow;
-    return {"LoRA, all of a layer", added, operations};
+    return {fmt::format("{}, all of a layer", whole_.adapter.oft.enabled() ? "OFT" : "LoRA"), added, operations};
   }
 
   std::vector<Sample> attention() {

@@ -7,6 +7,7 @@
 #include "qft/ops/generic.h"
 #include "qft/ops/head.h"
 #include "qft/ops/matmul_choice.h"
+#include "qft/ops/oft.h"
 #include "qft/ops/token_sums.h"
 #include "qft/parallel/activation_bytes.h"
 #include "qft/parallel/layer_graphs.h"
@@ -71,6 +72,7 @@ std::int64_t operation_bytes(const ExecutionConfig& run) {
 /// Sizes that the scratch of linears depends on, the largest of the model.
 struct Widest {
   std::int64_t input = 0, output = 0, both = 0, ranks = 0, scratch = 0;  ///< `ranks`: of LoRA's in one group
+  std::int64_t turned = 0;                                               ///< bytes that OFT takes
 
   explicit Widest(const ExecutionConfig& run) {
     std::map<std::string_view, std::int64_t> named = {{"norm", run.spec.config.hidden_size},
@@ -84,6 +86,9 @@ struct Widest {
           std::int64_t sum = 0;
           for (const model::LoraRows& part : group->lora) sum += part.rank;
           ranks = std::max(ranks, sum);
+          for (const model::OftRows& part : group->oft)
+            turned = std::max(turned,
+                              ops::oft_scratch_bytes(run.tokens, group->in(), part.block, run.precision.compute, run.training));
         }
         for (const model::ScratchSpec& s : sublayer.scratch)
           if (run.training || !s.backward_only) named[s.name] = std::max(named[s.name], s.columns);
@@ -181,7 +186,7 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
       run.spec.adapter.lora.dora && run.training
           ? ops::dora_scratch_bytes(run.tokens, widest.output, run.precision.compute, run.lora_dropout, run.on_cpu)
           : 0;
-  std::int64_t bytes = run.tokens * columns * item + std::max(temporary.layer, temporary.head) + dora;
+  std::int64_t bytes = run.tokens * columns * item + std::max(temporary.layer, temporary.head) + dora + widest.turned;
   if (run.spec.adapter.lora.dora && !run.on_cpu) bytes += ops::dora_norm_bytes(widest.input);
   if (run.training) {
     const std::int64_t adapter_rows = widest.ranks;

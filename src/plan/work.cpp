@@ -21,6 +21,8 @@ struct Linears {
   double entries = 0;       ///< of those that read the norm's output
   double lora = 0;          ///< rank x (inputs + outputs) of those with LoRA
   double lora_inputs = 0;   ///< inputs of those with LoRA
+  double oft = 0;           ///< operations that turn inputs, of a token
+  double oft_inputs = 0;    ///< inputs that are turned
   double dora = 0;          ///< outputs of those with DoRA
   double dora_weights = 0;  ///< elements of their weights
 
@@ -30,6 +32,10 @@ struct Linears {
       const std::int64_t rows = group->stack.per_token;
       weights += to_double(rows * group->out() * group->in());
       if (index++ < sublayer.entries) entries += to_double(rows * group->out() * group->in());
+      for (const model::OftRows& part : group->oft) {
+        oft += to_double(group->in() * part.block);
+        oft_inputs += to_double(group->in());
+      }
       for (const model::LoraRows& part : group->lora) {
         lora += to_double(rows * part.rank * (part.rows + group->in()));
         lora_inputs += to_double(rows * group->in());
@@ -61,9 +67,12 @@ Work layer_forward(const ModelSpec& spec, const model::Layer& layer, const Micro
     const model::SubLayerCost& cost = sublayer.forward;
     const Linears linears(sublayer);
     w.matmul += 2 * tokens * linears.weights;
-    w.narrow += 2 * tokens * linears.lora;
+    w.narrow += 2 * tokens * (linears.lora + linears.oft);
     w.attention += micro.pairs(sublayer.window) * cost.pair_operations;
-    w.bytes += tokens * (cost.values + 3 * linears.dora + (dropout ? 2 * linears.lora_inputs + 6 * linears.dora : 0.0)) * item;
+    w.bytes +=
+        tokens *
+        (cost.values + 3 * linears.dora + 5 * linears.oft_inputs + (dropout ? 2 * linears.lora_inputs + 6 * linears.dora : 0.0)) *
+        item;
     if (dropout) w.matmul += 2 * tokens * linears.dora_weights;
   }
   return w;
@@ -79,9 +88,12 @@ Work layer_backward(const ModelSpec& spec, const model::Layer& layer, int block,
     const Linears linears(sublayer);
     const double unneeded = &sublayer == &layer.front() && !input_grad ? linears.entries : 0.0;
     w.matmul += 2 * tokens * (products * linears.weights - unneeded);
-    w.narrow += 4 * tokens * linears.lora;  // of the inputs and of the two factors
+    w.narrow += 4 * tokens * (linears.lora + linears.oft);  // of the inputs, and of the two factors or the rotation
     w.attention += micro.pairs(sublayer.window) * cost.pair_operations;
-    w.bytes += tokens * (cost.values + 3 * linears.dora + (dropout ? 5 * linears.lora_inputs + 3 * linears.dora : 0.0)) * item;
+    w.bytes +=
+        tokens *
+        (cost.values + 3 * linears.dora + 7 * linears.oft_inputs + (dropout ? 5 * linears.lora_inputs + 3 * linears.dora : 0.0)) *
+        item;
     if (dropout) w.matmul += 2 * tokens * linears.dora_weights;
   }
   return w;

@@ -75,10 +75,17 @@ model::ModelSpec make_spec(const SmallCase& c) {
     lora.set_targets(c.model_type.ends_with("_moe") ? "all,gate" : "all");
     if (c.parts) lora.modules_to_save = {"embed_tokens", "norm"};
   }
+  model::OftConfig oft;
+  if (c.oft) {
+    oft.block_size = 8;
+    oft.set_targets(c.model_type.ends_with("_moe") ? "q_proj,k_proj,v_proj,o_proj,out_proj,gate" : "all");
+    if (c.parts) oft.modules_to_save = {"embed_tokens", "norm"};
+  }
   const auto method = c.lora ? model::Finetuning::adapter : c.parts ? model::Finetuning::freeze : model::Finetuning::full;
   model::FreezeConfig freeze{.layers = {1}, .modules = {"mlp"}, .extra_modules = {}};
   if (!c.tied && !c.reward) freeze.extra_modules = {"lm_head"};
-  auto spec = model::ModelSpec::build(model::ModelConfig::parse(text, "small model"), method, lora, {},
+  auto spec = model::ModelSpec::build(model::ModelConfig::parse(text, "small model"), method,
+                                      c.oft ? model::AdapterConfig(oft) : model::AdapterConfig(lora), {},
                                       c.reward ? model::Head::value : model::Head::language_model, freeze);
   for (auto& unit : spec.units)
     for (auto& p : unit.params)

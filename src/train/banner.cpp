@@ -83,10 +83,11 @@ std::string method_words(const config::RunConfig& config, const model::ModelSpec
   if (f.stage == "dpo" || f.stage == "kto")
     words += fmt::format(" ({}beta {})", f.stage == "dpo" ? f.pref_loss + ", " : "", f.pref_beta);
   words += fmt::format("; finetuning_type {}", f.finetuning_type);
-  if (spec.adapter.enabled())
+  if (spec.adapter.lora.enabled())
     words += fmt::format(": {} of rank {}, alpha {}, dropout {} on {}", spec.adapter.lora.dora ? "DoRA" : "LoRA",
                          spec.adapter.lora.rank, spec.adapter.lora.alpha, spec.adapter.lora.dropout,
                          spec.adapter.targets().targets_text());
+  if (spec.adapter.oft.enabled()) words += ": " + spec.adapter.oft.words();
   const auto& d = config.data;
   return words + fmt::format("; template {}, cutoff_len {}", d.template_name.empty() ? "of the tokenizer" : d.template_name,
                              d.cutoff_len);

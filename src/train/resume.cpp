@@ -101,6 +101,9 @@ std::vector<std::string> fixed_keys(const config::RunConfig& config) {
   if (config.finetuning.finetuning_type == "lora" && engine::adapters_of(config, engine::Use::training).live.empty())
     keys.insert(keys.end(), {"lora_rank", "lora_alpha", "use_rslora", "use_dora", "pissa_init", "rank_pattern", "alpha_pattern",
                              "additional_target"});
+  if (config.finetuning.finetuning_type == "oft" && engine::adapters_of(config, engine::Use::training).live.empty())
+    keys.insert(keys.end(), {"oft_rank", "oft_block_size", "use_cayley_neumann", "num_cayley_neumann_terms", "block_share",
+                             "additional_target"});
   if (config.finetuning.finetuning_type == "freeze")
     keys.insert(keys.end(), {"freeze_trainable_layers", "freeze_trainable_modules", "freeze_extra_modules", "use_llama_pro"});
   return keys;
@@ -116,7 +119,7 @@ void require_same_rule(const config::RunConfig& config, const json& before, cons
         "{} is {}, but '{}' was trained with {}, whose state another optimizer cannot use: set it back, or start a new run in "
         "another output_dir with {}: {}",
         where(config, "optim"), ours, dir.string(), theirs,
-        config.finetuning.finetuning_type == "lora" ? "adapter_name_or_path" : "model_name_or_path", dir.string());
+        config.finetuning.trains_adapter() ? "adapter_name_or_path" : "model_name_or_path", dir.string());
 }
 
 /// A configuration with the global batch that the run has, whether it was given or follows from the number of ranks.

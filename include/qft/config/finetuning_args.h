@@ -23,6 +23,14 @@ struct FinetuningArgs {
   nlohmann::json rank_pattern;   // a mapping
   nlohmann::json alpha_pattern;  // a mapping
   std::vector<std::string> additional_target;
+  std::int64_t oft_rank = 0;
+  std::int64_t oft_block_size = 32;  // 0 where oft_rank is given, after RunConfig::resolve()
+  std::vector<std::string> oft_target = {"all"};
+  double module_dropout = 0.0;
+  bool use_cayley_neumann = true;
+  std::int64_t num_cayley_neumann_terms = 5;
+  bool block_share = false;
+  bool coft = false;
   bool use_rslora = false;
   bool use_dora = false;
   std::optional<double> loraplus_lr_ratio;
@@ -56,6 +64,8 @@ struct FinetuningArgs {
   std::optional<std::int64_t> early_stopping_steps;
   bool compute_accuracy = false;
 
+  /// Whether an adapter trains, and not the model's own weights.
+  bool trains_adapter() const { return finetuning_type == "lora" || finetuning_type == "oft"; }
   void visit(const FieldVisitor& field);
   bool operator==(const FinetuningArgs&) const = default;
 };

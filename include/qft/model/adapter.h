@@ -2,20 +2,31 @@
 #pragma once
 
 #include "qft/model/lora_config.h"
+#include "qft/model/oft_config.h"
+
+#include <utility>
 
 namespace qft::model {
 
 /// How an adapter of any kind is configured: at most one of its members is enabled().
 struct AdapterConfig {
   LoraConfig lora = {};
+  OftConfig oft = {};
 
   AdapterConfig() = default;
   AdapterConfig(LoraConfig config) : lora(std::move(config)) {}  // NOLINT(google-explicit-constructor): a kind is an adapter
+  AdapterConfig(OftConfig config) : oft(std::move(config)) {}    // NOLINT(google-explicit-constructor)
 
-  bool enabled() const { return lora.enabled(); }
+  bool enabled() const { return lora.enabled() || oft.enabled(); }
   /// Of the kind that is enabled.
-  const AdapterTargets& targets() const { return lora; }
-  AdapterTargets& targets() { return lora; }
+  const AdapterTargets& targets() const {
+    if (oft.enabled()) return oft;
+    return lora;
+  }
+  AdapterTargets& targets() {
+    if (oft.enabled()) return oft;
+    return lora;
+  }
 };
 
 }  // namespace qft::model

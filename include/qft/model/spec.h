@@ -24,12 +24,12 @@ const std::vector<std::string>& lora_modules();
 /// Those that a model has.
 std::vector<std::string> lora_modules(const ModelConfig& config);
 
-/// A base tensor, one of the two factors of a linear's LoRA, DoRA's magnitude of each of its outputs, or a tensor of a reward
-/// model's head, which trains beside these too.
-enum class Role : std::uint8_t { base, lora_a, lora_b, magnitude, value_head };
+/// A base tensor, one of the two factors of a linear's LoRA, DoRA's magnitude of each of its outputs, OFT's rotations of its
+/// inputs, or a tensor of a reward model's head, which trains beside these too.
+enum class Role : std::uint8_t { base, lora_a, lora_b, magnitude, rotation, value_head };
 /// Whether it is one of an adapter's own tensors.
 inline bool is_factor(Role role) {
-  return role == Role::lora_a || role == Role::lora_b || role == Role::magnitude;
+  return role == Role::lora_a || role == Role::lora_b || role == Role::magnitude || role == Role::rotation;
 }
 
 /// What the gradient that a rank's backward pass gives is to the other ranks along an axis of the mesh. (Without sequence
@@ -78,7 +78,7 @@ struct ParamSpec {
   std::int64_t packed_pieces = 1;  ///< they follow each other, as their bytes do
   std::int64_t packed_offset = 0;  ///< the first byte in the unit's bytes
   std::int64_t derived_numel =
-      0;  ///< values that follow from it (UnitBuffers::derived): of DoRA's magnitudes their factors, then norms
+      0;  ///< values that follow from it (UnitBuffers::derived): of DoRA's magnitudes factors, then norms; of OFT's, R - I
   std::int64_t derived_offset = 0;
 
   bool is_quantized() const { return packed.kind.format != ops::QuantFormat::none; }
@@ -118,6 +118,7 @@ inline constexpr const char* kLoraMark = ".lora_";  ///< with which all of LoRA'
 inline constexpr const char* kLoraA = ".lora_A.weight";
 inline constexpr const char* kLoraB = ".lora_B.weight";
 inline constexpr const char* kMagnitude = ".lora_magnitude_vector";
+inline constexpr const char* kOftR = ".oft_R.weight";
 inline constexpr const char* kEmbedTokens = "model.embed_tokens.weight";
 inline constexpr const char* kFinalNorm = "model.norm.weight";
 inline constexpr const char* kLmHead = "lm_head.weight";

@@ -43,6 +43,14 @@ struct LoraRows {
   std::int64_t saved_columns() const { return rank + (dora ? rows : 0); }
 };
 
+/// Rows of a group's weight that are multiplied with inputs that OFT has turned: those of a linear.
+struct OftRows {
+  std::size_t linear = 0;
+  std::int64_t row0 = 0, rows = 0;
+  std::int64_t blocks = 0, block = 0;  ///< of the inputs, each of so many; one block may serve all
+  int terms = 0;                       ///< ops::CayleyTerms
+};
+
 /// Parameters that lie next to each other in the flat buffers: linears of one input, computed as one product (weights, then
 /// biases, then LoRA's factors), or a single tensor that is no linear's. Of experts the group is a stack: the weights of all its
 /// linears are one parameter [experts, rows of the linears, in], LoRA's factors likewise.
@@ -55,7 +63,9 @@ struct ParamGroup {
   bool per_head = false;            ///< the tensor serves each head alike, and heads are shared: its gradient is a sum over them
   bool of_heads = false;            ///< each head has rows of its own, and heads are shared
   std::vector<LoraRows> lora = {};  ///< those that the model's adapter wraps, by ascending row0 (ModelSpec::build)
+  std::vector<OftRows> oft = {};    ///< likewise
 
+  bool is_wrapped() const { return !lora.empty() || !oft.empty(); }
   bool is_stack() const { return stack.experts > 0; }
   std::int64_t in() const { return linears.front().in; }
   /// Of the weights; each takes part in per_token products of experts() tokens.

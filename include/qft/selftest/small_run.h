@@ -38,6 +38,7 @@ struct SmallCase {
   double learning_rate = 1e-2;
   double lora_b_rate = 1.0;  ///< times the learning rate
   bool dora = false;         ///< with LoRA, not of experts
+  bool oft = false;          ///< rather than LoRA, with `lora`; not of experts
   bool deterministic = false;
   bool graphs = false;
   bool debug_sync = false;  ///< from the second step on, a wait of the host for its device is an error

@@ -3,7 +3,7 @@
 namespace qft::model {
 
 const AdapterCode* code_of(const AdapterConfig& config) {
-  for (const AdapterCode* code : {&kLoraCode})
+  for (const AdapterCode* code : {&kLoraCode, &kOftCode})
     if (code->enabled(config)) return code;
   return nullptr;
 }

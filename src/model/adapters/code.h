@@ -23,6 +23,6 @@ struct AdapterCode {
 /// nullptr: there is no adapter.
 const AdapterCode* code_of(const AdapterConfig& config);
 
-extern const AdapterCode kLoraCode;
+extern const AdapterCode kLoraCode, kOftCode;
 
 }  // namespace qft::model

@@ -36,6 +36,8 @@ inline void read_common(const nlohmann::json& config, AdapterTargets& targets, c
 
 /// target_modules. `more`: names of modules, each with a comma after it.
 void read_targets(AdapterTargets& targets, const nlohmann::json& modules, const std::string& more, const std::string& where);
+/// Whether an adapter has tensors for the linears of single experts: newer PEFT wraps these as fused parameters or not at all.
+bool has_expert_modules(const std::filesystem::path& dir);
 /// adapter_config.json of a directory. Throws ConfigError where there is none.
 nlohmann::json read_adapter_json(const std::filesystem::path& dir);
 

@@ -5,7 +5,7 @@
 namespace qft::model {
 
 const std::vector<AdapterKind>& adapter_kinds() {
-  static const std::vector<AdapterKind> kinds = {kLora};
+  static const std::vector<AdapterKind> kinds = {kLora, kOft};
   return kinds;
 }
 

@@ -1,5 +1,5 @@
-// The kinds of adapters as data: what they wrap, their parameters, and their configuration in files. Needs no LibTorch; code.h has
-// what computes, merge.h what is made of base weights. Private to model.
+// The kinds of adapters as data: what they wrap, their parameters, and their configuration in files. Needs no LibTorch; code.h
+// has what computes, merge.h what is made of base weights. Private to model.
 #pragma once
 
 #include "qft/model/adapter.h"
@@ -43,6 +43,6 @@ const std::vector<AdapterKind>& adapter_kinds();
 /// The one that is enabled; nullptr: there is no adapter.
 const AdapterKind* kind_of(const AdapterConfig& config);
 
-extern const AdapterKind kLora;
+extern const AdapterKind kLora, kOft;
 
 }  // namespace qft::model

@@ -57,15 +57,6 @@ void set_target_parameters(LoraConfig& lora, const json& names, std::string& mod
   }
 }
 
-/// Whether an adapter has factors for the linears of single experts: newer PEFT wraps these as fused parameters or not at all.
-bool has_expert_modules(const std::filesystem::path& dir) {
-  const std::filesystem::path path = io::adapter_weights_of(dir);
-  if (!std::filesystem::exists(path)) return true;  // whoever reads the weights says so
-  const auto file = io::open_tensor_file(path);
-  return std::ranges::any_of(file->entries(),
-                             [](const io::TensorEntry& entry) { return entry.name.find(".experts.0.") != std::string::npos; });
-}
-
 template <class Number>
 std::map<std::string, Number> read_pattern(const json& config, const char* key) {
   const json pattern = config.value(key, json());

@@ -1,12 +1,11 @@
 // LoRA and DoRA: which linears they wrap, and their parameters.
-#include "lora.h"
-
 #include <algorithm>
 #include <iterator>
 #include <tuple>
 #include <utility>
 
 #include "../sublayers/descriptions.h"
+#include "lora.h"
 #include "lora_targets.h"
 #include <fmt/format.h>
 

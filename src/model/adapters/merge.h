@@ -31,6 +31,7 @@ struct ChangedWeight {
 /// Reads the adapter's tensors of a weight.
 std::unique_ptr<WeightChange> change_of(const AdapterConfig& config, const io::TensorFile& file, const ChangedWeight& weight);
 
+std::unique_ptr<WeightChange> oft_change(const OftConfig& config, const io::TensorFile& file, const ChangedWeight& weight);
 std::unique_ptr<WeightChange> lora_change(const io::TensorFile& file, const ChangedWeight& weight);
 
 }  // namespace qft::model

@@ -1,0 +1,52 @@
+// OFT: what its products read, and initial values.
+#include "qft/core/error.h"
+#include "qft/ops/oft.h"
+
+#include <algorithm>
+
+#include "../binding.h"
+#include "code.h"
+
+namespace qft::model {
+namespace {
+
+/// R - I of the blocks of a linear.
+at::Tensor turns_of(const ParamSpec& skew, const OftRows& rows, const at::Tensor& derived) {
+  return derived.narrow(0, skew.derived_offset, skew.derived_numel).view({rows.blocks, rows.block, rows.block});
+}
+
+/// Where the unit has no rotations, there is nothing to add.
+void bind(const ModelSpec& /*spec*/, const UnitSpec& unit, const ParamGroup& group, std::uint32_t /*site*/,
+          const UnitBuffers& flat, Projection& p) {
+  std::int64_t row0 = 0;
+  for (std::size_t i = 0; i < group.linears.size(); ++i) {
+    const LinearSpec& linear = group.linears[i];
+    const auto rows = std::ranges::find(group.oft, i, &OftRows::linear);
+    if (rows != group.oft.end()) {
+      const ParamSpec* skew = find_param(unit, linear.path + kOftR);
+      QFT_ASSERT(skew != nullptr && flat.derived.defined(), "{} has no rotations of {}", unit.name, linear.path);
+      const Weight w = view_of(*skew, flat);
+      p.weights.oft.push_back({w.value, turns_of(*skew, *rows, flat.derived), row0, rows_of(unit, linear), rows->terms});
+      if (flat.grad.defined()) p.grads.oft.push_back(w.grad);
+    }
+    if (!group.is_stack()) row0 += rows_of(unit, linear);
+  }
+}
+
+void derive(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat) {
+  for (const SubLayerSpec& sublayer : spec.layers.at(static_cast<std::size_t>(unit.layer)))
+    for (const ParamGroup& group : sublayer.params)
+      for (const OftRows& rows : group.oft) {
+        const ParamSpec* skew = find_param(unit, group.linears[rows.linear].path + kOftR);
+        QFT_ASSERT(skew != nullptr, "{} has no rotations of {}", unit.name, group.linears[rows.linear].path);
+        ops::oft_turns(view_of(*skew, flat).value, rows.terms, turns_of(*skew, rows, flat.derived));
+      }
+}
+
+}  // namespace
+
+/// Rotations begin as none.
+const AdapterCode kOftCode{[](const AdapterConfig& config) { return config.oft.enabled(); }, bind,
+                           [](const ParamSpec&, std::uint64_t, const Shard& dst) { dst.values.zero_(); }, derive};
+
+}  // namespace qft::model

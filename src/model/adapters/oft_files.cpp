@@ -1,0 +1,76 @@
+// adapter_config.json of OFT.
+#include "qft/core/error.h"
+
+#include "json_keys.h"
+#include "oft.h"
+
+namespace qft::model {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::int64_t kMost = 65536;
+
+/// Keys of PEFT's OFTConfig that change the computation and are not implemented: all must be absent, null, false or empty.
+constexpr const char* kMustBeEmpty[] = {"layers_to_transform", "fan_in_fan_out", "exclude_modules", "coft"};
+
+/// Since this version of PEFT the series is what it is here.
+constexpr const char* kSeriesVersion = "0.18.0";
+
+/// 0.18 of "0.18.1.dev0": its first two numbers.
+std::pair<int, int> version_of(const std::string& text) {
+  const auto dot = text.find('.');
+  const auto number = [](const std::string& digits) { return digits.empty() ? 0 : std::atoi(digits.c_str()); };
+  return {number(text.substr(0, dot)), dot == std::string::npos ? 0 : number(text.substr(dot + 1))};
+}
+
+std::int64_t read_number(const json& config, const char* key, std::int64_t absent, std::int64_t least, const std::string& where) {
+  const json value = config.value(key, json(absent));
+  require(value.is_number_integer() && value >= least && value <= kMost, "{}: {} is {}, expected an integer from {} to {}", where,
+          key, value.dump(), least, kMost);
+  return value.get<std::int64_t>();
+}
+
+}  // namespace
+
+AdapterConfig read_oft(const json& config, const std::filesystem::path& dir, const std::string& where) {
+  OftConfig oft;
+  require(config.contains("oft_block_size"),
+          "{}: there is no oft_block_size: the adapter is of PEFT before 0.14, whose OFT turned outputs; train it anew", where);
+  require_empty(config, kMustBeEmpty, where);
+  read_common(config, oft, where);
+  oft.rank = read_number(config, "r", 0, 0, where);
+  oft.block_size = read_number(config, "oft_block_size", 0, 0, where);
+  require((oft.rank == 0) != (oft.block_size == 0), "{}: r is {} and oft_block_size is {}: expected one of them above 0", where,
+          oft.rank, oft.block_size);
+  oft.shared = config.value("block_share", false);
+  oft.neumann = config.value("use_cayley_neumann", true);
+  oft.terms = read_number(config, "num_cayley_neumann_terms", 5, 2, where);
+  const json version = config.value("peft_version", json());
+  const std::string theirs = version.is_string() ? version.get<std::string>() : "0";
+  require(
+      !oft.neumann || version_of(theirs) >= version_of(kSeriesVersion),
+      "{}: use_cayley_neumann is true and peft_version is {}: before {} PEFT's series was another one, with which the adapter "
+      "was trained; train it anew",
+      where, version.dump(), kSeriesVersion);
+  read_targets(oft, config.value("target_modules", json()), "", where);
+  oft.expert_modules = has_expert_modules(dir);
+  return oft;
+}
+
+json write_oft(const AdapterConfig& config) {
+  const OftConfig& oft = config.oft;
+  return {{"block_share", oft.shared},
+          {"coft", false},
+          {"eps", 6e-5},
+          {"exclude_modules", nullptr},
+          {"init_weights", true},
+          {"module_dropout", 0.0},
+          {"num_cayley_neumann_terms", oft.terms},
+          {"oft_block_size", oft.block_size},
+          {"peft_version", kSeriesVersion},
+          {"r", oft.rank},
+          {"use_cayley_neumann", oft.neumann}};
+}
+
+}  // namespace qft::model

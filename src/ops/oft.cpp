@@ -1,0 +1,220 @@
+#include "qft/ops/oft.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/linalg_solve.h>
+#include <ATen/ops/triu_indices.h>
+#include <ATen/ops/zeros.h>
+
+namespace qft::ops {
+namespace {
+
+/// Tokens over which gradients of turns are summed in one product, rounded to the type of its factors.
+constexpr std::int64_t kSumTokens = 1024;
+
+/// Where the elements above the diagonal lie in a block, flattened.
+at::Tensor upper_places(std::int64_t block, c10::Device device) {
+  const at::Tensor at = at::triu_indices(block, block, 1, at::TensorOptions().dtype(at::kLong));
+  return (at[0] * block + at[1]).to(device);
+}
+
+/// [blocks, b, b] of their elements above the diagonal.
+at::Tensor skew_blocks(const at::Tensor& skew, const at::Tensor& turns) {
+  const std::int64_t blocks = turns.size(0), b = turns.size(1);
+  at::Tensor upper = at::zeros({blocks, b * b}, turns.options());
+  upper.index_copy_(1, upper_places(b, turns.device()), skew.to(turns.scalar_type()));
+  upper = upper.view({blocks, b, b});
+  return upper - upper.transpose(1, 2);
+}
+
+at::Tensor identity(const at::Tensor& like) {
+  return at::eye(like.size(-1), like.options()).expand(like.sizes());
+}
+
+/// S_k of R - I = Q S_1, S_k = c_k I + Q S_{k+1}, by k from 1 on.
+std::vector<at::Tensor> horner(const at::Tensor& q, CayleyTerms terms) {
+  const std::vector<double> series = cayley_series(terms);
+  std::vector<at::Tensor> sums(series.size());
+  for (std::size_t k = series.size(); k-- > 0;) {
+    sums[k] = identity(q) * series[k];
+    if (k + 1 < series.size()) sums[k].add_(at::bmm(q, sums[k + 1]));
+  }
+  return sums;
+}
+
+/// Of the gradient of R.
+at::Tensor skew_gradient(const at::Tensor& g, const at::Tensor& q, CayleyTerms terms, const at::Tensor& turns) {
+  if (terms == kCayleyExact)
+    return -at::linalg_solve(identity(q) - q, at::bmm((turns + 2 * identity(q)).transpose(1, 2), g), /*left=*/false);
+  const std::vector<at::Tensor> sums = horner(q, terms);
+  at::Tensor all = at::bmm(g, sums[0].transpose(1, 2)), left = g;
+  for (std::size_t k = 1; k < sums.size(); ++k) {
+    left = -at::bmm(q, left);
+    all.add_(at::bmm(left, sums[k].transpose(1, 2)));
+  }
+  return all;
+}
+
+/// Rows of columns that are turned alike: [blocks, T, b], or with one block for all [1, T blocks, b].
+struct Blocks {
+  std::int64_t tokens, columns, blocks, block;
+  bool shared;
+
+  Blocks(const at::Tensor& x, const OftPart& part)
+      : tokens(x.size(0)),
+        columns(x.size(1)),
+        blocks(x.size(1) / part.turns.size(1)),
+        block(part.turns.size(1)),
+        shared(part.turns.size(0) < blocks) {}
+
+  /// A row of tokens [T, columns] as it comes, seen in that order.
+  at::Tensor seen(const at::Tensor& rows) const {
+    if (shared) return rows.view({1, tokens * blocks, block});
+    return rows.view({tokens, blocks, block}).transpose(0, 1);
+  }
+  /// The same, contiguous.
+  at::Tensor gathered(const at::Tensor& rows, const char* name, Workspace& workspace) const {
+    if (shared) return seen(rows);
+    const at::Tensor held = workspace.get(name, {blocks, tokens, block}, rows.scalar_type());
+    held.copy_(seen(rows));
+    return held;
+  }
+};
+
+at::Tensor in_type(const at::Tensor& turns, at::ScalarType type, Workspace& workspace) {
+  if (turns.scalar_type() == type) return turns;
+  const at::Tensor held = workspace.get("op.oft_turns", turns.sizes(), type);
+  held.copy_(turns);
+  return held;
+}
+
+at::Tensor product(const at::Tensor& blocks, const at::Tensor& turns, Workspace& workspace) {
+  at::Tensor out = workspace.get("op.oft_product", blocks.sizes(), blocks.scalar_type());
+  at::bmm_out(out, blocks, turns);
+  return out;
+}
+
+/// x R, of rows one by one: a row has the same bits in any company.
+void turn_few(const at::Tensor& x, const OftPart& part, const at::Tensor& turned, Workspace& workspace) {
+  const at::Tensor turns = in_type(part.turns, x.scalar_type(), workspace);
+  for (std::int64_t t = 0; t < x.size(0); ++t) {
+    const at::Tensor row = x.narrow(0, t, 1);
+    const Blocks one(row, part);
+    at::Tensor out = one.seen(turned.narrow(0, t, 1));
+    at::add_out(out, one.seen(row), product(one.gathered(row, "op.oft_blocks", workspace), turns, workspace));
+  }
+}
+
+/// f(row0, rows) of the rows that no part has.
+template <class F>
+void for_gaps(const LinearWeights& w, const F& f) {
+  std::int64_t row0 = 0;
+  for (const OftPart& part : w.oft) {
+    if (row0 < part.row0) f(row0, part.row0 - row0);
+    row0 = part.row0 + part.rows;
+  }
+  if (row0 < w.weight.size(0)) f(row0, w.weight.size(0) - row0);
+}
+
+/// The linear of these rows, without OFT.
+LinearWeights rows_of(const LinearWeights& w, std::int64_t row0, std::int64_t rows, bool bias) {
+  return {w.weight.narrow(0, row0, rows), bias && w.bias.defined() ? w.bias.narrow(0, row0, rows) : at::Tensor(), {}};
+}
+
+/// gskew += of sum over tokens of x^T g, block by block.
+void add_skew_gradient(const at::Tensor& x, const at::Tensor& g, const OftPart& part, std::int64_t step,
+                       const at::Tensor& gskew) {
+  const at::Tensor sums = at::zeros(part.turns.sizes(), part.turns.options());
+  for (std::int64_t first = 0; first < x.size(1); first += step) {
+    const std::int64_t n = std::min(step, x.size(1) - first);
+    sums.add_(at::bmm(x.narrow(1, first, n).transpose(1, 2), g.narrow(1, first, n)));
+  }
+  oft_turns_backward(sums, part.skew, part.terms, part.turns, gskew);
+}
+
+}  // namespace
+
+void oft_turns(const at::Tensor& skew, CayleyTerms terms, const at::Tensor& turns) {
+  const at::Tensor q = skew_blocks(skew, turns);
+  if (terms == kCayleyExact)
+    turns.copy_(at::linalg_solve(identity(q) + q, -2 * q, /*left=*/false));
+  else
+    turns.copy_(at::bmm(q, horner(q, terms).front()));
+}
+
+void oft_turns_backward(const at::Tensor& gturns, const at::Tensor& skew, CayleyTerms terms, const at::Tensor& turns,
+                        const at::Tensor& gskew) {
+  const std::int64_t b = turns.size(1);
+  const at::Tensor g = skew_gradient(gturns.to(turns.scalar_type()), skew_blocks(skew, turns), terms, turns);
+  const at::Tensor both = (g - g.transpose(1, 2)).reshape({turns.size(0), b * b});
+  gskew.add_(both.index_select(1, upper_places(b, turns.device())));
+}
+
+std::int64_t oft_scratch_bytes(std::int64_t tokens, std::int64_t columns, std::int64_t block, at::ScalarType compute,
+                               bool training) {
+  const auto item = static_cast<std::int64_t>(c10::elementSize(compute));
+  const std::int64_t wide = compute == at::kDouble ? 8 : 4;
+  // Of x and of the gradient in blocks, the product, and what is multiplied; the turns, and of their gradient the terms of the
+  // series.
+  return columns * (tokens * (training ? 5 : 3) * item + block * (item + (training ? 12 : 0) * wide));
+}
+
+void oft_forward(const at::Tensor& x, const LinearWeights& w, const at::Tensor& y, Workspace& workspace) {
+  const bool few = x.size(0) <= kFewRows;
+  const Blocks layout(x, w.oft.front());
+  at::Tensor blocks;
+  if (!few) blocks = layout.gathered(x, "op.oft_blocks", workspace);
+  for (const OftPart& part : w.oft) {
+    QFT_ASSERT(part.turns.sizes() == w.oft.front().turns.sizes(), "blocks of {} and {} inputs in one product", part.turns.size(1),
+               layout.block);
+    const at::Tensor turned = workspace.get("op.oft_x", x.sizes(), x.scalar_type());
+    if (few) {
+      turn_few(x, part, turned, workspace);
+    } else {
+      at::Tensor out = layout.seen(turned);
+      at::add_out(out, layout.seen(x), product(blocks, in_type(part.turns, x.scalar_type(), workspace), workspace));
+    }
+    linear_forward(turned, rows_of(w, part.row0, part.rows, true), {}, y.narrow(1, part.row0, part.rows), {}, workspace);
+  }
+  for_gaps(w, [&](std::int64_t row0, std::int64_t rows) {
+    linear_forward(x, rows_of(w, row0, rows, true), {}, y.narrow(1, row0, rows), {}, workspace);
+  });
+}
+
+void oft_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, const at::Tensor& gx, GradMode mode,
+                  const LinearGrads& grads, Workspace& workspace) {
+  QFT_ASSERT(!grads.weight.defined(), "the weight of {} rows that OFT wraps is not trained itself", w.weight.size(0));
+  if (grads.bias.defined()) grads.bias.add_(gy.sum(0, false, grads.bias.scalar_type()));
+  const auto type = gy.scalar_type();
+  const at::Tensor g = workspace.get("op.oft_g", {gy.size(0), w.weight.size(1)}, type);
+  const Blocks layout(g, w.oft.front());
+  at::Tensor blocks;
+  if (!grads.oft.empty()) blocks = layout.gathered(x, "op.oft_blocks", workspace);
+  for (std::size_t i = 0; i < w.oft.size(); ++i) {
+    const OftPart& part = w.oft[i];
+    linear_backward(gy.narrow(1, part.row0, part.rows), {}, rows_of(w, part.row0, part.rows, false), {}, {}, g, GradMode::write,
+                    {}, workspace);
+    const at::Tensor of_g = layout.gathered(g, "op.oft_gblocks", workspace);
+    if (!grads.oft.empty()) add_skew_gradient(blocks, of_g, part, kSumTokens * (layout.shared ? layout.blocks : 1), grads.oft[i]);
+    if (mode == GradMode::skip) continue;
+    const at::Tensor turns = in_type(part.turns, type, workspace);
+    at::Tensor out = layout.seen(gx);
+    if (mode == GradMode::accumulate) out.add_(layout.seen(g));
+    at::add_out(out, mode == GradMode::write ? layout.seen(g) : out, product(of_g, turns.transpose(1, 2), workspace));
+    mode = GradMode::accumulate;
+  }
+  if (mode != GradMode::skip)
+    for_gaps(w, [&](std::int64_t row0, std::int64_t rows) {
+      linear_backward(gy.narrow(1, row0, rows), {}, rows_of(w, row0, rows, false), {}, {}, gx, GradMode::accumulate, {},
+                      workspace);
+    });
+}
+
+}  // namespace qft::ops
