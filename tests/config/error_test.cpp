@@ -69,7 +69,7 @@ TEST(ConfigErrors, SayWhatToDoAboutWhatIsNotImplemented) {
   EXPECT_EQ(load_text("use_muon: true\n").training.optim, "muon");
   EXPECT_EQ(load_text("use_muon: false\nadafactor: true\n").training.optim, "adafactor");
   EXPECT_CONTAINS(error_of_text("num_beams: 4\n"), "beam search is not implemented");
-  EXPECT_CONTAINS(error_of_text("finetuning_type: oft\n"), "lora is the nearest");
+  EXPECT_CONTAINS(error_of_text("finetuning_type: boft\n"), "lora is the nearest");
   EXPECT_CONTAINS(error_of_text("\nquantization_bit: 5\n"), "run.yaml:2: quantization_bit: expected 4 or 8, got 5");
   EXPECT_CONTAINS(error_of_text("quantization_bit: 4\nquantization_method: fp8\n"), "which has 8 bits");
   EXPECT_CONTAINS(error_of_text("quantization_bit: 4\nquantization_method: hqq\n"), "expected one of bnb, int8, fp8");
@@ -258,12 +258,12 @@ TEST(Relations, AreCheckedBetweenKeys) {
       {"finetuning_type: full\nuse_dora: true\n", "goes with finetuning_type lora only"},
       {"finetuning_type: full\nrank_pattern: {q_proj: 4}\n", "goes with finetuning_type lora only"},
       {"finetuning_type: full\nuse_rslora: true\n", "goes with finetuning_type lora only"},
-      {"finetuning_type: full\nuse_asft_loss: true\n", "goes with finetuning_type lora only"},
+      {"finetuning_type: full\nuse_asft_loss: true\n", "goes with finetuning_type lora and oft only"},
       {"finetuning_type: freeze\npissa_init: true\n", "goes with finetuning_type lora only"},
       {"finetuning_type: full\nloraplus_lr_ratio: 16\n", "goes with finetuning_type lora only"},
-      {"finetuning_type: full\nadditional_target: embed_tokens\n", "goes with finetuning_type lora only"},
+      {"finetuning_type: full\nadditional_target: embed_tokens\n", "goes with finetuning_type lora and oft only"},
       {"finetuning_type: lora\nuse_llama_pro: true\n", "goes with finetuning_type freeze only"},
-      {"finetuning_type: full\nadapter_name_or_path: a\n", "adapters go with lora only"},
+      {"finetuning_type: full\nadapter_name_or_path: a\n", "adapters go with lora and oft only"},
       {"early_stopping_steps: 2\n", "needs load_best_model_at_end"},
       {"load_best_model_at_end: true\n", "eval_strategy is no and save_strategy is steps"},
       {"load_best_model_at_end: true\nsave_only_model: true\n", "remove one of them"},

@@ -16,13 +16,17 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       "config.json");
   folder.write(kAdapterConfigFile, data, size);
   try {
-    const LoraConfig lora = read_adapter_config(folder.path()).lora;
-    if (ModelSpec::build(model, Finetuning::adapter, lora).num_params(true) <= 0 && lora.target_pattern.empty()) std::abort();
-    const std::string text = adapter_config_json(lora, read_base_model_name(folder.path()));
+    const AdapterConfig adapter = read_adapter_config(folder.path());
+    const ModelSpec spec = ModelSpec::build(model, Finetuning::adapter, adapter);
+    if (spec.num_params(true) <= 0 && adapter.targets().target_pattern.empty()) std::abort();
+    const std::string text = adapter_config_json(adapter, read_base_model_name(folder.path()));
     folder.write(kAdapterConfigFile, reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
-    const LoraConfig again = read_adapter_config(folder.path()).lora;
-    if (again.rank != lora.rank || again.alpha != lora.alpha || again.targets_text() != lora.targets_text()) std::abort();
-    if (again.dora != lora.dora || again.ranks != lora.ranks || again.alphas != lora.alphas) std::abort();
+    const AdapterConfig again = read_adapter_config(folder.path());
+    const LoraConfig &lora = adapter.lora, &same = again.lora;
+    if (again.targets().targets_text() != adapter.targets().targets_text()) std::abort();
+    if (same.rank != lora.rank || same.alpha != lora.alpha || same.dora != lora.dora) std::abort();
+    if (same.ranks != lora.ranks || same.alphas != lora.alphas) std::abort();
+    if (again.oft.enabled() != adapter.oft.enabled() || again.oft.words() != adapter.oft.words()) std::abort();
   } catch (const qft::Error&) {
     // Refused.
   }

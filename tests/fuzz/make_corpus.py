@@ -195,6 +195,8 @@ def adapter_configs():
     yield "refused", json.dumps({**base, "target_modules": ["q_proj"], "lora_bias": True}).encode()
     yield "patterns", json.dumps({**base, "target_modules": ".*(q|up)_proj", "use_dora": True, "rank_pattern": {"q_proj": 2, "layers\\.0.*up_proj": 3},
                                   "alpha_pattern": {"up_proj": 1.5}}).encode()
+    yield "oft", json.dumps({"peft_type": "OFT", "r": 0, "oft_block_size": 4, "peft_version": "0.18.0", "target_modules": ["q_proj", "down_proj"],
+                             "block_share": True, "num_cayley_neumann_terms": 6, "base_model_name_or_path": "m"}).encode()
 
 
 RUN_FILES = ["run.yaml", "run.json", "deepspeed", "accelerate_config", "fsdp_config", "override"]  # in the order of fuzz_run_file.cpp

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from common import ROOT, Report, arguments, mpirun, run
-from models import in_double, train
+from models import in_double, probe, train
 from recorded import rms_error
 
 sys.path.append(str(ROOT / "tests/system"))
@@ -35,6 +35,12 @@ CASES = {
                                 "lora_dropout": 0.0},
                                dict(target_modules="all-linear", init_lora_weights="pissa", use_dora=True)),
 }
+OFT = {"OFT": ({"oft_block_size": 8}, dict(oft_block_size=8)),
+       "OFT by Cayley's transform": ({"oft_rank": 4, "use_cayley_neumann": False}, dict(r=4, oft_block_size=0, use_cayley_neumann=False)),
+       "OFT, shared blocks that are adjusted": ({"oft_block_size": 11, "block_share": True, "num_cayley_neumann_terms": 7},
+                                               dict(oft_block_size=11, block_share=True, num_cayley_neumann_terms=7))}
+CASES |= {name: ({"finetuning_type": "oft", "oft_target": "all", **settings}, {"kind": "OFT", "target_modules": "all-linear", **options})
+          for name, (settings, options) in OFT.items()}
 PISSA = 2e-6  # PEFT decomposes in fp32
 
 
@@ -66,11 +72,13 @@ def in_nf4(peft_model, starts):
 
 def theirs(report, name, model_dir, options, start, quantised):
     """PEFT's model with the factors of `start`, and with its own magnitudes and base weights."""
-    from peft import LoraConfig, get_peft_model
+    from peft import LoraConfig, OFTConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float32)  # PEFT decomposes no fp64
-    peft_model = get_peft_model(model, LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, task_type="CAUSAL_LM", **options)).to(torch.float64)
+    own = {key: value for key, value in options.items() if key != "kind"}
+    config = OFTConfig(task_type="CAUSAL_LM", **own) if "kind" in options else LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, task_type="CAUSAL_LM", **own)
+    peft_model = get_peft_model(model, config).to(torch.float64)
     pissa = "init_lora_weights" in options
     factors = load_file(start / ("pissa_init.safetensors" if pissa else "adapter_model.safetensors"))
     if pissa:
@@ -134,6 +142,31 @@ def compare(report, build, name, settings, options, strategy):
                 report.check(f"{name}: logits of our files merged", ((mine - judge).norm() / judge.norm()).item(), 1e-4)
 
 
+def oft_of_peft(report, build):
+    """An adapter that PEFT made: its logits with and without a merge, by each program."""
+    from peft import OFTConfig, get_peft_model
+    from transformers import AutoModelForCausalLM
+
+    for name, options in {"series": {}, "Cayley's transform, shared": {"use_cayley_neumann": False, "block_share": True}}.items():
+        with tempfile.TemporaryDirectory() as tmp, in_double():
+            tmp = Path(tmp)
+            settings = make(tmp, samples=2)
+            model = AutoModelForCausalLM.from_pretrained(tmp / "model", dtype=torch.float64)
+            torch.manual_seed(0)
+            peft_model = get_peft_model(model, OFTConfig(oft_block_size=8, target_modules="all-linear", init_weights=False, task_type="CAUSAL_LM", **options))
+            peft_model.save_pretrained(tmp / "adapter")
+            ids = list(range(5, 40))
+            run_file = {**settings, "finetuning_type": "oft", "adapter_name_or_path": str(tmp / "adapter"), "compute_dtype": "float64"}
+            ours = probe(build, tmp, run_file, [{"ids": ids, "label_spans": [[0, len(ids)]]}])
+            with torch.no_grad():
+                judge = peft_model(input_ids=torch.tensor([ids])).logits
+            report.check(f"PEFT's OFT, {name}: logits", ((ours["logits"] - judge[0]).norm() / judge[0].norm()).item(), EXACT)
+            run([build / "bin/qft-ckpt", "merge", tmp / "adapter", "--base", tmp / "model", "--output", tmp / "merged"])
+            with torch.no_grad():
+                mine = AutoModelForCausalLM.from_pretrained(tmp / "merged", dtype=torch.float64)(input_ids=torch.tensor([ids])).logits
+            report.check(f"PEFT's OFT, {name}: logits of the merged model", ((mine - judge).norm() / judge.norm()).item(), 1e-4)
+
+
 def nearness(report, build):
     """How much farther from each weight B A of the fast decomposition is than the nearest of its rank: no more than PEFT's."""
     from peft import LoraConfig, get_peft_model
@@ -168,6 +201,8 @@ def main():
         if not re.search(args.only, name):
             continue
         compare(report, args.build, name, settings, options, "ddp" if name == "patterns" else "zero3")
+    if re.search(args.only, "OFT"):
+        oft_of_peft(report, args.build)
     if re.search(args.only, "PiSSA"):
         nearness(report, args.build)
     report.finish()

@@ -58,6 +58,16 @@ TEST(ActivationBytes, AreWhatALayerTakes) {
     }
 }
 
+TEST(ActivationBytes, OftLeavesNothingToBackward) {
+  model::OftConfig oft;
+  oft.block_size = 8;
+  oft.set_targets("q_proj,v_proj,o_proj");
+  const auto plain = spec_of("qwen3", 0);
+  const auto spec = model::ModelSpec::build(plain.config, model::Finetuning::adapter, oft);
+  EXPECT_EQ(measured(spec, 1024), measured(plain, 1024));
+  EXPECT_EQ(activation_bytes(spec, at::kFloat, 1024, false), activation_bytes(plain, at::kFloat, 1024, false));
+}
+
 TEST(ActivationBytes, OfLayersBelowTheLowestThatTrainsAreNotKept) {
   constexpr std::int64_t kTokens = 1024, kBoundary = kTokens * 64 * 4;
   const auto all = spec_of("llama", 0);

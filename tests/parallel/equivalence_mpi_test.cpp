@@ -39,6 +39,29 @@ TEST(Equivalence, DoraHasItsNormsWhereverItsWeightsAre) {
   }
 }
 
+/// Also beside embeddings and norms in full, and in a model of experts and delta nets.
+TEST(Equivalence, OftHasItsRotationsWhereverItsWeightsAre) {
+  for (const char* model_type : {"qwen3", "qwen3_5_text", "qwen2_moe"}) {
+    const bool parts = std::string(model_type) == "qwen3";
+    Case c{.model_type = model_type,
+           .lora = true,
+           .recompute = !parts,
+           .parts = parts,
+           .group = 2,
+           .hsdp_group = hsdp_group(),
+           .oft = true};
+    const Reference expected = reference(c, 3);
+    for (const char* strategy : kStrategies)
+      for (const Offload& offload : {Offload{}, Offload{true, true, false}}) {
+        if (std::string(strategy) == "ddp" && offload.any()) continue;
+        c.strategy = strategy;
+        c.offload = offload;
+        SCOPED_TRACE(name_of(c, 2) + " OFT");
+        expect_same(c, 2, expected, 1e-10, 1e-7);
+      }
+  }
+}
+
 TEST(Equivalence, Fp32StaysWithin1e5For20Steps) {
   for (const bool lora : {false, true}) {
     Case c{.lora = lora,

@@ -24,6 +24,9 @@ TRAINS = {"`full`": {"finetuning_type": "full"},
           "`lora`": {"lora_target": "all", "lora_rank": 64},  # with factors large enough for moments of 8 bits
           "`lora`, DoRA": {"lora_target": "q_proj,k_proj,v_proj,o_proj", "use_dora": True, "lora_rank": 64},
           "`lora`, PiSSA": {"lora_target": "q_proj,k_proj,v_proj,o_proj", "pissa_init": True, "pissa_convert": True, "lora_rank": 16},
+          "`oft`": {"finetuning_type": "oft", "oft_target": "q_proj,k_proj,v_proj,o_proj", "oft_block_size": 12},
+          "`oft`, shared blocks, Cayley's transform": {"finetuning_type": "oft", "oft_target": "q_proj,k_proj,v_proj,o_proj", "oft_rank": 6, "oft_block_size": 0,
+                                                      "block_share": True, "use_cayley_neumann": False},
           "`lora`, LoRA+ and modules in full": {"lora_target": "all", "additional_target": "embed_tokens,norm", "loraplus_lr_ratio": 4}}
 # A base quantised as it is read, or by its files.
 QUANTISED = {"nf4": {"quantization_bit": 4}, "fp4, fp32 scales": {"quantization_bit": 4, "quantization_type": "fp4", "double_quantization": False},
@@ -93,7 +96,7 @@ def differences(ours, one):
 def all_cells():
     """A base in few bits does not train in full, and PiSSA takes nothing out of files in few bits: one cell says why."""
     for trains, base in itertools.product(TRAINS, BASES):
-        refused = "lora" not in trains and list(BASES).index(base) > 0 or "PiSSA" in trains and base in STORED
+        refused = not re.search("lora|oft", trains) and list(BASES).index(base) > 0 or "PiSSA" in trains and base in STORED
         for optimizer in list(OPTIMIZERS)[:1] if refused else OPTIMIZERS:
             yield trains, base, optimizer
 
