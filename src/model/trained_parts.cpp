@@ -94,7 +94,8 @@ void require_whole_group(const ModelSpec& spec, const UnitSpec& unit, const Para
     fail_config("additional_target: {} of {} would train, but {} are one product: name all of them or none",
                 fmt::join(trained, ", "), unit.name, fmt::join(all, ", "));
   if (spec.finetuning != Finetuning::adapter) return;
-  if (group.is_stack()) fail_config("additional_target: experts in full beside an adapter are not implemented: name other modules");
+  if (group.is_stack())
+    fail_config("additional_target: experts in full beside an adapter are not implemented: name other modules");
   if (group.is_wrapped())
     fail_config("additional_target: {} of {} would train in full, but {} wraps it: leave it out of {} or of additional_target",
                 fmt::join(trained, ", "), unit.name, spec.adapter.oft.enabled() ? "OFT" : "LoRA", spec.adapter.targets().key);

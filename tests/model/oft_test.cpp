@@ -5,7 +5,6 @@
 #include <fstream>
 
 #include "io/temp_dir.h"
-#include "tiny_config.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -55,7 +54,7 @@ TEST(OftConfig, BlocksAreTheNearestThatDivideTheInputs) {
   EXPECT_EQ(block(0, 32, 4096), 32);
   EXPECT_EQ(block(0, 32, 88), 22);
   EXPECT_EQ(block(0, 7, 40), 8);
-  EXPECT_EQ(block(0, 9, 40), 8);   // 8 and 10 are as near: the lower one
+  EXPECT_EQ(block(0, 9, 40), 8);  // 8 and 10 are as near: the lower one
   EXPECT_EQ(block(0, 64, 40), 40);
   EXPECT_EQ(block(8, 0, 4096), 512);
   EXPECT_EQ(block(7, 0, 40), 5);
