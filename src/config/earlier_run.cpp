@@ -26,7 +26,7 @@ struct Loaded {
 };
 // Of a part of model, type or quantization that is given in any key nothing is taken.
 constexpr Loaded kLoaded[] = {
-    {Part::model, "model_name_or_path model_revision rope_scaling"},
+    {Part::model, "model_revision rope_scaling"},
     {Part::type, "bf16 fp16 pure_bf16 compute_dtype infer_dtype"},
     {Part::quantization, "quantization_bit quantization_method quantization_type double_quantization"},
     {Part::text, "template default_system tool_format enable_thinking preserve_thinking"},
@@ -87,9 +87,13 @@ std::optional<fs::path> run_file_of(const std::vector<std::string>& folders) {
   return std::nullopt;
 }
 
-/// A list as the text that a list's key takes; other values as they are.
+/// A list as the text that a list's key takes; other values as they are, without quotes.
 Value as_text(const Value& value) {
-  if (value.kind != Value::Kind::list) return value;
+  if (value.kind != Value::Kind::list) {
+    Value plain = value;
+    plain.quoted = false;
+    return plain;
+  }
   Value text{.kind = Value::Kind::scalar};
   for (const Value& item : value.items) text.text += (text.text.empty() ? "" : ",") + item.text;
   return text;

@@ -6,6 +6,7 @@
 
 #include "config/foreign_keys.h"
 #include "config_files.h"
+#include "test_paths.h"
 
 namespace qft::config {
 namespace {
@@ -226,7 +227,8 @@ TEST(LlamaFactoryV1, ThePageHasEveryKey) {
   const std::string page{std::istreambuf_iterator<char>(file), {}};
   for (const ForeignKey& key : foreign_keys()) {
     const bool section = find_foreign(fmt::format("{}.name", key.name)) != nullptr;
-    if (key.tool == ForeignKey::Tool::llama_factory_v1 && !section) EXPECT_CONTAINS(page, fmt::format("`{}`", key.name));
+    if (key.tool != ForeignKey::Tool::llama_factory_v1 || section) continue;
+    EXPECT_CONTAINS(page, fmt::format("`{}`", key.name));
   }
   static const std::regex kNested(R"(`((peft|dist|quant|optim)_config\.\w+)`)");
   for (std::sregex_iterator at(page.begin(), page.end(), kNested), end; at != end; ++at)

@@ -122,7 +122,7 @@ TEST(DatasetInfo, RefusesOtherFileTypes) {
 TEST(DatasetInfo, RefusesWhatWouldBeIgnoredOtherwise) {
   Info info;
   const auto with = [](const char* key, const json& value) { return json{{"file_name", "d.json"}, {key, value}}; };
-  info.refuses(with("formatting", "chatml"), {"chatml", "alpaca, sharegpt and openai"});
+  info.refuses(with("formatting", "chatml"), {"chatml", "alpaca, sharegpt, openai and blocks"});
   info.refuses(with("ranking", "yes"), {"ranking", "true or false"});
   info.refuses(with("ranking", true), {"chosen and rejected"});
   info.refuses(with("num_samples", 0), {"num_samples", "from 1 on"});

@@ -40,8 +40,9 @@ INTRO = """# Commands and run files of other tools
 Made by `tests/system/other_tools.py --build build --write`: every example of ms-swift for text models (commit {swift}) and every run
 file of LLaMA-Factory's examples (commit {llama}), with models and data replaced by tiny ones; a model of a kind that qft does not
 have stays of that kind (`model_type`). What runs trains two steps, answers, or exports, and ends with 0. `swift sft ARGUMENTS` is typed as
-`qft train ARGUMENTS`, as is `swift rlhf`, `swift pt` as `qft train --stage pt`, `swift infer` as `qft chat`, or as `qft eval` where it names data, `swift export`
-as `qft export`; `llamafactory-cli train FILE` as `qft train FILE`, and so on. Launchers and environment variables (`torchrun`, `NPROC_PER_NODE`,
+`qft train ARGUMENTS`, as is `swift rlhf`, `swift pt` as `qft train --stage pt`, `swift infer` as `qft chat`, or as `qft eval` where it names data or loads them,
+`swift export` as `qft export`; `llamafactory-cli train FILE` as `qft train FILE`, `llamafactory-cli dpo FILE` of version 1 as
+`qft train FILE stage=dpo`, and so on. Launchers and environment variables (`torchrun`, `NPROC_PER_NODE`,
 `CUDA_VISIBLE_DEVICES`) give way to `mpirun -np N`; `accelerate launch --config_file FILE` is `accelerate_config=FILE`. Where the template
 of LLaMA-Factory's file is another model family's, the tiny model is given its own (`template=qwen`).
 
@@ -167,8 +168,8 @@ def answer(result):
     text = lines[0] if lines else ""
     text = re.sub(r"^.*?\berror\b[\]:]*\s*", "", text)
     text = re.sub(r"^qft:?\s*", "", text).replace("command line: ", "").replace("configuration: ", "").replace("|", "\\|")
-    text = re.sub(r"/\S*/(made|run)/", "", text)
-    unfit = re.search(r"quantization_config|model_type|architecture", text)
+    text = re.sub(r"/\S*/((made|run)/|(?=data/))", "", text)
+    unfit = re.search(r"quantization_config|model_type|architecture|text alone", text)
     if result.returncode == 2 or (result.returncode == 1 and unfit):
         return "refused: " + (text if len(text) <= 200 else text[:200].rsplit(" ", 1)[0] + " ...")
     return f"FAILED with {result.returncode}: {text}"
