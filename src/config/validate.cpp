@@ -103,7 +103,6 @@ void check_method(const RunConfig& c) {
   lora_only(!f.alpha_pattern.is_null(), "alpha_pattern");
   lora_only(f.pissa_init, "pissa_init");
   lora_only(f.loraplus_lr_ratio.has_value(), "loraplus_lr_ratio");
-  lora_only(f.use_asft_loss, "use_asft_loss");  // its reference is the model without the adapter
   lora_only(!f.additional_target.empty(), "additional_target");
   if (f.use_llama_pro && f.finetuning_type != "freeze")
     fail_config("{} goes with finetuning_type freeze only, but {} is {}: LoRA on the expanded layers alone is not implemented",
