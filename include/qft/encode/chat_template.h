@@ -62,7 +62,8 @@ class ChatTemplate {
 
   /// All turns of prompt + response, for training on every answer. `last_thought_only`: thoughts of earlier
   /// answers are removed (and none is added there). Where parts of a text count differently, each is tokenised on its own, as in
-  /// ms-swift. The marks behind an answer count 1; behind one whose end counts 0, and which is not the last, 0. Throws Error
+  /// ms-swift. The marks behind an answer count 1; behind one whose end counts 0, and which is not the last, 0,
+  /// unless prompts are weighed too. Throws Error
   /// where a call or a tool description is not valid JSON.
   std::vector<Turn> encode_turns(const Conversation& conversation, bool last_thought_only,
                                  const TurnWeighing& weighing = {}) const;
