@@ -12,6 +12,12 @@ void DataArgs::visit(const FieldVisitor& field) {
   field(Field("cutoff_len", "longest sequence in tokens; the rest is cut off").at_least(1), &cutoff_len);
   field(Field("train_on_prompt", "train on the prompts too"), &train_on_prompt);
   field(Field("mask_history", "train on the last turn of each conversation only"), &mask_history);
+  field(
+      Field(
+          "loss_scale",
+          "what tokens count, as in ms-swift: default, last_round (mask_history) or all (train_on_prompt), with +hermes, +react "
+          "and other schemes"),
+      &loss_scale);
   field(Field("mix_strategy", "how several datasets are mixed")
             .one_of({"concat", "interleave_under", "interleave_over", "interleave_once"}),
         &mix_strategy);
@@ -46,6 +52,12 @@ void DataArgs::visit(const FieldVisitor& field) {
   field(Field("on_error", "a record that cannot be read: stop, or skip it and report").one_of({"stop", "skip"}), &on_error);
   field(Field("on_error_limit", "on_error: skip stops the run after more than this many broken records").at_least(0),
         &on_error_limit);
+}
+
+LossScale parse_loss_scale(const std::string& text) {
+  const std::string first = text.substr(0, text.find('+'));
+  if (first != "default" && first != "last_round" && first != "all") return {"", text};
+  return {first, first.size() == text.size() ? "" : text.substr(first.size() + 1)};
 }
 
 }  // namespace qft::config

@@ -78,7 +78,7 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
         &ld_alpha);
   field(Field("kto_chosen_weight", "stage kto: weight of answers that are liked").at_least(0), &kto_chosen_weight);
   field(Field("kto_rejected_weight", "stage kto: weight of answers that are not").at_least(0), &kto_rejected_weight);
-  field(Field("ref_model", "stages dpo and kto: the model to compare with (folder, or name on a hub)")
+  field(Field("ref_model", "stages dpo and kto, use_asft_loss: the model to compare with (folder, or name on a hub)")
             .path()
             .shown_default("with LoRA the model without the adapter, else the one that training starts from"),
         &ref_model);
@@ -94,7 +94,7 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
       Field("use_eaft_loss", "EAFT: each label counts the entropy of the 20 likeliest tokens over 3, to the power of eaft_alpha"),
       &use_eaft_loss);
   field(Field("eaft_alpha", "EAFT: the larger, the less labels count where the model is sure").at_least(0), &eaft_alpha);
-  field(Field("use_asft_loss", "ASFT: as use_dft_loss, with the KL divergence from the model without its adapter added"),
+  field(Field("use_asft_loss", "ASFT: as use_dft_loss, with the KL divergence from the model that training starts from added"),
         &use_asft_loss);
   field(Field("asft_alpha", "ASFT: weight of that divergence").at_least(0), &asft_alpha);
   field(Field("disable_shuffling", "keep the samples in source order"), &disable_shuffling);

@@ -57,22 +57,21 @@ constexpr ForeignRow kSwift[] = {
      "galore_optim_per_parameter galore_with_embedding galore_quantization galore_proj_quant "
      "galore_proj_bits "
      "galore_proj_group_size galore_cos_threshold galore_gamma_proj galore_queue_size galore_config "
-     "neftune_backend "
-     "loss_scale_config_path",
+     "neftune_backend",
      kTuner, ""},
     renamed("neftune_alpha", "neftune_noise_alpha"),
     renamed("enable_dft_loss", "use_dft_loss"),
     {kRefused, "enable_channel_loss", "the loss is cross-entropy over all samples: remove it", kOff},
-    converted("loss_scale", "default|null:; last_round: mask_history=true; all: train_on_prompt=true",
-              "tokens have no weights of their own: there are default, last_round and all"),
-    {kNoEffect, "is_binary_loss_scale acc_strategy acc_steps use_logits_to_keep gpu_memory_fraction test_oom_error",
-     "it changes no result", ""},
+    {kRefused, "is_binary_loss_scale", "tokens count what loss_scale says: remove it", "null|false"},
+    {kRefused, "loss_scale_config_path", "loss_scale names the scheme", "null|DEFAULT"},
+    {kNoEffect, "acc_strategy acc_steps use_logits_to_keep gpu_memory_fraction test_oom_error", "it changes no result", ""},
     converted("rlhf_type",
               "dpo: stage=dpo; kto: stage=kto; rm: stage=rm; orpo: stage=dpo pref_loss=orpo; cpo: stage=dpo pref_loss=cpo "
               "rpo_alpha?=1; "
               "simpo: stage=dpo pref_loss=simpo pref_beta?=2 simpo_gamma?=1 rpo_alpha?=1; null:",
               "dpo, kto, rm, orpo, simpo and cpo are implemented"),
-    converted("loss_type", "null|kto|cross_entropy|nll:; sigmoid: pref_loss?=sigmoid; hinge|ipo|orpo|simpo|cpo: pref_loss=*",
+    converted("loss_type",
+              "null|kto|cross_entropy|nll|loss_scale:; sigmoid: pref_loss?=sigmoid; hinge|ipo|orpo|simpo|cpo: pref_loss=*",
               "there are sigmoid, hinge, ipo, orpo, simpo and cpo for pairs (stage dpo), and cross-entropy"),
     renamed("beta", "pref_beta"),
     renamed("cpo_alpha", "rpo_alpha"),

@@ -35,7 +35,30 @@ void RunConfig::visit(const std::function<void(std::string_view title)>& group, 
   exporting.visit(field);
 }
 
+namespace {
+
+/// The base of loss_scale by the keys that say the same.
+void resolve_loss_scale(RunConfig& c) {
+  const auto [base, schemes] = parse_loss_scale(c.data.loss_scale);
+  const std::string& stage = c.finetuning.stage;
+  const std::string_view learned = stage == "pt" ? "all" : "last_round";  // by any other stage than sft
+  if (stage != "sft" && (!schemes.empty() || (!base.empty() && base != "default" && base != learned)))
+    fail_config("{} is {}, but {} is {}, which learns {} alike: remove it", at_key(c, "loss_scale"), c.data.loss_scale,
+                at_key(c, "stage"), stage, stage == "pt" ? "all tokens" : "the tokens of answers");
+  if (stage != "sft" || base.empty()) return;
+  for (const auto& [key, value, asked] : {std::tuple("mask_history", &c.data.mask_history, base == "last_round"),
+                                          std::tuple("train_on_prompt", &c.data.train_on_prompt, base == "all")}) {
+    if (c.is_given(key) && *value != asked)
+      fail_config("{} is {}, but {} is {}: drop one", at_key(c, "loss_scale"), c.data.loss_scale, at_key(c, key), *value);
+    *value = asked;
+    c.given.try_emplace(key, c.given["loss_scale"]);
+  }
+}
+
+}  // namespace
+
 void RunConfig::resolve() {
+  resolve_loss_scale(*this);
   if (finetuning.lora_alpha == 0) finetuning.lora_alpha = 2 * finetuning.lora_rank;
   if (finetuning.oft_rank > 0 && !is_given("oft_block_size")) finetuning.oft_block_size = 0;
   if (!data.packing) data.packing = data.neat_packing || finetuning.stage == "pt";

@@ -127,7 +127,6 @@ void check_method(const RunConfig& c) {
       fail_config("{} goes with finetuning_type lora and oft only, but {} is {}", at_key(c, key), at_key(c, "finetuning_type"),
                   f.finetuning_type);
   };
-  adapter_only(f.use_asft_loss, "use_asft_loss");  // its reference is the model without the adapter
   adapter_only(!f.additional_target.empty(), "additional_target");
   check_oft(c);
   if (f.use_llama_pro && f.finetuning_type != "freeze")

@@ -62,6 +62,22 @@ std::vector<Message> join(const std::vector<Message>& prompt, const Message& res
 struct ChatTemplate::View {
   std::span<const Message> messages;
   std::string_view system, tools;
+  TurnWeighing weighing = {};
+  bool weighs = false;            // answers have weights
+  std::size_t first_thought = 0;  // answers from here on have a thought where the template reasons
+};
+
+struct ChatTemplate::Tokens {
+  std::vector<std::int32_t> ids;
+  std::vector<WeightRun> runs = {};  // empty: all count 1
+
+  void count_to_here(float weight) {
+    const auto end = static_cast<std::int32_t>(ids.size());
+    if (!runs.empty() && runs.back().weight == weight)
+      runs.back().end = end;
+    else
+      runs.push_back({end, weight});
+  }
 };
 
 ChatTemplate::ChatTemplate(TemplateSpec spec, std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
@@ -136,21 +152,75 @@ void ChatTemplate::check_special_tokens() const {
   }
 }
 
-void ChatTemplate::append(const TurnFormat& format, std::string_view content, std::vector<std::int32_t>& ids) const {
+void ChatTemplate::append_mark(const TurnPiece& piece, std::vector<std::int32_t>& ids) const {
+  if (piece.kind == TurnPiece::Kind::bos) {
+    if (tokenizer_->bos_id()) ids.push_back(*tokenizer_->bos_id());
+    return;
+  }
+  if (!eos_id_) fail_config("template '{}' ends turns with the tokenizer's end token, but the tokenizer names none", spec_.name);
+  ids.push_back(*eos_id_);
+}
+
+void ChatTemplate::append(const TurnFormat& format, std::string_view content, const TokenWeights* prompts, Tokens& tokens) const {
   for (const TurnPiece& piece : format) {
-    if (piece.kind == TurnPiece::Kind::bos) {
-      if (tokenizer_->bos_id()) ids.push_back(*tokenizer_->bos_id());
-    } else if (piece.kind == TurnPiece::Kind::eos) {
-      if (!eos_id_)
-        fail_config("template '{}' ends turns with the tokenizer's end token, but the tokenizer names none", spec_.name);
-      ids.push_back(*eos_id_);
-    } else {
-      std::string text;
-      text.reserve(piece.before.size() + content.size() + piece.after.size());
-      text = piece.before;
-      if (piece.has_content) text.append(content).append(piece.after);
-      if (!text.empty()) tokenizer_->encode(text, ids);
+    if (piece.kind != TurnPiece::Kind::text) {
+      append_mark(piece, tokens.ids);
+      if (prompts != nullptr) tokens.count_to_here(1.0F);
+      continue;
     }
+    std::string text;
+    text.reserve(piece.before.size() + content.size() + piece.after.size());
+    text = piece.before;
+    if (piece.has_content) text.append(content).append(piece.after);
+    if (prompts != nullptr)
+      append_parts(prompts->split(text, {}), tokens);
+    else if (!text.empty())
+      tokenizer_->encode(text, tokens.ids);
+  }
+}
+
+// Neighbours that count alike are one text for the tokenizer.
+void ChatTemplate::append_parts(std::span<const WeightedText> parts, Tokens& tokens) const {
+  std::string text;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    text += parts[i].text;
+    if (i + 1 < parts.size() && parts[i + 1].weight == parts[i].weight) continue;
+    tokenizer_->encode(text, tokens.ids);
+    tokens.count_to_here(parts[i].weight);
+    text.clear();
+  }
+}
+
+// An answer by the parts of its text, which an empty thought that is learned belongs to.
+void ChatTemplate::append_answer(const View& view, std::size_t number, Tokens& tokens) const {
+  const Message& message = view.messages[number];
+  const bool thinks = number >= view.first_thought && learns_empty_thought(message);
+  const std::string content = (thinks ? spec_.thought_open + spec_.thought_close : std::string()) + content_of(message);
+  const Message* before = number > 0 ? &view.messages[number - 1] : nullptr;
+  const std::string_view question =
+      before != nullptr && before->role == Role::user ? std::string_view(before->text) : std::string_view();
+  std::vector<WeightedText> parts;
+  if (message.weight || view.weighing.schemes == nullptr)
+    parts.push_back({content, message.weight.value_or(1.0F)});
+  else
+    parts = view.weighing.schemes->split(content, question);
+  const bool ends =
+      view.weighing.prompts || number + 1 == view.messages.size() || parts.empty() || parts.back().weight > 0;
+  float marks = 1.0F;
+  for (const TurnPiece& piece : format_of(message.role)) {
+    if (piece.kind != TurnPiece::Kind::text) {
+      append_mark(piece, tokens.ids);
+      tokens.count_to_here(marks);
+      continue;
+    }
+    std::vector<WeightedText> texts = {{piece.before, marks}};
+    if (piece.has_content) {
+      texts.insert(texts.end(), parts.begin(), parts.end());
+      marks = ends ? 1.0F : 0.0F;
+      texts.push_back({piece.after, marks});
+    }
+    std::erase_if(texts, [](const WeightedText& part) { return part.text.empty(); });
+    append_parts(texts, tokens);
   }
 }
 
@@ -168,34 +238,46 @@ std::string ChatTemplate::format_call(const std::string& text) const {
   return tool_format_->write_calls(parse_calls(text));
 }
 
-void ChatTemplate::append_message(const Message& message, std::vector<std::int32_t>& ids) const {
-  switch (message.role) {
+const TurnFormat& ChatTemplate::format_of(Role role) const {
+  switch (role) {
     case Role::user:
-      return append(spec_.user, message.text, ids);
+      return spec_.user;
     case Role::assistant:
-      return append(spec_.assistant, message.text, ids);
+      return spec_.assistant;
     case Role::observation:
-      return append(spec_.observation, message.text, ids);
+      return spec_.observation;
     case Role::function:
-      return append(spec_.function, format_call(message.text), ids);
+      break;
   }
+  return spec_.function;
 }
 
-// The ids of each message (there is at least one); the first has the prefix and the system message in front.
-std::vector<std::vector<std::int32_t>> ChatTemplate::encode(const View& view) const {
-  std::vector<std::vector<std::int32_t>> encoded(view.messages.size());
-  append(spec_.prefix, {}, encoded[0]);
+std::string ChatTemplate::content_of(const Message& message) const {
+  return message.role == Role::function ? format_call(message.text) : message.text;
+}
+
+// The tokens of each message (there is at least one); the first has the prefix and the system message in front.
+std::vector<ChatTemplate::Tokens> ChatTemplate::encode(const View& view) const {
+  std::vector<Tokens> encoded(view.messages.size());
+  const TokenWeights* prompts = view.weighing.prompts ? view.weighing.schemes : nullptr;
+  append(spec_.prefix, {}, prompts, encoded[0]);
   std::string system(view.system.empty() ? std::string_view(spec_.default_system) : view.system);
   const bool has_system = !system.empty() || !view.tools.empty();
   if (!view.tools.empty()) system += tool_format_->describe_tools(view.tools);
-  if (has_system && !spec_.system_in_user) append(spec_.system, system, encoded[0]);
+  if (has_system && !spec_.system_in_user) append(spec_.system, system, prompts, encoded[0]);
   for (std::size_t i = 0; i < view.messages.size(); ++i) {
     const Message& message = view.messages[i];
     if (i == 0 && has_system && spec_.system_in_user && message.role == Role::user) {
       const TurnPiece& piece = spec_.system.front();
-      append_message({Role::user, piece.before + system + piece.after + message.text}, encoded[i]);
+      append(spec_.user, piece.before + system + piece.after + message.text, prompts, encoded[i]);
+    } else if (!is_answer(message.role)) {
+      append(format_of(message.role), message.text, prompts, encoded[i]);
+    } else if (view.weighs && (view.weighing.schemes != nullptr || message.weight)) {
+      append_answer(view, i, encoded[i]);
+    } else if (message.role == Role::function) {
+      append(spec_.function, content_of(message), nullptr, encoded[i]);
     } else {
-      append_message(message, encoded[i]);
+      append(spec_.assistant, message.text, nullptr, encoded[i]);
     }
   }
   return encoded;
@@ -217,16 +299,21 @@ bool ChatTemplate::lacks_thought(std::string_view text) const {
   return text.find(strip(spec_.thought_open)) == text.npos && text.find(strip(spec_.thought_close)) == text.npos;
 }
 
+bool ChatTemplate::learns_empty_thought(const Message& answer) const {
+  return spec_.reasoning && options_.enable_thinking.value_or(false) && lacks_thought(answer.text);
+}
+
 void ChatTemplate::add_empty_thought(const Message& answer, std::vector<std::int32_t>& source,
                                      std::vector<std::int32_t>& target) const {
   if (!lacks_thought(answer.text)) return;
-  if (options_.enable_thinking.value_or(false))
+  if (learns_empty_thought(answer))
     target.insert(target.begin(), empty_thought_.begin(), empty_thought_.end());
   else
     source.insert(source.end(), empty_thought_.begin(), empty_thought_.end());
 }
 
-std::vector<Turn> ChatTemplate::encode_turns(const Conversation& conversation, bool last_thought_only) const {
+std::vector<Turn> ChatTemplate::encode_turns(const Conversation& conversation, bool last_thought_only,
+                                             const TurnWeighing& weighing) const {
   std::vector<Message> messages = join(conversation.prompt, conversation.responses.front());
   QFT_ASSERT(messages.size() % 2 == 0, "a conversation of {} messages", messages.size());
   if (spec_.reasoning) {
@@ -235,13 +322,18 @@ std::vector<Turn> ChatTemplate::encode_turns(const Conversation& conversation, b
       if (remove_all_thoughts || (last_thought_only && i + 1 < messages.size()))
         messages[i].text = without_thoughts(messages[i].text);
   }
-  std::vector<std::vector<std::int32_t>> encoded = encode({messages, conversation.system, conversation.tools});
+  const std::size_t first_thought = last_thought_only ? messages.size() - 1 : 0;
+  std::vector<Tokens> encoded = encode({messages, conversation.system, conversation.tools, weighing, true, first_thought});
   std::vector<Turn> turns;
   for (std::size_t i = 0; i < encoded.size(); i += 2) {
-    Turn turn{std::move(encoded[i]), std::move(encoded[i + 1])};
-    if (spec_.reasoning && (!last_thought_only || i + 2 == encoded.size()))
-      add_empty_thought(messages[i + 1], turn.source, turn.target);
-    turns.push_back(std::move(turn));
+    Tokens &source = encoded[i], &target = encoded[i + 1];
+    const bool has_thought = !target.runs.empty() && learns_empty_thought(messages[i + 1]);  // append_answer() put it there
+    if (spec_.reasoning && i + 1 >= first_thought && !has_thought) {
+      add_empty_thought(messages[i + 1], source.ids, target.ids);
+      if (!source.runs.empty())
+        source.count_to_here(weighing.schemes->split(spec_.thought_open + spec_.thought_close, {}).front().weight);
+    }
+    turns.push_back({std::move(source.ids), std::move(target.ids), std::move(source.runs), std::move(target.runs)});
   }
   return turns;
 }
@@ -253,11 +345,11 @@ Turn ChatTemplate::encode_answer(const Conversation& conversation, const Message
       for (std::size_t i = 1; i + 2 < messages.size(); i += 2) messages[i].text = without_thoughts(messages[i].text);
     if (options_.enable_thinking == std::optional<bool>(false)) messages.back().text = without_thoughts(messages.back().text);
   }
-  std::vector<std::vector<std::int32_t>> encoded = encode({messages, conversation.system, conversation.tools});
+  std::vector<Tokens> encoded = encode({messages, conversation.system, conversation.tools});
   Turn turn;
-  turn.target = std::move(encoded.back());
+  turn.target = std::move(encoded.back().ids);
   encoded.pop_back();
-  for (const auto& ids : encoded) turn.source.insert(turn.source.end(), ids.begin(), ids.end());
+  for (const Tokens& part : encoded) turn.source.insert(turn.source.end(), part.ids.begin(), part.ids.end());
   if (spec_.reasoning) add_empty_thought(messages.back(), turn.source, turn.target);
   return turn;
 }

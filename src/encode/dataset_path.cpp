@@ -14,6 +14,7 @@
 #include <string_view>
 #include <utility>
 
+#include "record_weights.h"
 #include <fmt/ranges.h>
 #include <simdjson.h>
 
@@ -45,6 +46,7 @@ struct Messages {
 struct Seen {
   Names columns;                                          // that have a value in some record
   Names flags;                                            // that are true or false
+  Names numbers;                                          // that are numbers
   std::map<std::string, Messages, std::less<>> messages;  // by their columns
   Names placeholders;                                     // {{NAME}}, {{AUTHOR}}: texts that wait for a value
   int records = 0;                                        // that could be parsed
@@ -104,6 +106,7 @@ void look_at(const fs::path& path, Seen& seen) {
         if (is_empty(field.value)) continue;
         seen.columns.emplace(field.key, record.where());
         if (field.value.is_bool()) seen.flags.emplace(field.key, record.where());
+        if (field.value.is_number()) seen.numbers.emplace(field.key, record.where());
         look_at_messages(std::string(field.key), field.value, record.where(), seen);
       }
       ++seen.records;
@@ -165,10 +168,6 @@ Messages messages_of(const Seen& seen, const DatasetSpec& spec) {
 }
 
 void describe_messages(const Messages& seen, const std::string& where, DatasetSpec& spec) {
-  for (const char* key : {"loss", "loss_scale"})
-    if (seen.keys.contains(key))
-      fail_config("{}: a message has '{}': answers are learned alike; take it out, or use mask_history",
-                  seen.keys.find(key)->second, key);
   if (seen.keys.contains("tool_calls"))
     fail_config("{}: a message has 'tool_calls': describe the file in dataset_info.json with formatting: openai",
                 seen.keys.at("tool_calls"));
@@ -222,6 +221,19 @@ std::string column_of_messages(const Seen& seen, const DatasetSpec& spec) {
   return seen.first(kMessages);
 }
 
+// The column of what a record's labels count, by the names that messages have for it.
+std::string column_of_weights(const Seen& seen) {
+  std::string column;
+  for (const std::string_view name : kWeightKeys) {
+    const auto found = seen.numbers.find(name);
+    if (found == seen.numbers.end()) continue;
+    if (!column.empty())
+      fail_config("{}: records have '{}' and '{}', and either says what labels count: take one out", found->second, column, name);
+    column = name;
+  }
+  return column;
+}
+
 void describe(const Seen& seen, const std::string& where, std::string_view stage, DatasetSpec& spec) {
   if (const std::string media = seen.first(kMedia); !media.empty())
     fail_config("{}: has the column '{}': qft trains on text alone; take the column out to train on the texts",
@@ -233,6 +245,7 @@ void describe(const Seen& seen, const std::string& where, std::string_view stage
   c.tools = seen.first({"tools"});
   const bool pairs = stage != "sft" && stage != "pt" && stage != "kto" && describe_pairs(seen, spec);
   if (const std::string mark = seen.first(kMarks); stage == "kto" && seen.flags.contains(mark)) c.kto_tag = mark;
+  if (stage == "sft") c.weight = column_of_weights(seen);
   if (c.messages = column_of_messages(seen, spec); !c.messages.empty())
     return describe_messages(messages_of(seen, spec), seen.columns.at(c.messages), spec);
   spec.formatting = Formatting::alpaca;
@@ -259,7 +272,7 @@ void describe(const Seen& seen, const std::string& where, std::string_view stage
 std::string read_columns(const ColumnNames& c, const Seen& seen) {
   std::vector<std::string> read;
   for (const std::string& column :
-       {c.messages, c.prompt, c.query, c.response, c.history, c.system, c.tools, c.chosen, c.rejected, c.kto_tag})
+       {c.messages, c.prompt, c.query, c.response, c.history, c.system, c.tools, c.chosen, c.rejected, c.kto_tag, c.weight})
     if (!column.empty() && std::ranges::find(read, column) == read.end()) read.push_back(column);
   auto rest = seen.columns;
   for (const std::string& column : read) rest.erase(column);

@@ -3,27 +3,65 @@
 #include "qft/core/error.h"
 
 #include <algorithm>
+#include <span>
 
 namespace qft::encode {
 namespace {
 
-void append(EncodedSequence& sequence, const std::vector<std::int32_t>& ids, std::int64_t count, bool learn) {
-  if (count == 0) return;
-  const auto begin = static_cast<std::int32_t>(sequence.ids.size());
+/// The first `count` of `ids`, whose labels count `weight` times what `runs` say; 0: they are none.
+void append(EncodedSequence& sequence, const std::vector<std::int32_t>& ids, std::int64_t count, float weight,
+            std::span<const WeightRun> runs = {}) {
+  const auto begin = static_cast<std::int32_t>(sequence.ids.size()), end = begin + static_cast<std::int32_t>(count);
   sequence.ids.insert(sequence.ids.end(), ids.begin(), ids.begin() + count);
-  if (!learn) return;
-  const auto end = static_cast<std::int32_t>(sequence.ids.size());
-  if (!sequence.label_spans.empty() && sequence.label_spans.back().end == begin)
-    sequence.label_spans.back().end = end;
-  else
-    sequence.label_spans.push_back({begin, end});
+  if (runs.empty()) return sequence.learn(begin, end, weight);
+  std::int32_t from = begin;
+  for (const WeightRun& run : runs) {
+    sequence.learn(from, std::min(begin + run.end, end), weight * run.weight);
+    from = begin + run.end;
+  }
+}
+
+/// Whether an answer is learned, of those that are learned where the data says nothing, or not.
+bool is_learned(const Message& answer, bool otherwise) {
+  return answer.loss.value_or(otherwise) && answer.weight.value_or(1.0F) > 0;
 }
 
 std::int64_t length(const std::vector<std::int32_t>& ids) {
   return static_cast<std::int64_t>(ids.size());
 }
 
+/// Weights weigh answers of conversations: others would do nothing.
+void require_weighed(const Conversation& conversation, const EncoderOptions& options) {
+  const auto& prompt = conversation.prompt;
+  for (std::size_t i = 0; i < prompt.size(); i += 2)
+    if (const Message& m = prompt[i];
+        is_learned(m, false) || (m.weight.value_or(0.0F) > 0) || (options.train_on_prompt && (m.loss || m.weight)))
+      fail(
+          "question {} has a weight of its own (loss, train, loss_scale or weight), but questions are learned all alike by "
+          "train_on_prompt, or not at all: take it out",
+          i / 2 + 1);
+  if (options.kind == SampleKind::conversation) return;
+  const auto asks = [](const Message& m) { return m.loss == true || m.weight.value_or(0.0F) > 0; };
+  const auto weighs = [](const Message& m) { return m.loss == false || m.weight.value_or(1.0F) != 1; };
+  if (conversation.weight != 1 || std::ranges::any_of(prompt, asks) || std::ranges::any_of(conversation.responses, weighs))
+    fail("it has weights of labels (loss, train, loss_scale or weight), which stage sft alone learns by: take them out");
+}
+
 }  // namespace
+
+void EncodedSequence::learn(std::int32_t begin, std::int32_t end, float weight) {
+  if (begin >= end || weight == 0) return;
+  const bool weighs = weight != 1 || !span_weights.empty();
+  const float last = span_weights.empty() ? 1.0F : span_weights.back();
+  if (!label_spans.empty() && label_spans.back().end == begin && last == weight) {
+    label_spans.back().end = end;
+    return;
+  }
+  label_spans.push_back({begin, end});
+  if (!weighs) return;
+  span_weights.resize(label_spans.size(), 1.0F);
+  span_weights.back() = weight;
+}
 
 std::pair<std::int64_t, std::int64_t> fit_turn(std::int64_t source, std::int64_t target, std::int64_t budget) {
   std::int64_t most = budget;
@@ -39,7 +77,7 @@ std::pair<std::int64_t, std::int64_t> fit_turn(std::int64_t source, std::int64_t
 }
 
 Encoder::Encoder(ChatTemplate chat_template, const EncoderOptions& options)
-    : template_(std::move(chat_template)), options_(options) {
+    : template_(std::move(chat_template)), options_(options), weights_(options.loss_scale) {
   const TemplateSpec& spec = template_.spec();
   if (options_.train_on_prompt && spec.efficient_eos)
     fail_config("train_on_prompt does not work with template '{}', whose turns have no end token of their own", spec.name);
@@ -60,6 +98,7 @@ std::variant<Encoded, DropReason> Encoder::encode(const Conversation& conversati
     }
     if (options_.kind == SampleKind::feedback && !conversation.desirable) return DropReason::no_answer;
   }
+  require_weighed(conversation, options_);
   const auto encode_kind = [&]() -> Encoded {
     switch (options_.kind) {
       case SampleKind::document:
@@ -100,7 +139,8 @@ Encoded Encoder::encode_document(const Conversation& conversation) const {
 
 Encoded Encoder::encode_conversation(const Conversation& conversation) const {
   const bool last_only = options_.mask_history;
-  const std::vector<Turn> turns = template_.encode_turns(conversation, last_only && !template_.keeps_thoughts());
+  const TurnWeighing weighing{weights_.empty() ? nullptr : &weights_, options_.train_on_prompt};
+  const std::vector<Turn> turns = template_.encode_turns(conversation, last_only && !template_.keeps_thoughts(), weighing);
   const std::size_t n = turns.size();
   const bool efficient_eos = template_.spec().efficient_eos;
 
@@ -118,13 +158,16 @@ Encoded Encoder::encode_conversation(const Conversation& conversation) const {
 
   EncodedSequence& sequence = encoded.sequences.emplace_back();
   sequence.ids.reserve(static_cast<std::size_t>(total));
+  bool learned = true;
   for (std::size_t t = 0; t < n; ++t) {
-    append(sequence, turns[t].source, kept[t].first, options_.train_on_prompt);
-    append(sequence, turns[t].target, kept[t].second, !last_only || t + 1 == n);
+    const bool is_last = t + 1 == n;
+    learned = is_learned(is_last ? conversation.responses.front() : conversation.prompt[2 * t + 1], !last_only || is_last);
+    append(sequence, turns[t].source, kept[t].first, options_.train_on_prompt ? conversation.weight : 0, turns[t].source_weights);
+    append(sequence, turns[t].target, kept[t].second, learned ? conversation.weight : 0, turns[t].target_weights);
   }
   // LLaMA-Factory also learns this token in place of the first token of each later question. A span labels a
   // token with itself, so here the end of the conversation alone teaches it.
-  if (efficient_eos) append(sequence, {*template_.eos_id()}, 1, true);
+  if (efficient_eos) append(sequence, {*template_.eos_id()}, 1, learned ? conversation.weight : 0);
   return encoded;
 }
 
@@ -140,8 +183,8 @@ Encoded Encoder::encode_pair(const Conversation& conversation) const {
   Encoded encoded;
   for (const Turn& answer : answers) {
     EncodedSequence& sequence = encoded.sequences.emplace_back();
-    append(sequence, question, source, false);
-    append(sequence, answer.target, std::min(target, length(answer.target)), true);
+    append(sequence, question, source, 0);
+    append(sequence, answer.target, std::min(target, length(answer.target)), 1);
     encoded.truncated |= length(sequence.ids) < length(question) + length(answer.target);
   }
   return encoded;
@@ -154,8 +197,8 @@ Encoded Encoder::encode_feedback(const Conversation& conversation) const {
     if (template_.spec().efficient_eos) answer.target.push_back(*template_.eos_id());
     const auto [source, target] = fit_turn(length(answer.source), length(answer.target), options_.cutoff_len);
     EncodedSequence& sequence = encoded.sequences.emplace_back();
-    append(sequence, answer.source, source, false);
-    append(sequence, answer.target, target, true);
+    append(sequence, answer.source, source, 0);
+    append(sequence, answer.target, target, 1);
     encoded.truncated |= length(sequence.ids) < length(answer.source) + length(answer.target);
   }
   return encoded;

@@ -8,6 +8,7 @@
 #include "content_blocks.h"
 #include "python_json.h"
 #include "record_value.h"
+#include "record_weights.h"
 
 namespace qft::encode {
 namespace {
@@ -208,6 +209,7 @@ RecordConverter::Parsed RecordConverter::parse_sharegpt(const Object& record) co
     parsed.fault = role ? out_of_turn(*role, parsed.messages.size(), number) : unknown_role(message, number, word, spec_);
     if (parsed.fault) break;
     parsed.messages.push_back({*role, content_of(message, number, spec_.tags.content, spec_)});
+    read_message_weights(message, number, parsed.messages.back());
   }
   return parsed;
 }
@@ -244,6 +246,7 @@ RecordConverter::Parsed RecordConverter::parse_openai(const Object& record) cons
     if (has_results) add(Role::observation, std::exchange(results, {}), number - 1);
     has_results = false;
     add(*role, std::move(content), number);
+    read_message_weights(message, number, parsed.messages.back());
   }
   return parsed;
 }
@@ -257,6 +260,7 @@ RecordConverter::Parsed RecordConverter::parse_turns(const Object& record) const
     ++number;
     parsed.messages.push_back({Role::user, content_of(pair, number, spec_.tags.user, spec_)});
     parsed.messages.push_back({Role::assistant, content_of(pair, number, spec_.tags.assistant, spec_)});
+    read_message_weights(pair, number, parsed.messages.back());
   }
   return parsed;
 }
@@ -280,6 +284,7 @@ std::optional<Drop> RecordConverter::add_answer(const Object& record, const std:
     return fault;
   }
   conversation.responses.push_back({*role, content_of(message, 1, spec_.tags.content, spec_)});
+  read_message_weights(message, 1, conversation.responses.back());
   return std::nullopt;
 }
 
@@ -319,6 +324,7 @@ std::optional<Drop> RecordConverter::convert_messages(const Object& record, Conv
 
 void RecordConverter::add_origin(const Object& record, Conversation& conversation) const {
   const std::string& column = spec_.columns.category;
+  if (!spec_.columns.weight.empty()) conversation.weight = record_weight(record, spec_.columns.weight);
   conversation.category = text_or_json(record, column.empty() ? std::string(kDifficulty) : column);
   for (const std::string& column : spec_.columns.tags)
     if (find(record, column)) conversation.tags.emplace_back(column, text_or_json(record, column));

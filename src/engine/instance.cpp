@@ -8,6 +8,7 @@
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
 #include "qft/device/scalar_type.h"
+#include "qft/device/upload.h"
 #include "qft/engine/objectives.h"
 #include "qft/engine/reference.h"
 #include "qft/model/merge.h"
@@ -283,6 +284,7 @@ model::MicroInput Instance::input(const loader::MicroBatch& batch) const {
   model::MicroInput in = model::MicroInput::build(batch.tokens, batch.cu_seqlens, batch.label_positions, batch.samples,
                                                   transformer_->device(), batch.item_offsets);
   in.liked = batch.liked;
+  if (!batch.label_weights.empty()) in.label_weights = device::upload(batch.label_weights, transformer_->device());
   if (optimizer_)
     in.routing = model::Routing::build(spec().config, batch.cu_seqlens, transformer_->statistics_dtype(), transformer_->device());
   return in;

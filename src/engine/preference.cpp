@@ -114,7 +114,8 @@ PreferenceLoss::PreferenceLoss(const PairLoss& loss, const PairOptions& options,
 }
 
 /// The mean of each row.
-Tensor PreferenceLoss::read_rows(const ops::HeadChunk& chunk, const Tensor& values, const Tensor&) const {
+Tensor PreferenceLoss::read_rows(const model::MicroInput&, const ops::HeadChunk& chunk, const Tensor& values,
+                                 const Tensor&) const {
   // A sum in a wider type takes a copy of its rows on a CPU.
   const std::int64_t rows = chunk.size(), step = chunk.logits.is_cpu() ? 4 : rows;
   for (std::int64_t first = 0; first < rows; first += step) {

@@ -55,7 +55,8 @@ class PreferenceLoss final : public parallel::SequenceObjective {
   double denominator() const override { return pairs_; }
   std::span<const std::string_view> metrics() const override { return names_; }
   std::int64_t row_values() const override { return 1; }
-  at::Tensor read_rows(const ops::HeadChunk& chunk, const at::Tensor& values, const at::Tensor& grad) const override;
+  at::Tensor read_rows(const model::MicroInput& in, const ops::HeadChunk& chunk, const at::Tensor& values,
+                       const at::Tensor& grad) const override;
   double summarise(std::map<std::string, double>& metrics) const override;
 
  protected:

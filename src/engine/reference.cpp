@@ -52,14 +52,7 @@ ReferenceKind reference_of(const RunConfig& config, const model::ModelSpec& spec
   const ObjectiveRow& row = objective_of(config);
   if (!row.reference) return ReferenceKind::none;
   if (has_reference_lane(config, spec, use)) return ReferenceKind::lane;
-  if (row.reference_rows)
-    fail_config(
-        "the loss {} compares with the logits of the model without its adapter, but there is no adapter here, or ref_model is "
-        "another, or additional_target has modules that train in place, or pissa_init changes the base: train with "
-        "finetuning_type: lora and without these (in evaluation, give adapter_name_or_path), or use use_dft_loss, which is this "
-        "loss without the reference",
-        row.name);
-  if (use == Use::training && config.finetuning.precompute_ref_log_probs) return ReferenceKind::file;
+  if (use == Use::training && config.finetuning.precompute_ref_log_probs && !row.reference_rows) return ReferenceKind::file;
   if (names_reference(config) || use == Use::training || spec.adapter.enabled()) return ReferenceKind::model;
   fail_config(
       "{} compares the model with a reference, but there is neither an adapter, which could be switched off, nor a ref_model: "
@@ -106,13 +99,27 @@ std::unique_ptr<ReferenceModel> ReferenceModel::load(const RunConfig& config, co
         "reference: model '{}'{}, frozen, {}, {}", own.model.model_name_or_path,
         own.model.adapter_name_or_path.empty() ? "" : fmt::format(" with adapter '{}'", own.model.adapter_name_or_path.back()),
         c10::toString(instance->precision().compute), instance->layout().describe());
-  return std::unique_ptr<ReferenceModel>(new ReferenceModel(std::move(instance)));
+  std::unique_ptr<ReferenceModel> reference(new ReferenceModel(std::move(instance)));
+  if (objective_of(config).reference_rows) reference->hold_head();
+  return reference;
+}
+
+void ReferenceModel::hold_head() {
+  const model::ModelSpec& spec = instance_->spec();
+  const auto acquired = [&](int unit) -> const model::UnitBuffers& { return instance_->weights().acquire(unit); };
+  const model::UnitBuffers& head = acquired(spec.head_unit());
+  head_ = model::bind_head(spec, head, spec.ties_head() ? acquired(0) : model::UnitBuffers{}).table.value;
 }
 
 void ReferenceModel::score(std::span<const loader::MicroBatch> batches, std::span<model::MicroInput> micros,
                            std::int64_t rounds) {
   QFT_ASSERT(batches.size() == micros.size(), "{} micro-batches, {} inputs", batches.size(), micros.size());
   const auto list = instance_->evaluation_list(static_cast<int>(micros.size()), static_cast<int>(rounds));
+  if (head_.defined()) {
+    const auto rows = instance_->executor().head_rows(list, micros);
+    for (std::size_t i = 0; i < micros.size(); ++i) micros[i].reference_rows = rows[i], micros[i].reference_head = head_;
+    return;
+  }
   std::size_t next = 0;
   instance_->executor().evaluate(list, micros, [&](const parallel::Logprobs& logprobs) {
     micros[next].reference = parallel::sequence_sums(micros[next], logprobs.policy);

@@ -66,27 +66,35 @@ void WeightedTokenLoss::known_gradient(const model::MicroInput&, const at::Tenso
   fail("the gradient of a weighted label is not known before its logits");
 }
 
-at::Tensor WeightedTokenLoss::read_rows(const ops::HeadChunk& chunk, const at::Tensor& values, const at::Tensor& grad) const {
+at::Tensor WeightedTokenLoss::read_rows(const model::MicroInput& in, const ops::HeadChunk& chunk, const at::Tensor& values,
+                                        const at::Tensor& grad) const {
   const at::Tensor weights = values[0];
   loss_.weigh(options_, chunk, weights);
+  const auto weigh = [&](const at::Tensor& rows) {
+    if (in.label_weights.defined()) rows.mul_(in.label_weights.narrow(0, chunk.first, chunk.size()).to(rows.scalar_type()));
+  };
+  weigh(weights);
   if (grad.defined()) grad.copy_(weights).div_(-denominator_);
   if (!loss_.reference) return {};
   QFT_ASSERT(chunk.reference.defined(), "loss {} has no reference here", loss_.name);
   const at::Tensor q = divergence(chunk, values[1]);
   if (!grad.defined()) return {};
   // d KL / d logits = p - q = (p - label) + (label - q): the first part is that of log p(label).
-  const double each = options_.asft_alpha / denominator_;
+  const at::Tensor each = at::full({chunk.size()}, options_.asft_alpha / denominator_, q.options());
+  weigh(each);
   grad.sub_(each);
-  return q.mul_(-each).scatter_add_(1, chunk.targets.to(at::kLong).unsqueeze(1), at::full({chunk.size(), 1}, each, q.options()));
+  const at::Tensor column = each.unsqueeze(1);
+  return q.mul_(column.neg()).scatter_add_(1, chunk.targets.to(at::kLong).unsqueeze(1), column);
 }
 
-at::Tensor WeightedTokenLoss::observe(const model::MicroInput&, const parallel::Logprobs& logprobs, const at::Tensor&) const {
+at::Tensor WeightedTokenLoss::observe(const model::MicroInput& in, const parallel::Logprobs& logprobs, const at::Tensor&) const {
   const at::Tensor nll = logprobs.policy.to(at::kDouble).neg(), weights = logprobs.rows[0].to(at::kDouble);
   const at::Tensor count = at::full({}, static_cast<double>(nll.numel()), nll.options());
   const at::Tensor loss = (nll * weights).sum();
   if (!loss_.reference) return at::stack({loss, nll.sum(), count, weights.sum(), count});
-  const at::Tensor kl = logprobs.rows[1].to(at::kDouble).sum();
-  return at::stack({loss + kl * options_.asft_alpha, nll.sum(), count, weights.sum(), count, kl, count});
+  const at::Tensor kl = logprobs.rows[1].to(at::kDouble);
+  const at::Tensor added = (in.label_weights.defined() ? kl * in.label_weights : kl).sum();
+  return at::stack({loss + added * options_.asft_alpha, nll.sum(), count, weights.sum(), count, kl.sum(), count});
 }
 
 }  // namespace qft::engine

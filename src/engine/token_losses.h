@@ -26,7 +26,9 @@ const TokenLoss& token_loss(std::string_view name);
 
 /// loss = sum over the labels of weight * -log p(label), over the number of label tokens of the global batch. A label's weight is
 /// a function of its row of logits through which no gradient goes. With a reference q asft_alpha * KL(q || p) of the label's row
-/// is added. Metrics: token/nll, the mean of -log p; token/weight, that of the weights; token/kl.
+/// is added. Where the data weighs labels (MicroInput::label_weights), all that a label adds is multiplied by its weight there,
+/// as ms-swift does with DFT. Metrics: token/nll, the mean of -log p; token/weight, that of the products of the weights;
+/// token/kl.
 class WeightedTokenLoss final : public parallel::Objective {
  public:
   WeightedTokenLoss(const TokenLoss& loss, const TokenLossOptions& options, const parallel::BatchTotals& totals)
@@ -37,7 +39,8 @@ class WeightedTokenLoss final : public parallel::Objective {
   void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const override;
   std::int64_t row_values() const override { return loss_.reference ? 2 : 1; }
   bool reference_rows() const override { return loss_.reference; }
-  at::Tensor read_rows(const ops::HeadChunk& chunk, const at::Tensor& values, const at::Tensor& grad) const override;
+  at::Tensor read_rows(const model::MicroInput& in, const ops::HeadChunk& chunk, const at::Tensor& values,
+                       const at::Tensor& grad) const override;
   at::Tensor observe(const model::MicroInput& in, const parallel::Logprobs& logprobs, const at::Tensor& grad) const override;
 
  private:

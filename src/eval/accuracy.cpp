@@ -15,10 +15,11 @@ WithAccuracy::WithAccuracy(std::unique_ptr<parallel::Objective> inner) : inner_(
   names_.emplace_back("accuracy");
 }
 
-at::Tensor WithAccuracy::read_rows(const ops::HeadChunk& chunk, const at::Tensor& values, const at::Tensor& grad) const {
+at::Tensor WithAccuracy::read_rows(const model::MicroInput& in, const ops::HeadChunk& chunk, const at::Tensor& values,
+                                   const at::Tensor& grad) const {
   const std::int64_t others = inner_->row_values();
   values[others].copy_(at::argmax(chunk.logits, 1).eq(chunk.targets));
-  return others > 0 ? inner_->read_rows(chunk, values.narrow(0, 0, others), grad) : at::Tensor();
+  return others > 0 ? inner_->read_rows(in, chunk, values.narrow(0, 0, others), grad) : at::Tensor();
 }
 
 at::Tensor WithAccuracy::observe(const model::MicroInput& in, const parallel::Logprobs& logprobs, const at::Tensor& grad) const {

@@ -19,7 +19,8 @@ class WithAccuracy final : public parallel::Objective {
   std::span<const std::string_view> metrics() const override { return names_; }
   void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const override { inner_->known_gradient(in, grad); }
   std::int64_t row_values() const override { return inner_->row_values() + 1; }
-  at::Tensor read_rows(const ops::HeadChunk& chunk, const at::Tensor& values, const at::Tensor& grad) const override;
+  at::Tensor read_rows(const model::MicroInput& in, const ops::HeadChunk& chunk, const at::Tensor& values,
+                       const at::Tensor& grad) const override;
   bool reference_rows() const override { return inner_->reference_rows(); }
   at::Tensor observe(const model::MicroInput& in, const parallel::Logprobs& logprobs, const at::Tensor& grad) const override;
 

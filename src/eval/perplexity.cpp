@@ -25,8 +25,11 @@ namespace {
 /// The mean -log p of a label, where an objective weighs labels.
 constexpr const char* kNll = "token/nll";
 
-parallel::BatchTotals totals_of(const Likelihood& counts) {
-  return {static_cast<double>(counts.label_tokens), static_cast<double>(counts.items), static_cast<double>(counts.tokens)};
+parallel::BatchTotals totals_of(const Likelihood& counts, bool weighted) {
+  parallel::BatchTotals totals{static_cast<double>(counts.label_tokens), static_cast<double>(counts.items),
+                               static_cast<double>(counts.tokens)};
+  totals.weighted = weighted;
+  return totals;
 }
 
 std::unique_ptr<parallel::Objective> objective_for(const config::RunConfig& config, const parallel::BatchTotals& totals) {
@@ -39,11 +42,12 @@ std::unique_ptr<parallel::Objective> objective_for(const config::RunConfig& conf
 /// What a pass over a set counts; no score yet.
 struct Counted {
   Likelihood counts;
+  bool weighted = false;     ///< labels have weights
   std::vector<double> sums;  ///< of all micro-batches, one after the other, as Objective::observe() returns them
 };
 
 Likelihood score(const config::RunConfig& config, const Counted& counted) {
-  const auto objective = objective_for(config, totals_of(counted.counts));
+  const auto objective = objective_for(config, totals_of(counted.counts, counted.weighted));
   const parallel::Score score = parallel::add_up(*objective, counted.sums);
   Likelihood result = counted.counts;
   result.loss = plain_nan(score.loss / objective->denominator() + score.added);
@@ -81,8 +85,9 @@ Counted pass_over(loader::EvalLoader& loader, Passes& p) {
                    .tokens = loader.global_tokens(),
                    .items = loader.num_items(),
                    .steps = loader.max_micro_batches()},
+                  loader.weighted(),
                   {}};
-  parallel::BatchTotals totals = totals_of(counted.counts);
+  parallel::BatchTotals totals = totals_of(counted.counts, counted.weighted);
   if (p.step.estimates_kl()) estimate_kl(p.step, loader, p.comm, totals);
   const auto objective = objective_for(p.config, totals);
   const std::size_t width = 1 + 2 * objective->metrics().size();
@@ -109,6 +114,7 @@ Counted joined(const std::vector<Counted>& parts) {
     whole.counts.items += part.counts.items;
     whole.counts.steps += part.counts.steps;
     whole.counts.seconds += part.counts.seconds;
+    whole.weighted |= part.weighted;
     whole.sums.insert(whole.sums.end(), part.sums.begin(), part.sums.end());
   }
   return whole;

@@ -22,6 +22,9 @@ void append_item(MicroBatch& batch, const pack::FlatItem& item, std::int64_t fir
     for (; span < item.span_ends[s]; ++span) {
       const encode::Span& labels = item.spans[static_cast<std::size_t>(span)];
       for (std::int32_t p = std::max(labels.begin, 1); p < labels.end; ++p) batch.label_positions.push_back(base + p);
+      if (!item.span_weights.empty())
+        batch.label_weights.resize(batch.label_positions.size(),
+                                   static_cast<double>(item.span_weights[static_cast<std::size_t>(span)]));
     }
     batch.cu_seqlens.push_back(static_cast<std::int32_t>(batch.tokens.size()));
     batch.samples.push_back(first_sample + static_cast<std::int64_t>(s));
@@ -71,6 +74,11 @@ MicroBatch sequences_of(const MicroBatch& batch, std::int32_t which) {
   MicroBatch part;
   part.cu_seqlens = part.item_offsets = {0};
   part.liked = batch.liked;
+  const auto take_label = [&](std::ptrdiff_t label, std::int32_t moved) {
+    const auto l = static_cast<std::size_t>(label);
+    part.label_positions.push_back(batch.label_positions[l] + moved);
+    if (!batch.label_weights.empty()) part.label_weights.push_back(batch.label_weights[l]);
+  };
   for (std::size_t i = 0; i + 1 < batch.item_offsets.size(); ++i) {
     const std::int32_t s = batch.item_offsets[i] + which;
     QFT_ASSERT(s < batch.item_offsets[i + 1], "item {} has no sequence {}", i, which);
@@ -81,7 +89,7 @@ MicroBatch sequences_of(const MicroBatch& batch, std::int32_t which) {
     part.cu_seqlens.push_back(static_cast<std::int32_t>(part.tokens.size()));
     const auto& labels = batch.label_positions;
     for (auto l = std::ranges::lower_bound(labels, begin); l != labels.end() && *l < end; ++l)
-      part.label_positions.push_back(*l + moved);
+      take_label(l - labels.begin(), moved);
     part.samples.push_back(batch.samples[at]);
     part.item_offsets.push_back(static_cast<std::int32_t>(part.samples.size()));
   }
@@ -110,6 +118,7 @@ StepBatch Loader::read_step(std::int64_t step) const {
   batch.global_label_tokens = plan.label_tokens;
   batch.global_tokens = plan.tokens;
   batch.global_samples = plan.samples;
+  batch.weighted = pack_->has_weights();
   batch.max_micro_batches = plan.max_micro_batches;
   batch.first_micro_batch = plan.micro_batches_before(rank_, schedule_.world_size());
   batch.global_micro_batches = plan.micro_batches_before(schedule_.world_size(), schedule_.world_size());

@@ -55,8 +55,9 @@ void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at
 at::Tensor reference_logits(const RowReader& reader, const at::Tensor& weight, std::int64_t first, std::int64_t count,
                             Workspace& workspace) {
   if (!reader.reference.defined()) return {};
-  const at::Tensor logits = workspace.get("op.head_reference", {count, weight.size(0)}, weight.scalar_type());
-  mm_into(logits, reader.reference.narrow(0, first, count), weight.t(), workspace);
+  const at::Tensor& theirs = reader.reference_weight.defined() ? reader.reference_weight : weight;
+  const at::Tensor logits = workspace.get("op.head_reference", {count, theirs.size(0)}, theirs.scalar_type());
+  mm_into(logits, reader.reference.narrow(0, first, count), theirs.t(), workspace);
   return logits;
 }
 

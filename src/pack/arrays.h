@@ -32,6 +32,7 @@ inline constexpr std::array<PackArrayInfo, kPackArrays> kPackArrayInfo = {{
     {"tag_offsets", io::h5::Type::i64, 1, PackArray::tags, PackArray::item_offsets},
     {"tags", io::h5::Type::u8, 1, {}, {}},
     {"item_crc32c", io::h5::Type::u32, 2, {}, PackArray::item_offsets},
+    {"label_span_weights", io::h5::Type::f32, 1, {}, {}},
 }};
 
 inline constexpr const char* kFrameCrc = "frame_crc32c";
@@ -41,6 +42,11 @@ constexpr std::size_t index_of(PackArray array) {
 }
 constexpr const PackArrayInfo& info_of(PackArray array) {
   return kPackArrayInfo[index_of(array)];
+}
+
+/// Whether a pack has the array.
+constexpr bool has_array(std::size_t array, bool weighted) {
+  return weighted || array != index_of(PackArray::label_span_weights);
 }
 
 }  // namespace qft::pack

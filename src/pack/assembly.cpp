@@ -65,8 +65,23 @@ void complete_attributes(PackAttributes& attributes, const std::vector<PartSumma
           "no item is left of {} records: check the datasets' columns, the template and cutoff_len", records);
 }
 
+namespace {
+
+/// Where one part has weights, the others have them too.
+std::vector<PartSummary> with_weights(std::vector<PartSummary> parts) {
+  const auto weights = [](PartSummary& part) -> std::int64_t& { return part.elements[index_of(PackArray::label_span_weights)]; };
+  if (std::ranges::none_of(parts, [&](PartSummary& part) { return weights(part) > 0; })) return parts;
+  for (PartSummary& part : parts)
+    weights(part) =
+        part.elements[index_of(PackArray::label_spans)] / static_cast<std::int64_t>(info_of(PackArray::label_spans).columns);
+  return parts;
+}
+
+}  // namespace
+
 void assemble_pack(comm::Communicator& comm, const std::filesystem::path& path, const PackAttributes& attributes,
-                   const std::vector<PartSummary>& parts, int workers, const std::function<PackPart(std::size_t)>& load) {
+                   const std::vector<PartSummary>& chunks, int workers, const std::function<PackPart(std::size_t)>& load) {
+  const std::vector<PartSummary> parts = with_weights(chunks);
   const std::vector<Sizes> first = first_elements(parts);
   std::unordered_map<std::string, std::int32_t> categories;
   for (const std::string& name : attributes.category_names)
@@ -94,6 +109,8 @@ void assemble_pack(comm::Communicator& comm, const std::filesystem::path& path, 
         if (std::none_of(kPackArrayInfo.begin(), kPackArrayInfo.end(), mine)) continue;
         PackPart part = load(c);
         globalise(part, first[c], categories);
+        part.label_span_weights.resize(static_cast<std::size_t>(parts[c].elements[index_of(PackArray::label_span_weights)]),
+                                       1.0F);
         PackPart::for_each_array(
             part, [&](PackArray array, auto& values) { write(stretch_of(array, offsets, first[c], parts[c]), values.data()); });
       }

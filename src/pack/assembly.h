@@ -19,6 +19,6 @@ void complete_attributes(PackAttributes& attributes, const std::vector<PartSumma
 /// Collective; same arguments on all ranks. `load` reads a chunk's part; `workers` threads call it. Throws
 /// the same Error on all ranks and then leaves a file without use.
 void assemble_pack(comm::Communicator& comm, const std::filesystem::path& file, const PackAttributes& attributes,
-                   const std::vector<PartSummary>& parts, int workers, const std::function<PackPart(std::size_t)>& load);
+                   const std::vector<PartSummary>& chunks, int workers, const std::function<PackPart(std::size_t)>& load);
 
 }  // namespace qft::pack

@@ -3,6 +3,8 @@
 #include "qft/io/hdf5.h"
 #include "qft/pack/reader.h"
 
+#include <cmath>
+
 #include "arrays.h"
 #include "frame.h"
 
@@ -70,6 +72,8 @@ void PackReader::verify(const std::function<void(std::int64_t)>& progress) const
                 "{}: label span [{}, {}) after {} in a sequence of {} tokens", where(i), span.begin, span.end, last, length);
         last = span.end;
       }
+      for (const float weight : sequence.span_weights)
+        require(weight > 0 && std::isfinite(weight), "{}: labels that count {}", where(i), weight);
       num_tokens += length;
       num_labels += sequence.num_labels();
     }
@@ -95,7 +99,9 @@ void PackReader::verify_frame() const {
   const io::h5::Dataset crc = file.dataset(kFrameCrc);
   std::vector<Stretch> datasets = {{crc.offset(), crc.offset() + crc.bytes()}};
   for (std::size_t i = 0; i < kPackArrays; ++i)
-    datasets.push_back({extents_[i].offset, extents_[i].offset + extents_[i].elements * io::h5::size_of(kPackArrayInfo[i].type)});
+    if (has_array(i, weighted_))
+      datasets.push_back(
+          {extents_[i].offset, extents_[i].offset + extents_[i].elements * io::h5::size_of(kPackArrayInfo[i].type)});
   require(crc.type() == io::h5::Type::u32 && crc.elements() == 1, "'{}': dataset '{}' is not one u32: the file is damaged",
           path().string(), kFrameCrc);
   const std::uint32_t stored = crc.read_all<std::uint32_t>()[0], found = frame_crc(file_, datasets);

@@ -42,6 +42,9 @@ void check_stage(const std::vector<encode::DatasetSpec>& specs, const std::strin
                   spec.name);
     if (stage == "sft" && !spec.columns.kto_tag.empty())
       fail_config("dataset '{}' has a kto_tag: stage kto learns from it; for stage sft drop the tag", spec.name);
+    if (stage != "sft" && !spec.columns.weight.empty())
+      fail_config("dataset '{}' has weights of records ('{}'), which stage sft alone learns by: take weight out of its columns",
+                  spec.name, spec.columns.weight);
     if (spec.ranking != pairs)
       fail_config(
           "dataset '{}' {} preference pairs (ranking in dataset_info.json, or columns chosen and rejected), and stage {} "
@@ -71,6 +74,7 @@ nlohmann::json describe(const encode::DatasetSpec& spec) {
                                 c.kto_tag, c.category, c.tags}},
                               {"tags", {t.role, t.content, t.user, t.assistant, t.observation, t.function, t.system}}};
   if (spec.of_v1) described["of_v1"] = true;  // packs without it stay as they are
+  if (!c.weight.empty()) described["weight"] = c.weight;
   return described;
 }
 
@@ -112,6 +116,7 @@ std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, Corp
   options.cutoff_len = data.cutoff_len;
   options.train_on_prompt = data.train_on_prompt && options.kind == encode::SampleKind::conversation;
   options.mask_history = data.mask_history && options.kind == encode::SampleKind::conversation;
+  options.loss_scale = config::parse_loss_scale(data.loss_scale).schemes;
   options.add_bos_token = options.kind == encode::SampleKind::document && adds_bos_token(config.tokenizer_path());
   corpus->make_encoders(config, options);
 
@@ -199,6 +204,7 @@ void Corpus::record_options(const config::RunConfig& config) {
               {"on_error", data.on_error},
               {"mix_strategy", data.mix_strategy},
               {"interleave_probs", data.interleave_probs}};
+  if (!encoder.loss_scale.empty()) options_["loss_scale"] = encoder.loss_scale;
   if (block_tokens_ > 0 || stage_ == "kto") options_["chunk_records"] = chunk_records_;
   if (data.max_samples) options_["max_samples"] = *data.max_samples;
   bool draws = !data.interleave_probs.empty();

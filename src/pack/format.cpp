@@ -3,13 +3,17 @@
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
 
+#include <algorithm>
+
 namespace qft::pack {
 
 std::uint32_t FlatItem::crc() const {
   std::uint32_t crc = crc32c(ids.data(), ids.size() * sizeof(ids[0]));
   crc = crc32c(sequence_ends.data(), sequence_ends.size() * sizeof(sequence_ends[0]), crc);
   crc = crc32c(span_ends.data(), span_ends.size() * sizeof(span_ends[0]), crc);
-  return crc32c(spans.data(), spans.size() * sizeof(spans[0]), crc);
+  crc = crc32c(spans.data(), spans.size() * sizeof(spans[0]), crc);
+  if (std::ranges::all_of(span_weights, [](float weight) { return weight == 1; })) return crc;
+  return crc32c(span_weights.data(), span_weights.size() * sizeof(span_weights[0]), crc);
 }
 
 std::uint32_t origin_crc(std::string_view category, std::int32_t dataset, std::int64_t source_index, std::string_view tags) {

@@ -11,26 +11,33 @@ namespace {
 
 struct Piece {
   std::string text;
-  bool learned;
+  float weight;  // 0: it is not learned
+  bool learned() const { return weight > 0; }
 };
+
+// "*2" behind what counts other than 1.
+std::string factor(const Piece& piece) {
+  return piece.weight == 0 || piece.weight == 1 ? std::string() : fmt::format("*{}", piece.weight);
+}
 
 // A sequence cut where learning begins and ends. A character that a cut goes through is U+FFFD on both sides.
 std::vector<Piece> pieces_of(const encode::EncodedSequence& sequence, const tokenizer::Tokenizer& tokenizer) {
   std::vector<Piece> pieces;
-  const auto add = [&](std::int32_t begin, std::int32_t end, bool learned) {
+  const auto add = [&](std::int32_t begin, std::int32_t end, float weight) {
     if (begin < end)
       pieces.push_back(
           {tokenizer.decode(
                std::span(sequence.ids).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin))),
-           learned});
+           weight});
   };
   std::int32_t at = 0;
-  for (const encode::Span& span : sequence.label_spans) {
-    add(at, span.begin, false);
-    add(span.begin, span.end, true);
+  for (std::size_t s = 0; s < sequence.label_spans.size(); ++s) {
+    const encode::Span& span = sequence.label_spans[s];
+    add(at, span.begin, 0);
+    add(span.begin, span.end, sequence.span_weights.empty() ? 1 : sequence.span_weights[s]);
     at = span.end;
   }
-  add(at, static_cast<std::int32_t>(sequence.ids.size()), false);
+  add(at, static_cast<std::int32_t>(sequence.ids.size()), 0);
   return pieces;
 }
 
@@ -84,7 +91,7 @@ std::string format_items(const PackReader& pack, const tokenizer::Tokenizer& tok
     for (std::size_t s = 0; s < item.sequences.size(); ++s) {
       if (item.sequences.size() > 1) text += sequence_name(pack, item, s) + ":\n";
       for (const Piece& piece : pieces_of(item.sequences[s], tokenizer))
-        text += piece.learned ? begin + printable(piece.text) + end : printable(piece.text);
+        text += piece.learned() ? begin + printable(piece.text) + end + factor(piece) : printable(piece.text);
       text += '\n';
     }
   }
@@ -100,7 +107,7 @@ std::vector<std::string> sample_lines(const PackReader& pack, std::int64_t numbe
     const encode::EncodedSequence& sequence = item.sequences[s];
     std::string text;
     for (const Piece& piece : pieces_of(sequence, tokenizer))
-      text += piece.learned ? "[[" + excerpt(piece.text) + "]]" : excerpt(piece.text);
+      text += piece.learned() ? "[[" + excerpt(piece.text) + "]]" + factor(piece) : excerpt(piece.text);
     const std::string name = sequence_name(pack, item, s);
     lines.push_back(fmt::format("  {}{}, {} to learn: {}", name.empty() ? "" : name + ": ",
                                 counted(static_cast<std::int64_t>(sequence.ids.size()), "token"), sequence.num_labels(), text));
@@ -115,8 +122,10 @@ nlohmann::ordered_json items_as_text(const PackReader& pack, const tokenizer::To
     nlohmann::ordered_json sequences = nlohmann::ordered_json::array();
     for (const encode::EncodedSequence& sequence : item.sequences) {
       nlohmann::ordered_json pieces = nlohmann::ordered_json::array();
-      for (const Piece& piece : pieces_of(sequence, tokenizer))
-        pieces.push_back({{"text", piece.text}, {"learned", piece.learned}});
+      for (const Piece& piece : pieces_of(sequence, tokenizer)) {
+        pieces.push_back({{"text", piece.text}, {"learned", piece.learned()}});
+        if (!factor(piece).empty()) pieces.back()["weight"] = piece.weight;
+      }
       sequences.push_back(std::move(pieces));
     }
     items.push_back({{"item", i},

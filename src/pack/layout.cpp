@@ -23,7 +23,7 @@ std::int64_t bytes_of(const Sizes& elements) {
   return bytes;
 }
 
-void write_attributes(io::h5::File& file, const PackAttributes& a) {
+void write_attributes(io::h5::File& file, const PackAttributes& a, bool weighted) {
   json sources = json::array();
   std::int64_t dropped = 0, truncated = 0;
   for (const PackSource& s : a.sources) {
@@ -38,7 +38,7 @@ void write_attributes(io::h5::File& file, const PackAttributes& a) {
     truncated += s.truncated;
   }
   file.set_string("format", kPackFormatName);
-  file.set_int("format_version", kPackFormatVersion);
+  file.set_int("format_version", weighted ? kWeightedPackVersion : kPackFormatVersion);
   file.set_string("fingerprint", a.fingerprint());
   file.set_string("tokenizer_hash", a.tokenizer_hash);
   file.set_string("template_hash", a.template_hash);
@@ -58,6 +58,7 @@ void write_attributes(io::h5::File& file, const PackAttributes& a) {
 
 void create_arrays(io::h5::File& file, const Sizes& elements) {
   for (std::size_t a = 0; a < kPackArrays; ++a) {
+    if (!has_array(a, has_weights(elements))) continue;
     const PackArrayInfo& info = kPackArrayInfo[a];
     const auto count = static_cast<std::uint64_t>(elements[a]) + (info.offsets_into ? 1 : 0);
     const std::vector<std::uint64_t> shape =
@@ -91,14 +92,15 @@ Offsets lay_out(const std::filesystem::path& path, const PackAttributes& attribu
   const std::int64_t bytes = bytes_of(elements);
   OutputFile(path, O_CREAT | O_TRUNC).reserve(bytes, false);  // a full disk fails here, before HDF5 takes part
   io::h5::File file = io::h5::File::create(path);
-  write_attributes(file, attributes);
+  write_attributes(file, attributes, has_weights(elements));
   create_arrays(file, elements);
   file.close();
   OutputFile(path, 0).reserve(bytes, true);
   const io::h5::File made = io::h5::File::open(path);
   write_frame_crc(path, made);
   Offsets offsets{};
-  for (std::size_t a = 0; a < kPackArrays; ++a) offsets[a] = made.dataset(kPackArrayInfo[a].name).offset();
+  for (std::size_t a = 0; a < kPackArrays; ++a)
+    if (has_array(a, has_weights(elements))) offsets[a] = made.dataset(kPackArrayInfo[a].name).offset();
   return offsets;
 }
 
@@ -116,6 +118,7 @@ Ownership::Ownership(const Offsets& offsets, const std::vector<Sizes>& first, in
   for (int owner = 0; owner < owners; ++owner) {
     while (chunk + 1 < first.size() && bytes_of(first[chunk]) * owners < total * owner) ++chunk;
     for (std::size_t a = 0; a < kPackArrays; ++a) {
+      if (!has_array(a, has_weights(first.back()))) continue;
       const std::uint64_t begin =
           offsets[a] + static_cast<std::uint64_t>(first[chunk][a]) * io::h5::size_of(kPackArrayInfo[a].type);
       cuts_.push_back({begin / kAlignment * kAlignment, owner});

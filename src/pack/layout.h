@@ -15,10 +15,14 @@ namespace qft::pack {
 /// Per array of the pack: elements, without the leading 0 of offsets.
 using Sizes = std::array<std::int64_t, kPackArrays>;
 
+inline bool has_weights(const Sizes& elements) {
+  return elements[index_of(PackArray::label_span_weights)] > 0;
+}
+
 /// The elements before each chunk, and [chunks]: all.
 std::vector<Sizes> first_elements(const std::vector<PartSummary>& parts);
 
-/// Per array: its first byte in the file.
+/// Per array: its first byte in the file; 0 for one that the pack does not have.
 using Offsets = std::array<std::uint64_t, kPackArrays>;
 
 /// Makes the file with everything but the arrays' contents. For one process, without MPI-IO: so the bytes do

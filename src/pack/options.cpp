@@ -134,6 +134,13 @@ const std::vector<Option>& options() {
       {"mask_history", Part::shape, [](const RunConfig& c) { return json(c.data.mask_history); },
        [](const PackAttributes& a) { return recorded(a, "mask_history"); },
        [](RunConfig& c, const json& v) { c.data.mask_history = v; }},
+      {"loss_scale", Part::shape,
+       [](const RunConfig& c) {
+         const std::string schemes = config::parse_loss_scale(c.data.loss_scale).schemes;
+         return schemes.empty() ? json() : json(schemes);
+       },
+       [](const PackAttributes& a) { return a.options.value("loss_scale", json()); },
+       [](RunConfig& c, const json& v) { c.data.loss_scale = v.is_null() ? "" : v.get<std::string>(); }},
       {"packing", Part::shape,  // of documents: rows of samples are laid when they are loaded
        [](const RunConfig& c) { return blocks(joins_documents(c) ? document_block_tokens(c) : 0); },
        [](const PackAttributes& a) {

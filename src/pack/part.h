@@ -39,6 +39,7 @@ struct PackPart {
   std::vector<std::int64_t> source_index, tag_offsets;
   std::vector<std::uint8_t> tags;
   std::vector<std::uint32_t> item_crc32c;  // two an item
+  std::vector<float> label_span_weights;   // one a span; empty: all are 1
   PartSummary summary;
 
   /// f(PackArray, vector&) for each array.
@@ -57,6 +58,7 @@ struct PackPart {
     f(PackArray::tag_offsets, self.tag_offsets);
     f(PackArray::tags, self.tags);
     f(PackArray::item_crc32c, self.item_crc32c);
+    f(PackArray::label_span_weights, self.label_span_weights);
   }
 
   /// The number of a category in this part, new ones added.

@@ -23,7 +23,10 @@ void append(std::string& out, const encode::EncodedSequence& sequence) {
   out += "],\"label_spans\":[";
   for (std::size_t i = 0; i < sequence.label_spans.size(); ++i)
     fmt::format_to(to, "{}[{},{}]", i ? "," : "", sequence.label_spans[i].begin, sequence.label_spans[i].end);
-  out += "]}";
+  out += "]";
+  for (std::size_t i = 0; i < sequence.span_weights.size(); ++i)
+    fmt::format_to(to, "{}{}", i ? "," : ",\"span_weights\":[", sequence.span_weights[i]);
+  out += sequence.span_weights.empty() ? "}" : "]}";
 }
 
 // Quantiles of the items' lengths: shortest, middle, 90 %, longest.
@@ -75,6 +78,14 @@ std::string bar(std::int64_t part, std::int64_t most) {
   return std::string(static_cast<std::size_t>((part * kWidth + most - 1) / most), '#');
 }
 
+// The least and the largest that a label counts; null where all count 1.
+nlohmann::ordered_json weight_bounds(const PackReader& pack) {
+  if (!pack.has_weights()) return {};
+  const std::vector<float> weights = pack.span_weights();
+  const auto [least, most] = std::ranges::minmax(weights);
+  return {least, most};
+}
+
 }  // namespace
 
 nlohmann::ordered_json summarize(const PackReader& pack) {
@@ -105,6 +116,7 @@ nlohmann::ordered_json summarize(const PackReader& pack) {
           {"sequences", pack.num_sequences()},
           {"tokens", pack.num_tokens()},
           {"label_tokens", std::accumulate(labels.begin(), labels.end(), INT64_C(0))},
+          {"label_weights_min_max", weight_bounds(pack)},
           {"item_tokens_min_median_p90_max", length_quantiles(pack.item_tokens())},
           {"length_histogram", std::move(histogram)},
           {"categories", std::move(categories)},
@@ -125,6 +137,8 @@ std::string format_summary(const PackReader& pack) {
       format_bytes(bytes), pack.attributes().stage, pack.attributes().template_name, pack.attributes().cutoff_len,
       pack.attributes().vocab_size, lengths[0], lengths[1], lengths[2], lengths[3], pack.attributes().tokenizer_hash,
       pack.attributes().template_hash, pack.fingerprint());
+  if (const auto& weights = s["label_weights_min_max"]; !weights.is_null())
+    text += fmt::format("  labels count from {} to {}\n", weights[0].get<float>(), weights[1].get<float>());
   for (const PackSource& source : pack.attributes().sources)
     text += fmt::format("  dataset {}: {} records, {} items, {} dropped, {} cut, files {}\n", source.name, source.records,
                         source.items, source.dropped, source.truncated, source.hash);

@@ -96,8 +96,10 @@ void PackReader::read_header() {
   if (!file.has_attribute("format") || file.get_string("format") != kPackFormatName)
     fail("'{}' is an HDF5 file but not a pack: make one with qft-pack", path().string());
   const std::int64_t version = file.get_int("format_version");
-  require(version == kPackFormatVersion, "'{}' has pack format {}, this program reads {}: repack with its qft-pack",
-          path().string(), version, kPackFormatVersion);
+  require(version == kPackFormatVersion || version == kWeightedPackVersion,
+          "'{}' has pack format {}, this program reads {} and {}: repack with its qft-pack", path().string(), version,
+          kPackFormatVersion, kWeightedPackVersion);
+  weighted_ = version == kWeightedPackVersion;
   attributes_ = read_attributes(file);
   fingerprint_ = file.get_string("fingerprint");
   require(fingerprint_ == attributes_.fingerprint(),
@@ -105,6 +107,7 @@ void PackReader::read_header() {
           "packing, repack",
           path().string(), fingerprint_, attributes_.fingerprint());
   for (std::size_t i = 0; i < kPackArrays; ++i) {
+    if (!has_array(i, weighted_)) continue;
     const PackArrayInfo& info = kPackArrayInfo[i];
     require(file.contains(info.name), "'{}' lacks the dataset '{}': it is not a whole pack, repack", path().string(), info.name);
     const io::h5::Dataset dataset = file.dataset(info.name);
@@ -117,6 +120,9 @@ void PackReader::read_header() {
 }
 
 void PackReader::check_shapes() const {
+  const std::uint64_t weights = extent(PackArray::label_span_weights).elements,
+                      spans = extent(PackArray::label_spans).elements / 2;
+  require(!weighted_ || weights == spans, "'{}': {} weights of {} label spans", path().string(), weights, spans);
   for (std::size_t i = 0; i < kPackArrays; ++i) {
     const PackArrayInfo& info = kPackArrayInfo[i];
     const Extent& e = extents_[i];
@@ -150,6 +156,12 @@ std::int64_t PackReader::num_sequences() const {
 }
 std::int64_t PackReader::num_tokens() const {
   return static_cast<std::int64_t>(extent(PackArray::tokens).elements);
+}
+
+std::vector<float> PackReader::span_weights() const {
+  std::vector<float> weights(extent(PackArray::label_span_weights).elements);
+  read_range<float>(PackArray::label_span_weights, 0, weights);
+  return weights;
 }
 
 std::string PackReader::where(std::int64_t index) const {
@@ -199,6 +211,8 @@ void PackReader::read(std::int64_t index, FlatItem& item) const {
           "{}: it has more label spans than tokens: the file is damaged, pack it again", where(index));
   item.spans.resize(static_cast<std::size_t>(item.span_ends.back()));
   read_range<encode::Span>(PackArray::label_spans, offsets[0], item.spans);
+  item.span_weights.resize(weighted_ ? item.spans.size() : 0);
+  read_range<float>(PackArray::label_span_weights, offsets[0], item.span_weights);
 
   std::uint32_t stored = 0;
   read_range<std::uint32_t>(PackArray::item_crc32c, 2 * index, {&stored, 1});
@@ -215,6 +229,8 @@ encode::EncodedItem PackReader::item(std::int64_t index) const {
     encode::EncodedSequence& sequence = item.sequences.emplace_back();
     sequence.ids.assign(flat.ids.begin() + token, flat.ids.begin() + flat.sequence_ends[s]);
     sequence.label_spans.assign(flat.spans.begin() + span, flat.spans.begin() + flat.span_ends[s]);
+    if (std::ranges::any_of(flat.span_weights, [](float weight) { return weight != 1; }))
+      sequence.span_weights.assign(flat.span_weights.begin() + span, flat.span_weights.begin() + flat.span_ends[s]);
     token = flat.sequence_ends[s];
     span = flat.span_ends[s];
   }

@@ -3,6 +3,7 @@
 #include "qft/pack/builder.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "part.h"
@@ -19,6 +20,11 @@ void PackSink::check_sequence(const encode::EncodedSequence& sequence) const {
             "label span [{}, {}) after {} in a sequence of {} tokens", span.begin, span.end, last, sequence.ids.size());
     last = span.end;
   }
+  const auto& weights = sequence.span_weights;
+  require(weights.empty() || weights.size() == sequence.label_spans.size(), "{} weights for {} label spans", weights.size(),
+          sequence.label_spans.size());
+  for (const float weight : weights)
+    require(weight > 0 && std::isfinite(weight), "labels that count {}: the weights of messages and records multiply", weight);
 }
 
 void PackSink::check_dataset(std::int32_t dataset) const {
@@ -46,11 +52,15 @@ void PackSink::add(encode::EncodedItem&& item) try {
 
   FlatItem flat;
   std::int64_t labels = 0;
+  bool weighted = !part_.label_span_weights.empty();
   const auto base_token = static_cast<std::int64_t>(part_.tokens.size());
   const auto base_span = static_cast<std::int64_t>(part_.label_spans.size() / 2);
   for (const encode::EncodedSequence& sequence : item.sequences) {
     flat.ids.insert(flat.ids.end(), sequence.ids.begin(), sequence.ids.end());
     flat.spans.insert(flat.spans.end(), sequence.label_spans.begin(), sequence.label_spans.end());
+    weighted |= !sequence.span_weights.empty();
+    flat.span_weights.insert(flat.span_weights.end(), sequence.span_weights.begin(), sequence.span_weights.end());
+    flat.span_weights.resize(flat.spans.size(), 1.0F);
     flat.sequence_ends.push_back(static_cast<std::int64_t>(flat.ids.size()));
     flat.span_ends.push_back(static_cast<std::int64_t>(flat.spans.size()));
     part_.sequence_offsets.push_back(base_token + flat.sequence_ends.back());
@@ -60,6 +70,10 @@ void PackSink::add(encode::EncodedItem&& item) try {
   const auto tokens = static_cast<std::int64_t>(flat.ids.size());
   part_.tokens.insert(part_.tokens.end(), flat.ids.begin(), flat.ids.end());
   for (const encode::Span& span : flat.spans) part_.label_spans.insert(part_.label_spans.end(), {span.begin, span.end});
+  if (weighted) {
+    part_.label_span_weights.resize(static_cast<std::size_t>(base_span), 1.0F);
+    part_.label_span_weights.insert(part_.label_span_weights.end(), flat.span_weights.begin(), flat.span_weights.end());
+  }
   part_.item_offsets.push_back(static_cast<std::int64_t>(part_.sequence_offsets.size()));
   part_.item_tokens.push_back(static_cast<std::int32_t>(tokens));
   part_.item_labels.push_back(static_cast<std::int32_t>(labels));

@@ -36,10 +36,11 @@ class Stopwatch {
 };
 
 /// The head's part of Objective::read_rows().
-ops::RowReader reader(const Objective& objective, const at::Tensor& values, const at::Tensor& grad, double loss_scale) {
-  const auto read = [&objective, values, grad, loss_scale](const ops::HeadChunk& chunk) {
+ops::RowReader reader(const Objective& objective, const model::MicroInput& in, const at::Tensor& values, const at::Tensor& grad,
+                      double loss_scale) {
+  const auto read = [&objective, &in, values, grad, loss_scale](const ops::HeadChunk& chunk) {
     const at::Tensor part = grad.defined() ? grad.narrow(0, chunk.first, chunk.size()) : grad;
-    const at::Tensor more = objective.read_rows(chunk, values.narrow(1, chunk.first, chunk.size()), part);
+    const at::Tensor more = objective.read_rows(in, chunk, values.narrow(1, chunk.first, chunk.size()), part);
     if (loss_scale != 1.0)
       for (const at::Tensor& gradient : {part, more})
         if (gradient.defined()) gradient.mul_(loss_scale);
@@ -64,7 +65,8 @@ struct Executor::Pass {
   AskedToStop asked_to_stop = {};
   double loss_scale = 1.0;
   MicroRange range = {};
-  std::vector<at::Tensor> sums = {};       ///< by micro-batch, of the objective
+  std::vector<at::Tensor>* head_rows = nullptr;  ///< by micro-batch, where the head gives these alone
+  std::vector<at::Tensor> sums = {};             ///< by micro-batch, of the objective
   std::vector<at::Tensor> reference = {};  ///< the same, from the reference's head to the policy's: its sequences' sums or rows
   double started = steady_seconds();
   StepResult result = {};
@@ -104,6 +106,14 @@ void Executor::evaluate(const ActionList& list, std::span<const model::MicroInpu
                         const Objective* objective) {
   Pass pass{.micros = micros, .objective = objective, .observe = &observe};
   interpret(list, pass);
+}
+
+std::vector<at::Tensor> Executor::head_rows(const ActionList& list, std::span<const model::MicroInput> micros) {
+  std::vector<at::Tensor> rows(micros.size());
+  const ObserveLogprobs none = [](const Logprobs&) {};
+  Pass pass{.micros = micros, .observe = &none, .head_rows = &rows};
+  interpret(list, pass);
+  return rows;
 }
 
 void Executor::interpret(const ActionList& list, Pass& pass) {
@@ -252,6 +262,11 @@ void Executor::run(const LayerCall& call, const MicroInFlight& micro, const Pass
 /// For a row-local objective the logits are computed once: the head's backward is done together with its forward.
 void Executor::forward_head(const Action& action, MicroInFlight& micro, Pass& pass) {
   const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];
+  if (pass.head_rows != nullptr) {
+    at::Tensor& kept = (*pass.head_rows)[static_cast<std::size_t>(action.micro)];
+    kept = at::empty({in.labels.size(), micro.x().size(1)}, micro.x().options());
+    return transformer_.head_rows(units_->head(With::weights), in, micro.x(), kept);
+  }
   const bool both = pass.training() && pass.objective->kind() == ObjectiveKind::row_local;
   const With with = both ? With::gradients : With::weights;
   const model::HeadWeights head = units_->head(with);
@@ -262,9 +277,13 @@ void Executor::forward_head(const Action& action, MicroInFlight& micro, Pass& pa
   const auto room = [&](at::IntArrayRef shape) { return scratch.alloc(shape, transformer_.statistics_dtype()); };
   const at::Tensor values = room({count}), rows = kept > 0 ? room({kept, count}) : at::Tensor();
   const at::Tensor grad = both ? room({count}) : at::Tensor();
-  ops::RowReader rows_reader = kept > 0 ? reader(*pass.objective, rows, grad, pass.loss_scale) : ops::RowReader();
+  ops::RowReader rows_reader = kept > 0 ? reader(*pass.objective, in, rows, grad, pass.loss_scale) : ops::RowReader();
   at::Tensor reference = std::exchange(pass.reference[static_cast<std::size_t>(action.micro)], {});
-  if (pass.reads_reference_rows()) rows_reader.reference = std::exchange(reference, {});
+  if (pass.reads_reference_rows()) {
+    const bool lane = reference.defined();
+    rows_reader.reference = lane ? std::exchange(reference, {}) : in.reference_rows;
+    if (!lane) rows_reader.reference_weight = in.reference_head;
+  }
   if (both) {
     if (kept == 0) {
       pass.objective->known_gradient(in, grad);

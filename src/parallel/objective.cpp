@@ -3,10 +3,15 @@
 #include "qft/core/error.h"
 #include "qft/device/upload.h"
 
+#include <array>
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/segment_reduce.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/sum.h>
 
 namespace qft::parallel {
@@ -46,12 +51,30 @@ at::Tensor SequenceObjective::observe(const model::MicroInput& in, const Logprob
   return result;
 }
 
-void TokenMeanLoss::known_gradient(const model::MicroInput&, const at::Tensor& grad) const {
-  grad.fill_(-1.0 / denominator_);
+namespace {
+
+constexpr std::array<std::string_view, 2> kWeightedMetrics = {"token/nll", "token/weight"};
+
+}  // namespace
+
+std::span<const std::string_view> TokenMeanLoss::metrics() const {
+  return std::span(kWeightedMetrics).first(weighted_ ? kWeightedMetrics.size() : 0);
 }
 
-at::Tensor TokenMeanLoss::observe(const model::MicroInput&, const Logprobs& logprobs, const at::Tensor&) const {
-  return at::sum(logprobs.policy, at::kDouble).neg_().view({1});
+void TokenMeanLoss::known_gradient(const model::MicroInput& in, const at::Tensor& grad) const {
+  if (!in.label_weights.defined()) {
+    grad.fill_(-1.0 / denominator_);
+    return;
+  }
+  grad.copy_(in.label_weights).div_(-denominator_);
+}
+
+at::Tensor TokenMeanLoss::observe(const model::MicroInput& in, const Logprobs& logprobs, const at::Tensor&) const {
+  if (!weighted_) return at::sum(logprobs.policy, at::kDouble).neg_().view({1});
+  const at::Tensor nll = logprobs.policy.to(at::kDouble).neg();
+  const at::Tensor weights = in.label_weights.defined() ? in.label_weights : at::ones_like(nll);
+  const at::Tensor count = at::full({}, static_cast<double>(nll.numel()), nll.options());
+  return at::stack({(nll * weights).sum(), nll.sum(), count, weights.sum(), count});
 }
 
 }  // namespace qft::parallel

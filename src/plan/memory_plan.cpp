@@ -364,6 +364,22 @@ ExecutionConfig reference_passes(const ExecutionConfig& run) {
           .objective = parallel::ObjectiveKind::sequence_level};
 }
 
+namespace {
+
+/// What the policy reads of a reference with weights of its own, where its objective reads rows: a row for each label of a step,
+/// and the head, which stays gathered.
+std::int64_t rows_bytes(const ExecutionConfig& run) {
+  const model::ModelSpec& spec = *run.reference_model;
+  const std::int64_t item = size_of(run.precision.compute);
+  const std::int64_t rows = std::max<std::int64_t>(1, run.micro_batches) * labels_of(run);
+  const bool apart = run.strategy.weights || run.offload.weights;
+  const auto whole = [&](int unit) { return spec.units[static_cast<std::size_t>(unit)].frozen_numel * item; };
+  const std::int64_t head = whole(spec.head_unit()) + (spec.ties_head() ? whole(0) : 0);
+  return rows * spec.config.hidden_size * item + (apart ? head : 0);
+}
+
+}  // namespace
+
 MemoryPlan plan_memory(const ExecutionConfig& run) {
   MemoryPlan p;
   const std::int64_t item = size_of(run.precision.compute);
@@ -416,7 +432,7 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
   if (!run.on_cpu) p.apart = peaks.gathered + peaks.gradients + std::max(temporary.layer, temporary.head) - peaks.all;
   if (run.reference_model == nullptr) return p;
   const MemoryPlan reference = plan_memory(reference_passes(run));
-  p.reference = reference.total();
+  p.reference = reference.total() + (run.reference_rows ? rows_bytes(run) : 0);
   p.host += reference.host;
   if (!run.on_cpu) p.apart += std::min(reference.gathered, p.gathered);  // it gathers between the steps
   return p;

@@ -1,6 +1,7 @@
 #include "qft/selftest/small_run.h"
 
 #include "qft/core/hash.h"
+#include "qft/device/upload.h"
 #include "qft/ops/philox.h"
 #include "qft/parallel/routing_objective.h"
 
@@ -149,7 +150,8 @@ parallel::StepResult SmallRun::step(int number, int pack, const parallel::AskedT
                                      .items = static_cast<double>(items),
                                      .tokens = tokens,
                                      .liked = liked,
-                                     .first_labels = first_labels};
+                                     .first_labels = first_labels,
+                                     .weighted = case_.weighted};
   auto objective = case_.objective ? case_.objective(totals) : std::make_unique<parallel::TokenMeanLoss>(totals);
   if (spec().config.experts.count > 0)
     objective = std::make_unique<parallel::RoutingObjective>(std::move(objective), spec().config, kRouting, totals);
@@ -177,10 +179,14 @@ model::MicroInput SmallRun::build(const std::vector<Sequence>& batch, int first,
   std::vector<std::int32_t> tokens, cu = {0}, labels, items = {0};
   std::vector<std::int64_t> samples;
   std::vector<std::uint8_t> liked;
+  std::vector<double> weights;
   const int each = case_.item_sequences;
   for (int s = first * each; s < (first + count) * each; ++s) {
     const auto& q = batch[static_cast<std::size_t>(s)];
-    for (const int p : q.labels) labels.push_back(static_cast<std::int32_t>(tokens.size()) + p);
+    for (const int p : q.labels) {
+      labels.push_back(static_cast<std::int32_t>(tokens.size()) + p);
+      weights.push_back(0.5 + q.tokens[static_cast<std::size_t>(p)] % 4 * 0.5);
+    }
     tokens.insert(tokens.end(), q.tokens.begin(), q.tokens.end());
     cu.push_back(static_cast<std::int32_t>(tokens.size()));
     samples.push_back(q.id);
@@ -189,6 +195,7 @@ model::MicroInput SmallRun::build(const std::vector<Sequence>& batch, int first,
   }
   model::MicroInput in = model::MicroInput::build(tokens, cu, labels, samples, device_, items);
   in.liked = std::move(liked);
+  if (case_.weighted) in.label_weights = device::upload(weights, device_);
   in.routing = model::Routing::build(spec().config, cu, instance_->transformer().statistics_dtype(), device_);
   return in;
 }

@@ -203,6 +203,7 @@ parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
   engine::StepInputs step(config_, *instance_, references_.training.get());
   parallel::BatchTotals totals{static_cast<double>(batch.global_label_tokens), static_cast<double>(batch.global_samples),
                                static_cast<double>(batch.global_tokens)};
+  totals.weighted = batch.weighted;
   step.complete(totals, batch, comm_);
   const auto inputs = step.inputs(batch.micro_batches, batch.max_micro_batches);
   const auto list =

@@ -39,6 +39,9 @@ TEST(OtherTools, NamesOfSwiftMeanOurKeys) {
   EXPECT_FALSE(c.training.save_total_limit.has_value());
   EXPECT_EQ(c.model.adapter_name_or_path, std::vector<std::string>{"a"});
   EXPECT_TRUE(c.data.mask_history);
+  const RunConfig weighted = load_typed({"--loss_scale=all+hermes", "--is_binary_loss_scale=false", "--loss_type=loss_scale"});
+  EXPECT_TRUE(weighted.data.train_on_prompt && !weighted.data.mask_history);
+  EXPECT_EQ(parse_loss_scale(weighted.data.loss_scale).schemes, "hermes");
 }
 
 TEST(OtherTools, NamesOfScriptsMeanOurKeys) {

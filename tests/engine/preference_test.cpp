@@ -180,7 +180,7 @@ TEST(Preference, AnswersThatWereCutOffLeaveAllFinite) {
 TEST(Preference, KeepsTheMeanOfEachRowOfLogits) {
   const at::Tensor logits = at::randn({11, 37}, at::kDouble).to(at::kBFloat16), values = at::empty({1, 11}, at::kFloat);
   const PreferenceLoss loss(pair_loss("simpo"), {}, {2.0, 2.0});
-  EXPECT_FALSE(loss.read_rows({0, logits, at::empty({11}, at::kInt), {}, {}}, values, {}).defined());
+  EXPECT_FALSE(loss.read_rows({}, {0, logits, at::empty({11}, at::kInt), {}, {}}, values, {}).defined());
   EXPECT_LE((values[0] - logits.to(at::kFloat).mean(1)).abs().max().item<double>(), 1e-6);
 }
 

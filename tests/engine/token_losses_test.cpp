@@ -11,6 +11,7 @@
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
@@ -19,6 +20,7 @@
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/softmax.h>
@@ -32,14 +34,16 @@ namespace {
 constexpr std::int64_t kTokens = 150, kWidth = 16;
 constexpr double kLabels = 400.0;  // of the global batch
 
-/// All but each third token is a label.
-model::MicroInput input(std::int64_t vocabulary) {
+/// All but each third token is a label, and with `weighs` each counts 0.5, 1, 1.5, 2 or 2.5.
+model::MicroInput input(std::int64_t vocabulary, bool weighs = false) {
   std::vector<std::int32_t> tokens, labels;
   for (std::int32_t t = 0; t < kTokens; ++t) {
     tokens.push_back(static_cast<std::int32_t>(t * 31 % vocabulary));
     if (t % 3 != 0) labels.push_back(t);
   }
-  return model::MicroInput::build(tokens, std::vector<std::int32_t>{0, static_cast<std::int32_t>(kTokens)}, labels, {}, at::kCPU);
+  auto in = model::MicroInput::build(tokens, std::vector<std::int32_t>{0, static_cast<std::int32_t>(kTokens)}, labels, {}, at::kCPU);
+  if (weighs) in.label_weights = at::arange(in.labels.size(), at::kDouble).remainder(5).add(1).mul(0.5);
+  return in;
 }
 
 struct Result {
@@ -66,12 +70,14 @@ Result judged(const std::string& name, double alpha, const at::Tensor& x, const 
     const at::Tensor logp = top - at::logsumexp(top, -1, true);
     weight = at::pow(-(at::exp(logp) * logp).sum(-1) / 3.0, alpha);
   }
+  const at::Tensor counts = in.label_weights.defined() ? in.label_weights.to(nll.scalar_type()) : at::ones_like(nll.detach());
+  weight = weight * counts;
   at::Tensor loss = (nll * weight).sum(), kl;
   if (name == "asft") {
     const at::Tensor q = at::softmax(logits_of(other.index_select(0, rows), table), -1);
-    kl = at::kl_div(at::log_softmax(logits, -1), q, at::Reduction::None).sum();
-    loss = loss + kAsftAlpha * kl;
-    kl = kl.detach();
+    const at::Tensor rows_kl = at::kl_div(at::log_softmax(logits, -1), q, at::Reduction::None).sum(-1);
+    loss = loss + kAsftAlpha * (rows_kl * counts).sum();
+    kl = rows_kl.detach().sum();
   }
   (loss / kLabels).backward();
   return {loss.detach(), nll.detach().sum(), weight.sum(), kl, own_x.grad(), own_table.grad()};
@@ -89,7 +95,7 @@ Result ours(const std::string& name, double alpha, const at::Tensor& x, const at
   ops::Workspace workspace((c10::Device(c10::kCPU)));
   const at::Tensor reference = loss.reference_rows() ? other.index_select(0, in.labels.rows.to(at::kLong)) : at::Tensor();
   const auto read = [&](const ops::HeadChunk& chunk) {
-    return loss.read_rows(chunk, rows.narrow(1, chunk.first, chunk.size()), grad.narrow(0, chunk.first, chunk.size()));
+    return loss.read_rows(in, chunk, rows.narrow(1, chunk.first, chunk.size()), grad.narrow(0, chunk.first, chunk.size()));
   };
   ops::head_forward_backward(x, table, in.labels, grad, logprobs, gx, gtable, workspace, ops::kFewestChunkRows,
                              {read, reference});
@@ -99,7 +105,7 @@ Result ours(const std::string& name, double alpha, const at::Tensor& x, const at
 
   const at::Tensor again = at::empty_like(logprobs), values = at::empty_like(rows);
   const auto look = [&](const ops::HeadChunk& chunk) {
-    return loss.read_rows(chunk, values.narrow(1, chunk.first, chunk.size()), {});
+    return loss.read_rows(in, chunk, values.narrow(1, chunk.first, chunk.size()), {});
   };
   ops::head_forward(x, table, in.labels, again, workspace, ops::kFewestChunkRows, {look, reference});
   EXPECT_TRUE(loss.observe(in, {again, {}, values}, {}).equal(sums)) << "an evaluation scores what a step does";
@@ -113,13 +119,13 @@ double error(const at::Tensor& value, const at::Tensor& exact) {
 TEST(TokenLosses, LossAndGradientsAreTheFormulas) {
   for (const TokenLoss& loss : token_losses())
     for (const double alpha : {1.0, 0.5, 2.0})
-      for (const std::int64_t vocabulary : {7, 300})
+      for (const auto& [vocabulary, weighs] : {std::pair(7, false), {300, false}, {300, true}})
         for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
           const std::string name(loss.name);
-          SCOPED_TRACE(name + " alpha " + std::to_string(alpha) + " of " + std::to_string(vocabulary) + " in " +
+          SCOPED_TRACE(name + " alpha " + std::to_string(alpha) + " of " + std::to_string(vocabulary) + (weighs ? " weighed in " : " in ") +
                        c10::toString(type));
           at::manual_seed(3);
-          const auto in = input(vocabulary);
+          const auto in = input(vocabulary, weighs);
           const at::Tensor x = at::randn({kTokens, kWidth}, at::kDouble).to(type);
           const at::Tensor table = (at::randn({vocabulary, kWidth}, at::kDouble) * 0.6).to(type);
           const at::Tensor other = (x.to(at::kDouble) + at::randn({kTokens, kWidth}, at::kDouble) * 0.3).to(type);

@@ -22,7 +22,7 @@ at::Tensor observed(const WithAccuracy& objective, const model::MicroInput& in, 
   const at::Tensor rows = at::empty({objective.row_values(), in.labels.size()}, at::kDouble);
   ops::Workspace workspace((c10::Device(c10::kCPU)));
   const auto read = [&](const ops::HeadChunk& chunk) {
-    return objective.read_rows(chunk, rows.narrow(1, chunk.first, chunk.size()), {});
+    return objective.read_rows(in, chunk, rows.narrow(1, chunk.first, chunk.size()), {});
   };
   ops::head_forward(x, table, in.labels, logprobs, workspace, 2, {read});
   return objective.observe(in, {logprobs, {}, rows}, {});

@@ -30,6 +30,14 @@ inline std::vector<std::int32_t> alpaca_like_lengths(std::size_t count, std::int
   return lengths;
 }
 
+/// A weight for each span, of which every third is 1.
+inline encode::EncodedItem with_weights(encode::EncodedItem item) {
+  for (encode::EncodedSequence& sequence : item.sequences)
+    for (const encode::Span& span : sequence.label_spans)
+      sequence.span_weights.push_back(0.5F * static_cast<float>(1 + (span.end + 1) % 3));
+  return item;
+}
+
 /// Item `number`: 3 to 42 tokens a sequence, one or two spans (now and then from position 0), three categories.
 inline encode::EncodedItem make_item(std::int64_t number, int sequences = 1) {
   std::mt19937_64 random(static_cast<std::uint64_t>(number) + 17);

@@ -62,6 +62,7 @@ const std::vector<Case>& cases() {
       {"cutoff_len", [](RunConfig& c) { c.data.cutoff_len = 64; }, {"cutoff_len is 64, 2048 in the pack"}},
       {"train_on_prompt", [](RunConfig& c) { c.data.train_on_prompt = true; }, {"train_on_prompt is true, false in the pack"}},
       {"mask_history", [](RunConfig& c) { c.data.mask_history = true; }, {"mask_history is true, false in the pack"}},
+      {"loss_scale", [](RunConfig& c) { c.data.loss_scale = "default+react"; }, {"loss_scale is react, not set in the pack"}},
       {"max_samples", [](RunConfig& c) { c.data.max_samples = 1; }, {"max_samples is 1, not set in the pack"}},
       {"dataset", [](RunConfig& c) { c.data.dataset = {"d", "e"}; }, {"dataset is [\"d\",\"e\"], [\"d\"] in the pack"}},
       {"dataset", [](RunConfig& c) { c.data.dataset = {"d#1"}; }, {"dataset is [\"d#1\"], [\"d\"] in the pack"}},

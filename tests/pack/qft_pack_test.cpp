@@ -194,6 +194,8 @@ TEST_F(PackProgram, MergesPacksOfTheSameContract) {
   };
   refusal("short.h5", {"cutoff_len", "2048", "77"});
   refusal("prompt.h5", {"train_on_prompt", "false", "true"});
+  ASSERT_EQ(make("hermes.h5", 1, "dataset=e loss_scale=hermes").code, 0);
+  refusal("hermes.h5", {"loss_scale is null", "hermes"});
   EXPECT_EQ(run(merge + " --output " + pack("e.h5")).code, 2);
   EXPECT_EQ(run(program + " merge " + pack("d.h5") + " --output " + pack("x.h5")).code, 2);
 }

@@ -168,6 +168,26 @@ std::unique_ptr<Objective> asft(const BatchTotals& totals) {
                                                      totals);
 }
 
+/// What data says that labels count is the same under every strategy, order and division, for the losses that weigh by logits too.
+TEST(LabelWeights, TrainAlikeUnderEveryStrategyAndOrder) {
+  const auto want = expect_alike_everywhere({.weighted = true});
+  double weights = 0, labels = 0;
+  for (const auto& s : global_batch(0))
+    for (const int p : s.labels) weights += 0.5 + s.tokens[static_cast<std::size_t>(p)] % 4 * 0.5, ++labels;
+  EXPECT_NEAR(want[0].metrics.at("token/weight"), weights / labels, 1e-12);
+  const auto self = comm::make_self_communicator();
+  TinyRun plain({}, *self, c10::kCPU);
+  const auto unweighted = plain.step(0, 1);
+  EXPECT_NEAR(want[0].metrics.at("token/nll"), unweighted.loss, 1e-10);
+  EXPECT_GT(std::abs(want[0].loss - unweighted.loss), 1e-2);
+  expect_alike_everywhere({.weighted = true, .objective = dft});
+  expect_alike_everywhere({.lora = true, .reference = true, .weighted = true, .objective = asft});
+}
+
+TEST(LabelWeights, InMicroBatchOrderTheBitsOfOneRank) {
+  EXPECT_EQ(expect_bits_of_one_rank({.weighted = true}, 2, 2).metrics.size(), 2U);
+}
+
 /// Weights that follow from logits are the same wherever those are computed, and no part of the loss scale.
 TEST(WeightedTokens, TrainAlikeUnderEveryStrategy) {
   const auto self = comm::make_self_communicator();

@@ -1,4 +1,5 @@
-"""use_dft_loss and use_eaft_loss beside a plain torch loop with LLaMA-Factory's formulas, over transformers' model in fp64; and what
+"""use_dft_loss, use_eaft_loss and, in full, use_asft_loss beside a plain torch loop with LLaMA-Factory's formulas, over transformers' model
+in fp64 (ASFT's reference is a second one, as it was at first); and what
 evaluations report and choose by: each dataset by its name, compute_accuracy, any metric as metric_for_best_model, with
 predict_with_generate the scores of answers too."""
 import json
@@ -8,8 +9,8 @@ from pathlib import Path
 from common import Report, arguments, mpirun, run
 from tiny import log_of, make, write
 
-SAMPLES, BATCH, LR, ALPHA = 24, 6, 3e-3, 0.5
-LOSSES = {"dft": {"use_dft_loss": True}, "eaft": {"use_eaft_loss": True, "eaft_alpha": ALPHA}}
+SAMPLES, BATCH, LR, ALPHA, ASFT_ALPHA = 24, 6, 3e-3, 0.5, 0.3
+LOSSES = {"dft": {"use_dft_loss": True}, "eaft": {"use_eaft_loss": True, "eaft_alpha": ALPHA}, "asft": {"use_asft_loss": True, "asft_alpha": ASFT_ALPHA}}
 SETS = {"short": 5, "long": 7}
 
 
@@ -34,26 +35,33 @@ def judge(model_dir, loss_name, train, sets):
     def rows_of(model, item):
         labels = labels_of(item)[1:]
         logits = model(input_ids=torch.tensor([item["ids"]])).logits[0][:-1]
-        return logits[labels >= 0], labels[labels >= 0]
+        with torch.no_grad():
+            other = initial(input_ids=torch.tensor([item["ids"]])).logits[0][:-1]
+        return logits[labels >= 0], labels[labels >= 0], other[labels >= 0]
 
-    def terms(logits, labels):
+    def terms(logits, labels, other):
         nll = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
         with torch.no_grad():
-            if loss_name == "dft":
+            if loss_name in ("dft", "asft"):
                 weight = torch.exp(-nll)
             else:
                 logp = torch.log_softmax(torch.topk(logits, 20, dim=-1)[0], -1)
                 weight = (-(logp.exp() * logp).sum(-1) / 3.0) ** ALPHA
-        return nll * weight, nll
+        loss = nll * weight
+        if loss_name == "asft":
+            kl = torch.nn.functional.kl_div(torch.log_softmax(logits, -1), torch.softmax(other, -1), reduction="none").sum(-1)
+            loss = loss + ASFT_ALPHA * kl
+        return loss, nll
 
     torch.set_num_threads(1)
     model = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float64)
+    initial = AutoModelForCausalLM.from_pretrained(model_dir, dtype=torch.float64)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=0.0)
     steps, evaluated = [], {}
     with in_double():
         for first in range(0, SAMPLES, BATCH):
             batch = [rows_of(model, item) for item in train[first:first + BATCH]]
-            loss = sum(terms(*rows)[0].sum() for rows in batch) / sum(len(labels) for _, labels in batch)
+            loss = sum(terms(*rows)[0].sum() for rows in batch) / sum(len(labels) for _, labels, _ in batch)
             loss.backward()
             steps.append((loss.item(), torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0).item()))
             optimizer.step()
@@ -62,7 +70,7 @@ def judge(model_dir, loss_name, train, sets):
             for name, items in sets.items():
                 rows = [rows_of(model, item) for item in items]
                 weighted, plain = (torch.cat(x) for x in zip(*(terms(*r) for r in rows)))
-                accuracy = [(logits.argmax(-1) == labels).double().mean().item() for logits, labels in rows]
+                accuracy = [(logits.argmax(-1) == labels).double().mean().item() for logits, labels, _ in rows]
                 evaluated[name] = {"loss": weighted.mean().item(), "accuracy": sum(accuracy) / len(accuracy), "nll": plain.mean().item(),
                                    "labels": len(plain), "items": len(rows)}
     return steps, evaluated
@@ -94,7 +102,7 @@ def check_losses(report, tmp, qft, pack, settings):
             report.holds(f"{loss}: eval_{name}_runtime", results[f"eval_{name}_runtime"] > 0, results)
         for name, want in whole.items():
             report.check(f"{loss}: eval_{name} of both sets", abs(results[f"eval_{name}"] - want), 1e-9)
-        again = json.loads(mpirun(1, [qft, "eval", file, f"model_name_or_path={out}", "--json"]).stdout)
+        again = json.loads(mpirun(1, [qft, "eval", file, f"model_name_or_path={out}", f"ref_model={settings['model_name_or_path']}", "--json"]).stdout)
         for name in ("eval_loss", "eval_short_loss", "eval_long_loss"):
             report.check(f"{loss}: qft eval: {name}", abs(again[name] - results[name]), 1e-5)  # from fp32 files
 

@@ -22,6 +22,7 @@ struct DataArgs {
   std::int64_t cutoff_len = 2048;
   bool train_on_prompt = false;
   bool mask_history = false;
+  std::string loss_scale;  // its base is in train_on_prompt and mask_history too, by RunConfig::resolve()
   std::string mix_strategy = "concat";
   std::vector<double> interleave_probs;
   std::int64_t preprocessing_batch_size = 1000;
@@ -44,5 +45,12 @@ struct DataArgs {
   void visit(const FieldVisitor& field);
   bool operator==(const DataArgs&) const = default;
 };
+
+/// The key loss_scale as ms-swift spells it, "last_round+hermes+ignore_empty_think".
+struct LossScale {
+  std::string base;     // default, last_round or all; empty: none is named
+  std::string schemes;  // the rest, joined by '+'
+};
+LossScale parse_loss_scale(const std::string& text);
 
 }  // namespace qft::config

@@ -4,6 +4,7 @@
 #include "qft/config/data_args.h"
 #include "qft/encode/conversation.h"
 #include "qft/encode/template_spec.h"
+#include "qft/encode/token_weights.h"
 #include "qft/tokenizer/tokenizer.h"
 
 #include <cstdint>
@@ -36,6 +37,13 @@ struct TemplateOptions {
 /// One exchange: what is given and what is answered, each with the marks around it.
 struct Turn {
   std::vector<std::int32_t> source, target;
+  std::vector<WeightRun> source_weights = {}, target_weights = {};  // of their ids; empty: all count 1
+};
+
+/// How encode_turns() weighs tokens.
+struct TurnWeighing {
+  const TokenWeights* schemes = nullptr;  // for answers without a weight of their own; null: these count 1
+  bool prompts = false;                   // what is given is weighed too
 };
 
 /// Immutable and thread-safe.
@@ -53,8 +61,12 @@ class ChatTemplate {
   static ChatTemplate for_packing(const config::RunConfig& config);
 
   /// All turns of prompt + response, for training on every answer. `last_thought_only`: thoughts of earlier
-  /// answers are removed (and none is added there). Throws Error where a call or a tool description is not valid JSON.
-  std::vector<Turn> encode_turns(const Conversation& conversation, bool last_thought_only) const;
+  /// answers are removed (and none is added there). Where parts of a text count differently, each is tokenised on its own, as in
+  /// ms-swift. The marks behind an answer count 1; behind one whose end counts 0, and which is not the last, 0,
+  /// unless prompts are weighed too. Throws Error
+  /// where a call or a tool description is not valid JSON.
+  std::vector<Turn> encode_turns(const Conversation& conversation, bool last_thought_only,
+                                 const TurnWeighing& weighing = {}) const;
   /// Everything up to the answer as source, `response` as target.
   Turn encode_answer(const Conversation& conversation, const Message& response) const;
   /// The ids up to where the model is to speak. `messages` ends with a user's or an observation's turn. An
@@ -76,16 +88,22 @@ class ChatTemplate {
   std::string hash() const;
 
  private:
-  struct View;  // a conversation to encode: messages, system, tools
+  struct View;    // a conversation to encode: messages, system, tools
+  struct Tokens;  // of a message, with what they count
   void check_special_tokens() const;
   static std::pair<TemplateSpec, TemplateOptions> choose(const config::RunConfig& config);
-  std::vector<std::vector<std::int32_t>> encode(const View& view) const;
-  void append(const TurnFormat& format, std::string_view content, std::vector<std::int32_t>& ids) const;
-  void append_message(const Message& message, std::vector<std::int32_t>& ids) const;
+  std::vector<Tokens> encode(const View& view) const;
+  void append_mark(const TurnPiece& piece, std::vector<std::int32_t>& ids) const;
+  void append(const TurnFormat& format, std::string_view content, const TokenWeights* prompts, Tokens& tokens) const;
+  void append_parts(std::span<const WeightedText> parts, Tokens& tokens) const;
+  void append_answer(const View& view, std::size_t number, Tokens& tokens) const;
+  const TurnFormat& format_of(Role role) const;
+  std::string content_of(const Message& message) const;
   std::string format_call(const std::string& text) const;
   std::string without_thoughts(std::string_view text) const;
   bool lacks_thought(std::string_view text) const;
   void add_empty_thought(const Message& answer, std::vector<std::int32_t>& source, std::vector<std::int32_t>& target) const;
+  bool learns_empty_thought(const Message& answer) const;
 
   TemplateSpec spec_;
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;

@@ -14,6 +14,8 @@ enum class Role : std::uint8_t { user, assistant, observation, function };
 struct Message {
   Role role = Role::user;
   std::string text;
+  std::optional<bool> loss = {};     // whether it is learned, where the data says so
+  std::optional<float> weight = {};  // what its text counts, where the data says so; loss_scale's schemes are for others
 };
 
 /// A record as a conversation. Users and observations stand at even places, answers and calls at odd ones.
@@ -25,6 +27,7 @@ struct Conversation {
   std::string system;              // empty: the template's own
   std::string tools;               // JSON list of tool descriptions; empty: none
   std::string category;            // empty: the dataset's name
+  float weight = 1.0F;             // of the record: what its labels count is multiplied by it
   std::vector<std::pair<std::string, std::string>> tags;
 };
 

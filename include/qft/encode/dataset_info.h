@@ -25,6 +25,7 @@ struct ColumnNames {
   std::string messages = "conversations";
   std::string system, tools, chosen, rejected, kto_tag;
   std::string category;           // qft's own: what curricula sort by
+  std::string weight;             // qft's own: what the record's labels count
   std::vector<std::string> tags;  // qft's own: carried into the pack as they are
 };
 

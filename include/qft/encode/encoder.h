@@ -21,8 +21,9 @@ struct EncoderOptions {
   SampleKind kind = SampleKind::conversation;
   std::int64_t cutoff_len = 2048;
   bool train_on_prompt = false;
-  bool mask_history = false;   // learn the last answer only, and cut the earliest turns first
-  bool add_bos_token = false;  // documents: the tokenizer puts its first token in front of a text
+  bool mask_history = false;    // learn the last answer only, and cut the earliest turns first
+  bool add_bos_token = false;   // documents: the tokenizer puts its first token in front of a text
+  std::string loss_scale = {};  // conversations: the schemes of that key, "" or joined by '+' (token_weights.h)
 };
 
 struct Encoded {
@@ -40,8 +41,10 @@ class Encoder {
   /// Throws ConfigError where the options do not go with the template.
   Encoder(ChatTemplate chat_template, const EncoderOptions& options);
 
-  /// Throws Error (without the place) where a text is not valid UTF-8 or a call not valid JSON.
-  /// A sample may have no labels, where the answer is empty or cut off.
+  /// What a label counts is a product: the record's weight, and that of its part of the text, which the message's own weight,
+  /// else loss_scale says. Throws Error (without the place) where a text is not valid UTF-8 or a call not valid JSON, or weights
+  /// stand where nothing is weighed: at questions, and in samples that are no conversations. A sample may have no labels, where
+  /// the answer is empty or cut off.
   std::variant<Encoded, DropReason> encode(const Conversation& conversation) const;
   /// Appends the first message's text and the document's end, uncut: what stage pt joins and cuts into blocks.
   void append_document(const Conversation& conversation, std::vector<std::int32_t>& ids) const;
@@ -59,6 +62,7 @@ class Encoder {
 
   ChatTemplate template_;
   EncoderOptions options_;
+  TokenWeights weights_;
   std::string document_end_;
 };
 

@@ -21,10 +21,14 @@ struct Span {
 };
 
 /// Tokens of one causal sequence. The spans are ascending, disjoint, not empty, inside [0, ids.size()), and
-/// adjacent spans are merged.
+/// adjacent spans are merged where their labels count alike.
 struct EncodedSequence {
   std::vector<std::int32_t> ids;
   std::vector<Span> label_spans;
+  std::vector<float> span_weights = {};  // [label_spans] what each label of a span counts, above 0; empty: 1
+
+  /// Adds labels behind those that there are; none where `weight` is 0.
+  void learn(std::int32_t begin, std::int32_t end, float weight = 1.0F);
 
   /// Labels that can be predicted: those at positions >= 1.
   std::int64_t num_labels() const {

@@ -37,8 +37,8 @@ std::optional<model::ModelSpec> reference_spec(const config::RunConfig& config, 
 class Reference {
  public:
   virtual ~Reference() = default;
-  /// Sets MicroInput::reference of each, which was made of the batch in its place. `rounds`: micro-batches of the rank that has
-  /// most. Collective.
+  /// Sets MicroInput::reference of each, or its reference_rows and reference_head where the objective reads rows; each was made
+  /// of the batch in its place. `rounds`: micro-batches of the rank that has most. Collective.
   virtual void score(std::span<const loader::MicroBatch> batches, std::span<model::MicroInput> micros, std::int64_t rounds) = 0;
   /// Bytes that this rank holds for it where it computes, at their peak.
   virtual std::int64_t bytes() const { return 0; }
@@ -50,7 +50,7 @@ struct References {
 };
 
 /// A reference with weights of its own, in the run's type. It holds no gradients. All micro-batches of a call pass a block under
-/// one acquire.
+/// one acquire. For an objective that reads rows its head stays gathered beside the policy's, and each label of a step has a row.
 class ReferenceModel final : public Reference {
  public:
   /// Collective; `comm` must outlive the model. `layout`: that of the policy, which it takes on; null: as the configuration
@@ -66,7 +66,9 @@ class ReferenceModel final : public Reference {
 
  private:
   explicit ReferenceModel(std::unique_ptr<Instance> instance) : instance_(std::move(instance)) {}
+  void hold_head();
   std::unique_ptr<Instance> instance_;
+  at::Tensor head_;  ///< [V, hidden], of an objective that reads rows
 };
 
 /// A ReferenceModel where reference_of() says model, beside `policy`; else null. Collective.

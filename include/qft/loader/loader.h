@@ -23,6 +23,7 @@ struct MicroBatch {
   // [L] rising indices into tokens of the label tokens. The token at p is predicted from hidden state p-1: none is the first of
   // its sequence.
   std::vector<std::int32_t> label_positions;
+  std::vector<double> label_weights;       // [L] what each label counts, of a pack that has weights; else empty
   std::vector<std::int64_t> samples;       // [S] item * sequences per item + number in the item
   std::vector<std::int32_t> item_offsets;  // [I+1] of sequences: where each item's begin; first 0, last S
   std::vector<std::uint8_t> liked;         // [I] of a pack of stage kto: 1 where the answer is liked; else empty
@@ -43,6 +44,7 @@ struct StepBatch {
   std::int64_t max_micro_batches = 0;  // of the rank that has most: every rank runs so many rounds, so that collectives match
   std::int64_t global_micro_batches = 0;
   std::int64_t first_micro_batch = 0;  // of this rank, where they are counted rank by rank
+  bool weighted = false;               // the pack has weights of labels
 };
 
 /// The batches of a run, for one rank. Not collective: all ranks plan the same steps from the same lengths.
@@ -96,6 +98,8 @@ class EvalLoader {
   /// How many times every rank must call next() in a pass.
   std::int64_t max_micro_batches() const { return max_micro_batches_; }
   std::int64_t num_items() const { return num_items_; }
+  /// Whether the pack has weights of labels.
+  bool weighted() const { return pack_->has_weights(); }
   std::int64_t global_label_tokens() const { return label_tokens_; }
   std::int64_t global_tokens() const { return tokens_; }
   /// Of the largest micro-batch of any rank.

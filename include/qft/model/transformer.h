@@ -35,6 +35,9 @@ struct MicroInput {
   std::vector<std::int32_t> item_offsets;  ///< [I + 1]: the same of sequences and items (a sample, a pair), which are never split
   Routing routing;                         ///< of models with experts, in training: filled by the forward passes of its layers
   at::Tensor reference;             ///< [S] fp64: the sums of its labels' log-probabilities by another model, where it was asked
+  at::Tensor reference_rows;        ///< [L, E]: the labels' rows of another model as its head reads them, where they were asked
+  at::Tensor reference_head;        ///< [V, E]: that head, where there are such rows
+  at::Tensor label_weights;         ///< fp64 [L]: what each label counts, in data that says so; undefined: 1
   std::vector<std::uint8_t> liked;  ///< [I] whether an item's answer is liked, in data that says so
   std::int64_t num_tokens() const { return tokens.size(0); }
 

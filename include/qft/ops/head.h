@@ -37,8 +37,8 @@ struct RowReader {
   /// Is called for one chunk after the other, before the gradient of its log-probabilities is used, which it may fill in. It
   /// returns what is to be added to the gradient of the logits, [n, V]; undefined: nothing. Empty: nobody looks.
   std::function<at::Tensor(const HeadChunk& chunk)> read = {};
-  at::Tensor reference =
-      {};  ///< [L, D], the labels' rows of another x, whose logits by the same weight the chunks have; or undefined
+  at::Tensor reference = {};         ///< [L, E], the labels' rows of another x, whose logits the chunks have; or undefined
+  at::Tensor reference_weight = {};  ///< [V, E], the weight that makes them; undefined: the same as x's
 };
 
 /// logprobs[i] = log softmax(weight x[rows[i]])[targets[i]].

@@ -14,9 +14,11 @@
 //   tag_offsets         i64 [I+1]     into tags
 //   tags                u8  [G]       a JSON object an item, without bytes where there is none
 //   item_crc32c         u32 [I,2]     of the sequences with their spans; of category, dataset, index and tags
+//   label_span_weights  f32 [N]       what each label of a span counts, above 0; in version 2 only
 //   frame_crc32c        u32 [1]       of every byte of the file outside of these datasets: headers, attributes, gaps
 //
-// All are contiguous and unchunked; the root's attributes are in PackAttributes.
+// All are contiguous and unchunked; the root's attributes are in PackAttributes. A pack has version 2 where some label counts
+// other than 1, else 1.
 #pragma once
 
 #include "qft/encode/item.h"
@@ -31,7 +33,7 @@
 
 namespace qft::pack {
 
-/// The datasets above, in that order, but for the last.
+/// The datasets above, in that order, but for the frame's.
 enum class PackArray : std::uint8_t {
   tokens,
   sequence_offsets,
@@ -45,11 +47,13 @@ enum class PackArray : std::uint8_t {
   source_index,
   tag_offsets,
   tags,
-  item_crc32c
+  item_crc32c,
+  label_span_weights
 };
-inline constexpr std::size_t kPackArrays = 13;
+inline constexpr std::size_t kPackArrays = 14;
 
-inline constexpr std::int64_t kPackFormatVersion = 1;
+/// Of a pack without and with weights of labels.
+inline constexpr std::int64_t kPackFormatVersion = 1, kWeightedPackVersion = 2;
 inline constexpr std::string_view kPackFormatName = "qft-pack";
 
 /// A file of a dataset, for messages: the dataset's hash says whether it is the same.
@@ -95,8 +99,9 @@ struct FlatItem {
   std::vector<std::int64_t> sequence_ends;  // [sequences] into ids
   std::vector<std::int64_t> span_ends;      // [sequences] into spans
   std::vector<encode::Span> spans;          // positions inside their sequence
+  std::vector<float> span_weights = {};     // [spans]; empty: the pack has none
 
-  /// CRC32C of the sequences with their boundaries and spans: column 0 of item_crc32c.
+  /// CRC32C of the sequences with their boundaries and spans, and with their weights where one is not 1: column 0 of item_crc32c.
   std::uint32_t crc() const;
 };
 

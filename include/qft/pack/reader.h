@@ -37,6 +37,10 @@ class PackReader {
   std::int64_t num_items() const;
   std::int64_t num_sequences() const;
   std::int64_t num_tokens() const;
+  /// Whether labels have weights: one of them counts other than 1.
+  bool has_weights() const { return weighted_; }
+  /// [label spans] what each label of a span counts, read at each call; empty where the pack has no weights.
+  std::vector<float> span_weights() const;
 
   /// Item `index` with its origin, CRCs checked; throws Error naming file and item where it is damaged.
   encode::EncodedItem item(std::int64_t index) const;
@@ -90,6 +94,7 @@ class PackReader {
   io::File file_;
   PackAttributes attributes_;
   std::string fingerprint_;
+  bool weighted_ = false;
   std::array<Extent, kPackArrays> extents_;
   std::unique_ptr<LengthTables> lengths_;
 };

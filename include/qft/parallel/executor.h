@@ -65,6 +65,8 @@ class Executor {
   StepResult train(const ActionList& list, std::span<const model::MicroInput> micros, const Objective& objective,
                    std::uint64_t step, const AskedToStop& asked_to_stop = {}, double loss_scale = 1.0,
                    const MicroRange& range = {});
+  /// Forward passes up to the head: of each micro-batch the labels' rows as the head reads them, [L, hidden]. As evaluate().
+  std::vector<at::Tensor> head_rows(const ActionList& list, std::span<const model::MicroInput> micros);
   /// Forward passes; `observe` is called for one micro-batch after the other. `objective`: whose row_values() it gets; nullptr:
   /// none. Not collective by itself (the store may be).
   void evaluate(const ActionList& list, std::span<const model::MicroInput> micros, const ObserveLogprobs& observe,

@@ -23,7 +23,7 @@ struct ObjectiveTraits {
   ObjectiveKind kind = ObjectiveKind::row_local;
   int item_sequences = 1;       ///< of an item: 2 for pairs
   bool reference = false;       ///< needs a reference too: the reference lane, or MicroInput::reference
-  bool reference_rows = false;  ///< of the lane, rows of logits instead of log-probabilities
+  bool reference_rows = false;  ///< rows of logits of it instead of log-probabilities
   bool scores = false;          ///< of a reward model: a function of its scores, not of log-probabilities
   bool estimates_kl = false;    ///< an item's second sequence is not trained: it estimates BatchTotals::kl before the step
 };
@@ -46,6 +46,7 @@ struct BatchTotals {
   double liked = 0;         ///< of the items, where data says so
   double kl = 0;            ///< KL divergence of the policy from the reference, as estimated before the step
   double first_labels = 0;  ///< label tokens of the items' first sequences, where an objective asks for them
+  bool weighted = false;    ///< micro-batches with labels have MicroInput::label_weights
 };
 
 /// The objective of one step. Its loss is a sum over micro-batches, as gradients are.
@@ -62,10 +63,11 @@ class Objective {
   virtual void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const = 0;
   /// How many values it keeps of each label's row of logits; 0: it looks at none.
   virtual std::int64_t row_values() const { return 0; }
-  /// Looks at the rows of some labels while their logits are there, and fills in `values` [row_values(), n]; where it is defined
-  /// `grad` [n] too, d(loss) / d(log-probability). Both have the log-probabilities' type. Returns what else is part of the
-  /// gradient of the logits, [n, V], its caller's; undefined: nothing.
-  virtual at::Tensor read_rows(const ops::HeadChunk& /*chunk*/, const at::Tensor& /*values*/, const at::Tensor& /*grad*/) const {
+  /// Looks at the rows of some labels of `in` while their logits are there, and fills in `values` [row_values(), n]; where it is
+  /// defined `grad` [n] too, d(loss) / d(log-probability). Both have the log-probabilities' type. Returns what else is part of
+  /// the gradient of the logits, [n, V], its caller's; undefined: nothing.
+  virtual at::Tensor read_rows(const model::MicroInput& /*in*/, const ops::HeadChunk& /*chunk*/, const at::Tensor& /*values*/,
+                               const at::Tensor& /*grad*/) const {
     return {};
   }
   /// Whether it reads the reference's rows, HeadChunk::reference.
@@ -104,17 +106,22 @@ class SequenceObjective : public Objective {
   virtual at::Tensor label_weights(const model::MicroInput& /*in*/, const at::Tensor& /*counts*/) const { return {}; }
 };
 
-/// Cross-entropy, averaged over the label tokens of the global batch.
+/// Cross-entropy, averaged over the label tokens of the global batch. Where labels have weights w: the sum of w * -log p(label)
+/// over the number of label tokens, those with w > 0, and not over the sum of w, as in ms-swift (swift/trainers/
+/// seq2seq_trainer.py: the sum of the weighted losses over num_items_in_batch, which counts labels). Metrics then: token/nll, the
+/// mean of -log p; token/weight, that of w.
 class TokenMeanLoss final : public Objective {
  public:
-  explicit TokenMeanLoss(const BatchTotals& totals) : denominator_(totals.label_tokens) {}
+  explicit TokenMeanLoss(const BatchTotals& totals) : denominator_(totals.label_tokens), weighted_(totals.weighted) {}
   ObjectiveKind kind() const override { return ObjectiveKind::row_local; }
   double denominator() const override { return denominator_; }
+  std::span<const std::string_view> metrics() const override;
   void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const override;
   at::Tensor observe(const model::MicroInput& in, const Logprobs& logprobs, const at::Tensor& grad) const override;
 
  private:
   double denominator_;
+  bool weighted_;
 };
 
 }  // namespace qft::parallel

@@ -27,8 +27,9 @@ class RoutingObjective final : public Objective {
   std::span<const std::string_view> metrics() const override { return names_; }
   void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const override { inner_->known_gradient(in, grad); }
   std::int64_t row_values() const override { return inner_->row_values(); }
-  at::Tensor read_rows(const ops::HeadChunk& chunk, const at::Tensor& values, const at::Tensor& grad) const override {
-    return inner_->read_rows(chunk, values, grad);
+  at::Tensor read_rows(const model::MicroInput& in, const ops::HeadChunk& chunk, const at::Tensor& values,
+                       const at::Tensor& grad) const override {
+    return inner_->read_rows(in, chunk, values, grad);
   }
   bool reference_rows() const override { return inner_->reference_rows(); }
   at::Tensor observe(const model::MicroInput& in, const Logprobs& logprobs, const at::Tensor& grad) const override;

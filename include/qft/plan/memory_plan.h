@@ -26,7 +26,7 @@ struct MemoryPlan {
   std::int64_t optimizer = 0;    ///< masters, and what the rule keeps beside them
   std::int64_t activations = 0;  ///< of all micro-batches in flight
   std::int64_t buffers = 0;      ///< scratch of the operations, and of one layer that is recomputed
-  std::int64_t reference = 0;    ///< all of a reference with weights of its own: these, gathered ones, activations and buffers
+  std::int64_t reference = 0;    ///< all of a reference with weights of its own: these, gathered ones, activations, buffers, rows
   std::int64_t apart =
       0;  ///< what a device's memory needs less, because gathered weights, gradients and temporaries peak at different times
   std::int64_t host = 0;  ///< what is offloaded to host memory; not in total()
@@ -79,7 +79,7 @@ struct ExecutionConfig {
   bool plain_operations = false;  ///< no kernels of our own: ops::generic::takes()
   parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local;
   bool reference = false;       ///< lists have a reference lane
-  bool reference_rows = false;  ///< whose rows of logits stand beside the policy's
+  bool reference_rows = false;  ///< a reference's rows of logits stand beside the policy's, a lane's or its own model's
   /// A reference with weights of its own under the same strategy: it scores a step's micro-batches in one pass before it.
   const model::ModelSpec* reference_model = nullptr;
   optim::Hyper hyper = {};  ///< of the optimizer

@@ -45,6 +45,7 @@ struct SmallCase {
   int item_sequences = 1;
   bool reference = false;  ///< steps have a reference lane
   bool reward = false;     ///< a value head in place of lm_head
+  bool weighted = false;   ///< labels count 0.5 to 2, by their tokens
   /// What is trained; null: TokenMeanLoss.
   std::unique_ptr<parallel::Objective> (*objective)(const parallel::BatchTotals& totals) = nullptr;
 };

@@ -1,0 +1,69 @@
+#include "record_weights.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "record_value.h"
+
+namespace qft::encode {
+namespace {
+
+namespace dom = simdjson::dom;
+
+float weight_of(const dom::element& value, const std::string& what) {
+  double number = 0.0;
+  if (value.get(number) != simdjson::SUCCESS || !(number >= 0) || number > std::numeric_limits<float>::max())
+    fail("{}: expected a number from 0 on, which labels count, got {}", what, describe(value));
+  return static_cast<float>(number);
+}
+
+bool flag_of(const dom::element& value, const std::string& what) {
+  bool flag = false;
+  if (value.get(flag) == simdjson::SUCCESS) return flag;
+  std::int64_t number = -1;
+  if (value.get(number) != simdjson::SUCCESS || (number != 0 && number != 1))
+    fail("{}: expected true or false, whether the message is learned, got {}: what it counts is said by loss_scale or weight",
+         what, describe(value));
+  return number == 1;
+}
+
+bool is_among(std::span<const std::string_view> names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+}  // namespace
+
+void read_message_weights(const dom::object& message, std::size_t number, Message& read) {
+  std::string_view loss_key, weight_key;
+  for (const auto& [key, value] : message) {
+    const char first = key.empty() ? '\0' : key.front();
+    if ((first != 'l' && first != 't' && first != 'w') || value.is_null()) continue;
+    const auto what = [&, &name = key] { return fmt::format("message {}: {}", number, name); };
+    if (key == "train_detail" || key == "training_detail")
+      fail("{}: parts of a message cannot be chosen by their places: take it out", what());
+    if (is_among(kLossKeys, key)) {
+      const bool flag = flag_of(value, what());
+      if (read.loss.value_or(flag) != flag) fail("{} is {}, but {} is {}: take one out", what(), flag, loss_key, !flag);
+      read.loss = flag;
+      loss_key = key;
+    } else if (is_among(kWeightKeys, key)) {
+      const float weight = weight_of(value, what());
+      if (read.weight.value_or(weight) != weight)
+        fail("{} is {}, but {} is {}: take one out", what(), weight, weight_key, *read.weight);
+      read.weight = weight;
+      weight_key = key;
+    }
+  }
+  if (read.loss && read.weight && *read.loss != (*read.weight > 0))
+    fail("message {}: {} is {}, but {} is {}: take one out", number, loss_key, *read.loss, weight_key, *read.weight);
+}
+
+float record_weight(const dom::object& record, const std::string& column) {
+  const auto value = find(record, column);
+  return value ? weight_of(*value, column) : 1.0F;
+}
+
+}  // namespace qft::encode

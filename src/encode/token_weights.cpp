@@ -1,0 +1,216 @@
+#include "qft/encode/token_weights.h"
+
+#include "qft/config/nearest.h"
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <optional>
+#include <span>
+
+#include <fmt/ranges.h>
+
+namespace qft::encode {
+namespace {
+
+/// A word counts `own`, and what follows it up to the next word of the scheme `after`.
+struct Keyword {
+  std::string_view word;
+  float own, after;
+};
+
+enum class Inside : std::uint8_t { nothing, spaces, anything };
+enum class Behind : std::uint8_t { nothing, newline, spaces };
+
+/// A text that is found: `open`, what is inside, `close`, and as much as there is of what may stand behind it.
+struct Pattern {
+  std::string_view open, close;
+  Inside inside;
+  Behind behind;
+  bool at_start;  // only where the part begins with it
+  float weight;
+};
+
+constexpr Keyword kReact[] = {
+    {"Action:", 2, 2}, {"Action Input:", 2, 2}, {"Thought:", 1, 1}, {"Final Answer:", 1, 1}, {"Observation:", 2, 0}};
+constexpr Keyword kAlphaUmi[] = {{"Action:", 2, 2},       {"Action Input:", 2, 2}, {"Thought:", 1, 1},
+                                 {"Final Answer:", 1, 1}, {"Observation:", 2, 0},  {"Next:", 2, 2}};
+constexpr Keyword kQwen[] = {{"✿FUNCTION✿:", 2, 2}, {"✿ARGS✿:", 2, 2}, {"✿RETURN✿:", 1, 1}, {"✿RESULT✿:", 2, 0}};
+constexpr Keyword kAgentFlan[] = {{"Name:", 1, 3},         {"Action:", 1, 3},    {"ACTION:", 1, 3},       {"Tool:", 1, 3},
+                                  {"Command", 1, 3},       {"Arguments:", 1, 3}, {"action input", 1, 3},  {"ACTION_INPUT:", 1, 3},
+                                  {"Action Input:", 1, 3}, {"Thought:", 1, 1},   {"Final Answer:", 1, 1}, {"Observation:", 2, 0}};
+/// After a question with one of these an answer counts 3 throughout.
+constexpr std::string_view kAgentFlanQuestions[] = {"What is the tool you want to use", "What are the required parameter names",
+                                                    "What is the value of"};
+constexpr float kAgentFlanQuestionWeight = 3;
+
+constexpr Pattern kHermes[] = {{"<tool_call>", "</tool_call>", Inside::anything, Behind::nothing, false, 2}};
+constexpr Pattern kEmptyThink[] = {
+    {"<think>", "</think>", Inside::spaces, Behind::spaces, true, 0},
+    {"<seed:think><seed:cot_budget_reflect>The current thinking budget is 0, so I will directly start answering the question.",
+     "</seed:cot_budget_reflect>\n</seed:think>", Inside::nothing, Behind::spaces, true, 0},
+    {"</think>", "", Inside::nothing, Behind::spaces, true, 0},
+    {"<|channel>thought\n<channel|>", "", Inside::nothing, Behind::nothing, true, 0},
+    {"</mm:think>", "", Inside::nothing, Behind::spaces, true, 0}};
+constexpr Pattern kThinkPrefix[] = {{"<think>", "", Inside::nothing, Behind::newline, true, 0}};
+
+}  // namespace
+
+/// A scheme has keywords or patterns.
+struct WeightScheme {
+  std::string_view name;
+  std::span<const Keyword> keywords = {};
+  std::span<const Pattern> patterns = {};
+  std::span<const std::string_view> questions = {};
+};
+
+namespace {
+
+constexpr WeightScheme kSchemes[] = {
+    {.name = "hermes", .patterns = kHermes},
+    {.name = "react", .keywords = kReact},
+    {.name = "agentflan", .keywords = kAgentFlan, .questions = kAgentFlanQuestions},
+    {.name = "alpha_umi", .keywords = kAlphaUmi},
+    {.name = "qwen", .keywords = kQwen},
+    {.name = "ignore_empty_think", .patterns = kEmptyThink},
+    {.name = "ignore_think_prefix", .patterns = kThinkPrefix},
+};
+
+/// The bytes of a space at the beginning of `text`, of those that Python's \\s has; 0: there is none.
+std::size_t space_bytes(std::string_view text) {
+  if (text.empty()) return 0;
+  const auto byte = static_cast<unsigned char>(text.front());
+  if (byte < 0x80) return byte == ' ' || (byte >= 0x09 && byte <= 0x0D) || (byte >= 0x1C && byte <= 0x1F) ? 1 : 0;
+  constexpr std::string_view kWide[] = {"\xC2\x85",     "\xC2\xA0",     "\xE1\x9A\x80", "\xE2\x80\xA8",
+                                        "\xE2\x80\xA9", "\xE2\x80\xAF", "\xE2\x81\x9F", "\xE3\x80\x80"};
+  if (text.starts_with("\xE2\x80") && text.size() > 2 && static_cast<unsigned char>(text[2]) <= 0x8A) return 3;  // U+2000 to U+200A
+  for (const std::string_view space : kWide)
+    if (text.starts_with(space)) return space.size();
+  return 0;
+}
+
+std::size_t spaces_at(std::string_view text, std::size_t from) {
+  while (const std::size_t bytes = space_bytes(text.substr(from))) from += bytes;
+  return from;
+}
+
+/// Where the pattern's text ends that begins at `from`.
+std::optional<std::size_t> match_at(const Pattern& pattern, std::string_view text, std::size_t from) {
+  if (!text.substr(from).starts_with(pattern.open)) return std::nullopt;
+  std::size_t at = from + pattern.open.size();
+  if (pattern.inside == Inside::spaces) at = spaces_at(text, at);
+  if (pattern.inside == Inside::anything) {
+    at = at < text.size() ? text.find(pattern.close, at + 1) : text.npos;  // at least one character
+    if (at == text.npos) return std::nullopt;
+  }
+  if (!text.substr(at).starts_with(pattern.close)) return std::nullopt;
+  at += pattern.close.size();
+  if (pattern.behind == Behind::spaces) at = spaces_at(text, at);
+  if (pattern.behind == Behind::newline && text.substr(at).starts_with('\n')) ++at;
+  return at;
+}
+
+struct Found {
+  std::size_t begin, end;
+};
+
+/// The first text from `from` on that the pattern matches.
+std::optional<Found> find_from(const Pattern& pattern, std::string_view text, std::size_t from) {
+  if (pattern.at_start) {
+    const auto end = from == 0 ? match_at(pattern, text, 0) : std::nullopt;
+    return end ? std::optional(Found{0, *end}) : std::nullopt;
+  }
+  for (std::size_t at = text.find(pattern.open, from); at != text.npos; at = text.find(pattern.open, at + 1)) {
+    if (const auto end = match_at(pattern, text, at)) return Found{at, *end};
+  }
+  return std::nullopt;
+}
+
+/// Of all patterns; of those that match at the same place the first one's.
+std::optional<Found> find_first(std::span<const Pattern> patterns, std::string_view text, std::size_t from) {
+  std::optional<Found> first;
+  for (const Pattern& pattern : patterns)
+    if (const auto found = find_from(pattern, text, from); found && (!first || found->begin < first->begin)) first = found;
+  return first;
+}
+
+void add(std::vector<WeightedText>& parts, std::string_view text, float weight) {
+  if (!text.empty()) parts.push_back({text, weight});
+}
+
+/// As in ms-swift a rest between matches that begins like a pattern counts as that pattern does.
+float weight_of(std::span<const Pattern> patterns, std::string_view part) {
+  const auto match = std::ranges::find_if(patterns, [&](const Pattern& p) { return match_at(p, part, 0).has_value(); });
+  return match == patterns.end() ? 1.0F : match->weight;
+}
+
+void split_by_patterns(std::span<const Pattern> patterns, const WeightedText& text, std::vector<WeightedText>& parts) {
+  const auto add_part = [&](std::string_view part) { add(parts, part, text.weight * weight_of(patterns, part)); };
+  std::size_t from = 0;
+  while (const auto found = find_first(patterns, text.text, from)) {
+    add_part(text.text.substr(from, found->begin - from));
+    add_part(text.text.substr(found->begin, found->end - found->begin));
+    from = found->end;
+  }
+  add_part(text.text.substr(from));
+}
+
+void split_by_keywords(std::span<const Keyword> keywords, const WeightedText& text, std::vector<WeightedText>& parts) {
+  std::string_view rest = text.text;
+  float weight = 1.0F;
+  while (!rest.empty()) {
+    std::size_t begin = rest.npos;
+    const Keyword* next = nullptr;
+    for (const Keyword& keyword : keywords)
+      if (const std::size_t at = rest.find(keyword.word); at < begin) begin = at, next = &keyword;
+    add(parts, rest.substr(0, begin), text.weight * weight);
+    if (next == nullptr) return;
+    add(parts, rest.substr(begin, next->word.size()), text.weight * next->own);
+    weight = next->after;
+    rest.remove_prefix(begin + next->word.size());
+  }
+}
+
+void split_by(const WeightScheme& scheme, std::string_view question, const WeightedText& text, std::vector<WeightedText>& parts) {
+  const auto asks = [&](std::string_view words) { return question.find(words) != question.npos; };
+  if (std::ranges::any_of(scheme.questions, asks)) return add(parts, text.text, text.weight * kAgentFlanQuestionWeight);
+  if (scheme.keywords.empty()) return split_by_patterns(scheme.patterns, text, parts);
+  split_by_keywords(scheme.keywords, text, parts);
+}
+
+}  // namespace
+
+TokenWeights::TokenWeights(std::string_view schemes) {
+  while (!schemes.empty()) {
+    const std::size_t plus = schemes.find('+');
+    const std::string_view name = schemes.substr(0, plus);
+    const auto* const found = std::ranges::find(kSchemes, name, &WeightScheme::name);
+    if (found == std::end(kSchemes))
+      fail_config("loss_scale: '{}' is no scheme{}", name,
+                  config::suggestion(name, weight_scheme_names(),
+                                     fmt::format("there are {}, joined by '+', behind default, last_round or all",
+                                                 fmt::join(weight_scheme_names(), ", "))));
+    schemes_.push_back(found);
+    schemes.remove_prefix(plus == schemes.npos ? schemes.size() : plus + 1);
+  }
+}
+
+std::vector<WeightedText> TokenWeights::split(std::string_view text, std::string_view question) const {
+  std::vector<WeightedText> parts, split;
+  add(parts, text, 1.0F);
+  for (const WeightScheme* scheme : schemes_) {
+    split.clear();
+    for (const WeightedText& part : parts) split_by(*scheme, question, part, split);
+    std::swap(parts, split);
+  }
+  return parts;
+}
+
+std::vector<std::string_view> weight_scheme_names() {
+  std::vector<std::string_view> names;
+  for (const WeightScheme& scheme : kSchemes) names.push_back(scheme.name);
+  return names;
+}
+
+}  // namespace qft::encode

@@ -1,0 +1,172 @@
+// What tokens count: loss_scale beside what ms-swift makes of the same texts (golden/loss_scale.jsonl, by make_loss_scale_goldens.py),
+// and the weights that records bring.
+#include "qft/encode/token_weights.h"
+
+#include <fstream>
+
+#include "fixture.h"
+#include "test_paths.h"
+
+namespace {
+
+using nlohmann::json;
+using qft::ConfigError;
+using qft::Error;
+using qft::encode::TokenWeights;
+using qft::encode::WeightedText;
+using qft::test::expect_error;
+using qft::test::SmallRun;
+
+using Runs = std::vector<std::pair<std::string, float>>;
+
+void append(Runs& runs, const std::string& text, float weight) {
+  if (!runs.empty() && runs.back().second == weight)
+    runs.back().first += text;
+  else if (!text.empty())
+    runs.emplace_back(text, weight);
+}
+
+/// A sequence in runs that count alike; 0 is what is not learned.
+Runs runs_of(const SmallRun& run, const qft::encode::EncodedSequence& sequence) {
+  Runs runs;
+  const auto text = [&](std::int32_t begin, std::int32_t end) {
+    return run.text({sequence.ids.begin() + begin, sequence.ids.begin() + end});
+  };
+  std::int32_t at = 0;
+  for (std::size_t s = 0; s < sequence.label_spans.size(); ++s) {
+    const qft::encode::Span& span = sequence.label_spans[s];
+    append(runs, text(at, span.begin), 0);
+    append(runs, text(span.begin, span.end), sequence.span_weights.empty() ? 1 : sequence.span_weights[s]);
+    at = span.end;
+  }
+  append(runs, text(at, static_cast<std::int32_t>(sequence.ids.size())), 0);
+  return runs;
+}
+
+/// A run over records with messages, under a loss_scale.
+struct WeighedRun : SmallRun {
+  void set(const std::string& loss_scale) {
+    const auto [base, schemes] = qft::config::parse_loss_scale(loss_scale);
+    config.data.loss_scale = loss_scale;
+    config.data.mask_history = base == "last_round";
+    config.data.train_on_prompt = base == "all";
+  }
+  Runs encode_messages(const json& messages, const json& more = json::object()) {
+    config.data.dataset.clear();
+    json record = more;
+    record["messages"] = messages;
+    folder.write("m.jsonl", record.dump() + "\n");
+    config.data.dataset = {(folder.path() / "m.jsonl").string()};
+    return runs_of(*this, SmallRun::encode().items.at(0).sequences.at(0));
+  }
+};
+
+std::vector<json> goldens() {
+  std::ifstream file(std::filesystem::path(qft::test::kSourceDir) / "tests/encode/golden/loss_scale.jsonl");
+  std::vector<json> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
+  return lines;
+}
+
+TEST(LossScale, SplitsTextsAsSwiftDoes) {
+  int cases = 0;
+  for (const json& line : goldens()) {
+    if (!line.contains("text")) continue;
+    const std::string text = line["text"], question = line["question"];
+    Runs runs;
+    for (const WeightedText& part : TokenWeights(line["loss_scale"].get<std::string>()).split(text, question))
+      append(runs, std::string(part.text), part.weight);
+    EXPECT_EQ(runs, line["parts"].get<Runs>()) << line.dump();
+    ++cases;
+  }
+  EXPECT_GT(cases, 500);
+}
+
+/// The marks behind an answer that is left out, where it is the last or prompts are learned, ms-swift alone learns: goldens have none.
+TEST(LossScale, WeighsConversationsAsSwiftDoes) {
+  WeighedRun run;
+  int cases = 0;
+  for (const json& line : goldens()) {
+    if (!line.contains("messages")) continue;
+    run.set(line["loss_scale"]);
+    EXPECT_EQ(run.encode_messages(line["messages"]), line["runs"].get<Runs>()) << line.dump();
+    ++cases;
+  }
+  EXPECT_GT(cases, 100);
+}
+
+TEST(LossScale, NamesItsSchemes) {
+  expect_error<ConfigError>([] { TokenWeights("herms"); }, {"loss_scale: 'herms' is no scheme", "did you mean 'hermes'"});
+  expect_error<ConfigError>([] { TokenWeights("hermes+xyzzy"); }, {"'xyzzy'", "react", "ignore_empty_think"});
+  EXPECT_TRUE(TokenWeights("").empty());
+}
+
+const json kTalk = {{{"role", "user"}, {"content", "q"}}, {{"role", "assistant"}, {"content", "a"}},
+                    {{"role", "user"}, {"content", "r"}}, {{"role", "assistant"}, {"content", "b"}}};
+
+json with(std::size_t message, const char* key, const json& value) {
+  json talk = kTalk;
+  talk[message][key] = value;
+  return talk;
+}
+
+float weight_of(const Runs& runs, const std::string& text) {
+  for (const auto& [words, weight] : runs)
+    if (words.find(text) != words.npos) return weight;
+  return -1;
+}
+
+TEST(RecordWeights, OfMessagesSayWhatIsLearned) {
+  WeighedRun run;
+  for (const char* key : {"loss", "train", "training"}) EXPECT_EQ(weight_of(run.encode_messages(with(1, key, false)), "a"), 0) << key;
+  for (const char* key : {"loss_scale", "weight"}) {
+    EXPECT_EQ(weight_of(run.encode_messages(with(1, key, 2.5)), "a"), 2.5F) << key;
+    EXPECT_EQ(weight_of(run.encode_messages(with(3, key, 0)), "b"), 0) << key;
+  }
+  EXPECT_EQ(run.encode_messages(with(1, "loss", nullptr)), run.encode_messages(kTalk));
+  run.set("last_round");
+  EXPECT_EQ(weight_of(run.encode_messages(with(1, "loss", true)), "a"), 1);
+  EXPECT_EQ(run.encode_messages(with(3, "loss", false)).size(), 1U) << "its end is not learned either";
+}
+
+TEST(RecordWeights, OfRecordsMultiply) {
+  WeighedRun run;
+  for (const char* key : {"loss_scale", "weight"}) {
+    const Runs runs = run.encode_messages(with(1, "weight", 3), {{key, 0.5}});
+    EXPECT_EQ(weight_of(runs, "a"), 1.5F) << key;
+    EXPECT_EQ(weight_of(runs, "b"), 0.5F) << key;
+  }
+  run.config.data.dataset.clear();
+  run.add("named", "n.json", R"([{"instruction": "q", "output": "a", "w": 2}, {"instruction": "q", "output": "a"}])",
+          {{"columns", {{"prompt", "instruction"}, {"response", "output"}, {"weight", "w"}}}});
+  const auto items = run.encode().items;
+  EXPECT_EQ(items.at(0).sequences[0].span_weights, std::vector<float>{2});
+  EXPECT_TRUE(items.at(1).sequences[0].span_weights.empty());
+}
+
+TEST(RecordWeights, ThatContradictEachOtherOrDoNothingAreErrors) {
+  WeighedRun run;
+  const auto refuses = [&](const json& talk, std::vector<std::string> parts) {
+    parts.push_back("m.jsonl:1");
+    expect_error<Error>([&] { run.encode_messages(talk); }, parts);
+  };
+  json both = with(1, "loss", true);
+  both[1]["train"] = false;
+  refuses(both, {"message 2: train is false, but loss is true"});
+  both = with(1, "weight", 2);
+  both[1]["loss_scale"] = 1;
+  refuses(both, {"message 2: loss_scale is 1, but weight is 2"});
+  both[1].erase("loss_scale");
+  both[1]["loss"] = false;
+  refuses(both, {"message 2: loss is false, but weight is 2"});
+  refuses(with(1, "loss", 0.5), {"message 2: loss: expected true or false", "said by loss_scale or weight"});
+  refuses(with(1, "weight", -1), {"message 2: weight: expected a number from 0 on"});
+  refuses(with(1, "weight", "x"), {"message 2: weight: expected a number from 0 on"});
+  refuses(with(0, "loss", true), {"question 1 has a weight of its own"});
+  refuses(with(1, "train_detail", json::array({1})), {"train_detail"});
+  EXPECT_NO_THROW(run.encode_messages(with(0, "loss", false)));
+  run.set("all");
+  refuses(with(0, "loss", false), {"question 1 has a weight of its own"});
+}
+
+}  // namespace
