@@ -37,13 +37,14 @@ void entropy(const TokenLossOptions& options, const ops::HeadChunk& chunk, const
 
 constexpr TokenLoss kLosses[] = {{"dft", probability}, {"eaft", entropy}, {"asft", probability, true}};
 
-/// KL(q || p) of each row into `kl` [n], q the reference's softmax. Returns q.
+/// KL(q || p) of each row into `kl` [n], p the policy's softmax and q the reference's. Returns its gradient of the logits, p - q.
 at::Tensor divergence(const ops::HeadChunk& chunk, const at::Tensor& kl) {
   const at::Tensor log_q = at::log_softmax(chunk.reference, 1, kl.scalar_type());
-  at::Tensor difference = at::log_softmax(chunk.logits, 1, kl.scalar_type()).neg_().add_(log_q);
+  const at::Tensor log_p = at::log_softmax(chunk.logits, 1, kl.scalar_type());
+  at::Tensor difference = log_q - log_p;
   const at::Tensor q = log_q.exp_();
   kl.copy_(difference.mul_(q).sum(1));
-  return q;
+  return log_p.exp_().sub_(q);
 }
 
 }  // namespace
@@ -77,14 +78,11 @@ at::Tensor WeightedTokenLoss::read_rows(const model::MicroInput& in, const ops::
   if (grad.defined()) grad.copy_(weights).div_(-denominator_);
   if (!loss_.reference) return {};
   QFT_ASSERT(chunk.reference.defined(), "loss {} has no reference here", loss_.name);
-  const at::Tensor q = divergence(chunk, values[1]);
+  const at::Tensor of_kl = divergence(chunk, values[1]);
   if (!grad.defined()) return {};
-  // d KL / d logits = p - q = (p - label) + (label - q): the first part is that of log p(label).
-  const at::Tensor each = at::full({chunk.size()}, options_.asft_alpha / denominator_, q.options());
+  const at::Tensor each = at::full({chunk.size()}, options_.asft_alpha / denominator_, of_kl.options());
   weigh(each);
-  grad.sub_(each);
-  const at::Tensor column = each.unsqueeze(1);
-  return q.mul_(column.neg()).scatter_add_(1, chunk.targets.to(at::kLong).unsqueeze(1), column);
+  return of_kl.mul_(each.unsqueeze(1));
 }
 
 at::Tensor WeightedTokenLoss::observe(const model::MicroInput& in, const parallel::Logprobs& logprobs, const at::Tensor&) const {
