@@ -193,7 +193,8 @@ void set_swift_folders(RunConfig& config, Purpose purpose) {
 }
 
 // A YAML file among the datasets, as LLaMA-Factory's version 1 describes them, stands for all that it describes.
-void name_described(const RunConfig& config, std::string_view key, std::vector<std::string>& names) {
+// Where data are only planned for (`plan`) it may be missing.
+void name_described(const RunConfig& config, std::string_view key, bool plan, std::vector<std::string>& names) {
   std::vector<std::string> all;
   for (const std::string& name : names) {
     if (!name.ends_with(".yaml") && !name.ends_with(".yml")) {
@@ -201,7 +202,12 @@ void name_described(const RunConfig& config, std::string_view key, std::vector<s
       continue;
     }
     std::error_code code;
-    if (!std::filesystem::is_regular_file(name, code))
+    const bool found = std::filesystem::is_regular_file(name, code);
+    if (!found && plan) {
+      all.push_back(name);
+      continue;
+    }
+    if (!found)
       fail_config("{}: there is no file {}, which is to describe the datasets (one on a hub is downloaded first)",
                   at_key(config, key), name);
     const Value document = parse_file(name);
@@ -239,8 +245,8 @@ RunConfig load_run_config(const std::filesystem::path& file, std::span<const std
   const Dialect dialect = apply_settings(config, settings, purpose);
   const bool swift = dialect == Dialect::swift;
   if (reads(purpose, "dataset")) {
-    name_described(config, "dataset", config.data.dataset);
-    name_described(config, "eval_dataset", config.data.eval_dataset);
+    name_described(config, "dataset", purpose == Purpose::plan, config.data.dataset);
+    name_described(config, "eval_dataset", purpose == Purpose::plan, config.data.eval_dataset);
   }
   take_base_of_adapter(config);
   if (swift && purpose == Purpose::train) note_swift_defaults(config, settings);

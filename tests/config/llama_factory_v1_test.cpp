@@ -205,6 +205,8 @@ TEST(LlamaFactoryV1, ADatasetFileStandsForItsDatasets) {
   EXPECT_EQ(load_text(run, {}, Purpose::train).data.dataset, (std::vector<std::string>{file + ":zebra", file + ":ant"}));
   EXPECT_CONTAINS(error_of_text("model: m\nmodel_class: llm\noutput_dir: o\ntrain_dataset: d/none.yaml\n", {}, Purpose::train),
                   "there is no file d/none.yaml");
+  EXPECT_EQ(load_text("model: m\nmodel_class: llm\ntrain_dataset: d/none.yaml\n", {}, Purpose::plan).data.dataset,
+            std::vector<std::string>{"d/none.yaml"});
   const std::string list = folder.write("list.yaml", "- a\n");
   EXPECT_CONTAINS(error_of_text("model: m\nmodel_class: llm\noutput_dir: o\ntrain_dataset: " + list + "\n", {}, Purpose::train),
                   "describes no datasets");
