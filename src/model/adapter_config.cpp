@@ -5,6 +5,7 @@
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
 #include "qft/model/pissa.h"
+#include "qft/model/spec.h"
 
 #include <algorithm>
 #include <cmath>
@@ -91,6 +92,23 @@ bool has_expert_modules(const std::filesystem::path& dir) {
                              [](const io::TensorEntry& entry) { return entry.name.find(".experts.0.") != std::string::npos; });
 }
 
+/// PEFT's modules of a classifier: its head by the names that it has in one model or another. ms-swift adds its reward models'.
+constexpr std::string_view kHeadModules[] = {"score", "classifier", "v_head"};
+
+/// Of a classifier's adapter: its labels, as its head has them, which is no module beside it then.
+void set_labels(LoraConfig& lora, const std::filesystem::path& dir, const std::string& where) {
+  std::erase_if(lora.modules_to_save,
+                [](const std::string& module) { return std::ranges::find(kHeadModules, module) != std::end(kHeadModules); });
+  const std::filesystem::path path = io::adapter_weights_of(dir);
+  if (!std::filesystem::exists(path)) return;  // whoever reads the weights says so
+  const auto file = io::open_tensor_file(path);
+  const std::string name = std::string(kAdapterPrefix) + kScore;
+  const io::TensorEntry* head = file->find(name);
+  require(head != nullptr && head->shape.size() == 2 && head->shape.front() >= 1,
+          "{}: task_type is SEQ_CLS, but '{}' has no head of a classifier, a matrix '{}'", where, path.string(), name);
+  lora.labels = head->shape.front();
+}
+
 template <class Number>
 std::map<std::string, Number> read_pattern(const json& config, const char* key) {
   const json pattern = config.value(key, json());
@@ -154,6 +172,7 @@ LoraConfig read_adapter_config(const std::filesystem::path& dir) {
     lora.expert_modules = has_expert_modules(dir);
     if (const json saved = config.value("modules_to_save", json()); !is_empty(saved))
       lora.modules_to_save = saved.get<std::vector<std::string>>();
+    if (config.value("task_type", json()) == "SEQ_CLS") set_labels(lora, dir, where);
     lora.ranks = read_pattern<std::int64_t>(config, "rank_pattern");
     lora.alphas = read_pattern<double>(config, "alpha_pattern");
     for (const auto& [name, own] : lora.ranks)
@@ -176,6 +195,8 @@ std::string adapter_config_json(const LoraConfig& lora, const std::string& base_
   const auto number = [](double alpha) {
     return alpha == std::floor(alpha) ? json(static_cast<std::int64_t>(alpha)) : json(alpha);
   };
+  std::vector<std::string> modules = lora.modules_to_save;
+  if (lora.labels > 0) modules.emplace_back(kHeadModules[0]);
   json alphas = json::object();
   for (const auto& [key, alpha] : lora.alphas) alphas[key] = number(alpha);
   const json config = {{"alpha_pattern", alphas},
@@ -189,14 +210,14 @@ std::string adapter_config_json(const LoraConfig& lora, const std::string& base_
                        {"layers_to_transform", nullptr},
                        {"lora_alpha", number(lora.alpha)},
                        {"lora_dropout", lora.dropout},
-                       {"modules_to_save", lora.modules_to_save.empty() ? json() : json(lora.modules_to_save)},
+                       {"modules_to_save", modules.empty() ? json() : json(modules)},
                        {"peft_type", "LORA"},
                        {"r", lora.rank},
                        {"rank_pattern", json(lora.ranks)},
                        {"revision", nullptr},
                        {"target_modules", lora.target_pattern.empty() ? json(lora.targets) : json(lora.target_pattern)},
                        {"target_parameters", lora.target_parameters.empty() ? json() : json(lora.target_parameters)},
-                       {"task_type", "CAUSAL_LM"},
+                       {"task_type", lora.labels > 0 ? "SEQ_CLS" : "CAUSAL_LM"},
                        {"use_dora", lora.dora},
                        {"use_rslora", lora.rslora}};
   return config.dump(2) + "\n";

@@ -5,9 +5,9 @@
 
 #include <cmath>
 
+#include "initial_values.h"
 #include "read_into.h"
 #include "tensor_check.h"
-#include "uniform_values.h"
 #include <ATen/ops/empty.h>
 
 namespace qft::model {

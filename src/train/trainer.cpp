@@ -413,7 +413,7 @@ void Trainer::finish(double epoch) {
 }
 
 void Trainer::predict() {
-  if (config_.finetuning.stage == "rm") {
+  if (config_.finetuning.scores()) {
     const auto scores = eval::predict_scores(*instance_, *data_.eval, config_, comm_);
     log::info("{}", eval::describe(scores));
     return;

@@ -49,6 +49,8 @@ struct FinetuningArgs {
   std::optional<double> ld_alpha;
   double kto_chosen_weight = 1.0;
   double kto_rejected_weight = 1.0;
+  std::optional<std::int64_t> num_labels;
+  std::string problem_type;
   std::string ref_model;
   std::vector<std::string> ref_model_adapters;
   bool precompute_ref_log_probs = false;
@@ -57,6 +59,13 @@ struct FinetuningArgs {
   bool compute_accuracy = false;
 
   void visit(const FieldVisitor& field);
+  /// Whether the model gives numbers of whole sequences rather than texts.
+  bool scores() const { return stage == "rm" || stage == "seq_cls"; }
+  /// problem_type, or what it is by default for so many labels.
+  std::string problem(std::int64_t labels) const {
+    if (!problem_type.empty()) return problem_type;
+    return labels == 1 ? "regression" : "single_label_classification";
+  }
   bool operator==(const FinetuningArgs&) const = default;
 };
 

@@ -10,7 +10,7 @@
 namespace qft::engine {
 
 struct ObjectiveRow : parallel::ObjectiveTraits {
-  std::string_view name;  ///< cross_entropy, dft, eaft or asft (stages pt and sft), kto, rm, or a value of pref_loss
+  std::string_view name;  ///< cross_entropy, dft, eaft or asft (stages pt and sft), kto, rm, seq_cls, or a value of pref_loss
   std::unique_ptr<parallel::Objective> (*make)(const config::RunConfig& config, const parallel::BatchTotals& totals);
 };
 

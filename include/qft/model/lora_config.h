@@ -37,6 +37,8 @@ struct LoraConfig {
   std::optional<Pissa> pissa = {};
   /// Modules that train in full beside the factors, and are saved with them (PEFT's modules_to_save).
   std::vector<std::string> modules_to_save = {};
+  /// Of the classifier that it is the adapter of (PEFT's task_type SEQ_CLS), whose head it has beside these; 0: it is of none.
+  std::int64_t labels = 0;
 
   bool enabled() const { return rank > 0; }
   bool targets_module(std::string_view name) const;

@@ -21,14 +21,15 @@ enum class ObjectiveKind : std::uint8_t {
 /// What a run's data and memory depend on in its objective.
 struct ObjectiveTraits {
   ObjectiveKind kind = ObjectiveKind::row_local;
-  int item_sequences = 1;       ///< of an item: 2 for pairs
-  bool reference = false;       ///< needs a reference too: the reference lane, or MicroInput::reference
-  bool reference_rows = false;  ///< of the lane, rows of logits instead of log-probabilities
-  bool scores = false;          ///< of a reward model: a function of its scores, not of log-probabilities
-  bool estimates_kl = false;    ///< an item's second sequence is not trained: it estimates BatchTotals::kl before the step
+  int item_sequences = 1;         ///< of an item: 2 for pairs
+  bool reference = false;         ///< needs a reference too: the reference lane, or MicroInput::reference
+  bool reference_rows = false;    ///< of the lane, rows of logits instead of log-probabilities
+  bool scores = false;            ///< of a head of sequences: a function of its values, not of log-probabilities
+  bool classes = false;           ///< items say what is to be said of them (MicroInput::classes)
+  bool estimates_kl = false;      ///< an item's second sequence is not trained: it estimates BatchTotals::kl before the step
 };
 
-/// What the head gives of a micro-batch: log-probabilities of its labels, [L], or scores of its sequences by a reward model, [S].
+/// What the head gives of a micro-batch: log-probabilities of its labels, [L], or values of its sequences, [S * Head::values].
 struct Logprobs {
   at::Tensor policy;
   at::Tensor reference;  ///< its sequence_sums(), [S]; undefined where there is no reference, or only its rows were asked for
