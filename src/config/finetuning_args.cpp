@@ -67,6 +67,10 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
               "stage dpo: weight of the labels by which an answer is longer than the other one of its pair (LD-DPO); absent: 1")
             .at_least(0),
         &ld_alpha);
+  field(Field("pref_bco_weight",
+              "stage dpo with a reference: weight of BCO's loss, which compares each answer's reward with the mean of all so far")
+            .at_least(0),
+        &pref_bco_weight);
   field(Field("kto_chosen_weight", "stage kto: weight of answers that are liked").at_least(0), &kto_chosen_weight);
   field(Field("kto_rejected_weight", "stage kto: weight of answers that are not").at_least(0), &kto_rejected_weight);
   field(Field("num_labels", "stage seq_cls: how many numbers the head gives of a text").at_least(1), &num_labels);

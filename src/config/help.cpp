@@ -41,7 +41,7 @@ const Reading kReadings[] = {
      "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype "
      "quantization_bit quantization_method quantization_type double_quantization rope_scaling stage pref_loss pref_beta "
      "pref_ftx "
-     "simpo_gamma rpo_alpha dpo_label_smoothing ld_alpha kto_chosen_weight kto_rejected_weight num_labels "
+     "simpo_gamma rpo_alpha dpo_label_smoothing ld_alpha pref_bco_weight kto_chosen_weight kto_rejected_weight num_labels "
      "problem_type ref_model "
      "ref_model_adapters precompute_ref_log_probs "
      "use_dft_loss "

@@ -144,6 +144,9 @@ void check_method(const RunConfig& c) {
   if (f.dpo_label_smoothing > 0 && f.stage == "dpo" && f.pref_loss != "sigmoid" && f.pref_loss != "cpo")
     fail_config("{} goes with pref_loss sigmoid and cpo only, but {} is {}: remove it", at_key(c, "dpo_label_smoothing"),
                 at_key(c, "pref_loss"), f.pref_loss);
+  if (f.pref_bco_weight > 0 && f.stage == "dpo" && (f.pref_loss == "orpo" || f.pref_loss == "simpo" || f.pref_loss == "cpo"))
+    fail_config("{} compares rewards, which are differences from a reference, but {} is {}, which has none: remove it",
+                at_key(c, "pref_bco_weight"), at_key(c, "pref_loss"), f.pref_loss);
   if (f.stage == "kto" && f.kto_chosen_weight == 0 && f.kto_rejected_weight == 0)
     fail_config("{} and {} are both 0: nothing is learned; set one of them above 0", at_key(c, "kto_chosen_weight"),
                 at_key(c, "kto_rejected_weight"));

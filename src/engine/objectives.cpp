@@ -45,7 +45,7 @@ Made preference(const RunConfig& config, const parallel::BatchTotals& totals) {
   const auto& f = config.finetuning;
   return std::make_unique<PreferenceLoss>(
       pair_loss(f.pref_loss),
-      PairOptions{f.pref_beta, f.simpo_gamma, f.pref_ftx, f.dpo_label_smoothing, f.rpo_alpha, f.ld_alpha},
+      PairOptions{f.pref_beta, f.simpo_gamma, f.pref_ftx, f.dpo_label_smoothing, f.rpo_alpha, f.ld_alpha, f.pref_bco_weight},
       totals);
 }
 
@@ -87,6 +87,10 @@ Made make_objective(const RunConfig& config, const model::ModelConfig& model, co
   const parallel::RoutingCoefficients coefficients{config.model.moe_aux_loss_coef.value_or(model.experts.aux_loss_coef),
                                                    config.model.moe_z_loss_coef};
   return std::make_unique<parallel::RoutingObjective>(std::move(made), model, coefficients, totals);
+}
+
+bool compares_rewards(const RunConfig& config) {
+  return config.finetuning.stage == "dpo" && config.finetuning.pref_bco_weight > 0;
 }
 
 const ObjectiveRow& objective_of(const RunConfig& config) {

@@ -204,6 +204,10 @@ parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
   parallel::BatchTotals totals{static_cast<double>(batch.global_label_tokens), static_cast<double>(batch.global_samples),
                                static_cast<double>(batch.global_tokens)};
   step.complete(totals, batch, comm_);
+  if (step.compares_rewards()) {
+    next_reward_ = progression_.reward.with(totals.reward);
+    totals.reward = next_reward_.mean;
+  }
   const auto inputs = step.inputs(batch.micro_batches, batch.max_micro_batches);
   const auto list =
       instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches), step_seconds_);
@@ -236,6 +240,7 @@ void Trainer::after_step(const loader::StepBatch& batch, const parallel::StepRes
   progression_.total_tokens += batch.global_tokens;
   progression_.label_tokens += batch.global_label_tokens;
   if (result.finite) progression_.loss_sum += result.loss;
+  if (std::isfinite(next_reward_.mean)) progression_.reward = next_reward_;
   since_log_.tokens += batch.global_tokens;
   if (const std::string collapse = parallel::describe_collapse(result.metrics, instance_->spec().config);
       !collapse.empty() && is_root() && !std::exchange(warned_of_collapse_, true))

@@ -47,6 +47,7 @@ struct FinetuningArgs {
   double rpo_alpha = 0.0;
   double dpo_label_smoothing = 0.0;
   std::optional<double> ld_alpha;
+  double pref_bco_weight = 0.0;
   double kto_chosen_weight = 1.0;
   double kto_rejected_weight = 1.0;
   std::optional<std::int64_t> num_labels;

@@ -18,6 +18,9 @@ struct ObjectiveRow : parallel::ObjectiveTraits {
 std::unique_ptr<parallel::Objective> make_objective(const config::RunConfig& config, const model::ModelConfig& model,
                                                     const parallel::BatchTotals& totals);
 
+/// Whether it compares rewards with a mean of them that is known before the gradients (pref_bco_weight).
+bool compares_rewards(const config::RunConfig& config);
+
 /// The row that a configuration asks for.
 const ObjectiveRow& objective_of(const config::RunConfig& config);
 

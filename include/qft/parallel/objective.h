@@ -27,6 +27,7 @@ struct ObjectiveTraits {
   bool scores = false;            ///< of a head of sequences: a function of its values, not of log-probabilities
   bool classes = false;           ///< items say what is to be said of them (MicroInput::classes)
   bool estimates_kl = false;      ///< an item's second sequence is not trained: it estimates BatchTotals::kl before the step
+  bool compares_rewards = false;  ///< BatchTotals::reward is asked for before the step
 };
 
 /// What the head gives of a micro-batch: log-probabilities of its labels, [L], or values of its sequences, [S * Head::values].
@@ -46,6 +47,7 @@ struct BatchTotals {
   double label_tokens = 0, items = 0, tokens = 0;
   double liked = 0;         ///< of the items, where data says so
   double kl = 0;            ///< KL divergence of the policy from the reference, as estimated before the step
+  double reward = 0;        ///< what rewards are compared with: a mean of them, as known before the gradients
   double first_labels = 0;  ///< label tokens of the items' first sequences, where an objective asks for them
 };
 
