@@ -3,10 +3,13 @@
 namespace qft::config {
 
 void FinetuningArgs::visit(const FieldVisitor& field) {
-  field(Field("stage", "what is learned: raw text, instructions, preference pairs (dpo, rm) or answers marked good or bad (kto)")
-            .one_of({"pt", "sft", "dpo", "rm", "kto"})
-            .advise("other methods, such as ppo, are not implemented"),
-        &stage);
+  field(
+      Field("stage",
+            "what is learned: raw text, instructions, preference pairs (dpo, rm), answers marked good or bad (kto) or labels of "
+            "texts (seq_cls)")
+          .one_of({"pt", "sft", "dpo", "rm", "kto", "seq_cls"})
+          .advise("other methods, such as ppo, are not implemented"),
+      &stage);
   field(Field("finetuning_type", "which weights are trained")
             .one_of({"lora", "oft", "full", "freeze"})
             .advise("other methods are not implemented: lora is the nearest"),
@@ -76,8 +79,17 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
               "stage dpo: weight of the labels by which an answer is longer than the other one of its pair (LD-DPO); absent: 1")
             .at_least(0),
         &ld_alpha);
+  field(Field("pref_bco_weight",
+              "stage dpo with a reference: weight of BCO's loss, which compares each answer's reward with the mean of all so far")
+            .at_least(0),
+        &pref_bco_weight);
   field(Field("kto_chosen_weight", "stage kto: weight of answers that are liked").at_least(0), &kto_chosen_weight);
   field(Field("kto_rejected_weight", "stage kto: weight of answers that are not").at_least(0), &kto_rejected_weight);
+  field(Field("num_labels", "stage seq_cls: how many numbers the head gives of a text").at_least(1), &num_labels);
+  field(Field("problem_type", "stage seq_cls: one label a text, any number of labels, or a number for each (regression)")
+            .one_of({"single_label_classification", "multi_label_classification", "regression"})
+            .shown_default("regression for one label, else single_label_classification"),
+        &problem_type);
   field(Field("ref_model", "stages dpo and kto, use_asft_loss: the model to compare with (folder, or name on a hub)")
             .path()
             .shown_default("with LoRA the model without the adapter, else the one that training starts from"),

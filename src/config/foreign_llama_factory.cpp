@@ -86,10 +86,6 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kRefused, "num_beams eval_num_beams generation_num_beams", "beam search is not implemented: remove it", "null|1"},
 
     // Methods and optimizers.
-    {kRefused, "pref_bco_weight",
-     "it compares rewards with the mean of all rewards up to this step, which the gradients would wait for: not implemented; "
-     "remove it",
-     "null|0|0.0"},
     {kRefused, "ref_model_quantization_bit", "ref_model computes in the run's type: remove it", "null"},
     {kNoEffect,
      "ppo_buffer_size ppo_epochs ppo_score_norm ppo_target "

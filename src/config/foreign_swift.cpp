@@ -119,7 +119,7 @@ constexpr ForeignRow kSwift[] = {
     converted("agent_template tools_prompt",
               "null:; hermes: tool_format=qwen; llama3: tool_format=llama3; mistral: tool_format=mistral",
               "tool_format has qwen (hermes), llama3, mistral and default"),
-    converted("use_chat_template", "true|null:", "raw texts are learned by stage: pt"),
+    {.kind = ForeignKey::Class::combined, .names = "use_chat_template"},
     {kRefused, "response_prefix stop_words", "the template says where answers begin and end: remove it", "null"},
     {kRefused, "template_backend", "templates are qft's own: remove it", "swift|null"},
     {kRefused, "add_non_thinking_prefix", "enable_thinking decides about thoughts", "true|null"},

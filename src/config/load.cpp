@@ -68,7 +68,7 @@ void note_training(RunConfig& config) {
         config.notes.push_back(
             fmt::format("{} has no effect: {} is {}", at_key(config, key), at_key(config, "stage"), config.finetuning.stage));
   };
-  only(pairs, {"pref_loss", "simpo_gamma", "rpo_alpha", "dpo_label_smoothing", "ld_alpha"});
+  only(pairs, {"pref_loss", "simpo_gamma", "rpo_alpha", "dpo_label_smoothing", "ld_alpha", "pref_bco_weight"});
   only(compares, {"pref_beta", "pref_ftx", "precompute_ref_log_probs"});
   only(compares || config.finetuning.use_asft_loss, {"ref_model", "ref_model_adapters"});
   only(compares && !pairs, {"kto_chosen_weight", "kto_rejected_weight"});

@@ -80,6 +80,7 @@ class Translator {
     hold_out_as_swift();
     order_as_swift();
     bound_epochs();
+    leave_texts_plain();
     if (swift_) take_most_probable();
     if (swift_) load_as_swift();
     return std::move(out_);
@@ -307,6 +308,17 @@ class Translator {
     } else {
       *epochs = std::move(bounded);
     }
+  }
+
+  // Without use_chat_template a classifier reads its texts as they are.
+  void leave_texts_plain() {
+    const Setting* chat = typed("use_chat_template");
+    if (is_on(chat)) return;
+    const bool classifies = std::any_of(out_.settings.begin(), out_.settings.end(),
+                                        [](const Setting& s) { return s.key == "stage" && word_of(s.value) == "seq_cls"; });
+    if (!classifies) fail_config("{}: {} is refused: raw texts are learned by stage: pt", chat->where, describe(chat->value));
+    std::erase_if(out_.settings, [](const Setting& s) { return s.key == "template"; });
+    out_.settings.push_back(as(*chat, "template", scalar("empty", chat->value.line)));
   }
 
   // ms-swift's temperature 0 takes the most probable token.

@@ -108,6 +108,24 @@ void check_oft(const RunConfig& c) {
         at_key(c, "coft"));
 }
 
+void check_labels(const RunConfig& c) {
+  const FinetuningArgs& f = c.finetuning;
+  if (f.stage != "seq_cls") {
+    for (const char* key : {"num_labels", "problem_type"})
+      if (c.is_given(key) && (c.is_given("stage") || c.data.pack.empty()))
+        fail_config("{} is of a classifier, but {} is {}: set stage: seq_cls (task_type: seq_cls), or remove it", at_key(c, key),
+                    at_key(c, "stage"), f.stage);
+    return;
+  }
+  if (!f.num_labels)
+    fail_config("{} is seq_cls, which needs num_labels: how many labels there are, or 1 for a regression", at_key(c, "stage"));
+  if (*f.num_labels == 1 && f.problem(1) == "single_label_classification")
+    fail_config(
+        "{} is 1 and {} is single_label_classification: a text has that label in any case; set problem_type: regression, or "
+        "num_labels: 2",
+        at_key(c, "num_labels"), at_key(c, "problem_type"));
+}
+
 void check_method(const RunConfig& c) {
   const FinetuningArgs& f = c.finetuning;
   const auto lora_only = [&](bool asked, std::string_view key) {
@@ -143,12 +161,16 @@ void check_method(const RunConfig& c) {
         "{} lays samples into rows of cutoff_len, but {} is {}, whose items are two sequences and may be longer: remove packing "
         "(there is no padding without it either)",
         at_key(c, "packing"), at_key(c, "stage"), f.stage);
-  if (f.stage == "rm" && !c.eval.predict_logprobs.empty())
-    fail_config("{} asks for log-probabilities, but {} is rm, whose model gives scores: remove it; qft score writes them",
-                at_key(c, "predict_logprobs"), at_key(c, "stage"));
+  if (f.scores() && !c.eval.predict_logprobs.empty())
+    fail_config("{} asks for log-probabilities, but {} is {}, whose model gives scores: remove it; qft score writes them",
+                at_key(c, "predict_logprobs"), at_key(c, "stage"), f.stage);
+  check_labels(c);
   if (f.dpo_label_smoothing > 0 && f.stage == "dpo" && f.pref_loss != "sigmoid" && f.pref_loss != "cpo")
     fail_config("{} goes with pref_loss sigmoid and cpo only, but {} is {}: remove it", at_key(c, "dpo_label_smoothing"),
                 at_key(c, "pref_loss"), f.pref_loss);
+  if (f.pref_bco_weight > 0 && f.stage == "dpo" && (f.pref_loss == "orpo" || f.pref_loss == "simpo" || f.pref_loss == "cpo"))
+    fail_config("{} compares rewards, which are differences from a reference, but {} is {}, which has none: remove it",
+                at_key(c, "pref_bco_weight"), at_key(c, "pref_loss"), f.pref_loss);
   if (f.stage == "kto" && f.kto_chosen_weight == 0 && f.kto_rejected_weight == 0)
     fail_config("{} and {} are both 0: nothing is learned; set one of them above 0", at_key(c, "kto_chosen_weight"),
                 at_key(c, "kto_rejected_weight"));
@@ -279,9 +301,9 @@ void check_prediction(const RunConfig& c) {
     fail_config("{} is true, but {}: add do_predict: true, or remove it and run qft eval", at_key(c, "predict_with_generate"),
                 trains(c) ? "nothing is evaluated" : "evaluation alone reports the loss");
   }
-  if (c.training.do_predict && c.finetuning.stage != "sft" && c.finetuning.stage != "rm") {
-    fail_config("{} goes with stages sft (answers) and rm (scores), but {} is {}", at_key(c, "do_predict"), at_key(c, "stage"),
-                c.finetuning.stage);
+  if (c.training.do_predict && c.finetuning.stage != "sft" && !c.finetuning.scores()) {
+    fail_config("{} goes with stages sft (answers), rm (scores) and seq_cls (labels), but {} is {}", at_key(c, "do_predict"),
+                at_key(c, "stage"), c.finetuning.stage);
   }
 }
 
@@ -315,10 +337,9 @@ void check_purpose(const RunConfig& c, Purpose purpose) {
       need(c, !c.eval.predict_with_generate || !c.training.output_dir.empty(), "output_dir", "predict_with_generate");
       return need(c, eval_data, "eval_dataset, eval_pack, dataset or pack", "qft eval");
     case Purpose::generate:
-      if (c.finetuning.stage == "rm")
-        fail_config(
-            "{} is rm: a reward model gives scores, no answers; qft score gives them (stage: sft runs the language model)",
-            at_key(c, "stage"));
+      if (c.finetuning.scores())
+        fail_config("{} is {}: {} gives scores, no answers; qft score gives them (stage: sft runs the language model)",
+                    at_key(c, "stage"), c.finetuning.stage, c.finetuning.stage == "rm" ? "a reward model" : "a classifier");
       return need(c, model, "model_name_or_path", "qft generate (or chat)");
     case Purpose::export_model:
       need(c, model, "model_name_or_path", "qft export");

@@ -204,8 +204,7 @@ void ChatTemplate::append_answer(const View& view, std::size_t number, Tokens& t
     parts.push_back({content, message.weight.value_or(1.0F)});
   else
     parts = view.weighing.schemes->split(content, question);
-  const bool ends =
-      view.weighing.prompts || number + 1 == view.messages.size() || parts.empty() || parts.back().weight > 0;
+  const bool ends = view.weighing.prompts || number + 1 == view.messages.size() || parts.empty() || parts.back().weight > 0;
   float marks = 1.0F;
   for (const TurnPiece& piece : format_of(message.role)) {
     if (piece.kind != TurnPiece::Kind::text) {

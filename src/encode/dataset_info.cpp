@@ -37,7 +37,8 @@ constexpr std::pair<std::string_view, std::string ColumnNames::*> kColumns[] = {
     {"prompt", &ColumnNames::prompt},   {"query", &ColumnNames::query},       {"response", &ColumnNames::response},
     {"history", &ColumnNames::history}, {"messages", &ColumnNames::messages}, {"system", &ColumnNames::system},
     {"tools", &ColumnNames::tools},     {"chosen", &ColumnNames::chosen},     {"rejected", &ColumnNames::rejected},
-    {"kto_tag", &ColumnNames::kto_tag}, {"category", &ColumnNames::category}, {"weight", &ColumnNames::weight},
+    {"kto_tag", &ColumnNames::kto_tag}, {"label", &ColumnNames::label},       {"category", &ColumnNames::category},
+    {"weight", &ColumnNames::weight},
 };
 constexpr std::pair<std::string_view, std::string MessageTags::*> kTags[] = {
     {"role_tag", &MessageTags::role},

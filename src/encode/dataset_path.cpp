@@ -64,9 +64,10 @@ const Words kMessages = {"messages", "conversations", "conversation"};
 const Words kSystem = {"system", "system_prompt"};
 const Words kQuestion = {"query", "prompt", "input", "instruction", "question", "problem"};
 const Words kAnswer = {"response", "answer", "output", "targets", "target", "answer_key", "answers", "solution", "completion"};
-const Words kText = {"text", "content"};
+const Words kText = {"text", "content", "sentence"};
 const Words kRejected = {"rejected", "rejected_response", "rejected_messages"};
 const Words kMarks = {"kto_tag", "label"};
+const Words kLabels = {"label", "labels"};
 const Words kMedia = {"images", "videos", "audios", "image", "video", "audio"};
 
 bool is_empty(const dom::element& value) {
@@ -243,7 +244,8 @@ void describe(const Seen& seen, const std::string& where, std::string_view stage
   c.prompt = c.query = c.response = c.messages = "";
   c.system = seen.first(kSystem);
   c.tools = seen.first({"tools"});
-  const bool pairs = stage != "sft" && stage != "pt" && stage != "kto" && describe_pairs(seen, spec);
+  const bool pairs = stage != "sft" && stage != "pt" && stage != "kto" && stage != "seq_cls" && describe_pairs(seen, spec);
+  if (stage == "seq_cls") c.label = seen.first(kLabels);
   if (const std::string mark = seen.first(kMarks); stage == "kto" && seen.flags.contains(mark)) c.kto_tag = mark;
   if (stage == "sft") c.weight = column_of_weights(seen);
   if (c.messages = column_of_messages(seen, spec); !c.messages.empty())
@@ -271,8 +273,8 @@ void describe(const Seen& seen, const std::string& where, std::string_view stage
 /// "question and answer; not read: source".
 std::string read_columns(const ColumnNames& c, const Seen& seen) {
   std::vector<std::string> read;
-  for (const std::string& column :
-       {c.messages, c.prompt, c.query, c.response, c.history, c.system, c.tools, c.chosen, c.rejected, c.kto_tag, c.weight})
+  for (const std::string& column : {c.messages, c.prompt, c.query, c.response, c.history, c.system, c.tools, c.chosen, c.rejected,
+                                    c.kto_tag, c.label, c.weight})
     if (!column.empty() && std::ranges::find(read, column) == read.end()) read.push_back(column);
   auto rest = seen.columns;
   for (const std::string& column : read) rest.erase(column);

@@ -26,6 +26,10 @@ bool is_learned(const Message& answer, bool otherwise) {
   return answer.loss.value_or(otherwise) && answer.weight.value_or(1.0F) > 0;
 }
 
+void append(EncodedSequence& sequence, const std::vector<std::int32_t>& ids) {
+  sequence.ids.insert(sequence.ids.end(), ids.begin(), ids.end());
+}
+
 std::int64_t length(const std::vector<std::int32_t>& ids) {
   return static_cast<std::int64_t>(ids.size());
 }
@@ -90,7 +94,7 @@ Encoder::Encoder(ChatTemplate chat_template, const EncoderOptions& options)
 
 std::variant<Encoded, DropReason> Encoder::encode(const Conversation& conversation) const {
   if (conversation.prompt.size() % 2 != 1) return DropReason::turns;
-  if (options_.kind != SampleKind::document) {
+  if (options_.kind != SampleKind::document && options_.kind != SampleKind::labelled) {
     const std::size_t answers = options_.kind == SampleKind::conversation ? 1 : 2;
     if (conversation.responses.size() != answers) {
       if (!conversation.answer_fault.empty()) throw Error(conversation.answer_fault);
@@ -107,6 +111,8 @@ std::variant<Encoded, DropReason> Encoder::encode(const Conversation& conversati
         return encode_pair(conversation);
       case SampleKind::feedback:
         return encode_feedback(conversation);
+      case SampleKind::labelled:
+        return encode_labelled(conversation);
       case SampleKind::conversation:
         break;
     }
@@ -201,6 +207,23 @@ Encoded Encoder::encode_feedback(const Conversation& conversation) const {
     append(sequence, answer.target, target, 1);
     encoded.truncated |= length(sequence.ids) < length(answer.source) + length(answer.target);
   }
+  return encoded;
+}
+
+Encoded Encoder::encode_labelled(const Conversation& conversation) const {
+  Encoded encoded;
+  EncodedSequence& sequence = encoded.sequences.emplace_back();
+  if (const auto bos = block_start()) sequence.ids.push_back(*bos);
+  if (conversation.responses.empty()) {
+    append(sequence, template_.render_prompt(conversation.prompt, conversation.system, conversation.tools));
+  } else {
+    const Turn answer = template_.encode_answer(conversation, conversation.responses.front());
+    append(sequence, answer.source);
+    append(sequence, answer.target);
+    if (template_.spec().efficient_eos) append(sequence, {*template_.eos_id()});
+  }
+  encoded.truncated = length(sequence.ids) > options_.cutoff_len;
+  if (encoded.truncated) sequence.ids.resize(static_cast<std::size_t>(options_.cutoff_len));
   return encoded;
 }
 

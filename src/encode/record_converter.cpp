@@ -1,6 +1,7 @@
 #include "qft/encode/record_converter.h"
 
 #include "qft/core/error.h"
+#include "qft/encode/item.h"
 
 #include <optional>
 #include <utility>
@@ -201,6 +202,12 @@ void RecordConverter::read_feedback(const Object& record, Conversation& conversa
     conversation.desirable = liked && !conversation.responses.front().text.empty();
 }
 
+void RecordConverter::read_label(const Object& record, Conversation& conversation) const {
+  if (!find(record, spec_.columns.label)) return;
+  conversation.label = text_or_json(record, spec_.columns.label);
+  class_values(conversation.label);  // throws for what is none
+}
+
 RecordConverter::Parsed RecordConverter::parse_sharegpt(const Object& record) const {
   Parsed parsed;
   for (const auto& [number, message] : message_objects(record, spec_, parsed.system)) {
@@ -303,6 +310,11 @@ std::optional<Drop> RecordConverter::convert_messages(const Object& record, Conv
   // The conversation before a pair ends with the question, any other with the answer.
   const ColumnNames& columns = spec_.columns;
   const bool before_pair = spec_.ranking && !columns.chosen.empty() && columns.chosen != columns.messages;
+  const bool asks = !columns.label.empty() && !spec_.ranking && parsed.messages.size() % 2 == 1;  // of which it has a label
+  if (asks) {
+    conversation.prompt = std::move(parsed.messages);
+    return std::nullopt;
+  }
   if (parsed.messages.size() % 2 != (before_pair ? 1 : 0))
     return Drop{DropReason::turns,
                 before_pair ? "the conversation before the pair ends with an answer" : "it ends with a question"};
@@ -341,6 +353,7 @@ std::variant<Conversation, Drop> RecordConverter::convert(const RecordText& text
     convert_alpaca(record, conversation);
   else if (auto fault = convert_messages(record, conversation))
     return std::move(*fault);
+  read_label(record, conversation);
   add_origin(record, conversation);
   return conversation;
 } catch (const simdjson::simdjson_error& error) {

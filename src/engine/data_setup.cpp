@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "classification.h"
 #include <fmt/ranges.h>
 
 namespace qft::engine {
@@ -67,10 +68,13 @@ fs::path make_pack(const config::RunConfig& config, comm::Communicator& comm, Co
 void require_items_of(const pack::PackReader& pack, const config::RunConfig& config) {
   const auto& have = pack.attributes();
   const ObjectiveRow& row = objective_of(config);
-  if (have.sequences_per_item == row.item_sequences && (have.stage == "kto") == row.estimates_kl) return;
+  if (have.sequences_per_item == row.item_sequences && (have.stage == "kto") == row.estimates_kl &&
+      (have.stage == "seq_cls") == row.classes)
+    return;
   fail_config("'{}' was packed for stage {}, {} sequences an item, but {} trains on {}: give a pack of that stage, or none",
               pack.path().string(), have.stage, have.sequences_per_item, config.finetuning.stage,
               row.estimates_kl         ? "single answers that are liked or not"
+              : row.classes            ? "texts with labels"
               : row.item_sequences > 1 ? "preference pairs"
                                        : "single samples");
 }
@@ -111,6 +115,7 @@ OpenPack open_pack(const config::RunConfig& config, const model::ModelConfig& mo
 
 /// `items` (null: all) without those that have nothing to learn; LLaMA-Factory keeps them, without effect.
 loader::ItemSubset learnable(const pack::PackReader& pack, loader::ItemSubset items, bool tells) {
+  if (pack.attributes().stage == "seq_cls") return items;  // their labels are no tokens
   const auto labels = pack.item_labels();
   const auto all = static_cast<std::int64_t>(items ? items->size() : labels.size());
   auto kept = std::make_shared<std::vector<std::int64_t>>();
@@ -195,6 +200,28 @@ void check_feedback(const pack::PackReader& pack, const loader::ItemSubset& item
         pack.path().string(), liked.count, f.kto_chosen_weight, others, f.kto_rejected_weight, balance, even, even * 4.0 / 3.0);
 }
 
+/// Of stage seq_cls. Throws ConfigError for the first label that is none of the run's.
+void check_labels(const pack::PackReader& pack, const loader::ItemSubset& items, const config::FinetuningArgs& f) {
+  const std::int64_t labels = f.num_labels.value_or(1);
+  const Problem& kind = problem(f.problem(labels));
+  const std::vector<std::string> tags = pack.item_tags();
+  const Found without(pack, items, [&](std::int64_t number) {
+    const auto label = encode::classes_of(pack::tags_from_json(tags.at(static_cast<std::size_t>(number))));
+    if (!label) return true;
+    const std::string fault = fault_of_label(kind, labels, *label);
+    if (fault.empty()) return false;
+    const encode::EncodedItem item = pack.origin(number);
+    fail_config("'{}': record {} of '{}' has the label [{}]: {} ({} with num_labels: {})", pack.path().string(),
+                item.source_index, pack.attributes().sources.at(static_cast<std::size_t>(item.dataset)).name,
+                fmt::join(*label, ", "), fault, kind.name, labels);
+  });
+  if (without.count > 0)
+    fail_config(
+        "'{}': {} of {} texts have no label (the first: item {}), which stage seq_cls learns: name their column as label in "
+        "dataset_info.json, or call it label in a file that dataset names itself",
+        pack.path().string(), without.count, without.all, without.first);
+}
+
 /// What a stage asks of its items, on rank 0.
 void check_items(const pack::PackReader& pack, const loader::ItemSubset& items, const config::RunConfig& config,
                  comm::Communicator& comm) {
@@ -202,6 +229,7 @@ void check_items(const pack::PackReader& pack, const loader::ItemSubset& items, 
     if (comm.rank() != 0) return;
     if (pack.attributes().sequences_per_item == 2 && pack.attributes().stage != "kto") check_pairs(pack, items);
     if (pack.attributes().stage == "kto") check_feedback(pack, items, config.finetuning);
+    if (pack.attributes().stage == "seq_cls") check_labels(pack, items, config.finetuning);
   });
 }
 
@@ -259,6 +287,18 @@ std::pair<loader::ItemSubset, loader::ItemSubset> split(const config::RunConfig&
 }
 
 }  // namespace
+
+bool has_labels(const EvalSet& set) {
+  const std::vector<std::string> tags = set.pack->item_tags();
+  const Found labelled(*set.pack, set.items, [&](std::int64_t number) {
+    return encode::classes_of(pack::tags_from_json(tags.at(static_cast<std::size_t>(number)))).has_value();
+  });
+  return labelled.count == labelled.all;
+}
+
+void require_labels(const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
+  if (objective_of(config).classes) check_items(*set.pack, set.items, config, comm);
+}
 
 fs::path pack_place(const config::RunConfig& config, CorpusPart part) {
   const std::string& given = part == CorpusPart::train ? config.data.pack : config.data.eval_pack;
@@ -320,6 +360,7 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
   warn_of_long(*d.pack, d.items, model, comm);
   check_items(*d.pack, d.items, config, comm);
   if (d.eval) d.eval = learnable(std::move(*d.eval), comm);
+  if (d.eval) require_labels(*d.eval, config, comm);
   if (comm.rank() == 0) d.first_sample = pack::sample_lines(*d.pack, d.items ? d.items->front() : 0, *tokenizer);
   return d;
 }

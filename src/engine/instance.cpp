@@ -81,15 +81,20 @@ InferencePrecision as_multiplied(InferencePrecision types, const config::RunConf
               by_name ? "infer_dtype: float16" : "fp16: true");
 }
 
+std::string head_names(const model::Head& head) {
+  return head.classifies ? fmt::format("tensor {}", model::kScore)
+                         : fmt::format("{} (nor {})", io::kValueHeadFiles[0], io::kValueHeadFiles[1]);
+}
+
 /// Training may start from a new one.
-void require_value_head(const config::RunConfig& config, const model::ModelSpec& spec, Use use) {
-  if (const auto file = value_head_file(config); !file.empty()) return model::require_value_head(spec, file);
+void require_value_head(const config::RunConfig& config, const model::ModelSpec& spec, const io::ModelFiles& files, Use use) {
+  if (const auto file = head_file(config, spec, files); !file.path.empty()) return model::require_value_head(spec, file);
   if (use == Use::training) return;
   const auto& [adapters, model] = std::pair(config.model.adapter_name_or_path, config.model.model_name_or_path);
-  fail_config(
-      "'{}' has no {} (nor {}): it is no reward model; give {} with what stage rm left in its output_dir, or another stage",
-      adapters.empty() ? model : adapters.back(), io::kValueHeadFiles[0], io::kValueHeadFiles[1],
-      adapters.empty() ? "adapter_name_or_path or model_name_or_path" : "adapter_name_or_path");
+  fail_config("'{}' has no {}: it is no {}; give {} with what stage {} left in its output_dir, or another stage",
+              adapters.empty() ? model : adapters.back(), head_names(spec.head),
+              spec.head.classifies ? "classifier" : "reward model",
+              adapters.empty() ? "adapter_name_or_path or model_name_or_path" : "adapter_name_or_path", config.finetuning.stage);
 }
 
 /// What is known before anything is allocated.
@@ -116,7 +121,7 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
     model::merge_adapters(*b.files, model::ModelConfig::load(config.model_path()), adapters.merged);
     model::require_base_weights(b.spec, *b.files);
     if (!adapters.live.empty()) model::require_adapter(b.spec, adapters.live);
-    if (b.spec.head == model::Head::value) require_value_head(config, b.spec, use);
+    if (b.spec.head.of_sequences()) require_value_head(config, b.spec, *b.files, use);
     b.types = training ? InferencePrecision{training_precision(config), note_of_fp32(config, *b.files)}
                        : inference_precision(config, *b.files);
     b.types = as_multiplied(std::move(b.types), config, use, device, all_bf16);
@@ -199,12 +204,15 @@ InstanceOptions options_of(const config::RunConfig& config, LoadPlan& load_plan,
                        load_plan.graphs}};
 }
 
-void load_value_head(const config::RunConfig& config, const model::ModelSpec& spec, const model::ParamAccess& access) {
-  if (const auto file = value_head_file(config); !file.empty()) {
-    log::info("value head: '{}'", file.string());
+void load_value_head(const config::RunConfig& config, const model::ModelSpec& spec, const io::ModelFiles& files,
+                     const model::ParamAccess& access) {
+  const char* what = spec.head.classifies ? "classifier's head" : "value head";
+  if (const auto file = head_file(config, spec, files); !file.path.empty()) {
+    log::info("{}: '{}'", what, file.path.string());
     return model::load_value_head(spec, file, access);
   }
-  log::info("value head: random at first (there is no {} beside the model or its adapter)", io::kValueHeadFiles[0]);
+  log::info("{}: random at first (there is no {} {} the model or its adapter)", what,
+            spec.head.classifies ? model::kScore : io::kValueHeadFiles[0], spec.head.classifies ? "in" : "beside");
   model::init_value_head(spec, static_cast<std::uint64_t>(config.training.seed), access);
 }
 
@@ -218,8 +226,9 @@ std::int64_t load_weights(const config::RunConfig& config, Use use, const io::Mo
   if (const auto kept = std::ranges::count_if(names, [&](const std::string& name) { return spec.config.is_other(name); });
       kept > 0)
     log::info(
-        "{} tensors of the model (of vision, of layers that predict several tokens, or the lm_head of a reward model) are not "
-        "used; models that this run writes, and exports of it, have them as they are",
+        "{} tensors of the model (of vision, of layers that predict several tokens, or the lm_head of a reward model or "
+        "classifier) are not "
+        "used; models that this run writes, and exports of it, have them as they are, but for a classifier's lm_head",
         kept);
   if (const auto adapter = adapters_of(config, use).live; !adapter.empty())
     model::load_adapter(spec, adapter, access);
@@ -227,7 +236,7 @@ std::int64_t load_weights(const config::RunConfig& config, Use use, const io::Mo
     model::load_initial_factors(spec, *initial, access);
   else if (spec.adapter.enabled())
     model::init_adapter(spec, static_cast<std::uint64_t>(config.training.seed), access);
-  if (spec.head == model::Head::value) load_value_head(config, spec, access);
+  if (spec.head.of_sequences()) load_value_head(config, spec, files, access);
   return bytes;
 }
 
@@ -285,6 +294,7 @@ model::MicroInput Instance::input(const loader::MicroBatch& batch) const {
                                                   transformer_->device(), batch.item_offsets);
   in.liked = batch.liked;
   if (!batch.label_weights.empty()) in.label_weights = device::upload(batch.label_weights, transformer_->device());
+  in.classes = batch.classes;
   if (optimizer_)
     in.routing = model::Routing::build(spec().config, batch.cu_seqlens, transformer_->statistics_dtype(), transformer_->device());
   return in;

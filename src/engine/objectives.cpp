@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "classification.h"
 #include "kto.h"
 #include "preference.h"
 #include "reward.h"
@@ -24,7 +25,7 @@ constexpr std::string_view kCrossEntropy = "cross_entropy";
 std::string_view name_of(const RunConfig& config) {
   const auto& f = config.finetuning;
   if (f.stage == "dpo") return f.pref_loss;
-  if (f.stage == "kto" || f.stage == "rm") return f.stage;
+  if (f.stage == "kto" || f.stage == "rm" || f.stage == "seq_cls") return f.stage;
   if (f.use_dft_loss) return "dft";
   if (f.use_eaft_loss) return "eaft";
   if (f.use_asft_loss) return "asft";
@@ -43,7 +44,8 @@ Made weighted_tokens(const RunConfig& config, const parallel::BatchTotals& total
 Made preference(const RunConfig& config, const parallel::BatchTotals& totals) {
   const auto& f = config.finetuning;
   return std::make_unique<PreferenceLoss>(
-      pair_loss(f.pref_loss), PairOptions{f.pref_beta, f.simpo_gamma, f.pref_ftx, f.dpo_label_smoothing, f.rpo_alpha, f.ld_alpha},
+      pair_loss(f.pref_loss),
+      PairOptions{f.pref_beta, f.simpo_gamma, f.pref_ftx, f.dpo_label_smoothing, f.rpo_alpha, f.ld_alpha, f.pref_bco_weight},
       totals);
 }
 
@@ -56,6 +58,11 @@ Made reward(const RunConfig&, const parallel::BatchTotals& totals) {
   return std::make_unique<RewardLoss>(totals);
 }
 
+Made classification(const RunConfig& config, const parallel::BatchTotals& totals) {
+  const auto& f = config.finetuning;
+  return std::make_unique<ClassificationLoss>(problem(f.problem(f.num_labels.value_or(1))), f.num_labels.value_or(1), totals);
+}
+
 using Kind = parallel::ObjectiveKind;
 
 /// Those of single samples, then those of whole sequences.
@@ -65,6 +72,7 @@ std::vector<ObjectiveRow> objectives() {
     all.push_back(
         {{.kind = Kind::row_local, .reference = loss.reference, .reference_rows = loss.reference}, loss.name, weighted_tokens});
   all.push_back({{.kind = Kind::sequence_level, .item_sequences = 2, .scores = true}, "rm", reward});
+  all.push_back({{.kind = Kind::sequence_level, .scores = true, .classes = true}, "seq_cls", classification});
   all.push_back({{.kind = Kind::sequence_level, .item_sequences = 2, .reference = true, .estimates_kl = true}, "kto", kto});
   for (const PairLoss& loss : pair_losses())
     all.push_back({{.kind = Kind::sequence_level, .item_sequences = 2, .reference = loss.reference}, loss.name, preference});
@@ -79,6 +87,10 @@ Made make_objective(const RunConfig& config, const model::ModelConfig& model, co
   const parallel::RoutingCoefficients coefficients{config.model.moe_aux_loss_coef.value_or(model.experts.aux_loss_coef),
                                                    config.model.moe_z_loss_coef};
   return std::make_unique<parallel::RoutingObjective>(std::move(made), model, coefficients, totals);
+}
+
+bool compares_rewards(const RunConfig& config) {
+  return config.finetuning.stage == "dpo" && config.finetuning.pref_bco_weight > 0;
 }
 
 const ObjectiveRow& objective_of(const RunConfig& config) {

@@ -108,9 +108,18 @@ PreferenceLoss::PreferenceLoss(const PairLoss& loss, const PairOptions& options,
       options_(options),
       pairs_(totals.items),
       chosen_labels_(std::max(totals.first_labels, 1.0)),
+      baseline_(totals.reward),
       names_(std::begin(kMetrics), std::end(kMetrics)) {
   names_.insert(names_.end(), loss.metrics.begin(), loss.metrics.end());
   names_.insert(names_.end(), std::begin(kLabelMetrics), std::end(kLabelMetrics) - (options.rpo_alpha > 0 ? 0 : 1));
+}
+
+PairTerms with_bco(const PairTerms& terms, const PairOptions& o, double baseline, const Tensor& chosen, const Tensor& rejected) {
+  const Tensor gain = chosen * o.beta - baseline, pain = baseline - rejected * o.beta;
+  const Tensor loss = -at::log_sigmoid(gain) - at::log_sigmoid(pain);
+  const Tensor by_chosen = at::sigmoid(-gain) * -o.beta, by_rejected = at::sigmoid(-pain) * o.beta;
+  const auto mixed = [&](const Tensor& pairs, const Tensor& bco) { return (pairs + bco * o.bco) / (1.0 + o.bco); };
+  return {mixed(terms.loss, loss), mixed(terms.by_chosen, by_chosen), mixed(terms.by_rejected, by_rejected), terms.metrics};
 }
 
 /// The mean of each row.
@@ -157,7 +166,8 @@ Tensor PreferenceLoss::observe_sequences(const model::MicroInput& in, const para
   Tensor values = logps;
   if (loss_.reference) values = logps - (loss_.mean ? sums.reference / lengths : sums.reference);
   const Tensor chosen = side(values, 0), rejected = side(values, 1), margins = chosen - rejected;
-  const PairTerms terms = loss_.terms(options_, chosen, rejected);
+  PairTerms terms = loss_.terms(options_, chosen, rejected);
+  if (options_.bco > 0) terms = with_bco(terms, options_, baseline_, chosen, rejected);
   if (grad.defined()) {
     const Tensor by_value = at::stack({terms.by_chosen, terms.by_rejected}, 1).view({-1});
     grad.copy_((loss_.mean ? by_value / lengths : by_value) / pairs_);

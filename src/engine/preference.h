@@ -18,6 +18,7 @@ struct PairOptions {
   double label_smoothing = 0.0;  ///< dpo_label_smoothing
   double rpo_alpha = 0.0;
   std::optional<double> ld_alpha = {};
+  double bco = 0.0;  ///< pref_bco_weight
 };
 
 /// Of pairs [P], fp64.
@@ -41,6 +42,11 @@ std::span<const PairLoss> pair_losses();
 /// The row of that name; throws Error where there is none.
 const PairLoss& pair_loss(std::string_view name);
 
+/// BCO (Jung et al. 2024, equation 9) of answers' rewards, less `baseline`, in place of its part `weight / (1 + weight)` of the
+/// terms of the pairs, as LLaMA-Factory mixes them.
+PairTerms with_bco(const PairTerms& terms, const PairOptions& options, double baseline, const at::Tensor& chosen,
+                   const at::Tensor& rejected);
+
 /// Throws Error where an item of the micro-batch is no pair.
 void require_pairs(const model::MicroInput& in);
 
@@ -48,7 +54,8 @@ void require_pairs(const model::MicroInput& in);
 ///   terms(chosen, rejected) - ftx * mean log-probability of the chosen answer's labels
 /// and rpo_alpha times the mean -log-probability over all labels of chosen answers (Pang et al. 2024, RPO; CPO: cpo_alpha).
 /// Metrics by TRL's names; an answer's reward is beta times its value, logits are means over labels and vocabulary. With ld_alpha
-/// (Liu et al. 2024, LD-DPO) the policy's labels from the shorter answer's length on count ld_alpha.
+/// (Liu et al. 2024, LD-DPO) the policy's labels from the shorter answer's length on count ld_alpha. With bco rewards are
+/// compared with BatchTotals::reward too.
 class PreferenceLoss final : public parallel::SequenceObjective {
  public:
   PreferenceLoss(const PairLoss& loss, const PairOptions& options, const parallel::BatchTotals& totals);
@@ -69,7 +76,7 @@ class PreferenceLoss final : public parallel::SequenceObjective {
 
   const PairLoss& loss_;
   PairOptions options_;
-  double pairs_, chosen_labels_;
+  double pairs_, chosen_labels_, baseline_;
   std::vector<std::string_view> names_;
 };
 

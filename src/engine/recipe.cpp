@@ -2,10 +2,12 @@
 
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
+#include "qft/core/units.h"
 #include "qft/device/scalar_type.h"
 #include "qft/engine/objectives.h"
 #include "qft/engine/reference.h"
 #include "qft/model/adapter_config.h"
+#include "qft/model/classifier.h"
 #include "qft/model/load.h"
 #include "qft/model/pissa.h"
 
@@ -135,10 +137,34 @@ model::OftConfig oft_of(const config::FinetuningArgs& f) {
   return oft;
 }
 
+/// Of stage seq_cls. A pack may have set the stage.
+std::int64_t labels_of(const config::RunConfig& config) {
+  if (!config.finetuning.num_labels)
+    fail_config("stage seq_cls needs num_labels: how many labels there are, or 1 for a regression");
+  return *config.finetuning.num_labels;
+}
+
 /// No dropout where the log-probabilities of an item's sequences are compared with each other, as in TRL and LLaMA-Factory.
 double dropout_of(const config::RunConfig& config) {
   const ObjectiveRow& row = objective_of(config);
   return row.item_sequences > 1 && !row.scores ? 0.0 : config.finetuning.lora_dropout;
+}
+
+model::LoraConfig lora_of(const config::RunConfig& config) {
+  model::LoraConfig lora;
+  lora.rank = config.finetuning.lora_rank;
+  lora.alpha = static_cast<double>(config.finetuning.lora_alpha);
+  lora.dropout = dropout_of(config);
+  lora.rslora = config.finetuning.use_rslora;
+  lora.set_targets(join(config.finetuning.lora_target));
+  lora.target_parameters = config.finetuning.lora_target_parameters;
+  lora.dora = config.finetuning.use_dora;
+  if (config.finetuning.pissa_init)
+    lora.pissa = model::LoraConfig::Pissa{config.finetuning.pissa_iter, config.finetuning.pissa_convert};
+  lora.ranks = pattern_of<std::int64_t>(config, "rank_pattern", config.finetuning.rank_pattern);
+  lora.alphas = pattern_of<double>(config, "alpha_pattern", config.finetuning.alpha_pattern);
+  lora.modules_to_save = config.finetuning.additional_target;
+  return lora;
 }
 
 /// None for full fine-tuning.
@@ -159,21 +185,16 @@ model::AdapterConfig adapter_of(const config::RunConfig& config, Use use) {
     return theirs;
   }
   if (use == Use::inference || !config.finetuning.trains_adapter()) return {};
-  if (config.finetuning.finetuning_type == "oft") return oft_of(config.finetuning);
-  model::LoraConfig lora;
-  lora.rank = config.finetuning.lora_rank;
-  lora.alpha = static_cast<double>(config.finetuning.lora_alpha);
-  lora.dropout = dropout_of(config);
-  lora.rslora = config.finetuning.use_rslora;
-  lora.set_targets(join(config.finetuning.lora_target));
-  lora.target_parameters = config.finetuning.lora_target_parameters;
-  lora.dora = config.finetuning.use_dora;
-  if (config.finetuning.pissa_init)
-    lora.pissa = model::LoraConfig::Pissa{config.finetuning.pissa_iter, config.finetuning.pissa_convert};
-  lora.ranks = pattern_of<std::int64_t>(config, "rank_pattern", config.finetuning.rank_pattern);
-  lora.alphas = pattern_of<double>(config, "alpha_pattern", config.finetuning.alpha_pattern);
-  lora.modules_to_save = config.finetuning.additional_target;
-  return lora;
+  model::AdapterConfig own;
+  if (config.finetuning.finetuning_type == "oft")
+    own = oft_of(config.finetuning);
+  else
+    own = lora_of(config);
+  if (config.finetuning.stage == "seq_cls") {
+    own.targets().labels = labels_of(config);
+    std::erase(own.targets().modules_to_save, "score");  // it trains in any case
+  }
+  return own;
 }
 
 model::FreezeConfig freeze_of(const config::FinetuningArgs& f, std::int64_t layers) {
@@ -230,7 +251,32 @@ ops::Quantization quantization_of(const config::ModelArgs& model) {
 }
 
 model::Head head_of(const config::RunConfig& config) {
+  if (config.finetuning.stage == "seq_cls") return model::Head::classifier(labels_of(config));
   return objective_of(config).scores ? model::Head::value : model::Head::language_model;
+}
+
+/// The run's head is that of the model and the adapter, where they have one. Training may replace the model's.
+void require_head(const config::RunConfig& config, const model::ModelConfig& model, const model::AdapterConfig& own, Use use) {
+  const auto& f = config.finetuning;
+  const std::int64_t asked = f.stage == "seq_cls" ? labels_of(config) : 0;
+  const std::int64_t labels = own.targets().labels;
+  const auto words = [](std::int64_t n) {
+    return n > 0 ? fmt::format("a classifier of {}", counted(n, "label")) : std::string("no classifier");
+  };
+  if (asked > 0) model::require_classifier(model);
+  if (const auto adapter = adapters_of(config, use).live; !adapter.empty() && labels != asked)
+    fail_config("{}: stage {} asks for {}, but the adapter '{}' is of {}: set stage and num_labels as it was trained{}",
+                config.is_given("stage") ? config.given.find("stage")->second : "the run file", f.stage, words(asked),
+                adapter.string(), words(labels),
+                use == Use::training ? ", or create_new_adapter: true, which merges it and trains a new one" : "");
+  if (model.labels == 0 || labels > 0 || model.labels == asked) {
+    if (asked > 0 && !model.problem_type.empty() && f.problem_type.empty() && model.problem_type != f.problem(asked))
+      fail_config("'{}' is a classifier of problem_type {}, and num_labels: {} alone means {}: write problem_type",
+                  config.model.model_name_or_path, model.problem_type, asked, f.problem(asked));
+    return;
+  }
+  fail_config("stage {} asks for {}, but '{}' is {} by its config.json: set stage: seq_cls and num_labels: {}", f.stage,
+              words(asked), config.model.model_name_or_path, words(model.labels), model.labels);
 }
 
 /// The files of a model that hold its linears quantised: they stay as they are, and do not train. Nothing of other models, and
@@ -264,9 +310,13 @@ Adapters adapters_of(const config::RunConfig& config, Use use) {
   return adapters;
 }
 
-std::filesystem::path value_head_file(const config::RunConfig& config) {
-  const auto adapter = adapters_of(config, Use::inference).live;  // the last, also where training merges it
-  return io::value_head_of(adapter.empty() ? std::filesystem::path(config.model_path()) : adapter);
+model::HeadFile head_file(const config::RunConfig& config, const model::ModelSpec& spec, const io::ModelFiles& files) {
+  return model::find_head(spec, files, adapters_of(config, Use::inference).live);  // the last, also where training merges it
+}
+
+std::string problem_of(const config::RunConfig& config, const model::ModelConfig& model, std::int64_t labels) {
+  const auto& f = config.finetuning;
+  return f.problem_type.empty() && !model.problem_type.empty() ? model.problem_type : f.problem(labels);
 }
 
 std::string note_of_fp32(const config::RunConfig& config, const io::ModelFiles& files) {
@@ -311,6 +361,7 @@ model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
                       : freeze          ? model::Finetuning::freeze
                                         : model::Finetuning::full;
   const model::ModelConfig architecture = architecture_of(config, use);
+  require_head(config, architecture, adapter, use);
   const std::optional<io::ModelFiles> files = stored_files(config, architecture, method, use);
   model::ModelSpec spec =
       model::ModelSpec::build(architecture, method, adapter,
@@ -341,6 +392,7 @@ optim::Precision training_precision(const config::RunConfig& config) {
 plan::Recipe recipe_of(const config::RunConfig& config) {
   plan::Recipe recipe{spec_of(config, Use::training), training_precision(config), objective_of(config)};
   recipe.objective.reference = has_reference_lane(config, recipe.spec, Use::training);
+  recipe.objective.compares_rewards = compares_rewards(config);
   recipe.reference_model = reference_spec(config, recipe.spec, Use::training);
   return recipe;
 }

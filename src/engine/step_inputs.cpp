@@ -5,32 +5,43 @@
 
 #include <algorithm>
 #include <numeric>
+#include <string_view>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/stack.h>
 
 namespace qft::engine {
 
-void KlEstimate::add(std::int64_t index, double log_ratios, double sequences, double liked, double tokens) {
-  const std::size_t at = kWidth * static_cast<std::size_t>(index);
-  QFT_ASSERT(at + kWidth <= sums_.size(), "micro-batch {} of {}", index, sums_.size() / kWidth);
-  sums_[at] = log_ratios, sums_[at + 1] = sequences, sums_[at + 2] = liked, sums_[at + 3] = tokens;
+void Estimate::agree_on_kl(comm::Communicator& comm, parallel::BatchTotals& totals) {
+  const std::vector<double> sums = sums_.agree(comm);
+  totals.kl = sums[0] < 0.0 || sums[1] == 0.0 ? 0.0 : sums[0] / sums[1];  // what is no number stays none
+  totals.liked = sums[2];
+  totals.tokens = sums[3];
 }
 
-void KlEstimate::agree(comm::Communicator& comm, parallel::BatchTotals& totals) {
-  comm.host().all_reduce(sums_.data(), sums_.size(), DType::f64);  // each has a place of its own: zeros change nothing
-  double log_ratios = 0.0, sequences = 0.0;
-  totals.liked = totals.tokens = 0.0;
-  for (std::size_t at = 0; at < sums_.size(); at += kWidth)
-    log_ratios += sums_[at], sequences += sums_[at + 1], totals.liked += sums_[at + 2], totals.tokens += sums_[at + 3];
-  totals.kl = log_ratios < 0.0 || sequences == 0.0 ? 0.0 : log_ratios / sequences;  // what is no number stays none
+void Estimate::agree_on_reward(comm::Communicator& comm, parallel::BatchTotals& totals) {
+  const std::vector<double> sums = sums_.agree(comm);
+  totals.reward = sums[1] == 0.0 ? 0.0 : sums[0] / sums[1];
+}
+
+bool StepInputs::compares_rewards() const {
+  return engine::compares_rewards(config_);
+}
+
+void StepInputs::agree(Estimate& estimate, comm::Communicator& comm, parallel::BatchTotals& totals) const {
+  row_.estimates_kl ? estimate.agree_on_kl(comm, totals) : estimate.agree_on_reward(comm, totals);
+}
+
+void StepInputs::estimate(std::span<const loader::MicroBatch> batches, std::int64_t rounds, std::int64_t first,
+                          Estimate& estimate) {
+  row_.estimates_kl ? estimate_kl(batches, rounds, first, estimate) : estimate_rewards(batches, rounds, first, estimate);
 }
 
 void StepInputs::complete(parallel::BatchTotals& totals, const loader::StepBatch& batch, comm::Communicator& comm) {
-  if (row_.estimates_kl) {
-    KlEstimate estimate(batch.global_micro_batches);
-    estimate_kl(batch.micro_batches, batch.max_micro_batches, batch.first_micro_batch, estimate);
-    estimate.agree(comm, totals);
+  if (estimates()) {
+    Estimate before(batch.global_micro_batches);
+    estimate(batch.micro_batches, batch.max_micro_batches, batch.first_micro_batch, before);
+    agree(before, comm, totals);
   }
   if (!counts_chosen_) return;
   std::int64_t labels = 0;
@@ -56,7 +67,7 @@ std::vector<model::MicroInput> StepInputs::inputs(std::span<const loader::MicroB
 }
 
 void StepInputs::estimate_kl(std::span<const loader::MicroBatch> batches, std::int64_t rounds, std::int64_t first,
-                             KlEstimate& estimate) {
+                             Estimate& estimate) {
   const auto inputs = build(batches, rounds, 1);
   std::vector<at::Tensor> sums;
   instance_.executor().evaluate(instance_.evaluation_list(static_cast<int>(inputs.size()), static_cast<int>(rounds)), inputs,
@@ -70,6 +81,25 @@ void StepInputs::estimate_kl(std::span<const loader::MicroBatch> batches, std::i
     const std::size_t trained = batches[i].tokens.size() - static_cast<std::size_t>(inputs[i].num_tokens());
     estimate.add(first + static_cast<std::int64_t>(i), all.const_data_ptr<double>()[i], static_cast<double>(liked.size()),
                  std::accumulate(liked.begin(), liked.end(), 0.0), static_cast<double>(trained));
+  }
+}
+
+void StepInputs::estimate_rewards(std::span<const loader::MicroBatch> batches, std::int64_t rounds, std::int64_t first,
+                                  Estimate& estimate) {
+  const auto made = build(batches, rounds, 0);
+  // The objective's own rewards: metrics, each a sum and a count.
+  const auto objective = row_.make(config_, {.items = 1.0});
+  const auto names = objective->metrics();
+  const auto at = [&](std::string_view name) { return 1 + 2 * (std::ranges::find(names, name) - names.begin()); };
+  const std::int64_t chosen = at("rewards/chosen"), rejected = at("rewards/rejected");
+  std::vector<at::Tensor> sums;
+  instance_.executor().evaluate(
+      instance_.evaluation_list(static_cast<int>(made.size()), static_cast<int>(rounds)), made,
+      [&](const parallel::Logprobs& p) { sums.push_back(objective->observe(made[sums.size()], p, {})); }, objective.get());
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    const at::Tensor of = sums[i].cpu();
+    const double* v = of.const_data_ptr<double>();
+    estimate.add(first + static_cast<std::int64_t>(i), v[chosen] + v[rejected], v[chosen + 1] + v[rejected + 1], 0.0, 0.0);
   }
 }
 

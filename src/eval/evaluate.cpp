@@ -116,6 +116,7 @@ Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c
   });
   const auto instance = infer::load_for_inference(config, comm, device);
   const auto set = engine::open_eval_data(config, instance->spec().config, comm);
+  engine::require_labels(set, config, comm);
   const auto reference =
       wanted.likelihood ? engine::load_beside(config, *instance, comm, device, engine::Use::inference) : nullptr;
   Evaluation result{config.model.model_name_or_path,
@@ -130,7 +131,7 @@ Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c
       if (writes) write_results(dir, "eval", eval_values(*result.likelihood, config));
     });
   }
-  if (wanted.answers && config.finetuning.stage == "rm")
+  if (wanted.answers && config.finetuning.scores())
     result.scores = predict_scores(*instance, set, config, comm);
   else if (wanted.answers)
     result.answers = answers_of(*instance, set, config, comm, wanted.files);
@@ -234,6 +235,9 @@ void write_results(const fs::path& dir, const std::string& split, const nlohmann
 }
 
 std::string describe(const ScoreResult& r) {
+  if (r.classes)
+    return fmt::format("labels of {} texts in {}{}; '{}'", r.items, format_duration(r.seconds),
+                       r.metrics.contains("acc") ? fmt::format(": acc {:.4f}", r.metrics.at("acc")) : "", r.file);
   return fmt::format("scores of {} pairs in {}: accuracy {:.4f}, margin {:.4f}; '{}'", r.items, format_duration(r.seconds),
                      r.metrics.at("accuracy"), r.metrics.at("rewards/margins"), r.file);
 }

@@ -58,14 +58,14 @@ Likelihood score(const config::RunConfig& config, const Counted& counted) {
 }
 
 /// A pass of its own, before that which scores.
-void estimate_kl(engine::StepInputs& step, loader::EvalLoader& loader, comm::Communicator& comm, parallel::BatchTotals& totals) {
-  engine::KlEstimate estimate(loader.max_micro_batches() * comm.size());
+void estimate(engine::StepInputs& step, loader::EvalLoader& loader, comm::Communicator& comm, parallel::BatchTotals& totals) {
+  engine::Estimate estimate(loader.max_micro_batches() * comm.size());
   loader.rewind();
   for (std::int64_t round = 0; round < loader.max_micro_batches(); ++round) {
     const loader::MicroBatch batch = loader.next().value();
-    step.estimate_kl(std::span(&batch, batch.tokens.empty() ? 0 : 1), 1, round * comm.size() + comm.rank(), estimate);
+    step.estimate(std::span(&batch, batch.tokens.empty() ? 0 : 1), 1, round * comm.size() + comm.rank(), estimate);
   }
-  estimate.agree(comm, totals);
+  step.agree(estimate, comm, totals);
 }
 
 /// What the passes over sets share.
@@ -88,7 +88,7 @@ Counted pass_over(loader::EvalLoader& loader, Passes& p) {
                   loader.weighted(),
                   {}};
   parallel::BatchTotals totals = totals_of(counted.counts, counted.weighted);
-  if (p.step.estimates_kl()) estimate_kl(p.step, loader, p.comm, totals);
+  if (p.step.estimates()) estimate(p.step, loader, p.comm, totals);
   const auto objective = objective_for(p.config, totals);
   const std::size_t width = 1 + 2 * objective->metrics().size();
   // Each micro-batch has a place of its own, so that sums are the same on any number of ranks.

@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "class_lines.h"
 #include "forward_pass.h"
 #include "lines_file.h"
 #include <nlohmann/json.hpp>
@@ -41,19 +42,26 @@ struct Range {
   }
 };
 
-std::string number(float value) {
-  return std::isfinite(value) ? fmt::format("{}", value) : std::string("null");
+/// What lines say of an item's values.
+using Members = std::function<std::string(std::span<const float> values)>;
+
+std::string pair_members(std::span<const float> scores) {
+  return fmt::format(R"("chosen": {}, "rejected": {})", json_number(scores[0]), json_number(scores[1]));
+}
+
+std::string score_member(std::span<const float> scores) {
+  return fmt::format(R"("score": {})", json_number(scores[0]));
 }
 
 /// A line an item. `origin`: what comes first, of the item's number in the pack.
-std::string lines_of(const loader::MicroBatch& batch, const float* scores, bool pairs,
+std::string lines_of(const loader::MicroBatch& batch, std::span<const float> values, const Members& members,
                      const std::function<std::string(std::int64_t item)>& origin) {
   std::string lines;
-  const std::int64_t each = pairs ? 2 : 1;
-  for (std::size_t s = 0; s < batch.samples.size(); s += static_cast<std::size_t>(each)) {
-    const std::string values = pairs ? fmt::format(R"("chosen": {}, "rejected": {})", number(scores[s]), number(scores[s + 1]))
-                                     : fmt::format(R"("score": {})", number(scores[s]));
-    lines += fmt::format("{{{}{}}}\n", origin ? origin(batch.samples[s] / each) : std::string(), values);
+  const std::size_t items = batch.item_offsets.size() - 1, each = values.size() / items;
+  for (std::size_t i = 0; i < items; ++i) {
+    const auto sequences = batch.item_offsets[i + 1] - batch.item_offsets[i];
+    const std::int64_t item = batch.samples[static_cast<std::size_t>(batch.item_offsets[i])] / sequences;
+    lines += fmt::format("{{{}{}}}\n", origin ? origin(item) : std::string(), members(values.subspan(i * each, each)));
   }
   return lines;
 }
@@ -64,12 +72,21 @@ std::string origin_of(const pack::PackReader& pack, std::int64_t item) {
   return fmt::format(R"("dataset": {}, "index": {}, )", nlohmann::json(name).dump(), encoded.source_index);
 }
 
-/// Scores every item of the set to `file`. `config`: in stage rm.
+/// Scores every item of the set to `file`. `config`: in stage rm or seq_cls.
 ScoreResult score_set(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config,
                       comm::Communicator& comm, const fs::path& path, bool tells_origin) {
   const auto start = std::chrono::steady_clock::now();
   const auto loader = set.loader(config, comm);
-  ScoreResult result{path.string(), set.pack->attributes().sequences_per_item == 2, loader->num_items(), loader->global_tokens()};
+  ScoreResult result{.file = path.string(),
+                     .pairs = set.pack->attributes().sequences_per_item == 2,
+                     .classes = instance.spec().head.classifies,
+                     .items = loader->num_items(),
+                     .tokens = loader->global_tokens()};
+  Members members = result.pairs ? pair_members : score_member;
+  if (result.classes)
+    members = [problem = config.finetuning.problem(instance.spec().head.values)](std::span<const float> values) {
+      return class_members(problem, values);
+    };
   LinesFile file(path, "scores", comm);
   Range range;
   std::function<std::string(std::int64_t)> origin;
@@ -77,13 +94,13 @@ ScoreResult score_set(engine::Instance& instance, const engine::EvalSet& set, co
   const HeadValues write = [&](const loader::MicroBatch& batch, const at::Tensor& values) {
     std::string lines;
     if (!batch.tokens.empty()) {
-      const float* scores = values.const_data_ptr<float>();
-      for (std::size_t s = 0; s < batch.samples.size(); ++s) range.add(static_cast<double>(scores[s]));
-      lines = lines_of(batch, scores, result.pairs, origin);
+      const std::span scores(values.const_data_ptr<float>(), static_cast<std::size_t>(values.numel()));
+      for (const float score : scores) range.add(static_cast<double>(score));
+      lines = lines_of(batch, scores, members, origin);
     }
     file.add(lines);
   };
-  if (result.pairs) {
+  if (result.pairs || (result.classes && engine::has_labels(set))) {
     const PerplexityResult scored = evaluate(config, instance, nullptr, set, comm, write, "score");
     result.metrics = scored.metrics;
     result.metrics["loss"] = scored.loss;
@@ -109,6 +126,7 @@ config::RunConfig in_stage(config::RunConfig config, const char* stage) {
 
 /// The stage whose items the data holds: of a pack it is known by now.
 const char* stage_of_data(const config::RunConfig& config) {
+  if (config.finetuning.stage == "seq_cls") return "seq_cls";
   const config::DataArgs& d = config.data;
   const auto& names = d.eval_pack.empty() && !d.eval_dataset.empty() ? d.eval_dataset : d.dataset;
   const bool pack = !d.eval_pack.empty() || (d.eval_dataset.empty() && !d.pack.empty());
@@ -116,7 +134,8 @@ const char* stage_of_data(const config::RunConfig& config) {
   if (pack) {
     if (stage == "rm" || stage == "dpo") return stage == "rm" ? "rm" : "dpo";
     if (stage == "sft") return "sft";
-    fail_config("the pack is for stage {}: qft score takes pairs (stages rm and dpo) and single answers (sft)", stage);
+    fail_config("the pack is for stage {}: qft score takes pairs (stages rm and dpo), single answers (sft) and texts (seq_cls)",
+                stage);
   }
   const auto specs = encode::load_dataset_info(config.folder_of(d.dataset_dir), names, config.folders);
   const auto pairs = std::ranges::count_if(specs, [](const encode::DatasetSpec& spec) { return spec.ranking; });
@@ -138,16 +157,17 @@ nlohmann::json ScoreResult::values() const {
 }
 
 ScoreResult score(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, const fs::path& file) {
-  const config::RunConfig reward = in_stage(config, "rm");
+  const config::RunConfig scoring = config.finetuning.stage == "seq_cls" ? config : in_stage(config, "rm");
   const char* stage = "";
   comm::agreed(comm, [&] {
     stage = stage_of_data(config);
     if (comm.rank() == 0) io::probe_writable(file.has_parent_path() ? file.parent_path() : fs::path("."));
   });
-  const auto instance = infer::load_for_inference(reward, comm, device);
+  const auto instance = infer::load_for_inference(scoring, comm, device);
   const auto set = engine::open_eval_data(in_stage(config, stage), instance->spec().config, comm);
+  if (scoring.finetuning.stage == "seq_cls" && engine::has_labels(set)) engine::require_labels(set, scoring, comm);
   const activity::Phase phase("score");
-  return score_set(*instance, set, reward, comm, file, /*tells_origin=*/true);
+  return score_set(*instance, set, scoring, comm, file, /*tells_origin=*/true);
 }
 
 ScoreResult predict_scores(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config,

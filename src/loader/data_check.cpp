@@ -75,7 +75,7 @@ class CheckSink : public encode::ItemSink {
       hasher.update(sequence.label_spans.data(), sequence.label_spans.size() * sizeof(encode::Span));
       tokens += static_cast<std::int64_t>(sequence.ids.size());
       labels += sequence.num_labels();
-      is_empty |= lacks_answer(sequence);
+      is_empty |= corpus_.learns_tokens() && lacks_answer(sequence);
     }
     const std::string place =
         fmt::format("{}, record {}", corpus_.datasets()[static_cast<std::size_t>(item.dataset)].name, item.source_index);

@@ -52,6 +52,8 @@ MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::i
     pack.read(item, flat);
     append_item(batch, flat, item * pack.attributes().sequences_per_item);
     if (pack.attributes().stage == "kto") batch.liked.push_back(encode::is_liked(pack.origin(item).tags) ? 1 : 0);
+    if (pack.attributes().stage == "seq_cls")
+      if (auto classes = encode::classes_of(pack.origin(item).tags)) batch.classes.push_back(std::move(*classes));
     const auto i = static_cast<std::size_t>(item);
     const auto got_tokens = static_cast<std::int64_t>(batch.tokens.size() - tokens_before);
     const auto got_labels = static_cast<std::int64_t>(batch.label_positions.size() - labels_before);

@@ -4,6 +4,7 @@
 #include "qft/core/member.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
+#include "qft/model/spec.h"
 
 #include <algorithm>
 #include <string>
@@ -17,6 +18,23 @@ namespace qft::model {
 namespace {
 
 using nlohmann::json;
+
+/// PEFT's modules of a classifier: its head by the names that it has in one model or another. ms-swift adds its reward models'.
+constexpr std::string_view kHeadModules[] = {"score", "classifier", "v_head"};
+
+/// Of a classifier's adapter: its labels, as its head has them, which is no module beside it then.
+void set_labels(AdapterTargets& targets, const std::filesystem::path& dir, const std::string& where) {
+  std::erase_if(targets.modules_to_save,
+                [](const std::string& module) { return std::ranges::find(kHeadModules, module) != std::end(kHeadModules); });
+  const std::filesystem::path path = io::adapter_weights_of(dir);
+  if (!std::filesystem::exists(path)) return;  // whoever reads the weights says so
+  const auto file = io::open_tensor_file(path);
+  const std::string name = std::string(kAdapterPrefix) + kScore;
+  const io::TensorEntry* head = file->find(name);
+  require(head != nullptr && head->shape.size() == 2 && head->shape.front() >= 1,
+          "{}: task_type is SEQ_CLS, but '{}' has no head of a classifier, a matrix '{}'", where, path.string(), name);
+  targets.labels = head->shape.front();
+}
 
 // Where the adapter's configuration is.
 std::filesystem::path config_of(const std::filesystem::path& dir) {
@@ -75,7 +93,9 @@ AdapterConfig read_adapter_config(const std::filesystem::path& dir) {
   const json config = read_adapter_json(dir);
   require(config.is_object(), "{}: expected a JSON object", where);
   try {
-    return kind_called(config.value("peft_type", "LORA"), where).read(config, dir, where);
+    AdapterConfig adapter = kind_called(config.value("peft_type", "LORA"), where).read(config, dir, where);
+    if (config.value("task_type", json()) == "SEQ_CLS") set_labels(adapter.targets(), dir, where);
+    return adapter;
   } catch (const json::exception& e) {
     fail("{}: {}", where, e.what());
   }
@@ -91,6 +111,8 @@ std::string adapter_config_json(const AdapterConfig& adapter, const std::string&
   const AdapterKind* kind = kind_of(adapter);
   QFT_ASSERT(kind != nullptr, "'{}' has no adapter to write", base_model_name_or_path);
   const AdapterTargets& targets = adapter.targets();
+  std::vector<std::string> modules = targets.modules_to_save;
+  if (targets.labels > 0) modules.emplace_back(kHeadModules[0]);
   json config = {{"auto_mapping", nullptr},
                  {"base_model_name_or_path", base_model_name_or_path},
                  {"bias", "none"},
@@ -98,11 +120,11 @@ std::string adapter_config_json(const AdapterConfig& adapter, const std::string&
                  {"inference_mode", true},
                  {"layers_pattern", nullptr},
                  {"layers_to_transform", nullptr},
-                 {"modules_to_save", targets.modules_to_save.empty() ? json() : json(targets.modules_to_save)},
+                 {"modules_to_save", modules.empty() ? json() : json(modules)},
                  {"peft_type", kind->peft_type},
                  {"revision", nullptr},
                  {"target_modules", targets.target_pattern.empty() ? json(targets.targets) : json(targets.target_pattern)},
-                 {"task_type", "CAUSAL_LM"}};
+                 {"task_type", targets.labels > 0 ? "SEQ_CLS" : "CAUSAL_LM"}};
   config.update(kind->write(adapter));
   return config.dump(2) + "\n";
 }

@@ -21,7 +21,7 @@ Adapter::Adapter(const ModelSpec& spec, std::unique_ptr<io::TensorFile> file) : 
       for (const FileTensor& part : spec.in_adapter(param)) {
         const io::TensorEntry& entry = factor_of(*file_, part.name);
         require_shape(*file_, entry, part.shape);
-        if (param.role == Role::base) saved_[param.name] = {file_.get(), &entry};
+        if (spec.in_model(param)) saved_[param.name] = {file_.get(), &entry};
         ++used;
       }
       if (!is_factor(param.role)) continue;

@@ -6,6 +6,7 @@
 #include "qft/core/member.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
+#include "qft/model/classifier.h"
 
 #include <algorithm>
 #include <limits>
@@ -174,6 +175,18 @@ json parse_object(const std::string& text, const std::string& where) {
   return object;
 }
 
+/// transformers' classes end so; they have two labels where id2label is not there.
+void read_classifier(const Reader& whole, ModelConfig& c) {
+  const json* classes = whole.find("architectures");
+  if (classes == nullptr || !classes->is_array() || classes->empty() || !classes->front().is_string() ||
+      !classes->front().get<std::string>().ends_with(kClassifierClass))
+    return;
+  const json* names = whole.find("id2label");
+  const bool named = names != nullptr && names->is_object() && !names->empty();
+  c.labels = named ? static_cast<std::int64_t>(names->size()) : whole.size("num_labels", 2);
+  c.problem_type = whole.text("problem_type", "");
+}
+
 }  // namespace
 
 bool ModelConfig::is_other(std::string_view tensor) const {
@@ -222,6 +235,8 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   if (nested != nullptr) c.text_prefix = "model.language_model.";
   if (nested != nullptr) c.other_prefixes.emplace_back("model.visual.");
   if (arch.hybrid != Hybrid::none) c.other_prefixes.emplace_back("mtp.");
+  c.initializer_range = reader.number("initializer_range", c.initializer_range);
+  read_classifier(whole, c);
   c.raw = text;
   require(c.num_layers <= kMaxLayers, "{}: 'num_hidden_layers' is {}, more than {}: is the file damaged?", where, c.num_layers,
           kMaxLayers);

@@ -5,6 +5,7 @@
 #include "qft/core/progress.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
+#include "qft/model/classifier.h"
 
 #include <algorithm>
 #include <string>
@@ -61,8 +62,15 @@ void write_unmerged(const io::TensorLocation& from, DType type, io::ModelWriter&
 }
 
 /// config.json says which type the weights have, under transformers' old or new name of the key, that they are plain, and whether
-/// the head is one of its own.
-void correct_config(io::Storage& storage, const fs::path& dir, const MergedModel& model, std::optional<DType> asked) {
+/// the head is one of its own, or a classifier's.
+void correct_config(io::Storage& storage, const fs::path& dir, const MergedModel& model, const ExportRequest& request) {
+  const std::optional<DType> asked = request.dtype;
+  const Head& head = model.spec().head;
+  if (head.classifies) {
+    const std::string text = io::read_text_file(dir / io::kModelConfigFile);
+    io::write_file(storage, dir / io::kModelConfigFile,
+                   classifier_config(text, model.spec().config, head.values, request.problem_type));
+  }
   const bool stored = model.spec().config.stored.has_value(), untied = model.spec().untied;
   if (!asked && !stored && !untied) return;
   auto config = nlohmann::ordered_json::parse(io::read_text_file(dir / io::kModelConfigFile));
@@ -81,7 +89,7 @@ void correct_config(io::Storage& storage, const fs::path& dir, const MergedModel
 std::vector<const io::TensorEntry*> others(const ModelSpec& spec, const io::ModelFiles& files) {
   std::vector<const io::TensorEntry*> entries;
   for (const std::string& name : files.names())
-    if (spec.config.is_other(name)) {
+    if (spec.keeps(name)) {
       const io::TensorLocation& at = files.at(name);
       require(
           !spec.config.stored || is_floating(at.entry->dtype),
@@ -134,7 +142,7 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
   writer.finish();
   write_config_files(storage, request, target);
   io::copy_existing(storage, request.adapter.empty() ? request.base : request.adapter, target, io::kValueHeadFiles);
-  correct_config(storage, target, model, request.dtype);
+  correct_config(storage, target, model, request);
   io::copy_existing(storage, request.tokenizer, target, io::kTokenizerFiles);
   return report;
 }
@@ -150,6 +158,11 @@ ExportReport export_model(io::Storage& storage, const ExportRequest& request) {
   io::require_free(request.target, "export directory");
   QFT_ASSERT(request.format == ExportFormat::safetensors || request.code != nullptr, "this format needs LibTorch");
   MergedModel model(request.base, request.adapter, request.earlier, request.code);
+  if (model.spec().head.classifies && request.format != ExportFormat::safetensors)
+    fail_config(
+        "'{}' is a classifier of {} labels, whose export to 4 bits or GGUF is not implemented: export it in 16 bits, without "
+        "export_quantization_bit and export_format",
+        (request.adapter.empty() ? request.base : request.adapter).string(), model.spec().head.values);
   io::CommitDir commit(storage, request.target);
   const auto write = request.format == ExportFormat::safetensors    ? export_plain
                      : request.format == ExportFormat::bitsandbytes ? request.code->bitsandbytes

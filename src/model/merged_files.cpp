@@ -1,6 +1,7 @@
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/model/adapter_config.h"
+#include "qft/model/classifier.h"
 #include "qft/model/merge.h"
 #include "qft/model/pissa.h"
 
@@ -26,7 +27,8 @@ class RowMerger {
  public:
   /// Throws Error where the adapter is not of a model of this configuration.
   RowMerger(const ModelConfig& config, const AdapterConfig& own, std::unique_ptr<io::TensorFile> adapter)
-      : spec_(ModelSpec::build(config, Finetuning::adapter, own)), adapter_(spec_, std::move(adapter)) {}
+      : spec_(ModelSpec::build(config, Finetuning::adapter, own, {}, head_of(config, own))),
+        adapter_(spec_, std::move(adapter)) {}
 
   const ModelSpec& spec() const { return spec_; }
   const Adapter& adapter() const { return adapter_; }
@@ -155,6 +157,7 @@ void take_out(io::ModelFiles& files, const ModelSpec& spec, std::unique_ptr<io::
   for (auto& [key, alpha] : minus.alphas) alpha = -alpha;
   minus.dora = false;
   minus.modules_to_save.clear();
+  minus.labels = 0;
   merge(files, std::make_shared<RowMerger>(spec.config, minus, std::move(initial)));
 }
 

@@ -3,6 +3,7 @@
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/model/adapter_config.h"
+#include "qft/model/classifier.h"
 #include "qft/model/merge.h"
 
 #include <utility>
@@ -30,7 +31,7 @@ ModelSpec spec_of(const fs::path& base, const io::ModelFiles& files, const fs::p
   if (config.stored && code == nullptr)
     fail_config("'{}' is quantised in its files, which qft-ckpt does not decode: use qft export", base.string());
   return ModelSpec::build(config, own.enabled() ? Finetuning::adapter : Finetuning::full, own,
-                          config.stored ? code->at_rest(*config.stored, &files) : AtRest::in({}));
+                          config.stored ? code->at_rest(*config.stored, &files) : AtRest::in({}), head_of(config, own));
 }
 
 io::ModelFiles open_merged(const fs::path& base, const std::vector<fs::path>& earlier) {
@@ -50,7 +51,12 @@ MergedModel::MergedModel(const fs::path& base, const fs::path& adapter, const st
   const DType type = plain_type(files_);
   for (const UnitSpec& unit : spec_->units)
     for (const ParamSpec& p : unit.params) {
-      if (p.role != Role::base) continue;
+      if (!spec_->in_model(p)) continue;
+      if (p.role == Role::value_head) {
+        const io::TensorLocation* whole = saved(p);
+        tensors_.push_back({&p, p.name, p.shape, type, whole != nullptr ? *whole : files_.at(p.name)});
+        continue;
+      }
       if (p.is_quantized()) {
         std::int64_t row = 0;
         for (const FileTensor& part : p.in_files()) {

@@ -11,10 +11,10 @@
 #include <optional>
 #include <utility>
 
+#include "initial_values.h"
 #include "principal_factors.h"
 #include "read_into.h"
 #include "tensor_check.h"
-#include "uniform_values.h"
 #include <ATen/ops/empty.h>
 
 namespace qft::model {

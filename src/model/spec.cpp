@@ -204,7 +204,10 @@ UnitSpec build_embedding(const ModelSpec& spec) {
 UnitSpec build_head(const ModelSpec& spec) {
   UnitSpec unit = unit_of(UnitSpec::Kind::head, -1, "head");
   place_outer(unit, spec, {.path = kFinalNorm, .shape = {spec.config.hidden_size}});
-  if (spec.head == Head::value) {
+  if (spec.head.classifies) {
+    place_base(unit, "", spec,
+               {.path = kScore, .shape = {spec.head.values, spec.config.hidden_size}, .decays = true, .role = Role::value_head});
+  } else if (spec.head.of_sequences()) {
     place_base(unit, "", spec,
                {.path = kValueHead, .shape = {1, spec.config.hidden_size}, .decays = true, .role = Role::value_head});
     place_base(unit, "", spec, {.path = kValueHeadBias, .shape = {1}, .role = Role::value_head});
@@ -250,7 +253,7 @@ int ModelSpec::lowest_trained_block() const {
 
 std::vector<FileTensor> ModelSpec::in_adapter(const ParamSpec& param) const {
   if (is_factor(param.role)) return param.in_files();
-  if (param.role != Role::base || finetuning != Finetuning::adapter || !param.trainable) return {};
+  if (!in_model(param) || finetuning != Finetuning::adapter || !param.trainable) return {};
   return {{kAdapterPrefix + param.name, param.shape}};
 }
 
@@ -265,7 +268,7 @@ ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, con
   spec.adapter.targets().keep_targets(lora_modules(config));
   spec.finetuning = finetuning;
   spec.head = head;
-  if (head == Head::value && !config.tie_word_embeddings) spec.config.other_prefixes.emplace_back(kLmHead);
+  if (head.of_sequences() && !config.tie_word_embeddings) spec.config.other_prefixes.emplace_back(kLmHead);
   spec.freeze = freeze;
   const auto apart = [&](const char* name) { return is_saved_whole(spec.adapter.targets().modules_to_save, name); };
   spec.untied = spec.ties_head() && (apart(kEmbedTokens) || apart(kLmHead));

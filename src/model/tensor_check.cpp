@@ -43,6 +43,8 @@ void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files, const
       } else if (param.role == Role::base) {
         known.insert(param.name);
         for (const FileTensor& part : param.parts) known.insert(part.name);
+      } else if (spec.in_model(param)) {
+        known.insert(param.name);
       }
   std::vector<std::string> unexpected;
   for (const auto& name : files.names())

@@ -93,7 +93,7 @@ void Transformer::embedding_backward(const Weight& table, const MicroInput& in, 
 }
 
 std::int64_t Transformer::head_values(const MicroInput& in) const {
-  return spec_.head == Head::value ? in.sequences.num_sequences() : in.labels.size();
+  return spec_.head.of_sequences() ? in.sequences.num_sequences() * spec_.head.values : in.labels.size();
 }
 
 at::Tensor Transformer::head_input(const HeadWeights& head, const at::Tensor& x, at::Tensor& rstd) {
@@ -106,7 +106,7 @@ at::Tensor Transformer::head_input(const HeadWeights& head, const at::Tensor& x,
 void Transformer::head_forward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& values,
                                const ops::RowReader& reader) {
   at::Tensor rstd;
-  if (spec_.head == Head::value) {
+  if (spec_.head.of_sequences()) {
     const at::Tensor last = x.index_select(0, last_rows(in.sequences, device()));
     return ops::value_head_forward(head_input(head, last, rstd), head.table.value, head.bias.value, values);
   }
@@ -117,7 +117,7 @@ void Transformer::head_forward_backward(const HeadWeights& head, const MicroInpu
                                         const at::Tensor& grad_values, const at::Tensor& values, const at::Tensor& g,
                                         const ops::RowReader& reader) {
   at::Tensor rstd;
-  if (spec_.head == Head::value) {
+  if (spec_.head.of_sequences()) {
     const at::Tensor rows = last_rows(in.sequences, device());
     const at::Tensor last = x.index_select(0, rows), y = head_input(head, last, rstd), gy = at::empty_like(last);
     if (values.defined()) ops::value_head_forward(y, head.table.value, head.bias.value, values);

@@ -14,7 +14,8 @@
 namespace qft::pack {
 namespace {
 
-constexpr std::size_t kWarnings = 5;  // broken records that are logged one by one
+constexpr std::string_view kPlainTemplate = "empty";  // texts as they are
+constexpr std::size_t kWarnings = 5;                  // broken records that are logged one by one
 constexpr double kChunkBytes = 1 << 20, kManyChunks = 4096;
 
 const std::vector<std::string>& dataset_names(const config::RunConfig& config, CorpusPart part) {
@@ -26,6 +27,7 @@ const std::vector<std::string>& dataset_names(const config::RunConfig& config, C
 encode::SampleKind kind_of(const std::string& stage) {
   if (stage == "pt") return encode::SampleKind::document;
   if (stage == "kto") return encode::SampleKind::feedback;
+  if (stage == "seq_cls") return encode::SampleKind::labelled;
   return stage == "sft" ? encode::SampleKind::conversation : encode::SampleKind::pair;
 }
 
@@ -75,6 +77,7 @@ nlohmann::json describe(const encode::DatasetSpec& spec) {
                               {"tags", {t.role, t.content, t.user, t.assistant, t.observation, t.function, t.system}}};
   if (spec.of_v1) described["of_v1"] = true;  // packs without it stay as they are
   if (!c.weight.empty()) described["weight"] = c.weight;
+  if (!c.label.empty()) described["columns"].push_back(c.label);  // without one as packs have always had it
   return described;
 }
 
@@ -117,7 +120,9 @@ std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, Corp
   options.train_on_prompt = data.train_on_prompt && options.kind == encode::SampleKind::conversation;
   options.mask_history = data.mask_history && options.kind == encode::SampleKind::conversation;
   options.loss_scale = config::parse_loss_scale(data.loss_scale).schemes;
-  options.add_bos_token = options.kind == encode::SampleKind::document && adds_bos_token(config.tokenizer_path());
+  const bool plain = options.kind == encode::SampleKind::document ||
+                     (options.kind == encode::SampleKind::labelled && data.template_name == kPlainTemplate);
+  options.add_bos_token = plain && adds_bos_token(config.tokenizer_path());
   corpus->make_encoders(config, options);
 
   if (joins_documents(config)) corpus->block_tokens_ = document_block_tokens(config);
@@ -349,6 +354,12 @@ class Corpus::ChunkReader {
                      fmt::format("'{}' is not true or false, or there is no answer", spec_of(ref).columns.kto_tag)},
                     where, counts);
       feedback_.push_back({ref, where(), std::move(conversation)});
+    } else if (corpus_.encoder_->options().kind == encode::SampleKind::labelled) {
+      const std::string& column = spec_of(ref).columns.label;
+      if (!column.empty() && conversation.label.empty())
+        return drop(ref, {encode::DropReason::no_answer, fmt::format("'{}' is missing or null", column)}, where, counts);
+      if (!column.empty()) conversation.tags.emplace_back(encode::kLabelTag, conversation.label);
+      encode(ref, where, std::move(conversation), counts);
     } else {
       encode(ref, where, std::move(conversation), counts);
     }

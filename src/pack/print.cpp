@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "item_text.h"
+#include <fmt/ranges.h>
 
 namespace qft::pack {
 namespace {
@@ -178,6 +179,10 @@ void write_json_lines(const PackReader& pack, std::int64_t first, std::int64_t c
       line += '}';
     } else {
       append(line, item.sequences.front());
+      if (const auto label = encode::classes_of(item.tags)) {
+        line.pop_back();
+        line += fmt::format(",\"{}\":[{}]}}", encode::kLabelTag, fmt::join(*label, ","));
+      }
     }
     line += '\n';
     out << line;

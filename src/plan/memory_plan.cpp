@@ -115,7 +115,7 @@ std::int64_t labels_of(const ExecutionConfig& run) {
 
 /// Values that the head gives, and of each value.
 std::int64_t head_values(const ExecutionConfig& run) {
-  return run.spec.head == model::Head::value ? std::max<std::int64_t>(run.sequences, 1) : labels_of(run);
+  return run.spec.head.of_sequences() ? std::max<std::int64_t>(run.sequences, 1) * run.spec.head.values : labels_of(run);
 }
 std::int64_t statistics_bytes(const ExecutionConfig& run) {
   return size_of(run.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
@@ -137,7 +137,7 @@ std::int64_t reference_bytes(const ExecutionConfig& run) {
 
 /// Rows of logits that are held at a time.
 std::int64_t head_rows(const ExecutionConfig& run) {
-  if (run.spec.head == model::Head::value) return 0;
+  if (run.spec.head.of_sequences()) return 0;
   return std::min(labels_of(run), run.head_rows > 0 ? run.head_rows : ops::head_chunk_rows(run.spec.config.vocab_size));
 }
 
@@ -197,7 +197,11 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
   }
   bytes += rows * ((run.reference_rows ? 2 : 1) * c.vocab_size + c.hidden_size) * item;
   // The last row of each sequence, its norm and gradient, and what of these is converted.
-  if (run.spec.head == model::Head::value) bytes += head_values(run) * c.hidden_size * (3 * item + 2 * statistics_bytes(run));
+  if (run.spec.head.of_sequences()) {
+    bytes += std::max<std::int64_t>(run.sequences, 1) * c.hidden_size * (3 * item + 2 * statistics_bytes(run));
+    // The head's weight, as it is converted, and the term of its gradient.
+    bytes += run.spec.head.values * c.hidden_size * 2 * statistics_bytes(run) + 2 * head_values(run) * statistics_bytes(run);
+  }
   const auto copied = [&](std::int64_t m, std::int64_t k) {
     return run.on_cpu ? ops::copied_bytes(m, k, run.precision.compute) : 0;
   };

@@ -238,7 +238,10 @@ Plan make_plan(const config::RunConfig& config, Recipe recipe, int ranks, const 
   plan.available = machine ? machine->memory_of_a_rank(ranks) : 0;
   if (const auto limit = static_cast<std::int64_t>(config.parallel.max_memory * 1e9); limit > 0)
     plan.available = plan.available > 0 ? std::min(plan.available, limit) : limit;
-  plan.workload = plan.recipe.objective.estimates_kl ? with_estimates(std::move(workload)) : std::move(workload);
+  const auto& objective = plan.recipe.objective;
+  plan.workload = objective.estimates_kl       ? with_estimates(std::move(workload))
+                  : objective.compares_rewards ? with_rewards(std::move(workload))
+                                               : std::move(workload);
   Planner(config, plan).run();
   return plan;
 }

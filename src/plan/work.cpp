@@ -156,7 +156,7 @@ Work forward_work(const ModelSpec& spec, int block, const MicroShape& micro, at:
     w.bytes = 2 * tokens * hidden * item;
     return w;
   }
-  if (spec.head == model::Head::value) return w;  // a few rows
+  if (spec.head.of_sequences()) return w;  // a few rows
   const double vocabulary = to_double(spec.config.vocab_size);
   if (objective == parallel::ObjectiveKind::sequence_level) {
     w.matmul = 2 * labels * hidden * vocabulary;

@@ -101,6 +101,11 @@ Workload with_estimates(Workload workload) {
   return workload;
 }
 
+Workload with_rewards(Workload workload) {
+  for (StepShape& step : workload.steps) step.before = step.micros;
+  return workload;
+}
+
 Workload padded_to_graph_shapes(Workload workload) {
   const auto pad = [](MicroShape& micro) {
     if (const std::int64_t added = parallel::padded_tokens(micro.tokens) - micro.tokens; added > 0) micro.add_sequence(added, 0);

@@ -56,6 +56,11 @@ engine::InstanceOptions options_of(const SmallCase& c) {
                        .graphs = c.graphs}};
 }
 
+model::Head head_of(const SmallCase& c) {
+  if (c.labels > 0) return model::Head::classifier(c.labels);
+  return c.reward ? model::Head::value : model::Head::language_model;
+}
+
 }  // namespace
 
 model::ModelSpec make_spec(const SmallCase& c) {
@@ -84,10 +89,9 @@ model::ModelSpec make_spec(const SmallCase& c) {
   }
   const auto method = c.lora ? model::Finetuning::adapter : c.parts ? model::Finetuning::freeze : model::Finetuning::full;
   model::FreezeConfig freeze{.layers = {1}, .modules = {"mlp"}, .extra_modules = {}};
-  if (!c.tied && !c.reward) freeze.extra_modules = {"lm_head"};
+  if (!c.tied && !c.reward && c.labels == 0) freeze.extra_modules = {"lm_head"};
   auto spec = model::ModelSpec::build(model::ModelConfig::parse(text, "small model"), method,
-                                      c.oft ? model::AdapterConfig(oft) : model::AdapterConfig(lora), {},
-                                      c.reward ? model::Head::value : model::Head::language_model, freeze);
+                                      c.oft ? model::AdapterConfig(oft) : model::AdapterConfig(lora), {}, head_of(c), freeze);
   for (auto& unit : spec.units)
     for (auto& p : unit.params)
       if (p.role == model::Role::lora_b) p.lr_factor = c.lora_b_rate;
@@ -180,6 +184,7 @@ model::MicroInput SmallRun::build(const std::vector<Sequence>& batch, int first,
   std::vector<std::int64_t> samples;
   std::vector<std::uint8_t> liked;
   std::vector<double> weights;
+  std::vector<std::vector<double>> classes;
   const int each = case_.item_sequences;
   for (int s = first * each; s < (first + count) * each; ++s) {
     const auto& q = batch[static_cast<std::size_t>(s)];
@@ -191,11 +196,13 @@ model::MicroInput SmallRun::build(const std::vector<Sequence>& batch, int first,
     cu.push_back(static_cast<std::int32_t>(tokens.size()));
     samples.push_back(q.id);
     liked.push_back(is_liked(q) ? 1 : 0);
+    if (case_.labels > 0) classes.push_back({static_cast<double>(q.id % case_.labels)});
     if ((s + 1) % each == 0) items.push_back(static_cast<std::int32_t>(samples.size()));
   }
   model::MicroInput in = model::MicroInput::build(tokens, cu, labels, samples, device_, items);
   in.liked = std::move(liked);
   if (case_.weighted) in.label_weights = device::upload(weights, device_);
+  in.classes = std::move(classes);
   in.routing = model::Routing::build(spec().config, cu, instance_->transformer().statistics_dtype(), device_);
   return in;
 }

@@ -84,9 +84,9 @@ std::string method_words(const config::RunConfig& config, const model::ModelSpec
     words += fmt::format(" ({}beta {})", f.stage == "dpo" ? f.pref_loss + ", " : "", f.pref_beta);
   words += fmt::format("; finetuning_type {}", f.finetuning_type);
   if (const model::LoraConfig& lora = spec.adapter.lora; lora.enabled())
-    words += fmt::format(": {}{} of rank {}, alpha {}, dropout {} on {}", lora.dora ? "DoRA" : "LoRA",
-                         lora.pissa ? " by PiSSA," : "", lora.rank, lora.alpha, lora.dropout,
-                         spec.adapter.targets().targets_text());
+    words +=
+        fmt::format(": {}{} of rank {}, alpha {}, dropout {} on {}", lora.dora ? "DoRA" : "LoRA", lora.pissa ? " by PiSSA," : "",
+                    lora.rank, lora.alpha, lora.dropout, spec.adapter.targets().targets_text());
   if (spec.adapter.oft.enabled()) words += ": " + spec.adapter.oft.words();
   const auto& d = config.data;
   return words + fmt::format("; template {}, cutoff_len {}", d.template_name.empty() ? "of the tokenizer" : d.template_name,

@@ -94,9 +94,15 @@ std::string where(const config::RunConfig& config, const std::string& key) {
 
 /// Settings that define the checkpoint's tensors: with other values they would be another model.
 std::vector<std::string> fixed_keys(const config::RunConfig& config) {
-  std::vector<std::string> keys{
-      "stage",       "finetuning_type", "quantization_bit", "quantization_method", "quantization_type", "double_quantization",
-      "rope_scaling"};
+  std::vector<std::string> keys{"stage",
+                                "num_labels",
+                                "problem_type",
+                                "finetuning_type",
+                                "quantization_bit",
+                                "quantization_method",
+                                "quantization_type",
+                                "double_quantization",
+                                "rope_scaling"};
   // An adapter that is trained on brings its own.
   if (config.finetuning.finetuning_type == "lora" && engine::adapters_of(config, engine::Use::training).live.empty())
     keys.insert(keys.end(), {"lora_rank", "lora_alpha", "use_rslora", "use_dora", "pissa_init", "rank_pattern", "alpha_pattern",

@@ -11,6 +11,7 @@
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
 #include "qft/model/adapter_config.h"
+#include "qft/model/classifier.h"
 #include "qft/model/export.h"
 #include "qft/model/load.h"
 #include "qft/model/pissa.h"
@@ -56,16 +57,21 @@ at::ScalarType adapter_type(const engine::Instance& instance) {
   return master == at::kDouble ? at::kFloat : master;  // PEFT expects no fp64
 }
 
+/// A reward model's head.
+bool has_own_file(const model::ModelSpec& spec, const model::ParamSpec& p) {
+  return p.role == model::Role::value_head && !spec.in_model(p);
+}
+
 /// Calls `visit` with the unit and each parameter that the adapter has, or the value head's file.
 void for_each_added(const model::ModelSpec& spec, const std::function<void(int, const model::ParamSpec&)>& visit) {
   for (int u = 0; u < spec.num_units(); ++u)
     for (const auto& p : spec.units[static_cast<std::size_t>(u)].params)
-      if (p.role == model::Role::value_head || !spec.in_adapter(p).empty()) visit(u, p);
+      if (has_own_file(spec, p) || !spec.in_adapter(p).empty()) visit(u, p);
 }
 
 /// All of them on rank 0, none elsewhere. Collective.
 Added gather_added(engine::Instance& instance, comm::Communicator& comm) {
-  if (!instance.spec().adapter.enabled() && instance.spec().head == model::Head::language_model) return {};
+  if (!instance.spec().adapter.enabled() && instance.spec().head != model::Head::value) return {};
   std::map<std::string, at::Tensor> copies;
   at::Tensor room;
   device::StagedCopy staged(instance.transformer().device());
@@ -85,11 +91,11 @@ Added gather_added(engine::Instance& instance, comm::Communicator& comm) {
     if (comm.rank() != 0) return;
     const at::Tensor& copy = copies.at(p.name);
     staged.to_host(copy, whole.narrow(0, p.offset, p.numel));
-    if (p.role == model::Role::base) {
+    if (instance.spec().in_model(p)) {
       added.adapter[instance.spec().in_adapter(p).front().name] = {p.shape, copy.view(p.shape)};
       return;
     }
-    Tensors& tensors = p.role == model::Role::value_head ? added.value_head : added.adapter;
+    Tensors& tensors = has_own_file(instance.spec(), p) ? added.value_head : added.adapter;
     for (auto& [tensor, values] : model::as_in_files(p, copy)) tensors[tensor.name] = {tensor.shape, values};
   });
   return added;
@@ -147,7 +153,7 @@ class OtherTensors {
     if (config.other_prefixes.empty()) return;
     files_ = std::make_shared<const io::ModelFiles>(io::ModelFiles::open(model));
     for (const std::string& name : files_->names())
-      if (config.is_other(name)) all_.push_back(files_->at(name));
+      if (instance.spec().keeps(name)) all_.push_back(files_->at(name));
   }
   void add_to(std::vector<io::TensorSpec>& specs) const {
     for (const io::TensorLocation& t : all_) specs.push_back({t.entry->name, t.entry->dtype, t.entry->shape});
@@ -174,7 +180,7 @@ std::vector<io::TensorSpec> base_tensors(const engine::Instance& instance) {
   std::vector<io::TensorSpec> specs;
   for (const auto& unit : instance.spec().units)
     for (const auto& p : unit.params)
-      if (p.role == model::Role::base)
+      if (instance.spec().in_model(p))
         for (const model::FileTensor& part : p.in_files()) specs.push_back({part.name, dtype, part.shape});
   return specs;
 }
@@ -198,7 +204,7 @@ void for_each_base_param(engine::Instance& instance, comm::Communicator& comm,
     take_memory(comm, instance.transformer().device(), "gathering the model", [&] { instance.weights().make_room(u); });
     const auto& buffers = instance.weights().acquire(u);
     for (const auto& p : instance.spec().units[static_cast<std::size_t>(u)].params) {
-      if (p.role != model::Role::base || failure) continue;
+      if (!instance.spec().in_model(p) || failure) continue;
       try {
         visit(model::param_view(p, buffers));
       } catch (...) {
@@ -280,12 +286,19 @@ std::string scaled_config(const config::RunConfig& config, engine::Use use) {
   return config.model.rope_scaling.empty() ? std::string() : engine::architecture_of(config, use).raw;
 }
 
+/// The same of a model that is trained, where its head does, too.
+std::string changed_config(const config::RunConfig& config, const model::Head& head) {
+  if (!head.classifies) return scaled_config(config, engine::Use::training);
+  const model::ModelConfig model = engine::architecture_of(config, engine::Use::training);
+  return model::classifier_config(model.raw, model, head.values, engine::problem_of(config, model, head.values));
+}
+
 /// What lies beside the weights.
-void copy_companions(const config::RunConfig& config, bool adapted, io::Storage& storage, const fs::path& dir,
+void copy_companions(const config::RunConfig& config, const model::ModelSpec& spec, io::Storage& storage, const fs::path& dir,
                      std::vector<FileRecord>& written) {
-  if (!adapted) {
+  if (!spec.adapter.enabled()) {
     std::vector<const char*> names(io::kModelConfigFiles.begin(), io::kModelConfigFiles.end());
-    if (const std::string text = scaled_config(config, engine::Use::training); !text.empty()) {
+    if (const std::string text = changed_config(config, spec.head); !text.empty()) {
       std::erase(names, io::kModelConfigFile);
       written.push_back(write_text(storage, dir, io::kModelConfigFile, text));
     }
@@ -325,7 +338,7 @@ std::vector<FileRecord> save_model(const config::RunConfig& config, engine::Inst
   const Added added = gather_added(instance, who.comm);
   std::vector<FileRecord> written = save_base_model(instance, config.model_path(), who, storage, dir);
   write_value_head(added, storage, dir, written);
-  if (who.rank() == 0) copy_companions(config, /*adapted=*/false, storage, dir, written);
+  if (who.rank() == 0) copy_companions(config, instance.spec(), storage, dir, written);
   return written;
 }
 
@@ -341,8 +354,8 @@ WriteModel stage_model(const config::RunConfig& config, engine::Instance& instan
     added.adapter = converted(std::move(added.adapter), *initial);
     told = told.lora.plain();
   }
-  return [&config, adapted, first, initial, told = std::move(told), added = std::move(added), base = std::move(base)](
-             io::Storage& storage, const fs::path& dir) {
+  return [&config, &spec = instance.spec(), adapted, first, initial, told = std::move(told), added = std::move(added),
+          base = std::move(base)](io::Storage& storage, const fs::path& dir) {
     std::vector<FileRecord> written = base ? base(storage, dir) : std::vector<FileRecord>{};
     if (!first) return written;
     if (adapted) {
@@ -352,7 +365,7 @@ WriteModel stage_model(const config::RunConfig& config, engine::Instance& instan
           write_text(storage, dir, model::kAdapterConfigFile, model::adapter_config_json(told, config.model.model_name_or_path)));
     }
     write_value_head(added, storage, dir, written);
-    copy_companions(config, adapted, storage, dir, written);
+    copy_companions(config, spec, storage, dir, written);
     return written;
   };
 }
@@ -377,10 +390,13 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
     fail_config(
         "{}: rope_scaling is {}, which an export to GGUF does not write: export to safetensors with it first, then that to GGUF",
         config.given.find("rope_scaling")->second, config.model.rope_scaling);
+  const model::ModelConfig model = model::ModelConfig::load(base);
+  const model::Head head = model::head_of(model, adapter.empty() ? model::AdapterConfig{} : model::read_adapter_config(adapter));
   const auto& exporting = config.exporting;
   const auto report = model::export_model(
       storage, {base, adapter, earlier, config.tokenizer_path(), exporting.export_dir,
-                static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000, dtype, format, &model::export_code(), scaled});
+                static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000, dtype, format, &model::export_code(), scaled,
+                head.classifies ? engine::problem_of(config, model, head.values) : std::string()});
   log::info("exported '{}'{} to '{}': {} tensors, {} of them merged with the adapter, {} converted to another type{}",
             base.string(),
             adapter.empty()

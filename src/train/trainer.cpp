@@ -205,6 +205,10 @@ parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
                                static_cast<double>(batch.global_tokens)};
   totals.weighted = batch.weighted;
   step.complete(totals, batch, comm_);
+  if (step.compares_rewards()) {
+    next_reward_ = progression_.reward.with(totals.reward);
+    totals.reward = next_reward_.mean;
+  }
   const auto inputs = step.inputs(batch.micro_batches, batch.max_micro_batches);
   const auto list =
       instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches), step_seconds_);
@@ -237,6 +241,7 @@ void Trainer::after_step(const loader::StepBatch& batch, const parallel::StepRes
   progression_.total_tokens += batch.global_tokens;
   progression_.label_tokens += batch.global_label_tokens;
   if (result.finite) progression_.loss_sum += result.loss;
+  if (std::isfinite(next_reward_.mean)) progression_.reward = next_reward_;
   since_log_.tokens += batch.global_tokens;
   if (const std::string collapse = parallel::describe_collapse(result.metrics, instance_->spec().config);
       !collapse.empty() && is_root() && !std::exchange(warned_of_collapse_, true))
@@ -414,7 +419,7 @@ void Trainer::finish(double epoch) {
 }
 
 void Trainer::predict() {
-  if (config_.finetuning.stage == "rm") {
+  if (config_.finetuning.scores()) {
     const auto scores = eval::predict_scores(*instance_, *data_.eval, config_, comm_);
     log::info("{}", eval::describe(scores));
     return;

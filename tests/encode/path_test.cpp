@@ -121,7 +121,8 @@ TEST(DatasetPaths, MistakesNameFileAndColumns) {
           {"both.jsonl:2: a message has the role 'human', and one in ", "both.jsonl:1 the role 'user' for the same"});
   refuses("keys.jsonl", R"({"messages": [{"speaker": "user", "text": "q"}]})",
           {"keys.jsonl:1: messages have speaker, text", "role_tag and content_tag"});
-  refuses("weights.jsonl", R"({"query": "q", "response": "a", "weight": 2, "loss_scale": 1})", {"'weight'", "'loss_scale'", "take one out"});
+  refuses("weights.jsonl", R"({"query": "q", "response": "a", "weight": 2, "loss_scale": 1})",
+          {"'weight'", "'loss_scale'", "take one out"});
   refuses("calls.jsonl", R"({"messages": [{"role": "assistant", "tool_calls": [{}]}]})", {"formatting: openai"});
   refuses("name.jsonl", R"({"query": "q", "response": "I am {{NAME}}"})", {"{{NAME}}", "sed"});
   refuses("text.jsonl", R"({"text": "t"})", {"stage sft learns answers"});

@@ -1,5 +1,5 @@
-// What tokens count: loss_scale beside what ms-swift makes of the same texts (golden/loss_scale.jsonl, by make_loss_scale_goldens.py),
-// and the weights that records bring.
+// What tokens count: loss_scale beside what ms-swift makes of the same texts (golden/loss_scale.jsonl, by
+// make_loss_scale_goldens.py), and the weights that records bring.
 #include "qft/encode/token_weights.h"
 
 #include <fstream>
@@ -82,7 +82,8 @@ TEST(LossScale, SplitsTextsAsSwiftDoes) {
   EXPECT_GT(cases, 500);
 }
 
-/// The marks behind an answer that is left out, where it is the last or prompts are learned, ms-swift alone learns: goldens have none.
+/// The marks behind an answer that is left out, where it is the last or prompts are learned, ms-swift alone learns: goldens have
+/// none.
 TEST(LossScale, WeighsConversationsAsSwiftDoes) {
   WeighedRun run;
   int cases = 0;
@@ -101,8 +102,10 @@ TEST(LossScale, NamesItsSchemes) {
   EXPECT_TRUE(TokenWeights("").empty());
 }
 
-const json kTalk = {{{"role", "user"}, {"content", "q"}}, {{"role", "assistant"}, {"content", "a"}},
-                    {{"role", "user"}, {"content", "r"}}, {{"role", "assistant"}, {"content", "b"}}};
+const json kTalk = {{{"role", "user"}, {"content", "q"}},
+                    {{"role", "assistant"}, {"content", "a"}},
+                    {{"role", "user"}, {"content", "r"}},
+                    {{"role", "assistant"}, {"content", "b"}}};
 
 json with(std::size_t message, const char* key, const json& value) {
   json talk = kTalk;
@@ -118,7 +121,8 @@ float weight_of(const Runs& runs, const std::string& text) {
 
 TEST(RecordWeights, OfMessagesSayWhatIsLearned) {
   WeighedRun run;
-  for (const char* key : {"loss", "train", "training"}) EXPECT_EQ(weight_of(run.encode_messages(with(1, key, false)), "a"), 0) << key;
+  for (const char* key : {"loss", "train", "training"})
+    EXPECT_EQ(weight_of(run.encode_messages(with(1, key, false)), "a"), 0) << key;
   for (const char* key : {"loss_scale", "weight"}) {
     EXPECT_EQ(weight_of(run.encode_messages(with(1, key, 2.5)), "a"), 2.5F) << key;
     EXPECT_EQ(weight_of(run.encode_messages(with(3, key, 0)), "b"), 0) << key;

@@ -41,7 +41,8 @@ model::MicroInput input(std::int64_t vocabulary, bool weighs = false) {
     tokens.push_back(static_cast<std::int32_t>(t * 31 % vocabulary));
     if (t % 3 != 0) labels.push_back(t);
   }
-  auto in = model::MicroInput::build(tokens, std::vector<std::int32_t>{0, static_cast<std::int32_t>(kTokens)}, labels, {}, at::kCPU);
+  auto in =
+      model::MicroInput::build(tokens, std::vector<std::int32_t>{0, static_cast<std::int32_t>(kTokens)}, labels, {}, at::kCPU);
   if (weighs) in.label_weights = at::arange(in.labels.size(), at::kDouble).remainder(5).add(1).mul(0.5);
   return in;
 }
@@ -122,8 +123,8 @@ TEST(TokenLosses, LossAndGradientsAreTheFormulas) {
       for (const auto& [vocabulary, weighs] : {std::pair(7, false), {300, false}, {300, true}})
         for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
           const std::string name(loss.name);
-          SCOPED_TRACE(name + " alpha " + std::to_string(alpha) + " of " + std::to_string(vocabulary) + (weighs ? " weighed in " : " in ") +
-                       c10::toString(type));
+          SCOPED_TRACE(name + " alpha " + std::to_string(alpha) + " of " + std::to_string(vocabulary) +
+                       (weighs ? " weighed in " : " in ") + c10::toString(type));
           at::manual_seed(3);
           const auto in = input(vocabulary, weighs);
           const at::Tensor x = at::randn({kTokens, kWidth}, at::kDouble).to(type);

@@ -68,8 +68,8 @@ def kto_of(model, reference, answers, o):
     return loss, metrics
 
 
-def loss_of(model, reference, pairs, o):
-    """The loss of each pair, and its metrics by name."""
+def loss_of(model, reference, pairs, o, baseline=None):
+    """The loss of each pair, and its metrics by name. `baseline`: of the steps so far; in an evaluation the pairs' own mean reward."""
     if o["stage"] == "kto":
         return kto_of(model, reference, pairs, o)
     name, beta, smoothing = o["pref_loss"], o["pref_beta"], o.get("dpo_label_smoothing", 0.0)
@@ -97,6 +97,10 @@ def loss_of(model, reference, pairs, o):
         ratio = -log_sigmoid(odds(chosen) - odds(rejected))
         loss = sft + beta * ratio
         metrics = {"sft_loss": sft, "odds_ratio_loss": ratio}
+    if weight := o.get("pref_bco_weight", 0.0):
+        rewards = beta * torch.cat((chosen, rejected)).detach()
+        delta = baseline.update(rewards) if baseline else rewards.mean()
+        loss = (loss - weight * (log_sigmoid(beta * chosen - delta) + log_sigmoid(delta - beta * rejected))) / (1 + weight)
     metrics |= {"rewards/chosen": beta * chosen, "rewards/rejected": beta * rejected, "rewards/margins": beta * margin,
                 "rewards/accuracies": (chosen > rejected).to(torch.float64), "logps/chosen": own.chunk(2)[0], "logps/rejected": own.chunk(2)[1]}
     for side, rows, labels in zip(("chosen", "rejected"), logits.chunk(2), lengths.chunk(2)):
@@ -130,17 +134,29 @@ def models_of(model_dir, adapter, options):
     return model, reference
 
 
+class Baseline:
+    """BCO's: the mean of the steps' mean rewards, each step's counted before its loss, as TRL's RunningMoments of a scalar."""
+
+    def __init__(self):
+        self.mean = self.steps = 0
+
+    def update(self, rewards):
+        self.steps += 1
+        self.mean += (rewards.mean().item() - self.mean) / self.steps
+        return self.mean
+
+
 def judge(model_dir, adapter, pairs, options):
     """Loss, norm and metrics of each step, and of all pairs after the last."""
     model, reference = models_of(model_dir, adapter, options)
     parameters = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=LR, weight_decay=0.0, eps=EPSILON)
     means = lambda loss, metrics: {"loss": loss.mean().item(), **{n: v.mean().item() for n, v in metrics.items()}}
-    steps = []
+    steps, baseline = [], Baseline()
     with in_double():
         for step in range(EPOCHS * SAMPLES // BATCH):
             first = step * BATCH % SAMPLES
-            loss, metrics = loss_of(model, reference, pairs[first:first + BATCH], options)
+            loss, metrics = loss_of(model, reference, pairs[first:first + BATCH], options, baseline)
             loss.mean().backward()
             seen = means(loss, metrics)
             seen["grad_norm"] = torch.nn.utils.clip_grad_norm_(parameters, 1.0).item()
@@ -167,6 +183,9 @@ CASES = [({"pref_loss": "sigmoid", "pref_beta": 0.1}, "ddp", 1, 1),
          ({"pref_loss": "sigmoid", "pref_beta": 0.3, "ref_model_adapters": "adapter", "finetuning_type": "full"}, "ddp", 1, 2),
          ({"pref_loss": "sigmoid", "pref_beta": 0.3, "ld_alpha": 0.4, "precompute_ref_log_probs": True}, "zero3", 2, 1),
          ({"stage": "kto", "dataset": "answers", "pref_beta": 0.5, "finetuning_type": "full", "precompute_ref_log_probs": True}, "zero2", 2, 2),
+         ({"pref_loss": "sigmoid", "pref_beta": 0.5, "pref_bco_weight": 0.7}, "ddp", 1, 4),
+         ({"pref_loss": "hinge", "pref_beta": 0.3, "pref_bco_weight": 0.5, "pref_ftx": 0.2, "ld_alpha": 0.3, "finetuning_type": "full"}, "zero3", 2, 1),
+         ({"pref_loss": "ipo", "pref_beta": 0.2, "pref_bco_weight": 1.5, "rpo_alpha": 0.4, "precompute_ref_log_probs": True}, "zero2", 3, 1),
          ({"pref_loss": "simpo", "pref_beta": 2.0, "simpo_gamma": 0.9, "ld_alpha": 0.5}, "ddp", 1, 2)]
 
 

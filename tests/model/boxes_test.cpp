@@ -120,6 +120,21 @@ TEST(ValueHead, HasTheSameInitialValuesInAnyPart) {
   }
 }
 
+TEST(ValueHead, OfAClassifierStartsNormal) {
+  const ModelSpec lora = spec_with_lora();
+  const ModelSpec spec = ModelSpec::build(lora.config, Finetuning::full, {}, AtRest::in({}), Head::classifier(400));
+  Shards whole(0, 1), part(0.3, 0.8);
+  init_value_head(spec, 7, whole.access());
+  init_value_head(spec, 7, part.access());
+  const auto& p = spec.units.back().params.back();
+  const at::Tensor all = whole.of(p).values.to(at::kDouble);
+  EXPECT_TRUE(part.of(p).values.equal(expected(p, part.of(p), whole.of(p).values)));
+  const double n = static_cast<double>(all.numel()), deviation = spec.config.initializer_range;
+  EXPECT_NEAR(all.mean().item<double>(), 0.0, 5.0 * deviation / std::sqrt(n));
+  EXPECT_NEAR(all.std().item<double>(), deviation, 5.0 * deviation / std::sqrt(2.0 * n));
+  EXPECT_GT(all.abs().max().item<double>(), 2.5 * deviation);
+}
+
 TEST(Boxes, OfAFusedProjectionAreBoundInTheirOwnShape) {
   ModelSpec spec = spec_with_lora();
   // Half of the outputs of each linear of the layer, LoRA's B with them, laid out anew.

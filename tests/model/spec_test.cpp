@@ -184,6 +184,40 @@ TEST(Spec, TiedHeadUsesTheEmbeddingUnit) {
   EXPECT_EQ(spec.units_of_block(spec.head_unit()).size(), 1u);
 }
 
+TEST(Spec, AClassifiersHeadIsAmongTheTensorsOfTheModelOrTheAdapter) {
+  auto config = base("llama");
+  config["tie_word_embeddings"] = false;
+  const auto parsed = ModelConfig::parse(config.dump(), "t");
+  LoraConfig lora;
+  lora.rank = 3;
+  lora.set_targets("all");
+  for (const bool adapted : {true, false}) {
+    const auto spec = ModelSpec::build(parsed, adapted ? Finetuning::adapter : Finetuning::full,
+                                       adapted ? AdapterConfig(lora) : AdapterConfig{}, AtRest::in({}), Head::classifier(5));
+    const auto& params = spec.units.back().params;
+    ASSERT_EQ(params.size(), 2U);
+    EXPECT_EQ(params[1].name, "score.weight");
+    EXPECT_EQ(params[1].shape, (Shape{5, spec.config.hidden_size}));
+    EXPECT_TRUE(params[1].trainable && params[1].weight_decay && spec.in_model(params[1]));
+    ASSERT_EQ(spec.in_adapter(params[1]).size(), adapted ? 1U : 0U);
+    if (adapted) EXPECT_EQ(spec.in_adapter(params[1]).front().name, "base_model.model.score.weight");
+    EXPECT_TRUE(spec.config.is_other("lm_head.weight"));
+    EXPECT_FALSE(spec.keeps("lm_head.weight"));
+  }
+}
+
+TEST(Spec, ConfigJsonSaysHowManyLabelsAClassifierHas) {
+  auto config = base("llama");
+  EXPECT_EQ(ModelConfig::parse(config.dump(), "t").labels, 0);
+  config["architectures"] = {"LlamaForSequenceClassification"};
+  EXPECT_EQ(ModelConfig::parse(config.dump(), "t").labels, 2);
+  config["id2label"] = {{"0", "a"}, {"1", "b"}, {"2", "c"}};
+  config["problem_type"] = "regression";
+  const auto parsed = ModelConfig::parse(config.dump(), "t");
+  EXPECT_EQ(parsed.labels, 3);
+  EXPECT_EQ(parsed.problem_type, "regression");
+}
+
 TEST(Spec, ValueHeadTakesThePlaceOfLmHeadAndTrainsBesideLora) {
   auto config = base("llama");
   for (const bool tied : {true, false}) {

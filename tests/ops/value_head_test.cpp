@@ -29,6 +29,21 @@ TEST(ValueHead, ScoresAndGradientsAreThoseOfALinear) {
   EXPECT_LT((gbias - 0.25 - bias.grad()).abs().max().item<double>(), 1e-13);
 }
 
+TEST(ValueHead, OfSeveralValuesHasThoseOfASequenceSideBySide) {
+  const at::Tensor y = at::randn({5, 7}, at::kDouble).requires_grad_(true),
+                   weight = at::randn({3, 7}, at::kDouble).requires_grad_(true);
+  const at::Tensor expected = at::linear(y, weight), given = at::randn({15}, at::kDouble);
+  expected.backward(given.view({5, 3}));
+
+  const at::Tensor values = at::empty({15}, at::kDouble), gy = at::empty({5, 7}, at::kDouble);
+  const at::Tensor gweight = at::full({3, 7}, 0.5, at::kDouble);
+  value_head_forward(y.detach(), weight.detach(), {}, values);
+  value_head_backward(y.detach(), weight.detach(), given, gy, gweight, {});
+  EXPECT_LT((values.view({5, 3}) - expected).abs().max().item<double>(), 1e-13);
+  EXPECT_LT((gy - y.grad()).abs().max().item<double>(), 1e-13);
+  EXPECT_LT((gweight - 0.5 - weight.grad()).abs().max().item<double>(), 1e-13);
+}
+
 TEST(ValueHead, OfBf16IsSummedInFp32) {
   const at::Tensor y = at::randn({3, 512}, at::kBFloat16), weight = at::randn({1, 512}, at::kBFloat16),
                    bias = at::randn({1}, at::kBFloat16);

@@ -32,14 +32,15 @@ encode::EncodedItem item_of(std::int64_t number, std::int64_t first) {
 
 std::shared_ptr<const PackReader> build(const std::filesystem::path& path, std::int64_t first, std::int64_t items = kItems) {
   const auto comm = comm::make_self_communicator();
-  PackBuilder(*comm, path, make_attributes()).build(static_cast<std::size_t>((items + kChunk - 1) / kChunk), [&](std::size_t chunk, PackSink& sink) {
-    const std::int64_t begin = static_cast<std::int64_t>(chunk) * kChunk;
-    for (std::int64_t i = begin; i < std::min(items, begin + kChunk); ++i) {
-      encode::EncodedItem item = item_of(i, first);
-      sink.count(item.dataset, 1, 0, 0);
-      sink.add(std::move(item));
-    }
-  });
+  PackBuilder(*comm, path, make_attributes())
+      .build(static_cast<std::size_t>((items + kChunk - 1) / kChunk), [&](std::size_t chunk, PackSink& sink) {
+        const std::int64_t begin = static_cast<std::int64_t>(chunk) * kChunk;
+        for (std::int64_t i = begin; i < std::min(items, begin + kChunk); ++i) {
+          encode::EncodedItem item = item_of(i, first);
+          sink.count(item.dataset, 1, 0, 0);
+          sink.add(std::move(item));
+        }
+      });
   return PackReader::open(path);
 }
 

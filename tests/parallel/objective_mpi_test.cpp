@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "engine/classification.h"
 #include "engine/kto.h"
 #include "engine/preference.h"
 #include "engine/reward.h"
@@ -168,7 +169,8 @@ std::unique_ptr<Objective> asft(const BatchTotals& totals) {
                                                      totals);
 }
 
-/// What data says that labels count is the same under every strategy, order and division, for the losses that weigh by logits too.
+/// What data says that labels count is the same under every strategy, order and division, for the losses that weigh by logits
+/// too.
 TEST(LabelWeights, TrainAlikeUnderEveryStrategyAndOrder) {
   const auto want = expect_alike_everywhere({.weighted = true});
   double weights = 0, labels = 0;
@@ -337,6 +339,30 @@ TEST(RewardModel, LearnsItsPairs) {
   StepResult last;
   for (int s = 0; s < 12; ++s) last = run.step(0, 2);
   EXPECT_EQ(last.metrics.at("accuracy"), 1.0);
+}
+
+std::unique_ptr<Objective> classification(const BatchTotals& totals) {
+  return std::make_unique<engine::ClassificationLoss>(engine::problem("single_label_classification"), 3, totals);
+}
+
+/// A head of three values at the last row of each text, the label that of its number.
+Case classification_case(bool lora) {
+  return {.tied = lora, .lora = lora, .labels = 3, .objective = classification};
+}
+
+TEST(Classifier, IsTheSameUnderEveryStrategyAndOrder) {
+  for (const bool lora : {false, true}) EXPECT_GT(expect_alike_everywhere(classification_case(lora))[0].loss, 1e-3);
+}
+
+TEST(Classifier, InMicroBatchOrderTheBitsOfOneRank) {
+  expect_bits_of_one_rank(classification_case(true), 3, 2);
+}
+
+TEST(Classifier, LearnsItsLabels) {
+  TinyRun run(classification_case(false), world());
+  StepResult last;
+  for (int s = 0; s < 12; ++s) last = run.step(0, 2);
+  EXPECT_EQ(last.metrics.at("acc"), 1.0);
 }
 
 /// Bytes that a step moves between the ranks, by collective and type.

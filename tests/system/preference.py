@@ -172,7 +172,7 @@ def main():
                                      ("a loss with two meanings", {"rpo_alpha": 0.5, "ld_alpha": 0.5}, "rpo_alpha and"),
                                      ("nothing that counts", {"stage": "kto", "dataset": "answers", "kto_chosen_weight": 0, "kto_rejected_weight": 0}, "nothing is learned"),
                                      ("two losses of ms-swift", {"stage": None, "pref_loss": None, "pref_beta": None, "rlhf_type": "cpo", "loss_type": "hinge"}, "both mean pref_loss"),
-                                     ("a reward that is compared with a mean", {"pref_bco_weight": 0.3}, "mean of all rewards"),
+                                     ("rewards without a reference", {"pref_loss": "simpo", "pref_bco_weight": 0.3}, "which has none: remove it"),
                                      ("packing", {"packing": True}, "remove packing")]:
             if "vocabulary" in what:
                 write_model(tmp / "other", "qwen3", vocab=1100)

@@ -55,8 +55,11 @@ struct FinetuningArgs {
   double rpo_alpha = 0.0;
   double dpo_label_smoothing = 0.0;
   std::optional<double> ld_alpha;
+  double pref_bco_weight = 0.0;
   double kto_chosen_weight = 1.0;
   double kto_rejected_weight = 1.0;
+  std::optional<std::int64_t> num_labels;
+  std::string problem_type;
   std::string ref_model;
   std::vector<std::string> ref_model_adapters;
   bool precompute_ref_log_probs = false;
@@ -67,6 +70,13 @@ struct FinetuningArgs {
   /// Whether an adapter trains, and not the model's own weights.
   bool trains_adapter() const { return finetuning_type == "lora" || finetuning_type == "oft"; }
   void visit(const FieldVisitor& field);
+  /// Whether the model gives numbers of whole sequences rather than texts.
+  bool scores() const { return stage == "rm" || stage == "seq_cls"; }
+  /// problem_type, or what it is by default for so many labels.
+  std::string problem(std::int64_t labels) const {
+    if (!problem_type.empty()) return problem_type;
+    return labels == 1 ? "regression" : "single_label_classification";
+  }
   bool operator==(const FinetuningArgs&) const = default;
 };
 

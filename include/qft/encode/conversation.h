@@ -24,6 +24,7 @@ struct Conversation {
   std::vector<Message> responses;  // 1: the answer; 2: chosen, rejected, or the answer and that to another question
   std::string answer_fault;        // why an answer is missing, where something else stands in its place
   std::optional<bool> desirable;   // whether the answer is liked; unset where the data has no such tag
+  std::string label;               // what a classifier is to say of the text, for class_values(); empty: the data has none
   std::string system;              // empty: the template's own
   std::string tools;               // JSON list of tool descriptions; empty: none
   std::string category;            // empty: the dataset's name

@@ -24,6 +24,7 @@ struct ColumnNames {
   std::string prompt = "instruction", query = "input", response = "output", history;
   std::string messages = "conversations";
   std::string system, tools, chosen, rejected, kto_tag;
+  std::string label;              // of texts that a classifier learns: a conversation may end with the question then
   std::string category;           // qft's own: what curricula sort by
   std::string weight;             // qft's own: what the record's labels count
   std::vector<std::string> tags;  // qft's own: carried into the pack as they are

@@ -14,15 +14,16 @@
 namespace qft::encode {
 
 /// What a sample is: a text to continue, a conversation whose answers are learned, a pair of answers to one
-/// question, or an answer that is liked or not together with an answer to another question.
-enum class SampleKind { document, conversation, pair, feedback };
+/// question, an answer that is liked or not together with an answer to another question, or a conversation, with its last answer
+/// or without, of which something is to be said as a whole: no token of it is a label.
+enum class SampleKind { document, conversation, pair, feedback, labelled };
 
 struct EncoderOptions {
   SampleKind kind = SampleKind::conversation;
   std::int64_t cutoff_len = 2048;
   bool train_on_prompt = false;
   bool mask_history = false;    // learn the last answer only, and cut the earliest turns first
-  bool add_bos_token = false;   // documents: the tokenizer puts its first token in front of a text
+  bool add_bos_token = false;   // documents and plain labelled texts: the tokenizer puts its first token in front of a text
   std::string loss_scale = {};  // conversations: the schemes of that key, "" or joined by '+' (token_weights.h)
 };
 
@@ -59,6 +60,7 @@ class Encoder {
   Encoded encode_conversation(const Conversation& conversation) const;
   Encoded encode_pair(const Conversation& conversation) const;
   Encoded encode_feedback(const Conversation& conversation) const;
+  Encoded encode_labelled(const Conversation& conversation) const;
 
   ChatTemplate template_;
   EncoderOptions options_;

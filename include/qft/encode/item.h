@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -54,6 +55,14 @@ struct RecordText;
 inline constexpr std::string_view kFeedbackTag = "kto_tag";
 /// By an item's tags; throws Error where there is no such one.
 bool is_liked(const std::vector<std::pair<std::string, std::string>>& tags);
+
+/// The tag of items of stage seq_cls: what a classifier is to say of the text, as class_values() reads it.
+inline constexpr std::string_view kLabelTag = "label";
+/// The numbers of a label as records have it: a number, a list of numbers, or either as a text (of csv files); true is 1, false
+/// 0. Throws Error, without the place, for what is none.
+std::vector<double> class_values(const std::string& label);
+/// By an item's tags; nothing where there is no such one.
+std::optional<std::vector<double>> classes_of(const std::vector<std::pair<std::string, std::string>>& tags);
 
 /// Takes items in source order, one chunk at a time.
 class ItemSink {

@@ -46,6 +46,7 @@ class RecordConverter {
   Parsed parse_openai(const Object& record) const;
   Parsed parse_turns(const Object& record) const;
   void read_feedback(const Object& record, Conversation& conversation) const;
+  void read_label(const Object& record, Conversation& conversation) const;
   void add_origin(const Object& record, Conversation& conversation) const;
 
   const DatasetSpec& spec_;

@@ -49,6 +49,11 @@ enum class MissingPacks { make, leave };
 TrainingData open_training_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
                                 MissingPacks missing = MissingPacks::make, const pack::BeforePacking& before = {});
 
+/// Whether all items of a set of stage seq_cls have labels.
+bool has_labels(const EvalSet& set);
+/// Throws ConfigError, on all ranks, where the run trains a classifier and an item has no label that fits it. Collective.
+void require_labels(const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm);
+
 /// The steps that training will take.
 struct PlannedData {
   std::shared_ptr<const pack::PackReader> pack;

@@ -3,6 +3,7 @@
 
 #include "qft/config/run_config.h"
 #include "qft/io/model_files.h"
+#include "qft/model/load.h"
 #include "qft/model/spec.h"
 #include "qft/optim/precision.h"
 #include "qft/plan/memory_plan.h"
@@ -36,8 +37,8 @@ std::string note_of_fp32(const config::RunConfig& config, const io::ModelFiles& 
 /// given, else for twice as many as the model was trained for, as LLaMA-Factory does. Unchanged where that many need no scaling.
 model::ModelConfig architecture_of(const config::RunConfig& config, Use use);
 
-/// The units and tensors of a configuration's model, by its config.json, in stage rm with a value head, with LoRA as configured
-/// or as Adapters::live has it. Throws as the readers of those files do.
+/// The units and tensors of a configuration's model, by its config.json, in stages rm and seq_cls with a head of sequences, with
+/// LoRA as configured or as Adapters::live has it. Throws as the readers of those files do.
 model::ModelSpec spec_of(const config::RunConfig& config, Use use);
 
 /// What a configuration trains. Reads of the model config.json only, and the headers of its files where they are quantised.
@@ -51,8 +52,10 @@ struct Adapters {
 };
 Adapters adapters_of(const config::RunConfig& config, Use use);
 
-/// Where a reward model's value head is: beside the last adapter, a merged one too, or, without any, beside the model; empty
-/// where there is none.
-std::filesystem::path value_head_file(const config::RunConfig& config);
+/// Where the head of a reward model or a classifier is: with the last adapter, a merged one too, or, without any, with the model.
+model::HeadFile head_file(const config::RunConfig& config, const model::ModelSpec& spec, const io::ModelFiles& files);
+
+/// A classifier's problem_type: as the run file says, else the model's config.json, else by the number of labels.
+std::string problem_of(const config::RunConfig& config, const model::ModelConfig& model, std::int64_t labels);
 
 }  // namespace qft::engine

@@ -1,4 +1,4 @@
-// Scores that a reward model gives to the answers of an evaluation set.
+// Scores that a reward model gives to the answers of an evaluation set, and labels that a classifier gives to its texts.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -21,9 +21,11 @@ inline constexpr const char* kScoresFile = "scores.jsonl";
 struct ScoreResult {
   std::string file;  ///< that was written
   bool pairs = false;
+  bool classes = false;  ///< of a classifier
   std::int64_t items = 0, tokens = 0;
-  double lowest = 0.0, mean = 0.0, highest = 0.0;  ///< of all scores
-  std::map<std::string, double> metrics = {};  ///< of pairs: loss, accuracy, rewards/chosen, rewards/rejected, rewards/margins
+  double lowest = 0.0, mean = 0.0, highest = 0.0;  ///< of all values
+  /// Of pairs: loss, accuracy, rewards/chosen, rewards/rejected, rewards/margins; of texts that have labels: loss, acc.
+  std::map<std::string, double> metrics = {};
   double seconds = 0.0;
 
   /// "predict_loss", "predict_accuracy", ..., "predict_runtime": of pairs, by HF's and LLaMA-Factory's names.
@@ -31,14 +33,16 @@ struct ScoreResult {
 };
 
 /// `qft score`: loads the reward model and the set that `qft eval` would take, whose items are pairs (stages rm, dpo) or single
-/// answers (sft), as the pack or dataset_info.json says. Rank 0 writes a line an item to `file`: {"dataset": name, "index":
-/// number of the record in it, "chosen": score, "rejected": score}, or "score" instead of the two. Collective; throws ConfigError
-/// where there is no value head or the items are of another kind.
+/// answers (sft), as the pack or dataset_info.json says; in stage seq_cls a classifier and texts, with labels or without. Rank 0
+/// writes a line an item to `file`: {"dataset": name, "index": number of the record in it, "chosen": score, "rejected": score},
+/// or "score" instead of the two; of a classifier "label", "probabilities", "logits". Collective; throws ConfigError where there
+/// is no such head or the items are of another kind.
 ScoreResult score(const config::RunConfig& config, comm::Communicator& comm, c10::Device device,
                   const std::filesystem::path& file);
 
-/// do_predict in stage rm: the scores of the pairs of `set`, in output_dir's generated_predictions.jsonl, a line an item as
-/// LLaMA-Factory has it, {"chosen": score, "rejected": score}, not rounded; predict_results.json, all_results.json. Collective.
+/// do_predict in stages rm and seq_cls: the scores of the pairs, or the labels of the texts, of `set`, in output_dir's
+/// generated_predictions.jsonl, a line an item as LLaMA-Factory has it, {"chosen": score, "rejected": score}, not rounded;
+/// predict_results.json, all_results.json. Collective.
 ScoreResult predict_scores(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config,
                            comm::Communicator& comm);
 

@@ -27,6 +27,8 @@ struct MicroBatch {
   std::vector<std::int64_t> samples;       // [S] item * sequences per item + number in the item
   std::vector<std::int32_t> item_offsets;  // [I+1] of sequences: where each item's begin; first 0, last S
   std::vector<std::uint8_t> liked;         // [I] of a pack of stage kto: 1 where the answer is liked; else empty
+  // [I] of a pack of stage seq_cls whose records have labels: their numbers (encode::class_values()); else empty
+  std::vector<std::vector<double>> classes;
 };
 
 /// The sequences number `which` of all items, each as an item of its own.

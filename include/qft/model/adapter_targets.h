@@ -1,6 +1,7 @@
 // Which modules an adapter wraps, whatever its kind, as PEFT's target_modules and modules_to_save say it.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,8 @@ struct AdapterTargets {
   std::string target_pattern = {};  ///< not empty: those whose whole name this regular expression matches, and no others
   /// Modules that train in full beside the adapter, and are saved with it (PEFT's modules_to_save).
   std::vector<std::string> modules_to_save = {};
+  /// Of the classifier that it is the adapter of (PEFT's task_type SEQ_CLS), whose head it has beside these; 0: it is of none.
+  std::int64_t labels = 0;
 
   bool targets_module(std::string_view name) const;
   /// `all` (but for routers), a comma-separated list of names or ends of paths, or one regular expression for whole names, which

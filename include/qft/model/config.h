@@ -95,6 +95,9 @@ struct ModelConfig {
   std::vector<std::string> other_prefixes;
   std::vector<std::int32_t> eos_token_ids;
   std::optional<StoredQuantization> stored;  ///< of linears that files hold quantised
+  double initializer_range = 0.02;           ///< the deviation of weights at first, in transformers
+  std::int64_t labels = 0;                   ///< of a classifier (architectures); 0: it is none
+  std::string problem_type;                  ///< a classifier's, if config.json names it
   std::string raw;                           ///< config.json as read, for export
 
   std::int64_t q_size() const { return num_heads * head_dim; }

@@ -38,6 +38,7 @@ struct ExportRequest {
   ExportFormat format = ExportFormat::safetensors;
   const ExportCode* code = nullptr;  // export_code(), or what needs it is refused
   std::string config = {};           // the text of config.json; empty: that of `base`. Not for GGUF
+  std::string problem_type = {};     // of a classifier, for config.json; empty: as that has it
 };
 
 struct ExportReport {

@@ -47,11 +47,20 @@ using PackedAccess = std::function<Shard(int unit)>;
 std::int64_t load_quantized_weights(const ModelSpec& spec, const io::ModelFiles& files, const PackedAccess& access,
                                     comm::Communicator& comm);
 
-/// Of a reward model's head (Role::value_head), from a file of value_head_of(): throws Error for what its header shows.
-void require_value_head(const ModelSpec& spec, const std::filesystem::path& file);
+/// Where a head of sequences is (Role::value_head).
+struct HeadFile {
+  std::filesystem::path path;  ///< empty: nowhere
+  std::string prefix = {};     ///< of its tensors' names
+};
+/// Of a reward model: beside the adapter or, without one (an empty path), the model. A classifier's is among the adapter's own
+/// tensors, if it has any, else among the model's.
+HeadFile find_head(const ModelSpec& spec, const io::ModelFiles& files, const std::filesystem::path& adapter);
+/// Throws Error for what the file's header shows.
+void require_value_head(const ModelSpec& spec, const HeadFile& file);
 /// Fills the head from the file.
-void load_value_head(const ModelSpec& spec, const std::filesystem::path& file, const ParamAccess& access);
-/// torch's initialisation of a linear: weight and bias uniform in +-1/sqrt(in_features), by numbers as in init_adapter().
+void load_value_head(const ModelSpec& spec, const HeadFile& file, const ParamAccess& access);
+/// Of a reward model torch's initialisation of a linear, weight and bias uniform in +-1/sqrt(in_features); of a classifier
+/// transformers', normal with a deviation of initializer_range. By numbers as in init_adapter().
 void init_value_head(const ModelSpec& spec, std::uint64_t seed, const ParamAccess& access);
 
 /// PEFT's initialisation: A uniform in +-1/sqrt(in_features) (kaiming_uniform with a = sqrt 5), B zero. Counter-based

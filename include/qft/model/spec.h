@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace qft::model {
@@ -25,7 +26,7 @@ const std::vector<std::string>& lora_modules();
 std::vector<std::string> lora_modules(const ModelConfig& config);
 
 /// A base tensor, one of the two factors of a linear's LoRA, DoRA's magnitude of each of its outputs, OFT's rotations of its
-/// inputs, or a tensor of a reward model's head, which trains beside these too.
+/// inputs, or a tensor of a head of sequences, which trains beside these too.
 enum class Role : std::uint8_t { base, lora_a, lora_b, magnitude, rotation, value_head };
 /// Whether it is one of an adapter's own tensors.
 inline bool is_factor(Role role) {
@@ -107,11 +108,22 @@ struct UnitSpec {
 /// Which base tensors train.
 enum class Finetuning : std::uint8_t { full, adapter, freeze };
 
-/// What follows the final norm.
-enum class Head : std::uint8_t {
-  language_model,  ///< logits of each row
-  value            ///< a score of each sequence, at its last row: TRL's ValueHead, without its dropout. lm_head is not used
+/// What follows the final norm: lm_head, or a linear that gives so many values of each sequence at its last row. lm_head is not
+/// used then.
+struct Head {
+  std::int64_t values = 0;  ///< of each sequence; 0: logits of each row
+  bool classifies = false;  ///< the linear is a classifier's; else a reward model's
+
+  bool of_sequences() const { return values > 0; }
+  bool operator==(const Head&) const = default;
+
+  static const Head language_model;
+  static const Head value;  ///< a score: TRL's ValueHead, without its dropout, in a file of its own
+  /// transformers' `score` of so many labels, without a bias, among the tensors of the model or, beside LoRA, of the adapter.
+  static constexpr Head classifier(std::int64_t labels) { return {labels, true}; }
 };
+inline constexpr Head Head::language_model{};
+inline constexpr Head Head::value{1, false};
 
 /// Paths of parameters in their units: an adapter's, after a linear's path, and those outside the layers.
 inline constexpr const char* kLoraMark = ".lora_";  ///< with which all of LoRA's begin
@@ -119,11 +131,13 @@ inline constexpr const char* kLoraA = ".lora_A.weight";
 inline constexpr const char* kLoraB = ".lora_B.weight";
 inline constexpr const char* kMagnitude = ".lora_magnitude_vector";
 inline constexpr const char* kOftR = ".oft_R.weight";
+inline constexpr const char* kAdapterPrefix = "base_model.model.";  ///< before the names of an adapter's tensors, as PEFT has it
 inline constexpr const char* kEmbedTokens = "model.embed_tokens.weight";
 inline constexpr const char* kFinalNorm = "model.norm.weight";
 inline constexpr const char* kLmHead = "lm_head.weight";
 inline constexpr const char* kValueHead = "v_head.summary.weight";  ///< [1, hidden]
 inline constexpr const char* kValueHeadBias = "v_head.summary.bias";
+inline constexpr const char* kScore = "score.weight";  ///< [labels, hidden]
 
 /// How frozen linears of the layers are kept.
 struct AtRest {
@@ -154,13 +168,21 @@ struct ModelSpec {
   int num_units() const { return static_cast<int>(units.size()); }
   int head_unit() const { return num_units() - 1; }
   /// Whether the head computes with the embedding's table.
-  bool ties_head() const { return head == Head::language_model && config.tie_word_embeddings; }
+  bool ties_head() const { return !head.of_sequences() && config.tie_word_embeddings; }
   /// Units whose weights block `b` uses: itself, and the embedding for a tied head.
   std::vector<int> units_of_block(int block) const;
   std::int64_t num_params(bool trainable_only) const;
   /// The lowest block with a parameter that trains: no gradient flows below it. num_units(): none has one.
   int lowest_trained_block() const;
-  /// How an adapter's files have a parameter: a factor, or a base tensor that trains beside them. Empty: they do not have it.
+  /// Whether the files of a whole model have it.
+  bool in_model(const ParamSpec& param) const {
+    return param.role == Role::base || (param.role == Role::value_head && head.classifies);
+  }
+  /// Whether a tensor that is none of the decoder's (ModelConfig::is_other()) stays in the files of a model that is written: all
+  /// but the lm_head of a classifier.
+  bool keeps(std::string_view tensor) const { return config.is_other(tensor) && !(head.classifies && tensor == kLmHead); }
+  /// How an adapter's files have a parameter: a factor, a base tensor that trains beside them, or a classifier's head. Empty:
+  /// they do not have it.
   std::vector<FileTensor> in_adapter(const ParamSpec& param) const;
 
   /// Throws ConfigError where a name or an expression of `adapter` meets no linear, or one for targets meets what adapters do not

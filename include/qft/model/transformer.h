@@ -39,6 +39,9 @@ struct MicroInput {
   at::Tensor reference_head;        ///< [V, E]: that head, where there are such rows
   at::Tensor label_weights;         ///< fp64 [L]: what each label counts, in data that says so; undefined: 1
   std::vector<std::uint8_t> liked;  ///< [I] whether an item's answer is liked, in data that says so
+  /// [I] what a classifier is to say of each item, in data that says so: the number of its label, the numbers of those that it
+  /// has, or the values of a regression.
+  std::vector<std::vector<double>> classes;
   std::int64_t num_tokens() const { return tokens.size(0); }
 
   /// `label_positions`: indices of label tokens, ascending, none the first of its sequence (its hidden row is the one
@@ -98,7 +101,7 @@ class Transformer {
   void layer_decode(int layer, const LayerWeights& w, const at::Tensor& positions, std::span<const SequenceTokens> sequences,
                     const at::Tensor& y, const LayerSaved& saved);
 
-  /// How many values the head gives: a log-probability of each label token or, of a reward model, a score of each sequence.
+  /// How many values the head gives: a log-probability of each label token, or Head::values of each sequence, side by side.
   std::int64_t head_values(const MicroInput& in) const;
   /// values [head_values()], fp32 (fp64 for fp64 data). `reader` sees the rows of logits.
   void head_forward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& values,

@@ -1,4 +1,5 @@
-// The head of a reward model: a score of each sequence from one hidden row, summed in fp32 (fp64 for fp64 data).
+// A head of whole sequences, a reward model's or a classifier's: numbers of each from one hidden row, summed in fp32 (fp64 for
+// fp64 data).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,14 +8,14 @@ namespace qft::ops {
 
 /// values[s] = weight y[s] + bias.
 ///   y       [S, D]
-///   weight  [1, D], bias [1]
-///   values  [S], fp64 for fp64 data, else fp32
+///   weight  [N, D]; bias [N], or undefined: there is none
+///   values  [S * N], those of a sequence side by side; fp64 for fp64 data, else fp32
 void value_head_forward(const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& values);
 
 /// Gradients from those of the values.
-///   grad_values     [S], dtype of the values
+///   grad_values     [S * N], dtype of the values
 ///   gy              [S, D]: written
-///   gweight, gbias  [1, D], [1]: accumulated, the data's dtype or a wider one; undefined: frozen
+///   gweight, gbias  [N, D], [N]: accumulated, the data's dtype or a wider one; undefined: frozen, or none
 void value_head_backward(const at::Tensor& y, const at::Tensor& weight, const at::Tensor& grad_values, const at::Tensor& gy,
                          const at::Tensor& gweight, const at::Tensor& gbias);
 

@@ -47,6 +47,8 @@ class Corpus {
   std::int64_t num_records() const { return order_->size(); }
   const std::vector<encode::DatasetSpec>& datasets() const { return specs_; }
   const encode::ChatTemplate& chat_template() const { return encoder_->chat_template(); }
+  /// Whether tokens of its items are learned, rather than something that is said of each as a whole.
+  bool learns_tokens() const { return encoder_->options().kind != encode::SampleKind::labelled; }
 
   /// Hands the chunk's items to the sink in order; the result counts by dataset. Throws Error "file:line:
   /// ..." for a broken record unless on_error is skip, and where more than on_error_limit were skipped.

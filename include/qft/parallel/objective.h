@@ -21,14 +21,16 @@ enum class ObjectiveKind : std::uint8_t {
 /// What a run's data and memory depend on in its objective.
 struct ObjectiveTraits {
   ObjectiveKind kind = ObjectiveKind::row_local;
-  int item_sequences = 1;       ///< of an item: 2 for pairs
-  bool reference = false;       ///< needs a reference too: the reference lane, or MicroInput::reference
-  bool reference_rows = false;  ///< rows of logits of it instead of log-probabilities
-  bool scores = false;          ///< of a reward model: a function of its scores, not of log-probabilities
-  bool estimates_kl = false;    ///< an item's second sequence is not trained: it estimates BatchTotals::kl before the step
+  int item_sequences = 1;         ///< of an item: 2 for pairs
+  bool reference = false;         ///< needs a reference too: the reference lane, or MicroInput::reference
+  bool reference_rows = false;    ///< rows of logits of it instead of log-probabilities
+  bool scores = false;            ///< of a head of sequences: a function of its values, not of log-probabilities
+  bool classes = false;           ///< items say what is to be said of them (MicroInput::classes)
+  bool estimates_kl = false;      ///< an item's second sequence is not trained: it estimates BatchTotals::kl before the step
+  bool compares_rewards = false;  ///< BatchTotals::reward is asked for before the step
 };
 
-/// What the head gives of a micro-batch: log-probabilities of its labels, [L], or scores of its sequences by a reward model, [S].
+/// What the head gives of a micro-batch: log-probabilities of its labels, [L], or values of its sequences, [S * Head::values].
 struct Logprobs {
   at::Tensor policy;
   at::Tensor reference;  ///< its sequence_sums(), [S]; undefined where there is no reference, or only its rows were asked for
@@ -45,6 +47,7 @@ struct BatchTotals {
   double label_tokens = 0, items = 0, tokens = 0;
   double liked = 0;         ///< of the items, where data says so
   double kl = 0;            ///< KL divergence of the policy from the reference, as estimated before the step
+  double reward = 0;        ///< what rewards are compared with: a mean of them, as known before the gradients
   double first_labels = 0;  ///< label tokens of the items' first sequences, where an objective asks for them
   bool weighted = false;    ///< micro-batches with labels have MicroInput::label_weights
 };

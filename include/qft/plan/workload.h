@@ -43,6 +43,8 @@ Workload full_rows(const config::RunConfig& config, int ranks, int item_sequence
 
 /// The same where only the first of an item's two sequences is trained, and the second estimates the KL divergence.
 Workload with_estimates(Workload workload);
+/// The same where a forward pass over the whole step goes before it.
+Workload with_rewards(Workload workload);
 
 /// The same with every micro-batch padded to its graph shape (parallel/graph_shape.h).
 Workload padded_to_graph_shapes(Workload workload);

@@ -43,9 +43,10 @@ struct SmallCase {
   bool graphs = false;
   bool debug_sync = false;  ///< from the second step on, a wait of the host for its device is an error
   int item_sequences = 1;
-  bool reference = false;  ///< steps have a reference lane
-  bool reward = false;     ///< a value head in place of lm_head
-  bool weighted = false;   ///< labels count 0.5 to 2, by their tokens
+  bool reference = false;   ///< steps have a reference lane
+  bool reward = false;      ///< a value head in place of lm_head
+  bool weighted = false;    ///< labels count 0.5 to 2, by their tokens
+  std::int64_t labels = 0;  ///< of a classifier's head in place of lm_head; each text has the label of its number
   /// What is trained; null: TokenMeanLoss.
   std::unique_ptr<parallel::Objective> (*objective)(const parallel::BatchTotals& totals) = nullptr;
 };

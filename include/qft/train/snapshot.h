@@ -5,6 +5,7 @@
 #include "qft/checkpoint/writer.h"
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
+#include "qft/engine/batch_sums.h"
 #include "qft/engine/instance.h"
 #include "qft/train/best_model.h"
 #include "qft/train/run_log.h"
@@ -29,7 +30,8 @@ struct Progression {
   GuardState guard;
   std::int64_t total_tokens = 0, label_tokens = 0;
   double elapsed_seconds = 0.0;
-  double loss_sum = 0.0;  ///< of the steps' losses, for train_loss
+  double loss_sum = 0.0;         ///< of the steps' losses, for train_loss
+  engine::RunningReward reward;  ///< of the steps' rewards, where the objective compares them
   BestModel best;
 };
 

@@ -76,9 +76,10 @@ class Trainer {
   optim::Schedule schedule_;
   optim::LossScaler scaler_;
   Progression progression_;
-  checkpoint::RunRecord run_;   ///< rank 0's
-  double epoch_ = 0.0;          ///< at the last step that was done
-  bool same_settings_ = false;  ///< as in the checkpoint that this run resumes from
+  engine::RunningReward next_reward_;  ///< progression's, once the step at hand is done
+  checkpoint::RunRecord run_;          ///< rank 0's
+  double epoch_ = 0.0;                 ///< at the last step that was done
+  bool same_settings_ = false;         ///< as in the checkpoint that this run resumes from
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<RunLog> log_;                 ///< rank 0's
   std::unique_ptr<Watching> watching_;          ///< rank 0's, from run() on

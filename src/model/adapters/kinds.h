@@ -13,9 +13,6 @@
 
 namespace qft::model {
 
-/// What PEFT's files put before the names of a model's modules.
-inline constexpr const char* kAdapterPrefix = "base_model.model.";
-
 /// A parameter that has no place in a buffer yet.
 struct AdapterParam {
   ParamSpec param;

@@ -7,8 +7,8 @@
 #include <cmath>
 
 #include "../binding.h"
+#include "../initial_values.h"
 #include "../sublayers/descriptions.h"
-#include "../uniform_values.h"
 #include "code.h"
 
 namespace qft::model {

@@ -1,0 +1,130 @@
+#include "classification.h"
+
+#include "qft/core/error.h"
+#include "qft/core/units.h"
+#include "qft/device/upload.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/argmax.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/log_sigmoid.h>
+#include <ATen/ops/log_softmax.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
+#include <fmt/ranges.h>
+
+namespace qft::engine {
+namespace {
+
+using at::Tensor;
+using Label = std::span<const double>;
+
+constexpr std::string_view kMetrics[] = {"acc"};
+
+/// Empty, or that one of the numbers is none of a label.
+std::string mark(Label label, std::span<double> target) {
+  for (const double number : label) {
+    if (number != std::floor(number) || number < 0 || number >= static_cast<double>(target.size()))
+      return fmt::format("{} is no whole number from 0 to {}", number, target.size() - 1);
+    target[static_cast<std::size_t>(number)] = 1.0;
+  }
+  return {};
+}
+
+std::string aim_at_one(Label label, std::span<double> target) {
+  if (label.size() != 1) return "it is no single number";
+  return mark(label, target);
+}
+
+std::string aim_at_values(Label label, std::span<double> target) {
+  if (label.size() != target.size()) return fmt::format("expected {}", counted(std::ssize(target), "number"));
+  std::ranges::copy(label, target.begin());
+  return {};
+}
+
+Tensor cross_entropy(const Tensor& x, const Tensor& targets) {
+  return (at::log_softmax(x, 1) * targets).sum(1).neg();
+}
+Tensor cross_entropy_gradient(const Tensor& x, const Tensor& targets) {
+  return at::softmax(x, 1) - targets;
+}
+Tensor largest_is_right(const Tensor& x, const Tensor& targets) {
+  return at::argmax(x, 1).eq(at::argmax(targets, 1));
+}
+
+/// -t log sigmoid(x) - (1 - t) log sigmoid(-x), where sigmoid(-x) = 1 - sigmoid(x).
+Tensor binary_cross_entropy(const Tensor& x, const Tensor& targets) {
+  return ((1.0 - targets) * x - at::log_sigmoid(x)).mean(1);
+}
+Tensor binary_cross_entropy_gradient(const Tensor& x, const Tensor& targets) {
+  return (at::sigmoid(x) - targets) / static_cast<double>(x.size(1));
+}
+/// A label is said to be there where it is likelier than not.
+Tensor all_are_right(const Tensor& x, const Tensor& targets) {
+  return x.gt(0.0).eq(targets.gt(0.5)).all(1);
+}
+
+Tensor squared_error(const Tensor& x, const Tensor& targets) {
+  return (x - targets).square().mean(1);
+}
+Tensor squared_error_gradient(const Tensor& x, const Tensor& targets) {
+  return (x - targets) * (2.0 / static_cast<double>(x.size(1)));
+}
+
+constexpr Problem kProblems[] = {
+    {"single_label_classification", aim_at_one, cross_entropy, cross_entropy_gradient, largest_is_right},
+    {"multi_label_classification", mark, binary_cross_entropy, binary_cross_entropy_gradient, all_are_right},
+    {"regression", aim_at_values, squared_error, squared_error_gradient, nullptr},
+};
+
+}  // namespace
+
+std::span<const Problem> problems() {
+  return kProblems;
+}
+
+const Problem& problem(std::string_view name) {
+  const auto row = std::ranges::find(kProblems, name, &Problem::name);
+  if (row == std::end(kProblems)) fail_config("problem_type {} is not implemented: qft train --help lists those that are", name);
+  return *row;
+}
+
+std::string fault_of_label(const Problem& problem, std::int64_t labels, Label label) {
+  std::vector<double> target(static_cast<std::size_t>(labels), 0.0);
+  return problem.aim(label, target);
+}
+
+std::span<const std::string_view> ClassificationLoss::metrics() const {
+  return problem_.right == nullptr ? std::span<const std::string_view>() : kMetrics;
+}
+
+void ClassificationLoss::known_gradient(const model::MicroInput&, const Tensor&) const {
+  fail("the gradient of a classifier's values is not known before them");
+}
+
+Tensor ClassificationLoss::targets_of(const model::MicroInput& in, c10::Device device) const {
+  const auto texts = static_cast<std::size_t>(in.sequences.num_sequences()), width = static_cast<std::size_t>(labels_);
+  require(in.classes.size() == texts, "{} texts, of which {} have labels: name their column as label in dataset_info.json", texts,
+          in.classes.size());
+  std::vector<double> targets(texts * width, 0.0);
+  for (std::size_t i = 0; i < texts; ++i)
+    if (const std::string fault = problem_.aim(in.classes[i], std::span(targets).subspan(i * width, width)); !fault.empty())
+      fail("a label is [{}]: {}", fmt::join(in.classes[i], ", "), fault);
+  return device::upload(std::span<const double>(targets), device).view({-1, labels_});
+}
+
+Tensor ClassificationLoss::observe(const model::MicroInput& in, const parallel::Logprobs& values, const Tensor& grad) const {
+  const Tensor x = values.policy.to(at::kDouble).view({-1, labels_}), targets = targets_of(in, x.device());
+  if (grad.defined()) grad.copy_((problem_.gradient(x, targets) / texts_).view({-1}));
+  const Tensor loss = problem_.loss(x, targets).sum().view({1});
+  if (problem_.right == nullptr) return loss;
+  const Tensor right = problem_.right(x, targets).to(at::kDouble).sum();
+  return at::cat({loss, at::stack({right, at::full_like(right, static_cast<double>(x.size(0)))})});
+}
+
+}  // namespace qft::engine

@@ -1,0 +1,53 @@
+#include "qft/model/classifier.h"
+
+#include "qft/core/error.h"
+
+#include <nlohmann/json.hpp>
+
+namespace qft::model {
+namespace {
+
+constexpr std::string_view kLanguageModelClass = "ForCausalLM";
+// transformers' classifiers of these keep the decoder elsewhere, or there are none.
+constexpr std::string_view kOtherwise = "qwen3_5";
+
+}  // namespace
+
+Head head_of(const ModelConfig& config, const AdapterConfig& adapter) {
+  const std::int64_t of_adapter = adapter.targets().labels, labels = of_adapter > 0 ? of_adapter : config.labels;
+  return labels > 0 ? Head::classifier(labels) : Head::language_model;
+}
+
+void require_classifier(const ModelConfig& config) {
+  if (config.model_type.starts_with(kOtherwise))
+    fail_config(
+        "stage seq_cls is not implemented for model_type {}: transformers lays out its classifier otherwise; take another "
+        "model",
+        config.model_type);
+}
+
+std::string classifier_config(const std::string& text, const ModelConfig& config, std::int64_t labels,
+                              std::string_view problem_type) {
+  auto json = nlohmann::ordered_json::parse(text);
+  std::string name = config.architecture;
+  QFT_ASSERT(name.ends_with(kLanguageModelClass), "{} is no language model's class", name);
+  name.replace(name.size() - kLanguageModelClass.size(), kLanguageModelClass.size(), kClassifierClass);
+  json["architectures"] = {name};
+  const auto names = json.find("id2label");
+  if (names == json.end() || !names->is_object() || static_cast<std::int64_t>(names->size()) != labels) {
+    auto id2label = nlohmann::ordered_json::object(), label2id = id2label;
+    for (std::int64_t i = 0; i < labels; ++i) {
+      const std::string label = fmt::format("LABEL_{}", i);
+      id2label[std::to_string(i)] = label;
+      label2id[label] = i;
+    }
+    json["id2label"] = std::move(id2label);
+    json["label2id"] = std::move(label2id);
+  }
+  json.erase("num_labels");
+  if (!problem_type.empty()) json["problem_type"] = problem_type;
+  json["tie_word_embeddings"] = false;
+  return json.dump(2) + "\n";
+}
+
+}  // namespace qft::model
