@@ -1,4 +1,5 @@
 // Labels of texts, as records have them.
+#include "qft/core/error.h"
 #include "qft/encode/item.h"
 #include "qft/encode/record_converter.h"
 
@@ -21,9 +22,9 @@ TEST(Labels, AreNumbersListsOrTextsOfThese) {
   EXPECT_EQ(values("True"), Values{1});
   EXPECT_EQ(values("[]"), Values{});
   EXPECT_EQ(values("[0, 2.5]"), (Values{0, 2.5}));
-  expect_error([&] { values("good"); }, "a label is 'good', expected a number or a list of numbers");
-  expect_error([&] { values("[1, \"x\"]"); }, "a label is [1, \"x\"], expected a number");
-  expect_error([&] { values(""); }, "a label is an empty text");
+  expect_error<qft::Error>([&] { values("good"); }, {"a label is 'good', expected a number or a list of numbers"});
+  expect_error<qft::Error>([&] { values("[1, \"x\"]"); }, {"a label is [1, \"x\"], expected a number"});
+  expect_error<qft::Error>([&] { values(""); }, {"a label is an empty text"});
 }
 
 Conversation converted(const DatasetSpec& spec, const std::string& text) {
@@ -56,7 +57,7 @@ TEST(Labels, OfTextsWithoutAnAnswer) {
   EXPECT_EQ(converted(spec, R"({"sentence": "Good.", "label": "1"})").label, "1");
   EXPECT_EQ(converted(spec, R"({"sentence": "Good.", "label": null})").label, "");
   RecordConverter converter(spec, false);
-  expect_error([&] { converter.convert({.text = R"({"sentence": "Good.", "label": "fine"})"}); }, "a label is 'fine'");
+  expect_error<qft::Error>([&] { converter.convert({.text = R"({"sentence": "Good.", "label": "fine"})"}); }, {"a label is 'fine'"});
 }
 
 TEST(Labels, AreTagsOfItems) {

@@ -43,7 +43,7 @@ def check_layouts(report, qft, tmp, settings):
     mpirun(1, [qft, "train", write(tmp / "one.yaml", {**settings, "output_dir": str(tmp / "one")})])
     mpirun(3, [qft, "train", write(tmp / "three.yaml", {**settings, "output_dir": str(tmp / "three"), "strategy": "zero3"})])
     report.check("a new head on three ranks", gap(losses(tmp / "three"), losses(tmp / "one")), 1e-10)
-    whole = {**settings, "max_steps": 3, "cutoff_len": 400, "disable_shuffling": True}
+    whole = {**settings, "max_steps": 3, "cutoff_len": 1024, "disable_shuffling": True}
     mpirun(1, [qft, "train", write(tmp / "alone.yaml", {**whole, "global_batch_size": SAMPLES, "output_dir": str(tmp / "alone")})])
     mpirun(1, [qft, "train", write(tmp / "rows.yaml", {**whole, "global_batch_size": 1, "packing": True, "output_dir": str(tmp / "rows")})])
     report.check("all texts in one row", gap(losses(tmp / "rows"), losses(tmp / "alone")), 1e-10)
