@@ -148,23 +148,26 @@ def oft_of_peft(report, build):
     from transformers import AutoModelForCausalLM
 
     for name, options in {"series": {}, "Cayley's transform, shared": {"use_cayley_neumann": False, "block_share": True}}.items():
-        with tempfile.TemporaryDirectory() as tmp, in_double():
+        with tempfile.TemporaryDirectory() as tmp:
             tmp = Path(tmp)
             settings = make(tmp, samples=2)
-            model = AutoModelForCausalLM.from_pretrained(tmp / "model", dtype=torch.float64)
+            # Files are read outside of fp64 mode, in which safetensors takes fp32 for fp64.
+            load = lambda directory: AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)  # noqa: E731
             torch.manual_seed(0)
-            peft_model = get_peft_model(model, OFTConfig(oft_block_size=8, target_modules="all-linear", init_weights=False, task_type="CAUSAL_LM", **options))
+            peft_model = get_peft_model(load(tmp / "model"), OFTConfig(oft_block_size=8, target_modules="all-linear", init_weights=False,
+                                                                       task_type="CAUSAL_LM", **options))
             peft_model.save_pretrained(tmp / "adapter")
+            run([build / "bin/qft-ckpt", "merge", tmp / "adapter", "--base", tmp / "model", "--output", tmp / "merged"])
+            merged = load(tmp / "merged")
             ids = list(range(5, 40))
             run_file = {**settings, "finetuning_type": "oft", "adapter_name_or_path": str(tmp / "adapter"), "compute_dtype": "float64"}
             ours = probe(build, tmp, run_file, [{"ids": ids, "label_spans": [[0, len(ids)]]}])
-            with torch.no_grad():
-                judge = peft_model(input_ids=torch.tensor([ids])).logits
-            report.check(f"PEFT's OFT, {name}: logits", ((ours["logits"] - judge[0]).norm() / judge[0].norm()).item(), EXACT)
-            run([build / "bin/qft-ckpt", "merge", tmp / "adapter", "--base", tmp / "model", "--output", tmp / "merged"])
-            with torch.no_grad():
-                mine = AutoModelForCausalLM.from_pretrained(tmp / "merged", dtype=torch.float64)(input_ids=torch.tensor([ids])).logits
-            report.check(f"PEFT's OFT, {name}: logits of the merged model", ((mine - judge).norm() / judge.norm()).item(), 1e-4)
+            with in_double(), torch.no_grad():
+                judge = peft_model.to(torch.float64)(input_ids=torch.tensor([ids])).logits
+                mine = merged.to(torch.float64)(input_ids=torch.tensor([ids])).logits
+            error = lambda logits: ((logits - judge[0]).norm() / judge[0].norm()).item()  # noqa: E731
+            report.check(f"PEFT's OFT, {name}: logits", error(ours["logits"]), EXACT)
+            report.check(f"PEFT's OFT, {name}: logits of the merged model", error(mine[0]), 1e-4)
 
 
 def nearness(report, build):
