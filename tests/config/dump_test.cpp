@@ -89,6 +89,10 @@ TEST(Dump, EveryKeySurvivesYaml) {
     if (name != "eval_dataset" && name != "eval_pack" && name != "interleave_probs") config.data.val_size = 3;
     if (name == "interleave_probs") config.data.mix_strategy = "interleave_under";
     if (name == "use_llama_pro") config.finetuning.finetuning_type = "freeze";
+    if (name == "num_labels" || name == "problem_type") {
+      config.finetuning.stage = "seq_cls";
+      config.finetuning.num_labels = config.finetuning.num_labels.value_or(3);
+    }
     if (name == "do_predict") config.eval.predict_with_generate = true;
     if (name == "load_best_model_at_end" || name == "early_stopping_steps") {
       config.training.load_best_model_at_end = true;
@@ -148,7 +152,7 @@ TEST(Help, ListsTheKeysOfAProgramTheRequiredOnesFirst) {
 TEST(Help, MarksWhatIsNotImplemented) {
   const std::string help = help_text(Purpose::train);
   EXPECT_LT(help.find("\n  pissa_init "), help.size());
-  EXPECT_CONTAINS(help, "lora | full | freeze");
+  EXPECT_CONTAINS(help, "lora | oft | full | freeze");
   EXPECT_CONTAINS(help, "ipo | kto_pair (not implemented) | orpo");
   EXPECT_EQ(help_text(Purpose::pack).find("not implemented"), std::string::npos) << "preference pairs can be packed";
 }

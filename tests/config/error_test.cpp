@@ -360,7 +360,7 @@ TEST(Purposes, GenerateAnswersInEvaluationAndAfterTraining) {
   EXPECT_CONTAINS(error_of_text(with_output + "do_eval: true\n", {}, Purpose::train), "evaluation alone reports the loss");
   EXPECT_CONTAINS(error_of_text("model_name_or_path: m\npack: p\nval_size: 2\noutput_dir: o\nstage: pt\ndo_predict: true\n", {},
                                 Purpose::train),
-                  "do_predict goes with stages sft (answers) and rm (scores)");
+                  "do_predict goes with stages sft (answers), rm (scores) and seq_cls (labels)");
 }
 
 TEST(Purposes, AskForWhatTheProgramNeeds) {

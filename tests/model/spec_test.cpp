@@ -200,7 +200,9 @@ TEST(Spec, AClassifiersHeadIsAmongTheTensorsOfTheModelOrTheAdapter) {
     EXPECT_EQ(params[1].shape, (Shape{5, spec.config.hidden_size}));
     EXPECT_TRUE(params[1].trainable && params[1].weight_decay && spec.in_model(params[1]));
     ASSERT_EQ(spec.in_adapter(params[1]).size(), adapted ? 1U : 0U);
-    if (adapted) EXPECT_EQ(spec.in_adapter(params[1]).front().name, "base_model.model.score.weight");
+    if (adapted) {
+      EXPECT_EQ(spec.in_adapter(params[1]).front().name, "base_model.model.score.weight");
+    }
     EXPECT_TRUE(spec.config.is_other("lm_head.weight"));
     EXPECT_FALSE(spec.keeps("lm_head.weight"));
   }
