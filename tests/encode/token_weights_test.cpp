@@ -102,10 +102,10 @@ TEST(LossScale, NamesItsSchemes) {
   EXPECT_TRUE(TokenWeights("").empty());
 }
 
-const json kTalk = {{{"role", "user"}, {"content", "q"}},
-                    {{"role", "assistant"}, {"content", "a"}},
-                    {{"role", "user"}, {"content", "r"}},
-                    {{"role", "assistant"}, {"content", "b"}}};
+const json kTalk = {{{"role", "user"}, {"content", "Why?"}},
+                    {{"role", "assistant"}, {"content", "First."}},
+                    {{"role", "user"}, {"content", "How?"}},
+                    {{"role", "assistant"}, {"content", "Then."}}};
 
 json with(std::size_t message, const char* key, const json& value) {
   json talk = kTalk;
@@ -122,14 +122,14 @@ float weight_of(const Runs& runs, const std::string& text) {
 TEST(RecordWeights, OfMessagesSayWhatIsLearned) {
   WeighedRun run;
   for (const char* key : {"loss", "train", "training"})
-    EXPECT_EQ(weight_of(run.encode_messages(with(1, key, false)), "a"), 0) << key;
+    EXPECT_EQ(weight_of(run.encode_messages(with(1, key, false)), "First."), 0) << key;
   for (const char* key : {"loss_scale", "weight"}) {
-    EXPECT_EQ(weight_of(run.encode_messages(with(1, key, 2.5)), "a"), 2.5F) << key;
-    EXPECT_EQ(weight_of(run.encode_messages(with(3, key, 0)), "b"), 0) << key;
+    EXPECT_EQ(weight_of(run.encode_messages(with(1, key, 2.5)), "First."), 2.5F) << key;
+    EXPECT_EQ(weight_of(run.encode_messages(with(3, key, 0)), "Then."), 0) << key;
   }
   EXPECT_EQ(run.encode_messages(with(1, "loss", nullptr)), run.encode_messages(kTalk));
   run.set("last_round");
-  EXPECT_EQ(weight_of(run.encode_messages(with(1, "loss", true)), "a"), 1);
+  EXPECT_EQ(weight_of(run.encode_messages(with(1, "loss", true)), "First."), 1);
   EXPECT_EQ(run.encode_messages(with(3, "loss", false)).size(), 1U) << "its end is not learned either";
 }
 
@@ -137,8 +137,8 @@ TEST(RecordWeights, OfRecordsMultiply) {
   WeighedRun run;
   for (const char* key : {"loss_scale", "weight"}) {
     const Runs runs = run.encode_messages(with(1, "weight", 3), {{key, 0.5}});
-    EXPECT_EQ(weight_of(runs, "a"), 1.5F) << key;
-    EXPECT_EQ(weight_of(runs, "b"), 0.5F) << key;
+    EXPECT_EQ(weight_of(runs, "First."), 1.5F) << key;
+    EXPECT_EQ(weight_of(runs, "Then."), 0.5F) << key;
   }
   run.config.data.dataset.clear();
   run.add("named", "n.json", R"([{"instruction": "q", "output": "a", "w": 2}, {"instruction": "q", "output": "a"}])",
@@ -159,7 +159,7 @@ TEST(RecordWeights, ThatContradictEachOtherOrDoNothingAreErrors) {
   refuses(both, {"message 2: train is false, but loss is true"});
   both = with(1, "weight", 2);
   both[1]["loss_scale"] = 1;
-  refuses(both, {"message 2: loss_scale is 1, but weight is 2"});
+  refuses(both, {"message 2: weight is 2, but loss_scale is 1"});
   both[1].erase("loss_scale");
   both[1]["loss"] = false;
   refuses(both, {"message 2: loss is false, but weight is 2"});
