@@ -89,7 +89,7 @@ TEST(Dump, EveryKeySurvivesYaml) {
     if (name != "eval_dataset" && name != "eval_pack" && name != "interleave_probs") config.data.val_size = 3;
     if (name == "interleave_probs") config.data.mix_strategy = "interleave_under";
     if (name == "use_llama_pro") config.finetuning.finetuning_type = "freeze";
-    if (name == "num_labels" || name == "problem_type") {
+    if (name == "stage" || name == "num_labels" || name == "problem_type") {
       config.finetuning.stage = "seq_cls";
       config.finetuning.num_labels = config.finetuning.num_labels.value_or(3);
     }
