@@ -119,7 +119,7 @@ TEST(ModulesToSave, AreRefusedByNameWhereTheyCannotTrain) {
   expect_refused([] { beside_lora({"score"}); }, "'score' is no module of this qwen3: it has ");
   expect_refused([] { beside_lora({"k_proj"}); }, "q_proj, k_proj, v_proj are one product");
   expect_refused([] { beside_lora({"self_attn"}); }, "but LoRA wraps it");
-  expect_refused([] { beside_lora({"mlp"}, false, "qwen3_moe"); }, "experts in full beside LoRA");
+  expect_refused([] { beside_lora({"mlp"}, false, "qwen3_moe"); }, "experts in full beside an adapter");
 }
 
 TEST(ModulesToSave, AreOfARewardModelsAdapterButItsHeadIsNot) {
