@@ -111,7 +111,8 @@ void check_oft(const RunConfig& c) {
 void check_labels(const RunConfig& c) {
   const FinetuningArgs& f = c.finetuning;
   if (f.stage != "seq_cls") {
-    for (const auto& [key, asked] : {std::pair{"num_labels", f.num_labels.has_value()}, {"problem_type", !f.problem_type.empty()}})
+    for (const auto& [key, asked] :
+         {std::pair{"num_labels", f.num_labels.has_value()}, {"problem_type", !f.problem_type.empty()}})
       if (asked && (c.is_given("stage") || c.data.pack.empty()))
         fail_config("{} is of a classifier, but {} is {}: set stage: seq_cls (task_type: seq_cls), or remove it", at_key(c, key),
                     at_key(c, "stage"), f.stage);

@@ -57,7 +57,8 @@ TEST(Labels, OfTextsWithoutAnAnswer) {
   EXPECT_EQ(converted(spec, R"({"sentence": "Good.", "label": "1"})").label, "1");
   EXPECT_EQ(converted(spec, R"({"sentence": "Good.", "label": null})").label, "");
   RecordConverter converter(spec, false);
-  expect_error<qft::Error>([&] { converter.convert({.text = R"({"sentence": "Good.", "label": "fine"})"}); }, {"a label is 'fine'"});
+  expect_error<qft::Error>([&] { converter.convert({.text = R"({"sentence": "Good.", "label": "fine"})"}); },
+                           {"a label is 'fine'"});
 }
 
 TEST(Labels, AreTagsOfItems) {
