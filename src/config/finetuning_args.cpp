@@ -85,7 +85,7 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
         &pref_bco_weight);
   field(Field("kto_chosen_weight", "stage kto: weight of answers that are liked").at_least(0), &kto_chosen_weight);
   field(Field("kto_rejected_weight", "stage kto: weight of answers that are not").at_least(0), &kto_rejected_weight);
-  field(Field("num_labels", "stage seq_cls: how many numbers the head gives of a text").at_least(1), &num_labels);
+  field(Field("num_labels", "stage seq_cls: how many numbers the head gives of a text").in(1, 1000000), &num_labels);
   field(Field("problem_type", "stage seq_cls: one label a text, any number of labels, or a number for each (regression)")
             .one_of({"single_label_classification", "multi_label_classification", "regression"})
             .shown_default("regression for one label, else single_label_classification"),

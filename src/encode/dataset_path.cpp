@@ -318,6 +318,10 @@ DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name, std
   const std::int64_t others = std::ssize(spec.files) - 1;
   const std::string from = others == 0 ? first : fmt::format("{} and {}", first, counted(others, "more file"));
   log::info("dataset {}: {}reads {}", name, from == name ? "" : from + "; ", read_columns(spec.columns, seen));
+  if (const std::string& weight = spec.columns.weight; !weight.empty())
+    log::warn(
+        "dataset {}: the labels of a record count as many times as its column '{}' says; rename it if it means another thing",
+        name, weight);
   return spec;
 }
 

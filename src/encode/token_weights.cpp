@@ -158,18 +158,21 @@ void split_by_patterns(std::span<const Pattern> patterns, const WeightedText& te
 }
 
 void split_by_keywords(std::span<const Keyword> keywords, const WeightedText& text, std::vector<WeightedText>& parts) {
-  std::string_view rest = text.text;
+  const std::string_view all = text.text;
+  // Where each comes next, searched for again only once it is passed: a text may be long, and have none of most.
+  std::vector<std::size_t> places;
+  for (const Keyword& keyword : keywords) places.push_back(all.find(keyword.word));
   float weight = 1.0F;
-  while (!rest.empty()) {
-    std::size_t begin = rest.npos;
-    const Keyword* next = nullptr;
-    for (const Keyword& keyword : keywords)
-      if (const std::size_t at = rest.find(keyword.word); at < begin) begin = at, next = &keyword;
-    add(parts, rest.substr(0, begin), text.weight * weight);
-    if (next == nullptr) return;
-    add(parts, rest.substr(begin, next->word.size()), text.weight * next->own);
-    weight = next->after;
-    rest.remove_prefix(begin + next->word.size());
+  for (std::size_t from = 0; from < all.size();) {
+    for (std::size_t k = 0; k < keywords.size(); ++k)
+      if (places[k] < from) places[k] = all.find(keywords[k].word, from);
+    const auto first = std::ranges::min_element(places);
+    if (first == places.end() || *first == all.npos) return add(parts, all.substr(from), text.weight * weight);
+    const Keyword& next = keywords[static_cast<std::size_t>(first - places.begin())];
+    add(parts, all.substr(from, *first - from), text.weight * weight);
+    add(parts, all.substr(*first, next.word.size()), text.weight * next.own);
+    weight = next.after;
+    from = *first + next.word.size();
   }
 }
 

@@ -264,6 +264,12 @@ void require_head(const config::RunConfig& config, const model::ModelConfig& mod
     return n > 0 ? fmt::format("a classifier of {}", counted(n, "label")) : std::string("no classifier");
   };
   if (asked > 0) model::require_classifier(model);
+  for (const std::filesystem::path& merged : adapters_of(config, use).merged)
+    if (const std::int64_t theirs = model::read_adapter_config(merged).targets().labels; theirs > 0 && theirs != asked)
+      fail_config(
+          "the adapter '{}' is of {}, and its head would be lost where it is merged for stage {}: leave it out, or set stage: "
+          "seq_cls and num_labels: {}",
+          merged.string(), words(theirs), f.stage, theirs);
   if (const auto adapter = adapters_of(config, use).live; !adapter.empty() && labels != asked)
     fail_config("{}: stage {} asks for {}, but the adapter '{}' is of {}: set stage and num_labels as it was trained{}",
                 config.is_given("stage") ? config.given.find("stage")->second : "the run file", f.stage, words(asked),

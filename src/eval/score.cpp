@@ -3,6 +3,7 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/activity.h"
 #include "qft/core/error.h"
+#include "qft/core/log.h"
 #include "qft/core/progress.h"
 #include "qft/encode/dataset_info.h"
 #include "qft/eval/evaluate.h"
@@ -83,6 +84,9 @@ ScoreResult score_set(engine::Instance& instance, const engine::EvalSet& set, co
                      .items = loader->num_items(),
                      .tokens = loader->global_tokens()};
   Members members = result.pairs ? pair_members : score_member;
+  if (result.classes && config.finetuning.problem_type.empty() && comm.rank() == 0)
+    log::info("scores are read as those of problem_type {}: set it if the classifier was trained with another one",
+              config.finetuning.problem(instance.spec().head.values));
   if (result.classes)
     members = [problem = config.finetuning.problem(instance.spec().head.values)](std::span<const float> values) {
       return class_members(problem, values);

@@ -73,6 +73,7 @@ class CheckSink : public encode::ItemSink {
     for (const encode::EncodedSequence& sequence : item.sequences) {
       hasher.update(sequence.ids.data(), sequence.ids.size() * sizeof(std::int32_t));
       hasher.update(sequence.label_spans.data(), sequence.label_spans.size() * sizeof(encode::Span));
+      hasher.update(sequence.span_weights.data(), sequence.span_weights.size() * sizeof(float));
       tokens += static_cast<std::int64_t>(sequence.ids.size());
       labels += sequence.num_labels();
       is_empty |= corpus_.learns_tokens() && lacks_answer(sequence);

@@ -162,6 +162,7 @@ std::string format_summary(const PackReader& pack) {
 void write_json_lines(const PackReader& pack, std::int64_t first, std::int64_t count, std::ostream& out) {
   const std::int64_t last = std::min(pack.num_items(), first + count);
   std::string line;
+  const bool classifies = pack.attributes().stage == "seq_cls";  // of others a tag of that name is theirs
   for (std::int64_t i = first; i < last && out; ++i) {
     const encode::EncodedItem item = pack.item(i);
     line.clear();
@@ -179,7 +180,7 @@ void write_json_lines(const PackReader& pack, std::int64_t first, std::int64_t c
       line += '}';
     } else {
       append(line, item.sequences.front());
-      if (const auto label = encode::classes_of(item.tags)) {
+      if (const auto label = classifies ? encode::classes_of(item.tags) : std::nullopt) {
         line.pop_back();
         line += fmt::format(",\"{}\":[{}]}}", encode::kLabelTag, fmt::join(*label, ","));
       }

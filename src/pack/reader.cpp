@@ -7,6 +7,7 @@
 #include "qft/pack/inputs.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -122,7 +123,8 @@ void PackReader::read_header() {
 void PackReader::check_shapes() const {
   const std::uint64_t weights = extent(PackArray::label_span_weights).elements,
                       spans = extent(PackArray::label_spans).elements / 2;
-  require(!weighted_ || weights == spans, "'{}': {} weights of {} label spans", path().string(), weights, spans);
+  require(!weighted_ || (weights == spans && spans > 0), "'{}': {} weights of {} label spans: the file is damaged, pack it again",
+          path().string(), weights, spans);
   for (std::size_t i = 0; i < kPackArrays; ++i) {
     const PackArrayInfo& info = kPackArrayInfo[i];
     const Extent& e = extents_[i];
@@ -218,6 +220,9 @@ void PackReader::read(std::int64_t index, FlatItem& item) const {
   read_range<std::uint32_t>(PackArray::item_crc32c, 2 * index, {&stored, 1});
   require(stored == item.crc(), "{}: CRC32C {:08x} stored, {:08x} found: the file is damaged, copy or pack it again",
           where(index), stored, item.crc());
+  for (const float weight : item.span_weights)
+    require(std::isfinite(weight) && weight > 0, "{}: a label counts {}, expected a number above 0: pack it again", where(index),
+            weight);
 }
 
 encode::EncodedItem PackReader::item(std::int64_t index) const {

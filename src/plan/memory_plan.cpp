@@ -377,7 +377,7 @@ std::int64_t rows_bytes(const ExecutionConfig& run) {
   const std::int64_t item = size_of(run.precision.compute);
   const std::int64_t rows = std::max<std::int64_t>(1, run.micro_batches) * labels_of(run);
   const bool apart = run.strategy.weights || run.offload.weights;
-  const auto whole = [&](int unit) { return spec.units[static_cast<std::size_t>(unit)].frozen_numel * item; };
+  const auto whole = [&](int unit) { return spec.units[static_cast<std::size_t>(unit)].bytes(item); };
   const std::int64_t head = whole(spec.head_unit()) + (spec.ties_head() ? whole(0) : 0);
   return rows * spec.config.hidden_size * item + (apart ? head : 0);
 }

@@ -392,11 +392,14 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
         config.given.find("rope_scaling")->second, config.model.rope_scaling);
   const model::ModelConfig model = model::ModelConfig::load(base);
   const model::Head head = model::head_of(model, adapter.empty() ? model::AdapterConfig{} : model::read_adapter_config(adapter));
+  for (const fs::path& merged : earlier)
+    if (model::read_adapter_config(merged).targets().labels > 0 && !head.classifies)
+      fail_config("the adapter '{}' is of a classifier, whose head the last adapter '{}' has not: export it by itself",
+                  merged.string(), adapter.string());
   const auto& exporting = config.exporting;
-  const auto report = model::export_model(
-      storage, {base, adapter, earlier, config.tokenizer_path(), exporting.export_dir,
-                static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000, dtype, format, &model::export_code(), scaled,
-                head.classifies ? engine::problem_of(config, model, head.values) : std::string()});
+  const auto report = model::export_model(storage, {base, adapter, earlier, config.tokenizer_path(), exporting.export_dir,
+                                                    static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000, dtype,
+                                                    format, &model::export_code(), scaled, config.finetuning.problem_type});
   log::info("exported '{}'{} to '{}': {} tensors, {} of them merged with the adapter, {} converted to another type{}",
             base.string(),
             adapter.empty()
