@@ -32,7 +32,7 @@ constexpr Loaded kLoaded[] = {
     {Part::text, "template default_system tool_format enable_thinking preserve_thinking"},
     {Part::data,
      "dataset eval_dataset dataset_dir pack eval_pack mix_strategy interleave_probs max_samples val_size seed data_seed "
-     "cutoff_len"},
+     "cutoff_len train_on_prompt mask_history loss_scale on_error"},
 };
 
 std::vector<std::string_view> words_of(std::string_view text) {
@@ -114,6 +114,15 @@ bool evaluates(const Value& settings) {
   return has("eval_dataset") || has("eval_pack") || (share != nullptr && as_double(*share).value_or(0) > 0);
 }
 
+/// What a run held out follows from all that its data depend on: another value would evaluate what it trained on.
+void require_same(std::string_view key, const Value* theirs, const std::vector<Setting>& own, const fs::path& file) {
+  const Setting* given = find(own, key);
+  if (given == nullptr || theirs == nullptr || theirs->text == given->value.text) return;
+  fail_config(
+      "{}: {} is {}, but the run of {} had {}, and with another one other samples are held out: remove it, or name the data",
+      given->where, key, describe(given->value), file.string(), describe(*theirs));
+}
+
 std::vector<Setting> taken_from(const Value& settings, const fs::path& file, const std::vector<Setting>& own, Purpose purpose,
                                 bool with_data) {
   const nlohmann::json defaults = to_json(RunConfig{});
@@ -127,6 +136,7 @@ std::vector<Setting> taken_from(const Value& settings, const fs::path& file, con
         row.part == Part::data && (is_given("dataset") || is_given("eval_dataset") || is_given("pack") || is_given("eval_pack"));
     for (const std::string_view key : keys) {
       const Value* value = member(settings, key);
+      if (row.part == Part::data && !own_data) require_same(key, value, own, file);
       if (value == nullptr || value->kind == Value::Kind::null || is_given(key) || !reads(purpose, key)) continue;
       if (own_data && key != "cutoff_len") continue;
       if (as_json(*value) == defaults.at(std::string(key))) continue;
@@ -134,6 +144,16 @@ std::vector<Setting> taken_from(const Value& settings, const fs::path& file, con
     }
   }
   return taken;
+}
+
+bool is_of_a_run(const fs::path& file) {
+  try {
+    const Value document = parse_file(file);
+    const Value* settings = member(document, "settings");
+    return settings != nullptr && settings->kind == Value::Kind::map;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 }  // namespace
@@ -151,6 +171,8 @@ std::vector<Setting> settings_of_earlier_run(const std::vector<Setting>& typed, 
         "its part of the data is drawn otherwise): name the data in eval_dataset",
         folders.empty() ? "no adapter or model is given, and so" : fmt::format("'{}' has", folders.front()), kRunFile);
   if (!file) return {};
+  const bool asked = data || flag_of(typed, {"load_args", "load_args_from_ckpt_dir"}).has_value();
+  if (!asked && !is_of_a_run(*file)) return {};  // a file of another program, of which nobody spoke
   const Value document = parse_file(*file);
   const Value* settings = member(document, "settings");
   if (settings == nullptr || settings->kind != Value::Kind::map)

@@ -49,7 +49,7 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
   field(Field("module_dropout", "OFT: PEFT has no use for it, so it must be 0").in_half_open(0, 1), &module_dropout);
   field(Field("use_cayley_neumann", "OFT: rotations by a series, faster and not quite orthogonal; false: by Cayley's transform"),
         &use_cayley_neumann);
-  field(Field("num_cayley_neumann_terms", "OFT: terms of that series").at_least(2), &num_cayley_neumann_terms);
+  field(Field("num_cayley_neumann_terms", "OFT: terms of that series").in(2, 64), &num_cayley_neumann_terms);
   field(Field("block_share", "OFT: one rotation for all blocks of a linear's inputs"), &block_share);
   field(Field("coft", "OFT: keep rotations near none (not implemented)"), &coft);
   field(Field("create_new_adapter", "merge the loaded adapters and train a new one"), &create_new_adapter);

@@ -90,6 +90,8 @@ class Reader {
 
   static const V1Plugin& choose(const V1Section& section, const Setting* name) {
     static constexpr V1Plugin kNothing{};
+    if (name != nullptr && (name->value.kind != Value::Kind::scalar || name->value.text.empty()))
+      fail_config("{}: expected a name, got {}: {}", name->where, describe(name->value), section.choices);
     const std::string_view word = name == nullptr ? std::string_view() : std::string_view(name->value.text);
     for (const V1Plugin& plugin : v1_plugins())
       if (plugin.section == section.name && plugin.name == word) return plugin;

@@ -76,10 +76,17 @@ void note_training(RunConfig& config) {
     config.notes.push_back(fmt::format("{} has no effect: as in LLaMA-Factory and TRL stage {} trains without dropout",
                                        at_key(config, "lora_dropout"), config.finetuning.stage));
   }
-  for (const char* key : {"freeze_trainable_layers", "freeze_trainable_modules", "freeze_extra_modules"})
-    if (config.finetuning.finetuning_type != "freeze" && config.is_given(key))
-      config.notes.push_back(fmt::format("{} has no effect: {} is {}", at_key(config, key), at_key(config, "finetuning_type"),
-                                         config.finetuning.finetuning_type));
+  const std::string& method = config.finetuning.finetuning_type;
+  const auto of_method = [&](bool used, std::initializer_list<const char*> keys) {
+    for (const char* key : keys)
+      if (!used && config.is_given(key))
+        config.notes.push_back(
+            fmt::format("{} has no effect: {} is {}", at_key(config, key), at_key(config, "finetuning_type"), method));
+  };
+  of_method(method == "freeze", {"freeze_trainable_layers", "freeze_trainable_modules", "freeze_extra_modules"});
+  of_method(method == "oft", {"oft_rank", "oft_block_size", "oft_target", "module_dropout", "use_cayley_neumann",
+                              "num_cayley_neumann_terms", "block_share", "coft"});
+  of_method(method != "oft", {"lora_rank", "lora_alpha", "lora_dropout", "lora_target", "lora_target_parameters"});
   for (const char* key : {"pissa_iter", "pissa_convert"})
     if (!config.finetuning.pissa_init && config.is_given(key))
       config.notes.push_back(fmt::format("{} has no effect: pissa_init is false", at_key(config, key)));

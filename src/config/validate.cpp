@@ -232,6 +232,8 @@ void check_deterministic(const RunConfig& c) {
 
 void check_cuda_graphs(const RunConfig& c) {
   if (!c.training.cuda_graphs) return;
+  if (c.finetuning.finetuning_type == "oft")
+    fail_config("{} does not go with finetuning_type oft, whose rotations the host makes: remove it", at_key(c, "cuda_graphs"));
   if (const auto& s = c.parallel.strategy; s != "auto" && s != "ddp" && s != "zero1") {
     fail_config(
         "{} needs weights and gradients at fixed addresses, but {} is {}, which shards them: use ddp or zero1, or remove "

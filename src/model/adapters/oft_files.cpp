@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kMost = 65536;
+constexpr std::int64_t kMost = 65536, kMostTerms = 64;
 
 /// Keys of PEFT's OFTConfig that change the computation and are not implemented: all must be absent, null, false or empty.
 constexpr const char* kMustBeEmpty[] = {"layers_to_transform", "fan_in_fan_out", "exclude_modules", "coft"};
@@ -24,10 +24,11 @@ std::pair<int, int> version_of(const std::string& text) {
   return {number(text.substr(0, dot)), dot == std::string::npos ? 0 : number(text.substr(dot + 1))};
 }
 
-std::int64_t read_number(const json& config, const char* key, std::int64_t absent, std::int64_t least, const std::string& where) {
+std::int64_t read_number(const json& config, const char* key, std::int64_t absent, std::int64_t least, const std::string& where,
+                         std::int64_t most = kMost) {
   const json value = config.value(key, json(absent));
-  require(value.is_number_integer() && value >= least && value <= kMost, "{}: {} is {}, expected an integer from {} to {}", where,
-          key, value.dump(), least, kMost);
+  require(value.is_number_integer() && value >= least && value <= most, "{}: {} is {}, expected an integer from {} to {}", where,
+          key, value.dump(), least, most);
   return value.get<std::int64_t>();
 }
 
@@ -45,7 +46,7 @@ AdapterConfig read_oft(const json& config, const std::filesystem::path& dir, con
           oft.rank, oft.block_size);
   oft.shared = config.value("block_share", false);
   oft.neumann = config.value("use_cayley_neumann", true);
-  oft.terms = read_number(config, "num_cayley_neumann_terms", 5, 2, where);
+  oft.terms = read_number(config, "num_cayley_neumann_terms", 5, 2, where, kMostTerms);
   const json version = config.value("peft_version", json());
   const std::string theirs = version.is_string() ? version.get<std::string>() : "0";
   require(
