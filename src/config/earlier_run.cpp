@@ -35,6 +35,9 @@ constexpr Loaded kLoaded[] = {
      "cutoff_len train_on_prompt mask_history loss_scale on_error"},
 };
 
+// On which it depends what a run held out.
+constexpr std::string_view kHoldOut[] = {"mix_strategy", "interleave_probs", "max_samples", "val_size", "seed", "data_seed"};
+
 std::vector<std::string_view> words_of(std::string_view text) {
   std::vector<std::string_view> words;
   for (std::size_t begin = 0; begin < text.size();) {
@@ -136,7 +139,7 @@ std::vector<Setting> taken_from(const Value& settings, const fs::path& file, con
         row.part == Part::data && (is_given("dataset") || is_given("eval_dataset") || is_given("pack") || is_given("eval_pack"));
     for (const std::string_view key : keys) {
       const Value* value = member(settings, key);
-      if (row.part == Part::data && !own_data) require_same(key, value, own, file);
+      if (!own_data && std::ranges::find(kHoldOut, key) != std::end(kHoldOut)) require_same(key, value, own, file);
       if (value == nullptr || value->kind == Value::Kind::null || is_given(key) || !reads(purpose, key)) continue;
       if (own_data && key != "cutoff_len") continue;
       if (as_json(*value) == defaults.at(std::string(key))) continue;
