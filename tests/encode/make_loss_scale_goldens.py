@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What ms-swift's loss_scale makes of texts and conversations: tests/encode/golden/loss_scale.jsonl.
+"""What ms-swift's loss_scale makes of texts and conversations: tests/encode/weights/loss_scale.jsonl.
 
     .venv/bin/python tests/encode/make_loss_scale_goldens.py MS_SWIFT_CHECKOUT
 
@@ -19,7 +19,7 @@ import types
 from pathlib import Path
 
 SWIFT = Path(sys.argv[1]) / "swift"
-OUT = Path(__file__).parent / "golden" / "loss_scale.jsonl"
+OUT = Path(__file__).parent / "weights" / "loss_scale.jsonl"
 
 
 def module(name, path=None, **names):

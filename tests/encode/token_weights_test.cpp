@@ -62,7 +62,7 @@ struct WeighedRun : SmallRun {
 };
 
 std::vector<json> goldens() {
-  std::ifstream file(std::filesystem::path(qft::test::kSourceDir) / "tests/encode/golden/loss_scale.jsonl");
+  std::ifstream file(std::filesystem::path(qft::test::kSourceDir) / "tests/encode/weights/loss_scale.jsonl");
   std::vector<json> lines;
   for (std::string line; std::getline(file, line);) lines.push_back(json::parse(line));
   return lines;
