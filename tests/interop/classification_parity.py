@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from common import Report, arguments, mpirun, run
-from models import in_double
+from common import Report, arguments, mpirun, run, worst
+from models import in_double, train_on
 from preferences import RANK
 from tiny import log_of, make, write
 
@@ -96,21 +96,7 @@ class Judge:
     def train(self, items):
         parameters = [p for p in self.model.parameters() if p.requires_grad]
         optimizer = torch.optim.AdamW(parameters, lr=LR, weight_decay=0.0, eps=1e-3)
-        steps = []
-        for step in range(EPOCHS * SAMPLES // BATCH):
-            first = step * BATCH % SAMPLES
-            loss, seen = self.seen(items[first:first + BATCH])
-            loss.backward()
-            seen["grad_norm"] = torch.nn.utils.clip_grad_norm_(parameters, 1.0).item()
-            optimizer.step()
-            optimizer.zero_grad()
-            steps.append(seen)
-        with torch.no_grad():
-            return steps, self.seen(items)[1]
-
-
-def worst(ours, theirs):
-    return max(abs(a - b) / max(1.0, abs(b)) for a, b in zip(ours, theirs))
+        return train_on(items, self.seen, parameters, optimizer, BATCH, EPOCHS)
 
 
 # Method, strategy, ranks, micro-batch; whether samples are laid into rows; the problem.

@@ -66,3 +66,8 @@ class Report:
         if self.made == 0:
             sys.exit("FAILED: nothing was checked")
         sys.exit(1 if self.failed else 0)
+
+
+def worst(ours, theirs):
+    """The largest difference of numbers, relative where they are above 1."""
+    return max(abs(a - b) / max(1.0, abs(b)) for a, b in zip(ours, theirs))

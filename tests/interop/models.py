@@ -140,6 +140,22 @@ def train(model, samples, optimizer, steps, batch, clip, before_sample=lambda st
     return losses, norms
 
 
+def train_on(items, loss_of, parameters, optimizer, batch, epochs):
+    """Steps over the items in their order, `batch` at a time. loss_of(items) gives a loss and what to log of it. What each step logs, with the
+    norm of its gradient, which is clipped at 1; and what an evaluation of all items logs after the last."""
+    steps = []
+    for step in range(epochs * len(items) // batch):
+        first = step * batch % len(items)
+        loss, seen = loss_of(items[first:first + batch])
+        loss.backward()
+        seen["grad_norm"] = torch.nn.utils.clip_grad_norm_(parameters, 1.0).item()
+        optimizer.step()
+        optimizer.zero_grad()
+        steps.append(seen)
+    with torch.no_grad():
+        return steps, loss_of(items)[1]
+
+
 def probe(build, directory, run_file, sequences, overrides=(), group=1, micro_batch=1):
     """What model_probe computes, as a dict of fp64 tensors."""
     directory = Path(directory)

@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from common import Report, arguments, mpirun, run
-from models import in_double
+from common import Report, arguments, mpirun, run, worst
+from models import in_double, train_on
 from preferences import BIAS, SAMPLES, WEIGHT, items_of, log_of, make_adapter, make_head, settings_of, write
 
 BATCH, EPOCHS, LR = 4, 10, 2e-3
@@ -64,21 +64,7 @@ def train(judge, pairs):
     """What each step logs, and an evaluation after the last."""
     parameters = [p for p in judge.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=LR, weight_decay=0.0)
-    steps = []
-    for step in range(EPOCHS * SAMPLES // BATCH):
-        first = step * BATCH % SAMPLES
-        loss, seen = judge.loss(pairs[first:first + BATCH])
-        loss.backward()
-        seen["grad_norm"] = torch.nn.utils.clip_grad_norm_(parameters, 1.0).item()
-        optimizer.step()
-        optimizer.zero_grad()
-        steps.append(seen)
-    with torch.no_grad():
-        return steps, judge.loss(pairs)[1]
-
-
-def worst(ours, theirs):
-    return max(abs(a - b) / max(1.0, abs(b)) for a, b in zip(ours, theirs))
+    return train_on(pairs, judge.loss, parameters, optimizer, BATCH, EPOCHS)
 
 
 # Whether the base is tied, and how the head that training starts from is saved.

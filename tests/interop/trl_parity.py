@@ -4,7 +4,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from common import Report, arguments, mpirun
+from common import Report, arguments, mpirun, worst
 from preferences import log_of, write
 from trl_cases import BATCH, CASES, GOLDEN, inputs
 
@@ -14,10 +14,6 @@ NAMES = {"reward": {"margin": "rewards/margins"}, "orpo": {"log_odds_ratio": "od
 # TRL's numbers that are of another thing: logits of prompts and padding too, or of what qft does not report.
 OTHERS = {"cpo": {"logits/chosen", "logits/rejected"}, "orpo": {"logits/chosen", "logits/rejected", "log_odds_chosen"},
           "kto": {"logits/chosen", "logits/rejected"}, "reward": {"min_reward", "max_reward", "mean_reward"}}
-
-
-def worst(ours, theirs):
-    return max(abs(a - b) / max(1.0, abs(b)) for a, b in zip(ours, theirs))
 
 
 def main():

@@ -12,20 +12,8 @@ namespace qft::model {
 namespace {
 
 using nlohmann::json;
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-template <class F>
-std::string error_of(const F& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
+using test::contains;
+using test::error_of;
 
 ModelSpec spec_of(const OftConfig& oft, const std::string& type = "llama") {
   const std::string text =
@@ -83,11 +71,11 @@ TEST(Oft, HasARotationOfEachWrappedLinear) {
 }
 
 TEST(Oft, RefusesExpertsAndBlocksOfOne) {
-  EXPECT_TRUE(has(error_of([] { spec_of(oft_of("all"), "qwen3_moe"); }), "does not go with the linears of experts"));
-  EXPECT_EQ(error_of([] { spec_of(oft_of("q_proj,gate"), "qwen3_moe"); }), "");
-  EXPECT_TRUE(has(error_of([] { spec_of(oft_of("q_proj", 1)); }), "nothing to turn"));
-  EXPECT_TRUE(has(error_of([] { spec_of(oft_of(R"(.*layers\.9\..*q_proj)")).require_adapter_targets(); }),
-                  "oft_target '.*layers\\.9\\..*q_proj' matches no linear"));
+  EXPECT_TRUE(contains(error_of([] { spec_of(oft_of("all"), "qwen3_moe"); }), "does not go with the linears of experts"));
+  EXPECT_NO_THROW(spec_of(oft_of("q_proj,gate"), "qwen3_moe"));
+  EXPECT_TRUE(contains(error_of([] { spec_of(oft_of("q_proj", 1)); }), "nothing to turn"));
+  EXPECT_TRUE(contains(error_of([] { spec_of(oft_of(R"(.*layers\.9\..*q_proj)")).require_adapter_targets(); }),
+                       "oft_target '.*layers\\.9\\..*q_proj' matches no linear"));
 }
 
 TEST(OftConfig, ReadsBackAsItIsWritten) {
@@ -107,20 +95,21 @@ TEST(OftConfig, ReadsBackAsItIsWritten) {
 
 TEST(OftConfig, WhatIsNotImplementedIsRefusedByName) {
   const test::TempDir dir;
-  const auto refusal = [&](const char* key, const json& value) {
+  const auto read = [&](const char* key, const json& value) {
     json config = json::parse(adapter_config_json(oft_of("q_proj"), "m"));
     config[key] = value;
     std::ofstream(dir.path() / kAdapterConfigFile) << config.dump();
-    return error_of([&] { read_adapter_config(dir.path()); });
+    read_adapter_config(dir.path());
   };
-  EXPECT_EQ(refusal("module_dropout", 0.5), "");  // which PEFT does not use
-  EXPECT_TRUE(has(refusal("coft", true), "coft = true is not implemented"));
-  EXPECT_TRUE(has(refusal("r", 4), "r is 4 and oft_block_size is 8"));
-  EXPECT_TRUE(has(refusal("oft_block_size", -1), "oft_block_size is -1"));
-  EXPECT_TRUE(has(refusal("bias", "all"), "bias 'all' is not implemented"));
-  EXPECT_TRUE(has(refusal("peft_version", "0.17.1"), "PEFT's series was another one"));
-  EXPECT_TRUE(has(refusal("peft_version", nullptr), "PEFT's series was another one"));
-  EXPECT_EQ(refusal("peft_version", "0.19.0.dev0"), "");
+  const auto refusal = [&](const char* key, const json& value) { return error_of([&] { read(key, value); }); };
+  EXPECT_NO_THROW(read("module_dropout", 0.5));  // which PEFT does not use
+  EXPECT_TRUE(contains(refusal("coft", true), "coft = true is not implemented"));
+  EXPECT_TRUE(contains(refusal("r", 4), "r is 4 and oft_block_size is 8"));
+  EXPECT_TRUE(contains(refusal("oft_block_size", -1), "oft_block_size is -1"));
+  EXPECT_TRUE(contains(refusal("bias", "all"), "bias 'all' is not implemented"));
+  EXPECT_TRUE(contains(refusal("peft_version", "0.17.1"), "PEFT's series was another one"));
+  EXPECT_TRUE(contains(refusal("peft_version", nullptr), "PEFT's series was another one"));
+  EXPECT_NO_THROW(read("peft_version", "0.19.0.dev0"));
 }
 
 }  // namespace

@@ -22,21 +22,9 @@
 namespace qft::model {
 namespace {
 
+using test::contains;
+using test::error_of;
 using test::TempDir;
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
-template <class F>
-std::string error_of(const F& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return {};
-}
 
 double distance(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).norm().item<double>();
@@ -59,9 +47,12 @@ LoraConfig lora_of(const std::string& targets, std::int64_t rank = 4) {
   return lora;
 }
 
+void start(const std::string& type, const LoraConfig& lora) {
+  require_pissa(ModelSpec::build(ModelConfig::parse(base(type).dump(), "test"), Finetuning::adapter, lora));
+}
+
 std::string refusal(const std::string& type, const LoraConfig& lora) {
-  return error_of(
-      [&] { require_pissa(ModelSpec::build(ModelConfig::parse(base(type).dump(), "test"), Finetuning::adapter, lora)); });
+  return error_of([&] { start(type, lora); });
 }
 
 void write_file(const std::filesystem::path& path, const std::vector<std::pair<io::TensorSpec, std::vector<float>>>& tensors) {
@@ -101,7 +92,7 @@ TEST(Pissa, ALowerRankLeavesZerosAndWhatIsNotFiniteIsRefused) {
   EXPECT_EQ(f.a.abs().sum().item<float>() + f.b.abs().sum().item<float>(), 0.0F);
   at::Tensor bad = at::rand({6, 8}, at::kFloat);
   bad.select(0, 2).select(0, 1).fill_(NAN);
-  EXPECT_TRUE(has(error_of([&] { principal_factors(bad, 3, 1.0, 4, at::rand({3, 8}, at::kFloat)); }), "not finite"));
+  EXPECT_TRUE(contains(error_of([&] { principal_factors(bad, 3, 1.0, 4, at::rand({3, 8}, at::kFloat)); }), "not finite"));
 }
 
 TEST(Pissa, ThePlainAdapterHasTheSameScaling) {
@@ -121,12 +112,12 @@ TEST(Pissa, ThePlainAdapterHasTheSameScaling) {
 }
 
 TEST(Pissa, WhatItCannotStartFromIsRefusedByName) {
-  EXPECT_EQ(refusal("llama", lora_of("all")), "");
-  EXPECT_TRUE(has(refusal("qwen3_moe", lora_of("all")), "experts (mlp.experts) are not implemented"));
-  EXPECT_TRUE(has(refusal("llama", lora_of("all", 500)), "but rank 500: set lora_rank to"));
+  EXPECT_NO_THROW(start("llama", lora_of("all")));
+  EXPECT_TRUE(contains(refusal("qwen3_moe", lora_of("all")), "experts (mlp.experts) are not implemented"));
+  EXPECT_TRUE(contains(refusal("llama", lora_of("all", 500)), "but rank 500: set lora_rank to"));
   LoraConfig none = lora_of("q_proj");
   none.alpha = 0;
-  EXPECT_TRUE(has(refusal("llama", none), "lora_alpha is 0"));
+  EXPECT_TRUE(contains(refusal("llama", none), "lora_alpha is 0"));
 }
 
 TEST(Pissa, AnUnconvertedAdapterReadsAsThePlainOne) {
@@ -153,9 +144,9 @@ TEST(Pissa, AnUnconvertedAdapterReadsAsThePlainOne) {
   float part = 0;
   file->read(file->at(b), 2 * sizeof(float), sizeof part, &part);
   EXPECT_EQ(part, 5);
-  EXPECT_TRUE(has(error_of([&] { plain(kPissaPrefix, 3); }), "in another shape"));
-  EXPECT_TRUE(has(error_of([&] { plain("", 2); }), "is no factor with which PiSSA began"));
-  EXPECT_TRUE(has(error_of([&] { open_initial_factors(dir / "none"); }), "there is no"));
+  EXPECT_TRUE(contains(error_of([&] { plain(kPissaPrefix, 3); }), "in another shape"));
+  EXPECT_TRUE(contains(error_of([&] { plain("", 2); }), "is no factor with which PiSSA began"));
+  EXPECT_TRUE(contains(error_of([&] { open_initial_factors(dir / "none"); }), "there is no"));
 }
 
 TEST(Pissa, TheConfigurationSaysHowItBegan) {
@@ -163,13 +154,13 @@ TEST(Pissa, TheConfigurationSaysHowItBegan) {
   LoraConfig lora = lora_of("q_proj");
   const auto write = [&] { std::ofstream(dir / kAdapterConfigFile) << adapter_config_json(lora, "base"); };
   write();
-  EXPECT_TRUE(has(test::read_bytes(dir / kAdapterConfigFile), R"("init_lora_weights": "pissa_niter_16")"));
-  EXPECT_TRUE(has(error_of([&] { read_adapter_config(dir.path()); }), "goes with other base weights than the model's"));
+  EXPECT_TRUE(contains(test::read_bytes(dir / kAdapterConfigFile), R"("init_lora_weights": "pissa_niter_16")"));
+  EXPECT_TRUE(contains(error_of([&] { read_adapter_config(dir.path()); }), "goes with other base weights than the model's"));
   std::ofstream(dir / kPissaInitFile) << "";
   EXPECT_EQ(read_adapter_config(dir.path()).lora.rank, 8);
   lora.pissa->iterations = -1;
   write();
-  EXPECT_TRUE(has(test::read_bytes(dir / kAdapterConfigFile), R"("init_lora_weights": "pissa")"));
+  EXPECT_TRUE(contains(test::read_bytes(dir / kAdapterConfigFile), R"("init_lora_weights": "pissa")"));
   lora = lora.plain();
   write();
   EXPECT_EQ(read_adapter_config(dir.path()).lora.rank, 8);

@@ -9,7 +9,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from common import Report, arguments, mpirun, run
-from tiny import cut, log_of, make, write
+from tiny import check_refused, cut, log_of, make, write
 
 SAMPLES = 12
 KEYS = ["loss", "grad_norm", "acc"]
@@ -108,11 +108,7 @@ def check_bad_input(report, qft, tmp, settings):
              ("an export to GGUF", "export", {**trained, "export_dir": str(tmp / "gguf"), "export_format": "gguf"}, "is not implemented: export it in 16 bits", 2),
              ("answers of a classifier", "generate", {**trained, "prompt": "hello"}, "a classifier gives scores", 2),
              ("another task of ms-swift", "train", {"stage": None, "num_labels": None, "task_type": "reranker", **bad}, "embeddings and rerankers are not implemented", 2)]
-    for what, command, changes, words, code in cases:
-        given = {**settings, "eval_dataset": settings["dataset"], "output_dir": str(tmp / "evaluated"), **changes}
-        told = run([qft, command, write(tmp / "bad.yaml", {k: v for k, v in given.items() if v is not None})], check=False)
-        report.equal(f"{what}: exit code", told.returncode, code)
-        report.holds(f"{what}: the reason", words in told.stderr, told.stderr)
+    check_refused(report, qft, tmp / "bad.yaml", {**settings, "eval_dataset": settings["dataset"], "output_dir": str(tmp / "evaluated")}, cases)
     plan = run([qft, "plan", write(tmp / "plan.yaml", settings), "--ranks", "2"])
     report.holds("qft plan plans a classifier", "zero3" in plan.stdout, plan.stdout)
 

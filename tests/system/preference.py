@@ -4,7 +4,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from common import Report, arguments, mpirun, run
+from common import Report, arguments, mpirun, run, worst
 from tiny import log_of, make, write, write_model
 
 SAMPLES, BATCH, EPOCHS, LR = 24, 6, 2, 1e-3
@@ -70,10 +70,6 @@ def judge(model_dir, pairs):
             steps.append(seen)
         with torch.no_grad():
             return steps, batch_of(model, pairs, backward=False)
-
-
-def worst(ours, theirs):
-    return max(abs(a - b) / max(1.0, abs(b)) for a, b in zip(ours, theirs))
 
 
 def most(plan, part):

@@ -9,7 +9,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from common import Report, arguments, mpirun, run
-from tiny import cut, log_of, make, write
+from tiny import check_refused, cut, log_of, make, write
 
 SAMPLES = 12
 KEYS = ["loss", "grad_norm", "accuracy", "rewards/chosen", "rewards/rejected", "rewards/margins"]
@@ -153,10 +153,7 @@ def check_bad_input(report, qft, tmp, settings):
              ("answers of a reward model", "generate", {**use("one"), "prompt": "hello"}, "a reward model gives scores", 2),
              ("pairs and answers together", "score", {**use("one"), "eval_dataset": ["pairs", "numbers"]}, "score them one after the other", 2),
              ("single answers in training", "train", {"dataset": "numbers", "output_dir": str(tmp / "bad")}, "holds no preference pairs", 2)]
-    for what, command, changes, words, code in cases:
-        bad = run([qft, command, write(tmp / "bad.yaml", {**settings, "output_dir": str(tmp / "evaluated"), **changes})], check=False)
-        report.equal(f"{what}: exit code", bad.returncode, code)
-        report.holds(f"{what}: the reason", words in bad.stderr, bad.stderr)
+    check_refused(report, qft, tmp / "bad.yaml", {**settings, "output_dir": str(tmp / "evaluated")}, cases)
     plan = run([qft, "plan", write(tmp / "plan.yaml", settings), "--ranks", "2"])
     report.holds("qft plan plans a reward model", "zero3" in plan.stdout, plan.stdout)
 

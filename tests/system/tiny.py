@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from common import ROOT
+from common import ROOT, run
 
 VOCABULARY = 1024
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
@@ -121,6 +121,14 @@ def make(directory, kind="llama", samples=40, vocabulary=VOCABULARY, **model):
 def write(path, settings):
     Path(path).write_text("".join(f"{k}: {json.dumps(v)}\n" for k, v in settings.items()))
     return path
+
+
+def check_refused(report, qft, file, settings, cases):
+    """cases: what, the program, what its settings differ in (None: without that key), words of the error, the exit code."""
+    for what, command, changes, words, code in cases:
+        told = run([qft, command, write(file, {k: v for k, v in {**settings, **changes}.items() if v is not None})], check=False)
+        report.equal(f"{what}: exit code", told.returncode, code)
+        report.holds(f"{what}: the reason", words in told.stderr, told.stderr)
 
 
 def cut(source, target, step):
