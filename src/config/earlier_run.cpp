@@ -10,6 +10,7 @@
 
 #include "dump.h"
 #include "expand_path.h"
+#include "split.h"
 #include "store.h"
 
 namespace qft::config {
@@ -37,16 +38,6 @@ constexpr Loaded kLoaded[] = {
 
 // On which it depends what a run held out.
 constexpr std::string_view kHoldOut[] = {"mix_strategy", "interleave_probs", "max_samples", "val_size", "seed", "data_seed"};
-
-std::vector<std::string_view> words_of(std::string_view text) {
-  std::vector<std::string_view> words;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(' ', begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return words;
-}
 
 const Setting* find(const std::vector<Setting>& settings, std::string_view key) {
   const auto found = std::find_if(settings.rbegin(), settings.rend(), [&](const Setting& s) { return s.key == key; });
@@ -131,7 +122,7 @@ std::vector<Setting> taken_from(const Value& settings, const fs::path& file, con
   const nlohmann::json defaults = to_json(RunConfig{});
   std::vector<Setting> taken;
   for (const Loaded& row : kLoaded) {
-    const auto keys = words_of(row.keys);
+    const auto keys = split(row.keys);
     const auto is_given = [&](std::string_view key) { return find(own, key) != nullptr; };
     if (row.part == Part::data && !with_data) continue;
     if (std::any_of(keys.begin(), keys.end(), is_given) && row.part != Part::text && row.part != Part::data) continue;
@@ -149,14 +140,18 @@ std::vector<Setting> taken_from(const Value& settings, const fs::path& file, con
   return taken;
 }
 
-bool is_of_a_run(const fs::path& file) {
+/// The settings that the file holds. Where nobody asked for them, nothing of a file that is another program's.
+std::optional<Value> settings_in(const fs::path& file, bool asked) {
   try {
     const Value document = parse_file(file);
     const Value* settings = member(document, "settings");
-    return settings != nullptr && settings->kind == Value::Kind::map;
+    if (settings != nullptr && settings->kind == Value::Kind::map) return *settings;
   } catch (const Error&) {
-    return false;
+    if (asked) throw;
+    return std::nullopt;
   }
+  if (asked) fail_config("{} has no settings: set load_args: false, and name template and data", file.string());
+  return std::nullopt;
 }
 
 }  // namespace
@@ -175,11 +170,8 @@ std::vector<Setting> settings_of_earlier_run(const std::vector<Setting>& typed, 
         folders.empty() ? "no adapter or model is given, and so" : fmt::format("'{}' has", folders.front()), kRunFile);
   if (!file) return {};
   const bool asked = data || flag_of(typed, {"load_args", "load_args_from_ckpt_dir"}).has_value();
-  if (!asked && !is_of_a_run(*file)) return {};  // a file of another program, of which nobody spoke
-  const Value document = parse_file(*file);
-  const Value* settings = member(document, "settings");
-  if (settings == nullptr || settings->kind != Value::Kind::map)
-    fail_config("{} has no settings: set load_args: false, and name template and data", file->string());
+  const std::optional<Value> settings = settings_in(*file, asked);
+  if (!settings) return {};
   if (data && !evaluates(*settings))
     fail_config(
         "load_data_args is true, but the run of {} had nothing to evaluate (val_size, eval_dataset or eval_pack): name the "

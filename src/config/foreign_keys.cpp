@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "foreign_table.h"
+#include "split.h"
 
 namespace qft::config {
 namespace {
@@ -18,13 +19,9 @@ std::vector<ForeignKey> split_rows() {
                                    {Tool::llama_factory_v1, v1_rows()},
                                    {Tool::swift, swift_rows()},
                                    {Tool::other, other_rows()}}) {
-    for (const ForeignRow& row : rows) {
-      for (std::size_t begin = 0; begin < row.names.size();) {
-        const std::size_t end = std::min(row.names.find(' ', begin), row.names.size());
-        keys.push_back({row.kind, tool, row.names.substr(begin, end - begin), row.reason, row.harmless, row.key, row.words});
-        begin = end + 1;
-      }
-    }
+    for (const ForeignRow& row : rows)
+      for (const std::string_view name : split(row.names))
+        keys.push_back({row.kind, tool, name, row.reason, row.harmless, row.key, row.words});
   }
   return keys;
 }

@@ -7,22 +7,13 @@
 #include "dump.h"
 #include "foreign_keys.h"
 #include "runnable.h"
+#include "split.h"
 #include "store.h"
 
 namespace qft::config {
 namespace {
 
 using Role = ImportKey::Role;
-
-std::vector<std::string_view> split(std::string_view text) {
-  std::vector<std::string_view> words;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(' ', begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return words;
-}
 
 bool covers(std::string_view pattern, std::string_view path) {
   if (!pattern.ends_with(".*")) return pattern == path;

@@ -5,21 +5,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "split.h"
 #include "store.h"
 #include <fmt/ranges.h>
 
 namespace qft::config {
 namespace {
-
-std::vector<std::string_view> words_of(std::string_view text, char mark = ' ') {
-  std::vector<std::string_view> words;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(mark, begin), text.size());
-    words.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return words;
-}
 
 bool is_section(std::string_view key) {
   const ForeignKey* foreign = find_foreign(key);
@@ -37,7 +28,7 @@ const Setting* latest(const std::vector<Setting>& settings, std::string_view key
 
 // "a=1 b=2" as settings that `by` makes.
 void assign(std::string_view text, const Setting& by, std::vector<Setting>& settings) {
-  for (const std::string_view assignment : words_of(text)) {
+  for (const std::string_view assignment : split(text)) {
     const std::size_t sign = assignment.find('=');
     Value value{.kind = Value::Kind::scalar, .text = std::string(assignment.substr(sign + 1)), .line = by.value.line};
     settings.push_back({std::string(assignment.substr(0, sign)), std::move(value), by.source, by.where, by.key});
@@ -48,7 +39,7 @@ void assign(std::string_view text, const Setting& by, std::vector<Setting>& sett
 std::vector<std::string_view> keys_of(const V1Plugin& plugin) {
   std::vector<std::string_view> keys;
   for (const ForeignRow& row : plugin.rows)
-    for (const std::string_view name : words_of(row.names)) keys.push_back(name.substr(plugin.section.size() + 1));
+    for (const std::string_view name : split(row.names)) keys.push_back(name.substr(plugin.section.size() + 1));
   return keys;
 }
 
@@ -82,7 +73,7 @@ class Reader {
       check_keys(plugin, *name);
       assign(plugin.sets, *name, out_.settings);
     }
-    for (const std::string_view assignment : words_of(plugin.defaults)) {
+    for (const std::string_view assignment : split(plugin.defaults)) {
       const std::size_t sign = assignment.find('=');
       out_.defaults.push_back({assignment.substr(0, sign), assignment.substr(sign + 1)});
     }

@@ -6,6 +6,7 @@
 
 #include "earlier_run.h"
 #include "foreign_keys.h"
+#include "split.h"
 
 namespace qft::config {
 namespace {
@@ -17,16 +18,6 @@ std::string word_of(const Value& value) {
   if (value.kind == Value::Kind::null || (value.kind == Value::Kind::scalar && value.text.empty())) return "null";
   if (const auto flag = as_bool(value)) return *flag ? "true" : "false";
   return value.kind == Value::Kind::scalar ? value.text : "";
-}
-
-std::vector<std::string_view> split(std::string_view text, std::string_view mark) {
-  std::vector<std::string_view> parts;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = std::min(text.find(mark, begin), text.size());
-    if (end > begin) parts.push_back(text.substr(begin, end - begin));
-    begin = end + mark.size();
-  }
-  return parts;
 }
 
 Value scalar(std::string_view text, int line) {

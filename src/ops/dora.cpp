@@ -55,17 +55,6 @@ void for_outputs(const LinearWeights& w, const at::Tensor& saved, const F& f) {
   }
 }
 
-/// f(row0, rows) of the rows that no part has.
-template <class F>
-void for_gaps(const LinearWeights& w, const F& f) {
-  std::int64_t row0 = 0;
-  for (const LoraPart& part : w.lora) {
-    if (row0 < part.row0) f(row0, part.row0 - row0);
-    row0 = part.row0 + part.rows;
-  }
-  if (row0 < w.weight.size(0)) f(row0, w.weight.size(0) - row0);
-}
-
 /// The same linear with LoRA alone, without the bias.
 LinearWeights plain(const LinearWeights& w) {
   LinearWeights result{w.weight, {}, w.lora};
@@ -237,7 +226,8 @@ void dora_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout
     scale(y.narrow(1, part.row0, part.rows), u, part.factor, part_of(w.bias, part));
   });
   if (w.bias.defined())
-    for_gaps(w, [&](std::int64_t row0, std::int64_t rows) { y.narrow(1, row0, rows).add_(w.bias.narrow(0, row0, rows)); });
+    for_gaps(w, w.lora,
+             [&](std::int64_t row0, std::int64_t rows) { y.narrow(1, row0, rows).add_(w.bias.narrow(0, row0, rows)); });
 }
 
 void dora_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
@@ -246,7 +236,7 @@ void dora_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeight
   if (grads.bias.defined()) grads.bias.add_(gy.sum(0, false, grads.bias.scalar_type()));
   if (dropout.p > 0.0) return backward_with_dropout(gy, x, w, dropout, saved, gx, mode, grads, workspace);
   const at::Tensor gu = workspace.get("op.dora_rows", gy.sizes(), gy.scalar_type());
-  for_gaps(w, [&](std::int64_t row0, std::int64_t rows) { gu.narrow(1, row0, rows).copy_(gy.narrow(1, row0, rows)); });
+  for_gaps(w, w.lora, [&](std::int64_t row0, std::int64_t rows) { gu.narrow(1, row0, rows).copy_(gy.narrow(1, row0, rows)); });
   for_outputs(w, saved, [&](std::size_t i, const at::Tensor& u) {
     const LoraPart& part = w.lora[i];
     scale_backward(gy.narrow(1, part.row0, part.rows), u, part, gu.narrow(1, part.row0, part.rows),

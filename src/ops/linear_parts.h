@@ -21,6 +21,17 @@ void project_down(const at::Tensor& x, const LinearWeights& w, const LoraDropout
 /// What LoRA adds to x W^T.
 std::vector<blocked::NarrowTerm> output_terms(const LinearWeights& w, const at::Tensor& saved);
 
+/// f(row0, rows) of the rows of w that none of its parts has; `parts` are by ascending row0.
+template <class Part, class F>
+void for_gaps(const LinearWeights& w, const std::vector<Part>& parts, const F& f) {
+  std::int64_t row0 = 0;
+  for (const Part& part : parts) {
+    if (row0 < part.row0) f(row0, part.row0 - row0);
+    row0 = part.row0 + part.rows;
+  }
+  if (row0 < w.weight.size(0)) f(row0, w.weight.size(0) - row0);
+}
+
 /// The columns of `saved`, or of its gradient, that belong to each part's factors: f(part, columns).
 template <class F>
 void for_parts(const LinearWeights& w, const at::Tensor& saved, const F& f) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "linear_parts.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/bmm.h>
@@ -112,17 +113,6 @@ void turn_few(const at::Tensor& x, const OftPart& part, const at::Tensor& turned
   }
 }
 
-/// f(row0, rows) of the rows that no part has.
-template <class F>
-void for_gaps(const LinearWeights& w, const F& f) {
-  std::int64_t row0 = 0;
-  for (const OftPart& part : w.oft) {
-    if (row0 < part.row0) f(row0, part.row0 - row0);
-    row0 = part.row0 + part.rows;
-  }
-  if (row0 < w.weight.size(0)) f(row0, w.weight.size(0) - row0);
-}
-
 /// The linear of these rows, without OFT.
 LinearWeights rows_of(const LinearWeights& w, std::int64_t row0, std::int64_t rows, bool bias) {
   return {w.weight.narrow(0, row0, rows), bias && w.bias.defined() ? w.bias.narrow(0, row0, rows) : at::Tensor(), {}};
@@ -183,7 +173,7 @@ void oft_forward(const at::Tensor& x, const LinearWeights& w, const at::Tensor& 
     }
     linear_forward(turned, rows_of(w, part.row0, part.rows, true), {}, y.narrow(1, part.row0, part.rows), {}, workspace);
   }
-  for_gaps(w, [&](std::int64_t row0, std::int64_t rows) {
+  for_gaps(w, w.oft, [&](std::int64_t row0, std::int64_t rows) {
     linear_forward(x, rows_of(w, row0, rows, true), {}, y.narrow(1, row0, rows), {}, workspace);
   });
 }
@@ -211,7 +201,7 @@ void oft_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeights
     mode = GradMode::accumulate;
   }
   if (mode != GradMode::skip)
-    for_gaps(w, [&](std::int64_t row0, std::int64_t rows) {
+    for_gaps(w, w.oft, [&](std::int64_t row0, std::int64_t rows) {
       linear_backward(gy.narrow(1, row0, rows), {}, rows_of(w, row0, rows, false), {}, {}, gx, GradMode::accumulate, {},
                       workspace);
     });

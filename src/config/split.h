@@ -1,0 +1,21 @@
+// Words of the texts in which tables list several. Private to config.
+#pragma once
+
+#include <algorithm>
+#include <string_view>
+#include <vector>
+
+namespace qft::config {
+
+/// The parts of `text` between marks, without empty ones; they are views of it.
+inline std::vector<std::string_view> split(std::string_view text, std::string_view mark = " ") {
+  std::vector<std::string_view> parts;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find(mark, begin), text.size());
+    if (end > begin) parts.push_back(text.substr(begin, end - begin));
+    begin = end + mark.size();
+  }
+  return parts;
+}
+
+}  // namespace qft::config
