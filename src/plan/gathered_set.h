@@ -14,8 +14,8 @@ class GatheredSet {
   /// outlive this.
   explicit GatheredSet(const std::vector<parallel::GatheredBytes>& units) : units_(units), states_(units.size()) {}
 
-  /// Bytes that the action gathers: of a gather or acquire, what is not here yet.
-  std::int64_t run(const parallel::Action& action);
+  /// What the action brings, of a gather or acquire: what is not here yet.
+  parallel::GatheredBytes run(const parallel::Action& action);
   /// Bytes that are here now.
   std::int64_t here() const { return here_; }
 

@@ -88,11 +88,9 @@ class Player {
       case ActionKind::gather_frozen:
         gather(action);
         break;
-      case ActionKind::acquire: {
-        gather(action);
-        wait_until(arrival_[static_cast<std::size_t>(action.target)], total_.gather_wait);
+      case ActionKind::acquire:
+        acquire(action);
         break;
-      }
       case ActionKind::release:
         gathered_set_.run(action);
         break;
@@ -136,15 +134,24 @@ class Player {
     now_ = std::max(now_, time);
   }
 
+  /// Waits for a unit, and decodes what is quantised of it: reads it as it is at rest and writes it.
+  void acquire(const Action& action) {
+    const auto decoded = static_cast<double>(gather(action).decoded);
+    wait_until(arrival_[static_cast<std::size_t>(action.target)], total_.gather_wait);
+    if (decoded > 0) compute({.bytes = decoded + static_cast<double>(unit(action.target).packed_bytes)});
+  }
+
   /// Gathers a unit from the other ranks, and from host memory this rank's slice (the whole unit where weights are not sharded).
-  void gather(const Action& action) {
-    const auto bytes = static_cast<double>(gathered_set_.run(action));
-    if (bytes == 0.0) return;
+  parallel::GatheredBytes gather(const Action& action) {
+    const parallel::GatheredBytes brought = gathered_set_.run(action);
+    const auto bytes = static_cast<double>(brought.gathered());
+    if (bytes == 0.0) return brought;
     double sets_out = now_;
     if (run_.offload.weights) sets_out = host_.start(now_, run_.strategy.weights ? bytes / run_.shard_ranks : bytes, 0);
     double& arrival = arrival_[static_cast<std::size_t>(action.target)];
     arrival = std::max(arrival, sets_out);
     if (run_.shard_ranks > 1 && run_.strategy.weights) arrival = std::max(arrival, all_gather(sets_out, bytes));
+    return brought;
   }
 
   double all_gather(double at, double bytes) {

@@ -26,7 +26,7 @@ Traffic step_traffic(const parallel::ActionList& list, const model::ModelSpec& s
   GatheredSet gathered_set(weights);
   for (const parallel::Action& action : list) gathered_set.run(action);  // the step before leaves frozen weights in flight
   for (const parallel::Action& action : list) {
-    if (strategy.weights) gathered += gathered_set.run(action);
+    if (strategy.weights) gathered += gathered_set.run(action).gathered();
     if (action.kind == parallel::ActionKind::reduce)
       reduced += others(spec.units[static_cast<std::size_t>(action.target)].trainable_numel, ranks, sums);
   }

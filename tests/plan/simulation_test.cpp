@@ -7,7 +7,7 @@
 namespace qft::plan {
 namespace {
 
-model::ModelSpec tiny(bool lora, std::int64_t window = 0) {
+model::ModelSpec tiny(bool lora, std::int64_t window = 0, const model::AtRest& at_rest = {}) {
   std::string text = R"({"model_type":"qwen2","hidden_size":64,"intermediate_size":128,"num_hidden_layers":6,)"
                      R"("num_attention_heads":4,"vocab_size":512,"tie_word_embeddings":false})";
   if (window > 0) text.insert(1, fmt::format(R"("use_sliding_window":true,"max_window_layers":1,"sliding_window":{},)", window));
@@ -18,7 +18,7 @@ model::ModelSpec tiny(bool lora, std::int64_t window = 0) {
     config.set_targets("all");
   }
   return model::ModelSpec::build(model::ModelConfig::parse(text, "tiny"),
-                                 lora ? model::Finetuning::adapter : model::Finetuning::full, config);
+                                 lora ? model::Finetuning::adapter : model::Finetuning::full, config, at_rest);
 }
 
 Workload rows(int count, std::int64_t tokens) {
@@ -206,22 +206,40 @@ TEST(Memory, OfAReferenceIsItsWeightsAndItsPasses) {
 }
 
 TEST(Simulation, ReceivesWhatTheActionListMoves) {
-  for (const bool lora : {true, false})
+  const auto plain = tiny(true), full = tiny(false), quantized = tiny(true, 0, model::AtRest::in({ops::QuantFormat::nf4}));
+  for (const auto* spec : {&plain, &full, &quantized})
     for (const char* strategy : {"zero1", "zero2", "shard_grad_op", "zero3"})
       for (const int ranks : {2, 3})
         for (const std::int64_t group : {1, 2, 5}) {
-          const auto spec = tiny(lora);
-          const ExecutionConfig run = execution_config(spec, strategy, ranks, group, 0);
+          const ExecutionConfig run = execution_config(*spec, strategy, ranks, group, 0);
           const auto units = gathered_bytes(run);
           const auto list = parallel::with_gathers(
               parallel::training_schedule(
-                  spec, {5, 5, static_cast<int>(group), run.strategy.reduce_every_group(), run.strategy.reshard_after_forward}),
-              units, default_prefetch_budget(spec, units));
-          const auto traffic = step_traffic(list, spec, run.strategy, run.precision, ranks);
+                  *spec, {5, 5, static_cast<int>(group), run.strategy.reduce_every_group(), run.strategy.reshard_after_forward}),
+              units, default_prefetch_budget(*spec, units));
+          const auto traffic = step_traffic(list, *spec, run.strategy, run.precision, ranks);
           const StepTime t = simulate(run, machine(1), rows(5, 32));
           EXPECT_NEAR(t.gather_bytes, static_cast<double>(traffic.all_gather), 0.5) << strategy << ranks << group;
           EXPECT_NEAR(t.reduce_bytes, static_cast<double>(traffic.reduce_scatter), 0.5) << strategy << ranks << group;
         }
+}
+
+TEST(Simulation, DecodesAQuantizedBaseOnceAPass) {
+  const auto plain = tiny(true), quantized = tiny(true, 0, model::AtRest::in({ops::QuantFormat::nf4}));
+  double bytes = 0;
+  for (const auto& unit : quantized.units) bytes += static_cast<double>(2 * unit.quantized_numel + unit.packed_bytes);
+  ASSERT_GT(bytes, 0);
+  const auto more = [&](const char* strategy, std::int64_t group) {
+    const auto compute = [&](const model::ModelSpec& spec) {
+      return simulate(execution_config(spec, strategy, 2, group), machine(1), rows(4, 32)).compute;
+    };
+    return (compute(quantized) - compute(plain)) * machine(1).memory_gb_s * 1e9 / bytes;
+  };
+  EXPECT_NEAR(more("zero3", 4), 2, 1e-6);
+  EXPECT_NEAR(more("zero3", 1), 2 * 4, 1e-6);
+  // Where nothing travels, a layer stays decoded where a pass ends or turns round.
+  EXPECT_NEAR(more("ddp", 4), 2 - 1.0 / 6, 1e-6);
+  EXPECT_NEAR(more("ddp", 1), 2 * 4 - 7.0 / 6, 1e-6);
 }
 
 TEST(Simulation, OfASlowWireIsTheWire) {
