@@ -34,13 +34,19 @@ void StepInputs::agree(Estimate& estimate, comm::Communicator& comm, parallel::B
 
 void StepInputs::estimate(std::span<const loader::MicroBatch> batches, std::int64_t rounds, std::int64_t first,
                           Estimate& estimate) {
-  row_.estimates_kl ? estimate_kl(batches, rounds, first, estimate) : estimate_rewards(batches, rounds, first, estimate);
+  row_.estimates_kl ? estimate_kl(batches, rounds, first, estimate)
+                    : estimate_rewards(build(batches, rounds, 0), rounds, first, estimate);
 }
 
 void StepInputs::complete(parallel::BatchTotals& totals, const loader::StepBatch& batch, comm::Communicator& comm) {
   if (estimates()) {
     Estimate before(batch.global_micro_batches);
-    estimate(batch.micro_batches, batch.max_micro_batches, batch.first_micro_batch, before);
+    if (row_.estimates_kl) {
+      estimate_kl(batch.micro_batches, batch.max_micro_batches, batch.first_micro_batch, before);
+    } else {
+      same_ = build(batch.micro_batches, batch.max_micro_batches, 0);
+      estimate_rewards(*same_, batch.max_micro_batches, batch.first_micro_batch, before);
+    }
     agree(before, comm, totals);
   }
   if (!counts_chosen_) return;
@@ -63,7 +69,10 @@ std::vector<model::MicroInput> StepInputs::build(std::span<const loader::MicroBa
 }
 
 std::vector<model::MicroInput> StepInputs::inputs(std::span<const loader::MicroBatch> batches, std::int64_t rounds) {
-  return build(batches, rounds, 0);
+  if (!same_) return build(batches, rounds, 0);
+  auto inputs = std::move(*same_);
+  same_.reset();
+  return inputs;
 }
 
 void StepInputs::estimate_kl(std::span<const loader::MicroBatch> batches, std::int64_t rounds, std::int64_t first,
@@ -84,9 +93,8 @@ void StepInputs::estimate_kl(std::span<const loader::MicroBatch> batches, std::i
   }
 }
 
-void StepInputs::estimate_rewards(std::span<const loader::MicroBatch> batches, std::int64_t rounds, std::int64_t first,
+void StepInputs::estimate_rewards(std::span<const model::MicroInput> scored, std::int64_t rounds, std::int64_t first,
                                   Estimate& estimate) {
-  const auto made = build(batches, rounds, 0);
   // The objective's own rewards: metrics, each a sum and a count.
   const auto objective = row_.make(config_, {.items = 1.0});
   const auto names = objective->metrics();
@@ -94,8 +102,8 @@ void StepInputs::estimate_rewards(std::span<const loader::MicroBatch> batches, s
   const std::int64_t chosen = at("rewards/chosen"), rejected = at("rewards/rejected");
   std::vector<at::Tensor> sums;
   instance_.executor().evaluate(
-      instance_.evaluation_list(static_cast<int>(made.size()), static_cast<int>(rounds)), made,
-      [&](const parallel::Logprobs& p) { sums.push_back(objective->observe(made[sums.size()], p, {})); }, objective.get());
+      instance_.evaluation_list(static_cast<int>(scored.size()), static_cast<int>(rounds)), scored,
+      [&](const parallel::Logprobs& p) { sums.push_back(objective->observe(scored[sums.size()], p, {})); }, objective.get());
   for (std::size_t i = 0; i < sums.size(); ++i) {
     const at::Tensor of = sums[i].cpu();
     const double* v = of.const_data_ptr<double>();

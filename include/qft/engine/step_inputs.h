@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -54,7 +55,8 @@ class StepInputs {
   /// Sets what the objective asks of the totals beside what a batch tells: the estimate (of rewards the batch's own mean), and
   /// how many labels chosen answers have. Collective.
   void complete(parallel::BatchTotals& totals, const loader::StepBatch& batch, comm::Communicator& comm);
-  /// What is trained or scored of the micro-batches. `rounds`: of the rank that has most. Collective.
+  /// What is trained or scored of the micro-batches; after complete() of a batch, of that batch. `rounds`: of the rank that has
+  /// most. Collective.
   std::vector<model::MicroInput> inputs(std::span<const loader::MicroBatch> batches, std::int64_t rounds);
   /// Adds the micro-batches, of which `first` is the number among those of all ranks, to the estimate. Collective.
   void estimate(std::span<const loader::MicroBatch> batches, std::int64_t rounds, std::int64_t first, Estimate& estimate);
@@ -63,7 +65,7 @@ class StepInputs {
 
  private:
   void estimate_kl(std::span<const loader::MicroBatch> batches, std::int64_t rounds, std::int64_t first, Estimate& estimate);
-  void estimate_rewards(std::span<const loader::MicroBatch> batches, std::int64_t rounds, std::int64_t first, Estimate& estimate);
+  void estimate_rewards(std::span<const model::MicroInput> inputs, std::int64_t rounds, std::int64_t first, Estimate& estimate);
   std::vector<model::MicroInput> build(std::span<const loader::MicroBatch> batches, std::int64_t rounds, std::int32_t sequence);
 
   const config::RunConfig& config_;
@@ -71,6 +73,7 @@ class StepInputs {
   bool counts_chosen_;
   Instance& instance_;
   Reference* reference_;
+  std::optional<std::vector<model::MicroInput>> same_;  ///< those whose rewards complete() estimated, which inputs() are
 };
 
 }  // namespace qft::engine
