@@ -42,7 +42,9 @@ std::string class_members(std::string_view problem_type, std::span<const float> 
     return fmt::format(R"("label": {}, "logits": {})", values.size() == 1 ? json_number(values.front()) : logits, logits);
   const bool one = problem_type == "single_label_classification";
   std::string label = fmt::format("{}", std::ranges::max_element(values) - values.begin());
-  if (!one) {
+  if (std::ranges::any_of(values, [](float value) { return std::isnan(value); })) {
+    label = "null";  // nothing is largest
+  } else if (!one) {
     std::vector<std::size_t> there;
     for (std::size_t i = 0; i < values.size(); ++i)
       if (values[i] >= 0.0F) there.push_back(i);

@@ -12,7 +12,8 @@ namespace qft::eval {
 std::string json_number(float value);
 
 /// Members of an object, from the values [N] that the head gives of a text: "label", the likeliest, those that are likelier than
-/// not (a list), or, of a regression, the value or values themselves; "probabilities" but of a regression; "logits", the values.
+/// not (a list), or, of a regression, the value or values themselves; null where values are no numbers; "probabilities" but of a
+/// regression; "logits", the values.
 std::string class_members(std::string_view problem_type, std::span<const float> values);
 
 }  // namespace qft::eval

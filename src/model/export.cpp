@@ -147,6 +147,21 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
   return report;
 }
 
+/// Throws ConfigError where a format has no place for a head of its own.
+void require_head_fits(const ExportRequest& request, const MergedModel& model) {
+  const fs::path& from = request.adapter.empty() ? request.base : request.adapter;
+  if (model.spec().head.classifies && request.format != ExportFormat::safetensors)
+    fail_config(
+        "'{}' is a classifier of {} labels, whose export to 4 bits or GGUF is not implemented: export it in 16 bits, without "
+        "export_quantization_bit and export_format",
+        from.string(), model.spec().head.values);
+  if (const fs::path head = io::value_head_of(from); request.format == ExportFormat::gguf && !head.empty())
+    fail_config(
+        "'{}' is a reward model, and GGUF has no place for its head ('{}'): export it without export_format, or take the model "
+        "without that file",
+        from.string(), head.filename().string());
+}
+
 }  // namespace
 
 void write_config_files(io::Storage& storage, const ExportRequest& request, const fs::path& target) {
@@ -158,11 +173,7 @@ ExportReport export_model(io::Storage& storage, const ExportRequest& request) {
   io::require_free(request.target, "export directory");
   QFT_ASSERT(request.format == ExportFormat::safetensors || request.code != nullptr, "this format needs LibTorch");
   MergedModel model(request.base, request.adapter, request.earlier, request.code);
-  if (model.spec().head.classifies && request.format != ExportFormat::safetensors)
-    fail_config(
-        "'{}' is a classifier of {} labels, whose export to 4 bits or GGUF is not implemented: export it in 16 bits, without "
-        "export_quantization_bit and export_format",
-        (request.adapter.empty() ? request.base : request.adapter).string(), model.spec().head.values);
+  require_head_fits(request, model);
   io::CommitDir commit(storage, request.target);
   const auto write = request.format == ExportFormat::safetensors    ? export_plain
                      : request.format == ExportFormat::bitsandbytes ? request.code->bitsandbytes

@@ -152,6 +152,7 @@ def check_bad_input(report, qft, tmp, settings):
              ("packing", "train", {"packing": True, "output_dir": str(tmp / "bad")}, "remove packing", 2),
              ("answers of a reward model", "generate", {**use("one"), "prompt": "hello"}, "a reward model gives scores", 2),
              ("pairs and answers together", "score", {**use("one"), "eval_dataset": ["pairs", "numbers"]}, "score them one after the other", 2),
+             ("an export to GGUF", "export", {**use("one"), "export_dir": str(tmp / "gguf"), "export_format": "gguf"}, "GGUF has no place for its head ('value_head.safetensors')", 2),
              ("single answers in training", "train", {"dataset": "numbers", "output_dir": str(tmp / "bad")}, "holds no preference pairs", 2)]
     check_refused(report, qft, tmp / "bad.yaml", {**settings, "output_dir": str(tmp / "evaluated")}, cases)
     plan = run([qft, "plan", write(tmp / "plan.yaml", settings), "--ranks", "2"])
