@@ -101,6 +101,8 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
             "stages dpo and kto: compute the reference's log-probabilities before the first step, once for all runs on the pack, "
             "in a file beside it; training then holds one model only"),
       &precompute_ref_log_probs);
+  field(Field("share_prompts", "stages dpo and rm: compute what both sequences of a pair begin with once, not for each of them"),
+        &share_prompts);
   field(Field("use_dft_loss", "DFT: each label counts its own probability"), &use_dft_loss);
   field(
       Field("use_eaft_loss", "EAFT: each label counts the entropy of the 20 likeliest tokens over 3, to the power of eaft_alpha"),

@@ -43,7 +43,7 @@ const Reading kReadings[] = {
      "pref_ftx "
      "simpo_gamma rpo_alpha dpo_label_smoothing ld_alpha pref_bco_weight kto_chosen_weight kto_rejected_weight num_labels "
      "problem_type ref_model "
-     "ref_model_adapters precompute_ref_log_probs "
+     "ref_model_adapters precompute_ref_log_probs share_prompts "
      "use_dft_loss "
      "use_eaft_loss eaft_alpha use_asft_loss asft_alpha compute_accuracy output_dir overwrite_output_dir "
      "per_device_eval_batch_size bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu deterministic seed log_level "

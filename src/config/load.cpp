@@ -70,6 +70,10 @@ void note_training(RunConfig& config) {
   };
   only(pairs, {"pref_loss", "simpo_gamma", "rpo_alpha", "dpo_label_smoothing", "ld_alpha", "pref_bco_weight"});
   only(compares, {"pref_beta", "pref_ftx", "precompute_ref_log_probs"});
+  const bool shares = pairs || config.finetuning.stage == "rm";
+  only(shares, {"share_prompts"});
+  if (shares && config.is_given("share_prompts") && config.finetuning.share_prompts && !config.prompts_apart().empty())
+    config.notes.push_back(fmt::format("{} has no effect: {}", at_key(config, "share_prompts"), config.prompts_apart()));
   only(compares || config.finetuning.use_asft_loss, {"ref_model", "ref_model_adapters"});
   only(compares && !pairs, {"kto_chosen_weight", "kto_rejected_weight"});
   if (compares && config.finetuning.lora_dropout > 0) {

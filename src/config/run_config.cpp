@@ -108,6 +108,14 @@ bool RunConfig::chooses_recompute() const {
          parallel.offload_activations == "none";
 }
 
+std::string_view RunConfig::prompts_apart() const {
+  if (finetuning.stage != "dpo" && finetuning.stage != "rm") return "only stages dpo and rm have pairs";
+  if (!finetuning.share_prompts) return "share_prompts is false";
+  if (training.neftune_noise_alpha > 0) return "neftune_noise_alpha adds other noise to each sequence";
+  if (training.cuda_graphs) return "cuda_graphs replays layers for sequences of other lengths";
+  return {};
+}
+
 const std::string& RunConfig::folder_of(const std::string& name) const {
   const auto found = folders.find(name);
   return found == folders.end() ? name : found->second;

@@ -9,6 +9,7 @@
 #include "qft/inputs/inputs.h"
 #include "qft/io/file.h"
 #include "qft/job/output_dir.h"
+#include "qft/loader/shared_prompts.h"
 #include "qft/pack/preprocess.h"
 #include "qft/pack/print.h"
 #include "qft/tokenizer/tokenizer.h"
@@ -227,7 +228,7 @@ void check_items(const pack::PackReader& pack, const loader::ItemSubset& items, 
                  comm::Communicator& comm) {
   comm::agreed(comm, [&] {
     if (comm.rank() != 0) return;
-    if (pack.attributes().sequences_per_item == 2 && pack.attributes().stage != "kto") check_pairs(pack, items);
+    if (loader::has_pairs(pack.attributes())) check_pairs(pack, items);
     if (pack.attributes().stage == "kto") check_feedback(pack, items, config.finetuning);
     if (pack.attributes().stage == "seq_cls") check_labels(pack, items, config.finetuning);
   });
@@ -306,7 +307,8 @@ fs::path pack_place(const config::RunConfig& config, CorpusPart part) {
 }
 
 std::unique_ptr<loader::EvalLoader> EvalSet::loader(const config::RunConfig& config, const comm::Communicator& comm) const {
-  return std::make_unique<loader::EvalLoader>(pack, items, config.training.per_device_eval_batch_size, comm.rank(), comm.size());
+  return std::make_unique<loader::EvalLoader>(pack, items, config.training.per_device_eval_batch_size, comm.rank(), comm.size(),
+                                              /*max_items=*/0, config.prompts_apart().empty());
 }
 
 std::vector<std::pair<std::string, EvalSet>> EvalSet::by_dataset() const {

@@ -291,12 +291,12 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
 
 model::MicroInput Instance::input(const loader::MicroBatch& batch) const {
   model::MicroInput in = model::MicroInput::build(batch.tokens, batch.cu_seqlens, batch.label_positions, batch.samples,
-                                                  transformer_->device(), batch.item_offsets);
+                                                  transformer_->device(), batch.item_offsets, batch.shared);
   in.liked = batch.liked;
   if (!batch.label_weights.empty()) in.label_weights = device::upload(batch.label_weights, transformer_->device());
   in.classes = batch.classes;
   if (optimizer_)
-    in.routing = model::Routing::build(spec().config, batch.cu_seqlens, transformer_->statistics_dtype(), transformer_->device());
+    in.routing = model::Routing::build(spec().config, in.sequences, transformer_->statistics_dtype(), transformer_->device());
   return in;
 }
 

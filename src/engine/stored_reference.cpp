@@ -48,16 +48,21 @@ class Rest {
  public:
   Rest(const config::RunConfig& config, const Scored& scored, const comm::Communicator& comm)
       : micro_items_(config.training.per_device_train_batch_size),
-        together_(std::max<std::int64_t>(1, config.training.gradient_accumulation_steps)) {
+        together_(std::max<std::int64_t>(1, config.training.gradient_accumulation_steps)),
+        shares_(config.prompts_apart().empty()) {
     const std::int64_t first = scored.sums.items;
     auto items = std::make_shared<std::vector<std::int64_t>>(static_cast<std::size_t>(scored.pack->num_items() - first));
     std::iota(items->begin(), items->end(), first);
-    loader_ = std::make_unique<loader::EvalLoader>(scored.pack, std::move(items), micro_items_, comm.rank(), comm.size());
+    loader_ = std::make_unique<loader::EvalLoader>(scored.pack, std::move(items), micro_items_, comm.rank(), comm.size(),
+                                                   /*max_items=*/0, shares_);
   }
   std::int64_t rounds() const { return loader_->max_micro_batches(); }
   std::int64_t micro_items() const { return micro_items_; }
   std::int64_t together() const { return std::min(together_, rounds()); }
-  plan::Batches bounds() const { return {.tokens = loader_->most_tokens(), .max_micro_batches = together()}; }
+  plan::Batches bounds() const {
+    const std::int64_t tokens = loader_->most_tokens();
+    return {.tokens = tokens, .expanded = shares_ ? tokens : 0, .max_micro_batches = together()};
+  }
   /// This rank's micro-batches of so many rounds.
   std::vector<loader::MicroBatch> next(std::int64_t rounds) {
     std::vector<loader::MicroBatch> batches;
@@ -68,6 +73,7 @@ class Rest {
 
  private:
   std::int64_t micro_items_, together_;  ///< items of a micro-batch, and micro-batches that pass a block under one acquire
+  bool shares_;                          ///< pairs share the rows of their prompt
   std::unique_ptr<loader::EvalLoader> loader_;
 };
 

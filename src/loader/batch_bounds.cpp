@@ -5,24 +5,27 @@
 namespace qft::loader {
 
 BatchBounds batch_bounds(const StepSchedule& schedule, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
-                         std::int64_t item_sequences) {
+                         std::int64_t item_sequences, std::span<const std::int32_t> shared) {
   constexpr std::int64_t kUnits = 2'000'000;
   const std::int64_t total = schedule.total_steps();
   const std::int64_t count =
       std::min(total, std::max<std::int64_t>(1, kUnits / std::max<std::int64_t>(1, schedule.global_batch_size())));
+  const auto shared_of = [&](std::int64_t item) { return shared.empty() ? 0 : shared[static_cast<std::size_t>(item)]; };
   BatchBounds most;
   for (std::int64_t i = 0; i < count; ++i) {
     const StepPlan plan = schedule.plan(i * total / count);
     most.max_micro_batches = std::max(most.max_micro_batches, plan.max_micro_batches);
     for (const auto& items : plan.micro_batches) {
-      std::int64_t t = 0, l = 0, longest = 0;
+      std::int64_t t = 0, l = 0, longest = 0, again = 0;
       for (const std::int64_t item : items) {
         t += tokens[static_cast<std::size_t>(item)];
         l += labels[static_cast<std::size_t>(item)];
+        again += shared_of(item);
         longest = std::max<std::int64_t>(longest, tokens[static_cast<std::size_t>(item)]);
       }
       const std::int64_t sequences = static_cast<std::int64_t>(items.size()) * item_sequences;
-      most.tokens = std::max(most.tokens, t);
+      most.tokens = std::max(most.tokens, t - again);
+      if (!shared.empty()) most.expanded = std::max(most.expanded, t);
       most.labels = std::max(most.labels, l);
       most.sequences = std::max(most.sequences, sequences);
       most.longest = std::max(most.longest, longest);
@@ -34,7 +37,8 @@ BatchBounds batch_bounds(const StepSchedule& schedule, std::span<const std::int3
   const std::int64_t units = std::min(options.micro_batch_size, schedule.global_batch_size());
   most.sequences = units * schedule.most_items_of_a_unit() * item_sequences;
   const auto consider = [&](std::int64_t item) {
-    most.tokens = std::max<std::int64_t>(most.tokens, tokens[static_cast<std::size_t>(item)]);
+    most.tokens = std::max<std::int64_t>(most.tokens, tokens[static_cast<std::size_t>(item)] - shared_of(item));
+    if (!shared.empty()) most.expanded = std::max<std::int64_t>(most.expanded, tokens[static_cast<std::size_t>(item)]);
     most.labels = std::max<std::int64_t>(most.labels, labels[static_cast<std::size_t>(item)]);
     most.longest = std::max<std::int64_t>(most.longest, tokens[static_cast<std::size_t>(item)]);
   };

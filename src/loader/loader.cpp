@@ -2,10 +2,13 @@
 
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/loader/shared_prompts.h"
 #include "qft/pack/inputs.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 namespace qft::loader {
@@ -34,8 +37,9 @@ void append_item(MicroBatch& batch, const pack::FlatItem& item, std::int64_t fir
 }
 
 /// Reads items into one micro-batch; holds them against the length table that the batch was planned with.
-MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::int64_t> items) {
+MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::int64_t> items, bool share_prompts) {
   MicroBatch batch;
+  share_prompts = share_prompts && has_pairs(pack.attributes());
   std::int64_t tokens = 0, labels = 0;
   for (const std::int64_t item : items) {
     tokens += pack.item_tokens()[static_cast<std::size_t>(item)];
@@ -51,6 +55,7 @@ MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::i
     const std::size_t tokens_before = batch.tokens.size(), labels_before = batch.label_positions.size();
     pack.read(item, flat);
     append_item(batch, flat, item * pack.attributes().sequences_per_item);
+    if (share_prompts) batch.shared.insert(batch.shared.end(), {0, shared_prompt(flat)});
     if (pack.attributes().stage == "kto") batch.liked.push_back(encode::is_liked(pack.origin(item).tags) ? 1 : 0);
     if (pack.attributes().stage == "seq_cls")
       if (auto classes = encode::classes_of(pack.origin(item).tags)) batch.classes.push_back(std::move(*classes));
@@ -71,6 +76,10 @@ void check_rank(int rank, int world_size) {
 }
 
 }  // namespace
+
+std::int64_t MicroBatch::rows() const {
+  return std::accumulate(shared.begin(), shared.end(), static_cast<std::int64_t>(tokens.size()), std::minus<>());
+}
 
 MicroBatch sequences_of(const MicroBatch& batch, std::int32_t which) {
   MicroBatch part;
@@ -101,6 +110,7 @@ MicroBatch sequences_of(const MicroBatch& batch, std::int32_t which) {
 Loader::Loader(std::shared_ptr<const pack::PackReader> pack, LoaderOptions options, int rank, int world_size)
     : pack_(std::move(pack)),
       schedule_(pack_->item_tokens(), pack_->item_labels(), options, world_size),
+      shared_(options.share_prompts ? shared_prompts(*pack_) : std::vector<std::int32_t>()),
       rank_(rank),
       prefetch_steps_(static_cast<std::size_t>(std::max<std::int64_t>(options.prefetch_steps, 1))) {
   check_rank(rank, world_size);
@@ -109,7 +119,22 @@ Loader::Loader(std::shared_ptr<const pack::PackReader> pack, LoaderOptions optio
 Loader::~Loader() = default;
 
 BatchBounds Loader::bounds() const {
-  return batch_bounds(schedule_, pack_->item_tokens(), pack_->item_labels(), pack_->attributes().sequences_per_item);
+  return batch_bounds(schedule_, pack_->item_tokens(), pack_->item_labels(), pack_->attributes().sequences_per_item, shared_);
+}
+
+double Loader::shared_share() const {
+  if (shared_.empty()) return 0.0;
+  std::int64_t shared = 0, tokens = 0;
+  const auto add = [&](std::int64_t item) {
+    shared += shared_[static_cast<std::size_t>(item)];
+    tokens += pack_->item_tokens()[static_cast<std::size_t>(item)];
+  };
+  if (const ItemSubset& items = schedule_.options().items) {
+    std::ranges::for_each(*items, add);
+  } else {
+    for (std::int64_t i = 0; i < pack_->num_items(); ++i) add(i);
+  }
+  return static_cast<double>(shared) / static_cast<double>(tokens);
 }
 
 StepBatch Loader::read_step(std::int64_t step) const {
@@ -126,7 +151,7 @@ StepBatch Loader::read_step(std::int64_t step) const {
   batch.global_micro_batches = plan.micro_batches_before(schedule_.world_size(), schedule_.world_size());
   for (std::int64_t round = 0; round < plan.max_micro_batches; ++round) {
     const auto& items = plan.micro_batches[static_cast<std::size_t>(round * schedule_.world_size() + rank_)];
-    if (!items.empty()) batch.micro_batches.push_back(read_micro_batch(*pack_, items));
+    if (!items.empty()) batch.micro_batches.push_back(read_micro_batch(*pack_, items, schedule_.options().share_prompts));
   }
   return batch;
 }
@@ -221,12 +246,13 @@ void Loader::resume(const json& position) {
 }
 
 EvalLoader::EvalLoader(std::shared_ptr<const pack::PackReader> pack, ItemSubset items, std::int64_t micro_batch_size, int rank,
-                       int world_size, std::int64_t max_items)
+                       int world_size, std::int64_t max_items, bool share_prompts)
     : pack_(std::move(pack)),
       items_(std::move(items)),
       micro_batch_size_(micro_batch_size),
       rank_(rank),
-      world_size_(world_size) {
+      world_size_(world_size),
+      share_prompts_(share_prompts) {
   check_rank(rank, world_size);
   if (micro_batch_size < 1) fail_config("per_device_eval_batch_size is {}: set it to 1 or more", micro_batch_size);
   num_items_ = items_ ? static_cast<std::int64_t>(items_->size()) : pack_->num_items();
@@ -253,7 +279,7 @@ MicroBatch EvalLoader::read_round(std::int64_t round) const {
   const std::int64_t end = std::min(begin + micro_batch_size_, num_items_);
   std::vector<std::int64_t> items;
   for (std::int64_t i = begin; i < end; ++i) items.push_back(item_at(i));
-  return read_micro_batch(*pack_, items);
+  return read_micro_batch(*pack_, items, share_prompts_);
 }
 
 std::optional<MicroBatch> EvalLoader::next() {

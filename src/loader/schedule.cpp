@@ -67,6 +67,7 @@ LoaderOptions loader_options(const config::RunConfig& config) {
   options.drop_last = t.dataloader_drop_last;
   options.num_epochs = t.num_train_epochs;
   options.max_steps = std::max<std::int64_t>(0, t.max_steps);
+  options.share_prompts = config.prompts_apart().empty();
   return options;
 }
 

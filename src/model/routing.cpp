@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/special_entr.h>
@@ -14,23 +15,46 @@
 #include <ATen/ops/zeros_like.h>
 
 namespace qft::model {
+namespace {
 
-Routing Routing::build(const ModelConfig& config, std::span<const std::int32_t> cu_seqlens, at::ScalarType statistics,
+/// What each token has of x [T, ...], and the sums of such over the tokens of each row.
+at::Tensor of_tokens(const at::Tensor& x, const ops::SharedRows& shared) {
+  if (!shared.any()) return x;
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  sizes[0] = shared.tokens;
+  const at::Tensor all = at::empty(sizes, x.options());
+  ops::expand_rows(x, shared, all);
+  return all;
+}
+at::Tensor of_rows(const at::Tensor& x, const ops::SharedRows& shared) {
+  if (!shared.any()) return x;
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  sizes[0] = shared.rows;
+  const at::Tensor sums = at::empty(sizes, x.options());
+  ops::sum_tokens(x, shared, sums);
+  return sums;
+}
+
+}  // namespace
+
+Routing Routing::build(const ModelConfig& config, const ops::PackedSequences& sequences, at::ScalarType statistics,
                        c10::Device device) {
   const std::int64_t experts = config.experts.count;
   if (experts == 0) return {};
+  const std::vector<std::int32_t>& cu_seqlens = sequences.cu_seqlens;
   std::vector<std::int64_t> sequence, lengths;
   for (std::size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
     sequence.resize(static_cast<std::size_t>(cu_seqlens[s + 1]), static_cast<std::int64_t>(s));
     lengths.push_back(cu_seqlens[s + 1] - cu_seqlens[s]);
   }
   const auto options = at::TensorOptions().dtype(statistics).device(device);
-  const auto sequences = static_cast<std::int64_t>(lengths.size());
+  const std::int64_t count = sequences.num_sequences();
   Routing r;
+  r.shared = sequences.shared;
   r.sequence = device::upload(sequence, device);
   r.lengths = device::upload(lengths, device).to(statistics);
-  r.chosen = at::zeros({sequences, experts}, options);
-  r.probability = at::zeros({sequences, experts}, options);
+  r.chosen = at::zeros({count, experts}, options);
+  r.probability = at::zeros({count, experts}, options);
   r.load = at::zeros({config.num_layers, experts}, options);
   r.entropy = at::zeros({1}, options);
   r.square = at::zeros({1}, options);
@@ -38,10 +62,10 @@ Routing Routing::build(const ModelConfig& config, std::span<const std::int32_t> 
   return r;
 }
 
-void Routing::add(std::int64_t layer, const at::Tensor& probabilities, const at::Tensor& chosen_experts,
-                  const at::Tensor& log_sums) const {
-  const std::int64_t count = experts();
-  const at::Tensor places = sequence.unsqueeze(1) * count + chosen_experts;
+void Routing::add(std::int64_t layer, const at::Tensor& row_probabilities, const at::Tensor& row_experts,
+                  const at::Tensor& row_log_sums) const {
+  const at::Tensor probabilities = of_tokens(row_probabilities, shared), log_sums = of_tokens(row_log_sums, shared);
+  const at::Tensor places = sequence.unsqueeze(1) * experts() + of_tokens(row_experts, shared);
   const at::Tensor counts = at::zeros_like(chosen);
   counts.view({-1}).scatter_add_(0, places.view({-1}), at::ones({places.numel()}, counts.options()));
   chosen.add_(counts);
@@ -58,7 +82,11 @@ at::Tensor Routing::balance_loss() const {
 
 at::Tensor Routing::balance_gradient() const {
   const double scale = static_cast<double>(experts()) / static_cast<double>(sparse_layers * sparse_layers);
-  return at::index_select(chosen * (scale / lengths.unsqueeze(1)), 0, sequence);
+  return of_rows(at::index_select(chosen * (scale / lengths.unsqueeze(1)), 0, sequence), shared);
+}
+
+at::Tensor Routing::square_gradient(const at::Tensor& log_sums) const {
+  return of_rows(of_tokens(log_sums, shared) * 2.0, shared);
 }
 
 }  // namespace qft::model

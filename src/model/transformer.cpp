@@ -17,7 +17,7 @@ namespace {
 /// The last row of each sequence, on `device`: int64 [S].
 at::Tensor last_rows(const ops::PackedSequences& sequences, c10::Device device) {
   std::vector<std::int64_t> rows;
-  for (const std::int32_t end : std::span(sequences.cu_seqlens).subspan(1)) rows.push_back(end - 1);
+  for (const std::int32_t end : std::span(sequences.cu_seqlens).subspan(1)) rows.push_back(sequences.shared.row_of(end - 1));
   return device::upload(rows, device);
 }
 
@@ -25,25 +25,29 @@ at::Tensor last_rows(const ops::PackedSequences& sequences, c10::Device device) 
 
 MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<const std::int32_t> cu_seqlens,
                              std::span<const std::int32_t> label_positions, std::span<const std::int64_t> samples,
-                             c10::Device device, std::span<const std::int32_t> item_offsets) {
+                             c10::Device device, std::span<const std::int32_t> item_offsets,
+                             std::span<const std::int32_t> shared) {
   MicroInput in;
-  in.sequences = ops::PackedSequences::build(cu_seqlens, device);
+  in.sequences = ops::PackedSequences::build(cu_seqlens, device, shared);
   QFT_ASSERT(in.sequences.num_tokens() == static_cast<std::int64_t>(tokens.size()), "cu_seqlens end at {}, {} tokens",
              in.sequences.num_tokens(), tokens.size());
-  std::vector<std::int32_t> positions(tokens.size()), lengths(tokens.size()), rows, targets;
-  std::vector<std::int64_t> ids(tokens.size());
+  std::vector<std::int32_t> row_tokens, positions, lengths, rows, targets;
+  std::vector<std::int64_t> ids;
   for (std::size_t s = 0; s + 1 < cu_seqlens.size(); ++s)
-    for (std::int32_t t = cu_seqlens[s]; t < cu_seqlens[s + 1]; ++t) {
-      positions[static_cast<std::size_t>(t)] = t - cu_seqlens[s];
-      lengths[static_cast<std::size_t>(t)] = cu_seqlens[s + 1] - cu_seqlens[s];
-      ids[static_cast<std::size_t>(t)] = samples.empty() ? static_cast<std::int64_t>(s) : samples[s];
+    for (std::int32_t t = cu_seqlens[s] + (shared.empty() ? 0 : shared[s]); t < cu_seqlens[s + 1]; ++t) {
+      row_tokens.push_back(tokens[static_cast<std::size_t>(t)]);
+      positions.push_back(t - cu_seqlens[s]);
+      lengths.push_back(cu_seqlens[s + 1] - cu_seqlens[s]);
+      ids.push_back(samples.empty() ? static_cast<std::int64_t>(s) : samples[s]);
     }
   for (const std::int32_t p : label_positions) {
-    QFT_ASSERT(p > 0 && positions.at(static_cast<std::size_t>(p)) > 0, "label at position {} has nothing before it", p);
-    rows.push_back(p - 1);
+    const auto s = static_cast<std::size_t>(std::ranges::upper_bound(cu_seqlens, p) - cu_seqlens.begin() - 1);
+    const std::int32_t before = shared.empty() ? 0 : shared[s];
+    QFT_ASSERT(p - 1 >= cu_seqlens[s] + before, "label at position {} has no row of its sequence's own before it", p);
+    rows.push_back(static_cast<std::int32_t>(in.sequences.shared.row_of(p - 1)));
     targets.push_back(tokens[static_cast<std::size_t>(p)]);
   }
-  in.tokens = device::upload(tokens, device);
+  in.tokens = device::upload(row_tokens, device);
   in.positions = device::upload(positions, device);
   in.labels = {device::upload(rows, device), device::upload(targets, device)};
   in.identity = {device::upload(ids, device), in.positions};

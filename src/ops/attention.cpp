@@ -12,7 +12,8 @@
 
 namespace qft::ops {
 
-PackedSequences PackedSequences::build(std::span<const std::int32_t> cu_seqlens, c10::Device device) {
+PackedSequences PackedSequences::build(std::span<const std::int32_t> cu_seqlens, c10::Device device,
+                                       std::span<const std::int32_t> shared) {
   require(!cu_seqlens.empty() && cu_seqlens.front() == 0 && std::ranges::is_sorted(cu_seqlens),
           "sequence boundaries must start with 0 and not decrease ({} given)", cu_seqlens.size());
   PackedSequences packed;
@@ -20,6 +21,7 @@ PackedSequences PackedSequences::build(std::span<const std::int32_t> cu_seqlens,
   for (std::size_t s = 1; s < cu_seqlens.size(); ++s)
     packed.max_length = std::max(packed.max_length, cu_seqlens[s] - cu_seqlens[s - 1]);
   if (!device.is_cpu()) packed.device_cu_seqlens = device::upload(packed.cu_seqlens, device);
+  packed.shared = SharedRows::build(packed.cu_seqlens, shared);
   return packed;
 }
 
@@ -49,7 +51,7 @@ void check(const QkvViews& in, const PackedSequences& sequences, const at::Tenso
                "attention takes [T, heads, head_dim] with heads side by side");
   QFT_ASSERT(in.k.size(1) == in.v.size(1) && in.q.size(1) % in.k.size(1) == 0, "{} query heads on {} key heads", in.q.size(1),
              in.k.size(1));
-  QFT_ASSERT(sequences.num_tokens() == in.q.size(0), "sequences of {} tokens over {} rows", sequences.num_tokens(), in.q.size(0));
+  QFT_ASSERT(sequences.num_rows() == in.q.size(0), "sequences of {} rows over {}", sequences.num_rows(), in.q.size(0));
   QFT_ASSERT(out.is_contiguous() && out.numel() == in.q.numel(), "out must be contiguous [T, heads * head_dim]");
   QFT_ASSERT(lse.is_contiguous() && lse.size(0) == in.q.size(1) && lse.size(1) == in.q.size(0),
              "lse must be contiguous [heads, T]");
@@ -73,6 +75,61 @@ AttentionOptions effective(AttentionOptions options, const PackedSequences& sequ
   return options;
 }
 
+void forward(AttentionKernel kernel, const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
+             const at::Tensor& out, const at::Tensor& lse, Workspace& workspace) {
+  switch (kernel) {
+    case AttentionKernel::blocked:
+      return blocked::attention_forward(in, sequences, options, out, lse, workspace, blocked::faster_blocks(in.q.scalar_type()));
+    case AttentionKernel::sdpa:
+      if (in.q.is_cpu()) return sdpa::attention_forward(in, sequences, options, out, lse);
+      return sdpa::device_attention_forward(in, sequences, options, out, lse);
+    default:
+      return reference::attention_forward(in, sequences, options, out, lse);
+  }
+}
+
+void backward(AttentionKernel kernel, const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
+              const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads, Workspace& workspace) {
+  switch (kernel) {
+    case AttentionKernel::blocked:
+      return blocked::attention_backward(gout, in, out, lse, sequences, options, grads, workspace,
+                                         blocked::faster_blocks(in.q.scalar_type()));
+    case AttentionKernel::sdpa:
+      if (in.q.is_cpu()) return sdpa::attention_backward(gout, in, out, lse, sequences, options, grads);
+      return sdpa::device_attention_backward(gout, in, out, lse, sequences, options, grads);
+    default:
+      return reference::attention_backward(gout, in, out, lse, sequences, options, grads);
+  }
+}
+
+/// Room for what kernels take where sequences share rows: a row for each token.
+class TokenRows {
+ public:
+  TokenRows(const QkvViews& in, const at::Tensor& lse, const SharedRows& shared, Workspace& workspace)
+      : in_(in), lse_(lse), shared_(shared), workspace_(workspace) {}
+
+  QkvViews qkv(const char* name) const {
+    const std::int64_t heads = in_.q.size(1), kv_heads = in_.k.size(1), head_dim = in_.q.size(2);
+    return split_qkv(get(name, {shared_.tokens, (heads + 2 * kv_heads) * head_dim}), heads, kv_heads, head_dim);
+  }
+  QkvViews inputs() const {
+    const QkvViews all = qkv(kSharedIn);
+    expand_rows(in_.q, shared_, all.q);
+    expand_rows(in_.k, shared_, all.k);
+    expand_rows(in_.v, shared_, all.v);
+    return all;
+  }
+  at::Tensor out(const char* name) const { return get(name, {shared_.tokens, in_.q.size(1) * in_.q.size(2)}); }
+  at::Tensor lse() const { return workspace_.get(kSharedStatistics, {lse_.size(0), shared_.tokens}, lse_.scalar_type()); }
+
+ private:
+  at::Tensor get(const char* name, at::IntArrayRef sizes) const { return workspace_.get(name, sizes, in_.q.scalar_type()); }
+  const QkvViews& in_;
+  const at::Tensor& lse_;
+  const SharedRows& shared_;
+  Workspace& workspace_;
+};
+
 }  // namespace
 
 at::Tensor hidden_keys(std::int64_t queries, std::int64_t keys, std::int64_t window, c10::Device device) {
@@ -92,15 +149,13 @@ void attention_forward(const QkvViews& in, const PackedSequences& sequences, con
                        const at::Tensor& lse, Workspace& workspace, AttentionKernel kernel) {
   check(in, sequences, out, lse);
   const AttentionOptions options = effective(given, sequences);
-  switch (chosen(kernel, in.q)) {
-    case AttentionKernel::blocked:
-      return blocked::attention_forward(in, sequences, options, out, lse, workspace, blocked::faster_blocks(in.q.scalar_type()));
-    case AttentionKernel::sdpa:
-      if (in.q.is_cpu()) return sdpa::attention_forward(in, sequences, options, out, lse);
-      return sdpa::device_attention_forward(in, sequences, options, out, lse);
-    default:
-      return reference::attention_forward(in, sequences, options, out, lse);
-  }
+  const SharedRows& shared = sequences.shared;
+  if (!shared.any()) return forward(chosen(kernel, in.q), in, sequences, options, out, lse, workspace);
+  const TokenRows rows(in, lse, shared, workspace);
+  const at::Tensor all_out = rows.out(kSharedOut), all_lse = rows.lse();
+  forward(chosen(kernel, in.q), rows.inputs(), sequences, options, all_out, all_lse, workspace);
+  first_rows(all_out, shared, out);
+  first_rows(all_lse.t(), shared, lse.t());
 }
 
 void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
@@ -108,16 +163,18 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
                         Workspace& workspace, AttentionKernel kernel) {
   check(in, sequences, out, lse);
   const AttentionOptions options = effective(given, sequences);
-  switch (chosen(kernel, in.q)) {
-    case AttentionKernel::blocked:
-      return blocked::attention_backward(gout, in, out, lse, sequences, options, grads, workspace,
-                                         blocked::faster_blocks(in.q.scalar_type()));
-    case AttentionKernel::sdpa:
-      if (in.q.is_cpu()) return sdpa::attention_backward(gout, in, out, lse, sequences, options, grads);
-      return sdpa::device_attention_backward(gout, in, out, lse, sequences, options, grads);
-    default:
-      return reference::attention_backward(gout, in, out, lse, sequences, options, grads);
-  }
+  const SharedRows& shared = sequences.shared;
+  if (!shared.any()) return backward(chosen(kernel, in.q), gout, in, out, lse, sequences, options, grads, workspace);
+  const TokenRows rows(in, lse, shared, workspace);
+  const at::Tensor all_gout = rows.out(kSharedGradOut), all_out = rows.out(kSharedOut), all_lse = rows.lse();
+  expand_gradient(gout, shared, all_gout);
+  expand_rows(out, shared, all_out);
+  expand_rows(lse.t(), shared, all_lse.t());
+  const QkvViews all_grads = rows.qkv(kSharedGradIn);
+  backward(chosen(kernel, in.q), all_gout, rows.inputs(), all_out, all_lse, sequences, options, all_grads, workspace);
+  sum_tokens(all_grads.q, shared, grads.q);
+  sum_tokens(all_grads.k, shared, grads.k);
+  sum_tokens(all_grads.v, shared, grads.v);
 }
 
 }  // namespace qft::ops

@@ -1,5 +1,6 @@
 // The memory that attention takes beside its operands.
 #include <algorithm>
+#include <utility>
 
 #include "attention_blocked.h"
 #include "attention_paths.h"
@@ -120,8 +121,25 @@ AttentionPath usual_attention_path(at::ScalarType dtype, std::int64_t head_dim) 
   return dtype != at::kFloat && head_dim <= kWidestFlash ? AttentionPath::flash : AttentionPath::efficient;
 }
 
+namespace {
+
+/// Operands with a row for each of so many tokens, where there is none in the batch (kSharedIn and so on).
+std::int64_t shared_bytes(const blocked::Shape& s, at::ScalarType dtype, bool backward) {
+  const auto item = static_cast<std::int64_t>(c10::elementSize(dtype));
+  const std::int64_t rows = 2 * (s.heads + s.kv_heads) * s.head_dim * item;  // q, k, v and the result
+  return s.tokens * ((backward ? 2 : 1) * rows + s.heads * (dtype == at::kDouble ? 8 : 4));
+}
+
+}  // namespace
+
 std::int64_t attention_scratch_bytes(const PackedSizes& sizes, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
                                      at::ScalarType dtype, bool backward, AttentionPath path) {
+  if (sizes.expanded > 0) {
+    PackedSizes apart = sizes;
+    apart.tokens = std::exchange(apart.expanded, 0);
+    return attention_scratch_bytes(apart, heads, kv_heads, head_dim, dtype, backward, path) +
+           shared_bytes({apart.tokens, apart.sequences, heads, kv_heads, head_dim}, dtype, backward);
+  }
   const std::int64_t tokens = sizes.tokens;
   const blocked::Shape shape{tokens, sizes.sequences, heads, kv_heads, head_dim};
   if (path != AttentionPath::cpu) return DeviceScratch(shape, sizes, dtype, path).bytes(backward);

@@ -84,12 +84,74 @@ void backward_generic(const at::Tensor& gout, const GatedDeltaTensors& in, const
   });
 }
 
-}  // namespace
+void forward(const GatedDeltaTensors& in, const PackedSequences& sequences, const at::Tensor& out, const at::Tensor& states,
+             Workspace& workspace) {
+  if (kernels::serve_delta(in.v.device(), in.v.scalar_type()))
+    return kernels::delta_forward(in, sequences, out, states, workspace);
+  forward_generic(in, sequences, out, states);
+}
 
-std::int64_t kept_delta_states(const PackedSequences& sequences) {
+void backward(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Tensor& states, const PackedSequences& sequences,
+              const GatedDeltaTensors& grads, Workspace& workspace) {
+  if (kernels::serve_delta(in.v.device(), in.v.scalar_type()))
+    return kernels::delta_backward(gout, in, states, sequences, grads, workspace);
+  backward_generic(gout, in, states, sequences, grads);
+}
+
+std::int64_t states_of(const PackedSequences& sequences) {
   std::int64_t count = 0;
   for_sequences(sequences, [&](std::int64_t, std::int64_t rows, std::int64_t) { count += segments(rows) - 1; });
   return count;
+}
+
+/// Room for operands like `like` with a row for each token.
+GatedDeltaTensors token_rows(const GatedDeltaTensors& like, std::int64_t tokens, const char* name, const char* gates,
+                             Workspace& workspace) {
+  const DeltaShape s = shape_of(like);
+  const std::int64_t keys = s.key_heads * s.key_dim;
+  const at::Tensor all = workspace.get(name, {tokens, 2 * keys + s.value_heads * s.value_dim}, like.v.scalar_type());
+  const at::Tensor statistics = workspace.get(gates, {2, tokens, s.value_heads}, like.g.scalar_type());
+  const auto part = [&](std::int64_t first, std::int64_t heads, std::int64_t dim) {
+    return all.narrow(1, first, heads * dim).unflatten(1, {heads, dim});
+  };
+  return {part(0, s.key_heads, s.key_dim), part(keys, s.key_heads, s.key_dim), part(2 * keys, s.value_heads, s.value_dim),
+          statistics.select(0, 0), statistics.select(0, 1)};
+}
+
+/// `move`, expand_rows or sum_tokens, for each operand.
+template <class F>
+void move_all(const F& move, const GatedDeltaTensors& from, const SharedRows& shared, const GatedDeltaTensors& to) {
+  move(from.q, shared, to.q);
+  move(from.k, shared, to.k);
+  move(from.v, shared, to.v);
+  move(from.g, shared, to.g);
+  move(from.beta, shared, to.beta);
+}
+
+GatedDeltaTensors expanded(const GatedDeltaTensors& in, const SharedRows& shared, Workspace& workspace) {
+  GatedDeltaTensors all = token_rows(in, shared.tokens, kSharedIn, kSharedStatistics, workspace);
+  move_all(expand_rows, in, shared, all);
+  return all;
+}
+
+at::Tensor values_of(const GatedDeltaTensors& like, std::int64_t tokens, const char* name, Workspace& workspace) {
+  return workspace.get(name, {tokens, like.v.size(1), like.v.size(2)}, like.v.scalar_type());
+}
+
+}  // namespace
+
+std::int64_t kept_delta_states(const PackedSequences& sequences) {
+  return sequences.shared.any() ? 0 : states_of(sequences);
+}
+
+std::int64_t shared_delta_bytes(const DeltaShape& shape, std::int64_t tokens, at::ScalarType dtype, bool backward) {
+  const auto item = static_cast<std::int64_t>(c10::elementSize(dtype));
+  const std::int64_t wide = std::max<std::int64_t>(item, 4), values = shape.value_heads * shape.value_dim;
+  const std::int64_t channels = 2 * shape.key_heads * shape.key_dim + values, gates = 2 * shape.value_heads * wide;
+  const std::int64_t forward = tokens * (2 * channels * item + gates);
+  if (!backward) return forward;
+  const std::int64_t states = tokens / kDeltaSegment * shape.value_heads * shape.key_dim * shape.value_dim * wide;
+  return forward + tokens * ((channels + values) * item + gates) + states;
 }
 
 std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, std::int64_t longest, at::ScalarType dtype, bool on_cpu,
@@ -117,17 +179,29 @@ std::int64_t GatedDeltaState::bytes(const DeltaShape& shape, at::ScalarType dtyp
 void gated_delta_forward(const GatedDeltaTensors& in, const PackedSequences& sequences, const at::Tensor& out,
                          const at::Tensor& states, Workspace& workspace) {
   check(in);
-  if (kernels::serve_delta(in.v.device(), in.v.scalar_type()))
-    return kernels::delta_forward(in, sequences, out, states, workspace);
-  forward_generic(in, sequences, out, states);
+  const SharedRows& shared = sequences.shared;
+  if (!shared.any()) return forward(in, sequences, out, states, workspace);
+  const at::Tensor all_out = values_of(in, shared.tokens, kSharedOut, workspace);
+  forward(expanded(in, shared, workspace), sequences, all_out, {}, workspace);
+  first_rows(all_out, shared, out);
 }
 
 void gated_delta_backward(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Tensor& states,
                           const PackedSequences& sequences, const GatedDeltaTensors& grads, Workspace& workspace) {
   check(in);
-  if (kernels::serve_delta(in.v.device(), in.v.scalar_type()))
-    return kernels::delta_backward(gout, in, states, sequences, grads, workspace);
-  backward_generic(gout, in, states, sequences, grads);
+  const SharedRows& shared = sequences.shared;
+  if (!shared.any()) return backward(gout, in, states, sequences, grads, workspace);
+  const GatedDeltaTensors all = expanded(in, shared, workspace);
+  const DeltaShape s = shape_of(in);
+  const std::int64_t kept = states_of(sequences);
+  const at::Tensor all_states =
+      workspace.get("op.shared_states", {kept, s.value_heads, s.key_dim, s.value_dim}, in.g.scalar_type());
+  if (kept > 0) forward(all, sequences, values_of(in, shared.tokens, kSharedOut, workspace), all_states, workspace);
+  const at::Tensor all_gout = values_of(in, shared.tokens, kSharedGradOut, workspace);
+  expand_gradient(gout, shared, all_gout);
+  const GatedDeltaTensors all_grads = token_rows(in, shared.tokens, kSharedGradIn, kSharedGradStatistics, workspace);
+  backward(all_gout, all, all_states, sequences, all_grads, workspace);
+  move_all(sum_tokens, all_grads, shared, grads);
 }
 
 void gated_delta_decode(const GatedDeltaTensors& in, std::span<const RecurrentSequence> sequences, const at::Tensor& out,

@@ -101,11 +101,8 @@ void check(const at::Tensor& x, const at::Tensor& weight) {
              x.size(-1));
 }
 
-}  // namespace
-
-void short_convolution_forward(const at::Tensor& x, const at::Tensor& weight, const PackedSequences& sequences,
-                               const at::Tensor& y, Workspace& workspace) {
-  check(x, weight);
+void forward(const at::Tensor& x, const at::Tensor& weight, const PackedSequences& sequences, const at::Tensor& y,
+             Workspace& workspace) {
   const bool done = cpu::with_kernel_type(x, [&]<class T>() {
     cpu::ShortConvolution<T> args = arguments<T>(x, weight, workspace);
     args.y = data<T>(y), args.y_stride = y.stride(0);
@@ -118,10 +115,8 @@ void short_convolution_forward(const at::Tensor& x, const at::Tensor& weight, co
   });
 }
 
-void short_convolution_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight,
-                                const PackedSequences& sequences, const at::Tensor& gx, const at::Tensor& gweight,
-                                Workspace& workspace) {
-  check(x, weight);
+void backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const PackedSequences& sequences,
+              const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace) {
   const bool done = cpu::with_kernel_type(x, [&]<class T>() {
     cpu::ShortConvolution<T> args = arguments<T>(x, weight, workspace);
     args.gy = const_data<T>(gy), args.gy_stride = gy.stride(0), args.gx = data<T>(gx), args.gx_stride = gx.stride(0);
@@ -135,6 +130,34 @@ void short_convolution_backward(const at::Tensor& gy, const at::Tensor& x, const
   for_sequences(sequences, [&](std::int64_t first, std::int64_t rows) {
     backward_generic(gy.narrow(0, first, rows), x.narrow(0, first, rows), weight, gx.narrow(0, first, rows), gweight);
   });
+}
+
+}  // namespace
+
+void short_convolution_forward(const at::Tensor& x, const at::Tensor& weight, const PackedSequences& sequences,
+                               const at::Tensor& y, Workspace& workspace) {
+  check(x, weight);
+  const SharedRows& shared = sequences.shared;
+  if (!shared.any()) return forward(x, weight, sequences, y, workspace);
+  const auto room = [&](const char* name) { return workspace.get(name, {shared.tokens, x.size(1)}, x.scalar_type()); };
+  const at::Tensor all_x = room(kSharedIn), all_y = room(kSharedOut);
+  expand_rows(x, shared, all_x);
+  forward(all_x, weight, sequences, all_y, workspace);
+  first_rows(all_y, shared, y);
+}
+
+void short_convolution_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight,
+                                const PackedSequences& sequences, const at::Tensor& gx, const at::Tensor& gweight,
+                                Workspace& workspace) {
+  check(x, weight);
+  const SharedRows& shared = sequences.shared;
+  if (!shared.any()) return backward(gy, x, weight, sequences, gx, gweight, workspace);
+  const auto room = [&](const char* name) { return workspace.get(name, {shared.tokens, x.size(1)}, x.scalar_type()); };
+  const at::Tensor all_x = room(kSharedIn), all_gx = room(kSharedGradIn);
+  expand_rows(x, shared, all_x);
+  expand_gradient(gy, shared, all_gx);
+  backward(all_gx, all_x, weight, sequences, all_gx, gweight, workspace);
+  sum_tokens(all_gx, shared, gx);
 }
 
 void short_convolution_decode(const at::Tensor& x, const at::Tensor& weight, std::span<const ConvolvedSequence> sequences,

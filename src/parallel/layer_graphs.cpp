@@ -53,6 +53,7 @@ LayerGraphs::LayerGraphs(model::Transformer& transformer) : transformer_(transfo
 LayerGraphs::~LayerGraphs() = default;
 
 const model::MicroInput& LayerGraphs::admit(std::size_t place, const model::MicroInput& in) {
+  QFT_ASSERT(!in.sequences.shared.any(), "a graph of {} sequences that share rows", in.sequences.num_sequences());
   const GraphShape shape = graph_shape_of(in);
   if (places_.size() <= place) places_.resize(place + 1);
   model::MicroInput& padded = graphs_for(places_[place], shape).input;

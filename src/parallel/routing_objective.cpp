@@ -44,7 +44,7 @@ at::Tensor RoutingObjective::observe(const model::MicroInput& in, const Logprobs
   if (!r.observed()) return at::cat({sums, at::zeros({2 * static_cast<std::int64_t>(texts_.size())}, wide)});
   const at::Tensor balance = r.balance_loss(), square = r.square.to(at::kDouble);
   sums.narrow(0, 0, 1).add_((balance * weights_.balance + square * weights_.z) * denominator());
-  const auto tokens = static_cast<double>(in.num_tokens());
+  const auto tokens = static_cast<double>(in.sequences.num_tokens());
   const at::Tensor count = at::full({1}, tokens, wide),
                    decisions = at::full({1}, tokens * static_cast<double>(sparse_layers_), wide);
   // Every micro-batch gives its part of the load over what is even: the counts that it is divided by add up to 1.

@@ -127,6 +127,7 @@ class ExecutionPlanner {
             .sequences = batches_.sequences,
             .longest = batches_.longest,
             .padded = batches_.padded,
+            .expanded = expanded(),
             .on_cpu = device_.is_cpu(),
             .attention = devices_.attention,
             .plain_operations = devices_.plain_operations,
@@ -137,6 +138,11 @@ class ExecutionPlanner {
             .hyper = hyper_of(config_.training)};
   }
 
+  /// Where the data is not known, pairs may have something in common.
+  std::int64_t expanded() const {
+    if (batches_.tokens > 0) return batches_.expanded;
+    return config_.prompts_apart().empty() ? tokens() : 0;
+  }
   bool graphs() const { return training_ && config_.training.cuda_graphs && device::records_graphs(device_); }
 
   /// Micro-batches of a rank in a step; where the data is not known, as many as full rows make.

@@ -60,7 +60,7 @@ std::int64_t gradient_bytes(const ExecutionConfig& run, std::int64_t transient, 
 
 /// The most scratch that the operations of any sub-layer need.
 std::int64_t operation_bytes(const ExecutionConfig& run) {
-  const ops::PackedSizes sizes{run.tokens, std::max<std::int64_t>(run.sequences, 1), run.longest, run.padded};
+  const ops::PackedSizes sizes{run.tokens, std::max<std::int64_t>(run.sequences, 1), run.longest, run.padded, run.expanded};
   std::int64_t most = 0;
   for (const model::Layer& layer : run.spec.layers)
     for (const model::SubLayerSpec& sublayer : layer)
@@ -220,6 +220,7 @@ std::int64_t evaluation_bytes(const ExecutionConfig& run) {
     ExecutionConfig forward = run;
     forward.training = forward.graphs = false;
     forward.tokens = tokens;
+    forward.expanded = run.expanded > 0 ? std::max(run.expanded, tokens) : 0;
     forward.labels = 0;
     return buffer_bytes(forward);
   };
@@ -362,6 +363,7 @@ ExecutionConfig reference_passes(const ExecutionConfig& run) {
           .sequences = run.sequences,
           .longest = run.longest,
           .padded = run.padded,
+          .expanded = run.expanded,
           .on_cpu = run.on_cpu,
           .attention = run.attention,
           .plain_operations = run.plain_operations,

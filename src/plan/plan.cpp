@@ -84,6 +84,7 @@ class Planner {
             .sequences = largest.sequences,
             .longest = largest.longest,
             .padded = largest.padded,
+            .expanded = largest.expanded,
             .on_cpu = on_cpu(),
             .attention = on_cpu() ? ops::AttentionPath::cpu
                          : plan_.process.torch_attention
@@ -151,6 +152,7 @@ class Planner {
     const auto fits = [&](std::int64_t steps) {
       MicroShape item;
       for (std::int64_t i = 0; i < sequences; ++i) item.add_sequence(tokens_of(steps), tokens_of(steps));
+      if (plan_.workload.largest.expanded > 0) item.share(0);
       return fastest_that_fits(strategy, group, item).fits;
     };
     std::int64_t fitting = 0, beyond = (limit + kLongestStep - 1) / kLongestStep + 1;

@@ -103,12 +103,18 @@ Work layer_backward(const ModelSpec& spec, const model::Layer& layer, int block,
 
 void MicroShape::add_sequence(std::int64_t length, std::int64_t sequence_labels) {
   tokens += length;
+  if (expanded > 0) expanded += length;
   labels += sequence_labels;
   ++sequences;
   lengths_.push_back(length);
   longest = std::max(longest, length);
   padded = std::max(padded, sequences * longest);
   all_pairs_ += model::visible_pairs(length, 0);
+}
+
+void MicroShape::share(std::int64_t rows) {
+  if (expanded == 0) expanded = tokens;
+  tokens -= rows;
 }
 
 double MicroShape::pairs(std::int64_t window) const {

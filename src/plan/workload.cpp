@@ -3,6 +3,7 @@
 #include "qft/core/error.h"
 #include "qft/core/units.h"
 #include "qft/loader/batch_bounds.h"
+#include "qft/loader/shared_prompts.h"
 #include "qft/parallel/graph_shape.h"
 
 #include <algorithm>
@@ -10,13 +11,20 @@
 namespace qft::plan {
 namespace {
 
-MicroShape shape_of(const std::vector<std::int64_t>& items, std::span<const std::int32_t> tokens,
-                    std::span<const std::int32_t> labels, std::int64_t item_sequences) {
+/// What is known of a pack's items.
+struct Items {
+  std::span<const std::int32_t> tokens, labels, shared;
+  std::int64_t sequences = 1;  ///< of an item
+};
+
+MicroShape shape_of(const std::vector<std::int64_t>& items, const Items& known) {
+  const auto& [tokens, labels, shared, item_sequences] = known;
   MicroShape shape;
   for (const std::int64_t item : items) {
     const auto i = static_cast<std::size_t>(item);
     const auto part = [&](std::int64_t n, std::int64_t s) { return n * (s + 1) / item_sequences - n * s / item_sequences; };
     for (std::int64_t s = 0; s < item_sequences; ++s) shape.add_sequence(part(tokens[i], s), part(labels[i], s));
+    if (!shared.empty()) shape.share(shared[i]);
   }
   return shape;
 }
@@ -28,8 +36,7 @@ double cost(const std::vector<MicroShape>& micros) {
   return total;
 }
 
-StepShape step_of(const loader::StepPlan& plan, int world, std::span<const std::int32_t> tokens,
-                  std::span<const std::int32_t> labels, std::int64_t item_sequences) {
+StepShape step_of(const loader::StepPlan& plan, int world, const Items& known) {
   StepShape step;
   step.max_micro_batches = plan.max_micro_batches;
   step.tokens = plan.tokens;
@@ -38,7 +45,7 @@ StepShape step_of(const loader::StepPlan& plan, int world, std::span<const std::
     for (std::int64_t round = 0; round < plan.max_micro_batches; ++round) {
       const auto& items = plan.micro_batches[static_cast<std::size_t>(round * world + rank)];
       if (items.empty()) continue;
-      micros.push_back(shape_of(items, tokens, labels, item_sequences));
+      micros.push_back(shape_of(items, known));
     }
     if (rank == 0 || cost(micros) > cost(step.micros)) step.micros = std::move(micros);
   }
@@ -48,17 +55,20 @@ StepShape step_of(const loader::StepPlan& plan, int world, std::span<const std::
 }  // namespace
 
 Workload workload_of(const loader::StepSchedule& schedule, std::span<const std::int32_t> tokens,
-                     std::span<const std::int32_t> labels, std::int64_t sample, std::int64_t item_sequences) {
+                     std::span<const std::int32_t> labels, std::int64_t sample, std::int64_t item_sequences,
+                     std::span<const std::int32_t> shared) {
   Workload all;
   const std::int64_t total = schedule.total_steps(), count = std::min(std::max<std::int64_t>(sample, 1), total);
   for (std::int64_t i = 0; i < count; ++i)
-    all.steps.push_back(step_of(schedule.plan(i * total / count), schedule.world_size(), tokens, labels, item_sequences));
-  const loader::BatchBounds most = loader::batch_bounds(schedule, tokens, labels, item_sequences);
+    all.steps.push_back(
+        step_of(schedule.plan(i * total / count), schedule.world_size(), {tokens, labels, shared, item_sequences}));
+  const loader::BatchBounds most = loader::batch_bounds(schedule, tokens, labels, item_sequences, shared);
   all.largest.tokens = most.tokens;
   all.largest.labels = most.labels;
   all.largest.sequences = most.sequences;
   all.largest.longest = most.longest;
   all.largest.padded = most.padded;
+  all.largest.expanded = most.expanded;
   double sum = 0;
   for (const StepShape& step : all.steps) sum += static_cast<double>(step.tokens);
   all.description = fmt::format(
@@ -68,7 +78,10 @@ Workload workload_of(const loader::StepSchedule& schedule, std::span<const std::
 }
 
 Workload workload_of(const loader::StepSchedule& schedule, const pack::PackReader& pack) {
-  return workload_of(schedule, pack.item_tokens(), pack.item_labels(), kSampledSteps, pack.attributes().sequences_per_item);
+  std::vector<std::int32_t> shared;
+  if (schedule.options().share_prompts) shared = loader::shared_prompts(pack);
+  return workload_of(schedule, pack.item_tokens(), pack.item_labels(), kSampledSteps, pack.attributes().sequences_per_item,
+                     shared);
 }
 
 Workload full_rows(const config::RunConfig& config, int ranks, int item_sequences) {
@@ -82,6 +95,7 @@ Workload full_rows(const config::RunConfig& config, int ranks, int item_sequence
   const std::int64_t rows = std::min(micro, limit);
   MicroShape shape;
   for (std::int64_t i = 0; i < rows * item_sequences; ++i) shape.add_sequence(cutoff, cutoff);
+  if (config.prompts_apart().empty()) shape.share(0);
   StepShape step;
   step.max_micro_batches = std::max<std::int64_t>(1, (units + rows * ranks - 1) / (rows * ranks));
   step.micros.assign(static_cast<std::size_t>(step.max_micro_batches), shape);

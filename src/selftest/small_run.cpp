@@ -56,6 +56,13 @@ engine::InstanceOptions options_of(const SmallCase& c) {
                        .graphs = c.graphs}};
 }
 
+/// What the sequences of a pair have in common, but not the token before a first label: as loader::shared_prompt() has it.
+std::int32_t shared_start(const Sequence& first, const Sequence& second) {
+  const std::int32_t most = std::min(first.labels.front(), second.labels.front()) - 1;
+  const auto begin = first.tokens.begin();
+  return static_cast<std::int32_t>(std::mismatch(begin, begin + most, second.tokens.begin()).first - begin);
+}
+
 model::Head head_of(const SmallCase& c) {
   if (c.labels > 0) return model::Head::classifier(c.labels);
   return c.reward ? model::Head::value : model::Head::language_model;
@@ -98,7 +105,7 @@ model::ModelSpec make_spec(const SmallCase& c) {
   return spec;
 }
 
-std::vector<Sequence> global_batch(int step, int item_sequences) {
+std::vector<Sequence> global_batch(int step, int item_sequences, bool same_prompts) {
   std::vector<Sequence> all;
   for (int s = 0; s < 9 * item_sequences; ++s) {
     Sequence q;
@@ -110,6 +117,11 @@ std::vector<Sequence> global_batch(int step, int item_sequences) {
       if (t > length / 3) q.labels.push_back(t);
     }
     all.push_back(std::move(q));
+  }
+  for (std::size_t s = 1; same_prompts && s < all.size(); s += 2) {
+    if (s / 2 % 4 == 3) continue;
+    const auto common = std::min({all[s - 1].tokens.size(), all[s].tokens.size(), s});
+    std::copy_n(all[s - 1].tokens.begin(), common, all[s].tokens.begin());
   }
   return all;
 }
@@ -136,7 +148,7 @@ SmallRun::SmallRun(const SmallCase& c, comm::Communicator& comm, c10::Device dev
 }
 
 parallel::StepResult SmallRun::step(int number, int pack, const parallel::AskedToStop& asked_to_stop) {
-  const auto batch = global_batch(number, case_.item_sequences);
+  const auto batch = global_batch(number, case_.item_sequences, case_.same_prompts);
   double labels = 0;
   for (const auto& s : batch) labels += static_cast<double>(s.labels.size());
   std::vector<model::MicroInput> micros;
@@ -180,7 +192,7 @@ std::vector<double> SmallRun::weights() const {
 }
 
 model::MicroInput SmallRun::build(const std::vector<Sequence>& batch, int first, int count) const {
-  std::vector<std::int32_t> tokens, cu = {0}, labels, items = {0};
+  std::vector<std::int32_t> tokens, cu = {0}, labels, items = {0}, shared;
   std::vector<std::int64_t> samples;
   std::vector<std::uint8_t> liked;
   std::vector<double> weights;
@@ -195,15 +207,16 @@ model::MicroInput SmallRun::build(const std::vector<Sequence>& batch, int first,
     tokens.insert(tokens.end(), q.tokens.begin(), q.tokens.end());
     cu.push_back(static_cast<std::int32_t>(tokens.size()));
     samples.push_back(q.id);
+    shared.push_back(case_.share_prompts && s % 2 == 1 ? shared_start(batch[static_cast<std::size_t>(s) - 1], q) : 0);
     liked.push_back(is_liked(q) ? 1 : 0);
     if (case_.labels > 0) classes.push_back({static_cast<double>(q.id % case_.labels)});
     if ((s + 1) % each == 0) items.push_back(static_cast<std::int32_t>(samples.size()));
   }
-  model::MicroInput in = model::MicroInput::build(tokens, cu, labels, samples, device_, items);
+  model::MicroInput in = model::MicroInput::build(tokens, cu, labels, samples, device_, items, shared);
   in.liked = std::move(liked);
   if (case_.weighted) in.label_weights = device::upload(weights, device_);
   in.classes = std::move(classes);
-  in.routing = model::Routing::build(spec().config, cu, instance_->transformer().statistics_dtype(), device_);
+  in.routing = model::Routing::build(spec().config, in.sequences, instance_->transformer().statistics_dtype(), device_);
   return in;
 }
 

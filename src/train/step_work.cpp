@@ -17,7 +17,7 @@ double step_work(const model::ModelSpec& spec, const loader::StepBatch& batch) {
   const auto a_label = static_cast<double>(c.vocab_size * c.hidden_size);
   double work = 0.0;
   for (const loader::MicroBatch& micro : batch.micro_batches) {
-    work += a_token * static_cast<double>(micro.tokens.size()) + a_label * static_cast<double>(micro.label_positions.size());
+    work += a_token * static_cast<double>(micro.rows()) + a_label * static_cast<double>(micro.label_positions.size());
     for (std::size_t s = 1; s < micro.cu_seqlens.size(); ++s) {
       const std::int64_t length = micro.cu_seqlens[s] - micro.cu_seqlens[s - 1];
       for (const auto& [window, operations] : a_pair) work += operations * model::visible_pairs(length, window);

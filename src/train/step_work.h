@@ -6,7 +6,7 @@
 
 namespace qft::train {
 
-/// Multiplications of a forward pass over the micro-batches: of every token with the layers' matrices, of every label with the
+/// Multiplications of a forward pass over the micro-batches: of every row with the layers' matrices, of every label with the
 /// head, and of attention with the tokens before, which in long sequences is most of it.
 double step_work(const model::ModelSpec& spec, const loader::StepBatch& batch);
 

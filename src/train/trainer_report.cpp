@@ -33,6 +33,7 @@ void Trainer::begin_watching() {
   banner.samples = data_.items ? static_cast<std::int64_t>(data_.items->size()) : data_.pack->num_items();
   if (const auto* rows = loader_->schedule().rows()) banner.rows = rows->rows();
   banner.hosts = std::move(hosts);
+  banner.shared = loader_->shared_share();
   banner.first_sample = data_.first_sample;
   print(banner, config_, *instance_, session_);
   if (progression_.step >= loader_->total_steps()) return;  // what is done keeps its description

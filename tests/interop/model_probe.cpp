@@ -98,8 +98,8 @@ int run(comm::Session& session, std::span<const std::string> args) {
                                      static_cast<double>(all.tokens.size())};
   const auto loss = engine::make_objective(config, instance->spec().config, totals);
   for (std::size_t i = 0; i < inputs.size(); ++i)
-    inputs[i].routing = model::Routing::build(instance->spec().config, micros[i].cu_seqlens,
-                                              instance->transformer().statistics_dtype(), at::kCPU);
+    inputs[i].routing =
+        model::Routing::build(instance->spec().config, inputs[i].sequences, instance->transformer().statistics_dtype(), at::kCPU);
   const auto result = instance->executor().train(
       parallel::training_schedule(instance->spec(), {n, n, input.value("group", 1), false}), inputs, *loss, 0);
   out["loss"] = at::full({1}, result.loss, at::kDouble);

@@ -41,16 +41,16 @@ ModelSpec spec_of(std::string_view type, bool lora) {
 /// The sum of gy * layer(x), over two sequences.
 class LayerUnderTest {
  public:
-  LayerUnderTest(const ModelSpec& spec, int layer)
+  LayerUnderTest(const ModelSpec& spec, int layer, const std::vector<std::int32_t>& shared = {})
       : spec_(spec), layer_(layer), transformer_(spec, at::kDouble, at::kCPU), arena_(at::kCPU) {
     transformer_.ensure_positions(6);
     const std::vector<std::int32_t> tokens(11, 1), bounds = {0, 5, 11};
-    in_ = MicroInput::build(tokens, bounds, {}, {}, at::kCPU);
+    in_ = MicroInput::build(tokens, bounds, {}, {}, at::kCPU, {}, shared);
     const UnitSpec& unit = spec.units[static_cast<std::size_t>(layer) + 1];
     flat = {randn({unit.frozen_numel}, 1), randn({unit.trainable_numel}, 2), {}};
     flat.grad = at::zeros_like(flat.trainable);
-    x = randn({11, spec.config.hidden_size}, 3);
-    gy_ = randn(x.sizes(), 4);
+    x = randn({in_.num_tokens(), spec.config.hidden_size}, 3);
+    gy = randn(x.sizes(), 4);
   }
 
   double value() {
@@ -58,7 +58,7 @@ class LayerUnderTest {
   }
   /// The gradient of x; flat.grad gets the others.
   at::Tensor gradients() {
-    at::Tensor g = gy_.clone();
+    at::Tensor g = gy.clone();
     run([&](const LayerWeights& weights, const LayerSaved& saved) {
       transformer_.layer_backward(layer_, weights, in_, {}, saved, g, true);
     });
@@ -66,7 +66,8 @@ class LayerUnderTest {
   }
 
   UnitBuffers flat;
-  at::Tensor x;
+  at::Tensor x, gy;
+  const ops::SharedRows& shared() const { return in_.sequences.shared; }
 
  private:
   template <class After>
@@ -78,7 +79,7 @@ class LayerUnderTest {
     transformer_.layer_forward(layer_, weights, in_, {}, y, saved);
     after(weights, saved);
     arena_.release(mark);
-    return (y * gy_).sum().item<double>();
+    return (y * gy).sum().item<double>();
   }
 
   const ModelSpec& spec_;
@@ -86,7 +87,6 @@ class LayerUnderTest {
   Transformer transformer_;
   Arena arena_;
   MicroInput in_;
-  at::Tensor gy_;
 };
 
 /// Along a random direction of `values`, a view.
@@ -118,6 +118,48 @@ TEST(Layer, GradientsOfEveryArchitectureAreThoseOfItsForward) {
                             layer.flat.grad.narrow(0, p.offset, p.numel), where + p.path);
       }
     }
+}
+
+/// Two sequences that begin with the same three rows, computed once, beside the same ones with rows of their own.
+TEST(Layer, OfSequencesThatShareRowsIsThatOfEach) {
+  for (const std::string_view type : architectures())
+    for (const bool lora : {false, true}) {
+      const ModelSpec spec = spec_of(type, lora);
+      for (const int index : {0, 3}) {
+        SCOPED_TRACE(std::string(type) + (lora ? " LoRA, layer " : ", layer ") + std::to_string(index));
+        LayerUnderTest shared(spec, index, {0, 3}), apart(spec, index);
+        ASSERT_EQ(shared.x.size(0), 8);
+        ops::expand_rows(shared.x, shared.shared(), apart.x);
+        ops::expand_gradient(shared.gy, shared.shared(), apart.gy);
+        const at::Tensor gx = shared.gradients(), sum = at::empty_like(gx);
+        ops::sum_tokens(apart.gradients(), shared.shared(), sum);
+        EXPECT_NEAR(shared.value(), apart.value(), 1e-11);
+        EXPECT_LE((gx - sum).abs().max().item<double>(), 1e-12);
+        EXPECT_LE((shared.flat.grad - apart.flat.grad).abs().max().item<double>(), 1e-11);
+      }
+    }
+}
+
+TEST(MicroInput, HasOneRowForWhatSequencesShare) {
+  // [1 2 3 | 4 5] and [1 2 3 | 6 7 8], then a pair without anything in common.
+  const std::vector<std::int32_t> tokens = {1, 2, 3, 4, 5, 1, 2, 3, 6, 7, 8, 9, 10, 11, 12, 13};
+  const std::vector<std::int32_t> bounds = {0, 5, 11, 13, 16}, labels = {3, 4, 8, 9, 10, 12, 15}, items = {0, 2, 4};
+  const std::vector<std::int64_t> samples = {20, 21, 22, 23};
+  const auto in = MicroInput::build(tokens, bounds, labels, samples, at::kCPU, items, std::vector<std::int32_t>{0, 2, 0, 0});
+  const auto list = [](const at::Tensor& t) {
+    const at::Tensor wide = t.to(at::kLong);
+    return std::vector<std::int64_t>(wide.const_data_ptr<std::int64_t>(), wide.const_data_ptr<std::int64_t>() + wide.numel());
+  };
+  using Numbers = std::vector<std::int64_t>;
+  EXPECT_EQ(in.num_tokens(), 14);
+  EXPECT_EQ(in.sequences.num_tokens(), 16);
+  EXPECT_EQ(list(in.tokens), (Numbers{1, 2, 3, 4, 5, 3, 6, 7, 8, 9, 10, 11, 12, 13}));
+  EXPECT_EQ(list(in.positions), (Numbers{0, 1, 2, 3, 4, 2, 3, 4, 5, 0, 1, 0, 1, 2}));
+  EXPECT_EQ(list(in.identity.sample_ids), (Numbers{20, 20, 20, 20, 20, 21, 21, 21, 21, 22, 22, 23, 23, 23}));
+  EXPECT_EQ(list(in.labels.rows), (Numbers{2, 3, 5, 6, 7, 9, 12}));
+  EXPECT_EQ(list(in.labels.targets), (Numbers{4, 5, 6, 7, 8, 10, 13}));
+  EXPECT_EQ(in.label_offsets, (std::vector<std::int32_t>{0, 2, 5, 6, 7}));
+  EXPECT_EQ(in.item_offsets, items);
 }
 
 }  // namespace

@@ -63,6 +63,7 @@ struct FinetuningArgs {
   std::string ref_model;
   std::vector<std::string> ref_model_adapters;
   bool precompute_ref_log_probs = false;
+  bool share_prompts = true;
   bool disable_shuffling = false;
   std::optional<std::int64_t> early_stopping_steps;
   bool compute_accuracy = false;

@@ -78,6 +78,8 @@ struct RunConfig {
   bool recompute() const;
   /// True where max_memory is given, and no other key says whether activations are recomputed.
   bool chooses_recompute() const;
+  /// Why the sequences of a pair do not share the rows of their prompt; empty: they do.
+  std::string_view prompts_apart() const;
   /// Where this node has `name`: of `folders`, else the name itself.
   const std::string& folder_of(const std::string& name) const;
   /// The folder of model_name_or_path.

@@ -26,9 +26,14 @@ struct MicroBatch {
   std::vector<double> label_weights;       // [L] what each label counts, of a pack that has weights; else empty
   std::vector<std::int64_t> samples;       // [S] item * sequences per item + number in the item
   std::vector<std::int32_t> item_offsets;  // [I+1] of sequences: where each item's begin; first 0, last S
-  std::vector<std::uint8_t> liked;         // [I] of a pack of stage kto: 1 where the answer is liked; else empty
+  // [S] first tokens of each that are those of the one before it and have rows already (share_prompts); empty: none are
+  std::vector<std::int32_t> shared;
+  std::vector<std::uint8_t> liked;  // [I] of a pack of stage kto: 1 where the answer is liked; else empty
   // [I] of a pack of stage seq_cls whose records have labels: their numbers (encode::class_values()); else empty
   std::vector<std::vector<double>> classes;
+
+  /// Tokens that are computed: each but those that are shared.
+  std::int64_t rows() const;
 };
 
 /// The sequences number `which` of all items, each as an item of its own.
@@ -53,7 +58,8 @@ struct StepBatch {
 /// next(), seek() and resume() belong to one thread.
 class Loader {
  public:
-  /// Throws ConfigError on options that do not fit the pack. Opens nothing; the first next() starts reading.
+  /// Throws ConfigError on options that do not fit the pack. With share_prompts reads what pairs share; the first next() starts
+  /// reading batches.
   Loader(std::shared_ptr<const pack::PackReader> pack, LoaderOptions options, int rank, int world_size);
   ~Loader();
 
@@ -63,6 +69,8 @@ class Loader {
   const StepSchedule& schedule() const { return schedule_; }
   /// Of the whole run and all ranks.
   BatchBounds bounds() const;
+  /// The share of the tokens of an epoch that have no row of their own; 0: none, or not known.
+  double shared_share() const;
 
   /// The batch of the next step; blocks until it is read. Throws Error naming pack and item where an item is
   /// damaged, or after the last step.
@@ -82,6 +90,7 @@ class Loader {
 
   std::shared_ptr<const pack::PackReader> pack_;
   StepSchedule schedule_;
+  std::vector<std::int32_t> shared_;  ///< shared_prompts(), where the run shares them
   int rank_;
   std::size_t prefetch_steps_;
   std::int64_t next_step_ = 0;
@@ -92,9 +101,9 @@ class Loader {
 /// g % world_size. Not collective.
 class EvalLoader {
  public:
-  /// `items`: null for all. `max_items` > 0 takes the first so many.
+  /// `items`: null for all. `max_items` > 0 takes the first so many. `share_prompts`: as in LoaderOptions.
   EvalLoader(std::shared_ptr<const pack::PackReader> pack, ItemSubset items, std::int64_t micro_batch_size, int rank,
-             int world_size, std::int64_t max_items = 0);
+             int world_size, std::int64_t max_items = 0, bool share_prompts = false);
   ~EvalLoader();
 
   /// How many times every rank must call next() in a pass.
@@ -120,6 +129,7 @@ class EvalLoader {
   ItemSubset items_;
   std::int64_t micro_batch_size_, num_items_, max_micro_batches_, label_tokens_ = 0, tokens_ = 0, most_tokens_ = 0;
   int rank_, world_size_;
+  bool share_prompts_;
   std::unique_ptr<Prefetcher<MicroBatch>> prefetcher_;
 };
 

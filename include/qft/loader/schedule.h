@@ -46,6 +46,7 @@ struct LoaderOptions {
   bool fixed_micro_batches = false;
   ItemSubset items;                 // null: the whole pack
   std::int64_t prefetch_steps = 2;  // steps read ahead
+  bool share_prompts = false;       // the sequences of a pair share the rows of their prompt; changes no composition
 
   // With a curriculum each step takes its shares of the levels, each level in an order of its own that starts
   // anew when it is used up; all steps have a full global batch. With packing a row holds one level.

@@ -2,18 +2,18 @@
 #pragma once
 
 #include "qft/model/config.h"
+#include "qft/ops/attention.h"
 
 #include <cstdint>
-#include <span>
 
 #include <ATen/core/Tensor.h>
 
 namespace qft::model {
 
 /// Sums over a micro-batch's tokens and the layers that have run, S sequences, L layers, E experts. Types are those of
-/// statistics, fp64 for fp64 data, else fp32.
+/// statistics, fp64 for fp64 data, else fp32. A row that sequences share counts as a token of each.
 struct Routing {
-  at::Tensor sequence;     ///< int64 [T]: the sequence of each token
+  at::Tensor sequence;     ///< int64 [tokens]: the sequence of each token
   at::Tensor lengths;      ///< [S]
   at::Tensor chosen;       ///< [S, E]: how often a token went to the expert
   at::Tensor probability;  ///< [S, E]
@@ -21,14 +21,15 @@ struct Routing {
   at::Tensor entropy;      ///< [1]: of a token's probabilities, in nats
   at::Tensor square;       ///< [1]: of the logarithm of the sum of a token's exponentiated logits
   std::int64_t sparse_layers = 0;
+  ops::SharedRows shared;
 
   bool observed() const { return chosen.defined(); }
   std::int64_t experts() const { return chosen.size(1); }
 
-  /// Zeros, for sequences with these bounds [S + 1]; nothing for a model without experts.
-  static Routing build(const ModelConfig& config, std::span<const std::int32_t> cu_seqlens, at::ScalarType statistics,
+  /// Zeros, for these sequences; nothing for a model without experts.
+  static Routing build(const ModelConfig& config, const ops::PackedSequences& sequences, at::ScalarType statistics,
                        c10::Device device);
-  /// Adds what a layer's router did: probabilities [T, E], experts int32 [T, k], log_sums [T].
+  /// Adds what a layer's router did in a batch of T rows: probabilities [T, E], experts int32 [T, k], log_sums [T].
   void add(std::int64_t layer, const at::Tensor& probabilities, const at::Tensor& chosen_experts,
            const at::Tensor& log_sums) const;
 
@@ -36,8 +37,10 @@ struct Routing {
   /// probability, over all layers (Switch Transformer, equation 4; transformers' load_balancing_loss_func, of each sequence by
   /// itself, so that it does not depend on what else is in a micro-batch). fp64 [1].
   at::Tensor balance_loss() const;
-  /// d(balance_loss()) / d(probability) of each token in one layer: [T, E].
+  /// d(balance_loss()) / d(probability) of each row in one layer: [T, E].
   at::Tensor balance_gradient() const;
+  /// d(square) / d(log_sums) of each row: [T].
+  at::Tensor square_gradient(const at::Tensor& log_sums) const;
 };
 
 /// Weights of the losses of routers in a step: coefficient / tokens of the global batch.

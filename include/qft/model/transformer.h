@@ -23,13 +23,13 @@
 
 namespace qft::model {
 
-/// A micro-batch on the device: T tokens of one or more sequences, flat.
+/// A micro-batch on the device: T rows of one or more sequences, flat. A row is a token, or one that two sequences share.
 struct MicroInput {
   at::Tensor tokens;     ///< int32 [T]
   at::Tensor positions;  ///< int32 [T], restarting at 0 in each sequence
   ops::PackedSequences sequences;
   ops::HeadLabels labels;                   ///< rows that predict, and what
-  ops::RowIdentity identity;                ///< for dropout and noise
+  ops::RowIdentity identity;                ///< for dropout and noise; of a shared row its first sequence's
   at::Tensor lengths;                       ///< int32 [T]: tokens of the row's sequence; for noise
   std::vector<std::int32_t> label_offsets;  ///< [S + 1]: of labels, those of sequence s are [offsets[s], offsets[s + 1])
   std::vector<std::int32_t> item_offsets;  ///< [I + 1]: the same of sequences and items (a sample, a pair), which are never split
@@ -42,14 +42,17 @@ struct MicroInput {
   /// [I] what a classifier is to say of each item, in data that says so: the number of its label, the numbers of those that it
   /// has, or the values of a regression.
   std::vector<std::vector<double>> classes;
+  /// Rows that are computed.
   std::int64_t num_tokens() const { return tokens.size(0); }
 
   /// `label_positions`: indices of label tokens, ascending, none the first of its sequence (its hidden row is the one
   /// before). `samples` [S]: a number for each sequence that is its own in the whole data order. `item_offsets`: empty where each
-  /// sequence is an item.
+  /// sequence is an item. `shared` [S]: so many first tokens of a sequence are those of the one before it, which have rows
+  /// already (ops/shared_rows.h); labels are predicted from rows of their own sequence. Empty: no sequence's.
   static MicroInput build(std::span<const std::int32_t> tokens, std::span<const std::int32_t> cu_seqlens,
                           std::span<const std::int32_t> label_positions, std::span<const std::int64_t> samples,
-                          c10::Device device, std::span<const std::int32_t> item_offsets = {});
+                          c10::Device device, std::span<const std::int32_t> item_offsets = {},
+                          std::span<const std::int32_t> shared = {});
 };
 
 /// What a layer's backward needs, of each of its sub-layers.

@@ -1,6 +1,7 @@
 // Causal self-attention over packed sequences, with grouped query heads.
 #pragma once
 
+#include "qft/ops/shared_rows.h"
 #include "qft/ops/workspace.h"
 
 #include <cstdint>
@@ -11,15 +12,19 @@
 
 namespace qft::ops {
 
-/// Where the sequences of a flat [T] batch begin and end. Sequence s is rows [cu_seqlens[s], cu_seqlens[s + 1]).
+/// Where the sequences of a flat [T] batch begin and end. Sequence s is tokens [cu_seqlens[s], cu_seqlens[s + 1]), each with a
+/// row of its own but for those that are shared.
 struct PackedSequences {
-  std::vector<std::int32_t> cu_seqlens;  ///< starts with 0, ends with T, not decreasing
+  std::vector<std::int32_t> cu_seqlens;  ///< of tokens: starts with 0, not decreasing
   std::int32_t max_length = 0;
   at::Tensor device_cu_seqlens;  ///< int32 copy on the device; undefined on the CPU
+  SharedRows shared;
 
-  /// Throws Error where `cu_seqlens` is not of that form.
-  static PackedSequences build(std::span<const std::int32_t> cu_seqlens, c10::Device device);
+  /// Throws Error where `cu_seqlens` is not of that form. `shared`: as SharedRows::build() takes it.
+  static PackedSequences build(std::span<const std::int32_t> cu_seqlens, c10::Device device,
+                               std::span<const std::int32_t> shared = {});
   std::int64_t num_tokens() const { return cu_seqlens.back(); }
+  std::int64_t num_rows() const { return shared.any() ? shared.rows : num_tokens(); }
   std::int64_t num_sequences() const { return static_cast<std::int64_t>(cu_seqlens.size()) - 1; }
 };
 
@@ -67,7 +72,8 @@ AttentionPath attention_path(c10::Device device, at::ScalarType dtype, std::int6
 AttentionPath usual_attention_path(at::ScalarType dtype, std::int64_t head_dim);
 
 /// out = softmax(scale * q k^T + mask) v per sequence and head. The mask is causal and has the window. A window that no sequence
-/// exceeds changes no bit. `blocked`, and flash attention on CUDA devices, skip what lies outside of the window.
+/// exceeds changes no bit. `blocked`, and flash attention on CUDA devices, skip what lies outside of the window. All tensors have
+/// the T rows of the batch: where sequences share some, kernels get copies with a row for each token.
 ///   out  [T, heads * head_dim], contiguous
 ///   lse  [heads, T], contiguous: log of the softmax's denominator (natural log, scale applied); fp64 for fp64 data, else fp32.
 ///        backward needs the one that the same kernel wrote.
@@ -86,6 +92,8 @@ struct PackedSizes {
   std::int64_t tokens = 0, sequences = 1;
   std::int64_t longest = 0;  ///< tokens of a sequence; 0: not known, taken to be twice the average
   std::int64_t padded = 0;   ///< tokens if each sequence were as long as the longest beside it; 0: not known, of `longest`
+  /// Tokens of the sequences, where they share rows, of which there are `tokens` then; 0: they share none.
+  std::int64_t expanded = 0;
 };
 /// Bytes of the workspace that attention takes at most, with this process's number of threads; where LibTorch's kernels run, an
 /// estimate of what they take.

@@ -32,10 +32,11 @@ struct GatedDeltaTensors {
 
 /// States that forward leaves to backward: those at every kDeltaSegment-th token of a sequence past its first. Backward computes
 /// the others again, a segment at a time, from them: a state a chunk would be as large as all else that a layer keeps, and none
-/// at all would let backward's scratch grow with the longest sequence.
+/// at all would let backward's scratch grow with the longest sequence. 0 where sequences share rows: then backward runs forward
+/// again for them.
 std::int64_t kept_delta_states(const PackedSequences& sequences);
 
-/// Writes o and the kept states.
+/// Writes o and the kept states. All tensors have the T rows of the batch (attention.h).
 ///   out     [T, value heads, Dv] of v's dtype, unit stride in the last dimension
 ///   states  [kept_delta_states, value heads, Dk, Dv] contiguous, of g's dtype; undefined: none are kept
 void gated_delta_forward(const GatedDeltaTensors& in, const PackedSequences& sequences, const at::Tensor& out,
@@ -56,6 +57,9 @@ struct DeltaShape {
 ///   longest  tokens of a sequence
 std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, std::int64_t longest, at::ScalarType dtype, bool on_cpu,
                                        bool backward);
+
+/// Bytes that either and the short convolution before it take besides where sequences of so many tokens share rows.
+std::int64_t shared_delta_bytes(const DeltaShape& shape, std::int64_t tokens, at::ScalarType dtype, bool backward);
 
 /// What decoding keeps of a sequence: the state at the last chunk's start, and the rows of the chunk since. The size does not
 /// grow with the sequence.

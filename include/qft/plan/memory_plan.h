@@ -74,6 +74,7 @@ struct ExecutionConfig {
   std::int64_t sequences = 0;          ///< of a micro-batch; 0: not known, one
   std::int64_t longest = 0;            ///< of its sequences, and all of them padded to it: as in ops::PackedSizes
   std::int64_t padded = 0;
+  std::int64_t expanded = 0;
   bool on_cpu = true;  ///< where products have scratch of their own
   ops::AttentionPath attention = ops::AttentionPath::cpu;
   bool plain_operations = false;  ///< no kernels of our own: ops::generic::takes()

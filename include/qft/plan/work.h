@@ -14,13 +14,16 @@ namespace qft::plan {
 
 /// A micro-batch.
 struct MicroShape {
-  std::int64_t tokens = 0;
+  std::int64_t tokens = 0;  ///< that are computed: rows
   std::int64_t labels = 0;
   std::int64_t sequences = 0;
-  std::int64_t longest = 0;  ///< tokens of a sequence
-  std::int64_t padded = 0;   ///< tokens if each sequence were as long as the longest
+  std::int64_t longest = 0;   ///< tokens of a sequence
+  std::int64_t padded = 0;    ///< tokens if each sequence were as long as the longest
+  std::int64_t expanded = 0;  ///< tokens of the sequences, where these share rows; 0: they share none
 
   void add_sequence(std::int64_t length, std::int64_t sequence_labels);
+  /// The last sequence has so many rows in common with the one before it.
+  void share(std::int64_t rows);
   /// Pairs of a token and one that it sees within the window; 0: no window.
   double pairs(std::int64_t window = 0) const;
   /// The first sequence of each two, with half of the labels.

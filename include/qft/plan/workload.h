@@ -30,15 +30,16 @@ struct Workload {
 inline constexpr std::int64_t kSampledSteps = 8;
 
 /// From the lengths of a pack's items (tokens[i], labels[i]) as the loader deals them: up to `sample` steps, evenly spaced.
-/// `item_sequences`: of an item, taken to be equally long.
+/// `item_sequences`: of an item, taken to be equally long. `shared`: as batch_bounds() takes it.
 Workload workload_of(const loader::StepSchedule& schedule, std::span<const std::int32_t> tokens,
-                     std::span<const std::int32_t> labels, std::int64_t sample = kSampledSteps, std::int64_t item_sequences = 1);
+                     std::span<const std::int32_t> labels, std::int64_t sample = kSampledSteps, std::int64_t item_sequences = 1,
+                     std::span<const std::int32_t> shared = {});
 
 /// Of a pack that the schedule was made from.
 Workload workload_of(const loader::StepSchedule& schedule, const pack::PackReader& pack);
 
-/// Where there is no pack yet: every sequence as long as cutoff_len, every token a label, and so many sequences in an item. An
-/// upper bound.
+/// Where there is no pack yet: every sequence as long as cutoff_len, every token a label, and so many sequences in an item, which
+/// have nothing in common. An upper bound.
 Workload full_rows(const config::RunConfig& config, int ranks, int item_sequences = 1);
 
 /// The same where only the first of an item's two sequences is trained, and the second estimates the KL divergence.

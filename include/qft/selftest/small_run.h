@@ -43,10 +43,12 @@ struct SmallCase {
   bool graphs = false;
   bool debug_sync = false;  ///< from the second step on, a wait of the host for its device is an error
   int item_sequences = 1;
-  bool reference = false;   ///< steps have a reference lane
-  bool reward = false;      ///< a value head in place of lm_head
-  bool weighted = false;    ///< labels count 0.5 to 2, by their tokens
-  std::int64_t labels = 0;  ///< of a classifier's head in place of lm_head; each text has the label of its number
+  bool same_prompts = false;   ///< of most items with two sequences: both begin with the same tokens
+  bool share_prompts = false;  ///< which have the same rows then
+  bool reference = false;      ///< steps have a reference lane
+  bool reward = false;         ///< a value head in place of lm_head
+  bool weighted = false;       ///< labels count 0.5 to 2, by their tokens
+  std::int64_t labels = 0;     ///< of a classifier's head in place of lm_head; each text has the label of its number
   /// What is trained; null: TokenMeanLoss.
   std::unique_ptr<parallel::Objective> (*objective)(const parallel::BatchTotals& totals) = nullptr;
 };
@@ -65,8 +67,9 @@ inline bool is_liked(const Sequence& sequence) {
   return sequence.id % 3 != 0;
 }
 
-/// Nine items of sequences of different lengths; label tokens are a part of each.
-std::vector<Sequence> global_batch(int step, int item_sequences = 1);
+/// Nine items of sequences of different lengths; label tokens are a part of each. `same_prompts`: of all pairs but every fourth
+/// both begin with the same tokens, some of them up to the first label and beyond.
+std::vector<Sequence> global_batch(int step, int item_sequences = 1, bool same_prompts = false);
 
 /// Tokens of sequence `number`, from the number alone.
 std::vector<std::int32_t> small_tokens(int number, int length);

@@ -5,6 +5,8 @@
 #include "qft/ops/gated_norm.h"
 #include "qft/ops/short_convolution.h"
 
+#include <algorithm>
+
 #include "kinds.h"
 #include <ATen/ops/zeros.h>
 
@@ -121,8 +123,9 @@ class DeltaNet final : public SubLayer {
   std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
                                        ops::AttentionPath path) const override {
     const auto item = static_cast<std::int64_t>(c10::elementSize(statistics_dtype(dtype)));
-    const std::int64_t longest = sizes.longest > 0 ? sizes.longest : sizes.tokens;
+    const std::int64_t longest = sizes.longest > 0 ? sizes.longest : std::max(sizes.tokens, sizes.expanded);
     return (backward ? 2 * sizes.tokens * d_.value_heads * item : 0) +
+           ops::shared_delta_bytes(shape_, sizes.expanded, dtype, backward) +
            ops::gated_delta_scratch_bytes(shape_, longest, dtype, path == ops::AttentionPath::cpu, backward);
   }
 

@@ -133,7 +133,8 @@ class Experts final : public SubLayer {
     ops::RouteGrads grads{gweights, {}, {}};
     const RoutingLoss& loss = pass.routing_loss;
     if (pass.routing != nullptr && loss.balance != 0.0) grads.probabilities = pass.routing->balance_gradient().mul_(loss.balance);
-    if (loss.z != 0.0) grads.log_sums = s.tensors[kLogSums].view({-1}) * (2.0 * loss.z);
+    if (pass.routing != nullptr && loss.z != 0.0)
+      grads.log_sums = pass.routing->square_gradient(s.tensors[kLogSums].view({-1})).mul_(loss.z);
     ops::route_backward(s.tensors[kProbabilities], s.tensors[kExperts], normalise_, grads, glogits);
     ops::linear_backward(glogits, x, router.weights, pass.dropout, s.lora[kRouter], gx, mode, router.grads, pass.workspace);
   }

@@ -1,0 +1,25 @@
+// What the two sequences of a pair have in common at their start: its tokens have one row in a micro-batch (ops/shared_rows.h).
+#pragma once
+
+#include "qft/pack/reader.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace qft::loader {
+
+/// Whether the items of a pack are pairs of a prompt with a chosen and with a rejected answer.
+bool has_pairs(const pack::PackAttributes& pack);
+
+/// Tokens at the start of the second sequence of a pair that are those of the first. Each sequence keeps a row of its own for the
+/// token before its first label, from which that is predicted: 0 where one has no label.
+std::int32_t shared_prompt(const pack::FlatItem& item);
+
+/// Items of which a run reads the tokens before it starts, to know what they share.
+inline constexpr std::int64_t kMostKnownPairs = 200'000;
+
+/// [items] what the pairs of a pack share at least: shared_prompt(), 0 where there are more than kMostKnownPairs; empty: it has
+/// none. Throws Error where an item is damaged.
+std::vector<std::int32_t> shared_prompts(const pack::PackReader& pack);
+
+}  // namespace qft::loader

@@ -1,0 +1,40 @@
+#include "qft/loader/shared_prompts.h"
+
+#include <algorithm>
+
+namespace qft::loader {
+namespace {
+
+/// The position of the first label of sequence `s`, which no token before predicts where it is the first one; without labels 0.
+std::int64_t first_label(const pack::FlatItem& item, std::size_t s) {
+  const auto begin = s == 0 ? 0 : item.span_ends[s - 1];
+  if (begin == item.span_ends[s]) return 0;
+  return std::max(item.spans[static_cast<std::size_t>(begin)].begin, 1);
+}
+
+}  // namespace
+
+bool has_pairs(const pack::PackAttributes& pack) {
+  return pack.sequences_per_item == 2 && pack.stage != "kto";
+}
+
+std::int32_t shared_prompt(const pack::FlatItem& item) {
+  const std::int64_t most = std::min(first_label(item, 0), first_label(item, 1)) - 1;
+  if (most <= 0) return 0;
+  const auto first = item.ids.begin(), second = first + item.sequence_ends[0];
+  return static_cast<std::int32_t>(std::mismatch(first, first + most, second).first - first);
+}
+
+std::vector<std::int32_t> shared_prompts(const pack::PackReader& pack) {
+  if (!has_pairs(pack.attributes())) return {};
+  std::vector<std::int32_t> shared(static_cast<std::size_t>(pack.num_items()));
+  if (pack.num_items() > kMostKnownPairs) return shared;
+  pack::FlatItem item;
+  for (std::int64_t i = 0; i < pack.num_items(); ++i) {
+    pack.read(i, item);
+    shared[static_cast<std::size_t>(i)] = shared_prompt(item);
+  }
+  return shared;
+}
+
+}  // namespace qft::loader
