@@ -118,7 +118,7 @@ TEST(SharedRows, OperationsOnThemAreThoseOnEachSequencesOwn) {
 
 /// The rule keeps no states of such sequences, long ones neither, and has to compute them again.
 TEST(SharedRows, OfTheDeltaRuleAreThoseOfEachSequencesOwn) {
-  const std::vector<std::int32_t> bounds = {0, 2200, 4300}, shared = {0, 2060};
+  const std::vector<std::int32_t> bounds = {0, 1100, 2150}, shared = {0, 1040};
   const PackedSequences packed = PackedSequences::build(bounds, at::kCPU, shared),
                         whole = PackedSequences::build(bounds, at::kCPU);
   const Apart apart(packed);

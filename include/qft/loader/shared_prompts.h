@@ -16,7 +16,7 @@ bool has_pairs(const pack::PackAttributes& pack);
 std::int32_t shared_prompt(const pack::FlatItem& item);
 
 /// Items of which a run reads the tokens before it starts, to know what they share.
-inline constexpr std::int64_t kMostKnownPairs = 200'000;
+inline constexpr std::int64_t kMostKnownPairs = 20'000;
 
 /// [items] what the pairs of a pack share at least: shared_prompt(), 0 where there are more than kMostKnownPairs; empty: it has
 /// none. Throws Error where an item is damaged.
