@@ -70,7 +70,7 @@ void note_training(RunConfig& config) {
   };
   only(pairs, {"pref_loss", "simpo_gamma", "rpo_alpha", "dpo_label_smoothing", "ld_alpha", "pref_bco_weight"});
   only(compares, {"pref_beta", "pref_ftx", "precompute_ref_log_probs"});
-  const bool shares = pairs || config.finetuning.stage == "rm";
+  const bool shares = config.finetuning.trains_pairs();
   only(shares, {"share_prompts"});
   if (shares && config.is_given("share_prompts") && config.finetuning.share_prompts && !config.prompts_apart().empty())
     config.notes.push_back(fmt::format("{} has no effect: {}", at_key(config, "share_prompts"), config.prompts_apart()));

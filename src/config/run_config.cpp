@@ -109,7 +109,7 @@ bool RunConfig::chooses_recompute() const {
 }
 
 std::string_view RunConfig::prompts_apart() const {
-  if (finetuning.stage != "dpo" && finetuning.stage != "rm") return "only stages dpo and rm have pairs";
+  if (!finetuning.trains_pairs()) return "only stages dpo and rm have pairs";
   if (!finetuning.share_prompts) return "share_prompts is false";
   if (training.neftune_noise_alpha > 0) return "neftune_noise_alpha adds other noise to each sequence";
   if (training.cuda_graphs) return "cuda_graphs replays layers for sequences of other lengths";

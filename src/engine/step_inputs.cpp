@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string_view>
+#include <utility>
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/stack.h>
@@ -69,10 +70,8 @@ std::vector<model::MicroInput> StepInputs::build(std::span<const loader::MicroBa
 }
 
 std::vector<model::MicroInput> StepInputs::inputs(std::span<const loader::MicroBatch> batches, std::int64_t rounds) {
-  if (!same_) return build(batches, rounds, 0);
-  auto inputs = std::move(*same_);
-  same_.reset();
-  return inputs;
+  if (same_) return *std::exchange(same_, std::nullopt);
+  return build(batches, rounds, 0);
 }
 
 void StepInputs::estimate_kl(std::span<const loader::MicroBatch> batches, std::int64_t rounds, std::int64_t first,

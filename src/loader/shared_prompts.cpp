@@ -18,11 +18,17 @@ bool has_pairs(const pack::PackAttributes& pack) {
   return pack.sequences_per_item == 2 && pack.stage != "kto";
 }
 
-std::int32_t shared_prompt(const pack::FlatItem& item) {
-  const std::int64_t most = std::min(first_label(item, 0), first_label(item, 1)) - 1;
+std::int32_t shared_prompt(std::span<const std::int32_t> chosen, std::int64_t first_label, std::span<const std::int32_t> rejected,
+                           std::int64_t rejected_first_label) {
+  const std::int64_t most = std::min(first_label, rejected_first_label) - 1;
   if (most <= 0) return 0;
-  const auto first = item.ids.begin(), second = first + item.sequence_ends[0];
-  return static_cast<std::int32_t>(std::mismatch(first, first + most, second).first - first);
+  return static_cast<std::int32_t>(std::mismatch(chosen.begin(), chosen.begin() + most, rejected.begin()).first - chosen.begin());
+}
+
+std::int32_t shared_prompt(const pack::FlatItem& item) {
+  const std::span<const std::int32_t> ids(item.ids);
+  const auto end = static_cast<std::size_t>(item.sequence_ends[0]);
+  return shared_prompt(ids.first(end), first_label(item, 0), ids.subspan(end), first_label(item, 1));
 }
 
 std::vector<std::int32_t> shared_prompts(const pack::PackReader& pack) {

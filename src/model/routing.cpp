@@ -17,22 +17,23 @@
 namespace qft::model {
 namespace {
 
-/// What each token has of x [T, ...], and the sums of such over the tokens of each row.
-at::Tensor of_tokens(const at::Tensor& x, const ops::SharedRows& shared) {
+/// x [T, ...] moved to so many rows, where sequences share some; else x itself.
+template <class F>
+at::Tensor moved(const F& move, const at::Tensor& x, const ops::SharedRows& shared, std::int64_t rows) {
   if (!shared.any()) return x;
   std::vector<std::int64_t> sizes = x.sizes().vec();
-  sizes[0] = shared.tokens;
-  const at::Tensor all = at::empty(sizes, x.options());
-  ops::expand_rows(x, shared, all);
-  return all;
+  sizes[0] = rows;
+  const at::Tensor to = at::empty(sizes, x.options());
+  move(x, shared, to);
+  return to;
 }
+/// What each token has of x, by rows.
+at::Tensor of_tokens(const at::Tensor& x, const ops::SharedRows& shared) {
+  return moved(ops::expand_rows, x, shared, shared.tokens);
+}
+/// The sums of x over the tokens of each row.
 at::Tensor of_rows(const at::Tensor& x, const ops::SharedRows& shared) {
-  if (!shared.any()) return x;
-  std::vector<std::int64_t> sizes = x.sizes().vec();
-  sizes[0] = shared.rows;
-  const at::Tensor sums = at::empty(sizes, x.options());
-  ops::sum_tokens(x, shared, sums);
-  return sums;
+  return moved(ops::sum_tokens, x, shared, shared.rows);
 }
 
 }  // namespace

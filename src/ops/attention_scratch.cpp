@@ -13,6 +13,13 @@ std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
+/// Operands with a row for each of so many tokens, where there is none in the batch (kSharedIn and so on).
+std::int64_t shared_bytes(const blocked::Shape& s, at::ScalarType dtype, bool backward) {
+  const auto item = static_cast<std::int64_t>(c10::elementSize(dtype));
+  const std::int64_t rows = 2 * (s.heads + s.kv_heads) * s.head_dim * item;  // q, k, v and the result
+  return s.tokens * ((backward ? 2 : 1) * rows + s.heads * (dtype == at::kDouble ? 8 : 4));
+}
+
 /// One call on an accelerator, and the bytes that LibTorch's kernels allocate for it.
 class DeviceScratch {
  public:
@@ -120,17 +127,6 @@ AttentionPath usual_attention_path(at::ScalarType dtype, std::int64_t head_dim) 
   if (dtype == at::kDouble) return AttentionPath::matrices;
   return dtype != at::kFloat && head_dim <= kWidestFlash ? AttentionPath::flash : AttentionPath::efficient;
 }
-
-namespace {
-
-/// Operands with a row for each of so many tokens, where there is none in the batch (kSharedIn and so on).
-std::int64_t shared_bytes(const blocked::Shape& s, at::ScalarType dtype, bool backward) {
-  const auto item = static_cast<std::int64_t>(c10::elementSize(dtype));
-  const std::int64_t rows = 2 * (s.heads + s.kv_heads) * s.head_dim * item;  // q, k, v and the result
-  return s.tokens * ((backward ? 2 : 1) * rows + s.heads * (dtype == at::kDouble ? 8 : 4));
-}
-
-}  // namespace
 
 std::int64_t attention_scratch_bytes(const PackedSizes& sizes, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
                                      at::ScalarType dtype, bool backward, AttentionPath path) {

@@ -2,6 +2,7 @@
 
 #include "qft/core/hash.h"
 #include "qft/device/upload.h"
+#include "qft/loader/shared_prompts.h"
 #include "qft/ops/philox.h"
 #include "qft/parallel/routing_objective.h"
 
@@ -54,13 +55,6 @@ engine::InstanceOptions options_of(const SmallCase& c) {
                        .memory_advice = {},
                        .debug_sync = c.debug_sync,
                        .graphs = c.graphs}};
-}
-
-/// What the sequences of a pair have in common, but not the token before a first label: as loader::shared_prompt() has it.
-std::int32_t shared_start(const Sequence& first, const Sequence& second) {
-  const std::int32_t most = std::min(first.labels.front(), second.labels.front()) - 1;
-  const auto begin = first.tokens.begin();
-  return static_cast<std::int32_t>(std::mismatch(begin, begin + most, second.tokens.begin()).first - begin);
 }
 
 model::Head head_of(const SmallCase& c) {
@@ -207,7 +201,11 @@ model::MicroInput SmallRun::build(const std::vector<Sequence>& batch, int first,
     tokens.insert(tokens.end(), q.tokens.begin(), q.tokens.end());
     cu.push_back(static_cast<std::int32_t>(tokens.size()));
     samples.push_back(q.id);
-    shared.push_back(case_.share_prompts && s % 2 == 1 ? shared_start(batch[static_cast<std::size_t>(s) - 1], q) : 0);
+    shared.push_back(0);
+    if (case_.share_prompts && s % 2 == 1) {
+      const Sequence& first = batch[static_cast<std::size_t>(s) - 1];
+      shared.back() = loader::shared_prompt(first.tokens, first.labels.front(), q.tokens, q.labels.front());
+    }
     liked.push_back(is_liked(q) ? 1 : 0);
     if (case_.labels > 0) classes.push_back({static_cast<double>(q.id % case_.labels)});
     if ((s + 1) % each == 0) items.push_back(static_cast<std::int32_t>(samples.size()));

@@ -148,8 +148,7 @@ void print(const Banner& b, const config::RunConfig& config, engine::Instance& i
             batch_words(b, session.size()), counted(b.total_steps, "step"));
   if (b.shared > 0)
     log::info("each pair's prompt is computed once: {:.0f}% of the tokens have no row of their own", 100.0 * b.shared);
-  if (const auto& f = config.finetuning;
-      (f.stage == "dpo" || f.stage == "rm") && f.share_prompts && !config.prompts_apart().empty())
+  if (config.finetuning.trains_pairs() && config.finetuning.share_prompts && !config.prompts_apart().empty())
     log::info("note: each pair's prompt is computed twice: {}", config.prompts_apart());
   for (const std::string& line : b.first_sample) log::info("{}", line);
 }

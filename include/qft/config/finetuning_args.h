@@ -73,6 +73,8 @@ struct FinetuningArgs {
   void visit(const FieldVisitor& field);
   /// Whether the model gives numbers of whole sequences rather than texts.
   bool scores() const { return stage == "rm" || stage == "seq_cls"; }
+  /// Whether the stage trains pairs of a chosen and a rejected answer to the same prompt.
+  bool trains_pairs() const { return stage == "dpo" || stage == "rm"; }
   /// problem_type, or what it is by default for so many labels.
   std::string problem(std::int64_t labels) const {
     if (!problem_type.empty()) return problem_type;

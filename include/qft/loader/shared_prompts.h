@@ -4,6 +4,7 @@
 #include "qft/pack/reader.h"
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace qft::loader {
@@ -12,7 +13,10 @@ namespace qft::loader {
 bool has_pairs(const pack::PackAttributes& pack);
 
 /// Tokens at the start of the second sequence of a pair that are those of the first. Each sequence keeps a row of its own for the
-/// token before its first label, from which that is predicted: 0 where one has no label.
+/// token before its first label, which stands at `first_label` of it and is predicted from there: 0 where one has no label (0).
+std::int32_t shared_prompt(std::span<const std::int32_t> chosen, std::int64_t first_label, std::span<const std::int32_t> rejected,
+                           std::int64_t rejected_first_label);
+/// Of an item that is a pair.
 std::int32_t shared_prompt(const pack::FlatItem& item);
 
 /// Items of which a run reads the tokens before it starts, to know what they share.
