@@ -44,14 +44,15 @@ bool can_update(const Update& u) {
 
 void update_adamw(const Update& u, const Hyper& h) {
   const double t = static_cast<double>(u.step);
-  run<2>(u, AdamWElement{static_cast<float>(h.beta1), static_cast<float>(h.beta2), static_cast<float>(h.eps),
+  run<2>(u, AdamWElement{static_cast<float>(1.0 - h.beta1), static_cast<float>(1.0 - h.beta2), static_cast<float>(h.eps),
                          static_cast<float>(u.learning_rate / (1.0 - std::pow(h.beta1, t))),
                          static_cast<float>(std::sqrt(1.0 - std::pow(h.beta2, t))),
                          static_cast<float>(u.learning_rate * u.weight_decay), static_cast<float>(u.grad_scale)});
 }
 
 void update_lion(const Update& u, const Hyper& h) {
-  run<1>(u, LionElement{static_cast<float>(h.beta1), static_cast<float>(h.beta2), static_cast<float>(u.learning_rate),
+  run<1>(u, LionElement{static_cast<float>(h.beta1), static_cast<float>(h.beta2), static_cast<float>(1.0 - h.beta1),
+                        static_cast<float>(1.0 - h.beta2), static_cast<float>(u.learning_rate),
                         static_cast<float>(u.learning_rate * u.weight_decay), static_cast<float>(u.grad_scale)});
 }
 
