@@ -28,7 +28,7 @@ struct Limits {
   double elementwise;  ///< a few roundings of each value: norms, activations, rotations, optimizers
   double product;      ///< sums of products, rounded on the way: linear layers, attention, the head
   double step;         ///< loss and gradient norm of a training step
-  double update;  ///< of the weights: AdamW's first steps are near the gradient's sign, which rounding turns where it is near 0
+  double update;       ///< of the weights in the training steps
 };
 const Limits& limits_of(at::ScalarType type);
 std::string_view name_of(at::ScalarType type);

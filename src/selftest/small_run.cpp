@@ -46,7 +46,7 @@ engine::InstanceOptions options_of(const SmallCase& c) {
           .reduction_order = c.deterministic ? parallel::ReductionOrder::by_micro_batch : parallel::ReductionOrder::as_ready,
           .bucket_bytes = 2048,
           .rule = &optim::rule_of(c.optim),
-          .hyper = {.weight_decay = 0.01},
+          .hyper = {.eps = c.eps, .weight_decay = 0.01},
           .executor = {.recompute = c.recompute,
                        .offload_inputs = c.offload.activations,
                        .lora_dropout = c.lora ? c.dropout : 0.0,

@@ -22,6 +22,7 @@ constexpr const char* kAdvice =
     "the "
     "output of qft --version";
 constexpr int kSteps = 2, kPack = 2;  // sequences of a micro-batch: there are five micro-batches
+constexpr double kEps = 1e-2;         // AdamW's: near the size of the gradients, whose signs alone would be a matter of rounding
 
 /// What is varied beside the strategy.
 struct Way {
@@ -58,7 +59,8 @@ Reference train(const SmallCase& c, comm::Communicator& comm, c10::Device device
 /// On one rank of the CPU, depth-first, nothing recomputed, sharded or offloaded.
 Reference reference_of(const SmallCase& c, int steps) {
   const auto self = comm::make_self_communicator();
-  return train({.model_type = c.model_type, .tied = c.tied, .lora = c.lora, .dropout = c.dropout}, *self, c10::kCPU, steps);
+  return train({.model_type = c.model_type, .tied = c.tied, .lora = c.lora, .dropout = c.dropout, .eps = kEps}, *self, c10::kCPU,
+               steps);
 }
 
 void compare(Outcome& out, const Reference& got, const Reference& want, const Limits& limits) {
@@ -95,7 +97,8 @@ SmallCase case_of(const Kind& kind, std::string_view strategy, const Way& way, c
           .prefetch_budget = way.prefetch_budget,
           .offload = way.offload,
           .precision = precision,
-          .loss_scale = precision.compute == at::kHalf ? 1024.0 : 1.0};
+          .loss_scale = precision.compute == at::kHalf ? 1024.0 : 1.0,
+          .eps = kEps};
 }
 
 /// Where one rank has everything, two strategies are left: whole weights, and the store of slices with one slice.

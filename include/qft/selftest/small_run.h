@@ -36,6 +36,7 @@ struct SmallCase {
   double loss_scale = 1.0;
   std::string optim = "adamw";
   double learning_rate = 1e-2;
+  double eps = 1e-8;         ///< AdamW's: as large as gradients are, a first step follows them rather than their signs
   double lora_b_rate = 1.0;  ///< times the learning rate
   bool dora = false;         ///< with LoRA, not of experts
   bool oft = false;          ///< rather than LoRA, with `lora`; not of experts
