@@ -3,7 +3,9 @@
 
 #include "qft/device/stream.h"
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -124,6 +126,13 @@ TEST(Equivalence, Fp64EveryStrategyOrderOffloadAndRankCount) {
   }
 }
 
+double most_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return HUGE_VAL;
+  double most = 0.0;
+  for (std::size_t i = 0; i < a.size(); ++i) most = std::max(most, std::isnan(a[i] - b[i]) ? HUGE_VAL : std::abs(a[i] - b[i]));
+  return most;
+}
+
 TEST(Step, ThatIsAbandonedLeavesNothingBehind) {
   auto& world = comm::Session::current().world();
   std::vector<Case> cases;
@@ -134,6 +143,8 @@ TEST(Step, ThatIsAbandonedLeavesNothingBehind) {
           cases.push_back({.lora = lora, .group = lora ? 2 : 1, .strategy = strategy, .prefetch_budget = prefetch_budget});
   cases.push_back({.deterministic = true});
   cases.push_back({.strategy = "zero3", .offload = {.optimizer = true, .weights = true}});
+  // On CUDA fp64's gradient of the embedding is a sum by atomics, in no fixed order.
+  const double allowed = device_under_test().is_cuda() ? 1e-12 : 0.0;
   for (const Case& c : cases) {
     TinyRun alone(c, world), stopped(c, world);
     alone.step(0, 1);
@@ -150,7 +161,8 @@ TEST(Step, ThatIsAbandonedLeavesNothingBehind) {
     EXPECT_EQ(votes, 2);
     EXPECT_EQ(stopped.reader().memory().gathered, 0);
     stopped.step(1, 1);
-    EXPECT_EQ(stopped.weights(), alone.weights()) << c.strategy << (c.lora ? " LoRA" : "") << " budget " << c.prefetch_budget;
+    EXPECT_LE(most_difference(stopped.weights(), alone.weights()), allowed)
+        << c.strategy << (c.lora ? " LoRA" : "") << " budget " << c.prefetch_budget;
   }
 }
 
