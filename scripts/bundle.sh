@@ -57,7 +57,8 @@ for folder in "\$QFT_LIBTORCH"/../nvidia/*/lib; do
   [ -d "\$folder" ] && LD_LIBRARY_PATH="\$LD_LIBRARY_PATH:\$folder"
 done
 export OPAL_PREFIX="\$here" OPAL_SYSCONFDIR="\$here/etc"
-export PMIX_MCA_pcompress_base_silence_warning=1  # PMIx's optional plugins stay behind
+# PMIx's optional plugins stay behind; those of another PMIx, which the machine may have, do not fit.
+export PMIX_MCA_pcompress_base_silence_warning=1 PMIX_MCA_mca_base_component_disable_dlopen=1
 export OMPI_MCA_orte_launch_agent="\$here/bin/orted" OMPI_MCA_plm_rsh_no_tree_spawn=1
 # Without a way to other nodes, mpirun must not look for one.
 command -v ssh >/dev/null || command -v rsh >/dev/null || command -v srun >/dev/null || export OMPI_MCA_plm=isolated
