@@ -68,6 +68,12 @@ bool cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at
   });
 }
 
+bool decode(const at::Tensor& bytes, const QuantizedRows& from, const at::Tensor& out) {
+  return with_kernel_type(out, [&]<class T>() {
+    launch_dequantize(Dequantize<T>{from, const_data<std::uint8_t>(bytes), data<T>(out)}, on_current_stream());
+  });
+}
+
 bool embedding_grad(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight) {
   bool done = false;
   with_kernel_type(gy, [&]<class T>() {
@@ -89,6 +95,7 @@ const void* ops_part() {
                                           .dropout = drop,
                                           .add_embedding_noise = add_noise,
                                           .cross_entropy_rows = cross_entropy,
+                                          .dequantize = decode,
                                           .embedding_backward = embedding_grad};
   return &kKernels;
 }

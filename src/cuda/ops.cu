@@ -5,6 +5,7 @@
 #include "../ops/cuda/embedding.cuh"
 #include "../ops/cuda/embedding_noise.cuh"
 #include "../ops/cuda/norm.cuh"
+#include "../ops/cuda/quantized.cuh"
 #include "launch.cuh"
 
 namespace qft::ops::cuda {
@@ -19,7 +20,8 @@ using qft::cuda::OnStream;
   template void launch_swiglu_backward(const SwigluBackward<T>&, std::int64_t, const OnStream&);    \
   template void launch_dropout(const Dropout<T>&, std::int64_t, const OnStream&);                   \
   template void launch_embedding_noise(const EmbeddingNoise<T>&, std::int64_t, const OnStream&);    \
-  template void launch_cross_entropy(const CrossEntropy<T>&, std::int64_t, const OnStream&);
+  template void launch_cross_entropy(const CrossEntropy<T>&, std::int64_t, const OnStream&);        \
+  template void launch_dequantize(const Dequantize<T>&, const OnStream&);
 #define QFT_GRADIENTS(T, G)                                                                                    \
   template void launch_norm_weight_grad(const RmsNormBackward<T>&, std::int64_t, float*, G*, const OnStream&); \
   template void launch_embedding_backward(const EmbeddingBackward<T, G>&, const OnStream&);

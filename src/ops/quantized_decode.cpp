@@ -8,6 +8,8 @@
 #include <cstring>
 #include <vector>
 
+#include "device_kernels.h"
+#include "quantized_rows.h"
 #include "tensor_args.h"
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
@@ -71,7 +73,6 @@ void decode_blocks_generic(const at::Tensor& bytes, const QuantizedLayout& layou
 }
 
 void decode_rows_generic(const at::Tensor& bytes, const QuantizedLayout& layout, const at::Tensor& out) {
-  constexpr double kOf127 = 0.007874015718698502;
   const std::int64_t tile = layout.kind.tile_rows, columns = layout.columns, across = layout.blocks_of_row();
   const at::Tensor scales = scales_of(bytes, layout).view({-1, across});
   const at::Tensor matrix = out.view({layout.rows, columns});
@@ -190,9 +191,11 @@ void dequantize(const at::Tensor& bytes, const QuantizedLayout& layout, const at
   QFT_ASSERT(bytes.numel() == layout.bytes && out.numel() == layout.numel() && out.is_contiguous(),
              "{} bytes to {} values, of a tensor of {} values in {} bytes", bytes.numel(), out.numel(), layout.numel(),
              layout.bytes);
-  const bool has_kernels = bytes.is_cpu() && layout.kind.format != QuantFormat::fp32;
-  if (has_kernels && out.scalar_type() == at::kBFloat16) return decode_cpu<cpu::Bf16>(bytes, layout, out);
-  if (has_kernels && out.scalar_type() == at::kFloat) return decode_cpu<float>(bytes, layout, out);
+  if (layout.kind.format == QuantFormat::fp32) return dequantize_generic(bytes, layout, out);
+  if (bytes.is_cpu() && out.scalar_type() == at::kBFloat16) return decode_cpu<cpu::Bf16>(bytes, layout, out);
+  if (bytes.is_cpu() && out.scalar_type() == at::kFloat) return decode_cpu<float>(bytes, layout, out);
+  const DeviceKernels* kernels = device_kernels(out);
+  if (kernels != nullptr && kernels->dequantize(bytes, QuantizedRows::of(layout), out)) return;
   dequantize_generic(bytes, layout, out);
 }
 

@@ -22,9 +22,11 @@
 #include "ops/cuda/embedding.cuh"
 #include "ops/cuda/embedding_noise.cuh"
 #include "ops/cuda/norm.cuh"
+#include "ops/cuda/quantized.cuh"
 #include "ops/noise_tensor_args.h"
 #include "ops/tensor_args.h"
 #include "ops_support.h"
+#include "quantized_support.h"
 #include "support/gpu.h"
 #include <ATen/TensorOperators.h>
 #include <c10/util/BFloat16.h>
@@ -108,6 +110,22 @@ class CudaKernels : public ::testing::TestWithParam<bool> {
   }
   /// By way of the head on a GPU, whose product with the unit matrix gives back the logits.
   void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad, const at::Tensor& logprobs);
+  void decode(const at::Tensor& bytes, const QuantizedLayout& layout, const at::Tensor& out) {
+    if (on_gpu()) return dequantize(bytes, layout, out);
+    with_type(out.scalar_type(), [&]<class T>() {
+      cuda::launch_dequantize(Dequantize<T>{QuantizedRows::of(layout), const_data<std::uint8_t>(bytes), data<T>(out)},
+                              simt::Launch());
+    });
+  }
+  void compare_decoded(const at::Tensor& bytes, const QuantizedLayout& layout) {
+    for (const at::ScalarType type : kKernelDtypes) {
+      const at::Tensor expected = empty({layout.numel()}, type), out = here(expected.fill_(-7));
+      dequantize_generic(bytes, layout, expected);
+      decode(here(bytes), layout, out);
+      EXPECT_TRUE(out.to(at::kCPU).equal(expected))
+          << describe(layout.kind) << ", " << layout.rows << " x " << layout.columns << " " << c10::toString(type);
+    }
+  }
   void embed_back(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight) {
     if (on_gpu()) return embedding_backward(tokens, gy, gweight);
     with_type(gy.scalar_type(), [&]<class T>() {
@@ -339,6 +357,19 @@ TEST_P(CudaKernels, CrossEntropySurvivesLargeLogitsAndPassesNanOn) {
   EXPECT_TRUE(logprobs[1].isnan().item<bool>() && rows[1].isnan().all().item<bool>());
   EXPECT_EQ(logprobs[2].item<float>(), 0.0F);
   EXPECT_TRUE(rows[2].eq(0).all().item<bool>());
+}
+
+TEST_P(CudaKernels, QuantisedWeightsAreDecodedToTheBitsOfTheCpu) {
+  for (const Quantization& kind : kKinds)
+    for (const auto& [rows, columns] : kShapes) {
+      const auto layout = QuantizedLayout::of(kind, rows, columns);
+      compare_decoded(quantized(randn({rows, columns}, at::kFloat, 1), layout), layout);
+    }
+  for (const Quantization& kind : kStoredKinds)
+    for (const auto& [rows, columns] : kStoredShapes) {
+      const auto layout = QuantizedLayout::of(kind, rows, columns);
+      compare_decoded(stored_bytes(layout), layout);
+    }
 }
 
 TEST_P(CudaKernels, EmbeddingGradientHasTheBitsOfTheCpu) {

@@ -158,6 +158,13 @@ struct Launch {
 
 }  // namespace simt
 
+inline float __fmul_rn(float a, float b) {
+  const volatile float product = a * b;  // never fused with a sum
+  return product;
+}
+inline float __fadd_rn(float a, float b) {
+  return a + b;
+}
 inline void __syncthreads() {
   simt::Block::current().block_barrier();
 }

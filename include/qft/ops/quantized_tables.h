@@ -7,6 +7,9 @@
 
 namespace qft::ops {
 
+/// 1/127 as bitsandbytes has it: what int8 multiplies a row's largest magnitude by.
+inline constexpr float kOf127 = 0.007874015718698502F;
+
 /// Of a format of 4 bits, by code.
 const std::array<float, 16>& table_of(QuantFormat format);
 

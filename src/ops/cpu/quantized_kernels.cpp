@@ -6,6 +6,7 @@
 #define HWY_TARGET_INCLUDE "quantized_kernels.cpp"
 #include <hwy/foreach_target.h>
 #include "qft/ops/cpu/quantized_kernels.h"
+#include "qft/ops/quantized_tables.h"
 #include "vector-inl.h"
 // clang-format on
 
@@ -97,7 +98,6 @@ HWY_INLINE hn::Vec<CodeTag<Code>> load_codes(const Code* p, Part part) {
 
 template <class T>
 void decode_int8(const std::int8_t* codes, float largest, T* out, std::int64_t count) {
-  constexpr float kOf127 = 0.007874015718698502F;  // as bitsandbytes has 1/127
   for_vectors(static_cast<std::size_t>(count), [&](std::size_t i, auto extent) HWY_ATTR {
     const auto number = hn::ConvertTo(Floats(), hn::PromoteTo(CodeTag<std::int32_t>(), load_codes(codes + i, extent)));
     store(hn::Mul(hn::Mul(number, splat(largest)), splat(kOf127)), out + i, extent);

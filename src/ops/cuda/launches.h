@@ -5,6 +5,7 @@
 #include "qft/ops/kernel_args.h"
 
 #include "../noise_args.h"
+#include "../quantized_rows.h"
 
 namespace qft::ops::cuda {
 
@@ -29,6 +30,8 @@ template <class T, class Launch>
 void launch_embedding_noise(const EmbeddingNoise<T>& a, std::int64_t rows, const Launch& launch);
 template <class T, class Launch>
 void launch_cross_entropy(const CrossEntropy<T>& a, std::int64_t rows, const Launch& launch);
+template <class T, class Launch>
+void launch_dequantize(const Dequantize<T>& a, const Launch& launch);
 template <class T, class G, class Launch>
 void launch_embedding_backward(const EmbeddingBackward<T, G>& a, const Launch& launch);
 
