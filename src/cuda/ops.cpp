@@ -4,6 +4,8 @@
 #include "../ops/noise_tensor_args.h"
 #include "dispatch.h"
 #include "parts.h"
+#include <ATen/cuda/CUDAContext.h>
+#include <ATen/ops/_grouped_mm.h>
 
 namespace qft::cuda {
 namespace {
@@ -68,6 +70,19 @@ bool cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at
   });
 }
 
+/// LibTorch's, on the chips that it has a kernel for: elsewhere it would wait for the device, and go group by group.
+at::Tensor grouped(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ends) {
+  const auto fits = [](const at::Tensor& t) {
+    constexpr std::int64_t kBytes = 16, kItems = kBytes / 2;
+    if (t.scalar_type() != at::kBFloat16 || reinterpret_cast<std::uintptr_t>(t.const_data_ptr()) % kBytes != 0) return false;
+    const std::int64_t inner = t.stride(-1) == 1 ? t.stride(-2) : t.stride(-2) == 1 ? t.stride(-1) : 1;
+    return inner % kItems == 0 && (t.dim() == 2 || t.stride(0) % kItems == 0);
+  };
+  const int chip = at::cuda::getCurrentDeviceProperties()->major;
+  const bool served = (chip == 9 || chip == 10) && fits(a) && fits(b) && (b.dim() == 2 || b.size(2) % 8 == 0);
+  return served ? at::_grouped_mm(a, b, ends) : at::Tensor();
+}
+
 bool decode(const at::Tensor& bytes, const QuantizedRows& from, const at::Tensor& out) {
   return with_kernel_type(out, [&]<class T>() {
     launch_dequantize(Dequantize<T>{from, const_data<std::uint8_t>(bytes), data<T>(out)}, on_current_stream());
@@ -95,6 +110,7 @@ const void* ops_part() {
                                           .dropout = drop,
                                           .add_embedding_noise = add_noise,
                                           .cross_entropy_rows = cross_entropy,
+                                          .grouped_product = grouped,
                                           .dequantize = decode,
                                           .embedding_backward = embedding_grad};
   return &kKernels;

@@ -7,6 +7,7 @@
 #include "qft/ops/norm.h"
 #include "qft/ops/rope.h"
 
+#include "experts_grouped.h"
 #include "quantized_rows.h"
 #include <ATen/core/Tensor.h>
 
@@ -28,6 +29,7 @@ struct DeviceKernels {
   bool (*add_embedding_noise)(const at::Tensor& x, const DropoutKey& key, const NoisyRows& rows, double alpha);
   bool (*cross_entropy_rows)(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
                              const at::Tensor& logprobs);
+  GroupedProduct grouped_product;  ///< allocates its result
   /// `bytes` of a layout that is not fp32, `from` its rows.
   bool (*dequantize)(const at::Tensor& bytes, const QuantizedRows& from, const at::Tensor& out);
   bool (*embedding_backward)(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight);

@@ -7,6 +7,8 @@
 #include <type_traits>
 
 #include "cpu/tensors.h"
+#include "device_kernels.h"
+#include "experts_grouped.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/gather.h>
@@ -31,6 +33,11 @@ void for_each_expert(const ExpertRows& dealt, const F& body) {
 /// Rows of a tensor that may be undefined.
 at::Tensor rows_if(const at::Tensor& t, std::int64_t first, std::int64_t count) {
   return t.defined() ? t.narrow(0, first, count) : t;
+}
+
+GroupedProduct grouped_product_of(const at::Tensor& rows) {
+  const DeviceKernels* kernels = device_kernels(rows);
+  return kernels == nullptr || rows.size(0) == 0 ? nullptr : kernels->grouped_product;
 }
 
 LoraDropout rows_of(LoraDropout dropout, std::int64_t first, std::int64_t count) {
@@ -111,11 +118,14 @@ ExpertRows deal_rows(const at::Tensor& experts, std::int64_t count, Workspace& w
   };
   keep(tokens, dealt.tokens);
   keep(places, dealt.places);
+  const std::vector<std::int32_t> ends(dealt.begins.begin() + 1, dealt.begins.end());
+  dealt.ends = workspace.get("experts.ends", {count}, at::kInt);
+  dealt.ends.copy_(at::from_blob(const_cast<std::int32_t*>(ends.data()), {count}, at::kInt));
   return dealt;
 }
 
-std::int64_t dealt_bytes(std::int64_t tokens, std::int64_t per_token) {
-  return 2 * tokens * per_token * std::int64_t{sizeof(std::int64_t)};
+std::int64_t dealt_bytes(std::int64_t tokens, std::int64_t per_token, std::int64_t count) {
+  return 2 * tokens * per_token * std::int64_t{sizeof(std::int64_t)} + count * std::int64_t{sizeof(std::int32_t)};
 }
 
 void gather_rows(const at::Tensor& x, const ExpertRows& dealt, const at::Tensor& rows) {
@@ -152,6 +162,7 @@ LinearGrads expert_of(const LinearGrads& stack, std::int64_t e) {
 
 void experts_forward(const ExpertRows& dealt, const at::Tensor& x, const LinearWeights& stack, std::uint32_t sites,
                      const LoraDropout& dropout, const at::Tensor& y, const at::Tensor& saved, Workspace& workspace) {
+  if (grouped_forward(grouped_product_of(x), dealt, x, stack, dropout, y, saved)) return;
   for_each_expert(dealt, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
     linear_forward(x.narrow(0, first, count), expert_of(stack, e, sites), rows_of(dropout, first, count),
                    y.narrow(0, first, count), rows_if(saved, first, count), workspace);
@@ -161,6 +172,7 @@ void experts_forward(const ExpertRows& dealt, const at::Tensor& x, const LinearW
 void experts_backward(const ExpertRows& dealt, const at::Tensor& gy, const at::Tensor& x, const LinearWeights& stack,
                       std::uint32_t sites, const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gx,
                       GradMode mode, const LinearGrads& grads, Workspace& workspace) {
+  if (grouped_backward(grouped_product_of(gy), dealt, gy, x, stack, dropout, saved, gx, mode, grads, workspace)) return;
   for_each_expert(dealt, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
     linear_backward(gy.narrow(0, first, count), rows_if(x, first, count), expert_of(stack, e, sites),
                     rows_of(dropout, first, count), rows_if(saved, first, count), rows_if(gx, first, count), mode,

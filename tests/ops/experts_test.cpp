@@ -1,8 +1,11 @@
 #include "qft/ops/experts.h"
 
+#include "ops/experts_grouped.h"
 #include "ops_support.h"
+#include "support/gpu.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/gather.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/logsumexp.h>
@@ -104,41 +107,110 @@ at::Tensor token_by_token(const std::vector<at::Tensor>& in, const at::Tensor& e
   return at::stack(rows);
 }
 
-TEST(Experts, LinearsOfExpertsAgreeWithAutograd) {
-  constexpr std::int64_t kTokens = 37, kIn = 24, kOut = 20, kRank = 4;
-  for (const at::ScalarType dtype : kDtypes) {
-    const at::Tensor x = randn({kTokens, kIn}, dtype, 1), gy = randn({kTokens, kOut}, dtype, 2);
-    const Stack stack{randn({kExperts, kOut, kIn}, dtype, 3), randn({kExperts, 2 * kRank, kIn}, dtype, 4),
-                      randn({kExperts, kOut, kRank}, dtype, 5)};
-    at::Tensor experts = route(randn({kTokens, kExperts}, dtype, 6), 2, false).experts;
-    experts.masked_fill_(experts == 3, 1);  // the fourth has no row
-    experts.select(1, 1).masked_fill_(experts.select(1, 0) == experts.select(1, 1), 0);
-    const Oracle oracle =
-        differentiate([&](const auto& in) { return token_by_token(in, experts); }, {x, stack.weight, stack.a, stack.b}, gy);
-    const ExpertRows dealt = deal_rows(experts, kExperts, workspace());
-    const std::int64_t rows = dealt.count();
-    const at::Tensor in = empty({rows, kIn}, dtype), y = empty({rows, kOut}, dtype), saved = empty({rows, 2 * kRank}, dtype),
-                     out = empty({kTokens, kOut}, dtype);
-    gather_rows(x, dealt, in);
-    experts_forward(dealt, in, stack.weights(), 2, {}, y, saved, workspace());
-    sum_rows(y, dealt, out, GradMode::write);
-    expect_close(out, oracle.value, tolerance(dtype), "out");
+struct Widths {
+  std::int64_t in, out, rank;
+};
 
-    const auto wide = statistics_dtype(dtype);
-    const at::Tensor gw = zeros(stack.weight.sizes(), wide), ga = zeros(stack.a.sizes(), wide), gb = zeros(stack.b.sizes(), wide),
-                     gx = empty({rows, kIn}, dtype), gsum = empty({kTokens, kIn}, dtype);
-    gather_rows(gy, dealt, y);
-    experts_backward(dealt, y, in, stack.weights(), 2, {}, saved, gx, GradMode::write, Stack::grads(gw, ga, gb), workspace());
-    sum_rows(gx, dealt, gsum, GradMode::write);
-    expect_close(gsum, oracle.grads[0], tolerance(dtype), "x gradient");
-    expect_close(gw, oracle.grads[1], tolerance(dtype), "weight gradient");
-    expect_close(ga, oracle.grads[2], tolerance(dtype), "A gradient");
-    expect_close(gb, oracle.grads[3], tolerance(dtype), "B gradient");
-    EXPECT_EQ(gw[3].abs().max().item<double>(), 0.0);
-    const at::Tensor twice = gsum.clone();
-    sum_rows(gx, dealt, twice, GradMode::accumulate);
-    expect_close(twice, 2 * oracle.grads[0], tolerance(dtype), "the sum added again");
+/// On `device`; the oracle computes on the CPU.
+void compare_linears(at::ScalarType dtype, const Widths& n, c10::Device device) {
+  constexpr std::int64_t kTokens = 37;
+  const auto here = [&](const at::Tensor& t) { return t.to(device); };
+  const at::Tensor x = randn({kTokens, n.in}, dtype, 1), gy = randn({kTokens, n.out}, dtype, 2);
+  const Stack stack{randn({kExperts, n.out, n.in}, dtype, 3), randn({kExperts, 2 * n.rank, n.in}, dtype, 4),
+                    randn({kExperts, n.out, n.rank}, dtype, 5)};
+  at::Tensor experts = route(randn({kTokens, kExperts}, dtype, 6), 2, false).experts;
+  experts.masked_fill_(experts == 3, 1);  // the fourth has no row
+  experts.select(1, 1).masked_fill_(experts.select(1, 0) == experts.select(1, 1), 0);
+  const Oracle oracle =
+      differentiate([&](const auto& in) { return token_by_token(in, experts); }, {x, stack.weight, stack.a, stack.b}, gy);
+  Workspace own(device);
+  const Stack stack_here{here(stack.weight), here(stack.a), here(stack.b)};
+  const ExpertRows dealt = deal_rows(here(experts), kExperts, own);
+  const std::int64_t rows = dealt.count();
+  const at::Tensor in = here(empty({rows, n.in}, dtype)), y = here(empty({rows, n.out}, dtype)),
+                   saved = here(empty({rows, 2 * n.rank}, dtype)), out = here(empty({kTokens, n.out}, dtype));
+  gather_rows(here(x), dealt, in);
+  experts_forward(dealt, in, stack_here.weights(), 2, {}, y, saved, own);
+  sum_rows(y, dealt, out, GradMode::write);
+  expect_close(out.cpu(), oracle.value, tolerance(dtype), "out");
+
+  const auto wide = statistics_dtype(dtype);
+  const at::Tensor gw = here(zeros(stack.weight.sizes(), wide)), ga = here(zeros(stack.a.sizes(), wide)),
+                   gb = here(zeros(stack.b.sizes(), wide)), gx = here(empty({rows, n.in}, dtype)),
+                   gsum = here(empty({kTokens, n.in}, dtype));
+  gather_rows(here(gy), dealt, y);
+  experts_backward(dealt, y, in, stack_here.weights(), 2, {}, saved, gx, GradMode::write, Stack::grads(gw, ga, gb), own);
+  sum_rows(gx, dealt, gsum, GradMode::write);
+  expect_close(gsum.cpu(), oracle.grads[0], tolerance(dtype), "x gradient");
+  expect_close(gw.cpu(), oracle.grads[1], tolerance(dtype), "weight gradient");
+  expect_close(ga.cpu(), oracle.grads[2], tolerance(dtype), "A gradient");
+  expect_close(gb.cpu(), oracle.grads[3], tolerance(dtype), "B gradient");
+  for (const at::Tensor& g : {gw, ga, gb}) EXPECT_EQ(g[3].abs().max().item<double>(), 0.0) << "of an expert without rows";
+  const at::Tensor twice = gsum.clone();
+  sum_rows(gx, dealt, twice, GradMode::accumulate);
+  expect_close(twice.cpu(), 2 * oracle.grads[0], tolerance(dtype), "the sum added again");
+}
+
+TEST(Experts, LinearsOfExpertsAgreeWithAutograd) {
+  for (const at::ScalarType dtype : kDtypes) compare_linears(dtype, {24, 20, 4}, at::kCPU);
+}
+
+TEST(ExpertsOnGpu, LinearsOfExpertsAgreeWithAutograd) {
+  if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
+  for (const at::ScalarType dtype : kDtypes)
+    for (const Widths& widths : {Widths{24, 20, 4}, Widths{64, 48, 8}, Widths{64, 48, 3}})
+      compare_linears(dtype, widths, c10::Device(at::kCUDA, 0));
+}
+
+/// A product of all groups as a device has it; none where b has rows of four numbers, LoRA's.
+at::Tensor of_groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ends) {
+  if (b.size(-1) == 4) return {};
+  std::vector<at::Tensor> parts;
+  for (std::int64_t g = 0, begin = 0, end = 0; g < ends.size(0); ++g, begin = end) {
+    end = ends[g].item<int>();
+    const auto rows = [&](const at::Tensor& t, std::int64_t dim) { return t.narrow(dim, begin, end - begin); };
+    parts.push_back(b.dim() == 3 ? at::matmul(rows(a, 0), b[g]) : at::matmul(rows(a, 1), rows(b, 0)));
   }
+  return b.dim() == 3 ? at::cat(parts) : at::stack(parts);
+}
+
+TEST(Experts, ProductsOfAllGroupsGiveWhatOneByOneGive) {
+  constexpr std::int64_t kTokens = 21, kIn = 24, kOut = 20, kRank = 4;
+  const Stack stack{randn({kExperts, kOut, kIn}, at::kDouble, 3), randn({kExperts, 2 * kRank, kIn}, at::kDouble, 4),
+                    randn({kExperts, kOut, kRank}, at::kDouble, 5)};
+  at::Tensor experts = route(randn({kTokens, kExperts}, at::kDouble, 6), 2, false).experts;
+  experts.masked_fill_(experts == 3, 1);  // the fourth has no row
+  const ExpertRows dealt = deal_rows(experts, kExperts, workspace());
+  const std::int64_t rows = dealt.count();
+  const at::Tensor x = randn({rows, kIn}, at::kDouble, 1), gy = randn({rows, kOut}, at::kDouble, 2);
+  struct Result {
+    at::Tensor y, saved, gx, gw, ga, gb;
+  };
+  const auto run = [&](GradMode mode, bool grouped) {
+    const Result r{zeros({rows, kOut}, at::kDouble),    zeros({rows, 2 * kRank}, at::kDouble),
+                   randn({rows, kIn}, at::kDouble, 7),  zeros(stack.weight.sizes(), at::kDouble),
+                   zeros(stack.a.sizes(), at::kDouble), zeros(stack.b.sizes(), at::kDouble)};
+    const LinearGrads grads = Stack::grads(r.gw, r.ga, r.gb);
+    if (grouped) {
+      EXPECT_TRUE(grouped_forward(of_groups, dealt, x, stack.weights(), {}, r.y, r.saved));
+      EXPECT_TRUE(grouped_backward(of_groups, dealt, gy, x, stack.weights(), {}, r.saved, r.gx, mode, grads, workspace()));
+    } else {
+      experts_forward(dealt, x, stack.weights(), 2, {}, r.y, r.saved, workspace());
+      experts_backward(dealt, gy, x, stack.weights(), 2, {}, r.saved, r.gx, mode, grads, workspace());
+    }
+    return r;
+  };
+  for (const GradMode mode : {GradMode::skip, GradMode::write, GradMode::accumulate}) {
+    const Result all = run(mode, true), each = run(mode, false);
+    expect_close(all.y, each.y, 1e-14, "y");
+    expect_close(all.saved, each.saved, 1e-14, "saved");
+    expect_close(all.gx, each.gx, 1e-14, "gx");
+    expect_close(all.gw, each.gw, 1e-14, "gw");
+    expect_close(all.ga, each.ga, 1e-14, "ga");
+    expect_close(all.gb, each.gb, 1e-14, "gb");
+  }
+  const LoraDropout dropout{.p = 0.5, .key = {}, .rows = {}};
+  EXPECT_FALSE(grouped_forward(of_groups, dealt, x, stack.weights(), dropout, gy, {})) << "each expert has masks of its own";
 }
 
 /// Of few rows, as in decoding: a token's result does not depend on which others go to the same expert.

@@ -35,12 +35,13 @@ struct ExpertRows {
   std::vector<std::int64_t> begins;  ///< [experts + 1]: those of expert e are [begins[e], begins[e + 1])
   at::Tensor tokens;                 ///< int64 [rows]: the token of each row
   at::Tensor places;                 ///< int64 [T * per_token]: the row of each token and each of its experts
+  at::Tensor ends;                   ///< int32 [experts]: begins but for the first, on the device
   std::int64_t count() const { return begins.back(); }
 };
 /// From route_forward's choice; tensors of the workspace, valid until the next call. The host waits for the device.
 ExpertRows deal_rows(const at::Tensor& experts, std::int64_t count, Workspace& workspace);
 /// Bytes of the workspace that it takes.
-std::int64_t dealt_bytes(std::int64_t tokens, std::int64_t per_token);
+std::int64_t dealt_bytes(std::int64_t tokens, std::int64_t per_token, std::int64_t count);
 
 /// rows[i] = x[token of row i]. x [T, K], rows [rows, K], contiguous.
 void gather_rows(const at::Tensor& x, const ExpertRows& dealt, const at::Tensor& rows);
@@ -60,6 +61,8 @@ void experts_forward(const ExpertRows& dealt, const at::Tensor& x, const LinearW
 void experts_backward(const ExpertRows& dealt, const at::Tensor& gy, const at::Tensor& x, const LinearWeights& stack,
                       std::uint32_t sites, const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gx,
                       GradMode mode, const LinearGrads& grads, Workspace& workspace);
+/// Bytes that either allocates for so many rows and columns on a device that has products of all experts at once.
+std::int64_t grouped_bytes(std::int64_t rows, std::int64_t columns, at::ScalarType dtype);
 /// The identity of each row, for dropout; undefined tensors without.
 RowIdentity rows_of(const RowIdentity& tokens, const ExpertRows& dealt);
 

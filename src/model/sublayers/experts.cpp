@@ -5,6 +5,8 @@
 #include "qft/core/error.h"
 #include "qft/ops/swiglu.h"
 
+#include <algorithm>
+
 #include "kinds.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -26,6 +28,7 @@ class Experts final : public SubLayer {
       : SubLayer(spec),
         count_(c.experts.count),
         per_token_(c.experts.per_token),
+        widest_(std::max(2 * c.experts.intermediate_size, c.hidden_size)),
         shared_(c.experts.shared_size > 0),
         normalise_(c.experts.normalise),
         down_(shared_ ? 4 : 2),
@@ -74,10 +77,12 @@ class Experts final : public SubLayer {
   }
 
   std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
-                                       ops::AttentionPath /*path*/) const override {
+                                       ops::AttentionPath path) const override {
     const auto item = static_cast<std::int64_t>(c10::elementSize(dtype == at::kDouble ? at::kDouble : at::kFloat));
     const std::int64_t router = sizes.tokens * count_ * item;  // logits; in backward what their gradient is made of
-    return ops::dealt_bytes(sizes.tokens, per_token_) + (backward ? 4 : 2) * router;
+    const std::int64_t grouped =
+        path == ops::AttentionPath::cpu ? 0 : ops::grouped_bytes(sizes.tokens * per_token_, widest_, dtype);
+    return ops::dealt_bytes(sizes.tokens, per_token_, count_) + (backward ? 4 : 2) * router + grouped;
   }
 
   /// Where rows go is known to the host only after the router.
@@ -171,7 +176,7 @@ class Experts final : public SubLayer {
     ops::linear_backward(gate, x, router.weights, pass.dropout, s.lora[kSharedRouter], gx, mode, router.grads, pass.workspace);
   }
 
-  std::int64_t count_, per_token_;
+  std::int64_t count_, per_token_, widest_;
   bool shared_, normalise_;
   std::size_t down_, shared_down_;
 };

@@ -1,0 +1,123 @@
+#include "experts_grouped.h"
+
+#include "qft/ops/token_sums.h"
+
+#include <array>
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+
+namespace qft::ops {
+namespace {
+
+bool is_plain(const LinearWeights& stack, const LoraDropout& dropout) {
+  const bool dora = !stack.lora.empty() && stack.lora.front().factor.defined();
+  return dropout.p == 0.0 && !dora && stack.oft.empty() && !stack.bias.defined();
+}
+
+/// f(part, its columns of `saved` or of its gradient): of a stack, whose A are [experts, r, K].
+template <class F>
+void for_stacked(const LinearWeights& stack, const at::Tensor& saved, const F& f) {
+  std::int64_t column = 0;
+  for (std::size_t i = 0; i < stack.lora.size(); ++i) {
+    const std::int64_t rank = stack.lora[i].a.size(1);
+    f(i, saved.narrow(1, column, rank));
+    column += rank;
+  }
+}
+
+/// The product of all groups; one by one where a factor lies so that the device's takes it not.
+class Products {
+ public:
+  Products(GroupedProduct product, const ExpertRows& dealt) : product_(product), dealt_(dealt) {}
+
+  at::Tensor operator()(const at::Tensor& a, const at::Tensor& b) const {
+    const at::Tensor all = product_(a, b, dealt_.ends);
+    return all.defined() ? all : one_by_one(a, b);
+  }
+
+ private:
+  at::Tensor one_by_one(const at::Tensor& a, const at::Tensor& b) const {
+    const bool rows = b.dim() == 3;
+    const auto groups = static_cast<std::int64_t>(dealt_.begins.size()) - 1;
+    const at::Tensor out =
+        rows ? at::empty({a.size(0), b.size(2)}, a.options()) : at::zeros({groups, a.size(0), b.size(1)}, a.options());
+    for (std::int64_t g = 0; g < groups; ++g) {
+      const std::int64_t first = dealt_.begins[static_cast<std::size_t>(g)],
+                         count = dealt_.begins[static_cast<std::size_t>(g) + 1] - first;
+      if (count == 0) continue;
+      at::Tensor place = rows ? out.narrow(0, first, count) : out.select(0, g);
+      rows ? at::mm_out(place, a.narrow(0, first, count), b.select(0, g))
+           : at::mm_out(place, a.narrow(1, first, count), b.narrow(0, first, count));
+    }
+    return out;
+  }
+
+  GroupedProduct product_;
+  const ExpertRows& dealt_;
+};
+
+void lora_grads(const Products& product, const at::Tensor& gy, const at::Tensor& x, const LinearWeights& stack,
+                const at::Tensor& saved, const at::Tensor& gsaved, const std::vector<LinearGrads::Lora>& grads) {
+  for_stacked(stack, saved, [&](std::size_t i, const at::Tensor& columns) {
+    const LoraPart& part = stack.lora[i];
+    if (grads[i].b.defined()) grads[i].b.add_(product(gy.narrow(1, part.row0, part.rows).t(), columns));
+  });
+  for_stacked(stack, gsaved, [&](std::size_t i, const at::Tensor& columns) {
+    if (grads[i].a.defined()) grads[i].a.add_(product(columns.t(), x));
+  });
+}
+
+}  // namespace
+
+bool grouped_forward(GroupedProduct product, const ExpertRows& dealt, const at::Tensor& x, const LinearWeights& stack,
+                     const LoraDropout& dropout, const at::Tensor& y, const at::Tensor& saved) {
+  if (product == nullptr || !is_plain(stack, dropout)) return false;
+  const at::Tensor base = product(x, stack.weight.transpose(1, 2), dealt.ends);
+  if (!base.defined()) return false;
+  const Products multiply(product, dealt);
+  y.copy_(base);
+  for_stacked(stack, saved, [&](std::size_t i, const at::Tensor& columns) {
+    const LoraPart& part = stack.lora[i];
+    columns.copy_(multiply(x, part.a.transpose(1, 2))).mul_(part.scaling);
+    y.narrow(1, part.row0, part.rows).add_(multiply(columns, part.b.transpose(1, 2)));
+  });
+  return true;
+}
+
+bool grouped_backward(GroupedProduct product, const ExpertRows& dealt, const at::Tensor& gy, const at::Tensor& x,
+                      const LinearWeights& stack, const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gx,
+                      GradMode mode, const LinearGrads& grads, Workspace& workspace) {
+  if (product == nullptr || !is_plain(stack, dropout)) return false;
+  const at::Tensor gbase = mode == GradMode::skip ? at::Tensor() : product(gy, stack.weight, dealt.ends);
+  if (mode != GradMode::skip && !gbase.defined()) return false;
+  if (mode == GradMode::write) gx.copy_(gbase);
+  if (mode == GradMode::accumulate) gx.add_(gbase);
+  if (!stack.lora.empty()) {
+    const Products multiply(product, dealt);
+    const at::Tensor gsaved = workspace.get("op.lora_gsaved", {gy.size(0), lora_saved_columns(stack)}, gy.scalar_type());
+    for_stacked(stack, gsaved, [&](std::size_t i, const at::Tensor& columns) {
+      const LoraPart& part = stack.lora[i];
+      columns.copy_(multiply(gy.narrow(1, part.row0, part.rows), part.b)).mul_(part.scaling);
+      if (mode != GradMode::skip) gx.add_(multiply(columns, part.a));
+    });
+    if (!grads.lora.empty()) lora_grads(multiply, gy, x, stack, saved, gsaved, grads.lora);
+  }
+  if (!grads.weight.defined()) return true;
+  // One by one: their sums are kept in fp32, which the grouped product rounds.
+  for (std::size_t e = 0; e + 1 < dealt.begins.size(); ++e) {
+    const std::int64_t first = dealt.begins[e], rows = dealt.begins[e + 1] - first;
+    if (rows == 0) continue;
+    add_token_sums(std::array{TokenSum{grads.weight.select(0, static_cast<std::int64_t>(e)), gy.narrow(0, first, rows),
+                                       x.narrow(0, first, rows)}},
+                   workspace);
+  }
+  return true;
+}
+
+std::int64_t grouped_bytes(std::int64_t rows, std::int64_t columns, at::ScalarType dtype) {
+  return dtype == at::kBFloat16 ? rows * columns * static_cast<std::int64_t>(c10::elementSize(dtype)) : 0;
+}
+
+}  // namespace qft::ops

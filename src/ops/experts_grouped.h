@@ -1,0 +1,25 @@
+// All experts' rows in one product each, where a device has such a product. Private to ops.
+#pragma once
+
+#include "qft/ops/experts.h"
+
+#include <ATen/core/Tensor.h>
+
+namespace qft::ops {
+
+/// The product a b of each group, in a type of their own and fp32 sums, as a new tensor; undefined where the device has none for
+/// such operands.
+///   rows:  a [R, K], b [groups, K, N]: rows [ends[g - 1], ends[g]) of a times b[g]; [R, N]
+///   sums:  a [M, R], b [R, N]: columns of a times rows of b; [groups, M, N], zero for a group without any
+///   ends   int32 [groups], on the device
+using GroupedProduct = at::Tensor (*)(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ends);
+
+/// experts_forward() and experts_backward() by `product`; false, with nothing done, where it does not serve them: there is
+/// dropout, whose masks differ by expert, DoRA or OFT, or the product takes no such operands.
+bool grouped_forward(GroupedProduct product, const ExpertRows& dealt, const at::Tensor& x, const LinearWeights& stack,
+                     const LoraDropout& dropout, const at::Tensor& y, const at::Tensor& saved);
+bool grouped_backward(GroupedProduct product, const ExpertRows& dealt, const at::Tensor& gy, const at::Tensor& x,
+                      const LinearWeights& stack, const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gx,
+                      GradMode mode, const LinearGrads& grads, Workspace& workspace);
+
+}  // namespace qft::ops
