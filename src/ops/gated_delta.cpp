@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "gated_delta_batched.h"
 #include "gated_delta_generic.h"
 #include "gated_delta_kernels.h"
 #include <ATen/ops/zeros.h>
@@ -88,6 +89,7 @@ void forward(const GatedDeltaTensors& in, const PackedSequences& sequences, cons
              Workspace& workspace) {
   if (kernels::serve_delta(in.v.device(), in.v.scalar_type()))
     return kernels::delta_forward(in, sequences, out, states, workspace);
+  if (!in.v.is_cpu()) return batched::delta_forward(in, sequences, out, states);
   forward_generic(in, sequences, out, states);
 }
 
@@ -95,6 +97,7 @@ void backward(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Ten
               const GatedDeltaTensors& grads, Workspace& workspace) {
   if (kernels::serve_delta(in.v.device(), in.v.scalar_type()))
     return kernels::delta_backward(gout, in, states, sequences, grads, workspace);
+  if (!in.v.is_cpu()) return batched::delta_backward(gout, in, states, sequences, grads);
   backward_generic(gout, in, states, sequences, grads);
 }
 
@@ -154,9 +157,11 @@ std::int64_t shared_delta_bytes(const DeltaShape& shape, std::int64_t tokens, at
   return forward + tokens * ((channels + values) * item + gates) + states;
 }
 
-std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, std::int64_t longest, at::ScalarType dtype, bool on_cpu,
+std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, const PackedSizes& sizes, at::ScalarType dtype, bool on_cpu,
                                        bool backward) {
-  if (on_cpu && kernels::serve_delta(c10::kCPU, dtype)) return kernels::delta_scratch_bytes(shape, longest, backward);
+  const std::int64_t tokens = std::max(sizes.tokens, sizes.expanded), longest = sizes.longest > 0 ? sizes.longest : tokens;
+  if (!on_cpu) return batched::delta_scratch_bytes(shape, tokens / kDeltaChunk + sizes.sequences, dtype, backward);
+  if (kernels::serve_delta(c10::kCPU, dtype)) return kernels::delta_scratch_bytes(shape, longest, backward);
   const std::int64_t item = dtype == at::kDouble ? 8 : 4, state = shape.value_heads * shape.key_dim * shape.value_dim;
   const std::int64_t rows = shape.value_heads * kDeltaChunk * std::max({shape.key_dim, shape.value_dim, kDeltaChunk});
   constexpr std::int64_t kStates = kDeltaSegment / kDeltaChunk;

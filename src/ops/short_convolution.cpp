@@ -1,19 +1,29 @@
 #include "qft/ops/short_convolution.h"
 
 #include "qft/core/error.h"
+#include "qft/device/upload.h"
 #include "qft/ops/cpu/delta_net_kernels.h"
 #include "qft/ops/generic.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "cpu/tensors.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/index_select.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/zeros.h>
 
 namespace qft::ops {
 namespace {
+
+/// Of the tensors [T, channels] that plain calls make, a few at a time.
+constexpr std::int64_t kElements = std::int64_t{1} << 22;
+
+std::int64_t channels_at_once(std::int64_t tokens, std::int64_t channels) {
+  return std::clamp<std::int64_t>(kElements / std::max<std::int64_t>(tokens, 1), 1, channels);
+}
 
 at::Tensor accumulated(const at::Tensor& x) {
   return x.to(generic::accumulate_dtype(x.scalar_type()));
@@ -34,21 +44,54 @@ at::Tensor convolved(const at::Tensor& padded, const at::Tensor& weight) {
   return z;
 }
 
-at::Tensor after_zeros(const at::Tensor& rows, std::int64_t zeros) {
-  const at::Tensor x = accumulated(rows);
-  return at::cat({at::zeros({zeros, x.size(1)}, x.options()), x});
+/// All sequences end to end, with taps - 1 rows of zeros before each, so that one filter serves them all.
+struct Apart {
+  at::Tensor places;  ///< int64 [T]: the row of each token
+  std::int64_t rows = 0, before = 0;
+
+  Apart(const PackedSequences& sequences, std::int64_t taps, c10::Device device) : before(taps - 1) {
+    std::vector<std::int64_t> all;
+    for_sequences(sequences, [&](std::int64_t first, std::int64_t count) {
+      rows += before;
+      for (std::int64_t i = 0; i < count; ++i) all.push_back(rows + i);
+      rows += count;
+      QFT_ASSERT(std::ssize(all) == first + count, "{} tokens before token {}", all.size(), first + count);
+    });
+    places = device::upload(all, device);
+  }
+  /// Rows [rows, C] of tokens [T, C], `shift` rows up.
+  at::Tensor laid_out(const at::Tensor& tokens, std::int64_t shift) const {
+    const at::Tensor x = accumulated(tokens);
+    return at::zeros({rows - shift, x.size(1)}, x.options()).index_copy_(0, shift > 0 ? places - shift : places, x);
+  }
+  /// The tokens of rows that are `shift` up.
+  at::Tensor tokens(const at::Tensor& of, std::int64_t shift) const {
+    return at::index_select(of, 0, shift > 0 ? places - shift : places);
+  }
+};
+
+/// f(first channel, channels) for as many as plain calls take at once.
+template <class F>
+void for_channels(std::int64_t tokens, std::int64_t channels, const F& f) {
+  const std::int64_t step = channels_at_once(tokens, channels);
+  for (std::int64_t c = 0; c < channels; c += step) f(c, std::min(step, channels - c));
 }
 
-void backward_generic(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& gx,
-                      const at::Tensor& gweight) {
-  const std::int64_t taps = weight.size(1), rows = x.size(0);
-  const at::Tensor w = accumulated(weight), padded = after_zeros(x, taps - 1), z = convolved(padded, w), s = at::sigmoid(z);
-  const at::Tensor gz = accumulated(gy) * (s + z * s * (1 - s)), gpadded = at::zeros_like(padded);
+void forward_generic(const at::Tensor& x, const at::Tensor& weight, const Apart& apart, const at::Tensor& y) {
+  const at::Tensor z = apart.tokens(convolved(apart.laid_out(x, 0), accumulated(weight)), apart.before);
+  y.copy_(at::sigmoid(z).mul_(z));
+}
+
+void backward_generic(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const Apart& apart,
+                      const at::Tensor& gx, const at::Tensor& gweight) {
+  const std::int64_t taps = weight.size(1), rows = apart.rows - apart.before;
+  const at::Tensor w = accumulated(weight), padded = apart.laid_out(x, 0), z = convolved(padded, w), s = at::sigmoid(z);
+  const at::Tensor gz = apart.laid_out(gy, apart.before).mul_(s + z * s * (1 - s)), gpadded = at::zeros_like(padded);
   for (std::int64_t i = 0; i < taps; ++i) {
-    gpadded.narrow(0, i, rows).add_(gz * w.select(1, i));
+    gpadded.narrow(0, i, rows).addcmul_(gz, w.select(1, i));
     if (gweight.defined()) gweight.select(1, i).add_((gz * padded.narrow(0, i, rows)).sum(0));
   }
-  gx.copy_(gpadded.narrow(0, taps - 1, rows));
+  gx.copy_(apart.tokens(gpadded, 0));
 }
 
 /// [taps, channels] in fp32: successive channels are a vector's lanes.
@@ -108,10 +151,10 @@ void forward(const at::Tensor& x, const at::Tensor& weight, const PackedSequence
     args.y = data<T>(y), args.y_stride = y.stride(0);
     for_sequences(sequences, [&](std::int64_t first, std::int64_t rows) { forward_rows<T>(args, nullptr, first, rows); });
   });
-  if (done) return;
-  for_sequences(sequences, [&](std::int64_t first, std::int64_t rows) {
-    const at::Tensor z = convolved(after_zeros(x.narrow(0, first, rows), weight.size(1) - 1), accumulated(weight));
-    y.narrow(0, first, rows).copy_(z * at::sigmoid(z));
+  if (done || x.size(0) == 0) return;
+  const Apart apart(sequences, weight.size(1), x.device());
+  for_channels(x.size(0), x.size(1), [&](std::int64_t c, std::int64_t count) {
+    forward_generic(x.narrow(1, c, count), weight.narrow(0, c, count), apart, y.narrow(1, c, count));
   });
 }
 
@@ -126,13 +169,21 @@ void backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weigh
     backward_cpu(args, sequences);
     if (gweight.defined()) gweight.add_(sums.t());
   });
-  if (done) return;
-  for_sequences(sequences, [&](std::int64_t first, std::int64_t rows) {
-    backward_generic(gy.narrow(0, first, rows), x.narrow(0, first, rows), weight, gx.narrow(0, first, rows), gweight);
+  if (done || x.size(0) == 0) return;
+  const Apart apart(sequences, weight.size(1), x.device());
+  for_channels(x.size(0), x.size(1), [&](std::int64_t c, std::int64_t count) {
+    backward_generic(gy.narrow(1, c, count), x.narrow(1, c, count), weight.narrow(0, c, count), apart, gx.narrow(1, c, count),
+                     gweight.defined() ? gweight.narrow(0, c, count) : gweight);
   });
 }
 
 }  // namespace
+
+std::int64_t short_convolution_scratch_bytes(std::int64_t tokens, std::int64_t sequences, std::int64_t channels,
+                                             at::ScalarType dtype, bool backward) {
+  const std::int64_t rows = tokens + sequences * (kMostTaps / 2), item = dtype == at::kDouble ? 8 : 4;
+  return (backward ? 8 : 4) * rows * channels_at_once(tokens, channels) * item;
+}
 
 void short_convolution_forward(const at::Tensor& x, const at::Tensor& weight, const PackedSequences& sequences,
                                const at::Tensor& y, Workspace& workspace) {

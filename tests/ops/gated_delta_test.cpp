@@ -2,7 +2,9 @@
 
 #include <numeric>
 
+#include "ops/gated_delta_batched.h"
 #include "ops_support.h"
+#include "support/gpu.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/exp.h>
@@ -114,6 +116,57 @@ TEST(GatedDelta, LongSequencesGoThroughKeptStates) {
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) compare_with_autograd(bounds, dtype, 0.01);
 }
 
+/// What accelerators compute, on the CPU; the plain calls as the oracle, which autograd is that of.
+TEST(GatedDelta, ManyChunksAtOnceGiveWhatOneByOneGive) {
+  for (const std::vector<std::int32_t>& bounds : std::vector<std::vector<std::int32_t>>{
+           {0, 1}, {0, 64}, {0, 1, 64, 64, 129, 194, 324}, {0, 700, 1500}, {0, 30, 1120, 2144, 4300, 4301}})
+    for (const DeltaShape& shape : {kShape, DeltaShape{2, 2, 8, 8}, DeltaShape{1, 3, 5, 7}}) {
+      const GatedDeltaTensors in = inputs(bounds.back(), at::kDouble, 0.05, shape);
+      const at::Tensor gout = randn(in.v.sizes(), at::kDouble, 6);
+      const Result plain = forward(in, bounds);
+      const PackedSequences sequences = packed(bounds);
+      const at::Tensor out = zeros(in.v.sizes(), at::kDouble), states = zeros(plain.states.sizes(), at::kDouble);
+      batched::delta_forward(in, sequences, out, states);
+      expect_close(out, plain.out, 1e-13, "o");
+      if (states.numel() > 0) expect_close(states, plain.states, 1e-13, "kept states");
+      const at::Tensor unkept = zeros(in.v.sizes(), at::kDouble);
+      batched::delta_forward(in, sequences, unkept, {});
+      EXPECT_TRUE(unkept.equal(out)) << "no states are kept";
+      const auto like = [](const at::Tensor& x) { return zeros(x.sizes(), x.scalar_type()); };
+      const GatedDeltaTensors grads{like(in.q), like(in.k), like(in.v), like(in.g), like(in.beta)};
+      batched::delta_backward(gout, in, plain.states, sequences, grads);
+      const std::vector<at::Tensor> expected = list(backward(gout, in, plain.states, bounds)), got = list(grads);
+      for (std::size_t i = 0; i < got.size(); ++i) expect_close(got[i], expected[i], 1e-12, "a gradient");
+    }
+}
+
+TEST(GatedDeltaOnGpu, GivesWhatThePlainCallsGive) {
+  if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
+  const c10::Device gpu(at::kCUDA, 0);
+  const std::vector<std::int32_t> bounds = {0, 30, 1120, 2144, 2145};
+  const DeltaShape shape{2, 4, 32, 64};
+  const auto like = [&](const at::Tensor& x) { return zeros(x.sizes(), x.scalar_type()).to(gpu); };
+  for (const at::ScalarType dtype : kDtypes) {
+    const GatedDeltaTensors in = inputs(bounds.back(), dtype, 0.05, shape);
+    const at::Tensor gout = randn(in.v.sizes(), dtype, 6);
+    std::vector<at::Tensor> exact;
+    for (const at::Tensor& t : list(in)) exact.push_back(t.to(at::kDouble));
+    const GatedDeltaTensors wide{exact[0], exact[1], exact[2], exact[3], exact[4]};
+    const Result plain = forward(wide, bounds);
+    const std::vector<at::Tensor> expected = list(backward(gout.to(at::kDouble), wide, plain.states, bounds));
+    const GatedDeltaTensors here{in.q.to(gpu), in.k.to(gpu), in.v.to(gpu), in.g.to(gpu), in.beta.to(gpu)};
+    const PackedSequences sequences = PackedSequences::build(bounds, gpu);
+    const at::Tensor out = like(in.v), states = zeros(plain.states.sizes(), in.g.scalar_type()).to(gpu);
+    Workspace own(gpu);
+    gated_delta_forward(here, sequences, out, states, own);
+    expect_close(out.cpu(), plain.out, rule_tolerance(dtype), "o");
+    const GatedDeltaTensors grads{like(in.q), like(in.k), like(in.v), like(in.g), like(in.beta)};
+    gated_delta_backward(gout.to(gpu), here, states, sequences, grads, own);
+    const std::vector<at::Tensor> got = list(grads);
+    for (std::size_t i = 0; i < got.size(); ++i) expect_close(got[i].cpu(), expected[i], rule_tolerance(dtype), "a gradient");
+  }
+}
+
 TEST(GatedDelta, PackedEqualsAlone) {
   const std::vector<std::int32_t> bounds = {0, 1, 64, 64, 129, 194, 324};
   for (const at::ScalarType dtype : kKernelDtypes) {
@@ -189,7 +242,7 @@ TEST(GatedDelta, KernelsTakeTheMemoryThatIsPlanned) {
     const auto like = [](const at::Tensor& x) { return empty(x.sizes(), x.scalar_type()); };
     const GatedDeltaTensors grads{like(in.q), like(in.k), like(in.v), like(in.g), like(in.beta)};
     if (both) gated_delta_backward(out, in, {}, sequences, grads, own);
-    EXPECT_EQ(own.held(), gated_delta_scratch_bytes(kShape, 200, at::kFloat, /*on_cpu=*/true, both));
+    EXPECT_EQ(own.held(), gated_delta_scratch_bytes(kShape, {.tokens = 200, .longest = 200}, at::kFloat, /*on_cpu=*/true, both));
   }
 }
 

@@ -52,10 +52,9 @@ struct DeltaShape {
   std::int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
 };
 
-/// Bytes that forward, or backward, takes for its own at most: what a chunk needs, and backward the states of a segment; on the
-/// CPU for a key head on each of this process's threads, elsewhere for all heads.
-///   longest  tokens of a sequence
-std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, std::int64_t longest, at::ScalarType dtype, bool on_cpu,
+/// Bytes that forward, or backward, takes for its own at most: on the CPU what a chunk needs, and backward the states of a
+/// segment, for a key head on each of this process's threads; elsewhere what all heads of a segment's chunks need.
+std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, const PackedSizes& sizes, at::ScalarType dtype, bool on_cpu,
                                        bool backward);
 
 /// Bytes that either and the short convolution before it take besides where sequences of so many tokens share rows.

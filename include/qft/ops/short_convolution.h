@@ -28,6 +28,10 @@ void short_convolution_backward(const at::Tensor& gy, const at::Tensor& x, const
                                 const PackedSequences& sequences, const at::Tensor& gx, const at::Tensor& gweight,
                                 Workspace& workspace);
 
+/// Bytes that either takes on an accelerator at most.
+std::int64_t short_convolution_scratch_bytes(std::int64_t tokens, std::int64_t sequences, std::int64_t channels,
+                                             at::ScalarType dtype, bool backward);
+
 /// New rows of one sequence and the last K - 1 rows before them.
 struct ConvolvedSequence {
   std::int64_t new_tokens = 1;
