@@ -2,12 +2,12 @@
 # qft on one GPU: the self-test, at whose failure it ends; then against HF + PEFT on Qwen2.5's shapes, then every strategy and offload with one rank, and two ranks on the
 # one GPU where NCCL allows it (2.30 or later). The machine needs an NVIDIA driver, LibTorch and Python with transformers and
 # peft; all else is in the bundle that scripts/bundle.sh makes of a CUDA build.
-# Usage: bench/gpu.sh BUNDLE.tar.xz OUTPUT_DIR; SHAPES ("0.5b 1.5b 7b"), PYTHON (.venv/bin/python), TOKENIZER (models/smollm2)
+# Usage: bench/gpu.sh BUNDLE.tar.xz OUTPUT_DIR; SHAPES ("0.5b 1.5b 7b moe hybrid"), PYTHON (.venv/bin/python), TOKENIZER (models/smollm2)
 # and QFT_LIBTORCH in the environment.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bundle=$(realpath "$1") output=$(realpath -m "$2")
-shapes=${SHAPES:-0.5b 1.5b 7b} python=${PYTHON:-.venv/bin/python} tokenizer=${TOKENIZER:-models/smollm2}
+shapes=${SHAPES:-0.5b 1.5b 7b moe hybrid} python=${PYTHON:-.venv/bin/python} tokenizer=${TOKENIZER:-models/smollm2}
 if [[ $EUID -eq 0 ]]; then export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1; fi
 mkdir -p "$output"
 tar -xJf "$bundle" -C "$output"
@@ -19,10 +19,11 @@ nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv | tee "$out
 
 for shape in $shapes; do
   [[ -f $output/$shape/config.json ]] || "$python" bench/random_model.py "$shape" "$output/$shape" --tokenizer "$tokenizer" --device cuda
-  cases="lora-bf16-2048 lora-bf16-2048-checkpointing"
+  cases="lora-bf16-2048 lora-bf16-2048-checkpointing" experts=
   [[ $shape == 7b ]] || cases+=" full-pure_bf16-2048"
+  [[ $shape != moe ]] || experts="--experts grouped_mm"
   # shellcheck disable=SC2086
-  "$python" bench/train.py --build "$qft" --model "$output/$shape" --device cuda --rounds 2 --steps 12 --cases $cases \
+  "$python" bench/train.py --build "$qft" --model "$output/$shape" --device cuda --rounds 2 --steps 12 $experts --cases $cases \
     --json "$output/$shape.json" | tee "$output/$shape.md"
 done
 
