@@ -106,6 +106,13 @@ void expect_near(const StepResult& got, const StepResult& want, double tolerance
   for (const auto& [name, value] : want.metrics) EXPECT_NEAR(got.metrics.at(name), value, 10 * tolerance) << name;
 }
 
+/// Whether to try a strategy with these: a simulated device takes its time, so that each strategy meets others of them there.
+bool is_tried(std::size_t strategy, int group, int pack, bool recompute) {
+  if (device_under_test().is_cpu()) return true;
+  constexpr int kPacks[] = {2, 1, 9};
+  return pack == kPacks[strategy % 3] && (group > 1) == (strategy % 2 == 0) && recompute == (strategy % 4 < 2);
+}
+
 /// Three steps of one rank on a CPU, and of all ranks under every strategy and in every order. Returns those of one rank.
 std::vector<StepResult> expect_alike_everywhere(const Case& plain) {
   const auto self = comm::make_self_communicator();
@@ -113,10 +120,13 @@ std::vector<StepResult> expect_alike_everywhere(const Case& plain) {
   std::vector<StepResult> want;
   for (int s = 0; s < 3; ++s) want.push_back(expected.step(s, 1));
   const auto b = expected.weights();
-  for (const char* strategy : {"ddp", "zero1", "zero2", "zero3", "hsdp"})
+  constexpr const char* kAll[] = {"ddp", "zero1", "zero2", "zero3", "hsdp"};
+  for (std::size_t s = 0; s < std::size(kAll); ++s)
     for (const int group : {1, 3})
       for (const int pack : {1, 2, 9})
         for (const bool recompute : {false, true}) {
+          if (!is_tried(s, group, pack, recompute)) continue;
+          const char* strategy = kAll[s];
           Case c = plain;
           c.strategy = strategy;
           c.hsdp_group = world().size() % 2 == 0 ? 2 : world().size();
@@ -126,7 +136,7 @@ std::vector<StepResult> expect_alike_everywhere(const Case& plain) {
           c.loss_scale = pack == 9 ? 64.0 : 1.0;
           SCOPED_TRACE(fmt::format("{} LoRA {} group {} pack {} recompute {}", strategy, c.lora, group, pack, recompute));
           TinyRun got(c, world());
-          for (int s = 0; s < 3; ++s) expect_near(got.step(s, pack), want[static_cast<std::size_t>(s)], 1e-10);
+          for (int step = 0; step < 3; ++step) expect_near(got.step(step, pack), want[static_cast<std::size_t>(step)], 1e-10);
           const auto a = got.weights();
           EXPECT_EQ(a.size(), b.size());
           for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) EXPECT_NEAR(a[i], b[i], 1e-7) << i;

@@ -86,7 +86,7 @@ TEST(SharedPrompts, TrainAlikeUnderEveryStrategy) {
       c.group = 2;
       TinyRun apart(c, world, c10::kCPU);
       c.share_prompts = true;
-      TinyRun shared(c, world, c10::kCPU);
+      TinyRun shared(c, world);
       expect_alike(shared, apart, 2, 3);
     }
 }
