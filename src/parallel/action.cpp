@@ -100,7 +100,7 @@ ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions
     for (int block = 0; block <= top; ++block) {
       build.acquire(block);
       build.forward(block, group);
-      if (!stays(block)) build.release(block);
+      if (!stays(block) && !(block == 0 && spec.ties_head())) build.release(block);
     }
     for (int block = top; block >= bottom; --block) {
       if (!stays(block)) build.acquire(block);
@@ -108,6 +108,7 @@ ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions
       // A tied embedding is reduced with block 0, its last user: units are reduced under their own block's index.
       if (last_group || options.reduce_every_group) build.reduce(block);
       build.release(block);
+      if (block == top && spec.ties_head() && !stays(0)) build.release(0);
     }
   }
   build.step();
@@ -120,7 +121,9 @@ ActionList evaluation_schedule(const model::ModelSpec& spec, const ScheduleOptio
     for (int block = 0; block < spec.num_units(); ++block) {
       build.acquire(block);
       build.forward(block, group);
+      if (block == 0 && spec.ties_head()) continue;
       build.release(block);
+      if (block == spec.head_unit() && spec.ties_head()) build.release(0);
     }
   return build.take();
 }

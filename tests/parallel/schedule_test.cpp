@@ -245,6 +245,22 @@ TEST(Gathers, BreadthFirstGathersOncePerPass) {
   EXPECT_EQ(bytes(1), 8 * bytes(8));
 }
 
+TEST(Gathers, ATiedEmbeddingComesOnceForTheFirstBlockAndTheHead) {
+  for (const bool lora : {false, true}) {
+    const auto spec = tiny(true, lora);
+    const auto units = gathered(spec);
+    const auto gathers = [&](const ActionList& list) {
+      return std::ranges::count_if(with_gathers(list, units, 1), [](const Action& a) {
+        return (a.kind == ActionKind::gather || a.kind == ActionKind::gather_frozen) && a.target == 0;
+      });
+    };
+    constexpr int kGroups = 3;
+    // One more: with LoRA the next step's; in full where gradients end, which a group shares with the next one's start.
+    EXPECT_EQ(gathers(training_schedule(spec, {kGroups, kGroups, 1, true})), kGroups + 1);
+    EXPECT_EQ(gathers(evaluation_schedule(spec, {kGroups, kGroups, 1})), 1) << "the head's is the next group's first";
+  }
+}
+
 TEST(Gathers, WhatEveryRankHoldsIsLeftAlone) {
   const auto spec = tiny(true, false);
   const auto list = training_schedule(spec, {2, 2, 1, true});

@@ -61,7 +61,8 @@ struct ScheduleOptions {
 int groups_per_vote(double seconds, int groups);
 
 /// The training step: for every group, all blocks up (forward) and down (backward). Blocks below the lowest
-/// trainable one take no part in the way down. Every rank gets the same sequence of acquire, release and reduce,
+/// trainable one take no part in the way down. What the first block and the head share (a tied embedding) is held from the one
+/// to the other. Every rank gets the same sequence of acquire, release and reduce,
 /// whatever its own number of micro-batches, so collectives always match.
 ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions& options);
 
