@@ -7,6 +7,7 @@
 #include <cmath>
 #include <vector>
 
+#include "gated_delta_generic.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/baddbmm.h>
@@ -17,13 +18,13 @@
 #include <ATen/ops/linalg_solve_triangular.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/rsqrt.h>
 
 namespace qft::ops::batched {
 namespace {
 
+using generic::norm_backward, generic::reciprocal_norm, generic::turned;
+
 constexpr std::int64_t kWaveChunks = kDeltaSegment / kDeltaChunk;
-constexpr double kNormEps = 1e-6;
 
 /// Tokens of a sequence up to the next kept state. kept: the state that it starts from, -1 for that of no tokens.
 struct Segment {
@@ -76,18 +77,6 @@ std::vector<Wave> waves_of(const PackedSequences& sequences, c10::Device device)
     row += count;
   }
   return waves;
-}
-
-at::Tensor turned(const at::Tensor& x) {
-  return x.transpose(-1, -2);
-}
-at::Tensor reciprocal_norm(const at::Tensor& x) {
-  return at::rsqrt(x.square().sum(-1, true) + kNormEps);
-}
-/// The gradient of x from that of y = scale * x * reciprocal_norm(x).
-at::Tensor norm_backward(const at::Tensor& x, const at::Tensor& gy, double scale) {
-  const at::Tensor r = reciprocal_norm(x), unit = x * r, g = gy * scale;
-  return r * (g - unit * (unit * g).sum(-1, true));
 }
 
 /// The operands of a wave and what its chunks' rows say of each other: [chunks, key heads, value heads of one, rows, width],
@@ -161,22 +150,21 @@ void for_chunks(const Segment& segment, std::int64_t first, const F& f) {
   for (std::int64_t c = first; c < first + segment.chunks(); ++c) f(c, c + 1 == first + segment.chunks());
 }
 
-/// S before each chunk and u of each, from chunk to chunk. `states`: the kept ones, by which segments start; or they are written,
-/// where they are defined, and `carry` goes from one segment of a sequence to its next.
+/// S before each chunk and u of each, from chunk to chunk. Forward, `carry` goes from one segment of a sequence to its next, and
+/// is written to `kept` where that is defined; backward there is none, and segments start from `kept`.
 struct Recurrence {
   at::Tensor states, updates;  ///< [chunks, value heads, Dk, Dv], [chunks, value heads, rows, Dv]
 
   Recurrence(const Chunks& c, const at::Tensor& kept, const at::Tensor& carry)
-      : states(c.state_room(c.wave().chunks)), updates(at::empty(Chunks::by_head(c.v).sizes(), c.v.options())) {
-    const at::Tensor own = Chunks::by_head(c.own), of_state = Chunks::by_head(c.of_state),
-                     k_end = turned(Chunks::by_head(c.k_end)), whole = Chunks::by_head(c.whole);
+      : states(c.state_room(c.wave().chunks)), updates(Chunks::by_head(c.own).contiguous()) {
+    const at::Tensor of_state = Chunks::by_head(c.of_state), k_end = turned(Chunks::by_head(c.k_end)),
+                     whole = Chunks::by_head(c.whole);
     std::int64_t first = 0;
     for (const Segment& segment : c.wave().segments) {
       start(segment, states[first], kept, carry);
       for_chunks(segment, first, [&](std::int64_t i, bool ends) {
         const at::Tensor state = states[i];
-        at::Tensor u = updates[i];
-        at::baddbmm_out(u, own[i], of_state[i], state, 1, -1);
+        const at::Tensor u = updates[i].baddbmm_(of_state[i], state, 1, -1);
         if (ends && (segment.last || !carry.defined())) return;
         at::Tensor next = ends ? carry : states[i + 1];
         at::mul_out(next, state, whole[i]);
@@ -207,12 +195,12 @@ struct GradientRecurrence {
   at::Tensor gstates, gresiduals;
 
   GradientRecurrence(const Chunks& c, const at::Tensor& weights, const at::Tensor& gout, const at::Tensor& carry)
-      : gstates(c.state_room(c.wave().chunks)), gresiduals(at::empty(Chunks::by_head(gout).sizes(), gout.options())) {
+      : gstates(c.state_room(c.wave().chunks)) {
     const at::Tensor solved =
         at::linalg_solve_triangular(turned(c.system), at::cat({at::matmul(turned(weights), gout), c.k_end}, -1),
                                     /*upper=*/true, /*left=*/true, /*unitriangular=*/true);
-    const at::Tensor own = Chunks::by_head(solved.narrow(-1, 0, gout.size(-1))),
-                     of_state = Chunks::by_head(solved.narrow(-1, gout.size(-1), c.k.size(-1)));
+    gresiduals = Chunks::by_head(solved.narrow(-1, 0, gout.size(-1))).contiguous();
+    const at::Tensor of_state = Chunks::by_head(solved.narrow(-1, gout.size(-1), c.k.size(-1)));
     const at::Tensor read = Chunks::by_head(at::matmul(turned(c.q * c.start), gout)),
                      k_start = turned(Chunks::by_head(c.k_start)), whole = Chunks::by_head(c.whole);
     std::int64_t end = c.wave().chunks;
@@ -221,8 +209,7 @@ struct GradientRecurrence {
       s->last ? gstates[end - 1].zero_() : gstates[end - 1].copy_(carry);
       for (std::int64_t i = end - 1; i >= first; --i) {
         const at::Tensor gstate = gstates[i];
-        at::Tensor gr = gresiduals[i];
-        at::baddbmm_out(gr, own[i], of_state[i], gstate);
+        const at::Tensor gr = gresiduals[i].baddbmm_(of_state[i], gstate);
         if (i == first && s->kept < 0) break;
         at::Tensor before = i == first ? carry : gstates[i - 1];
         at::addcmul_out(before, read[i], whole[i], gstate);
@@ -243,8 +230,8 @@ void backward(const Chunks& c, const at::Tensor& gout_rows, const at::Tensor& st
   // Gradients of the pairs' products q k and k k.
   const at::Tensor gqk = at::matmul(gout, turned(u)) * c.decay,
                    gkk_scaled = at::matmul(w, turned(u)).mul_(c.decay).neg_().tril_(-1), gkk = gkk_scaled * c.beta;
-  const at::Tensor k_state = at::matmul(w * c.beta * c.start, turned(state)).neg_(),
-                   q_state = at::matmul(gout * c.start, turned(state)), written = at::matmul(u, turned(gstate)).mul_(c.end);
+  at::Tensor k_state = at::matmul(w * c.beta * c.start, turned(state)).neg_(),
+             q_state = at::matmul(gout * c.start, turned(state)), written = at::matmul(u, turned(gstate)).mul_(c.end);
   const at::Tensor pairs = gqk * qk + gkk * c.kk, from_end = (c.k * written).sum(-1);
   at::Tensor gsums = (c.k * k_state + c.q * q_state).sum(-1) + pairs.sum(-1) - pairs.sum(-2) - from_end;
   gsums.select(-1, kDeltaChunk - 1).add_(from_end.sum(-1) + (gstate * state).sum(-1).sum(-1) * c.whole.squeeze(-1).squeeze(-1));
@@ -252,8 +239,10 @@ void backward(const Chunks& c, const at::Tensor& gout_rows, const at::Tensor& st
   const at::Tensor left = c.v - at::matmul(c.k, state) * c.start;  // of the values, what the state does not predict
   c.scatter_numbers((w * left).sum(-1) + (gkk_scaled * c.kk).sum(-1), grads.beta);
   c.scatter(Chunks::by_head(w * c.beta), grads.v);
-  c.scatter_keys(c.raw_q, q_state + at::matmul(gqk, c.k), c.query_scale(), grads.q);
-  c.scatter_keys(c.raw_k, k_state + written + at::matmul(turned(gqk), c.q) + at::matmul(gkk + turned(gkk), c.k), 1.0, grads.k);
+  // In their places: this is where most is alive.
+  c.scatter_keys(c.raw_q, q_state.add_(at::matmul(gqk, c.k)), c.query_scale(), grads.q);
+  k_state.add_(written).add_(at::matmul(turned(gqk), c.q)).add_(at::matmul(gkk + turned(gkk), c.k));
+  c.scatter_keys(c.raw_k, k_state, 1.0, grads.k);
 }
 
 }  // namespace
@@ -277,7 +266,7 @@ std::int64_t delta_scratch_bytes(const DeltaShape& shape, std::int64_t chunks, a
   const std::int64_t keys = held * shape.key_heads * kDeltaChunk * dk, pairs = heads * kDeltaChunk * kDeltaChunk,
                      states = heads * dk * dv, of_keys = heads * kDeltaChunk * dk, of_values = heads * kDeltaChunk * dv;
   // The tensors of each kind that are alive at once.
-  const std::int64_t count = backward ? 4 * keys + 9 * pairs + 3 * states + 8 * of_keys + 8 * of_values
+  const std::int64_t count = backward ? 9 * keys + 10 * pairs + 3 * states + 9 * of_keys + 8 * of_values
                                       : 4 * keys + 5 * pairs + states + 4 * of_keys + 6 * of_values;
   return count * (dtype == at::kDouble ? 8 : 4);
 }

@@ -22,9 +22,6 @@ constexpr double kNormEps = 1e-6;
 at::Tensor by_heads(const at::Tensor& x) {
   return x.to(accumulate_dtype(x.scalar_type())).transpose(0, 1).contiguous();
 }
-at::Tensor reciprocal_norm(const at::Tensor& x) {
-  return at::rsqrt(x.square().sum(-1, true) + kNormEps);
-}
 
 /// A chunk's rows by heads, keys and queries repeated for each value head.
 struct Rows {
@@ -45,9 +42,6 @@ struct Rows {
 /// D_ij = exp(G_i - G_j) for j <= i + `before`, else 0.
 at::Tensor decays(const at::Tensor& rows, const at::Tensor& columns, std::int64_t before, at::ScalarType dtype) {
   return at::exp((rows.unsqueeze(-1) - columns.unsqueeze(-2)).clamp_max(0)).tril(before).to(dtype);
-}
-at::Tensor turned(const at::Tensor& x) {
-  return x.transpose(-1, -2);
 }
 
 void advance_chunk(const GatedDeltaTensors& in, GatedDeltaState& s, const at::Tensor& out) {
@@ -76,16 +70,20 @@ void advance_chunk(const GatedDeltaTensors& in, GatedDeltaState& s, const at::Te
   s.state.copy_(at::exp(last).to(dtype).unsqueeze(-1) * s.state + at::matmul(keys * to_end, updates));
 }
 
-/// The gradient of x from that of y = scale * x * reciprocal_norm(x); the sum over a key head's value heads is in `gy`.
-at::Tensor norm_backward(const at::Tensor& x, const at::Tensor& gy, double scale) {
-  const at::Tensor r = reciprocal_norm(x), unit = x * r, g = gy * scale;
-  return r * (g - unit * (unit * g).sum(-1, true));
-}
 at::Tensor group_sum(const at::Tensor& x, std::int64_t group) {
   return x.reshape({x.size(0) / group, group, x.size(1), x.size(2)}).sum(1);
 }
 
 }  // namespace
+
+at::Tensor reciprocal_norm(const at::Tensor& x) {
+  return at::rsqrt(x.square().sum(-1, true) + kNormEps);
+}
+
+at::Tensor norm_backward(const at::Tensor& x, const at::Tensor& gy, double scale) {
+  const at::Tensor r = reciprocal_norm(x), unit = x * r, g = gy * scale;
+  return r * (g - unit * (unit * g).sum(-1, true));
+}
 
 void advance_delta(const GatedDeltaTensors& rows, GatedDeltaState& state, const at::Tensor& out) {
   for (std::int64_t at = 0, n = 0; at < rows.v.size(0); at += n) {

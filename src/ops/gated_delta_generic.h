@@ -12,4 +12,12 @@ void advance_delta(const GatedDeltaTensors& rows, GatedDeltaState& state, const 
 void delta_chunk_backward(const at::Tensor& gout, const GatedDeltaTensors& rows, const at::Tensor& state,
                           const GatedDeltaTensors& grads, const at::Tensor& gstate);
 
+/// 1 / sqrt(sum of squares + 1e-6) of rows.
+at::Tensor reciprocal_norm(const at::Tensor& x);
+/// The gradient of x from that of y = scale * x * reciprocal_norm(x).
+at::Tensor norm_backward(const at::Tensor& x, const at::Tensor& gy, double scale);
+inline at::Tensor turned(const at::Tensor& x) {
+  return x.transpose(-1, -2);
+}
+
 }  // namespace qft::ops::generic

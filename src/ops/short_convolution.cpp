@@ -18,11 +18,11 @@
 namespace qft::ops {
 namespace {
 
-/// Of the tensors [T, channels] that plain calls make, a few at a time.
+/// Of a tensor [rows, channels] that plain calls make.
 constexpr std::int64_t kElements = std::int64_t{1} << 22;
 
-std::int64_t channels_at_once(std::int64_t tokens, std::int64_t channels) {
-  return std::clamp<std::int64_t>(kElements / std::max<std::int64_t>(tokens, 1), 1, channels);
+std::int64_t channels_at_once(std::int64_t rows, std::int64_t channels) {
+  return std::clamp<std::int64_t>(kElements / std::max<std::int64_t>(rows, 1), 1, channels);
 }
 
 at::Tensor accumulated(const at::Tensor& x) {
@@ -72,8 +72,8 @@ struct Apart {
 
 /// f(first channel, channels) for as many as plain calls take at once.
 template <class F>
-void for_channels(std::int64_t tokens, std::int64_t channels, const F& f) {
-  const std::int64_t step = channels_at_once(tokens, channels);
+void for_channels(std::int64_t rows, std::int64_t channels, const F& f) {
+  const std::int64_t step = channels_at_once(rows, channels);
   for (std::int64_t c = 0; c < channels; c += step) f(c, std::min(step, channels - c));
 }
 
@@ -153,7 +153,7 @@ void forward(const at::Tensor& x, const at::Tensor& weight, const PackedSequence
   });
   if (done || x.size(0) == 0) return;
   const Apart apart(sequences, weight.size(1), x.device());
-  for_channels(x.size(0), x.size(1), [&](std::int64_t c, std::int64_t count) {
+  for_channels(apart.rows, x.size(1), [&](std::int64_t c, std::int64_t count) {
     forward_generic(x.narrow(1, c, count), weight.narrow(0, c, count), apart, y.narrow(1, c, count));
   });
 }
@@ -171,7 +171,7 @@ void backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weigh
   });
   if (done || x.size(0) == 0) return;
   const Apart apart(sequences, weight.size(1), x.device());
-  for_channels(x.size(0), x.size(1), [&](std::int64_t c, std::int64_t count) {
+  for_channels(apart.rows, x.size(1), [&](std::int64_t c, std::int64_t count) {
     backward_generic(gy.narrow(1, c, count), x.narrow(1, c, count), weight.narrow(0, c, count), apart, gx.narrow(1, c, count),
                      gweight.defined() ? gweight.narrow(0, c, count) : gweight);
   });
@@ -181,8 +181,8 @@ void backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weigh
 
 std::int64_t short_convolution_scratch_bytes(std::int64_t tokens, std::int64_t sequences, std::int64_t channels,
                                              at::ScalarType dtype, bool backward) {
-  const std::int64_t rows = tokens + sequences * (kMostTaps / 2), item = dtype == at::kDouble ? 8 : 4;
-  return (backward ? 8 : 4) * rows * channels_at_once(tokens, channels) * item;
+  const std::int64_t rows = tokens + sequences * (kMostTaps - 1), item = dtype == at::kDouble ? 8 : 4;
+  return (backward ? 8 : 4) * rows * channels_at_once(rows, channels) * item;
 }
 
 void short_convolution_forward(const at::Tensor& x, const at::Tensor& weight, const PackedSequences& sequences,
