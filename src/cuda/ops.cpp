@@ -79,7 +79,9 @@ at::Tensor grouped(const at::Tensor& a, const at::Tensor& b, const at::Tensor& e
     return inner % kItems == 0 && (t.dim() == 2 || t.stride(0) % kItems == 0);
   };
   const int chip = at::cuda::getCurrentDeviceProperties()->major;
-  const bool served = (chip == 9 || chip == 10) && fits(a) && fits(b) && (b.dim() == 2 || b.size(2) % 8 == 0);
+  constexpr std::int64_t kGroups = 1024;  // LibTorch takes fewer
+  const bool served =
+      (chip == 9 || chip == 10) && ends.size(0) < kGroups && fits(a) && fits(b) && (b.dim() == 2 || b.size(2) % 8 == 0);
   return served ? at::_grouped_mm(a, b, ends) : at::Tensor();
 }
 

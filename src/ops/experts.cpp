@@ -2,6 +2,7 @@
 
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
+#include "qft/device/upload.h"
 
 #include <algorithm>
 #include <type_traits>
@@ -118,14 +119,12 @@ ExpertRows deal_rows(const at::Tensor& experts, std::int64_t count, Workspace& w
   };
   keep(tokens, dealt.tokens);
   keep(places, dealt.places);
-  const std::vector<std::int32_t> ends(dealt.begins.begin() + 1, dealt.begins.end());
-  dealt.ends = workspace.get("experts.ends", {count}, at::kInt);
-  dealt.ends.copy_(at::from_blob(const_cast<std::int32_t*>(ends.data()), {count}, at::kInt));
+  dealt.ends = device::upload(std::vector<std::int32_t>(dealt.begins.begin() + 1, dealt.begins.end()), experts.device());
   return dealt;
 }
 
-std::int64_t dealt_bytes(std::int64_t tokens, std::int64_t per_token, std::int64_t count) {
-  return 2 * tokens * per_token * std::int64_t{sizeof(std::int64_t)} + count * std::int64_t{sizeof(std::int32_t)};
+std::int64_t dealt_bytes(std::int64_t tokens, std::int64_t per_token) {
+  return 2 * tokens * per_token * std::int64_t{sizeof(std::int64_t)};
 }
 
 void gather_rows(const at::Tensor& x, const ExpertRows& dealt, const at::Tensor& rows) {

@@ -1,9 +1,11 @@
 #include "experts_grouped.h"
 
+#include "qft/core/error.h"
 #include "qft/ops/token_sums.h"
 
 #include <array>
 
+#include "linear_parts.h"
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
@@ -11,20 +13,12 @@
 namespace qft::ops {
 namespace {
 
-bool is_plain(const LinearWeights& stack, const LoraDropout& dropout) {
+/// Experts have no bias, and neither DoRA nor OFT.
+bool serves(GroupedProduct product, const LinearWeights& stack, const LoraDropout& dropout) {
   const bool dora = !stack.lora.empty() && stack.lora.front().factor.defined();
-  return dropout.p == 0.0 && !dora && stack.oft.empty() && !stack.bias.defined();
-}
-
-/// f(part, its columns of `saved` or of its gradient): of a stack, whose A are [experts, r, K].
-template <class F>
-void for_stacked(const LinearWeights& stack, const at::Tensor& saved, const F& f) {
-  std::int64_t column = 0;
-  for (std::size_t i = 0; i < stack.lora.size(); ++i) {
-    const std::int64_t rank = stack.lora[i].a.size(1);
-    f(i, saved.narrow(1, column, rank));
-    column += rank;
-  }
+  QFT_ASSERT(!dora && stack.oft.empty() && !stack.bias.defined(), "a stack of {} experts with DoRA, OFT or a bias",
+             stack.weight.size(0));
+  return product != nullptr && dropout.p == 0.0;
 }
 
 /// The product of all groups; one by one where a factor lies so that the device's takes it not.
@@ -58,13 +52,14 @@ class Products {
   const ExpertRows& dealt_;
 };
 
+/// Rounded as products in bf16 are: where factors are small, one launch is worth more than a sum that stays in fp32.
 void lora_grads(const Products& product, const at::Tensor& gy, const at::Tensor& x, const LinearWeights& stack,
                 const at::Tensor& saved, const at::Tensor& gsaved, const std::vector<LinearGrads::Lora>& grads) {
-  for_stacked(stack, saved, [&](std::size_t i, const at::Tensor& columns) {
+  for_parts(stack, saved, [&](std::size_t i, const at::Tensor& columns) {
     const LoraPart& part = stack.lora[i];
     if (grads[i].b.defined()) grads[i].b.add_(product(gy.narrow(1, part.row0, part.rows).t(), columns));
   });
-  for_stacked(stack, gsaved, [&](std::size_t i, const at::Tensor& columns) {
+  for_parts(stack, gsaved, [&](std::size_t i, const at::Tensor& columns) {
     if (grads[i].a.defined()) grads[i].a.add_(product(columns.t(), x));
   });
 }
@@ -73,12 +68,13 @@ void lora_grads(const Products& product, const at::Tensor& gy, const at::Tensor&
 
 bool grouped_forward(GroupedProduct product, const ExpertRows& dealt, const at::Tensor& x, const LinearWeights& stack,
                      const LoraDropout& dropout, const at::Tensor& y, const at::Tensor& saved) {
-  if (product == nullptr || !is_plain(stack, dropout)) return false;
-  const at::Tensor base = product(x, stack.weight.transpose(1, 2), dealt.ends);
+  if (!serves(product, stack, dropout)) return false;
+  at::Tensor base = product(x, stack.weight.transpose(1, 2), dealt.ends);
   if (!base.defined()) return false;
   const Products multiply(product, dealt);
   y.copy_(base);
-  for_stacked(stack, saved, [&](std::size_t i, const at::Tensor& columns) {
+  base.reset();  // LoRA's product is as large
+  for_parts(stack, saved, [&](std::size_t i, const at::Tensor& columns) {
     const LoraPart& part = stack.lora[i];
     columns.copy_(multiply(x, part.a.transpose(1, 2))).mul_(part.scaling);
     y.narrow(1, part.row0, part.rows).add_(multiply(columns, part.b.transpose(1, 2)));
@@ -89,15 +85,16 @@ bool grouped_forward(GroupedProduct product, const ExpertRows& dealt, const at::
 bool grouped_backward(GroupedProduct product, const ExpertRows& dealt, const at::Tensor& gy, const at::Tensor& x,
                       const LinearWeights& stack, const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gx,
                       GradMode mode, const LinearGrads& grads, Workspace& workspace) {
-  if (product == nullptr || !is_plain(stack, dropout)) return false;
-  const at::Tensor gbase = mode == GradMode::skip ? at::Tensor() : product(gy, stack.weight, dealt.ends);
+  if (!serves(product, stack, dropout)) return false;
+  at::Tensor gbase = mode == GradMode::skip ? at::Tensor() : product(gy, stack.weight, dealt.ends);
   if (mode != GradMode::skip && !gbase.defined()) return false;
   if (mode == GradMode::write) gx.copy_(gbase);
   if (mode == GradMode::accumulate) gx.add_(gbase);
+  gbase.reset();
   if (!stack.lora.empty()) {
     const Products multiply(product, dealt);
     const at::Tensor gsaved = workspace.get("op.lora_gsaved", {gy.size(0), lora_saved_columns(stack)}, gy.scalar_type());
-    for_stacked(stack, gsaved, [&](std::size_t i, const at::Tensor& columns) {
+    for_parts(stack, gsaved, [&](std::size_t i, const at::Tensor& columns) {
       const LoraPart& part = stack.lora[i];
       columns.copy_(multiply(gy.narrow(1, part.row0, part.rows), part.b)).mul_(part.scaling);
       if (mode != GradMode::skip) gx.add_(multiply(columns, part.a));

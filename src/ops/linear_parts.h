@@ -32,12 +32,13 @@ void for_gaps(const LinearWeights& w, const std::vector<Part>& parts, const F& f
   if (row0 < w.weight.size(0)) f(row0, w.weight.size(0) - row0);
 }
 
-/// The columns of `saved`, or of its gradient, that belong to each part's factors: f(part, columns).
+/// The columns of `saved`, or of its gradient, that belong to each part's factors: f(part, columns). `w` may be a stack of
+/// experts'.
 template <class F>
 void for_parts(const LinearWeights& w, const at::Tensor& saved, const F& f) {
   std::int64_t column = 0;
   for (std::size_t i = 0; i < w.lora.size(); ++i) {
-    const std::int64_t rank = w.lora[i].a.size(0);
+    const std::int64_t rank = w.lora[i].a.size(-2);
     f(i, saved.narrow(1, column, rank));
     column += rank;
   }

@@ -85,7 +85,8 @@ struct Widest {
           both = std::max(both, group->in() + group->out());
           std::int64_t sum = 0;
           for (const model::LoraRows& part : group->lora) sum += part.rank;
-          ranks = std::max(ranks, sum);
+          // An accelerator may multiply all experts' rows at once, the CPU those of one.
+          ranks = std::max(ranks, sum * (run.on_cpu ? 1 : group->stack.per_token));
           for (const model::OftRows& part : group->oft)
             turned = std::max(turned,
                               ops::oft_scratch_bytes(run.tokens, group->in(), part.block, run.precision.compute, run.training));

@@ -41,7 +41,7 @@ struct ExpertRows {
 /// From route_forward's choice; tensors of the workspace, valid until the next call. The host waits for the device.
 ExpertRows deal_rows(const at::Tensor& experts, std::int64_t count, Workspace& workspace);
 /// Bytes of the workspace that it takes.
-std::int64_t dealt_bytes(std::int64_t tokens, std::int64_t per_token, std::int64_t count);
+std::int64_t dealt_bytes(std::int64_t tokens, std::int64_t per_token);
 
 /// rows[i] = x[token of row i]. x [T, K], rows [rows, K], contiguous.
 void gather_rows(const at::Tensor& x, const ExpertRows& dealt, const at::Tensor& rows);

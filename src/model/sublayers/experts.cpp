@@ -82,7 +82,7 @@ class Experts final : public SubLayer {
     const std::int64_t router = sizes.tokens * count_ * item;  // logits; in backward what their gradient is made of
     const std::int64_t grouped =
         path == ops::AttentionPath::cpu ? 0 : ops::grouped_bytes(sizes.tokens * per_token_, widest_, dtype);
-    return ops::dealt_bytes(sizes.tokens, per_token_, count_) + (backward ? 4 : 2) * router + grouped;
+    return ops::dealt_bytes(sizes.tokens, per_token_) + (backward ? 4 : 2) * router + grouped;
   }
 
   /// Where rows go is known to the host only after the router.
