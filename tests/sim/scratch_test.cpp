@@ -1,8 +1,11 @@
 // The temporary tensors of operations in plain ATen calls, as the allocator counts them, beside what memory plans say.
+#include "qft/ops/gated_delta.h"
 #include "qft/ops/generic.h"
+#include "qft/ops/short_convolution.h"
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "fixture.h"
 
@@ -50,6 +53,46 @@ TEST_F(Scratch, OfPlainOperationsIsWhatIsPlanned) {
     expect_within("cross-entropy", taken([&] { ops::generic::cross_entropy_rows(logits, targets, logprobs, logprobs); }),
                   {.logit_rows = kRows, .vocabulary = kVocabulary});
   }
+}
+
+/// Of the delta net's: the rule over many chunks at once, and the convolution before it.
+TEST_F(Scratch, OfTheDeltaNetIsWhatIsPlanned) {
+  const auto within = [&](const char* what, std::int64_t bytes, std::int64_t planned) {
+    EXPECT_LE(bytes, planned + planned / 10) << what << " " << type;
+    EXPECT_GE(bytes, planned * 7 / 10) << what << " " << type;
+  };
+  constexpr ops::DeltaShape kShapes[] = {{4, 4, 32, 32}, {2, 4, 32, 64}};
+  for (const auto each : {at::kBFloat16, at::kFloat})
+    for (const ops::DeltaShape& s : kShapes)
+      for (const std::vector<std::int32_t>& bounds : std::vector<std::vector<std::int32_t>>{{0, 1024}, {0, 100, 300, 512}}) {
+        type = each;
+        const std::int64_t tokens = bounds.back(), channels = 2 * s.key_heads * s.key_dim + s.value_heads * s.value_dim;
+        const ops::PackedSequences sequences = ops::PackedSequences::build(bounds, device());
+        const ops::PackedSizes sizes{.tokens = tokens, .sequences = std::ssize(bounds) - 1};
+        const auto heads = [&](std::int64_t count, std::int64_t dim) { return at::ones({tokens, count, dim}, on_device(type)); };
+        const auto operands = [&] {
+          return ops::GatedDeltaTensors{heads(s.key_heads, s.key_dim), heads(s.key_heads, s.key_dim),
+                                        heads(s.value_heads, s.value_dim), statistics({tokens, s.value_heads}).neg(),
+                                        statistics({tokens, s.value_heads})};
+        };
+        const ops::GatedDeltaTensors in = operands(), grads = operands();
+        const at::Tensor out = heads(s.value_heads, s.value_dim);
+        ops::Workspace workspace(device());
+        const auto planned = [&](bool backward) {
+          return ops::gated_delta_scratch_bytes(s, sizes, type, /*on_cpu=*/false, backward);
+        };
+        within("rule", taken([&] { ops::gated_delta_forward(in, sequences, out, {}, workspace); }), planned(false));
+        within("its gradient", taken([&] { ops::gated_delta_backward(out, in, {}, sequences, grads, workspace); }),
+               planned(true));
+        const at::Tensor x = rows(channels, tokens), y = rows(channels, tokens),
+                         weight = at::ones({channels, 4}, on_device(type));
+        const auto of_filter = [&](bool backward) {
+          return ops::short_convolution_scratch_bytes(tokens, sizes.sequences, channels, type, backward);
+        };
+        within("filter", taken([&] { ops::short_convolution_forward(x, weight, sequences, y, workspace); }), of_filter(false));
+        within("its gradient", taken([&] { ops::short_convolution_backward(y, x, weight, sequences, y, {}, workspace); }),
+               of_filter(true));
+      }
 }
 
 }  // namespace
