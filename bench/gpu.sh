@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # qft on one GPU: the self-test, at whose failure it ends; then against HF + PEFT on random models of the given shapes, then every
-# strategy and offload with one rank, and two ranks on the one GPU where NCCL allows it (2.30 or later). The machine needs an NVIDIA driver, LibTorch and Python with transformers and
-# peft; all else is in the bundle that scripts/bundle.sh makes of a CUDA build.
+# strategy and offload with one rank, and two ranks on the one GPU where NCCL allows it (2.30 or later). The machine needs an NVIDIA
+# driver, LibTorch and Python with transformers and peft; all else is in the bundle that scripts/bundle.sh makes of a CUDA build.
 # Usage: bench/gpu.sh BUNDLE.tar.xz OUTPUT_DIR; SHAPES ("0.5b 1.5b 7b moe hybrid"), PYTHON (.venv/bin/python), TOKENIZER (models/smollm2)
 # and QFT_LIBTORCH in the environment.
 set -euo pipefail

@@ -23,14 +23,6 @@
 namespace qft::ops {
 namespace {
 
-/// Calls body(expert, first row, rows) for those that have rows.
-template <class F>
-void for_each_expert(const ExpertRows& dealt, const F& body) {
-  for (std::size_t e = 0; e + 1 < dealt.begins.size(); ++e)
-    if (const std::int64_t rows = dealt.begins[e + 1] - dealt.begins[e]; rows > 0)
-      body(static_cast<std::int64_t>(e), dealt.begins[e], rows);
-}
-
 /// Rows of a tensor that may be undefined.
 at::Tensor rows_if(const at::Tensor& t, std::int64_t first, std::int64_t count) {
   return t.defined() ? t.narrow(0, first, count) : t;

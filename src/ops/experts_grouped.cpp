@@ -37,14 +37,11 @@ class Products {
     const auto groups = static_cast<std::int64_t>(dealt_.begins.size()) - 1;
     const at::Tensor out =
         rows ? at::empty({a.size(0), b.size(2)}, a.options()) : at::zeros({groups, a.size(0), b.size(1)}, a.options());
-    for (std::int64_t g = 0; g < groups; ++g) {
-      const std::int64_t first = dealt_.begins[static_cast<std::size_t>(g)],
-                         count = dealt_.begins[static_cast<std::size_t>(g) + 1] - first;
-      if (count == 0) continue;
+    for_each_expert(dealt_, [&](std::int64_t g, std::int64_t first, std::int64_t count) {
       at::Tensor place = rows ? out.narrow(0, first, count) : out.select(0, g);
       rows ? at::mm_out(place, a.narrow(0, first, count), b.select(0, g))
            : at::mm_out(place, a.narrow(1, first, count), b.narrow(0, first, count));
-    }
+    });
     return out;
   }
 
@@ -103,13 +100,10 @@ bool grouped_backward(GroupedProduct product, const ExpertRows& dealt, const at:
   }
   if (!grads.weight.defined()) return true;
   // One by one: their sums are kept in fp32, which the grouped product rounds.
-  for (std::size_t e = 0; e + 1 < dealt.begins.size(); ++e) {
-    const std::int64_t first = dealt.begins[e], rows = dealt.begins[e + 1] - first;
-    if (rows == 0) continue;
-    add_token_sums(std::array{TokenSum{grads.weight.select(0, static_cast<std::int64_t>(e)), gy.narrow(0, first, rows),
-                                       x.narrow(0, first, rows)}},
+  for_each_expert(dealt, [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
+    add_token_sums(std::array{TokenSum{grads.weight.select(0, e), gy.narrow(0, first, rows), x.narrow(0, first, rows)}},
                    workspace);
-  }
+  });
   return true;
 }
 

@@ -3,9 +3,20 @@
 
 #include "qft/ops/experts.h"
 
+#include <cstddef>
+#include <cstdint>
+
 #include <ATen/core/Tensor.h>
 
 namespace qft::ops {
+
+/// Calls body(expert, first row, rows) for those that have rows.
+template <class F>
+void for_each_expert(const ExpertRows& dealt, const F& body) {
+  for (std::size_t e = 0; e + 1 < dealt.begins.size(); ++e)
+    if (const std::int64_t rows = dealt.begins[e + 1] - dealt.begins[e]; rows > 0)
+      body(static_cast<std::int64_t>(e), dealt.begins[e], rows);
+}
 
 /// The product a b of each group, in a type of their own and fp32 sums, as a new tensor; undefined where the device has none for
 /// such operands.

@@ -127,9 +127,8 @@ class Chunks {
     scatter(norm_backward(raw.squeeze(2), g.sum(2), scale), to);
   }
 
-  at::Tensor state_room(std::int64_t chunks) const {
-    return at::empty({chunks, key_heads_ * group_, k.size(-1), v.size(-1)}, v.options());
-  }
+  /// For a state of each chunk and value head.
+  at::Tensor state_room() const { return at::empty({wave_.chunks, key_heads_ * group_, k.size(-1), v.size(-1)}, v.options()); }
   const Wave& wave() const { return wave_; }
   double query_scale() const { return query_scale_; }
 
@@ -144,33 +143,27 @@ class Chunks {
   double query_scale_;
 };
 
-/// Calls f(chunk, whether it is its segment's last) in order.
-template <class F>
-void for_chunks(const Segment& segment, std::int64_t first, const F& f) {
-  for (std::int64_t c = first; c < first + segment.chunks(); ++c) f(c, c + 1 == first + segment.chunks());
-}
-
 /// S before each chunk and u of each, from chunk to chunk. Forward, `carry` goes from one segment of a sequence to its next, and
 /// is written to `kept` where that is defined; backward there is none, and segments start from `kept`.
 struct Recurrence {
   at::Tensor states, updates;  ///< [chunks, value heads, Dk, Dv], [chunks, value heads, rows, Dv]
 
   Recurrence(const Chunks& c, const at::Tensor& kept, const at::Tensor& carry)
-      : states(c.state_room(c.wave().chunks)), updates(Chunks::by_head(c.own).contiguous()) {
+      : states(c.state_room()), updates(Chunks::by_head(c.own).contiguous()) {
     const at::Tensor of_state = Chunks::by_head(c.of_state), k_end = turned(Chunks::by_head(c.k_end)),
                      whole = Chunks::by_head(c.whole);
-    std::int64_t first = 0;
+    std::int64_t i = 0;
     for (const Segment& segment : c.wave().segments) {
-      start(segment, states[first], kept, carry);
-      for_chunks(segment, first, [&](std::int64_t i, bool ends) {
+      start(segment, states[i], kept, carry);
+      for (const std::int64_t end = i + segment.chunks(); i < end; ++i) {
         const at::Tensor state = states[i];
         const at::Tensor u = updates[i].baddbmm_(of_state[i], state, 1, -1);
-        if (ends && (segment.last || !carry.defined())) return;
+        const bool ends = i + 1 == end;
+        if (ends && (segment.last || !carry.defined())) continue;
         at::Tensor next = ends ? carry : states[i + 1];
         at::mul_out(next, state, whole[i]);
         next.baddbmm_(k_end[i], u);
-      });
-      first += segment.chunks();
+      }
     }
   }
 
@@ -195,7 +188,7 @@ struct GradientRecurrence {
   at::Tensor gstates, gresiduals;
 
   GradientRecurrence(const Chunks& c, const at::Tensor& weights, const at::Tensor& gout, const at::Tensor& carry)
-      : gstates(c.state_room(c.wave().chunks)) {
+      : gstates(c.state_room()) {
     const at::Tensor solved =
         at::linalg_solve_triangular(turned(c.system), at::cat({at::matmul(turned(weights), gout), c.k_end}, -1),
                                     /*upper=*/true, /*left=*/true, /*unitriangular=*/true);

@@ -46,8 +46,8 @@ at::Tensor convolved(const at::Tensor& padded, const at::Tensor& weight) {
 
 /// All sequences end to end, with taps - 1 rows of zeros before each, so that one filter serves them all.
 struct Apart {
-  at::Tensor places;  ///< int64 [T]: the row of each token
-  std::int64_t rows = 0, before = 0;
+  at::Tensor places, sums;        ///< int64 [T]: the row of each token, and of the filter's sum for it
+  std::int64_t rows = 0, before;  ///< `before`: rows of zeros, so many fewer sums than rows
 
   Apart(const PackedSequences& sequences, std::int64_t taps, c10::Device device) : before(taps - 1) {
     std::vector<std::int64_t> all;
@@ -58,17 +58,15 @@ struct Apart {
       QFT_ASSERT(std::ssize(all) == first + count, "{} tokens before token {}", all.size(), first + count);
     });
     places = device::upload(all, device);
-  }
-  /// Rows [rows, C] of tokens [T, C], `shift` rows up.
-  at::Tensor laid_out(const at::Tensor& tokens, std::int64_t shift) const {
-    const at::Tensor x = accumulated(tokens);
-    return at::zeros({rows - shift, x.size(1)}, x.options()).index_copy_(0, shift > 0 ? places - shift : places, x);
-  }
-  /// The tokens of rows that are `shift` up.
-  at::Tensor tokens(const at::Tensor& of, std::int64_t shift) const {
-    return at::index_select(of, 0, shift > 0 ? places - shift : places);
+    sums = places - before;
   }
 };
+
+/// Tokens [T, C] in their places among `rows` rows of zeros.
+at::Tensor laid_out(const at::Tensor& tokens, const at::Tensor& places, std::int64_t rows) {
+  const at::Tensor x = accumulated(tokens);
+  return at::zeros({rows, x.size(1)}, x.options()).index_copy_(0, places, x);
+}
 
 /// f(first channel, channels) for as many as plain calls take at once.
 template <class F>
@@ -78,20 +76,21 @@ void for_channels(std::int64_t rows, std::int64_t channels, const F& f) {
 }
 
 void forward_generic(const at::Tensor& x, const at::Tensor& weight, const Apart& apart, const at::Tensor& y) {
-  const at::Tensor z = apart.tokens(convolved(apart.laid_out(x, 0), accumulated(weight)), apart.before);
+  const at::Tensor z = at::index_select(convolved(laid_out(x, apart.places, apart.rows), accumulated(weight)), 0, apart.sums);
   y.copy_(at::sigmoid(z).mul_(z));
 }
 
 void backward_generic(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const Apart& apart,
                       const at::Tensor& gx, const at::Tensor& gweight) {
   const std::int64_t taps = weight.size(1), rows = apart.rows - apart.before;
-  const at::Tensor w = accumulated(weight), padded = apart.laid_out(x, 0), z = convolved(padded, w), s = at::sigmoid(z);
-  const at::Tensor gz = apart.laid_out(gy, apart.before).mul_(s + z * s * (1 - s)), gpadded = at::zeros_like(padded);
+  const at::Tensor w = accumulated(weight), padded = laid_out(x, apart.places, apart.rows), z = convolved(padded, w),
+                   s = at::sigmoid(z);
+  const at::Tensor gz = laid_out(gy, apart.sums, rows).mul_(s + z * s * (1 - s)), gpadded = at::zeros_like(padded);
   for (std::int64_t i = 0; i < taps; ++i) {
     gpadded.narrow(0, i, rows).addcmul_(gz, w.select(1, i));
     if (gweight.defined()) gweight.select(1, i).add_((gz * padded.narrow(0, i, rows)).sum(0));
   }
-  gx.copy_(apart.tokens(gpadded, 0));
+  gx.copy_(at::index_select(gpadded, 0, apart.places));
 }
 
 /// [taps, channels] in fp32: successive channels are a vector's lanes.
