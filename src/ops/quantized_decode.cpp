@@ -97,20 +97,54 @@ void decode_rows_generic(const at::Tensor& bytes, const QuantizedLayout& layout,
   }
 }
 
+/// Scales of blocks that follow each other.
+class BlockScales {
+ public:
+  BlockScales(const std::uint8_t* bytes, const QuantizedLayout& layout)
+      : nested_(layout.kind.nested),
+        codes_(bytes + layout.scales),
+        scales_(reinterpret_cast<const float*>(codes_)),
+        each_(reinterpret_cast<const float*>(bytes + layout.nested_scales)),
+        offset_(nested_ ? each_[(layout.blocks() + kNestedBlock - 1) / kNestedBlock] : 0.0F) {}
+
+  /// Those of blocks from `first` on, at most kNestedBlock; the next call overwrites them.
+  const float* from(std::int64_t first, std::int64_t count) {
+    if (!nested_) return scales_ + first;
+    const auto& numbers = dynamic_map(true);
+    for (std::int64_t i = 0; i < count; ++i)
+      decoded_[static_cast<std::size_t>(i)] = numbers[codes_[first + i]] * each_[(first + i) / kNestedBlock];
+    // A loop of its own: as one multiply-add it would not be rounded in between.
+    for (std::int64_t i = 0; i < count; ++i) decoded_[static_cast<std::size_t>(i)] += offset_;
+    return decoded_.data();
+  }
+
+ private:
+  bool nested_;
+  const std::uint8_t* codes_;
+  const float *scales_, *each_;
+  float offset_;
+  std::array<float, kNestedBlock> decoded_;
+};
+
 template <class T>
 void decode_blocks(const at::Tensor& bytes, const QuantizedLayout& layout, T* to) {
   const auto kernels = cpu::quantized_kernels<T>();
-  const at::Tensor scales = scales_of(bytes, layout);
-  const float *scale = scales.data_ptr<float>(), *table = table_of(layout.kind.format).data();
+  const float* table = table_of(layout.kind.format).data();
   const auto* codes = bytes.data_ptr<std::uint8_t>();
   const std::int64_t block = layout.block();
   at::parallel_for(0, layout.blocks(), kGrain / block, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t b = begin; b < end; ++b)
-      kernels.four_bits(codes + b * block / 2, table, scale[b], to + b * block, std::min(block, layout.numel() - b * block));
+    BlockScales scales(codes, layout);
+    for (std::int64_t b = begin, next = b; b < end; b = next) {
+      next = std::min(end, b + kNestedBlock);
+      const float* scale = scales.from(b, next - b);
+      for (std::int64_t i = b; i < next; ++i)
+        kernels.four_bits(codes + i * block / 2, table, scale[i - b], to + i * block,
+                          std::min(block, layout.numel() - i * block));
+    }
   });
 }
 
-/// One row, and what decodes it.
+/// Rows by blocks of columns, and what decodes them.
 template <class T>
 class RowDecoder {
  public:
@@ -121,11 +155,22 @@ class RowDecoder {
         zeros_(codes_ + layout.zeros),
         order_(reinterpret_cast<const std::int32_t*>(codes_ + layout.order)) {}
 
-  /// `room` [columns] is used where columns lie in another order.
-  void decode(std::int64_t row, T* out, std::vector<T>& room) const {
-    if (!layout_.kind.ordered) return decode_places(row, out);
-    decode_places(row, room.data());
-    for (std::int64_t i = 0; i < layout_.columns; ++i) out[order_[i]] = room[static_cast<std::size_t>(i)];
+  /// Rows [begin, end) to `out`, where row `begin` goes.
+  void decode(std::int64_t begin, std::int64_t end, T* out) const {
+    const std::int64_t columns = layout_.columns;
+    const std::int64_t together = layout_.kind.ordered ? cpu::kReorderedRows<T> : 1;
+    std::vector<T> places(static_cast<std::size_t>(layout_.kind.ordered ? 2 * together * columns : 0));
+    for (std::int64_t row = begin; row < end; row += together, out += together * columns) {
+      const std::int64_t rows = std::min(together, end - row);
+      T* to = layout_.kind.ordered ? places.data() : out;
+      for (std::int64_t r = 0; r < rows; ++r) decode_places(row + r, to + r * columns);
+      if (!layout_.kind.ordered) continue;
+      if (rows == together)
+        kernels_.reorder(to, order_, to + together * columns, out, columns);
+      else
+        for (std::int64_t r = 0; r < rows; ++r)
+          for (std::int64_t i = 0; i < columns; ++i) out[r * columns + order_[i]] = to[r * columns + i];
+    }
   }
 
  private:
@@ -174,10 +219,8 @@ void decode_cpu(const at::Tensor& bytes, const QuantizedLayout& layout, const at
   T* const to = data<T>(out);
   if (in_blocks(layout.kind.format)) return decode_blocks(bytes, layout, to);
   const RowDecoder<T> decoder(bytes, layout);
-  at::parallel_for(0, layout.rows, std::max<std::int64_t>(1, kGrain / layout.columns), [&](std::int64_t begin, std::int64_t end) {
-    std::vector<T> room(layout.kind.ordered ? static_cast<std::size_t>(layout.columns) : 0);
-    for (std::int64_t row = begin; row < end; ++row) decoder.decode(row, to + row * layout.columns, room);
-  });
+  at::parallel_for(0, layout.rows, std::max<std::int64_t>(1, kGrain / layout.columns),
+                   [&](std::int64_t begin, std::int64_t end) { decoder.decode(begin, end, to + begin * layout.columns); });
 }
 
 }  // namespace

@@ -59,6 +59,30 @@ HWY_INLINE void look_up(const ByteVec* planes, ByteVec codes, float* out) {
   store_four(hn::InterleaveUpper(Bytes(), p0, p1), hn::InterleaveUpper(Bytes(), p2, p3), 16);
 }
 
+/// 32 numbers at a time, as pairs, where a register has 16 lanes of 32 bits; how many are done.
+HWY_INLINE std::int64_t look_up_pairs(const Bf16* products, const std::uint8_t* codes, Bf16* out, std::int64_t count) {
+  std::int64_t i = 0;
+#if HWY_TARGET <= HWY_AVX3
+  const hn::FixedTag<std::uint32_t, 16> pairs;
+  const hn::Rebind<std::uint16_t, decltype(pairs)> halves;
+  const hn::Rebind<std::uint8_t, decltype(pairs)> bytes;
+  const auto table = hn::PromoteTo(pairs, hn::LoadU(halves, reinterpret_cast<const std::uint16_t*>(products)));
+  const auto low = hn::Set(pairs, 15);
+  for (; i + 32 <= count; i += 32) {
+    const auto codes_of_pairs = hn::PromoteTo(pairs, hn::LoadU(bytes, codes + i / 2));
+    const auto first = hn::TableLookupLanes(table, hn::IndicesFromVec(pairs, hn::ShiftRight<4>(codes_of_pairs)));
+    const auto second = hn::TableLookupLanes(table, hn::IndicesFromVec(pairs, hn::And(codes_of_pairs, low)));
+    hn::StoreU(hn::BitCast(hn::Repartition<std::uint16_t, decltype(pairs)>(), hn::Or(first, hn::ShiftLeft<16>(second))),
+               hn::Repartition<std::uint16_t, decltype(pairs)>(), reinterpret_cast<std::uint16_t*>(out + i));
+  }
+#endif
+  return i;
+}
+HWY_INLINE std::int64_t look_up_pairs(const float* /*products*/, const std::uint8_t* /*codes*/, float* /*out*/,
+                                      std::int64_t /*count*/) {
+  return 0;
+}
+
 #endif
 
 /// A block has 16 different values: its products are computed once, and looked up.
@@ -69,6 +93,7 @@ void decode_four_bits(const std::uint8_t* codes, const float* table, float scale
                       HWY_ATTR { store(hn::Mul(load(table + i, extent), splat(scale)), products + i, extent); });
   std::int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
+  i = look_up_pairs(products, codes, out, count);
   ByteVec planes[sizeof(T)];
   make_planes(products, planes);
   const ByteVec low = hn::Set(Bytes(), 15);
@@ -127,11 +152,85 @@ void decode_fp8(const std::uint8_t* codes, float scale, T* out, std::int64_t cou
   });
 }
 
+#if HWY_TARGET != HWY_SCALAR
+/// Vectors of 16 bytes, rows of a square, become its columns.
+HWY_INLINE void turn(ByteVec* v, Bf16 /*type*/) {
+  const hn::FixedTag<std::uint16_t, 8> of2;
+  const hn::FixedTag<std::uint32_t, 4> of4;
+  const hn::FixedTag<std::uint64_t, 2> of8;
+  ByteVec t[8], u[8];
+  for (int i = 0; i < 4; ++i) {
+    const auto a = hn::BitCast(of2, v[2 * i]), b = hn::BitCast(of2, v[2 * i + 1]);
+    t[2 * i] = hn::BitCast(Bytes(), hn::InterleaveLower(of2, a, b));
+    t[2 * i + 1] = hn::BitCast(Bytes(), hn::InterleaveUpper(of2, a, b));
+  }
+  for (int i = 0; i < 4; ++i) {
+    const int at = 4 * (i / 2) + i % 2;
+    const auto a = hn::BitCast(of4, t[at]), b = hn::BitCast(of4, t[at + 2]);
+    u[2 * i] = hn::BitCast(Bytes(), hn::InterleaveLower(of4, a, b));
+    u[2 * i + 1] = hn::BitCast(Bytes(), hn::InterleaveUpper(of4, a, b));
+  }
+  for (int i = 0; i < 4; ++i) {
+    const auto a = hn::BitCast(of8, u[i]), b = hn::BitCast(of8, u[i + 4]);
+    v[2 * i] = hn::BitCast(Bytes(), hn::InterleaveLower(of8, a, b));
+    v[2 * i + 1] = hn::BitCast(Bytes(), hn::InterleaveUpper(of8, a, b));
+  }
+}
+HWY_INLINE void turn(ByteVec* v, float /*type*/) {
+  const hn::FixedTag<std::uint32_t, 4> of4;
+  const hn::FixedTag<std::uint64_t, 2> of8;
+  ByteVec t[4];
+  for (int i = 0; i < 2; ++i) {
+    const auto a = hn::BitCast(of4, v[2 * i]), b = hn::BitCast(of4, v[2 * i + 1]);
+    t[2 * i] = hn::BitCast(Bytes(), hn::InterleaveLower(of4, a, b));
+    t[2 * i + 1] = hn::BitCast(Bytes(), hn::InterleaveUpper(of4, a, b));
+  }
+  for (int i = 0; i < 2; ++i) {
+    const auto a = hn::BitCast(of8, t[i]), b = hn::BitCast(of8, t[i + 2]);
+    v[2 * i] = hn::BitCast(Bytes(), hn::InterleaveLower(of8, a, b));
+    v[2 * i + 1] = hn::BitCast(Bytes(), hn::InterleaveUpper(of8, a, b));
+  }
+}
+#endif
+
+/// A column of all rows moves at once: number by number it would take as long as all else together.
+template <class T>
+void reorder(const T* from, const std::int32_t* order, T* room, T* out, std::int64_t count) {
+  constexpr std::int64_t kRows = kReorderedRows<T>;
+  const auto column = [&](std::int64_t i) { return room + kRows * i; };
+  std::int64_t i = 0, j = 0;
+#if HWY_TARGET != HWY_SCALAR
+  ByteVec v[kRows];
+  const auto load = [](const T* p) HWY_ATTR { return hn::LoadU(Bytes(), reinterpret_cast<const std::uint8_t*>(p)); };
+  const auto store = [](ByteVec x, T* p) HWY_ATTR { hn::StoreU(x, Bytes(), reinterpret_cast<std::uint8_t*>(p)); };
+  for (; i + kRows <= count; i += kRows) {
+    for (std::int64_t r = 0; r < kRows; ++r) v[r] = load(from + r * count + i);
+    turn(v, T());
+    for (std::int64_t k = 0; k < kRows; ++k) store(v[k], column(order[i + k]));
+  }
+#endif
+  for (; i < count; ++i)
+    for (std::int64_t r = 0; r < kRows; ++r) column(order[i])[r] = from[r * count + i];
+#if HWY_TARGET != HWY_SCALAR
+  for (; j + kRows <= count; j += kRows) {
+    for (std::int64_t k = 0; k < kRows; ++k) v[k] = load(column(j + k));
+    turn(v, T());
+    for (std::int64_t r = 0; r < kRows; ++r) store(v[r], out + r * count + j);
+  }
+#endif
+  for (; j < count; ++j)
+    for (std::int64_t r = 0; r < kRows; ++r) out[r * count + j] = column(j)[r];
+}
+
+template <class T>
+QuantizedKernels<T> all_kernels() {
+  return {&decode_four_bits<T>, &decode_int8<T>, &decode_fp8<T>, &decode_group<T>, &reorder<T>};
+}
 QuantizedKernels<float> quantized_kernels_f32() {
-  return {&decode_four_bits<float>, &decode_int8<float>, &decode_fp8<float>, &decode_group<float>};
+  return all_kernels<float>();
 }
 QuantizedKernels<Bf16> quantized_kernels_bf16() {
-  return {&decode_four_bits<Bf16>, &decode_int8<Bf16>, &decode_fp8<Bf16>, &decode_group<Bf16>};
+  return all_kernels<Bf16>();
 }
 
 }  // namespace HWY_NAMESPACE
