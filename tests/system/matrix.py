@@ -1,14 +1,17 @@
 """What trains x the base's format x optimizer x strategy x {dense, experts and delta nets}: each on two ranks gives the numbers and files of
 one rank in fp64, or is refused with a reason.
 
-    matrix.py --build build [--part N] [--pairs K] [--only PATTERN] [--write]
+    matrix.py --build build [--part N] [--pairs K] [--only PATTERN] [--jobs N] [--write]
 
---part N takes every N-th cell, --pairs K so many of each one's six pairs of model and strategy; --write makes docs/matrix.md anew."""
+--part N takes every N-th cell, --pairs K so many of each one's six pairs of model and strategy, --jobs N cells at a time; --write makes
+docs/matrix.md anew."""
 import argparse
 import itertools
+import queue
 import re
 import shutil
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -123,35 +126,53 @@ def page(results, pairs):
         *[f"[{i + 1}] {note}\n" for i, note in enumerate(notes)]]).rstrip() + "\n"
 
 
+def compare(runs, report, cell, pairs):
+    """What each pair of model and strategy said."""
+    said = []
+    for model, of_model in itertools.groupby(pairs, key=lambda pair: pair[0]):
+        name = ", ".join((*cell, model))
+        one, reason = runs.train(cell, model, 1)
+        if one is None:
+            report.holds(f"{name}: refused, and says why", "quantised" in reason, reason)
+            return [*said, reason]
+        for _, strategy in of_model:
+            two, reason = runs.train(cell, model, 2, strategy)
+            if two is None:
+                report.equal(f"{name}, {strategy}: refused", reason, NO_REFUSAL)
+                said.append(False)
+                continue
+            key, of_limit = differences(two, one)
+            report.check(f"{name}, {strategy}: {key} over what it may differ", of_limit, 1)
+            said.append(of_limit <= 1)
+    return said
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", type=Path, required=True)
     parser.add_argument("--part", type=int, default=1, help="take every N-th cell")
     parser.add_argument("--pairs", type=int, default=len(PAIRS), help="of a cell, in turn")
     parser.add_argument("--only", default="", help="cells whose words match")
+    parser.add_argument("--jobs", type=int, default=1, help="cells at a time: two cores each")
     parser.add_argument("--write", action="store_true", help=f"make {PAGE.name} anew")
     args = parser.parse_args()
-    report, results, turn = Report(), {}, itertools.cycle(PAIRS)
-    with tempfile.TemporaryDirectory() as tmp:
-        runs = Runs(args.build, Path(tmp))
-        for cell in [cell for cell in all_cells() if re.search(args.only, ", ".join(cell))][::args.part]:
-            said = results[cell] = []
-            for model, pairs in itertools.groupby(sorted(itertools.islice(turn, args.pairs)), key=lambda pair: pair[0]):
-                name = ", ".join((*cell, model))
-                one, reason = runs.train(cell, model, 1)
-                if one is None:
-                    report.holds(f"{name}: refused, and says why", "quantised" in reason, reason)
-                    said.append(reason)
-                    break
-                for _, strategy in pairs:
-                    two, reason = runs.train(cell, model, 2, strategy)
-                    if two is None:
-                        report.equal(f"{name}, {strategy}: refused", reason, NO_REFUSAL)
-                        said.append(False)
-                        continue
-                    key, of_limit = differences(two, one)
-                    report.check(f"{name}, {strategy}: {key} over what it may differ", of_limit, 1)
-                    said.append(of_limit <= 1)
+    report, turn = Report(), itertools.cycle(PAIRS)
+    cells = [cell for cell in all_cells() if re.search(args.only, ", ".join(cell))][::args.part]
+    pairs = [sorted(itertools.islice(turn, args.pairs)) for _ in cells]
+    with tempfile.TemporaryDirectory() as tmp, ThreadPoolExecutor(args.jobs) as pool:
+        free = queue.SimpleQueue()  # folders of their own
+        for job in range(args.jobs):
+            (Path(tmp) / str(job)).mkdir()
+            free.put(Runs(args.build, Path(tmp) / str(job)))
+
+        def work(cell, of_cell):
+            runs = free.get()
+            try:
+                return compare(runs, report, cell, of_cell)
+            finally:
+                free.put(runs)
+
+        results = dict(zip(cells, pool.map(work, cells, pairs)))
     made = page(results, args.pairs)
     if args.write:
         PAGE.write_text(made)
