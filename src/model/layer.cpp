@@ -52,8 +52,9 @@ void Transformer::observe_routing(int layer, const MicroInput& in, const LayerSa
 }
 
 void Transformer::layer_forward(int layer, const LayerWeights& w, const MicroInput& in, const RandomPass& random,
-                                const at::Tensor& y, const LayerSaved& saved) {
-  const LayerPass pass = pass_over(layer, in, random);
+                                const at::Tensor& y, const LayerSaved& saved, const NeedExperts& need_experts) {
+  LayerPass pass = pass_over(layer, in, random);
+  if (need_experts) pass.need_experts = &need_experts;
   run_forward(layer, w, y, saved, [&](std::size_t i, const at::Tensor& normed, const at::Tensor& branch) {
     sublayers(layer)[i]->forward(w[i], normed, pass, saved.sublayers[i], branch);
   });

@@ -238,6 +238,13 @@ std::vector<int> ModelSpec::units_of_block(int block) const {
   return {block};
 }
 
+bool ModelSpec::has_experts(int block) const {
+  const UnitSpec& unit = units.at(static_cast<std::size_t>(block));
+  return unit.kind == UnitSpec::Kind::layer &&
+         std::ranges::any_of(layers.at(static_cast<std::size_t>(unit.layer)),
+                             [](const SubLayerSpec& sublayer) { return sublayer.kind == SubLayerKind::experts; });
+}
+
 std::int64_t ModelSpec::num_params(bool trainable_only) const {
   std::int64_t n = 0;
   for (const auto& unit : units)

@@ -21,7 +21,7 @@ class AcquiredUnits {
   /// Both must outlive it.
   AcquiredUnits(const model::ModelSpec& spec, WeightStore& store);
 
-  void acquire(int unit) { held_[static_cast<std::size_t>(unit)] = &store_.acquire(unit); }
+  void acquire(int unit, Need need) { held_[static_cast<std::size_t>(unit)] = &store_.acquire(unit, need); }
 
   // Of acquired units; views are valid until the release.
   model::Weight embedding(With with) const { return weight(0, model::kEmbedTokens, with); }

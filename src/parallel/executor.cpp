@@ -143,15 +143,17 @@ void Executor::interpret(const ActionList& list, Pass& pass) {
 void Executor::perform(const Action& action, Pass& pass) {
   switch (action.kind) {
     case ActionKind::gather:
-      return store_.gather(action.target, /*frozen_only=*/false);
+      return store_.gather(action.target, action.need);
     case ActionKind::gather_frozen:
-      return store_.gather(action.target, /*frozen_only=*/true);
+      return store_.gather(action.target, action.need, /*frozen_only=*/true);
     case ActionKind::acquire:
-      return acquire(action.target);
+      return acquire(action);
     case ActionKind::forward:
       return forward(action, pass);
     case ActionKind::backward:
       return backward(action, pass);
+    case ActionKind::absent:
+      return need_experts(action.target, {});
     case ActionKind::release:
       return store_.release(action.target);
     case ActionKind::reduce:
@@ -163,9 +165,14 @@ void Executor::perform(const Action& action, Pass& pass) {
   }
 }
 
-void Executor::acquire(int unit) {
+void Executor::acquire(const Action& action) {
   const Stopwatch watch(times_.gather);
-  units_->acquire(unit);
+  units_->acquire(action.target, action.need);
+}
+
+void Executor::need_experts(int unit, std::span<const std::int64_t> begins) {
+  const Stopwatch watch(times_.gather);
+  store_.need_experts(unit, begins);
 }
 
 void Executor::forward(const Action& action, Pass& pass) {
@@ -236,6 +243,12 @@ void Executor::forward_layer(const Action& action, MicroInFlight& micro, const P
   const auto mark = scratch.mark();
   LayerCall call = units_->layer(action.target, action.lane == Lane::reference ? With::base : With::weights);
   call.counts_routing = action.lane == Lane::policy;
+  if (transformer_.spec().has_experts(action.target))
+    call.need_experts = [this, unit = action.target](std::span<const std::int64_t> begins) {
+      const double start = steady_seconds();
+      need_experts(unit, begins);
+      times_.forward -= steady_seconds() - start;
+    };
   micro.forward(call, action.needs_gradient, scratch);
   run(call, micro, pass);
   scratch.release(mark);
@@ -245,6 +258,8 @@ void Executor::backward_layer(const Action& action, MicroInFlight& micro, const 
   model::Arena& scratch = in_flight_->scratch();
   const auto mark = scratch.mark();
   LayerCall call = units_->layer(action.target, With::gradients);
+  if (transformer_.spec().has_experts(action.target))
+    call.need_experts = [this, unit = action.target](auto begins) { store_.need_experts_again(unit, begins); };
   micro.backward(call, action.needs_gradient, scratch);
   run(call, micro, pass);
   scratch.release(mark);

@@ -47,7 +47,7 @@ class Gathers {
     State& s = state(action.target);
     if (index >= next_) {  // not prefetched: the budget was used up
       next_ = index + 1;
-      if (s.held == 0) out_.push_back({ActionKind::gather, action.target});
+      if (s.held == 0) out_.push_back(gather_for(action, ActionKind::gather));
     } else if (--s.announced == 0) {
       waiting_ -= bytes(action.target);
     }
@@ -69,6 +69,10 @@ class Gathers {
     }
   }
 
+  static Action gather_for(const Action& acquire, ActionKind kind) {
+    return {.kind = kind, .target = acquire.target, .need = acquire.need};
+  }
+
   bool fits(std::int64_t more) const { return waiting_ == 0 || waiting_ + more <= prefetch_budget_; }
 
   void announce() {
@@ -79,7 +83,7 @@ class Gathers {
       if (s.announced == 0) {
         if (!fits(bytes(ahead.target))) return;
         waiting_ += bytes(ahead.target);
-        if (s.held == 0) out_.push_back({ActionKind::gather, ahead.target});
+        if (s.held == 0) out_.push_back(gather_for(ahead, ActionKind::gather));
       }
       ++s.announced;
     }
@@ -98,7 +102,7 @@ class Gathers {
       if (s.held > 0 || s.announced > 0 || !fits(frozen)) return;
       waiting_ += frozen;
       s.prepared = true;
-      out_.push_back({ActionKind::gather_frozen, ahead.target});
+      out_.push_back(gather_for(ahead, ActionKind::gather_frozen));
     }
   }
 

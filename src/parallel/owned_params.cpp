@@ -6,16 +6,8 @@
 
 namespace qft::parallel {
 
-void append(std::vector<Range>& ranges, const Range& range) {
-  if (!ranges.empty() && ranges.back().end == range.begin) {
-    ranges.back().end = range.end;
-  } else {
-    ranges.push_back(range);
-  }
-}
-
-std::vector<Range> ranges_in_norm(const model::UnitSpec& unit, std::int64_t begin, std::int64_t length) {
-  std::vector<Range> ranges;
+Ranges ranges_in_norm(const model::UnitSpec& unit, std::int64_t begin, std::int64_t length) {
+  Ranges ranges;
   std::int64_t next = 0;  // where the parameter, or the padding before the first, begins
   bool counted = true;
   const auto close = [&](std::int64_t end) {

@@ -3,22 +3,15 @@
 
 #include "qft/model/spec.h"
 #include "qft/optim/optimizer.h"
+#include "qft/parallel/ranges.h"
 
 #include <cstdint>
-#include <vector>
 
 namespace qft::parallel {
 
-/// Elements [begin, end) of a flat buffer.
-struct Range {
-  std::int64_t begin = 0, end = 0;
-};
-/// Adds a range behind the others; one that begins where the last ends is a part of it.
-void append(std::vector<Range>& ranges, const Range& range);
-
 /// What this rank adds to the norm (ParamSpec::first_holder) in elements [begin, begin + length) of the unit's trainable buffer,
 /// counted from `begin`. Padding, which is zero, belongs to the parameter before it.
-std::vector<Range> ranges_in_norm(const model::UnitSpec& unit, std::int64_t begin, std::int64_t length);
+Ranges ranges_in_norm(const model::UnitSpec& unit, std::int64_t begin, std::int64_t length);
 
 /// Elements [begin, begin + weights.numel()) of the unit's trainable buffer, with a segment for each parameter of the unit.
 optim::FlatParams owned_params(const model::UnitSpec& unit, const at::Tensor& weights, const at::Tensor& grads,

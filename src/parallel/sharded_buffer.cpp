@@ -5,13 +5,13 @@
 #include "qft/device/scalar_type.h"
 
 #include <exception>
+#include <utility>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
 namespace qft::parallel {
-
 std::int64_t Division::share(std::int64_t n, int ranks) {
   const std::int64_t equal = (n + ranks - 1) / ranks;
   return (equal + kAlignment - 1) / kAlignment * kAlignment;
@@ -77,6 +77,7 @@ void ShardedBuffer::make_room() {
 
 void ShardedBuffer::gather() {
   if (empty() || current_) return;
+  if (!here_.empty()) return bring({{0, division_.n}});
   make_room();
   if (residency_.offloaded) {
     gather_from_host();
@@ -103,18 +104,109 @@ void ShardedBuffer::gather_from_host() {
   copied_->record(copies);
 }
 
+void ShardedBuffer::gather(const Ranges& parts) {
+  if (empty() || current_) return;
+  QFT_ASSERT(gathers_parts(), "parts of a buffer of {} elements are gathered, which is here as a whole", division_.n);
+  const Ranges missing = difference(parts, here_);
+  if (size_of(missing) == division_.n) return gather();
+  if (transfers_->staged.now() + bytes_of(missing) <= transfers_->staging_limit) start(missing);
+}
+
+void ShardedBuffer::start(const Ranges& parts) {
+  if (parts.empty()) return;
+  settle();  // one set of parts at a time is on its way
+  make_room();
+  if (!rest_is_whole()) {
+    staging_ = at::empty({size_of(parts)}, whole_.options());
+    staged_ = parts;
+    for (Gauge* gauge : {&transfers_->gathered, &transfers_->staged}) gauge->add(bytes_of(parts));
+  }
+  if (residency_.offloaded) {
+    const device::Stream& copies = transfers_->copies;
+    copies.wait(device::Stream::current(copies.device()));  // as in gather_from_host()
+    const device::StreamGuard beside(copies);
+    send(parts);
+    copied_->record(copies);
+  } else {
+    send(parts);
+  }
+  here_ = united(here_, parts);
+  current_ = size_of(here_) == division_.n;
+}
+
+void ShardedBuffer::send(const Ranges& parts) {
+  if (rest_is_whole()) {
+    for (const Range& part : parts)
+      whole_.narrow(0, part.begin, part.size()).copy_(rest_.narrow(0, part.begin, part.size()), /*non_blocking=*/true);
+    return;
+  }
+  std::vector<std::size_t> counts;
+  std::int64_t before = 0;
+  for (int r = 0; r < division_.ranks; ++r) {
+    const std::int64_t count = size_of(within(parts, {r * division_.chunk, (r + 1) * division_.chunk}));
+    counts.push_back(static_cast<std::size_t>(count));
+    if (r < division_.rank) before += count;
+  }
+  // Slices ascend with the ranks: so do the parts in what comes.
+  const std::int64_t first = division_.chunk * division_.rank;
+  std::int64_t to = before;
+  for (const Range& part : within(parts, {first, first + division_.chunk})) {
+    staging_.narrow(0, to, part.size()).copy_(slice_.narrow(0, part.begin - first, part.size()), /*non_blocking=*/true);
+    to += part.size();
+  }
+  gather_ = comm_->start_all_gather_v(staging_.narrow(0, before, to - before).data_ptr(), staging_.data_ptr(), counts,
+                                      device::dtype_of(staging_.scalar_type()));
+}
+
+void ShardedBuffer::unpack() {
+  if (!staging_.defined()) return;
+  std::int64_t from = 0;
+  for (const Range& part : staged_) {
+    whole_.narrow(0, part.begin, part.size()).copy_(staging_.narrow(0, from, part.size()));
+    from += part.size();
+  }
+  for (Gauge* gauge : {&transfers_->gathered, &transfers_->staged}) gauge->add(-bytes_of(staged_));
+  staged_.clear();
+  staging_.reset();
+}
+
+void ShardedBuffer::bring(const Ranges& parts) {
+  if (empty()) return;
+  settle();
+  if (current_) return;
+  if (here_.empty() && size_of(parts) == division_.n) {
+    gather();
+    return settle();
+  }
+  const std::int64_t most = Transfers::kPieceBytes / static_cast<std::int64_t>(slice_.element_size());
+  Ranges piece;
+  for (const Range& part : difference(parts, here_))
+    for (std::int64_t begin = part.begin, end = begin; begin < part.end; begin = end) {
+      end = std::min(part.end, begin + most - size_of(piece));
+      append(piece, {begin, end});
+      if (size_of(piece) == most) start(std::exchange(piece, {}));
+    }
+  start(piece);
+  settle();
+}
+
 void ShardedBuffer::settle() {
   if (empty()) return;
   gather_.wait();
   if (copied_) device::Stream::current(transfers_->copies.device()).wait(*copied_);
+  unpack();
   if (!rest_stale_ || !current_) return;
   if (residency_.offloaded) rest_.copy_(whole_);
   rest_stale_ = false;
 }
 
 at::Tensor ShardedBuffer::whole() {
-  if (empty()) return {};
   gather();
+  return here();
+}
+
+at::Tensor ShardedBuffer::here() {
+  if (empty()) return {};
   settle();
   return whole_.narrow(0, 0, division_.n);
 }
@@ -133,6 +225,7 @@ void ShardedBuffer::free_whole() {
   free_storage(whole_);
   transfers_->gathered.add(-gathered_bytes());
   current_ = false;
+  here_.clear();
 }
 
 }  // namespace qft::parallel

@@ -11,6 +11,7 @@
 #include "decoded_buffer.h"
 #include "derived_values.h"
 #include "owned_params.h"
+#include "used_experts.h"
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -33,7 +34,7 @@ class ShardedStore final : public WeightStore {
         training_(training),
         grad_type_(precision.grad),
         grad_options_(at::TensorOptions().dtype(precision.grad).device(device)),
-        transfers_{device::Stream::make(device), {}, BlockPool(device)},
+        transfers_{.copies = device::Stream::make(device), .gathered = {}, .staged = {}, .pool = BlockPool(device)},
         units_(spec.units.size()) {
     QFT_ASSERT(strategy.gradients || replicate.size() == 1, "{} has no replicas of its slices", strategy.name);
     require(!training || spec.num_params(true) > 0, "no parameter is trainable: check finetuning_type and lora_target");
@@ -48,7 +49,10 @@ class ShardedStore final : public WeightStore {
       units_[u].packed = ShardedBuffer(unit.packed_bytes, options.dtype(at::kByte), shard, residency, transfers_);
       units_[u].decoded = DecodedBuffer(unit, options, transfers_.pool, transfers_.gathered);
       units_[u].derived = DerivedValues(spec, unit, precision.compute, device);
+      if (units_[u].frozen.gathers_parts() || units_[u].trainable.gathers_parts()) units_[u].experts = UsedExperts(spec, unit);
       if (training && unit.trainable_numel > 0) make_gradients(units_[u]);
+      const std::int64_t item = static_cast<std::int64_t>(options.dtype().itemsize());
+      if (!units_[u].experts.empty()) transfers_.staging_limit = std::max(transfers_.staging_limit, unit.bytes(item) / 2);
     }
   }
 
@@ -62,17 +66,21 @@ class ShardedStore final : public WeightStore {
     at(unit).decoded.make_room();
   }
 
-  void gather(int unit, bool frozen_only) override {
+  void gather(int unit, Need need, bool frozen_only) override {
     Unit& u = at(unit);
-    u.frozen.gather();
+    if (!std::exchange(u.gathers, true) && need == Need::forward) u.experts.start();
+    u.gather(u.frozen, model::Part::frozen, need);
     u.packed.gather();
-    if (!frozen_only) u.trainable.gather();
+    if (!frozen_only) u.gather(u.trainable, model::Part::trainable, need);
   }
 
-  const model::UnitBuffers& acquire(int unit) override {
+  const model::UnitBuffers& acquire(int unit) override { return acquire(unit, Need::all); }
+  const model::UnitBuffers& acquire(int unit, Need need) override {
     Unit& u = at(unit);
-    gather(unit, false);
-    const at::Tensor frozen = u.frozen.whole(), trainable = u.trainable.whole(), packed = u.packed.whole();
+    gather(unit, need, false);
+    u.bring(u.frozen, model::Part::frozen, need);
+    u.bring(u.trainable, model::Part::trainable, need);
+    const at::Tensor frozen = u.frozen.here(), trainable = u.trainable.here(), packed = u.packed.here();
     if (u.held++ > 0) return u.buffers;
     u.buffers = {frozen, trainable, {}, u.frees_whole() ? ++generation_ : 1, u.decoded.fill(packed)};
     u.derived.fill(u.buffers);
@@ -83,6 +91,25 @@ class ShardedStore final : public WeightStore {
     Unit& u = at(unit);
     QFT_ASSERT(u.held > 0, "{} is released more often than acquired", spec_.units[static_cast<std::size_t>(unit)].name);
     if (--u.held == 0) u.free_whole();
+  }
+
+  void need_experts(int unit, std::span<const std::int64_t> begins) override {
+    Unit& u = at(unit);
+    if (u.experts.empty()) return;
+    std::vector<std::uint8_t> mask = u.experts.mask(begins);
+    if (!u.experts.as_asked()) return u.experts.see(mask);
+    shard_.host().all_reduce(mask.data(), mask.size(), DType::u8, comm::ReduceOp::max);
+    u.experts.add(mask);
+    u.frozen.bring(u.experts.used(model::Part::frozen));
+    u.trainable.bring(u.experts.used(model::Part::trainable));
+  }
+
+  void need_experts_again(int unit, std::span<const std::int64_t> begins) override {
+    const Unit& u = at(unit);
+    require(u.experts.empty() || u.experts.covers(u.experts.mask(begins)),
+            "{}: computed again for its backward pass, a router chose other experts than before, whose weights are not here: its "
+            "sums depend on more than their inputs. With gradient_checkpointing: false nothing is computed again",
+            spec_.units[static_cast<std::size_t>(unit)].name);
   }
 
   void start_step(const MicroRange&) override {
@@ -130,6 +157,7 @@ class ShardedStore final : public WeightStore {
   void finish_reductions() override {
     while (!reductions_.empty()) complete_oldest();
     if (replicate_.size() > 1) add_up_replicas();
+    agree_on_experts();
     for (Unit& u : units_)
       if (u.owned.defined() && u.sum.defined() && !u.owned.is_same(u.sum)) u.owned.copy_(u.sum);
   }
@@ -215,6 +243,8 @@ class ShardedStore final : public WeightStore {
     ShardedBuffer frozen, trainable, packed;
     DecodedBuffer decoded;
     DerivedValues derived;
+    UsedExperts experts;
+    bool gathers = false;  ///< since its weights were freed the last time
     int held = 0;
     model::UnitBuffers buffers;
     at::Tensor grads;  ///< [padded]: whole over the step, or from the first use in a group to its reduction
@@ -223,8 +253,15 @@ class ShardedStore final : public WeightStore {
 
     std::array<ShardedBuffer*, 3> buffers_here() { return {&frozen, &trainable, &packed}; }
     bool frees_whole() const { return frozen.frees_whole() || trainable.frees_whole() || !decoded.empty(); }
+    void gather(ShardedBuffer& buffer, model::Part part, Need need) const {
+      experts.empty() ? buffer.gather() : buffer.gather(experts.needed(part, buffer.division().n, need));
+    }
+    void bring(ShardedBuffer& buffer, model::Part part, Need need) const {
+      if (!experts.empty()) buffer.bring(experts.needed(part, buffer.division().n, need));
+    }
     void free_whole() {
       buffers = {};
+      gathers = false;
       for (ShardedBuffer* buffer : buffers_here()) buffer->free_whole();
       decoded.free();
     }
@@ -280,6 +317,23 @@ class ShardedStore final : public WeightStore {
     } else if (!r.wide.is_same(r.grads)) {
       r.unit->owned.copy_(slice);
     }
+  }
+
+  /// What passes that gathered all experts ahead have used of them.
+  void agree_on_experts() {
+    std::vector<std::uint8_t> all;
+    const auto for_each = [&](const auto& f) {
+      for (Unit& u : units_)
+        if (!u.experts.empty() && !u.experts.as_asked()) f(u.experts);
+    };
+    for_each([&](UsedExperts& e) { all.insert(all.end(), e.seen().begin(), e.seen().end()); });
+    if (all.empty()) return;
+    shard_.host().all_reduce(all.data(), all.size(), DType::u8, comm::ReduceOp::max);
+    auto from = all.begin();
+    for_each([&](UsedExperts& e) {
+      e.agreed({from, from + std::ssize(e.seen())});
+      from += std::ssize(e.seen());
+    });
   }
 
   void add_up_replicas() {

@@ -104,6 +104,7 @@ class Player {
       case ActionKind::reduce:
         reduce(action.target);
         break;
+      case ActionKind::absent:
       case ActionKind::vote:
         break;
       case ActionKind::step:

@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint32_t kVocabulary = 53;
 constexpr parallel::RoutingCoefficients kRouting{0.3, 0.02};
 constexpr const char* kExperts =
-    R"("num_experts":5,"num_experts_per_tok":2,"moe_intermediate_size":16,"shared_expert_intermediate_size":24,"mlp_only_layers":[1],)";
+    R"("num_experts_per_tok":2,"moe_intermediate_size":16,"shared_expert_intermediate_size":24,"mlp_only_layers":[1],)";
 constexpr double kLongStep = 1e6;  // seconds: a vote before each group
 
 /// Values in center + [-bound, bound) from name and index alone, in this rank's slice of the parameter.
@@ -65,14 +65,14 @@ model::Head head_of(const SmallCase& c) {
 }  // namespace
 
 model::ModelSpec make_spec(const SmallCase& c) {
-  const std::string text =
-      R"({"model_type":")" + c.model_type +
-      R"(","hidden_size":24,"intermediate_size":40,"num_hidden_layers":3,"num_attention_heads":3,)" +
-      R"("num_key_value_heads":1,"head_dim":8,"vocab_size":)" + std::to_string(kVocabulary) + "," +
-      (c.sliding_window > 0
-           ? R"("use_sliding_window":true,"max_window_layers":1,"sliding_window":)" + std::to_string(c.sliding_window) + ","
-           : "") +
-      (c.model_type.ends_with("_moe") ? kExperts : "") + R"("tie_word_embeddings":)" + (c.tied ? "true}" : "false}");
+  const std::string text = R"({"model_type":")" + c.model_type +
+                           R"(","hidden_size":24,"intermediate_size":40,"num_hidden_layers":3,"num_attention_heads":3,)" +
+                           R"("num_key_value_heads":1,"head_dim":8,"vocab_size":)" + std::to_string(kVocabulary) + "," +
+                           (c.sliding_window > 0 ? R"("use_sliding_window":true,"max_window_layers":1,"sliding_window":)" +
+                                                       std::to_string(c.sliding_window) + ","
+                                                 : "") +
+                           (c.model_type.ends_with("_moe") ? fmt::format(R"("num_experts":{},)", c.experts) + kExperts : "") +
+                           R"("tie_word_embeddings":)" + (c.tied ? "true}" : "false}");
   model::LoraConfig lora;
   if (c.lora) {
     lora.rank = 3;

@@ -11,11 +11,12 @@
 namespace qft::parallel {
 namespace {
 
-model::ModelSpec tiny(bool tied, bool lora) {
+model::ModelSpec tiny(bool tied, bool lora, bool experts = false) {
   const std::string text =
-      fmt::format(R"({{"model_type":"qwen2","hidden_size":8,"intermediate_size":16,)"
-                  R"("num_hidden_layers":3,"num_attention_heads":2,"vocab_size":32,"tie_word_embeddings":{}}})",
-                  tied);
+      fmt::format(R"({{"model_type":"{}","hidden_size":8,"intermediate_size":16,"num_hidden_layers":3,"num_attention_heads":2,)"
+                  R"("num_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":8,"mlp_only_layers":[1],)"
+                  R"("vocab_size":32,"tie_word_embeddings":{}}})",
+                  experts ? "qwen3_moe" : "qwen2", tied);
   model::LoraConfig config;
   if (lora) {
     config.rank = 2;
@@ -59,7 +60,8 @@ void check_reference(const model::ModelSpec& spec, const ActionList& with, const
     }
     ASSERT_LT(i + 1, with.size());
     const Action& next = with[i + 1];
-    EXPECT_EQ(next.kind, ActionKind::forward);
+    EXPECT_EQ(next.kind, with[i].kind);
+    EXPECT_TRUE(next.kind == ActionKind::forward || next.kind == ActionKind::absent);
     EXPECT_EQ(next.lane, Lane::policy);
     EXPECT_EQ(std::pair(next.target, next.micro), std::pair(with[i].target, with[i].micro));
   }
@@ -103,6 +105,7 @@ void check(const model::ModelSpec& spec, const ScheduleOptions& options, const A
         break;
       case ActionKind::gather:
       case ActionKind::gather_frozen:
+      case ActionKind::absent:
       case ActionKind::vote:
       case ActionKind::step:
         break;
@@ -149,6 +152,33 @@ TEST(Schedule, HoldsWeightsAndOrderForEveryShape) {
                 check_reference(spec, both, list);
                 check_reference(spec, with_gathers(both, gathered(spec), 3000), with_gathers(list, gathered(spec), 3000));
               }
+}
+
+/// What ranks agree on in forward passes of layers with experts.
+TEST(Schedule, RanksWithFewerMicroBatchesHaveAsManyPassesOfExperts) {
+  const auto spec = tiny(false, true, /*experts=*/true);
+  for (const bool reference : {false, true})
+    for (const int group : {1, 2, 5})
+      for (int micros = 0; micros <= 5; ++micros) {
+        const ScheduleOptions options{.micro_batches = micros, .max_micro_batches = 5, .group = group, .reference = reference};
+        for (const auto& list : {training_schedule(spec, options), evaluation_schedule(spec, options)}) {
+          std::map<int, std::vector<Lane>> passes;
+          for (const Action& a : with_gathers(list, gathered(spec), 3000)) {
+            if (a.kind == ActionKind::absent) {
+              EXPECT_TRUE(spec.has_experts(a.target)) << describe(a, spec);
+            }
+            if (a.kind == ActionKind::forward || a.kind == ActionKind::absent) passes[a.target].push_back(a.lane);
+          }
+          std::vector<Lane> all;
+          for (int m = 0; m < 5; ++m) {
+            if (reference) all.push_back(Lane::reference);
+            all.push_back(Lane::policy);
+          }
+          EXPECT_EQ(passes[1], all) << "group " << group << ", " << micros << " micro-batches";
+          EXPECT_EQ(passes[3], all);
+          EXPECT_EQ(passes[2].size(), static_cast<std::size_t>(micros * (reference ? 2 : 1))) << "a dense layer";
+        }
+      }
 }
 
 TEST(Schedule, EvaluationNeedsNoGradientAndEndsAtTheHead) {

@@ -167,6 +167,8 @@ struct ModelSpec {
 
   int num_units() const { return static_cast<int>(units.size()); }
   int head_unit() const { return num_units() - 1; }
+  /// Whether the block is a layer with experts.
+  bool has_experts(int block) const;
   /// Whether the head computes with the embedding's table.
   bool ties_head() const { return !head.of_sequences() && config.tie_word_embeddings; }
   /// Units whose weights block `b` uses: itself, and the embedding for a tied head.

@@ -12,6 +12,7 @@
 #include "qft/ops/workspace.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <utility>
@@ -44,6 +45,9 @@ struct NewTokens {
   std::int64_t past = 0, count = 0;
 };
 
+/// Told, before the weights of experts are read, where the rows of each begin (ops::ExpertRows::begins).
+using NeedExperts = std::function<void(std::span<const std::int64_t> begins)>;
+
 /// What a pass over T tokens computes with.
 struct LayerPass {
   const at::Tensor& positions;            ///< int32 [T]
@@ -54,6 +58,7 @@ struct LayerPass {
   at::ScalarType dtype;
   const Routing* routing = nullptr;  ///< of the micro-batch, where it is observed
   RoutingLoss routing_loss = {};
+  const NeedExperts* need_experts = nullptr;  ///< where some may not be here yet
 
   std::int64_t tokens() const { return positions.size(0); }
   at::Tensor scratch(const ScratchSpec& spec) const { return workspace.get(spec.name, {tokens(), spec.columns}, dtype); }

@@ -31,6 +31,8 @@ struct ExpertStack {
   std::string name = {};       ///< of the fused tensor there, as transformers has it: "gate_up_proj"
   bool fused = false;          ///< models' files have that, rather than a tensor of each expert and linear
 };
+/// PEFT's name of a stack of experts' parameter, without the layer's prefix: "mlp.experts.gate_up_proj".
+std::string path_of(const ExpertStack& stack);
 
 /// Rows of a group's weight to which one pair of LoRA's factors adds: of a linear, or of all.
 struct LoraRows {

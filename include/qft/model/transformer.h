@@ -89,9 +89,10 @@ class Transformer {
 
   /// Memory for layer_forward's result with input x [T, hidden]: x itself, and uninitialised tensors of `arena` for the rest.
   LayerSaved room_for(int layer, const LayerWeights& w, const at::Tensor& x, Arena& arena) const;
-  /// y = layer(saved.x()); fills the rest of `saved`, of room_for(). y [T, hidden] may lie anywhere but x.
+  /// y = layer(saved.x()); fills the rest of `saved`, of room_for(). y [T, hidden] may lie anywhere but x. `need_experts`: empty
+  /// where all weights are here.
   void layer_forward(int layer, const LayerWeights& w, const MicroInput& in, const RandomPass& random, const at::Tensor& y,
-                     const LayerSaved& saved);
+                     const LayerSaved& saved, const NeedExperts& need_experts = {});
   /// Adds to `in.routing` what the layer's routers did in a forward pass; not after one that is done again.
   void observe_routing(int layer, const MicroInput& in, const LayerSaved& saved) const;
   /// `g` [T, hidden] holds the gradient of y and receives that of x (undefined contents if !needs_input_grad).

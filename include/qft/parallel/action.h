@@ -16,10 +16,11 @@ enum class ActionKind : std::uint8_t {
   acquire,        ///< unit: its weights are readable until the matching release; gathers what was not prefetched
   forward,        ///< block, micro
   backward,       ///< block, micro: adds to the gradients of the block's units
-  release,        ///< unit: the last release frees its gathered weights
-  reduce,         ///< unit: its gradients are complete on this rank (for the group or the step): start their reduction
-  vote,           ///< the ranks tell each other who is asked to stop: if one is, the rest of the step is dropped
-  step            ///< the end: reductions are complete, and the ranks agree on norm, loss and metrics
+  absent,   ///< block: a forward pass that other ranks do and this one has no micro-batch for: its part of what they agree on
+  release,  ///< unit: the last release frees its gathered weights
+  reduce,   ///< unit: its gradients are complete on this rank (for the group or the step): start their reduction
+  vote,     ///< the ranks tell each other who is asked to stop: if one is, the rest of the step is dropped
+  step      ///< the end: reductions are complete, and the ranks agree on norm, loss and metrics
 };
 
 /// A way through the blocks.
@@ -28,15 +29,20 @@ enum class Lane : std::uint8_t {
   reference  ///< the model without its adapter: forward only, and without dropout
 };
 
+/// What a unit's weights are gathered for. Passes of a layer need the experts that its routers name on the way, forward, and
+/// backward the same ones (WeightStore::need_experts).
+enum class Need : std::uint8_t { all, forward, backward };
+
 struct Action {
   ActionKind kind;
-  int target = -1;  ///< block for forward and backward, unit for the others
+  int target = -1;  ///< block for forward, backward and absent, unit for the others
   // Of forward and backward:
   int micro = -1;               ///< index of the micro-batch within the step
   bool first = false;           ///< the micro-batch's first action: it is in flight from here on
   bool last = false;            ///< the micro-batch's last action: its memory is freed
   bool needs_gradient = false;  ///< forward: this block's backward follows; backward: the block below needs the input's gradient
   Lane lane = Lane::policy;
+  Need need = Need::all;  ///< of gathers and acquire
   bool operator==(const Action&) const = default;
 };
 
@@ -63,7 +69,8 @@ int groups_per_vote(double seconds, int groups);
 /// The training step: for every group, all blocks up (forward) and down (backward). Blocks below the lowest
 /// trainable one take no part in the way down. What the first block and the head share (a tied embedding) is held from the one
 /// to the other. Every rank gets the same sequence of acquire, release and reduce,
-/// whatever its own number of micro-batches, so collectives always match.
+/// whatever its own number of micro-batches, and as many forward passes of layers with experts, where some may be absent: so
+/// collectives always match.
 ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions& options);
 
 /// Forward only (evaluation).

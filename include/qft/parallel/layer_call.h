@@ -16,11 +16,12 @@ struct LayerCall {
   at::Tensor y;  ///< [T, hidden]: defined for forward, which writes it
   at::Tensor g;  ///< [T, hidden]: defined for backward, which replaces y's gradient by x's
   bool needs_input_grad = true;
-  bool counts_routing = true;  ///< what routers did in forward is of the policy
+  bool counts_routing = true;            ///< what routers did in forward is of the policy
+  model::NeedExperts need_experts = {};  ///< of forward, where the store is told
 
   void run(model::Transformer& transformer, const model::MicroInput& in, const model::RandomPass& random,
            const model::RoutingLoss& routing) const {
-    if (y.defined()) transformer.layer_forward(layer, *weights, in, random, y, saved);
+    if (y.defined()) transformer.layer_forward(layer, *weights, in, random, y, saved, need_experts);
     if (y.defined() && !g.defined() && counts_routing) transformer.observe_routing(layer, in, saved);
     if (g.defined()) transformer.layer_backward(layer, *weights, in, random, saved, g, needs_input_grad, routing);
   }

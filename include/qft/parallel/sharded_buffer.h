@@ -3,6 +3,7 @@
 
 #include "qft/comm/communicator.h"
 #include "qft/device/stream.h"
+#include "qft/parallel/ranges.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -73,8 +74,12 @@ class BlockPool {
 
 /// What the buffers of one store have in common.
 struct Transfers {
+  static constexpr std::int64_t kPieceBytes = std::int64_t{64} << 20;  ///< that parts travel by where they are waited for
+
   device::Stream copies;  ///< between host and device
   Gauge gathered;         ///< gathered bytes
+  Gauge staged;           ///< those of them by which parts travel
+  std::int64_t staging_limit = kPieceBytes;
   BlockPool pool;
   /// What is queued on the current stream from now on, such as the reuse of freed memory, comes after all copies.
   void join() const noexcept;
@@ -103,13 +108,22 @@ class ShardedBuffer {
   /// True where the whole buffer exists only while it is used.
   bool frees_whole() const { return !empty() && (residency_.offloaded || !rest_is_whole()); }
   std::int64_t gathered_bytes() const;
+  /// Whether parts of it can be gathered by themselves.
+  bool gathers_parts() const { return frees_whole() && (!residency_.whole || division_.ranks == 1); }
 
   /// Allocates the memory that gather() fills, unless that is done. Not collective.
   void make_room();
   /// Starts gathering the whole buffer, unless it is up to date or in flight. Collective.
   void gather();
+  /// The same for these parts alone, if gathers_parts(); the same ones on every rank. They travel by way of a buffer of their
+  /// size, which lives until bring(): where those of a store would be larger than its limit, nothing is started.
+  void gather(const Ranges& parts);
+  /// Waits for these parts. What is not on its way comes a piece at a time. Collective.
+  void bring(const Ranges& parts);
   /// [n], once complete. Collective where gather() was not called.
   at::Tensor whole();
+  /// [n], of which what bring() was called for is complete.
+  at::Tensor here();
   /// The owners have written their slices: copies of the whole are out of date.
   void changed();
   /// Frees the whole buffer, if frees_whole().
@@ -120,6 +134,10 @@ class ShardedBuffer {
 
  private:
   void gather_from_host();
+  std::int64_t bytes_of(const Ranges& parts) const { return size_of(parts) * static_cast<std::int64_t>(slice_.element_size()); }
+  void start(const Ranges& parts);
+  void send(const Ranges& parts);
+  void unpack();
 
   Division division_;
   comm::Communicator* comm_ = nullptr;
@@ -127,7 +145,10 @@ class ShardedBuffer {
   Residency residency_;
   bool current_ = false;     ///< the whole buffer is up to date, or will be when its gather is complete
   bool rest_stale_ = false;  ///< of the kept buffer only this rank's slice is up to date
+  Ranges here_;              ///< of the whole buffer, where it is not current: what is up to date, or will be
   at::Tensor rest_, slice_, whole_;
+  Ranges staged_;       ///< the parts on their way
+  at::Tensor staging_;  ///< one after the other
   comm::Work gather_;
   std::optional<device::Event> copied_;
 };

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -56,7 +57,16 @@ class WeightReader {
 class WeightStore : public WeightReader {
  public:
   /// Prefetches the unit's weights, unless they are gathered or in flight. Collective where weights are sharded.
-  virtual void gather(int unit, bool frozen_only) = 0;
+  virtual void gather(int unit, Need need, bool frozen_only = false) = 0;
+  using WeightReader::acquire;
+  /// As acquire(unit), of which experts may be missing that the passes it is for have no rows for.
+  virtual const model::UnitBuffers& acquire(int unit, Need need) = 0;
+  /// Called in each forward pass of a layer with experts before it reads their weights, while the unit is acquired: those whose
+  /// rows begin and end apart (ops::ExpertRows::begins) are here afterwards. Without rows: for a pass that only other ranks have.
+  /// Collective where weights are sharded.
+  virtual void need_experts(int unit, std::span<const std::int64_t> begins) = 0;
+  /// The same where a forward pass is computed again. Throws Error where it uses others than the first time. Not collective.
+  virtual void need_experts_again(int unit, std::span<const std::int64_t> begins) = 0;
 
   /// Clears the gradients before a step. `micros`: those of this rank; matters in ReductionOrder::by_micro_batch.
   virtual void start_step(const MicroRange& micros) = 0;

@@ -43,6 +43,7 @@ struct SmallCase {
   bool deterministic = false;
   bool graphs = false;
   bool debug_sync = false;  ///< from the second step on, a wait of the host for its device is an error
+  int experts = 5;          ///< of each layer that has some
   int item_sequences = 1;
   bool same_prompts = false;   ///< of most items with two sequences: both begin with the same tokens
   bool share_prompts = false;  ///< which have the same rows then

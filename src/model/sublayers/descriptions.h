@@ -29,8 +29,6 @@ bool is_router(std::string_view name);
 
 /// What the names of a layer's tensors and modules begin with: "model.layers.3.".
 std::string layer_prefix(const ModelConfig& config, int index);
-/// PEFT's name of a stack of experts' parameter, without the layer's prefix: "mlp.experts.gate_up_proj".
-std::string path_of(const ExpertStack& stack);
 /// The names of a linear of a group: of a stack those of all experts.
 std::vector<std::string> module_names(const std::string& prefix, const ParamGroup& group, std::size_t linear);
 /// The tensors of each expert and of these linears of a stack, `rows` (0: as many as the linear has) x columns, named with

@@ -41,6 +41,7 @@ class Experts final : public SubLayer {
     ops::route_forward(logits, normalise_, s.tensors[kProbabilities], s.tensors[kLogSums].view({-1}), s.tensors[kExperts],
                        s.tensors[kWeights]);
     const ops::ExpertRows dealt = ops::deal_rows(s.tensors[kExperts], count_, pass.workspace);
+    if (pass.need_experts != nullptr) (*pass.need_experts)(dealt.begins);
     const ops::LoraDropout dropout = dropout_of(pass, dealt);
     const at::Tensor rows = expert_rows(pass, kX), act = expert_rows(pass, kAct), y = expert_rows(pass, kY);
     ops::gather_rows(x, dealt, rows);
