@@ -1,6 +1,7 @@
 // Ops' part of the back end: from tensors to its kernels, which ops.cu has.
 #include "../ops/cuda/launches.h"
 #include "../ops/device_kernels.h"
+#include "../ops/gated_delta_tensor_args.h"
 #include "../ops/noise_tensor_args.h"
 #include "dispatch.h"
 #include "parts.h"
@@ -101,6 +102,19 @@ bool embedding_grad(const at::Tensor& tokens, const at::Tensor& gy, const at::Te
   return done;
 }
 
+bool delta(const GatedDeltaTensors& in, const DeltaWork& work, const at::Tensor& out, const at::Tensor& states) {
+  return with_kernel_type(in.v, [&]<class T>() {
+    launch_delta_forward(delta_forward_args<T>(in, work, out, states), work.waves, on_current_stream());
+  });
+}
+
+bool delta_grad(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Tensor& states, const DeltaWork& work,
+                const GatedDeltaTensors& grads) {
+  return with_kernel_type(in.v, [&]<class T>() {
+    launch_delta_backward(delta_backward_args<T>(gout, in, states, work, grads), work.waves, on_current_stream());
+  });
+}
+
 }  // namespace
 
 const void* ops_part() {
@@ -114,7 +128,9 @@ const void* ops_part() {
                                           .cross_entropy_rows = cross_entropy,
                                           .grouped_product = grouped,
                                           .dequantize = decode,
-                                          .embedding_backward = embedding_grad};
+                                          .embedding_backward = embedding_grad,
+                                          .delta_forward = delta,
+                                          .delta_backward = delta_grad};
   return &kKernels;
 }
 

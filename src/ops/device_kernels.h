@@ -8,6 +8,7 @@
 #include "qft/ops/rope.h"
 
 #include "experts_grouped.h"
+#include "gated_delta_work.h"
 #include "quantized_rows.h"
 #include <ATen/core/Tensor.h>
 
@@ -33,6 +34,10 @@ struct DeviceKernels {
   /// `bytes` of a layout that is not fp32, `from` its rows.
   bool (*dequantize)(const at::Tensor& bytes, const QuantizedRows& from, const at::Tensor& out);
   bool (*embedding_backward)(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight);
+  /// `work` has their scratch memory.
+  bool (*delta_forward)(const GatedDeltaTensors& in, const DeltaWork& work, const at::Tensor& out, const at::Tensor& states);
+  bool (*delta_backward)(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Tensor& states, const DeltaWork& work,
+                         const GatedDeltaTensors& grads);
 };
 
 /// Those of t's device; null on the CPU, and where the device has none.

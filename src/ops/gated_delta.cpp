@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "device_kernels.h"
 #include "gated_delta_batched.h"
 #include "gated_delta_generic.h"
 #include "gated_delta_kernels.h"
+#include "gated_delta_work.h"
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -85,10 +87,28 @@ void backward_generic(const at::Tensor& gout, const GatedDeltaTensors& in, const
   });
 }
 
+/// What device's kernels take.
+bool fits_kernels(const DeltaShape& shape, at::ScalarType dtype) {
+  return dtype != at::kDouble && shape.key_dim <= kDeltaWidestKey;
+}
+bool forward_by_device(const GatedDeltaTensors& in, const PackedSequences& sequences, const at::Tensor& out,
+                       const at::Tensor& states) {
+  const DeviceKernels* kernels = device_kernels(in.v);
+  if (kernels == nullptr || kernels->delta_forward == nullptr || !fits_kernels(shape_of(in), in.v.scalar_type())) return false;
+  return kernels->delta_forward(in, DeltaWork(sequences, shape_of(in), in.v.device(), /*backward=*/false), out, states);
+}
+bool backward_by_device(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Tensor& states,
+                        const PackedSequences& sequences, const GatedDeltaTensors& grads) {
+  const DeviceKernels* kernels = device_kernels(in.v);
+  if (kernels == nullptr || kernels->delta_backward == nullptr || !fits_kernels(shape_of(in), in.v.scalar_type())) return false;
+  return kernels->delta_backward(gout, in, states, DeltaWork(sequences, shape_of(in), in.v.device(), /*backward=*/true), grads);
+}
+
 void forward(const GatedDeltaTensors& in, const PackedSequences& sequences, const at::Tensor& out, const at::Tensor& states,
              Workspace& workspace) {
   if (kernels::serve_delta(in.v.device(), in.v.scalar_type()))
     return kernels::delta_forward(in, sequences, out, states, workspace);
+  if (forward_by_device(in, sequences, out, states)) return;
   if (!in.v.is_cpu()) return batched::delta_forward(in, sequences, out, states);
   forward_generic(in, sequences, out, states);
 }
@@ -97,6 +117,7 @@ void backward(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Ten
               const GatedDeltaTensors& grads, Workspace& workspace) {
   if (kernels::serve_delta(in.v.device(), in.v.scalar_type()))
     return kernels::delta_backward(gout, in, states, sequences, grads, workspace);
+  if (backward_by_device(gout, in, states, sequences, grads)) return;
   if (!in.v.is_cpu()) return batched::delta_backward(gout, in, states, sequences, grads);
   backward_generic(gout, in, states, sequences, grads);
 }
@@ -157,10 +178,12 @@ std::int64_t shared_delta_bytes(const DeltaShape& shape, std::int64_t tokens, at
   return forward + tokens * ((channels + values) * item + gates) + states;
 }
 
-std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, const PackedSizes& sizes, at::ScalarType dtype, bool on_cpu,
+std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, const PackedSizes& sizes, at::ScalarType dtype, DeltaPath path,
                                        bool backward) {
   const std::int64_t tokens = std::max(sizes.tokens, sizes.expanded), longest = sizes.longest > 0 ? sizes.longest : tokens;
-  if (!on_cpu) return batched::delta_scratch_bytes(shape, tokens / kDeltaChunk + sizes.sequences, dtype, backward);
+  const std::int64_t chunks = tokens / kDeltaChunk + sizes.sequences;
+  if (path == DeltaPath::device && fits_kernels(shape, dtype)) return delta_work_bytes(shape, chunks, backward);
+  if (path != DeltaPath::cpu) return batched::delta_scratch_bytes(shape, chunks, dtype, backward);
   if (kernels::serve_delta(c10::kCPU, dtype)) return kernels::delta_scratch_bytes(shape, longest, backward);
   const std::int64_t item = dtype == at::kDouble ? 8 : 4, state = shape.value_heads * shape.key_dim * shape.value_dim;
   const std::int64_t rows = shape.value_heads * kDeltaChunk * std::max({shape.key_dim, shape.value_dim, kDeltaChunk});

@@ -1,5 +1,6 @@
-// The gated delta rule in ATen calls over many chunks at a time, for accelerators: what a chunk's rows say of each other is
-// computed for all chunks of a wave at once, and only the states go from chunk to chunk, in three calls each.
+// The gated delta rule in ATen calls over many chunks at a time, for accelerators without kernels, and for fp64: what a chunk's
+// rows say of each other is computed for all chunks of a wave at once, and only the states go from chunk to chunk, in three calls
+// each.
 #pragma once
 
 #include "qft/ops/gated_delta.h"

@@ -64,8 +64,9 @@ std::int64_t operation_bytes(const ExecutionConfig& run) {
   std::int64_t most = 0;
   for (const model::Layer& layer : run.spec.layers)
     for (const model::SubLayerSpec& sublayer : layer)
-      most = std::max(most, make_sublayer(run.spec.config, sublayer)
-                                ->operation_scratch_bytes(sizes, run.precision.compute, run.training, run.attention));
+      most = std::max(
+          most, make_sublayer(run.spec.config, sublayer)
+                    ->operation_scratch_bytes(sizes, run.precision.compute, run.training, {run.attention, run.plain_operations}));
   return most;
 }
 

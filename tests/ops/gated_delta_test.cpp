@@ -116,7 +116,7 @@ TEST(GatedDelta, LongSequencesGoThroughKeptStates) {
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) compare_with_autograd(bounds, dtype, 0.01);
 }
 
-/// What accelerators compute, on the CPU; the plain calls as the oracle, which autograd is that of.
+/// What accelerators compute without kernels, on the CPU; the plain calls as the oracle, which autograd is that of.
 TEST(GatedDelta, ManyChunksAtOnceGiveWhatOneByOneGive) {
   for (const std::vector<std::int32_t>& bounds : std::vector<std::vector<std::int32_t>>{
            {0, 1}, {0, 64}, {0, 1, 64, 64, 129, 194, 324}, {0, 700, 1500}, {0, 30, 1120, 2144, 4300, 4301}})
@@ -242,7 +242,7 @@ TEST(GatedDelta, KernelsTakeTheMemoryThatIsPlanned) {
     const auto like = [](const at::Tensor& x) { return empty(x.sizes(), x.scalar_type()); };
     const GatedDeltaTensors grads{like(in.q), like(in.k), like(in.v), like(in.g), like(in.beta)};
     if (both) gated_delta_backward(out, in, {}, sequences, grads, own);
-    EXPECT_EQ(own.held(), gated_delta_scratch_bytes(kShape, {.tokens = 200, .longest = 200}, at::kFloat, /*on_cpu=*/true, both));
+    EXPECT_EQ(own.held(), gated_delta_scratch_bytes(kShape, {.tokens = 200, .longest = 200}, at::kFloat, DeltaPath::cpu, both));
   }
 }
 

@@ -79,7 +79,7 @@ TEST_F(Scratch, OfTheDeltaNetIsWhatIsPlanned) {
         const at::Tensor out = heads(s.value_heads, s.value_dim);
         ops::Workspace workspace(device());
         const auto planned = [&](bool backward) {
-          return ops::gated_delta_scratch_bytes(s, sizes, type, /*on_cpu=*/false, backward);
+          return ops::gated_delta_scratch_bytes(s, sizes, type, ops::DeltaPath::plain, backward);
         };
         within("rule", taken([&] { ops::gated_delta_forward(in, sequences, out, {}, workspace); }), planned(false));
         within("its gradient", taken([&] { ops::gated_delta_backward(out, in, {}, sequences, grads, workspace); }),

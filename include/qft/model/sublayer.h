@@ -48,6 +48,13 @@ struct NewTokens {
 /// Told, before the weights of experts are read, where the rows of each begin (ops::ExpertRows::begins).
 using NeedExperts = std::function<void(std::span<const std::int64_t> begins)>;
 
+/// By what operations are computed, as far as memory depends on it.
+struct OperationPaths {
+  ops::AttentionPath attention = ops::AttentionPath::cpu;
+  bool plain = false;  ///< no kernels of our own: ops::generic::takes()
+  bool on_cpu() const { return attention == ops::AttentionPath::cpu; }
+};
+
 /// What a pass over T tokens computes with.
 struct LayerPass {
   const at::Tensor& positions;            ///< int32 [T]
@@ -95,7 +102,7 @@ class SubLayer {
   virtual std::int64_t state_bytes(at::ScalarType dtype) const;
   /// Bytes of scratch that its operations take besides SubLayerSpec::scratch and that of linears, at most.
   virtual std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
-                                               ops::AttentionPath path) const;
+                                               const OperationPaths& paths) const;
   /// Whether work captured in a graph serves other sequences of the same number and longest length.
   virtual bool can_be_captured(c10::Device device, at::ScalarType dtype) const;
 

@@ -8,6 +8,10 @@ namespace qft::ops {
 inline constexpr std::int64_t kDeltaChunk = 64;      ///< tokens of a triangular system
 inline constexpr std::int64_t kDeltaSegment = 1024;  ///< tokens between states that forward keeps
 
+struct DeltaShape {
+  std::int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
+};
+
 /// The most states that forward keeps of sequences of together so many tokens.
 constexpr std::int64_t most_kept_delta_states(std::int64_t tokens) {
   return tokens / kDeltaSegment;

@@ -48,13 +48,17 @@ void gated_delta_forward(const GatedDeltaTensors& in, const PackedSequences& seq
 void gated_delta_backward(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Tensor& states,
                           const PackedSequences& sequences, const GatedDeltaTensors& grads, Workspace& workspace);
 
-struct DeltaShape {
-  std::int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
+/// What computes it.
+enum class DeltaPath : std::uint8_t {
+  cpu,
+  device,  ///< kernels of our own on an accelerator; plain calls where they do not take the data, as in fp64
+  plain    ///< plain calls on an accelerator
 };
 
 /// Bytes that forward, or backward, takes for its own at most: on the CPU what a chunk needs, and backward the states of a
-/// segment, for a key head on each of this process's threads; elsewhere what all heads of a segment's chunks need.
-std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, const PackedSizes& sizes, at::ScalarType dtype, bool on_cpu,
+/// segment, for a key head on each of this process's threads; elsewhere what all heads of so many chunks need as are computed at
+/// once, those of two segments by kernels, else of one.
+std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, const PackedSizes& sizes, at::ScalarType dtype, DeltaPath path,
                                        bool backward);
 
 /// Bytes that either and the short convolution before it take besides where sequences of so many tokens share rows.

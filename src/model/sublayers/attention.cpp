@@ -121,8 +121,8 @@ class Attention final : public SubLayer {
   }
 
   std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
-                                       ops::AttentionPath path) const override {
-    return ops::attention_scratch_bytes(sizes, heads_, kv_heads_, head_dim_, dtype, backward, path);
+                                       const OperationPaths& paths) const override {
+    return ops::attention_scratch_bytes(sizes, heads_, kv_heads_, head_dim_, dtype, backward, paths.attention);
   }
 
   bool can_be_captured(c10::Device device, at::ScalarType dtype) const override {

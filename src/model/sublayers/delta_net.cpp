@@ -121,17 +121,19 @@ class DeltaNet final : public SubLayer {
   }
 
   std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
-                                       ops::AttentionPath path) const override {
+                                       const OperationPaths& paths) const override {
     const auto item = static_cast<std::int64_t>(c10::elementSize(statistics_dtype(dtype)));
-    const bool on_cpu = path == ops::AttentionPath::cpu;
+    const ops::DeltaPath path = paths.on_cpu() ? ops::DeltaPath::cpu
+                                : paths.plain  ? ops::DeltaPath::plain
+                                               : ops::DeltaPath::device;
     // The convolution's are gone when the rule begins.
     const std::int64_t tokens = std::max(sizes.tokens, sizes.expanded),
-                       convolution =
-                           on_cpu ? 0
-                                  : ops::short_convolution_scratch_bytes(tokens, sizes.sequences, d_.channels(), dtype, backward);
+                       convolution = paths.on_cpu() ? 0
+                                                    : ops::short_convolution_scratch_bytes(tokens, sizes.sequences, d_.channels(),
+                                                                                           dtype, backward);
     return (backward ? 2 * sizes.tokens * d_.value_heads * item : 0) +
            ops::shared_delta_bytes(shape_, sizes.expanded, dtype, backward) +
-           std::max(convolution, ops::gated_delta_scratch_bytes(shape_, sizes, dtype, on_cpu, backward));
+           std::max(convolution, ops::gated_delta_scratch_bytes(shape_, sizes, dtype, path, backward));
   }
 
   /// The work depends on where sequences begin.

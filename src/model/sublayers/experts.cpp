@@ -78,11 +78,10 @@ class Experts final : public SubLayer {
   }
 
   std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
-                                       ops::AttentionPath path) const override {
+                                       const OperationPaths& paths) const override {
     const auto item = static_cast<std::int64_t>(c10::elementSize(dtype == at::kDouble ? at::kDouble : at::kFloat));
     const std::int64_t router = sizes.tokens * count_ * item;  // logits; in backward what their gradient is made of
-    const std::int64_t grouped =
-        path == ops::AttentionPath::cpu ? 0 : ops::grouped_bytes(sizes.tokens * per_token_, widest_, dtype);
+    const std::int64_t grouped = paths.on_cpu() ? 0 : ops::grouped_bytes(sizes.tokens * per_token_, widest_, dtype);
     return ops::dealt_bytes(sizes.tokens, per_token_) + (backward ? 4 : 2) * router + grouped;
   }
 

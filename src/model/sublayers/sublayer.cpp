@@ -27,7 +27,7 @@ std::int64_t SubLayer::state_bytes(at::ScalarType /*dtype*/) const {
 }
 
 std::int64_t SubLayer::operation_scratch_bytes(const ops::PackedSizes& /*sizes*/, at::ScalarType /*dtype*/, bool /*backward*/,
-                                               ops::AttentionPath /*path*/) const {
+                                               const OperationPaths& /*paths*/) const {
   return 0;
 }
 

@@ -1,9 +1,12 @@
-// The kernels of ops as host code sees them: each is defined in a *.cuh, for the types that cuda/ops.cu compiles it for. `launch`
+// The kernels of ops as host code sees them: each is defined in a *.cuh, for the types that cuda/*.cu compile it for. `launch`
 // queues a kernel on a stream, or runs it (tests/support/simt.h).
 #pragma once
 
 #include "qft/ops/kernel_args.h"
 
+#include <span>
+
+#include "../gated_delta_args.h"
 #include "../noise_args.h"
 #include "../quantized_rows.h"
 
@@ -34,5 +37,10 @@ template <class T, class Launch>
 void launch_dequantize(const Dequantize<T>& a, const Launch& launch);
 template <class T, class G, class Launch>
 void launch_embedding_backward(const EmbeddingBackward<T, G>& a, const Launch& launch);
+/// Four kernels a wave; backward six, from the last wave to the first.
+template <class T, class Launch>
+void launch_delta_forward(const DeltaOperands<T>& a, std::span<const DeltaWave> waves, const Launch& launch);
+template <class T, class Launch>
+void launch_delta_backward(const DeltaOperands<T>& a, std::span<const DeltaWave> waves, const Launch& launch);
 
 }  // namespace qft::ops::cuda
