@@ -72,6 +72,9 @@ model::ModelSpec make_spec(const SmallCase& c) {
       (c.sliding_window > 0
            ? R"("use_sliding_window":true,"max_window_layers":1,"sliding_window":)" + std::to_string(c.sliding_window) + ","
            : "") +
+      (c.dynamic_positions > 0 ? R"("rope_scaling":{"rope_type":"dynamic","factor":4},"max_position_embeddings":)" +
+                                     std::to_string(c.dynamic_positions) + ","
+                               : "") +
       (c.model_type.ends_with("_moe") ? kExperts : "") + R"("tie_word_embeddings":)" + (c.tied ? "true}" : "false}");
   model::LoraConfig lora;
   if (c.lora) {
