@@ -29,12 +29,20 @@ std::size_t common_prefix(const std::vector<std::int32_t>& fed, const std::vecto
   return static_cast<std::size_t>(end.first - fed.begin());
 }
 
+/// How many tokens of the cache serve a prompt. Where frequencies follow a sequence's length, keys of a long one serve no other.
+std::int64_t kept_of(const std::vector<std::int32_t>& fed, const std::vector<std::int32_t>& prompt,
+                     const model::RopeConfig& rope) {
+  if (rope.follows(static_cast<std::int64_t>(std::max(fed.size(), prompt.size())))) return 0;
+  return static_cast<std::int64_t>(std::min(common_prefix(fed, prompt), prompt.size() - 1));
+}
+
 /// A conversation, and what of it the cache holds.
 class Conversation {
  public:
   Conversation(const config::RunConfig& config, const encode::ChatTemplate& chat, engine::Instance& instance)
       : config_(config),
         chat_(chat),
+        rope_(instance.spec().config.rope),
         positions_(instance.spec().config.max_position_embeddings),
         limit_(infer::answer_limit(config.generate, positions_, 0).tokens),
         decoder_(instance, std::min(std::max(kLeastCapacity, 4 * limit_), positions_)),
@@ -74,7 +82,7 @@ class Conversation {
           "max_new_tokens",
           prompt.size(), capacity, limit_);
     const auto limit = infer::answer_limit(config_.generate, capacity, static_cast<std::int64_t>(prompt.size()));
-    decoder_.sequence().truncate(static_cast<std::int64_t>(std::min(common_prefix(fed_, prompt), prompt.size() - 1)));
+    decoder_.sequence().truncate(kept_of(fed_, prompt, rope_));
     const auto g =
         infer::generate(decoder_, sampler_, chat_.tokenizer(), prompt, chat_.stop_token_ids(), limit.tokens,
                         config_.generate.skip_special_tokens, [](std::string_view piece) { std::cout << piece << std::flush; });
@@ -90,6 +98,7 @@ class Conversation {
 
   const config::RunConfig& config_;
   const encode::ChatTemplate& chat_;
+  const model::RopeConfig& rope_;
   std::int64_t positions_, limit_;
   infer::Decoder decoder_;
   infer::Sampler sampler_;

@@ -45,13 +45,11 @@ void ModelArgs::visit(const FieldVisitor& field) {
         &moe_aux_loss_coef);
   field(Field("moe_z_loss_coef", "weight of the squares of the logarithms of the routers' sums of exponentials").at_least(0),
         &moe_z_loss_coef);
-  field(
-      Field("rope_scaling", "how rotary embeddings reach cutoff_len tokens where the model was trained for fewer")
-          .one_of({"linear", "yarn", "llama3"})
-          .shown_default("config.json's")
-          .advise("of dynamic scaling a token's angles depend on the longest sequence beside it; a mapping goes into the model's "
-                  "config.json"),
-      &rope_scaling);
+  field(Field("rope_scaling", "how rotary embeddings reach cutoff_len tokens where the model was trained for fewer")
+            .one_of({"linear", "yarn", "llama3", "dynamic"})
+            .shown_default("config.json's")
+            .advise("a mapping goes into the model's config.json"),
+        &rope_scaling);
   field(Field("disable_gradient_checkpointing", "keep all activations for backward: faster, needs more memory"),
         &disable_gradient_checkpointing);
 }

@@ -27,5 +27,14 @@ at::Tensor upload(std::span<const std::int64_t> values, c10::Device device) {
 at::Tensor upload(std::span<const double> values, c10::Device device) {
   return upload_values(values, device);
 }
+void upload(const at::Tensor& host, const at::Tensor& to) {
+  if (to.is_cpu()) {
+    to.copy_(host);
+    return;
+  }
+  const at::Tensor pinned = at::empty(host.sizes(), host.options().pinned_memory(true));
+  pinned.copy_(host);
+  to.copy_(pinned, /*non_blocking=*/true);
+}
 
 }  // namespace qft::device

@@ -46,6 +46,8 @@ bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, co
         "cuda_graphs needs weights and gradients at fixed addresses, but strategy {} runs, which shards them: use ddp or zero1, "
         "or remove cuda_graphs",
         strategy.name);
+  if (spec.config.rope.dynamic)
+    fail_config("cuda_graphs replays layers with the angles of one table, but the model's rope scaling is dynamic: remove it");
   const bool bf16_has_flash = precision.compute == at::kFloat && device::facts_of(device).bf16 &&
                               ops::usual_attention_path(at::kBFloat16, spec.config.head_dim) == ops::AttentionPath::flash;
   for (const model::Layer& layer : spec.layers)
@@ -57,6 +59,15 @@ bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, co
             c10::toString(precision.compute), spec.config.head_dim, device::describe(device),
             bf16_has_flash ? "set bf16: true, or " : "");
   return true;
+}
+
+/// Rows that sequences of a pair share have one angle each.
+void require_own_prompts(const config::RunConfig& config, const model::RopeConfig& rope) {
+  if (rope.follows(config.data.cutoff_len) && config.prompts_apart().empty())
+    fail_config(
+        "the model's rope scaling is dynamic: beyond {} tokens the angles of a pair's prompt follow each answer's length, but "
+        "cutoff_len is {} and prompts are computed once for both: set share_prompts: false",
+        rope.dynamic->positions, config.data.cutoff_len);
 }
 
 bool has_bf16(c10::Device device) {
@@ -116,6 +127,7 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
   // If one rank does not see a directory, all ranks must end, with that rank's reason.
   comm::agreed(comm, [&] {
     b.spec = spec_of(config, use);
+    require_own_prompts(config, b.spec.config.rope);
     b.files = io::ModelFiles::open(config.model_path());
     const Adapters adapters = adapters_of(config, use);
     model::merge_adapters(*b.files, model::ModelConfig::load(config.model_path()), adapters.merged);
@@ -132,7 +144,11 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
   b.lane = has_reference_lane(config, b.spec, use);
   objective.reference = b.lane;
   std::optional<model::ModelSpec> reference;
-  if (training) comm::agreed(comm, [&] { reference = reference_spec(config, b.spec, use); });
+  if (training)
+    comm::agreed(comm, [&] {
+      reference = reference_spec(config, b.spec, use);
+      if (reference) require_own_prompts(config, reference->config.rope);
+    });
   b.plan = plan::plan_execution(config, b.spec, b.types.precision, objective, comm, device, training, batches,
                                 reference ? &*reference : nullptr);
   if (training) comm::agreed(comm, [&] { b.graphs = graphs_of(config, b.spec, b.types.precision, b.plan.strategy, device); });

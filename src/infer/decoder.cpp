@@ -63,11 +63,13 @@ void Decoder::forward_group(std::span<const Input> inputs, const at::Tensor& log
   auto& t = transformer_;
   std::vector<std::int32_t> ids, positions, last;
   std::vector<model::SequenceTokens> sequences;
+  std::vector<model::TokenRange> ranges;
   for (const Input& in : inputs) {
     QFT_ASSERT(!in.tokens.empty(), "no token to decode in slot {}", in.slot);
     sequences.push_back({&sequences_.at(in.slot), static_cast<std::int64_t>(in.tokens.size())});
     sequences.back().sequence->require_room(sequences.back().count);
-    auto position = static_cast<std::int32_t>(sequences.back().sequence->length());
+    ranges.push_back({sequences.back().sequence->length(), sequences.back().count});
+    auto position = static_cast<std::int32_t>(ranges.back().first);
     for (const std::int32_t id : in.tokens) {
       ids.push_back(id);
       positions.push_back(position++);
@@ -80,14 +82,17 @@ void Decoder::forward_group(std::span<const Input> inputs, const at::Tensor& log
   };
   at::Tensor x = boundary("decode.x"), y = boundary("decode.y");
   ops::embedding_forward(device::upload(ids, t.device()), embedding_.value, x);
-  const at::Tensor at = device::upload(positions, t.device());
+  const auto pass_mark = arena_.mark();
+  const model::Angles by_position{device::upload(positions, t.device()), t.rope()};
+  const model::Angles angles = t.own_angles(ranges, arena_).value_or(by_position);
   for (int i = 0; i < static_cast<int>(layers_.size()); ++i) {
     const auto mark = arena_.mark();
     const model::LayerWeights& w = layers_[static_cast<std::size_t>(i)];
-    t.layer_decode(i, w, at, sequences, y, t.room_for(i, w, x, arena_));
+    t.layer_decode(i, w, angles, sequences, y, t.room_for(i, w, x, arena_));
     arena_.release(mark);
     std::swap(x, y);
   }
+  arena_.release(pass_mark);
   for (const auto& [sequence, tokens] : sequences) sequence->advance(tokens);
   if (count > static_cast<std::int64_t>(inputs.size())) x = at::index_select(x, 0, device::upload(last, t.device()));
   logits.copy_(t.logits(final_norm_, head_, x));

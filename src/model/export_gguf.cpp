@@ -42,6 +42,7 @@ void require_implemented(const ModelConfig& c) {
                 c.model_type);
   const char* what = std::ranges::any_of(c.windows, [](std::int64_t n) { return n > 0; }) ? "sliding windows"
                      : c.rope.yarn                                                        ? "YaRN"
+                     : c.rope.dynamic                                                     ? "dynamic rope scaling"
                      : c.model_type == "qwen3" && c.qkv_bias                              ? "biases of a qwen3"
                                                                                           : nullptr;
   if (what != nullptr) fail_config("an export to GGUF with {} is not implemented: export it as safetensors", what);

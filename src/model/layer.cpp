@@ -42,8 +42,10 @@ LayerSaved Transformer::room_for(int layer, const LayerWeights& w, const at::Ten
 
 LayerPass Transformer::pass_over(int layer, const MicroInput& in, const RandomPass& random, const RoutingLoss& routing) {
   const ops::DropoutKey key = {random.seed, random.step, static_cast<std::uint32_t>(layer), 0};
-  return {in.positions, &in.sequences, {random.lora_dropout, key, in.identity},       rope_,
-          workspace_,   dtype_,        in.routing.observed() ? &in.routing : nullptr, routing};
+  const at::Tensor& rows = in.angles ? in.angles->rows : in.positions;
+  const ops::RopeTable& table = in.angles ? in.angles->table : rope_;
+  return {rows,       &in.sequences, {random.lora_dropout, key, in.identity},       table,
+          workspace_, dtype_,        in.routing.observed() ? &in.routing : nullptr, routing};
 }
 
 void Transformer::observe_routing(int layer, const MicroInput& in, const LayerSaved& saved) const {
@@ -60,9 +62,9 @@ void Transformer::layer_forward(int layer, const LayerWeights& w, const MicroInp
   });
 }
 
-void Transformer::layer_decode(int layer, const LayerWeights& w, const at::Tensor& positions,
-                               std::span<const SequenceTokens> sequences, const at::Tensor& y, const LayerSaved& saved) {
-  const LayerPass pass = {positions, nullptr, {}, rope_, workspace_, dtype_};
+void Transformer::layer_decode(int layer, const LayerWeights& w, const Angles& angles, std::span<const SequenceTokens> sequences,
+                               const at::Tensor& y, const LayerSaved& saved) {
+  const LayerPass pass = {angles.rows, nullptr, {}, angles.table, workspace_, dtype_};
   run_forward(layer, w, y, saved, [&](std::size_t i, const at::Tensor& normed, const at::Tensor& branch) {
     std::vector<NewTokens> tokens;
     for (const SequenceTokens& s : sequences) tokens.push_back({s.sequence->at(layer, i), s.sequence->length(), s.count});

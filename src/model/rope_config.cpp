@@ -50,6 +50,16 @@ std::int64_t reached(double factor, std::int64_t positions) {
   return static_cast<std::int64_t>(std::min(factor * static_cast<double>(positions), 1e9));
 }
 
+/// The base of the rotations of a sequence of `length` tokens, in fp32 but for its power, as transformers computes it.
+float base_of(const RopeConfig& rope, double dim, std::int64_t length) {
+  const float theta = static_cast<float>(rope.theta);
+  if (!rope.follows(length)) return theta;
+  const double factor = rope.dynamic->factor;
+  const float scaled = static_cast<float>(factor) * static_cast<float>(length) / static_cast<float>(rope.dynamic->positions);
+  const float stretch = scaled - static_cast<float>(factor - 1.0);
+  return theta * static_cast<float>(std::pow(static_cast<double>(stretch), dim / (dim - 2.0)));
+}
+
 float scaled_by(const RopeConfig::Llama3& s, float f) {
   const double old_context = static_cast<double>(s.original_max_position_embeddings);
   const double wavelength = 2.0 * std::numbers::pi / f;
@@ -111,10 +121,14 @@ RopeConfig read_rope(const ConfigReader& config, std::int64_t& max_positions, st
     max_positions = std::max(max_positions, reached(rope.yarn->factor, rope.yarn->original_max_position_embeddings));
   } else if (type == "linear") {
     rope.linear = read_factor(reader);
+  } else if (type == "dynamic") {
+    // transformers goes by max_position_embeddings even where the file has original_max_position_embeddings.
+    rope.dynamic = {read_factor(reader), max_positions};
+    max_positions = reached(rope.dynamic->factor, max_positions);
   } else {
-    // Of "dynamic" a token's angles depend on the longest sequence beside it.
     require(type == "default" || type == "mrope",
-            "{}: rope scaling '{}' is not implemented (implemented: default, linear, llama3, yarn)", config.where(), type);
+            "{}: rope scaling '{}' is not implemented (implemented: default, linear, llama3, yarn, dynamic)", config.where(),
+            type);
   }
   return rope;
 }
@@ -131,6 +145,7 @@ ordered_json& decoder_of(ordered_json& config) {
 
 std::int64_t ModelConfig::first_positions() const {
   if (rope.llama3) return rope.llama3->original_max_position_embeddings;
+  if (rope.dynamic) return rope.dynamic->positions;
   return rope.yarn ? rope.yarn->original_max_position_embeddings : max_position_embeddings;
 }
 
@@ -145,6 +160,7 @@ ModelConfig ModelConfig::scaled_to(std::int64_t tokens, const std::string& rope_
     scaling.erase(key);
   scaling["rope_type"] = rope_type;
   scaling["factor"] = static_cast<double>(factor);
+  // As transformers reads it, dynamic scaling begins at the new max_position_embeddings.
   if (rope_type != "linear") scaling["original_max_position_embeddings"] = before;
   if (rope_type == "llama3") scaling.update({{"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}});
   decoder["max_position_embeddings"] = before * factor;
@@ -153,15 +169,16 @@ ModelConfig ModelConfig::scaled_to(std::int64_t tokens, const std::string& rope_
   return scaled;
 }
 
-std::vector<double> ModelConfig::inverse_frequencies() const {
+std::vector<double> ModelConfig::inverse_frequencies(std::int64_t length) const {
   const std::int64_t dim = rotary_dim();
+  const float base = base_of(rope, static_cast<double>(dim), length);
   std::vector<double> freq(static_cast<std::size_t>(dim / 2));
   const std::optional<YarnRange> range =
       rope.yarn ? std::optional(YarnRange(*rope.yarn, rope.theta, static_cast<double>(dim))) : std::nullopt;
   for (std::size_t i = 0; i < freq.size(); ++i) {
     // fp32 as transformers computes it: the tables then agree to the last bit.
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
-    const float power = std::pow(static_cast<float>(rope.theta), exponent);
+    const float power = std::pow(base, exponent);
     float f = 1.0f / power;
     if (rope.llama3) f = scaled_by(*rope.llama3, f);
     if (range) f = scaled_by(*rope.yarn, *range, i, power);

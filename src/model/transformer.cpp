@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
 
 namespace qft::model {
@@ -73,10 +74,36 @@ Transformer::Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Devic
 }
 
 void Transformer::ensure_positions(std::int64_t length) {
-  if (rope_.cos.defined() && rope_.max_positions() >= length) return;
-  const auto freq = spec_.config.inverse_frequencies();
-  rope_ = ops::RopeTable::build(freq, std::max<std::int64_t>(length, 256), dtype_, device(),
-                                spec_.config.rope.yarn ? spec_.config.rope.yarn->attention_factor : 1.0);
+  const auto& dynamic = spec_.config.rope.dynamic;
+  const auto capped = [&](std::int64_t rows) { return dynamic ? std::min(rows, dynamic->positions) : rows; };
+  if (rope_.cos.defined() && rope_.max_positions() >= capped(length)) return;
+  rope_ = ops::RopeTable::build(spec_.config.inverse_frequencies(), capped(std::max<std::int64_t>(length, 256)), dtype_, device(),
+                                attention_scaling());
+}
+
+std::optional<Angles> Transformer::own_angles(std::span<const TokenRange> sequences, Arena& arena) const {
+  const ModelConfig& c = spec_.config;
+  const auto length = [](const TokenRange& s) { return s.first + s.count; };
+  if (std::ranges::none_of(sequences, [&](const TokenRange& s) { return c.rope.follows(length(s)); })) return std::nullopt;
+  std::vector<ops::RopeTable::Stretch> stretches;
+  for (const TokenRange& s : sequences) stretches.push_back({c.inverse_frequencies(length(s)), s.first, s.count});
+  const ops::RopeTable host = ops::RopeTable::build(stretches, dtype_, at::kCPU, attention_scaling());
+  const auto room = [&](const at::Tensor& like) { return arena.alloc(like.sizes(), like.scalar_type()); };
+  Angles angles{arena.alloc({host.cos.size(0)}, at::kInt), {room(host.cos), room(host.sin)}};
+  at::arange_out(angles.rows, angles.rows.numel());
+  device::upload(host.cos, angles.table.cos);
+  device::upload(host.sin, angles.table.sin);
+  return angles;
+}
+
+std::optional<Angles> Transformer::own_angles(const MicroInput& in, Arena& arena) const {
+  if (!spec_.config.rope.follows(in.sequences.max_length)) return std::nullopt;
+  QFT_ASSERT(!in.sequences.shared.any(), "sequences of {} tokens at most share rows, which each rotates otherwise",
+             in.sequences.max_length);
+  const std::vector<std::int32_t>& bounds = in.sequences.cu_seqlens;
+  std::vector<TokenRange> sequences;
+  for (std::size_t s = 0; s + 1 < bounds.size(); ++s) sequences.push_back({0, bounds[s + 1] - bounds[s]});
+  return own_angles(sequences, arena);
 }
 
 at::Tensor Transformer::scratch(const char* name, std::int64_t rows, std::int64_t columns) {

@@ -11,23 +11,38 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cos.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/sin.h>
 
 namespace qft::ops {
 
 RopeTable RopeTable::build(std::span<const double> inverse_frequencies, std::int64_t max_positions, at::ScalarType data_dtype,
                            c10::Device device, double attention_scaling) {
-  require(!inverse_frequencies.empty() && max_positions > 0,
-          "a rotary table needs frequencies and positions: {} frequencies, {} positions", inverse_frequencies.size(),
-          max_positions);
-  at::Tensor frequencies = at::empty({static_cast<std::int64_t>(inverse_frequencies.size())}, at::kFloat);
-  std::copy(inverse_frequencies.begin(), inverse_frequencies.end(), frequencies.data_ptr<float>());
-  const at::Tensor angles = at::arange(max_positions, at::kFloat).unsqueeze(1) * frequencies.unsqueeze(0);
-  const at::ScalarType stored = data_dtype == at::kDouble ? at::kDouble : at::kFloat;
-  auto finish = [&](const at::Tensor& values) {
-    return (values * attention_scaling).to(data_dtype).to(stored).to(device).contiguous();
+  const Stretch all{{inverse_frequencies.begin(), inverse_frequencies.end()}, 0, max_positions};
+  return build({&all, 1}, data_dtype, device, attention_scaling);
+}
+
+RopeTable RopeTable::build(std::span<const Stretch> stretches, at::ScalarType data_dtype, c10::Device device,
+                           double attention_scaling) {
+  std::int64_t rows = 0;
+  for (const Stretch& s : stretches) rows += s.count;
+  const std::size_t half = stretches.empty() ? 0 : stretches.front().inverse_frequencies.size();
+  require(half > 0 && rows > 0, "a rotary table needs frequencies and positions: {} frequencies, {} positions", half, rows);
+  const auto options = at::TensorOptions().dtype(data_dtype == at::kDouble ? at::kDouble : at::kFloat);
+  const at::Tensor cos = at::empty({rows, static_cast<std::int64_t>(half)}, options), sin = at::empty_like(cos);
+  const auto finish = [&](const at::Tensor& values, const at::Tensor& to) {
+    to.copy_((values * attention_scaling).to(data_dtype));
   };
-  return {finish(at::cos(angles)), finish(at::sin(angles))};
+  std::int64_t row = 0;
+  for (const Stretch& s : stretches) {
+    at::Tensor frequencies = at::empty({static_cast<std::int64_t>(half)}, at::kFloat);
+    std::ranges::copy(s.inverse_frequencies, frequencies.data_ptr<float>());
+    const at::Tensor angles = at::arange(s.first, s.first + s.count, at::kFloat).unsqueeze(1) * frequencies.unsqueeze(0);
+    finish(at::cos(angles), cos.narrow(0, row, s.count));
+    finish(at::sin(angles), sin.narrow(0, row, s.count));
+    row += s.count;
+  }
+  return {cos.to(device), sin.to(device)};
 }
 
 void rope(const at::Tensor& x, const at::Tensor& positions, const RopeTable& table, RopeDirection direction) {

@@ -23,19 +23,29 @@ std::int64_t saved_bytes(const model::ModelSpec& spec, const model::Layer& layer
   return tokens * (values * item + statistics * (compute == at::kDouble ? 8 : 4) + indices * 4);
 }
 
+/// Of a row of cosines, sines and its number for each token, if one sequence may have them all (Transformer::own_angles).
+std::int64_t angle_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {
+  if (!spec.config.rope.follows(tokens)) return 0;
+  return tokens * (spec.config.rotary_dim() * (compute == at::kDouble ? 8 : 4) + 4);
+}
+
 }  // namespace
 
 std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens, bool recompute,
                               bool offloaded) {
   const std::int64_t boundary = boundary_bytes(spec, compute, tokens);  // a layer's output: the next one's input
-  std::int64_t bytes = 2 * boundary;                                    // the embedding's output, and the gradient that goes down
-  if (recompute && offloaded) return 3 * boundary;
+  std::int64_t bytes = forward_bytes(spec, compute, tokens);            // the embedding's output, and the gradient that goes down
+  if (recompute && offloaded) return bytes + boundary;
   // Block i + 1 is layer i. Layers below the lowest trained block hand on what they compute in two places.
   const auto lowest = static_cast<std::size_t>(std::max(spec.lowest_trained_block() - 1, 0));
   if (lowest > 0) bytes += boundary;
   for (std::size_t i = lowest; i < spec.layers.size(); ++i)
     bytes += boundary + (recompute ? 0 : saved_bytes(spec, spec.layers[i], compute, tokens));
   return bytes;
+}
+
+std::int64_t forward_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {
+  return 2 * boundary_bytes(spec, compute, tokens) + angle_bytes(spec, compute, tokens);
 }
 
 std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {

@@ -4,6 +4,7 @@
 #include "qft/parallel/activation_bytes.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace qft::parallel {
 
@@ -20,6 +21,11 @@ void MicroInFlight::open(int micro, const model::MicroInput& in, bool training, 
   micro_ = micro;
   in_ = &in;
   reserve(in.num_tokens(), training, scratch);
+  if (auto angles = transformer_.own_angles(in, arena_)) {
+    rotated_ = in;
+    rotated_.angles = std::move(angles);
+    in_ = &rotated_;
+  }
   if (training) g_ = boundary();
   x_ = boundary();
 }
@@ -31,7 +37,7 @@ void MicroInFlight::reserve(std::int64_t tokens, bool training, model::Arena& sc
   constexpr std::int64_t kGaps = 8192;  // of alignment, in a layer
   arena_.reserve(training ? activation_bytes(spec, type, tokens, policy_.recompute, policy_.offload_inputs) +
                                 (spec.config.num_layers + 1) * kGaps
-                          : boundary_bytes(spec, type, tokens) * 2 + kGaps);
+                          : forward_bytes(spec, type, tokens) + kGaps);
   if (!training || policy_.recompute || spec.lowest_trained_block() > 1)
     scratch.reserve(recomputed_layer_bytes(spec, type, tokens) + kGaps);
 }
@@ -39,6 +45,7 @@ void MicroInFlight::reserve(std::int64_t tokens, bool training, model::Arena& sc
 void MicroInFlight::close() {
   micro_ = -1;
   in_ = nullptr;
+  rotated_ = {};
   x_ = g_ = grad_values_ = spare_ = at::Tensor();
   arena_.release({});
 }

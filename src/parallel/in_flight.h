@@ -75,6 +75,7 @@ class MicroInFlight {
   std::vector<Kept> layers_;
   int micro_ = -1;
   const model::MicroInput* in_ = nullptr;
+  model::MicroInput rotated_;  ///< a copy of it with angles of its own, where it has such
   at::Tensor x_, g_, grad_values_;
   at::Tensor spare_;  ///< the second of two outputs in turn, where no layer keeps its input
 };

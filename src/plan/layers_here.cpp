@@ -69,6 +69,7 @@ LayersHere::LayersHere(const ModelSpec& spec, const optim::Precision& precision,
       transformer_(std::make_unique<Transformer>(spec_, precision.compute, device)),
       arena_(device) {
   transformer_->ensure_positions(input_.sequences.max_length);
+  input_.angles = transformer_->own_angles(input_, arena_);
   const auto grads = at::TensorOptions().dtype(precision.grad).device(device);
   for (int layer = 0; layer < static_cast<int>(spec_.config.num_layers); ++layer) {
     const auto& unit = spec_.units[static_cast<std::size_t>(layer) + 1];
@@ -239,9 +240,10 @@ void LayersHere::elementwise() {
   const auto norms = [&] {
     for (int i = 0; i < 2; ++i) ops::rms_norm_forward(x_, norm_weight_, c.rms_norm_eps, y_, rstd_);
   };
+  const model::Angles angles = input_.angles.value_or(model::Angles{input_.positions, transformer_->rope()});
   for (int layer = 0; layer < count(); ++layer) {
     norms();
-    ops::rope(heads, input_.positions, transformer_->rope(), ops::RopeDirection::forward);
+    ops::rope(heads, angles.rows, angles.table, ops::RopeDirection::forward);
     activate();
     at::add_out(y_, x_, g_);
     at::add_out(y_, x_, g_);
@@ -249,7 +251,7 @@ void LayersHere::elementwise() {
     activate();
     gated ? ops::swiglu_backward(inner_, act_, ginner, {}) : ops::squared_relu_backward(inner_, act_, ginner);
     for (int i = 0; i < 2; ++i) ops::rms_norm_backward(y_, x_, norm_weight_, rstd_, g_, g_, {}, workspace);
-    ops::rope(heads, input_.positions, transformer_->rope(), ops::RopeDirection::backward);
+    ops::rope(heads, angles.rows, angles.table, ops::RopeDirection::backward);
   }
 }
 

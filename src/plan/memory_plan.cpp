@@ -134,7 +134,7 @@ std::int64_t reference_bytes(const ExecutionConfig& run) {
   if (!run.reference) return 0;
   const std::int64_t label =
       run.reference_rows ? run.spec.config.hidden_size * size_of(run.precision.compute) : statistics_bytes(run);
-  return 2 * parallel::boundary_bytes(run.spec, run.precision.compute, run.tokens) + labels_of(run) * label;
+  return parallel::forward_bytes(run.spec, run.precision.compute, run.tokens) + labels_of(run) * label;
 }
 
 /// Rows of logits that are held at a time.
@@ -428,8 +428,7 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
     if (run.offload.activations)
       p.host += run.group * run.spec.config.num_layers * static_cast<std::int64_t>(std::bit_ceil(input));
   } else {
-    p.activations =
-        run.group * (2 * parallel::boundary_bytes(run.spec, run.precision.compute, run.tokens) + reference_bytes(run));
+    p.activations = run.group * (parallel::forward_bytes(run.spec, run.precision.compute, run.tokens) + reference_bytes(run));
   }
   p.buffers = buffer_bytes(run) + evaluation_bytes(run);
   // An update comes when gathered weights and activations are free again.

@@ -65,14 +65,18 @@ model::Head head_of(const SmallCase& c) {
 }  // namespace
 
 model::ModelSpec make_spec(const SmallCase& c) {
-  const std::string text = R"({"model_type":")" + c.model_type +
-                           R"(","hidden_size":24,"intermediate_size":40,"num_hidden_layers":3,"num_attention_heads":3,)" +
-                           R"("num_key_value_heads":1,"head_dim":8,"vocab_size":)" + std::to_string(kVocabulary) + "," +
-                           (c.sliding_window > 0 ? R"("use_sliding_window":true,"max_window_layers":1,"sliding_window":)" +
-                                                       std::to_string(c.sliding_window) + ","
-                                                 : "") +
-                           (c.model_type.ends_with("_moe") ? fmt::format(R"("num_experts":{},)", c.experts) + kExperts : "") +
-                           R"("tie_word_embeddings":)" + (c.tied ? "true}" : "false}");
+  const std::string text =
+      R"({"model_type":")" + c.model_type +
+      R"(","hidden_size":24,"intermediate_size":40,"num_hidden_layers":3,"num_attention_heads":3,)" +
+      R"("num_key_value_heads":1,"head_dim":8,"vocab_size":)" + std::to_string(kVocabulary) + "," +
+      (c.sliding_window > 0
+           ? R"("use_sliding_window":true,"max_window_layers":1,"sliding_window":)" + std::to_string(c.sliding_window) + ","
+           : "") +
+      (c.dynamic_positions > 0 ? R"("rope_scaling":{"rope_type":"dynamic","factor":4},"max_position_embeddings":)" +
+                                     std::to_string(c.dynamic_positions) + ","
+                               : "") +
+      (c.model_type.ends_with("_moe") ? fmt::format(R"("num_experts":{},)", c.experts) + kExperts : "") +
+      R"("tie_word_embeddings":)" + (c.tied ? "true}" : "false}");
   model::LoraConfig lora;
   if (c.lora) {
     lora.rank = 3;

@@ -93,6 +93,20 @@ std::string method_words(const config::RunConfig& config, const model::ModelSpec
                              d.cutoff_len);
 }
 
+/// What the key has made of the model.
+std::string scaling_words(const config::RunConfig& config, const model::ModelConfig& c) {
+  if (c.rope.dynamic)
+    return fmt::format(
+        "frequencies change beyond {} tokens only, as with LLaMA-Factory; for others write it into the model's config.json "
+        "(docs/models.md)",
+        c.rope.dynamic->positions);
+  if (c.max_position_embeddings > c.first_positions())
+    return fmt::format("{} positions, which the model was not trained for before, from {}", c.max_position_embeddings,
+                       c.first_positions());
+  return fmt::format("it has no effect, cutoff_len {} is within the model's {} positions", config.data.cutoff_len,
+                     c.max_position_embeddings);
+}
+
 }  // namespace
 
 void print(const Banner& b, const config::RunConfig& config, engine::Instance& instance, const comm::Session& session) {
@@ -131,14 +145,8 @@ void print(const Banner& b, const config::RunConfig& config, engine::Instance& i
   if (const c10::Device d = instance.transformer().device(); config.training.cuda_graphs && !device::records_graphs(d))
     log::info("note: cuda_graphs is true, which has no effect on {}",
               d.is_cpu() ? "a CPU: no kernels are queued" : device::describe(d) + ": it records no graphs");
-  if (const std::string& scaling = config.model.rope_scaling; !scaling.empty()) {
-    const bool scaled = c.max_position_embeddings > c.first_positions();
-    log::info("note: rope_scaling {}: {}", scaling,
-              scaled ? fmt::format("{} positions, which the model was not trained for before, from {}", c.max_position_embeddings,
-                                   c.first_positions())
-                     : fmt::format("it has no effect, cutoff_len {} is within the model's {} positions", config.data.cutoff_len,
-                                   c.max_position_embeddings));
-  }
+  if (!config.model.rope_scaling.empty())
+    log::info("note: rope_scaling {}: {}", config.model.rope_scaling, scaling_words(config, c));
   if (c.attention_dropout > 0.0)
     log::warn("attention_dropout of the model's config.json is {}: it is not implemented, training goes on without it",
               c.attention_dropout);

@@ -75,7 +75,7 @@ TEST(ConfigErrors, SayWhatToDoAboutWhatIsNotImplemented) {
   EXPECT_CONTAINS(error_of_text("quantization_bit: 4\nquantization_method: hqq\n"), "expected one of bnb, int8, fp8");
   EXPECT_CONTAINS(error_of_text("quantization_bit: 4\nfinetuning_type: full\n"), "quantised weights cannot be trained");
   EXPECT_CONTAINS(error_of_text("shift_attn: true\n"), "is refused");
-  EXPECT_CONTAINS(error_of_text("rope_scaling: dynamic\n"), "config.json");
+  EXPECT_CONTAINS(error_of_text("rope_scaling: longrope\n"), "config.json");
 }
 
 TEST(ConfigErrors, RefuseNothingThatAsksForNothing) {

@@ -171,7 +171,8 @@ def model_configs():
     base = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 10}
     yield "qwen2", json.dumps({"model_type": "qwen2", **base, "tie_word_embeddings": True, "eos_token_id": [1, 2]}).encode()
     yield "qwen3", json.dumps({"model_type": "qwen3", **base, "head_dim": 8, "num_key_value_heads": 1, "attention_bias": True}).encode()
-    yield "mistral", json.dumps({"model_type": "mistral", **base, "sliding_window": 4, "layer_types": ["sliding_attention"] * 2}).encode()
+    yield "mistral", json.dumps({"model_type": "mistral", **base, "sliding_window": 4, "layer_types": ["sliding_attention"] * 2,
+                                 "max_position_embeddings": 64, "rope_scaling": {"type": "dynamic", "factor": 2.0}}).encode()
     experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 4, "shared_expert_intermediate_size": 4}
     yield "qwen2_moe", json.dumps({"model_type": "qwen2_moe", **base, **experts, "decoder_sparse_step": 2}).encode()
     yield "qwen3_moe", json.dumps({"model_type": "qwen3_moe", **base, **experts, "mlp_only_layers": [1], "output_router_logits": True}).encode()

@@ -25,7 +25,7 @@ struct TinyModel {
 
 /// Kinds of models: each has something that the others do not.
 inline std::vector<selftest::SmallCase> tiny_cases() {
-  selftest::SmallCase qwen2, qwen3, bf16;
+  selftest::SmallCase qwen2, qwen3, bf16, dynamic;
   qwen2.precision = optim::Precision::fp32();
   qwen3 = qwen2;
   qwen3.model_type = "qwen3";
@@ -34,7 +34,9 @@ inline std::vector<selftest::SmallCase> tiny_cases() {
   qwen3.lora = true;
   bf16 = qwen3;
   bf16.precision = optim::Precision::bf16();
-  return {qwen2, qwen3, bf16};
+  dynamic = qwen2;
+  dynamic.dynamic_positions = 8;
+  return {qwen2, qwen3, bf16, dynamic};
 }
 
 inline std::vector<std::int32_t> tiny_tokens(int number, int length) {

@@ -13,6 +13,34 @@ SYSTEM = "You are a terse assistant."
 PROMPTS = ["What is the capital of France?", "Write a haiku about the sea.\nUse no commas."]
 
 
+def across_positions(report, build, tokenizer, tmp):
+    """64 tokens of models with dynamic scaling, whose prompt and answer end before, around and after their positions."""
+    from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Qwen2Config
+
+    compared = whole = 0
+    ids = tokenizer.apply_chat_template([{"role": "system", "content": SYSTEM}, {"role": "user", "content": PROMPTS[0]}],
+                                        add_generation_prompt=True, return_tensors="pt", return_dict=True)["input_ids"]
+    shape = dict(hidden_size=48, intermediate_size=80, num_hidden_layers=2, vocab_size=49152, tie_word_embeddings=True,
+                 num_attention_heads=4, num_key_value_heads=2)
+    for where, positions in (("below", ids.shape[1] + 80), ("across", ids.shape[1] + 20), ("beyond", ids.shape[1] - 10)):
+        for kind in (LlamaConfig, Qwen2Config, MistralConfig):
+            name = f"{kind.model_type}, dynamic, {where} {positions} positions"
+            directory = tmp / f"dynamic-{kind.model_type}-{where}"
+            make_model(kind(**shape, max_position_embeddings=positions, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=8.0)),
+                       directory)
+            model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float64)
+            run_file = tmp / "run.yaml"
+            run_file.write_text(f"model_name_or_path: {directory}\ntokenizer_name_or_path: {ROOT / 'models/smollm2'}\n"
+                                f"template: smollm2\ndo_sample: false\nmax_new_tokens: 64\nsystem: {SYSTEM}\ncompute_dtype: float32\n")
+            ours = json.loads(run([build / "bin/qft", "generate", run_file, f"prompt={PROMPTS[0]}", "repetition_penalty=1.3", "--json"]).stdout)
+            theirs, clear = greedy(model, ids, tokenizer.eos_token_id, 64, 1.3)
+            report.equal(f"{name}: prompt tokens", ours["prompt_tokens"], ids.shape[1])
+            report.equal(f"{name}: {min(clear, len(theirs))} of {len(theirs)} tokens", ours["ids"][:clear], theirs[:clear])
+            compared += min(clear, len(theirs))
+            whole += len(theirs)
+    report.holds(f"dynamic: {compared} of {whole} tokens are clear", compared >= 0.8 * whole)
+
+
 def main():
     args = arguments(only=None)
     report = Report()
@@ -66,6 +94,8 @@ def main():
                     whole += len(theirs)
             if config is None:
                 print(f"        '{ours['text'][:60]}'")
+        if not args.only or "dynamic".startswith(args.only):
+            across_positions(report, args.build, tokenizer, tmp)
     report.holds(f"{compared} of {whole} tokens are clear", compared >= 0.8 * whole)
     report.finish()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from common import ROOT, Report, arguments
-from models import by_expert, chosen, in_double, is_moe, labels_of, make_model, make_sequences, probe, relative_error, tiny_configs
+from models import by_expert, chosen, forget_lengths, in_double, is_moe, labels_of, make_model, make_sequences, probe, relative_error, tiny_configs
 
 EXACT = 1e-6  # two programs in fp64 differ by 1e-14, unless a cosine in fp32 has another last bit
 KINDS = {"qwen2_tied", "qwen3", "llama_biases", "qwen3_5"}  # models for every kind of adapter
@@ -35,6 +35,7 @@ def reference(model, sequences, balance=0.0, z=0.0):
     tokens = sum(len(s["ids"]) for s in sequences)
     logits, loss = [], 0.0
     for s in sequences:
+        forget_lengths(model)
         whole = model(input_ids=torch.tensor([s["ids"]]), **({"output_router_logits": True} if balance else {}))
         out = whole.logits[0]
         logits.append(out.detach())
@@ -134,6 +135,11 @@ def adapted(model, folder, targets):
     return model
 
 
+def lengths_for(config):
+    """Of dynamic scaling: within, up to and beyond the positions, the longest first."""
+    return [64, 20, 5, 40, 33, 32] if config.rope_parameters["rope_type"] == "dynamic" else [5, 33, 2, 120]
+
+
 def tiny(report, build, name, config):
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
@@ -145,7 +151,7 @@ def tiny(report, build, name, config):
             return make_model(config, tmp / "model", torch.float32, seed=seed, max_shard_size="60KB")
 
         def both(label, make, **options):
-            both_types(report, f"{name} {label}", build, tmp, make, make_sequences(config.vocab_size, [5, 33, 2, 120], seed=1), draws, **options)
+            both_types(report, f"{name} {label}", build, tmp, make, make_sequences(config.vocab_size, lengths_for(config), seed=1), draws, **options)
 
         both("full", lambda seed: (plain(seed), {**full, "gradient_checkpointing": False}))
         if is_moe(config):

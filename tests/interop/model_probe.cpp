@@ -37,13 +37,14 @@ struct Sequences {
   model::MicroInput build() const { return model::MicroInput::build(tokens, cu_seqlens, labels, samples, at::kCPU); }
 };
 
-at::Tensor all_logits(engine::Instance& instance, const model::MicroInput& in) {
+at::Tensor all_logits(engine::Instance& instance, model::MicroInput in) {
   const c10::InferenceMode guard;
   auto& t = instance.transformer();
   const auto& spec = instance.spec();
   const auto flat = [&](int unit) { return instance.weights().acquire(unit); };
   t.ensure_positions(in.sequences.max_length);
   model::Arena arena(at::kCPU);
+  in.angles = t.own_angles(in, arena);
   const auto options = at::TensorOptions().dtype(t.dtype());
   at::Tensor x = at::full({in.num_tokens(), spec.config.hidden_size}, 0.0, options), y = x.clone();
   const auto embed = model::bind_weight(spec.units[0], model::kEmbedTokens, flat(0));

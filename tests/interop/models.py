@@ -60,6 +60,13 @@ def tiny_configs():
                                   rope_parameters=yarn),
         "llama_linear": LlamaConfig(**base, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=False,
                                     rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=2.5)),
+        "llama_dynamic": LlamaConfig(**{**base, "max_position_embeddings": 32}, num_attention_heads=4, num_key_value_heads=2,
+                                     tie_word_embeddings=False, rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=2.5)),
+        "qwen2_dynamic": Qwen2Config(**{**base, "max_position_embeddings": 32}, num_attention_heads=6, num_key_value_heads=2,
+                                     tie_word_embeddings=True, rope_parameters=dict(rope_type="dynamic", rope_theta=1000000.0, factor=4.0)),
+        "mistral_dynamic": MistralConfig(**{**base, "max_position_embeddings": 32}, num_attention_heads=4, num_key_value_heads=2, head_dim=20,
+                                         tie_word_embeddings=False, sliding_window=48,
+                                         rope_parameters=dict(rope_type="dynamic", rope_theta=10000.0, factor=2.0)),
         "llama_one_kv_head": LlamaConfig(**base, num_attention_heads=6, num_key_value_heads=1, tie_word_embeddings=False),
         "llama_biases": LlamaConfig(**base, num_attention_heads=3, num_key_value_heads=3, attention_bias=True, mlp_bias=True,
                                     tie_word_embeddings=True),
@@ -82,6 +89,14 @@ def by_expert(model):
     for module in model.modules():
         if is_moe(getattr(module, "config", None)):
             module.config._experts_implementation = "eager"
+    return model
+
+
+def forget_lengths(model):
+    """Makes the angles of dynamic scaling those of a model that has seen no sequence yet."""
+    for module in model.modules():
+        if getattr(module, "rope_type", None) == "dynamic":
+            module.inv_freq, module.max_seq_len_cached = module.original_inv_freq.clone(), module.original_max_seq_len
     return model
 
 

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from common import ROOT, Report, arguments, mpirun, run
-from models import in_double, relative_error, train
+from models import forget_lengths, in_double, relative_error, train
 from recorded import rms_error
 
 sys.path.append(str(ROOT / "tests/system"))
@@ -71,6 +71,7 @@ def train_theirs(model, samples, optimizer, position=None):
     def at(step, number):
         if position is not None:
             position[:] = [step, number]
+        forget_lengths(model)
 
     model.train()
     losses, norms = train(model, samples, optimizer, STEPS, BATCH, CLIP, before_sample=at)
@@ -140,7 +141,7 @@ class Bench:
 
     def logits(self, model):
         with torch.no_grad(), in_double():
-            return torch.cat([model.eval()(input_ids=torch.tensor([s["ids"]])).logits[0] for s in self.samples[:3]])
+            return torch.cat([forget_lengths(model.eval())(input_ids=torch.tensor([s["ids"]])).logits[0] for s in self.samples[:3]])
 
 
 def compare_whole(report, label, out, base, model, trained):
@@ -303,7 +304,7 @@ def longer(report, bench, kind):
         config = json.loads((base / "config.json").read_text())
         (base / "config.json").write_text(json.dumps({**config, "max_position_embeddings": first}))
     config, factor = AutoConfig.from_pretrained(base), math.ceil(bench.settings["cutoff_len"] / first)
-    more = {"linear": {}, "yarn": {"original_max_position_embeddings": first},
+    more = {"linear": {}, "yarn": {"original_max_position_embeddings": first}, "dynamic": {"original_max_position_embeddings": first},
             "llama3": {"original_max_position_embeddings": first, "low_freq_factor": 1.0, "high_freq_factor": 4.0}}[kind]
     config.rope_parameters = {"rope_theta": config.rope_parameters["rope_theta"], "rope_type": kind, "factor": float(factor), **more}
     config.max_position_embeddings = first * factor
@@ -317,6 +318,30 @@ def longer(report, bench, kind):
     report.check(f"rope_scaling {kind}: logits of our files", relative_error(bench.logits(bench.load(out)), bench.logits(model)), EXACT)
 
 
+def dynamic(report, bench):
+    """A model whose own configuration scales dynamically, trained on texts of which each is longer than its positions, or not."""
+    from transformers import AutoConfig
+
+    lengths = sorted(len(s["ids"]) for s in bench.samples)
+    base, positions = bench.folder / "dynamic", lengths[len(lengths) // 2] - 1
+    shutil.copytree(bench.base, base)
+    config = json.loads((base / "config.json").read_text())
+    config.update(max_position_embeddings=positions, rope_scaling={"rope_type": "dynamic", "factor": 4.0})
+    (base / "config.json").write_text(json.dumps(config))
+    report.holds("dynamic rope: texts on both sides of the positions", lengths[0] <= positions < lengths[-1])
+    model = bench.load(base)
+    with in_double():
+        theirs = train_theirs(model, bench.samples, adamw(model))
+    for strategy, batch in (("zero3", 1), ("ddp", BATCH)):
+        label = f"dynamic rope, {strategy}, micro-batches of {batch}"
+        out = bench.train(f"dynamic_{strategy}", strategy, ranks=2 // batch, finetuning_type="full", model_name_or_path=str(base),
+                          per_device_train_batch_size=batch)
+        compare_log(report, label, out, theirs)
+        told = AutoConfig.from_pretrained(out)
+        report.equal(f"{label}: config.json", (told.rope_parameters["rope_type"], told.max_position_embeddings), ("dynamic", positions))
+        report.check(f"{label}: logits of our files", relative_error(bench.logits(bench.load(out)), bench.logits(model)), EXACT)
+
+
 def main():
     args = arguments()
     torch.set_num_threads(1)
@@ -324,8 +349,9 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         tied, untied = Bench(args.build, Path(tmp) / "tied", True), Bench(args.build, Path(tmp) / "untied", False)
         neftune(report, tied)
-        for kind in ("linear", "yarn", "llama3"):
+        for kind in ("linear", "yarn", "llama3", "dynamic"):
             longer(report, tied, kind)
+        dynamic(report, tied)
         freeze(report, untied, "freeze last layer", "zero3", {"freeze_trainable_layers": 1, "freeze_extra_modules": "lm_head"},
                lambda n: ".layers.1." in n or "lm_head" in n)
         freeze(report, tied, "freeze parts", "zero2", {"freeze_trainable_layers": -1, "freeze_trainable_modules": "self_attn,input_layernorm",

@@ -53,8 +53,6 @@ TEST(ModelConfig, RefusesByNameWhatIsNotImplemented) {
   auto c = base("llama");
   c["rope_scaling"] = {{"rope_type", "longrope"}, {"factor", 4.0}};
   expect_refused(c, "longrope");
-  c["rope_scaling"] = {{"rope_type", "dynamic"}, {"factor", 4.0}};
-  expect_refused(c, "dynamic");
   c["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 0.5}};
   expect_refused(c, "factor is 0.5");
   c = base("qwen2");

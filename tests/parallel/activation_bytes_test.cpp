@@ -58,6 +58,22 @@ TEST(ActivationBytes, AreWhatALayerTakes) {
     }
 }
 
+TEST(ActivationBytes, CountAnglesWhereASequenceMayHaveItsOwn) {
+  constexpr std::int64_t kTokens = 1024;
+  const auto plain = spec_of("llama", 0);
+  auto dynamic = plain;
+  dynamic.config.rope.dynamic = {2.0, kTokens - 1};
+  model::Transformer t(dynamic, at::kFloat, at::kCPU);
+  const std::vector<std::int32_t> ids(kTokens, 1), cu = {0, kTokens};
+  model::Arena arena(at::kCPU);
+  ASSERT_TRUE(t.own_angles(model::MicroInput::build(ids, cu, {}, {}, at::kCPU), arena));
+  for (const bool offloaded : {false, true})
+    EXPECT_EQ(activation_bytes(dynamic, at::kFloat, kTokens, true, offloaded),
+              activation_bytes(plain, at::kFloat, kTokens, true, offloaded) + arena.mark().used);
+  EXPECT_EQ(forward_bytes(dynamic, at::kFloat, kTokens), forward_bytes(plain, at::kFloat, kTokens) + arena.mark().used);
+  EXPECT_EQ(forward_bytes(dynamic, at::kFloat, kTokens - 1), forward_bytes(plain, at::kFloat, kTokens - 1));
+}
+
 TEST(ActivationBytes, OftLeavesNothingToBackward) {
   model::OftConfig oft;
   oft.block_size = 8;

@@ -62,6 +62,24 @@ TEST(Equivalence, OftHasItsRotationsWhereverItsWeightsAre) {
   }
 }
 
+/// Each sequence has the angles of its own length, whatever lies beside it: alone, in pairs, all in one micro-batch.
+TEST(Equivalence, DynamicRopeFollowsEachSequenceAlone) {
+  for (const char* model_type : {"qwen2", "llama"}) {
+    Case c{.model_type = model_type, .dynamic_positions = 8, .hsdp_group = hsdp_group()};
+    const Reference expected = reference(c), plain = reference({.model_type = model_type});
+    EXPECT_GT(std::abs(plain.steps[0].loss - expected.steps[0].loss), 1e-6 * plain.steps[0].loss);
+    for (const char* strategy : {"ddp", "zero1", "zero3"})
+      for (const auto& [pack, group] : {std::pair{1, 9}, {2, 2}, {9, 1}})
+        for (const bool recompute : {false, true}) {
+          c.strategy = strategy;
+          c.recompute = recompute;
+          c.group = group;
+          SCOPED_TRACE(name_of(c, pack));
+          expect_same(c, pack, expected, 1e-10, 1e-10);
+        }
+  }
+}
+
 TEST(Equivalence, Fp32StaysWithin1e5For20Steps) {
   for (const bool lora : {false, true}) {
     Case c{.lora = lora,

@@ -13,5 +13,7 @@ namespace qft::device {
 at::Tensor upload(std::span<const std::int32_t> values, c10::Device device);
 at::Tensor upload(std::span<const std::int64_t> values, c10::Device device);
 at::Tensor upload(std::span<const double> values, c10::Device device);
+/// The same of a contiguous tensor of the host into one of its shape and type.
+void upload(const at::Tensor& host, const at::Tensor& to);
 
 }  // namespace qft::device

@@ -15,7 +15,7 @@
 namespace qft::model {
 
 /// Rotary embedding. Scalings: transformers' modeling_rope_utils.py, _compute_llama3_parameters, _compute_yarn_parameters (Peng
-/// et al. 2023), _compute_linear_scaling_rope_parameters.
+/// et al. 2023), _compute_linear_scaling_rope_parameters, _compute_dynamic_ntk_parameters.
 struct RopeConfig {
   double theta = 10000.0;
   double partial = 1.0;  ///< share of a head's columns, from the first on, that is rotated
@@ -32,6 +32,14 @@ struct RopeConfig {
   };
   std::optional<Yarn> yarn;
   double linear = 1.0;  ///< positions are divided by it
+  struct Dynamic {
+    double factor = 1.0;
+    std::int64_t positions = 0;  ///< up to so many tokens a sequence has theta itself: max_position_embeddings of config.json
+  };
+  std::optional<Dynamic> dynamic;
+
+  /// Whether a sequence of so many tokens has frequencies of its own.
+  bool follows(std::int64_t length) const { return dynamic && length > dynamic->positions; }
 };
 
 /// Feed-forward by experts of which each token takes a few (Shazeer et al. 2017; Mixtral, Qwen's MoE models).
@@ -115,14 +123,16 @@ struct ModelConfig {
   /// Whether this tensor of the files is none of the decoder's, but one that stays as it is.
   bool is_other(std::string_view tensor) const;
 
-  /// Inverse frequencies [rotary_dim / 2], scaling applied (fp32 arithmetic where transformers uses it).
-  std::vector<double> inverse_frequencies() const;
+  /// Inverse frequencies [rotary_dim / 2], scaling applied (fp32 arithmetic where transformers uses it), of a sequence of
+  /// `length` tokens: they differ where rope.follows(length).
+  std::vector<double> inverse_frequencies(std::int64_t length = 0) const;
 
   /// Parses a config.json text. Throws Error naming `where` and the key for a missing or odd value, and for a
   /// model_type, activation, rope scaling or kind of attention that is not implemented.
   static ModelConfig parse(const std::string& text, const std::string& where);
-  /// For texts of up to `tokens` tokens by a scaling of rope's frequencies ("linear", "yarn", "llama3") as LLaMA-Factory's
-  /// configure_rope sets it: its factor is tokens over first_positions(), rounded up. `raw` is the text of its config.json.
+  /// For texts of up to `tokens` tokens by a scaling of rope's frequencies ("linear", "yarn", "llama3", "dynamic") as
+  /// LLaMA-Factory's configure_rope sets it: its factor is tokens over first_positions(), rounded up. `raw` is the text of its
+  /// config.json.
   ModelConfig scaled_to(std::int64_t tokens, const std::string& rope_type) const;
   /// Positions that the model was trained for before any scaling of them.
   std::int64_t first_positions() const;

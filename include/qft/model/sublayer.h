@@ -57,7 +57,7 @@ struct OperationPaths {
 
 /// What a pass over T tokens computes with.
 struct LayerPass {
-  const at::Tensor& positions;            ///< int32 [T]
+  const at::Tensor& positions;            ///< int32 [T], or other rows of `rope`
   const ops::PackedSequences* sequences;  ///< of a micro-batch; nullptr: decoding
   ops::LoraDropout dropout;
   const ops::RopeTable& rope;

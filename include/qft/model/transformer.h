@@ -16,12 +16,24 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 namespace qft::model {
+
+/// The angles by which the rows of a pass are rotated.
+struct Angles {
+  at::Tensor rows;  ///< int32 [T]: the row of `table` for each
+  ops::RopeTable table;
+};
+
+/// Tokens of a sequence in a pass: `count` from position `first` on, the last of those that it has so far.
+struct TokenRange {
+  std::int64_t first = 0, count = 0;
+};
 
 /// A micro-batch on the device: T rows of one or more sequences, flat. A row is a token, or one that two sequences share.
 struct MicroInput {
@@ -33,7 +45,10 @@ struct MicroInput {
   at::Tensor lengths;                       ///< int32 [T]: tokens of the row's sequence; for noise
   std::vector<std::int32_t> label_offsets;  ///< [S + 1]: of labels, those of sequence s are [offsets[s], offsets[s + 1])
   std::vector<std::int32_t> item_offsets;  ///< [I + 1]: the same of sequences and items (a sample, a pair), which are never split
-  Routing routing;                         ///< of models with experts, in training: filled by the forward passes of its layers
+  /// Of a model whose frequencies follow a sequence's length, where it has one so long (Transformer::own_angles); else those of
+  /// `positions` serve.
+  std::optional<Angles> angles;
+  Routing routing;                  ///< of models with experts, in training: filled by the forward passes of its layers
   at::Tensor reference;             ///< [S] fp64: the sums of its labels' log-probabilities by another model, where it was asked
   at::Tensor reference_rows;        ///< [L, E]: the labels' rows of another model as its head reads them, where they were asked
   at::Tensor reference_head;        ///< [V, E]: that head, where there are such rows
@@ -77,8 +92,14 @@ class Transformer {
   /// Rows of logits that the head holds at a time; 0 (the default): ops::head_chunk_rows().
   void hold_logits(std::int64_t rows) { head_rows_ = rows; }
 
-  /// Must cover the longest sequence before a forward; grows the rotary tables.
+  /// Must cover the longest sequence before a forward; grows the rotary table. That of a model with dynamic scaling ends where
+  /// sequences have frequencies of their own.
   void ensure_positions(std::int64_t length);
+  /// The angles of these rows in memory of `arena`, where one of the sequences is so long that it has frequencies of its own (it
+  /// has those of a model that sees it alone); else nothing. Queues a copy, does not wait for it.
+  std::optional<Angles> own_angles(std::span<const TokenRange> sequences, Arena& arena) const;
+  /// Those of a micro-batch, whose sequences must not share rows then.
+  std::optional<Angles> own_angles(const MicroInput& in, Arena& arena) const;
 
   /// y [T, hidden].
   void embedding_forward(const Weight& table, const MicroInput& in, const at::Tensor& y);
@@ -100,9 +121,9 @@ class Transformer {
   /// by then, adds to.
   void layer_backward(int layer, const LayerWeights& w, const MicroInput& in, const RandomPass& random, const LayerSaved& saved,
                       const at::Tensor& g, bool needs_input_grad, const RoutingLoss& routing = {});
-  /// The same as layer_forward for the new tokens of sequences, one after another: `positions` [T] are theirs. Their states are
+  /// The same as layer_forward for the new tokens of sequences, one after another: `angles` are theirs. Their states are
   /// brought up to date but for SequenceState::advance().
-  void layer_decode(int layer, const LayerWeights& w, const at::Tensor& positions, std::span<const SequenceTokens> sequences,
+  void layer_decode(int layer, const LayerWeights& w, const Angles& angles, std::span<const SequenceTokens> sequences,
                     const at::Tensor& y, const LayerSaved& saved);
 
   /// How many values the head gives: a log-probability of each label token, or Head::values of each sequence, side by side.
@@ -124,6 +145,7 @@ class Transformer {
   at::ScalarType statistics_dtype() const { return dtype_ == at::kDouble ? at::kDouble : at::kFloat; }
   c10::Device device() const { return workspace_.device(); }
   ops::Workspace& workspace() { return workspace_; }
+  /// By position.
   const ops::RopeTable& rope() const { return rope_; }
 
  private:
@@ -138,6 +160,7 @@ class Transformer {
   void norm_after_backward(const SubLayer& sublayer, const SubLayerWeights& w, const LayerPass& pass, const SubLayerSaved& s,
                            const at::Tensor& g, bool goes_on);
   LayerPass pass_over(int layer, const MicroInput& in, const RandomPass& random, const RoutingLoss& routing = {});
+  double attention_scaling() const { return spec_.config.rope.yarn ? spec_.config.rope.yarn->attention_factor : 1.0; }
   at::Tensor scratch(const char* name, std::int64_t rows, std::int64_t columns);
   /// The hidden states that the head reads, after the final norm; what the norm's backward needs is in `rstd`.
   at::Tensor head_input(const HeadWeights& head, const at::Tensor& x, at::Tensor& rstd);

@@ -15,6 +15,10 @@ namespace qft::parallel {
 std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens, bool recompute,
                               bool offloaded = false);
 
+/// Bytes of a micro-batch that only runs forward: two boundaries, and the angles of sequences that are as long as it is, where
+/// these have their own.
+std::int64_t forward_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens);
+
 /// Bytes of one boundary between blocks; and of the layer that is computed again, or only forward, with its output.
 std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens);
 std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens);

@@ -22,7 +22,8 @@ namespace qft::selftest {
 /// Which model, and how it is trained.
 struct SmallCase {
   std::string model_type = "qwen2";
-  std::int64_t sliding_window = 0;  ///< of all layers but the first, where it is not 0
+  std::int64_t sliding_window = 0;     ///< of all layers but the first, where it is not 0
+  std::int64_t dynamic_positions = 0;  ///< beyond which a sequence has rotary frequencies of its own; 0: none has
   bool tied = true, lora = false, recompute = false;
   bool parts =
       false;  ///< beside LoRA embeddings and norms train in full; without it one layer's feed-forward alone, and the head
