@@ -155,10 +155,11 @@ class RowDecoder {
         zeros_(codes_ + layout.zeros),
         order_(reinterpret_cast<const std::int32_t*>(codes_ + layout.order)) {}
 
+  /// Rows that are decoded together.
+  std::int64_t together() const { return layout_.kind.ordered ? cpu::kReorderedRows<T> : 1; }
   /// Rows [begin, end) to `out`, where row `begin` goes.
   void decode(std::int64_t begin, std::int64_t end, T* out) const {
-    const std::int64_t columns = layout_.columns;
-    const std::int64_t together = layout_.kind.ordered ? cpu::kReorderedRows<T> : 1;
+    const std::int64_t columns = layout_.columns, together = this->together();
     std::vector<T> places(static_cast<std::size_t>(layout_.kind.ordered ? 2 * together * columns : 0));
     for (std::int64_t row = begin; row < end; row += together, out += together * columns) {
       const std::int64_t rows = std::min(together, end - row);
@@ -219,8 +220,11 @@ void decode_cpu(const at::Tensor& bytes, const QuantizedLayout& layout, const at
   T* const to = data<T>(out);
   if (in_blocks(layout.kind.format)) return decode_blocks(bytes, layout, to);
   const RowDecoder<T> decoder(bytes, layout);
-  at::parallel_for(0, layout.rows, std::max<std::int64_t>(1, kGrain / layout.columns),
-                   [&](std::int64_t begin, std::int64_t end) { decoder.decode(begin, end, to + begin * layout.columns); });
+  const std::int64_t each = decoder.together(), groups = (layout.rows + each - 1) / each;
+  at::parallel_for(0, groups, std::max<std::int64_t>(1, kGrain / layout.columns / each),
+                   [&](std::int64_t begin, std::int64_t end) {
+                     decoder.decode(begin * each, std::min(end * each, layout.rows), to + begin * each * layout.columns);
+                   });
 }
 
 }  // namespace

@@ -104,12 +104,17 @@ void ShardedBuffer::gather_from_host() {
   copied_->record(copies);
 }
 
-void ShardedBuffer::gather(const Ranges& parts) {
-  if (empty() || current_) return;
+bool ShardedBuffer::gather(const Ranges& parts) {
+  if (empty() || current_) return true;
   QFT_ASSERT(gathers_parts(), "parts of a buffer of {} elements are gathered, which is here as a whole", division_.n);
   const Ranges missing = difference(parts, here_);
-  if (size_of(missing) == division_.n) return gather();
-  if (transfers_->staged.now() + bytes_of(missing) <= transfers_->staging_limit) start(missing);
+  if (size_of(missing) == division_.n) {
+    gather();
+    return true;
+  }
+  if (transfers_->staged.now() + bytes_of(missing) > transfers_->staging_limit) return false;
+  start(missing);
+  return true;
 }
 
 void ShardedBuffer::start(const Ranges& parts) {
@@ -207,6 +212,7 @@ at::Tensor ShardedBuffer::whole() {
 
 at::Tensor ShardedBuffer::here() {
   if (empty()) return {};
+  make_room();  // of parts there may be none
   settle();
   return whole_.narrow(0, 0, division_.n);
 }

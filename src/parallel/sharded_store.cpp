@@ -1,17 +1,13 @@
 #include "qft/core/error.h"
 #include "qft/device/scalar_type.h"
 #include "qft/optim/square_sum.h"
-#include "qft/parallel/sharded_buffer.h"
 #include "qft/parallel/weight_store.h"
 
-#include <array>
 #include <deque>
 #include <utility>
 
-#include "decoded_buffer.h"
-#include "derived_values.h"
+#include "gathered_unit.h"
 #include "owned_params.h"
-#include "used_experts.h"
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -41,18 +37,12 @@ class ShardedStore final : public WeightStore {
     QFT_ASSERT(strategy.gradients || !offload.optimizer, "{} keeps gradients whole: their owner's part cannot be offloaded",
                strategy.name);
     const auto options = at::TensorOptions().dtype(precision.compute).device(device);
+    transfers_.staging_limit = staging_limit(spec, precision.compute);
     const Residency residency{!strategy.weights, offload.weights};
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const auto& unit = spec.units[u];
-      units_[u].frozen = ShardedBuffer(unit.frozen_numel, options, shard, residency, transfers_);
-      units_[u].trainable = ShardedBuffer(unit.trainable_numel, options, shard, residency, transfers_);
-      units_[u].packed = ShardedBuffer(unit.packed_bytes, options.dtype(at::kByte), shard, residency, transfers_);
-      units_[u].decoded = DecodedBuffer(unit, options, transfers_.pool, transfers_.gathered);
-      units_[u].derived = DerivedValues(spec, unit, precision.compute, device);
-      if (units_[u].frozen.gathers_parts() || units_[u].trainable.gathers_parts()) units_[u].experts = UsedExperts(spec, unit);
+      units_[u].weights = GatheredUnit(spec, unit, options, shard, residency, transfers_);
       if (training && unit.trainable_numel > 0) make_gradients(units_[u]);
-      const std::int64_t item = static_cast<std::int64_t>(options.dtype().itemsize());
-      if (!units_[u].experts.empty()) transfers_.staging_limit = std::max(transfers_.staging_limit, unit.bytes(item) / 2);
     }
   }
 
@@ -61,55 +51,24 @@ class ShardedStore final : public WeightStore {
   ShardedStore(const ShardedStore&) = delete;
   ShardedStore& operator=(const ShardedStore&) = delete;
 
-  void make_room(int unit) override {
-    for (ShardedBuffer* buffer : at(unit).buffers_here()) buffer->make_room();
-    at(unit).decoded.make_room();
-  }
+  void make_room(int unit) override { at(unit).weights.make_room(); }
 
   void gather(int unit, Need need, bool frozen_only) override {
-    Unit& u = at(unit);
-    if (!std::exchange(u.gathers, true) && need == Need::forward) u.experts.start();
-    u.gather(u.frozen, model::Part::frozen, need);
-    u.packed.gather();
-    if (!frozen_only) u.gather(u.trainable, model::Part::trainable, need);
+    if (!at(unit).weights.gather(need, frozen_only)) later_.push_back({unit, need, frozen_only});
   }
 
   const model::UnitBuffers& acquire(int unit) override { return acquire(unit, Need::all); }
   const model::UnitBuffers& acquire(int unit, Need need) override {
-    Unit& u = at(unit);
-    gather(unit, need, false);
-    u.bring(u.frozen, model::Part::frozen, need);
-    u.bring(u.trainable, model::Part::trainable, need);
-    const at::Tensor frozen = u.frozen.here(), trainable = u.trainable.here(), packed = u.packed.here();
-    if (u.held++ > 0) return u.buffers;
-    u.buffers = {frozen, trainable, {}, u.frees_whole() ? ++generation_ : 1, u.decoded.fill(packed)};
-    u.derived.fill(u.buffers);
-    return u.buffers;
+    const model::UnitBuffers& buffers = at(unit).weights.acquire(need, generations_);
+    gather_later();
+    return buffers;
   }
 
-  void release(int unit) override {
-    Unit& u = at(unit);
-    QFT_ASSERT(u.held > 0, "{} is released more often than acquired", spec_.units[static_cast<std::size_t>(unit)].name);
-    if (--u.held == 0) u.free_whole();
-  }
+  void release(int unit) override { at(unit).weights.release(); }
 
-  void need_experts(int unit, std::span<const std::int64_t> begins) override {
-    Unit& u = at(unit);
-    if (u.experts.empty()) return;
-    std::vector<std::uint8_t> mask = u.experts.mask(begins);
-    if (!u.experts.as_asked()) return u.experts.see(mask);
-    shard_.host().all_reduce(mask.data(), mask.size(), DType::u8, comm::ReduceOp::max);
-    u.experts.add(mask);
-    u.frozen.bring(u.experts.used(model::Part::frozen));
-    u.trainable.bring(u.experts.used(model::Part::trainable));
-  }
-
+  void need_experts(int unit, std::span<const std::int64_t> begins) override { at(unit).weights.need_experts(begins); }
   void need_experts_again(int unit, std::span<const std::int64_t> begins) override {
-    const Unit& u = at(unit);
-    require(u.experts.empty() || u.experts.covers(u.experts.mask(begins)),
-            "{}: computed again for its backward pass, a router chose other experts than before, whose weights are not here: its "
-            "sums depend on more than their inputs. With gradient_checkpointing: false nothing is computed again",
-            spec_.units[static_cast<std::size_t>(unit)].name);
+    at(unit).weights.need_experts_again(begins);
   }
 
   void start_step(const MicroRange&) override {
@@ -121,12 +80,12 @@ class ShardedStore final : public WeightStore {
 
   at::Tensor grads(int unit) override {
     Unit& u = at(unit);
-    if (!training_ || u.trainable.empty()) return {};
+    if (!training_ || u.weights.trainable().empty()) return {};
     if (!u.grads.defined()) {
-      u.grads = transfers_.pool.take(u.trainable.division().padded(), grad_options_).zero_();
+      u.grads = transfers_.pool.take(u.weights.trainable().division().padded(), grad_options_).zero_();
       grad_bytes_.add(bytes_of(u.grads));
     }
-    return u.grads.narrow(0, 0, u.trainable.division().n);
+    return u.grads.narrow(0, 0, u.weights.trainable().division().n);
   }
 
   void reduce(int unit) override {
@@ -139,7 +98,7 @@ class ShardedStore final : public WeightStore {
       r.wide = transfers_.pool.take(r.grads.numel(), grad_options_.dtype(wide(grad_type_))).copy_(r.grads);
       grad_bytes_.add(bytes_of(r.wide));
     }
-    const Division& d = u.trainable.division();
+    const Division& d = u.weights.trainable().division();
     r.work = shard_.start_reduce_scatter(r.wide.data_ptr(), d.slice_of(r.wide).data_ptr(), static_cast<std::size_t>(d.chunk),
                                          device::dtype_of(r.wide.scalar_type()));
     if (offload_.optimizer) copy_to_host(r);
@@ -151,7 +110,7 @@ class ShardedStore final : public WeightStore {
   void poll() override {
     for (Reduction& r : reductions_) r.work.test();
     for (Unit& u : units_)
-      for (ShardedBuffer* buffer : u.buffers_here()) buffer->poll();
+      for (ShardedBuffer* buffer : u.weights.buffers()) buffer->poll();
   }
 
   void finish_reductions() override {
@@ -164,10 +123,7 @@ class ShardedStore final : public WeightStore {
 
   void abandon_step() override {
     while (!reductions_.empty()) complete_oldest();
-    for (Unit& u : units_) {
-      u.held = 0;
-      u.free_whole();
-    }
+    for (Unit& u : units_) u.weights.drop();
   }
 
   double local_grad_square_sum() const override {
@@ -177,7 +133,7 @@ class ShardedStore final : public WeightStore {
       const at::Tensor& owned = units_[u].owned;
       if (!owned.defined()) continue;
       for (const Range& range :
-           ranges_in_norm(spec_.units[u], units_[u].trainable.division().chunk * shard_.rank(), owned.numel()))
+           ranges_in_norm(spec_.units[u], units_[u].weights.trainable().division().chunk * shard_.rank(), owned.numel()))
         counted.push_back(owned.narrow(0, range.begin, range.end - range.begin));
     }
     return optim::square_sum(counted);
@@ -186,7 +142,7 @@ class ShardedStore final : public WeightStore {
   std::vector<optim::FlatParams> owned() const override {
     std::vector<optim::FlatParams> all;
     for (std::size_t u = 0; u < units_.size(); ++u) {
-      const ShardedBuffer& weights = units_[u].trainable;
+      const ShardedBuffer& weights = units_[u].weights.trainable();
       if (!weights.empty())
         all.push_back(owned_params(spec_.units[u], weights.slice(), units_[u].owned, weights.division().chunk * shard_.rank()));
     }
@@ -195,21 +151,19 @@ class ShardedStore final : public WeightStore {
 
   void publish() override {
     for (Unit& u : units_) {
-      u.trainable.changed();
-      u.derived.weights_changed();
+      u.weights.changed();
       // Starts gathering the updated weights at once; their next use waits for them.
-      if (!strategy_.weights && !offload_.weights) u.trainable.gather();
+      if (!strategy_.weights && !offload_.weights) u.weights.trainable().gather();
     }
   }
 
   void settle() override {
     for (Unit& u : units_)
-      for (ShardedBuffer* buffer : u.buffers_here()) buffer->settle();
+      for (ShardedBuffer* buffer : u.weights.buffers()) buffer->settle();
   }
 
   model::Shard resident_shard(int unit, model::Part part) override {
-    Unit& u = at(unit);
-    ShardedBuffer& b = part == model::Part::trainable ? u.trainable : part == model::Part::quantized ? u.packed : u.frozen;
+    const ShardedBuffer& b = at(unit).weights.buffer(part);
     if (b.empty()) return {};
     if (b.rest_is_whole()) return {b.rest().narrow(0, 0, b.division().n), 0};
     return {b.slice().narrow(0, 0, b.division().length()), b.division().begin()};
@@ -217,17 +171,15 @@ class ShardedStore final : public WeightStore {
 
   std::vector<GatheredBytes> gathered_bytes() const override {
     std::vector<GatheredBytes> all;
-    for (const Unit& u : units_)
-      all.push_back({u.frozen.gathered_bytes() + u.packed.gathered_bytes(), u.trainable.gathered_bytes(), u.decoded.bytes()});
+    for (const Unit& u : units_) all.push_back(u.weights.gathered_bytes());
     return all;
   }
 
   StoreMemory memory() const override {
     StoreMemory m;
     for (const Unit& u : units_) {
-      m.weights += u.derived.bytes();
-      (offload_.weights ? m.host : m.weights) +=
-          bytes_of(u.frozen.rest()) + bytes_of(u.trainable.rest()) + bytes_of(u.packed.rest());
+      m.weights += u.weights.derived_bytes();
+      (offload_.weights ? m.host : m.weights) += u.weights.kept_bytes();
       if (u.sum.defined())
         (offload_.optimizer ? m.host : m.grads) += bytes_of(u.sum) + (u.owned.is_same(u.sum) ? 0 : bytes_of(u.owned));
       if (!strategy_.gradients) m.grads += bytes_of(u.grads);
@@ -240,31 +192,10 @@ class ShardedStore final : public WeightStore {
 
  private:
   struct Unit {
-    ShardedBuffer frozen, trainable, packed;
-    DecodedBuffer decoded;
-    DerivedValues derived;
-    UsedExperts experts;
-    bool gathers = false;  ///< since its weights were freed the last time
-    int held = 0;
-    model::UnitBuffers buffers;
+    GatheredUnit weights;
     at::Tensor grads;  ///< [padded]: whole over the step, or from the first use in a group to its reduction
     at::Tensor sum;    ///< [chunk]: this rank's slice of the groups reduced so far, fp32 or wider; only with sharded gradients
     at::Tensor owned;  ///< [chunk]: what the optimizer reads: `sum`, or a copy in the gradients' type, or a view of `grads`
-
-    std::array<ShardedBuffer*, 3> buffers_here() { return {&frozen, &trainable, &packed}; }
-    bool frees_whole() const { return frozen.frees_whole() || trainable.frees_whole() || !decoded.empty(); }
-    void gather(ShardedBuffer& buffer, model::Part part, Need need) const {
-      experts.empty() ? buffer.gather() : buffer.gather(experts.needed(part, buffer.division().n, need));
-    }
-    void bring(ShardedBuffer& buffer, model::Part part, Need need) const {
-      if (!experts.empty()) buffer.bring(experts.needed(part, buffer.division().n, need));
-    }
-    void free_whole() {
-      buffers = {};
-      gathers = false;
-      for (ShardedBuffer* buffer : buffers_here()) buffer->free_whole();
-      decoded.free();
-    }
   };
   struct Reduction {
     Unit* unit;
@@ -275,10 +206,25 @@ class ShardedStore final : public WeightStore {
     device::Event copied;
   };
 
+  struct Later {
+    int unit;
+    Need need;
+    bool frozen_only;
+  };
+
   Unit& at(int unit) { return units_.at(static_cast<std::size_t>(unit)); }
 
+  /// What was not prefetched because of what was on its way, now that some of that is here.
+  void gather_later() {
+    for (; !later_.empty(); later_.pop_front()) {
+      const Later& next = later_.front();
+      GatheredUnit& unit = at(next.unit).weights;
+      if (unit.is_awaited() && !unit.gather(next.need, next.frozen_only)) return;
+    }
+  }
+
   void make_gradients(Unit& u) {
-    const Division& d = u.trainable.division();
+    const Division& d = u.weights.trainable().division();
     if (!strategy_.gradients) {
       u.grads = at::zeros({d.padded()}, grad_options_);
       u.owned = d.slice_of(u.grads);
@@ -297,7 +243,7 @@ class ShardedStore final : public WeightStore {
     copies.wait(device::Stream::current(copies.device()));
     const device::StreamGuard beside(copies);
     r.work.wait();
-    const at::Tensor slice = r.unit->trainable.division().slice_of(r.wide);
+    const at::Tensor slice = r.unit->weights.trainable().division().slice_of(r.wide);
     r.on_host = transfers_.pool.take(slice.numel(), slice.options().device(at::kCPU));
     r.on_host.copy_(slice, /*non_blocking=*/true);
     r.copied.record(copies);
@@ -309,7 +255,7 @@ class ShardedStore final : public WeightStore {
     r.work.wait();
     r.copied.synchronize();
     if (!r.wide.is_same(r.grads)) grad_bytes_.add(-bytes_of(r.wide));
-    const at::Tensor slice = offload_.optimizer ? r.on_host : r.unit->trainable.division().slice_of(r.wide);
+    const at::Tensor slice = offload_.optimizer ? r.on_host : r.unit->weights.trainable().division().slice_of(r.wide);
     if (strategy_.gradients) {
       r.unit->sum.add_(slice);
       grad_bytes_.add(-bytes_of(r.grads));
@@ -324,7 +270,7 @@ class ShardedStore final : public WeightStore {
     std::vector<std::uint8_t> all;
     const auto for_each = [&](const auto& f) {
       for (Unit& u : units_)
-        if (!u.experts.empty() && !u.experts.as_asked()) f(u.experts);
+        if (UsedExperts& e = u.weights.experts(); !e.empty() && !e.as_asked()) f(e);
     };
     for_each([&](UsedExperts& e) { all.insert(all.end(), e.seen().begin(), e.seen().end()); });
     if (all.empty()) return;
@@ -356,7 +302,8 @@ class ShardedStore final : public WeightStore {
   at::TensorOptions grad_options_;
   Transfers transfers_;
   Gauge grad_bytes_;
-  std::uint64_t generation_ = 1;
+  std::uint64_t generations_ = 1;
+  std::deque<Later> later_;  ///< gathers, in their order
   std::vector<Unit> units_;
   std::deque<Reduction> reductions_;
 };

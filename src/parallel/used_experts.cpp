@@ -1,6 +1,7 @@
 #include "used_experts.h"
 
 #include "qft/core/error.h"
+#include "qft/parallel/weight_store.h"
 
 #include <algorithm>
 #include <string>
@@ -22,7 +23,6 @@ UsedExperts::UsedExperts(const model::ModelSpec& spec, const model::UnitSpec& un
       if (!group.is_stack()) continue;
       const std::string path = path_of(group.stack);
       for (const model::ParamSpec& p : unit.params) {
-        if (p.path.starts_with(path) && p.derived_numel > 0) return;
         // Quantised experts are decoded together.
         if (p.path != path || p.part() == model::Part::quantized) continue;
         count = group.experts();
@@ -52,18 +52,12 @@ void UsedExperts::add(std::span<const std::uint8_t> mask) {
   unite(used_, mask);
 }
 
-bool UsedExperts::covers(std::span<const std::uint8_t> mask) const {
-  if (!as_asked_ || more_than_half(used_)) return true;
-  for (std::size_t e = 0; e < mask.size(); ++e)
-    if (mask[e] > used_[e]) return false;
-  return true;
-}
-
 void UsedExperts::see(std::span<const std::uint8_t> mask) {
   unite(seen_, mask);
 }
 
 void UsedExperts::agreed(std::span<const std::uint8_t> seen) {
+  if (std::ranges::count(seen, 1) == 0) return;  // there was no pass since
   many_ = more_than_half(seen);
   std::ranges::fill(seen_, 0);
 }
@@ -74,15 +68,15 @@ bool UsedExperts::more_than_half(std::span<const std::uint8_t> mask) const {
 
 Ranges UsedExperts::needed(model::Part part, std::int64_t n, Need need) const {
   if (need == Need::all || !as_asked_ || (need == Need::backward && more_than_half(used_))) return {{0, n}};
-  return united(without_experts(part, n), used(part));
+  return united(without_experts(part, n), of(used_, part));
 }
 
-Ranges UsedExperts::used(model::Part part) const {
+Ranges UsedExperts::of(std::span<const std::uint8_t> mask, model::Part part) const {
   Ranges ranges;
   for (const Stack& stack : stacks_)
-    for (std::size_t e = 0; stack.part == part && e < used_.size(); ++e) {
+    for (std::size_t e = 0; stack.part == part && e < mask.size(); ++e) {
       const std::int64_t begin = stack.offset + static_cast<std::int64_t>(e) * stack.numel;
-      if (used_[e] != 0) append(ranges, {begin, begin + stack.numel});
+      if (mask[e] != 0) append(ranges, {begin, begin + stack.numel});
     }
   return ranges;
 }
@@ -92,6 +86,20 @@ Ranges UsedExperts::without_experts(model::Part part, std::int64_t n) const {
   for (const Stack& stack : stacks_)
     if (stack.part == part) append(experts, {stack.offset, stack.offset + count_ * stack.numel});
   return difference({{0, n}}, experts);
+}
+
+std::int64_t UsedExperts::most(std::int64_t n) const {
+  std::int64_t experts = 0;
+  for (const Stack& stack : stacks_) experts += count_ * stack.numel;
+  return n - experts / 2;
+}
+
+std::int64_t staging_limit(const model::ModelSpec& spec, at::ScalarType compute) {
+  std::int64_t most = 0;
+  for (const model::UnitSpec& unit : spec.units)
+    if (const UsedExperts experts(spec, unit); !experts.empty())
+      most = std::max(most, experts.most(unit.frozen_numel + unit.trainable_numel));
+  return most * static_cast<std::int64_t>(c10::elementSize(compute));
 }
 
 }  // namespace qft::parallel

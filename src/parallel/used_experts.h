@@ -14,14 +14,17 @@ namespace qft::parallel {
 
 /// Of one unit. A forward pass gathers its experts as routers ask for them, and the backward pass after it the same ones ahead;
 /// or both gather all experts ahead, where the pass before used more than half of them: then little is saved, and the way across
-/// could no longer be hidden behind the computation. The same on every rank, as long as what it is told is.
+/// could no longer be hidden behind the computation. A step in which half or fewer were used ends that. The same on every rank,
+/// as long as what it is told is.
 class UsedExperts {
  public:
   UsedExperts() = default;
-  /// Empty for a layer without experts, and where what follows from weights (DoRA's norms) follows from those of all experts.
+  /// Empty for a layer without experts, and where they are quantised.
   UsedExperts(const model::ModelSpec& spec, const model::UnitSpec& unit);
 
   bool empty() const { return count_ == 0; }
+  /// The most elements of a buffer of `n` in all that cross apart: of the experts half.
+  std::int64_t most(std::int64_t n) const;
 
   /// A forward pass of the unit starts.
   void start();
@@ -32,8 +35,6 @@ class UsedExperts {
   std::vector<std::uint8_t> mask(std::span<const std::int64_t> begins) const;
   /// The ranks use these together.
   void add(std::span<const std::uint8_t> mask);
-  /// Whether a pass that uses these finds them after needed(..., Need::backward).
-  bool covers(std::span<const std::uint8_t> mask) const;
   /// Of passes that gather ahead: what this rank has seen used in a step, and what all ranks have.
   void see(std::span<const std::uint8_t> mask);
   const std::vector<std::uint8_t>& seen() const { return seen_; }
@@ -41,8 +42,8 @@ class UsedExperts {
 
   /// What is to be gathered of a buffer with `n` elements.
   Ranges needed(model::Part part, std::int64_t n, Need need) const;
-  /// The experts used so far.
-  Ranges used(model::Part part) const;
+  /// The elements of these experts.
+  Ranges of(std::span<const std::uint8_t> mask, model::Part part) const;
 
  private:
   /// The weights of all experts, one after the other.
@@ -56,7 +57,7 @@ class UsedExperts {
   std::int64_t count_ = 0;
   std::vector<Stack> stacks_;  ///< by offset
   std::vector<std::uint8_t> used_, seen_;
-  bool many_ = false;  ///< the last pass of which the ranks know used more than half
+  bool many_ = false;  ///< what the ranks know last is that more than half are used
   bool as_asked_ = true;
 };
 

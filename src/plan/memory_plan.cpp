@@ -257,6 +257,13 @@ TransientPeaks transient_peaks(const ExecutionConfig& run, const parallel::Actio
   return {gathered.peak(), gradients.peak(), all.peak()};
 }
 
+/// What experts travel by that are gathered apart: ahead, and while they are waited for.
+std::int64_t staging_bytes(const ExecutionConfig& run) {
+  if (!run.strategy.weights || run.shard_ranks == 1) return 0;
+  const std::int64_t ahead = parallel::staging_limit(run.spec, run.precision.compute);
+  return ahead + std::min(ahead, parallel::Transfers::kPieceBytes);
+}
+
 /// What an update of whole parameters needs for a moment: what travels to owners and back, one parameter, and what is computed of
 /// a matrix of it.
 std::int64_t whole_bytes(const ExecutionConfig& run) {
@@ -404,7 +411,7 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
       run.training ? parallel::training_schedule(run.spec, options) : parallel::evaluation_schedule(run.spec, options), units,
       prefetch_budget);
   const TransientPeaks peaks = transient_peaks(run, list, units);
-  p.gathered = peaks.gathered;
+  p.gathered = peaks.gathered + staging_bytes(run);
   std::int64_t kept = 0, masters = 0, state = 0;
   for (const auto& unit : run.spec.units) {
     const auto kept_of = [&](std::int64_t n) { return run.strategy.weights ? slice(run, n) : padded(run, n); };

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,10 +44,12 @@ class Report:
 
     def __init__(self):
         self.made = self.failed = 0
+        self.one_at_a_time = threading.Lock()
 
     def _say(self, good, what, seen=""):
-        self.made += 1
-        self.failed += not good
+        with self.one_at_a_time:
+            self.made += 1
+            self.failed += not good
         print(f"{'ok' if good else 'FAILED':6}  {what:60} {seen}".rstrip(), flush=True)
 
     def check(self, what, error, limit):

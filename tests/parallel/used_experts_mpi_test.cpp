@@ -1,5 +1,6 @@
 // Where few experts are used, only those cross.
 #include "qft/comm/device_communicator.h"
+#include "qft/core/error.h"
 #include "qft/parallel/sharded_buffer.h"
 
 #include <algorithm>
@@ -118,11 +119,39 @@ TEST(UsedExperts, CrossAloneToTheByte) {
       EXPECT_EQ(t.gathered(), t.from_others(united(t.rest(), t.experts(all))) + t.adapter()) << "those of forward, ahead";
       t.expect_here(united(t.rest(), t.experts(all)), store.acquire(kUnit, Need::backward));
       EXPECT_EQ(t.gathered(), 0U);
+      EXPECT_NO_THROW(store.need_experts_again(kUnit, begins_of({5, 10 + rank})));
+      if (ranks > 1 || offloaded) {
+        EXPECT_THROW(store.need_experts_again(kUnit, begins_of({5, 0})), Error) << "a pass computed again uses another";
+      }
       // Who needs all gets the others.
       t.expect_here({{0, t.numel()}}, store.acquire(kUnit));
       store.release(kUnit);
       store.release(kUnit);
     }
+}
+
+/// The backward pass of two layers with experts, prefetched one after the other: only one has room to travel.
+TEST(UsedExperts, AreGatheredLaterWhereOthersAreOnTheirWay) {
+  constexpr int kOther = 3;
+  Stored t(/*lora=*/false, /*offloaded=*/false);
+  WeightStore& store = t.store();
+  const std::set<int> some = {1, 2, 3, 5, 8, 13};
+  for (const int unit : {kUnit, kOther}) {
+    store.acquire(unit, Need::forward);
+    store.need_experts(unit, begins_of(some));
+    store.release(unit);
+  }
+  t.gathered();
+  const std::uint64_t each = t.from_others(united(t.rest(), t.experts(some)));
+  store.gather(kOther, Need::backward);
+  store.gather(kUnit, Need::backward);
+  EXPECT_EQ(t.gathered(), each);
+  store.acquire(kOther, Need::backward);
+  EXPECT_EQ(t.gathered(), each) << "its place is free";
+  t.expect_here(united(t.rest(), t.experts(some)), store.acquire(kUnit, Need::backward));
+  EXPECT_EQ(t.gathered(), 0U);
+  store.release(kOther);
+  store.release(kUnit);
 }
 
 TEST(UsedExperts, OfWhichThereAreManyCrossTogetherAhead) {
@@ -170,8 +199,10 @@ TEST(UsedExperts, GiveTheNumbersOfOneRank) {
              .reference = reference_lane};
       const Reference expected = reference(c, 3);
       for (const bool wide : {false, true})
-        for (const auto& [strategy, offload, group] :
-             {std::tuple{"zero3", Offload{}, 1}, {"zero3", Offload{true, true, false}, 2}, {"hsdp", Offload{}, 2}}) {
+        for (const auto& [strategy, offload, group] : {std::tuple{"zero3", Offload{}, 1},
+                                                       {"zero3", Offload{true, true, false}, 2},
+                                                       {"shard_grad_op", Offload{}, 1},
+                                                       {"hsdp", Offload{}, 2}}) {
           c.strategy = strategy;
           c.offload = offload;
           c.group = wide ? group : 3 - group;

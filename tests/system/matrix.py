@@ -172,7 +172,10 @@ def main():
             finally:
                 free.put(runs)
 
-        results = dict(zip(cells, pool.map(work, cells, pairs)))
+        try:
+            results = dict(zip(cells, pool.map(work, cells, pairs)))
+        finally:
+            pool.shutdown(cancel_futures=True)
     made = page(results, args.pairs)
     if args.write:
         PAGE.write_text(made)

@@ -79,7 +79,7 @@ struct Transfers {
   device::Stream copies;  ///< between host and device
   Gauge gathered;         ///< gathered bytes
   Gauge staged;           ///< those of them by which parts travel
-  std::int64_t staging_limit = kPieceBytes;
+  std::int64_t staging_limit = 0;
   BlockPool pool;
   /// What is queued on the current stream from now on, such as the reuse of freed memory, comes after all copies.
   void join() const noexcept;
@@ -113,17 +113,20 @@ class ShardedBuffer {
 
   /// Allocates the memory that gather() fills, unless that is done. Not collective.
   void make_room();
-  /// Starts gathering the whole buffer, unless it is up to date or in flight. Collective.
+  /// Starts gathering the whole buffer, unless it is up to date or in flight; brings the rest where parts are here. Collective.
   void gather();
   /// The same for these parts alone, if gathers_parts(); the same ones on every rank. They travel by way of a buffer of their
-  /// size, which lives until bring(): where those of a store would be larger than its limit, nothing is started.
-  void gather(const Ranges& parts);
+  /// size, which lives until bring(): where those of a store would be larger than its limit, nothing is started. Whether all of
+  /// them are here or on their way.
+  bool gather(const Ranges& parts);
   /// Waits for these parts. What is not on its way comes a piece at a time. Collective.
   void bring(const Ranges& parts);
   /// [n], once complete. Collective where gather() was not called.
   at::Tensor whole();
   /// [n], of which what bring() was called for is complete.
   at::Tensor here();
+  /// Whether these parts are here, or on their way.
+  bool has(const Ranges& parts) const { return empty() || current_ || difference(parts, here_).empty(); }
   /// The owners have written their slices: copies of the whole are out of date.
   void changed();
   /// Frees the whole buffer, if frees_whole().

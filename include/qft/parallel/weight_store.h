@@ -40,7 +40,8 @@ class WeightReader {
   virtual ~WeightReader() = default;
 
   /// Allocates the memory into which the unit will be gathered, if it needs any. Not collective: if one rank has too
-  /// little, it can tell the others before they gather.
+  /// little, it can tell the others before they gather. What a unit of which parts are prefetched needs besides is
+  /// staging_limit() at most.
   virtual void make_room(int unit) = 0;
   /// The unit's weights, whole and readable until the matching release(). May be nested. Gathers what is missing: collective
   /// where weights are sharded.
@@ -91,7 +92,8 @@ class WeightStore : public WeightReader {
   /// The optimizer has changed what owned() names: copies it to the ranks that hold it too. Collective.
   virtual void publish() = 0;
   /// What is queued from now on is ordered behind the transfers in flight: call it before weights are read or written by other
-  /// than the executor and the optimizer. Not collective.
+  /// than the executor and the optimizer. Sends nothing, but all ranks call it at the same point: what is gathered next
+  /// depends on it.
   virtual void settle() = 0;
 
   /// What this rank holds of a part of a unit between uses: the whole where it is replicated. Quantised weights are bytes.
@@ -111,6 +113,10 @@ std::vector<int> gradient_buckets(const model::ModelSpec& spec, at::ScalarType g
 /// by_micro_batch: each micro-batch ends with its reduce(), and the sum is that of a binary tree over all of them,
 /// whose bits do not depend on the number of ranks; up to 2 log2(micro-batches of a rank) partial sums are kept.
 enum class ReductionOrder : std::uint8_t { as_ready, by_micro_batch };
+
+/// Bytes by way of which parts of units travel that are gathered ahead, at most (ShardedBuffer::gather(parts)): what is no
+/// expert's of the largest layer with experts that cross by themselves, and half of these.
+std::int64_t staging_limit(const model::ModelSpec& spec, at::ScalarType compute);
 
 /// Everything on every rank (plain data parallelism, or one rank). Gradients lie in one buffer, last unit first, so that
 /// buckets of `bucket_bytes` fill in the order of the backward pass and are all-reduced while it goes on.

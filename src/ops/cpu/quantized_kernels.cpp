@@ -60,7 +60,8 @@ HWY_INLINE void look_up(const ByteVec* planes, ByteVec codes, float* out) {
 }
 
 /// 32 numbers at a time, as pairs, where a register has 16 lanes of 32 bits; how many are done.
-HWY_INLINE std::int64_t look_up_pairs(const Bf16* products, const std::uint8_t* codes, Bf16* out, std::int64_t count) {
+HWY_INLINE std::int64_t look_up_pairs([[maybe_unused]] const Bf16* products, [[maybe_unused]] const std::uint8_t* codes,
+                                      [[maybe_unused]] Bf16* out, [[maybe_unused]] std::int64_t count) {
   std::int64_t i = 0;
 #if HWY_TARGET <= HWY_AVX3
   const hn::FixedTag<std::uint32_t, 16> pairs;
@@ -94,6 +95,7 @@ void decode_four_bits(const std::uint8_t* codes, const float* table, float scale
   std::int64_t i = 0;
 #if HWY_TARGET != HWY_SCALAR
   i = look_up_pairs(products, codes, out, count);
+  if (i == count) return;
   ByteVec planes[sizeof(T)];
   make_planes(products, planes);
   const ByteVec low = hn::Set(Bytes(), 15);

@@ -1,0 +1,113 @@
+#include "gathered_unit.h"
+
+#include "qft/core/error.h"
+
+#include <utility>
+
+namespace qft::parallel {
+
+GatheredUnit::GatheredUnit(const model::ModelSpec& spec, const model::UnitSpec& unit, const at::TensorOptions& options,
+                           comm::Communicator& shard, const Residency& residency, Transfers& transfers)
+    : unit_(&unit),
+      shard_(&shard),
+      frozen_(unit.frozen_numel, options, shard, residency, transfers),
+      trainable_(unit.trainable_numel, options, shard, residency, transfers),
+      packed_(unit.packed_bytes, options.dtype(at::kByte), shard, residency, transfers),
+      decoded_(unit, options, transfers.pool, transfers.gathered),
+      derived_(spec, unit, options.dtype().toScalarType(), options.device()) {
+  if (frozen_.gathers_parts() || trainable_.gathers_parts()) experts_ = UsedExperts(spec, unit);
+}
+
+ShardedBuffer& GatheredUnit::buffer(model::Part part) {
+  return part == model::Part::trainable ? trainable_ : part == model::Part::quantized ? packed_ : frozen_;
+}
+
+void GatheredUnit::make_room() {
+  for (ShardedBuffer* buffer : buffers()) buffer->make_room();
+  decoded_.make_room();
+}
+
+Ranges GatheredUnit::needed(const ShardedBuffer& buffer, model::Part part, Need need) const {
+  return experts_.needed(part, buffer.division().n, need);
+}
+
+bool GatheredUnit::gather(ShardedBuffer& buffer, model::Part part, Need need) const {
+  if (!experts_.empty()) return buffer.gather(needed(buffer, part, need));
+  buffer.gather();
+  return true;
+}
+
+bool GatheredUnit::gather(Need need, bool frozen_only) {
+  if (!std::exchange(gathers_, true) && need == Need::forward) experts_.start();
+  const bool frozen = gather(frozen_, model::Part::frozen, need);
+  packed_.gather();
+  return (frozen_only || gather(trainable_, model::Part::trainable, need)) && frozen;
+}
+
+const model::UnitBuffers& GatheredUnit::acquire(Need need, std::uint64_t& generations) {
+  gather(need, /*frozen_only=*/false);
+  if (!experts_.empty()) {
+    frozen_.bring(needed(frozen_, model::Part::frozen, need));
+    trainable_.bring(needed(trainable_, model::Part::trainable, need));
+  }
+  const at::Tensor frozen = frozen_.here(), trainable = trainable_.here(), packed = packed_.here();
+  if (held_++ > 0) return views_;
+  const bool comes = frozen_.frees_whole() || trainable_.frees_whole() || !decoded_.empty();
+  views_ = {frozen, trainable, {}, comes ? ++generations : 1, decoded_.fill(packed)};
+  derived_.fill(views_);
+  return views_;
+}
+
+void GatheredUnit::release() {
+  QFT_ASSERT(held_ > 0, "{} is released more often than acquired", unit_->name);
+  if (--held_ == 0) free();
+}
+
+void GatheredUnit::drop() {
+  held_ = 0;
+  free();
+}
+
+void GatheredUnit::need_experts(std::span<const std::int64_t> begins) {
+  if (experts_.empty()) return;
+  std::vector<std::uint8_t> mask = experts_.mask(begins);
+  if (!experts_.as_asked()) return experts_.see(mask);
+  shard_->host().all_reduce(mask.data(), mask.size(), DType::u8, comm::ReduceOp::max);
+  experts_.add(mask);
+  frozen_.bring(experts_.of(mask, model::Part::frozen));
+  trainable_.bring(experts_.of(mask, model::Part::trainable));
+}
+
+void GatheredUnit::need_experts_again(std::span<const std::int64_t> begins) const {
+  if (experts_.empty()) return;
+  const std::vector<std::uint8_t> mask = experts_.mask(begins);
+  require(frozen_.has(experts_.of(mask, model::Part::frozen)) && trainable_.has(experts_.of(mask, model::Part::trainable)),
+          "{}: computed again for its backward pass, a router chose other experts than before, whose weights are not here: its "
+          "sums depend on more than their inputs. With gradient_checkpointing: false nothing is computed again",
+          unit_->name);
+}
+
+void GatheredUnit::changed() {
+  trainable_.changed();
+  derived_.weights_changed();
+}
+
+GatheredBytes GatheredUnit::gathered_bytes() const {
+  return {frozen_.gathered_bytes() + packed_.gathered_bytes(), trainable_.gathered_bytes(), decoded_.bytes()};
+}
+
+std::int64_t GatheredUnit::kept_bytes() const {
+  std::int64_t bytes = 0;
+  for (const ShardedBuffer* buffer : {&frozen_, &trainable_, &packed_})
+    if (buffer->rest().defined()) bytes += static_cast<std::int64_t>(buffer->rest().nbytes());
+  return bytes;
+}
+
+void GatheredUnit::free() {
+  views_ = {};
+  gathers_ = false;
+  for (ShardedBuffer* buffer : buffers()) buffer->free_whole();
+  decoded_.free();
+}
+
+}  // namespace qft::parallel
