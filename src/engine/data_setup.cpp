@@ -132,7 +132,7 @@ loader::ItemSubset learnable(const pack::PackReader& pack, loader::ItemSubset it
   return kept;
 }
 
-/// A model was not trained for positions beyond max_position_embeddings.
+/// A model was not trained for positions beyond those that it has.
 void warn_of_long(const pack::PackReader& pack, const loader::ItemSubset& items, const model::ModelConfig& model,
                   const comm::Communicator& comm) {
   const auto tokens = pack.item_tokens();
@@ -141,7 +141,7 @@ void warn_of_long(const pack::PackReader& pack, const loader::ItemSubset& items,
     longer += tokens[items ? static_cast<std::size_t>((*items)[i]) : i] > model.max_position_embeddings;
   if (longer > 0 && comm.rank() == 0)
     log::warn(
-        "'{}': {} samples have more tokens than the model has positions ({}, max_position_embeddings in its config.json): the "
+        "'{}': {} samples have more tokens than the model has positions ({}, by its config.json, with its rope scaling): the "
         "model "
         "was not trained for positions beyond that; lower cutoff_len to it, or use a model with a longer context",
         pack.path().string(), longer, model.max_position_embeddings);

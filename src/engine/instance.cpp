@@ -61,15 +61,6 @@ bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, co
   return true;
 }
 
-/// Rows that sequences of a pair share have one angle each.
-void require_own_prompts(const config::RunConfig& config, const model::RopeConfig& rope) {
-  if (rope.follows(config.data.cutoff_len) && config.prompts_apart().empty())
-    fail_config(
-        "the model's rope scaling is dynamic: beyond {} tokens the angles of a pair's prompt follow each answer's length, but "
-        "cutoff_len is {} and prompts are computed once for both: set share_prompts: false",
-        rope.dynamic->positions, config.data.cutoff_len);
-}
-
 bool has_bf16(c10::Device device) {
   return device.is_cpu() || device::facts_of(device).bf16;
 }
@@ -127,7 +118,6 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
   // If one rank does not see a directory, all ranks must end, with that rank's reason.
   comm::agreed(comm, [&] {
     b.spec = spec_of(config, use);
-    require_own_prompts(config, b.spec.config.rope);
     b.files = io::ModelFiles::open(config.model_path());
     const Adapters adapters = adapters_of(config, use);
     model::merge_adapters(*b.files, model::ModelConfig::load(config.model_path()), adapters.merged);

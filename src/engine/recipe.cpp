@@ -359,6 +359,14 @@ model::ModelConfig architecture_of(const config::RunConfig& config, Use use) {
   return tokens <= before ? model : model.scaled_to(tokens, config.model.rope_scaling);
 }
 
+void require_own_prompts(const config::RunConfig& config, const model::RopeConfig& rope) {
+  if (rope.follows(config.data.cutoff_len) && config.prompts_apart().empty())
+    fail_config(
+        "the model's rope scaling is dynamic: beyond {} tokens the angles of a pair's prompt follow each answer's length, but "
+        "cutoff_len is {} and prompts are computed once for both: set share_prompts: false",
+        rope.dynamic->positions, config.data.cutoff_len);
+}
+
 model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
   const model::AdapterConfig adapter = adapter_of(config, use);
   const config::FinetuningArgs& f = config.finetuning;
@@ -368,6 +376,7 @@ model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
                                         : model::Finetuning::full;
   const model::ModelConfig architecture = architecture_of(config, use);
   require_head(config, architecture, adapter, use);
+  if (training) require_own_prompts(config, architecture.rope);
   const std::optional<io::ModelFiles> files = stored_files(config, architecture, method, use);
   model::ModelSpec spec =
       model::ModelSpec::build(architecture, method, adapter,

@@ -113,6 +113,7 @@ Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c
   const bool writes = comm.rank() == 0 && !dir.empty() && wanted.files;
   comm::agreed(comm, [&] {
     if (writes) io::probe_writable(dir);
+    if (wanted.likelihood) engine::require_own_prompts(config, engine::architecture_of(config, engine::Use::inference).rope);
   });
   const auto instance = infer::load_for_inference(config, comm, device);
   const auto set = engine::open_eval_data(config, instance->spec().config, comm);

@@ -252,7 +252,7 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   require(c.rotary_dim() % 2 == 0 && c.rotary_dim() > 0,
           "{}: {} of the {} columns of a head are rotated: rotary embeddings need an even number", where, c.rotary_dim(),
           c.head_dim);
-  require(!c.rope.dynamic || c.rotary_dim() > 2, "{}: rope scaling 'dynamic' of heads with 2 rotated columns changes nothing",
+  require(!c.rope.dynamic || c.rotary_dim() > 2, "{}: rope scaling 'dynamic' has no base for heads with 2 rotated columns",
           where);
   return c;
 }

@@ -123,6 +123,8 @@ RopeConfig read_rope(const ConfigReader& config, std::int64_t& max_positions, st
     rope.linear = read_factor(reader);
   } else if (type == "dynamic") {
     // transformers goes by max_position_embeddings even where the file has original_max_position_embeddings.
+    require(config.find("max_position_embeddings") != nullptr,
+            "{}: rope scaling 'dynamic' begins beyond max_position_embeddings, which is missing", config.where());
     rope.dynamic = {read_factor(reader), max_positions};
     max_positions = reached(rope.dynamic->factor, max_positions);
   } else {

@@ -86,11 +86,19 @@ std::optional<Angles> Transformer::own_angles(std::span<const TokenRange> sequen
   const auto length = [](const TokenRange& s) { return s.first + s.count; };
   if (std::ranges::none_of(sequences, [&](const TokenRange& s) { return c.rope.follows(length(s)); })) return std::nullopt;
   std::vector<ops::RopeTable::Stretch> stretches;
-  for (const TokenRange& s : sequences) stretches.push_back({c.inverse_frequencies(length(s)), s.first, s.count});
+  std::int64_t tokens = 0;
+  for (const TokenRange& s : sequences) {
+    stretches.push_back({c.inverse_frequencies(length(s)), s.first, s.count});
+    tokens += s.count;
+  }
+  const auto room = [&] { return arena.alloc({tokens, c.rotary_dim() / 2}, statistics_dtype()); };
+  Angles angles{arena.alloc({tokens}, at::kInt), {room(), room()}};
+  at::arange_out(angles.rows, tokens);
+  if (device().is_cpu()) {
+    ops::RopeTable::write(stretches, dtype_, attention_scaling(), angles.table);
+    return angles;
+  }
   const ops::RopeTable host = ops::RopeTable::build(stretches, dtype_, at::kCPU, attention_scaling());
-  const auto room = [&](const at::Tensor& like) { return arena.alloc(like.sizes(), like.scalar_type()); };
-  Angles angles{arena.alloc({host.cos.size(0)}, at::kInt), {room(host.cos), room(host.sin)}};
-  at::arange_out(angles.rows, angles.rows.numel());
   device::upload(host.cos, angles.table.cos);
   device::upload(host.sin, angles.table.sin);
   return angles;

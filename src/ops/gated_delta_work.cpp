@@ -76,7 +76,8 @@ DeltaWork::DeltaWork(const PackedSequences& sequences, const DeltaShape& shape, 
 }
 
 std::int64_t delta_work_bytes(const DeltaShape& shape, std::int64_t chunks, bool backward) {
-  return DeltaScratch::floats(shape, std::min(chunks, kDeltaWaveChunks), backward) * std::int64_t{sizeof(float)};
+  const std::int64_t table = chunks * static_cast<std::int64_t>(sizeof(DeltaChunk) + 2 * sizeof(DeltaChain));
+  return DeltaScratch::floats(shape, std::min(chunks, kDeltaWaveChunks), backward) * std::int64_t{sizeof(float)} + table;
 }
 
 }  // namespace qft::ops

@@ -30,19 +30,29 @@ RopeTable RopeTable::build(std::span<const Stretch> stretches, at::ScalarType da
   require(half > 0 && rows > 0, "a rotary table needs frequencies and positions: {} frequencies, {} positions", half, rows);
   const auto options = at::TensorOptions().dtype(data_dtype == at::kDouble ? at::kDouble : at::kFloat);
   const at::Tensor cos = at::empty({rows, static_cast<std::int64_t>(half)}, options), sin = at::empty_like(cos);
-  const auto finish = [&](const at::Tensor& values, const at::Tensor& to) {
-    to.copy_((values * attention_scaling).to(data_dtype));
-  };
-  std::int64_t row = 0;
-  for (const Stretch& s : stretches) {
-    at::Tensor frequencies = at::empty({static_cast<std::int64_t>(half)}, at::kFloat);
-    std::ranges::copy(s.inverse_frequencies, frequencies.data_ptr<float>());
-    const at::Tensor angles = at::arange(s.first, s.first + s.count, at::kFloat).unsqueeze(1) * frequencies.unsqueeze(0);
-    finish(at::cos(angles), cos.narrow(0, row, s.count));
-    finish(at::sin(angles), sin.narrow(0, row, s.count));
-    row += s.count;
-  }
+  write(stretches, data_dtype, attention_scaling, {cos, sin});
   return {cos.to(device), sin.to(device)};
+}
+
+void RopeTable::write(std::span<const Stretch> stretches, at::ScalarType data_dtype, double attention_scaling,
+                      const RopeTable& to) {
+  constexpr std::int64_t kRows = 4096;  // at a time, for what is computed on the way
+  std::int64_t row = 0;
+  const auto finish = [&](const at::Tensor& values, const at::Tensor& part) {
+    part.narrow(0, row, values.size(0)).copy_((values * attention_scaling).to(data_dtype));
+  };
+  for (const Stretch& s : stretches) {
+    at::Tensor frequencies = at::empty({static_cast<std::int64_t>(s.inverse_frequencies.size())}, at::kFloat);
+    std::ranges::copy(s.inverse_frequencies, frequencies.data_ptr<float>());
+    for (std::int64_t first = s.first, end = s.first + s.count; first < end;) {
+      const std::int64_t count = std::min(kRows, end - first);
+      const at::Tensor angles = at::arange(first, first + count, at::kFloat).unsqueeze(1) * frequencies.unsqueeze(0);
+      finish(at::cos(angles), to.cos);
+      finish(at::sin(angles), to.sin);
+      first += count;
+      row += count;
+    }
+  }
 }
 
 void rope(const at::Tensor& x, const at::Tensor& positions, const RopeTable& table, RopeDirection direction) {

@@ -146,13 +146,15 @@ class Planner {
   /// By halving, in steps of kLongestStep.
   std::int64_t longest(const Strategy& strategy, std::int64_t group) const {
     if (plan_.available == 0) return 0;
-    const std::int64_t limit = plan_.recipe.spec.config.max_position_embeddings,
+    const model::ModelConfig& model = plan_.recipe.spec.config;
+    const bool shares = plan_.workload.largest.expanded > 0;  // then sequences have no angles of their own
+    const std::int64_t limit = shares && model.rope.dynamic ? model.rope.dynamic->positions : model.max_position_embeddings,
                        sequences = plan_.recipe.objective.item_sequences;
     const auto tokens_of = [&](std::int64_t steps) { return std::min(steps * kLongestStep, limit); };
     const auto fits = [&](std::int64_t steps) {
       MicroShape item;
       for (std::int64_t i = 0; i < sequences; ++i) item.add_sequence(tokens_of(steps), tokens_of(steps));
-      if (plan_.workload.largest.expanded > 0) item.share(0);
+      if (shares) item.share(0);
       return fastest_that_fits(strategy, group, item).fits;
     };
     std::int64_t fitting = 0, beyond = (limit + kLongestStep - 1) / kLongestStep + 1;

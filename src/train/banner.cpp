@@ -95,7 +95,7 @@ std::string method_words(const config::RunConfig& config, const model::ModelSpec
 
 /// What the key has made of the model.
 std::string scaling_words(const config::RunConfig& config, const model::ModelConfig& c) {
-  if (c.rope.dynamic)
+  if (c.rope.dynamic && config.data.cutoff_len > model::ModelConfig::load(config.model_path()).first_positions())
     return fmt::format(
         "frequencies change beyond {} tokens only, as with LLaMA-Factory; for others write it into the model's config.json "
         "(docs/models.md)",

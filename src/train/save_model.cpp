@@ -387,9 +387,11 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
     require_conversion(config, io::ModelFiles::open(base), dtype);
   const std::string scaled = scaled_config(config, engine::Use::inference);
   if (!scaled.empty() && (format == model::ExportFormat::gguf || format == model::ExportFormat::gguf_q8_0))
-    fail_config(
-        "{}: rope_scaling is {}, which an export to GGUF does not write: export to safetensors with it first, then that to GGUF",
-        config.given.find("rope_scaling")->second, config.model.rope_scaling);
+    fail_config("{}: rope_scaling is {}, which an export to GGUF does not write: {}", config.given.find("rope_scaling")->second,
+                config.model.rope_scaling,
+                config.model.rope_scaling == "linear" || config.model.rope_scaling == "llama3"
+                    ? "export to safetensors with it first, then that to GGUF"
+                    : "GGUF has no place for it here; leave it out for texts within the model's positions");
   const model::ModelConfig model = model::ModelConfig::load(base);
   const model::Head head = model::head_of(model, adapter.empty() ? model::AdapterConfig{} : model::read_adapter_config(adapter));
   for (const fs::path& merged : earlier)

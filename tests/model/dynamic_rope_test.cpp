@@ -68,6 +68,9 @@ TEST(DynamicRope, BeginsAtMaxPositionEmbeddings) {
   text = dynamic("llama", 32, 2.0);
   text["head_dim"] = 2;
   EXPECT_THROW(parsed(text), Error) << "theta's power is 2 / 0";
+  text = dynamic("qwen2", 32, 4.0);
+  text.erase("max_position_embeddings");
+  EXPECT_THROW(parsed(text), Error) << "where does it begin?";
 }
 
 TEST(DynamicRope, ByKeyIsWhatLlamaFactoryWrites) {

@@ -37,6 +37,10 @@ std::string note_of_fp32(const config::RunConfig& config, const io::ModelFiles& 
 /// given, else for twice as many as the model was trained for, as LLaMA-Factory does. Unchanged where that many need no scaling.
 model::ModelConfig architecture_of(const config::RunConfig& config, Use use);
 
+/// Rows that sequences of a pair share have one angle each: throws ConfigError where pairs share prompts and longer ones would
+/// have angles of their own.
+void require_own_prompts(const config::RunConfig& config, const model::RopeConfig& rope);
+
 /// The units and tensors of a configuration's model, by its config.json, in stages rm and seq_cls with a head of sequences, with
 /// LoRA as configured or as Adapters::live has it. Throws as the readers of those files do.
 model::ModelSpec spec_of(const config::RunConfig& config, Use use);

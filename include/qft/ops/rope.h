@@ -22,6 +22,8 @@ struct RopeTable {
   /// The rows of stretches, one after another. Throws Error where there are none.
   static RopeTable build(std::span<const Stretch> stretches, at::ScalarType data_dtype, c10::Device device,
                          double attention_scaling = 1.0);
+  /// The same into a table of host memory with as many rows.
+  static void write(std::span<const Stretch> stretches, at::ScalarType data_dtype, double attention_scaling, const RopeTable& to);
   /// `inverse_frequencies` [head_dim / 2] with any scaling applied (ModelConfig::inverse_frequencies()).
   /// `attention_scaling` multiplies both (1 but for YaRN).
   static RopeTable build(std::span<const double> inverse_frequencies, std::int64_t max_positions, at::ScalarType data_dtype,
