@@ -120,7 +120,9 @@ def page(results, pairs):
         "norms (relative differences of at most 1e-10 and 1e-9) and the written weights of one rank. Models are tiny, with sizes that ranks and",
         "blocks do not divide; a global batch is three samples, so that ranks have unequal parts of it. `freeze` trains the last layer and the",
         "embeddings, with NEFTune.", "",
-        f"`scripts/nightly_matrix.sh` runs all six pairs of each cell, `system.matrix` a few cells; this page took {pairs} a cell, so that a row has all of them.",
+        "`scripts/nightly_matrix.sh` runs all six pairs of each cell, " +
+        ("as this page did, and `system.matrix` a few cells." if pairs == len(PAIRS) else
+         f"`system.matrix` a few cells; this page took {pairs} a cell, so that a row has all of them."),
         "`scripts/nightly_matrix.sh build --write` makes it anew." if pairs == len(PAIRS) else f"`scripts/nightly_matrix.sh build --pairs {pairs} --write` makes it anew.", "",
         f"| trains | base | {' | '.join(f'`{o}`' for o in OPTIMIZERS)} |", "|---" * (2 + len(OPTIMIZERS)) + "|", *rows, "",
         *[f"[{i + 1}] {note}\n" for i, note in enumerate(notes)]]).rstrip() + "\n"
