@@ -65,7 +65,8 @@ int run(comm::Session& session, const config::CommandLine& line) {
     std::cout << json.dump();
   }
   std::cout << std::endl;
-  if (limit.shortened && !g.stopped) log::warn("the answer was cut off at the model's {} positions", positions);
+  if (limit.shortened && !g.stopped)
+    log::warn("the answer was cut off at the model's {} positions (max_position_embeddings, with its rope scaling)", positions);
   return kExitOk;
 }
 

@@ -141,9 +141,9 @@ void warn_of_long(const pack::PackReader& pack, const loader::ItemSubset& items,
     longer += tokens[items ? static_cast<std::size_t>((*items)[i]) : i] > model.max_position_embeddings;
   if (longer > 0 && comm.rank() == 0)
     log::warn(
-        "'{}': {} samples have more tokens than the model has positions ({}, by its config.json, with its rope scaling): the "
-        "model "
-        "was not trained for positions beyond that; lower cutoff_len to it, or use a model with a longer context",
+        "'{}': {} samples have more tokens than the model has positions ({}, max_position_embeddings in its config.json, with "
+        "its rope scaling): the model was not trained for positions beyond that; lower cutoff_len to it, or use a model with a "
+        "longer context",
         pack.path().string(), longer, model.max_position_embeddings);
 }
 

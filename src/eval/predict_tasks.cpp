@@ -44,8 +44,8 @@ PredictTask read_task(const pack::PackReader& pack, std::int64_t item, const con
   task.label.assign(flat.ids.begin() + label.begin, flat.ids.begin() + label.end);
   if (label.begin >= model.max_position_embeddings)
     fail_config(
-        "{}: its prompt has {} tokens, but the model has {} positions: lower cutoff_len "
-        "(now {}) below that, or leave the record out",
+        "{}: its prompt has {} tokens, but the model has {} positions (max_position_embeddings, with its rope scaling): "
+        "lower cutoff_len (now {}) below that, or leave the record out",
         name_of(pack, item), label.begin, model.max_position_embeddings, config.data.cutoff_len);
   const auto limit = infer::answer_limit(config.generate, model.max_position_embeddings, label.begin);
   task.max_new_tokens = limit.tokens;

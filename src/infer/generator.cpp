@@ -24,8 +24,8 @@ AnswerLimit answer_limit(const config::GenerateArgs& args, std::int64_t position
   const std::int64_t room = positions - prompt_tokens;
   if (room < 1)
     fail_config(
-        "the prompt has {} tokens, but the model has {} positions (by its config.json, with its rope scaling): shorten the "
-        "prompt, or use a model with a longer context",
+        "the prompt has {} tokens, but the model has {} positions (max_position_embeddings in its config.json, with its rope "
+        "scaling): shorten the prompt, or use a model with a longer context",
         prompt_tokens, positions);
   if (args.max_new_tokens > 0) return {std::min(args.max_new_tokens, room), args.max_new_tokens > room};
   if (args.max_length <= prompt_tokens)
