@@ -8,15 +8,13 @@
 
 #include <limits>
 
+#include "kernels_support.h"
 #include "ops/cuda/gated_delta.cuh"
 #include "ops/gated_delta_tensor_args.h"
 #include "ops_support.h"
-#include "support/gpu.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
 
 namespace qft::ops {
 namespace {
@@ -24,14 +22,6 @@ namespace {
 using namespace testing;
 
 using Bounds = std::vector<std::int32_t>;
-const std::vector<at::ScalarType> kKernelDtypes = {at::kFloat, at::kBFloat16, at::kHalf};
-
-template <class F>
-void with_type(at::ScalarType type, F f) {
-  if (type == at::kFloat) return f.template operator()<float>();
-  if (type == at::kBFloat16) return f.template operator()<c10::BFloat16>();
-  return f.template operator()<c10::Half>();
-}
 
 std::vector<at::Tensor> list(const GatedDeltaTensors& t) {
   return {t.q, t.k, t.v, t.g, t.beta};
@@ -63,15 +53,8 @@ struct Results {
 };
 constexpr const char* kNames[] = {"o", "kept states", "gq", "gk", "gv", "gg", "gbeta"};
 
-/// The parameter: on a GPU; else by the stand-in.
-class CudaGatedDelta : public ::testing::TestWithParam<bool> {
+class CudaGatedDelta : public KernelTest {
  protected:
-  void SetUp() override {
-    if (GetParam() && !test::has_gpu()) GTEST_SKIP() << "no GPU";
-  }
-  bool on_gpu() const { return GetParam(); }
-  c10::Device device() const { return on_gpu() ? c10::Device(at::kCUDA, 0) : c10::Device(at::kCPU); }
-
   /// NaN, where nothing may be left.
   at::Tensor unwritten(const at::Tensor& like) const {
     return at::full(like.sizes(), std::numeric_limits<double>::quiet_NaN(), like.options()).to(device());
@@ -137,8 +120,6 @@ class CudaGatedDelta : public ::testing::TestWithParam<bool> {
     gated_delta_backward(gout.to(at::kDouble), wide, r.states, sequences, r.grads, workspace());
     return r;
   }
-
-  Workspace workspace_{on_gpu() ? c10::Device(at::kCUDA, 0) : c10::Device(at::kCPU)};
 };
 
 TEST_P(CudaGatedDelta, AgreesWithPlainCallsInFp64) {
@@ -203,8 +184,7 @@ TEST_P(CudaGatedDelta, NoTokensAreNoWork) {
   EXPECT_EQ(computed(in, empty({0, 2, 20}, at::kFloat), {0, 0}).out.numel(), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Where, CudaGatedDelta, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? std::string("Gpu") : std::string("StandIn"); });
+INSTANTIATE_TEST_SUITE_P(Where, CudaGatedDelta, ::testing::Bool(), name_of_place);
 
 TEST(DeltaWork, TakesTheMemoryThatIsPlanned) {
   constexpr DeltaShape kShape{2, 4, 32, 64};

@@ -16,6 +16,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels_support.h"
 #include "ops/cuda/activation.cuh"
 #include "ops/cuda/cross_entropy.cuh"
 #include "ops/cuda/dropout.cuh"
@@ -27,36 +28,16 @@
 #include "ops/tensor_args.h"
 #include "ops_support.h"
 #include "quantized_support.h"
-#include "support/gpu.h"
 #include <ATen/TensorOperators.h>
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
 
 namespace qft::ops {
 namespace {
 
 using namespace testing;
 
-const std::vector<at::ScalarType> kKernelDtypes = {at::kFloat, at::kBFloat16, at::kHalf};
-
-template <class F>
-void with_type(at::ScalarType type, F f) {
-  if (type == at::kFloat) return f.template operator()<float>();
-  if (type == at::kBFloat16) return f.template operator()<c10::BFloat16>();
-  return f.template operator()<c10::Half>();
-}
-
-/// The parameter: on a GPU; else by the stand-in.
-class CudaKernels : public ::testing::TestWithParam<bool> {
+class CudaKernels : public KernelTest {
  protected:
-  void SetUp() override {
-    if (GetParam() && !test::has_gpu()) GTEST_SKIP() << "no GPU";
-  }
-  bool on_gpu() const { return GetParam(); }
-  at::Tensor here(const at::Tensor& t) const {
-    return t.defined() ? t.to(on_gpu() ? c10::Device(at::kCUDA, 0) : c10::Device(at::kCPU), false, /*copy=*/true) : t;
-  }
-  Workspace workspace_{on_gpu() ? c10::Device(at::kCUDA, 0) : c10::Device(at::kCPU)};
+  at::Tensor here(const at::Tensor& t) const { return t.defined() ? t.to(device(), false, /*copy=*/true) : t; }
 
   NormWeight form_ = NormWeight::plain;
   void norm_forward(const at::Tensor& x, const at::Tensor& w, const at::Tensor& y, const at::Tensor& rstd) {
@@ -384,8 +365,7 @@ TEST_P(CudaKernels, EmbeddingGradientHasTheBitsOfTheCpu) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Where, CudaKernels, ::testing::Bool(),
-                         [](const auto& info) { return info.param ? std::string("Gpu") : std::string("StandIn"); });
+INSTANTIATE_TEST_SUITE_P(Where, CudaKernels, ::testing::Bool(), name_of_place);
 
 __global__ void race(int* out) {
   __shared__ int values[64];
