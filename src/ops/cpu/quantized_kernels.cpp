@@ -10,6 +10,8 @@
 #include "vector-inl.h"
 // clang-format on
 
+#include <type_traits>
+
 HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
 namespace HWY_NAMESPACE {
@@ -155,42 +157,19 @@ void decode_fp8(const std::uint8_t* codes, float scale, T* out, std::int64_t cou
 }
 
 #if HWY_TARGET != HWY_SCALAR
-/// Vectors of 16 bytes, rows of a square, become its columns.
-HWY_INLINE void turn(ByteVec* v, Bf16 /*type*/) {
-  const hn::FixedTag<std::uint16_t, 8> of2;
-  const hn::FixedTag<std::uint32_t, 4> of4;
-  const hn::FixedTag<std::uint64_t, 2> of8;
-  ByteVec t[8], u[8];
-  for (int i = 0; i < 4; ++i) {
-    const auto a = hn::BitCast(of2, v[2 * i]), b = hn::BitCast(of2, v[2 * i + 1]);
-    t[2 * i] = hn::BitCast(Bytes(), hn::InterleaveLower(of2, a, b));
-    t[2 * i + 1] = hn::BitCast(Bytes(), hn::InterleaveUpper(of2, a, b));
-  }
-  for (int i = 0; i < 4; ++i) {
-    const int at = 4 * (i / 2) + i % 2;
-    const auto a = hn::BitCast(of4, t[at]), b = hn::BitCast(of4, t[at + 2]);
-    u[2 * i] = hn::BitCast(Bytes(), hn::InterleaveLower(of4, a, b));
-    u[2 * i + 1] = hn::BitCast(Bytes(), hn::InterleaveUpper(of4, a, b));
-  }
-  for (int i = 0; i < 4; ++i) {
-    const auto a = hn::BitCast(of8, u[i]), b = hn::BitCast(of8, u[i + 4]);
-    v[2 * i] = hn::BitCast(Bytes(), hn::InterleaveLower(of8, a, b));
-    v[2 * i + 1] = hn::BitCast(Bytes(), hn::InterleaveUpper(of8, a, b));
-  }
-}
-HWY_INLINE void turn(ByteVec* v, float /*type*/) {
-  const hn::FixedTag<std::uint32_t, 4> of4;
-  const hn::FixedTag<std::uint64_t, 2> of8;
-  ByteVec t[4];
-  for (int i = 0; i < 2; ++i) {
-    const auto a = hn::BitCast(of4, v[2 * i]), b = hn::BitCast(of4, v[2 * i + 1]);
-    t[2 * i] = hn::BitCast(Bytes(), hn::InterleaveLower(of4, a, b));
-    t[2 * i + 1] = hn::BitCast(Bytes(), hn::InterleaveUpper(of4, a, b));
-  }
-  for (int i = 0; i < 2; ++i) {
-    const auto a = hn::BitCast(of8, t[i]), b = hn::BitCast(of8, t[i + 2]);
-    v[2 * i] = hn::BitCast(Bytes(), hn::InterleaveLower(of8, a, b));
-    v[2 * i + 1] = hn::BitCast(Bytes(), hn::InterleaveUpper(of8, a, b));
+/// kRows vectors of as many elements, rows of a square, become its columns: each round deals the upper half of the rows between
+/// the lower half's elements.
+template <class T, int kRows>
+HWY_INLINE void turn(ByteVec* v) {
+  const hn::FixedTag<std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint32_t>, kRows> elements;
+  for (int round = 1; round < kRows; round *= 2) {
+    ByteVec t[kRows];
+    for (int i = 0; i < kRows / 2; ++i) {
+      const auto a = hn::BitCast(elements, v[i]), b = hn::BitCast(elements, v[i + kRows / 2]);
+      t[2 * i] = hn::BitCast(Bytes(), hn::InterleaveLower(elements, a, b));
+      t[2 * i + 1] = hn::BitCast(Bytes(), hn::InterleaveUpper(elements, a, b));
+    }
+    for (int i = 0; i < kRows; ++i) v[i] = t[i];
   }
 }
 #endif
@@ -207,7 +186,7 @@ void reorder(const T* from, const std::int32_t* order, T* room, T* out, std::int
   const auto store = [](ByteVec x, T* p) HWY_ATTR { hn::StoreU(x, Bytes(), reinterpret_cast<std::uint8_t*>(p)); };
   for (; i + kRows <= count; i += kRows) {
     for (std::int64_t r = 0; r < kRows; ++r) v[r] = load(from + r * count + i);
-    turn(v, T());
+    turn<T, kRows>(v);
     for (std::int64_t k = 0; k < kRows; ++k) store(v[k], column(order[i + k]));
   }
 #endif
@@ -216,7 +195,7 @@ void reorder(const T* from, const std::int32_t* order, T* room, T* out, std::int
 #if HWY_TARGET != HWY_SCALAR
   for (; j + kRows <= count; j += kRows) {
     for (std::int64_t k = 0; k < kRows; ++k) v[k] = load(column(j + k));
-    turn(v, T());
+    turn<T, kRows>(v);
     for (std::int64_t r = 0; r < kRows; ++r) store(v[r], out + r * count + j);
   }
 #endif
