@@ -91,24 +91,22 @@ void backward_generic(const at::Tensor& gout, const GatedDeltaTensors& in, const
 bool fits_kernels(const DeltaShape& shape, at::ScalarType dtype) {
   return dtype != at::kDouble && shape.key_dim <= kDeltaWidestKey;
 }
-bool forward_by_device(const GatedDeltaTensors& in, const PackedSequences& sequences, const at::Tensor& out,
-                       const at::Tensor& states) {
+/// Those of the data's device, both ways, where they take it; else null.
+const DeviceKernels* kernels_for(const GatedDeltaTensors& in) {
   const DeviceKernels* kernels = device_kernels(in.v);
-  if (kernels == nullptr || kernels->delta_forward == nullptr || !fits_kernels(shape_of(in), in.v.scalar_type())) return false;
-  return kernels->delta_forward(in, DeltaWork(sequences, shape_of(in), in.v.device(), /*backward=*/false), out, states);
+  const bool both = kernels != nullptr && kernels->delta_forward != nullptr && kernels->delta_backward != nullptr;
+  return both && fits_kernels(shape_of(in), in.v.scalar_type()) ? kernels : nullptr;
 }
-bool backward_by_device(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Tensor& states,
-                        const PackedSequences& sequences, const GatedDeltaTensors& grads) {
-  const DeviceKernels* kernels = device_kernels(in.v);
-  if (kernels == nullptr || kernels->delta_backward == nullptr || !fits_kernels(shape_of(in), in.v.scalar_type())) return false;
-  return kernels->delta_backward(gout, in, states, DeltaWork(sequences, shape_of(in), in.v.device(), /*backward=*/true), grads);
+DeltaWork work_of(const GatedDeltaTensors& in, const PackedSequences& sequences, bool backward) {
+  return DeltaWork(sequences, shape_of(in), in.v.device(), backward);
 }
 
 void forward(const GatedDeltaTensors& in, const PackedSequences& sequences, const at::Tensor& out, const at::Tensor& states,
              Workspace& workspace) {
   if (kernels::serve_delta(in.v.device(), in.v.scalar_type()))
     return kernels::delta_forward(in, sequences, out, states, workspace);
-  if (forward_by_device(in, sequences, out, states)) return;
+  const DeviceKernels* device = kernels_for(in);
+  if (device != nullptr && device->delta_forward(in, work_of(in, sequences, /*backward=*/false), out, states)) return;
   if (!in.v.is_cpu()) return batched::delta_forward(in, sequences, out, states);
   forward_generic(in, sequences, out, states);
 }
@@ -117,7 +115,8 @@ void backward(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Ten
               const GatedDeltaTensors& grads, Workspace& workspace) {
   if (kernels::serve_delta(in.v.device(), in.v.scalar_type()))
     return kernels::delta_backward(gout, in, states, sequences, grads, workspace);
-  if (backward_by_device(gout, in, states, sequences, grads)) return;
+  const DeviceKernels* device = kernels_for(in);
+  if (device != nullptr && device->delta_backward(gout, in, states, work_of(in, sequences, /*backward=*/true), grads)) return;
   if (!in.v.is_cpu()) return batched::delta_backward(gout, in, states, sequences, grads);
   backward_generic(gout, in, states, sequences, grads);
 }
