@@ -31,25 +31,17 @@ Ranges GatheredUnit::needed(const ShardedBuffer& buffer, model::Part part, Need 
   return experts_.needed(part, buffer.division().n, need);
 }
 
-bool GatheredUnit::gather(ShardedBuffer& buffer, model::Part part, Need need) const {
-  if (!experts_.empty()) return buffer.gather(needed(buffer, part, need));
-  buffer.gather();
-  return true;
-}
-
 bool GatheredUnit::gather(Need need, bool frozen_only) {
   if (!std::exchange(gathers_, true) && need == Need::forward) experts_.start();
-  const bool frozen = gather(frozen_, model::Part::frozen, need);
+  const bool frozen = frozen_.gather(needed(frozen_, model::Part::frozen, need));
   packed_.gather();
-  return (frozen_only || gather(trainable_, model::Part::trainable, need)) && frozen;
+  return (frozen_only || trainable_.gather(needed(trainable_, model::Part::trainable, need))) && frozen;
 }
 
 const model::UnitBuffers& GatheredUnit::acquire(Need need, std::uint64_t& generations) {
   gather(need, /*frozen_only=*/false);
-  if (!experts_.empty()) {
-    frozen_.bring(needed(frozen_, model::Part::frozen, need));
-    trainable_.bring(needed(trainable_, model::Part::trainable, need));
-  }
+  frozen_.bring(needed(frozen_, model::Part::frozen, need));
+  trainable_.bring(needed(trainable_, model::Part::trainable, need));
   const at::Tensor frozen = frozen_.here(), trainable = trainable_.here(), packed = packed_.here();
   if (held_++ > 0) return views_;
   const bool comes = frozen_.frees_whole() || trainable_.frees_whole() || !decoded_.empty();

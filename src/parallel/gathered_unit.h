@@ -51,7 +51,6 @@ class GatheredUnit {
 
  private:
   Ranges needed(const ShardedBuffer& buffer, model::Part part, Need need) const;
-  bool gather(ShardedBuffer& buffer, model::Part part, Need need) const;
   void free();
 
   const model::UnitSpec* unit_ = nullptr;

@@ -1,6 +1,7 @@
 #include "qft/parallel/ranges.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace qft::parallel {
 

@@ -12,6 +12,7 @@
 #include <ATen/ops/zeros.h>
 
 namespace qft::parallel {
+
 std::int64_t Division::share(std::int64_t n, int ranks) {
   const std::int64_t equal = (n + ranks - 1) / ranks;
   return (equal + kAlignment - 1) / kAlignment * kAlignment;
@@ -106,12 +107,12 @@ void ShardedBuffer::gather_from_host() {
 
 bool ShardedBuffer::gather(const Ranges& parts) {
   if (empty() || current_) return true;
-  QFT_ASSERT(gathers_parts(), "parts of a buffer of {} elements are gathered, which is here as a whole", division_.n);
   const Ranges missing = difference(parts, here_);
   if (size_of(missing) == division_.n) {
     gather();
     return true;
   }
+  QFT_ASSERT(gathers_parts(), "parts of a buffer of {} elements are gathered, which is here as a whole", division_.n);
   if (transfers_->staged.now() + bytes_of(missing) > transfers_->staging_limit) return false;
   start(missing);
   return true;

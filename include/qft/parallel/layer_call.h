@@ -17,7 +17,7 @@ struct LayerCall {
   at::Tensor g;  ///< [T, hidden]: defined for backward, which replaces y's gradient by x's
   bool needs_input_grad = true;
   bool counts_routing = true;            ///< what routers did in forward is of the policy
-  model::NeedExperts need_experts = {};  ///< of forward, where the store is told
+  model::NeedExperts need_experts = {};  ///< of forward passes, those computed again too
 
   void run(model::Transformer& transformer, const model::MicroInput& in, const model::RandomPass& random,
            const model::RoutingLoss& routing) const {

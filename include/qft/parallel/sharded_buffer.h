@@ -115,9 +115,9 @@ class ShardedBuffer {
   void make_room();
   /// Starts gathering the whole buffer, unless it is up to date or in flight; brings the rest where parts are here. Collective.
   void gather();
-  /// The same for these parts alone, if gathers_parts(); the same ones on every rank. They travel by way of a buffer of their
-  /// size, which lives until bring(): where those of a store would be larger than its limit, nothing is started. Whether all of
-  /// them are here or on their way.
+  /// The same for these parts alone, which are the whole unless gathers_parts(); the same on every rank. They travel by way of a
+  /// buffer of their size, which lives until bring(): where those of a store would be larger than its limit, nothing is started.
+  /// Whether all of them are here or on their way.
   bool gather(const Ranges& parts);
   /// Waits for these parts. What is not on its way comes a piece at a time. Collective.
   void bring(const Ranges& parts);
