@@ -8,10 +8,10 @@
 On a machine with other work the processor time is what that disturbs least. qft's is the difference of a whole run and one of
 the first two steps alone.
 
-Each round runs qft, HF as it comes, and HF tuned (malloc thresholds, matmul precision "medium") one after another, as
+Each round runs, case by case, qft, HF as it comes, and HF tuned (malloc thresholds, matmul precision "medium") one after another, as
 processes of their own with as many threads. Speed is the median over rounds and steps, the first two steps of a process
 left out; memory the largest resident set of a process. "of roofline" is qft's share of the speed that the matrix products of
-the model alone would have, measured in the same run (bench_ops roofline). The tokens are SmolLM2's, of the question and answer data in
+the model alone would have, measured in the same rounds (bench_ops roofline). The tokens are SmolLM2's, of the question and answer data in
 examples/data; `blocks` are single sequences of that length, `packed` are rows of whole samples, `samples` are batches of 4, `dpo` batches of 2 preference pairs.
 """
 
@@ -191,6 +191,15 @@ class Bench:
             return sum(t for t, _ in steps) / sum(s for _, s in steps), memory
         return statistics.median(t / s for t, s in steps), memory
 
+    def add_round(self, sides):
+        sides["qft"].append(self.qft())
+        if self.case.peer_collate:
+            sides["HF"].append(self.peer(tuned=False))
+            if self.device == "cpu":
+                sides["HF tuned"].append(self.peer(tuned=True))
+        if self.device == "cpu" and not self.case.uneven:
+            sides["roofline"].append((roofline(self.build, self.model, self.case), 0))
+
 
 def work_of(model, tokens):
     """The products of a model's forward pass as bench_ops takes them: routers and the delta rule's own are left out, and experts
@@ -226,21 +235,22 @@ def roofline(build, model, case):
     return case.length / (step + (seconds["weight_gradients"] if case.finetuning == "full" else 0))
 
 
-def measure(build, model, name, rounds, steps, device, experts, cpu_time):
-    case = CASES[name]
-    sides = {"qft": [], "HF": [], "HF tuned": []}
+def measure(args):
+    """Yields each case's figures. All cases take their turns in every round, so that a machine that is slower for a while is slower for
+    all of them."""
     with tempfile.TemporaryDirectory() as scratch:
-        bench = Bench(build, model, case, steps, pathlib.Path(scratch), device, experts, cpu_time)
-        for _ in range(rounds):
-            sides["qft"].append(bench.qft())
-            if case.peer_collate:
-                sides["HF"].append(bench.peer(tuned=False))
-                if device == "cpu":
-                    sides["HF tuned"].append(bench.peer(tuned=True))
-        if device == "cpu" and not case.uneven:
-            sides["roofline"] = [(roofline(build, model, case), 0)]
-    return {side: {"tokens_per_second": statistics.median(speed for speed, _ in runs), "memory": max(m for _, m in runs)}
-            for side, runs in sides.items() if runs}
+        benches = {}
+        for name in args.cases:
+            folder = pathlib.Path(scratch) / name
+            folder.mkdir()
+            benches[name] = Bench(args.build, args.model, CASES[name], args.steps, folder, args.device, args.experts, args.cpu_time)
+        runs = {name: {"qft": [], "HF": [], "HF tuned": [], "roofline": []} for name in args.cases}
+        for _ in range(args.rounds):
+            for name, bench in benches.items():
+                bench.add_round(runs[name])
+    for name, sides in runs.items():
+        yield name, {side: {"tokens_per_second": statistics.median(speed for speed, _ in each), "memory": max(m for _, m in each)}
+                     for side, each in sides.items() if each}
 
 
 def compare(build, other, model, name, rounds, steps):
@@ -297,12 +307,12 @@ def main():
     print("| case | qft tokens/s | GB | of roofline | HF tokens/s | qft/HF | memory | HF tuned tokens/s | qft/HF | memory |")
     print("|---|---|---|---|---|---|---|---|---|---|")
     results = {}
-    for name in args.cases:
-        results[name] = measure(args.build, args.model, name, args.rounds, args.steps, args.device, args.experts, args.cpu_time)
-        print(row(name, results[name]), flush=True)
-        if args.json:
-            figures = {"date": time.strftime("%Y-%m-%d"), "threads": int(os.environ["OMP_NUM_THREADS"]), "cases": results}
-            args.json.write_text(json.dumps(figures, indent=1) + "\n")
+    for name, sides in measure(args):
+        results[name] = sides
+        print(row(name, sides), flush=True)
+    if args.json:
+        figures = {"date": time.strftime("%Y-%m-%d"), "threads": int(os.environ["OMP_NUM_THREADS"]), "cases": results}
+        args.json.write_text(json.dumps(figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":

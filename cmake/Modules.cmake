@@ -15,6 +15,24 @@ function(qft_precompile name)
   endif()
 endfunction()
 
+# qft_together(TARGET): its sources are compiled several at a time, QFT_UNITY of them. Highway's kernels include themselves, once for
+# each instruction set, so they stay alone.
+function(qft_together target)
+  if(QFT_UNITY GREATER 1)
+    get_target_property(_sources ${target} SOURCES)
+    foreach(_source IN LISTS _sources)
+      file(STRINGS "${_source}" _kernel LIMIT_COUNT 1 REGEX "define HWY_TARGET_INCLUDE")
+      if(_kernel)
+        set_source_files_properties("${_source}" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+      endif()
+    endforeach()
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${QFT_UNITY})
+    # Every source is an included one here, and with more of them in sight GCC 12 sees overruns of short strings that are none.
+    target_compile_options(${target} PRIVATE
+      $<$<COMPILE_LANGUAGE:CXX>:-Wno-subobject-linkage;-Wno-array-bounds;-Wno-stringop-overflow;-Wno-stringop-overread>)
+  endif()
+endfunction()
+
 # qft_layering_row("module NAME" | "program FOLDER" DEPS...)
 function(qft_layering_row name)
   string(JOIN " " row ${ARGN})  # one list element a row
@@ -32,6 +50,7 @@ function(qft_module name)
     add_library(qft_${name} STATIC ${sources})
     set(kind PUBLIC)
     target_link_libraries(qft_${name} PRIVATE qft_warnings)
+    qft_together(qft_${name})
     if(M_TORCH AND QFT_PCH)
       target_precompile_headers(qft_${name} REUSE_FROM qft_pch)
     endif()

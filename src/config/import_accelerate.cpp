@@ -16,7 +16,7 @@ using Role = ImportKey::Role;
 constexpr std::string_view kLaunch = "mpirun or srun places the ranks";
 
 // Keys of an accelerate file outside fsdp_config.
-constexpr ImportKey kKeys[] = {
+constexpr ImportKey kAccelerateKeys[] = {
     {Role::ranks, "num_processes", ""},
     {Role::collect, "distributed_type mixed_precision", ""},
     {Role::matches, "use_cpu", "use_cpu"},
@@ -211,7 +211,7 @@ void import_accelerate(RunConfig& config, const std::string& file) {
   Value document = parse_file(file);
   const Value fsdp = without_prefix(take_section(config, document, file, "fsdp_config", "FSDP", true));
   take_section(config, document, file, "deepspeed_config", "DEEPSPEED", false);
-  const Leaves leaves = import_keys(config, document, file, false, kKeys);
+  const Leaves leaves = import_keys(config, document, file, false, kAccelerateKeys);
   if (const Leaf* precision = find(leaves, "mixed_precision")) match_precision(config, *precision);
   const Leaf* type = find(leaves, "distributed_type");
   if (type == nullptr) fail_config("{}: distributed_type is missing: accelerate requires it", file);

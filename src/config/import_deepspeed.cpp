@@ -16,7 +16,7 @@ namespace {
 
 using Role = ImportKey::Role;
 
-constexpr ImportKey kKeys[] = {
+constexpr ImportKey kDeepspeedKeys[] = {
     {Role::batch, "train_batch_size", ""},
     {Role::matches, "train_micro_batch_size_per_gpu", "per_device_train_batch_size"},
     {Role::matches, "gradient_accumulation_steps", "gradient_accumulation_steps"},
@@ -186,7 +186,7 @@ void match_zero_stage(RunConfig& config, const Leaf& leaf) {
 }
 
 void import_deepspeed(RunConfig& config, const Value& document, std::string_view file, bool inlined) {
-  const auto leaves = import_keys(config, document, file, inlined, kKeys);
+  const auto leaves = import_keys(config, document, file, inlined, kDeepspeedKeys);
   match_scheduler(config, leaves, document);
   for (const auto& [path, leaf] : leaves) {
     if (path == "optimizer.type") match_optimizer(config, leaf);

@@ -24,7 +24,7 @@ namespace {
 using at::Tensor;
 using Label = std::span<const double>;
 
-constexpr std::string_view kMetrics[] = {"acc"};
+constexpr std::string_view kClassMetrics[] = {"acc"};
 
 /// Empty, or that one of the numbers is none of a label.
 std::string mark(Label label, std::span<double> target) {
@@ -100,7 +100,7 @@ std::string fault_of_label(const Problem& problem, std::int64_t labels, Label la
 }
 
 std::span<const std::string_view> ClassificationLoss::metrics() const {
-  return problem_.right == nullptr ? std::span<const std::string_view>() : kMetrics;
+  return problem_.right == nullptr ? std::span<const std::string_view>() : kClassMetrics;
 }
 
 void ClassificationLoss::known_gradient(const model::MicroInput&, const Tensor&) const {

@@ -16,12 +16,12 @@ namespace {
 
 using at::Tensor;
 
-constexpr std::string_view kMetrics[] = {"rewards/chosen", "rewards/rejected", "logps/chosen", "logps/rejected", "kl"};
+constexpr std::string_view kKtoMetrics[] = {"rewards/chosen", "rewards/rejected", "logps/chosen", "logps/rejected", "kl"};
 
 }  // namespace
 
 std::span<const std::string_view> KtoLoss::metrics() const {
-  return kMetrics;
+  return kKtoMetrics;
 }
 
 double KtoLoss::summarise(std::map<std::string, double>& metrics) const {

@@ -24,8 +24,8 @@ namespace {
 
 using at::Tensor;
 
-constexpr std::string_view kMetrics[] = {"rewards/chosen",  "rewards/rejected", "rewards/accuracies",
-                                         "rewards/margins", "logps/chosen",     "logps/rejected"};
+constexpr std::string_view kPreferenceMetrics[] = {"rewards/chosen",  "rewards/rejected", "rewards/accuracies",
+                                                   "rewards/margins", "logps/chosen",     "logps/rejected"};
 constexpr std::string_view kOrpoMetrics[] = {"sft_loss", "odds_ratio_loss"};
 /// Means over labels; the last one with rpo_alpha.
 constexpr std::string_view kLabelMetrics[] = {"logits/chosen", "logits/rejected", "nll_loss"};
@@ -109,7 +109,7 @@ PreferenceLoss::PreferenceLoss(const PairLoss& loss, const PairOptions& options,
       pairs_(totals.items),
       chosen_labels_(std::max(totals.first_labels, 1.0)),
       baseline_(totals.reward),
-      names_(std::begin(kMetrics), std::end(kMetrics)) {
+      names_(std::begin(kPreferenceMetrics), std::end(kPreferenceMetrics)) {
   names_.insert(names_.end(), loss.metrics.begin(), loss.metrics.end());
   names_.insert(names_.end(), std::begin(kLabelMetrics), std::end(kLabelMetrics) - (options.rpo_alpha > 0 ? 0 : 1));
 }

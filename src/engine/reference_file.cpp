@@ -52,7 +52,7 @@ void add_adapter(Hasher& hasher, const fs::path& dir) {
   add_weights(hasher, dir);
 }
 
-std::string quantization_of(const config::ModelArgs& m) {
+std::string quantization_words(const config::ModelArgs& m) {
   if (!m.quantization_bit) return "none";
   std::string text = fmt::format("{} bits, {}", *m.quantization_bit, m.quantization_method);
   if (*m.quantization_bit == 4) text += fmt::format(", {}{}", m.quantization_type, m.double_quantization ? ", double" : "");
@@ -92,7 +92,7 @@ ReferenceIdentity identity_of(const config::RunConfig& own, const std::string& p
   for (const fs::path& dir : on_it.merged) add_adapter(adapters, dir);
   if (!on_it.live.empty()) add_adapter(adapters, on_it.live);
   const bool bare = on_it.merged.empty() && on_it.live.empty();
-  return {pack, model.hex(), bare ? "none" : adapters.hex(), own.model.infer_dtype, quantization_of(own.model)};
+  return {pack, model.hex(), bare ? "none" : adapters.hex(), own.model.infer_dtype, quantization_words(own.model)};
 }
 
 fs::path reference_path(const fs::path& pack) {

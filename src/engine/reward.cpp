@@ -13,12 +13,12 @@
 namespace qft::engine {
 namespace {
 
-constexpr std::string_view kMetrics[] = {"accuracy", "rewards/chosen", "rewards/rejected", "rewards/margins"};
+constexpr std::string_view kRewardMetrics[] = {"accuracy", "rewards/chosen", "rewards/rejected", "rewards/margins"};
 
 }  // namespace
 
 std::span<const std::string_view> RewardLoss::metrics() const {
-  return kMetrics;
+  return kRewardMetrics;
 }
 
 void RewardLoss::known_gradient(const model::MicroInput&, const at::Tensor&) const {

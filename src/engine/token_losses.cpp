@@ -15,7 +15,7 @@
 namespace qft::engine {
 namespace {
 
-constexpr std::array<std::string_view, 3> kMetrics = {"token/nll", "token/weight", "token/kl"};
+constexpr std::array<std::string_view, 3> kTokenMetrics = {"token/nll", "token/weight", "token/kl"};
 
 /// EAFT takes the entropy of the likeliest tokens alone, in units of about its largest value, ln 20.
 constexpr std::int64_t kEntropyTokens = 20;
@@ -60,7 +60,7 @@ const TokenLoss& token_loss(std::string_view name) {
 }
 
 std::span<const std::string_view> WeightedTokenLoss::metrics() const {
-  return std::span(kMetrics).first(loss_.reference ? 3 : 2);
+  return std::span(kTokenMetrics).first(loss_.reference ? 3 : 2);
 }
 
 void WeightedTokenLoss::known_gradient(const model::MicroInput&, const at::Tensor&) const {

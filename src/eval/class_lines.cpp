@@ -11,7 +11,7 @@ namespace {
 
 std::string list_of(std::span<const float> values) {
   std::vector<std::string> numbers;
-  for (const float value : values) numbers.push_back(json_number(value));
+  for (const float value : values) numbers.push_back(float_text(value));
   return fmt::format("[{}]", fmt::join(numbers, ", "));
 }
 
@@ -32,14 +32,14 @@ std::vector<float> sigmoid(std::span<const float> values) {
 
 }  // namespace
 
-std::string json_number(float value) {
+std::string float_text(float value) {
   return std::isfinite(value) ? fmt::format("{}", value) : std::string("null");
 }
 
 std::string class_members(std::string_view problem_type, std::span<const float> values) {
   const std::string logits = list_of(values);
   if (problem_type == "regression")
-    return fmt::format(R"("label": {}, "logits": {})", values.size() == 1 ? json_number(values.front()) : logits, logits);
+    return fmt::format(R"("label": {}, "logits": {})", values.size() == 1 ? float_text(values.front()) : logits, logits);
   const bool one = problem_type == "single_label_classification";
   std::string label = fmt::format("{}", std::ranges::max_element(values) - values.begin());
   if (std::ranges::any_of(values, [](float value) { return std::isnan(value); })) {

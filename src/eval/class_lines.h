@@ -9,7 +9,7 @@
 namespace qft::eval {
 
 /// A number of JSON; "null" where it is not finite.
-std::string json_number(float value);
+std::string float_text(float value);
 
 /// Members of an object, from the values [N] that the head gives of a text: "label", the likeliest, those that are likelier than
 /// not (a list), or, of a regression, the value or values themselves; null where values are no numbers; "probabilities" but of a

@@ -47,11 +47,11 @@ struct Range {
 using Members = std::function<std::string(std::span<const float> values)>;
 
 std::string pair_members(std::span<const float> scores) {
-  return fmt::format(R"("chosen": {}, "rejected": {})", json_number(scores[0]), json_number(scores[1]));
+  return fmt::format(R"("chosen": {}, "rejected": {})", float_text(scores[0]), float_text(scores[1]));
 }
 
 std::string score_member(std::span<const float> scores) {
-  return fmt::format(R"("score": {})", json_number(scores[0]));
+  return fmt::format(R"("score": {})", float_text(scores[0]));
 }
 
 /// A line an item. `origin`: what comes first, of the item's number in the pack.

@@ -15,7 +15,7 @@
 namespace qft::optim {
 namespace {
 
-constexpr double kScale = 1.0;
+constexpr double kApolloScale = 1.0;
 constexpr std::array<std::string_view, 2> kSpaces = {"random", "svd"}, kScales = {"channel", "tensor"};
 /// A step's norm is at most so many times that of the step before (Fira, Chen et al. 2024).
 constexpr double kGrowth = 1.01, kTiny = 1e-8;
@@ -33,7 +33,7 @@ class Apollo : public Rule {
  public:
   explicit Apollo(const Hyper& hyper)
       : hyper_(hyper),
-        space_(hyper.args, kScale),
+        space_(hyper.args, kApolloScale),
         random_(hyper.args.choice("proj", kSpaces[0], kSpaces) == "random"),
         channels_(hyper.args.choice("scale_type", kScales[0], kScales) == "channel"),
         front_(hyper.args.flag("scale_front", false)),
@@ -94,7 +94,7 @@ std::unique_ptr<Rule> make_apollo(const Hyper& hyper) {
 
 std::vector<StateSpec> apollo_state(const Param& param, const Hyper& hyper, const Precision& precision) {
   if (!of_layer(param)) return elementwise(kAdamWState, param, precision);
-  std::vector<StateSpec> states = LowRank(hyper.args, kScale).states(param.as_stack(), precision);
+  std::vector<StateSpec> states = LowRank(hyper.args, kApolloScale).states(param.as_stack(), precision);
   states.push_back({"step_norm", states[0].type, {param.as_stack()[0]}, 0});
   return states;
 }

@@ -8,11 +8,11 @@
 namespace qft::optim {
 namespace {
 
-constexpr double kScale = 0.25;
+constexpr double kGaLoreScale = 0.25;
 
 class GaLore : public Rule {
  public:
-  explicit GaLore(const Hyper& hyper) : hyper_(hyper), space_(hyper.args, kScale), adamw_(make_adamw(hyper)) {}
+  explicit GaLore(const Hyper& hyper) : hyper_(hyper), space_(hyper.args, kGaLoreScale), adamw_(make_adamw(hyper)) {}
 
   bool step(const Update& u) override { return adamw_->step(u); }
 
@@ -40,7 +40,7 @@ std::unique_ptr<Rule> make_galore(const Hyper& hyper) {
 }
 
 std::vector<StateSpec> galore_state(const Param& param, const Hyper& hyper, const Precision& precision) {
-  return of_layer(param) ? LowRank(hyper.args, kScale).states(param.as_stack(), precision)
+  return of_layer(param) ? LowRank(hyper.args, kGaLoreScale).states(param.as_stack(), precision)
                          : elementwise(kAdamWState, param, precision);
 }
 

@@ -13,7 +13,7 @@ namespace qft::optim {
 namespace {
 
 /// Elements at a time: what is computed on the way stays in the cache, and is no second gradient buffer.
-constexpr std::int64_t kPiece = std::int64_t{1} << 17;
+constexpr std::int64_t kUpdatedAtOnce = std::int64_t{1} << 17;
 
 std::int64_t product(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
@@ -64,8 +64,8 @@ std::int64_t RuleSpec::state_bytes(const Param& param, const Hyper& hyper, const
 
 void in_pieces(const Update& u, const std::function<void(const Update&)>& body) {
   const at::ScalarType wide = at::toOpMathType(u.master.scalar_type());
-  for (std::int64_t begin = 0; begin < u.master.numel(); begin += kPiece) {
-    const std::int64_t count = std::min(kPiece, u.master.numel() - begin);
+  for (std::int64_t begin = 0; begin < u.master.numel(); begin += kUpdatedAtOnce) {
+    const std::int64_t count = std::min(kUpdatedAtOnce, u.master.numel() - begin);
     const auto part = [&](const at::Tensor& t) { return t.narrow(0, begin, count); };
     Update piece = u;
     piece.copy.reset();

@@ -18,7 +18,7 @@ namespace qft::optim {
 namespace {
 
 /// Elements summed by one thread at a time: not a matter of the number of threads.
-constexpr std::int64_t kPiece = 1 << 17;
+constexpr std::int64_t kSummedAtOnce = 1 << 17;
 /// Sums side by side, so that the compiler can keep them in vectors.
 constexpr std::int64_t kLanes = 16;
 
@@ -41,14 +41,14 @@ double square_sum_of(const T* values, std::int64_t count) {
 /// Of each piece of a tensor on the CPU.
 at::Tensor square_parts(const at::Tensor& given) {
   const at::Tensor values = given.contiguous();
-  const std::int64_t count = values.numel(), pieces = (count + kPiece - 1) / kPiece;
+  const std::int64_t count = values.numel(), pieces = (count + kSummedAtOnce - 1) / kSummedAtOnce;
   const at::Tensor parts = at::zeros({pieces}, at::kDouble);
   auto* sums = parts.data_ptr<double>();
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, values.scalar_type(), "square_sum", [&] {
     const auto* first = values.const_data_ptr<scalar_t>();
     at::parallel_for(0, pieces, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t p = begin; p < end; ++p)
-        sums[p] = square_sum_of(first + p * kPiece, std::min(kPiece, count - p * kPiece));
+        sums[p] = square_sum_of(first + p * kSummedAtOnce, std::min(kSummedAtOnce, count - p * kSummedAtOnce));
     });
   });
   return parts;

@@ -2,14 +2,11 @@
 
 #include "qft/parallel/optimizer_param.h"
 
+#include "element_size.h"
 #include <c10/core/ScalarType.h>
 
 namespace qft::plan {
 namespace {
-
-std::int64_t size_of(at::ScalarType type) {
-  return static_cast<std::int64_t>(c10::elementSize(type));
-}
 
 /// The factors with which PiSSA began; an adapter that is converted has them too, and all in fp32 rather than `item` bytes.
 std::int64_t pissa_bytes(const model::ModelSpec& spec, std::int64_t item) {

@@ -23,6 +23,7 @@
 #include <map>
 #include <string_view>
 
+#include "element_size.h"
 #include "gathered_set.h"
 #include "transient_gradients.h"
 
@@ -31,10 +32,6 @@ namespace {
 
 /// The layers that are computed while the largest unit is prefetched.
 constexpr std::int64_t kLayersAhead = 4;
-
-std::int64_t size_of(at::ScalarType type) {
-  return static_cast<std::int64_t>(c10::elementSize(type));
-}
 
 /// Elements of a rank's slice of a buffer in the shard group; and of the whole buffer, with its padding.
 std::int64_t slice(const ExecutionConfig& run, std::int64_t n) {

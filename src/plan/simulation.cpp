@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "element_size.h"
 #include "gathered_set.h"
 #include "wire.h"
 
@@ -15,10 +16,6 @@ namespace {
 
 using parallel::Action;
 using parallel::ActionKind;
-
-double size_of(at::ScalarType type) {
-  return static_cast<double>(c10::elementSize(type));
-}
 
 /// The others' part of a buffer that a group shares.
 double received(double bytes, int ranks) {

@@ -12,13 +12,14 @@ namespace {
 
 using Kernel = ops::AttentionKernel;
 
-constexpr const char* kReport =
+constexpr const char* kAttentionReport =
     "train with 'bf16: false', which takes another kernel, or on the CPU; update driver and LibTorch; report this line with the "
     "output "
     "of qft --version";
-constexpr Subject kForward{"attention", "forward", "tokens see others than they should: losses and answers are wrong", kReport};
+constexpr Subject kForward{"attention", "forward", "tokens see others than they should: losses and answers are wrong",
+                           kAttentionReport};
 constexpr Subject kBackward{"attention", "backward",
-                            "gradients of all layers below are wrong: the loss falls slowly or not at all", kReport};
+                            "gradients of all layers below are wrong: the loss falls slowly or not at all", kAttentionReport};
 
 constexpr std::int64_t kHeads = 6, kKvHeads = 2;  // three query heads share a key head
 

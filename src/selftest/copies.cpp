@@ -18,11 +18,11 @@
 namespace qft::selftest {
 namespace {
 
-constexpr const char* kReport =
+constexpr const char* kCopiesReport =
     "look for errors of the device in dmesg (Xid, ECC, PCIe) and leave this node out; if it stays, report this line";
-constexpr Subject kPinned{"copies", "pinned memory", "offloading and checkpoints move wrong bytes", kReport};
-constexpr Subject kPageable{"copies", "pageable memory", "weights and data reach the device damaged", kReport};
-constexpr Subject kTypes{"copies", "conversions", "masters are rounded wrongly to the weights that compute", kReport};
+constexpr Subject kPinned{"copies", "pinned memory", "offloading and checkpoints move wrong bytes", kCopiesReport};
+constexpr Subject kPageable{"copies", "pageable memory", "weights and data reach the device damaged", kCopiesReport};
+constexpr Subject kTypes{"copies", "conversions", "masters are rounded wrongly to the weights that compute", kCopiesReport};
 constexpr Subject kStreams{"copies", "order of streams", "prefetched weights and offloaded values are read before they are there",
                            "update the driver; if it stays, report this line with the output of qft --version"};
 constexpr Subject kGraphs{"copies", "graphs", "cuda_graphs: true trains on old values",

@@ -16,25 +16,27 @@
 namespace qft::selftest {
 namespace {
 
-constexpr const char* kReport =
+constexpr const char* kKernelsReport =
     "train with 'use_cpu: true' or on other nodes meanwhile; update the driver; if it stays, report this line with the output of "
     "qft --version";
 
 constexpr Subject kNormForward{"kernels", "rms_norm forward",
-                               "the input of every attention and feed-forward layer is wrong, so every loss is", kReport};
+                               "the input of every attention and feed-forward layer is wrong, so every loss is", kKernelsReport};
 constexpr Subject kNormBackward{"kernels", "rms_norm backward",
-                                "gradients of all layers below are wrong: the loss falls slowly or not at all", kReport};
+                                "gradients of all layers below are wrong: the loss falls slowly or not at all", kKernelsReport};
 constexpr Subject kRope{"kernels", "rope", "attention sees wrong positions: answers and losses are wrong, most for long texts",
-                        kReport};
-constexpr Subject kSwigluForward{"kernels", "swiglu forward", "every feed-forward layer is wrong, so every loss is", kReport};
+                        kKernelsReport};
+constexpr Subject kSwigluForward{"kernels", "swiglu forward", "every feed-forward layer is wrong, so every loss is",
+                                 kKernelsReport};
 constexpr Subject kSwigluBackward{"kernels", "swiglu backward",
-                                  "gradients of all layers below are wrong: the loss falls slowly or not at all", kReport};
+                                  "gradients of all layers below are wrong: the loss falls slowly or not at all", kKernelsReport};
 constexpr Subject kDropout{
     "kernels", "dropout",
-    "LoRA with lora_dropout trains on other masks than it computes gradients for, or differs after a resume", kReport};
-constexpr Subject kNoise{"kernels", "embedding noise", "neftune_noise_alpha adds another noise than on other machines", kReport};
+    "LoRA with lora_dropout trains on other masks than it computes gradients for, or differs after a resume", kKernelsReport};
+constexpr Subject kNoise{"kernels", "embedding noise", "neftune_noise_alpha adds another noise than on other machines",
+                         kKernelsReport};
 constexpr Subject kEmbedding{"kernels", "embedding backward", "full fine-tuning moves the embeddings of the wrong tokens",
-                             kReport};
+                             kKernelsReport};
 
 /// One row, a prime number of columns, rows that are not aligned, and those of a 7B model.
 struct Shape {

@@ -14,13 +14,13 @@
 namespace qft::selftest {
 namespace {
 
-constexpr const char* kReport =
+constexpr const char* kOptimizersReport =
     "train with another optim or with 'offload_optimizer: cpu', which updates on the host; report this line with the output of "
     "qft --version";
 constexpr Subject kRule{"optimizers", "update",
-                        "weights move by other amounts than the gradients say: the loss stalls or diverges", kReport};
+                        "weights move by other amounts than the gradients say: the loss stalls or diverges", kOptimizersReport};
 constexpr Subject kNorm{"optimizers", "gradient norm", "clipping scales every update wrongly, and the log's grad_norm is wrong",
-                        kReport};
+                        kOptimizersReport};
 
 struct Types {
   const char* name;

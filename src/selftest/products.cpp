@@ -13,14 +13,16 @@
 namespace qft::selftest {
 namespace {
 
-constexpr const char* kReport =
+constexpr const char* kProductsReport =
     "compare with compute_dtype: float32 (this table has fp32 too); where only half types fail, train in fp32 and update the "
     "driver; "
     "report this line with the output of qft --version";
 constexpr Subject kLinear{"products", "linear with LoRA",
-                          "projections or their gradients are wrong: LoRA and full training learn something else", kReport};
-constexpr Subject kSums{"products", "token sums", "gradients of weights are wrong: the loss falls slowly or not at all", kReport};
-constexpr Subject kHead{"products", "cross-entropy head", "loss, perplexity and all gradients are wrong", kReport};
+                          "projections or their gradients are wrong: LoRA and full training learn something else",
+                          kProductsReport};
+constexpr Subject kSums{"products", "token sums", "gradients of weights are wrong: the loss falls slowly or not at all",
+                        kProductsReport};
+constexpr Subject kHead{"products", "cross-entropy head", "loss, perplexity and all gradients are wrong", kProductsReport};
 
 struct Group {
   const char* name;

@@ -35,11 +35,6 @@ constexpr const char* kResults[] = {"run.json",          "trainer_log.jsonl", "t
 constexpr const char* kWeights[] = {"adapter_config.json", "adapter_model.safetensors"};
 constexpr std::uint64_t kMostArtifactBytes = std::uint64_t{2} << 30;
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 bool is_true(std::string word) {
   std::ranges::transform(word, word.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return word == "true" || word == "1" || word == "yes" || word == "on";

@@ -15,11 +15,6 @@ using nlohmann::json;
 
 constexpr std::string_view kArtifacts = "mlflow-artifacts:";
 
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 std::string base64(std::string_view text) {
   static constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string out;
@@ -43,6 +38,11 @@ bool is_web(std::string_view uri) {
 }
 
 }  // namespace
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
 
 void require_mlflow_server() {
   const std::string uri = variable("MLFLOW_TRACKING_URI");

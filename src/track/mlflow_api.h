@@ -19,6 +19,9 @@ class MlflowError : public Error {
   std::string code;
 };
 
+/// An environment variable's value; empty where it is not set.
+std::string variable(const char* name);
+
 class MlflowApi {
  public:
   /// The server of MLFLOW_TRACKING_URI, as MLFLOW_TRACKING_TOKEN or MLFLOW_TRACKING_USERNAME and _PASSWORD (or those in the

@@ -13,6 +13,7 @@
 #include "checkpoint/sample.h"
 #include "io/fault_storage.h"
 #include "io/temp_dir.h"
+#include "support/world.h"
 #include <gtest/gtest.h>
 #include <mpi.h>
 
@@ -25,10 +26,6 @@ using test::error_of;
 using test::sample_slices;
 using test::save_sample;
 using test::TempDir;
-
-comm::Communicator& world() {
-  return comm::Session::current().world();
-}
 
 // One directory for all ranks, removed by rank 0 when all are done.
 class SharedDir {

@@ -6,15 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "support/world.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 namespace qft::comm {
 namespace {
-
-Communicator& world() {
-  return Session::current().world();
-}
 
 std::string message_of(const std::function<void()>& body, int& code) {
   try {

@@ -7,14 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "support/world.h"
 #include <gtest/gtest.h>
 
 namespace qft::comm {
 namespace {
-
-Communicator& world() {
-  return Session::current().world();
-}
 
 std::string refusal(Degrees degrees, int ranks) {
   try {

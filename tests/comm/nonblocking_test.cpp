@@ -7,14 +7,11 @@
 #include <thread>
 #include <vector>
 
+#include "support/world.h"
 #include <gtest/gtest.h>
 
 namespace qft::comm {
 namespace {
-
-Communicator& world() {
-  return Session::current().world();
-}
 
 TEST(NonBlocking, ADefaultWorkIsComplete) {
   Work work;

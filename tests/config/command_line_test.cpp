@@ -7,7 +7,7 @@
 namespace qft::config {
 namespace {
 
-CommandSpec train_spec() {
+CommandSpec ranks_spec() {
   CommandSpec spec{.name = "qft train", .summary = "Fine-tunes.", .run_file = CommandSpec::RunFile::required};
   spec.machine_readable = true;
   spec.options.add_options()("ranks", boost::program_options::value<int>(), "ranks to plan for");
@@ -20,7 +20,7 @@ std::optional<CommandLine> parse(const CommandSpec& spec, std::vector<const char
 }
 
 TEST(CommandLine, TellsRunFileOverridesAndOptionsApart) {
-  const auto line = parse(train_spec(), {"--ranks", "16", "a=b.yaml", "run.yaml", "output_dir=/x/y", "prompt=a b=c",
+  const auto line = parse(ranks_spec(), {"--ranks", "16", "a=b.yaml", "run.yaml", "output_dir=/x/y", "prompt=a b=c",
                                          "max_steps=-1", "--json", "--log-level", "debug"});
   ASSERT_TRUE(line);
   EXPECT_EQ(line->run_file, "run.yaml");
@@ -31,7 +31,7 @@ TEST(CommandLine, TellsRunFileOverridesAndOptionsApart) {
 }
 
 TEST(CommandLine, TakesRunFilesWithASignInTheFolder) {
-  const auto line = parse(train_spec(), {"/runs/lr=1e-4/run.yaml"});
+  const auto line = parse(ranks_spec(), {"/runs/lr=1e-4/run.yaml"});
   EXPECT_EQ(line->run_file, "/runs/lr=1e-4/run.yaml");
 }
 
@@ -44,35 +44,35 @@ TEST(CommandLine, TakesWordsWhereTheProgramHasSome) {
 }
 
 TEST(CommandLine, ExplainsMistakes) {
-  EXPECT_CONTAINS(error_of([] { parse(train_spec(), {}); }), "the run file (.yaml, .yml or .json) is missing");
-  EXPECT_CONTAINS(error_of([] { parse(train_spec(), {"run.yaml", "stray"}); }), "unexpected argument 'stray'");
-  EXPECT_CONTAINS(error_of([] { parse(train_spec(), {"run.yaml", "other.yaml"}); }),
+  EXPECT_CONTAINS(error_of([] { parse(ranks_spec(), {}); }), "the run file (.yaml, .yml or .json) is missing");
+  EXPECT_CONTAINS(error_of([] { parse(ranks_spec(), {"run.yaml", "stray"}); }), "unexpected argument 'stray'");
+  EXPECT_CONTAINS(error_of([] { parse(ranks_spec(), {"run.yaml", "other.yaml"}); }),
                   "there are two run files, run.yaml and other.yaml");
-  EXPECT_CONTAINS(error_of([] { parse(train_spec(), {"run.yaml", "--rank", "4"}); }),
+  EXPECT_CONTAINS(error_of([] { parse(ranks_spec(), {"run.yaml", "--rank", "4"}); }),
                   "--rank: there is no such option or key: did you mean 'ranks'?");
-  EXPECT_CONTAINS(error_of([] { parse(train_spec(), {"run.yaml", "--ranks", "many"}); }), "see qft train --help");
-  EXPECT_CONTAINS(error_of([] { parse(train_spec(), {"run.yaml", "--ranks"}); }), "ranks");
-  EXPECT_THROW(parse(train_spec(), {"run.yaml", "--log-level", "loud"}), ConfigError);
+  EXPECT_CONTAINS(error_of([] { parse(ranks_spec(), {"run.yaml", "--ranks", "many"}); }), "see qft train --help");
+  EXPECT_CONTAINS(error_of([] { parse(ranks_spec(), {"run.yaml", "--ranks"}); }), "ranks");
+  EXPECT_THROW(parse(ranks_spec(), {"run.yaml", "--log-level", "loud"}), ConfigError);
 }
 
 TEST(CommandLine, PrintsHelpAndVersion) {
   testing::internal::CaptureStdout();
-  EXPECT_FALSE(parse(train_spec(), {"--help"}));
+  EXPECT_FALSE(parse(ranks_spec(), {"--help"}));
   const std::string help = testing::internal::GetCapturedStdout();
   EXPECT_CONTAINS(help, "usage: qft train [RUN.yaml] [key=value | --key value ...] [options]");
   EXPECT_CONTAINS(help, "--ranks");
   EXPECT_CONTAINS(help, "lora_rank");
   EXPECT_EQ(help.find("--arguments"), std::string::npos);
   testing::internal::CaptureStdout();
-  EXPECT_FALSE(parse(train_spec(), {"--version"}));
+  EXPECT_FALSE(parse(ranks_spec(), {"--version"}));
   EXPECT_CONTAINS(testing::internal::GetCapturedStdout(), "qft train 0.");
 }
 
 TEST(CommandLine, LoadsTheConfiguration) {
   TempFolder folder;
   const std::string file = folder.write("run.yaml", "lora_rank: 4\n");
-  EXPECT_EQ(parse(train_spec(), {file.c_str(), "lora_alpha=5"})->load(Purpose::any).finetuning.lora_alpha, 5);
-  CommandSpec optional = train_spec();
+  EXPECT_EQ(parse(ranks_spec(), {file.c_str(), "lora_alpha=5"})->load(Purpose::any).finetuning.lora_alpha, 5);
+  CommandSpec optional = ranks_spec();
   optional.run_file = CommandSpec::RunFile::optional;
   EXPECT_EQ(parse(optional, {"lora_rank=3"})->load(Purpose::check).finetuning.lora_rank, 3);
 }

@@ -17,10 +17,10 @@
 namespace qft::engine {
 namespace {
 
-constexpr std::int64_t kLabels = 7;
+constexpr std::int64_t kAnswerLabels = 7;
 const std::vector<std::uint8_t> kLiked = {1, 0, 0, 1};
 /// Of the global batch, of which the micro-batch has four answers.
-const parallel::BatchTotals kTotals{.label_tokens = 20, .items = 9, .liked = 3, .kl = 0.4};
+const parallel::BatchTotals kKtoTotals{.label_tokens = 20, .items = 9, .liked = 3, .kl = 0.4};
 
 /// Four answers; sequence s has 4 + s tokens, of which the last 1 + s % 3 are labels.
 model::MicroInput answers() {
@@ -35,26 +35,26 @@ model::MicroInput answers() {
   return in;
 }
 
-struct Draw {
+struct AnswerDraw {
   model::MicroInput in = answers();
-  at::Tensor policy = -at::randn({kLabels}, at::kDouble).abs();
-  at::Tensor reference = -at::randn({kLabels}, at::kDouble).abs();
+  at::Tensor policy = -at::randn({kAnswerLabels}, at::kDouble).abs();
+  at::Tensor reference = -at::randn({kAnswerLabels}, at::kDouble).abs();
 };
 
 /// The sum of the micro-batch's losses.
-at::Tensor judged(const KtoOptions& o, const at::Tensor& policy, const Draw& draw) {
+at::Tensor judged(const KtoOptions& o, const at::Tensor& policy, const AnswerDraw& draw) {
   at::Tensor loss = at::zeros({}, at::kDouble);
-  const double n = kTotals.items, liked = kTotals.liked;
+  const double n = kKtoTotals.items, liked = kKtoTotals.liked;
   for (std::size_t s = 0; s < kLiked.size(); ++s) {
     const auto begin = draw.in.label_offsets[s], end = draw.in.label_offsets[s + 1];
     const at::Tensor sum = policy.slice(0, begin, end).sum();
     const at::Tensor ratio = sum - draw.reference.slice(0, begin, end).sum();
     if (kLiked[s]) {
-      loss = loss + o.chosen_weight * (1 - at::sigmoid(o.beta * (ratio - kTotals.kl)));
+      loss = loss + o.chosen_weight * (1 - at::sigmoid(o.beta * (ratio - kKtoTotals.kl)));
       // losses.mean() + ftx * mean(sft of the liked) / liked * n, of which the mean over n is taken here
       loss = loss + n * o.ftx * (-sum / static_cast<double>(end - begin)) / liked / liked * n;
     } else {
-      loss = loss + o.rejected_weight * (1 - at::sigmoid(o.beta * (kTotals.kl - ratio)));
+      loss = loss + o.rejected_weight * (1 - at::sigmoid(o.beta * (kKtoTotals.kl - ratio)));
     }
   }
   return loss;
@@ -63,11 +63,11 @@ at::Tensor judged(const KtoOptions& o, const at::Tensor& policy, const Draw& dra
 TEST(Kto, LossGradientAndMetricsAreTheFormulas) {
   for (const KtoOptions options :
        {KtoOptions{}, KtoOptions{.beta = 0.7, .ftx = 0.3, .chosen_weight = 1.5, .rejected_weight = 0.5}}) {
-    const Draw draw;
+    const AnswerDraw draw;
     const at::Tensor leaf = draw.policy.clone().requires_grad_();
     const at::Tensor expected = judged(options, leaf, draw);
-    (expected / kTotals.items).backward();
-    const KtoLoss ours(options, kTotals);
+    (expected / kKtoTotals.items).backward();
+    const KtoLoss ours(options, kKtoTotals);
     const at::Tensor grad = at::empty_like(draw.policy);
     const at::Tensor sums = ours.observe(draw.in, {draw.policy, parallel::sequence_sums(draw.in, draw.reference)}, grad);
     EXPECT_LE((grad - leaf.grad()).abs().max().item<double>(), 1e-14);
@@ -78,8 +78,8 @@ TEST(Kto, LossGradientAndMetricsAreTheFormulas) {
 }
 
 TEST(Kto, MetricsAreMeansOverTheAnswersOfTheirKind) {
-  const Draw draw;
-  const KtoLoss ours({.beta = 0.5}, kTotals);
+  const AnswerDraw draw;
+  const KtoLoss ours({.beta = 0.5}, kKtoTotals);
   const at::Tensor sums = ours.observe(draw.in, {draw.policy, parallel::sequence_sums(draw.in, draw.reference)}, {});
   std::map<std::string, double> seen;
   for (std::size_t m = 0; m < ours.metrics().size(); ++m) {
@@ -95,14 +95,14 @@ TEST(Kto, MetricsAreMeansOverTheAnswersOfTheirKind) {
   EXPECT_NEAR(seen["logps/chosen"], chosen, 1e-13);
   EXPECT_NEAR(seen["logps/rejected"], rejected, 1e-13);
   EXPECT_NEAR(seen["rewards/chosen"], 0.5 * (chosen - (sum(draw.reference, 0) + sum(draw.reference, 3)) / 2), 1e-13);
-  EXPECT_NEAR(seen["kl"], kTotals.kl, 1e-15);
+  EXPECT_NEAR(seen["kl"], kKtoTotals.kl, 1e-15);
   ours.summarise(seen);
   EXPECT_NEAR(seen.at("rewards/margins"), seen["rewards/chosen"] - seen["rewards/rejected"], 1e-15);
 }
 
 TEST(Kto, RefusesAnswersWithoutAJudgementAndAMissingReference) {
-  Draw draw;
-  const KtoLoss ours({}, kTotals);
+  AnswerDraw draw;
+  const KtoLoss ours({}, kKtoTotals);
   EXPECT_THROW(ours.observe(draw.in, {draw.policy, {}}, {}), Error);
   draw.in.liked.pop_back();
   EXPECT_THROW(ours.observe(draw.in, {draw.policy, parallel::sequence_sums(draw.in, draw.reference)}, {}), Error);

@@ -22,7 +22,7 @@ namespace qft::engine {
 namespace {
 
 constexpr double kPairs = 7.0;  // of the global batch, of which the micro-batch has three
-constexpr std::int64_t kLabels = 12;
+constexpr std::int64_t kPairLabels = 12;
 constexpr double kChosenLabels = 11.0;  // of the global batch
 
 /// Three pairs; sequence s has 3 + s tokens, of which the last 1 + s % 3 are labels.
@@ -81,11 +81,11 @@ struct Judge {
   }
 };
 
-struct Draw {
+struct PairDraw {
   model::MicroInput in = pairs();
-  at::Tensor policy = -at::randn({kLabels}, at::kDouble).abs() - 0.1;
-  at::Tensor reference = -at::randn({kLabels}, at::kDouble).abs() - 0.1;
-  at::Tensor rows = at::randn({1, kLabels}, at::kDouble);
+  at::Tensor policy = -at::randn({kPairLabels}, at::kDouble).abs() - 0.1;
+  at::Tensor reference = -at::randn({kPairLabels}, at::kDouble).abs() - 0.1;
+  at::Tensor rows = at::randn({1, kPairLabels}, at::kDouble);
   /// As the loss wants them.
   parallel::Logprobs logprobs(const PairLoss& loss) const {
     return {policy, loss.reference ? parallel::sequence_sums(in, reference) : at::Tensor(), rows};
@@ -93,7 +93,7 @@ struct Draw {
 };
 
 void expect_formula(const PairLoss& loss, const PairOptions& options) {
-  Draw draw;
+  PairDraw draw;
   const at::Tensor leaf = draw.policy.detach().clone().requires_grad_();
   const Judge judge(std::string(loss.name), options, leaf, loss.reference ? draw.reference : at::Tensor(), draw.in);
   (judge.loss.sum() / kPairs + options.rpo_alpha * judge.nll / kChosenLabels).backward();
@@ -156,7 +156,7 @@ TEST(Preference, LossGradientAndMetricsAreTheFormulas) {
 
 TEST(Preference, WithoutAGradientTheSumsAreTheSame) {
   for (const PairLoss& loss : pair_losses()) {
-    const Draw draw;
+    const PairDraw draw;
     const PreferenceLoss ours(loss, {.ld_alpha = 0.5}, {12.0, kPairs});
     const at::Tensor with = ours.observe(draw.in, draw.logprobs(loss), at::empty_like(draw.policy));
     EXPECT_TRUE(ours.observe(draw.in, draw.logprobs(loss), {}).equal(with)) << loss.name;
@@ -189,7 +189,7 @@ TEST(Preference, RefusesWhatIsNoPairAndAReferenceThatIsMissing) {
   const auto single = model::MicroInput::build(tokens, bounds, labels, {}, at::kCPU);
   const at::Tensor logprobs = at::randn({2}, at::kDouble);
   EXPECT_THROW(PreferenceLoss(pair_loss("simpo"), {}, {2.0, 2.0}).observe(single, {logprobs, {}}, {}), Error);
-  const Draw draw;
+  const PairDraw draw;
   EXPECT_THROW(PreferenceLoss(pair_loss("sigmoid"), {}, {2.0, 2.0}).observe(draw.in, {draw.policy, {}}, {}), Error);
   EXPECT_THROW(PreferenceLoss(pair_loss("simpo"), {}, {2.0, 2.0})
                    .observe(draw.in, {draw.policy, parallel::sequence_sums(draw.in, draw.reference)}, {}),

@@ -19,7 +19,7 @@ namespace qft::engine {
 namespace {
 
 /// Of the global batch, of which the micro-batch has three pairs.
-const parallel::BatchTotals kTotals{.items = 7};
+const parallel::BatchTotals kRewardTotals{.items = 7};
 
 /// Items of `each` sequences, six of these in all.
 model::MicroInput sequences(std::int32_t each) {
@@ -30,13 +30,13 @@ model::MicroInput sequences(std::int32_t each) {
 }
 
 TEST(Reward, LossGradientsAndMetricsAreThoseOfAutograd) {
-  const RewardLoss loss(kTotals);
+  const RewardLoss loss(kRewardTotals);
   EXPECT_EQ(loss.kind(), parallel::ObjectiveKind::sequence_level);
   EXPECT_EQ(loss.denominator(), 7.0);
   const auto in = sequences(2);
   const at::Tensor scores = at::randn({6}, at::kDouble).requires_grad_(true);
   const at::Tensor judged = -at::log_sigmoid(scores.view({3, 2}).select(1, 0) - scores.view({3, 2}).select(1, 1)).sum();
-  (judged / kTotals.items).backward();
+  (judged / kRewardTotals.items).backward();
 
   const at::Tensor values = scores.detach(), grad = at::empty_like(values);
   const at::Tensor sums = loss.observe(in, {values, {}}, grad);
@@ -69,7 +69,7 @@ TEST(Reward, FarScoresStayFiniteAndEqualOnesAreNoSuccess) {
 
 TEST(Reward, WhatIsNoPairIsRefused) {
   const at::Tensor scores = at::randn({6}, at::kDouble);
-  EXPECT_THROW(RewardLoss(kTotals).observe(sequences(1), {scores, {}}, {}), Error);
+  EXPECT_THROW(RewardLoss(kRewardTotals).observe(sequences(1), {scores, {}}, {}), Error);
 }
 
 }  // namespace

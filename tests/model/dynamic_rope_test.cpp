@@ -30,7 +30,7 @@ ModelConfig parsed(const nlohmann::json& config) {
   return ModelConfig::parse(config.dump(), "x/config.json");
 }
 
-at::Tensor randn(at::IntArrayRef shape, std::uint64_t seed, at::ScalarType dtype = at::kDouble) {
+at::Tensor drawn(at::IntArrayRef shape, std::uint64_t seed, at::ScalarType dtype = at::kDouble) {
   return at::normal(0.0, 0.5, shape, at::detail::createCPUGenerator(seed), dtype);
 }
 
@@ -116,7 +116,7 @@ TEST_P(Dynamic, AnglesAreThoseOfEachSequenceAlone) {
     EXPECT_TRUE(at::equal(packed.angles->table.sin, together(&ops::RopeTable::sin)));
     EXPECT_FALSE(at::equal(twenty.angles->table.cos.narrow(0, 0, 9), nine.angles->table.cos));
     // The heads of a sequence, rotated in company and alone.
-    const at::Tensor x = randn({34, 3, 8}, 1).to(dtype), alone = x.narrow(0, 14, 20).clone();
+    const at::Tensor x = drawn({34, 3, 8}, 1).to(dtype), alone = x.narrow(0, 14, 20).clone();
     ops::rope(x, packed.angles->rows, packed.angles->table, ops::RopeDirection::forward);
     ops::rope(alone, twenty.angles->rows, twenty.angles->table, ops::RopeDirection::forward);
     EXPECT_TRUE(at::equal(x.narrow(0, 14, 20), alone));
@@ -141,7 +141,7 @@ TEST_P(Dynamic, LayersOfSequencesTogetherAreThoseOfEach) {
   Transformer t(spec_, at::kDouble, at::kCPU);
   t.ensure_positions(17);
   const UnitSpec& unit = spec_.units[1];
-  UnitBuffers flat{at::empty({0}, at::kDouble), randn({unit.trainable_numel}, 2), {}};
+  UnitBuffers flat{at::empty({0}, at::kDouble), drawn({unit.trainable_numel}, 2), {}};
   const auto run = [&](const std::vector<std::int32_t>& bounds, const at::Tensor& x, const at::Tensor& gy) {
     flat.grad = at::zeros_like(flat.trainable);
     const MicroInput in = input(t, bounds);
@@ -152,7 +152,7 @@ TEST_P(Dynamic, LayersOfSequencesTogetherAreThoseOfEach) {
     t.layer_backward(0, weights, in, {}, saved, g, true);
     return std::vector<at::Tensor>{y, g, flat.grad};
   };
-  const at::Tensor x = randn({17, 24}, 3), gy = randn({17, 24}, 4);
+  const at::Tensor x = drawn({17, 24}, 3), gy = drawn({17, 24}, 4);
   const auto both = run({0, 11, 17}, x, gy);
   const auto first = run({0, 11}, x.narrow(0, 0, 11).clone(), gy.narrow(0, 0, 11)),
              second = run({0, 6}, x.narrow(0, 11, 6).clone(), gy.narrow(0, 11, 6));
@@ -167,7 +167,7 @@ TEST_P(Dynamic, ALongSequenceWithoutItsAnglesIsOutsideOfTheTable) {
   Transformer t(spec_, at::kDouble, at::kCPU);
   t.ensure_positions(11);
   MicroInput in = input(t, {0, 11});
-  const at::Tensor x = randn({11, 3, 8}, 1);
+  const at::Tensor x = drawn({11, 3, 8}, 1);
   EXPECT_THROW(ops::rope(x, in.positions, t.rope(), ops::RopeDirection::forward), Error);
 }
 

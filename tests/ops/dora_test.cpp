@@ -12,7 +12,7 @@ namespace {
 
 using namespace testing;
 
-struct Group {
+struct DoraGroup {
   std::int64_t tokens, inputs, rank;
   std::vector<std::int64_t> rows;
   std::vector<bool> adapted;
@@ -20,7 +20,7 @@ struct Group {
 };
 
 /// Inputs: x, [bias], and of each part a, b, magnitude. Magnitudes are not the norms, so that no factor is 1.
-LinearCase make(const Group& group, at::ScalarType dtype, at::ScalarType grad_dtype) {
+LinearCase make(const DoraGroup& group, at::ScalarType dtype, at::ScalarType grad_dtype) {
   LinearCase c;
   std::int64_t total = 0, row0 = 0;
   for (const std::int64_t rows : group.rows) total += rows;
@@ -69,7 +69,7 @@ at::Tensor plain_dora(const std::vector<at::Tensor>& in, const LinearWeights& w,
   return y;
 }
 
-void compare(const Group& group, at::ScalarType dtype, at::ScalarType grad_dtype, double p) {
+void compare(const DoraGroup& group, at::ScalarType dtype, at::ScalarType grad_dtype, double p) {
   const LinearCase c = make(group, dtype, grad_dtype);
   const double limit = dtype == at::kBFloat16 ? 2e-2 : tolerance(dtype);
   const Oracle oracle = compare_linear(
@@ -82,8 +82,8 @@ void compare(const Group& group, at::ScalarType dtype, at::ScalarType grad_dtype
   }
 }
 
-const std::vector<Group>& groups() {
-  static const std::vector<Group> all = {
+const std::vector<DoraGroup>& dora_groups() {
+  static const std::vector<DoraGroup> all = {
       {13, 48, 4, {40, 16, 16}, {true, true, true}, false},
       {7, 33, 5, {20, 10, 11}, {true, false, true}, true},
       {1, 64, 8, {32}, {true}, true},
@@ -96,12 +96,12 @@ const std::vector<Group>& groups() {
 
 TEST(Dora, AgreesWithAutograd) {
   for (const at::ScalarType dtype : kDtypes)
-    for (const Group& group : groups()) compare(group, dtype, dtype == at::kBFloat16 ? at::kFloat : dtype, 0.0);
+    for (const DoraGroup& group : dora_groups()) compare(group, dtype, dtype == at::kBFloat16 ? at::kFloat : dtype, 0.0);
 }
 
 TEST(Dora, DropsTheInputOfBaseAndFactorsAsPeftDoes) {
   for (const at::ScalarType dtype : kDtypes)
-    for (const Group& group : groups()) compare(group, dtype, dtype == at::kBFloat16 ? at::kFloat : dtype, 0.25);
+    for (const DoraGroup& group : dora_groups()) compare(group, dtype, dtype == at::kBFloat16 ? at::kFloat : dtype, 0.25);
 }
 
 TEST(Dora, NormsAreThoseOfTheWholeMatrix) {

@@ -15,7 +15,7 @@ namespace {
 
 using namespace testing;
 
-struct Group {
+struct OftGroup {
   std::int64_t tokens, inputs, block;
   bool shared;
   CayleyTerms terms;
@@ -49,7 +49,7 @@ at::Tensor rotation(const at::Tensor& elements, std::int64_t b, CayleyTerms term
   return r + at::matmul(power, q);
 }
 
-at::Tensor turned(const at::Tensor& x, const at::Tensor& skew, const Group& group) {
+at::Tensor turned(const at::Tensor& x, const at::Tensor& skew, const OftGroup& group) {
   std::vector<at::Tensor> columns;
   for (std::int64_t i = 0; i < group.inputs / group.block; ++i) {
     const at::Tensor r = rotation(skew.select(0, group.shared ? 0 : i), group.block, group.terms);
@@ -59,7 +59,7 @@ at::Tensor turned(const at::Tensor& x, const at::Tensor& skew, const Group& grou
 }
 
 /// Inputs: x, [bias], and of each part its skew elements.
-LinearCase make(const Group& group, at::ScalarType dtype, at::ScalarType grad_dtype) {
+LinearCase make(const OftGroup& group, at::ScalarType dtype, at::ScalarType grad_dtype) {
   LinearCase c;
   std::int64_t total = 0, row0 = 0;
   for (const std::int64_t rows : group.rows) total += rows;
@@ -81,7 +81,7 @@ LinearCase make(const Group& group, at::ScalarType dtype, at::ScalarType grad_dt
   return c;
 }
 
-void compare(const Group& group, at::ScalarType dtype, at::ScalarType grad_dtype) {
+void compare(const OftGroup& group, at::ScalarType dtype, at::ScalarType grad_dtype) {
   const LinearCase c = make(group, dtype, grad_dtype);
   const double limit = dtype == at::kBFloat16 ? 2e-2 : tolerance(dtype);
   const Oracle oracle = compare_linear(c, 0.0, limit, [&](const std::vector<at::Tensor>& in, const Drop&) {
@@ -101,8 +101,8 @@ void compare(const Group& group, at::ScalarType dtype, at::ScalarType grad_dtype
   for (const at::Tensor& g : c.grads.oft) expect_close(g, 2 * oracle.grads[next++], limit, "gskew");
 }
 
-const std::vector<Group>& groups() {
-  static const std::vector<Group> all = {
+const std::vector<OftGroup>& oft_groups() {
+  static const std::vector<OftGroup> all = {
       {13, 48, 8, false, 5, {40, 16, 16}, {true, true, true}, false},
       {13, 48, 8, false, kCayleyExact, {40, 16, 16}, {true, true, true}, false},
       {11, 36, 6, true, 5, {20, 10, 11}, {true, false, true}, true},
@@ -117,7 +117,7 @@ const std::vector<Group>& groups() {
 
 TEST(Oft, AgreesWithAutograd) {
   for (const at::ScalarType dtype : kDtypes)
-    for (const Group& group : groups()) compare(group, dtype, dtype == at::kBFloat16 ? at::kFloat : dtype);
+    for (const OftGroup& group : oft_groups()) compare(group, dtype, dtype == at::kBFloat16 ? at::kFloat : dtype);
 }
 
 TEST(Oft, CayleysTransformIsOrthogonalAndTheSeriesComesNearIt) {
@@ -139,7 +139,7 @@ TEST(Oft, CayleysTransformIsOrthogonalAndTheSeriesComesNearIt) {
 
 TEST(Oft, ARowHasTheSameBitsInAnyCompanyOfFew) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    const Group group{kFewRows, 64, 8, false, 5, {40, 24}, {true, false}, true};
+    const OftGroup group{kFewRows, 64, 8, false, 5, {40, 24}, {true, false}, true};
     const LinearCase c = make(group, dtype, dtype);
     const at::Tensor all = empty({kFewRows, 64}, dtype), one = empty({1, 64}, dtype);
     linear_forward(c.inputs[0], c.w, {}, all, {}, workspace());

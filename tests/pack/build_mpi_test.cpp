@@ -9,6 +9,7 @@
 
 #include "fixture.h"
 #include "io/temp_dir.h"
+#include "support/world.h"
 #include <gtest/gtest.h>
 
 namespace qft::pack {
@@ -20,10 +21,6 @@ using test::error_of;
 using test::make_attributes;
 using test::read_bytes;
 using test::TempDir;
-
-comm::Communicator& world() {
-  return comm::Session::current().world();
-}
 
 // One directory for all ranks, removed by rank 0.
 class SharedDir {

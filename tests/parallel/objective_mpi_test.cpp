@@ -11,6 +11,7 @@
 #include "engine/preference.h"
 #include "engine/reward.h"
 #include "engine/token_losses.h"
+#include "support/world.h"
 #include "tiny_run.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones_like.h>
@@ -41,10 +42,6 @@ class SummedCrossEntropy final : public SequenceObjective {
  private:
   double denominator_;
 };
-
-comm::Communicator& world() {
-  return comm::Session::current().world();
-}
 
 Case sequence_case(Case c) {
   c.objective = SummedCrossEntropy::make;

@@ -4,6 +4,7 @@
 #include "qft/plan/memory_plan.h"
 
 #include "plan/traffic.h"
+#include "support/world.h"
 #include "tiny_run.h"
 #include <ATen/ops/mm.h>
 #include <gtest/gtest.h>
@@ -12,10 +13,6 @@ namespace qft::parallel::testing {
 namespace {
 
 constexpr const char* kSharded[] = {"zero1", "zero2", "shard_grad_op", "zero3"};
-
-comm::Communicator& world() {
-  return comm::Session::current().world();
-}
 
 /// Sequences of step `s` in micro-batches of one: what TinyRun::step(s, 1) deals to this rank.
 std::pair<int, int> micros_and_most() {

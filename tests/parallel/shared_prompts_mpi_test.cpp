@@ -12,15 +12,15 @@
 namespace qft::parallel::testing {
 namespace {
 
-std::unique_ptr<Objective> dpo(const BatchTotals& totals) {
+std::unique_ptr<Objective> mixed_dpo(const BatchTotals& totals) {
   return std::make_unique<engine::PreferenceLoss>(engine::pair_loss("sigmoid"),
                                                   engine::PairOptions{.beta = 0.5, .ftx = 0.1, .rpo_alpha = 0.3}, totals);
 }
-std::unique_ptr<Objective> simpo(const BatchTotals& totals) {
+std::unique_ptr<Objective> mixed_simpo(const BatchTotals& totals) {
   return std::make_unique<engine::PreferenceLoss>(
       engine::pair_loss("simpo"), engine::PairOptions{.beta = 2.0, .gamma = 1.0, .ftx = 0.1, .rpo_alpha = 0.3}, totals);
 }
-std::unique_ptr<Objective> reward(const BatchTotals& totals) {
+std::unique_ptr<Objective> pair_reward(const BatchTotals& totals) {
   return std::make_unique<engine::RewardLoss>(totals);
 }
 
@@ -36,9 +36,9 @@ Case pairs_case(const char* model_type, bool lora, bool scores = false) {
           .same_prompts = true,
           .reference = lora && !scores,
           .reward = scores,
-          .objective = scores ? reward
-                       : lora ? dpo
-                              : simpo};
+          .objective = scores ? pair_reward
+                       : lora ? mixed_dpo
+                              : mixed_simpo};
 }
 
 void expect_alike(TinyRun& got, TinyRun& want, int pack, int steps) {

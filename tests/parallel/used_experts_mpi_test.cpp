@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "equivalence.h"
+#include "support/world.h"
 #include <ATen/ops/arange.h>
 
 namespace qft::parallel::testing {
@@ -16,10 +17,6 @@ namespace {
 
 constexpr int kExperts = 16;
 constexpr int kUnit = 1;  // a layer with experts
-
-comm::Communicator& world() {
-  return comm::Session::current().world();
-}
 
 /// Where the rows of experts begin, with one row for each of these.
 std::vector<std::int64_t> begins_of(const std::set<int>& experts) {

@@ -12,11 +12,11 @@
 namespace qft::sim {
 namespace {
 
-constexpr std::int64_t kTokens = 64, kHidden = 96, kIntermediate = 160, kRows = 16, kVocabulary = 512;
+constexpr std::int64_t kScratchTokens = 64, kHidden = 96, kIntermediate = 160, kRows = 16, kVocabulary = 512;
 
 class Scratch : public Sim {
  protected:
-  at::Tensor rows(std::int64_t columns, std::int64_t count = kTokens) const {
+  at::Tensor rows(std::int64_t columns, std::int64_t count = kScratchTokens) const {
     return at::ones({count, columns}, on_device(type));
   }
   at::Tensor statistics(c10::IntArrayRef size) const { return at::ones(size, on_device(ops::generic::accumulate_dtype(type))); }
@@ -42,12 +42,12 @@ TEST_F(Scratch, OfPlainOperationsIsWhatIsPlanned) {
   for (const auto each : {at::kBFloat16, at::kHalf, at::kFloat, at::kDouble}) {
     type = each;
     const at::Tensor x = rows(kHidden), gy = rows(kHidden), weight = at::ones({kHidden}, on_device(type)), gx = rows(kHidden);
-    const at::Tensor rstd = statistics({kTokens}), gweight = statistics({kHidden});
+    const at::Tensor rstd = statistics({kScratchTokens}), gweight = statistics({kHidden});
     expect_within("norm", taken([&] { ops::generic::rms_norm_backward(gy, x, weight, rstd, gy, gx, gweight); }),
-                  {.tokens = kTokens, .hidden = kHidden});
+                  {.tokens = kScratchTokens, .hidden = kHidden});
     const at::Tensor gate_up = rows(2 * kIntermediate), gact = rows(kIntermediate), act = rows(kIntermediate);
     expect_within("swiglu", taken([&] { ops::generic::swiglu_backward(gate_up, gact, gate_up, act); }),
-                  {.tokens = kTokens, .intermediate = kIntermediate});
+                  {.tokens = kScratchTokens, .intermediate = kIntermediate});
     const at::Tensor logits = rows(kVocabulary, kRows), logprobs = statistics({kRows});
     const at::Tensor targets = at::zeros({kRows}, on_device(at::kInt));
     expect_within("cross-entropy", taken([&] { ops::generic::cross_entropy_rows(logits, targets, logprobs, logprobs); }),

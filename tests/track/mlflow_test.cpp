@@ -50,7 +50,7 @@ class Server {
     std::string text;
     std::size_t head = text.npos, length = 0;
     for (char bytes[4096]; head == text.npos || text.size() < head + 4 + length;) {
-      const ssize_t n = read(guest, bytes, sizeof(bytes));
+      const ssize_t n = ::read(guest, bytes, sizeof(bytes));
       if (n <= 0) return;
       text.append(bytes, static_cast<std::size_t>(n));
       if (head = text.find("\r\n\r\n"); head == text.npos) continue;
@@ -60,7 +60,7 @@ class Server {
     const std::string said = body.dump();
     const auto reply =
         fmt::format("HTTP/1.1 {} x\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}", status, said.size(), said);
-    if (write(guest, reply.data(), reply.size()) < 0) return;
+    if (::write(guest, reply.data(), reply.size()) < 0) return;
   }
 
   Answer answer_;

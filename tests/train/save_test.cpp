@@ -13,16 +13,13 @@
 #include "io/temp_dir.h"
 #include "sim/pageable.h"
 #include "sim/sim.h"
+#include "support/world.h"
 #include <gtest/gtest.h>
 
 namespace qft::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-comm::Communicator& world() {
-  return comm::Session::current().world();
-}
 
 struct Way {
   bool lora, staged;

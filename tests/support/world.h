@@ -1,0 +1,11 @@
+#pragma once
+#include "qft/comm/session.h"
+
+namespace qft {
+
+/// All ranks of a test under mpirun.
+inline comm::Communicator& world() {
+  return comm::Session::current().world();
+}
+
+}  // namespace qft
