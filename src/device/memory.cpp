@@ -218,6 +218,7 @@ std::int64_t keep_kernels_for(std::int64_t micro_batches) {
 }
 
 bool tune_allocator() {
+  setenv("THP_MEM_ALLOC_ENABLE", "1", 0);  // LibTorch's: madvise of tensors of 2 MiB and more
   for (const char* name : {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES"}) {
     if (std::getenv(name) != nullptr) return false;
   }

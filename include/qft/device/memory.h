@@ -99,8 +99,9 @@ void bound_kernel_caches();
 std::int64_t keep_kernels_for(std::int64_t micro_batches);
 
 /// Makes malloc keep large blocks instead of returning them to the kernel, so that a tensor as large as one
-/// freed before does not fault its pages in again. Call first in main(), before threads start; the user's
-/// MALLOC_* and GLIBC_TUNABLES settings win. True if it took effect.
+/// freed before does not fault its pages in again, and asks for huge pages where the kernel gives them on request. Call first
+/// in main(), before threads start and tensors are made; the user's MALLOC_*, GLIBC_TUNABLES and THP_MEM_ALLOC_ENABLE settings
+/// win. True if malloc took it.
 bool tune_allocator();
 
 }  // namespace qft::device
