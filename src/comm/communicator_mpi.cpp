@@ -86,6 +86,7 @@ class MpiCommunicator final : public Communicator {
 
   MPI_Comm comm_;
   MPI_Comm ring_;
+  std::shared_ptr<GatherTurns> turns_ = std::make_shared<GatherTurns>();  ///< a work may outlive the communicator
   int next_tag_ = 0;
 };
 
@@ -94,7 +95,7 @@ Work MpiCommunicator::run_ring(RingPlan plan) {
   plan.rank = rank();
   plan.size = size();
   const auto first_tag = reserve_tags(ring_segments(plan));
-  return launch(make_ring(std::move(plan), first_tag, kTags));
+  return launch(make_ring(std::move(plan), first_tag, kTags, turns_));
 }
 
 Work MpiCommunicator::do_broadcast(void* data, std::size_t count, DType dtype, int root, Mode mode) {

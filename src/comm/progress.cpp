@@ -11,10 +11,11 @@ namespace qft::comm {
 
 namespace {
 
-// The shortest time between two polls: short compared with a transfer of a megabyte, long compared with the poll itself.
-constexpr std::chrono::microseconds kInterval{50};
+// The shortest time between two polls: short compared with the transfer of what a ring has in flight, long compared with the poll
+// itself, which takes its time from the computation.
+constexpr std::chrono::microseconds kInterval{200};
 // Many messages are in flight: later looks than those of somebody who waits for one lose nothing.
-constexpr int kPatience = 4;
+constexpr int kPatience = 16;
 
 std::unique_ptr<ProgressThread>& instance() {
   static std::unique_ptr<ProgressThread> thread;

@@ -16,6 +16,8 @@ constexpr std::size_t kSegmentBytes = std::size_t{512} << 10;
 // Segments in flight: some transfer, some add, some are being agreed on. With 2 of 4 MiB a wire of 400 Mbit/s gave 28 MB/s
 // each way, with 16 of 512 KiB 46.
 constexpr std::size_t kWindow = 16;
+// The same for all gathers of a communicator together: a reduction that is launched after nine of them waits for 8 MiB at most.
+constexpr std::size_t kGatherWindow = 16;
 
 // Partial sums: the one that arrives and the one that leaves. Reused from lane to lane, to keep their pages.
 struct Scratch {
@@ -134,25 +136,41 @@ class Lane {
 
 class RingWork final : public MpiWork {
  public:
-  RingWork(RingPlan plan, int first_tag, int tags)
-      : plan_(std::move(plan)), segments_(ring_segments(plan_)), first_tag_(first_tag), tags_(tags) {}
+  /// `turns`: of a plan that waits for them, else null.
+  RingWork(RingPlan plan, int first_tag, int tags, std::shared_ptr<GatherTurns> turns)
+      : plan_(std::move(plan)), segments_(ring_segments(plan_)), first_tag_(first_tag), tags_(tags), turns_(std::move(turns)) {}
+
+  ~RingWork() override {
+    if (!turns_) return;
+    turns_->leave(this);
+    turns_->give_back(lanes_.size());
+  }
+  RingWork(const RingWork&) = delete;
+  RingWork& operator=(const RingWork&) = delete;
 
  private:
   bool advance() override {
     while (true) {
-      while (lanes_.size() < kWindow && next_ < segments_) open_lane();
-      if (lanes_.empty()) return true;
+      open_lanes();
+      if (lanes_.empty() && next_ == segments_) return true;
+      if (lanes_.empty()) return turns_->help(), false;
       look();
       bool moved = false;
-      std::erase_if(lanes_, [&](const std::unique_ptr<Lane>& lane) {
+      const std::size_t closed = std::erase_if(lanes_, [&](const std::unique_ptr<Lane>& lane) {
         if (!lane->step_is_over()) return false;
         moved = true;
         if (lane->next_step()) return false;
         if (plan_.reduces) spare_.push_back(lane->take_scratch());
         return true;
       });
+      if (turns_) turns_->give_back(closed);
       if (!moved) return false;
     }
+  }
+
+  void open_lanes() {
+    while (next_ < segments_ && (turns_ ? turns_->take(this) : lanes_.size() < kWindow)) open_lane();
+    if (turns_ && next_ == segments_ && !left_) turns_->leave(this), left_ = true;
   }
 
   // At all lanes' requests in one call: each call lets MPI look at its connections.
@@ -198,6 +216,8 @@ class RingWork final : public MpiWork {
   std::size_t segments_;
   int first_tag_;
   int tags_;
+  std::shared_ptr<GatherTurns> turns_;
+  bool left_ = false;
   std::size_t next_ = 0;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<std::unique_ptr<Scratch>> spare_;
@@ -218,8 +238,43 @@ std::size_t ring_segments(const RingPlan& plan) {
   return (longest + length - 1) / length;
 }
 
-std::shared_ptr<MpiWork> make_ring(RingPlan plan, int first_tag, int tags) {
-  return std::make_shared<RingWork>(std::move(plan), first_tag, tags);
+void GatherTurns::join(const std::shared_ptr<MpiWork>& work) {
+  const std::lock_guard lock(mutex_);
+  queue_.push_back({work.get(), work});
+}
+
+bool GatherTurns::take(const MpiWork* work) {
+  const std::lock_guard lock(mutex_);
+  if (open_ >= kGatherWindow || queue_.empty() || queue_.front().id != work) return false;
+  ++open_;
+  return true;
+}
+
+void GatherTurns::give_back(std::size_t segments) {
+  const std::lock_guard lock(mutex_);
+  open_ -= segments;
+}
+
+void GatherTurns::leave(const MpiWork* work) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(queue_, [work](const Waiting& waiting) { return waiting.id == work; });
+}
+
+// No thread comes back to a work that it holds: one helps only those before it.
+void GatherTurns::help() {
+  std::shared_ptr<MpiWork> first;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!queue_.empty()) first = queue_.front().work.lock();
+  }
+  if (first) first->progress();
+}
+
+std::shared_ptr<MpiWork> make_ring(RingPlan plan, int first_tag, int tags, const std::shared_ptr<GatherTurns>& turns) {
+  if (plan.reduces) return std::make_shared<RingWork>(std::move(plan), first_tag, tags, nullptr);
+  auto work = std::make_shared<RingWork>(std::move(plan), first_tag, tags, turns);
+  turns->join(work);
+  return work;
 }
 
 }  // namespace qft::comm

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "mpi_support.h"
@@ -36,7 +38,31 @@ std::size_t ring_segment(DType dtype);
 /// Segments of a plan: each takes a tag of its own.
 std::size_t ring_segments(const RingPlan& plan);
 
-/// Runs the plan with tags first_tag, first_tag + 1, ... modulo `tags`.
-std::shared_ptr<MpiWork> make_ring(RingPlan plan, int first_tag, int tags);
+/// The gathers of one communicator, which open their segments in the order in which they were launched, few at a time: the first
+/// is complete first, and what is sent meanwhile, a reduction or a vote, waits for few bytes on a slow wire. Any thread.
+class GatherTurns {
+ public:
+  void join(const std::shared_ptr<MpiWork>& work);
+  /// Whether `work` may open a segment, which then counts.
+  bool take(const MpiWork* work);
+  /// Segments that are complete.
+  void give_back(std::size_t segments);
+  /// `work` has opened its last one, or is gone.
+  void leave(const MpiWork* work);
+  /// Advances the one whose turn it is: whoever waits for a later one may be alone in looking.
+  void help();
+
+ private:
+  struct Waiting {
+    const MpiWork* id;
+    std::weak_ptr<MpiWork> work;
+  };
+  std::mutex mutex_;
+  std::deque<Waiting> queue_;
+  std::size_t open_ = 0;
+};
+
+/// Runs the plan with tags first_tag, first_tag + 1, ... modulo `tags`. A plan that only gathers waits for its turn.
+std::shared_ptr<MpiWork> make_ring(RingPlan plan, int first_tag, int tags, const std::shared_ptr<GatherTurns>& turns);
 
 }  // namespace qft::comm

@@ -4,9 +4,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <thread>
 #include <vector>
 
+#include "comm/ring.h"
 #include "support/world.h"
 #include <gtest/gtest.h>
 
@@ -43,6 +45,51 @@ TEST(NonBlocking, SeveralOperationsOfDifferentKindsOverlap) {
   for (std::size_t i = 0; i < c.size(); ++i) ASSERT_EQ(c[i], static_cast<float>(i / kCount));
   for (const auto v : e) ASSERT_EQ(v, static_cast<std::int32_t>(2 * n));
   for (const auto v : f) ASSERT_EQ(v, 0);
+}
+
+/// Gathers take turns, so each may have to wait for those before it, which nobody else waits for.
+TEST(NonBlocking, GathersMayBeWaitedForInAnyOrder) {
+  const auto n = static_cast<std::size_t>(world().size());
+  constexpr std::size_t kCount = std::size_t{3} << 20, kGathers = 6;
+  const std::vector<float> own(kCount, static_cast<float>(world().rank()));
+  std::vector<std::vector<float>> all(kGathers, std::vector<float>(kCount * n, -1.0F));
+  std::vector<Work> works;
+  for (auto& to : all) works.push_back(world().start_all_gather(own.data(), to.data(), kCount, DType::f32));
+  std::vector<float> sum(kCount, 1.0F);
+  world().all_reduce(sum.data(), kCount, DType::f32);
+  for (const std::size_t i : {5U, 0U, 3U, 4U, 1U, 2U}) {
+    works[i].wait();
+    for (std::size_t r = 0; r < n; ++r) ASSERT_EQ(all[i][(r + 1) * kCount - 1], static_cast<float>(r));
+  }
+  EXPECT_EQ(sum.back(), static_cast<float>(n));
+}
+
+class Counted : public MpiWork {
+ public:
+  int looks = 0;
+
+ private:
+  bool advance() override { return ++looks, false; }
+};
+
+TEST(GatherTurns, FewSegmentsAreOpenAndTheEarliestGatherOpensThem) {
+  GatherTurns turns;
+  const auto first = std::make_shared<Counted>(), second = std::make_shared<Counted>();
+  turns.join(first);
+  turns.join(second);
+  EXPECT_FALSE(turns.take(second.get()));
+  std::size_t open = 0;
+  while (open < 1000 && turns.take(first.get())) ++open;
+  EXPECT_LT(open, 1000U);
+  turns.give_back(1);
+  EXPECT_FALSE(turns.take(second.get()));
+  turns.help();
+  EXPECT_EQ(first->looks, 1);
+  turns.leave(first.get());
+  EXPECT_TRUE(turns.take(second.get()));
+  EXPECT_FALSE(turns.take(second.get()));
+  turns.help();
+  EXPECT_EQ(second->looks, 1);
 }
 
 TEST(NonBlocking, AThousandSmallOnesKeepTheirOrder) {
