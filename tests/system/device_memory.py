@@ -26,8 +26,8 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         tmp = Path(tmp)
         # Rows are full, so that each micro-batch is as large as the plan says.
-        settings = make(tmp, samples=200) | {"packing": True, "cutoff_len": 256, "max_steps": 2, "save_strategy": "no", "compute_dtype": "auto", "bf16": True}
-        write_model(tmp / "model", hidden=256, intermediate=768, layers=6, heads=4, kv_heads=2, head_dim=64, positions=512, vocab=8192)
+        settings = make(tmp, samples=200) | {"packing": True, "cutoff_len": 128, "max_steps": 2, "save_strategy": "no", "compute_dtype": "auto", "bf16": True}
+        write_model(tmp / "model", hidden=256, intermediate=768, layers=4, heads=4, kv_heads=2, head_dim=64, positions=512, vocab=8192)
         write_tokenizer(tmp / "model", 8192)
         for i, (strategy, ranks, changes) in enumerate(CASES):
             out = tmp / str(i)

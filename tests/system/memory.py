@@ -32,7 +32,7 @@ def main():
         larger(tmp / "model")
         # Rows are full, so that each micro-batch is as large as the plan says.
         settings |= {"finetuning_type": "full", "compute_dtype": "auto", "bf16": True, "max_steps": 2, "save_strategy": "no",
-                     "packing": True, "cutoff_len": 512, "global_batch_size": 4, "learning_rate": 1e-4}
+                     "packing": True, "cutoff_len": 256, "max_samples": 400, "global_batch_size": 4, "learning_rate": 1e-4}
 
         def train(name, ranks, changes, limit=None, check=True):
             out = tmp / name
@@ -89,7 +89,7 @@ def main():
                 report.holds("auto says why it is not ddp", re.search(r"strategy auto: the model has .* available, too little for ddp", result.stderr), result.stderr)
 
         # The state fits, a micro-batch of a hundred times the tokens does not.
-        result, _ = train("burst", 2, {"strategy": "zero3", "per_device_train_batch_size": 100, "global_batch_size": 200, "cutoff_len": 1024,
+        result, _ = train("burst", 2, {"strategy": "zero3", "per_device_train_batch_size": 100, "global_batch_size": 200, "cutoff_len": 1024, "max_samples": 2400,
                                        "gradient_checkpointing": False}, limit, check=False)
         told = re.search(r"out of memory: rank \d on \S+, in (forward|backward)\(.*Any of these helps: [^;]+; [^;]+; [^;]+", result.stderr)
         report.holds("running out ends all ranks with who, where and what helps", told and result.returncode == 1, result.stderr)
