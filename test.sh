@@ -5,10 +5,9 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 source scripts/common.sh
 
-# run_tests BUILD [ctest's arguments...]: the slowest tests and what was skipped stand before ctest's closing lines. One more at a
-# time than there are processors: many wait for a time to pass.
+# run_tests BUILD [ctest's arguments...]: the slowest tests and what was skipped stand before ctest's closing lines.
 run_tests() {
-  ctest --test-dir "$1" --output-on-failure -j "$(($(nproc) + 1))" "${@:2}" 2>&1 | .venv/bin/python scripts/test_report.py "$1"
+  ctest --test-dir "$1" --output-on-failure -j "$(nproc)" "${@:2}" 2>&1 | .venv/bin/python scripts/test_report.py "$1"
 }
 
 scripts/setup.sh test

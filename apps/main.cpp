@@ -120,9 +120,10 @@ int dispatch(comm::Session& session, std::span<const std::string> args) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // What has no checkpoint to commit ends as the signal says.
-  if (argc > 1 && std::string_view(argv[1]) == apps::kTrain.name) job::catch_stop_signals();
+  const bool trains = argc > 1 && std::string_view(argv[1]) == apps::kTrain.name;
+  if (trains) job::catch_stop_signals();  // what has no checkpoint to commit ends as the signal says
   device::tune_allocator();
+  if (trains) device::ask_for_huge_pages();
   device::bound_kernel_caches();
   for (const auto* s : kSubcommands)
     if (argc > 1 && s->run_alone != nullptr && std::string_view(argv[1]) == s->name) {

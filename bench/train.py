@@ -295,6 +295,7 @@ def main():
     parser.add_argument("--against", type=pathlib.Path, metavar="BUILD", help="another build of qft, instead of Hugging Face")
     parser.add_argument("--json", type=pathlib.Path, help="also writes the figures there")
     args = parser.parse_args()
+    args.cases = list(dict.fromkeys(args.cases))
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ.setdefault("OMP_NUM_THREADS", "1" if args.cpu_time else str(len(os.sched_getaffinity(0))))
     if args.cpu_time and (os.environ["OMP_NUM_THREADS"] != "1" or any(CASES[name].data != "blocks" for name in args.cases)):

@@ -95,7 +95,7 @@ Work MpiCommunicator::run_ring(RingPlan plan) {
   plan.rank = rank();
   plan.size = size();
   const auto first_tag = reserve_tags(ring_segments(plan));
-  return launch(make_ring(std::move(plan), first_tag, kTags, turns_));
+  return launch(make_ring(std::move(plan), first_tag, kTags, progress_thread_runs() ? turns_ : nullptr));
 }
 
 Work MpiCommunicator::do_broadcast(void* data, std::size_t count, DType dtype, int root, Mode mode) {

@@ -126,10 +126,12 @@ bool MpiWork::test() {
 }
 
 void MpiWork::wait() {
+  hurry();
   wait_until([this] { return test(); });
 }
 
 void MpiWork::abandon() noexcept {
+  hurry();
   // One deadline for all operations that the unwinding stack holds.
   static const auto deadline = std::chrono::steady_clock::now() + kLastWait;
   while (!operations_abandoned()) {

@@ -55,6 +55,8 @@ class MpiWork : public WorkState {
  protected:
   /// One step without blocking; true once complete. Called under the lock, never again after true or a throw.
   virtual bool advance() = 0;
+  /// Somebody waits for it from now on. Called without the lock.
+  virtual void hurry() noexcept {}
 
  private:
   bool step();

@@ -11,10 +11,10 @@ namespace qft::comm {
 
 namespace {
 
-// The shortest time between two polls: short compared with the transfer of what a ring has in flight, long compared with the poll
-// itself, which takes its time from the computation.
-constexpr std::chrono::microseconds kInterval{200};
-// Many messages are in flight: later looks than those of somebody who waits for one lose nothing.
+// The shortest time between two polls: short compared with a transfer of a megabyte, long compared with the poll itself.
+constexpr std::chrono::microseconds kInterval{50};
+// Many messages are in flight: later looks than those of somebody who waits for one lose little, and each look takes its time from the
+// computation.
 constexpr int kPatience = 16;
 
 std::unique_ptr<ProgressThread>& instance() {
@@ -68,6 +68,9 @@ void ProgressThread::run() {
 
 void start_progress_thread() {
   instance() = std::make_unique<ProgressThread>();
+}
+bool progress_thread_runs() {
+  return instance() != nullptr;
 }
 void stop_progress_thread() {
   instance().reset();

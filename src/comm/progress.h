@@ -32,6 +32,7 @@ class ProgressThread {
 /// Starts or ends the process's progress thread.
 void start_progress_thread();
 void stop_progress_thread();
+bool progress_thread_runs();
 
 /// A Work for `state`, driven by the progress thread if there is one.
 Work launch(std::shared_ptr<MpiWork> state);

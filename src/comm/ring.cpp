@@ -1,7 +1,9 @@
 #include "ring.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <exception>
 #include <utility>
 
 #include "reduce_kernels.h"
@@ -143,17 +145,27 @@ class RingWork final : public MpiWork {
   ~RingWork() override {
     if (!turns_) return;
     turns_->leave(this);
-    turns_->give_back(lanes_.size());
+    turns_->give_back(counted_);
   }
   RingWork(const RingWork&) = delete;
   RingWork& operator=(const RingWork&) = delete;
 
  private:
+  void hurry() noexcept override { urgent_.store(true, std::memory_order_relaxed); }
+
   bool advance() override {
+    try {
+      return move();
+    } catch (...) {
+      if (turns_) turns_->fail(this, std::current_exception());
+      throw;
+    }
+  }
+
+  bool move() {
     while (true) {
       open_lanes();
-      if (lanes_.empty() && next_ == segments_) return true;
-      if (lanes_.empty()) return turns_->help(), false;
+      if (lanes_.empty()) return next_ == segments_;
       look();
       bool moved = false;
       const std::size_t closed = std::erase_if(lanes_, [&](const std::unique_ptr<Lane>& lane) {
@@ -163,14 +175,28 @@ class RingWork final : public MpiWork {
         if (plan_.reduces) spare_.push_back(lane->take_scratch());
         return true;
       });
-      if (turns_) turns_->give_back(closed);
+      give_back(closed);
       if (!moved) return false;
     }
   }
 
   void open_lanes() {
-    while (next_ < segments_ && (turns_ ? turns_->take(this) : lanes_.size() < kWindow)) open_lane();
-    if (turns_ && next_ == segments_ && !left_) turns_->leave(this), left_ = true;
+    if (next_ == segments_) return;
+    while (next_ < segments_ && may_open()) open_lane();
+    if (turns_ && next_ == segments_) turns_->leave(this);
+  }
+
+  bool may_open() {
+    if (!turns_ || urgent_.load(std::memory_order_relaxed)) return lanes_.size() < kWindow;
+    if (!turns_->take(this)) return false;
+    ++counted_;
+    return true;
+  }
+
+  void give_back(std::size_t closed) {
+    const std::size_t counted = std::min(closed, counted_);
+    if (counted > 0) turns_->give_back(counted);
+    counted_ -= counted;
   }
 
   // At all lanes' requests in one call: each call lets MPI look at its connections.
@@ -217,7 +243,8 @@ class RingWork final : public MpiWork {
   int first_tag_;
   int tags_;
   std::shared_ptr<GatherTurns> turns_;
-  bool left_ = false;
+  std::size_t counted_ = 0;  ///< open segments that count among the turns
+  std::atomic<bool> urgent_{false};
   std::size_t next_ = 0;
   std::vector<std::unique_ptr<Lane>> lanes_;
   std::vector<std::unique_ptr<Scratch>> spare_;
@@ -238,14 +265,15 @@ std::size_t ring_segments(const RingPlan& plan) {
   return (longest + length - 1) / length;
 }
 
-void GatherTurns::join(const std::shared_ptr<MpiWork>& work) {
+void GatherTurns::join(const MpiWork* work) {
   const std::lock_guard lock(mutex_);
-  queue_.push_back({work.get(), work});
+  queue_.push_back(work);
 }
 
 bool GatherTurns::take(const MpiWork* work) {
   const std::lock_guard lock(mutex_);
-  if (open_ >= kGatherWindow || queue_.empty() || queue_.front().id != work) return false;
+  if (failure_) std::rethrow_exception(failure_);
+  if (open_ >= kGatherWindow || queue_.empty() || queue_.front() != work) return false;
   ++open_;
   return true;
 }
@@ -257,23 +285,19 @@ void GatherTurns::give_back(std::size_t segments) {
 
 void GatherTurns::leave(const MpiWork* work) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(queue_, [work](const Waiting& waiting) { return waiting.id == work; });
+  std::erase(queue_, work);
 }
 
-// No thread comes back to a work that it holds: one helps only those before it.
-void GatherTurns::help() {
-  std::shared_ptr<MpiWork> first;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!queue_.empty()) first = queue_.front().work.lock();
-  }
-  if (first) first->progress();
+void GatherTurns::fail(const MpiWork* work, std::exception_ptr failure) {
+  const std::lock_guard lock(mutex_);
+  std::erase(queue_, work);
+  if (!failure_) failure_ = std::move(failure);
 }
 
 std::shared_ptr<MpiWork> make_ring(RingPlan plan, int first_tag, int tags, const std::shared_ptr<GatherTurns>& turns) {
-  if (plan.reduces) return std::make_shared<RingWork>(std::move(plan), first_tag, tags, nullptr);
-  auto work = std::make_shared<RingWork>(std::move(plan), first_tag, tags, turns);
-  turns->join(work);
+  const bool queues = turns && !plan.reduces && ring_segments(plan) > 0;
+  auto work = std::make_shared<RingWork>(std::move(plan), first_tag, tags, queues ? turns : nullptr);
+  if (queues) turns->join(work.get());
   return work;
 }
 

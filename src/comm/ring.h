@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -39,30 +40,29 @@ std::size_t ring_segment(DType dtype);
 std::size_t ring_segments(const RingPlan& plan);
 
 /// The gathers of one communicator, which open their segments in the order in which they were launched, few at a time: the first
-/// is complete first, and what is sent meanwhile, a reduction or a vote, waits for few bytes on a slow wire. Any thread.
+/// is complete first, and what is sent meanwhile, a reduction or a vote, waits for few bytes on a slow wire. One that somebody waits
+/// for opens its own at once, beside the others. Any thread.
 class GatherTurns {
  public:
-  void join(const std::shared_ptr<MpiWork>& work);
-  /// Whether `work` may open a segment, which then counts.
+  void join(const MpiWork* work);
+  /// Whether `work` may open a segment, which then counts. Throws what an earlier gather failed with.
   bool take(const MpiWork* work);
-  /// Segments that are complete.
+  /// Counted segments that are complete.
   void give_back(std::size_t segments);
-  /// `work` has opened its last one, or is gone.
+  /// `work` has opened its last segment.
   void leave(const MpiWork* work);
-  /// Advances the one whose turn it is: whoever waits for a later one may be alone in looking.
-  void help();
+  /// `work` will open no more, and later ones cannot follow it.
+  void fail(const MpiWork* work, std::exception_ptr failure);
 
  private:
-  struct Waiting {
-    const MpiWork* id;
-    std::weak_ptr<MpiWork> work;
-  };
   std::mutex mutex_;
-  std::deque<Waiting> queue_;
+  std::deque<const MpiWork*> queue_;
   std::size_t open_ = 0;
+  std::exception_ptr failure_;
 };
 
-/// Runs the plan with tags first_tag, first_tag + 1, ... modulo `tags`. A plan that only gathers waits for its turn.
+/// Runs the plan with tags first_tag, first_tag + 1, ... modulo `tags`. A plan that only gathers waits for its turn among `turns`; null
+/// where no thread drives those before it.
 std::shared_ptr<MpiWork> make_ring(RingPlan plan, int first_tag, int tags, const std::shared_ptr<GatherTurns>& turns);
 
 }  // namespace qft::comm

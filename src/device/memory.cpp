@@ -217,8 +217,11 @@ std::int64_t keep_kernels_for(std::int64_t micro_batches) {
   return kernel_cache_bytes(micro_batches);
 }
 
-bool tune_allocator() {
+void ask_for_huge_pages() {
   setenv("THP_MEM_ALLOC_ENABLE", "1", 0);  // LibTorch's: madvise of tensors of 2 MiB and more
+}
+
+bool tune_allocator() {
   for (const char* name : {"MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES"}) {
     if (std::getenv(name) != nullptr) return false;
   }

@@ -1,10 +1,11 @@
 // Operations that are started and waited for later, several at once.
 #include "qft/comm/communicator.h"
 #include "qft/comm/session.h"
+#include "qft/core/error.h"
 
 #include <chrono>
 #include <cstdint>
-#include <memory>
+#include <exception>
 #include <thread>
 #include <vector>
 
@@ -64,32 +65,33 @@ TEST(NonBlocking, GathersMayBeWaitedForInAnyOrder) {
   EXPECT_EQ(sum.back(), static_cast<float>(n));
 }
 
-class Counted : public MpiWork {
- public:
-  int looks = 0;
-
- private:
-  bool advance() override { return ++looks, false; }
+class Idle : public MpiWork {
+  bool advance() override { return false; }
 };
 
 TEST(GatherTurns, FewSegmentsAreOpenAndTheEarliestGatherOpensThem) {
   GatherTurns turns;
-  const auto first = std::make_shared<Counted>(), second = std::make_shared<Counted>();
-  turns.join(first);
-  turns.join(second);
-  EXPECT_FALSE(turns.take(second.get()));
+  const Idle first, second;
+  turns.join(&first);
+  turns.join(&second);
+  EXPECT_FALSE(turns.take(&second));
   std::size_t open = 0;
-  while (open < 1000 && turns.take(first.get())) ++open;
+  while (open < 1000 && turns.take(&first)) ++open;
   EXPECT_LT(open, 1000U);
+  turns.leave(&first);
+  EXPECT_FALSE(turns.take(&second));
   turns.give_back(1);
-  EXPECT_FALSE(turns.take(second.get()));
-  turns.help();
-  EXPECT_EQ(first->looks, 1);
-  turns.leave(first.get());
-  EXPECT_TRUE(turns.take(second.get()));
-  EXPECT_FALSE(turns.take(second.get()));
-  turns.help();
-  EXPECT_EQ(second->looks, 1);
+  EXPECT_TRUE(turns.take(&second));
+  EXPECT_FALSE(turns.take(&second));
+}
+
+TEST(GatherTurns, AFailureReachesThoseThatCannotFollow) {
+  GatherTurns turns;
+  const Idle first, second;
+  turns.join(&first);
+  turns.join(&second);
+  turns.fail(&first, std::make_exception_ptr(Error("the wire is cut")));
+  EXPECT_THROW(turns.take(&second), Error);
 }
 
 TEST(NonBlocking, AThousandSmallOnesKeepTheirOrder) {

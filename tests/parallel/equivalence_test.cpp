@@ -75,13 +75,13 @@ std::vector<Choice> pairwise(const Choice& sizes) {
   return cover;
 }
 
-/// A simulated device takes its time: the cover is dealt over numbers of ranks.
+/// A simulated device takes its time: each strategy's choices are dealt over numbers of ranks.
 std::vector<Choice> dealt(const std::vector<Choice>& cover) {
-  constexpr std::size_t kRankCounts = 4;
+  constexpr int kRankCounts = 4;
+  std::map<int, int> seen;  // by strategy
   std::vector<Choice> part;
-  for (auto i = static_cast<std::size_t>(comm::Session::current().world().size()) % kRankCounts; i < cover.size();
-       i += kRankCounts)
-    part.push_back(cover[i]);
+  for (const Choice& choice : cover)
+    if (seen[choice[strategy]]++ % kRankCounts == comm::Session::current().world().size() % kRankCounts) part.push_back(choice);
   return part;
 }
 

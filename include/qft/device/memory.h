@@ -99,9 +99,12 @@ void bound_kernel_caches();
 std::int64_t keep_kernels_for(std::int64_t micro_batches);
 
 /// Makes malloc keep large blocks instead of returning them to the kernel, so that a tensor as large as one
-/// freed before does not fault its pages in again, and asks for huge pages where the kernel gives them on request. Call first
-/// in main(), before threads start and tensors are made; the user's MALLOC_*, GLIBC_TUNABLES and THP_MEM_ALLOC_ENABLE settings
-/// win. True if malloc took it.
+/// freed before does not fault its pages in again. Call first in main(), before threads start; the user's
+/// MALLOC_* and GLIBC_TUNABLES settings win. True if it took effect.
 bool tune_allocator();
+
+/// Tensors of 2 MiB and more in host memory lie in huge pages where the kernel gives them on request: for a process whose tensors live
+/// long, as their alignment leaves holes. Call before the first tensor is made; the user's THP_MEM_ALLOC_ENABLE wins.
+void ask_for_huge_pages();
 
 }  // namespace qft::device

@@ -204,8 +204,10 @@ void pack_rows(const HeadSlice<Bf16>& rows, std::int64_t padded_rows, Bf16* out)
   for (std::int64_t r = 0; r < padded_rows; r += 2) {
     auto* words = reinterpret_cast<std::uint32_t*>(out + r * rows.head_dim);
     const Bf16 *even = rows.data + r * rows.row_stride, *odd = even + rows.row_stride;
-    hwy::Prefetch(even + kAhead * rows.row_stride);
-    hwy::Prefetch(odd + kAhead * rows.row_stride);
+    if (r + kAhead + 1 < rows.count) {
+      hwy::Prefetch(even + kAhead * rows.row_stride);
+      hwy::Prefetch(odd + kAhead * rows.row_stride);
+    }
     if (r + 1 < rows.count) {
       for (std::int64_t i = 0; i < rows.head_dim; ++i) words[i] = even[i] | (std::uint32_t{odd[i]} << 16);
     } else if (r < rows.count) {
