@@ -1,7 +1,8 @@
-# qft_module(NAME [DEPS modules...] [LIBS targets...] [TORCH] [LIGHT])
+# qft_module(NAME [DEPS modules...] [LIBS targets...] [TORCH] [ALONE])
 # One static library a module: sources src/NAME/*.cpp, headers include/qft/NAME/*.h, tests tests/NAME/*_test.cpp.
 # DEPS is the module's row of the layering table: what its files include, no more and no less, as the layering test sees to.
-# TORCH: it sees LibTorch's headers. LIGHT: qft-ckpt, which is not linked with LibTorch, takes sources of it.
+# TORCH: it sees LibTorch's headers. ALONE: its sources are never compiled together, as qft-ckpt takes
+# those that need no LibTorch.
 set_property(GLOBAL PROPERTY QFT_MODULE_TABLE "")
 
 # qft_precompile(NAME HEADERS files... LIBS targets...): precompiled headers that other targets take by REUSE_FROM.
@@ -15,16 +16,14 @@ function(qft_precompile name)
   endif()
 endfunction()
 
-# qft_together(TARGET [LIGHT]): its sources are compiled several at a time, QFT_UNITY of them. Highway's kernels include themselves,
-# once for each instruction set, so they stay alone; with LIGHT also sources that do not name LibTorch, which a program without it takes.
+# qft_together(TARGET): its sources are compiled several at a time, QFT_UNITY of them. Highway's kernels include themselves, once for
+# each instruction set, so they stay alone.
 function(qft_together target)
-  cmake_parse_arguments(G "LIGHT" "" "" ${ARGN})
   if(QFT_UNITY GREATER 1)
     get_target_property(_sources ${target} SOURCES)
     foreach(_source IN LISTS _sources)
       file(STRINGS "${_source}" _kernel LIMIT_COUNT 1 REGEX "define HWY_TARGET_INCLUDE")
-      file(STRINGS "${_source}" _heavy LIMIT_COUNT 1 REGEX "at::|c10::|<ATen")
-      if(_kernel OR (G_LIGHT AND NOT _heavy))
+      if(_kernel)
         set_source_files_properties("${_source}" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
       endif()
     endforeach()
@@ -42,7 +41,7 @@ function(qft_layering_row name)
 endfunction()
 
 function(qft_module name)
-  cmake_parse_arguments(M "TORCH;LIGHT" "" "DEPS;LIBS" ${ARGN})
+  cmake_parse_arguments(M "TORCH;ALONE" "" "DEPS;LIBS" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/${name}/*.cpp")
   qft_layering_row("module ${name}" ${M_DEPS})
   if(NOT sources)
@@ -52,11 +51,9 @@ function(qft_module name)
     add_library(qft_${name} STATIC ${sources})
     set(kind PUBLIC)
     target_link_libraries(qft_${name} PRIVATE qft_warnings)
-    set(light "")
-    if(M_LIGHT)
-      set(light LIGHT)
+    if(NOT M_ALONE)
+      qft_together(qft_${name})
     endif()
-    qft_together(qft_${name} ${light})
     if(M_TORCH AND QFT_PCH)
       target_precompile_headers(qft_${name} REUSE_FROM qft_pch)
     endif()

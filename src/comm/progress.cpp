@@ -13,8 +13,8 @@ namespace {
 
 // The shortest time between two polls: short compared with a transfer of a megabyte, long compared with the poll itself.
 constexpr std::chrono::microseconds kInterval{50};
-// Many messages are in flight: later looks than those of somebody who waits for one lose little, and each look takes its time from the
-// computation.
+// Many messages are in flight: later looks than those of somebody who waits for one lose little, and each look takes its time
+// from the computation.
 constexpr int kPatience = 16;
 
 std::unique_ptr<ProgressThread>& instance() {

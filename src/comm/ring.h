@@ -40,8 +40,8 @@ std::size_t ring_segment(DType dtype);
 std::size_t ring_segments(const RingPlan& plan);
 
 /// The gathers of one communicator, which open their segments in the order in which they were launched, few at a time: the first
-/// is complete first, and what is sent meanwhile, a reduction or a vote, waits for few bytes on a slow wire. One that somebody waits
-/// for opens its own at once, beside the others. Any thread.
+/// is complete first, and what is sent meanwhile, a reduction or a vote, waits for few bytes on a slow wire. One that somebody
+/// waits for opens its own at once, beside the others. Any thread.
 class GatherTurns {
  public:
   void join(const MpiWork* work);
@@ -61,8 +61,8 @@ class GatherTurns {
   std::exception_ptr failure_;
 };
 
-/// Runs the plan with tags first_tag, first_tag + 1, ... modulo `tags`. A plan that only gathers waits for its turn among `turns`; null
-/// where no thread drives those before it.
+/// Runs the plan with tags first_tag, first_tag + 1, ... modulo `tags`. A plan that only gathers waits for its turn among
+/// `turns`; null where no thread drives those before it.
 std::shared_ptr<MpiWork> make_ring(RingPlan plan, int first_tag, int tags, const std::shared_ptr<GatherTurns>& turns);
 
 }  // namespace qft::comm

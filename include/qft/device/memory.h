@@ -103,8 +103,8 @@ std::int64_t keep_kernels_for(std::int64_t micro_batches);
 /// MALLOC_* and GLIBC_TUNABLES settings win. True if it took effect.
 bool tune_allocator();
 
-/// Tensors of 2 MiB and more in host memory lie in huge pages where the kernel gives them on request: for a process whose tensors live
-/// long, as their alignment leaves holes. Call before the first tensor is made; the user's THP_MEM_ALLOC_ENABLE wins.
+/// Tensors of 2 MiB and more in host memory lie in huge pages where the kernel gives them on request: for a process whose tensors
+/// live long, as their alignment leaves holes. Call before the first tensor is made; the user's THP_MEM_ALLOC_ENABLE wins.
 void ask_for_huge_pages();
 
 }  // namespace qft::device
