@@ -16,7 +16,7 @@ namespace {
 // Slower than any network worth the name, so that a busy machine is not called broken.
 constexpr double kSlowMicroseconds = 1000, kBrokenMicroseconds = 100'000;
 constexpr double kSlowRate = 0.1e9, kBrokenRate = 0.001e9;  // of the bus, in bytes a second
-constexpr double kMachineProblem = 0.4, kMachineWarning = 0.7;
+constexpr double kGroupProblem = 0.4, kGroupWarning = 0.7;
 constexpr double kOneSize = 0.05, kLongest = 0.5;  // seconds
 
 /// All-reduces of growing size, until one would take too long.
@@ -106,10 +106,10 @@ void judge_all_reduce(const Facts& facts, Judgement& out) {
     const double rate = largest.at("bus_gb_s").get<double>() * 1e9;
     const bool known = facts.nodes() > 1 && expected.network_bytes_per_second > 0;
     const double link = facts.nodes() > 1 && !known ? slowest_link(facts) : 0;
-    const double broken = known      ? kMachineProblem * expected.network_bytes_per_second
+    const double broken = known      ? kGroupProblem * expected.network_bytes_per_second
                           : link > 0 ? std::max(kBrokenRate, std::min(kLinkProblem * link, kOneStream))
                                      : kBrokenRate;
-    const double slow = known ? kMachineWarning * expected.network_bytes_per_second : link > 0 ? kLinkWarning * link : kSlowRate;
+    const double slow = known ? kGroupWarning * expected.network_bytes_per_second : link > 0 ? kLinkWarning * link : kSlowRate;
     const auto text =
         fmt::format("{}: {}/s of bus bandwidth with {}{}", group_facts.at("by").get<std::string>(), format_bytes(rate),
                     format_bytes(largest.at("bytes").get<double>()),

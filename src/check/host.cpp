@@ -23,7 +23,7 @@ constexpr std::int64_t kLeastMemory = 1024 * kMiB, kLeastShared = 64 * kMiB;  //
 constexpr std::int64_t kLeastStack = 1 * kMiB, kUsualStack = 8 * kMiB;
 constexpr std::int64_t kUsualFiles = 4096, kFilesOfAProcess = 256, kFilesOfAPeer = 4;
 
-std::string bytes(std::int64_t n) {
+std::string limit_text(std::int64_t n) {
   return n < 0 ? "unlimited" : format_bytes(static_cast<double>(n));
 }
 
@@ -110,11 +110,11 @@ void judge_memory(const Facts& facts, Judgement& out) {
     least = std::min(least, share);
     if (share < kLeastMemory) low.push_back(rank);
   }
-  const auto text = fmt::format("at least {} of host memory available to a rank", bytes(least));
+  const auto text = fmt::format("at least {} of host memory available to a rank", limit_text(least));
   if (low.empty())
     out.fine(text);
   else
-    out.fail(fmt::format("{}; less than {} on {}", text, bytes(kLeastMemory), facts.where(low)), low);
+    out.fail(fmt::format("{}; less than {} on {}", text, limit_text(kLeastMemory), facts.where(low)), low);
 }
 
 void judge_binding(const Facts& facts, Judgement& out) {
@@ -174,7 +174,7 @@ void judge_locked_memory(const Facts& facts, Judgement& out) {
   std::vector<int> bound;
   for (const int rank : facts.all())
     if (facts.at(rank, "memlock").get<std::int64_t>() >= 0 && facts.at(rank, "rdma").get<bool>()) bound.push_back(rank);
-  const Groups groups = group(facts.all(), [&](int rank) { return bytes(facts.at(rank, "memlock")); });
+  const Groups groups = group(facts.all(), [&](int rank) { return limit_text(facts.at(rank, "memlock")); });
   const std::string text = groups.size() == 1 ? groups.front().first : describe(facts, groups);
   if (!bound.empty() && facts.nodes() > 1)
     out.fail(fmt::format("{}: RDMA needs it unlimited", text), bound);
@@ -195,7 +195,7 @@ void judge_open_files(const Facts& facts, Judgement& out) {
 }
 
 void judge_stack(const Facts& facts, Judgement& out) {
-  judge_limit(facts, {"stack", kLeastStack, kUsualStack, bytes, "at most"}, out);
+  judge_limit(facts, {"stack", kLeastStack, kUsualStack, limit_text, "at most"}, out);
 }
 
 void judge_shared_memory(const Facts& facts, Judgement& out) {
@@ -208,11 +208,11 @@ void judge_shared_memory(const Facts& facts, Judgement& out) {
     needed = needed || ranks > 1 || facts.at(rank, "gpus").get<bool>();
   }
   const Groups groups = group(low.empty() ? facts.leaders() : low, [&](int rank) {
-    return fmt::format("{} of {} free", bytes(facts.at(rank, "shm")), bytes(facts.at(rank, "shm_size")));
+    return fmt::format("{} of {} free", limit_text(facts.at(rank, "shm")), limit_text(facts.at(rank, "shm_size")));
   });
   if (low.empty()) return out.fine(groups.size() == 1 ? groups.front().first : "enough is free on all nodes");
   const std::string text =
-      fmt::format("{}: {} a rank are needed for messages inside a node", describe(facts, groups), bytes(kLeastShared));
+      fmt::format("{}: {} a rank are needed for messages inside a node", describe(facts, groups), limit_text(kLeastShared));
   if (needed)
     out.fail(text, low);
   else

@@ -12,8 +12,8 @@ namespace qft::check {
 namespace {
 
 constexpr double kMeasureSeconds = 0.15, kLeastSeconds = 0.03, kAllSeconds = 3.0;
-constexpr double kSlowPair = 0.5;                               // of the median of the other pairs
-constexpr double kMachineProblem = 0.5, kMachineWarning = 0.8;  // of a measured rate
+constexpr double kSlowPair = 0.5;                         // of the median of the other pairs
+constexpr double kPairProblem = 0.5, kPairWarning = 0.8;  // of a measured rate
 constexpr double kGigabitBytes = 0.125e9;
 constexpr std::size_t kMostTold = 6;
 
@@ -121,8 +121,8 @@ void judge_rates(const Facts& facts, const char* key, const char* what, Judgemen
   const auto of_link = [&](double part) { return wanted == 0 && !by_rdma && link > 0 && best < part * link; };
   const std::string least = fmt::format("{}{} between the slowest two nodes, {} between the fastest", what,
                                         rate_words(values.front()), rate_words(best));
-  if (of_machine(kMachineProblem) || of_machine(kMachineWarning))
-    (of_machine(kMachineProblem)
+  if (of_machine(kPairProblem) || of_machine(kPairWarning))
+    (of_machine(kPairProblem)
          ? out.fail(fmt::format("{}: '{}' says {}", least, facts.options.expected.machine, rate_words(wanted)))
          : out.warn(fmt::format("{}: '{}' says {}", least, facts.options.expected.machine, rate_words(wanted))));
   else if (of_link(kLinkProblem) && best < kOneStream)

@@ -12,7 +12,7 @@
 namespace qft::check {
 namespace {
 
-std::string bytes(std::int64_t n) {
+std::string size_text(std::int64_t n) {
   return format_bytes(static_cast<double>(n));
 }
 
@@ -79,9 +79,10 @@ void judge_space(const Facts& facts, Judgement& out) {
   for (std::size_t i = 0; i < facts.at(0, "outputs").size(); ++i) {
     // Checkpoints are whole on rank 0's disk; where others have one of their own, these hold the parts on the way only.
     const std::int64_t room = facts.at(0, "outputs").at(i).at("free");
-    const auto text = fmt::format(
-        "{} of {} and the result of {} are {}; '{}' on {} has {} free", counted(count, "checkpoint"), bytes(each), bytes(result),
-        bytes(needed), facts.at(0, "outputs").at(i).at("folder").get<std::string>(), facts.places.front().host, bytes(room));
+    const auto text =
+        fmt::format("{} of {} and the result of {} are {}; '{}' on {} has {} free", counted(count, "checkpoint"), size_text(each),
+                    size_text(result), size_text(needed), facts.at(0, "outputs").at(i).at("folder").get<std::string>(),
+                    facts.places.front().host, size_text(room));
     if (room >= 0 && room < needed)
       out.fail(text);
     else
@@ -92,7 +93,7 @@ void judge_space(const Facts& facts, Judgement& out) {
           rank != 0 && there >= 0 && there < std::min(each, needed) / facts.nodes())
         low.push_back(rank);
     if (!low.empty() && room >= needed)
-      out.fail(fmt::format("{} has too little for its part of a checkpoint of {}", facts.where(low), bytes(each)), low);
+      out.fail(fmt::format("{} has too little for its part of a checkpoint of {}", facts.where(low), size_text(each)), low);
   }
 }
 

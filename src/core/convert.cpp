@@ -15,13 +15,13 @@ struct FloatingName {
   DType type;
   std::string_view torch, brief;
 };
-constexpr FloatingName kNames[] = {{DType::f64, "float64", "fp64"},
-                                   {DType::f32, "float32", "fp32"},
-                                   {DType::f16, "float16", "fp16"},
-                                   {DType::bf16, "bfloat16", "bf16"}};
+constexpr FloatingName kFloatingNames[] = {{DType::f64, "float64", "fp64"},
+                                           {DType::f32, "float32", "fp32"},
+                                           {DType::f16, "float16", "fp16"},
+                                           {DType::bf16, "bfloat16", "bf16"}};
 
 const FloatingName& name_of(DType dtype) {
-  for (const FloatingName& name : kNames)
+  for (const FloatingName& name : kFloatingNames)
     if (name.type == dtype) return name;
   fail("element type {} is not a floating-point type", safetensors_name(dtype));
 }
@@ -130,7 +130,7 @@ std::string_view short_name(DType dtype) {
 }
 
 std::optional<DType> dtype_from_torch(std::string_view word) {
-  for (const FloatingName& name : kNames)
+  for (const FloatingName& name : kFloatingNames)
     if (name.torch == word) return name.type;
   return std::nullopt;
 }

@@ -33,7 +33,7 @@ using Sink = bl::sinks::synchronous_sink<bl::sinks::text_ostream_backend>;
 using FileSink = bl::sinks::synchronous_sink<bl::sinks::text_file_backend>;
 using Logger = bl::sources::severity_logger_mt<Severity>;
 
-constexpr const char* kNames[] = {"trace", "debug", "info", "warning", "error"};
+constexpr const char* kSeverityNames[] = {"trace", "debug", "info", "warning", "error"};
 
 constexpr std::uintmax_t kFileBytes = std::uintmax_t{16} << 20;
 constexpr unsigned kFilesKept = 5;
@@ -59,7 +59,7 @@ void format_record(const bl::record_view& record, bl::formatting_ostream& out, b
     const auto t = time->time_of_day();
     out << fmt::format("{:02d}:{:02d}:{:02d}.{:03d} ", t.hours(), t.minutes(), t.seconds(), t.total_milliseconds() % 1000);
   }
-  if (severity) out << fmt::format("{:<7} ", kNames[static_cast<int>(*severity)]);
+  if (severity) out << fmt::format("{:<7} ", kSeverityNames[static_cast<int>(*severity)]);
   if (g_world.load() > 1) out << fmt::format("[{}/{}] ", g_rank.load(), g_world.load());
   out << record[bl::expressions::smessage];
 }
@@ -101,7 +101,7 @@ void init(const Options& options) {
 
 Severity parse_severity(std::string_view word) {
   for (int i = 0; i < 5; ++i)
-    if (word == kNames[i]) return static_cast<Severity>(i);
+    if (word == kSeverityNames[i]) return static_cast<Severity>(i);
   fail_config("log level '{}' is unknown: use trace, debug, info, warning or error", word);
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-constexpr std::string_view kText = "text", kCall = "tool_call";
+constexpr std::string_view kTextBlock = "text", kCall = "tool_call";
 
 std::string what_is(std::size_t number, const std::string& key) {
   return fmt::format("message {}: {}", number, key);
@@ -24,7 +24,8 @@ std::string value_of(const dom::object& block, std::string_view wanted, const st
     fail("{}: a block has the type '{}': qft trains on text alone", what, type);
   if (type == "reasoning")
     fail("{}: a block has the type 'reasoning': write thoughts into the text, in the words of the template (<think>)", what);
-  if (type != kText && type != kCall) fail("{}: a block has the type '{}': there are {} and {}", what, type, kText, kCall);
+  if (type != kTextBlock && type != kCall)
+    fail("{}: a block has the type '{}': there are {} and {}", what, type, kTextBlock, kCall);
   if (type != wanted) return {};
   const auto value = find(block, "value");
   if (!value) fail("{}: a block has no 'value'; its keys are {}", what, keys_of(block));
@@ -54,7 +55,7 @@ std::string joined(const dom::object& message, const std::string& key, std::size
 }  // namespace
 
 std::string text_of_blocks(const dom::object& message, const std::string& key, std::size_t number) {
-  return joined(message, key, number, kText, "");
+  return joined(message, key, number, kTextBlock, "");
 }
 
 std::string calls_of_blocks(const dom::object& message, const std::string& key, std::size_t number) {

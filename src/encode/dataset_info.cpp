@@ -60,7 +60,7 @@ constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
 constexpr std::string_view kEntryKeys[] = {"file_name",  "file_sha1",  "formatting", "ranking", "num_samples",
                                            "columns",    "tags",       "split",      "subset",  "folder",
                                            "hf_hub_url", "ms_hub_url", "om_hub_url", "template"};
-constexpr std::string_view kMedia[] = {"images", "videos", "audios"};
+constexpr std::string_view kMediaColumns[] = {"images", "videos", "audios"};
 
 std::string text_or_none(const Entry& entry, std::string_view key, const json& value) {
   if (value.is_null()) return {};
@@ -101,13 +101,13 @@ void read_columns(const Entry& entry, ColumnNames& columns) {
     } else if (key == "tags") {
       if (!value.is_array()) fail_config("{}: columns: tags: expected a list of columns", entry.where);
       for (const json& name : value) columns.tags.push_back(text_or_none(entry, "columns: tags", name));
-    } else if (std::find(std::begin(kMedia), std::end(kMedia), key) != std::end(kMedia)) {
+    } else if (std::find(std::begin(kMediaColumns), std::end(kMediaColumns), key) != std::end(kMediaColumns)) {
       if (!value.is_null())
         fail_config("{}: columns: {}: qft trains on text alone; take the column out to train on the texts", entry.where, key);
     } else {
       auto names = names_in(kColumns);
       names.push_back("tags");
-      names.insert(names.end(), std::begin(kMedia), std::end(kMedia));
+      names.insert(names.end(), std::begin(kMediaColumns), std::end(kMediaColumns));
       fail_unknown(entry, "columns", key, names);
     }
   }

@@ -42,7 +42,7 @@ struct Mark {
   std::initializer_list<std::string_view> lacks;
 };
 
-const Mark kMarks[] = {
+const Mark kTemplateMarks[] = {
     {"qwen3_5", {"<|im_start|>", "enable_thinking", "<function="}, {}},
     {"qwen3", {"<|im_start|>", "enable_thinking", "<tools>"}, {}},
     {"qwen", {"<|im_start|>", "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."}, {"enable_thinking"}},
@@ -109,7 +109,7 @@ TemplateSpec find_template(const std::string& name) {
 std::string guess_template(const fs::path& tokenizer_dir) {
   const std::string text = chat_template_of(tokenizer_dir);
   const auto has = [&](std::string_view part) { return text.find(part) != text.npos; };
-  for (const Mark& mark : kMarks)
+  for (const Mark& mark : kTemplateMarks)
     if (std::all_of(mark.has.begin(), mark.has.end(), has) && std::none_of(mark.lacks.begin(), mark.lacks.end(), has))
       return std::string(mark.name);
   return {};

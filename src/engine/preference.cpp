@@ -76,7 +76,7 @@ PairTerms orpo(const PairOptions& o, const Tensor& chosen, const Tensor& rejecte
   return {ratio * o.beta - chosen, by_odds / not_chosen.value - 1.0, -by_odds / not_rejected.value, {-chosen, ratio}};
 }
 
-constexpr PairLoss kLosses[] = {
+constexpr PairLoss kPairLosses[] = {
     {.name = "sigmoid", .reference = true, .terms = sigmoid},
     {.name = "hinge", .reference = true, .terms = hinge},
     {.name = "ipo", .reference = true, .mean = true, .terms = ipo},
@@ -94,12 +94,12 @@ void require_pairs(const model::MicroInput& in) {
 }
 
 std::span<const PairLoss> pair_losses() {
-  return kLosses;
+  return kPairLosses;
 }
 
 const PairLoss& pair_loss(std::string_view name) {
-  const auto row = std::ranges::find(kLosses, name, &PairLoss::name);
-  require(row != std::end(kLosses), "there is no pref_loss {}", name);
+  const auto row = std::ranges::find(kPairLosses, name, &PairLoss::name);
+  require(row != std::end(kPairLosses), "there is no pref_loss {}", name);
   return *row;
 }
 

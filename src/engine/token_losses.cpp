@@ -35,7 +35,7 @@ void entropy(const TokenLossOptions& options, const ops::HeadChunk& chunk, const
   weights.copy_((nats / kEntropyUnit).pow_(options.eaft_alpha));
 }
 
-constexpr TokenLoss kLosses[] = {{"dft", probability}, {"eaft", entropy}, {"asft", probability, true}};
+constexpr TokenLoss kTokenLosses[] = {{"dft", probability}, {"eaft", entropy}, {"asft", probability, true}};
 
 /// KL(q || p) of each row into `kl` [n], p the policy's softmax and q the reference's. Returns its gradient of the logits, p - q.
 at::Tensor divergence(const ops::HeadChunk& chunk, const at::Tensor& kl) {
@@ -50,12 +50,12 @@ at::Tensor divergence(const ops::HeadChunk& chunk, const at::Tensor& kl) {
 }  // namespace
 
 std::span<const TokenLoss> token_losses() {
-  return kLosses;
+  return kTokenLosses;
 }
 
 const TokenLoss& token_loss(std::string_view name) {
-  const auto row = std::ranges::find(kLosses, name, &TokenLoss::name);
-  QFT_ASSERT(row != std::end(kLosses), "no loss of tokens is named {}", name);
+  const auto row = std::ranges::find(kTokenLosses, name, &TokenLoss::name);
+  QFT_ASSERT(row != std::end(kTokenLosses), "no loss of tokens is named {}", name);
   return *row;
 }
 

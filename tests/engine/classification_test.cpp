@@ -22,7 +22,7 @@
 namespace qft::engine {
 namespace {
 
-constexpr std::int64_t kLabels = 3;
+constexpr std::int64_t kClassLabels = 3;
 constexpr double kTexts = 7.0;  // of the global batch, of which the micro-batch has four
 
 model::MicroInput texts(std::vector<std::vector<double>> classes) {
@@ -35,7 +35,7 @@ model::MicroInput texts(std::vector<std::vector<double>> classes) {
 /// Gradients and sums of `name` with values x are those of `judged`, the sum of the texts' losses.
 at::Tensor expect_as_judged(const char* name, const model::MicroInput& in, const at::Tensor& x, const at::Tensor& judged) {
   (judged / kTexts).backward();
-  const ClassificationLoss loss(problem(name), kLabels, {.items = kTexts});
+  const ClassificationLoss loss(problem(name), kClassLabels, {.items = kTexts});
   EXPECT_EQ(loss.denominator(), kTexts);
   const at::Tensor values = x.detach().view({-1}), grad = at::empty_like(values);
   const at::Tensor sums = loss.observe(in, {values, {}}, grad);
@@ -47,7 +47,7 @@ at::Tensor expect_as_judged(const char* name, const model::MicroInput& in, const
 }
 
 at::Tensor values_of_texts() {
-  return at::randn({4, kLabels}, at::kDouble).requires_grad_(true);
+  return at::randn({4, kClassLabels}, at::kDouble).requires_grad_(true);
 }
 
 TEST(Classification, OfOneLabelIsCrossEntropy) {
@@ -60,14 +60,14 @@ TEST(Classification, OfOneLabelIsCrossEntropy) {
 
 TEST(Classification, OfAnyNumberOfLabelsIsBinaryCrossEntropy) {
   const at::Tensor x = values_of_texts();
-  const at::Tensor there = at::tensor({1, 0, 1, 0, 0, 0, 0, 1, 0, 1, 1, 1}, at::kDouble).view({4, kLabels});
+  const at::Tensor there = at::tensor({1, 0, 1, 0, 0, 0, 0, 1, 0, 1, 1, 1}, at::kDouble).view({4, kClassLabels});
   const at::Tensor judged = at::binary_cross_entropy_with_logits(x, there, {}, {}, at::Reduction::None).mean(1).sum();
   const at::Tensor sums = expect_as_judged("multi_label_classification", texts({{0, 2}, {}, {1}, {2, 1, 0}}), x, judged);
   EXPECT_EQ(sums[1].item<double>(), x.sigmoid().gt(0.5).eq(there.gt(0)).all(1).sum().item<double>());
 }
 
 TEST(Classification, OfNumbersIsTheirSquaredError) {
-  const at::Tensor x = values_of_texts(), targets = at::randn({4, kLabels}, at::kDouble);
+  const at::Tensor x = values_of_texts(), targets = at::randn({4, kClassLabels}, at::kDouble);
   std::vector<std::vector<double>> classes;
   for (std::int64_t i = 0; i < 4; ++i)
     classes.push_back({targets[i][0].item<double>(), targets[i][1].item<double>(), targets[i][2].item<double>()});
@@ -75,16 +75,18 @@ TEST(Classification, OfNumbersIsTheirSquaredError) {
 }
 
 TEST(Classification, FarValuesStayFinite) {
-  const at::Tensor far = at::full({4 * kLabels}, 1e4, at::kDouble), grad = at::empty_like(far);
+  const at::Tensor far = at::full({4 * kClassLabels}, 1e4, at::kDouble), grad = at::empty_like(far);
   for (const char* name : {"single_label_classification", "multi_label_classification"}) {
-    const ClassificationLoss loss(problem(name), kLabels, {.items = kTexts});
+    const ClassificationLoss loss(problem(name), kClassLabels, {.items = kTexts});
     EXPECT_TRUE(loss.observe(texts({{2}, {0}, {1}, {1}}), {far, {}}, grad).isfinite().all().item<bool>()) << name;
     EXPECT_TRUE(grad.isfinite().all().item<bool>()) << name;
   }
 }
 
 TEST(Classification, SaysWhatIsWrongWithALabel) {
-  const auto fault = [](const char* name, std::vector<double> label) { return fault_of_label(problem(name), kLabels, label); };
+  const auto fault = [](const char* name, std::vector<double> label) {
+    return fault_of_label(problem(name), kClassLabels, label);
+  };
   EXPECT_EQ(fault("single_label_classification", {2}), "");
   EXPECT_EQ(fault("single_label_classification", {3}), "3 is no whole number from 0 to 2");
   EXPECT_EQ(fault("single_label_classification", {0.5}), "0.5 is no whole number from 0 to 2");
@@ -94,8 +96,8 @@ TEST(Classification, SaysWhatIsWrongWithALabel) {
   EXPECT_EQ(fault("regression", {0.5, -2, 7}), "");
   EXPECT_EQ(fault("regression", {0.5}), "expected 3 numbers");
   EXPECT_THROW(problem("ranking"), ConfigError);
-  const ClassificationLoss loss(problem("regression"), kLabels, {.items = kTexts});
-  EXPECT_THROW(loss.observe(texts({}), {at::randn({4 * kLabels}, at::kDouble), {}}, {}), Error);
+  const ClassificationLoss loss(problem("regression"), kClassLabels, {.items = kTexts});
+  EXPECT_THROW(loss.observe(texts({}), {at::randn({4 * kClassLabels}, at::kDouble), {}}, {}), Error);
 }
 
 }  // namespace

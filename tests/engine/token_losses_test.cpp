@@ -32,7 +32,7 @@ namespace qft::engine {
 namespace {
 
 constexpr std::int64_t kTokens = 150, kWidth = 16;
-constexpr double kLabels = 400.0;  // of the global batch
+constexpr double kTokenLabels = 400.0;  // of the global batch
 
 /// All but each third token is a label, and with `weighs` each counts 0.5, 1, 1.5, 2 or 2.5.
 model::MicroInput input(std::int64_t vocabulary, bool weighs = false) {
@@ -80,14 +80,14 @@ Result judged(const std::string& name, double alpha, const at::Tensor& x, const 
     loss = loss + kAsftAlpha * (rows_kl * counts).sum();
     kl = rows_kl.detach().sum();
   }
-  (loss / kLabels).backward();
+  (loss / kTokenLabels).backward();
   return {loss.detach(), nll.detach().sum(), weight.sum(), kl, own_x.grad(), own_table.grad()};
 }
 
 Result ours(const std::string& name, double alpha, const at::Tensor& x, const at::Tensor& other, const at::Tensor& table,
             const model::MicroInput& in) {
-  const WeightedTokenLoss loss(token_loss(name), {alpha, kAsftAlpha}, {kLabels, 1, kTokens});
-  EXPECT_EQ(loss.denominator(), kLabels);
+  const WeightedTokenLoss loss(token_loss(name), {alpha, kAsftAlpha}, {kTokenLabels, 1, kTokens});
+  EXPECT_EQ(loss.denominator(), kTokenLabels);
   const auto statistics = at::TensorOptions(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
   const at::Tensor logprobs = at::empty({in.labels.size()}, statistics),
                    rows = at::empty({loss.row_values(), in.labels.size()}, statistics);

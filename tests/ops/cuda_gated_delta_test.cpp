@@ -23,7 +23,7 @@ using namespace testing;
 
 using Bounds = std::vector<std::int32_t>;
 
-std::vector<at::Tensor> list(const GatedDeltaTensors& t) {
+std::vector<at::Tensor> tensors_of(const GatedDeltaTensors& t) {
   return {t.q, t.k, t.v, t.g, t.beta};
 }
 template <class F>
@@ -47,7 +47,7 @@ struct Results {
   GatedDeltaTensors grads;
   std::vector<at::Tensor> all() const {
     std::vector<at::Tensor> tensors = {out, states};
-    for (const at::Tensor& t : list(grads)) tensors.push_back(t);
+    for (const at::Tensor& t : tensors_of(grads)) tensors.push_back(t);
     return tensors;
   }
 };

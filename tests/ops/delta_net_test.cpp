@@ -17,10 +17,10 @@ namespace {
 
 using namespace testing;
 
-const std::vector<at::ScalarType> kKernelDtypes = {at::kFloat, at::kBFloat16};
+const std::vector<at::ScalarType> kDeltaNetDtypes = {at::kFloat, at::kBFloat16};
 const std::vector<std::int32_t> kBounds = {0, 1, 3, 3, 70, 83};
 
-PackedSequences packed(const std::vector<std::int32_t>& bounds) {
+PackedSequences packed_bounds(const std::vector<std::int32_t>& bounds) {
   return PackedSequences::build(bounds, at::kCPU);
 }
 
@@ -44,7 +44,7 @@ at::Tensor convolution(const std::vector<at::Tensor>& in, const std::vector<std:
 
 at::Tensor convolve(const at::Tensor& x, const at::Tensor& weight, const std::vector<std::int32_t>& bounds) {
   const at::Tensor y = empty(x.sizes(), x.scalar_type());
-  short_convolution_forward(x, weight, packed(bounds), y, workspace());
+  short_convolution_forward(x, weight, packed_bounds(bounds), y, workspace());
   return y;
 }
 
@@ -56,11 +56,11 @@ TEST(ShortConvolution, AgreesWithAutograd) {
       const Oracle oracle = differentiate([](const auto& in) { return convolution(in, kBounds); }, {x, w}, gy);
       expect_close(convolve(x, w, kBounds), oracle.value, tolerance(dtype), "y");
       const at::Tensor gx = gy.clone(), gw = randn(w.sizes(), statistics_dtype(dtype), 4), before = gw.clone();
-      short_convolution_backward(gx, x, w, packed(kBounds), gx, gw, workspace());
+      short_convolution_backward(gx, x, w, packed_bounds(kBounds), gx, gw, workspace());
       expect_close(gx, oracle.grads[0], tolerance(dtype), "gx");
       expect_close(gw, before + oracle.grads[1], tolerance(dtype), "gw");
       const at::Tensor frozen = empty(gy.sizes(), dtype);
-      short_convolution_backward(gy, x, w, packed(kBounds), frozen, {}, workspace());
+      short_convolution_backward(gy, x, w, packed_bounds(kBounds), frozen, {}, workspace());
       EXPECT_TRUE(frozen.equal(gx));
     }
 }
@@ -120,7 +120,7 @@ TEST(DeltaGates, AgreeWithAutograd) {
 }
 
 TEST(DeltaGates, ARowHasTheSameBitsAlone) {
-  for (const at::ScalarType dtype : kKernelDtypes) {
+  for (const at::ScalarType dtype : kDeltaNetDtypes) {
     const DeltaGateInputs in{randn({37, 6}, dtype, 1), randn({37, 6}, dtype, 2), randn({6}, dtype, 3), randn({6}, dtype, 4)};
     const at::Tensor g = empty({37, 6}, at::kFloat), beta = empty({37, 6}, at::kFloat);
     delta_gates_forward(in, g, beta);

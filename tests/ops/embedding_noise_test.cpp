@@ -12,7 +12,7 @@ namespace {
 
 using namespace testing;
 
-constexpr DropoutKey kKey = noise_key(42, 9);
+constexpr DropoutKey kNoiseKey = noise_key(42, 9);
 
 /// Rows of samples of these lengths and numbers.
 NoisyRows rows_of(const std::vector<std::pair<std::int32_t, std::int64_t>>& samples) {
@@ -25,7 +25,7 @@ NoisyRows rows_of(const std::vector<std::pair<std::int32_t, std::int64_t>>& samp
   return {{sample_ids, int32s(positions)}, int32s(lengths)};
 }
 
-at::Tensor noise(const NoisyRows& rows, std::int64_t width, double alpha, const DropoutKey& key = kKey,
+at::Tensor noise(const NoisyRows& rows, std::int64_t width, double alpha, const DropoutKey& key = kNoiseKey,
                  at::ScalarType dtype = at::kDouble) {
   const at::Tensor x = zeros({rows.identity.positions.size(0), width}, dtype);
   add_embedding_noise(x, key, rows, alpha);
@@ -36,7 +36,7 @@ TEST(EmbeddingNoise, FollowsItsDefinition) {
   const NoisyRows rows = rows_of({{3, 3}, {1, (std::int64_t{7} << 32) + 5}, {2, 9}});
   for (const at::ScalarType dtype : kDtypes)
     for (const std::int64_t width : {1, 4, 30, 67, 576}) {
-      const at::Tensor actual = noise(rows, width, 5.0, kKey, dtype).to(at::kDouble),
+      const at::Tensor actual = noise(rows, width, 5.0, kNoiseKey, dtype).to(at::kDouble),
                        expected = zeros(actual.sizes(), at::kDouble);
       for (std::int64_t t = 0; t < actual.size(0); ++t) {
         const auto id = static_cast<std::uint64_t>(rows.identity.sample_ids[t].item<std::int64_t>());
@@ -45,7 +45,7 @@ TEST(EmbeddingNoise, FollowsItsDefinition) {
           const PhiloxCounter words =
               philox({static_cast<std::uint32_t>(f / 8), static_cast<std::uint32_t>(rows.identity.positions[t].item<int>()),
                       static_cast<std::uint32_t>(id), static_cast<std::uint32_t>(id >> 32)},
-                     kKey.philox_key());
+                     kNoiseKey.philox_key());
           const std::uint32_t word = words[static_cast<std::size_t>(f % 8 / 2)], half = f % 2 == 0 ? word & 0xFFFF : word >> 16;
           expected[t][f] = largest * ((2.0 * half + 1.0) / 65536.0 - 1.0);
         }
@@ -63,7 +63,7 @@ TEST(EmbeddingNoise, IsUniformAndAddsToWhatIsThere) {
   EXPECT_NEAR(u.mean().item<double>(), 0.0, 5 / std::sqrt(3 * count));
   EXPECT_NEAR(u.pow(2).mean().item<double>(), 1.0 / 3.0, 5 * std::sqrt(4.0 / 45.0 / count));
   const at::Tensor x = randn({400, 1000}, at::kDouble, 1), before = x.clone();
-  add_embedding_noise(x, kKey, rows, 1.0);
+  add_embedding_noise(x, kNoiseKey, rows, 1.0);
   expect_close(x, before + noise(rows, 1000, 1.0), tolerance(at::kDouble), "sum");
 }
 
@@ -78,7 +78,7 @@ TEST(EmbeddingNoise, DependsOnTheRowAndOnTheStepButNotOnPacking) {
 
 TEST(EmbeddingNoise, LeavesRowsBeyondTheSamplesAlone) {
   const at::Tensor x = zeros({5, 16}, at::kFloat);
-  add_embedding_noise(x, kKey, rows_of({{3, 1}}), 5.0);
+  add_embedding_noise(x, kNoiseKey, rows_of({{3, 1}}), 5.0);
   EXPECT_TRUE(x.narrow(0, 3, 2).eq(0).all().item<bool>());
   EXPECT_FALSE(x.narrow(0, 2, 1).eq(0).any().item<bool>());
 }

@@ -19,7 +19,7 @@ namespace {
 using namespace testing;
 
 constexpr DeltaShape kShape{3, 6, 24, 40};
-const std::vector<at::ScalarType> kKernelDtypes = {at::kFloat, at::kBFloat16};
+const std::vector<at::ScalarType> kDeltaDtypes = {at::kFloat, at::kBFloat16};
 
 PackedSequences packed(const std::vector<std::int32_t>& bounds) {
   return PackedSequences::build(bounds, at::kCPU);
@@ -169,7 +169,7 @@ TEST(GatedDeltaOnGpu, GivesWhatThePlainCallsGive) {
 
 TEST(GatedDelta, PackedEqualsAlone) {
   const std::vector<std::int32_t> bounds = {0, 1, 64, 64, 129, 194, 324};
-  for (const at::ScalarType dtype : kKernelDtypes) {
+  for (const at::ScalarType dtype : kDeltaDtypes) {
     const GatedDeltaTensors in = inputs(bounds.back(), dtype);
     const at::Tensor gout = randn(in.v.sizes(), dtype, 6);
     const Result together = forward(in, bounds);
@@ -216,7 +216,7 @@ TEST(GatedDelta, DecodingAgreesWithTheForward) {
 TEST(GatedDelta, DecodedRowsHaveTheBitsOfTheForward) {
   constexpr std::int64_t kTokens = 80, kPrompt = 50, kAhead = 9;
   for (const DeltaShape& shape : {kShape, DeltaShape{2, 2, 128, 128}, DeltaShape{1, 3, 5, 7}})
-    for (const at::ScalarType dtype : kKernelDtypes) {
+    for (const at::ScalarType dtype : kDeltaDtypes) {
       const GatedDeltaTensors in = inputs(kTokens, dtype, 0.1, shape);
       const at::Tensor whole = forward(in, {0, kTokens}).out;
       GatedDeltaState first = new_state(dtype, shape), second = new_state(dtype, shape);

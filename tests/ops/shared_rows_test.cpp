@@ -20,10 +20,10 @@ namespace {
 using namespace testing;
 
 /// Two pairs, a sequence of its own, and a pair without anything in common.
-const std::vector<std::int32_t> kBounds = {0, 9, 20, 24, 26, 33, 40, 45}, kShared = {0, 7, 0, 1, 0, 0, 0};
+const std::vector<std::int32_t> kSharedBounds = {0, 9, 20, 24, 26, 33, 40, 45}, kShared = {0, 7, 0, 1, 0, 0, 0};
 
 TEST(SharedRows, AreThoseOfTheSequenceBefore) {
-  const SharedRows shared = SharedRows::build(kBounds, kShared);
+  const SharedRows shared = SharedRows::build(kSharedBounds, kShared);
   EXPECT_EQ(shared.tokens, 45);
   EXPECT_EQ(shared.rows, 37);
   std::vector<std::int64_t> rows;
@@ -31,17 +31,17 @@ TEST(SharedRows, AreThoseOfTheSequenceBefore) {
   std::vector<std::int64_t> want;
   std::int64_t next = 0;
   for (std::size_t s = 0; s < kShared.size(); ++s) {
-    const auto before = s == 0 ? 0 : static_cast<std::size_t>(kBounds[s - 1]);
-    for (std::int32_t t = 0; t < kBounds[s + 1] - kBounds[s]; ++t)
+    const auto before = s == 0 ? 0 : static_cast<std::size_t>(kSharedBounds[s - 1]);
+    for (std::int32_t t = 0; t < kSharedBounds[s + 1] - kSharedBounds[s]; ++t)
       want.push_back(t < kShared[s] ? want[before + static_cast<std::size_t>(t)] : next++);
   }
   EXPECT_EQ(rows, want);
-  EXPECT_EQ(PackedSequences::build(kBounds, at::kCPU, kShared).num_rows(), 37);
+  EXPECT_EQ(PackedSequences::build(kSharedBounds, at::kCPU, kShared).num_rows(), 37);
 }
 
 TEST(SharedRows, AreNoneWhereNothingIsShared) {
   for (const std::vector<std::int32_t>& none : {std::vector<std::int32_t>{}, std::vector<std::int32_t>(7, 0)}) {
-    const PackedSequences packed = PackedSequences::build(kBounds, at::kCPU, none);
+    const PackedSequences packed = PackedSequences::build(kSharedBounds, at::kCPU, none);
     EXPECT_FALSE(packed.shared.any());
     EXPECT_EQ(packed.num_rows(), 45);
     EXPECT_EQ(packed.shared.row_of(44), 44);
@@ -91,8 +91,8 @@ struct Apart {
 };
 
 TEST(SharedRows, OperationsOnThemAreThoseOnEachSequencesOwn) {
-  const PackedSequences packed = PackedSequences::build(kBounds, at::kCPU, kShared),
-                        whole = PackedSequences::build(kBounds, at::kCPU);
+  const PackedSequences packed = PackedSequences::build(kSharedBounds, at::kCPU, kShared),
+                        whole = PackedSequences::build(kSharedBounds, at::kCPU);
   const Apart apart(packed);
   const std::int64_t heads = 4, kv_heads = 2, dim = 16, columns = (heads + 2 * kv_heads) * dim;
   for (const at::ScalarType dtype : kDtypes)
@@ -153,8 +153,8 @@ TEST(SharedRows, OfTheDeltaRuleAreThoseOfEachSequencesOwn) {
 }
 
 TEST(SharedRows, OfAConvolutionAreThoseOfEachSequencesOwn) {
-  const PackedSequences packed = PackedSequences::build(kBounds, at::kCPU, kShared),
-                        whole = PackedSequences::build(kBounds, at::kCPU);
+  const PackedSequences packed = PackedSequences::build(kSharedBounds, at::kCPU, kShared),
+                        whole = PackedSequences::build(kSharedBounds, at::kCPU);
   const Apart apart(packed);
   for (const at::ScalarType dtype : kDtypes) {
     const at::Tensor x = randn({37, 12}, dtype, 1), weight = randn({12, 4}, dtype, 2), gy = randn({37, 12}, dtype, 3);

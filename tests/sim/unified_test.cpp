@@ -12,10 +12,10 @@
 namespace qft::device {
 namespace {
 
-const bool kAsked = setenv("QFT_DEVICE", "sim", 1) == 0 && setenv("QFT_SIM_UNIFIED", "1", 1) == 0;
+const bool kAskedUnified = setenv("QFT_DEVICE", "sim", 1) == 0 && setenv("QFT_SIM_UNIFIED", "1", 1) == 0;
 
 TEST(UnifiedMemory, WhatIsLeftIsTheSystems) {
-  ASSERT_TRUE(kAsked);
+  ASSERT_TRUE(kAskedUnified);
   const c10::Device device = select_device("sim");
   EXPECT_FALSE(has_own_memory(device));
   EXPECT_FALSE(has_own_memory(c10::kCPU));
