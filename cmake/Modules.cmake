@@ -1,8 +1,8 @@
 # qft_module(NAME [DEPS modules...] [LIBS targets...] [TORCH] [ALONE])
 # One static library a module: sources src/NAME/*.cpp, headers include/qft/NAME/*.h, tests tests/NAME/*_test.cpp.
 # DEPS is the module's row of the layering table: what its files include, no more and no less, as the layering test sees to.
-# TORCH: it sees LibTorch's headers. ALONE: its sources are never compiled together, as qft-ckpt takes
-# those that need no LibTorch.
+# TORCH: it sees LibTorch's headers. ALONE: its sources are never compiled together: qft-ckpt takes
+# those that need no LibTorch, and Highway includes a kernel's own file by name.
 set_property(GLOBAL PROPERTY QFT_MODULE_TABLE "")
 
 # qft_precompile(NAME HEADERS files... LIBS targets...): precompiled headers that other targets take by REUSE_FROM.
@@ -16,17 +16,9 @@ function(qft_precompile name)
   endif()
 endfunction()
 
-# qft_together(TARGET): its sources are compiled several at a time, QFT_UNITY of them. Highway's kernels include themselves, once for
-# each instruction set, so they stay alone.
+# qft_together(TARGET): its sources are compiled several at a time, QFT_UNITY of them.
 function(qft_together target)
   if(QFT_UNITY GREATER 1)
-    get_target_property(_sources ${target} SOURCES)
-    foreach(_source IN LISTS _sources)
-      file(STRINGS "${_source}" _kernel LIMIT_COUNT 1 REGEX "define HWY_TARGET_INCLUDE")
-      if(_kernel)
-        set_source_files_properties("${_source}" PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-      endif()
-    endforeach()
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${QFT_UNITY})
     # Every source is an included one here, and with more of them in sight GCC 12 sees overruns of short strings that are none.
     target_compile_options(${target} PRIVATE

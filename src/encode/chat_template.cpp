@@ -45,10 +45,6 @@ bool is_token(const tokenizer::Tokenizer& tokenizer, const std::string& text) {
   return id && tokenizer.encode(text) == std::vector{*id};
 }
 
-bool is_answer(Role role) {
-  return role == Role::assistant || role == Role::function;
-}
-
 std::vector<Message> join(const std::vector<Message>& prompt, const Message& response) {
   std::vector<Message> messages;
   messages.reserve(prompt.size() + 1);

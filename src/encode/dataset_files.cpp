@@ -20,15 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using Words = std::initializer_list<std::string_view>;
-
-bool is_word_of(std::string_view word, Words words) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
 bool is_described(const fs::path& file) {  // files that stand beside the data in a hub's repository
-  return is_word_of(file.filename().string(), {"dataset_info.json", "dataset_infos.json", "configuration.json"}) ||
-         is_word_of(file.stem().string(), {"README", "LICENSE", "requirements"});
+  return is_one_of(file.filename().string(), {"dataset_info.json", "dataset_infos.json", "configuration.json"}) ||
+         is_one_of(file.stem().string(), {"README", "LICENSE", "requirements"});
 }
 
 }  // namespace
@@ -65,7 +59,7 @@ std::vector<fs::path> data_files_in(const fs::path& folder) {
     const std::string type = entry->path().extension().string();
     if (const auto known = std::ranges::find(kDataTypes, type); known != kDataTypes.end())
       by_type[static_cast<std::size_t>(known - kDataTypes.begin())].push_back(entry->path());
-    if (is_word_of(type, {".tsv", ".gz", ".zst", ".zip"})) foreign = entry->path().string();
+    if (is_one_of(type, {".tsv", ".gz", ".zst", ".zip"})) foreign = entry->path().string();
   }
   if (code) fail_config("dataset: cannot read all of the folder {}: {}", folder.string(), code.message());
   const auto first = std::ranges::find_if(by_type, [](const auto& files) { return !files.empty(); });

@@ -27,12 +27,6 @@ namespace dom = simdjson::dom;
 constexpr int kRecords = 64;  // of each file that are looked at
 constexpr std::size_t kFiles = 64;
 
-using Words = std::initializer_list<std::string_view>;
-
-bool is_one_of(std::string_view word, Words words) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
-
 /// Names, and the record where each stands first ("data/a.jsonl:3").
 using Names = std::map<std::string, std::string, std::less<>>;
 

@@ -3,7 +3,9 @@
 
 #include "qft/encode/dataset_info.h"
 
+#include <algorithm>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <set>
 #include <string>
@@ -11,6 +13,11 @@
 #include <vector>
 
 namespace qft::encode {
+
+using Words = std::initializer_list<std::string_view>;
+inline bool is_one_of(std::string_view word, Words words) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
 
 /// What lies at the path `name`: a file of kDataTypes, or a folder of them (of the training files where it has others).
 /// The format is told from the first records: messages or conversations, pairs of turns, instruction and output, a question

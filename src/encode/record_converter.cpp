@@ -22,10 +22,6 @@ constexpr std::string_view kThinkingOn = "detailed thinking on";
 // Between the results of calls made at once.
 constexpr std::string_view kResultSeparator = "\n</tool_response>\n<tool_response>\n";
 
-bool is_reply(Role role) {
-  return role == Role::assistant || role == Role::function;
-}
-
 // The role that a word stands for; nothing for an unknown word. A system message is none of these.
 std::optional<Role> role_of(std::string_view word, const MessageTags& tags) {
   if (word.empty()) return std::nullopt;
@@ -38,9 +34,9 @@ std::optional<Role> role_of(std::string_view word, const MessageTags& tags) {
 
 // What is wrong where message `number` is of `role` and `before` messages stand before it that are not the system's.
 std::optional<Drop> out_of_turn(Role role, std::size_t before, std::size_t number) {
-  if (is_reply(role) == (before % 2 == 1)) return std::nullopt;
+  if (is_answer(role) == (before % 2 == 1)) return std::nullopt;
   return Drop{DropReason::turns,
-              fmt::format("message {} is {}, where {} is expected", number, is_reply(role) ? "an answer" : "a question",
+              fmt::format("message {} is {}, where {} is expected", number, is_answer(role) ? "an answer" : "a question",
                           before % 2 == 1 ? "an answer" : "a question")};
 }
 
@@ -238,10 +234,10 @@ RecordConverter::Parsed RecordConverter::parse_openai(const Object& record) cons
       break;
     }
     const bool blocks = spec_.formatting == Formatting::blocks;
-    if (blocks && is_reply(*role)) require_full_weight(message, number);
-    std::string calls = !is_reply(*role) ? std::string()
-                        : blocks         ? calls_of_blocks(message, spec_.tags.content, number)
-                                         : calls_of(message);
+    if (blocks && is_answer(*role)) require_full_weight(message, number);
+    std::string calls = !is_answer(*role) ? std::string()
+                        : blocks          ? calls_of_blocks(message, spec_.tags.content, number)
+                                          : calls_of(message);
     if (!calls.empty()) role = Role::function;
     std::string content = calls.empty() ? content_of(message, number, spec_.tags.content, spec_) : std::move(calls);
     if (*role == Role::observation) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lines_file.h"
+#include "rounded.h"
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
@@ -81,10 +82,6 @@ PredictResult answers_of(engine::Instance& instance, const engine::EvalSet& set,
     if (comm.rank() == 0 && files) write_answers(config.training.output_dir, result);
   });
   return result;
-}
-
-double rounded(double value, double scale) {
-  return std::round(value * scale) / scale;
 }
 
 /// By HF's names with this prefix, "eval" or "eval_<dataset>".

@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "predict_tasks.h"
+#include "rounded.h"
 #include <nlohmann/json.hpp>
 
 namespace qft::eval {
@@ -102,19 +103,15 @@ std::string words_of(const WordCutter& cutter, comm::Communicator& comm) {
   return "characters";
 }
 
-double shortened(double value, double decimals) {
-  return std::round(value * decimals) / decimals;
-}
-
 }  // namespace
 
 nlohmann::json PredictResult::values() const {
   const auto count = static_cast<double>(items);
-  nlohmann::json json = {{"predict_runtime", shortened(seconds, 1e4)},
-                         {"predict_model_preparation_time", shortened(preparation_seconds, 1e4)},
-                         {"predict_samples_per_second", shortened(count / seconds, 1e3)},
-                         {"predict_seconds_per_sample", shortened(seconds / count, 1e4)},
-                         {"predict_tokens_per_second", shortened(static_cast<double>(new_tokens) / seconds, 1e3)},
+  nlohmann::json json = {{"predict_runtime", rounded(seconds, 1e4)},
+                         {"predict_model_preparation_time", rounded(preparation_seconds, 1e4)},
+                         {"predict_samples_per_second", rounded(count / seconds, 1e3)},
+                         {"predict_seconds_per_sample", rounded(seconds / count, 1e4)},
+                         {"predict_tokens_per_second", rounded(static_cast<double>(new_tokens) / seconds, 1e3)},
                          {"predict_memory_peak", memory_peak},
                          {"predict_words", words}};
   for (const auto& [name, value] : kScoreNames) json[fmt::format("predict_{}", name)] = mean.*value;

@@ -22,6 +22,7 @@
 #include "class_lines.h"
 #include "forward_pass.h"
 #include "lines_file.h"
+#include "rounded.h"
 #include <nlohmann/json.hpp>
 
 namespace qft::eval {
@@ -154,8 +155,8 @@ const char* stage_of_data(const config::RunConfig& config) {
 }  // namespace
 
 nlohmann::json ScoreResult::values() const {
-  nlohmann::json all = {{"predict_runtime", std::round(seconds * 1e4) / 1e4},
-                        {"predict_samples_per_second", std::round(static_cast<double>(items) / seconds * 1e3) / 1e3}};
+  nlohmann::json all = {{"predict_runtime", rounded(seconds, 1e4)},
+                        {"predict_samples_per_second", rounded(static_cast<double>(items) / seconds, 1e3)}};
   for (const auto& [name, value] : metrics) all["predict_" + name] = value;
   return all;
 }

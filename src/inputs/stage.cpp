@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <random>
 #include <sys/stat.h>
 #include <thread>
@@ -37,10 +38,6 @@ bool on_same_disk(const fs::path& a, const fs::path& b) {
 StageFolder& own_disk(const fs::path& dir, std::uint64_t limit) {
   static StageFolder folder(dir, limit);
   return folder;
-}
-
-std::string bytes_of(std::uint64_t bytes) {
-  return format_bytes(static_cast<double>(bytes));
 }
 
 fs::path base_of(const StagedItem& item) {
@@ -167,8 +164,8 @@ class Staging {
     if (copies == 0) return;
     const StagedItem& item = place.item;
     if (tells())
-      log::info("staging {} ({}) from '{}' to '{}' of {} node(s)", item.name, bytes_of(item.bytes()), item.source.string(),
-                dir_.string(), copies);
+      log::info("staging {} ({}) from '{}' to '{}' of {} node(s)", item.name, format_bytes(static_cast<double>(item.bytes())),
+                item.source.string(), dir_.string(), copies);
     const auto start = std::chrono::steady_clock::now();
     Made made;
     comm::agreed(leaders_, [&] {
@@ -184,7 +181,7 @@ class Staging {
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (tells())
       log::info("staged {}: {:.1f} s, {}/s", item.name, seconds,
-                bytes_of(static_cast<std::uint64_t>(static_cast<double>(item.bytes()) / std::max(seconds, 1e-3))));
+                format_bytes(std::floor(static_cast<double>(item.bytes()) / std::max(seconds, 1e-3))));
   }
 
   /// What went wrong on this node; all of the chain go on to the end, or the others would wait.

@@ -27,7 +27,7 @@ using nlohmann::json;
 constexpr const char* kBegun = "tmp-qft-";  // how names of copies on their way begin
 constexpr int kNames = 9;                   // of one copy: the first may be taken by what is not qft's
 
-std::string size_text(std::uint64_t bytes) {
+std::string bytes_of(std::uint64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
 }
 
@@ -121,7 +121,7 @@ StageClaim::~StageClaim() {
 fs::path StageFolder::begin(const StagedItem& item) {
   const std::uint64_t needed = item.bytes();
   require(limit_ == 0 || needed <= limit_, "{} has {}, and stage_limit allows {} in '{}': raise it, or leave stage_to out",
-          item.source.string(), size_text(needed), size_text(limit_), dir_.string());
+          item.source.string(), bytes_of(needed), bytes_of(limit_), dir_.string());
   make_room(needed, item.source);
   const fs::path made = dir_ / (kBegun + random_hex(12));
   io::posix_storage().create_directory(made);
@@ -145,11 +145,11 @@ void StageFolder::make_room(std::uint64_t needed, const fs::path& source) const 
     if (!is_free(copy) || !remove(copy)) continue;
     there -= copy.item.bytes();
     may_go -= std::min(may_go, copy.item.bytes());
-    log::info("removed the copy '{}' ({}), used longest ago, to make room", copy.folder.string(), size_text(copy.item.bytes()));
+    log::info("removed the copy '{}' ({}), used longest ago, to make room", copy.folder.string(), bytes_of(copy.item.bytes()));
   }
   require(has_room(0), "no room in '{}' for {} of {}: the disk has {} free, {} are other copies, {} of them not in use{}",
-          dir_.string(), size_text(needed), source.string(), size_text(fs::space(dir_).available), size_text(there),
-          size_text(may_go), limit_ == 0 ? "" : fmt::format(", stage_limit is {}", size_text(limit_)));
+          dir_.string(), bytes_of(needed), source.string(), bytes_of(fs::space(dir_).available), bytes_of(there),
+          bytes_of(may_go), limit_ == 0 ? "" : fmt::format(", stage_limit is {}", bytes_of(limit_)));
 }
 
 fs::path StageFolder::commit(const StagedItem& item, const fs::path& made) {

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kExportBytes = 16 << 20;
+constexpr std::uint64_t kPieceBytes = 16 << 20;
 
 /// Writes one tensor as `type`, in pieces of at most `step` of its bytes: make(begin, n, from, to) fills the piece to write
 /// from the n bytes at `begin`. Where the type stays, `to` is `from`.
@@ -43,7 +43,7 @@ void write_merged(const io::TensorLocation& from, DType type, std::int64_t colum
                   const WeightChange& change, io::ModelWriter& writer) {
   const DType dtype = from.entry->dtype;
   const std::uint64_t row_bytes = static_cast<std::uint64_t>(columns) * size_of(dtype);
-  const std::uint64_t step = std::max<std::uint64_t>(1, kExportBytes / row_bytes) * row_bytes;
+  const std::uint64_t step = std::max<std::uint64_t>(1, kPieceBytes / row_bytes) * row_bytes;
   stream(from, type, step, writer, [&](std::uint64_t begin, std::uint64_t n, const char* bytes, char* to) {
     change.apply(dtype, bytes, type, to, columns, first_row + static_cast<std::int64_t>(begin / row_bytes),
                  static_cast<std::int64_t>(n / row_bytes));
@@ -53,7 +53,7 @@ void write_merged(const io::TensorLocation& from, DType type, std::int64_t colum
 void write_unmerged(const io::TensorLocation& from, DType type, io::ModelWriter& writer) {
   const DType dtype = from.entry->dtype;
   std::vector<float> values;
-  stream(from, type, kExportBytes, writer, [&](std::uint64_t, std::uint64_t n, const char* bytes, char* to) {
+  stream(from, type, kPieceBytes, writer, [&](std::uint64_t, std::uint64_t n, const char* bytes, char* to) {
     if (dtype == type) return;
     values.resize(n / size_of(dtype));
     to_float(dtype, bytes, values.size(), values.data());

@@ -16,7 +16,7 @@
 namespace qft::model {
 namespace {
 
-constexpr std::int64_t kLoadBytes = 8 << 20;
+constexpr std::int64_t kPieceBytes = 8 << 20;
 
 /// The part of `dst` that the source has: where it begins in `dst`, and how many elements it is. Boxes are whole where tensors
 /// have parts.
@@ -52,7 +52,7 @@ std::int64_t read_into(const Source& source, const ParamSpec& param, const Shard
     read(0, total, values.data_ptr());
     return total * item;
   }
-  const std::int64_t piece = kLoadBytes / item;
+  const std::int64_t piece = kPieceBytes / item;
   const at::Tensor staging = at::empty({std::min(piece, total)}, at::TensorOptions().dtype(type));
   for (std::int64_t first = 0; first < total; first += piece) {
     const std::int64_t n = std::min(piece, total - first);

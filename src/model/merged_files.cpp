@@ -20,7 +20,7 @@
 namespace qft::model {
 namespace {
 
-constexpr std::uint64_t kMergeBytes = 8 << 20;
+constexpr std::uint64_t kPieceBytes = 8 << 20;
 
 /// An adapter with what it makes of one parameter at a time.
 class RowMerger {
@@ -86,7 +86,7 @@ class MergedFile : public io::TensorFile {
   void read_rows(const io::TensorEntry& entry, const Change& change, std::uint64_t first_byte, std::uint64_t bytes,
                  char* dst) const {
     const std::uint64_t row_bytes = static_cast<std::uint64_t>(entry.shape.back()) * size_of(entry.dtype);
-    const std::uint64_t piece = std::max<std::uint64_t>(1, kMergeBytes / row_bytes), end = first_byte + bytes;
+    const std::uint64_t piece = std::max<std::uint64_t>(1, kPieceBytes / row_bytes), end = first_byte + bytes;
     std::vector<char> rows;
     for (std::uint64_t row = first_byte / row_bytes; row * row_bytes < end; row += piece) {
       const std::uint64_t count = std::min(piece, (end + row_bytes - 1) / row_bytes - row);

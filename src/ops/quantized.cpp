@@ -19,8 +19,8 @@
 namespace qft::ops {
 namespace {
 
-constexpr std::int64_t kWidenedAtOnce = kBlockOf4Bits << 14;  ///< numbers widened to fp32 at a time
-constexpr float kSmallest = 1e-38F;                           ///< what bitsandbytes takes for the scale of zeros
+constexpr std::int64_t kPiece = kBlockOf4Bits << 14;  ///< numbers widened to fp32 at a time
+constexpr float kSmallest = 1e-38F;                   ///< what bitsandbytes takes for the scale of zeros
 
 /// The codes of 4 bits by ascending number, and the limits between them.
 struct FourBits {
@@ -118,7 +118,7 @@ void quantize(const at::Tensor& values, const QuantizedLayout& layout, const at:
   const QuantFormat format = layout.kind.format;
   const FourBits table(format == QuantFormat::fp4 ? format : QuantFormat::nf4);
   at::Tensor scales = at::empty({layout.blocks()}, at::kFloat);
-  const std::int64_t block = layout.block(), blocks_at_once = std::max<std::int64_t>(1, kWidenedAtOnce / block);
+  const std::int64_t block = layout.block(), blocks_at_once = std::max<std::int64_t>(1, kPiece / block);
   for (std::int64_t first = 0; first < layout.blocks(); first += blocks_at_once) {
     const std::int64_t begin = first * block, count = std::min(blocks_at_once * block, layout.numel() - begin);
     const at::Tensor piece = flat.narrow(0, begin, count).to(at::kFloat).contiguous();

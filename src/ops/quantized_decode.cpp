@@ -21,8 +21,8 @@
 namespace qft::ops {
 namespace {
 
-constexpr std::int64_t kDecodedAtOnce = std::int64_t{1} << 20;  ///< numbers at a time where they are decoded by ATen's calls
-constexpr std::int64_t kGrain = 16384;                          ///< numbers that are worth a thread
+constexpr std::int64_t kPiece = std::int64_t{1} << 20;  ///< numbers at a time where they are decoded by ATen's calls
+constexpr std::int64_t kGrain = 16384;                  ///< numbers that are worth a thread
 
 template <std::size_t N>
 at::Tensor on_device(const std::array<float, N>& table, c10::Device device) {
@@ -61,7 +61,7 @@ at::Tensor numbers_of(const at::Tensor& bytes, const QuantizedLayout& layout, st
 
 void decode_blocks_generic(const at::Tensor& bytes, const QuantizedLayout& layout, const at::Tensor& out) {
   const at::Tensor scales = scales_of(bytes, layout);
-  const std::int64_t block = layout.block(), blocks_at_once = kDecodedAtOnce / block;
+  const std::int64_t block = layout.block(), blocks_at_once = kPiece / block;
   for (std::int64_t b = 0; b < layout.blocks(); b += blocks_at_once) {
     const std::int64_t first = b * block, count = std::min(blocks_at_once * block, layout.numel() - first),
                        whole = count / block * block;
@@ -81,7 +81,7 @@ void decode_rows_generic(const at::Tensor& bytes, const QuantizedLayout& layout,
     const at::Tensor rows = parts.narrow(0, first / tile, (count + tile - 1) / tile).repeat_interleave(std::min(tile, count), 0);
     return rows.narrow(0, 0, count).repeat_interleave(std::min(layout.block(), columns), 1).narrow(1, 0, columns);
   };
-  const std::int64_t step = std::max<std::int64_t>(1, kDecodedAtOnce / columns / tile) * tile;
+  const std::int64_t step = std::max<std::int64_t>(1, kPiece / columns / tile) * tile;
   for (std::int64_t first = 0; first < layout.rows; first += step) {
     const std::int64_t count = std::min(step, layout.rows - first);
     const at::Tensor numbers = numbers_of(bytes, layout, first * columns, count * columns).view({count, columns});

@@ -48,7 +48,7 @@ TEST(NonBlocking, SeveralOperationsOfDifferentKindsOverlap) {
   for (const auto v : f) ASSERT_EQ(v, 0);
 }
 
-/// Gathers take turns, so each may have to wait for those before it, which nobody else waits for.
+/// Gathers take turns, and one that is waited for goes ahead.
 TEST(NonBlocking, GathersMayBeWaitedForInAnyOrder) {
   const auto n = static_cast<std::size_t>(world().size());
   constexpr std::size_t kCount = std::size_t{3} << 20, kGathers = 6;

@@ -115,6 +115,16 @@ TEST(TuneAllocator, KeepsTheUsersSettings) {
   unsetenv("MALLOC_TRIM_THRESHOLD_");
 }
 
+TEST(HugePages, AreAskedForUnlessTheUserSaysOtherwise) {
+  unsetenv("THP_MEM_ALLOC_ENABLE");
+  ask_for_huge_pages();
+  EXPECT_STREQ(std::getenv("THP_MEM_ALLOC_ENABLE"), "1");
+  setenv("THP_MEM_ALLOC_ENABLE", "0", 1);
+  ask_for_huge_pages();
+  EXPECT_STREQ(std::getenv("THP_MEM_ALLOC_ENABLE"), "0");
+  unsetenv("THP_MEM_ALLOC_ENABLE");
+}
+
 TEST(TuneAllocator, ReusedBlocksDoNotFaultAgain) {
   if (std::getenv("GLIBC_TUNABLES") != nullptr) GTEST_SKIP() << "GLIBC_TUNABLES is set";
   ASSERT_TRUE(tune_allocator());

@@ -10,6 +10,10 @@
 namespace qft::encode {
 
 enum class Role : std::uint8_t { user, assistant, observation, function };
+/// Whether the model says it.
+constexpr bool is_answer(Role role) {
+  return role == Role::assistant || role == Role::function;
+}
 
 struct Message {
   Role role = Role::user;

@@ -61,8 +61,8 @@ void bind_stack(const UnitSpec& unit, const ParamGroup& group, std::uint32_t sit
   }
 }
 
-void bind_lora(const ModelSpec& /*spec*/, const UnitSpec& unit, const ParamGroup& group, std::uint32_t site,
-               const UnitBuffers& flat, Projection& p) {
+void bind(const ModelSpec& /*spec*/, const UnitSpec& unit, const ParamGroup& group, std::uint32_t site, const UnitBuffers& flat,
+          Projection& p) {
   if (group.is_stack()) return bind_stack(unit, group, site, flat, p);
   std::int64_t row0 = 0;
   for (std::size_t i = 0; i < group.linears.size(); ++i, ++site) {
@@ -80,7 +80,7 @@ void initialise(const ParamSpec& param, std::uint64_t seed, const Shard& dst) {
     dst.values.zero_();
 }
 
-void derive_lora(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat) {
+void derive(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat) {
   for (const SubLayerSpec& sublayer : spec.layers.at(static_cast<std::size_t>(unit.layer)))
     for (const ParamGroup& group : sublayer.params)
       for (const LoraRows& rows : group.lora) {
@@ -100,7 +100,6 @@ at::Tensor row_norms(const ParamSpec& magnitude, const at::Tensor& derived) {
   return derived.narrow(0, magnitude.derived_offset + magnitude.numel, magnitude.numel);
 }
 
-const AdapterCode kLoraCode{[](const AdapterConfig& config) { return config.lora.enabled(); }, bind_lora, initialise,
-                            derive_lora};
+const AdapterCode kLoraCode{[](const AdapterConfig& config) { return config.lora.enabled(); }, bind, initialise, derive};
 
 }  // namespace qft::model

@@ -16,8 +16,8 @@ at::Tensor turns_of(const ParamSpec& skew, const OftRows& rows, const at::Tensor
 }
 
 /// Where the unit has no rotations, there is nothing to add.
-void bind_oft(const ModelSpec& /*spec*/, const UnitSpec& unit, const ParamGroup& group, std::uint32_t /*site*/,
-              const UnitBuffers& flat, Projection& p) {
+void bind(const ModelSpec& /*spec*/, const UnitSpec& unit, const ParamGroup& group, std::uint32_t /*site*/,
+          const UnitBuffers& flat, Projection& p) {
   std::int64_t row0 = 0;
   for (std::size_t i = 0; i < group.linears.size(); ++i) {
     const LinearSpec& linear = group.linears[i];
@@ -33,7 +33,7 @@ void bind_oft(const ModelSpec& /*spec*/, const UnitSpec& unit, const ParamGroup&
   }
 }
 
-void derive_oft(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat) {
+void derive(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat) {
   for (const SubLayerSpec& sublayer : spec.layers.at(static_cast<std::size_t>(unit.layer)))
     for (const ParamGroup& group : sublayer.params)
       for (const OftRows& rows : group.oft) {
@@ -46,7 +46,7 @@ void derive_oft(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& 
 }  // namespace
 
 /// Rotations begin as none.
-const AdapterCode kOftCode{[](const AdapterConfig& config) { return config.oft.enabled(); }, bind_oft,
-                           [](const ParamSpec&, std::uint64_t, const Shard& dst) { dst.values.zero_(); }, derive_oft};
+const AdapterCode kOftCode{[](const AdapterConfig& config) { return config.oft.enabled(); }, bind,
+                           [](const ParamSpec&, std::uint64_t, const Shard& dst) { dst.values.zero_(); }, derive};
 
 }  // namespace qft::model

@@ -9,7 +9,7 @@
 namespace qft::model {
 namespace {
 
-const std::vector<DType> kFp8Scales{DType::f32, DType::bf16, DType::f16};
+const std::vector<DType> kScales{DType::f32, DType::bf16, DType::f16};
 
 class Fp8 : public StoredFormat {
  public:
@@ -28,7 +28,7 @@ class Fp8 : public StoredFormat {
     require_tensor(files, weight, {layout.rows, layout.columns}, {DType::u8});
     if (is_one(files, weight)) return;
     const std::vector<std::int64_t> tiles{layout.blocks() / layout.blocks_of_row(), layout.blocks_of_row()};
-    require_tensor(files, scale_of(weight), tiles, kFp8Scales);
+    require_tensor(files, scale_of(weight), tiles, kScales);
   }
 
   std::int64_t read(const io::ModelFiles& files, const std::string& weight, const ops::QuantizedLayout& layout,

@@ -16,7 +16,7 @@ namespace {
 using ops::QuantizedLayout;
 using Words = std::vector<std::uint32_t>;
 
-const std::vector<DType> kGroupScales{DType::f16, DType::bf16, DType::f32}, kWords{DType::i32};
+const std::vector<DType> kScales{DType::f16, DType::bf16, DType::f32}, kWords{DType::i32};
 
 Words read_words(const io::ModelFiles& files, const std::string& name, std::int64_t& read) {
   const std::vector<char> bytes = read_tensor(files, name, read);
@@ -47,7 +47,7 @@ class Groups : public StoredFormat {
     const std::int64_t groups = layout.blocks_of_row();
     require_tensor(files, beside(weight, ".qweight"), shape_of_codes(layout), kWords);
     require_tensor(files, beside(weight, ".qzeros"), {groups, layout.rows / in_word_}, kWords);
-    require_tensor(files, beside(weight, ".scales"), {groups, layout.rows}, kGroupScales);
+    require_tensor(files, beside(weight, ".scales"), {groups, layout.rows}, kScales);
     if (stored_.kind.ordered || files.find(beside(weight, ".g_idx")) != nullptr)
       require_tensor(files, beside(weight, ".g_idx"), {layout.columns}, kWords);
   }
