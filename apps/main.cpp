@@ -128,7 +128,7 @@ int main(int argc, char** argv) {
   for (const auto* s : kSubcommands)
     if (argc > 1 && s->run_alone != nullptr && std::string_view(argv[1]) == s->name) {
       const std::vector<std::string> args(argv + 1, argv + argc);
-      return run_program([&] { return run_alone(*s, args); });
+      end_program(run_program([&] { return run_alone(*s, args); }));
     }
-  return job::run_main(argc, argv, dispatch);
+  end_program(job::run_main(argc, argv, dispatch));
 }

@@ -74,11 +74,11 @@ int main(int argc, char** argv) {
   log::init({});
   const std::vector<std::string> given(argv + std::min(1, argc), argv + argc);
   const pack_tool::Command& command = pack_tool::find_command(given);
-  if (command.run) return pack_tool::run_alone(command, given);
-  return job::run_main(argc, argv, [&](comm::Session& session, std::span<const std::string> arguments) -> int {
+  if (command.run) end_program(pack_tool::run_alone(command, given));
+  end_program(job::run_main(argc, argv, [&](comm::Session& session, std::span<const std::string> arguments) -> int {
     const std::vector<std::string> mine(arguments.begin(), arguments.end());
     if (session.rank() != 0 && pack_tool::asks_for_text(mine)) return kExitOk;
     const auto line = pack_tool::parse(command, mine);
     return line ? command.run_on_ranks(session, *line) : static_cast<int>(kExitOk);
-  });
+  }));
 }

@@ -3,6 +3,8 @@
 #include "qft/core/error.h"
 
 #include <cstdio>
+#include <cstdlib>
+#include <iostream>
 
 namespace qft {
 
@@ -18,6 +20,16 @@ int run_program(const std::function<int()>& body) {
   } catch (const std::exception& error) {
     return failed(error, kExitFailed);
   }
+}
+
+void end_program(int code) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  std::exit(code);
+#else
+  std::cout.flush();
+  std::fflush(nullptr);
+  std::quick_exit(code);
+#endif
 }
 
 std::filesystem::path program_folder() {

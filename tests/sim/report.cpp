@@ -78,6 +78,7 @@ std::vector<std::string> errors() {
 
 void watch_exit() {
   std::atexit(at_exit);
+  std::at_quick_exit(at_exit);
 }
 
 std::string current_operation() {

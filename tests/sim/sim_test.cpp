@@ -37,6 +37,8 @@ TEST_F(SimDeath, ErrorsThatNobodyTookEndTheProcess) {
     }
   };
   EXPECT_EXIT((misuse(), std::exit(0)), testing::ExitedWithCode(1), "ends with 1 error in its use of the device");
+  EXPECT_EXIT((misuse(), std::quick_exit(0)), testing::ExitedWithCode(1),
+              "ends with 1 error in its use of the device");  // as programs do
   EXPECT_EXIT((misuse(), errors(), std::exit(0)), testing::ExitedWithCode(0), "");
 }
 
