@@ -19,6 +19,8 @@ constexpr std::uint32_t kVocabulary = 53;
 constexpr parallel::RoutingCoefficients kRouting{0.3, 0.02};
 constexpr const char* kExperts =
     R"("num_experts_per_tok":2,"moe_intermediate_size":16,"shared_expert_intermediate_size":24,"mlp_only_layers":[1],)";
+constexpr const char* kDeltaNet =
+    R"("linear_num_key_heads":2,"linear_num_value_heads":4,"linear_key_head_dim":6,"linear_value_head_dim":10,)";
 constexpr double kLongStep = 1e6;  // seconds: a vote before each group
 
 /// Values in center + [-bound, bound) from name and index alone, in this rank's slice of the parameter.
@@ -76,7 +78,8 @@ model::ModelSpec make_spec(const SmallCase& c) {
                                      std::to_string(c.dynamic_positions) + ","
                                : "") +
       (c.model_type.ends_with("_moe") ? fmt::format(R"("num_experts":{},)", c.experts) + kExperts : "") +
-      R"("tie_word_embeddings":)" + (c.tied ? "true}" : "false}");
+      (c.model_type.starts_with("qwen3_5") || c.model_type == "qwen3_next" ? kDeltaNet : "") + R"("tie_word_embeddings":)" +
+      (c.tied ? "true}" : "false}");
   model::LoraConfig lora;
   if (c.lora) {
     lora.rank = 3;
