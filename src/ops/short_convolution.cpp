@@ -121,11 +121,13 @@ void forward_rows(cpu::ShortConvolution<T> args, const T* before, std::int64_t f
 template <class T>
 void backward_cpu(const cpu::ShortConvolution<T>& whole, const PackedSequences& sequences) {
   const auto kernels = cpu::convolution_kernels<T>();
-  const std::int64_t blocks = (whole.channels + cpu::kConvolutionChannels - 1) / cpu::kConvolutionChannels;
+  constexpr std::int64_t kLines = 64;  // channels: two cache lines of a row
+  const std::int64_t of_thread = (whole.channels / at::get_num_threads() + kLines - 1) / kLines * kLines,
+                     width = std::clamp(of_thread, kLines, cpu::kConvolutionChannels);
+  const std::int64_t blocks = (whole.channels + width - 1) / width;
   at::parallel_for(0, blocks, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t block = begin; block < end; ++block) {
-      const std::int64_t channel = block * cpu::kConvolutionChannels;
-      const std::int64_t last = std::min(channel + cpu::kConvolutionChannels, whole.channels);
+      const std::int64_t channel = block * width, last = std::min(channel + width, whole.channels);
       for_sequences(sequences, [&](std::int64_t first, std::int64_t rows) {
         cpu::ShortConvolution<T> args = whole;
         args.x += first * args.x_stride, args.gy += first * args.gy_stride, args.gx += first * args.gx_stride;

@@ -28,7 +28,7 @@ struct ConvolutionKernels {
   /// Of channels [begin, end), at most kConvolutionChannels; adds to gweight if it is not null.
   void (*backward)(const ShortConvolution<T>& args, std::int64_t begin, std::int64_t end);
 };
-inline constexpr std::int64_t kConvolutionChannels = 64;
+inline constexpr std::int64_t kConvolutionChannels = 256;
 template <class T>
 ConvolutionKernels<T> convolution_kernels();
 
