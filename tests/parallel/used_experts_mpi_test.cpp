@@ -195,11 +195,13 @@ TEST(UsedExperts, GiveTheNumbersOfOneRank) {
              .experts = kExperts,
              .reference = reference_lane};
       const Reference expected = reference(c, 3);
+      const std::tuple<const char*, Offload, int> ways[] = {
+          {"zero3", {}, 1}, {"zero3", {true, true, false}, 2}, {"shard_grad_op", {}, 1}, {"hsdp", {}, 2}};
       for (const bool wide : {false, true})
-        for (const auto& [strategy, offload, group] : {std::tuple{"zero3", Offload{}, 1},
-                                                       {"zero3", Offload{true, true, false}, 2},
-                                                       {"shard_grad_op", Offload{}, 1},
-                                                       {"hsdp", Offload{}, 2}}) {
+        for (std::size_t way = 0; way < std::size(ways); ++way) {
+          const auto& [strategy, offload, group] = ways[way];
+          if (is_another_counts(strategy, way + (wide ? 1 : 0) + (lora ? 1 : 0) + (reference_lane ? 1 : 0))) continue;
+          if (world().size() == 1 && !offload.weights) continue;  // it gathers nothing
           c.strategy = strategy;
           c.offload = offload;
           c.group = wide ? group : 3 - group;
