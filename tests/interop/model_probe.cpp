@@ -1,17 +1,18 @@
 // Runs a model on given sequences and writes what it computes, for scripts that compare with other implementations.
-//   model_probe RUN.yaml INPUT.json OUTPUT.safetensors [key=value ...]
+//   model_probe < JOBS
+// JOBS, a line each, answered by a line "done": {"run": RUN.yaml, "input": INPUT, "output": OUTPUT.safetensors}
 // INPUT: {"sequences": [{"ids": [...], "label_spans": [[begin, end], ...]}, ...], "group": g, "micro_batch": n}
 // OUTPUT: "logits" [T, V], "logprobs" [labels], "loss" [1], and "grad.<name>" of every trainable parameter.
 #include "qft/core/error.h"
 #include "qft/engine/instance.h"
 #include "qft/engine/objectives.h"
-#include "qft/io/file.h"
 #include "qft/io/storage.h"
 #include "qft/job/run_main.h"
 #include "qft/model/load.h"
 
-#include <cstdio>
+#include <iostream>
 #include <map>
+#include <string>
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
@@ -71,10 +72,9 @@ void write(const std::string& path, const std::map<std::string, at::Tensor>& ten
   out.finish();
 }
 
-int run(comm::Session& session, std::span<const std::string> args) {
-  require(args.size() >= 3, "usage: model_probe RUN.yaml INPUT.json OUTPUT.safetensors [key=value ...]");
-  const auto config = config::load_run_config(args[0], args.subspan(3));
-  const auto input = nlohmann::json::parse(io::read_text_file(args[1]));
+void compute(comm::Session& session, const nlohmann::json& job) {
+  const auto config = config::load_run_config(job.at("run").get<std::string>(), {});
+  const auto& input = job.at("input");
   auto instance = engine::Instance::load(config, session.world(), at::kCPU, engine::Use::training);
   const int per_micro = input.value("micro_batch", 1);
   Sequences all;
@@ -115,7 +115,15 @@ int run(comm::Session& session, std::span<const std::string> args) {
         }
         for (const auto& [tensor, values] : model::as_in_files(p, grad)) out["grad." + tensor.name] = values;
       }
-  write(args[2], out);
+  write(job.at("output").get<std::string>(), out);
+}
+
+int run(comm::Session& session, std::span<const std::string> args) {
+  require(args.empty(), "usage: model_probe < JOBS");
+  for (std::string line; std::getline(std::cin, line);) {
+    compute(session, nlohmann::json::parse(line));
+    std::cout << "done" << std::endl;  // NOLINT: it is waited for
+  }
   return 0;
 }
 

@@ -1,12 +1,17 @@
 """Models and sequences that both sides compute, and how far apart their numbers are."""
+import atexit
 import contextlib
+import functools
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
 
-from common import run
+from common import with_sessions
 
 
 def tiny_configs():
@@ -171,14 +176,43 @@ def train_on(items, loss_of, parameters, optimizer, batch, epochs):
         return steps, loss_of(items)[1]
 
 
-def probe(build, directory, run_file, sequences, overrides=(), group=1, micro_batch=1):
+class Prober:
+    """A model_probe that waits for jobs: starting one takes longer than most of them."""
+
+    def __init__(self, build):
+        self.process = subprocess.Popen([build / "tests/model_probe"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        env=with_sessions(os.environ))
+        atexit.register(self.end)
+
+    def end(self):
+        self.process.stdin.close()
+        if code := self.process.wait(60):
+            print(f"model_probe ended with {code}", flush=True)
+            os._exit(1)
+
+    def compute(self, job):
+        self.process.stdin.write(job)
+        self.process.stdin.flush()
+        if (answer := self.process.stdout.readline()) != "done\n":
+            print(f"model_probe answered {answer!r} to {job}", flush=True)
+            sys.exit(1)
+
+
+prober = functools.cache(Prober)
+
+
+def job_of(directory, run_file, sequences, group=1, micro_batch=1):
+    """A line for model_probe; the run file lies in the directory, as the output will."""
+    settings = Path(directory) / "run.yaml"
+    settings.write_text("".join(f"{k}: {json.dumps(v)}\n" for k, v in run_file.items()))
+    given = {"sequences": sequences, "group": group, "micro_batch": micro_batch}
+    return json.dumps({"run": str(settings), "input": given, "output": str(Path(directory) / "output.safetensors")}) + "\n"
+
+
+def probe(build, directory, run_file, sequences, **options):
     """What model_probe computes, as a dict of fp64 tensors."""
-    directory = Path(directory)
-    (directory / "input.json").write_text(json.dumps({"sequences": sequences, "group": group, "micro_batch": micro_batch}))
-    (directory / "run.yaml").write_text("".join(f"{k}: {json.dumps(v)}\n" for k, v in run_file.items()))
-    out = directory / "output.safetensors"
-    run([build / "tests/model_probe", directory / "run.yaml", directory / "input.json", out, *overrides])
-    return load_file(out)
+    prober(build).compute(job_of(directory, run_file, sequences, **options))
+    return load_file(Path(directory) / "output.safetensors")
 
 
 @contextlib.contextmanager

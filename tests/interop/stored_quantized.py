@@ -1,7 +1,6 @@
 """Models that are quantised already: what transformers and bitsandbytes save, and what GPTQ, AWQ and fp8 files hold by plain
 reimplementations of their formats, gives transformers' logits on the decoded weights; damaged files are refused by name."""
 import copy
-import json
 import shutil
 import tempfile
 from pathlib import Path
@@ -12,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 import stored_files as stored
 from common import Report, arguments, run
-from models import in_double, make_model, make_sequences, probe, tiny_configs
+from models import in_double, job_of, make_model, make_sequences, probe, tiny_configs
 
 torch.set_num_threads(1)
 SEQUENCES = make_sequences(211, [17, 1, 40, 9])
@@ -188,9 +187,7 @@ def damaged_files(report, build, tmp):
 
 def refused(report, build, directory, what, keys, words):
     run_file = {**RUN, "model_name_or_path": str(directory / "model"), "output_dir": str(directory / "out"), **keys}
-    (directory / "input.json").write_text(json.dumps({"sequences": SEQUENCES, "group": 1, "micro_batch": 1}))
-    (directory / "run.yaml").write_text("".join(f"{k}: {json.dumps(v)}\n" for k, v in run_file.items()))
-    result = run([build / "tests/model_probe", directory / "run.yaml", directory / "input.json", directory / "output.safetensors"], check=False)
+    result = run([build / "tests/model_probe"], check=False, input=job_of(directory, run_file, SEQUENCES))
     report.holds(f"refused: {what}", result.returncode in (1, 2) and all(word in result.stderr for word in words), f"{result.returncode} {result.stderr}")
 
 
