@@ -44,11 +44,11 @@ TEST(Failure, ReturnedCodesReachTheShell) {
 }
 
 TEST(Failure, OneRankThatFailsEndsTheJob) {
-  const auto last = run("last, others in a collective", 3);
+  const auto endings = run_together({"last, others in a collective", "first, others in a collective"}, 3);
+  const auto &last = endings[0], &first = endings[1];
   EXPECT_EQ(last.code, 2) << last.output;
   EXPECT_EQ(count(last.output, "error on rank 2: only here\n"), 1) << last.output;
   EXPECT_LT(last.seconds, 20);
-  const auto first = run("first, others in a collective", 3);
   EXPECT_EQ(first.code, 1) << first.output;
   EXPECT_EQ(count(first.output, "error on rank 0: only here\n"), 1) << first.output;
   EXPECT_LT(first.seconds, 20);
@@ -62,17 +62,13 @@ TEST(Failure, OneRankThatFailsWhileOthersReturnNeedsNoAbort) {
 }
 
 TEST(Failure, AnOperationUnderWayDoesNotKeepTheJobAlive) {
-  const auto ending = run("with an operation under way", 3);
-  EXPECT_EQ(ending.code, 1) << ending.output;
-  EXPECT_NE(ending.output.find("error on rank 2: while data moves"), std::string::npos) << ending.output;
-  EXPECT_LT(ending.seconds, 20);
-}
-
-TEST(Failure, AnOperationThatNobodyElseJoinsDoesNotEither) {
-  const auto ending = run("with an operation that nobody else joins", 3);
-  EXPECT_EQ(ending.code, 1) << ending.output;
-  EXPECT_NE(ending.output.find("error on rank 2: alone"), std::string::npos) << ending.output;
-  EXPECT_LT(ending.seconds, 20);
+  const auto endings = run_together({"with an operation under way", "with an operation that nobody else joins"}, 3);
+  for (const Ending& ending : endings) {
+    EXPECT_EQ(ending.code, 1) << ending.output;
+    EXPECT_LT(ending.seconds, 20);
+  }
+  EXPECT_EQ(count(endings[0].output, "error on rank 2: while data moves"), 1) << endings[0].output;
+  EXPECT_EQ(count(endings[1].output, "error on rank 2: alone"), 1) << endings[1].output;
 }
 
 TEST(Failure, AgreedErrorsEndAlikeAndAtOnce) {
@@ -87,26 +83,21 @@ TEST(Watchdog, NamesARankInAnotherCollective) {
   expect_watched(ending, "broadcast(F32, 100, root 2) on rank 2");  // the others have a barrier, as far as heard
 }
 
-TEST(Watchdog, NamesARankThatSkipsACollective) {
-  const auto ending = run("skips one", 3);
-  expect_watched(ending, "did not reach barrier() on 'world'");
-  EXPECT_NE(ending.output.find("watchdog: rank 2 on "), std::string::npos) << ending.output;
-}
-
 TEST(Watchdog, NamesARankThatDoesNotComeToACollective) {
-  const auto ending = run("last computes for ever", 3);
-  expect_watched(ending, "did not reach barrier() on 'world', in which 2 others wait");
-  EXPECT_NE(ending.output.find("rank 2 on "), std::string::npos) << ending.output;
-  EXPECT_NE(ending.output.find("phase train"), std::string::npos) << ending.output;
+  const auto endings = run_together({"skips one", "last computes for ever"}, 3);
+  expect_watched(endings[0], "did not reach barrier() on 'world'");
+  EXPECT_EQ(count(endings[0].output, "watchdog: rank 2 on "), 1) << endings[0].output;
+  const Ending& computes = endings[1];
+  expect_watched(computes, "did not reach barrier() on 'world', in which 2 others wait");
+  EXPECT_NE(computes.output.find("rank 2 on "), std::string::npos) << computes.output;
+  EXPECT_NE(computes.output.find("phase train"), std::string::npos) << computes.output;
 }
 
 TEST(Watchdog, NamesAStoppedRank) {
-  for (const char* way : {"last is stopped", "first is stopped"}) {
-    const auto ending = run(way, 3);
-    expect_watched(ending, "shows no sign of life");
-    const std::string who = way[0] == 'l' ? "watchdog: rank 2 on " : "watchdog: rank 0 on ";
-    EXPECT_NE(ending.output.find(who), std::string::npos) << ending.output;
-  }
+  const auto endings = run_together({"last is stopped", "first is stopped"}, 3);
+  for (const Ending& ending : endings) expect_watched(ending, "shows no sign of life");
+  EXPECT_EQ(count(endings[0].output, "watchdog: rank 2 on "), 1) << endings[0].output;
+  EXPECT_EQ(count(endings[1].output, "watchdog: rank 0 on "), 1) << endings[1].output;
 }
 
 TEST(Watchdog, NamesARankThatDoesNotComeToItsStart) {

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import Report, arguments, mpirun, run, with_sessions
+from common import Report, arguments, mpirun, run
 from hub_faults import Fetcher
 from local_hub import LocalHub, Repository
 from tiny import make, write
