@@ -7,6 +7,7 @@ export PYTHONPATH=tests/interop HF_HUB_OFFLINE=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_A
 .venv/bin/python tests/system/resume.py --build "$build" --cuts 13
 .venv/bin/python tests/system/deterministic.py --build "$build" --ranks 8
 .venv/bin/python tests/system/kills.py --build "$build" --kills 200
+.venv/bin/python tests/system/pack_kill.py --build "$build" --kills 40
 .venv/bin/python tests/system/signals.py --build "$build" --signals 300
 .venv/bin/python tests/system/watchdog.py --build "$build" --positions 24
 .venv/bin/python tests/system/sixteen_ranks.py --build "$build" --steps 30

@@ -1,4 +1,7 @@
-"""qft-pack on two ranks, killed at random moments: no half pack is left, and the next run makes the same file."""
+"""qft-pack on two ranks, killed at random moments: no half pack is left, and the next run makes the same file.
+
+    pack_kill.py --build build [--kills N]
+"""
 import json
 import os
 import random
@@ -10,8 +13,6 @@ import time
 from pathlib import Path
 
 from common import arguments
-
-KILLS = 20
 
 
 def write_inputs(folder):
@@ -57,7 +58,8 @@ def kill_all(process):
 
 
 def main():
-    program = arguments().build / "bin/qft-pack"
+    args = arguments(kills=8)
+    program = args.build / "bin/qft-pack"
     rng = random.Random(time.time_ns())
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -70,7 +72,7 @@ def main():
             assert start(program, folder, "other.h5", ranks).wait() == 0
             assert (folder / "other.h5").read_bytes() == whole, f"{ranks} ranks make another file"
         pack, unfinished = folder / "p.h5", 0
-        for kill in range(KILLS):
+        for kill in range(args.kills):
             delay = rng.uniform(0, took)
             process = start(program, folder, "p.h5")
             time.sleep(delay)
@@ -83,7 +85,7 @@ def main():
             assert pack.read_bytes() == whole, f"kill {kill} after {delay:.3f} s changed the pack"
             assert not (folder / "tmp-p.h5.parts").exists(), "parts are left"
             pack.unlink()
-        print(f"{KILLS} kills within {took:.2f} s, {unfinished} before the end: the same {len(whole)} bytes each time")
+        print(f"{args.kills} kills within {took:.2f} s, {unfinished} before the end: the same {len(whole)} bytes each time")
         assert unfinished > 0, "every kill came too late"
 
 
