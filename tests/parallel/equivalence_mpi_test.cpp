@@ -33,7 +33,7 @@ void expect_same_wherever_weights_are(Case c, std::size_t index) {
   const Reference expected = reference(c, 3);
   for (std::size_t s = 0; s < std::size(kStrategies); ++s)
     for (const bool offload : {false, true}) {
-      if ((s == 0 && offload) || is_another_counts(kStrategies[s], index + s + (offload ? 1 : 0))) continue;
+      if ((s == 0 && offload) || is_another_counts(kStrategies[s], index + s + offload)) continue;
       c.strategy = kStrategies[s];
       c.offload = {offload, offload, false};
       SCOPED_TRACE(name_of(c, 2) + (c.oft ? " OFT" : c.dora ? " DoRA" : ""));
@@ -45,7 +45,7 @@ TEST(Equivalence, DoraHasItsNormsWhereverItsWeightsAre) {
   for (const bool drops : {false, true})
     expect_same_wherever_weights_are(
         {.lora = true, .recompute = drops, .dropout = drops ? 0.3 : 0.0, .group = 2, .hsdp_group = hsdp_group(), .dora = true},
-        drops ? 1 : 0);
+        drops);
 }
 
 /// Also beside embeddings and norms in full, and in a model of experts and delta nets.
@@ -73,7 +73,7 @@ TEST(Equivalence, DynamicRopeFollowsEachSequenceAlone) {
     for (std::size_t s = 0; s < std::size(kWhole); ++s)
       for (std::size_t p = 0; p < std::size(kPacksAndGroups); ++p)
         for (const bool recompute : {false, true}) {
-          if (is_another_counts(kWhole[s], s + p + (recompute ? 1 : 0))) continue;
+          if (is_another_counts(kWhole[s], s + p + recompute)) continue;
           const auto [pack, group] = kPacksAndGroups[p];
           c.strategy = kWhole[s];
           c.recompute = recompute;
@@ -93,7 +93,7 @@ TEST(Equivalence, Fp32StaysWithin1e5For20Steps) {
            .learning_rate = 1e-3};
     const Reference expected = reference(c, 20);
     for (std::size_t s = 0; s < std::size(kStrategies); ++s) {
-      if (is_another_counts(kStrategies[s], s + (lora ? 1 : 0))) continue;
+      if (is_another_counts(kStrategies[s], s + lora)) continue;
       c.strategy = kStrategies[s];
       c.offload.weights = lora;
       SCOPED_TRACE(name_of(c, 2));

@@ -97,14 +97,12 @@ void expect_near(const StepResult& got, const StepResult& want, double tolerance
 }
 
 constexpr int kPacks[] = {2, 1, 9};
-
 constexpr const char* kAll[] = {"ddp", "zero1", "zero2", "zero3", "hsdp"};
 
 /// Whether to try a strategy with these: numbers of ranks deal the packs. A simulated device takes its time, so that each
 /// strategy meets one of each there.
 bool is_tried(std::size_t strategy, int group, std::size_t pack, bool recompute) {
-  if (device_under_test().is_cpu())
-    return !is_another_counts(kAll[strategy], strategy + pack + (group > 1 ? 1 : 0) + (recompute ? 1 : 0));
+  if (device_under_test().is_cpu()) return !is_another_counts(kAll[strategy], strategy + pack + (group > 1) + recompute);
   return pack == strategy % 3 && (group > 1) == (strategy % 2 == 0) && recompute == (strategy % 4 < 2);
 }
 

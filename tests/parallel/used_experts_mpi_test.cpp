@@ -200,7 +200,7 @@ TEST(UsedExperts, GiveTheNumbersOfOneRank) {
       for (const bool wide : {false, true})
         for (std::size_t way = 0; way < std::size(ways); ++way) {
           const auto& [strategy, offload, group] = ways[way];
-          if (is_another_counts(strategy, way + (wide ? 1 : 0) + (lora ? 1 : 0) + (reference_lane ? 1 : 0))) continue;
+          if (is_another_counts(strategy, way + wide + lora + reference_lane)) continue;
           if (world().size() == 1 && !offload.weights) continue;  // it gathers nothing
           c.strategy = strategy;
           c.offload = offload;
