@@ -1,5 +1,6 @@
 """Shared by the test scripts: their arguments, running our programs, reporting. Imports nothing that is slow to import."""
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -32,6 +33,12 @@ def run(command, check=True, env=None, **kwargs):
     if check and result.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}\nexit code {result.returncode}\n{result.stdout}\n{result.stderr}")
     return result
+
+
+def write(path, settings):
+    """A run file of these keys; its path."""
+    Path(path).write_text("".join(f"{k}: {json.dumps(v)}\n" for k, v in settings.items()))
+    return path
 
 
 def mpirun(np, command, **kwargs):

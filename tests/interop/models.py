@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from common import with_sessions
+from common import with_sessions, write
 
 
 def tiny_configs():
@@ -203,8 +203,7 @@ prober = functools.cache(Prober)
 
 def job_of(directory, run_file, sequences, group=1, micro_batch=1):
     """A line for model_probe; the run file lies in the directory, as the output will."""
-    settings = Path(directory) / "run.yaml"
-    settings.write_text("".join(f"{k}: {json.dumps(v)}\n" for k, v in run_file.items()))
+    settings = write(Path(directory) / "run.yaml", run_file)
     given = {"sequences": sequences, "group": group, "micro_batch": micro_batch}
     return json.dumps({"run": str(settings), "input": given, "output": str(Path(directory) / "output.safetensors")}) + "\n"
 

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "system"))
-from common import Report, arguments, run
+from common import Report, arguments, run, write
 import tiny
 from merge_parity import weights
 from model_parity import compare, reference
@@ -45,7 +45,7 @@ def holds_others(report, label, directory, others):
 def trained(report, build, tmp):
     """A fully tuned model, saved by two ranks, is whole again."""
     settings = tiny.make(tmp / "run", "qwen3_5")
-    (tmp / "run.yaml").write_text("".join(f"{k}: {json.dumps(v)}\n" for k, v in {**settings, "finetuning_type": "full", "max_steps": 2}.items()))
+    write(tmp / "run.yaml", {**settings, "finetuning_type": "full", "max_steps": 2})
     run(["mpirun", "-np", 2, "--oversubscribe", "--bind-to", "none", build / "bin/qft", "train", tmp / "run.yaml"])
     before, after = weights(tmp / "run/model"), weights(settings["output_dir"])
     report.equal("full training: names of tensors", sorted(after), sorted(before))

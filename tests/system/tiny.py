@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from common import ROOT, run
+from common import ROOT, run, write
 
 VOCABULARY = 1024
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen3": "Qwen3ForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "qwen3_moe": "Qwen3MoeForCausalLM",
@@ -116,11 +116,6 @@ def make(directory, kind="llama", samples=40, vocabulary=VOCABULARY, **model):
         "learning_rate": 1e-2, "num_train_epochs": 2, "lr_scheduler_type": "cosine", "warmup_ratio": 0.1, "logging_steps": 1,
         "save_steps": 100, "compute_dtype": "float64", "seed": 7,
     }
-
-
-def write(path, settings):
-    Path(path).write_text("".join(f"{k}: {json.dumps(v)}\n" for k, v in settings.items()))
-    return path
 
 
 def check_refused(report, qft, file, settings, cases):
