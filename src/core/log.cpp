@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 #include <iostream>
+#include <mutex>
+#include <set>
 #include <unistd.h>
 #include <utility>
 
@@ -112,6 +114,14 @@ bool enabled(Severity severity) {
 void write(Severity severity, std::string_view message) {
   install_sink();
   BOOST_LOG_SEV(logger(), severity) << message;
+}
+
+void warn_once(const std::string& message) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  if (g_rank.load() != 0) return;
+  const std::lock_guard lock(mutex);
+  if (said.insert(message).second) write(Severity::warning, message);
 }
 
 void open_file(const std::filesystem::path& dir, Severity level) {

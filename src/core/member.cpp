@@ -57,4 +57,19 @@ fs::path member_of(const fs::path& dir, std::string_view name) {
   return path;
 }
 
+bool is_plain_path(std::string_view path) {
+  const std::size_t slash = path.find('/');
+  return slash == path.npos ? is_plain_name(path) : is_plain_name(path.substr(0, slash)) && is_plain_name(path.substr(slash + 1));
+}
+
+fs::path member_at(const fs::path& dir, std::string_view path) {
+  const std::size_t slash = path.find('/');
+  if (slash == path.npos) return member_of(dir, path);
+  const std::string_view folder = path.substr(0, slash);
+  std::error_code code;
+  require(is_plain_name(folder) && !fs::is_symlink(fs::symlink_status(dir / folder, code)),
+          "'{}' is to hold a folder called '{}', which is a link or not a plain name", dir.string(), folder);
+  return member_of(dir / folder, path.substr(slash + 1));
+}
+
 }  // namespace qft

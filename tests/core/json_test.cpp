@@ -56,6 +56,20 @@ TEST(ParseJson, ReadsNothingBeforeOrBehindBytesThatAreNoText) {
   }
 }
 
+TEST(SingleKeys, AreRequiredWithTheLinesOfBoth) {
+  const auto fault = [](const std::string& text) -> std::string {
+    try {
+      require_single_keys(text, "d.json");
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(fault("{\n\"a\": {\"b\": 1},\n\"c\": [\n{\"b\": 1,\n\"x\": 2,\n\"b\": 3}]}"),
+            "d.json:6: the key 'b' stands twice in one object, first on line 4: take one out");
+  EXPECT_EQ(fault("{\"a\": {\"a\": [{\"a\": 1}, {\"a\": 1}]}}"), "");
+}
+
 TEST(AsUtf8, ReplacesWhatNoJsonCanHold) {
   EXPECT_EQ(as_utf8("donn\xE9"
                     "es"),

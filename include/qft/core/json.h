@@ -33,4 +33,7 @@ nlohmann::ordered_json json_number(double value);
 template <class Json = nlohmann::json>
 Json parse_json(std::string_view text, const std::string& where);
 
+/// Throws Error "WHERE:LINE: ..." where an object of `text`, which is JSON, has a key twice: parse_json() takes the last one.
+void require_single_keys(std::string_view text, const std::string& where);
+
 }  // namespace qft

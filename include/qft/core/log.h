@@ -31,6 +31,8 @@ bool enabled(Severity severity);
 
 /// Writes one message (no trailing newline needed).
 void write(Severity severity, std::string_view message);
+/// Writes a warning about what all ranks see alike: on rank 0, and once in this process.
+void warn_once(const std::string& message);
 
 template <class... Args>
 void at(Severity severity, fmt::format_string<Args...> text, Args&&... args) {

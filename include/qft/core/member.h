@@ -16,4 +16,9 @@ bool is_plain_name(std::string_view name);
 /// is missing, or a link to one, is the caller's to report.
 std::filesystem::path member_of(const std::filesystem::path& dir, std::string_view name);
 
+/// True for a plain name, and for two of them, FOLDER/NAME.
+bool is_plain_path(std::string_view path);
+/// member_of() of a plain path, whose folder may not be a link.
+std::filesystem::path member_at(const std::filesystem::path& dir, std::string_view path);
+
 }  // namespace qft

@@ -1,7 +1,9 @@
-#include "python_json.h"
+#include "qft/core/python_json.h"
 
 #include "qft/core/error.h"
 #include "qft/core/json.h"
+#include "qft/core/repeated.h"
+#include "qft/core/unreadable.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +12,7 @@
 #include <cmath>
 #include <vector>
 
-namespace qft::encode {
+namespace qft {
 namespace {
 
 constexpr std::string_view kQuote = "\"\\u0000";  // before a number that only Python has
@@ -51,16 +53,28 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   }
   bool string(string_t& value) override {
     if (is_quoted_number(value)) return put(Json::binary({value.begin() + 1, value.end()}));
+    if (const std::string_view reason = unreadable_reason(value); !reason.empty())
+      fail("{}: {}: store it as texts", what_, reason);
     return put(std::move(value));
   }
   bool binary(binary_t&) override { return false; }
   bool start_object(std::size_t) override { return open(Json::object()); }
   bool start_array(std::size_t) override { return open(Json::array()); }
+  // Behind the others without a search: whether one is there already is asked when the object ends.
   bool key(string_t& value) override {
-    slot_ = &(*open_.back())[value];
+    Members& members = open_.back()->get_ref<Json::object_t&>();
+    slot_ = &members.emplace_back(std::move(value), Json()).second;
     return true;
   }
-  bool end_object() override { return close(); }
+  bool end_object() override {
+    const Members& members = open_.back()->get_ref<const Json::object_t&>();
+    const auto twice = find_repeated(members, [](const auto& member) { return std::string_view(member.first); });
+    if (twice)
+      fail("{}: {}", what_,
+           describe_repeated(path(), members[twice->first].first, shown(members[twice->first].second),
+                             shown(members[twice->second].second)));
+    return close();
+  }
   bool end_array() override { return close(); }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& reason) override {
     fault_at_ = position - 1;  // of the last byte read
@@ -89,6 +103,22 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
     open_.pop_back();
     return true;
   }
+
+  using Members = std::vector<Json::object_t::value_type>;  // what an object_t is
+
+  // Of the innermost open value: "tools[0].function".
+  std::string path() const {
+    std::string text;
+    for (std::size_t i = 0; i + 1 < open_.size(); ++i) {
+      const Json& parent = *open_[i];
+      if (parent.is_array())
+        text += fmt::format("[{}]", parent.size() - 1);
+      else
+        text += (text.empty() ? "" : ".") + parent.get_ref<const Json::object_t&>().back().first;
+    }
+    return text;
+  }
+  static std::string shown(const Json& value) { return shortened(dump_python_json(value)); }
 
   std::string_view what_;
   Json root_;
@@ -270,4 +300,4 @@ std::string python_float(double value) {
   return fixed.find('.') == fixed.npos ? fixed + ".0" : fixed;
 }
 
-}  // namespace qft::encode
+}  // namespace qft

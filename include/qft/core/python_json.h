@@ -7,10 +7,9 @@
 
 #include <nlohmann/json.hpp>
 
-namespace qft::encode {
+namespace qft {
 
-/// Objects keep their keys in order; of a key given twice the last value counts, at the first place. An
-/// integer that fits no 64-bit type is held as binary: its digits.
+/// Objects keep their keys in order. An integer that fits no 64-bit type is held as binary: its digits.
 using Json = nlohmann::ordered_json;
 
 /// Deeper nesting is refused: to walk, copy and print a value takes stack for every level. simdjson reads as
@@ -18,7 +17,8 @@ using Json = nlohmann::ordered_json;
 inline constexpr int kMaxRecordDepth = 1024;
 
 /// Takes NaN, Infinity and -Infinity too, as Python does. Throws Error "WHAT: invalid JSON at byte N (from 1):
-/// why, and the way out", or that it is nested too deeply.
+/// why, and the way out", that it is nested too deeply, or that an object has a key twice: which of them a reader takes is not
+/// said.
 Json parse_python_json(std::string_view text, std::string_view what);
 
 /// The text with every bare number that JSON or 64 bits do not have (NaN, Infinity, 1e999, long integers) as
@@ -33,4 +33,4 @@ std::string dump_python_json(const Json& value, int indent = 0);
 /// repr(value) of a Python float.
 std::string python_float(double value);
 
-}  // namespace qft::encode
+}  // namespace qft

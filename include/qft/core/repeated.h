@@ -1,0 +1,43 @@
+// Names that stand twice in one object: JSON does not say which of them counts.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace qft {
+
+/// The places of the first name that stands in `list` a second time, in order; `name_of` gives an element's name.
+template <class List, class Name>
+std::optional<std::pair<std::size_t, std::size_t>> find_repeated(const List& list, const Name& name_of) {
+  constexpr std::size_t kFew = 16;  // up to which comparing all costs less than sorting
+  const std::size_t n = list.size();
+  if (n <= kFew) {
+    for (std::size_t b = 1; b < n; ++b)
+      for (std::size_t a = 0; a < b; ++a)
+        if (name_of(list[a]) == name_of(list[b])) return std::pair{a, b};
+    return std::nullopt;
+  }
+  std::vector<std::size_t> places(n);
+  std::iota(places.begin(), places.end(), std::size_t{0});
+  std::stable_sort(places.begin(), places.end(), [&](auto a, auto b) { return name_of(list[a]) < name_of(list[b]); });
+  std::optional<std::pair<std::size_t, std::size_t>> first;
+  for (std::size_t i = 1; i < n; ++i)
+    if (name_of(list[places[i - 1]]) == name_of(list[places[i]]) && (!first || places[i] < first->second))
+      first = {places[i - 1], places[i]};
+  return first;
+}
+
+/// At most 40 bytes of a value for a message, cut between characters.
+std::string shortened(std::string_view text);
+
+/// "the key 'city' stands twice in 'arguments', as "Oslo" and as "Rome": ..."; `object`: the path of the object, "" for the
+/// outermost.
+std::string describe_repeated(std::string_view object, std::string_view key, std::string_view first, std::string_view second);
+
+}  // namespace qft

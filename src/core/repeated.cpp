@@ -1,0 +1,20 @@
+#include "qft/core/repeated.h"
+
+#include <fmt/format.h>
+
+namespace qft {
+
+std::string shortened(std::string_view text) {
+  constexpr std::size_t kMost = 40;
+  if (text.size() <= kMost) return std::string(text);
+  std::size_t end = kMost;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return std::string(text.substr(0, end)) + "...";
+}
+
+std::string describe_repeated(std::string_view object, std::string_view key, std::string_view first, std::string_view second) {
+  return fmt::format("the key '{}' stands twice in {}, as {} and as {}: take one out", key,
+                     object.empty() ? "one object" : fmt::format("'{}'", object), first, second);
+}
+
+}  // namespace qft
