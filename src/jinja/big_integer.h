@@ -1,0 +1,48 @@
+// Integers beyond 64 bits, as Python has them. Internal to the module.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qft::jinja {
+
+/// Sign and magnitude; zero has no digits and no sign.
+class BigInteger {
+ public:
+  BigInteger() = default;
+  BigInteger(std::int64_t value);  // NOLINT: as wide as it is
+  /// Of digits with or without a sign; the caller has checked them.
+  static BigInteger parse(std::string_view digits);
+  /// Of a finite double, without its fraction.
+  static BigInteger truncate(double value);
+
+  std::string to_string() const;
+  /// Infinite where it is too large.
+  double to_double() const;
+  std::optional<std::int64_t> to_int64() const;
+  bool is_negative() const { return negative_; }
+  bool is_zero() const { return limbs_.empty(); }
+  /// How many words of memory.
+  std::size_t size() const { return limbs_.size(); }
+
+  BigInteger operator-() const;
+  friend BigInteger operator+(const BigInteger& a, const BigInteger& b);
+  friend BigInteger operator-(const BigInteger& a, const BigInteger& b) { return a + (-b); }
+  friend BigInteger operator*(const BigInteger& a, const BigInteger& b);
+  /// Quotient rounded down, and the remainder with the sign of `b`, which is not zero.
+  static void divide(const BigInteger& a, const BigInteger& b, BigInteger& quotient, BigInteger& remainder);
+  /// -1, 0 or 1.
+  static int compare(const BigInteger& a, const BigInteger& b);
+
+ private:
+  static int compare_magnitude(const BigInteger& a, const BigInteger& b);
+  void trim();
+
+  bool negative_ = false;
+  std::vector<std::uint32_t> limbs_;  // base 10^9, the lowest first: mostly they are read from digits and printed
+};
+
+}  // namespace qft::jinja
