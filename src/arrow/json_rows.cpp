@@ -1,23 +1,54 @@
 #include "json_rows.h"
 
 #include "qft/core/json_text.h"
+#include "qft/core/unreadable.h"
 
+#include <algorithm>
+#include <array>
+#include <arrow/util/float16.h>
+#include <arrow/util/utf8.h>
 #include <charconv>
 #include <cmath>
-#include <stdexcept>
+#include <string_view>
 #include <type_traits>
 
 namespace qft::arrow_table {
 namespace {
 
+/// In these, at any depth, a null member of an object is not in the data: one type for all rows gives every object every key.
+constexpr std::array<std::string_view, 6> kSparse = {"tools",    "tool_calls", "function_call",
+                                                     "function", "functions",  "arguments"};
+
+Place inside(const Place& place, std::string_view name) {
+  Place inner = place;
+  inner.column.append(place.column.empty() ? "" : ".").append(name);
+  inner.sparse |= std::find(kSparse.begin(), kSparse.end(), name) != kSparse.end();
+  return inner;
+}
+
+void append_unreadable(std::string& out, const Place& place, std::string_view what, const arrow::Array& array) {
+  std::string text = "the column '" + place.column + "' holds ";
+  text.append(what).append(" (type ").append(array.type()->ToString()).append(")");
+  append_json_text(out, unreadable_value(text));
+}
+
+/// Texts, and bytes that are texts.
 template <class Array>
 class TextWriter final : public ColumnWriter {
  public:
-  explicit TextWriter(const arrow::Array& array) : ColumnWriter(array), texts_(static_cast<const Array&>(array)) {}
-  void append_value(std::string& out, std::int64_t i) const override { append_json_text(out, texts_.GetView(i)); }
+  TextWriter(const arrow::Array& array, const Place& place)
+      : ColumnWriter(array), texts_(static_cast<const Array&>(array)), place_(place) {}
+  void append_value(std::string& out, std::int64_t i) const override {
+    const std::string_view text = texts_.GetView(i);
+    if (arrow::util::ValidateUTF8(reinterpret_cast<const std::uint8_t*>(text.data()), static_cast<std::int64_t>(text.size())))
+      append_json_text(out, text);
+    else
+      append_unreadable(out, place_, "bytes that are not UTF-8", texts_);
+  }
 
  private:
   const Array& texts_;
+  Place place_;
 };
 
 // As Python writes it: the shortest text that is read back as the same number, with a point.
@@ -35,7 +66,7 @@ void append_number(std::string& out, double value) {
 template <class Array>
 class NumberWriter final : public ColumnWriter {
  public:
-  explicit NumberWriter(const arrow::Array& array) : ColumnWriter(array), numbers_(static_cast<const Array&>(array)) {}
+  NumberWriter(const arrow::Array& array, const Place&) : ColumnWriter(array), numbers_(static_cast<const Array&>(array)) {}
   void append_value(std::string& out, std::int64_t i) const override {
     const auto value = numbers_.Value(i);
     if constexpr (std::is_floating_point_v<decltype(value)>)
@@ -48,9 +79,18 @@ class NumberWriter final : public ColumnWriter {
   const Array& numbers_;
 };
 
+class HalfWriter final : public ColumnWriter {
+ public:
+  HalfWriter(const arrow::Array& array, const Place&) : ColumnWriter(array) {}
+  void append_value(std::string& out, std::int64_t i) const override {
+    const auto bits = static_cast<const arrow::HalfFloatArray&>(array_).Value(i);
+    append_number(out, static_cast<double>(arrow::util::Float16::FromBits(bits).ToFloat()));
+  }
+};
+
 class BoolWriter final : public ColumnWriter {
  public:
-  explicit BoolWriter(const arrow::Array& array) : ColumnWriter(array) {}
+  BoolWriter(const arrow::Array& array, const Place&) : ColumnWriter(array) {}
   void append_value(std::string& out, std::int64_t i) const override {
     out += static_cast<const arrow::BooleanArray&>(array_).Value(i) ? "true" : "false";
   }
@@ -58,14 +98,14 @@ class BoolWriter final : public ColumnWriter {
 
 class NullWriter final : public ColumnWriter {
  public:
-  explicit NullWriter(const arrow::Array& array) : ColumnWriter(array) {}
+  NullWriter(const arrow::Array& array, const Place&) : ColumnWriter(array) {}
   void append_value(std::string& out, std::int64_t) const override { out += "null"; }
 };
 
 // Dates, times, decimals.
 class OtherTextWriter final : public ColumnWriter {
  public:
-  explicit OtherTextWriter(const arrow::Array& array) : ColumnWriter(array) {}
+  OtherTextWriter(const arrow::Array& array, const Place&) : ColumnWriter(array) {}
   void append_value(std::string& out, std::int64_t i) const override {
     append_json_text(out, array_.GetScalar(i).ValueOrDie()->ToString());
   }
@@ -74,8 +114,11 @@ class OtherTextWriter final : public ColumnWriter {
 template <class Array>
 class ListWriter final : public ColumnWriter {
  public:
-  explicit ListWriter(const arrow::Array& array)
-      : ColumnWriter(array), lists_(static_cast<const Array&>(array)), values_(lists_.values()), items_(make_writer(*values_)) {}
+  ListWriter(const arrow::Array& array, const Place& place)
+      : ColumnWriter(array),
+        lists_(static_cast<const Array&>(array)),
+        values_(lists_.values()),
+        items_(make_writer(*values_, place)) {}
   void append_value(std::string& out, std::int64_t i) const override {
     out += '[';
     const std::int64_t begin = lists_.value_offset(i), end = begin + lists_.value_length(i);
@@ -94,36 +137,84 @@ class ListWriter final : public ColumnWriter {
 
 class StructWriter final : public ColumnWriter {
  public:
-  explicit StructWriter(const arrow::Array& array) : ColumnWriter(array) {
+  StructWriter(const arrow::Array& array, const Place& place) : ColumnWriter(array), place_(place) {
     const auto& fields = static_cast<const arrow::StructArray&>(array);
     for (int f = 0; f < fields.num_fields(); ++f) {
-      append_json_text(names_.emplace_back(), fields.type()->field(f)->name());
+      const std::string& name = fields.type()->field(f)->name();
+      append_json_text(names_.emplace_back(), name);
       arrays_.push_back(fields.field(f));
-      writers_.push_back(make_writer(*arrays_.back()));
+      writers_.push_back(make_writer(*arrays_.back(), inside(place, name)));
     }
   }
   void append_value(std::string& out, std::int64_t i) const override {
     out += '{';
+    const char* separator = "";
     for (std::size_t f = 0; f < names_.size(); ++f) {
-      out += (f > 0 ? ", " : "") + names_[f] + ": ";
+      if (place_.sparse && arrays_[f]->IsNull(i)) {
+        *place_.left_out = true;
+        continue;
+      }
+      out.append(separator).append(names_[f]).append(": ");
       writers_[f]->append(out, i);
+      separator = ", ";
     }
     out += '}';
   }
 
  private:
+  Place place_;
   std::vector<std::string> names_;
   std::vector<std::shared_ptr<arrow::Array>> arrays_;
   std::vector<std::unique_ptr<ColumnWriter>> writers_;
 };
 
+/// Whether values of this type are the keys of objects in JSON, written as texts.
+bool is_key(const arrow::DataType& type) {
+  const auto id = type.id();
+  return arrow::is_base_binary_like(id) || arrow::is_binary_view_like(id) || arrow::is_integer(id) || arrow::is_floating(id) ||
+         arrow::is_temporal(id) || id == arrow::Type::BOOL || id == arrow::Type::FIXED_SIZE_BINARY;
+}
+
+class MapWriter final : public ColumnWriter {
+ public:
+  MapWriter(const arrow::Array& array, const Place& place)
+      : ColumnWriter(array),
+        maps_(static_cast<const arrow::MapArray&>(array)),
+        names_(make_writer(*maps_.keys(), inside(place, "key"))),
+        values_(make_writer(*maps_.items(), inside(place, "value"))) {}
+  void append_value(std::string& out, std::int64_t i) const override {
+    out += '{';
+    const std::int64_t begin = maps_.value_offset(i), end = begin + maps_.value_length(i);
+    for (std::int64_t k = begin; k < end; ++k) {
+      if (k > begin) out += ", ";
+      append_name(out, k);
+      out += ": ";
+      values_->append(out, k);
+    }
+    out += '}';
+  }
+
+ private:
+  void append_name(std::string& out, std::int64_t k) const {
+    std::string name;
+    names_->append(name, k);
+    if (name.starts_with('"'))
+      out += name;
+    else
+      append_json_text(out, name);
+  }
+
+  const arrow::MapArray& maps_;
+  std::unique_ptr<ColumnWriter> names_, values_;
+};
+
 class DictionaryWriter final : public ColumnWriter {
  public:
-  explicit DictionaryWriter(const arrow::Array& array)
+  DictionaryWriter(const arrow::Array& array, const Place& place)
       : ColumnWriter(array),
         entries_(static_cast<const arrow::DictionaryArray&>(array)),
         values_(entries_.dictionary()),
-        words_(make_writer(*values_)) {}
+        words_(make_writer(*values_, place)) {}
   void append_value(std::string& out, std::int64_t i) const override { words_->append(out, entries_.GetValueIndex(i)); }
 
  private:
@@ -134,10 +225,10 @@ class DictionaryWriter final : public ColumnWriter {
 
 class ExtensionWriter final : public ColumnWriter {
  public:
-  explicit ExtensionWriter(const arrow::Array& array)
+  ExtensionWriter(const arrow::Array& array, const Place& place)
       : ColumnWriter(array),
         storage_(static_cast<const arrow::ExtensionArray&>(array).storage()),
-        inner_(make_writer(*storage_)) {}
+        inner_(make_writer(*storage_, place)) {}
   void append_value(std::string& out, std::int64_t i) const override { inner_->append(out, i); }
 
  private:
@@ -145,16 +236,21 @@ class ExtensionWriter final : public ColumnWriter {
   std::unique_ptr<ColumnWriter> inner_;
 };
 
-/// What stands for bytes: pictures and sounds, which no text column holds.
-class BytesWriter final : public ColumnWriter {
+/// Of a type that has no form in JSON.
+class UnreadableWriter final : public ColumnWriter {
  public:
-  explicit BytesWriter(const arrow::Array& array) : ColumnWriter(array) {}
-  void append_value(std::string& out, std::int64_t) const override { out += "\"(bytes)\""; }
+  UnreadableWriter(const arrow::Array& array, const Place& place) : ColumnWriter(array), place_(place) {}
+  void append_value(std::string& out, std::int64_t) const override {
+    append_unreadable(out, place_, "values that have no form in JSON", array_);
+  }
+
+ private:
+  Place place_;
 };
 
 template <class Writer>
-std::unique_ptr<ColumnWriter> make(const arrow::Array& array) {
-  return std::make_unique<Writer>(array);
+std::unique_ptr<ColumnWriter> make(const arrow::Array& array, const Place& place) {
+  return std::make_unique<Writer>(array, place);
 }
 
 }  // namespace
@@ -166,69 +262,73 @@ void ColumnWriter::append(std::string& out, std::int64_t i) const {
     append_value(out, i);
 }
 
-std::unique_ptr<ColumnWriter> make_writer(const arrow::Array& array) {
+std::unique_ptr<ColumnWriter> make_writer(const arrow::Array& array, const Place& place) {
   using arrow::Type;
   switch (array.type_id()) {
     case Type::NA:
-      return make<NullWriter>(array);
+      return make<NullWriter>(array, place);
     case Type::BOOL:
-      return make<BoolWriter>(array);
+      return make<BoolWriter>(array, place);
     case Type::INT8:
-      return make<NumberWriter<arrow::Int8Array>>(array);
+      return make<NumberWriter<arrow::Int8Array>>(array, place);
     case Type::INT16:
-      return make<NumberWriter<arrow::Int16Array>>(array);
+      return make<NumberWriter<arrow::Int16Array>>(array, place);
     case Type::INT32:
-      return make<NumberWriter<arrow::Int32Array>>(array);
+      return make<NumberWriter<arrow::Int32Array>>(array, place);
     case Type::INT64:
-      return make<NumberWriter<arrow::Int64Array>>(array);
+      return make<NumberWriter<arrow::Int64Array>>(array, place);
     case Type::UINT8:
-      return make<NumberWriter<arrow::UInt8Array>>(array);
+      return make<NumberWriter<arrow::UInt8Array>>(array, place);
     case Type::UINT16:
-      return make<NumberWriter<arrow::UInt16Array>>(array);
+      return make<NumberWriter<arrow::UInt16Array>>(array, place);
     case Type::UINT32:
-      return make<NumberWriter<arrow::UInt32Array>>(array);
+      return make<NumberWriter<arrow::UInt32Array>>(array, place);
     case Type::UINT64:
-      return make<NumberWriter<arrow::UInt64Array>>(array);
+      return make<NumberWriter<arrow::UInt64Array>>(array, place);
     case Type::FLOAT:
-      return make<NumberWriter<arrow::FloatArray>>(array);
+      return make<NumberWriter<arrow::FloatArray>>(array, place);
     case Type::DOUBLE:
-      return make<NumberWriter<arrow::DoubleArray>>(array);
+      return make<NumberWriter<arrow::DoubleArray>>(array, place);
     case Type::STRING:
-      return make<TextWriter<arrow::StringArray>>(array);
+      return make<TextWriter<arrow::StringArray>>(array, place);
     case Type::LARGE_STRING:
-      return make<TextWriter<arrow::LargeStringArray>>(array);
+      return make<TextWriter<arrow::LargeStringArray>>(array, place);
     case Type::STRING_VIEW:
-      return make<TextWriter<arrow::StringViewArray>>(array);
-    case Type::LIST:
+      return make<TextWriter<arrow::StringViewArray>>(array, place);
     case Type::MAP:
-      return make<ListWriter<arrow::ListArray>>(array);
+      return is_key(*static_cast<const arrow::MapArray&>(array).keys()->type()) ? make<MapWriter>(array, place)
+                                                                                : make<UnreadableWriter>(array, place);
+    case Type::LIST:
+      return make<ListWriter<arrow::ListArray>>(array, place);
     case Type::LARGE_LIST:
-      return make<ListWriter<arrow::LargeListArray>>(array);
+      return make<ListWriter<arrow::LargeListArray>>(array, place);
     case Type::FIXED_SIZE_LIST:
-      return make<ListWriter<arrow::FixedSizeListArray>>(array);
+      return make<ListWriter<arrow::FixedSizeListArray>>(array, place);
     case Type::STRUCT:
-      return make<StructWriter>(array);
+      return make<StructWriter>(array, place);
     case Type::DICTIONARY:
-      return make<DictionaryWriter>(array);
+      return make<DictionaryWriter>(array, place);
     case Type::EXTENSION:
-      return make<ExtensionWriter>(array);
+      return make<ExtensionWriter>(array, place);
     case Type::BINARY:
+      return make<TextWriter<arrow::BinaryArray>>(array, place);
     case Type::LARGE_BINARY:
+      return make<TextWriter<arrow::LargeBinaryArray>>(array, place);
     case Type::BINARY_VIEW:
+      return make<TextWriter<arrow::BinaryViewArray>>(array, place);
     case Type::FIXED_SIZE_BINARY:
-      return make<BytesWriter>(array);
+      return make<TextWriter<arrow::FixedSizeBinaryArray>>(array, place);
+    case Type::HALF_FLOAT:
+      return make<HalfWriter>(array, place);
     case Type::DATE32:
     case Type::DATE64:
     case Type::TIMESTAMP:
     case Type::TIME32:
     case Type::TIME64:
     case Type::DURATION:
-    case Type::HALF_FLOAT:
-    case Type::DECIMAL128:
-    case Type::DECIMAL256:
-      return make<OtherTextWriter>(array);
+      return make<OtherTextWriter>(array, place);
     default:
-      throw std::runtime_error("a column has the type " + array.type()->ToString() + ", which has no form in JSON");
+      return arrow::is_decimal(array.type_id()) ? make<OtherTextWriter>(array, place) : make<UnreadableWriter>(array, place);
   }
 }
 
@@ -237,7 +337,7 @@ RowWriter::RowWriter(std::shared_ptr<arrow::RecordBatch> batch) : batch_(std::mo
     append_json_text(names_.emplace_back(), batch_->column_name(c));
     names_.back() += ": ";
     arrays_.push_back(batch_->column(c));
-    columns_.push_back(make_writer(*arrays_.back()));
+    columns_.push_back(make_writer(*arrays_.back(), inside({{}, false, &left_out_}, batch_->column_name(c))));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <arrow/api.h>
 #include <arrow/io/api.h>
 #include <arrow/ipc/api.h>
+#include <arrow/util/utf8.h>
 #include <exception>
 #include <memory>
 #include <parquet/arrow/reader.h>
@@ -38,6 +39,7 @@ void send(const std::shared_ptr<arrow::RecordBatch>& batch, const io::TableSink&
     writer.write(row, i);
     sink.row(sink.context, row.data(), row.size());
   }
+  if (writer.has_left_out()) sink.left_out(sink.context);
 }
 
 class Table {
@@ -137,5 +139,6 @@ constexpr io::TablePlugin kPlugin{io::kTablePluginVersion,
 }  // namespace qft::arrow_table
 
 extern "C" __attribute__((visibility("default"))) const qft::io::TablePlugin* qft_table_plugin() {
+  arrow::util::InitializeUTF8();
   return &qft::arrow_table::kPlugin;
 }

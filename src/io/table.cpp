@@ -1,11 +1,14 @@
 #include "qft/io/table.h"
 
 #include "qft/core/error.h"
+#include "qft/core/log.h"
 #include "qft/core/program.h"
 #include "qft/io/table_plugin.h"
 
 #include <cstdlib>
 #include <dlfcn.h>
+#include <mutex>
+#include <set>
 
 namespace qft::io {
 namespace {
@@ -64,6 +67,18 @@ TableFault keep_in(std::string& reason) {
   return {&reason, [](void* context, const char* text) { *static_cast<std::string*>(context) = text; }};
 }
 
+// Once for each file, however often it is opened.
+void say_left_out(const fs::path& path) {
+  static std::mutex mutex;
+  static std::set<fs::path> said;
+  const std::lock_guard lock(mutex);
+  if (said.insert(path).second)
+    log::info(
+        "{}: null members of objects in the description of tools and calls are left out: one type for all rows gives each of "
+        "them every key",
+        path.string());
+}
+
 }  // namespace
 
 TableFile::TableFile(const fs::path& path) : path_(path) {
@@ -78,15 +93,18 @@ TableFile::TableFile(const fs::path& path) : path_(path) {
 TableRows TableFile::read(std::size_t group) const {
   TableRows rows;
   std::string reason;
-  const TableSink sink{&rows, [](void* context, const char* json, std::uint64_t bytes) {
+  const TableSink sink{&rows,
+                       [](void* context, const char* json, std::uint64_t bytes) {
                          auto& to = *static_cast<TableRows*>(context);
                          to.text.append(json, bytes);
                          to.ends.push_back(to.text.size());
-                       }};
+                       },
+                       [](void* context) { static_cast<TableRows*>(context)->left_out = true; }};
   require(plugin_for(path_).read(table_.get(), group, sink, keep_in(reason)), "cannot read '{}': {}", path_.string(), reason);
   require(static_cast<std::int64_t>(rows.ends.size()) == starts_[group + 1] - starts_[group],
           "'{}': {} rows in group {}, where {} were announced", path_.string(), rows.ends.size(), group,
           starts_[group + 1] - starts_[group]);
+  if (rows.left_out) say_left_out(path_);
   return rows;
 }
 

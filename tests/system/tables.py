@@ -169,6 +169,92 @@ def check_values(packs):
     packs.report.equal("tags of other types", told, want)
 
 
+def exported(packs, dataset, more=()):
+    """The items of a pack as JSON lines."""
+    out = packs.pack(dataset, more)
+    return run([packs.args.build / "bin/qft-pack", "export", out]).stdout
+
+
+def check_bytes(packs):
+    """Bytes that are UTF-8 are texts in every type of bytes; others are refused where they are read, and only there."""
+    data, report = packs.data, packs.report
+    words = ["h\u00e9", "ho"]
+    write_jsonl(data / "words.jsonl", [{"instruction": w, "output": w} for w in words])
+    expected = packs.items(packs.pack(packs.described("words.jsonl")))
+    raw = [w.encode() for w in words]
+    kinds = {"binary": pa.binary(), "large": pa.large_binary(), "view": pa.binary_view(), "fixed": pa.binary(3)}
+    for name, kind in kinds.items():
+        values = [w.ljust(3) for w in raw] if name == "fixed" else raw
+        table = pa.table({"instruction": pa.array(values, kind), "output": pa.array(values, kind), "picture": pa.array([b"\xff\xd8", None])})
+        write_stream(data / f"{name}.arrow", table)
+        if name == "fixed":
+            write_jsonl(data / "fixed.jsonl", [{"instruction": v.decode(), "output": v.decode()} for v in values])
+            expected = packs.items(packs.pack(packs.described("fixed.jsonl")))
+        packs.same(f"bytes that are texts, {name}", packs.described(f"{name}.arrow"), expected)
+    pq.write_table(pa.table({"instruction": ["q", "q"], "output": [b"fine", b"\xff\xd8 no text"]}), data / "bytes.parquet")
+    result = packs.pack(data / "bytes.parquet", check=False)
+    report.holds("bytes that are no text are refused with column and type",
+                 result.returncode != 0 and all(word in result.stderr for word in ("bytes.parquet: row 2", "'output'", "not UTF-8", "(type binary)")), result.stderr)
+    parts = pa.array([{"role": "user", "content": b"q"}, {"role": "assistant", "content": b"\xff"}],
+                     pa.struct([("role", pa.string()), ("content", pa.binary())]))
+    pq.write_table(pa.table({"messages": pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), parts)}), data / "inner.parquet")
+    result = packs.pack(data / "inner.parquet", check=False)
+    report.holds("the same inside messages", result.returncode != 0 and "'messages.content'" in result.stderr and "(type binary)" in result.stderr, result.stderr)
+    union = pa.UnionArray.from_dense(pa.array([0, 1], pa.int8()), pa.array([0, 0], pa.int32()), [pa.array(["a"]), pa.array([1])])
+    write_stream(data / "union.arrow", pa.table({"instruction": ["q", "q"], "output": union}))
+    result = packs.pack(data / "union.arrow", check=False)
+    report.holds("a type without a form in JSON is refused with column and type",
+                 result.returncode != 0 and "'output'" in result.stderr and "no form in JSON" in result.stderr and "dense_union" in result.stderr, result.stderr)
+    write_stream(data / "beside.arrow", pa.table({"instruction": ["q", "q"], "output": ["a", "b"], "other": union}))
+    report.holds("beside texts it does not matter", packs.pack(data / "beside.arrow").exists())
+    pq.write_table(pa.table({"instruction": ["q"], "output": ["a"], "weight": pa.array([np.float16(0.5)])}), data / "half.parquet")
+    report.holds("half floats are numbers", '"span_weights":[0.5]' in exported(packs, data / "half.parquet"))
+
+
+def check_calls(packs):
+    """Maps are objects; keys that only another row has are not in a row's tools and calls."""
+    data, report = packs.data, packs.report
+    tags = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant", "observation_tag": "tool", "function_tag": "f"}
+    entry = {"formatting": "openai", "columns": {"messages": "messages", "tools": "tools"}, "tags": tags}
+
+    def talk(arguments, properties):
+        return {"messages": [{"role": "user", "content": "q"},
+                             {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}]},
+                             {"role": "tool", "content": "r"}, {"role": "assistant", "content": "a"}],
+                "tools": [{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object", "properties": properties}}}]}
+    rows = [talk({"city": "Oslo"}, {"city": {"type": "string"}}), talk({"day": 3, "deep": {"x": [{"a": 1}, {"b": 2}]}}, {"day": {"type": "integer", "enum": [1, 2]}})]
+    write_jsonl(data / "calls.jsonl", rows)
+    expected = packs.items(packs.pack(packs.described("calls.jsonl", entry), ["tool_format=qwen"]))
+    pq.write_table(pa.Table.from_pylist(rows), data / "calls.parquet")
+    write_stream(data / "calls.arrow", pa.Table.from_pylist(rows))
+    for name in ("calls.parquet", "calls.arrow"):
+        packs.same(f"{name}: no keys of other rows", packs.described(name, entry), expected, ["tool_format=qwen"])
+    log = packs.pack(packs.described("calls.parquet", entry), ["tool_format=qwen"], check=False).stderr
+    report.equal("said once", log.count("null members of objects"), 1)
+    function = pa.struct([("name", pa.string()), ("arguments", pa.map_(pa.string(), pa.map_(pa.int32(), pa.string())))])
+    message = pa.struct([("role", pa.string()), ("content", pa.string()), ("tool_calls", pa.list_(pa.struct([("function", function)])))])
+    maps = [{"messages": [{"role": "user", "content": "q"},
+                          {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": [("a", [(1, "x"), (2, None)]), ("b", [])]}}]}]}]
+    pq.write_table(pa.Table.from_pylist(maps, pa.schema([("messages", pa.list_(message))])), data / "maps.parquet")
+    maps[0]["messages"][1]["tool_calls"][0]["function"]["arguments"] = {"a": {"1": "x", "2": None}, "b": {}}
+    write_jsonl(data / "maps.jsonl", maps)
+    entry["columns"] = {"messages": "messages"}
+    packs.same("maps are objects", packs.described("maps.parquet", entry),
+               packs.items(packs.pack(packs.described("maps.jsonl", entry), ["tool_format=qwen"])), ["tool_format=qwen"])
+
+
+def check_later(packs):
+    """Columns that are null in the first rows have their names from the schema."""
+    rows = [{"query": "q", "response": "a", "system_prompt": None if i < 500 else "s"} for i in range(600)]
+    pq.write_table(pa.Table.from_pylist(rows), packs.data / "later.parquet")
+    write_csv(packs.data / "later.csv", rows)
+    write_jsonl(packs.data / "named.jsonl", rows)
+    columns = {"columns": {"prompt": "query", "response": "response", "system": "system_prompt"}}
+    expected = packs.items(packs.pack(packs.described("named.jsonl", columns)))["tokens"]
+    for name in ("later.parquet", "later.csv"):
+        packs.report.holds(f"{name}: a column that begins late", np.array_equal(packs.items(packs.pack(packs.data / name))["tokens"], expected))
+
+
 def check_faults(packs):
     data, report = packs.data, packs.report
     refused = lambda name, **o: packs.pack(data / name, check=False, **o)
@@ -203,6 +289,9 @@ def main():
         check_formats(packs)
         check_repository(packs)
         check_values(packs)
+        check_bytes(packs)
+        check_calls(packs)
+        check_later(packs)
         check_faults(packs)
     report.finish()
 

@@ -14,6 +14,7 @@ namespace qft::io {
 struct TableRows {
   std::string text;
   std::vector<std::size_t> ends;  // of each row in text
+  bool left_out = false;          // null members in the description of tools or calls were; the log says so
   std::string_view row(std::size_t i) const {
     const std::size_t begin = i == 0 ? 0 : ends[i - 1];
     return std::string_view(text).substr(begin, ends[i] - begin);
@@ -31,7 +32,8 @@ class TableFile {
   std::size_t groups() const { return starts_.size() - 1; }
   /// The first row of each group, and the number of rows. [groups + 1]
   const std::vector<std::int64_t>& starts() const { return starts_; }
-  /// All rows of a group: a missing value is null, as the file's own types say. Throws Error naming the file.
+  /// All rows of a group: a missing value is null, as the file's own types say, a map is an object; a value that JSON cannot hold
+  /// is a text of qft/core/unreadable.h. Throws Error naming the file.
   TableRows read(std::size_t group) const;
 
  private:

@@ -11,10 +11,11 @@ struct TableFault {
   void* context;
   void (*say)(void* context, const char* reason);
 };
-/// Called with each row, a JSON object.
+/// Called with each row, a JSON object, and where rows had null members in the description of tools or calls, which are left out.
 struct TableSink {
   void* context;
   void (*row)(void* context, const char* json, std::uint64_t bytes);
+  void (*left_out)(void* context);
 };
 
 struct TablePlugin {
@@ -27,7 +28,7 @@ struct TablePlugin {
   bool (*read)(void* table, std::uint64_t group, TableSink sink, TableFault fault);
 };
 
-inline constexpr std::uint32_t kTablePluginVersion = 1;
+inline constexpr std::uint32_t kTablePluginVersion = 2;
 inline constexpr const char* kTablePluginFile = "libqft_arrow.so";
 inline constexpr const char* kTablePluginFunction = "qft_table_plugin";  // const TablePlugin* (*)()
 
