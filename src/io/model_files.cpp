@@ -1,6 +1,7 @@
 #include "qft/io/model_files.h"
 
 #include "qft/core/error.h"
+#include "qft/core/log.h"
 #include "qft/core/member.h"
 
 #include <algorithm>
@@ -45,6 +46,45 @@ std::map<std::string, std::string> read_weight_map(const fs::path& path) {
   return result;
 }
 
+/// "model-00001-of-00004.safetensors", as transformers names shards of a model.
+bool is_shard_name(const std::string& name) {
+  return (name.starts_with("model-") && name.ends_with(".safetensors") && name.find("-of-") != std::string::npos) ||
+         (name.starts_with("pytorch_model-") && name.ends_with(".bin"));
+}
+
+/// The shards that the index of `dir` names; none where it has no index, a damaged one, or the model in one file.
+std::set<std::string> shards_named_in(const fs::path& dir) {
+  std::set<std::string> named;
+  for (const WeightNames& way : kModelWeights) {
+    if (fs::exists(dir / way.file)) break;
+    if (!fs::exists(dir / way.index)) continue;
+    try {
+      for (const auto& [tensor, file] : read_weight_map(dir / way.index)) named.insert(file);
+    } catch (const Error&) {
+      named.clear();  // whoever opens the model says what is wrong
+    }
+    break;
+  }
+  return named;
+}
+
+/// Of Mistral's and Meta's own format, beside that of transformers.
+bool is_consolidated(const std::string& name) {
+  return name.starts_with("consolidated") && (name.ends_with(".safetensors") || name.ends_with(".pth"));
+}
+
+/// Names of weights in `dir` that are none of `used`: another copy of the model, perhaps an older one.
+std::vector<std::string> unused_weights(const fs::path& dir, const std::set<std::string>& used) {
+  std::vector<std::string> names;
+  for (const auto& item : fs::directory_iterator(dir)) {
+    const std::string name = item.path().filename().string();
+    const bool is_whole = std::ranges::any_of(kModelWeights, [&](const WeightNames& way) { return name == way.file; });
+    if ((is_whole || is_shard_name(name) || is_consolidated(name)) && !used.contains(name)) names.push_back(name);
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
 }  // namespace
 
 bool holds_model_weights(const fs::path& dir) {
@@ -74,6 +114,12 @@ std::vector<fs::path> weight_files(const fs::path& dir) {
       torch.push_back(item.path());
   }
   std::vector<fs::path>& files = safe.empty() ? torch : safe;
+  // Of a model in shards its index says which these are: others may be left from an earlier one.
+  if (const std::set<std::string> named = shards_named_in(dir); !named.empty())
+    std::erase_if(files, [&](const fs::path& path) {
+      const std::string name = path.filename().string();
+      return is_shard_name(name) && !named.contains(name);
+    });
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -96,14 +142,13 @@ ModelFiles ModelFiles::open(const fs::path& dir) {
   model.dir_ = dir;
   // As transformers: safetensors first, and a single file wins over an index.
   for (const WeightNames& way : kModelWeights) {
-    if (fs::exists(dir / way.file)) {
+    if (!fs::exists(dir / way.file) && !fs::exists(dir / way.index)) continue;
+    if (fs::exists(dir / way.file))
       model.add_file(member_of(dir, way.file));
-      return model;
-    }
-    if (fs::exists(dir / way.index)) {
+    else
       model.add_shards(member_of(dir, way.index));
-      return model;
-    }
+    model.tell_unused();
+    return model;
   }
   fail("model '{}' has neither {} nor {}, nor these as .bin: {}", dir.string(), kSingleFile, kIndexFile,
        describe_other_weights(dir));
@@ -116,7 +161,7 @@ void ModelFiles::add_shards(const fs::path& index_path) {
   for (const std::string& file : shards) {
     require(fs::exists(dir_ / file), "'{}' names the shard '{}', which is missing: is the download complete?",
             index_path.string(), file);
-    add_file(member_of(dir_, file));
+    add_file(member_of(dir_, file), &weight_map);
   }
   for (const auto& [tensor, file] : weight_map) {
     const TensorLocation* location = find(tensor);
@@ -125,10 +170,24 @@ void ModelFiles::add_shards(const fs::path& index_path) {
   }
 }
 
-void ModelFiles::add_file(const fs::path& path) {
+void ModelFiles::tell_unused() const {
+  std::set<std::string> used;
+  for (const auto& file : files_) used.insert(file->path().filename().string());
+  if (const std::vector<std::string> others = unused_weights(dir_, used); !others.empty())
+    log::warn_once(fmt::format("'{}': the model is read from {}{}; {}{} beside {} not read", dir_.string(), *used.begin(),
+                               used.size() > 1 ? fmt::format(" to {}", *used.rbegin()) : "", others.front(),
+                               others.size() > 1 ? fmt::format(" and {} more", others.size() - 1) : "",
+                               others.size() > 1 ? "are" : "is"));
+}
+
+void ModelFiles::add_file(const fs::path& path, const std::map<std::string, std::string>* weight_map) {
   files_.push_back(open_tensor_file(path));
   const TensorFile& file = *files_.back();
   for (const TensorEntry& entry : file.entries()) {
+    if (weight_map != nullptr) {
+      const auto named = weight_map->find(entry.name);
+      if (named != weight_map->end() && named->second != path.filename()) continue;  // the index says which shard counts
+    }
     const auto [it, added] = index_.emplace(entry.name, TensorLocation{&file, &entry});
     require(added, "tensor '{}' is in both '{}' and '{}'", entry.name, it->second.file->path().string(), path.string());
     total_bytes_ += entry.bytes();
@@ -137,8 +196,10 @@ void ModelFiles::add_file(const fs::path& path) {
 
 void ModelFiles::wrap(const std::function<std::unique_ptr<TensorFile>(std::unique_ptr<TensorFile>)>& wrap) {
   for (std::unique_ptr<TensorFile>& file : files_) {
+    const TensorFile* const was = file.get();
     file = wrap(std::move(file));
-    for (const TensorEntry& entry : file->entries()) index_.at(entry.name) = {file.get(), &entry};
+    for (const TensorEntry& entry : file->entries())
+      if (TensorLocation& at = index_.at(entry.name); at.file == was) at = {file.get(), &entry};
   }
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "adapters/config_keys.h"
 #include "adapters/json_keys.h"
 #include "adapters/kinds.h"
 #include <fmt/ranges.h>
@@ -45,6 +46,17 @@ std::filesystem::path config_of(const std::filesystem::path& dir) {
     fail_config("'{}' has no {}: it is no adapter{}", dir.string(), kAdapterConfigFile,
                 std::filesystem::exists(dir / io::kModelConfigFile, code) ? ", but a whole model" : "");
   return path;
+}
+
+/// With which an adapter's file begins the names of the decoder's modules; empty: it has none of these, or is not there.
+std::string text_prefix_in(const std::filesystem::path& dir) {
+  const std::filesystem::path path = io::adapter_weights_of(dir);
+  if (!std::filesystem::exists(path)) return {};  // whoever reads the weights says so
+  const auto file = io::open_tensor_file(path);
+  for (const std::string_view prefix : kTextPrefixes)
+    for (const io::TensorEntry& entry : file->entries())
+      if (entry.name.starts_with(kAdapterPrefix + std::string(prefix) + "layers.")) return std::string(prefix);
+  return {};
 }
 
 /// Throws Error where there is none of that name.
@@ -93,7 +105,10 @@ AdapterConfig read_adapter_config(const std::filesystem::path& dir) {
   const json config = read_adapter_json(dir);
   require(config.is_object(), "{}: expected a JSON object", where);
   try {
-    AdapterConfig adapter = kind_called(config.value("peft_type", "LORA"), where).read(config, dir, where);
+    const AdapterKind& kind = kind_called(value_or<std::string>(config, "peft_type", "LORA"), where);
+    check_adapter_keys(config, kind.peft_type, where);
+    AdapterConfig adapter = kind.read(config, dir, where);
+    adapter.targets().text_prefix = text_prefix_in(dir);
     if (config.value("task_type", json()) == "SEQ_CLS") set_labels(adapter.targets(), dir, where);
     return adapter;
   } catch (const json::exception& e) {

@@ -3,18 +3,23 @@
 #include "qft/core/error.h"
 #include "qft/core/hub.h"
 #include "qft/core/json.h"
+#include "qft/core/log.h"
 #include "qft/core/member.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
 #include "qft/model/classifier.h"
+#include "qft/model/spec.h"
 
 #include <algorithm>
 #include <limits>
 #include <tuple>
 
 #include "architecture.h"
+#include "config_keys.h"
 #include "config_reader.h"
 #include "rope_config.h"
+#include "text_names.h"
+#include "tied_head.h"
 #include <nlohmann/json.hpp>
 
 namespace qft::model {
@@ -202,7 +207,9 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   // A model that sees has the decoder's configuration in one of its own.
   const json* nested = whole.find("text_config");
   require(nested == nullptr || nested->is_object(), "{}: text_config is no object", where);
-  const Reader reader = nested == nullptr ? whole : Reader(*nested, where + ": text_config");
+  const Reader inner(nested == nullptr ? object : *nested, where + ": text_config");
+  const Reader& reader = nested == nullptr ? whole : inner;
+  check_config_keys(whole, reader, arch, c.notes);
   refuse_unimplemented(whole, arch);
   refuse_unimplemented(reader, arch);
   const json* stored = whole.find("quantization_config");
@@ -229,11 +236,11 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   c.norms = arch.norms;
   c.norm_after = arch.norm_after;
   c.feed_forward = arch.feed_forward;
-  c.rope =
-      read_rope(reader, c.max_position_embeddings, arch.hybrid == Hybrid::none ? std::nullopt : std::optional(kHybridRotated));
+  const auto partial = arch.hybrid == Hybrid::none ? std::nullopt : std::optional(kHybridRotated);
+  c.rope = read_rope(reader, c.max_position_embeddings, {arch.default_theta, partial}, c.notes);
   c.eos_token_ids = read_token_ids(whole.find("eos_token_id") ? whole.find("eos_token_id") : reader.find("eos_token_id"), where);
-  if (nested != nullptr) c.text_prefix = "model.language_model.";
-  if (nested != nullptr) c.other_prefixes.emplace_back("model.visual.");
+  if (nested != nullptr) c.text_prefix = c.module_prefix = kTextPrefixes[0];
+  if (nested != nullptr || arch.hybrid == Hybrid::apart) c.other_prefixes.emplace_back("model.visual.");
   if (arch.hybrid != Hybrid::none) c.other_prefixes.emplace_back("mtp.");
   c.initializer_range = reader.number("initializer_range", c.initializer_range);
   read_classifier(whole, c);
@@ -266,6 +273,9 @@ ModelConfig ModelConfig::load(const std::filesystem::path& dir) {
     const auto it = object.find("eos_token_id");
     if (it != object.end() && !it->is_null()) config.eos_token_ids = read_token_ids(&*it, generation.string());
   }
+  settle_text_prefix(config, dir);
+  settle_head(config, dir);
+  for (const std::string& note : config.notes) log::warn_once(note);
   return config;
 }
 

@@ -65,6 +65,7 @@ class ConfigReader {
     return it == object_.end() || it->is_null() ? nullptr : &*it;
   }
   const std::string& where() const { return where_; }
+  const nlohmann::json& object() const { return object_; }
 
  private:
   const nlohmann::json& object_;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 #include <string>
+#include <string_view>
 
 namespace qft::model {
 namespace {
@@ -11,14 +12,22 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-RopeConfig::Llama3 read_llama3(const ConfigReader& reader) {
-  RopeConfig::Llama3 llama3;
-  llama3.factor = reader.number("factor", llama3.factor);
-  llama3.low_freq_factor = reader.number("low_freq_factor", llama3.low_freq_factor);
-  llama3.high_freq_factor = reader.number("high_freq_factor", llama3.high_freq_factor);
-  llama3.original_max_position_embeddings =
-      reader.integer("original_max_position_embeddings", llama3.original_max_position_embeddings);
-  return llama3;
+constexpr const char *kOriginal = "original_max_position_embeddings", *kPartial = "partial_rotary_factor";
+
+/// All keys of transformers' scalings, and of what their tables are made of.
+constexpr std::string_view kScalingKeys[] = {
+    "rope_type",        "type",      "rope_theta", "factor", kOriginal,        kPartial,   "low_freq_factor", "high_freq_factor",
+    "attention_factor", "beta_fast", "beta_slow",  "mscale", "mscale_all_dim", "truncate", "mrope_section",   "mrope_interleaved",
+    "finetuned"};
+
+double required_number(const ConfigReader& reader, const char* key) {
+  require(reader.find(key) != nullptr, "{}: key '{}' is missing", reader.where(), key);
+  return reader.number(key, 0.0);
+}
+
+RopeConfig::Llama3 read_llama3(const ConfigReader& reader, std::int64_t original) {
+  return {required_number(reader, "factor"), required_number(reader, "low_freq_factor"),
+          required_number(reader, "high_freq_factor"), original};
 }
 
 double read_factor(const ConfigReader& reader) {
@@ -32,12 +41,18 @@ double temperature(double factor, double mscale = 1.0) {
   return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
 
-RopeConfig::Yarn read_yarn(const ConfigReader& reader, std::int64_t max_positions) {
+/// A number that counts as absent where it is 0, as in transformers.
+double number_or(const ConfigReader& reader, const char* key, double fallback) {
+  const double number = reader.number(key, fallback);
+  return number == 0.0 ? fallback : number;
+}
+
+RopeConfig::Yarn read_yarn(const ConfigReader& reader, std::int64_t original) {
   RopeConfig::Yarn yarn;
   yarn.factor = read_factor(reader);
-  yarn.beta_fast = reader.number("beta_fast", yarn.beta_fast);
-  yarn.beta_slow = reader.number("beta_slow", yarn.beta_slow);
-  yarn.original_max_position_embeddings = reader.positive("original_max_position_embeddings", max_positions);
+  yarn.beta_fast = number_or(reader, "beta_fast", yarn.beta_fast);
+  yarn.beta_slow = number_or(reader, "beta_slow", yarn.beta_slow);
+  yarn.original_max_position_embeddings = original;
   yarn.truncate = reader.boolean("truncate", yarn.truncate);
   const double mscale = reader.number("mscale", 0.0), all_dims = reader.number("mscale_all_dim", 0.0);
   const double usual = mscale != 0.0 && all_dims != 0.0 ? temperature(yarn.factor, mscale) / temperature(yarn.factor, all_dims)
@@ -97,41 +112,103 @@ float scaled_by(const RopeConfig::Yarn& y, const YarnRange& range, std::size_t i
   return 1.0F / (static_cast<float>(y.factor) * power) * (1.0F - old_share) + 1.0F / power * old_share;
 }
 
-}  // namespace
+/// nullptr where the key is absent, null or an empty object.
+const json* object_of(const ConfigReader& config, const char* key) {
+  const json* object = config.find(key);
+  require(object == nullptr || object->is_object(), "{}: {} is {}, expected an object", config.where(), key,
+          object == nullptr ? "" : object->dump());
+  return object == nullptr || object->empty() ? nullptr : object;
+}
 
-RopeConfig read_rope(const ConfigReader& config, std::int64_t& max_positions, std::optional<double> partial) {
-  RopeConfig rope;
-  rope.theta = config.number("rope_theta", 10000.0);
-  if (partial) rope.partial = config.number("partial_rotary_factor", *partial);
-  // transformers 5 writes rope_parameters (theta inside); 4.x writes rope_theta and rope_scaling.
-  const json* scaling = config.find("rope_parameters");
-  if (scaling == nullptr) scaling = config.find("rope_scaling");
-  if (scaling == nullptr) return rope;
-  require(scaling->is_object(), "{}: rope scaling is {}, expected an object", config.where(), scaling->dump());
-  const ConfigReader reader(*scaling, config.where() + ": rope_scaling");
-  rope.theta = reader.number("rope_theta", rope.theta);
-  if (partial) rope.partial = reader.number("partial_rotary_factor", rope.partial);
-  require(rope.partial > 0.0 && rope.partial <= 1.0, "{}: partial_rotary_factor is {}, expected a share of a head",
-          config.where(), rope.partial);
-  const std::string type = reader.text("rope_type", reader.text("type", "default"));
+/// The key that counts: transformers 5 writes rope_parameters (theta inside), 4.x rope_theta and rope_scaling. Where a file has
+/// both, it takes rope_scaling, with the theta beside it. nullptr: the file has neither.
+const char* key_of_scaling(const ConfigReader& config, double default_theta, std::vector<std::string>& notes) {
+  const json *old = object_of(config, "rope_scaling"), *parameters = object_of(config, "rope_parameters");
+  if (old == nullptr || parameters == nullptr || *old == *parameters)
+    return parameters != nullptr ? "rope_parameters" : old != nullptr ? "rope_scaling" : nullptr;
+  const json theta = parameters->value("rope_theta", json());
+  const bool has_theta = old->contains("rope_theta") || config.find("rope_theta") != nullptr;
+  require(
+      has_theta || theta.is_null() || theta == default_theta,
+      "{}: rope_scaling {} and rope_parameters {} differ: transformers takes rope_scaling, and with it rope_theta {}, not {}: "
+      "put all of it into rope_parameters, and remove rope_scaling",
+      config.where(), old->dump(), parameters->dump(), default_theta, theta.dump());
+  notes.push_back(fmt::format("{}: rope_scaling {} and rope_parameters {} differ: rope_scaling counts, as in transformers",
+                              config.where(), old->dump(), parameters->dump()));
+  return "rope_scaling";
+}
+
+/// Positions before any scaling: transformers takes what lies beside the scaling before what lies in it.
+std::int64_t read_original(const ConfigReader& config, const ConfigReader& scaling, std::int64_t max_positions,
+                           std::vector<std::string>& notes) {
+  const std::int64_t inside = scaling.positive(kOriginal, max_positions), counts = config.positive(kOriginal, inside);
+  if (counts != inside && scaling.find(kOriginal) != nullptr)
+    notes.push_back(fmt::format("{}: {} is {} beside the rope scaling and {} in it: the first counts, as in transformers",
+                                config.where(), kOriginal, counts, inside));
+  return counts;
+}
+
+void check_keys(const ConfigReader& scaling, std::vector<std::string>& notes) {
+  for (const auto& [key, value] : scaling.object().items()) {
+    require(
+        !value.is_object(),
+        "{}: '{}' has rotary parameters for one kind of layer: they are implemented for all layers alike (transformers has no "
+        "others for this model)",
+        scaling.where(), key);
+    if (std::ranges::find(kScalingKeys, key) == std::end(kScalingKeys) && !value.is_null())
+      notes.push_back(fmt::format("{}: {} is {}, which is not read (transformers does not read it either)", scaling.where(), key,
+                                  value.dump()));
+  }
+}
+
+void read_kind(const ConfigReader& config, const ConfigReader& scaling, const std::string& type, std::int64_t& max_positions,
+               RopeConfig& rope, std::vector<std::string>& notes) {
   if (type == "llama3") {
-    rope.llama3 = read_llama3(reader);
+    rope.llama3 = read_llama3(scaling, read_original(config, scaling, max_positions, notes));
   } else if (type == "yarn") {
-    rope.yarn = read_yarn(reader, max_positions);
+    rope.yarn = read_yarn(scaling, read_original(config, scaling, max_positions, notes));
     max_positions = std::max(max_positions, reached(rope.yarn->factor, rope.yarn->original_max_position_embeddings));
   } else if (type == "linear") {
-    rope.linear = read_factor(reader);
+    rope.linear = read_factor(scaling);
   } else if (type == "dynamic") {
     // transformers goes by max_position_embeddings even where the file has original_max_position_embeddings.
     require(config.find("max_position_embeddings") != nullptr,
             "{}: rope scaling 'dynamic' begins beyond max_position_embeddings, which is missing", config.where());
-    rope.dynamic = {read_factor(reader), max_positions};
+    rope.dynamic = {read_factor(scaling), max_positions};
     max_positions = reached(rope.dynamic->factor, max_positions);
   } else {
     require(type == "default" || type == "mrope",
             "{}: rope scaling '{}' is not implemented (implemented: default, linear, llama3, yarn, dynamic)", config.where(),
             type);
   }
+}
+
+}  // namespace
+
+RopeConfig read_rope(const ConfigReader& config, std::int64_t& max_positions, const RopeDefaults& defaults,
+                     std::vector<std::string>& notes) {
+  RopeConfig rope;
+  const char* key = key_of_scaling(config, defaults.theta, notes);
+  static const json kNothing = json::object();
+  const ConfigReader scaling(key == nullptr ? kNothing : *config.find(key),
+                             key == nullptr ? config.where() : fmt::format("{}: {}", config.where(), key));
+  check_keys(scaling, notes);
+  const std::string type = scaling.text("rope_type", scaling.text("type", "default"));
+  rope.theta = scaling.number("rope_theta", config.number("rope_theta", defaults.theta));
+  if (const double beside = config.number("rope_theta", rope.theta); beside != rope.theta)
+    notes.push_back(fmt::format("{}: rope_theta is {}, but {} in {}: the latter counts, as in transformers", config.where(),
+                                beside, rope.theta, key));
+  const double partial = scaling.number(kPartial, config.number(kPartial, defaults.partial.value_or(1.0)));
+  require(partial > 0.0 && partial <= 1.0, "{}: {} is {}, expected a share of a head", config.where(), kPartial, partial);
+  if (defaults.partial)
+    rope.partial = partial;
+  else
+    require(partial == 1.0 || type == "default" || type == "mrope",
+            "{}: {} is {}, but this model_type rotates whole heads: remove it", config.where(), kPartial, partial);
+  if (!defaults.partial && partial != 1.0)
+    notes.push_back(fmt::format("{}: {} is {}, which is not read: this model_type rotates whole heads, as in transformers",
+                                config.where(), kPartial, partial));
+  read_kind(config, scaling, type, max_positions, rope, notes);
   return rope;
 }
 
@@ -155,11 +232,18 @@ ModelConfig ModelConfig::scaled_to(std::int64_t tokens, const std::string& rope_
   const std::int64_t before = first_positions(), factor = (tokens + before - 1) / before;
   ordered_json whole = ordered_json::parse(raw);
   ordered_json& decoder = decoder_of(whole);
-  ordered_json& scaling = decoder.contains("rope_parameters") ? decoder["rope_parameters"] : decoder["rope_scaling"];
+  const auto has = [&](const char* key) {
+    const auto it = decoder.find(key);
+    return it != decoder.end() && it->is_object() && !it->empty();
+  };
+  const char* const key = has("rope_scaling") || !decoder.contains("rope_parameters") ? "rope_scaling" : "rope_parameters";
+  if (key == std::string_view("rope_scaling")) decoder.erase("rope_parameters");  // it did not count
+  decoder.erase(kOriginal);                                                       // it would go before the one inside
+  ordered_json& scaling = decoder[key];
   if (!scaling.is_object()) scaling = ordered_json::object();
-  for (const char* key : {"type", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor", "mscale",
+  for (const char* old : {"type", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor", "mscale",
                           "mscale_all_dim", "truncate", "original_max_position_embeddings"})
-    scaling.erase(key);
+    scaling.erase(old);
   scaling["rope_type"] = rope_type;
   scaling["factor"] = static_cast<double>(factor);
   // As transformers reads it, dynamic scaling begins at the new max_position_embeddings.
@@ -168,6 +252,9 @@ ModelConfig ModelConfig::scaled_to(std::int64_t tokens, const std::string& rope_
   decoder["max_position_embeddings"] = before * factor;
   ModelConfig scaled = parse(whole.dump(2) + "\n", fmt::format("config.json with rope_scaling {}", rope_type));
   scaled.eos_token_ids = eos_token_ids;  // generation_config.json may have told them
+  scaled.text_prefix = text_prefix;
+  scaled.tie_word_embeddings = tie_word_embeddings;
+  scaled.rewritten = rewritten;
   return scaled;
 }
 

@@ -6,12 +6,34 @@
 
 namespace qft::model {
 
+namespace {
+
+/// Where one of the two that tie_word_embeddings is about is missing, that key is what may be wrong.
+void fail_tied(const ParamSpec& param, const std::string& name, const io::ModelFiles& files) {
+  const bool head = param.path == kLmHead;
+  if (!head && (param.path != kEmbedTokens || files.find(kLmHead) == nullptr)) return;
+  if (head)
+    fail(
+        "model '{}' has no tensor '{}', which it needs because its config.json does not say tie_word_embeddings: true: say so "
+        "there "
+        "where the head is the embeddings; else the download is not complete",
+        files.dir().string(), name);
+  fail(
+      "model '{}' has no tensor '{}', only a {}: where the two are one (tie_word_embeddings), save the model anew in "
+      "transformers, "
+      "which writes the embeddings; else the download is not complete",
+      files.dir().string(), name, kLmHead);
+}
+
+}  // namespace
+
 std::vector<Source> sources_of(const ParamSpec& param, const io::ModelFiles& files) {
   std::vector<Source> sources;
   // A head that an adapter parts from the embeddings begins as these, whatever the files have under its name.
   const bool whole = param.parts.empty() || (files.find(param.name) != nullptr && param.path != kLmHead);
   std::int64_t begin = 0;
   for (const FileTensor& part : whole ? std::vector<FileTensor>{{param.name, param.shape}} : param.parts) {
+    if (files.find(part.name) == nullptr) fail_tied(param, part.name, files);
     const io::TensorLocation& where = files.at(part.name);
     require_shape(*where.file, *where.entry, part.shape);
     sources.push_back({where, begin});

@@ -273,6 +273,7 @@ ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, con
   spec.config = config;
   spec.adapter = adapter;
   spec.adapter.targets().keep_targets(lora_modules(config));
+  if (spec.adapter.targets().text_prefix.empty()) spec.adapter.targets().text_prefix = config.module_prefix;
   spec.finetuning = finetuning;
   spec.head = head;
   if (head.of_sequences() && !config.tie_word_embeddings) spec.config.other_prefixes.emplace_back(kLmHead);
@@ -286,6 +287,7 @@ ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, con
   for (int i = 0; i < config.num_layers; ++i) spec.units.push_back(build_layer(spec, i, at_rest));
   spec.units.push_back(build_head(spec));
   require_trained_parts(spec);
+  if (kind != nullptr) require_wrapped(spec);
   return spec;
 }
 

@@ -2,11 +2,13 @@
 
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
+#include "qft/core/log.h"
 #include "qft/core/member.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/pissa.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "adapters/kinds.h"
@@ -17,9 +19,30 @@
 namespace qft::model {
 namespace {
 
-/// Tensors that files may hold beside the parameters: derived values, and the second name of a tied head.
+constexpr std::string_view kFrequencies = "rotary_emb.inv_freq";
+constexpr double kRounding = 0.01;  ///< of values in 16 bits, and more
+
+/// Tensors that files may hold beside the parameters: derived values, and the second name of a tied head, which settle_head() has
+/// compared.
 bool is_redundant(const std::string& name, const ModelConfig& config) {
-  return name.ends_with("rotary_emb.inv_freq") || (config.tie_word_embeddings && name == "lm_head.weight");
+  return name.ends_with(kFrequencies) || (config.tie_word_embeddings && name == kLmHead);
+}
+
+/// Old files have the frequencies of rotary embedding, which follow from config.json: it counts, as in transformers.
+void compare_frequencies(const ModelConfig& config, const io::ModelFiles& files) {
+  const std::vector<double> ours = config.inverse_frequencies();
+  for (const std::string& name : files.names()) {
+    if (!name.ends_with(kFrequencies)) continue;
+    const io::TensorLocation& at = files.at(name);
+    std::vector<float> theirs(at.entry->elements());
+    if (is_floating(at.entry->dtype)) at.file->read_floats(*at.entry, theirs.data());
+    if (std::ranges::equal(ours, theirs, [](double a, double b) { return std::abs(a - b) <= kRounding * a; })) continue;
+    log::warn_once(
+        fmt::format("'{}': {} differs from what config.json gives, which counts, as in transformers: is its rope_theta "
+                    "right?",
+                    files.dir().string(), name));
+    return;
+  }
 }
 
 }  // namespace
@@ -58,6 +81,7 @@ void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files, const
 
 void require_tensors(const ModelSpec& spec, const io::ModelFiles& files, const StoredFormat* stored) {
   refuse_unexpected(spec, files, stored);
+  compare_frequencies(spec.config, files);
   for (const auto& unit : spec.units)
     for (const auto& param : unit.params) {
       if (param.role != Role::base) continue;
@@ -71,24 +95,12 @@ void require_tensors(const ModelSpec& spec, const io::ModelFiles& files, const S
 std::unique_ptr<io::TensorFile> open_adapter(const std::filesystem::path& dir) {
   const std::filesystem::path path = io::adapter_weights_of(dir);
   require(std::filesystem::exists(path), "adapter '{}' has no {}: is it complete?", dir.string(), path.filename().string());
+  for (const io::WeightNames& way : io::kAdapterWeights)
+    if (path.filename() != way.file && std::filesystem::exists(dir / way.file))
+      log::warn_once(fmt::format("'{}': the adapter is read from {}; {} beside is not read", dir.string(),
+                                 path.filename().string(), way.file));
   auto file = io::open_tensor_file(path);
   return is_unconverted(dir) ? as_plain(std::move(file), open_initial_factors(member_of(dir, kPissaInitFile))) : std::move(file);
-}
-
-const io::TensorEntry& factor_of(const io::TensorFile& file, const std::string& name) {
-  constexpr std::string_view kOld = ".block_sparse_moe.", kNew = ".mlp.";
-  const auto place = name.find(kOld);
-  if (place != std::string::npos && file.find(name) == nullptr) {
-    const std::string other = std::string(name).replace(place, kOld.size(), kNew);
-    if (const io::TensorEntry* entry = file.find(other)) return *entry;
-  }
-  return file.at(name);
-}
-
-void require_all_used(const io::TensorFile& file, std::size_t used) {
-  require(used == file.entries().size(),
-          "'{}' holds {} tensors, the adapter's configuration asks for {}: was it made for another model?", file.path().string(),
-          file.entries().size(), used);
 }
 
 std::string base_weight_of(const ParamSpec& factor) {

@@ -26,10 +26,10 @@ void require_tensors(const ModelSpec& spec, const io::ModelFiles& files, const S
 
 /// The weights of an adapter as read_adapter_config() describes it; throws Error where they are missing.
 std::unique_ptr<io::TensorFile> open_adapter(const std::filesystem::path& dir);
-/// The tensor of a factor. Newer files name Mixtral's router by another path. Throws Error where there is none.
+/// The tensor of a factor, under one of the names that files may have for it. Throws Error where there is none.
 const io::TensorEntry& factor_of(const io::TensorFile& file, const std::string& name);
-/// Throws Error unless `used` is the number of tensors that the adapter's file holds.
-void require_all_used(const io::TensorFile& file, std::size_t used);
+/// Throws Error unless the adapter's file holds the tensors that its configuration asks for, and no others: says what these mean.
+void require_adapter_tensors(const ModelSpec& spec, const io::TensorFile& file);
 /// The name of the base parameter that an adapter's parameter changes.
 std::string base_weight_of(const ParamSpec& factor);
 

@@ -38,7 +38,7 @@ at::Tensor weight_of(std::int64_t rows, std::int64_t columns) {
   return at::mm(u * at::tensor(values, at::kDouble), vt);
 }
 
-LoraConfig lora_of(const std::string& targets, std::int64_t rank = 4) {
+LoraConfig pissa_lora(const std::string& targets, std::int64_t rank = 4) {
   LoraConfig lora;
   lora.rank = rank;
   lora.alpha = 8;
@@ -96,7 +96,7 @@ TEST(Pissa, ALowerRankLeavesZerosAndWhatIsNotFiniteIsRefused) {
 }
 
 TEST(Pissa, ThePlainAdapterHasTheSameScaling) {
-  LoraConfig lora = lora_of("q_proj,k_proj");
+  LoraConfig lora = pissa_lora("q_proj,k_proj");
   lora.ranks = {{"k_proj", 2}};
   lora.alphas = {{"q_proj", 3.0}};
   for (const bool rslora : {false, true}) {
@@ -112,10 +112,10 @@ TEST(Pissa, ThePlainAdapterHasTheSameScaling) {
 }
 
 TEST(Pissa, WhatItCannotStartFromIsRefusedByName) {
-  EXPECT_NO_THROW(start("llama", lora_of("all")));
-  EXPECT_TRUE(contains(refusal("qwen3_moe", lora_of("all")), "experts (mlp.experts) are not implemented"));
-  EXPECT_TRUE(contains(refusal("llama", lora_of("all", 500)), "but rank 500: set lora_rank to"));
-  LoraConfig none = lora_of("q_proj");
+  EXPECT_NO_THROW(start("llama", pissa_lora("all")));
+  EXPECT_TRUE(contains(refusal("qwen3_moe", pissa_lora("all")), "experts (mlp.experts) are not implemented"));
+  EXPECT_TRUE(contains(refusal("llama", pissa_lora("all", 500)), "but rank 500: set lora_rank to"));
+  LoraConfig none = pissa_lora("q_proj");
   none.alpha = 0;
   EXPECT_TRUE(contains(refusal("llama", none), "lora_alpha is 0"));
 }
@@ -151,7 +151,7 @@ TEST(Pissa, AnUnconvertedAdapterReadsAsThePlainOne) {
 
 TEST(Pissa, TheConfigurationSaysHowItBegan) {
   const TempDir dir;
-  LoraConfig lora = lora_of("q_proj");
+  LoraConfig lora = pissa_lora("q_proj");
   const auto write = [&] { std::ofstream(dir / kAdapterConfigFile) << adapter_config_json(lora, "base"); };
   write();
   EXPECT_TRUE(contains(test::read_bytes(dir / kAdapterConfigFile), R"("init_lora_weights": "pissa_niter_16")"));

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -34,12 +35,8 @@ inline constexpr std::array kAdapterWeights = {WeightNames{"adapter_model.safete
 /// Of a reward model's value head, beside an adapter or a model; LLaMA-Factory's names.
 inline constexpr std::array kValueHeadFiles = {"value_head.safetensors", "value_head.bin"};
 
-/// Files that belong to a model beside its weights, and those of its tokenizer.
+/// Beside the weights; the other files there are those of io/companion_files.h.
 inline constexpr const char* kModelConfigFile = "config.json";
-inline constexpr std::array kModelConfigFiles = {kModelConfigFile, "generation_config.json"};
-inline constexpr std::array kTokenizerFiles = {
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
-    "merges.txt",     "chat_template.jinja"};
 
 /// Copies those of `names` that `from` has, synced; returns their names.
 std::vector<std::string> copy_existing(Storage& storage, const std::filesystem::path& from, const std::filesystem::path& to,
@@ -66,7 +63,7 @@ class ModelFiles {
  public:
   /// Throws Error where `dir` is no local directory, has no weights that qft reads (naming what it has instead
   /// and how to convert), or where index and shards disagree: a shard missing or truncated, a tensor of the
-  /// index that its shard lacks, an index that names files outside the directory.
+  /// index that its shard lacks, an index that names files outside the directory. Warns of other copies of the weights in it.
   static ModelFiles open(const std::filesystem::path& dir);
 
   /// nullptr where there is none. Valid as long as this object.
@@ -89,7 +86,10 @@ class ModelFiles {
 
  private:
   ModelFiles() = default;
-  void add_file(const std::filesystem::path& path);
+  /// `weight_map`: of an index, which decides where a tensor is that several shards have; null: there is none.
+  void add_file(const std::filesystem::path& path, const std::map<std::string, std::string>* weight_map = nullptr);
+  /// Warns of other weights in the folder.
+  void tell_unused() const;
   void add_shards(const std::filesystem::path& index_path);
 
   std::filesystem::path dir_;

@@ -19,6 +19,8 @@ bool is_unconverted(const std::filesystem::path& dir);
 AdapterConfig read_adapter_config(const std::filesystem::path& dir);
 /// The base model that it names ("base_model_name_or_path"); empty where it names none.
 std::string read_base_model_name(const std::filesystem::path& dir);
+/// Warns where that is another model than `given`, which lies in `folder`: another spelling, a copy or fewer bits are none.
+void warn_of_other_base(const std::filesystem::path& adapter, const std::string& given, const std::filesystem::path& folder);
 /// adapter_config.json as PEFT writes it.
 std::string adapter_config_json(const AdapterConfig& adapter, const std::string& base_model_name_or_path);
 

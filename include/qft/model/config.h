@@ -97,8 +97,9 @@ struct ModelConfig {
   ExpertsConfig experts;
   std::vector<bool> sparse;  ///< of each layer: whether its feed-forward is experts; empty: of none
   DeltaNetConfig delta_net;
-  std::vector<bool> recurrent;         ///< of each layer: whether its mixer is a gated delta net; empty: of none
-  std::string text_prefix = "model.";  ///< of the decoder's tensors in files
+  std::vector<bool> recurrent;           ///< of each layer: whether its mixer is a gated delta net; empty: of none
+  std::string text_prefix = "model.";    ///< of the decoder's tensors in files
+  std::string module_prefix = "model.";  ///< of its modules in transformers' class, after which adapters are named
   /// Prefixes of tensors that files may have beside the decoder's: they stay as they are.
   std::vector<std::string> other_prefixes;
   std::vector<std::int32_t> eos_token_ids;
@@ -107,6 +108,8 @@ struct ModelConfig {
   std::int64_t labels = 0;                   ///< of a classifier (architectures); 0: it is none
   std::string problem_type;                  ///< a classifier's, if config.json names it
   std::string raw;                           ///< config.json as read, for export
+  bool rewritten = false;                    ///< `raw` is not the file's: it says what the weights beside it show
+  std::vector<std::string> notes;            ///< what a user should know of the file: load() warns of them
 
   std::int64_t q_size() const { return num_heads * head_dim; }
   std::int64_t kv_size() const { return num_kv_heads * head_dim; }
@@ -136,7 +139,8 @@ struct ModelConfig {
   ModelConfig scaled_to(std::int64_t tokens, const std::string& rope_type) const;
   /// Positions that the model was trained for before any scaling of them.
   std::int64_t first_positions() const;
-  /// Reads DIR/config.json (and DIR/generation_config.json for eos_token_id, if there).
+  /// Reads DIR/config.json (and DIR/generation_config.json for eos_token_id, if there). Where it ties a head that the weights
+  /// beside it have as well, the two are compared: a head that differs is one of its own.
   static ModelConfig load(const std::filesystem::path& dir);
 };
 

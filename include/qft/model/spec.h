@@ -132,6 +132,8 @@ inline constexpr const char* kLoraB = ".lora_B.weight";
 inline constexpr const char* kMagnitude = ".lora_magnitude_vector";
 inline constexpr const char* kOftR = ".oft_R.weight";
 inline constexpr const char* kAdapterPrefix = "base_model.model.";  ///< before the names of an adapter's tensors, as PEFT has it
+/// The decoder's in a model that sees, and in one of text alone (Qwen3.5 has both); before the names of its tensors and modules.
+inline constexpr std::string_view kTextPrefixes[] = {"model.language_model.", "model."};
 inline constexpr const char* kEmbedTokens = "model.embed_tokens.weight";
 inline constexpr const char* kFinalNorm = "model.norm.weight";
 inline constexpr const char* kLmHead = "lm_head.weight";

@@ -40,8 +40,22 @@ bool AdapterTargets::targets_module(std::string_view name) const {
   });
 }
 
+std::string AdapterTargets::own_name(const std::string& name) const {
+  if (text_prefix.empty()) return name;
+  for (const std::string_view prefix : kTextPrefixes)
+    if (name.starts_with(prefix)) return text_prefix + name.substr(prefix.size());
+  return name;
+}
+
+std::string AdapterTargets::key_words(std::string_view key_of_run_files, std::string_view key_of_peft) const {
+  return origin.empty() ? std::string(key_of_run_files) : fmt::format("'{}': {}", origin, key_of_peft);
+}
+
 void AdapterTargets::keep_targets(const std::vector<std::string>& modules) {
-  std::erase_if(targets, [&](const std::string& name) { return std::ranges::find(modules, last_name(name)) == modules.end(); });
+  const auto is_kept = [&](const std::string& name) { return std::ranges::find(modules, last_name(name)) != modules.end(); };
+  if (!origin.empty() && !all_linear)
+    std::ranges::copy_if(targets, std::back_inserter(absent), [&](const std::string& name) { return !is_kept(name); });
+  std::erase_if(targets, [&](const std::string& name) { return !is_kept(name); });
 }
 
 void AdapterTargets::set_targets(const std::string& list) {
@@ -49,25 +63,32 @@ void AdapterTargets::set_targets(const std::string& list) {
   std::set<std::string> names;
   std::vector<std::string> paths;
   targets.clear();
+  absent.clear();
   target_pattern.clear();
+  all_linear = false;
   if (list.find_first_of(kOfExpressions) != std::string::npos) {
     target_pattern = list;
     return;
   }
   for (const std::string& word : words_of(list)) {
     if (word == "all") {
+      all_linear = true;
       std::ranges::copy_if(known, std::inserter(names, names.end()), [](const std::string& name) { return !is_router(name); });
       continue;
     }
     const std::string_view name = last_name(word);
-    if (std::ranges::find(known, name) == known.end())
+    if (const bool unknown = std::ranges::find(known, name) == known.end(); unknown && !origin.empty()) {
+      absent.push_back(word);  // as in PEFT, other targets may be there
+      continue;
+    } else if (unknown)
       fail_config("{} '{}' is no linear module of this model: use all, or of {}", key, word, fmt::join(known, ", "));
     if (name == word)
       names.insert(word);
     else
       paths.push_back(word);
   }
-  if (names.empty() && paths.empty()) fail_config("{} is empty: use all, or a list of modules", key);
+  if (names.empty() && paths.empty() && absent.empty())
+    fail_config("{} is empty: use all, or a list of modules", key_words(key, "target_modules"));
   std::ranges::copy_if(known, std::back_inserter(targets), [&](const std::string& name) { return names.contains(name); });
   std::ranges::copy(paths, std::back_inserter(targets));
 }

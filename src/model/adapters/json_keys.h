@@ -5,7 +5,6 @@
 #include "qft/model/adapter_targets.h"
 
 #include <filesystem>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -13,22 +12,23 @@
 
 namespace qft::model {
 
-/// Absent in all but name: null, false, or without elements.
+/// Absent in all but name: null, false, an empty text, or without elements.
 inline bool is_empty(const nlohmann::json& value) {
-  return value.is_null() || (value.is_boolean() && !value.get<bool>()) ||
-         ((value.is_array() || value.is_object()) && value.empty());
+  return value.is_null() || (value.is_boolean() && !value.get<bool>()) || (value.is_string() && value == "") ||
+         (value.is_structured() && value.empty());
 }
 
-/// Throws Error where one of these keys has a value.
-inline void require_empty(const nlohmann::json& config, std::span<const char* const> keys, const std::string& where) {
-  for (const char* key : keys)
-    require(!config.contains(key) || is_empty(config[key]), "{}: {} = {} is not implemented", where, key,
-            config.contains(key) ? config[key].dump() : "");
+/// The value of a key; `fallback` where it is absent, null or an empty text.
+template <class T>
+T value_or(const nlohmann::json& config, const char* key, const T& fallback) {
+  const auto it = config.find(key);
+  return it == config.end() || it->is_null() || (it->is_string() && *it == "") ? fallback : it->get<T>();
 }
 
 /// bias, and modules_to_save.
 inline void read_common(const nlohmann::json& config, AdapterTargets& targets, const std::string& where) {
-  const std::string bias = config.value("bias", "none");
+  targets.origin = where;
+  const auto bias = value_or<std::string>(config, "bias", "none");
   require(bias == "none", "{}: bias '{}' is not implemented (implemented: none)", where, bias);
   if (const nlohmann::json saved = config.value("modules_to_save", nlohmann::json()); !is_empty(saved))
     targets.modules_to_save = saved.get<std::vector<std::string>>();

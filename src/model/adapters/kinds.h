@@ -40,6 +40,10 @@ const std::vector<AdapterKind>& adapter_kinds();
 /// The one that is enabled; nullptr: there is no adapter.
 const AdapterKind* kind_of(const AdapterConfig& config);
 
+/// Of an adapter that files describe: throws ConfigError where it wraps nothing of the model, and warns of single targets that
+/// wrap nothing, which PEFT passes over.
+void require_wrapped(const ModelSpec& spec);
+
 extern const AdapterKind kLora, kOft;
 
 }  // namespace qft::model

@@ -19,11 +19,6 @@ using nlohmann::json;
 
 constexpr std::int64_t kMaxRank = 65536;
 
-/// Keys of PEFT's LoraConfig that change the computation and are not implemented: all must be absent, null, false or empty.
-constexpr const char* kMustBeEmpty[] = {"layer_replication",       "layers_to_transform", "lora_bias",
-                                        "fan_in_fan_out",          "use_qalora",          "exclude_modules",
-                                        "trainable_token_indices", "ensure_weight_tying"};
-
 /// Values of init_lora_weights with which PEFT leaves the base weights alone. With others (pissa, olora, corda, loftq) it takes a
 /// part out of them each time that it loads the adapter.
 constexpr const char* kPlainStarts[] = {"gaussian", "eva", "orthogonal"};
@@ -76,22 +71,22 @@ AdapterConfig read_lora(const json& config, const std::filesystem::path& dir, co
   const json start = config.value("init_lora_weights", json());
   const bool unconverted = is_unconverted(dir);
   require(
-      unconverted || !start.is_string() || std::ranges::find(kPlainStarts, start.get<std::string>()) != std::end(kPlainStarts),
+      unconverted || !start.is_string() || is_empty(start) ||
+          std::ranges::find(kPlainStarts, start.get<std::string>()) != std::end(kPlainStarts),
       "{}: init_lora_weights is {}: the adapter goes with other base weights than the model's; let PEFT convert it to a plain "
       "one (save_pretrained with path_initial_model_for_weight_conversion; LLaMA-Factory: pissa_convert), or, of a run of qft, "
       "bring "
       "{} too",
       where, start.dump(), kPissaInitFile);
-  require_empty(config, kMustBeEmpty, where);
   read_common(config, lora, where);
   const json& rank = config.at("r");
   require(rank.is_number_integer() && rank >= 1 && rank <= kMaxRank, "{}: r is {}, expected an integer from 1 to {}", where,
           rank.dump(), kMaxRank);
   lora.rank = rank.get<std::int64_t>();
   lora.alpha = config.at("lora_alpha").get<double>();
-  lora.dropout = config.value("lora_dropout", 0.0);
-  lora.rslora = config.value("use_rslora", false);
-  lora.dora = config.value("use_dora", false);
+  lora.dropout = value_or(config, "lora_dropout", 0.0);
+  lora.rslora = value_or(config, "use_rslora", false);
+  lora.dora = value_or(config, "use_dora", false);
   json modules = config.contains("target_modules") ? config["target_modules"] : json();
   std::string routers;
   set_target_parameters(lora, config.value("target_parameters", json()), routers, where);

@@ -11,9 +11,6 @@ using nlohmann::json;
 
 constexpr std::int64_t kMost = 65536, kMostTerms = 64;
 
-/// Keys of PEFT's OFTConfig that change the computation and are not implemented: all must be absent, null, false or empty.
-constexpr const char* kMustBeEmpty[] = {"layers_to_transform", "fan_in_fan_out", "exclude_modules", "coft"};
-
 /// Since this version of PEFT the series is what it is here.
 constexpr const char* kSeriesVersion = "0.18.0";
 
@@ -26,7 +23,7 @@ std::pair<int, int> version_of(const std::string& text) {
 
 std::int64_t read_number(const json& config, const char* key, std::int64_t absent, std::int64_t least, const std::string& where,
                          std::int64_t most = kMost) {
-  const json value = config.value(key, json(absent));
+  const json value = value_or<json>(config, key, json(absent));
   require(value.is_number_integer() && value >= least && value <= most, "{}: {} is {}, expected an integer from {} to {}", where,
           key, value.dump(), least, most);
   return value.get<std::int64_t>();
@@ -38,14 +35,13 @@ AdapterConfig read_oft(const json& config, const std::filesystem::path& dir, con
   OftConfig oft;
   require(config.contains("oft_block_size"),
           "{}: there is no oft_block_size: the adapter is of PEFT before 0.14, whose OFT turned outputs; train it anew", where);
-  require_empty(config, kMustBeEmpty, where);
   read_common(config, oft, where);
   oft.rank = read_number(config, "r", 0, 0, where);
   oft.block_size = read_number(config, "oft_block_size", 0, 0, where);
   require((oft.rank == 0) != (oft.block_size == 0), "{}: r is {} and oft_block_size is {}: expected one of them above 0", where,
           oft.rank, oft.block_size);
-  oft.shared = config.value("block_share", false);
-  oft.neumann = config.value("use_cayley_neumann", true);
+  oft.shared = value_or(config, "block_share", false);
+  oft.neumann = value_or(config, "use_cayley_neumann", true);
   oft.terms = read_number(config, "num_cayley_neumann_terms", 5, 2, where, kMostTerms);
   const json version = config.value("peft_version", json());
   const std::string theirs = version.is_string() ? version.get<std::string>() : "0";

@@ -19,7 +19,8 @@ class TargetMatcher {
 
   /// By the whole name.
   bool wraps(const std::string& module) const {
-    return pattern_.empty() ? targets_.targets_module(module) : pattern_.front().matches(module);
+    const std::string name = targets_.own_name(module);
+    return pattern_.empty() ? targets_.targets_module(name) : pattern_.front().matches(name);
   }
 
  private:

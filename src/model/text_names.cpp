@@ -1,0 +1,24 @@
+#include "text_names.h"
+
+#include "qft/core/error.h"
+#include "qft/io/model_files.h"
+#include "qft/model/spec.h"
+
+#include <string>
+
+namespace qft::model {
+
+void settle_text_prefix(ModelConfig& config, const std::filesystem::path& dir) {
+  constexpr std::string_view kTwoNames = "qwen3_5", kNorm = "norm.weight";
+  if (!config.model_type.starts_with(kTwoNames) || !io::holds_model_weights(dir)) return;
+  try {
+    const io::ModelFiles files = io::ModelFiles::open(dir);
+    if (files.find(config.text_prefix + std::string(kNorm)) != nullptr) return;
+    for (const std::string_view prefix : kTextPrefixes)
+      if (files.find(std::string(prefix) + std::string(kNorm)) != nullptr) config.text_prefix = prefix;
+  } catch (const Error&) {
+    return;  // whoever reads the weights says what is wrong with them
+  }
+}
+
+}  // namespace qft::model
