@@ -157,7 +157,7 @@ Manifest Manifest::read(const std::filesystem::path& dir) {
 void Manifest::check() const {
   require(step >= 0 && world_size > 0, "it has step {} and world size {}", step, world_size);
   for (const FileRecord& f : files)
-    require(is_plain_name(f.name) && f.name != kManifestFile, "it lists a file called '{}'", f.name);
+    require(is_plain_path(f.name) && f.name != kManifestFile, "it lists a file called '{}'", f.name);
   check_names(files, "file");
   check_names(tensors, "tensor");
   for (const TensorRecord& t : tensors) check_boxes(t, *this);

@@ -3,6 +3,7 @@
 #include "qft/checkpoint/checkpoint.h"
 #include "qft/checkpoint/verify.h"
 #include "qft/core/error.h"
+#include "qft/core/member.h"
 #include "qft/io/file.h"
 #include "qft/io/safetensors.h"
 
@@ -57,7 +58,8 @@ void copy_others(io::Storage& storage, const Checkpoint& source, const fs::path&
   const std::set<std::string> state_files = files_with_slices(source.manifest());
   for (const FileRecord& file : source.manifest().files) {
     if (state_files.count(file.name)) continue;
-    io::copy_file(storage, source.dir() / file.name, dir / file.name);
+    if (const fs::path folder = fs::path(file.name).parent_path(); !folder.empty()) storage.create_directory(dir / folder);
+    io::copy_file(storage, member_at(source.dir(), file.name), dir / file.name);
     manifest.files.push_back(file);
   }
 }

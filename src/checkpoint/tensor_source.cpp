@@ -25,7 +25,7 @@ std::vector<fs::path> weight_files(const fs::path& path, const Manifest* manifes
   }
   const std::set<std::string> state_files = files_with_slices(*manifest);
   for (const FileRecord& file : manifest->files)
-    if (file.name.ends_with(".safetensors") && !state_files.count(file.name)) files.push_back(member_of(path, file.name));
+    if (file.name.ends_with(".safetensors") && !state_files.count(file.name)) files.push_back(member_at(path, file.name));
   return files;
 }
 

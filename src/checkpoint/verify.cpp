@@ -32,7 +32,7 @@ void guarded(VerifyReport& report, const std::function<void()>& check) {
 }
 
 void check_file(const fs::path& dir, const FileRecord& record, bool checksum) {
-  const io::File file = io::File::open_read(member_of(dir, record.name));
+  const io::File file = io::File::open_read(member_at(dir, record.name));
   require(file.size() == record.bytes, "'{}' has {} bytes, the manifest says {}", file.path().string(), file.size(),
           record.bytes);
   if (!checksum) return;
@@ -76,9 +76,13 @@ void check_tensors(const fs::path& dir, const Manifest& manifest, VerifyReport& 
 }
 
 void report_unlisted(const fs::path& dir, const Manifest& manifest, VerifyReport& report) {
+  const auto holds_listed = [&](const fs::directory_entry& item, const std::string& name) {
+    return item.is_directory() &&
+           std::ranges::any_of(manifest.files, [&](const FileRecord& file) { return file.name.starts_with(name + "/"); });
+  };
   for (const auto& item : fs::directory_iterator(dir)) {
     const std::string name = item.path().filename().string();
-    if (name != kManifestFile && manifest.find_file(name) == nullptr)
+    if (name != kManifestFile && manifest.find_file(name) == nullptr && !holds_listed(item, name))
       report.warnings.push_back(fmt::format("'{}' is not in the manifest", item.path().string()));
   }
 }

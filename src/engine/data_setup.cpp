@@ -6,6 +6,7 @@
 #include "qft/core/units.h"
 #include "qft/encode/chat_template.h"
 #include "qft/engine/objectives.h"
+#include "qft/engine/token_rows.h"
 #include "qft/inputs/inputs.h"
 #include "qft/io/file.h"
 #include "qft/job/output_dir.h"
@@ -94,7 +95,9 @@ OpenPack open_pack(const config::RunConfig& config, const model::ModelConfig& mo
   std::string template_hash;
   comm::agreed(comm, [&] {  // a template that the model does not know is refused before anything is packed
     tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
-    template_hash = encode::ChatTemplate::from_config(config, tokenizer).hash();
+    const auto chat = encode::ChatTemplate::from_config(config, tokenizer);
+    template_hash = chat.hash();
+    require_token_rows(chat.tokenizer(), config.tokenizer_path(), config.model.model_name_or_path, model.vocab_size);
   });
   if (given.empty()) {
     if (config.training.output_dir.empty())

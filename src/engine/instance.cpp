@@ -26,6 +26,7 @@
 
 #include "pissa_start.h"
 #include <ATen/ops/empty.h>
+#include <fmt/ranges.h>
 
 namespace qft::engine {
 namespace {
@@ -222,20 +223,28 @@ void load_value_head(const config::RunConfig& config, const model::ModelSpec& sp
   model::init_value_head(spec, static_cast<std::uint64_t>(config.training.seed), access);
 }
 
+/// Warns of tensors that are not computed with, by what their names begin with.
+void tell_unused(const model::ModelSpec& spec, const std::vector<std::string>& names) {
+  std::vector<std::string> words;
+  for (const std::string& prefix : spec.config.other_prefixes)
+    if (const auto count = std::ranges::count_if(names, [&](const std::string& name) { return name.starts_with(prefix); });
+        count > 0)
+      words.push_back(fmt::format("{} {}", count, prefix));
+  if (words.empty()) return;
+  log::warn_once(fmt::format(
+      "the model's files have tensors that are not used ({}): of vision (model.visual.), of layers that predict several tokens "
+      "(mtp.), or the lm_head of a reward model or classifier; models that this run writes, and exports of it, have them as they "
+      "are, but for a classifier's lm_head",
+      fmt::join(words, ", ")));
+}
+
 /// The base model's, and the adapter's, read or initial. Returns the bytes read.
 std::int64_t load_weights(const config::RunConfig& config, Use use, const io::ModelFiles& files, Instance& instance,
                           const io::TensorFile* initial) {
   const model::ModelSpec& spec = instance.spec();
   const auto access = [&](int unit, const model::ParamSpec& p) { return instance.param(unit, p); };
   const std::int64_t bytes = model::load_base_weights(spec, files, access);
-  const auto names = files.names();
-  if (const auto kept = std::ranges::count_if(names, [&](const std::string& name) { return spec.config.is_other(name); });
-      kept > 0)
-    log::info(
-        "{} tensors of the model (of vision, of layers that predict several tokens, or the lm_head of a reward model or "
-        "classifier) are not "
-        "used; models that this run writes, and exports of it, have them as they are, but for a classifier's lm_head",
-        kept);
+  tell_unused(spec, files.names());
   if (const auto adapter = adapters_of(config, use).live; !adapter.empty())
     model::load_adapter(spec, adapter, access);
   else if (initial != nullptr)

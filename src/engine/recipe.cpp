@@ -367,8 +367,15 @@ void require_own_prompts(const config::RunConfig& config, const model::RopeConfi
         rope.dynamic->positions, config.data.cutoff_len);
 }
 
+void warn_of_other_bases(const config::RunConfig& config, const Adapters& adapters) {
+  for (const std::filesystem::path& dir : adapters.merged)
+    model::warn_of_other_base(dir, config.model.model_name_or_path, config.model_path());
+  if (!adapters.live.empty()) model::warn_of_other_base(adapters.live, config.model.model_name_or_path, config.model_path());
+}
+
 model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
   const model::AdapterConfig adapter = adapter_of(config, use);
+  warn_of_other_bases(config, adapters_of(config, use));
   const config::FinetuningArgs& f = config.finetuning;
   const bool training = use == Use::training, freeze = training && f.finetuning_type == "freeze";
   const auto method = adapter.enabled() ? model::Finetuning::adapter

@@ -15,21 +15,17 @@ const Layer* layer_of(const ModelSpec& spec, const UnitSpec& unit) {
 }  // namespace
 
 Adapter::Adapter(const ModelSpec& spec, std::unique_ptr<io::TensorFile> file) : config_(spec.adapter), file_(std::move(file)) {
-  std::size_t used = 0;
+  require_adapter_tensors(spec, *file_);
   for (const UnitSpec& unit : spec.units)
     for (const ParamSpec& param : unit.params) {
       for (const FileTensor& part : spec.in_adapter(param)) {
-        const io::TensorEntry& entry = factor_of(*file_, part.name);
-        require_shape(*file_, entry, part.shape);
-        if (spec.in_model(param)) saved_[param.name] = {file_.get(), &entry};
-        ++used;
+        if (spec.in_model(param)) saved_[param.name] = {file_.get(), &factor_of(*file_, part.name)};
       }
       if (!is_factor(param.role)) continue;
       ChangedWeight& weight = of_[base_weight_of(param)];
       weight.params.push_back(&param);
       weight.layer = layer_of(spec, unit);
     }
-  require_all_used(*file_, used);
 }
 
 std::unique_ptr<const WeightChange> Adapter::find(const ParamSpec& base) const {

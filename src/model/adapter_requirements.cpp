@@ -1,5 +1,6 @@
 // What a run file asks of an adapter's targets is there, all of it.
 #include "qft/core/error.h"
+#include "qft/core/log.h"
 
 #include <algorithm>
 #include <iterator>
@@ -64,7 +65,38 @@ void require_pattern(const ModelSpec& spec, const TargetMatcher& targets, const 
           key, pattern, name, kind_of(spec.adapter)->name);
 }
 
+/// The listed targets that no linear answers to.
+std::vector<std::string> unmet_targets(const AdapterTargets& targets, const std::vector<std::string>& linears) {
+  std::vector<std::string> unmet = targets.absent;
+  AdapterTargets one;
+  one.text_prefix = targets.text_prefix;
+  std::ranges::copy_if(targets.targets, std::back_inserter(unmet), [&](const std::string& target) {
+    one.targets = {target};
+    return std::ranges::none_of(linears, [&](const std::string& name) { return one.targets_module(one.own_name(name)); });
+  });
+  return unmet;
+}
+
 }  // namespace
+
+void require_wrapped(const ModelSpec& spec) {
+  const AdapterTargets& targets = spec.adapter.targets();
+  if (targets.origin.empty()) return;
+  const std::vector<std::string> linears = linear_names(spec);
+  const std::vector<std::string> unmet = unmet_targets(targets, linears);
+  const auto wraps = [](const UnitSpec& unit) {
+    return std::ranges::any_of(unit.params, [](const ParamSpec& param) { return is_factor(param.role); });
+  };
+  if (std::ranges::none_of(spec.units, wraps))
+    fail_config("'{}': target_modules '{}' wraps no linear module of this {}: names are such as {}", targets.origin,
+                unmet.empty() ? targets.targets_text() : fmt::format("{}", fmt::join(unmet, ",")), spec.config.model_type,
+                examples(linears));
+  if (!unmet.empty() && !targets.all_linear)
+    log::warn_once(
+        fmt::format("'{}': target_modules has {}, which is no linear module of this {}: nothing is wrapped for it, as in "
+                    "PEFT",
+                    targets.origin, fmt::join(unmet, ", "), spec.config.model_type));
+}
 
 void ModelSpec::require_adapter_targets() const {
   const AdapterTargets& asked = adapter.targets();

@@ -58,16 +58,7 @@ void init_magnitude(const ParamSpec& magnitude, const at::Tensor& derived, const
 }
 
 void require_adapter(const ModelSpec& spec, const std::filesystem::path& dir) {
-  const auto file = open_adapter(dir);
-  std::size_t used = 0;
-  for (const auto& unit : spec.units)
-    for (const auto& param : unit.params) {
-      for (const FileTensor& part : spec.in_adapter(param)) {
-        require_shape(*file, factor_of(*file, part.name), part.shape);
-        ++used;
-      }
-    }
-  require_all_used(*file, used);
+  require_adapter_tensors(spec, *open_adapter(dir));
 }
 
 void load_adapter(const ModelSpec& spec, const std::filesystem::path& dir, const ParamAccess& access) {

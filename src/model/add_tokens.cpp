@@ -137,7 +137,7 @@ AddedTokens add_tokens(io::Storage& storage, const AddTokensRequest& request) {
     tables.contains(tensor.name) ? Rows(from, rows).write(writer) : copy_tensor(from, writer);
   }
   writer.finish();
-  copy_configs(storage, request.base, commit.temp(), [&](nlohmann::ordered_json& object) {
+  copy_configs(storage, request.base, commit.temp(), config, [&](nlohmann::ordered_json& object) {
     if (object.contains("vocab_size")) object["vocab_size"] = result.rows;
   });
   tokenizer.write(storage, commit.temp());

@@ -33,6 +33,7 @@ struct Architecture {
   QkNorm qk_norm = QkNorm::none;
   std::int64_t default_head_dim = 0;  ///< 0: hidden_size / num_attention_heads
   double default_eps = 1e-6;          ///< rms_norm_eps
+  double default_theta = 10000.0;     ///< rope_theta
   Windows windows = Windows::none;
   Experts experts = Experts::none;
   Hybrid hybrid = Hybrid::none;

@@ -17,6 +17,7 @@ constexpr auto kArchitectures = std::to_array<Architecture>({
     {.model_type = "mixtral",
      .hf_class = "MixtralForCausalLM",
      .default_eps = 1e-5,
+     .default_theta = 1e6,
      .windows = Windows::given,
      .experts = Experts::mixtral},
     {.model_type = "qwen2", .hf_class = "Qwen2ForCausalLM", .qkv = kAlways, .windows = Windows::some},

@@ -99,7 +99,7 @@ std::int64_t expand_model(io::Storage& storage, const ExpandRequest& request) {
   io::ModelWriter writer(storage, commit.temp(), std::move(tensors), request.max_shard_bytes);
   for (const Origin& origin : origins) copy_tensor(origin.at, writer, origin.zero);
   writer.finish();
-  copy_configs(storage, request.base, commit.temp(), [&](Json& object) { deepen(object, config, request.layers); });
+  copy_configs(storage, request.base, commit.temp(), config, [&](Json& object) { deepen(object, config, request.layers); });
   commit.commit();
   return static_cast<std::int64_t>(origins.size());
 }

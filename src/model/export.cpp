@@ -8,6 +8,7 @@
 #include "qft/model/classifier.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -140,10 +141,9 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
     progress.update(++done);
   }
   writer.finish();
-  write_config_files(storage, request, target);
+  write_config_files(storage, request, model, target);
   io::copy_existing(storage, request.adapter.empty() ? request.base : request.adapter, target, io::kValueHeadFiles);
   correct_config(storage, target, model, request);
-  io::copy_existing(storage, request.tokenizer, target, io::kTokenizerFiles);
   return report;
 }
 
@@ -164,9 +164,13 @@ void require_head_fits(const ExportRequest& request, const MergedModel& model) {
 
 }  // namespace
 
-void write_config_files(io::Storage& storage, const ExportRequest& request, const fs::path& target) {
-  io::copy_existing(storage, request.base, target, io::kModelConfigFiles);
+void write_config_files(io::Storage& storage, const ExportRequest& request, const MergedModel& model, const fs::path& target) {
+  io::copy_existing(storage, request.base, target, std::array{io::kModelConfigFile});
+  write_generation_config(storage, request.base, target, request.changes);
+  write_tokenizer(storage, request.tokenizer, request.base, target, request.changes);
   if (!request.config.empty()) io::write_file(storage, target / io::kModelConfigFile, request.config);
+  if (const ModelConfig& own = model.spec().config; request.config.empty() && own.rewritten)
+    io::write_file(storage, target / io::kModelConfigFile, own.raw);
 }
 
 ExportReport export_model(io::Storage& storage, const ExportRequest& request) {

@@ -165,10 +165,9 @@ ExportReport export_bitsandbytes(io::Storage& storage, const ExportRequest& requ
     report.rounding = std::sqrt(squares.rounding / squares.weights);
     report.adapter = std::sqrt(squares.adapter / squares.weights);
   }
-  write_config_files(storage, request, target);
+  write_config_files(storage, request, model, target);
   io::copy_existing(storage, request.adapter.empty() ? request.base : request.adapter, target, io::kValueHeadFiles);
   set_config(storage, target, type, model.spec().untied);
-  io::copy_existing(storage, request.tokenizer, target, io::kTokenizerFiles);
   return report;
 }
 

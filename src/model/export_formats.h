@@ -22,8 +22,9 @@ struct ExportCode {
                        const std::filesystem::path& target);
 };
 
-/// config.json and generation_config.json of an export.
-void write_config_files(io::Storage& storage, const ExportRequest& request, const std::filesystem::path& target);
+/// config.json, generation_config.json, and the files of tokenizer and processor of an export.
+void write_config_files(io::Storage& storage, const ExportRequest& request, const MergedModel& model,
+                        const std::filesystem::path& target);
 ExportReport export_bitsandbytes(io::Storage& storage, const ExportRequest& request, MergedModel& model,
                                  const std::filesystem::path& target);
 ExportReport export_gguf(io::Storage& storage, const ExportRequest& request, MergedModel& model,

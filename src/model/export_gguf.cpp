@@ -121,7 +121,8 @@ io::GgufMetadata metadata_of(const ModelConfig& c, const ExportRequest& request,
     add("rope.scaling.type", std::string("linear"));
     add("rope.scaling.factor", static_cast<float>(c.rope.linear));
   }
-  for (auto& entry : gguf_tokenizer(request.tokenizer, c.vocab_size)) metadata.push_back(std::move(entry));
+  for (auto& entry : gguf_tokenizer({request.tokenizer, request.base, request.changes}, c.vocab_size))
+    metadata.push_back(std::move(entry));
   return metadata;
 }
 

@@ -2,12 +2,17 @@
 
 #include "qft/core/error.h"
 #include "qft/core/json.h"
+#include "qft/io/companion_files.h"
 #include "qft/io/file.h"
+#include "qft/io/model_files.h"
 
 #include <algorithm>
+#include <cctype>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -34,8 +39,12 @@ constexpr Splitter kSplitters[] = {
 
 json read_object(const fs::path& path) {
   json object = parse_json(io::read_text_file(path, kMostBytes), path.string());
-  require(object.is_object(), "'{}' is no JSON object", path.string());
+  require(object.is_object(), "'{}' is not a JSON object", path.string());
   return object;
+}
+
+json object_or_empty(const fs::path& path) {
+  return fs::is_regular_file(path) ? read_object(path) : json::object();
 }
 
 std::string splitter_of(const json& tokenizer, const std::string& where) {
@@ -58,24 +67,66 @@ std::string splitter_of(const json& tokenizer, const std::string& where) {
       where);
 }
 
+/// A token of tokenizer_config.json: its text, or an object with that.
+std::string token_of(const json& value) {
+  if (value.is_object()) return value.value("content", "");
+  return value.is_string() ? value.get<std::string>() : "";
+}
+
+/// Special tokens by role: tokenizer_config.json's key is ROLE_token, config.json's ROLE_token_id.
+struct Role {
+  const char *role, *gguf;
+};
+constexpr Role kRoles[] = {{"bos", "bos"},     {"eos", "eos"},   {"unk", "unknown"}, {"sep", "seperator"},  // ggml's spelling
+                           {"pad", "padding"}, {"mask", "mask"}, {"cls", nullptr}};
+
+/// An added token that acts as a special one though its files do not say so; the rule of llama.cpp's convert_hf_to_gguf.py.
+bool looks_special(std::string_view token) {
+  constexpr std::string_view kWide = "｜";
+  constexpr std::string_view kNames[] = {"<pad>", "<mask>", "<2mass>", "[@BOS@]"};
+  const auto between = [&](std::string_view open, std::string_view close) {
+    return token.size() >= open.size() + close.size() && token.starts_with(open) && token.ends_with(close);
+  };
+  return std::ranges::find(kNames, token) != std::end(kNames) || between("<|", "|>") ||
+         between(std::string("<") + std::string(kWide), std::string(kWide) + ">") || between("<unused", ">");
+}
+
+/// Texts that a configuration calls special: roles, and lists of further ones.
+std::set<std::string> called_special(const json& config) {
+  std::set<std::string> tokens;
+  for (const Role& role : kRoles) tokens.insert(token_of(config.value(fmt::format("{}_token", role.role), json())));
+  for (const char* key : {"additional_special_tokens", "extra_special_tokens"})
+    for (const json& token : config.value(key, json())) tokens.insert(token_of(token));
+  for (const auto& [id, token] : config.value("added_tokens_decoder", json::object()).items())
+    if (token.is_object() && token.value("special", false)) tokens.insert(token_of(token));
+  return tokens;
+}
+
 class Vocabulary {
  public:
-  Vocabulary(const json& tokenizer, std::int64_t size, const std::string& where) : where_(where) {
-    for (std::int64_t i = 0; i < size; ++i) tokens_.push_back(fmt::format("[PAD{}]", i));
-    kinds_.assign(tokens_.size(), kUnused);
+  Vocabulary(const json& tokenizer, const json& config, std::int64_t size, const std::string& where)
+      : where_(where), tokens_(static_cast<std::size_t>(size)), kinds_(tokens_.size(), kUnused) {
     const json& model = tokenizer.at("model");
     for (const auto& [token, id] : model.at("vocab").items()) set(id, token, kNormal);
-    for (const json& added : tokenizer.value("added_tokens", json::array()))
-      set(added.at("id"), added.at("content").get<std::string>(), added.value("special", false) ? kControl : kUserDefined);
+    const std::set<std::string> special = called_special(config);
+    for (const json& added : tokenizer.value("added_tokens", json::array())) {
+      const std::string token = added.at("content");
+      const bool control = added.value("special", false) || special.contains(token) || looks_special(token);
+      set(added.at("id"), token, control ? kControl : kUserDefined);
+    }
+    name_unused();
     for (const json& merge : model.at("merges"))
       merges_.push_back(merge.is_string() ? merge.get<std::string>()
                                           : merge.at(0).get<std::string>() + " " + merge.at(1).get<std::string>());
   }
 
   std::optional<std::uint32_t> find(const std::string& token) const {
-    const auto it = std::ranges::find(tokens_, token);
-    if (it == tokens_.end()) return {};
-    return static_cast<std::uint32_t>(it - tokens_.begin());
+    const auto it = ids_.find(token);
+    if (it == ids_.end()) return {};
+    return it->second;
+  }
+  bool has(std::int64_t id) const {
+    return id >= 0 && id < std::ssize(tokens_) && kinds_[static_cast<std::size_t>(id)] != kUnused;
   }
   void add_to(io::GgufMetadata& metadata) const {
     metadata.emplace_back("tokenizer.ggml.tokens", tokens_);
@@ -86,23 +137,33 @@ class Vocabulary {
  private:
   void set(const json& id, const std::string& token, TokenKind kind) {
     const bool fits = id.is_number_integer() && id >= 0 && id.get<std::int64_t>() < std::ssize(tokens_);
-    require(fits, "{}: token '{}' has id {}, but the model's embedding has {} rows: is the tokenizer of this model?", where_,
-            token, id.dump(), tokens_.size());
-    tokens_[id.get<std::size_t>()] = token;
-    kinds_[id.get<std::size_t>()] = kind;
+    require(
+        fits,
+        "{}: token '{}' has id {}, but the model's embedding has {} rows: is the tokenizer of this model? qft-ckpt add-tokens "
+        "makes a model with rows for more tokens",
+        where_, token, id.dump(), tokens_.size());
+    const auto row = id.get<std::size_t>();
+    tokens_[row] = token;
+    kinds_[row] = kind;
+    ids_[token] = static_cast<std::uint32_t>(row);
+  }
+
+  /// llama.cpp finds tokens by their texts: no two may be alike, whatever a real one is called.
+  void name_unused() {
+    for (std::size_t i = 0; i < tokens_.size(); ++i) {
+      if (kinds_[i] != kUnused) continue;
+      std::string name = fmt::format("[PAD{}]", i);
+      while (ids_.contains(name)) name += "_";
+      ids_[name] = static_cast<std::uint32_t>(i);
+      tokens_[i] = std::move(name);
+    }
   }
 
   std::string where_;
   std::vector<std::string> tokens_, merges_;
   std::vector<std::int32_t> kinds_;
+  std::unordered_map<std::string, std::uint32_t> ids_;
 };
-
-/// A token of tokenizer_config.json: its text, or an object with that.
-std::string token_of(const json& config, const char* key) {
-  const json value = config.value(key, json());
-  if (value.is_object()) return value.value("content", "");
-  return value.is_string() ? value.get<std::string>() : "";
-}
 
 /// Whether encoding begins with a special token.
 bool adds_first(const json& tokenizer, const json& config) {
@@ -116,36 +177,68 @@ bool adds_first(const json& tokenizer, const json& config) {
   return false;
 }
 
-std::string chat_template_of(const fs::path& dir, const json& config) {
-  if (fs::exists(dir / "chat_template.jinja")) return io::read_text_file(dir / "chat_template.jinja", kMostBytes);
-  const json text = config.value("chat_template", json());
-  return text.is_string() ? text.get<std::string>() : "";
+/// The first id under a key, at the root or in text_config: a number, or a list of them.
+std::optional<std::int64_t> first_id(const json& config, const std::string& key) {
+  for (const json& object : {config, config.value("text_config", json::object())}) {
+    const json value = object.is_object() ? object.value(key, json()) : json();
+    const json first = value.is_array() && !value.empty() ? value.front() : value;
+    if (first.is_number_integer()) return first.get<std::int64_t>();
+  }
+  return {};
+}
+
+/// By the tokenizer's own configuration; where that does not say, by the model's.
+std::optional<std::uint32_t> id_of(const char* role, const Vocabulary& vocabulary, const GgufTokenizerFiles& files,
+                                   const json& config) {
+  if (std::string_view(role) == "eos" && files.changes.end_id) return static_cast<std::uint32_t>(*files.changes.end_id);
+  if (const auto id = vocabulary.find(token_of(config.value(fmt::format("{}_token", role), json())))) return id;
+  for (const char* name : {io::kModelConfigFile, io::kGenerationConfigFile})
+    if (const auto id = first_id(object_or_empty(files.model / name), fmt::format("{}_token_id", role));
+        id && vocabulary.has(*id))
+      return static_cast<std::uint32_t>(*id);
+  return {};
+}
+
+void add_templates(const GgufTokenizerFiles& files, io::GgufMetadata& metadata) {
+  io::ChatTemplates found = io::read_chat_templates(files.tokenizer);
+  if (!found.main && found.named.empty()) found = io::read_chat_templates(files.model);
+  if (files.changes.chat_template) found = changed(std::move(found), *files.changes.chat_template);
+  std::vector<std::string> names;
+  for (const auto& [name, text] : found.named) {
+    std::string plain = name;
+    for (char& c : plain)
+      if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
+    if (plain.empty() || std::ranges::find(names, plain) != names.end()) continue;
+    metadata.emplace_back(fmt::format("tokenizer.chat_template.{}", plain), text);
+    names.push_back(plain);
+  }
+  if (!names.empty()) metadata.emplace_back("tokenizer.chat_templates", names);
+  if (found.main) metadata.emplace_back("tokenizer.chat_template", *found.main);
 }
 
 }  // namespace
 
-io::GgufMetadata gguf_tokenizer(const fs::path& dir, std::int64_t vocab_size) {
-  const fs::path path = dir / "tokenizer.json";
+io::GgufMetadata gguf_tokenizer(const GgufTokenizerFiles& files, std::int64_t vocab_size) {
+  const fs::path path = files.tokenizer / io::kTokenizerFile;
   const std::string where = fmt::format("'{}'", path.string());
   const json tokenizer = read_object(path);
-  const json config = fs::exists(dir / "tokenizer_config.json") ? read_object(dir / "tokenizer_config.json") : json::object();
+  json config = object_or_empty(files.tokenizer / io::kSpecialTokensFile);
+  config.update(object_or_empty(files.tokenizer / io::kTokenizerConfigFile));
   io::GgufMetadata metadata;
   try {
     require(tokenizer.at("model").value("type", "BPE") == "BPE", "{}: only tokenizers of kind BPE are exported to GGUF", where);
     metadata.emplace_back("tokenizer.ggml.model", std::string("gpt2"));
     metadata.emplace_back("tokenizer.ggml.pre", splitter_of(tokenizer, where));
-    const Vocabulary vocabulary(tokenizer, vocab_size, where);
+    const Vocabulary vocabulary(tokenizer, config, vocab_size, where);
     vocabulary.add_to(metadata);
-    for (const auto& [key, name] :
-         {std::pair{"bos_token", "bos"}, {"eos_token", "eos"}, {"pad_token", "padding"}, {"unk_token", "unknown"}})
-      if (const auto id = vocabulary.find(token_of(config, key)))
-        metadata.emplace_back(fmt::format("tokenizer.ggml.{}_token_id", name), *id);
+    for (const Role& role : kRoles)
+      if (const auto id = role.gguf != nullptr ? id_of(role.role, vocabulary, files, config) : std::nullopt)
+        metadata.emplace_back(fmt::format("tokenizer.ggml.{}_token_id", role.gguf), *id);
   } catch (const json::exception& e) {
-    fail("{} is no tokenizer that qft reads: {}", where, e.what());
+    fail("{} is not a tokenizer that qft reads: {}", where, e.what());
   }
   metadata.emplace_back("tokenizer.ggml.add_bos_token", adds_first(tokenizer, config));
-  if (std::string text = chat_template_of(dir, config); !text.empty())
-    metadata.emplace_back("tokenizer.chat_template", std::move(text));
+  add_templates(files, metadata);
   return metadata;
 }
 

@@ -1,9 +1,11 @@
 #include "rewritten_model.h"
 
+#include "qft/io/companion_files.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 namespace qft::model {
@@ -24,10 +26,10 @@ void copy_tensor(const io::TensorLocation& from, io::ModelWriter& to, bool zero)
 }
 
 void copy_configs(io::Storage& storage, const std::filesystem::path& from, const std::filesystem::path& to,
-                  const std::function<void(nlohmann::ordered_json&)>& edit) {
-  io::copy_existing(storage, from, to, io::kModelConfigFiles);
-  io::copy_existing(storage, from, to, io::kTokenizerFiles);
-  auto config = nlohmann::ordered_json::parse(io::read_text_file(to / io::kModelConfigFile));
+                  const ModelConfig& model, const std::function<void(nlohmann::ordered_json&)>& edit) {
+  io::copy_existing(storage, from, to, std::array{io::kModelConfigFile, io::kGenerationConfigFile});
+  io::copy_companions(storage, from, from, to);
+  auto config = nlohmann::ordered_json::parse(model.raw);
   edit(config);
   if (const auto text = config.find("text_config"); text != config.end() && text->is_object()) edit(*text);
   io::write_file(storage, to / io::kModelConfigFile, config.dump(2) + "\n");

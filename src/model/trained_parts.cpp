@@ -70,7 +70,9 @@ void require_saved(const ModelSpec& spec) {
     });
     if (!found.empty()) continue;
     fail_config(
-        "additional_target (PEFT's modules_to_save) '{}' is no module of this {}: it has {}", module, spec.config.model_type,
+        "{} '{}' is no module of this {}: it has {}",
+        spec.adapter.targets().key_words("additional_target (PEFT's modules_to_save)", "modules_to_save"), module,
+        spec.config.model_type,
         fmt::join(words_of(spec, [](const UnitSpec&, const ParamSpec& p) { return last_word(module_of(p.name)); }), ", "));
   }
 }

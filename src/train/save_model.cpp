@@ -7,7 +7,9 @@
 #include "qft/device/scalar_type.h"
 #include "qft/device/staged_copy.h"
 #include "qft/engine/recipe.h"
+#include "qft/engine/trained_text.h"
 #include "qft/infer/load_model.h"
+#include "qft/io/companion_files.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
 #include "qft/model/adapter_config.h"
@@ -15,8 +17,10 @@
 #include "qft/model/export.h"
 #include "qft/model/load.h"
 #include "qft/model/pissa.h"
+#include "qft/model/tokenizer_changes.h"
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <functional>
 #include <map>
@@ -37,11 +41,8 @@ FileRecord write_text(io::Storage& storage, const fs::path& dir, const std::stri
   return {name, text.size(), hash_hex(text)};
 }
 
-/// Those of `names` that `from` has.
-void copy_existing(io::Storage& storage, const fs::path& from, const fs::path& to, std::span<const char* const> names,
-                   std::vector<FileRecord>& written) {
-  for (const std::string& name : io::copy_existing(storage, from, to, names))
-    written.push_back({name, fs::file_size(to / name), hash_file(to / name)});
+FileRecord record_of(const fs::path& dir, const fs::path& file) {
+  return {file.generic_string(), fs::file_size(dir / file), hash_file(dir / file)};
 }
 
 /// Host copies of a file's tensors, by name.
@@ -99,6 +100,16 @@ Added gather_added(engine::Instance& instance, comm::Communicator& comm) {
     for (auto& [tensor, values] : model::as_in_files(p, copy)) tensors[tensor.name] = {tensor.shape, values};
   });
   return added;
+}
+
+/// An adapter that was read keeps the names that its files had.
+Tensors as_named(Tensors tensors, const model::AdapterTargets& targets) {
+  constexpr std::string_view kOuter = model::kAdapterPrefix;
+  Tensors named;
+  for (auto& [name, tensor] : tensors)
+    named[name.starts_with(kOuter) ? model::kAdapterPrefix + targets.own_name(name.substr(kOuter.size())) : name] =
+        std::move(tensor);
+  return named;
 }
 
 FileRecord write_tensors(const Tensors& tensors, io::Storage& storage, const fs::path& dir, const char* file) {
@@ -288,23 +299,27 @@ std::string scaled_config(const config::RunConfig& config, engine::Use use) {
 
 /// The same of a model that is trained, where its head does, too.
 std::string changed_config(const config::RunConfig& config, const model::Head& head) {
-  if (!head.classifies) return scaled_config(config, engine::Use::training);
   const model::ModelConfig model = engine::architecture_of(config, engine::Use::training);
+  if (!head.classifies) return model.rewritten ? model.raw : scaled_config(config, engine::Use::training);
   return model::classifier_config(model.raw, model, head.values, engine::problem_of(config, model, head.values));
 }
 
 /// What lies beside the weights.
-void copy_companions(const config::RunConfig& config, const model::ModelSpec& spec, io::Storage& storage, const fs::path& dir,
-                     std::vector<FileRecord>& written) {
+void write_companions(const config::RunConfig& config, const model::ModelSpec& spec, io::Storage& storage, const fs::path& dir,
+                      std::vector<FileRecord>& written) {
+  const fs::path base = config.model_path();
+  const model::TokenizerChanges changes = engine::saved_text(config);
   if (!spec.adapter.enabled()) {
-    std::vector<const char*> names(io::kModelConfigFiles.begin(), io::kModelConfigFiles.end());
     if (const std::string text = changed_config(config, spec.head); !text.empty()) {
-      std::erase(names, io::kModelConfigFile);
       written.push_back(write_text(storage, dir, io::kModelConfigFile, text));
+    } else {
+      io::copy_existing(storage, base, dir, std::array{io::kModelConfigFile});
+      written.push_back(record_of(dir, io::kModelConfigFile));
     }
-    copy_existing(storage, config.model_path(), dir, names, written);
+    if (model::write_generation_config(storage, base, dir, changes)) written.push_back(record_of(dir, io::kGenerationConfigFile));
   }
-  copy_existing(storage, config.tokenizer_path(), dir, io::kTokenizerFiles, written);
+  for (const fs::path& file : model::write_tokenizer(storage, config.tokenizer_path(), base, dir, changes))
+    written.push_back(record_of(dir, file));
 }
 
 /// Without an adapter an export would only copy the model: refused, unless it changes the format or the element type.
@@ -338,7 +353,7 @@ std::vector<FileRecord> save_model(const config::RunConfig& config, engine::Inst
   const Added added = gather_added(instance, who.comm);
   std::vector<FileRecord> written = save_base_model(instance, config.model_path(), who, storage, dir);
   write_value_head(added, storage, dir, written);
-  if (who.rank() == 0) copy_companions(config, instance.spec(), storage, dir, written);
+  if (who.rank() == 0) write_companions(config, instance.spec(), storage, dir, written);
   return written;
 }
 
@@ -354,6 +369,7 @@ WriteModel stage_model(const config::RunConfig& config, engine::Instance& instan
     added.adapter = converted(std::move(added.adapter), *initial);
     told = told.lora.plain();
   }
+  added.adapter = as_named(std::move(added.adapter), told.targets());
   return [&config, &spec = instance.spec(), adapted, first, initial, told = std::move(told), added = std::move(added),
           base = std::move(base)](io::Storage& storage, const fs::path& dir) {
     std::vector<FileRecord> written = base ? base(storage, dir) : std::vector<FileRecord>{};
@@ -365,7 +381,7 @@ WriteModel stage_model(const config::RunConfig& config, engine::Instance& instan
           write_text(storage, dir, model::kAdapterConfigFile, model::adapter_config_json(told, config.model.model_name_or_path)));
     }
     write_value_head(added, storage, dir, written);
-    copy_companions(config, spec, storage, dir, written);
+    write_companions(config, spec, storage, dir, written);
     return written;
   };
 }
@@ -392,6 +408,7 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
                 config.model.rope_scaling == "linear" || config.model.rope_scaling == "llama3"
                     ? "export to safetensors with it first, then that to GGUF"
                     : "GGUF has no place for it here; leave it out for texts within the model's positions");
+  engine::warn_of_other_bases(config, engine::adapters_of(config, engine::Use::inference));
   const model::ModelConfig model = model::ModelConfig::load(base);
   const model::Head head = model::head_of(model, adapter.empty() ? model::AdapterConfig{} : model::read_adapter_config(adapter));
   for (const fs::path& merged : earlier)
@@ -399,9 +416,10 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
       fail_config("the adapter '{}' is of a classifier, whose head the last adapter '{}' has not: export it by itself",
                   merged.string(), adapter.string());
   const auto& exporting = config.exporting;
-  const auto report = model::export_model(storage, {base, adapter, earlier, config.tokenizer_path(), exporting.export_dir,
-                                                    static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000, dtype,
-                                                    format, &model::export_code(), scaled, config.finetuning.problem_type});
+  const auto report = model::export_model(
+      storage, {base, adapter, earlier, config.tokenizer_path(), exporting.export_dir,
+                static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000, dtype, format, &model::export_code(), scaled,
+                config.finetuning.problem_type, engine::exported_text(config, adapter)});
   log::info("exported '{}'{} to '{}': {} tensors, {} of them merged with the adapter, {} converted to another type{}",
             base.string(),
             adapter.empty()

@@ -1,5 +1,7 @@
 #include "qft/io/model_files.h"
 
+#include "qft/core/log.h"
+
 #include <filesystem>
 #include <string>
 
@@ -92,10 +94,61 @@ TEST(ModelFiles, IndexAndShardsMustAgree) {
   write_bytes(dir / files[2], shard.substr(0, shard.size() - 1));
   EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), files[2] + "': the file is truncated"));
   write_bytes(dir / files[2], read_bytes(dir / files[1]));
-  EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), "tensor 'b' is in both"));
+  EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), "is in '" + files[2] + "', which does not have it"));
   write_bytes(dir / files[2], shard);
   const ModelFiles model = ModelFiles::open(dir.path());
   EXPECT_TRUE(contains(error_of([&] { model.at("lm_head.weight"); }), "it has 6, such as 'a'"));
+}
+
+TEST(ModelFiles, TheIndexSaysWhichShardsCount) {
+  const TempDir dir;
+  const auto files = write_model(dir, 11);
+  // Left from a model in more shards.
+  write_bytes(dir / "model-00005-of-00009.safetensors", read_bytes(dir / files[0]));
+  auto index = nlohmann::json::parse(read_bytes(dir / kIndexFile));
+  ASSERT_EQ(index["weight_map"]["a"], files[0]);
+  log::init({});
+  testing::internal::CaptureStderr();
+  expect_whole(dir);
+  EXPECT_TRUE(contains(testing::internal::GetCapturedStderr(), "model-00005-of-00009.safetensors beside is not read"));
+  EXPECT_EQ(weight_files(dir.path()).size(), files.size());
+  write_bytes(dir / kIndexFile, "{broken");
+  EXPECT_EQ(weight_files(dir.path()).size(), files.size() + 1) << "nothing says which one is old";
+}
+
+TEST(ModelFiles, ATensorInTwoShardsIsTheOneThatTheIndexNames) {
+  const TempDir dir;
+  const auto write = [&](const std::string& name, const std::vector<TensorSpec>& tensors, const std::string& bytes) {
+    SafetensorsWriter writer(posix_storage(), dir / name, tensors);
+    writer.append(bytes.data(), bytes.size());
+    writer.finish();
+  };
+  write("model-00001-of-00002.safetensors", {{"a", DType::u8, {2}}, {"b", DType::u8, {1}}}, "old");
+  write("model-00002-of-00002.safetensors", {{"a", DType::u8, {2}}}, "ab");
+  write_bytes(dir / kIndexFile,
+              R"({"weight_map": {"a": "model-00002-of-00002.safetensors", "b": "model-00001-of-00002.safetensors"}})");
+  std::string a(2, ' ');
+  const ModelFiles model = ModelFiles::open(dir.path());
+  model.read("a", 0, 2, a.data());
+  EXPECT_EQ(a, "ab");
+  EXPECT_EQ(model.total_bytes(), 3u);
+}
+
+TEST(ModelFiles, ASecondCopyOfTheWeightsIsTold) {
+  const TempDir dir;
+  write_model(dir, 46);
+  log::init({});
+  const auto told = [&] {
+    testing::internal::CaptureStderr();
+    ModelFiles::open(dir.path());
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(told(), "");
+  write_bytes(dir / "pytorch_model.bin", "x");
+  EXPECT_TRUE(contains(told(), "read from model.safetensors; pytorch_model.bin beside is not read"));
+  EXPECT_EQ(told(), "") << "once";
+  write_bytes(dir / "consolidated.safetensors", "x");
+  EXPECT_TRUE(contains(told(), "consolidated.safetensors and 1 more beside are not read"));
 }
 
 TEST(ModelFiles, AnIndexMayNotLeaveItsDirectoryOrNameWhatIsNotThere) {

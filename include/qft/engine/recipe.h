@@ -55,6 +55,8 @@ struct Adapters {
   std::filesystem::path live;  ///< the one that is run, and trained; empty: none, or a new one
 };
 Adapters adapters_of(const config::RunConfig& config, Use use);
+/// Warns of those that were made for another base model than the run's.
+void warn_of_other_bases(const config::RunConfig& config, const Adapters& adapters);
 
 /// Where the head of a reward model or a classifier is: with the last adapter, a merged one too, or, without any, with the model.
 model::HeadFile head_file(const config::RunConfig& config, const model::ModelSpec& spec, const io::ModelFiles& files);

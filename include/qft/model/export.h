@@ -4,6 +4,7 @@
 
 #include "qft/core/dtype.h"
 #include "qft/io/storage.h"
+#include "qft/model/tokenizer_changes.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -39,6 +40,7 @@ struct ExportRequest {
   const ExportCode* code = nullptr;  // export_code(), or what needs it is refused
   std::string config = {};           // the text of config.json; empty: that of `base`. Not for GGUF
   std::string problem_type = {};     // of a classifier, for config.json; empty: as that has it
+  TokenizerChanges changes = {};     // to what `tokenizer` has, and to the end tokens of `base`
 };
 
 struct ExportReport {
@@ -52,7 +54,8 @@ struct ExportReport {
 /// Writes what the adapter has whole, else W + scaling B A (with DoRA each row times its magnitude over its norm), summed in fp32
 /// (fp64 for a tensor that is and stays fp64) and rounded once to the element type of the target; tensors without an adapter are
 /// copied or converted. Rows of one tensor in memory at a time (the whole tensor in fp32 where it is quantised in the files or in
-/// the export, or written to GGUF), on all cores of the process. config.json and the tokenizer's files are copied. Throws Error
+/// the export, or written to GGUF), on all cores of the process. config.json and the files of tokenizer and processor are copied,
+/// with request.changes. Throws Error
 /// where base and adapters do not belong together or are damaged, or where the format has no words for the model; ConfigError
 /// where `target` is in use, or as merge_adapters().
 ExportReport export_model(io::Storage& storage, const ExportRequest& request);

@@ -1,0 +1,21 @@
+#include "qft/infer/stop_tokens.h"
+
+#include <algorithm>
+
+namespace qft::infer {
+
+std::vector<std::int32_t> stop_tokens(std::span<const std::int32_t> of_template, const tokenizer::Tokenizer& tokenizer,
+                                      const model::ModelConfig& model) {
+  std::vector<std::int32_t> ids(of_template.begin(), of_template.end());
+  if (tokenizer.eos_id()) ids.push_back(*tokenizer.eos_id());
+  ids.insert(ids.end(), model.eos_token_ids.begin(), model.eos_token_ids.end());
+  if (!model.raw.empty()) {  // where generation_config.json has the key, the ids above are its own
+    const auto of_config = model::ModelConfig::parse(model.raw, "config.json").eos_token_ids;
+    ids.insert(ids.end(), of_config.begin(), of_config.end());
+  }
+  std::ranges::sort(ids);
+  ids.erase(std::ranges::unique(ids).begin(), ids.end());
+  return ids;
+}
+
+}  // namespace qft::infer

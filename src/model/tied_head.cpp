@@ -1,0 +1,125 @@
+#include "tied_head.h"
+
+#include "qft/core/convert.h"
+#include "qft/core/error.h"
+#include "qft/io/model_files.h"
+#include "qft/model/spec.h"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+namespace qft::model {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t kPieceElements = 4 << 20;
+
+/// What the files say: nothing where they have no head beside the embeddings.
+enum class Found { no_head, equal, different };
+
+bool same_values(const io::TensorLocation& a, const io::TensorLocation& b) {
+  const io::TensorEntry &x = *a.entry, &y = *b.entry;
+  if (x.shape != y.shape) return false;
+  const std::uint64_t all = x.elements(), x_item = size_of(x.dtype), y_item = size_of(y.dtype);
+  const std::size_t room = std::min(all, kPieceElements);
+  std::vector<char> x_bytes(room * x_item), y_bytes(room * y_item);
+  std::vector<double> x_values, y_values;
+  for (std::uint64_t first = 0; first < all; first += room) {
+    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(room, all - first));
+    a.file->read(x, first * x_item, count * x_item, x_bytes.data());
+    b.file->read(y, first * y_item, count * y_item, y_bytes.data());
+    if (x.dtype == y.dtype && std::memcmp(x_bytes.data(), y_bytes.data(), count * x_item) == 0) continue;
+    x_values.resize(count);
+    y_values.resize(count);
+    to_double(x.dtype, x_bytes.data(), count, x_values.data());
+    to_double(y.dtype, y_bytes.data(), count, y_values.data());
+    if (x_values != y_values) return false;
+  }
+  return true;
+}
+
+Found look_at(const io::ModelFiles& files, const ModelConfig& config) {
+  const std::string embeddings = config.text_prefix + std::string(kEmbedTokens).substr(kTextPrefixes[1].size());
+  const io::TensorLocation *head = files.find(kLmHead), *table = files.find(embeddings);
+  if (head == nullptr || table == nullptr) return Found::no_head;
+  // What is quantised in the files belongs to no table of tokens.
+  if (!is_floating(head->entry->dtype) || !is_floating(table->entry->dtype)) return Found::no_head;
+  return same_values(*head, *table) ? Found::equal : Found::different;
+}
+
+/// Tells a folder's weights from what was there before.
+std::string state_of(const fs::path& dir) {
+  std::string state = fs::weakly_canonical(dir).string();
+  for (const io::WeightNames& way : io::kModelWeights)
+    for (const char* name : {way.file, way.index}) {
+      std::error_code code;
+      const auto bytes = fs::file_size(dir / name, code);
+      if (code) continue;
+      state += fmt::format(" {} {} {}", name, bytes, fs::last_write_time(dir / name, code).time_since_epoch().count());
+    }
+  return state;
+}
+
+/// Of each folder once: tables of tokens are large.
+Found found_in(const fs::path& dir, const ModelConfig& config) {
+  static std::mutex mutex;
+  static std::map<std::string, Found> known;
+  const std::lock_guard lock(mutex);
+  const std::string state = state_of(dir) + " " + config.text_prefix;
+  if (const auto it = known.find(state); it != known.end()) return it->second;
+  const Found found = look_at(io::ModelFiles::open(dir), config);
+  return known.emplace(state, found).first->second;
+}
+
+}  // namespace
+
+void set_tied(nlohmann::ordered_json& config, bool tied) {
+  config["tie_word_embeddings"] = tied;
+  if (const auto text = config.find("text_config"); text != config.end() && text->is_object())
+    (*text)["tie_word_embeddings"] = tied;
+}
+
+void settle_head(ModelConfig& config, const fs::path& dir) {
+  if (!io::holds_model_weights(dir)) return;
+  auto whole = nlohmann::ordered_json::parse(config.raw);
+  const auto text = whole.find("text_config");
+  const bool nested = text != whole.end() && text->is_object();
+  const bool by_text = nested && text->value("tie_word_embeddings", nlohmann::ordered_json()) == true;
+  if (!config.tie_word_embeddings && !by_text) return;
+  Found found{};
+  try {
+    found = found_in(dir, config);
+  } catch (const Error&) {
+    return;  // whoever reads the weights says what is wrong with them
+  }
+  // transformers has two classes for a model that sees: one goes by its config.json, the other by text_config alone.
+  const bool tied = found == Found::no_head || (found == Found::equal && config.tie_word_embeddings);
+  const bool apart = nested && (whole.value("tie_word_embeddings", nlohmann::ordered_json()) != tied ||
+                                text->value("tie_word_embeddings", nlohmann::ordered_json(tied)) != tied);
+  if (tied == config.tie_word_embeddings && !apart) return;
+  if (found == Found::different)
+    config.notes.push_back(fmt::format(
+        "'{}': config.json says tie_word_embeddings: true, but the files have a {} that differs from the embeddings: it is used, "
+        "as in transformers, and what is written has it and says tie_word_embeddings: false",
+        dir.string(), kLmHead));
+  else if (tied != config.tie_word_embeddings)
+    config.notes.push_back(
+        fmt::format("'{}': tie_word_embeddings is false in config.json and true in its text_config, and the files have no {}: "
+                    "the head is the "
+                    "embeddings, and what is written says so in both",
+                    dir.string(), kLmHead));
+  config.tie_word_embeddings = tied;
+  config.rewritten = true;
+  set_tied(whole, tied);
+  config.raw = whole.dump(2) + "\n";
+}
+
+}  // namespace qft::model
