@@ -1,7 +1,9 @@
 #include "qft/core/log.h"
 #include "qft/encode/chat_template.h"
+#include "qft/engine/token_rows.h"
 #include "qft/infer/generator.h"
 #include "qft/infer/load_model.h"
+#include "qft/infer/stop_tokens.h"
 
 #include <algorithm>
 #include <iostream>
@@ -44,9 +46,11 @@ class Conversation {
         chat_(chat),
         rope_(instance.spec().config.rope),
         positions_(instance.spec().config.max_position_embeddings),
+        rows_(instance.spec().config.vocab_size),
         limit_(infer::answer_limit(config.generate, positions_, 0).tokens),
         decoder_(instance, std::min(std::max(kLeastCapacity, 4 * limit_), positions_)),
-        sampler_(infer::sampler_options(config)) {}
+        sampler_(infer::sampler_options(config)),
+        stop_ids_(infer::stop_tokens(chat.stop_token_ids(), chat.tokenizer(), instance.spec().config)) {}
 
   void start_anew() { messages_.clear(); }
 
@@ -68,6 +72,7 @@ class Conversation {
   void answer_last() {
     const std::int64_t capacity = decoder_.sequence().capacity();
     auto prompt = chat_.render_prompt(messages_, config_.generate.system);
+    engine::require_token_rows(chat_.tokenizer(), prompt, config_.model.model_name_or_path, rows_);
     // The oldest exchange goes first where the conversation outgrows the cache.
     const auto room = std::min(limit_, capacity / 2);
     while (static_cast<std::int64_t>(prompt.size()) + room > capacity && messages_.size() > 2) {
@@ -84,7 +89,7 @@ class Conversation {
     const auto limit = infer::answer_limit(config_.generate, capacity, static_cast<std::int64_t>(prompt.size()));
     decoder_.sequence().truncate(kept_of(fed_, prompt, rope_));
     const auto g =
-        infer::generate(decoder_, sampler_, chat_.tokenizer(), prompt, chat_.stop_token_ids(), limit.tokens,
+        infer::generate(decoder_, sampler_, chat_.tokenizer(), prompt, stop_ids_, limit.tokens,
                         config_.generate.skip_special_tokens, [](std::string_view piece) { std::cout << piece << std::flush; });
     std::cout << "\n";
     if (limit.shortened && !g.stopped)
@@ -99,9 +104,10 @@ class Conversation {
   const config::RunConfig& config_;
   const encode::ChatTemplate& chat_;
   const model::RopeConfig& rope_;
-  std::int64_t positions_, limit_;
+  std::int64_t positions_, rows_, limit_;
   infer::Decoder decoder_;
   infer::Sampler sampler_;
+  std::vector<std::int32_t> stop_ids_;
   std::vector<encode::Message> messages_;
   std::vector<std::int32_t> fed_;
 };
@@ -112,6 +118,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
   const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
   const auto chat = encode::ChatTemplate::from_config(config, tokenizer);
   auto instance = infer::load_for_inference(config, session.world(), device);
+  engine::warn_of_token_rows(chat.tokenizer(), config.model.model_name_or_path, instance->spec().config.vocab_size);
   Conversation conversation(config, chat, *instance);
   std::cout << "> " << std::flush;
   for (std::string text; std::getline(std::cin, text); std::cout << "> " << std::flush) {

@@ -10,7 +10,7 @@ usage: scripts/setup.sh [--no-apt] [build|cuda|demo|test]
   build   what the programs are built from: system packages, the CPU part of LibTorch, jieba's dictionary (default)
   cuda    the same with LibTorch's CUDA libraries
   demo    build, and what makes the demo's model
-  test    demo, and the full torch, transformers, peft and tokenizers that the tests compare with; TensorBoard and MLflow in
+  test    demo, and the full torch, transformers, peft and tokenizers that the tests compare with; packages with chat templates; TensorBoard and MLflow in
           .venv-watch; headless Chromium
 
   --no-apt   leave system packages alone (a cluster whose modules provide them)
@@ -132,8 +132,7 @@ install_python() {
     "$uv" venv --quiet --python "$(command -v python3)" "$venv"
   fi
   say "installing $(grep -cv '^#' "$list") Python packages of $list"
-  "$uv" pip install --quiet --python "$venv/bin/python" "$@" -r "$list"
-  cp "$list" "$stamp"
+  "$uv" pip install --quiet --python "$venv/bin/python" "$@" -r "$list" && cp "$list" "$stamp"
 }
 
 main() {
@@ -151,6 +150,7 @@ main() {
   fi
   if [[ $level == test ]]; then
     install_python test
+    install_python templates --no-deps --no-build || say "no packages with chat templates here: a test does without them"
     venv=.venv-watch install_python watch
     [[ $apt -eq 0 ]] || install_browser
   fi

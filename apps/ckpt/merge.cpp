@@ -27,9 +27,10 @@ config::CommandSpec spec() {
                                        "ADAPTER", 1);
   spec.options.add_options()("base", po::value<std::string>(),
                              "the base model's directory; absent: base_model_name_or_path of adapter_config.json")(
-      "tokenizer", po::value<std::string>(), "where the tokenizer's files are taken from; absent: the base model")(
-      "output,o", po::value<std::string>(), "the directory to write")("shard-size", po::value<double>()->default_value(5),
-                                                                      "largest shard, in GB (10^9 bytes)");
+      "tokenizer", po::value<std::string>(),
+      "where the tokenizer's files are taken from, as they are; absent: the base model, with the adapter's chat template and end "
+      "token")("output,o", po::value<std::string>(), "the directory to write")(
+      "shard-size", po::value<double>()->default_value(5), "largest shard, in GB (10^9 bytes)");
   return spec;
 }
 
@@ -45,6 +46,7 @@ fs::path base_of(const config::CommandLine& line, const fs::path& adapter) {
   if (line.options.count("base")) {
     const fs::path base = line.options["base"].as<std::string>();
     io::require_directory(base, "base model");
+    model::warn_of_other_base(adapter, base.string(), base);
     return base;
   }
   const std::string name = model::read_base_model_name(adapter);
@@ -71,10 +73,20 @@ model::ExportRequest request_of(const config::CommandLine& line) {
   request.base = base_of(line, adapter);
   request.tokenizer = line.options.count("tokenizer") ? fs::path(line.options["tokenizer"].as<std::string>()) : request.base;
   io::require_directory(request.tokenizer, "tokenizer");
+  // A tokenizer that is named is taken as it is.
+  if (!line.options.count("tokenizer")) request.changes = model::changes_between(request.base, adapter);
   const double gigabytes = line.options["shard-size"].as<double>();
   if (!(gigabytes > 0 && gigabytes < 1e6)) fail_config("qft-ckpt merge: --shard-size {} is no size in GB", gigabytes);
   request.max_shard_bytes = static_cast<std::uint64_t>(gigabytes * 1e9);
   return request;
+}
+
+/// For people: what is not the base's.
+std::string taken_over(const model::TokenizerChanges& changes) {
+  std::string text;
+  if (changes.chat_template) text += "; chat template: the adapter's";
+  if (changes.end_token) text += fmt::format("; end token: the adapter's, '{}'", *changes.end_token);
+  return changes.note.empty() ? text : fmt::format("{}; {}", text, changes.note);
 }
 
 int run(const config::CommandLine& line) {
@@ -88,7 +100,8 @@ int run(const config::CommandLine& line) {
         << "\n";
   else
     std::cout << request.target.string() << ": " << report.tensors << " tensors, " << report.merged
-              << " of them merged with the adapter, " << format_bytes(static_cast<double>(report.bytes)) << "\n";
+              << " of them merged with the adapter, " << format_bytes(static_cast<double>(report.bytes))
+              << taken_over(request.changes) << "\n";
   return kExitOk;
 }
 

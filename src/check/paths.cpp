@@ -73,6 +73,7 @@ std::vector<NeededPath> paths_of(const config::RunConfig& c, comm::Communicator&
   };
   add("model_name_or_path", c.model_path());
   add("tokenizer_name_or_path", c.folder_of(c.model.tokenizer_name_or_path));
+  add("chat_template", c.data.chat_template);
   for (const std::string& adapter : c.model.adapter_name_or_path) add("adapter_name_or_path", c.folder_of(adapter));
   add_datasets("dataset", c.data.dataset, c, world, read);
   add_datasets("eval_dataset", c.data.eval_dataset, c, world, read);

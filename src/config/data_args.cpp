@@ -3,7 +3,12 @@
 namespace qft::config {
 
 void DataArgs::visit(const FieldVisitor& field) {
-  field(Field("template", "chat template that turns a conversation into tokens"), &template_name);
+  field(Field("template", "chat template that turns a conversation into tokens; own: the one that comes with the tokenizer")
+            .shown_default("own"),
+        &template_name);
+  field(Field("chat_template", "file with another chat template in Jinja, instead of the tokenizer's own").path(),
+        &chat_template);
+  field(Field("chat_template_kwargs", "variables that a chat template in Jinja reads: {name: value}"), &chat_template_kwargs);
   field(Field("dataset", "training sets, by their names in dataset_info.json"), &dataset);
   field(Field("eval_dataset", "evaluation sets, by their names in dataset_info.json"), &eval_dataset);
   field(Field("dataset_dir", "folder of dataset_info.json and the data files").path(), &dataset_dir);

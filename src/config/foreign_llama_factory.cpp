@@ -60,9 +60,10 @@ constexpr ForeignRow kLlamaFactory[] = {
     // Images, video and sound.
     {kNoEffect,
      "media_dir image_max_pixels image_min_pixels image_do_pan_and_scan crop_to_patches video_max_pixels "
-     "video_min_pixels video_fps video_maxlen use_audio_in_video audio_sampling_rate freeze_vision_tower "
-     "freeze_multi_modal_projector",
+     "video_min_pixels video_fps video_maxlen use_audio_in_video audio_sampling_rate",
      kText, ""},
+    {kRefused, "freeze_vision_tower freeze_multi_modal_projector", kTower, kFrozen},
+    {kRefused, "train_mm_proj_only", "the text model alone trains here: remove the key, or set it to false", kOff},
     {kRefused, "freeze_language_model", "models are text only: nothing would be left to train", kOff},
 
     // Running.

@@ -124,10 +124,8 @@ constexpr ForeignRow kSwift[] = {
     {kRefused, "template_backend", "templates are qft's own: remove it", "swift|null"},
     {kRefused, "add_non_thinking_prefix", "enable_thinking decides about thoughts", "true|null"},
     {kNoEffect, "disable_ignore_empty_think template_mode", "enable_thinking decides about thoughts", ""},
-    {kNoEffect,
-     "norm_bbox rescale_image vit_gradient_checkpointing vit_use_gc vit_lr aligner_lr freeze_vit "
-     "freeze_aligner",
-     kText, ""},
+    {kNoEffect, "norm_bbox rescale_image vit_gradient_checkpointing vit_use_gc vit_lr aligner_lr", kText, ""},
+    {kRefused, "freeze_vit freeze_aligner", kTower, kFrozen},
     {kRefused, "freeze_llm", "models are text only: nothing would be left to train", kOff},
 
     // Running.

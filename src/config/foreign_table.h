@@ -42,6 +42,10 @@ constexpr std::string_view kZeroNames =
 
 // Reasons of several rows.
 constexpr std::string_view kText = "models are text only";
+constexpr std::string_view kTower =
+    "the text model alone trains here, and the vision tower and its projector stay as they are in the files: remove the key, or "
+    "set it to true";
+constexpr std::string_view kFrozen = "null|true";
 constexpr std::string_view kTuner = "it belongs to a method that qft does not have";
 constexpr std::string_view kEngine = "it belongs to another inference engine";
 constexpr std::string_view kMetrics = "metrics go to trainer_log.jsonl in output_dir, and to what report_to names";

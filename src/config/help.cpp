@@ -58,7 +58,7 @@ const Reading kReadings[] = {
      "output_dir: out\n"},
     {Purpose::generate, "generate",
      "model_name_or_path model_revision hub stage_to stage_limit "
-     "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype template "
+     "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype template chat_template chat_template_kwargs "
      "quantization_bit quantization_method quantization_type double_quantization rope_scaling cutoff_len "
      "default_system enable_thinking "
      "tool_format bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu seed log_level",
@@ -67,7 +67,8 @@ const Reading kReadings[] = {
      "template: smollm2\n"},
     {Purpose::export_model, "export",
      "model_name_or_path model_revision hub stage_to stage_limit "
-     "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype rope_scaling cutoff_len log_level",
+     "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype rope_scaling cutoff_len log_level "
+     "template chat_template chat_template_kwargs default_system tool_format enable_thinking preserve_thinking mask_history",
      "",
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "adapter_name_or_path: demo_output/tuned\n"

@@ -59,6 +59,10 @@ void resolve_loss_scale(RunConfig& c) {
 
 void RunConfig::resolve() {
   resolve_loss_scale(*this);
+  if (data.chat_template == "tokenizer_default") {  // axolotl's word
+    data.chat_template.clear();
+    data.template_name = "own";
+  }
   if (finetuning.lora_alpha == 0) finetuning.lora_alpha = 2 * finetuning.lora_rank;
   if (finetuning.oft_rank > 0 && !is_given("oft_block_size")) finetuning.oft_block_size = 0;
   if (!data.packing) data.packing = data.neat_packing || finetuning.stage == "pt";

@@ -60,6 +60,19 @@ void check_mixing(const RunConfig& c) {
   }
 }
 
+void check_template(const RunConfig& c) {
+  const DataArgs& d = c.data;
+  const bool is_word = !d.chat_template.empty() && d.chat_template.find_first_of("/.") == std::string::npos;
+  if (is_word)
+    fail_config(
+        "{} is '{}', but it takes a file with a template in Jinja (FILE.jinja): name one of qft's in template, or leave both out "
+        "for the model's own",
+        at_key(c, "chat_template"), d.chat_template);
+  if (!d.chat_template_kwargs.is_null() && !d.chat_template_kwargs.is_object())
+    fail_config("{}: expected variables of the chat template, {{name: value}}, got {}", at_key(c, "chat_template_kwargs"),
+                d.chat_template_kwargs.dump());
+}
+
 void check_data(const RunConfig& c) {
   const DataArgs& d = c.data;
   if (d.val_size > 1 && d.val_size != std::floor(d.val_size)) {
@@ -358,6 +371,7 @@ void RunConfig::validate(Purpose purpose) const {
   check_model(*this);
   check_quantization(*this);
   check_export(*this);
+  check_template(*this);
   check_data(*this);
   check_method(*this);
   check_schedule(*this);

@@ -2,8 +2,10 @@
 
 #include "qft/core/error.h"
 #include "qft/core/json_text.h"
+#include "qft/io/file.h"
 
 #include <algorithm>
+#include <array>
 
 namespace qft::encode {
 namespace {
@@ -58,6 +60,38 @@ void csv_record(const std::vector<std::string>& columns, const std::vector<std::
       append_json_text(record, fields[i]);
   }
   record += "}";
+}
+
+std::string separator_advice(std::string_view bytes) {
+  struct Separator {
+    char letter;
+    std::string_view name, in_python;
+  };
+  constexpr std::array<Separator, 4> kSeparators = {
+      {{',', "commas", ","}, {';', "';'", ";"}, {'\t', "tabs", "\\t"}, {'|', "'|'", "|"}}};
+  std::array<std::size_t, kSeparators.size()> found{};
+  bool quoted = false;
+  for (const char c : bytes) {
+    if (c == '"') quoted = !quoted;
+    if (quoted) continue;
+    if (c == '\n') break;
+    for (std::size_t i = 0; i < found.size(); ++i) found[i] += c == kSeparators[i].letter;
+  }
+  const std::size_t likely = static_cast<std::size_t>(std::ranges::max_element(found) - found.begin());
+  if (likely == 0 || found[likely] == 0) return {};
+  return fmt::format(
+      ": its first line is parted by {}, and csv files by commas: save it with commas, in Python pandas.read_csv(FILE, "
+      "sep=\"{}\").to_csv(FILE, index=False)",
+      kSeparators[likely].name, kSeparators[likely].in_python);
+}
+
+std::string separator_advice(const std::filesystem::path& file) {
+  if (file.extension() != ".csv") return {};
+  const io::File handle = io::File::open_read(file);
+  const std::size_t size = std::min<std::size_t>(handle.size(), 1 << 16);
+  if (size == 0) return {};
+  const io::Mapping mapping(handle, 0, size);
+  return separator_advice(std::string_view(reinterpret_cast<const char*>(mapping.data()), size));
 }
 
 }  // namespace qft::encode

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,5 +17,11 @@ bool read_csv_row(std::string_view bytes, std::size_t& at, std::vector<std::stri
 /// The row as a JSON object: a text for each column, null for one without letters. Throws Error where there are more or fewer
 /// fields than columns.
 void csv_record(const std::vector<std::string>& columns, const std::vector<std::string>& fields, std::string& record);
+
+/// For errors: ": its first line is parted by ';', ..." where that holds of a csv file whose bytes begin so; "" where commas part
+/// it.
+std::string separator_advice(std::string_view bytes);
+/// The same of a file; "" for one of another type.
+std::string separator_advice(const std::filesystem::path& file);
 
 }  // namespace qft::encode

@@ -34,11 +34,21 @@ struct Entry {
 };
 
 constexpr std::pair<std::string_view, std::string ColumnNames::*> kColumns[] = {
-    {"prompt", &ColumnNames::prompt},   {"query", &ColumnNames::query},       {"response", &ColumnNames::response},
-    {"history", &ColumnNames::history}, {"messages", &ColumnNames::messages}, {"system", &ColumnNames::system},
-    {"tools", &ColumnNames::tools},     {"chosen", &ColumnNames::chosen},     {"rejected", &ColumnNames::rejected},
-    {"kto_tag", &ColumnNames::kto_tag}, {"label", &ColumnNames::label},       {"category", &ColumnNames::category},
+    {"prompt", &ColumnNames::prompt},
+    {"query", &ColumnNames::query},
+    {"response", &ColumnNames::response},
+    {"history", &ColumnNames::history},
+    {"messages", &ColumnNames::messages},
+    {"system", &ColumnNames::system},
+    {"tools", &ColumnNames::tools},
+    {"chosen", &ColumnNames::chosen},
+    {"rejected", &ColumnNames::rejected},
+    {"kto_tag", &ColumnNames::kto_tag},
+    {"label", &ColumnNames::label},
+    {"category", &ColumnNames::category},
     {"weight", &ColumnNames::weight},
+    {"documents", &ColumnNames::documents},
+    {"chat_template_kwargs", &ColumnNames::template_kwargs},
 };
 constexpr std::pair<std::string_view, std::string MessageTags::*> kTags[] = {
     {"role_tag", &MessageTags::role},
@@ -251,7 +261,9 @@ void check(const Entry& entry, const DatasetSpec& spec) {
 json read_info(const fs::path& file) {
   if (!fs::is_regular_file(file)) return json::object();
   try {
-    json info = parse_json(io::read_text_file(file), file.string());
+    const std::string text = io::read_text_file(file);
+    json info = parse_json(text, file.string());
+    require_single_keys(text, file.string());
     require(info.is_object(),
             "{}: expected an object of datasets, got {}: write {{\"NAME\": {{\"file_name\": \"FILE.json\"}}, "
             "...}}",
@@ -403,12 +415,14 @@ std::vector<std::string> DatasetSpec::named_columns() const {
   for (const auto& [key, member] : kColumns) {
     const bool of_alpaca = key == "prompt" || key == "query" || key == "response" || key == "history";
     if (is_alpaca ? key == "messages" : of_alpaca) continue;
+    if (key == "documents" || key == "chat_template_kwargs") continue;  // records may lack them
     const bool of_pairs = key == "chosen" || key == "rejected";
     if (of_pairs && !ranking) continue;
     if (key == "response" && ranking) continue;
     if (key == "query" && columns.query == ColumnNames().query) continue;  // alpaca files often leave "input" out
     if ((formatting == Formatting::openai || of_v1) && (key == "system" || key == "tools")) continue;  // may be missing
-    if (!(columns.*member).empty()) names.push_back(columns.*member);
+    const std::string& name = columns.*member;
+    if (!name.empty() && std::ranges::find(unseen, name) == unseen.end()) names.push_back(name);
   }
   names.insert(names.end(), columns.tags.begin(), columns.tags.end());
   return names;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "csv.h"
 #include <fmt/ranges.h>
 
 namespace qft::encode {
@@ -64,10 +65,10 @@ void require_keys(const DatasetSpec& spec, const RecordSource& source) {
   }
   if (columns.has_failed())
     fail_config(
-        "dataset '{}': no record of {} has the column '{}' (by {}); the columns are {}: name the right ones "
-        "under "
-        "columns in dataset_info.json",
-        spec.name, files_of(spec), columns.first_missing(), spec.described_in, columns.seen());
+        "dataset '{}': no record of {} has the column '{}' (by {}); the columns are {}: name the right ones under columns in "
+        "dataset_info.json{}",
+        spec.name, files_of(spec), columns.first_missing(), spec.described_in, columns.seen(),
+        separator_advice(spec.files.front()));
   if (keys.has_failed())
     fail_config(
         "dataset '{}': no message in {} has the key '{}' ({}, by {}); messages have {}: name the right ones "

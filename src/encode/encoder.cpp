@@ -26,6 +26,15 @@ bool is_learned(const Message& answer, bool otherwise) {
   return answer.loss.value_or(otherwise) && answer.weight.value_or(1.0F) > 0;
 }
 
+/// Whether all answers that training could learn are empty: with `last_only` the last one, else each.
+bool has_no_answer_but_empty(const Conversation& conversation, bool last_only) {
+  if (!conversation.responses.front().is_empty()) return false;
+  if (last_only) return true;
+  for (std::size_t i = 1; i < conversation.prompt.size(); i += 2)
+    if (!conversation.prompt[i].is_empty()) return false;
+  return true;
+}
+
 void append(EncodedSequence& sequence, const std::vector<std::int32_t>& ids) {
   sequence.ids.insert(sequence.ids.end(), ids.begin(), ids.end());
 }
@@ -92,36 +101,46 @@ Encoder::Encoder(ChatTemplate chat_template, const EncoderOptions& options)
     fail_config("tokenizer_config.json says add_bos_token, but names no bos_token");
 }
 
-std::variant<Encoded, DropReason> Encoder::encode(const Conversation& conversation) const {
+std::variant<std::vector<Encoded>, DropReason> Encoder::encode(const Conversation& conversation) const {
   if (conversation.prompt.size() % 2 != 1) return DropReason::turns;
-  if (options_.kind != SampleKind::document && options_.kind != SampleKind::labelled) {
-    const std::size_t answers = options_.kind == SampleKind::conversation ? 1 : 2;
-    if (conversation.responses.size() != answers) {
+  const bool answers = options_.kind != SampleKind::document && options_.kind != SampleKind::labelled;
+  if (answers) {
+    const std::size_t expected = options_.kind == SampleKind::conversation ? 1 : 2;
+    if (conversation.responses.size() != expected) {
       if (!conversation.answer_fault.empty()) throw Error(conversation.answer_fault);
       return DropReason::no_answer;
     }
     if (options_.kind == SampleKind::feedback && !conversation.desirable) return DropReason::no_answer;
   }
   require_weighed(conversation, options_);
-  const auto encode_kind = [&]() -> Encoded {
-    switch (options_.kind) {
-      case SampleKind::document:
-        return encode_document(conversation);
-      case SampleKind::pair:
-        return encode_pair(conversation);
-      case SampleKind::feedback:
-        return encode_feedback(conversation);
-      case SampleKind::labelled:
-        return encode_labelled(conversation);
-      case SampleKind::conversation:
-        break;
-    }
-    return encode_conversation(conversation);
-  };
-  Encoded encoded = encode_kind();
-  for (const EncodedSequence& sequence : encoded.sequences)
-    if (sequence.ids.empty()) return DropReason::no_tokens;
-  return encoded;
+  std::vector<bool> learned;
+  if (options_.kind == SampleKind::conversation) {
+    learned = learned_answers(conversation);
+    if (has_no_answer_but_empty(conversation, options_.mask_history)) return DropReason::empty_answer;
+  } else if (answers && std::ranges::any_of(conversation.responses, &Message::is_empty)) {
+    return DropReason::empty_answer;
+  }
+  std::vector<Encoded> samples = encode_kind(conversation, learned);
+  for (const Encoded& encoded : samples)
+    for (const EncodedSequence& sequence : encoded.sequences)
+      if (sequence.ids.empty()) return DropReason::no_tokens;
+  return samples;
+}
+
+std::vector<Encoded> Encoder::encode_kind(const Conversation& conversation, const std::vector<bool>& learned) const {
+  switch (options_.kind) {
+    case SampleKind::document:
+      return {encode_document(conversation)};
+    case SampleKind::pair:
+      return {encode_pair(conversation)};
+    case SampleKind::feedback:
+      return {encode_feedback(conversation)};
+    case SampleKind::labelled:
+      return {encode_labelled(conversation)};
+    case SampleKind::conversation:
+      break;
+  }
+  return encode_conversation(conversation, learned);
 }
 
 void Encoder::append_document(const Conversation& conversation, std::vector<std::int32_t>& ids) const {
@@ -143,10 +162,30 @@ Encoded Encoder::encode_document(const Conversation& conversation) const {
   return encoded;
 }
 
-Encoded Encoder::encode_conversation(const Conversation& conversation) const {
+// Of each answer, whether it is learned. An empty one never is.
+std::vector<bool> Encoder::learned_answers(const Conversation& conversation) const {
+  std::vector<bool> learned;
+  for (std::size_t i = 1; i < conversation.prompt.size(); i += 2) {
+    const Message& answer = conversation.prompt[i];
+    learned.push_back(is_learned(answer, !options_.mask_history) && !answer.is_empty());
+  }
+  const Message& last = conversation.responses.front();
+  learned.push_back(is_learned(last, true) && !last.is_empty());
+  return learned;
+}
+
+std::vector<Encoded> Encoder::encode_conversation(const Conversation& conversation, const std::vector<bool>& learned) const {
+  const TurnWeighing weighing{weights_.empty() ? nullptr : &weights_, options_.train_on_prompt, options_.train_on_prompt};
+  std::vector<Encoded> samples;
+  for (const TrainingSample& turns : template_.training_samples(conversation, {learned, options_.mask_history}, weighing))
+    samples.push_back(lay_turns(turns, conversation, learned));
+  return samples;
+}
+
+// Turns end to end, cut to cutoff_len.
+Encoded Encoder::lay_turns(const TrainingSample& turns, const Conversation& conversation,
+                           const std::vector<bool>& learned) const {
   const bool last_only = options_.mask_history;
-  const TurnWeighing weighing{weights_.empty() ? nullptr : &weights_, options_.train_on_prompt};
-  const std::vector<Turn> turns = template_.encode_turns(conversation, last_only && !template_.keeps_thoughts(), weighing);
   const std::size_t n = turns.size();
   const bool efficient_eos = template_.spec().efficient_eos;
 
@@ -164,26 +203,28 @@ Encoded Encoder::encode_conversation(const Conversation& conversation) const {
 
   EncodedSequence& sequence = encoded.sequences.emplace_back();
   sequence.ids.reserve(static_cast<std::size_t>(total));
-  bool learned = true;
   for (std::size_t t = 0; t < n; ++t) {
-    const bool is_last = t + 1 == n;
-    learned = is_learned(is_last ? conversation.responses.front() : conversation.prompt[2 * t + 1], !last_only || is_last);
+    const float weight = learned[turns[t].answer] ? conversation.weight : 0;
     append(sequence, turns[t].source, kept[t].first, options_.train_on_prompt ? conversation.weight : 0, turns[t].source_weights);
-    append(sequence, turns[t].target, kept[t].second, learned ? conversation.weight : 0, turns[t].target_weights);
+    append(sequence, turns[t].target, kept[t].second, weight, turns[t].target_weights);
   }
   // LLaMA-Factory also learns this token in place of the first token of each later question. A span labels a
   // token with itself, so here the end of the conversation alone teaches it.
-  if (efficient_eos) append(sequence, {*template_.eos_id()}, 1, learned ? conversation.weight : 0);
+  if (efficient_eos) append(sequence, {*template_.eos_id()}, 1, learned.back() ? conversation.weight : 0);
   return encoded;
 }
 
 Encoded Encoder::encode_pair(const Conversation& conversation) const {
-  Turn answers[2] = {template_.encode_answer(conversation, conversation.responses[0]),
-                     template_.encode_answer(conversation, conversation.responses[1])};
+  const bool thinks = std::ranges::any_of(conversation.responses, [&](const Message& m) { return template_.has_thought(m); });
+  Turn answers[2] = {template_.encode_answer(conversation, conversation.responses[0], thinks),
+                     template_.encode_answer(conversation, conversation.responses[1], thinks)};
   if (template_.spec().efficient_eos)
     for (Turn& answer : answers) answer.target.push_back(*template_.eos_id());
-  // Both have the question as it reads before the chosen answer.
   const std::vector<std::int32_t>& question = answers[0].source;
+  require(
+      question == answers[1].source,
+      "the template shows another prompt before each answer of the pair: give both answers a thought, or none, or name another "
+      "template");
   const auto [source, target] =
       fit_turn(length(question), std::max(length(answers[0].target), length(answers[1].target)), options_.cutoff_len);
   Encoded encoded;
@@ -198,8 +239,9 @@ Encoded Encoder::encode_pair(const Conversation& conversation) const {
 
 Encoded Encoder::encode_feedback(const Conversation& conversation) const {
   Encoded encoded;
+  const bool thinks = std::ranges::any_of(conversation.responses, [&](const Message& m) { return template_.has_thought(m); });
   for (const Message& response : conversation.responses) {
-    Turn answer = template_.encode_answer(conversation, response);
+    Turn answer = template_.encode_answer(conversation, response, thinks);
     if (template_.spec().efficient_eos) answer.target.push_back(*template_.eos_id());
     const auto [source, target] = fit_turn(length(answer.source), length(answer.target), options_.cutoff_len);
     EncodedSequence& sequence = encoded.sequences.emplace_back();
@@ -215,7 +257,7 @@ Encoded Encoder::encode_labelled(const Conversation& conversation) const {
   EncodedSequence& sequence = encoded.sequences.emplace_back();
   if (const auto bos = block_start()) sequence.ids.push_back(*bos);
   if (conversation.responses.empty()) {
-    append(sequence, template_.render_prompt(conversation.prompt, conversation.system, conversation.tools));
+    append(sequence, template_.render_prompt(conversation));
   } else {
     const Turn answer = template_.encode_answer(conversation, conversation.responses.front());
     append(sequence, answer.source);

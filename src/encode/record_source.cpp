@@ -103,7 +103,7 @@ bool RecordScanner::next_row(RecordText& record) try {
   }
   return false;
 } catch (const Error& e) {
-  fail("{}:{}: {}", file_.string(), line_, e.what());
+  fail("{}:{}: {}{}", file_.string(), line_, e.what(), separator_advice(bytes_));
 }
 
 void RecordScanner::skip_space() {

@@ -1,12 +1,128 @@
 #include "record_value.h"
 
 #include "qft/core/error.h"
+#include "qft/core/python_json.h"
+#include "qft/core/repeated.h"
+#include "qft/core/unreadable.h"
 
-#include "python_json.h"
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <vector>
 
 namespace qft::encode {
 
 namespace dom = simdjson::dom;
+
+namespace {
+
+// How to mend a value that is no text, by what it is.
+std::string_view way_to_text(const dom::element& value) {
+  switch (value.type()) {
+    case dom::element_type::ARRAY:
+      return "join its parts into one text";
+    case dom::element_type::OBJECT:
+      return "write one text; if the model is to say this JSON, put it in quotes";
+    case dom::element_type::NULL_VALUE:
+      return "write a text, \"\" for an empty one, or leave it out";
+    case dom::element_type::STRING:
+      if (!unreadable_reason(std::string_view(value)).empty()) return "store it as texts";
+      return std::string_view(value).ends_with("NaN") ? "write null for a missing value" : "put it in quotes";
+    default:
+      return "put it in quotes";
+  }
+}
+
+std::string where_in(std::string_view path, std::string_view key) {
+  return fmt::format("{}{}{}", path, path.empty() ? "" : ".", key);
+}
+
+// `path`: of the value, built only where a fault is to be told.
+struct SingleKeys {
+  struct Step {
+    const Step* outer;
+    std::string_view key;  // in an object; else a place in a list
+    std::size_t place;
+    std::string path() const {
+      const std::string before = outer == nullptr ? std::string() : outer->path();
+      return key.data() == nullptr ? fmt::format("{}[{}]", before, place) : where_in(before, key);
+    }
+  };
+
+  static void check(const dom::element& value, const Step* step) {
+    switch (value.type()) {
+      case dom::element_type::ARRAY: {
+        Step inner{step, {}, 0};
+        const dom::array list = value;
+        for (const dom::element item : list) {
+          check(item, &inner);
+          ++inner.place;
+        }
+        return;
+      }
+      case dom::element_type::OBJECT: {
+        const dom::object object = value;
+        return check_object(object, step);
+      }
+      default:
+        return;
+    }
+  }
+
+  static void check_object(const dom::object& object, const Step* step) {
+    constexpr std::size_t kFew = 8;
+    std::array<std::string_view, kFew> keys;
+    std::size_t count = 0;
+    Step inner{step, {}, 0};
+    for (const auto& field : object) {
+      if (count < kFew) {
+        for (std::size_t i = 0; i < count; ++i)
+          if (keys[i] == field.key) refuse(object, step);
+        keys[count] = field.key;
+      }
+      ++count;
+      inner.key = field.key;
+      check(field.value, &inner);
+    }
+    if (count > kFew) refuse_repeated(object, step);
+  }
+
+  static void refuse_repeated(const dom::object& object, const Step* step) {
+    std::vector<dom::key_value_pair> fields;
+    for (const auto& field : object) fields.push_back(field);
+    const auto twice = find_repeated(fields, [](const auto& field) { return field.key; });
+    if (!twice) return;
+    fail("{}", describe_repeated(step == nullptr ? "" : step->path(), fields[twice->first].key,
+                                 shortened(simdjson::minify(fields[twice->first].value)),
+                                 shortened(simdjson::minify(fields[twice->second].value))));
+  }
+
+  [[noreturn]] static void refuse(const dom::object& object, const Step* step) {
+    refuse_repeated(object, step);
+    fail("a key stands twice in one object");
+  }
+};
+
+}  // namespace
+
+void refuse_repeated_keys(const dom::element& record) {
+  SingleKeys::check(record, nullptr);
+}
+
+std::optional<bool> as_flag(const dom::element& value) {
+  if (bool flag = false; value.get(flag) == simdjson::SUCCESS) return flag;
+  if (double number = 0; value.get(number) == simdjson::SUCCESS)
+    return number == 0 || number == 1 ? std::optional(number == 1) : std::nullopt;
+  std::string_view text;
+  if (value.get(text) != simdjson::SUCCESS) return std::nullopt;
+  std::string word;
+  for (const char c : text)
+    if (std::isspace(static_cast<unsigned char>(c)) == 0) word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const auto is_among = [&](const auto& words) { return std::ranges::find(words, word) != std::end(words); };
+  if (is_among(kTrueWords)) return true;
+  if (is_among(kFalseWords)) return false;
+  return std::nullopt;
+}
 
 std::string describe(const dom::element& value) {
   std::string_view text;
@@ -16,8 +132,11 @@ std::string describe(const dom::element& value) {
     case dom::element_type::OBJECT:
       return "an object";
     case dom::element_type::STRING:
-      return value.get(text) == simdjson::SUCCESS && is_quoted_number(text) ? fmt::format("the number {}", text.substr(1))
-                                                                            : "a text";
+      if (value.get(text) != simdjson::SUCCESS) return "a text";
+      if (is_quoted_number(text)) return fmt::format("the number {}", text.substr(1));
+      if (const std::string_view reason = unreadable_reason(text); !reason.empty())
+        return fmt::format("a value that cannot be read: {}", reason);
+      return fmt::format("the text \"{}\"", shortened(text));
     case dom::element_type::BOOL:
     case dom::element_type::NULL_VALUE:
       return simdjson::minify(value);
@@ -28,12 +147,11 @@ std::string describe(const dom::element& value) {
 
 bool is_text(const dom::element& value) {
   std::string_view text;
-  return value.get(text) == simdjson::SUCCESS && !is_quoted_number(text);
+  return value.get(text) == simdjson::SUCCESS && !is_quoted_number(text) && unreadable_reason(text).empty();
 }
 
 std::string no_text(const dom::element& value, std::string_view what) {
-  const std::string_view way_out = value.is_array() || value.is_object() ? "" : ": put it in quotes";
-  return fmt::format("{}: expected a text, got {}{}", what, describe(value), way_out);
+  return fmt::format("{}: expected a text, got {}: {}", what, describe(value), way_to_text(value));
 }
 
 std::optional<dom::element> find(const dom::object& object, const std::string& key) {
@@ -45,6 +163,15 @@ std::optional<dom::element> find(const dom::object& object, const std::string& k
 std::string text_of(const dom::element& value, std::string_view what) {
   if (!is_text(value)) throw Error(no_text(value, what));
   return std::string(std::string_view(value));
+}
+
+std::optional<bool> flag_in(const dom::object& object, const std::string& key) {
+  const auto value = find(object, key);
+  if (!value) return std::nullopt;
+  const auto flag = as_flag(*value);
+  if (!flag)
+    fail("{}: expected true or false, got {}: write true or false (yes and no, 1 and 0 are read as well)", key, describe(*value));
+  return flag;
 }
 
 std::string text_or_empty(const dom::object& object, const std::string& key) {
@@ -64,7 +191,9 @@ std::string text_or_json(const dom::object& object, const std::string& key) {
 
 dom::object object_of(const dom::element& value, std::string_view what) {
   dom::object object;
-  if (value.get(object) != simdjson::SUCCESS) fail("{}: expected an object, got {}", what, describe(value));
+  if (value.get(object) != simdjson::SUCCESS)
+    fail("{}: expected an object, got {}: {}", what, describe(value),
+         value.is_null() ? "take it out" : "write {\"key\": value, ...}");
   return object;
 }
 
@@ -72,22 +201,10 @@ dom::array list_of(const dom::object& record, const std::string& key) {
   const auto value = find(record, key);
   dom::array list;
   if (!value) fail("{}: expected a list, got nothing; the record has the keys {}", key, keys_of(record));
-  if (value->get(list) != simdjson::SUCCESS) fail("{}: expected a list, got {}", key, describe(*value));
+  if (value->get(list) != simdjson::SUCCESS)
+    fail("{}: expected a list, got {}: {}", key, describe(*value),
+         value->is_object() ? "put it in [ ]" : "write [ ] around objects, or name another column in dataset_info.json");
   return list;
-}
-
-std::string calls_of(const dom::object& message) {
-  const auto value = find(message, "tool_calls");
-  dom::array calls;
-  if (!value) return {};
-  if (value->get(calls) != simdjson::SUCCESS) fail("tool_calls: expected a list, got {}", describe(*value));
-  std::string list;
-  for (const dom::element call : calls) {
-    const auto function = find(object_of(call, "tool_calls"), "function");
-    if (!function) fail("tool_calls: a call without a function");
-    list += (list.empty() ? "[" : ", ") + as_python_json(*function);
-  }
-  return list.empty() ? list : list + "]";
 }
 
 std::string keys_of(const dom::object& object) {

@@ -3,6 +3,7 @@
 #include "qft/core/error.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 
@@ -13,21 +14,30 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-float weight_of(const dom::element& value, const std::string& what) {
+// A number, or the text of one, as csv files have it.
+std::optional<double> number_in(const dom::element& value) {
   double number = 0.0;
-  if (value.get(number) != simdjson::SUCCESS || !(number >= 0) || number > std::numeric_limits<float>::max())
-    fail("{}: expected a number from 0 on, which labels count, got {}", what, describe(value));
-  return static_cast<float>(number);
+  if (value.get(number) == simdjson::SUCCESS) return number;
+  std::string_view text;
+  if (value.get(text) != simdjson::SUCCESS) return std::nullopt;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size() ? std::optional(number) : std::nullopt;
+}
+
+float weight_of(const dom::element& value, const std::string& what) {
+  const auto number = number_in(value);
+  if (!number || !(*number >= 0) || *number > std::numeric_limits<float>::max())
+    fail("{}: expected a number from 0 on, which labels count, got {}: write one, or rename it if it means another thing", what,
+         describe(value));
+  return static_cast<float>(*number);
 }
 
 bool flag_of(const dom::element& value, const std::string& what) {
-  bool flag = false;
-  if (value.get(flag) == simdjson::SUCCESS) return flag;
-  std::int64_t number = -1;
-  if (value.get(number) != simdjson::SUCCESS || (number != 0 && number != 1))
+  const auto flag = as_flag(value);
+  if (!flag)
     fail("{}: expected true or false, whether the message is learned, got {}: what it counts is said by loss_scale or weight",
          what, describe(value));
-  return number == 1;
+  return *flag;
 }
 
 bool is_among(std::span<const std::string_view> names, std::string_view name) {

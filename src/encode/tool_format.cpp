@@ -47,18 +47,18 @@ constexpr std::string_view kDefaultPrompt =
     "Action Input: the input to the tool, in a JSON format representing the kwargs "
     "(e.g. ```{\"input\": \"hello world\", \"num_beams\": 5}```)\n```\n";
 
-const Json& member(const Json& object, const char* key) {
+const Json& required_member(const Json& object, const char* key) {
   if (!object.is_object() || !object.contains(key)) fail("a tool's description has no '{}'", key);
   return object[key];
 }
 
 // Text as it is, other values as JSON.
-std::string text_or_json(const Json& value) {
+std::string json_text(const Json& value) {
   return value.is_string() ? value.get<std::string>() : dump_python_json(value);
 }
 
-std::string text_or_empty(const Json& object, const char* key) {
-  return object.is_object() && object.contains(key) ? text_or_json(object[key]) : std::string();
+std::string member_text(const Json& object, const char* key) {
+  return object.is_object() && object.contains(key) ? json_text(object[key]) : std::string();
 }
 
 bool is_wrapped(const Json& tool) {
@@ -91,39 +91,39 @@ std::string describe_qwen35(const Json& tool) {
 
 std::string join(const Json& texts) {
   std::string joined;
-  for (const Json& text : texts) joined += (joined.empty() ? "" : ", ") + text_or_json(text);
+  for (const Json& text : texts) joined += (joined.empty() ? "" : ", ") + json_text(text);
   return joined;
 }
 
 std::string describe_parameter(const std::string& name, const Json& parameter, const Json& required) {
-  std::string line = fmt::format("  - {} ({}", name, text_or_empty(parameter, "type"));
+  std::string line = fmt::format("  - {} ({}", name, member_text(parameter, "type"));
   for (const Json& needed : required)
     if (needed == name) {
       line += ", required";
       break;
     }
-  line += "): " + text_or_empty(parameter, "description");
+  line += "): " + member_text(parameter, "description");
   if (parameter.is_object() && parameter.contains("enum") && !parameter["enum"].empty())
     line += fmt::format(", should be one of [{}]", join(parameter["enum"]));
   if (parameter.is_object() && parameter.contains("items") && !parameter["items"].empty())
-    line += fmt::format(", where each item should be {}", text_or_empty(parameter["items"], "type"));
+    line += fmt::format(", where each item should be {}", member_text(parameter["items"], "type"));
   return line + "\n";
 }
 
 std::string describe_default(const Json& outer) {
   const Json& tool = is_wrapped(outer) ? outer["function"] : outer;
-  const Json& parameters = member(tool, "parameters");
+  const Json& parameters = required_member(tool, "parameters");
   const Json required = parameters.contains("required") ? parameters["required"] : Json::array();
-  std::string text = fmt::format("> Tool Name: {}\nTool Description: {}\nTool Args:\n", text_or_json(member(tool, "name")),
-                                 text_or_empty(tool, "description"));
-  for (const auto& [name, parameter] : member(parameters, "properties").items())
+  std::string text = fmt::format("> Tool Name: {}\nTool Description: {}\nTool Args:\n", json_text(required_member(tool, "name")),
+                                 member_text(tool, "description"));
+  for (const auto& [name, parameter] : required_member(parameters, "properties").items())
     text += describe_parameter(name, parameter, required);
   return text + "\n";
 }
 
-std::string write_qwen(const std::vector<FunctionCall>& calls) {
+std::string write_qwen(const std::vector<Call>& calls) {
   std::string text;
-  for (const FunctionCall& call : calls) {
+  for (const Call& call : calls) {
     Json object = Json::object();
     object["name"] = call.name;
     object["arguments"] = call.arguments;
@@ -132,9 +132,9 @@ std::string write_qwen(const std::vector<FunctionCall>& calls) {
   return text;
 }
 
-std::string write_mistral(const std::vector<FunctionCall>& calls) {
+std::string write_mistral(const std::vector<Call>& calls) {
   Json list = Json::array();
-  for (const FunctionCall& call : calls) {
+  for (const Call& call : calls) {
     Json object = Json::object();
     object["name"] = call.name;
     object["arguments"] = call.arguments;
@@ -143,22 +143,20 @@ std::string write_mistral(const std::vector<FunctionCall>& calls) {
   return dump_python_json(list);
 }
 
-std::string write_qwen35(const std::vector<FunctionCall>& calls) {
+std::string write_qwen35(const std::vector<Call>& calls) {
   std::string text;
-  for (const FunctionCall& call : calls) {
-    if (!call.arguments.is_object())
-      fail("a function call's arguments must be an object in this tool format, got {}", dump_python_json(call.arguments));
-    text += fmt::format("{}<tool_call>\n<function={}>", text.empty() ? "" : "\n", text_or_json(call.name));
+  for (const Call& call : calls) {
+    text += fmt::format("{}<tool_call>\n<function={}>", text.empty() ? "" : "\n", call.name);
     for (const auto& [key, value] : call.arguments.items())
-      text += fmt::format("\n<parameter={}>\n{}\n</parameter>", key, text_or_json(value));
+      text += fmt::format("\n<parameter={}>\n{}\n</parameter>", key, json_text(value));
     text += "\n</function>\n</tool_call>";
   }
   return text;
 }
 
-std::string write_llama3(const std::vector<FunctionCall>& calls) {
+std::string write_llama3(const std::vector<Call>& calls) {
   Json list = Json::array();
-  for (const FunctionCall& call : calls) {
+  for (const Call& call : calls) {
     Json object = Json::object();
     object["name"] = call.name;
     object["parameters"] = call.arguments;
@@ -167,20 +165,19 @@ std::string write_llama3(const std::vector<FunctionCall>& calls) {
   return dump_python_json(list.size() == 1 ? list[0] : list);
 }
 
-std::string write_default(const std::vector<FunctionCall>& calls) {
+std::string write_default(const std::vector<Call>& calls) {
   std::string text;
-  for (const FunctionCall& call : calls)
-    text += fmt::format("{}Action: {}\nAction Input: {}", text.empty() ? "" : "\n", text_or_json(call.name),
-                        dump_python_json(call.arguments));
+  for (const Call& call : calls)
+    text += fmt::format("{}Action: {}\nAction Input: {}", text.empty() ? "" : "\n", call.name, dump_python_json(call.arguments));
   return text;
 }
 
 constexpr std::array<ToolFormat, 5> kFormats{{
-    {"default", kDefaultPrompt, "", describe_default, write_default},
-    {"llama3", kLlama3Prompt, "", describe_llama3, write_llama3},
-    {"mistral", kMistralPrompt, ", ", describe_mistral, write_mistral},
-    {"qwen", kQwenPrompt, "", describe_qwen, write_qwen},
-    {"qwen3_5", kQwen35Prompt, "", describe_qwen35, write_qwen35},
+    {"default", kDefaultPrompt, "", "\n", describe_default, write_default},
+    {"llama3", kLlama3Prompt, "", "\n", describe_llama3, write_llama3},
+    {"mistral", kMistralPrompt, ", ", "\n", describe_mistral, write_mistral},
+    {"qwen", kQwenPrompt, "", "\n", describe_qwen, write_qwen},
+    {"qwen3_5", kQwen35Prompt, "", "\n\n", describe_qwen35, write_qwen35},
 }};
 
 void replace(std::string& text, std::string_view mark, std::string_view value) {
@@ -189,16 +186,14 @@ void replace(std::string& text, std::string_view mark, std::string_view value) {
 
 }  // namespace
 
-std::string ToolFormat::describe_tools(std::string_view tools_json) const {
-  const Json tools = parse_python_json(tools_json, "tools");
-  if (!tools.is_array()) fail("tools: expected a JSON list of tool descriptions");
+std::string ToolFormat::describe_tools(const Json& tools) const {
   if (tools.empty()) return {};
   std::string texts, names;
   for (const Json& tool : tools) {
     texts += (texts.empty() ? std::string_view() : separator);
     texts += describe(tool);
     const Json& inner = is_wrapped(tool) ? tool["function"] : tool;
-    names += (names.empty() ? "" : ", ") + text_or_empty(inner, "name");
+    names += (names.empty() ? "" : ", ") + member_text(inner, "name");
   }
   std::string text(prompt);
   replace(text, "{names}", names);  // before {tools}, whose text may hold anything
@@ -217,18 +212,6 @@ const ToolFormat& find_tool_format(std::string_view name) {
     known += (known.empty() ? "" : ", ") + std::string(format.name);
   }
   fail_config("tool_format: there is no '{}'; there are {}", name, known);
-}
-
-std::vector<FunctionCall> parse_calls(std::string_view json) {
-  Json calls = parse_python_json(json, "a function call");
-  if (!calls.is_array()) calls = Json::array({std::move(calls)});
-  std::vector<FunctionCall> result;
-  for (Json& call : calls) {
-    if (!call.is_object() || !call.contains("name") || !call.contains("arguments"))
-      fail("a function call needs a name and arguments, got {}", dump_python_json(call));
-    result.push_back({std::move(call["name"]), std::move(call["arguments"])});
-  }
-  return result;
 }
 
 }  // namespace qft::encode

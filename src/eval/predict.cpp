@@ -8,6 +8,7 @@
 #include "qft/device/memory.h"
 #include "qft/encode/chat_template.h"
 #include "qft/infer/generator.h"
+#include "qft/infer/stop_tokens.h"
 
 #include <algorithm>
 #include <chrono>
@@ -57,13 +58,13 @@ Answered answered(const PredictTask& task, const infer::Answer& answer, const to
 }
 
 std::vector<Answered> answer_all(infer::Decoder& decoder, const std::vector<PredictTask>& tasks, const config::RunConfig& config,
-                                 const encode::ChatTemplate& chat, WordCutter& cutter, Progress& bar) {
+                                 const encode::ChatTemplate& chat, const std::vector<std::int32_t>& stop_ids, WordCutter& cutter,
+                                 Progress& bar) {
   std::vector<Answered> all;
   std::vector<infer::Request> requests;
   for (const auto& task : tasks) requests.push_back({task.prompt, task.max_new_tokens, static_cast<std::uint64_t>(task.item)});
   infer::generate_all(
-      decoder, infer::sampler_options(config), requests, chat.stop_token_ids(),
-      [&](std::size_t number, const infer::Answer& answer) {
+      decoder, infer::sampler_options(config), requests, stop_ids, [&](std::size_t number, const infer::Answer& answer) {
         all.push_back(answered(tasks[number], answer, chat.tokenizer(), config.generate.skip_special_tokens, cutter));
         bar.update(static_cast<std::int64_t>(all.size()));
       });
@@ -135,7 +136,8 @@ PredictResult predict(engine::Instance& instance, const pack::PackReader& pack, 
   std::vector<Answered> mine;
   comm::agreed(comm, [&] {
     Progress bar("predict", static_cast<std::int64_t>(tasks.size()), comm.rank() == 0);
-    mine = answer_all(decoder, tasks, config, *chat, *cutter, bar);
+    const auto stop_ids = infer::stop_tokens(chat->stop_token_ids(), chat->tokenizer(), instance.spec().config);
+    mine = answer_all(decoder, tasks, config, *chat, stop_ids, *cutter, bar);
   });
   PredictResult result = summary(gather(mine, comm), comm.rank());
   result.words = words_of(*cutter, comm);

@@ -2,10 +2,13 @@
 
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
+#include "qft/encode/record_texts.h"
 #include "qft/loader/schedule.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <unordered_map>
 
@@ -15,18 +18,31 @@ namespace {
 constexpr std::size_t kExamples = 5;
 constexpr std::int64_t kShortAnswer = 12;  // labels; a longer answer has more in it than marks
 
-enum Kind : std::size_t { unreadable, role, turns, no_answer, nothing_left, empty_answer, encoding, duplicate, too_long };
+enum Kind : std::size_t {
+  unreadable,
+  role,
+  turns,
+  no_answer,
+  nothing_left,
+  empty_answer,
+  encoding,
+  special_token,
+  duplicate,
+  too_long
+};
 
 std::vector<Finding> kinds() {
-  return {{"unreadable", "records that cannot be read", true, 0, {}},
-          {"unknown_role", "conversations with a role that the tags do not name", true, 0, {}},
-          {"roles_out_of_order", "conversations whose roles do not alternate, or that end with a question", true, 0, {}},
-          {"no_answer", "records without the answer that the stage learns", true, 0, {}},
-          {"empty", "records without any token", true, 0, {}},
-          {"empty_output", "samples whose answer is empty or was cut off", true, 0, {}},
-          {"encoding", "records with replacement (U+FFFD) or control characters: text that was decoded wrongly", true, 0, {}},
-          {"duplicate", "samples that are the same as an earlier one", false, 0, {}},
-          {"over_long", "samples cut to cutoff_len", false, 0, {}}};
+  return {
+      {"unreadable", "records that cannot be read", true, 0, {}},
+      {"unknown_role", "conversations with a role that the tags do not name", true, 0, {}},
+      {"roles_out_of_order", "conversations whose roles do not alternate, or that end with a question", true, 0, {}},
+      {"no_answer", "records without the answer that the stage learns", true, 0, {}},
+      {"empty", "records without any token", true, 0, {}},
+      {"empty_output", "samples whose answer is empty or was cut off", true, 0, {}},
+      {"encoding", "records with replacement (U+FFFD) or control characters: text that was decoded wrongly", true, 0, {}},
+      {"special_token", "records whose texts hold a special token of the tokenizer, which is read as that token", false, 0, {}},
+      {"duplicate", "samples that are the same as an earlier one", false, 0, {}},
+      {"over_long", "samples cut to cutoff_len", false, 0, {}}};
 }
 
 bool is_hex(std::string_view text, std::string_view digits) {
@@ -53,16 +69,25 @@ bool has_encoding_trouble(std::string_view text) {
 
 class CheckSink : public encode::ItemSink {
  public:
-  CheckSink(const pack::Corpus& corpus, std::vector<Finding>& findings) : corpus_(corpus), findings_(findings) {}
+  CheckSink(const pack::Corpus& corpus, std::vector<Finding>& findings) : corpus_(corpus), findings_(findings) {
+    for (const encode::DatasetSpec& spec : corpus.datasets())
+      for (const std::filesystem::path& file : spec.files) texts_.try_emplace(file, spec, file.extension() == ".txt");
+    const tokenizer::Tokenizer& tokenizer = corpus.chat_template().tokenizer();
+    for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id)
+      if (tokenizer.is_special(id)) special_leads_ += tokenizer.id_to_token(id).substr(0, 1);
+    std::ranges::sort(special_leads_);
+    special_leads_.erase(std::ranges::unique(special_leads_).begin(), special_leads_.end());
+  }
 
   void begin(const encode::RecordText& record) override {
     where_ = record.where();
     if (has_encoding_trouble(record.text)) note(encoding, where_);
+    look_for_special_tokens(record);
   }
 
   void leave_out(std::int32_t, encode::DropReason reason, const std::string& what) override {
-    constexpr Kind kKinds[encode::kDropReasons] = {role, turns, no_answer, nothing_left,
-                                                   unreadable};  // in the order of DropReason
+    constexpr Kind kKinds[encode::kDropReasons] = {role,         turns,        no_answer,
+                                                   empty_answer, nothing_left, unreadable};  // in the order of DropReason
     note(kKinds[static_cast<std::size_t>(reason)], what);
   }
 
@@ -94,6 +119,26 @@ class CheckSink : public encode::ItemSink {
   std::vector<std::int32_t> lengths, label_counts;
 
  private:
+  // The first one of a record counts for all.
+  void look_for_special_tokens(const encode::RecordText& record) {
+    const auto texts = texts_.find(*record.file);
+    if (texts == texts_.end()) return;
+    const tokenizer::Tokenizer& tokenizer = corpus_.chat_template().tokenizer();
+    std::string found;
+    try {
+      texts->second.each(record, [&](std::string_view column, std::string_view text) {
+        if (!found.empty() || text.find_first_of(special_leads_) == text.npos) return;
+        ids_.clear();
+        tokenizer.encode(text, ids_);
+        const auto id = std::ranges::find_if(ids_, [&](std::int32_t i) { return tokenizer.is_special(i); });
+        if (id != ids_.end()) found = fmt::format("{}: {}: {}", where_, column, tokenizer.id_to_token(*id));
+      });
+    } catch (const Error&) {
+      return;  // a record that cannot be read is a finding of its own
+    }
+    if (!found.empty()) note(special_token, std::move(found));
+  }
+
   // Nothing but marks, white space and an empty thought is learned.
   bool lacks_answer(const encode::EncodedSequence& sequence) const {
     if (sequence.num_labels() > kShortAnswer) return false;
@@ -109,6 +154,9 @@ class CheckSink : public encode::ItemSink {
 
   const pack::Corpus& corpus_;
   std::vector<Finding>& findings_;
+  std::map<std::filesystem::path, encode::RecordTexts> texts_;  // by their files
+  std::string special_leads_;                                   // the bytes that special tokens begin with
+  std::vector<std::int32_t> ids_;
   std::string where_;
   std::unordered_map<std::string, std::string> seen_;
 };

@@ -77,6 +77,7 @@ nlohmann::json describe(const encode::DatasetSpec& spec) {
                               {"tags", {t.role, t.content, t.user, t.assistant, t.observation, t.function, t.system}}};
   if (spec.of_v1) described["of_v1"] = true;  // packs without it stay as they are
   if (!c.weight.empty()) described["weight"] = c.weight;
+  if (!c.documents.empty() || !c.template_kwargs.empty()) described["template_columns"] = {c.documents, c.template_kwargs};
   if (!c.label.empty()) described["columns"].push_back(c.label);  // without one as packs have always had it
   return described;
 }
@@ -147,6 +148,8 @@ void Corpus::make_encoders(const config::RunConfig& config, const encode::Encode
     if (spec.template_name.empty() || others_.contains(spec.template_name)) continue;
     config::RunConfig other = config;
     other.data.template_name = spec.template_name;
+    other.data.chat_template.clear();
+    if (spec.template_name != encode::kOwnTemplate) other.data.chat_template_kwargs = nlohmann::json();
     try {
       others_.emplace(spec.template_name, std::make_unique<encode::Encoder>(encode::ChatTemplate::for_packing(other), options));
     } catch (const ConfigError& e) {
@@ -298,7 +301,7 @@ class Corpus::ChunkReader {
           f.ref.dataset, [&] { return f.where; }, counts,
           [&] {
             f.conversation.tags.emplace_back(encode::kFeedbackTag, *f.conversation.desirable ? "true" : "false");
-            encode(f.ref, [&] { return f.where; }, std::move(f.conversation), counts);
+            encode(f.ref, [&] { return f.where; }, f.conversation, counts);
           });
     }
   }
@@ -353,34 +356,36 @@ class Corpus::ChunkReader {
                     {encode::DropReason::no_answer,
                      fmt::format("'{}' is not true or false, or there is no answer", spec_of(ref).columns.kto_tag)},
                     where, counts);
+      if (conversation.responses.front().is_empty()) return drop(ref, {encode::DropReason::empty_answer}, where, counts);
       feedback_.push_back({ref, where(), std::move(conversation)});
     } else if (corpus_.encoder_->options().kind == encode::SampleKind::labelled) {
       const std::string& column = spec_of(ref).columns.label;
       if (!column.empty() && conversation.label.empty())
         return drop(ref, {encode::DropReason::no_answer, fmt::format("'{}' is missing or null", column)}, where, counts);
       if (!column.empty()) conversation.tags.emplace_back(encode::kLabelTag, conversation.label);
-      encode(ref, where, std::move(conversation), counts);
+      encode(ref, where, conversation, counts);
     } else {
-      encode(ref, where, std::move(conversation), counts);
+      encode(ref, where, conversation, counts);
     }
   }
 
   template <class Where>
-  void encode(const encode::RecordRef& ref, const Where& where, encode::Conversation conversation, RecordCounts& counts) {
+  void encode(const encode::RecordRef& ref, const Where& where, const encode::Conversation& conversation, RecordCounts& counts) {
     auto encoded = corpus_.encoder_of(ref.dataset).encode(conversation);
     if (const auto* reason = std::get_if<encode::DropReason>(&encoded))
       return drop(ref, explain(*reason, spec_of(ref)), where, counts);
-    auto& sample = std::get<encode::Encoded>(encoded);
-    counts.truncated += sample.truncated;
-    sink_.add(item_of(ref, std::move(sample.sequences), std::move(conversation)));
+    for (encode::Encoded& sample : std::get<std::vector<encode::Encoded>>(encoded)) {
+      counts.truncated += sample.truncated;
+      sink_.add(item_of(ref, std::move(sample.sequences), conversation));
+    }
   }
 
   encode::EncodedItem item_of(const encode::RecordRef& ref, std::vector<encode::EncodedSequence> sequences,
-                              encode::Conversation conversation) {
+                              const encode::Conversation& conversation) {
     encode::EncodedItem item;
     item.sequences = std::move(sequences);
-    item.category = conversation.category.empty() ? spec_of(ref).name : std::move(conversation.category);
-    item.tags = std::move(conversation.tags);
+    item.category = conversation.category.empty() ? spec_of(ref).name : conversation.category;
+    item.tags = conversation.tags;
     item.dataset = ref.dataset;
     item.source_index = ref.record;
     return item;

@@ -38,8 +38,23 @@ struct Option {
   bool (*agree)(const json& ours, const json& theirs) = same;
 };
 
+/// A template in Jinja: what a run may change of it are the variables that it gives it.
+bool is_jinja(const RunConfig& c) {
+  return c.data.template_name == encode::kOwnTemplate || !c.data.chat_template.empty();
+}
+
 bool is_reasoning(const RunConfig& c) {
-  return !c.data.template_name.empty() && encode::find_template(c.data.template_name).reasoning;
+  return !c.data.template_name.empty() && !is_jinja(c) && encode::find_template(c.data.template_name).reasoning;
+}
+
+json thinking_of(const RunConfig& c) {
+  if (is_jinja(c)) return c.is_given("enable_thinking") && c.data.enable_thinking ? json(*c.data.enable_thinking) : json();
+  return !is_reasoning(c) ? json() : c.data.enable_thinking ? json(*c.data.enable_thinking) : json("null");
+}
+
+json preserving_of(const RunConfig& c) {
+  if (is_jinja(c)) return c.data.preserve_thinking ? json(true) : json();
+  return is_reasoning(c) ? json(c.data.preserve_thinking) : json();
 }
 
 json recorded(const PackAttributes& a, const char* key) {
@@ -82,6 +97,7 @@ bool same_datasets(const json& ours, const json& theirs) {
 // `value`, or null where the template with it is the template without it.
 template <class Change>
 json unless_own(const RunConfig& c, const std::string& value, const Change& change) {
+  if (is_jinja(c)) return value;
   encode::TemplateSpec spec = encode::find_template(c.data.template_name);
   const std::string own = spec.hash();
   change(spec, value);
@@ -92,9 +108,20 @@ const std::vector<Option>& options() {
   static const std::vector<Option> table{
       {"stage", Part::shape, [](const RunConfig& c) { return json(c.finetuning.stage); },
        [](const PackAttributes& a) { return json(a.stage); }, [](RunConfig& c, const json& v) { c.finetuning.stage = v; }},
-      {"template", Part::shape, [](const RunConfig& c) { return json(encode::find_template(c.data.template_name).name); },
+      {"template", Part::shape,
+       [](const RunConfig& c) {
+         return json(is_jinja(c) ? std::string(encode::kOwnTemplate) : encode::find_template(c.data.template_name).name);
+       },
        [](const PackAttributes& a) { return json(a.template_name); },
        [](RunConfig& c, const json& v) { c.data.template_name = v; }},
+      {"chat_template", Part::text,
+       [](const RunConfig& c) { return c.data.chat_template.empty() ? json() : json(c.data.chat_template); },
+       [](const PackAttributes& a) { return as_given(a, "chat_template"); },
+       [](RunConfig& c, const json& v) { c.data.chat_template = v.is_null() ? "" : v.get<std::string>(); }},
+      {"chat_template_kwargs", Part::text,
+       [](const RunConfig& c) { return c.data.chat_template_kwargs.empty() ? json() : c.data.chat_template_kwargs; },
+       [](const PackAttributes& a) { return as_given(a, "chat_template_kwargs"); },
+       [](RunConfig& c, const json& v) { c.data.chat_template_kwargs = v; }},
       {"default_system", Part::text,
        [](const RunConfig& c) {
          if (!c.is_given("default_system") && c.data.default_system.empty()) return json();
@@ -113,18 +140,15 @@ const std::vector<Option>& options() {
        },
        [](const PackAttributes& a) { return as_given(a, "tool_format"); },
        [](RunConfig& c, const json& v) { c.data.tool_format = v.is_null() ? "" : v.get<std::string>(); }},
-      {"enable_thinking", Part::text,
-       [](const RunConfig& c) {
-         return !is_reasoning(c) ? json() : c.data.enable_thinking ? json(*c.data.enable_thinking) : json("null");
-       },
-       [](const PackAttributes& a) { return as_given(a, "enable_thinking"); },
+      {"enable_thinking", Part::text, thinking_of, [](const PackAttributes& a) { return as_given(a, "enable_thinking"); },
        [](RunConfig& c, const json& v) {
-         if (v.is_boolean()) c.data.enable_thinking = v.get<bool>();
+         if (v.is_boolean()) {
+           c.data.enable_thinking = v.get<bool>();
+           c.given["enable_thinking"] = "the pack";  // a template in Jinja gets it only where it is given
+         }
          if (v == "null") c.data.enable_thinking.reset();
        }},
-      {"preserve_thinking", Part::text,
-       [](const RunConfig& c) { return is_reasoning(c) ? json(c.data.preserve_thinking) : json(); },
-       [](const PackAttributes& a) { return as_given(a, "preserve_thinking"); },
+      {"preserve_thinking", Part::text, preserving_of, [](const PackAttributes& a) { return as_given(a, "preserve_thinking"); },
        [](RunConfig& c, const json& v) { c.data.preserve_thinking = v == true; }},
       {"cutoff_len", Part::shape, [](const RunConfig& c) { return json(c.data.cutoff_len); },
        [](const PackAttributes& a) { return json(a.cutoff_len); }, [](RunConfig& c, const json& v) { c.data.cutoff_len = v; }},

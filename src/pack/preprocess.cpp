@@ -7,6 +7,7 @@
 #include "qft/core/log.h"
 #include "qft/core/progress.h"
 #include "qft/core/units.h"
+#include "qft/encode/template_comparison.h"
 #include "qft/pack/reader.h"
 
 #include <algorithm>
@@ -192,6 +193,9 @@ PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm:
   std::shared_ptr<const Corpus> corpus;
   comm::agreed(comm, [&] { corpus = Corpus::open(config, part); });
   check_same_inputs(corpus->attributes(), comm);
+  if (comm.rank() == 0 && part == CorpusPart::train)
+    for (const std::string& line : encode::compare_with_own(config, corpus->chat_template(), corpus->datasets()))
+      log::info("{}", line);
 
   PackReport report;
   PackBuilder builder(comm, path, corpus->attributes(), workers);

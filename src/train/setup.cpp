@@ -5,6 +5,7 @@
 #include "qft/config/start.h"
 #include "qft/core/error.h"
 #include "qft/core/units.h"
+#include "qft/encode/template_comparison.h"
 #include "qft/engine/recipe.h"
 #include "qft/job/batch_job.h"
 #include "qft/job/stop_signal.h"
@@ -143,10 +144,14 @@ RunPreview check_run(config::RunConfig config, comm::Communicator& comm, c10::De
   const auto& rule = optim::rule_of(config.training.optim);
   const optim::Hyper hyper = plan::hyper_of(config.training);
   if (setup.saved) require_same_tensors(*setup.saved, rule, hyper, preview.spec);
-  return {{model_words(config, preview), data_words(setup), memory_words(preview), start_words(config, setup)},
-          plan::checkpoint_bytes(preview.spec, preview.precision, rule, hyper, config.training.save_only_model),
-          checkpoints_of(config, setup),
-          plan::model_file_bytes(preview.spec, preview.precision)};
+  std::vector<std::string> lines = {model_words(config, preview), data_words(setup), memory_words(preview),
+                                    start_words(config, setup)};
+  comm::agreed(comm, [&] {
+    if (comm.rank() != 0) return;
+    for (std::string& line : encode::compare_with_own(config)) lines.push_back(std::move(line));
+  });
+  return {std::move(lines), plan::checkpoint_bytes(preview.spec, preview.precision, rule, hyper, config.training.save_only_model),
+          checkpoints_of(config, setup), plan::model_file_bytes(preview.spec, preview.precision)};
 }
 
 }  // namespace qft::train

@@ -61,6 +61,17 @@ TEST(OtherTools, NamesOfScriptsMeanOurKeys) {
   EXPECT_TRUE(c.training.fp16);
 }
 
+// Its weights stay as they are: a run that says otherwise would train less than it was asked to.
+TEST(OtherTools, AVisionTowerThatIsToTrainIsRefused) {
+  for (const std::string key : {"freeze_vit", "freeze_aligner", "freeze_vision_tower", "freeze_multi_modal_projector"}) {
+    EXPECT_CONTAINS(error_of_typed({"--" + key + "=false"}), "vision tower and its projector stay as they are");
+    EXPECT_CONTAINS(error_of_typed({"--" + key + "=no"}), key);
+    for (const char* frozen : {"true", "yes", "null"})
+      EXPECT_EQ(load_typed({"--" + key + "=" + frozen}).data.cutoff_len > 0, true);
+  }
+  EXPECT_CONTAINS(error_of_typed({"--train_mm_proj_only=true"}), "the text model alone trains here");
+}
+
 // As people type them for TRL, MedicalGPT, and in files of axolotl and torchtune.
 TEST(OtherTools, CommandsOfTrlAreUnderstood) {
   const RunConfig c = load_run_config(

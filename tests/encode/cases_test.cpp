@@ -1,6 +1,8 @@
 // What LLaMA-Factory makes of small generated data sets, in every template, stage and mixing option: cases.jsonl, a case a
 // line, written by LLaMA-Factory's own code with the byte tokenizer of the fixture.
 #include <fstream>
+#include <map>
+#include <utility>
 
 #include "fixture.h"
 #include "test_paths.h"
@@ -75,9 +77,23 @@ json to_json(const qft::encode::EncodedItem& item, const std::string& stage) {
   return result;
 }
 
+// Case and item in which qft departs from LLaMA-Factory, and why (docs/data.md).
+constexpr std::string_view kEmpty = "an empty answer is not learned";
+constexpr std::string_view kNoTools = "tools: [] is no system message";
+constexpr std::string_view kBeforeCalls = "a line end stands between a text and the calls behind it";
+constexpr std::string_view kThoughts = "blanks around a thought are those of the model, and any thought is removed";
+const std::map<std::pair<std::size_t, std::size_t>, std::string_view> kDepartures = {
+    {{0, 0}, kEmpty},        {{2, 0}, kNoTools},      {{5, 0}, kBeforeCalls}, {{7, 0}, kThoughts},     {{7, 1}, kEmpty},
+    {{9, 0}, kThoughts},     {{11, 0}, kThoughts},    {{11, 1}, kThoughts},   {{12, 0}, kEmpty},       {{12, 1}, kEmpty},
+    {{13, 1}, kBeforeCalls}, {{14, 1}, kBeforeCalls}, {{16, 1}, kEmpty},      {{17, 1}, kEmpty},       {{18, 2}, kEmpty},
+    {{20, 0}, kEmpty},       {{20, 2}, kEmpty},       {{26, 0}, kNoTools},    {{28, 0}, kBeforeCalls}, {{28, 2}, kBeforeCalls},
+    {{31, 1}, kBeforeCalls}, {{32, 1}, kBeforeCalls}, {{34, 1}, kEmpty},      {{35, 2}, kEmpty},       {{36, 2}, kEmpty},
+    {{40, 3}, kBeforeCalls}};
+
 TEST(Cases, AreEncodedAsLlamaFactoryDoes) {
   const std::vector<json> all = cases();
   ASSERT_GT(all.size(), 30u);
+  std::size_t number = 0;
   for (const json& one : all) {
     SCOPED_TRACE(one["options"].dump());
     SmallRun run;
@@ -86,9 +102,15 @@ TEST(Cases, AreEncodedAsLlamaFactoryDoes) {
     apply(one["options"], run.config);
     const auto encoded = run.encode();
     const std::string stage = one["options"]["stage"];
-    ASSERT_EQ(encoded.items.size(), one["expected"].size());
-    for (std::size_t i = 0; i < encoded.items.size(); ++i)
-      EXPECT_EQ(to_json(encoded.items[i], stage), one["expected"][i]) << "item " << i;
+    const auto expected = qft::test::without_empty_answers(
+        one["expected"].get<std::vector<json>>(), encoded,
+        [&](const qft::encode::EncodedItem& item, const json& line) { return to_json(item, stage) == line; });
+    ASSERT_EQ(encoded.items.size(), expected.size());
+    for (std::size_t i = 0; i < encoded.items.size(); ++i) {
+      const bool departs = kDepartures.contains({number, i});
+      EXPECT_EQ(to_json(encoded.items[i], stage) != expected[i], departs) << "case " << number << ", item " << i;
+    }
+    ++number;
   }
 }
 

@@ -88,8 +88,7 @@ TEST(DatasetYaml, OwnRecordsHaveBlocks) {
   EXPECT_EQ(c.system, "s");
   ASSERT_EQ(c.prompt.size(), 3U);
   EXPECT_EQ(c.prompt[0].text, "1 + 1");
-  EXPECT_EQ(c.prompt[1].role, Role::function);
-  EXPECT_EQ(c.prompt[1].text, R"([{"name": "add", "arguments": {}}])");
+  EXPECT_EQ(c.prompt[1].calls, std::vector<qft::encode::Call>{{"add"}});
   EXPECT_EQ(c.prompt[2].role, Role::observation);
   EXPECT_EQ(c.responses.front().text, "two");
 }
@@ -112,15 +111,14 @@ TEST(DatasetYaml, BlocksThatAreNotReadAreNamed) {
   const std::string start = R"({"messages": [{"role": "user", "content": [{"type": "text", "value": "q"}]}, )";
   const std::pair<std::string, std::string> cases[] = {
       {R"({"role": "assistant", "content": [{"type": "image_url", "value": "x"}]}]})",
-       "message 2: content: a block has the type 'image_url': qft trains on text alone"},
-      {R"({"role": "assistant", "content": [{"type": "reasoning", "value": "x"}]}]})", "write thoughts into the text"},
-      {R"({"role": "assistant", "content": [{"type": "x"}]}]})", "a block has the type 'x': there are text and tool_call"},
-      {R"({"role": "assistant", "content": [{"type": "text"}]}]})", "a block has no 'value'; its keys are 'type'"},
-      {R"({"role": "assistant", "content": "a"}]})", "expected a list of blocks with type and value, got a text"},
+       "message 2: content: a block has the type 'image_url': qft reads text"},
+      {R"({"role": "assistant", "content": [{"type": "x"}]}]})", "a block has the type 'x': qft reads text, thinking"},
+      {R"({"role": "assistant", "content": [{"type": "text"}]}]})",
+       "a block of the type 'text' has none of text, value; its keys are 'type'"},
       {R"({"role": "assistant", "content": [{"type": "text", "value": "a"}], "loss_weight": 0.5}]})",
        "message 2: loss_weight: expected 1, got 0.5"},
       {R"({"role": "assistant", "content": [{"type": "text", "value": "a"}, {"type": "tool_call", "value": "{}"}]}]})",
-       "has texts and calls"},
+       "a function call needs a name"},
   };
   for (const auto& [end, part] : cases) {
     SCOPED_TRACE(part);

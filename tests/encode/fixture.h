@@ -145,6 +145,25 @@ struct SmallRun {
   }
 };
 
+/// The expected lines of LLaMA-Factory's that `items` have. LLaMA-Factory learns empty answers, which qft drops (docs/data.md):
+/// so many lines may be missing, in any place. `is_same` compares an item with a line.
+template <class Line, class IsSame>
+std::vector<Line> without_empty_answers(const std::vector<Line>& lines, const EncodedCorpus& encoded, const IsSame& is_same) {
+  std::int64_t dropped = 0;
+  for (const pack::RecordCounts& counts : encoded.counts)
+    dropped += counts.dropped[static_cast<std::size_t>(encode::DropReason::empty_answer)];
+  std::vector<Line> kept;
+  for (const Line& line : lines) {
+    const bool is_next = kept.size() < encoded.items.size() && is_same(encoded.items[kept.size()], line);
+    if (!is_next && dropped > 0)
+      --dropped;
+    else
+      kept.push_back(line);
+  }
+  EXPECT_EQ(dropped, 0);
+  return kept;
+}
+
 /// Expects `body` to throw `E` with every one of `parts` in its message.
 template <class E, class Body>
 void expect_error(Body&& body, const std::vector<std::string>& parts) {

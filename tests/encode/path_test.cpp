@@ -107,23 +107,12 @@ TEST(DatasetPaths, MistakesNameFileAndColumns) {
   };
   refuses("x.jsonl", R"({"a": 1, "b": "c"})", {"x.jsonl", "columns a, b", "query and response"});
   refuses("media.jsonl", R"({"query": "q", "response": "a", "images": ["x.png"]})", {"media.jsonl", "'images'", "text alone"});
-  refuses("role.jsonl", R"({"messages": [{"role": "clerk", "content": "q"}]})", {"role 'clerk'"});
-  refuses("second.jsonl",
-          R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]})"
-          "\n"
-          R"({"messages": [{"role": "user", "content": "q"}, {"role": "function", "content": "a"}]})",
-          {"second.jsonl:2: a message has the role 'function'", "observation or tool_response or tool (their results)",
-           "name 'function' there under tags"});
-  refuses("both.jsonl",
-          R"({"conversations": [{"from": "user", "value": "q"}]})"
-          "\n"
-          R"({"conversations": [{"from": "human", "value": "q"}]})",
-          {"both.jsonl:2: a message has the role 'human', and one in ", "both.jsonl:1 the role 'user' for the same"});
+  refuses("role.jsonl", R"({"messages": [{"role": "clerk", "content": "q"}]})",
+          {"role 'clerk'", "observation or tool_response or tool or function (their results)", "name 'clerk' there under tags"});
   refuses("keys.jsonl", R"({"messages": [{"speaker": "user", "text": "q"}]})",
           {"keys.jsonl:1: messages have speaker, text", "role_tag and content_tag"});
   refuses("weights.jsonl", R"({"query": "q", "response": "a", "weight": 2, "loss_scale": 1})",
           {"'weight'", "'loss_scale'", "take one out"});
-  refuses("calls.jsonl", R"({"messages": [{"role": "assistant", "tool_calls": [{}]}]})", {"formatting: openai"});
   refuses("name.jsonl", R"({"query": "q", "response": "I am {{NAME}}"})", {"{{NAME}}", "sed"});
   refuses("text.jsonl", R"({"text": "t"})", {"stage sft learns answers"});
   refuses("table.tsv", "a\tb\n", {"table.tsv is none of the files that qft reads (.jsonl, .json, .parquet", "JSON lines"});
@@ -255,16 +244,21 @@ TEST(DatasetPaths, TextsAreLearnedByStagePt) {
   EXPECT_EQ(run.read("t.txt").items.size(), 2u);
 }
 
-TEST(Templates, AreToldFromTheModelsOwn) {
+TEST(DatasetPaths, MessagesMayHaveAnyWordForARole) {
+  PathRun run;
+  run.folder.write("both.jsonl", R"({"conversations": [{"from": "user", "value": "q"}, {"from": "gpt", "value": "a"}]})"
+                                 "\n"
+                                 R"({"conversations": [{"from": "human", "value": "q"}, {"from": "assistant", "value": "a"}]})");
+  const auto items = run.read("both.jsonl").items;
+  ASSERT_EQ(items.size(), 2U);
+  EXPECT_EQ(items[0].sequences[0].ids, items[1].sequences[0].ids);
+}
+
+TEST(Templates, AreNeededWhereTheModelHasNone) {
   PathRun run;
   run.config.data.template_name.clear();
-  run.folder.write("chat_template.jinja",
-                   "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.");
   run.folder.write("d.jsonl", R"({"query": "q", "response": "a"})");
-  const auto items = run.read("d.jsonl").items;
-  EXPECT_NE(run.text(items.front().sequences.front().ids).find("You are Qwen"), std::string::npos);
-  run.folder.write("chat_template.jinja", "something else");
-  expect_error<ConfigError>([&] { run.read("d.jsonl"); }, {"template is not given", "name one of"});
+  expect_error<ConfigError>([&] { run.read("d.jsonl"); }, {"template is not given", "no chat template", "chatml"});
 }
 
 }  // namespace

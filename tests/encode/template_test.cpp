@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 
+#include "encode/tool_calls.h"
 #include "fixture.h"
 #include "test_paths.h"
 
@@ -36,11 +37,23 @@ struct Bound {
   std::string text(const std::vector<std::int32_t>& ids) const { return tokenizer->decode(ids); }
 };
 
-Conversation one_turn(std::string answer, Role role = Role::assistant) {
+Conversation one_turn(std::string answer) {
   Conversation c;
   c.prompt = {{Role::user, "q"}};
-  c.responses = {{role, std::move(answer)}};
+  c.responses = {{Role::assistant, std::move(answer)}};
   return c;
+}
+
+/// A call message of a record, as the reader of records takes it apart.
+Conversation one_call(const std::string& text) {
+  TextAndCalls read = read_call_text(text, "message 2");
+  Conversation c = one_turn(read.text);
+  c.responses.front().calls = std::move(read.calls);
+  return c;
+}
+
+std::vector<Turn> turns_of(const ChatTemplate& chat, const Conversation& conversation, bool last_only = false) {
+  return chat.training_samples(conversation, {{}, last_only}).front();
 }
 
 TEST(TemplateFile, BuiltInsAreTheFilesInConfigs) {
@@ -104,7 +117,7 @@ TEST(TemplateBinding, TurnsJoinTheirPieces) {
   const Bound b;
   Conversation c = one_turn("a");
   c.system = "s";
-  const std::vector<Turn> turns = b.bind(kMarked).encode_turns(c, false);
+  const std::vector<Turn> turns = turns_of(b.bind(kMarked), c, false);
   ASSERT_EQ(turns.size(), 1u);
   EXPECT_EQ(b.text(turns[0].source), "[s]<q>");
   EXPECT_EQ(b.text(turns[0].target), "a<|end|>");
@@ -113,9 +126,7 @@ TEST(TemplateBinding, TurnsJoinTheirPieces) {
 TEST(TemplateBinding, DefaultSystemCanBeReplacedAndRemoved) {
   const Bound b;
   const std::string yaml = std::string(kMarked) + "default_system: D\n";
-  const auto source = [&](const TemplateOptions& o) {
-    return b.text(b.bind(yaml, o).encode_turns(one_turn("a"), false)[0].source);
-  };
+  const auto source = [&](const TemplateOptions& o) { return b.text(turns_of(b.bind(yaml, o), one_turn("a"), false)[0].source); };
   EXPECT_EQ(source({}), "[D]<q>");
   EXPECT_EQ(source({.default_system = "E", .tool_format = {}}), "[E]<q>");
   EXPECT_EQ(source({.default_system = "", .tool_format = {}}), "<q>");
@@ -165,7 +176,7 @@ TEST(Thoughts, AreAddedToTheAnswerOrThePromptByEnableThinking) {
     const ChatTemplate chat = b.bind(std::string(kMarked) + "reasoning: true\n", options);
     const Conversation conversation = one_turn(c.answer);
     for (const Turn& turn :
-         {chat.encode_turns(conversation, false)[0], chat.encode_answer(conversation, conversation.responses[0])}) {
+         {turns_of(chat, conversation, false)[0], chat.encode_answer(conversation, conversation.responses[0])}) {
       EXPECT_EQ(b.text(turn.source), c.source);
       EXPECT_EQ(b.text(turn.target), c.target);
     }
@@ -177,8 +188,8 @@ TEST(Thoughts, OfEarlierTurnsGoInPairsAndWithLastThoughtOnly) {
   Conversation c = one_turn("a");
   c.prompt = {{Role::user, "q"}, {Role::assistant, "<think>\nt\n</think>\n\nold"}, {Role::user, "r"}};
   const ChatTemplate chat = b.bind(std::string(kMarked) + "reasoning: true\n");
-  EXPECT_EQ(b.text(chat.encode_turns(c, true)[0].target), "old<|end|>");
-  EXPECT_EQ(b.text(chat.encode_turns(c, false)[0].target), "<think>\nt\n</think>\n\nold<|end|>");
+  EXPECT_EQ(b.text(turns_of(chat, c, true)[0].target), "old<|end|>");
+  EXPECT_EQ(b.text(turns_of(chat, c, false)[0].target), "<think>\nt\n</think>\n\nold<|end|>");
   EXPECT_EQ(b.text(chat.encode_answer(c, c.responses[0]).source), "<q>old<|end|><r>");
   TemplateOptions keep;
   keep.preserve_thinking = true;
@@ -190,7 +201,7 @@ TEST(Calls, AreWrittenInTheToolFormat) {
   const Bound b;
   const auto target = [&](const std::string& format, const std::string& call) {
     const ChatTemplate chat = b.bind(std::string(kMarked) + "tool_format: " + format + "\n");
-    return b.text(chat.encode_turns(one_turn(call, Role::function), false)[0].target);
+    return b.text(turns_of(chat, one_call(call), false)[0].target);
   };
   const std::string call = R"({"arguments":{"x":1.0,"y":"é"},"name":"f"})";
   EXPECT_EQ(target("qwen", call),
@@ -206,28 +217,33 @@ TEST(Calls, AreWrittenInTheToolFormat) {
 TEST(Calls, BrokenJsonIsAnError) {
   const Bound b;
   const ChatTemplate chat = b.bind(kMarked);
-  for (const char* call : {"{", "not json", "{\"name\": \"f\"}", "[1]"})
-    EXPECT_THROW(chat.encode_turns(one_turn(call, Role::function), false), Error) << call;
+  for (const char* call : {"{", "not json", "{\"name\": 1}", "[1]", "{\"name\": \"f\", \"arguments\": [1]}"})
+    EXPECT_THROW(turns_of(chat, one_call(call), false), Error) << call;
   Conversation c = one_turn("a");
   for (const char* tools : {"{", "{\"a\": 1}", "[{\"name\": \"no parameters\"}]"}) {
-    c.tools = tools;
-    EXPECT_THROW(chat.encode_turns(c, false), Error) << tools;
+    const auto describe = [&] {
+      c.tools = read_tools(qft::parse_python_json(tools, "tools"), "tools");
+      turns_of(chat, c, false);
+    };
+    EXPECT_THROW(describe(), Error) << tools;
   }
 }
 
 TEST(Tools, AreDescribedInTheSystemMessage) {
   const Bound b;
   Conversation c = one_turn("a");
-  c.tools = R"([{"name":"f","description":"d","parameters":{"properties":{"p":{"type":"array","description":"e",)"
-            R"("enum":["x","y"],"items":{"type":"string"}},"o":{}},"required":["p"]}}])";
-  const std::string text = b.text(b.bind(kMarked).encode_turns(c, false)[0].source);
+  c.tools = qft::parse_python_json(
+      R"([{"name":"f","description":"d","parameters":{"properties":{"p":{"type":"array","description":"e",)"
+      R"("enum":["x","y"],"items":{"type":"string"}},"o":{}},"required":["p"]}}])",
+      "tools");
+  const std::string text = b.text(turns_of(b.bind(kMarked), c, false)[0].source);
   EXPECT_EQ(text.substr(0, text.find("Use the following")),
             "[You have access to the following tools:\n> Tool Name: f\nTool Description: d\nTool Args:\n"
             "  - p (array, required): e, should be one of [x, y], where each item should be string\n  - o "
             "(): \n\n");
   EXPECT_NE(text.find("one of [f])"), text.npos);
-  c.tools = "[]";
-  EXPECT_EQ(b.text(b.bind(kMarked).encode_turns(c, false)[0].source), "[]<q>");
+  c.tools = qft::Json::array();
+  EXPECT_EQ(b.text(turns_of(b.bind(kMarked), c, false)[0].source), "<q>");
 }
 
 TEST(RenderPrompt, StopsWhereTheModelIsToSpeak) {
@@ -237,7 +253,7 @@ TEST(RenderPrompt, StopsWhereTheModelIsToSpeak) {
   EXPECT_EQ(b.text(chat.render_prompt(messages, "s")), "[s]<q>a<|end|><r>");
   EXPECT_THROW(chat.render_prompt(std::span(messages).first(2)), Error);
   EXPECT_THROW(chat.render_prompt(std::vector<Message>{{Role::assistant, "a"}}), Error);
-  EXPECT_THROW(chat.render_prompt({}), Error);
+  EXPECT_THROW(chat.render_prompt(std::vector<Message>{}), Error);
 }
 
 TEST(RenderPrompt, PutsAnEmptyThoughtInFrontWhereThinkingIsOff) {

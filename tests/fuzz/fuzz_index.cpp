@@ -8,7 +8,7 @@
 
 namespace {
 
-/// a.safetensors holds w and v, b.safetensors holds x; outside lies a file that no index may reach.
+/// a.safetensors holds w and v, b.safetensors x and another w; outside lies a file that no index may reach.
 void write_shards(const std::filesystem::path& parent) {
   using namespace qft::io;
   const auto dir = parent / "model";
@@ -19,7 +19,7 @@ void write_shards(const std::filesystem::path& parent) {
     writer.finish();
   };
   write(dir / "a.safetensors", {{"w", qft::DType::u8, {2}}, {"v", qft::DType::u8, {1}}}, 3);
-  write(dir / "b.safetensors", {{"x", qft::DType::u8, {4}}}, 4);
+  write(dir / "b.safetensors", {{"x", qft::DType::u8, {4}}, {"w", qft::DType::u8, {2}}}, 6);
   write(parent / "outside.safetensors", {{"w", qft::DType::u8, {2}}}, 2);
 }
 

@@ -46,6 +46,16 @@ def records():
     for name, line in (("comma", '{"instruction": "q", "output": "a",}'), ("surrogate", '{"instruction": "\\ud83d", "output": "a"}'),
                        ("number", '{"instruction": "q", "output": 42}'), ("words", '{"instruction": NaN, "output": None}')):
         yield f"{name}.jsonl", bytes([0]) + line.encode()
+    talk = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]
+    yield "key_twice.jsonl", bytes([0]) + b'{"instruction": "q", "output": "a", "m": [{"k": 1, "k": {"k": 2}}]}'
+    wide = ", ".join(f'"k{i % 30}": {i}' for i in range(40))
+    yield "keys_twice_wide.jsonl", bytes([0]) + f'{{"instruction": "q", "output": "a", {wide}}}'.encode()
+    yield "history_text.jsonl", bytes([0]) + b"\n".join(json.dumps({"instruction": "q", "output": "a", "history": text}).encode() for text in (
+        '[["x", "y"]]', "", "null", "[['x', 'y']]", "none", '"[]"', "[NaN]"))
+    yield "messages_text.jsonl", bytes([2]) + b"\n".join(json.dumps({"messages": text}).encode() for text in (
+        json.dumps(talk), json.dumps(json.dumps(talk)), " ", "{", "3", deep))
+    yield "pair_text.jsonl", bytes([3]) + json.dumps({"messages": json.dumps(talk[:1]), "chosen": json.dumps(talk[1]), "rejected": json.dumps(talk[1:])}).encode()
+    yield "unreadable.jsonl", bytes([0]) + json.dumps({"instruction": "\ufdd0qft: the column 'x' holds bytes", "output": "a"}).encode()
     yield "comma.json", bytes([6]) + b'[{"instruction": "q", "output": "a"},]'
 
 
@@ -57,6 +67,7 @@ def dataset_infos():
         "tags": {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}}}).encode()
     yield "refused", b'{"a": {"hf_hub_url": "x/y"}, "b": {"file_name": "../../etc/passwd"}}'
     yield "deep", b'{"a": {"file_name": ' + b"[" * 2000 + b"]" * 2000 + b"}}"
+    yield "twice", b'{"a": {"file_name": "a.json"},\n "a": {"file_name": "b.json", "columns": {"prompt": "p", "prompt": "q"}}}'
     yield "long_split", b'{"a": {"file_name": "a.json", "split": "train[:' + b"1" * 2000 + b']"}}'
 
 
@@ -64,6 +75,25 @@ def tokenizers():
     for name, spec in pipelines.variants():
         if name in ("gpt2", "llama3", "deepseek", "flags", "byte_fallback", "digit_runs", "regex_removed_True"):
             yield name, json.dumps(spec, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def jinja_templates():
+    """Of our own: each statement, and what has ended badly elsewhere."""
+    sys.path.insert(0, str(HERE.parent / "interop"))
+    import jinja_cases
+    yield "chat", (b"{%- set ns = namespace(n=0) %}{%- for m in messages %}{%- if m.role == 'assistant' %}{% generation %}{{- m.content or '' }}"
+                   b"{%- for c in m.tool_calls %}{{ c.function.arguments | tojson(indent=2) }}{% endfor %}{% endgeneration %}{%- else %}{{ '<' ~ m.role ~ '>' }}"
+                   b"{%- endif %}{% set ns.n = ns.n + loop.index %}{%- endfor %}{{ ns.n }}{{ n * n }}{{ x }}{{ strftime_now('%Y') }}")
+    yield "statements", "\n".join(case for case in jinja_cases.CASES[22:60] if isinstance(case, str) and "%}" in case).encode()
+    yield "expressions", "".join(f"{{{{ {e} }}}}" for e in jinja_cases.EXPRESSIONS[::9]).encode()
+    yield "endless", b"{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"
+    yield "chain", b"{% set ns = namespace(x=[]) %}{% for i in range(50000) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}"
+    yield "lazy_chain", b"{% set ns = namespace(x='a') %}{% for i in range(20000) %}{% set ns.x = ns.x|map('upper') %}{% endfor %}{{ ns.x|first }}"
+    yield "cycle", b"{% set ns = namespace() %}{% set ns.a = [ns] %}{% set ns.b = {'k': ns} %}{% macro m() %}{{ m }}{% endmacro %}{% set ns.m = m %}{{ ns == ns.b.k }}"
+    yield "doubling", b"{% set ns = namespace(t='ab') %}{% for i in range(60) %}{% set ns.t = ns.t ~ ns.t %}{% endfor %}{{ ns.t }}"
+    yield "power", b"{{ 9 ** 9 ** 9 }}{{ 'a' * 99999999999 }}{{ '%999999999d' % 1 }}{{ 'a'.center(99999999999) }}"
+    yield "brackets", b"{{ " + b"(" * 200 + b"1" + b")" * 200 + b" }}"
+    yield "nots", b"{{ " + b"not " * 5000 + b"1 }}"
 
 
 def packs(program):
@@ -151,6 +181,7 @@ def torch_files():
 def indexes():
     yield "plain", b'{"metadata": {"total_size": 7}, "weight_map": {"w": "a.safetensors", "v": "a.safetensors", "x": "b.safetensors"}}'
     yield "outside", b'{"weight_map": {"w": "../outside.safetensors", "x": "/etc/passwd"}}'
+    yield "second", b'{"weight_map": {"w": "b.safetensors", "v": "a.safetensors", "x": "b.safetensors"}}'
     yield "missing", b'{"weight_map": {"w": "c.safetensors"}}'
 
 
@@ -183,6 +214,11 @@ def model_configs():
                                  "tie_word_embeddings": True}).encode()
     yield "mixtral", json.dumps({"model_type": "mixtral", **base, "num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}).encode()
     yield "olmo2", json.dumps({"model_type": "olmo2", **base, "num_key_value_heads": 1, "attention_bias": True, "rms_norm_eps": 1e-6}).encode()
+    yield "two_places", json.dumps({"model_type": "qwen3", **base, "original_max_position_embeddings": 16, "rope_theta": 500.0,
+                                    "rope_scaling": {"type": "yarn", "factor": 2.0, "rope_theta": 1e4, "beta_fast": 0, "more": 1},
+                                    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4}, "logit_scale": 0.5}).encode()
+    yield "kinds_of_layers", json.dumps({"model_type": "llama", **base, "rope_parameters": {"full_attention": {"rope_theta": 1.0}}}).encode()
+    yield "not_causal", json.dumps({"model_type": "llama", **base, "is_causal": None, "per_layer_config": {"0": {}}}).encode()
     yield "arcee", json.dumps({"model_type": "arcee", **base, "hidden_act": "relu2", "mlp_bias": True}).encode()
     yield "llama", json.dumps({"model_type": "llama", **base, "mlp_bias": True, "eos_token_id": 1, "rope_parameters": {
         "rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
@@ -194,6 +230,9 @@ def adapter_configs():
     yield "list", json.dumps({**base, "target_modules": ["q_proj", "down_proj"], "use_rslora": True, "lora_dropout": 0.1}).encode()
     yield "all", json.dumps({**base, "target_modules": "all-linear", "use_dora": False, "rank_pattern": {}}).encode()
     yield "refused", json.dumps({**base, "target_modules": ["q_proj"], "lora_bias": True}).encode()
+    yield "empty_values", json.dumps({**base, "target_modules": ["q_proj", "c_attn"], "bias": "", "use_dora": None, "init_lora_weights": "",
+                                      "alora_invocation_tokens": [], "eva_config": {"rho": 2.0}, "later_size": 16}).encode()
+    yield "alora", json.dumps({**base, "target_modules": ["q_proj"], "alora_invocation_tokens": [1, 5]}).encode()
     yield "patterns", json.dumps({**base, "target_modules": ".*(q|up)_proj", "use_dora": True, "rank_pattern": {"q_proj": 2, "layers\\.0.*up_proj": 3},
                                   "alpha_pattern": {"up_proj": 1.5}}).encode()
     yield "oft", json.dumps({"peft_type": "OFT", "r": 0, "oft_block_size": 4, "peft_version": "0.18.0", "target_modules": ["q_proj", "down_proj"],
@@ -238,7 +277,7 @@ def run_files():
 
 
 def main():
-    for target, files in (("records", records()), ("dataset_info", dataset_infos()), ("tokenizer", tokenizers()), ("pack", packs(sys.argv[1])),
+    for target, files in (("records", records()), ("dataset_info", dataset_infos()), ("tokenizer", tokenizers()), ("jinja", jinja_templates()), ("pack", packs(sys.argv[1])),
                           ("safetensors", safetensors_files()), ("torch_file", torch_files()), ("index", indexes()), ("manifest", manifests()),
                           ("model_config", model_configs()), ("adapter_config", adapter_configs()),
                           ("run_file", run_files())):

@@ -40,7 +40,7 @@ struct PackProgram : testing::Test {
     qft::test::write_byte_tokenizer(folder);
     json records = json::array();
     for (int i = 0; i < 50; ++i)
-      records.push_back({{"instruction", "q" + std::to_string(i)}, {"input", ""}, {"output", std::string(i % 9, 'a')}});
+      records.push_back({{"instruction", "q" + std::to_string(i)}, {"input", ""}, {"output", std::string(1 + i % 9, 'a')}});
     folder.write("d.json", records.dump(1));
     folder.write("dataset_info.json", R"({"d": {"file_name": "d.json"}})");
     const std::string dir = folder.path().string();
@@ -142,7 +142,7 @@ TEST_F(PackProgram, InspectCountsAndShowsWhatIsLearned) {
     const Outcome shown = run(command + " --items 2 " + tokenizer);
     EXPECT_EQ(shown.code, 0);
     EXPECT_NE(shown.out.find("assistant\n[[a<|im_end|>"), std::string::npos) << shown.out;
-    EXPECT_EQ(shown.out.find("aa<|im_end|>"), std::string::npos);
+    EXPECT_EQ(shown.out.find("aaa<|im_end|>"), std::string::npos);
     EXPECT_EQ(shown.out.find('\x1b'), std::string::npos) << "colour is for terminals";
   }
   const Outcome coloured = run("script -qec '" + command + " " + run_file + "' /dev/null");
@@ -152,7 +152,7 @@ TEST_F(PackProgram, InspectCountsAndShowsWhatIsLearned) {
   const json samples = json::parse(run(command + " --json --items 1 " + run_file).out)["samples"];
   ASSERT_EQ(samples.size(), 1u);
   EXPECT_EQ(samples[0]["record"], 0);
-  EXPECT_EQ(samples[0]["sequences"][0][1], json::parse(R"({"text": "<|im_end|>\n", "learned": true})"));
+  EXPECT_EQ(samples[0]["sequences"][0][1], json::parse(R"({"text": "a<|im_end|>\n", "learned": true})"));
 
   TempFolder other;
   qft::test::write_byte_tokenizer(other, {{"eos_token", "<|im_end|>"}});
@@ -215,9 +215,9 @@ TEST_F(PackProgram, ExitCodesTellUsageFromFailure) {
 }
 
 TEST_F(PackProgram, SaysWhyADatasetIsLeftOutWhole) {
-  folder.write("user.jsonl", R"({"conversations": [{"from": "user", "value": "q"}, {"from": "gpt", "value": "a"}]})"
+  folder.write("user.jsonl", R"({"conversations": [{"from": "clerk", "value": "q"}, {"from": "gpt", "value": "a"}]})"
                              "\n"
-                             R"({"conversations": [{"from": "user", "value": "q"}, {"from": "gpt", "value": "a"}]})"
+                             R"({"conversations": [{"from": "clerk", "value": "q"}, {"from": "gpt", "value": "a"}]})"
                              "\n");
   folder.write("dataset_info.json",
                R"({"d": {"file_name": "d.json"}, "user": {"file_name": "user.jsonl", "formatting": "sharegpt"}})");
@@ -227,7 +227,7 @@ TEST_F(PackProgram, SaysWhyADatasetIsLeftOutWhole) {
     EXPECT_NE(none.out.find("dataset 'user': not one of its 2 records can be learned: 2 unknown role (the first: "),
               std::string::npos)
         << none.out;
-    EXPECT_NE(none.out.find("user.jsonl:1: message 1 has the role 'user'; the roles are human, gpt, "), std::string::npos)
+    EXPECT_NE(none.out.find("user.jsonl:1: message 1 has the role 'clerk'; the roles are human, gpt, "), std::string::npos)
         << none.out;
     EXPECT_FALSE(std::filesystem::exists(pack("u.h5")));
   }
@@ -241,7 +241,7 @@ TEST_F(PackProgram, SaysWhyADatasetIsLeftOutWhole) {
   EXPECT_EQ(beside.code, 0) << beside.out;
   const Outcome checked = run(program + " check " + run_file + " dataset=user");
   EXPECT_EQ(checked.code, 1);
-  EXPECT_NE(checked.out.find("user.jsonl:2: message 1 has the role 'user'"), std::string::npos) << checked.out;
+  EXPECT_NE(checked.out.find("user.jsonl:2: message 1 has the role 'clerk'"), std::string::npos) << checked.out;
 }
 
 TEST_F(PackProgram, InspectSaysWhatIsNoPack) {
@@ -280,10 +280,10 @@ TEST_F(PackProgram, FindsOneDamagedByte) {
 
 TEST_F(PackProgram, ChecksDataAndCountsSteps) {
   const Outcome clean = run(program + " check " + run_file + " --json dataset=d");
-  EXPECT_EQ(clean.code, 1) << clean.out;  // every ninth answer of the fixture is empty
+  EXPECT_EQ(clean.code, 0) << clean.out;
   json report = json::parse(clean.out);
   EXPECT_EQ(report["records"], 50);
-  EXPECT_EQ(report["findings"]["empty_output"]["count"], 6);
+  EXPECT_EQ(report["findings"]["empty_output"]["count"], 0);
   EXPECT_EQ(report["findings"]["duplicate"]["count"], 0);
 
   folder.write("bad.jsonl",
@@ -313,9 +313,28 @@ TEST_F(PackProgram, ChecksDataAndCountsSteps) {
   EXPECT_EQ(report["total_steps"], 6);
   EXPECT_FALSE(std::filesystem::exists(pack("out.h5")));
 
+  folder.write("empty.jsonl", "{\"instruction\":\"a\",\"output\":\"one\"}\n{\"instruction\":\"b\",\"output\":\" \"}\n");
+  folder.write("dataset_info.json", R"({"empty": {"file_name": "empty.jsonl"}})");
+  const Outcome empty = run(program + " check " + run_file + " --json dataset=empty");
+  EXPECT_EQ(empty.code, 1);
+  EXPECT_EQ(json::parse(empty.out)["findings"]["empty_output"]["count"], 1);
+
   folder.write("good.jsonl", "{\"instruction\":\"a\",\"output\":\"one\"}\n");
   folder.write("dataset_info.json", R"({"good": {"file_name": "good.jsonl"}})");
   EXPECT_EQ(run(program + " check " + run_file + " dataset=good").code, 0);
+
+  folder.write("good.jsonl",
+               R"({"instruction":"a","output":"one","source":"<|im_end|>"}
+{"instruction":"b","input":"\u003c|im_start|>","output":"two <|im_end|>"}
+{"instruction":"c","output":"three <|im_end"}
+)");
+  const Outcome special = run(program + " check " + run_file + " --json dataset=good");
+  EXPECT_EQ(special.code, 0) << special.out;  // said, but no fault
+  report = json::parse(special.out);
+  EXPECT_EQ(count("special_token"), 1);  // where texts are read, however they are written
+  EXPECT_NE(report["findings"]["special_token"]["examples"][0].get<std::string>().find("good.jsonl:2: input: <|im_start|>"),
+            std::string::npos)
+      << special.out;
 }
 
 TEST_F(PackProgram, SkippedRecordsAreListedAndLimited) {

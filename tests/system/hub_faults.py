@@ -11,7 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import Report, arguments
+from common import Report, arguments, with_sessions
 from local_hub import LocalHub, Repository
 
 SECRET = "hf_secretsecretsecret"
@@ -36,7 +36,7 @@ class Fetcher:
 
     def start(self, *words, **environment):
         return subprocess.Popen([str(self.qft), "fetch", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                env=self.environment(**environment))
+                                env=with_sessions(self.environment(**environment)))
 
     def __call__(self, *words, before=(), **environment):
         return subprocess.run([*before, str(self.qft), "fetch", *map(str, words)], capture_output=True, text=True,

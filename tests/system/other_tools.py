@@ -25,7 +25,8 @@ from tiny import ARCHITECTURES, make, write_model  # noqa: E402
 HERE = Path(__file__).parent / "other_tools"
 PAGE = ROOT / "docs/other_tools.md"
 # Chat templates of Qwen2.5 have this text, by which qft knows them.
-JINJA = "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>"
+JINJA = ("{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
 QUANTIZED = re.compile(r"awq|gptq|int4|bnb|aqlm|-2bit", re.IGNORECASE)
 # The model_type of what the tiny models stand for, by name.
 KINDS = [(re.compile(pattern, re.IGNORECASE), kind) for pattern, kind in (

@@ -6,6 +6,7 @@
 #include "qft/train/snapshot.h"
 
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,6 +49,8 @@ TEST_P(Save, CrossesPinnedMemoryAndChangesNoBit) {
   std::unique_ptr<RunLog> log;
   if (world().rank() == 0) {
     fs::create_directories(dir / "out");
+    std::ofstream(dir / "config.json") << R"({"model_type": "llama", "hidden_size": 32, "intermediate_size": 64,
+        "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 64})";
     log = std::make_unique<RunLog>(dir / "out", 0);
   }
   world().barrier();

@@ -14,6 +14,8 @@ namespace qft::config {
 
 struct DataArgs {
   std::string template_name;  // YAML key: template (a C++ keyword)
+  std::string chat_template;  // a file in Jinja
+  nlohmann::json chat_template_kwargs;
   std::vector<std::string> dataset;
   std::vector<std::string> eval_dataset;
   std::string dataset_dir = "data";

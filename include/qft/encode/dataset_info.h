@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace qft::encode {
@@ -27,7 +28,11 @@ struct ColumnNames {
   std::string label;              // of texts that a classifier learns: a conversation may end with the question then
   std::string category;           // qft's own: what curricula sort by
   std::string weight;             // qft's own: what the record's labels count
+  std::string documents;          // qft's own: a list of objects, for the model's own chat template
+  std::string template_kwargs;    // TRL's chat_template_kwargs: variables of that template, of the record alone
   std::vector<std::string> tags;  // qft's own: carried into the pack as they are
+
+  bool operator==(const ColumnNames&) const = default;
 };
 
 /// The words inside a message; "" where the dataset has none. An entry with `tags` has just the ones it names.
@@ -35,6 +40,17 @@ struct MessageTags {
   std::string role = "from", content = "value";
   std::string user = "human", assistant = "gpt", observation = "observation", function = "function_call";
   std::string system = "system";
+};
+
+/// The kinds of values that what the first records decide may depend on; bits.
+enum ValueKind : unsigned { text_value = 1, flag_value = 2, number_value = 4, binary_number = 8, list_value = 16 };
+
+/// A column that none of the first records has, and that would have been read otherwise than it is, had one of them had it.
+struct LaterColumn {
+  std::string name;
+  unsigned kinds = 0;      // of ValueKind: values for which that holds
+  std::string reason;      // what would have been
+  std::string instead_of;  // the column that is read for the same; records without that one must not have this one
 };
 
 struct DatasetSpec {
@@ -50,8 +66,13 @@ struct DatasetSpec {
   std::string described_in = "the defaults";  // who names the columns, for messages: "data/dataset_info.json: alpaca"
   std::string tags_from = "the defaults";     // who names the tags
   std::vector<std::filesystem::path> files;   // of one type, in order
+  // Where the first records decide all this: the columns that none of them has, which later ones may have, and those that they
+  // must not have.
+  bool by_first_records = false;
+  std::vector<std::string> unseen = {};
+  std::vector<LaterColumn> later = {};
 
-  /// Every column that the entry names, in the order above.
+  /// Every column that the entry names and that some record must have, in the order above.
   std::vector<std::string> named_columns() const;
 };
 

@@ -10,18 +10,19 @@
 namespace qft::encode {
 
 enum class DropReason : std::uint8_t {
-  role,        // a message has none of the roles, or no role at all
-  turns,       // users and answers do not alternate, or an answer or a question is missing at the end
-  no_answer,   // without the answer (or the pair of answers) that the stage learns
-  no_tokens,   // nothing is left of it
-  unreadable,  // broken, with on_error: skip
+  role,          // a message has none of the roles, or no role at all
+  turns,         // users and answers do not alternate, or an answer or a question is missing at the end
+  no_answer,     // without the answer (or the pair of answers) that the stage learns
+  empty_answer,  // the answers that the stage learns, or one of a pair, have neither text nor calls
+  no_tokens,     // nothing is left of it
+  unreadable,    // broken, with on_error: skip
 };
-inline constexpr std::size_t kDropReasons = 5;
+inline constexpr std::size_t kDropReasons = 6;
 
 /// For messages: "turns out of order", ...
 constexpr std::string_view describe(DropReason reason) {
-  constexpr std::string_view kTexts[kDropReasons] = {"unknown role", "turns out of order", "no answer", "no tokens",
-                                                     "unreadable"};
+  constexpr std::string_view kTexts[kDropReasons] = {"unknown role", "turns out of order", "no answer",
+                                                     "empty answer", "no tokens",          "unreadable"};
   return kTexts[static_cast<std::size_t>(reason)];
 }
 

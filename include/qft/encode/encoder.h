@@ -45,8 +45,10 @@ class Encoder {
   /// What a label counts is a product: the record's weight, and that of its part of the text, which the message's own weight,
   /// else loss_scale says. Throws Error (without the place) where a text is not valid UTF-8 or a call not valid JSON, or weights
   /// stand where nothing is weighed: at questions, and in samples that are no conversations. A sample may have no labels, where
-  /// the answer is empty or cut off.
-  std::variant<Encoded, DropReason> encode(const Conversation& conversation) const;
+  /// the answer is cut off. A conversation is several samples where the model's own template shows earlier answers otherwise than
+  /// the model says them (ChatTemplate::training_samples()); any other kind is one. An empty answer is never learned: a pair with
+  /// one makes no sample, nor does a conversation without another answer.
+  std::variant<std::vector<Encoded>, DropReason> encode(const Conversation& conversation) const;
   /// Appends the first message's text and the document's end, uncut: what stage pt joins and cuts into blocks.
   void append_document(const Conversation& conversation, std::vector<std::int32_t>& ids) const;
 
@@ -56,8 +58,11 @@ class Encoder {
   std::optional<std::int32_t> block_start() const;
 
  private:
+  std::vector<Encoded> encode_kind(const Conversation& conversation, const std::vector<bool>& learned) const;
   Encoded encode_document(const Conversation& conversation) const;
-  Encoded encode_conversation(const Conversation& conversation) const;
+  std::vector<Encoded> encode_conversation(const Conversation& conversation, const std::vector<bool>& learned) const;
+  Encoded lay_turns(const TrainingSample& turns, const Conversation& conversation, const std::vector<bool>& learned) const;
+  std::vector<bool> learned_answers(const Conversation& conversation) const;
   Encoded encode_pair(const Conversation& conversation) const;
   Encoded encode_feedback(const Conversation& conversation) const;
   Encoded encode_labelled(const Conversation& conversation) const;

@@ -7,6 +7,7 @@
 #include "qft/encode/record_source.h"
 
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -14,6 +15,8 @@
 #include <simdjson.h>
 
 namespace qft::encode {
+
+struct Turns;
 
 /// The column with the category where dataset_info.json names none.
 inline constexpr std::string_view kDifficulty = "difficulty";
@@ -34,17 +37,13 @@ class RecordConverter {
 
  private:
   using Object = simdjson::dom::object;
-  struct Parsed {
-    std::vector<Message> messages;
-    std::string system;
-    std::optional<Drop> fault;  // why the record makes no item
-  };
   void convert_alpaca(const Object& record, Conversation& conversation) const;
   std::optional<Drop> convert_messages(const Object& record, Conversation& conversation) const;
-  std::optional<Drop> add_answer(const Object& record, const std::string& column, Conversation& conversation) const;
-  Parsed parse_sharegpt(const Object& record) const;
-  Parsed parse_openai(const Object& record) const;
-  Parsed parse_turns(const Object& record) const;
+  std::optional<Drop> add_answer(const Object& record, const std::string& column, std::span<const Message> question,
+                                 Conversation& conversation) const;
+  Turns read_answer(const simdjson::dom::element& value, const std::string& column) const;
+  bool begins_with_answer(const Object& message) const;
+  void read_tool_columns(const Object& record, Conversation& conversation) const;
   void read_feedback(const Object& record, Conversation& conversation) const;
   void read_label(const Object& record, Conversation& conversation) const;
   void add_origin(const Object& record, Conversation& conversation) const;

@@ -8,6 +8,9 @@
 
 namespace qft::encode {
 
+/// The word for the template that comes with the tokenizer (chat_template.h).
+inline constexpr std::string_view kOwnTemplate = "own";
+
 /// A turn's text in pieces that are tokenised one by one. A text piece may hold {{content}} once.
 struct TurnPiece {
   enum class Kind { text, bos, eos } kind = Kind::text;
@@ -64,10 +67,6 @@ std::vector<std::string> template_names();
 
 /// The same for messages, those of models that qft does not train apart: "alpaca, ..., and for packs only gemma, ...".
 std::string list_templates();
-
-/// The template that fits the chat template in a tokenizer's folder (tokenizer_config.json or chat_template.jinja) beyond doubt;
-/// "" where none does.
-std::string guess_template(const std::filesystem::path& tokenizer_dir);
 
 /// Text with placeholders, in pieces. Throws ConfigError starting with `where` for an unknown placeholder, or a second
 /// {{content}} in one piece.

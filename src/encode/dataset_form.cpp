@@ -1,0 +1,186 @@
+#include "dataset_form.h"
+
+#include "qft/core/error.h"
+#include "qft/encode/record_converter.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "csv.h"
+#include "dataset_words.h"
+#include "record_weights.h"
+#include <fmt/ranges.h>
+
+namespace qft::encode {
+namespace {
+
+// The word of a role that is seen; the first of its row where none is.
+std::string word_of_role(const SeenMessages& seen, const RoleWords& role) {
+  const auto found = std::find_if(role.words.begin(), role.words.end(), [&](auto word) { return seen.roles.contains(word); });
+  return std::string(found == role.words.end() ? *role.words.begin() : *found);
+}
+
+// A role that is not one of the known words.
+void check_roles(const SeenMessages& seen) {
+  for (const auto& [role, where] : seen.roles) {
+    std::string roles;
+    bool is_known = false;
+    for (const RoleWords& known : kRoleWords) {
+      is_known |= is_one_of(role, known.words);
+      roles += fmt::format("{}{} ({})", roles.empty() ? "" : ", ", fmt::join(known.words, " or "), known.meaning);
+    }
+    if (!is_known)
+      fail_config(
+          "{}: a message has the role '{}'. Without dataset_info.json the roles are {}: write one of these, or describe the file "
+          "in dataset_info.json and name '{}' there under tags",
+          where, role, roles, role);
+  }
+}
+
+// What the columns of `spec` show that hold messages.
+SeenMessages messages_of(const Seen& seen, const DatasetSpec& spec) {
+  SeenMessages all;
+  for (const std::string& column : {spec.columns.messages, spec.columns.chosen, spec.columns.rejected}) {
+    const auto found = seen.messages.find(column);
+    if (found == seen.messages.end()) continue;
+    all.keys.insert(found->second.keys.begin(), found->second.keys.end());
+    all.roles.insert(found->second.roles.begin(), found->second.roles.end());
+  }
+  return all;
+}
+
+void decide_messages(const Seen& all, const std::string& where, DatasetSpec& spec) {
+  const SeenMessages seen = messages_of(all, spec);
+  const auto found = all.texts.find(spec.columns.messages);
+  if (seen.keys.empty() && found != all.texts.end())
+    fail_config("{}: {}: expected a list of messages, got {}: write a list of objects, or its JSON", where, spec.columns.messages,
+                found->second);
+  MessageTags& tags = spec.tags;
+  const auto form = std::ranges::find_if(
+      kMessageForms, [&](const auto& keys) { return seen.keys.contains(keys.first) && seen.keys.contains(keys.second); });
+  if (form != std::end(kMessageForms)) {
+    spec.formatting = Formatting::sharegpt;
+    tags.role = form->first;
+    tags.content = form->second;
+    for (const RoleWords& role : kRoleWords) tags.*role.tag = word_of_role(seen, role);
+    check_roles(seen);
+    return;
+  }
+  if (!seen.keys.contains(kTurnForm.first) || !seen.keys.contains(kTurnForm.second))
+    fail_config(
+        "{}: messages have {}, where role and content, from and value, or human and assistant are expected: name others in "
+        "dataset_info.json, as role_tag and content_tag under tags",
+        where, seen.keys.empty() ? "no keys" : listed(seen.keys));
+  spec.formatting = Formatting::turns;
+  tags.user = kTurnForm.first;
+  tags.assistant = kTurnForm.second;
+}
+
+// Preference pairs: the columns of the two answers, and of the conversation before them. False where there are none.
+bool decide_pairs(const Seen& seen, DatasetSpec& spec) {
+  ColumnNames& c = spec.columns;
+  c.rejected = seen.first(kRejectedWords);
+  c.chosen = seen.first({"chosen"});
+  if (c.chosen.empty() && c.rejected != "rejected" && seen.first(kMessagesWords).empty())
+    c.chosen = seen.has("output") ? "output" : seen.first(kAnswerWords);
+  const bool at_end = c.rejected != "rejected" && !seen.first(kMessagesWords).empty();  // the messages end with the chosen answer
+  spec.ranking = !c.rejected.empty() && (!c.chosen.empty() || at_end);
+  if (!spec.ranking) c.chosen = c.rejected = "";
+  return spec.ranking;
+}
+
+// The column of the conversation; of pairs in which no column holds it alone that of the chosen one, which ends with the answer.
+std::string column_of_messages(const Seen& seen, const DatasetSpec& spec) {
+  const auto is_dialogue = [&](const std::string& column) {
+    const auto found = seen.messages.find(column);
+    return found != seen.messages.end() && found->second.is_dialogue;
+  };
+  if (spec.ranking && seen.messages.contains(spec.columns.rejected)) {
+    if (seen.messages.contains("prompt")) return "prompt";
+    if (is_dialogue(spec.columns.chosen) && is_dialogue(spec.columns.rejected)) return spec.columns.chosen;
+  }
+  return seen.first(kMessagesWords);
+}
+
+// A column that may be missing: of the names the one that has values, else one that stands there without, else the first.
+std::string column_or_unseen(const Seen& seen, Words names, DatasetSpec& spec) {
+  if (std::string name = seen.first(names); !name.empty()) return name;
+  const auto empty = std::find_if(names.begin(), names.end(), [&](auto name) { return seen.keys.contains(name); });
+  return spec.unseen.emplace_back(empty == names.end() ? *names.begin() : *empty);
+}
+
+// The column of what a record's labels count, by the names that messages have for it.
+std::string column_of_weights(const Seen& seen, DatasetSpec& spec) {
+  std::string column;
+  bool is_other = false;  // it means another thing
+  for (const std::string_view name : kWeightKeys) {
+    const auto found = seen.numbers.find(name);
+    is_other |= found == seen.numbers.end() && seen.has(name);
+    if (found == seen.numbers.end()) continue;
+    if (!column.empty())
+      fail_config("{}: records have '{}' and '{}', and either says what labels count: take one out", found->second, column, name);
+    column = name;
+  }
+  return column.empty() && !is_other ? spec.unseen.emplace_back("weight") : column;
+}
+
+void decide_texts(const Seen& seen, const std::string& where, bool pairs, DatasetSpec& spec) {
+  ColumnNames& c = spec.columns;
+  spec.formatting = Formatting::alpaca;
+  if (seen.has("instruction") && (seen.has("input") || seen.has("context") || seen.has("output"))) {
+    c.prompt = "instruction";
+    c.response = seen.has("output") ? "output" : seen.first(kAnswerWords);
+  } else {
+    c.prompt = seen.first(kQuestionWords);
+    c.response = seen.first(kAnswerWords);
+    if (c.prompt.empty() && c.response.empty()) c.prompt = seen.first(kTextWords);
+    if (c.response.empty() && !seen.first(kQuestionWords).empty()) c.response = seen.first(kTextWords);
+  }
+  if (c.prompt == "instruction") c.query = column_or_unseen(seen, kInputWords, spec);
+  if (pairs) c.response = "";
+  c.history = column_or_unseen(seen, {"history"}, spec);
+  if (c.prompt.empty())
+    fail_config(
+        "{}: no known format has the columns {}: rename them to messages; instruction, input and output; query and response; or "
+        "text, or name them in dataset_info.json{}",
+        where, seen.columns.empty() ? "(none that has a value)" : listed(seen.columns),
+        spec.files.empty() ? "" : separator_advice(spec.files.front()));
+}
+
+}  // namespace
+
+void decide_form(const Seen& seen, const std::string& where, std::string_view stage, DatasetSpec& spec) {
+  if (const std::string media = seen.first(kMediaWords); !media.empty())
+    fail_config("{}: has the column '{}': qft trains on text alone; take the column out to train on the texts",
+                seen.columns.at(media), media);
+  ColumnNames& c = spec.columns;
+  c = {};
+  c.prompt = c.query = c.response = c.messages = "";
+  spec.unseen.clear();
+  c.system = column_or_unseen(seen, kSystemWords, spec);
+  c.tools = column_or_unseen(seen, {"tools"}, spec);
+  const bool pairs = stage != "sft" && stage != "pt" && stage != "kto" && stage != "seq_cls" && decide_pairs(seen, spec);
+  if (stage == "seq_cls") c.label = seen.first(kLabelWords);
+  if (const std::string mark = seen.first(kMarkWords); stage == "kto" && seen.flags.contains(mark)) c.kto_tag = mark;
+  if (stage == "sft") c.weight = column_of_weights(seen, spec);
+  if (c.messages = column_of_messages(seen, spec); !c.messages.empty())
+    decide_messages(seen, seen.columns.at(c.messages), spec);
+  else
+    decide_texts(seen, where, pairs, spec);
+}
+
+std::string columns_read(const DatasetSpec& spec, const Seen& seen) {
+  const ColumnNames& c = spec.columns;
+  std::vector<std::string> read;
+  auto rest = seen.columns;
+  for (const std::string& column : {c.messages, c.prompt, c.query, c.response, c.history, c.system, c.tools, c.chosen, c.rejected,
+                                    c.kto_tag, c.label, c.weight}) {
+    const auto is_column = [&](const std::vector<std::string>& list) { return std::ranges::find(list, column) != list.end(); };
+    if (!column.empty() && !is_column(read) && !is_column(spec.unseen)) read.push_back(column);
+    rest.erase(column);
+  }
+  rest.erase(std::string(kDifficulty));
+  return fmt::format("{}{}{}", fmt::join(read, ", "), rest.empty() ? "" : "; not read: ", listed(rest));
+}
+
+}  // namespace qft::encode

@@ -1,0 +1,52 @@
+// The names by which columns and roles are known where nothing describes a file. Private to encode.
+#pragma once
+
+#include "qft/encode/dataset_info.h"
+
+#include "dataset_path.h"
+
+namespace qft::encode {
+
+inline const Words kMessagesWords = {"messages", "conversations", "conversation"};
+inline const Words kSystemWords = {"system", "system_prompt"};
+inline const Words kQuestionWords = {"query", "prompt", "input", "instruction", "question", "problem"};
+inline const Words kAnswerWords = {"response",   "answer",  "output",   "targets",   "target",
+                                   "answer_key", "answers", "solution", "completion"};
+inline const Words kTextWords = {"text", "content", "sentence"};
+inline const Words kInputWords = {"input", "context"};  // of an instruction
+inline const Words kRejectedWords = {"rejected", "rejected_response", "rejected_messages"};
+inline const Words kMarkWords = {"kto_tag", "label"};
+inline const Words kLabelWords = {"label", "labels"};
+inline const Words kMediaWords = {"images", "videos", "audios", "image", "video", "audio"};
+inline const Words kOtherWords = {"tools", "history", "chosen", "loss_scale", "weight"};
+inline const Words kAllWords[] = {kMessagesWords, kSystemWords, kQuestionWords, kAnswerWords, kTextWords, kInputWords,
+                                  kRejectedWords, kMarkWords,   kLabelWords,    kMediaWords,  kOtherWords};
+
+/// Columns that say the same: where a record lacks the one that is read, another may hold what is meant.
+struct SameColumns {
+  std::string ColumnNames::* read;
+  Words words;
+};
+inline const SameColumns kSameColumns[] = {{&ColumnNames::prompt, kQuestionWords}, {&ColumnNames::prompt, kTextWords},
+                                           {&ColumnNames::response, kAnswerWords}, {&ColumnNames::messages, kMessagesWords},
+                                           {&ColumnNames::system, kSystemWords},   {&ColumnNames::rejected, kRejectedWords}};
+
+/// The words of each role, which any message may have. `function` is OpenAI's old word for a tool's result; where a data set
+/// writes calls so, its tags say it.
+struct RoleWords {
+  std::string MessageTags::* tag;
+  Words words;
+  std::string_view meaning;
+};
+inline const RoleWords kRoleWords[] = {
+    {&MessageTags::system, {"system", "developer"}, "the system message"},
+    {&MessageTags::user, {"user", "human"}, "questions"},
+    {&MessageTags::assistant, {"assistant", "gpt", "bot"}, "answers"},
+    {&MessageTags::function, {"function_call", "tool_call"}, "calls"},
+    {&MessageTags::observation, {"observation", "tool_response", "tool", "function"}, "their results"}};
+
+/// The forms of messages: the keys of role and text.
+inline constexpr std::pair<std::string_view, std::string_view> kMessageForms[] = {{"role", "content"}, {"from", "value"}};
+inline constexpr std::pair<std::string_view, std::string_view> kTurnForm = {"human", "assistant"};
+
+}  // namespace qft::encode

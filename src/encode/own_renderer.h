@@ -1,0 +1,64 @@
+// The chat template that comes with a model, or another one in Jinja: conversations are rendered as transformers renders them.
+#pragma once
+
+#include "qft/jinja/template.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "template_renderer.h"
+
+namespace qft::encode {
+
+class OwnRenderer : public TemplateRenderer {
+ public:
+  /// Throws ConfigError where the template cannot be parsed.
+  OwnRenderer(const ModelChatTemplate& own, const std::filesystem::path& tokenizer_dir,
+              std::shared_ptr<const tokenizer::Tokenizer> tokenizer, const TemplateOptions& options);
+
+  std::vector<TrainingSample> training_samples(const Conversation& conversation, const AnswerChoice& choice,
+                                               const TurnWeighing& weighing) const override;
+  Turn answer(const Conversation& conversation, const Message& response, bool learns_thought) const override;
+  std::vector<std::int32_t> prompt(const Conversation& conversation) const override;
+  std::string hash() const override;
+
+  /// The text behind an answer, as a short conversation shows it ("<|im_end|>\n"); "" where that cannot be told.
+  const std::string& ending() const { return ending_; }
+  /// Members of `variables` that the template never reads.
+  std::vector<std::string> unread(const Json& variables) const;
+  bool reads(std::string_view variable) const;
+
+ private:
+  struct Dialogue;  // the messages of a conversation as the template gets them
+  struct Answer;    // where an answer stands in a rendering
+  Dialogue dialogue_of(const Conversation& conversation, const std::vector<Message>& messages) const;
+  jinja::Rendering render(const Dialogue& dialogue, std::size_t messages, bool asks) const;
+  Answer find_answer(const Dialogue& dialogue, std::size_t number) const;
+  std::vector<Answer> find_answers(const Dialogue& dialogue, const std::vector<bool>& learned) const;
+  TrainingSample cut(const jinja::Rendering& whole, const std::vector<Answer>& answers, const Dialogue& dialogue,
+                     const TurnWeighing& weighing) const;
+  static void append_said(std::string_view text, const Message& answer, std::string_view question, const TurnWeighing& weighing,
+                          std::vector<WeightedText>& parts);
+  std::vector<WeightedText> parts_of(std::string_view text, std::span<const jinja::ByteRange> said, const Message& answer,
+                                     std::string_view question, bool is_last, const TurnWeighing& weighing) const;
+  static std::vector<jinja::ByteRange> said_in(const jinja::Rendering& whole, const Answer& answer, bool marked);
+  void require_whole(std::string_view learned, const Message& answer, std::size_t number) const;
+  Json answer_of(const Message& message) const;
+  void find_ending();
+
+  std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
+  TemplateOptions options_;
+  std::string description_;  // for hashes
+  std::string source_;       // of both templates: which names of keys they have
+  jinja::Template template_, tool_use_;
+  bool has_tool_use_ = false;
+  bool arguments_as_text_ = false;  // the template adds a call's arguments to a text
+  Json fixed_ = Json::object();     // special tokens, and the run's variables
+  jinja::RenderOptions render_;
+  std::string ending_;
+};
+
+}  // namespace qft::encode

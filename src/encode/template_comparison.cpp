@@ -1,0 +1,104 @@
+#include "qft/encode/template_comparison.h"
+
+#include "qft/config/run_config.h"
+#include "qft/core/error.h"
+#include "qft/encode/record_converter.h"
+#include "qft/encode/record_source.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace qft::encode {
+namespace {
+
+// What a chat shows of a conversation with its answer.
+std::string text_of_chat(const ChatTemplate& chat, const Conversation& conversation) {
+  std::string text;
+  const std::vector<TrainingSample> samples = chat.training_samples(conversation);
+  for (const Turn& turn : samples.back()) text += chat.tokenizer().decode(turn.source) + chat.tokenizer().decode(turn.target);
+  return text;
+}
+
+std::string line_from(std::string_view text, std::size_t at) {
+  constexpr std::size_t kBefore = 40, kAfter = 60;
+  std::size_t begin = at > kBefore ? at - kBefore : 0, end = std::min(text.size(), at + kAfter);
+  const auto continues = [&](std::size_t i) { return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80; };
+  while (begin > 0 && continues(begin)) --begin;
+  while (continues(end)) ++end;
+  return fmt::format("{}{}{}", begin > 0 ? "... " : "", dump_python_json(Json(std::string(text.substr(begin, end - begin)))),
+                     end < text.size() ? " ..." : "");
+}
+
+}  // namespace
+
+std::optional<TemplateDifference> first_difference(const ChatTemplate& first, const ChatTemplate& second,
+                                                   const Conversation& conversation) {
+  if (conversation.responses.empty() || conversation.prompt.empty()) return std::nullopt;
+  std::string a, b;
+  try {
+    a = text_of_chat(first, conversation);
+  } catch (const Error&) {
+    return std::nullopt;  // reported where the record is encoded
+  }
+  try {
+    b = text_of_chat(second, conversation);
+  } catch (const Error& error) {
+    return TemplateDifference{line_from(a, 0), error.what()};
+  }
+  if (a == b) return std::nullopt;
+  const auto at = static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+  return TemplateDifference{line_from(a, at), line_from(b, at)};
+}
+
+namespace {
+
+/// Lines about the first of a dataset's first records that the templates show differently.
+std::vector<std::string> first_difference_in(const DatasetSpec& spec, const ChatTemplate& named, const ChatTemplate& own) {
+  constexpr int kRecords = 8;
+  std::vector<std::string> lines;
+  RecordConverter converter(spec, false);
+  for_first_records(spec.files.front(), kRecords, [&](const RecordText& record) {
+    if (!lines.empty()) return;
+    try {
+      auto converted = converter.convert(record);
+      const auto* conversation = std::get_if<Conversation>(&converted);
+      if (conversation == nullptr) return;
+      const auto difference = first_difference(named, own, *conversation);
+      if (!difference) return;
+      lines = {fmt::format("{}: template '{}' shows this record otherwise than the model's own chat template ({}), which is used "
+                           "without the key template",
+                           record.where(), named.spec().name, own.spec().origin),
+               fmt::format("  {}: {}", named.spec().name, difference->first), fmt::format("  own: {}", difference->second)};
+    } catch (const Error&) {
+      return;  // reported where the record is encoded
+    }
+  });
+  return lines;
+}
+
+}  // namespace
+
+std::vector<std::string> compare_with_own(const config::RunConfig& config, const ChatTemplate& named,
+                                          const std::vector<DatasetSpec>& specs) try {
+  if (named.is_own() || specs.empty()) return {};
+  const auto own = ChatTemplate::own_beside(config, named.shared_tokenizer());
+  if (!own) return {};
+  for (const DatasetSpec& spec : specs) {
+    if (!spec.template_name.empty() || spec.files.front().extension() == ".txt") continue;
+    if (std::vector<std::string> lines = first_difference_in(spec, named, *own); !lines.empty()) return lines;
+  }
+  return {};
+} catch (const Error& error) {
+  return {fmt::format("the model's own chat template is not compared: {}", error.what())};
+}
+
+std::vector<std::string> compare_with_own(const config::RunConfig& config) {
+  if (config.data.dataset.empty() || config.finetuning.stage == "pt") return {};
+  const ChatTemplate named = ChatTemplate::for_packing(config);
+  if (named.is_own()) return {};
+  return compare_with_own(
+      config, named,
+      load_dataset_info(config.folder_of(config.data.dataset_dir), config.data.dataset, config.folders, config.finetuning.stage));
+}
+
+}  // namespace qft::encode

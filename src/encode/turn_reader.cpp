@@ -1,0 +1,133 @@
+#include "turn_reader.h"
+
+#include "qft/core/error.h"
+
+#include <utility>
+
+#include "message_reader.h"
+#include "record_value.h"
+
+namespace qft::encode {
+namespace {
+
+namespace dom = simdjson::dom;
+
+/// OpenAI's old role of a result, which some data sets use for a call.
+constexpr std::string_view kFunctionWord = "function";
+
+/// The roles that the tags name, and who says so.
+std::string known_roles(const DatasetSpec& spec) {
+  const MessageTags& t = spec.tags;
+  std::string words;
+  for (const std::string& word : {t.user, t.assistant, t.observation, t.function, t.system})
+    if (!word.empty()) words += (words.empty() ? "" : ", ") + word;
+  return fmt::format("{} ({})", words, spec.tags_from);
+}
+
+/// The fault of message `number`, whose role is not known.
+Drop unknown_role(const dom::object& message, std::size_t number, const DatasetSpec& spec) {
+  const std::string role = text_or_empty(message, spec.tags.role);
+  if (role.empty())
+    return {DropReason::role, fmt::format("message {} has no '{}' (role_tag, by {}); its keys are {}", number, spec.tags.role,
+                                          spec.tags_from, keys_of(message))};
+  return {DropReason::role,
+          fmt::format("message {} has the role '{}'; the roles are {}: name it in dataset_info.json under tags, as "
+                      "user_tag, assistant_tag, observation_tag, function_tag or system_tag",
+                      number, role, known_roles(spec))};
+}
+
+/// Joins neighbouring messages that are one turn.
+class TurnBuilder {
+ public:
+  explicit TurnBuilder(Role first) : answers_first_(is_answer(first)) {}
+
+  /// Message `number` of the record. Nothing, or why it cannot stand here.
+  std::optional<Drop> add(Message message, std::size_t number) {
+    Message* last = turns_.empty() ? nullptr : &turns_.back();
+    if (last != nullptr && last->role == Role::observation && message.role == Role::observation) {
+      last->more_results.push_back(std::move(message));
+      return std::nullopt;
+    }
+    if (last != nullptr && is_answer(last->role) && continues(*last, message)) {
+      join(*last, std::move(message), number);
+      return std::nullopt;
+    }
+    const bool answers = is_answer(message.role), expected = (turns_.size() % 2 == 1) != answers_first_;
+    if (answers != expected)
+      return Drop{DropReason::turns, fmt::format("message {} is {}, where {} is expected", number,
+                                                 answers ? "an answer" : "a question", expected ? "an answer" : "a question")};
+    turns_.push_back(std::move(message));
+    return std::nullopt;
+  }
+
+  std::vector<Message> take() { return std::move(turns_); }
+  bool has_calls_before() const { return !turns_.empty() && !turns_.back().calls.empty(); }
+
+ private:
+  // Calls continue an answer whose text and thought are all in front of them.
+  static bool continues(const Message& last, const Message& next) {
+    if (next.calls.empty()) return false;
+    return (next.text.empty() && !next.thought) || last.is_empty();
+  }
+
+  static void join(Message& last, Message next, std::size_t number) {
+    if (last.loss != next.loss || last.weight != next.weight)
+      fail(
+          "message {} continues the answer before it, but has another weight (loss, train, loss_scale or weight): give both the "
+          "same",
+          number);
+    if (last.is_empty()) {
+      last.text = std::move(next.text);
+      last.thought = std::move(next.thought);
+    }
+    for (Call& call : next.calls) last.calls.push_back(std::move(call));
+  }
+
+  std::vector<Message> turns_;
+  bool answers_first_;
+};
+
+}  // namespace
+
+Turns read_turns(const dom::array& messages, const DatasetSpec& spec, Role first) {
+  const MessageReader reader(spec);
+  Turns turns;
+  TurnBuilder builder(first);
+  std::size_t number = 0;
+  for (const dom::element element : messages) {
+    const dom::object message = object_of(element, fmt::format("message {}", ++number));
+    const std::string word = text_or_empty(message, spec.tags.role);
+    std::optional<Speaker> speaker = speaker_of(word, spec.tags);
+    if (!speaker) {
+      turns.fault = unknown_role(message, number, spec);
+    } else if (*speaker == Speaker::system) {
+      if (number == 1) {
+        turns.system = reader.read_text(message, number);
+        turns.has_system = true;
+        continue;
+      }
+      turns.fault =
+          Drop{DropReason::turns, fmt::format("message {} has the role '{}', which only the first may have", number, word)};
+    } else {
+      if (word == kFunctionWord && builder.has_calls_before() && find(message, "name")) speaker = Speaker::observation;
+      turns.fault = builder.add(reader.read(message, number, *speaker), number);
+    }
+    if (turns.fault) break;
+  }
+  turns.messages = builder.take();
+  return turns;
+}
+
+Turns read_sides(const dom::array& pairs, const DatasetSpec& spec) {
+  const MessageReader reader(spec);
+  Turns turns;
+  std::size_t number = 0;
+  for (const dom::element element : pairs) {
+    const dom::object pair = object_of(element, fmt::format("message {}", ++number));
+    turns.messages.push_back(reader.read_side(pair, number, spec.tags.user, Role::user));
+    turns.messages.push_back(reader.read_side(pair, number, spec.tags.assistant, Role::assistant));
+  }
+  return turns;
+}
+
+}  // namespace qft::encode
