@@ -8,9 +8,34 @@
 namespace qft::jinja::filters {
 namespace {
 
-class Mapped final : public IteratorObject {
+/// Goes over a source, with what a filter or test is given beside each item.
+class ItemIterator : public IteratorObject {
  public:
-  Mapped(Runtime& rt, const Value& source, CallArgs& args) : source_(source) {
+  explicit ItemIterator(const Value& source) : source_(source) {}
+  void clear() override {
+    source_ = Value();
+    cursor_.reset();
+    getter_.reset();
+    args_ = {};
+  }
+
+ protected:
+  bool next_item(Runtime& runtime, Value& item) {
+    if (!cursor_) cursor_.emplace(runtime, source_);
+    return cursor_->next(runtime, item);
+  }
+
+  std::optional<Getter> getter_;
+  CallArgs args_;
+
+ private:
+  Value source_;
+  std::optional<Cursor> cursor_;
+};
+
+class Mapped final : public ItemIterator {
+ public:
+  Mapped(Runtime& rt, const Value& source, CallArgs& args) : ItemIterator(source) {
     if (args.positional.empty() && !args.named.empty()) {
       const Bound bound(rt, "map", args, {"attribute", "default"});
       if (bound[0] == nullptr) rt.fail("map: the name of a filter, or an attribute, is missing");
@@ -27,16 +52,9 @@ class Mapped final : public IteratorObject {
     args.positional.erase(args.positional.begin());
     args_ = std::move(args);
   }
-  void clear() override {
-    source_ = Value();
-    cursor_.reset();
-    getter_.reset();
-    args_ = {};
-  }
   bool next(Runtime& runtime, Value& out) override {
-    if (!cursor_) cursor_.emplace(runtime, source_);
     Value item;
-    if (!cursor_->next(runtime, item)) return false;
+    if (!next_item(runtime, item)) return false;
     if (getter_) {
       out = (*getter_)(runtime, std::move(item));
     } else {
@@ -47,16 +65,13 @@ class Mapped final : public IteratorObject {
   }
 
  private:
-  Value source_;
-  std::optional<Cursor> cursor_;
-  std::optional<Getter> getter_;
   const FilterRow* filter_ = nullptr;
-  CallArgs args_;
 };
 
-class Selected final : public IteratorObject {
+class Selected final : public ItemIterator {
  public:
-  Selected(Runtime& rt, const Value& source, CallArgs& args, bool wanted, bool by_attribute) : source_(source), wanted_(wanted) {
+  Selected(Runtime& rt, const Value& source, CallArgs& args, bool wanted, bool by_attribute)
+      : ItemIterator(source), wanted_(wanted) {
     std::size_t used = 0;
     if (by_attribute) {
       if (args.positional.empty()) rt.fail("selectattr or rejectattr: the attribute is missing");
@@ -73,15 +88,8 @@ class Selected final : public IteratorObject {
     args.positional.erase(args.positional.begin(), args.positional.begin() + static_cast<std::ptrdiff_t>(used));
     args_ = std::move(args);
   }
-  void clear() override {
-    source_ = Value();
-    cursor_.reset();
-    getter_.reset();
-    args_ = {};
-  }
   bool next(Runtime& runtime, Value& out) override {
-    if (!cursor_) cursor_.emplace(runtime, source_);
-    for (Value item; cursor_->next(runtime, item);) {
+    for (Value item; next_item(runtime, item);) {
       const Value value = getter_ ? (*getter_)(runtime, item) : item;
       CallArgs args = args_;
       const bool is = test_ != nullptr ? test_->run(runtime, value, args) : truth(runtime, value);
@@ -93,11 +101,7 @@ class Selected final : public IteratorObject {
   }
 
  private:
-  Value source_;
-  std::optional<Cursor> cursor_;
-  std::optional<Getter> getter_;
   const TestRow* test_ = nullptr;
-  CallArgs args_;
   const bool wanted_;
 };
 
