@@ -49,11 +49,11 @@ const std::string& template_of(const config::RunConfig& config) {
 }
 
 /// Whether both render the same text with the end token that is saved.
-bool alike(const config::RunConfig& config, const std::string& a, const std::string& b, const model::TokenizerChanges& changes) {
-  const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
+bool alike(const tokenizer::Tokenizer& tokenizer, const std::string& a, const std::string& b,
+           const model::TokenizerChanges& changes) {
   Json tokens = Json::object();
-  tokens["bos_token"] = token_text(*tokenizer, tokenizer->bos_id());
-  tokens["eos_token"] = changes.end_token.value_or(token_text(*tokenizer, tokenizer->eos_id()));
+  tokens["bos_token"] = token_text(tokenizer, tokenizer.bos_id());
+  tokens["eos_token"] = changes.end_token.value_or(token_text(tokenizer, tokenizer.eos_id()));
   return encode::render_alike(a, b, tokens);
 }
 
@@ -72,7 +72,7 @@ std::string difference_from(const config::RunConfig& config, const model::Tokeni
   if (!theirs.chat_template) return {};
   const auto own = io::read_chat_templates(config.tokenizer_path()).main;
   const std::string now = ours.chat_template ? *ours.chat_template : own.value_or("");
-  if (alike(config, *theirs.chat_template, now, ours)) return {};
+  if (alike(*tokenizer::Tokenizer::load(config.tokenizer_path()), *theirs.chat_template, now, ours)) return {};
   return fmt::format("its chat template is not that of template '{}' with the keys of this run file", template_of(config));
 }
 
@@ -91,7 +91,7 @@ model::TokenizerChanges trained_text(const config::RunConfig& config) {
   if (!names_template(config)) return changes;
   const auto own = io::read_chat_templates(config.tokenizer_path()).main;
   std::string text = jinja_of(config, chat, own.value_or(""));
-  if (!own || !alike(config, *own, text, changes)) changes.chat_template = std::move(text);
+  if (!own || !alike(*tokenizer, *own, text, changes)) changes.chat_template = std::move(text);
   return changes;
 }
 
