@@ -127,6 +127,19 @@ std::vector<Message> with_answer(const Conversation& conversation, const Message
   return messages;
 }
 
+void count_to(std::int32_t end, float weight, std::vector<WeightRun>& runs) {
+  if (!runs.empty() && runs.back().weight == weight)
+    runs.back().end = end;
+  else
+    runs.push_back({end, weight});
+}
+
+std::vector<WeightedText> weighed(std::string_view text, const Message& answer, std::string_view question,
+                                  const TurnWeighing& weighing) {
+  if (answer.weight || weighing.schemes == nullptr) return {{text, answer.weight.value_or(1.0F)}};
+  return weighing.schemes->split(text, question);
+}
+
 void append_parts(const tokenizer::Tokenizer& tokenizer, std::span<const WeightedText> parts, std::vector<std::int32_t>& ids,
                   std::vector<WeightRun>& runs) {
   std::string text;
@@ -134,11 +147,7 @@ void append_parts(const tokenizer::Tokenizer& tokenizer, std::span<const Weighte
     text += parts[i].text;
     if (i + 1 < parts.size() && parts[i + 1].weight == parts[i].weight) continue;
     tokenizer.encode(text, ids);
-    const auto end = static_cast<std::int32_t>(ids.size());
-    if (!runs.empty() && runs.back().weight == parts[i].weight)
-      runs.back().end = end;
-    else
-      runs.push_back({end, parts[i].weight});
+    count_to(static_cast<std::int32_t>(ids.size()), parts[i].weight, runs);
     text.clear();
   }
 }

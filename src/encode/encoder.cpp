@@ -175,7 +175,7 @@ std::vector<bool> Encoder::learned_answers(const Conversation& conversation) con
 }
 
 std::vector<Encoded> Encoder::encode_conversation(const Conversation& conversation, const std::vector<bool>& learned) const {
-  const TurnWeighing weighing{weights_.empty() ? nullptr : &weights_, options_.train_on_prompt, options_.train_on_prompt};
+  const TurnWeighing weighing{weights_.empty() ? nullptr : &weights_, options_.train_on_prompt};
   std::vector<Encoded> samples;
   for (const TrainingSample& turns : template_.training_samples(conversation, {learned, options_.mask_history}, weighing))
     samples.push_back(lay_turns(turns, conversation, learned));

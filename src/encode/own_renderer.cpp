@@ -7,9 +7,10 @@
 #include <algorithm>
 #include <ctime>
 #include <functional>
-#include <tuple>
+#include <iterator>
 #include <utility>
 
+#include "excerpt.h"
 #include "thought.h"
 
 namespace qft::encode {
@@ -46,18 +47,8 @@ Json special_tokens(const fs::path& dir) {
   return variables;
 }
 
-/// The first byte in which two texts differ.
-std::size_t differ_at(std::string_view a, std::string_view b) {
-  return static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
-}
-
 std::string excerpt(std::string_view text, std::size_t at) {
-  constexpr std::size_t kBefore = 30, kAfter = 50;
-  std::size_t begin = at > kBefore ? at - kBefore : 0, end = std::min(text.size(), at + kAfter);
-  const auto continues = [&](std::size_t i) { return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80; };
-  while (continues(begin)) --begin;
-  while (continues(end)) ++end;
-  return dump_python_json(Json(std::string(text.substr(begin, end - begin))));
+  return excerpt_around(text, at, 30, 50).quoted;
 }
 
 jinja::Template parse_jinja(const std::string& text, const std::string& origin) try {
@@ -72,14 +63,15 @@ struct OwnRenderer::Dialogue {
   std::vector<Message> messages;
   std::size_t system = 0;  // messages of `rendered` before the first of these
   Json rendered = Json::array();
-  Json variables = Json::object();  // all but messages and add_generation_prompt
+  Json variables = Json::object();  // render() sets messages and add_generation_prompt
   const jinja::Template* with = nullptr;
 };
 
 struct OwnRenderer::Answer {
   std::size_t number = 0;  // among the answers
   std::size_t begin = 0;   // byte in a rendering that has the answer's as its beginning
-  std::string text;        // the rendering that ends with it
+  jinja::Rendering shown;  // the one that ends with it
+  const std::string& text() const { return shown.text; }
 };
 
 OwnRenderer::OwnRenderer(const ModelChatTemplate& own, const fs::path& tokenizer_dir,
@@ -88,9 +80,8 @@ OwnRenderer::OwnRenderer(const ModelChatTemplate& own, const fs::path& tokenizer
       options_(options),
       source_(own.text + own.tool_use),
       template_(parse_jinja(own.text, own.origin)),
-      tool_use_(parse_jinja(own.tool_use.empty() ? own.text : own.tool_use, own.origin)),
-      has_tool_use_(!own.tool_use.empty()),
       fixed_(special_tokens(tokenizer_dir)) {
+  if (!own.tool_use.empty()) tool_use_ = parse_jinja(own.tool_use, own.origin);
   description_ = fmt::format("{}\n{}\n{}", own.text, own.tool_use, dump_python_json(fixed_));
   for (const auto& [name, value] : options_.variables.items()) fixed_[name] = value;
   if (options_.fixed_date) {
@@ -111,7 +102,7 @@ void OwnRenderer::find_ending() {
   Conversation probe;
   probe.prompt.push_back({Role::user, "qft asks"});
   try {
-    const Dialogue dialogue = dialogue_of(probe, with_answer(probe, {Role::assistant, word}));
+    Dialogue dialogue = dialogue_of(probe, with_answer(probe, {Role::assistant, word}));
     const std::string text = render(dialogue, 2, false).text;
     if (const std::size_t at = text.rfind(word); at != text.npos) ending_ = text.substr(at + word.size());
   } catch (const Error&) {
@@ -121,7 +112,7 @@ void OwnRenderer::find_ending() {
   call.calls.push_back({.name = "qft_call", .arguments = Json::object({{"a", 1}}), .id = "123456789"});
   const auto is_rendered = [&] {
     try {
-      const Dialogue dialogue = dialogue_of(probe, with_answer(probe, call));
+      Dialogue dialogue = dialogue_of(probe, with_answer(probe, call));
       return render(dialogue, 2, false).text.find("qft_call") != std::string::npos;
     } catch (const Error&) {
       return false;
@@ -134,7 +125,7 @@ void OwnRenderer::find_ending() {
 
 bool OwnRenderer::reads(std::string_view variable) const {
   const auto has = [&](const jinja::Template& t) { return std::ranges::find(t.variables(), variable) != t.variables().end(); };
-  return has(template_) || has(tool_use_);
+  return has(template_) || (tool_use_ && has(*tool_use_));
 }
 
 std::vector<std::string> OwnRenderer::unread(const Json& variables) const {
@@ -218,15 +209,15 @@ OwnRenderer::Dialogue OwnRenderer::dialogue_of(const Conversation& conversation,
   dialogue.variables["tools"] = std::move(tools);
   if (!conversation.documents.empty() || !dialogue.variables.contains("documents"))
     dialogue.variables["documents"] = conversation.documents.empty() ? Json() : conversation.documents;
-  dialogue.with = has_tools && has_tool_use_ ? &tool_use_ : &template_;
+  dialogue.with = has_tools && tool_use_ ? &*tool_use_ : &template_;
   return dialogue;
 }
 
 // The first `messages` of the dialogue; `asks`: up to where the model is to speak.
-jinja::Rendering OwnRenderer::render(const Dialogue& dialogue, std::size_t messages, bool asks) const {
+jinja::Rendering OwnRenderer::render(Dialogue& dialogue, std::size_t messages, bool asks) const {
   std::size_t count = dialogue.system;
   for (std::size_t i = 0; i < messages; ++i) count += 1 + dialogue.messages[i].more_results.size();
-  Json variables = dialogue.variables;
+  Json& variables = dialogue.variables;
   variables["messages"] = Json::array();
   for (std::size_t i = 0; i < count; ++i) variables["messages"].push_back(dialogue.rendered[i]);
   variables["add_generation_prompt"] = asks;
@@ -237,12 +228,12 @@ jinja::Rendering OwnRenderer::render(const Dialogue& dialogue, std::size_t messa
   }
 }
 
-OwnRenderer::Answer OwnRenderer::find_answer(const Dialogue& dialogue, std::size_t number) const {
+OwnRenderer::Answer OwnRenderer::find_answer(Dialogue& dialogue, std::size_t number) const {
   const std::size_t at = 2 * number + 1;
   const std::string asked = render(dialogue, at, true).text;
-  Answer answer{number, asked.size(), render(dialogue, at + 1, false).text};
-  if (answer.text.starts_with(asked)) return answer;
-  const std::size_t differs = differ_at(asked, answer.text);
+  Answer answer{number, asked.size(), render(dialogue, at + 1, false)};
+  if (answer.text().starts_with(asked)) return answer;
+  const std::size_t differs = differ_at(asked, answer.text());
   if (dialogue.with->has_generation()) {  // its marks say where the answer begins
     answer.begin = differs;
     return answer;
@@ -251,10 +242,10 @@ OwnRenderer::Answer OwnRenderer::find_answer(const Dialogue& dialogue, std::size
       "the model's chat template shows the conversation before answer {} otherwise once the answer is there: {} before, {} "
       "after; "
       "such an answer cannot be told from its prompt: change the record, or name a template of qft's",
-      number + 1, excerpt(asked, differs), excerpt(answer.text, differs));
+      number + 1, excerpt(asked, differs), excerpt(answer.text(), differs));
 }
 
-std::vector<OwnRenderer::Answer> OwnRenderer::find_answers(const Dialogue& dialogue, const std::vector<bool>& learned) const {
+std::vector<OwnRenderer::Answer> OwnRenderer::find_answers(Dialogue& dialogue, const std::vector<bool>& learned) const {
   std::vector<Answer> answers;
   for (std::size_t i = 0; i < learned.size(); ++i)
     if (learned[i]) answers.push_back(find_answer(dialogue, i));
@@ -278,17 +269,6 @@ void OwnRenderer::require_whole(std::string_view learned, const Message& answer,
     require_part(text, "text");
 }
 
-// Appends a piece of an answer that the model says, by its weights.
-void OwnRenderer::append_said(std::string_view text, const Message& answer, std::string_view question,
-                              const TurnWeighing& weighing, std::vector<WeightedText>& parts) {
-  if (answer.weight || weighing.schemes == nullptr) {
-    parts.push_back({text, answer.weight.value_or(1.0F)});
-    return;
-  }
-  const std::vector<WeightedText> weighed = weighing.schemes->split(text, question);
-  parts.insert(parts.end(), weighed.begin(), weighed.end());
-}
-
 // The parts of an answer in text [begin, end). Its ending counts 1, or 0 where the text before it ends with 0 and more follows.
 std::vector<WeightedText> OwnRenderer::parts_of(std::string_view text, std::span<const jinja::ByteRange> said,
                                                 const Message& answer, std::string_view question, bool is_last,
@@ -300,7 +280,8 @@ std::vector<WeightedText> OwnRenderer::parts_of(std::string_view text, std::span
     std::string_view piece = text.substr(range.begin, range.end - range.begin);
     const bool ends = !ending_.empty() && piece.ends_with(ending_);
     if (ends) piece.remove_suffix(ending_.size());
-    append_said(piece, answer, question, weighing, parts);
+    const std::vector<WeightedText> inside = weighed(piece, answer, question, weighing);
+    parts.insert(parts.end(), inside.begin(), inside.end());
     const bool counts = weighing.prompts || is_last || parts.empty() || parts.back().weight > 0;
     if (ends) parts.push_back({ending_, counts ? 1.0F : 0.0F});
     at = range.end;
@@ -311,7 +292,7 @@ std::vector<WeightedText> OwnRenderer::parts_of(std::string_view text, std::span
 
 // The pieces of a rendering that the model says in an answer: as the template marks them, else all of it.
 std::vector<jinja::ByteRange> OwnRenderer::said_in(const jinja::Rendering& whole, const Answer& answer, bool marked) {
-  const std::size_t end = answer.text.size();
+  const std::size_t end = answer.text().size();
   if (!marked) return {{answer.begin, end}};
   std::vector<jinja::ByteRange> said;
   for (const jinja::ByteRange& range : whole.generated)
@@ -322,9 +303,10 @@ std::vector<jinja::ByteRange> OwnRenderer::said_in(const jinja::Rendering& whole
   return said;
 }
 
-// One rendering, cut into what is given and what the model says.
-TrainingSample OwnRenderer::cut(const jinja::Rendering& whole, const std::vector<Answer>& answers, const Dialogue& dialogue,
+// The rendering of the last answer, cut into what is given and what the model says.
+TrainingSample OwnRenderer::cut(const std::vector<Answer>& answers, const Dialogue& dialogue,
                                 const TurnWeighing& weighing) const {
+  const jinja::Rendering& whole = answers.back().shown;
   const std::string_view text = whole.text;
   TrainingSample turns;
   std::size_t at = 0;
@@ -359,7 +341,7 @@ TrainingSample OwnRenderer::cut(const jinja::Rendering& whole, const std::vector
 
 std::vector<TrainingSample> OwnRenderer::training_samples(const Conversation& conversation, const AnswerChoice& choice,
                                                           const TurnWeighing& weighing) const {
-  const Dialogue dialogue = dialogue_of(conversation, with_answer(conversation, conversation.responses.front()));
+  Dialogue dialogue = dialogue_of(conversation, with_answer(conversation, conversation.responses.front()));
   std::vector<bool> learned = choice.learned;
   if (learned.empty()) learned.assign(dialogue.messages.size() / 2, true);
   if (std::ranges::none_of(learned, std::identity())) learned.back() = true;  // a sample without labels, as of any other template
@@ -367,16 +349,17 @@ std::vector<TrainingSample> OwnRenderer::training_samples(const Conversation& co
   std::vector<TrainingSample> samples;
   // The rendering of the last answer left holds all those that it shows as they were said; the others make samples of their own.
   while (!rest.empty()) {
-    const std::string whole = rest.back().text;
-    std::vector<Answer> shown, others;
-    for (Answer& answer : rest) (whole.starts_with(answer.text) ? shown : others).push_back(std::move(answer));
-    jinja::Rendering rendering{whole, {}};
-    if (dialogue.with->has_generation()) rendering = render(dialogue, 2 * shown.back().number + 2, false);
-    samples.push_back(cut(rendering, shown, dialogue, weighing));
+    std::vector<Answer> shown = {std::move(rest.back())}, others;
+    rest.pop_back();
+    const std::string& whole = shown.front().text();
+    std::vector<Answer> before;
+    for (Answer& answer : rest) (whole.starts_with(answer.text()) ? before : others).push_back(std::move(answer));
+    shown.insert(shown.begin(), std::make_move_iterator(before.begin()), std::make_move_iterator(before.end()));
+    samples.push_back(cut(shown, dialogue, weighing));
     rest = std::move(others);
   }
   std::reverse(samples.begin(), samples.end());
-  if (samples.size() > 1 && weighing.learns_prompts)
+  if (samples.size() > 1 && weighing.prompts)
     fail(
         "the model's chat template shows earlier answers otherwise than the model says them, so that the conversation makes {} "
         "samples, and train_on_prompt would learn its questions as often: take train_on_prompt out, or name a template of qft's",
@@ -385,15 +368,12 @@ std::vector<TrainingSample> OwnRenderer::training_samples(const Conversation& co
 }
 
 Turn OwnRenderer::answer(const Conversation& conversation, const Message& response, bool) const {
-  const Dialogue dialogue = dialogue_of(conversation, with_answer(conversation, response));
-  const std::vector<Answer> answers = {find_answer(dialogue, dialogue.messages.size() / 2 - 1)};
-  jinja::Rendering rendering{answers.front().text, {}};
-  if (dialogue.with->has_generation()) rendering = render(dialogue, dialogue.messages.size(), false);
-  return std::move(cut(rendering, answers, dialogue, {}).front());
+  Dialogue dialogue = dialogue_of(conversation, with_answer(conversation, response));
+  return std::move(cut({find_answer(dialogue, dialogue.messages.size() / 2 - 1)}, dialogue, {}).front());
 }
 
 std::vector<std::int32_t> OwnRenderer::prompt(const Conversation& conversation) const {
-  const Dialogue dialogue = dialogue_of(conversation, conversation.prompt);
+  Dialogue dialogue = dialogue_of(conversation, conversation.prompt);
   return tokenizer_->encode(render(dialogue, dialogue.messages.size(), true).text);
 }
 

@@ -35,13 +35,10 @@ class OwnRenderer : public TemplateRenderer {
   struct Dialogue;  // the messages of a conversation as the template gets them
   struct Answer;    // where an answer stands in a rendering
   Dialogue dialogue_of(const Conversation& conversation, const std::vector<Message>& messages) const;
-  jinja::Rendering render(const Dialogue& dialogue, std::size_t messages, bool asks) const;
-  Answer find_answer(const Dialogue& dialogue, std::size_t number) const;
-  std::vector<Answer> find_answers(const Dialogue& dialogue, const std::vector<bool>& learned) const;
-  TrainingSample cut(const jinja::Rendering& whole, const std::vector<Answer>& answers, const Dialogue& dialogue,
-                     const TurnWeighing& weighing) const;
-  static void append_said(std::string_view text, const Message& answer, std::string_view question, const TurnWeighing& weighing,
-                          std::vector<WeightedText>& parts);
+  jinja::Rendering render(Dialogue& dialogue, std::size_t messages, bool asks) const;
+  Answer find_answer(Dialogue& dialogue, std::size_t number) const;
+  std::vector<Answer> find_answers(Dialogue& dialogue, const std::vector<bool>& learned) const;
+  TrainingSample cut(const std::vector<Answer>& answers, const Dialogue& dialogue, const TurnWeighing& weighing) const;
   std::vector<WeightedText> parts_of(std::string_view text, std::span<const jinja::ByteRange> said, const Message& answer,
                                      std::string_view question, bool is_last, const TurnWeighing& weighing) const;
   static std::vector<jinja::ByteRange> said_in(const jinja::Rendering& whole, const Answer& answer, bool marked);
@@ -53,10 +50,10 @@ class OwnRenderer : public TemplateRenderer {
   TemplateOptions options_;
   std::string description_;  // for hashes
   std::string source_;       // of both templates: which names of keys they have
-  jinja::Template template_, tool_use_;
-  bool has_tool_use_ = false;
-  bool arguments_as_text_ = false;  // the template adds a call's arguments to a text
-  Json fixed_ = Json::object();     // special tokens, and the run's variables
+  jinja::Template template_;
+  std::optional<jinja::Template> tool_use_;  // of conversations with tools, where the model has one
+  bool arguments_as_text_ = false;           // the template adds a call's arguments to a text
+  Json fixed_ = Json::object();              // special tokens, and the run's variables
   jinja::RenderOptions render_;
   std::string ending_;
 };

@@ -5,8 +5,9 @@
 #include "qft/encode/record_converter.h"
 #include "qft/encode/record_source.h"
 
-#include <algorithm>
 #include <utility>
+
+#include "excerpt.h"
 
 namespace qft::encode {
 namespace {
@@ -20,13 +21,8 @@ std::string text_of_chat(const ChatTemplate& chat, const Conversation& conversat
 }
 
 std::string line_from(std::string_view text, std::size_t at) {
-  constexpr std::size_t kBefore = 40, kAfter = 60;
-  std::size_t begin = at > kBefore ? at - kBefore : 0, end = std::min(text.size(), at + kAfter);
-  const auto continues = [&](std::size_t i) { return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80; };
-  while (begin > 0 && continues(begin)) --begin;
-  while (continues(end)) ++end;
-  return fmt::format("{}{}{}", begin > 0 ? "... " : "", dump_python_json(Json(std::string(text.substr(begin, end - begin)))),
-                     end < text.size() ? " ..." : "");
+  const Excerpt part = excerpt_around(text, at, 40, 60);
+  return fmt::format("{}{}{}", part.begins_later ? "... " : "", part.quoted, part.ends_earlier ? " ..." : "");
 }
 
 }  // namespace
@@ -46,7 +42,7 @@ std::optional<TemplateDifference> first_difference(const ChatTemplate& first, co
     return TemplateDifference{line_from(a, 0), error.what()};
   }
   if (a == b) return std::nullopt;
-  const auto at = static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
+  const std::size_t at = differ_at(a, b);
   return TemplateDifference{line_from(a, at), line_from(b, at)};
 }
 

@@ -64,13 +64,7 @@ struct YamlRenderer::Tokens {
   std::vector<std::int32_t> ids;
   std::vector<WeightRun> runs = {};  // empty: all count 1
 
-  void count_to_here(float weight) {
-    const auto end = static_cast<std::int32_t>(ids.size());
-    if (!runs.empty() && runs.back().weight == weight)
-      runs.back().end = end;
-    else
-      runs.push_back({end, weight});
-  }
+  void count_to_here(float weight) { count_to(static_cast<std::int32_t>(ids.size()), weight, runs); }
 };
 
 YamlRenderer::YamlRenderer(const TemplateSpec& spec, std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
@@ -172,11 +166,7 @@ void YamlRenderer::append_answer(const View& view, std::size_t number, Tokens& t
   const Message* before = number > 0 ? view.bodies[number - 1].message : nullptr;
   const std::string_view question =
       before != nullptr && before->role == Role::user ? std::string_view(before->text) : std::string_view();
-  std::vector<WeightedText> parts;
-  if (body.message->weight || view.weighing.schemes == nullptr)
-    parts.push_back({content, body.message->weight.value_or(1.0F)});
-  else
-    parts = view.weighing.schemes->split(content, question);
+  const std::vector<WeightedText> parts = weighed(content, *body.message, question, view.weighing);
   const bool ends = view.weighing.prompts || number + 1 == view.bodies.size() || parts.empty() || parts.back().weight > 0;
   float marks = 1.0F;
   for (const TurnPiece& piece : format_of(body)) {

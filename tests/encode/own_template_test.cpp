@@ -96,7 +96,7 @@ TEST(OwnTemplate, CutsAConversationWhereEarlierAnswersAreShownOtherwise) {
                                       "<|im_start|>u:q0<|im_end|>;<|im_start|>a:a0<|im_end|>;<|im_start|>u:q1<|im_end|>;"
                                       "<|im_start|>a:[[<think>t1</think>a1<|im_end|>;]]"}));
   EXPECT_EQ(own.samples(chat, c, {{false, true}, true}).size(), 1U);
-  EXPECT_THROW(chat.training_samples(c, {}, {.prompts = true, .learns_prompts = true}), Error);
+  EXPECT_THROW(chat.training_samples(c, {}, {.prompts = true}), Error);
 }
 
 TEST(OwnTemplate, KeepsAChainOfCallsInOneSample) {

@@ -61,8 +61,7 @@ struct AnswerChoice {
 /// How training_samples() weighs tokens.
 struct TurnWeighing {
   const TokenWeights* schemes = nullptr;  // for answers without a weight of their own; null: these count 1
-  bool prompts = false;                   // what is given is weighed too
-  bool learns_prompts = false;            // what is given is learned
+  bool prompts = false;                   // what is given is weighed, and learned, too
 };
 
 /// The chat template in a tokenizer's folder, and its namesakes for other uses.
