@@ -4,10 +4,9 @@
 
 namespace qft {
 
-std::string shortened(std::string_view text) {
-  constexpr std::size_t kMost = 40;
-  if (text.size() <= kMost) return std::string(text);
-  std::size_t end = kMost;
+std::string shortened(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return std::string(text);
+  std::size_t end = most;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
   return std::string(text.substr(0, end)) + "...";
 }

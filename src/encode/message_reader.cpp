@@ -39,10 +39,6 @@ std::string place_of(std::size_t number, std::string_view key) {
   return fmt::format("message {}: {}", number, key);
 }
 
-Json json_of(const dom::element& value, const std::string& what) {
-  return parse_python_json(simdjson::minify(value), what);
-}
-
 /// Whether there is something in it that a reader could miss: not null, blank, false or empty.
 bool has_content(const dom::element& value) {
   std::string_view text;
@@ -186,8 +182,8 @@ Message MessageReader::read(const dom::object& message, std::size_t number, Spea
   if (read.is_empty() && content.is_null() && !is_answer(read.role))
     throw Error(no_text(content, place_of(number, spec_.tags.content)));
   if (read.role == Role::observation) {
-    read.name = find(message, "name") ? text_or_empty(message, "name") : std::string();
-    read.call_id = find(message, "tool_call_id") ? text_or_empty(message, "tool_call_id") : std::string();
+    read.name = text_or_empty(message, "name");
+    read.call_id = text_or_empty(message, "tool_call_id");
   }
   if (spec_.formatting == Formatting::blocks && is_answer(read.role)) read_v1_weight(message, number);
   read_message_weights(message, number, read);

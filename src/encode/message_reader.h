@@ -14,6 +14,9 @@ namespace qft::encode {
 
 /// The word for a message's role stands for one of these; of OpenAI's words `function` is a result behind a `function_call`.
 enum class Speaker { system, user, assistant, observation, call };
+constexpr bool is_answer(Speaker speaker) {
+  return speaker == Speaker::assistant || speaker == Speaker::call;
+}
 
 /// Nothing for an unknown word. The words of `tags` come first, then those that are common in data sets.
 std::optional<Speaker> speaker_of(std::string_view word, const MessageTags& tags);

@@ -135,12 +135,13 @@ Turns RecordConverter::read_answer(const simdjson::dom::element& value, const st
     }
     Turns turns;
     const dom::object message = object_of(value, column);
-    const auto speaker = encode::speaker_of(text_or_empty(message, spec_.tags.role), spec_.tags);
-    if (speaker && (*speaker == Speaker::assistant || *speaker == Speaker::call))
+    const std::string word = text_or_empty(message, spec_.tags.role);
+    const auto speaker = speaker_of(word, spec_.tags);
+    if (speaker && is_answer(*speaker))
       turns.messages.push_back(MessageReader(spec_).read(message, 1, *speaker));
     else
       turns.fault = Drop{speaker ? DropReason::turns : DropReason::role,
-                         fmt::format("the role is '{}', where an answer is expected", text_or_empty(message, spec_.tags.role))};
+                         fmt::format("the role is '{}', where an answer is expected", word)};
     return turns;
   } catch (const ConfigError&) {
     throw;
@@ -151,7 +152,7 @@ Turns RecordConverter::read_answer(const simdjson::dom::element& value, const st
 
 bool RecordConverter::begins_with_answer(const Object& message) const {
   const auto speaker = speaker_of(text_or_empty(message, spec_.tags.role), spec_.tags);
-  return speaker && (*speaker == Speaker::assistant || *speaker == Speaker::call);
+  return speaker && is_answer(*speaker);
 }
 
 std::optional<Drop> RecordConverter::convert_messages(const Object& record, Conversation& conversation) const {
@@ -188,13 +189,13 @@ std::optional<Drop> RecordConverter::convert_messages(const Object& record, Conv
 
 void RecordConverter::read_tool_columns(const Object& record, Conversation& conversation) const {
   if (const auto tools = find(record, spec_.columns.tools))
-    conversation.tools = read_tools(parse_python_json(simdjson::minify(*tools), spec_.columns.tools), spec_.columns.tools);
+    conversation.tools = read_tools(json_of(*tools, spec_.columns.tools), spec_.columns.tools);
   const auto read = [&](const std::string& column, bool (dom::element::*is_kind)() const noexcept, std::string_view kind,
                         Json& into) {
     const auto value = find(record, column);
     if (!value) return;
     if (!(*value.*is_kind)()) fail("{}: expected {}, got {}", column, kind, describe(*value));
-    into = parse_python_json(simdjson::minify(*value), column);
+    into = json_of(*value, column);
   };
   read(spec_.columns.documents, &dom::element::is_array, "a list of objects", conversation.documents);
   read(spec_.columns.template_kwargs, &dom::element::is_object, "an object of variables", conversation.template_kwargs);

@@ -1,7 +1,6 @@
 #include "record_value.h"
 
 #include "qft/core/error.h"
-#include "qft/core/python_json.h"
 #include "qft/core/repeated.h"
 #include "qft/core/unreadable.h"
 
@@ -180,7 +179,11 @@ std::string text_or_empty(const dom::object& object, const std::string& key) {
 }
 
 std::string as_python_json(const dom::element& value) {
-  return dump_python_json(parse_python_json(simdjson::minify(value), "a record"));
+  return dump_python_json(json_of(value, "a record"));
+}
+
+Json json_of(const dom::element& value, std::string_view what) {
+  return parse_python_json(simdjson::minify(value), what);
 }
 
 std::string text_or_json(const dom::object& object, const std::string& key) {

@@ -1,6 +1,8 @@
 // The values of a record, checked; errors say which key holds what instead of what is expected.
 #pragma once
 
+#include "qft/core/python_json.h"
+
 #include <optional>
 #include <string>
 #include <string_view>
@@ -39,6 +41,8 @@ std::string text_or_empty(const simdjson::dom::object& object, const std::string
 /// A text as it is, other values as JSON in Python's spelling.
 std::string text_or_json(const simdjson::dom::object& object, const std::string& key);
 std::string as_python_json(const simdjson::dom::element& value);
+/// The value as Python reads it; `what` names it in errors.
+Json json_of(const simdjson::dom::element& value, std::string_view what);
 simdjson::dom::object object_of(const simdjson::dom::element& value, std::string_view what);
 simdjson::dom::array list_of(const simdjson::dom::object& record, const std::string& key);
 

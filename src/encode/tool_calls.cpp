@@ -1,6 +1,7 @@
 #include "tool_calls.h"
 
 #include "qft/core/error.h"
+#include "qft/core/repeated.h"
 
 #include <utility>
 
@@ -13,11 +14,7 @@ constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>";
 constexpr std::size_t kShown = 60;  // bytes of a value that an error shows
 
 std::string shown_json(const Json& value) {
-  std::string text = dump_python_json(value);
-  if (text.size() <= kShown) return text;
-  std::size_t end = kShown;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // whole characters
-  return text.substr(0, end) + "...";
+  return shortened(dump_python_json(value), kShown);
 }
 
 bool is_blank(const Json& value) {

@@ -33,8 +33,8 @@ std::optional<std::pair<std::size_t, std::size_t>> find_repeated(const List& lis
   return first;
 }
 
-/// At most 40 bytes of a value for a message, cut between characters.
-std::string shortened(std::string_view text);
+/// At most so many bytes of a value for a message, cut between characters.
+std::string shortened(std::string_view text, std::size_t most = 40);
 
 /// "the key 'city' stands twice in 'arguments', as "Oslo" and as "Rome": ..."; `object`: the path of the object, "" for the
 /// outermost.
