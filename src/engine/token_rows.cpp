@@ -51,8 +51,8 @@ std::string tokens_beyond(const tokenizer::Tokenizer& tokenizer, std::int64_t ro
 void require_token_rows(const tokenizer::Tokenizer& tokenizer, const std::string& path, const std::string& model,
                         std::int64_t rows) {
   if (const std::string words = tokens_beyond(tokenizer, rows); !words.empty())
-    fail_config("tokenizer '{}' (with the template) has tokens for which model '{}', of {} rows, has none: {}. {}", path, model,
-                rows, words, kRemedy);
+    fail_config("tokenizer '{}' (with the template) has {} token ids, model '{}' has rows for {}: none for {}. {}", path,
+                tokenizer.vocab_size(), model, rows, words, kRemedy);
 }
 
 void require_token_rows(const tokenizer::Tokenizer& tokenizer, std::span<const std::int32_t> prompt, const std::string& model,

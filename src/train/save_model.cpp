@@ -298,9 +298,10 @@ std::string scaled_config(const config::RunConfig& config, engine::Use use) {
 }
 
 /// The same of a model that is trained, where its head does, too.
-std::string changed_config(const config::RunConfig& config, const model::Head& head) {
+std::string changed_config(const config::RunConfig& config, const model::ModelSpec& spec) {
+  const model::Head& head = spec.head;
+  if (!head.classifies) return spec.config.rewritten ? spec.config.raw : scaled_config(config, engine::Use::training);
   const model::ModelConfig model = engine::architecture_of(config, engine::Use::training);
-  if (!head.classifies) return model.rewritten ? model.raw : scaled_config(config, engine::Use::training);
   return model::classifier_config(model.raw, model, head.values, engine::problem_of(config, model, head.values));
 }
 
@@ -310,7 +311,7 @@ void write_companions(const config::RunConfig& config, const model::ModelSpec& s
   const fs::path base = config.model_path();
   const model::TokenizerChanges changes = engine::saved_text(config);
   if (!spec.adapter.enabled()) {
-    if (const std::string text = changed_config(config, spec.head); !text.empty()) {
+    if (const std::string text = changed_config(config, spec); !text.empty()) {
       written.push_back(write_text(storage, dir, io::kModelConfigFile, text));
     } else {
       io::copy_existing(storage, base, dir, std::array{io::kModelConfigFile});

@@ -81,7 +81,7 @@ CASES = [
     ("missing column", lambda d: records(d, '[{"instruction": "a", "input": "", "answer": "b"}]'), {}, ["output", "numbers.json"], None),
     ("broken line", lambda d: jsonl(d, [GOOD, '{"instruction": "a", "output": ', GOOD]), {}, ["numbers.jsonl:2"], 1),
     ("all labels truncated", None, {"cutoff_len": 1}, [], None),
-    ("vocabulary of another model", lambda d: shrink_vocabulary(d), {}, ["(id 100)", "of 100 rows", "add-tokens"], None),
+    ("vocabulary of another model", lambda d: shrink_vocabulary(d), {}, ["1024", "100", "(id 100)", "qft-ckpt add-tokens"], None),
     ("output_dir in use", fill_output, {}, ["out", "overwrite_output_dir"], 2),
     ("output_dir is a file", lock_output, {}, ["out"], None),
     ("no checkpoint to resume", None, {"resume_from_checkpoint": True}, ["resume_from_checkpoint"], 2),
