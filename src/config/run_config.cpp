@@ -125,6 +125,15 @@ const std::string& RunConfig::folder_of(const std::string& name) const {
   return found == folders.end() ? name : found->second;
 }
 
+std::vector<std::filesystem::path> RunConfig::adapter_paths() const {
+  std::vector<std::filesystem::path> paths;
+  for (const std::string& name : model.adapter_name_or_path) {
+    const std::filesystem::path dir = folder_of(name);
+    paths.push_back(model.adapter_folder.empty() ? dir : dir / model.adapter_folder);
+  }
+  return paths;
+}
+
 const std::string& RunConfig::tokenizer_path() const {
   return folder_of(model.tokenizer_name_or_path.empty() ? model.model_name_or_path : model.tokenizer_name_or_path);
 }

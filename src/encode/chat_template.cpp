@@ -3,12 +3,15 @@
 #include "qft/config/run_config.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/encode/template_to_jinja.h"
+#include "qft/io/companion_files.h"
 #include "qft/io/file.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "own_renderer.h"
+#include "template_defaults.h"
 #include "thought.h"
 #include "yaml_renderer.h"
 #include <fmt/ranges.h>
@@ -27,7 +30,7 @@ bool is_token(const tokenizer::Tokenizer& tokenizer, const std::string& text) {
 // The first special token of a text.
 std::optional<std::int32_t> first_special(const tokenizer::Tokenizer& tokenizer, const std::string& text) {
   for (const std::int32_t id : tokenizer.encode(text))
-    if (tokenizer.is_special(id)) return id;
+    if (tokenizer.is_special(id) || id == tokenizer.eos_id()) return id;
   return std::nullopt;
 }
 
@@ -35,11 +38,29 @@ std::optional<std::int32_t> first_special(const tokenizer::Tokenizer& tokenizer,
 struct Choice {
   std::string name;
   std::optional<ModelChatTemplate> own;
+  std::filesystem::path tokens = {};  // the folder whose special tokens `own` may name
 };
 
 void say_once(const std::string& note) {
   static std::string said;  // for each part of the data it is told anew
   if (std::exchange(said, note) != note) log::info("{}", note);
+}
+
+void warn_once(const std::string& note) {
+  static std::string said;
+  if (std::exchange(said, note) != note) log::warn("{}", note);
+}
+
+// The model's own template: that of the last adapter, which was trained with it, else the tokenizer's.
+Choice own_choice(const config::RunConfig& config) {
+  Choice choice{std::string(kOwn), find_chat_template(config.tokenizer_path()), config.tokenizer_path()};
+  const std::vector<std::filesystem::path> adapters = config.adapter_paths();
+  if (adapters.empty()) return choice;
+  auto trained = find_chat_template(adapters.back());
+  if (!trained || (choice.own && choice.own->text == trained->text)) return choice;
+  choice.own = std::move(trained);
+  if (std::filesystem::is_regular_file(adapters.back() / io::kTokenizerConfigFile)) choice.tokens = adapters.back();
+  return choice;
 }
 
 Choice choose(const config::RunConfig& config) {
@@ -50,18 +71,19 @@ Choice choose(const config::RunConfig& config) {
                   data.template_name);
     if (!std::filesystem::is_regular_file(data.chat_template))
       fail_config("chat_template: there is no file '{}': name a file with a template in Jinja", data.chat_template);
-    return {std::string(kOwn), ModelChatTemplate{io::read_text_file(data.chat_template), "", data.chat_template}};
+    return {std::string(kOwn), ModelChatTemplate{io::read_text_file(data.chat_template), "", data.chat_template},
+            config.tokenizer_path()};
   }
   if (data.template_name.empty() && config.finetuning.stage == "pt") return {std::string(kPlain), std::nullopt};
   if (!data.template_name.empty() && data.template_name != kOwn) return {data.template_name, std::nullopt};
-  auto own = find_chat_template(config.tokenizer_path());
-  if (!own)
+  Choice choice = own_choice(config);
+  if (!choice.own)
     fail_config(
         "{}, and '{}' has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json): name a "
         "template, one of {}, or a file in Jinja with chat_template",
         data.template_name.empty() ? "template is not given" : "template is 'own'", config.tokenizer_path(), list_templates());
-  if (data.template_name.empty()) say_once(fmt::format("template: the model's own chat template, of '{}'", own->origin));
-  return {std::string(kOwn), std::move(own)};
+  if (data.template_name.empty()) say_once(fmt::format("template: the model's own chat template, of '{}'", choice.own->origin));
+  return choice;
 }
 
 TemplateOptions options_of(const config::RunConfig& config) {
@@ -165,6 +187,8 @@ ChatTemplate::ChatTemplate(TemplateSpec spec, std::shared_ptr<const tokenizer::T
     eos_id_ = tokenizer_->token_to_id(spec_.stop_words.front());
   else
     eos_id_ = tokenizer_->eos_id() ? tokenizer_->eos_id() : tokenizer_->token_to_id(kLastResortEos);
+  if (const auto end = end_of_answer(spec_, eos_id_ ? tokenizer_->id_to_token(*eos_id_) : ""))
+    answer_end_ = tokenizer_->token_to_id(*end);
   renderer_ = std::make_shared<YamlRenderer>(spec_, tokenizer_, options_, eos_id_);
 }
 
@@ -175,14 +199,23 @@ ChatTemplate::ChatTemplate(const ModelChatTemplate& own, const std::filesystem::
   spec_.origin = own.origin;
   auto renderer = std::make_shared<OwnRenderer>(own, tokenizer_dir, tokenizer_, options_);
   check_own_options(*renderer, options_, own.origin);
-  eos_id_ = first_special(*tokenizer_, renderer->ending());
+  if (renderer->ending()) {
+    answer_end_ = first_special(*tokenizer_, *renderer->ending());
+    if (!answer_end_)
+      warn_once(
+          fmt::format("the chat template of '{}' has no special token behind an answer: a model that is trained with it does not "
+                      "learn to end "
+                      "one. Write {{{{ eos_token }}}} behind answers in a copy, and name it with chat_template",
+                      own.origin));
+  }
+  eos_id_ = answer_end_;
   if (!eos_id_) eos_id_ = tokenizer_->eos_id() ? tokenizer_->eos_id() : tokenizer_->token_to_id(kLastResortEos);
   renderer_ = std::move(renderer);
 }
 
 ChatTemplate ChatTemplate::from_config(const config::RunConfig& config, std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
   const Choice choice = choose(config);
-  if (choice.own) return ChatTemplate(*choice.own, config.tokenizer_path(), std::move(tokenizer), own_options_of(config));
+  if (choice.own) return ChatTemplate(*choice.own, choice.tokens, std::move(tokenizer), own_options_of(config));
   if (!config.data.chat_template_kwargs.empty())
     fail_config("chat_template_kwargs are variables of a chat template in Jinja, but template is '{}': take one of the two out",
                 choice.name);
@@ -195,7 +228,7 @@ ChatTemplate ChatTemplate::for_packing(const config::RunConfig& config) {
   if (choice.own) {
     TemplateOptions options = own_options_of(config);
     options.fixed_date = true;
-    return ChatTemplate(*choice.own, config.tokenizer_path(), std::move(tokenizer), options);
+    return ChatTemplate(*choice.own, choice.tokens, std::move(tokenizer), options);
   }
   TemplateSpec spec = find_template(choice.name);
   TemplateOptions options = options_of(config);
@@ -217,8 +250,8 @@ std::optional<ChatTemplate> ChatTemplate::own_beside(const config::RunConfig& co
   const std::string& name = config.data.template_name;
   const bool is_jinja = name == kOwn || (name.empty() && config.data.chat_template.empty());
   if (is_jinja || name == kPlain || config.finetuning.stage == "pt") return std::nullopt;
-  const auto own = find_chat_template(config.tokenizer_path());
-  if (!own) return std::nullopt;
+  const Choice choice = own_choice(config);
+  if (!choice.own) return std::nullopt;
   config::RunConfig plain = config;
   plain.data.tool_format.clear();
   plain.data.preserve_thinking = false;
@@ -226,7 +259,7 @@ std::optional<ChatTemplate> ChatTemplate::own_beside(const config::RunConfig& co
   TemplateOptions options = own_options_of(plain);
   if (options.default_system && options.default_system->empty()) options.default_system.reset();
   options.fixed_date = true;
-  return ChatTemplate(*own, config.tokenizer_path(), std::move(tokenizer), options);
+  return ChatTemplate(*choice.own, choice.tokens, std::move(tokenizer), options);
 }
 
 void ChatTemplate::check_special_tokens() const {
@@ -286,6 +319,10 @@ std::string ChatTemplate::document_end() const {
   if (!spec_.document_end.empty()) return spec_.document_end;
   if (!eos_id_) fail_config("stage pt ends each document with the tokenizer's end token, but the tokenizer names none");
   return tokenizer_->id_to_token(*eos_id_);
+}
+
+std::string ChatTemplate::jinja() const {
+  return own_ ? with_defaults(jinja_, options_) : std::string();
 }
 
 std::string ChatTemplate::hash() const {

@@ -8,16 +8,22 @@
 namespace qft::encode {
 namespace {
 
-/// The first `count` of `ids`, whose labels count `weight` times what `runs` say; 0: they are none.
-void append(EncodedSequence& sequence, const std::vector<std::int32_t>& ids, std::int64_t count, float weight,
+/// Some of a turn's ids.
+struct Part {
+  std::int64_t from = 0, count = 0;
+};
+
+/// A part of `ids`, whose labels count `weight` times what `runs` say; 0: they are none.
+void append(EncodedSequence& sequence, const std::vector<std::int32_t>& ids, Part part, float weight,
             std::span<const WeightRun> runs = {}) {
-  const auto begin = static_cast<std::int32_t>(sequence.ids.size()), end = begin + static_cast<std::int32_t>(count);
-  sequence.ids.insert(sequence.ids.end(), ids.begin(), ids.begin() + count);
+  const auto begin = static_cast<std::int32_t>(sequence.ids.size()), end = begin + static_cast<std::int32_t>(part.count);
+  sequence.ids.insert(sequence.ids.end(), ids.begin() + part.from, ids.begin() + part.from + part.count);
   if (runs.empty()) return sequence.learn(begin, end, weight);
-  std::int32_t from = begin;
+  const auto moved = begin - static_cast<std::int32_t>(part.from);
+  std::int32_t from = moved;
   for (const WeightRun& run : runs) {
-    sequence.learn(from, std::min(begin + run.end, end), weight * run.weight);
-    from = begin + run.end;
+    sequence.learn(std::max(from, begin), std::min(run.end + moved, end), weight * run.weight);
+    from = run.end + moved;
   }
 }
 
@@ -182,19 +188,27 @@ std::vector<Encoded> Encoder::encode_conversation(const Conversation& conversati
   return samples;
 }
 
+// `count` ids of a turn's source. As in LLaMA-Factory one that does not fit loses its end. A template in Jinja keeps the end,
+// which asks for the answer: its source may be a whole conversation, of which the last question matters most.
+void Encoder::append_prompt(const Turn& turn, std::int64_t count, float weight, EncodedSequence& sequence) const {
+  const std::int64_t from = template_.is_own() ? length(turn.source) - count : 0;
+  append(sequence, turn.source, {from, count}, weight, turn.source_weights);
+}
+
 // Turns end to end, cut to cutoff_len.
 Encoded Encoder::lay_turns(const TrainingSample& turns, const Conversation& conversation,
                            const std::vector<bool>& learned) const {
-  const bool last_only = options_.mask_history;
+  // Where earlier exchanges are context alone, in a source of their own or in that of the first turn, the last turn comes first.
+  const bool last_first = options_.mask_history || turns.front().answer > 0;
   const std::size_t n = turns.size();
   const bool efficient_eos = template_.spec().efficient_eos;
 
-  // The turns share the budget in order of importance: with mask_history the last comes first.
+  // The turns share the budget in order of importance.
   std::vector<std::pair<std::int64_t, std::int64_t>> kept(n, {0, 0});
   std::int64_t total = efficient_eos ? 1 : 0;
   Encoded encoded;
   for (std::size_t i = 0; i < n; ++i) {
-    const std::size_t t = last_only ? n - 1 - i : i;
+    const std::size_t t = last_first ? n - 1 - i : i;
     if (total < options_.cutoff_len)
       kept[t] = fit_turn(length(turns[t].source), length(turns[t].target), options_.cutoff_len - total);
     total += kept[t].first + kept[t].second;
@@ -205,12 +219,12 @@ Encoded Encoder::lay_turns(const TrainingSample& turns, const Conversation& conv
   sequence.ids.reserve(static_cast<std::size_t>(total));
   for (std::size_t t = 0; t < n; ++t) {
     const float weight = learned[turns[t].answer] ? conversation.weight : 0;
-    append(sequence, turns[t].source, kept[t].first, options_.train_on_prompt ? conversation.weight : 0, turns[t].source_weights);
-    append(sequence, turns[t].target, kept[t].second, weight, turns[t].target_weights);
+    append_prompt(turns[t], kept[t].first, options_.train_on_prompt ? conversation.weight : 0, sequence);
+    append(sequence, turns[t].target, {0, kept[t].second}, weight, turns[t].target_weights);
   }
   // LLaMA-Factory also learns this token in place of the first token of each later question. A span labels a
   // token with itself, so here the end of the conversation alone teaches it.
-  if (efficient_eos) append(sequence, {*template_.eos_id()}, 1, learned.back() ? conversation.weight : 0);
+  if (efficient_eos) append(sequence, {*template_.eos_id()}, {0, 1}, learned.back() ? conversation.weight : 0);
   return encoded;
 }
 
@@ -220,19 +234,16 @@ Encoded Encoder::encode_pair(const Conversation& conversation) const {
                      template_.encode_answer(conversation, conversation.responses[1], thinks)};
   if (template_.spec().efficient_eos)
     for (Turn& answer : answers) answer.target.push_back(*template_.eos_id());
-  const std::vector<std::int32_t>& question = answers[0].source;
-  require(
-      question == answers[1].source,
-      "the template shows another prompt before each answer of the pair: give both answers a thought, or none, or name another "
-      "template");
-  const auto [source, target] =
-      fit_turn(length(question), std::max(length(answers[0].target), length(answers[1].target)), options_.cutoff_len);
+  const auto longest = [&](std::vector<std::int32_t> Turn::* part) {
+    return std::max(length(answers[0].*part), length(answers[1].*part));
+  };
+  const auto [source, target] = fit_turn(longest(&Turn::source), longest(&Turn::target), options_.cutoff_len);
   Encoded encoded;
   for (const Turn& answer : answers) {
     EncodedSequence& sequence = encoded.sequences.emplace_back();
-    append(sequence, question, source, 0);
-    append(sequence, answer.target, std::min(target, length(answer.target)), 1);
-    encoded.truncated |= length(sequence.ids) < length(question) + length(answer.target);
+    append_prompt(answer, std::min(source, length(answer.source)), 0, sequence);
+    append(sequence, answer.target, {0, std::min(target, length(answer.target))}, 1);
+    encoded.truncated |= length(sequence.ids) < length(answer.source) + length(answer.target);
   }
   return encoded;
 }
@@ -245,8 +256,8 @@ Encoded Encoder::encode_feedback(const Conversation& conversation) const {
     if (template_.spec().efficient_eos) answer.target.push_back(*template_.eos_id());
     const auto [source, target] = fit_turn(length(answer.source), length(answer.target), options_.cutoff_len);
     EncodedSequence& sequence = encoded.sequences.emplace_back();
-    append(sequence, answer.source, source, 0);
-    append(sequence, answer.target, target, 1);
+    append_prompt(answer, source, 0, sequence);
+    append(sequence, answer.target, {0, target}, 1);
     encoded.truncated |= length(sequence.ids) < length(answer.source) + length(answer.target);
   }
   return encoded;

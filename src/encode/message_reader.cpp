@@ -52,7 +52,8 @@ bool has_content(const dom::element& value) {
 
 void set_thought(std::string_view text, const std::string& what, std::string_view from, Message& read, std::string_view& key) {
   if (stripped(text).empty()) return;
-  if (read.thought && *read.thought != text) fail("{}: has another thought than '{}': keep one of the two", what, key);
+  if (read.thought && stripped(*read.thought) != stripped(text))
+    fail("{}: has another thought than '{}': keep one of the two", what, key);
   read.thought = text;
   key = from;
 }
@@ -187,7 +188,7 @@ Message MessageReader::read(const dom::object& message, std::size_t number, Spea
   }
   if (spec_.formatting == Formatting::blocks && is_answer(read.role)) read_v1_weight(message, number);
   read_message_weights(message, number, read);
-  check_other_keys(message, number, read);
+  check_other_keys(message, number, {spec_.tags.role, spec_.tags.content}, read);
   return read;
 }
 
@@ -198,26 +199,29 @@ Message MessageReader::read_side(const dom::object& pair, std::size_t number, co
     fail("message {} has no '{}', where its text is expected (by {}); its keys are {}", number, key, spec_.tags_from,
          keys_of(pair));
   read_content(pair, key, number, role == Role::user ? Speaker::user : Speaker::assistant, read);
-  if (role == Role::assistant) read_message_weights(pair, number, read);
+  if (role == Role::user) return read;
+  read_answer_keys(pair, number, read);
+  read_message_weights(pair, number, read);
+  check_other_keys(pair, number, {spec_.tags.user, key}, read);
   return read;
 }
 
 std::string MessageReader::read_text(const dom::object& message, std::size_t number) const {
   Message read;
   read_content(message, spec_.tags.content, number, Speaker::system, read);
-  check_other_keys(message, number, read);
+  check_other_keys(message, number, {spec_.tags.role, spec_.tags.content}, read);
   return read.text;
 }
 
-void MessageReader::check_other_keys(const dom::object& message, std::size_t number, const Message& read) const {
+void MessageReader::check_other_keys(const dom::object& message, std::size_t number,
+                                     const std::array<std::string_view, 2>& own_keys, const Message& read) const {
   for (const auto& [key, value] : message) {
-    if (key == spec_.tags.role || key == spec_.tags.content || is_in(kAboutKeys, key) || is_in(kLossKeys, key) ||
-        is_in(kWeightKeys, key) || !has_content(value))
+    if (is_in(own_keys, key) || is_in(kAboutKeys, key) || is_in(kLossKeys, key) || is_in(kWeightKeys, key) || !has_content(value))
       continue;
     if (is_answer(read.role) && (is_in(kThoughtKeys, key) || key == kCalls || key == kOldCall || key == kRefusal)) continue;
     if (is_answer(read.role) && read.is_empty())
       fail("message {}: its '{}' is empty, while '{}' has a value that is not read: write it into '{}', or take it out", number,
-           spec_.tags.content, key, spec_.tags.content);
+           own_keys.back(), key, own_keys.back());
     say_not_read(spec_.name, key, number);
   }
 }

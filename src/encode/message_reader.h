@@ -4,9 +4,11 @@
 #include "qft/encode/conversation.h"
 #include "qft/encode/dataset_info.h"
 
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <simdjson.h>
 
@@ -34,7 +36,9 @@ class MessageReader {
   std::string read_text(const simdjson::dom::object& message, std::size_t number) const;
 
  private:
-  void check_other_keys(const simdjson::dom::object& message, std::size_t number, const Message& read) const;
+  /// `own_keys`: those of the role, or of the other side, and of the text.
+  void check_other_keys(const simdjson::dom::object& message, std::size_t number, const std::array<std::string_view, 2>& own_keys,
+                        const Message& read) const;
 
   const DatasetSpec& spec_;
 };

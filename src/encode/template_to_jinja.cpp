@@ -224,12 +224,8 @@ std::string jinja_write(std::string_view text) {
   return text.empty() ? std::string() : fmt::format("{{{{- {} -}}}}", jinja_literal(text));
 }
 
-std::string written_from(const std::string& name) {
-  return fmt::format("template '{}' of qft", name);
-}
-
 std::string to_jinja(const TemplateSpec& spec, const JinjaOptions& options) {
-  std::string text = fmt::format("{{#- {} -#}}\n", written_from(spec.name));
+  std::string text = fmt::format("{{#- template '{}' of qft -#}}\n", spec.name);
   text += filled(kTextMacro, {{"BLOCKS", vision_blocks(options)}});
   text += jinja_tool_macros(find_tool_format(spec.tool_format));
   text += filled(kAnswerMacro, {{"OPEN", jinja_literal(spec.thought_open)},

@@ -6,6 +6,7 @@
 
 #include "message_reader.h"
 #include "record_value.h"
+#include "thought.h"
 
 namespace qft::encode {
 namespace {
@@ -64,22 +65,24 @@ class TurnBuilder {
   bool has_calls_before() const { return !turns_.empty() && !turns_.back().calls.empty(); }
 
  private:
-  // Calls continue an answer whose text and thought are all in front of them.
+  // An answer goes on with what may stand behind it: thought, text, calls.
   static bool continues(const Message& last, const Message& next) {
-    if (next.calls.empty()) return false;
-    return (next.text.empty() && !next.thought) || last.is_empty();
+    if (last.is_empty()) return !next.calls.empty();
+    if (next.thought) return false;
+    if (!next.text.empty()) return last.thought && last.text.empty() && last.calls.empty();
+    return !next.calls.empty();
   }
 
   static void join(Message& last, Message next, std::size_t number) {
-    if (last.loss != next.loss || last.weight != next.weight)
+    if (last.loss.value_or(true) != next.loss.value_or(true) || last.weight.value_or(1.0F) != next.weight.value_or(1.0F))
       fail(
           "message {} continues the answer before it, but has another weight (loss, train, loss_scale or weight): give both the "
           "same",
           number);
-    if (last.is_empty()) {
-      last.text = std::move(next.text);
-      last.thought = std::move(next.thought);
-    }
+    if (!last.loss) last.loss = next.loss;
+    if (!last.weight) last.weight = next.weight;
+    if (last.is_empty()) last.thought = std::move(next.thought);
+    if (stripped(last.text).empty()) last.text = std::move(next.text);
     for (Call& call : next.calls) last.calls.push_back(std::move(call));
   }
 

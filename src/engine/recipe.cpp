@@ -306,10 +306,7 @@ std::optional<io::ModelFiles> stored_files(const config::RunConfig& config, cons
 
 Adapters adapters_of(const config::RunConfig& config, Use use) {
   Adapters adapters;
-  for (const std::string& name : config.model.adapter_name_or_path) {
-    const std::filesystem::path dir = config.folder_of(name);
-    adapters.merged.push_back(config.model.adapter_folder.empty() ? dir : dir / config.model.adapter_folder);
-  }
+  adapters.merged = config.adapter_paths();
   if (adapters.merged.empty() || (use == Use::training && config.finetuning.create_new_adapter)) return adapters;
   adapters.live = std::move(adapters.merged.back());
   adapters.merged.pop_back();

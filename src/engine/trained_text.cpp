@@ -83,12 +83,7 @@ model::TokenizerChanges trained_text(const config::RunConfig& config) {
   if (config.finetuning.stage == "pt") return changes;
   const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
   const auto chat = encode::ChatTemplate::from_config(config, tokenizer);
-  const std::string eos = token_text(*tokenizer, chat.eos_id());
-  if (const auto end = chat.is_own() ? std::optional(eos) : encode::end_of_answer(chat.spec(), eos)) {
-    changes.end_id = tokenizer->token_to_id(*end);
-    if (changes.end_id) changes.end_token = *end;
-  }
-  if (!names_template(config)) return changes;
+  if (changes.end_id = chat.answer_end(); changes.end_id) changes.end_token = tokenizer->id_to_token(*changes.end_id);
   const auto own = io::read_chat_templates(config.tokenizer_path()).main;
   std::string text = jinja_of(config, chat, own.value_or(""));
   if (!own || !alike(*tokenizer, *own, text, changes)) changes.chat_template = std::move(text);

@@ -374,10 +374,9 @@ class Corpus::ChunkReader {
     auto encoded = corpus_.encoder_of(ref.dataset).encode(conversation);
     if (const auto* reason = std::get_if<encode::DropReason>(&encoded))
       return drop(ref, explain(*reason, spec_of(ref)), where, counts);
-    for (encode::Encoded& sample : std::get<std::vector<encode::Encoded>>(encoded)) {
-      counts.truncated += sample.truncated;
-      sink_.add(item_of(ref, std::move(sample.sequences), conversation));
-    }
+    auto& samples = std::get<std::vector<encode::Encoded>>(encoded);
+    counts.truncated += std::ranges::any_of(samples, &encode::Encoded::truncated);
+    for (encode::Encoded& sample : samples) sink_.add(item_of(ref, std::move(sample.sequences), conversation));
   }
 
   encode::EncodedItem item_of(const encode::RecordRef& ref, std::vector<encode::EncodedSequence> sequences,

@@ -2,6 +2,7 @@
 
 #include "qft/core/error.h"
 #include "qft/encode/template_spec.h"
+#include "qft/io/file.h"
 #include "qft/pack/corpus.h"
 #include "qft/pack/reader.h"
 
@@ -94,6 +95,15 @@ bool same_datasets(const json& ours, const json& theirs) {
   });
 }
 
+// Two files with one text; where the pack's is not here, the hash of its template decides.
+bool same_file(const json& ours, const json& theirs) {
+  if (ours == theirs) return true;
+  if (!ours.is_string() || !theirs.is_string()) return false;
+  const std::filesystem::path mine = ours.get<std::string>(), packed = theirs.get<std::string>();
+  if (!std::filesystem::is_regular_file(mine) || !std::filesystem::is_regular_file(packed)) return true;
+  return io::read_text_file(mine) == io::read_text_file(packed);
+}
+
 // `value`, or null where the template with it is the template without it.
 template <class Change>
 json unless_own(const RunConfig& c, const std::string& value, const Change& change) {
@@ -115,9 +125,11 @@ const std::vector<Option>& options() {
        [](const PackAttributes& a) { return json(a.template_name); },
        [](RunConfig& c, const json& v) { c.data.template_name = v; }},
       {"chat_template", Part::text,
-       [](const RunConfig& c) { return c.data.chat_template.empty() ? json() : json(c.data.chat_template); },
+       [](const RunConfig& c) {
+         return c.data.chat_template.empty() ? json() : json(std::filesystem::absolute(c.data.chat_template).string());
+       },
        [](const PackAttributes& a) { return as_given(a, "chat_template"); },
-       [](RunConfig& c, const json& v) { c.data.chat_template = v.is_null() ? "" : v.get<std::string>(); }},
+       [](RunConfig& c, const json& v) { c.data.chat_template = v.is_null() ? "" : v.get<std::string>(); }, same_file},
       {"chat_template_kwargs", Part::text,
        [](const RunConfig& c) { return c.data.chat_template_kwargs.empty() ? json() : c.data.chat_template_kwargs; },
        [](const PackAttributes& a) { return as_given(a, "chat_template_kwargs"); },

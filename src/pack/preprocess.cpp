@@ -61,11 +61,19 @@ void check_same_inputs(const PackAttributes& attributes, comm::Communicator& com
   });
 }
 
-void log_result(const std::filesystem::path& path, const PackReport& report, std::int64_t cutoff_len, const std::string& speed) {
+void log_result(const std::filesystem::path& path, const PackReport& report, const config::RunConfig& config,
+                const std::string& speed) {
   const PackSummary& s = report.summary;
   log::info("packed {} into {}, {} tokens ({} to learn), {}: {} ({})", counted(s.records, "record"), counted(s.items, "item"),
             s.tokens, s.labels, format_bytes(static_cast<double>(s.file_bytes)), path.string(), speed);
-  if (s.truncated > 0) log::info("{} of {} cut to cutoff_len {}", s.truncated, counted(s.records, "record"), cutoff_len);
+  if (s.truncated > 0)
+    log::info("{} of {} cut to cutoff_len {}", s.truncated, counted(s.records, "record"), config.data.cutoff_len);
+  if (const std::int64_t more = s.items - (s.records - s.dropped); more > 0 && config.finetuning.stage == "sft")
+    log::info(
+        "{} more than records: the chat template shows earlier answers otherwise than the model says them, so that a "
+        "conversation "
+        "makes a sample for each such answer, with all that is in front of it",
+        counted(more, "sample"));
   if (s.dropped == 0) return;
   const std::string reasons = encode::describe(s.drops);
   log::warn("{} of {} dropped{}{}", s.dropped, counted(s.records, "record"), reasons.empty() ? "" : ": ", reasons);
@@ -224,7 +232,7 @@ PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm:
   source_bytes = comm::all_reduce_value(comm, source_bytes);
   progress.clear();
   list_skipped(report.summary.skipped, corpus->max_skipped(), comm, path);
-  if (comm.rank() == 0) log_result(path, report, config.data.cutoff_len, progress.speed_of(source_bytes, report.summary.tokens));
+  if (comm.rank() == 0) log_result(path, report, config, progress.speed_of(source_bytes, report.summary.tokens));
   return report;
 }
 

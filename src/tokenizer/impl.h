@@ -32,7 +32,6 @@ struct Tokenizer::Impl {
   std::vector<bool> special;            ///< by id
   std::optional<std::int32_t> bos, eos, pad, unk;
   std::string hash;
-  std::string chat_template;
 };
 
 }  // namespace qft::tokenizer

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 
 #include "unicode.h"
 
@@ -171,21 +170,6 @@ void build_matchers(const AddedTokenList& list, bool split_special, Tokenizer::I
   }
 }
 
-std::string read_template(const std::filesystem::path& dir, const Config& config) {
-  if (const auto path = dir / "chat_template.jinja"; std::filesystem::exists(path)) {
-    std::ifstream in(member_of(dir, "chat_template.jinja"), std::ios::binary);
-    std::string text{std::istreambuf_iterator<char>(in), {}};
-    require(in.good() || in.eof(), "cannot read {}", path.string());
-    return text;
-  }
-  const auto value = config.get("chat_template");
-  if (!value) return {};
-  if (value->is_string()) return std::string(value->string());
-  for (const JsonValue& entry : value->elements())
-    if (entry.at("name").string() == "default") return std::string(entry.at("template").string());
-  return {};
-}
-
 std::string hash_of(std::string_view tokenizer_json, const AddedTokenList& added, std::string_view settings) {
   Hasher hasher;
   hasher.update(tokenizer_json);
@@ -278,7 +262,6 @@ void load_tokenizer(const std::filesystem::path& dir, std::span<const std::strin
   impl.eos = role("eos_token");
   impl.pad = role("pad_token");
   impl.unk = role("unk_token");
-  impl.chat_template = read_template(dir, config);
   impl.hash =
       hash_of(file.text, added,
               fmt::format("prefix {} split {} bos {} eos {} pad {} unk {}", prefix_space ? int{*prefix_space} : -1, splits,

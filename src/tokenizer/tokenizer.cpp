@@ -125,9 +125,6 @@ std::optional<std::int32_t> Tokenizer::unk_id() const {
 const std::string& Tokenizer::hash() const {
   return impl_->hash;
 }
-const std::string& Tokenizer::chat_template() const {
-  return impl_->chat_template;
-}
 
 StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
     : tokenizer_(tokenizer), skip_special_(skip_special) {}

@@ -130,6 +130,31 @@ TEST(Messages, NeighboursAreOneTurn) {
             {"message 3 continues", "weight"});
 }
 
+TEST(Messages, AThoughtAloneGoesOnWithItsText) {
+  const Reading r;
+  const Message joined = r.answer(R"({"role": "assistant", "content": "", "reasoning_content": "t", "loss": true},
+                                     {"role": "assistant", "content": "a"}, {"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f"}}]})");
+  EXPECT_EQ(joined.thought, "t");
+  EXPECT_EQ(joined.text, "a");
+  EXPECT_EQ(joined.calls.size(), 1U);
+  EXPECT_EQ(joined.loss, true);
+  EXPECT_EQ(r.answer(R"({"role": "assistant", "content": "a", "reasoning": "t\n", "reasoning_content": "t"})").thought, "t\n");
+  r.refuses(R"({"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"})",
+            {"dropped", "message 3 is an answer"});
+}
+
+TEST(Messages, SidesOfAPairHaveAllKeysOfAnAnswer) {
+  Reading r;
+  r.spec.formatting = Formatting::turns;
+  r.spec.tags.user = "human";
+  r.spec.tags.assistant = "assistant";
+  auto converted = r.convert(R"({"messages": [{"human": "q", "assistant": "a", "reasoning_content": "t"}]})");
+  ASSERT_TRUE(std::holds_alternative<Conversation>(converted));
+  EXPECT_EQ(std::get<Conversation>(converted).responses[0].thought, "t");
+  expect_error<Error>([&] { r.convert(R"({"messages": [{"human": "q", "assistant": "", "answer": "here"}]})"); },
+                      {"message 1", "'assistant' is empty", "'answer'"});
+}
+
 TEST(Messages, FunctionIsAResultBehindACall) {
   Reading r;
   r.spec.tags.function = "function";  // as dataset_info.json may say

@@ -151,6 +151,213 @@ TEST(OwnTemplate, ThinkingThatIsOffTakesThoughtsOut) {
             std::vector<std::string>{"<|im_start|>u:q<|im_end|>;<|im_start|>a:<think></think>[[a<|im_end|>;]]"});
 }
 
+/// Each message as "u:TEXT;", an answer with its calls as the template's `calls` writes them.
+std::string plain_with(const std::string& calls) {
+  return "{% for m in messages %}{{ m.role[0] + ':' + m.content }}" + calls +
+         "{{ '<|im_end|>' }}{% endfor %}{% if add_generation_prompt %}a:{% endif %}";
+}
+
+Conversation asks_for_calls() {
+  Conversation c;
+  c.prompt = {{Role::user, "q"}};
+  c.responses = {{Role::assistant, ""}};
+  c.responses[0].calls = {{"f", {{"city", "\"Oslo\"\n"}, {"days", 3}}}, {"f", {{"city", "Rome"}, {"on", true}, {"no", nullptr}}}};
+  return c;
+}
+
+TEST(OwnTemplate, RequiresCallsWithAllTheirArguments) {
+  const Own own;
+  const auto samples = [&](const std::string& calls) { return own.samples(own.bind(plain_with(calls)), asks_for_calls()); };
+  // As JSON, as JSON in a text, and as plain values.
+  EXPECT_EQ(samples("{{ m.tool_calls|tojson if m.tool_calls }}").size(), 1U);
+  EXPECT_EQ(
+      samples("{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ (c.function.arguments|tojson)|tojson }}{% endfor %}")
+          .size(),
+      1U);
+  EXPECT_EQ(
+      samples(
+          "{% for c in m.tool_calls or [] %}{{ c.function.name }}{% for k, v in c.function.arguments.items() %} {{ k }}={{ v }}"
+          "{% endfor %}{% endfor %}")
+          .size(),
+      1U);
+  const auto refuses = [&](const std::string& calls, const std::vector<std::string>& parts) {
+    SCOPED_TRACE(calls);
+    expect_error<Error>([&] { samples(calls); }, parts);
+  };
+  refuses("{{ m.tool_calls[0].function|tojson if m.tool_calls }}", {"the call of answer 1", "\"f\""});
+  refuses("{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}", {"the arguments of the call of 'f'", "city"});
+  refuses("{% for c in m.tool_calls or [] %}{{ c.function.name }}city days on no {{ c.function.arguments.city }}{% endfor %}",
+          {"the arguments", "\"3\""});
+}
+
+TEST(OwnTemplate, RequiresAllPartsOfThePrompt) {
+  const Own own;
+  const auto refuses = [&](const std::string& text, const Conversation& c, const std::vector<std::string>& parts) {
+    SCOPED_TRACE(text);
+    expect_error<Error>([&] { own.bind(text).training_samples(c); }, parts);
+    expect_error<Error>([&] { own.bind(text).render_prompt(c); }, parts);
+  };
+  const std::string last_alone =
+      "{{ tools[0].type if tools }}{% for m in messages if m.role != 'system' and (loop.last or m.role != 'user' or "
+      "loop.index > 2) %}{{ m.role[0] + ':' + m.content }};{% endfor %}{% if add_generation_prompt %}a:{% endif %}";
+  Conversation c;
+  c.prompt = {{Role::user, "q"}};
+  c.responses = {{Role::assistant, "a"}};
+  c.system = "Be brief.";
+  refuses("{% for m in messages[1:] %}{{ m.role[0] + ':' + m.content }};{% endfor %}{% if add_generation_prompt %}a:{% endif %}",
+          c, {"the system message", "Be brief."});
+  c.system.clear();
+  c.tools = read_tools(Json(R"([{"name": "weather", "parameters": {}}])"), "tools");
+  refuses("{{ tools[0].type if tools }}" + plain_with(""), c, {"the tool", "weather"});
+  c.tools = Json::array();
+  c.prompt = {{Role::user, "first question"}, {Role::assistant, "a0"}, {Role::user, "q1"}};
+  refuses(
+      "{% for m in messages[2 if messages|length > 2 else 0:] %}{{ m.role[0] + ':' + m.content }};{% endfor %}{% if "
+      "add_generation_prompt %}a:{% endif %}",
+      c, {"the text of message 1", "first question"});
+  c.prompt[1].calls = {{"weather"}};
+  c.prompt[2] = {Role::observation, "rain"};
+  c.prompt[2].more_results = {{Role::observation, "snow"}};
+  AnswerChoice last{{false, true}};
+  expect_error<Error>([&] { own.bind(plain_with("")).training_samples(c, last); }, {"the call of message 2", "weather"});
+}
+
+TEST(OwnTemplate, AlwaysRequiresTheTextAndThoughtsInTexts) {
+  const Own own;
+  Conversation c;
+  c.prompt = {{Role::user, "q"}};
+  c.responses = {{Role::assistant, "an answer"}};
+  const auto shows = [](const std::string& text) {
+    return "{% for m in messages %}{{ m.role[0] + ':' }}{{ " + text +
+           " }};{% endfor %}{% if add_generation_prompt %}a:{% endif %}";
+  };
+  expect_error<Error>([&] { own.bind(shows("m.content[:4]")).training_samples(c); }, {"the text of answer 1", "an answer"});
+  c.responses = {{Role::assistant, "<think>long</think>\n\nshort"}};
+  EXPECT_EQ(own.samples(own.bind(shows("m.content")), c).size(), 1U);
+  expect_error<Error>([&] { own.bind(shows("m.content.split('</think>')[-1]")).training_samples(c); },
+                      {"the thought of answer 1", "long"});
+}
+
+TEST(OwnTemplate, OneThoughtMayStandInTextAndKey) {
+  const Own own;
+  Conversation c;
+  c.prompt = {{Role::user, "q"}};
+  c.responses = {with_thought("<think>\nt\n</think>\n\na", "t")};
+  EXPECT_EQ(own.samples(own.bind(kReasoning), c),
+            std::vector<std::string>{"<|im_start|>u:q<|im_end|>;<|im_start|>a:[[<think>t</think>a<|im_end|>;]]"});
+  c.responses = {with_thought("<think>s</think>a", "t")};
+  expect_error<Error>([&] { own.bind(kReasoning).training_samples(c); }, {"one thought in a key", "another one in its text"});
+}
+
+// A prompt that changes once the answer is there, as of templates that count messages, or write a mark in front of the last one.
+constexpr const char* kMarkedChanging =
+    R"({{ messages|length }}{% for m in messages %}{% if m.role == 'assistant' %}A {% if loop.last and 't' not in m.content %}(){% endif %}
+{%- generation %}{{ m.content }}<|im_end|>{% endgeneration %};
+{%- else %}U {{ m.content }};{% endif %}{% endfor %}{% if add_generation_prompt %}A {% endif %})";
+
+TEST(OwnTemplate, MarksOfGenerationSayWhatIsLearnedWhereThePromptChanges) {
+  const Own own;
+  EXPECT_EQ(own.samples(own.bind(kMarkedChanging), two_turns()),
+            (std::vector<std::string>{"2U q0;A ()[[a0<|im_end|>]]", "4U q0;A a0<|im_end|>;U q1;A ()[[a1<|im_end|>]]"}));
+}
+
+TEST(OwnTemplate, PairsMayHaveOtherPromptsByTheirMarks) {
+  SmallRun run;
+  run.folder.write("chat_template.jinja", kMarkedChanging);
+  run.config.data.template_name = "";
+  run.config.finetuning.stage = "dpo";
+  run.add("d", "d.jsonl",
+          R"({"instruction": "q", "chosen": "to", "rejected": "go"})"
+          "\n",
+          {{"ranking", true}, {"columns", {{"prompt", "instruction"}, {"chosen", "chosen"}, {"rejected", "rejected"}}}});
+  const auto items = run.encode().items;
+  ASSERT_EQ(items.size(), 1U);
+  EXPECT_EQ(run.text(items[0].sequences[0].ids), "2U q;A to<|im_end|>");
+  EXPECT_EQ(run.text(items[0].sequences[1].ids), "2U q;A ()go<|im_end|>");
+  EXPECT_EQ(run.learned(items[0].sequences[1]), std::vector<std::string>{"go<|im_end|>"});
+}
+
+TEST(OwnTemplate, CuttingKeepsTheEndOfThePrompt) {
+  SmallRun run;
+  run.folder.write("chat_template.jinja", plain_with(""));
+  run.config.data.template_name = "";
+  run.config.data.mask_history = true;
+  run.config.data.cutoff_len = 16;
+  run.add("d", "d.jsonl",
+          R"({"history": [["a long first question", "and its answer"]], "instruction": "q1", "output": "a1"})"
+          "\n",
+          {{"columns", {{"prompt", "instruction"}, {"response", "output"}, {"history", "history"}}}});
+  const auto encoded = run.encode();
+  ASSERT_EQ(encoded.items.size(), 1U);
+  EXPECT_EQ(run.text(encoded.items[0].sequences[0].ids), "nswer<|im_end|>u:q1<|im_end|>a:a1<|im_end|>");
+  EXPECT_EQ(run.learned(encoded.items[0].sequences[0]), std::vector<std::string>{"a1<|im_end|>"});
+  EXPECT_EQ(encoded.counts[0].truncated, 1);
+}
+
+TEST(OwnTemplate, CuttingLeavesAChainItsLastAnswer) {
+  SmallRun run;
+  run.folder.write("chat_template.jinja", kReasoning);
+  run.config.data.template_name = "";
+  run.config.data.enable_thinking.reset();
+  run.config.data.cutoff_len = 60;
+  run.add(
+      "d", "d.jsonl",
+      R"({"messages": [{"role": "user", "content": ")" + std::string(100, 'x') +
+          R"("}, {"role": "assistant", "content": "a0"}, )"
+          R"({"role": "user", "content": "q1"}, {"role": "assistant", "content": "", "reasoning_content": "t1", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}, )"
+          R"({"role": "tool", "content": "r"}, {"role": "assistant", "content": "a1"}]})",
+      {{"formatting", "sharegpt"},
+           {"columns", {{"messages", "messages"}}},
+           {"tags", {{"role_tag", "role"}, {"content_tag", "content"}, {"user_tag", "user"}, {"assistant_tag", "assistant"}}}});
+  const auto encoded = run.encode();
+  ASSERT_EQ(encoded.items.size(), 2U);
+  const auto learned = run.learned(encoded.items[1].sequences[0]);
+  ASSERT_FALSE(learned.empty());
+  EXPECT_NE(learned.back().find("a1<|im_end|>"), std::string::npos) << learned.back();
+  EXPECT_EQ(encoded.counts[0].truncated, 1) << "records, not samples";
+}
+
+TEST(OwnTemplate, WithoutAnEndTokenTeachesNone) {
+  const Own own;
+  const ChatTemplate chat = own.bind("{% for m in messages %}{{ m.content }}|{% endfor %}");
+  EXPECT_FALSE(chat.answer_end());
+  EXPECT_EQ(chat.eos_id(), own.tokenizer->eos_id()) << "generation ends there";
+  EXPECT_EQ(own.bind(kReasoning).answer_end(), own.tokenizer->token_to_id("<|im_end|>"));
+}
+
+TEST(OwnTemplate, AnAdapterHasTheOneItWasTrainedWith) {
+  SmallRun run;
+  run.folder.write("chat_template.jinja", kGenerating);
+  run.folder.write("adapter/chat_template.jinja", "{% for m in messages %}{{ m.content }}|{% endfor %}");
+  run.config.data.template_name = "";
+  run.config.model.adapter_name_or_path = {(run.folder.path() / "adapter").string()};
+  run.add("d", "d.jsonl", "{\"instruction\": \"q\", \"output\": \"a\"}\n");
+  EXPECT_EQ(run.text(run.encode().items[0].sequences[0].ids), "q|a|");
+  run.config.model.adapter_name_or_path = {(run.folder.path() / "adapter without one").string()};
+  EXPECT_EQ(run.text(run.encode().items[0].sequences[0].ids), "U q;A a<|im_end|>");
+}
+
+TEST(OwnTemplate, IsSavedWithTheVariablesOfTheRun) {
+  const Own own;
+  TemplateOptions options = Own::no_thinking_given();
+  const std::string reads = "\n  {{ style.words[1] }}{{ n }}{{ flag }}" + plain_with("");
+  EXPECT_EQ(own.bind(reads, options).jinja(), reads);
+  options.variables = Json::parse(R"({"style": {"words": ["a", "it's\n"]}, "n": 1.5, "flag": null})");
+  options.default_system = "Be 'brief'.";
+  const std::string saved = own.bind(reads, options).jinja();
+  Conversation c = two_turns();
+  const ChatTemplate plain = own.bind(saved), given = own.bind(reads, options);
+  EXPECT_EQ(own.tokenizer->decode(plain.render_prompt(c)), own.tokenizer->decode(given.render_prompt(c)));
+  EXPECT_EQ(own.tokenizer->decode(plain.render_prompt(c)),
+            "\n  it's\n1.5Nones:Be 'brief'.<|im_end|>u:q0<|im_end|>a:a0<|im_end|>u:q1<|im_end|>a:");
+  c.system = "Be long.";
+  EXPECT_NE(own.tokenizer->decode(plain.render_prompt(c)).find("Nones:Be long.<|im_end|>u:q0"), std::string::npos);
+  TemplateOptions other = Own::no_thinking_given();
+  other.variables["n"] = 2;
+  EXPECT_NE(own.tokenizer->decode(own.bind(saved, other).render_prompt(c)).find("it's\n2None"), std::string::npos)
+      << "a caller's own value wins";
+}
+
 TEST(OwnTemplate, RefusesWhatItDoesNotShow) {
   const Own own;
   const std::string plain =

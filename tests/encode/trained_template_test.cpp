@@ -27,10 +27,6 @@ TEST(TemplateToJinja, TextsAreLiteralsWhateverTheyHold) {
   EXPECT_NE(text.find(R"({{- 'it\'s \\ {% x %} ' -}}{{- content -}}{{- ' }}\n' -}})"), text.npos) << text;
 }
 
-TEST(TemplateToJinja, IsKnownAgainByItsFirstLine) {
-  EXPECT_EQ(to_jinja(find_template("vicuna"), {}).find("{#- " + written_from("vicuna")), 0U);
-}
-
 TEST(RenderAlike, TwoTemplatesAreOneWhereAllProbesReadTheSame) {
   const std::string each = "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ eos_token }}{% endfor %}";
   const std::string same = "{%- for m in messages %}{{ m['role'] ~ ': ' ~ m['content'] ~ eos_token }}{% endfor %}";

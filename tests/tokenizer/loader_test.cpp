@@ -21,7 +21,6 @@ TEST(Load, ReadsTheConfiguration) {
   EXPECT_EQ(tokenizer->id_to_token('a'), "a");
   EXPECT_THROW(tokenizer->id_to_token(tokenizer->vocab_size()), Error);
   EXPECT_FALSE(tokenizer->token_to_id("no such token"));
-  EXPECT_EQ(tokenizer->chat_template(), "{% for m in messages %}{{ m.content }}{% endfor %}");
 }
 
 TEST(Load, HashesWhatDeterminesTheIdsAndNothingElse) {
@@ -34,19 +33,6 @@ TEST(Load, HashesWhatDeterminesTheIdsAndNothingElse) {
   EXPECT_EQ(same.load()->hash(), same_again.load()->hash());
   EXPECT_NE(same.load()->hash(), eos.load()->hash());
   EXPECT_NE(same.load()->hash(), merges.load()->hash());
-}
-
-TEST(Load, TakesTheTemplateFromItsOwnFileFirst) {
-  const Changed changed([](json&, json&) {});
-  changed.dir().write("chat_template.jinja", "from the file");
-  EXPECT_EQ(changed.load()->chat_template(), "from the file");
-}
-
-TEST(Load, TakesTheDefaultOfNamedTemplates) {
-  const Changed changed([](json&, json& config) {
-    config["chat_template"] = {{{"name", "tool_use"}, {"template", "t"}}, {{"name", "default"}, {"template", "d"}}};
-  });
-  EXPECT_EQ(changed.load()->chat_template(), "d");
 }
 
 TEST(Load, WorksWithoutConfiguration) {

@@ -84,6 +84,8 @@ struct RunConfig {
   const std::string& folder_of(const std::string& name) const;
   /// The folder of model_name_or_path.
   const std::string& model_path() const { return folder_of(model.model_name_or_path); }
+  /// The folders of adapter_name_or_path, in each adapter_folder if that is given.
+  std::vector<std::filesystem::path> adapter_paths() const;
   /// The folder of tokenizer_name_or_path, else of model_name_or_path.
   const std::string& tokenizer_path() const;
 };

@@ -82,8 +82,8 @@ class ChatTemplate {
   ChatTemplate(const ModelChatTemplate& own, const std::filesystem::path& tokenizer_dir,
                std::shared_ptr<const tokenizer::Tokenizer> tokenizer, const TemplateOptions& options);
   /// The template that the keys template, chat_template, chat_template_kwargs, default_system, tool_format, enable_thinking and
-  /// preserve_thinking choose. Without `template` and `chat_template`: "empty" in stage pt, else the model's own, else
-  /// ConfigError.
+  /// preserve_thinking choose. Without `template` and `chat_template`: "empty" in stage pt, else the model's own (of the last
+  /// adapter, where its folder has one), else ConfigError.
   static ChatTemplate from_config(const config::RunConfig& config, std::shared_ptr<const tokenizer::Tokenizer> tokenizer);
   /// The same for encoding alone, with the tokenizer of `config`: as in LLaMA-Factory, stop words that are no
   /// tokens are added to its vocabulary, and other marks that are none are plain text. Both are logged as
@@ -114,6 +114,8 @@ class ChatTemplate {
   /// The end token: the first stop word where the template says so, else the tokenizer's; of the model's own template the first
   /// special token behind an answer. Nothing where there is none.
   std::optional<std::int32_t> eos_id() const { return eos_id_; }
+  /// The token by which training teaches the model to end an answer; nothing where the template has none behind answers.
+  std::optional<std::int32_t> answer_end() const { return answer_end_; }
   /// The end token and the stop words, rising, each once: generation ends at any of them.
   std::vector<std::int32_t> stop_token_ids() const;
   /// What follows a document in stage pt.
@@ -124,8 +126,9 @@ class ChatTemplate {
   const tokenizer::Tokenizer& tokenizer() const { return *tokenizer_; }
   const std::shared_ptr<const tokenizer::Tokenizer>& shared_tokenizer() const { return tokenizer_; }
   bool is_own() const { return own_; }
-  /// The text of the model's own template, or of the other one in Jinja; empty for one in YAML.
-  const std::string& jinja() const { return jinja_; }
+  /// The text of the model's own template, or of the other one in Jinja, with the run's variables and system message as defaults;
+  /// empty for one in YAML.
+  std::string jinja() const;
   /// Hash of the template as it is used here, options included.
   std::string hash() const;
 
@@ -137,7 +140,7 @@ class ChatTemplate {
   TemplateOptions options_;
   bool own_ = false;
   std::string jinja_;
-  std::optional<std::int32_t> eos_id_;
+  std::optional<std::int32_t> eos_id_, answer_end_;
   std::shared_ptr<const TemplateRenderer> renderer_;
 };
 

@@ -23,9 +23,6 @@ struct JinjaOptions {
 /// it as trained). A conversation reads as in training; with add_generation_prompt a prompt reads as that of qft generate.
 std::string to_jinja(const TemplateSpec& spec, const JinjaOptions& options);
 
-/// What the first line of such a template says of the YAML template that it was written from.
-std::string written_from(const std::string& name);
-
 /// The token that ends an answer: the first mark behind its text that is the end token or a stop word; nothing where an answer
 /// ends without one.
 std::optional<std::string> end_of_answer(const TemplateSpec& spec, const std::string& eos);

@@ -9,8 +9,8 @@
 
 namespace qft::engine {
 
-/// Of a model that this run trains. The chat template is absent where the base's own renders the same text, in stage pt, and
-/// where no key names a template, for then the base's own is trained. Throws Error where the template does not fit the tokenizer.
+/// Of a model that this run trains. The chat template is absent where that of the tokenizer renders the same text, and in stage
+/// pt. Throws Error where the template does not fit the tokenizer.
 model::TokenizerChanges trained_text(const config::RunConfig& config);
 
 /// The same for a save or an export, which do not fail for it: a warning says why the base's files are written as they are.

@@ -17,8 +17,8 @@ namespace qft::tokenizer {
 /// encodes keeps a bounded word cache of its own (about 1.5 MB per tokenizer).
 class Tokenizer {
  public:
-  /// Reads tokenizer.json, and where present tokenizer_config.json, special_tokens_map.json,
-  /// added_tokens.json and chat_template.jinja of `dir`. Throws Error naming the file and the part that is
+  /// Reads tokenizer.json, and where present tokenizer_config.json, special_tokens_map.json
+  /// and added_tokens.json of `dir`. Throws Error naming the file and the part that is
   /// broken or not supported. The pre-tokenizer patterns of GPT-2, Qwen and Llama 3 are built in; others run
   /// on PCRE2, whose Unicode may be older than HF's, so that characters assigned since then may be cut
   /// otherwise. `more_special`: further special tokens, as transformers' add_special_tokens() adds them: one
@@ -60,9 +60,6 @@ class Tokenizer {
   /// XXH3-128 (hex) of all that determines tokenisation: the bytes of tokenizer.json, the effective added
   /// tokens with their flags, and bos, eos, pad and unk.
   const std::string& hash() const;
-
-  /// The raw Jinja chat template (chat_template.jinja, else tokenizer_config.json), or an empty text.
-  const std::string& chat_template() const;
 
  private:
   friend class StreamDecoder;

@@ -1,0 +1,157 @@
+// What is learned of a conversation that a Jinja template renders: answers are found in renderings of its beginnings.
+#include "qft/core/error.h"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <utility>
+
+#include "excerpt.h"
+#include "own_renderer.h"
+#include "shown_parts.h"
+
+namespace qft::encode {
+namespace {
+
+std::string excerpt(std::string_view text, std::size_t at) {
+  return excerpt_around(text, at, 30, 50).quoted;
+}
+
+/// The pieces that a template marks in the last answer of `whole`, behind those of the earlier answers. In a text that begins
+/// with its prompt no piece is of the prompt.
+std::vector<jinja::ByteRange> marked_pieces(const jinja::Rendering& whole, const jinja::Rendering& prompt, std::size_t number) {
+  const std::size_t begin = whole.text.starts_with(prompt.text) ? prompt.text.size() : 0;
+  std::vector<jinja::ByteRange> said;
+  for (std::size_t i = prompt.generated.size(); i < whole.generated.size(); ++i) {
+    const jinja::ByteRange piece{std::max(whole.generated[i].begin, begin), whole.generated[i].end};
+    if (piece.begin < piece.end) said.push_back(piece);
+  }
+  if (said.empty())
+    fail("the chat template marks nothing of answer {} with {{% generation %}}: there is nothing to learn", number + 1);
+  return said;
+}
+
+}  // namespace
+
+OwnRenderer::Answer OwnRenderer::find_answer(Dialogue& dialogue, std::size_t number) const {
+  const std::size_t at = 2 * number + 1;
+  const jinja::Rendering prompt = render(dialogue, at, true);
+  jinja::Rendering whole = render(dialogue, at + 1, false);
+  if (dialogue.with->has_generation()) {
+    std::vector<jinja::ByteRange> said = marked_pieces(whole, prompt, number);
+    return {number, std::move(whole.text), std::move(said)};
+  }
+  if (!whole.text.starts_with(prompt.text)) {
+    const std::size_t differs = differ_at(prompt.text, whole.text);
+    fail(
+        "the model's chat template shows the conversation before answer {} otherwise once the answer is there: {} before, {} "
+        "after; such an answer cannot be told from its prompt: change the record, or name a template of qft's",
+        number + 1, excerpt(prompt.text, differs), excerpt(whole.text, differs));
+  }
+  if (whole.text.size() == prompt.text.size() && !dialogue.messages[at].is_empty())
+    fail("the model's chat template shows nothing of answer {}: is it a template for chats?", number + 1);
+  const jinja::ByteRange said{prompt.text.size(), whole.text.size()};
+  return {number, std::move(whole.text), {said}};
+}
+
+// The parts of an answer in text [begin, end). Its ending counts 1, or 0 where the text before it ends with 0 and more follows.
+std::vector<WeightedText> OwnRenderer::parts_of(std::string_view text, std::span<const jinja::ByteRange> said,
+                                                const Message& answer, std::string_view question, bool is_last,
+                                                const TurnWeighing& weighing) const {
+  std::vector<WeightedText> parts;
+  std::size_t at = said.front().begin;
+  for (const jinja::ByteRange& range : said) {
+    if (range.begin > at) parts.push_back({text.substr(at, range.begin - at), 0.0F});  // between two marked pieces
+    std::string_view piece = text.substr(range.begin, range.end - range.begin);
+    const std::string_view ending = ending_ ? std::string_view(*ending_) : std::string_view();
+    const bool ends = !ending.empty() && piece.ends_with(ending);
+    if (ends) piece.remove_suffix(ending.size());
+    const std::vector<WeightedText> inside = weighed(piece, answer, question, weighing);
+    parts.insert(parts.end(), inside.begin(), inside.end());
+    const bool counts = weighing.prompts || is_last || parts.empty() || parts.back().weight > 0;
+    if (ends) parts.push_back({ending, counts ? 1.0F : 0.0F});
+    at = range.end;
+  }
+  std::erase_if(parts, [](const WeightedText& part) { return part.text.empty(); });
+  return parts;
+}
+
+// The rendering of the last of `answers`, cut into what is given and what the model says.
+TrainingSample OwnRenderer::cut(std::span<const Answer> answers, const Dialogue& dialogue, const TurnWeighing& weighing) const {
+  const bool has_thoughts = options_.enable_thinking != std::optional<bool>(false);
+  const std::string_view text = answers.back().text;
+  const std::string_view prompt = text.substr(0, answers.back().said.front().begin);
+  require_prompt_shown(prompt, dialogue.system_text, dialogue.variables["tools"],
+                       std::span(dialogue.messages).first(2 * answers.back().number + 1));
+  TrainingSample turns;
+  std::size_t at = 0;
+  for (const Answer& found : answers) {
+    const std::size_t begin = found.said.front().begin, end = found.said.back().end;
+    if (begin < at)
+      fail("the chat template shows answer {} before the end of the answer before it: its samples cannot be told apart",
+           found.number + 1);
+    Turn& turn = turns.emplace_back();
+    turn.answer = found.number;
+    const Message& answer = dialogue.messages[2 * turn.answer + 1];
+    const Message& before = dialogue.messages[2 * turn.answer];
+    const std::string_view source = text.substr(at, begin - at), target = text.substr(begin, end - begin);
+    if (weighing.prompts && weighing.schemes != nullptr)
+      append_parts(*tokenizer_, weighing.schemes->split(source, {}), turn.source, turn.source_weights);
+    else
+      tokenizer_->encode(source, turn.source);
+    require_answer_shown(target, answer, turn.answer, has_thoughts);
+    const std::string_view question = before.role == Role::user ? std::string_view(before.text) : std::string_view();
+    if (weighing.schemes == nullptr && !answer.weight && found.said.size() == 1)
+      tokenizer_->encode(target, turn.target);
+    else
+      append_parts(*tokenizer_, parts_of(text, found.said, answer, question, found.number == answers.back().number, weighing),
+                   turn.target, turn.target_weights);
+    at = end;
+  }
+  return turns;
+}
+
+// Answers that one rendering shows as the model says them, in groups, each in order; the text of the last of a group is that
+// rendering, and begins with those of the others.
+std::vector<std::vector<OwnRenderer::Answer>> OwnRenderer::group_answers(Dialogue& dialogue,
+                                                                         const std::vector<bool>& learned) const {
+  std::vector<std::vector<Answer>> groups;
+  for (std::size_t number = learned.size(); number-- > 0;) {
+    if (!learned[number]) continue;
+    Answer answer = find_answer(dialogue, number);
+    const auto group = std::ranges::find_if(
+        groups, [&](const std::vector<Answer>& answers) { return answers.front().text.starts_with(answer.text); });
+    if (group == groups.end()) {
+      groups.push_back({std::move(answer)});
+    } else {
+      answer.text = {};
+      group->push_back(std::move(answer));
+    }
+  }
+  for (std::vector<Answer>& group : groups) std::ranges::reverse(group);
+  std::ranges::reverse(groups);
+  return groups;
+}
+
+std::vector<TrainingSample> OwnRenderer::training_samples(const Conversation& conversation, const AnswerChoice& choice,
+                                                          const TurnWeighing& weighing) const {
+  Dialogue dialogue = dialogue_of(conversation, with_answer(conversation, conversation.responses.front()));
+  std::vector<bool> learned = choice.learned;
+  if (learned.empty()) learned.assign(dialogue.messages.size() / 2, true);
+  if (std::ranges::none_of(learned, std::identity())) learned.back() = true;  // a sample without labels, as of any other template
+  std::vector<TrainingSample> samples;
+  for (const std::vector<Answer>& group : group_answers(dialogue, learned)) samples.push_back(cut(group, dialogue, weighing));
+  if (samples.size() > 1 && weighing.prompts)
+    fail(
+        "the model's chat template shows earlier answers otherwise than the model says them, so that the conversation makes {} "
+        "samples, and train_on_prompt would learn its questions as often: take train_on_prompt out, or name a template of qft's",
+        samples.size());
+  return samples;
+}
+
+Turn OwnRenderer::answer(const Conversation& conversation, const Message& response, bool) const {
+  Dialogue dialogue = dialogue_of(conversation, with_answer(conversation, response));
+  return std::move(cut(std::array{find_answer(dialogue, dialogue.messages.size() / 2 - 1)}, dialogue, {}).front());
+}
+
+}  // namespace qft::encode
