@@ -307,8 +307,8 @@ TEST(OwnTemplate, CuttingLeavesAChainItsLastAnswer) {
           R"({"role": "user", "content": "q1"}, {"role": "assistant", "content": "", "reasoning_content": "t1", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}, )"
           R"({"role": "tool", "content": "r"}, {"role": "assistant", "content": "a1"}]})",
       {{"formatting", "sharegpt"},
-           {"columns", {{"messages", "messages"}}},
-           {"tags", {{"role_tag", "role"}, {"content_tag", "content"}, {"user_tag", "user"}, {"assistant_tag", "assistant"}}}});
+       {"columns", {{"messages", "messages"}}},
+       {"tags", {{"role_tag", "role"}, {"content_tag", "content"}, {"user_tag", "user"}, {"assistant_tag", "assistant"}}}});
   const auto encoded = run.encode();
   ASSERT_EQ(encoded.items.size(), 2U);
   const auto learned = run.learned(encoded.items[1].sequences[0]);
