@@ -200,7 +200,10 @@ ChatTemplate::ChatTemplate(const ModelChatTemplate& own, const std::filesystem::
   auto renderer = std::make_shared<OwnRenderer>(own, tokenizer_dir, tokenizer_, options_);
   check_own_options(*renderer, options_, own.origin);
   if (renderer->ending()) {
-    answer_end_ = first_special(*tokenizer_, *renderer->ending());
+    eos_id_ = first_special(*tokenizer_, *renderer->ending());
+    const std::vector<std::int32_t> ids = tokenizer_->encode(*renderer->ending());
+    const bool has_eos = tokenizer_->eos_id() && std::ranges::find(ids, *tokenizer_->eos_id()) != ids.end();
+    answer_end_ = has_eos ? tokenizer_->eos_id() : eos_id_;
     if (!answer_end_)
       warn_once(
           fmt::format("the chat template of '{}' has no special token behind an answer: a model that is trained with it does not "
@@ -208,8 +211,8 @@ ChatTemplate::ChatTemplate(const ModelChatTemplate& own, const std::filesystem::
                       "one. Write {{{{ eos_token }}}} behind answers in a copy, and name it with chat_template",
                       own.origin));
   }
-  eos_id_ = answer_end_;
   if (!eos_id_) eos_id_ = tokenizer_->eos_id() ? tokenizer_->eos_id() : tokenizer_->token_to_id(kLastResortEos);
+  for (const std::string& name : renderer->unread(options_.variables)) options_.variables.erase(name);
   renderer_ = std::move(renderer);
 }
 

@@ -95,6 +95,59 @@ std::pair<std::int64_t, std::int64_t> fit_turn(std::int64_t source, std::int64_t
   return {std::min(std::max<std::int64_t>(budget - target, 0), source), target};
 }
 
+namespace {
+
+/// How many ids of a turn's source and target a sample keeps.
+struct KeptTurn {
+  std::int64_t source = 0, target = 0;
+};
+
+KeptTurn fit(const Turn& turn, std::int64_t budget) {
+  const auto [source, target] = fit_turn(length(turn.source), length(turn.target), budget);
+  return {source, target};
+}
+
+// LLaMA-Factory's shares of the budget, in order of importance: with mask_history the last turn comes first.
+std::vector<KeptTurn> shares_of(const TrainingSample& turns, std::int64_t budget, bool mask_history) {
+  std::vector<KeptTurn> kept(turns.size());
+  for (std::size_t i = 0; i < turns.size() && budget > 0; ++i) {
+    const std::size_t t = mask_history ? turns.size() - 1 - i : i;
+    kept[t] = fit(turns[t], budget);
+    budget -= kept[t].source + kept[t].target;
+  }
+  return kept;
+}
+
+// One window, without holes. Where earlier exchanges are context alone, inside the first turn's source, it ends with the last
+// turn and has whole answers; else it begins with the first turn.
+std::vector<KeptTurn> window_of(const TrainingSample& turns, std::int64_t budget, bool mask_history) {
+  std::vector<KeptTurn> kept(turns.size());
+  const auto is_whole = [&](std::size_t t) {
+    return kept[t].source == length(turns[t].source) && kept[t].target == length(turns[t].target);
+  };
+  if (mask_history || turns.front().answer > 0) {
+    std::size_t t = turns.size() - 1;
+    kept[t] = fit(turns[t], budget);
+    while (t > 0 && is_whole(t)) {
+      budget -= kept[t].source + kept[t].target;
+      --t;
+      const std::int64_t target = length(turns[t].target);
+      if (target >= budget) break;
+      kept[t] = {std::min(length(turns[t].source), budget - target), target};
+    }
+    return kept;
+  }
+  kept[0] = fit(turns[0], budget);
+  for (std::size_t t = 1; t < turns.size() && kept[t - 1].target == length(turns[t - 1].target); ++t) {
+    budget -= kept[t - 1].source + kept[t - 1].target;
+    if (length(turns[t].source) >= budget) break;
+    kept[t] = {length(turns[t].source), std::min(length(turns[t].target), budget - length(turns[t].source))};
+  }
+  return kept;
+}
+
+}  // namespace
+
 Encoder::Encoder(ChatTemplate chat_template, const EncoderOptions& options)
     : template_(std::move(chat_template)), options_(options), weights_(options.loss_scale) {
   const TemplateSpec& spec = template_.spec();
@@ -198,29 +251,17 @@ void Encoder::append_prompt(const Turn& turn, std::int64_t count, float weight, 
 // Turns end to end, cut to cutoff_len.
 Encoded Encoder::lay_turns(const TrainingSample& turns, const Conversation& conversation,
                            const std::vector<bool>& learned) const {
-  // Where earlier exchanges are context alone, in a source of their own or in that of the first turn, the last turn comes first.
-  const bool last_first = options_.mask_history || turns.front().answer > 0;
-  const std::size_t n = turns.size();
   const bool efficient_eos = template_.spec().efficient_eos;
-
-  // The turns share the budget in order of importance.
-  std::vector<std::pair<std::int64_t, std::int64_t>> kept(n, {0, 0});
-  std::int64_t total = efficient_eos ? 1 : 0;
+  const std::int64_t budget = options_.cutoff_len - (efficient_eos ? 1 : 0);
+  const std::vector<KeptTurn> kept =
+      template_.is_own() ? window_of(turns, budget, options_.mask_history) : shares_of(turns, budget, options_.mask_history);
   Encoded encoded;
-  for (std::size_t i = 0; i < n; ++i) {
-    const std::size_t t = last_first ? n - 1 - i : i;
-    if (total < options_.cutoff_len)
-      kept[t] = fit_turn(length(turns[t].source), length(turns[t].target), options_.cutoff_len - total);
-    total += kept[t].first + kept[t].second;
-    encoded.truncated |= kept[t].first + kept[t].second < length(turns[t].source) + length(turns[t].target);
-  }
-
   EncodedSequence& sequence = encoded.sequences.emplace_back();
-  sequence.ids.reserve(static_cast<std::size_t>(total));
-  for (std::size_t t = 0; t < n; ++t) {
+  for (std::size_t t = 0; t < turns.size(); ++t) {
     const float weight = learned[turns[t].answer] ? conversation.weight : 0;
-    append_prompt(turns[t], kept[t].first, options_.train_on_prompt ? conversation.weight : 0, sequence);
-    append(sequence, turns[t].target, {0, kept[t].second}, weight, turns[t].target_weights);
+    append_prompt(turns[t], kept[t].source, options_.train_on_prompt ? conversation.weight : 0, sequence);
+    append(sequence, turns[t].target, {0, kept[t].target}, weight, turns[t].target_weights);
+    encoded.truncated |= kept[t].source + kept[t].target < length(turns[t].source) + length(turns[t].target);
   }
   // LLaMA-Factory also learns this token in place of the first token of each later question. A span labels a
   // token with itself, so here the end of the conversation alone teaches it.
@@ -275,8 +316,12 @@ Encoded Encoder::encode_labelled(const Conversation& conversation) const {
     append(sequence, answer.target);
     if (template_.spec().efficient_eos) append(sequence, {*template_.eos_id()});
   }
-  encoded.truncated = length(sequence.ids) > options_.cutoff_len;
-  if (encoded.truncated) sequence.ids.resize(static_cast<std::size_t>(options_.cutoff_len));
+  const std::int64_t over = length(sequence.ids) - options_.cutoff_len;
+  encoded.truncated = over > 0;
+  if (over > 0 && template_.is_own())
+    sequence.ids.erase(sequence.ids.begin(), sequence.ids.begin() + over);
+  else if (over > 0)
+    sequence.ids.resize(static_cast<std::size_t>(options_.cutoff_len));
   return encoded;
 }
 

@@ -51,17 +51,33 @@ jinja::Template parse_jinja(const std::string& text, const std::string& origin) 
   fail_config("chat template: {}; name another with chat_template, or a template of qft's with template", error.what());
 }
 
+// The text of an answer with its thought, where the template has no key for one.
+std::string text_with_thought(std::string_view text, std::string_view thought, bool is_read) {
+  if (!is_read)
+    fail(
+        "an answer has a thought (reasoning_content, reasoning or thinking), but the model's chat template does not have "
+        "thoughts: write it into the content, or take it out");
+  return fmt::format("{}\n{}\n{}\n\n{}", kThinkOpen, stripped(thought, "\n"), kThinkClose, text);
+}
+
+// The result of a call in OpenAI's form.
+Json result_of(const Message& result) {
+  Json object = {{"role", "tool"}, {"content", result.text}};
+  if (!result.name.empty()) object["name"] = result.name;
+  if (!result.call_id.empty()) object["tool_call_id"] = result.call_id;
+  return object;
+}
+
 }  // namespace
 
 OwnRenderer::OwnRenderer(const ModelChatTemplate& own, const fs::path& tokenizer_dir,
                          std::shared_ptr<const tokenizer::Tokenizer> tokenizer, const TemplateOptions& options)
     : tokenizer_(std::move(tokenizer)),
       options_(options),
-      source_(own.text + own.tool_use),
-      template_(parse_jinja(own.text, own.origin)),
-      fixed_(special_tokens(tokenizer_dir)) {
-  if (!own.tool_use.empty()) tool_use_ = parse_jinja(own.tool_use, own.origin);
-  description_ = fmt::format("{}\n{}\n{}", own.text, own.tool_use, dump_python_json(fixed_));
+      description_(fmt::format("{}\n{}\n", own.text, own.tool_use)),
+      fixed_(special_tokens(tokenizer_dir)),
+      form_{parse_jinja(own.text, own.origin), own.text} {
+  description_ += dump_python_json(fixed_);
   for (const auto& [name, value] : options_.variables.items()) fixed_[name] = value;
   if (options_.fixed_date) {
     std::tm date{};
@@ -72,39 +88,21 @@ OwnRenderer::OwnRenderer(const ModelChatTemplate& own, const fs::path& tokenizer
     std::mktime(&date);  // the day of the week and of the year
     render_.now = date;
   }
-  find_ending();
-}
-
-// A short conversation shows how an answer ends, and whether calls take their arguments as objects.
-void OwnRenderer::find_ending() {
-  const std::string word = "qft answers";
-  Conversation probe;
-  probe.prompt.push_back({Role::user, "qft asks"});
-  try {
-    Dialogue dialogue = dialogue_of(probe, with_answer(probe, {Role::assistant, word}));
-    const std::string text = render(dialogue, 2, false).text;
-    if (const std::size_t at = text.rfind(word); at != text.npos) ending_ = text.substr(at + word.size());
-  } catch (const Error&) {
-    return;  // the template wants more than a question and an answer
+  probe_form(form_);
+  if (!own.tool_use.empty()) {
+    tool_use_ = Form{parse_jinja(own.tool_use, own.origin), own.tool_use};
+    probe_form(*tool_use_);
   }
-  Message call{Role::assistant, ""};
-  call.calls.push_back({.name = "qft_call", .arguments = Json::object({{"a", 1}}), .id = "123456789"});
-  const auto is_rendered = [&] {
-    try {
-      Dialogue dialogue = dialogue_of(probe, with_answer(probe, call));
-      return render(dialogue, 2, false).text.find("qft_call") != std::string::npos;
-    } catch (const Error&) {
-      return false;
-    }
-  };
-  if (is_rendered()) return;
-  arguments_as_text_ = true;
-  arguments_as_text_ = is_rendered();
+  const std::string answered = probe(form_, {{"role", "assistant"}, {"content", kProbeAnswer}});
+  if (const std::size_t at = answered.rfind(kProbeAnswer); at != answered.npos)
+    ending_ = answered.substr(at + kProbeAnswer.size());
 }
 
 bool OwnRenderer::reads(std::string_view variable) const {
-  const auto has = [&](const jinja::Template& t) { return std::ranges::find(t.variables(), variable) != t.variables().end(); };
-  return has(template_) || (tool_use_ && has(*tool_use_));
+  const auto has = [&](const Form& form) {
+    return std::ranges::find(form.chat.variables(), variable) != form.chat.variables().end();
+  };
+  return has(form_) || (tool_use_ && has(*tool_use_));
 }
 
 std::vector<std::string> OwnRenderer::unread(const Json& variables) const {
@@ -115,34 +113,25 @@ std::vector<std::string> OwnRenderer::unread(const Json& variables) const {
 }
 
 // An answer in OpenAI's form. A thought goes by the key that the template reads, or into the text that it takes apart.
-Json OwnRenderer::answer_of(const Message& message) const {
-  const bool drops = options_.enable_thinking == std::optional<bool>(false);
+Json OwnRenderer::answer_of(const Message& message, const Dialogue& dialogue) {
+  const Form& form = *dialogue.form;
   std::string text = message.text;
   Json object = {{"role", "assistant"}, {"content", ""}};
-  if (drops)
-    if (const auto split = split_thought(text, kThinkOpen, kThinkClose)) text = std::string(split->text);
-  if (message.thought && !drops && !stripped(*message.thought).empty()) {
-    bool has_key = false;
-    for (const std::string_view key : kThoughtKeys)
-      if (source_.find(key) != source_.npos) {
-        object[std::string(key)] = *message.thought;
-        has_key = true;
-      }
-    if (const auto split = split_thought(text, kThinkOpen, kThinkClose)) {
-      if (!split->thought.empty() && stripped(split->thought) != stripped(*message.thought))
-        fail("an answer has one thought in a key of its own and another one in its text: keep one of the two");
-      text = std::string(split->text);
-    }
-    if (!has_key && source_.find(kThinkClose) == source_.npos)
-      fail(
-          "an answer has a thought (reasoning_content, reasoning or thinking), but the model's chat template does not have "
-          "thoughts: write it into the content, or take it out");
-    if (!has_key) text = fmt::format("{}\n{}\n{}\n\n{}", kThinkOpen, stripped(*message.thought, "\n"), kThinkClose, text);
+  const auto split = split_thought(message.text, kThinkOpen, kThinkClose);
+  const bool has_key = message.thought && !stripped(*message.thought).empty();
+  if (split && (dialogue.drops_thoughts || has_key)) text = std::string(split->text);
+  if (has_key && !dialogue.drops_thoughts) {
+    if (split && !split->thought.empty() && stripped(split->thought) != stripped(*message.thought))
+      fail("an answer has one thought in a key of its own and another one in its text: keep one of the two");
+    if (form.thought_key.empty())
+      text = text_with_thought(text, *message.thought, form.thought_in_text);
+    else
+      object[std::string(form.thought_key)] = *message.thought;
   }
   object["content"] = std::move(text);
   for (const Call& call : message.calls) {
     Json function = {{"name", call.name},
-                     {"arguments", arguments_as_text_ ? Json(dump_python_json(call.arguments)) : call.arguments}};
+                     {"arguments", form.arguments_as_text ? Json(dump_python_json(call.arguments)) : call.arguments}};
     Json whole = {{"type", "function"}, {"function", std::move(function)}};
     if (!call.id.empty()) whole["id"] = call.id;
     object["tool_calls"].push_back(std::move(whole));
@@ -152,27 +141,29 @@ Json OwnRenderer::answer_of(const Message& message) const {
 
 OwnRenderer::Dialogue OwnRenderer::dialogue_of(const Conversation& conversation, const std::vector<Message>& messages) const {
   Dialogue dialogue;
-  std::string system = conversation.system;
-  if (system.empty()) system = options_.default_system.value_or("");
-  if (!system.empty()) dialogue.rendered.push_back({{"role", "system"}, {"content", system}});
-  dialogue.system_text = std::move(system);
+  dialogue.form = !conversation.tools.empty() && tool_use_ ? &*tool_use_ : &form_;
+  dialogue.messages = messages;
+  set_variables(conversation, dialogue);
+  dialogue.system_text = conversation.system;
+  if (conversation.system.empty() && !conversation.has_system) dialogue.system_text = options_.default_system.value_or("");
+  dialogue.has_system = conversation.has_system || !dialogue.system_text.empty();
+  if (!dialogue.system_text.empty() && dialogue.form->hides_system)
+    fail("the model's chat template does not show system messages: take it out, or name a template of qft's");
+  if (dialogue.has_system) dialogue.rendered.push_back({{"role", "system"}, {"content", dialogue.system_text}});
   for (const Message& message : messages) {
     if (is_answer(message.role)) {
-      dialogue.rendered.push_back(answer_of(message));
+      dialogue.rendered.push_back(answer_of(message, dialogue));
     } else if (message.role == Role::user) {
       dialogue.rendered.push_back({{"role", "user"}, {"content", message.text}});
     } else {
-      const auto add = [&](const Message& result) {
-        Json object = {{"role", "tool"}, {"content", result.text}};
-        if (!result.name.empty()) object["name"] = result.name;
-        if (!result.call_id.empty()) object["tool_call_id"] = result.call_id;
-        dialogue.rendered.push_back(std::move(object));
-      };
-      add(message);
-      for (const Message& result : message.more_results) add(result);
+      dialogue.rendered.push_back(result_of(message));
+      for (const Message& result : message.more_results) dialogue.rendered.push_back(result_of(result));
     }
   }
-  dialogue.messages = messages;
+  return dialogue;
+}
+
+void OwnRenderer::set_variables(const Conversation& conversation, Dialogue& dialogue) const {
   dialogue.variables = fixed_;
   if (!conversation.documents.empty() && !reads("documents"))
     fail("the record has documents, which the model's chat template does not show: take the column out of dataset_info.json");
@@ -180,6 +171,9 @@ OwnRenderer::Dialogue OwnRenderer::dialogue_of(const Conversation& conversation,
     if (!reads(name) || name == "messages" || name == "tools" || name == "add_generation_prompt")
       fail("chat_template_kwargs of the record has '{}', which the model's chat template does not read: take it out", name);
   for (const auto& [name, value] : conversation.template_kwargs.items()) dialogue.variables[name] = value;
+  const auto thinking = dialogue.variables.find("enable_thinking");
+  dialogue.drops_thoughts =
+      thinking == dialogue.variables.end() ? options_.enable_thinking == std::optional<bool>(false) : *thinking == false;
   const bool has_tools = !conversation.tools.empty();
   if (has_tools && !reads("tools"))
     fail("the record has tools, which the model's chat template does not show: take the column out, or name a template of qft's");
@@ -189,20 +183,18 @@ OwnRenderer::Dialogue OwnRenderer::dialogue_of(const Conversation& conversation,
   dialogue.variables["tools"] = std::move(tools);
   if (!conversation.documents.empty() || !dialogue.variables.contains("documents"))
     dialogue.variables["documents"] = conversation.documents.empty() ? Json() : conversation.documents;
-  dialogue.with = has_tools && tool_use_ ? &*tool_use_ : &template_;
-  return dialogue;
 }
 
 // The first `messages` of the dialogue; `asks`: up to where the model is to speak.
 jinja::Rendering OwnRenderer::render(Dialogue& dialogue, std::size_t messages, bool asks) const {
-  std::size_t count = dialogue.system_text.empty() ? 0 : 1;
+  std::size_t count = dialogue.has_system ? 1 : 0;
   for (std::size_t i = 0; i < messages; ++i) count += 1 + dialogue.messages[i].more_results.size();
   Json& variables = dialogue.variables;
   variables["messages"] = Json::array();
   for (std::size_t i = 0; i < count; ++i) variables["messages"].push_back(dialogue.rendered[i]);
   variables["add_generation_prompt"] = asks;
   try {
-    return dialogue.with->render(variables, render_);
+    return dialogue.form->chat.render(variables, render_);
   } catch (const jinja::TemplateRefusal& refusal) {
     fail("the model's chat template refuses the conversation: {}", refusal.message());
   }

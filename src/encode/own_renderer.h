@@ -14,6 +14,9 @@
 
 namespace qft::encode {
 
+/// What the model answers in short conversations that show how a template renders.
+inline constexpr std::string_view kProbeAnswer = "qft answers";
+
 class OwnRenderer : public TemplateRenderer {
  public:
   /// Throws ConfigError where the template cannot be parsed.
@@ -34,13 +37,24 @@ class OwnRenderer : public TemplateRenderer {
   bool reads(std::string_view variable) const;
 
  private:
+  /// A template, and how it wants the parts of a conversation, as short ones show.
+  struct Form {
+    jinja::Template chat;
+    std::string source;
+    bool hides_system = false;          // a system message
+    bool arguments_as_text = false;     // it adds a call's arguments to a text
+    std::string_view thought_key = {};  // one of kThoughtKeys; empty: it reads none
+    bool thought_in_text = false;       // it takes <think> in the text apart
+  };
   /// The messages of a conversation as the template gets them.
   struct Dialogue {
     std::vector<Message> messages;
-    std::string system_text;  // empty: no system message; else it is the first of `rendered`
+    bool has_system = false;  // the first of `rendered` is a system message
+    std::string system_text;
+    bool drops_thoughts = false;
     Json rendered = Json::array();
     Json variables = Json::object();  // render() sets messages and add_generation_prompt
-    const jinja::Template* with = nullptr;
+    const Form* form = nullptr;
   };
   /// An answer in a rendering that ends with it.
   struct Answer {
@@ -49,24 +63,27 @@ class OwnRenderer : public TemplateRenderer {
     std::vector<jinja::ByteRange> said;  // of `text`: what the model says, at least one range, none is empty
   };
   Dialogue dialogue_of(const Conversation& conversation, const std::vector<Message>& messages) const;
+  void set_variables(const Conversation& conversation, Dialogue& dialogue) const;
   jinja::Rendering render(Dialogue& dialogue, std::size_t messages, bool asks) const;
   Answer find_answer(Dialogue& dialogue, std::size_t number) const;
   std::vector<std::vector<Answer>> group_answers(Dialogue& dialogue, const std::vector<bool>& learned) const;
   TrainingSample cut(std::span<const Answer> answers, const Dialogue& dialogue, const TurnWeighing& weighing) const;
   std::vector<WeightedText> parts_of(std::string_view text, std::span<const jinja::ByteRange> said, const Message& answer,
                                      std::string_view question, bool is_last, const TurnWeighing& weighing) const;
-  Json answer_of(const Message& message) const;
-  void find_ending();
+  static Json answer_of(const Message& message, const Dialogue& dialogue);
+  void probe_form(Form& form) const;
+  std::string probe(const Form& form, const Json& answer, bool thinks = false) const;
+  std::string probe(const Form& form, Json messages, Json variables) const;
+  void probe_calls(Form& form) const;
+  void probe_thoughts(Form& form) const;
 
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
   TemplateOptions options_;
-  std::string description_;  // for hashes
-  std::string source_;       // of both templates: which names of keys they have
-  jinja::Template template_;
-  std::optional<jinja::Template> tool_use_;  // of conversations with tools, where the model has one
-  bool arguments_as_text_ = false;           // the template adds a call's arguments to a text
-  Json fixed_ = Json::object();              // special tokens, and the run's variables
+  std::string description_;      // for hashes
+  Json fixed_ = Json::object();  // special tokens, and the run's variables
   jinja::RenderOptions render_;
+  Form form_;
+  std::optional<Form> tool_use_;  // of conversations with tools, where the model has one
   std::optional<std::string> ending_;
 };
 

@@ -17,12 +17,19 @@ std::string excerpt(std::string_view text, std::size_t at) {
   return excerpt_around(text, at, 30, 50).quoted;
 }
 
-/// The pieces that a template marks in the last answer of `whole`, behind those of the earlier answers. In a text that begins
+/// The pieces that a template marks in the last answer of `whole`: behind those that the prompt has too. In a text that begins
 /// with its prompt no piece is of the prompt.
 std::vector<jinja::ByteRange> marked_pieces(const jinja::Rendering& whole, const jinja::Rendering& prompt, std::size_t number) {
+  const auto text_of = [](const jinja::Rendering& rendering, std::size_t i) {
+    const jinja::ByteRange& piece = rendering.generated[i];
+    return std::string_view(rendering.text).substr(piece.begin, piece.end - piece.begin);
+  };
+  const std::size_t most = std::min(prompt.generated.size(), whole.generated.size());
+  std::size_t earlier = 0;
+  while (earlier < most && text_of(prompt, earlier) == text_of(whole, earlier)) ++earlier;
   const std::size_t begin = whole.text.starts_with(prompt.text) ? prompt.text.size() : 0;
   std::vector<jinja::ByteRange> said;
-  for (std::size_t i = prompt.generated.size(); i < whole.generated.size(); ++i) {
+  for (std::size_t i = earlier; i < whole.generated.size(); ++i) {
     const jinja::ByteRange piece{std::max(whole.generated[i].begin, begin), whole.generated[i].end};
     if (piece.begin < piece.end) said.push_back(piece);
   }
@@ -37,7 +44,7 @@ OwnRenderer::Answer OwnRenderer::find_answer(Dialogue& dialogue, std::size_t num
   const std::size_t at = 2 * number + 1;
   const jinja::Rendering prompt = render(dialogue, at, true);
   jinja::Rendering whole = render(dialogue, at + 1, false);
-  if (dialogue.with->has_generation()) {
+  if (dialogue.form->chat.has_generation()) {
     std::vector<jinja::ByteRange> said = marked_pieces(whole, prompt, number);
     return {number, std::move(whole.text), std::move(said)};
   }
@@ -78,7 +85,6 @@ std::vector<WeightedText> OwnRenderer::parts_of(std::string_view text, std::span
 
 // The rendering of the last of `answers`, cut into what is given and what the model says.
 TrainingSample OwnRenderer::cut(std::span<const Answer> answers, const Dialogue& dialogue, const TurnWeighing& weighing) const {
-  const bool has_thoughts = options_.enable_thinking != std::optional<bool>(false);
   const std::string_view text = answers.back().text;
   const std::string_view prompt = text.substr(0, answers.back().said.front().begin);
   require_prompt_shown(prompt, dialogue.system_text, dialogue.variables["tools"],
@@ -99,7 +105,7 @@ TrainingSample OwnRenderer::cut(std::span<const Answer> answers, const Dialogue&
       append_parts(*tokenizer_, weighing.schemes->split(source, {}), turn.source, turn.source_weights);
     else
       tokenizer_->encode(source, turn.source);
-    require_answer_shown(target, answer, turn.answer, has_thoughts);
+    require_answer_shown(target, answer, turn.answer, !dialogue.drops_thoughts);
     const std::string_view question = before.role == Role::user ? std::string_view(before.text) : std::string_view();
     if (weighing.schemes == nullptr && !answer.weight && found.said.size() == 1)
       tokenizer_->encode(target, turn.target);

@@ -161,6 +161,7 @@ std::optional<Drop> RecordConverter::convert_messages(const Object& record, Conv
   Turns turns = spec_.formatting == Formatting::turns ? read_sides(list, spec_) : read_turns(list, spec_);
   if (turns.fault && turns.fault->reason == DropReason::role && spec_.formatting != Formatting::sharegpt)
     throw Error(turns.fault->detail);  // as LLaMA-Factory does
+  conversation.has_system = turns.has_system;
   conversation.system = turns.has_system ? turns.system : text_or_empty(record, columns.system);
   conversation.thinking_note = spec_.formatting == Formatting::openai;
   read_tool_columns(record, conversation);

@@ -2,6 +2,9 @@
 
 #include "qft/core/error.h"
 
+#include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <string>
 
 #include "excerpt.h"
@@ -10,19 +13,58 @@
 namespace qft::encode {
 namespace {
 
+/// What Python's str.strip() takes away beyond ASCII, in UTF-8.
+constexpr std::string_view kWideBlanks[] = {"\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80", "\xe2\x80\xa8",
+                                            "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80"};
+
+bool is_wide_blank(std::string_view character) {
+  return std::ranges::find(kWideBlanks, character) != std::end(kWideBlanks) ||
+         (character.size() == 3 && character.starts_with("\xe2\x80") && static_cast<unsigned char>(character.back()) <= 0x8a);
+}
+
+/// Without blank characters at both ends, as Jinja's trim.
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlank = " \n\r\t\v\f\x1c\x1d\x1e\x1f";
+  while (true) {
+    text = stripped(text, kBlank);
+    const std::size_t before = text.size();
+    for (const std::size_t bytes : {std::size_t{2}, std::size_t{3}}) {
+      if (text.size() >= bytes && is_wide_blank(text.substr(0, bytes))) text.remove_prefix(bytes);
+      if (text.size() >= bytes && is_wide_blank(text.substr(text.size() - bytes))) text.remove_suffix(bytes);
+    }
+    if (text.size() == before) return text;
+  }
+}
+
 /// As it stands inside a JSON text.
-std::string escaped(std::string_view part) {
+std::string in_json(std::string_view part) {
   const std::string quoted = dump_python_json(Json(part));
   return quoted.substr(1, quoted.size() - 2);
 }
 
-/// Templates write texts without the blanks around them, as they are or inside JSON; a call's arguments also inside a JSON text
-/// inside JSON.
-bool is_shown(std::string_view text, std::string_view part) {
-  part = stripped(part);
-  if (text.find(part) != text.npos) return true;
-  const std::string once = escaped(part);
-  return text.find(once) != text.npos || text.find(escaped(once)) != text.npos;
+/// As it stands between apostrophes in Python.
+std::string in_python(std::string_view part) {
+  std::string text;
+  for (const char c : part) {
+    if (c == '\n')
+      text += "\\n";
+    else if (c == '\r')
+      text += "\\r";
+    else
+      text.append(c == '\\' || c == '\'' ? "\\" : "").append(1, c);
+  }
+  return text;
+}
+
+/// The end of `part` in `text` behind `from`; npos where it is not there. Templates write texts without the blanks around them,
+/// as they are or as literals; a call's arguments also inside a JSON text inside JSON.
+std::size_t end_of(std::string_view text, std::string_view part, std::size_t from) {
+  part = trimmed(part);
+  if (const std::size_t at = text.find(part, from); at != text.npos) return at + part.size();
+  const std::string once = in_json(part);
+  for (const std::string& form : {once, in_json(once), in_python(part)})
+    if (const std::size_t at = text.find(form, from); at != text.npos) return at + form.size();
+  return text.npos;
 }
 
 std::string quoted(std::string_view text) {
@@ -36,15 +78,18 @@ std::string quoted(std::string_view text) {
       what, quoted(stripped(part)), quoted(text));
 }
 
-void require_shown(std::string_view text, std::string_view part, std::string_view what) {
-  if (!is_shown(text, part)) fail_not_shown(what, part, text);
+/// Returns where the part ends.
+std::size_t require_shown(std::string_view text, std::string_view part, std::string_view what, std::size_t from = 0) {
+  const std::size_t end = end_of(text, part, from);
+  if (end == text.npos) fail_not_shown(what, part, text.substr(from));
+  return end;
 }
 
-/// Names, texts and numbers of a call's arguments; templates write true, false and null in their own words.
+/// Names, texts and numbers of a call's arguments; templates write true, false, null and what is no number in their own words.
 void require_arguments_shown(std::string_view text, const Json& value, std::string_view what) {
   if (value.is_string()) {
     require_shown(text, value.get_ref<const std::string&>(), what);
-  } else if (value.is_number() || value.is_binary()) {
+  } else if (value.is_binary() || value.is_number_integer() || (value.is_number() && std::isfinite(value.get<double>()))) {
     require_shown(text, dump_python_json(value), what);
   } else if (value.is_array()) {
     for (const Json& each : value) require_arguments_shown(text, each, what);
@@ -56,14 +101,13 @@ void require_arguments_shown(std::string_view text, const Json& value, std::stri
   }
 }
 
-/// The names of calls, one behind the other.
-void require_calls_shown(std::string_view text, const std::vector<Call>& calls, std::string_view what) {
+/// Calls, one behind the other. Returns where the last name ends.
+std::size_t require_calls_shown(std::string_view text, const std::vector<Call>& calls, const std::string& of) {
   std::size_t at = 0;
-  for (const Call& call : calls) {
-    const std::size_t found = text.find(call.name, at);
-    if (found == text.npos) fail_not_shown(what, call.name, text.substr(at));
-    at = found + call.name.size();
-  }
+  for (const Call& call : calls) at = require_shown(text, call.name, "the call" + of, at);
+  for (const Call& call : calls)
+    require_arguments_shown(text, call.arguments, fmt::format("the arguments of the call of '{}'{}", call.name, of));
+  return at;
 }
 
 std::string_view name_of(const Json& tool) {
@@ -78,6 +122,19 @@ std::string_view text_behind_thoughts(std::string_view text) {
   return close == text.npos ? text : text.substr(close + kThinkClose.size());
 }
 
+/// A message in front of an answer, in `text`. Returns where it ends.
+std::size_t require_message_shown(std::string_view text, const Message& message, std::size_t number) {
+  const std::string of = fmt::format(" of message {}", number);
+  if (!is_answer(message.role) && message.more_results.empty()) return require_shown(text, message.text, "the text" + of);
+  if (is_answer(message.role))
+    return std::max(require_shown(text, text_behind_thoughts(message.text), "the text" + of),
+                    require_calls_shown(text, message.calls, of));
+  // Some templates sort the results of calls made at once.
+  require_shown(text, message.text, "the result" + of);
+  for (const Message& result : message.more_results) require_shown(text, result.text, "a result" + of);
+  return 0;
+}
+
 }  // namespace
 
 void require_answer_shown(std::string_view text, const Message& answer, std::size_t number, bool has_thought) {
@@ -86,26 +143,14 @@ void require_answer_shown(std::string_view text, const Message& answer, std::siz
   if (has_thought && answer.thought) require_shown(text, *answer.thought, "the thought" + of);
   if (has_thought && split) require_shown(text, split->thought, "the thought" + of);
   require_shown(text, split ? split->text : std::string_view(answer.text), "the text" + of);
-  require_calls_shown(text, answer.calls, "the call" + of);
-  for (const Call& call : answer.calls)
-    require_arguments_shown(text, call.arguments, fmt::format("the arguments of the call of '{}'{}", call.name, of));
+  require_calls_shown(text, answer.calls, of);
 }
 
 void require_prompt_shown(std::string_view text, std::string_view system, const Json& tools, std::span<const Message> messages) {
   require_shown(text, system, "the system message");
   for (const Json& tool : tools) require_shown(text, name_of(tool), "the tool");
   std::size_t number = 0;
-  for (const Message& message : messages) {
-    ++number;
-    if (is_answer(message.role)) {
-      require_shown(text, text_behind_thoughts(message.text), fmt::format("the text of message {}", number));
-      require_calls_shown(text, message.calls, fmt::format("the call of message {}", number));
-      continue;
-    }
-    require_shown(text, message.text, fmt::format("the text of message {}", number));
-    for (const Message& result : message.more_results)
-      require_shown(text, result.text, fmt::format("a result of message {}", number));
-  }
+  for (const Message& message : messages) text.remove_prefix(require_message_shown(text, message, ++number));
 }
 
 }  // namespace qft::encode

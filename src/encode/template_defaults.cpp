@@ -20,8 +20,13 @@ std::string literal_of(const Json& value) {
 
 std::string with_defaults(const std::string& jinja, const TemplateOptions& options) {
   std::string statements;
-  for (const auto& [name, value] : options.variables.items())
-    statements += fmt::format("{{%- if {0} is not defined -%}}{{%- set {0} = {1} -%}}{{%- endif -%}}", name, literal_of(value));
+  for (const auto& [name, value] : options.variables.items()) {
+    // transformers always passes documents and the tokenizer's special tokens.
+    const std::string is_missing = name == "documents"        ? "not documents"
+                                   : name.ends_with("_token") ? "true"
+                                                              : name + " is not defined";
+    statements += fmt::format("{{%- if {} -%}}{{%- set {} = {} -%}}{{%- endif -%}}", is_missing, name, literal_of(value));
+  }
   if (options.default_system && !options.default_system->empty())
     statements += fmt::format(
         "{{%- if messages and messages[0]['role'] not in ['system', 'developer'] -%}}{{%- set messages = [{{'role': 'system', "

@@ -69,7 +69,7 @@ class TurnBuilder {
   static bool continues(const Message& last, const Message& next) {
     if (last.is_empty()) return !next.calls.empty();
     if (next.thought) return false;
-    if (!next.text.empty()) return last.thought && last.text.empty() && last.calls.empty();
+    if (!stripped(next.text).empty()) return last.thought && last.text.empty() && last.calls.empty();
     return !next.calls.empty();
   }
 

@@ -2,6 +2,9 @@
 #include "qft/core/error.h"
 #include "qft/encode/chat_template.h"
 #include "qft/encode/template_comparison.h"
+#include "qft/jinja/template.h"
+
+#include <cmath>
 
 #include "encode/tool_calls.h"
 #include "fixture.h"
@@ -205,7 +208,7 @@ TEST(OwnTemplate, RequiresAllPartsOfThePrompt) {
   c.responses = {{Role::assistant, "a"}};
   c.system = "Be brief.";
   refuses("{% for m in messages[1:] %}{{ m.role[0] + ':' + m.content }};{% endfor %}{% if add_generation_prompt %}a:{% endif %}",
-          c, {"the system message", "Be brief."});
+          c, {"does not show system messages"});
   c.system.clear();
   c.tools = read_tools(Json(R"([{"name": "weather", "parameters": {}}])"), "tools");
   refuses("{{ tools[0].type if tools }}" + plain_with(""), c, {"the tool", "weather"});
@@ -356,6 +359,161 @@ TEST(OwnTemplate, IsSavedWithTheVariablesOfTheRun) {
   other.variables["n"] = 2;
   EXPECT_NE(own.tokenizer->decode(own.bind(saved, other).render_prompt(c)).find("it's\n2None"), std::string::npos)
       << "a caller's own value wins";
+}
+
+// Each answer shown with its thought, whatever the template says around it.
+constexpr const char* kProse =
+    R"({# reasoning_content and thinking are words here #}{{ 'A careful thinking process, in <think> and </think>.' }}
+{%- for m in messages %}{{ m.role[0] + ':' + m.content + '<|im_end|>' }}{% endfor %}{% if add_generation_prompt %}a:{% endif %})";
+
+TEST(OwnTemplate, ProseAboutThinkingIsNoKeyForThoughts) {
+  const Own own;
+  Conversation c;
+  c.prompt = {{Role::user, "q"}};
+  c.responses = {with_thought("a", "t")};
+  const std::vector<std::string> samples = own.samples(own.bind(kProse), c);
+  ASSERT_EQ(samples.size(), 1U);
+  EXPECT_NE(samples[0].find("a:[[<think>\nt\n</think>\n\na<|im_end|>]]"), std::string::npos) << samples[0];
+}
+
+TEST(OwnTemplate, ARecordsOwnThinkingWins) {
+  const Own own;
+  TemplateOptions off;
+  off.enable_thinking = false;
+  off.variables["enable_thinking"] = false;
+  Conversation c;
+  c.prompt = {{Role::user, "q"}};
+  c.responses = {with_thought("a", "t")};
+  c.template_kwargs["enable_thinking"] = true;
+  EXPECT_EQ(own.samples(own.bind(kReasoning, off), c),
+            std::vector<std::string>{"<|im_start|>u:q<|im_end|>;<|im_start|>a:[[<think>t</think>a<|im_end|>;]]"});
+  c.template_kwargs["enable_thinking"] = false;
+  EXPECT_EQ(own.samples(own.bind(kReasoning), c),
+            std::vector<std::string>{"<|im_start|>u:q<|im_end|>;<|im_start|>a:<think></think>[[a<|im_end|>;]]"});
+}
+
+TEST(OwnTemplate, ShowsASystemMessageThatIsEmpty) {
+  SmallRun run;
+  run.folder.write("chat_template.jinja", "{% if messages[0].role != 'system' %}s:default;{% endif %}" + plain_with(""));
+  run.config.data.template_name = "";
+  run.config.data.default_system = "the run's";
+  const auto message = [](const char* role, const char* text) {
+    return fmt::format(R"({{"role": "{}", "content": "{}"}})", role, text);
+  };
+  run.add("d", "d.jsonl",
+          fmt::format("{{\"messages\": [{0}, {1}, {2}]}}\n{{\"messages\": [{1}, {2}]}}\n", message("system", ""),
+                      message("user", "q"), message("assistant", "a")),
+          {{"formatting", "sharegpt"},
+           {"columns", {{"messages", "messages"}}},
+           {"tags", {{"role_tag", "role"}, {"content_tag", "content"}, {"user_tag", "user"}, {"assistant_tag", "assistant"}}}});
+  const auto items = run.encode().items;
+  ASSERT_EQ(items.size(), 2U);
+  EXPECT_EQ(run.text(items[0].sequences[0].ids), "s:<|im_end|>u:q<|im_end|>a:a<|im_end|>");
+  EXPECT_EQ(run.text(items[1].sequences[0].ids), "s:the run's<|im_end|>u:q<|im_end|>a:a<|im_end|>");
+}
+
+TEST(OwnTemplate, EarlierCallsAreSearchedBehindTheToolsAndQuestions) {
+  const Own own;
+  Conversation c;
+  Message call{Role::assistant, ""};
+  call.calls = {{"weather", {{"city", "Oslo"}}}};
+  c.prompt = {{Role::user, "q"}, call, {Role::observation, "rain"}};
+  c.responses = {{Role::assistant, "a"}};
+  c.tools = read_tools(Json(R"([{"name": "weather", "parameters": {}}])"), "tools");
+  const std::string tools = "{{ tools|tojson if tools }}";
+  const AnswerChoice last{{false, true}, true};
+  EXPECT_EQ(own.samples(own.bind(tools + plain_with("{{ m.tool_calls|tojson if m.tool_calls }}")), c, last).size(), 1U);
+  expect_error<Error>([&] { own.bind(tools + plain_with("")).training_samples(c, last); }, {"the call of message 2", "weather"});
+  expect_error<Error>(
+      [&] { own.bind(tools + plain_with("{{ m.tool_calls[0].function.name if m.tool_calls }}")).training_samples(c, last); },
+      {"the arguments of the call of 'weather' of message 2", "city"});
+}
+
+// A mark behind an answer that goes away once the conversation goes on.
+TEST(OwnTemplate, MarkedPiecesOfThePromptThatGoAwayAreNotCounted) {
+  const Own own;
+  const std::string text =
+      "{% for m in messages %}{% if m.role == 'assistant' %}A {% generation %}{{ m.content }}{% endgeneration %}"
+      "{% elif m.role == 'tool' %}T {{ m.content }};{% if loop.last %}{% generation %}<turn>{% endgeneration %}{% endif %}"
+      "{% else %}U {{ m.content }};{% endif %}{% endfor %}{% if add_generation_prompt %}A {% endif %}";
+  Conversation c;
+  c.prompt = {{Role::user, "q"}, {Role::assistant, "calls"}, {Role::observation, "r"}};
+  c.responses = {{Role::assistant, "sunny"}};
+  EXPECT_EQ(own.samples(own.bind(text), c), std::vector<std::string>{"U q;A [[calls]]T r;A [[sunny]]"});
+}
+
+TEST(OwnTemplate, ArgumentsThatAreOnlyPrintedAreJson) {
+  const Own own;
+  Conversation c;
+  c.prompt = {{Role::user, "q"}};
+  c.responses = {{Role::assistant, ""}};
+  c.responses[0].calls = {{"f", {{"city", "Oslo"}}}};
+  for (const char* calls : {"{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments }}{% endfor %}",
+                            "{% for c in m.tool_calls or [] %}{{ c.function.name + c.function.arguments }}{% endfor %}"})
+    EXPECT_EQ(own.samples(own.bind(plain_with(calls)), c),
+              std::vector<std::string>{R"(u:q<|im_end|>a:[[f{"city": "Oslo"}<|im_end|>]])"});
+}
+
+TEST(OwnTemplate, BlanksAndLiteralsOfTheTemplateAreTheSamePart) {
+  const Own own;
+  Conversation c;
+  c.prompt = {{Role::user, "\u3000\u00a0 \u4ece\u524d\u2003\n"}};
+  c.responses = {{Role::assistant, "\u2028a"}};
+  c.responses[0].calls = {{"f", {{"c", "it's a \\ \n"}, {"n", std::nan("")}}}};
+  const std::string calls =
+      "{% for c in m.tool_calls or [] %}{{ c.function.name }}{% for k, v in c.function.arguments.items() %}{{ k }}='"
+      "{{ v|string|replace('\\\\', '\\\\\\\\')|replace(\"'\", \"\\\\'\")|replace('\\n', '\\\\n') }}'{% endfor %}{% endfor %}";
+  const std::string trims = "{% for m in messages %}{{ m.role[0] + ':' + m.content|trim }}" + calls +
+                            "{{ '<|im_end|>' }}{% endfor %}{% if add_generation_prompt %}a:{% endif %}";
+  EXPECT_EQ(own.samples(own.bind(trims), c),
+            std::vector<std::string>{"u:\u4ece\u524d<|im_end|>a:[[afc='it\\'s a \\\\ \\n'n='nan'<|im_end|>]]"});
+}
+
+TEST(OwnTemplate, CuttingLeavesNoHole) {
+  SmallRun run;
+  run.folder.write("chat_template.jinja", plain_with(""));
+  run.config.data.template_name = "";
+  const std::string long_text(30, 'x');
+  run.add(
+      "d", "d.jsonl",
+      nlohmann::json{
+          {"h", nlohmann::json::array({nlohmann::json::array({"q0", "a0"}), nlohmann::json::array({"q1" + long_text, "a1"})})},
+          {"q", "q2" + long_text},
+          {"a", "a2" + long_text}}
+              .dump() +
+          "\n",
+      {{"columns", {{"prompt", "q"}, {"response", "a"}, {"history", "h"}}}});
+  run.config.data.cutoff_len = 1000;
+  const std::string whole = run.text(run.encode().items[0].sequences[0].ids);
+  for (const bool mask_history : {false, true})
+    for (int cutoff = 4; cutoff < 130; ++cutoff) {
+      run.config.data.cutoff_len = cutoff;
+      run.config.data.mask_history = mask_history;
+      const auto encoded = run.encode();
+      ASSERT_EQ(encoded.items.size(), 1U);
+      const std::string text = run.text(encoded.items[0].sequences[0].ids);
+      EXPECT_NE(whole.find(text), std::string::npos) << cutoff << " " << mask_history << ": " << text;
+      EXPECT_LE(encoded.items[0].sequences[0].ids.size(), static_cast<std::size_t>(cutoff));
+      EXPECT_GT(encoded.items[0].sequences[0].num_labels(), 0);
+    }
+}
+
+TEST(OwnTemplate, KeepsTheTokenizersEndTokenWhereItIsBehindAnswersToo) {
+  const Own own;
+  const ChatTemplate two = own.bind("{% for m in messages %}{{ m.content }}<|im_end|>\n{{ eos_token }}{% endfor %}");
+  EXPECT_EQ(two.eos_id(), own.tokenizer->token_to_id("<|im_end|>"));
+  EXPECT_EQ(two.answer_end(), own.tokenizer->eos_id());
+}
+
+TEST(OwnTemplate, OnlyVariablesThatItReadsAreSaved) {
+  const Own own;
+  TemplateOptions options = Own::no_thinking_given();
+  options.variables = Json::parse(R"({"my-key": 1, "documents": [{"text": "d"}]})");
+  const std::string saved = own.bind("{{ documents[0].text if documents }}" + plain_with(""), options).jinja();
+  EXPECT_EQ(saved.find("my-key"), saved.npos);
+  Json variables = {
+      {"messages", Json::array({{{"role", "user"}, {"content", "q"}}})}, {"documents", nullptr}, {"add_generation_prompt", true}};
+  EXPECT_EQ(qft::jinja::Template::parse(saved, "t").render(variables).text, "du:q<|im_end|>a:");
 }
 
 TEST(OwnTemplate, RefusesWhatItDoesNotShow) {

@@ -50,7 +50,8 @@ struct Conversation {
   std::string answer_fault;               // why an answer is missing, where something else stands in its place
   std::optional<bool> desirable;          // whether the answer is liked; unset where the data has no such tag
   std::string label;                      // what a classifier is to say of the text, for class_values(); empty: the data has none
-  std::string system;                     // empty: the template's own
+  std::string system;                     // empty: the template's own, unless has_system
+  bool has_system = false;                // messages begin with a system message: the model's own template shows an empty one too
   bool thinking_note = false;             // LLaMA-Factory's templates get its note on reasoning behind the system message
   Json tools = Json::array();             // tool descriptions, each an object
   Json documents = Json::array();         // texts that the model's own template may show, each an object
