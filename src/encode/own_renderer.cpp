@@ -203,7 +203,7 @@ jinja::Rendering OwnRenderer::render(Dialogue& dialogue, std::size_t messages, b
 std::vector<std::int32_t> OwnRenderer::prompt(const Conversation& conversation) const {
   Dialogue dialogue = dialogue_of(conversation, conversation.prompt);
   const std::string text = render(dialogue, dialogue.messages.size(), true).text;
-  require_prompt_shown(text, dialogue.system_text, dialogue.variables["tools"], dialogue.messages);
+  require_prompt_shown(text, dialogue.system_text, dialogue.variables["tools"], dialogue.messages, false);
   return tokenizer_->encode(text);
 }
 

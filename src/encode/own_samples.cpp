@@ -88,7 +88,7 @@ TrainingSample OwnRenderer::cut(std::span<const Answer> answers, const Dialogue&
   const std::string_view text = answers.back().text;
   const std::string_view prompt = text.substr(0, answers.back().said.front().begin);
   require_prompt_shown(prompt, dialogue.system_text, dialogue.variables["tools"],
-                       std::span(dialogue.messages).first(2 * answers.back().number + 1));
+                       std::span(dialogue.messages).first(2 * answers.back().number + 1), true);
   TrainingSample turns;
   std::size_t at = 0;
   for (const Answer& found : answers) {

@@ -123,11 +123,11 @@ std::string_view text_behind_thoughts(std::string_view text) {
 }
 
 /// A message in front of an answer, in `text`. Returns where it ends.
-std::size_t require_message_shown(std::string_view text, const Message& message, std::size_t number) {
+std::size_t require_message_shown(std::string_view text, const Message& message, std::size_t number, bool with_answers) {
   const std::string of = fmt::format(" of message {}", number);
   if (!is_answer(message.role) && message.more_results.empty()) return require_shown(text, message.text, "the text" + of);
   if (is_answer(message.role))
-    return std::max(require_shown(text, text_behind_thoughts(message.text), "the text" + of),
+    return std::max(require_shown(text, with_answers ? text_behind_thoughts(message.text) : "", "the text" + of),
                     require_calls_shown(text, message.calls, of));
   // Some templates sort the results of calls made at once.
   require_shown(text, message.text, "the result" + of);
@@ -146,11 +146,12 @@ void require_answer_shown(std::string_view text, const Message& answer, std::siz
   require_calls_shown(text, answer.calls, of);
 }
 
-void require_prompt_shown(std::string_view text, std::string_view system, const Json& tools, std::span<const Message> messages) {
+void require_prompt_shown(std::string_view text, std::string_view system, const Json& tools, std::span<const Message> messages,
+                          bool with_answers) {
   require_shown(text, system, "the system message");
   for (const Json& tool : tools) require_shown(text, name_of(tool), "the tool");
   std::size_t number = 0;
-  for (const Message& message : messages) text.remove_prefix(require_message_shown(text, message, ++number));
+  for (const Message& message : messages) text.remove_prefix(require_message_shown(text, message, ++number, with_answers));
 }
 
 }  // namespace qft::encode

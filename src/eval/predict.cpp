@@ -44,14 +44,12 @@ void from_json(const nlohmann::json& json, Answered& a) {
 
 Answered answered(const PredictTask& task, const infer::Answer& answer, const tokenizer::Tokenizer& tokenizer, bool skip_special,
                   WordCutter& cutter) {
-  std::vector<std::int32_t> said = answer.ids;
-  if (answer.stop >= 0) said.push_back(answer.stop);
   const auto text = [&](const std::vector<std::int32_t>& ids, bool skip) { return as_utf8(tokenizer.decode(ids, skip)); };
   Answered a;
   a.order = task.order;
-  a.new_tokens = static_cast<std::int64_t>(said.size());
+  a.new_tokens = static_cast<std::int64_t>(answer.ids.size()) + (answer.stop >= 0 ? 1 : 0);
   a.sample.prompt = text(task.prompt, false);
-  a.sample.predict = text(skip_special ? answer.ids : said, skip_special);
+  a.sample.predict = text(answer.ids, skip_special);
   a.sample.label = text(task.label, skip_special);
   a.sample.scores = score(tokenizer.decode(answer.ids, true), tokenizer.decode(task.label, true), cutter);
   return a;
