@@ -115,10 +115,11 @@ TemplateOptions own_options_of(const config::RunConfig& config) {
 
 // What belongs to templates in YAML alone, or is never read.
 void check_own_options(const OwnRenderer& renderer, const TemplateOptions& options, const std::string& origin) {
-  if (!options.tool_format.empty())
+  if (!options.tool_format.empty() && !renderer.writes_calls_as(find_tool_format(options.tool_format)))
     fail_config(
-        "tool_format is '{}', but the chat template of '{}' has a format of its own: take tool_format out, or name a "
-        "template with template",
+        "tool_format is '{}', but the chat template of '{}' writes calls otherwise: take tool_format out, or name a template "
+        "with "
+        "template",
         options.tool_format, origin);
   if (options.default_system && options.default_system->empty())
     fail_config(

@@ -64,6 +64,13 @@ void OwnRenderer::probe_calls(Form& form) const {
   form.arguments_as_text = shows(as_text, kCall) && !shows(as_text, in_python);
 }
 
+bool OwnRenderer::writes_calls_as(const ToolFormat& format) const {
+  const Form& form = tool_use_ ? *tool_use_ : form_;
+  const Json arguments = {{std::string(kKey), 1}};
+  const std::string answer = probe(form, call_with(form.arguments_as_text ? Json(dump_python_json(arguments)) : arguments));
+  return shows(answer, stripped(format.write_calls({{std::string(kCall), arguments}})));
+}
+
 void OwnRenderer::probe_thoughts(Form& form) const {
   for (const bool thinks : {false, true})
     for (const std::string_view key : kThoughtKeys) {

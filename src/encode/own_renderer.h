@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "template_renderer.h"
+#include "tool_format.h"
 
 namespace qft::encode {
 
@@ -35,6 +36,8 @@ class OwnRenderer : public TemplateRenderer {
   /// Members of `variables` that the template never reads.
   std::vector<std::string> unread(const Json& variables) const;
   bool reads(std::string_view variable) const;
+  /// Whether calls in answers read as in this format of tools.
+  bool writes_calls_as(const ToolFormat& format) const;
 
  private:
   /// A template, and how it wants the parts of a conversation, as short ones show.

@@ -542,6 +542,8 @@ TEST(OwnTemplate, OptionsThatDoNothingAreRefused) {
   TemplateOptions options = Own::no_thinking_given();
   options.tool_format = "qwen";
   expect_error<ConfigError>([&] { own.bind(kGenerating, options); }, {"tool_format", "qwen"});
+  own.bind(plain_with("{% for c in m.tool_calls or [] %}<tool_call>\n{{ c.function|tojson }}\n</tool_call>{% endfor %}"),
+           options);
   options = Own::no_thinking_given();
   options.preserve_thinking = true;
   expect_error<ConfigError>([&] { own.bind(kGenerating, options); }, {"preserve_thinking", "does not read"});

@@ -24,8 +24,10 @@ from tiny import ARCHITECTURES, make, write_model  # noqa: E402
 
 HERE = Path(__file__).parent / "other_tools"
 PAGE = ROOT / "docs/other_tools.md"
-# Chat templates of Qwen2.5 have this text, by which qft knows them.
-JINJA = ("{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+# As Qwen2.5's, with calls in its format.
+JINJA = ("{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content }}"
+         "{% for c in m.tool_calls or [] %}{{ '\\n<tool_call>\\n' + {'name': c.function.name, 'arguments': c.function.arguments}|tojson + '\\n</tool_call>' }}{% endfor %}"
+         "{{ '<|im_end|>\\n' }}{% endfor %}"
          "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
 QUANTIZED = re.compile(r"awq|gptq|int4|bnb|aqlm|-2bit", re.IGNORECASE)
 # The model_type of what the tiny models stand for, by name.
