@@ -100,7 +100,8 @@ def losses(output):
 
 def run_script(folder, build, programs):
     scratch = tempfile.mkdtemp()
-    env = {**os.environ, "ROOT": str(ROOT), "BIN": str(programs), "PYTHONPATH": f"{ROOT}/tests/system:{ROOT}/tests/interop"}
+    path = f"{programs}:{ROOT}/.venv/bin:{os.environ['PATH']}"
+    env = {**os.environ, "PATH": path, "ROOT": str(ROOT), "BIN": str(programs), "PYTHONPATH": f"{ROOT}/tests/system:{ROOT}/tests/interop"}
     return subprocess.run(["bash", folder / "run.sh", scratch], capture_output=True, text=True, env=env).stdout
 
 
@@ -124,7 +125,7 @@ def main():
     if not cases.is_dir():
         print(f"SKIPPED: no cases in {cases}")
         sys.exit(77)
-    programs = args.build / "bin"
+    programs = (args.build / "bin").resolve()
     os.environ["BIN"] = str(programs)
     spec = importlib.util.spec_from_file_location("show", cases / "show.py")
     show = importlib.util.module_from_spec(spec)
