@@ -2,6 +2,7 @@
 #include "qft/config/help.h"
 #include "qft/config/nearest.h"
 #include "qft/core/error.h"
+#include "qft/core/launcher.h"
 #include "qft/core/program.h"
 #include "qft/core/version.h"
 #include "qft/device/backends.h"
@@ -13,7 +14,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
@@ -86,49 +86,68 @@ std::optional<config::CommandLine> parse(const apps::Subcommand& command, std::s
 
 /// A subcommand that is one process.
 int run_alone(const apps::Subcommand& command, std::span<const std::string> args) {
-  if (const char* ranks = std::getenv("OMPI_COMM_WORLD_SIZE"); ranks != nullptr && std::string_view(ranks) != "1")
-    fail_config("qft {} runs as one process, not {}: leave mpirun out", command.name, ranks);
+  if (const auto launched = launched_processes())
+    fail_config("qft {} runs as one process, and the environment's {} says {}: start it without a launcher", command.name,
+                launched->variable, launched->count);
   const auto line = parse(command, args);
   return line ? command.run_alone(*line) : kExitOk;
 }
 
-int dispatch(comm::Session& session, std::span<const std::string> args) {
-  const bool root = session.rank() == 0;
-  if (args.empty() || args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
-    if (root) print_usage();
-    return args.empty() ? kExitUsage : kExitOk;
-  }
-  if (args[0] == "--version") {
-    if (root)
-      std::printf("qft %s\n%s\n%s", std::string(version()).c_str(), device::library_version().c_str(),
-                  device::describe_backends().c_str());
+bool is_help(std::string_view word) {
+  return word == "--help" || word == "-h";
+}
+
+const apps::Subcommand* find_subcommand(std::string_view word) {
+  const auto* const* found = std::ranges::find(kSubcommands, word, &apps::Subcommand::name);
+  return found == std::end(kSubcommands) ? nullptr : *found;
+}
+
+/// Help and version, for which MPI need not start; nothing for other command lines.
+std::optional<int> print_text(std::span<const std::string> args) {
+  const auto* command = args.empty() ? nullptr : find_subcommand(args[0]);
+  const bool usage = args.empty() || is_help(args[0]) || args[0] == "help", version_only = !usage && args[0] == "--version";
+  const bool help =
+      command != nullptr && std::ranges::any_of(args, [](const std::string& a) { return is_help(a) || a == "--version"; });
+  if (!usage && !version_only && !help) return std::nullopt;
+  if (!is_first_process()) return args.empty() ? kExitUsage : kExitOk;
+  if (help) {
+    const auto line = parse(*command, args);
+    if (line) return std::nullopt;
     return kExitOk;
   }
-  std::string known;
-  for (const auto* s : kSubcommands) {
-    known += known.empty() ? s->name : std::string(", ") + s->name;
-    if (args[0] != s->name) continue;
-    const auto wants_text = [](const std::string& a) { return a == "--help" || a == "-h" || a == "--version"; };
-    if (!root && std::any_of(args.begin(), args.end(), wants_text)) return kExitOk;
-    const auto line = parse(*s, args);
+  if (usage)
+    print_usage();
+  else
+    std::printf("qft %s\n%s\n%s", std::string(version()).c_str(), device::library_version().c_str(),
+                device::describe_backends().c_str());
+  return args.empty() ? kExitUsage : kExitOk;
+}
+
+int dispatch(comm::Session& session, std::span<const std::string> args) {
+  if (const auto* command = find_subcommand(args[0])) {
+    const auto line = parse(*command, args);
     if (line) device::load_backends();
-    return line ? s->run(session, *line) : kExitOk;
+    return line ? command->run(session, *line) : kExitOk;
   }
-  fail_config("unknown subcommand '{}': {}there are {}", args[0], meant(args[0]), known);
+  std::vector<std::string_view> known;
+  for (const auto* s : kSubcommands) known.emplace_back(s->name);
+  fail_config("unknown subcommand '{}': {}there are {}", args[0], meant(args[0]), fmt::join(known, ", "));
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
+  take_write_errors();
   const bool trains = argc > 1 && std::string_view(argv[1]) == apps::kTrain.name;
   if (trains) job::catch_stop_signals();  // what has no checkpoint to commit ends as the signal says
   device::tune_allocator();
   if (trains) device::ask_for_huge_pages();
   device::bound_kernel_caches();
-  for (const auto* s : kSubcommands)
-    if (argc > 1 && s->run_alone != nullptr && std::string_view(argv[1]) == s->name) {
-      const std::vector<std::string> args(argv + 1, argv + argc);
-      end_program(run_program([&] { return run_alone(*s, args); }));
-    }
+  const std::vector<std::string> args(argv + std::min(1, argc), argv + argc);
+  std::optional<int> printed;
+  const int code = run_program([&] { return (printed = print_text(args)).value_or(kExitOk); });
+  if (printed || code != kExitOk) end_program(code);
+  if (const auto* command = find_subcommand(args[0]); command != nullptr && command->run_alone != nullptr)
+    end_program(run_program([&] { return run_alone(*command, args); }));
   end_program(job::run_main(argc, argv, dispatch));
 }

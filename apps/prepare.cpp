@@ -2,6 +2,7 @@
 #include "qft/comm/exchange.h"
 #include "qft/config/start.h"
 #include "qft/core/log.h"
+#include "qft/core/thread.h"
 #include "qft/device/threads.h"
 #include "qft/inputs/inputs.h"
 #include "qft/job/watchdog.h"
@@ -14,6 +15,12 @@
 #include <ATen/Context.h>
 
 namespace qft::apps {
+namespace {
+
+/// Beside those that compute: of transfers, saves, the lock, logs and trackers.
+constexpr int kOwnThreads = 5;
+
+}  // namespace
 
 void take_pack_options(comm::Session& session, config::RunConfig& config, config::Purpose purpose) {
   comm::agreed(session.world(), [&] { pack::take_pack_options(config, purpose); });
@@ -35,6 +42,7 @@ Prepared prepare(comm::Session& session, const config::CommandLine& line, config
     log::warn("only one rank runs although NPROC_PER_NODE is {}: qft does not read that variable; start it with mpirun -np {}",
               asked, asked);
   const auto threads = device::plan_threads(device::cpu_share(), session.core_sharers(), session.local_size());
+  require_threads(threads.threads + kOwnThreads);
   device::use_threads(threads.threads);
   if (!threads.advice.empty() && session.rank() == 0) log::warn("{}", threads.advice);
   if (p.config.training.tf32.value_or(false)) device::set_matmul_precision("high");

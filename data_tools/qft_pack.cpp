@@ -1,5 +1,6 @@
 // qft-pack: datasets into a pack file, in parallel under mpirun; and what can be done with packs.
 #include "qft/core/error.h"
+#include "qft/core/launcher.h"
 #include "qft/core/log.h"
 #include "qft/core/program.h"
 #include "qft/job/run_main.h"
@@ -71,13 +72,18 @@ std::string output_of(const config::CommandLine& line, const char* command) {
 
 int main(int argc, char** argv) {
   using namespace qft;  // NOLINT: a program
+  take_write_errors();
   log::init({});
   const std::vector<std::string> given(argv + std::min(1, argc), argv + argc);
   const pack_tool::Command& command = pack_tool::find_command(given);
+  if (!command.run && pack_tool::asks_for_text(given))
+    end_program(run_program([&] {
+      if (is_first_process()) pack_tool::parse(command, given);  // prints it
+      return static_cast<int>(kExitOk);
+    }));
   if (command.run) end_program(pack_tool::run_alone(command, given));
   end_program(job::run_main(argc, argv, [&](comm::Session& session, std::span<const std::string> arguments) -> int {
     const std::vector<std::string> mine(arguments.begin(), arguments.end());
-    if (session.rank() != 0 && pack_tool::asks_for_text(mine)) return kExitOk;
     const auto line = pack_tool::parse(command, mine);
     return line ? command.run_on_ranks(session, *line) : static_cast<int>(kExitOk);
   }));

@@ -1,5 +1,7 @@
 #include "progress.h"
 
+#include "qft/core/thread.h"
+
 #include <algorithm>
 #include <chrono>
 #include <iterator>
@@ -24,7 +26,7 @@ std::unique_ptr<ProgressThread>& instance() {
 
 }  // namespace
 
-ProgressThread::ProgressThread() : thread_([this] { run(); }) {}
+ProgressThread::ProgressThread() : thread_(start_thread([this] { run(); })) {}
 
 ProgressThread::~ProgressThread() {
   {

@@ -2,6 +2,7 @@
 
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
+#include "qft/core/launcher.h"
 #include "qft/core/log.h"
 #include "qft/device/threads.h"
 
@@ -30,21 +31,16 @@ std::string own_hostname() {
   return name.data();
 }
 
-int number_from_environment(const char* name) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? 0 : std::atoi(text);
-}
-
-// srun without PMIx starts n processes that each think they are alone: they would all write the same output.
+// A launcher whose processes MPI does not connect (srun --mpi=pmi2, torchrun) starts n runs that each think they are alone, and
+// write the same output.
 void require_one_job(int world_size) {
-  const bool under_mpirun = std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMI_SIZE") != nullptr;
-  const int tasks = number_from_environment("SLURM_STEP_NUM_TASKS");
-  if (world_size > 1 || under_mpirun || tasks <= 1) return;
+  if (world_size > 1) return;
+  const auto launched = launched_processes();
+  if (!launched) return;
   fail(
-      "srun started {} tasks, but MPI sees a job of one rank in each: use 'srun --mpi=pmix' (srun --mpi=list "
-      "shows "
-      "what this SLURM offers) or start with mpirun",
-      tasks);
+      "the environment's {} says {} processes, but MPI sees a job of one rank in each: start with mpirun -np {}, or with srun "
+      "--mpi=pmix (srun --mpi=list shows what this SLURM offers); unset {} if one process is meant",
+      launched->variable, launched->count, launched->count, launched->variable);
 }
 
 // One rank without a launcher needs neither the daemon that Open MPI forks for it nor a search for networks: 0.3 s less.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <fcntl.h>
 #include <fstream>
 #include <iterator>
@@ -23,6 +24,17 @@ struct Process {
   int parent = 0;
   int group = 0;
 };
+
+// Of Open MPI, PMI (Hydra, Intel MPI, Cray), SLURM, MVAPICH, Flux, LSF's jsrun and torchrun.
+constexpr const char* kCounts[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",      "MPI_LOCALNRANKS",    "MV2_COMM_WORLD_SIZE",
+                                   "SLURM_STEP_NUM_TASKS", "FLUX_JOB_SIZE", "JSM_NAMESPACE_SIZE", "WORLD_SIZE"};
+constexpr const char* kRanks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK",    "PMI_RANK",           "MV2_COMM_WORLD_RANK",
+                                  "FLUX_TASK_RANK",       "SLURM_PROCID", "JSM_NAMESPACE_RANK", "RANK"};
+
+int number_in(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? 0 : std::atoi(text);
+}
 
 /// From /proc/PID/stat: "PID (name) state parent group ...".
 std::optional<Process> process(int pid) {
@@ -57,6 +69,16 @@ std::optional<int> launcher_process() {
     pid = p->parent;
   }
   return std::nullopt;
+}
+
+std::optional<LaunchedProcesses> launched_processes() {
+  for (const char* variable : kCounts)
+    if (const int count = number_in(variable); count > 1) return LaunchedProcesses{variable, count};
+  return std::nullopt;
+}
+
+bool is_first_process() {
+  return std::ranges::none_of(kRanks, [](const char* variable) { return number_in(variable) > 0; });
 }
 
 std::string drawing_terminal() {

@@ -2,11 +2,16 @@
 
 #include "qft/core/error.h"
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
 
 namespace qft {
+
+void take_write_errors() {
+  for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
+}
 
 int run_program(const std::function<int()>& body) {
   const auto failed = [](const std::exception& error, int code) {

@@ -4,6 +4,7 @@
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
 #include "qft/core/log.h"
+#include "qft/core/thread.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -50,7 +51,7 @@ struct DirLock::Seen {
 DirLock::DirLock(fs::path dir, LockContext context)
     : dir_(std::move(dir)), path_(dir_ / kLockFile), context_(std::move(context)), self_(context_.self) {
   own_ = dir_ / (kLockPrefix + self_.token);
-  fd_ = ::open(own_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  fd_ = ::open(own_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   require(fd_ >= 0, "cannot create '{}': {}", own_.string(), std::strerror(errno));
   try {
     write();
@@ -70,7 +71,7 @@ DirLock::DirLock(fs::path dir, LockContext context)
   ::unlink(own_.c_str());
   remove_leftovers();
   if (!context_.beats) return;
-  thread_ = std::thread([this] {
+  thread_ = start_thread([this] {
     std::unique_lock guard(mutex_);
     while (!wake_.wait_for(guard, std::chrono::duration<double>(kBeatSeconds), [this] { return ends_; })) {
       guard.unlock();
@@ -155,7 +156,7 @@ bool DirLock::make(const fs::path& name) {
   if (reason == EEXIST) return has_two_names(own_) && read_lock(name) == lock_text(self_);
   const bool without_links = reason == EPERM || reason == EOPNOTSUPP || reason == ENOSYS || reason == EMLINK || reason == EINVAL;
   require(without_links, "cannot create '{}': {}", name.string(), std::strerror(reason));
-  const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  const int fd = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0 && errno == EEXIST) return false;
   require(fd >= 0, "cannot create '{}': {}", name.string(), std::strerror(errno));
   const std::string text = lock_text(self_);
@@ -239,7 +240,7 @@ void DirLock::look() {
   }
   std::error_code code;
   if (fs::symlink_status(path_, code).type() != fs::file_type::not_found) return;  // a file system in trouble: no reason to end
-  const int fd = ::open(own_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  const int fd = ::open(own_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return;
   ::close(std::exchange(fd_, fd));
   try {

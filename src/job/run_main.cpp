@@ -3,6 +3,7 @@
 #include "qft/comm/work.h"
 #include "qft/core/error.h"
 #include "qft/core/log_file.h"
+#include "qft/core/thread.h"
 #include "qft/job/watchdog.h"
 
 #include <algorithm>
@@ -156,10 +157,14 @@ Outcome attempt(const std::function<int()>& body) {
 
 // MPI_Finalize waits for all ranks: after a failure it must not keep the job alive.
 void finalize_at_most(std::chrono::seconds limit, int exit_code) {
-  std::thread([limit, exit_code] {
-    std::this_thread::sleep_for(limit);
-    std::_Exit(exit_code);
-  }).detach();
+  try {
+    start_thread([limit, exit_code] {
+      std::this_thread::sleep_for(limit);
+      std::_Exit(exit_code);
+    }).detach();
+  } catch (const Error&) {
+    std::_Exit(exit_code);  // the failure is that there are no threads
+  }
 }
 
 }  // namespace

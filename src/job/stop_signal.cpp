@@ -1,8 +1,9 @@
 #include "qft/job/stop_signal.h"
 
+#include "qft/core/launcher.h"
+
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
 #include <string_view>
 #include <unistd.h>
 
@@ -15,11 +16,24 @@ constexpr std::string_view kTerminated =
     "SIGTERM: the run ends at the next safe point with a checkpoint. Where it comes from Open MPI's mpirun (its own SIGTERM, or "
     "Ctrl-C) that is about to kill its ranks: start with 'qft-run mpirun ...', or send mpirun SIGUSR1, to keep the last steps\n";
 
+constexpr std::string_view kEndedBeforeTraining =
+    "stopped on request before the first step: nothing was trained; submit the job again\n";
+
+/// A run that has nothing to save ends so long after a request at the latest, even if it hangs.
+constexpr unsigned kPatienceSeconds = 10;
+
 volatile std::sig_atomic_t g_signal = 0;
+volatile std::sig_atomic_t g_trains = 0;
 bool g_speaks = false;  ///< one rank of a job
 
 void say(std::string_view text) {
   if (g_speaks && write(STDERR_FILENO, text.data(), text.size()) < 0) return;
+}
+
+void end_before_training(int) {
+  if (g_trains != 0) return;
+  say(kEndedBeforeTraining);
+  _exit(kExitRequeue);
 }
 
 void remember(int signal) {
@@ -28,25 +42,39 @@ void remember(int signal) {
     std::signal(SIGINT, SIG_DFL);
     std::raise(SIGINT);
   }
+  // mpirun and SLURM both send SIGTERM: a second one is the same request.
+  const bool again = g_signal == signal;
   g_signal = signal;
-  if (signal == SIGINT) say(kInterrupted);
-  if (signal == SIGTERM) say(kTerminated);
+  if (!again && g_trains == 0) alarm(kPatienceSeconds);
+  if (!again && signal == SIGINT) say(kInterrupted);
+  if (!again && signal == SIGTERM) say(kTerminated);
   errno = before;
+}
+
+/// Not if it is ignored: nohup and scripts ask for that.
+void catch_unless_ignored(int signal, const struct sigaction& action) {
+  struct sigaction before = {};
+  sigaction(signal, nullptr, &before);
+  if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
 }
 
 }  // namespace
 
 void catch_stop_signals() {
-  const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
-  g_speaks = rank == nullptr || std::string_view(rank) == "0";
+  g_speaks = is_first_process();
   struct sigaction action = {};
   action.sa_handler = &remember;
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
-  for (const int signal : {SIGUSR1, SIGTERM}) sigaction(signal, &action, nullptr);
-  struct sigaction interrupt = {};
-  sigaction(SIGINT, nullptr, &interrupt);
-  if (interrupt.sa_handler != SIG_IGN) sigaction(SIGINT, &action, nullptr);  // nohup and scripts may have it ignored
+  for (const int signal : {SIGUSR1, SIGUSR2, SIGTERM, SIGXCPU}) sigaction(signal, &action, nullptr);
+  for (const int signal : {SIGINT, SIGHUP}) catch_unless_ignored(signal, action);
+  action.sa_handler = &end_before_training;
+  sigaction(SIGALRM, &action, nullptr);
+}
+
+void training_has_begun() {
+  g_trains = 1;
+  alarm(0);
 }
 
 int stop_requested() {

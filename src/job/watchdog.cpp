@@ -3,6 +3,7 @@
 #include "qft/core/activity.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/core/thread.h"
 
 #include <csignal>
 #include <cstdio>
@@ -64,7 +65,7 @@ Watchdog::Impl::Impl(comm::Communicator& world, std::string host, const Watchdog
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the main thread
-  thread_ = std::thread([this] { run(); });
+  thread_ = start_thread([this] { run(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 

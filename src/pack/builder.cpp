@@ -31,7 +31,7 @@ constexpr std::string_view kAssembled = "pack.h5", kFailed = "failed", kClaim = 
 
 /// Makes a file that must not exist yet; false if it does.
 bool create_exclusively(const std::filesystem::path& path) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0 && errno == EEXIST) return false;
   require(fd >= 0, "cannot create '{}': {}", path.string(), std::strerror(errno));
   ::close(fd);

@@ -141,7 +141,7 @@ std::vector<Stretch> Ownership::pieces(int owner, Stretch stretch) const {
 }
 
 OutputFile::OutputFile(const std::filesystem::path& path, int flags)
-    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0644)) {
+    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0666)) {
   check(fd_ >= 0, "open");
 }
 

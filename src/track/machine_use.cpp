@@ -1,6 +1,7 @@
 #include "qft/track/machine_use.h"
 
 #include "qft/core/clock.h"
+#include "qft/core/thread.h"
 
 #include <algorithm>
 #include <cmath>
@@ -101,7 +102,7 @@ void MachineUse::Sum::add(double v) {
 }
 
 MachineUse::MachineUse(Gpus gpus, double seconds) : gpus_(std::move(gpus)) {
-  thread_ = std::thread([this, seconds] {
+  thread_ = start_thread([this, seconds] {
     std::unique_lock lock(mutex_);
     while (!ends_) {
       lock.unlock();

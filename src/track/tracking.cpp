@@ -3,6 +3,7 @@
 #include "qft/core/clock.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/core/thread.h"
 #include "qft/io/file.h"
 
 #include <algorithm>
@@ -40,7 +41,7 @@ class Tracking::Feed {
         deadline_(std::make_shared<Deadline>()),
         tracker_(make_tracker(name, run, deadline_)),
         log_(log) {
-    thread_ = std::thread([this] { run_thread(); });
+    thread_ = start_thread([this] { run_thread(); });
   }
   ~Feed() {
     if (thread_.joinable()) thread_.join();

@@ -1,6 +1,7 @@
 #include "qft/train/snapshot.h"
 
 #include "qft/core/error.h"
+#include "qft/core/thread.h"
 #include "qft/device/scalar_type.h"
 #include "qft/device/staged_copy.h"
 #include "qft/job/batch_job.h"
@@ -126,7 +127,7 @@ SnapshotSave::SnapshotSave(const config::RunConfig& config, engine::Instance& in
                 [&] { stage_state(instance, staged); });
   if (staged) {
     write_model_ = stage_model(config, instance, who);
-    thread_ = std::thread([this] { write_files(); });
+    thread_ = start_thread([this] { write_files(); });
   } else {
     write_model_ = [&](io::Storage& storage, const fs::path& dir) { return save_model(config, instance, storage, dir, who); };
     write_files();

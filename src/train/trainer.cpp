@@ -174,6 +174,7 @@ int Trainer::train() {
         "nothing is left to train: all {} steps were done before the settings changed; the results are written again "
         "(overwrite_output_dir: true trains from the start, a larger max_steps or num_train_epochs trains further)",
         progression_.step);
+  job::training_has_begun();
   while (progression_.step < loader_->total_steps() && !gives_up()) {
     const double started = steady_seconds(), waited = activity::waited_seconds();
     const loader::StepBatch batch = loader_->next();

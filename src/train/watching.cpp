@@ -3,6 +3,7 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/clock.h"
 #include "qft/core/log.h"
+#include "qft/core/thread.h"
 #include "qft/core/version.h"
 #include "qft/device/device.h"
 #include "qft/device/nvml.h"
@@ -120,7 +121,7 @@ Watching::~Watching() {
 
 void Watching::report() {
   if (reporter_.joinable()) reporter_.join();
-  reporter_ = std::thread([this] {
+  reporter_ = start_thread([this] {
     try {
       const std::string page = watch::html_page(reader_.refresh(), unix_seconds());
       io::atomic_write_file(io::posix_storage(), dir_ / watch::kReportFile, page);

@@ -10,6 +10,18 @@ namespace qft {
 /// none (srun's is no ancestor that tells anything).
 std::optional<int> launcher_process();
 
+/// How many processes a launcher started, by a variable of the environment.
+struct LaunchedProcesses {
+  std::string variable;
+  int count = 0;
+};
+/// The first variable of a launcher that names more than one process; nothing where none does.
+std::optional<LaunchedProcesses> launched_processes();
+
+/// Whether this is the first process of its job by the launchers' variables, or the only one. For what is printed before MPI
+/// starts.
+bool is_first_process();
+
 /// Where something can be drawn for the person who started the program: stderr where that is a terminal; under mpirun, which
 /// gives its ranks pipes, mpirun's own stderr where that is one, as long as it runs in the foreground. Else empty.
 std::string drawing_terminal();

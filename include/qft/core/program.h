@@ -6,6 +6,10 @@
 
 namespace qft {
 
+/// Ignores SIGPIPE and SIGXFSZ: a write that fails for a closed pipe or a limit of file sizes (ulimit -f) is an ordinary error,
+/// and not the end of a run. Call first in main().
+void take_write_errors();
+
 /// Returns body()'s exit code. What it throws goes to stderr as "error: message", and the exit code is the error's own, or
 /// kExitFailed.
 int run_program(const std::function<int()>& body);

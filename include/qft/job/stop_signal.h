@@ -8,9 +8,12 @@
 
 namespace qft::job {
 
-/// Catches SIGUSR1, SIGTERM and SIGINT for the process; a second SIGINT ends it. Call before MPI starts, so that no signal is
-/// lost.
+/// Catches SIGTERM, SIGUSR1, SIGUSR2 and SIGXCPU for the process, SIGINT and SIGHUP unless they are ignored; a second SIGINT ends
+/// it. Before training_has_begun() a request ends the process after ten seconds at the latest, with exit code 75. Call before MPI
+/// starts, so that no signal is lost.
 void catch_stop_signals();
+/// From now on a request ends the run at its next safe point: there is something to save.
+void training_has_begun();
 /// The signal that has asked this process to stop, or 0.
 int stop_requested();
 
