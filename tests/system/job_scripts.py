@@ -7,6 +7,7 @@ import pty
 import re
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -23,6 +24,8 @@ LAUNCHER = """#!/bin/bash
 [[ $1 == --mpi=list ]] && { [[ -z ${STUB_SLOW:-} ]] || { touch "$STUB/up"; sleep "$STUB_SLOW"; }; echo -e "MPI plugin types are...\\n\\t${STUB_MPI:-none}"; exit 0; }
 echo "${0##*/} $*|OMP_NUM_THREADS=${OMP_NUM_THREADS:-}|SRUN_CPUS_PER_TASK=${SRUN_CPUS_PER_TASK:-}|SLURM_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-}|\
 SLURM_TASKS_PER_NODE=${SLURM_TASKS_PER_NODE:-}|QFT_JOB_END=${QFT_JOB_END:-}" >>"$STUB/calls"
+env >"$STUB/env"
+[[ -z ${STUB_LINES:-} ]] || for ((i = 0; i < STUB_LINES; i++)); do echo "line $i"; sleep 0.1; done
 [[ -z ${OMPI_MCA_orte_tmpdir_base:-} ]] || { mkdir -p "$OMPI_MCA_orte_tmpdir_base"; echo "$OMPI_MCA_orte_tmpdir_base" >>"$STUB/sessions"; }
 [[ -z ${STUB_STATUS:-} ]] || exit "$STUB_STATUS"
 [[ -n ${STUB_DEAF:-} ]] || trap 'stopped=1; echo USR1 >>"$STUB/signals"' USR1
@@ -81,6 +84,10 @@ class Job:
         file = self.dir / "calls"
         return [line for line in (file.read_text().splitlines() if file.exists() else []) if line.startswith(name)]
 
+    def environment(self):
+        """What the launcher saw."""
+        return dict(line.split("=", 1) for line in (self.dir / "env").read_text().splitlines() if "=" in line)
+
     def signals(self):
         file = self.dir / "signals"
         return file.read_text().split() if file.exists() else []
@@ -103,6 +110,11 @@ class Case(unittest.TestCase):
 
         self.addCleanup(cleanup)
         return job
+
+
+def cpus_only(**more):
+    """A job of SLURM without GPUs."""
+    return {"SLURM_JOB_ID": "42", "SLURM_JOB_NUM_NODES": "2", "SLURM_TASKS_PER_NODE": "2(x2)", **more}
 
 
 def slurm(**more):
@@ -137,9 +149,7 @@ class Slurm(Case):
 
     def test_cpu_nodes(self):
         for tasks, want in (("2(x2)", "-np 4 "), ("2,3", "-np 5 ")):
-            env = slurm(SLURM_TASKS_PER_NODE=tasks, SLURM_NTASKS="5", SLURM_CPUS_PER_TASK="16")
-            del env["SLURM_GPUS_ON_NODE"], env["SLURM_CPUS_PER_GPU"]
-            call, facts = self.launched(**env)
+            call, facts = self.launched(**cpus_only(SLURM_TASKS_PER_NODE=tasks, SLURM_CPUS_PER_TASK="16"))
             self.assertIn(want, call)
             self.assertEqual(facts["OMP_NUM_THREADS"], "16")
             (self.dir / "calls").unlink()
@@ -148,6 +158,88 @@ class Slurm(Case):
         _, facts = self.launched(**slurm(SRUN_CPUS_PER_TASK="8", SLURM_CPUS_PER_TASK="8"))
         self.assertEqual((facts["SRUN_CPUS_PER_TASK"], facts["SLURM_CPUS_PER_TASK"]), ("", ""))
         self.assertEqual(facts["OMP_NUM_THREADS"], "8")
+
+    PER_TASK = {"SLURM_TRES_PER_TASK": "cpu:8,gres/gpu:1", "SLURM_GPUS_PER_TASK": "1", "SLURM_NTASKS_PER_GPU": "1",
+                "SLURM_NTASKS_PER_SOCKET": "1", "SLURM_NTASKS_PER_NODE": "4", "SLURM_CPUS_PER_GPU": "8"}
+
+    def test_no_launcher_sees_what_is_meant_for_a_task(self):
+        cpus = {"SLURM_CPUS_PER_TASK": "8", "SRUN_CPUS_PER_TASK": "8"}
+        for launcher, hidden in (("mpirun", {**self.PER_TASK, **cpus}), ("srun", self.PER_TASK)):
+            job = self.start(STUB_STATUS="0", LAUNCHER=launcher, **slurm(**self.PER_TASK, **cpus))
+            self.assertEqual(job.end(), 0, job.text)
+            self.assertEqual([name for name in hidden if name in job.environment()], [], launcher)
+
+    def test_of_the_memory_variables_one_stays(self):
+        node, cpu, gpu = (f"SLURM_MEM_PER_{what}" for what in ("NODE", "CPU", "GPU"))
+        for given, stays in (((node, cpu, gpu), node), ((cpu, gpu), cpu), ((gpu,), gpu), ((node,), node), ((), None)):
+            for launcher in ("mpirun", "srun"):
+                job = self.start(STUB_STATUS="0", LAUNCHER=launcher, **slurm(**dict.fromkeys(given, "1000")))
+                self.assertEqual(job.end(), 0, job.text)
+                self.assertEqual([name for name in (node, cpu, gpu) if name in job.environment()], [stays] if stays else [])
+
+    def test_the_number_of_tasks_wins(self):
+        for tasks, env, slots, per_node in (
+                ("5", {"SLURM_TASKS_PER_NODE": "3,2"}, "3,2", None), ("3", {}, "2(x2)", None),
+                ("5", {}, "3(x1),2(x1)", None), ("6", {}, "3(x2)", None), ("4", {}, "2(x2)", "2"),
+                ("5", {"SLURM_NTASKS_PER_NODE": "3", "SLURM_TASKS_PER_NODE": "3,2"}, "3,2", None),
+                ("5", {"SLURM_TASKS_PER_NODE": ""}, "3(x1),2(x1)", None)):
+            for launcher in ("mpirun", "srun"):
+                env = cpus_only(SLURM_NTASKS=tasks, SLURM_CPUS_ON_NODE="12", **env) if "SLURM_JOB_ID" not in env else env
+                call, facts = self.launched(launcher, LAUNCHER=launcher, **env)
+                self.assertIn(f"-np {tasks} " if launcher == "mpirun" else f"--ntasks={tasks} ", call)
+                if launcher == "mpirun":
+                    self.assertEqual(facts["SLURM_TASKS_PER_NODE"], slots)
+                else:
+                    self.assertEqual("--ntasks-per-node" in call, per_node is not None)
+                self.assertEqual(facts["OMP_NUM_THREADS"], str(12 // int(slots[0])))
+                (self.dir / "calls").unlink()
+
+    def test_with_gpus_another_number_of_tasks_is_told(self):
+        for tasks, told in (("6", True), ("8", False)):
+            job = self.start(STUB_STATUS="0", **slurm(SLURM_NTASKS=tasks))
+            self.assertEqual(job.end(), 0)
+            self.assertIn("-np 8 ", job.calls("mpirun")[-1])
+            self.assertEqual(f"{tasks} tasks (SLURM_NTASKS)" in job.text, told, job.text)
+
+    def test_of_unequal_nodes_the_least_cpus_count(self):
+        for cpus, threads in (("8(x2),4", "2"), ("4,8(x2)", "2"), ("8(x3)", "4"), ("08", "4")):
+            _, facts = self.launched(**cpus_only(SLURM_JOB_NUM_NODES="3", SLURM_TASKS_PER_NODE="2(x3)", SLURM_JOB_CPUS_PER_NODE=cpus,
+                                                 SLURM_CPUS_ON_NODE="8"))
+            self.assertEqual(facts["OMP_NUM_THREADS"], threads, cpus)
+            (self.dir / "calls").unlink()
+
+    NUMBERS = ("SLURM_JOB_NUM_NODES", "SLURM_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE", "SLURM_NTASKS", "SLURM_CPUS_PER_TASK",
+               "SLURM_JOB_CPUS_PER_NODE", "SLURM_CPUS_ON_NODE", "SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE", "SLURM_CPUS_PER_GPU")
+
+    def test_no_number_ends_in_an_arithmetic_error(self):
+        for name in self.NUMBERS:
+            for value in ("", "0", "08", "4(x2", "x", "gpu:a100:4(S:0-1)", "4,,", ",", "-1", "99999999999999999999"):
+                with self.subTest(name=name, value=value):
+                    gpus = {"SLURM_GPUS_ON_NODE": "4"} if name == "SLURM_CPUS_PER_GPU" else {}
+                    job = self.start(STUB_STATUS="0", **{**cpus_only(**gpus), name: value})
+                    status = job.end()
+                    self.assertNotRegex(job.text, r"line \d+:|division|syntax error")
+                    if status == 2:
+                        self.assertIn(f"{name} is '{value}'", job.text)
+                    else:
+                        self.assertEqual((status, len(job.calls("mpirun"))), (0, 1), job.text)
+                    for file in ("calls", "env"):
+                        (self.dir / file).unlink(missing_ok=True)
+
+    def test_numbers_as_slurm_writes_them(self):
+        for env, want in (({"SLURM_GPUS_ON_NODE": "gpu:a100:4(S:0-1)"}, "-np 8 "), ({"SLURM_GPUS_ON_NODE": "gpu:a100:2(S:0,2),gpu:h100:1(S:1)"}, "-np 6 "),
+                          ({"SLURM_GPUS_ON_NODE": "0"}, "-np 4 "), ({"SLURM_NTASKS": "08"}, "-np 8 "), ({"SLURM_TASKS_PER_NODE": ""}, "-np 2 ")):
+            self.assertIn(want, self.launched(**cpus_only(**env))[0])
+            (self.dir / "calls").unlink()
+
+    def test_where_another_variable_has_the_number_a_malformed_one_is_told(self):
+        job = self.start(STUB_STATUS="0", **cpus_only(SLURM_JOB_CPUS_PER_NODE="4(x2", SLURM_CPUS_ON_NODE="6"))
+        self.assertEqual(job.end(), 0)
+        self.assertIn("SLURM_JOB_CPUS_PER_NODE is '4(x2'", job.text)
+        self.assertIn("OMP_NUM_THREADS=3|", job.calls("mpirun")[0])
+
+    def test_a_library_of_slurm_alone_is_no_reason_for_srun(self):
+        self.launched("mpirun", STUB_MPI="pmi2", **slurm())
 
     def test_srun_where_it_knows_pmix(self):
         call, facts = self.launched("srun", STUB_MPI="pmix", **slurm())
@@ -208,6 +300,15 @@ class Slurm(Case):
         self.assertEqual((self.dir / "asked").read_text(), "42_3\n")
         self.assertEqual(job.calls("scontrol"), ["scontrol requeue 42_3"])
 
+    def test_percent_signs_in_an_array(self):
+        for given, want in (("out-%a", "out-3"), ("%abc", "%abc"), ("%a1", "%a1"), ("%a_x-%a.yaml", "3_x-3.yaml"), ("50%%", "50%"), ("%%a", "%a"),
+                            ("%%%a", "%3"), ("%", "%"), ("%b%a", "%b3"), ("%a%a", "33"), ("{%a}", "{3}"), ("%A*&", "%A*&")):
+            job = self.start(f"--output_dir={given}", STUB_STATUS="0", **slurm(SLURM_ARRAY_TASK_ID="3"))
+            self.assertEqual(job.end(), 0)
+            self.assertTrue(job.calls("mpirun")[-1].split("|")[0].endswith(f" --output_dir={want}"), job.calls("mpirun")[-1])
+            line = f"qft-run: --output_dir={given} is --output_dir={want}\n"
+            self.assertEqual(line in job.text, given != want, job.text)
+
     def test_outside_of_arrays_arguments_stay_as_they_are(self):
         job = self.start("output_dir=out/%a", STUB_STATUS="0", **slurm())
         self.assertEqual(job.end(), 0)
@@ -237,6 +338,9 @@ class Slurm(Case):
             job = self.start(STUB_STATUS="205", SLURM_RESTART_COUNT=restarts, **slurm())
             self.assertEqual(job.end(), want)
         self.assertEqual(job.calls("scontrol"), ["scontrol requeue 42"])
+        (self.dir / "calls").unlink()
+        job = self.start(STUB_STATUS="205", SLURM_RESTART_COUNT="08", **slurm())
+        self.assertEqual((job.end(), job.calls("scontrol")), (205, []), job.text)
 
     def test_pack(self):
         job = self.job("bash", ROOT / "slurm/pack.sbatch", "run.yaml", "train.h5", "cutoff_len=9", STUB_STATUS="0", STUB_MPI="pmix",
@@ -313,6 +417,19 @@ class Pbs(Case):
             self.assertEqual(job.calls("qsub"), [f"qsub -N mine -q long -l walltime=4 -v QFT_ARGS=my.yaml {self.dir}/7.server.SC"])
             for name in ("up", "calls"):
                 (self.dir / name).unlink()
+
+    def test_a_malformed_limit_is_none(self):
+        for limit in ("soon", "0", "00:00:00", "1:2:3:4:5"):
+            job = self.start(qstat=False, STUB_STATUS="0", PBS_WALLTIME=limit)
+            self.assertEqual(job.end(), 0, job.text)
+            self.assertIn(f"walltime is '{limit}'", job.text)
+            self.assertIn("time limit of this job is unknown", job.text)
+
+    def test_a_file_without_nodes_is_told(self):
+        (self.dir / "none").write_text("\n")
+        job = self.job("qft-run", "qft", "train", PBS_JOBID="7.server", PBS_NODEFILE=str(self.dir / "none"))
+        self.assertEqual(job.end(), 2)
+        self.assertIn(f"PBS_NODEFILE is '{self.dir}/none'", job.text)
 
     def test_without_any_limit_it_says_so(self):
         job = self.start("", qstat=False, STUB_STATUS="0")
@@ -445,6 +562,80 @@ class Usage(Case):
     def test_a_command_keeps_its_status(self):
         for status in (0, 3):
             self.assertEqual(self.job("qft-run", "mpirun", "qft", STUB_STATUS=str(status)).end(), status)
+
+
+class BrokenPipe(Case):
+    """The reader of the output goes first: as `| head` does, and `| tee` at Ctrl-C."""
+
+    def piped(self, *command, lines=0, **env):
+        job = self.job(*command, **env).up()
+        for _ in range(lines):
+            job.process.stdout.readline()
+        job.process.stdout.close()
+        return job
+
+    def test_a_stop_still_goes_back_into_the_queue(self):
+        job = self.piped("bash", Slurm.SCRIPT, "run.yaml", **slurm()).send(signal.SIGUSR1)
+        self.assertEqual(job.process.wait(20), 75)
+        self.assertEqual(job.calls("s"), ["saved", "scontrol requeue 42"])
+
+    def test_a_launcher_goes_on(self):
+        for both in (">&2", "2>&1", "2>/dev/null"):
+            job = self.piped("bash", "-c", f"qft-run qft train run.yaml {both}", lines=1, STUB_LINES="5", STUB_STATUS="75", **slurm())
+            self.assertEqual(job.process.wait(20), 75, both)
+            self.assertEqual(job.calls("scontrol"), ["scontrol requeue 42"], both)
+            for name in ("calls", "up"):
+                (self.dir / name).unlink(missing_ok=True)
+
+    def test_a_message_before_the_launcher_starts(self):
+        job = self.job("qft-run", "qft", "train", "out-%a", STUB_SLOW="1", STUB_STATUS="75",
+                       **slurm(SLURM_ARRAY_JOB_ID="42", SLURM_ARRAY_TASK_ID="3"))
+        job.process.stdout.close()
+        self.assertEqual(job.process.wait(20), 75)
+
+    def test_a_closed_output(self):
+        job = self.job("bash", "-c", "exec qft-run qft train run.yaml >&- 2>&-", STUB_STATUS="75", **slurm())
+        self.assertEqual(job.end(), 75)
+        self.assertEqual(job.calls("scontrol"), ["scontrol requeue 42"])
+
+    def test_all_of_the_output_comes_before_the_end(self):
+        job = self.job("bash", "-c", "qft-run mpirun qft; echo end", STUB_LINES="3", STUB_STATUS="1")
+        job.end()
+        lines = job.text.splitlines()
+        self.assertEqual(lines[:3] + lines[-1:], ["line 0", "line 1", "line 2", "end"])
+
+    def test_nothing_waits_for_what_the_run_left_behind(self):
+        began = time.monotonic()
+        self.assertEqual(self.job("qft-run", "bash", "-c", "sleep 20 & exit 75").process.wait(15), 75)
+        self.assertLess(time.monotonic() - began, 12)
+
+
+class Boxes(Case):
+    """Open MPI's own, which hide the message of a rank."""
+
+    SAID = "OMPI_MCA_orte_execute_quiet=0"
+
+    def test_an_error_of_a_rank_is_all_that_is_said(self):
+        for status in (1, 2, 75):
+            job = self.job("qft-run", shutil.which("mpirun"), "--oversubscribe", "-np", "2", "bash", "-c", f"echo error: mine; exit {status}",
+                           OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", TMPDIR=str(self.dir))
+            self.assertEqual(job.end(), status)
+            self.assertIn("error: mine", job.text)
+            self.assertNotIn("-----", job.text)
+            self.assertEqual(self.SAID in job.text, status == 1, job.text)
+
+    def test_a_failure_of_mpirun_says_how_to_see_more(self):
+        for own, boxes in (({}, False), ({"OMPI_MCA_orte_execute_quiet": "0"}, True)):
+            job = self.job("qft-run", shutil.which("mpirun"), "-np", "1", "./no-program", OMPI_ALLOW_RUN_AS_ROOT="1",
+                           OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", TMPDIR=str(self.dir), **own)
+            self.assertNotEqual(job.end(), 0)
+            self.assertEqual(("unable to launch" in job.text, self.SAID in job.text), (boxes, not boxes), job.text)
+
+    def test_in_a_job_too(self):
+        for launcher, quiet in (("mpirun", "1"), ("srun", None)):
+            job = self.job("bash", Slurm.SCRIPT, "run.yaml", STUB_STATUS="1", LAUNCHER=launcher, **slurm())
+            self.assertEqual(job.end(), 1)
+            self.assertEqual(job.environment().get("OMPI_MCA_orte_execute_quiet"), quiet)
 
 
 class SessionFolder(Case):
