@@ -201,6 +201,12 @@ class Slurm(Case):
             self.assertIn("-np 8 ", job.calls("mpirun")[-1])
             self.assertEqual(f"{tasks} tasks (SLURM_NTASKS)" in job.text, told, job.text)
 
+    def test_nodes_with_different_numbers_of_gpus_are_refused(self):
+        for gpus, status in (("8", 0), ("a100:8", 0), ("7", 2)):
+            job = self.start(STUB_STATUS="0", **slurm(SLURM_GPUS=gpus))
+            self.assertEqual(job.end(), status, job.text)
+            self.assertEqual("SLURM_GPUS is '7'" in job.text, status == 2)
+
     def test_of_unequal_nodes_the_least_cpus_count(self):
         for cpus, threads in (("8(x2),4", "2"), ("4,8(x2)", "2"), ("8(x3)", "4"), ("08", "4")):
             _, facts = self.launched(**cpus_only(SLURM_JOB_NUM_NODES="3", SLURM_TASKS_PER_NODE="2(x3)", SLURM_JOB_CPUS_PER_NODE=cpus,

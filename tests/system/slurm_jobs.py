@@ -1,16 +1,18 @@
 """The scripts of slurm/ under a SLURM of two nodes (scripts/test-slurm.sh): stopped in every way, under both launchers, as arrays, in
 chains and interactive, a job goes on from its checkpoint and ends with the weights of a run left alone; what is cancelled stays so."""
+import contextlib
 import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import tempfile
 import time
 from pathlib import Path
 
 from common import ROOT, Report, arguments, mpirun
-from jobs import done, wait_for
+from jobs import done, ranks, wait_for
 from kills import committed, weights
 from tiny import make, write
 
@@ -30,12 +32,12 @@ def state(job):
     return fact(job, "JobState")
 
 
-def wait_until(condition, patience=240):
+def wait_until(condition, patience=240, every=0.2):
     end = time.monotonic() + patience
     while not condition():
         if time.monotonic() > end:
             return False
-        time.sleep(0.2)
+        time.sleep(every)
     return True
 
 
@@ -54,7 +56,7 @@ class Runs:
         records = [{"instruction": f"Say the number {100 + i}", "input": "", "output": "one two three"} for i in range(40)]
         (self.dir / "data/numbers.json").write_text(json.dumps(records))
         # One machine plays two: ranks must not meet in its shared memory.
-        self.env = {**os.environ, "PATH": f"{build}/bin:{os.environ['PATH']}", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        self.env = {**os.environ, "PATH": f"{ROOT}/apps:{build}/bin:{os.environ['PATH']}", "OMPI_ALLOW_RUN_AS_ROOT": "1",
                     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_btl": "tcp,self"}
         for name in ("finetune", "pack"):
             self.change(name)
@@ -89,7 +91,21 @@ def pre_empt(job, directory):
 
 
 def in_training(report, name, out):
-    report.holds(f"{name}: in training", wait_until(lambda: done(out) >= 20))
+    report.holds(f"{name}: in training", wait_until(lambda: done(out) >= 20, every=0.02))
+
+
+@contextlib.contextmanager
+def held(runs, name):
+    """The ranks of a run stand still until its log tells of a signal: none is over before, however fast the machine."""
+    before = runs.log(name).count("qft-run: SIG")
+    stopped = ranks(runs.dir / f"{name}.yaml")
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    yield
+    wait_until(lambda: runs.log(name).count("qft-run: SIG") > before, patience=60)
+    for pid in stopped:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def completes(report, runs, job, log):
@@ -105,7 +121,8 @@ def stopped_and_requeued(report, runs, whole):
         out = runs.dir / name
         job = runs.train(name, launcher=launcher)
         in_training(report, name, out)
-        stop(job, runs.dir)
+        with held(runs, name):
+            stop(job, runs.dir)
         completes(report, runs, job, name)
         report.equal("    ... checkpoints: where it stopped, and the last", len(committed(out)), 2)
         report.equal("    ... with the same weights", weights(out), whole)
@@ -143,7 +160,8 @@ def array(report, runs, whole):
     numbers = {task: fact(f"{job}_{task}", "JobId") for task in names}
     report.holds("    ... one task has the array's number", job in numbers.values())
     first = next(task for task, number in numbers.items() if number == job)
-    usr1(f"{job}_{first}", None)
+    with held(runs, names[first]):
+        usr1(f"{job}_{first}", None)
     for task, name in names.items():
         completes(report, runs, f"{job}_{task}", name)
         report.equal(f"    ... starts of task {task}", int(fact(f"{job}_{task}", "Restarts")) + 1, 2 if task == first else 1)
@@ -156,7 +174,8 @@ def chain(report, runs, whole):
     first = runs.train("chain", options=["--no-requeue"])
     second = runs.train("chain", options=["--no-requeue", f"--dependency=afterany:{first}"])
     in_training(report, "a chain's first job", out)
-    usr1(first, None)
+    with held(runs, "chain"):
+        usr1(first, None)
     report.holds("    ... it ends", wait_until(lambda: finished(first)))
     report.equal("    ... with 75, and is not put back", (state(first), re.search("ExitCode=(\\d+)", slurm("scontrol", "show", "job", first)).group(1)),
                  ("FAILED", "75"))
@@ -186,6 +205,49 @@ def interactive(report, runs, whole):
         report.equal("    ... with the same weights", weights(out), whole)
 
 
+# Options of sbatch, the ranks and the threads of each that they mean. n0 has 16 CPUs, n1 has 8, and each 4 GPUs.
+LAYOUTS = (
+    (["--nodes=2", "--ntasks-per-node=2", "--cpus-per-task=2"], 4, 2),
+    (["--nodes=2", "--exclusive"], 8, 2),
+    (["--nodes=2", "--ntasks=5", "--cpus-per-task=2"], 5, 2),
+    (["--nodes=2", "--ntasks=3", "--ntasks-per-node=2"], 3, 1),
+    (["--nodes=2", "--gpus-per-node=2", "--cpus-per-gpu=2"], 4, 2),
+    (["--nodes=2", "--ntasks-per-node=2", "--gpus-per-task=1", "--cpus-per-task=2"], 4, 2),
+    (["--nodes=2", "--ntasks-per-gpu=1", "--gpus-per-node=2", "--cpus-per-task=2"], 4, 2),
+    (["--nodes=2", "--ntasks-per-node=2", "--mem-per-cpu=60"], 4, 1),
+    (["--nodes=2", "--ntasks-per-node=2", "--mem=200"], 4, 1),
+    (["--nodes=2", "--gpus-per-node=2", "--cpus-per-gpu=1", "--mem-per-gpu=60"], 4, 1),
+)
+# What a user's environment may bring along: PMI-2 as srun's library, and the memory variables of another job.
+INHERITED = ({}, {"SLURM_MPI_TYPE": "pmi2"}, {"SLURM_MEM_PER_CPU": "60", "SLURM_MEM_PER_NODE": "200"})
+
+
+def layouts(report, runs, _):
+    """What is started in place of qft tells its rank, and the percent signs that it was given."""
+    tells = runs.dir / "qft"
+    tells.write_text('#!/bin/bash\necho "rank ${OMPI_COMM_WORLD_RANK:-$SLURM_PROCID} of ${OMPI_COMM_WORLD_SIZE:-$SLURM_STEP_NUM_TASKS}, '
+                     '$OMP_NUM_THREADS threads: $*"\n'
+                     'echo "sees ${CUDA_VISIBLE_DEVICES:-none}"\n')
+    tells.chmod(0o755)
+    cases = [(options, n, threads, {}) for options, n, threads in LAYOUTS] + [(*LAYOUTS[0], inherited) for inherited in INHERITED[1:]]
+    for options, n, threads, inherited in cases:
+        for launcher in ("", "mpirun"):
+            log = runs.dir / "layout.log"
+            log.unlink(missing_ok=True)
+            exports = "".join(f"export {key}={value}; " for key, value in {**inherited, "LAUNCHER": launcher}.items())
+            job = slurm("sbatch", "--parsable", "--array=3", "--time=2", f"--chdir={runs.dir}", f"--output={log}", *options, "--wrap",
+                        f"{exports}exec {ROOT}/apps/qft-run {tells} out-%a-50%%-%abc", env=runs.env)
+            report.holds(f"{' '.join(options)} {exports}: it ends", wait_until(lambda: finished(f"{job}_3"), patience=60))
+            seen = sorted(line for line in log.read_text().splitlines() if line.startswith("rank"))
+            wanted = [f"rank {i} of {n}, {threads} threads: out-3-50%-%abc" for i in range(n)]
+            report.equal("    ... ranks, threads and arguments", seen, wanted)
+            if seen != wanted:
+                print(log.read_text())
+            if any("gpu" in option for option in options):
+                report.equal("    ... each sees the GPUs of its node", re.findall("(?m)^sees (.*)", log.read_text()), ["0,1"] * n)
+            report.holds("    ... and what was replaced is told", "out-%a-50%%-%abc is out-3-50%-%abc" in log.read_text())
+
+
 def pack(report, runs, whole):
     runs.run_file("packed")
     job = runs.submit("pack", runs.dir / "pack.sbatch", runs.dir / "packed.yaml", runs.dir / "train.h5")
@@ -203,7 +265,7 @@ def main():
         runs = Runs(args.build.resolve(), tmp)
         mpirun(2, [args.build / "bin/qft", "train", runs.run_file("whole")])
         whole = weights(runs.dir / "whole")
-        for part in (stopped_and_requeued, cancelled, signalled_early, array, chain, interactive, pack):
+        for part in (layouts, stopped_and_requeued, cancelled, signalled_early, array, chain, interactive, pack):
             if args.only in ("", part.__name__):
                 part(report, runs, whole)
     report.finish()
