@@ -36,7 +36,8 @@ AnswerLimit answer_limit(const config::GenerateArgs& args, std::int64_t position
 
 Generation generate(Decoder& decoder, Sampler& sampler, const tokenizer::Tokenizer& tokenizer,
                     std::span<const std::int32_t> prompt, std::span<const std::int32_t> stop_ids, std::int64_t max_new_tokens,
-                    bool skip_special_tokens, const std::function<void(std::string_view)>& on_text) {
+                    bool skip_special_tokens, const std::function<void(std::string_view)>& on_text,
+                    const std::function<bool()>& interrupt) {
   using Clock = std::chrono::steady_clock;
   const auto seconds = [](Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); };
   const auto cached = static_cast<std::size_t>(decoder.sequence().length());
@@ -54,11 +55,13 @@ Generation generate(Decoder& decoder, Sampler& sampler, const tokenizer::Tokeniz
   out.prompt_seconds = seconds(start);
   const auto decoding = Clock::now();
   for (bool more = max_new_tokens > 0; more;) {
+    out.interrupted = interrupt && interrupt();
+    if (out.interrupted) break;
     more = sequence.extend({logits.data_ptr<float>(), static_cast<std::size_t>(logits.numel())});
     if (sequence.stop() < 0) emit(stream.push(sequence.last().front()));
     if (more) logits = decoder.forward(sequence.last());
   }
-  emit(stream.finish());
+  if (!out.interrupted) emit(stream.finish());  // the rest of a character that is cut in two is no text
   out.decode_seconds = seconds(decoding);
   out.ids.assign(sequence.answer().begin(), sequence.answer().end());
   out.stopped = sequence.stop() >= 0;

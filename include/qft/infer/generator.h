@@ -17,7 +17,8 @@ namespace qft::infer {
 struct Generation {
   std::vector<std::int32_t> ids;  ///< the answer, without the stop token
   std::string text;
-  bool stopped = false;  ///< at a stop token, not at the limit
+  bool stopped = false;      ///< at a stop token, not at the limit
+  bool interrupted = false;  ///< by the caller: the answer has no end
   std::int64_t prompt_tokens = 0;
   double prompt_seconds = 0.0, decode_seconds = 0.0;
 };
@@ -35,10 +36,12 @@ struct AnswerLimit {
 AnswerLimit answer_limit(const config::GenerateArgs& args, std::int64_t positions, std::int64_t prompt_tokens);
 
 /// Continues `prompt` (all tokens of it; those that the cache of slot 0 already holds are not computed again) until a
-/// token of `stop_ids` or `max_new_tokens`. `on_text` gets each piece of whole UTF-8 as it becomes certain.
+/// token of `stop_ids` or `max_new_tokens`. `on_text` gets each piece of whole UTF-8 as it becomes certain. The answer ends early
+/// where `interrupt`, which is asked before each token, returns true.
 Generation generate(Decoder& decoder, Sampler& sampler, const tokenizer::Tokenizer& tokenizer,
                     std::span<const std::int32_t> prompt, std::span<const std::int32_t> stop_ids, std::int64_t max_new_tokens,
-                    bool skip_special_tokens, const std::function<void(std::string_view)>& on_text = {});
+                    bool skip_special_tokens, const std::function<void(std::string_view)>& on_text = {},
+                    const std::function<bool()>& interrupt = {});
 
 /// A prompt to continue. The tokens must stay until its answer is there.
 struct Request {
