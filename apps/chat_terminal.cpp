@@ -132,11 +132,11 @@ class Dialogue {
   bool help(std::string_view) {
     for (const auto& command : kCommands)
       std::cout << fmt::format("  {:<14} {}\n", fmt::format("/{} {}", command.name, command.argument), command.does);
-    std::cout
-        << "  //TEXT         sends /TEXT as a message\n"
-           "  Enter sends; Alt-Enter, or a backslash at the end, begins another line. Up and Down recall earlier messages.\n"
-           "  Ctrl-C stops an answer, and clears what is typed; twice without a text it ends the program, as does Ctrl-D."
-        << std::endl;
+    std::cout << "  //TEXT         sends /TEXT as a message\n"
+                 "Enter sends; Alt-Enter, or a backslash at the end, begins another line.\n"
+                 "Up and Down recall earlier messages. Ctrl-C stops an answer, and clears what\n"
+                 "is typed; twice without a text it ends the program, as does Ctrl-D."
+              << std::endl;
     return true;
   }
 
@@ -150,9 +150,9 @@ class Dialogue {
 
 const std::array<Dialogue::Command, 7> Dialogue::kCommands = {
     {{"new", "", "a new conversation", &Dialogue::start_anew},
-     {"system", "TEXT", "sets the system message and starts anew; without TEXT it is shown", &Dialogue::system},
+     {"system", "TEXT", "sets the system message and starts anew; alone shows it", &Dialogue::system},
      {"undo", "", "takes the last question and its answer back", &Dialogue::take_back},
-     {"regen", "", "answers the last question again, with other random numbers", &Dialogue::answer_again},
+     {"regen", "", "another answer to the last question", &Dialogue::answer_again},
      {"help", "", "shows this list", &Dialogue::help},
      {"exit", "", "ends the program", &Dialogue::exit},
      {"quit", "", "the same", &Dialogue::exit}}};

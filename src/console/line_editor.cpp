@@ -40,10 +40,8 @@ class Typing {
       Press press = keys_.next();
       if (press.key == Key::woken && Terminal::interrupted()) press.key = Key::interrupt;
       const bool again = std::exchange(warned_, false);
-      if (auto end = ended(press.key, again)) {
-        edit_.set(edit_.text());
-        draw();
-        terminal_.write("\r\n");
+      if (const auto end = ended(press.key, again)) {
+        leave();
         return {*end, *end == Input::End::message ? edit_.text() : ""};
       }
       if (press.key == Key::woken) warned_ = again;
@@ -55,6 +53,13 @@ class Typing {
   void draw() {
     const Extent extent = terminal_.extent();
     terminal_.write(screen_.draw(lay_out(edit_.text(), edit_.cursor(), prompt_, extent.columns), extent));
+  }
+
+  /// To the row below the text.
+  void leave() {
+    const Extent extent = terminal_.extent();
+    terminal_.write(screen_.draw(lay_out(edit_.text(), edit_.text().size(), prompt_, extent.columns), extent) + "\r\n");
+    screen_.start_anew();
   }
 
   std::optional<Input::End> ended(Key key, bool again) {
@@ -70,9 +75,8 @@ class Typing {
     Terminal::forget_interrupt();
     place_ = old_.size();
     if (edit_.text().empty()) {
-      draw();
-      terminal_.write("\r\nCtrl-C once more, or Ctrl-D, ends the program\r\n");
-      screen_.start_anew();
+      leave();
+      terminal_.write("Ctrl-C once more, or Ctrl-D, ends the program\r\n");
       warned_ = true;
     }
     edit_.set("");
@@ -116,9 +120,8 @@ class Typing {
         interrupt();
         return true;
       case Key::suspend:
-        terminal_.write("\r\n");
+        leave();
         terminal_.suspend();
-        screen_.start_anew();
         return true;
       case Key::clear_screen:
         terminal_.write("\x1b[H\x1b[2J");

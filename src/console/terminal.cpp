@@ -40,8 +40,7 @@ void give_back() {
 }
 
 void take() {
-  g_taken = true;
-  put(kPasteMarksOn);
+  if (!g_taken.exchange(true)) put(kPasteMarksOn);
   ::tcsetattr(STDIN_FILENO, TCSADRAIN, &g_now);
 }
 
