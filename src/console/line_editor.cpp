@@ -13,7 +13,10 @@ namespace {
 /// Keys are bytes as long as it lives.
 class KeysTaken {
  public:
-  explicit KeysTaken(Terminal& terminal) : terminal_(terminal) { terminal_.take_keys(true); }
+  explicit KeysTaken(Terminal& terminal) : terminal_(terminal) {
+    terminal_.take_keys(true);
+    Terminal::forget_interrupt();  // it was meant for what came before
+  }
   ~KeysTaken() {
     Terminal::forget_interrupt();
     terminal_.take_keys(false);

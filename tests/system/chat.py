@@ -241,6 +241,7 @@ def interrupts(report, program):
     chat.until(" [interrupted]\r\n" + PROMPT, begin)
     report.holds("Ctrl-C stops an answer, not the program", chat.process.poll() is None)
     report.holds("what was said stays", "Taken back, with its answer: one" in chat.ask("/undo\r"), chat.output)
+    report.holds("    ... and one Ctrl-C is one", "once more" not in chat.output, chat.output)
     report.holds("Ctrl-C without a text tells how to end", "once more" in chat.ask("\x03"), chat.output)
     chat.type("a\x7f", ([">"], (0, 2)))
     report.holds("    ... another key in between", "once more" in chat.ask("\x03"), chat.output)
