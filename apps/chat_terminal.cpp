@@ -1,6 +1,7 @@
 #include "chat_terminal.h"
 
 #include "qft/console/line_editor.h"
+#include "qft/console/printable.h"
 #include "qft/core/error.h"
 #include "qft/infer/generator.h"
 
@@ -18,14 +19,6 @@ namespace {
 constexpr int kExitInterrupted = 130;  // as shells report SIGINT
 constexpr std::string_view kBlank = " \t\n";
 
-/// An answer without control characters: the terminal is no tool of the model's.
-std::string harmless(std::string_view text) {
-  std::string out;
-  for (const char c : text)
-    if (c == '\n' || c == '\t' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f)) out += c;
-  return out;
-}
-
 std::string_view trimmed(std::string_view text) {
   const auto begin = text.find_first_not_of(kBlank);
   if (begin == std::string_view::npos) return {};
@@ -37,9 +30,9 @@ class Dialogue {
   Dialogue(const config::RunConfig& config, const encode::ChatTemplate& chat, engine::Instance& instance)
       : config_(config),
         chat_(chat),
-        conversation_(
-            config, chat, instance,
-            {[](std::string_view piece) { std::cout << harmless(piece) << std::flush; }, console::Terminal::interrupted, "/new"}),
+        conversation_(config, chat, instance,
+                      {[](std::string_view piece) { std::cout << console::printable(piece) << std::flush; },
+                       console::Terminal::interrupted, "/new"}),
         history_(console::history_file("chat_history")),
         editor_(terminal_, history_, "> ") {}
 
@@ -108,13 +101,13 @@ class Dialogue {
     } else if (conversation_.system().empty()) {
       std::cout << "No system message is set: the chat template's own is used, if it has one." << std::endl;
     } else {
-      std::cout << "The system message: " << harmless(conversation_.system()) << std::endl;
+      std::cout << "The system message: " << console::printable(conversation_.system()) << std::endl;
     }
     return true;
   }
   bool take_back(std::string_view) {
     const auto question = conversation_.take_back();
-    std::cout << (question ? "Taken back, with its answer: " + harmless(*question) : "There is nothing to take back.")
+    std::cout << (question ? "Taken back, with its answer: " + console::printable(*question) : "There is nothing to take back.")
               << std::endl;
     return true;
   }

@@ -1,12 +1,11 @@
 #include "keys.h"
 
+#include "qft/console/printable.h"
 #include "qft/console/terminal.h"
 
 #include <algorithm>
 #include <iterator>
 #include <string_view>
-
-#include <utf8proc.h>
 
 namespace qft::console {
 namespace {
@@ -66,19 +65,12 @@ Key key_of(const Row (&rows)[n], std::string_view sent) {
   return row == std::end(rows) ? Key::none : row->key;
 }
 
-/// Valid UTF-8 with \n between lines, without other control characters than tabs.
-std::string cleaned(std::string_view bytes) {
+/// Terminals send \r for the line breaks of what is pasted.
+std::string with_line_breaks(std::string_view bytes) {
   std::string text;
-  for (std::size_t at = 0; at < bytes.size();) {
-    utf8proc_int32_t point = -1;
-    const auto n = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(bytes.data() + at),
-                                    static_cast<utf8proc_ssize_t>(bytes.size() - at), &point);
-    const std::size_t length = n > 0 ? static_cast<std::size_t>(n) : 1;
-    const bool pair = point == '\n' && at > 0 && bytes[at - 1] == '\r';
-    if (point == '\r') text += '\n';
-    const bool control = point < 0x20 || (point >= 0x7f && point < 0xa0);
-    if (n > 0 && !pair && (!control || point == '\t' || point == '\n')) text += bytes.substr(at, length);
-    at += length;
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const bool pair = bytes[i] == '\n' && i > 0 && bytes[i - 1] == '\r';
+    if (!pair) text += bytes[i] == '\r' ? '\n' : bytes[i];
   }
   return text;
 }
@@ -93,7 +85,7 @@ Press KeyReader::next() {
   const char sent = static_cast<char>(byte);
   if (sent == '\t') return {Key::text, "\t"};
   if (byte < 0x20 || byte == 0x7f) return {key_of(kControls, {&sent, 1})};
-  const std::string text = cleaned(character(static_cast<unsigned char>(byte)));
+  const std::string text = printable(character(static_cast<unsigned char>(byte)));
   return text.empty() ? Press{} : Press{Key::text, text};
 }
 
@@ -147,7 +139,7 @@ Press KeyReader::pasted() {
     bytes += static_cast<char>(byte);
   }
   bytes.resize(bytes.size() - kPasteEnd.size());
-  return {Key::paste, cleaned(bytes)};
+  return {Key::paste, printable(with_line_breaks(bytes))};
 }
 
 }  // namespace qft::console

@@ -1,5 +1,6 @@
 #include "console/keys.h"
 
+#include "qft/console/printable.h"
 #include "qft/console/terminal.h"
 
 #include <string>
@@ -55,6 +56,10 @@ TEST(Keys, PasteIsOneTextWithoutControls) {
   EXPECT_EQ(presses[0].key, Key::paste);
   EXPECT_EQ(presses[0].text, "one\ntwo\nthree\n\tfour[31m");
   EXPECT_EQ(presses[1].text, "x");
+}
+
+TEST(Printable, TextCannotChangeATerminal) {
+  EXPECT_EQ(printable("a\x1b[31mb\r\n\tc\x7f\u009b2Jd\xff你"), "a[31mb\n\tc2Jd你");
 }
 
 }  // namespace

@@ -141,7 +141,7 @@ class Program:
 
 
 def visible(text):
-    return "".join(c for c in text if c in "\n\t" or c >= " " and c != "\x7f")
+    return "".join(c for c in text if c in "\n\t" or " " <= c < "\x7f" or c >= "\xa0")
 
 
 def editing(report, program):
@@ -214,6 +214,10 @@ def commands(report, program):
 
     chat = program.chat()
     report.equal("two questions", (chat.ask("one\r"), chat.ask("two\r")), (first, second))
+    begin = len(chat.output)
+    chat.ask("/new\r")
+    chat.send("one\rtwo\r")
+    report.holds("what is typed during an answer is the next message", chat.until(f"{second}\r\n{PROMPT}", begin).count(first) == 1, chat.output)
     report.holds("/undo takes one back", "two" in chat.ask("/undo\r"), chat.output)
     report.equal("    ... which can be asked again", chat.ask("two\r"), second)
     told = chat.ask("/regen\r")
