@@ -26,7 +26,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
-DefMemPerCPU=50
+DefMemPerCPU=800
 GresTypes=gpu
 ReturnToService=2
 PreemptMode=REQUEUE
@@ -39,8 +39,8 @@ SlurmctldPidFile=$dir/ctld.pid
 SlurmdLogFile=$dir/%n.log
 SlurmctldLogFile=$dir/ctld.log
 SlurmdParameters=config_overrides
-NodeName=n0 NodeHostname=$host NodeAddr=127.0.0.1 Port=17001 CPUs=16 RealMemory=1000 Gres=gpu:4
-NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=17002 CPUs=8 RealMemory=1000 Gres=gpu:4
+NodeName=n0 NodeHostname=$host NodeAddr=127.0.0.1 Port=17001 CPUs=16 RealMemory=16000 Gres=gpu:4
+NodeName=n1 NodeHostname=$host NodeAddr=127.0.0.1 Port=17002 CPUs=8 RealMemory=16000 Gres=gpu:4
 PartitionName=cpu Nodes=n0,n1 Default=YES PriorityTier=1 GraceTime=30
 PartitionName=first Nodes=n0,n1 PriorityTier=10
 CONF

@@ -221,6 +221,8 @@ class Slurm(Case):
         for name in self.NUMBERS:
             for value in ("", "0", "08", "4(x2", "x", "gpu:a100:4(S:0-1)", "4,,", ",", "-1", "99999999999999999999"):
                 with self.subTest(name=name, value=value):
+                    for file in ("calls", "env"):
+                        (self.dir / file).unlink(missing_ok=True)
                     gpus = {"SLURM_GPUS_ON_NODE": "4"} if name == "SLURM_CPUS_PER_GPU" else {}
                     job = self.start(STUB_STATUS="0", **{**cpus_only(**gpus), name: value})
                     status = job.end()
@@ -229,8 +231,6 @@ class Slurm(Case):
                         self.assertIn(f"{name} is '{value}'", job.text)
                     else:
                         self.assertEqual((status, len(job.calls("mpirun"))), (0, 1), job.text)
-                    for file in ("calls", "env"):
-                        (self.dir / file).unlink(missing_ok=True)
 
     def test_numbers_as_slurm_writes_them(self):
         for env, want in (({"SLURM_GPUS_ON_NODE": "gpu:a100:4(S:0-1)"}, "-np 8 "), ({"SLURM_GPUS_ON_NODE": "gpu:a100:2(S:0,2),gpu:h100:1(S:1)"}, "-np 6 "),

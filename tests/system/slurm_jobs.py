@@ -91,7 +91,10 @@ def pre_empt(job, directory):
 
 
 def in_training(report, name, out):
-    report.holds(f"{name}: in training", wait_until(lambda: done(out) >= 20, every=0.02))
+    started = wait_until(lambda: done(out) >= 20, patience=120, every=0.02)
+    report.holds(f"{name}: in training", started)
+    if not started:
+        print((out.parent / f"{name}.log").read_text())
 
 
 @contextlib.contextmanager
