@@ -25,6 +25,7 @@ LAUNCHER = """#!/bin/bash
 echo "${0##*/} $*|OMP_NUM_THREADS=${OMP_NUM_THREADS:-}|SRUN_CPUS_PER_TASK=${SRUN_CPUS_PER_TASK:-}|SLURM_CPUS_PER_TASK=${SLURM_CPUS_PER_TASK:-}|\
 SLURM_TASKS_PER_NODE=${SLURM_TASKS_PER_NODE:-}|QFT_JOB_END=${QFT_JOB_END:-}" >>"$STUB/calls"
 env >"$STUB/env"
+[[ -z ${STUB_LINES:-} ]] || touch "$STUB/up"
 [[ -z ${STUB_LINES:-} ]] || for ((i = 0; i < STUB_LINES; i++)); do echo "line $i"; sleep 0.1; done
 [[ -z ${OMPI_MCA_orte_tmpdir_base:-} ]] || { mkdir -p "$OMPI_MCA_orte_tmpdir_base"; echo "$OMPI_MCA_orte_tmpdir_base" >>"$STUB/sessions"; }
 [[ -z ${STUB_STATUS:-} ]] || exit "$STUB_STATUS"
