@@ -110,11 +110,7 @@ std::optional<int> print_text(std::span<const std::string> args) {
       command != nullptr && std::ranges::any_of(args, [](const std::string& a) { return is_help(a) || a == "--version"; });
   if (!usage && !version_only && !help) return std::nullopt;
   if (!is_first_process()) return args.empty() ? kExitUsage : kExitOk;
-  if (help) {
-    const auto line = parse(*command, args);
-    if (line) return std::nullopt;
-    return kExitOk;
-  }
+  if (help) return parse(*command, args) ? std::nullopt : std::optional<int>(kExitOk);
   if (usage)
     print_usage();
   else

@@ -9,13 +9,11 @@ namespace {
 
 constexpr int kTabColumns = 4;
 
-/// The code point at `at`, and where the next one begins. A byte that is none stands for itself.
-std::pair<utf8proc_int32_t, std::size_t> point_at(std::string_view text, std::size_t at) {
-  utf8proc_int32_t point = -1;
-  const auto n = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
-                                  static_cast<utf8proc_ssize_t>(text.size() - at), &point);
-  if (n <= 0) return {0xFFFD, at + 1};
-  return {point, at + static_cast<std::size_t>(n)};
+constexpr utf8proc_int32_t kReplacement = 0xFFFD;  // a byte that is not UTF-8, as terminals show it
+
+Point shown_at(std::string_view text, std::size_t at) {
+  const Point point = point_at(text, at);
+  return {point.value == kNoPoint ? kReplacement : point.value, point.end};
 }
 
 int columns_of(utf8proc_int32_t point) {
@@ -24,12 +22,20 @@ int columns_of(utf8proc_int32_t point) {
 
 }  // namespace
 
+Point point_at(std::string_view text, std::size_t at) {
+  utf8proc_int32_t value = kNoPoint;
+  const auto n = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
+                                  static_cast<utf8proc_ssize_t>(text.size() - at), &value);
+  if (n <= 0) return {kNoPoint, at + 1};
+  return {value, at + static_cast<std::size_t>(n)};
+}
+
 Cluster cluster_at(std::string_view text, std::size_t begin) {
-  auto [point, at] = point_at(text, begin);
+  auto [point, at] = shown_at(text, begin);
   Cluster cluster{at, columns_of(point)};
   utf8proc_int32_t state = 0;
   while (cluster.end < text.size()) {
-    const auto [next, end] = point_at(text, cluster.end);
+    const auto [next, end] = shown_at(text, cluster.end);
     if (utf8proc_grapheme_break_stateful(point, next, &state)) break;
     cluster = {end, std::max(cluster.columns, columns_of(next))};
     point = next;

@@ -2,20 +2,18 @@
 
 #include <cstddef>
 
-#include <utf8proc.h>
+#include "clusters.h"
 
 namespace qft::console {
 
 std::string printable(std::string_view text) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
-    utf8proc_int32_t point = -1;
-    const auto n = utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + at),
-                                    static_cast<utf8proc_ssize_t>(text.size() - at), &point);
-    const std::size_t length = n > 0 ? static_cast<std::size_t>(n) : 1;
-    const bool control = point < 0x20 || (point >= 0x7f && point < 0xa0);  // terminals obey those beyond ASCII too
-    if (!control || point == '\t' || point == '\n') out += text.substr(at, length);
-    at += length;
+    const Point point = point_at(text, at);
+    // Terminals obey control characters beyond ASCII too; a byte that is not UTF-8 lies below all of them.
+    const bool control = point.value < 0x20 || (point.value >= 0x7f && point.value < 0xa0);
+    if (!control || point.value == '\t' || point.value == '\n') out += text.substr(at, point.end - at);
+    at = point.end;
   }
   return out;
 }

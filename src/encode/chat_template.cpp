@@ -28,8 +28,8 @@ bool is_token(const tokenizer::Tokenizer& tokenizer, const std::string& text) {
 }
 
 // The first special token of a text.
-std::optional<std::int32_t> first_special(const tokenizer::Tokenizer& tokenizer, const std::string& text) {
-  for (const std::int32_t id : tokenizer.encode(text))
+std::optional<std::int32_t> first_special(const tokenizer::Tokenizer& tokenizer, const std::vector<std::int32_t>& ids) {
+  for (const std::int32_t id : ids)
     if (tokenizer.is_special(id) || id == tokenizer.eos_id()) return id;
   return std::nullopt;
 }
@@ -44,11 +44,6 @@ struct Choice {
 void say_once(const std::string& note) {
   static std::string said;  // for each part of the data it is told anew
   if (std::exchange(said, note) != note) log::info("{}", note);
-}
-
-void warn_once(const std::string& note) {
-  static std::string said;
-  if (std::exchange(said, note) != note) log::warn("{}", note);
 }
 
 // The model's own template: that of the last adapter, which was trained with it, else the tokenizer's.
@@ -201,12 +196,12 @@ ChatTemplate::ChatTemplate(const ModelChatTemplate& own, const std::filesystem::
   auto renderer = std::make_shared<OwnRenderer>(own, tokenizer_dir, tokenizer_, options_);
   check_own_options(*renderer, options_, own.origin);
   if (renderer->ending()) {
-    eos_id_ = first_special(*tokenizer_, *renderer->ending());
     const std::vector<std::int32_t> ids = tokenizer_->encode(*renderer->ending());
+    eos_id_ = first_special(*tokenizer_, ids);
     const bool has_eos = tokenizer_->eos_id() && std::ranges::find(ids, *tokenizer_->eos_id()) != ids.end();
     answer_end_ = has_eos ? tokenizer_->eos_id() : eos_id_;
     if (!answer_end_)
-      warn_once(
+      log::warn_once(
           fmt::format("the chat template of '{}' has no special token behind an answer: a model that is trained with it does not "
                       "learn to end "
                       "one. Write {{{{ eos_token }}}} behind answers in a copy, and name it with chat_template",

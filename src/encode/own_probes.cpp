@@ -67,7 +67,7 @@ void OwnRenderer::probe_calls(Form& form) const {
 bool OwnRenderer::writes_calls_as(const ToolFormat& format) const {
   const Form& form = tool_use_ ? *tool_use_ : form_;
   const Json arguments = {{std::string(kKey), 1}};
-  const std::string answer = probe(form, call_with(form.arguments_as_text ? Json(dump_python_json(arguments)) : arguments));
+  const std::string answer = probe(form, call_with(form.arguments_of(arguments)));
   return shows(answer, stripped(format.write_calls({{std::string(kCall), arguments}})));
 }
 

@@ -2,6 +2,7 @@
 
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
+#include "qft/io/companion_files.h"
 #include "qft/io/file.h"
 
 #include <algorithm>
@@ -37,7 +38,7 @@ Json token_text(const Json& token) {
 
 Json special_tokens(const fs::path& dir) {
   Json variables = Json::object();
-  const Json config = read_json_object(dir / "tokenizer_config.json"), map = read_json_object(dir / "special_tokens_map.json");
+  const Json config = read_json_object(dir / io::kTokenizerConfigFile), map = read_json_object(dir / io::kSpecialTokensFile);
   for (const char* name : kSpecialTokens)
     for (const Json* from : {&config, &map})
       if (!variables.contains(name) && from->contains(name))
@@ -130,8 +131,7 @@ Json OwnRenderer::answer_of(const Message& message, const Dialogue& dialogue) {
   }
   object["content"] = std::move(text);
   for (const Call& call : message.calls) {
-    Json function = {{"name", call.name},
-                     {"arguments", form.arguments_as_text ? Json(dump_python_json(call.arguments)) : call.arguments}};
+    Json function = {{"name", call.name}, {"arguments", form.arguments_of(call.arguments)}};
     Json whole = {{"type", "function"}, {"function", std::move(function)}};
     if (!call.id.empty()) whole["id"] = call.id;
     object["tool_calls"].push_back(std::move(whole));

@@ -44,7 +44,9 @@ class OwnRenderer : public TemplateRenderer {
   struct Form {
     jinja::Template chat;
     std::string source;
-    bool hides_system = false;          // a system message
+    bool hides_system = false;  // a system message
+    /// As the template gets them.
+    Json arguments_of(const Json& arguments) const { return arguments_as_text ? Json(dump_python_json(arguments)) : arguments; }
     bool arguments_as_text = false;     // it adds a call's arguments to a text
     std::string_view thought_key = {};  // one of kThoughtKeys; empty: it reads none
     bool thought_in_text = false;       // it takes <think> in the text apart

@@ -1,10 +1,10 @@
 #include "shown_parts.h"
 
 #include "qft/core/error.h"
+#include "qft/jinja/strip.h"
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <string>
 
 #include "excerpt.h"
@@ -12,29 +12,6 @@
 
 namespace qft::encode {
 namespace {
-
-/// What Python's str.strip() takes away beyond ASCII, in UTF-8.
-constexpr std::string_view kWideBlanks[] = {"\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80", "\xe2\x80\xa8",
-                                            "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80"};
-
-bool is_wide_blank(std::string_view character) {
-  return std::ranges::find(kWideBlanks, character) != std::end(kWideBlanks) ||
-         (character.size() == 3 && character.starts_with("\xe2\x80") && static_cast<unsigned char>(character.back()) <= 0x8a);
-}
-
-/// Without blank characters at both ends, as Jinja's trim.
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlank = " \n\r\t\v\f\x1c\x1d\x1e\x1f";
-  while (true) {
-    text = stripped(text, kBlank);
-    const std::size_t before = text.size();
-    for (const std::size_t bytes : {std::size_t{2}, std::size_t{3}}) {
-      if (text.size() >= bytes && is_wide_blank(text.substr(0, bytes))) text.remove_prefix(bytes);
-      if (text.size() >= bytes && is_wide_blank(text.substr(text.size() - bytes))) text.remove_suffix(bytes);
-    }
-    if (text.size() == before) return text;
-  }
-}
 
 /// As it stands inside a JSON text.
 std::string in_json(std::string_view part) {
@@ -59,7 +36,7 @@ std::string in_python(std::string_view part) {
 /// The end of `part` in `text` behind `from`; npos where it is not there. Templates write texts without the blanks around them,
 /// as they are or as literals; a call's arguments also inside a JSON text inside JSON.
 std::size_t end_of(std::string_view text, std::string_view part, std::size_t from) {
-  part = trimmed(part);
+  part = jinja::strip_blanks(part);
   if (const std::size_t at = text.find(part, from); at != text.npos) return at + part.size();
   const std::string once = in_json(part);
   for (const std::string& form : {once, in_json(once), in_python(part)})

@@ -15,7 +15,7 @@ namespace qft::encode {
 void require_answer_shown(std::string_view text, const Message& answer, std::size_t number, bool has_thought);
 
 /// `text` is all in front of an answer: of `messages`, with the system message and the tools. Of earlier answers their thoughts
-/// may be left out, and without `with_answers` their texts too: a chat's template decides what it keeps of what the model said.
+/// may be left out, and without `with_answers` their texts too: in a chat the template decides how much of an answer it keeps.
 /// Throws Error that names the part.
 void require_prompt_shown(std::string_view text, std::string_view system, const Json& tools, std::span<const Message> messages,
                           bool with_answers);

@@ -1,5 +1,7 @@
 #include "unicode.h"
 
+#include "qft/jinja/strip.h"
+
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -231,6 +233,10 @@ std::string_view strip(std::string_view text, const std::string_view* chars, boo
     text = text.substr(0, start);
   }
   return text;
+}
+
+std::string_view strip_blanks(std::string_view text) {
+  return strip(text, nullptr, true, true);
 }
 
 Line next_line(std::string_view text, std::size_t at) {

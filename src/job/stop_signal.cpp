@@ -16,9 +16,6 @@ constexpr std::string_view kTerminated =
     "SIGTERM: the run ends at the next safe point with a checkpoint. Where it comes from Open MPI's mpirun (its own SIGTERM, or "
     "Ctrl-C) that is about to kill its ranks: start with 'qft-run mpirun ...', or send mpirun SIGUSR1, to keep the last steps\n";
 
-constexpr std::string_view kEndedBeforeTraining =
-    "stopped on request before the first step: nothing was trained; submit the job again\n";
-
 /// A run that has nothing to save ends so long after a request at the latest, even if it hangs.
 constexpr unsigned kPatienceSeconds = 10;
 
@@ -32,7 +29,8 @@ void say(std::string_view text) {
 
 void end_before_training(int) {
   if (g_trains != 0) return;
-  say(kEndedBeforeTraining);
+  say(kNothingTrained);
+  say("\n");
   _exit(kExitRequeue);
 }
 

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <string>
 
+#include "io/temp_dir.h"
 #include <gtest/gtest.h>
 
 namespace qft::console {
@@ -14,14 +15,9 @@ namespace fs = std::filesystem;
 
 class HistoryTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "/history.XXXXXX";
-    folder_ = mkdtemp(name.data());
-  }
-  void TearDown() override { fs::remove_all(folder_); }
   fs::path file() const { return folder_ / "state/qft/chat_history"; }
 
-  fs::path folder_;
+  test::TempDir folder_;
 };
 
 TEST_F(HistoryTest, FileIsPrivateAndKeepsLineBreaks) {

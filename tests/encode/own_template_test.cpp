@@ -55,6 +55,12 @@ struct Own {
     options.enable_thinking.reset();
     return options;
   }
+  static TemplateOptions thinking_off() {
+    TemplateOptions options;
+    options.enable_thinking = false;
+    options.variables["enable_thinking"] = false;
+    return options;
+  }
   /// Samples as texts, with what is learned in [[ ]].
   std::vector<std::string> samples(const ChatTemplate& chat, const Conversation& c, const AnswerChoice& choice = {}) const {
     std::vector<std::string> texts;
@@ -144,13 +150,10 @@ TEST(OwnTemplate, OfAPairTheQuestionIsOne) {
 
 TEST(OwnTemplate, ThinkingThatIsOffTakesThoughtsOut) {
   const Own own;
-  TemplateOptions off;
-  off.enable_thinking = false;
-  off.variables["enable_thinking"] = false;
   Conversation c;
   c.prompt = {{Role::user, "q"}};
   c.responses = {with_thought("a", "t")};
-  EXPECT_EQ(own.samples(own.bind(kReasoning, off), c),
+  EXPECT_EQ(own.samples(own.bind(kReasoning, Own::thinking_off()), c),
             std::vector<std::string>{"<|im_start|>u:q<|im_end|>;<|im_start|>a:<think></think>[[a<|im_end|>;]]"});
 }
 
@@ -378,14 +381,11 @@ TEST(OwnTemplate, ProseAboutThinkingIsNoKeyForThoughts) {
 
 TEST(OwnTemplate, ARecordsOwnThinkingWins) {
   const Own own;
-  TemplateOptions off;
-  off.enable_thinking = false;
-  off.variables["enable_thinking"] = false;
   Conversation c;
   c.prompt = {{Role::user, "q"}};
   c.responses = {with_thought("a", "t")};
   c.template_kwargs["enable_thinking"] = true;
-  EXPECT_EQ(own.samples(own.bind(kReasoning, off), c),
+  EXPECT_EQ(own.samples(own.bind(kReasoning, Own::thinking_off()), c),
             std::vector<std::string>{"<|im_start|>u:q<|im_end|>;<|im_start|>a:[[<think>t</think>a<|im_end|>;]]"});
   c.template_kwargs["enable_thinking"] = false;
   EXPECT_EQ(own.samples(own.bind(kReasoning), c),

@@ -26,7 +26,7 @@ class Terminal {
 
   /// true: each key is a byte to read, Ctrl-C and Ctrl-Z too; false: those two send their signals.
   void take_keys(bool on);
-  /// What read() returns where there is no byte.
+  /// Results of read() without a byte.
   enum : int { kTimeout = -1, kClosed = -2, kWoken = -3 };
   /// The next byte; kTimeout after so many milliseconds (-1: never), kClosed at the end of input, kWoken after a signal or a
   /// changed size.
