@@ -1,4 +1,5 @@
 // Parquet files by row groups, Arrow's IPC files and streams (what Hugging Face datasets caches) by record batches.
+#include "qft/core/file_ending.h"
 #include "qft/io/table_plugin.h"
 
 #include <algorithm>
@@ -102,7 +103,7 @@ class IpcTable final : public Table {
 
 std::unique_ptr<Table> open_table(const std::string& path) {
   const auto file = value_of(arrow::io::MemoryMappedFile::Open(path, arrow::io::FileMode::READ));
-  if (path.ends_with(".parquet")) return std::make_unique<ParquetTable>(file);
+  if (file_ending(path) == ".parquet") return std::make_unique<ParquetTable>(file);
   return std::make_unique<IpcTable>(file);
 }
 

@@ -3,6 +3,7 @@
 #include "qft/config/nearest.h"
 #include "qft/config/run_config.h"
 #include "qft/core/error.h"
+#include "qft/core/file_ending.h"
 
 #include <algorithm>
 #include <cctype>
@@ -116,7 +117,8 @@ class Sorter {
     std::vector<std::string> texts;
     for (const auto& option : options_.options()) texts.push_back(key_name(option->long_name()));
     for (const BoundField& field : own_fields()) texts.emplace_back(field.field.name);
-    for (const ForeignKey& key : foreign_keys()) texts.emplace_back(key.name);
+    for (const ForeignKey& key : foreign_keys())
+      if (acts(key)) texts.emplace_back(key.name);
     const std::vector<std::string_view> names(texts.begin(), texts.end());
     fail_config("{}: {}: there is no such option or key{}", program_, argument,
                 suggestion(name, names, fmt::format("see {} --help", program_)));
@@ -160,7 +162,7 @@ class Sorter {
     std::vector<std::string> values;
     while (!ends_values()) {
       const std::string& next = arguments_[at_];
-      const bool is_list_of_files = own && next.ends_with(".json");
+      const bool is_list_of_files = own && is_json_file(next);
       const bool belongs_elsewhere = is_setting(next) || (is_run_file(next) && !is_list_of_files);
       if (belongs_elsewhere && (!values.empty() || !own)) break;
       require_utf8(next, fmt::format("{}: {}", program_, argument));
@@ -187,7 +189,7 @@ Arguments sort_options(const std::vector<std::string>& arguments, const po::opti
 }
 
 bool is_run_file(std::string_view argument) {
-  return argument.ends_with(".yaml") || argument.ends_with(".yml") || argument.ends_with(".json");
+  return is_yaml_file(argument) || is_json_file(argument);
 }
 
 }  // namespace qft::config

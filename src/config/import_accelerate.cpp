@@ -1,4 +1,5 @@
 #include "qft/core/error.h"
+#include "qft/core/file_ending.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -230,7 +231,7 @@ void import_accelerate(RunConfig& config, const std::string& file) {
 
 void import_fsdp(RunConfig& config) {
   const std::string where = at_key(config, "fsdp");
-  if (const auto& named = config.training.fsdp; named.is_string() && named.get<std::string>().ends_with(".json")) {
+  if (const auto& named = config.training.fsdp; named.is_string() && is_json_file(named.get<std::string>())) {
     read_fsdp_file(config, expand_path(named.get<std::string>(), where));
   }
   const nlohmann::json& options = config.training.fsdp;
@@ -238,7 +239,7 @@ void import_fsdp(RunConfig& config) {
   if (options.is_array()) {
     for (const auto& item : options) text += item.is_string() ? item.get<std::string>() + " " : item.dump() + " ";
   }
-  if (text.ends_with(".yaml") || text.ends_with(".yml")) return import_accelerate(config, expand_path(text, where));
+  if (is_yaml_file(text)) return import_accelerate(config, expand_path(text, where));
 
   Leaves leaves;
   const nlohmann::json& more = config.training.fsdp_config;

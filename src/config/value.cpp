@@ -1,6 +1,7 @@
 #include "value.h"
 
 #include "qft/core/error.h"
+#include "qft/core/file_ending.h"
 #include "qft/core/file_kind.h"
 
 #include <algorithm>
@@ -68,7 +69,7 @@ void require_utf8(const std::string& text, std::string_view where) {
 Value parse_file(const std::filesystem::path& path) {
   const std::string text = read_text(path);
   require_utf8(text, path.string());
-  return path.extension() == ".json" ? parse_json(text, path.string()) : parse_yaml(text, path.string());
+  return is_json_file(path) ? parse_json(text, path.string()) : parse_yaml(text, path.string());
 }
 
 std::optional<bool> as_bool(const Value& value) {

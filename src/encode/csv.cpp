@@ -1,6 +1,7 @@
 #include "csv.h"
 
 #include "qft/core/error.h"
+#include "qft/core/file_ending.h"
 #include "qft/core/json_text.h"
 #include "qft/io/file.h"
 
@@ -86,7 +87,7 @@ std::string separator_advice(std::string_view bytes) {
 }
 
 std::string separator_advice(const std::filesystem::path& file) {
-  if (file.extension() != ".csv") return {};
+  if (file_ending(file) != ".csv") return {};
   const io::File handle = io::File::open_read(file);
   const std::size_t size = std::min<std::size_t>(handle.size(), 1 << 16);
   if (size == 0) return {};

@@ -1,6 +1,7 @@
 // Which files of a folder are its data.
 #include "qft/core/data_types.h"
 #include "qft/core/error.h"
+#include "qft/core/file_ending.h"
 #include "qft/core/file_kind.h"
 #include "qft/core/log.h"
 #include "qft/io/file.h"
@@ -56,7 +57,7 @@ std::vector<fs::path> data_files_in(const fs::path& folder) {
     if (entry->is_directory(unreadable) && (fs::directory_iterator(entry->path(), unreadable), unreadable))
       log::warn("dataset: the folder {} is skipped: {}", entry->path().string(), unreadable.message());
     if (!entry->is_regular_file(unreadable) || is_described(entry->path())) continue;
-    const std::string type = entry->path().extension().string();
+    const std::string type = file_ending(entry->path());
     if (const auto known = std::ranges::find(kDataTypes, type); known != kDataTypes.end())
       by_type[static_cast<std::size_t>(known - kDataTypes.begin())].push_back(entry->path());
     if (is_one_of(type, {".tsv", ".gz", ".zst", ".zip"})) foreign = entry->path().string();

@@ -4,6 +4,7 @@
 #include "qft/config/nearest.h"
 #include "qft/core/data_types.h"
 #include "qft/core/error.h"
+#include "qft/core/file_ending.h"
 #include "qft/core/hub.h"
 #include "qft/core/json.h"
 #include "qft/core/log.h"
@@ -168,7 +169,7 @@ void add_files(const Entry& entry, const fs::path& path, std::vector<fs::path>& 
 }
 
 void check_types(const Entry& entry, const std::vector<fs::path>& files) {
-  const auto kind = [](const fs::path& file) { return file.extension() == ".txt"; };
+  const auto kind = [](const fs::path& file) { return file_ending(file) == ".txt"; };
   for (const fs::path& file : files) {
     if (!is_data_file(file)) refuse_type(entry.where, file);
     if (kind(file) != kind(files.front()))

@@ -2,6 +2,7 @@
 
 #include "qft/core/data_types.h"
 #include "qft/core/error.h"
+#include "qft/core/file_ending.h"
 #include "qft/core/log.h"
 #include "qft/core/units.h"
 
@@ -26,7 +27,7 @@ DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name, std
   spec.name = name;
   spec.described_in = spec.tags_from = "what the first records show";
   spec.files = std::move(files);
-  const std::string type = spec.files.front().extension().string();
+  const std::string type = file_ending(spec.files.front());
   if (!is_data_file(spec.files.front())) refuse_type("dataset", spec.files.front());
   if (type == ".txt") {
     spec.columns = {};

@@ -3,6 +3,7 @@
 #include "qft/core/activity.h"
 #include "qft/core/data_types.h"
 #include "qft/core/error.h"
+#include "qft/core/file_ending.h"
 #include "qft/core/file_kind.h"
 
 #include <algorithm>
@@ -31,8 +32,9 @@ std::int64_t count_lines(std::string_view bytes) {
 }  // namespace
 
 RecordLayout layout_of(const std::filesystem::path& file, std::string_view bytes) {
-  if (file.extension() == ".txt") return RecordLayout::text_lines;
-  if (file.extension() == ".csv") return RecordLayout::csv_rows;
+  const std::string ending = file_ending(file);
+  if (ending == ".txt") return RecordLayout::text_lines;
+  if (ending == ".csv") return RecordLayout::csv_rows;
   const auto first = std::find_if_not(bytes.begin(), bytes.end(), is_space);
   return first != bytes.end() && *first == '[' ? RecordLayout::json_array : RecordLayout::json_lines;
 }

@@ -2,6 +2,7 @@
 
 #include "qft/config/run_config.h"
 #include "qft/core/error.h"
+#include "qft/core/file_ending.h"
 #include "qft/encode/record_converter.h"
 #include "qft/encode/record_source.h"
 
@@ -80,7 +81,7 @@ std::vector<std::string> compare_with_own(const config::RunConfig& config, const
   const auto own = ChatTemplate::own_beside(config, named.shared_tokenizer());
   if (!own) return {};
   for (const DatasetSpec& spec : specs) {
-    if (!spec.template_name.empty() || spec.files.front().extension() == ".txt") continue;
+    if (!spec.template_name.empty() || file_ending(spec.files.front()) == ".txt") continue;
     if (std::vector<std::string> lines = first_difference_in(spec, named, *own); !lines.empty()) return lines;
   }
   return {};

@@ -1,5 +1,6 @@
 // Where templates in YAML are looked for: a file given by path, folders of files, the ones in the binary.
 #include "qft/core/error.h"
+#include "qft/core/file_ending.h"
 #include "qft/core/program.h"
 #include "qft/encode/template_spec.h"
 #include "qft/io/file.h"
@@ -16,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 bool is_path(const std::string& name) {
-  return name.find('/') != name.npos || name.ends_with(".yaml") || name.ends_with(".yml");
+  return name.find('/') != name.npos || is_yaml_file(name);
 }
 
 // $QFT_TEMPLATES, and share/qft/configs/templates beside the folder of the running program.

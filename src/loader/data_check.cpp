@@ -1,6 +1,7 @@
 #include "qft/loader/data_check.h"
 
 #include "qft/core/error.h"
+#include "qft/core/file_ending.h"
 #include "qft/core/hash.h"
 #include "qft/encode/record_texts.h"
 #include "qft/loader/schedule.h"
@@ -71,7 +72,7 @@ class CheckSink : public encode::ItemSink {
  public:
   CheckSink(const pack::Corpus& corpus, std::vector<Finding>& findings) : corpus_(corpus), findings_(findings) {
     for (const encode::DatasetSpec& spec : corpus.datasets())
-      for (const std::filesystem::path& file : spec.files) texts_.try_emplace(file, spec, file.extension() == ".txt");
+      for (const std::filesystem::path& file : spec.files) texts_.try_emplace(file, spec, file_ending(file) == ".txt");
     const tokenizer::Tokenizer& tokenizer = corpus.chat_template().tokenizer();
     for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id)
       if (tokenizer.is_special(id)) special_leads_ += tokenizer.id_to_token(id).substr(0, 1);

@@ -1,6 +1,7 @@
 #include "qft/pack/reader.h"
 
 #include "qft/core/error.h"
+#include "qft/core/file_ending.h"
 #include "qft/core/file_kind.h"
 #include "qft/core/json.h"
 #include "qft/io/hdf5.h"
@@ -56,11 +57,11 @@ PackAttributes read_attributes(const io::h5::File& file) try {
 std::string describe_no_pack(const std::filesystem::path& path) {
   namespace fs = std::filesystem;
   std::error_code code;
-  const std::string name = path.string(), type = path.extension().string();
+  const std::string name = path.string(), type = file_ending(path);
   if (fs::is_directory(path, code)) {
     std::vector<std::string> packs;
     for (const fs::directory_entry& entry : fs::directory_iterator(path, code))
-      if (entry.path().extension() == ".h5") packs.push_back(entry.path().string());
+      if (file_ending(entry.path()) == ".h5") packs.push_back(entry.path().string());
     std::sort(packs.begin(), packs.end());
     return packs.empty() ? fmt::format("'{}' is a directory and has no pack (.h5) in it", name)
                          : fmt::format("'{}' is a directory: name one of the packs in it: {}", name, fmt::join(packs, ", "));
