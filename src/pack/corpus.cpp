@@ -253,8 +253,9 @@ PackAttributes Corpus::attributes() const {
 // Encodes one chunk: a cursor and a converter for each dataset that it meets.
 class Corpus::ChunkReader {
  public:
-  ChunkReader(const Corpus& corpus, encode::ItemSink& sink)
-      : corpus_(corpus), sink_(sink), open_(corpus.specs_.size()), counts_(corpus.specs_.size()) {}
+  /// Of the chunk that ends before record `end` of the order.
+  ChunkReader(const Corpus& corpus, encode::ItemSink& sink, std::int64_t end)
+      : corpus_(corpus), sink_(sink), end_(end), open_(corpus.specs_.size()), counts_(corpus.specs_.size()) {}
 
   void read(const encode::RecordRef& ref) {
     RecordCounts& counts = counts_[static_cast<std::size_t>(ref.dataset)];
@@ -273,6 +274,12 @@ class Corpus::ChunkReader {
   }
 
  private:
+  struct Feedback {
+    encode::RecordRef ref;
+    std::string where;
+    encode::Conversation conversation;
+  };
+
   // Runs `body` for one record; a broken one is an error, or skipped and noted.
   template <class Where, class Body>
   void guarded(std::int32_t dataset, const Where& where, RecordCounts& counts, Body&& body) {
@@ -292,7 +299,8 @@ class Corpus::ChunkReader {
   // Stage kto: each answer goes with the answer before it in the chunk, the first with the last.
   void encode_feedback() {
     if (feedback_.empty()) return;
-    encode::Message other = feedback_.back().conversation.responses.front();
+    encode::Message other =
+        feedback_.size() > 1 ? feedback_.back().conversation.responses.front() : answer_beyond(feedback_.front());
     for (Feedback& f : feedback_) {
       RecordCounts& counts = counts_[static_cast<std::size_t>(f.ref.dataset)];
       encode::Message answer = f.conversation.responses.front();
@@ -304,6 +312,41 @@ class Corpus::ChunkReader {
             encode(f.ref, [&] { return f.where; }, f.conversation, counts);
           });
     }
+  }
+
+  // For the only record of a chunk: the answer of the next record behind the chunk that has one, from the last on to the first.
+  encode::Message answer_beyond(const Feedback& lone) {
+    const std::int64_t records = corpus_.order_->size();
+    for (std::int64_t i = 0; i < records; ++i) {
+      const encode::RecordRef ref = corpus_.order_->at((end_ + i) % records);
+      if (ref.dataset == lone.ref.dataset && ref.record == lone.ref.record) continue;
+      if (auto found = feedback_in(ref)) return found->responses.front();
+    }
+    throw ConfigError(
+        fmt::format("{}: stage kto estimates the KL divergence by the answer of another record, and no other record has a mark "
+                    "and an answer: "
+                    "add records",
+                    lone.where));
+  }
+
+  // The conversation of a record with a mark and one answer; nothing for others, which their own chunk tells of.
+  std::optional<encode::Conversation> feedback_in(const encode::RecordRef& ref) {
+    OpenDataset& dataset = open(ref.dataset);
+    try {
+      auto converted = dataset.converter.convert(dataset.cursor.at(ref.record));
+      auto* conversation = std::get_if<encode::Conversation>(&converted);
+      if (conversation == nullptr || !is_feedback(*conversation) || conversation->responses.front().is_empty())
+        return std::nullopt;
+      return std::move(*conversation);
+    } catch (const ConfigError&) {
+      throw;
+    } catch (const Error&) {
+      return std::nullopt;
+    }
+  }
+
+  static bool is_feedback(const encode::Conversation& conversation) {
+    return conversation.answer_fault.empty() && conversation.desirable && conversation.responses.size() == 1;
   }
 
   void cut_blocks() {
@@ -321,11 +364,6 @@ class Corpus::ChunkReader {
     }
   }
 
-  struct Feedback {
-    encode::RecordRef ref;
-    std::string where;
-    encode::Conversation conversation;
-  };
   struct OpenDataset {
     OpenDataset(const encode::RecordSource& source, const encode::DatasetSpec& spec)
         : cursor(source), converter(spec, source.is_text()) {}
@@ -351,7 +389,7 @@ class Corpus::ChunkReader {
       documents_.emplace_back(begin, ref);
     } else if (corpus_.encoder_->options().kind == encode::SampleKind::feedback) {
       if (!conversation.answer_fault.empty()) throw Error(conversation.answer_fault);
-      if (!conversation.desirable || conversation.responses.size() != 1)
+      if (!is_feedback(conversation))
         return drop(ref,
                     {encode::DropReason::no_answer,
                      fmt::format("'{}' is not true or false, or there is no answer", spec_of(ref).columns.kto_tag)},
@@ -412,6 +450,7 @@ class Corpus::ChunkReader {
 
   const Corpus& corpus_;
   encode::ItemSink& sink_;
+  std::int64_t end_;
   std::vector<std::unique_ptr<OpenDataset>> open_;
   std::vector<RecordCounts> counts_;
   std::vector<Feedback> feedback_;                                     // stage kto: all of the chunk
@@ -432,7 +471,7 @@ std::vector<RecordCounts> Corpus::encode_chunk(std::size_t chunk, encode::ItemSi
   QFT_ASSERT(chunk < num_chunks(), "chunk {} of {}", chunk, num_chunks());
   const std::int64_t first = static_cast<std::int64_t>(chunk) * chunk_records_;
   const std::int64_t last = std::min(first + chunk_records_, order_->size());
-  ChunkReader reader(*this, sink);
+  ChunkReader reader(*this, sink, last);
   for (std::int64_t i = first; i < last; ++i) reader.read(order_->at(i));
   return reader.finish();
 }

@@ -64,6 +64,27 @@ TEST(Flags, OfMarksAreReadFromEveryKindOfFile) {
   expect_error<ConfigError>([&] { liked("d.csv", "prompt,completion,label\nq,a,good\nq,b,bad\n"); }, {"has no marks"});
 }
 
+TEST(MarkedAnswers, NeverGoWithTheirOwnAnswer) {
+  FileRun run;
+  run.config.finetuning.stage = "kto";
+  const std::string four = "prompt,completion,label\nq,one,true\nr,two,false\ns,,true\nt,four,true\n";  // the third is empty
+  for (const std::int64_t chunk : {1, 2, 3, 1000}) {
+    run.config.data.preprocessing_batch_size = chunk;
+    const auto items = run.read("d.csv", four).items;
+    ASSERT_EQ(items.size(), 3u) << chunk;
+    for (const auto& item : items) EXPECT_NE(item.sequences[0].ids, item.sequences[1].ids) << chunk;
+  }
+  expect_error<ConfigError>([&] { run.read("d.csv", "prompt,completion,label\nq,one,true\nr,,false\n"); },
+                            {"d.csv:2", "no other record has a mark and an answer"});
+}
+
+TEST(Records, AreReadFromFilesWithEndingsInAnyCase) {
+  FileRun run;
+  EXPECT_EQ(run.text_of("d.CSV", "prompt,completion\nq,one\n"), run.text_of("d.csv", "prompt,completion\nq,one\n"));
+  EXPECT_EQ(run.text_of("d.JsonL", R"({"prompt": "q", "completion": "one"})"),
+            run.text_of("d.jsonl", R"({"prompt": "q", "completion": "one"})"));
+}
+
 TEST(Flags, OfMessagesAreTheSame) {
   FileRun run;
   const auto learned = [&](const std::string& flag) {
