@@ -66,6 +66,41 @@ fs::path make_pack(const config::RunConfig& config, comm::Communicator& comm, Co
   return inputs::stage_pack(config, path, comm::Session::current());
 }
 
+struct OpenPack {
+  std::shared_ptr<const pack::PackReader> pack;
+  std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
+};
+
+/// The packs that this start has made, removed again if their items are refused: a refused run leaves nothing behind.
+class NewPacks {
+ public:
+  explicit NewPacks(bool removes) : removes_(removes) {}
+  ~NewPacks() {
+    std::error_code ignored;
+    for (const fs::path& path : made_)
+      if (removes_) fs::remove(path, ignored);
+  }
+  NewPacks(const NewPacks&) = delete;
+  NewPacks& operator=(const NewPacks&) = delete;
+
+  /// open(before), noting whether it packs `path`.
+  template <class Open>
+  OpenPack watched(const fs::path& path, const pack::BeforePacking& before, const Open& open) {
+    bool packs = false;
+    OpenPack opened = open([&](const pack::PackAttributes& attributes, comm::Communicator& packing) {
+      packs = true;
+      if (before) before(attributes, packing);
+    });
+    if (packs && opened.pack) made_.push_back(path);
+    return opened;
+  }
+  void keep() { made_.clear(); }
+
+ private:
+  bool removes_;
+  std::vector<fs::path> made_;
+};
+
 /// Throws ConfigError where the pack, which may have set the stage, holds items that are not trained on.
 void require_items_of(const pack::PackReader& pack, const config::RunConfig& config) {
   const auto& have = pack.attributes();
@@ -80,11 +115,6 @@ void require_items_of(const pack::PackReader& pack, const config::RunConfig& con
               : row.item_sequences > 1 ? "preference pairs"
                                        : "single samples");
 }
-
-struct OpenPack {
-  std::shared_ptr<const pack::PackReader> pack;
-  std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
-};
 
 /// Opens the pack `given`, or that of the datasets of `part`, which it makes or leaves out (null); checks that it fits.
 OpenPack open_pack(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
@@ -117,6 +147,15 @@ OpenPack open_pack(const config::RunConfig& config, const model::ModelConfig& mo
   return {std::move(pack), std::move(tokenizer)};
 }
 
+/// "; 18 of 25 records were cut to cutoff_len 8: raise it", or "" if none was cut.
+std::string cut_words(const pack::PackReader& pack) {
+  std::int64_t records = 0, cut = 0;
+  for (const pack::PackSource& source : pack.attributes().sources) records += source.records, cut += source.truncated;
+  if (cut == 0) return {};
+  return fmt::format("; {} of {} were cut to cutoff_len {}: raise it", cut, counted(records, "record"),
+                     pack.attributes().cutoff_len);
+}
+
 /// `items` (null: all) without those that have nothing to learn; LLaMA-Factory keeps them, without effect.
 loader::ItemSubset learnable(const pack::PackReader& pack, loader::ItemSubset items, bool tells) {
   if (pack.attributes().stage == "seq_cls") return items;  // their labels are no tokens
@@ -128,10 +167,10 @@ loader::ItemSubset learnable(const pack::PackReader& pack, loader::ItemSubset it
     if (labels[static_cast<std::size_t>(item)] > 0) kept->push_back(item);
   }
   if (static_cast<std::int64_t>(kept->size()) == all) return items;
-  if (kept->empty()) fail_config("'{}': no sample has anything to learn: is cutoff_len too short?", pack.path().string());
+  if (kept->empty()) fail_config("'{}': no sample has an answer to learn{}", pack.path().string(), cut_words(pack));
   if (tells)
-    log::warn("'{}': {} of {} samples have nothing to learn (an empty answer, or cut off by cutoff_len): skipped",
-              pack.path().string(), all - static_cast<std::int64_t>(kept->size()), all);
+    log::warn("'{}': {} of {} samples have no answer to learn and are left out{}", pack.path().string(),
+              all - static_cast<std::int64_t>(kept->size()), all, cut_words(pack));
   return kept;
 }
 
@@ -173,13 +212,13 @@ void check_pairs(const pack::PackReader& pack, const loader::ItemSubset& items) 
     return item.sequences.front().ids == item.sequences.back().ids;
   });
   if (equal.count > 0 && equal.count == equal.all)
-    fail_config("'{}': in all {} pairs the chosen answer is the rejected one: are the columns chosen and rejected the same?",
-                pack.path().string(), equal.all);
+    fail_config("'{}': in all {} pairs the chosen answer is the rejected one: are the columns chosen and rejected the same?{}",
+                pack.path().string(), equal.all, cut_words(pack));
   if (equal.count > 0)
     log::warn(
         "'{}': {} of {} pairs (the first: item {}) have the same tokens as chosen and rejected answer: nothing can be learned "
-        "from them; take them out of the data",
-        pack.path().string(), equal.count, equal.all, equal.first);
+        "from them; take them out of the data{}",
+        pack.path().string(), equal.count, equal.all, equal.first, cut_words(pack));
 }
 
 /// KTO compares answers of the two kinds. Its authors advise weights by which the kinds count between 1:1 and 4:3.
@@ -351,11 +390,15 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
                                 MissingPacks missing, const pack::BeforePacking& before) {
   TrainingData d;
   if (config.data.use_curriculum) loader::parse_curriculum(config.data.curriculum);  // its mistakes, before packing
-  auto [pack, tokenizer] = open_pack(config, model, comm, config.folder_of(config.data.pack), CorpusPart::train, missing, before);
+  NewPacks packs(comm.rank() == 0);
+  const auto open = [&](const std::string& given, CorpusPart part, const pack::BeforePacking& first) {
+    return packs.watched(own_pack(config, part), first, [&](const pack::BeforePacking& noted) {
+      return open_pack(config, model, comm, config.folder_of(given), part, missing, noted);
+    });
+  };
+  auto [pack, tokenizer] = open(config.data.pack, CorpusPart::train, before);
   d.pack = std::move(pack);
-  if (has_eval_source(config))
-    d.eval =
-        EvalSet{open_pack(config, model, comm, config.folder_of(config.data.eval_pack), CorpusPart::eval, missing).pack, nullptr};
+  if (has_eval_source(config)) d.eval = EvalSet{open(config.data.eval_pack, CorpusPart::eval, {}).pack, nullptr};
   if (!d.pack || (d.eval && !d.eval->pack)) return d;
   if (auto [train, eval] = split(config, *d.pack); eval) {
     d.items = std::move(train);
@@ -367,6 +410,7 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
   if (d.eval) d.eval = learnable(std::move(*d.eval), comm);
   if (d.eval) require_labels(*d.eval, config, comm);
   if (comm.rank() == 0) d.first_sample = pack::sample_lines(*d.pack, d.items ? d.items->front() : 0, *tokenizer);
+  packs.keep();
   return d;
 }
 

@@ -67,7 +67,9 @@ void log_result(const std::filesystem::path& path, const PackReport& report, con
   log::info("packed {} into {}, {} tokens ({} to learn), {}: {} ({})", counted(s.records, "record"), counted(s.items, "item"),
             s.tokens, s.labels, format_bytes(static_cast<double>(s.file_bytes)), path.string(), speed);
   if (s.truncated > 0)
-    log::info("{} of {} cut to cutoff_len {}", s.truncated, counted(s.records, "record"), config.data.cutoff_len);
+    log::warn("{} of {} ({:.1f}%) are longer than cutoff_len {} and were cut: raise it to keep them whole", s.truncated,
+              counted(s.records, "record"), 100.0 * static_cast<double>(s.truncated) / static_cast<double>(s.records),
+              config.data.cutoff_len);
   if (const std::int64_t more = s.items - (s.records - s.dropped); more > 0 && config.finetuning.stage == "sft")
     log::info(
         "{} more than records: the chat template shows earlier answers otherwise than the model says them, so that a "

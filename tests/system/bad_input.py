@@ -70,7 +70,9 @@ CASES = [
     ("unknown key", None, {"learning_rat": 1e-4}, ["learning_rat", "learning_rate"], 2),
     ("wrong type", None, {"lora_rank": "many"}, ["lora_rank", "many"], 2),
     ("unknown value", None, {"lr_scheduler_type": "staircase"}, ["staircase"], 2),
-    ("unknown LoRA target", None, {"lora_target": "query"}, ["query", "q_proj"], 2),
+    ("unknown LoRA target", None, {"lora_target": "query"}, ["query", "this llama", "q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj\n"], 2),
+    ("answers that are cut off", None, {"cutoff_len": 1}, ["no sample has an answer to learn", "were cut to cutoff_len 1: raise it"], 2),
+    ("more epochs than a run can have", None, {"num_train_epochs": 1e300}, ["num_train_epochs", "at most 1000000000"], 2),
     ("a LoRA target that matches nothing", None, {"lora_target": "layers.0.*q_proj"}, ["matches no linear module", "model.layers.0.self_attn.q_proj"], 2),
     ("a LoRA target that is no expression", None, {"lora_target": "(q_proj"}, ["is no regular expression"], 2),
     ("a rank for no module", None, {"rank_pattern": {"query": 4}}, ["rank_pattern", "query", "matches no module"], 2),
@@ -123,8 +125,12 @@ def main():
                 damage(case)
             local = {k: v.replace(str(whole), str(case)) if isinstance(v, str) else v for k, v in {**settings, **changes}.items()}
             run_file = write(case / "run.yaml", local)
+            before = {*case.rglob("*")}
             result = mpirun(2, [qft, "train", run_file], check=False, cwd=case, timeout=60)
             check(report, name, result, words, code)
+            left = sorted(str(path.relative_to(case)) for path in {*case.rglob("*")} - before)
+            if result.returncode == 2:
+                report.equal("    ... and leaves nothing behind", left, [])
             if name == "output_dir in use":
                 report.holds("    ... and is left alone", (case / "out/thesis.txt").read_text() == "do not touch")
 
