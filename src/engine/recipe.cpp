@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include <fmt/ranges.h>
+
 namespace qft::engine {
 namespace {
 
@@ -218,8 +220,8 @@ void require_targets(const config::RunConfig& config, const model::ModelSpec& sp
     const model::AdapterTargets& targets = spec.adapter.targets();
     for (const std::string& name : spec.adapter.oft.enabled() ? f.oft_target : f.lora_target)
       if (name != "all" && std::ranges::find(targets.targets, name) == targets.targets.end())
-        fail_config("{} '{}' is no linear module of this {}: it has {}", targets.key, name, spec.config.model_type,
-                    join(modules));
+        fail_config("{} '{}' is no linear module of this {}: use all, or some of {}", targets.key, name, spec.config.model_type,
+                    fmt::join(modules, ", "));
   }
   spec.require_adapter_targets();
   if (spec.adapter.lora.pissa) model::require_pissa(spec);

@@ -30,7 +30,8 @@ struct AdapterTargets {
   /// "lora_target", or "'ad/adapter_config.json': target_modules", as errors name it.
   std::string key_words(std::string_view key_of_run_files, std::string_view key_of_peft) const;
   /// `all` (but for routers), a comma-separated list of names or ends of paths, or one regular expression for whole names, which
-  /// is known by a character that no name has. Throws ConfigError naming an unknown module and the known.
+  /// is known by a character that no name has. Names that no model has are kept, for an error that lists those of the model at
+  /// hand. Throws ConfigError if the list is empty.
   void set_targets(const std::string& list);
   /// Keeps those targets whose last name is among `modules`; the others, where an adapter's file lists them, become `absent`.
   void keep_targets(const std::vector<std::string>& modules);

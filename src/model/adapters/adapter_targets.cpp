@@ -77,12 +77,12 @@ void AdapterTargets::set_targets(const std::string& list) {
       continue;
     }
     const std::string_view name = last_name(word);
-    if (const bool unknown = std::ranges::find(known, name) == known.end(); unknown && !origin.empty()) {
+    const bool is_known = std::ranges::find(known, name) != known.end();
+    if (!is_known && !origin.empty()) {
       absent.push_back(word);  // as in PEFT, other targets may be there
       continue;
-    } else if (unknown)
-      fail_config("{} '{}' is no linear module of this model: use all, or of {}", key, word, fmt::join(known, ", "));
-    if (name == word)
+    }
+    if (name == word && is_known)
       names.insert(word);
     else
       paths.push_back(word);
