@@ -2,6 +2,7 @@
 #include "qft/config/help.h"
 #include "qft/config/nearest.h"
 #include "qft/core/error.h"
+#include "qft/core/file_ending.h"
 #include "qft/core/launcher.h"
 #include "qft/core/program.h"
 #include "qft/core/version.h"
@@ -60,8 +61,7 @@ constexpr Elsewhere kElsewhere[] = {{"sft", "here it is qft train"},
 std::string meant(std::string_view word) {
   const auto* named = std::ranges::find(kElsewhere, word, &Elsewhere::name);
   if (named != std::end(kElsewhere)) return fmt::format("{}; ", named->here);
-  if (word.ends_with(".yaml") || word.ends_with(".yml"))
-    return fmt::format("a run file stands behind the subcommand, as in qft train {}; ", word);
+  if (is_yaml_file(word)) return fmt::format("a run file stands behind the subcommand, as in qft train {}; ", word);
   std::vector<std::string_view> names;
   for (const auto* s : kSubcommands) names.emplace_back(s->name);
   const std::string_view near = config::nearest(word, names);
@@ -72,7 +72,9 @@ void print_usage() {
   std::printf("qft %s: distributed fine-tuning of Qwen-family models over MPI\n\nusage: [mpirun -np N] qft SUBCOMMAND ...\n\n",
               std::string(version()).c_str());
   for (const auto* s : kSubcommands) std::printf("  %-10s %s\n", s->name, s->spec().summary.c_str());
-  std::printf("\nqft SUBCOMMAND --help lists its options and keys.\n\nWhat is implemented:\n\n");
+  std::printf(
+      "\nqft SUBCOMMAND --help lists its options and keys; qft help KEY explains a key, other tools' too.\n\nWhat is "
+      "implemented:\n\n");
   std::printf("%s", fmt::format("  {:<18} {}\n", "model_type", fmt::join(model::architectures(), ", ")).c_str());
   for (const char* key : {"stage", "pref_loss", "finetuning_type", "strategy", "optim", "lr_scheduler_type", "compute_dtype"})
     std::printf("%s", fmt::format("  {:<18} {}\n", key, fmt::join(config::implemented(key), ", ")).c_str());
@@ -102,14 +104,28 @@ const apps::Subcommand* find_subcommand(std::string_view word) {
   return found == std::end(kSubcommands) ? nullptr : *found;
 }
 
+/// `qft help TOPIC...`: of subcommands their --help, of keys what they mean.
+int print_topics(std::span<const std::string> topics) {
+  for (const std::string& topic : topics) {
+    if (const auto* command = find_subcommand(topic))
+      parse(*command, std::vector<std::string>{topic, "--help"});
+    else
+      std::printf("%s", config::describe_key(topic).c_str());
+  }
+  return kExitOk;
+}
+
 /// Help and version, for which MPI need not start; nothing for other command lines.
 std::optional<int> print_text(std::span<const std::string> args) {
   const auto* command = args.empty() ? nullptr : find_subcommand(args[0]);
-  const bool usage = args.empty() || is_help(args[0]) || args[0] == "help", version_only = !usage && args[0] == "--version";
+  const bool asks = !args.empty() && args[0] == "help" && args.size() > 1;
+  const bool usage = !asks && (args.empty() || is_help(args[0]) || args[0] == "help"),
+             version_only = !usage && args[0] == "--version";
   const bool help =
       command != nullptr && std::ranges::any_of(args, [](const std::string& a) { return is_help(a) || a == "--version"; });
-  if (!usage && !version_only && !help) return std::nullopt;
+  if (!usage && !version_only && !help && !asks) return std::nullopt;
   if (!is_first_process()) return args.empty() ? kExitUsage : kExitOk;
+  if (asks) return print_topics(args.subspan(1));
   if (help) return parse(*command, args) ? std::nullopt : std::optional<int>(kExitOk);
   if (usage)
     print_usage();

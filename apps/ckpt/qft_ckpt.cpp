@@ -1,6 +1,7 @@
 // qft-ckpt: what is in a checkpoint, is it whole, and other forms of it. Needs no mpirun.
 #include "qft/checkpoint/checkpoint.h"
 #include "qft/core/log.h"
+#include "qft/core/member.h"
 #include "qft/core/program.h"
 #include "qft/core/version.h"
 
@@ -30,7 +31,9 @@ int run(std::vector<const char*> arguments) {
     if (word == arguments.end() || std::any_of(arguments.begin(), word, [](const char* a) { return *a != '-'; })) continue;
     arguments.erase(word);
     const auto line = config::parse_command_line(command->spec(), static_cast<int>(arguments.size()), arguments.data(), 0);
-    return line ? command->run(*line) : static_cast<int>(kExitOk);
+    if (!line) return kExitOk;
+    follow_links(line->options.count("follow-links") > 0);
+    return command->run(*line);
   }
   const std::string_view word = arguments.front();
   if (word == "--help" || word == "-h") {
@@ -54,6 +57,7 @@ config::CommandSpec make_spec(const std::string& command, const std::string& sum
   spec.words = words;
   spec.least_words = least_words;
   spec.machine_readable = true;
+  spec.options.add_options()("follow-links", "follow links of files out of their folder, whose makers you trust");
   return spec;
 }
 

@@ -26,7 +26,8 @@ bool is_environment(std::string_view name) {
                 setting.where);
   std::vector<std::string_view> names;
   for (const BoundField& bound : fields) names.push_back(bound.field.name);
-  for (const ForeignKey& key : foreign_keys()) names.push_back(key.name);
+  for (const ForeignKey& key : foreign_keys())
+    if (acts(key)) names.push_back(key.name);
   fail_config("{}: unknown key{}", setting.where, suggestion(setting.key, names, "see qft train --help"));
 }
 
@@ -96,6 +97,18 @@ void take_defaults(RunConfig& config, const std::vector<V1Default>& defaults, co
   config.notes.push_back(fmt::format("keys are those of LLaMA-Factory's version 1, and so are the defaults: {}", taken));
 }
 
+// The settings of the run that wrote the adapter or model, for keys that nothing else sets.
+void take_earlier(RunConfig& config, std::vector<Setting> earlier, std::vector<Setting>& all) {
+  std::string taken, file;
+  for (Setting& setting : earlier) {
+    if (std::ranges::find(all, setting.key, &Setting::key) != all.end()) continue;
+    taken += fmt::format("{}{} {}", taken.empty() ? "" : ", ", setting.key, describe(setting.value));
+    file = setting.source;
+    all.push_back(std::move(setting));
+  }
+  if (!taken.empty()) config.notes.push_back(fmt::format("as in the run that {} describes: {}", file, taken));
+}
+
 }  // namespace
 
 std::vector<Setting> settings_of(const Value& document, std::string_view file) {
@@ -149,6 +162,7 @@ Dialect apply_settings(RunConfig& config, const std::vector<Setting>& settings, 
     config.notes.push_back(fmt::format("{} is not given: {}, by {}", fallback.key, describe(fallback.value), fallback.where));
     all.push_back(std::move(fallback));
   }
+  take_earlier(config, std::move(translation.earlier), all);
   for (const Setting& setting : all) {
     const BoundField* bound = find_field(fields, setting.key);
     if (bound == nullptr) fail_unknown(setting, fields);

@@ -4,12 +4,15 @@
 #include "qft/config/start.h"
 #include "qft/core/error.h"
 #include "qft/core/log_file.h"
+#include "qft/core/member.h"
 #include "qft/core/version.h"
 
+#include <filesystem>
 #include <iostream>
 #include <sstream>
 
 #include "arguments.h"
+#include "saved_run.h"
 #include <boost/program_options/errors.hpp>
 #include <boost/program_options/parsers.hpp>
 #include <boost/program_options/positional_options.hpp>
@@ -23,10 +26,15 @@ using RunFile = CommandSpec::RunFile;
 
 constexpr const char* kArguments = "arguments";
 
+// Whether a folder among the arguments can be what the program uses.
+bool uses_models(Purpose purpose) {
+  return purpose == Purpose::eval || purpose == Purpose::generate || purpose == Purpose::export_model;
+}
+
 std::string usage(const CommandSpec& spec) {
   std::string text = "usage: " + spec.name;
   if (spec.run_file != RunFile::none) {
-    text += " [RUN.yaml]";
+    text += uses_models(spec.purpose) ? " [RUN.yaml | FOLDER]" : " [RUN.yaml]";
   }
   if (!spec.words.empty()) text += " " + spec.words;
   if (spec.run_file != RunFile::none) text += " [key=value | --key value ...]";
@@ -81,8 +89,20 @@ bool starts_other_tools(std::string_view word) {
   return word.ends_with(".py") || word.ends_with(".sh");
 }
 
+// "adapter_name_or_path=DIR" or "model_name_or_path=DIR" for a folder that is given without a key.
+std::string folder_setting(const CommandSpec& spec, const std::string& folder) {
+  const std::filesystem::path dir = folder;
+  std::error_code code;
+  const auto has = [&](const char* file) { return std::filesystem::is_regular_file(dir / file, code); };
+  if (has("adapter_config.json")) return "adapter_name_or_path=" + folder;
+  if (has("config.json")) return "model_name_or_path=" + folder;
+  fail_config("{}: the folder '{}' holds no adapter (adapter_config.json) and no model (config.json): name one that does{}",
+              spec.name, folder, has(kSavedRun) ? "; its run has not written its result yet, but may have checkpoints" : "");
+}
+
 // Tells run file, overrides and words apart.
 void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arguments, CommandLine& line) {
+  std::error_code code;
   for (const std::string& argument : arguments) {
     const bool configurable = spec.run_file != RunFile::none;
     const std::size_t sign = argument.find('=');
@@ -91,6 +111,8 @@ void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arg
       line.overrides.push_back(argument);
     } else if (configurable && line.run_file.empty() && is_run_file(argument)) {
       line.run_file = argument;
+    } else if (configurable && uses_models(spec.purpose) && std::filesystem::is_directory(argument, code)) {
+      line.overrides.push_back(folder_setting(spec, argument));
     } else if (!spec.words.empty()) {
       line.words.push_back(argument);
     } else if (configurable && is_run_file(argument)) {
@@ -135,6 +157,7 @@ RunConfig start(const CommandLine& line, Purpose purpose, int rank, int ranks) {
   RunConfig config = line.load(purpose);
   const log::Severity level = line.log_level.value_or(log::parse_severity(config.training.log_level));
   log::init({level, rank, ranks});
+  follow_links(config.model.follow_links);
   const bool lasts = purpose == Purpose::train || purpose == Purpose::eval || purpose == Purpose::pack;
   if (lasts && !config.training.log_dir.empty()) log::open_file(config.training.log_dir, level);
   say_notes(config);

@@ -19,6 +19,8 @@ struct ToJson {
   }
   json operator()(const double* value) const {
     if (*value == 0.0 && field.zero == "null") return nullptr;
+    const bool is_word_alone = field.min_excluded && field.min == 0.0;  // 0 itself is no value of the key
+    if (*value == 0.0 && is_word_alone && !field.zero.empty()) return field.zero;
     return *value;
   }
   json operator()(const std::string* value) const { return value->empty() ? json() : json(*value); }

@@ -2,14 +2,15 @@
 
 #include "qft/config/help.h"
 #include "qft/core/error.h"
+#include "qft/core/file_ending.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <optional>
 #include <string_view>
 
-#include "dump.h"
 #include "expand_path.h"
+#include "saved_run.h"
 #include "split.h"
 #include "store.h"
 
@@ -18,19 +19,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kRunFile = "run.json";  // the trainer's, in its output_dir
-
-enum class Part { model, type, quantization, text, data };
+enum class Part { model, type, quantization, form, text, data };
 struct Loaded {
   Part part;
   std::string_view keys;
 };
-// Of a part of model, type or quantization that is given in any key nothing is taken.
+// If any key of model, type or quantization is given, no key of that part is taken; nor of form, if another template is given.
 constexpr Loaded kLoaded[] = {
     {Part::model, "model_revision rope_scaling"},
     {Part::type, "bf16 fp16 pure_bf16 compute_dtype infer_dtype"},
     {Part::quantization, "quantization_bit quantization_method quantization_type double_quantization"},
-    {Part::text, "template default_system tool_format enable_thinking preserve_thinking"},
+    {Part::form, "template tool_format enable_thinking preserve_thinking"},
+    {Part::text, "default_system"},
     {Part::data,
      "dataset eval_dataset dataset_dir pack eval_pack mix_strategy interleave_probs max_samples val_size seed data_seed "
      "cutoff_len train_on_prompt mask_history loss_scale on_error"},
@@ -74,28 +74,11 @@ std::optional<fs::path> run_file_of(const std::vector<std::string>& folders) {
   std::error_code code;
   for (const fs::path folder : folders) {
     const fs::path plain = (folder / ".").parent_path();
-    if (fs::is_regular_file(plain / kRunFile, code)) return plain / kRunFile;
+    if (fs::is_regular_file(plain / kSavedRun, code)) return plain / kSavedRun;
     if (!plain.filename().string().starts_with("checkpoint-")) continue;
-    if (fs::is_regular_file(plain.parent_path() / kRunFile, code)) return plain.parent_path() / kRunFile;
+    if (fs::is_regular_file(plain.parent_path() / kSavedRun, code)) return plain.parent_path() / kSavedRun;
   }
   return std::nullopt;
-}
-
-/// A list as the text that a list's key takes; other values as they are, without quotes.
-Value as_text(const Value& value) {
-  if (value.kind != Value::Kind::list) {
-    Value plain = value;
-    plain.quoted = false;
-    return plain;
-  }
-  Value text{.kind = Value::Kind::scalar};
-  for (const Value& item : value.items) text.text += (text.text.empty() ? "" : ",") + item.text;
-  return text;
-}
-
-const Value* member(const Value& map, std::string_view key) {
-  const auto found = std::find_if(map.entries.begin(), map.entries.end(), [&](const auto& entry) { return entry.first == key; });
-  return found == map.entries.end() ? nullptr : &found->second;
 }
 
 /// Whether the run of these settings had something to evaluate.
@@ -117,15 +100,26 @@ void require_same(std::string_view key, const Value* theirs, const std::vector<S
       given->where, key, describe(given->value), file.string(), describe(*theirs));
 }
 
+/// True if another template is given than the run had, or the run's own is a file that is gone: the adapter's folder has a copy.
+bool has_other_template(const Value& settings, const std::vector<Setting>& own) {
+  const Value* theirs = member(settings, "template");
+  const std::string name = theirs == nullptr || theirs->kind != Value::Kind::scalar ? "" : theirs->text;
+  const Setting* given = find(own, "template");
+  if (given != nullptr) return given->value.text != name;
+  std::error_code code;
+  return find(own, "chat_template") != nullptr || (is_yaml_file(name) && !fs::is_regular_file(name, code));
+}
+
 std::vector<Setting> taken_from(const Value& settings, const fs::path& file, const std::vector<Setting>& own, Purpose purpose,
                                 bool with_data) {
-  const nlohmann::json defaults = to_json(RunConfig{});
   std::vector<Setting> taken;
   for (const Loaded& row : kLoaded) {
     const auto keys = split(row.keys);
     const auto is_given = [&](std::string_view key) { return find(own, key) != nullptr; };
     if (row.part == Part::data && !with_data) continue;
-    if (std::any_of(keys.begin(), keys.end(), is_given) && row.part != Part::text && row.part != Part::data) continue;
+    const bool as_a_whole = row.part == Part::model || row.part == Part::type || row.part == Part::quantization;
+    if (as_a_whole && std::ranges::any_of(keys, is_given)) continue;
+    if (row.part == Part::form && has_other_template(settings, own)) continue;
     const bool own_data =
         row.part == Part::data && (is_given("dataset") || is_given("eval_dataset") || is_given("pack") || is_given("eval_pack"));
     for (const std::string_view key : keys) {
@@ -133,19 +127,18 @@ std::vector<Setting> taken_from(const Value& settings, const fs::path& file, con
       if (!own_data && std::ranges::find(kHoldOut, key) != std::end(kHoldOut)) require_same(key, value, own, file);
       if (value == nullptr || value->kind == Value::Kind::null || is_given(key) || !reads(purpose, key)) continue;
       if (own_data && key != "cutoff_len") continue;
-      if (as_json(*value) == defaults.at(std::string(key))) continue;
-      taken.push_back({std::string(key), as_text(*value), file.string(), file.string()});
+      if (!differs_from_default(key, *value)) continue;
+      taken.push_back({std::string(key), as_typed(*value), file.string(), file.string()});
     }
   }
   return taken;
 }
 
-/// The settings that the file holds. Where nobody asked for them, nothing of a file that is another program's.
-std::optional<Value> settings_in(const fs::path& file, bool asked) {
+/// The settings that the file holds. A file of another program is passed over, unless the user asked for its settings.
+std::optional<Value> read_settings(const fs::path& file, bool asked) {
   try {
     const Value document = parse_file(file);
-    const Value* settings = member(document, "settings");
-    if (settings != nullptr && settings->kind == Value::Kind::map) return *settings;
+    if (const Value* settings = settings_in(document)) return *settings;
   } catch (const Error&) {
     if (asked) throw;
     return std::nullopt;
@@ -167,10 +160,10 @@ std::vector<Setting> settings_of_earlier_run(const std::vector<Setting>& typed, 
     fail_config(
         "load_data_args is true, but {} no {}, in which qft train keeps the settings of a run (ms-swift's args.json is not read: "
         "its part of the data is drawn otherwise): name the data in eval_dataset",
-        folders.empty() ? "no adapter or model is given, and so" : fmt::format("'{}' has", folders.front()), kRunFile);
+        folders.empty() ? "no adapter or model is given, and so" : fmt::format("'{}' has", folders.front()), kSavedRun);
   if (!file) return {};
   const bool asked = data || flag_of(typed, {"load_args", "load_args_from_ckpt_dir"}).has_value();
-  const std::optional<Value> settings = settings_in(*file, asked);
+  const std::optional<Value> settings = read_settings(*file, asked);
   if (!settings) return {};
   if (data && !evaluates(*settings))
     fail_config(

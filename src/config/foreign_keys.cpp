@@ -43,6 +43,11 @@ const std::vector<ForeignKey>& foreign_keys() {
   return keys;
 }
 
+bool acts(const ForeignKey& key) {
+  using Class = ForeignKey::Class;
+  return key.kind == Class::renamed || key.kind == Class::converted || key.kind == Class::combined || key.kind == Class::either;
+}
+
 const ForeignKey* find_foreign(std::string_view name) {
   static const Index index = make_index();
   const auto found = index.find(name);

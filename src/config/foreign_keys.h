@@ -39,6 +39,9 @@ struct ForeignKey {
 /// The whole table.
 const std::vector<ForeignKey>& foreign_keys();
 
+/// True if the key sets something: a message may suggest it.
+bool acts(const ForeignKey& key);
+
 /// The row of this name, or nullptr.
 const ForeignKey* find_foreign(std::string_view name);
 

@@ -1,12 +1,17 @@
 #include "qft/config/help.h"
 
+#include "qft/config/nearest.h"
 #include "qft/core/error.h"
+#include "qft/core/wrap.h"
 
 #include <algorithm>
+#include <unistd.h>
 
 #include "bound_field.h"
 #include "dump.h"
+#include "foreign_keys.h"
 #include "runnable.h"
+#include "store.h"
 
 namespace qft::config {
 namespace {
@@ -37,7 +42,7 @@ const Reading kReadings[] = {
      "cutoff_len: 512\n"},
     {Purpose::check, kTrainingGroups, "", kNotInTraining, kTrainingSample},
     {Purpose::eval, "dataset parallel eval generate",
-     "model_name_or_path model_revision hub stage_to stage_limit "
+     "model_name_or_path model_revision hub follow_links stage_to stage_limit "
      "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype "
      "quantization_bit quantization_method quantization_type double_quantization rope_scaling stage pref_loss pref_beta "
      "pref_ftx "
@@ -57,7 +62,7 @@ const Reading kReadings[] = {
      "eval_dataset: cluster_questions  # or eval_pack, dataset, pack\n"
      "output_dir: out\n"},
     {Purpose::generate, "generate",
-     "model_name_or_path model_revision hub stage_to stage_limit "
+     "model_name_or_path model_revision hub follow_links stage_to stage_limit "
      "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype template chat_template chat_template_kwargs "
      "quantization_bit quantization_method quantization_type double_quantization rope_scaling cutoff_len "
      "default_system enable_thinking "
@@ -66,7 +71,7 @@ const Reading kReadings[] = {
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "template: smollm2\n"},
     {Purpose::export_model, "export",
-     "model_name_or_path model_revision hub stage_to stage_limit "
+     "model_name_or_path model_revision hub follow_links stage_to stage_limit "
      "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype rope_scaling cutoff_len log_level "
      "template chat_template chat_template_kwargs default_system tool_format enable_thinking preserve_thinking mask_history",
      "",
@@ -74,7 +79,7 @@ const Reading kReadings[] = {
      "adapter_name_or_path: demo_output/tuned\n"
      "export_dir: exported\n"},
     {Purpose::pack, "dataset",
-     "model_name_or_path model_revision hub stage_to stage_limit "
+     "model_name_or_path model_revision hub follow_links stage_to stage_limit "
      "tokenizer_name_or_path stage seed log_level ddp_timeout",
      "pack eval_pack val_size eval_on_each_dataset use_curriculum curriculum_seed curriculum packing "
      "neat_packing",
@@ -121,7 +126,89 @@ std::string line_of(const BoundField& bound, const std::vector<std::string_view>
   for (const std::string_view word : bound.field.choices)
     words += fmt::format("{}{}{}", words.empty() ? ": " : " | ", word,
                          std::ranges::find(missing, word) == missing.end() ? "" : " (not implemented)");
-  return fmt::format("  {:<32} {}{} [{}]\n", bound.field.name, bound.field.help, words, default_of(bound));
+  constexpr std::size_t kIndent = 35;  // of the second column
+  const std::string line = fmt::format("  {:<32} {}{} [{}]", bound.field.name, bound.field.help, words, default_of(bound));
+  return wrapped(line, kIndent, static_cast<std::size_t>(terminal_columns(STDOUT_FILENO))) + "\n";
+}
+
+/// Programs and what they read, in the words of the command line.
+struct Reader {
+  Purpose purpose;
+  std::string_view programs;
+};
+constexpr Reader kReaders[] = {{Purpose::train, "qft train"},
+                               {Purpose::eval, "qft eval, qft score"},
+                               {Purpose::generate, "qft generate, qft chat"},
+                               {Purpose::export_model, "qft export"},
+                               {Purpose::plan, "qft plan"},
+                               {Purpose::check, "qft check"},
+                               {Purpose::pack, "qft-pack"}};
+
+std::string_view tool_name(ForeignKey::Tool tool) {
+  switch (tool) {
+    case ForeignKey::Tool::llama_factory:
+      return "LLaMA-Factory, transformers";
+    case ForeignKey::Tool::llama_factory_v1:
+      return "version 1 of LLaMA-Factory";
+    case ForeignKey::Tool::swift:
+      return "ms-swift";
+    case ForeignKey::Tool::other:
+      break;
+  }
+  return "other tools";
+}
+
+std::string describe_own(const BoundField& bound) {
+  std::string readers, names;
+  for (const Reader& reader : kReaders)
+    if (reads(reader.purpose, bound.field.name)) readers += fmt::format("{}{}", readers.empty() ? "" : ", ", reader.programs);
+  for (const ForeignKey& key : foreign_keys())
+    if (key.kind == ForeignKey::Class::renamed && key.key == bound.field.name)
+      names += fmt::format("{}{}", names.empty() ? "" : ", ", key.name);
+  std::string text = fmt::format("{}: {}\n  value    {}\n  default  {}\n", bound.field.name, bound.field.help,
+                                 expected(bound.field, bound.ref), default_of(bound));
+  if (!bound.field.advice.empty()) text += fmt::format("  advice   {}\n", bound.field.advice);
+  text += fmt::format("  read by  {}\n", readers);
+  if (!names.empty()) text += fmt::format("  also     {} of other tools\n", names);
+  return text;
+}
+
+std::string describe_foreign(const ForeignKey& key) {
+  const std::string head = fmt::format("{} ({})", key.name, tool_name(key.tool));
+  switch (key.kind) {
+    case ForeignKey::Class::renamed:
+      return fmt::format("{} is {} here{}\n", head, key.key,
+                         key.words.empty() ? "" : fmt::format("; its words here: {}", key.words));
+    case ForeignKey::Class::converted:
+      return fmt::format("{} sets keys by its value: {}\n  any other value is refused: {}\n", head, key.words, key.reason);
+    case ForeignKey::Class::either:
+      return fmt::format("{} has two meanings: {}\n", head, key.reason);
+    case ForeignKey::Class::combined:
+      return fmt::format("{} counts together with other keys of its tool\n", head);
+    case ForeignKey::Class::section:
+      return fmt::format("{} is a section; its keys are read (docs/llama_factory_v1.md)\n", head);
+    case ForeignKey::Class::ranks:
+      return fmt::format("{} is compared with the number of ranks that run\n", head);
+    case ForeignKey::Class::no_effect:
+      return fmt::format("{} has no effect here: {}\n", head, key.reason);
+    case ForeignKey::Class::refused:
+      break;
+  }
+  return fmt::format("{} is refused: {}\n{}", head, key.reason,
+                     key.harmless.empty() ? "" : fmt::format("  allowed, because it asks for nothing: {}\n", key.harmless));
+}
+
+std::string wrap_lines(const std::string& text) {
+  constexpr std::size_t kIndent = 11;
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    out +=
+        wrapped(std::string_view(text).substr(at, end - at), kIndent, static_cast<std::size_t>(terminal_columns(STDOUT_FILENO))) +
+        "\n";
+    at = end + 1;
+  }
+  return out;
 }
 
 }  // namespace
@@ -149,6 +236,22 @@ std::vector<std::string_view> implemented(std::string_view key) {
   const auto missing = not_implemented(key, Purpose::train);
   std::erase_if(words, [&](std::string_view word) { return std::ranges::find(missing, word) != missing.end(); });
   return words;
+}
+
+std::string describe_key(std::string_view name) {
+  std::string key(name.substr(name.starts_with("--") ? 2 : 0));
+  std::ranges::replace(key, '-', '_');
+  RunConfig defaults;
+  const auto fields = bound_fields(defaults);
+  if (const BoundField* own = find_field(fields, key)) return wrap_lines(describe_own(*own));
+  if (const ForeignKey* foreign = find_foreign(key)) {
+    std::string text = describe_foreign(*foreign);
+    if (const BoundField* own = find_field(fields, foreign->key)) text += "\n" + describe_own(*own);
+    return wrap_lines(text);
+  }
+  std::vector<std::string_view> names;
+  for (const BoundField& bound : fields) names.push_back(bound.field.name);
+  fail_config("qft help: there is no key '{}'{}", key, suggestion(key, names, "qft train --help lists those of training"));
 }
 
 std::string help_text(Purpose purpose) {

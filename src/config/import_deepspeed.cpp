@@ -165,12 +165,9 @@ void match_scheduler(RunConfig& config, const Leaves& leaves, const Value& docum
     match_key(config, "warmup_type", warmup->second.value, warmup->second);
   }
   match_key(config, "lr_scheduler_type", plain(row->ours), type->second);
-  if (const auto total = leaves.find("scheduler.params.total_num_steps"); total != leaves.end()) {
-    if (as_int(total->second.value) != config.training.max_steps) {
-      fail_config("{} is {}, but the schedule ends with the run, and max_steps is {}: make them agree or set it to \"auto\"",
-                  total->second.where, describe(total->second.value), config.training.max_steps);
-    }
-  }
+  if (const auto total = leaves.find("scheduler.params.total_num_steps"); total != leaves.end())
+    claim(config, WorldClaim::Kind::steps, total->second);
+  if (config.training.max_steps > 0) config.check_steps(config.training.max_steps);
   config.notes.push_back(
       fmt::format("{}: warm-up is that of transformers: DeepSpeed's own begins one step later", type->second.where));
 }

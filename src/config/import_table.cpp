@@ -3,6 +3,8 @@
 #include "qft/config/nearest.h"
 #include "qft/core/error.h"
 
+#include <cmath>
+
 #include "bound_field.h"
 #include "dump.h"
 #include "foreign_keys.h"
@@ -14,6 +16,8 @@ namespace qft::config {
 namespace {
 
 using Role = ImportKey::Role;
+
+constexpr double kMostClaimed = 1e15;  // beyond, a double does not hold every integer
 
 bool covers(std::string_view pattern, std::string_view path) {
   if (!pattern.ends_with(".*")) return pattern == path;
@@ -63,14 +67,6 @@ bool is_auto(const Value& value) {
   return value.kind == Value::Kind::scalar && value.text == "auto";
 }
 
-void claim(RunConfig& config, WorldClaim::Kind kind, const Leaf& leaf) {
-  const auto number = as_int(leaf.value);
-  if (!number || *number < 1) {
-    fail_config("{}: expected an integer of at least 1, got {}", leaf.where, describe(leaf.value));
-  }
-  config.world_claims.push_back({kind, *number, leaf.where});
-}
-
 [[noreturn]] void fail_unknown(const Leaf& leaf, std::span<const ImportKey> table) {
   std::vector<std::string_view> names;
   for (const ImportKey& row : table) {
@@ -80,6 +76,14 @@ void claim(RunConfig& config, WorldClaim::Kind kind, const Leaf& leaf) {
 }
 
 }  // namespace
+
+void claim(RunConfig& config, WorldClaim::Kind kind, const Leaf& leaf) {
+  const auto number = as_double(leaf.value);  // JSON may write 100 as 1e2 or "100"
+  if (!number || *number < 1 || *number != std::floor(*number) || *number > kMostClaimed) {
+    fail_config("{}: expected an integer from 1 to {}, got {}", leaf.where, kMostClaimed, describe(leaf.value));
+  }
+  config.world_claims.push_back({kind, static_cast<std::int64_t>(*number), leaf.where});
+}
 
 Value plain(std::string_view text) {
   return Value{.kind = Value::Kind::scalar, .text = std::string(text)};

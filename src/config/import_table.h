@@ -54,6 +54,9 @@ void match_strategy(RunConfig& config, const std::string& strategy, const Leaf& 
 /// The same for a ZeRO stage, 0 to 3.
 void match_zero_stage(RunConfig& config, const Leaf& leaf);
 
+/// Keeps a number that is compared once the ranks or the steps are known. Numbers may be written as texts.
+void claim(RunConfig& config, WorldClaim::Kind kind, const Leaf& leaf);
+
 /// A plain scalar, for match_key().
 Value plain(std::string_view text);
 

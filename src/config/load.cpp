@@ -2,8 +2,10 @@
 #include "qft/config/run_config.h"
 #include "qft/config/start.h"
 #include "qft/core/error.h"
+#include "qft/core/file_ending.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -13,6 +15,7 @@
 #include "import_table.h"
 #include "llama_factory_v1.h"
 #include "runnable.h"
+#include "saved_run.h"
 #include "value.h"
 
 namespace qft::config {
@@ -208,7 +211,7 @@ void set_swift_folders(RunConfig& config, Purpose purpose) {
 void name_described(const RunConfig& config, std::string_view key, bool plan, std::vector<std::string>& names) {
   std::vector<std::string> all;
   for (const std::string& name : names) {
-    if (!name.ends_with(".yaml") && !name.ends_with(".yml")) {
+    if (!is_yaml_file(name)) {
       all.push_back(name);
       continue;
     }
@@ -228,6 +231,14 @@ void name_described(const RunConfig& config, std::string_view key, bool plan, st
     for (const auto& [dataset, entry] : document.entries) all.push_back(fmt::format("{}:{}", name, dataset));
   }
   names = std::move(all);
+}
+
+// Of a run file, or of the run.json of an earlier run.
+std::vector<Setting> settings_in_file(const std::filesystem::path& file, const std::vector<Setting>& overrides, Purpose purpose) {
+  const Value document = parse_file(file);
+  if (is_json_file(file) && settings_in(document) != nullptr)
+    return settings_to_repeat(document, file.string(), overrides, purpose);
+  return settings_of(document, file.string());
 }
 
 }  // namespace
@@ -250,8 +261,10 @@ RunConfig load_run_config(const std::filesystem::path& file, std::span<const std
   RunConfig config;
   config.source = file;
   std::vector<Setting> settings;
-  if (!file.empty()) settings = settings_of(parse_file(file), file.string());
-  for (const std::string& text : overrides) settings.push_back(override_setting(text));
+  std::vector<Setting> typed;
+  for (const std::string& text : overrides) typed.push_back(override_setting(text));
+  if (!file.empty()) settings = settings_in_file(file, typed, purpose);
+  settings.insert(settings.end(), std::make_move_iterator(typed.begin()), std::make_move_iterator(typed.end()));
   settings = take_sections_apart(std::move(settings));
   const Dialect dialect = apply_settings(config, settings, purpose);
   const bool swift = dialect == Dialect::swift;

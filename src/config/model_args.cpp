@@ -18,6 +18,10 @@ void ModelArgs::visit(const FieldVisitor& field) {
             .path(),
         &adapter_name_or_path);
   field(Field("adapter_folder", "sub-folder of adapter_name_or_path that holds the adapter"), &adapter_folder);
+  field(
+      Field("follow_links",
+            "follow links of files out of their folder, as of weights that lie in a store; who made a link chooses what is read"),
+      &follow_links);
   field(Field("stage_to", "folder on each node's own disk, to which model, adapters, packs and data are copied over MPI, once")
             .path(),
         &stage_to);

@@ -14,6 +14,9 @@ namespace {
 /// The largest ddp_timeout that has an effect, in seconds: no healthy run goes that long without progress.
 constexpr std::int64_t kMostDdpTimeout = 4 * 3600;
 
+/// Of a run that gives neither eval_steps nor logging_steps, as in LLaMA-Factory.
+constexpr double kEvalSteps = 500;
+
 }  // namespace
 
 void RunConfig::visit(const std::function<void(std::string_view title)>& group, const FieldVisitor& field) {
@@ -67,7 +70,7 @@ void RunConfig::resolve() {
   if (finetuning.oft_rank > 0 && !is_given("oft_block_size")) finetuning.oft_block_size = 0;
   if (!data.packing) data.packing = data.neat_packing || finetuning.stage == "pt";
   if (!training.data_seed) training.data_seed = training.seed;
-  if (training.eval_steps == 0.0) training.eval_steps = training.logging_steps;
+  if (training.eval_steps == 0.0) training.eval_steps = training.logging_steps > 0.0 ? training.logging_steps : kEvalSteps;
   if (training.eval_strategy != "no") training.do_eval = true;
   const Value resume{.kind = Value::Kind::scalar, .text = training.resume_from_checkpoint};
   if (const auto flag = as_bool(resume)) training.resume_from_checkpoint = *flag ? "true" : "false";

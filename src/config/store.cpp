@@ -135,8 +135,10 @@ std::string range(const Field& field) {
   const bool low = std::isfinite(field.min), high = std::isfinite(field.max);
   if (low && high && field.min == field.max) return fmt::format(" {} only", field.min);
   if (low && high) {
+    if (field.min_excluded) return fmt::format(" above {} and at most {}", field.min, field.max);
     return fmt::format(" from {} to {}{}", field.min, field.max, field.max_excluded ? " (excluded)" : "");
   }
+  if (high) return fmt::format(" of at most {}", field.max);
   if (low) return fmt::format(" {} {}", field.min_excluded ? "above" : "of at least", field.min);
   return {};
 }

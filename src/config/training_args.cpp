@@ -46,8 +46,8 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
       Field("dataloader_drop_last",
             "leave out the last samples of an epoch that do not fill a micro-batch of every rank (each epoch leaves out others)"),
       &a.dataloader_drop_last);
-  field(Field("num_train_epochs", "passes over the training set").above(0), &a.num_train_epochs);
-  field(Field("max_steps", "optimizer steps; 1 or more overrides num_train_epochs").at_least(-1), &a.max_steps);
+  field(Field("num_train_epochs", "passes over the training set").above(0).at_most(kMostSteps), &a.num_train_epochs);
+  field(Field("max_steps", "optimizer steps; 1 or more overrides num_train_epochs").in(-1, kMostSteps), &a.max_steps);
   field(Field("max_hours", "stop with a checkpoint (exit code 75) after this time; 0: no limit").at_least(0), &a.max_hours);
   field(Field("ddp_timeout",
               "seconds without a sign of life from a rank, or without progress on any, that end the job; "
@@ -162,7 +162,12 @@ void visit_numerics(TrainingArgs& a, const FieldVisitor& field) {
 }
 
 void visit_events(TrainingArgs& a, const FieldVisitor& field) {
-  field(Field("logging_steps", "steps between log lines; below 1: a fraction of all steps").above(0).steps(), &a.logging_steps);
+  field(Field("logging_steps", "steps between log lines; below 1: a fraction of all steps")
+            .above(0)
+            .steps()
+            .zero_word("auto")
+            .shown_default("a twentieth of the run, 100 at most"),
+        &a.logging_steps);
   field(Field("logging_first_step", "log the first step too"), &a.logging_first_step);
   field(Field("save_strategy", "when checkpoints are written")
             .one_of({"no", "steps", "epoch"})
@@ -176,7 +181,7 @@ void visit_events(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("eval_steps", "steps between evaluations; below 1: a fraction of all steps")
             .at_least(0)
             .steps()
-            .shown_default("logging_steps"),
+            .shown_default("logging_steps if given, else 500"),
         &a.eval_steps);
   field(Field("load_best_model_at_end", "end with the weights of the best checkpoint"), &a.load_best_model_at_end);
   field(Field("metric_for_best_model",
@@ -219,6 +224,11 @@ void TrainingArgs::visit(const FieldVisitor& field) {
   visit_events(*this, field);
   visit_watching(*this, field);
   visit_launch(*this, field);
+}
+
+std::int64_t TrainingArgs::log_interval(std::int64_t total_steps) const {
+  constexpr std::int64_t kLines = 20, kMost = 100;
+  return logging_steps > 0.0 ? interval(logging_steps, total_steps) : std::clamp<std::int64_t>(total_steps / kLines, 1, kMost);
 }
 
 std::int64_t TrainingArgs::interval(double steps, std::int64_t total_steps) {

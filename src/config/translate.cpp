@@ -3,6 +3,7 @@
 #include "qft/core/error.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "earlier_run.h"
 #include "foreign_keys.h"
@@ -73,7 +74,8 @@ class Translator {
     bound_epochs();
     leave_texts_plain();
     if (swift_) take_most_probable();
-    if (swift_) load_as_swift();
+    load_earlier_run();
+    note_without_effect();
     return std::move(out_);
   }
 
@@ -110,7 +112,7 @@ class Translator {
         return;
       case Class::no_effect:
         if (is_harmless(key.harmless, setting.value)) return;
-        out_.notes.push_back(fmt::format("{} has no effect here: {}", setting.where, key.reason));
+        without_effect_.push_back({&setting, key.reason});
         return;
       case Class::refused:
         if (is_harmless(key.harmless, setting.value)) return;
@@ -319,15 +321,26 @@ class Translator {
         setting = as(setting, "do_sample", scalar("false", setting.value.line));
   }
 
-  // ms-swift's load_args is true by default where nothing is trained, load_data_args asked for.
-  void load_as_swift() {
+  // One line for all: run files of other tools are full of such keys, and qft help has the reasons.
+  void note_without_effect() {
+    if (without_effect_.size() == 1) {
+      const auto& [setting, reason] = without_effect_.front();
+      out_.notes.push_back(fmt::format("{} has no effect here: {}", setting->where, reason));
+    }
+    if (without_effect_.size() < 2) return;
+    std::string names;
+    for (const auto& [setting, reason] : without_effect_) names += (names.empty() ? "" : ", ") + setting->key;
+    out_.notes.push_back(fmt::format("no effect here: {} (qft help KEY says why)", names));
+  }
+
+  // An adapter or model is used as it was trained, unless load_args is false; load_data_args takes the run's data too.
+  void load_earlier_run() {
     if (purpose_ == Purpose::eval || purpose_ == Purpose::generate || purpose_ == Purpose::export_model) {
-      for (Setting& setting : settings_of_earlier_run(settings_, out_.settings, purpose_))
-        out_.fallbacks.push_back(std::move(setting));
+      out_.earlier = settings_of_earlier_run(settings_, out_.settings, purpose_);
       return;
     }
     for (const char* name : {"load_args", "load_data_args", "load_args_from_ckpt_dir", "load_dataset_config"})
-      if (const Setting* asked = typed(name); asked != nullptr && is_on(asked))
+      if (const Setting* asked = typed(name); swift_ && asked != nullptr && is_on(asked))
         fail_config("{}: it is refused here: training reads this run file and command line only: name the data in dataset",
                     asked->where);
   }
@@ -337,6 +350,7 @@ class Translator {
   const std::vector<std::string_view>& own_;
   V1Sections v1_;
   bool swift_ = false;
+  std::vector<std::pair<const Setting*, std::string_view>> without_effect_;  // with the reason
   Translation out_;
 };
 

@@ -14,7 +14,8 @@ namespace qft::config {
 /// Settings under our own keys only; unknown keys stay as they are. Moot keys leave a note, ranks a claim.
 struct Translation {
   std::vector<Setting> settings;
-  std::vector<Setting> fallbacks;   // count where the key is not set otherwise
+  std::vector<Setting> fallbacks;   // count if the key is not set otherwise
+  std::vector<Setting> earlier;     // of the run that wrote the adapter or model; count if the key is still not set
   std::vector<V1Default> defaults;  // of LLaMA-Factory's version 1, where its keys are used
   std::vector<std::string> notes;
   std::vector<WorldClaim> claims;

@@ -403,4 +403,11 @@ void RunConfig::check_world(int world_size) const {
   }
 }
 
+void RunConfig::check_steps(std::int64_t total_steps) const {
+  for (const WorldClaim& claim : world_claims)
+    if (claim.kind == WorldClaim::Kind::steps && claim.value != total_steps)
+      fail_config("{} is {}, but the run has {} steps, and the schedule ends with it: make them agree, or write \"auto\"",
+                  claim.where, claim.value, total_steps);
+}
+
 }  // namespace qft::config

@@ -3,6 +3,7 @@
 #include "qft/core/error.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include <nlohmann/json.hpp>
 
@@ -10,6 +11,8 @@ namespace qft {
 namespace {
 
 namespace fs = std::filesystem;
+
+std::atomic<bool> g_follow_links = false;
 
 bool lies_in(const fs::path& file, const fs::path& dir) {
   const auto [at, end] = std::mismatch(dir.begin(), dir.end(), file.begin(), file.end());
@@ -30,6 +33,10 @@ bool lies_in_blobs_of(const fs::path& file, const fs::path& dir) {
 
 }  // namespace
 
+void follow_links(bool follow) {
+  g_follow_links = follow;
+}
+
 bool is_plain_name(std::string_view name) {
   return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
 }
@@ -45,15 +52,17 @@ fs::path member_of(const fs::path& dir, std::string_view name) {
   require(!fs::exists(status) || fs::is_regular_file(status), "'{}' is {}, not a file", path.string(),
           fs::is_directory(status) ? "a directory" : "a special file");
   code.clear();
-  if (!fs::is_symlink(fs::symlink_status(path, code))) return path;
+  if (g_follow_links || !fs::is_symlink(fs::symlink_status(path, code))) return path;
   const fs::path target = fs::canonical(path, code);
   if (code == std::errc::no_such_file_or_directory) return path;
   const fs::path home = code ? fs::path() : fs::canonical(dir, code);
   require(!code, "cannot follow the link '{}': {}", path.string(), code.message());
-  require(lies_in(target, home) || lies_in_blobs_of(target, home),
-          "'{}' is a link to '{}', outside its directory, and is not followed: put the file itself there "
-          "(cp, or ln without -s), or give the directory that holds it",
-          path.string(), target.string());
+  require(
+      lies_in(target, home) || lies_in_blobs_of(target, home),
+      "'{}' is a link to '{}', outside its directory, and is not followed: put the file itself there "
+      "(cp, or ln without -s), give the directory that holds it, or set follow_links: true if you trust whoever made the link "
+      "(qft-ckpt: --follow-links)",
+      path.string(), target.string());
   return path;
 }
 
@@ -67,7 +76,7 @@ fs::path member_at(const fs::path& dir, std::string_view path) {
   if (slash == path.npos) return member_of(dir, path);
   const std::string_view folder = path.substr(0, slash);
   std::error_code code;
-  require(is_plain_name(folder) && !fs::is_symlink(fs::symlink_status(dir / folder, code)),
+  require(is_plain_name(folder) && (g_follow_links || !fs::is_symlink(fs::symlink_status(dir / folder, code))),
           "'{}' is to hold a folder called '{}', which is a link or not a plain name", dir.string(), folder);
   return member_of(dir / folder, path.substr(slash + 1));
 }

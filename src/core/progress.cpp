@@ -3,11 +3,11 @@
 #include "qft/core/launcher.h"
 #include "qft/core/log.h"
 #include "qft/core/units.h"
+#include "qft/core/wrap.h"
 
 #include <algorithm>
 #include <cmath>
 #include <fcntl.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <fmt/format.h>
@@ -20,12 +20,6 @@ constexpr auto kRedraw = std::chrono::milliseconds(100);
 constexpr auto kRelay = std::chrono::milliseconds(300);
 constexpr auto kLongestWait = std::chrono::seconds(60);
 constexpr std::string_view kClearLine = "\r\x1b[K";
-
-int terminal_width(int terminal) {
-  winsize size{};
-  if (ioctl(terminal, TIOCGWINSZ, &size) == 0 && size.ws_col > 20) return size.ws_col;
-  return 100;
-}
 
 }  // namespace
 
@@ -85,7 +79,7 @@ void Progress::draw(std::int64_t done, std::string_view suffix) const {
   } else {
     line = fmt::format("{} {} {} {}", title_, done, times(done), suffix);
   }
-  line.resize(std::min(line.size(), static_cast<std::size_t>(terminal_width(terminal_) - 1)));
+  line.resize(std::min(line.size(), static_cast<std::size_t>(terminal_columns(terminal_) - 1)));
   // The cursor goes back, so that what others print begins in the first column.
   put(fmt::format("{}{}\r", kClearLine, line));
 }

@@ -215,9 +215,12 @@ void StepSchedule::count_steps() {
     fail_config("there are no training samples for a step: {} {} with dataloader_drop_last {} and a global batch of {}", units_,
                 options.packing ? "rows" : "items", options.drop_last, global_batch_);
   steps_per_epoch_ = ceil_div(used_units_, global_batch_);
-  total_steps_ = options.max_steps > 0
-                     ? options.max_steps
-                     : static_cast<std::int64_t>(std::ceil(options.num_epochs * static_cast<double>(steps_per_epoch_)));
+  const double steps = options.max_steps > 0 ? static_cast<double>(options.max_steps)
+                                             : std::ceil(options.num_epochs * static_cast<double>(steps_per_epoch_));
+  if (steps > static_cast<double>(config::kMostSteps))
+    fail_config("num_train_epochs {} of {} steps each are {} steps: a run has {} at most; lower num_train_epochs",
+                options.num_epochs, steps_per_epoch_, steps, config::kMostSteps);
+  total_steps_ = static_cast<std::int64_t>(steps);
 }
 
 std::int64_t StepSchedule::most_items_of_a_unit() const {

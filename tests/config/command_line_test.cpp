@@ -43,6 +43,28 @@ TEST(CommandLine, TakesWordsWhereTheProgramHasSome) {
   EXPECT_CONTAINS(error_of([&] { parse(spec, {"diff", "a", "--json"}); }), "unknown option '--json'");
 }
 
+TEST(CommandLine, TakesAFolderForItsAdapterOrModel) {
+  TempFolder folder;
+  folder.write("tuned/adapter_config.json", "{}");
+  folder.write("tuned/config.json", "{}");
+  folder.write("base/config.json", "{}");
+  folder.write("data/a.txt", "");
+  CommandSpec spec{
+      .name = "qft chat", .summary = "Talks.", .run_file = CommandSpec::RunFile::required, .purpose = Purpose::generate};
+  const std::string tuned = folder.path() + "/tuned", base = folder.path() + "/base", data = folder.path() + "/data";
+  EXPECT_EQ(parse(spec, {tuned.c_str(), base.c_str()})->overrides,
+            (std::vector<std::string>{"adapter_name_or_path=" + tuned, "model_name_or_path=" + base}));
+  EXPECT_CONTAINS(error_of([&] { parse(spec, {data.c_str()}); }), "holds no adapter (adapter_config.json) and no model");
+  EXPECT_CONTAINS(error_of([&] { parse(ranks_spec(), {tuned.c_str()}); }), "unexpected argument");
+}
+
+TEST(CommandLine, SuggestsOnlyKeysThatAct) {
+  for (const char* argument : {"--overwrite_cach", "overwrite_cach=true"}) {  // overwrite_cache has no effect
+    const std::string error = error_of([&] { parse(ranks_spec(), {"run.yaml", argument})->load(Purpose::any); });
+    EXPECT_EQ(error.find("overwrite_cache'"), std::string::npos) << error;
+  }
+}
+
 TEST(CommandLine, ExplainsMistakes) {
   EXPECT_CONTAINS(error_of([] { parse(ranks_spec(), {}); }), "the run file (.yaml, .yml or .json) is missing");
   EXPECT_CONTAINS(error_of([] { parse(ranks_spec(), {"run.yaml", "stray"}); }), "unexpected argument 'stray'");

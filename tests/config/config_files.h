@@ -26,6 +26,7 @@ class TempFolder {
 
   std::string write(const std::string& name, std::string_view text) const {
     const auto file = path_ / name;
+    std::filesystem::create_directories(file.parent_path());
     std::ofstream(file, std::ios::binary) << text;
     return file.string();
   }

@@ -2,6 +2,7 @@
 #include "qft/config/help.h"
 
 #include <cmath>
+#include <regex>
 #include <set>
 #include <sstream>
 
@@ -153,8 +154,27 @@ TEST(Help, MarksWhatIsNotImplemented) {
   const std::string help = help_text(Purpose::train);
   EXPECT_LT(help.find("\n  pissa_init "), help.size());
   EXPECT_CONTAINS(help, "lora | oft | full | freeze");
-  EXPECT_CONTAINS(help, "ipo | kto_pair (not implemented) | orpo");
+  EXPECT_CONTAINS(std::regex_replace(help, std::regex("\n +"), " "), "ipo | kto_pair (not implemented) | orpo");
   EXPECT_EQ(help_text(Purpose::pack).find("not implemented"), std::string::npos) << "preference pairs can be packed";
+}
+
+TEST(Help, WrapsItsLines) {
+  std::istringstream lines(help_text(Purpose::train));
+  for (std::string line; std::getline(lines, line);)
+    EXPECT_TRUE(line.size() <= 100 || line.find(' ', 35) == std::string::npos) << line;
+}
+
+TEST(Help, ExplainsAKeyOfAnyTool) {
+  EXPECT_CONTAINS(describe_key("lora_rank"), "lora_rank: ");
+  EXPECT_CONTAINS(describe_key("--lora-rank"), "default  8");
+  EXPECT_CONTAINS(describe_key("temperature"), "read by  qft train, qft eval, qft score, qft generate, qft chat");
+  EXPECT_CONTAINS(describe_key("overwrite_cache"), "has no effect here: ");
+  EXPECT_CONTAINS(describe_key("tuner_type"), "finetuning_type: ");
+  EXPECT_CONTAINS(error_of([] { describe_key("lora_rnak"); }), "there is no key 'lora_rnak': did you mean 'lora_rank'?");
+  for (const char* list : {"foreign_key_names.txt", "swift_key_names.txt"}) {
+    std::ifstream file(test::kSourceDir + "/tests/config/" + list);
+    for (std::string name; std::getline(file, name);) EXPECT_FALSE(describe_key(name).empty()) << name;
+  }
 }
 
 class SampleRunFile : public testing::TestWithParam<Purpose> {};

@@ -86,7 +86,16 @@ TEST_F(Import, ReadsSchedulers) {
   EXPECT_EQ(stock.warmup_type, "log") << "DeepSpeed's default";
   EXPECT_EQ(stock.warmup_steps, 7.0);
   EXPECT_EQ(t.warmup_type, "linear");
-  EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupDecayLR", decay), "max_steps: 90\n"), "max_steps is 90");
+  EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupDecayLR", decay), "max_steps: 90\n"),
+                  "total_num_steps is 100, but the run has 90 steps");
+  for (const char* steps : {"100", "1e2", "100.0", "\"100\""}) {  // compared once the data tells the steps
+    const RunConfig c = deepspeed(scheduler("WarmupDecayLR", linear + ", \"total_num_steps\": " + steps), "");
+    EXPECT_NO_THROW(c.check_steps(100)) << steps;
+    EXPECT_CONTAINS(error_of([&] { c.check_steps(99); }), "total_num_steps is 100, but the run has 99 steps") << steps;
+  }
+  for (const char* steps : {"0", "1.5", "1e300", "\"many\""})
+    EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupDecayLR", linear + ", \"total_num_steps\": " + steps)),
+                    "expected an integer from 1 to ");
   EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupLR", linear), "learning_rate: 1e-4\n"), "asks for learning_rate 0.0003, but ");
   EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupLR", linear), "lr_scheduler_type: cosine\n"), "asks for lr_scheduler_type ");
   EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupLR", automatic), "warmup_type: linear\n"),
@@ -176,7 +185,7 @@ TEST_F(Import, RefusesWhatWouldChangeTheResult) {
   EXPECT_CONTAINS(deepspeed_error("{\"zero_optimisation\": {\"stage\": 2}}"),
                   "unknown key: did you mean 'zero_optimization.stage'?");
   EXPECT_CONTAINS(deepspeed_error("[1]"), "expected a mapping");
-  EXPECT_CONTAINS(deepspeed_error("{\"train_batch_size\": 0}"), "expected an integer of at least 1");
+  EXPECT_CONTAINS(deepspeed_error("{\"train_batch_size\": 0}"), "expected an integer from 1 to ");
 }
 
 TEST_F(Import, ChecksTheGlobalBatchWhenTheRanksAreKnown) {

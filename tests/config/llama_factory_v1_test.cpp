@@ -148,7 +148,7 @@ TEST(LlamaFactoryV1, KeysBesideTheSections) {
   ASSERT_EQ(c.world_claims.size(), 1U);
   EXPECT_EQ(c.world_claims[0].value, 2);
   EXPECT_CONTAINS(notes_of(c), "run.yaml:7: batching_strategy: samples are packed into rows of cutoff_len tokens");
-  EXPECT_CONTAINS(notes_of(c), "kernel_config has no effect here: qft has kernels of its own");
+  EXPECT_CONTAINS(notes_of(c), "no effect here: batching_workers, save_ckpt_as_hf, kernel_config, init_config");
   EXPECT_EQ(load_v1("batching_strategy: padding_free\n").data.packing, false);
   EXPECT_EQ(load_text("model: m\nmodel_class: cls\n").finetuning.stage, "rm");
 }

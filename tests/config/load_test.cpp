@@ -81,8 +81,9 @@ TEST(LoadRunConfig, HasTheDefaultsOfLlamaFactoryAndTransformers) {
   EXPECT_DOUBLE_EQ(c.training.learning_rate, 5e-5);
   EXPECT_DOUBLE_EQ(c.training.num_train_epochs, 3.0);
   EXPECT_EQ(c.training.max_steps, -1);
-  EXPECT_DOUBLE_EQ(c.training.logging_steps, 500);
-  EXPECT_DOUBLE_EQ(c.training.eval_steps, 500) << "eval_steps follows logging_steps";
+  EXPECT_DOUBLE_EQ(c.training.logging_steps, 0) << "by the run's length";
+  EXPECT_DOUBLE_EQ(c.training.eval_steps, 500) << "as in LLaMA-Factory";
+  EXPECT_DOUBLE_EQ(load_text("logging_steps: 7\n").training.eval_steps, 7) << "eval_steps follows logging_steps";
   EXPECT_EQ(c.training.seed, 42);
   EXPECT_EQ(c.training.data_seed, 42);
   EXPECT_EQ(c.training.lr_scheduler_type, "linear");
@@ -98,6 +99,42 @@ TEST(LoadRunConfig, HasTheDefaultsOfLlamaFactoryAndTransformers) {
   EXPECT_EQ(c.compute_dtype(), DType::f32);
   EXPECT_FALSE(c.fp32_masters());
   EXPECT_TRUE(c.recompute());
+}
+
+TEST(LoadRunConfig, LogsByTheLengthOfTheRun) {
+  const auto lines = [](std::string_view text, std::int64_t steps) {
+    return load_text(std::string(text)).training.log_interval(steps);
+  };
+  EXPECT_EQ(lines("", 1), 1);
+  EXPECT_EQ(lines("", 39), 1);
+  EXPECT_EQ(lines("", 60), 3);
+  EXPECT_EQ(lines("", 1999), 99);
+  EXPECT_EQ(lines("", 1'000'000), 100);
+  EXPECT_EQ(lines("logging_steps: auto\n", 60), 3);
+  EXPECT_EQ(lines("logging_steps: 500\n", 60), 500);
+  EXPECT_EQ(lines("logging_steps: 0.1\n", 60), 6);
+  EXPECT_CONTAINS(error_of_text("logging_steps: 0\n"), "expected a number above 0 and at most 1000000000");
+}
+
+TEST(LoadRunConfig, RefusesMoreStepsThanARunCanHave) {
+  for (const char* text : {"save_steps: 99999999999999999999\n", "eval_steps: 1e10\n", "logging_steps: 1e300\n",
+                           "warmup_steps: 2e9\n", "num_train_epochs: 1.0e300\n", "max_steps: 9000000000000000000\n"})
+    EXPECT_CONTAINS(error_of_text(text), "1000000000") << text;
+  EXPECT_EQ(load_text("max_steps: 1000000000\n").training.max_steps, kMostSteps);
+}
+
+TEST(LoadRunConfig, ReadsEndingsInAnyCase) {
+  TempFolder folder;
+  folder.write("RUN.YAML", "lora_rank: 3\n");
+  folder.write("run.Json", R"({"lora_rank": 4})");
+  EXPECT_EQ(load_run_config(folder.path() + "/RUN.YAML").finetuning.lora_rank, 3);
+  EXPECT_EQ(load_run_config(folder.path() + "/run.Json").finetuning.lora_rank, 4);
+}
+
+TEST(LoadRunConfig, NamesKeysWithoutEffectInOneLine) {
+  const RunConfig c = load_text("overwrite_cache: true\ndataloader_num_workers: 4\n");
+  ASSERT_EQ(c.notes.size(), 1u);
+  EXPECT_EQ(c.notes[0], "no effect here: overwrite_cache, dataloader_num_workers (qft help KEY says why)");
 }
 
 TEST(LoadRunConfig, ReadsTheOtherKindsOfLlamaFactoryFiles) {

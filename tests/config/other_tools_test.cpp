@@ -1,4 +1,6 @@
 // Run files and command lines in the words of other tools.
+#include "qft/config/start.h"
+
 #include <set>
 
 #include "config_files.h"
@@ -422,7 +424,8 @@ TEST(EarlierRun, LoadDataArgsTakesItsDataAndItsText) {
     EXPECT_TRUE(c.training.bf16);
     EXPECT_EQ(c.training.output_dir, "");
     EXPECT_FALSE(c.is_given("enable_thinking"));
-    EXPECT_TRUE(has_note(c, "template is not given: 'qwen3', by " + run.dir + "/run.json"));
+    EXPECT_TRUE(has_note(c, "as in the run that " + run.dir + "/run.json describes: "));
+    EXPECT_TRUE(has_note(c, "template 'qwen3'"));
   }
 }
 
@@ -434,10 +437,61 @@ TEST(EarlierRun, LoadArgsAloneTakesTheText) {
   EXPECT_TRUE(c.data.dataset.empty());
   EXPECT_EQ(c.data.val_size, 0.0);
   EXPECT_EQ(load_with(run, {"--load_args=false"}, Purpose::generate).data.template_name, "");
-  EXPECT_EQ(
-      load_run_config({}, std::vector<std::string>{"model_name_or_path=m", "adapter_name_or_path=" + run.dir}, Purpose::generate)
-          .data.template_name,
-      "");
+}
+
+TEST(EarlierRun, DecidesUnderEverySpelling) {
+  const EarlierRun run(kHeldOut);
+  run.folder.write("base/config.json", "{}");
+  run.folder.write("llama.yaml", "model_name_or_path: m\nadapter_name_or_path: " + run.dir + "\n");
+  const std::string base = "model_name_or_path=m";
+  for (const std::vector<std::string>& typed : {std::vector<std::string>{base, "adapter_name_or_path=" + run.dir},
+                                                {base, "--adapter_name_or_path=" + run.dir},
+                                                {base, "--adapters=" + run.dir},
+                                                {"model_name_or_path=" + run.dir}})
+    for (const Purpose purpose : {Purpose::generate, Purpose::eval}) {
+      std::vector<std::string> all = typed;
+      if (purpose == Purpose::eval) all.emplace_back("eval_dataset=v.json");
+      const RunConfig c = load_run_config({}, all, purpose);
+      EXPECT_EQ(c.data.template_name, "qwen3") << typed.back();
+      EXPECT_EQ(c.data.default_system, "Be kind.") << typed.back();
+      EXPECT_TRUE(c.training.bf16) << typed.back();
+      EXPECT_TRUE(c.data.dataset.empty()) << typed.back();
+    }
+  EXPECT_EQ(load_run_config(run.folder.path() + "/llama.yaml", {}, Purpose::generate).data.template_name, "qwen3");
+  const std::vector<std::string> off = {base, "adapter_name_or_path=" + run.dir, "load_args=false"};
+  EXPECT_EQ(load_run_config({}, off, Purpose::generate).data.template_name, "");
+}
+
+TEST(EarlierRun, ATemplateThatIsGoneIsLeftToTheAdapter) {
+  const EarlierRun run(R"({"template": "gone.yaml", "default_system": "Be kind.", "tool_format": "qwen"})");
+  const RunConfig c = load_with(run, {}, Purpose::generate);
+  EXPECT_EQ(c.data.template_name, "");
+  EXPECT_EQ(c.data.tool_format, "");
+  EXPECT_EQ(c.data.default_system, "Be kind.");
+}
+
+TEST(SavedRun, IsRepeated) {
+  TempFolder folder;
+  folder.write("out/run.json", R"({"run": "x", "global_batch_size": 12, "given": ["lora_rank", "learning_rate", "do_train"],
+      "settings": {"lora_rank": 4, "lora_alpha": 8, "learning_rate": 0.001, "do_train": true, "do_eval": true, "seed": 42,
+                   "data_seed": 42, "bf16": true, "gradient_accumulation_steps": 1, "dataset": null, "eval_steps": 500.0}})");
+  const std::string file = folder.path() + "/out/run.json";
+  const RunConfig c = load_run_config(
+      file, std::vector<std::string>{"seed=7", "model_name_or_path=m", "output_dir=o", "dataset=d.json", "val_size=0.1"},
+      Purpose::train);
+  EXPECT_EQ(c.finetuning.lora_rank, 4);
+  EXPECT_FALSE(c.is_given("lora_alpha")) << "it follows from the rank";
+  EXPECT_EQ(c.training.global_batch_size, 12);
+  EXPECT_EQ(c.training.data_seed, 7) << "it follows from the seed";
+  EXPECT_TRUE(c.training.bf16) << "not typed, and not the default: another tool's default";
+  EXPECT_TRUE(trains(c));
+  EXPECT_FALSE(c.is_given("gradient_accumulation_steps"));
+  const RunConfig other = load_run_config(file,
+                                          std::vector<std::string>{"per_device_train_batch_size=3", "model_name_or_path=m",
+                                                                   "output_dir=o", "dataset=d.json", "val_size=0.1"},
+                                          Purpose::train);
+  EXPECT_FALSE(other.training.global_batch_size.has_value());
+  EXPECT_CONTAINS(error_of([&] { load_run_config(file, {}, Purpose::generate); }), "give its folder to use what it trained");
 }
 
 TEST(EarlierRun, WhatIsTypedCounts) {

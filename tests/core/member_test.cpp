@@ -52,6 +52,10 @@ TEST(MemberOf, FollowsLinksInsideTheDirectoryOnly) {
     EXPECT_TRUE(contains(error, "ln without -s")) << name;
   }
   EXPECT_TRUE(contains(error_of([&] { member_of(dir / "model", "loop"); }), "cannot follow the link"));
+  follow_links(true);
+  for (const char* name : {"outside", "twice"}) EXPECT_EQ(member_of(dir / "model", name), dir / "model" / name);
+  follow_links(false);
+  EXPECT_TRUE(contains(error_of([&] { member_of(dir / "model", "outside"); }), "follow_links: true"));
 }
 
 TEST(MemberOf, FollowsTheLinksOfTheHuggingFaceCache) {

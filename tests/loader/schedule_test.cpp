@@ -122,6 +122,16 @@ TEST(StepSchedule, EverySampleOnceAnEpochInAnotherOrder) {
   EXPECT_NE(first_steps[1], first_steps[2]);
 }
 
+TEST(StepSchedule, RefusesMoreStepsThanARunCanHave) {
+  const Data data(50);
+  LoaderOptions options;
+  options.global_batch_size = 5;
+  options.num_epochs = 1e8;
+  EXPECT_EQ(data.schedule(options, 1).total_steps(), 1'000'000'000);
+  options.num_epochs = 2e8;
+  EXPECT_THROW(data.schedule(options, 1), ConfigError);
+}
+
 struct HfCase {
   std::int64_t items, micro, accumulation;
   int world;

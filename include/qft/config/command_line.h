@@ -43,8 +43,9 @@ struct CommandLine {
 
 /// Parses argv[first...]. Returns nullopt where --help or --version was printed to stdout (exit with 0). Where a run file is
 /// accepted, keys are too: key=value, --key value, --key (true), --no_key, dashes or underscores, several values for a list. The
-/// first argument that ends in .yaml, .yml or .json is the run file, the rest are words. Throws ConfigError: what is wrong, what
-/// is expected.
+/// first argument that ends in .yaml, .yml or .json is the run file; a folder with an adapter or a model stands for
+/// adapter_name_or_path or model_name_or_path, in programs that use models; the rest are words. Throws ConfigError: what is
+/// wrong, what is expected.
 std::optional<CommandLine> parse_command_line(const CommandSpec& spec, int argc, const char* const* argv, int first = 1);
 
 }  // namespace qft::config

@@ -20,6 +20,9 @@ namespace qft::config {
 using FieldRef = std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::string>*, std::vector<double>*,
                               std::optional<bool>*, std::optional<std::int64_t>*, std::optional<double>*, nlohmann::json*>;
 
+/// The most steps of a run, and the most epochs: beyond what a run can reach, and within what 64-bit counts of samples hold.
+inline constexpr std::int64_t kMostSteps = 1'000'000'000;
+
 /// A key's name, its one-line help and the rule that each value must meet. Built in the visit() functions.
 class Field {
  public:
@@ -46,10 +49,14 @@ class Field {
     min_excluded = true;
     return std::move(*this).at_least(low);
   }
-  /// A count of steps: a whole number, or a fraction below 1 of all steps.
+  Field&& at_most(double high) && {
+    max = high;
+    return std::move(*this);
+  }
+  /// A count of steps: a whole number of at most kMostSteps, or a fraction below 1 of all steps.
   Field&& steps() && {
     whole_from_one = true;
-    return std::move(*this);
+    return std::move(*this).at_most(kMostSteps);
   }
   /// A file or folder (or several): ~ and $VARS expand.
   Field&& path() && {

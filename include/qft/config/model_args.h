@@ -17,6 +17,7 @@ struct ModelArgs {
   std::string tokenizer_name_or_path;
   std::vector<std::string> adapter_name_or_path;
   std::string adapter_folder;
+  bool follow_links = false;
   std::string stage_to;
   std::optional<double> stage_limit;  ///< GB
   std::string infer_dtype = "auto";

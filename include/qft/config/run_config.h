@@ -26,9 +26,9 @@ namespace qft::config {
 /// `any` checks the relations between keys only.
 enum class Purpose { any, pack, train, eval, generate, export_model, plan, check };
 
-/// A number in an imported file that only the rank count can confirm.
+/// A number in an imported file that is compared once the ranks, or the steps of the run, are known.
 struct WorldClaim {
-  enum class Kind { ranks, global_batch } kind;
+  enum class Kind { ranks, global_batch, steps } kind;
   std::int64_t value;
   std::string where;  // "accelerate.yaml:17: num_processes"
   bool operator==(const WorldClaim&) const = default;
@@ -69,6 +69,8 @@ struct RunConfig {
 
   /// Holds imported numbers (num_processes, train_batch_size) against the ranks that run. Throws ConfigError.
   void check_world(int world_size) const;
+  /// Compares imported numbers of steps (total_num_steps) with those of the run. Throws ConfigError.
+  void check_steps(std::int64_t total_steps) const;
 
   /// The type of weights and compute: compute_dtype, else bf16 / fp16 / pure_bf16, else f32.
   DType compute_dtype() const;

@@ -83,14 +83,14 @@ struct TrainingArgs {
   std::int64_t seed = 42;
   std::optional<std::int64_t> data_seed;  // set to `seed` by RunConfig::resolve() where not given
 
-  double logging_steps = 500;
+  double logging_steps = 0.0;  // 0: by the run's length
   bool logging_first_step = false;
   std::string save_strategy = "steps";
   double save_steps = 500;
   std::optional<std::int64_t> save_total_limit;
   bool save_only_model = false;
   std::string eval_strategy = "no";
-  double eval_steps = 0.0;  // 0 until RunConfig::resolve() makes it logging_steps
+  double eval_steps = 0.0;  // 0 until RunConfig::resolve() makes it logging_steps, or 500
   bool load_best_model_at_end = false;
   std::string metric_for_best_model;
   double neftune_noise_alpha = 0.0;
@@ -110,6 +110,9 @@ struct TrainingArgs {
   void visit(const FieldVisitor& field);
   bool operator==(const TrainingArgs&) const = default;
 
+  /// Steps between log lines of a run of `total_steps`: logging_steps, or, where it is not given, so many that the run has at
+  /// least 20 lines, and at most 100.
+  std::int64_t log_interval(std::int64_t total_steps) const;
   /// Steps between two events (logging_steps, save_steps, eval_steps): the number itself, or, below 1, that
   /// fraction of `total_steps`, rounded up, as transformers does. At least 1.
   static std::int64_t interval(double steps, std::int64_t total_steps);
