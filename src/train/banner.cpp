@@ -76,21 +76,18 @@ std::string quantization_words(const model::ModelSpec& spec, const optim::Precis
       short_name(device::dtype_of(precision.compute)), short_name(device::dtype_of(precision.compute)), bytes(plain * item));
 }
 
-/// "stage dpo (sigmoid, beta 0.1); finetuning_type lora: rank 8, alpha 16, dropout 0 on all; template qwen, cutoff_len 2048"
+/// "dpo (sigmoid, beta 0.1), LoRA of rank 8, alpha 16, dropout 0 on q_proj,v_proj"
 std::string method_words(const config::RunConfig& config, const model::ModelSpec& spec) {
   const auto& f = config.finetuning;
-  std::string words = fmt::format("stage {}", f.stage);
+  std::string words = f.stage;
   if (f.stage == "dpo" || f.stage == "kto")
     words += fmt::format(" ({}beta {})", f.stage == "dpo" ? f.pref_loss + ", " : "", f.pref_beta);
-  words += fmt::format("; finetuning_type {}", f.finetuning_type);
   if (const model::LoraConfig& lora = spec.adapter.lora; lora.enabled())
-    words +=
-        fmt::format(": {}{} of rank {}, alpha {}, dropout {} on {}", lora.dora ? "DoRA" : "LoRA", lora.pissa ? " by PiSSA," : "",
-                    lora.rank, lora.alpha, lora.dropout, spec.adapter.targets().targets_text());
-  if (spec.adapter.oft.enabled()) words += ": " + spec.adapter.oft.words();
-  const auto& d = config.data;
-  return words + fmt::format("; template {}, cutoff_len {}", d.template_name.empty() ? "of the tokenizer" : d.template_name,
-                             d.cutoff_len);
+    return words + fmt::format(", {}{} of rank {}, alpha {}, dropout {} on {}", lora.dora ? "DoRA" : "LoRA",
+                               lora.pissa ? " by PiSSA," : "", lora.rank, lora.alpha, lora.dropout,
+                               spec.adapter.targets().targets_text());
+  if (spec.adapter.oft.enabled()) return words + ", " + spec.adapter.oft.words();
+  return fmt::format("{}, {}", words, f.finetuning_type == "full" ? "all weights" : f.finetuning_type);
 }
 
 /// What the key has made of the model.
@@ -107,57 +104,90 @@ std::string scaling_words(const config::RunConfig& config, const model::ModelCon
                      c.max_position_embeddings);
 }
 
+/// A line of the start: what it is about, and the fact.
+void tell(std::string_view what, const std::string& fact) {
+  if (!fact.empty()) log::info("{:<10} {}", what, fact);
+}
+
+std::string model_words(const std::string& path, const model::ModelSpec& spec, const engine::Instance& instance) {
+  const auto& c = spec.config;
+  const std::int64_t trainable = spec.num_params(true), all = spec.num_params(false);
+  return fmt::format(
+      "'{}': {}, {} layers, hidden {}, {} heads / {} kv; {} parameters, {} trainable ({:.2f}%); loaded in {:.2f} s", path,
+      c.architecture, c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads, format_count(static_cast<double>(all)),
+      format_count(static_cast<double>(trainable)), 100.0 * static_cast<double>(trainable) / static_cast<double>(all),
+      instance.load_report().seconds);
+}
+
+std::string data_words(const Banner& b, const config::RunConfig& config) {
+  const auto& d = config.data;
+  std::string words = counted(b.samples, "sample");
+  if (b.rows > 0) words += fmt::format(" in {} rows", b.rows);
+  words += fmt::format("; template {}, cutoff_len {}", d.template_name.empty() ? "of the model" : d.template_name, d.cutoff_len);
+  if (b.shared > 0) words += fmt::format("; each pair's prompt is computed once: {:.0f}% of the tokens", 100.0 * b.shared);
+  return words;
+}
+
+std::string strategy_words(const config::RunConfig& config, const engine::Instance& instance) {
+  std::string words = instance.layout().describe();
+  if (const std::string& reason = instance.memory().reason; !reason.empty())
+    words += fmt::format("; by strategy {}: {}", config.parallel.strategy, reason);
+  if (instance.group() > 1)
+    words += fmt::format("; breadth-first: up to {} micro-batches pass a block together", instance.group());
+  return words;
+}
+
+/// "8 (0.67 epochs), 16 samples each (micro-batch 8 x 1 accumulated x 2 ranks), a log line every 2"
+std::string steps_words(const Banner& b, const config::RunConfig& config, int ranks) {
+  const double epochs = static_cast<double>(b.total_steps) / static_cast<double>(std::max<std::int64_t>(1, b.steps_per_epoch));
+  const std::int64_t lines = config.training.log_interval(b.total_steps);
+  return fmt::format("{} ({:.2f} epochs), global batch {}, a log line every {}", b.total_steps, epochs, batch_words(b, ranks),
+                     lines == 1 ? "step" : fmt::format("{} steps", lines));
+}
+
+/// Keys that the user set and that do nothing on this device, and what the model has and training has not.
+void tell_of_no_effect(const Banner& b, const config::RunConfig& config, engine::Instance& instance) {
+  const auto& p = config.parallel;
+  const c10::Device device = instance.transformer().device();
+  const std::string here = device.is_cpu() ? "a CPU" : device::describe(device);
+  for (const auto& [key, place] : {std::pair{"offload_optimizer", p.offload_optimizer},
+                                   {"offload_param", p.offload_param},
+                                   {"offload_activations", p.offload_activations}})
+    if (place != "none" && !device::has_own_memory(device))
+      log::info("note: {} is {}, which has no effect on {}: its memory is host memory", key, place, here);
+  if (config.training.debug_sync && device.is_cpu())
+    log::info("note: debug_sync is true, which has no effect on a CPU: work is done when a call returns");
+  if (config.training.cuda_graphs && !device::records_graphs(device))
+    log::info("note: cuda_graphs is true, which has no effect on {}",
+              device.is_cpu() ? "a CPU: no kernels are queued" : here + ": it records no graphs");
+  const auto& model = instance.spec().config;
+  if (!config.model.rope_scaling.empty())
+    log::info("note: rope_scaling {}: {}", config.model.rope_scaling, scaling_words(config, model));
+  if (model.attention_dropout > 0.0)
+    log::warn("attention_dropout of the model's config.json is {}: it is not implemented, training goes on without it",
+              model.attention_dropout);
+  if (b.shared == 0 && config.finetuning.trains_pairs() && config.finetuning.share_prompts && !config.prompts_apart().empty())
+    log::info("note: each pair's prompt is computed twice: {}", config.prompts_apart());
+}
+
 }  // namespace
 
 void print(const Banner& b, const config::RunConfig& config, engine::Instance& instance, const comm::Session& session) {
   const auto& spec = instance.spec();
-  const auto& c = spec.config;
-  const std::int64_t trainable = spec.num_params(true), all = spec.num_params(false);
-  log::info("qft {} on {} ({}), {} each on cpus {}; {}", version(), counted(session.size(), "rank"),
-            nodes_words(b.hosts, session.node_count()), counted(at::get_num_threads(), "thread"),
-            device::format_cpu_list(device::cpu_share().cpus), device::describe(instance.transformer().device()));
-  log::info("model '{}': {}, {} layers, hidden {}, {} heads / {} kv; {} parameters, {} trainable ({:.2f}%)", b.model,
-            c.architecture, c.num_layers, c.hidden_size, c.num_heads, c.num_kv_heads, format_count(static_cast<double>(all)),
-            format_count(static_cast<double>(trainable)), 100.0 * static_cast<double>(trainable) / static_cast<double>(all));
-  log::info("{}", method_words(config, spec));
-  log::info("loaded {} in {:.2f} s", format_bytes(static_cast<double>(instance.load_report().bytes_read)),
-            instance.load_report().seconds);
-  if (const std::string words = quantization_words(spec, instance.precision()); !words.empty()) log::info("{}", words);
-  log::info("strategy asked for: {}; runs: {}; {}; recomputation {}", config.parallel.strategy, instance.layout().describe(),
-            precision_words(instance.precision()), instance.recompute() ? "on" : "off");
-  if (!instance.precision_reason().empty()) log::info("note: {}", instance.precision_reason());
-  const auto& memory = instance.memory();
-  if (!memory.reason.empty()) log::info("strategy auto: {}", memory.reason);
-  log::info("memory of a rank, predicted: {}", memory_words(memory));
-  const auto& p = config.parallel;
-  for (const auto& [key, place] : {std::pair{"offload_optimizer", p.offload_optimizer},
-                                   {"offload_param", p.offload_param},
-                                   {"offload_activations", p.offload_activations}})
-    if (const c10::Device d = instance.transformer().device(); place != "none" && !device::has_own_memory(d))
-      log::info("note: {} is {}, which has no effect on {}: its memory is host memory", key, place,
-                d.is_cpu() ? "a CPU" : device::describe(d));
-  if (session.size() > 1 && !instance.transformer().device().is_cpu())
-    log::info(
-        "note: a device that is slower than the others is not named: ranks are compared by the time of their hosts, and the "
-        "others' devices wait for it unseen (docs/reliability.md)");
-  if (config.training.debug_sync && instance.transformer().device().is_cpu())
-    log::info("note: debug_sync is true, which has no effect on a CPU: work is done when a call returns");
-  if (const c10::Device d = instance.transformer().device(); config.training.cuda_graphs && !device::records_graphs(d))
-    log::info("note: cuda_graphs is true, which has no effect on {}",
-              d.is_cpu() ? "a CPU: no kernels are queued" : device::describe(d) + ": it records no graphs");
-  if (!config.model.rope_scaling.empty())
-    log::info("note: rope_scaling {}: {}", config.model.rope_scaling, scaling_words(config, c));
-  if (c.attention_dropout > 0.0)
-    log::warn("attention_dropout of the model's config.json is {}: it is not implemented, training goes on without it",
-              c.attention_dropout);
-  if (instance.group() > 1) log::info("breadth-first: up to {} micro-batches pass a block together", instance.group());
-  log::info("{}{}, global batch {}, {}", counted(b.samples, "sample"),
-            b.rows > 0 ? fmt::format(" in {} rows of at most {} tokens", b.rows, config.data.cutoff_len) : "",
-            batch_words(b, session.size()), counted(b.total_steps, "step"));
-  if (b.shared > 0)
-    log::info("each pair's prompt is computed once: {:.0f}% of the tokens have no row of their own", 100.0 * b.shared);
-  if (config.finetuning.trains_pairs() && config.finetuning.share_prompts && !config.prompts_apart().empty())
-    log::info("note: each pair's prompt is computed twice: {}", config.prompts_apart());
+  tell("run", fmt::format("qft {}, {} on {}, {} each on cpus {}; {}", version(), counted(session.size(), "rank"),
+                          nodes_words(b.hosts, session.node_count()), counted(at::get_num_threads(), "thread"),
+                          device::format_cpu_list(device::cpu_share().cpus), device::describe(instance.transformer().device())));
+  tell("model", model_words(b.model, spec, instance));
+  tell("weights", quantization_words(spec, instance.precision()));
+  tell("method", method_words(config, spec));
+  tell("data", data_words(b, config));
+  tell("precision",
+       fmt::format("{}; recomputation {}{}", precision_words(instance.precision()), instance.recompute() ? "on" : "off",
+                   instance.precision_reason().empty() ? "" : "; " + instance.precision_reason()));
+  tell("strategy", strategy_words(config, instance));
+  tell("memory", "of a rank, predicted: " + memory_words(instance.memory()));
+  tell("steps", steps_words(b, config, session.size()));
+  tell_of_no_effect(b, config, instance);
   for (const std::string& line : b.first_sample) log::info("{}", line);
 }
 

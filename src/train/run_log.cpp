@@ -66,12 +66,11 @@ ordered_json entry_json(const LogEntry& e) {
   set_if(json, "grad_norm", e.grad_norm);
   set_if(json, "lr", e.learning_rate);
   for (const auto& [name, value] : e.metrics) json[name] = json_number(value);
-  const double share = e.total_steps > 0 ? static_cast<double>(e.step) / static_cast<double>(e.total_steps) : 1.0;
   json["epoch"] = e.epoch;
   json["time"] = std::round(e.time * 1e3) / 1e3;
-  json["percentage"] = std::round(share * 1e4) / 1e2;
+  json["percentage"] = std::round(e.share_done() * 1e4) / 1e2;
   json["elapsed_time"] = format_duration(e.elapsed_seconds);
-  json["remaining_time"] = format_duration(share > 0 ? e.elapsed_seconds * (1 - share) / share : NAN);
+  json["remaining_time"] = format_duration(e.remaining_seconds());
   json["throughput"] = e.tokens_per_second;
   json["total_tokens"] = e.total_tokens;
   json["label_tokens"] = e.label_tokens;
@@ -83,6 +82,11 @@ ordered_json entry_json(const LogEntry& e) {
 }
 
 }  // namespace
+
+double LogEntry::remaining_seconds() const {
+  const double share = share_done();
+  return share > 0 ? elapsed_seconds * (1 - share) / share : NAN;
+}
 
 nlohmann::json to_json(const LogEntry& entry) {
   return entry_json(entry);

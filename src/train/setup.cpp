@@ -122,6 +122,7 @@ Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::Missin
   });
   if (!s.data.pack || (s.data.eval && !s.data.eval->pack)) return s;
   s.loader = s.data.loader(config, comm);
+  config.check_steps(s.loader->total_steps());
   if (s.saved) s.loader->resume(s.saved->state().at("data"));
   s.batches = s.loader->bounds();
   require_room(config, s, comm);

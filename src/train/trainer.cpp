@@ -149,7 +149,9 @@ int Trainer::run() {
   const int code = train();
   if (watching_) {
     const activity::Phase phase("results");
-    watching_->end(code == kExitOk ? track::Status::finished : track::Status::stopped);
+    watching_->end(code == kExitOk        ? track::Status::finished
+                   : code == kExitRequeue ? track::Status::stopped
+                                          : track::Status::failed);
   }
   return code;
 }
@@ -167,7 +169,7 @@ int Trainer::train() {
       restore_best();
       predict();
     }
-    return kExitOk;
+    return verdict();
   }
   if (progression_.step == loader_->total_steps() && !same_settings_ && is_root())
     log::warn(
@@ -197,7 +199,7 @@ int Trainer::train() {
     if (stopping_) return stop(epoch_, loss);
   }
   finish(epoch_);
-  return kExitOk;
+  return verdict();
 }
 
 parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
@@ -241,7 +243,7 @@ void Trainer::after_step(const loader::StepBatch& batch, const parallel::StepRes
   ++progression_.step;
   progression_.total_tokens += batch.global_tokens;
   progression_.label_tokens += batch.global_label_tokens;
-  if (result.finite) progression_.loss_sum += result.loss;
+  if (result.finite) progression_.loss_sum += result.loss, ++progression_.finite_steps;
   if (std::isfinite(next_reward_.mean)) progression_.reward = next_reward_;
   since_log_.tokens += batch.global_tokens;
   if (const std::string collapse = parallel::describe_collapse(result.metrics, instance_->spec().config);
@@ -251,7 +253,7 @@ void Trainer::after_step(const loader::StepBatch& batch, const parallel::StepRes
   bar_->update(progression_.step,
                fmt::format("loss {:.4f}  {:.0f} tok/s", result.loss,
                            static_cast<double>(since_log_.tokens) / std::max(1e-9, steady_seconds() - since_log_.started)));
-  if (due(progression_.step, interval(t.logging_steps)) || last || (progression_.step == 1 && t.logging_first_step))
+  if (due(progression_.step, t.log_interval(loader_->total_steps())) || last || (progression_.step == 1 && t.logging_first_step))
     write_log(batch, result);
   if (t.eval_strategy == "steps" && due(progression_.step, interval(t.eval_steps))) evaluate(batch.epoch);
   const bool epoch_ends = progression_.step % loader_->steps_per_epoch() == 0;

@@ -28,6 +28,7 @@ void Trainer::begin_watching() {
   Banner banner;
   banner.model = config_.model.model_name_or_path;
   banner.total_steps = loader_->total_steps();
+  banner.steps_per_epoch = loader_->steps_per_epoch();
   banner.global_batch_size = loader_->global_batch_size();
   banner.micro_batch_size = t.per_device_train_batch_size;
   banner.samples = data_.items ? static_cast<std::int64_t>(data_.items->size()) : data_.pack->num_items();
@@ -73,8 +74,9 @@ void Trainer::write_log(const loader::StepBatch& batch, const parallel::StepResu
     for (const char* name : {"accuracy", "rewards/accuracies", "rewards/margins"})
       if (const auto found = e.metrics.find(name); found != e.metrics.end())
         judged += fmt::format("  {} {:.4f}", name, found->second);
-    log::info("step {}/{}  loss {:.4f}{}  grad_norm {:.4f}  lr {:.3e}  epoch {:.2f}  {:.0f} tok/s", e.step, e.total_steps,
-              result.loss, judged, result.grad_norm, last_learning_rate_, e.epoch, e.tokens_per_second);
+    log::info("step {}/{}  loss {:.4f}{}  grad_norm {:.4f}  lr {:.3e}  epoch {:.2f}  {:.0f} tok/s  {} done, {} left", e.step,
+              e.total_steps, result.loss, judged, result.grad_norm, last_learning_rate_, e.epoch, e.tokens_per_second,
+              format_duration(e.elapsed_seconds), format_duration(e.remaining_seconds()));
   }
   since_log_ = {};
   since_log_.started = at;
@@ -145,9 +147,11 @@ void Trainer::write_results(double epoch) {
   const auto& t = config_.training;
   const double seconds = progression_.elapsed_seconds + steady_seconds() - start_;
   const auto steps = static_cast<double>(std::max<std::int64_t>(1, progression_.step));
+  const double loss = progression_.mean_loss();
   std::map<std::string, double> results = memory_;
   results["epoch"] = epoch;
-  results["train_loss"] = progression_.loss_sum / steps;
+  results["train_loss"] = loss;
+  if (progression_.guard.skipped > 0) results["skipped_updates"] = static_cast<double>(progression_.guard.skipped);
   results["train_runtime"] = seconds;
   results["train_steps_per_second"] = steps / seconds;
   results["train_samples_per_second"] = steps * static_cast<double>(loader_->global_batch_size()) / seconds;
@@ -171,7 +175,26 @@ void Trainer::write_results(double epoch) {
         n.replayed, n.by_kernels, n.captured, n.moved, n.forgotten);
   }
   log::info("done: {} in {}, mean loss {:.4f}; results in '{}'", counted(progression_.step, "step"), format_duration(seconds),
-            progression_.loss_sum / steps, t.output_dir);
+            loss, t.output_dir);
+}
+
+int Trainer::verdict() const {
+  const GuardState& guard = progression_.guard;
+  const std::int64_t steps = progression_.step;
+  if (guard.skipped == 0) return kExitOk;
+  const bool none_kept = guard.skipped >= steps, diverged = none_kept || guard.skipped_in_row > 0 || 2 * guard.skipped > steps;
+  if (is_root() && none_kept)
+    log::error(
+        "diverged: all {} updates were skipped, so the weights in '{}' are those of the start; lower learning_rate, or look at "
+        "the "
+        "data with qft-pack check",
+        steps, config_.training.output_dir);
+  else if (is_root() && diverged)
+    log::warn("diverged: {} of {} updates were skipped, the last {} in a row; lower learning_rate, or take an earlier checkpoint",
+              guard.skipped, steps, guard.skipped_in_row);
+  else if (is_root())
+    log::warn("{} of {} updates were skipped", guard.skipped, steps);
+  return none_kept ? kExitFailed : kExitOk;
 }
 
 }  // namespace qft::train

@@ -42,6 +42,13 @@ ordered_json lengths_of(const engine::TrainingData& data) {
           {"cutoff_len", data.pack->attributes().cutoff_len}};
 }
 
+/// The keys that the user gave; the others follow from them and the defaults.
+std::vector<std::string> given_keys(const config::RunConfig& config) {
+  std::vector<std::string> keys;
+  for (const auto& [key, source] : config.given) keys.push_back(key);
+  return keys;
+}
+
 ordered_json memory_of(const engine::MemoryPrediction& m) {
   const plan::MemoryPlan& p = m.plan;
   return {{"total", m.total()},
@@ -85,6 +92,7 @@ ordered_json describe_run(const Banner& b, const config::RunConfig& config, engi
           {"global_batch_size", b.global_batch_size},
           {"micro_batch_size", b.micro_batch_size},
           {"memory", memory_of(instance.memory())},
+          {"given", given_keys(config)},
           {"settings", track::without_secrets(config::to_json(config))}};
 }
 

@@ -36,6 +36,11 @@ struct LogEntry {
   std::int64_t skipped_updates = 0;                 ///< since the start of training
   PhaseSeconds phases;
   std::map<std::string, std::vector<double>> system;  ///< of the nodes: track/machine_use.h
+
+  /// Steps done, of all; 1 for a run without steps.
+  double share_done() const { return total_steps > 0 ? static_cast<double>(step) / static_cast<double>(total_steps) : 1.0; }
+  /// Until the run ends, if steps go on taking as long; not a number before the first step.
+  double remaining_seconds() const;
 };
 
 /// The part of HF's trainer_state.json that is not history.

@@ -30,9 +30,13 @@ struct Progression {
   GuardState guard;
   std::int64_t total_tokens = 0, label_tokens = 0;
   double elapsed_seconds = 0.0;
-  double loss_sum = 0.0;         ///< of the steps' losses, for train_loss
-  engine::RunningReward reward;  ///< of the steps' rewards, where the objective compares them
+  double loss_sum = 0.0;          ///< of the finite losses, for train_loss
+  std::int64_t finite_steps = 0;  ///< whose losses are finite
+  engine::RunningReward reward;   ///< of the steps' rewards, where the objective compares them
   BestModel best;
+
+  /// Of the finite losses; not a number if there is none.
+  double mean_loss() const { return loss_sum / static_cast<double>(finite_steps); }
 };
 
 nlohmann::json to_json(const Progression& p);

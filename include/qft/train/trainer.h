@@ -35,7 +35,8 @@ class Trainer {
   Trainer(config::RunConfig config, comm::Session& session, c10::Device device);
   ~Trainer();
 
-  /// Trains to the end, or to a request to stop. Returns an exit code: 0, or 75 after a committed checkpoint.
+  /// Trains to the end, or to a request to stop. Returns an exit code: 0; 1 if every update was skipped; or 75 after a committed
+  /// checkpoint.
   int run();
 
  private:
@@ -60,6 +61,8 @@ class Trainer {
   void finish(double epoch);
   void predict();
   void write_results(double epoch);
+  /// Says in the last line if updates were skipped. The exit code: failed if none was kept.
+  int verdict() const;
   bool asked_to_stop(bool step_done) const;
   int stop(double epoch, double loss);
   std::int64_t interval(double steps) const;
