@@ -7,7 +7,7 @@
 #include "qft/core/progress.h"
 #include "qft/device/memory.h"
 #include "qft/encode/chat_template.h"
-#include "qft/infer/generator.h"
+#include "qft/infer/answer_all.h"
 #include "qft/infer/stop_tokens.h"
 
 #include <algorithm>
@@ -53,20 +53,6 @@ Answered answered(const PredictTask& task, const infer::Answer& answer, const to
   a.sample.label = text(task.label, skip_special);
   a.sample.scores = score(tokenizer.decode(answer.ids, true), tokenizer.decode(task.label, true), cutter);
   return a;
-}
-
-std::vector<Answered> answer_all(infer::Decoder& decoder, const std::vector<PredictTask>& tasks, const config::RunConfig& config,
-                                 const encode::ChatTemplate& chat, const std::vector<std::int32_t>& stop_ids, WordCutter& cutter,
-                                 Progress& bar) {
-  std::vector<Answered> all;
-  std::vector<infer::Request> requests;
-  for (const auto& task : tasks) requests.push_back({task.prompt, task.max_new_tokens, static_cast<std::uint64_t>(task.item)});
-  infer::generate_all(
-      decoder, infer::sampler_options(config), requests, stop_ids, [&](std::size_t number, const infer::Answer& answer) {
-        all.push_back(answered(tasks[number], answer, chat.tokenizer(), config.generate.skip_special_tokens, cutter));
-        bar.update(static_cast<std::int64_t>(all.size()));
-      });
-  return all;
 }
 
 /// The answers of all ranks in order. Collective.
@@ -123,20 +109,24 @@ PredictResult predict(engine::Instance& instance, const pack::PackReader& pack, 
   std::optional<encode::ChatTemplate> chat;
   std::optional<WordCutter> cutter;
   std::vector<PredictTask> tasks;
+  std::vector<std::int32_t> stop_ids;
   comm::agreed(comm, [&] {
     chat = encode::ChatTemplate::from_config(config, tokenizer::Tokenizer::load(config.tokenizer_path()));
     cutter.emplace();
     tasks = tasks_of(pack, items, config, instance.spec().config, comm.rank(), comm.size());
+    stop_ids = infer::stop_tokens(chat->stop_token_ids(), chat->tokenizer(), instance.spec().config);
   });
-  warn_of_short_answers(tasks, instance.spec().config, comm);
-  const DecoderRoom room = room_for(tasks, instance, config, comm);
-  infer::Decoder decoder(instance, room.capacity, room.slots);
+  infer::warn_of_short_answers(std::ranges::count_if(tasks, &PredictTask::shortened),
+                               instance.spec().config.max_position_embeddings, comm);
+  std::vector<infer::Request> requests;
+  for (const auto& task : tasks) requests.push_back({task.prompt, task.max_new_tokens, static_cast<std::uint64_t>(task.item)});
+  Progress bar("predict", static_cast<std::int64_t>(tasks.size()), comm.rank() == 0);
   std::vector<Answered> mine;
-  comm::agreed(comm, [&] {
-    Progress bar("predict", static_cast<std::int64_t>(tasks.size()), comm.rank() == 0);
-    const auto stop_ids = infer::stop_tokens(chat->stop_token_ids(), chat->tokenizer(), instance.spec().config);
-    mine = answer_all(decoder, tasks, config, *chat, stop_ids, *cutter, bar);
+  infer::answer_all(instance, requests, config, stop_ids, comm, [&](std::size_t number, const infer::Answer& answer) {
+    mine.push_back(answered(tasks[number], answer, chat->tokenizer(), config.generate.skip_special_tokens, *cutter));
+    bar.update(static_cast<std::int64_t>(mine.size()));
   });
+  bar.clear();
   PredictResult result = summary(gather(mine, comm), comm.rank());
   result.words = words_of(*cutter, comm);
   result.memory_peak =

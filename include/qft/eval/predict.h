@@ -9,7 +9,6 @@
 #include "qft/pack/reader.h"
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -42,9 +41,5 @@ struct PredictResult {
 /// short.
 PredictResult predict(engine::Instance& instance, const pack::PackReader& pack, const loader::ItemSubset& items,
                       const config::RunConfig& config, comm::Communicator& comm);
-
-/// The rank that gets each item, so that the sums of the ranks' costs differ little: the largest first, each to the rank
-/// that has least.
-std::vector<int> deal(std::span<const std::int64_t> costs, int ranks);
 
 }  // namespace qft::eval

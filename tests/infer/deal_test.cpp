@@ -1,11 +1,11 @@
-#include "qft/eval/predict.h"
+#include "qft/infer/answer_all.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include <gtest/gtest.h>
 
-namespace qft::eval {
+namespace qft::infer {
 namespace {
 
 TEST(Deal, BalancesCosts) {
@@ -28,4 +28,4 @@ TEST(Deal, FewerItemsThanRanksLeavesSomeWithout) {
 }
 
 }  // namespace
-}  // namespace qft::eval
+}  // namespace qft::infer

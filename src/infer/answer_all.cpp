@@ -1,0 +1,103 @@
+#include "qft/infer/answer_all.h"
+
+#include "qft/comm/exchange.h"
+#include "qft/comm/session.h"
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+#include "qft/core/units.h"
+#include "qft/device/memory.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace qft::infer {
+namespace {
+
+constexpr std::int64_t kPromptTokensPerStep = 16;
+
+/// Share of a rank's free memory that caches and gathered weights may take.
+constexpr double kShareOfMemory = 0.9;
+
+/// The decoder that fits: tokens of a sequence, and sequences in flight.
+struct DecoderRoom {
+  std::int64_t capacity = 1;
+  std::size_t slots = 1;
+};
+
+/// Throws Error if this rank has no room for the model's weights or one sequence.
+DecoderRoom room_for(std::span<const Request> requests, engine::Instance& instance, std::int64_t most) {
+  DecoderRoom room;
+  for (const Request& r : requests)
+    room.capacity = std::max(room.capacity, static_cast<std::int64_t>(r.prompt.size()) + r.max_new_tokens);
+  const auto device = instance.transformer().device();
+  const int sharers = comm::Session::exists() ? comm::Session::current().sharers_of(device) : 1;
+  const double left = kShareOfMemory * static_cast<double>(device::memory_left(device, sharers));
+  std::int64_t weights = 0;
+  for (const auto& unit : instance.weights().gathered_bytes()) weights += unit.total();
+  if (weights > 0 && static_cast<double>(weights) > left)
+    fail(
+        "generation needs the whole model on each rank, {} more than it holds, but {} of memory are left: take fewer ranks a "
+        "node or a device with more memory; the loss alone (qft eval, predict_with_generate: false) needs a layer at a time",
+        format_bytes(static_cast<double>(weights)), format_bytes(left));
+  const auto cache = static_cast<double>(model::state_bytes(instance.spec(), room.capacity, instance.transformer().dtype()));
+  const double fit = (left - static_cast<double>(weights)) / cache;
+  if (fit < 1.0)
+    fail(
+        "the keys and values of one sequence of {} tokens take {}, but {} of memory are left: lower max_new_tokens, or shorten "
+        "the longest prompt (qft eval: cutoff_len)",
+        room.capacity, format_bytes(cache), format_bytes(left - static_cast<double>(weights)));
+  const auto asked = std::min(static_cast<double>(most), std::max(1.0, static_cast<double>(requests.size())));
+  room.slots = static_cast<std::size_t>(std::min(asked, fit));
+  if (fit < asked)
+    log::info("{} sequences are generated at a time, not {}: the keys and values of each may take {}, {} are left", room.slots,
+              asked, format_bytes(cache), format_bytes(left));
+  return room;
+}
+
+}  // namespace
+
+std::int64_t cost_of(std::int64_t prompt_tokens, std::int64_t answer_tokens) {
+  return prompt_tokens + kPromptTokensPerStep * answer_tokens;
+}
+
+std::vector<int> deal(std::span<const std::int64_t> costs, int ranks) {
+  std::vector<std::size_t> order(costs.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return costs[a] > costs[b]; });
+  std::vector<std::int64_t> sums(static_cast<std::size_t>(ranks), 0);
+  std::vector<int> owner(costs.size(), 0);
+  for (const std::size_t i : order) {
+    const auto least = std::ranges::min_element(sums);
+    owner[i] = static_cast<int>(least - sums.begin());
+    *least += costs[i];
+  }
+  return owner;
+}
+
+std::vector<std::size_t> dealt_to(int rank, std::span<const std::int64_t> costs, int ranks) {
+  const std::vector<int> owner = deal(costs, ranks);
+  std::vector<std::size_t> mine;
+  for (std::size_t i = 0; i < costs.size(); ++i)
+    if (owner[i] == rank) mine.push_back(i);
+  std::ranges::stable_sort(mine, [&](std::size_t a, std::size_t b) { return costs[a] > costs[b]; });
+  return mine;
+}
+
+void warn_of_short_answers(std::int64_t shortened, std::int64_t positions, comm::Communicator& comm) {
+  const std::int64_t all = comm::all_reduce_value(comm, shortened);
+  if (all > 0 && comm.rank() == 0)
+    log::warn(
+        "{} answers have less room than max_new_tokens or max_length asks for: they are cut off at the model's {} positions", all,
+        positions);
+}
+
+void answer_all(engine::Instance& instance, std::span<const Request> requests, const config::RunConfig& config,
+                std::span<const std::int32_t> stop_ids, comm::Communicator& comm,
+                const std::function<void(std::size_t, const Answer&)>& done) {
+  DecoderRoom room;
+  comm::agreed(comm, [&] { room = room_for(requests, instance, config.training.per_device_eval_batch_size); });
+  Decoder decoder(instance, room.capacity, room.slots);
+  comm::agreed(comm, [&] { generate_all(decoder, sampler_options(config), requests, stop_ids, done); });
+}
+
+}  // namespace qft::infer
