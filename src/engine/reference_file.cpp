@@ -2,12 +2,9 @@
 
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
-#include "qft/engine/recipe.h"
+#include "qft/engine/model_identity.h"
 #include "qft/io/hdf5.h"
-#include "qft/io/identity.h"
-#include "qft/io/model_files.h"
 #include "qft/io/storage.h"
-#include "qft/model/adapter_config.h"
 
 #include <array>
 #include <cmath>
@@ -39,26 +36,6 @@ constexpr std::array<Part, 5> kParts = {{
     {"quantization", &ReferenceIdentity::quantization, "how the reference is quantised"},
 }};
 
-/// The weights of a folder, whatever the folder is called.
-void add_weights(Hasher& hasher, const fs::path& dir) {
-  for (const fs::path& file : io::weight_files(dir)) {
-    hasher.update(file.filename().string());
-    hasher.update(io::sampled_hash(io::File::open_read(file)));
-  }
-}
-
-void add_adapter(Hasher& hasher, const fs::path& dir) {
-  hasher.update(hash_file(dir / model::kAdapterConfigFile));
-  add_weights(hasher, dir);
-}
-
-std::string quantization_words(const config::ModelArgs& m) {
-  if (!m.quantization_bit) return "none";
-  std::string text = fmt::format("{} bits, {}", *m.quantization_bit, m.quantization_method);
-  if (*m.quantization_bit == 4) text += fmt::format(", {}{}", m.quantization_type, m.double_quantization ? ", double" : "");
-  return text;
-}
-
 std::int64_t checksum_of(const ReferenceSums& sums) {
   const std::uint32_t items = crc32c(&sums.items, sizeof sums.items);
   return crc32c(sums.values.data(), sums.values.size() * sizeof(double), items);
@@ -85,14 +62,8 @@ ReferenceSums read_sums(const io::h5::File& file, std::int64_t items, std::int64
 }  // namespace
 
 ReferenceIdentity identity_of(const config::RunConfig& own, const std::string& pack) {
-  Hasher model, adapters;
-  model.update(architecture_of(own, Use::inference).raw);
-  add_weights(model, own.model_path());
-  const Adapters on_it = adapters_of(own, Use::inference);
-  for (const fs::path& dir : on_it.merged) add_adapter(adapters, dir);
-  if (!on_it.live.empty()) add_adapter(adapters, on_it.live);
-  const bool bare = on_it.merged.empty() && on_it.live.empty();
-  return {pack, model.hex(), bare ? "none" : adapters.hex(), own.model.infer_dtype, quantization_words(own.model)};
+  const ModelIdentity model = model_identity_of(own);
+  return {pack, model.model, model.adapter, own.model.infer_dtype, model.quantization};
 }
 
 fs::path reference_path(const fs::path& pack) {

@@ -1,0 +1,51 @@
+#include "qft/engine/model_identity.h"
+
+#include "qft/core/hash.h"
+#include "qft/engine/recipe.h"
+#include "qft/io/identity.h"
+#include "qft/io/model_files.h"
+#include "qft/model/adapter_config.h"
+
+#include <filesystem>
+
+#include <fmt/format.h>
+
+namespace qft::engine {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The weights of a folder, whatever the folder is called.
+void add_weights(Hasher& hasher, const fs::path& dir) {
+  for (const fs::path& file : io::weight_files(dir)) {
+    hasher.update(file.filename().string());
+    hasher.update(io::sampled_hash(io::File::open_read(file)));
+  }
+}
+
+void add_adapter(Hasher& hasher, const fs::path& dir) {
+  hasher.update(hash_file(dir / model::kAdapterConfigFile));
+  add_weights(hasher, dir);
+}
+
+std::string quantization_words(const config::ModelArgs& m) {
+  if (!m.quantization_bit) return "none";
+  std::string text = fmt::format("{} bits, {}", *m.quantization_bit, m.quantization_method);
+  if (*m.quantization_bit == 4) text += fmt::format(", {}{}", m.quantization_type, m.double_quantization ? ", double" : "");
+  return text;
+}
+
+}  // namespace
+
+ModelIdentity model_identity_of(const config::RunConfig& config) {
+  Hasher model, adapters;
+  model.update(architecture_of(config, Use::inference).raw);
+  add_weights(model, config.model_path());
+  const Adapters on_it = adapters_of(config, Use::inference);
+  for (const fs::path& dir : on_it.merged) add_adapter(adapters, dir);
+  if (!on_it.live.empty()) add_adapter(adapters, on_it.live);
+  const bool bare = on_it.merged.empty() && on_it.live.empty();
+  return {model.hex(), bare ? "none" : adapters.hex(), quantization_words(config.model)};
+}
+
+}  // namespace qft::engine
