@@ -328,4 +328,12 @@ std::string ChatTemplate::hash() const {
   return renderer_->hash();
 }
 
+config::RunConfig with_template(const config::RunConfig& config, const std::string& name) {
+  config::RunConfig other = config;
+  other.data.template_name = name;
+  other.data.chat_template.clear();
+  if (name != kOwnTemplate) other.data.chat_template_kwargs = nlohmann::json();
+  return other;
+}
+
 }  // namespace qft::encode

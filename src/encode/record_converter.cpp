@@ -158,7 +158,8 @@ bool RecordConverter::begins_with_answer(const Object& message) const {
 std::optional<Drop> RecordConverter::convert_messages(const Object& record, Conversation& conversation) const {
   const ColumnNames& columns = spec_.columns;
   const dom::array list = list_of(record, columns.messages);
-  Turns turns = spec_.formatting == Formatting::turns ? read_sides(list, spec_) : read_turns(list, spec_);
+  const bool may_ask = ending_ == Ending::any;
+  Turns turns = spec_.formatting == Formatting::turns ? read_sides(list, spec_, may_ask) : read_turns(list, spec_);
   if (turns.fault && turns.fault->reason == DropReason::role && spec_.formatting != Formatting::sharegpt)
     throw Error(turns.fault->detail);  // as LLaMA-Factory does
   conversation.has_system = turns.has_system;
@@ -170,7 +171,7 @@ std::optional<Drop> RecordConverter::convert_messages(const Object& record, Conv
   if (messages.empty()) return Drop{DropReason::turns, fmt::format("'{}' has no question and answer", columns.messages)};
   // The conversation before a pair ends with the question, any other with the answer.
   const bool before_pair = spec_.ranking && !columns.chosen.empty() && columns.chosen != columns.messages;
-  const bool asks = !columns.label.empty() && !spec_.ranking && messages.size() % 2 == 1;  // of which it has a label
+  const bool asks = (may_ask || !columns.label.empty()) && !spec_.ranking && messages.size() % 2 == 1;
   if (!asks && messages.size() % 2 != (before_pair ? 1 : 0))
     return Drop{DropReason::turns,
                 before_pair ? "the conversation before the pair ends with an answer" : "it ends with a question"};

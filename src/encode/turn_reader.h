@@ -24,7 +24,8 @@ struct Turns {
 /// An answer and the calls behind it become one turn, and so do the results of calls made at once. `first` is the role with
 /// which the list may begin: with an answer it is a side of a pair. Throws Error for values of the wrong type.
 Turns read_turns(const simdjson::dom::array& messages, const DatasetSpec& spec, Role first = Role::user);
-/// The same of Formatting::turns, whose elements hold a question and its answer each.
-Turns read_sides(const simdjson::dom::array& pairs, const DatasetSpec& spec);
+/// The same of Formatting::turns, whose elements hold a question and its answer each; with `may_ask` the last one may lack the
+/// answer.
+Turns read_sides(const simdjson::dom::array& pairs, const DatasetSpec& spec, bool may_ask = false);
 
 }  // namespace qft::encode

@@ -146,10 +146,7 @@ void Corpus::make_encoders(const config::RunConfig& config, const encode::Encode
   if (stage_ == "pt") return;  // documents have no template
   for (const encode::DatasetSpec& spec : specs_) {
     if (spec.template_name.empty() || others_.contains(spec.template_name)) continue;
-    config::RunConfig other = config;
-    other.data.template_name = spec.template_name;
-    other.data.chat_template.clear();
-    if (spec.template_name != encode::kOwnTemplate) other.data.chat_template_kwargs = nlohmann::json();
+    const config::RunConfig other = encode::with_template(config, spec.template_name);
     try {
       others_.emplace(spec.template_name, std::make_unique<encode::Encoder>(encode::ChatTemplate::for_packing(other), options));
     } catch (const ConfigError& e) {

@@ -144,6 +144,10 @@ class ChatTemplate {
   std::shared_ptr<const TemplateRenderer> renderer_;
 };
 
+/// `config` for a dataset with the template `name` of its own: the run's chat_template, and variables that the template does not
+/// have, are left out.
+config::RunConfig with_template(const config::RunConfig& config, const std::string& name);
+
 /// The chat template of `tokenizer_dir` as transformers finds it (io/companion_files.h); nothing where there is none. Throws
 /// Error where a file is broken.
 std::optional<ModelChatTemplate> find_chat_template(const std::filesystem::path& tokenizer_dir);

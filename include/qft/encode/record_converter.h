@@ -21,10 +21,14 @@ struct Turns;
 /// The column with the category where dataset_info.json names none.
 inline constexpr std::string_view kDifficulty = "difficulty";
 
+/// How a record's messages may end: training needs the answer, a prompt to be answered may lack it.
+enum class Ending { answer, any };
+
 /// Belongs to one thread. The spec must outlive it.
 class RecordConverter {
  public:
-  RecordConverter(const DatasetSpec& spec, bool is_text) : spec_(spec), is_text_(is_text) {}
+  RecordConverter(const DatasetSpec& spec, bool is_text, Ending ending = Ending::answer)
+      : spec_(spec), is_text_(is_text), ending_(ending) {}
 
   /// Throws Error, without the place, for a record that is no JSON object or holds a value of the wrong type.
   std::variant<Conversation, Drop> convert(const RecordText& record);
@@ -50,6 +54,7 @@ class RecordConverter {
 
   const DatasetSpec& spec_;
   bool is_text_;
+  Ending ending_;
   simdjson::dom::parser parser_;
   std::string quoted_;  // a record whose numbers JSON does not have
 };
