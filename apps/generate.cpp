@@ -2,6 +2,7 @@
 #include "qft/encode/chat_template.h"
 #include "qft/engine/recipe.h"
 #include "qft/engine/token_rows.h"
+#include "qft/eval/generate.h"
 #include "qft/infer/generator.h"
 #include "qft/infer/load_model.h"
 #include "qft/infer/stop_tokens.h"
@@ -11,18 +12,24 @@
 #include <unistd.h>
 
 #include "subcommand.h"
+#include <boost/program_options/value_semantic.hpp>
 #include <nlohmann/json.hpp>
 
 namespace qft::apps {
 namespace {
 
+namespace po = boost::program_options;
+
 config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft generate";
-  s.summary = "answers prompt=\"...\", or what is piped in, streamed to stdout";
+  s.summary = "answers prompt=\"...\", or what is piped in, streamed to stdout; with --input the prompts of a file, on any number of ranks";
   s.run_file = config::CommandSpec::RunFile::required;
   s.purpose = config::Purpose::generate;
   s.machine_readable = true;
+  s.options.add_options()("input", po::value<std::string>(),
+                          "prompts in any form of training data: a file, a folder, a name of dataset_info.json, or - for stdin")(
+      "output", po::value<std::string>(), "file for the answers to --input, a JSON line each, or - for stdout");
   return s;
 }
 
@@ -37,13 +44,32 @@ std::string prompt_of(const config::RunConfig& config) {
     fail_config(
         "there is no prompt: add prompt=\"...\" to the command line or the run file, or pipe it in (echo "
         "\"...\" | qft generate "
-        "RUN.yaml); for a conversation use qft chat");
+        "RUN.yaml); for a file of prompts use --input FILE --output FILE, for a conversation qft chat");
   return prompt;
 }
 
-int run(comm::Session& session, const config::CommandLine& line) {
+int answer_file(comm::Session& session, const config::CommandLine& line) {
+  if (line.options.count("input") == 0 || line.options.count("output") == 0)
+    fail_config("--input FILE and --output FILE belong together, and {} is missing",
+                line.options.count("input") == 0 ? "--input" : "--output");
+  const auto input = line.options["input"].as<std::string>(), output = line.options["output"].as<std::string>();
+  if (line.json && output == eval::kStandardStream)
+    fail_config("--json prints the summary to standard output, where --output - has the answers: take one of the two out");
   const auto [config, device] = prepare(session, line, config::Purpose::generate);
-  if (session.size() > 1) fail_config("qft generate runs as one process, not {}: leave mpirun out", session.size());
+  if (!config.generate.prompt.empty()) fail_config("prompt and --input are both given: take one of the two out");
+  const auto result = eval::generate(config, input, output, session.world(), device);
+  if (session.rank() == 0 && line.json)
+    fmt::print("{}\n", result.values().dump());
+  else if (session.rank() == 0)
+    fmt::print(output == eval::kStandardStream ? stderr : stdout, "{}\n", result.describe());
+  return result.errors > 0 ? kExitFailed : kExitOk;
+}
+
+int run(comm::Session& session, const config::CommandLine& line) {
+  if (line.options.count("input") + line.options.count("output") > 0) return answer_file(session, line);
+  const auto [config, device] = prepare(session, line, config::Purpose::generate);
+  if (session.size() > 1)
+    fail_config("qft generate answers one prompt as one process, not {}: leave mpirun out, or give --input FILE", session.size());
   const std::vector<encode::Message> messages = {{encode::Role::user, prompt_of(config)}};
   const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
   const auto chat = encode::ChatTemplate::from_config(config, tokenizer);

@@ -184,7 +184,8 @@ void note_unread(RunConfig& config, const std::vector<Setting>& settings, Purpos
     if (!loads_data && (!config.is_given(key) || reads(purpose, key))) continue;
     if (purpose == Purpose::generate && (key == "dataset" || key == "eval_dataset" || loads_data))
       fail_config(
-          "{}: qft chat and qft generate read no data: qft eval answers them, with predict_with_generate=true and output_dir=DIR",
+          "{}: qft chat and qft generate read no datasets: qft generate answers a file with --input FILE --output FILE, qft eval "
+          "scores answers too, with predict_with_generate=true and output_dir=DIR",
           setting.where);
     if (loads_data) continue;
     config.notes.push_back(fmt::format("{} has no effect in this program (--help lists its keys)", setting.where));

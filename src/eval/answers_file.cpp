@@ -1,0 +1,204 @@
+#include "answers_file.h"
+
+#include "qft/comm/exchange.h"
+#include "qft/core/error.h"
+#include "qft/io/file.h"
+
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <thread>
+#include <utility>
+
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+namespace qft::eval {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kSettings = "settings.json";
+constexpr const char* kLines = ".jsonl";
+constexpr std::size_t kWriteBytes = 1 << 20;  // written at once
+
+/// A line of ours; null for anything else, such as the torn end of a file.
+json line_from(const std::string& text) {
+  json line = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!line.is_object() || !line.contains("index") || !line["index"].is_number_integer()) return {};
+  return line.contains("error") || (line.contains("predict") && line.contains("finish")) ? line : json();
+}
+
+bool holds_answers(const fs::path& path) {
+  std::ifstream in(path);
+  std::string first;
+  return std::getline(in, first) && !line_from(first).is_null();
+}
+
+/// "temperature 0.95 -> 0.5, prompts differ": long values are hashes.
+std::string differences(const json& before, const json& now) {
+  std::vector<std::string> all;
+  for (const auto& [key, value] : now.items()) {
+    const json was = before.value(key, json());
+    if (was == value) continue;
+    const bool is_hash = value.is_string() && value.get_ref<const std::string&>().size() == 32;
+    all.push_back(is_hash ? fmt::format("{} differ", key) : fmt::format("{} {} -> {}", key, was.dump(), value.dump()));
+  }
+  return fmt::format("{}", fmt::join(all, ", "));
+}
+
+std::string read_range(const fs::path& file, std::uint64_t offset, std::uint64_t bytes) {
+  std::string text(bytes, '\0');
+  io::File::open_read(file).pread(offset, text.data(), bytes);
+  return text;
+}
+
+}  // namespace
+
+void require_output(const fs::path& path, bool overwrite) {
+  if (fs::is_directory(path)) fail_config("--output '{}' is a folder: name a file, such as answers.jsonl", path.string());
+  io::probe_writable(path.has_parent_path() ? path.parent_path() : fs::path("."));
+  if (!fs::exists(path)) return;
+  const bool empty = fs::is_regular_file(path) && fs::file_size(path) == 0;
+  if (!empty && !holds_answers(path))
+    fail_config("--output '{}' is another program's file, which stays as it is: name a new file", path.string());
+  if (!empty && !overwrite)
+    fail_config("--output '{}' holds answers: name another file, or set overwrite_output_dir=true to replace it", path.string());
+}
+
+AnswersFile::AnswersFile(fs::path path, const json& settings, bool overwrite, std::int64_t records, OtherLine other,
+                         comm::Communicator& comm)
+    : path_(std::move(path)),
+      folder_(path_.string() + ".part"),
+      records_(records),
+      other_(std::move(other)),
+      comm_(comm) {
+  hold_.emplace(folder_, comm, "qft generate");
+  const auto shared = job::ranks_sharing(comm, folder_);
+  comm::agreed(comm, [&] {
+    require(shared[static_cast<std::size_t>(comm.rank())],
+            "this rank does not see the folder '{}' of rank 0: name an --output on storage that all nodes share", folder_.string());
+  });
+  std::string done;
+  const std::string start = comm::on_root(comm, [&] {
+    take_over(settings, overwrite);
+    const Lines lines = find_lines();
+    for (const auto& [number, place] : lines.places) done.append(reinterpret_cast<const char*>(&number), sizeof number);
+    int last = 0;
+    for (const fs::path& file : lines.files) last = std::max(last, std::atoi(file.filename().c_str()));
+    return fmt::format("{:04}", last + 1);
+  });
+  done = comm::broadcast_string(comm, std::move(done));
+  done_.resize(done.size() / sizeof(std::int64_t));
+  if (!done.empty()) std::memcpy(done_.data(), done.data(), done.size());
+  comm::agreed(comm, [&] {
+    mine_ = io::posix_storage().create(folder_ / fmt::format("{}-{:04}{}", start, comm.rank(), kLines));
+  });
+}
+
+/// Keeps the lines of the same settings, drops or refuses others.
+void AnswersFile::take_over(const json& settings, bool overwrite) {
+  io::Storage& storage = io::posix_storage();
+  const fs::path file = folder_ / kSettings;
+  std::vector<fs::path> lines;
+  for (const std::string& name : storage.list(folder_))
+    if (fs::path(name).extension() == kLines) lines.push_back(folder_ / name);
+  if (fs::exists(file)) {
+    const json before = io::read_json(file);
+    if (before == settings) return;
+    if (!overwrite)
+      fail_config(
+          "'{}' holds the answers of a run that was stopped, with other settings: {}. Set them back to go on, name another "
+          "--output, or set overwrite_output_dir=true to drop those answers",
+          folder_.string(), differences(before, settings));
+  } else if (!lines.empty()) {
+    fail_config("'{}' holds files of another program: name another --output", folder_.string());
+  }
+  for (const fs::path& path : lines) storage.remove(path);
+  io::atomic_write_file(storage, file, settings.dump(2) + "\n");
+}
+
+void AnswersFile::add(std::int64_t /*number*/, const nlohmann::ordered_json& line) {
+  const std::string text = line.dump() + "\n";
+  mine_->append(text.data(), text.size());
+}
+
+AnswersFile::Lines AnswersFile::find_lines() const {
+  Lines lines;
+  for (const std::string& name : io::posix_storage().list(folder_)) {
+    if (fs::path(name).extension() != kLines) continue;
+    std::ifstream in(folder_ / name);
+    std::uint64_t offset = 0;
+    for (std::string text; std::getline(in, text); offset += text.size() + 1) {
+      if (in.eof()) break;  // torn: a line ends with a line feed
+      const json line = line_from(text);
+      if (!line.is_null()) lines.places[line["index"].get<std::int64_t>()] = {lines.files.size(), offset, text.size()};
+    }
+    lines.files.push_back(folder_ / name);
+  }
+  return lines;
+}
+
+/// Network file systems may show another node's file a moment late.
+AnswersFile::Lines AnswersFile::all_lines() const {
+  std::int64_t lacking = 0;
+  for (int attempt = 0; attempt < 6; ++attempt) {
+    Lines lines = find_lines();
+    lacking = 0;
+    for (std::int64_t i = 0; i < records_; ++i) lacking += !lines.places.contains(i) && other_(i).empty() ? 1 : 0;
+    if (lacking == 0) return lines;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50 << attempt));
+  }
+  fail("'{}' lacks {} of {} lines that ranks have written: is it on storage that all nodes share? Start again to go on",
+       folder_.string(), lacking, records_);
+}
+
+std::int64_t AnswersFile::merge(const Lines& lines) const {
+  io::Storage& storage = io::posix_storage();
+  const fs::path temp = io::CommitDir::temp_path(path_);
+  const auto out = storage.create(temp);
+  std::int64_t cut_off = 0;
+  std::string text;
+  for (std::int64_t i = 0; i < records_; ++i) {
+    const auto found = lines.places.find(i);
+    if (found == lines.places.end()) {
+      text += other_(i);
+    } else {
+      const std::string line = read_range(lines.files[found->second.file], found->second.offset, found->second.bytes);
+      cut_off += line_from(line).value("finish", "") == "length" ? 1 : 0;
+      text += line;
+    }
+    text += '\n';
+    if (text.size() < kWriteBytes && i + 1 < records_) continue;
+    out->append(text.data(), text.size());
+    text.clear();
+  }
+  out->sync();
+  out->close();
+  storage.rename(temp, path_);
+  storage.sync_directory(path_.has_parent_path() ? path_.parent_path() : fs::path("."));
+  return cut_off;
+}
+
+std::int64_t AnswersFile::finish() {
+  std::int64_t cut_off = 0;
+  comm::agreed(comm_, [&] {
+    mine_->sync();
+    mine_->close();
+  });
+  comm::agreed(comm_, [&] {
+    if (comm_.rank() != 0) return;
+    const Lines lines = all_lines();
+    hold_->lock()->require_held();
+    cut_off = merge(lines);
+    for (const fs::path& file : lines.files) io::posix_storage().remove(file);
+    io::posix_storage().remove(folder_ / kSettings);
+  });
+  hold_.reset();
+  std::error_code ignored;
+  if (comm_.rank() == 0) fs::remove(folder_, ignored);
+  return cut_off;
+}
+
+}  // namespace qft::eval

@@ -1,0 +1,24 @@
+// Standard input as a file, which the readers of data need. Private to eval.
+#pragma once
+
+#include <filesystem>
+
+namespace qft::eval {
+
+/// A copy of what is piped in, in a new folder of the system's temporary one: .json if it begins with { or [, else .txt. Both
+/// are removed in the end.
+class PipedFile {
+ public:
+  /// Reads standard input to its end. Throws ConfigError if that is a terminal or empty, Error if the copy cannot be written.
+  PipedFile();
+  ~PipedFile();
+  PipedFile(const PipedFile&) = delete;
+  PipedFile& operator=(const PipedFile&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace qft::eval

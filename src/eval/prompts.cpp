@@ -1,0 +1,161 @@
+#include "prompts.h"
+
+#include "qft/core/activity.h"
+#include "qft/core/error.h"
+#include "qft/core/hash.h"
+#include "qft/core/json.h"
+#include "qft/encode/dataset_info.h"
+#include "qft/encode/dataset_keys.h"
+#include "qft/encode/record_converter.h"
+#include "qft/encode/record_source.h"
+#include "qft/engine/token_rows.h"
+#include "qft/infer/generator.h"
+#include "qft/infer/stop_tokens.h"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <memory>
+#include <utility>
+#include <variant>
+
+#include "piped_file.h"
+
+namespace qft::eval {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// How `input` is read.
+encode::DatasetSpec spec_of(const std::string& input, const config::RunConfig& config) {
+  auto specs = encode::load_dataset_info(config.folder_of(config.data.dataset_dir), std::array{input}, config.folders,
+                                         config.finetuning.stage);
+  encode::DatasetSpec& spec = specs.front();
+  if (spec.num_samples)
+    fail_config("--input '{}': it asks for {} samples, drawn by the seed, but every record is answered: name the file itself",
+                input, *spec.num_samples);
+  return std::move(spec);
+}
+
+/// Throws ConfigError where the file lacks a column that `spec` names for the prompt.
+void require_prompt_columns(encode::DatasetSpec spec, const encode::RecordSource& source) {
+  encode::ColumnNames& c = spec.columns;
+  spec.ranking = false;
+  for (std::string* of_answers : {&c.response, &c.chosen, &c.rejected, &c.kto_tag, &c.label, &c.category, &c.weight})
+    of_answers->clear();
+  c.tags.clear();
+  encode::require_keys(spec, source);
+}
+
+/// The record's answer, of a pair the chosen one: as it stands there if it is text alone, else (thoughts, calls) as the template
+/// writes it. Empty if it has none, or one that is disliked.
+std::string label_of(const encode::Conversation& conversation, std::size_t answers, const encode::ChatTemplate& chat,
+                     bool skip_special) {
+  if (conversation.responses.size() != answers || !conversation.desirable.value_or(true)) return "";
+  const encode::Message& answer = conversation.responses.front();
+  if (answer.calls.empty() && !answer.thought) return answer.text;
+  return as_utf8(chat.tokenizer().decode(chat.encode_answer(conversation, answer).target, skip_special));
+}
+
+/// Reads records one after the other.
+class PromptReader {
+ public:
+  PromptReader(const encode::DatasetSpec& spec, const encode::RecordSource& source, const encode::ChatTemplate& chat,
+               const config::RunConfig& config, const model::ModelConfig& model)
+      : is_text_(source.is_text()),
+        answers_(spec.ranking ? 2 : 1),
+        chat_(chat),
+        config_(config),
+        model_(model),
+        cursor_(source),
+        converter_(spec, source.is_text(), encode::Ending::any) {}
+
+  Prompt read(std::int64_t number, const fs::path& shown) {
+    encode::RecordText record = cursor_.at(number);
+    if (!shown.empty()) record.file = &shown;
+    Prompt prompt;
+    try {
+      if (!is_text_) prompt.id = id_of(record.text);
+      auto converted = converter_.convert(record);
+      if (const auto* drop = std::get_if<encode::Drop>(&converted))
+        fail("{}{}{}", encode::describe(drop->reason), drop->detail.empty() ? "" : ": ", drop->detail);
+      render(std::get<encode::Conversation>(converted), prompt);
+    } catch (const Error& error) {
+      prompt.error = as_utf8(fmt::format("{}: {}", record.where(), error.what()));
+      prompt.tokens.clear();
+    }
+    return prompt;
+  }
+
+ private:
+  std::string id_of(std::string_view text) {
+    simdjson::dom::element id;
+    return converter_.parse(text)["id"].get(id) == simdjson::SUCCESS ? simdjson::minify(id) : std::string();
+  }
+
+  void render(encode::Conversation conversation, Prompt& prompt) const {
+    const encode::Message& question = conversation.prompt.back();
+    if (question.role == encode::Role::user && question.text.find_first_not_of(" \t\r\n") == std::string::npos)
+      fail("it has no prompt: the text of the question is empty");
+    if (conversation.system.empty() && !conversation.has_system) conversation.system = config_.generate.system;
+    prompt.tokens = chat_.render_prompt(conversation);
+    prompt.label = label_of(conversation, answers_, chat_, config_.generate.skip_special_tokens);
+    engine::require_token_rows(chat_.tokenizer(), prompt.tokens, config_.model.model_name_or_path, model_.vocab_size);
+    const auto limit = infer::answer_limit(config_.generate, model_.max_position_embeddings, std::ssize(prompt.tokens));
+    prompt.max_new_tokens = limit.tokens;
+    prompt.shortened = limit.shortened;
+  }
+
+  bool is_text_;
+  std::size_t answers_;  ///< of a record
+  const encode::ChatTemplate& chat_;
+  const config::RunConfig& config_;
+  const model::ModelConfig& model_;
+  encode::RecordCursor cursor_;
+  encode::RecordConverter converter_;
+};
+
+encode::ChatTemplate template_of(const encode::DatasetSpec& spec, const config::RunConfig& config) {
+  auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
+  if (spec.template_name.empty()) return encode::ChatTemplate::from_config(config, std::move(tokenizer));
+  return encode::ChatTemplate::from_config(encode::with_template(config, spec.template_name), std::move(tokenizer));
+}
+
+}  // namespace
+
+std::int64_t Prompts::errors() const {
+  return std::ranges::count_if(all, [](const Prompt& p) { return !p.error.empty(); });
+}
+
+std::string Prompts::first_error() const {
+  const auto first = std::ranges::find_if(all, [](const Prompt& p) { return !p.error.empty(); });
+  return first == all.end() ? std::string() : first->error;
+}
+
+Prompts read_prompts(const std::string& input, const config::RunConfig& config, const model::ModelConfig& model) {
+  std::unique_ptr<const PipedFile> piped;
+  if (input == "-") piped = std::make_unique<PipedFile>();
+  const encode::DatasetSpec spec = spec_of(piped ? piped->path().string() : input, config);
+  const auto source = encode::RecordSource::open(spec.files);
+  require_prompt_columns(spec, *source);
+  Prompts prompts{.all = {}, .hash = {}, .stop_ids = {}, .chat = template_of(spec, config)};
+  prompts.stop_ids = infer::stop_tokens(prompts.chat.stop_token_ids(), prompts.chat.tokenizer(), model);
+  PromptReader reader(spec, *source, prompts.chat, config, model);
+  const fs::path shown = piped ? "standard input" : "";
+  Hasher hasher;
+  hasher.update(source->hash());
+  for (const encode::RecordRange& part : spec.split.ranges(source->size()))
+    for (std::int64_t i = part.from; i < part.to; ++i) {
+      const Prompt& prompt = prompts.all.emplace_back(reader.read(i, shown));
+      hasher.update(fmt::format("{}:", prompt.tokens.size()));
+      hasher.update(prompt.tokens.data(), prompt.tokens.size() * sizeof(std::int32_t));
+      activity::tick();
+    }
+  prompts.hash = hasher.hex();
+  if (prompts.errors() == std::ssize(prompts.all))
+    fail_config("none of the {} records of {} can be answered; the first: {}", prompts.all.size(),
+                piped ? "standard input" : fmt::format("'{}'", input), prompts.first_error());
+  return prompts;
+}
+
+}  // namespace qft::eval
