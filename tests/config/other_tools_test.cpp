@@ -360,7 +360,7 @@ TEST(OtherTools, KeysOfSwiftsRlhfAreThoseOfLosses) {
 
 TEST(OtherTools, WhatIsTypedForAProgramThatDoesNotReadItIsSaid) {
   EXPECT_CONTAINS(error_of_typed({"--model=m", "--val_dataset=d.jsonl"}, Purpose::generate),
-                  "--val_dataset=d.jsonl: qft chat and qft generate read no data: qft eval");
+                  "--val_dataset=d.jsonl: qft chat and qft generate read no datasets: qft generate answers a file with --input");
   EXPECT_TRUE(has_note(load_typed({"learning_rate=1"}, Purpose::eval), "learning_rate=1 has no effect in this program"));
   EXPECT_FALSE(has_note(load_text("model_name_or_path: m\nlearning_rate: 1\n", {"top_k=1"}, Purpose::generate), "no effect"));
 }
