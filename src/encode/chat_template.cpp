@@ -212,9 +212,14 @@ ChatTemplate::ChatTemplate(const ModelChatTemplate& own, const std::filesystem::
   renderer_ = std::move(renderer);
 }
 
-ChatTemplate ChatTemplate::from_config(const config::RunConfig& config, std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
+ChatTemplate ChatTemplate::from_config(const config::RunConfig& config, std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
+                                       bool fixed_date) {
   const Choice choice = choose(config);
-  if (choice.own) return ChatTemplate(*choice.own, choice.tokens, std::move(tokenizer), own_options_of(config));
+  if (choice.own) {
+    TemplateOptions options = own_options_of(config);
+    options.fixed_date = fixed_date;
+    return ChatTemplate(*choice.own, choice.tokens, std::move(tokenizer), options);
+  }
   if (!config.data.chat_template_kwargs.empty())
     fail_config("chat_template_kwargs are variables of a chat template in Jinja, but template is '{}': take one of the two out",
                 choice.name);

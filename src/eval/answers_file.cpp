@@ -143,7 +143,7 @@ AnswersFile::Lines AnswersFile::find_lines() const {
 /// Network file systems may show another node's file a moment late.
 AnswersFile::Lines AnswersFile::all_lines() const {
   std::int64_t lacking = 0;
-  for (int attempt = 0; attempt < 6; ++attempt) {
+  for (int attempt = 0; attempt < 5; ++attempt) {
     Lines lines = find_lines();
     lacking = 0;
     for (std::int64_t i = 0; i < records_; ++i) lacking += !lines.places.contains(i) && other_(i).empty() ? 1 : 0;

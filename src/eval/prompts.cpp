@@ -115,10 +115,10 @@ class PromptReader {
   encode::RecordConverter converter_;
 };
 
+/// With the date that packs have: as in training, and the same prompts on the day on which a stopped run goes on.
 encode::ChatTemplate template_of(const encode::DatasetSpec& spec, const config::RunConfig& config) {
-  auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
-  if (spec.template_name.empty()) return encode::ChatTemplate::from_config(config, std::move(tokenizer));
-  return encode::ChatTemplate::from_config(encode::with_template(config, spec.template_name), std::move(tokenizer));
+  const auto of_dataset = spec.template_name.empty() ? config : encode::with_template(config, spec.template_name);
+  return encode::ChatTemplate::from_config(of_dataset, tokenizer::Tokenizer::load(config.tokenizer_path()), /*fixed_date=*/true);
 }
 
 }  // namespace

@@ -54,6 +54,32 @@ std::string call(const std::string& arguments) {
          arguments + "}}]}";
 }
 
+TEST(Messages, MayEndWithTheQuestionForThoseWhoAnswerIt) {
+  Reading r;
+  const auto prompt = [&](const std::string& record) {
+    RecordConverter converter(r.spec, false, Ending::any);
+    return std::get<Conversation>(converter.convert({.text = record}));
+  };
+  const std::string question = R"({"role": "user", "content": "q"})", answer = R"({"role": "assistant", "content": "a"})";
+  const std::string result = R"({"role": "tool", "content": "4"})";
+  const std::string called = call(R"(, "arguments": {})");
+  const auto record = [](const std::string& messages) { return R"({"messages": [)" + messages + "]}"; };
+  EXPECT_EQ(std::get<Drop>(r.convert(record(question))).reason, DropReason::turns);
+  EXPECT_TRUE(prompt(record(question)).responses.empty());
+  EXPECT_EQ(prompt(record(question + "," + answer + "," + question)).prompt.size(), 3U);
+  EXPECT_EQ(prompt(record(question + "," + called + "," + result)).prompt.back().role, Role::observation);
+  const Conversation answered = prompt(record(question + "," + answer));
+  EXPECT_EQ(answered.prompt.size(), 1U);
+  EXPECT_EQ(answered.responses.at(0).text, "a");
+
+  r.spec.formatting = Formatting::turns;
+  r.spec.tags.user = "human";
+  r.spec.tags.assistant = "bot";
+  EXPECT_EQ(prompt(record(R"({"human": "q", "bot": "a"}, {"human": "r"})")).prompt.size(), 3U);
+  expect_error<Error>([&] { r.convert(record(R"({"human": "q"})")); }, {"message 1 has no 'bot'"});
+  expect_error<Error>([&] { prompt(record(R"({"human": "q"}, {"human": "r"})")); }, {"message 1 has no 'bot'"});
+}
+
 TEST(Messages, ThoughtsHaveKeysOrBlocksOfTheirOwn) {
   const Reading r;
   for (const char* key : {"reasoning_content", "reasoning", "thinking"})

@@ -83,8 +83,9 @@ class ChatTemplate {
                std::shared_ptr<const tokenizer::Tokenizer> tokenizer, const TemplateOptions& options);
   /// The template that the keys template, chat_template, chat_template_kwargs, default_system, tool_format, enable_thinking and
   /// preserve_thinking choose. Without `template` and `chat_template`: "empty" in stage pt, else the model's own (of the last
-  /// adapter, where its folder has one), else ConfigError.
-  static ChatTemplate from_config(const config::RunConfig& config, std::shared_ptr<const tokenizer::Tokenizer> tokenizer);
+  /// adapter, where its folder has one), else ConfigError. `fixed_date`: as TemplateOptions has it.
+  static ChatTemplate from_config(const config::RunConfig& config, std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
+                                  bool fixed_date = false);
   /// The same for encoding alone, with the tokenizer of `config`: as in LLaMA-Factory, stop words that are no
   /// tokens are added to its vocabulary, and other marks that are none are plain text. Both are logged as
   /// warnings: a model that does not know the tokens cannot be trained on them.
