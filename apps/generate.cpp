@@ -1,8 +1,9 @@
+#include "qft/eval/generate.h"
+
 #include "qft/core/log.h"
 #include "qft/encode/chat_template.h"
 #include "qft/engine/recipe.h"
 #include "qft/engine/token_rows.h"
-#include "qft/eval/generate.h"
 #include "qft/infer/generator.h"
 #include "qft/infer/load_model.h"
 #include "qft/infer/stop_tokens.h"
@@ -23,7 +24,9 @@ namespace po = boost::program_options;
 config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft generate";
-  s.summary = "answers prompt=\"...\", or what is piped in, streamed to stdout; with --input the prompts of a file, on any number of ranks";
+  s.summary =
+      "answers prompt=\"...\", or what is piped in, streamed to stdout; with --input the prompts of a file, on any number of "
+      "ranks";
   s.run_file = config::CommandSpec::RunFile::required;
   s.purpose = config::Purpose::generate;
   s.machine_readable = true;

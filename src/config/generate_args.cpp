@@ -4,7 +4,9 @@ namespace qft::config {
 
 void GenerateArgs::visit(const FieldVisitor& field) {
   field(Field("prompt", "the user's message for qft generate").shown_default("what is piped into it"), &prompt);
-  field(Field("system", "system message for qft generate (with --input of records without one) and chat").shown_default("default_system"), &system);
+  field(Field("system", "system message for qft generate (with --input of records without one) and chat")
+            .shown_default("default_system"),
+        &system);
   field(Field("do_sample", "draw the next token; false: take the most probable one"), &do_sample);
   field(Field("temperature", "divides the logits before sampling; 0: the most probable token, as with do_sample: false")
             .at_least(0),

@@ -66,7 +66,8 @@ const Reading kReadings[] = {
      "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype template chat_template chat_template_kwargs "
      "quantization_bit quantization_method quantization_type double_quantization rope_scaling cutoff_len "
      "default_system enable_thinking "
-     "tool_format dataset_dir per_device_eval_batch_size overwrite_output_dir bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu seed "
+     "tool_format dataset_dir per_device_eval_batch_size overwrite_output_dir bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu "
+     "seed "
      "log_level ddp_timeout",
      "",
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"

@@ -11,7 +11,8 @@ namespace {
 // The loop: what is done, how long, with which batches.
 void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("output_dir", "folder of checkpoints, logs and results").path(), &a.output_dir);
-  field(Field("overwrite_output_dir", "start afresh where output_dir holds checkpoints; qft generate: replace --output"), &a.overwrite_output_dir);
+  field(Field("overwrite_output_dir", "start afresh where output_dir holds checkpoints; qft generate: replace --output"),
+        &a.overwrite_output_dir);
   field(Field("do_train", "train").shown_default("true, unless do_eval or do_predict is given"), &a.do_train);
   field(Field("do_eval", "evaluate at the end; without do_train evaluate only").shown_default("eval_strategy is not no"),
         &a.do_eval);
@@ -29,7 +30,8 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
             .at_least(0),
         &a.max_tokens_per_micro_batch);
   field(Field("per_device_eval_batch_size",
-              "samples in an evaluation batch of one rank; with predict_with_generate and in qft generate --input: sequences in flight")
+              "samples in an evaluation batch of one rank; with predict_with_generate and in qft generate --input: sequences in "
+              "flight")
             .at_least(1),
         &a.per_device_eval_batch_size);
   field(Field("gradient_accumulation_steps", "micro-batches of a rank in one optimizer step").at_least(1),

@@ -69,16 +69,13 @@ void require_output(const fs::path& path, bool overwrite) {
 
 AnswersFile::AnswersFile(fs::path path, const json& settings, bool overwrite, std::int64_t records, OtherLine other,
                          comm::Communicator& comm)
-    : path_(std::move(path)),
-      folder_(path_.string() + ".part"),
-      records_(records),
-      other_(std::move(other)),
-      comm_(comm) {
+    : path_(std::move(path)), folder_(path_.string() + ".part"), records_(records), other_(std::move(other)), comm_(comm) {
   hold_.emplace(folder_, comm, "qft generate");
   const auto shared = job::ranks_sharing(comm, folder_);
   comm::agreed(comm, [&] {
     require(shared[static_cast<std::size_t>(comm.rank())],
-            "this rank does not see the folder '{}' of rank 0: name an --output on storage that all nodes share", folder_.string());
+            "this rank does not see the folder '{}' of rank 0: name an --output on storage that all nodes share",
+            folder_.string());
   });
   std::string done;
   const std::string start = comm::on_root(comm, [&] {
@@ -92,9 +89,8 @@ AnswersFile::AnswersFile(fs::path path, const json& settings, bool overwrite, st
   done = comm::broadcast_string(comm, std::move(done));
   done_.resize(done.size() / sizeof(std::int64_t));
   if (!done.empty()) std::memcpy(done_.data(), done.data(), done.size());
-  comm::agreed(comm, [&] {
-    mine_ = io::posix_storage().create(folder_ / fmt::format("{}-{:04}{}", start, comm.rank(), kLines));
-  });
+  comm::agreed(comm,
+               [&] { mine_ = io::posix_storage().create(folder_ / fmt::format("{}-{:04}{}", start, comm.rank(), kLines)); });
 }
 
 /// Keeps the lines of the same settings, drops or refuses others.

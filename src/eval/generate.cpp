@@ -121,7 +121,8 @@ void answer(const Prompts& prompts, const std::vector<std::size_t>& mine, const 
     const auto number = static_cast<std::int64_t>(mine[r]);
     sink.add(number, answer_line(number, prompts.all[mine[r]], a, prompts.chat.tokenizer(), config.generate.skip_special_tokens));
     tokens += new_tokens_of(a);
-    bar.update(++answers, fmt::format("{:.0f} tok/s{}", static_cast<double>(tokens) / seconds(), comm.size() > 1 ? " a rank" : ""));
+    bar.update(++answers,
+               fmt::format("{:.0f} tok/s{}", static_cast<double>(tokens) / seconds(), comm.size() > 1 ? " a rank" : ""));
   });
   result.new_tokens = comm::all_reduce_value(comm, tokens);
   result.seconds = seconds();
@@ -177,12 +178,13 @@ GenerateResult generate(const config::RunConfig& config, const std::string& inpu
               counted(result.records, "record"), prompts->first_error());
   json settings;
   comm::agreed(comm, [&] { settings = settings_of(config, *prompts); });
-  const auto sink = open_sink(output, settings, config.training.overwrite_output_dir, result.records,
-                              [&](std::int64_t i) {
-                                const Prompt& p = prompts->all[static_cast<std::size_t>(i)];
-                                return p.error.empty() ? std::string() : error_line(i, p);
-                              },
-                              comm);
+  const auto sink = open_sink(
+      output, settings, config.training.overwrite_output_dir, result.records,
+      [&](std::int64_t i) {
+        const Prompt& p = prompts->all[static_cast<std::size_t>(i)];
+        return p.error.empty() ? std::string() : error_line(i, p);
+      },
+      comm);
   result.earlier = std::ssize(sink->done());
   if (result.earlier > 0 && comm.rank() == 0)
     log::info("'{}' was begun before: {} of {} are answered already", output, result.earlier, counted(result.records, "record"));

@@ -24,8 +24,9 @@ nlohmann::ordered_json answer(std::int64_t number, const char* finish = "stop") 
 /// Three records, of which number 1 has an error.
 struct Output {
   std::unique_ptr<AnswerSink> open(const json& settings = {{"seed", 1}}, bool overwrite = false, const char* name = nullptr) {
-    return open_sink(name != nullptr ? name : (dir.path() / "a.jsonl").string(), settings, overwrite, 3,
-                     [](std::int64_t i) { return i == 1 ? R"({"index":1,"error":"e"})" : ""; }, *comm);
+    return open_sink(
+        name != nullptr ? name : (dir.path() / "a.jsonl").string(), settings, overwrite, 3,
+        [](std::int64_t i) { return i == 1 ? R"({"index":1,"error":"e"})" : ""; }, *comm);
   }
   std::string text() const { return io::read_text_file(dir.path() / "a.jsonl"); }
   fs::path part() const { return dir.path() / "a.jsonl.part"; }

@@ -16,11 +16,11 @@ namespace qft::eval {
 inline constexpr const char* kStandardStream = "-";
 
 struct GenerateResult {
-  std::string output;         ///< the file that was written
-  std::int64_t records = 0;   ///< of the input
-  std::int64_t errors = 0;    ///< of them could not be answered
-  std::int64_t earlier = 0;   ///< were answered by earlier starts
-  std::int64_t cut_off = 0;   ///< answers that end at their limit, those of earlier starts too
+  std::string output;           ///< the file that was written
+  std::int64_t records = 0;     ///< of the input
+  std::int64_t errors = 0;      ///< of them could not be answered
+  std::int64_t earlier = 0;     ///< were answered by earlier starts
+  std::int64_t cut_off = 0;     ///< answers that end at their limit, those of earlier starts too
   std::int64_t new_tokens = 0;  ///< of this start
   double seconds = 0.0;         ///< of answering, without reading prompts and model
 
