@@ -514,7 +514,8 @@ TEST(EarlierRun, ErrorsSayWhatIsMissing) {
   EXPECT_EQ(load_with(run, {"--val_dataset=v.json"}).data.template_name, "");
   EXPECT_CONTAINS(error_of_typed({"--load_data_args=true"}), "training reads this run file and command line only");
   const EarlierRun again(kHeldOut);
-  EXPECT_CONTAINS(error_of([&] { load_with(again, {"--load_data_args=true"}, Purpose::generate); }), "qft eval scores answers too");
+  EXPECT_CONTAINS(error_of([&] { load_with(again, {"--load_data_args=true"}, Purpose::generate); }),
+                  "qft eval scores answers too");
 }
 
 TEST(OtherTools, QuantBitsOfAnExportAreWhatItWrites) {
