@@ -120,4 +120,9 @@ void delta_gates_backward(const at::Tensor& gg, const at::Tensor& gbeta, const D
   grads.b.copy_(gbeta * open * (1 - open));
 }
 
+std::int64_t delta_gates_scratch_bytes(std::int64_t tokens, std::int64_t heads, at::ScalarType dtype, bool backward) {
+  const std::int64_t tensors = backward ? 7 : 4;
+  return tensors * tokens * heads * static_cast<std::int64_t>(c10::elementSize(generic::accumulate_dtype(dtype)));
+}
+
 }  // namespace qft::ops

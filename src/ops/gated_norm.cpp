@@ -4,13 +4,23 @@
 #include "qft/ops/cpu/delta_net_kernels.h"
 #include "qft/ops/generic.h"
 
+#include <algorithm>
+
 #include "cpu/tensors.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/zeros.h>
 
 namespace qft::ops {
 namespace {
+
+/// Of a tensor [rows, heads, D] that plain calls make.
+constexpr std::int64_t kElements = std::int64_t{1} << 22;
+
+std::int64_t rows_at_once(std::int64_t rows, std::int64_t columns) {
+  return std::clamp<std::int64_t>(kElements / std::max<std::int64_t>(columns, 1), 1, std::max<std::int64_t>(rows, 1));
+}
 
 at::Tensor accumulated(const at::Tensor& x) {
   return x.to(generic::accumulate_dtype(x.scalar_type()));
@@ -37,6 +47,14 @@ void backward_cpu(const cpu::GatedNorm<T>& args, std::int64_t rows, const at::Te
   if (gweight.defined()) gweight.add_(partial.sum(0));
 }
 
+void forward_generic(const at::Tensor& x, const at::Tensor& z, const at::Tensor& weight, double eps, const at::Tensor& y,
+                     const at::Tensor& rstd) {
+  const at::Tensor xf = accumulated(x), gate = accumulated(z), r = at::rsqrt(xf.square().mean(-1, true) + eps);
+  rstd.copy_(r.squeeze(-1));
+  y.copy_(weight * (xf * r).to(x.scalar_type()) * (gate * at::sigmoid(gate)));
+}
+
+/// `gweight`: of the type of sums.
 void backward_generic(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& z, const at::Tensor& weight,
                       const at::Tensor& rstd, const at::Tensor& gx, const at::Tensor& gz, const at::Tensor& gweight) {
   const at::Tensor gate = accumulated(z), open = at::sigmoid(gate), silu = gate * open, r = rstd.unsqueeze(-1);
@@ -47,6 +65,14 @@ void backward_generic(const at::Tensor& gy, const at::Tensor& x, const at::Tenso
   const at::Tensor g = normed_grad * accumulated(weight);
   gz.copy_(ggate);
   gx.copy_((g - xhat * (g * xhat).mean(-1, true)) * r);
+}
+
+/// f(part) for as many rows as plain calls take at once; part(t): those rows of t.
+template <class F>
+void for_rows(const at::Tensor& x, const F& f) {
+  const std::int64_t rows = x.size(0), step = rows_at_once(rows, x.size(1) * x.size(2));
+  for (std::int64_t first = 0; first < rows; first += step)
+    f([&](const at::Tensor& t) { return t.narrow(0, first, std::min(step, rows - first)); });
 }
 
 void check(const at::Tensor& x, const at::Tensor& z, const at::Tensor& weight, const at::Tensor& rstd) {
@@ -69,9 +95,7 @@ void gated_norm_forward(const at::Tensor& x, const at::Tensor& z, const at::Tens
     cpu::for_rows(rstd.numel(), args.width, [&](std::int64_t begin, std::int64_t end) { kernels.forward(args, begin, end); });
   });
   if (done) return;
-  const at::Tensor xf = accumulated(x), gate = accumulated(z), r = at::rsqrt(xf.square().mean(-1, true) + eps);
-  rstd.copy_(r.squeeze(-1));
-  y.copy_(weight * (xf * r).to(x.scalar_type()) * (gate * at::sigmoid(gate)));
+  for_rows(x, [&](const auto& part) { forward_generic(part(x), part(z), weight, eps, part(y), part(rstd)); });
 }
 
 void gated_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& z, const at::Tensor& weight,
@@ -83,7 +107,23 @@ void gated_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Te
     args.gy = head_rows<const T>(gy), args.gx = head_rows<T>(gx), args.gz = head_rows<T>(gz);
     backward_cpu(args, rstd.numel(), gweight, workspace);
   });
-  if (!done) backward_generic(gy, x, z, weight, rstd, gx, gz, gweight);
+  if (done) return;
+  at::Tensor sums;
+  if (gweight.defined()) sums = at::zeros(gweight.sizes(), rstd.options());
+  for_rows(x, [&](const auto& part) {
+    backward_generic(part(gy), part(x), part(z), weight, part(rstd), part(gx), part(gz), sums);
+  });
+  if (gweight.defined()) gweight.add_(sums);
+}
+
+std::int64_t gated_norm_scratch_bytes(std::int64_t tokens, std::int64_t columns, at::ScalarType dtype, bool on_cpu,
+                                      bool backward) {
+  const at::ScalarType sums = generic::accumulate_dtype(dtype);
+  if (on_cpu && (dtype == at::kFloat || dtype == at::kBFloat16)) return 0;
+  // Tensors at once, in halves: narrower data is copied into the type of the sums first.
+  const std::int64_t halves = sums != dtype ? (backward ? 26 : 14) : (backward ? 20 : 10);
+  const auto item = static_cast<std::int64_t>(c10::elementSize(sums));
+  return halves * rows_at_once(tokens, columns) * columns * item / 2;
 }
 
 }  // namespace qft::ops

@@ -28,4 +28,9 @@ void head_gate_backward(const at::Tensor& gy, const at::Tensor& x, const at::Ten
   g.mul_(s);
 }
 
+std::int64_t head_gate_scratch_bytes(std::int64_t tokens, std::int64_t columns, at::ScalarType dtype, bool backward) {
+  const std::int64_t tensors = backward ? 5 : 1;
+  return tensors * tokens * columns * static_cast<std::int64_t>(c10::elementSize(dtype));
+}
+
 }  // namespace qft::ops

@@ -5,7 +5,9 @@
 
 #include "ops_support.h"
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sigmoid.h>
@@ -152,6 +154,25 @@ TEST(GatedNorm, AgreesWithAutograd) {
       expect_close(gz, oracle.grads[1], tolerance(dtype), "gz");
       expect_close(gw, before + oracle.grads[2], tolerance(dtype), "gw");
     }
+}
+
+/// Plain calls take some of the rows at once.
+TEST(GatedNorm, OfManyRowsIsThatOfEach) {
+  constexpr std::int64_t kRows = 5, kWidth = 1 << 20;  // four at once
+  const at::Tensor w = randn({kWidth}, at::kDouble, 1), x = randn({kRows, 1, 1}, at::kDouble, 2) * w,
+                   z = randn({kRows, 1, 1}, at::kDouble, 3) * w, gy = x + z;
+  const auto both = [&](std::int64_t first, std::int64_t rows) {
+    const auto part = [&](const at::Tensor& t) { return t.narrow(0, first, rows); };
+    const at::Tensor y = at::empty_like(part(x)), gx = at::empty_like(y), gz = at::empty_like(y), gw = zeros({kWidth}, at::kDouble),
+                     rstd = empty({rows, 1}, at::kDouble);
+    gated_norm_forward(part(x), part(z), w, 1e-6, y, rstd);
+    gated_norm_backward(part(gy), part(x), part(z), w, rstd, gx, gz, gw, workspace());
+    return std::vector<at::Tensor>{y, gx, gz, gw};
+  };
+  const auto all = both(0, kRows);
+  const auto most = both(0, kRows - 1), last = both(kRows - 1, 1);
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(at::allclose(all[i], at::cat({most[i], last[i]}), 1e-12, 1e-12)) << i;
+  EXPECT_TRUE(at::allclose(all[3], most[3] + last[3], 1e-12, 1e-12));
 }
 
 TEST(GatedNorm, ZeroRowsStayFinite) {

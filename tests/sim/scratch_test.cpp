@@ -1,6 +1,9 @@
 // The temporary tensors of operations in plain ATen calls, as the allocator counts them, beside what memory plans say.
+#include "qft/ops/delta_gates.h"
 #include "qft/ops/gated_delta.h"
+#include "qft/ops/gated_norm.h"
 #include "qft/ops/generic.h"
+#include "qft/ops/head_gate.h"
 #include "qft/ops/short_convolution.h"
 
 #include <functional>
@@ -92,7 +95,46 @@ TEST_F(Scratch, OfTheDeltaNetIsWhatIsPlanned) {
         within("filter", taken([&] { ops::short_convolution_forward(x, weight, sequences, y, workspace); }), of_filter(false));
         within("its gradient", taken([&] { ops::short_convolution_backward(y, x, weight, sequences, y, {}, workspace); }),
                of_filter(true));
+        const at::Tensor per_head = statistics({tokens, s.value_heads}), norm = at::ones({s.value_dim}, on_device(type));
+        const auto of_norm = [&](bool backward) {
+          return ops::gated_norm_scratch_bytes(tokens, s.value_heads * s.value_dim, type, /*on_cpu=*/false, backward);
+        };
+        const at::Tensor norm_grad = statistics({s.value_dim});
+        within("norm", taken([&] { ops::gated_norm_forward(in.v, out, norm, 1e-6, grads.v, per_head); }), of_norm(false));
+        within("its gradient", taken([&] {
+                 ops::gated_norm_backward(out, in.v, in.v, norm, per_head, out, grads.v, norm_grad, workspace);
+               }),
+               of_norm(true));
+        const ops::DeltaGateInputs gates{rows(s.value_heads, tokens), rows(s.value_heads, tokens), rows(s.value_heads, 1)[0],
+                                         rows(s.value_heads, 1)[0]};
+        const auto of_gates = [&](bool backward) {
+          return ops::delta_gates_scratch_bytes(tokens, s.value_heads, type, backward);
+        };
+        within("gates", taken([&] { ops::delta_gates_forward(gates, per_head, grads.beta); }), of_gates(false));
+        within("their gradient", taken([&] { ops::delta_gates_backward(per_head, grads.beta, gates, gates); }), of_gates(true));
       }
+}
+
+/// Of the norm's over more rows than plain calls take at once, and of attention's gates.
+TEST_F(Scratch, OfGatesIsWhatIsPlanned) {
+  type = at::kBFloat16;
+  constexpr std::int64_t kHeads = 16, kWidth = 128, kTokens = 2304;  // 2,048 at once
+  const at::Tensor x = at::ones({kTokens, kHeads, kWidth}, on_device(type)), weight = at::ones({kWidth}, on_device(type));
+  const at::Tensor rstd = statistics({kTokens, kHeads}), gweight = statistics({kWidth});
+  ops::Workspace workspace(device());
+  const std::int64_t norm = taken([&] { ops::gated_norm_backward(x, x, x, weight, rstd, x, x, gweight, workspace); });
+  const std::int64_t planned = ops::gated_norm_scratch_bytes(kTokens, kHeads * kWidth, type, /*on_cpu=*/false, true);
+  EXPECT_LE(norm, planned + planned / 20);
+  EXPECT_GE(norm, planned * 9 / 10);
+  EXPECT_EQ(planned, ops::gated_norm_scratch_bytes(4 * kTokens, kHeads * kWidth, type, /*on_cpu=*/false, true));
+  const at::Tensor all = x.flatten(1);
+  for (const bool backward : {false, true}) {
+    const std::int64_t gates = taken([&] {
+      backward ? ops::head_gate_backward(all, all, x, x) : ops::head_gate_forward(all, x, all);
+    });
+    EXPECT_NEAR(static_cast<double>(gates),
+                static_cast<double>(ops::head_gate_scratch_bytes(kTokens, kHeads * kWidth, type, backward)), 1e6);
+  }
 }
 
 }  // namespace

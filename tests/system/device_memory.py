@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from common import Report, arguments, mpirun
-from tiny import make, write, write_model, write_tokenizer
+from tiny import DELTA_NET, make, write, write_model, write_tokenizer
 
 MB = 10**6
 FULL = {"finetuning_type": "full", "global_batch_size": 4}
@@ -17,6 +17,10 @@ WEIGHTS_OFFLOADED = {"bf16": False, "pure_bf16": True, "offload_param": "cpu"}
 CASES = [("ddp", 1, FULL), ("zero2", 2, FULL | KEPT), ("zero3", 2, FULL), ("zero3", 2, FULL | OFFLOADED), ("zero3", 2, FULL | WEIGHTS_OFFLOADED),
          ("ddp", 1, LORA), ("zero1", 2, LORA | KEPT),
          ("zero3", 2, LORA), ("zero3", 1, LORA | OFFLOADED)]
+# Gated delta nets over 4 rows of 2,048 tokens: what their gates and norms take is more than all else.
+WIDE = {"linear_num_key_heads": 8, "linear_num_value_heads": 16, "linear_key_head_dim": 16, "linear_value_head_dim": 64}
+BATCH = {"per_device_train_batch_size": 4, "global_batch_size": 4}
+LONG = {"compute_dtype": "auto", "cutoff_len": 2048, "max_steps": 1}
 
 
 def main():
@@ -29,11 +33,15 @@ def main():
         settings = make(tmp, samples=200) | {"packing": True, "cutoff_len": 128, "max_steps": 2, "save_strategy": "no", "compute_dtype": "auto", "bf16": True}
         write_model(tmp / "model", hidden=256, intermediate=768, layers=4, heads=4, kv_heads=2, head_dim=64, positions=512, vocab=8192)
         write_tokenizer(tmp / "model", 8192)
-        for i, (strategy, ranks, changes) in enumerate(CASES):
+        DELTA_NET.update(WIDE)
+        (tmp / "hybrid").mkdir()
+        hybrid = settings | make(tmp / "hybrid", "qwen3_5", samples=400, hidden=64, head_dim=32, positions=2048) | LONG
+        cases = [(*case, settings) for case in CASES] + [("ddp", 1, changes | BATCH, hybrid) for changes in (FULL, LORA | KEPT)]
+        for i, (strategy, ranks, changes, settings) in enumerate(cases):
             out = tmp / str(i)
             mpirun(ranks, [args.build / "bin/qft", "train", write(tmp / f"{i}.yaml", {**settings, **changes, "strategy": strategy, "output_dir": str(out)})])
             results = json.loads((out / "train_results.json").read_text())
-            words = [changes["finetuning_type"], *(["nothing recomputed"] if KEPT.items() <= changes.items() else []),
+            words = [*(["hybrid"] if settings is hybrid else []), changes["finetuning_type"], *(["nothing recomputed"] if KEPT.items() <= changes.items() else []),
                      *(["offloaded"] if OFFLOADED.items() <= changes.items() else []),
                      *(["weights offloaded"] if WEIGHTS_OFFLOADED.items() <= changes.items() else [])]
             off = results["memory_predicted"] / results["memory_peak"] - 1

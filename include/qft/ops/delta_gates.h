@@ -22,4 +22,7 @@ void delta_gates_forward(const DeltaGateInputs& in, const at::Tensor& g, const a
 ///   grads.a_log, .dt_bias  [H], added to; undefined where frozen
 void delta_gates_backward(const at::Tensor& gg, const at::Tensor& gbeta, const DeltaGateInputs& in, const DeltaGateInputs& grads);
 
+/// Bytes that either takes at most where plain calls compute it: on devices.
+std::int64_t delta_gates_scratch_bytes(std::int64_t tokens, std::int64_t heads, at::ScalarType dtype, bool backward);
+
 }  // namespace qft::ops

@@ -21,4 +21,8 @@ void gated_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Te
                          const at::Tensor& rstd, const at::Tensor& gx, const at::Tensor& gz, const at::Tensor& gweight,
                          Workspace& workspace);
 
+/// Bytes that either takes at most for T rows of heads * D = `columns` values.
+std::int64_t gated_norm_scratch_bytes(std::int64_t tokens, std::int64_t columns, at::ScalarType dtype, bool on_cpu,
+                                      bool backward);
+
 }  // namespace qft::ops

@@ -11,4 +11,7 @@ void head_gate_forward(const at::Tensor& x, const at::Tensor& gate, const at::Te
 /// Gradients from that of y, which becomes that of x; ggate is written.
 void head_gate_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& gate, const at::Tensor& ggate);
 
+/// Bytes that either takes for T rows of heads * D = `columns` values.
+std::int64_t head_gate_scratch_bytes(std::int64_t tokens, std::int64_t columns, at::ScalarType dtype, bool backward);
+
 }  // namespace qft::ops

@@ -3,6 +3,7 @@
 #include "qft/ops/head_gate.h"
 #include "qft/ops/norm.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -122,7 +123,8 @@ class Attention final : public SubLayer {
 
   std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
                                        const OperationPaths& paths) const override {
-    return ops::attention_scratch_bytes(sizes, heads_, kv_heads_, head_dim_, dtype, backward, paths.attention);
+    const std::int64_t gate = gated_ ? ops::head_gate_scratch_bytes(sizes.tokens, heads_ * head_dim_, dtype, backward) : 0;
+    return std::max(gate, ops::attention_scratch_bytes(sizes, heads_, kv_heads_, head_dim_, dtype, backward, paths.attention));
   }
 
   bool can_be_captured(c10::Device device, at::ScalarType dtype) const override {

@@ -126,14 +126,16 @@ class DeltaNet final : public SubLayer {
     const ops::DeltaPath path = paths.on_cpu() ? ops::DeltaPath::cpu
                                 : paths.plain  ? ops::DeltaPath::plain
                                                : ops::DeltaPath::device;
-    // The convolution's are gone when the rule begins.
+    // One of the operations is at work at a time.
     const std::int64_t tokens = std::max(sizes.tokens, sizes.expanded),
                        convolution = paths.on_cpu() ? 0
                                                     : ops::short_convolution_scratch_bytes(tokens, sizes.sequences, d_.channels(),
-                                                                                           dtype, backward);
+                                                                                           dtype, backward),
+                       gates = paths.on_cpu() ? 0 : ops::delta_gates_scratch_bytes(sizes.tokens, d_.value_heads, dtype, backward),
+                       norm = ops::gated_norm_scratch_bytes(sizes.tokens, d_.values(), dtype, paths.on_cpu(), backward);
     return (backward ? 2 * sizes.tokens * d_.value_heads * item : 0) +
            ops::shared_delta_bytes(shape_, sizes.expanded, dtype, backward) +
-           std::max(convolution, ops::gated_delta_scratch_bytes(shape_, sizes, dtype, path, backward));
+           std::max({convolution, gates, norm, ops::gated_delta_scratch_bytes(shape_, sizes, dtype, path, backward)});
   }
 
   /// The work depends on where sequences begin.
