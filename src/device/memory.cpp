@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "memory_limits.h"
+#include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <fmt/format.h>
 
@@ -201,6 +202,7 @@ std::int64_t kernels_for(std::int64_t micro_batches) {
 
 std::int64_t kernel_cache_bytes(std::int64_t micro_batches) {
   if (!compiles_products()) return 0;
+  if (micro_batches == 0) return at::get_num_threads() * kBlockKernelBytes;
   return kernels_for(micro_batches) * kKernelCacheBytes / kKernelsPerMicroBatch;
 }
 

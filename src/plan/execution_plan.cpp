@@ -98,8 +98,7 @@ class ExecutionPlanner {
   std::int64_t allowed() const {
     const double limit = config_.parallel.max_memory * 1e9;
     if (limit <= 0) return std::numeric_limits<std::int64_t>::max();
-    const std::int64_t before = device::memory_use(device_).current + (device_.is_cpu() ? device::kernel_cache_bytes(1) : 0);
-    return static_cast<std::int64_t>(limit) - before;
+    return static_cast<std::int64_t>(limit) - device::memory_use(device_).current;
   }
 
   ExecutionConfig execution_config(const parallel::Strategy& strategy, const parallel::Offload& offload, std::int64_t group,

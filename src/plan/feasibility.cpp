@@ -10,10 +10,9 @@
 namespace qft::plan {
 namespace {
 
-/// Of `group` micro-batches in flight, beyond those of one, which a process has anyway.
+/// Of `group` micro-batches in flight.
 std::int64_t kernel_bytes(const ExecutionConfig& run, std::int64_t group) {
-  if (!run.on_cpu) return 0;
-  return device::kernel_cache_bytes(kernel_sets(run.spec, run.precision, group)) - device::kernel_cache_bytes(1);
+  return run.on_cpu ? device::kernel_cache_bytes(kernel_sets(run.spec, run.precision, group)) : 0;
 }
 
 }  // namespace
@@ -26,7 +25,7 @@ std::int64_t kernel_sets(const model::ModelSpec& spec, const optim::Precision& p
       for (const model::ParamGroup& linears : sublayer.params)
         for (const model::LoraRows& part : linears.lora) blocks = blocks && part.rank % 2 == 0;
   const bool shared = precision.compute == at::kBFloat16 && blocks && ops::blocked_bf16_matmul();
-  return shared ? 1 : group;
+  return shared ? 0 : group;
 }
 
 Footprint footprint_of(const ExecutionConfig& run, const config::RunConfig& config) {
@@ -62,7 +61,7 @@ std::int64_t largest_group(const ExecutionConfig& one, const Footprint& footprin
                            std::int64_t micro_batches) {
   const std::int64_t each =
       parallel::activation_bytes(one.spec, one.precision.compute, one.tokens, one.recompute, one.offload.activations);
-  const std::int64_t more = std::max<std::int64_t>(1, each + kernel_bytes(one, 2));
+  const std::int64_t more = std::max<std::int64_t>(1, each + kernel_bytes(one, 2) - kernel_bytes(one, 1));
   const std::int64_t group = (available / 5 * 4 - (footprint.needed - each)) / more;
   return std::clamp<std::int64_t>(group, 1, std::max<std::int64_t>(1, micro_batches));
 }

@@ -130,7 +130,7 @@ class Measurement::Impl {
                            session_.size(), whole_.config.architecture, options_.tokens, options_.sequence);
     m.memory_gb = static_cast<double>(device::memory_use(device_).total) / 1e9;
     m.host_memory_gb = static_cast<double>(device::host_memory().total) / 1e9;
-    m.process_gb = static_cast<double>(before_ + (device_.is_cpu() ? device::kernel_cache_bytes(1) : 0)) / 1e9;
+    m.process_gb = static_cast<double>(before_) / 1e9;
     const auto all = products();
     const double rate = total_operations(all) / total_seconds(all);
     tflops_of(m) = rate / 1e12;

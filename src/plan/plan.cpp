@@ -226,7 +226,7 @@ Process process_here(const config::RunConfig& config) {
     if (for_gpus || (kind != "auto" && kind != "cpu")) return {};
   }
   device::release_unused();
-  return {.on_cpu = true, .bytes = device::memory_use(c10::kCPU).current + device::kernel_cache_bytes(1)};
+  return {.on_cpu = true, .bytes = device::memory_use(c10::kCPU).current};
 }
 
 Plan make_plan(const config::RunConfig& config, Recipe recipe, int ranks, const std::optional<Machine>& machine,

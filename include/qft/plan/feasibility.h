@@ -10,14 +10,14 @@
 namespace qft::plan {
 
 /// How many micro-batches' compiled CPU products a group of micro-batches in flight needs at once (device::kernel_cache_bytes):
-/// each number of tokens has its own, but where the same ones serve all.
+/// each number of tokens has its own; 0 if products of blocks, whose kernels serve any number, are all there is.
 std::int64_t kernel_sets(const model::ModelSpec& spec, const optim::Precision& precision, std::int64_t group);
 
 /// The most memory that a rank needs, in bytes, without what its process needs anyway.
 struct Footprint {
   MemoryPlan memory;
   std::int64_t staged = 0;   ///< copies of a checkpoint that is written while training goes on; in host memory
-  std::int64_t kernels = 0;  ///< compiled products on the CPU, beyond those of one micro-batch
+  std::int64_t kernels = 0;  ///< compiled products on the CPU
   std::int64_t needed = 0;   ///< the part of it in device memory; on the CPU all of it
   std::int64_t on_host = 0;  ///< the part of it in host memory; on the CPU none
 };

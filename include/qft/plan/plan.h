@@ -37,7 +37,7 @@ struct Row {
 struct Process {
   bool on_cpu = false;
   bool unified = false;         ///< it computes on a device whose memory is the host's
-  std::int64_t bytes = 0;       ///< taken before it holds any of the model; compiled products of one micro-batch count
+  std::int64_t bytes = 0;       ///< taken before it holds any of the model
   bool kernels = true;          ///< its device's back end has kernels of ours
   bool torch_attention = true;  ///< LibTorch's own attention kernels run there
 };
