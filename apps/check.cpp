@@ -57,7 +57,7 @@ check::Options options_of(comm::Session& session, const config::CommandLine& lin
   check::Options options;
   options.only = line.options["only"].as<std::string>();
   if (line.options.count("machine") > 0) {
-    const auto machine = plan::Machine::load(line.options["machine"].as<std::string>());
+    const auto machine = plan::find_machine(line.options["machine"].as<std::string>());
     options.expected = {machine.name, machine.network_gb_s * 1e9};
   }
   options.gpus = device::gpu_report();

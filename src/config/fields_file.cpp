@@ -24,24 +24,34 @@ std::vector<Known> known_fields(const Visit& visit) {
   return all;
 }
 
+void store_setting(const std::vector<Known>& fields, const Setting& setting) {
+  std::vector<std::string_view> names;
+  for (const Known& known : fields) names.push_back(known.field.name);
+  const auto known = std::ranges::find(fields, setting.key, [](const Known& k) { return std::string_view(k.field.name); });
+  if (known == fields.end()) {
+    std::string list;
+    for (const std::string_view name : names) list += fmt::format("{}{}", list.empty() ? "the keys are " : ", ", name);
+    fail_config("{}: unknown key{}", setting.where, suggestion(setting.key, names, list));
+  }
+  store(known->field, known->ref, known->ref, setting.value, setting.where);
+}
+
 }  // namespace
 
 std::set<std::string, std::less<>> read_fields(const std::filesystem::path& file, const Visit& visit) {
   const auto fields = known_fields(visit);
-  std::vector<std::string_view> names;
-  for (const Known& known : fields) names.push_back(known.field.name);
   std::set<std::string, std::less<>> given;
   for (const Setting& setting : settings_of(parse_file(file), file.string())) {
-    const auto known = std::find_if(fields.begin(), fields.end(), [&](const Known& k) { return k.field.name == setting.key; });
-    if (known == fields.end()) {
-      std::string list;
-      for (const std::string_view name : names) list += fmt::format("{}{}", list.empty() ? "the keys are " : ", ", name);
-      fail_config("{}: unknown key{}", setting.where, suggestion(setting.key, names, list));
-    }
-    store(known->field, known->ref, known->ref, setting.value, setting.where);
+    store_setting(fields, setting);
     given.insert(setting.key);
   }
   return given;
+}
+
+void set_field(const std::string& assignment, const std::string& where, const Visit& visit) {
+  Setting setting = override_setting(assignment);
+  setting.where = fmt::format("{}: {}", where, setting.key);
+  store_setting(known_fields(visit), setting);
 }
 
 std::string write_fields(const Visit& visit, const std::set<std::string, std::less<>>& leave_out) {

@@ -79,8 +79,9 @@ double Machine::matmul_flops(at::ScalarType type) const {
                                                    : std::pair{matmul_tflops_fp32, "matmul_tflops_fp32"};
   if (tflops == 0.0)
     fail_config(
-        "machine '{}': {} is missing, and the run computes in that type: add it to the description (qft bench gemm measures it)",
-        name, key);
+        "machine '{}': {} is missing, and the run computes in that type: add it to the description (qft bench gemm measures it), "
+        "or compute in a type that the machine has{}",
+        name, key, type == at::kBFloat16 && matmul_tflops_fp16 > 0 ? " (fp16: true)" : "");
   return tflops * 1e12 * matmul_efficiency;
 }
 

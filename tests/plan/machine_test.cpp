@@ -2,6 +2,7 @@
 
 #include "qft/core/error.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -85,10 +86,43 @@ TEST(Machines, AllShippedOnesAreRead) {
   for (const auto& entry : fs::directory_iterator(fs::path(test::kSourceDir) / "configs/machines")) {
     const Machine m = Machine::load(entry.path());
     EXPECT_FALSE(m.source.empty()) << entry.path();
-    EXPECT_GT(m.matmul_flops(at::kBFloat16), 0) << entry.path();
+    EXPECT_GT(m.matmul_tflops_bf16 + m.matmul_tflops_fp16, 0) << entry.path();
+    EXPECT_LE(m.name.size(), 100U) << entry.path();
+    EXPECT_GT(link_of(m, static_cast<int>(2 * m.ranks_per_node), 1).bytes_per_second, 0) << entry.path();
+    for (const std::string& key : m.assumed)
+      EXPECT_NE(m.to_yaml().find("\n" + key + ": "), std::string::npos) << entry.path() << " assumes " << key << " and has none";
     ++count;
   }
-  EXPECT_GE(count, 4);
+  EXPECT_GE(count, 12);
+}
+
+TEST(Machines, AreFoundByName) {
+  setenv("QFT_MACHINES", (fs::path(test::kSourceDir) / "configs/machines").c_str(), 1);
+  const auto refused = [](const std::string& asked) -> std::string {
+    try {
+      find_machine(asked);
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(find_machine("h100").memory_gb, 80);
+  const Machine faster = find_machine("h100,network_gb_s=368,ranks_per_node=4");
+  EXPECT_EQ(faster.network_gb_s, 368);
+  EXPECT_EQ(faster.ranks_per_node, 4);
+  EXPECT_NE(faster.name.find("network_gb_s=368"), std::string::npos) << "it is said";
+  EXPECT_EQ(std::ranges::count(faster.assumed, "network_gb_s"), 0);
+  EXPECT_EQ(find_machine(std::string(test::kSourceDir) + "/configs/machines/l4.yaml").memory_gb, 24);
+  const std::string unknown = refused("h1000");
+  EXPECT_NE(unknown.find("did you mean 'h100'?"), std::string::npos) << unknown;
+  EXPECT_NE(unknown.find("a100-40gb, a100-80gb, b200"), std::string::npos) << unknown;
+  EXPECT_NE(refused("h100,network_gbs=3").find("did you mean 'network_gb_s'?"), std::string::npos);
+  EXPECT_NE(refused("h100,network_gb_s=fast").find("fast"), std::string::npos);
+  EXPECT_NE(refused("h100,").find("key=value"), std::string::npos) << refused("h100,");
+  const std::string list = list_machines();
+  EXPECT_NE(list.find("\nh100 "), std::string::npos) << list;
+  EXPECT_EQ(std::ranges::count(list, '\n'), std::distance(fs::directory_iterator(fs::path(test::kSourceDir) / "configs/machines"), {}));
+  unsetenv("QFT_MACHINES");
 }
 
 TEST(Links, AreTheSlowestOnTheWay) {
