@@ -8,6 +8,7 @@
 #include "qft/hub/fetch.h"
 #include "qft/inputs/inputs.h"
 #include "qft/pack/options.h"
+#include "qft/plan/verdict.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -24,13 +25,15 @@ config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft plan";
   s.summary =
-      "predicts memory, traffic and step time of each strategy, with and without breadth-first micro-batches; of the model it "
-      "reads config.json only";
-  s.run_file = config::CommandSpec::RunFile::required;
+      "tells whether a run fits, with which micro-batch and how long it takes, and predicts memory, traffic and step time of each "
+      "strategy; of the model it reads config.json only";
+  s.run_file = config::CommandSpec::RunFile::optional;
   s.purpose = config::Purpose::plan;
   s.machine_readable = true;
-  s.options.add_options()("ranks", po::value<int>()->required(), "ranks that the run will have")(
-      "machine", po::value<std::string>(), "description of the machine (configs/machines, or written by qft bench machine)");
+  s.options.add_options()("ranks", po::value<int>(), "ranks that the run will have")(
+      "machine", po::value<std::string>(),
+      "the machine: a name such as h100, or a file (qft bench machine writes one), with keys that differ after commas: "
+      "h100,network_gb_s=92; list: prints the names");
   return s;
 }
 
@@ -40,24 +43,62 @@ plan::Workload workload(const config::RunConfig& config, int ranks, int item_seq
   return plan::workload_of(*lengths->schedule, *lengths->pack);
 }
 
-int run(const config::CommandLine& line) {
-  device::load_backends();
-  auto config = config::start(line, config::Purpose::plan);
+/// Finds what the run file names.
+void complete(config::RunConfig& config) {
   inputs::find(config, config::Purpose::plan,
                [](const hub::Source& source, const hub::Wanted& wanted) { return hub::locate(source, wanted); });
   pack::take_pack_options(config, config::Purpose::plan);
-  config::say_notes(config);
-  const int ranks = line.options["ranks"].as<int>();
-  if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
-  std::optional<plan::Machine> machine;
-  if (line.options.count("machine") > 0) machine = plan::Machine::load(line.options["machine"].as<std::string>());
-  if (machine && machine->threads_per_rank > 0 && std::getenv("OMP_NUM_THREADS") == nullptr)
-    device::use_threads(static_cast<int>(machine->threads_per_rank));
+}
+
+plan::Plan planned(const config::RunConfig& config, int ranks, const std::optional<plan::Machine>& machine,
+                   const plan::Question& question = {}) {
   plan::Recipe recipe = engine::recipe_of(config);
   plan::Workload work = workload(config, ranks, recipe.objective.item_sequences);
-  const auto result = plan::make_plan(config, std::move(recipe), ranks, machine, std::move(work), plan::process_here(config));
-  const std::string text = line.json ? plan::to_json(result).dump(2) + "\n" : plan::to_text(result);
-  std::fputs(text.c_str(), stdout);
+  return plan::make_plan(config, std::move(recipe), ranks, machine, std::move(work), plan::process_here(config), question);
+}
+
+int ranks_of(const config::CommandLine& line) {
+  if (line.run_file.empty() && line.overrides.empty())
+    fail_config("qft plan: the run file (.yaml, .yml or .json) is missing, or its keys as --key value; see qft plan --help");
+  if (line.options.count("ranks") == 0)
+    fail_config("qft plan: --ranks is missing: how many ranks the run will have, one for each GPU, or for each socket of a CPU node");
+  const int ranks = line.options["ranks"].as<int>();
+  if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
+  return ranks;
+}
+
+int run(const config::CommandLine& line) {
+  const std::string named = line.options.count("machine") > 0 ? line.options["machine"].as<std::string>() : "";
+  if (named == "list") {
+    std::fputs(plan::list_machines().c_str(), stdout);
+    return kExitOk;
+  }
+  const int ranks = ranks_of(line);
+  device::load_backends();
+  auto config = config::start(line, config::Purpose::plan);
+  complete(config);
+  config::say_notes(config);
+  std::optional<plan::Machine> machine;
+  if (!named.empty()) machine = plan::find_machine(named);
+  if (machine && machine->threads_per_rank > 0 && std::getenv("OMP_NUM_THREADS") == nullptr)
+    device::use_threads(static_cast<int>(machine->threads_per_rank));
+  const plan::Plan result = planned(config, ranks, machine);
+  log::init({.level = log::Severity::error});  // what is said of the data, has been said
+  const plan::Verdict verdict =
+      plan::judge(result, config, [&](const std::vector<std::string>& settings, int others, const plan::Question& question) {
+        config::CommandLine changed = line;
+        changed.overrides.insert(changed.overrides.end(), settings.begin(), settings.end());
+        config::RunConfig variant = changed.load(config::Purpose::plan);
+        complete(variant);
+        return planned(variant, others, machine, question);
+      });
+  if (line.json) {
+    nlohmann::ordered_json json = {{"verdict", plan::to_json(verdict)}};
+    json.update(plan::to_json(result));
+    std::fputs((json.dump(2) + "\n").c_str(), stdout);
+  } else {
+    std::fputs((plan::to_text(result, verdict) + "\n" + plan::to_text(result)).c_str(), stdout);
+  }
   return kExitOk;
 }
 

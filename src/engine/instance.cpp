@@ -129,6 +129,9 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
                        : inference_precision(config, *b.files);
     b.types = as_multiplied(std::move(b.types), config, use, device, all_bf16);
   });
+  if (training)
+    if (const std::string warning = plan::precision_warning(b.types.precision, device.is_cpu()); !warning.empty())
+      log::warn_once(warning);
   device::release_unused();  // of what packing and the tokenizer took
   const std::int64_t before = device::memory_use(device).current;
   parallel::ObjectiveTraits objective = objective_of(config);

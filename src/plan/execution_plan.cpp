@@ -190,15 +190,12 @@ class ExecutionPlanner {
     return plan;
   }
 
-  /// From the fastest to the one that needs least memory. A single rank cannot shard.
   std::vector<ExecutionPlan> candidates() const {
     std::vector<ExecutionPlan> all;
     const parallel::Offload asked = offload_of(config_, devices_);
-    all.push_back(evaluated(parallel::strategy_of("ddp"), asked));
-    if (comm_.size() > 1 && !config_.training.deterministic)
-      for (const char* name : {"zero1", "zero2", "zero3"})
-        if (const parallel::Strategy& s = parallel::strategy_of(name); s.stays_put() || !graphs())
-          all.push_back(evaluated(s, asked));
+    for (const std::string_view name : automatic_strategies(comm_.size(), config_.training.deterministic))
+      if (const parallel::Strategy& s = parallel::strategy_of(name); s.stays_put() || !graphs())
+        all.push_back(evaluated(s, asked));
     if (!devices_.own_memory || config_.training.deterministic || graphs()) return all;
     const parallel::Strategy last = all.back().strategy;
     parallel::Offload more = asked;
@@ -297,6 +294,16 @@ class ExecutionPlanner {
 };
 
 }  // namespace
+
+std::string precision_warning(const optim::Precision& precision, bool on_cpu) {
+  if (!on_cpu || precision.compute != at::kHalf) return {};
+  return "fp16 on CPUs is some 40 times slower than bf16, as they have no fast products of it: set bf16: true instead of fp16: true";
+}
+
+std::vector<std::string_view> automatic_strategies(int ranks, bool deterministic) {
+  if (ranks == 1 || deterministic) return {"ddp"};
+  return {"ddp", "zero1", "zero2", "zero3"};
+}
 
 std::string memory_advice(const config::RunConfig& config, const ExecutionPlan& plan, int ranks) {
   const auto& t = config.training;

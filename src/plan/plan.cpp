@@ -5,6 +5,7 @@
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
 #include "qft/ops/generic.h"
+#include "qft/plan/execution_plan.h"
 #include "qft/plan/feasibility.h"
 #include "qft/plan/hyper.h"
 
@@ -19,12 +20,15 @@ using parallel::Strategy;
 
 class Planner {
  public:
-  Planner(const config::RunConfig& config, Plan& plan) : config_(config), plan_(plan) {
+  Planner(const config::RunConfig& config, Plan& plan, const Question& question)
+      : config_(config), plan_(plan), question_(question) {
     for (const StepShape& step : plan.workload.steps) max_micro_batches_ = std::max(max_micro_batches_, step.max_micro_batches);
     const auto& p = config.parallel;
     graphs_ = !on_cpu() && config.training.cuda_graphs;
     if (graphs_) plan.workload = padded_to_graph_shapes(std::move(plan.workload));
     if (!on_host()) offload_ = {p.offload_optimizer == "cpu", p.offload_param == "cpu", p.offload_activations == "cpu"};
+    if (const std::string warning = precision_warning(plan.recipe.precision, on_cpu()); !warning.empty())
+      plan.notes.push_back(warning);
     for (const auto& [key, place] : {std::pair{"offload_optimizer", &p.offload_optimizer},
                                      {"offload_param", &p.offload_param},
                                      {"offload_activations", &p.offload_activations}})
@@ -35,6 +39,7 @@ class Planner {
 
   void run() {
     for (const Strategy& strategy : parallel::strategies()) {
+      if (!question_.only.empty() && strategy.name != question_.only) continue;
       if (plan_.ranks == 1 && strategy.sharded()) continue;
       if (strategy.grouped && !groups()) continue;
       if (graphs_ && !strategy.stays_put()) continue;
@@ -143,19 +148,19 @@ class Planner {
     return largest_group(run, one.footprint, left(run), max_micro_batches_);
   }
 
-  /// By halving, in steps of kLongestStep.
-  std::int64_t longest(const Strategy& strategy, std::int64_t group) const {
+  /// By halving, in steps of kLongestStep. `below`: what does not fit, of the run's own micro-batches; 0: they fit.
+  std::int64_t longest(const Strategy& strategy, std::int64_t group, std::int64_t below) const {
     if (plan_.available == 0) return 0;
     const model::ModelConfig& model = plan_.recipe.spec.config;
     const bool shares = plan_.workload.largest.expanded > 0;  // then sequences have no angles of their own
-    const std::int64_t limit = shares && model.rope.dynamic ? model.rope.dynamic->positions : model.max_position_embeddings,
-                       sequences = plan_.recipe.objective.item_sequences;
+    std::int64_t limit = shares && model.rope.dynamic ? model.rope.dynamic->positions : model.max_position_embeddings;
+    if (below > 0) limit = std::min(limit, (below - 1) / kLongestStep * kLongestStep);
     const auto tokens_of = [&](std::int64_t steps) { return std::min(steps * kLongestStep, limit); };
     const auto fits = [&](std::int64_t steps) {
-      MicroShape item;
-      for (std::int64_t i = 0; i < sequences; ++i) item.add_sequence(tokens_of(steps), tokens_of(steps));
-      if (shares) item.share(0);
-      return fastest_that_fits(strategy, group, item).fits;
+      MicroShape micro;
+      for (std::int64_t i = 0; i < plan_.sequences; ++i) micro.add_sequence(tokens_of(steps), tokens_of(steps));
+      if (shares) micro.share(0);
+      return fastest_that_fits(strategy, group, micro).fits;
     };
     std::int64_t fitting = 0, beyond = (limit + kLongestStep - 1) / kLongestStep + 1;
     while (beyond - fitting > 1) {
@@ -181,9 +186,13 @@ class Planner {
     row.process = process() + fit.footprint.kernels;
     row.needed = process() + fit.footprint.needed + staged_beside(fit.footprint);
     row.fits = fit.fits;
-    row.longest = longest(strategy, group);
-    // The bytes do not depend on a machine: any will do.
-    row.time = simulate(execution, plan_.machine.value_or(any_machine()), plan_.workload);
+    if (question_.costs) {
+      const MicroShape& largest = plan_.workload.largest;
+      const std::int64_t tokens = std::max(largest.tokens, largest.expanded), each = (tokens + plan_.sequences - 1) / plan_.sequences;
+      row.longest = longest(strategy, group, fit.fits ? 0 : each);
+      // The bytes do not depend on a machine: any will do.
+      row.time = simulate(execution, plan_.machine.value_or(any_machine()), plan_.workload);
+    }
     plan_.rows.push_back(row);
   }
 
@@ -198,6 +207,7 @@ class Planner {
 
   const config::RunConfig& config_;
   Plan& plan_;
+  const Question& question_;
   parallel::Offload offload_;
   bool graphs_ = false;
   std::int64_t max_micro_batches_ = 1;
@@ -230,7 +240,7 @@ Process process_here(const config::RunConfig& config) {
 }
 
 Plan make_plan(const config::RunConfig& config, Recipe recipe, int ranks, const std::optional<Machine>& machine,
-               Workload workload, const Process& here) {
+               Workload workload, const Process& here, const Question& question) {
   if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
   config.check_world(ranks);
   Plan plan;
@@ -246,7 +256,10 @@ Plan make_plan(const config::RunConfig& config, Recipe recipe, int ranks, const 
   plan.workload = objective.estimates_kl       ? with_estimates(std::move(workload))
                   : objective.compares_rewards ? with_rewards(std::move(workload))
                                                : std::move(workload);
-  Planner(config, plan).run();
+  // A limit of tokens leaves a micro-batch of the longest items one of them.
+  const auto& t = config.training;
+  plan.sequences = objective.item_sequences * (t.max_tokens_per_micro_batch > 0 ? 1 : t.per_device_train_batch_size);
+  Planner(config, plan, question).run();
   return plan;
 }
 

@@ -4,43 +4,96 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
+#include "page.h"
 #include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
 namespace qft::plan {
 namespace {
 
-std::string bytes(double n) {
-  return n == 0.0 ? "-" : format_bytes(n);
-}
 std::string bytes(std::int64_t n) {
-  return bytes(static_cast<double>(n));
+  return format_bytes(static_cast<double>(n));
 }
 
+/// What a table counts in: as its largest number asks.
+struct Unit {
+  double size;
+  const char* name;
+  int digits;
+
+  static Unit of(double largest) {
+    if (largest >= 10e9) return {1e9, "GB", 2};
+    if (largest >= 1e9) return {1e9, "GB", 3};
+    return {1e6, "MB", 2};
+  }
+  /// "-" for none.
+  std::string text(double bytes) const {
+    if (bytes == 0.0) return "-";
+    const std::string number = fmt::format("{:.{}f}", bytes / size, digits);
+    return number.find_first_of("123456789") == number.npos ? fmt::format("<{:.{}f}", std::pow(10.0, -digits), digits) : number;
+  }
+  std::string text(std::int64_t bytes) const { return text(static_cast<double>(bytes)); }
+};
+
+/// Of a table of what rows need.
+Unit memory_unit(const Plan& plan) {
+  std::int64_t most = 0;
+  for (const Row& row : plan.rows) most = std::max({most, row.needed, row.memory.host});
+  return Unit::of(static_cast<double>(most));
+}
+
+/// The larger number never has the smaller text.
 std::string seconds_text(double s) {
-  return s >= 9.95 ? fmt::format("{:.1f}", s) : s >= 0.0995 ? fmt::format("{:.2f}", s) : fmt::format("{:.4f}", s);
+  return s >= 9.995 ? fmt::format("{:.1f}", s) : s >= 0.09995 ? fmt::format("{:.2f}", s) : fmt::format("{:.4f}", s);
 }
 
 std::string name_of(const Row& row) {
   return fmt::format("{}{}", row.strategy.name, row.asked ? " *" : "");
 }
 
-/// Columns as wide as their widest cell; the first one to the left.
-std::string table(const std::vector<std::vector<std::string>>& rows) {
-  std::vector<std::size_t> widths;
-  for (const auto& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      if (widths.size() <= i) widths.push_back(0);
-      widths[i] = std::max(widths[i], row[i].size());
+/// A heading, and the cell of each row.
+struct Column {
+  std::string heading;
+  std::function<std::string(const Row&)> cell;
+  bool shown = true;
+};
+
+/// Columns as wide as their widest cell. What is wider than a page goes on in a further block, which begins with the strategy and
+/// g again.
+std::string table(const std::string& title, const std::vector<Row>& rows, const std::vector<Column>& columns) {
+  std::vector<std::vector<std::string>> all = {{"strategy"}, {"g"}};
+  for (const Row& row : rows) {
+    all[0].push_back(name_of(row));
+    all[1].push_back(fmt::format("{}", row.group));
+  }
+  for (const Column& column : columns) {
+    if (!column.shown) continue;
+    all.push_back({column.heading});
+    for (const Row& row : rows) all.back().push_back(column.cell(row));
+  }
+  const auto width = [&](std::size_t column) { return std::ranges::max(all[column], {}, &std::string::size).size(); };
+  std::string text = title + "\n";
+  for (std::size_t next = 2; next < all.size();) {
+    std::vector<std::size_t> block = {0, 1};
+    std::size_t wide = width(0) + 2 + width(1);
+    for (; next < all.size() && (block.size() == 2 || wide + 2 + width(next) <= kColumns); ++next) {
+      wide += 2 + width(next);
+      block.push_back(next);
     }
-  std::string text;
-  for (const auto& row : rows) {
-    for (std::size_t i = 0; i < row.size(); ++i)
-      text += i == 0 ? fmt::format("{:<{}}", row[i], widths[i]) : fmt::format("  {:>{}}", row[i], widths[i]);
-    text += '\n';
+    if (text.size() > title.size() + 1) text += '\n';
+    for (std::size_t line = 0; line <= rows.size(); ++line) {
+      for (const std::size_t column : block)
+        text += column == 0 ? fmt::format("{:<{}}", all[0][line], width(0)) : fmt::format("  {:>{}}", all[column][line], width(column));
+      text += '\n';
+    }
   }
   return text;
+}
+
+bool any_row(const Plan& plan, const std::function<bool(const Row&)>& holds) {
+  return std::ranges::any_of(plan.rows, holds);
 }
 
 std::string longest_text(const Plan& plan, const Row& row) {
@@ -48,58 +101,74 @@ std::string longest_text(const Plan& plan, const Row& row) {
   return fmt::format("{}{}", row.longest, row.longest == plan.recipe.spec.config.max_position_embeddings ? " (all)" : "");
 }
 
+std::string micro_batch_text(const Plan& plan) {
+  const MicroShape& m = plan.workload.largest;
+  return fmt::format("{} in {}", counted(std::max(m.tokens, m.expanded), "token"), counted(m.sequences, "sequence"));
+}
+
 std::string memory_table(const Plan& plan) {
-  bool apart = false, host = false, copies = false, reference = false,
-       ways = false;  // ways: rows differ in what they compute again
-  for (const Row& row : plan.rows) {
-    apart |= row.memory.apart > 0;
-    host |= row.memory.host > 0;
-    copies |= row.staged > 0;
-    reference |= row.memory.reference > 0;
-    ways |= row.policy.recompute != plan.rows.front().policy.recompute;
-  }
-  std::vector<std::vector<std::string>> rows = {
-      {"memory of a rank", "g", "weights", "gathered", "gradients", "optimizer", "activations", "buffers"}};
-  if (reference) rows[0].emplace_back("reference");
-  if (apart) rows[0].emplace_back("not at once");
-  if (copies) rows[0].emplace_back("saving");
-  if (plan.process.bytes > 0) rows[0].emplace_back("process");
-  if (host) rows[0].emplace_back("on the host");
-  rows[0].emplace_back("total");
-  if (plan.available > 0) rows[0].insert(rows[0].end(), {"fits", "longest sequence"});
-  if (ways) rows[0].emplace_back("recomputation");
-  for (const Row& row : plan.rows) {
-    const auto& m = row.memory;
-    rows.push_back({name_of(row), fmt::format("{}", row.group), bytes(m.weights), bytes(m.gathered), bytes(m.gradients),
-                    bytes(m.optimizer), bytes(m.activations), bytes(m.buffers)});
-    if (reference) rows.back().push_back(bytes(m.reference));
-    if (apart) rows.back().push_back(fmt::format("-{}", bytes(m.apart)));
-    if (copies) rows.back().push_back(bytes(row.staged));
-    if (plan.process.bytes > 0) rows.back().push_back(bytes(row.process));
-    if (host) rows.back().push_back(bytes(m.host));
-    rows.back().push_back(bytes(row.needed));
-    if (plan.available > 0) rows.back().insert(rows.back().end(), {row.fits ? "yes" : "no", longest_text(plan, row)});
-    if (ways) rows.back().emplace_back(row.policy.recompute ? "on" : "off");
-  }
-  return table(rows) + "(g: micro-batches that pass a block together, under one gather of its weights)\n";
+  const Unit unit = memory_unit(plan);
+  const auto part = [unit](auto member) { return [unit, member](const Row& row) { return unit.text(row.memory.*member); }; };
+  const auto of_row = [unit](auto member) { return [unit, member](const Row& row) { return unit.text(row.*member); }; };
+  const auto some = [&](auto member) { return any_row(plan, [member](const Row& row) { return row.memory.*member > 0; }); };
+  const bool staged = any_row(plan, [](const Row& row) { return row.staged > 0; }),
+             process = any_row(plan, [](const Row& row) { return row.process > 0; });
+  const auto apart = [unit](const Row& row) { return row.memory.apart > 0 ? "-" + unit.text(row.memory.apart) : "-"; };
+  return table(fmt::format("memory of a rank in {}, for a micro-batch of {}", unit.name, micro_batch_text(plan)), plan.rows,
+               {{"weights", part(&MemoryPlan::weights)},
+                {"gathered", part(&MemoryPlan::gathered)},
+                {"gradients", part(&MemoryPlan::gradients)},
+                {"optimizer", part(&MemoryPlan::optimizer)},
+                {"activations", part(&MemoryPlan::activations)},
+                {"buffers", part(&MemoryPlan::buffers)},
+                {"reference", part(&MemoryPlan::reference), some(&MemoryPlan::reference)},
+                {"not at once", apart, some(&MemoryPlan::apart)},
+                {"saving", of_row(&Row::staged), staged},
+                {"process", of_row(&Row::process), process},
+                {"total", of_row(&Row::needed)}}) +
+         "g: micro-batches that pass a block together, under one gather of its weights\n";
+}
+
+/// Both columns speak of micro-batches of as many sequences.
+std::string fits_table(const Plan& plan) {
+  const Unit unit = memory_unit(plan);
+  const bool known = plan.available > 0, host = any_row(plan, [](const Row& row) { return row.memory.host > 0; });
+  const bool ways = any_row(plan, [&](const Row& row) { return row.policy.recompute != plan.rows.front().policy.recompute; });
+  if (!known && !host) return {};
+  std::string text =
+      table(known ? fmt::format("what fits into the {} of a rank, a tenth of it left free", bytes(plan.available)) : "host memory",
+            plan.rows,
+            {{fmt::format("total {}", unit.name), [unit](const Row& row) { return unit.text(row.needed); }},
+             {fmt::format("on the host {}", unit.name), [unit](const Row& row) { return unit.text(row.memory.host); }, host},
+             {"fits", [](const Row& row) { return row.fits ? "yes" : "no"; }, known},
+             {"longest sequence, tokens", [&](const Row& row) { return longest_text(plan, row); }, known},
+             {"recomputation", [](const Row& row) { return row.policy.recompute ? "on" : "off"; }, ways}});
+  if (known)
+    text += fmt::format("fits: a micro-batch of {}; longest sequence: of a micro-batch of {}, all as long\n",
+                        micro_batch_text(plan), counted(plan.sequences, "sequence"));
+  return "\n" + text;
 }
 
 std::string time_table(const Plan& plan) {
-  std::vector<std::vector<std::string>> rows = {{"a step", "g", "weights received", "gradients received"}};
-  if (plan.machine)
-    for (const char* title :
-         {"seconds", "compute", "wire", "waits for weights", "for gradients", "tokens/s", "nothing overlapped"})
-      rows[0].emplace_back(title);
-  for (const Row& row : plan.rows) {
-    const StepTime& t = row.time;
-    rows.push_back(
-        {name_of(row), fmt::format("{}", row.group), bytes(std::round(t.gather_bytes)), bytes(std::round(t.reduce_bytes))});
-    if (!plan.machine) continue;
-    for (const double s : {t.step, t.compute, t.wire, t.gather_wait, t.reduce_wait}) rows.back().push_back(seconds_text(s));
-    rows.back().push_back(fmt::format("{:.0f}", t.tokens / t.step));
-    rows.back().push_back(seconds_text(t.serial()));
-  }
-  return table(rows);
+  const bool timed = plan.machine.has_value();
+  double most = 0;
+  for (const Row& row : plan.rows) most = std::max({most, row.time.gather_bytes, row.time.reduce_bytes});
+  const Unit unit = Unit::of(most);
+  const auto received = [unit](auto member) { return [unit, member](const Row& row) { return unit.text(std::round(row.time.*member)); }; };
+  const auto seconds = [](auto value) { return [value](const Row& row) { return seconds_text(std::invoke(value, row.time)); }; };
+  std::string text = table(timed ? "a step: what a rank receives, and seconds" : "a step: what a rank receives", plan.rows,
+                           {{fmt::format("weights {}", unit.name), received(&StepTime::gather_bytes)},
+                            {fmt::format("gradients {}", unit.name), received(&StepTime::reduce_bytes)},
+                            {"step s", seconds(&StepTime::step), timed},
+                            {"compute s", seconds(&StepTime::compute), timed},
+                            {"link s", seconds(&StepTime::wire), timed},
+                            {"weight wait s", seconds(&StepTime::gather_wait), timed},
+                            {"grad wait s", seconds(&StepTime::reduce_wait), timed},
+                            {"serial s", seconds(&StepTime::serial), timed},
+                            {"tokens/s", [](const Row& row) { return fmt::format("{:.0f}", row.time.tokens / row.time.step); }, timed}});
+  if (timed)
+    text += "link: the busiest link's transfers; waits: compute waits for weights, for gradients; serial: if nothing overlapped\n";
+  return text;
 }
 
 /// Buffers on the CPU are planned for this process's threads.
@@ -113,7 +182,7 @@ std::string threads_text(const Plan& plan) {
 
 std::string machine_text(const Plan& plan) {
   if (!plan.machine)
-    return fmt::format("no machine description: bytes only, for ranks on {}; --machine FILE adds times and what fits\n{}",
+    return fmt::format("no machine description: bytes only, for ranks on {}; --machine NAME adds times and what fits (--machine list: which)\n{}",
                        plan.process.on_cpu    ? "the CPU, as here"
                        : plan.process.unified ? "GPUs with unified memory, as here"
                                               : "GPUs",
@@ -157,7 +226,7 @@ nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
   }
   if (plan.machine)
     json["seconds"] = {{"step", t.step},          {"compute", t.compute},    {"wire", t.wire},
-                       {"gather", t.gather_wait}, {"reduce", t.reduce_wait}, {"serial", t.serial()}};
+                       {"gather", t.gather_wait}, {"reduce", t.reduce_wait}, {"serial", t.serial()}, {"transfers", t.transfers}};
   return json;
 }
 
@@ -165,14 +234,16 @@ nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
 
 std::string to_text(const Plan& plan) {
   const auto& c = plan.recipe.spec.config;
-  std::string text =
-      fmt::format("model: {} {} parameters, {} trained; {} ranks\ndata: {}\n", c.architecture,
-                  format_count(static_cast<double>(plan.recipe.spec.num_params(false))),
-                  format_count(static_cast<double>(plan.recipe.spec.num_params(true))), plan.ranks, plan.workload.description);
-  text += machine_text(plan) + "\n" + memory_table(plan) + "\n" + time_table(plan);
-  if (std::ranges::any_of(plan.rows, &Row::asked)) text += "\n* what the run file asks for\n";
+  std::string text;
   for (const std::string& note : plan.notes) text += fmt::format("note: {}\n", note);
-  return text;
+  if (!plan.notes.empty()) text += "\n";
+  text +=
+      fmt::format("model: {} {} parameters, {} trained; {}\ndata: {}\n", c.architecture,
+                  format_count(static_cast<double>(plan.recipe.spec.num_params(false))),
+                  format_count(static_cast<double>(plan.recipe.spec.num_params(true))), counted(plan.ranks, "rank"), plan.workload.description);
+  text += machine_text(plan) + "\n" + memory_table(plan) + fits_table(plan) + "\n" + time_table(plan);
+  if (std::ranges::any_of(plan.rows, &Row::asked)) text += "\n* what the run file asks for\n";
+  return wrapped(text);
 }
 
 nlohmann::ordered_json to_json(const Plan& plan) {

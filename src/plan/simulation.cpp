@@ -3,6 +3,7 @@
 #include "qft/parallel/optimizer_param.h"
 #include "qft/parallel/weight_store.h"
 
+#include <array>
 #include <deque>
 #include <numeric>
 #include <optional>
@@ -40,7 +41,9 @@ class Player {
   double now() const { return now_; }
   const StepTime& total() const { return total_; }
   StepTime& total() { return total_; }
-  double wire_busy() const { return shard_.busy() + replicas_.busy(); }
+  /// Seconds that each link is busy.
+  std::array<double, 3> busy() const { return {shard_.busy(), replicas_.busy(), host_.busy()}; }
+  double alone() const { return shard_.alone() + replicas_.alone() + host_.alone() + agreed_; }
 
   /// A training step.
   void play(const StepShape& step) {
@@ -207,7 +210,10 @@ class Player {
       wait_until(all_reduce(replicas_, owned * wide_item(), run_.replicas), total_.reduce_wait);
     const Link& slowest = run_.replicas > 1 ? replicas_.link() : shard_.link();
     const int ranks = run_.shard_ranks * run_.replicas;
-    if (ranks > 1) wait_until(now_ + 2 * slowest.latency, total_.reduce_wait);  // three numbers
+    if (ranks > 1) {  // three numbers
+      agreed_ += 2 * slowest.latency;
+      wait_until(now_ + 2 * slowest.latency, total_.reduce_wait);
+    }
     update(owned);
     if (run_.strategy.weights || run_.shard_ranks == 1 || run_.offload.weights) return;
     for (std::size_t u = 0; u < arrival_.size(); ++u)
@@ -255,7 +261,7 @@ class Player {
   std::deque<double> reductions_;
   const std::vector<MicroShape>* micros_ = nullptr;
   std::int64_t prefetch_budget_ = 0;
-  double now_ = 0;
+  double now_ = 0, agreed_ = 0;  ///< `agreed_`: seconds of the ranks' agreement
   StepTime total_;
 };
 
@@ -276,10 +282,13 @@ StepTime simulate(const ExecutionConfig& run, const Machine& machine, const Work
     return std::accumulate(players.begin(), players.end(), 0.0, [&](double sum, const Player& p) { return sum + value(p); });
   };
   const auto now = [](const Player& p) { return p.now(); };
-  const auto busy = [](const Player& p) { return p.wire_busy(); };
+  const auto alone = [](const Player& p) { return p.alone(); };
+  const auto busy_of = [&](std::size_t link) { return sum_of([link](const Player& p) { return p.busy()[link]; }); };
+  const auto links = [&] { return std::array{busy_of(0), busy_of(1), busy_of(2)}; };
   play(workload.steps.front());  // ends with frozen weights in flight, as every step does
   for (Player& p : players) p.total() = {};
-  const double start = sum_of(now), busy_before = sum_of(busy);
+  const double start = sum_of(now), alone_before = sum_of(alone);
+  const auto busy_before = links();
   const bool others = workload.steps.size() > 1;
   for (std::size_t i = others ? 1 : 0; i < workload.steps.size(); ++i) play(workload.steps[i]);
   StepTime t;
@@ -287,10 +296,12 @@ StepTime simulate(const ExecutionConfig& run, const Machine& machine, const Work
                                   &StepTime::reduce_bytes, &StepTime::tokens})
     t.*part = sum_of([&](const Player& p) { return p.total().*part; });
   t.step = sum_of(now) - start;
-  t.wire = sum_of(busy) - busy_before;
+  t.transfers = sum_of(alone) - alone_before;
+  const auto busy = links();
+  for (std::size_t link = 0; link < busy.size(); ++link) t.wire = std::max(t.wire, busy[link] - busy_before[link]);
   const auto steps = static_cast<double>(others ? workload.steps.size() - 1 : 1);
   for (double* value :
-       {&t.step, &t.compute, &t.wire, &t.gather_wait, &t.reduce_wait, &t.gather_bytes, &t.reduce_bytes, &t.tokens})
+       {&t.step, &t.compute, &t.wire, &t.transfers, &t.gather_wait, &t.reduce_wait, &t.gather_bytes, &t.reduce_bytes, &t.tokens})
     *value /= steps;
   return t;
 }

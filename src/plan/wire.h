@@ -16,17 +16,20 @@ class Wire {
     if (bytes <= 0.0) return now;
     const double takes = bytes / link_.bytes_per_second;
     busy_ += takes;
+    alone_ += takes + hops * link_.latency;
     free_ = std::max(free_, now) + takes;
     return std::max(free_, now + takes + hops * link_.latency);
   }
   /// Until when it is busy with what has been started.
   double free() const { return free_; }
   double busy() const { return busy_; }
+  /// Seconds of all transfers, if each waited for the one before, with their latencies.
+  double alone() const { return alone_; }
   const Link& link() const { return link_; }
 
  private:
   Link link_;
-  double free_ = 0, busy_ = 0;
+  double free_ = 0, busy_ = 0, alone_ = 0;
 };
 
 /// When work of `seconds` that starts at `now` is done, if until `busy_until` only `share` of the cores is left to it.

@@ -63,6 +63,7 @@ Workload workload_of(const loader::StepSchedule& schedule, std::span<const std::
     all.steps.push_back(
         step_of(schedule.plan(i * total / count), schedule.world_size(), {tokens, labels, shared, item_sequences}));
   const loader::BatchBounds most = loader::batch_bounds(schedule, tokens, labels, item_sequences, shared);
+  all.total_steps = total;
   all.largest.tokens = most.tokens;
   all.largest.labels = most.labels;
   all.largest.sequences = most.sequences;
@@ -103,6 +104,7 @@ Workload full_rows(const config::RunConfig& config, int ranks, int item_sequence
   Workload all;
   all.steps = {step};
   all.largest = shape;
+  all.total_steps = std::max<std::int64_t>(t.max_steps, 0);
   all.description = fmt::format("no pack yet: every sample as long as cutoff_len ({} tokens), every token a label", cutoff);
   return all;
 }

@@ -124,6 +124,21 @@ TEST(UnifiedMemory, IsOffloadedToNowhereAndHoldsTheCopiesForCheckpoints) {
   EXPECT_TRUE(row_of(false, 80).fits);
 }
 
+TEST(Precision, Fp16OnACpuIsWarnedOf) {
+  const TempDir dir;
+  write_bytes(dir / "config.json", kTiny);
+  const auto notes = [&](bool fp16, bool on_cpu) {
+    config::RunConfig config;
+    config.model.model_name_or_path = dir.path().string();
+    (fp16 ? config.training.fp16 : config.training.bf16) = true;
+    config.resolve();
+    return make_plan(config, engine::recipe_of(config), 1, std::nullopt, full_rows(config, 1), {.on_cpu = on_cpu}).notes;
+  };
+  ASSERT_EQ(notes(true, true).size(), 1U);
+  EXPECT_NE(notes(true, true)[0].find("set bf16: true"), std::string::npos);
+  EXPECT_TRUE(notes(true, false).empty() && notes(false, true).empty());
+}
+
 TEST(Hsdp, AskedForWithoutGroupsIsAnError) {
   const TempDir dir;
   write_bytes(dir / "config.json", kTiny);

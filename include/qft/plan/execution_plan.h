@@ -6,6 +6,8 @@
 #include "qft/plan/feasibility.h"
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace qft::plan {
 
@@ -21,6 +23,12 @@ struct ExecutionPlan {
   std::int64_t available = 0;  ///< bytes that a rank may take, on the rank that has least
   std::string reason;          ///< why this strategy, where the configuration says auto
 };
+
+/// What is to be said of training in this type where ranks compute on CPUs; empty: nothing.
+std::string precision_warning(const optim::Precision& precision, bool on_cpu);
+
+/// What `strategy: auto` tries before it offloads, from the fastest to the one that needs least memory.
+std::vector<std::string_view> automatic_strategies(int ranks, bool deterministic);
 
 /// The three settings that would save most memory under this plan.
 std::string memory_advice(const config::RunConfig& config, const ExecutionPlan& plan, int ranks);

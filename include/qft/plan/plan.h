@@ -10,6 +10,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <nlohmann/json_fwd.hpp>
@@ -29,7 +30,9 @@ struct Row {
   std::int64_t process = 0;  ///< what the process needs besides, compiled kernels included
   std::int64_t needed = 0;   ///< the total
   bool fits = true;          ///< into nine tenths of what a rank has; true where the machine is not known
-  std::int64_t longest = 0;  ///< tokens of the longest sequence that fits as a micro-batch of its own; 0: none, or not known
+  /// Tokens of the longest sequences of which a micro-batch of Plan::sequences fits; 0: none, or not known. Where the run's own
+  /// micro-batches do not fit, it is less than theirs.
+  std::int64_t longest = 0;
   StepTime time;             ///< without a machine description only its bytes are meaningful
 };
 
@@ -53,17 +56,25 @@ struct Plan {
   Process process;
   std::int64_t available = 0;  ///< bytes of a rank, max_memory at most; 0: unknown
   Workload workload;
+  std::int64_t sequences = 1;  ///< of a micro-batch, as the run file asks
   std::vector<Row> rows;
   std::vector<std::string> notes;  ///< what the run file asks for and has no effect
+};
+
+/// What a plan is asked.
+struct Question {
+  std::string_view only = {};  ///< the strategy; empty: all
+  bool costs = true;           ///< times and longest sequences too, not only memory
 };
 
 /// A row for each strategy, at g = 1, at what breadth_first_micro_batches says, and at the largest g that fits. `config` is a
 /// run file's, and `recipe` what it trains. `here`: what a rank is where there is no machine. Throws ConfigError
 /// where file and ranks do not go together.
 Plan make_plan(const config::RunConfig& config, Recipe recipe, int ranks, const std::optional<Machine>& machine,
-               Workload workload, const Process& here = {});
+               Workload workload, const Process& here = {}, const Question& question = {});
 
-/// Tables for people: memory, traffic, time, and what of the machine is measured and what assumed.
+/// Tables for people: memory, what fits, traffic and time, and what of the machine is measured and what assumed. At most 120
+/// columns wide.
 std::string to_text(const Plan& plan);
 /// {"machine": ..., "rows": [{"strategy", "g", "memory": {...}, "bytes": {...}, "seconds": {...}, "fits"}, ...]}; bytes and
 /// seconds.

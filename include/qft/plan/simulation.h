@@ -11,14 +11,15 @@ namespace qft::plan {
 struct StepTime {
   double step = 0;
   double compute = 0;      ///< forward, backward and optimizer, if nothing else used the cores
-  double wire = 0;         ///< the links are busy
+  double wire = 0;         ///< the link that is busy for longest: of the shard group, of the replicas, to host memory
+  double transfers = 0;    ///< all transfers of all links one after another, with their latencies
   double gather_wait = 0;  ///< compute waits for weights
   double reduce_wait = 0;  ///< ... for gradients and the ranks' agreement
   double gather_bytes = 0, reduce_bytes = 0;
   double tokens = 0;  ///< of all ranks
 
   /// What a step would take if nothing overlapped.
-  double serial() const { return compute + wire; }
+  double serial() const { return compute + transfers; }
 };
 
 /// Simulates the workload's steps one after another on the rank that has most to compute; the other ranks are assumed to be as

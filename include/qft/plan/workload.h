@@ -25,6 +25,7 @@ struct Workload {
   std::vector<StepShape> steps;  ///< a sample of the run's steps, at least one
   MicroShape largest;            ///< the most of each that any micro-batch of the run has
   std::string description;       ///< where the lengths come from
+  std::int64_t total_steps = 0;  ///< of the run; 0: not known before the data is packed
 };
 
 inline constexpr std::int64_t kSampledSteps = 8;

@@ -1,0 +1,187 @@
+#include "qft/plan/verdict.h"
+
+#include "qft/core/error.h"
+#include "qft/plan/execution_plan.h"
+
+#include <algorithm>
+
+namespace qft::plan {
+namespace {
+
+constexpr std::int64_t kMostRows = 4096;  ///< of a micro-batch: far beyond any that pays
+constexpr int kMostTimesRanks = 64;
+constexpr Question kMemoryOnly{.only = {}, .costs = false};
+
+class Judge {
+ public:
+  Judge(const Plan& plan, const config::RunConfig& config, const Replan& replan)
+      : plan_(plan), config_(config), replan_(replan) {}
+
+  Verdict run() {
+    Verdict v;
+    v.known = plan_.available > 0;
+    v.micro_batch = config_.training.per_device_train_batch_size;
+    v.total_steps = plan_.workload.total_steps;
+    const Row* taken = way_of(plan_, plan_.ranks);
+    if (taken == nullptr) taken = &plan_.rows.front();  // one rank shards nothing
+    v.fits = taken->fits;
+    v.way = taken->strategy.name;
+    v.row = *taken;
+    if (v.known && !v.fits) offload(v);
+    if (plan_.machine) take_times(v);
+    if (v.known && v.fits) take_largest_micro_batch(v);
+    if (v.known && (!v.fits || !offloaded_.empty())) v.remedies = remedies(v);
+    return v;
+  }
+
+ private:
+  bool automatic() const { return config_.parallel.strategy == "auto"; }
+
+  /// The row that the run takes of those of a strategy: as many micro-batches together as it asks for, else as fit.
+  const Row* order_of(const Plan& plan, std::string_view name) const {
+    const Row *first = nullptr, *last = nullptr;
+    for (const Row& row : plan.rows) {
+      if (row.strategy.name != name) continue;
+      if (first == nullptr || row.group < first->group) first = &row;
+      if (last == nullptr || row.group > last->group) last = &row;
+    }
+    if (config_.training.breadth_first_micro_batches > 0 || first == nullptr) return last;
+    return first->fits && first->memory.gathered > 0 ? last : first;
+  }
+
+  /// The row that the run takes; if none fits, the one that needs least.
+  const Row* way_of(const Plan& plan, int ranks) const {
+    if (!automatic()) return order_of(plan, config_.parallel.strategy);
+    const Row* least = nullptr;
+    for (const std::string_view name : automatic_strategies(ranks, config_.training.deterministic)) {
+      const Row* row = order_of(plan, name);
+      if (row == nullptr) continue;
+      if (row->fits) return row;
+      if (least == nullptr || row->needed < least->needed) least = row;
+    }
+    return least;
+  }
+
+  std::optional<Plan> planned(const std::vector<std::string>& settings, int ranks, const Question& question) const {
+    try {
+      return replan_(settings, ranks, question);
+    } catch (const ConfigError&) {
+      return std::nullopt;  // the setting does not go with the run
+    }
+  }
+
+  bool can_offload() const {
+    return !plan_.process.on_cpu && !plan_.process.unified && !config_.training.deterministic && !config_.training.cuda_graphs;
+  }
+
+  /// What `strategy: auto` does when nothing else fits.
+  void offload(Verdict& v) {
+    if (!automatic() || !can_offload()) return;
+    const std::string_view last = automatic_strategies(plan_.ranks, false).back();
+    std::vector<std::string> settings;
+    for (const auto& [setting, words] : {std::pair{"offload_optimizer=cpu", " with the optimizer in host memory"},
+                                         {"offload_param=cpu", " with optimizer and weights in host memory"}}) {
+      settings.emplace_back(setting);
+      const auto plan = planned(settings, plan_.ranks, {.only = last, .costs = true});
+      const Row* row = plan ? order_of(*plan, last) : nullptr;
+      if (row == nullptr || !row->fits) continue;
+      v.fits = true;
+      v.row = *row;
+      v.way = std::string(last) + words;
+      offloaded_ = settings;
+      return;
+    }
+  }
+
+  void take_times(Verdict& v) const {
+    const StepTime& t = v.row.time;
+    v.step_seconds = t.step;
+    if (t.step > 0) v.tokens_per_second = t.tokens / t.step;
+    if (v.total_steps > 0) v.run_seconds = t.step * static_cast<double>(v.total_steps);
+  }
+
+  /// By doubling, then by halving.
+  void take_largest_micro_batch(Verdict& v) const {
+    if (config_.training.max_tokens_per_micro_batch > 0) return;  // the tokens decide
+    const std::string name(v.row.strategy.name);
+    std::int64_t tokens = plan_.workload.largest.tokens, fitting = v.micro_batch, beyond = 2 * fitting;
+    const auto fits = [&](std::int64_t rows) {
+      auto settings = offloaded_;
+      settings.push_back(fmt::format("per_device_train_batch_size={}", rows));
+      const auto plan = planned(settings, plan_.ranks, {.only = name, .costs = false});
+      const Row* row = plan ? order_of(*plan, name) : nullptr;
+      v.limited_by_data = row == nullptr || plan->workload.largest.tokens <= tokens;
+      if (v.limited_by_data || !row->fits) return false;
+      tokens = plan->workload.largest.tokens;
+      return true;
+    };
+    for (; beyond <= kMostRows && fits(beyond); beyond *= 2) fitting = beyond;
+    while (beyond - fitting > 1) {
+      const std::int64_t between = fitting + (beyond - fitting) / 2;
+      (fits(between) ? fitting : beyond) = between;
+    }
+    v.largest_micro_batch = fitting;
+  }
+
+  std::optional<Remedy> tried(const std::vector<std::string>& settings, int ranks, const std::string& change) const {
+    const auto plan = planned(settings, ranks, kMemoryOnly);
+    const Row* row = plan ? way_of(*plan, ranks) : nullptr;
+    if (row == nullptr || !row->fits) return std::nullopt;
+    return Remedy{change, std::string(row->strategy.name), row->needed};
+  }
+
+  /// Settings that save memory and that the run does not have yet.
+  std::vector<std::string> savings(const Verdict& v) const {
+    std::vector<std::string> all;
+    if (!config_.recompute()) all.emplace_back("gradient_checkpointing=true");
+    if (v.micro_batch > 1) all.emplace_back("per_device_train_batch_size=1");
+    if (!config_.finetuning.trains_adapter()) all.emplace_back("finetuning_type=lora");
+    if (!config_.model.quantization_bit) all.emplace_back("quantization_bit=4");
+    if (can_offload() && offloaded_.empty())
+      for (const auto& [key, value] : {std::pair{"offload_optimizer", config_.parallel.offload_optimizer},
+                                       {"offload_param", config_.parallel.offload_param},
+                                       {"offload_activations", config_.parallel.offload_activations}})
+        if (value != "cpu") all.push_back(fmt::format("{}=cpu", key));
+    return all;
+  }
+
+  std::vector<Remedy> remedies(const Verdict& v) const {
+    std::vector<Remedy> all;
+    const auto add = [&](const std::optional<Remedy>& remedy) {
+      if (remedy) all.push_back(*remedy);
+      return remedy.has_value();
+    };
+    if (!automatic())
+      for (const std::string_view name : automatic_strategies(plan_.ranks, config_.training.deterministic))
+        if (const Row* row = order_of(plan_, name); row != nullptr && row->fits && name != config_.parallel.strategy) {
+          all.push_back({fmt::format("strategy={}", name), std::string(name), row->needed});
+          break;
+        }
+    const std::vector<std::string> settings = savings(v);
+    for (const std::string& setting : settings) add(tried({setting}, plan_.ranks, setting));
+    for (int times = 2; times <= kMostTimesRanks; times *= 2)
+      if (add(tried({}, plan_.ranks * times, fmt::format("{} ranks", plan_.ranks * times)))) break;
+    if (!all.empty()) return all;
+    std::vector<std::string> together;
+    std::string words;
+    for (const std::string& setting : settings) {
+      together.push_back(setting);
+      words += (words.empty() ? "" : " ") + setting;
+      if (together.size() > 1 && add(tried(together, plan_.ranks, words))) break;
+    }
+    return all;
+  }
+
+  const Plan& plan_;
+  const config::RunConfig& config_;
+  const Replan& replan_;
+  std::vector<std::string> offloaded_;  ///< what the run's way sets
+};
+
+}  // namespace
+
+Verdict judge(const Plan& plan, const config::RunConfig& config, const Replan& replan) {
+  return Judge(plan, config, replan).run();
+}
+
+}  // namespace qft::plan

@@ -1,0 +1,189 @@
+#include "qft/plan/verdict.h"
+
+#include "qft/core/error.h"
+#include "qft/engine/recipe.h"
+
+#include <cmath>
+#include <sstream>
+
+#include "io/temp_dir.h"
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace qft::plan {
+namespace {
+
+using test::TempDir;
+using test::write_bytes;
+
+constexpr const char* kSmall =
+    R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":512,"intermediate_size":1024,"num_hidden_layers":6,)"
+    R"("num_attention_heads":8,"num_key_value_heads":8,"vocab_size":2048,"max_position_embeddings":16384,"tie_word_embeddings":false,)"
+    R"("rms_norm_eps":1e-5,"hidden_act":"silu"})";
+
+Machine gpus(double gb) {
+  Machine m;
+  m.name = "GPUs";
+  m.ranks_per_node = 4;
+  m.memory_gb = gb;
+  m.matmul_tflops_bf16 = 10;
+  m.narrow_efficiency = m.attention_efficiency = 0.1;
+  m.memory_gb_s = 1000;
+  m.host_device_gb_s = 5;
+  m.node_gb_s = 20;
+  m.network_gb_s = 2;
+  m.node_latency_us = m.network_latency_us = 10;
+  return m;
+}
+
+/// Runs of one model, by their settings.
+class Verdicts : public ::testing::Test {
+ protected:
+  Verdicts() { write_bytes(dir_ / "config.json", kSmall); }
+
+  config::RunConfig config(std::vector<std::string> settings) const {
+    settings.insert(settings.begin(), {"model_name_or_path=" + dir_.path().string(), "bf16=true", "cutoff_len=512", "stage=sft",
+                                       "do_train=true", "dataset=x", "output_dir=" + (dir_ / "out").string()});
+    return config::load_run_config({}, settings, config::Purpose::plan);
+  }
+  Plan plan(const std::vector<std::string>& settings, int ranks, const Question& question = {}) const {
+    const config::RunConfig c = config(settings);
+    return make_plan(c, engine::recipe_of(c), ranks, machine, full_rows(c, ranks), {}, question);
+  }
+  Verdict verdict(const std::vector<std::string>& settings, int ranks) const {
+    return judge(plan(settings, ranks), config(settings),
+                 [&](const std::vector<std::string>& more, int others, const Question& question) {
+                   auto all = settings;
+                   all.insert(all.end(), more.begin(), more.end());
+                   return plan(all, others, question);
+                 });
+  }
+
+  TempDir dir_;
+  std::optional<Machine> machine = gpus(80);
+};
+
+TEST_F(Verdicts, NameTheWayAndTheLargestMicroBatchThatFit) {
+  const std::vector<std::string> settings = {"finetuning_type=full", "max_steps=100", "per_device_train_batch_size=2"};
+  for (const double gb : {1.0, 1.5, 3.0}) {
+    machine = gpus(gb);
+    const Verdict v = verdict(settings, 4);
+    SCOPED_TRACE(gb);
+    ASSERT_TRUE(v.known && v.fits);
+    EXPECT_GE(v.largest_micro_batch, 2);
+    const auto fits = [&](std::int64_t rows) {
+      auto more = settings;
+      more.push_back("per_device_train_batch_size=" + std::to_string(rows));
+      const Plan p = plan(more, 4);
+      return std::ranges::any_of(p.rows, [&](const Row& row) { return row.strategy.name == v.way && row.fits; });
+    };
+    EXPECT_TRUE(fits(v.largest_micro_batch));
+    EXPECT_FALSE(v.limited_by_data || fits(v.largest_micro_batch + 1));
+    EXPECT_DOUBLE_EQ(v.run_seconds.value(), 100 * v.step_seconds.value());
+    const std::string text = to_text(plan(settings, 4), v);
+    EXPECT_NE(text.find("fits: " + v.way + " on 4 ranks takes "), std::string::npos) << text;
+    EXPECT_NE(text.find(fmt::format("per_device_train_batch_size {} ", v.largest_micro_batch)), std::string::npos) << text;
+    EXPECT_NE(text.find("100 steps take about "), std::string::npos) << text;
+  }
+  EXPECT_EQ(verdict(settings, 1).way, "ddp");
+}
+
+TEST_F(Verdicts, NameWhatWouldFit) {
+  machine = gpus(0.45);
+  const Verdict v = verdict({"finetuning_type=full", "strategy=ddp", "gradient_checkpointing=false"}, 4);
+  EXPECT_FALSE(v.fits);
+  EXPECT_EQ(v.way, "ddp");
+  ASSERT_FALSE(v.remedies.empty());
+  for (const Remedy& r : v.remedies) EXPECT_LE(r.needed, 0.9 * 0.45e9 + 1) << r.change;
+  const auto changes = [](const Verdict& of) {
+    std::string all;
+    for (const Remedy& r : of.remedies) all += r.change + ";";
+    return all;
+  };
+  EXPECT_NE(changes(v).find("finetuning_type=lora"), std::string::npos) << changes(v);
+  machine = gpus(0.2);
+  const Verdict automatic = verdict({"finetuning_type=full"}, 1);
+  EXPECT_TRUE(!automatic.fits || automatic.way.find("host memory") != std::string::npos) << automatic.way;
+  EXPECT_FALSE(automatic.remedies.empty());
+  machine = gpus(0.01);
+  const Verdict never = verdict({"finetuning_type=full"}, 1);
+  EXPECT_FALSE(never.fits);
+  EXPECT_NE(to_text(plan({"finetuning_type=full"}, 1), never).find("nothing that was tried fits"), std::string::npos);
+  machine.reset();
+  const Verdict unknown = verdict({"finetuning_type=full"}, 1);
+  EXPECT_FALSE(unknown.known);
+  EXPECT_NE(to_text(plan({}, 1), unknown).find("--machine NAME"), std::string::npos);
+}
+
+/// What fits stands beside a length that does, and what does not beside a shorter one.
+TEST_F(Verdicts, OfRowsAgreeWithTheirLongestSequences) {
+  for (const double gb : {0.3, 0.5, 0.7, 1.0, 2.0, 4.0})
+    for (const int rows : {1, 3, 8}) {
+      machine = gpus(gb);
+      const Plan p = plan({"finetuning_type=full", "per_device_train_batch_size=" + std::to_string(rows)}, 4);
+      EXPECT_EQ(p.sequences, rows);
+      for (const Row& row : p.rows)
+        EXPECT_EQ(row.fits, row.longest >= 512) << row.strategy.name << " " << row.group << " " << gb << " GB: " << row.longest;
+    }
+}
+
+/// Step, compute, the busiest link and the serial sum are in this order, as numbers and as printed.
+TEST_F(Verdicts, OfTimeKeepOverlapBetweenItsBounds) {
+  int rows = 0;
+  for (const double network : {0.05, 2.0, 50.0})
+    for (const double share : {0.0, 0.05})
+      for (const char* offload : {"none", "optimizer", "param"})
+        for (const char* type : {"full", "lora"}) {
+          machine = gpus(80);
+          machine->network_gb_s = network;
+          machine->network_latency_us = 500;
+          machine->compute_s_per_gb = share;
+          std::vector<std::string> settings = {std::string("finetuning_type=") + type, "gradient_accumulation_steps=4",
+                                               "hsdp_group_size=4"};
+          if (*offload != 'n') settings.emplace_back("offload_optimizer=cpu");
+          if (*offload == 'p') settings.emplace_back("offload_param=cpu");
+          for (const int ranks : {1, 4, 8}) {
+            const Plan p = plan(settings, ranks);
+            for (const Row& row : p.rows) {
+              const StepTime& t = row.time;
+              const std::string what = fmt::format("{} g={} ranks={} {} {} {}", row.strategy.name, row.group, ranks, offload, type, network);
+              const double rounding = 1e-9 * t.serial();
+              EXPECT_GE(t.step, t.compute - rounding) << what;
+              EXPECT_GE(t.step, t.wire - rounding) << what;
+              EXPECT_LE(t.step, t.serial() + rounding) << what;
+              EXPECT_LE(t.wire, t.transfers + rounding) << what;
+              EXPECT_NEAR(t.step, t.compute + t.gather_wait + t.reduce_wait, share > 0 ? t.step : rounding) << what;
+              ++rows;
+            }
+          }
+        }
+  EXPECT_GT(rows, 300);
+}
+
+TEST_F(Verdicts, OfTimeArePrintedInOrder) {
+  machine = gpus(80);
+  const std::string text = to_text(plan({"finetuning_type=full", "gradient_accumulation_steps=4"}, 8));
+  std::istringstream lines(text);
+  bool times = false;
+  int checked = 0;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), 120U) << line;
+    if (line.find("step s") != line.npos) {
+      times = true;
+      continue;
+    }
+    std::istringstream cells(line);
+    std::string name, group, weights, gradients;
+    double step = 0, compute = 0, link = 0, weight_wait = 0, gradient_wait = 0, serial = 0;
+    if (times && cells >> name >> group >> weights >> gradients >> step >> compute >> link >> weight_wait >> gradient_wait >> serial) {
+      EXPECT_GE(step, compute) << line;
+      EXPECT_GE(step, link) << line;
+      EXPECT_GE(serial, step) << line;
+      ++checked;
+    }
+  }
+  EXPECT_GE(checked, 8) << text;
+}
+
+}  // namespace
+}  // namespace qft::plan
