@@ -27,7 +27,7 @@ config::CommandSpec spec() {
   s.purpose = config::Purpose::check;
   s.machine_readable = true;
   s.options.add_options()("machine", po::value<std::string>(),
-                          "a description of the machine: what its network is known to reach")(
+                          "what the network is known to reach: a machine as qft plan takes it, a name such as h100 or a file")(
       "only", po::value<std::string>()->default_value(""), "probes whose group/name has this regular expression");
   return s;
 }

@@ -183,7 +183,8 @@ class Planner {
     row.asked = config_.parallel.strategy == strategy.name;
     row.memory = fit.footprint.memory;
     row.staged = on_host() ? fit.footprint.staged : 0;
-    row.process = process() + fit.footprint.kernels;
+    row.kernels = fit.footprint.kernels;
+    row.process = process() + row.kernels;
     row.needed = process() + fit.footprint.needed + staged_beside(fit.footprint);
     row.fits = fit.fits;
     if (question_.costs) {

@@ -218,6 +218,7 @@ nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
                     {"host", m.host},
                     {"staged", row.staged},
                     {"process", row.process},
+                    {"kernels", row.kernels},
                     {"total", row.needed}};
   json["bytes"] = {{"weights", std::llround(t.gather_bytes)}, {"gradients", std::llround(t.reduce_bytes)}};
   if (plan.available > 0) {

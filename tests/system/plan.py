@@ -3,6 +3,7 @@ predicts and the bytes that its strategy moves, and says what is wrong with a de
 import json
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
@@ -43,6 +44,26 @@ def main():
             report.check(f"zero3: {part} as the run predicted and held", abs(zero3[part] / results[f"memory_{part}_predicted"] - 1)
                          + abs(results[f"memory_{part}_predicted"] / results[f"memory_{part}"] - 1), 0.02)
         report.holds("the pack of the run is what is planned with", "as the loader deals them" in told["data"])
+        words = plan("--machine", machine, "breadth_first_micro_batches=2").stdout
+        report.holds("the first lines are a verdict: memory, micro-batch, time of the run's steps",
+                     re.match(r"fits: \w+ on 2 ranks takes .*\nlargest micro-batch: per_device_train_batch_size \d+ .*\ntime: .* 2 steps take about", words), words)
+        report.holds("no line is wider than a page", max(map(len, words.splitlines())) <= 120, words)
+        tight = plan("max_memory=0.001").stdout
+        report.holds("what fits nowhere is said to", tight.startswith("does not fit: ") and "nothing that was tried fits" in tight, tight)
+        listed = subprocess.run([qft, "plan", "--machine", "list"], capture_output=True, text=True, check=True).stdout
+        report.holds("--machine list needs no run file", len(listed.splitlines()) >= 12 and "h100" in listed, listed)
+        report.holds("a machine of the list is found by name", "machine: H100 SXM" in plan("--machine", "h100,network_gb_s=92").stdout)
+        unnamed = plan("--machine", "h1000", check=False)
+        report.holds("another name is refused with the nearest", unnamed.returncode == 2 and "did you mean 'h100'?" in unnamed.stderr, unnamed.stderr)
+        installed = tmp / "prefix/share/qft/configs/machines"
+        installed.mkdir(parents=True)
+        (installed / "ours.yaml").write_text(machine.read_text())
+        (tmp / "prefix/bin").mkdir()
+        shutil.copy(qft, tmp / "prefix/bin/qft")
+        found = subprocess.run([tmp / "prefix/bin/qft", "plan", "--machine", "list"], capture_output=True, text=True).stdout
+        report.holds("an installed program reads the descriptions beside it", found.startswith("ours ") and found.count("\n") == 1, found)
+        half = json.loads(plan("fp16=true", "compute_dtype=auto", "use_cpu=true", "--json").stdout)["notes"]
+        report.holds("fp16 on CPUs is warned of", any("set bf16: true instead of fp16: true" in note for note in half), half)
         report.holds("without a machine there are bytes and no times", "seconds" not in json.loads(plan("--json").stdout)["rows"][0])
 
         def ddp(memory, cutoff):
@@ -50,7 +71,8 @@ def main():
                      f"max_memory={memory}", f"cutoff_len={cutoff}")
             return next(row for row in json.loads(plan(*words, "--json").stdout)["rows"] if row["strategy"] == "ddp")
 
-        (least, process), (most, _) = ([ddp(100, cutoff)["memory"][part] for part in ("total", "process")] for cutoff in (64, 448))
+        memory = ddp(100, 64)["memory"]
+        least, most, process = memory["total"], ddp(100, 448)["memory"]["total"], memory["process"] - memory["kernels"]
         limit = (process + ((least + most) / 2 - process) / 0.9) / 1e9
         longest = ddp(limit, 64)["longest_sequence"]
         report.holds("the longest sequence that fits", 64 <= longest < 448 and longest % 64 == 0, longest)

@@ -28,6 +28,7 @@ struct Row {
   MemoryPlan memory;         ///< of one rank
   std::int64_t staged = 0;   ///< copies for checkpoints, where host memory is what a rank computes in
   std::int64_t process = 0;  ///< what the process needs besides, compiled kernels included
+  std::int64_t kernels = 0;  ///< of that the compiled kernels
   std::int64_t needed = 0;   ///< the total
   bool fits = true;          ///< into nine tenths of what a rank has; true where the machine is not known
   /// Tokens of the longest sequences of which a micro-batch of Plan::sequences fits; 0: none, or not known. Where the run's own
