@@ -25,7 +25,8 @@ config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft plan";
   s.summary =
-      "tells whether a run fits, with which micro-batch and how long it takes, and predicts memory, traffic and step time of each "
+      "tells whether a run fits, with which micro-batch and how long it takes, and predicts memory, traffic and step time of "
+      "each "
       "strategy; of the model it reads config.json only";
   s.run_file = config::CommandSpec::RunFile::optional;
   s.purpose = config::Purpose::plan;
@@ -61,7 +62,8 @@ int ranks_of(const config::CommandLine& line) {
   if (line.run_file.empty() && line.overrides.empty())
     fail_config("qft plan: the run file (.yaml, .yml or .json) is missing, or its keys as --key value; see qft plan --help");
   if (line.options.count("ranks") == 0)
-    fail_config("qft plan: --ranks is missing: how many ranks the run will have, one for each GPU, or for each socket of a CPU node");
+    fail_config(
+        "qft plan: --ranks is missing: how many ranks the run will have, one for each GPU, or for each socket of a CPU node");
   const int ranks = line.options["ranks"].as<int>();
   if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
   return ranks;

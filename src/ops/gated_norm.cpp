@@ -110,9 +110,8 @@ void gated_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Te
   if (done) return;
   at::Tensor sums;
   if (gweight.defined()) sums = at::zeros(gweight.sizes(), rstd.options());
-  for_rows(x, [&](const auto& part) {
-    backward_generic(part(gy), part(x), part(z), weight, part(rstd), part(gx), part(gz), sums);
-  });
+  for_rows(x,
+           [&](const auto& part) { backward_generic(part(gy), part(x), part(z), weight, part(rstd), part(gx), part(gz), sums); });
   if (gweight.defined()) gweight.add_(sums);
 }
 

@@ -297,7 +297,8 @@ class ExecutionPlanner {
 
 std::string precision_warning(const optim::Precision& precision, bool on_cpu) {
   if (!on_cpu || precision.compute != at::kHalf) return {};
-  return "fp16 on CPUs is some 40 times slower than bf16, as they have no fast products of it: set bf16: true instead of fp16: true";
+  return "fp16 on CPUs is some 40 times slower than bf16, as they have no fast products of it: set bf16: true instead of fp16: "
+         "true";
 }
 
 std::vector<std::string_view> automatic_strategies(int ranks, bool deterministic) {

@@ -189,7 +189,8 @@ class Planner {
     row.fits = fit.fits;
     if (question_.costs) {
       const MicroShape& largest = plan_.workload.largest;
-      const std::int64_t tokens = std::max(largest.tokens, largest.expanded), each = (tokens + plan_.sequences - 1) / plan_.sequences;
+      const std::int64_t tokens = std::max(largest.tokens, largest.expanded),
+                         each = (tokens + plan_.sequences - 1) / plan_.sequences;
       row.longest = longest(strategy, group, fit.fits ? 0 : each);
       // The bytes do not depend on a machine: any will do.
       row.time = simulate(execution, plan_.machine.value_or(any_machine()), plan_.workload);

@@ -85,7 +85,8 @@ std::string table(const std::string& title, const std::vector<Row>& rows, const 
     if (text.size() > title.size() + 1) text += '\n';
     for (std::size_t line = 0; line <= rows.size(); ++line) {
       for (const std::size_t column : block)
-        text += column == 0 ? fmt::format("{:<{}}", all[0][line], width(0)) : fmt::format("  {:>{}}", all[column][line], width(column));
+        text += column == 0 ? fmt::format("{:<{}}", all[0][line], width(0))
+                            : fmt::format("  {:>{}}", all[column][line], width(column));
       text += '\n';
     }
   }
@@ -113,7 +114,7 @@ std::string memory_table(const Plan& plan) {
   const auto some = [&](auto member) { return any_row(plan, [member](const Row& row) { return row.memory.*member > 0; }); };
   const bool staged = any_row(plan, [](const Row& row) { return row.staged > 0; }),
              process = any_row(plan, [](const Row& row) { return row.process > 0; });
-  const auto apart = [unit](const Row& row) { return row.memory.apart > 0 ? "-" + unit.text(row.memory.apart) : "-"; };
+  const auto apart = [unit](const Row& row) { return unit.text(-row.memory.apart); };
   return table(fmt::format("memory of a rank in {}, for a micro-batch of {}", unit.name, micro_batch_text(plan)), plan.rows,
                {{"weights", part(&MemoryPlan::weights)},
                 {"gathered", part(&MemoryPlan::gathered)},
@@ -135,14 +136,14 @@ std::string fits_table(const Plan& plan) {
   const bool known = plan.available > 0, host = any_row(plan, [](const Row& row) { return row.memory.host > 0; });
   const bool ways = any_row(plan, [&](const Row& row) { return row.policy.recompute != plan.rows.front().policy.recompute; });
   if (!known && !host) return {};
-  std::string text =
-      table(known ? fmt::format("what fits into the {} of a rank, a tenth of it left free", bytes(plan.available)) : "host memory",
-            plan.rows,
-            {{fmt::format("total {}", unit.name), [unit](const Row& row) { return unit.text(row.needed); }},
-             {fmt::format("on the host {}", unit.name), [unit](const Row& row) { return unit.text(row.memory.host); }, host},
-             {"fits", [](const Row& row) { return row.fits ? "yes" : "no"; }, known},
-             {"longest sequence, tokens", [&](const Row& row) { return longest_text(plan, row); }, known},
-             {"recomputation", [](const Row& row) { return row.policy.recompute ? "on" : "off"; }, ways}});
+  std::string text = table(
+      known ? fmt::format("what fits into the {} of a rank, a tenth of it left free", bytes(plan.available)) : "host memory",
+      plan.rows,
+      {{fmt::format("total {}", unit.name), [unit](const Row& row) { return unit.text(row.needed); }},
+       {fmt::format("on the host {}", unit.name), [unit](const Row& row) { return unit.text(row.memory.host); }, host},
+       {"fits", [](const Row& row) { return row.fits ? "yes" : "no"; }, known},
+       {"longest sequence, tokens", [&](const Row& row) { return longest_text(plan, row); }, known},
+       {"recomputation", [](const Row& row) { return row.policy.recompute ? "on" : "off"; }, ways}});
   if (known)
     text += fmt::format("fits: a micro-batch of {}; longest sequence: of a micro-batch of {}, all as long\n",
                         micro_batch_text(plan), counted(plan.sequences, "sequence"));
@@ -154,20 +155,24 @@ std::string time_table(const Plan& plan) {
   double most = 0;
   for (const Row& row : plan.rows) most = std::max({most, row.time.gather_bytes, row.time.reduce_bytes});
   const Unit unit = Unit::of(most);
-  const auto received = [unit](auto member) { return [unit, member](const Row& row) { return unit.text(std::round(row.time.*member)); }; };
+  const auto received = [unit](auto member) {
+    return [unit, member](const Row& row) { return unit.text(std::round(row.time.*member)); };
+  };
   const auto seconds = [](auto value) { return [value](const Row& row) { return seconds_text(std::invoke(value, row.time)); }; };
-  std::string text = table(timed ? "a step: what a rank receives, and seconds" : "a step: what a rank receives", plan.rows,
-                           {{fmt::format("weights {}", unit.name), received(&StepTime::gather_bytes)},
-                            {fmt::format("gradients {}", unit.name), received(&StepTime::reduce_bytes)},
-                            {"step s", seconds(&StepTime::step), timed},
-                            {"compute s", seconds(&StepTime::compute), timed},
-                            {"link s", seconds(&StepTime::wire), timed},
-                            {"weight wait s", seconds(&StepTime::gather_wait), timed},
-                            {"grad wait s", seconds(&StepTime::reduce_wait), timed},
-                            {"serial s", seconds(&StepTime::serial), timed},
-                            {"tokens/s", [](const Row& row) { return fmt::format("{:.0f}", row.time.tokens / row.time.step); }, timed}});
+  std::string text =
+      table(timed ? "a step: what a rank receives, and seconds" : "a step: what a rank receives", plan.rows,
+            {{fmt::format("weights {}", unit.name), received(&StepTime::gather_bytes)},
+             {fmt::format("gradients {}", unit.name), received(&StepTime::reduce_bytes)},
+             {"step s", seconds(&StepTime::step), timed},
+             {"compute s", seconds(&StepTime::compute), timed},
+             {"link s", seconds(&StepTime::wire), timed},
+             {"weight wait s", seconds(&StepTime::gather_wait), timed},
+             {"grad wait s", seconds(&StepTime::reduce_wait), timed},
+             {"serial s", seconds(&StepTime::serial), timed},
+             {"tokens/s", [](const Row& row) { return fmt::format("{:.0f}", row.time.tokens / row.time.step); }, timed}});
   if (timed)
-    text += "link: the busiest link's transfers; waits: compute waits for weights, for gradients; serial: if nothing overlapped\n";
+    text +=
+        "link: the busiest link's transfers; waits: compute waits for weights, for gradients; serial: if nothing overlapped\n";
   return text;
 }
 
@@ -182,11 +187,13 @@ std::string threads_text(const Plan& plan) {
 
 std::string machine_text(const Plan& plan) {
   if (!plan.machine)
-    return fmt::format("no machine description: bytes only, for ranks on {}; --machine NAME adds times and what fits (--machine list: which)\n{}",
-                       plan.process.on_cpu    ? "the CPU, as here"
-                       : plan.process.unified ? "GPUs with unified memory, as here"
-                                              : "GPUs",
-                       threads_text(plan));
+    return fmt::format(
+        "no machine description: bytes only, for ranks on {}; --machine NAME adds times and what fits (--machine list: "
+        "which)\n{}",
+        plan.process.on_cpu    ? "the CPU, as here"
+        : plan.process.unified ? "GPUs with unified memory, as here"
+                               : "GPUs",
+        threads_text(plan));
   const Machine& m = *plan.machine;
   std::string assumed;
   for (const std::string& key : m.assumed) assumed += (assumed.empty() ? "" : ", ") + key;
@@ -226,8 +233,8 @@ nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
     json["longest_sequence"] = row.longest;
   }
   if (plan.machine)
-    json["seconds"] = {{"step", t.step},          {"compute", t.compute},    {"wire", t.wire},
-                       {"gather", t.gather_wait}, {"reduce", t.reduce_wait}, {"serial", t.serial()}, {"transfers", t.transfers}};
+    json["seconds"] = {{"step", t.step},          {"compute", t.compute}, {"wire", t.wire},          {"gather", t.gather_wait},
+                       {"reduce", t.reduce_wait}, {"serial", t.serial()}, {"transfers", t.transfers}};
   return json;
 }
 
@@ -238,10 +245,10 @@ std::string to_text(const Plan& plan) {
   std::string text;
   for (const std::string& note : plan.notes) text += fmt::format("note: {}\n", note);
   if (!plan.notes.empty()) text += "\n";
-  text +=
-      fmt::format("model: {} {} parameters, {} trained; {}\ndata: {}\n", c.architecture,
-                  format_count(static_cast<double>(plan.recipe.spec.num_params(false))),
-                  format_count(static_cast<double>(plan.recipe.spec.num_params(true))), counted(plan.ranks, "rank"), plan.workload.description);
+  text += fmt::format("model: {} {} parameters, {} trained; {}\ndata: {}\n", c.architecture,
+                      format_count(static_cast<double>(plan.recipe.spec.num_params(false))),
+                      format_count(static_cast<double>(plan.recipe.spec.num_params(true))), counted(plan.ranks, "rank"),
+                      plan.workload.description);
   text += machine_text(plan) + "\n" + memory_table(plan) + fits_table(plan) + "\n" + time_table(plan);
   if (std::ranges::any_of(plan.rows, &Row::asked)) text += "\n* what the run file asks for\n";
   return wrapped(text);

@@ -21,13 +21,15 @@ std::string duration_words(double seconds) {
 
 /// Three digits.
 std::string short_seconds(double seconds) {
-  return seconds >= 9.995 ? fmt::format("{:.1f} s", seconds) : seconds >= 0.9995 ? fmt::format("{:.2f} s", seconds) : fmt::format("{:.3g} s", seconds);
+  return seconds >= 9.995    ? fmt::format("{:.1f} s", seconds)
+         : seconds >= 0.9995 ? fmt::format("{:.2f} s", seconds)
+                             : fmt::format("{:.3g} s", seconds);
 }
 
 std::string memory_words(const Plan& plan, const Verdict& v) {
   const auto what = [&] {
-    return fmt::format("{} on {} takes {} of the {} that a rank has", v.way, counted(plan.ranks, "rank"), bytes_words(v.row.needed),
-                       bytes_words(plan.available));
+    return fmt::format("{} on {} takes {} of the {} that a rank has", v.way, counted(plan.ranks, "rank"),
+                       bytes_words(v.row.needed), bytes_words(plan.available));
   };
   if (v.fits) {
     const std::string host = v.row.memory.host > 0 ? fmt::format(", and {} of host memory", bytes_words(v.row.memory.host)) : "";
@@ -59,7 +61,8 @@ std::string time_words(const Verdict& v) {
 
 std::string remedy_words(const Verdict& v) {
   if (v.remedies.empty()) return v.fits ? "" : "nothing that was tried fits: more ranks, and settings that save memory\n";
-  std::string text = v.fits ? "what fits without offloading, each planned:\n" : "what fits, each planned:\n";
+  std::string text = v.fits ? "what fits without offloading, each planned (key=value, as on the command line):\n"
+                            : "what fits, each planned (key=value, as on the command line):\n";
   for (const Remedy& r : v.remedies) text += fmt::format("  {}: {} takes {}\n", r.change, r.way, bytes_words(r.needed));
   return text;
 }
@@ -68,7 +71,8 @@ std::string remedy_words(const Verdict& v) {
 
 std::string to_text(const Plan& plan, const Verdict& v) {
   if (!v.known)
-    return wrapped("what fits is not known: name a machine (--machine NAME; --machine list shows which), or set max_memory\n" + time_words(v));
+    return wrapped("what fits is not known: name a machine (--machine NAME; --machine list shows which), or set max_memory\n" +
+                   time_words(v));
   std::string text = memory_words(plan, v);
   if (v.fits) text += micro_batch_words(v) + time_words(v);
   return wrapped(text + remedy_words(v));

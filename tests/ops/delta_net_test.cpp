@@ -163,8 +163,8 @@ TEST(GatedNorm, OfManyRowsIsThatOfEach) {
                    z = randn({kRows, 1, 1}, at::kDouble, 3) * w, gy = x + z;
   const auto both = [&](std::int64_t first, std::int64_t rows) {
     const auto part = [&](const at::Tensor& t) { return t.narrow(0, first, rows); };
-    const at::Tensor y = at::empty_like(part(x)), gx = at::empty_like(y), gz = at::empty_like(y), gw = zeros({kWidth}, at::kDouble),
-                     rstd = empty({rows, 1}, at::kDouble);
+    const at::Tensor y = at::empty_like(part(x)), gx = at::empty_like(y), gz = at::empty_like(y),
+                     gw = zeros({kWidth}, at::kDouble), rstd = empty({rows, 1}, at::kDouble);
     gated_norm_forward(part(x), part(z), w, 1e-6, y, rstd);
     gated_norm_backward(part(gy), part(x), part(z), w, rstd, gx, gz, gw, workspace());
     return std::vector<at::Tensor>{y, gx, gz, gw};

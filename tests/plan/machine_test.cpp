@@ -121,7 +121,8 @@ TEST(Machines, AreFoundByName) {
   EXPECT_NE(refused("h100,").find("key=value"), std::string::npos) << refused("h100,");
   const std::string list = list_machines();
   EXPECT_NE(list.find("\nh100 "), std::string::npos) << list;
-  EXPECT_EQ(std::ranges::count(list, '\n'), std::distance(fs::directory_iterator(fs::path(test::kSourceDir) / "configs/machines"), {}));
+  EXPECT_EQ(std::ranges::count(list, '\n'),
+            std::distance(fs::directory_iterator(fs::path(test::kSourceDir) / "configs/machines"), {}));
   unsetenv("QFT_MACHINES");
 }
 

@@ -146,7 +146,8 @@ TEST_F(Verdicts, OfTimeKeepOverlapBetweenItsBounds) {
             const Plan p = plan(settings, ranks);
             for (const Row& row : p.rows) {
               const StepTime& t = row.time;
-              const std::string what = fmt::format("{} g={} ranks={} {} {} {}", row.strategy.name, row.group, ranks, offload, type, network);
+              const std::string what =
+                  fmt::format("{} g={} ranks={} {} {} {}", row.strategy.name, row.group, ranks, offload, type, network);
               const double rounding = 1e-9 * t.serial();
               EXPECT_GE(t.step, t.compute - rounding) << what;
               EXPECT_GE(t.step, t.wire - rounding) << what;
@@ -175,7 +176,8 @@ TEST_F(Verdicts, OfTimeArePrintedInOrder) {
     std::istringstream cells(line);
     std::string name, group, weights, gradients;
     double step = 0, compute = 0, link = 0, weight_wait = 0, gradient_wait = 0, serial = 0;
-    if (times && cells >> name >> group >> weights >> gradients >> step >> compute >> link >> weight_wait >> gradient_wait >> serial) {
+    if (times &&
+        cells >> name >> group >> weights >> gradients >> step >> compute >> link >> weight_wait >> gradient_wait >> serial) {
       EXPECT_GE(step, compute) << line;
       EXPECT_GE(step, link) << line;
       EXPECT_GE(serial, step) << line;

@@ -101,9 +101,8 @@ TEST_F(Scratch, OfTheDeltaNetIsWhatIsPlanned) {
         };
         const at::Tensor norm_grad = statistics({s.value_dim});
         within("norm", taken([&] { ops::gated_norm_forward(in.v, out, norm, 1e-6, grads.v, per_head); }), of_norm(false));
-        within("its gradient", taken([&] {
-                 ops::gated_norm_backward(out, in.v, in.v, norm, per_head, out, grads.v, norm_grad, workspace);
-               }),
+        within("its gradient",
+               taken([&] { ops::gated_norm_backward(out, in.v, in.v, norm, per_head, out, grads.v, norm_grad, workspace); }),
                of_norm(true));
         const ops::DeltaGateInputs gates{rows(s.value_heads, tokens), rows(s.value_heads, tokens), rows(s.value_heads, 1)[0],
                                          rows(s.value_heads, 1)[0]};
@@ -129,9 +128,8 @@ TEST_F(Scratch, OfGatesIsWhatIsPlanned) {
   EXPECT_EQ(planned, ops::gated_norm_scratch_bytes(4 * kTokens, kHeads * kWidth, type, /*on_cpu=*/false, true));
   const at::Tensor all = x.flatten(1);
   for (const bool backward : {false, true}) {
-    const std::int64_t gates = taken([&] {
-      backward ? ops::head_gate_backward(all, all, x, x) : ops::head_gate_forward(all, x, all);
-    });
+    const std::int64_t gates =
+        taken([&] { backward ? ops::head_gate_backward(all, all, x, x) : ops::head_gate_forward(all, x, all); });
     EXPECT_NEAR(static_cast<double>(gates),
                 static_cast<double>(ops::head_gate_scratch_bytes(kTokens, kHeads * kWidth, type, backward)), 1e6);
   }

@@ -34,7 +34,7 @@ struct Row {
   /// Tokens of the longest sequences of which a micro-batch of Plan::sequences fits; 0: none, or not known. Where the run's own
   /// micro-batches do not fit, it is less than theirs.
   std::int64_t longest = 0;
-  StepTime time;             ///< without a machine description only its bytes are meaningful
+  StepTime time;  ///< without a machine description only its bytes are meaningful
 };
 
 /// The memory of a rank's process before it loads a model.

@@ -25,16 +25,16 @@ struct Remedy {
 };
 
 struct Verdict {
-  bool known = false;                      ///< what a rank has is known
-  bool fits = false;                       ///< the way that the run takes
-  std::string way;                         ///< "zero3", "zero3 with the optimizer in host memory"
-  Row row;                                 ///< of that way, or of what needs least if nothing fits
-  std::int64_t micro_batch = 0;            ///< per_device_train_batch_size of the run
-  std::int64_t largest_micro_batch = 0;    ///< the largest that fits that way; 0: not asked, or none
-  bool limited_by_data = false;            ///< larger ones have no more rows
-  std::int64_t total_steps = 0;            ///< 0: not known
+  bool known = false;                    ///< what a rank has is known
+  bool fits = false;                     ///< the way that the run takes
+  std::string way;                       ///< "zero3", "zero3 with the optimizer in host memory"
+  Row row;                               ///< of that way, or of what needs least if nothing fits
+  std::int64_t micro_batch = 0;          ///< per_device_train_batch_size of the run
+  std::int64_t largest_micro_batch = 0;  ///< the largest that fits that way; 0: not asked, or none
+  bool limited_by_data = false;          ///< larger ones have no more rows
+  std::int64_t total_steps = 0;          ///< 0: not known
   std::optional<double> step_seconds, run_seconds, tokens_per_second;
-  std::vector<Remedy> remedies;            ///< if it does not fit, or only by offloading: each was planned
+  std::vector<Remedy> remedies;  ///< if it does not fit, or only by offloading: each was planned
 };
 
 /// Judges `plan`, that of `config`, as `qft train` would choose; plans variants with `replan`.
