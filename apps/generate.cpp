@@ -94,6 +94,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
     const nlohmann::ordered_json json = {{"text", g.text},
                                          {"ids", g.ids},
                                          {"stopped", g.stopped},
+                                         {"prompt_ids", prompt},
                                          {"prompt_tokens", g.prompt_tokens},
                                          {"prompt_seconds", g.prompt_seconds},
                                          {"decode_seconds", g.decode_seconds}};
