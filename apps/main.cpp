@@ -26,9 +26,9 @@ namespace {
 
 using namespace qft;  // NOLINT: a program
 
-const apps::Subcommand* const kSubcommands[] = {&apps::kTrain,  &apps::kEval,     &apps::kScore, &apps::kGenerate, &apps::kChat,
-                                                &apps::kExport, &apps::kFetch,    &apps::kPlan,  &apps::kWatch,    &apps::kTrack,
-                                                &apps::kCheck,  &apps::kSelftest, &apps::kBench};
+const apps::Subcommand* const kSubcommands[] = {
+    &apps::kTrain, &apps::kEval,  &apps::kScore,   &apps::kGenerate, &apps::kChat,  &apps::kExport,   &apps::kFetch,
+    &apps::kPlan,  &apps::kWatch, &apps::kCompare, &apps::kTrack,    &apps::kCheck, &apps::kSelftest, &apps::kBench};
 
 /// What subcommands of LLaMA-Factory, ms-swift and TRL are here.
 struct Elsewhere {

@@ -18,7 +18,7 @@ struct Subcommand {
 
 // One file each, named after the subcommand.
 extern const Subcommand kTrain, kEval, kScore, kGenerate, kChat, kExport, kCheck, kSelftest, kBench, kPlan, kTrack, kWatch,
-    kFetch;
+    kCompare, kFetch;
 
 /// Loads the run file for `purpose`, sets the watchdog's timeout, the log's level, threads and allocator, and selects the
 /// device.

@@ -67,6 +67,45 @@ Canvas draw(const Curve& curve, const Range& across, const Range& down, int colu
   return canvas;
 }
 
+/// A row of a picture with the number of its axis, if it is one that has a number.
+std::string axis(const Range& down, int line, int lines) {
+  const bool labelled = line == 0 || line == lines - 1 || line == lines / 2;
+  if (!labelled) return std::string(kAxis, ' ');
+  return fmt::format("{:>{}.4g} ", down.high - (down.high - down.low) * line / (lines - 1), kAxis - 1);
+}
+
+std::string steps_below(const Range& across, int columns) {
+  const std::string left = fmt::format("step {:.0f}", across.low), right = fmt::format("{:.0f}", across.high);
+  return fmt::format("{:{}}{}{:>{}}", "", kAxis, left, right, std::max<int>(1, columns - static_cast<int>(left.size())));
+}
+
+/// A curve's value in each column that it reaches; NaN beside.
+std::vector<double> by_column(const Curve& curve, const Range& across, int columns) {
+  std::vector<double> values(static_cast<std::size_t>(columns), NAN);
+  int x0 = -1;
+  double v0 = 0;
+  for (const auto& [step, value] : curve) {
+    if (!std::isfinite(value)) continue;
+    const int x = across.cell(static_cast<double>(step), columns);
+    if (x0 < 0) x0 = x, v0 = value;
+    for (int i = x0; i <= x; ++i) values[static_cast<std::size_t>(i)] = x == x0 ? value : v0 + (value - v0) * (i - x0) / (x - x0);
+    x0 = x, v0 = value;
+  }
+  return values;
+}
+
+/// Where lines end that leave the picture: one run that diverged must not press all others flat.
+double ceiling(const std::vector<LetteredCurve>& curves) {
+  double first = -INFINITY;
+  for (const LetteredCurve& c : curves)
+    for (const auto& [step, value] : c.curve)
+      if (std::isfinite(value)) {
+        first = std::max(first, value);
+        break;
+      }
+  return first > 0 ? 2 * first : INFINITY;
+}
+
 std::string utf8(int braille) {
   const int code = 0x2800 + braille;
   return {static_cast<char>(0xE0 | code >> 12), static_cast<char>(0x80 | (code >> 6 & 0x3F)),
@@ -86,9 +125,7 @@ std::vector<std::string> draw_curve(const Curve& curve, const Curve& beside, int
   const Canvas first = draw(curve, across, down, columns, lines), second = draw(beside, across, down, columns, lines);
   std::vector<std::string> rows;
   for (int line = 0; line < lines; ++line) {
-    const bool labelled = line == 0 || line == lines - 1 || line == lines / 2;
-    const double value = down.high - (down.high - down.low) * line / (lines - 1);
-    std::string row = labelled ? fmt::format("{:>{}.4g} ", value, kAxis - 1) : std::string(kAxis, ' ');
+    std::string row = axis(down, line, lines);
     int painted = 0;  // the color of what comes
     for (int column = 0; column < columns; ++column) {
       const int a = first.at(column, line), b = second.at(column, line), wanted = a != 0 ? 36 : b != 0 ? 33 : painted;
@@ -98,8 +135,52 @@ std::vector<std::string> draw_curve(const Curve& curve, const Curve& beside, int
     }
     rows.push_back(row + (color && painted != 0 ? "\x1b[0m" : ""));
   }
-  const std::string left = fmt::format("step {:.0f}", across.low), right = fmt::format("{:.0f}", across.high);
-  rows.push_back(fmt::format("{:{}}{}{:>{}}", "", kAxis, left, right, std::max<int>(1, columns - static_cast<int>(left.size()))));
+  rows.push_back(steps_below(across, columns));
+  return rows;
+}
+
+std::vector<std::string> draw_letters(const std::vector<LetteredCurve>& curves, int width, int height) {
+  Range across, down;
+  const double top = ceiling(curves);
+  bool cut_off = false;
+  for (const LetteredCurve& c : curves)
+    for (const auto& [step, value] : c.curve) {
+      if (!std::isfinite(value)) continue;
+      across.take(static_cast<double>(step)), down.take(std::min(value, top));
+      cut_off |= value > top;
+    }
+  if (across.empty()) return {std::string(kAxis, ' ') + "nothing to draw yet"};
+  across.widen(), down.widen();
+  const int columns = std::max(8, width - kAxis - 1), lines = std::max(2, height - 1 - (cut_off ? 1 : 0));
+  // The letters that want a cell; points win over lines.
+  std::vector<std::string> line_letters(static_cast<std::size_t>(columns * lines)), point_letters = line_letters;
+  const auto put = [&](std::vector<std::string>& cells, char letter, int column, double value) {
+    const int line = lines - 1 - down.cell(std::min(value, top), lines);
+    cells[static_cast<std::size_t>(line * columns + column)] += letter;
+  };
+  for (const LetteredCurve& c : curves) {
+    if (c.points) {
+      for (const auto& [step, value] : c.curve)
+        if (std::isfinite(value)) put(point_letters, c.letter, across.cell(static_cast<double>(step), columns), value);
+      continue;
+    }
+    const std::vector<double> values = by_column(c.curve, across, columns);
+    for (int i = 0; i < columns; ++i)
+      if (const double value = values[static_cast<std::size_t>(i)]; std::isfinite(value)) put(line_letters, c.letter, i, value);
+  }
+  std::vector<std::string> rows;
+  if (cut_off) rows.push_back(fmt::format("{:{}}values beyond {:.4g} are drawn there", "", kAxis, down.high));
+  for (int line = 0; line < lines; ++line) {
+    std::string row = axis(down, line, lines);
+    for (int column = 0; column < columns; ++column) {
+      const auto at = static_cast<std::size_t>(line * columns + column);
+      const std::string& letters = point_letters[at].empty() ? line_letters[at] : point_letters[at];
+      // Curves that lie on each other take turns.
+      row += letters.empty() ? ' ' : letters[static_cast<std::size_t>(column) % letters.size()];
+    }
+    rows.push_back(row);
+  }
+  rows.push_back(steps_below(across, columns));
   return rows;
 }
 

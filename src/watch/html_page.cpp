@@ -5,19 +5,18 @@
 #include <algorithm>
 #include <cmath>
 #include <string_view>
+#include <utility>
+
+#include "html.h"
 
 namespace qft::watch {
 
-extern const std::string_view kReportTemplate;  // report.html
+extern const std::string_view kPageTemplate;  // page.html
+extern const std::string_view kReportScript;  // report.js
 
 namespace {
 
 using nlohmann::json;
-
-/// Points of a curve in the page at most: more are no wider than a screen's dots.
-constexpr std::size_t kPoints = 3000;
-/// Points of all curves of the machine at most, and of all others: each GPU and node has some of its own.
-constexpr std::size_t kAllPoints = 150'000;
 
 constexpr std::string_view kPhase = "seconds/", kMachine = "system/";
 
@@ -37,12 +36,6 @@ Curve thinned(const Curve& curve, std::size_t points) {
   return kept;
 }
 
-json to_json(const Curve& curve) {
-  json points = json::array();
-  for (const auto& [step, value] : curve) points.push_back({step, std::isfinite(value) ? json(value) : json()});
-  return points;
-}
-
 /// JSON that ends no script element and begins no comment in one: '<' only stands in texts, where it may be \u003c.
 std::string in_script(const json& data) {
   std::string text;
@@ -57,6 +50,27 @@ std::string in_script(const json& data) {
 
 }  // namespace
 
+json points_of(const Curve& curve, std::size_t most) {
+  json points = json::array();
+  for (const auto& [step, value] : thinned(curve, most)) points.push_back({step, std::isfinite(value) ? json(value) : json()});
+  return points;
+}
+
+std::string fill_page(const json& data, std::string_view script) {
+  std::string page;
+  std::string_view rest = kPageTemplate;
+  const std::pair<std::string_view, std::string> fillings[] = {{"QFT_DATA", in_script(data)},
+                                                               {"QFT_SCRIPT", std::string(script)}};
+  for (const auto& [place, text] : fillings) {
+    const std::size_t at = rest.find(place);
+    QFT_ASSERT(at != rest.npos, "page.html has no place {}", place);
+    page += rest.substr(0, at);
+    page += text;
+    rest.remove_prefix(at + place.size());
+  }
+  return page.append(rest);
+}
+
 std::string html_page(const RunView& run, double now) {
   json curves = json::object(), checkpoints = json::array(), samples = json::array();
   json phases = json::object();  // seconds of all log lines
@@ -65,7 +79,7 @@ std::string html_page(const RunView& run, double now) {
   for (const auto& named : run.curves) {
     const auto& [name, curve] = named;
     const std::size_t alike = is_machine(named) ? of_machine : run.curves.size() - of_machine;
-    curves[name] = to_json(thinned(curve, std::clamp(kAllPoints / alike, std::size_t{2}, kPoints)));
+    curves[name] = points_of(curve, std::clamp(kAllPoints / alike, std::size_t{2}, kPoints));
     if (!name.starts_with(kPhase)) continue;
     double sum = 0;
     for (const auto& [step, seconds] : curve) sum += std::isfinite(seconds) ? seconds : 0;
@@ -74,24 +88,11 @@ std::string html_page(const RunView& run, double now) {
   for (const CheckpointSeen& c : run.checkpoints) checkpoints.push_back({{"name", c.name}, {"time", c.time}});
   for (const Sample& s : run.samples)
     samples.push_back({{"prompt", s.prompt}, {"expected", s.expected}, {"base", s.base}, {"tuned", s.tuned}});
-  const json data{{"dir", run.dir.string()},
-                  {"description", run.description},
-                  {"status", run.status},
-                  {"curves", curves},
-                  {"last", run.last},
-                  {"checkpoints", checkpoints},
-                  {"results", run.results},
-                  {"samples", samples},
-                  {"warnings", run.warnings},
-                  {"phases", phases},
-                  {"now", now}};
-  constexpr std::string_view kPlace = "QFT_DATA";
-  const std::size_t at = kReportTemplate.find(kPlace);
-  QFT_ASSERT(at != kReportTemplate.npos, "report.html has no place for its data");
-  std::string page(kReportTemplate.substr(0, at));
-  page += in_script(data);
-  page += kReportTemplate.substr(at + kPlace.size());
-  return page;
+  const json data{
+      {"dir", run.dir.string()}, {"description", run.description}, {"status", run.status},       {"curves", curves},
+      {"last", run.last},        {"progress", run.progress},       {"checkpoints", checkpoints}, {"results", run.results},
+      {"samples", samples},      {"warnings", run.warnings},       {"phases", phases},           {"now", now}};
+  return fill_page(data, kReportScript);
 }
 
 }  // namespace qft::watch

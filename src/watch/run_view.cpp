@@ -52,6 +52,12 @@ double RunView::now(const std::string& metric) const {
   return it == curves.end() || it->second.empty() ? NAN : it->second.back().second;
 }
 
+bool holds_run(const fs::path& dir) {
+  std::error_code code;
+  return std::ranges::any_of(std::initializer_list<const char*>{track::kRunFile, track::kLogFile, kProgressFile},
+                             [&](const char* name) { return fs::exists(dir / name, code); });
+}
+
 RunReader::RunReader(fs::path dir) : log_(dir / track::kLogFile) {
   view_.dir = std::move(dir);
 }
@@ -60,9 +66,11 @@ const RunView& RunReader::refresh() {
   io::require_directory(view_.dir, "the output_dir");
   view_.description = read_if(view_.dir / track::kRunFile);
   if (!view_.description.is_object()) view_.description = nullptr;
-  if (view_.description.is_null() && !fs::exists(view_.dir / track::kLogFile))
-    fail("'{}' has neither {} nor {}: it is no output_dir of qft train, or training has not begun", view_.dir.string(),
-         track::kRunFile, track::kLogFile);
+  if (!holds_run(view_.dir))
+    fail("'{}' has none of {}, {} and {}: it is no output_dir of qft train, or training has not begun", view_.dir.string(),
+         track::kRunFile, track::kLogFile, kProgressFile);
+  view_.progress = read_if(view_.dir / kProgressFile);
+  if (!view_.progress.is_object()) view_.progress = nullptr;
   read_log();
   read_checkpoints();
   read_status();
@@ -104,18 +112,25 @@ void RunReader::read_checkpoints() {
   std::ranges::sort(view_.checkpoints, {}, [](const CheckpointSeen& c) { return step_of(c.name); });
 }
 
-/// A run that was killed could not say so: then its lock stands still.
+/// A run that was killed could not say so: then its lock stands still. What run.json holds of an earlier part of the run counts
+/// while no part goes on.
 void RunReader::read_status() {
   view_.silent_seconds = 0;
-  if (view_.description.is_null()) return;
-  view_.status = text_in(view_.description, "status", "unknown");
-  if (view_.status != "running") return;
-  const double sign =
-      std::max({changed(view_.dir / io::kLockFile), changed(view_.dir / track::kLogFile), changed(view_.dir / track::kRunFile)});
+  const bool described = view_.description.is_object();
+  view_.status = described ? text_in(view_.description, "status", "unknown") : "unknown";
+  const bool begun = view_.progress.is_object();
+  if (view_.status != "running" && !begun) return;
+  double sign = 0;
+  for (const char* name : {io::kLockFile, track::kLogFile, track::kRunFile, kProgressFile})
+    sign = std::max(sign, changed(view_.dir / name));
   const double silence = unix_seconds() - sign;
-  if (silence <= io::kDeadSeconds && fs::exists(view_.dir / io::kLockFile)) return;
-  view_.status = "silent";
-  view_.silent_seconds = std::max(0.0, silence);
+  if (silence <= io::kDeadSeconds && fs::exists(view_.dir / io::kLockFile)) {
+    view_.status = "running";
+  } else if (view_.status == "running" || !described) {
+    view_.status = "silent";
+    view_.silent_seconds = std::max(0.0, silence);
+  }
+  if (view_.status != "running" && view_.status != "silent") view_.progress = nullptr;  // of a start that got nowhere
 }
 
 void RunReader::read_samples() {
@@ -135,6 +150,8 @@ void RunReader::look_for_trouble() {
   if (view_.status == "silent")
     w.push_back(fmt::format("no sign of life for {}: the job was killed, or its node is gone; submit it again to resume",
                             format_duration(view_.silent_seconds)));
+  if (const std::string reason = text_in(view_.description, "error"); view_.status == "failed" && !reason.empty())
+    w.push_back(reason);
   if (view_.last.is_null()) return;
   for (const char* metric : {"loss", "grad_norm"})
     if (view_.curves.contains(metric) && !std::isfinite(view_.now(metric)))

@@ -132,6 +132,10 @@ void print_once(const std::filesystem::path& output_dir) {
   std::fwrite(page.data(), 1, page.size(), stdout);
 }
 
+int columns_of_output() {
+  return size_of_terminal().first;
+}
+
 std::filesystem::path write_report(const std::filesystem::path& output_dir) {
   RunReader reader(output_dir);
   const auto path = output_dir / kReportFile;

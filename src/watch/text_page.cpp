@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "members.h"
+#include "text.h"
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -15,61 +16,6 @@ namespace qft::watch {
 namespace {
 
 using nlohmann::json;
-
-/// Columns that a text takes: characters, without the escape sequences among them.
-std::size_t columns_of(std::string_view text) {
-  std::size_t n = 0;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\x1b')
-      i = std::min(text.find('m', i), text.size());
-    else if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80)
-      ++n;
-  }
-  return n;
-}
-
-/// Bytes of the UTF-8 character that `text` begins with; 0 where it is none, as far as a terminal minds.
-std::size_t character(std::string_view text) {
-  const auto lead = static_cast<unsigned char>(text[0]);
-  const std::size_t n = lead < 0x80                   ? 1
-                        : lead >= 0xC2 && lead < 0xE0 ? 2
-                        : lead >= 0xE0 && lead < 0xF0 ? 3
-                        : lead >= 0xF0 && lead < 0xF5 ? 4
-                                                      : 0;
-  if (n > text.size()) return 0;
-  for (std::size_t i = 1; i < n; ++i)
-    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 0;
-  return n;
-}
-
-/// Names from files may hold anything: no control character reaches the terminal, be it one of ASCII or of those that Unicode has
-/// at U+0080 (U+009B begins an escape sequence), and no half of a UTF-8 character.
-std::string plain(std::string_view text) {
-  std::string out;
-  while (!text.empty()) {
-    const std::size_t n = character(text);
-    const auto first = static_cast<unsigned char>(text[0]);
-    const bool control =
-        n == 1 ? first < 0x20 || first == 0x7f : n == 2 && first == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0;
-    out += n == 0 || control ? std::string_view("?") : text.substr(0, n);
-    text.remove_prefix(std::max<std::size_t>(n, 1));
-  }
-  return out;
-}
-
-/// At most `width` columns.
-std::string cut(const std::string& text, int width) {
-  if (columns_of(text) <= static_cast<std::size_t>(width)) return text;
-  std::size_t n = 0, i = 0;
-  for (; i < text.size(); ++i) {
-    if (text[i] == '\x1b') {
-      i = std::min(text.find('m', i), text.size() - 1);
-      continue;
-    }
-    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80 && ++n > static_cast<std::size_t>(width)) break;
-  }
-  return text.substr(0, i) + (text.find('\x1b') == text.npos ? "" : "\x1b[0m");
-}
 
 class Page {
  public:
@@ -118,20 +64,57 @@ class Page {
     return fmt::format("  {:.0f} rank{} on {}, {}", ranks, ranks == 1 ? "" : "s", fmt::join(hosts, ", "), said("device"));
   }
 
+  /// The log tells of a step when it is logged, progress.json of each.
   void progress() {
-    if (run_.last.is_null()) {
-      line("no step is logged yet");
-      return;
-    }
-    const double step = number_in(run_.last, "current_steps"), total = number_in(run_.last, "total_steps");
+    const json& at = run_.progress;
+    const double logged = number_in(run_.last, "current_steps"), now = number_in(at, "step");
+    const bool newer = now >= 0 && !(now <= logged);
+    const double step = newer ? now : logged;
+    if (const std::string phase = phase_words(); !phase.empty()) line(phase);
+    if (!std::isfinite(step)) return;
+    const double total = number_in(newer ? at : run_.last, "total_steps");
     const double share = total > 0 ? std::clamp(step / total, 0.0, 1.0) : 0;
     const int cells = std::max(10, o_.width / 3), full = static_cast<int>(share * cells);
     std::string bar;
     for (int i = 0; i < cells; ++i) bar += i < full ? "█" : "░";
-    std::string times = fmt::format("{} gone", plain(text_in(run_.last, "elapsed_time", "-")));
-    if (run_.status == "running") times += fmt::format(", {} left", plain(text_in(run_.last, "remaining_time", "-")));
-    line(fmt::format("step {:.0f}/{:.0f}  {} {:.1f} %  epoch {:.2f}  {}", step, total, colored("36", bar), 100 * share,
-                     number_in(run_.last, "epoch"), times));
+    const double epoch = number_in(run_.last, "epoch");
+    line(fmt::format("step {:.0f}/{:.0f}  {} {:.1f} %{}  {}", step, total, colored("36", bar), 100 * share,
+                     std::isfinite(epoch) ? fmt::format("  epoch {:.2f}", epoch) : "", times(newer)));
+  }
+
+  /// What the run is at, where it is not just training.
+  std::string phase_words() const {
+    if (run_.status != "running") return run_.last.is_null() && !run_.progress.is_object() ? "no step is logged yet" : "";
+    static constexpr std::pair<std::string_view, std::string_view> kWords[] = {
+        {"load", "loading the model and the data"},
+        {"pack", "packing the data"},
+        {"reference", "computing the reference's log probabilities"},
+        {"eval", "evaluating"},
+        {"save", "saving a checkpoint"},
+        {"predict", "answering the evaluation set"},
+        {"score", "scoring the evaluation set"},
+        {"results", "writing the results"}};
+    const std::string phase = plain(text_in(run_.progress, "phase"));
+    if (phase.empty()) return run_.last.is_null() ? "no step is logged yet" : "";
+    if (phase == "train")
+      return number_in(run_.progress, "step") == number_in(run_.progress, "from_step") ? "in its first step" : "";
+    const auto* known = std::ranges::find(kWords, phase, &std::pair<std::string_view, std::string_view>::first);
+    return known == std::end(kWords) ? phase : std::string(known->second);
+  }
+
+  std::string times(bool newer) const {
+    std::string gone = plain(text_in(run_.last, "elapsed_time")), left = plain(text_in(run_.last, "remaining_time", "-"));
+    if (newer) {
+      const json& at = run_.progress;
+      const double seconds = number_in(at, "time") - number_in(at, "from_time");
+      const double steps = number_in(at, "step") - number_in(at, "from_step");
+      const double still = number_in(at, "total_steps") - number_in(at, "step");
+      if (gone.empty()) gone = format_duration(seconds);
+      left = format_duration(steps > 0 ? seconds * still / steps : NAN);
+    }
+    std::string text = fmt::format("{} gone", gone.empty() ? "-" : gone);
+    if (run_.status == "running") text += fmt::format(", {} left", left);
+    return text;
   }
 
   void numbers() {

@@ -4,6 +4,7 @@
 #include "qft/watch/run_view.h"
 
 #include <string>
+#include <vector>
 
 namespace qft::watch {
 
@@ -19,6 +20,15 @@ std::string text_page(const RunView& run, const PageOptions& options);
 
 /// A curve in dots, two by four in a character (Braille), with its axes; `height` lines. `beside`: a second one, in other color.
 std::vector<std::string> draw_curve(const Curve& curve, const Curve& beside, int width, int height, bool color);
+
+/// A curve whose characters are a letter: its line, or just its points.
+struct LetteredCurve {
+  char letter;
+  Curve curve;
+  bool points = false;
+};
+/// Several curves in one picture of `height` lines with axes, told apart without colors.
+std::vector<std::string> draw_letters(const std::vector<LetteredCurve>& curves, int width, int height);
 
 /// A page of its own: it loads nothing. Where it is written while the run goes on it shows how far that was.
 std::string html_page(const RunView& run, double now);

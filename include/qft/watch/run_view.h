@@ -31,9 +31,10 @@ struct Sample {
 struct RunView {
   std::filesystem::path dir;
   nlohmann::json description;      ///< run.json; null: an older run, or none yet
-  std::string status = "unknown";  ///< running, silent, finished, stopped, failed; unknown without run.json
+  std::string status = "unknown";  ///< running, silent, finished, stopped, failed; unknown without run.json and progress.json
   double silent_seconds = 0;       ///< of a run that should be running: since its last sign of life
   std::map<std::string, Curve> curves;
+  nlohmann::json progress;                  ///< progress.json: what the run is at; null: it is over, or an older qft's
   nlohmann::json last, last_eval;           ///< lines of the log; null: none yet
   nlohmann::json system;                    ///< the last values of the machines, of which not every line tells; null: none yet
   std::vector<CheckpointSeen> checkpoints;  ///< oldest first
@@ -46,6 +47,13 @@ struct RunView {
 };
 
 inline constexpr std::size_t kSamples = 20;
+
+/// The file of output_dir that says what a run is at, from its start to its end: phase, step, total_steps, from_step and
+/// from_time (where and when this process began to train), time. Its writer is train/progress_file.h.
+inline constexpr const char* kProgressFile = "progress.json";
+
+/// Whether a directory has a file of a run.
+bool holds_run(const std::filesystem::path& dir);
 
 /// Reads an output_dir again and again; of the log only what is new.
 class RunReader {
