@@ -20,6 +20,7 @@
 #include "qft/track/tracker.h"
 #include "qft/train/run_log.h"
 #include "qft/watch/page.h"
+#include "qft/watch/run_view.h"
 
 #include <algorithm>
 
@@ -34,8 +35,8 @@ using nlohmann::json;
 /// What a run that ended before its first checkpoint leaves, or an evaluation: a run may start there.
 bool is_leftover(const std::string& name) {
   return name == job::kPackFolder || name == kLogFile || name.starts_with(io::kTempPrefix) || name.starts_with(io::kLockFile) ||
-         name == kStopFile || log::is_log_file(name) || name == track::kRunFile || name == track::kRunsFolder ||
-         name == track::kMlflowFile || name == watch::kReportFile ||
+         name == kStopFile || log::is_log_file(name) || name == track::kRunFile || name == watch::kProgressFile ||
+         name == track::kRunsFolder || name == track::kMlflowFile || name == watch::kReportFile ||
          name.starts_with(".nfs") ||  // what NFS calls a file that was removed while it is open
          name.ends_with("_results.json") || name == eval::kPredictionsFile || name == eval::kComparedFile ||
          name == eval::kScoresFile;

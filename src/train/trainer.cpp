@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "banner.h"
+#include "progress_file.h"
 #include "resume.h"
 #include "step_work.h"
 #include "watching.h"
@@ -75,6 +76,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
       output_(config_.training.output_dir, comm_),
       limit_(config_.training.max_hours, job::job_end(comm_), unix_seconds()) {
   const activity::Phase phase("load");
+  if (is_root()) progress_file_ = std::make_unique<ProgressFile>(config_.training.output_dir);
   Setup setup = set_up(config_, comm_, engine::MissingPacks::make);
   same_settings_ = setup.same_settings;
   const auto from = setup.saved ? std::optional(setup.saved->dir()) : std::nullopt;
@@ -146,7 +148,14 @@ Trainer::~Trainer() = default;
 
 int Trainer::run() {
   begin_watching();
-  const int code = train();
+  int code = kExitFailed;
+  try {
+    code = train();
+  } catch (const std::exception& e) {
+    if (watching_) watching_->note_error(e.what());
+    throw;
+  }
+  progress_file_.reset();
   if (watching_) {
     const activity::Phase phase("results");
     watching_->end(code == kExitOk        ? track::Status::finished
@@ -177,6 +186,7 @@ int Trainer::train() {
         "(overwrite_output_dir: true trains from the start, a larger max_steps or num_train_epochs trains further)",
         progression_.step);
   job::training_has_begun();
+  if (progress_file_) progress_file_->begin(progression_.step, loader_->total_steps());
   while (progression_.step < loader_->total_steps() && !gives_up()) {
     const double started = steady_seconds(), waited = activity::waited_seconds();
     const loader::StepBatch batch = loader_->next();
@@ -241,6 +251,7 @@ parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
 void Trainer::after_step(const loader::StepBatch& batch, const parallel::StepResult& result) {
   const auto& t = config_.training;
   ++progression_.step;
+  if (progress_file_) progress_file_->step(progression_.step);
   progression_.total_tokens += batch.global_tokens;
   progression_.label_tokens += batch.global_label_tokens;
   if (result.finite) progression_.loss_sum += result.loss, ++progression_.finite_steps;

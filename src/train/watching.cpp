@@ -147,6 +147,10 @@ void Watching::end(track::Status status) {
   tracking_.reset();
 }
 
+void Watching::note_error(std::string_view why) {
+  description_["error"] = why.substr(0, why.find('\n'));  // LibTorch's messages go on with their backtrace
+}
+
 /// A full disk must not end a run for a page about it.
 void Watching::write(std::string_view status) {
   description_["status"] = status;

@@ -45,6 +45,8 @@ class Watching {
   /// Writes report.html, by a thread of its own.
   void report();
   void end(track::Status status);
+  /// Why the run fails: run.json says it from its end on.
+  void note_error(std::string_view why);
 
  private:
   void write(std::string_view status);

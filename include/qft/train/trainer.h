@@ -26,6 +26,7 @@
 
 namespace qft::train {
 
+class ProgressFile;
 class Watching;
 
 /// One run from a configuration to its results. Collective in all its calls.
@@ -84,9 +85,10 @@ class Trainer {
   double epoch_ = 0.0;                 ///< at the last step that was done
   bool same_settings_ = false;         ///< as in the checkpoint that this run resumes from
   std::unique_ptr<Saver> saver_;
-  std::unique_ptr<RunLog> log_;                 ///< rank 0's
-  std::unique_ptr<Watching> watching_;          ///< rank 0's, from run() on
-  std::unique_ptr<track::MachineUse> machine_;  ///< of a node's first rank
+  std::unique_ptr<RunLog> log_;                  ///< rank 0's
+  std::unique_ptr<Watching> watching_;           ///< rank 0's, from run() on
+  std::unique_ptr<ProgressFile> progress_file_;  ///< rank 0's, until run() is over; gone before watching_ looks at the end
+  std::unique_ptr<track::MachineUse> machine_;   ///< of a node's first rank
   std::unique_ptr<Progress> bar_;
 
   /// What has been done since the last log line.
