@@ -17,8 +17,8 @@
 namespace qft::apps {
 namespace {
 
-/// Beside those that compute: of transfers, saves, the lock, logs and trackers.
-constexpr int kOwnThreads = 5;
+/// Beside those that compute: of transfers, saves, the lock, logs, progress and trackers.
+constexpr int kOwnThreads = 6;
 
 }  // namespace
 
@@ -45,11 +45,10 @@ Prepared prepare(comm::Session& session, const config::CommandLine& line, config
   require_threads(threads.threads + kOwnThreads);
   device::use_threads(threads.threads);
   if (!threads.advice.empty() && session.rank() == 0) log::warn("{}", threads.advice);
-  if (p.config.training.tf32.value_or(false)) device::set_matmul_precision("high");
-  if (p.config.training.deterministic) {
-    at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
-    at::globalContext().setDeterministicFillUninitializedMemory(false);  // nothing reads what it has not written
-  }
+  // Set either way: a run of a sweep before may have left the other.
+  device::set_matmul_precision(p.config.training.tf32.value_or(false) ? "high" : "highest");
+  at::globalContext().setDeterministicAlgorithms(p.config.training.deterministic, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);  // nothing reads what it has not written
   if (purpose != config::Purpose::check) p.device = comm::choose_device(session, p.config.training.use_cpu ? "cpu" : "auto");
   return p;
 }

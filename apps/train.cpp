@@ -1,9 +1,17 @@
 #include "qft/config/start.h"
+#include "qft/config/sweep.h"
 #include "qft/core/log.h"
+#include "qft/device/memory.h"
 #include "qft/eval/evaluate.h"
+#include "qft/train/sweep.h"
 #include "qft/train/trainer.h"
 
+#include <cstdio>
+#include <string>
+#include <vector>
+
 #include "subcommand.h"
+#include <boost/program_options/value_semantic.hpp>
 
 namespace qft::apps {
 namespace {
@@ -14,6 +22,11 @@ config::CommandSpec spec() {
   s.summary = "fine-tunes a model; packs the datasets first, in parallel, where no pack is given";
   s.run_file = config::CommandSpec::RunFile::required;
   s.purpose = config::Purpose::train;
+  namespace po = boost::program_options;
+  s.options.add_options()("sweep", po::value<std::vector<std::string>>()->composing()->value_name("KEY=A,B,..."),
+                          "train a run for each value, of several --sweep for each combination, one after another")(
+      "sweep_index", po::value<long long>()->value_name("N"), "of a sweep, train only the N-th run: for a job array")(
+      "sweep_list", "of a sweep, print a line for each run with its number, and end");
   return s;
 }
 
@@ -27,15 +40,31 @@ void evaluate_only(const config::RunConfig& config, comm::Session& session, c10:
   log::info("done: nothing was trained; results in '{}'", config.training.output_dir);
 }
 
-int run(comm::Session& session, const config::CommandLine& line) {
+int run_one(comm::Session& session, const config::CommandLine& line) {
   auto prepared = prepare(session, line, config::Purpose::train);
   const auto& t = prepared.config.training;
   if (!config::trains(prepared.config)) {
     evaluate_only(prepared.config, session, prepared.device, {.likelihood = t.do_eval, .answers = t.do_predict});
     return kExitOk;
   }
+  device::reset_peak(prepared.device);  // a run of a sweep before took its own
   train::Trainer trainer(std::move(prepared.config), session, prepared.device);
   return trainer.run();
+}
+
+int run(comm::Session& session, const config::CommandLine& line) {
+  const bool lists = line.options.count("sweep_list") > 0, one = line.options.count("sweep_index") > 0;
+  if (line.options.count("sweep") == 0) {
+    if (lists || one) fail_config("--sweep_{} needs --sweep key=value,...", lists ? "list" : "index");
+    return run_one(session, line);
+  }
+  const auto runs = config::plan_sweep(line, line.options["sweep"].as<std::vector<std::string>>());
+  if (lists && session.rank() == 0) std::printf("%s", train::list_sweep(runs).c_str());
+  if (lists) return kExitOk;
+  if (!one) return train::run_sweep(runs, session, [&](const config::CommandLine& typed) { return run_one(session, typed); });
+  const auto& chosen = config::sweep_run_of(runs, line.options["sweep_index"].as<long long>());
+  if (session.rank() == 0) train::share_packs(runs, chosen);
+  return run_one(session, chosen.line);
 }
 
 }  // namespace

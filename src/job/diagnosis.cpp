@@ -195,6 +195,12 @@ std::string StragglerWatch::observe(std::span<const Watched> ranks) {
     for (const Watched& r : ranks) ranks_.push_back({r.beat.step, r.beat.busy_seconds, r.beat.work});
     return {};
   }
+  // Another run of the same process counts its steps anew.
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    if (ranks[i].beat.step < ranks_[i].step) {
+      ranks_.clear();
+      return {};
+    }
   const auto all = shares(ranks);
   std::string text;
   for (std::size_t i = 0; i < all.size(); ++i) {

@@ -175,6 +175,16 @@ std::unique_ptr<comm::Session> open_watched_session(int& argc, char**& argv) {
   });
 }
 
+int run_part(const std::function<int()>& part) {
+  MPI_Comm control = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &control);
+  const auto outcome = attempt(part);
+  if (!outcome.error.empty()) log::write_to_file(log::Severity::error, outcome.error);
+  const int code = settle(outcome, control);
+  MPI_Comm_free(&control);
+  return code;
+}
+
 int run_main(int argc, char** argv, const std::function<int(comm::Session&, std::span<const std::string>)>& body) {
   std::unique_ptr<comm::Session> session;
   const auto opened = attempt([&] {

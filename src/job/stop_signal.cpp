@@ -75,6 +75,11 @@ void training_has_begun() {
   alarm(0);
 }
 
+void training_has_ended() {
+  g_trains = 0;
+  if (g_signal != 0) alarm(kPatienceSeconds);
+}
+
 int stop_requested() {
   return g_signal;
 }

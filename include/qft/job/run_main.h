@@ -20,4 +20,8 @@ std::unique_ptr<comm::Session> open_watched_session(int& argc, char**& argv);
 /// failing ranks print and end the job with MPI_Abort(code) after a grace time of a few seconds.
 int run_main(int argc, char** argv, const std::function<int(comm::Session&, std::span<const std::string>)>& body);
 
+/// One of several parts of that body, whose failure need not end the program: runs it, prints errors and ends a job of which only
+/// some ranks fail, as run_main() does. Returns the worst exit code of all ranks. Collective.
+int run_part(const std::function<int()>& part);
+
 }  // namespace qft::job

@@ -14,6 +14,8 @@ namespace qft::job {
 void catch_stop_signals();
 /// From now on a request ends the run at its next safe point: there is something to save.
 void training_has_begun();
+/// The run is over and another one follows in this process: as before training_has_begun().
+void training_has_ended();
 /// The signal that has asked this process to stop, or 0.
 int stop_requested();
 

@@ -1,0 +1,99 @@
+#include "qft/train/sweep.h"
+
+#include "qft/comm/exchange.h"
+#include "qft/core/error.h"
+#include "qft/core/log.h"
+#include "qft/device/memory.h"
+#include "qft/job/output_dir.h"
+#include "qft/job/run_main.h"
+#include "qft/job/stop_signal.h"
+#include "qft/watch/compare.h"
+#include "qft/watch/terminal.h"
+
+#include <cstdio>
+#include <filesystem>
+
+#include <fmt/ranges.h>
+
+namespace qft::train {
+namespace {
+
+namespace fs = std::filesystem;
+using config::SweepRun;
+
+/// The table of the runs that there are, and its page.
+void compare(const std::vector<SweepRun>& runs) {
+  std::vector<fs::path> dirs;
+  for (const SweepRun& run : runs)
+    if (watch::holds_run(run.dir)) dirs.push_back(run.dir);
+  if (dirs.empty()) return;
+  try {
+    const auto comparison = watch::compare_runs(dirs);
+    std::printf("\n%s", watch::compare_text(comparison, watch::columns_of_output()).c_str());
+    std::fflush(stdout);
+    log::info("the sweep as a page: '{}'", watch::write_compare_page(comparison).string());
+  } catch (const Error& e) {
+    log::warn("cannot compare the runs of the sweep: {}", e.what());
+  }
+}
+
+/// A run in the sweep's own folder would be taken for the sweep.
+void require_no_run_above(const std::vector<SweepRun>& runs, comm::Communicator& comm) {
+  comm::agreed(comm, [&] {
+    const fs::path above = runs.front().dir.parent_path();
+    if (comm.rank() == 0 && watch::holds_run(above))
+      fail_config("output_dir '{}' holds a run by itself: choose another for the sweep, whose runs get a folder each there",
+                  above.string());
+  });
+}
+
+}  // namespace
+
+std::string list_sweep(const std::vector<SweepRun>& runs) {
+  std::string text;
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    text += fmt::format("{}\t{}\t{}\n", i + 1, fmt::join(runs[i].overrides, " "), runs[i].dir.string());
+  return text;
+}
+
+void share_packs(const std::vector<SweepRun>& runs, const SweepRun& run) {
+  std::error_code ignored;
+  const fs::path own = run.dir / job::kPackFolder;
+  const auto here = static_cast<std::ptrdiff_t>(&run - runs.data()), count = static_cast<std::ptrdiff_t>(runs.size());
+  for (const char* name : {"train.h5", "eval.h5"})
+    // The run before is the most alike.
+    for (std::ptrdiff_t i = 1; i < count && !fs::exists(own / name, ignored); ++i) {
+      const fs::path other = runs[static_cast<std::size_t>((here - i + count) % count)].dir / job::kPackFolder / name;
+      if (!fs::exists(other, ignored)) continue;
+      fs::create_directories(own, ignored);
+      fs::create_hard_link(other, own / name, ignored);  // without links each run packs its own
+    }
+}
+
+int run_sweep(const std::vector<SweepRun>& runs, comm::Session& session,
+              const std::function<int(const config::CommandLine&)>& train) {
+  require_no_run_above(runs, session.world());
+  std::vector<std::string> failed;
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const SweepRun& run = runs[i];
+    log::info("run {} of {} of the sweep: {}; output_dir '{}'", i + 1, runs.size(), fmt::join(run.overrides, " "),
+              run.dir.string());
+    const int code = job::run_part([&] {
+      if (session.rank() == 0) share_packs(runs, run);
+      return train(run.line);
+    });
+    job::training_has_ended();
+    device::release_unused();
+    if (code == kExitRequeue) {
+      if (session.rank() == 0) log::warn("the sweep stopped in run {} of {}: the same command goes on there", i + 1, runs.size());
+      return kExitRequeue;
+    }
+    if (code != kExitOk) failed.push_back(run.name);
+  }
+  if (session.rank() == 0) compare(runs);
+  if (!failed.empty() && session.rank() == 0)
+    log::error("{} of {} runs of the sweep failed: {}", failed.size(), runs.size(), fmt::join(failed, ", "));
+  return failed.empty() ? kExitOk : kExitFailed;
+}
+
+}  // namespace qft::train
