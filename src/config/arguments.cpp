@@ -101,15 +101,18 @@ class Sorter {
     const std::string name(is_long ? argument.substr(2, argument.find('=') - 2) : argument.substr(0, 2));
     if (name.empty() || argument.size() < 2 || argument[0] != '-') return nullptr;
     for (const auto& option : options_.options()) {
-      if (option->match(name, false, false, false) == po::option_description::full_match) return option.get();
+      for (const std::string& spelt : {name, is_long ? key_name(name) : name})
+        if (option->match(spelt, false, false, false) == po::option_description::full_match) return option.get();
     }
     return nullptr;
   }
 
   void take_program_option(const po::option_description& option) {
     const std::string& argument = arguments_[at_++];
-    out_.program.push_back(argument);
-    const bool joined = argument.starts_with("--") ? argument.find('=') != std::string::npos : argument.size() > 2;
+    const bool is_long = argument.starts_with("--");
+    out_.program.push_back(is_long ? "--" + option.long_name() + argument.substr(std::min(argument.find('='), argument.size()))
+                                   : argument);
+    const bool joined = is_long ? argument.find('=') != std::string::npos : argument.size() > 2;
     if (option.semantic()->min_tokens() > 0 && !joined && at_ < arguments_.size()) out_.program.push_back(arguments_[at_++]);
   }
 

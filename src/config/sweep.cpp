@@ -41,8 +41,7 @@ std::string key_of(std::string_view typed) {
 }
 
 std::string override_text(const Value& value) {
-  if (value.kind == Value::Kind::scalar) return value.text;
-  return value.kind == Value::Kind::null ? "null" : as_json(value).dump();
+  return value.kind == Value::Kind::scalar ? value.text : as_json(value).dump();
 }
 
 void require_sweepable(const std::string& key, std::string_view typed) {
@@ -71,8 +70,9 @@ Axis axis_of(const std::string& typed) {
     list = Value(list.items[0]);  // key=[a,b]
   if (list.kind != Value::Kind::list || list.items.empty()) fail_config("{}: no value is given", where);
   for (const Value& item : list.items) {
+    if (item.kind == Value::Kind::null || (item.kind == Value::Kind::scalar && item.text.empty()))
+      fail_config("{}: a value is empty or null: write each run's own", where);
     const std::string text = override_text(item);
-    if (text.empty()) fail_config("{}: a value is empty", where);
     if (std::ranges::find(axis.values, text) != axis.values.end()) fail_config("{}: the value {} is given twice", where, text);
     axis.values.push_back(text);
   }

@@ -99,7 +99,10 @@ void note_damage(const RunView& view, std::vector<std::string>& problems) {
                                    has(track::kRunFile) ? "cannot be read" : "is missing"));
   if (view.curves.empty() && has(track::kLogFile) && fs::file_size(view.dir / track::kLogFile, code) > 0)
     problems.push_back(fmt::format("'{}': {} holds no whole log line", dir, track::kLogFile));
-  for (const std::string& warning : view.warnings) problems.push_back(fmt::format("'{}': {}", dir, warning));
+  for (const std::string& warning : view.warnings) {
+    problems.push_back(fmt::format("'{}': {}", dir, warning));
+    if (view.status != "running") break;  // the first says how it ended
+  }
 }
 
 /// Folders' names, or, if two have the same, all paths.

@@ -55,7 +55,8 @@ std::string figures(const Comparison& c) {
   std::vector<Row> rows{{"", "eval_loss", "at step", "loss", "steps", "tokens/s", "time", "memory", "status", "run"}};
   for (std::size_t i = 0; i < c.runs.size(); ++i) {
     const ComparedRun& run = c.runs[i];
-    rows.push_back({letter_of(i), number_text(run.best_eval_loss, 4), step_text(run.best_eval_step), number_text(run.loss, 4),
+    rows.push_back({letter_of(i), number_text(run.best_eval_loss, 4), step_text(run.best_eval_step),
+                    run.view.curves.contains("loss") ? fmt::format("{:.4f}", plain_nan(run.loss)) : "-",
                     fmt::format("{}/{}", step_text(run.step), step_text(run.total_steps)), number_text(run.tokens_per_second, 0),
                     format_duration(run.seconds), std::isfinite(run.memory_peak) ? format_bytes(run.memory_peak) : "-",
                     plain(run.view.status), plain(run.name)});
@@ -128,7 +129,8 @@ std::string picture(const Comparison& c, int width) {
 std::string compare_text(const Comparison& c, int width) {
   width = std::max(width, kNarrowest);
   std::string out = figures(c) + "\n";
-  if (c.runs.size() > 1) {
+  const auto described = std::ranges::count_if(c.runs, [](const ComparedRun& run) { return run.view.description.is_object(); });
+  if (described > 1) {
     out += c.differing.empty() ? "no key of the runs differs\n" : "keys that differ\n" + differences(c, width);
     out += "\n";
   }
