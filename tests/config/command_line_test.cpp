@@ -30,6 +30,17 @@ TEST(CommandLine, TellsRunFileOverridesAndOptionsApart) {
   EXPECT_EQ(line->log_level, log::Severity::debug);
 }
 
+TEST(CommandLine, TakesDashesForUnderscoresInOptions) {
+  CommandSpec spec = ranks_spec();
+  spec.options.add_options()("sweep_index", boost::program_options::value<int>(), "");
+  for (const std::vector<const char*>& typed :
+       {std::vector<const char*>{"--sweep-index", "3"}, {"--sweep-index=3"}, {"--sweep_index", "3"}}) {
+    std::vector<const char*> all{"run.yaml"};
+    all.insert(all.end(), typed.begin(), typed.end());
+    EXPECT_EQ(parse(spec, all)->options["sweep_index"].as<int>(), 3);
+  }
+}
+
 TEST(CommandLine, TakesRunFilesWithASignInTheFolder) {
   const auto line = parse(ranks_spec(), {"/runs/lr=1e-4/run.yaml"});
   EXPECT_EQ(line->run_file, "/runs/lr=1e-4/run.yaml");

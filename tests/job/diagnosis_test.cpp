@@ -227,6 +227,17 @@ TEST(StragglerWatch, ComparesOnceAllRanksHaveStepped) {
   EXPECT_EQ(watch.observe(after(40, {{40, 40}, {360, 40}, {0, 0}})), "") << "another number of ranks is heard of";
 }
 
+TEST(StragglerWatch, AnotherRunOfTheProcessCountsItsStepsAnew) {
+  StragglerWatch watch;
+  EXPECT_EQ(watch.observe(after(1, {{1, 1}, {9, 1}})) + watch.observe(after(40, {{40, 40}, {360, 40}})), "");
+  std::string text;
+  for (const std::int64_t step : {1, 2, 12, 22}) {
+    const auto s = static_cast<double>(40 + step);
+    text += watch.observe(after(step, {{s, s}, {9 * s, s}}));
+  }
+  EXPECT_NE(text.find("rank 1 on n0 is 9.0 times"), std::string::npos) << text;
+}
+
 TEST(StragglerWatch, NamesARankOnceInAWhile) {
   StragglerWatch watch;
   int times = 0;

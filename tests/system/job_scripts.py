@@ -316,6 +316,18 @@ class Slurm(Case):
             line = f"qft-run: --output_dir={given} is --output_dir={want}\n"
             self.assertEqual(line in job.text, given != want, job.text)
 
+    def test_a_task_trains_its_run_of_a_sweep(self):
+        array = {"SLURM_ARRAY_JOB_ID": "42", "SLURM_ARRAY_TASK_ID": "3"}
+        own = "--sweep_index 3"
+        for given, adds in ((["--sweep", "seed=1,2,3"], True), (["--sweep=seed=1,2,3", "--sweep", "lora_rank=4,8"], True), ([], False),
+                            (["--sweep", "seed=1,2,3", "output_dir=out/%a"], False), (["--sweep", "seed=1,2,3", "--sweep-index", "2"], False),
+                            (["--sweep_index=%a", "--sweep", "seed=1,2,3"], False), (["--sweep", "seed=1,2,3", "--sweep_list"], False)):
+            with self.subTest(given=given):
+                (self.dir / "calls").unlink(missing_ok=True)
+                job = self.start(*given, STUB_STATUS="0", **slurm(**array))
+                job.end()
+                self.assertEqual(job.calls("mpirun")[0].split("|")[0].endswith(own), adds, job.calls("mpirun"))
+
     def test_outside_of_arrays_arguments_stay_as_they_are(self):
         job = self.start("output_dir=out/%a", STUB_STATUS="0", **slurm())
         self.assertEqual(job.end(), 0)

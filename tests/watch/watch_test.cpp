@@ -200,6 +200,46 @@ TEST(HtmlPage, SpreadsNoPointsIntoArguments) {
   EXPECT_EQ(html.find("Math.max(...steps"), std::string::npos);
 }
 
+/// Between log lines, and before the first one, progress.json tells.
+TEST_F(WatchTest, ShowsARunFromItsStart) {
+  write(".qft-lock", "x");
+  write("progress.json", R"({"phase": "pack", "time": 1})");
+  EXPECT_NE(page().find("running"), std::string::npos);
+  EXPECT_NE(page().find("packing the data"), std::string::npos) << page();
+  const auto at = [&](int step, const char* phase = "train") {
+    write("progress.json",
+          json{{"phase", phase}, {"step", step}, {"total_steps", 100}, {"from_step", 0}, {"from_time", 1000}, {"time", 1060}}
+              .dump());
+  };
+  at(0);
+  EXPECT_NE(page().find("in its first step"), std::string::npos) << page();
+  at(3);
+  EXPECT_NE(page().find("step 3/100"), std::string::npos) << page();
+  EXPECT_NE(page().find("01:00 gone, 32:20 left"), std::string::npos) << page();
+  describe("running");
+  write("trainer_log.jsonl", entry(5, 2.0));
+  EXPECT_NE(page().find("step 5/100"), std::string::npos) << "the log is newer: " << page();
+  at(7, "eval");
+  EXPECT_NE(page().find("step 7/100"), std::string::npos) << page();
+  EXPECT_NE(page().find("evaluating"), std::string::npos) << page();
+}
+
+/// A process that was killed leaves the file.
+TEST_F(WatchTest, TellsAStartThatWasKilledFromTheRunBefore) {
+  write("progress.json", R"({"phase": "load"})");
+  EXPECT_NE(page().find("silent"), std::string::npos) << page();
+  describe("finished");
+  EXPECT_NE(page().find("finished"), std::string::npos) << page();
+  describe("stopped");
+  write(".qft-lock", "x");
+  EXPECT_NE(page().find("running"), std::string::npos) << "resumed, and loading: " << page();
+}
+
+TEST_F(WatchTest, SaysWhyARunFailed) {
+  write("run.json", R"({"status": "failed", "error": "step 4: loss nan and gradient norm nan are not both finite"})");
+  EXPECT_NE(page().find("! step 4: loss nan"), std::string::npos) << page();
+}
+
 /// What a log or a run file holds is shown, and does nothing to the terminal.
 TEST(TextPage, ControlCharactersOfAllKindsAreReplaced) {
   RunView run;
