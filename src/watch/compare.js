@@ -40,7 +40,7 @@ function differing() {
   const keys = Object.keys(data.differing);
   if (!keys.length) { page.append(make("h2", { text: "What differs" }), make("div", { class: "panel faint", text: "no key differs" })); return; }
   const table = make("table", {}, make("tr", {}, make("th", { text: "key" }), ...data.runs.map((run, i) => make("th", {}, swatch(i), run.name))));
-  for (const key of keys) table.append(make("tr", {}, make("td", { class: "faint", text: key }), ...data.differing[key].map(value => make("td", { text: words(value) }))));
+  for (const key of keys) table.append(make("tr", {}, make("td", { class: "faint", style: "white-space: nowrap", text: key }), ...data.differing[key].map(value => make("td", { text: words(value) }))));
   page.append(make("h2", { text: "What differs" }), make("div", { class: "panel scroll" }, table));
 }
 
