@@ -162,12 +162,18 @@ Dialect apply_settings(RunConfig& config, const std::vector<Setting>& settings, 
     config.notes.push_back(fmt::format("{} is not given: {}, by {}", fallback.key, describe(fallback.value), fallback.where));
     all.push_back(std::move(fallback));
   }
+  const std::size_t given = all.size();
   take_earlier(config, std::move(translation.earlier), all);
   for (const Setting& setting : all) {
     const BoundField* bound = find_field(fields, setting.key);
     if (bound == nullptr) fail_unknown(setting, fields);
     const FieldRef reset = initial[bound - fields.data()].ref;
-    store(bound->field, bound->ref, reset, setting.value, setting.where, expand_paths);
+    try {
+      store(bound->field, bound->ref, reset, setting.value, setting.where, expand_paths);
+    } catch (const ConfigError& error) {
+      if (&setting < all.data() + given) throw;
+      fail_config("{} (load_args: false takes nothing from that file)", error.what());
+    }
     config.given[setting.key] = setting.source;
   }
   take_defaults(config, translation.defaults, all, purpose);

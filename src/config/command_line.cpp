@@ -11,6 +11,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "apply.h"
 #include "arguments.h"
 #include "saved_run.h"
 #include <boost/program_options/errors.hpp>
@@ -89,20 +90,47 @@ bool starts_other_tools(std::string_view word) {
   return word.ends_with(".py") || word.ends_with(".sh");
 }
 
-// "adapter_name_or_path=DIR" or "model_name_or_path=DIR" for a folder that is given without a key.
-std::string folder_setting(const CommandSpec& spec, const std::string& folder) {
-  const std::filesystem::path dir = folder;
-  std::error_code code;
-  const auto has = [&](const char* file) { return std::filesystem::is_regular_file(dir / file, code); };
-  if (has("adapter_config.json")) return "adapter_name_or_path=" + folder;
-  if (has("config.json")) return "model_name_or_path=" + folder;
-  fail_config("{}: the folder '{}' holds no adapter (adapter_config.json) and no model (config.json): name one that does{}",
-              spec.name, folder, has(kSavedRun) ? "; its run has not written its result yet, but may have checkpoints" : "");
-}
+// Folders that are given without a key: adapters and a model.
+class Folders {
+ public:
+  explicit Folders(const CommandSpec& spec) : spec_(spec) {}
+
+  void add(const std::string& folder) {
+    const std::filesystem::path dir = folder;
+    std::error_code code;
+    const auto has = [&](const char* file) { return std::filesystem::is_regular_file(dir / file, code); };
+    if (has("adapter_config.json")) return adapters_.push_back(folder);
+    if (!has("config.json"))
+      fail_config("{}: the folder '{}' holds no adapter (adapter_config.json) and no model (config.json): name one that does{}",
+                  spec_.name, folder, has(kSavedRun) ? "; its run has not written its result yet, but may have checkpoints" : "");
+    if (!model_.empty()) fail_config("{}: '{}' and '{}' are both models: one can be given", spec_.name, model_, folder);
+    model_ = folder;
+  }
+  void put_before(std::vector<std::string>& overrides) const {
+    for (const std::string& typed : overrides) {
+      const std::string key = override_setting(typed).key;
+      const bool again = ((key == "adapter_name_or_path" || key == "adapters") && !adapters_.empty()) ||
+                         ((key == "model_name_or_path" || key == "model") && !model_.empty());
+      if (again)
+        fail_config("{}: the folder '{}' and {} are both given: keep one", spec_.name,
+                    key.starts_with("adapter") ? adapters_.front() : model_, typed);
+    }
+    std::vector<std::string> settings;
+    if (!adapters_.empty()) settings.push_back("adapter_name_or_path=" + nlohmann::json(adapters_).dump());
+    if (!model_.empty()) settings.push_back("model_name_or_path=" + model_);
+    overrides.insert(overrides.begin(), settings.begin(), settings.end());
+  }
+
+ private:
+  const CommandSpec& spec_;
+  std::vector<std::string> adapters_;
+  std::string model_;
+};
 
 // Tells run file, overrides and words apart.
 void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arguments, CommandLine& line) {
   std::error_code code;
+  Folders folders(spec);
   for (const std::string& argument : arguments) {
     const bool configurable = spec.run_file != RunFile::none;
     const std::size_t sign = argument.find('=');
@@ -112,7 +140,7 @@ void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arg
     } else if (configurable && line.run_file.empty() && is_run_file(argument)) {
       line.run_file = argument;
     } else if (configurable && uses_models(spec.purpose) && std::filesystem::is_directory(argument, code)) {
-      line.overrides.push_back(folder_setting(spec, argument));
+      folders.add(argument);
     } else if (!spec.words.empty()) {
       line.words.push_back(argument);
     } else if (configurable && is_run_file(argument)) {
@@ -132,6 +160,7 @@ void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arg
                   usage(spec));
     }
   }
+  folders.put_before(line.overrides);
   if (spec.run_file == RunFile::required && line.run_file.empty() && line.overrides.empty()) {
     fail_config("{}: the run file (.yaml, .yml or .json) is missing, or its keys as --key value\n{}", spec.name, usage(spec));
   }

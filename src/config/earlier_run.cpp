@@ -19,14 +19,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-enum class Part { model, type, quantization, form, text, data };
+enum class Part { base, rope, type, quantization, form, text, data };
 struct Loaded {
   Part part;
   std::string_view keys;
 };
-// If any key of model, type or quantization is given, no key of that part is taken; nor of form, if another template is given.
+// base and rope are an adapter's: the files of a full model have them. If any key of base, rope, type or quantization is given,
+// no key of that part is taken; nor of form, if another template is given.
 constexpr Loaded kLoaded[] = {
-    {Part::model, "model_revision rope_scaling"},
+    {Part::base, "model_revision"},
+    {Part::rope, "rope_scaling cutoff_len"},  // positions are scaled to the length that the run trained
     {Part::type, "bf16 fp16 pure_bf16 compute_dtype infer_dtype"},
     {Part::quantization, "quantization_bit quantization_method quantization_type double_quantization"},
     {Part::form, "template tool_format enable_thinking preserve_thinking"},
@@ -56,28 +58,37 @@ std::optional<bool> flag_of(const std::vector<Setting>& settings, std::initializ
   return std::nullopt;
 }
 
-std::vector<std::string> folders_of(const std::vector<Setting>& own) {
-  std::vector<std::string> folders;
-  for (const char* key : {"adapter_name_or_path", "model_name_or_path"}) {
+/// What is used: the last adapter, which others are merged for, else the model.
+struct Used {
+  fs::path folder;
+  bool is_adapter = false;
+};
+std::optional<Used> used_folder(const std::vector<Setting>& own) {
+  const auto last_of = [&](const char* key, std::string_view mark) -> std::optional<fs::path> {
     const Setting* setting = find(own, key);
-    if (setting == nullptr) continue;
+    if (setting == nullptr) return std::nullopt;
     const Value value = unwrap(setting->value, setting->where);
-    const auto add = [&](const std::string& text) { folders.push_back(expand_path(text, setting->where)); };
-    for (const Value& item : value.items) add(item.text);
-    if (value.kind == Value::Kind::scalar) add(value.text);
+    const std::string text = value.items.empty() ? value.text : value.items.back().text;
+    const auto words = value.items.empty() && !mark.empty() ? split(text, mark) : std::vector<std::string_view>{text};
+    if (words.empty() || words.back().empty()) return std::nullopt;
+    const std::size_t begin = words.back().find_first_not_of(' ');
+    return fs::absolute(expand_path(std::string(words.back().substr(std::min(begin, words.back().size()))), setting->where));
+  };
+  if (const auto adapter = last_of("adapter_name_or_path", ",")) {
+    const Setting* below = find(own, "adapter_folder");
+    return Used{below == nullptr ? *adapter : *adapter / below->value.text, true};
   }
-  return folders;
+  if (const auto model = last_of("model_name_or_path", "")) return Used{*model, false};
+  return std::nullopt;
 }
 
 /// Beside the weights, or, for those of a checkpoint, in the output_dir above.
-std::optional<fs::path> run_file_of(const std::vector<std::string>& folders) {
+std::optional<fs::path> run_file_in(const fs::path& folder) {
   std::error_code code;
-  for (const fs::path folder : folders) {
-    const fs::path plain = (folder / ".").parent_path();
-    if (fs::is_regular_file(plain / kSavedRun, code)) return plain / kSavedRun;
-    if (!plain.filename().string().starts_with("checkpoint-")) continue;
-    if (fs::is_regular_file(plain.parent_path() / kSavedRun, code)) return plain.parent_path() / kSavedRun;
-  }
+  const fs::path plain = (folder / ".").lexically_normal().parent_path();
+  if (fs::is_regular_file(plain / kSavedRun, code)) return plain / kSavedRun;
+  const fs::path above = plain.parent_path() / kSavedRun;
+  if (plain.filename().string().starts_with("checkpoint-") && fs::is_regular_file(above, code)) return above;
   return std::nullopt;
 }
 
@@ -110,16 +121,35 @@ bool has_other_template(const Value& settings, const std::vector<Setting>& own) 
   return find(own, "chat_template") != nullptr || (is_yaml_file(name) && !fs::is_regular_file(name, code));
 }
 
+/// Whether nothing of this part is to be taken.
+bool is_left(const Loaded& row, const Value& settings, const std::vector<Setting>& own, bool of_adapter, bool with_data) {
+  const auto keys = split(row.keys);
+  const bool any_given = std::ranges::any_of(keys, [&](std::string_view key) { return find(own, key) != nullptr; });
+  switch (row.part) {
+    case Part::base:
+      return !of_adapter || any_given;
+    case Part::rope:
+      return !of_adapter || any_given || !differs_from_default("rope_scaling", member_or_null(settings, "rope_scaling"));
+    case Part::type:
+    case Part::quantization:
+      return any_given;
+    case Part::form:
+      return has_other_template(settings, own);
+    case Part::text:
+      return false;
+    case Part::data:
+      break;
+  }
+  return !with_data;
+}
+
 std::vector<Setting> taken_from(const Value& settings, const fs::path& file, const std::vector<Setting>& own, Purpose purpose,
-                                bool with_data) {
+                                bool of_adapter, bool with_data) {
   std::vector<Setting> taken;
   for (const Loaded& row : kLoaded) {
     const auto keys = split(row.keys);
     const auto is_given = [&](std::string_view key) { return find(own, key) != nullptr; };
-    if (row.part == Part::data && !with_data) continue;
-    const bool as_a_whole = row.part == Part::model || row.part == Part::type || row.part == Part::quantization;
-    if (as_a_whole && std::ranges::any_of(keys, is_given)) continue;
-    if (row.part == Part::form && has_other_template(settings, own)) continue;
+    if (is_left(row, settings, own, of_adapter, with_data)) continue;
     const bool own_data =
         row.part == Part::data && (is_given("dataset") || is_given("eval_dataset") || is_given("pack") || is_given("eval_pack"));
     for (const std::string_view key : keys) {
@@ -127,8 +157,9 @@ std::vector<Setting> taken_from(const Value& settings, const fs::path& file, con
       if (!own_data && std::ranges::find(kHoldOut, key) != std::end(kHoldOut)) require_same(key, value, own, file);
       if (value == nullptr || value->kind == Value::Kind::null || is_given(key) || !reads(purpose, key)) continue;
       if (own_data && key != "cutoff_len") continue;
-      if (!differs_from_default(key, *value)) continue;
-      taken.push_back({std::string(key), as_typed(*value), file.string(), file.string()});
+      if (row.part != Part::rope && !differs_from_default(key, *value)) continue;
+      if (std::ranges::find(taken, key, &Setting::key) != taken.end()) continue;  // cutoff_len is of two parts
+      taken.push_back({std::string(key), as_typed(*value), file.string(), fmt::format("{}: {}", file.string(), key)});
     }
   }
   return taken;
@@ -154,13 +185,13 @@ std::vector<Setting> settings_of_earlier_run(const std::vector<Setting>& typed, 
   const bool data = flag_of(typed, {"load_data_args", "load_dataset_config"}).value_or(false);
   const bool all = flag_of(typed, {"load_args", "load_args_from_ckpt_dir"}).value_or(true);
   if (!data && !all) return {};
-  const auto folders = folders_of(own);
-  const auto file = run_file_of(folders);
+  const auto used = used_folder(own);
+  const auto file = used ? run_file_in(used->folder) : std::nullopt;
   if (!file && data)
     fail_config(
         "load_data_args is true, but {} no {}, in which qft train keeps the settings of a run (ms-swift's args.json is not read: "
         "its part of the data is drawn otherwise): name the data in eval_dataset",
-        folders.empty() ? "no adapter or model is given, and so" : fmt::format("'{}' has", folders.front()), kSavedRun);
+        used ? fmt::format("'{}' has", used->folder.string()) : "no adapter or model is given, and so", kSavedRun);
   if (!file) return {};
   const bool asked = data || flag_of(typed, {"load_args", "load_args_from_ckpt_dir"}).has_value();
   const std::optional<Value> settings = read_settings(*file, asked);
@@ -170,7 +201,7 @@ std::vector<Setting> settings_of_earlier_run(const std::vector<Setting>& typed, 
         "load_data_args is true, but the run of {} had nothing to evaluate (val_size, eval_dataset or eval_pack): name the "
         "data in eval_dataset",
         file->string());
-  return taken_from(*settings, *file, own, purpose, data);
+  return taken_from(*settings, *file, own, purpose, used->is_adapter, data);
 }
 
 }  // namespace qft::config

@@ -36,6 +36,11 @@ const Value* member(const Value& map, std::string_view key) {
   return found == map.entries.end() ? nullptr : &found->second;
 }
 
+Value member_or_null(const Value& map, std::string_view key) {
+  const Value* found = member(map, key);
+  return found == nullptr ? Value{} : *found;
+}
+
 const Value* settings_in(const Value& document) {
   const Value* settings = member(document, "settings");
   return settings != nullptr && settings->kind == Value::Kind::map ? settings : nullptr;
@@ -62,12 +67,16 @@ std::vector<Setting> settings_to_repeat(const Value& document, std::string_view 
                                         Purpose purpose) {
   if (purpose == Purpose::eval || purpose == Purpose::generate || purpose == Purpose::export_model)
     fail_config("{} describes a run of qft train: give its folder to use what it trained, as in qft chat {}", file,
-                std::filesystem::path(file).parent_path().string());
+                std::filesystem::absolute(file).parent_path().string());
   const auto is_batch_size = [](const Setting& s) { return std::ranges::find(kBatchKeys, s.key) != std::end(kBatchKeys); };
   const Value* batch = member(document, "global_batch_size");
   const bool keeps_batch = batch != nullptr && std::ranges::none_of(overrides, is_batch_size);
   const Value settings = needed(*settings_in(document), member(document, "given"), file);
   std::vector<Setting> all = settings_of(settings, file);
+  // By how much that key raises the learning rate depends on the ranks.
+  if (const Value* ranks = member(document, "ranks");
+      ranks != nullptr && as_bool(member_or_null(settings, "scale_lr_by_world_size")) == true)
+    all.push_back({"num_processes", *ranks, fmt::format("{}: ranks", file), fmt::format("{}: ranks", file)});
   if (!keeps_batch) return all;
   std::erase_if(all, [](const Setting& s) { return s.key == "gradient_accumulation_steps" || s.key == "global_batch_size"; });
   Value one_key{.kind = Value::Kind::map, .entries = {{"global_batch_size", *batch}}};

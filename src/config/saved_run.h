@@ -15,6 +15,9 @@ inline constexpr const char* kSavedRun = "run.json";
 /// The entry of a mapping; nullptr if it has none of this name.
 const Value* member(const Value& map, std::string_view key);
 
+/// The same; null if there is none.
+Value member_or_null(const Value& map, std::string_view key);
+
 /// The settings in a run.json; nullptr if `document` describes no run.
 const Value* settings_in(const Value& document);
 

@@ -333,9 +333,20 @@ class Translator {
     out_.notes.push_back(fmt::format("no effect here: {} (qft help KEY says why)", names));
   }
 
+  // As trains() has it, of settings.
+  bool trains_nothing() const {
+    const auto flag = [&](std::string_view key) -> std::optional<bool> {
+      const auto found = std::ranges::find(out_.settings, key, &Setting::key);
+      return found == out_.settings.end() ? std::nullopt : as_bool(found->value);
+    };
+    if (const auto train = flag("do_train")) return !*train;
+    return flag("do_eval") == true || flag("do_predict") == true;
+  }
+
   // An adapter or model is used as it was trained, unless load_args is false; load_data_args takes the run's data too.
   void load_earlier_run() {
-    if (purpose_ == Purpose::eval || purpose_ == Purpose::generate || purpose_ == Purpose::export_model) {
+    const bool uses = purpose_ == Purpose::eval || purpose_ == Purpose::generate || purpose_ == Purpose::export_model;
+    if (uses || (purpose_ == Purpose::train && trains_nothing())) {
       out_.earlier = settings_of_earlier_run(settings_, out_.settings, purpose_);
       return;
     }

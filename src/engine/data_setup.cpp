@@ -398,15 +398,16 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
   };
   auto [pack, tokenizer] = open(config.data.pack, CorpusPart::train, before);
   d.pack = std::move(pack);
+  if (d.pack) {
+    auto [train, eval] = split(config, *d.pack);
+    if (eval) d.eval = EvalSet{d.pack, std::move(eval)};
+    d.items = learnable(*d.pack, std::move(train), comm.rank() == 0);
+    warn_of_long(*d.pack, d.items, model, comm);
+    check_items(*d.pack, d.items, config, comm);
+    packs.keep();  // whatever is wrong with the other
+  }
   if (has_eval_source(config)) d.eval = EvalSet{open(config.data.eval_pack, CorpusPart::eval, {}).pack, nullptr};
   if (!d.pack || (d.eval && !d.eval->pack)) return d;
-  if (auto [train, eval] = split(config, *d.pack); eval) {
-    d.items = std::move(train);
-    d.eval = EvalSet{d.pack, std::move(eval)};
-  }
-  d.items = learnable(*d.pack, std::move(d.items), comm.rank() == 0);
-  warn_of_long(*d.pack, d.items, model, comm);
-  check_items(*d.pack, d.items, config, comm);
   if (d.eval) d.eval = learnable(std::move(*d.eval), comm);
   if (d.eval) require_labels(*d.eval, config, comm);
   if (comm.rank() == 0) d.first_sample = pack::sample_lines(*d.pack, d.items ? d.items->front() : 0, *tokenizer);

@@ -135,11 +135,16 @@ json with_global_batch(json config, const json& global_batch) {
   return config;
 }
 
+/// True for a value that asks for nothing in particular: an earlier version wrote its default.
+bool is_left_open(std::string_view key, const json& now) {
+  return key == "logging_steps" && now == "auto";
+}
+
 /// "key old -> new" of every setting that both have and that differs.
 std::vector<std::string> changes(const json& before, const json& now) {
   std::vector<std::string> list;
   for (const auto& [key, value] : now.items())
-    if (key != "resume_from_checkpoint" && before.contains(key) && before[key] != value)
+    if (key != "resume_from_checkpoint" && before.contains(key) && before[key] != value && !is_left_open(key, value))
       list.push_back(fmt::format("{} {} -> {}", key, before[key].dump(), value.dump()));
   return list;
 }

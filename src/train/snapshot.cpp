@@ -93,8 +93,8 @@ Progression progression_from_json(const nlohmann::json& json) {
   p.label_tokens = json.at("label_tokens").get<std::int64_t>();
   p.elapsed_seconds = json.at("elapsed_seconds").get<double>();
   p.loss_sum = json.at("loss_sum").get<double>();
-  p.finite_steps = json.value("finite_steps", p.step - p.guard.skipped);  // older checkpoints have none
-  if (const auto reward = json.find("reward"); reward != json.end())      // older checkpoints have none
+  p.finite_steps = json.value("finite_steps", p.step);                // older checkpoints have none
+  if (const auto reward = json.find("reward"); reward != json.end())  // older checkpoints have none
     p.reward = {reward->at("mean").get<double>(), reward->at("steps").get<std::int64_t>()};
   p.best = best_from_json(json.at("best"));
   return p;

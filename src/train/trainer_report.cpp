@@ -175,15 +175,22 @@ void Trainer::write_results(double epoch) {
         n.replayed, n.by_kernels, n.captured, n.moved, n.forgotten);
   }
   log::info("done: {} in {}, mean loss {:.4f}; results in '{}'", counted(progression_.step, "step"), format_duration(seconds),
-            loss, t.output_dir);
+            plain_nan(loss), t.output_dir);
 }
 
 int Trainer::verdict() const {
   const GuardState& guard = progression_.guard;
   const std::int64_t steps = progression_.step;
   if (guard.skipped == 0) return kExitOk;
-  const bool none_kept = guard.skipped >= steps, diverged = none_kept || guard.skipped_in_row > 0 || 2 * guard.skipped > steps;
-  if (is_root() && none_kept)
+  const bool none_kept = guard.skipped >= steps, searches = scaler_.dynamic();  // a loss scale skips updates until it fits
+  const bool diverged = 2 * guard.skipped > steps || (guard.skipped_in_row > 0 && !searches);
+  if (is_root() && none_kept && searches)
+    log::error(
+        "all {} updates were skipped while the loss scale came down to {:.0f}, so the weights in '{}' are those of the start; "
+        "lower "
+        "fp16_initial_scale_power, or train in bf16",
+        steps, scaler_.scale(), config_.training.output_dir);
+  else if (is_root() && none_kept)
     log::error(
         "diverged: all {} updates were skipped, so the weights in '{}' are those of the start; lower learning_rate, or look at "
         "the "

@@ -64,7 +64,11 @@ TEST(CommandLine, TakesAFolderForItsAdapterOrModel) {
       .name = "qft chat", .summary = "Talks.", .run_file = CommandSpec::RunFile::required, .purpose = Purpose::generate};
   const std::string tuned = folder.path() + "/tuned", base = folder.path() + "/base", data = folder.path() + "/data";
   EXPECT_EQ(parse(spec, {tuned.c_str(), base.c_str()})->overrides,
-            (std::vector<std::string>{"adapter_name_or_path=" + tuned, "model_name_or_path=" + base}));
+            (std::vector<std::string>{"adapter_name_or_path=[\"" + tuned + "\"]", "model_name_or_path=" + base}));
+  EXPECT_EQ(parse(spec, {tuned.c_str(), tuned.c_str(), "top_k=1"})->overrides,
+            (std::vector<std::string>{"adapter_name_or_path=[\"" + tuned + "\",\"" + tuned + "\"]", "top_k=1"}));
+  EXPECT_CONTAINS(error_of([&] { parse(spec, {base.c_str(), base.c_str()}); }), "are both models");
+  EXPECT_CONTAINS(error_of([&] { parse(spec, {tuned.c_str(), "--adapters=x"}); }), "are both given: keep one");
   EXPECT_CONTAINS(error_of([&] { parse(spec, {data.c_str()}); }), "holds no adapter (adapter_config.json) and no model");
   EXPECT_CONTAINS(error_of([&] { parse(ranks_spec(), {tuned.c_str()}); }), "unexpected argument");
 }

@@ -462,6 +462,49 @@ TEST(EarlierRun, DecidesUnderEverySpelling) {
   EXPECT_EQ(load_run_config({}, off, Purpose::generate).data.template_name, "");
 }
 
+TEST(EarlierRun, IsThatOfTheLastAdapter) {
+  const EarlierRun first(kHeldOut), last(R"({"template": "alpaca", "quantization_bit": 4})");
+  for (const std::string& typed : {"adapter_name_or_path=" + first.dir + "," + last.dir,
+                                   "adapter_name_or_path=[\"" + first.dir + "\", \"" + last.dir + "/./checkpoint-2/.\"]"}) {
+    const RunConfig c = load_run_config({}, std::vector<std::string>{"model_name_or_path=m", typed}, Purpose::generate);
+    EXPECT_EQ(c.data.template_name, "alpaca") << typed;
+    EXPECT_EQ(c.data.default_system, "") << typed;
+    EXPECT_EQ(c.model.quantization_bit, 4) << typed;
+  }
+  const std::string above = std::filesystem::path(first.dir).parent_path().string();
+  const std::vector<std::string> below = {"model_name_or_path=m", "adapter_name_or_path=" + above, "adapter_folder=run"};
+  EXPECT_EQ(load_run_config({}, below, Purpose::generate).data.template_name, "qwen3");
+}
+
+TEST(EarlierRun, ScalesPositionsOfAnAdapterToTheLengthOfTraining) {
+  const EarlierRun run(R"({"rope_scaling": "linear", "cutoff_len": 2048, "model_revision": "v2"})");
+  const RunConfig c = load_with(run, {}, Purpose::generate);
+  EXPECT_EQ(c.model.rope_scaling, "linear");
+  EXPECT_TRUE(c.is_given("cutoff_len"));
+  EXPECT_EQ(c.model.model_revision, "v2");
+  const RunConfig full = load_run_config({}, std::vector<std::string>{"model_name_or_path=" + run.dir}, Purpose::generate);
+  EXPECT_EQ(full.model.rope_scaling, "") << "its config.json has it";
+  EXPECT_EQ(full.model.model_revision, "");
+}
+
+TEST(EarlierRun, DecidesWhereTrainOnlyPredicts) {
+  const EarlierRun run(kHeldOut);
+  std::vector<std::string> typed = {"model_name_or_path=m", "adapter_name_or_path=" + run.dir,
+                                    "eval_dataset=v.json",  "output_dir=o",
+                                    "do_predict=true",      "predict_with_generate=true"};
+  EXPECT_EQ(load_run_config({}, typed, Purpose::train).data.template_name, "qwen3");
+  typed.emplace_back("do_train=true");
+  typed.emplace_back("dataset=d.json");
+  EXPECT_EQ(load_run_config({}, typed, Purpose::train).data.template_name, "");
+}
+
+TEST(EarlierRun, AnErrorInItNamesFileAndKey) {
+  const EarlierRun run(R"({"bf16": "maybe"})");
+  const std::string error = error_of([&] { load_with(run, {}, Purpose::generate); });
+  EXPECT_CONTAINS(error, "run.json: bf16: expected true or false");
+  EXPECT_CONTAINS(error, "load_args: false takes nothing from that file");
+}
+
 TEST(EarlierRun, ATemplateThatIsGoneIsLeftToTheAdapter) {
   const EarlierRun run(R"({"template": "gone.yaml", "default_system": "Be kind.", "tool_format": "qwen"})");
   const RunConfig c = load_with(run, {}, Purpose::generate);
@@ -491,6 +534,11 @@ TEST(SavedRun, IsRepeated) {
                                                                    "output_dir=o", "dataset=d.json", "val_size=0.1"},
                                           Purpose::train);
   EXPECT_FALSE(other.training.global_batch_size.has_value());
+  folder.write("scaled/run.json",
+               R"({"run": "x", "ranks": 2, "settings": {"scale_lr_by_world_size": true, "learning_rate": 0.01}})");
+  const RunConfig scaled = load_run_config(folder.path() + "/scaled/run.json", {}, Purpose::any);
+  EXPECT_NO_THROW(scaled.check_world(2));
+  EXPECT_CONTAINS(error_of([&] { scaled.check_world(1); }), "run.json: ranks is 2, but 1 rank(s) run");
   EXPECT_CONTAINS(error_of([&] { load_run_config(file, {}, Purpose::generate); }), "give its folder to use what it trained");
 }
 

@@ -60,12 +60,12 @@ def main():
         for key in ("offload_optimizer", "offload_param"):
             report.holds(f"{key} is said to have no effect",
                          re.search(f"note: {key} is cpu, which has no effect on simulated device, .*: its memory is host memory", told), told)
-        report.holds("nothing is offloaded", "; runs: zero2" in told and "offloaded to" not in told, told)
+        report.holds("nothing is offloaded", "strategy   zero2: " in told and "offloaded to" not in told, told)
         predicted = memory()
         run("train", {"strategy": "zero2"})
         report.equal("what the allocator holds is predicted without copies in host memory", predicted, memory())
         _, told, losses = run("train", offload, ranks=2, QFT_SIM_UNIFIED="1=1")
-        report.holds("where one rank's memory is the host's, all run without offloading", losses and "; runs: zero2" in told and "offloaded to" not in told, told)
+        report.holds("where one rank's memory is the host's, all run without offloading", losses and "strategy   zero2: " in told and "offloaded to" not in told, told)
 
         # No bf16, as on V100.
         for settings, key in (({"compute_dtype": "auto", "bf16": True}, "bf16"), ({"compute_dtype": "bfloat16"}, "compute_dtype")):

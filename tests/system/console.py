@@ -46,11 +46,13 @@ def training(report, qft, tmp, settings):
 
     told = mpirun(2, [qft, "train", run_file, "overwrite_output_dir=true", "resume_from_checkpoint=false", "log_level=debug"]).stderr
     report.equal("without a terminal nothing is drawn", told.count("\x1b"), 0)
-    report.holds("the log names the host", f"on 2 ranks (1 node: {socket.gethostname()})" in told, told)
-    report.holds("it says what trains what", "stage sft; finetuning_type lora: LoRA of rank 4, alpha 8" in told, told)
+    report.holds("the log names the host", f"2 ranks on 1 node: {socket.gethostname()}, " in told, told)
+    report.holds("it says what trains what", "method     sft, LoRA of rank 4, alpha 8, " in told, told)
     first = [line for line in told.splitlines() if "to learn: " in line]
     report.holds("it shows the first sample, what is learned in brackets", len(first) == 1 and re.search(r"[^\[]+\[\[.+\]\]", first[0]), told)
-    report.equal("memory is predicted once and measured once", (told.count("memory of a rank"), told.count("resident")), (2, 0))
+    report.equal("memory is predicted once and measured once", (told.count("of a rank, predicted: "), told.count("memory of a rank, peak: ")), (1, 1))
+    facts = ("run", "model", "method", "data", "precision", "strategy", "memory", "steps")
+    report.equal("a line for each fact", [what for what in facts if len(re.findall(rf"info    \[0/2\] {what} +\S", told)) != 1], [])
     parts = json.loads((tmp / "out/train_results.json").read_text())
     for part in ("activations", "buffers"):
         report.check(f"{part}: held {parts[f'memory_{part}'] / 1e6:.2f} MB, predicted off by",
