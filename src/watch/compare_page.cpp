@@ -1,11 +1,13 @@
 // Runs side by side as JSON, and as a page of HTML.
 #include "qft/core/clock.h"
+#include "qft/core/error.h"
 #include "qft/core/json.h"
 #include "qft/core/units.h"
 #include "qft/io/storage.h"
 #include "qft/watch/compare.h"
 
 #include <algorithm>
+#include <fstream>
 
 #include "html.h"
 
@@ -27,6 +29,16 @@ json step_or_null(std::int64_t step) {
 
 bool of_machine(const std::string& metric) {
   return metric.starts_with("system/") || metric.starts_with("seconds/");
+}
+
+/// Nothing is lost if the page gets this name: the file is not there, is empty, or is an earlier page.
+bool is_replaceable(const std::filesystem::path& file) {
+  if (!exists(symlink_status(file))) return true;
+  if (!is_regular_file(file)) return false;
+  std::string head(512, '\0');
+  std::ifstream in(file);
+  in.read(head.data(), static_cast<std::streamsize>(head.size()));
+  return in.gcount() == 0 || head.find(kGenerator) != head.npos;
 }
 
 }  // namespace
@@ -64,6 +76,9 @@ std::string compare_page(const Comparison& c, double now) {
 
 std::filesystem::path write_compare_page(const Comparison& c, std::filesystem::path file) {
   if (file.empty()) file = c.page;
+  if (!is_replaceable(file))
+    fail("'{}' is no page of qft compare and is not replaced: move it away, or name another file with --report=FILE.html",
+         file.string());
   io::atomic_write_file(io::posix_storage(), file, compare_page(c, unix_seconds()));
   return file;
 }

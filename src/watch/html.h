@@ -19,6 +19,9 @@ inline constexpr std::size_t kAllPoints = 150'000;
 /// [[step, value], ...], null for what is not finite; of more points than `most` the lowest and the highest of neighbours.
 nlohmann::json points_of(const Curve& curve, std::size_t most);
 
+/// In the head of page.html, and so of every page: says that it is one of qft.
+inline constexpr std::string_view kGenerator = R"(<meta name="generator" content="qft">)";
+
 /// page.html, whose script finds `data` under that name, with `script` in it.
 std::string fill_page(const nlohmann::json& data, std::string_view script);
 

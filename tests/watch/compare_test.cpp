@@ -27,7 +27,7 @@ class CompareTest : public ::testing::Test {
   }
   /// A finished run of `steps` steps: loss falls to `last`, eval_loss is least in its middle.
   void run(const std::string& name, double last, double best, int steps = 10, json settings = {{"lora_rank", 4}}) const {
-    settings["output_dir"] = (dir_ / name).string();
+    settings["output_dir"] = settings["log_dir"] = (dir_ / name).string();
     write(name + "/run.json", json{{"status", "finished"}, {"ranks", 2}, {"total_steps", steps}, {"settings", settings}}.dump());
     std::string log;
     for (int i = 1; i <= steps; ++i) {
@@ -70,6 +70,7 @@ TEST_F(CompareTest, TheLowestEvalLossComesFirstWithItsFigures) {
   EXPECT_EQ(b.tokens_per_second, 111);
   EXPECT_EQ(c.differing.at("total_steps"), (std::vector<json>{20, 10})) << "other lengths";
   EXPECT_FALSE(c.differing.contains("output_dir"));
+  EXPECT_FALSE(c.differing.contains("log_dir"));
   EXPECT_EQ(c.page, dir_ / "compare.html");
   const std::string text = compare_text(c, 80);
   EXPECT_LT(text.find("a     1.2500       10  0.7500  20/20"), text.find("b     2.5000        5  0.5000  10/10")) << text;
@@ -161,6 +162,23 @@ TEST_F(CompareTest, ThePageHoldsTheSameAsTheJson) {
   EXPECT_EQ(held["runs"][0]["curves"], data["runs"][0]["curves"]);
   EXPECT_EQ(held["runs"][0]["name"], "a <script>");
   EXPECT_EQ(page.find("QFT_"), std::string::npos);
+}
+
+TEST_F(CompareTest, ReplacesItsOwnPageAndNoOtherFile) {
+  run("a", 1, 1), run("b", 2, 2);
+  const Comparison c = compare({"a", "b"});
+  EXPECT_EQ(write_compare_page(c), dir_ / "compare.html");
+  EXPECT_EQ(write_compare_page(c), dir_ / "compare.html") << "its own";
+  write("compare.html", "<!doctype html><title>another tool</title>");
+  write("notes.html", "mine");
+  write("new.html", "");
+  fs::create_directory(dir_ / "folder.html");
+  for (const fs::path& file : {fs::path(), dir_ / "notes.html", dir_ / "folder.html"}) EXPECT_THROW(write_compare_page(c, file), Error) << file;
+  for (const auto& [name, text] : {std::pair("compare.html", "<!doctype html><title>another tool</title>"), {"notes.html", "mine"}}) {
+    std::ifstream in(dir_ / name);
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), text);
+  }
+  EXPECT_EQ(write_compare_page(c, dir_ / "new.html"), dir_ / "new.html") << "nothing is lost";
 }
 
 TEST(Letters, CurvesOnEachOtherTakeTurnsAndPointsWin) {

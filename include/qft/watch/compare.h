@@ -51,7 +51,8 @@ nlohmann::json compare_json(const Comparison& comparison, std::size_t points = s
 /// A page of its own: it loads nothing. `now`: Unix time.
 std::string compare_page(const Comparison& comparison, double now);
 
-/// Writes the page to `file`, or, if that is empty, to its `page`. Returns its path.
+/// Writes the page to `file`, or, if that is empty, to its `page`. Returns its path. Throws Error if something else has
+/// that name than an earlier page, which alone is replaced.
 std::filesystem::path write_compare_page(const Comparison& comparison, std::filesystem::path file = {});
 
 }  // namespace qft::watch
