@@ -120,7 +120,8 @@ void place(SweepRun& run, const RunConfig& config) {
   run.dir = fs::path(t.output_dir) / run.name;
   run.line.overrides.push_back("output_dir=" + run.dir.string());
   run.line.overrides.push_back("run_name=" + (t.run_name.empty() ? run.name : t.run_name + "+" + run.name));
-  if (!t.logging_dir.empty()) run.line.overrides.push_back("logging_dir=" + (fs::path(t.logging_dir) / run.name).string());
+  for (const auto& [key, folder] : {std::pair("logging_dir", t.logging_dir), std::pair("log_dir", t.log_dir)})
+    if (!folder.empty()) run.line.overrides.push_back(fmt::format("{}={}", key, (fs::path(folder) / run.name).string()));
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include <mutex>
 #include <set>
 #include <unistd.h>
-#include <utility>
 
 #include <boost/core/null_deleter.hpp>
 #include <boost/log/core.hpp>
@@ -50,6 +49,12 @@ std::atomic<int> g_world{1};
 
 Logger& logger() {
   static Logger instance;
+  return instance;
+}
+
+/// Of the file that is open; null: none.
+boost::shared_ptr<FileSink>& file_sink() {
+  static boost::shared_ptr<FileSink> instance;
   return instance;
 }
 
@@ -130,24 +135,30 @@ void open_file(const std::filesystem::path& dir, Severity level) {
   std::filesystem::create_directories(dir, code);
   require(!code, "log_dir: cannot make directory '{}': {}", dir.string(), code.message());
   require(::access(dir.c_str(), W_OK | X_OK) == 0, "log_dir: cannot write in '{}': {}", dir.string(), std::strerror(errno));
-  static bool opened = false;  // one file a process
-  if (!std::exchange(opened, true)) {
-    namespace keywords = bl::keywords;
-    const std::string stem = (dir / fmt::format("{}{}", kFileStem, g_rank.load())).string();
-    auto backend = boost::make_shared<bl::sinks::text_file_backend>(
-        keywords::file_name = stem + ".log", keywords::target_file_name = stem + ".%N.log", keywords::open_mode = std::ios::app,
-        keywords::rotation_size = kFileBytes, keywords::enable_final_rotation = false, keywords::auto_flush = true);
-    backend->set_file_collector(
-        bl::sinks::file::make_collector(keywords::target = dir.string(), keywords::max_files = kFilesKept));
-    backend->scan_for_files();
-    auto sink = boost::make_shared<FileSink>(backend);
-    sink->set_formatter([](const bl::record_view& record, bl::formatting_ostream& out) { format_record(record, out, true); });
-    sink->set_filter([](const bl::attribute_value_set& values) { return severity_of(values) >= g_kept; });
-    sink->set_exception_handler(bl::make_exception_suppressor());
-    bl::core::get()->add_sink(sink);
-  }
+  close_file();
+  namespace keywords = bl::keywords;
+  const std::string stem = (dir / fmt::format("{}{}", kFileStem, g_rank.load())).string();
+  auto backend = boost::make_shared<bl::sinks::text_file_backend>(
+      keywords::file_name = stem + ".log", keywords::target_file_name = stem + ".%N.log", keywords::open_mode = std::ios::app,
+      keywords::rotation_size = kFileBytes, keywords::enable_final_rotation = false, keywords::auto_flush = true);
+  backend->set_file_collector(bl::sinks::file::make_collector(keywords::target = dir.string(), keywords::max_files = kFilesKept));
+  backend->scan_for_files();
+  auto sink = boost::make_shared<FileSink>(backend);
+  sink->set_formatter([](const bl::record_view& record, bl::formatting_ostream& out) { format_record(record, out, true); });
+  sink->set_filter([](const bl::attribute_value_set& values) { return severity_of(values) >= g_kept; });
+  sink->set_exception_handler(bl::make_exception_suppressor());
+  bl::core::get()->add_sink(sink);
+  file_sink() = sink;
   g_kept = level;
   g_has_file = true;
+  set_threshold();
+}
+
+void close_file() {
+  if (!file_sink()) return;
+  bl::core::get()->remove_sink(file_sink());
+  file_sink().reset();
+  g_has_file = false;
   set_threshold();
 }
 

@@ -3,6 +3,7 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/core/log_file.h"
 #include "qft/device/memory.h"
 #include "qft/job/output_dir.h"
 #include "qft/job/run_main.h"
@@ -33,7 +34,7 @@ void compare(const std::vector<SweepRun>& runs) {
     std::fflush(stdout);
     log::info("the sweep as a page: '{}'", watch::write_compare_page(comparison).string());
   } catch (const Error& e) {
-    log::warn("cannot compare the runs of the sweep: {}", e.what());
+    log::warn("the comparison of the sweep's runs is not complete: {}", e.what());
   }
 }
 
@@ -83,6 +84,7 @@ int run_sweep(const std::vector<SweepRun>& runs, comm::Session& session,
       return train(run.line);
     });
     job::training_has_ended();
+    log::close_file();  // what is said of the sweep belongs to no run
     device::release_unused();
     if (code == kExitRequeue) {
       if (session.rank() == 0) log::warn("the sweep stopped in run {} of {}: the same command goes on there", i + 1, runs.size());

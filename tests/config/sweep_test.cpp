@@ -36,9 +36,10 @@ TEST(Sweep, IsTheProductAndTheLastKeyChangesFastest) {
 }
 
 TEST(Sweep, KeepsRunsApartThatOthersShare) {
-  const auto runs = plan({"seed=1,2"}, {"run_name=mine", "logging_dir=tb"});
+  const auto runs = plan({"seed=1,2"}, {"run_name=mine", "logging_dir=tb", "log_dir=logs"});
   EXPECT_EQ(runs[1].line.load(Purpose::train).training.run_name, "mine+seed=2");
   EXPECT_EQ(runs[1].line.load(Purpose::train).training.logging_dir, "tb/seed=2");
+  EXPECT_EQ(runs[1].line.load(Purpose::train).training.log_dir, "logs/seed=2");
 }
 
 TEST(Sweep, QuotesAndBracketsKeepCommas) {
