@@ -7,6 +7,7 @@
 #include "qft/train/trainer.h"
 
 #include <cstdio>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -40,7 +41,7 @@ void evaluate_only(const config::RunConfig& config, comm::Session& session, c10:
   log::info("done: nothing was trained; results in '{}'", config.training.output_dir);
 }
 
-int run_one(comm::Session& session, const config::CommandLine& line) {
+int run_one(comm::Session& session, const config::CommandLine& line, const std::function<void()>& accepted = {}) {
   auto prepared = prepare(session, line, config::Purpose::train);
   const auto& t = prepared.config.training;
   if (!config::trains(prepared.config)) {
@@ -48,7 +49,7 @@ int run_one(comm::Session& session, const config::CommandLine& line) {
     return kExitOk;
   }
   device::reset_peak(prepared.device);  // a run of a sweep before took its own
-  train::Trainer trainer(std::move(prepared.config), session, prepared.device);
+  train::Trainer trainer(std::move(prepared.config), session, prepared.device, accepted);
   return trainer.run();
 }
 
@@ -61,10 +62,9 @@ int run(comm::Session& session, const config::CommandLine& line) {
   const auto runs = config::plan_sweep(line, line.options["sweep"].as<std::vector<std::string>>());
   if (lists && session.rank() == 0) std::printf("%s", train::list_sweep(runs).c_str());
   if (lists) return kExitOk;
-  if (!one) return train::run_sweep(runs, session, [&](const config::CommandLine& typed) { return run_one(session, typed); });
-  const auto& chosen = config::sweep_run_of(runs, line.options["sweep_index"].as<long long>());
-  if (session.rank() == 0) train::share_packs(runs, chosen);
-  return run_one(session, chosen.line);
+  const train::TrainRun train = [&](const auto& typed, const auto& accepted) { return run_one(session, typed, accepted); };
+  if (!one) return train::run_sweep(runs, session, train);
+  return train::run_of_sweep(runs, config::sweep_run_of(runs, line.options["sweep_index"].as<long long>()), session, train);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What a run is at, from its start on: progress.json, which `qft watch` reads between log lines. Rank 0 only.
+// What a run is at, from its start on: watch::kProgressFile, which `qft watch` reads between log lines. Rank 0 only.
 #pragma once
 
 #include <condition_variable>

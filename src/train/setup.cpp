@@ -108,12 +108,17 @@ RunPreview check_evaluation(const config::RunConfig& config, comm::Communicator&
 
 }  // namespace
 
-Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::MissingPacks missing) {
+Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::MissingPacks missing,
+             const std::function<void()>& accepted) {
   Setup s;
   comm::agreed(comm, [&] {
     if (comm.rank() == 0) track::chosen_trackers(config.training.report_to);  // refuses what cannot run here
   });
-  if (const auto point = find_resume_point(config, comm)) s.same_settings = adopt(config, s.saved.emplace(comm, *point), comm);
+  const auto point = find_resume_point(config, comm);
+  comm::agreed(comm, [&] {
+    if (accepted) accepted();
+  });
+  if (point) s.same_settings = adopt(config, s.saved.emplace(comm, *point), comm);
   // Before packing: what cannot train is refused.
   model::ModelConfig model;
   comm::agreed(comm, [&] { model = engine::spec_of(config, engine::Use::training).config; });

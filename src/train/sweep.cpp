@@ -48,15 +48,7 @@ void require_no_run_above(const std::vector<SweepRun>& runs, comm::Communicator&
   });
 }
 
-}  // namespace
-
-std::string list_sweep(const std::vector<SweepRun>& runs) {
-  std::string text;
-  for (std::size_t i = 0; i < runs.size(); ++i)
-    text += fmt::format("{}\t{}\t{}\n", i + 1, fmt::join(runs[i].overrides, " "), runs[i].dir.string());
-  return text;
-}
-
+/// Gives a run that has no pack yet those of another one. Rank 0's call.
 void share_packs(const std::vector<SweepRun>& runs, const SweepRun& run) {
   std::error_code ignored;
   const fs::path own = run.dir / job::kPackFolder;
@@ -71,18 +63,28 @@ void share_packs(const std::vector<SweepRun>& runs, const SweepRun& run) {
     }
 }
 
-int run_sweep(const std::vector<SweepRun>& runs, comm::Session& session,
-              const std::function<int(const config::CommandLine&)>& train) {
+}  // namespace
+
+std::string list_sweep(const std::vector<SweepRun>& runs) {
+  std::string text;
+  for (std::size_t i = 0; i < runs.size(); ++i)
+    text += fmt::format("{}\t{}\t{}\n", i + 1, fmt::join(runs[i].overrides, " "), runs[i].dir.string());
+  return text;
+}
+
+int run_of_sweep(const std::vector<SweepRun>& runs, const SweepRun& run, comm::Session& session, const TrainRun& train) {
+  require_no_run_above(runs, session.world());
+  return train(run.line, [&] { share_packs(runs, run); });
+}
+
+int run_sweep(const std::vector<SweepRun>& runs, comm::Session& session, const TrainRun& train) {
   require_no_run_above(runs, session.world());
   std::vector<std::string> failed;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const SweepRun& run = runs[i];
     log::info("run {} of {} of the sweep: {}; output_dir '{}'", i + 1, runs.size(), fmt::join(run.overrides, " "),
               run.dir.string());
-    const int code = job::run_part([&] {
-      if (session.rank() == 0) share_packs(runs, run);
-      return train(run.line);
-    });
+    const int code = job::run_part([&] { return train(run.line, [&] { share_packs(runs, run); }); });
     job::training_has_ended();
     log::close_file();  // what is said of the sweep belongs to no run
     device::release_unused();

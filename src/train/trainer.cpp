@@ -69,15 +69,18 @@ optim::LossScaler scaler_of(const config::RunConfig& config) {
 
 }  // namespace
 
-Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device device)
+Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device device, const std::function<void()>& accepted)
     : config_(std::move(config)),
       session_(session),
       comm_(session.world()),
       output_(config_.training.output_dir, comm_),
       limit_(config_.training.max_hours, job::job_end(comm_), unix_seconds()) {
   const activity::Phase phase("load");
-  if (is_root()) progress_file_ = std::make_unique<ProgressFile>(config_.training.output_dir);
-  Setup setup = set_up(config_, comm_, engine::MissingPacks::make);
+  Setup setup = set_up(config_, comm_, engine::MissingPacks::make, [&] {
+    if (!is_root()) return;
+    progress_file_ = std::make_unique<ProgressFile>(config_.training.output_dir);
+    if (accepted) accepted();
+  });
   same_settings_ = setup.same_settings;
   const auto from = setup.saved ? std::optional(setup.saved->dir()) : std::nullopt;
   run_ = begin_run(config_, from, comm_);

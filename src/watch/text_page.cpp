@@ -64,7 +64,7 @@ class Page {
     return fmt::format("  {:.0f} rank{} on {}, {}", ranks, ranks == 1 ? "" : "s", fmt::join(hosts, ", "), said("device"));
   }
 
-  /// The log tells of a step when it is logged, progress.json of each.
+  /// The log tells of a step when it is logged, kProgressFile of each.
   void progress() {
     const json& at = run_.progress;
     const double logged = number_in(run_.last, "current_steps"), now = number_in(at, "step");

@@ -121,7 +121,7 @@ def watched(report, qft, tmp, settings):
     run_file = write(tmp / "slow.yaml", {**settings, "output_dir": str(out), "max_steps": 100000, "logging_steps": 100000, "global_batch_size": 300,
                                          "eval_strategy": "no", "save_steps": 100000})
     job = start(qft, run_file)
-    report.holds("progress.json is there early", wait_for(lambda: (out / "progress.json").exists(), job))
+    report.holds(".qft-progress.json is there early", wait_for(lambda: (out / ".qft-progress.json").exists(), job))
     pid, terminal = pty.fork()
     if pid == 0:
         os.execvp(str(qft), [str(qft), "watch", str(out)])
@@ -138,7 +138,7 @@ def watched(report, qft, tmp, settings):
     report.holds("    ... and its steps as they are done", len(set(steps)) > 1, text)
     job.send_signal(signal.SIGUSR1)
     job.communicate(timeout=60)
-    report.equal("    ... at the end the file is gone", (job.returncode, (out / "progress.json").exists()), (75, False))
+    report.equal("    ... at the end the file is gone", (job.returncode, (out / ".qft-progress.json").exists()), (75, False))
 
 
 def main():

@@ -200,14 +200,14 @@ TEST(HtmlPage, SpreadsNoPointsIntoArguments) {
   EXPECT_EQ(html.find("Math.max(...steps"), std::string::npos);
 }
 
-/// Between log lines, and before the first one, progress.json tells.
+/// Between log lines, and before the first one, the file of the progress tells.
 TEST_F(WatchTest, ShowsARunFromItsStart) {
   write(".qft-lock", "x");
-  write("progress.json", R"({"phase": "pack", "time": 1})");
+  write(kProgressFile, R"({"phase": "pack", "time": 1})");
   EXPECT_NE(page().find("running"), std::string::npos);
   EXPECT_NE(page().find("packing the data"), std::string::npos) << page();
   const auto at = [&](int step, const char* phase = "train") {
-    write("progress.json",
+    write(kProgressFile,
           json{{"phase", phase}, {"step", step}, {"total_steps", 100}, {"from_step", 0}, {"from_time", 1000}, {"time", 1060}}
               .dump());
   };
@@ -226,7 +226,7 @@ TEST_F(WatchTest, ShowsARunFromItsStart) {
 
 /// A process that was killed leaves the file.
 TEST_F(WatchTest, TellsAStartThatWasKilledFromTheRunBefore) {
-  write("progress.json", R"({"phase": "load"})");
+  write(kProgressFile, R"({"phase": "load"})");
   EXPECT_NE(page().find("silent"), std::string::npos) << page();
   describe("finished");
   EXPECT_NE(page().find("finished"), std::string::npos) << page();

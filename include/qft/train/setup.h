@@ -7,6 +7,7 @@
 #include "qft/engine/data_setup.h"
 #include "qft/engine/instance.h"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -25,8 +26,9 @@ struct Setup {
 /// Reads the model's configuration, finds the checkpoint to resume from, opens the data; refuses another program's directory
 /// where a step would be saved. Gives `config` what the run began with (adopt()). With MissingPacks::make it makes the packs, in
 /// an output_dir that the caller holds (OutputDir); with MissingPacks::leave it writes nothing. Collective; throws what makes a
-/// run impossible.
-Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::MissingPacks missing);
+/// run impossible. `accepted` is called on all ranks once output_dir is the run's, before anything is written there.
+Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::MissingPacks missing,
+             const std::function<void()>& accepted = {});
 
 /// True where `step` is a multiple of the interval; never for 0.
 inline bool due(std::int64_t step, std::int64_t interval) {

@@ -14,14 +14,17 @@ namespace qft::train {
 /// by.
 std::string list_sweep(const std::vector<config::SweepRun>& runs);
 
-/// Gives a run that has no pack yet those of another run of the sweep, by hard links: the pack is used if it is made of the same
-/// inputs, and replaced else. Rank 0 only.
-void share_packs(const std::vector<config::SweepRun>& runs, const config::SweepRun& run);
+/// Trains a run from its line, and returns its exit code. Rank 0 calls `accepted` once output_dir is the run's.
+using TrainRun = std::function<int(const config::CommandLine& line, const std::function<void()>& accepted)>;
 
-/// Calls `train` with the line of each run. A run that fails on all ranks is noted, and the next one goes on; a request to stop
+/// Calls `train` for one run alone, as a task of a job array does. If it has no pack yet it gets those of another run of the sweep,
+/// by hard links: the pack is used if it is made of the same inputs, and replaced else. Collective.
+int run_of_sweep(const std::vector<config::SweepRun>& runs, const config::SweepRun& run, comm::Session& session,
+                 const TrainRun& train);
+
+/// Calls `train` for each run. A run that fails on all ranks is noted, and the next one goes on; a request to stop
 /// ends the sweep. At its end the runs are compared, on standard output and in compare.html. Returns 0, 1 if a run failed, or 75
 /// if a request ended it: the same command goes on there. Collective.
-int run_sweep(const std::vector<config::SweepRun>& runs, comm::Session& session,
-              const std::function<int(const config::CommandLine&)>& train);
+int run_sweep(const std::vector<config::SweepRun>& runs, comm::Session& session, const TrainRun& train);
 
 }  // namespace qft::train

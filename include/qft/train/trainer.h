@@ -32,8 +32,9 @@ class Watching;
 /// One run from a configuration to its results. Collective in all its calls.
 class Trainer {
  public:
-  /// Opens data, model and output directory, and resumes where there is something to resume.
-  Trainer(config::RunConfig config, comm::Session& session, c10::Device device);
+  /// Opens data, model and output directory, and resumes where there is something to resume. Rank 0 calls `accepted` once
+  /// output_dir is the run's, before the data are packed: it may put packs there.
+  Trainer(config::RunConfig config, comm::Session& session, c10::Device device, const std::function<void()>& accepted = {});
   ~Trainer();
 
   /// Trains to the end, or to a request to stop. Returns an exit code: 0; 1 if every update was skipped; or 75 after a committed

@@ -31,10 +31,10 @@ struct Sample {
 struct RunView {
   std::filesystem::path dir;
   nlohmann::json description;      ///< run.json; null: an older run, or none yet
-  std::string status = "unknown";  ///< running, silent, finished, stopped, failed; unknown without run.json and progress.json
+  std::string status = "unknown";  ///< running, silent, finished, stopped, failed; unknown without run.json and kProgressFile
   double silent_seconds = 0;       ///< of a run that should be running: since its last sign of life
   std::map<std::string, Curve> curves;
-  nlohmann::json progress;                  ///< progress.json: what the run is at; null: it is over, or an older qft's
+  nlohmann::json progress;                  ///< kProgressFile: what the run is at; null: it is over, or an older qft's
   nlohmann::json last, last_eval;           ///< lines of the log; null: none yet
   nlohmann::json system;                    ///< the last values of the machines, of which not every line tells; null: none yet
   std::vector<CheckpointSeen> checkpoints;  ///< oldest first
@@ -49,8 +49,8 @@ struct RunView {
 inline constexpr std::size_t kSamples = 20;
 
 /// The file of output_dir that says what a run is at, from its start to its end: phase, step, total_steps, from_step and
-/// from_time (where and when this process began to train), time. Its writer is train/progress_file.h.
-inline constexpr const char* kProgressFile = "progress.json";
+/// from_time (where and when this process began to train), time. No other program has a file of this name. Its writer is train/progress_file.h.
+inline constexpr const char* kProgressFile = ".qft-progress.json";
 
 /// Whether a directory has a file of a run.
 bool holds_run(const std::filesystem::path& dir);
