@@ -35,8 +35,8 @@ using nlohmann::json;
 /// What a run that ended before its first checkpoint leaves, or an evaluation: a run may start there.
 bool is_leftover(const std::string& name) {
   return name == job::kPackFolder || name == kLogFile || name.starts_with(io::kTempPrefix) || name.starts_with(io::kLockFile) ||
-         name == kStopFile || log::is_log_file(name) || name == track::kRunFile || name == watch::kProgressFile ||
-         name == track::kRunsFolder || name == track::kMlflowFile || name == watch::kReportFile ||
+         name == kStopFile || name == kSweepFile || log::is_log_file(name) || name == track::kRunFile ||
+         name == watch::kProgressFile || name == track::kRunsFolder || name == track::kMlflowFile || name == watch::kReportFile ||
          name.starts_with(".nfs") ||  // what NFS calls a file that was removed while it is open
          name.ends_with("_results.json") || name == eval::kPredictionsFile || name == eval::kComparedFile ||
          name == eval::kScoresFile;
@@ -135,16 +135,16 @@ json with_global_batch(json config, const json& global_batch) {
   return config;
 }
 
-/// True for a value that asks for nothing in particular: an earlier version wrote its default.
+/// True for a key that only says how to start, and for a value that asks for nothing: an earlier version wrote its default.
 bool is_left_open(std::string_view key, const json& now) {
-  return key == "logging_steps" && now == "auto";
+  return key == "resume_from_checkpoint" || key == "overwrite_output_dir" || (key == "logging_steps" && now == "auto");
 }
 
-/// "key old -> new" of every setting that both have and that differs.
+/// "key old -> new" of every setting that both have, that differs and that counts.
 std::vector<std::string> changes(const json& before, const json& now) {
   std::vector<std::string> list;
   for (const auto& [key, value] : now.items())
-    if (key != "resume_from_checkpoint" && before.contains(key) && before[key] != value && !is_left_open(key, value))
+    if (before.contains(key) && before[key] != value && !is_left_open(key, value))
       list.push_back(fmt::format("{} {} -> {}", key, before[key].dump(), value.dump()));
   return list;
 }

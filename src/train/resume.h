@@ -16,6 +16,9 @@ namespace qft::train {
 /// not say so itself.
 inline constexpr const char* kStopFile = "stopped.json";
 
+/// In output_dir while its sweep is not over: what sweep.cpp knows a finished run by.
+inline constexpr const char* kSweepFile = ".qft-sweep-finished";
+
 /// Notes in output_dir that the run stopped at `checkpoint` and is to be submitted again. Not needed, and not written, where the
 /// checkpoint's manifest says so itself (it was saved after the request to stop) or it lies elsewhere. A note that cannot be
 /// written is a warning. Collective; rank 0 holds output_dir.

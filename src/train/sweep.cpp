@@ -1,10 +1,15 @@
 #include "qft/train/sweep.h"
 
+#include "qft/checkpoint/branch.h"
 #include "qft/comm/exchange.h"
+#include "qft/config/run_config.h"
 #include "qft/core/error.h"
+#include "qft/core/hash.h"
 #include "qft/core/log.h"
 #include "qft/core/log_file.h"
 #include "qft/device/memory.h"
+#include "qft/io/file.h"
+#include "qft/io/storage.h"
 #include "qft/job/output_dir.h"
 #include "qft/job/run_main.h"
 #include "qft/job/stop_signal.h"
@@ -14,6 +19,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "resume.h"
 #include <fmt/ranges.h>
 
 namespace qft::train {
@@ -63,6 +69,44 @@ void share_packs(const std::vector<SweepRun>& runs, const SweepRun& run) {
     }
 }
 
+/// Settings and newest checkpoint of a run; empty: it has no checkpoint.
+std::string result_of(const SweepRun& run) {
+  auto settings = config::to_json(run.line.load(config::Purpose::train));
+  for (const char* key : {"overwrite_output_dir", "resume_from_checkpoint"}) settings.erase(key);
+  for (const checkpoint::Entry& entry : checkpoint::survey(run.dir))
+    if (entry.origin == checkpoint::Origin::ours) return hash_hex(settings.dump() + entry.checksum);
+  return {};
+}
+
+/// Until the sweep is over: started again it does not overwrite what it has. Rank 0's call.
+void note_finished(const SweepRun& run) {
+  try {
+    if (const std::string result = result_of(run); !result.empty())
+      io::atomic_write_file(io::posix_storage(), run.dir / kSweepFile, result);
+  } catch (const Error& e) {
+    log::warn("cannot note that run {} is finished ({}): if the sweep stops, remove overwrite_output_dir to keep this run",
+              run.name, e.what());
+  }
+}
+
+/// Whether overwrite_output_dir would remove what this sweep made of the run before it was interrupted. Collective.
+bool must_be_kept(const SweepRun& run, comm::Communicator& comm) {
+  bool kept = false;
+  comm::agreed(comm, [&] {
+    if (comm.rank() != 0) return;
+    const config::TrainingArgs t = run.line.load(config::Purpose::train).training;
+    const fs::path note = run.dir / kSweepFile;
+    if (!t.overwrite_output_dir || t.resume_from_checkpoint == "false" || !fs::exists(note)) return;
+    kept = io::read_text_file(note) == result_of(run);
+    if (kept)
+      log::warn(
+          "'{}' was finished before the sweep was interrupted: it is kept, and overwrite_output_dir has no effect "
+          "(resume_from_checkpoint: false starts afresh)",
+          run.dir.string());
+  });
+  return comm::broadcast_value<std::int32_t>(comm, kept ? 1 : 0) != 0;
+}
+
 }  // namespace
 
 std::string list_sweep(const std::vector<SweepRun>& runs) {
@@ -84,7 +128,9 @@ int run_sweep(const std::vector<SweepRun>& runs, comm::Session& session, const T
     const SweepRun& run = runs[i];
     log::info("run {} of {} of the sweep: {}; output_dir '{}'", i + 1, runs.size(), fmt::join(run.overrides, " "),
               run.dir.string());
-    const int code = job::run_part([&] { return train(run.line, [&] { share_packs(runs, run); }); });
+    config::CommandLine line = run.line;
+    if (must_be_kept(run, session.world())) line.overrides.emplace_back("overwrite_output_dir=false");
+    const int code = job::run_part([&] { return train(line, [&] { share_packs(runs, run); }); });
     job::training_has_ended();
     log::close_file();  // what is said of the sweep belongs to no run
     device::release_unused();
@@ -93,7 +139,11 @@ int run_sweep(const std::vector<SweepRun>& runs, comm::Session& session, const T
       return kExitRequeue;
     }
     if (code != kExitOk) failed.push_back(run.name);
+    if (code == kExitOk && session.rank() == 0) note_finished(run);
   }
+  std::error_code ignored;
+  for (const SweepRun& run : runs)
+    if (session.rank() == 0) fs::remove(run.dir / kSweepFile, ignored);
   if (session.rank() == 0) compare(runs);
   if (!failed.empty() && session.rank() == 0)
     log::error("{} of {} runs of the sweep failed: {}", failed.size(), runs.size(), fmt::join(failed, ", "));

@@ -173,8 +173,10 @@ TEST_F(CompareTest, ReplacesItsOwnPageAndNoOtherFile) {
   write("notes.html", "mine");
   write("new.html", "");
   fs::create_directory(dir_ / "folder.html");
-  for (const fs::path& file : {fs::path(), dir_ / "notes.html", dir_ / "folder.html"}) EXPECT_THROW(write_compare_page(c, file), Error) << file;
-  for (const auto& [name, text] : {std::pair("compare.html", "<!doctype html><title>another tool</title>"), {"notes.html", "mine"}}) {
+  for (const fs::path& file : {fs::path(), dir_ / "notes.html", dir_ / "folder.html"})
+    EXPECT_THROW(write_compare_page(c, file), Error) << file;
+  for (const auto& [name, text] :
+       {std::pair("compare.html", "<!doctype html><title>another tool</title>"), {"notes.html", "mine"}}) {
     std::ifstream in(dir_ / name);
     EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), text);
   }

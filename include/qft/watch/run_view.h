@@ -49,7 +49,8 @@ struct RunView {
 inline constexpr std::size_t kSamples = 20;
 
 /// The file of output_dir that says what a run is at, from its start to its end: phase, step, total_steps, from_step and
-/// from_time (where and when this process began to train), time. No other program has a file of this name. Its writer is train/progress_file.h.
+/// from_time (where and when this process began to train), time. No other program has a file of this name. Its writer is
+/// train/progress_file.h.
 inline constexpr const char* kProgressFile = ".qft-progress.json";
 
 /// Whether a directory has a file of a run.
