@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+constexpr const char* kProgram = "qft generate";  // marks a folder as ours
 constexpr const char* kSettings = "settings.json";
 constexpr const char* kLines = ".jsonl";
 constexpr std::size_t kWriteBytes = 1 << 20;  // written at once
@@ -58,9 +59,14 @@ std::string read_range(const fs::path& file, std::uint64_t offset, std::uint64_t
 
 void require_output(const fs::path& path, bool overwrite) {
   if (fs::is_directory(path)) fail_config("--output '{}' is a folder: name a file, such as answers.jsonl", path.string());
+  if (fs::exists(path) && !fs::is_regular_file(path))
+    fail_config("--output '{}' is a pipe or a device, not a file: use --output - for standard output", path.string());
+  if (fs::is_symlink(path))
+    fail_config("--output '{}' is a link to '{}', and a file would replace it: name that file instead", path.string(),
+                fs::read_symlink(path).string());
   io::probe_writable(path.has_parent_path() ? path.parent_path() : fs::path("."));
   if (!fs::exists(path)) return;
-  const bool empty = fs::is_regular_file(path) && fs::file_size(path) == 0;
+  const bool empty = fs::file_size(path) == 0;
   if (!empty && !holds_answers(path))
     fail_config("--output '{}' is another program's file, which stays as it is: name a new file", path.string());
   if (!empty && !overwrite)
@@ -70,7 +76,7 @@ void require_output(const fs::path& path, bool overwrite) {
 AnswersFile::AnswersFile(fs::path path, const json& settings, bool overwrite, std::int64_t records, OtherLine other,
                          comm::Communicator& comm)
     : path_(std::move(path)), folder_(path_.string() + ".part"), records_(records), other_(std::move(other)), comm_(comm) {
-  hold_.emplace(folder_, comm, "qft generate");
+  hold_.emplace(folder_, comm, kProgram);
   const auto shared = job::ranks_sharing(comm, folder_);
   comm::agreed(comm, [&] {
     require(shared[static_cast<std::size_t>(comm.rank())],
@@ -94,21 +100,22 @@ AnswersFile::AnswersFile(fs::path path, const json& settings, bool overwrite, st
 }
 
 /// Keeps the lines of the same settings, drops or refuses others.
-void AnswersFile::take_over(const json& settings, bool overwrite) {
+void AnswersFile::take_over(json settings, bool overwrite) {
+  settings["format"] = kProgram;
   io::Storage& storage = io::posix_storage();
   const fs::path file = folder_ / kSettings;
   std::vector<fs::path> lines;
   for (const std::string& name : storage.list(folder_))
     if (fs::path(name).extension() == kLines) lines.push_back(folder_ / name);
-  if (fs::exists(file)) {
-    const json before = io::read_json(file);
-    if (before == settings) return;
+  const json before = fs::exists(file) ? json::parse(io::read_text_file(file), nullptr, /*allow_exceptions=*/false) : json();
+  if (before == settings) return;
+  if (before.is_object() && before.value("format", json()) == kProgram) {
     if (!overwrite)
       fail_config(
           "'{}' holds the answers of a run that was stopped, with other settings: {}. Set them back to go on, name another "
           "--output, or set overwrite_output_dir=true to drop those answers",
           folder_.string(), differences(before, settings));
-  } else if (!lines.empty()) {
+  } else if (!lines.empty() || fs::exists(file)) {
     fail_config("'{}' holds files of another program: name another --output", folder_.string());
   }
   for (const fs::path& path : lines) storage.remove(path);

@@ -35,7 +35,7 @@ class AnswersFile final : public AnswerSink {
     std::vector<std::filesystem::path> files;
     std::map<std::int64_t, Place> places;  ///< by number
   };
-  void take_over(const nlohmann::json& settings, bool overwrite);
+  void take_over(nlohmann::json settings, bool overwrite);
   Lines find_lines() const;
   Lines all_lines() const;
   std::int64_t merge(const Lines& lines) const;

@@ -38,8 +38,7 @@ json settings_of(const config::RunConfig& config, const Prompts& prompts) {
   const config::GenerateArgs& g = config.generate;
   const engine::ModelIdentity model = engine::model_identity_of(config);
   const auto compute = engine::inference_precision(config, io::ModelFiles::open(config.model_path())).precision.compute;
-  return {{"format", "qft generate"},
-          {"prompts", prompts.hash},
+  return {{"prompts", prompts.hash},
           {"model", model.model},
           {"adapter", model.adapter},
           {"quantization", model.quantization},

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <sys/stat.h>
 
 #include "io/temp_dir.h"
 #include <gtest/gtest.h>
@@ -30,9 +31,9 @@ struct Output {
   }
   std::string text() const { return io::read_text_file(dir.path() / "a.jsonl"); }
   fs::path part() const { return dir.path() / "a.jsonl.part"; }
-  std::string refusal(const json& settings) {
+  std::string refusal(const json& settings, bool overwrite = false) {
     try {
-      open(settings);
+      open(settings, overwrite);
     } catch (const ConfigError& e) {
       return e.what();
     }
@@ -120,6 +121,39 @@ TEST(AnswerSink, FilesOfOtherProgramsStay) {
   EXPECT_THROW(require_output(ours, false), ConfigError);
   EXPECT_NO_THROW(require_output(ours, true));
   EXPECT_NO_THROW(require_output(out.dir.path() / "new" / "a.jsonl", false));
+}
+
+TEST(AnswerSink, AFolderWithSettingsOfAnotherProgramStays) {
+  for (const char* settings : {R"({"a": 1})", R"({"format": "other"})", R"({"format": 1})", "[]", "null", "{torn"}) {
+    Output out;
+    fs::create_directory(out.part());
+    std::ofstream(out.part() / "settings.json") << settings;
+    std::ofstream(out.part() / "theirs.jsonl") << "{}\n";
+    for (const bool overwrite : {false, true})
+      EXPECT_NE(out.refusal({{"seed", 1}}, overwrite).find("another program"), std::string::npos) << settings;
+    EXPECT_EQ(io::read_text_file(out.part() / "settings.json"), settings);
+    EXPECT_TRUE(fs::exists(out.part() / "theirs.jsonl"));
+  }
+}
+
+TEST(AnswerSink, PipesDevicesAndLinksAreRefused) {
+  Output out;
+  const auto refusal = [](const fs::path& path) -> std::string {
+    try {
+      require_output(path, /*overwrite=*/true);
+    } catch (const ConfigError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  ASSERT_NE(refusal("/dev/null").find("--output -"), std::string::npos) << refusal("/dev/null");
+  const fs::path pipe = out.dir.path() / "pipe", link = out.dir.path() / "link", file = out.dir.path() / "file.jsonl";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_NE(refusal(pipe).find("--output -"), std::string::npos) << refusal(pipe);
+  fs::create_symlink(file, link);
+  EXPECT_NE(refusal(link).find("link to '" + file.string()), std::string::npos) << "it leads nowhere: " << refusal(link);
+  std::ofstream(file) << answer(0).dump() << "\n";
+  EXPECT_NE(refusal(link).find("link to '" + file.string()), std::string::npos) << refusal(link);
 }
 
 }  // namespace
