@@ -4,6 +4,7 @@
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
 #include "qft/core/json.h"
+#include "qft/core/python_json.h"
 #include "qft/encode/dataset_info.h"
 #include "qft/encode/dataset_keys.h"
 #include "qft/encode/record_converter.h"
@@ -57,6 +58,16 @@ std::string label_of(const encode::Conversation& conversation, std::size_t answe
   return as_utf8(chat.tokenizer().decode(chat.encode_answer(conversation, answer).target, skip_special));
 }
 
+/// The numbers that the parser of records holds as marked texts: as numbers where a JSON reader keeps all digits, else as texts.
+void write_numbers(nlohmann::ordered_json& value) {
+  if (value.is_structured())
+    for (auto& member : value) write_numbers(member);
+  if (!value.is_string() || !is_quoted_number(value.get_ref<const std::string&>())) return;
+  const std::string word = value.get_ref<const std::string&>().substr(1);
+  auto number = nlohmann::ordered_json::parse(word, nullptr, /*allow_exceptions=*/false);
+  value = number.is_number_integer() ? std::move(number) : nlohmann::ordered_json(word);
+}
+
 /// Reads records one after the other.
 class PromptReader {
  public:
@@ -89,8 +100,11 @@ class PromptReader {
 
  private:
   std::string id_of(std::string_view text) {
-    simdjson::dom::element id;
-    return converter_.parse(text)["id"].get(id) == simdjson::SUCCESS ? simdjson::minify(id) : std::string();
+    simdjson::dom::element element;
+    if (converter_.parse(text)["id"].get(element) != simdjson::SUCCESS) return {};
+    auto id = nlohmann::ordered_json::parse(simdjson::minify(element));
+    write_numbers(id);
+    return id.dump();
   }
 
   void render(encode::Conversation conversation, Prompt& prompt) const {

@@ -94,8 +94,10 @@ def check_forms(case):
     case.report.equal("piped in and out: lines that differ", [a for a, b in zip(map(json.loads, piped.stdout.splitlines()), reference) if a != b], [])
     one = run([case.qft, "generate", case.run_file, *system, f"prompt={questions[3]}"], input="")
     case.report.equal("qft generate prompt= says the same", one.stdout, reference[3]["predict"] + "\n")
-    case.generate(case.file("ids.jsonl", jsonl([{"id": "a/1", "prompt": "x"}, {"id": {"n": 2}, "prompt": "y"}])))
-    case.report.equal("ids of records are kept", [line["id"] for line in case.lines()], ["a/1", {"n": 2}])
+    ids = ['"a/1"', '{"n": 2}', "18446744073709551615", "18446744073709551616", "[NaN, 9223372036854775807]"]
+    case.generate(case.file("ids.jsonl", "".join(f'{{"id": {i}, "prompt": "x"}}\n' for i in ids)))
+    case.report.equal("ids of records are kept, numbers that JSON does not hold as texts", [line["id"] for line in case.lines()],
+                      ["a/1", {"n": 2}, 18446744073709551615, "18446744073709551616", ["NaN", 9223372036854775807]])
 
 
 def conversations():
