@@ -380,10 +380,7 @@ struct Folder {
 
   DatasetSpec load_path(const std::string& name) const {
     const auto copy = folders.find(name);  // on this node's own disk
-    if (auto spec = dataset_at(copy == folders.end() ? name : copy->second, stage)) {
-      spec->name = name;
-      return std::move(*spec);
-    }
+    if (auto spec = dataset_at(copy == folders.end() ? name : copy->second, name, stage)) return std::move(*spec);
     const std::size_t colon = name.rfind(':');
     const std::string id = name.substr(0, colon);
     if (!folders.contains(hub_key(id))) fail_unknown(name, info_file, info);

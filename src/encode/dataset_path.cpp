@@ -14,15 +14,14 @@ namespace qft::encode {
 
 namespace fs = std::filesystem;
 
-std::optional<DatasetSpec> dataset_at(const std::string& name, std::string_view stage) {
+std::optional<DatasetSpec> dataset_at(const fs::path& path, const std::string& name, std::string_view stage) {
   std::error_code code;
-  const fs::path path = name;
   const bool folder = fs::is_directory(path, code);
   if (!folder && !fs::is_regular_file(path, code)) return std::nullopt;
-  return dataset_of(folder ? data_files_in(path) : std::vector<fs::path>{path}, name, stage);
+  return dataset_of(folder ? data_files_in(path) : std::vector<fs::path>{path}, name, stage, !folder);
 }
 
-DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name, std::string_view stage) {
+DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name, std::string_view stage, bool name_says_file) {
   DatasetSpec spec;
   spec.name = name;
   spec.described_in = spec.tags_from = "what the first records show";
@@ -48,7 +47,7 @@ DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name, std
   const std::string first = spec.files.front().string();
   const std::int64_t others = std::ssize(spec.files) - 1;
   const std::string from = others == 0 ? first : fmt::format("{} and {}", first, counted(others, "more file"));
-  log::info("dataset {}: {}reads {}", name, from == name ? "" : from + "; ", columns_read(spec, seen));
+  log::info("dataset {}: {}reads {}", name, name_says_file ? "" : from + "; ", columns_read(spec, seen));
   if (const std::string& weight = spec.columns.weight; seen.has(weight))
     log::warn(
         "dataset {}: the labels of a record count as many times as its column '{}' says; rename it if it means another thing",

@@ -31,4 +31,11 @@ PipedFile::~PipedFile() {
   fs::remove_all(path_.parent_path(), ignored);
 }
 
+std::string PipedFile::named(std::string message) const {
+  const std::string copy = path_.string();
+  for (std::size_t at = message.find(copy); at != message.npos; at = message.find(copy, at + kName.size()))
+    message.replace(at, copy.size(), kName);
+  return message;
+}
+
 }  // namespace qft::eval

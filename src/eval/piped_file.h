@@ -2,6 +2,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <string_view>
 
 namespace qft::eval {
 
@@ -9,6 +11,8 @@ namespace qft::eval {
 /// are removed in the end.
 class PipedFile {
  public:
+  static constexpr std::string_view kName = "standard input";
+
   /// Reads standard input to its end. Throws ConfigError if that is a terminal or empty, Error if the copy cannot be written.
   PipedFile();
   ~PipedFile();
@@ -16,6 +20,8 @@ class PipedFile {
   PipedFile& operator=(const PipedFile&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
+  /// `message` with kName wherever it names the copy.
+  std::string named(std::string message) const;
 
  private:
   std::filesystem::path path_;

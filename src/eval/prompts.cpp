@@ -15,8 +15,6 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
-#include <memory>
 #include <utility>
 #include <variant>
 
@@ -24,8 +22,6 @@
 
 namespace qft::eval {
 namespace {
-
-namespace fs = std::filesystem;
 
 /// How `input` is read.
 encode::DatasetSpec spec_of(const std::string& input, const config::RunConfig& config) {
@@ -81,9 +77,8 @@ class PromptReader {
         cursor_(source),
         converter_(spec, source.is_text(), encode::Ending::any) {}
 
-  Prompt read(std::int64_t number, const fs::path& shown) {
-    encode::RecordText record = cursor_.at(number);
-    if (!shown.empty()) record.file = &shown;
+  Prompt read(std::int64_t number) {
+    const encode::RecordText record = cursor_.at(number);
     Prompt prompt;
     try {
       if (!is_text_) prompt.id = id_of(record.text);
@@ -135,6 +130,29 @@ encode::ChatTemplate template_of(const encode::DatasetSpec& spec, const config::
   return encode::ChatTemplate::from_config(of_dataset, tokenizer::Tokenizer::load(config.tokenizer_path()), /*fixed_date=*/true);
 }
 
+Prompts prompts_of(const std::string& input, const config::RunConfig& config, const model::ModelConfig& model) {
+  const encode::DatasetSpec spec = spec_of(input, config);
+  const auto source = encode::RecordSource::open(spec.files);
+  require_prompt_columns(spec, *source);
+  Prompts prompts{.all = {}, .hash = {}, .stop_ids = {}, .chat = template_of(spec, config)};
+  prompts.stop_ids = infer::stop_tokens(prompts.chat.stop_token_ids(), prompts.chat.tokenizer(), model);
+  PromptReader reader(spec, *source, prompts.chat, config, model);
+  Hasher hasher;
+  hasher.update(source->hash());
+  for (const encode::RecordRange& part : spec.split.ranges(source->size()))
+    for (std::int64_t i = part.from; i < part.to; ++i) {
+      const Prompt& prompt = prompts.all.emplace_back(reader.read(i));
+      hasher.update(fmt::format("{}:", prompt.tokens.size()));
+      hasher.update(prompt.tokens.data(), prompt.tokens.size() * sizeof(std::int32_t));
+      activity::tick();
+    }
+  prompts.hash = hasher.hex();
+  if (prompts.errors() == std::ssize(prompts.all))
+    fail_config("none of the {} records of '{}' can be answered; the first: {}", prompts.all.size(), input,
+                prompts.first_error());
+  return prompts;
+}
+
 }  // namespace
 
 std::int64_t Prompts::errors() const {
@@ -147,29 +165,20 @@ std::string Prompts::first_error() const {
 }
 
 Prompts read_prompts(const std::string& input, const config::RunConfig& config, const model::ModelConfig& model) {
-  std::unique_ptr<const PipedFile> piped;
-  if (input == "-") piped = std::make_unique<PipedFile>();
-  const encode::DatasetSpec spec = spec_of(piped ? piped->path().string() : input, config);
-  const auto source = encode::RecordSource::open(spec.files);
-  require_prompt_columns(spec, *source);
-  Prompts prompts{.all = {}, .hash = {}, .stop_ids = {}, .chat = template_of(spec, config)};
-  prompts.stop_ids = infer::stop_tokens(prompts.chat.stop_token_ids(), prompts.chat.tokenizer(), model);
-  PromptReader reader(spec, *source, prompts.chat, config, model);
-  const fs::path shown = piped ? "standard input" : "";
-  Hasher hasher;
-  hasher.update(source->hash());
-  for (const encode::RecordRange& part : spec.split.ranges(source->size()))
-    for (std::int64_t i = part.from; i < part.to; ++i) {
-      const Prompt& prompt = prompts.all.emplace_back(reader.read(i, shown));
-      hasher.update(fmt::format("{}:", prompt.tokens.size()));
-      hasher.update(prompt.tokens.data(), prompt.tokens.size() * sizeof(std::int32_t));
-      activity::tick();
-    }
-  prompts.hash = hasher.hex();
-  if (prompts.errors() == std::ssize(prompts.all))
-    fail_config("none of the {} records of {} can be answered; the first: {}", prompts.all.size(),
-                piped ? "standard input" : fmt::format("'{}'", input), prompts.first_error());
-  return prompts;
+  if (input != "-") return prompts_of(input, config, model);
+  const PipedFile piped;
+  const std::string name(PipedFile::kName);
+  config::RunConfig with_copy = config;
+  with_copy.folders[name] = piped.path().string();
+  try {
+    Prompts prompts = prompts_of(name, with_copy, model);
+    for (Prompt& prompt : prompts.all) prompt.error = piped.named(std::move(prompt.error));
+    return prompts;
+  } catch (const ConfigError& error) {
+    throw ConfigError(piped.named(error.what()));
+  } catch (const Error& error) {
+    throw Error(piped.named(error.what()));
+  }
 }
 
 }  // namespace qft::eval

@@ -92,6 +92,10 @@ def check_forms(case):
 
     piped = run([case.qft, "generate", case.run_file, "--input", "-", "--output", "-", *system], input=forms["lines.txt"], env=ENV)
     case.report.equal("piped in and out: lines that differ", [a for a, b in zip(map(json.loads, piped.stdout.splitlines()), reference) if a != b], [])
+    late = "[" + ",\n".join(['{"prompt": "x"}'] * 100) + '\n{"prompt": "y"}]'
+    broken = run([case.qft, "generate", case.run_file, "--input", "-", "--output", "-"], input=late, check=False, env=ENV)
+    case.report.holds("a piped file that is broken is called standard input", broken.returncode == 1 and "dataset standard input: reads prompt" in broken.stderr
+                      and "standard input:101: record 101" in broken.stderr and "/qft-" not in broken.stderr, broken.stderr)
     one = run([case.qft, "generate", case.run_file, *system, f"prompt={questions[3]}"], input="")
     case.report.equal("qft generate prompt= says the same", one.stdout, reference[3]["predict"] + "\n")
     ids = ['"a/1"', '{"n": 2}', "18446744073709551615", "18446744073709551616", "[NaN, 9223372036854775807]"]
