@@ -34,11 +34,12 @@ class StandardOutput final : public AnswerSink {
  private:
   void print() {
     for (; next_ < records_; ++next_) {
-      std::string line = other_(next_);
-      if (line.empty() && !waiting_.contains(next_)) break;
-      if (line.empty()) line = std::move(waiting_.extract(next_).mapped());
-      line += '\n';
-      require(std::fwrite(line.data(), 1, line.size(), stdout) == line.size(), "cannot write to standard output");
+      std::optional<std::string> line = other_(next_);
+      if (!line && !waiting_.contains(next_)) break;
+      if (!line) line = std::move(waiting_.extract(next_).mapped());
+      if (line->empty()) continue;
+      *line += '\n';
+      require(std::fwrite(line->data(), 1, line->size(), stdout) == line->size(), "cannot write to standard output");
     }
     require(std::fflush(stdout) == 0, "cannot write to standard output");
   }

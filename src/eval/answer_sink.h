@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,8 +16,8 @@
 
 namespace qft::eval {
 
-/// The line of a record without an answer; "" for any other.
-using OtherLine = std::function<std::string(std::int64_t number)>;
+/// The line of a record that gets no answer, "" if it has no line at all; nullopt for any other.
+using OtherLine = std::function<std::optional<std::string>(std::int64_t number)>;
 
 /// Takes the lines of records 0, 1, ... in any order, and gives them in theirs.
 class AnswerSink {

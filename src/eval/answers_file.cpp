@@ -149,7 +149,7 @@ AnswersFile::Lines AnswersFile::all_lines() const {
   for (int attempt = 0; attempt < 5; ++attempt) {
     Lines lines = find_lines();
     lacking = 0;
-    for (std::int64_t i = 0; i < records_; ++i) lacking += !lines.places.contains(i) && other_(i).empty() ? 1 : 0;
+    for (std::int64_t i = 0; i < records_; ++i) lacking += !lines.places.contains(i) && !other_(i) ? 1 : 0;
     if (lacking == 0) return lines;
     std::this_thread::sleep_for(std::chrono::milliseconds(50 << attempt));
   }
@@ -164,15 +164,14 @@ std::int64_t AnswersFile::merge(const Lines& lines) const {
   std::int64_t cut_off = 0;
   std::string text;
   for (std::int64_t i = 0; i < records_; ++i) {
-    const auto found = lines.places.find(i);
-    if (found == lines.places.end()) {
-      text += other_(i);
+    std::string line;
+    if (const auto found = lines.places.find(i); found == lines.places.end()) {
+      line = other_(i).value();
     } else {
-      const std::string line = read_range(lines.files[found->second.file], found->second.offset, found->second.bytes);
+      line = read_range(lines.files[found->second.file], found->second.offset, found->second.bytes);
       cut_off += line_from(line).value("finish", "") == "length" ? 1 : 0;
-      text += line;
     }
-    text += '\n';
+    if (!line.empty()) text += line + '\n';
     if (text.size() < kWriteBytes && i + 1 < records_) continue;
     out->append(text.data(), text.size());
     text.clear();

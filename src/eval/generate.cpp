@@ -90,7 +90,7 @@ std::vector<std::size_t> take_mine(std::vector<Prompt>& prompts, const std::vect
   std::vector<std::int64_t> costs;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const Prompt& p = prompts[i];
-    if (!p.error.empty() || std::ranges::binary_search(done, static_cast<std::int64_t>(i))) continue;
+    if (!p.is_asked() || std::ranges::binary_search(done, static_cast<std::int64_t>(i))) continue;
     open.push_back(i);
     costs.push_back(infer::cost_of(std::ssize(p.tokens), p.max_new_tokens));
   }
@@ -171,17 +171,21 @@ GenerateResult generate(const config::RunConfig& config, const std::string& inpu
     prompts.emplace(read_prompts(input, config, engine::architecture_of(config, engine::Use::inference)));
   });
   require_same_prompts(prompts->hash, input, comm);
-  GenerateResult result{.output = output, .records = std::ssize(prompts->all), .errors = prompts->errors()};
+  GenerateResult result{.output = output, .records = std::ssize(prompts->all) - prompts->blanks(), .errors = prompts->errors()};
   if (result.errors > 0 && comm.rank() == 0)
     log::warn("{} of {} cannot be answered, and their lines say why; the first: {}", result.errors,
               counted(result.records, "record"), prompts->first_error());
+  if (prompts->blanks() > 0 && comm.rank() == 0)
+    log::info("--input {} has {}, which are no prompts: index counts them, the output has no line for them", input,
+              counted(prompts->blanks(), "blank line"));
   json settings;
   comm::agreed(comm, [&] { settings = settings_of(config, *prompts); });
   const auto sink = open_sink(
-      output, settings, config.training.overwrite_output_dir, result.records,
-      [&](std::int64_t i) {
+      output, settings, config.training.overwrite_output_dir, std::ssize(prompts->all),
+      [&](std::int64_t i) -> std::optional<std::string> {
         const Prompt& p = prompts->all[static_cast<std::size_t>(i)];
-        return p.error.empty() ? std::string() : error_line(i, p);
+        if (p.is_asked()) return std::nullopt;
+        return p.blank ? std::string() : error_line(i, p);
       },
       comm);
   result.earlier = std::ssize(sink->done());

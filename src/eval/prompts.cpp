@@ -54,6 +54,10 @@ std::string label_of(const encode::Conversation& conversation, std::size_t answe
   return as_utf8(chat.tokenizer().decode(chat.encode_answer(conversation, answer).target, skip_special));
 }
 
+bool is_blank(std::string_view text) {
+  return text.find_first_not_of(" \t\r\n") == text.npos;
+}
+
 /// The numbers that the parser of records holds as marked texts: as numbers where a JSON reader keeps all digits, else as texts.
 void write_numbers(nlohmann::ordered_json& value) {
   if (value.is_structured())
@@ -80,6 +84,8 @@ class PromptReader {
   Prompt read(std::int64_t number) {
     const encode::RecordText record = cursor_.at(number);
     Prompt prompt;
+    prompt.blank = is_text_ && is_blank(record.text);
+    if (prompt.blank) return prompt;
     try {
       if (!is_text_) prompt.id = id_of(record.text);
       auto converted = converter_.convert(record);
@@ -104,7 +110,7 @@ class PromptReader {
 
   void render(encode::Conversation conversation, Prompt& prompt) const {
     const encode::Message& question = conversation.prompt.back();
-    if (question.role == encode::Role::user && question.text.find_first_not_of(" \t\r\n") == std::string::npos)
+    if (question.role == encode::Role::user && is_blank(question.text))
       fail("it has no prompt: the text of the question is empty");
     if (conversation.system.empty() && !conversation.has_system) conversation.system = config_.generate.system;
     prompt.tokens = chat_.render_prompt(conversation);
@@ -147,13 +153,18 @@ Prompts prompts_of(const std::string& input, const config::RunConfig& config, co
       activity::tick();
     }
   prompts.hash = hasher.hex();
-  if (prompts.errors() == std::ssize(prompts.all))
-    fail_config("none of the {} records of '{}' can be answered; the first: {}", prompts.all.size(), input,
-                prompts.first_error());
+  const std::int64_t errors = prompts.errors(), records = std::ssize(prompts.all) - prompts.blanks();
+  if (records == 0) fail_config("'{}' has no prompt: all its lines are blank", input);
+  if (errors == records)
+    fail_config("none of the {} records of '{}' can be answered; the first: {}", records, input, prompts.first_error());
   return prompts;
 }
 
 }  // namespace
+
+std::int64_t Prompts::blanks() const {
+  return std::ranges::count_if(all, &Prompt::blank);
+}
 
 std::int64_t Prompts::errors() const {
   return std::ranges::count_if(all, [](const Prompt& p) { return !p.error.empty(); });

@@ -19,6 +19,9 @@ struct Prompt {
   std::string label;       ///< the record's own answer; empty: it has none
   std::string id;          ///< JSON of the record's member "id"; empty: it has none
   std::string error;       ///< "data/a.jsonl:7: why"; empty: it can be answered
+  bool blank = false;      ///< a blank line of a text file: nothing is asked
+
+  bool is_asked() const { return !blank && error.empty(); }
 };
 
 struct Prompts {
@@ -27,6 +30,7 @@ struct Prompts {
   std::vector<std::int32_t> stop_ids;
   encode::ChatTemplate chat;
 
+  std::int64_t blanks() const;
   std::int64_t errors() const;
   /// The first one; empty: there is none.
   std::string first_error() const;
@@ -35,7 +39,7 @@ struct Prompts {
 /// The records of `input`: a file or folder as `dataset` may name, a name of dataset_info.json, or "-" for standard input (JSON
 /// if it begins with { or [, else a prompt a line). A record's tokens are those that training has before its last answer. A
 /// record that cannot be answered has an error, and so does one whose prompt fills the model's positions. Not collective. Throws
-/// ConfigError or Error where `input` is no data at all, or none of its records can be answered.
+/// ConfigError or Error if `input` is no data at all, or none of its records can be answered.
 Prompts read_prompts(const std::string& input, const config::RunConfig& config, const model::ModelConfig& model);
 
 }  // namespace qft::eval

@@ -22,12 +22,16 @@ nlohmann::ordered_json answer(std::int64_t number, const char* finish = "stop") 
   return {{"index", number}, {"predict", "p"}, {"finish", finish}};
 }
 
-/// Three records, of which number 1 has an error.
+/// Four records, of which number 1 has an error and number 3 no line.
 struct Output {
   std::unique_ptr<AnswerSink> open(const json& settings = {{"seed", 1}}, bool overwrite = false, const char* name = nullptr) {
     return open_sink(
-        name != nullptr ? name : (dir.path() / "a.jsonl").string(), settings, overwrite, 3,
-        [](std::int64_t i) { return i == 1 ? R"({"index":1,"error":"e"})" : ""; }, *comm);
+        name != nullptr ? name : (dir.path() / "a.jsonl").string(), settings, overwrite, 4,
+        [](std::int64_t i) -> std::optional<std::string> {
+          if (i == 1) return R"({"index":1,"error":"e"})";
+          return i == 3 ? std::optional<std::string>("") : std::nullopt;
+        },
+        *comm);
   }
   std::string text() const { return io::read_text_file(dir.path() / "a.jsonl"); }
   fs::path part() const { return dir.path() / "a.jsonl.part"; }

@@ -92,6 +92,10 @@ def check_forms(case):
 
     piped = run([case.qft, "generate", case.run_file, "--input", "-", "--output", "-", *system], input=forms["lines.txt"], env=ENV)
     case.report.equal("piped in and out: lines that differ", [a for a, b in zip(map(json.loads, piped.stdout.splitlines()), reference) if a != b], [])
+    case.generate(case.file("gaps.txt", "\n" + "\n \t\n".join(questions[:3]) + "\n\n"), "--json", *system)
+    case.report.equal("blank lines of a text file are no prompts, and count in the index",
+                      [{**line, "index": (line["index"] - 1) // 2} for line in case.lines() if line["index"] in (1, 3, 5)], reference[:3])
+    case.report.equal("and have no lines", len(case.lines()), 3)
     late = "[" + ",\n".join(['{"prompt": "x"}'] * 100) + '\n{"prompt": "y"}]'
     broken = run([case.qft, "generate", case.run_file, "--input", "-", "--output", "-"], input=late, check=False, env=ENV)
     case.report.holds("a piped file that is broken is called standard input", broken.returncode == 1 and "dataset standard input: reads prompt" in broken.stderr
@@ -246,7 +250,7 @@ def check_refusals(case):
     cases = [("answers that are there", source, "answers.jsonl", [], 2, "overwrite_output_dir=true"), ("another program's file", source, "mine.txt", ["overwrite_output_dir=true"], 2, "another program"),
              ("the input itself", source, "one.jsonl", ["overwrite_output_dir=true"], 2, "another program"), ("a folder", source, "data", [], 2, "is a folder"),
              ("a folder that is a file", source, "sealed/a.jsonl", [], 1, "sealed"), ("no such file", case.dir / "none.jsonl", "x.jsonl", [], 2, "none.jsonl"),
-             ("an empty file", case.file("empty.jsonl", ""), "x.jsonl", [], 2, "empty.jsonl"), ("no prompt at all", case.file("blank.txt", "\n \n"), "x.jsonl", [], 2, "none of the 2 records"),
+             ("an empty file", case.file("empty.jsonl", ""), "x.jsonl", [], 2, "empty.jsonl"), ("no prompt at all", case.file("blank.txt", "\n \n"), "x.jsonl", [], 2, "all its lines are blank"),
              ("a prompt too", source, "x.jsonl", ["prompt=y"], 2, "prompt and --input"), ("pictures", pictures, "x.jsonl", [], 2, "images"), ("no model", source, "x.jsonl", ["model_name_or_path=/none"], 2, "/none")]
     for what, source, output, words, code, says in cases:
         ended = case.generate(source, *words, output=output, code=code, fresh=False)
