@@ -19,11 +19,11 @@ inline bool is_one_of(std::string_view word, Words words) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-/// What lies at `path`, for the dataset `name`: a file of kDataTypes, or a folder of them (of the training files where it has others).
-/// The format is told from the first records: messages or conversations, pairs of turns, instruction and output, a question
-/// and an answer, text. Two answers (chosen and rejected, or rejected_response beside messages) are read for stages dpo and rm,
-/// and where `stage` is empty; marks (kto_tag, label) for stage kto. nullopt where there is no such path. Throws ConfigError with
-/// the file and its columns where no format fits.
+/// What lies at `path`, for the dataset `name`: a file of kDataTypes, or a folder of them (of the training files where it has
+/// others). The format is told from the first records: messages or conversations, pairs of turns, instruction and output, a
+/// question and an answer, text. Two answers (chosen and rejected, or rejected_response beside messages) are read for stages dpo
+/// and rm, and where `stage` is empty; marks (kto_tag, label) for stage kto. nullopt where there is no such path. Throws
+/// ConfigError with the file and its columns where no format fits.
 std::optional<DatasetSpec> dataset_at(const std::filesystem::path& path, const std::string& name, std::string_view stage);
 /// The same of files that are known, of which there is one at least; the log names the first one if `name` does not say it.
 DatasetSpec dataset_of(std::vector<std::filesystem::path> files, const std::string& name, std::string_view stage,
