@@ -2,11 +2,13 @@
 #include "qft/config/fields_file.h"
 #include "qft/config/nearest.h"
 #include "qft/core/error.h"
+#include "qft/core/file_ending.h"
 #include "qft/core/program.h"
 #include "qft/plan/machine.h"
 
 #include <cstdlib>
 #include <map>
+#include <set>
 #include <string_view>
 
 namespace qft::plan {
@@ -14,8 +16,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_machine_file(const std::string& name) {
-  return name.find('/') != name.npos || name.ends_with(".yaml") || name.ends_with(".yml") || name.ends_with(".json");
+bool is_description(const fs::path& file) {
+  return is_yaml_file(file) || is_json_file(file);
+}
+
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+/// Where the name ends and keys begin: behind the longest path of a file, which may hold commas, else at the first comma.
+std::size_t end_of_name(const std::string& asked) {
+  for (std::size_t end = asked.size(); end > 0 && end != asked.npos; end = asked.rfind(',', end - 1))
+    if (is_file(asked.substr(0, end))) return end;
+  return asked.find(',');
 }
 
 /// By name; those of $QFT_MACHINES hide others of the same name.
@@ -27,16 +41,18 @@ std::map<std::string, fs::path> described_machines() {
   std::map<std::string, fs::path> all;
   for (const fs::path& folder : folders) {
     std::error_code error;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, error))
-      if (entry.path().extension() == ".yaml") all.emplace(entry.path().stem().string(), entry.path());
+    const std::set<fs::path> files(fs::directory_iterator(folder, error), fs::directory_iterator());
+    for (const fs::path& file : files)
+      if (is_description(file)) all.emplace(file.stem().string(), file);
   }
   return all;
 }
 
 fs::path machine_file(const std::string& name) {
-  if (is_machine_file(name)) return name;
+  if (name.find('/') != name.npos || is_description(name)) return name;
   const auto all = described_machines();
   if (const auto found = all.find(name); found != all.end()) return found->second;
+  if (is_file(name)) return name;
   std::vector<std::string_view> names;
   std::string list;
   for (const auto& [other, file] : all) {
@@ -53,11 +69,11 @@ fs::path machine_file(const std::string& name) {
 }  // namespace
 
 Machine find_machine(const std::string& asked) {
-  const std::size_t comma = asked.find(',');
-  Machine machine = Machine::load(machine_file(asked.substr(0, comma)));
+  const std::size_t name_end = end_of_name(asked);
+  Machine machine = Machine::load(machine_file(asked.substr(0, name_end)));
   const config::Visit visit = [&](const config::FieldVisitor& field) { machine.visit(field); };
   std::string changed;
-  for (std::size_t at = comma; at != asked.npos;) {
+  for (std::size_t at = name_end; at < asked.size();) {
     const std::size_t end = asked.find(',', at + 1);
     const std::string assignment = asked.substr(at + 1, end == asked.npos ? end : end - at - 1);
     config::set_field(assignment, "--machine " + asked, visit);
@@ -74,7 +90,14 @@ std::string list_machines() {
   std::size_t width = 0;
   for (const auto& [name, file] : all) width = std::max(width, name.size());
   std::string text;
-  for (const auto& [name, file] : all) text += fmt::format("{:<{}}  {}\n", name, width, Machine::load(file).name);
+  const auto words = [](const fs::path& file) {
+    try {
+      return Machine::load(file).name;
+    } catch (const Error& error) {
+      return fmt::format("error: {}", error.what());
+    }
+  };
+  for (const auto& [name, file] : all) text += fmt::format("{:<{}}  {}\n", name, width, words(file));
   return text;
 }
 

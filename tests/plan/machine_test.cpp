@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "io/temp_dir.h"
 #include "test_paths.h"
 #include <gtest/gtest.h>
 
@@ -123,6 +124,31 @@ TEST(Machines, AreFoundByName) {
   EXPECT_NE(list.find("\nh100 "), std::string::npos) << list;
   EXPECT_EQ(std::ranges::count(list, '\n'),
             std::distance(fs::directory_iterator(fs::path(test::kSourceDir) / "configs/machines"), {}));
+  unsetenv("QFT_MACHINES");
+}
+
+/// Files of any name and ending are found, and a broken one hides no other.
+TEST(Machines, AreFoundByFile) {
+  const fs::path before = fs::current_path();
+  const test::TempDir dir;
+  fs::create_directory(dir / "a,b");
+  for (const char* file : {"clus", "upper.YAML", "short.yml", "a,b/c,d.yaml"})
+    std::ofstream(dir / file) << kLeast << "name: '" << file << "'\n";
+  std::ofstream(dir / "object.JSON") << R"({"memory_gb": 80, "memory_gb_s": 2000, "name": "object.JSON"})";
+  std::ofstream(dir / "broken.yaml") << "memory_gb: [\n";
+  fs::current_path(dir.path());
+  for (const char* file : {"clus", "upper.YAML", "short.yml", "a,b/c,d.yaml", "object.JSON"}) {
+    EXPECT_NO_THROW(EXPECT_EQ(find_machine(file).name, file)) << file;
+    EXPECT_NO_THROW(EXPECT_EQ(find_machine(std::string(file) + ",memory_gb=7,network_gb_s=3").memory_gb, 7)) << file;
+  }
+  fs::current_path(before);
+  setenv("QFT_MACHINES", dir.path().c_str(), 1);
+  EXPECT_NO_THROW(EXPECT_EQ(find_machine("upper").name, "upper.YAML"));
+  EXPECT_NO_THROW({
+    const std::string list = list_machines();
+    EXPECT_NE(list.find("error: " + (dir / "broken.yaml").string()), std::string::npos) << list;
+    EXPECT_NE(list.find("  object.JSON\n"), std::string::npos) << list;
+  });
   unsetenv("QFT_MACHINES");
 }
 

@@ -55,12 +55,14 @@ struct Machine {
   std::int64_t ranks_of_a_node(std::int64_t ranks) const { return std::max<std::int64_t>(1, std::min(ranks_per_node, ranks)); }
 };
 
-/// The machine that `asked` names: a file's path, or the name of a description (h100) that lies in $QFT_MACHINES or in
-/// share/qft/configs/machines beside the program's folder; after commas keys that differ ("h100,network_gb_s=92"). Throws
-/// ConfigError with the nearest name and the list of names where there is none, and as Machine::load() does.
+/// The machine that `asked` names: a path (with a / or an ending .yaml, .yml or .json), the name of a description (h100) that
+/// lies in $QFT_MACHINES or in share/qft/configs/machines beside the program's folder, or any other file; after commas keys that
+/// differ
+/// ("h100,network_gb_s=92"). Throws ConfigError with the nearest name and the list of names if there is none, and as
+/// Machine::load() does.
 Machine find_machine(const std::string& asked);
 
-/// A line for each description that has a name: "h100  8 x ...", sorted. Throws ConfigError where a description is wrong.
+/// A line for each description that has a name: "h100  8 x ...", sorted; for one that cannot be read its error.
 std::string list_machines();
 
 /// What a group of ranks has of the links on its way.
