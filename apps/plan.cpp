@@ -86,14 +86,14 @@ int run(const config::CommandLine& line) {
     device::use_threads(static_cast<int>(machine->threads_per_rank));
   const plan::Plan result = planned(config, ranks, machine);
   log::init({.level = log::Severity::error});  // what is said of the data, has been said
-  const plan::Verdict verdict =
-      plan::judge(result, config, [&](const std::vector<std::string>& settings, int others, const plan::Question& question) {
-        config::CommandLine changed = line;
-        changed.overrides.insert(changed.overrides.end(), settings.begin(), settings.end());
-        config::RunConfig variant = changed.load(config::Purpose::plan);
-        complete(variant);
-        return planned(variant, others, machine, question);
-      });
+  const plan::Verdict verdict = plan::judge(result, config, [&](const plan::Variant& variant, const plan::Question& question) {
+    config::CommandLine changed = line;
+    changed.overrides.insert(changed.overrides.end(), variant.settings.begin(), variant.settings.end());
+    config::RunConfig other = changed.load(config::Purpose::plan);
+    if (variant.micro_batch > 0) other.training.per_device_train_batch_size = variant.micro_batch;
+    complete(other);
+    return planned(other, variant.ranks, machine, question);
+  });
   if (line.json) {
     nlohmann::ordered_json json = {{"verdict", plan::to_json(verdict)}};
     json.update(plan::to_json(result));

@@ -62,11 +62,13 @@ class Judge {
     return least;
   }
 
-  std::optional<Plan> planned(const std::vector<std::string>& settings, int ranks, const Question& question) const {
+  /// nullopt if the changes do not go with the run; `refusal` says why.
+  std::optional<Plan> planned(const Variant& variant, const Question& question, std::string* refusal = nullptr) const {
     try {
-      return replan_(settings, ranks, question);
-    } catch (const ConfigError&) {
-      return std::nullopt;  // the setting does not go with the run
+      return replan_(variant, question);
+    } catch (const ConfigError& error) {
+      if (refusal != nullptr) *refusal = error.what();
+      return std::nullopt;
     }
   }
 
@@ -82,7 +84,7 @@ class Judge {
     for (const auto& [setting, words] : {std::pair{"offload_optimizer=cpu", " with the optimizer in host memory"},
                                          {"offload_param=cpu", " with optimizer and weights in host memory"}}) {
       settings.emplace_back(setting);
-      const auto plan = planned(settings, plan_.ranks, {.only = last, .costs = true});
+      const auto plan = planned({settings, plan_.ranks}, {.only = last, .costs = true});
       const Row* row = plan ? order_of(*plan, last) : nullptr;
       if (row == nullptr || !row->fits) continue;
       v.fits = true;
@@ -105,18 +107,25 @@ class Judge {
     if (config_.training.max_tokens_per_micro_batch > 0) return;  // the tokens decide
     const std::string name(v.row.strategy.name);
     std::int64_t tokens = plan_.workload.largest.tokens, fitting = v.micro_batch, beyond = 2 * fitting;
-    const auto fits = [&](std::int64_t rows) {
-      auto settings = offloaded_;
-      settings.push_back(fmt::format("per_device_train_batch_size={}", rows));
-      const auto plan = planned(settings, plan_.ranks, {.only = name, .costs = false});
+    const auto limit_of = [&](std::int64_t rows) -> std::optional<MicroBatchLimit> {
+      const auto plan = planned({offloaded_, plan_.ranks, rows}, {.only = name, .costs = false}, &v.refusal);
       const Row* row = plan ? order_of(*plan, name) : nullptr;
-      v.limited_by_data = row == nullptr || plan->workload.largest.tokens <= tokens;
-      if (v.limited_by_data || !row->fits) return false;
+      if (row == nullptr) return MicroBatchLimit::refused;
+      if (plan->workload.largest.tokens <= tokens) {
+        const auto& global = config_.training.global_batch_size;
+        return global && rows * plan_.ranks > *global ? MicroBatchLimit::global_batch : MicroBatchLimit::data;
+      }
+      if (!row->fits) return MicroBatchLimit::memory;
       tokens = plan->workload.largest.tokens;
-      return true;
+      return std::nullopt;
+    };
+    const auto fits = [&](std::int64_t rows) {
+      const auto limit = limit_of(rows);
+      if (limit) v.limit = *limit;
+      return !limit;
     };
     for (; beyond <= kMostRows && fits(beyond); beyond *= 2) fitting = beyond;
-    while (beyond - fitting > 1) {
+    while (beyond <= kMostRows && beyond - fitting > 1) {
       const std::int64_t between = fitting + (beyond - fitting) / 2;
       (fits(between) ? fitting : beyond) = between;
     }
@@ -124,7 +133,7 @@ class Judge {
   }
 
   std::optional<Remedy> tried(const std::vector<std::string>& settings, int ranks, const std::string& change) const {
-    const auto plan = planned(settings, ranks, kMemoryOnly);
+    const auto plan = planned({settings, ranks}, kMemoryOnly);
     const Row* row = plan ? way_of(*plan, ranks) : nullptr;
     if (row == nullptr || !row->fits) return std::nullopt;
     return Remedy{change, std::string(row->strategy.name), row->needed};

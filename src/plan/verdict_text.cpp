@@ -38,9 +38,25 @@ std::string memory_words(const Plan& plan, const Verdict& v) {
   return fmt::format("does not fit: {}, of which nine tenths may be planned for\n", what());
 }
 
+std::string limit_words(const Verdict& v) {
+  switch (v.limit) {
+    case MicroBatchLimit::search:
+      return "larger ones were not tried";
+    case MicroBatchLimit::memory:
+      return "more does not fit";
+    case MicroBatchLimit::data:
+      return "the data has no larger ones";
+    case MicroBatchLimit::global_batch:
+      return "global_batch_size has no more for a rank";
+    case MicroBatchLimit::refused:
+      break;
+  }
+  return "a larger one is refused: " + v.refusal;
+}
+
 std::string micro_batch_words(const Verdict& v) {
   if (v.largest_micro_batch == 0) return {};
-  const std::string end = v.limited_by_data ? "the data has no larger ones" : "more does not fit";
+  const std::string end = limit_words(v);
   if (v.largest_micro_batch == v.micro_batch)
     return fmt::format("largest micro-batch: per_device_train_batch_size {}, as the run has it; {}\n", v.micro_batch, end);
   return fmt::format("largest micro-batch: per_device_train_batch_size {} (the run has {}); {}\n", v.largest_micro_batch,

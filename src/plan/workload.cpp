@@ -93,7 +93,8 @@ Workload full_rows(const config::RunConfig& config, int ranks, int item_sequence
   // A limit on tokens makes more and smaller micro-batches of the same samples.
   const std::int64_t limited = std::max<std::int64_t>(1, t.max_tokens_per_micro_batch / (cutoff * item_sequences));
   const std::int64_t limit = t.max_tokens_per_micro_batch > 0 ? limited : micro;
-  const std::int64_t rows = std::min(micro, limit);
+  const std::int64_t share = t.deterministic ? units : (units + ranks - 1) / ranks;  // of a rank in a micro-batch, at most
+  const std::int64_t rows = std::min({micro, limit, share});
   MicroShape shape;
   for (std::int64_t i = 0; i < rows * item_sequences; ++i) shape.add_sequence(cutoff, cutoff);
   if (config.prompts_apart().empty()) shape.share(0);

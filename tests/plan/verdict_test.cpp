@@ -47,16 +47,19 @@ class Verdicts : public ::testing::Test {
     return config::load_run_config({}, settings, config::Purpose::plan);
   }
   Plan plan(const std::vector<std::string>& settings, int ranks, const Question& question = {}) const {
-    const config::RunConfig c = config(settings);
+    return plan_of(config(settings), ranks, question);
+  }
+  Plan plan_of(const config::RunConfig& c, int ranks, const Question& question = {}) const {
     return make_plan(c, engine::recipe_of(c), ranks, machine, full_rows(c, ranks), {}, question);
   }
   Verdict verdict(const std::vector<std::string>& settings, int ranks) const {
-    return judge(plan(settings, ranks), config(settings),
-                 [&](const std::vector<std::string>& more, int others, const Question& question) {
-                   auto all = settings;
-                   all.insert(all.end(), more.begin(), more.end());
-                   return plan(all, others, question);
-                 });
+    return judge(plan(settings, ranks), config(settings), [&](const Variant& variant, const Question& question) {
+      auto all = settings;
+      all.insert(all.end(), variant.settings.begin(), variant.settings.end());
+      config::RunConfig c = config(all);
+      if (variant.micro_batch > 0) c.training.per_device_train_batch_size = variant.micro_batch;
+      return plan_of(c, variant.ranks, question);
+    });
   }
 
   TempDir dir_;
@@ -78,7 +81,8 @@ TEST_F(Verdicts, NameTheWayAndTheLargestMicroBatchThatFit) {
       return std::ranges::any_of(p.rows, [&](const Row& row) { return row.strategy.name == v.way && row.fits; });
     };
     EXPECT_TRUE(fits(v.largest_micro_batch));
-    EXPECT_FALSE(v.limited_by_data || fits(v.largest_micro_batch + 1));
+    EXPECT_EQ(v.limit, MicroBatchLimit::memory);
+    EXPECT_FALSE(fits(v.largest_micro_batch + 1));
     EXPECT_DOUBLE_EQ(v.run_seconds.value(), 100 * v.step_seconds.value());
     const std::string text = to_text(plan(settings, 4), v);
     EXPECT_NE(text.find("fits: " + v.way + " on 4 ranks takes "), std::string::npos) << text;
@@ -86,6 +90,35 @@ TEST_F(Verdicts, NameTheWayAndTheLargestMicroBatchThatFit) {
     EXPECT_NE(text.find("100 steps take about "), std::string::npos) << text;
   }
   EXPECT_EQ(verdict(settings, 1).way, "ddp");
+}
+
+TEST_F(Verdicts, SayWhatLimitsTheMicroBatch) {
+  const auto end_of = [&](const std::vector<std::string>& settings, const Verdict& v) {
+    const std::string text = to_text(plan(settings, 2), v);
+    const std::size_t begin = text.find("largest micro-batch: ");
+    return text.substr(begin, text.find("time: ", begin) - begin);
+  };
+  std::vector<std::string> settings = {"finetuning_type=full", "max_steps=10", "global_batch_size=4",
+                                       "per_device_train_batch_size=1"};
+  Verdict v = verdict(settings, 2);
+  EXPECT_EQ(v.largest_micro_batch, 2);
+  EXPECT_NE(end_of(settings, v).find("global_batch_size has no more for a rank"), std::string::npos) << end_of(settings, v);
+
+  machine = gpus(1.5);  // the file's micro-batch is no limit; its global batch is
+  for (const bool global : {false, true}) {
+    write_bytes(dir_ / "ds.json", global ? R"({"train_micro_batch_size_per_gpu": 2, "train_batch_size": 4})"
+                                         : R"({"train_micro_batch_size_per_gpu": 2})");
+    settings = {"finetuning_type=full", "max_steps=10", "per_device_train_batch_size=2", "gradient_accumulation_steps=1",
+                "deepspeed=" + (dir_ / "ds.json").string()};
+    v = verdict(settings, 2);
+    EXPECT_EQ(v.limit, global ? MicroBatchLimit::refused : MicroBatchLimit::memory);
+    if (global) {
+      EXPECT_EQ(v.largest_micro_batch, 2);
+      EXPECT_NE(end_of(settings, v).find("train_batch_size is 4"), std::string::npos) << end_of(settings, v);
+    } else {
+      EXPECT_GT(v.largest_micro_batch, 2);
+    }
+  }
 }
 
 TEST_F(Verdicts, NameWhatWouldFit) {

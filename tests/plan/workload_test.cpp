@@ -66,6 +66,12 @@ TEST(Workload, WithoutAPackHasFullRows) {
   config.training.max_tokens_per_micro_batch = 200;  // two rows at a time, twice as often
   EXPECT_EQ(full_rows(config, 2).steps[0].max_micro_batches, 6);
   EXPECT_EQ(full_rows(config, 2).largest.tokens, 200);
+  config.training.max_tokens_per_micro_batch = 0;
+  config.training.global_batch_size = 5;  // three rows for one rank, two for the other
+  EXPECT_EQ(full_rows(config, 2).largest.tokens, 300);
+  EXPECT_EQ(full_rows(config, 2).steps[0].max_micro_batches, 1);
+  config.training.deterministic = true;  // one rank's
+  EXPECT_EQ(full_rows(config, 2).largest.tokens, 400);
 }
 
 TEST(Workload, PadsMicroBatchesToGraphShapes) {

@@ -13,9 +13,23 @@
 
 namespace qft::plan {
 
-/// The plan of the same run with further settings ("key=value", as on the command line), on so many ranks. Throws ConfigError
-/// where they do not go together.
-using Replan = std::function<Plan(const std::vector<std::string>& settings, int ranks, const Question& question)>;
+/// The planned run with changes.
+struct Variant {
+  std::vector<std::string> settings;  ///< "key=value", as on the command line
+  int ranks = 1;
+  std::int64_t micro_batch = 0;  ///< per_device_train_batch_size, whatever file it stands in; all else stays. 0: the run's
+};
+/// Its plan. Throws ConfigError if the changes do not go together.
+using Replan = std::function<Plan(const Variant& variant, const Question& question)>;
+
+/// Why no larger micro-batch is named.
+enum class MicroBatchLimit {
+  search,        ///< larger ones were not tried
+  memory,        ///< they do not fit
+  data,          ///< the data has no more rows for them
+  global_batch,  ///< global_batch_size has no more samples for a rank
+  refused,       ///< they do not go with the run's other settings
+};
 
 /// A change with which the run fits.
 struct Remedy {
@@ -31,8 +45,9 @@ struct Verdict {
   Row row;                               ///< of that way, or of what needs least if nothing fits
   std::int64_t micro_batch = 0;          ///< per_device_train_batch_size of the run
   std::int64_t largest_micro_batch = 0;  ///< the largest that fits that way; 0: not asked, or none
-  bool limited_by_data = false;          ///< larger ones have no more rows
-  std::int64_t total_steps = 0;          ///< 0: not known
+  MicroBatchLimit limit = MicroBatchLimit::search;
+  std::string refusal;           ///< of a larger one, if that is the limit
+  std::int64_t total_steps = 0;  ///< 0: not known
   std::optional<double> step_seconds, run_seconds, tokens_per_second;
   std::vector<Remedy> remedies;  ///< if it does not fit, or only by offloading: each was planned
 };
