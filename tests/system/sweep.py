@@ -33,7 +33,7 @@ def start(qft, *words):
 
 def interrupted(report, qft, run_file, out):
     """Stopped by SIGUSR1 in the second run, killed in the third, then let alone."""
-    job = start(qft, run_file, *SWEEP)
+    job = start(qft, run_file, "overwrite_output_dir=true", *SWEEP)
     report.holds("the second run trains", wait_for(lambda: done(out / NAMES[1]) > 2, job))
     job.send_signal(signal.SIGUSR1)
     text = job.communicate(timeout=120)[1]
@@ -41,10 +41,13 @@ def interrupted(report, qft, run_file, out):
     report.holds("    ... and says in which run", "stopped in run 2 of 4" in text and not (out / NAMES[2]).exists(), text)
     report.equal("    ... with a checkpoint there", len(committed(out / NAMES[1])), 1)
 
-    job = start(qft, run_file, *SWEEP)
+    first = out / NAMES[0] / "checkpoint-40/manifest.json"
+    saved = first.stat().st_mtime_ns
+    job = start(qft, run_file, "overwrite_output_dir=true", *SWEEP)
     report.holds("submitted again the third run trains", wait_for(lambda: committed(out / NAMES[2]), job))
     job.kill()
     job.communicate(timeout=60)
+    report.equal("    ... overwrite_output_dir left the first alone", first.exists() and first.stat().st_mtime_ns, saved)
     time.sleep(0.5)
     result = mpirun(2, [qft, "train", run_file, *SWEEP], check=False)
     report.equal("after a kill it ends", result.returncode, 0)
@@ -87,10 +90,16 @@ def failing(report, qft, run_file, tmp):
     out = tmp / "failing"
     wrong = mpirun(2, [qft, "train", run_file, f"output_dir={out}", "--sweep", "lora_rank=4,0"], check=False)
     report.holds("a wrong value is found before anything runs", wrong.returncode == 2 and "run 2 of the sweep (lora_rank=0)" in wrong.stderr and not out.exists(), wrong.stderr)
+    others = out / "learning_rate=2e-3"
+    others.mkdir(parents=True)
+    (others / "progress.json").write_text("of another program")
     result = mpirun(2, [qft, "train", run_file, f"output_dir={out}", "max_grad_norm=0", "lr_scheduler_type=constant", "max_skipped_updates=3",
-                        "max_steps=6", "--sweep", "learning_rate=1e30,1e-3"], check=False)
+                        f"log_dir={tmp / 'logs'}", "max_steps=6", "--sweep", "learning_rate=1e30,1e-3,2e-3"], check=False)
     report.equal("after a run that diverged the exit code is 1", result.returncode, 1)
     report.holds("    ... the table says so", re.search(r" failed +learning_rate=1e30", result.stdout) and re.search(r" finished +learning_rate=1e-3", result.stdout), result.stdout)
+    report.equal("    ... a folder that is not its own stays as it is", [p.name for p in others.iterdir()], ["progress.json"])
+    problems = json.loads(run([qft, "compare", out, "--json"]).stdout)["problems"]
+    report.holds("    ... no run has the errors of another", len(problems) == 1 and "learning_rate=1e30'" in problems[0], problems)
     report.equal("    ... the next run has the weights of one alone", weights(out / "learning_rate=1e-3"), weights(alone(qft, run_file, tmp, "learning_rate=1e-3", "max_grad_norm=0",
                  "lr_scheduler_type=constant", "max_steps=6")))
     page = run([qft, "watch", out / "learning_rate=1e30", "--once"]).stdout
@@ -108,6 +117,11 @@ def array(report, qft, run_file, tmp):
     words = [qft, "train", run_file, f"output_dir={out}", *SWEEP]
     listed = run([*words, "--sweep_list"]).stdout.splitlines()
     report.equal("--sweep_list has a line a run", [line.split("\t")[::2] for line in listed], [[str(i + 1), str(out / name)] for i, name in enumerate(NAMES)])
+    out.mkdir()
+    (out / "run.json").write_text("{}")
+    taken = run([*words, "--sweep_index", 2], check=False)
+    report.holds("a folder that holds a run is refused", taken.returncode == 2 and "holds a run by itself" in taken.stderr, taken.stderr)
+    (out / "run.json").unlink()
     mpirun(2, [*words, "--sweep_index", 2])
     report.equal("an index trains its run alone", [p.name for p in out.iterdir()], [NAMES[1]])
     beyond = run([*words, "--sweep_index", 5], check=False)
