@@ -22,9 +22,10 @@ using TrainRun = std::function<int(const config::CommandLine& line, const std::f
 int run_of_sweep(const std::vector<config::SweepRun>& runs, const config::SweepRun& run, comm::Session& session,
                  const TrainRun& train);
 
-/// Calls `train` for each run. A run that fails on all ranks is noted, and the next one goes on; a request to stop ends the sweep.
-/// At its end the runs are compared, on standard output and in compare.html. Returns 0, 1 if a run failed, or 75 if a request ended
-/// it: the same command goes on there, and overwrite_output_dir removes none of the runs that were finished. Collective.
+/// Calls `train` for each run. A run that fails on all ranks is noted, and the next one goes on; a request to stop ends the
+/// sweep. At its end the runs are compared, on standard output and in compare.html. Returns 0, 1 if a run failed, or 75 if a
+/// request ended it: the same command goes on there, and overwrite_output_dir removes none of the runs that were finished.
+/// Collective.
 int run_sweep(const std::vector<config::SweepRun>& runs, comm::Session& session, const TrainRun& train);
 
 }  // namespace qft::train
