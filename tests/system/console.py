@@ -52,7 +52,7 @@ def training(report, qft, tmp, settings):
     report.holds("it shows the first sample, what is learned in brackets", len(first) == 1 and re.search(r"[^\[]+\[\[.+\]\]", first[0]), told)
     report.equal("memory is predicted once and measured once", (told.count("of a rank, predicted: "), told.count("memory of a rank, peak: ")), (1, 1))
     facts = ("run", "model", "method", "data", "precision", "strategy", "memory", "steps")
-    report.equal("a line for each fact", [what for what in facts if len(re.findall(rf"info    \[0/2\] {what} +\S", told)) != 1], [])
+    report.equal("a line for each fact", [what for what in facts if len(re.findall(rf"info    \[0/2\] {what} {{2,}}\S", told)) != 1], [])
     parts = json.loads((tmp / "out/train_results.json").read_text())
     for part in ("activations", "buffers"):
         report.check(f"{part}: held {parts[f'memory_{part}'] / 1e6:.2f} MB, predicted off by",
