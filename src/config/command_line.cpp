@@ -7,7 +7,9 @@
 #include "qft/core/member.h"
 #include "qft/core/version.h"
 
+#include <algorithm>
 #include <filesystem>
+#include <initializer_list>
 #include <iostream>
 #include <sstream>
 
@@ -106,9 +108,11 @@ class Folders {
     if (!model_.empty()) fail_config("{}: '{}' and '{}' are both models: one can be given", spec_.name, model_, folder);
     model_ = folder;
   }
-  void put_before(std::vector<std::string>& overrides) const {
+  void put_before(std::vector<std::string>& overrides, bool alone) const {
+    if (adapters_.empty() && model_.empty()) return;
+    std::vector<std::string> keys;
     for (const std::string& typed : overrides) {
-      const std::string key = override_setting(typed).key;
+      const std::string key = keys.emplace_back(override_setting(typed).key);
       const bool again = ((key == "adapter_name_or_path" || key == "adapters") && !adapters_.empty()) ||
                          ((key == "model_name_or_path" || key == "model") && !model_.empty());
       if (again)
@@ -118,10 +122,26 @@ class Folders {
     std::vector<std::string> settings;
     if (!adapters_.empty()) settings.push_back("adapter_name_or_path=" + nlohmann::json(adapters_).dump());
     if (!model_.empty()) settings.push_back("model_name_or_path=" + model_);
+    if (alone) add_defaults(keys, settings);
     overrides.insert(overrides.begin(), settings.begin(), settings.end());
   }
 
  private:
+  /// Without a run file: an evaluation is of what the run held out, an export goes beside the folder.
+  void add_defaults(const std::vector<std::string>& keys, std::vector<std::string>& settings) const {
+    const auto given = [&](std::initializer_list<std::string_view> names) {
+      return std::ranges::any_of(names, [&](std::string_view name) { return std::ranges::find(keys, name) != keys.end(); });
+    };
+    std::string folder = adapters_.empty() ? model_ : adapters_.back();
+    while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
+    const bool evaluates = spec_.purpose == Purpose::eval;
+    if (evaluates && !given({"dataset", "eval_dataset", "val_dataset", "pack", "eval_pack", "load_data_args"}))
+      settings.emplace_back("load_data_args=true");
+    if (evaluates && !given({"output_dir"})) settings.push_back("output_dir=" + folder + "-eval");
+    if (spec_.purpose == Purpose::export_model && !given({"export_dir", "output_dir"}))
+      settings.push_back("export_dir=" + folder + "-merged");
+  }
+
   const CommandSpec& spec_;
   std::vector<std::string> adapters_;
   std::string model_;
@@ -152,6 +172,9 @@ void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arg
           "ranks",
           spec.name, argument);
     } else {
+      if (configurable && std::filesystem::is_regular_file(std::filesystem::path(argument) / kSavedRun, code))
+        fail_config("{}: '{}' is the folder of a run: give its run.json to repeat it, as in {} {}", spec.name, argument,
+                    spec.name, (std::filesystem::path(argument) / kSavedRun).string());
       fail_config("{}: unexpected argument '{}'{}\n{}", spec.name, argument,
                   configurable ? ": a run file ends in .yaml, .yml or .json, keys are written key=value or "
                                  "--key value, and a value of "
@@ -160,7 +183,7 @@ void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arg
                   usage(spec));
     }
   }
-  folders.put_before(line.overrides);
+  folders.put_before(line.overrides, line.run_file.empty());
   if (spec.run_file == RunFile::required && line.run_file.empty() && line.overrides.empty()) {
     fail_config("{}: the run file (.yaml, .yml or .json) is missing, or its keys as --key value\n{}", spec.name, usage(spec));
   }

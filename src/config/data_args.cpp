@@ -39,7 +39,7 @@ void DataArgs::visit(const FieldVisitor& field) {
   field(Field("val_size", "samples held out for evaluation: a number, or a fraction below 1").at_least(0), &val_size);
   field(Field("eval_on_each_dataset", "report the evaluation of each dataset on its own"), &eval_on_each_dataset);
   field(Field("packing", "join several samples in one row of cutoff_len tokens").shown_default("stage is pt"), &packing);
-  field(Field("neat_packing", "packing; samples of one row never see each other, which always holds in qft"), &neat_packing);
+  field(Field("neat_packing", "the same as packing: samples of one row never see each other in qft"), &neat_packing);
   field(Field("tool_format", "format of function calls").shown_default("the template's"), &tool_format);
   field(Field("default_system", "system message that replaces the template's own"), &default_system);
   field(Field("enable_thinking",

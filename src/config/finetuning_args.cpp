@@ -51,7 +51,7 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
         &use_cayley_neumann);
   field(Field("num_cayley_neumann_terms", "OFT: terms of that series").in(2, 64), &num_cayley_neumann_terms);
   field(Field("block_share", "OFT: one rotation for all blocks of a linear's inputs"), &block_share);
-  field(Field("coft", "OFT: keep rotations near none (not implemented)"), &coft);
+  field(Field("coft", "OFT: limit how far rotations go (not implemented)"), &coft);
   field(Field("create_new_adapter", "merge the loaded adapters and train a new one"), &create_new_adapter);
   field(Field("freeze_trainable_layers", "freeze: train the last n layers, the first n if negative"), &freeze_trainable_layers);
   field(Field("freeze_trainable_modules", "freeze: modules trained in these layers"), &freeze_trainable_modules);

@@ -165,7 +165,7 @@ std::string describe_own(const BoundField& bound) {
   for (const Reader& reader : kReaders)
     if (reads(reader.purpose, bound.field.name)) readers += fmt::format("{}{}", readers.empty() ? "" : ", ", reader.programs);
   for (const ForeignKey& key : foreign_keys())
-    if (key.kind == ForeignKey::Class::renamed && key.key == bound.field.name)
+    if (key.kind == ForeignKey::Class::renamed && key.key == bound.field.name && key.name != key.key)
       names += fmt::format("{}{}", names.empty() ? "" : ", ", key.name);
   std::string text = fmt::format("{}: {}\n  value    {}\n  default  {}\n", bound.field.name, bound.field.help,
                                  expected(bound.field, bound.ref), default_of(bound));
@@ -196,8 +196,9 @@ std::string describe_foreign(const ForeignKey& key) {
     case ForeignKey::Class::refused:
       break;
   }
-  return fmt::format("{} is refused: {}\n{}", head, key.reason,
-                     key.harmless.empty() ? "" : fmt::format("  allowed, because it asks for nothing: {}\n", key.harmless));
+  return fmt::format(
+      "{} is refused: {}\n{}", head, key.reason,
+      key.harmless.empty() ? "" : fmt::format("  values that are accepted, as they change nothing: {}\n", key.harmless));
 }
 
 std::string wrap_lines(const std::string& text) {
@@ -253,6 +254,10 @@ std::string describe_key(std::string_view name) {
   }
   std::vector<std::string_view> names;
   for (const BoundField& bound : fields) names.push_back(bound.field.name);
+  std::string containing;  // "lora" is part of many
+  for (const std::string_view name : names)
+    if (name.find(key) != std::string_view::npos) containing += fmt::format("{}{}", containing.empty() ? "" : ", ", name);
+  if (!containing.empty()) fail_config("qft help: there is no key '{}', but there are {}", key, containing);
   fail_config("qft help: there is no key '{}'{}", key, suggestion(key, names, "qft train --help lists those of training"));
 }
 

@@ -62,10 +62,11 @@ std::vector<std::string> first_difference_in(const DatasetSpec& spec, const Chat
       if (conversation == nullptr) return;
       const auto difference = first_difference(named, own, *conversation);
       if (!difference) return;
-      lines = {fmt::format("{}: template '{}' shows this record otherwise than the model's own chat template ({}), which is used "
-                           "without the key template",
-                           record.where(), named.spec().name, own.spec().origin),
-               fmt::format("  {}: {}", named.spec().name, difference->first), fmt::format("  own: {}", difference->second)};
+      lines = {
+          fmt::format("{}: template '{}' is used, as asked for; it differs from the model's own chat template ({}), which is "
+                      "used if the key template is removed:",
+                      record.where(), named.spec().name, own.spec().origin),
+          fmt::format("  {}: {}", named.spec().name, difference->first), fmt::format("  own: {}", difference->second)};
     } catch (const Error&) {
       return;  // reported where the record is encoded
     }

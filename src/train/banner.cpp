@@ -122,6 +122,7 @@ std::string model_words(const std::string& path, const model::ModelSpec& spec, c
 std::string data_words(const Banner& b, const config::RunConfig& config) {
   const auto& d = config.data;
   std::string words = counted(b.samples, "sample");
+  if (b.held_out > 0) words += fmt::format(", and {} to evaluate", b.held_out);
   if (b.rows > 0) words += fmt::format(" in {} rows", b.rows);
   words += fmt::format("; template {}, cutoff_len {}", d.template_name.empty() ? "of the model" : d.template_name, d.cutoff_len);
   if (b.shared > 0) words += fmt::format("; each pair's prompt is computed once: {:.0f}% of the tokens", 100.0 * b.shared);

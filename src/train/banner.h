@@ -13,7 +13,7 @@ namespace qft::train {
 
 struct Banner {
   std::string model;
-  std::int64_t total_steps = 0, steps_per_epoch = 0, global_batch_size = 0, micro_batch_size = 0, samples = 0;
+  std::int64_t total_steps = 0, steps_per_epoch = 0, global_batch_size = 0, micro_batch_size = 0, samples = 0, held_out = 0;
   std::int64_t rows = 0;                  ///< into which packing has laid the samples of an epoch; 0: none
   double shared = 0;                      ///< part of the tokens that have no row of their own (share_prompts)
   std::vector<std::string> hosts;         ///< of each rank

@@ -32,6 +32,8 @@ void Trainer::begin_watching() {
   banner.global_batch_size = loader_->global_batch_size();
   banner.micro_batch_size = t.per_device_train_batch_size;
   banner.samples = data_.items ? static_cast<std::int64_t>(data_.items->size()) : data_.pack->num_items();
+  if (data_.eval)
+    banner.held_out = data_.eval->items ? static_cast<std::int64_t>(data_.eval->items->size()) : data_.eval->pack->num_items();
   if (const auto* rows = loader_->schedule().rows()) banner.rows = rows->rows();
   banner.hosts = std::move(hosts);
   banner.shared = loader_->shared_share();

@@ -112,7 +112,7 @@ class Page {
       if (gone.empty()) gone = format_duration(seconds);
       left = format_duration(steps > 0 ? seconds * still / steps : NAN);
     }
-    std::string text = fmt::format("{} gone", gone.empty() ? "-" : gone);
+    std::string text = fmt::format("{} elapsed", gone.empty() ? "-" : gone);
     if (run_.status == "running") text += fmt::format(", {} left", left);
     return text;
   }

@@ -69,6 +69,17 @@ TEST(CommandLine, TakesAFolderForItsAdapterOrModel) {
             (std::vector<std::string>{"adapter_name_or_path=[\"" + tuned + "\",\"" + tuned + "\"]", "top_k=1"}));
   EXPECT_CONTAINS(error_of([&] { parse(spec, {base.c_str(), base.c_str()}); }), "are both models");
   EXPECT_CONTAINS(error_of([&] { parse(spec, {tuned.c_str(), "--adapters=x"}); }), "are both given: keep one");
+  spec.purpose = Purpose::eval;
+  const std::string adapter = "adapter_name_or_path=[\"" + tuned + "\"]";
+  EXPECT_EQ(parse(spec, {tuned.c_str()})->overrides,
+            (std::vector<std::string>{adapter, "load_data_args=true", "output_dir=" + tuned + "-eval"}));
+  EXPECT_EQ(parse(spec, {tuned.c_str(), "dataset=d", "output_dir=o"})->overrides,
+            (std::vector<std::string>{adapter, "dataset=d", "output_dir=o"}));
+  EXPECT_EQ(parse(spec, {tuned.c_str(), "run.yaml"})->overrides, (std::vector<std::string>{adapter}));
+  spec.purpose = Purpose::export_model;
+  EXPECT_EQ(parse(spec, {tuned.c_str()})->overrides, (std::vector<std::string>{adapter, "export_dir=" + tuned + "-merged"}));
+  folder.write("out/run.json", "{}");
+  EXPECT_CONTAINS(error_of([&] { parse(ranks_spec(), {(folder.path() + "/out").c_str()}); }), "give its run.json to repeat it");
   EXPECT_CONTAINS(error_of([&] { parse(spec, {data.c_str()}); }), "holds no adapter (adapter_config.json) and no model");
   EXPECT_CONTAINS(error_of([&] { parse(ranks_spec(), {tuned.c_str()}); }), "unexpected argument");
 }

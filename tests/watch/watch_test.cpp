@@ -61,7 +61,7 @@ TEST_F(WatchTest, ShowsARunAsItsFilesHaveIt) {
   const std::string text = page();
   for (const char* part :
        {"a run  running  2 ranks on n1, n2", "step 30/100", "loss 1.5000", "eval_loss 1.7500", "1234 tokens/s",
-        "01:00 gone, 02:00 left", "last checkpoint checkpoint-20", "backward 75 %  forward 25 %", "4.00 GB at most", "step 1"})
+        "01:00 elapsed, 02:00 left", "last checkpoint checkpoint-20", "backward 75 %  forward 25 %", "4.00 GB at most", "step 1"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
 }
 
@@ -215,7 +215,7 @@ TEST_F(WatchTest, ShowsARunFromItsStart) {
   EXPECT_NE(page().find("in its first step"), std::string::npos) << page();
   at(3);
   EXPECT_NE(page().find("step 3/100"), std::string::npos) << page();
-  EXPECT_NE(page().find("01:00 gone, 32:20 left"), std::string::npos) << page();
+  EXPECT_NE(page().find("01:00 elapsed, 32:20 left"), std::string::npos) << page();
   describe("running");
   write("trainer_log.jsonl", entry(5, 2.0));
   EXPECT_NE(page().find("step 5/100"), std::string::npos) << "the log is newer: " << page();
