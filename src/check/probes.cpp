@@ -80,7 +80,7 @@ constexpr Probe kProbes[] = {
     {"network", "link speed", gather_links, judge_link_speed, "",
      "check cable and switch port (ethtool IF), or name a faster network (mpirun --mca btl_tcp_if_include); where this is all "
      "there "
-     "is, say so with --machine FILE"},
+     "is, say so with --machine NAME or FILE"},
     {"network", "MTU", gather_links, judge_mtu, "",
      "set the same on all nodes and switch ports: ip link set IF mtu 9000, or 1500 where a switch cannot"},
     {"network", "NCCL interface", gather_links, judge_nccl_interface, "",

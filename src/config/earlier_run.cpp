@@ -60,11 +60,12 @@ std::optional<bool> flag_of(const std::vector<Setting>& settings, std::initializ
 
 /// What is used: the last adapter, which others are merged for, else the model.
 struct Used {
+  std::string typed;
   fs::path folder;
   bool is_adapter = false;
 };
 std::optional<Used> used_folder(const std::vector<Setting>& own) {
-  const auto last_of = [&](const char* key, std::string_view mark) -> std::optional<fs::path> {
+  const auto last_of = [&](const char* key, std::string_view mark) -> std::optional<Used> {
     const Setting* setting = find(own, key);
     if (setting == nullptr) return std::nullopt;
     const Value value = unwrap(setting->value, setting->where);
@@ -72,14 +73,15 @@ std::optional<Used> used_folder(const std::vector<Setting>& own) {
     const auto words = value.items.empty() && !mark.empty() ? split(text, mark) : std::vector<std::string_view>{text};
     if (words.empty() || words.back().empty()) return std::nullopt;
     const std::size_t begin = words.back().find_first_not_of(' ');
-    return fs::absolute(expand_path(std::string(words.back().substr(std::min(begin, words.back().size()))), setting->where));
+    const std::string typed(words.back().substr(std::min(begin, words.back().size())));
+    return Used{typed, fs::absolute(expand_path(typed, setting->where))};
   };
-  if (const auto adapter = last_of("adapter_name_or_path", ",")) {
-    const Setting* below = find(own, "adapter_folder");
-    return Used{below == nullptr ? *adapter : *adapter / below->value.text, true};
+  if (auto adapter = last_of("adapter_name_or_path", ",")) {
+    adapter->is_adapter = true;
+    if (const Setting* below = find(own, "adapter_folder")) adapter->folder /= below->value.text;
+    return adapter;
   }
-  if (const auto model = last_of("model_name_or_path", "")) return Used{*model, false};
-  return std::nullopt;
+  return last_of("model_name_or_path", "");
 }
 
 /// Beside the weights, or, for those of a checkpoint, in the output_dir above.
@@ -191,7 +193,7 @@ std::vector<Setting> settings_of_earlier_run(const std::vector<Setting>& typed, 
     fail_config(
         "load_data_args is true, but {} no {}, in which qft train keeps the settings of a run (ms-swift's args.json is not read: "
         "its part of the data is drawn otherwise): name the data in eval_dataset",
-        used ? fmt::format("'{}' has", used->folder.string()) : "no adapter or model is given, and so", kSavedRun);
+        used ? fmt::format("'{}' has", used->typed) : "no adapter or model is given, and so", kSavedRun);
   if (!file) return {};
   const bool asked = data || flag_of(typed, {"load_args", "load_args_from_ckpt_dir"}).has_value();
   const std::optional<Value> settings = read_settings(*file, asked);
