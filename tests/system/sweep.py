@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from common import Report, arguments, mpirun, run, with_sessions
-from jobs import done, wait_for
+from jobs import done, ranks, wait_for
 from kills import committed, weights
 from tiny import make, write
 
@@ -45,7 +45,8 @@ def interrupted(report, qft, run_file, out):
     saved = first.stat().st_mtime_ns
     job = start(qft, run_file, "overwrite_output_dir=true", *SWEEP)
     report.holds("submitted again the third run trains", wait_for(lambda: committed(out / NAMES[2]), job))
-    job.kill()
+    for rank in ranks(run_file):  # mpirun alone would leave them the time to end the run
+        os.kill(rank, signal.SIGKILL)
     job.communicate(timeout=60)
     report.equal("    ... overwrite_output_dir left the first alone", first.exists() and first.stat().st_mtime_ns, saved)
     time.sleep(0.5)
