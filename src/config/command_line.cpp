@@ -15,6 +15,7 @@
 
 #include "apply.h"
 #include "arguments.h"
+#include "runnable.h"
 #include "saved_run.h"
 #include <boost/program_options/errors.hpp>
 #include <boost/program_options/parsers.hpp>
@@ -28,11 +29,6 @@ namespace po = boost::program_options;
 using RunFile = CommandSpec::RunFile;
 
 constexpr const char* kArguments = "arguments";
-
-// Whether a folder among the arguments can be what the program uses.
-bool uses_models(Purpose purpose) {
-  return purpose == Purpose::eval || purpose == Purpose::generate || purpose == Purpose::export_model;
-}
 
 std::string usage(const CommandSpec& spec) {
   std::string text = "usage: " + spec.name;

@@ -19,10 +19,11 @@ namespace {
 /// What the programs of a purpose read. Names are separated by blanks.
 struct Reading {
   Purpose purpose;
-  std::string_view groups;  // all of whose keys they read,
-  std::string_view keys;    // and these,
-  std::string_view except;  // but not these
-  std::string_view sample;  // a minimal run file, from the root of the source tree; its keys are the required ones
+  std::string_view programs;  // as help names them, in the order of the table
+  std::string_view groups;    // all of whose keys they read,
+  std::string_view keys;      // and these,
+  std::string_view except;    // but not these
+  std::string_view sample;    // a minimal run file, from the root of the source tree; its keys are the required ones
 };
 
 constexpr std::string_view kTrainingGroups = "model method dataset train parallel eval generate";
@@ -36,12 +37,8 @@ constexpr std::string_view kTrainingSample =
     "output_dir: out\n";
 
 const Reading kReadings[] = {
-    {Purpose::train, kTrainingGroups, "", kNotInTraining, kTrainingSample},
-    {Purpose::plan, kTrainingGroups, "", kNotInTraining,
-     "model_name_or_path: models/smollm2  # its config.json is enough\n"
-     "cutoff_len: 512\n"},
-    {Purpose::check, kTrainingGroups, "", kNotInTraining, kTrainingSample},
-    {Purpose::eval, "dataset parallel eval generate",
+    {Purpose::train, "qft train", kTrainingGroups, "", kNotInTraining, kTrainingSample},
+    {Purpose::eval, "qft eval, qft score", "dataset parallel eval generate",
      "model_name_or_path model_revision hub follow_links stage_to stage_limit "
      "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype "
      "quantization_bit quantization_method quantization_type double_quantization rope_scaling stage pref_loss pref_beta "
@@ -61,7 +58,7 @@ const Reading kReadings[] = {
      "dataset_dir: examples/data\n"
      "eval_dataset: cluster_questions  # or eval_pack, dataset, pack\n"
      "output_dir: out\n"},
-    {Purpose::generate, "generate",
+    {Purpose::generate, "qft generate, qft chat", "generate",
      "model_name_or_path model_revision hub follow_links stage_to stage_limit "
      "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype template chat_template chat_template_kwargs "
      "quantization_bit quantization_method quantization_type double_quantization rope_scaling cutoff_len "
@@ -72,7 +69,7 @@ const Reading kReadings[] = {
      "",
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "template: smollm2\n"},
-    {Purpose::export_model, "export",
+    {Purpose::export_model, "qft export", "export",
      "model_name_or_path model_revision hub follow_links stage_to stage_limit "
      "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype rope_scaling cutoff_len log_level "
      "template chat_template chat_template_kwargs default_system tool_format enable_thinking preserve_thinking mask_history",
@@ -80,7 +77,11 @@ const Reading kReadings[] = {
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "adapter_name_or_path: demo_output/tuned\n"
      "export_dir: exported\n"},
-    {Purpose::pack, "dataset",
+    {Purpose::plan, "qft plan", kTrainingGroups, "", kNotInTraining,
+     "model_name_or_path: models/smollm2  # its config.json is enough\n"
+     "cutoff_len: 512\n"},
+    {Purpose::check, "qft check", kTrainingGroups, "", kNotInTraining, kTrainingSample},
+    {Purpose::pack, "qft-pack", "dataset",
      "model_name_or_path model_revision hub follow_links stage_to stage_limit "
      "tokenizer_name_or_path stage seed log_level ddp_timeout",
      "pack eval_pack val_size eval_on_each_dataset use_curriculum curriculum_seed curriculum packing "
@@ -133,19 +134,6 @@ std::string line_of(const BoundField& bound, const std::vector<std::string_view>
   return wrapped(line, kIndent, static_cast<std::size_t>(terminal_columns(STDOUT_FILENO))) + "\n";
 }
 
-/// Programs and what they read, in the words of the command line.
-struct Reader {
-  Purpose purpose;
-  std::string_view programs;
-};
-constexpr Reader kReaders[] = {{Purpose::train, "qft train"},
-                               {Purpose::eval, "qft eval, qft score"},
-                               {Purpose::generate, "qft generate, qft chat"},
-                               {Purpose::export_model, "qft export"},
-                               {Purpose::plan, "qft plan"},
-                               {Purpose::check, "qft check"},
-                               {Purpose::pack, "qft-pack"}};
-
 std::string_view tool_name(ForeignKey::Tool tool) {
   switch (tool) {
     case ForeignKey::Tool::llama_factory:
@@ -162,8 +150,8 @@ std::string_view tool_name(ForeignKey::Tool tool) {
 
 std::string describe_own(const BoundField& bound) {
   std::string readers, names;
-  for (const Reader& reader : kReaders)
-    if (reads(reader.purpose, bound.field.name)) readers += fmt::format("{}{}", readers.empty() ? "" : ", ", reader.programs);
+  for (const Reading& reading : kReadings)
+    if (is_read(reading, bound)) readers += fmt::format("{}{}", readers.empty() ? "" : ", ", reading.programs);
   for (const ForeignKey& key : foreign_keys())
     if (key.kind == ForeignKey::Class::renamed && key.key == bound.field.name && key.name != key.key)
       names += fmt::format("{}{}", names.empty() ? "" : ", ", key.name);

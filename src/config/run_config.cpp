@@ -92,8 +92,9 @@ void RunConfig::resolve() {
 }
 
 bool trains(const RunConfig& c) {
-  if (c.is_given("do_train")) return c.training.do_train;
-  return !(c.is_given("do_eval") && c.training.do_eval) && !(c.is_given("do_predict") && c.training.do_predict);
+  const TrainingArgs& t = c.training;
+  return trains_by(c.is_given("do_train") ? std::optional(t.do_train) : std::nullopt, c.is_given("do_eval") && t.do_eval,
+                   c.is_given("do_predict") && t.do_predict);
 }
 
 DType RunConfig::compute_dtype() const {

@@ -42,6 +42,14 @@ std::vector<std::string_view> not_implemented(std::string_view key, Purpose purp
   return values;
 }
 
+bool uses_models(Purpose purpose) {
+  return purpose == Purpose::eval || purpose == Purpose::generate || purpose == Purpose::export_model;
+}
+
+bool trains_by(std::optional<bool> do_train, bool do_eval, bool do_predict) {
+  return do_train.value_or(!do_eval && !do_predict);
+}
+
 std::string canonical_strategy(const std::string& name) {
   if (name == "zero0") return "ddp";
   if (name == "full_shard") return "zero3";

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "apply.h"
+#include "runnable.h"
 
 namespace qft::config {
 namespace {
@@ -65,7 +66,7 @@ bool differs_from_default(std::string_view key, const Value& value) {
 
 std::vector<Setting> settings_to_repeat(const Value& document, std::string_view file, const std::vector<Setting>& overrides,
                                         Purpose purpose) {
-  if (purpose == Purpose::eval || purpose == Purpose::generate || purpose == Purpose::export_model)
+  if (uses_models(purpose))
     fail_config("{} describes a run of qft train: give its folder to use what it trained, as in qft chat {}", file,
                 std::filesystem::absolute(file).parent_path().string());
   const auto is_batch_size = [](const Setting& s) { return std::ranges::find(kBatchKeys, s.key) != std::end(kBatchKeys); };

@@ -7,6 +7,7 @@
 
 #include "earlier_run.h"
 #include "foreign_keys.h"
+#include "runnable.h"
 #include "split.h"
 
 namespace qft::config {
@@ -339,14 +340,12 @@ class Translator {
       const auto found = std::ranges::find(out_.settings, key, &Setting::key);
       return found == out_.settings.end() ? std::nullopt : as_bool(found->value);
     };
-    if (const auto train = flag("do_train")) return !*train;
-    return flag("do_eval") == true || flag("do_predict") == true;
+    return !trains_by(flag("do_train"), flag("do_eval") == true, flag("do_predict") == true);
   }
 
   // An adapter or model is used as it was trained, unless load_args is false; load_data_args takes the run's data too.
   void load_earlier_run() {
-    const bool uses = purpose_ == Purpose::eval || purpose_ == Purpose::generate || purpose_ == Purpose::export_model;
-    if (uses || (purpose_ == Purpose::train && trains_nothing())) {
+    if (uses_models(purpose_) || (purpose_ == Purpose::train && trains_nothing())) {
       out_.earlier = settings_of_earlier_run(settings_, out_.settings, purpose_);
       return;
     }

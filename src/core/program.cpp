@@ -42,4 +42,12 @@ std::filesystem::path program_folder() {
   return std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
 }
 
+std::vector<std::filesystem::path> config_folders(const char* variable, std::string_view kind) {
+  std::vector<std::filesystem::path> folders;
+  if (const char* own = std::getenv(variable); own != nullptr && *own != '\0') folders.emplace_back(own);
+  if (const auto program = program_folder(); !program.empty())
+    folders.push_back(program.parent_path() / "share/qft/configs" / kind);
+  return folders;
+}
+
 }  // namespace qft

@@ -5,7 +5,6 @@
 #include "qft/encode/template_spec.h"
 #include "qft/io/file.h"
 
-#include <cstdlib>
 #include <set>
 #include <string_view>
 
@@ -20,13 +19,8 @@ bool is_path(const std::string& name) {
   return name.find('/') != name.npos || is_yaml_file(name);
 }
 
-// $QFT_TEMPLATES, and share/qft/configs/templates beside the folder of the running program.
 std::vector<fs::path> folders() {
-  std::vector<fs::path> result;
-  if (const char* dir = std::getenv("QFT_TEMPLATES"); dir && *dir) result.emplace_back(dir);
-  if (const fs::path program = program_folder(); !program.empty())
-    result.push_back(program.parent_path() / "share/qft/configs/templates");
-  return result;
+  return config_folders("QFT_TEMPLATES", "templates");
 }
 
 TemplateSpec read_template(const fs::path& file) {

@@ -14,8 +14,7 @@ constexpr std::string_view kInterrupted =
     "\nCtrl-C: the run ends at the next safe point with a checkpoint (exit code 75); Ctrl-C again ends it at once\n";
 constexpr std::string_view kTerminated =
     "SIGTERM: the run saves a checkpoint at the next safe point and ends. A plain mpirun that got the SIGTERM, or Ctrl-C, kills "
-    "its "
-    "ranks before that: start with 'qft-run mpirun ...', or send mpirun SIGUSR1, to keep the last steps\n";
+    "its ranks before that: start with 'qft-run mpirun ...', or send mpirun SIGUSR1, to keep the last steps\n";
 
 /// A run that has nothing to save ends so long after a request at the latest, even if it hangs.
 constexpr unsigned kPatienceSeconds = 10;

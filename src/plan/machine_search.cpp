@@ -6,7 +6,6 @@
 #include "qft/core/program.h"
 #include "qft/plan/machine.h"
 
-#include <cstdlib>
 #include <map>
 #include <set>
 #include <string_view>
@@ -34,12 +33,8 @@ std::size_t end_of_name(const std::string& asked) {
 
 /// By name; those of $QFT_MACHINES hide others of the same name.
 std::map<std::string, fs::path> described_machines() {
-  std::vector<fs::path> folders;
-  if (const char* own = std::getenv("QFT_MACHINES"); own != nullptr && *own != '\0') folders.emplace_back(own);
-  if (const fs::path program = program_folder(); !program.empty())
-    folders.push_back(program.parent_path() / "share/qft/configs/machines");
   std::map<std::string, fs::path> all;
-  for (const fs::path& folder : folders) {
+  for (const fs::path& folder : config_folders("QFT_MACHINES", "machines")) {
     std::error_code error;
     const std::set<fs::path> files(fs::directory_iterator(folder, error), fs::directory_iterator());
     for (const fs::path& file : files)

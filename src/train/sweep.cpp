@@ -93,10 +93,10 @@ void note_finished(const SweepRun& run) {
 bool must_be_kept(const SweepRun& run, comm::Communicator& comm) {
   bool kept = false;
   comm::agreed(comm, [&] {
-    if (comm.rank() != 0) return;
-    const config::TrainingArgs t = run.line.load(config::Purpose::train).training;
     const fs::path note = run.dir / kSweepFile;
-    if (!t.overwrite_output_dir || t.resume_from_checkpoint == "false" || !fs::exists(note)) return;
+    if (comm.rank() != 0 || !fs::exists(note)) return;
+    const config::TrainingArgs t = run.line.load(config::Purpose::train).training;
+    if (!t.overwrite_output_dir || t.resume_from_checkpoint == "false") return;
     kept = io::read_text_file(note) == result_of(run);
     if (kept)
       log::warn(

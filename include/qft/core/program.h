@@ -3,6 +3,8 @@
 
 #include <filesystem>
 #include <functional>
+#include <string_view>
+#include <vector>
 
 namespace qft {
 
@@ -20,5 +22,9 @@ int run_program(const std::function<int()>& body);
 
 /// The folder of the running program; empty where the system does not say.
 std::filesystem::path program_folder();
+
+/// The folders of `kind` ("templates", "machines"), the first of which counts: the environment's `variable`, if it is set, and
+/// share/qft/configs/<kind> beside the folder of the running program.
+std::vector<std::filesystem::path> config_folders(const char* variable, std::string_view kind);
 
 }  // namespace qft

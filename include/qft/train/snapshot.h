@@ -31,11 +31,11 @@ struct Progression {
   std::int64_t total_tokens = 0, label_tokens = 0;
   double elapsed_seconds = 0.0;
   double loss_sum = 0.0;          ///< of the finite losses, for train_loss
-  std::int64_t finite_steps = 0;  ///< whose losses are finite
+  std::int64_t finite_steps = 0;  ///< steps with a finite loss
   engine::RunningReward reward;   ///< of the steps' rewards, where the objective compares them
   BestModel best;
 
-  /// Of the finite losses; not a number if there is none.
+  /// The mean of the finite losses; not a number if there is none.
   double mean_loss() const { return loss_sum / static_cast<double>(finite_steps); }
 };
 
