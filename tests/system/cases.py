@@ -75,7 +75,7 @@ CHECKS = {
     + '<tool_call>\n{"name": "f", "arguments": {}}\n</tool_call>\n<tool_call>\n{"name": "g", "arguments": {}}\n</tool_call><|im_end|>\n',
     "A5-parquet-bytes": lambda c, f: c.learned() == [["hi<|im_end|>\n"], ["ho<|im_end|>\n"]],
     "A6-system-from-record-65": lambda c, f: c.plain()[-1].startswith("<|im_start|>system\nAnswer in French.<|im_end|>\n") and c.code == 0,
-    "A7-qwen3_5-tools": lambda c, f: "otherwise than the model's own chat template" in c.log and "\n<tools>\n{" in c.plain()[0],
+    "A7-qwen3_5-tools": lambda c, f: "differs from the model's own chat template" in c.log and "\n<tools>\n{" in c.plain()[0],
     "A8-chain-thoughts-dpo": lambda c, f: c.plain()[0] == quoted(f)[0] and all("T0" not in text and "\nT1\n" in text for text in c.plain())
     and c.learned()[1] == [THOUGHT.format("T3") + "bad<|im_end|>\n"],
 }
