@@ -1,7 +1,9 @@
 #include "qft/comm/communicator.h"
 
 #include "qft/core/activity.h"
+#include "qft/core/clock.h"
 #include "qft/core/error.h"
+#include "qft/core/trace.h"
 
 #include <cstdlib>
 #include <numeric>
@@ -53,21 +55,33 @@ void Communicator::begin(const Call& call) {
   if (checked_ && collective && size_ > 1) compare_over_ranks(call);
 }
 
+template <class Start>
+Work Communicator::run(const Call& call, Start&& start) {
+  const double began = trace::recording() ? steady_seconds() : 0.0;
+  begin(call);
+  Work work = start();
+  if (began > 0.0 && &host() == this)  // a device's streams record their own work
+    work.record({fmt::format("collectives: {}", name_), describe(call.kind, call.dtype, call.count, call.op, call.peer), began});
+  return work;
+}
+
 void Communicator::barrier() {
-  begin({.kind = OpKind::barrier});
   const activity::Waiting waiting;
-  do_barrier();
+  run({.kind = OpKind::barrier}, [&] {
+    do_barrier();
+    return Work();
+  });
 }
 
 Work Communicator::broadcast(void* data, std::size_t count, DType dtype, int root, Mode mode) {
   require_buffer(data, count, "data", OpKind::broadcast);
   QFT_ASSERT(root >= 0 && root < size_, "broadcast: root {} is not a rank of '{}' (size {})", root, name_, size_);
-  begin({.kind = OpKind::broadcast,
-         .dtype = dtype,
-         .count = count,
-         .peer = root,
-         .received = root == rank_ ? 0 : count * size_of(dtype)});
-  return do_broadcast(data, count, dtype, root, mode);
+  return run({.kind = OpKind::broadcast,
+              .dtype = dtype,
+              .count = count,
+              .peer = root,
+              .received = root == rank_ ? 0 : count * size_of(dtype)},
+             [&] { return do_broadcast(data, count, dtype, root, mode); });
 }
 void Communicator::broadcast(void* data, std::size_t count, DType dtype, int root) {
   const activity::Waiting waiting;
@@ -81,12 +95,12 @@ Work Communicator::all_reduce(void* data, std::size_t count, DType dtype, Reduce
   require_buffer(data, count, "data", OpKind::all_reduce);
   require_reduction(dtype, op, OpKind::all_reduce);
   const auto ranks = static_cast<std::size_t>(size_);
-  begin({.kind = OpKind::all_reduce,
-         .dtype = dtype,
-         .count = count,
-         .op = op,
-         .received = 2 * count * size_of(dtype) * (ranks - 1) / ranks});
-  return do_all_reduce(data, count, dtype, op, mode);
+  return run({.kind = OpKind::all_reduce,
+              .dtype = dtype,
+              .count = count,
+              .op = op,
+              .received = 2 * count * size_of(dtype) * (ranks - 1) / ranks},
+             [&] { return do_all_reduce(data, count, dtype, op, mode); });
 }
 void Communicator::all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op) {
   const activity::Waiting waiting;
@@ -113,13 +127,13 @@ Work Communicator::start_reduce_scatter_v(const void* send, void* recv, Counts c
   require_buffer(send, total, "send", OpKind::reduce_scatter);
   require_buffer(recv, own, "receive", OpKind::reduce_scatter);
   require_reduction(dtype, op, OpKind::reduce_scatter);
-  begin({.kind = OpKind::reduce_scatter,
-         .dtype = dtype,
-         .count = total,
-         .op = op,
-         .received = (total - own) * size_of(dtype),
-         .counts = counts});
-  return do_reduce_scatter(send, recv, counts, dtype, op);
+  return run({.kind = OpKind::reduce_scatter,
+              .dtype = dtype,
+              .count = total,
+              .op = op,
+              .received = (total - own) * size_of(dtype),
+              .counts = counts},
+             [&] { return do_reduce_scatter(send, recv, counts, dtype, op); });
 }
 
 Work Communicator::all_gather(const void* send, void* recv, Counts counts, DType dtype, Mode mode) {
@@ -128,9 +142,9 @@ Work Communicator::all_gather(const void* send, void* recv, Counts counts, DType
   const auto own = counts[static_cast<std::size_t>(rank_)];
   require_buffer(send, own, "send", OpKind::all_gather);
   require_buffer(recv, total, "receive", OpKind::all_gather);
-  begin(
-      {.kind = OpKind::all_gather, .dtype = dtype, .count = total, .received = (total - own) * size_of(dtype), .counts = counts});
-  return do_all_gather(send, recv, counts, dtype, mode);
+  return run(
+      {.kind = OpKind::all_gather, .dtype = dtype, .count = total, .received = (total - own) * size_of(dtype), .counts = counts},
+      [&] { return do_all_gather(send, recv, counts, dtype, mode); });
 }
 void Communicator::all_gather(const void* send, void* recv, std::size_t count, DType dtype) {
   const std::vector<std::size_t> counts(static_cast<std::size_t>(size_), count);
@@ -166,9 +180,11 @@ Work Communicator::start_all_to_all_v(const void* send, Counts send_counts, void
              recv_counts[own]);
   require_buffer(send, sum(send_counts), "send", OpKind::all_to_all);
   require_buffer(recv, total, "receive", OpKind::all_to_all);
-  begin({.kind = OpKind::all_to_all, .dtype = dtype, .count = total, .received = (total - recv_counts[own]) * size_of(dtype)});
-  if (checked_ && size_ > 1) compare_slices(send_counts, recv_counts);
-  return do_all_to_all(send, send_counts, recv, recv_counts, dtype);
+  return run(
+      {.kind = OpKind::all_to_all, .dtype = dtype, .count = total, .received = (total - recv_counts[own]) * size_of(dtype)}, [&] {
+        if (checked_ && size_ > 1) compare_slices(send_counts, recv_counts);
+        return do_all_to_all(send, send_counts, recv, recv_counts, dtype);
+      });
 }
 
 void Communicator::send(const void* data, std::size_t count, DType dtype, int peer, int tag) {
@@ -178,8 +194,8 @@ Work Communicator::start_send(const void* data, std::size_t count, DType dtype, 
   require_buffer(data, count, "send", OpKind::send);
   QFT_ASSERT(peer >= 0 && peer < size_ && peer != rank_, "send: {} is not another rank of '{}' (size {})", peer, name_, size_);
   QFT_ASSERT(tag >= 0 && tag <= 32767, "send: tag {} is not in 0..32767", tag);
-  begin({.kind = OpKind::send, .dtype = dtype, .count = count, .peer = peer});
-  return do_send(data, count, dtype, peer, tag);
+  return run({.kind = OpKind::send, .dtype = dtype, .count = count, .peer = peer},
+             [&] { return do_send(data, count, dtype, peer, tag); });
 }
 void Communicator::recv(void* data, std::size_t count, DType dtype, int peer, int tag) {
   start_recv(data, count, dtype, peer, tag).wait();
@@ -188,8 +204,8 @@ Work Communicator::start_recv(void* data, std::size_t count, DType dtype, int pe
   require_buffer(data, count, "receive", OpKind::recv);
   QFT_ASSERT(peer >= 0 && peer < size_ && peer != rank_, "recv: {} is not another rank of '{}' (size {})", peer, name_, size_);
   QFT_ASSERT(tag >= 0 && tag <= 32767, "recv: tag {} is not in 0..32767", tag);
-  begin({.kind = OpKind::recv, .dtype = dtype, .count = count, .peer = peer, .received = count * size_of(dtype)});
-  return do_recv(data, count, dtype, peer, tag);
+  return run({.kind = OpKind::recv, .dtype = dtype, .count = count, .peer = peer, .received = count * size_of(dtype)},
+             [&] { return do_recv(data, count, dtype, peer, tag); });
 }
 
 std::unique_ptr<Communicator> Communicator::split(int color, int key, std::string name) {

@@ -3,6 +3,7 @@
 #include "qft/core/activity.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/device/stream_trace.h"
 
 #include <algorithm>
 #include <exception>
@@ -107,6 +108,10 @@ std::shared_ptr<const device::Event> DeviceGroup::launch(const device::Stream& s
   device::Event ready(device_);
   ready.record(device::Stream::current(device_));
   stream.wait(ready);
+  const auto note = last_note();
+  const device::StreamSpan span(stream, "stream: collectives", [&] {
+    return fmt::format("{}: {}", note.communicator.data(), describe(note.kind, note.dtype, note.count, note.op, note.peer));
+  });
   library_.group_start();
   Result posted = Result::failed;
   try {
@@ -121,7 +126,6 @@ std::shared_ptr<const device::Event> DeviceGroup::launch(const device::Stream& s
   complete(ended, what, std::chrono::seconds(0));
   auto done = std::make_shared<device::Event>(device_);
   done->record(stream);
-  const CollectiveNote note = last_note();
   if (note.kind == OpKind::send || note.kind == OpKind::recv) return done;  // a pair's: the others' numbers know nothing of it
   const std::lock_guard lock(mutex_);
   if (under_way_.size() >= kMostUnderWay) forget_finished();

@@ -1,6 +1,8 @@
 #include "mpi_support.h"
 
+#include "qft/core/clock.h"
 #include "qft/core/error.h"
+#include "qft/core/trace.h"
 
 #include <algorithm>
 #include <atomic>
@@ -114,6 +116,7 @@ bool MpiWork::step() {
       failure_ = std::current_exception();
       done_ = true;
     }
+    if (done_ && trace::recording()) completed_at_ = steady_seconds();
   }
   return done_;
 }

@@ -51,6 +51,7 @@ class MpiWork : public WorkState {
   void abandon() noexcept final;
   /// For the progress thread: advances unless another thread is at it; true once complete or failed.
   bool progress() noexcept;
+  double completed_at() const final { return completed_at_; }
 
  protected:
   /// One step without blocking; true once complete. Called under the lock, never again after true or a throw.
@@ -62,6 +63,7 @@ class MpiWork : public WorkState {
   bool step();
   std::mutex mutex_;
   bool done_ = false;
+  double completed_at_ = 0.0;  ///< 0 unless a trace was recording
   std::exception_ptr failure_;
 };
 

@@ -1,6 +1,7 @@
 #include "qft/comm/work.h"
 
 #include "qft/core/activity.h"
+#include "qft/core/clock.h"
 
 #include <exception>
 #include <utility>
@@ -17,6 +18,7 @@ Work::~Work() {
   }
   try {
     state_->wait();
+    complete();
   } catch (...) {
     // wait() is where a failure is reported; a destructor cannot.
   }
@@ -24,6 +26,7 @@ Work::~Work() {
 
 Work& Work::operator=(Work&& other) noexcept {
   std::swap(state_, other.state_);
+  std::swap(span_, other.span_);
   return *this;
 }
 
@@ -31,21 +34,36 @@ void Work::wait() {
   if (!state_) return;
   const activity::Waiting waiting;
   state_->wait();
-  state_.reset();
+  complete();
 }
 
 void Work::wait_host() {
   if (!state_) return;
   const activity::Waiting waiting;
   state_->wait_host();
-  state_.reset();
+  complete();
 }
 
 bool Work::test() {
   if (!state_) return true;
   if (!state_->test()) return false;
-  state_.reset();
+  complete();
   return true;
+}
+
+void Work::record(trace::Span span) {
+  span_ = std::make_unique<trace::Span>(std::move(span));
+  if (!state_) complete();
+}
+
+void Work::complete() {
+  if (span_) {
+    const double known = state_ ? state_->completed_at() : 0.0;
+    span_->end = known > 0.0 ? known : steady_seconds();
+    trace::add(std::move(*span_));
+    span_.reset();
+  }
+  state_.reset();
 }
 
 }  // namespace qft::comm

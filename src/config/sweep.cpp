@@ -25,7 +25,7 @@ constexpr std::size_t kMostRuns = 10'000;
 /// Longer names of folders are cut.
 constexpr std::size_t kLongestName = 150;
 /// Keys of which each run of a sweep has its own value, made of its name.
-constexpr std::string_view kOwnKeys[] = {"output_dir", "run_name", "logging_dir", "log_dir"};
+constexpr std::string_view kOwnKeys[] = {"output_dir", "run_name", "logging_dir", "log_dir", "trace"};
 
 struct Axis {
   std::string key;
@@ -122,6 +122,8 @@ void place(SweepRun& run, const RunConfig& config) {
   run.line.overrides.push_back("run_name=" + (t.run_name.empty() ? run.name : t.run_name + "+" + run.name));
   for (const auto& [key, folder] : {std::pair("logging_dir", t.logging_dir), std::pair("log_dir", t.log_dir)})
     if (!folder.empty()) run.line.overrides.push_back(fmt::format("{}={}", key, (fs::path(folder) / run.name).string()));
+  if (const fs::path trace = t.trace; !trace.empty())
+    run.line.overrides.push_back("trace=" + (trace.parent_path() / run.name / trace.filename()).string());
 }
 
 }  // namespace

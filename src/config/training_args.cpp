@@ -1,6 +1,7 @@
 #include "qft/config/training_args.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include "optimizers.h"
@@ -203,6 +204,10 @@ void visit_watching(TrainingArgs& a, const FieldVisitor& field) {
         &a.logging_dir);
   field(Field("log_dir", "folder of a log file for each rank, which holds what all ranks say from log_level on").path(),
         &a.log_dir);
+  field(Field("trace", "file for a trace of single steps (actions, collectives, loader, saves), which ui.perfetto.dev opens")
+            .path(),
+        &a.trace);
+  field(Field("trace_steps", "the steps of the trace: 5, or 5-8"), &a.trace_steps);
 }
 
 void visit_launch(TrainingArgs& a, const FieldVisitor& field) {
@@ -231,6 +236,24 @@ void TrainingArgs::visit(const FieldVisitor& field) {
 std::int64_t TrainingArgs::log_interval(std::int64_t total_steps) const {
   constexpr std::int64_t kLines = 20, kMost = 100;
   return logging_steps > 0.0 ? interval(logging_steps, total_steps) : std::clamp<std::int64_t>(total_steps / kLines, 1, kMost);
+}
+
+std::optional<std::pair<std::int64_t, std::int64_t>> TrainingArgs::traced_steps() const {
+  const char *at = trace_steps.data(), *const end = at + trace_steps.size();
+  const auto number = [&](std::int64_t& value) {
+    const auto [next, error] = std::from_chars(at, end, value);
+    at = next;
+    return error == std::errc();
+  };
+  std::int64_t first = 0, last = 0;
+  bool good = number(first);
+  last = first;
+  if (good && at != end && *at == '-') {
+    ++at;
+    good = number(last);
+  }
+  if (!good || at != end || first < 1 || last < first) return std::nullopt;
+  return std::pair(first, last);
 }
 
 std::int64_t TrainingArgs::interval(double steps, std::int64_t total_steps) {

@@ -96,6 +96,9 @@ void check_data(const RunConfig& c) {
 
 void check_schedule(const RunConfig& c) {
   const TrainingArgs& t = c.training;
+  if (!t.traced_steps())
+    fail_config("{}: expected a step or a range of steps from 1, such as 5 or 5-8, got '{}'", at_key(c, "trace_steps"),
+                t.trace_steps);
   // transformers 4 refuses the fraction, transformers 5 forgets it.
   if (t.warmup_steps > 0 && t.warmup_steps < 1 && t.warmup_ratio > 0 && t.warmup_ratio != t.warmup_steps)
     fail_config("{} is {} and {} is {}, both fractions of all steps: remove one", at_key(c, "warmup_steps"), t.warmup_steps,

@@ -2,6 +2,7 @@
 
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/core/trace.h"
 #include "qft/loader/shared_prompts.h"
 #include "qft/pack/inputs.h"
 
@@ -138,6 +139,7 @@ double Loader::shared_share() const {
 }
 
 StepBatch Loader::read_step(std::int64_t step) const {
+  const trace::Scope scope("loader", [&] { return fmt::format("read step {}", step + 1); });
   StepPlan plan = schedule_.plan(step);
   StepBatch batch;
   batch.step = step;

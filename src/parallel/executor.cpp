@@ -3,9 +3,11 @@
 #include "qft/core/activity.h"
 #include "qft/core/clock.h"
 #include "qft/core/error.h"
+#include "qft/core/trace.h"
 #include "qft/core/units.h"
 #include "qft/device/memory.h"
 #include "qft/device/stream.h"
+#include "qft/device/stream_trace.h"
 #include "qft/device/wait_check.h"
 #include "qft/parallel/out_of_memory.h"
 
@@ -125,7 +127,10 @@ void Executor::interpret(const ActionList& list, Pass& pass) {
   const std::function<std::string()> where = [&] {
     return current == nullptr ? "the start of a step" : describe(*current, transformer_.spec());
   };
+  const device::Stream stream = device::Stream::current(transformer_.device());
   const std::function<void()> perform_current = [&] {
+    const trace::Scope on_host(trace::kMainThread, where);
+    const device::StreamSpan on_device(stream, "stream: compute", where);
     perform(*current, pass);
     store_.poll();  // MPI makes no progress of its own
   };

@@ -52,7 +52,8 @@ bool in_use(const config::TrainingArgs& t) {
   const fs::path dir = t.output_dir;
   if (!fs::is_directory(dir)) return fs::exists(dir);
   for (const auto& entry : fs::directory_iterator(dir))
-    if (!is_leftover(entry.path().filename().string()) && !holds(entry.path(), t.log_dir) && !holds(entry.path(), t.logging_dir))
+    if (!is_leftover(entry.path().filename().string()) && !holds(entry.path(), t.log_dir) &&
+        !holds(entry.path(), t.logging_dir) && !holds(entry.path(), t.trace))
       return true;
   return false;
 }

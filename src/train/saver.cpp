@@ -2,6 +2,7 @@
 
 #include "qft/core/activity.h"
 #include "qft/core/clock.h"
+#include "qft/core/trace.h"
 
 #include <utility>
 
@@ -12,6 +13,7 @@ Saver::Saver(const config::RunConfig& config, engine::Instance& instance, comm::
 
 std::optional<Saved> Saver::start(const SnapshotInfo& info, const RunLog* log) {
   const activity::Phase phase("save");
+  const trace::Scope scope(trace::kMainThread, "start a checkpoint");
   const std::optional<Saved> before = finish();
   started_ = steady_seconds();
   // A run that ends here waits for the save anyway: no copy, for which no memory was planned under save_only_model.
@@ -37,6 +39,7 @@ std::optional<Saved> Saver::finish() {
 
 Saved Saver::commit(double stalled_since) {
   const activity::Phase phase("save");
+  const trace::Scope scope(trace::kMainThread, "commit a checkpoint");
   const auto save = std::move(save_);  // gone even if this throws
   Saved saved;
   saved.dir = save->commit();

@@ -2,6 +2,7 @@
 
 #include "qft/core/error.h"
 #include "qft/core/thread.h"
+#include "qft/core/trace.h"
 #include "qft/device/scalar_type.h"
 #include "qft/device/staged_copy.h"
 #include "qft/job/batch_job.h"
@@ -129,10 +130,10 @@ SnapshotSave::SnapshotSave(const config::RunConfig& config, engine::Instance& in
                 [&] { stage_state(instance, staged); });
   if (staged) {
     write_model_ = stage_model(config, instance, who);
-    thread_ = start_thread([this] { write_files(); });
+    thread_ = start_thread([this] { write_files("checkpoint writer"); });
   } else {
     write_model_ = [&](io::Storage& storage, const fs::path& dir) { return save_model(config, instance, storage, dir, who); };
-    write_files();
+    write_files(trace::kMainThread);
   }
 }
 
@@ -157,7 +158,8 @@ void SnapshotSave::stage_state(engine::Instance& instance, bool copy) {
   }
 }
 
-void SnapshotSave::write_files() {
+void SnapshotSave::write_files(std::string_view lane) {
+  const trace::Scope scope(lane, "write the checkpoint's files");
   writer_.write_slices(slices_);
   slices_.clear();
   values_.clear();

@@ -6,8 +6,10 @@
 #include "qft/core/clock.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/core/trace.h"
 #include "qft/core/units.h"
 #include "qft/device/memory.h"
+#include "qft/device/stream_trace.h"
 #include "qft/engine/objectives.h"
 #include "qft/engine/step_inputs.h"
 #include "qft/engine/stored_reference.h"
@@ -25,6 +27,7 @@
 #include "banner.h"
 #include "progress_file.h"
 #include "resume.h"
+#include "step_trace.h"
 #include "step_work.h"
 #include "watching.h"
 
@@ -127,6 +130,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   if (!setup.saved) remove_earlier_run(t.output_dir, comm_);
   if (is_root()) log_ = std::make_unique<RunLog>(t.output_dir, progression_.step);
   saver_ = std::make_unique<Saver>(config_, *instance_, comm_);
+  if (!t.trace.empty()) trace_ = std::make_unique<StepTrace>(t, loader_->total_steps(), comm_, device);
   last_saved_ = progression_.step;
   job::stop_before_training(comm_, leave);
 }
@@ -191,8 +195,9 @@ int Trainer::train() {
   job::training_has_begun();
   if (progress_file_) progress_file_->begin(progression_.step, loader_->total_steps());
   while (progression_.step < loader_->total_steps() && !gives_up()) {
+    if (trace_) trace_->before_step(progression_.step + 1);
     const double started = steady_seconds(), waited = activity::waited_seconds();
-    const loader::StepBatch batch = loader_->next();
+    const loader::StepBatch batch = next_batch();
     since_log_.phases.data += steady_seconds() - started;
     const parallel::StepResult result = step(batch);
     if (result.abandoned) {
@@ -209,10 +214,16 @@ int Trainer::train() {
     stopping_ = result.votes > 0 && progression_.step + 1 < loader_->total_steps();
     after_step(batch, result);
     note(saver_->poll());
+    if (trace_) trace_->after_step(progression_.step);
     if (stopping_) return stop(epoch_, loss);
   }
   finish(epoch_);
   return verdict();
+}
+
+loader::StepBatch Trainer::next_batch() {
+  const trace::Scope scope(trace::kMainThread, "wait for the batch");
+  return loader_->next();
 }
 
 parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
@@ -243,6 +254,9 @@ parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
   const double scale = scaler_.scale();
   scaler_.update(result.finite);
   if (objection.empty()) {
+    const trace::Scope scope(trace::kMainThread, "optimizer");
+    const device::StreamSpan on_device(device::Stream::current(instance_->transformer().device()), "stream: compute",
+                                       [] { return std::string("optimizer"); });
     instance_->update(last_learning_rate_, clip_scale(result.grad_norm, config_.training.max_grad_norm) / scale);
   } else if (is_root()) {
     warn_skipped(objection, scale);
@@ -278,6 +292,7 @@ void Trainer::after_step(const loader::StepBatch& batch, const parallel::StepRes
 void Trainer::evaluate(double epoch) {
   if (!data_.eval) return;
   const activity::Phase phase("eval");
+  const trace::Scope scope(trace::kMainThread, "evaluation");
   const auto& t = config_.training;
   const double started = steady_seconds();
   const auto result = eval::evaluate(config_, *instance_, references_.evaluation.get(), *data_.eval, comm_);
@@ -353,6 +368,7 @@ bool Trainer::asked_to_stop(bool step_done) const {
 
 /// Ends the run with a checkpoint of the last step done, whose epoch and loss are given.
 int Trainer::stop(double epoch, double loss) {
+  if (trace_) trace_->finish();
   if (progression_.step == 0) throw job::Stopped(job::kNothingTrained);
   stopping_ = true;
   save(epoch, loss);
@@ -418,6 +434,7 @@ void Trainer::require_output() {
 }
 
 void Trainer::finish(double epoch) {
+  if (trace_) trace_->finish();
   const activity::Phase phase("results");
   note(saver_->finish());
   report_memory();

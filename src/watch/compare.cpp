@@ -20,8 +20,8 @@ using nlohmann::json;
 constexpr const char* kPageFile = "compare.html";
 
 /// Keys that say where a run writes and how it was started: they differ by themselves.
-constexpr std::string_view kOwn[] = {
-    "output_dir", "run_name", "logging_dir", "log_dir", "overwrite_output_dir", "resume_from_checkpoint"};
+constexpr std::string_view kOwn[] = {"output_dir", "run_name",    "logging_dir",          "log_dir",
+                                     "trace",      "trace_steps", "overwrite_output_dir", "resume_from_checkpoint"};
 /// What run.json says beside the settings. Its global_batch_size is what the run had, also where it was not given.
 constexpr const char* kBeside[] = {"ranks", "device", "strategy", "version", "total_steps", "global_batch_size"};
 /// On which it depends what an eval_loss is over.

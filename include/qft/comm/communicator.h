@@ -133,6 +133,9 @@ class Communicator {
   Work all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op, Mode mode);
   Work all_gather(const void* send, void* recv, Counts counts, DType dtype, Mode mode);
   void begin(const Call& call);
+  /// Calls `start` after begin(), and records the operation if a trace is recording.
+  template <class Start>
+  Work run(const Call& call, Start&& start);
   void compare_over_ranks(const Call& call);
   void compare_slices(Counts send_counts, Counts recv_counts);
 

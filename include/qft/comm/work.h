@@ -1,6 +1,8 @@
 // A handle on an operation under way.
 #pragma once
 
+#include "qft/core/trace.h"
+
 #include <memory>
 
 namespace qft::comm {
@@ -17,6 +19,8 @@ class WorkState {
   virtual void wait_host() { wait(); }
   /// The stack unwinds and the buffers are about to go: gives the operation a last short time to complete.
   virtual void abandon() noexcept {}
+  /// steady_seconds() at completion; 0: not known. Call after completion.
+  virtual double completed_at() const { return 0.0; }
 };
 
 /// Owns one operation. The buffers it was started with must live until it is complete, so the destructor
@@ -39,8 +43,13 @@ class Work {
   /// True once complete; drives the operation, never blocks.
   bool test();
 
+  /// Adds `span`, which has no end yet, to the trace once the operation is complete.
+  void record(trace::Span span);
+
  private:
+  void complete();
   std::shared_ptr<WorkState> state_;
+  std::unique_ptr<trace::Span> span_;  ///< null: not recorded
 };
 
 /// True once an operation was given up while it may still touch buffers that are gone: from then on this

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -100,6 +101,8 @@ struct TrainingArgs {
   std::string run_name;
   std::string logging_dir;
   std::string log_dir;
+  std::string trace;
+  std::string trace_steps = "2-4";
 
   std::string log_level = "info";
   nlohmann::json deepspeed;    // null, a name or path, or the DeepSpeed object itself
@@ -113,6 +116,8 @@ struct TrainingArgs {
   /// Steps between log lines of a run of `total_steps`: logging_steps, or, where it is not given, so many that the run has at
   /// least 20 lines, and at most 100.
   std::int64_t log_interval(std::int64_t total_steps) const;
+  /// The first and the last step of trace_steps, from 1; nullopt unless it is "N" or "N-M" with 1 <= N <= M.
+  std::optional<std::pair<std::int64_t, std::int64_t>> traced_steps() const;
   /// Steps between two events (logging_steps, save_steps, eval_steps): the number itself, or, below 1, that
   /// fraction of `total_steps`, rounded up, as transformers does. At least 1.
   static std::int64_t interval(double steps, std::int64_t total_steps);

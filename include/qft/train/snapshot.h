@@ -79,7 +79,8 @@ class SnapshotSave {
 
  private:
   void stage_state(engine::Instance& instance, bool copy);
-  void write_files();
+  /// `lane`: of the trace.
+  void write_files(std::string_view lane);
 
   checkpoint::CheckpointWriter writer_;
   nlohmann::json state_;       ///< of the run, for the manifest

@@ -27,6 +27,7 @@
 namespace qft::train {
 
 class ProgressFile;
+class StepTrace;
 class Watching;
 
 /// One run from a configuration to its results. Collective in all its calls.
@@ -46,6 +47,7 @@ class Trainer {
   bool was_finished();
   int train();
   void begin_watching();
+  loader::StepBatch next_batch();
   parallel::StepResult step(const loader::StepBatch& batch);
   void warn_skipped(const std::string& objection, double scale) const;
   void after_step(const loader::StepBatch& batch, const parallel::StepResult& result);
@@ -89,6 +91,7 @@ class Trainer {
   std::unique_ptr<RunLog> log_;                  ///< rank 0's
   std::unique_ptr<Watching> watching_;           ///< rank 0's, from run() on
   std::unique_ptr<ProgressFile> progress_file_;  ///< rank 0's, until run() is over; gone before watching_ looks at the end
+  std::unique_ptr<StepTrace> trace_;             ///< null: the run file does not ask for a trace
   std::unique_ptr<track::MachineUse> machine_;   ///< of a node's first rank
   std::unique_ptr<Progress> bar_;
 
