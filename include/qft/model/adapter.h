@@ -1,4 +1,4 @@
-// An adapter: what trains beside frozen weights, of one of several kinds. A kind is a row of src/model/adapters/kinds.cpp.
+// Adapters: small trainable parameters beside frozen weights. Each adapter kind is a row of src/model/adapters/kinds.cpp.
 #pragma once
 
 #include "qft/model/lora_config.h"
@@ -8,7 +8,7 @@
 
 namespace qft::model {
 
-/// How an adapter of any kind is configured: at most one of its members is enabled().
+/// Configuration of an adapter of any kind. At most one member is enabled().
 struct AdapterConfig {
   LoraConfig lora = {};
   OftConfig oft = {};
@@ -18,7 +18,7 @@ struct AdapterConfig {
   AdapterConfig(OftConfig config) : oft(std::move(config)) {}    // NOLINT(google-explicit-constructor)
 
   bool enabled() const { return lora.enabled() || oft.enabled(); }
-  /// Of the kind that is enabled.
+  /// Returns the enabled kind's targets; LoRA's if none is enabled.
   const AdapterTargets& targets() const {
     if (oft.enabled()) return oft;
     return lora;

@@ -1,4 +1,4 @@
-// Which modules an adapter wraps, whatever its kind, as PEFT's target_modules and modules_to_save say it.
+// The modules that an adapter of any kind wraps, as PEFT's target_modules and modules_to_save list them.
 #pragma once
 
 #include <cstdint>
@@ -9,33 +9,34 @@
 namespace qft::model {
 
 struct AdapterTargets {
-  const char* key = "lora_target";  ///< of run files, as errors name it
-  std::string origin = {};          ///< adapter_config.json that says it; empty: a run file
-  /// With which the adapter's files begin the names of the decoder's modules; empty: as the model does. Expressions and paths
-  /// are for such names, and files that are written keep them.
+  const char* key = "lora_target";  ///< the run-file key that errors name
+  std::string origin = {};          ///< the adapter_config.json with the targets; empty: a run file
+  /// Prefix of the decoder's module names in the adapter's files; empty: the model's own prefix. Expressions and paths match
+  /// names with this prefix, and written files keep it.
   std::string text_prefix = {};
-  /// Modules by their names, or by the ends of their paths: those of lora_modules() in that order, then paths.
+  /// Modules by name or by the end of their path: first names in the order of lora_modules(), then paths.
   std::vector<std::string> targets;
-  bool all_linear = false;               ///< the list was `all`
-  std::string target_pattern = {};       ///< not empty: those whose whole name this regular expression matches, and no others
-  std::vector<std::string> absent = {};  ///< that the adapter's file lists, and the model does not have
-  /// Modules that train in full beside the adapter, and are saved with it (PEFT's modules_to_save).
+  bool all_linear = false;          ///< the list was `all`
+  std::string target_pattern = {};  ///< not empty: a regular expression; exactly the modules whose full name matches are wrapped
+  std::vector<std::string> absent = {};  ///< modules that the adapter's file lists but the model does not have
+  /// Modules that train in full beside the adapter and are saved with it (PEFT's modules_to_save).
   std::vector<std::string> modules_to_save = {};
-  /// Of the classifier that it is the adapter of (PEFT's task_type SEQ_CLS), whose head it has beside these; 0: it is of none.
+  /// Labels of the classification head saved with the adapter (PEFT's task_type SEQ_CLS); 0 if none.
   std::int64_t labels = 0;
 
   bool targets_module(std::string_view name) const;
-  /// The name of a module of the model, or of a tensor of one, as the adapter has it.
+  /// Returns the adapter's name for a module of the model, or for a module's tensor.
   std::string own_name(const std::string& name) const;
-  /// "lora_target", or "'ad/adapter_config.json': target_modules", as errors name it.
+  /// Returns the key as errors name it: "lora_target", or "'ad/adapter_config.json': target_modules".
   std::string key_words(std::string_view key_of_run_files, std::string_view key_of_peft) const;
-  /// `all` (but for routers), a comma-separated list of names or ends of paths, or one regular expression for whole names, which
-  /// is known by a character that no name has. Names that no model has are kept, for an error that lists those of the model at
-  /// hand. Throws ConfigError if the list is empty.
+  /// Parses `all` (every module except routers), a comma-separated list of names or path ends, or one regular expression for full
+  /// names, recognised by a character that no name contains. Keeps names that no model has, so that a later error can list the
+  /// names of the model at hand. Throws ConfigError if the list is empty.
   void set_targets(const std::string& list);
-  /// Keeps those targets whose last name is among `modules`; the others, where an adapter's file lists them, become `absent`.
+  /// Keeps the targets whose last name component is in `modules`. If an adapter's file lists other targets, they move to
+  /// `absent`.
   void keep_targets(const std::vector<std::string>& modules);
-  /// As set_targets() takes them.
+  /// Returns the targets in the form that set_targets() reads.
   std::string targets_text() const;
 };
 

@@ -1,4 +1,4 @@
-// Which models are implemented.
+// The implemented architectures.
 #pragma once
 
 #include <string_view>
@@ -6,7 +6,7 @@
 
 namespace qft::model {
 
-/// The `model_type` of each implemented architecture, as config.json names it.
+/// Returns the `model_type` of each implemented architecture, as in config.json.
 std::vector<std::string_view> architectures();
 
 }  // namespace qft::model

@@ -1,4 +1,4 @@
-// Classifiers of sequences as files have them: transformers' ...ForSequenceClassification.
+// Sequence classifiers in files: transformers' ...ForSequenceClassification.
 #pragma once
 
 #include "qft/model/spec.h"
@@ -9,18 +9,19 @@
 
 namespace qft::model {
 
-/// How the names of transformers' classes end.
+/// Suffix of transformers' class names for classifiers.
 inline constexpr std::string_view kClassifierClass = "ForSequenceClassification";
 
-/// The head that a model's config.json and its adapter have: a classifier's, where one of them is of such, the adapter first.
+/// Returns the head that config.json and the adapter describe: a classifier's if one of them is a classifier (the adapter decides
+/// first).
 Head head_of(const ModelConfig& config, const AdapterConfig& adapter);
 
-/// Throws ConfigError where transformers has no classifier of this model's kind, or one that is laid out otherwise.
+/// Throws ConfigError if transformers has no classifier for this architecture, or one with another layout.
 void require_classifier(const ModelConfig& config);
 
-/// `text`, a config.json, as that of the model's classifier: its class, the names of its labels (LABEL_0, ... but for those that
-/// are there already, if they are as many) and problem_type, which says its loss
-/// (empty: as it is there). It has no lm_head that could be tied.
+/// Turns the config.json `text` into the classifier's: sets the class, the label names (LABEL_0, ... unless the file already
+/// names `labels` labels) and problem_type, which selects the loss (empty: leaves it unchanged). The result does not tie an
+/// lm_head, because a classifier has none.
 std::string classifier_config(const std::string& text, const ModelConfig& config, std::int64_t labels,
                               std::string_view problem_type);
 

@@ -1,4 +1,4 @@
-// LLaMA-Pro (Wu et al. 2024): a model made deeper by layers that change nothing at first. Needs no LibTorch.
+// LLaMA-Pro (Wu et al. 2024): makes a model deeper by inserting layers that initially change nothing. Needs no LibTorch.
 #pragma once
 
 #include "qft/io/storage.h"
@@ -11,14 +11,14 @@ namespace qft::model {
 
 struct ExpandRequest {
   std::filesystem::path base;    // the model's directory; its tokenizer's files are copied
-  std::filesystem::path target;  // appears whole or not at all; must not exist, or be empty
-  std::int64_t layers = 0;       // how many to put in
+  std::filesystem::path target;  // appears complete or not at all; must be empty or not exist
+  std::int64_t layers = 0;       // number of layers to insert
   std::uint64_t max_shard_bytes = kDefaultShardBytes;
 };
 
-/// Divides the layers into `layers` equal groups and puts behind each a copy of its last layer whose output projections (o_proj,
-/// down_proj) are zero, as LLaMA-Factory's script does: FreezeConfig::expanded_layers() finds them. Returns the number of tensors
-/// written. Throws ConfigError where the groups are not equal, and where the layers are not all alike.
+/// Divides the layers into `layers` equal groups and inserts, after each group, a copy of its last layer with zero output
+/// projections (o_proj, down_proj), like LLaMA-Factory's script. FreezeConfig::expanded_layers() finds the inserted layers.
+/// Returns the number of tensors written. Throws ConfigError if the groups are not equal or the layers differ in structure.
 std::int64_t expand_model(io::Storage& storage, const ExpandRequest& request);
 
 }  // namespace qft::model

@@ -1,5 +1,5 @@
-// PiSSA (Meng, Wang and Zhang 2024): LoRA that begins as the principal part of each weight, and trains beside what is left of it.
-// Its files. Needs no LibTorch.
+// Files of PiSSA (Meng, Wang and Zhang 2024): LoRA that starts as each weight's principal part and trains beside the residual.
+// Needs no LibTorch.
 #pragma once
 
 #include "qft/io/model_files.h"
@@ -13,26 +13,27 @@
 
 namespace qft::model {
 
-/// Beside an adapter: the factors A0 and B0 with which it began, in fp32, named as in the adapter after this prefix.
+/// Lies beside an adapter: its initial factors A0 and B0 in fp32, named as in the adapter, after this prefix.
 inline constexpr const char* kPissaInitFile = "pissa_init.safetensors";
 inline constexpr const char* kPissaPrefix = "pissa_init.";
 
-/// Throws ConfigError where PiSSA cannot start from the wrapped linears: experts, a rank above that of the weight, a factor
-/// lora_alpha of 0, weights that the model's files have quantised.
+/// Throws ConfigError if PiSSA cannot start from the wrapped linears: experts, a LoRA rank above the weight's rank, lora_alpha 0,
+/// or weights that the model's files hold quantised.
 void require_pissa(const ModelSpec& spec);
 
-/// A file of A0 and B0, under the adapter's names. Throws Error where it is missing or names something else.
+/// Opens a file with A0 and B0 and returns them under the adapter's names. Throws Error if the file is missing or has other
+/// names.
 std::unique_ptr<io::TensorFile> open_initial_factors(const std::filesystem::path& file);
 
-/// From here on `files` reads W - scaling B0 A0 for what spec.adapter.lora wraps, rounded once to the file's element type. Throws
-/// Error where the factors are of another model or of other targets.
+/// Makes `files` return W - scaling B0 A0 for the weights that spec.adapter.lora wraps, rounded once to the file's element type.
+/// Throws Error if the factors belong to another model or other targets.
 void take_out(io::ModelFiles& files, const ModelSpec& spec, std::unique_ptr<io::TensorFile> initial);
 
-/// A factor and the one that it began as, side by side: [A; A0], or [B, -B0] by rows of `rank` columns each. With these W +
-/// scaling [B, -B0] [A; A0] is the trained model, W being the model's own weight (PEFT's subtract_mutated_init).
+/// Concatenates a trained factor and its initial value: [A; A0], or [B, -B0] with `rank` columns of each per row. W + scaling [B,
+/// -B0] [A; A0] is then the trained model, where W is the model's original weight (PEFT's subtract_mutated_init).
 std::vector<float> beside_initial(Role role, std::int64_t rank, std::span<const float> now, std::span<const float> initial);
 
-/// An adapter that was not converted, as the plain one that LoraConfig::plain() describes.
+/// Returns an unconverted adapter as the plain adapter that LoraConfig::plain() describes.
 std::unique_ptr<io::TensorFile> as_plain(std::unique_ptr<io::TensorFile> adapter, std::unique_ptr<io::TensorFile> initial);
 
 }  // namespace qft::model

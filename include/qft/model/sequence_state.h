@@ -1,5 +1,4 @@
-// What decoding keeps of one sequence: the state of each sub-layer in which tokens mix (attention: keys and values), allocated
-// once.
+// Decoding state of one sequence: the state of each sub-layer that mixes tokens (attention: keys and values), allocated once.
 #pragma once
 
 #include "qft/model/spec.h"
@@ -11,24 +10,24 @@
 
 namespace qft::model {
 
-/// Bytes that a sequence of up to `capacity` tokens needs in all layers together.
+/// Returns the bytes that a sequence with up to `capacity` tokens needs in all layers together.
 std::int64_t state_bytes(const ModelSpec& spec, std::int64_t capacity, at::ScalarType dtype);
 
 class SequenceState {
  public:
-  /// Room for `capacity` tokens.
+  /// Allocates space for `capacity` tokens.
   SequenceState(const ModelSpec& spec, std::int64_t capacity, at::ScalarType dtype, c10::Device device);
 
   std::int64_t capacity() const { return capacity_; }
   std::int64_t length() const { return length_; }
-  /// Forgets everything from token `length` on; where a state cannot go back there, everything. Returns length().
+  /// Forgets everything from token `length` on, or everything if some state cannot return to that point. Returns length().
   std::int64_t truncate(std::int64_t length);
-  /// Throws Error where `tokens` more do not fit.
+  /// Throws Error if `tokens` more tokens do not fit.
   void require_room(std::int64_t tokens) const;
-  /// After all layers have taken `tokens` new ones.
+  /// Call after all layers have processed `tokens` new tokens.
   void advance(std::int64_t tokens) { length_ += tokens; }
 
-  /// nullptr where tokens do not mix.
+  /// Returns nullptr for a sub-layer that does not mix tokens.
   DecodeState* at(int layer, std::size_t sublayer) const {
     return states_.at(static_cast<std::size_t>(layer)).at(sublayer).get();
   }
