@@ -1,5 +1,4 @@
-// What an adapter makes of base weights: the same for an export as for weights that are loaded. Needs no LibTorch. Private to
-// model.
+// Applies an adapter to base weights, both for exports and for weights that are loaded. Needs no LibTorch. Private to model.
 #pragma once
 
 #include "qft/io/model_files.h"
@@ -13,23 +12,23 @@
 
 namespace qft::model {
 
-/// An open adapter whose tensors are those that its configuration asks for.
+/// An open adapter file with exactly the tensors that its configuration requires.
 class Adapter {
  public:
-  /// `spec`: of its model with it, which must outlive it. Throws Error where the files are of another one.
+  /// `spec`: the model's with this adapter; must outlive the object. Throws Error if the file does not match.
   Adapter(const ModelSpec& spec, std::unique_ptr<io::TensorFile> file);
 
-  /// nullptr where it does not wrap the parameter.
+  /// Returns the adapter's change of a parameter; nullptr if the adapter does not wrap it.
   std::unique_ptr<const WeightChange> find(const ParamSpec& base) const;
   bool has(const ParamSpec& base) const { return of_.contains(base.name); }
-  /// A base tensor that it has whole, in place of the model's; nullptr: it does not have it.
+  /// Returns the adapter's full tensor that replaces the model's base tensor; nullptr if there is none.
   const io::TensorLocation* saved(const ParamSpec& base) const;
   bool changes(const ParamSpec& base) const { return has(base) || saved(base) != nullptr; }
 
  private:
   const AdapterConfig& config_;
   std::unique_ptr<io::TensorFile> file_;
-  std::map<std::string, ChangedWeight> of_;  ///< by the name of the base weight
+  std::map<std::string, ChangedWeight> of_;  ///< by the base weight's name
   std::map<std::string, io::TensorLocation> saved_;
 };
 

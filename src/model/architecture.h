@@ -1,4 +1,4 @@
-// What an architecture's config.json leaves unsaid, as a row of a table. Private to model.
+// Properties of an architecture that config.json omits, as a table row. Private to model.
 #pragma once
 
 #include "qft/model/config.h"
@@ -8,24 +8,25 @@
 
 namespace qft::model {
 
-/// Whether linears carry a bias: what `key` of config.json says, `fallback` where it lacks that; without a key always `fallback`.
+/// Whether linears have a bias: the value of `key` in config.json, or `fallback` if the key is absent; without a key always
+/// `fallback`.
 struct Bias {
   const char* key = nullptr;
   bool fallback = false;
 };
 
-/// Which layers may have a sliding window: `some`: use_sliding_window, max_window_layers and layer_types say it; `asked`: all
-/// where use_sliding_window is true; `given`: all where sliding_window is a number; `all`: these where config.json lacks it too.
+/// Layers that may have a sliding window. `some`: use_sliding_window, max_window_layers and layer_types decide; `asked`: all if
+/// use_sliding_window is true; `given`: all if sliding_window is a number; `all`: all, even if config.json omits it.
 enum class Windows : std::uint8_t { none, some, asked, given, all };
 
-/// How an architecture has experts: `mixtral` in every layer, by names of its own; `qwen` in those that config.json says, perhaps
-/// beside a shared one.
+/// Expert layers of an architecture. `mixtral`: in every layer, with its own names; `qwen`: in the layers that config.json names;
+/// `qwen_shared`: likewise, beside a shared expert.
 enum class Experts : std::uint8_t { none, mixtral, qwen, qwen_shared };
 
-/// Hybrids of attention, with gates, and of gated delta nets. `by_key_head`: as DeltaNetConfig says.
+/// Hybrids of gated attention and gated delta nets. `by_key_head`: as in DeltaNetConfig.
 enum class Hybrid : std::uint8_t { none, by_key_head, apart };
 
-/// One row an architecture: what config.json leaves unsaid.
+/// One row per architecture.
 struct Architecture {
   const char* model_type;
   const char* hf_class;
@@ -42,7 +43,7 @@ struct Architecture {
   FeedForward feed_forward = FeedForward::swiglu;
 };
 
-/// The row of this model_type. Throws Error naming `where` and all there are.
+/// Returns the row for this model_type. Throws Error naming `where` and all implemented types.
 const Architecture& architecture_of(const std::string& model_type, const std::string& where);
 
 }  // namespace qft::model

@@ -1,4 +1,4 @@
-// Which keys of config.json are known, by kind of architecture. Private to model.
+// The known keys of config.json, by kind of architecture. Private to model.
 #pragma once
 
 #include <string>
@@ -9,8 +9,9 @@
 
 namespace qft::model {
 
-/// Throws Error naming a key that changes the computation and is not implemented. `notes` gets a line that names keys with a
-/// value which nobody reads. `text`: the decoder's configuration, `whole` itself where a model is not part of a larger one.
+/// Throws Error, naming the key, if a key changes the computation and is not implemented. Adds a line to `notes` with the keys
+/// that have a value but are not read. `text`: the decoder's configuration; `whole` itself unless the model is part of a larger
+/// one.
 void check_config_keys(const ConfigReader& whole, const ConfigReader& text, const Architecture& arch,
                        std::vector<std::string>& notes);
 

@@ -1,4 +1,4 @@
-// Typed reading of a config.json. Private to model.
+// Typed reading of config.json. Private to model.
 #pragma once
 
 #include "qft/core/error.h"
@@ -12,10 +12,10 @@
 
 namespace qft::model {
 
-/// A number that counts columns or rows is no larger: no product of three of them overflows.
+/// Upper limit for counts of columns or rows: the product of three does not overflow.
 inline constexpr std::int64_t kMaxSize = 1 << 20;
 
-/// Typed access to a key, with errors that name file and key.
+/// Typed access to keys; errors name file and key.
 class ConfigReader {
  public:
   ConfigReader(const nlohmann::json& object, std::string where) : object_(object), where_(std::move(where)) {}
@@ -35,7 +35,7 @@ class ConfigReader {
     require(value > 0, "{}: '{}' is 0, expected a positive integer", where_, key);
     return value;
   }
-  /// A size of the model: no product of three of them overflows.
+  /// Reads a size of the model, at most kMaxSize.
   std::int64_t size(const char* key, std::optional<std::int64_t> fallback = {}) const {
     const std::int64_t value = positive(key, fallback);
     require(value <= kMaxSize, "{}: '{}' is {}, more than {}: is the file damaged?", where_, key, value, kMaxSize);

@@ -1,4 +1,4 @@
-// What export_model() (model/export.h) needs LibTorch for. Private to model.
+// The parts of export_model() (model/export.h) that need LibTorch. Private to model.
 #pragma once
 
 #include "qft/model/export.h"
@@ -13,16 +13,16 @@ namespace qft::model {
 struct ExportCode {
   std::unique_ptr<StoredFormat> (*stored_format)(const StoredQuantization& stored);
   AtRest (*at_rest)(const StoredQuantization& stored, const io::ModelFiles* files);
-  /// What the files have quantised: decoded whole, merged and written as `type`.
+  /// Decodes a tensor that the files hold quantised, merges it and writes it as `type`.
   void (*write_decoded)(MergedModel& model, const ModelTensor& tensor, DType type, io::ModelWriter& writer);
-  /// Write into the empty folder `target`.
+  /// Both write into the empty folder `target`.
   ExportReport (*bitsandbytes)(io::Storage& storage, const ExportRequest& request, MergedModel& model,
                                const std::filesystem::path& target);
   ExportReport (*gguf)(io::Storage& storage, const ExportRequest& request, MergedModel& model,
                        const std::filesystem::path& target);
 };
 
-/// config.json, generation_config.json, and the files of tokenizer and processor of an export.
+/// Writes an export's config.json, generation_config.json, and the files of tokenizer and processor.
 void write_config_files(io::Storage& storage, const ExportRequest& request, const MergedModel& model,
                         const std::filesystem::path& target);
 ExportReport export_bitsandbytes(io::Storage& storage, const ExportRequest& request, MergedModel& model,

@@ -1,4 +1,4 @@
-// A model's weights with those of adapters, as files are written from them. Private to model.
+// A model's weights combined with adapters, for writing files. Private to model.
 #pragma once
 
 #include "qft/core/dtype.h"
@@ -19,21 +19,21 @@ namespace qft::model {
 class StoredFormat;
 struct ExportCode;
 
-/// A tensor that a plain model in Hugging Face layout has.
+/// A tensor of a plain model in Hugging Face layout.
 struct ModelTensor {
   const ParamSpec* param = nullptr;
   std::string name;
   Shape shape;
-  DType type = DType::f32;     ///< in the files; of what is quantised there, that of the files' other weights
-  io::TensorLocation plain;    ///< where the files have it so
-  std::int64_t first_row = 0;  ///< of the parameter seen as a matrix, with which it begins
+  DType type = DType::f32;     ///< in the files; for a quantised tensor, the type of the files' other weights
+  io::TensorLocation plain;    ///< place in the files if they hold it plain
+  std::int64_t first_row = 0;  ///< its first row in the parameter viewed as a matrix
 
   bool is_stored() const { return plain.entry == nullptr; }
   std::int64_t columns() const { return param->shape.back(); }
   std::int64_t rows() const { return static_cast<std::int64_t>(Box::whole(shape).elements()) / columns(); }
 };
 
-/// A base model, plain or quantised, with an adapter or without; `earlier` ones are a part of it, as merge_adapters() has it.
+/// A base model, plain or quantised, with or without an adapter. `earlier` adapters are merged into it as by merge_adapters().
 class MergedModel {
  public:
   /// Throws Error where the files do not belong together, and as merge_adapters(); ConfigError where `code` is null and the base
@@ -46,15 +46,15 @@ class MergedModel {
 
   const ModelSpec& spec() const { return *spec_; }
   const io::ModelFiles& files() const { return files_; }
-  /// Of the decoder, in the order of the units.
+  /// The decoder's tensors, in the order of the units.
   const std::vector<ModelTensor>& tensors() const { return tensors_; }
-  /// Whether the adapter wraps the parameter or has it whole.
+  /// Returns true if the adapter wraps the parameter or has it in full.
   bool changes(const ParamSpec& param) const;
-  /// nullptr where the adapter does not wrap the parameter. Valid until it is asked for another's.
+  /// Returns nullptr if the adapter does not wrap the parameter. Valid until the next call for another parameter.
   const WeightChange* change_of(const ParamSpec& param);
-  /// The tensor that the adapter has in place of the parameter's; nullptr: it has none.
+  /// Returns the adapter's tensor that replaces the parameter; nullptr if there is none.
   const io::TensorLocation* saved(const ParamSpec& param) const;
-  /// How the files have what is quantised there; nullptr: nothing is.
+  /// Returns the format of the files' quantised weights; nullptr if there are none.
   const StoredFormat* stored() const { return stored_.get(); }
 
  private:
@@ -64,7 +64,7 @@ class MergedModel {
   std::optional<Adapter> adapter_;
   std::vector<ModelTensor> tensors_;
   const ParamSpec* current_ = nullptr;
-  std::unique_ptr<const WeightChange> change_;  ///< of `current_`
+  std::unique_ptr<const WeightChange> change_;  ///< for `current_`
 };
 
 }  // namespace qft::model

@@ -1,4 +1,4 @@
-// Tensors of a merged model as numbers. Private to model.
+// Values of a merged model's tensors. Private to model.
 #pragma once
 
 #include "merged_model.h"
@@ -6,9 +6,9 @@
 
 namespace qft::model {
 
-/// The whole tensor as the adapter leaves it, fp32, [elements].
+/// Returns the whole tensor [elements] in fp32 with the adapter merged.
 at::Tensor merged_values(MergedModel& model, const ModelTensor& tensor);
-/// The same without the adapter.
+/// Returns it without the adapter.
 at::Tensor base_values(const MergedModel& model, const ModelTensor& tensor);
 
 }  // namespace qft::model

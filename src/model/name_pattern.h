@@ -1,4 +1,4 @@
-// A regular expression over the whole names of modules. Private to model.
+// A regular expression for full module names. Private to model.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Elements of parameters from files. Private to model.
+// Reads elements of parameters from files. Private to model.
 #pragma once
 
 #include "qft/model/weights.h"
@@ -9,8 +9,8 @@
 
 namespace qft::model {
 
-/// Reads those of the shard's elements of the parameter's box that the tensor in the file has, and no others, converting from
-/// F64, F32, BF16 or F16 on the way in pieces: nothing of the tensor's size is allocated. Returns the bytes read.
+/// Reads the shard's elements of the parameter's box that lie in the file's tensor, and no others. Converts from F64, F32, BF16
+/// or F16 chunk by chunk: allocates nothing as large as the tensor. Returns the bytes read.
 std::int64_t read_into(const Source& source, const ParamSpec& param, const Shard& dst);
 
 }  // namespace qft::model

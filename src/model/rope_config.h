@@ -12,14 +12,14 @@
 
 namespace qft::model {
 
-/// What an architecture takes where the file lacks it.
+/// An architecture's defaults for keys that the file omits.
 struct RopeDefaults {
   double theta = 10000.0;
   std::optional<double> partial;  ///< RopeConfig's; absent: whole heads are rotated, whatever the file says, as in transformers
 };
 
-/// `max_positions`: max_position_embeddings, which grows to those that a scaling reaches. Where two places of the file say one
-/// thing, transformers' order decides, and `notes` gets a line where they differ.
+/// Reads the rotary embedding. `max_positions`: max_position_embeddings; grows to the positions that a scaling reaches. If the
+/// file gives a value in two places, transformers' order decides, and `notes` gets a line if the two differ.
 RopeConfig read_rope(const ConfigReader& config, std::int64_t& max_positions, const RopeDefaults& defaults,
                      std::vector<std::string>& notes);
 

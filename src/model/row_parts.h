@@ -1,4 +1,4 @@
-// Rows of a matrix, dealt to all cores. Private to model.
+// Distributes a matrix's rows over all cores. Private to model.
 #pragma once
 
 #include "qft/core/workers.h"
@@ -9,7 +9,7 @@
 
 namespace qft::model {
 
-/// Calls f(begin, end) on all cores, so that the parts cover [0, rows).
+/// Calls f(begin, end) on all cores with parts that together cover [0, rows).
 template <class F>
 void for_row_parts(std::int64_t rows, const F& f) {
   const std::int64_t parts = std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, rows);

@@ -1,4 +1,4 @@
-// How a model's files name the decoder. Private to model.
+// Detects the decoder's prefix in a model's files. Private to model.
 #pragma once
 
 #include "qft/model/config.h"
@@ -7,8 +7,8 @@
 
 namespace qft::model {
 
-/// Qwen3.5 has one name for a tensor of the decoder in a model that sees, and another in one of text alone; transformers reads
-/// both for either, and writes the first for a text model that it took out of a whole one. Sets text_prefix to what is in `dir`.
+/// Qwen3.5 names a decoder tensor differently in vision-language and in text-only models. transformers reads both names in
+/// either, and writes the first for a text model taken out of a whole one. Sets text_prefix to the prefix found in `dir`.
 void settle_text_prefix(ModelConfig& config, const std::filesystem::path& dir);
 
 }  // namespace qft::model

@@ -1,4 +1,4 @@
-// Whether a model's head and embeddings are one, by its files rather than by config.json alone. Private to model.
+// Determines from a model's files, rather than from config.json alone, whether head and embeddings are tied. Private to model.
 #pragma once
 
 #include "qft/model/config.h"
@@ -9,11 +9,11 @@
 
 namespace qft::model {
 
-/// As transformers decides it for the weights in `dir`: a head that is in the files is skipped as the embeddings' second name
-/// only where the two are equal. Else the model is untied, `raw` says so, and there is a note.
+/// Decides like transformers for the weights in `dir`: a head in the files counts as the embeddings' second name only if the two
+/// are equal. Otherwise unties the model, corrects `raw` and adds a note.
 void settle_head(ModelConfig& config, const std::filesystem::path& dir);
 
-/// Writes tie_word_embeddings into config.json's object, and where a model is part of a larger one, into its text_config.
+/// Writes tie_word_embeddings into config.json's object and, if the model is part of a larger one, into its text_config.
 void set_tied(nlohmann::ordered_json& config, bool tied);
 
 }  // namespace qft::model

@@ -1,4 +1,4 @@
-// New tokens in a tokenizer's files, without a tokenizer. Private to model.
+// Adds new tokens to a tokenizer's files without loading the tokenizer. Private to model.
 #pragma once
 
 #include "qft/io/storage.h"
@@ -12,18 +12,18 @@
 
 namespace qft::model {
 
-/// tokenizer.json and the files beside it that list added tokens, as transformers' add_tokens() would leave them.
+/// tokenizer.json and the files beside it that list added tokens, changed as transformers' add_tokens() would.
 class TokenizerFiles {
  public:
-  /// Throws Error where `dir` has no tokenizer.json, or one of another form.
+  /// Throws Error if `dir` has no tokenizer.json, or one in another form.
   explicit TokenizerFiles(std::filesystem::path dir);
 
   bool has(const std::string& token) const;
-  /// Ids in use: the largest and one.
+  /// Returns the largest id in use plus one.
   std::int64_t size() const { return next_; }
-  /// Returns its id, the next free one. The tokenizer must not have it.
+  /// Returns the token's id, the next free one. The tokenizer must not have the token.
   std::int64_t add(const std::string& token, bool special);
-  /// Writes the files that changed.
+  /// Writes the changed files.
   void write(io::Storage& storage, const std::filesystem::path& dir) const;
 
  private:

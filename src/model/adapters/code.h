@@ -1,4 +1,4 @@
-// What the kinds of adapters compute with: the other half of kinds.h. Private to model.
+// The computing half of the adapter kinds; kinds.h is the other half. Private to model.
 #pragma once
 
 #include "qft/model/adapter.h"
@@ -10,17 +10,17 @@ namespace qft::model {
 
 struct AdapterCode {
   bool (*enabled)(const AdapterConfig& config);
-  /// Adds the unit's parameters for a group of linears to its projection. `site`: of the group's first linear, among those of the
-  /// layer.
+  /// Adds the unit's adapter parameters for a projection group to its projection. `site`: index of the group's first linear among
+  /// the layer's linears.
   void (*bind)(const ModelSpec& spec, const UnitSpec& unit, const ParamGroup& group, std::uint32_t site, const UnitBuffers& flat,
                Projection& projection);
-  /// Initial values of a parameter: a function of seed, name and index alone.
+  /// Fills a parameter's initial values, which depend only on seed, name and index.
   void (*initialise)(const ParamSpec& param, std::uint64_t seed, const Shard& dst);
   /// Fills UnitBuffers::derived.
   void (*derive)(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat);
 };
 
-/// nullptr: there is no adapter.
+/// Returns nullptr if there is no adapter.
 const AdapterCode* code_of(const AdapterConfig& config);
 
 extern const AdapterCode kLoraCode, kOftCode;

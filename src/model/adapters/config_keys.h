@@ -1,4 +1,4 @@
-// The keys of adapter_config.json: which are read, which change nothing, which are refused. Private to model.
+// The keys of adapter_config.json: read, harmless or rejected. Private to model.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace qft::model {
 
-/// Goes through all keys. Throws Error naming a key that has a value and changes the computation, or turns on what nobody here
-/// knows; warns of other values of unknown keys.
+/// Checks all keys. Throws Error, naming the key, if a key with a value changes the computation or an unknown key is switched on;
+/// warns of other values of unknown keys.
 void check_adapter_keys(const nlohmann::json& config, const std::string& peft_type, const std::string& where);
 
 }  // namespace qft::model

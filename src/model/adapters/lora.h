@@ -1,4 +1,4 @@
-// The parts of LoRA's row in kinds.cpp that are files of their own. Private to model.
+// The functions of LoRA's row in kinds.cpp that have their own files. Private to model.
 #pragma once
 
 #include "kinds.h"

@@ -1,4 +1,4 @@
-// Which linears of a model LoRA wraps, and with which rank and scale. Private to model.
+// Finds the linears that LoRA wraps, with their rank and scaling. Private to model.
 #pragma once
 
 #include "qft/model/spec.h"
@@ -14,35 +14,35 @@ namespace qft::model {
 
 class LoraTargets : public TargetMatcher {
  public:
-  /// `lora` must outlive it. Throws ConfigError where an expression is none.
+  /// `lora` must outlive the object. Throws ConfigError if an expression is invalid.
   explicit LoraTargets(const LoraConfig& lora);
 
-  /// Fills ParamGroup::lora of a layer whose modules' names begin with `prefix`. Throws ConfigError for what is not implemented:
-  /// experts of a layer that differ, DoRA of experts.
+  /// Fills ParamGroup::lora of a layer; its module names begin with `prefix`. Throws ConfigError for anything not implemented:
+  /// different settings for the experts of a layer, and DoRA for experts.
   void place(const std::string& prefix, Layer& layer) const;
 
-  /// Throws ConfigError where an expression of rank_pattern or alpha_pattern matches none of `modules`.
+  /// Throws ConfigError if an expression in rank_pattern or alpha_pattern matches none of `modules`.
   void require_all_met(const std::vector<std::string>& modules) const;
 
  private:
-  /// An expression of rank_pattern or alpha_pattern, and what it gives.
+  /// An expression in rank_pattern or alpha_pattern, and its value.
   struct Key {
     std::string text;
     NamePattern pattern;
     double number;
   };
-  /// rank_pattern or alpha_pattern, and what counts where none of them matches.
+  /// rank_pattern or alpha_pattern, and the value if no expression matches.
   struct Keys {
     template <class Number>
     Keys(const char* what, Number otherwise, const std::map<std::string, Number>& numbers);
-    /// Throws ConfigError where two match that give different numbers: PEFT takes that which its file has first.
+    /// Throws ConfigError if two matching expressions give different numbers: PEFT takes the first in the file.
     double number_of(const std::string& module) const;
 
     const char* what;
     double otherwise;
     std::vector<Key> keys;
   };
-  /// Rank, scaling and the rest of rows whose module has this name.
+  /// Sets rank, scaling and the remaining fields of a module's rows.
   LoraRows numbers(const std::string& module, LoraRows rows) const;
   std::vector<LoraRows> rows_of(const std::string& prefix, const ParamGroup& group) const;
 

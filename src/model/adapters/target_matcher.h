@@ -1,4 +1,4 @@
-// Whether an adapter's targets mean a module. Private to model.
+// Matches modules against an adapter's targets. Private to model.
 #pragma once
 
 #include "qft/model/adapter_targets.h"
@@ -12,12 +12,12 @@ namespace qft::model {
 
 class TargetMatcher {
  public:
-  /// `targets` must outlive it. Throws ConfigError where an expression is none.
+  /// `targets` must outlive the object. Throws ConfigError if an expression is invalid.
   explicit TargetMatcher(const AdapterTargets& targets) : targets_(targets) {
     if (!targets.target_pattern.empty()) pattern_.emplace_back(targets.key, targets.target_pattern);
   }
 
-  /// By the whole name.
+  /// Returns true if the adapter wraps the module with this full name.
   bool wraps(const std::string& module) const {
     const std::string name = targets_.own_name(module);
     return pattern_.empty() ? targets_.targets_module(name) : pattern_.front().matches(name);
@@ -25,7 +25,7 @@ class TargetMatcher {
 
  private:
   const AdapterTargets& targets_;
-  std::vector<NamePattern> pattern_;  ///< the one of the targets, where they are one
+  std::vector<NamePattern> pattern_;  ///< target_pattern if it is set, else empty
 };
 
 }  // namespace qft::model

@@ -1,4 +1,4 @@
-// The descriptions of all kinds of sub-layers (without their norms), and which a layer of a model is made of. Needs no LibTorch.
+// The descriptions of all sub-layer kinds (without their norms), and the sub-layers of a model's layers. Needs no LibTorch.
 // Private to model.
 #pragma once
 
@@ -12,31 +12,31 @@
 
 namespace qft::model {
 
-/// softmax(q k^T) v over each sequence, causal and within the window (0: none), with grouped query heads, rotary embedding, and
-/// norms of q and k and gates of its heads where the configuration has them.
+/// softmax(q k^T) v over each sequence, causal and within the window (0: none), with grouped query heads and rotary embedding;
+/// with norms of q and k and with head gates if the configuration has them.
 SubLayerSpec describe_attention(const ModelConfig& config, std::int64_t window);
-/// The gated delta rule over each sequence, after a short convolution of q, k and v, and before a gated norm.
+/// The gated delta rule over each sequence, between a short convolution of q, k and v and a gated norm.
 SubLayerSpec describe_delta_net(const ModelConfig& config);
 /// down(silu(gate(x)) * up(x)).
 SubLayerSpec describe_swiglu(const ModelConfig& config);
 /// down(relu(up(x))^2).
 SubLayerSpec describe_squared_relu(const ModelConfig& config);
-/// Sum over a token's experts of weight * down(silu(gate(x)) * up(x)), with the weights of a router; and a shared expert, where
+/// The sum over a token's experts of weight * down(silu(gate(x)) * up(x)), with weights from a router; plus a shared expert if
 /// the configuration has one.
 SubLayerSpec describe_experts(const ModelConfig& config);
-/// Whether a linear of this name chooses experts, rather than computes: `all` linears are without it.
+/// Returns true if a linear with this name chooses experts; the target `all` excludes such linears.
 bool is_router(std::string_view name);
 
-/// What the names of a layer's tensors and modules begin with: "model.layers.3.".
+/// Returns the prefix of a layer's tensor and module names: "model.layers.3.".
 std::string layer_prefix(const ModelConfig& config, int index);
-/// The names of a linear of a group: of a stack those of all experts.
+/// Returns the module names of a group's linear; for a stack, one per expert.
 std::vector<std::string> module_names(const std::string& prefix, const ParamGroup& group, std::size_t linear);
-/// The tensors of each expert and of these linears of a stack, `rows` (0: as many as the linear has) x columns, named with
-/// `suffix`.
+/// Returns the file tensors of these linears for each expert of a stack, each `rows` (0: the linear's rows) x columns, with names
+/// ending in `suffix`.
 std::vector<FileTensor> expert_tensors(const std::string& prefix, const ParamGroup& group,
                                        const std::vector<std::size_t>& linears, const std::string& suffix, std::int64_t rows,
                                        std::int64_t columns);
-/// The sub-layers of layer `index`, in order, each with its norm.
+/// Returns the sub-layers of layer `index`, in order, each with its norm.
 Layer describe_layer(const ModelConfig& config, int index);
 
 }  // namespace qft::model

@@ -1,11 +1,11 @@
-// Feed-forward of one token's row: down(activation(in(x))). Private to model.
+// Feed-forward of each row: down(activation(in(x))). Private to model.
 #pragma once
 
 #include "qft/model/sublayer.h"
 
 namespace qft::model {
 
-/// `Activation` has static forward(rows, act), and backward(rows, gact), which leaves the gradient of `rows` in their place.
+/// `Activation` has static forward(rows, act), and backward(rows, gact), which overwrites `rows` with their gradient.
 template <class Activation>
 class DenseFeedForward final : public SubLayer {
  public:
@@ -24,7 +24,7 @@ class DenseFeedForward final : public SubLayer {
     const Projection &in = w.linears[kIn], &down = w.linears[kDown];
     const at::Tensor& rows = s.tensors[kRows];
     const at::Tensor gact = pass.scratch(spec_.scratch[kGradAct]);
-    at::Tensor act;  // cheaper to compute again than to keep
+    at::Tensor act;  // cheaper to recompute than to keep
     if (down.needs_input()) {
       act = pass.scratch(spec_.scratch[kAct]);
       Activation::forward(rows, act);
@@ -36,7 +36,7 @@ class DenseFeedForward final : public SubLayer {
   }
 
  private:
-  // By order in the descriptions (swiglu_spec.cpp, squared_relu_spec.cpp).
+  // In the order of the descriptions (swiglu_spec.cpp, squared_relu_spec.cpp).
   enum Linear : std::size_t { kIn, kDown };
   enum Saved : std::size_t { kRows };
   enum Scratch : std::size_t { kAct, kGradAct };

@@ -1,4 +1,4 @@
-// The code of each kind of sub-layer. Private to model.
+// Constructors for each sub-layer kind. Private to model.
 #pragma once
 
 #include "qft/model/sublayer.h"
