@@ -1,4 +1,4 @@
-// Whether an adapter is loaded over the base model that it names: names may be of a hub, of its cache, or paths.
+// Checks whether an adapter is loaded over the base model that it names. Names may be hub names, cache folders or paths.
 #include "qft/core/log.h"
 #include "qft/io/file.h"
 #include "qft/io/identity.h"
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Ends of names of the same model in fewer bits.
+/// Name suffixes for quantised versions of the same model.
 constexpr std::string_view kSameWeights[] = {
     "-unsloth-bnb-4bit", "-bnb-4bit", "-bnb-8bit", "-gptq-int4", "-gptq-int8", "-awq", "-fp8", "-4bit", "-8bit", "-hf"};
 
@@ -31,7 +31,7 @@ std::string replaced(std::string_view text, std::string_view from, char to) {
   return result += text;
 }
 
-/// "qwen2-5-0-5b" of "Qwen/Qwen2.5-0.5B", "/models/Qwen2.5-0.5B/" and ".../models--Qwen--Qwen2.5-0.5B/snapshots/4e2f".
+/// Returns "qwen2-5-0-5b" for "Qwen/Qwen2.5-0.5B", "/models/Qwen2.5-0.5B/" and ".../models--Qwen--Qwen2.5-0.5B/snapshots/4e2f".
 std::string plain_name(std::string name) {
   constexpr std::string_view kCache = "models--", kSnapshots = "/snapshots/";
   name = replaced(name, "\\", '/');
@@ -72,10 +72,10 @@ bool is_same_model(const std::string& named, const std::string& given, const fs:
 void warn_of_other_base(const fs::path& adapter, const std::string& given, const fs::path& folder) {
   const std::string named = read_base_model_name(adapter);
   if (named.empty() || is_same_model(named, given, folder)) return;
-  log::warn_once(
-      fmt::format("adapter '{}' was made for '{}' (base_model_name_or_path of its {}), and is loaded over '{}': where these are "
-                  "other weights, it does not do what it was trained for",
-                  adapter.string(), named, kAdapterConfigFile, given));
+  log::warn_once(fmt::format(
+      "adapter '{}' was trained on '{}' (base_model_name_or_path in its {}), but is loaded over '{}': if the two have "
+      "different weights, the adapter will not work as trained",
+      adapter.string(), named, kAdapterConfigFile, given));
 }
 
 }  // namespace qft::model

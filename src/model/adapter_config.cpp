@@ -20,38 +20,38 @@ namespace {
 
 using nlohmann::json;
 
-/// PEFT's modules of a classifier: its head by the names that it has in one model or another. ms-swift adds its reward models'.
+/// PEFT's module names for a classification head, which depend on the model. ms-swift adds its reward models' name.
 constexpr std::string_view kHeadModules[] = {"score", "classifier", "v_head"};
 
-/// Of a classifier's adapter: its labels, as its head has them, which is no module beside it then.
+/// For a classifier's adapter: takes the labels from its head, which then does not count as a module to save.
 void set_labels(AdapterTargets& targets, const std::filesystem::path& dir, const std::string& where) {
   std::erase_if(targets.modules_to_save,
                 [](const std::string& module) { return std::ranges::find(kHeadModules, module) != std::end(kHeadModules); });
   const std::filesystem::path path = io::adapter_weights_of(dir);
-  if (!std::filesystem::exists(path)) return;  // whoever reads the weights says so
+  if (!std::filesystem::exists(path)) return;  // the reader of the weights reports this
   const auto file = io::open_tensor_file(path);
   const std::string name = std::string(kAdapterPrefix) + kScore;
   const io::TensorEntry* head = file->find(name);
   require(head != nullptr && head->shape.size() == 2 && head->shape.front() >= 1,
-          "{}: task_type is SEQ_CLS, but '{}' has no head of a classifier, a matrix '{}'", where, path.string(), name);
+          "{}: task_type is SEQ_CLS, but '{}' has no classification head: matrix '{}' is missing", where, path.string(), name);
   targets.labels = head->shape.front();
 }
 
-// Where the adapter's configuration is.
+// Returns the path of the adapter's configuration.
 std::filesystem::path config_of(const std::filesystem::path& dir) {
   std::error_code code;
-  if (!std::filesystem::exists(dir, code)) fail_config("adapter: there is no folder '{}'", dir.string());
+  if (!std::filesystem::exists(dir, code)) fail_config("adapter folder '{}' does not exist", dir.string());
   const auto path = member_of(dir, kAdapterConfigFile);
   if (!std::filesystem::exists(path, code))
-    fail_config("'{}' has no {}: it is no adapter{}", dir.string(), kAdapterConfigFile,
+    fail_config("'{}' has no {}: it is not an adapter{}", dir.string(), kAdapterConfigFile,
                 std::filesystem::exists(dir / io::kModelConfigFile, code) ? ", but a whole model" : "");
   return path;
 }
 
-/// With which an adapter's file begins the names of the decoder's modules; empty: it has none of these, or is not there.
+/// Returns the prefix of the decoder's module names in an adapter's file; empty if it has no such modules or does not exist.
 std::string text_prefix_in(const std::filesystem::path& dir) {
   const std::filesystem::path path = io::adapter_weights_of(dir);
-  if (!std::filesystem::exists(path)) return {};  // whoever reads the weights says so
+  if (!std::filesystem::exists(path)) return {};  // the reader of the weights reports this
   const auto file = io::open_tensor_file(path);
   for (const std::string_view prefix : kTextPrefixes)
     for (const io::TensorEntry& entry : file->entries())
@@ -59,7 +59,7 @@ std::string text_prefix_in(const std::filesystem::path& dir) {
   return {};
 }
 
-/// Throws Error where there is none of that name.
+/// Throws Error if no kind has this name.
 const AdapterKind& kind_called(const std::string& type, const std::string& where) {
   std::vector<std::string> known;
   for (const AdapterKind& kind : adapter_kinds()) {
@@ -74,8 +74,10 @@ const AdapterKind& kind_called(const std::string& type, const std::string& where
 void read_targets(AdapterTargets& targets, const json& modules, const std::string& more, const std::string& where) {
   std::string list = more;
   if (modules.is_string() && modules != "all-linear") {
-    require(more.empty(), "{}: target_modules is the expression '{}' beside routers in target_parameters: list the modules",
-            where, modules.get<std::string>());
+    require(
+        more.empty(),
+        "{}: target_modules is the expression '{}', which cannot be combined with routers in target_parameters: list the modules",
+        where, modules.get<std::string>());
     targets.target_pattern = modules.get<std::string>();
     return;
   }
@@ -90,7 +92,7 @@ void read_targets(AdapterTargets& targets, const json& modules, const std::strin
 
 bool has_expert_modules(const std::filesystem::path& dir) {
   const std::filesystem::path path = io::adapter_weights_of(dir);
-  if (!std::filesystem::exists(path)) return true;  // whoever reads the weights says so
+  if (!std::filesystem::exists(path)) return true;  // the reader of the weights reports this
   const auto file = io::open_tensor_file(path);
   return std::ranges::any_of(file->entries(),
                              [](const io::TensorEntry& entry) { return entry.name.find(".experts.0.") != std::string::npos; });

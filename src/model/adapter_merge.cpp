@@ -7,7 +7,7 @@
 namespace qft::model {
 namespace {
 
-/// Of a unit; of embedding and head no adapter wraps anything.
+/// Returns nullptr for embedding and head, which adapters do not wrap.
 const Layer* layer_of(const ModelSpec& spec, const UnitSpec& unit) {
   return unit.layer < 0 ? nullptr : &spec.layers[static_cast<std::size_t>(unit.layer)];
 }

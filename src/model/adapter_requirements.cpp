@@ -1,4 +1,4 @@
-// What a run file asks of an adapter's targets is there, all of it.
+// Checks that everything a run file requests as an adapter's targets exists.
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 
@@ -15,7 +15,7 @@
 namespace qft::model {
 namespace {
 
-/// The whole names of all linears of the layers; of experts those of all.
+/// Returns the full names of all linears in the layers, including each expert's.
 std::vector<std::string> linear_names(const ModelSpec& spec) {
   std::vector<std::string> all;
   for (int l = 0; l < spec.config.num_layers; ++l)
@@ -26,7 +26,7 @@ std::vector<std::string> linear_names(const ModelSpec& spec) {
   return all;
 }
 
-/// Modules that are no linear of a layer: what holds others, norms, activations, embedding and head.
+/// Returns the modules that are not linears of a layer: containers, norms, activations, embedding and head.
 std::set<std::string> other_modules(const ModelSpec& spec, const std::vector<std::string>& linears) {
   std::set<std::string> others;
   constexpr std::string_view kWeight = ".weight";
@@ -41,7 +41,7 @@ std::set<std::string> other_modules(const ModelSpec& spec, const std::vector<std
     }
   for (const std::string& name : linears) add_parents(name);
   for (int l = 0; l < spec.config.num_layers; ++l) others.insert(layer_prefix(spec.config, l) + "mlp.act_fn");
-  others.insert("lm_head");  // also where its weight is the embedding's
+  others.insert("lm_head");  // even if its weight is the embedding's
   for (const std::string& name : linears) others.erase(name);
   return others;
 }
@@ -54,18 +54,18 @@ void require_pattern(const ModelSpec& spec, const TargetMatcher& targets, const 
   const auto& [key, pattern] = std::pair(spec.adapter.targets().key, spec.adapter.targets().target_pattern);
   if (std::ranges::none_of(linears, [&](const std::string& name) { return targets.wraps(name); }))
     fail_config(
-        "{} '{}' matches no linear module of this {}: as in PEFT the expression is for whole names, which are {}; "
-        "several expressions go into one as (a|b)",
+        "{} '{}' matches no linear module of this {}: as in PEFT, the expression must match whole names, from {}; "
+        "join several expressions as (a|b)",
         key, pattern, spec.config.model_type, examples(linears));
   for (const std::string& name : other_modules(spec, linears))
     if (targets.wraps(name))
       fail_config(
-          "{} '{}' matches '{}' too, which is no linear module of a layer: {} wraps those alone (PEFT refuses it, or "
+          "{} '{}' also matches '{}', which is not a linear module of a layer: {} wraps only linear modules (PEFT rejects or "
           "wraps it); end the expression with their names, as in .*\\.(q_proj|v_proj)",
           key, pattern, name, kind_of(spec.adapter)->name);
 }
 
-/// The listed targets that no linear answers to.
+/// Returns the listed targets that match no linear.
 std::vector<std::string> unmet_targets(const AdapterTargets& targets, const std::vector<std::string>& linears) {
   std::vector<std::string> unmet = targets.absent;
   AdapterTargets one;
@@ -88,14 +88,14 @@ void require_wrapped(const ModelSpec& spec) {
     return std::ranges::any_of(unit.params, [](const ParamSpec& param) { return is_factor(param.role); });
   };
   if (std::ranges::none_of(spec.units, wraps))
-    fail_config("'{}': target_modules '{}' wraps no linear module of this {}: names are such as {}", targets.origin,
-                unmet.empty() ? targets.targets_text() : fmt::format("{}", fmt::join(unmet, ",")), spec.config.model_type,
-                examples(linears));
+    fail_config("'{}': target_modules '{}' matches no linear module of this {}; module names are, for example, {}",
+                targets.origin, unmet.empty() ? targets.targets_text() : fmt::format("{}", fmt::join(unmet, ",")),
+                spec.config.model_type, examples(linears));
   if (!unmet.empty() && !targets.all_linear)
-    log::warn_once(
-        fmt::format("'{}': target_modules has {}, which is no linear module of this {}: nothing is wrapped for it, as in "
-                    "PEFT",
-                    targets.origin, fmt::join(unmet, ", "), spec.config.model_type));
+    log::warn_once(fmt::format(
+        "'{}': target_modules contains {}, which matches no linear module of this {}: nothing is wrapped for it, as in "
+        "PEFT",
+        targets.origin, fmt::join(unmet, ", "), spec.config.model_type));
 }
 
 void ModelSpec::require_adapter_targets() const {
@@ -106,8 +106,8 @@ void ModelSpec::require_adapter_targets() const {
     AdapterTargets one;
     one.targets = {target};
     if (std::ranges::none_of(linears, [&](const std::string& name) { return one.targets_module(name); }))
-      fail_config("{} '{}' is no linear module of this {}: names are such as {}", asked.key, target, config.model_type,
-                  examples(linears));
+      fail_config("{} '{}' is not a linear module of this {}; module names are, for example, {}", asked.key, target,
+                  config.model_type, examples(linears));
   }
   kind_of(adapter)->require_all_met(*this, linears);
 }

@@ -1,4 +1,4 @@
-// The tensors of an adapter's file: those that its configuration asks for, and what the others mean.
+// Checks the tensors of an adapter's file against its configuration, and explains unexpected ones.
 #include "qft/core/error.h"
 #include "qft/model/adapter_config.h"
 
@@ -12,37 +12,37 @@
 namespace qft::model {
 namespace {
 
-/// The words for a tensor whose name has this in it: the first row counts.
+/// Explains tensors whose name contains `part`; the first matching row counts.
 struct Meaning {
   std::string_view part;
   std::string_view words;
 };
-constexpr std::string_view kOfModule = "of a module that target_modules does not name, or that the model does not have";
+constexpr std::string_view kOfModule = "belongs to a module that target_modules does not name or the model does not have";
 constexpr Meaning kMeanings[] = {
-    {".visual.", "of the vision tower, which is not computed here"},
+    {".visual.", "belongs to the vision tower, which qft does not compute"},
     {".lora_embedding_", "LoRA on embeddings, which is not implemented"},
-    {"lora_velora_embed", "VeLoRA's, which is not implemented"},
-    {".lora_diag", "KaSA's, which is not implemented"},
+    {"lora_velora_embed", "VeLoRA, which is not implemented"},
+    {".lora_diag", "KaSA, which is not implemented"},
     {".lora_B.bias", "lora_bias, which is not implemented"},
     {".token_adapter.", "rows of trained tokens (trainable_token_indices), which are not implemented"},
     {".lora_magnitude_vector", "DoRA's magnitudes; is use_dora missing in adapter_config.json?"},
     {".oft_R", kOfModule},
     {".lora_", kOfModule},
-    {"embed_tokens.", "embeddings that were saved with the adapter (PEFT's save_embedding_layers, or modules_to_save)"},
+    {"embed_tokens.", "embeddings saved with the adapter (PEFT's save_embedding_layers, or modules_to_save)"},
     {"lm_head.", "the head, saved with the adapter (PEFT's save_embedding_layers, or modules_to_save)"},
     {"score.", "a classifier's head; task_type of adapter_config.json is not SEQ_CLS"},
     {"classifier.", "a classifier's head; task_type of adapter_config.json is not SEQ_CLS"},
     {"v_head.", "a reward model's head"},
-    {".bias", "a bias that trained (bias in adapter_config.json)"},
+    {".bias", "a trained bias (bias in adapter_config.json)"},
 };
 
 std::string_view meaning_of(std::string_view name) {
   for (const Meaning& meaning : kMeanings)
     if (name.find(meaning.part) != std::string_view::npos) return meaning.words;
-  return "saved whole, by no key of adapter_config.json (modules_to_save?)";
+  return "saved in full, but no key of adapter_config.json lists it (modules_to_save?)";
 }
 
-/// "'lm_head.weight' (the head, ...), 3 more such; ..."
+/// Returns "'lm_head.weight' and 3 more (the head, ...); ...".
 std::string words_of(const std::vector<std::string>& names) {
   std::vector<std::string> words;
   std::set<std::string_view> said;
@@ -55,8 +55,8 @@ std::string words_of(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(words, "; "));
 }
 
-/// The names that files may have for a tensor: with the decoder of a model that sees and of one of text alone, and newer names of
-/// Mixtral's experts.
+/// Returns the names that files may have for a tensor: with the decoder prefix of a vision-language or of a text-only model, and
+/// with the newer names of Mixtral's experts.
 std::vector<std::string> names_of(const std::string& name) {
   constexpr std::string_view kOld = ".block_sparse_moe.", kNew = ".mlp.", kOuter = kAdapterPrefix;
   std::vector<std::string> names = {name};
@@ -103,13 +103,14 @@ void require_adapter_tensors(const ModelSpec& spec, const io::TensorFile& file) 
   const std::string extra = others.empty() ? "" : fmt::format("the file holds {}", words_of(others));
   if (!missing.empty())
     fail(
-        "'{}' has no tensor '{}', which target_modules and modules_to_save of adapter_config.json ask for in this {}{}: was the "
-        "adapter made for another model?",
+        "'{}' has no tensor '{}', which target_modules and modules_to_save in adapter_config.json require for this {}{}: was the "
+        "adapter trained on another model?",
         path, missing, spec.config.model_type, extra.empty() ? "" : "; " + extra);
   if (!extra.empty())
     fail(
-        "'{}': {} tensors belong to nothing that adapter_config.json asks for in this {}: {}. Was the adapter made for another "
-        "model? If not, merge it in PEFT (merge_and_unload), and give the merged model as model_name_or_path",
+        "'{}': {} tensors do not match adapter_config.json for this {}: {}. Was the adapter trained on another model? If not, "
+        "merge "
+        "it in PEFT (merge_and_unload) and use the merged model as model_name_or_path",
         path, others.size(), spec.config.model_type, extra);
 }
 

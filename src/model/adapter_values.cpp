@@ -11,7 +11,7 @@
 namespace qft::model {
 namespace {
 
-/// The elements of a factor whose experts are innermost in its tensor, which is read whole.
+/// Reads elements of a factor with the experts innermost in the file, where they are not contiguous: reads the whole tensor.
 void read_experts_last(const io::TensorFile& file, const io::TensorEntry& entry, const ParamSpec& param, const Shard& dst) {
   const at::Tensor all =
       at::empty({static_cast<std::int64_t>(entry.elements())}, at::TensorOptions().dtype(device::scalar_type_of(entry.dtype)));
@@ -20,7 +20,7 @@ void read_experts_last(const io::TensorFile& file, const io::TensorEntry& entry,
   dst.values.copy_(experts_first.view(-1).narrow(0, dst.begin, dst.values.numel()));
 }
 
-/// This rank's part of a parameter that the adapter has.
+/// Reads this rank's part of a parameter from the adapter.
 void read_from_adapter(const io::TensorFile& file, const ModelSpec& spec, const ParamSpec& param, const Shard& dst) {
   if (dst.values.numel() == 0) return;
   std::int64_t begin = 0;

@@ -20,9 +20,9 @@
 namespace qft::model {
 namespace {
 
-constexpr std::int64_t kMultiple = 64;  ///< of rows, as LLaMA-Factory pads resized embeddings
+constexpr std::int64_t kMultiple = 64;  ///< rows; LLaMA-Factory pads resized embeddings to this multiple
 
-/// The tensors with a row for each token.
+/// Returns the tensors with one row per token.
 std::set<std::string> tables_of(const ModelConfig& config, const io::ModelFiles& files) {
   std::set<std::string> tables;
   for (const std::string& name : files.names()) {
@@ -30,22 +30,22 @@ std::set<std::string> tables_of(const ModelConfig& config, const io::ModelFiles&
     const bool is_table = name.ends_with("embed_tokens.weight") || name.ends_with("lm_head.weight");
     if (is_table && shape.size() == 2 && shape[0] == config.vocab_size) tables.insert(name);
   }
-  require(!tables.empty(), "'{}' has no embed_tokens.weight of {} rows", files.dir().string(), config.vocab_size);
+  require(!tables.empty(), "'{}' has no embed_tokens.weight with {} rows", files.dir().string(), config.vocab_size);
   return tables;
 }
 
-/// Which rows there are: those of tokens that were known, of tokens that are new, without a token, and put in.
+/// Ends of the row ranges: known tokens, new tokens in existing rows, rows without a token, inserted rows.
 struct RowRanges {
   std::int64_t known, tokens, before, all;
   bool is_new(std::int64_t row) const { return (row >= known && row < tokens) || row >= before; }
 };
 
-/// A table is read once for its mean, and once to be written.
+/// Reads a table twice: for its mean, and to write it.
 class Rows {
  public:
   Rows(const io::TensorLocation& from, const RowRanges& rows)
       : from_(from), dtype_(from.entry->dtype), width_(from.entry->shape[1]), rows_(rows) {
-    if (!is_floating(dtype_)) fail_config("{} is not floating point: add tokens to the model in 16 bits", from.entry->name);
+    if (!is_floating(dtype_)) fail_config("{} is not floating point: add tokens to the 16-bit model", from.entry->name);
   }
 
   void write(io::ModelWriter& writer) const {
@@ -87,12 +87,12 @@ class Rows {
   RowRanges rows_;
 };
 
-/// Adds what the tokenizer lacks.
+/// Adds the tokens that the tokenizer does not have.
 AddedTokens add_to(TokenizerFiles& tokenizer, const AddTokensRequest& request) {
   AddedTokens result;
   const auto add = [&](const std::vector<std::string>& tokens, bool special) {
     for (const std::string& token : tokens) {
-      if (token.empty()) fail_config("a token to add is empty: give words, with commas between them");
+      if (token.empty()) fail_config("a token to add is empty: give comma-separated words");
       if (tokenizer.has(token))
         result.had.push_back(token);
       else
@@ -103,7 +103,7 @@ AddedTokens add_to(TokenizerFiles& tokenizer, const AddTokensRequest& request) {
   add(request.special, true);
   if (result.ids.empty())
     fail_config("nothing to add: {}", result.had.empty() ? std::string("no tokens are given")
-                                                         : fmt::format("the tokenizer of '{}' has {} already",
+                                                         : fmt::format("the tokenizer in '{}' already has {}",
                                                                        request.base.string(), fmt::join(result.had, ", ")));
   return result;
 }
@@ -113,7 +113,7 @@ AddedTokens add_to(TokenizerFiles& tokenizer, const AddTokensRequest& request) {
 AddedTokens add_tokens(io::Storage& storage, const AddTokensRequest& request) {
   io::require_free(request.target, "the directory of the model with more tokens");
   const ModelConfig config = ModelConfig::load(request.base);
-  if (config.stored) fail_config("'{}' is quantised in its files: add tokens to the model in 16 bits", request.base.string());
+  if (config.stored) fail_config("'{}' is quantised in its files: add tokens to the 16-bit model", request.base.string());
   const io::ModelFiles files = io::ModelFiles::open(request.base);
   refuse_unexpected(ModelSpec::build(config, Finetuning::full, {}), files);
   TokenizerFiles tokenizer(request.base);

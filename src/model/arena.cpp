@@ -11,9 +11,9 @@
 namespace qft::model {
 namespace {
 
-constexpr std::int64_t kAlign = 256;  // bytes: a cache line and a CUDA transaction fit
+constexpr std::int64_t kAlign = 256;  // bytes: a multiple of a cache line and of a CUDA transaction
 
-/// Bytes. The host allocates a page when it is first touched; a device takes them at once.
+/// Returns bytes. The host allocates pages on first touch; a device allocates everything at once.
 std::int64_t least_chunk(c10::Device device) {
   return device.is_cpu() ? 16 << 20 : 1 << 20;
 }
@@ -25,7 +25,7 @@ std::int64_t sum(const std::vector<std::int64_t>& values) {
 }  // namespace
 
 void Arena::reserve(std::int64_t bytes) {
-  QFT_ASSERT(current_ == 0 && used_ == 0, "room is made while nothing is allocated");
+  QFT_ASSERT(current_ == 0 && used_ == 0, "reserve() is only allowed while nothing is allocated");
   if (chunks_.size() == 1 && chunks_[0].numel() >= bytes) return;
   chunks_.resize(1);
   device::grow(chunks_[0], bytes, device_);
@@ -55,7 +55,7 @@ at::Tensor Arena::alloc(at::IntArrayRef shape, at::ScalarType dtype) {
 void Arena::release(Mark mark) {
   current_ = mark.chunk;
   used_ = mark.used;
-  // Empty and grown piecemeal: one chunk serves the next step, without what was left over at chunks' ends.
+  // The arena is empty and has grown in pieces. A single chunk serves the next step without the gaps at chunk ends.
   if (current_ == 0 && used_ == 0 && chunks_.size() > 1) reserve(sum(touched_));
 }
 

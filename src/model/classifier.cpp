@@ -8,7 +8,7 @@ namespace qft::model {
 namespace {
 
 constexpr std::string_view kLanguageModelClass = "ForCausalLM";
-// transformers' classifiers of these keep the decoder elsewhere, or there are none.
+// transformers has no classifiers for these, or with the decoder in another place.
 constexpr std::string_view kOtherwise = "qwen3_5";
 
 }  // namespace
@@ -21,7 +21,7 @@ Head head_of(const ModelConfig& config, const AdapterConfig& adapter) {
 void require_classifier(const ModelConfig& config) {
   if (config.model_type.starts_with(kOtherwise))
     fail_config(
-        "stage seq_cls is not implemented for model_type {}: transformers lays out its classifier otherwise; take another "
+        "stage seq_cls is not implemented for model_type {}: transformers lays out its classifier differently; use another "
         "model",
         config.model_type);
 }
@@ -30,7 +30,7 @@ std::string classifier_config(const std::string& text, const ModelConfig& config
                               std::string_view problem_type) {
   auto json = nlohmann::ordered_json::parse(text);
   std::string name = config.architecture;
-  QFT_ASSERT(name.ends_with(kLanguageModelClass), "{} is no language model's class", name);
+  QFT_ASSERT(name.ends_with(kLanguageModelClass), "{} is not a language model's class", name);
   name.replace(name.size() - kLanguageModelClass.size(), kLanguageModelClass.size(), kClassifierClass);
   json["architectures"] = {name};
   const auto names = json.find("id2label");

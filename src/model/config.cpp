@@ -31,14 +31,14 @@ constexpr std::uint64_t kMaxConfigBytes = 16 << 20;
 constexpr std::int64_t kMaxVocabulary = 1 << 24;
 constexpr std::int64_t kMaxLayers = 4096;
 constexpr std::int64_t kMostTaps = 8;  ///< of the short convolution (ops/short_convolution.h)
-constexpr std::int64_t kUnused = 1;    ///< width of a dense feed-forward that no layer has
+constexpr std::int64_t kUnused = 1;    ///< width of a dense feed-forward that no layer uses
 
-constexpr double kHybridRotated = 0.25;  ///< share of a hybrid's heads that is rotated where config.json lacks it
+constexpr double kHybridRotated = 0.25;  ///< share of a hybrid's head columns that is rotated if config.json omits it
 constexpr std::int64_t kAttentionInterval = 4;
-/// What transformers takes where config.json has no sliding_window (null is none), or no max_window_layers.
+/// transformers' defaults if config.json omits sliding_window (null means none) or max_window_layers.
 constexpr std::int64_t kDefaultWindow = 4096, kDefaultFullLayers = 28;
 
-/// ModelConfig::windows.
+/// Returns ModelConfig::windows.
 std::vector<std::int64_t> read_windows(const Reader& config, const Architecture& arch, std::int64_t layers) {
   const bool always = arch.windows == Windows::all || arch.windows == Windows::given;
   const bool wanted = always ? arch.windows == Windows::all || config.find("sliding_window") != nullptr
@@ -66,17 +66,17 @@ std::vector<std::int64_t> read_windows(const Reader& config, const Architecture&
             "{}: layer_types[{}] is {}, which is not implemented (implemented: full_attention, sliding_attention)",
             config.where(), i, (*types)[i].dump());
     require(!sliding || window > 0, "{}: layer_types[{}] is \"sliding_attention\", but {}", config.where(), i, no_window);
-    require(sliding || window == 0 || arch.windows == Windows::some,
-            "{}: layer_types[{}] is \"full_attention\", but every layer of {} has the sliding_window of {}: remove layer_types, "
-            "or set "
-            "sliding_window to null",
-            config.where(), i, arch.model_type, window);
+    require(
+        sliding || window == 0 || arch.windows == Windows::some,
+        "{}: layer_types[{}] is \"full_attention\", but every layer of {} has the sliding_window of {}: remove layer_types or "
+        "set sliding_window to null",
+        config.where(), i, arch.model_type, window);
     windows[i] = sliding ? window : 0;
   }
   return windows;
 }
 
-/// Sizes of gated delta nets, and which layers have them.
+/// Reads the sizes of gated delta nets, and the layers that have them.
 void read_delta_net(const Reader& config, const Architecture& arch, ModelConfig& c) {
   if (arch.hybrid == Hybrid::none) return;
   c.attention_gate = true;
@@ -91,7 +91,7 @@ void read_delta_net(const Reader& config, const Architecture& arch, ModelConfig&
           config.where(), d.value_heads, d.key_heads);
   require(d.taps >= 2 && d.taps <= kMostTaps, "{}: linear_conv_kernel_dim {} is not implemented (implemented: 2 to {})",
           config.where(), d.taps, kMostTaps);
-  require(d.columns() <= kMaxSize, "{}: projections of {} columns are more than {}: is the file damaged?", config.where(),
+  require(d.columns() <= kMaxSize, "{}: projections have {} columns, more than {}: is the file damaged?", config.where(),
           d.columns(), kMaxSize);
   const auto layers = static_cast<std::size_t>(c.num_layers);
   const json* types = config.find("layer_types");
@@ -100,7 +100,7 @@ void read_delta_net(const Reader& config, const Architecture& arch, ModelConfig&
     for (std::size_t i = 0; i < layers; ++i) c.recurrent.push_back((static_cast<std::int64_t>(i) + 1) % interval != 0);
     return;
   }
-  require(types->is_array() && types->size() == layers, "{}: layer_types is no list of {} layers (num_hidden_layers)",
+  require(types->is_array() && types->size() == layers, "{}: layer_types is not a list of {} layers (num_hidden_layers)",
           config.where(), layers);
   for (std::size_t i = 0; i < layers; ++i) {
     const json& type = (*types)[i];
@@ -111,12 +111,12 @@ void read_delta_net(const Reader& config, const Architecture& arch, ModelConfig&
   }
 }
 
-/// Sizes of experts, and which layers have them.
+/// Reads the sizes of experts, and the layers that have them.
 void read_experts(const Reader& config, const Architecture& arch, ModelConfig& c) {
   if (arch.experts == Experts::none) return;
   ExpertsConfig& e = c.experts;
   const bool mixtral = arch.experts == Experts::mixtral;
-  // Newer files of Qwen's models have Mixtral's name.
+  // Newer files of Qwen's models use Mixtral's key.
   e.count = config.size(config.find("num_experts") != nullptr ? "num_experts" : "num_local_experts");
   e.per_token = config.size("num_experts_per_tok");
   require(e.per_token <= e.count, "{}: num_experts_per_tok is {}, more than the {} experts", config.where(), e.per_token,
@@ -139,7 +139,7 @@ void read_experts(const Reader& config, const Architecture& arch, ModelConfig& c
   if (dense == nullptr) return;
   require(dense->is_array(), "{}: mlp_only_layers is {}, expected a list of layers", config.where(), dense->dump());
   for (const json& layer : *dense) {
-    require(layer.is_number_integer() && layer >= 0, "{}: mlp_only_layers holds {}, expected numbers of layers", config.where(),
+    require(layer.is_number_integer() && layer >= 0, "{}: mlp_only_layers holds {}, expected layer numbers", config.where(),
             layer.dump());
     if (layer.get<std::int64_t>() < c.num_layers) c.sparse[layer.get<std::size_t>()] = false;
   }
@@ -167,8 +167,8 @@ void refuse_unimplemented(const Reader& reader, const Architecture& arch) {
 std::string read_text(const std::filesystem::path& dir, const char* name) {
   const auto path = member_of(dir, name);
   if (is_named_as_on_a_hub(dir.string()))
-    fail_config("there is no folder '{}'. {}", dir.string(), how_to_fetch("model", dir.string()));
-  if (!std::filesystem::exists(dir)) fail_config("there is no model folder '{}'", dir.string());
+    fail_config("folder '{}' does not exist. {}", dir.string(), how_to_fetch("model", dir.string()));
+  if (!std::filesystem::exists(dir)) fail_config("model folder '{}' does not exist", dir.string());
   if (!std::filesystem::exists(path))
     fail_config("cannot read '{}': is '{}' a model directory in Hugging Face layout?", path.string(), dir.string());
   return io::read_text_file(path, kMaxConfigBytes);
@@ -180,7 +180,7 @@ json parse_object(const std::string& text, const std::string& where) {
   return object;
 }
 
-/// transformers' classes end so; they have two labels where id2label is not there.
+/// Recognises transformers' classifiers by the end of their class name. They have two labels if id2label is missing.
 void read_classifier(const Reader& whole, ModelConfig& c) {
   const json* classes = whole.find("architectures");
   if (classes == nullptr || !classes->is_array() || classes->empty() || !classes->front().is_string() ||
@@ -204,9 +204,9 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   ModelConfig c;
   c.model_type = whole.text("model_type", "");
   const Architecture& arch = architecture_of(c.model_type, where);
-  // A model that sees has the decoder's configuration in one of its own.
+  // Vision-language models nest the decoder's configuration under text_config.
   const json* nested = whole.find("text_config");
-  require(nested == nullptr || nested->is_object(), "{}: text_config is no object", where);
+  require(nested == nullptr || nested->is_object(), "{}: text_config is not an object", where);
   const Reader inner(nested == nullptr ? object : *nested, where + ": text_config");
   const Reader& reader = nested == nullptr ? whole : inner;
   check_config_keys(whole, reader, arch, c.notes);
@@ -252,14 +252,14 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   read_delta_net(reader, arch, c);
   require(c.vocab_size <= kMaxVocabulary, "{}: 'vocab_size' is {}, more than {}: is the file damaged?", where, c.vocab_size,
           kMaxVocabulary);
-  require(c.num_heads * c.head_dim <= kMaxSize, "{}: {} heads of {} are more than {} columns: is the file damaged?", where,
+  require(c.num_heads * c.head_dim <= kMaxSize, "{}: {} heads of size {} exceed {} columns: is the file damaged?", where,
           c.num_heads, c.head_dim, kMaxSize);
   require(c.num_heads % c.num_kv_heads == 0, "{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", where,
           c.num_heads, c.num_kv_heads);
   require(c.rotary_dim() % 2 == 0 && c.rotary_dim() > 0,
           "{}: {} of the {} columns of a head are rotated: rotary embeddings need an even number", where, c.rotary_dim(),
           c.head_dim);
-  require(!c.rope.dynamic || c.rotary_dim() > 2, "{}: rope scaling 'dynamic' has no base for heads with 2 rotated columns",
+  require(!c.rope.dynamic || c.rotary_dim() > 2, "{}: rope scaling 'dynamic' is undefined for heads with 2 rotated columns",
           where);
   return c;
 }

@@ -12,7 +12,7 @@ using nlohmann::json;
 
 constexpr std::size_t kMostNamed = 8;
 
-/// Of the decoder of every architecture.
+/// Keys of the decoder, for every architecture.
 constexpr std::string_view kDecoder =
     "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim hidden_act "
     "max_position_embeddings rms_norm_eps rope_theta rope_scaling rope_parameters original_max_position_embeddings "
@@ -26,7 +26,8 @@ constexpr std::string_view kHybrid =
     "linear_conv_kernel_dim attn_output_gate mamba_ssm_dtype mtp_num_hidden_layers mtp_use_dedicated_embeddings";
 constexpr std::string_view kSees = "text_config vision_config language_model_only";
 
-/// Of transformers' PreTrainedConfig, of generation, of tools: read elsewhere, or without effect on what a model computes.
+/// Keys of transformers' PreTrainedConfig, of generation and of tools: read elsewhere, or without effect on a model's
+/// computation.
 constexpr std::string_view kEverywhere =
     "model_type architectures auto_map transformers_version torch_dtype dtype _name_or_path name_or_path _commit_hash "
     "tie_word_embeddings quantization_config id2label label2id num_labels problem_type classifier_dropout use_cache "
@@ -40,15 +41,15 @@ constexpr std::string_view kEverywhere =
     "is_llama_config transformers.js_config unsloth_version unsloth_fixed gradient_checkpointing model_max_length "
     "max_sequence_length seq_length _pre_quantization_dtype";
 
-/// Keys whose other values change what a layer computes.
+/// Keys with one implemented value; other values change a layer's computation.
 struct Fixed {
   const char* key;
-  bool value;  ///< the one that is implemented, and that holds where the key is absent
+  bool value;  ///< the implemented value, also assumed if the key is absent
   const char* reason;
 };
-constexpr Fixed kFixed[] = {{"is_causal", true, "tokens would see those after them"},
-                            {"is_encoder_decoder", false, "decoders alone are implemented"},
-                            {"add_cross_attention", false, "decoders alone are implemented"}};
+constexpr Fixed kFixed[] = {{"is_causal", true, "tokens would see later tokens"},
+                            {"is_encoder_decoder", false, "only decoders are implemented"},
+                            {"add_cross_attention", false, "only decoders are implemented"}};
 
 bool is_in(std::string_view list, std::string_view word) {
   for (auto at = list.find(word); at != std::string_view::npos; at = list.find(word, at + 1)) {
@@ -58,7 +59,7 @@ bool is_in(std::string_view list, std::string_view word) {
   return false;
 }
 
-/// null, false, 0, or without elements: it asks for nothing.
+/// Returns true for values that request nothing: null, false, 0, or empty.
 bool has_no_value(const json& value) {
   return value.is_null() || value == false || value == 0 || value == "" || (value.is_structured() && value.empty());
 }
@@ -74,13 +75,13 @@ bool is_known(const Architecture& arch, std::string_view key) {
 void require_fixed(const ConfigReader& config) {
   for (const Fixed& fixed : kFixed) {
     const auto it = config.object().find(fixed.key);
-    // null is no absent value where transformers asks whether the key is there.
+    // transformers tests whether some keys are present, and then null does not mean absent.
     if (it == config.object().end() || *it == fixed.value || (!fixed.value && has_no_value(*it))) continue;
-    fail("{}: {} is {}, which is not implemented ({}): set it to {}, or remove it", config.where(), fixed.key, it->dump(),
+    fail("{}: {} is {}, which is not implemented ({}): set it to {} or remove it", config.where(), fixed.key, it->dump(),
          fixed.reason, fixed.value);
   }
   const json* layers = config.find("per_layer_config");
-  require(layers == nullptr || layers->empty(), "{}: per_layer_config gives layers other sizes, which is not implemented",
+  require(layers == nullptr || layers->empty(), "{}: per_layer_config (layers with different sizes) is not implemented",
           config.where());
 }
 
@@ -97,7 +98,7 @@ void note_unknown(const ConfigReader& config, const std::vector<std::string>& ke
     }
   }
   notes.push_back(
-      fmt::format("{}: not read, because {} has no such keys: {}", config.where(), arch.model_type, fmt::join(words, ", ")));
+      fmt::format("{}: ignored, because {} has no such keys: {}", config.where(), arch.model_type, fmt::join(words, ", ")));
 }
 
 }  // namespace
@@ -118,8 +119,8 @@ void check_config_keys(const ConfigReader& whole, const ConfigReader& text, cons
     const bool decodes = is_known(arch, key) && !is_in(kEverywhere, key) && !key.ends_with("_token_id");
     const json* inner = text.find(key.c_str());
     if (decodes && (inner == nullptr || *inner != value))
-      notes.push_back(fmt::format("{}: {} is {}, but {} in text_config, which alone counts, as in transformers", whole.where(),
-                                  key, value.dump(), inner == nullptr ? "absent" : inner->dump()));
+      notes.push_back(fmt::format("{}: {} is {}, but {} in text_config; only text_config counts, as in transformers",
+                                  whole.where(), key, value.dump(), inner == nullptr ? "absent" : inner->dump()));
     else if (!decodes && !is_known(arch, key))
       unknown.push_back(key);
   }

@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-/// Where a tensor of the deeper model comes from.
+/// The source of a tensor in the deeper model.
 struct Origin {
   std::string name;
   io::TensorLocation at;
@@ -29,13 +29,14 @@ struct Origin {
 
 void require_alike(const ModelConfig& c, std::int64_t added) {
   if (added < 1 || c.num_layers % added != 0)
-    fail_config("{} layers cannot be put evenly between the model's {}: take a divisor of that", added, c.num_layers);
+    fail_config("{} layers cannot be inserted evenly between the model's {}: use a divisor of the model's layers", added,
+                c.num_layers);
   const bool mixed = std::ranges::adjacent_find(c.windows, std::ranges::not_equal_to()) != c.windows.end();
   if (mixed || c.experts.count > 0 || !c.recurrent.empty())
-    fail_config("model_type {}: only models whose layers are dense and all alike are expanded", c.model_type);
+    fail_config("model_type {}: only models with identical dense layers can be expanded", c.model_type);
 }
 
-/// The number of the layer that a tensor belongs to; -1: to none of the model's.
+/// Returns the layer that a tensor belongs to; -1 if none.
 std::int64_t layer_of(const std::string& name, const std::string& prefix, std::int64_t layers) {
   if (!name.starts_with(prefix)) return -1;
   std::int64_t layer = -1;
@@ -43,7 +44,7 @@ std::int64_t layer_of(const std::string& name, const std::string& prefix, std::i
   return error == std::errc() && *end == '.' && layer >= 0 && layer < layers ? layer : -1;
 }
 
-/// Of all tensors in order; `group`: layers before each one that is put in.
+/// Returns the sources of all tensors in order. `group`: layers before each inserted layer.
 std::vector<Origin> origins_of(const io::ModelFiles& files, const ModelConfig& config, std::int64_t group) {
   const std::string prefix = config.text_prefix + "layers.";
   std::vector<Origin> all;
@@ -63,12 +64,12 @@ std::vector<Origin> origins_of(const io::ModelFiles& files, const ModelConfig& c
   return all;
 }
 
-/// In config.json, where the object counts layers.
+/// Updates layer counts in config.json's object.
 void deepen(Json& object, const ModelConfig& model, std::int64_t added) {
   if (!object.contains("num_hidden_layers")) return;
   const std::int64_t group = model.num_layers / added;
   object["num_hidden_layers"] = model.num_layers + added;
-  // Layers from there on would have a window.
+  // Otherwise the added layers would have a window.
   const bool full = std::ranges::all_of(model.windows, [](std::int64_t window) { return window == 0; });
   if (full && object.value("use_sliding_window", Json()) == true) object["max_window_layers"] = model.num_layers + added;
   if (const auto types = object.find("layer_types"); types != object.end() && types->is_array()) {
@@ -86,7 +87,7 @@ void deepen(Json& object, const ModelConfig& model, std::int64_t added) {
 std::int64_t expand_model(io::Storage& storage, const ExpandRequest& request) {
   io::require_free(request.target, "the expanded model's directory");
   const ModelConfig config = ModelConfig::load(request.base);
-  if (config.stored) fail_config("'{}' is quantised in its files: expand the model in 16 bits", request.base.string());
+  if (config.stored) fail_config("'{}' is quantised in its files: expand the 16-bit model", request.base.string());
   require_alike(config, request.layers);
   const io::ModelFiles files = io::ModelFiles::open(request.base);
   refuse_unexpected(ModelSpec::build(config, Finetuning::full, {}), files);

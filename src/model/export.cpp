@@ -23,8 +23,8 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kPieceBytes = 16 << 20;
 
-/// Writes one tensor as `type`, in pieces of at most `step` of its bytes: make(begin, n, from, to) fills the piece to write
-/// from the n bytes at `begin`. Where the type stays, `to` is `from`.
+/// Writes one tensor as `type`, in chunks of at most `step` of its bytes: make(begin, n, from, to) converts the n bytes at
+/// `begin` into the chunk to write. If the type stays the same, `to` is `from`.
 template <class F>
 void stream(const io::TensorLocation& from, DType type, std::uint64_t step, io::ModelWriter& writer, const F& make) {
   const std::uint64_t total = from.entry->bytes(), item = size_of(from.entry->dtype);
@@ -39,7 +39,7 @@ void stream(const io::TensorLocation& from, DType type, std::uint64_t step, io::
   }
 }
 
-/// `first_row`: of the parameter seen as a matrix, that with which the tensor begins.
+/// `first_row`: the tensor's first row in the parameter viewed as a matrix.
 void write_merged(const io::TensorLocation& from, DType type, std::int64_t columns, std::int64_t first_row,
                   const WeightChange& change, io::ModelWriter& writer) {
   const DType dtype = from.entry->dtype;
@@ -62,8 +62,8 @@ void write_unmerged(const io::TensorLocation& from, DType type, io::ModelWriter&
   });
 }
 
-/// config.json says which type the weights have, under transformers' old or new name of the key, that they are plain, and whether
-/// the head is one of its own, or a classifier's.
+/// Updates config.json: the weights' type, under transformers' old or new key; no quantization_config; whether the head is untied
+/// or a classifier's.
 void correct_config(io::Storage& storage, const fs::path& dir, const MergedModel& model, const ExportRequest& request) {
   const std::optional<DType> asked = request.dtype;
   const Head& head = model.spec().head;
@@ -86,23 +86,23 @@ void correct_config(io::Storage& storage, const fs::path& dir, const MergedModel
   io::write_file(storage, dir / io::kModelConfigFile, config.dump(2) + "\n");
 }
 
-/// Tensors that are none of the decoder's, by name.
+/// Returns the tensors outside the decoder, by name.
 std::vector<const io::TensorEntry*> others(const ModelSpec& spec, const io::ModelFiles& files) {
   std::vector<const io::TensorEntry*> entries;
   for (const std::string& name : files.names())
     if (spec.keeps(name)) {
       const io::TensorLocation& at = files.at(name);
-      require(
-          !spec.config.stored || is_floating(at.entry->dtype),
-          "'{}': tensor '{}' is quantised too, but belongs to no layer of the decoder: a copy in 16 bits cannot hold it; export "
-          "from the model in 16 bits",
-          at.file->path().string(), name);
+      require(!spec.config.stored || is_floating(at.entry->dtype),
+              "'{}': tensor '{}' is also quantised, but belongs to no decoder layer, so a 16-bit copy cannot hold it: export "
+              "from the "
+              "16-bit model",
+              at.file->path().string(), name);
       entries.push_back(at.entry);
     }
   return entries;
 }
 
-/// All of them, as `type`, or else with the element type that each has in the files.
+/// Returns all tensors, as `type` or with their element types in the files.
 std::vector<io::TensorSpec> tensors_of(const MergedModel& model, std::optional<DType> type) {
   std::vector<io::TensorSpec> tensors;
   for (const ModelTensor& tensor : model.tensors()) tensors.push_back({tensor.name, type.value_or(tensor.type), tensor.shape});
@@ -147,18 +147,19 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
   return report;
 }
 
-/// Throws ConfigError where a format has no place for a head of its own.
+/// Throws ConfigError if the format cannot hold the model's head.
 void require_head_fits(const ExportRequest& request, const MergedModel& model) {
   const fs::path& from = request.adapter.empty() ? request.base : request.adapter;
   if (model.spec().head.classifies && request.format != ExportFormat::safetensors)
     fail_config(
-        "'{}' is a classifier of {} labels, whose export to 4 bits or GGUF is not implemented: export it in 16 bits, without "
-        "export_quantization_bit and export_format",
+        "'{}' is a classifier with {} labels, and exporting classifiers to 4 bits or GGUF is not implemented: export in 16 bits, "
+        "without export_quantization_bit and export_format",
         from.string(), model.spec().head.values);
   if (const fs::path head = io::value_head_of(from); request.format == ExportFormat::gguf && !head.empty())
     fail_config(
-        "'{}' is a reward model, and GGUF has no place for its head ('{}'): export it without export_format, or take the model "
-        "without that file",
+        "'{}' is a reward model, and GGUF cannot hold its head ('{}'): export without export_format, or remove that file from "
+        "the "
+        "model",
         from.string(), head.filename().string());
 }
 

@@ -1,5 +1,5 @@
-// A model whose layers' linears are nf4 with double quantisation, in the tensors that transformers and bitsandbytes save and
-// load.
+// Exports a model with its layers' linears as nf4 with double quantisation, in the tensors that transformers and bitsandbytes
+// save and load.
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/core/progress.h"
@@ -27,15 +27,14 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr ops::Quantization kKind{.format = ops::QuantFormat::nf4, .nested = true};
-constexpr std::size_t kStateBytes = 256;  ///< of the description of a weight: blanks follow the JSON
+constexpr std::size_t kStateBytes = 256;  ///< length of a weight's description: JSON padded with blanks
 constexpr const char* kState = ".quant_state.bitsandbytes__nf4";
 
-/// The names of the tensors that are written in 4 bits.
+/// Returns the names of the tensors to write in 4 bits.
 std::set<std::string> quantised_tensors(const ModelSpec& plain) {
   if (plain.config.experts.count > 0 || plain.config.delta_net.key_heads > 0)
     fail_config(
-        "export_quantization_bit is implemented for models without experts and delta nets, but this is a {}: export it in 16 "
-        "bits",
+        "export_quantization_bit is not implemented for models with experts or delta nets, such as this {}: export in 16 bits",
         plain.config.architecture);
   std::set<std::string> names;
   const ModelSpec spec = ModelSpec::build(plain.config, Finetuning::full, {}, AtRest::in(kKind));
@@ -49,7 +48,7 @@ ops::QuantizedLayout layout_of(const ModelTensor& tensor) {
   return ops::QuantizedLayout::of(kKind, tensor.rows(), tensor.columns());
 }
 
-/// The tensors of one weight, in this order.
+/// Returns the tensors of one weight, in this order.
 std::vector<io::TensorSpec> specs_of(const ModelTensor& tensor) {
   const ops::QuantizedLayout layout = layout_of(tensor);
   const std::int64_t blocks = layout.blocks(), nested = (blocks + ops::kNestedBlock - 1) / ops::kNestedBlock;
@@ -70,12 +69,12 @@ std::string state_of(const ModelTensor& tensor, DType type, float offset) {
                                      {"nested_dtype", "float32"},
                                      {"nested_offset", static_cast<double>(offset)}};
   std::string text = state.dump();
-  QFT_ASSERT(text.size() <= kStateBytes, "{} bytes of {}", text.size(), text);
+  QFT_ASSERT(text.size() <= kStateBytes, "quant_state has {} bytes: {}", text.size(), text);
   text.resize(kStateBytes, ' ');
   return text;
 }
 
-/// Squares of norms over all linears.
+/// Squared norms, summed over all linears.
 struct Squares {
   double weights = 0.0, rounding = 0.0, adapter = 0.0;
 };
@@ -115,7 +114,7 @@ void write_plain(MergedModel& model, const ModelTensor& tensor, DType type, io::
   writer.append(bytes.data(), bytes.size());
 }
 
-/// What transformers' BitsAndBytesConfig writes.
+/// Writes the configuration of transformers' BitsAndBytesConfig.
 void set_config(io::Storage& storage, const fs::path& dir, DType type, bool untied) {
   auto config = nlohmann::ordered_json::parse(io::read_text_file(dir / io::kModelConfigFile));
   config[config.contains("torch_dtype") ? "torch_dtype" : "dtype"] = torch_name(type);

@@ -1,4 +1,4 @@
-// A model as llama.cpp reads it: names, order of rows and metadata of its convert_hf_to_gguf.py, for the architectures below.
+// Exports a model for llama.cpp: names, row order and metadata as in its convert_hf_to_gguf.py, for the architectures below.
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/core/progress.h"
@@ -32,20 +32,19 @@ constexpr Name kInLayer[] = {{"input_layernorm", "attn_norm"},    {"post_attenti
                              {"self_attn.q_norm", "attn_q_norm"}, {"self_attn.k_norm", "attn_k_norm"},
                              {"mlp.gate_proj", "ffn_gate"},       {"mlp.up_proj", "ffn_up"},
                              {"mlp.down_proj", "ffn_down"}};
-/// Those that are written, under the same name there.
+/// The implemented architectures; llama.cpp uses the same names.
 constexpr std::string_view kArchitectures[] = {"llama", "qwen2", "qwen3"};
 constexpr const char* kRopeFactors = "rope_freqs.weight";
 
 void require_implemented(const ModelConfig& c) {
   if (std::ranges::find(kArchitectures, c.model_type) == std::end(kArchitectures))
-    fail_config("an export to GGUF is implemented for llama, qwen2 and qwen3, but this is a {}: export it as safetensors",
-                c.model_type);
+    fail_config("GGUF export is implemented for llama, qwen2 and qwen3, but this is a {}: export as safetensors", c.model_type);
   const char* what = std::ranges::any_of(c.windows, [](std::int64_t n) { return n > 0; }) ? "sliding windows"
                      : c.rope.yarn                                                        ? "YaRN"
                      : c.rope.dynamic                                                     ? "dynamic rope scaling"
                      : c.model_type == "qwen3" && c.qkv_bias                              ? "biases of a qwen3"
                                                                                           : nullptr;
-  if (what != nullptr) fail_config("an export to GGUF with {} is not implemented: export it as safetensors", what);
+  if (what != nullptr) fail_config("GGUF export with {} is not implemented: export as safetensors", what);
 }
 
 std::string gguf_name(const ParamSpec& p, int layer) {
@@ -61,13 +60,14 @@ GgufType gguf_type(DType type) {
   return type == DType::f16 ? GgufType::f16 : type == DType::bf16 ? GgufType::bf16 : GgufType::f32;
 }
 
-/// Of a tensor: vectors are fp32; rows that blocks do not divide are fp16, as in llama.cpp's script.
+/// Returns a tensor's type: fp32 for vectors; fp16 for rows that are not a multiple of the block size, as in llama.cpp's script.
 GgufType type_of(const ModelTensor& tensor, GgufType matrices) {
   if (tensor.shape.size() < 2) return GgufType::f32;
   return matrices == GgufType::q8_0 && tensor.columns() % io::kQ8Block != 0 ? GgufType::f16 : matrices;
 }
 
-/// llama.cpp rotates neighbours of a llama's heads, transformers halves: rows of q and k, and their biases, change places.
+/// llama.cpp rotates adjacent columns of a llama's heads, transformers two halves: reorders the rows of q and k, and their
+/// biases.
 void interleave_halves(std::vector<float>& values, std::int64_t heads, std::int64_t head_dim) {
   const std::size_t width = values.size() / static_cast<std::size_t>(heads * head_dim);
   std::vector<float> to(values.size());
@@ -80,7 +80,7 @@ void interleave_halves(std::vector<float>& values, std::int64_t heads, std::int6
   values.swap(to);
 }
 
-/// How much slower each pair of columns rotates under llama 3's scaling.
+/// Returns how much slower each pair of columns rotates under Llama 3's scaling.
 std::vector<float> rope_factors(const ModelConfig& c) {
   const std::vector<double> scaled = c.inverse_frequencies();
   std::vector<float> factors;
@@ -149,7 +149,7 @@ ExportReport export_gguf(io::Storage& storage, const ExportRequest& request, Mer
   for (const UnitSpec& unit : model.spec().units)
     for (const ParamSpec& p : unit.params)
       if (p.role == Role::base) layers.push_back(unit.layer);
-  QFT_ASSERT(layers.size() == model.tensors().size(), "{} parameters in {} tensors", layers.size(), model.tensors().size());
+  QFT_ASSERT(layers.size() == model.tensors().size(), "{} parameters, but {} tensors", layers.size(), model.tensors().size());
   ExportReport report;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const ModelTensor& tensor = model.tensors()[i];

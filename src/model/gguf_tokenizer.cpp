@@ -24,10 +24,10 @@ using nlohmann::json;
 
 constexpr std::uint64_t kMostBytes = 256 << 20;
 
-/// ggml's kinds of tokens.
+/// ggml's token types.
 enum TokenKind : std::int32_t { kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5 };
 
-/// How a text is cut before the merges, by the names that llama.cpp has for it.
+/// The pre-tokenizer's regular expression, and llama.cpp's name for it.
 struct Splitter {
   std::string_view pattern, name;
 };
@@ -62,25 +62,26 @@ std::string splitter_of(const json& tokenizer, const std::string& where) {
       if (step["pattern"]["Regex"] == splitter.pattern) return std::string(splitter.name);
   }
   fail(
-      "{}: how its pre_tokenizer cuts texts has no name in llama.cpp that qft knows (known: gpt-2, smollm, qwen2, llama-bpe): "
-      "export as safetensors, and convert that with llama.cpp's own script",
+      "{}: qft knows no llama.cpp name for its pre_tokenizer (known: gpt-2, smollm, qwen2, llama-bpe): export as safetensors and "
+      "convert that with llama.cpp's own script",
       where);
 }
 
-/// A token of tokenizer_config.json: its text, or an object with that.
+/// Returns the text of a token in tokenizer_config.json, given as text or as an object.
 std::string token_of(const json& value) {
   if (value.is_object()) return value.value("content", "");
   return value.is_string() ? value.get<std::string>() : "";
 }
 
-/// Special tokens by role: tokenizer_config.json's key is ROLE_token, config.json's ROLE_token_id.
+/// Special tokens by role: the key is ROLE_token in tokenizer_config.json and ROLE_token_id in config.json.
 struct Role {
   const char *role, *gguf;
 };
 constexpr Role kRoles[] = {{"bos", "bos"},     {"eos", "eos"},   {"unk", "unknown"}, {"sep", "seperator"},  // ggml's spelling
                            {"pad", "padding"}, {"mask", "mask"}, {"cls", nullptr}};
 
-/// An added token that acts as a special one though its files do not say so; the rule of llama.cpp's convert_hf_to_gguf.py.
+/// Returns true for an added token that acts as special although the files do not mark it; the rule of llama.cpp's
+/// convert_hf_to_gguf.py.
 bool looks_special(std::string_view token) {
   constexpr std::string_view kWide = "｜";
   constexpr std::string_view kNames[] = {"<pad>", "<mask>", "<2mass>", "[@BOS@]"};
@@ -91,7 +92,7 @@ bool looks_special(std::string_view token) {
          between(std::string("<") + std::string(kWide), std::string(kWide) + ">") || between("<unused", ">");
 }
 
-/// Texts that a configuration calls special: roles, and lists of further ones.
+/// Returns the texts that a configuration marks as special: roles and lists of further tokens.
 std::set<std::string> called_special(const json& config) {
   std::set<std::string> tokens;
   for (const Role& role : kRoles) tokens.insert(token_of(config.value(fmt::format("{}_token", role.role), json())));
@@ -137,18 +138,17 @@ class Vocabulary {
  private:
   void set(const json& id, const std::string& token, TokenKind kind) {
     const bool fits = id.is_number_integer() && id >= 0 && id.get<std::int64_t>() < std::ssize(tokens_);
-    require(
-        fits,
-        "{}: token '{}' has id {}, but the model's embedding has {} rows: is the tokenizer of this model? qft-ckpt add-tokens "
-        "makes a model with rows for more tokens",
-        where_, token, id.dump(), tokens_.size());
+    require(fits,
+            "{}: token '{}' has id {}, but the model's embedding has {} rows: does the tokenizer belong to this model? qft-ckpt "
+            "add-tokens adds rows for more tokens",
+            where_, token, id.dump(), tokens_.size());
     const auto row = id.get<std::size_t>();
     tokens_[row] = token;
     kinds_[row] = kind;
     ids_[token] = static_cast<std::uint32_t>(row);
   }
 
-  /// llama.cpp finds tokens by their texts: no two may be alike, whatever a real one is called.
+  /// Names rows without a token. llama.cpp finds tokens by text, so each name must be unique, also among real tokens.
   void name_unused() {
     for (std::size_t i = 0; i < tokens_.size(); ++i) {
       if (kinds_[i] != kUnused) continue;
@@ -165,7 +165,7 @@ class Vocabulary {
   std::unordered_map<std::string, std::uint32_t> ids_;
 };
 
-/// Whether encoding begins with a special token.
+/// Returns true if encoding starts with a special token.
 bool adds_first(const json& tokenizer, const json& config) {
   if (config.contains("add_bos_token") && config["add_bos_token"].is_boolean()) return config["add_bos_token"];
   const json post = tokenizer.value("post_processor", json());
@@ -177,7 +177,7 @@ bool adds_first(const json& tokenizer, const json& config) {
   return false;
 }
 
-/// The first id under a key, at the root or in text_config: a number, or a list of them.
+/// Returns the first id under a key, at the root or in text_config: a number or a list.
 std::optional<std::int64_t> first_id(const json& config, const std::string& key) {
   for (const json& object : {config, config.value("text_config", json::object())}) {
     const json value = object.is_object() ? object.value(key, json()) : json();
@@ -187,7 +187,7 @@ std::optional<std::int64_t> first_id(const json& config, const std::string& key)
   return {};
 }
 
-/// By the tokenizer's own configuration; where that does not say, by the model's.
+/// Takes the id from the tokenizer's configuration or, if that has none, from the model's.
 std::optional<std::uint32_t> id_of(const char* role, const Vocabulary& vocabulary, const GgufTokenizerFiles& files,
                                    const json& config) {
   if (std::string_view(role) == "eos" && files.changes.end_id) return static_cast<std::uint32_t>(*files.changes.end_id);
@@ -226,7 +226,7 @@ io::GgufMetadata gguf_tokenizer(const GgufTokenizerFiles& files, std::int64_t vo
   config.update(object_or_empty(files.tokenizer / io::kTokenizerConfigFile));
   io::GgufMetadata metadata;
   try {
-    require(tokenizer.at("model").value("type", "BPE") == "BPE", "{}: only tokenizers of kind BPE are exported to GGUF", where);
+    require(tokenizer.at("model").value("type", "BPE") == "BPE", "{}: only BPE tokenizers can be exported to GGUF", where);
     metadata.emplace_back("tokenizer.ggml.model", std::string("gpt2"));
     metadata.emplace_back("tokenizer.ggml.pre", splitter_of(tokenizer, where));
     const Vocabulary vocabulary(tokenizer, config, vocab_size, where);
@@ -235,7 +235,7 @@ io::GgufMetadata gguf_tokenizer(const GgufTokenizerFiles& files, std::int64_t vo
       if (const auto id = role.gguf != nullptr ? id_of(role.role, vocabulary, files, config) : std::nullopt)
         metadata.emplace_back(fmt::format("tokenizer.ggml.{}_token_id", role.gguf), *id);
   } catch (const json::exception& e) {
-    fail("{} is not a tokenizer that qft reads: {}", where, e.what());
+    fail("{}: qft cannot read this tokenizer: {}", where, e.what());
   }
   metadata.emplace_back("tokenizer.ggml.add_bos_token", adds_first(tokenizer, config));
   add_templates(files, metadata);

@@ -15,14 +15,14 @@
 namespace qft::model {
 namespace {
 
-/// 24 random bits for each element of a parameter, as a number in [0, 1).
+/// Returns 24 random bits per element of a parameter, as a number in [0, 1).
 class Bits {
  public:
   Bits(std::uint64_t seed, const std::string& name)
       : site_(static_cast<std::uint32_t>(std::stoul(hash_hex(name).substr(0, 8), nullptr, 16))),
         key_{static_cast<std::uint32_t>(seed) ^ site_, static_cast<std::uint32_t>(seed >> 32) + site_} {}
 
-  /// Of the four elements from 4 * block on; `draw`: the first or another number of each.
+  /// Returns the numbers of the four elements from 4 * block on; `draw` selects the first or a later number for each.
   std::array<double, 4> of(std::int64_t block, std::uint32_t draw) const {
     const auto words =
         ops::philox({static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), site_, draw}, key_);
@@ -36,7 +36,7 @@ class Bits {
   ops::PhiloxKey key_;
 };
 
-/// make(block) gives the four elements from 4 * block on.
+/// make(block) returns the four elements from 4 * block on.
 template <class F>
 void fill(const ParamSpec& param, const Shard& dst, const F& make) {
   std::vector<float> values(static_cast<std::size_t>(dst.values.numel()));
@@ -70,7 +70,7 @@ void fill_normal(const ParamSpec& param, std::uint64_t seed, double deviation, c
   fill(param, dst, [&](std::int64_t block) {
     const std::array<double, 4> radius = bits.of(block, 0), angle = bits.of(block, 1);
     std::array<double, 4> four{};
-    for (std::size_t i = 0; i < 4; ++i)  // 1 - u is above 0
+    for (std::size_t i = 0; i < 4; ++i)  // 1 - u is positive
       four[i] = deviation * std::sqrt(-2.0 * std::log(1.0 - radius[i])) * std::cos(2.0 * std::numbers::pi * angle[i]);
     return four;
   });

@@ -7,7 +7,7 @@
 namespace qft::model {
 namespace {
 
-/// Where sub-layer `index` writes: the next one's input, or the layer's output.
+/// Returns the output of sub-layer `index`: the next sub-layer's input, or the layer's output.
 const at::Tensor& output_of(const LayerSaved& saved, std::size_t index, const at::Tensor& y) {
   return index + 1 < saved.sublayers.size() ? saved.sublayers[index + 1].x : y;
 }
@@ -108,12 +108,12 @@ void Transformer::layer_backward(int layer, const LayerWeights& w, const MicroIn
 void Transformer::norm_before_backward(const SubLayer& sublayer, const SubLayerWeights& w, const LayerPass& pass,
                                        const SubLayerSaved& s, const at::Tensor& g, bool goes_on) {
   const at::Tensor gbranch = scratch("branch", g.size(0), g.size(1));
-  at::Tensor normed;  // cheaper to compute again than to keep
+  at::Tensor normed;  // cheaper to recompute than to keep
   if (entries_need_input(sublayer.spec(), w)) {
     normed = scratch("norm", g.size(0), g.size(1));
     ops::rms_norm_forward(s.x, w.norm.value, spec_.config.rms_norm_eps, normed, s.rstd, norm_);
   }
-  // The norm's own gradient needs gbranch even where nothing below trains.
+  // The norm's own gradient needs gbranch even if nothing below trains.
   goes_on = goes_on || w.norm.grad.defined();
   sublayer.backward(w, normed, pass, s, g, gbranch, goes_on ? ops::GradMode::write : ops::GradMode::skip);
   if (goes_on) ops::rms_norm_backward(gbranch, s.x, w.norm.value, s.rstd, g, g, w.norm.grad, workspace_, norm_);

@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::int64_t kPieceBytes = 8 << 20;
 
-/// The part of `dst` that the source has: where it begins in `dst`, and how many elements it is. Boxes are whole where tensors
-/// have parts.
+/// Returns the overlap of `dst` with the source: its start in `dst`, and its number of elements. Boxes are whole if a parameter
+/// has several tensors in the files.
 std::pair<std::int64_t, std::int64_t> common(const Source& source, const ParamSpec& param, const Shard& dst) {
   if (param.parts.empty()) return {0, dst.values.numel()};
   const std::int64_t begin = std::max(dst.begin, source.begin);
@@ -45,7 +45,7 @@ std::int64_t read_into(const Source& source, const ParamSpec& param, const Shard
       source.at.file->read(entry, run.b * width, run.count * width, static_cast<char*>(to) + run.a * width);
       missing -= run.count;
     });
-    QFT_ASSERT(missing == 0, "'{}': {} elements from {} on are not in its box {}", param.name, count, begin,
+    QFT_ASSERT(missing == 0, "'{}': {} elements starting at {} are outside its box {}", param.name, count, begin,
                param.box.describe());
   };
   if (values.is_cpu() && values.scalar_type() == type) {

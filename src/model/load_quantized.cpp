@@ -30,7 +30,7 @@ std::vector<Place> quantized_params(const ModelSpec& spec) {
   return all;
 }
 
-/// Its bytes as the files have them.
+/// Returns the parameter's packed bytes, read from files that hold it quantised.
 at::Tensor stored(const ParamSpec& param, const StoredFormat& format, const io::ModelFiles& files, std::int64_t& read) {
   const at::Tensor bytes = at::zeros({param.packed_bytes()}, at::kByte);
   auto* to = bytes.data_ptr<std::uint8_t>();
@@ -41,7 +41,7 @@ at::Tensor stored(const ParamSpec& param, const StoredFormat& format, const io::
   return bytes;
 }
 
-/// Its bytes, from the whole tensor in the files; adds what was read to `read`.
+/// Quantises the parameter's whole tensor from the files and returns its packed bytes; adds the bytes read to `read`.
 at::Tensor quantized(const ParamSpec& param, const io::ModelFiles& files, std::int64_t& read) {
   const std::vector<Source> sources = sources_of(param, files);
   const at::ScalarType type = device::scalar_type_of(sources.front().at.entry->dtype);
@@ -56,7 +56,7 @@ at::Tensor quantized(const ParamSpec& param, const io::ModelFiles& files, std::i
   return bytes;
 }
 
-/// Copies what this rank keeps of a parameter's bytes.
+/// Copies the part of a parameter's bytes that this rank keeps.
 void keep(const ParamSpec& param, const at::Tensor& bytes, const Shard& kept) {
   const std::int64_t begin = std::max(param.packed_offset, kept.begin);
   const std::int64_t end = std::min(param.packed_offset + param.packed_bytes(), kept.end());

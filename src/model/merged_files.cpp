@@ -22,17 +22,17 @@ namespace {
 
 constexpr std::uint64_t kPieceBytes = 8 << 20;
 
-/// An adapter with what it makes of one parameter at a time.
+/// An adapter with its change of one parameter at a time.
 class RowMerger {
  public:
-  /// Throws Error where the adapter is not of a model of this configuration.
+  /// Throws Error if the adapter does not match a model with this configuration.
   RowMerger(const ModelConfig& config, const AdapterConfig& own, std::unique_ptr<io::TensorFile> adapter)
       : spec_(ModelSpec::build(config, Finetuning::adapter, own, {}, head_of(config, own))),
         adapter_(spec_, std::move(adapter)) {}
 
   const ModelSpec& spec() const { return spec_; }
   const Adapter& adapter() const { return adapter_; }
-  /// Rows [first, first + count) of a parameter that it wraps, seen as a matrix, of `type`, in place. Thread-safe.
+  /// Changes rows [first, first + count), of `type`, of a wrapped parameter viewed as a matrix, in place. Thread-safe.
   void merge(const ParamSpec& base, DType type, std::int64_t first, std::int64_t count, char* rows) {
     std::shared_ptr<const WeightChange> change;
     {
@@ -47,18 +47,17 @@ class RowMerger {
   const ModelSpec spec_;
   const Adapter adapter_;
   std::mutex mutex_;
-  std::string current_;  ///< whose change it is
+  std::string current_;  ///< name of the parameter that change_ belongs to
   std::shared_ptr<const WeightChange> change_;
 };
 
-/// What an adapter changes in a tensor of a file: the parameter that the tensor belongs to, and the row of it with which it
-/// begins.
+/// A file's tensor that an adapter changes: its parameter, and its first row in the parameter.
 struct Change {
   const ParamSpec* param = nullptr;
   std::int64_t first_row = 0;
 };
 
-/// A file of base weights as one adapter leaves them.
+/// A file of base weights with one adapter merged.
 class MergedFile : public io::TensorFile {
  public:
   MergedFile(std::unique_ptr<io::TensorFile> base, std::shared_ptr<RowMerger> merger,
@@ -82,7 +81,7 @@ class MergedFile : public io::TensorFile {
   }
 
  private:
-  /// Whole rows around the range, merged, of which the range is copied.
+  /// Merges the whole rows around the range, and copies the range.
   void read_rows(const io::TensorEntry& entry, const Change& change, std::uint64_t first_byte, std::uint64_t bytes,
                  char* dst) const {
     const std::uint64_t row_bytes = static_cast<std::uint64_t>(entry.shape.back()) * size_of(entry.dtype);
@@ -101,7 +100,8 @@ class MergedFile : public io::TensorFile {
 
   static void read_saved(const io::TensorLocation& saved, DType type, std::uint64_t first_byte, std::uint64_t bytes, char* dst) {
     const std::uint64_t item = size_of(type), count = bytes / item, theirs = size_of(saved.entry->dtype);
-    QFT_ASSERT(first_byte % item == 0 && bytes % item == 0, "'{}' is read from the middle of an element", saved.entry->name);
+    QFT_ASSERT(first_byte % item == 0 && bytes % item == 0, "'{}': the read does not start and end at element boundaries",
+               saved.entry->name);
     std::vector<char> raw(count * theirs);
     saved.file->read(*saved.entry, first_byte / item * theirs, raw.size(), raw.data());
     if (type == saved.entry->dtype) return void(std::memcpy(dst, raw.data(), raw.size()));
@@ -115,7 +115,7 @@ class MergedFile : public io::TensorFile {
   std::shared_ptr<const std::map<std::string, Change>> changes_;
 };
 
-/// By the names of the files' tensors.
+/// Returns the changes by the names of the files' tensors.
 std::map<std::string, Change> changes_of(const RowMerger& merger, const io::ModelFiles& files) {
   std::map<std::string, Change> changes;
   for (const UnitSpec& unit : merger.spec().units)
@@ -137,8 +137,8 @@ void merge(io::ModelFiles& files, const std::shared_ptr<RowMerger>& merger) {
 void merge_adapters(io::ModelFiles& files, const ModelConfig& config, const std::vector<std::filesystem::path>& adapters) {
   if (config.stored && !adapters.empty())
     fail_config(
-        "adapter '{}' cannot become a part of the weights of '{}', which are quantised in its files ({}): merge it first (qft "
-        "export writes a model in 16 bits), and start from the merged model",
+        "adapter '{}' cannot be merged into the weights of '{}', which are quantised in its files ({}): merge it first (qft "
+        "export writes a 16-bit model), and start from the merged model",
         adapters.front().string(), files.dir().string(), describe(*config.stored));
   for (const std::filesystem::path& dir : adapters) {
     const auto merger = std::make_shared<RowMerger>(config, read_adapter_config(dir), open_adapter(dir));

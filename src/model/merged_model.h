@@ -36,8 +36,7 @@ struct ModelTensor {
 /// A base model, plain or quantised, with or without an adapter. `earlier` adapters are merged into it as by merge_adapters().
 class MergedModel {
  public:
-  /// Throws Error where the files do not belong together, and as merge_adapters(); ConfigError where `code` is null and the base
-  /// is quantised.
+  /// Throws Error if the files do not match, and as merge_adapters(); ConfigError if `code` is null and the base is quantised.
   MergedModel(const std::filesystem::path& base, const std::filesystem::path& adapter,
               const std::vector<std::filesystem::path>& earlier, const ExportCode* code);
   ~MergedModel();

@@ -6,13 +6,13 @@
 
 namespace qft::model {
 
-/// Matches as Python's re.fullmatch does, by PCRE2.
+/// Matches like Python's re.fullmatch, using PCRE2.
 class NamePattern {
  public:
-  /// Throws ConfigError, which begins with `what`, where PCRE2 does not take the expression.
+  /// Throws ConfigError, starting with `what`, if PCRE2 rejects the expression.
   NamePattern(std::string what, std::string expression);
 
-  /// Throws ConfigError where the expression takes too long on this name.
+  /// Throws ConfigError if the expression takes too long on this name.
   bool matches(const std::string& name) const;
 
  private:

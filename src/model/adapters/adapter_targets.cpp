@@ -14,7 +14,7 @@
 namespace qft::model {
 namespace {
 
-/// What no name of a module has.
+/// Characters that never occur in module names.
 constexpr const char* kOfExpressions = "*+?[](){}|^$\\";
 
 std::string_view last_name(std::string_view path) {
@@ -79,7 +79,7 @@ void AdapterTargets::set_targets(const std::string& list) {
     const std::string_view name = last_name(word);
     const bool is_known = std::ranges::find(known, name) != known.end();
     if (!is_known && !origin.empty()) {
-      absent.push_back(word);  // as in PEFT, other targets may be there
+      absent.push_back(word);  // as in PEFT, which ignores it if other targets exist
       continue;
     }
     if (name == word && is_known)

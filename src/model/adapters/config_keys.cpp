@@ -16,16 +16,16 @@ using nlohmann::json;
 enum class Effect { read, none, refused };
 
 struct KeyRule {
-  std::string_view peft_type;  ///< empty: of all kinds
+  std::string_view peft_type;  ///< empty: every adapter kind
   std::string_view key;
   Effect effect;
-  std::string_view reason = {};  ///< refused: what it does, and what to do
+  std::string_view reason = {};  ///< refused: the key's effect and the remedy
 };
 
 constexpr std::string_view kLoraType = "LORA", kOftType = "OFT";
-constexpr std::string_view kMergeInPeft = "merge it in PEFT (merge_and_unload), and give the merged model as model_name_or_path";
+constexpr std::string_view kMergeInPeft = "merge it in PEFT (merge_and_unload) and use the merged model as model_name_or_path";
 
-/// PEFT's LoraConfig and OFTConfig, what ms-swift and older PEFT add to them, and what all kinds have.
+/// Keys of PEFT's LoraConfig and OFTConfig, additions by ms-swift and older PEFT, and common keys.
 constexpr KeyRule kRules[] = {
     {"", "peft_type", Effect::read},
     {"", "task_type", Effect::read},
@@ -37,10 +37,10 @@ constexpr KeyRule kRules[] = {
     {"", "auto_mapping", Effect::none},
     {"", "revision", Effect::none},
     {"", "inference_mode", Effect::none},
-    {"", "layers_pattern", Effect::none},  // counts with layers_to_transform
+    {"", "layers_pattern", Effect::none},  // only used with layers_to_transform
     {"", "layers_to_transform", Effect::refused, kMergeInPeft},
     {"", "exclude_modules", Effect::refused, kMergeInPeft},
-    {"", "fan_in_fan_out", Effect::refused, "no linear of these models is stored so: set it to false"},
+    {"", "fan_in_fan_out", Effect::refused, "none of these models stores its linears transposed; set it to false"},
 
     {kLoraType, "r", Effect::read},
     {kLoraType, "lora_alpha", Effect::read},
@@ -51,7 +51,7 @@ constexpr KeyRule kRules[] = {
     {kLoraType, "target_parameters", Effect::read},
     {kLoraType, "rank_pattern", Effect::read},
     {kLoraType, "alpha_pattern", Effect::read},
-    // Of starts that were converted, or of training: a loaded adapter is computed without them.
+    // Only used for initialisation (already converted) or training; a loaded adapter does not need them.
     {kLoraType, "eva_config", Effect::none},
     {kLoraType, "corda_config", Effect::none},
     {kLoraType, "loftq_config", Effect::none},
@@ -67,13 +67,13 @@ constexpr KeyRule kRules[] = {
     {kLoraType, "lorap_emb_lr", Effect::none},
     {kLoraType, "lora_bias", Effect::refused, kMergeInPeft},
     {kLoraType, "layer_replication", Effect::refused, "layers are used several times: the adapter belongs to a deeper model"},
-    {kLoraType, "use_qalora", Effect::refused, "its factors belong to groups of inputs of a quantised model: use it in PEFT"},
+    {kLoraType, "use_qalora", Effect::refused, "its factors belong to input groups of a quantised model; use it in PEFT"},
     {kLoraType, "trainable_token_indices", Effect::refused, kMergeInPeft},
     {kLoraType, "ensure_weight_tying", Effect::refused, kMergeInPeft},
     {kLoraType, "alora_invocation_tokens", Effect::refused,
-     "the adapter acts only after these tokens (activated LoRA), and cannot be merged: use it in PEFT, or train plain LoRA"},
+     "the adapter is active only after these tokens (activated LoRA) and cannot be merged; use it in PEFT, or train plain LoRA"},
     {kLoraType, "use_bdlora", Effect::refused, kMergeInPeft},
-    {kLoraType, "arrow_config", Effect::refused, "it chooses among several adapters for each token: use it in PEFT"},
+    {kLoraType, "arrow_config", Effect::refused, "it chooses among several adapters for each token; use it in PEFT"},
     {kLoraType, "kasa_config", Effect::refused, kMergeInPeft},
     {kLoraType, "monteclora_config", Effect::refused, kMergeInPeft},
 
@@ -84,7 +84,7 @@ constexpr KeyRule kRules[] = {
     {kOftType, "num_cayley_neumann_terms", Effect::read},
     {kOftType, "module_dropout", Effect::none},
     {kOftType, "init_weights", Effect::none},
-    {kOftType, "eps", Effect::none},  // counts with coft
+    {kOftType, "eps", Effect::none},  // only used with coft
     {kOftType, "coft", Effect::refused, kMergeInPeft},
 };
 
@@ -94,7 +94,7 @@ const KeyRule* rule_of(std::string_view key, std::string_view peft_type) {
   return found == std::end(kRules) ? nullptr : &*found;
 }
 
-/// PEFT turns methods on by true, lists and objects; numbers and texts are settings of these.
+/// PEFT switches methods on with true, lists and objects; numbers and texts are their settings.
 bool turns_on(const json& value) {
   return value.is_boolean() || value.is_structured();
 }
@@ -106,12 +106,12 @@ void check_adapter_keys(const json& config, const std::string& peft_type, const 
     if (is_empty(value)) continue;
     const KeyRule* rule = rule_of(key, peft_type);
     if (rule == nullptr && !turns_on(value))
-      log::warn_once(fmt::format("{}: {} = {} is not known here and not read: was the adapter made by a newer PEFT?", where, key,
-                                 value.dump()));
+      log::warn_once(
+          fmt::format("{}: {} = {} is unknown and ignored: was the adapter made with a newer PEFT?", where, key, value.dump()));
     else if (rule == nullptr)
       fail(
-          "{}: {} = {} is not known here: it may change what the adapter computes (a newer PEFT's?); {}, or remove the key if it "
-          "changes nothing",
+          "{}: {} = {} is unknown and may change the adapter's result (from a newer PEFT?): {}, or remove the key if it has no "
+          "effect",
           where, key, value.dump(), kMergeInPeft);
     else if (rule->effect == Effect::refused)
       fail("{}: {} = {} is not implemented: {}", where, key, value.dump(), rule->reason);

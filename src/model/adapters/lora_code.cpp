@@ -1,4 +1,4 @@
-// LoRA and DoRA: what their products read, and initial values.
+// LoRA and DoRA: inputs of their products, and initial values.
 #include "qft/core/error.h"
 #include "qft/model/load.h"
 #include "qft/ops/dora.h"
@@ -14,19 +14,19 @@
 namespace qft::model {
 namespace {
 
-/// Of the rows of a magnitude's linear; their norms follow them.
+/// Returns DoRA's factors for the rows of a magnitude's linear; the rows' norms follow them.
 at::Tensor row_factors(const ParamSpec& magnitude, const at::Tensor& derived) {
   return derived.narrow(0, magnitude.derived_offset, magnitude.numel);
 }
 
-/// Where a linear's rows are among those of its group, and what else is known of them.
+/// A linear's rows within its group's rows, with its scaling and site.
 struct AdaptedRows {
   std::int64_t row0, rows;
   double scaling;
   std::uint32_t site;
 };
 
-/// Adds the factors of a linear, with DoRA's magnitude, where the unit has them.
+/// Adds a linear's LoRA factors and DoRA magnitude, if the unit has them.
 void bind_lora(const UnitSpec& unit, const LinearSpec& linear, const AdaptedRows& at, const UnitBuffers& flat, Projection& p) {
   const ParamSpec *a = find_param(unit, linear.path + kLoraA), *b = find_param(unit, linear.path + kLoraB);
   if (a == nullptr || b == nullptr) return;
@@ -43,7 +43,7 @@ void bind_lora(const UnitSpec& unit, const LinearSpec& linear, const AdaptedRows
   if (flat.grad.defined()) p.grads.lora.push_back(grads);
 }
 
-/// The factors of all experts: those of one expert lie as those of a group of linears do.
+/// Adds the factors of all experts; one expert's factors are laid out like a projection group's.
 void bind_stack(const UnitSpec& unit, const ParamGroup& group, std::uint32_t site, const UnitBuffers& flat, Projection& p) {
   const std::string path = path_of(group.stack);
   const std::vector<LoraRows>& wrapped = group.lora;
@@ -76,7 +76,7 @@ void bind(const ModelSpec& /*spec*/, const UnitSpec& unit, const ParamGroup& gro
 void initialise(const ParamSpec& param, std::uint64_t seed, const Shard& dst) {
   if (param.role == Role::lora_a)
     fill_uniform(param, seed, 1.0 / std::sqrt(static_cast<double>(param.shape.back())), dst);
-  else  // magnitudes follow from the weights: init_magnitude()
+  else  // init_magnitude() computes magnitudes from the weights
     dst.values.zero_();
 }
 

@@ -12,7 +12,7 @@ double LoraConfig::scaling(std::int64_t rank, double alpha) const {
 }
 
 bool LoraConfig::targets_parameter(const ExpertStack& stack) const {
-  // Its path in a layer depends on the version of transformers.
+  // The parameter's path in a layer depends on the version of transformers.
   return std::ranges::any_of(
       target_parameters, [&](const std::string& path) { return path == stack.name || path.ends_with("experts." + stack.name); });
 }

@@ -1,4 +1,4 @@
-// adapter_config.json of LoRA.
+// LoRA's part of adapter_config.json.
 #include "qft/core/error.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/pissa.h"
@@ -19,11 +19,11 @@ using nlohmann::json;
 
 constexpr std::int64_t kMaxRank = 65536;
 
-/// Values of init_lora_weights with which PEFT leaves the base weights alone. With others (pissa, olora, corda, loftq) it takes a
-/// part out of them each time that it loads the adapter.
+/// Values of init_lora_weights for which PEFT keeps the base weights. With other values (pissa, olora, corda, loftq) PEFT
+/// subtracts a part from the base weights each time it loads the adapter.
 constexpr const char* kPlainStarts[] = {"gaussian", "eva", "orthogonal"};
 
-/// "pissa", or "pissa_niter_16".
+/// Returns "pissa" or "pissa_niter_16".
 std::string start_by(const LoraConfig::Pissa& pissa) {
   return pissa.iterations < 0 ? "pissa" : fmt::format("pissa_niter_{}", pissa.iterations);
 }
@@ -32,7 +32,7 @@ bool began_by_pissa(const json& start) {
   return start.is_string() && start.get<std::string>().starts_with("pissa");
 }
 
-/// PEFT's names of wrapped parameters: stacks of experts by their own, routers as the modules that they are.
+/// Sorts PEFT's names of wrapped parameters: expert stacks into target_parameters, routers into `modules`.
 void set_target_parameters(LoraConfig& lora, const json& names, std::string& modules, const std::string& where) {
   if (is_empty(names)) return;
   require(names.is_array(), "{}: target_parameters is {}, expected a list", where, names.dump());
@@ -73,10 +73,10 @@ AdapterConfig read_lora(const json& config, const std::filesystem::path& dir, co
   require(
       unconverted || !start.is_string() || is_empty(start) ||
           std::ranges::find(kPlainStarts, start.get<std::string>()) != std::end(kPlainStarts),
-      "{}: init_lora_weights is {}: the adapter goes with other base weights than the model's; let PEFT convert it to a plain "
-      "one (save_pretrained with path_initial_model_for_weight_conversion; LLaMA-Factory: pissa_convert), or, of a run of qft, "
-      "bring "
-      "{} too",
+      "{}: init_lora_weights is {}: the adapter needs base weights other than the model's; let PEFT convert it to a plain "
+      "adapter "
+      "(save_pretrained with path_initial_model_for_weight_conversion; LLaMA-Factory: pissa_convert) or, if it comes from a qft "
+      "run, also copy {}",
       where, start.dump(), kPissaInitFile);
   read_common(config, lora, where);
   const json& rank = config.at("r");

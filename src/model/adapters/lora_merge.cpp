@@ -1,4 +1,4 @@
-// What LoRA and DoRA make of base weights.
+// Merges LoRA and DoRA into base weights.
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/ops/cpu/kernels.h"
@@ -17,11 +17,11 @@
 namespace qft::model {
 namespace {
 
-constexpr std::int64_t kColumns = 2048;  // of a row at once: their sums stay in the first-level cache
+constexpr std::int64_t kColumns = 2048;  // columns of a row per chunk: the sums stay in the L1 cache
 
 struct Row {
   const float *b = nullptr, *a = nullptr;  ///< [rank], [rank, in]
-  std::int64_t rank = 0;                   ///< 0: the row is left alone
+  std::int64_t rank = 0;                   ///< 0: the row does not change
   float scaling = 0.0F;
   const float* magnitude = nullptr;  ///< DoRA's, or null
 };
@@ -41,7 +41,7 @@ std::vector<float> read_factor(const io::TensorFile& file, const ParamSpec& fact
   return experts_first;
 }
 
-/// Multiplies a row of W + scaling B A by its magnitude over its norm (ops/dora.h).
+/// Scales a row of W + scaling B A to its magnitude (ops/dora.h).
 template <class Number>
 void scale_to(float magnitude, std::vector<Number>& row) {
   double squares = 0;
@@ -50,8 +50,8 @@ void scale_to(float magnitude, std::vector<Number>& row) {
   for (Number& v : row) v = static_cast<Number>(static_cast<double>(v) * factor);
 }
 
-/// to[columns] = from[columns] + scaling * b A, with DoRA scaled to its magnitude; `from` may be `to` where the types are one.
-/// `sums` and `values` have room for a row.
+/// to[columns] = from[columns] + scaling * b A; with DoRA, scaled to its magnitude. `from` may be `to` if the types are equal.
+/// `sums` and `values` are buffers for one row.
 void merge_row(DType from_type, const char* from, DType to_type, char* to, const Row& row, std::int64_t columns,
                std::vector<float>& sums, std::vector<float>& values) {
   const auto kernels = ops::cpu::activation_kernels<float>();
@@ -76,7 +76,7 @@ void merge_row(DType from_type, const char* from, DType to_type, char* to, const
   from_float(to_type, values.data(), count, to);
 }
 
-/// All rows of a linear; of a stack those of its linears that are wrapped.
+/// Returns all rows of a linear; for a stack, the rows of its wrapped linears.
 std::vector<LoraRows> rows_of(const Layer& layer, const std::string& base) {
   for (const SubLayerSpec& sublayer : layer)
     for (const ParamGroup& group : sublayer.params) {
@@ -87,21 +87,21 @@ std::vector<LoraRows> rows_of(const Layer& layer, const std::string& base) {
           return {rows};
         }
     }
-  fail("the adapter has factors for '{}', which is no weight of the model", base);
+  fail("the adapter has factors for '{}', which is not a weight of the model", base);
 }
 
-/// The tensors of an adapter for one parameter, in fp32: A [experts, ranks, in], B [experts, rows, rank], magnitudes [rows];
-/// experts is 1 but for a stack.
+/// An adapter's tensors for one parameter, in fp32: A [experts, ranks, in], B [experts, rows, rank], magnitudes [rows]; experts
+/// is 1 unless the parameter is a stack.
 class Factors final : public WeightChange {
  public:
   Factors(const io::TensorFile& file, const ChangedWeight& weight);
 
-  /// to = from + scaling B A, with DoRA each row times its magnitude over its norm.
+  /// to = from + scaling B A; with DoRA, each row is then multiplied by its magnitude over its norm.
   void apply(DType from_type, const char* from, DType to_type, char* to, std::int64_t columns, std::int64_t first,
              std::int64_t count) const override;
 
  private:
-  /// Of row `row` of the parameter seen as a matrix with `in` columns.
+  /// Returns the factors for row `row` of the parameter, viewed as a matrix with `in` columns.
   Row at(std::int64_t row) const;
 
   std::vector<float> a_, b_, magnitudes_;

@@ -1,4 +1,4 @@
-// LoRA and DoRA: which linears they wrap, and their parameters.
+// LoRA and DoRA: the linears they wrap, and their parameters.
 #include <algorithm>
 #include <iterator>
 #include <tuple>
@@ -12,13 +12,14 @@
 namespace qft::model {
 namespace {
 
-/// The factor on the split side of its linear is split with it. The other is whole on every rank, and has a term of the gradient:
-/// A that of this rank's outputs, B and magnitudes (before the ranks' outputs are added up) that of this rank's inputs.
+/// The factor on the split side of its linear is split with it. Every rank holds the other factor whole, with a partial gradient:
+/// A gets the term of this rank's outputs; B and magnitudes (before the ranks' outputs are summed) get the term of this rank's
+/// inputs.
 Along lora_along_tensor(Role role, Split split) {
   return (role != Role::lora_a) == (split == Split::rows) ? Along::own : Along::sum;
 }
 
-/// PEFT's name of a factor of a fused tensor: it wraps the experts once for each that it adapts, the last one outermost.
+/// Returns PEFT's name for a factor of a fused tensor. PEFT wraps the experts once per adapted tensor, the last one outermost.
 std::string fused_factor(const LoraConfig& lora, const std::string& prefix, const ModelSpec& spec, int layer,
                          const ParamGroup& group, const char* suffix) {
   std::string wrappers;
@@ -31,7 +32,7 @@ std::string fused_factor(const LoraConfig& lora, const std::string& prefix, cons
   return fmt::format("{}{}mlp.experts{}{}", kAdapterPrefix, prefix, wrappers, suffix);
 }
 
-/// The factors of all experts: A [experts, ranks of the linears, in], B [experts, rows of the linears, rank].
+/// Returns the factors of all experts: A [experts, ranks of the linears, in], B [experts, rows of the linears, rank].
 std::vector<AdapterParam> stack_params(const ModelSpec& spec, int layer, const std::string& prefix, const ParamGroup& group) {
   const LoraConfig& lora = spec.adapter.lora;
   const std::vector<LoraRows>& wrapped = group.lora;
@@ -65,14 +66,14 @@ std::vector<AdapterParam> stack_params(const ModelSpec& spec, int layer, const s
   return params;
 }
 
-/// Path and shape of an adapter's tensor for a linear.
+/// Returns path and shape of an adapter's tensor for a linear.
 std::pair<std::string, Shape> adapter_tensor(Role role, const LinearSpec& linear, const LoraRows& rows) {
   if (role == Role::lora_a) return {linear.path + kLoraA, {rows.rank, linear.in}};
   if (role == Role::lora_b) return {linear.path + kLoraB, {linear.out, rows.rank}};
   return {linear.path + kMagnitude, {linear.out}};
 }
 
-/// The tensors of a group lie A A A B B B, and magnitudes after them.
+/// A group's tensors are laid out A A A B B B, then the magnitudes.
 std::vector<AdapterParam> lora_params(const ModelSpec& spec, int layer, const std::string& prefix, const ParamGroup& group) {
   if (group.is_stack()) return stack_params(spec, layer, prefix, group);
   std::vector<AdapterParam> params;
@@ -100,7 +101,7 @@ void wrap_by_lora(const AdapterConfig& config, const ModelConfig& model, std::ve
   for (std::size_t i = 0; i < layers.size(); ++i) targets.place(layer_prefix(model, static_cast<int>(i)), layers[i]);
 }
 
-/// The stacks of experts that are wrapped as parameters, as PEFT names them.
+/// Returns the expert stacks that are wrapped as parameters, by PEFT's names.
 std::vector<std::string> wrapped_parameters(const ModelSpec& spec) {
   std::vector<std::string> all;
   for (int l = 0; l < spec.config.num_layers; ++l)

@@ -28,7 +28,7 @@ double LoraTargets::Keys::number_of(const std::string& module) const {
   for (const Key& key : keys) {
     if (!key.pattern.matches(module)) continue;
     if (first != nullptr && first->number != key.number)
-      fail_config("{}: '{}' asks for {} and '{}' for {}, and both match '{}': let one expression match it", what, first->text,
+      fail_config("{}: '{}' gives {} and '{}' gives {}, but both match '{}': let only one expression match it", what, first->text,
                   first->number, key.text, key.number, module);
     first = &key;
   }
@@ -46,8 +46,9 @@ void LoraTargets::require_all_met(const std::vector<std::string>& modules) const
     for (const Key& key : pattern->keys)
       if (std::ranges::none_of(modules, [&](const std::string& name) { return key.pattern.matches(name); }))
         fail_config(
-            "{}: '{}' matches no module that lora_target wraps: as in PEFT it is for the end of a name from a dot on, such as "
-            "'{}'",
+            "{}: '{}' matches no module that lora_target wraps: as in PEFT, it must match the end of a name, starting after a "
+            "dot, "
+            "such as '{}'",
             pattern->what, key.text, modules.empty() ? "q_proj" : modules.front());
 }
 
@@ -72,14 +73,15 @@ std::vector<LoraRows> LoraTargets::rows_of(const std::string& prefix, const Para
     if (wrapped) part = numbers(names.front(), part);
     for (const std::string& other : names)
       if (wraps(other) != wrapped || (wrapped && !same(numbers(other, part), part)))
-        fail_config("lora_target or a pattern tells '{}' from '{}': all experts of a layer have LoRA alike; write it for all",
-                    names.front(), other);
+        fail_config(
+            "lora_target or a pattern treats '{}' and '{}' differently: all experts of a layer need the same LoRA; match all",
+            names.front(), other);
     if (wrapped) rows.push_back(part);
     row0 += group.linears[i].out;
   }
   for (const LoraRows& part : rows)
     if (group.is_stack() && part.rank != rows.front().rank)
-      fail_config("rank_pattern gives {} and {} of '{}{}' ranks {} and {}: linears of experts that read the same have one rank",
+      fail_config("rank_pattern gives {} and {} of '{}{}' ranks {} and {}: expert linears with the same input need the same rank",
                   group.linears[rows.front().linear].name, group.linears[part.linear].name, prefix, group.stack.path,
                   rows.front().rank, part.rank);
   return rows;
@@ -92,8 +94,9 @@ void LoraTargets::place(const std::string& prefix, Layer& layer) const {
       group.lora = rows_of(prefix, group);
       if (group.is_stack() && !group.lora.empty() && lora_.dora)
         fail_config(
-            "use_dora does not go with the linears of experts ('{}{}'; PEFT has none there either): name other modules in "
-            "lora_target, such as q_proj, k_proj, v_proj, o_proj, or train plain LoRA",
+            "use_dora is not available for the linears of experts ('{}{}'; nor in PEFT): name other modules in lora_target, such "
+            "as "
+            "q_proj, k_proj, v_proj, o_proj, or train plain LoRA",
             prefix, group.stack.path);
     }
 }

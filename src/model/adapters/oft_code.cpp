@@ -1,4 +1,4 @@
-// OFT: what its products read, and initial values.
+// OFT: inputs of its products, and initial values.
 #include "qft/core/error.h"
 #include "qft/ops/oft.h"
 
@@ -10,12 +10,12 @@
 namespace qft::model {
 namespace {
 
-/// R - I of the blocks of a linear.
+/// Returns R - I for the blocks of a linear.
 at::Tensor turns_of(const ParamSpec& skew, const OftRows& rows, const at::Tensor& derived) {
   return derived.narrow(0, skew.derived_offset, skew.derived_numel).view({rows.blocks, rows.block, rows.block});
 }
 
-/// Where the unit has no rotations, there is nothing to add.
+/// Adds nothing if the unit has no rotations.
 void bind(const ModelSpec& /*spec*/, const UnitSpec& unit, const ParamGroup& group, std::uint32_t /*site*/,
           const UnitBuffers& flat, Projection& p) {
   std::int64_t row0 = 0;
@@ -24,7 +24,7 @@ void bind(const ModelSpec& /*spec*/, const UnitSpec& unit, const ParamGroup& gro
     const auto rows = std::ranges::find(group.oft, i, &OftRows::linear);
     if (rows != group.oft.end()) {
       const ParamSpec* skew = find_param(unit, linear.path + kOftR);
-      QFT_ASSERT(skew != nullptr && flat.derived.defined(), "{} has no rotations of {}", unit.name, linear.path);
+      QFT_ASSERT(skew != nullptr && flat.derived.defined(), "{} has no rotations for {}", unit.name, linear.path);
       const Weight w = view_of(*skew, flat);
       p.weights.oft.push_back({w.value, turns_of(*skew, *rows, flat.derived), row0, rows_of(unit, linear), rows->terms});
       if (flat.grad.defined()) p.grads.oft.push_back(w.grad);
@@ -38,14 +38,14 @@ void derive(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat
     for (const ParamGroup& group : sublayer.params)
       for (const OftRows& rows : group.oft) {
         const ParamSpec* skew = find_param(unit, group.linears[rows.linear].path + kOftR);
-        QFT_ASSERT(skew != nullptr, "{} has no rotations of {}", unit.name, group.linears[rows.linear].path);
+        QFT_ASSERT(skew != nullptr, "{} has no rotations for {}", unit.name, group.linears[rows.linear].path);
         ops::oft_turns(view_of(*skew, flat).value, rows.terms, turns_of(*skew, rows, flat.derived));
       }
 }
 
 }  // namespace
 
-/// Rotations begin as none.
+/// Rotations start as the identity.
 const AdapterCode kOftCode{[](const AdapterConfig& config) { return config.oft.enabled(); }, bind,
                            [](const ParamSpec&, std::uint64_t, const Shard& dst) { dst.values.zero_(); }, derive};
 

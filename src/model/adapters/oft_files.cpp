@@ -1,4 +1,4 @@
-// adapter_config.json of OFT.
+// OFT's part of adapter_config.json.
 #include "qft/core/error.h"
 
 #include "json_keys.h"
@@ -11,10 +11,10 @@ using nlohmann::json;
 
 constexpr std::int64_t kMost = 65536, kMostTerms = 64;
 
-/// Since this version of PEFT the series is what it is here.
+/// The first PEFT version with the same series as qft.
 constexpr const char* kSeriesVersion = "0.18.0";
 
-/// 0.18 of "0.18.1.dev0": its first two numbers.
+/// Returns the first two numbers of a version, such as (0, 18) for "0.18.1.dev0".
 std::pair<int, int> version_of(const std::string& text) {
   const auto dot = text.find('.');
   const auto number = [](const std::string& digits) { return digits.empty() ? 0 : std::atoi(digits.c_str()); };
@@ -34,7 +34,8 @@ std::int64_t read_number(const json& config, const char* key, std::int64_t absen
 AdapterConfig read_oft(const json& config, const std::filesystem::path& dir, const std::string& where) {
   OftConfig oft;
   require(config.contains("oft_block_size"),
-          "{}: there is no oft_block_size: the adapter is of PEFT before 0.14, whose OFT turned outputs; train it anew", where);
+          "{}: oft_block_size is missing: the adapter comes from PEFT before 0.14, in which OFT rotated outputs; train it again",
+          where);
   read_common(config, oft, where);
   oft.rank = read_number(config, "r", 0, 0, where);
   oft.block_size = read_number(config, "oft_block_size", 0, 0, where);
@@ -47,8 +48,8 @@ AdapterConfig read_oft(const json& config, const std::filesystem::path& dir, con
   const std::string theirs = version.is_string() ? version.get<std::string>() : "0";
   require(
       !oft.neumann || version_of(theirs) >= version_of(kSeriesVersion),
-      "{}: use_cayley_neumann is true and peft_version is {}: before {} PEFT's series was another one, with which the adapter "
-      "was trained; train it anew",
+      "{}: use_cayley_neumann is true and peft_version is {}: the adapter was trained with a different series, as used by PEFT "
+      "before {}; train it again",
       where, version.dump(), kSeriesVersion);
   read_targets(oft, config.value("target_modules", json()), "", where);
   oft.expert_modules = has_expert_modules(dir);

@@ -1,4 +1,4 @@
-// What OFT makes of base weights: W R^T, as rows times the blocks of R^T.
+// Merges OFT into base weights: W R^T, computed as rows times the blocks of R^T.
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/ops/cayley.h"
@@ -14,7 +14,7 @@
 namespace qft::model {
 namespace {
 
-/// A square matrix, by rows.
+/// A square matrix, row by row.
 struct Square {
   std::size_t n;
   std::vector<double> v;
@@ -32,7 +32,7 @@ Square times(const Square& a, const Square& b) {
   return out;
 }
 
-/// X of a X = b, by Gauss and Jordan with pivots; `a` is I and a skew-symmetric matrix, which has an inverse.
+/// Solves a X = b by Gauss-Jordan elimination with pivoting. `a` is I plus a skew-symmetric matrix and therefore invertible.
 Square solved(Square a, Square b) {
   for (std::size_t k = 0; k < a.n; ++k) {
     std::size_t pivot = k;
@@ -55,7 +55,7 @@ Square solved(Square a, Square b) {
   return b;
 }
 
-/// R^T - I of the block whose elements of Q above the diagonal these are. R^T is R of -Q.
+/// Returns R^T - I of the block with these elements of Q above the diagonal. R^T is R for -Q.
 Square turn_back(const float* upper, std::size_t n, ops::CayleyTerms terms) {
   Square minus(n);  // -Q
   for (std::size_t i = 0; i < n; ++i)
@@ -92,7 +92,7 @@ class Rotation final : public WeightChange {
 
   void apply(DType from_type, const char* from, DType to_type, char* to, std::int64_t columns, std::int64_t /*first*/,
              std::int64_t count) const override {
-    QFT_ASSERT(columns == columns_, "{} columns for a rotation of {}", columns, columns_);
+    QFT_ASSERT(columns == columns_, "{} columns given to a rotation of {}", columns, columns_);
     const auto from_bytes = columns * static_cast<std::int64_t>(size_of(from_type)),
                to_bytes = columns * static_cast<std::int64_t>(size_of(to_type));
     for_row_parts(count, [&](std::int64_t begin, std::int64_t end) {
@@ -130,7 +130,7 @@ class Rotation final : public WeightChange {
   }
 
   std::int64_t columns_, block_;
-  std::vector<Square> back_;  ///< R^T - I of each block, or of the one that serves all
+  std::vector<Square> back_;  ///< R^T - I of each block, or of one shared by all
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// OFT: which linears it wraps, and its parameters.
+// OFT: the linears it wraps, and its parameters.
 #include "qft/core/error.h"
 
 #include <utility>
@@ -11,7 +11,7 @@
 namespace qft::model {
 namespace {
 
-/// The whole number from 1 to `inputs` that divides them and is nearest to `asked`, the lower one of two.
+/// Returns the divisor of `inputs` nearest to `asked`, the lower one on a tie.
 std::int64_t nearest_divisor(std::int64_t inputs, std::int64_t asked) {
   if (asked >= inputs) return inputs;
   for (std::int64_t away = 0;; ++away) {
@@ -20,7 +20,7 @@ std::int64_t nearest_divisor(std::int64_t inputs, std::int64_t asked) {
   }
 }
 
-/// The wrapped linears of a group whose modules' names begin with `prefix`.
+/// Returns the wrapped linears of a group; their module names begin with `prefix`.
 std::vector<OftRows> rows_of(const OftConfig& oft, const TargetMatcher& targets, const std::string& prefix,
                              const ParamGroup& group) {
   if (group.is_stack() && !oft.expert_modules) return {};
@@ -32,12 +32,12 @@ std::vector<OftRows> rows_of(const OftConfig& oft, const TargetMatcher& targets,
     if (targets.wraps(name)) {
       if (group.is_stack())
         fail_config(
-            "finetuning_type oft does not go with the linears of experts ('{}'): name other modules in oft_target, such as "
+            "finetuning_type oft is not available for the linears of experts ('{}'): name other modules in oft_target, such as "
             "q_proj, k_proj, v_proj, o_proj, or train LoRA",
             name);
       const std::int64_t block = oft.block_of(linear.in);
       if (block < 2)
-        fail_config("'{}' has {} inputs, which {} {} cuts into blocks of {}: there is nothing to turn in them; choose another",
+        fail_config("'{}' has {} inputs, which {} {} divides into blocks of {}: nothing to rotate in them; choose another value",
                     name, linear.in, oft.rank > 0 ? "oft_rank" : "oft_block_size", oft.rank > 0 ? oft.rank : oft.block_size,
                     block);
       all.push_back({i, row0, linear.out, oft.shared ? 1 : linear.in / block, block, oft.cayley()});
@@ -67,7 +67,7 @@ std::vector<AdapterParam> oft_params(const ModelSpec& /*spec*/, int /*layer*/, c
     p.shape = {rows.blocks, rows.block * (rows.block - 1) / 2};
     p.trainable = true;
     p.weight_decay = true;
-    // A rank that computes a part of the outputs has a term of it; one that has a part of the inputs has these inputs' blocks.
+    // A rank with some of the outputs has a partial gradient; a rank with some of the inputs owns the blocks of these inputs.
     p.gradient = gradient_axes(linear.split == Split::rows || rows.blocks == 1 ? Along::sum : Along::own);
     p.derived_numel = rows.blocks * rows.block * rows.block;
     params.push_back({std::move(p), params.empty()});

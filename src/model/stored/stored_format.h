@@ -18,9 +18,9 @@ namespace qft::model {
 class StoredFormat {
  public:
   virtual ~StoredFormat() = default;
-  /// The format that it is kept in; none where the files have it plain.
+  /// Returns the format to keep the weight in; none if the files hold it plain.
   virtual ops::Quantization kind(const io::ModelFiles& files, const std::string& weight) const = 0;
-  /// The tensors that files may have for it.
+  /// Returns the tensors that files may have for the weight.
   virtual std::vector<std::string> tensors(const std::string& weight) const = 0;
   /// Throws Error, naming file, tensor and both shapes or types, if the headers do not match. Reads no data.
   virtual void check(const io::ModelFiles& files, const std::string& weight, const ops::QuantizedLayout& layout) const = 0;
