@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Of the first of the tensors that are not quantised.
+/// Returns the type of the first tensor that is not quantised.
 DType plain_type(const io::ModelFiles& files) {
   for (const std::string& name : files.names())
     if (const DType type = files.at(name).entry->dtype; is_floating(type)) return type;
@@ -29,7 +29,7 @@ ModelSpec spec_of(const fs::path& base, const io::ModelFiles& files, const fs::p
   const AdapterConfig own = adapter.empty() ? AdapterConfig{} : read_adapter_config(adapter);
   const ModelConfig config = ModelConfig::load(base);
   if (config.stored && code == nullptr)
-    fail_config("'{}' is quantised in its files, which qft-ckpt does not decode: use qft export", base.string());
+    fail_config("the files of '{}' are quantised, and qft-ckpt cannot decode them: use qft export", base.string());
   return ModelSpec::build(config, own.enabled() ? Finetuning::adapter : Finetuning::full, own,
                           config.stored ? code->at_rest(*config.stored, &files) : AtRest::in({}), head_of(config, own));
 }

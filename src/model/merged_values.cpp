@@ -19,7 +19,7 @@ at::Tensor room_for(const ModelTensor& tensor) {
   return at::empty({tensor.rows() * tensor.columns()}, at::kFloat);
 }
 
-/// What the files have quantised: decoded whole, merged and written as `type`.
+/// Decodes a tensor that the files hold quantised, merges it and writes it as `type`.
 void write_decoded(MergedModel& model, const ModelTensor& tensor, DType type, io::ModelWriter& writer) {
   const at::Tensor values = merged_values(model, tensor);
   constexpr std::int64_t kPieceBytes = 16 << 20;

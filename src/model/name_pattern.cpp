@@ -10,7 +10,8 @@
 namespace qft::model {
 namespace {
 
-constexpr std::uint32_t kMostSteps = 1'000'000;  // an expression that needs more for a name of a module never ends
+// Matching steps; an expression that needs more for a module name practically never ends.
+constexpr std::uint32_t kMostSteps = 1'000'000;
 
 std::string message_of(int code) {
   PCRE2_UCHAR text[256];
@@ -30,7 +31,7 @@ NamePattern::NamePattern(std::string what, std::string expression) : what_(std::
   pcre2_code* code = pcre2_compile(bytes_of(expression_), expression_.size(),
                                    PCRE2_ANCHORED | PCRE2_ENDANCHORED | PCRE2_NEVER_BACKSLASH_C, &error, &offset, nullptr);
   if (code == nullptr)
-    fail_config("{}: '{}' is no regular expression: {} at character {}", what_, expression_, message_of(error), offset);
+    fail_config("{}: '{}' is not a valid regular expression: {} at character {}", what_, expression_, message_of(error), offset);
   code_ = std::shared_ptr<void>(code, [](void* p) { pcre2_code_free(static_cast<pcre2_code*>(p)); });
 }
 
@@ -44,7 +45,7 @@ bool NamePattern::matches(const std::string& name) const {
   pcre2_set_match_limit(context.get(), kMostSteps);
   const int rc = pcre2_match(code, bytes_of(name), name.size(), 0, 0, data.get(), context.get());
   if (rc < 0 && rc != PCRE2_ERROR_NOMATCH)
-    fail_config("{}: '{}' cannot be matched with '{}': {}; write it more simply", what_, expression_, name, message_of(rc));
+    fail_config("{}: cannot match '{}' against '{}': {}; simplify the expression", what_, expression_, name, message_of(rc));
   return rc >= 0;
 }
 

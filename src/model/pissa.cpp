@@ -1,4 +1,4 @@
-// PiSSA's start: one rank decomposes a whole weight, rank 0 writes the factors of all.
+// PiSSA's initialisation: each weight is decomposed by one rank, and rank 0 writes all factors.
 #include "qft/model/pissa.h"
 
 #include "qft/comm/exchange.h"
@@ -20,7 +20,7 @@
 namespace qft::model {
 namespace {
 
-/// A linear that is wrapped.
+/// A wrapped linear: its weight and factors.
 struct Wrapped {
   const ParamSpec *base = nullptr, *a = nullptr, *b = nullptr;
   double scaling = 1.0;
@@ -31,7 +31,7 @@ const LoraRows& rows_of(const ModelSpec& spec, int layer, const ParamSpec& base)
     for (const ParamGroup& group : sublayer.params)
       for (const LoraRows& rows : group.lora)
         if (base.path == group.linears[rows.linear].path + ".weight") return rows;
-  fail("'{}' is no linear of its layer that LoRA wraps", base.name);
+  fail("'{}' is not a linear that LoRA wraps", base.name);
 }
 
 std::vector<Wrapped> wrapped_linears(const ModelSpec& spec) {

@@ -15,7 +15,7 @@ std::vector<float> values_of(const io::TensorFile& file, const io::TensorEntry& 
   return values;
 }
 
-/// A0 and B0 without the prefix of their names.
+/// The file of A0 and B0, with the prefix removed from the names.
 class InitialFactors : public io::TensorFile {
  public:
   explicit InitialFactors(std::unique_ptr<io::TensorFile> file)
@@ -24,7 +24,7 @@ class InitialFactors : public io::TensorFile {
     constexpr std::string_view kPrefix = kPissaPrefix;
     for (io::TensorEntry& entry : entries) {
       require(entry.name.starts_with(kPrefix) && entry.dtype == DType::f32 && entry.shape.size() == 2,
-              "'{}': '{}' is no factor with which PiSSA began (fp32, named {}...)", path().string(), entry.name, kPrefix);
+              "'{}': '{}' is not an initial PiSSA factor (fp32, named {}...)", path().string(), entry.name, kPrefix);
       entry.name.erase(0, kPrefix.size());
     }
     set_entries(std::move(entries));
@@ -39,7 +39,7 @@ class InitialFactors : public io::TensorFile {
   std::unique_ptr<io::TensorFile> stored_;
 };
 
-/// A, or B.
+/// Returns lora_a, lora_b, or base for other tensors.
 Role role_of(const std::string& name) {
   return name.ends_with(kLoraA) ? Role::lora_a : name.ends_with(kLoraB) ? Role::lora_b : Role::base;
 }
@@ -54,13 +54,13 @@ class PlainAdapter : public io::TensorFile {
       const Role role = role_of(entry.name);
       if (role == Role::base) continue;
       const io::TensorEntry& first = initial_->at(entry.name);
-      require(first.shape == entry.shape, "'{}' has '{}' in another shape than '{}': they are not of one run",
+      require(first.shape == entry.shape, "'{}' has '{}' with another shape than '{}': they come from different runs",
               initial_->path().string(), entry.name, path().string());
       entry.shape[role == Role::lora_a ? 0 : 1] *= 2;
       entry.dtype = DType::f32;
       ++factors;
     }
-    require(factors == initial_->entries().size(), "'{}' holds {} factors, but '{}' {}: they are not of one run",
+    require(factors == initial_->entries().size(), "'{}' has {} factors, but '{}' has {}: they come from different runs",
             initial_->path().string(), initial_->entries().size(), path().string(), factors);
     set_entries(std::move(entries));
   }
@@ -84,8 +84,8 @@ class PlainAdapter : public io::TensorFile {
 void require_pissa(const ModelSpec& spec) {
   if (spec.config.stored)
     fail_config(
-        "pissa_init: the weights of the model are quantised in its files ({}), and what PiSSA takes out of them cannot be taken "
-        "out: start from the model in 16 bits, which quantization_bit then quantises without it",
+        "pissa_init: the model's files are quantised ({}), and PiSSA cannot subtract its factors from quantised weights: start "
+        "from the 16-bit model, and quantization_bit then quantises the rest",
         describe(*spec.config.stored));
   for (const Layer& layer : spec.layers)
     for (const SubLayerSpec& sublayer : layer)
@@ -93,26 +93,26 @@ void require_pissa(const ModelSpec& spec) {
         for (const LoraRows& rows : group.lora) {
           if (group.is_stack())
             fail_config(
-                "pissa_init: experts ({}) are not implemented: name other linears in lora_target, as q_proj,k_proj,v_proj,o_proj",
+                "pissa_init: experts ({}) are not implemented: name other linears in lora_target, such as "
+                "q_proj,k_proj,v_proj,o_proj",
                 group.stack.path);
           const std::int64_t most = std::min(rows.rows, group.in());
           if (rows.rank > most)
             fail_config("pissa_init: {} has {} singular vectors, but rank {}: set lora_rank to {} or less",
                         group.linears[rows.linear].path, most, rows.rank, most);
-          if (rows.scaling == 0) fail_config("pissa_init: lora_alpha is 0: what PiSSA takes out of a weight would not come back");
+          if (rows.scaling == 0)
+            fail_config("pissa_init: lora_alpha is 0: PiSSA would subtract from the weights without adding back");
         }
 }
 
 std::unique_ptr<io::TensorFile> open_initial_factors(const std::filesystem::path& file) {
   require(std::filesystem::exists(file),
-          "there is no '{}', the factors with which PiSSA began: without them nobody knows which base weights the adapter goes "
-          "with",
-          file.string());
+          "'{}' does not exist: without PiSSA's initial factors the adapter's base weights are unknown", file.string());
   return std::make_unique<InitialFactors>(io::open_tensor_file(file));
 }
 
 std::vector<float> beside_initial(Role role, std::int64_t rank, std::span<const float> now, std::span<const float> initial) {
-  QFT_ASSERT(now.size() == initial.size(), "{} elements beside {}", now.size(), initial.size());
+  QFT_ASSERT(now.size() == initial.size(), "{} trained elements, but {} initial ones", now.size(), initial.size());
   std::vector<float> both;
   both.reserve(now.size() * 2);
   if (role == Role::lora_a) {

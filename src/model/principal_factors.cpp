@@ -18,7 +18,7 @@ at::Tensor orthonormal(const at::Tensor& columns) {
   return std::get<0>(at::linalg_qr(columns));
 }
 
-/// U [out, rank], S [rank], V^T [rank, in].
+/// Returns U [out, rank], S [rank], V^T [rank, in] of the largest singular values.
 std::tuple<at::Tensor, at::Tensor, at::Tensor> largest(const at::Tensor& w, std::int64_t rank, std::int64_t iterations,
                                                        const at::Tensor& start) {
   if (iterations < 0) {
@@ -35,7 +35,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> largest(const at::Tensor& w, std:
 
 PrincipalFactors principal_factors(const at::Tensor& weight, std::int64_t rank, double scaling, std::int64_t iterations,
                                    const at::Tensor& start) {
-  require(at::isfinite(weight).all().item<bool>(), "it is not finite: PiSSA cannot decompose it");
+  require(at::isfinite(weight).all().item<bool>(), "the weight is not finite: PiSSA cannot decompose it");
   const auto [u, s, vt] = largest(weight, rank, iterations, start);
   const at::Tensor extreme = vt.gather(1, vt.abs().argmax(1, /*keepdim=*/true)).squeeze(1);
   const at::Tensor factors = s.div(scaling).sqrt() * at::where(extreme.lt(0.0), -1.0, 1.0).to(s.scalar_type());

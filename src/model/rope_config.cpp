@@ -14,7 +14,7 @@ using nlohmann::ordered_json;
 
 constexpr const char *kOriginal = "original_max_position_embeddings", *kPartial = "partial_rotary_factor";
 
-/// All keys of transformers' scalings, and of what their tables are made of.
+/// All keys of transformers' scalings and of their tables.
 constexpr std::string_view kScalingKeys[] = {
     "rope_type",        "type",      "rope_theta", "factor", kOriginal,        kPartial,   "low_freq_factor", "high_freq_factor",
     "attention_factor", "beta_fast", "beta_slow",  "mscale", "mscale_all_dim", "truncate", "mrope_section",   "mrope_interleaved",
@@ -36,12 +36,12 @@ double read_factor(const ConfigReader& reader) {
   return factor;
 }
 
-/// Of cosines and sines, for contexts `factor` times as long (Peng et al. 2023, equation 22).
+/// Returns the factor for cosines and sines if contexts are `factor` times as long (Peng et al. 2023, equation 22).
 double temperature(double factor, double mscale = 1.0) {
   return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
 
-/// A number that counts as absent where it is 0, as in transformers.
+/// Reads a number; 0 counts as absent, as in transformers.
 double number_or(const ConfigReader& reader, const char* key, double fallback) {
   const double number = reader.number(key, fallback);
   return number == 0.0 ? fallback : number;
@@ -65,7 +65,7 @@ std::int64_t reached(double factor, std::int64_t positions) {
   return static_cast<std::int64_t>(std::min(factor * static_cast<double>(positions), 1e9));
 }
 
-/// The base of the rotations of a sequence of `length` tokens, in fp32 but for its power, as transformers computes it.
+/// Returns the rotation base for a sequence with `length` tokens, in fp32 except for the power, like transformers.
 float base_of(const RopeConfig& rope, double dim, std::int64_t length) {
   const float theta = static_cast<float>(rope.theta);
   if (!rope.follows(length)) return theta;
@@ -84,7 +84,7 @@ float scaled_by(const RopeConfig::Llama3& s, float f) {
   return static_cast<float>((1.0 - smooth) * f / s.factor + smooth * f);
 }
 
-/// The dimensions between which YaRN goes over from old frequencies to interpolated ones.
+/// The range of dimensions in which YaRN blends from original to interpolated frequencies.
 struct YarnRange {
   double low, high;
 
@@ -112,7 +112,7 @@ float scaled_by(const RopeConfig::Yarn& y, const YarnRange& range, std::size_t i
   return 1.0F / (static_cast<float>(y.factor) * power) * (1.0F - old_share) + 1.0F / power * old_share;
 }
 
-/// nullptr where the key is absent, null or an empty object.
+/// Returns nullptr if the key is absent, null or an empty object.
 const json* object_of(const ConfigReader& config, const char* key) {
   const json* object = config.find(key);
   require(object == nullptr || object->is_object(), "{}: {} is {}, expected an object", config.where(), key,
@@ -120,44 +120,42 @@ const json* object_of(const ConfigReader& config, const char* key) {
   return object == nullptr || object->empty() ? nullptr : object;
 }
 
-/// The key that counts: transformers 5 writes rope_parameters (theta inside), 4.x rope_theta and rope_scaling. Where a file has
-/// both, it takes rope_scaling, with the theta beside it. nullptr: the file has neither.
+/// Returns the key to use. transformers 5 writes rope_parameters (with theta inside), 4.x rope_theta and rope_scaling. If a file
+/// has both, transformers takes rope_scaling and the theta beside it. nullptr: the file has neither.
 const char* key_of_scaling(const ConfigReader& config, double default_theta, std::vector<std::string>& notes) {
   const json *old = object_of(config, "rope_scaling"), *parameters = object_of(config, "rope_parameters");
   if (old == nullptr || parameters == nullptr || *old == *parameters)
     return parameters != nullptr ? "rope_parameters" : old != nullptr ? "rope_scaling" : nullptr;
   const json theta = parameters->value("rope_theta", json());
   const bool has_theta = old->contains("rope_theta") || config.find("rope_theta") != nullptr;
-  require(
-      has_theta || theta.is_null() || theta == default_theta,
-      "{}: rope_scaling {} and rope_parameters {} differ: transformers takes rope_scaling, and with it rope_theta {}, not {}: "
-      "put all of it into rope_parameters, and remove rope_scaling",
-      config.where(), old->dump(), parameters->dump(), default_theta, theta.dump());
-  notes.push_back(fmt::format("{}: rope_scaling {} and rope_parameters {} differ: rope_scaling counts, as in transformers",
+  require(has_theta || theta.is_null() || theta == default_theta,
+          "{}: rope_scaling {} and rope_parameters {} differ: transformers uses rope_scaling with rope_theta {}, not {}: move "
+          "everything into rope_parameters and remove rope_scaling",
+          config.where(), old->dump(), parameters->dump(), default_theta, theta.dump());
+  notes.push_back(fmt::format("{}: rope_scaling {} and rope_parameters {} differ: rope_scaling is used, as in transformers",
                               config.where(), old->dump(), parameters->dump()));
   return "rope_scaling";
 }
 
-/// Positions before any scaling: transformers takes what lies beside the scaling before what lies in it.
+/// Returns the positions before any scaling. A value beside the scaling takes precedence over one inside it, as in transformers.
 std::int64_t read_original(const ConfigReader& config, const ConfigReader& scaling, std::int64_t max_positions,
                            std::vector<std::string>& notes) {
   const std::int64_t inside = scaling.positive(kOriginal, max_positions), counts = config.positive(kOriginal, inside);
   if (counts != inside && scaling.find(kOriginal) != nullptr)
-    notes.push_back(fmt::format("{}: {} is {} beside the rope scaling and {} in it: the first counts, as in transformers",
+    notes.push_back(fmt::format("{}: {} is {} beside the rope scaling and {} inside: the first is used, as in transformers",
                                 config.where(), kOriginal, counts, inside));
   return counts;
 }
 
 void check_keys(const ConfigReader& scaling, std::vector<std::string>& notes) {
   for (const auto& [key, value] : scaling.object().items()) {
-    require(
-        !value.is_object(),
-        "{}: '{}' has rotary parameters for one kind of layer: they are implemented for all layers alike (transformers has no "
-        "others for this model)",
-        scaling.where(), key);
+    require(!value.is_object(),
+            "{}: '{}' has rotary parameters for one kind of layer; only parameters shared by all layers are implemented "
+            "(transformers "
+            "has no others for this model)",
+            scaling.where(), key);
     if (std::ranges::find(kScalingKeys, key) == std::end(kScalingKeys) && !value.is_null())
-      notes.push_back(fmt::format("{}: {} is {}, which is not read (transformers does not read it either)", scaling.where(), key,
-                                  value.dump()));
+      notes.push_back(fmt::format("{}: {} is {}, but is ignored (also by transformers)", scaling.where(), key, value.dump()));
   }
 }
 
@@ -171,9 +169,9 @@ void read_kind(const ConfigReader& config, const ConfigReader& scaling, const st
   } else if (type == "linear") {
     rope.linear = read_factor(scaling);
   } else if (type == "dynamic") {
-    // transformers goes by max_position_embeddings even where the file has original_max_position_embeddings.
+    // transformers uses max_position_embeddings even if the file has original_max_position_embeddings.
     require(config.find("max_position_embeddings") != nullptr,
-            "{}: rope scaling 'dynamic' begins beyond max_position_embeddings, which is missing", config.where());
+            "{}: rope scaling 'dynamic' needs max_position_embeddings, which is missing", config.where());
     rope.dynamic = {read_factor(scaling), max_positions};
     max_positions = reached(rope.dynamic->factor, max_positions);
   } else {
@@ -196,17 +194,18 @@ RopeConfig read_rope(const ConfigReader& config, std::int64_t& max_positions, co
   const std::string type = scaling.text("rope_type", scaling.text("type", "default"));
   rope.theta = scaling.number("rope_theta", config.number("rope_theta", defaults.theta));
   if (const double beside = config.number("rope_theta", rope.theta); beside != rope.theta)
-    notes.push_back(fmt::format("{}: rope_theta is {}, but {} in {}: the latter counts, as in transformers", config.where(),
+    notes.push_back(fmt::format("{}: rope_theta is {}, but {} in {}: the latter is used, as in transformers", config.where(),
                                 beside, rope.theta, key));
   const double partial = scaling.number(kPartial, config.number(kPartial, defaults.partial.value_or(1.0)));
-  require(partial > 0.0 && partial <= 1.0, "{}: {} is {}, expected a share of a head", config.where(), kPartial, partial);
+  require(partial > 0.0 && partial <= 1.0, "{}: {} is {}, expected a share of a head in (0, 1]", config.where(), kPartial,
+          partial);
   if (defaults.partial)
     rope.partial = partial;
   else
     require(partial == 1.0 || type == "default" || type == "mrope",
             "{}: {} is {}, but this model_type rotates whole heads: remove it", config.where(), kPartial, partial);
   if (!defaults.partial && partial != 1.0)
-    notes.push_back(fmt::format("{}: {} is {}, which is not read: this model_type rotates whole heads, as in transformers",
+    notes.push_back(fmt::format("{}: {} is {}, but is ignored: this model_type rotates whole heads, as in transformers",
                                 config.where(), kPartial, partial));
   read_kind(config, scaling, type, max_positions, rope, notes);
   return rope;
@@ -214,7 +213,7 @@ RopeConfig read_rope(const ConfigReader& config, std::int64_t& max_positions, co
 
 namespace {
 
-/// The object of config.json that describes the decoder.
+/// Returns the object of config.json that describes the decoder.
 ordered_json& decoder_of(ordered_json& config) {
   const auto nested = config.find("text_config");
   return nested == config.end() ? config : *nested;
@@ -237,8 +236,8 @@ ModelConfig ModelConfig::scaled_to(std::int64_t tokens, const std::string& rope_
     return it != decoder.end() && it->is_object() && !it->empty();
   };
   const char* const key = has("rope_scaling") || !decoder.contains("rope_parameters") ? "rope_scaling" : "rope_parameters";
-  if (key == std::string_view("rope_scaling")) decoder.erase("rope_parameters");  // it did not count
-  decoder.erase(kOriginal);                                                       // it would go before the one inside
+  if (key == std::string_view("rope_scaling")) decoder.erase("rope_parameters");  // it had no effect
+  decoder.erase(kOriginal);  // it would override the value inside the scaling
   ordered_json& scaling = decoder[key];
   if (!scaling.is_object()) scaling = ordered_json::object();
   for (const char* old : {"type", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor", "mscale",
@@ -246,12 +245,12 @@ ModelConfig ModelConfig::scaled_to(std::int64_t tokens, const std::string& rope_
     scaling.erase(old);
   scaling["rope_type"] = rope_type;
   scaling["factor"] = static_cast<double>(factor);
-  // As transformers reads it, dynamic scaling begins at the new max_position_embeddings.
+  // transformers starts dynamic scaling at the new max_position_embeddings.
   if (rope_type != "linear") scaling["original_max_position_embeddings"] = before;
   if (rope_type == "llama3") scaling.update({{"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}});
   decoder["max_position_embeddings"] = before * factor;
   ModelConfig scaled = parse(whole.dump(2) + "\n", fmt::format("config.json with rope_scaling {}", rope_type));
-  scaled.eos_token_ids = eos_token_ids;  // generation_config.json may have told them
+  scaled.eos_token_ids = eos_token_ids;  // may come from generation_config.json
   scaled.text_prefix = text_prefix;
   scaled.tie_word_embeddings = tie_word_embeddings;
   scaled.rewritten = rewritten;
@@ -265,7 +264,7 @@ std::vector<double> ModelConfig::inverse_frequencies(std::int64_t length) const 
   const std::optional<YarnRange> range =
       rope.yarn ? std::optional(YarnRange(*rope.yarn, rope.theta, static_cast<double>(dim))) : std::nullopt;
   for (std::size_t i = 0; i < freq.size(); ++i) {
-    // fp32 as transformers computes it: the tables then agree to the last bit.
+    // fp32 like transformers: the tables then agree to the last bit.
     const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
     const float power = std::pow(base, exponent);
     float f = 1.0f / power;

@@ -17,7 +17,7 @@
 namespace qft::model {
 namespace {
 
-/// x [T, ...] moved to so many rows, where sequences share some; else x itself.
+/// Moves x [T, ...] to `rows` rows if sequences share rows; else returns x.
 template <class F>
 at::Tensor moved(const F& move, const at::Tensor& x, const ops::SharedRows& shared, std::int64_t rows) {
   if (!shared.any()) return x;
@@ -27,11 +27,11 @@ at::Tensor moved(const F& move, const at::Tensor& x, const ops::SharedRows& shar
   move(x, shared, to);
   return to;
 }
-/// What each token has of x, by rows.
+/// Returns x for each token, given x for each row.
 at::Tensor of_tokens(const at::Tensor& x, const ops::SharedRows& shared) {
   return moved(ops::expand_rows, x, shared, shared.tokens);
 }
-/// The sums of x over the tokens of each row.
+/// Returns the sums of x over the tokens of each row.
 at::Tensor of_rows(const at::Tensor& x, const ops::SharedRows& shared) {
   return moved(ops::sum_tokens, x, shared, shared.rows);
 }

@@ -38,8 +38,8 @@ std::int64_t SequenceState::truncate(std::int64_t length) {
 }
 
 void SequenceState::require_room(std::int64_t tokens) const {
-  require(length_ + tokens <= capacity_, "the key-value cache holds {} tokens, {} are needed: raise max_new_tokens", capacity_,
-          length_ + tokens);
+  require(length_ + tokens <= capacity_, "the key-value cache holds {} tokens, but {} are needed: raise max_new_tokens",
+          capacity_, length_ + tokens);
 }
 
 }  // namespace qft::model

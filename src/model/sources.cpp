@@ -8,20 +8,19 @@ namespace qft::model {
 
 namespace {
 
-/// Where one of the two that tie_word_embeddings is about is missing, that key is what may be wrong.
+/// If embeddings or head are missing, suggests that tie_word_embeddings may be wrong.
 void fail_tied(const ParamSpec& param, const std::string& name, const io::ModelFiles& files) {
   const bool head = param.path == kLmHead;
   if (!head && (param.path != kEmbedTokens || files.find(kLmHead) == nullptr)) return;
   if (head)
     fail(
-        "model '{}' has no tensor '{}', which it needs because its config.json does not say tie_word_embeddings: true: say so "
-        "there "
-        "where the head is the embeddings; else the download is not complete",
+        "model '{}' has no tensor '{}', which it needs because tie_word_embeddings is not true in its config.json: set it to "
+        "true "
+        "if the model's head is its embeddings; otherwise the download is incomplete",
         files.dir().string(), name);
   fail(
-      "model '{}' has no tensor '{}', only a {}: where the two are one (tie_word_embeddings), save the model anew in "
-      "transformers, "
-      "which writes the embeddings; else the download is not complete",
+      "model '{}' has no tensor '{}', only a {}: if the two are tied (tie_word_embeddings), save the model again with "
+      "transformers, which writes the embeddings; otherwise the download is incomplete",
       files.dir().string(), name, kLmHead);
 }
 
@@ -29,7 +28,7 @@ void fail_tied(const ParamSpec& param, const std::string& name, const io::ModelF
 
 std::vector<Source> sources_of(const ParamSpec& param, const io::ModelFiles& files) {
   std::vector<Source> sources;
-  // A head that an adapter parts from the embeddings begins as these, whatever the files have under its name.
+  // A head that an adapter unties starts as the embeddings, even if the files have a tensor with its name.
   const bool whole = param.parts.empty() || (files.find(param.name) != nullptr && param.path != kLmHead);
   std::int64_t begin = 0;
   for (const FileTensor& part : whole ? std::vector<FileTensor>{{param.name, param.shape}} : param.parts) {
@@ -45,7 +44,7 @@ std::vector<Source> sources_of(const ParamSpec& param, const io::ModelFiles& fil
 std::vector<std::string> stored_weights(const ParamSpec& param) {
   std::vector<std::string> names;
   for (const FileTensor& part : param.in_files()) names.push_back(part.name);
-  QFT_ASSERT(std::ssize(names) == param.packed_pieces, "'{}' has {} tensors in {} pieces", param.name, names.size(),
+  QFT_ASSERT(std::ssize(names) == param.packed_pieces, "'{}' has {} tensors, but {} pieces", param.name, names.size(),
              param.packed_pieces);
   return names;
 }

@@ -12,13 +12,13 @@
 namespace qft::model {
 namespace {
 
-/// A base tensor that has no place in a buffer yet.
+/// A base tensor without a place in a buffer yet.
 struct Tensor {
   std::string path;
   Shape shape;
-  bool starts_group = true;         ///< on an aligned offset; else it continues the one before
-  bool decays = false;              ///< as HF Trainer decides: not biases and norms
-  Along tensor_axis = Along::copy;  ///< its gradient along comm::Axis::tensor
+  bool starts_group = true;         ///< starts at an aligned offset; false: directly follows the previous tensor
+  bool decays = false;              ///< like HF Trainer: false for biases and norms
+  Along tensor_axis = Along::copy;  ///< gradient along comm::Axis::tensor
   Along pipeline_axis = Along::own;
   std::vector<FileTensor> parts = {};
   Role role = Role::base;
@@ -28,7 +28,7 @@ std::int64_t align(std::int64_t n) {
   return (n + kFlatAlignment - 1) / kFlatAlignment * kFlatAlignment;
 }
 
-/// Gives `param` its place in the unit and appends it.
+/// Sets the place of `param` in the unit and appends it.
 void place(UnitSpec& unit, ParamSpec param, bool starts_group) {
   std::int64_t& end = param.is_quantized() ? unit.quantized_numel : param.trainable ? unit.trainable_numel : unit.frozen_numel;
   if (starts_group) end = align(end);
@@ -54,14 +54,14 @@ bool trains(const ModelSpec& spec, int layer, const std::string& path, const std
   return false;
 }
 
-/// Whether a linear of this format at rest is kept so. Of full models nothing trains where something is quantised.
+/// Returns true if a linear with this storage format is kept quantised. If a full model is quantised, nothing trains.
 bool is_packed(const ModelSpec& spec, const ParamSpec& param, const ops::Quantization& quantization) {
   if (quantization.format == ops::QuantFormat::none) return false;
   const bool beside_frozen = param.trainable && spec.finetuning != Finetuning::full;
   if (beside_frozen && spec.config.stored)
     fail_config(
-        "'{}' would train in full, but the model's files have it quantised ({}): leave its module out of additional_target, or "
-        "start from the model in 16 bits",
+        "'{}' would train in full, but the model's files hold it quantised ({}): remove its module from additional_target, or "
+        "start from the 16-bit model",
         param.name, ops::describe(quantization));
   return !beside_frozen;
 }
@@ -86,7 +86,7 @@ void place_base(UnitSpec& unit, const std::string& prefix, const ModelSpec& spec
   place(unit, std::move(p), tensor.starts_group);
 }
 
-/// A tensor outside the layers.
+/// Adds a tensor outside the layers.
 void place_outer(UnitSpec& unit, const ModelSpec& spec, const Tensor& tensor) {
   constexpr std::string_view kDecoder = "model.";
   place_base(unit, "", spec, tensor);
@@ -94,17 +94,17 @@ void place_outer(UnitSpec& unit, const ModelSpec& spec, const Tensor& tensor) {
   if (name.starts_with(kDecoder)) name.replace(0, kDecoder.size(), spec.config.text_prefix);
 }
 
-/// The format of all of these weights, which are kept one behind the other.
+/// Returns the common format of these weights, which are stored consecutively.
 ops::Quantization common_format(const AtRest& at_rest, const std::vector<std::string>& tensors) {
   const ops::Quantization kind = at_rest.format_of(tensors.front());
   for (const std::string& tensor : tensors)
     if (const ops::Quantization other = at_rest.format_of(tensor); other != kind)
-      fail("'{}' is kept as {}, but '{}' as {}: experts of one layer need one format; quantise all alike", tensors.front(),
+      fail("'{}' is kept as {}, but '{}' as {}: quantise all experts of a layer in the same format", tensors.front(),
            ops::describe(kind), tensor, ops::describe(other));
   return kind;
 }
 
-/// Those of linears of one input, which are one product: they are decoded side by side where any of them is quantised.
+/// Returns the formats of a projection group's linears: if any linear is quantised, all are decoded together.
 std::vector<ops::Quantization> formats_of(const AtRest& at_rest, const std::vector<std::string>& tensors) {
   std::vector<ops::Quantization> kinds;
   for (const std::string& tensor : tensors) kinds.push_back(at_rest.format_of(tensor));
@@ -190,7 +190,7 @@ UnitSpec build_layer(const ModelSpec& spec, int index, const AtRest& at_rest) {
 
 UnitSpec build_embedding(const ModelSpec& spec) {
   UnitSpec unit = unit_of(UnitSpec::Kind::embedding, -1, "embedding");
-  // A tied table is used by the first stage of a pipeline and by the last.
+  // The first and the last pipeline stage use a tied table.
   place_outer(unit, spec,
               {kEmbedTokens,
                {spec.config.vocab_size, spec.config.hidden_size},
@@ -267,7 +267,7 @@ std::vector<FileTensor> ModelSpec::in_adapter(const ParamSpec& param) const {
 ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, const AdapterConfig& adapter, const AtRest& at_rest,
                            Head head, const FreezeConfig& freeze) {
   const AdapterKind* kind = kind_of(adapter);
-  QFT_ASSERT((finetuning == Finetuning::adapter) == (kind != nullptr), "{} does not fit the method",
+  QFT_ASSERT((finetuning == Finetuning::adapter) == (kind != nullptr), "{} does not match the fine-tuning method",
              kind == nullptr ? "no adapter" : kind->name);
   ModelSpec spec;
   spec.config = config;

@@ -20,15 +20,15 @@ namespace qft::model {
 namespace {
 
 constexpr std::string_view kFrequencies = "rotary_emb.inv_freq";
-constexpr double kRounding = 0.01;  ///< of values in 16 bits, and more
+constexpr double kRounding = 0.01;  ///< relative; the rounding of 16-bit values, and more
 
-/// Tensors that files may hold beside the parameters: derived values, and the second name of a tied head, which settle_head() has
-/// compared.
+/// Returns true for tensors that files may hold beside the parameters: derived values, and the second name of a tied head, which
+/// settle_head() has compared.
 bool is_redundant(const std::string& name, const ModelConfig& config) {
   return name.ends_with(kFrequencies) || (config.tie_word_embeddings && name == kLmHead);
 }
 
-/// Old files have the frequencies of rotary embedding, which follow from config.json: it counts, as in transformers.
+/// Compares the frequencies of rotary embedding, which old files contain. config.json determines them, as in transformers.
 void compare_frequencies(const ModelConfig& config, const io::ModelFiles& files) {
   const std::vector<double> ours = config.inverse_frequencies();
   for (const std::string& name : files.names()) {
@@ -38,8 +38,8 @@ void compare_frequencies(const ModelConfig& config, const io::ModelFiles& files)
     if (is_floating(at.entry->dtype)) at.file->read_floats(*at.entry, theirs.data());
     if (std::ranges::equal(ours, theirs, [](double a, double b) { return std::abs(a - b) <= kRounding * a; })) continue;
     log::warn_once(
-        fmt::format("'{}': {} differs from what config.json gives, which counts, as in transformers: is its rope_theta "
-                    "right?",
+        fmt::format("'{}': {} differs from the frequencies of config.json, which are used, as in transformers: is its rope_theta "
+                    "correct?",
                     files.dir().string(), name));
     return;
   }
@@ -48,10 +48,10 @@ void compare_frequencies(const ModelConfig& config, const io::ModelFiles& files)
 }  // namespace
 
 void require_shape(const io::TensorFile& file, const io::TensorEntry& entry, const std::vector<std::int64_t>& shape) {
-  require(entry.shape == shape, "'{}': tensor '{}' has shape [{}], the model's config.json asks for [{}]", file.path().string(),
-          entry.name, fmt::join(entry.shape, ", "), fmt::join(shape, ", "));
+  require(entry.shape == shape, "'{}': tensor '{}' has shape [{}], but the model's config.json requires [{}]",
+          file.path().string(), entry.name, fmt::join(entry.shape, ", "), fmt::join(shape, ", "));
   require(is_floating(entry.dtype),
-          "'{}': tensor '{}' has dtype {}: expected F32, BF16, F16 or F64 (what is quantised needs a quantization_config in "
+          "'{}': tensor '{}' has dtype {}: expected F32, BF16, F16 or F64 (quantised tensors need a quantization_config in "
           "config.json)",
           file.path().string(), entry.name, safetensors_name(entry.dtype));
 }
@@ -75,7 +75,7 @@ void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files, const
   if (unexpected.empty()) return;
   const std::size_t n = unexpected.size();
   unexpected.resize(std::min<std::size_t>(n, 3));
-  fail("'{}': {} tensors do not belong to a {} model, e.g. {}: does config.json's model_type fit the files?",
+  fail("'{}': {} tensors do not belong to a {} model, e.g. {}: does config.json's model_type match the files?",
        files.dir().string(), n, spec.config.architecture, fmt::join(unexpected, ", "));
 }
 
@@ -97,8 +97,8 @@ std::unique_ptr<io::TensorFile> open_adapter(const std::filesystem::path& dir) {
   require(std::filesystem::exists(path), "adapter '{}' has no {}: is it complete?", dir.string(), path.filename().string());
   for (const io::WeightNames& way : io::kAdapterWeights)
     if (path.filename() != way.file && std::filesystem::exists(dir / way.file))
-      log::warn_once(fmt::format("'{}': the adapter is read from {}; {} beside is not read", dir.string(),
-                                 path.filename().string(), way.file));
+      log::warn_once(
+          fmt::format("'{}': the adapter is read from {}; {} is ignored", dir.string(), path.filename().string(), way.file));
   auto file = io::open_tensor_file(path);
   return is_unconverted(dir) ? as_plain(std::move(file), open_initial_factors(member_of(dir, kPissaInitFile))) : std::move(file);
 }
@@ -107,7 +107,7 @@ std::string base_weight_of(const ParamSpec& factor) {
   static const std::string prefix = kAdapterPrefix;
   const char* mark = factor.role == Role::rotation ? kOftR : kLoraMark;
   const std::string module = factor.name.substr(prefix.size(), factor.name.rfind(mark) - prefix.size());
-  return factor.shape.size() == 3 ? module : module + ".weight";  // a stack of experts is no module
+  return factor.shape.size() == 3 ? module : module + ".weight";  // an expert stack is not a module
 }
 
 }  // namespace qft::model

@@ -17,7 +17,7 @@ void settle_text_prefix(ModelConfig& config, const std::filesystem::path& dir) {
     for (const std::string_view prefix : kTextPrefixes)
       if (files.find(std::string(prefix) + std::string(kNorm)) != nullptr) config.text_prefix = prefix;
   } catch (const Error&) {
-    return;  // whoever reads the weights says what is wrong with them
+    return;  // the reader of the weights reports the problem
   }
 }
 

@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t kPieceElements = 4 << 20;
 
-/// What the files say: nothing where they have no head beside the embeddings.
+/// The comparison's result; no_head: the files have no head beside the embeddings.
 enum class Found { no_head, equal, different };
 
 bool same_values(const io::TensorLocation& a, const io::TensorLocation& b) {
@@ -50,12 +50,12 @@ Found look_at(const io::ModelFiles& files, const ModelConfig& config) {
   const std::string embeddings = config.text_prefix + std::string(kEmbedTokens).substr(kTextPrefixes[1].size());
   const io::TensorLocation *head = files.find(kLmHead), *table = files.find(embeddings);
   if (head == nullptr || table == nullptr) return Found::no_head;
-  // What is quantised in the files belongs to no table of tokens.
+  // Quantised tensors cannot be token tables.
   if (!is_floating(head->entry->dtype) || !is_floating(table->entry->dtype)) return Found::no_head;
   return same_values(*head, *table) ? Found::equal : Found::different;
 }
 
-/// Tells a folder's weights from what was there before.
+/// Returns a key that changes when a folder's weight files change.
 std::string state_of(const fs::path& dir) {
   std::string state = fs::weakly_canonical(dir).string();
   for (const io::WeightNames& way : io::kModelWeights)
@@ -68,7 +68,7 @@ std::string state_of(const fs::path& dir) {
   return state;
 }
 
-/// Of each folder once: tables of tokens are large.
+/// Looks at each folder only once: token tables are large.
 Found found_in(const fs::path& dir, const ModelConfig& config) {
   static std::mutex mutex;
   static std::map<std::string, Found> known;
@@ -98,9 +98,9 @@ void settle_head(ModelConfig& config, const fs::path& dir) {
   try {
     found = found_in(dir, config);
   } catch (const Error&) {
-    return;  // whoever reads the weights says what is wrong with them
+    return;  // the reader of the weights reports the problem
   }
-  // transformers has two classes for a model that sees: one goes by its config.json, the other by text_config alone.
+  // transformers has two classes for a vision-language model: one follows config.json's value, the other only text_config's.
   const bool tied = found == Found::no_head || (found == Found::equal && config.tie_word_embeddings);
   const bool apart = nested && (whole.value("tie_word_embeddings", nlohmann::ordered_json()) != tied ||
                                 text->value("tie_word_embeddings", nlohmann::ordered_json(tied)) != tied);
@@ -108,13 +108,12 @@ void settle_head(ModelConfig& config, const fs::path& dir) {
   if (found == Found::different)
     config.notes.push_back(fmt::format(
         "'{}': config.json says tie_word_embeddings: true, but the files have a {} that differs from the embeddings: it is used, "
-        "as in transformers, and what is written has it and says tie_word_embeddings: false",
+        "as in transformers, and saved models contain it with tie_word_embeddings: false",
         dir.string(), kLmHead));
   else if (tied != config.tie_word_embeddings)
     config.notes.push_back(
         fmt::format("'{}': tie_word_embeddings is false in config.json and true in its text_config, and the files have no {}: "
-                    "the head is the "
-                    "embeddings, and what is written says so in both",
+                    "the embeddings serve as head, and saved models say true in both",
                     dir.string(), kLmHead));
   config.tie_word_embeddings = tied;
   config.rewritten = true;

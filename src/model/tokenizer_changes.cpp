@@ -23,7 +23,7 @@ constexpr const char* kEndIds = "eos_token_id";
 constexpr const char* kTemplateKey = "chat_template";
 constexpr const char* kToolTemplate = "tool_use";
 
-/// An object; an empty one where there is no such file.
+/// Reads an object; an empty one if the file does not exist.
 Json read_object(const fs::path& path) {
   if (!fs::is_regular_file(path)) return Json::object();
   Json object = parse_json<Json>(io::read_text_file(path), path.string());
@@ -35,7 +35,7 @@ void write_object(io::Storage& storage, const fs::path& path, const Json& object
   io::write_file(storage, path, object.dump(2) + "\n");
 }
 
-/// A token of a configuration: its text, or an object with that.
+/// Returns the text of a configuration's token, given as text or as an object.
 std::string token_text(const Json& config, const char* key) {
   const auto value = config.find(key);
   if (value == config.end()) return {};
@@ -64,7 +64,7 @@ std::optional<std::int32_t> id_of(const fs::path& dir, const std::string& token)
   return std::nullopt;
 }
 
-/// Paths that were written, each once.
+/// The written paths, each once.
 class Written {
  public:
   explicit Written(std::vector<fs::path> paths) : paths_(std::move(paths)) {}
@@ -82,7 +82,7 @@ class Written {
   std::vector<fs::path> paths_;
 };
 
-/// The named templates of a list become files, as transformers writes them: beside chat_template.jinja it reads no list.
+/// Writes a list's named templates as files, like transformers, which ignores the list beside chat_template.jinja.
 void move_listed(io::Storage& storage, const fs::path& to, const io::ChatTemplates& templates, Written& written) {
   for (const auto& [name, text] : templates.named) {
     const fs::path file = fs::path(io::kNamedTemplatesFolder) / (name + ".jinja");
@@ -93,7 +93,7 @@ void move_listed(io::Storage& storage, const fs::path& to, const io::ChatTemplat
   }
 }
 
-/// transformers' processors take this file first, and refuse it beside named templates.
+/// transformers' processors read this file first, and reject it beside named templates.
 void set_old_template(io::Storage& storage, const fs::path& to, const std::string& text, Written& written) {
   if (written.any_in(io::kNamedTemplatesFolder)) {
     storage.remove(to / io::kOldChatTemplateFile);
@@ -144,7 +144,7 @@ Json end_ids_of(const Json& config) {
   return value->is_array() ? *value : Json::array({*value});
 }
 
-/// Of config.json, whose text model may have it alone.
+/// Reads config.json, where the ids may be only in text_config.
 Json end_ids_of_model(const fs::path& dir) {
   const Json config = read_object(dir / io::kModelConfigFile);
   Json ids = end_ids_of(config);
@@ -152,7 +152,7 @@ Json end_ids_of_model(const fs::path& dir) {
   return ids;
 }
 
-/// The token first, then the others.
+/// Returns the token's id followed by the others.
 Json with_first(std::int32_t id, const Json& others) {
   Json ids = Json::array({id});
   for (const Json& other : others)
@@ -178,16 +178,16 @@ TokenizerChanges changes_between(const fs::path& tokenizer, const fs::path& trai
   if (changes.end_id)
     changes.end_token = end;
   else
-    changes.note =
-        fmt::format("'{}' says that answers end with '{}', which the tokenizer of '{}' does not have: its own end token stays",
-                    trained.string(), end, tokenizer.string());
+    changes.note = fmt::format(
+        "'{}' ends answers with '{}', which the tokenizer in '{}' does not have: the tokenizer keeps its own end token",
+        trained.string(), end, tokenizer.string());
   return changes;
 }
 
 std::vector<fs::path> write_tokenizer(io::Storage& storage, const fs::path& tokenizer, const fs::path& model, const fs::path& to,
                                       const TokenizerChanges& changes) {
   Written written(io::copy_companions(storage, tokenizer, model, to));
-  // An earlier save may have left one there, which would come before the tokenizer's.
+  // An earlier save may have left a template file, which would take precedence over the tokenizer's template.
   if (!changes.chat_template && !written.has(io::kChatTemplateFile) && fs::exists(to / io::kChatTemplateFile))
     if (const auto own = io::read_chat_templates(tokenizer).main) {
       io::write_file(storage, to / io::kChatTemplateFile, *own);
@@ -211,7 +211,7 @@ bool write_generation_config(io::Storage& storage, const fs::path& model, const 
   if (there && ids == config.value(kEndIds, Json())) return write_generation_config(storage, model, to, {});
   if (!there && !others.empty() && ids == (others.size() == 1 ? others.front() : others)) return false;
   config[kEndIds] = ids;
-  if (!there) {  // transformers reads these from config.json no longer once there is such a file
+  if (!there) {  // once this file exists, transformers does not read these from config.json
     const Json whole = read_object(model / io::kModelConfigFile);
     for (const char* key : {"bos_token_id", "pad_token_id"})
       if (whole.contains(key) && !whole[key].is_null()) config[key] = whole[key];

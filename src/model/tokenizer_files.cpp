@@ -19,13 +19,13 @@ constexpr const char* kConfig = "tokenizer_config.json";
 constexpr const char* kAdded = "added_tokens.json";
 constexpr const char* kDecoder = "added_tokens_decoder";
 
-/// An object; null where there is no such file.
+/// Reads an object; null if the file does not exist.
 Json read_object(const fs::path& path) {
   if (!fs::exists(path)) return nullptr;
   const std::string text = io::read_text_file(path, kMostBytes);
-  parse_json(text, path.string());  // says where it is broken
+  parse_json(text, path.string());  // reports the place of a syntax error
   Json object = Json::parse(text);
-  require(object.is_object(), "'{}' is no JSON object", path.string());
+  require(object.is_object(), "'{}' is not a JSON object", path.string());
   return object;
 }
 
@@ -40,10 +40,10 @@ TokenizerFiles::TokenizerFiles(fs::path dir)
       tokenizer_(read_object(dir_ / kTokenizer)),
       config_(read_object(dir_ / kConfig)),
       added_(read_object(dir_ / kAdded)) {
-  require(!tokenizer_.is_null(), "'{}' has no {}, to which tokens could be added", dir_.string(), kTokenizer);
+  require(!tokenizer_.is_null(), "'{}' has no {} to add tokens to", dir_.string(), kTokenizer);
   const auto model = tokenizer_.find("model");
   const bool known = model != tokenizer_.end() && model->is_object() && model->contains("vocab") && (*model)["vocab"].is_object();
-  require(known, "'{}' has no vocabulary of words and ids under model.vocab: only byte-level BPE is implemented",
+  require(known, "'{}' has no vocabulary with words and ids under model.vocab: only byte-level BPE is implemented",
           (dir_ / kTokenizer).string());
   for (const auto& [word, id] : (*model)["vocab"].items())
     if (id.is_number_integer()) next_ = std::max(next_, id.get<std::int64_t>() + 1);

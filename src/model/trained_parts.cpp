@@ -10,7 +10,7 @@
 namespace qft::model {
 namespace {
 
-/// "model.norm" of "model.norm.weight". Tensors without such an end are of the module around them.
+/// Returns "model.norm" for "model.norm.weight". A tensor without such a suffix belongs to the enclosing module.
 std::string_view module_of(std::string_view name) {
   return name.substr(0, name.rfind('.'));
 }
@@ -23,7 +23,7 @@ std::string_view first_word(std::string_view path) {
   return path.substr(0, path.find('.'));
 }
 
-/// A module, or one around it.
+/// Returns true if the tensor's module, or a module around it, matches.
 bool is_saved(const std::string& module, std::string_view name) {
   for (std::string_view path = module_of(name);; path = module_of(path)) {
     if (path.ends_with(module)) return true;
@@ -31,7 +31,7 @@ bool is_saved(const std::string& module, std::string_view name) {
   }
 }
 
-/// The words that f gives of each base tensor, unless they are empty.
+/// Collects the words that f returns for the base tensors, without empty ones.
 template <class F>
 std::set<std::string> words_of(const ModelSpec& spec, const F& f) {
   std::set<std::string> words;
@@ -46,7 +46,7 @@ void require_known(const char* key, const std::vector<std::string>& names, const
                    const ModelSpec& spec) {
   for (const std::string& name : names)
     if (!known.contains(name) && !(name == "all" && &names == &spec.freeze.modules))
-      fail_config("{} '{}' is no module of this {}: it has {}", key, name, spec.config.model_type, fmt::join(known, ", "));
+      fail_config("{} '{}' is not a module of this {}, which has {}", key, name, spec.config.model_type, fmt::join(known, ", "));
 }
 
 void require_freeze(const ModelSpec& spec) {
@@ -70,7 +70,7 @@ void require_saved(const ModelSpec& spec) {
     });
     if (!found.empty()) continue;
     fail_config(
-        "{} '{}' is no module of this {}: it has {}",
+        "{} '{}' is not a module of this {}, which has {}",
         spec.adapter.targets().key_words("additional_target (PEFT's modules_to_save)", "modules_to_save"), module,
         spec.config.model_type,
         fmt::join(words_of(spec, [](const UnitSpec&, const ParamSpec& p) { return last_word(module_of(p.name)); }), ", "));
@@ -93,13 +93,13 @@ void require_whole_group(const ModelSpec& spec, const UnitSpec& unit, const Para
   }
   if (trained.empty()) return;
   if (trained.size() < all.size())
-    fail_config("additional_target: {} of {} would train, but {} are one product: name all of them or none",
+    fail_config("additional_target: {} of {} would train, but {} are computed together: name all of them or none",
                 fmt::join(trained, ", "), unit.name, fmt::join(all, ", "));
   if (spec.finetuning != Finetuning::adapter) return;
   if (group.is_stack())
-    fail_config("additional_target: experts in full beside an adapter are not implemented: name other modules");
+    fail_config("additional_target: training experts in full beside an adapter is not implemented: name other modules");
   if (group.is_wrapped())
-    fail_config("additional_target: {} of {} would train in full, but {} wraps it: leave it out of {} or of additional_target",
+    fail_config("additional_target: {} of {} would train in full, but {} wraps it: remove it from {} or from additional_target",
                 fmt::join(trained, ", "), unit.name, spec.adapter.oft.enabled() ? "OFT" : "LoRA", spec.adapter.targets().key);
 }
 
@@ -121,8 +121,8 @@ std::set<std::int64_t> FreezeConfig::last_layers(std::int64_t count, std::int64_
 std::set<std::int64_t> FreezeConfig::expanded_layers(std::int64_t count, std::int64_t layers) {
   if (count < 1 || layers % count != 0)
     fail_config(
-        "use_llama_pro: the model has {} layers, which is no multiple of freeze_trainable_layers, {}: that is the number "
-        "of layers that its expansion has put in",
+        "use_llama_pro: the model has {} layers, which is not a multiple of freeze_trainable_layers, {}: set it to the number of "
+        "layers that the expansion inserted",
         layers, count);
   std::set<std::int64_t> chosen;
   const std::int64_t stride = layers / count;

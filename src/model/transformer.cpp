@@ -15,7 +15,7 @@
 namespace qft::model {
 namespace {
 
-/// The last row of each sequence, on `device`: int64 [S].
+/// Returns each sequence's last row, on `device`: int64 [S].
 at::Tensor last_rows(const ops::PackedSequences& sequences, c10::Device device) {
   std::vector<std::int64_t> rows;
   for (const std::int32_t end : std::span(sequences.cu_seqlens).subspan(1)) rows.push_back(sequences.shared.row_of(end - 1));
@@ -30,8 +30,8 @@ MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<con
                              std::span<const std::int32_t> shared) {
   MicroInput in;
   in.sequences = ops::PackedSequences::build(cu_seqlens, device, shared);
-  QFT_ASSERT(in.sequences.num_tokens() == static_cast<std::int64_t>(tokens.size()), "cu_seqlens end at {}, {} tokens",
-             in.sequences.num_tokens(), tokens.size());
+  QFT_ASSERT(in.sequences.num_tokens() == static_cast<std::int64_t>(tokens.size()),
+             "cu_seqlens end at {}, but there are {} tokens", in.sequences.num_tokens(), tokens.size());
   std::vector<std::int32_t> row_tokens, positions, lengths, rows, targets;
   std::vector<std::int64_t> ids;
   for (std::size_t s = 0; s + 1 < cu_seqlens.size(); ++s)
@@ -44,7 +44,7 @@ MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<con
   for (const std::int32_t p : label_positions) {
     const auto s = static_cast<std::size_t>(std::ranges::upper_bound(cu_seqlens, p) - cu_seqlens.begin() - 1);
     const std::int32_t before = shared.empty() ? 0 : shared[s];
-    QFT_ASSERT(p - 1 >= cu_seqlens[s] + before, "label at position {} has no row of its sequence's own before it", p);
+    QFT_ASSERT(p - 1 >= cu_seqlens[s] + before, "the label at position {} has no preceding row in its own sequence", p);
     rows.push_back(static_cast<std::int32_t>(in.sequences.shared.row_of(p - 1)));
     targets.push_back(tokens[static_cast<std::size_t>(p)]);
   }
@@ -59,8 +59,8 @@ MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<con
   in.item_offsets.assign(item_offsets.begin(), item_offsets.end());
   if (item_offsets.empty())
     for (std::size_t s = 0; s < cu_seqlens.size(); ++s) in.item_offsets.push_back(static_cast<std::int32_t>(s));
-  QFT_ASSERT(in.item_offsets.back() == in.sequences.num_sequences(), "items end at {}, {} sequences", in.item_offsets.back(),
-             in.sequences.num_sequences());
+  QFT_ASSERT(in.item_offsets.back() == in.sequences.num_sequences(), "items end at {}, but there are {} sequences",
+             in.item_offsets.back(), in.sequences.num_sequences());
   return in;
 }
 
@@ -106,7 +106,7 @@ std::optional<Angles> Transformer::own_angles(std::span<const TokenRange> sequen
 
 std::optional<Angles> Transformer::own_angles(const MicroInput& in, Arena& arena) const {
   if (!spec_.config.rope.follows(in.sequences.max_length)) return std::nullopt;
-  QFT_ASSERT(!in.sequences.shared.any(), "sequences of {} tokens at most share rows, which each rotates otherwise",
+  QFT_ASSERT(!in.sequences.shared.any(), "sequences with up to {} tokens share rows, but rotate them differently",
              in.sequences.max_length);
   const std::vector<std::int32_t>& bounds = in.sequences.cu_seqlens;
   std::vector<TokenRange> sequences;

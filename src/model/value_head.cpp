@@ -11,7 +11,7 @@
 namespace qft::model {
 namespace {
 
-/// Calls `visit` with the tensors of the head and their unit.
+/// Calls `visit` with each tensor of the head and its unit.
 template <class F>
 void for_each_of_head(const ModelSpec& spec, const F& visit) {
   for (const ParamSpec& param : spec.units.back().params)

@@ -23,7 +23,7 @@ const at::Tensor& buffer_of(const ParamSpec& param, const UnitBuffers& flat) {
   }
 }
 
-/// A tensor of each linear of the group, `suffix` of its path, seen as one: rows add up. Nothing where they have none.
+/// Returns one view of the tensors path + `suffix` of all linears in the group, stacked by rows; empty if the linears have none.
 Weight bind_fused(const UnitSpec& unit, const ParamGroup& group, const char* suffix, const UnitBuffers& flat) {
   const ParamSpec* first = find_param(unit, group.linears.front().path + suffix);
   if (first == nullptr) return {};
@@ -40,7 +40,7 @@ Weight bind_fused(const UnitSpec& unit, const ParamGroup& group, const char* suf
   return view_of(*first, end - first->offset, shape, flat);
 }
 
-/// The stacked weights of all experts.
+/// Binds the stacked weights of all experts.
 Projection bind_stack(const UnitSpec& unit, const ParamGroup& group, const UnitBuffers& flat) {
   const Weight w = bind_weight(unit, path_of(group.stack), flat);
   Projection p;

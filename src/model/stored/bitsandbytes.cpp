@@ -1,4 +1,4 @@
-// Weights as bitsandbytes 0.50 and transformers save them: codes of 4 bits with a quant_state beside them, or int8 with SCB.
+// Weights in the format of bitsandbytes 0.50 and transformers: 4-bit codes with a quant_state, or int8 with SCB.
 #include "qft/core/error.h"
 #include "qft/core/json.h"
 #include "qft/ops/dynamic_map.h"
@@ -17,7 +17,7 @@ namespace {
 
 using ops::QuantFormat;
 
-constexpr std::uint64_t kMostState = 1 << 16;  ///< bytes of the description of a weight
+constexpr std::uint64_t kMostState = 1 << 16;  ///< maximum bytes of a weight's description
 const std::vector<DType> kFloat{DType::f32};
 
 std::string state_of(const std::string& weight, QuantFormat format) {
@@ -49,9 +49,9 @@ class Bitsandbytes : public StoredFormat {
       require_tensor(files, weight, {layout.rows, layout.columns}, {DType::i8});
       return require_tensor(files, beside(weight, ".SCB"), {layout.rows}, kFloat);
     }
-    const io::TensorLocation& codes = files.at(weight);  // in elements of any type (bnb_4bit_quant_storage)
+    const io::TensorLocation& codes = files.at(weight);  // of any element type (bnb_4bit_quant_storage)
     require(codes.entry->bytes() == static_cast<std::uint64_t>(layout.code_bytes()),
-            "'{}': tensor '{}' has {} bytes, but {} x {} weights of 4 bits are {}: is it of this model?",
+            "'{}': tensor '{}' has {} bytes, but {} x {} weights of 4 bits need {}: does it belong to this model?",
             codes.file->path().string(), weight, codes.entry->bytes(), layout.rows, layout.columns, layout.code_bytes());
     require_tensor(files, weight + ".absmax", {layout.blocks()}, {layout.kind.nested ? DType::u8 : DType::f32});
     require_tensor(files, weight + ".quant_map", {16}, kFloat);
@@ -94,11 +94,11 @@ class Bitsandbytes : public StoredFormat {
     return std::ssize(values);
   }
 
-  /// The layouts that bitsandbytes has for some GPUs are none of rows.
+  /// The layouts that bitsandbytes uses on some GPUs are not row by row.
   static void require_rows(const io::ModelFiles& files, const std::string& name, std::int64_t& count) {
     if (files.find(name) == nullptr) return;
     const std::vector<char> format = read_tensor(files, name, count);
-    require(format.size() == 1 && format[0] == 0, "'{}': tensor '{}' is {}: only rows, 0, are implemented",
+    require(format.size() == 1 && format[0] == 0, "'{}': tensor '{}' is {}: only 0 (rows) is implemented",
             files.at(name).file->path().string(), name, format.empty() ? -1 : static_cast<int>(format[0]));
   }
 
@@ -107,11 +107,11 @@ class Bitsandbytes : public StoredFormat {
                             std::int64_t& count) {
     const std::vector<float> theirs = read_floats(files, name, count);
     for (std::size_t i = 0; i < N; ++i)
-      require(theirs[i] == table[i], "'{}': tensor '{}' has {} at {}, bitsandbytes has {}: other tables are not implemented",
+      require(theirs[i] == table[i], "'{}': tensor '{}' has {} at {}, but bitsandbytes has {}: other tables are not implemented",
               files.at(name).file->path().string(), name, theirs[i], i, table[i]);
   }
 
-  /// The offset of nested scales.
+  /// Checks the quant_state and returns the offset of nested scales.
   static double check_state(const io::ModelFiles& files, const std::string& weight, const ops::QuantizedLayout& layout,
                             std::int64_t& count) {
     const std::string name = state_of(weight, layout.kind.format);
@@ -121,10 +121,10 @@ class Bitsandbytes : public StoredFormat {
             kMostState);
     const std::vector<char> text = read_tensor(files, name, count);
     const nlohmann::json state = parse_json(std::string_view(text.data(), text.size()), where);
-    require(state.is_object(), "{} is no JSON object", where);
+    require(state.is_object(), "{} is not a JSON object", where);
     const auto same = [&](const char* key, const nlohmann::json& expected) {
       const nlohmann::json theirs = state.value(key, nlohmann::json());
-      require(theirs == expected, "{}: {} is {}, but {} is implemented for this weight", where, key, theirs.dump(),
+      require(theirs == expected, "{}: {} is {}, but only {} is implemented for this weight", where, key, theirs.dump(),
               expected.dump());
     };
     same("quant_type", std::string(name_of(layout.kind.format)));
@@ -134,7 +134,7 @@ class Bitsandbytes : public StoredFormat {
     same("nested_blocksize", ops::kNestedBlock);
     const nlohmann::json offset = state.value("nested_offset", nlohmann::json());
     require(offset.is_number() && std::abs(offset.get<double>()) <= std::numeric_limits<float>::max(),
-            "{}: nested_offset is {}, expected a number of fp32", where, offset.dump());
+            "{}: nested_offset is {}, expected a number in fp32", where, offset.dump());
     return offset.get<double>();
   }
 };

@@ -1,4 +1,4 @@
-// Weights in e4m3 with a scale a tile (Qwen's and DeepSeek's releases: weight_scale_inv), a row or a tensor.
+// Weights in e4m3 with a scale per tile (releases by Qwen and DeepSeek: weight_scale_inv), per row or per tensor.
 #include "qft/core/error.h"
 
 #include <algorithm>
@@ -47,7 +47,7 @@ class Fp8 : public StoredFormat {
 
  private:
   std::string scale_of(const std::string& weight) const { return beside(weight, stored_.scale); }
-  /// Whether all of the tensor has one scale.
+  /// Returns true if the whole tensor has one scale.
   bool is_one(const io::ModelFiles& files, const std::string& weight) const {
     return stored_.kind.columns == 0 && files.at(scale_of(weight)).entry->elements() == 1;
   }

@@ -1,5 +1,4 @@
-// Weights as GPTQ and AWQ write them: integers in words of 32 bits, a scale and a zero point for each group of inputs and each
-// output.
+// Weights in the formats of GPTQ and AWQ: integers in 32-bit words, with a scale and a zero point per group of inputs and output.
 #include "qft/core/error.h"
 
 #include <algorithm>
@@ -25,7 +24,7 @@ Words read_words(const io::ModelFiles& files, const std::string& name, std::int6
   return words;
 }
 
-/// What both have: qweight, qzeros [groups, out / numbers of a word] and scales [groups, out].
+/// Tensors common to both: qweight, qzeros [groups, out / integers per word] and scales [groups, out].
 class Groups : public StoredFormat {
  public:
   explicit Groups(const StoredQuantization& stored)
@@ -42,7 +41,7 @@ class Groups : public StoredFormat {
   void check(const io::ModelFiles& files, const std::string& weight, const QuantizedLayout& layout) const override {
     const std::string where = files.at(beside(weight, ".qweight")).file->path().string();
     require(layout.rows % in_word_ == 0 && layout.columns % in_word_ == 0,
-            "'{}': '{}' is {} x {}: {} of its numbers make a word, which divide neither; the model cannot be in this format",
+            "'{}': '{}' is {} x {}, and neither size is a multiple of {} (integers per word): the model cannot be in this format",
             where, weight, layout.rows, layout.columns, in_word_);
     const std::int64_t groups = layout.blocks_of_row();
     require_tensor(files, beside(weight, ".qweight"), shape_of_codes(layout), kWords);
@@ -78,7 +77,7 @@ class Groups : public StoredFormat {
 
  protected:
   virtual std::vector<std::int64_t> shape_of_codes(const QuantizedLayout& layout) const = 0;
-  /// The codes [columns] of an output.
+  /// Extracts the codes [columns] of an output.
   virtual void codes_of_row(const Words& codes, const QuantizedLayout& layout, std::int64_t row, std::uint8_t* to) const = 0;
   virtual std::uint8_t zero_at(const Words& zeros, const QuantizedLayout& layout, std::int64_t group, std::int64_t row) const = 0;
 
@@ -88,10 +87,10 @@ class Groups : public StoredFormat {
   std::uint32_t mask() const { return (1U << bits_) - 1; }
 
   StoredQuantization stored_;
-  std::int64_t bits_, in_word_;  ///< of a number; numbers of a word
+  std::int64_t bits_, in_word_;  ///< bits per integer; integers per word
 
  private:
-  /// The column of each place: by group, within a group ascending.
+  /// Returns the input columns in storage order: by group, ascending within a group.
   std::vector<std::int32_t> order_of(const io::ModelFiles& files, const std::string& weight, const QuantizedLayout& layout,
                                      std::int64_t& count) const {
     std::vector<std::int32_t> order(static_cast<std::size_t>(layout.columns));
@@ -106,15 +105,15 @@ class Groups : public StoredFormat {
       require(group_of[i] < groups, "{}: column {} is in group {}, but there are {}: is the file damaged?", where, i,
               static_cast<std::int32_t>(group_of[i]), groups);
       require(stored_.kind.ordered || group_of[i] == i / static_cast<std::size_t>(block),
-              "{}: column {} is in group {}, but without act order (desc_act of quantization_config is false, or group_size is "
-              "-1) it is in group {}: is the file damaged?",
+              "{}: column {} is in group {}, but without act order (desc_act in quantization_config is false, or group_size is "
+              "-1) it must be in group {}: is the file damaged?",
               where, i, group_of[i], i / static_cast<std::size_t>(block));
       ++sizes[group_of[i]];
     }
     for (std::int64_t g = 0; g < groups; ++g) {
       const std::int64_t expected = std::min(block, layout.columns - g * block);
       require(sizes[static_cast<std::size_t>(g)] == expected,
-              "{}: group {} has {} columns, but {} of the {} in groups of {}: is the file damaged?", where, g,
+              "{}: group {} has {} columns, expected {} ({} columns in groups of {}): is the file damaged?", where, g,
               sizes[static_cast<std::size_t>(g)], expected, layout.columns, block);
     }
     std::ranges::stable_sort(order, {}, [&](std::int32_t column) { return group_of[static_cast<std::size_t>(column)]; });
@@ -134,8 +133,8 @@ class Groups : public StoredFormat {
   }
 };
 
-/// qweight [in / numbers of a word, out]: a word has inputs that follow each other, the first in its lowest bits; a word of
-/// qzeros likewise outputs.
+/// qweight [in / integers per word, out]: a word holds consecutive inputs, the first in its lowest bits; a word of qzeros holds
+/// consecutive outputs in the same way.
 class Gptq : public Groups {
   using Groups::Groups;
 
@@ -154,11 +153,11 @@ class Gptq : public Groups {
   }
 };
 
-/// qweight [in, out / 8]: a word has eight outputs that follow each other, in the order that AutoAWQ's kernels want.
+/// qweight [in, out / 8]: a word holds eight consecutive outputs, in the order of AutoAWQ's kernels.
 class Awq : public Groups {
   using Groups::Groups;
 
-  /// Of each of eight outputs the place in a word; output 1 is the fifth.
+  /// Position of each of eight outputs in a word; output 1 is the fifth.
   static constexpr std::array<std::int64_t, 8> kPlaces = {0, 4, 1, 5, 2, 6, 3, 7};
 
   std::vector<std::int64_t> shape_of_codes(const QuantizedLayout& layout) const override {

@@ -17,7 +17,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-/// group_size; -1 is all columns of a row.
+/// Reads group_size; -1 means all columns of a row.
 std::int64_t group_of(const ConfigReader& config) {
   const json* value = config.find("group_size");
   if (value != nullptr && *value == -1) return 0;
@@ -64,13 +64,13 @@ StoredQuantization read_fp8(const ConfigReader& config) {
   if (tile == nullptr) return q;
   const auto is_size = [](const json& n) { return n.is_number_integer() && n > 0 && n <= kMaxSize; };
   require(tile->is_array() && tile->size() == 2 && is_size((*tile)[0]) && is_size((*tile)[1]),
-          "{}: weight_block_size is {}, expected rows and columns, as [128, 128]", config.where(), tile->dump());
+          "{}: weight_block_size is {}, expected rows and columns, such as [128, 128]", config.where(), tile->dump());
   q.kind.tile_rows = (*tile)[0].get<std::int64_t>();
   q.kind.columns = (*tile)[1].get<std::int64_t>();
   return q;
 }
 
-/// fp8 of compressed-tensors: one group of configurations, for all linears.
+/// Reads compressed-tensors' fp8: one config group for all linears.
 StoredQuantization read_compressed(const ConfigReader& config) {
   const std::string format = config.text("format", "");
   require(format == "float-quantized",
@@ -110,7 +110,7 @@ StoredQuantization read_quantization(const json& object, const std::string& wher
   const std::string here = where + ": quantization_config";
   require(object.is_object(), "{} is {}, expected an object", here, object.dump());
   const ConfigReader config(object, here);
-  // Early files of bitsandbytes do not name it.
+  // Early bitsandbytes files do not name the method.
   const bool unnamed = config.boolean("load_in_4bit", false) || config.boolean("load_in_8bit", false);
   const std::string name = lower(config.text("quant_method", unnamed ? "bitsandbytes" : ""));
   std::string known;
@@ -118,7 +118,7 @@ StoredQuantization read_quantization(const json& object, const std::string& wher
     if (name == method.name) return method.read(config);
     known += (known.empty() ? "" : ", ") + std::string(method.name);
   }
-  fail("{}: quant_method '{}' is not implemented (implemented: {}); use the model in 16 bits", here, name, known);
+  fail("{}: quant_method '{}' is not implemented (implemented: {}); use the 16-bit model", here, name, known);
 }
 
 }  // namespace qft::model

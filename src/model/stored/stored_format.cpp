@@ -49,7 +49,7 @@ void require_tensor(const io::ModelFiles& files, const std::string& name, const 
   const io::TensorLocation& at = files.at(name);
   const io::TensorEntry& entry = *at.entry;
   require(entry.shape == shape,
-          "'{}': tensor '{}' has shape [{}], but config.json (sizes of the model, quantization_config) asks for [{}]: is it of "
+          "'{}': tensor '{}' has shape [{}], but config.json (model sizes, quantization_config) requires [{}]: does it belong to "
           "this model?",
           at.file->path().string(), name, fmt::join(entry.shape, ", "), fmt::join(shape, ", "));
   std::string names;

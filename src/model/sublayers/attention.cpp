@@ -1,5 +1,5 @@
-// Causal self-attention with grouped query heads and rotary embedding; with norms of q and k (Qwen3, OLMo 2), and a gate for each
-// head's columns (Qwen3-Next), where the configuration has them.
+// Causal self-attention with grouped query heads and rotary embedding. Optional: norms of q and k (Qwen3, OLMo 2), and a gate for
+// each head's columns (Qwen3-Next).
 #include "qft/ops/head_gate.h"
 #include "qft/ops/norm.h"
 
@@ -13,32 +13,32 @@
 namespace qft::model {
 namespace {
 
-// By order in the description (attention_spec.cpp).
+// In the order of the description (attention_spec.cpp).
 enum Linear : std::size_t { kQkv, kOutput };
 enum Vector : std::size_t { kQNorm, kKNorm };
 enum Saved : std::size_t {
-  kQkvRows,  ///< projected; with norms of q and k as it was before these
+  kQkvRows,  ///< projected rows, before any norms of q and k
   kAttended,
   kLogSumExp,
   kQk,
   kQStatistic,
-  kKStatistic  ///< with norms: q and k normed and rotated
+  kKStatistic  ///< from kQk on only with norms: q and k normed and rotated, and the norms' statistics
 };
 enum Scratch : std::size_t { kGradAttended, kGradQkv, kGated, kGradQk };
 
-/// Keys and values of a sequence, allocated once.
+/// A sequence's keys and values, allocated once.
 struct KeysAndValues final : DecodeState {
   at::Tensor keys, values;  ///< [kv_heads, capacity, head_dim]
 };
 
-/// Rows [T, heads, head_dim] to places [heads, first + T, head_dim].
+/// Copies rows [T, heads, head_dim] into the cache [heads, first + T, head_dim].
 void store_rows(const at::Tensor& rows, const at::Tensor& cache, std::int64_t first) {
   const at::Tensor place = cache.narrow(1, first, rows.size(0));
   if (!rows.is_cpu()) {
     place.copy_(rows.transpose(0, 1));
     return;
   }
-  // The few rows of a decoding step cost less by hand than the call of a copy.
+  // For the few rows of a decoding step, memcpy is cheaper than a copy kernel's call.
   const auto element = static_cast<std::int64_t>(rows.element_size()), bytes = rows.size(2) * element;
   const auto* from = static_cast<const char*>(rows.const_data_ptr());
   auto* to = static_cast<char*>(place.data_ptr());
@@ -132,13 +132,13 @@ class Attention final : public SubLayer {
   }
 
  private:
-  /// Rotates q and k of rows that begin with them.
+  /// Rotates q and k, the first columns of each row.
   void rotate(const at::Tensor& rows, const LayerPass& pass, ops::RopeDirection direction) const {
     const at::Tensor heads = ops::heads_view(rows, 0, heads_ + kv_heads_, head_dim_);
     ops::rope(heads.narrow(2, 0, rotary_dim_), pass.positions, pass.rope, direction);
   }
 
-  /// q, k and v of projected rows; with gates each head has its gate after its q.
+  /// Returns q, k and v of projected rows. With gates, each head's gate follows its q.
   ops::QkvViews raw(const at::Tensor& rows) const {
     if (!gated_) return ops::split_qkv(rows, heads_, kv_heads_, head_dim_);
     return {ops::heads_view(rows, 0, heads_, 2 * head_dim_).narrow(2, 0, head_dim_),
@@ -149,19 +149,20 @@ class Attention final : public SubLayer {
     return ops::heads_view(rows, 0, heads_, 2 * head_dim_).narrow(2, head_dim_, head_dim_);
   }
 
-  /// The columns that attention reads, or their gradients: v is among `rows`; q and k begin `qk`, which may be `rows`.
+  /// Returns attention's inputs, or their gradients: v lies in `rows`; q and k are the first columns of `qk`, which may be
+  /// `rows`.
   ops::QkvViews inputs(const at::Tensor& rows, const at::Tensor& qk) const {
     return {ops::heads_view(qk, 0, heads_, head_dim_), ops::heads_view(qk, heads_, kv_heads_, head_dim_), raw(rows).v};
   }
   ops::QkvViews inputs(const SubLayerSaved& s) const { return inputs(s.tensors[kQkvRows], s.tensors[qk_norm_ ? kQk : kQkvRows]); }
 
-  /// q or k [T, heads, head_dim] as its norm takes it: in rows of a head, or of all.
+  /// Returns q or k [T, heads, head_dim] in the rows of its norm: one per head, or one per token.
   at::Tensor normed(const at::Tensor& heads) const { return normed_whole_ ? heads.view({heads.size(0), -1}) : heads; }
   at::Tensor statistic(const SubLayerSaved& s, Saved which) const {
     return normed_whole_ ? s.tensors[which].squeeze(1) : s.tensors[which];
   }
 
-  /// What the output's linear reads.
+  /// Returns the output projection's input.
   at::Tensor gated(const LayerPass& pass, const SubLayerSaved& s) const {
     if (!gated_) return s.tensors[kAttended];
     const at::Tensor out = pass.scratch(spec_.scratch[kGated]);
@@ -169,7 +170,7 @@ class Attention final : public SubLayer {
     return out;
   }
 
-  /// q, k and v as attention reads them.
+  /// Computes q, k and v for attention.
   void project(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s) const {
     const at::Tensor& rows = s.tensors[kQkvRows];
     ops::linear_forward(x, w.linears[kQkv].weights, pass.dropout, rows, s.lora[kQkv], pass.workspace);

@@ -3,7 +3,7 @@
 namespace qft::model {
 namespace {
 
-/// Of q or k, which have so many columns.
+/// Returns the norm of q or k, which has `columns` columns.
 ParamGroup norm_of(const char* path, std::int64_t columns, const ModelConfig& c) {
   ParamGroup group;
   group.tensor = path;

@@ -1,4 +1,4 @@
-// The gated delta net of Qwen3-Next and Qwen3.5: a short convolution over q, k and v, the gated delta rule, a gated norm.
+// The gated delta net of Qwen3-Next and Qwen3.5: a short convolution over q, k and v, the gated delta rule, then a gated norm.
 #include "qft/core/error.h"
 #include "qft/ops/delta_gates.h"
 #include "qft/ops/gated_delta.h"
@@ -13,13 +13,13 @@
 namespace qft::model {
 namespace {
 
-// By order in the description (delta_net_spec.cpp).
+// In the order of the description (delta_net_spec.cpp).
 enum Linear : std::size_t { kInput, kOutput };
 enum Vector : std::size_t { kFilters, kTimeBias, kLogDecay, kNorm };
 enum Saved : std::size_t { kRows, kDecay, kBeta, kValues, kStatistic, kStates };
 enum Scratch : std::size_t { kConvolved, kNormed, kGradValues, kGradConvolved, kGradRows, kProjected };
 
-/// The last rows before the convolution, and the rule's state.
+/// The last rows before the convolution, and the delta rule's state.
 struct RecurrentState final : DecodeState {
   at::Tensor rows;  ///< [taps - 1, channels]
   ops::GatedDeltaState rule;
@@ -126,7 +126,7 @@ class DeltaNet final : public SubLayer {
     const ops::DeltaPath path = paths.on_cpu() ? ops::DeltaPath::cpu
                                 : paths.plain  ? ops::DeltaPath::plain
                                                : ops::DeltaPath::device;
-    // One of the operations is at work at a time.
+    // Only one of these operations runs at a time.
     const std::int64_t tokens = std::max(sizes.tokens, sizes.expanded),
                        convolution = paths.on_cpu() ? 0
                                                     : ops::short_convolution_scratch_bytes(tokens, sizes.sequences, d_.channels(),
@@ -138,11 +138,11 @@ class DeltaNet final : public SubLayer {
            std::max({convolution, gates, norm, ops::gated_delta_scratch_bytes(shape_, sizes, dtype, path, backward)});
   }
 
-  /// The work depends on where sequences begin.
+  /// The work depends on the sequences' boundaries.
   bool can_be_captured(c10::Device /*device*/, at::ScalarType /*dtype*/) const override { return false; }
 
  private:
-  /// Of rows [T, q | k | v | gate | b | a]: what the convolution mixes, and the gate of each value head.
+  /// Parts of rows [T, q | k | v | gate | b | a]: the convolution's input, and each value head's gate.
   at::Tensor mixed(const at::Tensor& rows) const { return rows.narrow(1, 0, d_.channels()); }
   at::Tensor gates(const at::Tensor& rows) const { return heads(rows.narrow(1, d_.channels(), d_.values())); }
   at::Tensor heads(const at::Tensor& values) const { return values.unflatten(1, {d_.value_heads, d_.value_dim}); }
@@ -150,7 +150,7 @@ class DeltaNet final : public SubLayer {
     const std::int64_t b = d_.channels() + d_.values();
     return {rows.narrow(1, b + d_.value_heads, d_.value_heads), rows.narrow(1, b, d_.value_heads), a_log, dt_bias};
   }
-  /// Filters or their gradient as the convolution takes them.
+  /// Returns the filters, or their gradient, in the convolution's shape.
   at::Tensor filters(const at::Tensor& weight) const {
     return weight.defined() ? weight.view({d_.channels(), d_.taps}) : at::Tensor();
   }
@@ -176,7 +176,8 @@ class DeltaNet final : public SubLayer {
     return pass.workspace.get(name, {pass.tokens(), d_.value_heads}, statistics_dtype(pass.dtype));
   }
 
-  /// f(columns of one kind for all key heads, the same among projected rows that hold each key head's together).
+  /// Calls f(columns of one kind for all key heads, the same columns in projected rows, which are grouped by key head) for each
+  /// kind.
   template <class F>
   void for_parts(const at::Tensor& rows, const at::Tensor& projected, const F& f) const {
     const std::int64_t group = d_.value_heads / d_.key_heads, values = group * d_.value_dim;

@@ -5,7 +5,7 @@
 namespace qft::model {
 namespace {
 
-/// What files have as one tensor for each kind of row, or for each key head's rows of all kinds.
+/// Returns the linears of the files: one for each kind of row, or (by_key_head) with all kinds grouped by key head.
 std::vector<LinearSpec> projections(const DeltaNetConfig& d, std::int64_t hidden) {
   if (d.by_key_head)
     return {{"in_proj_qkvz", "linear_attn.in_proj_qkvz", d.channels() + d.values(), hidden},
@@ -34,8 +34,8 @@ SubLayerSpec describe_delta_net(const ModelConfig& c) {
                 {.columns = d.value_heads, .type = SavedType::statistic},  // g
                 {.columns = d.value_heads, .type = SavedType::statistic},  // beta
                 {.columns = values},                                       // the rule's output
-                {.columns = d.value_heads, .type = SavedType::statistic},  // of its norm
-                // The states that the rule keeps are at most a segment's share of a token's each.
+                {.columns = d.value_heads, .type = SavedType::statistic},  // statistic of its norm
+                // Upper bound for the states that the rule saves: one per segment of tokens, spread over its tokens.
                 {.columns = (state + ops::kDeltaSegment - 1) / ops::kDeltaSegment, .type = SavedType::statistic}};
   spec.scratch = {{"delta_convolved", channels},
                   {"delta_normed", values},
@@ -44,7 +44,7 @@ SubLayerSpec describe_delta_net(const ModelConfig& c) {
                   {"delta_grows", columns, /*backward_only=*/true}};
   if (d.by_key_head) spec.scratch.push_back({"delta_projected", columns});
   const auto h = static_cast<double>(c.hidden_size), all = static_cast<double>(columns), v = static_cast<double>(values);
-  // The rule reads and writes a state for each chunk, and a chunk's products with it and with the chunk itself.
+  // For each chunk, the rule reads and writes a state, and the chunk's products with the state and with itself.
   const auto rule = static_cast<double>(2 * state / ops::kDeltaChunk + channels);
   spec.forward.values = 5 * h + 3 * all + 4 * v + rule;
   spec.backward.values = 6 * h + 8 * all + 8 * v + 3 * rule;

@@ -14,7 +14,7 @@ std::int64_t ParamGroup::out() const {
 }
 
 double visible_pairs(std::int64_t length, std::int64_t window) {
-  const std::int64_t seen = window > 0 ? std::min(window, length) : length;  // by all but the first tokens
+  const std::int64_t seen = window > 0 ? std::min(window, length) : length;  // tokens seen, except by the first tokens
   return static_cast<double>(seen) * (static_cast<double>(length) - 0.5 * static_cast<double>(seen - 1));
 }
 
@@ -27,7 +27,7 @@ std::vector<const ParamGroup*> SubLayerSpec::linears() const {
 
 namespace {
 
-/// Adds the names of a layer's linears that `names` lacks: kinds may share them.
+/// Adds the names of a layer's linears that `names` does not contain yet: kinds may share names.
 void add_modules(const Layer& layer, std::vector<std::string>& names) {
   for (const SubLayerSpec& sublayer : layer)
     for (const ParamGroup* group : sublayer.linears())

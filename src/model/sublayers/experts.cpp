@@ -1,5 +1,5 @@
-// Feed-forward by experts: each token's few, and perhaps one that all tokens share. The weight of an expert scales the activation
-// that its last linear reads: the same sum as weight * down(activation), whose gradient needs no second product.
+// Feed-forward by experts: a few per token, and optionally a shared expert for all tokens. An expert's weight scales the input of
+// its last linear. The sum equals weight * down(activation), but the weight's gradient needs no second product.
 #include "qft/ops/experts.h"
 
 #include "qft/core/error.h"
@@ -17,7 +17,7 @@
 namespace qft::model {
 namespace {
 
-// By order in the description (experts_spec.cpp); the second of two where there is no shared expert.
+// In the order of the description (experts_spec.cpp). The kShared... entries exist only with a shared expert.
 enum Saved : std::size_t { kProbabilities, kLogSums, kExperts, kWeights, kGateUpRows, kSharedRows, kSharedGate };
 enum Scratch : std::size_t { kX, kAct, kY, kGradAct, kSharedAct, kSharedGradAct, kSharedY };
 enum Linear : std::size_t { kRouter, kGateUp, kSharedGateUp, kSharedRouter };
@@ -80,19 +80,19 @@ class Experts final : public SubLayer {
   std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
                                        const OperationPaths& paths) const override {
     const auto item = static_cast<std::int64_t>(c10::elementSize(dtype == at::kDouble ? at::kDouble : at::kFloat));
-    const std::int64_t router = sizes.tokens * count_ * item;  // logits; in backward what their gradient is made of
+    const std::int64_t router = sizes.tokens * count_ * item;  // logits; in backward, the terms of their gradient
     const std::int64_t grouped = paths.on_cpu() ? 0 : ops::grouped_bytes(sizes.tokens * per_token_, widest_, dtype);
     return ops::dealt_bytes(sizes.tokens, per_token_) + (backward ? 4 : 2) * router + grouped;
   }
 
-  /// Where rows go is known to the host only after the router.
+  /// The host learns the rows' experts only after the router has run.
   bool can_be_captured(c10::Device device, at::ScalarType /*dtype*/) const override { return device.is_cpu(); }
 
  private:
   static at::Tensor room(const LayerPass& pass, const char* name, std::int64_t columns) {
     return pass.workspace.get(name, {pass.tokens(), columns}, pass.dtype);
   }
-  /// Scratch of all experts' rows, one an expert of a token.
+  /// Returns scratch for all experts' rows, one row per token and chosen expert.
   at::Tensor expert_rows(const LayerPass& pass, Scratch which) const {
     const at::Tensor t = pass.scratch(spec_.scratch[which]);
     return t.view({t.size(0) * per_token_, t.size(1) / per_token_});
@@ -106,19 +106,18 @@ class Experts final : public SubLayer {
     dropout.rows = dropout.p > 0.0 ? ops::rows_of(pass.dropout.rows, dealt) : ops::RowIdentity{};
     return dropout;
   }
-  /// [rows, 1], of compute dtype.
+  /// Returns [rows, 1] in compute dtype.
   static at::Tensor weights_of_rows(const SubLayerSaved& s, const ops::ExpertRows& dealt) {
     const at::Tensor rows = at::empty({dealt.count()}, s.tensors[kWeights].options());
     rows.index_copy_(0, dealt.places, s.tensors[kWeights].view({-1}));
     return rows.unsqueeze(1);
   }
 
-  /// Tensors of rows in the backward pass.
+  /// Row tensors of the backward pass.
   struct Rows {
     const at::Tensor &act, &weights, &gy, &gact;
   };
-  /// Writes the gradient of the activation into `gact`; returns that of the routing weights, [T, per_token] of
-  /// statistics_dtype().
+  /// Writes the activation's gradient into `gact`. Returns the routing weights' gradient, [T, per_token] in statistics_dtype().
   at::Tensor backward_down(const LayerPass& pass, const ops::ExpertRows& dealt, const Projection& down, const SubLayerSaved& s,
                            const ops::LoraDropout& dropout, const Rows& r) const {
     const auto wide = s.tensors[kProbabilities].scalar_type();

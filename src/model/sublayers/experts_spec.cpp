@@ -23,20 +23,20 @@ SubLayerSpec describe_experts(const ModelConfig& c) {
                  {.linears = {{e.down, e.down, hidden, inner, false, Split::columns}},
                   .stack = {e.count, k, experts, "down_proj", e.fused}}};
   spec.saved = {{.columns = e.count, .type = SavedType::statistic},  // the router's probabilities
-                {.columns = 1, .type = SavedType::statistic},        // and the log of the sum that they are divided by
-                {.columns = k, .type = SavedType::index},            // the experts of a token
-                {.columns = k},                                      // and their weights
-                {.columns = k * 2 * inner}};                         // gate and up of each
+                {.columns = 1, .type = SavedType::statistic},        // log of the sum by which they are divided
+                {.columns = k, .type = SavedType::index},            // a token's experts
+                {.columns = k},                                      // and the experts' weights
+                {.columns = k * 2 * inner}};                         // each expert's gate and up
   spec.scratch = {{"experts_x", k * hidden},
                   {"experts_act", k * inner},
                   {"experts_y", k * hidden},
                   {"experts_gact", k * inner, /*backward_only=*/true}};
   spec.entries = 2;
   const auto h = static_cast<double>(hidden), rows = static_cast<double>(k), i = static_cast<double>(inner);
-  spec.forward.values = 5 * h + 4 * static_cast<double>(e.count) + rows * (3 * h + 5 * i);  // dealt to experts, and back
+  spec.forward.values = 5 * h + 4 * static_cast<double>(e.count) + rows * (3 * h + 5 * i);  // copied to experts' rows and back
   spec.backward.values = 6 * h + 6 * static_cast<double>(e.count) + rows * (7 * h + 12 * i);
   if (shared == 0) return spec;
-  // Before the expert's linear that reads its activation: entries come first.
+  // Inserted before the experts' down projection: linears that read the sub-layer's input come first.
   spec.params.insert(spec.params.begin() + 2, {{.linears = {{"gate_proj", block + "shared_expert.gate_proj", shared, hidden},
                                                             {"up_proj", block + "shared_expert.up_proj", shared, hidden}}},
                                                {.linears = {{kSharedRouter, block + kSharedRouter, 1, hidden}}}});

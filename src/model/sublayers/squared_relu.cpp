@@ -1,4 +1,4 @@
-// Feed-forward of two matrices with the squared ReLU between them (So et al. 2021).
+// Feed-forward with two matrices and the squared ReLU between them (So et al. 2021).
 #include "qft/ops/squared_relu.h"
 
 #include "feed_forward.h"

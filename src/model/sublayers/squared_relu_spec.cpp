@@ -11,8 +11,8 @@ SubLayerSpec describe_squared_relu(const ModelConfig& c) {
   spec.saved = {{.columns = inner}};
   spec.scratch = {{"act", inner}, {"gact", inner, /*backward_only=*/true}};
   const auto h = static_cast<double>(hidden), i = static_cast<double>(inner);
-  spec.forward.values = 5 * h + 4 * i;         // the norm, the sum; cut at 0, and squared in place
-  spec.backward.values = 6 * h + (4 + 7) * i;  // norm and square again; their gradients, with the residual's
+  spec.forward.values = 5 * h + 4 * i;         // norm and residual sum; ReLU and square in place
+  spec.backward.values = 6 * h + (4 + 7) * i;  // norm and square recomputed; their gradients, including the residual's
   return spec;
 }
 

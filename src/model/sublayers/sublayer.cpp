@@ -40,7 +40,7 @@ ops::NormWeight norm_weight(const ModelConfig& config) {
     case NormKind::rounded_last:
       return ops::NormWeight::rounded_last;
   }
-  fail("norms of kind {} have no code", static_cast<int>(config.norms));
+  fail("norm kind {} has no code", static_cast<int>(config.norms));
 }
 
 bool SubLayer::can_be_captured(c10::Device /*device*/, at::ScalarType /*dtype*/) const {

@@ -1,4 +1,4 @@
-// Feed-forward with a gated activation (Shazeer 2020, SwiGLU); `rows` have the gate's columns, then those it multiplies.
+// Feed-forward with a gated activation (Shazeer 2020, SwiGLU). `rows` holds the gate's columns, then the columns it multiplies.
 #include "qft/ops/swiglu.h"
 
 #include "feed_forward.h"

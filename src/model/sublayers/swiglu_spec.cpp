@@ -12,8 +12,8 @@ SubLayerSpec describe_swiglu(const ModelConfig& c) {
   spec.saved = {{.columns = 2 * inner}};
   spec.scratch = {{"act", inner}, {"gact", inner, /*backward_only=*/true}};
   const auto h = static_cast<double>(hidden), i = static_cast<double>(inner);
-  spec.forward.values = 5 * h + 3 * i;         // the norm, the sum; gate, up and their product
-  spec.backward.values = 6 * h + (3 + 5) * i;  // norm and product again; their gradients, with the residual's
+  spec.forward.values = 5 * h + 3 * i;         // norm and residual sum; gate, up and their product
+  spec.backward.values = 6 * h + (3 + 5) * i;  // norm and product recomputed; their gradients, including the residual's
   return spec;
 }
 
