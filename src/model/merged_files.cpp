@@ -144,8 +144,8 @@ void merge_adapters(io::ModelFiles& files, const ModelConfig& config, const std:
     const auto merger = std::make_shared<RowMerger>(config, read_adapter_config(dir), open_adapter(dir));
     if (merger->spec().untied)
       fail_config(
-          "adapter '{}' has head and embeddings apart, which the model '{}' ties: merge it first (qft export), and start from "
-          "the merged model",
+          "adapter '{}' unties head and embeddings, which the model '{}' ties: merge it first (qft export), and start from the "
+          "merged model",
           dir.string(), files.dir().string());
     merge(files, merger);
   }

@@ -106,7 +106,7 @@ def refused(report, build, tmp):
     tensors = load_file(tmp / "ad_text/adapter_model.safetensors")
     shutil.copytree(tmp / "ad_text", tmp / "saved")
     save_file({**tensors, "base_model.model.model.embed_tokens.weight": torch.ones(211, 48)}, tmp / "saved/adapter_model.safetensors")
-    check("saved embeddings are", tmp / "saved", "embed_tokens.weight' (embeddings that were saved")
+    check("saved embeddings are", tmp / "saved", "embed_tokens.weight' (embeddings saved")
 
 
 def main():

@@ -167,7 +167,7 @@ def damaged_files(report, build, tmp):
     cases = [("a group that is not there", of_group_index(lambda g: g.__setitem__(5, 9)), {}, ["g_idx", "column 5 is in group 9, but there are 3"]),
              ("a negative group", of_group_index(lambda g: g.__setitem__(5, -1)), {}, ["g_idx", "column 5 is in group -1"]),
              ("act order that config.json does not have", of_group_index(lambda g: g.copy_(g.flip(0))), {}, ["g_idx", "column 0 is in group 2", "desc_act"]),
-             ("groups of other sizes", of_group_index(lambda g: g.__setitem__(5, 2)), {"desc_act": True}, ["g_idx", "group 0 has 15 columns, but 16"]),
+             ("groups of other sizes", of_group_index(lambda g: g.__setitem__(5, 2)), {"desc_act": True}, ["g_idx", "group 0 has 15 columns, expected 16"]),
              ("too few scales", shorter, {}, ["k_proj.scales", "[2, 24]", "[3, 24]"]), ("a scale that is NaN", not_finite, {}, ["k_proj.scales", "nan"]),
              ("words of 64 bits", other_type, {}, ["k_proj.qweight", "I64", "I32"]), ("no zero points", missing, {}, ["k_proj.qzeros"]),
              ("other groups", lambda tensors: None, {"group_size": 8}, ["qzeros", "[3, 6]", "[6, 6]"]), ("3 bits", lambda tensors: None, {"bits": 3}, ["3 bits", "4, 8"]),

@@ -88,7 +88,7 @@ TEST(AdapterKeys, SettingsOfMethodsThatAreOffAreNotRead) {
   std::string said = warning_of([&] { EXPECT_EQ(read_with(dir, plain_lora(), harmless).lora.rank, 4); });
   EXPECT_EQ(said, "");
   said = warning_of([&] { EXPECT_EQ(read_with(dir, plain_lora(), {{"later_group_size", 16}}).lora.rank, 4); });
-  EXPECT_TRUE(contains(said, "later_group_size = 16 is not known here"));
+  EXPECT_TRUE(contains(said, "later_group_size = 16 is not known to qft"));
 }
 
 TEST(AdapterKeys, OfOftAreOthers) {
@@ -97,7 +97,7 @@ TEST(AdapterKeys, OfOftAreOthers) {
                     {"peft_version", "0.18"}, {"eps", 6e-5}, {"module_dropout", 0.1}, {"init_weights", true}};
   EXPECT_EQ(read_with(dir, oft).oft.block_size, 4);
   EXPECT_TRUE(contains(error_of([&] { read_with(dir, oft, {{"coft", true}}); }), "coft = true is not implemented"));
-  EXPECT_TRUE(contains(error_of([&] { read_with(dir, oft, {{"use_dora", true}}); }), "use_dora = true is not known here"));
+  EXPECT_TRUE(contains(error_of([&] { read_with(dir, oft, {{"use_dora", true}}); }), "use_dora = true is not known to qft"));
 }
 
 /// Of both layers of tiny_config's llama; `prefix` in place of "model.".
@@ -118,16 +118,16 @@ ModelSpec spec_over(const AdapterConfig& adapter, const json& config = base("lla
 TEST(AdapterTensors, WhatBelongsToNoKeyIsListedWithItsMeaning) {
   const TempDir dir;
   const std::pair<TestTensor, const char*> others[] = {
-      {{"base_model.model.model.embed_tokens.weight", {101, 24}}, "embeddings that were saved with the adapter"},
+      {{"base_model.model.model.embed_tokens.weight", {101, 24}}, "embeddings saved with the adapter"},
       {{"base_model.model.lm_head.base_layer.weight", {101, 24}}, "the head, saved with the adapter"},
-      {{"base_model.model.model.layers.0.mlp.up_proj.lora_A.weight", {4, 24}}, "of a module that target_modules does not name"},
+      {{"base_model.model.model.layers.0.mlp.up_proj.lora_A.weight", {4, 24}}, "belongs to a module that target_modules does not name"},
       {{"base_model.model.model.embed_tokens.lora_embedding_A", {4, 101}}, "LoRA on embeddings"},
-      {{"base_model.model.model.visual.blocks.0.attn.qkv.lora_A.weight", {4, 24}}, "of the vision tower"},
+      {{"base_model.model.model.visual.blocks.0.attn.qkv.lora_A.weight", {4, 24}}, "belongs to the vision tower"},
       {{"base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector", {24}},
        "DoRA's magnitudes; is use_dora missing"},
-      {{"base_model.model.model.layers.0.self_attn.q_proj.base_layer.bias", {24}}, "a bias that trained"},
-      {{"base_model.model.model.layers.0.self_attn.q_proj.lora_velora_embed", {4}}, "VeLoRA's"},
-      {{"base_model.model.model.norm.weight", {24}}, "saved whole, by no key"}};
+      {{"base_model.model.model.layers.0.self_attn.q_proj.base_layer.bias", {24}}, "a trained bias"},
+      {{"base_model.model.model.layers.0.self_attn.q_proj.lora_velora_embed", {4}}, "VeLoRA, which is"},
+      {{"base_model.model.model.norm.weight", {24}}, "saved in full, but no key"}};
   const ModelSpec spec = spec_over(read_with(dir, plain_lora()));
   for (const auto& [tensor, words] : others) {
     std::vector<TestTensor> tensors = query_factors();
@@ -189,7 +189,7 @@ TEST(AdapterTargets, OnesThatDoNotExistNameFileAndKey) {
     const AdapterConfig some = read_with(dir, plain_lora(), {{"target_modules", {"c_attn", "q_proj", "w1"}}});
     EXPECT_GT(spec_over(some).num_params(true), 0);
   });
-  EXPECT_TRUE(contains(said, file + "': target_modules has c_attn, w1, which is no linear module of this llama"));
+  EXPECT_TRUE(contains(said, file + "': target_modules contains c_attn, w1, which matches no linear module of this llama"));
   EXPECT_TRUE(contains(error_of([&] { spec_over(read_with(dir, plain_lora(), {{"modules_to_save", {"classifier2"}}})); }),
                        "'" + file + "': modules_to_save 'classifier2'"));
   EXPECT_EQ(warning_of([&] { spec_over(read_with(dir, plain_lora(), {{"target_modules", "all-linear"}})); }), "");
@@ -213,9 +213,9 @@ TEST(AdapterBase, AnotherSpellingIsNoOtherModel) {
     EXPECT_EQ(said(named, model), "") << named;
   for (const std::string& named :
        {std::string("Qwen/Qwen2.5-1.5B-Instruct"), std::string("Qwen/Qwen2.5-0.5B"), std::string("/models/mine")})
-    EXPECT_TRUE(contains(said(named, model), "was made for '" + named + "'"));
+    EXPECT_TRUE(contains(said(named, model), "was trained on '" + named + "'"));
   write_tensors(other / "model.safetensors", {{"a", {4}, 9}});
-  EXPECT_TRUE(contains(said(other.string(), model), "was made for '" + other.string() + "'")) << "same name, other weights";
+  EXPECT_TRUE(contains(said(other.string(), model), "was trained on '" + other.string() + "'")) << "same name, other weights";
 }
 
 }  // namespace

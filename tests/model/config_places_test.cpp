@@ -39,7 +39,7 @@ TEST(RopeConfig, RopeScalingCountsBeforeRopeParameters) {
   const ModelConfig both = parse_json(base("qwen3"), {{"rope_parameters", parameters}, {"rope_scaling", scaling}});
   EXPECT_EQ(both.rope.linear, 4.0);
   EXPECT_EQ(both.rope.theta, 700.0);
-  EXPECT_TRUE(has_note(both, "rope_scaling counts"));
+  EXPECT_TRUE(has_note(both, "rope_scaling is used"));
   for (const json& nothing : {json(), json::object()}) {
     const ModelConfig one = parse_json(base("qwen3"), {{"rope_parameters", parameters}, {"rope_scaling", nothing}});
     EXPECT_EQ(one.rope.theta, 5000.0) << nothing;
@@ -74,7 +74,7 @@ TEST(RopeConfig, OriginalPositionsBesideTheScalingCountFirst) {
   EXPECT_EQ(original(changes), 32);
   changes["rope_scaling"] = inside;
   EXPECT_EQ(original(changes), 32);
-  EXPECT_TRUE(has_note(parse_json(base("llama"), changes), "is 32 beside the rope scaling and 64 in it"));
+  EXPECT_TRUE(has_note(parse_json(base("llama"), changes), "is 32 beside the rope scaling and 64 inside"));
   changes["original_max_position_embeddings"] = nullptr;
   EXPECT_EQ(original(changes), 64);
   // llama3 without it begins at max_position_embeddings, and has no other defaults.
@@ -99,7 +99,7 @@ TEST(RopeConfig, ParametersByKindOfLayerAreRefused) {
       EXPECT_TRUE(contains(refusal_of(type, {{key, kinds}}), "'full_attention' has rotary parameters for one kind of layer"))
           << type;
   EXPECT_TRUE(has_note(parse_json(base("llama"), {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}, {"extra", 3}}}}),
-                       "extra is 3, which is not read"));
+                       "extra is 3, but is ignored"));
 }
 
 TEST(RopeConfig, ThetaBesideAndWithinAndByDefault) {
@@ -111,7 +111,7 @@ TEST(RopeConfig, ThetaBesideAndWithinAndByDefault) {
   EXPECT_TRUE(has_note(both, "rope_theta is 500000, but 700000 in rope_parameters"));
   // Whole heads are rotated, whatever the file says; a table of a part of them would not fit.
   EXPECT_TRUE(
-      has_note(parse_json(base("llama"), {{"partial_rotary_factor", 0.5}}), "partial_rotary_factor is 0.5, which is not read"));
+      has_note(parse_json(base("llama"), {{"partial_rotary_factor", 0.5}}), "partial_rotary_factor is 0.5, but is ignored"));
   EXPECT_TRUE(
       contains(refusal_of("llama", {{"partial_rotary_factor", 0.5}, {"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}}),
                "rotates whole heads: remove it"));
@@ -130,7 +130,7 @@ TEST(ModelConfig, KeysThatNobodyReadsAreNamed) {
   const ModelConfig odd =
       parse_json(base("llama"), {{"logit_scale", 0.25}, {"sliding_window", 8}, {"use_qk_norm", false}, {"x", json()}});
   ASSERT_EQ(odd.notes.size(), 1u);
-  EXPECT_EQ(odd.notes.front(), "c: not read, because llama has no such keys: logit_scale: 0.25, sliding_window: 8");
+  EXPECT_EQ(odd.notes.front(), "c: ignored, because llama has no such keys: logit_scale: 0.25, sliding_window: 8");
   EXPECT_TRUE(parse_json(base("mistral"), {{"sliding_window", 8}}).notes.empty());
   EXPECT_TRUE(has_note(parse_json(base("qwen2"), {{"num_experts", 8}}), "num_experts: 8"));
   EXPECT_TRUE(has_note(parse_json(base("qwen2"), {{"attention_bias", true}}), "attention_bias: true"))
@@ -166,7 +166,7 @@ TEST(ModelConfig, OfAModelThatSeesTextConfigAloneCounts) {
                       {"image_token_id", 5},     {"vision_start_token_id", 6}, {"language_model_only", false}};
   EXPECT_TRUE(parse_json(whole).notes.empty());
   EXPECT_TRUE(has_note(parse_json(whole, {{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}}}),
-                       "but absent in text_config, which alone counts"));
+                       "but absent in text_config; only text_config counts"));
   EXPECT_TRUE(has_note(parse_json(whole, {{"hidden_size", 99}}), "hidden_size is 99, but 24 in text_config"));
   EXPECT_TRUE(parse_json(whole, {{"hidden_size", 24}}).notes.empty());
   EXPECT_TRUE(has_note(parse_json(whole, {{"audio_config", {{"a", 1}}}}), "audio_config"));

@@ -96,7 +96,7 @@ TEST(LoraTargets, PatternsGiveRanksAndAlphas) {
 TEST(LoraTargets, WhatMeetsNothingIsRefusedWithNamesThatThereAre) {
   EXPECT_TRUE(has(refusal(lora_of("q_proj.*")), "matches no linear module")) << refusal(lora_of("q_proj.*"));
   EXPECT_TRUE(has(refusal(lora_of("q_proj.*")), "'model.layers.0.self_attn.q_proj'"));
-  EXPECT_TRUE(has(refusal(lora_of("mlp.q_proj")), "'mlp.q_proj' is no linear module"));
+  EXPECT_TRUE(has(refusal(lora_of("mlp.q_proj")), "'mlp.q_proj' is not a linear module"));
   LoraConfig lora = lora_of("q_proj");
   lora.ranks = {{"k_proj", 4}};
   EXPECT_TRUE(has(refusal(lora), "rank_pattern: 'k_proj' matches no module that lora_target wraps")) << refusal(lora);
@@ -106,20 +106,20 @@ TEST(LoraTargets, WhatMeetsNothingIsRefusedWithNamesThatThereAre) {
 }
 
 TEST(LoraTargets, WhatCannotBeDoneAsAskedIsRefused) {
-  EXPECT_TRUE(has(refusal(lora_of(".*")), "which is no linear module of a layer")) << refusal(lora_of(".*"));
+  EXPECT_TRUE(has(refusal(lora_of(".*")), "which is not a linear module of a layer")) << refusal(lora_of(".*"));
   EXPECT_TRUE(has(refusal(lora_of("(lm_head|.*q_proj)")), "'lm_head'"));
-  EXPECT_TRUE(has(refusal(lora_of(".*(q_proj")), "is no regular expression: missing"));
-  EXPECT_TRUE(has(refusal(lora_of("((.*.)*x)*")), "cannot be matched"));
+  EXPECT_TRUE(has(refusal(lora_of(".*(q_proj")), "is not a valid regular expression: missing"));
+  EXPECT_TRUE(has(refusal(lora_of("((.*.)*x)*")), "cannot match"));
   LoraConfig lora = lora_of("all");
   lora.ranks = {{"q_proj", 4}, {"self_attn.q_proj", 5}};
-  EXPECT_TRUE(has(refusal(lora), "asks for 4 and 'self_attn.q_proj' for 5")) << refusal(lora);
-  EXPECT_TRUE(has(refusal(lora_of(R"(.*experts\.[01]\.up_proj)"), "qwen3_moe"), "all experts of a layer have LoRA alike"));
+  EXPECT_TRUE(has(refusal(lora), "gives 4 and 'self_attn.q_proj' gives 5")) << refusal(lora);
+  EXPECT_TRUE(has(refusal(lora_of(R"(.*experts\.[01]\.up_proj)"), "qwen3_moe"), "all experts of a layer need the same LoRA"));
   lora.ranks = {{R"(experts\.\d+\.up_proj)", 4}};
-  EXPECT_TRUE(has(refusal(lora, "qwen3_moe"), "linears of experts that read the same have one rank"))
+  EXPECT_TRUE(has(refusal(lora, "qwen3_moe"), "expert linears with the same input need the same rank"))
       << refusal(lora, "qwen3_moe");
   lora = lora_of("all");
   lora.dora = true;
-  EXPECT_TRUE(has(refusal(lora, "qwen3_moe"), "use_dora does not go with the linears of experts"));
+  EXPECT_TRUE(has(refusal(lora, "qwen3_moe"), "use_dora is not available for the linears of experts"));
   lora.set_targets("q_proj,o_proj");
   EXPECT_EQ(refusal(lora, "qwen3_moe"), "");
 }

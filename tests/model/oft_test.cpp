@@ -71,9 +71,9 @@ TEST(Oft, HasARotationOfEachWrappedLinear) {
 }
 
 TEST(Oft, RefusesExpertsAndBlocksOfOne) {
-  EXPECT_TRUE(contains(error_of([] { spec_of(oft_of("all"), "qwen3_moe"); }), "does not go with the linears of experts"));
+  EXPECT_TRUE(contains(error_of([] { spec_of(oft_of("all"), "qwen3_moe"); }), "is not available for the linears of experts"));
   EXPECT_NO_THROW(spec_of(oft_of("q_proj,gate"), "qwen3_moe"));
-  EXPECT_TRUE(contains(error_of([] { spec_of(oft_of("q_proj", 1)); }), "nothing to turn"));
+  EXPECT_TRUE(contains(error_of([] { spec_of(oft_of("q_proj", 1)); }), "nothing to rotate"));
   EXPECT_TRUE(contains(error_of([] { spec_of(oft_of(R"(.*layers\.9\..*q_proj)")).require_adapter_targets(); }),
                        "oft_target '.*layers\\.9\\..*q_proj' matches no linear"));
 }
@@ -107,8 +107,8 @@ TEST(OftConfig, WhatIsNotImplementedIsRefusedByName) {
   EXPECT_TRUE(contains(refusal("r", 4), "r is 4 and oft_block_size is 8"));
   EXPECT_TRUE(contains(refusal("oft_block_size", -1), "oft_block_size is -1"));
   EXPECT_TRUE(contains(refusal("bias", "all"), "bias 'all' is not implemented"));
-  EXPECT_TRUE(contains(refusal("peft_version", "0.17.1"), "PEFT's series was another one"));
-  EXPECT_TRUE(contains(refusal("peft_version", nullptr), "PEFT's series was another one"));
+  EXPECT_TRUE(contains(refusal("peft_version", "0.17.1"), "trained with a different series"));
+  EXPECT_TRUE(contains(refusal("peft_version", nullptr), "trained with a different series"));
   EXPECT_NO_THROW(read("peft_version", "0.19.0.dev0"));
 }
 

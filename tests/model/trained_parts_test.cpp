@@ -78,9 +78,9 @@ TEST(FreezeConfig, TakesAWordForEveryNameThatHasIt) {
 
 TEST(FreezeConfig, NamesWhatIsNotThere) {
   expect_refused([] { frozen({{1}, {"attention"}, {}}); },
-                 "freeze_trainable_modules 'attention' is no module of this qwen3: it has input_layernorm, mlp, "
+                 "freeze_trainable_modules 'attention' is not a module of this qwen3, which has input_layernorm, mlp, "
                  "post_attention_layernorm, self_attn");
-  expect_refused([] { frozen({{1}, {"all"}, {"lm_head"}}, /*tied=*/true); }, "'lm_head' is no module");
+  expect_refused([] { frozen({{1}, {"all"}, {"lm_head"}}, /*tied=*/true); }, "'lm_head' is not a module");
   expect_refused([] { frozen({{}, {"all"}, {}}); }, "nothing is trained");
 }
 
@@ -116,8 +116,8 @@ TEST(ModulesToSave, PartATiedHeadFromTheEmbeddings) {
 }
 
 TEST(ModulesToSave, AreRefusedByNameWhereTheyCannotTrain) {
-  expect_refused([] { beside_lora({"score"}); }, "'score' is no module of this qwen3: it has ");
-  expect_refused([] { beside_lora({"k_proj"}); }, "q_proj, k_proj, v_proj are one product");
+  expect_refused([] { beside_lora({"score"}); }, "'score' is not a module of this qwen3, which has ");
+  expect_refused([] { beside_lora({"k_proj"}); }, "q_proj, k_proj, v_proj are computed together");
   expect_refused([] { beside_lora({"self_attn"}); }, "but LoRA wraps it");
   expect_refused([] { beside_lora({"mlp"}, false, "qwen3_moe"); }, "experts in full beside an adapter");
 }

@@ -40,16 +40,16 @@ TEST(AdapterConfig, AFolderThatIsNoneIsToldFromOneOfAnotherKind) {
     }
     return std::string();
   };
-  EXPECT_TRUE(contains(error(dir / "outt"), "there is no folder '" + (dir / "outt").string() + "'"));
-  EXPECT_TRUE(error(dir.path()).ends_with("has no adapter_config.json: it is no adapter"));
+  EXPECT_TRUE(contains(error(dir / "outt"), "adapter folder '" + (dir / "outt").string() + "' does not exist"));
+  EXPECT_TRUE(error(dir.path()).ends_with("has no adapter_config.json: it is not an adapter"));
   write_bytes(dir / "config.json", config().dump());
-  EXPECT_TRUE(contains(error(dir.path()), "it is no adapter, but a whole model"));
+  EXPECT_TRUE(contains(error(dir.path()), "it is not an adapter, but a whole model"));
 }
 
 TEST(ModelConfig, AFolderThatIsNoneIsAMistakeInTheSettings) {
   const TempDir dir;
   EXPECT_THROW(ModelConfig::load(dir / "nowhere"), ConfigError);
-  EXPECT_TRUE(contains(error_of([&] { ModelConfig::load(dir / "nowhere"); }), "there is no model folder"));
+  EXPECT_TRUE(contains(error_of([&] { ModelConfig::load(dir / "nowhere"); }), "model folder '" + (dir / "nowhere").string() + "' does not exist"));
   EXPECT_TRUE(contains(error_of([&] { ModelConfig::load("owner-x/name"); }), "qft fetch owner-x/name"));
   EXPECT_THROW(ModelConfig::load(dir.path()), ConfigError);
 }
@@ -84,7 +84,7 @@ TEST(ModelConfig, SizesThatWouldOverflowAreRefusedWithTheirName) {
   json heads = config();
   heads["num_attention_heads"] = 1 << 15;
   heads["head_dim"] = 1 << 15;
-  EXPECT_TRUE(contains(error_of([&] { ModelConfig::parse(heads.dump(), "c"); }), "32768 heads of 32768"));
+  EXPECT_TRUE(contains(error_of([&] { ModelConfig::parse(heads.dump(), "c"); }), "32768 heads of size 32768"));
   json eos = config();
   eos["eos_token_id"] = {1, 1LL << 40};
   EXPECT_TRUE(contains(error_of([&] { ModelConfig::parse(eos.dump(), "c"); }), "eos_token_id holds 1099511627776"));
@@ -104,7 +104,7 @@ TEST(AdapterConfig, WhatIsNoAdapterIsRefused) {
   for (const json& rank : {json(0), json(-4), json(4.5), json("4"), json(1LL << 40), json()})
     EXPECT_TRUE(contains(refusal("r", rank), "r is " + rank.dump()));
   for (const char* start : {"pissa", "pissa_niter_4", "olora", "corda", "loftq"})
-    EXPECT_TRUE(contains(refusal("init_lora_weights", start), "goes with other base weights than the model's")) << start;
+    EXPECT_TRUE(contains(refusal("init_lora_weights", start), "needs base weights other than the model's")) << start;
   json gaussian = adapter();
   gaussian["init_lora_weights"] = "gaussian";
   write_bytes(dir / kAdapterConfigFile, gaussian.dump());

@@ -74,7 +74,7 @@ CASES = [
     ("answers that are cut off", None, {"cutoff_len": 1}, ["no sample has an answer to learn", "were cut to cutoff_len 1: raise it"], 2),
     ("more epochs than a run can have", None, {"num_train_epochs": 1e300}, ["num_train_epochs", "at most 1000000000"], 2),
     ("a LoRA target that matches nothing", None, {"lora_target": "layers.0.*q_proj"}, ["matches no linear module", "model.layers.0.self_attn.q_proj"], 2),
-    ("a LoRA target that is no expression", None, {"lora_target": "(q_proj"}, ["is no regular expression"], 2),
+    ("a LoRA target that is no expression", None, {"lora_target": "(q_proj"}, ["is not a valid regular expression"], 2),
     ("a rank for no module", None, {"rank_pattern": {"query": 4}}, ["rank_pattern", "query", "matches no module"], 2),
     ("a rank that is none", None, {"rank_pattern": {"q_proj": 1.5}}, ["run.yaml", "rank_pattern", "q_proj", "1.5"], 2),
     ("unknown template", None, {"template": "klingon"}, ["klingon"], 2),

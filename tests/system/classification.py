@@ -103,9 +103,9 @@ def check_bad_input(report, qft, tmp, settings):
              ("other labels than the adapter's", "eval", {**trained, "num_labels": 4}, "is of a classifier of 3 labels", 2),
              ("a classifier as a language model", "eval", {**trained, "stage": "sft", "num_labels": None, "dataset": "numbers", "eval_dataset": "numbers"},
               "is of a classifier of 3 labels", 2),
-             ("an adapter without its head", "eval", {"adapter_name_or_path": str(tmp / "headless")}, "has no head of a classifier", 1),
+             ("an adapter without its head", "eval", {"adapter_name_or_path": str(tmp / "headless")}, "has no classification head", 1),
              ("the base model alone", "score", {}, "it is no classifier", 2),
-             ("an export to GGUF", "export", {**trained, "export_dir": str(tmp / "gguf"), "export_format": "gguf"}, "is not implemented: export it in 16 bits", 2),
+             ("an export to GGUF", "export", {**trained, "export_dir": str(tmp / "gguf"), "export_format": "gguf"}, "is not implemented: export in 16 bits", 2),
              ("answers of a classifier", "generate", {**trained, "prompt": "hello"}, "a classifier gives scores", 2),
              ("another task of ms-swift", "train", {"stage": None, "num_labels": None, "task_type": "reranker", **bad}, "embeddings and rerankers are not implemented", 2)]
     check_refused(report, qft, tmp / "bad.yaml", {**settings, "eval_dataset": settings["dataset"], "output_dir": str(tmp / "evaluated")}, cases)

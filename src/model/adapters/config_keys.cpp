@@ -107,10 +107,10 @@ void check_adapter_keys(const json& config, const std::string& peft_type, const 
     const KeyRule* rule = rule_of(key, peft_type);
     if (rule == nullptr && !turns_on(value))
       log::warn_once(
-          fmt::format("{}: {} = {} is unknown and ignored: was the adapter made with a newer PEFT?", where, key, value.dump()));
+          fmt::format("{}: {} = {} is not known to qft and ignored: was the adapter made with a newer PEFT?", where, key, value.dump()));
     else if (rule == nullptr)
       fail(
-          "{}: {} = {} is unknown and may change the adapter's result (from a newer PEFT?): {}, or remove the key if it has no "
+          "{}: {} = {} is not known to qft and may change the adapter's result (from a newer PEFT?): {}, or remove the key if it has no "
           "effect",
           where, key, value.dump(), kMergeInPeft);
     else if (rule->effect == Effect::refused)
