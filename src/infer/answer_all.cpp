@@ -18,7 +18,7 @@ constexpr std::int64_t kPromptTokensPerStep = 16;
 /// Share of a rank's free memory that caches and gathered weights may take.
 constexpr double kShareOfMemory = 0.9;
 
-/// The decoder that fits: tokens of a sequence, and sequences in flight.
+/// A decoder that fits in memory: tokens per sequence, and sequences in flight.
 struct DecoderRoom {
   std::int64_t capacity = 1;
   std::size_t slots = 1;
@@ -36,8 +36,11 @@ DecoderRoom room_for(std::span<const Request> requests, engine::Instance& instan
   for (const auto& unit : instance.weights().gathered_bytes()) weights += unit.total();
   if (weights > 0 && static_cast<double>(weights) > left)
     fail(
-        "generation needs the whole model on each rank, {} more than it holds, but {} of memory are left: take fewer ranks a "
-        "node or a device with more memory; the loss alone (qft eval, predict_with_generate: false) needs a layer at a time",
+        "generation needs the whole model on each rank: {} in addition to this rank's share, but {} of memory are left; use "
+        "fewer "
+        "ranks per node or a device with more memory. The loss alone (qft eval, predict_with_generate: false) needs only one "
+        "layer "
+        "at a time",
         format_bytes(static_cast<double>(weights)), format_bytes(left));
   const auto cache = static_cast<double>(model::state_bytes(instance.spec(), room.capacity, instance.transformer().dtype()));
   const double fit = (left - static_cast<double>(weights)) / cache;
@@ -49,8 +52,8 @@ DecoderRoom room_for(std::span<const Request> requests, engine::Instance& instan
   const auto asked = std::min(static_cast<double>(most), std::max(1.0, static_cast<double>(requests.size())));
   room.slots = static_cast<std::size_t>(std::min(asked, fit));
   if (fit < asked)
-    log::info("{} sequences are generated at a time, not {}: the keys and values of each may take {}, {} are left", room.slots,
-              asked, format_bytes(cache), format_bytes(left));
+    log::info("{} sequences are generated at a time, not {}: keys and values may take {} each, {} are left", room.slots, asked,
+              format_bytes(cache), format_bytes(left));
   return room;
 }
 

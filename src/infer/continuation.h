@@ -1,4 +1,4 @@
-// A sequence that is being generated: prompt and answer so far, and when it is over.
+// A sequence during generation: prompt, answer so far, and the conditions that end it.
 #pragma once
 
 #include "qft/infer/sampler.h"
@@ -12,7 +12,7 @@ namespace qft::infer {
 
 class Continuation {
  public:
-  /// `sampler` and `stop_ids` must outlive it.
+  /// `sampler` and `stop_ids` must outlive the object.
   Continuation(std::span<const std::int32_t> prompt, std::int64_t max_new_tokens, Sampler& sampler,
                std::span<const std::int32_t> stop_ids)
       : context_(prompt.begin(), prompt.end()),
@@ -21,8 +21,8 @@ class Continuation {
         sampler_(sampler),
         stop_ids_(stop_ids) {}
 
-  /// Chooses the token after the last one. Changes `logits` [vocab]. False where the answer is over, by a stop token, which
-  /// is not part of it, or by this token, its last one.
+  /// Chooses the next token. Changes `logits` [vocab]. Returns false if the answer is complete: at a stop token, which does not
+  /// become part of it, or when this token reaches the limit.
   bool extend(std::span<float> logits) {
     const std::int32_t id = sampler_.next(logits, context_);
     if (std::find(stop_ids_.begin(), stop_ids_.end(), id) != stop_ids_.end()) {
@@ -34,9 +34,9 @@ class Continuation {
   }
 
   std::span<const std::int32_t> answer() const { return std::span(context_).subspan(prompt_tokens_); }
-  /// The token that extend() chose last, to be fed next.
+  /// Returns the token that extend() chose last, which is fed next.
   std::span<const std::int32_t> last() const { return std::span(context_).last(1); }
-  /// The stop token that ended it, or -1.
+  /// Returns the stop token that ended the answer, or -1.
   std::int32_t stop() const { return stop_; }
 
  private:

@@ -50,7 +50,7 @@ at::Tensor Decoder::forward(std::span<const Input> inputs) {
   return logits;
 }
 
-// On a GPU everything runs at once. On the CPU smaller groups keep the promise that a batch changes no sequence's logits.
+// On a GPU all inputs run together. On the CPU, smaller groups guarantee that a batch changes no sequence's logits.
 std::size_t Decoder::group_end(std::span<const Input> inputs, std::size_t begin) const {
   if (!transformer_.device().is_cpu()) return inputs.size();
   std::size_t end = begin + 1;

@@ -11,7 +11,7 @@
 namespace qft::infer {
 namespace {
 
-/// What a slot works on.
+/// A slot's current request.
 struct Active {
   Active(std::size_t number, const Request& request, const SamplerOptions& options, std::span<const std::int32_t> stop_ids)
       : request(number),
@@ -22,13 +22,13 @@ struct Active {
   std::size_t request;
   Sampler sampler;
   Continuation sequence;
-  std::span<const std::int32_t> input;  ///< to be fed next
+  std::span<const std::int32_t> input;  ///< fed in the next pass
   bool more = true;
 };
 
 using Slots = std::vector<std::unique_ptr<Active>>;
 
-/// What all slots feed: first the new tokens of answers, which go through the weights together, then prompts.
+/// Returns all slots' inputs: first the new tokens of answers, which go through the weights together, then prompts.
 std::vector<Decoder::Input> inputs_of(const Slots& slots) {
   std::vector<Decoder::Input> inputs;
   for (std::size_t s = 0; s < slots.size(); ++s)

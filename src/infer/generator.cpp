@@ -11,7 +11,7 @@ namespace qft::infer {
 
 SamplerOptions sampler_options(const config::RunConfig& config) {
   const auto& g = config.generate;
-  // At temperature 0 the most probable token has all of the probability.
+  // At temperature 0 the most probable token has all the probability.
   return {!g.do_sample || g.temperature == 0.0,
           g.temperature,
           g.top_k,
@@ -41,7 +41,7 @@ Generation generate(Decoder& decoder, Sampler& sampler, const tokenizer::Tokeniz
   using Clock = std::chrono::steady_clock;
   const auto seconds = [](Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); };
   const auto cached = static_cast<std::size_t>(decoder.sequence().length());
-  require(cached < prompt.size(), "the prompt has {} tokens, all of them fed before", prompt.size());
+  require(cached < prompt.size(), "all {} tokens of the prompt are already in the cache", prompt.size());
   Generation out;
   out.prompt_tokens = static_cast<std::int64_t>(prompt.size());
   Continuation sequence(prompt, max_new_tokens, sampler, stop_ids);
@@ -61,7 +61,7 @@ Generation generate(Decoder& decoder, Sampler& sampler, const tokenizer::Tokeniz
     if (sequence.stop() < 0) emit(stream.push(sequence.last().front()));
     if (more) logits = decoder.forward(sequence.last());
   }
-  if (!out.interrupted) emit(stream.finish());  // the rest of a character that is cut in two is no text
+  if (!out.interrupted) emit(stream.finish());  // after an interrupt, an incomplete character is dropped
   out.decode_seconds = seconds(decoding);
   out.ids.assign(sequence.answer().begin(), sequence.answer().end());
   out.stopped = sequence.stop() >= 0;

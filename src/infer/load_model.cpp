@@ -19,14 +19,14 @@ bool holds_result(const fs::path& dir) {
   return holds_adapter(dir) || io::holds_model_weights(dir);
 }
 
-/// True where `path` is `dir` or lies in it.
+/// Returns true if `path` is `dir` or lies in it.
 bool is_inside(const fs::path& path, const fs::path& dir) {
   std::error_code code;
   const fs::path relative = fs::relative(path, dir, code);
   return !code && !relative.empty() && *relative.begin() != "..";
 }
 
-/// "adapter 'out' (rank 8, alpha 16, on q_proj, v_proj)"
+/// Returns "adapter 'out' (rank 8, alpha 16, on q_proj, v_proj)".
 std::string adapter_words(const engine::Adapters& adapters, const model::AdapterConfig& adapter) {
   if (adapters.live.empty()) return "no adapter";
   std::string merged;
@@ -66,7 +66,7 @@ std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& co
             adapter_words(engine::adapters_of(config, engine::Use::inference), instance->spec().adapter), type_of(*instance),
             instance->precision_reason());
   if (const fs::path unused = unused_result(config); !unused.empty())
-    log::warn("the model '{}' runs as it is, not what was trained in '{}': to use that, set {}", base, unused.string(),
+    log::warn("the model '{}' is used without the training result in '{}': to use the result, set {}", base, unused.string(),
               key_for(unused));
   return instance;
 }

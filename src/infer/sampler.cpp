@@ -12,7 +12,7 @@ namespace qft::infer {
 
 Sampler::Sampler(const SamplerOptions& options) : options_(options) {
   if (!options.greedy && !(options.temperature > 0.0))
-    fail_config("temperature {} of a sampler that draws must be positive", options.temperature);
+    fail_config("temperature {} must be positive for random sampling", options.temperature);
   if (!(options.top_p > 0.0 && options.top_p <= 1.0)) fail_config("top_p {} must be in (0, 1]", options.top_p);
   if (options.top_k < 0) fail_config("top_k {} must not be negative (0: no limit)", options.top_k);
   if (!(options.repetition_penalty > 0.0))
@@ -49,7 +49,7 @@ Candidates Sampler::candidates(std::span<float> logits, std::span<const std::int
     c.probabilities.push_back(std::exp((logits[static_cast<std::size_t>(id)] - top) / options_.temperature));
     sum += c.probabilities.back();
   }
-  // The smallest set whose probability reaches top_p; the most probable token always stays.
+  // The smallest set of tokens with total probability of at least top_p; the most probable token always stays.
   double mass = 0.0;
   std::size_t kept = 0;
   while (kept < c.ids.size() && (kept == 0 || mass < options_.top_p)) mass += c.probabilities[kept++] / sum;

@@ -13,7 +13,7 @@ using testing::tiny_cases;
 using testing::tiny_tokens;
 using testing::TinyModel;
 
-/// Logits after each token from the prompt's last one on, one sequence alone in a decoder.
+/// Returns the logits after the prompt's last token and after each later token, for one sequence alone in a decoder.
 std::vector<at::Tensor> alone(TinyModel& model, std::span<const std::int32_t> tokens, std::size_t prompt) {
   const auto decoder = model.decoder(64, 1);
   std::vector<at::Tensor> logits = {decoder->forward(tokens.first(prompt)).clone()};
@@ -22,7 +22,7 @@ std::vector<at::Tensor> alone(TinyModel& model, std::span<const std::int32_t> to
 }
 
 TEST(Decoder, ManySequencesTogetherHaveTheLogitsOfEachAlone) {
-  constexpr std::size_t kSequences = 12;  // more than go through a product together
+  constexpr std::size_t kSequences = 12;  // more than one product takes
   for (const auto& c : tiny_cases()) {
     TinyModel model(c);
     std::vector<std::vector<std::int32_t>> tokens;
@@ -33,7 +33,7 @@ TEST(Decoder, ManySequencesTogetherHaveTheLogitsOfEachAlone) {
       tokens.push_back(tiny_tokens(s, static_cast<int>(prompt.back()) + 4 + s % 3));
       expected.push_back(alone(model, tokens.back(), prompt.back()));
     }
-    // Sequence s joins at step s / 2, and leaves when its tokens are all fed: prompts and single tokens in one call.
+    // Sequence s joins at step s / 2 and leaves after its last token, so that calls mix prompts and single tokens.
     const auto decoder = model.decoder(64, kSequences);
     for (std::size_t step = 0; step < 16; ++step) {
       std::vector<Decoder::Input> inputs;
@@ -52,12 +52,12 @@ TEST(Decoder, ManySequencesTogetherHaveTheLogitsOfEachAlone) {
         fed[s] += inputs[i].tokens.size();
       }
     }
-    EXPECT_TRUE(std::ranges::equal(fed, tokens, {}, {}, [](const auto& t) { return t.size(); })) << "all was fed";
+    EXPECT_TRUE(std::ranges::equal(fed, tokens, {}, {}, [](const auto& t) { return t.size(); })) << "all tokens were fed";
   }
 }
 
 TEST(Decoder, AgreesInFp64ToTheLastDigits) {
-  TinyModel model(selftest::SmallCase{});  // products by LibTorch, whose order of sums may depend on the company
+  TinyModel model(selftest::SmallCase{});  // LibTorch's products, where the order of summation may depend on the other rows
   const auto a = tiny_tokens(1, 9), b = tiny_tokens(2, 6);
   const auto first = alone(model, a, 8), second = alone(model, b, 5);
   const auto decoder = model.decoder(16, 2);
@@ -74,7 +74,7 @@ TEST(Decoder, AgreesInFp64ToTheLastDigits) {
 
 TEST(Decoder, ATokenAtATimeIsTheSameAsAllAtOnce) {
   for (const auto& c : tiny_cases()) {
-    // Keys stay as they were rotated, which dynamic scaling would do otherwise for the whole sequence.
+    // Cached keys keep their rotation, but dynamic scaling would rotate the whole sequence differently.
     if (c.precision.compute != at::kFloat || c.dynamic_positions > 0) continue;
     TinyModel model(c);
     const auto tokens = tiny_tokens(7, 20);

@@ -26,7 +26,7 @@ std::vector<Job> jobs() {
   return all;
 }
 
-/// Token by token, alone: what every other way must give.
+/// Generates one answer alone, token by token: the reference for all other ways.
 Answer one_by_one(TinyModel& model, const Job& job, SamplerOptions options, std::uint64_t stream) {
   options.stream = stream;
   Sampler sampler(options);

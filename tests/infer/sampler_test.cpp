@@ -22,8 +22,8 @@ TEST(Sampler, GreedyTakesTheLargestAfterThePenalty) {
   l = logits();
   const std::vector<std::int32_t> seen = {1, 2, 1};
   EXPECT_EQ(penalised.next(l, seen), 3);
-  EXPECT_FLOAT_EQ(l[1], 1.5f);   // positive logits are divided, once for a token however often it was seen
-  EXPECT_FLOAT_EQ(l[2], -4.0f);  // negative ones are multiplied
+  EXPECT_FLOAT_EQ(l[1], 1.5f);   // positive logits are divided, once per token however often the token occurred
+  EXPECT_FLOAT_EQ(l[2], -4.0f);  // negative logits are multiplied
 }
 
 TEST(Sampler, ProbabilitiesFollowTemperature) {
@@ -43,7 +43,7 @@ TEST(Sampler, TopKThenTopP) {
   auto c = Sampler({.top_k = 2}).candidates(l, {});
   EXPECT_EQ(c.ids, (std::vector<std::int32_t>{1, 3}));
   l = logits();
-  c = Sampler({.top_p = 0.5}).candidates(l, {});  // 0.62 of the mass is the first token's
+  c = Sampler({.top_p = 0.5}).candidates(l, {});  // the first token has 0.62 of the mass
   EXPECT_EQ(c.ids, (std::vector<std::int32_t>{1}));
   EXPECT_DOUBLE_EQ(c.probabilities[0], 1.0);
   l = logits();

@@ -13,7 +13,7 @@ namespace qft::infer::testing {
 
 struct TinyModel {
   explicit TinyModel(const selftest::SmallCase& c) : comm(comm::make_self_communicator()), run(c, *comm) {
-    at::set_num_threads(1);  // the work is too small for two, which on a busy machine wait for each other
+    at::set_num_threads(1);  // the work is too small for two threads, which wait for each other on a busy machine
     run.step(0, 3);          // so that LoRA's B matrices are not zero
   }
   std::unique_ptr<Decoder> decoder(std::int64_t capacity, std::size_t slots) {
@@ -23,7 +23,7 @@ struct TinyModel {
   selftest::SmallRun run;
 };
 
-/// Kinds of models: each has something that the others do not.
+/// Kinds of models, each with a property that the others lack.
 inline std::vector<selftest::SmallCase> tiny_cases() {
   selftest::SmallCase qwen2, qwen3, bf16, dynamic;
   qwen2.precision = optim::Precision::fp32();

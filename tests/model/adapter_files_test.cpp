@@ -1,4 +1,5 @@
-// adapter_config.json by its table of keys, what an adapter's tensors mean, and the names that other classes give them.
+// Checks the table of adapter_config.json's keys, the explanations of an adapter's tensors, and the names that other model
+// classes use.
 #include "qft/model/adapter_config.h"
 #include "qft/model/load.h"
 
@@ -53,8 +54,10 @@ TEST(AdapterKeys, OnesThatChangeTheComputationAreRefusedByName) {
                                                   {"use_some_later_method", true},
                                                   {"some_later_config", {{"x", 1}}}};
   for (const auto& [key, value] : refused)
-    EXPECT_TRUE(
-        contains(error_of([&] { read_with(dir, plain_lora(), {{key, value}}); }), key + (" = " + value.dump()) + " is not"));
+    EXPECT_TRUE(contains(error_of([&] {
+                           read_with(dir, plain_lora(), {{key, value}});
+                         }),
+                         key + (" = " + value.dump()) + " is not"));
   for (const auto& [key, value] : refused)
     for (const json& nothing : {json(), json(""), json(false), json::array(), json::object()})
       EXPECT_EQ(read_with(dir, plain_lora(), {{key, nothing}}).lora.rank, 4) << key << nothing;
@@ -100,7 +103,7 @@ TEST(AdapterKeys, OfOftAreOthers) {
   EXPECT_TRUE(contains(error_of([&] { read_with(dir, oft, {{"use_dora", true}}); }), "use_dora = true is not known to qft"));
 }
 
-/// Of both layers of tiny_config's llama; `prefix` in place of "model.".
+/// Returns q_proj's factors for both layers of tiny_config's llama, with `prefix` instead of "model.".
 std::vector<TestTensor> query_factors(const std::string& prefix = "model.") {
   std::vector<TestTensor> tensors;
   for (const std::string& layer : {std::string("0"), std::string("1")}) {
@@ -120,7 +123,8 @@ TEST(AdapterTensors, WhatBelongsToNoKeyIsListedWithItsMeaning) {
   const std::pair<TestTensor, const char*> others[] = {
       {{"base_model.model.model.embed_tokens.weight", {101, 24}}, "embeddings saved with the adapter"},
       {{"base_model.model.lm_head.base_layer.weight", {101, 24}}, "the head, saved with the adapter"},
-      {{"base_model.model.model.layers.0.mlp.up_proj.lora_A.weight", {4, 24}}, "belongs to a module that target_modules does not name"},
+      {{"base_model.model.model.layers.0.mlp.up_proj.lora_A.weight", {4, 24}},
+       "belongs to a module that target_modules does not name"},
       {{"base_model.model.model.embed_tokens.lora_embedding_A", {4, 101}}, "LoRA on embeddings"},
       {{"base_model.model.model.visual.blocks.0.attn.qkv.lora_A.weight", {4, 24}}, "belongs to the vision tower"},
       {{"base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector", {24}},
@@ -172,7 +176,7 @@ TEST(AdapterNames, OfTheTextModelAndOfTheWholeAreBothRead) {
             read_with(dir, plain_lora(), {{"target_modules", targets}, {"rank_pattern", {{pattern, 4}}}});
         const ModelSpec spec = spec_over(adapter, model);
         require_adapter(spec, dir.path());
-        EXPECT_EQ(adapter.targets().own_name("model.language_model.norm"), prefix + "norm") << "written as it was read";
+        EXPECT_EQ(adapter.targets().own_name("model.language_model.norm"), prefix + "norm") << "written as read";
       }
     }
 }
@@ -190,7 +194,9 @@ TEST(AdapterTargets, OnesThatDoNotExistNameFileAndKey) {
     EXPECT_GT(spec_over(some).num_params(true), 0);
   });
   EXPECT_TRUE(contains(said, file + "': target_modules contains c_attn, w1, which matches no linear module of this llama"));
-  EXPECT_TRUE(contains(error_of([&] { spec_over(read_with(dir, plain_lora(), {{"modules_to_save", {"classifier2"}}})); }),
+  EXPECT_TRUE(contains(error_of([&] {
+                         spec_over(read_with(dir, plain_lora(), {{"modules_to_save", {"classifier2"}}}));
+                       }),
                        "'" + file + "': modules_to_save 'classifier2'"));
   EXPECT_EQ(warning_of([&] { spec_over(read_with(dir, plain_lora(), {{"target_modules", "all-linear"}})); }), "");
 }

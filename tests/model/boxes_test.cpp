@@ -1,4 +1,4 @@
-// Parameters of which a rank has a box only: read from whole files, or made, as the same box of the whole would be.
+// Parameters of which a rank has only a box: reading or initialising them gives the same values as the box of the whole tensor.
 #include "qft/io/model_files.h"
 #include "qft/model/load.h"
 
@@ -28,7 +28,7 @@ ModelSpec spec_with_lora() {
   return ModelSpec::build(ModelConfig::parse(kConfig, "test"), Finetuning::adapter, lora);
 }
 
-/// Every other matrix cut by rows, the others by columns; vectors in halves.
+/// Cuts every other matrix by rows and the rest by columns; halves vectors.
 ModelSpec cut(ModelSpec spec) {
   int n = 0;
   for (auto& unit : spec.units)
@@ -57,7 +57,7 @@ void save(const ModelSpec& spec, const std::filesystem::path& dir) {
   writer.finish();
 }
 
-/// What a rank that has these elements of each box is given.
+/// The access for a rank that holds these elements of each box.
 class Shards {
  public:
   explicit Shards(double from, double to) : from_(from), to_(to) {}
@@ -75,7 +75,7 @@ class Shards {
   std::map<std::string, Shard> shards_;
 };
 
-/// The same elements of the box of the whole tensor.
+/// Returns the same elements of the whole tensor's box.
 at::Tensor expected(const ParamSpec& p, const Shard& part, const at::Tensor& whole) {
   at::Tensor box = whole.view(p.shape);
   for (std::size_t d = 0; d < p.shape.size(); ++d)
@@ -137,7 +137,7 @@ TEST(ValueHead, OfAClassifierStartsNormal) {
 
 TEST(Boxes, OfAFusedProjectionAreBoundInTheirOwnShape) {
   ModelSpec spec = spec_with_lora();
-  // Half of the outputs of each linear of the layer, LoRA's B with them, laid out anew.
+  // Lays out half of each linear's outputs in the layer anew, with the matching rows of LoRA's B.
   std::int64_t ends[2] = {0, 0};
   for (auto& p : spec.units[1].params) {
     if (p.role != Role::lora_a && p.shape.size() == 2) p.box.extent[0] /= 2;

@@ -1,4 +1,5 @@
-// config.json says one thing in several places, or has keys that nobody reads: transformers' order, a refusal, or a note.
+// config.json gives a value in several places, or has unknown keys: transformers' order applies, or qft rejects the file or adds
+// a note.
 #include "qft/core/error.h"
 #include "qft/model/config.h"
 
@@ -50,12 +51,12 @@ TEST(RopeConfig, RopeScalingCountsBeforeRopeParameters) {
   EXPECT_TRUE(same.notes.empty());
 }
 
-// As Qwen's model cards write it: the theta of rope_parameters would become the default one.
+// As in Qwen's model cards: the theta in rope_parameters would be replaced by the default.
 TEST(RopeConfig, AScalingThatLosesThetaIsRefused) {
   const json scaling = {{"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32}};
   json changes = {{"rope_scaling", scaling}, {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 1e6}}}};
   EXPECT_TRUE(contains(refusal_of("qwen3", changes), "rope_theta 10000, not 1000000.0"));
-  changes["rope_theta"] = 1e6;  // beside them it is found
+  changes["rope_theta"] = 1e6;  // is found beside them
   EXPECT_EQ(parse_json(base("qwen3"), changes).rope.theta, 1e6);
   changes.erase("rope_theta");
   changes["rope_parameters"]["rope_theta"] = 10000;
@@ -77,7 +78,7 @@ TEST(RopeConfig, OriginalPositionsBesideTheScalingCountFirst) {
   EXPECT_TRUE(has_note(parse_json(base("llama"), changes), "is 32 beside the rope scaling and 64 inside"));
   changes["original_max_position_embeddings"] = nullptr;
   EXPECT_EQ(original(changes), 64);
-  // llama3 without it begins at max_position_embeddings, and has no other defaults.
+  // llama3 without this key starts at max_position_embeddings and has no other defaults.
   json llama3 = {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}};
   EXPECT_EQ(original({{"max_position_embeddings", 256}, {"rope_scaling", llama3}}), 256);
   for (const char* key : {"factor", "low_freq_factor", "high_freq_factor"}) {
@@ -85,7 +86,7 @@ TEST(RopeConfig, OriginalPositionsBesideTheScalingCountFirst) {
     lacking.erase(key);
     EXPECT_TRUE(contains(refusal_of("llama", {{"rope_scaling", lacking}}), key));
   }
-  // A longer context takes the place of all of them.
+  // A longer context replaces all of them.
   changes["original_max_position_embeddings"] = 32;
   const ModelConfig longer = parse_json(base("llama"), changes).scaled_to(128, "yarn");
   EXPECT_EQ(longer.rope.yarn->factor, 4.0);
@@ -103,13 +104,13 @@ TEST(RopeConfig, ParametersByKindOfLayerAreRefused) {
 }
 
 TEST(RopeConfig, ThetaBesideAndWithinAndByDefault) {
-  EXPECT_EQ(parse_json(base("mixtral")).rope.theta, 1e6) << "transformers' default of this architecture alone";
+  EXPECT_EQ(parse_json(base("mixtral")).rope.theta, 1e6) << "transformers' default for this architecture only";
   EXPECT_EQ(parse_json(base("mistral")).rope.theta, 1e4);
   const ModelConfig both =
       parse_json(base("qwen2"), {{"rope_theta", 5e5}, {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 7e5}}}});
   EXPECT_EQ(both.rope.theta, 7e5);
   EXPECT_TRUE(has_note(both, "rope_theta is 500000, but 700000 in rope_parameters"));
-  // Whole heads are rotated, whatever the file says; a table of a part of them would not fit.
+  // Whole heads are rotated, whatever the file says; a table for a part of them would not fit.
   EXPECT_TRUE(
       has_note(parse_json(base("llama"), {{"partial_rotary_factor", 0.5}}), "partial_rotary_factor is 0.5, but is ignored"));
   EXPECT_TRUE(
@@ -134,10 +135,10 @@ TEST(ModelConfig, KeysThatNobodyReadsAreNamed) {
   EXPECT_TRUE(parse_json(base("mistral"), {{"sliding_window", 8}}).notes.empty());
   EXPECT_TRUE(has_note(parse_json(base("qwen2"), {{"num_experts", 8}}), "num_experts: 8"));
   EXPECT_TRUE(has_note(parse_json(base("qwen2"), {{"attention_bias", true}}), "attention_bias: true"))
-      << "its biases are always there";
+      << "qwen2 always has biases";
 }
 
-/// As transformers 5 and 4 write them, with what tools and hubs add.
+/// Written as by transformers 5 and 4, with additions by tools and hubs.
 TEST(ModelConfig, FilesOfReleasedModelsHaveNoNotes) {
   const json written = {{"architectures", {"X"}},       {"bos_token_id", 1},           {"eos_token_id", 2},
                         {"hidden_act", "silu"},         {"initializer_range", 0.02},   {"use_cache", true},

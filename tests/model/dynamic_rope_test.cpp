@@ -1,4 +1,4 @@
-// Dynamic scaling of rotary embedding: frequencies that follow a sequence's length.
+// Dynamic scaling of rotary embedding: frequencies depend on the sequence's length.
 #include "qft/core/error.h"
 #include "qft/model/transformer.h"
 
@@ -34,7 +34,7 @@ at::Tensor drawn(at::IntArrayRef shape, std::uint64_t seed, at::ScalarType dtype
   return at::normal(0.0, 0.5, shape, at::detail::createCPUGenerator(seed), dtype);
 }
 
-/// Recorded: transformers 5.23, _compute_dynamic_ntk_parameters of a tensor, heads of 12, 32 positions, factor 2.5.
+/// Recorded from transformers 5.23: _compute_dynamic_ntk_parameters of a tensor, heads of 12, 32 positions, factor 2.5.
 TEST(DynamicRope, FrequenciesAreThoseOfTransformers) {
   auto text = dynamic("llama", 32, 2.5);
   text["head_dim"] = 12;
@@ -56,12 +56,12 @@ TEST(DynamicRope, FrequenciesAreThoseOfTransformers) {
 
 TEST(DynamicRope, BeginsAtMaxPositionEmbeddings) {
   auto text = dynamic("qwen2", 32, 4.0);
-  text["rope_scaling"]["original_max_position_embeddings"] = 16;  // which transformers does not read either
+  text["rope_scaling"]["original_max_position_embeddings"] = 16;  // transformers ignores it too
   const ModelConfig c = parsed(text);
   EXPECT_FALSE(c.rope.follows(32));
   EXPECT_TRUE(c.rope.follows(33));
   EXPECT_EQ(c.first_positions(), 32);
-  EXPECT_EQ(c.max_position_embeddings, 128) << "those that the scaling reaches";
+  EXPECT_EQ(c.max_position_embeddings, 128) << "the positions that the scaling reaches";
   EXPECT_FALSE(parsed(base("qwen2")).rope.follows(1 << 30));
   text["rope_scaling"]["factor"] = 0.5;
   EXPECT_THROW(parsed(text), Error);
@@ -70,7 +70,7 @@ TEST(DynamicRope, BeginsAtMaxPositionEmbeddings) {
   EXPECT_THROW(parsed(text), Error) << "theta's power is 2 / 0";
   text = dynamic("qwen2", 32, 4.0);
   text.erase("max_position_embeddings");
-  EXPECT_THROW(parsed(text), Error) << "where does it begin?";
+  EXPECT_THROW(parsed(text), Error) << "the start of the scaling is unknown";
 }
 
 TEST(DynamicRope, ByKeyIsWhatLlamaFactoryWrites) {
@@ -85,7 +85,7 @@ TEST(DynamicRope, ByKeyIsWhatLlamaFactoryWrites) {
   EXPECT_NE(scaled.inverse_frequencies(121), parsed(text).inverse_frequencies());
 }
 
-/// A model with frequencies of their own for more than kPositions tokens, and micro-batches of it.
+/// A model with own frequencies for sequences longer than kPositions tokens, and micro-batches for it.
 class Dynamic : public ::testing::TestWithParam<const char*> {
  protected:
   Dynamic() : spec_(ModelSpec::build(parsed(dynamic(GetParam(), kPositions, 2.0)), Finetuning::full, {})) {}
@@ -105,17 +105,17 @@ TEST_P(Dynamic, AnglesAreThoseOfEachSequenceAlone) {
   for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
     Transformer t(spec_, dtype, at::kCPU);
     t.ensure_positions(20);
-    EXPECT_EQ(t.rope().max_positions(), kPositions) << "longer sequences have none in it";
+    EXPECT_EQ(t.rope().max_positions(), kPositions) << "it has no rows for longer sequences";
     const MicroInput packed = input(t, {0, 9, 14, 34}), nine = input(t, {0, 9}), twenty = input(t, {0, 20});
     EXPECT_FALSE(input(t, {0, 5, 13}).angles) << "by position";
     ASSERT_TRUE(packed.angles && nine.angles && twenty.angles);
-    const auto together = [&](at::Tensor ops::RopeTable::* part) {
+    const auto together = [&](at::Tensor ops::RopeTable::*part) {
       return at::cat({nine.angles->table.*part, (t.rope().*part).narrow(0, 0, 5), twenty.angles->table.*part});
     };
     EXPECT_TRUE(at::equal(packed.angles->table.cos, together(&ops::RopeTable::cos)));
     EXPECT_TRUE(at::equal(packed.angles->table.sin, together(&ops::RopeTable::sin)));
     EXPECT_FALSE(at::equal(twenty.angles->table.cos.narrow(0, 0, 9), nine.angles->table.cos));
-    // The heads of a sequence, rotated in company and alone.
+    // Rotates the heads of a sequence with others and alone.
     const at::Tensor x = drawn({34, 3, 8}, 1).to(dtype), alone = x.narrow(0, 14, 20).clone();
     ops::rope(x, packed.angles->rows, packed.angles->table, ops::RopeDirection::forward);
     ops::rope(alone, twenty.angles->rows, twenty.angles->table, ops::RopeDirection::forward);
@@ -136,7 +136,8 @@ TEST_P(Dynamic, NewTokensOfADecodingPassHaveThoseOfTheLengthSoFar) {
   EXPECT_EQ(angles->rows.numel(), 14);
 }
 
-/// In fp64: a layer's output and gradients of sequences together are those of each, one longer than the positions and one not.
+/// In fp64, a layer's output and gradients for sequences together equal each sequence's own; one is longer than the positions,
+/// one is not.
 TEST_P(Dynamic, LayersOfSequencesTogetherAreThoseOfEach) {
   Transformer t(spec_, at::kDouble, at::kCPU);
   t.ensure_positions(17);

@@ -1,4 +1,4 @@
-// The gradients of a layer of every architecture, in fp64, beside differences of its forward pass.
+// Compares the gradients of a layer of every architecture with finite differences of its forward pass, in fp64.
 #include "qft/model/architectures.h"
 #include "qft/model/transformer.h"
 
@@ -21,7 +21,7 @@ at::Tensor randn(at::IntArrayRef shape, std::uint64_t seed) {
   return at::normal(0.0, 0.5, shape, at::detail::createCPUGenerator(seed), at::kDouble);
 }
 
-/// Four layers, so that a hybrid has both kinds.
+/// Four layers, so that a hybrid has both kinds of layers.
 ModelSpec spec_of(std::string_view type, bool lora) {
   auto config = base(type);
   config.update({{"num_hidden_layers", 4},
@@ -40,7 +40,7 @@ ModelSpec spec_of(std::string_view type, bool lora) {
   return ModelSpec::build(ModelConfig::parse(config.dump(), "test"), lora ? Finetuning::adapter : Finetuning::full, adapter);
 }
 
-/// The sum of gy * layer(x), over two sequences.
+/// The sum of gy * layer(x) over two sequences.
 class LayerUnderTest {
  public:
   LayerUnderTest(const ModelSpec& spec, int layer, const std::vector<std::int32_t>& shared = {})
@@ -58,7 +58,7 @@ class LayerUnderTest {
   double value() {
     return run([](const auto&, const auto&) {});
   }
-  /// The gradient of x; flat.grad gets the others.
+  /// Returns x's gradient; flat.grad receives the other gradients.
   at::Tensor gradients() {
     at::Tensor g = gy.clone();
     run([&](const LayerWeights& weights, const LayerSaved& saved) {
@@ -91,7 +91,7 @@ class LayerUnderTest {
   MicroInput in_;
 };
 
-/// Along a random direction of `values`, a view.
+/// Checks the gradient along a random direction of `values`, a view.
 void expect_gradient(LayerUnderTest& layer, const at::Tensor& values, const at::Tensor& gradient, const std::string& what) {
   const at::Tensor direction = randn(values.sizes(), 5), before = values.clone();
   values.add_(direction, kStep);
@@ -122,12 +122,12 @@ TEST(Layer, GradientsOfEveryArchitectureAreThoseOfItsForward) {
     }
 }
 
-/// Of gradients that are hundreds: 1e-12 of the largest.
+/// Compares gradients in the hundreds, within 1e-12 of the largest.
 void expect_close(const at::Tensor& a, const at::Tensor& b) {
   EXPECT_LE((a - b).abs().max().item<double>(), 1e-12 * b.abs().max().item<double>());
 }
 
-/// Two sequences that begin with the same three rows, computed once, beside the same ones with rows of their own.
+/// Compares two sequences that share their first three rows with the same sequences in separate rows.
 TEST(Layer, OfSequencesThatShareRowsIsThatOfEach) {
   for (const std::string_view type : architectures())
     for (const bool lora : {false, true}) {
@@ -148,7 +148,7 @@ TEST(Layer, OfSequencesThatShareRowsIsThatOfEach) {
 }
 
 TEST(MicroInput, HasOneRowForWhatSequencesShare) {
-  // [1 2 3 | 4 5] and [1 2 3 | 6 7 8], then a pair without anything in common.
+  // [1 2 3 | 4 5] and [1 2 3 | 6 7 8], then a pair that shares nothing.
   const std::vector<std::int32_t> tokens = {1, 2, 3, 4, 5, 1, 2, 3, 6, 7, 8, 9, 10, 11, 12, 13};
   const std::vector<std::int32_t> bounds = {0, 5, 11, 13, 16}, labels = {3, 4, 8, 9, 10, 12, 15}, items = {0, 2, 4};
   const std::vector<std::int64_t> samples = {20, 21, 22, 23};

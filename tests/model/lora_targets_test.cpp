@@ -1,4 +1,4 @@
-// Which linears LoRA wraps, and with which ranks: PEFT's rules for names, and what a run file may not ask for.
+// Checks the linears that LoRA wraps and their ranks: PEFT's rules for names, and requests that a run file must not make.
 #include "qft/core/error.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/spec.h"
@@ -33,7 +33,7 @@ ModelSpec spec_of(const LoraConfig& lora, const std::string& type = "llama") {
   return ModelSpec::build(config_of(type), Finetuning::adapter, lora);
 }
 
-/// By the module's name without PEFT's prefix.
+/// Returns the ranks by module name, without PEFT's prefix.
 std::map<std::string, std::int64_t> ranks(const ModelSpec& spec) {
   std::map<std::string, std::int64_t> all;
   const std::string prefix = "base_model.model.";
@@ -63,9 +63,9 @@ TEST(LoraTargets, AnExpressionIsForWholeNames) {
                                                  {"model.layers.3.mlp.up_proj", 3},
                                                  {"model.layers.10.self_attn.q_proj", 3},
                                                  {"model.layers.10.mlp.up_proj", 3}}));
-  EXPECT_TRUE(ranks(spec_of(lora_of("layers.3.*q_proj"))).empty()) << "not for a part";
+  EXPECT_TRUE(ranks(spec_of(lora_of("layers.3.*q_proj"))).empty()) << "must match the whole name";
   EXPECT_EQ(ranks(spec_of(lora_of("(?P<all>.*).k_proj"))).size(), 11u);
-  EXPECT_EQ(ranks(spec_of(lora_of(".*\\.1{1,2}\\..*v_proj"))).size(), 1u) << "a comma is a part of it";
+  EXPECT_EQ(ranks(spec_of(lora_of(".*\\.1{1,2}\\..*v_proj"))).size(), 1u) << "the comma belongs to the expression";
 }
 
 TEST(LoraTargets, NamesAreEndsOfPathsFromADotOn) {
@@ -84,7 +84,7 @@ TEST(LoraTargets, PatternsGiveRanksAndAlphas) {
   const auto found = ranks(spec);
   EXPECT_EQ(found.at("model.layers.4.self_attn.q_proj"), 5);
   EXPECT_EQ(found.at("model.layers.1.self_attn.v_proj"), 2);
-  EXPECT_EQ(found.at("model.layers.10.self_attn.v_proj"), 3) << "as Python's re.match with (.*\\.)? before and $ behind";
+  EXPECT_EQ(found.at("model.layers.10.self_attn.v_proj"), 3) << "like Python's re.match with (.*\\.)? in front and $ at the end";
   const std::vector<LoraRows>& qkv = spec.layers[0][0].linears()[0]->lora;
   ASSERT_EQ(qkv.size(), 3u);
   EXPECT_EQ(qkv[0].scaling, 10.0 / 5);

@@ -38,11 +38,11 @@ TEST(OftConfig, BlocksAreTheNearestThatDivideTheInputs) {
     oft.block_size = size;
     return oft.block_of(inputs);
   };
-  // What PEFT's adjust_oft_parameters gives.
+  // Results of PEFT's adjust_oft_parameters.
   EXPECT_EQ(block(0, 32, 4096), 32);
   EXPECT_EQ(block(0, 32, 88), 22);
   EXPECT_EQ(block(0, 7, 40), 8);
-  EXPECT_EQ(block(0, 9, 40), 8);  // 8 and 10 are as near: the lower one
+  EXPECT_EQ(block(0, 9, 40), 8);  // 8 and 10 are equally near: the lower one
   EXPECT_EQ(block(0, 64, 40), 40);
   EXPECT_EQ(block(8, 0, 4096), 512);
   EXPECT_EQ(block(7, 0, 40), 5);
@@ -61,7 +61,7 @@ TEST(Oft, HasARotationOfEachWrappedLinear) {
       EXPECT_EQ(p.shape, (Shape{blocks, 28}));
       EXPECT_EQ(p.derived_numel, blocks * 64);
       EXPECT_TRUE(p.trainable && p.weight_decay);
-      // down_proj's inputs would be split, and their blocks with them.
+      // down_proj's inputs would be split, and its blocks with them.
       EXPECT_EQ(p.along(comm::Axis::tensor), blocks == 5 ? Along::own : Along::sum);
     }
     EXPECT_EQ(names, (std::vector<std::string>{"base_model.model.model.layers.0.self_attn.q_proj.oft_R.weight",
@@ -102,7 +102,7 @@ TEST(OftConfig, WhatIsNotImplementedIsRefusedByName) {
     read_adapter_config(dir.path());
   };
   const auto refusal = [&](const char* key, const json& value) { return error_of([&] { read(key, value); }); };
-  EXPECT_NO_THROW(read("module_dropout", 0.5));  // which PEFT does not use
+  EXPECT_NO_THROW(read("module_dropout", 0.5));  // PEFT ignores it
   EXPECT_TRUE(contains(refusal("coft", true), "coft = true is not implemented"));
   EXPECT_TRUE(contains(refusal("r", 4), "r is 4 and oft_block_size is 8"));
   EXPECT_TRUE(contains(refusal("oft_block_size", -1), "oft_block_size is -1"));

@@ -1,4 +1,4 @@
-// What PiSSA starts from, and its files.
+// PiSSA's initial factors and their files.
 #include "qft/model/pissa.h"
 
 #include "qft/model/adapter_config.h"
@@ -30,7 +30,7 @@ double distance(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).norm().item<double>();
 }
 
-/// [rows, columns] whose singular values fall as 1, 1/2, 1/4, ..., so that any start of an iteration finds the largest soon.
+/// Returns a matrix [rows, columns] with singular values 1, 1/2, 1/4, ..., so that an iteration from any start converges quickly.
 at::Tensor weight_of(std::int64_t rows, std::int64_t columns) {
   const auto [u, s, vt] = at::linalg_svd(at::randn({rows, columns}, at::kDouble), /*full_matrices=*/false);
   std::vector<double> values;
@@ -80,7 +80,7 @@ TEST(Pissa, TheFactorsAreNearestToTheWeight) {
       const PrincipalFactors f = principal_factors(weight, rank, 2.0, iterations, at::rand({rank, columns}, at::kFloat) * 2 - 1);
       const at::Tensor product = at::mm(f.b.to(at::kDouble), f.a.to(at::kDouble)) * 2.0;
       EXPECT_LT(distance(product, nearest) / nearest.norm().item<double>(), 1e-6) << rows << "x" << columns << " " << iterations;
-      // Both have the same share of each singular value, and signs do not depend on rounding.
+      // Both factors have the same share of each singular value, and signs do not depend on rounding.
       EXPECT_LT(distance(f.a.norm(2, 1), f.b.norm(2, 0)), 1e-5);
       EXPECT_TRUE(f.a.gather(1, f.a.abs().argmax(1, true)).gt(0).all().item<bool>());
     }

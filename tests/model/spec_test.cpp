@@ -261,7 +261,7 @@ TEST(Spec, ParametersDoNotOverlap) {
   }
 }
 
-/// "sum", "copy" or "own" along the tensor axis, by the end of the path.
+/// Expects "sum", "copy" or "own" along the tensor axis, by the end of the path.
 TEST(Spec, SaysWhatEachGradientIsAlongTheMesh) {
   LoraConfig lora;
   lora.rank = 2;
@@ -310,7 +310,7 @@ TEST(ModelConfig, ReadsWhichLayersHaveExperts) {
   const auto qwen = ModelConfig::parse(config.dump(), "t");
   EXPECT_EQ(qwen.sparse, (std::vector<bool>{false, true, false, false, false}));
   EXPECT_TRUE(qwen.experts.normalise);
-  EXPECT_EQ(qwen.experts.aux_loss_coef, 0.0) << "only where output_router_logits asks for it";
+  EXPECT_EQ(qwen.experts.aux_loss_coef, 0.0) << "only if output_router_logits enables it";
   config["output_router_logits"] = true;
   EXPECT_EQ(ModelConfig::parse(config.dump(), "t").experts.aux_loss_coef, 0.01);
   const auto mixtral = ModelConfig::parse(base("mixtral").dump(), "t");
@@ -346,7 +346,7 @@ TEST(Spec, ExpertsAreOneParameterOfManyTensors) {
   EXPECT_EQ(base_weight.in_files()[5].name, "model.layers.0.mlp.experts.2.up_proj.weight");
   EXPECT_EQ(base_weight.in_files()[5].shape, (Shape{16, 24}));
   const ParamSpec& a = find(modules, "mlp.experts.gate_up_proj.lora_A.weight");
-  EXPECT_EQ(a.shape, (Shape{4, 2, 24})) << "of up alone";
+  EXPECT_EQ(a.shape, (Shape{4, 2, 24})) << "only for up";
   EXPECT_EQ(a.in_files()[3].name, "base_model.model.model.layers.0.mlp.experts.3.up_proj.lora_A.weight");
 
   lora.targets = {"q_proj"};

@@ -1,4 +1,4 @@
-// What is said of a model's files that lack tensors, or hold others than the model has.
+// Errors for a model's files that lack tensors or have unexpected ones.
 #include "model/tensor_check.h"
 
 #include "qft/io/model_files.h"
@@ -20,7 +20,7 @@ using test::contains;
 using test::TempDir;
 using test::write_bytes;
 
-/// A tiny llama in a folder: all tensors of its parameters but one, and `more`.
+/// A tiny llama in a folder: all tensors of its parameters except one, and `more`.
 struct Files {
   TempDir dir;
   ModelSpec spec;
@@ -67,7 +67,7 @@ TEST(TensorCheck, FrequenciesInFilesAreComparedWithTheConfiguration) {
   const Files other(true, "", {{kName, {4}, 5.0F}});
   const std::string said = other.warning();
   EXPECT_TRUE(contains(said, kName) && contains(said, "rope_theta")) << said;
-  // In a shard of their own as config.json gives them.
+  // config.json's own frequencies, in a separate shard.
   const Files same(true);
   const std::vector<double> ours = same.spec.config.inverse_frequencies();
   const std::vector<float> values(ours.begin(), ours.end());

@@ -1,4 +1,4 @@
-// Small files of weights for tests: fp32, each tensor counts up from a number of its own.
+// Small weight files for tests: fp32; each tensor counts up from its own start.
 #pragma once
 
 #include "qft/io/safetensors.h"

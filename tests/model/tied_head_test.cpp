@@ -1,4 +1,4 @@
-// A head in the files of a model that ties it: skipped only where it is the embeddings.
+// A head in the files of a model that ties it: ignored only if it equals the embeddings.
 #include "qft/model/config.h"
 #include "qft/model/spec.h"
 
@@ -60,7 +60,8 @@ TEST(TiedHead, TheLastOfManyElementsIsCompared) {
   EXPECT_FALSE(ModelConfig::load(dir.path()).tie_word_embeddings);
 }
 
-// transformers' class for models that see goes by config.json, the one for text by text_config: what is written says one thing.
+// transformers' class for vision-language models follows config.json, the text class follows text_config; written files say the
+// same in both.
 TEST(TiedHead, OfAModelThatSeesTheTextConfigMayTieAlone) {
   const TempDir dir;
   constexpr const char* kInner = "model.language_model.embed_tokens.weight";
@@ -79,7 +80,7 @@ TEST(TiedHead, OfAModelThatSeesTheTextConfigMayTieAlone) {
   EXPECT_EQ(json::parse(tied.raw)["tie_word_embeddings"], true);
 }
 
-// As transformers saves a text model that it took out of one that sees.
+// As transformers saves a text model taken out of a vision-language model.
 TEST(TextNames, AreThoseOfTheFiles) {
   const TempDir dir;
   json text = base("qwen3_5");
@@ -91,7 +92,7 @@ TEST(TextNames, AreThoseOfTheFiles) {
           load_model(dir, config, {{prefix + "embed_tokens.weight", {101, 24}, 1}, {prefix + "norm.weight", {24}}});
       EXPECT_EQ(loaded.text_prefix, prefix);
       EXPECT_EQ(loaded.scaled_to(4096, "linear").text_prefix, prefix);
-      EXPECT_EQ(loaded.module_prefix, config == text ? "model." : "model.language_model.") << "as the class names them";
+      EXPECT_EQ(loaded.module_prefix, config == text ? "model." : "model.language_model.") << "the names in the class";
       LoraConfig lora;
       lora.rank = 2;
       lora.set_targets("q_proj");

@@ -7,7 +7,7 @@
 
 namespace qft::model {
 
-/// A config.json with what this model_type must have.
+/// Returns a config.json with the keys that this model_type requires.
 inline nlohmann::json base(std::string_view type) {
   nlohmann::json config = {{"model_type", type},     {"hidden_size", 24},        {"intermediate_size", 40},
                            {"num_hidden_layers", 2}, {"num_attention_heads", 3}, {"num_key_value_heads", 1},

@@ -1,4 +1,4 @@
-// What training changes of a tokenizer's files, and what of these GGUF has.
+// Changes that training makes to a tokenizer's files, and their effect on GGUF.
 #include "qft/model/tokenizer_changes.h"
 
 #include "qft/io/file.h"
@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 const TokenizerChanges kChanges = {.chat_template = "trained", .end_token = "<|end|>", .end_id = 3};
 
-/// A folder of a model with the tokens a, b, ab, <|end|> (3), <|stop|> (4).
+/// A model folder with the tokens a, b, ab, <|end|> (3), <|stop|> (4).
 struct Base {
   TempDir dir;
   Base() {
@@ -105,7 +105,7 @@ TEST(TokenizerChanges, NamedTemplatesStayButTheOneForTools) {
   base.write("chat_template.json", {{"chat_template", "own"}});
   EXPECT_EQ(base.written(kChanges, "additional_chat_templates/rag.jinja"), "own");
   EXPECT_EQ(base.written(kChanges, "additional_chat_templates/tool_use.jinja"), nullptr);
-  EXPECT_EQ(base.written(kChanges, "chat_template.json"), nullptr);  // transformers refuses it beside named ones
+  EXPECT_EQ(base.written(kChanges, "chat_template.json"), nullptr);  // transformers rejects it beside named templates
   EXPECT_EQ(base.written(kChanges, "tokenizer_config.json").contains("chat_template"), false);
 }
 
@@ -113,7 +113,7 @@ TEST(TokenizerChanges, ATemplateThatAnEarlierSaveLeftIsReplaced) {
   const Base base;
   base.write("tokenizer_config.json", {{"chat_template", "own"}});
   const TempDir to;
-  write_bytes(to / "chat_template.jinja", "of an earlier run");
+  write_bytes(to / "chat_template.jinja", "from an earlier run");
   write_tokenizer(io::posix_storage(), base.dir.path(), base.dir.path(), to.path(), {});
   EXPECT_EQ(read_bytes(to / "chat_template.jinja"), "own");
 }
@@ -179,7 +179,7 @@ TEST(GgufTokenizer, SpecialTokensThatOnlyTheModelNamesAreFoundThere) {
   base.write("generation_config.json", {{"pad_token_id", 2}, {"eos_token_id", 3}});
   auto metadata = gguf_tokenizer({base.dir.path(), base.dir.path()}, 5);
   EXPECT_EQ(field<std::uint32_t>(metadata, "tokenizer.ggml.eos_token_id"), 4U);
-  EXPECT_EQ(field<std::uint32_t>(metadata, "tokenizer.ggml.padding_token_id"), 2U);  // 99 is no row
+  EXPECT_EQ(field<std::uint32_t>(metadata, "tokenizer.ggml.padding_token_id"), 2U);  // there is no row 99
   EXPECT_FALSE(has(metadata, "tokenizer.ggml.bos_token_id"));
   metadata = gguf_tokenizer({base.dir.path(), base.dir.path(), kChanges}, 5);
   EXPECT_EQ(field<std::uint32_t>(metadata, "tokenizer.ggml.eos_token_id"), 3U);

@@ -31,7 +31,7 @@ ModelSpec beside_lora(const std::vector<std::string>& modules, bool tied = false
   return ModelSpec::build(config_of(type, tied), Finetuning::adapter, lora);
 }
 
-/// Names of the base tensors that train.
+/// Returns the names of the base tensors that train.
 std::set<std::string> trained(const ModelSpec& spec) {
   std::set<std::string> names;
   for (const UnitSpec& unit : spec.units)
@@ -73,13 +73,16 @@ TEST(FreezeConfig, TrainsPartsOfItsLayersAndModulesOutsideOfThem) {
 TEST(FreezeConfig, TakesAWordForEveryNameThatHasIt) {
   const auto names = trained(frozen({{}, {"all"}, {"norm"}}));
   EXPECT_TRUE(names.contains("model.norm.weight"));
-  EXPECT_EQ(names.size(), 1U + 4 * 4);  // each layer's two norms, and those of q and k
+  EXPECT_EQ(names.size(), 1U + 4 * 4);  // each layer's two norms, and its norms of q and k
 }
 
 TEST(FreezeConfig, NamesWhatIsNotThere) {
-  expect_refused([] { frozen({{1}, {"attention"}, {}}); },
-                 "freeze_trainable_modules 'attention' is not a module of this qwen3, which has input_layernorm, mlp, "
-                 "post_attention_layernorm, self_attn");
+  expect_refused(
+      [] {
+        frozen({{1}, {"attention"}, {}});
+      },
+      "freeze_trainable_modules 'attention' is not a module of this qwen3, which has input_layernorm, mlp, "
+      "post_attention_layernorm, self_attn");
   expect_refused([] { frozen({{1}, {"all"}, {"lm_head"}}, /*tied=*/true); }, "'lm_head' is not a module");
   expect_refused([] { frozen({{}, {"all"}, {}}); }, "nothing is trained");
 }
@@ -111,7 +114,7 @@ TEST(ModulesToSave, PartATiedHeadFromTheEmbeddings) {
   EXPECT_EQ(trained(spec), std::set<std::string>{"model.embed_tokens.weight"});
   const ParamSpec& head = spec.units.back().params.back();
   EXPECT_EQ(head.name, "lm_head.weight");
-  EXPECT_EQ(head.in_files().front().name, "model.embed_tokens.weight") << "it begins as the embeddings";
+  EXPECT_EQ(head.in_files().front().name, "model.embed_tokens.weight") << "it starts as the embeddings";
   EXPECT_EQ(spec.units_of_block(spec.head_unit()), std::vector<int>{spec.head_unit()});
 }
 
@@ -128,7 +131,7 @@ TEST(ModulesToSave, AreOfARewardModelsAdapterButItsHeadIsNot) {
   lora.set_targets("q_proj");
   lora.modules_to_save = {"embed_tokens"};
   const ModelSpec spec = ModelSpec::build(config_of("qwen3", /*tied=*/true), Finetuning::adapter, lora, {}, Head::value);
-  EXPECT_FALSE(spec.untied) << "it has no head that could part from the embeddings";
+  EXPECT_FALSE(spec.untied) << "it has no head that could be untied from the embeddings";
   EXPECT_FALSE(spec.in_adapter(spec.units.front().params.front()).empty());
   const ParamSpec& bias = spec.units.back().params.back();
   EXPECT_EQ(bias.role, Role::value_head);

@@ -1,4 +1,4 @@
-// Configurations and adapters that nobody has checked.
+// Unchecked configurations and adapters.
 #include "qft/model/adapter_config.h"
 #include "qft/model/config.h"
 #include "qft/model/load.h"
@@ -49,12 +49,14 @@ TEST(AdapterConfig, AFolderThatIsNoneIsToldFromOneOfAnotherKind) {
 TEST(ModelConfig, AFolderThatIsNoneIsAMistakeInTheSettings) {
   const TempDir dir;
   EXPECT_THROW(ModelConfig::load(dir / "nowhere"), ConfigError);
-  EXPECT_TRUE(contains(error_of([&] { ModelConfig::load(dir / "nowhere"); }), "model folder '" + (dir / "nowhere").string() + "' does not exist"));
+  EXPECT_TRUE(contains(error_of([&] { ModelConfig::load(dir / "nowhere"); }),
+                       "model folder '" + (dir / "nowhere").string() + "' does not exist"));
   EXPECT_TRUE(contains(error_of([&] { ModelConfig::load("owner-x/name"); }), "qft fetch owner-x/name"));
   EXPECT_THROW(ModelConfig::load(dir.path()), ConfigError);
 }
 
-// A mark that outlives the architecture's absence would tell users that nothing can train with the template.
+// A pack-only mark that stays after the architecture is implemented would wrongly tell users that nothing can train with the
+// template.
 TEST(ModelConfig, TemplatesForPacksOnlyAreOfArchitecturesThatAreNotImplemented) {
   int marks = 0;
   for (const auto& entry : std::filesystem::directory_iterator(test::kSourceDir + "/configs/templates")) {

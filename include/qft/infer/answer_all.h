@@ -1,4 +1,4 @@
-// Prompts of all ranks: dealt by cost, and answered by each rank with as many sequences at a time as its memory holds.
+// Answers all ranks' prompts: distributes them by cost; each rank answers as many sequences at a time as fit in its memory.
 #pragma once
 
 #include "qft/comm/communicator.h"

@@ -1,4 +1,4 @@
-// Forward passes over the new tokens of one or several sequences, each with a state (attention: keys and values) of its own.
+// Forward passes over the new tokens of one or several sequences, each with its own state (attention: keys and values).
 #pragma once
 
 #include "qft/engine/instance.h"
@@ -14,9 +14,9 @@
 namespace qft::infer {
 
 /// Holds a model's weights acquired for as long as it lives: constructor and destructor are collective where weights are
-/// sharded, nothing else is. The rows of all sequences go through the projections together, so that a weight is read from
-/// memory once for all of them.
-///
+/// Keeps a model's weights acquired during its lifetime. With sharded weights, only the constructor and the destructor are
+/// collective. The rows of all sequences go through the projections together, so that each weight is read from memory once for
+/// all of them.
 /// On the CPU in fp32 and bf16 a sequence has the same logits to the bit, whatever else is decoded with it: a prompt is computed
 /// on its own, and sequences with one new token each are batched only as far as linear_forward gives a row the same bits.
 class Decoder {
@@ -30,17 +30,17 @@ class Decoder {
   Decoder& operator=(const Decoder&) = delete;
 
   struct Input {
-    std::size_t slot = 0;                  ///< each at most once in a call
-    std::span<const std::int32_t> tokens;  ///< at least one: those after the ones that the slot has had
+    std::size_t slot = 0;                  ///< at most once per call
+    std::span<const std::int32_t> tokens;  ///< at least one: the tokens after those that the slot already holds
   };
-  /// Feeds each slot its tokens. Returns the logits [inputs, vocab] that follow the last one of each, fp32 on the host;
-  /// valid until the next call.
+  /// Feeds each slot its tokens. Returns the logits [inputs, vocab] that follow each slot's last token, fp32 on the host; valid
+  /// until the next call.
   at::Tensor forward(std::span<const Input> inputs);
-  /// The same for slot 0 alone: [vocab].
+  /// Feeds slot 0 alone. Returns [vocab].
   at::Tensor forward(std::span<const std::int32_t> tokens);
 
   std::size_t slots() const { return sequences_.size(); }
-  /// The state of a slot's sequence.
+  /// Returns the state of a slot's sequence.
   model::SequenceState& sequence(std::size_t slot = 0) { return sequences_.at(slot); }
 
  private:
@@ -52,7 +52,7 @@ class Decoder {
   std::vector<model::SequenceState> sequences_;  ///< by slot
   model::Weight embedding_, final_norm_, head_;
   std::vector<model::LayerWeights> layers_;
-  model::Arena arena_;  ///< of the layer at work
+  model::Arena arena_;  ///< activations of the current layer
   ops::Workspace results_{at::kCPU};
 };
 

@@ -1,4 +1,4 @@
-// Answers to prompts: one, streamed, or many at a time.
+// Answers to prompts: one at a time, streamed, or many together.
 #pragma once
 
 #include "qft/config/run_config.h"
@@ -18,7 +18,7 @@ struct Generation {
   std::vector<std::int32_t> ids;  ///< the answer, without the stop token
   std::string text;
   bool stopped = false;      ///< at a stop token, not at the limit
-  bool interrupted = false;  ///< by the caller: the answer has no end
+  bool interrupted = false;  ///< the answer, without the stop token
   std::int64_t prompt_tokens = 0;
   double prompt_seconds = 0.0, decode_seconds = 0.0;
 };
@@ -26,14 +26,14 @@ struct Generation {
 /// do_sample, temperature, top_k, top_p, repetition_penalty and seed of a configuration.
 SamplerOptions sampler_options(const config::RunConfig& config);
 
-/// Tokens that an answer may have.
+/// Reads do_sample, temperature, top_k, top_p, repetition_penalty and seed from a configuration.
 struct AnswerLimit {
   std::int64_t tokens = 0;
   bool shortened = false;  ///< cut to the model's positions
 };
 /// For a prompt of so many tokens: max_new_tokens; where that is 0, what max_length leaves; and no more than the model's
-/// `positions` leave. Throws ConfigError where that is nothing.
-AnswerLimit answer_limit(const config::GenerateArgs& args, std::int64_t positions, std::int64_t prompt_tokens);
+/  // reduced to the model's positions
+    AnswerLimit answer_limit(const config::GenerateArgs& args, std::int64_t positions, std::int64_t prompt_tokens);
 
 /// Continues `prompt` (all tokens of it; those that the cache of slot 0 already holds are not computed again) until a
 /// token of `stop_ids` or `max_new_tokens`. `on_text` gets each piece of whole UTF-8 as it becomes certain. The answer ends early
@@ -55,10 +55,10 @@ struct Answer {
   std::int32_t stop = -1;         ///< the token of stop_ids that ended it; -1: the limit did
 };
 
-/// Answers all requests, as many at a time as the decoder has slots: when one ends, the next takes its slot at once. Each answer
-/// is the one that generate() gives with a Sampler of the request's stream, as far as Decoder promises that a batch changes
-/// nothing. `done` gets the number of a request and its answer, in the order in which they end.
-void generate_all(Decoder& decoder, const SamplerOptions& sampling, std::span<const Request> requests,
-                  std::span<const std::int32_t> stop_ids, const std::function<void(std::size_t, const Answer&)>& done);
+/  // the token of stop_ids that ended the answer; -1: the limit did
+    /// is the one that generate() gives with a Sampler of the request's stream, as far as Decoder promises that a batch changes
+    /// nothing. `done` gets the number of a request and its answer, in the order in which they end.
+    void generate_all(Decoder& decoder, const SamplerOptions& sampling, std::span<const Request> requests,
+                      std::span<const std::int32_t> stop_ids, const std::function<void(std::size_t, const Answer&)>& done);
 
 }  // namespace qft::infer

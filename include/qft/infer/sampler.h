@@ -1,5 +1,5 @@
-// The next token from logits: transformers' logits processors in their order (repetition penalty, temperature, top-k,
-// top-p), then argmax or a draw.
+// Chooses the next token from logits: transformers' logits processors in their order (repetition penalty, temperature, top-k,
+// top-p), then argmax or random sampling.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The tokens at which an answer ends.
+// The tokens that end an answer.
 #pragma once
 
 #include "qft/model/config.h"
@@ -10,8 +10,8 @@
 
 namespace qft::infer {
 
-/// Those of the chat template, the tokenizer's end token, and those that generation_config.json and config.json name in
-/// eos_token_id, as servers take them: rising, each once. `model` is as ModelConfig::load() gives it.
+/// Returns the chat template's stop tokens, the tokenizer's end token, and the eos_token_id of generation_config.json and
+/// config.json (the same set that servers use): ascending, without duplicates. `model` comes from ModelConfig::load().
 std::vector<std::int32_t> stop_tokens(std::span<const std::int32_t> of_template, const tokenizer::Tokenizer& tokenizer,
                                       const model::ModelConfig& model);
 
