@@ -49,8 +49,7 @@ TEST(AdapterConfig, AFolderThatIsNoneIsToldFromOneOfAnotherKind) {
 TEST(ModelConfig, AFolderThatIsNoneIsAMistakeInTheSettings) {
   const TempDir dir;
   EXPECT_THROW(ModelConfig::load(dir / "nowhere"), ConfigError);
-  EXPECT_TRUE(contains(error_of([&] { ModelConfig::load(dir / "nowhere"); }),
-                       "model folder '" + (dir / "nowhere").string() + "' does not exist"));
+  EXPECT_TRUE(contains(error_of([&] { ModelConfig::load(dir / "nowhere"); }), "nowhere' does not exist"));
   EXPECT_TRUE(contains(error_of([&] { ModelConfig::load("owner-x/name"); }), "qft fetch owner-x/name"));
   EXPECT_THROW(ModelConfig::load(dir.path()), ConfigError);
 }

@@ -104,7 +104,7 @@ def check_adapters(case):
     case.says("the adapter is named", log, f"adapter '{case.out}' (rank 4")
     case.check("without a warning", "warning" not in log)
     base, log = case.run("qft eval", f"output_dir={case.out}", "--json")
-    case.says("the base instead of what was trained is warned of", log, "no adapter", f"to use that, set adapter_name_or_path={case.out}")
+    case.says("the base instead of what was trained is warned of", log, "no adapter", f"to use the result, set adapter_name_or_path={case.out}")
     case.check("and is the base", json.loads(base)["adapter_name_or_path"] is None and json.loads(base)["eval_loss"] != trained["eval_loss"])
     _, log = case.run("qft eval", "adapter_name_or_path=null")
     case.check("asked for by name it is no reason for a warning", "warning" not in log)

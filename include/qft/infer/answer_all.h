@@ -14,23 +14,23 @@
 
 namespace qft::infer {
 
-/// The cost of an answer in prompt tokens: a prompt is read at once, its answer token by token.
+/// Returns the cost of an answer in prompt tokens: a prompt is read at once, an answer token by token.
 std::int64_t cost_of(std::int64_t prompt_tokens, std::int64_t answer_tokens);
 
-/// The rank that gets each item, so that the sums of the ranks' costs differ little: the largest first, each to the rank
-/// that has least.
+/// Returns the rank for each item such that the ranks' total costs differ little: assigns items by decreasing cost, each to the
+/// rank with the lowest total.
 std::vector<int> deal(std::span<const std::int64_t> costs, int ranks);
-/// The items that deal() gives to `rank`, the largest first.
+/// Returns the items that deal() assigns to `rank`, the most expensive first.
 std::vector<std::size_t> dealt_to(int rank, std::span<const std::int64_t> costs, int ranks);
 
-/// Warns on rank 0 if answers of any rank have less room than was asked for: `shortened` of this rank are cut off at the
-/// model's positions. Collective.
+/// Warns on rank 0 if answers on any rank have less room than requested. `shortened`: how many of this rank's answers are cut off
+/// at the model's positions. Collective.
 void warn_of_short_answers(std::int64_t shortened, std::int64_t positions, comm::Communicator& comm);
 
-/// Answers this rank's requests by the sampling keys of `config`. At most per_device_eval_batch_size sequences are in flight,
-/// fewer if their keys and values do not fit in memory (the log says so). `done` gets the number of a request and its answer,
-/// in the order in which they end; an exception of `done` on any rank is thrown on all. Collective: a rank may have no
-/// requests. Throws Error on all ranks if a rank has no room for the model's weights or one sequence.
+/// Answers this rank's requests with the sampling keys of `config`. At most per_device_eval_batch_size sequences are in flight,
+/// fewer if their keys and values do not fit in memory (logged). `done` receives a request's index and its answer, in the order
+/// in which answers finish; an exception from `done` on any rank is thrown on all. Collective: a rank may have no requests.
+/// Throws Error on all ranks if a rank has no room for the model's weights or one sequence.
 void answer_all(engine::Instance& instance, std::span<const Request> requests, const config::RunConfig& config,
                 std::span<const std::int32_t> stop_ids, comm::Communicator& comm,
                 const std::function<void(std::size_t, const Answer&)>& done);

@@ -13,17 +13,17 @@
 
 namespace qft::infer {
 
-/// Holds a model's weights acquired for as long as it lives: constructor and destructor are collective where weights are
 /// Keeps a model's weights acquired during its lifetime. With sharded weights, only the constructor and the destructor are
 /// collective. The rows of all sequences go through the projections together, so that each weight is read from memory once for
 /// all of them.
-/// On the CPU in fp32 and bf16 a sequence has the same logits to the bit, whatever else is decoded with it: a prompt is computed
-/// on its own, and sequences with one new token each are batched only as far as linear_forward gives a row the same bits.
+///
+/// On the CPU in fp32 and bf16, a sequence's logits do not depend on the other sequences, to the last bit: a prompt is computed
+/// alone, and sequences with one new token each are batched only as far as linear_forward gives a row the same bits.
 class Decoder {
  public:
-  /// `capacity`: tokens of prompt and answer together, of each of `slots` sequences.
+  /// `capacity`: tokens of prompt and answer together, in each of `slots` sequences.
   Decoder(engine::Instance& instance, std::int64_t capacity, std::size_t slots = 1);
-  /// The same over a model's parts, which must outlive the decoder.
+  /// Decodes with parts of a model, which must outlive the decoder.
   Decoder(model::Transformer& transformer, parallel::WeightReader& weights, std::int64_t capacity, std::size_t slots);
   ~Decoder();
   Decoder(const Decoder&) = delete;

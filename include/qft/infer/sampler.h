@@ -15,10 +15,10 @@ struct SamplerOptions {
   double top_p = 1.0;               ///< in (0, 1]
   double repetition_penalty = 1.0;  ///< > 0; Keskar et al. 2019
   std::uint64_t seed = 42;
-  std::uint64_t stream = 0;  ///< each number of a seed has random numbers of its own
+  std::uint64_t stream = 0;  ///< different streams of a seed have different random numbers
 };
 
-/// What sampling may choose from: ids and their probabilities, the most probable first.
+/// Candidates for sampling: ids and their probabilities, the most probable first.
 struct Candidates {
   std::vector<std::int32_t> ids;
   std::vector<double> probabilities;
@@ -26,12 +26,12 @@ struct Candidates {
 
 class Sampler {
  public:
-  /// Throws ConfigError on an option out of its range.
+  /// Throws ConfigError if an option is out of range.
   explicit Sampler(const SamplerOptions& options);
 
-  /// `context`: prompt and answer so far, for the repetition penalty. Changes `logits`.
+  /// Returns the next token. `context`: prompt and answer so far, for the repetition penalty. Changes `logits`.
   std::int32_t next(std::span<float> logits, std::span<const std::int32_t> context);
-  /// The distribution next() draws from (not for greedy). Changes `logits`.
+  /// Returns the distribution from which next() samples (not for greedy). Changes `logits`.
   Candidates candidates(std::span<float> logits, std::span<const std::int32_t> context) const;
 
  private:
