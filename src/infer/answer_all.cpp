@@ -13,7 +13,7 @@
 namespace qft::infer {
 namespace {
 
-constexpr std::int64_t kPromptTokensPerStep = 16;
+constexpr std::int64_t kPromptTokensPerAnswerToken = 16;
 
 /// Share of a rank's free memory that caches and gathered weights may take.
 constexpr double kShareOfMemory = 0.9;
@@ -25,7 +25,7 @@ struct DecoderRoom {
 };
 
 /// Throws Error if this rank has no room for the model's weights or one sequence.
-DecoderRoom room_for(std::span<const Request> requests, engine::Instance& instance, std::int64_t most) {
+DecoderRoom fit_decoder(std::span<const Request> requests, engine::Instance& instance, std::int64_t max_slots) {
   DecoderRoom room;
   for (const Request& r : requests)
     room.capacity = std::max(room.capacity, static_cast<std::int64_t>(r.prompt.size()) + r.max_new_tokens);
@@ -49,18 +49,18 @@ DecoderRoom room_for(std::span<const Request> requests, engine::Instance& instan
         "the keys and values of one sequence of {} tokens take {}, but {} of memory are left: lower max_new_tokens, or shorten "
         "the longest prompt (qft eval: cutoff_len)",
         room.capacity, format_bytes(cache), format_bytes(left - static_cast<double>(weights)));
-  const auto asked = std::min(static_cast<double>(most), std::max(1.0, static_cast<double>(requests.size())));
-  room.slots = static_cast<std::size_t>(std::min(asked, fit));
-  if (fit < asked)
-    log::info("{} sequences are generated at a time, not {}: keys and values may take {} each, {} are left", room.slots, asked,
-              format_bytes(cache), format_bytes(left));
+  const auto requested = std::min(static_cast<double>(max_slots), std::max(1.0, static_cast<double>(requests.size())));
+  room.slots = static_cast<std::size_t>(std::min(requested, fit));
+  if (fit < requested)
+    log::info("{} sequences are generated at a time, not {}: keys and values may take {} each, {} are left", room.slots,
+              requested, format_bytes(cache), format_bytes(left));
   return room;
 }
 
 }  // namespace
 
 std::int64_t cost_of(std::int64_t prompt_tokens, std::int64_t answer_tokens) {
-  return prompt_tokens + kPromptTokensPerStep * answer_tokens;
+  return prompt_tokens + kPromptTokensPerAnswerToken * answer_tokens;
 }
 
 std::vector<int> deal(std::span<const std::int64_t> costs, int ranks) {
@@ -98,7 +98,7 @@ void answer_all(engine::Instance& instance, std::span<const Request> requests, c
                 std::span<const std::int32_t> stop_ids, comm::Communicator& comm,
                 const std::function<void(std::size_t, const Answer&)>& done) {
   DecoderRoom room;
-  comm::agreed(comm, [&] { room = room_for(requests, instance, config.training.per_device_eval_batch_size); });
+  comm::agreed(comm, [&] { room = fit_decoder(requests, instance, config.training.per_device_eval_batch_size); });
   Decoder decoder(instance, room.capacity, room.slots);
   comm::agreed(comm, [&] { generate_all(decoder, sampler_options(config), requests, stop_ids, done); });
 }

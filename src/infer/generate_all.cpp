@@ -13,8 +13,8 @@ namespace {
 
 /// A slot's current request.
 struct Active {
-  Active(std::size_t number, const Request& request, const SamplerOptions& options, std::span<const std::int32_t> stop_ids)
-      : request(number),
+  Active(std::size_t index, const Request& request, const SamplerOptions& options, std::span<const std::int32_t> stop_ids)
+      : request(index),
         sampler(options),
         sequence(request.prompt, request.max_new_tokens, sampler, stop_ids),
         input(request.prompt) {}

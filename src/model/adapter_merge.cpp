@@ -19,26 +19,26 @@ Adapter::Adapter(const ModelSpec& spec, std::unique_ptr<io::TensorFile> file) : 
   for (const UnitSpec& unit : spec.units)
     for (const ParamSpec& param : unit.params) {
       for (const FileTensor& part : spec.in_adapter(param)) {
-        if (spec.in_model(param)) saved_[param.name] = {file_.get(), &factor_of(*file_, part.name)};
+        if (spec.in_model(param)) replacements_[param.name] = {file_.get(), &factor_of(*file_, part.name)};
       }
       if (!is_factor(param.role)) continue;
-      ChangedWeight& weight = of_[base_weight_of(param)];
+      ChangedWeight& weight = changed_[base_weight_of(param)];
       weight.params.push_back(&param);
       weight.layer = layer_of(spec, unit);
     }
 }
 
 std::unique_ptr<const WeightChange> Adapter::find(const ParamSpec& base) const {
-  const auto it = of_.find(base.name);
-  if (it == of_.end()) return nullptr;
+  const auto it = changed_.find(base.name);
+  if (it == changed_.end()) return nullptr;
   ChangedWeight weight = it->second;
   weight.base = &base;
   return change_of(config_, *file_, weight);
 }
 
-const io::TensorLocation* Adapter::saved(const ParamSpec& base) const {
-  const auto it = saved_.find(base.name);
-  return it == saved_.end() ? nullptr : &it->second;
+const io::TensorLocation* Adapter::replacement(const ParamSpec& base) const {
+  const auto it = replacements_.find(base.name);
+  return it == replacements_.end() ? nullptr : &it->second;
 }
 
 }  // namespace qft::model

@@ -20,16 +20,16 @@ class Adapter {
 
   /// Returns the adapter's change of a parameter; nullptr if the adapter does not wrap it.
   std::unique_ptr<const WeightChange> find(const ParamSpec& base) const;
-  bool has(const ParamSpec& base) const { return of_.contains(base.name); }
+  bool has(const ParamSpec& base) const { return changed_.contains(base.name); }
   /// Returns the adapter's full tensor that replaces the model's base tensor; nullptr if there is none.
-  const io::TensorLocation* saved(const ParamSpec& base) const;
-  bool changes(const ParamSpec& base) const { return has(base) || saved(base) != nullptr; }
+  const io::TensorLocation* replacement(const ParamSpec& base) const;
+  bool changes(const ParamSpec& base) const { return has(base) || replacement(base) != nullptr; }
 
  private:
   const AdapterConfig& config_;
   std::unique_ptr<io::TensorFile> file_;
-  std::map<std::string, ChangedWeight> of_;  ///< by the base weight's name
-  std::map<std::string, io::TensorLocation> saved_;
+  std::map<std::string, ChangedWeight> changed_;  ///< by the base weight's name
+  std::map<std::string, io::TensorLocation> replacements_;
 };
 
 }  // namespace qft::model

@@ -115,7 +115,7 @@ AddedTokens add_tokens(io::Storage& storage, const AddTokensRequest& request) {
   const ModelConfig config = ModelConfig::load(request.base);
   if (config.stored) fail_config("'{}' is quantised in its files: add tokens to the 16-bit model", request.base.string());
   const io::ModelFiles files = io::ModelFiles::open(request.base);
-  refuse_unexpected(ModelSpec::build(config, Finetuning::full, {}), files);
+  reject_unexpected_tensors(ModelSpec::build(config, Finetuning::full, {}), files);
   TokenizerFiles tokenizer(request.base);
   const std::int64_t known = std::min(tokenizer.size(), config.vocab_size);
   AddedTokens result = add_to(tokenizer, request);

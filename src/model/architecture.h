@@ -15,16 +15,16 @@ struct Bias {
   bool fallback = false;
 };
 
-/// Layers that may have a sliding window. `some`: use_sliding_window, max_window_layers and layer_types decide; `asked`: all if
-/// use_sliding_window is true; `given`: all if sliding_window is a number; `all`: all, even if config.json omits it.
-enum class Windows : std::uint8_t { none, some, asked, given, all };
+/// Layers that may have a sliding window. `by_layer`: use_sliding_window, max_window_layers and layer_types decide; `if_enabled`:
+/// all if use_sliding_window is true; `if_sized`: all if sliding_window is a number; `all`: all, even if config.json omits it.
+enum class Windows : std::uint8_t { none, by_layer, if_enabled, if_sized, all };
 
 /// Expert layers of an architecture. `mixtral`: in every layer, with its own names; `qwen`: in the layers that config.json names;
 /// `qwen_shared`: likewise, beside a shared expert.
 enum class Experts : std::uint8_t { none, mixtral, qwen, qwen_shared };
 
 /// Hybrids of gated attention and gated delta nets. `by_key_head`: as in DeltaNetConfig.
-enum class Hybrid : std::uint8_t { none, by_key_head, apart };
+enum class Hybrid : std::uint8_t { none, by_key_head, separate };
 
 /// One row per architecture.
 struct Architecture {

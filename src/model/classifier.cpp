@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kLanguageModelClass = "ForCausalLM";
 // transformers has no classifiers for these, or with the decoder in another place.
-constexpr std::string_view kOtherwise = "qwen3_5";
+constexpr std::string_view kNoClassifierPrefix = "qwen3_5";
 
 }  // namespace
 
@@ -19,7 +19,7 @@ Head head_of(const ModelConfig& config, const AdapterConfig& adapter) {
 }
 
 void require_classifier(const ModelConfig& config) {
-  if (config.model_type.starts_with(kOtherwise))
+  if (config.model_type.starts_with(kNoClassifierPrefix))
     fail_config(
         "stage seq_cls is not implemented for model_type {}: transformers lays out its classifier differently; use another "
         "model",

@@ -30,17 +30,17 @@ using Reader = ConfigReader;
 constexpr std::uint64_t kMaxConfigBytes = 16 << 20;
 constexpr std::int64_t kMaxVocabulary = 1 << 24;
 constexpr std::int64_t kMaxLayers = 4096;
-constexpr std::int64_t kMostTaps = 8;  ///< of the short convolution (ops/short_convolution.h)
-constexpr std::int64_t kUnused = 1;    ///< width of a dense feed-forward that no layer uses
+constexpr std::int64_t kMaxTaps = 8;      ///< of the short convolution (ops/short_convolution.h)
+constexpr std::int64_t kUnusedWidth = 1;  ///< width of a dense feed-forward that no layer uses
 
-constexpr double kHybridRotated = 0.25;  ///< share of a hybrid's head columns that is rotated if config.json omits it
+constexpr double kHybridRotatedShare = 0.25;  ///< share of a hybrid's head columns that is rotated if config.json omits it
 constexpr std::int64_t kAttentionInterval = 4;
 /// transformers' defaults if config.json omits sliding_window (null means none) or max_window_layers.
 constexpr std::int64_t kDefaultWindow = 4096, kDefaultFullLayers = 28;
 
 /// Returns ModelConfig::windows.
 std::vector<std::int64_t> read_windows(const Reader& config, const Architecture& arch, std::int64_t layers) {
-  const bool always = arch.windows == Windows::all || arch.windows == Windows::given;
+  const bool always = arch.windows == Windows::all || arch.windows == Windows::if_sized;
   const bool wanted = always ? arch.windows == Windows::all || config.find("sliding_window") != nullptr
                              : config.boolean("use_sliding_window", false);
   require(!wanted || arch.windows != Windows::none,
@@ -48,7 +48,7 @@ std::vector<std::int64_t> read_windows(const Reader& config, const Architecture&
   const std::int64_t window = wanted && !config.is_null("sliding_window") ? config.positive("sliding_window", kDefaultWindow) : 0;
   if (arch.hybrid != Hybrid::none) return {};
   const std::int64_t full =
-      arch.windows == Windows::some ? std::min(layers, config.integer("max_window_layers", kDefaultFullLayers)) : 0;
+      arch.windows == Windows::by_layer ? std::min(layers, config.integer("max_window_layers", kDefaultFullLayers)) : 0;
   std::vector<std::int64_t> windows(static_cast<std::size_t>(layers), window);
   std::fill_n(windows.begin(), full, 0);
   const json* types = config.find("layer_types");
@@ -67,7 +67,7 @@ std::vector<std::int64_t> read_windows(const Reader& config, const Architecture&
             config.where(), i, (*types)[i].dump());
     require(!sliding || window > 0, "{}: layer_types[{}] is \"sliding_attention\", but {}", config.where(), i, no_window);
     require(
-        sliding || window == 0 || arch.windows == Windows::some,
+        sliding || window == 0 || arch.windows == Windows::by_layer,
         "{}: layer_types[{}] is \"full_attention\", but every layer of {} has the sliding_window of {}: remove layer_types or "
         "set sliding_window to null",
         config.where(), i, arch.model_type, window);
@@ -89,8 +89,8 @@ void read_delta_net(const Reader& config, const Architecture& arch, ModelConfig&
   const DeltaNetConfig& d = c.delta_net;
   require(d.value_heads % d.key_heads == 0, "{}: linear_num_value_heads {} is not a multiple of linear_num_key_heads {}",
           config.where(), d.value_heads, d.key_heads);
-  require(d.taps >= 2 && d.taps <= kMostTaps, "{}: linear_conv_kernel_dim {} is not implemented (implemented: 2 to {})",
-          config.where(), d.taps, kMostTaps);
+  require(d.taps >= 2 && d.taps <= kMaxTaps, "{}: linear_conv_kernel_dim {} is not implemented (implemented: 2 to {})",
+          config.where(), d.taps, kMaxTaps);
   require(d.columns() <= kMaxSize, "{}: projections have {} columns, more than {}: is the file damaged?", config.where(),
           d.columns(), kMaxSize);
   const auto layers = static_cast<std::size_t>(c.num_layers);
@@ -123,7 +123,7 @@ void read_experts(const Reader& config, const Architecture& arch, ModelConfig& c
           e.count);
   e.intermediate_size = mixtral ? c.intermediate_size : config.size("moe_intermediate_size");
   if (arch.experts == Experts::qwen_shared) e.shared_size = config.size("shared_expert_intermediate_size");
-  e.normalise = mixtral || config.boolean("norm_topk_prob", arch.hybrid != Hybrid::none) || arch.hybrid == Hybrid::apart;
+  e.normalise = mixtral || config.boolean("norm_topk_prob", arch.hybrid != Hybrid::none) || arch.hybrid == Hybrid::separate;
   if (config.boolean("output_router_logits", false)) e.aux_loss_coef = config.number("router_aux_loss_coef", 0.001);
   const double jitter = config.number("router_jitter_noise", 0.0);
   require(jitter == 0.0, "{}: router_jitter_noise {} is not implemented: set it to 0", config.where(), jitter);
@@ -157,7 +157,7 @@ std::vector<std::int32_t> read_token_ids(const json* value, const std::string& w
   return ids;
 }
 
-void refuse_unimplemented(const Reader& reader, const Architecture& arch) {
+void reject_unimplemented(const Reader& reader, const Architecture& arch) {
   const std::string_view known = arch.feed_forward == FeedForward::swiglu ? "silu" : "relu2";
   const std::string act = reader.text("hidden_act", std::string(known));
   require(act == known, "{}: hidden_act '{}' of {} is not implemented (implemented: {})", reader.where(), act, arch.model_type,
@@ -210,15 +210,16 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   const Reader inner(nested == nullptr ? object : *nested, where + ": text_config");
   const Reader& reader = nested == nullptr ? whole : inner;
   check_config_keys(whole, reader, arch, c.notes);
-  refuse_unimplemented(whole, arch);
-  refuse_unimplemented(reader, arch);
+  reject_unimplemented(whole, arch);
+  reject_unimplemented(reader, arch);
   const json* stored = whole.find("quantization_config");
   if (stored == nullptr) stored = reader.find("quantization_config");
   if (stored != nullptr) c.stored = read_quantization(*stored, where);
   c.architecture = arch.hf_class;
   c.hidden_size = reader.size("hidden_size");
-  c.intermediate_size = reader.size(
-      "intermediate_size", arch.hybrid != Hybrid::none && arch.experts != Experts::none ? std::optional(kUnused) : std::nullopt);
+  c.intermediate_size =
+      reader.size("intermediate_size",
+                  arch.hybrid != Hybrid::none && arch.experts != Experts::none ? std::optional(kUnusedWidth) : std::nullopt);
   c.num_layers = reader.positive("num_hidden_layers");
   c.num_heads = reader.size("num_attention_heads");
   c.num_kv_heads = reader.size("num_key_value_heads", c.num_heads);
@@ -236,11 +237,11 @@ ModelConfig ModelConfig::parse(const std::string& text, const std::string& where
   c.norms = arch.norms;
   c.norm_after = arch.norm_after;
   c.feed_forward = arch.feed_forward;
-  const auto partial = arch.hybrid == Hybrid::none ? std::nullopt : std::optional(kHybridRotated);
+  const auto partial = arch.hybrid == Hybrid::none ? std::nullopt : std::optional(kHybridRotatedShare);
   c.rope = read_rope(reader, c.max_position_embeddings, {arch.default_theta, partial}, c.notes);
   c.eos_token_ids = read_token_ids(whole.find("eos_token_id") ? whole.find("eos_token_id") : reader.find("eos_token_id"), where);
   if (nested != nullptr) c.text_prefix = c.module_prefix = kTextPrefixes[0];
-  if (nested != nullptr || arch.hybrid == Hybrid::apart) c.other_prefixes.emplace_back("model.visual.");
+  if (nested != nullptr || arch.hybrid == Hybrid::separate) c.other_prefixes.emplace_back("model.visual.");
   if (arch.hybrid != Hybrid::none) c.other_prefixes.emplace_back("mtp.");
   c.initializer_range = reader.number("initializer_range", c.initializer_range);
   read_classifier(whole, c);
@@ -273,8 +274,8 @@ ModelConfig ModelConfig::load(const std::filesystem::path& dir) {
     const auto it = object.find("eos_token_id");
     if (it != object.end() && !it->is_null()) config.eos_token_ids = read_token_ids(&*it, generation.string());
   }
-  settle_text_prefix(config, dir);
-  settle_head(config, dir);
+  detect_text_prefix(config, dir);
+  detect_tied_head(config, dir);
   for (const std::string& note : config.notes) log::warn_once(note);
   return config;
 }

@@ -10,25 +10,25 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kMostNamed = 8;
+constexpr std::size_t kMaxNamedKeys = 8;
 
 /// Keys of the decoder, for every architecture.
-constexpr std::string_view kDecoder =
+constexpr std::string_view kDecoderKeys =
     "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim hidden_act "
     "max_position_embeddings rms_norm_eps rope_theta rope_scaling rope_parameters original_max_position_embeddings "
     "partial_rotary_factor layer_types attention_dropout initializer_range";
-constexpr std::string_view kWindows = "sliding_window use_sliding_window max_window_layers";
-constexpr std::string_view kExperts =
+constexpr std::string_view kWindowKeys = "sliding_window use_sliding_window max_window_layers";
+constexpr std::string_view kExpertKeys =
     "num_experts num_local_experts num_experts_per_tok moe_intermediate_size shared_expert_intermediate_size norm_topk_prob "
     "output_router_logits router_aux_loss_coef router_jitter_noise decoder_sparse_step mlp_only_layers";
-constexpr std::string_view kHybrid =
+constexpr std::string_view kHybridKeys =
     "full_attention_interval linear_num_key_heads linear_num_value_heads linear_key_head_dim linear_value_head_dim "
     "linear_conv_kernel_dim attn_output_gate mamba_ssm_dtype mtp_num_hidden_layers mtp_use_dedicated_embeddings";
-constexpr std::string_view kSees = "text_config vision_config language_model_only";
+constexpr std::string_view kVisionKeys = "text_config vision_config language_model_only";
 
 /// Keys of transformers' PreTrainedConfig, of generation and of tools: read elsewhere, or without effect on a model's
 /// computation.
-constexpr std::string_view kEverywhere =
+constexpr std::string_view kCommonKeys =
     "model_type architectures auto_map transformers_version torch_dtype dtype _name_or_path name_or_path _commit_hash "
     "tie_word_embeddings quantization_config id2label label2id num_labels problem_type classifier_dropout use_cache "
     "output_hidden_states output_attentions return_dict use_return_dict chunk_size_feed_forward is_decoder is_causal "
@@ -47,9 +47,9 @@ struct Fixed {
   bool value;  ///< the implemented value, also assumed if the key is absent
   const char* reason;
 };
-constexpr Fixed kFixed[] = {{"is_causal", true, "tokens would see later tokens"},
-                            {"is_encoder_decoder", false, "only decoders are implemented"},
-                            {"add_cross_attention", false, "only decoders are implemented"}};
+constexpr Fixed kFixedKeys[] = {{"is_causal", true, "tokens would see later tokens"},
+                                {"is_encoder_decoder", false, "only decoders are implemented"},
+                                {"add_cross_attention", false, "only decoders are implemented"}};
 
 bool is_in(std::string_view list, std::string_view word) {
   for (auto at = list.find(word); at != std::string_view::npos; at = list.find(word, at + 1)) {
@@ -67,13 +67,13 @@ bool has_no_value(const json& value) {
 bool is_known(const Architecture& arch, std::string_view key) {
   const auto is_bias = [&](const Bias& bias) { return bias.key != nullptr && key == bias.key; };
   const bool windows = arch.windows != Windows::none || std::string_view(arch.model_type).starts_with("qwen");
-  return is_in(kDecoder, key) || is_in(kEverywhere, key) || key.ends_with("_token_id") || is_bias(arch.qkv) || is_bias(arch.o) ||
-         is_bias(arch.mlp) || (windows && is_in(kWindows, key)) || (arch.experts != Experts::none && is_in(kExperts, key)) ||
-         (arch.hybrid != Hybrid::none && is_in(kHybrid, key));
+  return is_in(kDecoderKeys, key) || is_in(kCommonKeys, key) || key.ends_with("_token_id") || is_bias(arch.qkv) ||
+         is_bias(arch.o) || is_bias(arch.mlp) || (windows && is_in(kWindowKeys, key)) ||
+         (arch.experts != Experts::none && is_in(kExpertKeys, key)) || (arch.hybrid != Hybrid::none && is_in(kHybridKeys, key));
 }
 
 void require_fixed(const ConfigReader& config) {
-  for (const Fixed& fixed : kFixed) {
+  for (const Fixed& fixed : kFixedKeys) {
     const auto it = config.object().find(fixed.key);
     // transformers tests whether some keys are present, and then null does not mean absent.
     if (it == config.object().end() || *it == fixed.value || (!fixed.value && has_no_value(*it))) continue;
@@ -92,8 +92,8 @@ void note_unknown(const ConfigReader& config, const std::vector<std::string>& ke
   for (const std::string& key : keys) {
     const std::string value = config.object().at(key).dump();
     words.push_back(value.size() > 40 ? key : fmt::format("{}: {}", key, value));
-    if (words.size() == kMostNamed && keys.size() > kMostNamed) {
-      words.push_back(fmt::format("and {} more", keys.size() - kMostNamed));
+    if (words.size() == kMaxNamedKeys && keys.size() > kMaxNamedKeys) {
+      words.push_back(fmt::format("and {} more", keys.size() - kMaxNamedKeys));
       break;
     }
   }
@@ -105,18 +105,18 @@ void note_unknown(const ConfigReader& config, const std::vector<std::string>& ke
 
 void check_config_keys(const ConfigReader& whole, const ConfigReader& text, const Architecture& arch,
                        std::vector<std::string>& notes) {
-  const bool sees = &whole != &text;
+  const bool nested = &whole != &text;
   require_fixed(whole);
-  if (sees) require_fixed(text);
+  if (nested) require_fixed(text);
   std::vector<std::string> unknown;
   for (const auto& [key, value] : text.object().items())
     if (!has_no_value(value) && !is_known(arch, key)) unknown.push_back(key);
   note_unknown(text, unknown, arch, notes);
-  if (!sees) return;
+  if (!nested) return;
   unknown.clear();
   for (const auto& [key, value] : whole.object().items()) {
-    if (has_no_value(value) || is_in(kSees, key)) continue;
-    const bool decodes = is_known(arch, key) && !is_in(kEverywhere, key) && !key.ends_with("_token_id");
+    if (has_no_value(value) || is_in(kVisionKeys, key)) continue;
+    const bool decodes = is_known(arch, key) && !is_in(kCommonKeys, key) && !key.ends_with("_token_id");
     const json* inner = text.find(key.c_str());
     if (decodes && (inner == nullptr || *inner != value))
       notes.push_back(fmt::format("{}: {} is {}, but {} in text_config; only text_config counts, as in transformers",

@@ -90,7 +90,7 @@ std::int64_t expand_model(io::Storage& storage, const ExpandRequest& request) {
   if (config.stored) fail_config("'{}' is quantised in its files: expand the 16-bit model", request.base.string());
   require_alike(config, request.layers);
   const io::ModelFiles files = io::ModelFiles::open(request.base);
-  refuse_unexpected(ModelSpec::build(config, Finetuning::full, {}), files);
+  reject_unexpected_tensors(ModelSpec::build(config, Finetuning::full, {}), files);
   const std::int64_t group = config.num_layers / request.layers;
   const std::vector<Origin> origins = origins_of(files, config, group);
   std::vector<io::TensorSpec> tensors;

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kPieceBytes = 16 << 20;
+constexpr std::uint64_t kChunkBytes = 16 << 20;
 
 /// Writes one tensor as `type`, in chunks of at most `step` of its bytes: make(begin, n, from, to) converts the n bytes at
 /// `begin` into the chunk to write. If the type stays the same, `to` is `from`.
@@ -44,7 +44,7 @@ void write_merged(const io::TensorLocation& from, DType type, std::int64_t colum
                   const WeightChange& change, io::ModelWriter& writer) {
   const DType dtype = from.entry->dtype;
   const std::uint64_t row_bytes = static_cast<std::uint64_t>(columns) * size_of(dtype);
-  const std::uint64_t step = std::max<std::uint64_t>(1, kPieceBytes / row_bytes) * row_bytes;
+  const std::uint64_t step = std::max<std::uint64_t>(1, kChunkBytes / row_bytes) * row_bytes;
   stream(from, type, step, writer, [&](std::uint64_t begin, std::uint64_t n, const char* bytes, char* to) {
     change.apply(dtype, bytes, type, to, columns, first_row + static_cast<std::int64_t>(begin / row_bytes),
                  static_cast<std::int64_t>(n / row_bytes));
@@ -54,7 +54,7 @@ void write_merged(const io::TensorLocation& from, DType type, std::int64_t colum
 void write_unmerged(const io::TensorLocation& from, DType type, io::ModelWriter& writer) {
   const DType dtype = from.entry->dtype;
   std::vector<float> values;
-  stream(from, type, kPieceBytes, writer, [&](std::uint64_t, std::uint64_t n, const char* bytes, char* to) {
+  stream(from, type, kChunkBytes, writer, [&](std::uint64_t, std::uint64_t n, const char* bytes, char* to) {
     if (dtype == type) return;
     values.resize(n / size_of(dtype));
     to_float(dtype, bytes, values.size(), values.data());
@@ -124,7 +124,7 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
     report.bytes += Box::whole(tensor.shape).elements() * size_of(type);
     report.converted += tensor.is_stored() || type != tensor.type ? 1 : 0;
     report.merged += model.changes(*tensor.param) ? 1 : 0;
-    if (const io::TensorLocation* whole = model.saved(*tensor.param))
+    if (const io::TensorLocation* whole = model.replacement(*tensor.param))
       write_unmerged(*whole, type, writer);
     else if (tensor.is_stored())
       request.code->write_decoded(model, tensor, type, writer);

@@ -150,10 +150,10 @@ ExportReport export_bitsandbytes(io::Storage& storage, const ExportRequest& requ
   std::int64_t done = 0;
   Squares squares;
   for (const ModelTensor& tensor : model.tensors()) {
-    const bool packs = quantised.contains(tensor.param->name);
+    const bool quantise = quantised.contains(tensor.param->name);
     report.merged += model.changes(*tensor.param) ? 1 : 0;
-    report.converted += packs || type != tensor.type ? 1 : 0;
-    if (packs)
+    report.converted += quantise || type != tensor.type ? 1 : 0;
+    if (quantise)
       write_quantised(model, tensor, type, writer, squares);
     else
       write_plain(model, tensor, type, writer);

@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::uint64_t kMostBytes = 256 << 20;
+constexpr std::uint64_t kMaxTokenizerBytes = 256 << 20;
 
 /// ggml's token types.
 enum TokenKind : std::int32_t { kNormal = 1, kControl = 3, kUserDefined = 4, kUnused = 5 };
@@ -38,7 +38,7 @@ constexpr Splitter kSplitters[] = {
      "llama-bpe"}};
 
 json read_object(const fs::path& path) {
-  json object = parse_json(io::read_text_file(path, kMostBytes), path.string());
+  json object = parse_json(io::read_text_file(path, kMaxTokenizerBytes), path.string());
   require(object.is_object(), "'{}' is not a JSON object", path.string());
   return object;
 }

@@ -97,16 +97,16 @@ void Transformer::layer_backward(int layer, const LayerWeights& w, const MicroIn
                                  const RoutingLoss& routing) {
   const LayerPass pass = pass_over(layer, in, random, routing);
   for (std::size_t i = sublayers(layer).size(); i-- > 0;) {
-    const bool goes_on = i > 0 || needs_input_grad;
+    const bool propagate = i > 0 || needs_input_grad;
     if (sublayers(layer)[i]->spec().norm_after)
-      norm_after_backward(*sublayers(layer)[i], w[i], pass, saved.sublayers[i], g, goes_on);
+      norm_after_backward(*sublayers(layer)[i], w[i], pass, saved.sublayers[i], g, propagate);
     else
-      norm_before_backward(*sublayers(layer)[i], w[i], pass, saved.sublayers[i], g, goes_on);
+      norm_before_backward(*sublayers(layer)[i], w[i], pass, saved.sublayers[i], g, propagate);
   }
 }
 
 void Transformer::norm_before_backward(const SubLayer& sublayer, const SubLayerWeights& w, const LayerPass& pass,
-                                       const SubLayerSaved& s, const at::Tensor& g, bool goes_on) {
+                                       const SubLayerSaved& s, const at::Tensor& g, bool propagate) {
   const at::Tensor gbranch = scratch("branch", g.size(0), g.size(1));
   at::Tensor normed;  // cheaper to recompute than to keep
   if (entries_need_input(sublayer.spec(), w)) {
@@ -114,17 +114,17 @@ void Transformer::norm_before_backward(const SubLayer& sublayer, const SubLayerW
     ops::rms_norm_forward(s.x, w.norm.value, spec_.config.rms_norm_eps, normed, s.rstd, norm_);
   }
   // The norm's own gradient needs gbranch even if nothing below trains.
-  goes_on = goes_on || w.norm.grad.defined();
-  sublayer.backward(w, normed, pass, s, g, gbranch, goes_on ? ops::GradMode::write : ops::GradMode::skip);
-  if (goes_on) ops::rms_norm_backward(gbranch, s.x, w.norm.value, s.rstd, g, g, w.norm.grad, workspace_, norm_);
+  propagate = propagate || w.norm.grad.defined();
+  sublayer.backward(w, normed, pass, s, g, gbranch, propagate ? ops::GradMode::write : ops::GradMode::skip);
+  if (propagate) ops::rms_norm_backward(gbranch, s.x, w.norm.value, s.rstd, g, g, w.norm.grad, workspace_, norm_);
 }
 
 void Transformer::norm_after_backward(const SubLayer& sublayer, const SubLayerWeights& w, const LayerPass& pass,
-                                      const SubLayerSaved& s, const at::Tensor& g, bool goes_on) {
+                                      const SubLayerSaved& s, const at::Tensor& g, bool propagate) {
   const at::Tensor gout = scratch("norm", g.size(0), g.size(1)), gbranch = scratch("branch", g.size(0), g.size(1));
   ops::rms_norm_backward(g, s.tensors.back(), w.norm.value, s.rstd, {}, gout, w.norm.grad, workspace_, norm_);
-  sublayer.backward(w, s.x, pass, s, gout, gbranch, goes_on ? ops::GradMode::write : ops::GradMode::skip);
-  if (goes_on) g.add_(gbranch);
+  sublayer.backward(w, s.x, pass, s, gout, gbranch, propagate ? ops::GradMode::write : ops::GradMode::skip);
+  if (propagate) g.add_(gbranch);
 }
 
 }  // namespace qft::model

@@ -16,7 +16,7 @@
 namespace qft::model {
 namespace {
 
-constexpr std::int64_t kPieceBytes = 8 << 20;
+constexpr std::int64_t kChunkBytes = 8 << 20;
 
 /// Returns the overlap of `dst` with the source: its start in `dst`, and its number of elements. Boxes are whole if a parameter
 /// has several tensors in the files.
@@ -52,7 +52,7 @@ std::int64_t read_into(const Source& source, const ParamSpec& param, const Shard
     read(0, total, values.data_ptr());
     return total * item;
   }
-  const std::int64_t piece = kPieceBytes / item;
+  const std::int64_t piece = kChunkBytes / item;
   const at::Tensor staging = at::empty({std::min(piece, total)}, at::TensorOptions().dtype(type));
   for (std::int64_t first = 0; first < total; first += piece) {
     const std::int64_t n = std::min(piece, total - first);

@@ -20,7 +20,7 @@
 namespace qft::model {
 namespace {
 
-constexpr std::uint64_t kPieceBytes = 8 << 20;
+constexpr std::uint64_t kChunkBytes = 8 << 20;
 
 /// An adapter with its change of one parameter at a time.
 class RowMerger {
@@ -75,8 +75,8 @@ class MergedFile : public io::TensorFile {
     const io::TensorEntry& own = base_->at(entry.name);
     const auto it = changes_->find(entry.name);
     if (it == changes_->end()) return base_->read(own, first_byte, bytes, dst);
-    if (const io::TensorLocation* saved = merger_->adapter().saved(*it->second.param))
-      return read_saved(*saved, entry.dtype, first_byte, bytes, static_cast<char*>(dst));
+    if (const io::TensorLocation* replacement = merger_->adapter().replacement(*it->second.param))
+      return read_replacement(*replacement, entry.dtype, first_byte, bytes, static_cast<char*>(dst));
     read_rows(own, it->second, first_byte, bytes, static_cast<char*>(dst));
   }
 
@@ -85,7 +85,7 @@ class MergedFile : public io::TensorFile {
   void read_rows(const io::TensorEntry& entry, const Change& change, std::uint64_t first_byte, std::uint64_t bytes,
                  char* dst) const {
     const std::uint64_t row_bytes = static_cast<std::uint64_t>(entry.shape.back()) * size_of(entry.dtype);
-    const std::uint64_t piece = std::max<std::uint64_t>(1, kPieceBytes / row_bytes), end = first_byte + bytes;
+    const std::uint64_t piece = std::max<std::uint64_t>(1, kChunkBytes / row_bytes), end = first_byte + bytes;
     std::vector<char> rows;
     for (std::uint64_t row = first_byte / row_bytes; row * row_bytes < end; row += piece) {
       const std::uint64_t count = std::min(piece, (end + row_bytes - 1) / row_bytes - row);
@@ -98,15 +98,16 @@ class MergedFile : public io::TensorFile {
     }
   }
 
-  static void read_saved(const io::TensorLocation& saved, DType type, std::uint64_t first_byte, std::uint64_t bytes, char* dst) {
-    const std::uint64_t item = size_of(type), count = bytes / item, theirs = size_of(saved.entry->dtype);
+  static void read_replacement(const io::TensorLocation& replacement, DType type, std::uint64_t first_byte, std::uint64_t bytes,
+                               char* dst) {
+    const std::uint64_t item = size_of(type), count = bytes / item, theirs = size_of(replacement.entry->dtype);
     QFT_ASSERT(first_byte % item == 0 && bytes % item == 0, "'{}': the read does not start and end at element boundaries",
-               saved.entry->name);
+               replacement.entry->name);
     std::vector<char> raw(count * theirs);
-    saved.file->read(*saved.entry, first_byte / item * theirs, raw.size(), raw.data());
-    if (type == saved.entry->dtype) return void(std::memcpy(dst, raw.data(), raw.size()));
+    replacement.file->read(*replacement.entry, first_byte / item * theirs, raw.size(), raw.data());
+    if (type == replacement.entry->dtype) return void(std::memcpy(dst, raw.data(), raw.size()));
     std::vector<float> values(count);
-    to_float(saved.entry->dtype, raw.data(), count, values.data());
+    to_float(replacement.entry->dtype, raw.data(), count, values.data());
     from_float(type, values.data(), count, dst);
   }
 

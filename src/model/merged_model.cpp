@@ -53,7 +53,7 @@ MergedModel::MergedModel(const fs::path& base, const fs::path& adapter, const st
     for (const ParamSpec& p : unit.params) {
       if (!spec_->in_model(p)) continue;
       if (p.role == Role::value_head) {
-        const io::TensorLocation* whole = saved(p);
+        const io::TensorLocation* whole = replacement(p);
         tensors_.push_back({&p, p.name, p.shape, type, whole != nullptr ? *whole : files_.at(p.name)});
         continue;
       }
@@ -67,9 +67,9 @@ MergedModel::MergedModel(const fs::path& base, const fs::path& adapter, const st
       }
       for (const Source& source : sources_of(p, files_)) {
         const io::TensorEntry& entry = *source.at.entry;
-        const bool parted = spec_->untied && p.path == kLmHead;  // its source is the embeddings' tensor
+        const bool untied_head = spec_->untied && p.path == kLmHead;  // its source is the embeddings' tensor
         tensors_.push_back(
-            {&p, parted ? p.name : entry.name, entry.shape, entry.dtype, source.at, source.begin / p.shape.back()});
+            {&p, untied_head ? p.name : entry.name, entry.shape, entry.dtype, source.at, source.begin / p.shape.back()});
       }
     }
 }
@@ -81,8 +81,8 @@ const WeightChange* MergedModel::change_of(const ParamSpec& param) {
   return change_.get();
 }
 
-const io::TensorLocation* MergedModel::saved(const ParamSpec& param) const {
-  return adapter_ ? adapter_->saved(param) : nullptr;
+const io::TensorLocation* MergedModel::replacement(const ParamSpec& param) const {
+  return adapter_ ? adapter_->replacement(param) : nullptr;
 }
 
 bool MergedModel::changes(const ParamSpec& param) const {

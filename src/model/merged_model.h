@@ -52,7 +52,7 @@ class MergedModel {
   /// Returns nullptr if the adapter does not wrap the parameter. Valid until the next call for another parameter.
   const WeightChange* change_of(const ParamSpec& param);
   /// Returns the adapter's tensor that replaces the parameter; nullptr if there is none.
-  const io::TensorLocation* saved(const ParamSpec& param) const;
+  const io::TensorLocation* replacement(const ParamSpec& param) const;
   /// Returns the format of the files' quantised weights; nullptr if there are none.
   const StoredFormat* stored() const { return stored_.get(); }
 

@@ -15,15 +15,15 @@
 namespace qft::model {
 namespace {
 
-at::Tensor room_for(const ModelTensor& tensor) {
+at::Tensor empty_values(const ModelTensor& tensor) {
   return at::empty({tensor.rows() * tensor.columns()}, at::kFloat);
 }
 
 /// Decodes a tensor that the files hold quantised, merges it and writes it as `type`.
 void write_decoded(MergedModel& model, const ModelTensor& tensor, DType type, io::ModelWriter& writer) {
   const at::Tensor values = merged_values(model, tensor);
-  constexpr std::int64_t kPieceBytes = 16 << 20;
-  const std::int64_t step = kPieceBytes / size_of(type);
+  constexpr std::int64_t kChunkBytes = 16 << 20;
+  const std::int64_t step = kChunkBytes / size_of(type);
   std::vector<char> bytes;
   for (std::int64_t first = 0; first < values.numel(); first += step) {
     const auto count = static_cast<std::size_t>(std::min(step, values.numel() - first));
@@ -36,7 +36,7 @@ void write_decoded(MergedModel& model, const ModelTensor& tensor, DType type, io
 }  // namespace
 
 at::Tensor base_values(const MergedModel& model, const ModelTensor& tensor) {
-  const at::Tensor values = room_for(tensor);
+  const at::Tensor values = empty_values(tensor);
   if (!tensor.is_stored()) {
     tensor.plain.file->read_floats(*tensor.plain.entry, values.data_ptr<float>());
     return values;
@@ -49,8 +49,8 @@ at::Tensor base_values(const MergedModel& model, const ModelTensor& tensor) {
 }
 
 at::Tensor merged_values(MergedModel& model, const ModelTensor& tensor) {
-  if (const io::TensorLocation* whole = model.saved(*tensor.param)) {
-    const at::Tensor values = room_for(tensor);
+  if (const io::TensorLocation* whole = model.replacement(*tensor.param)) {
+    const at::Tensor values = empty_values(tensor);
     whole->file->read_floats(*whole->entry, values.data_ptr<float>());
     return values;
   }

@@ -11,7 +11,7 @@ namespace qft::model {
 namespace {
 
 // Matching steps; an expression that needs more for a module name practically never ends.
-constexpr std::uint32_t kMostSteps = 1'000'000;
+constexpr std::uint32_t kMaxMatchSteps = 1'000'000;
 
 std::string message_of(int code) {
   PCRE2_UCHAR text[256];
@@ -42,7 +42,7 @@ bool NamePattern::matches(const std::string& name) const {
   const std::unique_ptr<pcre2_match_context, decltype(&pcre2_match_context_free)> context(pcre2_match_context_create(nullptr),
                                                                                           &pcre2_match_context_free);
   require(data != nullptr && context != nullptr, "cannot allocate PCRE2's match data");
-  pcre2_set_match_limit(context.get(), kMostSteps);
+  pcre2_set_match_limit(context.get(), kMaxMatchSteps);
   const int rc = pcre2_match(code, bytes_of(name), name.size(), 0, 0, data.get(), context.get());
   if (rc < 0 && rc != PCRE2_ERROR_NOMATCH)
     fail_config("{}: cannot match '{}' against '{}': {}; simplify the expression", what_, expression_, name, message_of(rc));

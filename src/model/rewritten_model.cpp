@@ -11,15 +11,15 @@
 namespace qft::model {
 namespace {
 
-constexpr std::uint64_t kPieceBytes = 16 << 20;
+constexpr std::uint64_t kChunkBytes = 16 << 20;
 
 }  // namespace
 
 void copy_tensor(const io::TensorLocation& from, io::ModelWriter& to, bool zero) {
   const std::uint64_t total = from.entry->bytes();
-  std::vector<char> bytes(std::min(total, kPieceBytes));
+  std::vector<char> bytes(std::min(total, kChunkBytes));
   for (std::uint64_t begin = 0; begin < total; begin += bytes.size()) {
-    bytes.resize(std::min(kPieceBytes, total - begin));
+    bytes.resize(std::min(kChunkBytes, total - begin));
     if (!zero) from.file->read(*from.entry, begin, bytes.size(), bytes.data());
     to.append(bytes.data(), bytes.size());
   }

@@ -23,7 +23,7 @@ constexpr std::string_view kFrequencies = "rotary_emb.inv_freq";
 constexpr double kRounding = 0.01;  ///< relative; the rounding of 16-bit values, and more
 
 /// Returns true for tensors that files may hold beside the parameters: derived values, and the second name of a tied head, which
-/// settle_head() has compared.
+/// detect_tied_head() has compared.
 bool is_redundant(const std::string& name, const ModelConfig& config) {
   return name.ends_with(kFrequencies) || (config.tie_word_embeddings && name == kLmHead);
 }
@@ -56,7 +56,7 @@ void require_shape(const io::TensorFile& file, const io::TensorEntry& entry, con
           file.path().string(), entry.name, safetensors_name(entry.dtype));
 }
 
-void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files, const StoredFormat* stored) {
+void reject_unexpected_tensors(const ModelSpec& spec, const io::ModelFiles& files, const StoredFormat* stored) {
   std::set<std::string> known;
   for (const auto& unit : spec.units)
     for (const auto& param : unit.params)
@@ -80,7 +80,7 @@ void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files, const
 }
 
 void require_tensors(const ModelSpec& spec, const io::ModelFiles& files, const StoredFormat* stored) {
-  refuse_unexpected(spec, files, stored);
+  reject_unexpected_tensors(spec, files, stored);
   compare_frequencies(spec.config, files);
   for (const auto& unit : spec.units)
     for (const auto& param : unit.params) {

@@ -19,7 +19,7 @@ void require_shape(const io::TensorFile& file, const io::TensorEntry& entry, con
 
 /// Throws Error naming file tensors that the architecture does not have. Derived values and the second name of a tied head are
 /// allowed.
-void refuse_unexpected(const ModelSpec& spec, const io::ModelFiles& files, const StoredFormat* stored = nullptr);
+void reject_unexpected_tensors(const ModelSpec& spec, const io::ModelFiles& files, const StoredFormat* stored = nullptr);
 /// Also throws Error if a base tensor is missing or has another shape. `stored`: set if the model's files are quantised.
 void require_tensors(const ModelSpec& spec, const io::ModelFiles& files, const StoredFormat* stored);
 

@@ -8,7 +8,7 @@
 
 namespace qft::model {
 
-void settle_text_prefix(ModelConfig& config, const std::filesystem::path& dir) {
+void detect_text_prefix(ModelConfig& config, const std::filesystem::path& dir) {
   constexpr std::string_view kTwoNames = "qwen3_5", kNorm = "norm.weight";
   if (!config.model_type.starts_with(kTwoNames) || !io::holds_model_weights(dir)) return;
   try {

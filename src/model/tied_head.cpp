@@ -20,16 +20,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uint64_t kPieceElements = 4 << 20;
+constexpr std::uint64_t kChunkElements = 4 << 20;
 
 /// The comparison's result; no_head: the files have no head beside the embeddings.
-enum class Found { no_head, equal, different };
+enum class HeadComparison { no_head, equal, different };
 
 bool same_values(const io::TensorLocation& a, const io::TensorLocation& b) {
   const io::TensorEntry &x = *a.entry, &y = *b.entry;
   if (x.shape != y.shape) return false;
   const std::uint64_t all = x.elements(), x_item = size_of(x.dtype), y_item = size_of(y.dtype);
-  const std::size_t room = std::min(all, kPieceElements);
+  const std::size_t room = std::min(all, kChunkElements);
   std::vector<char> x_bytes(room * x_item), y_bytes(room * y_item);
   std::vector<double> x_values, y_values;
   for (std::uint64_t first = 0; first < all; first += room) {
@@ -46,13 +46,13 @@ bool same_values(const io::TensorLocation& a, const io::TensorLocation& b) {
   return true;
 }
 
-Found look_at(const io::ModelFiles& files, const ModelConfig& config) {
+HeadComparison compare_head(const io::ModelFiles& files, const ModelConfig& config) {
   const std::string embeddings = config.text_prefix + std::string(kEmbedTokens).substr(kTextPrefixes[1].size());
   const io::TensorLocation *head = files.find(kLmHead), *table = files.find(embeddings);
-  if (head == nullptr || table == nullptr) return Found::no_head;
+  if (head == nullptr || table == nullptr) return HeadComparison::no_head;
   // Quantised tensors cannot be token tables.
-  if (!is_floating(head->entry->dtype) || !is_floating(table->entry->dtype)) return Found::no_head;
-  return same_values(*head, *table) ? Found::equal : Found::different;
+  if (!is_floating(head->entry->dtype) || !is_floating(table->entry->dtype)) return HeadComparison::no_head;
+  return same_values(*head, *table) ? HeadComparison::equal : HeadComparison::different;
 }
 
 /// Returns a key that changes when a folder's weight files change.
@@ -69,13 +69,13 @@ std::string state_of(const fs::path& dir) {
 }
 
 /// Looks at each folder only once: token tables are large.
-Found found_in(const fs::path& dir, const ModelConfig& config) {
+HeadComparison compare_head_once(const fs::path& dir, const ModelConfig& config) {
   static std::mutex mutex;
-  static std::map<std::string, Found> known;
+  static std::map<std::string, HeadComparison> known;
   const std::lock_guard lock(mutex);
   const std::string state = state_of(dir) + " " + config.text_prefix;
   if (const auto it = known.find(state); it != known.end()) return it->second;
-  const Found found = look_at(io::ModelFiles::open(dir), config);
+  const HeadComparison found = compare_head(io::ModelFiles::open(dir), config);
   return known.emplace(state, found).first->second;
 }
 
@@ -87,25 +87,25 @@ void set_tied(nlohmann::ordered_json& config, bool tied) {
     (*text)["tie_word_embeddings"] = tied;
 }
 
-void settle_head(ModelConfig& config, const fs::path& dir) {
+void detect_tied_head(ModelConfig& config, const fs::path& dir) {
   if (!io::holds_model_weights(dir)) return;
   auto whole = nlohmann::ordered_json::parse(config.raw);
   const auto text = whole.find("text_config");
   const bool nested = text != whole.end() && text->is_object();
   const bool by_text = nested && text->value("tie_word_embeddings", nlohmann::ordered_json()) == true;
   if (!config.tie_word_embeddings && !by_text) return;
-  Found found{};
+  HeadComparison found{};
   try {
-    found = found_in(dir, config);
+    found = compare_head_once(dir, config);
   } catch (const Error&) {
     return;  // the reader of the weights reports the problem
   }
   // transformers has two classes for a vision-language model: one follows config.json's value, the other only text_config's.
-  const bool tied = found == Found::no_head || (found == Found::equal && config.tie_word_embeddings);
+  const bool tied = found == HeadComparison::no_head || (found == HeadComparison::equal && config.tie_word_embeddings);
   const bool apart = nested && (whole.value("tie_word_embeddings", nlohmann::ordered_json()) != tied ||
                                 text->value("tie_word_embeddings", nlohmann::ordered_json(tied)) != tied);
   if (tied == config.tie_word_embeddings && !apart) return;
-  if (found == Found::different)
+  if (found == HeadComparison::different)
     config.notes.push_back(fmt::format(
         "'{}': config.json says tie_word_embeddings: true, but the files have a {} that differs from the embeddings: it is used, "
         "as in transformers, and saved models contain it with tie_word_embeddings: false",

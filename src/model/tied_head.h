@@ -11,7 +11,7 @@ namespace qft::model {
 
 /// Decides like transformers for the weights in `dir`: a head in the files counts as the embeddings' second name only if the two
 /// are equal. Otherwise unties the model, corrects `raw` and adds a note.
-void settle_head(ModelConfig& config, const std::filesystem::path& dir);
+void detect_tied_head(ModelConfig& config, const std::filesystem::path& dir);
 
 /// Writes tie_word_embeddings into config.json's object and, if the model is part of a larger one, into its text_config.
 void set_tied(nlohmann::ordered_json& config, bool tied);

@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr std::uint64_t kMostBytes = 256 << 20;
+constexpr std::uint64_t kMaxTokenizerBytes = 256 << 20;
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kConfig = "tokenizer_config.json";
 constexpr const char* kAdded = "added_tokens.json";
@@ -22,7 +22,7 @@ constexpr const char* kDecoder = "added_tokens_decoder";
 /// Reads an object; null if the file does not exist.
 Json read_object(const fs::path& path) {
   if (!fs::exists(path)) return nullptr;
-  const std::string text = io::read_text_file(path, kMostBytes);
+  const std::string text = io::read_text_file(path, kMaxTokenizerBytes);
   parse_json(text, path.string());  // reports the place of a syntax error
   Json object = Json::parse(text);
   require(object.is_object(), "'{}' is not a JSON object", path.string());

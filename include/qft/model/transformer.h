@@ -159,11 +159,11 @@ class Transformer {
   /// Computes a sub-layer's output from x, before or after a norm.
   using Branch = std::function<void(std::size_t index, const at::Tensor& x, const at::Tensor& out)>;
   void run_forward(int layer, const LayerWeights& w, const at::Tensor& y, const LayerSaved& saved, const Branch& sub);
-  /// For one sub-layer: turns g [T, hidden] into the gradient of its input, if `goes_on` is set.
+  /// For one sub-layer: turns g [T, hidden] into the gradient of its input, if `propagate` is set.
   void norm_before_backward(const SubLayer& sublayer, const SubLayerWeights& w, const LayerPass& pass, const SubLayerSaved& s,
-                            const at::Tensor& g, bool goes_on);
+                            const at::Tensor& g, bool propagate);
   void norm_after_backward(const SubLayer& sublayer, const SubLayerWeights& w, const LayerPass& pass, const SubLayerSaved& s,
-                           const at::Tensor& g, bool goes_on);
+                           const at::Tensor& g, bool propagate);
   LayerPass pass_over(int layer, const MicroInput& in, const RandomPass& random, const RoutingLoss& routing = {});
   double attention_scaling() const { return spec_.config.rope.yarn ? spec_.config.rope.yarn->attention_factor : 1.0; }
   at::Tensor scratch(const char* name, std::int64_t rows, std::int64_t columns);

@@ -15,7 +15,7 @@ namespace qft::model {
 namespace {
 
 /// Characters that never occur in module names.
-constexpr const char* kOfExpressions = "*+?[](){}|^$\\";
+constexpr const char* kPatternCharacters = "*+?[](){}|^$\\";
 
 std::string_view last_name(std::string_view path) {
   return path.substr(path.rfind('.') + 1);
@@ -66,7 +66,7 @@ void AdapterTargets::set_targets(const std::string& list) {
   absent.clear();
   target_pattern.clear();
   all_linear = false;
-  if (list.find_first_of(kOfExpressions) != std::string::npos) {
+  if (list.find_first_of(kPatternCharacters) != std::string::npos) {
     target_pattern = list;
     return;
   }

@@ -13,13 +13,13 @@ namespace {
 
 using nlohmann::json;
 
-enum class Effect { read, none, refused };
+enum class Effect { read, none, rejected };
 
 struct KeyRule {
   std::string_view peft_type;  ///< empty: every adapter kind
   std::string_view key;
   Effect effect;
-  std::string_view reason = {};  ///< refused: the key's effect and the remedy
+  std::string_view reason = {};  ///< rejected: the key's effect and the remedy
 };
 
 constexpr std::string_view kLoraType = "LORA", kOftType = "OFT";
@@ -38,9 +38,9 @@ constexpr KeyRule kRules[] = {
     {"", "revision", Effect::none},
     {"", "inference_mode", Effect::none},
     {"", "layers_pattern", Effect::none},  // only used with layers_to_transform
-    {"", "layers_to_transform", Effect::refused, kMergeInPeft},
-    {"", "exclude_modules", Effect::refused, kMergeInPeft},
-    {"", "fan_in_fan_out", Effect::refused, "none of these models stores its linears transposed; set it to false"},
+    {"", "layers_to_transform", Effect::rejected, kMergeInPeft},
+    {"", "exclude_modules", Effect::rejected, kMergeInPeft},
+    {"", "fan_in_fan_out", Effect::rejected, "none of these models stores its linears transposed; set it to false"},
 
     {kLoraType, "r", Effect::read},
     {kLoraType, "lora_alpha", Effect::read},
@@ -65,17 +65,17 @@ constexpr KeyRule kRules[] = {
     {kLoraType, "lora_dtype", Effect::none},
     {kLoraType, "lorap_lr_ratio", Effect::none},
     {kLoraType, "lorap_emb_lr", Effect::none},
-    {kLoraType, "lora_bias", Effect::refused, kMergeInPeft},
-    {kLoraType, "layer_replication", Effect::refused, "layers are used several times: the adapter belongs to a deeper model"},
-    {kLoraType, "use_qalora", Effect::refused, "its factors belong to input groups of a quantised model; use it in PEFT"},
-    {kLoraType, "trainable_token_indices", Effect::refused, kMergeInPeft},
-    {kLoraType, "ensure_weight_tying", Effect::refused, kMergeInPeft},
-    {kLoraType, "alora_invocation_tokens", Effect::refused,
+    {kLoraType, "lora_bias", Effect::rejected, kMergeInPeft},
+    {kLoraType, "layer_replication", Effect::rejected, "layers are used several times: the adapter belongs to a deeper model"},
+    {kLoraType, "use_qalora", Effect::rejected, "its factors belong to input groups of a quantised model; use it in PEFT"},
+    {kLoraType, "trainable_token_indices", Effect::rejected, kMergeInPeft},
+    {kLoraType, "ensure_weight_tying", Effect::rejected, kMergeInPeft},
+    {kLoraType, "alora_invocation_tokens", Effect::rejected,
      "the adapter is active only after these tokens (activated LoRA) and cannot be merged; use it in PEFT, or train plain LoRA"},
-    {kLoraType, "use_bdlora", Effect::refused, kMergeInPeft},
-    {kLoraType, "arrow_config", Effect::refused, "it chooses among several adapters for each token; use it in PEFT"},
-    {kLoraType, "kasa_config", Effect::refused, kMergeInPeft},
-    {kLoraType, "monteclora_config", Effect::refused, kMergeInPeft},
+    {kLoraType, "use_bdlora", Effect::rejected, kMergeInPeft},
+    {kLoraType, "arrow_config", Effect::rejected, "it chooses among several adapters for each token; use it in PEFT"},
+    {kLoraType, "kasa_config", Effect::rejected, kMergeInPeft},
+    {kLoraType, "monteclora_config", Effect::rejected, kMergeInPeft},
 
     {kOftType, "r", Effect::read},
     {kOftType, "oft_block_size", Effect::read},
@@ -85,7 +85,7 @@ constexpr KeyRule kRules[] = {
     {kOftType, "module_dropout", Effect::none},
     {kOftType, "init_weights", Effect::none},
     {kOftType, "eps", Effect::none},  // only used with coft
-    {kOftType, "coft", Effect::refused, kMergeInPeft},
+    {kOftType, "coft", Effect::rejected, kMergeInPeft},
 };
 
 const KeyRule* rule_of(std::string_view key, std::string_view peft_type) {
@@ -106,14 +106,15 @@ void check_adapter_keys(const json& config, const std::string& peft_type, const 
     if (is_empty(value)) continue;
     const KeyRule* rule = rule_of(key, peft_type);
     if (rule == nullptr && !turns_on(value))
-      log::warn_once(
-          fmt::format("{}: {} = {} is not known to qft and ignored: was the adapter made with a newer PEFT?", where, key, value.dump()));
+      log::warn_once(fmt::format("{}: {} = {} is not known to qft and ignored: was the adapter made with a newer PEFT?", where,
+                                 key, value.dump()));
     else if (rule == nullptr)
       fail(
-          "{}: {} = {} is not known to qft and may change the adapter's result (from a newer PEFT?): {}, or remove the key if it has no "
+          "{}: {} = {} is not known to qft and may change the adapter's result (from a newer PEFT?): {}, or remove the key if it "
+          "has no "
           "effect",
           where, key, value.dump(), kMergeInPeft);
-    else if (rule->effect == Effect::refused)
+    else if (rule->effect == Effect::rejected)
       fail("{}: {} = {} is not implemented: {}", where, key, value.dump(), rule->reason);
   }
 }

@@ -98,7 +98,7 @@ std::vector<AdapterParam> lora_params(const ModelSpec& spec, int layer, const st
 
 void wrap_by_lora(const AdapterConfig& config, const ModelConfig& model, std::vector<Layer>& layers) {
   const LoraTargets targets(config.lora);
-  for (std::size_t i = 0; i < layers.size(); ++i) targets.place(layer_prefix(model, static_cast<int>(i)), layers[i]);
+  for (std::size_t i = 0; i < layers.size(); ++i) targets.set_rows(layer_prefix(model, static_cast<int>(i)), layers[i]);
 }
 
 /// Returns the expert stacks that are wrapped as parameters, by PEFT's names.

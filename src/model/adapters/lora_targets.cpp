@@ -18,7 +18,7 @@ bool same(const LoraRows& a, const LoraRows& b) {
 
 template <class Number>
 LoraTargets::Keys::Keys(const char* name, Number fallback, const std::map<std::string, Number>& numbers)
-    : what(name), otherwise(static_cast<double>(fallback)) {
+    : what(name), default_value(static_cast<double>(fallback)) {
   for (const auto& [key, number] : numbers)
     keys.push_back({key, NamePattern(what, "(.*\\.)?(" + key + ")"), static_cast<double>(number)});
 }
@@ -32,7 +32,7 @@ double LoraTargets::Keys::number_of(const std::string& module) const {
                   first->number, key.text, key.number, module);
     first = &key;
   }
-  return first == nullptr ? otherwise : first->number;
+  return first == nullptr ? default_value : first->number;
 }
 
 LoraTargets::LoraTargets(const LoraConfig& lora)
@@ -87,7 +87,7 @@ std::vector<LoraRows> LoraTargets::rows_of(const std::string& prefix, const Para
   return rows;
 }
 
-void LoraTargets::place(const std::string& prefix, Layer& layer) const {
+void LoraTargets::set_rows(const std::string& prefix, Layer& layer) const {
   for (SubLayerSpec& sublayer : layer)
     for (ParamGroup& group : sublayer.params) {
       if (group.linears.empty()) continue;

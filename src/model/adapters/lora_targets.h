@@ -19,7 +19,7 @@ class LoraTargets : public TargetMatcher {
 
   /// Fills ParamGroup::lora of a layer; its module names begin with `prefix`. Throws ConfigError for anything not implemented:
   /// different settings for the experts of a layer, and DoRA for experts.
-  void place(const std::string& prefix, Layer& layer) const;
+  void set_rows(const std::string& prefix, Layer& layer) const;
 
   /// Throws ConfigError if an expression in rank_pattern or alpha_pattern matches none of `modules`.
   void require_all_met(const std::vector<std::string>& modules) const;
@@ -34,12 +34,12 @@ class LoraTargets : public TargetMatcher {
   /// rank_pattern or alpha_pattern, and the value if no expression matches.
   struct Keys {
     template <class Number>
-    Keys(const char* what, Number otherwise, const std::map<std::string, Number>& numbers);
+    Keys(const char* what, Number default_value, const std::map<std::string, Number>& numbers);
     /// Throws ConfigError if two matching expressions give different numbers: PEFT takes the first in the file.
     double number_of(const std::string& module) const;
 
     const char* what;
-    double otherwise;
+    double default_value;
     std::vector<Key> keys;
   };
   /// Sets rank, scaling and the remaining fields of a module's rows.

@@ -11,7 +11,7 @@ namespace qft::model {
 namespace {
 
 /// Returns R - I for the blocks of a linear.
-at::Tensor turns_of(const ParamSpec& skew, const OftRows& rows, const at::Tensor& derived) {
+at::Tensor rotations_of(const ParamSpec& skew, const OftRows& rows, const at::Tensor& derived) {
   return derived.narrow(0, skew.derived_offset, skew.derived_numel).view({rows.blocks, rows.block, rows.block});
 }
 
@@ -26,7 +26,7 @@ void bind(const ModelSpec& /*spec*/, const UnitSpec& unit, const ParamGroup& gro
       const ParamSpec* skew = find_param(unit, linear.path + kOftR);
       QFT_ASSERT(skew != nullptr && flat.derived.defined(), "{} has no rotations for {}", unit.name, linear.path);
       const Weight w = view_of(*skew, flat);
-      p.weights.oft.push_back({w.value, turns_of(*skew, *rows, flat.derived), row0, rows_of(unit, linear), rows->terms});
+      p.weights.oft.push_back({w.value, rotations_of(*skew, *rows, flat.derived), row0, rows_of(unit, linear), rows->terms});
       if (flat.grad.defined()) p.grads.oft.push_back(w.grad);
     }
     if (!group.is_stack()) row0 += rows_of(unit, linear);
@@ -39,7 +39,7 @@ void derive(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat
       for (const OftRows& rows : group.oft) {
         const ParamSpec* skew = find_param(unit, group.linears[rows.linear].path + kOftR);
         QFT_ASSERT(skew != nullptr, "{} has no rotations for {}", unit.name, group.linears[rows.linear].path);
-        ops::oft_turns(view_of(*skew, flat).value, rows.terms, turns_of(*skew, rows, flat.derived));
+        ops::oft_turns(view_of(*skew, flat).value, rows.terms, rotations_of(*skew, rows, flat.derived));
       }
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::int64_t kMost = 65536, kMostTerms = 64;
+constexpr std::int64_t kMaxOftSize = 65536, kMaxOftTerms = 64;
 
 /// The first PEFT version with the same series as qft.
 constexpr const char* kSeriesVersion = "0.18.0";
@@ -21,11 +21,11 @@ std::pair<int, int> version_of(const std::string& text) {
   return {number(text.substr(0, dot)), dot == std::string::npos ? 0 : number(text.substr(dot + 1))};
 }
 
-std::int64_t read_number(const json& config, const char* key, std::int64_t absent, std::int64_t least, const std::string& where,
-                         std::int64_t most = kMost) {
-  const json value = value_or<json>(config, key, json(absent));
-  require(value.is_number_integer() && value >= least && value <= most, "{}: {} is {}, expected an integer from {} to {}", where,
-          key, value.dump(), least, most);
+std::int64_t read_number(const json& config, const char* key, std::int64_t fallback, std::int64_t min, const std::string& where,
+                         std::int64_t max = kMaxOftSize) {
+  const json value = value_or<json>(config, key, json(fallback));
+  require(value.is_number_integer() && value >= min && value <= max, "{}: {} is {}, expected an integer from {} to {}", where,
+          key, value.dump(), min, max);
   return value.get<std::int64_t>();
 }
 
@@ -43,7 +43,7 @@ AdapterConfig read_oft(const json& config, const std::filesystem::path& dir, con
           oft.rank, oft.block_size);
   oft.shared = value_or(config, "block_share", false);
   oft.neumann = value_or(config, "use_cayley_neumann", true);
-  oft.terms = read_number(config, "num_cayley_neumann_terms", 5, 2, where, kMostTerms);
+  oft.terms = read_number(config, "num_cayley_neumann_terms", 5, 2, where, kMaxOftTerms);
   const json version = config.value("peft_version", json());
   const std::string theirs = version.is_string() ? version.get<std::string>() : "0";
   require(

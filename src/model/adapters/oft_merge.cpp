@@ -15,17 +15,17 @@ namespace qft::model {
 namespace {
 
 /// A square matrix, row by row.
-struct Square {
+struct SquareMatrix {
   std::size_t n;
   std::vector<double> v;
 
-  explicit Square(std::size_t size) : n(size), v(size * size) {}
+  explicit SquareMatrix(std::size_t size) : n(size), v(size * size) {}
   double& at(std::size_t i, std::size_t j) { return v[i * n + j]; }
   double at(std::size_t i, std::size_t j) const { return v[i * n + j]; }
 };
 
-Square times(const Square& a, const Square& b) {
-  Square out(a.n);
+SquareMatrix multiply(const SquareMatrix& a, const SquareMatrix& b) {
+  SquareMatrix out(a.n);
   for (std::size_t i = 0; i < a.n; ++i)
     for (std::size_t k = 0; k < a.n; ++k)
       for (std::size_t j = 0; j < a.n; ++j) out.at(i, j) += a.at(i, k) * b.at(k, j);
@@ -33,7 +33,7 @@ Square times(const Square& a, const Square& b) {
 }
 
 /// Solves a X = b by Gauss-Jordan elimination with pivoting. `a` is I plus a skew-symmetric matrix and therefore invertible.
-Square solved(Square a, Square b) {
+SquareMatrix solve(SquareMatrix a, SquareMatrix b) {
   for (std::size_t k = 0; k < a.n; ++k) {
     std::size_t pivot = k;
     for (std::size_t i = k + 1; i < a.n; ++i)
@@ -56,24 +56,24 @@ Square solved(Square a, Square b) {
 }
 
 /// Returns R^T - I of the block with these elements of Q above the diagonal. R^T is R for -Q.
-Square turn_back(const float* upper, std::size_t n, ops::CayleyTerms terms) {
-  Square minus(n);  // -Q
+SquareMatrix inverse_rotation(const float* upper, std::size_t n, ops::CayleyTerms terms) {
+  SquareMatrix minus(n);  // -Q
   for (std::size_t i = 0; i < n; ++i)
     for (std::size_t j = i + 1; j < n; ++j) {
       minus.at(j, i) = static_cast<double>(*upper++);
       minus.at(i, j) = -minus.at(j, i);
     }
   if (terms == ops::kCayleyExact) {  // R^T = (I - Q)^-1 (I + Q)
-    Square left = minus, right = minus;
+    SquareMatrix left = minus, right = minus;
     for (std::size_t i = 0; i < n; ++i) left.at(i, i) += 1.0;
     for (double& value : right.v) value *= -2.0;
-    return solved(std::move(left), std::move(right));
+    return solve(std::move(left), std::move(right));
   }
   const std::vector<double> series = ops::cayley_series(terms);
-  Square sum(n);
+  SquareMatrix sum(n);
   for (std::size_t k = series.size(); k-- > 0;) {
     for (std::size_t i = 0; i < n; ++i) sum.at(i, i) += series[k];
-    sum = times(minus, sum);
+    sum = multiply(minus, sum);
   }
   return sum;
 }
@@ -87,7 +87,8 @@ class Rotation final : public WeightChange {
     std::vector<float> values(static_cast<std::size_t>(blocks * elements));
     file.read_floats(factor_of(file, skew.name), values.data());
     for (std::int64_t b = 0; b < blocks; ++b)
-      back_.push_back(turn_back(values.data() + b * elements, static_cast<std::size_t>(block_), config.cayley()));
+      inverse_rotations_.push_back(
+          inverse_rotation(values.data() + b * elements, static_cast<std::size_t>(block_), config.cayley()));
   }
 
   void apply(DType from_type, const char* from, DType to_type, char* to, std::int64_t columns, std::int64_t /*first*/,
@@ -96,23 +97,23 @@ class Rotation final : public WeightChange {
     const auto from_bytes = columns * static_cast<std::int64_t>(size_of(from_type)),
                to_bytes = columns * static_cast<std::int64_t>(size_of(to_type));
     for_row_parts(count, [&](std::int64_t begin, std::int64_t end) {
-      std::vector<double> row(static_cast<std::size_t>(columns)), turned;
+      std::vector<double> row(static_cast<std::size_t>(columns)), rotated;
       for (std::int64_t r = begin; r < end; ++r) {
         read(from_type, from + r * from_bytes, row);
-        turn(row, turned);
-        write(to_type, to + r * to_bytes, turned);
+        rotate(row, rotated);
+        write(to_type, to + r * to_bytes, rotated);
       }
     });
   }
 
  private:
-  void turn(const std::vector<double>& row, std::vector<double>& turned) const {
-    turned = row;
+  void rotate(const std::vector<double>& row, std::vector<double>& rotated) const {
+    rotated = row;
     const auto n = static_cast<std::size_t>(block_);
     for (std::size_t first = 0, b = 0; first < row.size(); first += n, ++b) {
-      const Square& back = back_[back_.size() == 1 ? 0 : b];
+      const SquareMatrix& inverse = inverse_rotations_[inverse_rotations_.size() == 1 ? 0 : b];
       for (std::size_t k = 0; k < n; ++k)
-        for (std::size_t j = 0; j < n; ++j) turned[first + j] += row[first + k] * back.at(k, j);
+        for (std::size_t j = 0; j < n; ++j) rotated[first + j] += row[first + k] * inverse.at(k, j);
     }
   }
 
@@ -130,7 +131,7 @@ class Rotation final : public WeightChange {
   }
 
   std::int64_t columns_, block_;
-  std::vector<Square> back_;  ///< R^T - I of each block, or of one shared by all
+  std::vector<SquareMatrix> inverse_rotations_;  ///< R^T - I of each block, or of one shared by all
 };
 
 }  // namespace

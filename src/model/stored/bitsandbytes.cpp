@@ -17,7 +17,7 @@ namespace {
 
 using ops::QuantFormat;
 
-constexpr std::uint64_t kMostState = 1 << 16;  ///< maximum bytes of a weight's description
+constexpr std::uint64_t kMaxStateBytes = 1 << 16;  ///< maximum bytes of a weight's description
 const std::vector<DType> kFloat{DType::f32};
 
 std::string state_of(const std::string& weight, QuantFormat format) {
@@ -117,8 +117,8 @@ class Bitsandbytes : public StoredFormat {
     const std::string name = state_of(weight, layout.kind.format);
     const io::TensorLocation& at = files.at(name);
     const std::string where = fmt::format("'{}': tensor '{}'", at.file->path().string(), name);
-    require(at.entry->bytes() <= kMostState, "{} has {} bytes, more than {}: is the file damaged?", where, at.entry->bytes(),
-            kMostState);
+    require(at.entry->bytes() <= kMaxStateBytes, "{} has {} bytes, more than {}: is the file damaged?", where, at.entry->bytes(),
+            kMaxStateBytes);
     const std::vector<char> text = read_tensor(files, name, count);
     const nlohmann::json state = parse_json(std::string_view(text.data(), text.size()), where);
     require(state.is_object(), "{} is not a JSON object", where);

@@ -182,20 +182,20 @@ class DeltaNet final : public SubLayer {
   void for_parts(const at::Tensor& rows, const at::Tensor& projected, const F& f) const {
     const std::int64_t group = d_.value_heads / d_.key_heads, values = group * d_.value_dim;
     std::int64_t to = 0, begin = 0;
-    const auto deal = [&](std::initializer_list<std::int64_t> widths) {
-      std::int64_t together = 0, from = 0;
-      for (const std::int64_t width : widths) together += width;
-      const at::Tensor of_heads = projected.narrow(1, begin, d_.key_heads * together).unflatten(1, {d_.key_heads, together});
+    const auto visit_columns = [&](std::initializer_list<std::int64_t> widths) {
+      std::int64_t head_width = 0, from = 0;
+      for (const std::int64_t width : widths) head_width += width;
+      const at::Tensor of_heads = projected.narrow(1, begin, d_.key_heads * head_width).unflatten(1, {d_.key_heads, head_width});
       for (const std::int64_t width : widths) {
         const std::int64_t all = d_.key_heads * width;
         f(rows.narrow(1, to, all).unflatten(1, {d_.key_heads, width}), of_heads.narrow(2, from, width));
         from += width;
         to += all;
       }
-      begin += d_.key_heads * together;
+      begin += d_.key_heads * head_width;
     };
-    deal({d_.key_dim, d_.key_dim, values, values});
-    deal({group, group});
+    visit_columns({d_.key_dim, d_.key_dim, values, values});
+    visit_columns({group, group});
   }
 
   void project(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s) const {

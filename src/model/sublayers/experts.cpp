@@ -40,34 +40,34 @@ class Experts final : public SubLayer {
     ops::linear_forward(x, w.linears[kRouter].weights, pass.dropout, logits, s.lora[kRouter], pass.workspace);
     ops::route_forward(logits, normalise_, s.tensors[kProbabilities], s.tensors[kLogSums].view({-1}), s.tensors[kExperts],
                        s.tensors[kWeights]);
-    const ops::ExpertRows dealt = ops::deal_rows(s.tensors[kExperts], count_, pass.workspace);
-    if (pass.need_experts != nullptr) (*pass.need_experts)(dealt.begins);
-    const ops::LoraDropout dropout = dropout_of(pass, dealt);
+    const ops::ExpertRows assignment = ops::deal_rows(s.tensors[kExperts], count_, pass.workspace);
+    if (pass.need_experts != nullptr) (*pass.need_experts)(assignment.begins);
+    const ops::LoraDropout dropout = dropout_of(pass, assignment);
     const at::Tensor rows = expert_rows(pass, kX), act = expert_rows(pass, kAct), y = expert_rows(pass, kY);
-    ops::gather_rows(x, dealt, rows);
-    ops::experts_forward(dealt, rows, w.linears[kGateUp].weights, 2, dropout, gate_up(s), s.lora[kGateUp], pass.workspace);
+    ops::gather_rows(x, assignment, rows);
+    ops::experts_forward(assignment, rows, w.linears[kGateUp].weights, 2, dropout, gate_up(s), s.lora[kGateUp], pass.workspace);
     ops::swiglu_forward(gate_up(s), act);
-    act.mul_(weights_of_rows(s, dealt));
-    ops::experts_forward(dealt, act, w.linears[down_].weights, 1, dropout, y, s.lora[down_], pass.workspace);
-    ops::sum_rows(y, dealt, out, ops::GradMode::write);
+    act.mul_(weights_of_rows(s, assignment));
+    ops::experts_forward(assignment, act, w.linears[down_].weights, 1, dropout, y, s.lora[down_], pass.workspace);
+    ops::sum_rows(y, assignment, out, ops::GradMode::write);
     if (shared_) forward_shared(w, x, pass, s, out);
   }
 
   void backward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
                 const at::Tensor& gout, const at::Tensor& gx, ops::GradMode mode) const override {
-    const ops::ExpertRows dealt = ops::deal_rows(s.tensors[kExperts], count_, pass.workspace);
-    const ops::LoraDropout dropout = dropout_of(pass, dealt);
+    const ops::ExpertRows assignment = ops::deal_rows(s.tensors[kExperts], count_, pass.workspace);
+    const ops::LoraDropout dropout = dropout_of(pass, assignment);
     const Projection &in = w.linears[kGateUp], &down = w.linears[down_];
-    const at::Tensor act = expert_rows(pass, kAct), gact = expert_rows(pass, kGradAct), weights = weights_of_rows(s, dealt);
+    const at::Tensor act = expert_rows(pass, kAct), gact = expert_rows(pass, kGradAct), weights = weights_of_rows(s, assignment);
     const at::Tensor rows = expert_rows(pass, kX), gy = expert_rows(pass, kY);
-    ops::gather_rows(gout, dealt, gy);
+    ops::gather_rows(gout, assignment, gy);
     ops::swiglu_forward(gate_up(s), act);
-    const at::Tensor gweights = backward_down(pass, dealt, down, s, dropout, {act, weights, gy, gact});
+    const at::Tensor gweights = backward_down(pass, assignment, down, s, dropout, {act, weights, gy, gact});
     ops::swiglu_backward(gate_up(s), gact, gate_up(s), {});
-    if (in.needs_input()) ops::gather_rows(x, dealt, rows);
-    ops::experts_backward(dealt, gate_up(s), in.needs_input() ? rows : at::Tensor(), in.weights, 2, dropout, s.lora[kGateUp], gy,
-                          mode, in.grads, pass.workspace);
-    if (mode != ops::GradMode::skip) ops::sum_rows(gy, dealt, gx, mode);
+    if (in.needs_input()) ops::gather_rows(x, assignment, rows);
+    ops::experts_backward(assignment, gate_up(s), in.needs_input() ? rows : at::Tensor(), in.weights, 2, dropout, s.lora[kGateUp],
+                          gy, mode, in.grads, pass.workspace);
+    if (mode != ops::GradMode::skip) ops::sum_rows(gy, assignment, gx, mode);
     const ops::GradMode more = mode == ops::GradMode::skip ? mode : ops::GradMode::accumulate;
     backward_router(w, x, pass, s, gweights, gx, more);
     if (shared_) backward_shared(w, x, pass, s, gout, gx, more);
@@ -101,15 +101,15 @@ class Experts final : public SubLayer {
     const at::Tensor& t = s.tensors[kGateUpRows];
     return t.view({t.size(0) * per_token_, t.size(1) / per_token_});
   }
-  static ops::LoraDropout dropout_of(const LayerPass& pass, const ops::ExpertRows& dealt) {
+  static ops::LoraDropout dropout_of(const LayerPass& pass, const ops::ExpertRows& assignment) {
     ops::LoraDropout dropout = pass.dropout;
-    dropout.rows = dropout.p > 0.0 ? ops::rows_of(pass.dropout.rows, dealt) : ops::RowIdentity{};
+    dropout.rows = dropout.p > 0.0 ? ops::rows_of(pass.dropout.rows, assignment) : ops::RowIdentity{};
     return dropout;
   }
   /// Returns [rows, 1] in compute dtype.
-  static at::Tensor weights_of_rows(const SubLayerSaved& s, const ops::ExpertRows& dealt) {
-    const at::Tensor rows = at::empty({dealt.count()}, s.tensors[kWeights].options());
-    rows.index_copy_(0, dealt.places, s.tensors[kWeights].view({-1}));
+  static at::Tensor weights_of_rows(const SubLayerSaved& s, const ops::ExpertRows& assignment) {
+    const at::Tensor rows = at::empty({assignment.count()}, s.tensors[kWeights].options());
+    rows.index_copy_(0, assignment.places, s.tensors[kWeights].view({-1}));
     return rows.unsqueeze(1);
   }
 
@@ -118,16 +118,16 @@ class Experts final : public SubLayer {
     const at::Tensor &act, &weights, &gy, &gact;
   };
   /// Writes the activation's gradient into `gact`. Returns the routing weights' gradient, [T, per_token] in statistics_dtype().
-  at::Tensor backward_down(const LayerPass& pass, const ops::ExpertRows& dealt, const Projection& down, const SubLayerSaved& s,
-                           const ops::LoraDropout& dropout, const Rows& r) const {
+  at::Tensor backward_down(const LayerPass& pass, const ops::ExpertRows& assignment, const Projection& down,
+                           const SubLayerSaved& s, const ops::LoraDropout& dropout, const Rows& r) const {
     const auto wide = s.tensors[kProbabilities].scalar_type();
     const at::Tensor unweighted = r.act.clone();
     r.act.mul_(r.weights);
-    ops::experts_backward(dealt, r.gy, r.act, down.weights, 1, dropout, s.lora[down_], r.gact, ops::GradMode::write, down.grads,
-                          pass.workspace);
+    ops::experts_backward(assignment, r.gy, r.act, down.weights, 1, dropout, s.lora[down_], r.gact, ops::GradMode::write,
+                          down.grads, pass.workspace);
     const at::Tensor of_rows = at::sum(r.gact.to(wide) * unweighted, 1);
     r.gact.mul_(r.weights);
-    return at::index_select(of_rows, 0, dealt.places).view({pass.tokens(), per_token_});
+    return at::index_select(of_rows, 0, assignment.places).view({pass.tokens(), per_token_});
   }
 
   void backward_router(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
