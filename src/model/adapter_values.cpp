@@ -11,7 +11,7 @@
 namespace qft::model {
 namespace {
 
-/// Reads elements of a factor with the experts innermost in the file, where they are not contiguous: reads the whole tensor.
+/// Reads elements of a factor with the experts innermost in its tensor. They are not contiguous, so the whole tensor is read.
 void read_experts_last(const io::TensorFile& file, const io::TensorEntry& entry, const ParamSpec& param, const Shard& dst) {
   const at::Tensor all =
       at::empty({static_cast<std::int64_t>(entry.elements())}, at::TensorOptions().dtype(device::scalar_type_of(entry.dtype)));

@@ -57,7 +57,7 @@ TEST(Decoder, ManySequencesTogetherHaveTheLogitsOfEachAlone) {
 }
 
 TEST(Decoder, AgreesInFp64ToTheLastDigits) {
-  TinyModel model(selftest::SmallCase{});  // LibTorch's products, where the order of summation may depend on the other rows
+  TinyModel model(selftest::SmallCase{});  // LibTorch's products: the order of summation may depend on the other rows
   const auto a = tiny_tokens(1, 9), b = tiny_tokens(2, 6);
   const auto first = alone(model, a, 8), second = alone(model, b, 5);
   const auto decoder = model.decoder(16, 2);
