@@ -1,4 +1,4 @@
-// Whether a dataset has the columns and the keys of messages that its description names.
+// Checks that a dataset has the columns and message keys that its description names.
 #pragma once
 
 #include "qft/encode/dataset_info.h"
@@ -6,8 +6,8 @@
 
 namespace qft::encode {
 
-/// Throws ConfigError with the files, the key that no record has, who names it, and the keys that are there.
-/// A key counts as there where any record has it: records are read until all are found, mostly one.
+/// Throws ConfigError if no record has a named key. The error lists the files, the key, the source of its name, and the
+/// existing keys. One record with the key is enough: reads records until all keys are found, usually one.
 void require_keys(const DatasetSpec& spec, const RecordSource& source);
 
 }  // namespace qft::encode

@@ -1,4 +1,4 @@
-// One record of a source format as a Conversation, by the rules of LLaMA-Factory's data formats.
+// Converts one record of a source format to a Conversation, by the rules of LLaMA-Factory's data formats.
 #pragma once
 
 #include "qft/encode/conversation.h"
@@ -18,10 +18,10 @@ namespace qft::encode {
 
 struct Turns;
 
-/// The column with the category where dataset_info.json names none.
+/// The category column if dataset_info.json names none.
 inline constexpr std::string_view kDifficulty = "difficulty";
 
-/// How a record's messages may end: training needs the answer, a prompt to be answered may lack it.
+/// How a record's messages may end. Training needs the answer; a prompt may lack it.
 enum class Ending { answer, any };
 
 /// Belongs to one thread. The spec must outlive it.
@@ -30,13 +30,13 @@ class RecordConverter {
   RecordConverter(const DatasetSpec& spec, bool is_text, Ending ending = Ending::answer)
       : spec_(spec), is_text_(is_text), ending_(ending) {}
 
-  /// Throws Error, without the place, for a record that is no JSON object or holds a value of the wrong type.
+  /// Throws Error, without the place, if a record is not a JSON object or holds a value of the wrong type.
   std::variant<Conversation, Drop> convert(const RecordText& record);
-  /// The record's columns in order; "text" for a line of text. Throws Error as convert() does.
+  /// Returns the record's columns in order; "text" for a line of text. Throws Error as convert() does.
   std::vector<std::string> columns(const RecordText& record);
-  /// The keys of its messages, of each in turn; none where the record has no list of objects there.
+  /// Returns the keys of the record's messages, message by message; empty if the record has no list of objects there.
   std::vector<std::string> message_keys(const RecordText& record);
-  /// A record's JSON object, valid until the next call. Throws Error as convert() does.
+  /// Returns a record's JSON object, valid until the next call. Throws Error as convert() does.
   simdjson::dom::object parse(std::string_view text);
 
  private:
@@ -56,7 +56,7 @@ class RecordConverter {
   bool is_text_;
   Ending ending_;
   simdjson::dom::parser parser_;
-  std::string quoted_;  // a record whose numbers JSON does not have
+  std::string quoted_;  // a record with numbers that JSON does not allow
 };
 
 }  // namespace qft::encode

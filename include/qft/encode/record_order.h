@@ -1,4 +1,4 @@
-// Which records of which dataset follow each other: sampling and mixing, before anything is encoded.
+// The order of records over all datasets: sampling and mixing, before encoding.
 #pragma once
 
 #include "qft/core/numpy_random.h"
@@ -20,16 +20,16 @@ struct RecordRef {
 
 struct MixOptions {
   std::string strategy = "concat";    // or interleave_under, interleave_over, interleave_once
-  std::vector<double> probabilities;  // of each dataset, for interleaving; empty: they take turns
+  std::vector<double> probabilities;  // one per dataset, for interleaving; empty: they take turns
   std::uint64_t seed = 42;
 };
 
-/// How much of a dataset is taken.
+/// The part of a dataset that is used.
 struct DatasetExtent {
   std::int64_t records = 0;
-  std::optional<std::int64_t> num_samples;  // drawn by the seed; above `records` all are taken, then any again
-  std::optional<std::int64_t> max_samples;  // the first so many of what was drawn
-  std::vector<RecordRange> parts = {};      // which of the file's records these are; empty: the first `records`
+  std::optional<std::int64_t> num_samples;  // drawn with the seed; above `records`, all are taken and then random ones repeat
+  std::optional<std::int64_t> max_samples;  // keeps only the first ones drawn
+  std::vector<RecordRange> parts = {};      // ranges of the file that form these records; empty: the first `records`
 
   std::int64_t taken() const {
     const std::int64_t drawn = num_samples.value_or(records);
@@ -37,13 +37,13 @@ struct DatasetExtent {
   }
 };
 
-/// The merged datasets as one list, in the order that LLaMA-Factory's draws by the same seed have. Immutable
-/// and thread-safe; takes memory only where it samples or interleaves. The strategies are those of
-/// datasets.interleave_datasets of Hugging Face: under stops when the first dataset is used up, over repeats
-/// the others until the last is, once skips those that are used up.
+/// The merged datasets as one list, in the same order as LLaMA-Factory's draws with the same seed. Immutable and thread-safe;
+/// uses memory only to sample or interleave. The strategies are those of Hugging Face's datasets.interleave_datasets: under
+/// stops when the first dataset is used up, over repeats the others until the last is used up, once skips datasets that are
+/// used up.
 class RecordOrder {
  public:
-  /// Throws ConfigError where probabilities do not sum to 1 or would never end.
+  /// Throws ConfigError if probabilities do not sum to 1 or if the mix would never end.
   RecordOrder(const std::vector<DatasetExtent>& datasets, const MixOptions& mix);
 
   std::int64_t size() const { return size_; }

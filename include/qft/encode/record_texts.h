@@ -1,4 +1,4 @@
-// The texts of records that become tokens, as they stand in the data.
+// The raw texts of records that become tokens.
 #pragma once
 
 #include "qft/encode/record_converter.h"
@@ -13,8 +13,8 @@ class RecordTexts {
  public:
   RecordTexts(const DatasetSpec& spec, bool is_text) : spec_(spec), is_text_(is_text), converter_(spec, is_text) {}
 
-  /// Hands each text of the columns that are read to `body`, at any depth, with its column. Throws Error as
-  /// RecordConverter::convert() does where the record is not JSON.
+  /// Passes each text of the used columns, at any depth, to `body` with its column. Throws Error as RecordConverter::convert()
+  /// does if the record is not JSON.
   void each(const RecordText& record, const std::function<void(std::string_view column, std::string_view text)>& body);
 
  private:

@@ -1,4 +1,4 @@
-// A part of a dataset by position, in the notation of Hugging Face datasets: "train[:10%]", "train[100:-100]".
+// Selects a part of a dataset by position, in the notation of Hugging Face datasets: "train[:10%]", "train[100:-100]".
 #pragma once
 
 #include <cstdint>
@@ -14,20 +14,21 @@ struct RecordRange {
   bool operator==(const RecordRange&) const = default;
 };
 
-/// The parts that a `split` names, joined by "+". Bounds are records or percents, from the end where negative;
-/// percents round to the nearest record (half to even), or with "(pct1_dropremainder)" count whole hundredths,
-/// as datasets.ReadInstruction has it.
+/// The parts that a `split` key names, joined by "+". Bounds are records or percents; negative bounds count from the end.
+/// Percents round to the nearest record (half to even); with "(pct1_dropremainder)" they count whole hundredths, as in
+/// datasets.ReadInstruction.
 class Split {
  public:
-  /// Everything.
+  /// Selects everything.
   Split() = default;
-  /// Throws ConfigError, beginning with `where`, for what is not in that notation; files have no split but train.
+  /// Throws ConfigError, beginning with `where`, if the notation is invalid or names a split other than train: files have no
+  /// other.
   Split(const std::string& text, const std::string& where);
 
-  /// The parts of so many records, in order. Throws ConfigError where they hold no record.
+  /// Returns the parts for a dataset with this number of records, in order. Throws ConfigError if they hold no record.
   std::vector<RecordRange> ranges(std::int64_t records) const;
 
-  /// As it was written; "train" for everything.
+  /// The text as written; "train" for everything.
   const std::string& text() const { return text_; }
 
  private:

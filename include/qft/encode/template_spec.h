@@ -1,4 +1,4 @@
-// A chat template as its YAML file says it: the texts around each turn, independent of any tokenizer.
+// A chat template as described by its YAML file: the texts around each turn, independent of any tokenizer.
 #pragma once
 
 #include <filesystem>
@@ -8,26 +8,26 @@
 
 namespace qft::encode {
 
-/// The word for the template that comes with the tokenizer (chat_template.h).
+/// Names the template that comes with the tokenizer (chat_template.h).
 inline constexpr std::string_view kOwnTemplate = "own";
 
-/// A turn's text in pieces that are tokenised one by one. A text piece may hold {{content}} once.
+/// One piece of a turn's text. Pieces are tokenised separately; a text piece may hold {{content}} once.
 struct TurnPiece {
   enum class Kind { text, bos, eos } kind = Kind::text;
   std::string before;        // text before {{content}}, or the whole text
-  bool has_content = false;  // true where {{content}} follows `before`
+  bool has_content = false;  // true if {{content}} follows `before`
   std::string after;         // text after {{content}}
   bool operator==(const TurnPiece&) const = default;
 };
 using TurnFormat = std::vector<TurnPiece>;
 
-/// The keys of a template file, with LLaMA-Factory's defaults for those that it leaves out. In the texts,
-/// {{content}} stands for the message, {{bos_token}} and {{eos_token}} for the tokenizer's own tokens.
+/// The keys of a template file, with LLaMA-Factory's defaults for missing keys. In the texts, {{content}} stands for the
+/// message, {{bos_token}} and {{eos_token}} for the tokenizer's tokens.
 struct TemplateSpec {
   std::string name;
   TurnFormat prefix;  // before everything; default: nothing
   TurnFormat system;  // with the tool descriptions appended to the message
-  TurnFormat user;    // up to where the model is to speak
+  TurnFormat user;    // up to the point at which the model starts to generate
   TurnFormat assistant;
   TurnFormat function;     // a call; default: as assistant
   TurnFormat observation;  // a call's result; default: as user
@@ -37,38 +37,39 @@ struct TemplateSpec {
   std::string thought_open = "<think>\n", thought_close = "\n</think>\n\n";
   std::string call_open = "<tool_call>", call_close = "</tool_call>";
   std::string document_end;     // ends a document in stage pt; default: the tokenizer's end token
-  bool reasoning = false;       // answers carry a thought, an empty one where the data has none
+  bool reasoning = false;       // answers carry a thought, an empty one if the data has none
   bool replace_eos = false;     // the first stop word is the end token
   bool efficient_eos = false;   // the conversation's end token is added once, after the last turn
-  bool system_in_user = false;  // the system message is the beginning of the first question's {{content}}
-  std::string pack_only;        // the model_type of its models, where qft does not train such; shapes no tokens
+  bool system_in_user = false;  // the system message starts the first question's {{content}}
+  std::string pack_only;        // model_type of the template's models if qft cannot train them; does not affect tokens
   std::string origin;           // the file, or "built in"
 
-  /// XXH3-128 of everything that shapes tokens: equal for the same template from another file.
+  /// XXH3-128 of everything that affects tokens: equal for the same template from another file.
   std::string hash() const;
-  /// Every token that the texts name in the form <|name|>, and the stop words: sorted, each once.
+  /// Every token of the form <|name|> in the texts, and the stop words: sorted, without duplicates.
   std::vector<std::string> special_tokens() const;
 };
 
-/// Reads a template from YAML text; `origin` is named in errors. Throws ConfigError "file:line: ...".
+/// Reads a template from YAML text; `origin` appears in errors. Throws ConfigError "file:line: ...".
 TemplateSpec parse_template(std::string_view yaml, const std::string& origin);
 
-/// Finds a template by name, or by path where `name` has a slash or ends with .yaml or .yml. Names are looked
-/// up in $QFT_TEMPLATES, in configs/templates of the share folder beside the program, then among the built-in
-/// ones. Throws ConfigError with the nearest name and the list of names.
+/// Finds a template by name, or by path if `name` has a slash or ends with .yaml or .yml. Searches $QFT_TEMPLATES, then
+/// configs/templates in the share folder next to the program, then the built-in templates. Throws ConfigError with the nearest
+/// name and the list of names.
 TemplateSpec find_template(const std::string& name);
 
-/// Another tool format than the template's own, with the plain call that LLaMA-Factory brings with it. Throws
+/// Replaces the template's tool format, and its plain call by the one that LLaMA-Factory uses with that format. Throws
 /// ConfigError for an unknown name.
 void set_tool_format(TemplateSpec& spec, const std::string& name);
 
 /// The names that find_template() knows without a path, sorted.
 std::vector<std::string> template_names();
 
-/// The same for messages, those of models that qft does not train apart: "alpaca, ..., and for packs only gemma, ...".
+/// Formats the names for messages, with the templates of models that qft cannot train at the end: "alpaca, ..., and for packs
+/// only gemma, ...".
 std::string list_templates();
 
-/// Text with placeholders, in pieces. Throws ConfigError starting with `where` for an unknown placeholder, or a second
+/// Splits text with placeholders into pieces. Throws ConfigError starting with `where` for an unknown placeholder or a second
 /// {{content}} in one piece.
 TurnFormat parse_turn(std::string_view text, const std::string& where);
 

@@ -1,9 +1,9 @@
-// Chat templates: Jinja2 as transformers runs it for apply_chat_template (its immutable sandbox, trim_blocks, lstrip_blocks, loop
-// controls, {% generation %}, its own tojson). Same text for the same variables, an error where it raises one.
+// Chat templates: Jinja2 as transformers runs it for apply_chat_template (its immutable sandbox, trim_blocks, lstrip_blocks,
+// loop controls, {% generation %}, its own tojson). Renders the same text for the same variables, and throws if Jinja2 raises.
 //
-// Left out, and refused by Template::parse with the line: block, extends, include, import, from (there is no other template to
-// name), autoescape, the filters random and urlize, the global lipsum. What only shows a machine's address
-// there (a generator or method printed as a text) is an error here.
+// Template::parse rejects these with the line: block, extends, include, import, from (there is no other template to name),
+// autoescape, the filters random and urlize, the global lipsum. Printing a value whose text would be a machine address in
+// Jinja2 (a generator, a method) is an error.
 #pragma once
 
 #include "qft/core/error.h"
@@ -20,8 +20,8 @@
 
 namespace qft::jinja {
 
-/// raise_exception(message) of a template: it refuses these variables (a conversation that its model never saw). what() names the
-/// template and line; message() is the template's own text, to which the caller adds the record.
+/// The template called raise_exception(message): it refuses these variables (a conversation that its model never saw). what()
+/// names the template and line; message() is the template's own text, to which the caller adds the record.
 class TemplateRefusal : public Error {
  public:
   TemplateRefusal(const std::string& what, std::string message) : Error(what), message_(std::move(message)) {}
@@ -31,16 +31,16 @@ class TemplateRefusal : public Error {
   std::string message_;
 };
 
-/// Bounds of one rendering; passing one is an Error that names it. A template is a stranger's program.
+/// Limits of one rendering; exceeding one throws an Error that names it. Templates are untrusted programs.
 struct Limits {
-  std::uint64_t steps = 50'000'000;                 ///< expressions, statements, items and 64-byte pieces of texts handled
-  std::size_t depth = 1000;                         ///< expressions, statements and calls within each other
+  std::uint64_t steps = 50'000'000;                 ///< expressions, statements, items and 64-byte text pieces processed
+  std::size_t depth = 1000;                         ///< nested expressions, statements and calls
   std::size_t output_bytes = std::size_t{1} << 28;  ///< of the whole text
-  std::size_t memory_bytes = std::size_t{1} << 30;  ///< of all values alive at a time
+  std::size_t memory_bytes = std::size_t{1} << 30;  ///< of all values alive at one time
 };
 
 struct RenderOptions {
-  /// What strftime_now() tells; not given: this machine's local time. Give it where renderings must be the same again.
+  /// The result of strftime_now(); unset: this machine's local time. Set it if renderings must be reproducible.
   std::optional<std::tm> now;
   Limits limits;
 };
@@ -53,28 +53,28 @@ struct ByteRange {
 
 struct Rendering {
   std::string text;
-  /// What stands in {% generation %} blocks, in their order: the assistant's own tokens. Empty without has_generation().
+  /// The contents of {% generation %} blocks, in order: the assistant's tokens. Empty unless has_generation().
   std::vector<ByteRange> generated;
 };
 
-/// A parsed template. Immutable: many threads may render one at a time; copies share it.
+/// A parsed template. Immutable: many threads may render one concurrently; copies share it.
 class Template {
  public:
-  /// `name` stands in errors ("chat_template.jinja"). Throws Error "NAME:LINE: what was found, what was expected" for what Jinja2
-  /// does not compile and for what is left out (see above).
+  /// `name` appears in errors ("chat_template.jinja"). Throws Error "NAME:LINE: what was found, what was expected" if Jinja2
+  /// cannot compile the source or if it uses an unsupported feature (see above).
   static Template parse(std::string_view source, std::string name);
 
-  /// Renders with the members of `variables`, an object, as the template's variables. Nothing is added to them: transformers
-  /// passes messages, tools, documents, add_generation_prompt (null where not given), the special tokens of the tokenizer
-  /// (bos_token ...) and the caller's own. `variables` is not copied, and must stay unchanged until the call returns.
-  /// Throws TemplateRefusal, or Error "NAME:LINE: ..." for what raises in Jinja2 and where a limit is passed.
+  /// Renders with the members of the object `variables` as the template's variables. Adds no others: transformers passes
+  /// messages, tools, documents, add_generation_prompt (null if not given), the tokenizer's special tokens (bos_token ...) and
+  /// the caller's own. `variables` is not copied and must stay unchanged until the call returns. Throws TemplateRefusal, or
+  /// Error "NAME:LINE: ..." if Jinja2 would raise or a limit is exceeded.
   Rendering render(const Json& variables, const RenderOptions& options = {}) const;
 
-  /// Whether the template marks the assistant's tokens by {% generation %} in a place where their position in the text is known:
-  /// not in a macro, call, set or filter block or another generation block, of which transformers tells positions that are none.
+  /// Whether the template marks the assistant's tokens with {% generation %} at a place with a known position in the text: not
+  /// in a macro, call, set or filter block or another generation block, for which transformers reports wrong positions.
   bool has_generation() const;
 
-  /// Names of the variables that the template reads from `variables`, sorted: what else is given has no effect.
+  /// Names of the variables that the template reads from `variables`, sorted. Other variables have no effect.
   const std::vector<std::string>& variables() const;
 
   const std::string& name() const;
