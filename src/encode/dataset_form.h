@@ -1,4 +1,4 @@
-// How records are read, told from what the first of them show. Private to encode.
+// Guesses the format of records from the first ones. Private to encode.
 #pragma once
 
 #include <string>
@@ -8,18 +8,18 @@
 
 namespace qft::encode {
 
-/// Sets formatting, columns and tags of `spec` to what `seen` shows; `where`: the files, for messages. Columns that may be
-/// missing have their names even where no record has them: spec.unseen. Throws ConfigError where no format fits.
+/// Sets formatting, columns and tags of `spec` by the evidence in `seen`; `where` names the files in messages. Optional columns
+/// get their names even if no record has them (spec.unseen). Throws ConfigError if no format fits.
 void decide_form(const Seen& seen, const std::string& where, std::string_view stage, DatasetSpec& spec);
 
-/// The columns that would have changed this, had a record had them.
+/// Returns the columns that would have changed this decision if a record had had them.
 std::vector<LaterColumn> columns_that_matter(const Seen& seen, std::string_view stage, const DatasetSpec& spec);
 
-/// Throws Error where a later record has a column, a form of messages or a word for a role with which the first records would
-/// have been read otherwise. Nothing where they did not decide.
+/// Throws Error if a later record has a column, a form of messages or a role word that would have changed the decision by the
+/// first records. Does nothing if the first records did not decide.
 void require_as_decided(const simdjson::dom::object& record, const DatasetSpec& spec);
 
-/// "question, answer; not read: source".
+/// Formats "question, answer; not read: source".
 std::string columns_read(const DatasetSpec& spec, const Seen& seen);
 
 }  // namespace qft::encode

@@ -1,4 +1,4 @@
-// The names by which columns and roles are known where nothing describes a file. Private to encode.
+// Common names of columns and roles, for files without a description. Private to encode.
 #pragma once
 
 #include "qft/encode/dataset_info.h"
@@ -13,7 +13,7 @@ inline const Words kQuestionWords = {"query", "prompt", "input", "instruction", 
 inline const Words kAnswerWords = {"response",   "answer",  "output",   "targets",   "target",
                                    "answer_key", "answers", "solution", "completion"};
 inline const Words kTextWords = {"text", "content", "sentence"};
-inline const Words kInputWords = {"input", "context"};  // of an instruction
+inline const Words kInputWords = {"input", "context"};  // for an instruction
 inline const Words kRejectedWords = {"rejected", "rejected_response", "rejected_messages"};
 inline const Words kMarkWords = {"kto_tag", "label"};
 inline const Words kLabelWords = {"label", "labels"};
@@ -22,7 +22,7 @@ inline const Words kOtherWords = {"tools", "history", "chosen", "loss_scale", "w
 inline const Words kAllWords[] = {kMessagesWords, kSystemWords, kQuestionWords, kAnswerWords, kTextWords, kInputWords,
                                   kRejectedWords, kMarkWords,   kLabelWords,    kMediaWords,  kOtherWords};
 
-/// Columns that say the same: where a record lacks the one that is read, another may hold what is meant.
+/// Columns with one meaning: if a record lacks the column that is read, another one may hold its value.
 struct SameColumns {
   std::string ColumnNames::* read;
   Words words;
@@ -31,8 +31,8 @@ inline const SameColumns kSameColumns[] = {{&ColumnNames::prompt, kQuestionWords
                                            {&ColumnNames::response, kAnswerWords}, {&ColumnNames::messages, kMessagesWords},
                                            {&ColumnNames::system, kSystemWords},   {&ColumnNames::rejected, kRejectedWords}};
 
-/// The words of each role, which any message may have. `function` is OpenAI's old word for a tool's result; where a data set
-/// writes calls so, its tags say it.
+/// Words for each role, accepted in any message. `function` is OpenAI's old word for a tool's result; if a dataset uses it for
+/// calls, its tags say so.
 struct RoleWords {
   std::string MessageTags::* tag;
   Words words;
@@ -45,7 +45,7 @@ inline const RoleWords kRoleWords[] = {
     {&MessageTags::function, {"function_call", "tool_call"}, "calls"},
     {&MessageTags::observation, {"observation", "tool_response", "tool", "function"}, "their results"}};
 
-/// The forms of messages: the keys of role and text.
+/// Forms of messages: the keys for role and text.
 inline constexpr std::pair<std::string_view, std::string_view> kMessageForms[] = {{"role", "content"}, {"from", "value"}};
 inline constexpr std::pair<std::string_view, std::string_view> kTurnForm = {"human", "assistant"};
 

@@ -1,4 +1,4 @@
-// The YAML files in which LLaMA-Factory's version 1 describes datasets: its train_dataset.
+// Reads the YAML files that describe datasets in LLaMA-Factory's version 1 (train_dataset).
 #pragma once
 
 #include <filesystem>
@@ -11,13 +11,13 @@
 
 namespace qft::encode {
 
-/// "data/sft.yaml:identity" as the file and the name in it; nullopt where the text before the colon is no YAML file on this node.
+/// Splits "data/sft.yaml:identity" into file and name; nullopt if the text before the colon is not a YAML file on this node.
 std::optional<std::pair<std::filesystem::path, std::string>> part_of_yaml(const std::string& name);
 
-/// The datasets of the file, as the entries that dataset_info.json would have for them: path and source as file_name or
-/// hf_hub_url, size as num_samples, converter as formatting, columns and tags; without one, records in version 1's own form, of
-/// pairs where `stage` trains on these. Keys that version 1 does not have stay as they are. Throws ConfigError "file:line: name:
-/// key: ..." for what is missing or not implemented.
+/// Returns the file's datasets as entries of dataset_info.json: path and source become file_name or hf_hub_url, size
+/// num_samples, converter formatting, columns and tags. Without a converter, records have version 1's own form, with pairs if
+/// `stage` trains on pairs. Keys unknown to version 1 are kept. Throws ConfigError "file:line: name: key: ..." if something is
+/// missing or not implemented.
 nlohmann::json read_dataset_yaml(const std::filesystem::path& file, std::string_view stage);
 
 }  // namespace qft::encode

@@ -1,4 +1,4 @@
-// The template files of configs/templates as compiled into the binary.
+// The template files of configs/templates, compiled into the binary.
 #pragma once
 
 #include <span>
@@ -7,7 +7,7 @@
 namespace qft::encode {
 
 struct EmbeddedTemplate {
-  std::string_view name;  // the file's name without .yaml
+  std::string_view name;  // file name without .yaml
   std::string_view yaml;
 };
 

@@ -1,4 +1,4 @@
-// Parts of texts for messages, cut between characters and in quotes as JSON.
+// Excerpts of texts for messages, cut between characters and quoted as JSON.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,13 @@ namespace qft::encode {
 
 struct Excerpt {
   std::string quoted;
-  bool begins_later = false, ends_earlier = false;  // the text goes on there
+  bool begins_later = false, ends_earlier = false;  // text was cut at this end
 };
 
-/// Up to so many bytes before byte `at` of a text and behind it, and what belongs to the characters at both ends.
+/// Returns up to `before` bytes before byte `at` of a text and up to `behind` bytes after it, extended to whole characters.
 Excerpt excerpt_around(std::string_view text, std::size_t at, std::size_t before, std::size_t behind);
 
-/// The first byte in which two texts differ; the size of the shorter one where it begins the other.
+/// Returns the first byte at which two texts differ; the shorter one's size if it is a prefix of the other.
 std::size_t differ_at(std::string_view a, std::string_view b);
 
 }  // namespace qft::encode

@@ -1,4 +1,4 @@
-// What the first records of files show that nothing describes. Private to encode.
+// Collects evidence from the first records of files without a description. Private to encode.
 #pragma once
 
 #include "qft/encode/dataset_info.h"
@@ -14,41 +14,41 @@
 
 namespace qft::encode {
 
-inline constexpr int kFirstRecords = 64;  // of each file that are looked at
+inline constexpr int kFirstRecords = 64;  // per file
 
-/// Names, and the record where each stands first ("data/a.jsonl:3").
+/// Names, and the first record that has each ("data/a.jsonl:3").
 using Names = std::map<std::string, std::string, std::less<>>;
-/// "a, b, c"
+/// Formats "a, b, c".
 std::string listed(const Names& names);
 
-/// What the messages of a column show.
+/// Evidence from the messages in one column.
 struct SeenMessages {
   Names keys, roles;
-  bool is_dialogue = false;  // in some record there are two or more of them
+  bool is_dialogue = false;  // some record has two or more messages
 };
 
 struct Seen {
-  Names keys;                                                 // the columns, with a value in some record or without
-  Names columns;                                              // that have a value in some record
-  Names flags;                                                // that are true or false (as_flag())
-  Names numbers;                                              // that are numbers
-  Names texts;                                                // where no messages were found: what stands there instead
-  std::map<std::string, SeenMessages, std::less<>> messages;  // by their columns
-  Names placeholders;                                         // {{NAME}}, {{AUTHOR}}: texts that wait for a value
-  int records = 0;                                            // that could be parsed
-  std::string fault;                                          // of the first record that could not
+  Names keys;                                                 // all columns, with or without a value
+  Names columns;                                              // columns with a value in some record
+  Names flags;                                                // columns with true or false (as_flag())
+  Names numbers;                                              // columns with numbers
+  Names texts;                                                // columns without messages: the texts in their place
+  std::map<std::string, SeenMessages, std::less<>> messages;  // by column
+  Names placeholders;                                         // {{NAME}}, {{AUTHOR}}: texts to be filled in
+  int records = 0;                                            // number of records that could be parsed
+  std::string fault;                                          // error of the first record that could not be parsed
 
   bool has(std::string_view column) const { return columns.find(column) != columns.end(); }
-  /// The first of `names` that is a column; "" for none.
+  /// Returns the first of `names` that is a column; "" if none is.
   std::string first(Words names) const;
 };
 
-/// A missing value, or an empty list.
+/// True for a missing value or an empty list.
 bool is_empty(const simdjson::dom::element& value);
-/// The bit of ValueKind.
+/// Returns the value's ValueKind bit.
 ValueKind kind_of(const simdjson::dom::element& value);
 
-/// Of the first files.
+/// Reads the first records of the first files.
 Seen look_at_first_records(const std::vector<std::filesystem::path>& files);
 
 }  // namespace qft::encode

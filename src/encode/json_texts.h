@@ -1,4 +1,4 @@
-// Lists that a record holds as texts of JSON, as csv files and some exports have them.
+// Lists that a record holds as JSON texts, as in csv files and some exports.
 #pragma once
 
 #include "qft/encode/dataset_info.h"
@@ -11,15 +11,15 @@
 
 namespace qft::encode {
 
-/// The value of a text that is JSON, valid until the thread's next call; nothing where it is none.
+/// Parses a JSON text; the value is valid until the thread's next call. Nothing if the text is not JSON.
 std::optional<simdjson::dom::element> parse_json_text(std::string_view text);
 
-/// Whether the text is the JSON of a message or of a list of them: objects that have both keys.
+/// Whether the text is the JSON of one message or a list of messages: objects with both keys.
 bool holds_messages(std::string_view text, std::string_view role, std::string_view content);
 
-/// The record as JSON with such texts as what they stand for: `messages` and `history` are no texts in any format, `chosen` and
-/// `rejected` where their text is the JSON of messages. Blank is null. "" where the record stays as it is. Throws Error where a
-/// text is not JSON, and where `history` is something else than a list.
+/// Returns the record as JSON, with JSON texts replaced by their values: `messages` and `history`, which are not texts in any
+/// format, and `chosen` and `rejected` if their text is the JSON of messages. A blank text becomes null. Returns "" if nothing
+/// changes. Throws Error if a text is not JSON or `history` is not a list.
 std::string without_json_texts(const simdjson::dom::object& record, const DatasetSpec& spec);
 
 }  // namespace qft::encode

@@ -1,4 +1,4 @@
-// The chat template that comes with a model, or another one in Jinja: conversations are rendered as transformers renders them.
+// Renders conversations with the model's own chat template, or another Jinja template, as transformers does.
 #pragma once
 
 #include "qft/jinja/template.h"
@@ -15,12 +15,12 @@
 
 namespace qft::encode {
 
-/// What the model answers in short conversations that show how a template renders.
+/// The model's answer in the short conversations that probe how a template renders.
 inline constexpr std::string_view kProbeAnswer = "qft answers";
 
 class OwnRenderer : public TemplateRenderer {
  public:
-  /// Throws ConfigError where the template cannot be parsed.
+  /// Throws ConfigError if the template cannot be parsed.
   OwnRenderer(const ModelChatTemplate& own, const std::filesystem::path& tokenizer_dir,
               std::shared_ptr<const tokenizer::Tokenizer> tokenizer, const TemplateOptions& options);
 
@@ -30,42 +30,42 @@ class OwnRenderer : public TemplateRenderer {
   std::vector<std::int32_t> prompt(const Conversation& conversation) const override;
   std::string hash() const override;
 
-  /// The text behind an answer, as a short conversation shows it ("<|im_end|>\n"); nothing if the template refuses that one, or
-  /// does not show its answer.
+  /// The text after an answer in a short conversation ("<|im_end|>
+  /// "); nothing if the template refuses that conversation or does not show its answer.
   const std::optional<std::string>& ending() const { return ending_; }
-  /// Members of `variables` that the template never reads.
+  /// Returns the members of `variables` that the template never reads.
   std::vector<std::string> unread(const Json& variables) const;
   bool reads(std::string_view variable) const;
-  /// Whether calls in answers read as in this format of tools.
+  /// Whether the template renders calls in answers as this tool format does.
   bool writes_calls_as(const ToolFormat& format) const;
 
  private:
-  /// A template, and how it wants the parts of a conversation, as short ones show.
+  /// A template and how it expects the parts of a conversation, found by probing.
   struct Form {
     jinja::Template chat;
     std::string source;
-    bool hides_system = false;  // a system message
-    /// As the template gets them.
+    bool hides_system = false;  // shows no system message
+    /// Returns arguments in the form that the template expects.
     Json arguments_of(const Json& arguments) const { return arguments_as_text ? Json(dump_python_json(arguments)) : arguments; }
-    bool arguments_as_text = false;     // it adds a call's arguments to a text
-    std::string_view thought_key = {};  // one of kThoughtKeys; empty: it reads none
-    bool thought_in_text = false;       // it takes <think> in the text apart
+    bool arguments_as_text = false;     // the template concatenates arguments with a text
+    std::string_view thought_key = {};  // one of kThoughtKeys; empty: the template reads none
+    bool thought_in_text = false;       // the template splits <think> off the text
   };
-  /// The messages of a conversation as the template gets them.
+  /// The messages of a conversation, prepared for the template.
   struct Dialogue {
     std::vector<Message> messages;
-    bool has_system = false;  // the first of `rendered` is a system message
+    bool has_system = false;  // the first entry of `rendered` is a system message
     std::string system_text;
     bool drops_thoughts = false;
     Json rendered = Json::array();
     Json variables = Json::object();  // render() sets messages and add_generation_prompt
     const Form* form = nullptr;
   };
-  /// An answer in a rendering that ends with it.
+  /// A rendering that ends with an answer.
   struct Answer {
-    std::size_t number = 0;              // among the answers
+    std::size_t number = 0;              // index among the answers
     std::string text;                    // the rendering
-    std::vector<jinja::ByteRange> said;  // of `text`: what the model says, at least one range, none is empty
+    std::vector<jinja::ByteRange> said;  // ranges of `text` that the model generates; at least one, none empty
   };
   Dialogue dialogue_of(const Conversation& conversation, const std::vector<Message>& messages) const;
   void set_variables(const Conversation& conversation, Dialogue& dialogue) const;
@@ -85,10 +85,10 @@ class OwnRenderer : public TemplateRenderer {
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
   TemplateOptions options_;
   std::string description_;      // for hashes
-  Json fixed_ = Json::object();  // special tokens, and the run's variables
+  Json fixed_ = Json::object();  // special tokens and the run's variables
   jinja::RenderOptions render_;
   Form form_;
-  std::optional<Form> tool_use_;  // of conversations with tools, where the model has one
+  std::optional<Form> tool_use_;  // for conversations with tools, if the model has one
   std::optional<std::string> ending_;
 };
 

@@ -1,4 +1,4 @@
-// What a record says that its labels count.
+// Reads the label weights in a record.
 #pragma once
 
 #include "qft/encode/conversation.h"
@@ -12,16 +12,16 @@
 
 namespace qft::encode {
 
-/// The keys of a message that say whether it is learned (true or false; ms-swift's, then axolotl's), and what its text counts (a
-/// number from 0 on; ms-swift's, then OpenAI's).
+/// Message keys that say whether the message is learned (true or false; ms-swift's key, then axolotl's), and keys for the
+/// weight of its text (a number >= 0; ms-swift's key, then OpenAI's).
 inline constexpr std::string_view kLossKeys[] = {"loss", "train", "training"};
 inline constexpr std::string_view kWeightKeys[] = {"loss_scale", "weight"};
 
-/// Sets loss and weight of message `number` from these keys; null says nothing. Throws Error where a value is none, or two of the
+/// Sets loss and weight of message `number` from these keys; null counts as absent. Throws Error if a value is invalid or two
 /// keys contradict each other.
 void read_message_weights(const simdjson::dom::object& message, std::size_t number, Message& read);
 
-/// The number in `column` of a record; 1 where there is none. Throws Error where it is no number from 0 on.
+/// Returns the number in a record's `column`; 1 if there is none. Throws Error if it is not a number >= 0.
 float record_weight(const simdjson::dom::object& record, const std::string& column);
 
 }  // namespace qft::encode

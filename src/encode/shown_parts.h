@@ -1,5 +1,4 @@
-// Checks that a text which a chat template rendered shows every part of the conversation: a part that it leaves out would be
-// lost without a word.
+// Checks that a text rendered by a chat template shows every part of the conversation. An omitted part would be lost silently.
 #pragma once
 
 #include "qft/encode/conversation.h"
@@ -10,13 +9,13 @@
 
 namespace qft::encode {
 
-/// `text` is all that is learned of answer `number` (from 0). `has_thought`: a thought must be in it, too. Throws Error that
-/// names the part.
+/// `text` is the learned part of answer `number` (from 0). `has_thought`: it must contain the thought too. Throws Error that
+/// names the missing part.
 void require_answer_shown(std::string_view text, const Message& answer, std::size_t number, bool has_thought);
 
-/// `text` is all in front of an answer: of `messages`, with the system message and the tools. Of earlier answers their thoughts
-/// may be left out, and without `with_answers` their texts too: in a chat the template decides how much of an answer it keeps.
-/// Throws Error that names the part.
+/// `text` is everything before an answer: `messages` with the system message and the tools. Thoughts of earlier answers may be
+/// missing, and without `with_answers` their texts too: in a chat the template decides how much of an answer it keeps. Throws
+/// Error that names the missing part.
 void require_prompt_shown(std::string_view text, std::string_view system, const Json& tools, std::span<const Message> messages,
                           bool with_answers);
 

@@ -1,4 +1,4 @@
-// A template in Jinja with values for variables that its caller does not give.
+// Adds defaults for variables to a Jinja template.
 #pragma once
 
 #include "qft/encode/chat_template.h"
@@ -7,8 +7,8 @@
 
 namespace qft::encode {
 
-/// `jinja` behind statements that set the variables of `options`, and the system message of conversations without one. The text
-/// itself where there is nothing to set.
+/// Puts statements before `jinja` that set the variables of `options`, and the system message of conversations without one.
+/// Returns `jinja` unchanged if there is nothing to set.
 std::string with_defaults(const std::string& jinja, const TemplateOptions& options);
 
 }  // namespace qft::encode

@@ -1,4 +1,4 @@
-// What a chat template does, of whichever kind: conversations to tokens.
+// The interface of all chat templates: conversations to tokens.
 #pragma once
 
 #include "qft/encode/chat_template.h"
@@ -8,7 +8,7 @@
 
 namespace qft::encode {
 
-/// Immutable and thread-safe. ChatTemplate says what each call means.
+/// Immutable and thread-safe. ChatTemplate documents each call.
 class TemplateRenderer {
  public:
   virtual ~TemplateRenderer() = default;
@@ -19,17 +19,17 @@ class TemplateRenderer {
   virtual std::string hash() const = 0;
 };
 
-/// The prompt's messages and an answer.
+/// Returns the prompt's messages followed by an answer.
 std::vector<Message> with_answer(const Conversation& conversation, const Message& response);
 
-/// Ids up to `end`, behind those of the last run, count `weight`.
+/// Gives the ids from the last run's end to `end` the weight `weight`.
 void count_to(std::int32_t end, float weight, std::vector<WeightRun>& runs);
 
-/// The text of an answer in parts: by its own weight, else by the schemes, else it counts 1.
+/// Splits an answer's text into weighted parts: by the answer's own weight, else by the schemes, else with weight 1.
 std::vector<WeightedText> weighed(std::string_view text, const Message& answer, std::string_view question,
                                   const TurnWeighing& weighing);
 
-/// Appends parts of a text, each tokenised on its own; neighbours that count alike are one text for the tokenizer.
+/// Appends parts of a text, each tokenised separately; adjacent parts with equal weights are tokenised as one text.
 void append_parts(const tokenizer::Tokenizer& tokenizer, std::span<const WeightedText> parts, std::vector<std::int32_t>& ids,
                   std::vector<WeightRun>& runs);
 

@@ -1,4 +1,4 @@
-// The thought in front of an answer, as Qwen's chat templates tell it from the answer's text.
+// Splits the thought off an answer, as Qwen's chat templates do.
 #pragma once
 
 #include <optional>
@@ -7,20 +7,20 @@
 
 namespace qft::encode {
 
-/// The marks of thoughts in texts, and the keys that hold a thought apart from an answer's text.
+/// Marks of thoughts in texts, and keys that hold a thought separately.
 inline constexpr std::string_view kThinkOpen = "<think>", kThinkClose = "</think>";
 inline constexpr std::string_view kThoughtKeys[] = {"reasoning_content", "reasoning", "thinking"};
 
-/// Without the blank characters of `kBlank` at both ends.
+/// Strips the characters in `blank` from both ends.
 std::string_view stripped(std::string_view text, std::string_view blank = " \n\r\t\v\f");
 
 struct ThoughtAndText {
   std::string_view thought;  // without line feeds at its ends; empty: the thought is blank
-  std::string_view text;     // behind the closing mark, without line feeds in front
+  std::string_view text;     // after the closing mark, without leading line feeds
 };
 
-/// `open` and `close` without the blank characters around them ("<think>", "</think>"). The opening mark may be missing; a text
-/// in front of it is not a thought. Nothing where there is no closing mark.
+/// `open` and `close` are the marks without surrounding blanks ("<think>", "</think>"). The opening mark may be missing; text
+/// before it is not part of the thought. Returns nothing if there is no closing mark.
 std::optional<ThoughtAndText> split_thought(std::string_view text, std::string_view open, std::string_view close);
 
 }  // namespace qft::encode

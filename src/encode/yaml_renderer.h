@@ -1,4 +1,4 @@
-// Chat templates as their YAML files say them: the texts around each turn.
+// Renders conversations with a YAML template: the texts around each turn.
 #pragma once
 
 #include <memory>
@@ -26,8 +26,8 @@ class YamlRenderer : public TemplateRenderer {
   std::string hash() const override;
 
  private:
-  struct Tokens;  // of a message, with what they count
-  struct Body;    // a message as the text that stands between the template's marks
+  struct Tokens;  // the tokens of a message, with weights
+  struct Body;    // a message as the text between the template's marks
   struct View;    // a conversation to encode
   Body body_of(const Message& message, bool keeps_thought) const;
   std::vector<Body> bodies_of(const std::vector<Message>& messages, bool last_thought_only) const;

@@ -1,4 +1,4 @@
-// Integers beyond 64 bits, as Python has them. Internal to the module.
+// Integers of any size, as in Python. Internal to the module.
 #pragma once
 
 #include <cstdint>
@@ -13,26 +13,26 @@ namespace qft::jinja {
 class BigInteger {
  public:
   BigInteger() = default;
-  BigInteger(std::int64_t value);  // NOLINT: as wide as it is
-  /// Of digits with or without a sign; the caller has checked them.
+  BigInteger(std::int64_t value);  // NOLINT: implicit as between integers
+  /// Parses digits with an optional sign, which the caller has checked.
   static BigInteger parse(std::string_view digits);
-  /// Of a finite double, without its fraction.
+  /// Converts a finite double and drops its fraction.
   static BigInteger truncate(double value);
 
   std::string to_string() const;
-  /// Infinite where it is too large.
+  /// Returns infinity if the value is too large.
   double to_double() const;
   std::optional<std::int64_t> to_int64() const;
   bool is_negative() const { return negative_; }
   bool is_zero() const { return limbs_.empty(); }
-  /// How many words of memory.
+  /// Number of limbs.
   std::size_t size() const { return limbs_.size(); }
 
   BigInteger operator-() const;
   friend BigInteger operator+(const BigInteger& a, const BigInteger& b);
   friend BigInteger operator-(const BigInteger& a, const BigInteger& b) { return a + (-b); }
   friend BigInteger operator*(const BigInteger& a, const BigInteger& b);
-  /// Quotient rounded down, and the remainder with the sign of `b`, which is not zero.
+  /// Quotient rounded down; the remainder has the sign of `b`, which must not be zero.
   static void divide(const BigInteger& a, const BigInteger& b, BigInteger& quotient, BigInteger& remainder);
   /// -1, 0 or 1.
   static int compare(const BigInteger& a, const BigInteger& b);
@@ -42,7 +42,7 @@ class BigInteger {
   void trim();
 
   bool negative_ = false;
-  std::vector<std::uint32_t> limbs_;  // base 10^9, the lowest first: mostly they are read from digits and printed
+  std::vector<std::uint32_t> limbs_;  // base 10^9, lowest first: most numbers are only parsed and printed
 };
 
 }  // namespace qft::jinja

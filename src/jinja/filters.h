@@ -1,4 +1,4 @@
-// The filters, by their names in the table of filters.cpp. Internal to the module.
+// The filters of the table in filters.cpp. Internal to the module.
 #pragma once
 
 #include "methods.h"
@@ -7,19 +7,19 @@ namespace qft::jinja::filters {
 
 using Filter = Value(Runtime& rt, const Value& self, CallArgs& args);
 
-// Of texts (filters_text.cpp).
+// Filters for texts (filters_text.cpp).
 Filter capitalize_filter, center, escape, filesizeformat, forceescape, format, indent, lower, pprint, replace, safe, string,
     striptags, title, tojson, trim, truncate, upper, urlencode, wordcount, wordwrap, xmlattr;
-// Of numbers and any value (filters_value.cpp).
+// Filters for numbers and any value (filters_value.cpp).
 Filter absolute, attribute, default_value, to_float, to_integer, round;
-// Of lists (filters_list.cpp, filters_select.cpp).
+// Filters for lists (filters_list.cpp, filters_select.cpp).
 Filter batch, dictsort, first, groupby, items, join, last, length_filter, list, map, maximum, minimum, reject, rejectattr,
     reverse, select, selectattr, slice, sort, sum, unique;
 
-/// Looks up "a.0.b" in items, as filters take an attribute.
+/// Looks up an attribute path such as "a.0.b" in items, as filters do.
 class Getter {
  public:
-  /// `attribute` null or None: the item itself.
+  /// If `attribute` is null or None, returns the item itself.
   Getter(Runtime& rt, const Value* attribute, const Value* otherwise = nullptr, bool lower = false);
   Value operator()(Runtime& rt, Value item) const;
 
@@ -29,7 +29,7 @@ class Getter {
   bool lower_;
 };
 
-/// Text without regard to case; other values as they are.
+/// Lowers the case of a text; returns other values unchanged.
 Value ignore_case(Runtime& rt, Value value);
 
 }  // namespace qft::jinja::filters

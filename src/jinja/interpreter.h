@@ -13,7 +13,7 @@ enum class Flow : std::uint8_t { on, leave, again };
 
 class Interpreter {
  public:
-  /// Writes to `out`, in the function whose slots `scope` has.
+  /// Writes to `out`; names resolve to the slots in `scope`.
   Interpreter(Runtime& rt, Scope* scope, std::string& out) : rt_(rt), scope_(scope), out_(&out) {}
 
   Value eval(const Expr& expr);

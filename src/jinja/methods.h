@@ -1,4 +1,4 @@
-// What the tables of methods, filters and globals share. Internal to the module.
+// Helpers shared by methods, filters and globals. Internal to the module.
 #pragma once
 
 #include <cstdint>
@@ -20,15 +20,15 @@ const MethodRow* find_text_method(std::string_view name);
 
 /// str.isupper() or str.islower().
 bool has_case(std::string_view text, bool upper);
-/// `side`: -1 fills behind the text, 1 before it, 0 on both sides.
+/// `side`: -1 pads after the text, 1 before it, 0 on both sides.
 std::string pad_text(Runtime& rt, std::string_view text, std::int64_t width, std::string_view fill, int side);
-/// str.replace(); `most` below 0: all.
+/// str.replace(); a negative `most` replaces all.
 Value replace_text(Runtime& rt, std::string_view text, std::string_view old, std::string_view with, std::int64_t most);
-/// An integer of a text, as int(text, base) reads it; nothing where that fails.
+/// Parses an integer as int(text, base) does; nothing if that fails.
 std::optional<Value> read_integer(Runtime& rt, std::string_view text, std::int64_t base);
-/// A float of a text, as float(text) reads it.
+/// Parses a float as float(text) does.
 std::optional<double> read_real(std::string_view text);
-/// A number as a float; a text as float(text). Fails where Python raises; nothing where it is a ValueError.
+/// Converts a number or a text as float() does. Fails if Python raises, except for a ValueError, which returns nothing.
 std::optional<double> to_real(Runtime& rt, const Value& value);
 
 }  // namespace qft::jinja

@@ -1,4 +1,4 @@
-// The syntax tree. A template owns its nodes in one list; they point to each other. Internal to the module.
+// The syntax tree. A template owns its nodes in one list; nodes point to each other. Internal to the module.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace qft::jinja {
 struct FilterRow;
 struct TestRow;
 
-/// Where a name's value lies: `slot` of the function that is `hops` functions outside the running one.
+/// The place of a name's value: `slot` of the function that is `hops` levels outside the running one.
 struct Place {
   std::uint16_t hops = 0, slot = 0;
 };
@@ -31,9 +31,9 @@ enum class ExprKind : std::uint8_t {
   dict,         // items: key, value, key, value
   attribute,    // a . text
   item,         // a [ b ]
-  slice,        // a [ items[0] : items[1] : items[2] ], null where left out
+  slice,        // a [ items[0] : items[1] : items[2] ], null if omitted
   call,         // a ( args )
-  filter,       // a | text ( args ); a is null for the text of a block
+  filter,       // a | text ( args ); a is null in a filter block
   test,         // a is text ( args )
   conditional,  // b if a else c (null)
   logical_or,
@@ -67,14 +67,14 @@ struct Arguments {
 struct Expr {
   ExprKind kind = ExprKind::none;
   bool boolean = false;
-  bool store = false;    // of a name: a target
-  bool declare = false;  // of a target: a parameter of its own scope
+  bool store = false;    // names: a target
+  bool declare = false;  // targets: a parameter of the function's own scope
   int line = 0;
-  int height = 1;  // of the tree below
+  int height = 1;  // of the subtree
   std::int64_t integer = 0;
   double real = 0;
   std::string text;
-  std::string space;  // of a member: the namespace's name
+  std::string space;  // members: the namespace's name
   Place place;
   Expr* a = nullptr;
   Expr* b = nullptr;
@@ -86,11 +86,11 @@ struct Expr {
   const TestRow* test = nullptr;
 };
 
-/// What a scope does when it is entered: a slot gets a variable of the context, another slot's value, or nothing.
+/// An action on entry to a scope: fill a slot with a context variable, another slot's value, or undefined.
 struct Load {
   enum Action : std::uint8_t { resolve, alias, undefined } action;
   std::uint16_t slot;
-  std::uint16_t variable = 0;  // of the template's table of variables
+  std::uint16_t variable = 0;  // index into the template's variables
   Place from;
 };
 
@@ -112,11 +112,11 @@ enum class StmtKind : std::uint8_t {
 
 struct Stmt;
 
-/// What runs with slots of its own: the template, macros, call blocks, recursive loops, the `if` of a loop.
+/// Code with its own slots: the template, macros, call blocks, recursive loops, the `if` of a loop.
 struct Function {
   std::string name;
   std::vector<Expr*> params;    // names
-  std::vector<Expr*> defaults;  // of the last params
+  std::vector<Expr*> defaults;  // for the last params
   std::vector<Stmt*> body;
   std::vector<Load> loads;
   std::uint16_t slots = 0;
@@ -133,8 +133,8 @@ struct Stmt {
   StmtKind kind;
   int line = 0;
   bool recursive = false;
-  bool extended = false;  // a loop whose `loop` is read
-  bool tracked = false;   // a generation block whose place in the text is known
+  bool extended = false;  // a loop that reads `loop`
+  bool tracked = false;   // a generation block with a known position in the text
   std::string text;
   Expr* target = nullptr;
   Expr* value = nullptr;
@@ -142,10 +142,10 @@ struct Stmt {
   std::vector<Expr*> items, targets;
   std::vector<Stmt*> body, other;
   std::vector<Branch> branches;
-  std::vector<Load> loads, other_loads;  // of `body`, of `other`
-  Place loop_place;                      // of `loop` in the body; of a macro: its name's
-  Function* function = nullptr;          // of macros, call and generation blocks; of a recursive loop, whose body it is
-  Function* filter = nullptr;            // of a loop's test, which has its own target
+  std::vector<Load> loads, other_loads;  // for `body`, for `other`
+  Place loop_place;                      // place of `loop` in the body; for a macro: the place of its name
+  Function* function = nullptr;          // for macros, call and generation blocks, and recursive loops (their body)
+  Function* filter = nullptr;            // a loop's test, with its own target
   Expr* filter_target = nullptr;
 };
 
@@ -154,13 +154,13 @@ struct Tree {
   std::deque<Stmt> stmts;
   std::deque<Function> functions;
   Function* root = nullptr;
-  std::vector<std::string> variables;  // that loads name
+  std::vector<std::string> variables;  // variables that loads refer to
   bool has_generation = false;
 };
 
 /// Throws Error "NAME:LINE: ...".
 Tree parse_template(std::string_view source, const std::string& name);
-/// Gives every name its place and every scope its loads.
+/// Assigns a place to every name and loads to every scope.
 void resolve_names(Tree& tree, const std::string& name);
 
 }  // namespace qft::jinja

@@ -1,4 +1,4 @@
-// From tokens to the syntax tree. Internal to the module.
+// Parses tokens into the syntax tree. Internal to the module.
 #pragma once
 
 #include "qft/core/error.h"
@@ -21,13 +21,13 @@ class Parser {
 
  private:
   class Depth;
-  /// How a tuple without brackets is read, and where it ends.
+  /// How a tuple without brackets is parsed, and its end.
   struct TupleForm {
-    bool primaries = false;     // names and literals alone: a target
+    bool primaries = false;     // only names and literals: a target
     bool conditional = true;    // items may be `a if b else c`
-    bool brackets = false;      // in brackets, where it may be empty
+    bool brackets = false;      // in brackets; may be empty
     bool members = false;       // targets may be namespace attributes
-    std::string_view end = {};  // a name that ends it, too
+    std::string_view end = {};  // a name that also ends the tuple
   };
 
   const Token& now() const { return tokens_[at_]; }
@@ -97,14 +97,14 @@ class Parser {
   const std::string& name_;
   std::size_t at_ = 0;
   int depth_ = 0;
-  int loops_ = 0;                     // that a break could leave
-  bool soft_ = false;                 // in an `if`, where an unknown filter is an error only when it is used
-  std::vector<const Expr*> unknown_;  // filters and tests that do not exist, outside an `if`
-  int captures_ = 0;                  // blocks whose text is not yet the output
+  int loops_ = 0;                     // enclosing loops that a break could leave
+  bool soft_ = false;                 // inside an `if`: an unknown filter is an error only when it runs
+  std::vector<const Expr*> unknown_;  // unknown filters and tests outside an `if`
+  int captures_ = 0;                  // enclosing blocks that capture their text
   Tree tree_;
 };
 
-/// A level of nesting; too many are an error, as each takes stack.
+/// Counts one level of nesting. Too many levels are an error, because each uses stack.
 class Parser::Depth {
  public:
   explicit Depth(Parser& parser) : parser_(parser) {

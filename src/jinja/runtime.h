@@ -1,4 +1,4 @@
-// One rendering: its values, limits and output, and what Python does with values. Internal to the module.
+// State of one rendering (values, limits, output) and Python's operations on values. Internal to the module.
 #pragma once
 
 #include "qft/core/error.h"
@@ -39,12 +39,12 @@ class Runtime {
   /// "NAME:LINE: ".
   std::string where() const;
 
-  /// Counts work; passing the limit is an error.
+  /// Counts work; exceeding the limit is an error.
   void step(std::uint64_t count = 1) {
     if ((steps_ += count) > options_.limits.steps) fail_steps();
   }
   void work(std::size_t bytes) { step(1 + bytes / 64); }
-  /// Counts memory, before it is taken.
+  /// Counts memory before it is allocated.
   void charge(Object& object, std::size_t bytes);
   void check_memory(std::size_t bytes) const;
   void check_output(std::size_t bytes) const;
@@ -60,18 +60,18 @@ class Runtime {
   Value list(std::vector<Value> items) { return sequence(Kind::list, std::move(items)); }
   Value tuple(std::vector<Value> items) { return sequence(Kind::tuple, std::move(items)); }
   Value sequence(Kind kind, std::vector<Value> items);
-  Value big(BigInteger value);  ///< an integer of 64 bits where it fits
-  /// An undefined value that names something the rendering must keep.
+  Value big(BigInteger value);  ///< an ordinary 64-bit integer if it fits
+  /// Creates an undefined value with a name that the rendering must keep alive.
   Value undefined(Why why, std::string_view name, Kind of);
 
   const RenderOptions& options() const { return options_; }
   const Tree& tree() const { return tree_; }
 
-  int line = 0;           ///< of what runs
-  std::size_t depth = 0;  ///< of what runs within what
+  int line = 0;           ///< of the running code
+  std::size_t depth = 0;  ///< of nested calls and values
   std::string out;        ///< the text so far
   std::vector<ByteRange> generated;
-  std::vector<Value> variables;  ///< of the tree's table
+  std::vector<Value> variables;  ///< by index in the tree's table
 
  private:
   friend void end_object(Object* object);
@@ -85,14 +85,14 @@ class Runtime {
   std::uint64_t steps_ = 0;
   std::size_t memory_ = 0;
   Object* first_ = nullptr;
-  bool ending_ = false;           // all objects are about to end
-  std::vector<Object*> pending_;  // to end, once the one that ends now has: a chain of them must not take stack
+  bool ending_ = false;           // all objects are about to be deleted
+  std::vector<Object*> pending_;  // objects to delete after the current one, so that a long chain does not recurse
   bool busy_ = false;
   std::vector<std::unique_ptr<std::string>> names_;
   std::size_t names_bytes_ = 0;
 };
 
-/// A level of depth; too many are an error.
+/// Counts one level of depth; too many are an error.
 class Nested {
  public:
   explicit Nested(Runtime& rt) : rt_(rt) {
@@ -108,13 +108,13 @@ class Nested {
   Runtime& rt_;
 };
 
-/// Walks through whatever can be iterated.
+/// Iterates over any iterable value.
 class Cursor {
  public:
-  /// Fails where `source` cannot be iterated.
+  /// Fails if `source` cannot be iterated.
   Cursor(Runtime& rt, Value source);
   bool next(Runtime& rt, Value& out);
-  /// How many remain, where that is known without reading.
+  /// Number of remaining items, if known without reading them.
   std::optional<std::size_t> remaining(Runtime& rt) const;
   const Value& source() const { return source_; }
 
@@ -123,25 +123,25 @@ class Cursor {
   std::size_t at_ = 0;
 };
 
-/// A loop's `loop`.
+/// The variable `loop` of a running loop.
 struct LoopObject final : Object {
   LoopObject(Runtime& rt, Value source, const Stmt* recursive, Scope* outer, std::size_t level)
       : Object(Kind::loop), cursor(rt, std::move(source)), body(recursive), scope(outer), depth0(level) {}
   void clear() override;
   bool next(Runtime& rt, Value& out);
-  const Value* peek(Runtime& rt);  // null: there is none
+  const Value* peek(Runtime& rt);  // null: no next item
   std::size_t length(Runtime& rt);
 
   Cursor cursor;
-  const Stmt* body;  // of a recursive loop
-  ScopeRef scope;    // that the loop stands in
+  const Stmt* body;  // for a recursive loop
+  ScopeRef scope;    // the scope around the loop
   std::size_t depth0;
   std::int64_t index0 = -1;
   std::optional<std::size_t> counted;
   Value after, current, before, changed;  // missing: none
 };
 
-// ---- Python's operations. Each fails where Python raises.
+// ---- Python's operations. Each fails if Python raises.
 
 std::string_view type_name(const Value& value);  ///< "dict"
 std::string object_name(const Value& value);     ///< "dict object"
@@ -150,24 +150,24 @@ void refuse_undefined(const Runtime& rt, const Value& value);
 
 bool truth(Runtime& rt, const Value& value);
 bool equal(Runtime& rt, const Value& a, const Value& b);
-/// a OP b of < <= > >=.
+/// Evaluates a OP b for < <= > >=.
 bool ordered(Runtime& rt, const Value& a, CompareOp op, const Value& b);
 bool contains(Runtime& rt, const Value& in, const Value& item);
 std::size_t hash(Runtime& rt, const Value& value);
 Value binary(Runtime& rt, ExprKind op, const Value& a, const Value& b);
 Value negative(Runtime& rt, const Value& value, bool negate);
-std::optional<std::size_t> length(Runtime& rt, const Value& value);  ///< nothing: it has no len()
+std::optional<std::size_t> length(Runtime& rt, const Value& value);  ///< nothing: the value has no len()
 
 void append_text(Runtime& rt, const Value& value, std::string& out);  ///< str(value)
 void append_repr(Runtime& rt, const Value& value, std::string& out);
 void append_quoted(std::string_view text, std::string& out);  ///< repr() of a text
 std::string python_repr(double value);
-Value to_text(Runtime& rt, const Value& value);  ///< str(value), itself where it is a text
+Value to_text(Runtime& rt, const Value& value);  ///< str(value); returns a text unchanged
 
 Value get_attribute(Runtime& rt, const Value& of, std::string_view name);
 Value get_item(Runtime& rt, const Value& of, const Value& key);
 Value get_slice(Runtime& rt, const Value& of, const Value& begin, const Value& end, const Value& step);
-/// The method of a value; null: there is none.
+/// Finds a value's method; null if there is none.
 const MethodRow* find_method(const Value& of, std::string_view name);
 const MethodRow* find_global(std::string_view name);
 Value call(Runtime& rt, const Value& callee, CallArgs& args);
@@ -178,11 +178,11 @@ void run_template(Runtime& rt);
 // ---- Dicts of both kinds.
 
 void dict_set(Runtime& rt, DictObject& dict, Value key, Value value);
-/// The value of a key; nothing where it has none.
+/// Returns the value of a key; nothing if the key is missing.
 std::optional<Value> dict_find(Runtime& rt, const Value& dict, const Value& key);
 std::optional<Value> dict_find(Runtime& rt, const Value& dict, std::string_view key);
 std::size_t dict_size(const Value& dict);
-/// The pair at a place.
+/// Returns the pair at an index.
 std::pair<Value, Value> dict_at(Runtime& rt, const Value& dict, std::size_t index);
 Value make_dict(Runtime& rt, CallArgs& args);
 
@@ -193,10 +193,10 @@ Value list_at(Runtime& rt, const Value& list, std::size_t index);
 std::vector<Value> to_items(Runtime& rt, const Value& value);  ///< list(value)
 bool is_sequence(const Value& value);                          ///< a list or a tuple
 
-/// Stable, by keys[i] of items[i].
+/// Sorts stably by keys[i] of items[i].
 std::vector<Value> sort_by(Runtime& rt, std::vector<Value> items, std::vector<Value> keys, bool reverse);
 
-// ---- Formats.
+// ---- Formatting.
 
 Value format_percent(Runtime& rt, const Value& form, const Value& args);
 Value format_braces(Runtime& rt, std::string_view form, CallArgs& args);
@@ -204,7 +204,7 @@ std::string format_value(Runtime& rt, const Value& value, std::string_view spec)
 std::string dump_value(Runtime& rt, const Value& value, bool ascii, const Value& indent, const Value& separators, bool sort_keys);
 std::string escape_html(std::string_view text);
 
-/// Arguments by their names; those that were not given are null.
+/// Arguments bound to parameter names; null if not given.
 class Bound {
  public:
   Bound(Runtime& rt, std::string_view function, CallArgs& args, std::initializer_list<std::string_view> names,

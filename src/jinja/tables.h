@@ -1,4 +1,4 @@
-// What filters and tests exist: the parser refuses the others by name. Internal to the module.
+// Names of supported filters and tests; the parser refuses others by name. Internal to the module.
 #pragma once
 
 #include <string_view>
@@ -8,12 +8,12 @@ namespace qft::jinja {
 struct FilterRow;
 struct TestRow;
 
-/// Null: there is none.
+/// Returns null if there is none.
 const FilterRow* find_filter(std::string_view name);
 const TestRow* find_test(std::string_view name);
-/// Whether Jinja2 has it and we do not.
+/// Whether Jinja2 has the filter and this module does not.
 bool is_left_out_filter(std::string_view name);
-/// Whether a name without a variable means a function (range, namespace ...).
+/// Whether a name refers to a function if no variable has that name (range, namespace ...).
 bool is_global(std::string_view name);
 
 }  // namespace qft::jinja

@@ -1,4 +1,4 @@
-// The values of a rendering: Python's, as far as templates meet them. Internal to the module.
+// The values of a rendering: the Python types that templates use. Internal to the module.
 #pragma once
 
 #include "qft/core/python_json.h"
@@ -20,16 +20,16 @@ class Runtime;
 struct Object;
 
 enum class Kind : std::uint8_t {
-  missing,    // a slot that nothing was set to
+  missing,    // an unset slot
   undefined,  // Jinja2's Undefined
   none,
   boolean,
   integer,
   real,
   text,
-  json_list,  // of the caller's variables: read where they are
+  json_list,  // the caller's variables, read in place
   json_dict,
-  big,  // from here on, objects
+  big,  // objects from here on
   list,
   tuple,
   dict,
@@ -37,17 +37,17 @@ enum class Kind : std::uint8_t {
   range,
   view,      // items(), keys() or values() of a dict
   iterator,  // a generator: read once
-  function,  // a global, or a method with what it is of
+  function,  // a global, or a method bound to its value
   macro,
   loop,
   cycler,
   joiner,
 };
 
-/// What an undefined value says when it is used.
+/// Selects the error text when an undefined value is used.
 enum class Why : std::uint8_t { name, attribute, element, hint, unsafe };
 
-/// 16 bytes; objects are counted. Texts are either views (of the template, of the variables) or objects.
+/// 16 bytes. Objects are reference-counted. Texts are views (of the template or the variables) or objects.
 class Value {
  public:
   Value() : kind_(Kind::missing) { u_.integer = 0; }
@@ -78,7 +78,7 @@ class Value {
     result.u_.real = value;
     return result;
   }
-  /// Of bytes that live as long as the rendering.
+  /// Creates a text from bytes that outlive the rendering.
   static Value view(std::string_view text) {
     Value result(Kind::text);
     result.u_.chars = text.data();
@@ -93,7 +93,7 @@ class Value {
     result.extra_ = static_cast<std::uint16_t>(of);
     return result;
   }
-  /// Takes part in the object's count.
+  /// Adds a reference to the object.
   explicit Value(Object* object);
 
   Kind kind() const { return kind_; }
@@ -102,7 +102,7 @@ class Value {
   bool is_undefined() const { return kind_ == Kind::undefined; }
   bool is_list() const { return kind_ == Kind::list || kind_ == Kind::json_list; }
   bool is_dict() const { return kind_ == Kind::dict || kind_ == Kind::json_dict; }
-  bool is_integer() const { return kind_ == Kind::integer || kind_ == Kind::boolean; }  // of 64 bits
+  bool is_integer() const { return kind_ == Kind::integer || kind_ == Kind::boolean; }  // 64-bit
   bool is_number() const { return is_integer() || kind_ == Kind::real || kind_ == Kind::big; }
 
   std::int64_t as_integer() const { return u_.integer; }
@@ -160,24 +160,24 @@ class Value {
   } u_;
 };
 
-/// What values point to. All of a rendering are in one list, so that those in a cycle end with it.
+/// Base of all reference-counted values. A rendering keeps its objects in one list, so that it can delete cycles at its end.
 struct Object {
   explicit Object(Kind object_kind) : kind(object_kind) {}
   virtual ~Object() = default;
   Object(const Object&) = delete;
   Object& operator=(const Object&) = delete;
-  /// Lets go of all values that it holds.
+  /// Releases all values that the object holds.
   virtual void clear() {}
 
   std::uint32_t refs = 0;
   Kind kind;
   Runtime* rt = nullptr;
-  std::size_t bytes = 0;  // that were charged for it
+  std::size_t bytes = 0;  // memory counted for the object
   Object* previous = nullptr;
   Object* next = nullptr;
 };
 
-/// Ends an object that nothing points to.
+/// Deletes an object without references.
 void end_object(Object* object);
 
 inline void Value::retain() const {
@@ -203,7 +203,7 @@ struct BigObject final : Object {
   const BigInteger value;
 };
 
-/// A list or a tuple; of groupby's tuples, the items have names.
+/// A list or a tuple. In groupby's tuples, the items have names.
 struct ListObject final : Object {
   ListObject(Kind list_kind, std::vector<Value> values) : Object(list_kind), items(std::move(values)) {}
   void clear() override { items.clear(); }
@@ -211,7 +211,7 @@ struct ListObject final : Object {
   bool grouped = false;
 };
 
-/// Pairs in their order, found by the hash of their keys.
+/// Pairs in insertion order, found by the hash of their keys.
 struct DictObject final : Object {
   DictObject() : Object(Kind::dict) {}
   void clear() override {
@@ -219,7 +219,7 @@ struct DictObject final : Object {
     places.clear();
   }
   std::vector<std::pair<Value, Value>> pairs;
-  std::unordered_multimap<std::size_t, std::uint32_t> places;  // only of large ones
+  std::unordered_multimap<std::size_t, std::uint32_t> places;  // only for large dicts
 };
 
 struct SpaceObject final : Object {
@@ -232,7 +232,7 @@ struct RangeObject final : Object {
   RangeObject(std::int64_t begin, std::int64_t by, std::int64_t size, std::int64_t end)
       : Object(Kind::range), start(begin), step(by), count(size), stop(end) {}
   const std::int64_t start, step, count;
-  const std::int64_t stop;  // as it was given, for str()
+  const std::int64_t stop;  // as given, for str()
 };
 
 enum class ViewOf : std::uint8_t { keys, values, items };
@@ -244,13 +244,13 @@ struct ViewObject final : Object {
   Value dict;
 };
 
-/// Reads once through something.
+/// An iterator that can be read once.
 struct IteratorObject : Object {
   IteratorObject() : Object(Kind::iterator) {}
   virtual bool next(Runtime& rt, Value& out) = 0;
 };
 
-/// The slots of a function that runs, or of which a macro is left.
+/// The slots of a running function, or of one that a macro still refers to.
 struct Scope final : Object {
   Scope(std::size_t count, Scope* outer);
   void clear() override;
@@ -258,7 +258,7 @@ struct Scope final : Object {
   Scope* parent;
 };
 
-/// Points to a scope and takes part in its count.
+/// A counted reference to a scope.
 class ScopeRef {
  public:
   explicit ScopeRef(Scope* scope = nullptr) : scope_(scope) {
@@ -279,7 +279,7 @@ class ScopeRef {
 
 struct CallArgs {
   std::vector<Value> positional;
-  std::vector<std::pair<Value, Value>> named;  // by names that are texts
+  std::vector<std::pair<Value, Value>> named;  // the names are texts
 };
 
 struct MethodRow {
