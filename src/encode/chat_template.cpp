@@ -27,26 +27,26 @@ bool is_token(const tokenizer::Tokenizer& tokenizer, const std::string& text) {
   return id && tokenizer.encode(text) == std::vector{*id};
 }
 
-// The first special token of a text.
+// Returns the first special token of a text.
 std::optional<std::int32_t> first_special(const tokenizer::Tokenizer& tokenizer, const std::vector<std::int32_t>& ids) {
   for (const std::int32_t id : ids)
     if (tokenizer.is_special(id) || id == tokenizer.eos_id()) return id;
   return std::nullopt;
 }
 
-// Which template a run has: one in YAML by its name, or one in Jinja.
+// The template that a run uses: a YAML template by name, or a Jinja template.
 struct Choice {
   std::string name;
   std::optional<ModelChatTemplate> own;
-  std::filesystem::path tokens = {};  // the folder whose special tokens `own` may name
+  std::filesystem::path tokens = {};  // the folder with the special tokens that `own` may name
 };
 
 void say_once(const std::string& note) {
-  static std::string said;  // for each part of the data it is told anew
+  static std::string said;  // each part of the data would repeat the note
   if (std::exchange(said, note) != note) log::info("{}", note);
 }
 
-// The model's own template: that of the last adapter, which was trained with it, else the tokenizer's.
+// The model's own template: from the last adapter, which was trained with it, else from the tokenizer.
 Choice own_choice(const config::RunConfig& config) {
   Choice choice{std::string(kOwn), find_chat_template(config.tokenizer_path()), config.tokenizer_path()};
   const std::vector<std::filesystem::path> adapters = config.adapter_paths();
@@ -62,10 +62,10 @@ Choice choose(const config::RunConfig& config) {
   const config::DataArgs& data = config.data;
   if (!data.chat_template.empty()) {
     if (!data.template_name.empty() && data.template_name != kOwn)
-      fail_config("chat_template is '{}', and template is '{}': a run has one of the two; take the other out", data.chat_template,
+      fail_config("chat_template is '{}', and template is '{}': a run has only one of the two; remove the other", data.chat_template,
                   data.template_name);
     if (!std::filesystem::is_regular_file(data.chat_template))
-      fail_config("chat_template: there is no file '{}': name a file with a template in Jinja", data.chat_template);
+      fail_config("chat_template: there is no file '{}'; name a file with a Jinja template", data.chat_template);
     return {std::string(kOwn), ModelChatTemplate{io::read_text_file(data.chat_template), "", data.chat_template},
             config.tokenizer_path()};
   }
@@ -91,7 +91,7 @@ TemplateOptions options_of(const config::RunConfig& config) {
   return options;
 }
 
-/// Of Jinja: variables as the run gives them. What the template itself does where they are missing is what servers show.
+/// For Jinja: only the variables that the run gives. Missing ones keep the template's own defaults, as on servers.
 TemplateOptions own_options_of(const config::RunConfig& config) {
   TemplateOptions options = options_of(config);
   const config::DataArgs& data = config.data;
@@ -108,25 +108,25 @@ TemplateOptions own_options_of(const config::RunConfig& config) {
   return options;
 }
 
-// What belongs to templates in YAML alone, or is never read.
+// Rejects options that only YAML templates support or that the template never reads.
 void check_own_options(const OwnRenderer& renderer, const TemplateOptions& options, const std::string& origin) {
   if (!options.tool_format.empty() && !renderer.writes_calls_as(find_tool_format(options.tool_format)))
     fail_config(
-        "tool_format is '{}', but the chat template of '{}' writes calls otherwise: take tool_format out, or name a template "
+        "tool_format is '{}', but the chat template of '{}' writes calls differently; remove tool_format, or name a YAML template "
         "with "
         "template",
         options.tool_format, origin);
   if (options.default_system && options.default_system->empty())
     fail_config(
-        "default_system is empty, but the chat template of '{}' decides itself what stands where there is no system "
-        "message: take default_system out, or name a template with template",
+        "default_system is empty, but the chat template of '{}' has its own text for conversations without a system "
+        "message; remove default_system, or name a YAML template with template",
         origin);
   for (const char* name : {"messages", "tools", "add_generation_prompt"})
     if (options.variables.contains(name))
-      fail_config("chat_template_kwargs has '{}', which each conversation sets: take it out", name);
+      fail_config("chat_template_kwargs has '{}', which each conversation sets; remove it", name);
   if (options.preserve_thinking && !renderer.reads("preserve_thinking"))
     fail_config(
-        "preserve_thinking is true, but the chat template of '{}' does not read it: take it out, or name a template with "
+        "preserve_thinking is true, but the chat template of '{}' does not read it; remove it, or name a YAML template with "
         "template",
         origin);
   const std::vector<std::string> unread = renderer.unread(options.variables);
@@ -177,8 +177,8 @@ ChatTemplate::ChatTemplate(TemplateSpec spec, std::shared_ptr<const tokenizer::T
   if (options_.default_system) spec_.default_system = *options_.default_system;
   check_special_tokens();
   if (!spec_.pack_only.empty())
-    log::warn("template '{}' is that of {} models, which qft does not train: {}", spec_.name, spec_.pack_only,
-              options_.lenient ? "the pack is for another program" : "this model has a format of its own");
+    log::warn("template '{}' is for {} models, which qft does not train: {}", spec_.name, spec_.pack_only,
+              options_.lenient ? "the pack is for another program" : "this model uses another format");
   if (spec_.replace_eos)
     eos_id_ = tokenizer_->token_to_id(spec_.stop_words.front());
   else
@@ -202,9 +202,9 @@ ChatTemplate::ChatTemplate(const ModelChatTemplate& own, const std::filesystem::
     answer_end_ = has_eos ? tokenizer_->eos_id() : eos_id_;
     if (!answer_end_)
       log::warn_once(
-          fmt::format("the chat template of '{}' has no special token behind an answer: a model that is trained with it does not "
+          fmt::format("the chat template of '{}' has no special token after an answer, so a model trained with it does not "
                       "learn to end "
-                      "one. Write {{{{ eos_token }}}} behind answers in a copy, and name it with chat_template",
+                      "an answer. Copy the template, write {{{{ eos_token }}}} after answers, and name the copy with chat_template",
                       own.origin));
   }
   if (!eos_id_) eos_id_ = tokenizer_->eos_id() ? tokenizer_->eos_id() : tokenizer_->token_to_id(kLastResortEos);
@@ -221,7 +221,7 @@ ChatTemplate ChatTemplate::from_config(const config::RunConfig& config, std::sha
     return ChatTemplate(*choice.own, choice.tokens, std::move(tokenizer), options);
   }
   if (!config.data.chat_template_kwargs.empty())
-    fail_config("chat_template_kwargs are variables of a chat template in Jinja, but template is '{}': take one of the two out",
+    fail_config("chat_template_kwargs are variables of a chat template in Jinja, but template is '{}': remove one of the two",
                 choice.name);
   return ChatTemplate(find_template(choice.name), std::move(tokenizer), options_of(config));
 }
@@ -321,7 +321,7 @@ std::vector<std::int32_t> ChatTemplate::stop_token_ids() const {
 
 std::string ChatTemplate::document_end() const {
   if (!spec_.document_end.empty()) return spec_.document_end;
-  if (!eos_id_) fail_config("stage pt ends each document with the tokenizer's end token, but the tokenizer names none");
+  if (!eos_id_) fail_config("stage pt ends each document with the tokenizer's end token, but the tokenizer has none");
   return tokenizer_->id_to_token(*eos_id_);
 }
 

@@ -11,11 +11,11 @@
 namespace qft::encode {
 namespace {
 
-// One past the quote that closes the field opened at `at`, whose letters are appended.
+// Appends the field that opens at `at` and returns the offset after its closing quote.
 std::size_t read_quoted(std::string_view bytes, std::size_t at, std::string& field) {
   for (++at;;) {
     const std::size_t quote = bytes.find('"', at);
-    require(quote != bytes.npos, "a field opens with a quote that nothing closes");
+    require(quote != bytes.npos, "a field opens with a quote that is never closed");
     field.append(bytes, at, quote - at);
     at = quote + 1;
     if (at == bytes.size() || bytes[at] != '"') return at;
@@ -36,7 +36,7 @@ bool read_csv_row(std::string_view bytes, std::size_t& at, std::vector<std::stri
     std::string_view rest = bytes.substr(at, end - at);
     more = end < bytes.size() && bytes[end] == ',';
     if (!more && rest.ends_with('\r')) rest.remove_suffix(1);
-    require(!quoted || rest.empty(), "a field has text behind its closing quote: '{}'", rest.substr(0, 20));
+    require(!quoted || rest.empty(), "a field has text after its closing quote: '{}'", rest.substr(0, 20));
     field += rest;
     at = end < bytes.size() ? end + 1 : end;
   }
@@ -81,7 +81,7 @@ std::string separator_advice(std::string_view bytes) {
   const std::size_t likely = static_cast<std::size_t>(std::ranges::max_element(found) - found.begin());
   if (likely == 0 || found[likely] == 0) return {};
   return fmt::format(
-      ": its first line is parted by {}, and csv files by commas: save it with commas, in Python pandas.read_csv(FILE, "
+      ": its first line is separated by {}, not by commas; convert it in Python with pandas.read_csv(FILE, "
       "sep=\"{}\").to_csv(FILE, index=False)",
       kSeparators[likely].name, kSeparators[likely].in_python);
 }

@@ -1,4 +1,4 @@
-// Which files of a folder are its data.
+// Chooses the data files of a folder.
 #include "qft/core/data_types.h"
 #include "qft/core/error.h"
 #include "qft/core/file_ending.h"
@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_described(const fs::path& file) {  // files that stand beside the data in a hub's repository
+bool is_described(const fs::path& file) {  // files that accompany the data in a hub repository
   return is_one_of(file.filename().string(), {"dataset_info.json", "dataset_infos.json", "configuration.json"}) ||
          is_one_of(file.stem().string(), {"README", "LICENSE", "requirements"});
 }
@@ -87,7 +87,7 @@ std::vector<fs::path> data_files_in(const fs::path& folder) {
 void refuse_type(const std::string& where, const fs::path& file) {
   const std::string pointer = describe_pointer(io::File::open_read(file).lead(), file);
   if (!pointer.empty()) fail_config("{}: {}", where, pointer);
-  fail_config("{}: {} is none of the files that qft reads ({}): convert it to JSON lines first", where, file.string(),
+  fail_config("{}: {} is not a file type that qft reads ({}); convert it to JSON lines first", where, file.string(),
               fmt::join(kDataTypes, ", "));
 }
 

@@ -14,13 +14,13 @@
 namespace qft::encode {
 namespace {
 
-// The word of a role that is seen; the first of its row where none is.
+// Returns the first of a role's words that occurs; the first word of the table row if none does.
 std::string word_of_role(const SeenMessages& seen, const RoleWords& role) {
   const auto found = std::find_if(role.words.begin(), role.words.end(), [&](auto word) { return seen.roles.contains(word); });
   return std::string(found == role.words.end() ? *role.words.begin() : *found);
 }
 
-// A role that is not one of the known words.
+// Rejects roles that are not known words.
 void check_roles(const SeenMessages& seen) {
   for (const auto& [role, where] : seen.roles) {
     std::string roles;
@@ -37,7 +37,7 @@ void check_roles(const SeenMessages& seen) {
   }
 }
 
-// What the columns of `spec` show that hold messages.
+// Merges the evidence from the columns of `spec` that hold messages.
 SeenMessages messages_of(const Seen& seen, const DatasetSpec& spec) {
   SeenMessages all;
   for (const std::string& column : {spec.columns.messages, spec.columns.chosen, spec.columns.rejected}) {
@@ -68,7 +68,7 @@ void decide_messages(const Seen& all, const std::string& where, DatasetSpec& spe
   }
   if (!seen.keys.contains(kTurnForm.first) || !seen.keys.contains(kTurnForm.second))
     fail_config(
-        "{}: messages have {}, where role and content, from and value, or human and assistant are expected: name others in "
+        "{}: messages have {}; expected role and content, from and value, or human and assistant. Name other keys in "
         "dataset_info.json, as role_tag and content_tag under tags",
         where, seen.keys.empty() ? "no keys" : listed(seen.keys));
   spec.formatting = Formatting::turns;
@@ -76,7 +76,7 @@ void decide_messages(const Seen& all, const std::string& where, DatasetSpec& spe
   tags.assistant = kTurnForm.second;
 }
 
-// Preference pairs: the columns of the two answers, and of the conversation before them. False where there are none.
+// Finds preference pairs: the columns of the two answers, and of the conversation before them. False if there are none.
 bool decide_pairs(const Seen& seen, DatasetSpec& spec) {
   ColumnNames& c = spec.columns;
   c.rejected = seen.first(kRejectedWords);
@@ -89,7 +89,7 @@ bool decide_pairs(const Seen& seen, DatasetSpec& spec) {
   return spec.ranking;
 }
 
-// The column of the conversation; of pairs in which no column holds it alone that of the chosen one, which ends with the answer.
+// The column of the conversation. For pairs without a separate column: the chosen answer's column, which ends with the answer.
 std::string column_of_messages(const Seen& seen, const DatasetSpec& spec) {
   const auto is_dialogue = [&](const std::string& column) {
     const auto found = seen.messages.find(column);
@@ -102,23 +102,23 @@ std::string column_of_messages(const Seen& seen, const DatasetSpec& spec) {
   return seen.first(kMessagesWords);
 }
 
-// A column that may be missing: of the names the one that has values, else one that stands there without, else the first.
+// For a column that may be missing: a name that has values, else a name that exists without values, else the first name.
 std::string column_or_unseen(const Seen& seen, Words names, DatasetSpec& spec) {
   if (std::string name = seen.first(names); !name.empty()) return name;
   const auto empty = std::find_if(names.begin(), names.end(), [&](auto name) { return seen.keys.contains(name); });
   return spec.unseen.emplace_back(empty == names.end() ? *names.begin() : *empty);
 }
 
-// The column of what a record's labels count, by the names that messages have for it.
+// The column with the weights of a record's labels; it may have the same names as the weights of messages.
 std::string column_of_weights(const Seen& seen, DatasetSpec& spec) {
   std::string column;
-  bool is_other = false;  // it means another thing
+  bool is_other = false;  // the name exists, but not as a weight
   for (const std::string_view name : kWeightKeys) {
     const auto found = seen.numbers.find(name);
     is_other |= found == seen.numbers.end() && seen.has(name);
     if (found == seen.numbers.end()) continue;
     if (!column.empty())
-      fail_config("{}: records have '{}' and '{}', and either says what labels count: take one out", found->second, column, name);
+      fail_config("{}: records have '{}' and '{}', and both are label weights; remove one", found->second, column, name);
     column = name;
   }
   return column.empty() && !is_other ? spec.unseen.emplace_back("weight") : column;
@@ -151,7 +151,7 @@ void decide_texts(const Seen& seen, const std::string& where, bool pairs, Datase
 
 void decide_form(const Seen& seen, const std::string& where, std::string_view stage, DatasetSpec& spec) {
   if (const std::string media = seen.first(kMediaWords); !media.empty())
-    fail_config("{}: has the column '{}': qft trains on text alone; take the column out to train on the texts",
+    fail_config("{}: has the column '{}', but qft trains on text only; remove the column to train on the texts",
                 seen.columns.at(media), media);
   ColumnNames& c = spec.columns;
   c = {};

@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// An entry and where it stands, for messages.
+// An entry and its place, for messages.
 struct Entry {
   const json& value;
   std::string where;   // "data/dataset_info.json: alpaca"
@@ -86,18 +86,18 @@ std::vector<std::string_view> names_in(const Table& table) {
   return names;
 }
 
-// A column or tag under a name that nobody reads would leave the samples without it.
+// Under an unread name, a column or tag would silently be missing from the samples.
 [[noreturn]] void fail_unknown(const Entry& entry, const char* section, const std::string& key,
                                std::vector<std::string_view> known) {
   fail_config("{}: {}: {}: unknown key{}", entry.where, section, key,
               config::suggestion(key, known, fmt::format("the keys are {}", fmt::join(known, ", "))));
 }
 
-// Other keys of an entry may be somebody's remarks: LLaMA-Factory ignores them. Rank 0 speaks for all.
+// Unknown entry keys may be remarks: LLaMA-Factory ignores them. Only rank 0 warns.
 void warn_unknown(const Entry& entry, const std::string& key) {
   if (comm::Session::exists() && comm::Session::current().rank() != 0) return;
   log::warn("{}: {}: unknown key, ignored{}", entry.where, key,
-            config::suggestion(key, kEntryKeys, "qft reads nothing of that name"));
+            config::suggestion(key, kEntryKeys, "qft has no such key"));
 }
 
 void read_columns(const Entry& entry, ColumnNames& columns) {
@@ -114,7 +114,7 @@ void read_columns(const Entry& entry, ColumnNames& columns) {
       for (const json& name : value) columns.tags.push_back(text_or_none(entry, "columns: tags", name));
     } else if (std::find(std::begin(kMediaColumns), std::end(kMediaColumns), key) != std::end(kMediaColumns)) {
       if (!value.is_null())
-        fail_config("{}: columns: {}: qft trains on text alone; take the column out to train on the texts", entry.where, key);
+        fail_config("{}: columns: {}: qft trains on text only; remove the column to train on the texts", entry.where, key);
     } else {
       auto names = names_in(kColumns);
       names.push_back("tags");
@@ -137,14 +137,14 @@ void read_tags(const Entry& entry, MessageTags& tags) {
   }
 }
 
-// Joins to the folder and refuses relative names that climb out of it.
+// Joins `name` to the folder; rejects relative names that leave the folder.
 fs::path resolve(const Entry& entry, const fs::path& dataset_dir, const std::string& name, const HubFolders& folders) {
   if (name.empty()) fail_config("{}: file_name is empty", entry.where);
   const fs::path path = name;
   if (path.is_absolute()) return copied(path.lexically_normal(), folders);
   const fs::path inside = path.lexically_normal();
   if (!inside.empty() && *inside.begin() == "..")
-    fail_config("{}: file_name '{}' leads out of {}: write an absolute path if that is meant", entry.where, name,
+    fail_config("{}: file_name '{}' leads out of {}; use an absolute path if you mean that", entry.where, name,
                 dataset_dir.string());
   return dataset_dir / inside;
 }
@@ -153,8 +153,8 @@ void add_files(const Entry& entry, const fs::path& path, std::vector<fs::path>& 
   if (fs::is_directory(path)) {
     std::vector<fs::path> found;
     for (const fs::directory_entry& file : fs::directory_iterator(path)) {
-      if (file.is_symlink() && !file.exists())  // passed over, its records would be missing without a word
-        fail_config("{}: the link {} leads to {}, which does not exist: bring that back, or remove the link", entry.where,
+      if (file.is_symlink() && !file.exists())  // skipping it would lose its records silently
+        fail_config("{}: the link {} points to {}, which does not exist; restore that file, or remove the link", entry.where,
                     file.path().string(), fs::read_symlink(file.path()).string());
       if (file.is_regular_file()) found.push_back(file.path());
     }
@@ -177,7 +177,7 @@ void check_types(const Entry& entry, const std::vector<fs::path>& files) {
   }
 }
 
-/// The files of a dataset of a hub; `split` becomes what is left to do with their records.
+/// Returns the files of a hub dataset; sets `split` to the part of the split that selects records.
 std::vector<fs::path> hub_entry_files(const Entry& entry, const HubDataset& hub, const HubFolders& folders, json& split) {
   const auto text = [&](const char* key) {
     return entry.value.contains(key) ? text_or_none(entry, key, entry.value[key]) : std::string();
@@ -186,7 +186,7 @@ std::vector<fs::path> hub_entry_files(const Entry& entry, const HubDataset& hub,
   const std::size_t end = std::min(name.find('['), name.size());
   split = "train" + name.substr(end);
   name.resize(end);
-  // Version 1 takes a folder of that name for the repository.
+  // Version 1 uses a local folder of that name instead of the repository.
   const fs::path root =
       entry.of_v1 && fs::is_directory(hub.id) ? fs::path(hub.id) : fs::path(fetched(hub.id, entry.where, folders));
   const auto files = hub_files(root, {.folder = hub.folder, .subset = text("subset"), .split = name}, entry.where);
@@ -222,13 +222,13 @@ void read_option(const Entry& entry, const std::string& key, const json& value, 
     const std::string word = text_or_none(entry, key, value);
     const auto known = std::find_if(kFormattings.begin(), kFormattings.end(), [&](const auto& f) { return f.first == word; });
     if (known == kFormattings.end())
-      fail_config("{}: formatting '{}': there are alpaca, sharegpt, openai and blocks", entry.where, word);
+      fail_config("{}: formatting '{}' is unknown; use alpaca, sharegpt, openai or blocks", entry.where, word);
     spec.formatting = known->second;
   } else if (key == "ranking") {
     spec.ranking = flag(entry, key);
   } else if (key == "num_samples") {
     if (!value.is_number_integer() || value.get<std::int64_t>() < 1)
-      fail_config("{}: num_samples: expected a whole number from 1 on, got {}", entry.where, value.dump());
+      fail_config("{}: num_samples: expected a whole number of at least 1, got {}", entry.where, value.dump());
     spec.num_samples = value.get<std::int64_t>();
   } else if (key == "template") {
     spec.template_name = text_or_none(entry, key, value);
@@ -243,7 +243,7 @@ void read_option(const Entry& entry, const std::string& key, const json& value, 
   }
 }
 
-// Who names the columns or the tags.
+// Returns the source of the names of columns or tags.
 std::string section_of(const Entry& entry, const char* section) {
   return entry.value.contains(section) ? fmt::format("{} in {}", section, entry.where)
                                        : fmt::format("the defaults: {} has no {}", entry.where, section);
@@ -258,7 +258,7 @@ void check(const Entry& entry, const DatasetSpec& spec) {
     fail_config("{}: tags: role_tag and content_tag are needed: the keys inside a message", entry.where);
 }
 
-// Without the file an empty one, which is enough for datasets that are paths.
+// A missing file counts as an empty one, which is enough for datasets given by path.
 json read_info(const fs::path& file) {
   if (!fs::is_regular_file(file)) return json::object();
   try {
@@ -284,20 +284,20 @@ std::string list_names(const json& info) {
   return names;
 }
 
-// "name#500" as the name and the number.
+// Splits "name#500" into the name and the number.
 std::pair<std::string, std::string> split_sample(const std::string& name) {
   const std::size_t mark = name.rfind('#');
   if (mark == name.npos) return {name, {}};
   const std::string sample = name.substr(mark + 1);
   if (sample.empty() || sample.size() > 15 || sample.find_first_not_of("0123456789") != sample.npos ||
       sample.find_first_not_of('0') == sample.npos)
-    fail_config("dataset: '{}': after # stands how many records are drawn, a whole number from 1 on", name);
+    fail_config("dataset: '{}': after # must be the number of records to draw, a whole number of at least 1", name);
   return {name.substr(0, mark), sample};
 }
 
 [[noreturn]] void fail_unknown(const std::string& name, const fs::path& info_file, const json& info) {
   if (const std::size_t colon = name.rfind(':'); colon != name.npos && fs::exists(name.substr(0, colon)))
-    fail_config("dataset: '{}': '{}' names a part of a dataset on a hub: name its file in {} instead", name, name.substr(colon),
+    fail_config("dataset: '{}': '{}' names a part of a hub dataset; name its file in {} instead", name, name.substr(colon),
                 name.substr(0, colon));
   std::string text = fs::is_regular_file(info_file)
                          ? fmt::format("{} has no '{}'; it has {}", info_file.string(), name, list_names(info))
@@ -308,15 +308,15 @@ std::pair<std::string, std::string> split_sample(const std::string& name) {
   fail_config("dataset: {}", text);
 }
 
-/// dataset_dir: what its dataset_info.json describes.
+/// dataset_dir and the content of its dataset_info.json.
 struct Folder {
   const HubFolders& folders;
-  std::string_view stage;  // that reads the records; empty: any
+  std::string_view stage;  // stage that reads the records; empty: any
   fs::path dir, info_file;
   json info;
-  bool of_v1 = false;  // it is YAML of LLaMA-Factory's version 1
+  bool of_v1 = false;  // read from YAML of LLaMA-Factory's version 1
 
-  /// "ONLINE" is a folder without the file, "REMOTE:owner/name" one of a hub.
+  /// "ONLINE" has no file; "REMOTE:owner/name" is on a hub.
   Folder(const std::string& name, const HubFolders& where, std::string_view reader = {})
       : folders(where),
         stage(reader),
@@ -324,7 +324,7 @@ struct Folder {
         info_file(dir / "dataset_info.json"),
         info(name == "ONLINE" ? json::object() : read_info(info_file)) {}
 
-  /// A description in YAML in place of dataset_info.json.
+  /// Reads a YAML description in place of dataset_info.json.
   Folder(fs::path yaml, const Folder& other)
       : folders(other.folders),
         stage(other.stage),
@@ -332,7 +332,7 @@ struct Folder {
         info(read_dataset_yaml(info_file, stage)),
         of_v1(true) {}
 
-  /// The entry's name, and how many records are drawn; a path may have a # in its name.
+  /// Returns the entry's name and the number of records to draw. A path may contain a #.
   std::pair<std::string, std::string> split_name(const std::string& name) const {
     std::error_code code;
     return info.contains(name) || folders.contains(name) || fs::exists(name, code) ? std::pair{name, std::string()}
@@ -379,7 +379,7 @@ struct Folder {
   }
 
   DatasetSpec load_path(const std::string& name) const {
-    const auto copy = folders.find(name);  // on this node's own disk
+    const auto copy = folders.find(name);  // on this node's local disk
     if (auto spec = dataset_at(copy == folders.end() ? name : copy->second, name, stage)) return std::move(*spec);
     const std::size_t colon = name.rfind(':');
     const std::string id = name.substr(0, colon);
@@ -393,7 +393,7 @@ struct Folder {
     DatasetSpec spec;
     spec.name = name;
     json split;
-    // Whichever of its hubs it was fetched from.
+    // Use the hub from which it was downloaded.
     auto hub = hub_of(entry.value, true);
     if (hub && !folders.contains(hub->key)) hub = hub_of(entry.value, false);
     spec.files = hub ? hub_entry_files(entry, *hub, folders, split) : read_files(entry, dir, folders);
@@ -413,12 +413,12 @@ std::vector<std::string> DatasetSpec::named_columns() const {
   for (const auto& [key, member] : kColumns) {
     const bool of_alpaca = key == "prompt" || key == "query" || key == "response" || key == "history";
     if (is_alpaca ? key == "messages" : of_alpaca) continue;
-    if (key == "documents" || key == "chat_template_kwargs") continue;  // records may lack them
+    if (key == "documents" || key == "chat_template_kwargs") continue;  // optional in records
     const bool of_pairs = key == "chosen" || key == "rejected";
     if (of_pairs && !ranking) continue;
     if (key == "response" && ranking) continue;
-    if (key == "query" && columns.query == ColumnNames().query) continue;  // alpaca files often leave "input" out
-    if ((formatting == Formatting::openai || of_v1) && (key == "system" || key == "tools")) continue;  // may be missing
+    if (key == "query" && columns.query == ColumnNames().query) continue;  // alpaca files often omit "input"
+    if ((formatting == Formatting::openai || of_v1) && (key == "system" || key == "tools")) continue;  // optional
     const std::string& name = columns.*member;
     if (!name.empty() && std::ranges::find(unseen, name) == unseen.end()) names.push_back(name);
   }

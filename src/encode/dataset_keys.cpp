@@ -14,7 +14,7 @@
 namespace qft::encode {
 namespace {
 
-/// Which of the wanted names were not seen yet, and which names were seen, in their order.
+/// Tracks the wanted names not yet seen, and the seen names in order.
 class Search {
  public:
   explicit Search(std::vector<std::string> wanted) : missing_(std::move(wanted)) {}
@@ -26,7 +26,7 @@ class Search {
       if (known_.insert(name).second) seen_.push_back(std::move(name));
     }
   }
-  // Records that cannot be read are reported, with their lines, when they are encoded.
+  // Unreadable records are reported with their lines when they are encoded.
   bool has_failed() const { return !missing_.empty() && !seen_.empty(); }
   const std::string& first_missing() const { return missing_.front(); }
   std::string seen() const { return fmt::format("'{}'", fmt::join(seen_, "', '")); }
@@ -65,13 +65,13 @@ void require_keys(const DatasetSpec& spec, const RecordSource& source) {
   }
   if (columns.has_failed())
     fail_config(
-        "dataset '{}': no record of {} has the column '{}' (by {}); the columns are {}: name the right ones under columns in "
+        "dataset '{}': no record of {} has the column '{}' (named by {}). The columns are {}; name the right ones under columns in "
         "dataset_info.json{}",
         spec.name, files_of(spec), columns.first_missing(), spec.described_in, columns.seen(),
         separator_advice(spec.files.front()));
   if (keys.has_failed())
     fail_config(
-        "dataset '{}': no message in {} has the key '{}' ({}, by {}); messages have {}: name the right ones "
+        "dataset '{}': no message in {} has the key '{}' ({}, named by {}). Messages have {}; name the right ones "
         "under tags in "
         "dataset_info.json",
         spec.name, files_of(spec), keys.first_missing(), keys.first_missing() == spec.tags.role ? "role_tag" : "content_tag",

@@ -24,7 +24,7 @@ std::optional<DatasetSpec> dataset_at(const fs::path& path, const std::string& n
 DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name, std::string_view stage, bool name_says_file) {
   DatasetSpec spec;
   spec.name = name;
-  spec.described_in = spec.tags_from = "what the first records show";
+  spec.described_in = spec.tags_from = "the first records";
   spec.files = std::move(files);
   const std::string type = file_ending(spec.files.front());
   if (!is_data_file(spec.files.front())) refuse_type("dataset", spec.files.front());
@@ -50,7 +50,7 @@ DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name, std
   log::info("dataset {}: {}reads {}", name, name_says_file ? "" : from + "; ", columns_read(spec, seen));
   if (const std::string& weight = spec.columns.weight; seen.has(weight))
     log::warn(
-        "dataset {}: the labels of a record count as many times as its column '{}' says; rename it if it means another thing",
+        "dataset {}: the column '{}' is used as the weight of each record's labels; rename it if it means something else",
         name, weight);
   return spec;
 }

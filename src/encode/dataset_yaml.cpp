@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// What version 1 reads of a record, in the words of dataset_info.json.
+/// A version 1 converter and its equivalent in dataset_info.json.
 struct Converter {
   std::string_view name;
   const char* entry;
@@ -29,7 +29,7 @@ constexpr std::array kConverters = {
                           "tags": {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant",
                                    "observation_tag": "tool", "system_tag": "system"}})"},
 };
-// Records in version 1's own form: a conversation, or two of them.
+// Records in version 1's own form: one conversation, or two for a pair.
 constexpr const char* kOwnTags = R"({"role_tag": "role", "content_tag": "content", "user_tag": "user",
                                      "assistant_tag": "assistant", "observation_tag": "tool", "system_tag": "system"})";
 constexpr const char* kOwnRecords = R"({"formatting": "blocks", "columns": {"messages": "messages", "tools": "tools"}})";
@@ -52,13 +52,13 @@ class Description {
       if (key == "size") {
         entry["num_samples"] = number(key);
       } else if (key == "weight" && text(key) != "1" && text(key) != "1.0" && !member.second.IsNull()) {
-        fail_config("{}: weight is {}, which is not implemented: size says how many records are drawn", where_, text(key));
+        fail_config("{}: weight is {}, which is not implemented; set size to the number of records to draw", where_, text(key));
       } else if (key == "streaming" && text(key) == "true") {
-        fail_config("{}: streaming: version 1 does not train on streamed data, and qft reads packs as they are needed: remove it",
+        fail_config("{}: streaming: version 1 does not train on streamed data, and qft reads packs on demand; remove it",
                     where_);
       } else if (key != "path" && key != "source" && key != "split" && key != "converter" && key != "weight" &&
                  key != "streaming") {
-        entry[key] = text(key);  // named in a warning
+        entry[key] = text(key);  // a warning will name it
       }
     }
     return entry;
@@ -88,15 +88,15 @@ class Description {
     }
     for (const Converter& converter : kConverters)
       if (converter.name == word) return json::parse(converter.entry);
-    fail_config("{}: converter '{}': there are alpaca, sharegpt and pair", where_, word);
+    fail_config("{}: converter '{}' is unknown; use alpaca, sharegpt or pair", where_, word);
   }
 
-  // Relative paths are those of the working directory, as in version 1.
+  // Relative paths start at the working directory, as in version 1.
   void place(json& entry) const {
     const std::string path = text("path"), source = text("source"), split = text("split");
     if (path.empty()) fail_config("{}: has no path", where_);
     if (source != "local" && source != "hf_hub" && !source.empty())
-      fail_config("{}: source '{}': there are local and hf_hub", where_, source);
+      fail_config("{}: source '{}' is unknown; use local or hf_hub", where_, source);
     if (source == "local")
       entry["file_name"] = fs::absolute(path).lexically_normal().string();
     else
@@ -129,7 +129,7 @@ json read_dataset_yaml(const fs::path& file, std::string_view stage) {
   const YAML::Node document = YAML::Load(text);
   if (!document.IsMap())
     fail_config(
-        "{}: expected datasets by their names, as in 'identity: {{path: data/identity.json, source: "
+        "{}: expected datasets by name, as in 'identity: {{path: data/identity.json, source: "
         "local, converter: alpaca}}'",
         file.string());
   json entries = json::object();

@@ -27,9 +27,9 @@ Drops& Drops::operator+=(const Drops& later) {
 
 void require_usable(const std::string& dataset, std::int64_t records, const Drops& drops) {
   if (records == 0 || drops.total() < records) return;
-  const auto text = fmt::format("dataset '{}': not one of its {} records can be learned: {}", dataset, records, describe(drops));
+  const auto text = fmt::format("dataset '{}': none of its {} records can be learned: {}", dataset, records, describe(drops));
   const auto count = [&](DropReason reason) { return drops.counts[static_cast<std::size_t>(reason)]; };
-  // The few that are drawn of a dataset may all be without an answer; roles that nobody knows are a mistake in its description.
+  // The few records drawn from a dataset may all lack an answer, but unknown roles mean that its description is wrong.
   require(count(DropReason::role) + count(DropReason::unreadable) < records, "{}", text);
   log::warn("{}", text);
 }

@@ -8,12 +8,12 @@
 namespace qft::encode {
 namespace {
 
-/// Some of a turn's ids.
+/// A range of an exchange's ids.
 struct Part {
   std::int64_t from = 0, count = 0;
 };
 
-/// A part of `ids`, whose labels count `weight` times what `runs` say; 0: they are none.
+/// Appends a part of `ids`. Its labels get `weight` times the weights in `runs`; weight 0 makes no labels.
 void append(EncodedSequence& sequence, const std::vector<std::int32_t>& ids, Part part, float weight,
             std::span<const WeightRun> runs = {}) {
   const auto begin = static_cast<std::int32_t>(sequence.ids.size()), end = begin + static_cast<std::int32_t>(part.count);
@@ -27,12 +27,12 @@ void append(EncodedSequence& sequence, const std::vector<std::int32_t>& ids, Par
   }
 }
 
-/// Whether an answer is learned, of those that are learned where the data says nothing, or not.
+/// Whether an answer is learned; `otherwise` decides if the data does not.
 bool is_learned(const Message& answer, bool otherwise) {
   return answer.loss.value_or(otherwise) && answer.weight.value_or(1.0F) > 0;
 }
 
-/// Whether all answers that training could learn are empty: with `last_only` the last one, else each.
+/// Whether all answers that training could learn are empty: with `last_only` the last one, else all.
 bool has_no_answer_but_empty(const Conversation& conversation, bool last_only) {
   if (!conversation.responses.front().is_empty()) return false;
   if (last_only) return true;
@@ -49,21 +49,21 @@ std::int64_t length(const std::vector<std::int32_t>& ids) {
   return static_cast<std::int64_t>(ids.size());
 }
 
-/// Weights weigh answers of conversations: others would do nothing.
+/// Only answers of conversations can have weights: weights elsewhere would have no effect.
 void require_weighed(const Conversation& conversation, const EncoderOptions& options) {
   const auto& prompt = conversation.prompt;
   for (std::size_t i = 0; i < prompt.size(); i += 2)
     if (const Message& m = prompt[i];
         is_learned(m, false) || (m.weight.value_or(0.0F) > 0) || (options.train_on_prompt && (m.loss || m.weight)))
       fail(
-          "question {} has a weight of its own (loss, train, loss_scale or weight), but questions are learned all alike by "
-          "train_on_prompt, or not at all: take it out",
+          "question {} has a weight (loss, train, loss_scale or weight), but questions are either all learned with "
+          "train_on_prompt, or not at all; remove it",
           i / 2 + 1);
   if (options.kind == SampleKind::conversation) return;
   const auto asks = [](const Message& m) { return m.loss == true || m.weight.value_or(0.0F) > 0; };
   const auto weighs = [](const Message& m) { return m.loss == false || m.weight.value_or(1.0F) != 1; };
   if (conversation.weight != 1 || std::ranges::any_of(prompt, asks) || std::ranges::any_of(conversation.responses, weighs))
-    fail("it has weights of labels (loss, train, loss_scale or weight), which stage sft alone learns by: take them out");
+    fail("it has label weights (loss, train, loss_scale or weight), which only stage sft uses; remove them");
 }
 
 }  // namespace
@@ -97,7 +97,7 @@ std::pair<std::int64_t, std::int64_t> fit_turn(std::int64_t source, std::int64_t
 
 namespace {
 
-/// How many ids of a turn's source and target a sample keeps.
+/// Number of ids of an exchange's source and target that a sample keeps.
 struct KeptTurn {
   std::int64_t source = 0, target = 0;
 };
@@ -107,7 +107,7 @@ KeptTurn fit(const Turn& turn, std::int64_t budget) {
   return {source, target};
 }
 
-// LLaMA-Factory's shares of the budget, in order of importance: with mask_history the last turn comes first.
+// LLaMA-Factory's shares of the budget, in order of importance: mask_history serves the last exchange first.
 std::vector<KeptTurn> shares_of(const TrainingSample& turns, std::int64_t budget, bool mask_history) {
   std::vector<KeptTurn> kept(turns.size());
   for (std::size_t i = 0; i < turns.size() && budget > 0; ++i) {
@@ -118,8 +118,8 @@ std::vector<KeptTurn> shares_of(const TrainingSample& turns, std::int64_t budget
   return kept;
 }
 
-// One window, without holes. Where earlier exchanges are context alone, inside the first turn's source, it ends with the last
-// turn and has whole answers; else it begins with the first turn.
+// One window without gaps. If earlier exchanges are only context inside the first source, the window ends with the last
+// exchange and has whole answers; else it begins with the first exchange.
 std::vector<KeptTurn> window_of(const TrainingSample& turns, std::int64_t budget, bool mask_history) {
   std::vector<KeptTurn> kept(turns.size());
   const auto is_whole = [&](std::size_t t) {
@@ -152,9 +152,9 @@ Encoder::Encoder(ChatTemplate chat_template, const EncoderOptions& options)
     : template_(std::move(chat_template)), options_(options), weights_(options.loss_scale) {
   const TemplateSpec& spec = template_.spec();
   if (options_.train_on_prompt && spec.efficient_eos)
-    fail_config("train_on_prompt does not work with template '{}', whose turns have no end token of their own", spec.name);
+    fail_config("train_on_prompt does not work with template '{}', which has no end token after each turn", spec.name);
   if (spec.efficient_eos && !template_.eos_id())
-    fail_config("template '{}' ends conversations with the tokenizer's end token, but the tokenizer names none", spec.name);
+    fail_config("template '{}' ends conversations with the tokenizer's end token, but the tokenizer has none", spec.name);
   if (options_.kind == SampleKind::document) document_end_ = template_.document_end();
   if (options_.add_bos_token && !template_.tokenizer().bos_id())
     fail_config("tokenizer_config.json says add_bos_token, but names no bos_token");
@@ -221,7 +221,7 @@ Encoded Encoder::encode_document(const Conversation& conversation) const {
   return encoded;
 }
 
-// Of each answer, whether it is learned. An empty one never is.
+// Returns for each answer whether it is learned; empty answers never are.
 std::vector<bool> Encoder::learned_answers(const Conversation& conversation) const {
   std::vector<bool> learned;
   for (std::size_t i = 1; i < conversation.prompt.size(); i += 2) {
@@ -241,14 +241,14 @@ std::vector<Encoded> Encoder::encode_conversation(const Conversation& conversati
   return samples;
 }
 
-// `count` ids of a turn's source. As in LLaMA-Factory one that does not fit loses its end. A template in Jinja keeps the end,
-// which asks for the answer: its source may be a whole conversation, of which the last question matters most.
+// Appends `count` ids of an exchange's source. As in LLaMA-Factory, a source that does not fit loses its end. A Jinja template
+// keeps the end, which asks for the answer: its source may be a whole conversation, and the last question matters most.
 void Encoder::append_prompt(const Turn& turn, std::int64_t count, float weight, EncodedSequence& sequence) const {
   const std::int64_t from = template_.is_own() ? length(turn.source) - count : 0;
   append(sequence, turn.source, {from, count}, weight, turn.source_weights);
 }
 
-// Turns end to end, cut to cutoff_len.
+// Joins exchanges and cuts them to cutoff_len.
 Encoded Encoder::lay_turns(const TrainingSample& turns, const Conversation& conversation,
                            const std::vector<bool>& learned) const {
   const bool efficient_eos = template_.spec().efficient_eos;
@@ -263,8 +263,8 @@ Encoded Encoder::lay_turns(const TrainingSample& turns, const Conversation& conv
     append(sequence, turns[t].target, {0, kept[t].target}, weight, turns[t].target_weights);
     encoded.truncated |= kept[t].source + kept[t].target < length(turns[t].source) + length(turns[t].target);
   }
-  // LLaMA-Factory also learns this token in place of the first token of each later question. A span labels a
-  // token with itself, so here the end of the conversation alone teaches it.
+  // LLaMA-Factory also learns this token in place of each later question's first token. Spans label a token with itself, so
+  // here only the end of the conversation teaches it.
   if (efficient_eos) append(sequence, {*template_.eos_id()}, {0, 1}, learned.back() ? conversation.weight : 0);
   return encoded;
 }
@@ -328,7 +328,7 @@ Encoded Encoder::encode_labelled(const Conversation& conversation) const {
 bool is_liked(const std::vector<std::pair<std::string, std::string>>& tags) {
   for (const auto& [name, value] : tags)
     if (name == kFeedbackTag) return value == "true";
-  fail("an item of stage kto without the tag {}: pack the data again", kFeedbackTag);
+  fail("an item of stage kto lacks the tag {}; pack the data again", kFeedbackTag);
 }
 
 }  // namespace qft::encode

@@ -17,14 +17,14 @@ namespace dom = simdjson::dom;
 
 constexpr std::size_t kFirstFiles = 64;
 
-// Whether this column may hold messages, or a text.
+// Whether this column may hold messages as well as a text.
 bool may_hold_messages(std::string_view column) {
   return is_one_of(column, kRejectedWords) || column == "chosen" || column == "prompt";
 }
 
-// The value of a text that is the JSON of messages; else `value` itself.
+// Returns the messages if the text is their JSON, else `value`.
 dom::element messages_in_text(std::string_view column, dom::element value) {
-  if (is_one_of(column, kMessagesWords)) {  // no text itself; one of JSON may hold another
+  if (is_one_of(column, kMessagesWords)) {  // never a text itself; JSON texts may be nested
     for (std::string text; is_text(value);) {
       text = std::string_view(value);
       const auto inner = parse_json_text(text);
@@ -39,7 +39,7 @@ dom::element messages_in_text(std::string_view column, dom::element value) {
   return value;
 }
 
-// A list of messages, or a single one.
+// Notes a list of messages, or a single one.
 void look_at_messages(const std::string& column, const dom::element& field, const std::string& where, Seen& seen) {
   const dom::element value = messages_in_text(column, field);
   std::vector<dom::object> messages;
@@ -82,7 +82,7 @@ void look_at(const std::filesystem::path& path, Seen& seen) {
         look_at_messages(std::string(field.key), field.value, record.where(), seen);
       }
       ++seen.records;
-    } catch (const Error& e) {  // where others can be read, it is reported when it is
+    } catch (const Error& e) {  // if others can be read, the encoder reports this one
       if (seen.fault.empty()) seen.fault = fmt::format("{}: {}", record.where(), e.what());
     }
   });

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kRemote = "REMOTE:";
 
-/// Files below a folder, by their paths in it, sorted; none that begin with a dot.
+/// Returns the files below a folder as relative paths, sorted; skips names with a leading dot.
 std::vector<std::string> all_files(const fs::path& folder) {
   std::vector<std::string> found;
   for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::recursive_directory_iterator(); ++entry) {
@@ -33,7 +33,7 @@ std::vector<std::string> all_files(const fs::path& folder) {
   return found;
 }
 
-/// The YAML between the first two lines "---" of README.md; null where there is none that can be read.
+/// Parses the YAML between the first two lines "---" of README.md; null if there is none or it cannot be parsed.
 YAML::Node front_matter(const fs::path& repository) {
   std::error_code code;
   const fs::path file = repository / "README.md";
@@ -43,7 +43,7 @@ YAML::Node front_matter(const fs::path& repository) {
   if (end == text.npos) return {};
   try {
     return YAML::Load(text.substr(4, end - 3));
-  } catch (const YAML::Exception&) {  // somebody's remarks, then
+  } catch (const YAML::Exception&) {  // not metadata
     return {};
   }
 }
@@ -57,7 +57,7 @@ std::vector<std::string> texts(const YAML::Node& node) {
   return all;
 }
 
-/// The configuration `subset`, else the default one, else the only one.
+/// Returns the configuration `subset`, else the default one, else the only one.
 YAML::Node configuration(const YAML::Node& matter, const std::string& subset) {
   const YAML::Node configs = matter && matter.IsMap() ? matter["configs"] : YAML::Node();
   if (!configs || !configs.IsSequence()) return {};
@@ -70,7 +70,7 @@ YAML::Node configuration(const YAML::Node& matter, const std::string& subset) {
   return {};
 }
 
-/// The patterns of a configuration's split; none where it does not say.
+/// Returns the patterns for a configuration's split; empty if the configuration has none.
 std::vector<std::string> patterns_of(const YAML::Node& config, const std::string& split) {
   const YAML::Node files = config["data_files"];
   if (!files) return {};
@@ -87,7 +87,7 @@ std::vector<std::string> patterns_of(const YAML::Node& config, const std::string
 }
 
 bool matches(const std::string& file, std::string pattern) {
-  for (std::size_t at; (at = pattern.find("**/")) != pattern.npos;) pattern.erase(at + 1, 2);  // "*" takes "/" too
+  for (std::size_t at; (at = pattern.find("**/")) != pattern.npos;) pattern.erase(at + 1, 2);  // fnmatch's "*" also matches "/"
   if (pattern.starts_with("./")) pattern.erase(0, 2);
   return fnmatch(pattern.c_str(), file.c_str(), 0) == 0;
 }

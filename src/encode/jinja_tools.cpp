@@ -1,4 +1,4 @@
-// Tool formats (tool_format.cpp) in Jinja: the same texts of the same tools and calls.
+// Writes tool formats (tool_format.cpp) in Jinja, with the same texts for the same tools and calls.
 #include "qft/core/error.h"
 
 #include <array>
@@ -8,8 +8,8 @@
 namespace qft::encode {
 namespace {
 
-/// Of a format: a tool's text in {tools}, and a call's. `tool` and `call` are the loops' variables, `inner` a tool without its
-/// wrapper, `outer` with it.
+/// Jinja for one format: a tool's text in {tools}, and a call's text. `tool` and `call` are the loop variables, `inner` is a
+/// tool without its wrapper, `outer` a tool with it.
 struct FormatTexts {
   std::string_view name, tool, call;
   std::string_view before_calls = {}, between_calls = {}, after_calls = {};  ///< expressions
@@ -69,10 +69,10 @@ constexpr std::array<FormatTexts, 5> kFormatTexts{{
 const FormatTexts& format_texts(const ToolFormat& format) {
   for (const FormatTexts& texts : kFormatTexts)
     if (texts.name == format.name) return texts;
-  fail("tool_format '{}' has no Jinja template: a row of its texts is missing", format.name);
+  fail("tool_format '{}' has no Jinja template: its row of texts is missing", format.name);
 }
 
-/// For what is in the place of a tool's or parameter's text, and for arguments.
+/// Macros for values in place of a tool's or parameter's text, and for arguments.
 constexpr std::string_view kValueMacros = R"({%- macro text_or_json(value) -%}
   {%- if value is string -%}{{- value -}}{%- elif value is defined -%}{{- value|tojson -}}{%- endif -%}
 {%- endmacro -%}
@@ -88,7 +88,7 @@ constexpr std::string_view kToolLoop = R"({%- for tool in tools -%}
     {%- set outer = tool if tool['type'] == 'function' else {'type': 'function', 'function': tool} -%}
     )";
 
-/// The format's prompt with loops in the places of {tools} and {names}.
+/// Returns the format's prompt with loops in place of {tools} and {names}.
 std::string describing(const ToolFormat& format, const FormatTexts& texts) {
   std::string text;
   std::string_view rest = format.prompt;

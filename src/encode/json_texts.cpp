@@ -25,7 +25,7 @@ bool is_message(const dom::element& value, std::string_view role, std::string_vi
          object.at_key(content).get(member) == simdjson::SUCCESS;
 }
 
-// The JSON of `value` of a column that is never a text itself.
+// Checks the JSON text in a column that never holds a plain text.
 std::string list_in_text(std::string_view text, std::string_view column) {
   if (is_blank(text)) return "null";
   if (parse_json_text(text)) return std::string(text);
@@ -40,7 +40,7 @@ std::string list_in_text(std::string_view text, std::string_view column) {
   fail("{}: expected a list, got {}, which is not JSON", column, found);
 }
 
-// The texts of one record that stand for something else, by their columns.
+// The JSON texts of one record that replace its columns.
 class JsonTexts {
  public:
   JsonTexts(const dom::object& record, const DatasetSpec& spec) : record_(record) {

@@ -1,4 +1,4 @@
-// What the first records decide, held against all that come after them.
+// Checks all later records against the decision by the first ones.
 #include "qft/core/error.h"
 
 #include <algorithm>
@@ -14,9 +14,9 @@ namespace {
 namespace dom = simdjson::dom;
 
 constexpr std::string_view kRemedy =
-    "put a record that has it among the first, rename the column, or describe the file in dataset_info.json";
+    "move a record with this column to the front, rename the column, or describe the file in dataset_info.json";
 
-// `seen` as if one of its records had a value of `kind` in `column`.
+// Returns `seen` as if one record had a value of `kind` in `column`.
 Seen with_column(Seen seen, std::string_view column, ValueKind kind) {
   const std::string name(column);
   const std::string place = "a record";
@@ -32,7 +32,7 @@ Seen with_column(Seen seen, std::string_view column, ValueKind kind) {
   return seen;
 }
 
-// What the records would be read as; "" for the same as `spec`.
+// Describes how the records would be read then; "" if the same as `spec`.
 std::string read_otherwise(const Seen& seen, std::string_view stage, const DatasetSpec& spec) {
   DatasetSpec other = spec;
   try {
@@ -45,7 +45,7 @@ std::string read_otherwise(const Seen& seen, std::string_view stage, const Datas
   return "the columns read would be " + read.substr(0, read.find(';'));
 }
 
-// The column that is read for what `name` may say too; "" for none.
+// Returns the column that is read for the same meaning as `name`; "" if none is.
 std::string read_for(std::string_view name, const ColumnNames& columns) {
   for (const SameColumns& same : kSameColumns) {
     const std::string& read = columns.*same.read;
@@ -60,9 +60,9 @@ bool is_read(const std::string& name, const ColumnNames& c) {
   return std::ranges::any_of(all, [&](const std::string* column) { return *column == name; });
 }
 
-// The members of a message that say its form.
+// The members of a message that determine its form.
 struct MessageKeys {
-  std::string_view role;  // the word; data() is null where it is missing
+  std::string_view role;  // data() is null if missing
   bool content = false;
 
   MessageKeys(const dom::object& message, const MessageTags& tags) {
@@ -81,7 +81,7 @@ bool has_value(const dom::object& message, std::string_view key) {
   return message.at_key(key).get(value) == simdjson::SUCCESS && !is_empty(value);
 }
 
-// Whether the message has a key of another form than `form`.
+// Whether the message has a key of a form other than `form`.
 bool is_of_another_form(const dom::object& message, const std::pair<std::string_view, std::string_view>& form) {
   for (const auto& other : kMessageForms)
     if (other != form && (has_value(message, other.first) || has_value(message, other.second))) return true;
@@ -147,11 +147,11 @@ void require_as_decided(const dom::object& record, const DatasetSpec& spec) {
         std::ranges::lower_bound(spec.later, field.key, {}, [](const LaterColumn& c) { return std::string_view(c.name); });
     if (column == spec.later.end() || column->name != field.key || is_empty(field.value)) continue;
     if ((column->kinds & kind_of(field.value)) != 0)
-      fail("{}: none of the first {} records has a value in this column, and they decide how the file is read; with it: {}: {}",
+      fail("{}: none of the first {} records has a value in this column, and they decide how the file is read. With a value: {}; {}",
            field.key, kFirstRecords, column->reason, kRemedy);
     if (const std::string& read = column->instead_of; !read.empty() && !find(record, read))
       fail(
-          "{}: the first {} records have '{}' for the same, which this record lacks: rename the column, or describe the file in "
+          "{}: the first {} records use '{}' instead, which this record lacks; rename the column, or describe the file in "
           "dataset_info.json",
           field.key, kFirstRecords, read);
   }

@@ -20,7 +20,7 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-/// Who speaks by which of the tags.
+/// Maps each tag to its speaker.
 constexpr std::pair<std::string MessageTags::*, Speaker> kSpeakers[] = {{&MessageTags::user, Speaker::user},
                                                                         {&MessageTags::assistant, Speaker::assistant},
                                                                         {&MessageTags::observation, Speaker::observation},
@@ -28,7 +28,7 @@ constexpr std::pair<std::string MessageTags::*, Speaker> kSpeakers[] = {{&Messag
                                                                         {&MessageTags::system, Speaker::system}};
 
 constexpr std::string_view kCalls = "tool_calls", kOldCall = "function_call", kRefusal = "refusal";
-/// Keys that tell about a message and are not part of its text.
+/// Metadata keys of a message; not part of its text.
 constexpr std::string_view kAboutKeys[] = {"id", "name", "tool_call_id", "type", "index", "timestamp", "loss_weight"};
 
 bool is_in(std::span<const std::string_view> names, std::string_view name) {
@@ -39,7 +39,7 @@ std::string place_of(std::size_t number, std::string_view key) {
   return fmt::format("message {}: {}", number, key);
 }
 
-/// Whether there is something in it that a reader could miss: not null, blank, false or empty.
+/// Whether ignoring the value would lose something: not null, blank, false or empty.
 bool has_content(const dom::element& value) {
   std::string_view text;
   bool flag = false;
@@ -53,20 +53,20 @@ bool has_content(const dom::element& value) {
 void set_thought(std::string_view text, const std::string& what, std::string_view from, Message& read, std::string_view& key) {
   if (stripped(text).empty()) return;
   if (read.thought && stripped(*read.thought) != stripped(text))
-    fail("{}: has another thought than '{}': keep one of the two", what, key);
+    fail("{}: its thought differs from the one in '{}'; keep one of the two", what, key);
   read.thought = text;
   key = from;
 }
 
-/// The member of a block that holds its text.
+/// Returns the text member of a block.
 std::string text_of_block(const dom::object& block, std::initializer_list<std::string_view> names, const std::string& what) {
   for (const std::string_view name : names)
     if (const auto value = find(block, std::string(name))) return text_of(*value, fmt::format("{}: {}", what, name));
-  fail("{}: a block of the type '{}' has none of {}; its keys are {}", what, text_or_empty(block, "type"), fmt::join(names, ", "),
+  fail("{}: a block of type '{}' has none of the keys {}; its keys are {}", what, text_or_empty(block, "type"), fmt::join(names, ", "),
        keys_of(block));
 }
 
-/// A list of blocks, one after the other without a mark between them.
+/// Reads a list of blocks and joins them without a separator.
 void read_blocks(const dom::array& blocks, const std::string& what, Message& read) {
   std::string_view thought_key = "a block";
   for (const dom::element element : blocks) {
@@ -80,18 +80,18 @@ void read_blocks(const dom::array& blocks, const std::string& what, Message& rea
       read.text += text_of_block(block, {"refusal", "text"}, what);
     } else if (type == "tool_call") {
       const auto call = find(block, "value");
-      if (!call) fail("{}: a block of the type 'tool_call' has no 'value'; its keys are {}", what, keys_of(block));
+      if (!call) fail("{}: a block of type 'tool_call' has no 'value'; its keys are {}", what, keys_of(block));
       for (Call& each : read_calls(json_of(*call, what), what)) read.calls.push_back(std::move(each));
     } else {
       fail(
-          "{}: a block has the type '{}': qft reads text, thinking, reasoning, refusal and tool_call blocks, and trains on text "
-          "alone",
+          "{}: a block has the type '{}'; qft reads text, thinking, reasoning, refusal and tool_call blocks, and trains on text "
+          "only",
           what, type);
     }
   }
 }
 
-/// `key` of a message: a text, or a list of blocks; null and a missing key are no text.
+/// Reads `key` of a message: a text or a list of blocks; null or a missing key means no text.
 void read_content(const dom::object& message, const std::string& key, std::size_t number, Speaker speaker, Message& read) {
   const auto value = find(message, key);
   if (!value) return;
@@ -110,7 +110,7 @@ void read_content(const dom::object& message, const std::string& key, std::size_
   }
 }
 
-/// Thought, refusal and calls of an answer, which have keys of their own.
+/// Reads an answer's thought, refusal and calls from their separate keys.
 void read_answer_keys(const dom::object& message, std::size_t number, Message& read) {
   std::string_view thought_key = "a block";
   for (const std::string_view key : kThoughtKeys)
@@ -118,7 +118,7 @@ void read_answer_keys(const dom::object& message, std::size_t number, Message& r
       set_thought(text_of(*value, place_of(number, key)), place_of(number, key), key, read, thought_key);
   if (const auto refusal = find(message, std::string(kRefusal)); refusal && has_content(*refusal)) {
     const std::string what = place_of(number, kRefusal), text = text_of(*refusal, what);
-    if (!read.text.empty() && read.text != text) fail("{}: the message has another text too: keep one of the two", what);
+    if (!read.text.empty() && read.text != text) fail("{}: the message also has another text; keep one of the two", what);
     read.text = text;
   }
   const auto calls = find(message, std::string(kCalls)), old_call = find(message, std::string(kOldCall));
@@ -126,12 +126,12 @@ void read_answer_keys(const dom::object& message, std::size_t number, Message& r
     if (!value || !has_content(*value)) continue;
     const std::string what = place_of(number, key);
     std::vector<Call> found = read_calls(json_of(*value, what), what);
-    if (!read.calls.empty() && read.calls != found) fail("{}: the message has other calls too: keep one of the two", what);
+    if (!read.calls.empty() && read.calls != found) fail("{}: the message also has other calls; keep one of the two", what);
     read.calls = std::move(found);
   }
 }
 
-/// Says once in a process that a key is not read.
+/// Warns once per process that a key is not read.
 void say_not_read(const std::string& dataset, std::string_view key, std::size_t number) {
   static std::mutex mutex;
   static std::set<std::string> said;
@@ -144,7 +144,7 @@ void read_v1_weight(const dom::object& message, std::size_t number) {
   const auto weight = find(message, "loss_weight");
   double value = 1.0;
   if (weight && (weight->get(value) != simdjson::SUCCESS || value != 1.0))
-    fail("message {}: loss_weight: expected 1, got {}: answers are learned alike; mask_history learns the last one only", number,
+    fail("message {}: loss_weight: expected 1, got {}: answers all have the same weight; mask_history learns only the last one", number,
          simdjson::minify(*weight));
 }
 
@@ -176,9 +176,9 @@ Message MessageReader::read(const dom::object& message, std::size_t number, Spea
   const bool has_key = message.at_key(spec_.tags.content).get(content) == simdjson::SUCCESS;
   read_content(message, spec_.tags.content, number, speaker, read);
   if (is_answer(read.role)) read_answer_keys(message, number, read);
-  // null is the content of a message that has calls or a thought alone.
+  // A message with only calls or a thought has null content.
   if (read.is_empty() && !has_key)
-    fail("message {} has no '{}', where its text is expected (by {}); its keys are {}", number, spec_.tags.content,
+    fail("message {} has no '{}', which should hold its text (named by {}); its keys are {}", number, spec_.tags.content,
          spec_.tags_from, keys_of(message));
   if (read.is_empty() && content.is_null() && !is_answer(read.role))
     throw Error(no_text(content, place_of(number, spec_.tags.content)));
@@ -196,7 +196,7 @@ Message MessageReader::read_side(const dom::object& pair, std::size_t number, co
   Message read;
   read.role = role;
   if (!find(pair, key))
-    fail("message {} has no '{}', where its text is expected (by {}); its keys are {}", number, key, spec_.tags_from,
+    fail("message {} has no '{}', which should hold its text (named by {}); its keys are {}", number, key, spec_.tags_from,
          keys_of(pair));
   read_content(pair, key, number, role == Role::user ? Speaker::user : Speaker::assistant, read);
   if (role == Role::user) return read;
@@ -220,7 +220,7 @@ void MessageReader::check_other_keys(const dom::object& message, std::size_t num
       continue;
     if (is_answer(read.role) && (is_in(kThoughtKeys, key) || key == kCalls || key == kOldCall || key == kRefusal)) continue;
     if (is_answer(read.role) && read.is_empty())
-      fail("message {}: its '{}' is empty, while '{}' has a value that is not read: write it into '{}', or take it out", number,
+      fail("message {}: its '{}' is empty, but '{}' has a value that is not read; move the value to '{}', or remove it", number,
            own_keys.back(), key, own_keys.back());
     say_not_read(spec_.name, key, number);
   }

@@ -5,7 +5,7 @@
 
 namespace qft::encode {
 
-/// transformers takes this one of a model's named templates where tools are given.
+/// The named template that transformers uses if tools are given.
 constexpr const char* kToolUse = "tool_use";
 
 std::optional<ModelChatTemplate> find_chat_template(const std::filesystem::path& dir) {

@@ -1,5 +1,5 @@
-// How a template in Jinja wants the parts of a conversation: it is asked by short conversations. What is written in its source
-// alone may be prose or a comment.
+// Finds out how a Jinja template expects the parts of a conversation by rendering short ones. Its source alone does not tell: a
+// name there may be prose or a comment.
 #include "qft/core/error.h"
 
 #include <utility>
@@ -27,7 +27,7 @@ Json call_with(Json arguments) {
 
 }  // namespace
 
-// The rendering of these messages; empty where the template refuses them.
+// Renders these messages; empty if the template refuses them.
 std::string OwnRenderer::probe(const Form& form, Json messages, Json variables) const {
   variables["messages"] = std::move(messages);
   variables["tools"] = nullptr;
@@ -40,7 +40,7 @@ std::string OwnRenderer::probe(const Form& form, Json messages, Json variables) 
   }
 }
 
-// The same of a question and an answer.
+// Renders a question and an answer.
 std::string OwnRenderer::probe(const Form& form, const Json& answer, bool thinks) const {
   Json variables = fixed_;
   if (thinks) variables["enable_thinking"] = variables["thinking"] = true;
@@ -55,7 +55,7 @@ void OwnRenderer::probe_form(Form& form) const {
   probe_thoughts(form);
 }
 
-// Some templates add the arguments to a text, or print what they get: Python's form of an object is none that a model was taught.
+// Some templates concatenate arguments with a text, or print them: no model was taught Python's form of an object.
 void OwnRenderer::probe_calls(Form& form) const {
   const Json arguments = {{std::string(kKey), 1}};
   const std::string as_object = probe(form, call_with(arguments)), in_python = fmt::format("'{}': 1", kKey);

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// transformers' names of special tokens; templates see them as variables.
+// transformers' names of special tokens, which templates see as variables
 constexpr const char* kSpecialTokens[] = {"bos_token", "eos_token", "unk_token",  "sep_token",
                                           "pad_token", "cls_token", "mask_token", "additional_special_tokens"};
 
@@ -27,7 +27,7 @@ Json read_json_object(const fs::path& file) {
   return json.is_object() ? json : Json::object();
 }
 
-/// A token is a text, or an object with its content.
+/// Returns a token's text; the token is a text or an object with its content.
 Json token_text(const Json& token) {
   if (token.is_object() && token.contains("content")) return token["content"];
   if (!token.is_array()) return token.is_string() ? token : Json();
@@ -49,19 +49,19 @@ Json special_tokens(const fs::path& dir) {
 jinja::Template parse_jinja(const std::string& text, const std::string& origin) try {
   return jinja::Template::parse(text, origin);
 } catch (const Error& error) {
-  fail_config("chat template: {}; name another with chat_template, or a template of qft's with template", error.what());
+  fail_config("chat template: {}; name another one with chat_template, or one of qft's templates with template", error.what());
 }
 
-// The text of an answer with its thought, where the template has no key for one.
+// Puts an answer's thought into its text if the template has no key for thoughts.
 std::string text_with_thought(std::string_view text, std::string_view thought, bool is_read) {
   if (!is_read)
     fail(
-        "an answer has a thought (reasoning_content, reasoning or thinking), but the model's chat template does not have "
-        "thoughts: write it into the content, or take it out");
+        "an answer has a thought (reasoning_content, reasoning or thinking), but the model's chat template does not support "
+        "thoughts; write it into the content, or remove it");
   return fmt::format("{}\n{}\n{}\n\n{}", kThinkOpen, stripped(thought, "\n"), kThinkClose, text);
 }
 
-// The result of a call in OpenAI's form.
+// Returns a call's result in OpenAI's form.
 Json result_of(const Message& result) {
   Json object = {{"role", "tool"}, {"content", result.text}};
   if (!result.name.empty()) object["name"] = result.name;
@@ -86,7 +86,7 @@ OwnRenderer::OwnRenderer(const ModelChatTemplate& own, const fs::path& tokenizer
     date.tm_mon = kTemplateDate[1] - 1;
     date.tm_mday = kTemplateDate[2];
     date.tm_hour = 12;
-    std::mktime(&date);  // the day of the week and of the year
+    std::mktime(&date);  // sets the day of the week and of the year
     render_.now = date;
   }
   probe_form(form_);
@@ -113,7 +113,7 @@ std::vector<std::string> OwnRenderer::unread(const Json& variables) const {
   return names;
 }
 
-// An answer in OpenAI's form. A thought goes by the key that the template reads, or into the text that it takes apart.
+// Returns an answer in OpenAI's form. The thought goes under the key that the template reads, or into the text.
 Json OwnRenderer::answer_of(const Message& message, const Dialogue& dialogue) {
   const Form& form = *dialogue.form;
   std::string text = message.text;
@@ -123,7 +123,7 @@ Json OwnRenderer::answer_of(const Message& message, const Dialogue& dialogue) {
   if (split && (dialogue.drops_thoughts || has_key)) text = std::string(split->text);
   if (has_key && !dialogue.drops_thoughts) {
     if (split && !split->thought.empty() && stripped(split->thought) != stripped(*message.thought))
-      fail("an answer has one thought in a key of its own and another one in its text: keep one of the two");
+      fail("an answer has one thought in a separate key and another one in its text; keep one of the two");
     if (form.thought_key.empty())
       text = text_with_thought(text, *message.thought, form.thought_in_text);
     else
@@ -148,7 +148,7 @@ OwnRenderer::Dialogue OwnRenderer::dialogue_of(const Conversation& conversation,
   if (conversation.system.empty() && !conversation.has_system) dialogue.system_text = options_.default_system.value_or("");
   dialogue.has_system = conversation.has_system || !dialogue.system_text.empty();
   if (!dialogue.system_text.empty() && dialogue.form->hides_system)
-    fail("the model's chat template does not show system messages: take it out, or name a template of qft's");
+    fail("the model's chat template does not show system messages; remove the message, or name one of qft's templates");
   if (dialogue.has_system) dialogue.rendered.push_back({{"role", "system"}, {"content", dialogue.system_text}});
   for (const Message& message : messages) {
     if (is_answer(message.role)) {
@@ -166,17 +166,17 @@ OwnRenderer::Dialogue OwnRenderer::dialogue_of(const Conversation& conversation,
 void OwnRenderer::set_variables(const Conversation& conversation, Dialogue& dialogue) const {
   dialogue.variables = fixed_;
   if (!conversation.documents.empty() && !reads("documents"))
-    fail("the record has documents, which the model's chat template does not show: take the column out of dataset_info.json");
+    fail("the record has documents, which the model's chat template does not show; remove the column from dataset_info.json");
   for (const auto& [name, value] : conversation.template_kwargs.items())
     if (!reads(name) || name == "messages" || name == "tools" || name == "add_generation_prompt")
-      fail("chat_template_kwargs of the record has '{}', which the model's chat template does not read: take it out", name);
+      fail("the record's chat_template_kwargs has '{}', which the model's chat template does not read; remove it", name);
   for (const auto& [name, value] : conversation.template_kwargs.items()) dialogue.variables[name] = value;
   const auto thinking = dialogue.variables.find("enable_thinking");
   dialogue.drops_thoughts =
       thinking == dialogue.variables.end() ? options_.enable_thinking == std::optional<bool>(false) : *thinking == false;
   const bool has_tools = !conversation.tools.empty();
   if (has_tools && !reads("tools"))
-    fail("the record has tools, which the model's chat template does not show: take the column out, or name a template of qft's");
+    fail("the record has tools, which the model's chat template does not show; remove the column, or name one of qft's templates");
   Json tools = has_tools ? Json::array() : Json();
   for (const Json& tool : conversation.tools)
     tools.push_back(tool.contains("function") || tool.contains("type") ? tool : Json{{"type", "function"}, {"function", tool}});
@@ -185,7 +185,7 @@ void OwnRenderer::set_variables(const Conversation& conversation, Dialogue& dial
     dialogue.variables["documents"] = conversation.documents.empty() ? Json() : conversation.documents;
 }
 
-// The first `messages` of the dialogue; `asks`: up to where the model is to speak.
+// Renders the first `messages` of the dialogue; `asks`: with the generation prompt.
 jinja::Rendering OwnRenderer::render(Dialogue& dialogue, std::size_t messages, bool asks) const {
   std::size_t count = dialogue.has_system ? 1 : 0;
   for (std::size_t i = 0; i < messages; ++i) count += 1 + dialogue.messages[i].more_results.size();

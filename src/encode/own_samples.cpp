@@ -1,4 +1,4 @@
-// What is learned of a conversation that a Jinja template renders: answers are found in renderings of its beginnings.
+// Finds the learned parts of a conversation rendered by a Jinja template, by rendering its beginnings.
 #include "qft/core/error.h"
 
 #include <algorithm>
@@ -17,8 +17,8 @@ std::string excerpt(std::string_view text, std::size_t at) {
   return excerpt_around(text, at, 30, 50).quoted;
 }
 
-/// The pieces that a template marks in the last answer of `whole`: behind those that the prompt has too. In a text that begins
-/// with its prompt no piece is of the prompt.
+/// Returns the pieces that a template marks in the last answer of `whole`: the pieces after the ones that the prompt has too.
+/// If the text begins with its prompt, no piece overlaps the prompt.
 std::vector<jinja::ByteRange> marked_pieces(const jinja::Rendering& whole, const jinja::Rendering& prompt, std::size_t number) {
   const auto text_of = [](const jinja::Rendering& rendering, std::size_t i) {
     const jinja::ByteRange& piece = rendering.generated[i];
@@ -34,7 +34,7 @@ std::vector<jinja::ByteRange> marked_pieces(const jinja::Rendering& whole, const
     if (piece.begin < piece.end) said.push_back(piece);
   }
   if (said.empty())
-    fail("the chat template marks nothing of answer {} with {{% generation %}}: there is nothing to learn", number + 1);
+    fail("the chat template marks no part of answer {} with {{% generation %}}, so there is nothing to learn", number + 1);
   return said;
 }
 
@@ -51,17 +51,18 @@ OwnRenderer::Answer OwnRenderer::find_answer(Dialogue& dialogue, std::size_t num
   if (!whole.text.starts_with(prompt.text)) {
     const std::size_t differs = differ_at(prompt.text, whole.text);
     fail(
-        "the model's chat template shows the conversation before answer {} otherwise once the answer is there: {} before, {} "
-        "after; such an answer cannot be told from its prompt: change the record, or name a template of qft's",
+        "the model's chat template changes the conversation before answer {} once the answer is there: {} before, {} "
+        "after. Such an answer cannot be separated from its prompt; change the record, or name one of qft's templates",
         number + 1, excerpt(prompt.text, differs), excerpt(whole.text, differs));
   }
   if (whole.text.size() == prompt.text.size() && !dialogue.messages[at].is_empty())
-    fail("the model's chat template shows nothing of answer {}: is it a template for chats?", number + 1);
+    fail("the model's chat template does not show answer {}; is it a template for chats?", number + 1);
   const jinja::ByteRange said{prompt.text.size(), whole.text.size()};
   return {number, std::move(whole.text), {said}};
 }
 
-// The parts of an answer in text [begin, end). Its ending counts 1, or 0 where the text before it ends with 0 and more follows.
+// Splits an answer in text [begin, end) into weighted parts. Its ending has weight 1, or 0 if the text before it ends with
+// weight 0 and more text follows.
 std::vector<WeightedText> OwnRenderer::parts_of(std::string_view text, std::span<const jinja::ByteRange> said,
                                                 const Message& answer, std::string_view question, bool is_last,
                                                 const TurnWeighing& weighing) const {
@@ -83,7 +84,7 @@ std::vector<WeightedText> OwnRenderer::parts_of(std::string_view text, std::span
   return parts;
 }
 
-// The rendering of the last of `answers`, cut into what is given and what the model says.
+// Cuts the rendering of the last of `answers` into prompts and answers.
 TrainingSample OwnRenderer::cut(std::span<const Answer> answers, const Dialogue& dialogue, const TurnWeighing& weighing) const {
   const std::string_view text = answers.back().text;
   const std::string_view prompt = text.substr(0, answers.back().said.front().begin);
@@ -94,7 +95,7 @@ TrainingSample OwnRenderer::cut(std::span<const Answer> answers, const Dialogue&
   for (const Answer& found : answers) {
     const std::size_t begin = found.said.front().begin, end = found.said.back().end;
     if (begin < at)
-      fail("the chat template shows answer {} before the end of the answer before it: its samples cannot be told apart",
+      fail("the chat template shows answer {} before the end of the previous answer, so they cannot be separated",
            found.number + 1);
     Turn& turn = turns.emplace_back();
     turn.answer = found.number;
@@ -117,8 +118,8 @@ TrainingSample OwnRenderer::cut(std::span<const Answer> answers, const Dialogue&
   return turns;
 }
 
-// Answers that one rendering shows as the model says them, in groups, each in order; the text of the last of a group is that
-// rendering, and begins with those of the others.
+// Groups the answers that one rendering shows as the model generates them. Each group is in order; the text of its last answer
+// is the rendering, and begins with the texts of the other answers.
 std::vector<std::vector<OwnRenderer::Answer>> OwnRenderer::group_answers(Dialogue& dialogue,
                                                                          const std::vector<bool>& learned) const {
   std::vector<std::vector<Answer>> groups;
@@ -144,13 +145,14 @@ std::vector<TrainingSample> OwnRenderer::training_samples(const Conversation& co
   Dialogue dialogue = dialogue_of(conversation, with_answer(conversation, conversation.responses.front()));
   std::vector<bool> learned = choice.learned;
   if (learned.empty()) learned.assign(dialogue.messages.size() / 2, true);
-  if (std::ranges::none_of(learned, std::identity())) learned.back() = true;  // a sample without labels, as of any other template
+  // a sample without labels, as with any other template
+  if (std::ranges::none_of(learned, std::identity())) learned.back() = true;
   std::vector<TrainingSample> samples;
   for (const std::vector<Answer>& group : group_answers(dialogue, learned)) samples.push_back(cut(group, dialogue, weighing));
   if (samples.size() > 1 && weighing.prompts)
     fail(
-        "the model's chat template shows earlier answers otherwise than the model says them, so that the conversation makes {} "
-        "samples, and train_on_prompt would learn its questions as often: take train_on_prompt out, or name a template of qft's",
+        "the model's chat template shows earlier answers differently from the way the model generates them, so the conversation makes {} "
+        "samples, and train_on_prompt would learn its questions that many times; remove train_on_prompt, or name one of qft's templates",
         samples.size());
   return samples;
 }

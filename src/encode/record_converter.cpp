@@ -26,7 +26,7 @@ dom::object RecordConverter::parse(std::string_view text) {
   if (const auto error = parser_.parse(text.data(), text.size()).get(root); error != simdjson::SUCCESS) {
     quoted_ = quote_python_numbers(text);
     if (quoted_ == text || parser_.parse(quoted_).get(root) != simdjson::SUCCESS) {
-      parse_python_json(text, "a record");  // says where and why; simdjson says neither
+      parse_python_json(text, "a record");  // names place and reason, unlike simdjson
       fail("a record: invalid JSON: {}", simdjson::error_message(error));
     }
   }
@@ -72,7 +72,7 @@ void RecordConverter::convert_alpaca(const Object& record, Conversation& convers
   if (!question.empty() && !query.empty() && !spec_.of_v1) question += '\n';
   conversation.prompt.push_back({Role::user, question + query});
 
-  // A value that is no text is no answer; whether that matters only the stage knows.
+  // A value that is not a text is not an answer; only the stage knows whether that matters.
   const auto add_response = [&](const std::string& column) {
     const auto value = find(record, column);
     if (!value) return;
@@ -100,10 +100,11 @@ void RecordConverter::read_feedback(const Object& record, Conversation& conversa
 void RecordConverter::read_label(const Object& record, Conversation& conversation) const {
   if (!find(record, spec_.columns.label)) return;
   conversation.label = text_or_json(record, spec_.columns.label);
-  class_values(conversation.label);  // throws for what is none
+  class_values(conversation.label);  // throws if invalid
 }
 
-// An answer of a pair in `column`: a text, a message, or a list that ends with it. `question` is the conversation before it.
+// Adds an answer of a pair from `column`: a text, a message, or a list that ends with the answer. `question` is the
+// conversation before it.
 std::optional<Drop> RecordConverter::add_answer(const Object& record, const std::string& column,
                                                 std::span<const Message> question, Conversation& conversation) const {
   const auto value = find(record, column);
@@ -125,7 +126,7 @@ std::optional<Drop> RecordConverter::add_answer(const Object& record, const std:
   return std::nullopt;
 }
 
-// A message alone is a list of one. A list begins with the question, or is the answer alone.
+// Reads an answer from a single message or a list, which begins with the question or is the answer alone.
 Turns RecordConverter::read_answer(const simdjson::dom::element& value, const std::string& column) const {
   dom::array list;
   try {
@@ -141,7 +142,7 @@ Turns RecordConverter::read_answer(const simdjson::dom::element& value, const st
       turns.messages.push_back(MessageReader(spec_).read(message, 1, *speaker));
     else
       turns.fault = Drop{speaker ? DropReason::turns : DropReason::role,
-                         fmt::format("the role is '{}', where an answer is expected", word)};
+                         fmt::format("the role is '{}', but an answer is expected", word)};
     return turns;
   } catch (const ConfigError&) {
     throw;
@@ -169,7 +170,7 @@ std::optional<Drop> RecordConverter::convert_messages(const Object& record, Conv
   if (turns.fault) return turns.fault;
   std::vector<Message>& messages = turns.messages;
   if (messages.empty()) return Drop{DropReason::turns, fmt::format("'{}' has no question and answer", columns.messages)};
-  // The conversation before a pair ends with the question, any other with the answer.
+  // A conversation before a pair ends with the question, any other with the answer.
   const bool before_pair = spec_.ranking && !columns.chosen.empty() && columns.chosen != columns.messages;
   const bool asks = (may_ask || !columns.label.empty()) && !spec_.ranking && messages.size() % 2 == 1;
   if (!asks && messages.size() % 2 != (before_pair ? 1 : 0))

@@ -15,7 +15,7 @@ void check_probabilities(const MixOptions& mix, std::size_t datasets) {
   const double sum = std::accumulate(p.begin(), p.end(), 0.0);
   if (std::abs(sum - 1.0) > 1e-6) fail_config("interleave_probs sum to {}, not to 1", sum);
   if (mix.strategy != "interleave_under" && *std::min_element(p.begin(), p.end()) <= 0)
-    fail_config("interleave_probs: with {} each dataset needs a probability above 0, or it never ends", mix.strategy);
+    fail_config("interleave_probs: with {} each dataset needs a probability above 0, or interleaving never ends", mix.strategy);
 }
 
 }  // namespace
@@ -66,7 +66,7 @@ void RecordOrder::interleave(const MixOptions& mix) {
   std::size_t num_used_up = 0;
   numpy::Generator generator(mix.seed);
   for (std::uint64_t i = 0;; ++i) {
-    // Taking turns, a round that was begun is finished.
+    // Without probabilities a started round is finished.
     if ((!in_turns || i % n == 0) && num_used_up >= (under ? 1 : n)) return;
     std::size_t d = static_cast<std::size_t>(i % n);
     if (!in_turns) d = generator.choice(mix.probabilities);

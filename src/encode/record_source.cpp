@@ -18,8 +18,8 @@ namespace qft::encode {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-constexpr std::size_t kWindow = std::size_t{4} << 20;  // bytes of a mapped file that are in memory at a time
-constexpr std::size_t kKeptGroups = 4;                 // of a table
+constexpr std::size_t kWindow = std::size_t{4} << 20;  // bytes of a mapped file kept in memory
+constexpr std::size_t kKeptGroups = 4;                 // per table
 
 bool is_space(char c) {
   return c == ' ' || c == '\n' || c == '\r' || c == '\t';
@@ -139,7 +139,7 @@ bool RecordScanner::next_element(RecordText& record) {
   return true;
 }
 
-// One past the '}' that matches the '{' at `begin`.
+// Returns the offset after the '}' that matches the '{' at `begin`.
 std::size_t RecordScanner::end_of_object(std::size_t begin) const {
   int depth = 0;
   for (std::size_t i = begin; i < bytes_.size(); ++i) {
@@ -160,7 +160,7 @@ std::size_t RecordScanner::end_of_object(std::size_t begin) const {
   fail_here("the record that starts here has no end: a brace or a quote is missing");
 }
 
-// The quote that closes the string opened at `begin`; the end of the bytes where there is none.
+// Returns the quote that closes the string opened at `begin`; the end of the bytes if there is none.
 std::size_t RecordScanner::end_of_string(std::size_t begin) const {
   for (std::size_t quote = begin;;) {
     quote = bytes_.find('"', quote + 1);
@@ -184,7 +184,7 @@ void RecordSource::SourceFile::release(std::size_t begin, std::size_t end) const
   mapping.release(begin, end - std::min(begin, end));
 }
 
-/// The groups of a table that cursors read last: threads that read near each other decode a group once.
+/// Caches a table's most recently read groups, so that threads that read near each other decode a group once.
 class TableCache {
  public:
   explicit TableCache(const std::filesystem::path& path) : file_(path) {}
@@ -215,7 +215,7 @@ class TableCache {
  private:
   io::TableFile file_;
   std::mutex mutex_;
-  std::deque<std::pair<std::size_t, std::shared_future<std::shared_ptr<const io::TableRows>>>> recent_;  // the last one first
+  std::deque<std::pair<std::size_t, std::shared_future<std::shared_ptr<const io::TableRows>>>> recent_;  // most recent first
 };
 
 void for_first_records(const std::filesystem::path& path, std::int64_t count,
@@ -260,7 +260,7 @@ std::shared_ptr<const RecordSource> RecordSource::open(const std::vector<std::fi
   return source;
 }
 
-/// Finds the file's records and hashes its bytes in one pass, and gives back what is behind.
+/// Finds the file's records and hashes its bytes in one pass; releases the memory behind it.
 void RecordSource::index(SourceFile& file, Hasher& hasher) {
   const std::string_view bytes = file.bytes();
   const std::string pointer = describe_pointer(bytes.substr(0, kLeadBytes), file.path);

@@ -15,15 +15,15 @@ namespace dom = simdjson::dom;
 
 namespace {
 
-// How to mend a value that is no text, by what it is.
+// Returns the remedy for a value that is not a text, by its kind.
 std::string_view way_to_text(const dom::element& value) {
   switch (value.type()) {
     case dom::element_type::ARRAY:
       return "join its parts into one text";
     case dom::element_type::OBJECT:
-      return "write one text; if the model is to say this JSON, put it in quotes";
+      return "write one text; if the model should generate this JSON, put it in quotes";
     case dom::element_type::NULL_VALUE:
-      return "write a text, \"\" for an empty one, or leave it out";
+      return "write a text, \"\" for an empty one, or remove it";
     case dom::element_type::STRING:
       if (!unreadable_reason(std::string_view(value)).empty()) return "store it as texts";
       return std::string_view(value).ends_with("NaN") ? "write null for a missing value" : "put it in quotes";
@@ -36,11 +36,11 @@ std::string where_in(std::string_view path, std::string_view key) {
   return fmt::format("{}{}{}", path, path.empty() ? "" : ".", key);
 }
 
-// `path`: of the value, built only where a fault is to be told.
+// Finds repeated keys. A value's path is built only for an error.
 struct SingleKeys {
   struct Step {
     const Step* outer;
-    std::string_view key;  // in an object; else a place in a list
+    std::string_view key;  // null data: an element of a list
     std::size_t place;
     std::string path() const {
       const std::string before = outer == nullptr ? std::string() : outer->path();
@@ -98,7 +98,7 @@ struct SingleKeys {
 
   [[noreturn]] static void refuse(const dom::object& object, const Step* step) {
     refuse_repeated(object, step);
-    fail("a key stands twice in one object");
+    fail("a key occurs twice in one object");
   }
 };
 
@@ -169,7 +169,7 @@ std::optional<bool> flag_in(const dom::object& object, const std::string& key) {
   if (!value) return std::nullopt;
   const auto flag = as_flag(*value);
   if (!flag)
-    fail("{}: expected true or false, got {}: write true or false (yes and no, 1 and 0 are read as well)", key, describe(*value));
+    fail("{}: expected true or false, got {}: write true or false (or yes, no, 1, 0)", key, describe(*value));
   return flag;
 }
 
@@ -196,7 +196,7 @@ dom::object object_of(const dom::element& value, std::string_view what) {
   dom::object object;
   if (value.get(object) != simdjson::SUCCESS)
     fail("{}: expected an object, got {}: {}", what, describe(value),
-         value.is_null() ? "take it out" : "write {\"key\": value, ...}");
+         value.is_null() ? "remove it" : "write {\"key\": value, ...}");
   return object;
 }
 

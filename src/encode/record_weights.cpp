@@ -14,7 +14,7 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-// A number, or the text of one, as csv files have it.
+// A number, or its text, as in csv files.
 std::optional<double> number_in(const dom::element& value) {
   double number = 0.0;
   if (value.get(number) == simdjson::SUCCESS) return number;
@@ -27,7 +27,7 @@ std::optional<double> number_in(const dom::element& value) {
 float weight_of(const dom::element& value, const std::string& what) {
   const auto number = number_in(value);
   if (!number || !(*number >= 0) || *number > std::numeric_limits<float>::max())
-    fail("{}: expected a number from 0 on, which labels count, got {}: write one, or rename it if it means another thing", what,
+    fail("{}: expected a label weight of at least 0, got {}; rename the key if it means something else", what,
          describe(value));
   return static_cast<float>(*number);
 }
@@ -35,7 +35,7 @@ float weight_of(const dom::element& value, const std::string& what) {
 bool flag_of(const dom::element& value, const std::string& what) {
   const auto flag = as_flag(value);
   if (!flag)
-    fail("{}: expected true or false, whether the message is learned, got {}: what it counts is said by loss_scale or weight",
+    fail("{}: expected true or false (whether the message is learned), got {}; for a weight use loss_scale or weight",
          what, describe(value));
   return *flag;
 }
@@ -53,22 +53,22 @@ void read_message_weights(const dom::object& message, std::size_t number, Messag
     if ((first != 'l' && first != 't' && first != 'w') || value.is_null()) continue;
     const auto what = [&, &name = key] { return fmt::format("message {}: {}", number, name); };
     if (key == "train_detail" || key == "training_detail")
-      fail("{}: parts of a message cannot be chosen by their places: take it out", what());
+      fail("{}: qft cannot select parts of a message by position; remove it", what());
     if (is_among(kLossKeys, key)) {
       const bool flag = flag_of(value, what());
-      if (read.loss.value_or(flag) != flag) fail("{} is {}, but {} is {}: take one out", what(), flag, loss_key, !flag);
+      if (read.loss.value_or(flag) != flag) fail("{} is {}, but {} is {}; remove one", what(), flag, loss_key, !flag);
       read.loss = flag;
       loss_key = key;
     } else if (is_among(kWeightKeys, key)) {
       const float weight = weight_of(value, what());
       if (read.weight.value_or(weight) != weight)
-        fail("{} is {}, but {} is {}: take one out", what(), weight, weight_key, *read.weight);
+        fail("{} is {}, but {} is {}; remove one", what(), weight, weight_key, *read.weight);
       read.weight = weight;
       weight_key = key;
     }
   }
   if (read.loss && read.weight && *read.loss != (*read.weight > 0))
-    fail("message {}: {} is {}, but {} is {}: take one out", number, loss_key, *read.loss, weight_key, *read.weight);
+    fail("message {}: {} is {}, but {} is {}; remove one", number, loss_key, *read.loss, weight_key, *read.weight);
 }
 
 float record_weight(const dom::object& record, const std::string& column) {

@@ -13,13 +13,13 @@
 namespace qft::encode {
 namespace {
 
-/// As it stands inside a JSON text.
+/// The form inside a JSON text.
 std::string in_json(std::string_view part) {
   const std::string quoted = dump_python_json(Json(part));
   return quoted.substr(1, quoted.size() - 2);
 }
 
-/// As it stands between apostrophes in Python.
+/// The form between apostrophes in Python.
 std::string in_python(std::string_view part) {
   std::string text;
   for (const char c : part) {
@@ -33,8 +33,8 @@ std::string in_python(std::string_view part) {
   return text;
 }
 
-/// The end of `part` in `text` behind `from`; npos where it is not there. Templates write texts without the blanks around them,
-/// as they are or as literals; a call's arguments also inside a JSON text inside JSON.
+/// Returns the end of `part` in `text` after `from`; npos if absent. Templates write texts without surrounding blanks,
+/// unchanged or as literals; a call's arguments may also be a JSON text inside JSON.
 std::size_t end_of(std::string_view text, std::string_view part, std::size_t from) {
   part = jinja::strip_blanks(part);
   if (const std::size_t at = text.find(part, from); at != text.npos) return at + part.size();
@@ -50,19 +50,20 @@ std::string quoted(std::string_view text) {
 
 [[noreturn]] void fail_not_shown(std::string_view what, std::string_view part, std::string_view text) {
   fail(
-      "the model's chat template does not show {} as it is: {} is not in {}; take it out of the record, or use another template "
+      "the model's chat template does not show {} unchanged: {} is not in {}; remove it from the record, or use another template "
       "(template, chat_template)",
       what, quoted(stripped(part)), quoted(text));
 }
 
-/// Returns where the part ends.
+/// Returns the end of the part.
 std::size_t require_shown(std::string_view text, std::string_view part, std::string_view what, std::size_t from = 0) {
   const std::size_t end = end_of(text, part, from);
   if (end == text.npos) fail_not_shown(what, part, text.substr(from));
   return end;
 }
 
-/// Names, texts and numbers of a call's arguments; templates write true, false, null and what is no number in their own words.
+/// Checks the names, texts and numbers in a call's arguments. Templates spell true, false, null, NaN and infinity in various
+/// ways.
 void require_arguments_shown(std::string_view text, const Json& value, std::string_view what) {
   if (value.is_string()) {
     require_shown(text, value.get_ref<const std::string&>(), what);
@@ -78,7 +79,7 @@ void require_arguments_shown(std::string_view text, const Json& value, std::stri
   }
 }
 
-/// Calls, one behind the other. Returns where the last name ends.
+/// Checks calls in sequence. Returns the end of the last name.
 std::size_t require_calls_shown(std::string_view text, const std::vector<Call>& calls, const std::string& of) {
   std::size_t at = 0;
   for (const Call& call : calls) at = require_shown(text, call.name, "the call" + of, at);
@@ -93,20 +94,20 @@ std::string_view name_of(const Json& tool) {
   return described["name"].get_ref<const std::string&>();
 }
 
-/// Behind the last thought.
+/// Returns the text after the last thought.
 std::string_view text_behind_thoughts(std::string_view text) {
   const std::size_t close = text.rfind(kThinkClose);
   return close == text.npos ? text : text.substr(close + kThinkClose.size());
 }
 
-/// A message in front of an answer, in `text`. Returns where it ends.
+/// Checks a message before an answer. Returns its end in `text`.
 std::size_t require_message_shown(std::string_view text, const Message& message, std::size_t number, bool with_answers) {
   const std::string of = fmt::format(" of message {}", number);
   if (!is_answer(message.role) && message.more_results.empty()) return require_shown(text, message.text, "the text" + of);
   if (is_answer(message.role))
     return std::max(require_shown(text, with_answers ? text_behind_thoughts(message.text) : "", "the text" + of),
                     require_calls_shown(text, message.calls, of));
-  // Some templates sort the results of calls made at once.
+  // Some templates sort the results of parallel calls.
   require_shown(text, message.text, "the result" + of);
   for (const Message& result : message.more_results) require_shown(text, result.text, "a result" + of);
   return 0;

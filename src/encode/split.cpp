@@ -9,15 +9,15 @@
 namespace qft::encode {
 namespace {
 
-constexpr std::size_t kLongest = 1000;  // std::regex takes stack for every character
+constexpr std::size_t kLongest = 1000;  // std::regex uses stack for every character
 
-// What datasets does with a bound in percents; std::nearbyint rounds half to even, as Python does.
+// Converts percents as datasets does; std::nearbyint rounds half to even, as Python does.
 std::int64_t from_percent(std::int64_t percent, std::int64_t records, bool whole_hundredths) {
   if (whole_hundredths) return percent * (records / 100);
   return static_cast<std::int64_t>(std::nearbyint(static_cast<double>(percent) * static_cast<double>(records) / 100.0));
 }
 
-// Digits with Python's underscores between them.
+// Parses digits, which may have Python's underscores between them.
 std::int64_t to_number(std::string digits) {
   std::erase(digits, '_');
   return digits.empty() || digits == "-" ? 0 : std::stoll(digits);
@@ -34,8 +34,8 @@ Split::Part Split::parse_part(const std::string& text, const std::string& where)
       R"((\w+)(?:\[(?:(-?[\d_]{1,15})(%)?)?:(?:(-?[\d_]{1,15})(%)?)?\])?(?:\((closest|pct1_dropremainder)\))?)");
   std::smatch match;
   if (!std::regex_match(text, match, form))
-    fail_config("{}: split: '{}' is not of the form train[10%:90%] or train[:5000] (parts joined by +)", where, text);
-  if (match[1] != "train") fail_config("{}: split: there is no '{}' in a file; all its records are train", where, match[1].str());
+    fail_config("{}: split: '{}' does not have the form train[10%:90%] or train[:5000] (parts joined by +)", where, text);
+  if (match[1] != "train") fail_config("{}: split: a file has no split '{}'; all its records are train", where, match[1].str());
   Part part;
   if (match[2].matched) part.from = to_number(match[2]);
   if (match[4].matched) part.to = to_number(match[4]);
@@ -51,7 +51,7 @@ Split::Split(const std::string& text, const std::string& where) : text_(text), w
   static const std::regex plus(R"(\s*\+\s*)");
   for (std::sregex_token_iterator part(text.begin(), text.end(), plus, -1), end; part != end; ++part)
     parts_.push_back(parse_part(*part, where));
-  if (parts_.empty()) fail_config("{}: split is empty: leave it out or write train", where);
+  if (parts_.empty()) fail_config("{}: split is empty; remove it or write train", where);
 }
 
 RecordRange Split::Part::range(std::int64_t records) const {

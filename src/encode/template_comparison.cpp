@@ -13,7 +13,7 @@
 namespace qft::encode {
 namespace {
 
-// What a chat shows of a conversation with its answer.
+// Returns the text that a chat shows for a conversation with its answer.
 std::string text_of_chat(const ChatTemplate& chat, const Conversation& conversation) {
   std::string text;
   const std::vector<TrainingSample> samples = chat.training_samples(conversation);
@@ -35,7 +35,7 @@ std::optional<TemplateDifference> first_difference(const ChatTemplate& first, co
   try {
     a = text_of_chat(first, conversation);
   } catch (const Error&) {
-    return std::nullopt;  // reported where the record is encoded
+    return std::nullopt;  // reported when the record is encoded
   }
   try {
     b = text_of_chat(second, conversation);
@@ -49,7 +49,7 @@ std::optional<TemplateDifference> first_difference(const ChatTemplate& first, co
 
 namespace {
 
-/// Lines about the first of a dataset's first records that the templates show differently.
+/// Returns lines about the first record that the templates show differently, among a dataset's first records.
 std::vector<std::string> first_difference_in(const DatasetSpec& spec, const ChatTemplate& named, const ChatTemplate& own) {
   constexpr int kRecords = 8;
   std::vector<std::string> lines;
@@ -63,12 +63,12 @@ std::vector<std::string> first_difference_in(const DatasetSpec& spec, const Chat
       const auto difference = first_difference(named, own, *conversation);
       if (!difference) return;
       lines = {
-          fmt::format("{}: template '{}' is used, as asked for; it differs from the model's own chat template ({}), which is "
+          fmt::format("{}: template '{}' is used, as requested; it differs from the model's own chat template ({}), which is "
                       "used if the key template is removed:",
                       record.where(), named.spec().name, own.spec().origin),
           fmt::format("  {}: {}", named.spec().name, difference->first), fmt::format("  own: {}", difference->second)};
     } catch (const Error&) {
-      return;  // reported where the record is encoded
+      return;  // reported when the record is encoded
     }
   });
   return lines;

@@ -33,7 +33,7 @@ std::string with_defaults(const std::string& jinja, const TemplateOptions& optio
         "'content': {}}}] + messages -%}}{{%- endif -%}}",
         jinja_literal(*options.default_system));
   if (statements.empty()) return jinja;
-  // The line feed is the block's (trim_blocks), so that the template begins a line, as before.
+  // trim_blocks removes this line feed, so that the template still begins a line.
   statements.replace(statements.size() - std::string_view(" -%}").size(), std::string::npos, " %}\n");
   return statements + jinja;
 }

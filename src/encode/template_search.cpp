@@ -1,4 +1,4 @@
-// Where templates in YAML are looked for: a file given by path, folders of files, the ones in the binary.
+// Finds YAML templates: a file given by path, files in folders, built-in templates.
 #include "qft/core/error.h"
 #include "qft/core/file_ending.h"
 #include "qft/core/program.h"
@@ -51,7 +51,7 @@ std::vector<std::string> template_names() {
 
 TemplateSpec find_template(const std::string& name) {
   if (is_path(name)) {
-    if (!fs::is_regular_file(name)) fail_config("template: {} is no file", name);
+    if (!fs::is_regular_file(name)) fail_config("template: there is no file {}", name);
     return read_template(name);
   }
   for (const fs::path& folder : folders()) {
@@ -60,7 +60,7 @@ TemplateSpec find_template(const std::string& name) {
   }
   for (const EmbeddedTemplate& t : embedded_templates())
     if (t.name == name) return parse_template(t.yaml, fmt::format("built-in template {}", name));
-  fail_config("template: there is no '{}'; there are {}; a path to a .yaml file works too", name, list_templates());
+  fail_config("template: there is no '{}'; choose one of {}, or give the path of a .yaml file", name, list_templates());
 }
 
 }  // namespace qft::encode

@@ -59,7 +59,7 @@ void words_of(const YAML::Node& node, const Where& where, std::string& open, std
 
 using Reader = std::function<void(TemplateSpec&, const YAML::Node&, const Where&)>;
 
-// The keys of a template file: what is not here is an error.
+// The keys of a template file. Any other key is an error.
 const std::map<std::string_view, Reader>& readers() {
   auto turn = [](TurnFormat TemplateSpec::* member) {
     return [member](TemplateSpec& t, const YAML::Node& n, const Where& w) { t.*member = turn_of(n, w); };
@@ -120,11 +120,11 @@ void check(const TemplateSpec& spec) {
                                                                   {"observation", &spec.observation}};
   for (const auto& [key, format] : turns)
     if (!has_content(*format)) fail_config("{}: {} has no {{{{content}}}}", spec.origin, key);
-  if (has_content(spec.prefix)) fail_config("{}: prefix comes before any message: no {{{{content}}}}", spec.origin);
+  if (has_content(spec.prefix)) fail_config("{}: prefix comes before any message, so it cannot have {{{{content}}}}", spec.origin);
   if (spec.replace_eos && spec.stop_words.empty())
     fail_config("{}: replace_eos takes the first of stop_words as the end token, but there are none", spec.origin);
   if (spec.system_in_user && (spec.system.size() != 1 || spec.system[0].kind != TurnPiece::Kind::text))
-    fail_config("{}: with system_in_user, system is one text without {{{{bos_token}}}} and {{{{eos_token}}}}", spec.origin);
+    fail_config("{}: with system_in_user, system must be one text without {{{{bos_token}}}} and {{{{eos_token}}}}", spec.origin);
   find_tool_format(spec.tool_format);
 }
 
@@ -164,7 +164,7 @@ TurnFormat parse_turn(std::string_view text, const std::string& where) {
     text.remove_prefix(close + 2);
     if (word == "content") {
       TurnPiece& piece = current();
-      if (piece.has_content) fail_config("{}: {{{{content}}}} stands twice in one text", where);
+      if (piece.has_content) fail_config("{}: {{{{content}}}} occurs twice in one text", where);
       piece.has_content = true;
     } else if (word == "bos_token" || word == "eos_token") {
       format.push_back({word == "bos_token" ? TurnPiece::Kind::bos : TurnPiece::Kind::eos, {}, false, {}});
@@ -185,7 +185,7 @@ TemplateSpec parse_template(std::string_view yaml, const std::string& origin) {
     const std::string text(yaml);
     config::require_plain_yaml(text, origin);
     const YAML::Node root = YAML::Load(text);
-    if (!root.IsMap()) fail_config("{}: a template file is a mapping of keys to texts", origin);
+    if (!root.IsMap()) fail_config("{}: a template file must map keys to texts", origin);
     for (const auto& entry : root) {
       const std::string key = entry.first.as<std::string>();
       const Where where = where_of(origin, entry.first, key);

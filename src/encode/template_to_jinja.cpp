@@ -12,7 +12,7 @@
 namespace qft::encode {
 namespace {
 
-/// A turn's format as text, with the places of the message: one more text than places.
+/// A turn's format as texts around the places of the message: one more text than places.
 using TurnTexts = std::vector<std::string>;
 
 TurnTexts turn_texts(const TurnFormat& format, const JinjaOptions& options) {
@@ -37,7 +37,7 @@ std::string write_turn(const TurnTexts& texts, std::string_view variable) {
   return all;
 }
 
-/// Where an answer's turn ends with the same text as a question's, the rest of the question's is what asks for an answer.
+/// If an answer's turn ends with the same text as a question's, the rest of the question's end requests the answer.
 std::string split_off_request(TurnTexts& asking, const TurnTexts& answering) {
   const std::string& end = answering.back();
   std::string& last = asking.back();
@@ -66,7 +66,7 @@ constexpr std::string_view kTextMacro = R"({%- macro text_of(content) -%}
 {%- endmacro -%}
 )";
 
-/// keep: thoughts stay; add: a thought that is missing becomes an empty one.
+/// keep: thoughts stay; add: a missing thought becomes an empty one.
 constexpr std::string_view kAnswerMacro = R"({%- macro answer_of(message, keep, add) -%}
   {%- set body = text_of(message['content']) -%}
   {%- set thought = message['reasoning_content'] or message['reasoning'] or message['thinking'] or '' -%}
@@ -118,7 +118,7 @@ constexpr std::string_view kTurns = R"({%- for message in turns -%}
 {%- endfor -%}
 @END@)";
 
-/// Each @NAME@ by its text.
+/// Replaces each @NAME@ by its text.
 std::string filled(std::string_view text, const std::vector<std::pair<std::string_view, std::string>>& values) {
   std::string all;
   while (!text.empty()) {
@@ -143,7 +143,7 @@ std::string vision_blocks(const JinjaOptions& options) {
   return text;
 }
 
-/// A question's turn, which asks for the answer where one follows.
+/// Writes a question's turn, and the request for an answer if one follows.
 std::string write_asking(TurnTexts texts, const TurnTexts& answering, std::string_view variable) {
   const std::string request = split_off_request(texts, answering);
   std::string text = write_turn(texts, variable);
@@ -162,10 +162,10 @@ std::string start_of(const TemplateSpec& spec, const JinjaOptions& options) {
                          {"SYSTEM", spec.system_in_user ? "\n" : system}});
 }
 
-/// In training answers lose their thoughts where thinking is off, and earlier ones with last_thought_only; a prompt's earlier
-/// ones lose them unless they are preserved, and get none.
+/// In training, answers lose their thoughts if thinking is off, and earlier answers also with last_thought_only. In a prompt,
+/// earlier answers lose their thoughts unless preserved, and get no empty ones.
 std::string turns_of(const TemplateSpec& spec, const JinjaOptions& options) {
-  // Between the results of calls made at once.
+  // Separates the results of parallel calls.
   constexpr std::string_view kSeparator = "\n</tool_response>\n<tool_response>\n";
   const TurnTexts answer = turn_texts(spec.assistant, options);
   const bool last_only = options.last_thought_only && !options.preserve_thinking;

@@ -14,7 +14,7 @@
 namespace qft::encode {
 namespace {
 
-/// A word counts `own`, and what follows it up to the next word of the scheme `after`.
+/// `own` is the word's weight, `after` the weight of the text up to the scheme's next word.
 struct Keyword {
   std::string_view word;
   float own, after;
@@ -23,12 +23,12 @@ struct Keyword {
 enum class Inside : std::uint8_t { nothing, spaces, anything };
 enum class Behind : std::uint8_t { nothing, newline, spaces };
 
-/// A text that is found: `open`, what is inside, `close`, and as much as there is of what may stand behind it.
+/// A pattern in a text: `open`, its inside, `close`, and any optional text behind it.
 struct Pattern {
   std::string_view open, close;
   Inside inside;
   Behind behind;
-  bool at_start;  // only where the part begins with it
+  bool at_start;  // only at the start of a part
   float weight;
 };
 
@@ -40,7 +40,7 @@ constexpr Keyword kQwen[] = {{"✿FUNCTION✿:", 2, 2}, {"✿ARGS✿:", 2, 2}, {
 constexpr Keyword kAgentFlan[] = {{"Name:", 1, 3},         {"Action:", 1, 3},    {"ACTION:", 1, 3},       {"Tool:", 1, 3},
                                   {"Command", 1, 3},       {"Arguments:", 1, 3}, {"action input", 1, 3},  {"ACTION_INPUT:", 1, 3},
                                   {"Action Input:", 1, 3}, {"Thought:", 1, 1},   {"Final Answer:", 1, 1}, {"Observation:", 2, 0}};
-/// After a question with one of these an answer counts 3 throughout.
+/// After a question with one of these, the whole answer has weight 3.
 constexpr std::string_view kAgentFlanQuestions[] = {"What is the tool you want to use", "What are the required parameter names",
                                                     "What is the value of"};
 constexpr float kAgentFlanQuestionWeight = 3;
@@ -57,7 +57,7 @@ constexpr Pattern kThinkPrefix[] = {{"<think>", "", Inside::nothing, Behind::new
 
 }  // namespace
 
-/// A scheme has keywords or patterns.
+/// A weighting scheme, defined by keywords or patterns.
 struct WeightScheme {
   std::string_view name;
   std::span<const Keyword> keywords = {};
@@ -77,7 +77,7 @@ constexpr WeightScheme kSchemes[] = {
     {.name = "ignore_think_prefix", .patterns = kThinkPrefix},
 };
 
-/// The bytes of a space at the beginning of `text`, of those that Python's \\s has; 0: there is none.
+/// Returns the size of the space at the beginning of `text`, as matched by Python's \\s; 0 if there is none.
 std::size_t space_bytes(std::string_view text) {
   if (text.empty()) return 0;
   const auto byte = static_cast<unsigned char>(text.front());
@@ -96,7 +96,7 @@ std::size_t spaces_at(std::string_view text, std::size_t from) {
   return from;
 }
 
-/// Where the pattern's text ends that begins at `from`.
+/// Returns the end of the pattern's match that begins at `from`.
 std::optional<std::size_t> match_at(const Pattern& pattern, std::string_view text, std::size_t from) {
   if (!text.substr(from).starts_with(pattern.open)) return std::nullopt;
   std::size_t at = from + pattern.open.size();
@@ -116,7 +116,7 @@ struct Found {
   std::size_t begin, end;
 };
 
-/// The first text from `from` on that the pattern matches.
+/// Returns the pattern's first match from `from` on.
 std::optional<Found> find_from(const Pattern& pattern, std::string_view text, std::size_t from) {
   if (pattern.at_start) {
     const auto end = from == 0 ? match_at(pattern, text, 0) : std::nullopt;
@@ -128,7 +128,7 @@ std::optional<Found> find_from(const Pattern& pattern, std::string_view text, st
   return std::nullopt;
 }
 
-/// Of all patterns; of those that match at the same place the first one's.
+/// Returns the first match of all patterns; at the same place, the first pattern wins.
 std::optional<Found> find_first(std::span<const Pattern> patterns, std::string_view text, std::size_t from) {
   std::optional<Found> first;
   for (const Pattern& pattern : patterns)
@@ -140,7 +140,7 @@ void add(std::vector<WeightedText>& parts, std::string_view text, float weight) 
   if (!text.empty()) parts.push_back({text, weight});
 }
 
-/// As in ms-swift a rest between matches that begins like a pattern counts as that pattern does.
+/// As in ms-swift, text between matches that begins like a pattern gets that pattern's weight.
 float weight_of(std::span<const Pattern> patterns, std::string_view part) {
   const auto match = std::ranges::find_if(patterns, [&](const Pattern& p) { return match_at(p, part, 0).has_value(); });
   return match == patterns.end() ? 1.0F : match->weight;
@@ -159,7 +159,7 @@ void split_by_patterns(std::span<const Pattern> patterns, const WeightedText& te
 
 void split_by_keywords(std::span<const Keyword> keywords, const WeightedText& text, std::vector<WeightedText>& parts) {
   const std::string_view all = text.text;
-  // Where each comes next, searched for again only once it is passed: a text may be long, and have none of most.
+  // Next place of each keyword, searched again only once passed: a text may be long and lack most keywords.
   std::vector<std::size_t> places;
   for (const Keyword& keyword : keywords) places.push_back(all.find(keyword.word));
   float weight = 1.0F;
@@ -191,9 +191,9 @@ TokenWeights::TokenWeights(std::string_view schemes) {
     const std::string_view name = schemes.substr(0, plus);
     const auto* const found = std::ranges::find(kSchemes, name, &WeightScheme::name);
     if (found == std::end(kSchemes))
-      fail_config("loss_scale: '{}' is no scheme{}", name,
+      fail_config("loss_scale: '{}' is not a scheme{}", name,
                   config::suggestion(name, weight_scheme_names(),
-                                     fmt::format("there are {}, joined by '+', behind default, last_round or all",
+                                     fmt::format("the schemes are {}, joined by '+', after default, last_round or all",
                                                  fmt::join(weight_scheme_names(), ", "))));
     schemes_.push_back(found);
     schemes.remove_prefix(plus == schemes.npos ? schemes.size() : plus + 1);

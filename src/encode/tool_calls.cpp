@@ -11,7 +11,7 @@ namespace qft::encode {
 namespace {
 
 constexpr std::string_view kOpen = "<tool_call>", kClose = "</tool_call>";
-constexpr std::size_t kShown = 60;  // bytes of a value that an error shows
+constexpr std::size_t kShown = 60;  // bytes of a value shown in errors
 
 std::string shown_json(const Json& value) {
   return shortened(dump_python_json(value), kShown);
@@ -22,7 +22,7 @@ bool is_blank(const Json& value) {
   return value.is_string() && stripped(value.get_ref<const std::string&>()).empty();
 }
 
-// A JSON text as its value; any other value as it is.
+// Parses a JSON text; returns any other value unchanged.
 Json parsed_json(const Json& value, std::string_view what) {
   if (!value.is_string()) return value;
   return parse_python_json(stripped(value.get_ref<const std::string&>()), what);
@@ -39,7 +39,7 @@ Json read_arguments(const Json* value, std::string_view what) {
   Json arguments = parsed_json(*value, where);
   if (arguments.is_null()) return Json::object();
   if (!arguments.is_object())
-    fail("{}: expected a JSON object, or the text of one, got {}: write {{\"name\": value, ...}}", where, shown_json(*value));
+    fail("{}: expected a JSON object or its text, got {}: write {{\"name\": value, ...}}", where, shown_json(*value));
   return arguments;
 }
 
@@ -114,7 +114,7 @@ TextAndCalls read_call_text(std::string_view text, std::string_view what) {
     open = text.find(kOpen, after);
     const std::string_view between = stripped(text.substr(after, open == text.npos ? open : open - after));
     if (!between.empty())
-      fail("{}: the text '{}' stands behind a call: an answer is a thought, then text, then its calls; move the text", what,
+      fail("{}: the text '{}' follows a call; move it: an answer is a thought, then text, then its calls", what,
            between.substr(0, kShown));
   }
   return read;

@@ -7,8 +7,8 @@
 namespace qft::encode {
 namespace {
 
-// The texts that the models were trained with: Qwen's chat template, Meta's Llama 3.1 prompt format, and
-// LLaMA-Factory's default for models without a format of their own.
+// The prompts that the models were trained with: Qwen's chat template, Meta's Llama 3.1 prompt format, and LLaMA-Factory's
+// default for models without a tool format.
 constexpr std::string_view kQwenPrompt =
     "\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
     "You are provided with function signatures within <tools></tools> XML tags:\n<tools>{tools}\n</tools>\n\n"
@@ -16,7 +16,7 @@ constexpr std::string_view kQwenPrompt =
     "<tool_call></tool_call> XML tags:\n<tool_call>\n"
     "{\"name\": <function-name>, \"arguments\": <args-json-object>}\n</tool_call>";
 
-// Meta's template has this date where none is given; the day of packing would make packs differ.
+// The default date of Meta's template; the day of packing would make packs differ.
 constexpr std::string_view kLlama3Prompt =
     "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
     "You have access to the following functions. To call a function, please respond with JSON for a function "
@@ -52,7 +52,7 @@ const Json& required_member(const Json& object, const char* key) {
   return object[key];
 }
 
-// Text as it is, other values as JSON.
+// Returns a text unchanged, other values as JSON.
 std::string json_text(const Json& value) {
   return value.is_string() ? value.get<std::string>() : dump_python_json(value);
 }
@@ -196,7 +196,7 @@ std::string ToolFormat::describe_tools(const Json& tools) const {
     names += (names.empty() ? "" : ", ") + member_text(inner, "name");
   }
   std::string text(prompt);
-  replace(text, "{names}", names);  // before {tools}, whose text may hold anything
+  replace(text, "{names}", names);  // before {tools}, because tool texts may contain anything
   replace(text, "{tools}", texts);
   return text;
 }
@@ -211,7 +211,7 @@ const ToolFormat& find_tool_format(std::string_view name) {
     if (format.name == name) return format;
     known += (known.empty() ? "" : ", ") + std::string(format.name);
   }
-  fail_config("tool_format: there is no '{}'; there are {}", name, known);
+  fail_config("tool_format: there is no '{}'; the formats are {}", name, known);
 }
 
 }  // namespace qft::encode

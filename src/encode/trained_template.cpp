@@ -13,7 +13,7 @@ constexpr std::string_view kTools =
     R"([{"type": "function", "function": {"name": "weather", "description": "Weather of a city", "parameters": {"type": "object",
     "properties": {"city": {"type": "string", "description": "its name"}}, "required": ["city"]}}}])";
 
-// Each ends with an answer, which its prompt leaves out.
+// Each ends with an answer, which its prompt omits.
 constexpr std::string_view kConversations[] = {
     R"([{"role": "user", "content": "Hello?"}, {"role": "assistant", "content": "Hi."}])",
     R"([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello?"}, {"role": "assistant", "content": "Hi."}])",
@@ -25,7 +25,7 @@ constexpr std::string_view kConversations[] = {
     "function": {"name": "weather", "arguments": {"city": "Oslo"}}}]}, {"role": "tool", "name": "weather", "content": "rain"},
     {"role": "assistant", "content": "Rain."}])"};
 
-/// Nothing where the template refuses the variables.
+/// Returns nothing if the template refuses the variables.
 std::optional<std::string> rendered(const jinja::Template& chat, const Json& variables) {
   try {
     return chat.render(variables).text;

@@ -13,10 +13,10 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-/// OpenAI's old role of a result, which some data sets use for a call.
+/// OpenAI's old role for a result; some datasets use it for a call.
 constexpr std::string_view kFunctionWord = "function";
 
-/// The roles that the tags name, and who says so.
+/// Lists the roles that the tags name, and the source of the tags.
 std::string known_roles(const DatasetSpec& spec) {
   const MessageTags& t = spec.tags;
   std::string words;
@@ -25,24 +25,24 @@ std::string known_roles(const DatasetSpec& spec) {
   return fmt::format("{} ({})", words, spec.tags_from);
 }
 
-/// The fault of message `number`, whose role is not known.
+/// Describes message `number`, which has an unknown role.
 Drop unknown_role(const dom::object& message, std::size_t number, const DatasetSpec& spec) {
   const std::string role = text_or_empty(message, spec.tags.role);
   if (role.empty())
-    return {DropReason::role, fmt::format("message {} has no '{}' (role_tag, by {}); its keys are {}", number, spec.tags.role,
+    return {DropReason::role, fmt::format("message {} has no '{}' (role_tag, named by {}); its keys are {}", number, spec.tags.role,
                                           spec.tags_from, keys_of(message))};
   return {DropReason::role,
-          fmt::format("message {} has the role '{}'; the roles are {}: name it in dataset_info.json under tags, as "
+          fmt::format("message {} has the unknown role '{}'; the roles are {}. Name it in dataset_info.json under tags, as "
                       "user_tag, assistant_tag, observation_tag, function_tag or system_tag",
                       number, role, known_roles(spec))};
 }
 
-/// Joins neighbouring messages that are one turn.
+/// Merges adjacent messages that form one turn.
 class TurnBuilder {
  public:
   explicit TurnBuilder(Role first) : answers_first_(is_answer(first)) {}
 
-  /// Message `number` of the record. Nothing, or why it cannot stand here.
+  /// Adds message `number` of the record. Returns the reason if it cannot stand here.
   std::optional<Drop> add(Message message, std::size_t number) {
     Message* last = turns_.empty() ? nullptr : &turns_.back();
     if (last != nullptr && last->role == Role::observation && message.role == Role::observation) {
@@ -55,7 +55,7 @@ class TurnBuilder {
     }
     const bool answers = is_answer(message.role), expected = (turns_.size() % 2 == 1) != answers_first_;
     if (answers != expected)
-      return Drop{DropReason::turns, fmt::format("message {} is {}, where {} is expected", number,
+      return Drop{DropReason::turns, fmt::format("message {} is {}, but {} is expected", number,
                                                  answers ? "an answer" : "a question", expected ? "an answer" : "a question")};
     turns_.push_back(std::move(message));
     return std::nullopt;
@@ -65,7 +65,7 @@ class TurnBuilder {
   bool has_calls_before() const { return !turns_.empty() && !turns_.back().calls.empty(); }
 
  private:
-  // An answer goes on with what may stand behind it: thought, text, calls.
+  // Whether `next` continues an answer: thought, then text, then calls.
   static bool continues(const Message& last, const Message& next) {
     if (last.is_empty()) return !next.calls.empty();
     if (next.thought) return false;
@@ -76,7 +76,7 @@ class TurnBuilder {
   static void join(Message& last, Message next, std::size_t number) {
     if (last.loss.value_or(true) != next.loss.value_or(true) || last.weight.value_or(1.0F) != next.weight.value_or(1.0F))
       fail(
-          "message {} continues the answer before it, but has another weight (loss, train, loss_scale or weight): give both the "
+          "message {} continues the previous answer, but has another weight (loss, train, loss_scale or weight); give both the "
           "same",
           number);
     if (!last.loss) last.loss = next.loss;
@@ -110,7 +110,7 @@ Turns read_turns(const dom::array& messages, const DatasetSpec& spec, Role first
         continue;
       }
       turns.fault =
-          Drop{DropReason::turns, fmt::format("message {} has the role '{}', which only the first may have", number, word)};
+          Drop{DropReason::turns, fmt::format("message {} has the role '{}', which only the first message may have", number, word)};
     } else {
       if (word == kFunctionWord && builder.has_calls_before() && find(message, "name")) speaker = Speaker::observation;
       turns.fault = builder.add(reader.read(message, number, *speaker), number);

@@ -14,7 +14,7 @@ namespace {
 
 // LLaMA-Factory's note on reasoning in the system message of OpenAI records.
 constexpr std::string_view kThinkingOff = "detailed thinking off", kThinkingOn = "detailed thinking on";
-// Between the results of calls made at once.
+// Separates the results of parallel calls.
 constexpr std::string_view kResultSeparator = "\n</tool_response>\n<tool_response>\n";
 
 void add_thinking_note(std::string& system, bool has_tools) {
@@ -27,14 +27,14 @@ void add_thinking_note(std::string& system, bool has_tools) {
   }
 }
 
-// Answers behind the last question of a user: a chain of calls, in which a model still sees its thoughts.
+// Returns the start of the messages after the user's last question: a chain of calls in which a model still sees its thoughts.
 std::size_t begin_of_chain(const std::vector<Message>& messages) {
   for (std::size_t i = messages.size(); i > 0; --i)
     if (messages[i - 1].role == Role::user) return i;
   return 0;
 }
 
-// The text of a turn in front of its content.
+// Returns a turn's text before its content.
 std::string marks_before(const TurnFormat& format) {
   std::string text;
   for (const TurnPiece& piece : format) {
@@ -62,7 +62,7 @@ struct YamlRenderer::View {
 
 struct YamlRenderer::Tokens {
   std::vector<std::int32_t> ids;
-  std::vector<WeightRun> runs = {};  // empty: all count 1
+  std::vector<WeightRun> runs = {};  // empty: every id has weight 1
 
   void count_to_here(float weight) { count_to(static_cast<std::int32_t>(ids.size()), weight, runs); }
 };
@@ -77,12 +77,12 @@ YamlRenderer::YamlRenderer(const TemplateSpec& spec, std::shared_ptr<const token
   if (spec_.reasoning) empty_thought_ = tokenizer_->encode(spec_.thought_open + spec_.thought_close);
 }
 
-// Calls stand behind the text; a line end is between them unless the text brings one.
+// Appends calls to the text, with a line end between them unless the text ends with one.
 std::string YamlRenderer::with_calls(std::string text, bool has_text, const Message& message) const {
   if (message.calls.empty()) return text;
   if (has_text && marks_before(spec_.function) != marks_before(spec_.assistant))
     fail(
-        "an answer has text beside its calls, but template '{}' writes calls between marks of their own: take the text out, or "
+        "an answer has text besides its calls, but template '{}' puts calls between separate marks; remove the text, or "
         "use the model's own chat template",
         spec_.name);
   if (!text.empty() && !text.ends_with('\n')) text += tool_format_->before_calls;
@@ -103,14 +103,14 @@ YamlRenderer::Body YamlRenderer::body_of(const Message& message, bool keeps_thou
   if (!spec_.reasoning) {
     if (has_key)
       fail(
-          "an answer has a thought in a key of its own (reasoning_content, reasoning or thinking), but template '{}' does not "
-          "have "
-          "thoughts: name a template that has, use the model's own chat template, or write the thought into the content",
+          "an answer has a thought in a separate key (reasoning_content, reasoning or thinking), but template '{}' does not "
+          "support "
+          "thoughts; name a template that does, use the model's own chat template, or write the thought into the content",
           spec_.name);
     return {&message, with_calls(message.text, !stripped(rest).empty(), message)};
   }
   if (has_key && split && stripped(*message.thought) != stripped(split->thought))
-    fail("an answer has one thought in a key of its own and another one in its text: keep one of the two");
+    fail("an answer has one thought in a separate key and another one in its text; keep one of the two");
   std::string text;
   if (keeps_thought && (split || has_key)) {
     const std::string_view thought = has_key ? stripped(*message.thought, "\n") : split->thought;
@@ -136,7 +136,7 @@ void YamlRenderer::append_mark(const TurnPiece& piece, std::vector<std::int32_t>
     if (tokenizer_->bos_id()) ids.push_back(*tokenizer_->bos_id());
     return;
   }
-  if (!eos_id_) fail_config("template '{}' ends turns with the tokenizer's end token, but the tokenizer names none", spec_.name);
+  if (!eos_id_) fail_config("template '{}' ends turns with the tokenizer's end token, but the tokenizer has none", spec_.name);
   ids.push_back(*eos_id_);
 }
 
@@ -158,7 +158,7 @@ void YamlRenderer::append(const TurnFormat& format, std::string_view content, co
   }
 }
 
-// An answer by the parts of its text, which an empty thought that is learned belongs to.
+// Appends an answer in weighted parts; a learned empty thought belongs to its text.
 void YamlRenderer::append_answer(const View& view, std::size_t number, Tokens& tokens) const {
   const Body& body = view.bodies[number];
   const bool thinks = number >= view.first_thought && learns_empty_thought(body.text);
@@ -196,9 +196,9 @@ std::string YamlRenderer::system_of(const View& view) const {
   const Conversation& conversation = view.conversation;
   if (!conversation.documents.empty() || !conversation.template_kwargs.empty())
     fail(
-        "the record has documents or chat_template_kwargs, which template '{}' does not show: use the model's own chat template, "
+        "the record has documents or chat_template_kwargs, which template '{}' does not show; use the model's own chat template, "
         "or "
-        "take the columns out of dataset_info.json",
+        "remove the columns from dataset_info.json",
         spec_.name);
   std::string system = conversation.system;
   if (conversation.thinking_note) add_thinking_note(system, !conversation.tools.empty());
@@ -207,7 +207,7 @@ std::string YamlRenderer::system_of(const View& view) const {
   return system;
 }
 
-// The tokens of each message (there is at least one); the first has the prefix and the system message in front.
+// Returns the tokens of each message (at least one); the first also has the prefix and the system message.
 std::vector<YamlRenderer::Tokens> YamlRenderer::encode(const View& view) const {
   std::vector<Tokens> encoded(view.bodies.size());
   const TokenWeights* prompts = view.weighing.prompts ? view.weighing.schemes : nullptr;
@@ -250,7 +250,7 @@ std::vector<TrainingSample> YamlRenderer::training_samples(const Conversation& c
   for (std::size_t i = 0; i < encoded.size(); i += 2) {
     Tokens &source = encoded[i], &target = encoded[i + 1];
     const std::string& text = bodies[i + 1].text;
-    const bool has_thought = !target.runs.empty() && learns_empty_thought(text);  // append_answer() put it there
+    const bool has_thought = !target.runs.empty() && learns_empty_thought(text);  // added by append_answer()
     if (spec_.reasoning && i + 1 >= first_thought && !has_thought && lacks_thought(text)) {
       std::vector<std::int32_t>& ids = learns_empty_thought(text) ? target.ids : source.ids;
       ids.insert(learns_empty_thought(text) ? ids.begin() : ids.end(), empty_thought_.begin(), empty_thought_.end());
