@@ -62,8 +62,8 @@ Choice choose(const config::RunConfig& config) {
   const config::DataArgs& data = config.data;
   if (!data.chat_template.empty()) {
     if (!data.template_name.empty() && data.template_name != kOwn)
-      fail_config("chat_template is '{}', and template is '{}': a run has only one of the two; remove the other", data.chat_template,
-                  data.template_name);
+      fail_config("chat_template is '{}', and template is '{}': a run has only one of the two; remove the other",
+                  data.chat_template, data.template_name);
     if (!std::filesystem::is_regular_file(data.chat_template))
       fail_config("chat_template: there is no file '{}'; name a file with a Jinja template", data.chat_template);
     return {std::string(kOwn), ModelChatTemplate{io::read_text_file(data.chat_template), "", data.chat_template},
@@ -112,7 +112,8 @@ TemplateOptions own_options_of(const config::RunConfig& config) {
 void check_own_options(const OwnRenderer& renderer, const TemplateOptions& options, const std::string& origin) {
   if (!options.tool_format.empty() && !renderer.writes_calls_as(find_tool_format(options.tool_format)))
     fail_config(
-        "tool_format is '{}', but the chat template of '{}' writes calls differently; remove tool_format, or name a YAML template "
+        "tool_format is '{}', but the chat template of '{}' writes calls differently; remove tool_format, or name a YAML "
+        "template "
         "with "
         "template",
         options.tool_format, origin);
@@ -201,11 +202,11 @@ ChatTemplate::ChatTemplate(const ModelChatTemplate& own, const std::filesystem::
     const bool has_eos = tokenizer_->eos_id() && std::ranges::find(ids, *tokenizer_->eos_id()) != ids.end();
     answer_end_ = has_eos ? tokenizer_->eos_id() : eos_id_;
     if (!answer_end_)
-      log::warn_once(
-          fmt::format("the chat template of '{}' has no special token after an answer, so a model trained with it does not "
-                      "learn to end "
-                      "an answer. Copy the template, write {{{{ eos_token }}}} after answers, and name the copy with chat_template",
-                      own.origin));
+      log::warn_once(fmt::format(
+          "the chat template of '{}' has no special token after an answer, so a model trained with it does not "
+          "learn to end "
+          "an answer. Copy the template, write {{{{ eos_token }}}} after answers, and name the copy with chat_template",
+          own.origin));
   }
   if (!eos_id_) eos_id_ = tokenizer_->eos_id() ? tokenizer_->eos_id() : tokenizer_->token_to_id(kLastResortEos);
   for (const std::string& name : renderer->unread(options_.variables)) options_.variables.erase(name);

@@ -96,8 +96,7 @@ std::vector<std::string_view> names_in(const Table& table) {
 // Unknown entry keys may be remarks: LLaMA-Factory ignores them. Only rank 0 warns.
 void warn_unknown(const Entry& entry, const std::string& key) {
   if (comm::Session::exists() && comm::Session::current().rank() != 0) return;
-  log::warn("{}: {}: unknown key, ignored{}", entry.where, key,
-            config::suggestion(key, kEntryKeys, "qft has no such key"));
+  log::warn("{}: {}: unknown key, ignored{}", entry.where, key, config::suggestion(key, kEntryKeys, "qft has no such key"));
 }
 
 void read_columns(const Entry& entry, ColumnNames& columns) {

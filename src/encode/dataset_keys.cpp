@@ -65,7 +65,8 @@ void require_keys(const DatasetSpec& spec, const RecordSource& source) {
   }
   if (columns.has_failed())
     fail_config(
-        "dataset '{}': no record of {} has the column '{}' (named by {}). The columns are {}; name the right ones under columns in "
+        "dataset '{}': no record of {} has the column '{}' (named by {}). The columns are {}; name the right ones under columns "
+        "in "
         "dataset_info.json{}",
         spec.name, files_of(spec), columns.first_missing(), spec.described_in, columns.seen(),
         separator_advice(spec.files.front()));

@@ -49,9 +49,8 @@ DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name, std
   const std::string from = others == 0 ? first : fmt::format("{} and {}", first, counted(others, "more file"));
   log::info("dataset {}: {}reads {}", name, name_says_file ? "" : from + "; ", columns_read(spec, seen));
   if (const std::string& weight = spec.columns.weight; seen.has(weight))
-    log::warn(
-        "dataset {}: the column '{}' is used as the weight of each record's labels; rename it if it means something else",
-        name, weight);
+    log::warn("dataset {}: the column '{}' is used as the weight of each record's labels; rename it if it means something else",
+              name, weight);
   return spec;
 }
 

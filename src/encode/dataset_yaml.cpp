@@ -54,8 +54,7 @@ class Description {
       } else if (key == "weight" && text(key) != "1" && text(key) != "1.0" && !member.second.IsNull()) {
         fail_config("{}: weight is {}, which is not implemented; set size to the number of records to draw", where_, text(key));
       } else if (key == "streaming" && text(key) == "true") {
-        fail_config("{}: streaming: version 1 does not train on streamed data, and qft reads packs on demand; remove it",
-                    where_);
+        fail_config("{}: streaming: version 1 does not train on streamed data, and qft reads packs on demand; remove it", where_);
       } else if (key != "path" && key != "source" && key != "split" && key != "converter" && key != "weight" &&
                  key != "streaming") {
         entry[key] = text(key);  // a warning will name it

@@ -147,8 +147,10 @@ void require_as_decided(const dom::object& record, const DatasetSpec& spec) {
         std::ranges::lower_bound(spec.later, field.key, {}, [](const LaterColumn& c) { return std::string_view(c.name); });
     if (column == spec.later.end() || column->name != field.key || is_empty(field.value)) continue;
     if ((column->kinds & kind_of(field.value)) != 0)
-      fail("{}: none of the first {} records has a value in this column, and they decide how the file is read. With a value: {}; {}",
-           field.key, kFirstRecords, column->reason, kRemedy);
+      fail(
+          "{}: none of the first {} records has a value in this column, and they decide how the file is read. With a value: {}; "
+          "{}",
+          field.key, kFirstRecords, column->reason, kRemedy);
     if (const std::string& read = column->instead_of; !read.empty() && !find(record, read))
       fail(
           "{}: the first {} records use '{}' instead, which this record lacks; rename the column, or describe the file in "

@@ -62,8 +62,8 @@ void set_thought(std::string_view text, const std::string& what, std::string_vie
 std::string text_of_block(const dom::object& block, std::initializer_list<std::string_view> names, const std::string& what) {
   for (const std::string_view name : names)
     if (const auto value = find(block, std::string(name))) return text_of(*value, fmt::format("{}: {}", what, name));
-  fail("{}: a block of type '{}' has none of the keys {}; its keys are {}", what, text_or_empty(block, "type"), fmt::join(names, ", "),
-       keys_of(block));
+  fail("{}: a block of type '{}' has none of the keys {}; its keys are {}", what, text_or_empty(block, "type"),
+       fmt::join(names, ", "), keys_of(block));
 }
 
 /// Reads a list of blocks and joins them without a separator.
@@ -144,8 +144,8 @@ void read_v1_weight(const dom::object& message, std::size_t number) {
   const auto weight = find(message, "loss_weight");
   double value = 1.0;
   if (weight && (weight->get(value) != simdjson::SUCCESS || value != 1.0))
-    fail("message {}: loss_weight: expected 1, got {}: answers all have the same weight; mask_history learns only the last one", number,
-         simdjson::minify(*weight));
+    fail("message {}: loss_weight: expected 1, got {}: answers all have the same weight; mask_history learns only the last one",
+         number, simdjson::minify(*weight));
 }
 
 Role role_of(Speaker speaker) {

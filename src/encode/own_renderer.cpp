@@ -176,7 +176,8 @@ void OwnRenderer::set_variables(const Conversation& conversation, Dialogue& dial
       thinking == dialogue.variables.end() ? options_.enable_thinking == std::optional<bool>(false) : *thinking == false;
   const bool has_tools = !conversation.tools.empty();
   if (has_tools && !reads("tools"))
-    fail("the record has tools, which the model's chat template does not show; remove the column, or name one of qft's templates");
+    fail(
+        "the record has tools, which the model's chat template does not show; remove the column, or name one of qft's templates");
   Json tools = has_tools ? Json::array() : Json();
   for (const Json& tool : conversation.tools)
     tools.push_back(tool.contains("function") || tool.contains("type") ? tool : Json{{"type", "function"}, {"function", tool}});

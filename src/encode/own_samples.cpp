@@ -151,8 +151,10 @@ std::vector<TrainingSample> OwnRenderer::training_samples(const Conversation& co
   for (const std::vector<Answer>& group : group_answers(dialogue, learned)) samples.push_back(cut(group, dialogue, weighing));
   if (samples.size() > 1 && weighing.prompts)
     fail(
-        "the model's chat template shows earlier answers differently from the way the model generates them, so the conversation makes {} "
-        "samples, and train_on_prompt would learn its questions that many times; remove train_on_prompt, or name one of qft's templates",
+        "the model's chat template shows earlier answers differently from the way the model generates them, so the conversation "
+        "makes {} "
+        "samples, and train_on_prompt would learn its questions that many times; remove train_on_prompt, or name one of qft's "
+        "templates",
         samples.size());
   return samples;
 }

@@ -141,8 +141,8 @@ Turns RecordConverter::read_answer(const simdjson::dom::element& value, const st
     if (speaker && is_answer(*speaker))
       turns.messages.push_back(MessageReader(spec_).read(message, 1, *speaker));
     else
-      turns.fault = Drop{speaker ? DropReason::turns : DropReason::role,
-                         fmt::format("the role is '{}', but an answer is expected", word)};
+      turns.fault =
+          Drop{speaker ? DropReason::turns : DropReason::role, fmt::format("the role is '{}', but an answer is expected", word)};
     return turns;
   } catch (const ConfigError&) {
     throw;

@@ -168,8 +168,7 @@ std::optional<bool> flag_in(const dom::object& object, const std::string& key) {
   const auto value = find(object, key);
   if (!value) return std::nullopt;
   const auto flag = as_flag(*value);
-  if (!flag)
-    fail("{}: expected true or false, got {}: write true or false (or yes, no, 1, 0)", key, describe(*value));
+  if (!flag) fail("{}: expected true or false, got {}: write true or false (or yes, no, 1, 0)", key, describe(*value));
   return flag;
 }
 

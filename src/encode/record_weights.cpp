@@ -27,16 +27,15 @@ std::optional<double> number_in(const dom::element& value) {
 float weight_of(const dom::element& value, const std::string& what) {
   const auto number = number_in(value);
   if (!number || !(*number >= 0) || *number > std::numeric_limits<float>::max())
-    fail("{}: expected a label weight of at least 0, got {}; rename the key if it means something else", what,
-         describe(value));
+    fail("{}: expected a label weight of at least 0, got {}; rename the key if it means something else", what, describe(value));
   return static_cast<float>(*number);
 }
 
 bool flag_of(const dom::element& value, const std::string& what) {
   const auto flag = as_flag(value);
   if (!flag)
-    fail("{}: expected true or false (whether the message is learned), got {}; for a weight use loss_scale or weight",
-         what, describe(value));
+    fail("{}: expected true or false (whether the message is learned), got {}; for a weight use loss_scale or weight", what,
+         describe(value));
   return *flag;
 }
 

@@ -120,7 +120,8 @@ void check(const TemplateSpec& spec) {
                                                                   {"observation", &spec.observation}};
   for (const auto& [key, format] : turns)
     if (!has_content(*format)) fail_config("{}: {} has no {{{{content}}}}", spec.origin, key);
-  if (has_content(spec.prefix)) fail_config("{}: prefix comes before any message, so it cannot have {{{{content}}}}", spec.origin);
+  if (has_content(spec.prefix))
+    fail_config("{}: prefix comes before any message, so it cannot have {{{{content}}}}", spec.origin);
   if (spec.replace_eos && spec.stop_words.empty())
     fail_config("{}: replace_eos takes the first of stop_words as the end token, but there are none", spec.origin);
   if (spec.system_in_user && (spec.system.size() != 1 || spec.system[0].kind != TurnPiece::Kind::text))

@@ -29,8 +29,8 @@ std::string known_roles(const DatasetSpec& spec) {
 Drop unknown_role(const dom::object& message, std::size_t number, const DatasetSpec& spec) {
   const std::string role = text_or_empty(message, spec.tags.role);
   if (role.empty())
-    return {DropReason::role, fmt::format("message {} has no '{}' (role_tag, named by {}); its keys are {}", number, spec.tags.role,
-                                          spec.tags_from, keys_of(message))};
+    return {DropReason::role, fmt::format("message {} has no '{}' (role_tag, named by {}); its keys are {}", number,
+                                          spec.tags.role, spec.tags_from, keys_of(message))};
   return {DropReason::role,
           fmt::format("message {} has the unknown role '{}'; the roles are {}. Name it in dataset_info.json under tags, as "
                       "user_tag, assistant_tag, observation_tag, function_tag or system_tag",
@@ -109,8 +109,8 @@ Turns read_turns(const dom::array& messages, const DatasetSpec& spec, Role first
         turns.has_system = true;
         continue;
       }
-      turns.fault =
-          Drop{DropReason::turns, fmt::format("message {} has the role '{}', which only the first message may have", number, word)};
+      turns.fault = Drop{DropReason::turns,
+                         fmt::format("message {} has the role '{}', which only the first message may have", number, word)};
     } else {
       if (word == kFunctionWord && builder.has_calls_before() && find(message, "name")) speaker = Speaker::observation;
       turns.fault = builder.add(reader.read(message, number, *speaker), number);

@@ -45,13 +45,13 @@ struct Message {
 
 /// A record as a conversation. Users and observations have even indices, answers odd ones.
 struct Conversation {
-  std::vector<Message> prompt;            // ends with a user's or observation's turn
+  std::vector<Message> prompt;  // ends with a user's or observation's turn
   // 1: the answer; 2: chosen and rejected, or the answer and the answer to another question
   std::vector<Message> responses;
-  std::string answer_fault;               // why the answer is missing, if the record has something else in its place
-  std::optional<bool> desirable;          // whether the answer is desirable; unset if the data has no such tag
-  std::string label;                      // the classifier's target, as text for class_values(); empty: absent in the data
-  std::string system;                     // empty: the template's default, unless has_system
+  std::string answer_fault;       // why the answer is missing, if the record has something else in its place
+  std::optional<bool> desirable;  // whether the answer is desirable; unset if the data has no such tag
+  std::string label;              // the classifier's target, as text for class_values(); empty: absent in the data
+  std::string system;             // empty: the template's default, unless has_system
   // messages begin with a system message; the model's own template shows even an empty one
   bool has_system = false;
   bool thinking_note = false;             // LLaMA-Factory's templates add its note on reasoning after the system message

@@ -15,7 +15,7 @@ struct JinjaOptions {
   std::string bos = {}, eos = {};  ///< texts of the tokens for {{bos_token}} and {{eos_token}}; empty: there is none
   std::optional<bool> enable_thinking = true;
   bool preserve_thinking = false;
-  bool last_thought_only = false;      ///< training removes thoughts from earlier answers (mask_history)
+  bool last_thought_only = false;  ///< training removes thoughts from earlier answers (mask_history)
   /// placeholders for an image and a video in the text; empty: messages with one are refused
   std::string image = {}, video = {};
 };
