@@ -65,14 +65,14 @@ void require_keys(const DatasetSpec& spec, const RecordSource& source) {
   }
   if (columns.has_failed())
     fail_config(
-        "dataset '{}': no record of {} has the column '{}' (named by {}). The columns are {}; name the right ones under columns "
+        "dataset '{}': no record of {} has the column '{}' (from {}). The columns are {}; name the right ones under columns "
         "in "
         "dataset_info.json{}",
         spec.name, files_of(spec), columns.first_missing(), spec.described_in, columns.seen(),
         separator_advice(spec.files.front()));
   if (keys.has_failed())
     fail_config(
-        "dataset '{}': no message in {} has the key '{}' ({}, named by {}). Messages have {}; name the right ones "
+        "dataset '{}': no message in {} has the key '{}' ({}, from {}). Messages have {}; name the right ones "
         "under tags in "
         "dataset_info.json",
         spec.name, files_of(spec), keys.first_missing(), keys.first_missing() == spec.tags.role ? "role_tag" : "content_tag",

@@ -178,7 +178,7 @@ Message MessageReader::read(const dom::object& message, std::size_t number, Spea
   if (is_answer(read.role)) read_answer_keys(message, number, read);
   // A message with only calls or a thought has null content.
   if (read.is_empty() && !has_key)
-    fail("message {} has no '{}', which should hold its text (named by {}); its keys are {}", number, spec_.tags.content,
+    fail("message {} has no '{}', which should hold its text (from {}); its keys are {}", number, spec_.tags.content,
          spec_.tags_from, keys_of(message));
   if (read.is_empty() && content.is_null() && !is_answer(read.role))
     throw Error(no_text(content, place_of(number, spec_.tags.content)));
@@ -196,7 +196,7 @@ Message MessageReader::read_side(const dom::object& pair, std::size_t number, co
   Message read;
   read.role = role;
   if (!find(pair, key))
-    fail("message {} has no '{}', which should hold its text (named by {}); its keys are {}", number, key, spec_.tags_from,
+    fail("message {} has no '{}', which should hold its text (from {}); its keys are {}", number, key, spec_.tags_from,
          keys_of(pair));
   read_content(pair, key, number, role == Role::user ? Speaker::user : Speaker::assistant, read);
   if (role == Role::user) return read;

@@ -29,10 +29,10 @@ std::string known_roles(const DatasetSpec& spec) {
 Drop unknown_role(const dom::object& message, std::size_t number, const DatasetSpec& spec) {
   const std::string role = text_or_empty(message, spec.tags.role);
   if (role.empty())
-    return {DropReason::role, fmt::format("message {} has no '{}' (role_tag, named by {}); its keys are {}", number,
-                                          spec.tags.role, spec.tags_from, keys_of(message))};
+    return {DropReason::role, fmt::format("message {} has no '{}' (role_tag, from {}); its keys are {}", number, spec.tags.role,
+                                          spec.tags_from, keys_of(message))};
   return {DropReason::role,
-          fmt::format("message {} has the unknown role '{}'; the roles are {}. Name it in dataset_info.json under tags, as "
+          fmt::format("message {} has the role '{}'; the roles are {}. Name it in dataset_info.json under tags, as "
                       "user_tag, assistant_tag, observation_tag, function_tag or system_tag",
                       number, role, known_roles(spec))};
 }

@@ -106,8 +106,11 @@ TEST(DatasetInfo, RefusesPathsOutOfTheFolder) {
   Info info;
   info.folder.write("sub/dataset_info.json", json{{"d", {{"file_name", "x/../../d.json"}}}}.dump());
   const std::string name = "d";
-  expect_error<ConfigError>([&] { load_dataset_info(info.folder.path() / "sub", {&name, 1}); },
-                            {"x/../../d.json", "leads out of", "absolute path"});
+  expect_error<ConfigError>(
+      [&] {
+        load_dataset_info(info.folder.path() / "sub", {&name, 1});
+      },
+      {"x/../../d.json", "leads out of", "absolute path"});
   const auto absolute = info.folder.path() / "d.json";
   EXPECT_EQ(info.load({{"file_name", absolute.string()}}).files.front(), absolute);
 }
@@ -122,15 +125,15 @@ TEST(DatasetInfo, RefusesOtherFileTypes) {
 TEST(DatasetInfo, RefusesWhatWouldBeIgnoredOtherwise) {
   Info info;
   const auto with = [](const char* key, const json& value) { return json{{"file_name", "d.json"}, {key, value}}; };
-  info.refuses(with("formatting", "chatml"), {"chatml", "alpaca, sharegpt, openai and blocks"});
+  info.refuses(with("formatting", "chatml"), {"chatml", "alpaca, sharegpt, openai or blocks"});
   info.refuses(with("ranking", "yes"), {"ranking", "true or false"});
   info.refuses(with("ranking", true), {"chosen and rejected"});
-  info.refuses(with("num_samples", 0), {"num_samples", "from 1 on"});
+  info.refuses(with("num_samples", 0), {"num_samples", "at least 1"});
   info.refuses(with("split", "test"), {"no 'test'", "all its records are train"});
-  info.refuses(with("split", "train[10%]"), {"train[10%]", "of the form"});
+  info.refuses(with("split", "train[10%]"), {"train[10%]", "does not have the form"});
   info.refuses(with("split", "train[:120%]"), {"120%"});
   info.refuses(with("split", ""), {"split"});
-  info.refuses(with("columns", {{"images", "image"}}), {"images", "text alone"});
+  info.refuses(with("columns", {{"images", "image"}}), {"images", "text only"});
   info.refuses(with("columns", {{"prompt", 1}}), {"columns: prompt", "expected a text"});
   info.refuses({{"file_name", "d.json"}, {"formatting", "sharegpt"}, {"columns", json::object()}}, {"messages"});
   info.refuses({{"file_name", "d.json"}, {"formatting", "sharegpt"}, {"tags", {{"user_tag", "u"}}}}, {"role_tag"});

@@ -114,7 +114,7 @@ TEST(DatasetYaml, BlocksThatAreNotReadAreNamed) {
        "message 2: content: a block has the type 'image_url': qft reads text"},
       {R"({"role": "assistant", "content": [{"type": "x"}]}]})", "a block has the type 'x': qft reads text, thinking"},
       {R"({"role": "assistant", "content": [{"type": "text"}]}]})",
-       "a block of the type 'text' has none of text, value; its keys are 'type'"},
+       "a block of type 'text' has none of the keys text, value; its keys are 'type'"},
       {R"({"role": "assistant", "content": [{"type": "text", "value": "a"}], "loss_weight": 0.5}]})",
        "message 2: loss_weight: expected 1, got 0.5"},
       {R"({"role": "assistant", "content": [{"type": "text", "value": "a"}, {"type": "tool_call", "value": "{}"}]}]})",
@@ -135,8 +135,8 @@ TEST(DatasetYaml, SizeDrawsRecordsAndOtherKeysAreNamed) {
   const std::string path = "  path: " + d.folder.write("x.json", "[{}]").string() + "\n";
   d.refuses(path + "  source: local\n  weight: 2\n", {"weight is 2, which is not implemented"});
   d.refuses(path + "  source: local\n  streaming: true\n", {"streaming: version 1 does not train on streamed data"});
-  d.refuses(path + "  source: s3\n", {"source 's3': there are local and hf_hub"});
-  d.refuses(path + "  converter: x\n", {"converter 'x': there are alpaca, sharegpt and pair"});
+  d.refuses(path + "  source: s3\n", {"source 's3' is unknown; use local or hf_hub"});
+  d.refuses(path + "  converter: x\n", {"converter 'x' is unknown; use alpaca, sharegpt or pair"});
   d.refuses("  source: local\n", {"has no path"});
   d.refuses("  path: [a]\n", {"path: expected one value"});
   expect_error<ConfigError>([&] { d.load(path + "  source: local\n  size: few\n"); }, {"num_samples: expected a whole number"});

@@ -94,15 +94,15 @@ TEST(LaterRecords, WeightsAreReadWhereverTheyBegin) {
 TEST(LaterRecords, AColumnThatWouldHaveBeenReadOtherwiseIsRefusedByName) {
   LaterRun run;
   run.refuses(kMessages, messages_with(R"("images": ["x.png"])"),
-              {"images: none of the first 64 records", "qft trains on text alone"});
+              {"images: none of the first 64 records", "qft trains on text only"});
   run.refuses(kMessages, messages_with(R"("video": "x.mp4")"), {"video: none of the first"});
   run.refuses(kAlpaca, messages_with(R"("x": 1)"),
               {"messages: none of the first 64 records", "the columns read would be messages"});
   run.refuses(kMessages, messages_with(R"("system_prompt": "s")"), {"system_prompt: none of the first", "system_prompt"});
   run.refuses(kAlpaca, R"({"instruction": "q", "context": "c", "output": "a"})", {"context: none of the first"});
   run.refuses(R"({"question": "q", "answer": "a"})", R"({"query": "q", "answer": "a"})", {"query: "});
-  run.refuses(kQuery, R"({"query": "q", "answer": "a"})", {"answer: the first 64 records have 'response' for the same"});
-  run.refuses(kAlpaca, R"({"question": "q", "output": "a"})", {"question: the first 64 records have 'instruction' for the same"});
+  run.refuses(kQuery, R"({"query": "q", "answer": "a"})", {"answer: the first 64 records use 'response' instead"});
+  run.refuses(kAlpaca, R"({"question": "q", "output": "a"})", {"question: the first 64 records use 'instruction' instead"});
   run.config.finetuning.stage = "kto";
   run.refuses(R"({"query": "q", "response": "a", "label": true})",
               R"({"query": "q", "response": "a", "label": true, "kto_tag": false})", {"kto_tag: none of the first"});

@@ -133,7 +133,7 @@ TEST(Messages, CallsHaveManyForms) {
             {"message 2: tool_calls", "needs a name"});
   r.refuses(R"({"role": "assistant", "tool_calls": [5]})", {"message 2: tool_calls", "got 5"});
   r.refuses(R"({"role": "function_call", "content": "<tool_call>{\"name\": \"f\"}</tool_call> and then"})",
-            {"behind a call", "and then"});
+            {"follows a call", "and then"});
   r.refuses(R"({"role": "function_call", "content": "<tool_call>{\"name\": \"f\"}"})", {"</tool_call> is missing"});
   r.refuses(R"({"role": "function_call", "content": "no call"})", {"invalid JSON"});
 }

@@ -252,7 +252,8 @@ TEST(OwnTemplate, OneThoughtMayStandInTextAndKey) {
   EXPECT_EQ(own.samples(own.bind(kReasoning), c),
             std::vector<std::string>{"<|im_start|>u:q<|im_end|>;<|im_start|>a:[[<think>t</think>a<|im_end|>;]]"});
   c.responses = {with_thought("<think>s</think>a", "t")};
-  expect_error<Error>([&] { own.bind(kReasoning).training_samples(c); }, {"one thought in a key", "another one in its text"});
+  expect_error<Error>([&] { own.bind(kReasoning).training_samples(c); },
+                      {"one thought in a separate key", "another one in its text"});
 }
 
 // A prompt that changes once the answer is there, as of templates that count messages, or write a mark in front of the last one.

@@ -106,16 +106,16 @@ TEST(DatasetPaths, MistakesNameFileAndColumns) {
     expect_error<ConfigError>([&] { run.read(file); }, parts);
   };
   refuses("x.jsonl", R"({"a": 1, "b": "c"})", {"x.jsonl", "columns a, b", "query and response"});
-  refuses("media.jsonl", R"({"query": "q", "response": "a", "images": ["x.png"]})", {"media.jsonl", "'images'", "text alone"});
+  refuses("media.jsonl", R"({"query": "q", "response": "a", "images": ["x.png"]})", {"media.jsonl", "'images'", "text only"});
   refuses("role.jsonl", R"({"messages": [{"role": "clerk", "content": "q"}]})",
           {"role 'clerk'", "observation or tool_response or tool or function (their results)", "name 'clerk' there under tags"});
   refuses("keys.jsonl", R"({"messages": [{"speaker": "user", "text": "q"}]})",
           {"keys.jsonl:1: messages have speaker, text", "role_tag and content_tag"});
   refuses("weights.jsonl", R"({"query": "q", "response": "a", "weight": 2, "loss_scale": 1})",
-          {"'weight'", "'loss_scale'", "take one out"});
+          {"'weight'", "'loss_scale'", "remove one"});
   refuses("name.jsonl", R"({"query": "q", "response": "I am {{NAME}}"})", {"{{NAME}}", "sed"});
   refuses("text.jsonl", R"({"text": "t"})", {"stage sft learns answers"});
-  refuses("table.tsv", "a\tb\n", {"table.tsv is none of the files that qft reads (.jsonl, .json, .parquet", "JSON lines"});
+  refuses("table.tsv", "a\tb\n", {"table.tsv is not a file type that qft reads (.jsonl, .json, .parquet", "JSON lines"});
   run.folder.write("many/a.jsonl", R"({"messages": [{"role": "user", "content": "q"}]})");
   run.folder.write("many/b.jsonl", R"({"messages": [{"role": "clerk", "content": "q"}]})");
   expect_error<ConfigError>([&] { run.read("many"); }, {"b.jsonl:1: a message has the role 'clerk'"});
@@ -126,7 +126,7 @@ TEST(DatasetPaths, MistakesNameFileAndColumns) {
   run.config.data.dataset = {"AI-ModelScope/nowhere#5"};
   expect_error<ConfigError>([&] { run.open(); }, {"AI-ModelScope/nowhere", "qft fetch --dataset AI-ModelScope/nowhere"});
   run.config.data.dataset = {run.path("x.jsonl") + ":part"};
-  expect_error<ConfigError>([&] { run.open(); }, {"':part' names a part of a dataset on a hub"});
+  expect_error<ConfigError>([&] { run.open(); }, {"':part' names a part of a hub dataset"});
 }
 
 TEST(DatasetPaths, RecordsThatCannotBeReadAreNotTakenForAnUnknownFormat) {

@@ -191,9 +191,10 @@ TEST(ValueErrors, NameWhatWasFoundAndTheWayOut) {
   const auto fault = [&](std::string_view value) { return qft::encode::no_text(parser.parse(value).value(), "x"); };
   EXPECT_EQ(fault("42"), "x: expected a text, got the number 42: put it in quotes");
   EXPECT_EQ(fault("true"), "x: expected a text, got true: put it in quotes");
-  EXPECT_EQ(fault("null"), "x: expected a text, got null: write a text, \"\" for an empty one, or leave it out");
+  EXPECT_EQ(fault("null"), "x: expected a text, got null: write a text, \"\" for an empty one, or remove it");
   EXPECT_EQ(fault("[\"a\"]"), "x: expected a text, got a list: join its parts into one text");
-  EXPECT_EQ(fault("{}"), "x: expected a text, got an object: write one text; if the model is to say this JSON, put it in quotes");
+  EXPECT_EQ(fault("{}"),
+            "x: expected a text, got an object: write one text; if the model should generate this JSON, put it in quotes");
   EXPECT_EQ(fault(qft::quote_python_numbers("NaN")), "x: expected a text, got the number NaN: write null for a missing value");
 }
 
@@ -203,15 +204,15 @@ TEST(CsvFiles, OfAnotherSeparatorAreToldSo) {
     SCOPED_TRACE(text);
     expect_error<Error>([&] { run.read("d.csv", text); }, parts);
   };
-  refuses(";instruction;output\n0;q;a\n", {"d.csv", "its first line is parted by ';'", "sep=\";\""});
-  refuses("instruction\toutput\nq\ta\n", {"its first line is parted by tabs", "sep=\"\\t\""});
-  refuses("instruction|output\nq|a\n", {"its first line is parted by '|'"});
-  refuses("instruction;output\nq, more;a\n", {"d.csv:2", "its first line is parted by ';'"});
-  refuses("\"instruction\";\"output\"\n\"q\";\"a\"\n", {"d.csv:1", "text behind its closing quote", "parted by ';'"});
-  refuses("sep=;\ninstruction;output\nq;a\n", {"parted by ';'"});
+  refuses(";instruction;output\n0;q;a\n", {"d.csv", "its first line is separated by ';'", "sep=\";\""});
+  refuses("instruction\toutput\nq\ta\n", {"its first line is separated by tabs", "sep=\"\\t\""});
+  refuses("instruction|output\nq|a\n", {"its first line is separated by '|'"});
+  refuses("instruction;output\nq, more;a\n", {"d.csv:2", "its first line is separated by ';'"});
+  refuses("\"instruction\";\"output\"\n\"q\";\"a\"\n", {"d.csv:1", "text after its closing quote", "separated by ';'"});
+  refuses("sep=;\ninstruction;output\nq;a\n", {"separated by ';'"});
   SmallRun named;
   named.add("d", "d.csv", "instruction;output\nq;a\n", {{"columns", {{"prompt", "instruction"}, {"response", "output"}}}});
-  expect_error<ConfigError>([&] { named.encode(); }, {"no record of", "'instruction'", "parted by ';'"});
+  expect_error<ConfigError>([&] { named.encode(); }, {"no record of", "'instruction'", "separated by ';'"});
   EXPECT_EQ(run.read("d.csv", "instruction,output,a;b;c;d\nq;q,a;b|c,1\n").items.size(), 1u);
   EXPECT_EQ(run.read("d.csv", "\"instruction\",\"output\"\n\";;;;\",a\n").items.size(), 1u);
 }

@@ -163,8 +163,8 @@ TEST(RecordSource, ABrokenCsvFileIsAnErrorWithItsLine) {
   };
   refuses("a,b\n1,2\n\"x\ny\",2,3\n", {"a.csv:3: the row has 3 fields, the first line names 2 columns"});
   refuses("a,b\n1\n", {"a.csv:2: the row has 1 fields"});
-  refuses("a,b\n1,\"2\n", {"a.csv:2: a field opens with a quote that nothing closes"});
-  refuses("a,b\n\"1\"x,2\n", {"a.csv:2: a field has text behind its closing quote: 'x'"});
+  refuses("a,b\n1,\"2\n", {"a.csv:2: a field opens with a quote that is never closed"});
+  refuses("a,b\n\"1\"x,2\n", {"a.csv:2: a field has text after its closing quote: 'x'"});
   refuses("a,b,a\n1,2,3\n", {"a.csv:1: the first line names the column 'a' twice"});
   refuses("a,b\n", {"a.csv has no records"});
 }

@@ -97,7 +97,7 @@ TEST(LossScale, WeighsConversationsAsSwiftDoes) {
 }
 
 TEST(LossScale, NamesItsSchemes) {
-  expect_error<ConfigError>([] { TokenWeights("herms"); }, {"loss_scale: 'herms' is no scheme", "did you mean 'hermes'"});
+  expect_error<ConfigError>([] { TokenWeights("herms"); }, {"loss_scale: 'herms' is not a scheme", "did you mean 'hermes'"});
   expect_error<ConfigError>([] { TokenWeights("hermes+xyzzy"); }, {"'xyzzy'", "react", "ignore_empty_think"});
   EXPECT_TRUE(TokenWeights("").empty());
 }
@@ -163,14 +163,14 @@ TEST(RecordWeights, ThatContradictEachOtherOrDoNothingAreErrors) {
   both[1].erase("loss_scale");
   both[1]["loss"] = false;
   refuses(both, {"message 2: loss is false, but weight is 2"});
-  refuses(with(1, "loss", 0.5), {"message 2: loss: expected true or false", "said by loss_scale or weight"});
-  refuses(with(1, "weight", -1), {"message 2: weight: expected a number from 0 on"});
-  refuses(with(1, "weight", "x"), {"message 2: weight: expected a number from 0 on"});
-  refuses(with(0, "loss", true), {"question 1 has a weight of its own"});
+  refuses(with(1, "loss", 0.5), {"message 2: loss: expected true or false", "use loss_scale or weight"});
+  refuses(with(1, "weight", -1), {"message 2: weight: expected a label weight of at least 0"});
+  refuses(with(1, "weight", "x"), {"message 2: weight: expected a label weight of at least 0"});
+  refuses(with(0, "loss", true), {"question 1 has a weight (loss, train, loss_scale or weight)"});
   refuses(with(1, "train_detail", json::array({1})), {"train_detail"});
   EXPECT_NO_THROW(run.encode_messages(with(0, "loss", false)));
   run.set("all");
-  refuses(with(0, "loss", false), {"question 1 has a weight of its own"});
+  refuses(with(0, "loss", false), {"question 1 has a weight (loss, train, loss_scale or weight)"});
 }
 
 }  // namespace

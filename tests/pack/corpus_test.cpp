@@ -200,12 +200,13 @@ TEST(Dropping, SaysWhichMessageOfWhichRecordAndWhoNamesTheRoles) {
   const std::vector<std::string> expected = {
       "d.jsonl:2: message 1 has the role 'clerk'; the roles are human, gpt, observation, function_call, system (the defaults: " +
           info + ": d has no tags)",
-      "d.jsonl:3: message 2 is an answer, where a question is expected",
-      "d.jsonl:4: message 1 has no 'from' (role_tag, by the defaults: " + info + ": d has no tags); its keys are 'role', 'value'",
+      "d.jsonl:3: message 2 is an answer, but a question is expected",
+      "d.jsonl:4: message 1 has no 'from' (role_tag, from the defaults: " + info +
+          ": d has no tags); its keys are 'role', 'value'",
       "d.jsonl:5: it ends with a question",
-      "d.jsonl:6: message 2 has the role 'system', which only the first may have",
+      "d.jsonl:6: message 2 has the role 'system', which only the first message may have",
       "e.jsonl:1: message 2 has the role 'clerk'; the roles are user, assistant (tags in " + info +
-          ": e): name it in dataset_info.json under tags"};
+          ": e). Name it in dataset_info.json under tags"};
   ASSERT_EQ(kept.reasons.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i)
     EXPECT_NE(kept.reasons[i].find(expected[i]), std::string::npos) << kept.reasons[i] << "\n" << expected[i];
@@ -216,12 +217,12 @@ TEST(Keys, ThatNoRecordHasAreNamedWithThoseThatAreThere) {
   const json columns = {{"messages", "messages"}};
   const std::tuple<json, std::vector<std::string>> cases[] = {
       {{{"formatting", "sharegpt"}},
-       {"dataset 'd': no record of ", "d.jsonl has the column 'conversations' (by the defaults: ",
-        "dataset_info.json: d has no columns); the columns are 'messages'"}},
+       {"dataset 'd': no record of ", "d.jsonl has the column 'conversations' (from the defaults: ",
+        "dataset_info.json: d has no columns). The columns are 'messages'"}},
       {{{"formatting", "sharegpt"}, {"columns", columns}},
-       {"no message in ", "has the key 'from' (role_tag, by the defaults: ", "messages have 'role', 'content'", "under tags"}},
+       {"no message in ", "has the key 'from' (role_tag, from the defaults: ", "Messages have 'role', 'content'", "under tags"}},
       {{{"formatting", "openai"}, {"columns", columns}, {"tags", {{"role_tag", "role"}, {"content_tag", "text"}}}},
-       {"has the key 'text' (content_tag, by tags in ", "dataset_info.json: d)", "messages have 'role', 'content'"}},
+       {"has the key 'text' (content_tag, from tags in ", "dataset_info.json: d)", "Messages have 'role', 'content'"}},
   };
   for (const auto& [entry, parts] : cases) {
     SmallRun run;
