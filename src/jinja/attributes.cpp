@@ -1,4 +1,4 @@
-// Attributes, items, slices and calls, as Jinja2's sandbox gives them.
+// Attributes, items, slices and calls, as in Jinja2's sandbox.
 #include <algorithm>
 #include <limits>
 
@@ -138,7 +138,7 @@ constexpr MethodRow kIntegerMethods[] = {{"as_integer_ratio", left_out}, {"bit_c
                                          {"conjugate", conjugate},       {"from_bytes", left_out}, {"to_bytes", left_out}};
 constexpr MethodRow kRealMethods[] = {
     {"as_integer_ratio", left_out}, {"conjugate", conjugate}, {"fromhex", left_out}, {"hex", left_out}, {"is_integer", is_whole}};
-// Every Python object has these.
+// attributes of every Python object
 constexpr std::string_view kObjectAttributes[] = {
     "__class__", "__delattr__",      "__dir__",     "__doc__",    "__eq__",          "__format__",
     "__ge__",    "__getattribute__", "__gt__",      "__hash__",   "__init__",        "__init_subclass__",
@@ -185,7 +185,7 @@ std::optional<Value> macro_attribute(Runtime& rt, const MacroObject& macro, std:
   return std::nullopt;
 }
 
-// An attribute that is no method.
+// Returns an attribute that is not a method.
 std::optional<Value> plain_attribute(Runtime& rt, const Value& of, std::string_view name) {
   switch (of.kind()) {
     case Kind::space:
@@ -229,7 +229,7 @@ std::optional<Value> plain_attribute(Runtime& rt, const Value& of, std::string_v
   }
 }
 
-// What Python has and the sandbox does not give.
+// Whether Python has the attribute but the sandbox refuses it.
 bool is_refused(const Value& of, std::string_view name) {
   if (name.starts_with("__") && is_one_of(kObjectAttributes, name)) return true;
   if (of.is_dict()) return is_one_of(kDictRefused, name);
@@ -237,7 +237,7 @@ bool is_refused(const Value& of, std::string_view name) {
   return false;
 }
 
-// A value's attribute, as Python's getattr() has it.
+// Returns a value's attribute like Python's getattr().
 std::optional<Value> python_attribute(Runtime& rt, const Value& of, std::string_view name) {
   if (is_refused(of, name)) return rt.undefined(Why::unsafe, name, of.kind());
   if (std::optional<Value> value = plain_attribute(rt, of, name)) return value;
@@ -358,7 +358,7 @@ void fail_undefined(const Runtime& rt, const Value& value) {
     case Why::element:
       rt.fail("{} has no element {}", of(), name);
     case Why::unsafe:
-      rt.fail("the attribute '{}' of '{}' is not for templates (they cannot change values)", name, of());
+      rt.fail("templates may not use the attribute '{}' of '{}' (they cannot change values)", name, of());
     default:
       rt.fail("{}", name);
   }
@@ -402,7 +402,7 @@ const MethodRow* find_method(const Value& of, std::string_view name) {
 
 Value get_attribute(Runtime& rt, const Value& of, std::string_view name) {
   if (of.is_undefined() && !is_one_of(kObjectAttributes, name)) fail_undefined(rt, of);
-  if (of.is(Kind::json_dict)) {  // mostly a member, and no method has its name
+  if (of.is(Kind::json_dict)) {  // usually a member, and no method has its name
     if (find_method(of, name) == nullptr && !is_refused(of, name)) {
       std::optional<Value> value = dict_find(rt, of, name);
       return value ? std::move(*value) : Value::undefined(Why::attribute, name, of.kind());

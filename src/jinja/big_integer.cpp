@@ -134,7 +134,7 @@ void BigInteger::divide(const BigInteger& a, const BigInteger& b, BigInteger& qu
   for (std::size_t i = a.limbs_.size(); i-- > 0;) {
     rest.limbs_.insert(rest.limbs_.begin(), a.limbs_[i]);
     rest.trim();
-    // The limb of the quotient, by halves: the largest whose product still fits.
+    // Bisect for the quotient's limb: the largest one with a product that still fits.
     std::uint32_t low = 0, high = kBase - 1;
     if (compare_magnitude(rest, divisor) < 0) high = 0;
     while (low < high) {

@@ -1,4 +1,4 @@
-// Expressions.
+// Evaluates expressions.
 #include "interpreter.h"
 
 namespace qft::jinja {
@@ -136,7 +136,7 @@ void Interpreter::collect(const Arguments& from, CallArgs& to) {
 Value Interpreter::eval_call(const Expr& expr, const Value* caller) {
   CallArgs args;
   if (expr.a->kind == ExprKind::attribute) {
-    // A method is called where it is found: most calls are of one, and need no object for it.
+    // Call a found method directly: most calls are method calls, and need no function object.
     const Value of = eval(*expr.a->a);
     rt_.line = expr.line;
     if (const MethodRow* method = of.is_undefined() ? nullptr : find_method(of, expr.a->text)) {

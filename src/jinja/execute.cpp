@@ -1,11 +1,11 @@
-// Statements, macros and loops.
+// Runs statements, macros and loops.
 #include "interpreter.h"
 #include "unicode.h"
 
 namespace qft::jinja {
 namespace {
 
-/// Yields what the `if` of a loop lets through. The test has slots of its own: a loop may look an item ahead.
+/// Yields the items that pass the `if` of a loop. The test has its own slots, because a loop may look one item ahead.
 class Filtered final : public IteratorObject {
  public:
   Filtered(Runtime& rt, const Stmt& stmt, Value source, Scope* outer)
@@ -61,7 +61,7 @@ void Interpreter::assign(const Expr& target, const Value& value) {
   }
   if (target.kind == ExprKind::member) {
     const Value& space = slot(target.place);
-    if (!space.is(Kind::space)) rt_.fail("'{}' is no namespace: its attribute cannot be set", target.space);
+    if (!space.is(Kind::space)) rt_.fail("'{}' is not a namespace: its attribute cannot be set", target.space);
     if (target.text.starts_with('_')) rt_.fail("the attribute '{}' of a namespace begins with an underscore", target.text);
     dict_set(rt_, space.as<SpaceObject>().members.as<DictObject>(), Value::view(target.text), value);
     return;
@@ -149,10 +149,10 @@ Flow Interpreter::run(const Stmt& stmt) {
   }
 }
 
-// Jinja2 looks at all namespaces that a statement sets before it sets any.
+// Jinja2 checks all namespaces of a statement before it sets any.
 void Interpreter::check_spaces(const Expr& target) {
   if (target.kind == ExprKind::member && !slot(target.place).is(Kind::space))
-    rt_.fail("'{}' is no namespace: its attribute cannot be set", target.space);
+    rt_.fail("'{}' is not a namespace: its attribute cannot be set", target.space);
   for (const Expr* item : target.items) check_spaces(*item);
 }
 
@@ -188,7 +188,7 @@ Flow Interpreter::run_loop(const Stmt& stmt, Value items, std::size_t depth) {
   return run(stmt.other);
 }
 
-// `any`: a body ran to its end. Jinja2 takes a loop whose bodies all were left early for one without items.
+// `any`: some body ran to its end. If every body left early, Jinja2 treats the loop as one without items.
 Flow Interpreter::run_loop_body(const Stmt& stmt, Cursor* cursor, LoopObject* loop, bool& any) {
   Value item;
   while (loop != nullptr ? loop->next(rt_, item) : cursor->next(rt_, item)) {

@@ -1,4 +1,4 @@
-// Filters of lists.
+// Filters for lists.
 #include <algorithm>
 
 #include "filters.h"
@@ -38,7 +38,7 @@ Value ignore_case(Runtime& rt, Value value) {
 
 namespace {
 
-/// "a,b": several attributes.
+/// Parses "a,b" into several attributes.
 std::vector<Getter> make_getters(Runtime& rt, const Value* attribute, bool lower) {
   std::vector<Getter> getters;
   if (attribute == nullptr || !attribute->is_text()) {
@@ -69,7 +69,7 @@ Value extreme(Runtime& rt, const Value& self, CallArgs& args, CompareOp better, 
   return best_key.is(Kind::missing) ? Value::undefined(Why::hint, "there is no least or largest item: the list is empty") : best;
 }
 
-/// Lists made of several items each; batch() and slice().
+/// Iterates over lists of several items, for batch() and slice().
 class Chunks final : public IteratorObject {
  public:
   Chunks(Runtime& rt, Value source, std::int64_t count, Value fill, bool slices)
@@ -86,7 +86,7 @@ class Chunks final : public IteratorObject {
     std::vector<Value> items;
     if (!held_.is(Kind::missing)) items.push_back(std::exchange(held_, Value()));
     for (Value item; cursor_.next(runtime, item);) {
-      // What does not fit is the next one's first; a count below 1 never fits.
+      // An item that does not fit starts the next list; a count below 1 never fits.
       if (started_ && static_cast<std::int64_t>(items.size()) == count_) {
         held_ = item;
         out = runtime.list(std::move(items));
@@ -164,7 +164,7 @@ class Unique final : public IteratorObject {
   Value seen_;
 };
 
-/// The items of a list from its end: Python's reversed().
+/// Iterates over a list from its end, like Python's reversed().
 class Reversed final : public IteratorObject {
  public:
   explicit Reversed(std::vector<Value> items) : items_(std::move(items)) {}
@@ -238,7 +238,7 @@ Value first(Runtime& rt, const Value& self, CallArgs& args) {
 
 Value last(Runtime& rt, const Value& self, CallArgs& args) {
   const Bound bound(rt, "last", args, {});
-  if (self.is(Kind::iterator) || self.is(Kind::loop)) rt.fail("last: {} has no end to begin at", object_name(self));
+  if (self.is(Kind::iterator) || self.is(Kind::loop)) rt.fail("last: {} cannot be read from its end", object_name(self));
   if (self.is_text() || is_sequence(self) || self.is(Kind::range)) {
     const std::optional<std::size_t> size = length(rt, self);
     if (*size == 0) return Value::undefined(Why::hint, "there is no last item: the list is empty");

@@ -1,4 +1,4 @@
-// map, select and their kin: lazy, as Jinja2's are, so that an item that fails matters only when it is reached.
+// map, select and related filters. They are lazy like Jinja2's, so an item that fails matters only when reached.
 #include <optional>
 #include <tuple>
 
@@ -8,7 +8,7 @@
 namespace qft::jinja::filters {
 namespace {
 
-/// Goes over a source, with what a filter or test is given beside each item.
+/// Iterates over a source and applies a filter or test with its arguments to each item.
 class ItemIterator : public IteratorObject {
  public:
   explicit ItemIterator(const Value& source) : source_(source) {}
@@ -105,7 +105,7 @@ class Selected final : public ItemIterator {
   const bool wanted_;
 };
 
-/// Checks nothing before its first item is asked for, and nothing at all for an empty list.
+/// Defers all checks until the first item is requested; an empty list is never checked.
 template <class Inner, class... More>
 class Lazy final : public IteratorObject {
  public:

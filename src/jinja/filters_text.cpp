@@ -1,4 +1,4 @@
-// Filters that give texts.
+// Filters that return texts.
 #include <algorithm>
 #include <cmath>
 
@@ -12,7 +12,7 @@ Value like(Runtime& rt, const Value& self, std::string text) {
   return rt.text(std::move(text)).as_markup(self.is_markup());
 }
 
-// soft_str(): a text stays as safe as it is.
+// soft_str(): a text keeps its markup flag.
 Value soft(Runtime& rt, const Value& value) {
   return value.is_text() ? value : to_text(rt, value);
 }
@@ -20,7 +20,7 @@ Value soft(Runtime& rt, const Value& value) {
 void need_text(Runtime& rt, const Value& value, std::string_view filter) {
   refuse_undefined(rt, value);
   if (!value.is_text()) rt.fail("{}: found {}, expected a text", filter, object_name(value));
-  if (value.is_markup()) rt.fail("{}: of a text that is marked as safe it is not implemented", filter);
+  if (value.is_markup()) rt.fail("{}: not implemented for a text that is marked as safe", filter);
 }
 
 std::string quote_url(Runtime& rt, const Value& value, bool query) {
@@ -147,7 +147,7 @@ Value indent(Runtime& rt, const Value& self, CallArgs& args) {
     by = std::string(static_cast<std::size_t>(std::max<std::int64_t>(bound.integer(0, 4), 0)), ' ');
   const std::string_view text = self.as_text();
   std::string out = bound.flag(1) ? by : "";
-  // With a line end added, so that one at the text's end begins a last, blank line.
+  // The extra line end turns a line end at the text's end into a last, blank line.
   const std::string all = std::string(text) + "\n";
   for (std::size_t at = 0; at < all.size();) {
     const Line line = next_line(all, at);
@@ -208,7 +208,7 @@ Value striptags(Runtime& rt, const Value& self, CallArgs& args) {
     rt.work(text.size());
     text.erase(begin, end + 1 - begin);
   }
-  if (text.find('&') != text.npos) rt.fail("striptags: of a text with '&' it is not implemented");
+  if (text.find('&') != text.npos) rt.fail("striptags: not implemented for a text with '&'");
   std::string out;
   for (std::string_view rest = strip(text, nullptr, true, true); !rest.empty(); rest = strip(rest, nullptr, true, false)) {
     std::size_t end = 0;
@@ -293,14 +293,14 @@ Value tojson(Runtime& rt, const Value& self, CallArgs& args) {
   return rt.text(dump_value(rt, self, bound.flag(0), bound.value(1, none), bound.value(2, none), bound.flag(3)));
 }
 
-// One line, where it fits in one: what Python's pprint breaks into lines is refused.
+// Prints on one line; refuses values that Python's pprint would break into lines.
 Value pprint(Runtime& rt, const Value& self, CallArgs& args) {
   const Bound bound(rt, "pprint", args, {});
   std::string text;
   append_repr(rt, self, text);
   constexpr std::size_t kLine = 80;
   if (char_count(text) > kLine || self.is_dict() || text.find('{') != text.npos)
-    rt.fail("pprint: of dicts and of more than {} characters it is not implemented", kLine);
+    rt.fail("pprint: not implemented for dicts and for more than {} characters", kLine);
   return rt.text(std::move(text));
 }
 

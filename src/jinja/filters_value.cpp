@@ -1,4 +1,4 @@
-// Filters of numbers and of any value.
+// Filters for numbers and for any value.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace qft::jinja {
 namespace {
 
-// The text as int() and float() read it: ASCII digits, no blank space around.
+// Normalises a text for int() and float(): ASCII digits, no blanks around.
 std::string plain_digits(std::string_view text) {
   std::string out;
   text = strip(text, nullptr, true, true);
@@ -25,7 +25,7 @@ std::string plain_digits(std::string_view text) {
   return out;
 }
 
-// Takes single "_" between digits out; false where they stand elsewhere.
+// Removes single "_" between digits; returns false if they are anywhere else.
 bool remove_underscores(std::string& text) {
   const auto digit = [&](std::size_t i) { return i < text.size() && std::isalnum(static_cast<unsigned char>(text[i])) != 0; };
   for (std::size_t i = 0; i < text.size(); ++i)
@@ -115,7 +115,7 @@ Value absolute(Runtime& rt, const Value& self, CallArgs& args) {
 Value attribute(Runtime& rt, const Value& self, CallArgs& args) {
   const Bound bound(rt, "attr", args, {"name"}, 1);
   const std::string_view name = bound.text(0);
-  // Without the members of a dict, which an attribute falls back to elsewhere.
+  // An empty dict hides the members, to which attributes otherwise fall back.
   if (self.is_dict() && find_method(self, name) == nullptr) {
     CallArgs none;
     const Value empty(rt.make<DictObject>(0));
@@ -152,7 +152,7 @@ Value to_integer(Runtime& rt, const Value& self, CallArgs& args) {
 
 namespace {
 
-// round(value, digits) of Python: correctly, by the decimal digits of the value.
+// Python's round(value, digits): rounds correctly, by the value's decimal digits.
 double round_real(double value, std::int64_t digits) {
   if (!std::isfinite(value)) return value;
   if (digits > 323) return value;
@@ -182,7 +182,7 @@ Value round(Runtime& rt, const Value& self, CallArgs& args) {
   const Value power = binary(rt, ExprKind::power, Value::integer(10), Value::integer(digits));
   const Value scaled = binary(rt, ExprKind::multiply, self, power);
   const double real = *to_real(rt, scaled);
-  if (!std::isfinite(real)) rt.fail("round: a float that is no number");
+  if (!std::isfinite(real)) rt.fail("round: the float is infinite or NaN");
   const Value whole =
       scaled.is(Kind::real) ? rt.big(BigInteger::truncate(method == "ceil" ? std::ceil(real) : std::floor(real))) : scaled;
   return binary(rt, ExprKind::divide, whole, power);

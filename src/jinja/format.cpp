@@ -1,4 +1,4 @@
-// The two languages of formats: "%s" % values, and "{}".format(values).
+// Python's two formatting languages: "%s" % values, and "{}".format(values).
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -33,7 +33,7 @@ std::int64_t read_count(Runtime& rt, std::string_view text, std::size_t& at) {
   return value;
 }
 
-// Digits of printf, whose length nobody knows before.
+// Returns printf's digits; their number is not known in advance.
 std::string print_real(const char* form, int precision, double value) {
   std::string text(static_cast<std::size_t>(precision) + 400, '\0');
   text.resize(static_cast<std::size_t>(std::snprintf(text.data(), text.size(), form, precision, value)));
@@ -70,7 +70,7 @@ bool is_negative(const Value& value) {
   return value.is(Kind::big) ? value.as<BigObject>().value.is_negative() : value.as_integer() < 0;
 }
 
-// Separators into the integer part of digits.
+// Inserts separators into the integer part of digits.
 std::string grouped(const std::string& digits, char separator, std::size_t every) {
   const std::size_t whole = std::min(digits.find_first_not_of("0123456789abcdefABCDEF"), digits.size());
   std::string out;
@@ -150,7 +150,7 @@ std::string format_real(Runtime& rt, const Value& value, const Spec& spec) {
   if (type == 0 && spec.precision < 0) {
     body = python_repr(number);
   } else if (type == 0) {
-    // As 'g', with a digit after the point; scientific one digit sooner.
+    // Like 'g', with a digit after the point, and scientific one digit sooner.
     body = real_digits(number, 'g', std::max<std::int64_t>(precision, 1), false);
     int exponent = 0;
     if (number != 0 && std::isfinite(number)) {
@@ -193,7 +193,7 @@ std::string format_integer(Runtime& rt, const Value& value, const Spec& spec) {
   return place(rt, sign, std::move(body), spec, '>');
 }
 
-/// printf's flags of one "%" item.
+/// Flags of one "%" item, as in printf.
 struct Item {
   bool left = false, zeros = false, alternate = false;
   char sign = '-';
@@ -238,7 +238,7 @@ class Percent {
     ++at_;
     const Value value = next();
     if (!value.is_integer() || value.as_integer() > kMaxWidth || value.as_integer() < -kMaxWidth)
-      rt_.fail("'%': a width or precision that is no integer, or above {} (the limit)", kMaxWidth);
+      rt_.fail("'%': a width or precision that is not an integer, or above {} (the limit)", kMaxWidth);
     return value.as_integer();
   }
 
@@ -316,7 +316,7 @@ class Percent {
     Value number = value;
     if (std::string_view("diu").find(type) != std::string_view::npos) {
       if (value.is(Kind::real)) {
-        if (!std::isfinite(value.as_real())) rt_.fail("'%{}' of a float that is no number", type);
+        if (!std::isfinite(value.as_real())) rt_.fail("'%{}' of a float that is infinite or NaN", type);
         number = rt_.big(BigInteger::truncate(value.as_real()));
       }
     } else if (value.is(Kind::real) || std::string_view("xXoc").find(type) == std::string_view::npos) {
@@ -468,7 +468,7 @@ std::string format_value(Runtime& rt, const Value& value, std::string_view text)
     return out;
   }
   const Spec spec = read_spec(rt, text);
-  const auto wrong = [&] { rt.fail("the format '{}' of {}", text, object_name(value)); };
+  const auto wrong = [&] { rt.fail("the format '{}' cannot be used for {}", text, object_name(value)); };
   if (value.is_text()) {
     if ((spec.type != 0 && spec.type != 's') || spec.sign != '-' || spec.alternate || spec.group != 0 ||
         (spec.align == '=' && !spec.zeros))
@@ -486,7 +486,7 @@ std::string format_value(Runtime& rt, const Value& value, std::string_view text)
     return format_real(rt, value, spec);
   }
   if (spec.type == 0 && value.is(Kind::boolean)) {
-    // A bool has an integer's formats.
+    // A bool uses the formats of integers.
   }
   if (spec.type != 0 && std::string_view("bcdnoxX").find(spec.type) == std::string_view::npos) wrong();
   return format_integer(rt, value, spec);

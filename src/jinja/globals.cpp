@@ -1,4 +1,4 @@
-// The functions that every template has, and how arguments find their parameters.
+// The global functions, and the binding of arguments to parameters.
 #include <algorithm>
 #include <ctime>
 
@@ -16,7 +16,7 @@ Value raise_exception(Runtime& rt, const Value&, CallArgs& args) {
 }
 
 Value range(Runtime& rt, const Value&, CallArgs& args) {
-  constexpr std::int64_t kMaxRange = 100'000;  // Jinja2's own bound
+  constexpr std::int64_t kMaxRange = 100'000;  // Jinja2's limit
   const Bound bound(rt, "range()", args, {"start", "stop", "step"}, 1, true);
   for (std::size_t i = 0; i < 3; ++i)
     if (bound[i] != nullptr && !bound[i]->is_integer()) {
@@ -59,7 +59,7 @@ Value strftime_now(Runtime& rt, const Value&, CallArgs& args) {
     const std::time_t clock = std::time(nullptr);
     localtime_r(&clock, &now);
   }
-  // Python's %f is unknown to C: microseconds, of which we have none.
+  // Python's %f (microseconds) is unknown to C; the time has none.
   std::string form;
   const std::string_view given = bound[0]->as_text();
   for (std::size_t i = 0; i < given.size(); ++i) {

@@ -21,7 +21,8 @@ bool is_hex(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 
-// All line ends as "\n"; one at the text's end is left out.
+// Normalises line ends to "
+// "; drops one at the text's end if `drop_last`.
 std::string normalize_lines(std::string_view source, bool drop_last) {
   std::string text;
   text.reserve(source.size());
@@ -55,7 +56,7 @@ class Lexer {
 
   std::string_view rest() const { return std::string_view(text_).substr(at_); }
   void add(TokenKind kind, std::string value) { tokens_.push_back({kind, line_, std::move(value)}); }
-  /// Moves past `count` bytes and counts their lines.
+  /// Advances by `count` bytes and counts their lines.
   void skip(std::size_t count) {
     line_ += static_cast<int>(std::count(text_.begin() + static_cast<std::ptrdiff_t>(at_),
                                          text_.begin() + static_cast<std::ptrdiff_t>(at_ + count), '\n'));
@@ -64,7 +65,8 @@ class Lexer {
   }
   static std::size_t spaces(std::string_view text) { return text.size() - strip(text, nullptr, true, false).size(); }
 
-  // How many bytes "%}", "-%}", "+%}" (or of another tag) and what it trims take at the start of `text`; 0: it is no end.
+  // Returns the bytes that "%}", "-%}", "+%}" (or another tag's end) and its trimmed blanks use at the start of `text`; 0:
+  // none.
   std::size_t end_of_tag(std::string_view text, std::string_view end, bool plus, bool trims) const {
     if (text.starts_with('-') && text.substr(1).starts_with(end)) return 1 + end.size() + spaces(text.substr(1 + end.size()));
     if (plus && text.starts_with('+') && text.substr(1).starts_with(end)) return 1 + end.size();
@@ -72,7 +74,7 @@ class Lexer {
     return end.size() + (trims && text.substr(end.size()).starts_with('\n') ? 1 : 0);
   }
 
-  // Text up to the tag at `tag` (an offset in rest()), with what its sign and lstrip_blocks take from it.
+  // Adds the text up to the tag at `tag` (an offset in rest()), trimmed by the tag's sign and lstrip_blocks.
   void add_data(std::size_t tag, char sign, bool lstrip) {
     std::string_view data = rest().substr(0, tag);
     if (sign == '-') {
@@ -86,7 +88,7 @@ class Lexer {
     skip(tag);
   }
 
-  // Where a raw block's opening tag ends, if one begins at `text`: {% raw %}.
+  // Returns the end of a raw block's opening tag, {% raw %}, if one begins at `text`.
   static std::optional<std::size_t> raw_begin(std::string_view text) {
     std::size_t at = 2;
     if (at < text.size() && (text[at] == '-' || text[at] == '+')) ++at;
@@ -150,9 +152,9 @@ class Lexer {
   }
 
   void read_tag(bool block) {
-    std::string closing;  // brackets that are open
+    std::string closing;  // for the open brackets
     for (;;) {
-      if (rest().empty()) return;  // the parser says what is missing
+      if (rest().empty()) return;  // the parser reports the missing end
       if (closing.empty()) {
         if (const std::size_t end = end_of_tag(rest(), block ? "%}" : "}}", block, block); end > 0) {
           add(block ? TokenKind::block_end : TokenKind::variable_end, "");
@@ -166,7 +168,7 @@ class Lexer {
     }
   }
 
-  // Digits with single "_" between them, from `from` on; where they end.
+  // Returns the end of the digits from `from` on, with single "_" between them.
   static std::size_t digits_end(std::string_view text, std::size_t from, bool (*digit)(char)) {
     std::size_t at = from;
     while (at < text.size() && (digit(text[at]) || (at > from && text[at] == '_' && at + 1 < text.size() && digit(text[at + 1]))))
@@ -178,7 +180,7 @@ class Lexer {
     const std::string_view text = rest();
     if (!is_digit(text[0])) return false;
     std::size_t end = digits_end(text, 0, is_digit);
-    const bool after_dot = at_ > 0 && text_[at_ - 1] == '.';  // of a.0.1: no float
+    const bool after_dot = at_ > 0 && text_[at_ - 1] == '.';  // in a.0.1: not a float
     bool real = false;
     if (!after_dot) {
       std::size_t at = end;
@@ -229,7 +231,7 @@ class Lexer {
       const bool first = at == 0;
       valid = has_flag(next_char(name, at), first ? kWordStart : kWord) && valid;
     }
-    if (!valid) refuse("'{}' is no name: a character in it cannot stand there", name);
+    if (!valid) refuse("'{}' is not a name: one of its characters is not allowed there", name);
     add(TokenKind::name, std::string(name));
     skip(end);
     return true;
@@ -247,7 +249,8 @@ class Lexer {
     return true;
   }
 
-  // A backslash before a character outside ASCII: Jinja2 writes the character as an escape first, so that both stay as letters.
+  // Keeps a backslash before a character outside ASCII: Jinja2 first writes the character as an escape, so both stay as
+  // letters.
   static std::string escape_chars(std::string_view text) {
     std::string out;
     for (std::size_t at = 0; at < text.size();) {
@@ -289,7 +292,7 @@ class Lexer {
     return out;
   }
 
-  // Appends the character of up to `digits` digits at `at`; how many it took. Hexadecimal ones must be all there.
+  // Appends the character given by up to `digits` digits at `at`; returns the digits used. Hexadecimal escapes need all digits.
   std::size_t append_code(std::string& out, std::string_view text, std::size_t at, std::size_t digits, unsigned base) const {
     char32_t code = 0;
     std::size_t count = 0;
@@ -300,7 +303,7 @@ class Lexer {
     }
     if (base == 16 && count < digits) refuse("an escape with {} digits, not {}, in a text", count, digits);
     if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000))
-      refuse("an escape in a text gives U+{:X}, which is no character", static_cast<unsigned>(code));
+      refuse("an escape in a text gives U+{:X}, which is not a character", static_cast<unsigned>(code));
     append_char(out, code);
     return count;
   }

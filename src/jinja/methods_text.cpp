@@ -1,4 +1,4 @@
-// The methods of a text.
+// Methods of texts.
 #include <algorithm>
 
 #include "methods.h"
@@ -11,7 +11,7 @@ void refuse_markup(Runtime& rt, const Value& self, std::string_view method) {
   if (self.is_markup()) rt.fail("'{}' of a text that is marked as safe is not implemented", method);
 }
 
-// As safe as the text that it is made of.
+// Keeps the markup flag of the original text.
 Value like(Runtime& rt, const Value& self, std::string text) {
   return rt.text(std::move(text)).as_markup(self.is_markup());
 }
@@ -26,11 +26,11 @@ std::string_view text_of(Runtime& rt, const Value& value, std::string_view metho
   return value.as_text();
 }
 
-/// Part of a text by the characters at which it begins and ends, as find() and the like take them.
+/// Part of a text between two character indices, as in find() and similar methods.
 struct Window {
   std::string_view text;
   std::size_t before = 0;  // characters
-  bool valid = true;       // a begin past the end finds nothing, not even ""
+  bool valid = true;       // false if the begin is past the end: then even "" is not found
 };
 
 Window window_of(const Bound& args, std::string_view text, std::size_t first) {
@@ -89,7 +89,7 @@ Value has_affix(Runtime& rt, const Value& self, CallArgs& args) {
   return Value::boolean(false);
 }
 
-// Where a text is found, in characters; -1: nowhere.
+// Returns the character index of the match; -1 if there is none.
 template <bool last>
 std::int64_t find_text(Runtime& rt, const Value& self, CallArgs& args, std::string_view name) {
   const Bound bound(rt, name, args, {"sub", "start", "end"}, 1, true);
@@ -247,7 +247,7 @@ Value join(Runtime& rt, const Value& self, CallArgs& args) {
   return rt.text(std::move(text));
 }
 
-// Where `side` is -1 the text comes first, 1 last, 0 in the middle.
+// `side`: -1 puts the text first, 1 last, 0 in the middle.
 template <int side>
 Value padded(Runtime& rt, const Value& self, CallArgs& args) {
   const Bound bound(rt, "center(), ljust() or rjust()", args, {"width", "fillchar"}, 1, true);
@@ -288,10 +288,10 @@ Value expandtabs(Runtime& rt, const Value& self, CallArgs& args) {
   return like(rt, self, std::move(out));
 }
 
-// Whether all characters have one of the flags, and there is one.
+// Whether the text is not empty and every character has one of the flags.
 template <std::uint32_t flags, bool if_empty = false>
 Value all_are(Runtime& rt, const Value& self, CallArgs& args) {
-  const Bound bound(rt, "a method that asks for characters", args, {});
+  const Bound bound(rt, "a method that tests characters", args, {});
   const std::string_view text = self.as_text();
   rt.work(text.size());
   for (std::size_t at = 0; at < text.size();)
@@ -426,7 +426,7 @@ std::string pad_text(Runtime& rt, std::string_view text, std::int64_t width, std
   if (static_cast<std::uint64_t>(all) > rt.options().limits.memory_bytes / fill.size())
     rt.fail("a text of {} characters: more than {} bytes (the limit)", width, rt.options().limits.memory_bytes);
   rt.check_memory(static_cast<std::size_t>(all) * fill.size() + text.size());
-  // In the middle, the odd one goes as Python has it: before, where the width is odd.
+  // When centring, Python puts the odd fill character before the text if the width is odd.
   const std::int64_t left = side > 0 ? all : side < 0 ? 0 : all / 2 + (all & width & 1);
   std::string out;
   for (std::int64_t i = 0; i < left; ++i) out += fill;

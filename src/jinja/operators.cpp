@@ -1,4 +1,4 @@
-// Truth, equality, order, hashes and arithmetic, as Python has them.
+// Truth, equality, order, hashes and arithmetic, as in Python.
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -21,7 +21,7 @@ double to_real(Runtime& rt, const Value& value) {
   return real;
 }
 
-// The order of two numbers: -1, 0, 1, or 2 where one is not a number.
+// Returns the order of two numbers: -1, 0, 1, or 2 if one is NaN.
 int compare_numbers(const Value& a, const Value& b) {
   if (a.is_integer() && b.is_integer()) return a.as_integer() < b.as_integer() ? -1 : a.as_integer() > b.as_integer() ? 1 : 0;
   if (!a.is(Kind::real) && !b.is(Kind::real)) return BigInteger::compare(to_big(a), to_big(b));
@@ -33,7 +33,7 @@ int compare_numbers(const Value& a, const Value& b) {
     const int order = compare_numbers(b, a);
     return order == 2 ? 2 : -order;
   }
-  // A float and an integer: exactly, by the float's integer part and then its fraction.
+  // Compare a float and an integer exactly: first the float's integer part, then its fraction.
   const double x = a.as_real();
   if (std::isnan(x)) return 2;
   if (std::isinf(x)) return x < 0 ? -1 : 1;
@@ -171,13 +171,13 @@ Value integer_arithmetic(Runtime& rt, ExprKind op, const Value& a, const Value& 
       if (!__builtin_mul_overflow(x, y, &result)) return Value::integer(result);
       break;
     default:
-      if (y == -1) break;  // the least integer divided by it overflows
+      if (y == -1) break;  // the smallest integer divided by -1 overflows
       return Value::integer(op == ExprKind::floor_divide ? floor_divide(x, y) : x - floor_divide(x, y) * y);
   }
   return big_arithmetic(rt, op, a, b);
 }
 
-// Correctly rounded where both are exact as doubles, as nearly all are.
+// Correctly rounded if both are exact as doubles, which is almost always true.
 Value true_divide(Runtime& rt, const Value& a, const Value& b) {
   const double y = to_real(rt, b);
   return Value::real(to_real(rt, a) / y);
@@ -210,7 +210,7 @@ Value arithmetic(Runtime& rt, ExprKind op, const Value& a, const Value& b) {
 }
 
 Value add_texts(Runtime& rt, const Value& a, const Value& b) {
-  // A text marked as safe escapes what is added to it.
+  // A text marked as safe escapes text that is added to it.
   const bool markup = a.is_markup() || b.is_markup();
   const auto part = [&](const Value& value) {
     return markup && !value.is_markup() ? escape_html(value.as_text()) : std::string(value.as_text());

@@ -9,9 +9,9 @@
 namespace qft::jinja {
 namespace {
 
-// To evaluate a tree takes stack for each level; a chain of operators is one level each.
+// Evaluation uses stack for each level of a tree; a chain of operators adds one level per operator.
 constexpr int kMaxHeight = 400;
-constexpr std::size_t kMaxDigits = 4300;  // Python's own bound
+constexpr std::size_t kMaxDigits = 4300;  // Python's limit
 
 bool is_constant_name(std::string_view name) {
   for (const std::string_view word : {"true", "false", "none", "True", "False", "None"})
@@ -56,7 +56,7 @@ std::string Parser::expect_name(std::string_view what) {
 void Parser::cover(Expr& expr, const Expr* child) const {
   if (child == nullptr) return;
   expr.height = std::max(expr.height, child->height + 1);
-  if (expr.height > kMaxHeight) refuse(expr.line, "an expression of more than {} operators within each other", kMaxHeight);
+  if (expr.height > kMaxHeight) refuse(expr.line, "an expression of more than {} nested operators", kMaxHeight);
 }
 
 void Parser::cover(Expr& expr, const Arguments& args) const {

@@ -5,7 +5,7 @@
 namespace qft::jinja {
 namespace {
 
-/// Sets a variable for as long as it lives.
+/// Sets a variable during the object's lifetime.
 template <class T>
 class Within {
  public:
@@ -48,7 +48,7 @@ void Parser::refuse_unknown() {
   unknown_.clear();
 }
 
-// Text, outputs and statements up to a statement of `ends`, whose name is then the next token.
+// Parses text, outputs and statements up to a statement in `ends`; its name is then the next token.
 std::vector<Stmt*> Parser::parse_body(std::initializer_list<std::string_view> ends, std::string_view opened, int line) {
   std::vector<Stmt*> body;
   for (;;) {
@@ -79,7 +79,7 @@ std::vector<Stmt*> Parser::parse_body(std::initializer_list<std::string_view> en
   }
 }
 
-// What follows a statement's head: the end of its tag, and a body. Takes the name that ends it where there is only one.
+// Parses the end of a statement's tag and its body. Also takes the closing name if there is only one.
 std::vector<Stmt*> Parser::parse_statements(std::initializer_list<std::string_view> ends, std::string_view opened, int line) {
   const Depth depth(*this);
   refuse_unknown();
@@ -107,7 +107,7 @@ Stmt* Parser::parse_statement() {
   if (name == "continue") return parse_jump(tag.line, StmtKind::again);
   for (const std::string_view out : {"block", "extends", "include", "import", "from", "autoescape"})
     if (name == out) refuse(tag.line, "the statement '{}' is not implemented", name);
-  refuse(tag.line, "there is no statement '{}', or nothing that it could end here", name);
+  refuse(tag.line, "'{}' is not a statement, or there is nothing for it to end here", name);
 }
 
 Stmt* Parser::parse_for(int line) {

@@ -12,7 +12,7 @@ Runtime::Runtime(const Tree& tree, const std::string& name, const RenderOptions&
     : tree_(tree), name_(name), options_(options) {}
 
 Runtime::~Runtime() {
-  // First every object lets go of the others, then they end: those in cycles too.
+  // Clear all objects before deleting any, so that cycles are deleted too.
   ending_ = true;
   variables.clear();
   for (Object* object = first_; object != nullptr; object = object->next) object->clear();
@@ -99,7 +99,7 @@ Value Runtime::sequence(Kind kind, std::vector<Value> items) {
 
 Value Runtime::big(BigInteger value) {
   if (const std::optional<std::int64_t> small = value.to_int64()) return Value::integer(*small);
-  constexpr std::size_t kMaxWords = 4300;  // of nine digits; Python prints up to 4300 digits
+  constexpr std::size_t kMaxWords = 4300;  // words of nine digits; Python prints up to 4300 digits
   if (value.size() > kMaxWords) fail("an integer of more than {} digits (the limit)", kMaxWords * 9);
   const std::size_t bytes = value.size() * sizeof(std::uint32_t);
   step(1 + value.size());

@@ -1,5 +1,5 @@
-// Jinja2's scopes: which of a template's assignments a name means is settled before it runs. A scope (of a loop's body, a macro
-// ...) gives each name that it sets a slot, which begins with the outer scope's value; a name that nothing sets is a variable.
+// Jinja2's scopes: the meaning of each name is settled before a template runs. A scope (of a loop's body, a macro ...) gives
+// each name that it sets a slot, which starts with the outer scope's value. A name that no scope sets is a context variable.
 #include "qft/core/error.h"
 
 #include <functional>
@@ -23,7 +23,7 @@ void walk(Arguments& args, const Visit& visit) {
   walk(args.star_star, visit);
 }
 
-// In the order of Jinja2's own nodes: what comes first decides where a name is looked up.
+// Visits nodes in the order of Jinja2's own nodes: the first occurrence decides the lookup of a name.
 void walk(Expr* expr, const Visit& visit) {
   if (expr == nullptr) return;
   visit(*expr);
@@ -59,7 +59,7 @@ void walk(const std::vector<Stmt*>& body, const Visit& visit) {
   }
 }
 
-// Which of `names` a body reads before it sets them.
+// Returns the names among `names` that a body reads before it sets them.
 std::set<std::string> find_undeclared(const std::vector<Stmt*>& body, std::set<std::string> names) {
   std::set<std::string> found;
   walk(body, [&](Expr& expr) {
@@ -72,7 +72,7 @@ std::set<std::string> find_undeclared(const std::vector<Stmt*>& body, std::set<s
   return found;
 }
 
-/// Slots are given out per function, by the scope's level and the name.
+/// Slots are assigned per function, by the scope's level and the name.
 struct FunctionScope {
   FunctionScope* parent;
   Function* function;
@@ -81,7 +81,7 @@ struct FunctionScope {
 
 enum class Source { parameter, resolve, alias, undefined };
 
-/// The names of a scope, and where each begins.
+/// The names of a scope, with the source of each.
 struct Symbols {
   Symbols* parent;
   FunctionScope* function;
@@ -122,7 +122,7 @@ class Resolver {
   }
 
  private:
-  // What a scope's own statements read and set, without the scopes inside it.
+  // Notes the names that a scope's own statements read and set; skips inner scopes.
   void note(Expr* expr, Symbols& symbols) {
     walk(expr, [&](Expr& node) {
       if (node.kind == ExprKind::member) symbols.load(node.space);
@@ -165,7 +165,7 @@ class Resolver {
     }
   }
 
-  // A name that only some branches set is a variable where they were not taken.
+  // If only some branches set a name, it is a context variable when they are not taken.
   void note_branches(Stmt& stmt, Symbols& symbols) {
     note(stmt.branches[0].test, symbols);
     count_copies(symbols, stmt.branches.size() + 2);
@@ -180,7 +180,7 @@ class Resolver {
     }
     merge(symbols, branches);
   }
-  // Each branch copies its scope's names: a stranger's template of thousands of both would take minutes.
+  // Each branch copies its scope's names: an untrusted template with thousands of both would take minutes.
   void count_copies(const Symbols& symbols, std::size_t branches) {
     constexpr std::size_t kMaxCopies = 10'000'000;
     if ((copies_ += branches * symbols.names.size()) > kMaxCopies)
@@ -214,7 +214,7 @@ class Resolver {
 
   Place place_of(const std::string& name, Symbols& symbols) {
     Symbols* owner = symbols.find(name);
-    if (owner == nullptr) {  // of a filter of a set block, which Jinja2 does not look at
+    if (owner == nullptr) {  // in a filter of a set block, which Jinja2 does not visit
       symbols.load(name);
       owner = &symbols;
     }

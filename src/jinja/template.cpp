@@ -26,7 +26,7 @@ Template Template::parse(std::string_view source, std::string name) {
 }
 
 Rendering Template::render(const Json& variables, const RenderOptions& options) const {
-  require(variables.is_object(), "{}: the variables are no object", impl_->name);
+  require(variables.is_object(), "{}: the variables are not an object", impl_->name);
   Runtime rt(impl_->tree, impl_->name, options);
   rt.variables.reserve(impl_->tree.variables.size());
   for (const std::string& name : impl_->tree.variables) {

@@ -1,4 +1,4 @@
-// The table of tests: what may stand after `is`.
+// The table of tests, used after `is`.
 #include "methods.h"
 #include "tables.h"
 #include "unicode.h"

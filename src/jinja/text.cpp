@@ -1,4 +1,4 @@
-// str(), repr() and json.dumps() of values.
+// str(), repr() and json.dumps() for values.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -10,9 +10,9 @@
 namespace qft::jinja {
 namespace {
 
-constexpr std::size_t kMaxPrintedDigits = 4300;  // Python's own bound
+constexpr std::size_t kMaxPrintedDigits = 4300;  // Python's limit
 
-// What is being printed, so that a cycle is cut short as Python does it.
+// Tracks the containers being printed, to cut cycles short as Python does.
 class Printing {
  public:
   Printing(std::vector<const Object*>& open, const Object* object) : open_(open) {
@@ -172,7 +172,7 @@ void append_escape(std::string& out, char32_t c, bool json) {
     out += fmt::format("\\x{:02x}", static_cast<unsigned>(c));
   else if (c < 0x10000)
     out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-  else if (json)  // as two halves
+  else if (json)  // as a surrogate pair
     out += fmt::format("\\u{:04x}\\u{:04x}", static_cast<unsigned>(0xD800 + ((c - 0x10000) >> 10)),
                        static_cast<unsigned>(0xDC00 + ((c - 0x10000) & 0x3FF)));
   else
@@ -213,7 +213,7 @@ class JsonWriter {
       case Kind::dict:
         return dict(value, level);
       default:
-        rt_.fail("tojson: {} is nothing that JSON has", value.is_undefined() ? "an undefined value" : object_name(value));
+        rt_.fail("tojson: JSON cannot represent {}", value.is_undefined() ? "an undefined value" : object_name(value));
     }
   }
 
@@ -269,10 +269,10 @@ class JsonWriter {
     out_ += '}';
   }
 
-  // A key that is no text becomes one.
+  // Writes a key that is not a text as one.
   void write_key(const Value& key) {
     if (key.is_text()) return text(key.as_text());
-    if (!key.is_number() && !key.is(Kind::none)) rt_.fail("tojson: {} as a key, which JSON does not have", object_name(key));
+    if (!key.is_number() && !key.is(Kind::none)) rt_.fail("tojson: JSON cannot have {} as a key", object_name(key));
     out_ += '"';
     write(key, 0);
     out_ += '"';
@@ -395,7 +395,7 @@ std::string escape_html(std::string_view text) {
 std::vector<Value> sort_by(Runtime& rt, std::vector<Value> items, std::vector<Value> keys, bool reverse) {
   std::vector<std::size_t> order(items.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  // With reverse, equal ones keep their order too.
+  // Equal items keep their order even with reverse.
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return reverse ? ordered(rt, keys[b], CompareOp::lt, keys[a]) : ordered(rt, keys[a], CompareOp::lt, keys[b]);
   });

@@ -9,12 +9,12 @@
 namespace qft::jinja {
 namespace {
 
-/// Every `step`-th character from `first` to `last` becomes the one `delta` further.
+/// Every `step`-th character from `first` to `last` maps to itself plus `delta`.
 struct CaseRun {
   char32_t first, last, step;
   std::int32_t delta;
 };
-/// A character that becomes several.
+/// A character that maps to several characters.
 struct CaseText {
   char32_t from;
   const char* to;
@@ -41,7 +41,7 @@ void append_changed(std::string& out, char32_t c, const CaseRun (&run_table)[run
     out += text->to;
     return;
   }
-  // Runs with steps overlap, so that the one that ends first need not be the one that holds it.
+  // Runs with steps overlap: the last one that begins before a character may not contain it.
   const CaseRun* run = std::upper_bound(std::begin(run_table), std::end(run_table), c,
                                         [](char32_t value, const CaseRun& entry) { return value < entry.first; });
   for (int tries = 0; run != std::begin(run_table) && tries < 4; ++tries) {
@@ -58,7 +58,7 @@ bool is_cased(char32_t c) {
   return has_flag(c, kLower | kUpper | kTitle);
 }
 
-// A capital sigma that ends a word becomes the final form.
+// Whether a capital sigma ends a word and becomes the final form.
 bool is_final_sigma(std::string_view text, std::size_t begin, std::size_t end) {
   bool before = false;
   for (std::size_t at = begin; at > 0;) {

@@ -79,7 +79,7 @@ TEST(TemplateFile, MistakesAreErrorsWithFileAndLine) {
       {"name: a\nreplace_eos: maybe\n", "t.yaml:2: replace_eos: expected true or false"},
       {"name: a\nstop_words: x\n", "t.yaml:2: stop_words: expected a list"},
       {"name: a\nthought_words: [x]\n", "two texts"},
-      {"name: a\ntool_format: glm\n", "there is no 'glm'; there are default, llama3, mistral, qwen, qwen3_5"},
+      {"name: a\ntool_format: glm\n", "there is no 'glm'; the formats are default, llama3, mistral, qwen, qwen3_5"},
       {"name: a\nname: b\n", "given twice"},
       {"name: &n a\nsystem: *n\n", "t.yaml:1: YAML anchors and aliases"},
       {"user: \"{{content}}\"\n", "needs a name"},
