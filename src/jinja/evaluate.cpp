@@ -161,7 +161,7 @@ Value Interpreter::eval_call(const Expr& expr, const Value* caller) {
 Value Interpreter::eval_filter(const Expr& expr, const Value* block) {
   const Value self = expr.a == nullptr ? *block : block != nullptr ? eval_filter(*expr.a, block) : eval(*expr.a);
   rt_.line = expr.line;
-  if (expr.filter == nullptr) rt_.fail("there is no filter '{}'", expr.text);
+  if (expr.filter == nullptr) rt_.fail("unknown filter '{}'", expr.text);
   CallArgs args;
   collect(expr.args, args);
   rt_.line = expr.line;
@@ -171,7 +171,7 @@ Value Interpreter::eval_filter(const Expr& expr, const Value* block) {
 bool Interpreter::eval_test(const Expr& expr) {
   const Value self = eval(*expr.a);
   rt_.line = expr.line;
-  if (expr.test == nullptr) rt_.fail("there is no test '{}'", expr.text);
+  if (expr.test == nullptr) rt_.fail("unknown test '{}'", expr.text);
   CallArgs args;
   collect(expr.args, args);
   rt_.line = expr.line;

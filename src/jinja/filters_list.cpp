@@ -66,7 +66,7 @@ Value extreme(Runtime& rt, const Value& self, CallArgs& args, CompareOp better, 
     best = item;
     best_key = std::move(key);
   }
-  return best_key.is(Kind::missing) ? Value::undefined(Why::hint, "there is no least or largest item: the list is empty") : best;
+  return best_key.is(Kind::missing) ? Value::undefined(Why::hint, "the list is empty, so it has no least or largest item") : best;
 }
 
 /// Iterates over lists of several items, for batch() and slice().
@@ -233,7 +233,7 @@ Value first(Runtime& rt, const Value& self, CallArgs& args) {
   const Bound bound(rt, "first", args, {});
   Cursor cursor(rt, self);
   Value item;
-  return cursor.next(rt, item) ? item : Value::undefined(Why::hint, "there is no first item: the list is empty");
+  return cursor.next(rt, item) ? item : Value::undefined(Why::hint, "the list is empty, so it has no first item");
 }
 
 Value last(Runtime& rt, const Value& self, CallArgs& args) {
@@ -241,11 +241,11 @@ Value last(Runtime& rt, const Value& self, CallArgs& args) {
   if (self.is(Kind::iterator) || self.is(Kind::loop)) rt.fail("last: {} cannot be read from its end", object_name(self));
   if (self.is_text() || is_sequence(self) || self.is(Kind::range)) {
     const std::optional<std::size_t> size = length(rt, self);
-    if (*size == 0) return Value::undefined(Why::hint, "there is no last item: the list is empty");
+    if (*size == 0) return Value::undefined(Why::hint, "the list is empty, so it has no last item");
     return get_item(rt, self, Value::integer(-1));
   }
   std::vector<Value> all = to_items(rt, self);
-  return all.empty() ? Value::undefined(Why::hint, "there is no last item: the list is empty") : all.back();
+  return all.empty() ? Value::undefined(Why::hint, "the list is empty, so it has no last item") : all.back();
 }
 
 Value reverse(Runtime& rt, const Value& self, CallArgs& args) {

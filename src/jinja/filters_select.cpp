@@ -48,7 +48,7 @@ class Mapped final : public ItemIterator {
     if (name.is_text() && is_left_out_filter(name.as_text())) rt.fail("map: the filter '{}' is not implemented", name.as_text());
     std::string shown;
     append_text(rt, name, shown);
-    if (filter_ == nullptr) rt.fail("map: there is no filter '{}'", shown);
+    if (filter_ == nullptr) rt.fail("map: unknown filter '{}'", shown);
     args.positional.erase(args.positional.begin());
     args_ = std::move(args);
   }
@@ -83,7 +83,7 @@ class Selected final : public ItemIterator {
       test_ = name.is_text() ? find_test(name.as_text()) : nullptr;
       std::string shown;
       append_text(rt, name, shown);
-      if (test_ == nullptr) rt.fail("select or reject: there is no test '{}'", shown);
+      if (test_ == nullptr) rt.fail("select or reject: unknown test '{}'", shown);
     }
     args.positional.erase(args.positional.begin(), args.positional.begin() + static_cast<std::ptrdiff_t>(used));
     args_ = std::move(args);

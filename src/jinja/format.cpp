@@ -438,11 +438,11 @@ class Braces {
     }
     for (const auto& [key, value] : args_.named)
       if (key.as_text() == name) return value;
-    rt_.fail("format(): there is no argument '{}'", name);
+    rt_.fail("format(): unknown argument '{}'", name);
   }
 
   Value at(std::size_t index) {
-    if (index >= args_.positional.size()) rt_.fail("format(): there is no argument {}", index);
+    if (index >= args_.positional.size()) rt_.fail("format(): unknown argument {}", index);
     return args_.positional[index];
   }
 

@@ -144,7 +144,7 @@ Bound::Bound(Runtime& rt, std::string_view function, CallArgs& args, std::initia
   for (std::size_t i = 0; i < args.positional.size(); ++i) values_[i] = &args.positional[i];
   for (const auto& [key, value] : args.named) {
     const auto* name = std::find(names.begin(), names.end(), key.as_text());
-    if (name == names.end() || by_position) rt.fail("{}: there is no argument '{}'", function, key.as_text());
+    if (name == names.end() || by_position) rt.fail("{}: unknown argument '{}'", function, key.as_text());
     const auto at = static_cast<std::size_t>(name - names.begin());
     if (values_[at] != nullptr) rt.fail("{}: the argument '{}' is given twice", function, key.as_text());
     values_[at] = &value;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes unicode_tables.inc: what Python's str methods know of characters. make_unicode_tables.py > unicode_tables.inc"""
+"""Writes unicode_tables.inc: the character properties that Python's str methods use. make_unicode_tables.py > unicode_tables.inc"""
 import sys
 import unicodedata
 
@@ -14,7 +14,7 @@ def cased(c):
 
 
 def ignorable(c):
-    """Case_Ignorable, as lower() skips characters when it looks for a final sigma."""
+    """Whether a character is Case_Ignorable: lower() skips such characters when it looks for a final sigma."""
     probe = "A" + c + "\u03a3"
     return not cased(c) and probe.lower()[-1] == "\u03c2" and ("A" + c)[0] == "A" and (c + "\u03a3").lower()[-1] == "\u03c3"
 
@@ -43,7 +43,7 @@ def rows(items, per_line):
 
 
 def single(change):
-    """Runs of characters that become another one: first, last, step, difference."""
+    """Runs of characters that map to another one: first, last, step, difference."""
     pairs = [(c, ord(change(chr(c))) - c) for c in range(LAST) if not 0xD800 <= c < 0xE000 and len(change(chr(c))) == 1 and change(chr(c)) != chr(c)]
     out = []
     for code, delta in pairs:

@@ -43,8 +43,7 @@ Stmt* Parser::make(StmtKind kind, int line) {
 
 void Parser::refuse_unknown() {
   if (!soft_ && !unknown_.empty())
-    refuse(unknown_[0]->line, "there is no {} '{}'", unknown_[0]->kind == ExprKind::filter ? "filter" : "test",
-           unknown_[0]->text);
+    refuse(unknown_[0]->line, "unknown {} '{}'", unknown_[0]->kind == ExprKind::filter ? "filter" : "test", unknown_[0]->text);
   unknown_.clear();
 }
 

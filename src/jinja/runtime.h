@@ -96,8 +96,7 @@ class Runtime {
 class Nested {
  public:
   explicit Nested(Runtime& rt) : rt_(rt) {
-    if (rt_.depth >= rt_.options().limits.depth)
-      rt_.fail("more than {} calls and values within each other (the limit on depth)", rt_.depth);
+    if (rt_.depth >= rt_.options().limits.depth) rt_.fail("more than {} nested calls and values (the limit on depth)", rt_.depth);
     ++rt_.depth;
   }
   ~Nested() { --rt_.depth; }

@@ -1,5 +1,5 @@
-// What LLaMA-Factory makes of small generated data sets, in every template, stage and mixing option: cases.jsonl, a case a
-// line, written by LLaMA-Factory's own code with the byte tokenizer of the fixture.
+// Compares with LLaMA-Factory on small generated datasets, in every template, stage and mixing option: cases.jsonl, one case
+// per line, written by LLaMA-Factory's own code with the fixture's byte tokenizer.
 #include <fstream>
 #include <map>
 #include <utility>
@@ -77,7 +77,7 @@ json to_json(const qft::encode::EncodedItem& item, const std::string& stage) {
   return result;
 }
 
-// Case and item in which qft departs from LLaMA-Factory, and why (docs/data.md).
+// Cases and items in which qft departs from LLaMA-Factory, with the reason (docs/data.md).
 constexpr std::string_view kEmpty = "an empty answer is not learned";
 constexpr std::string_view kNoTools = "tools: [] is no system message";
 constexpr std::string_view kBeforeCalls = "a line end stands between a text and the calls behind it";

@@ -1,4 +1,4 @@
-// dataset_info.json: defaults, and every way in which an entry can be wrong.
+// dataset_info.json: defaults, and all errors in an entry.
 #include "qft/core/error.h"
 
 #include "fixture.h"
@@ -72,7 +72,7 @@ TEST(DatasetInfo, NamesUnknownKeysWithTheNearestKnownOne) {
   info.refuses({{"file_name", "d.json"}, {"columns", {{"zzzzzzzzz", "a"}}}}, {"the keys are prompt, query, response"});
   info.refuses({{"file_name", "d.json"}, {"formatting", "sharegpt"}, {"tags", {{"role_tga", "role"}}}},
                {"tags: role_tga", "'role_tag'"});
-  // An entry may carry somebody's remarks, which LLaMA-Factory ignores.
+  // An entry may carry remarks, which LLaMA-Factory ignores.
   testing::internal::CaptureStderr();
   EXPECT_EQ(info.load({{"file_name", "d.json"}, {"formating", "alpaca"}, {"licence", "CC0"}, {"subset", "x"}}).name, "d");
   const std::string log = testing::internal::GetCapturedStderr();

@@ -1,4 +1,4 @@
-// Datasets as LLaMA-Factory's version 1 describes them in YAML, and its own records.
+// Datasets described in YAML as in LLaMA-Factory's version 1, and its own record format.
 #include "qft/core/error.h"
 #include "qft/encode/record_converter.h"
 

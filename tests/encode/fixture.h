@@ -1,5 +1,4 @@
-// Corpora in memory: a run configuration built by hand, a sink that keeps items, a folder that cleans itself
-// up, and a tokenizer of bytes.
+// Corpora in memory: a hand-built run configuration, a sink that keeps items, a self-deleting folder, and a byte tokenizer.
 #pragma once
 
 #include "qft/core/error.h"
@@ -67,11 +66,11 @@ class TempFolder {
   std::filesystem::path path_;
 };
 
-/// A byte-level tokenizer without merges: a token a byte, and the added tokens <|im_start|>, <|im_end|>,
-/// <|end|>. Its end token is <|end|>. `extra` is merged into tokenizer_config.json.
+/// Writes a byte-level tokenizer without merges: one token per byte, and the added tokens <|im_start|>, <|im_end|>, <|end|>.
+/// Its end token is <|end|>. `extra` is merged into tokenizer_config.json.
 inline void write_byte_tokenizer(const TempFolder& folder, const nlohmann::json& extra = nlohmann::json::object()) {
   nlohmann::json vocab, added;
-  // GPT-2's printable stand-ins: a byte that is no printable Latin-1 character becomes U+0100 and up.
+  // GPT-2's printable stand-ins: a byte that is not a printable Latin-1 character becomes U+0100 and up.
   for (int byte = 0, next = 256, id = 0; byte < 256; ++byte) {
     const bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
     const int code = printable ? byte : next++;
@@ -110,7 +109,7 @@ inline void write_byte_tokenizer(const TempFolder& folder, const nlohmann::json&
   folder.write("tokenizer_config.json", config.dump());
 }
 
-/// A run over files of its own folder with the byte tokenizer and the template chatml, whose end token is <|im_end|>.
+/// A run over files in its own folder, with the byte tokenizer and the template chatml. The end token is <|im_end|>.
 struct SmallRun {
   TempFolder folder;
   config::RunConfig config;
@@ -122,7 +121,7 @@ struct SmallRun {
     config.data.dataset_dir = folder.path().string();
     config.data.template_name = "chatml";
   }
-  /// Adds a dataset of one file to the run; `entry` are its further keys in dataset_info.json.
+  /// Adds a dataset of one file to the run; `entry` holds its other keys in dataset_info.json.
   void add(const std::string& name, const std::string& file, std::string_view text,
            const nlohmann::json& entry = nlohmann::json::object()) {
     folder.write(file, text);
@@ -136,7 +135,7 @@ struct SmallRun {
   }
   EncodedCorpus encode() { return encode_all(*open()); }
   std::string text(const std::vector<std::int32_t>& ids) const { return tokenizer::Tokenizer::load(folder.path())->decode(ids); }
-  /// The labelled parts of a sequence as texts.
+  /// Returns the labelled parts of a sequence as texts.
   std::vector<std::string> learned(const encode::EncodedSequence& sequence) const {
     std::vector<std::string> texts;
     for (const encode::Span& span : sequence.label_spans)
@@ -145,8 +144,8 @@ struct SmallRun {
   }
 };
 
-/// The expected lines of LLaMA-Factory's that `items` have. LLaMA-Factory learns empty answers, which qft drops (docs/data.md):
-/// so many lines may be missing, in any place. `is_same` compares an item with a line.
+/// Returns the expected LLaMA-Factory lines that `items` contain. LLaMA-Factory learns empty answers, which qft drops
+/// (docs/data.md), so that many lines may be missing anywhere. `is_same` compares an item with a line.
 template <class Line, class IsSame>
 std::vector<Line> without_empty_answers(const std::vector<Line>& lines, const EncodedCorpus& encoded, const IsSame& is_same) {
   std::int64_t dropped = 0;
@@ -164,7 +163,7 @@ std::vector<Line> without_empty_answers(const std::vector<Line>& lines, const En
   return kept;
 }
 
-/// Expects `body` to throw `E` with every one of `parts` in its message.
+/// Expects `body` to throw `E` with all of `parts` in its message.
 template <class E, class Body>
 void expect_error(Body&& body, const std::vector<std::string>& parts) {
   try {

@@ -1,5 +1,5 @@
-// Token for token what LLaMA-Factory makes of the same data: the goldens of golden/ (make_goldens.py), and those that lie
-// beside the checkout where there are any.
+// Compares with LLaMA-Factory's tokens on the same data: the goldens in golden/ (make_goldens.py), and any goldens next to the
+// checkout.
 #include <algorithm>
 #include <map>
 #include <sstream>
@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-// A folder of goldens, the data that they were made of, and the tokenizers that their first lines name.
+// A folder of goldens, their data, and the tokenizers named in their first lines.
 struct GoldenSet {
   fs::path goldens, data;
   fs::path (*tokenizer)(const std::string& name);
@@ -37,7 +37,7 @@ GoldenSet shared_goldens() {
           [](const std::string& name) { return qft::test::shared_dir() / "tokenizers" / name; }, ".jsonl.gz"};
 }
 
-// Of plain text too.
+// Also reads plain text.
 std::vector<json> read_lines(const fs::path& path) {
   std::string text;
   gzFile file = gzopen(path.c_str(), "rb");
@@ -50,7 +50,7 @@ std::vector<json> read_lines(const fs::path& path) {
   return lines;
 }
 
-// The run that a golden's first line describes.
+// Returns the run that a golden's first line describes.
 qft::config::RunConfig config_of(const json& header, const GoldenSet& set) {
   qft::config::RunConfig config;
   config.data.dataset_dir = set.data.string();
@@ -125,7 +125,7 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
   return info.param.substr(0, info.param.find('.'));
 }
 
-// A suite of its own: with no file it would have no test, and this one fails.
+// A separate suite: without files the parametrised one has no tests, and this one fails.
 TEST(Golden, HaveCasesForEveryStage) {
   std::size_t with_tiny_tokenizer = 0;
   std::map<std::string, int> stages;
@@ -151,7 +151,7 @@ TEST_P(SharedGolden, IsReproducedExactly) {
 }
 std::vector<std::string> shared_files() {
   const auto files = qft::test::shared_dir().empty() ? std::vector<std::string>() : files_of(shared_goldens());
-  return files.empty() ? std::vector<std::string>{"none"} : files;  // one test, which is skipped aloud or fails
+  return files.empty() ? std::vector<std::string>{"none"} : files;  // one test, which is skipped visibly or fails
 }
 INSTANTIATE_TEST_SUITE_P(LlamaFactory, SharedGolden, testing::ValuesIn(shared_files()), test_name);
 

@@ -1,4 +1,4 @@
-// Labels of texts, as records have them.
+// Labels of texts in records.
 #include "qft/core/error.h"
 #include "qft/encode/item.h"
 #include "qft/encode/record_converter.h"

@@ -1,4 +1,4 @@
-// What the first records of a file decide holds for all: later columns, messages and roles are read, or refused by name.
+// The first records of a file decide for all: later columns, messages and roles are read, or refused by name.
 #include "fixture.h"
 
 namespace {
@@ -10,7 +10,7 @@ using qft::test::SmallRun;
 
 constexpr int kFirst = 64;
 
-/// A file of `first` records that decide, and one that comes after them.
+/// A file of deciding `first` records followed by another record.
 struct LaterRun : SmallRun {
   std::string file = "d.jsonl";
   std::vector<std::string> last(const std::string& first, const std::string& later, int before = kFirst) {
@@ -18,7 +18,7 @@ struct LaterRun : SmallRun {
     for (int i = 0; i < before; ++i) text += first + "\n";
     return read(text + later + "\n");
   }
-  /// The texts of the last item's sequences.
+  /// Returns the texts of the last item's sequences.
   std::vector<std::string> read(const std::string& text) {
     config.data.dataset = {folder.write(file, text).string()};
     const auto items = encode_all(config).items;
@@ -88,7 +88,7 @@ TEST(LaterRecords, WeightsAreReadWhereverTheyBegin) {
   EXPECT_EQ(
       run.last(R"({"query": "q", "response": "a", "weight": "9 kg"})", R"({"query": "q", "response": "a", "weight": "12 kg"})")
           .size(),
-      1u);  // a column that means another thing from the first
+      1u);  // a column with another meaning from the first record on
 }
 
 TEST(LaterRecords, AColumnThatWouldHaveBeenReadOtherwiseIsRefusedByName) {
@@ -128,7 +128,7 @@ TEST(LaterRecords, MessagesOfTheOtherFormAreRefused) {
   run.refuses(R"({"messages": [{"human": "q", "assistant": "a"}]})", kMessages, {"the first records have human and assistant"});
   run.refuses(kMessages, R"({"messages": [{"human": "q", "assistant": "a"}]})", {"message 1 has the keys 'human', 'assistant'"});
   const std::string human = R"({"messages": [{"role": "human", "content": "q"}, {"role": "assistant", "content": "a"}]})";
-  EXPECT_EQ(run.last(kMessages, human), run.last(kMessages, kMessages));  // any word for a role
+  EXPECT_EQ(run.last(kMessages, human), run.last(kMessages, kMessages));  // any word for a role works
 }
 
 TEST(LaterRecords, RolesThatBeginLaterMayHaveAnyOfTheirWords) {

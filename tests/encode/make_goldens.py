@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes golden/*.golden.jsonl: what LLaMA-Factory itself makes of the small data sets there. Run where its rules changed:
+"""Writes golden/*.golden.jsonl: LLaMA-Factory's own output for the small datasets there. Run again after its rules change:
 
     uv venv lf && uv pip install -p lf llamafactory==0.9.5 'transformers==4.57.3' torch torchvision torchaudio
     lf/bin/python tests/encode/make_goldens.py
 
-The first line of a file says how it was made: tokenizer, template, data set, stage and every option that is not the
-default. Then a line a sample: its ids, and label_spans [begin, end) of what is learned; pairs have chosen and rejected.
+The first line of a file names its tokenizer, template, dataset, stage and all options that differ from the defaults.
+Then one line per sample: ids, and label_spans [begin, end) of the learned tokens; pairs have chosen and rejected.
 """
 
 import contextlib
@@ -28,10 +28,10 @@ from transformers import AutoTokenizer, Seq2SeqTrainingArguments  # noqa: E402
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 IGNORED = -100
-# What the names in the first lines stand for. The first lies in the repository, the second is made by examples/make_smollm2.py.
+# Paths of the names in the first lines. The first is in the repository, examples/make_smollm2.py makes the second.
 TOKENIZERS = {"tiny": ROOT / "tests/tokenizer/data/tiny", "smollm2": ROOT / "models/smollm2"}
 
-# tokenizer, template, data set, stage, options
+# tokenizer, template, dataset, stage, options
 CASES = [
     ("tiny", "qwen", "chat", "sft", {}),
     ("tiny", "qwen", "chat", "sft", {"mask_history": True}),
@@ -57,7 +57,7 @@ CASES = [
 
 
 def spans(labels):
-    """[begin, end) of the runs of labels that count."""
+    """Returns [begin, end) of the runs of learned labels."""
     result = []
     for i, label in enumerate(labels):
         if label == IGNORED:
@@ -75,7 +75,7 @@ def sequence(ids, labels):
 
 
 def plain_copy(source, target):
-    """The tokenizer with its special tokens as texts, which every version of transformers reads."""
+    """Saves the tokenizer with its special tokens as texts, which every version of transformers reads."""
     target.mkdir()
     (target / "tokenizer.json").write_bytes((source / "tokenizer.json").read_bytes())
     config = json.loads((source / "tokenizer_config.json").read_text(encoding="utf-8"))
@@ -89,7 +89,7 @@ def encoded(tokenizer_dir, template_name, dataset, stage, options, scratch):
     path = str(plain_copy(tokenizer_dir, Path(scratch) / "tokenizer"))
     model_args = ModelArguments(model_name_or_path=path, cache_dir=scratch)
     data_args = DataArguments(template=template_name, dataset=dataset, dataset_dir=str(HERE / "golden"), overwrite_cache=True, **options)
-    if data_args.packing is None:  # as its parser for the command line does after this
+    if data_args.packing is None:  # LLaMA-Factory's command-line parser does this later
         data_args.packing = stage == "pt"
     tokenizer = AutoTokenizer.from_pretrained(path)
     template = get_template_and_fix_tokenizer(tokenizer, data_args)
@@ -113,7 +113,7 @@ def main():
         header = {"tokenizer": tokenizer, "template": template, "dataset": dataset, "stage": stage, **options}
         words = [f"{key}_{value}".replace(" ", "_").rstrip(".") for key, value in options.items()]
         file = HERE / "golden" / ("_".join([tokenizer, template, dataset, *words]) + ".golden.jsonl")
-        # LLaMA-Factory writes a run's options into its table of templates.
+        # LLaMA-Factory writes a run's options into its template table.
         with tempfile.TemporaryDirectory() as scratch, mock.patch.dict(TEMPLATES, copy.deepcopy(TEMPLATES)), \
                 open(os.devnull, "w") as quiet, contextlib.redirect_stdout(quiet):
             lines = list(encoded(TOKENIZERS[tokenizer], template, dataset, stage, options, scratch))

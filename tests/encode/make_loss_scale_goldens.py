@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What ms-swift's loss_scale makes of texts and conversations: tests/encode/weights/loss_scale.jsonl.
+"""Writes ms-swift's loss_scale results for texts and conversations: tests/encode/weights/loss_scale.jsonl.
 
     .venv/bin/python tests/encode/make_loss_scale_goldens.py MS_SWIFT_CHECKOUT
 
-The checkout's own code runs: swift/loss_scale, swift/template/utils.py, and of swift/template/base.py the methods that turn parts with
-weights into tokens with labels. A byte is a token, <|im_start|> and <|im_end|> are one each; the template is chatml. Lines are either a
+Runs the checkout's own code: swift/loss_scale, swift/template/utils.py, and the methods of swift/template/base.py that turn weighted
+parts into tokens with labels. Each byte is a token, and so are <|im_start|> and <|im_end|>; the template is chatml. Lines are either a
 text ({"loss_scale", "question", "text", "parts": [[text, weight], ...]}) or a conversation ({"loss_scale", "messages", "runs": [[text,
-weight], ...]}), in which weight 0 is what is not learned. Neighbours with one weight are joined.
+weight], ...]}), in which weight 0 is not learned. Adjacent parts with equal weights are merged.
 """
 import ast
 import importlib.util
@@ -126,7 +126,7 @@ def main():
             name = (base + spec).rstrip("+")
             for talk in talks if name else []:
                 if base == "all+" and any(m.get("loss") is False for m in talk):
-                    continue  # ms-swift learns the marks behind it
+                    continue  # ms-swift learns the marks after it
                 messages = [{"role": ("user", "assistant")[i % 2], **m} for i, m in enumerate(talk)]
                 lines.append({"loss_scale": name, "messages": messages, "runs": conversation(loss_scale, kinds, template_class, name, json.loads(json.dumps(messages)))})
     OUT.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))

@@ -1,4 +1,4 @@
-// The reader of messages: thoughts, text and calls in every form that data sets write them; neighbours; empty answers.
+// Reads messages: thoughts, text and calls in all forms that datasets use; adjacent messages; empty answers.
 #include "qft/core/error.h"
 #include "qft/encode/encoder.h"
 #include "qft/encode/record_converter.h"
@@ -35,7 +35,7 @@ struct Reading {
     RecordConverter converter(spec, false);
     return converter.convert({.text = record});
   }
-  /// The conversation of a question and these messages.
+  /// Returns the conversation of a question and these messages.
   Conversation after_question(const std::string& messages) const {
     auto converted = convert(R"({"messages": [{"role": "user", "content": "q"}, )" + messages + "]}");
     const auto* drop = std::get_if<Drop>(&converted);
@@ -109,7 +109,7 @@ TEST(Messages, ThoughtsInTextsHaveAnyBlankSpace) {
 TEST(Messages, ArgumentsAreObjectsHoweverTheyAreWritten) {
   const Reading r;
   for (const char* arguments : {R"(, "arguments": "{\"x\": \"{}\"}")", R"(, "arguments": {"x": "{}"})"})
-    EXPECT_EQ(r.answer(call(arguments)).calls.front().arguments, Json({{"x", "{}"}})) << arguments;  // values are texts still
+    EXPECT_EQ(r.answer(call(arguments)).calls.front().arguments, Json({{"x", "{}"}})) << arguments;  // values stay texts
   for (const char* arguments : {"", R"(, "arguments": "")", R"(, "arguments": " ")", R"(, "arguments": null)",
                                 R"(, "arguments": "null")", R"(, "arguments": {})", R"(, "arguments": "{}")"})
     EXPECT_EQ(r.answer(call(arguments)).calls.front().arguments, Json::object()) << arguments;
@@ -183,7 +183,7 @@ TEST(Messages, SidesOfAPairHaveAllKeysOfAnAnswer) {
 
 TEST(Messages, FunctionIsAResultBehindACall) {
   Reading r;
-  r.spec.tags.function = "function";  // as dataset_info.json may say
+  r.spec.tags.function = "function";  // dataset_info.json may set this
   const Conversation c =
       r.after_question(R"({"role": "assistant", "content": null, "function_call": {"name": "f", "arguments": "{}"}},
       {"role": "function", "name": "f", "content": "rain"}, {"role": "assistant", "content": "a"})");
@@ -197,7 +197,7 @@ TEST(Messages, AnEmptyAnswerWithAValueBesideIsAnError) {
   const Reading r;
   r.refuses(R"({"role": "assistant", "content": "", "answer": "text"})", {"message 2", "'content' is empty", "'answer'"});
   EXPECT_TRUE(r.answer(R"({"role": "assistant", "content": "", "answer": "", "id": "7"})").is_empty());
-  EXPECT_EQ(r.answer(R"({"role": "assistant", "content": "a", "answer": "text"})").text, "a");  // named in the log
+  EXPECT_EQ(r.answer(R"({"role": "assistant", "content": "a", "answer": "text"})").text, "a");  // the log names the key
   EXPECT_EQ(r.answer(R"({"role": "assistant", "content": null, "refusal": "no"})").text, "no");
   r.refuses(R"({"role": "user", "content": null}, {"role": "assistant", "content": "a"})", {"message 2: content", "null"});
 }

@@ -36,7 +36,7 @@ TEST(RecordOrder, MaxSamplesTakesTheFirstOfEach) {
   EXPECT_EQ(listed(RecordOrder({{4, std::nullopt, 2}, {1, std::nullopt, 2}}, {})), "a0 a1 b0 ");
 }
 
-// As datasets.interleave_datasets does for lengths 2 and 4.
+// Same order as datasets.interleave_datasets for lengths 2 and 4.
 TEST(RecordOrder, TakesTurnsByTheThreeStrategies) {
   const auto mixed = [](const char* strategy) {
     MixOptions mix;
@@ -67,7 +67,7 @@ std::vector<std::int64_t> records_of(const RecordOrder& order) {
   return records;
 }
 
-// The ranges are those of datasets.load_dataset(..., split=...) on 205 records.
+// Ranges of datasets.load_dataset(..., split=...) on 205 records.
 TEST(Split, TakesTheRecordsThatDatasetsTakes) {
   const auto ranges = [](const char* text) { return Split(text, "here").ranges(205); };
   using Ranges = std::vector<RecordRange>;
@@ -92,7 +92,7 @@ TEST(RecordOrder, PartsAreDrawnFromAndNumberedAsInTheFile) {
   EXPECT_EQ(records_of(RecordOrder({parts}, {})), (std::vector<std::int64_t>{2, 9, 1, 8}));
 }
 
-// The numbers are numpy's: np.random.seed(42), then permutation(20)[:8]; permutation(4) and choice(4, 3).
+// Numbers from numpy: np.random.seed(42), then permutation(20)[:8]; permutation(4) and choice(4, 3).
 TEST(RecordOrder, NumSamplesAreNumpysDraws) {
   EXPECT_EQ(records_of(RecordOrder({{20, 8, std::nullopt}}, {})), (std::vector<std::int64_t>{0, 17, 15, 1, 8, 5, 11, 3}));
   EXPECT_EQ(records_of(RecordOrder({{4, 7, std::nullopt}}, {})), (std::vector<std::int64_t>{1, 3, 0, 2, 2, 3, 0}));

@@ -1,4 +1,4 @@
-// The chat template that comes with a model: conversations as it renders them, and what of them is learned.
+// The model's own chat template: rendered conversations, and their learned parts.
 #include "qft/core/error.h"
 #include "qft/encode/chat_template.h"
 #include "qft/encode/template_comparison.h"
@@ -20,7 +20,7 @@ using qft::test::SmallRun;
 using qft::test::TempFolder;
 using qft::tokenizer::Tokenizer;
 
-// As Qwen's: thoughts of answers before the last question are left out, and the last answer has a thought, if only an empty one.
+// Like Qwen's: omits thoughts of answers before the last question; the last answer has a thought, even if empty.
 constexpr const char* kReasoning = R"({%- if tools %}[{% for t in tools %}{{ t.function.name }}{% endfor %}]{% endif %}
 {%- set ns = namespace(last=-1) %}
 {%- for m in messages %}{% if m.role == 'user' %}{% set ns.last = loop.index0 %}{% endif %}{% endfor %}
@@ -61,7 +61,7 @@ struct Own {
     options.variables["enable_thinking"] = false;
     return options;
   }
-  /// Samples as texts, with what is learned in [[ ]].
+  /// Returns samples as texts, with the learned parts in [[ ]].
   std::vector<std::string> samples(const ChatTemplate& chat, const Conversation& c, const AnswerChoice& choice = {}) const {
     std::vector<std::string> texts;
     for (const TrainingSample& sample : chat.training_samples(c, choice)) {
@@ -133,7 +133,7 @@ TEST(OwnTemplate, LearnsWhatGenerationMarks) {
 TEST(OwnTemplate, EndsWhereAnAnswerEnds) {
   const Own own;
   EXPECT_EQ(own.bind(kReasoning).eos_id(), own.tokenizer->token_to_id("<|im_end|>"));
-  EXPECT_EQ(own.bind(kReasoning).stop_token_ids().size(), 2U);  // and the tokenizer's
+  EXPECT_EQ(own.bind(kReasoning).stop_token_ids().size(), 2U);  // with the tokenizer's
   EXPECT_EQ(own.bind("{{ messages[0].content }}").eos_id(), own.tokenizer->eos_id());
 }
 
@@ -157,7 +157,7 @@ TEST(OwnTemplate, ThinkingThatIsOffTakesThoughtsOut) {
             std::vector<std::string>{"<|im_start|>u:q<|im_end|>;<|im_start|>a:<think></think>[[a<|im_end|>;]]"});
 }
 
-/// Each message as "u:TEXT;", an answer with its calls as the template's `calls` writes them.
+/// Each message as "u:TEXT;", an answer with its calls as written by the template's `calls`.
 std::string plain_with(const std::string& calls) {
   return "{% for m in messages %}{{ m.role[0] + ':' + m.content }}" + calls +
          "{{ '<|im_end|>' }}{% endfor %}{% if add_generation_prompt %}a:{% endif %}";
@@ -256,7 +256,7 @@ TEST(OwnTemplate, OneThoughtMayStandInTextAndKey) {
                       {"one thought in a separate key", "another one in its text"});
 }
 
-// A prompt that changes once the answer is there, as of templates that count messages, or write a mark in front of the last one.
+// A prompt that changes once the answer is there, as in templates that count messages or mark the last one.
 constexpr const char* kMarkedChanging =
     R"({{ messages|length }}{% for m in messages %}{% if m.role == 'assistant' %}A {% if loop.last and 't' not in m.content %}(){% endif %}
 {%- generation %}{{ m.content }}<|im_end|>{% endgeneration %};
@@ -365,7 +365,7 @@ TEST(OwnTemplate, IsSavedWithTheVariablesOfTheRun) {
       << "a caller's own value wins";
 }
 
-// Each answer shown with its thought, whatever the template says around it.
+// Shows each answer with its thought, whatever else the template says.
 constexpr const char* kProse =
     R"({# reasoning_content and thinking are words here #}{{ 'A careful thinking process, in <think> and </think>.' }}
 {%- for m in messages %}{{ m.role[0] + ':' + m.content + '<|im_end|>' }}{% endfor %}{% if add_generation_prompt %}a:{% endif %})";
@@ -430,7 +430,7 @@ TEST(OwnTemplate, EarlierCallsAreSearchedBehindTheToolsAndQuestions) {
       {"the arguments of the call of 'weather' of message 2", "city"});
 }
 
-// A mark behind an answer that goes away once the conversation goes on.
+// A mark after an answer that disappears once the conversation continues.
 TEST(OwnTemplate, MarkedPiecesOfThePromptThatGoAwayAreNotCounted) {
   const Own own;
   const std::string text =

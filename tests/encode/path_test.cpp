@@ -1,4 +1,4 @@
-// Datasets that are files and folders: their format is told from the records.
+// Datasets given as files and folders: the format is guessed from the records.
 #include "fixture.h"
 
 namespace {
@@ -10,7 +10,7 @@ using qft::test::encode_all;
 using qft::test::expect_error;
 using qft::test::SmallRun;
 
-/// A run whose only dataset is a path.
+/// A run with a path as its only dataset.
 struct PathRun : SmallRun {
   std::string path(const std::string& name) const { return (folder.path() / name).string(); }
   qft::test::EncodedCorpus read(const std::string& name) {
@@ -69,7 +69,7 @@ TEST(DatasetPaths, ASampleIsDrawnBehindTheMark) {
   for (int i = 0; i < 10; ++i) text += json{{"query", std::to_string(i)}, {"response", "a"}}.dump() + "\n";
   run.folder.write("d.jsonl", text);
   EXPECT_EQ(run.read("d.jsonl#3").items.size(), 3u);
-  EXPECT_EQ(run.read("d.jsonl#25").items.size(), 25u);  // more than there are: some again
+  EXPECT_EQ(run.read("d.jsonl#25").items.size(), 25u);  // more than exist: some repeat
   run.folder.write("odd#1.jsonl", text);
   EXPECT_EQ(run.read("odd#1.jsonl").items.size(), 10u);
 }
@@ -83,7 +83,7 @@ TEST(DatasetPaths, FoldersGiveTheirTrainingFiles) {
   run.folder.write("repo/dataset_infos.json", "{}");
   run.folder.write("repo/data/train-0.jsonl", line + line);
   run.folder.write("repo/data/test.jsonl", line);
-  std::filesystem::create_symlink("loop", run.folder.path() / "repo/loop");  // no file, and an error to ask about
+  std::filesystem::create_symlink("loop", run.folder.path() / "repo/loop");  // not a file, and opening it fails
   EXPECT_EQ(run.read("repo").items.size(), 2u);
   run.folder.write("plain/a.jsonl", line);
   run.folder.write("plain/b.jsonl", line);

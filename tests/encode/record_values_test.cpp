@@ -1,4 +1,4 @@
-// Values of records: flags, keys that stand twice, lists that are texts of JSON, and what errors of type say.
+// Values of records: flags, repeated keys, lists as JSON texts, and the messages of type errors.
 #include "qft/core/python_json.h"
 #include "qft/encode/record_converter.h"
 
@@ -18,7 +18,7 @@ using qft::test::encode_all;
 using qft::test::expect_error;
 using qft::test::SmallRun;
 
-/// A file that `dataset` names itself.
+/// A file that `dataset` names directly.
 struct FileRun : SmallRun {
   qft::test::EncodedCorpus read(const std::string& file, std::string_view text) {
     config.data.dataset = {folder.write(file, text).string()};
@@ -67,7 +67,8 @@ TEST(Flags, OfMarksAreReadFromEveryKindOfFile) {
 TEST(MarkedAnswers, NeverGoWithTheirOwnAnswer) {
   FileRun run;
   run.config.finetuning.stage = "kto";
-  const std::string four = "prompt,completion,label\nq,one,true\nr,two,false\ns,,true\nt,four,true\n";  // the third is empty
+  // the third record is empty
+  const std::string four = "prompt,completion,label\nq,one,true\nr,two,false\ns,,true\nt,four,true\n";
   for (const std::int64_t chunk : {1, 2, 3, 1000}) {
     run.config.data.preprocessing_batch_size = chunk;
     const auto items = run.read("d.csv", four).items;
@@ -161,7 +162,7 @@ TEST(JsonTexts, OfPairsAreReadWhereTheyAreMessages) {
   const std::string lists = run.text_of("d.jsonl", json{{"prompt", question}, {"chosen", good}, {"rejected", bad}}.dump());
   EXPECT_EQ(run.text_of("d.jsonl", json{{"prompt", question.dump()}, {"chosen", good.dump()}, {"rejected", bad.dump()}}.dump()),
             lists);
-  // An answer that is JSON of something else is that text.
+  // An answer that is JSON but not messages stays a text.
   const std::string answer = run.text_of("d.jsonl", R"({"prompt": "q", "chosen": "[1]", "rejected": "[{\"a\": 1}]"})");
   EXPECT_NE(answer.find("[{\"a\": 1}]<|im_end|>"), std::string::npos) << answer;
 }

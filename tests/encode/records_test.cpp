@@ -1,4 +1,4 @@
-// Finding records in files: layouts, numbering over files, lines in errors.
+// Finding records in files: layouts, numbering across files, lines in errors.
 #include "qft/core/activity.h"
 #include "qft/encode/record_source.h"
 

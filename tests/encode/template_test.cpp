@@ -1,4 +1,4 @@
-// Templates: their files, how they bind to a tokenizer, thoughts and calls, prompts for generation.
+// Templates: files, binding to a tokenizer, thoughts and calls, prompts for generation.
 #include "qft/core/error.h"
 #include "qft/encode/chat_template.h"
 
@@ -44,7 +44,7 @@ Conversation one_turn(std::string answer) {
   return c;
 }
 
-/// A call message of a record, as the reader of records takes it apart.
+/// Returns a record's call message, as parsed by the message reader.
 Conversation one_call(const std::string& text) {
   TextAndCalls read = read_call_text(text, "message 2");
   Conversation c = one_turn(read.text);
@@ -150,7 +150,7 @@ TEST(TemplateBinding, HashFollowsWhatShapesTokens) {
   EXPECT_NE(b.bind(kMarked).hash(), b.bind(reasoning).hash());
   EXPECT_NE(b.bind(kMarked).hash(), b.bind(kMarked, {.default_system = "x", .tool_format = {}}).hash());
   EXPECT_NE(b.bind(kMarked).hash(), b.bind(kMarked, {.default_system = {}, .tool_format = "qwen"}).hash());
-  // Thinking matters to templates that reason.
+  // Thinking matters only for templates that reason.
   TemplateOptions off;
   off.enable_thinking = false;
   EXPECT_EQ(b.bind(kMarked).hash(), b.bind(kMarked, off).hash());

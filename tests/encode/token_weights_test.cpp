@@ -1,5 +1,5 @@
-// What tokens count: loss_scale beside what ms-swift makes of the same texts (golden/loss_scale.jsonl, by
-// make_loss_scale_goldens.py), and the weights that records bring.
+// Token weights: loss_scale compared with ms-swift on the same texts (golden/loss_scale.jsonl, by make_loss_scale_goldens.py),
+// and weights from records.
 #include "qft/encode/token_weights.h"
 
 #include <fstream>
@@ -26,7 +26,7 @@ void append(Runs& runs, const std::string& text, float weight) {
     runs.emplace_back(text, weight);
 }
 
-/// A sequence in runs that count alike; 0 is what is not learned.
+/// Returns a sequence as runs of equal weight; 0 is not learned.
 Runs runs_of(const SmallRun& run, const qft::encode::EncodedSequence& sequence) {
   Runs runs;
   const auto text = [&](std::int32_t begin, std::int32_t end) {
@@ -43,7 +43,7 @@ Runs runs_of(const SmallRun& run, const qft::encode::EncodedSequence& sequence) 
   return runs;
 }
 
-/// A run over records with messages, under a loss_scale.
+/// A run over records with messages, with a loss_scale.
 struct WeighedRun : SmallRun {
   void set(const std::string& loss_scale) {
     const auto [base, schemes] = qft::config::parse_loss_scale(loss_scale);
@@ -82,8 +82,8 @@ TEST(LossScale, SplitsTextsAsSwiftDoes) {
   EXPECT_GT(cases, 500);
 }
 
-/// The marks behind an answer that is left out, where it is the last or prompts are learned, ms-swift alone learns: goldens have
-/// none.
+/// Only ms-swift learns the marks after an unlearned answer if the answer is the last or prompts are learned; the goldens have
+/// no such case.
 TEST(LossScale, WeighsConversationsAsSwiftDoes) {
   WeighedRun run;
   int cases = 0;

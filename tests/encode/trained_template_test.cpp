@@ -1,4 +1,4 @@
-// Templates as Jinja: literals, ends of answers, and when two of them are one. What they render: interop.written_templates.
+// Templates as Jinja: literals, ends of answers, and equivalence. interop.written_templates checks the rendered texts.
 #include "qft/encode/trained_template.h"
 
 #include "qft/encode/template_to_jinja.h"

@@ -1,4 +1,4 @@
-// Templates that would not end, or take all memory: each stops with an error that names its limit.
+// Templates that would not end or would use all memory: each stops with an error that names its limit.
 #include "qft/jinja/template.h"
 
 #include <string>

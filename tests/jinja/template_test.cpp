@@ -1,5 +1,5 @@
-// What a caller relies on: texts, ranges, errors with their place, the names that a template reads. That the texts are those of
-// Jinja2 is judged by tests/interop/chat_templates.py.
+// The interface for callers: texts, ranges, errors with their place, the names that a template reads.
+// tests/interop/chat_templates.py compares the texts with Jinja2's.
 #include "qft/jinja/template.h"
 
 #include <string>
@@ -86,7 +86,7 @@ TEST(Template, NamesThePlaceOfASyntaxError) {
   EXPECT_EQ(parse_error("a\n{% if x %}\n"),
             "chat.jinja:2: the template ends in the 'if' of line 2, expected 'elif' or 'else' or 'endif'");
   EXPECT_EQ(parse_error("\n\n{{ a b }}"), "chat.jinja:3: found 'b', expected '}}'");
-  EXPECT_EQ(parse_error("{{ x|nofilter }}"), "chat.jinja:1: there is no filter 'nofilter'");
+  EXPECT_EQ(parse_error("{{ x|nofilter }}"), "chat.jinja:1: unknown filter 'nofilter'");
   EXPECT_EQ(parse_error("{% include 'x' %}"), "chat.jinja:1: the statement 'include' is not implemented");
   EXPECT_EQ(parse_error("{{ x|random }}"), "chat.jinja:1: the filter 'random' is not implemented");
   EXPECT_EQ(parse_error("{% break %}"), "chat.jinja:1: 'break' outside a loop");
@@ -97,7 +97,7 @@ TEST(Template, NamesThePlaceOfAnErrorWhileRendering) {
   EXPECT_EQ(render_error("{{ x + 'a' }}"), "t:1: 'x' is undefined");
   EXPECT_EQ(render_error("{{ 'a' + 1 }}"), "t:1: '+' of str object and int object");
   EXPECT_EQ(render_error("{{ x.append(1) }}", R"({"x": []})"),
-            "t:1: the attribute 'append' of 'list object' is not for templates (they cannot change values)");
+            "t:1: templates may not use the attribute 'append' of 'list object' (they cannot change values)");
 }
 
 TEST(Template, HasTheClockThatItIsGiven) {

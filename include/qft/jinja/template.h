@@ -60,7 +60,7 @@ struct Rendering {
 /// A parsed template. Immutable: many threads may render one concurrently; copies share it.
 class Template {
  public:
-  /// `name` appears in errors ("chat_template.jinja"). Throws Error "NAME:LINE: what was found, what was expected" if Jinja2
+  /// `name` appears in errors ("chat_template.jinja"). Throws Error "NAME:LINE: found ..., expected ..." if Jinja2
   /// cannot compile the source or if it uses an unsupported feature (see above).
   static Template parse(std::string_view source, std::string name);
 
