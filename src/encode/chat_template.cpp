@@ -41,9 +41,9 @@ struct Choice {
   std::filesystem::path tokens = {};  // the folder with the special tokens that `own` may name
 };
 
-void say_once(const std::string& note) {
-  static std::string said;  // each part of the data would repeat the note
-  if (std::exchange(said, note) != note) log::info("{}", note);
+void log_once(const std::string& note) {
+  static std::string last_note;  // each part of the data would repeat the note
+  if (std::exchange(last_note, note) != note) log::info("{}", note);
 }
 
 // The model's own template: from the last adapter, which was trained with it, else from the tokenizer.
@@ -77,7 +77,7 @@ Choice choose(const config::RunConfig& config) {
         "{}, and '{}' has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json): name a "
         "template, one of {}, or a file in Jinja with chat_template",
         data.template_name.empty() ? "template is not given" : "template is 'own'", config.tokenizer_path(), list_templates());
-  if (data.template_name.empty()) say_once(fmt::format("template: the model's own chat template, of '{}'", choice.own->origin));
+  if (data.template_name.empty()) log_once(fmt::format("template: the model's own chat template, of '{}'", choice.own->origin));
   return choice;
 }
 
@@ -146,15 +146,15 @@ std::vector<Message> with_answer(const Conversation& conversation, const Message
   return messages;
 }
 
-void count_to(std::int32_t end, float weight, std::vector<WeightRun>& runs) {
+void append_weight_run(std::int32_t end, float weight, std::vector<WeightRun>& runs) {
   if (!runs.empty() && runs.back().weight == weight)
     runs.back().end = end;
   else
     runs.push_back({end, weight});
 }
 
-std::vector<WeightedText> weighed(std::string_view text, const Message& answer, std::string_view question,
-                                  const TurnWeighing& weighing) {
+std::vector<WeightedText> split_by_weight(std::string_view text, const Message& answer, std::string_view question,
+                                          const TurnWeighing& weighing) {
   if (answer.weight || weighing.schemes == nullptr) return {{text, answer.weight.value_or(1.0F)}};
   return weighing.schemes->split(text, question);
 }
@@ -166,7 +166,7 @@ void append_parts(const tokenizer::Tokenizer& tokenizer, std::span<const Weighte
     text += parts[i].text;
     if (i + 1 < parts.size() && parts[i + 1].weight == parts[i].weight) continue;
     tokenizer.encode(text, ids);
-    count_to(static_cast<std::int32_t>(ids.size()), parts[i].weight, runs);
+    append_weight_run(static_cast<std::int32_t>(ids.size()), parts[i].weight, runs);
     text.clear();
   }
 }
@@ -250,8 +250,8 @@ ChatTemplate ChatTemplate::for_packing(const config::RunConfig& config) {
   return ChatTemplate(std::move(spec), std::move(tokenizer), options);
 }
 
-std::optional<ChatTemplate> ChatTemplate::own_beside(const config::RunConfig& config,
-                                                     std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
+std::optional<ChatTemplate> ChatTemplate::own_for_comparison(const config::RunConfig& config,
+                                                             std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
   const std::string& name = config.data.template_name;
   const bool is_jinja = name == kOwn || (name.empty() && config.data.chat_template.empty());
   if (is_jinja || name == kPlain || config.finetuning.stage == "pt") return std::nullopt;

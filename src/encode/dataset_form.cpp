@@ -15,13 +15,13 @@ namespace qft::encode {
 namespace {
 
 // Returns the first of a role's words that occurs; the first word of the table row if none does.
-std::string word_of_role(const SeenMessages& seen, const RoleWords& role) {
+std::string word_of_role(const FirstMessages& seen, const RoleWords& role) {
   const auto found = std::find_if(role.words.begin(), role.words.end(), [&](auto word) { return seen.roles.contains(word); });
   return std::string(found == role.words.end() ? *role.words.begin() : *found);
 }
 
 // Rejects roles that are not known words.
-void check_roles(const SeenMessages& seen) {
+void check_roles(const FirstMessages& seen) {
   for (const auto& [role, where] : seen.roles) {
     std::string roles;
     bool is_known = false;
@@ -38,8 +38,8 @@ void check_roles(const SeenMessages& seen) {
 }
 
 // Merges the evidence from the columns of `spec` that hold messages.
-SeenMessages messages_of(const Seen& seen, const DatasetSpec& spec) {
-  SeenMessages all;
+FirstMessages messages_of(const FirstRecords& seen, const DatasetSpec& spec) {
+  FirstMessages all;
   for (const std::string& column : {spec.columns.messages, spec.columns.chosen, spec.columns.rejected}) {
     const auto found = seen.messages.find(column);
     if (found == seen.messages.end()) continue;
@@ -49,8 +49,8 @@ SeenMessages messages_of(const Seen& seen, const DatasetSpec& spec) {
   return all;
 }
 
-void decide_messages(const Seen& all, const std::string& where, DatasetSpec& spec) {
-  const SeenMessages seen = messages_of(all, spec);
+void decide_messages(const FirstRecords& all, const std::string& where, DatasetSpec& spec) {
+  const FirstMessages seen = messages_of(all, spec);
   const auto found = all.texts.find(spec.columns.messages);
   if (seen.keys.empty() && found != all.texts.end())
     fail_config("{}: {}: expected a list of messages, got {}: write a list of objects, or its JSON", where, spec.columns.messages,
@@ -77,7 +77,7 @@ void decide_messages(const Seen& all, const std::string& where, DatasetSpec& spe
 }
 
 // Finds preference pairs: the columns of the two answers, and of the conversation before them. False if there are none.
-bool decide_pairs(const Seen& seen, DatasetSpec& spec) {
+bool decide_pairs(const FirstRecords& seen, DatasetSpec& spec) {
   ColumnNames& c = spec.columns;
   c.rejected = seen.first(kRejectedWords);
   c.chosen = seen.first({"chosen"});
@@ -90,7 +90,7 @@ bool decide_pairs(const Seen& seen, DatasetSpec& spec) {
 }
 
 // The column of the conversation. For pairs without a separate column: the chosen answer's column, which ends with the answer.
-std::string column_of_messages(const Seen& seen, const DatasetSpec& spec) {
+std::string column_of_messages(const FirstRecords& seen, const DatasetSpec& spec) {
   const auto is_dialogue = [&](const std::string& column) {
     const auto found = seen.messages.find(column);
     return found != seen.messages.end() && found->second.is_dialogue;
@@ -103,14 +103,14 @@ std::string column_of_messages(const Seen& seen, const DatasetSpec& spec) {
 }
 
 // For a column that may be missing: a name that has values, else a name that exists without values, else the first name.
-std::string column_or_unseen(const Seen& seen, Words names, DatasetSpec& spec) {
+std::string column_or_unseen(const FirstRecords& seen, Words names, DatasetSpec& spec) {
   if (std::string name = seen.first(names); !name.empty()) return name;
   const auto empty = std::find_if(names.begin(), names.end(), [&](auto name) { return seen.keys.contains(name); });
   return spec.unseen.emplace_back(empty == names.end() ? *names.begin() : *empty);
 }
 
 // The column with the weights of a record's labels; it may have the same names as the weights of messages.
-std::string column_of_weights(const Seen& seen, DatasetSpec& spec) {
+std::string column_of_weights(const FirstRecords& seen, DatasetSpec& spec) {
   std::string column;
   bool is_other = false;  // the name exists, but not as a weight
   for (const std::string_view name : kWeightKeys) {
@@ -124,7 +124,7 @@ std::string column_of_weights(const Seen& seen, DatasetSpec& spec) {
   return column.empty() && !is_other ? spec.unseen.emplace_back("weight") : column;
 }
 
-void decide_texts(const Seen& seen, const std::string& where, bool pairs, DatasetSpec& spec) {
+void decide_texts(const FirstRecords& seen, const std::string& where, bool pairs, DatasetSpec& spec) {
   ColumnNames& c = spec.columns;
   spec.formatting = Formatting::alpaca;
   if (seen.has("instruction") && (seen.has("input") || seen.has("context") || seen.has("output"))) {
@@ -149,7 +149,7 @@ void decide_texts(const Seen& seen, const std::string& where, bool pairs, Datase
 
 }  // namespace
 
-void decide_form(const Seen& seen, const std::string& where, std::string_view stage, DatasetSpec& spec) {
+void decide_form(const FirstRecords& seen, const std::string& where, std::string_view stage, DatasetSpec& spec) {
   if (const std::string media = seen.first(kMediaWords); !media.empty())
     fail_config("{}: has the column '{}', but qft trains on text only; remove the column to train on the texts",
                 seen.columns.at(media), media);
@@ -169,7 +169,7 @@ void decide_form(const Seen& seen, const std::string& where, std::string_view st
     decide_texts(seen, where, pairs, spec);
 }
 
-std::string columns_read(const DatasetSpec& spec, const Seen& seen) {
+std::string columns_read(const DatasetSpec& spec, const FirstRecords& seen) {
   const ColumnNames& c = spec.columns;
   std::vector<std::string> read;
   auto rest = seen.columns;

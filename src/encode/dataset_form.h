@@ -10,16 +10,16 @@ namespace qft::encode {
 
 /// Sets formatting, columns and tags of `spec` by the evidence in `seen`; `where` names the files in messages. Optional columns
 /// get their names even if no record has them (spec.unseen). Throws ConfigError if no format fits.
-void decide_form(const Seen& seen, const std::string& where, std::string_view stage, DatasetSpec& spec);
+void decide_form(const FirstRecords& seen, const std::string& where, std::string_view stage, DatasetSpec& spec);
 
 /// Returns the columns that would have changed this decision if a record had had them.
-std::vector<LaterColumn> columns_that_matter(const Seen& seen, std::string_view stage, const DatasetSpec& spec);
+std::vector<LaterColumn> columns_that_matter(const FirstRecords& seen, std::string_view stage, const DatasetSpec& spec);
 
 /// Throws Error if a later record has a column, a form of messages or a role word that would have changed the decision by the
 /// first records. Does nothing if the first records did not decide.
 void require_as_decided(const simdjson::dom::object& record, const DatasetSpec& spec);
 
 /// Formats "question, answer; not read: source".
-std::string columns_read(const DatasetSpec& spec, const Seen& seen);
+std::string columns_read(const DatasetSpec& spec, const FirstRecords& seen);
 
 }  // namespace qft::encode

@@ -140,7 +140,7 @@ void read_tags(const Entry& entry, MessageTags& tags) {
 fs::path resolve(const Entry& entry, const fs::path& dataset_dir, const std::string& name, const HubFolders& folders) {
   if (name.empty()) fail_config("{}: file_name is empty", entry.where);
   const fs::path path = name;
-  if (path.is_absolute()) return copied(path.lexically_normal(), folders);
+  if (path.is_absolute()) return local_copy_of(path.lexically_normal(), folders);
   const fs::path inside = path.lexically_normal();
   if (!inside.empty() && *inside.begin() == "..")
     fail_config("{}: file_name '{}' leads out of {}; use an absolute path if you mean that", entry.where, name,
@@ -187,7 +187,7 @@ std::vector<fs::path> hub_entry_files(const Entry& entry, const HubDataset& hub,
   name.resize(end);
   // Version 1 uses a local folder of that name instead of the repository.
   const fs::path root =
-      entry.of_v1 && fs::is_directory(hub.id) ? fs::path(hub.id) : fs::path(fetched(hub.id, entry.where, folders));
+      entry.of_v1 && fs::is_directory(hub.id) ? fs::path(hub.id) : fs::path(fetched_folder(hub.id, entry.where, folders));
   const auto files = hub_files(root, {.folder = hub.folder, .subset = text("subset"), .split = name}, entry.where);
   check_types(entry, files);
   return files;
@@ -384,7 +384,7 @@ struct Folder {
     const std::string id = name.substr(0, colon);
     if (!folders.contains(hub_key(id))) fail_unknown(name, info_file, info);
     const HubPart part{.subset = colon == name.npos ? "" : name.substr(colon + 1)};
-    return dataset_of(hub_files(fetched(id, name, folders), part, "dataset " + name), name, stage);
+    return dataset_of(hub_files(fetched_folder(id, name, folders), part, "dataset " + name), name, stage);
   }
 
   DatasetSpec load_entry(const std::string& name) const {

@@ -34,7 +34,7 @@ DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name, std
     spec.columns.query = spec.columns.response = spec.columns.messages = "";
     return spec;
   }
-  const Seen seen = look_at_first_records(spec.files);
+  const FirstRecords seen = read_first_records(spec.files);
   const std::string where = fmt::format("dataset: {}", spec.files.front().string());
   if (seen.records == 0 && !seen.fault.empty()) fail("{}", seen.fault);
   if (seen.records == 0) fail_config("{} holds no record", where);

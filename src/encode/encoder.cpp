@@ -19,21 +19,21 @@ void append(EncodedSequence& sequence, const std::vector<std::int32_t>& ids, Par
   const auto begin = static_cast<std::int32_t>(sequence.ids.size()), end = begin + static_cast<std::int32_t>(part.count);
   sequence.ids.insert(sequence.ids.end(), ids.begin() + part.from, ids.begin() + part.from + part.count);
   if (runs.empty()) return sequence.learn(begin, end, weight);
-  const auto moved = begin - static_cast<std::int32_t>(part.from);
-  std::int32_t from = moved;
+  const auto shift = begin - static_cast<std::int32_t>(part.from);
+  std::int32_t from = shift;
   for (const WeightRun& run : runs) {
-    sequence.learn(std::max(from, begin), std::min(run.end + moved, end), weight * run.weight);
-    from = run.end + moved;
+    sequence.learn(std::max(from, begin), std::min(run.end + shift, end), weight * run.weight);
+    from = run.end + shift;
   }
 }
 
-/// Whether an answer is learned; `otherwise` decides if the data does not.
-bool is_learned(const Message& answer, bool otherwise) {
-  return answer.loss.value_or(otherwise) && answer.weight.value_or(1.0F) > 0;
+/// Whether an answer is learned; `fallback` decides if the data does not.
+bool is_learned(const Message& answer, bool fallback) {
+  return answer.loss.value_or(fallback) && answer.weight.value_or(1.0F) > 0;
 }
 
 /// Whether all answers that training could learn are empty: with `last_only` the last one, else all.
-bool has_no_answer_but_empty(const Conversation& conversation, bool last_only) {
+bool has_only_empty_answers(const Conversation& conversation, bool last_only) {
   if (!conversation.responses.front().is_empty()) return false;
   if (last_only) return true;
   for (std::size_t i = 1; i < conversation.prompt.size(); i += 2)
@@ -60,9 +60,10 @@ void require_weighed(const Conversation& conversation, const EncoderOptions& opt
           "train_on_prompt, or not at all; remove it",
           i / 2 + 1);
   if (options.kind == SampleKind::conversation) return;
-  const auto asks = [](const Message& m) { return m.loss == true || m.weight.value_or(0.0F) > 0; };
-  const auto weighs = [](const Message& m) { return m.loss == false || m.weight.value_or(1.0F) != 1; };
-  if (conversation.weight != 1 || std::ranges::any_of(prompt, asks) || std::ranges::any_of(conversation.responses, weighs))
+  const auto requests_loss = [](const Message& m) { return m.loss == true || m.weight.value_or(0.0F) > 0; };
+  const auto is_weighted = [](const Message& m) { return m.loss == false || m.weight.value_or(1.0F) != 1; };
+  if (conversation.weight != 1 || std::ranges::any_of(prompt, requests_loss) ||
+      std::ranges::any_of(conversation.responses, is_weighted))
     fail("it has label weights (loss, train, loss_scale or weight), which only stage sft uses; remove them");
 }
 
@@ -70,14 +71,14 @@ void require_weighed(const Conversation& conversation, const EncoderOptions& opt
 
 void EncodedSequence::learn(std::int32_t begin, std::int32_t end, float weight) {
   if (begin >= end || weight == 0) return;
-  const bool weighs = weight != 1 || !span_weights.empty();
+  const bool is_weighted = weight != 1 || !span_weights.empty();
   const float last = span_weights.empty() ? 1.0F : span_weights.back();
   if (!label_spans.empty() && label_spans.back().end == begin && last == weight) {
     label_spans.back().end = end;
     return;
   }
   label_spans.push_back({begin, end});
-  if (!weighs) return;
+  if (!is_weighted) return;
   span_weights.resize(label_spans.size(), 1.0F);
   span_weights.back() = weight;
 }
@@ -175,7 +176,7 @@ std::variant<std::vector<Encoded>, DropReason> Encoder::encode(const Conversatio
   std::vector<bool> learned;
   if (options_.kind == SampleKind::conversation) {
     learned = learned_answers(conversation);
-    if (has_no_answer_but_empty(conversation, options_.mask_history)) return DropReason::empty_answer;
+    if (has_only_empty_answers(conversation, options_.mask_history)) return DropReason::empty_answer;
   } else if (answers && std::ranges::any_of(conversation.responses, &Message::is_empty)) {
     return DropReason::empty_answer;
   }
@@ -237,7 +238,7 @@ std::vector<Encoded> Encoder::encode_conversation(const Conversation& conversati
   const TurnWeighing weighing{weights_.empty() ? nullptr : &weights_, options_.train_on_prompt};
   std::vector<Encoded> samples;
   for (const TrainingSample& turns : template_.training_samples(conversation, {learned, options_.mask_history}, weighing))
-    samples.push_back(lay_turns(turns, conversation, learned));
+    samples.push_back(join_turns(turns, conversation, learned));
   return samples;
 }
 
@@ -249,8 +250,8 @@ void Encoder::append_prompt(const Turn& turn, std::int64_t count, float weight, 
 }
 
 // Joins exchanges and cuts them to cutoff_len.
-Encoded Encoder::lay_turns(const TrainingSample& turns, const Conversation& conversation,
-                           const std::vector<bool>& learned) const {
+Encoded Encoder::join_turns(const TrainingSample& turns, const Conversation& conversation,
+                            const std::vector<bool>& learned) const {
   const bool efficient_eos = template_.spec().efficient_eos;
   const std::int64_t budget = options_.cutoff_len - (efficient_eos ? 1 : 0);
   const std::vector<KeptTurn> kept =

@@ -14,7 +14,7 @@ Excerpt excerpt_around(std::string_view text, std::size_t at, std::size_t before
   return {dump_python_json(Json(std::string(text.substr(begin, end - begin)))), begin > 0, end < text.size()};
 }
 
-std::size_t differ_at(std::string_view a, std::string_view b) {
+std::size_t first_mismatch(std::string_view a, std::string_view b) {
   return static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 

@@ -9,13 +9,13 @@ namespace qft::encode {
 
 struct Excerpt {
   std::string quoted;
-  bool begins_later = false, ends_earlier = false;  // text was cut at this end
+  bool cut_before = false, cut_after = false;  // text was cut at this end
 };
 
 /// Returns up to `before` bytes before byte `at` of a text and up to `behind` bytes after it, extended to whole characters.
 Excerpt excerpt_around(std::string_view text, std::size_t at, std::size_t before, std::size_t behind);
 
 /// Returns the first byte at which two texts differ; the shorter one's size if it is a prefix of the other.
-std::size_t differ_at(std::string_view a, std::string_view b);
+std::size_t first_mismatch(std::string_view a, std::string_view b);
 
 }  // namespace qft::encode

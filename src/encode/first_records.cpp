@@ -40,7 +40,7 @@ dom::element messages_in_text(std::string_view column, dom::element value) {
 }
 
 // Notes a list of messages, or a single one.
-void look_at_messages(const std::string& column, const dom::element& field, const std::string& where, Seen& seen) {
+void scan_messages(const std::string& column, const dom::element& field, const std::string& where, FirstRecords& seen) {
   const dom::element value = messages_in_text(column, field);
   std::vector<dom::object> messages;
   dom::array list;
@@ -53,7 +53,7 @@ void look_at_messages(const std::string& column, const dom::element& field, cons
     if (is_one_of(column, kMessagesWords)) seen.texts.emplace(column, describe(value));
     return;
   }
-  SeenMessages& found = seen.messages[column];
+  FirstMessages& found = seen.messages[column];
   found.is_dialogue |= messages.size() > 1;
   for (const dom::object& message : messages)
     for (const auto& member : message) {
@@ -65,7 +65,7 @@ void look_at_messages(const std::string& column, const dom::element& field, cons
     }
 }
 
-void look_at(const std::filesystem::path& path, Seen& seen) {
+void scan_file(const std::filesystem::path& path, FirstRecords& seen) {
   DatasetSpec unknown;
   unknown.columns.history = "";
   RecordConverter converter(unknown, false);
@@ -79,7 +79,7 @@ void look_at(const std::filesystem::path& path, Seen& seen) {
         seen.columns.emplace(field.key, record.where());
         if (as_flag(field.value)) seen.flags.emplace(field.key, record.where());
         if (field.value.is_number()) seen.numbers.emplace(field.key, record.where());
-        look_at_messages(std::string(field.key), field.value, record.where(), seen);
+        scan_messages(std::string(field.key), field.value, record.where(), seen);
       }
       ++seen.records;
     } catch (const Error& e) {  // if others can be read, the encoder reports this one
@@ -96,7 +96,7 @@ std::string listed(const Names& names) {
   return text;
 }
 
-std::string Seen::first(Words names) const {
+std::string FirstRecords::first(Words names) const {
   const auto found = std::find_if(names.begin(), names.end(), [&](auto name) { return has(name); });
   return found == names.end() ? std::string() : std::string(*found);
 }
@@ -112,9 +112,9 @@ ValueKind kind_of(const dom::element& value) {
   return as_flag(value) ? flag_value : text_value;
 }
 
-Seen look_at_first_records(const std::vector<std::filesystem::path>& files) {
-  Seen seen;
-  for (std::size_t i = 0; i < std::min(kFirstFiles, files.size()); ++i) look_at(files[i], seen);
+FirstRecords read_first_records(const std::vector<std::filesystem::path>& files) {
+  FirstRecords seen;
+  for (std::size_t i = 0; i < std::min(kFirstFiles, files.size()); ++i) scan_file(files[i], seen);
   return seen;
 }
 

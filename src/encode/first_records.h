@@ -22,21 +22,21 @@ using Names = std::map<std::string, std::string, std::less<>>;
 std::string listed(const Names& names);
 
 /// Evidence from the messages in one column.
-struct SeenMessages {
+struct FirstMessages {
   Names keys, roles;
   bool is_dialogue = false;  // some record has two or more messages
 };
 
-struct Seen {
-  Names keys;                                                 // all columns, with or without a value
-  Names columns;                                              // columns with a value in some record
-  Names flags;                                                // columns with true or false (as_flag())
-  Names numbers;                                              // columns with numbers
-  Names texts;                                                // columns without messages: the texts in their place
-  std::map<std::string, SeenMessages, std::less<>> messages;  // by column
-  Names placeholders;                                         // {{NAME}}, {{AUTHOR}}: texts to be filled in
-  int records = 0;                                            // number of records that could be parsed
-  std::string fault;                                          // error of the first record that could not be parsed
+struct FirstRecords {
+  Names keys;                                                  // all columns, with or without a value
+  Names columns;                                               // columns with a value in some record
+  Names flags;                                                 // columns with true or false (as_flag())
+  Names numbers;                                               // columns with numbers
+  Names texts;                                                 // columns without messages: the texts in their place
+  std::map<std::string, FirstMessages, std::less<>> messages;  // by column
+  Names placeholders;                                          // {{NAME}}, {{AUTHOR}}: texts to be filled in
+  int records = 0;                                             // number of records that could be parsed
+  std::string fault;                                           // error of the first record that could not be parsed
 
   bool has(std::string_view column) const { return columns.find(column) != columns.end(); }
   /// Returns the first of `names` that is a column; "" if none is.
@@ -49,6 +49,6 @@ bool is_empty(const simdjson::dom::element& value);
 ValueKind kind_of(const simdjson::dom::element& value);
 
 /// Reads the first records of the first files.
-Seen look_at_first_records(const std::vector<std::filesystem::path>& files);
+FirstRecords read_first_records(const std::vector<std::filesystem::path>& files);
 
 }  // namespace qft::encode

@@ -115,7 +115,7 @@ std::optional<HubDataset> hub_of(const nlohmann::json& entry, bool modelscope) {
   return std::nullopt;
 }
 
-std::string fetched(const std::string& id, const std::string& where, const HubFolders& folders) {
+std::string fetched_folder(const std::string& id, const std::string& where, const HubFolders& folders) {
   const auto folder = folders.find(hub_key(id));
   if (folder == folders.end()) fail_config("{}: {}", where, how_to_fetch("dataset", id));
   return folder->second;
@@ -129,11 +129,11 @@ std::string remote_id(const std::string& dataset_dir) {
 }
 
 fs::path folder_of(const std::string& dataset_dir, const HubFolders& folders) {
-  if (const std::string id = remote_id(dataset_dir); !id.empty()) return fetched(id, "dataset_dir", folders);
+  if (const std::string id = remote_id(dataset_dir); !id.empty()) return fetched_folder(id, "dataset_dir", folders);
   return dataset_dir.starts_with(kRemote) ? dataset_dir.substr(kRemote.size()) : dataset_dir;
 }
 
-fs::path copied(const fs::path& path, const HubFolders& folders) {
+fs::path local_copy_of(const fs::path& path, const HubFolders& folders) {
   std::error_code code;
   for (const auto& [original, copy] : folders) {
     const fs::path inside = path.lexically_relative(fs::absolute(original, code).lexically_normal());

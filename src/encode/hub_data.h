@@ -20,7 +20,7 @@ std::string hub_key(const std::string& id);
 std::optional<HubDataset> hub_of(const nlohmann::json& entry, bool modelscope);
 
 /// Returns the local folder of a hub dataset. Throws ConfigError starting with `where` if it has not been downloaded.
-std::string fetched(const std::string& id, const std::string& where, const HubFolders& folders);
+std::string fetched_folder(const std::string& id, const std::string& where, const HubFolders& folders);
 
 /// Returns the id in a dataset_dir "REMOTE:owner/name"; empty if dataset_dir is a local folder.
 std::string remote_id(const std::string& dataset_dir);
@@ -28,7 +28,7 @@ std::string remote_id(const std::string& dataset_dir);
 std::filesystem::path folder_of(const std::string& dataset_dir, const HubFolders& folders);
 
 /// Returns the local copy of a file if one of `folders` has one; else the absolute path `path`.
-std::filesystem::path copied(const std::filesystem::path& path, const HubFolders& folders);
+std::filesystem::path local_copy_of(const std::filesystem::path& path, const HubFolders& folders);
 
 /// A part of a dataset, as named by Hugging Face datasets; empty: the default.
 struct HubPart {

@@ -17,7 +17,7 @@ constexpr std::string_view kRemedy =
     "move a record with this column to the front, rename the column, or describe the file in dataset_info.json";
 
 // Returns `seen` as if one record had a value of `kind` in `column`.
-Seen with_column(Seen seen, std::string_view column, ValueKind kind) {
+FirstRecords with_column(FirstRecords seen, std::string_view column, ValueKind kind) {
   const std::string name(column);
   const std::string place = "a record";
   seen.keys.emplace(name, place);
@@ -25,15 +25,15 @@ Seen with_column(Seen seen, std::string_view column, ValueKind kind) {
   if (kind == flag_value || kind == binary_number) seen.flags.emplace(name, place);
   if (kind == number_value || kind == binary_number) seen.numbers.emplace(name, place);
   if (kind == list_value) {
-    SeenMessages messages =
-        seen.messages.empty() ? SeenMessages{{{"role", place}, {"content", place}}, {}, true} : seen.messages.begin()->second;
+    FirstMessages messages =
+        seen.messages.empty() ? FirstMessages{{{"role", place}, {"content", place}}, {}, true} : seen.messages.begin()->second;
     seen.messages.emplace(name, std::move(messages));
   }
   return seen;
 }
 
 // Describes how the records would be read then; "" if the same as `spec`.
-std::string read_otherwise(const Seen& seen, std::string_view stage, const DatasetSpec& spec) {
+std::string describe_changed_form(const FirstRecords& seen, std::string_view stage, const DatasetSpec& spec) {
   DatasetSpec other = spec;
   try {
     decide_form(seen, "the file", stage, other);
@@ -46,7 +46,7 @@ std::string read_otherwise(const Seen& seen, std::string_view stage, const Datas
 }
 
 // Returns the column that is read for the same meaning as `name`; "" if none is.
-std::string read_for(std::string_view name, const ColumnNames& columns) {
+std::string column_read_instead(std::string_view name, const ColumnNames& columns) {
   for (const SameColumns& same : kSameColumns) {
     const std::string& read = columns.*same.read;
     if (is_one_of(name, same.words) && is_one_of(read, same.words)) return read;
@@ -82,7 +82,7 @@ bool has_value(const dom::object& message, std::string_view key) {
 }
 
 // Whether the message has a key of a form other than `form`.
-bool is_of_another_form(const dom::object& message, const std::pair<std::string_view, std::string_view>& form) {
+bool has_another_form(const dom::object& message, const std::pair<std::string_view, std::string_view>& form) {
   for (const auto& other : kMessageForms)
     if (other != form && (has_value(message, other.first) || has_value(message, other.second))) return true;
   return form != kTurnForm && has_value(message, kTurnForm.first) && has_value(message, kTurnForm.second);
@@ -97,12 +97,12 @@ bool is_of_another_form(const dom::object& message, const std::pair<std::string_
 void check_message(const dom::object& message, std::size_t number, const std::string& column, const DatasetSpec& spec) {
   const MessageTags& tags = spec.tags;
   if (spec.formatting == Formatting::turns) {
-    if (!has_value(message, tags.user) && !has_value(message, tags.assistant) && is_of_another_form(message, kTurnForm))
+    if (!has_value(message, tags.user) && !has_value(message, tags.assistant) && has_another_form(message, kTurnForm))
       refuse_form(message, number, column, tags.user, tags.assistant);
     return;
   }
   const MessageKeys keys(message, tags);
-  if ((keys.role.data() == nullptr || !keys.content) && is_of_another_form(message, {tags.role, tags.content}))
+  if ((keys.role.data() == nullptr || !keys.content) && has_another_form(message, {tags.role, tags.content}))
     refuse_form(message, number, column, tags.role, tags.content);
 }
 
@@ -120,7 +120,7 @@ void check_messages(const dom::object& record, const std::string& column, const 
 
 }  // namespace
 
-std::vector<LaterColumn> columns_that_matter(const Seen& seen, std::string_view stage, const DatasetSpec& spec) {
+std::vector<LaterColumn> columns_that_matter(const FirstRecords& seen, std::string_view stage, const DatasetSpec& spec) {
   std::vector<LaterColumn> later;
   for (const Words& words : kAllWords)
     for (const std::string_view word : words) {
@@ -128,12 +128,12 @@ std::vector<LaterColumn> columns_that_matter(const Seen& seen, std::string_view 
       if (is_known) continue;
       LaterColumn column{std::string(word), 0, {}, {}};
       for (const ValueKind kind : {text_value, flag_value, number_value, binary_number, list_value}) {
-        std::string reason = read_otherwise(with_column(seen, word, kind), stage, spec);
+        std::string reason = describe_changed_form(with_column(seen, word, kind), stage, spec);
         if (reason.empty()) continue;
         column.kinds |= kind;
         column.reason = std::move(reason);
       }
-      if (!is_read(column.name, spec.columns)) column.instead_of = read_for(word, spec.columns);
+      if (!is_read(column.name, spec.columns)) column.instead_of = column_read_instead(word, spec.columns);
       if (column.kinds != 0 || !column.instead_of.empty()) later.push_back(std::move(column));
     }
   std::ranges::sort(later, {}, &LaterColumn::name);

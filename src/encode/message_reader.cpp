@@ -132,15 +132,15 @@ void read_answer_keys(const dom::object& message, std::size_t number, Message& r
 }
 
 /// Warns once per process that a key is not read.
-void say_not_read(const std::string& dataset, std::string_view key, std::size_t number) {
+void warn_unread_key(const std::string& dataset, std::string_view key, std::size_t number) {
   static std::mutex mutex;
-  static std::set<std::string> said;
+  static std::set<std::string> warned;
   const std::lock_guard lock(mutex);
-  if (!said.insert(fmt::format("{}\n{}", dataset, key)).second) return;
+  if (!warned.insert(fmt::format("{}\n{}", dataset, key)).second) return;
   log::warn("dataset {}: messages have '{}', which is not read (the first is message {} of its record)", dataset, key, number);
 }
 
-void read_v1_weight(const dom::object& message, std::size_t number) {
+void check_v1_weight(const dom::object& message, std::size_t number) {
   const auto weight = find(message, "loss_weight");
   double value = 1.0;
   if (weight && (weight->get(value) != simdjson::SUCCESS || value != 1.0))
@@ -181,12 +181,12 @@ Message MessageReader::read(const dom::object& message, std::size_t number, Spea
     fail("message {} has no '{}', which should hold its text (from {}); its keys are {}", number, spec_.tags.content,
          spec_.tags_from, keys_of(message));
   if (read.is_empty() && content.is_null() && !is_answer(read.role))
-    throw Error(no_text(content, place_of(number, spec_.tags.content)));
+    throw Error(describe_not_a_text(content, place_of(number, spec_.tags.content)));
   if (read.role == Role::observation) {
     read.name = text_or_empty(message, "name");
     read.call_id = text_or_empty(message, "tool_call_id");
   }
-  if (spec_.formatting == Formatting::blocks && is_answer(read.role)) read_v1_weight(message, number);
+  if (spec_.formatting == Formatting::blocks && is_answer(read.role)) check_v1_weight(message, number);
   read_message_weights(message, number, read);
   check_other_keys(message, number, {spec_.tags.role, spec_.tags.content}, read);
   return read;
@@ -222,7 +222,7 @@ void MessageReader::check_other_keys(const dom::object& message, std::size_t num
     if (is_answer(read.role) && read.is_empty())
       fail("message {}: its '{}' is empty, but '{}' has a value that is not read; move the value to '{}', or remove it", number,
            own_keys.back(), key, own_keys.back());
-    say_not_read(spec_.name, key, number);
+    warn_unread_key(spec_.name, key, number);
   }
 }
 

@@ -49,8 +49,8 @@ std::string OwnRenderer::probe(const Form& form, const Json& answer, bool thinks
 
 void OwnRenderer::probe_form(Form& form) const {
   const Json answer = {{"role", "assistant"}, {"content", kProbeAnswer}}, question = {{"role", "user"}, {"content", "qft asks"}};
-  const std::string told = probe(form, Json::array({{{"role", "system"}, {"content", kSystem}}, question, answer}), fixed_);
-  form.hides_system = shows(told, kProbeAnswer) && !shows(told, kSystem);
+  const std::string rendered = probe(form, Json::array({{{"role", "system"}, {"content", kSystem}}, question, answer}), fixed_);
+  form.hides_system = shows(rendered, kProbeAnswer) && !shows(rendered, kSystem);
   probe_calls(form);
   probe_thoughts(form);
 }

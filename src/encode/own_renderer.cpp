@@ -186,14 +186,14 @@ void OwnRenderer::set_variables(const Conversation& conversation, Dialogue& dial
     dialogue.variables["documents"] = conversation.documents.empty() ? Json() : conversation.documents;
 }
 
-// Renders the first `messages` of the dialogue; `asks`: with the generation prompt.
-jinja::Rendering OwnRenderer::render(Dialogue& dialogue, std::size_t messages, bool asks) const {
+// Renders the first `messages` of the dialogue; `generation_prompt`: with the generation prompt.
+jinja::Rendering OwnRenderer::render(Dialogue& dialogue, std::size_t messages, bool generation_prompt) const {
   std::size_t count = dialogue.has_system ? 1 : 0;
   for (std::size_t i = 0; i < messages; ++i) count += 1 + dialogue.messages[i].more_results.size();
   Json& variables = dialogue.variables;
   variables["messages"] = Json::array();
   for (std::size_t i = 0; i < count; ++i) variables["messages"].push_back(dialogue.rendered[i]);
-  variables["add_generation_prompt"] = asks;
+  variables["add_generation_prompt"] = generation_prompt;
   try {
     return dialogue.form->chat.render(variables, render_);
   } catch (const jinja::TemplateRefusal& refusal) {

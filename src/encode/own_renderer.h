@@ -63,17 +63,17 @@ class OwnRenderer : public TemplateRenderer {
   };
   /// A rendering that ends with an answer.
   struct Answer {
-    std::size_t number = 0;              // index among the answers
-    std::string text;                    // the rendering
-    std::vector<jinja::ByteRange> said;  // ranges of `text` that the model generates; at least one, none empty
+    std::size_t number = 0;                // index among the answers
+    std::string text;                      // the rendering
+    std::vector<jinja::ByteRange> ranges;  // ranges of `text` that the model generates; at least one, none empty
   };
   Dialogue dialogue_of(const Conversation& conversation, const std::vector<Message>& messages) const;
   void set_variables(const Conversation& conversation, Dialogue& dialogue) const;
-  jinja::Rendering render(Dialogue& dialogue, std::size_t messages, bool asks) const;
+  jinja::Rendering render(Dialogue& dialogue, std::size_t messages, bool generation_prompt) const;
   Answer find_answer(Dialogue& dialogue, std::size_t number) const;
   std::vector<std::vector<Answer>> group_answers(Dialogue& dialogue, const std::vector<bool>& learned) const;
   TrainingSample cut(std::span<const Answer> answers, const Dialogue& dialogue, const TurnWeighing& weighing) const;
-  std::vector<WeightedText> parts_of(std::string_view text, std::span<const jinja::ByteRange> said, const Message& answer,
+  std::vector<WeightedText> parts_of(std::string_view text, std::span<const jinja::ByteRange> ranges, const Message& answer,
                                      std::string_view question, bool is_last, const TurnWeighing& weighing) const;
   static Json answer_of(const Message& message, const Dialogue& dialogue);
   void probe_form(Form& form) const;

@@ -28,14 +28,14 @@ std::vector<jinja::ByteRange> marked_pieces(const jinja::Rendering& whole, const
   std::size_t earlier = 0;
   while (earlier < most && text_of(prompt, earlier) == text_of(whole, earlier)) ++earlier;
   const std::size_t begin = whole.text.starts_with(prompt.text) ? prompt.text.size() : 0;
-  std::vector<jinja::ByteRange> said;
+  std::vector<jinja::ByteRange> ranges;
   for (std::size_t i = earlier; i < whole.generated.size(); ++i) {
     const jinja::ByteRange piece{std::max(whole.generated[i].begin, begin), whole.generated[i].end};
-    if (piece.begin < piece.end) said.push_back(piece);
+    if (piece.begin < piece.end) ranges.push_back(piece);
   }
-  if (said.empty())
+  if (ranges.empty())
     fail("the chat template marks no part of answer {} with {{% generation %}}, so there is nothing to learn", number + 1);
-  return said;
+  return ranges;
 }
 
 }  // namespace
@@ -45,11 +45,11 @@ OwnRenderer::Answer OwnRenderer::find_answer(Dialogue& dialogue, std::size_t num
   const jinja::Rendering prompt = render(dialogue, at, true);
   jinja::Rendering whole = render(dialogue, at + 1, false);
   if (dialogue.form->chat.has_generation()) {
-    std::vector<jinja::ByteRange> said = marked_pieces(whole, prompt, number);
-    return {number, std::move(whole.text), std::move(said)};
+    std::vector<jinja::ByteRange> ranges = marked_pieces(whole, prompt, number);
+    return {number, std::move(whole.text), std::move(ranges)};
   }
   if (!whole.text.starts_with(prompt.text)) {
-    const std::size_t differs = differ_at(prompt.text, whole.text);
+    const std::size_t differs = first_mismatch(prompt.text, whole.text);
     fail(
         "the model's chat template changes the conversation before answer {} once the answer is there: {} before, {} "
         "after. Such an answer cannot be separated from its prompt; change the record, or name one of qft's templates",
@@ -57,24 +57,24 @@ OwnRenderer::Answer OwnRenderer::find_answer(Dialogue& dialogue, std::size_t num
   }
   if (whole.text.size() == prompt.text.size() && !dialogue.messages[at].is_empty())
     fail("the model's chat template does not show answer {}; is it a template for chats?", number + 1);
-  const jinja::ByteRange said{prompt.text.size(), whole.text.size()};
-  return {number, std::move(whole.text), {said}};
+  const jinja::ByteRange ranges{prompt.text.size(), whole.text.size()};
+  return {number, std::move(whole.text), {ranges}};
 }
 
 // Splits an answer in text [begin, end) into weighted parts. Its ending has weight 1, or 0 if the text before it ends with
 // weight 0 and more text follows.
-std::vector<WeightedText> OwnRenderer::parts_of(std::string_view text, std::span<const jinja::ByteRange> said,
+std::vector<WeightedText> OwnRenderer::parts_of(std::string_view text, std::span<const jinja::ByteRange> ranges,
                                                 const Message& answer, std::string_view question, bool is_last,
                                                 const TurnWeighing& weighing) const {
   std::vector<WeightedText> parts;
-  std::size_t at = said.front().begin;
-  for (const jinja::ByteRange& range : said) {
+  std::size_t at = ranges.front().begin;
+  for (const jinja::ByteRange& range : ranges) {
     if (range.begin > at) parts.push_back({text.substr(at, range.begin - at), 0.0F});  // between two marked pieces
     std::string_view piece = text.substr(range.begin, range.end - range.begin);
     const std::string_view ending = ending_ ? std::string_view(*ending_) : std::string_view();
     const bool ends = !ending.empty() && piece.ends_with(ending);
     if (ends) piece.remove_suffix(ending.size());
-    const std::vector<WeightedText> inside = weighed(piece, answer, question, weighing);
+    const std::vector<WeightedText> inside = split_by_weight(piece, answer, question, weighing);
     parts.insert(parts.end(), inside.begin(), inside.end());
     const bool counts = weighing.prompts || is_last || parts.empty() || parts.back().weight > 0;
     if (ends) parts.push_back({ending, counts ? 1.0F : 0.0F});
@@ -87,13 +87,13 @@ std::vector<WeightedText> OwnRenderer::parts_of(std::string_view text, std::span
 // Cuts the rendering of the last of `answers` into prompts and answers.
 TrainingSample OwnRenderer::cut(std::span<const Answer> answers, const Dialogue& dialogue, const TurnWeighing& weighing) const {
   const std::string_view text = answers.back().text;
-  const std::string_view prompt = text.substr(0, answers.back().said.front().begin);
+  const std::string_view prompt = text.substr(0, answers.back().ranges.front().begin);
   require_prompt_shown(prompt, dialogue.system_text, dialogue.variables["tools"],
                        std::span(dialogue.messages).first(2 * answers.back().number + 1), true);
   TrainingSample turns;
   std::size_t at = 0;
   for (const Answer& found : answers) {
-    const std::size_t begin = found.said.front().begin, end = found.said.back().end;
+    const std::size_t begin = found.ranges.front().begin, end = found.ranges.back().end;
     if (begin < at)
       fail("the chat template shows answer {} before the end of the previous answer, so they cannot be separated",
            found.number + 1);
@@ -108,10 +108,10 @@ TrainingSample OwnRenderer::cut(std::span<const Answer> answers, const Dialogue&
       tokenizer_->encode(source, turn.source);
     require_answer_shown(target, answer, turn.answer, !dialogue.drops_thoughts);
     const std::string_view question = before.role == Role::user ? std::string_view(before.text) : std::string_view();
-    if (weighing.schemes == nullptr && !answer.weight && found.said.size() == 1)
+    if (weighing.schemes == nullptr && !answer.weight && found.ranges.size() == 1)
       tokenizer_->encode(target, turn.target);
     else
-      append_parts(*tokenizer_, parts_of(text, found.said, answer, question, found.number == answers.back().number, weighing),
+      append_parts(*tokenizer_, parts_of(text, found.ranges, answer, question, found.number == answers.back().number, weighing),
                    turn.target, turn.target_weights);
     at = end;
   }

@@ -79,7 +79,7 @@ void RecordConverter::convert_alpaca(const Object& record, Conversation& convers
     if (is_text(*value))
       conversation.responses.push_back({Role::assistant, std::string(std::string_view(*value))});
     else
-      conversation.answer_fault = no_text(*value, column);
+      conversation.answer_fault = describe_not_a_text(*value, column);
   };
   if (spec_.ranking) {
     add_response(columns.chosen);
@@ -159,8 +159,8 @@ bool RecordConverter::begins_with_answer(const Object& message) const {
 std::optional<Drop> RecordConverter::convert_messages(const Object& record, Conversation& conversation) const {
   const ColumnNames& columns = spec_.columns;
   const dom::array list = list_of(record, columns.messages);
-  const bool may_ask = ending_ == Ending::any;
-  Turns turns = spec_.formatting == Formatting::turns ? read_sides(list, spec_, may_ask) : read_turns(list, spec_);
+  const bool may_lack_answer = ending_ == Ending::any;
+  Turns turns = spec_.formatting == Formatting::turns ? read_sides(list, spec_, may_lack_answer) : read_turns(list, spec_);
   if (turns.fault && turns.fault->reason == DropReason::role && spec_.formatting != Formatting::sharegpt)
     throw Error(turns.fault->detail);  // as LLaMA-Factory does
   conversation.has_system = turns.has_system;
@@ -172,16 +172,16 @@ std::optional<Drop> RecordConverter::convert_messages(const Object& record, Conv
   if (messages.empty()) return Drop{DropReason::turns, fmt::format("'{}' has no question and answer", columns.messages)};
   // A conversation before a pair ends with the question, any other with the answer.
   const bool before_pair = spec_.ranking && !columns.chosen.empty() && columns.chosen != columns.messages;
-  const bool asks = (may_ask || !columns.label.empty()) && !spec_.ranking && messages.size() % 2 == 1;
-  if (!asks && messages.size() % 2 != (before_pair ? 1 : 0))
+  const bool prompt_only = (may_lack_answer || !columns.label.empty()) && !spec_.ranking && messages.size() % 2 == 1;
+  if (!prompt_only && messages.size() % 2 != (before_pair ? 1 : 0))
     return Drop{DropReason::turns,
                 before_pair ? "the conversation before the pair ends with an answer" : "it ends with a question"};
-  if (!asks && !before_pair) {
+  if (!prompt_only && !before_pair) {
     conversation.responses.push_back(std::move(messages.back()));
     messages.pop_back();
   }
   conversation.prompt = std::move(messages);
-  if (asks) return std::nullopt;
+  if (prompt_only) return std::nullopt;
   if (before_pair)
     if (auto fault = add_answer(record, columns.chosen, conversation.prompt, conversation)) return fault;
   if (spec_.ranking)

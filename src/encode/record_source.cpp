@@ -192,22 +192,22 @@ class TableCache {
 
   std::shared_ptr<const io::TableRows> read(std::size_t group) {
     using Rows = std::shared_ptr<const io::TableRows>;
-    std::promise<Rows> made;
+    std::promise<Rows> promise;
     std::shared_future<Rows> rows;
-    bool make = false;
+    bool is_first = false;
     {
       const std::lock_guard lock(mutex_);
       const auto known = std::find_if(recent_.begin(), recent_.end(), [&](const auto& r) { return r.first == group; });
-      make = known == recent_.end();
-      rows = make ? made.get_future().share() : known->second;
-      if (!make) recent_.erase(known);
+      is_first = known == recent_.end();
+      rows = is_first ? promise.get_future().share() : known->second;
+      if (!is_first) recent_.erase(known);
       recent_.emplace_front(group, rows);
       if (recent_.size() > kKeptGroups) recent_.pop_back();
     }
-    if (make) try {
-        made.set_value(std::make_shared<const io::TableRows>(file_.read(group)));
+    if (is_first) try {
+        promise.set_value(std::make_shared<const io::TableRows>(file_.read(group)));
       } catch (...) {
-        made.set_exception(std::current_exception());
+        promise.set_exception(std::current_exception());
       }
     return rows.get();
   }

@@ -16,7 +16,7 @@ namespace dom = simdjson::dom;
 namespace {
 
 // Returns the remedy for a value that is not a text, by its kind.
-std::string_view way_to_text(const dom::element& value) {
+std::string_view remedy_for_text(const dom::element& value) {
   switch (value.type()) {
     case dom::element_type::ARRAY:
       return "join its parts into one text";
@@ -149,8 +149,8 @@ bool is_text(const dom::element& value) {
   return value.get(text) == simdjson::SUCCESS && !is_quoted_number(text) && unreadable_reason(text).empty();
 }
 
-std::string no_text(const dom::element& value, std::string_view what) {
-  return fmt::format("{}: expected a text, got {}: {}", what, describe(value), way_to_text(value));
+std::string describe_not_a_text(const dom::element& value, std::string_view what) {
+  return fmt::format("{}: expected a text, got {}: {}", what, describe(value), remedy_for_text(value));
 }
 
 std::optional<dom::element> find(const dom::object& object, const std::string& key) {
@@ -160,7 +160,7 @@ std::optional<dom::element> find(const dom::object& object, const std::string& k
 }
 
 std::string text_of(const dom::element& value, std::string_view what) {
-  if (!is_text(value)) throw Error(no_text(value, what));
+  if (!is_text(value)) throw Error(describe_not_a_text(value, what));
   return std::string(std::string_view(value));
 }
 

@@ -19,7 +19,7 @@ std::string describe(const simdjson::dom::element& value);
 bool is_text(const simdjson::dom::element& value);
 
 /// Formats "output: expected a text, got the number 42: put it in quotes", with a remedy for the value's kind.
-std::string no_text(const simdjson::dom::element& value, std::string_view what);
+std::string describe_not_a_text(const simdjson::dom::element& value, std::string_view what);
 
 /// Throws Error with the key, its path and both values if an object, at any depth, has a key twice.
 void refuse_repeated_keys(const simdjson::dom::element& record);

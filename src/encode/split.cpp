@@ -55,8 +55,8 @@ Split::Split(const std::string& text, const std::string& where) : text_(text), w
 }
 
 RecordRange Split::Part::range(std::int64_t records) const {
-  const auto bound = [&](std::optional<std::int64_t> given, std::int64_t otherwise) {
-    if (!given) return otherwise;
+  const auto bound = [&](std::optional<std::int64_t> given, std::int64_t fallback) {
+    if (!given) return fallback;
     return clamp_bound(percent ? from_percent(*given, records, whole_hundredths) : *given, records);
   };
   return {bound(from, 0), bound(to, records)};

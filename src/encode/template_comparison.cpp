@@ -23,7 +23,7 @@ std::string text_of_chat(const ChatTemplate& chat, const Conversation& conversat
 
 std::string line_from(std::string_view text, std::size_t at) {
   const Excerpt part = excerpt_around(text, at, 40, 60);
-  return fmt::format("{}{}{}", part.begins_later ? "... " : "", part.quoted, part.ends_earlier ? " ..." : "");
+  return fmt::format("{}{}{}", part.cut_before ? "... " : "", part.quoted, part.cut_after ? " ..." : "");
 }
 
 }  // namespace
@@ -43,7 +43,7 @@ std::optional<TemplateDifference> first_difference(const ChatTemplate& first, co
     return TemplateDifference{line_from(a, 0), error.what()};
   }
   if (a == b) return std::nullopt;
-  const std::size_t at = differ_at(a, b);
+  const std::size_t at = first_mismatch(a, b);
   return TemplateDifference{line_from(a, at), line_from(b, at)};
 }
 
@@ -79,7 +79,7 @@ std::vector<std::string> first_difference_in(const DatasetSpec& spec, const Chat
 std::vector<std::string> compare_with_own(const config::RunConfig& config, const ChatTemplate& named,
                                           const std::vector<DatasetSpec>& specs) try {
   if (named.is_own() || specs.empty()) return {};
-  const auto own = ChatTemplate::own_beside(config, named.shared_tokenizer());
+  const auto own = ChatTemplate::own_for_comparison(config, named.shared_tokenizer());
   if (!own) return {};
   for (const DatasetSpec& spec : specs) {
     if (!spec.template_name.empty() || file_ending(spec.files.front()) == ".txt") continue;

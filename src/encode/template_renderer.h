@@ -23,11 +23,11 @@ class TemplateRenderer {
 std::vector<Message> with_answer(const Conversation& conversation, const Message& response);
 
 /// Gives the ids from the last run's end to `end` the weight `weight`.
-void count_to(std::int32_t end, float weight, std::vector<WeightRun>& runs);
+void append_weight_run(std::int32_t end, float weight, std::vector<WeightRun>& runs);
 
 /// Splits an answer's text into weighted parts: by the answer's own weight, else by the schemes, else with weight 1.
-std::vector<WeightedText> weighed(std::string_view text, const Message& answer, std::string_view question,
-                                  const TurnWeighing& weighing);
+std::vector<WeightedText> split_by_weight(std::string_view text, const Message& answer, std::string_view question,
+                                          const TurnWeighing& weighing);
 
 /// Appends parts of a text, each tokenised separately; adjacent parts with equal weights are tokenised as one text.
 void append_parts(const tokenizer::Tokenizer& tokenizer, std::span<const WeightedText> parts, std::vector<std::int32_t>& ids,

@@ -239,11 +239,11 @@ std::optional<std::string> end_of_answer(const TemplateSpec& spec, const std::st
   const std::string after = turn_texts(spec.assistant, {.eos = eos}).back();
   std::optional<std::string> end;
   std::size_t first = after.npos;
-  const auto look = [&](const std::string& word) {
+  const auto consider = [&](const std::string& word) {
     if (const std::size_t at = word.empty() ? after.npos : after.find(word); at < first) first = at, end = word;
   };
-  look(eos);
-  for (const std::string& word : spec.stop_words) look(word);
+  consider(eos);
+  for (const std::string& word : spec.stop_words) consider(word);
   if (!end && spec.efficient_eos && !eos.empty()) end = eos;
   return end;
 }

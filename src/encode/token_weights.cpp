@@ -14,10 +14,10 @@
 namespace qft::encode {
 namespace {
 
-/// `own` is the word's weight, `after` the weight of the text up to the scheme's next word.
+/// `weight` is for the word, `following_weight` for the text up to the scheme's next word.
 struct Keyword {
   std::string_view word;
-  float own, after;
+  float weight, following_weight;
 };
 
 enum class Inside : std::uint8_t { nothing, spaces, anything };
@@ -170,15 +170,15 @@ void split_by_keywords(std::span<const Keyword> keywords, const WeightedText& te
     if (first == places.end() || *first == all.npos) return add(parts, all.substr(from), text.weight * weight);
     const Keyword& next = keywords[static_cast<std::size_t>(first - places.begin())];
     add(parts, all.substr(from, *first - from), text.weight * weight);
-    add(parts, all.substr(*first, next.word.size()), text.weight * next.own);
-    weight = next.after;
+    add(parts, all.substr(*first, next.word.size()), text.weight * next.weight);
+    weight = next.following_weight;
     from = *first + next.word.size();
   }
 }
 
 void split_by(const WeightScheme& scheme, std::string_view question, const WeightedText& text, std::vector<WeightedText>& parts) {
-  const auto asks = [&](std::string_view words) { return question.find(words) != question.npos; };
-  if (std::ranges::any_of(scheme.questions, asks)) return add(parts, text.text, text.weight * kAgentFlanQuestionWeight);
+  const auto is_asked = [&](std::string_view words) { return question.find(words) != question.npos; };
+  if (std::ranges::any_of(scheme.questions, is_asked)) return add(parts, text.text, text.weight * kAgentFlanQuestionWeight);
   if (scheme.keywords.empty()) return split_by_patterns(scheme.patterns, text, parts);
   split_by_keywords(scheme.keywords, text, parts);
 }

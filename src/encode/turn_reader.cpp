@@ -121,14 +121,14 @@ Turns read_turns(const dom::array& messages, const DatasetSpec& spec, Role first
   return turns;
 }
 
-Turns read_sides(const dom::array& pairs, const DatasetSpec& spec, bool may_ask) {
+Turns read_sides(const dom::array& pairs, const DatasetSpec& spec, bool may_lack_answer) {
   const MessageReader reader(spec);
   Turns turns;
   std::size_t number = 0;
   for (const dom::element element : pairs) {
     const dom::object pair = object_of(element, fmt::format("message {}", ++number));
     turns.messages.push_back(reader.read_side(pair, number, spec.tags.user, Role::user));
-    if (may_ask && number == pairs.size() && !find(pair, spec.tags.assistant)) break;
+    if (may_lack_answer && number == pairs.size() && !find(pair, spec.tags.assistant)) break;
     turns.messages.push_back(reader.read_side(pair, number, spec.tags.assistant, Role::assistant));
   }
   return turns;

@@ -26,6 +26,6 @@ struct Turns {
 Turns read_turns(const simdjson::dom::array& messages, const DatasetSpec& spec, Role first = Role::user);
 /// Does the same for Formatting::turns: each element holds a question and its answer. With `may_ask`, the last element may lack
 /// the answer.
-Turns read_sides(const simdjson::dom::array& pairs, const DatasetSpec& spec, bool may_ask = false);
+Turns read_sides(const simdjson::dom::array& pairs, const DatasetSpec& spec, bool may_lack_answer = false);
 
 }  // namespace qft::encode

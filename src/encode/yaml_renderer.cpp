@@ -28,7 +28,7 @@ void add_thinking_note(std::string& system, bool has_tools) {
 }
 
 // Returns the start of the messages after the user's last question: a chain of calls in which a model still sees its thoughts.
-std::size_t begin_of_chain(const std::vector<Message>& messages) {
+std::size_t begin_of_call_chain(const std::vector<Message>& messages) {
   for (std::size_t i = messages.size(); i > 0; --i)
     if (messages[i - 1].role == Role::user) return i;
   return 0;
@@ -64,7 +64,7 @@ struct YamlRenderer::Tokens {
   std::vector<std::int32_t> ids;
   std::vector<WeightRun> runs = {};  // empty: every id has weight 1
 
-  void count_to_here(float weight) { count_to(static_cast<std::int32_t>(ids.size()), weight, runs); }
+  void append_run(float weight) { append_weight_run(static_cast<std::int32_t>(ids.size()), weight, runs); }
 };
 
 YamlRenderer::YamlRenderer(const TemplateSpec& spec, std::shared_ptr<const tokenizer::Tokenizer> tokenizer,
@@ -116,14 +116,14 @@ YamlRenderer::Body YamlRenderer::body_of(const Message& message, bool keeps_thou
     const std::string_view thought = has_key ? stripped(*message.thought, "\n") : split->thought;
     text.append(spec_.thought_open).append(thought).append(spec_.thought_close);
   }
-  std::string_view told = rest;
-  if (!keeps_thought || has_key) told.remove_prefix(std::min(told.find_first_not_of('\n'), told.size()));
-  return {&message, with_calls(text.append(told), !stripped(rest).empty(), message)};
+  std::string_view visible = rest;
+  if (!keeps_thought || has_key) visible.remove_prefix(std::min(visible.find_first_not_of('\n'), visible.size()));
+  return {&message, with_calls(text.append(visible), !stripped(rest).empty(), message)};
 }
 
 std::vector<YamlRenderer::Body> YamlRenderer::bodies_of(const std::vector<Message>& messages, bool last_thought_only) const {
   const bool never = spec_.reasoning && options_.enable_thinking == std::optional<bool>(false);
-  const std::size_t chain = begin_of_chain(messages);
+  const std::size_t chain = begin_of_call_chain(messages);
   std::vector<Body> bodies;
   bodies.reserve(messages.size());
   for (std::size_t i = 0; i < messages.size(); ++i)
@@ -144,7 +144,7 @@ void YamlRenderer::append(const TurnFormat& format, std::string_view content, co
   for (const TurnPiece& piece : format) {
     if (piece.kind != TurnPiece::Kind::text) {
       append_mark(piece, tokens.ids);
-      if (prompts != nullptr) tokens.count_to_here(1.0F);
+      if (prompts != nullptr) tokens.append_run(1.0F);
       continue;
     }
     std::string text;
@@ -166,13 +166,13 @@ void YamlRenderer::append_answer(const View& view, std::size_t number, Tokens& t
   const Message* before = number > 0 ? view.bodies[number - 1].message : nullptr;
   const std::string_view question =
       before != nullptr && before->role == Role::user ? std::string_view(before->text) : std::string_view();
-  const std::vector<WeightedText> parts = weighed(content, *body.message, question, view.weighing);
+  const std::vector<WeightedText> parts = split_by_weight(content, *body.message, question, view.weighing);
   const bool ends = view.weighing.prompts || number + 1 == view.bodies.size() || parts.empty() || parts.back().weight > 0;
   float marks = 1.0F;
   for (const TurnPiece& piece : format_of(body)) {
     if (piece.kind != TurnPiece::Kind::text) {
       append_mark(piece, tokens.ids);
-      tokens.count_to_here(marks);
+      tokens.append_run(marks);
       continue;
     }
     std::vector<WeightedText> texts = {{piece.before, marks}};
@@ -255,7 +255,7 @@ std::vector<TrainingSample> YamlRenderer::training_samples(const Conversation& c
       std::vector<std::int32_t>& ids = learns_empty_thought(text) ? target.ids : source.ids;
       ids.insert(learns_empty_thought(text) ? ids.begin() : ids.end(), empty_thought_.begin(), empty_thought_.end());
       if (!source.runs.empty())
-        source.count_to_here(weighing.schemes->split(spec_.thought_open + spec_.thought_close, {}).front().weight);
+        source.append_run(weighing.schemes->split(spec_.thought_open + spec_.thought_close, {}).front().weight);
     }
     turns.push_back({std::move(source.ids), std::move(target.ids), std::move(source.runs), std::move(target.runs), i / 2});
   }

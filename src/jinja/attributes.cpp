@@ -56,8 +56,8 @@ Value sequence_count(Runtime& rt, const Value& self, CallArgs& args) {
 Value sequence_index(Runtime& rt, const Value& self, CallArgs& args) {
   const Bound bound(rt, "index()", args, {"value", "start", "stop"}, 1, true);
   const auto size = static_cast<std::int64_t>(*length(rt, self));
-  const auto place = [&](std::size_t i, std::int64_t otherwise) {
-    const std::int64_t at = bound.integer(i, otherwise);
+  const auto place = [&](std::size_t i, std::int64_t fallback) {
+    const std::int64_t at = bound.integer(i, fallback);
     return at < 0 ? std::max<std::int64_t>(at + size, 0) : at;
   };
   const std::int64_t begin = place(1, 0), end = place(2, size);
@@ -160,10 +160,11 @@ std::optional<Value> loop_attribute(Runtime& rt, LoopObject& loop, std::string_v
   if (name == "revindex0") return Value::integer(static_cast<std::int64_t>(loop.length(rt)) - loop.index0 - 1);
   if (name == "depth") return Value::size(loop.depth0 + 1);
   if (name == "depth0") return Value::size(loop.depth0);
-  if (name == "previtem") return loop.index0 == 0 ? Value::undefined(Why::hint, "there is no previous item") : loop.before;
+  if (name == "previtem")
+    return loop.index0 == 0 ? Value::undefined(UndefinedReason::hint, "there is no previous item") : loop.before;
   if (name == "nextitem") {
     const Value* next = loop.peek(rt);
-    return next == nullptr ? Value::undefined(Why::hint, "there is no next item") : *next;
+    return next == nullptr ? Value::undefined(UndefinedReason::hint, "there is no next item") : *next;
   }
   return std::nullopt;
 }
@@ -189,7 +190,7 @@ std::optional<Value> macro_attribute(Runtime& rt, const MacroObject& macro, std:
 std::optional<Value> plain_attribute(Runtime& rt, const Value& of, std::string_view name) {
   switch (of.kind()) {
     case Kind::space:
-      return dict_find(rt, of.as<SpaceObject>().members, name);
+      return dict_find(rt, of.as<NamespaceObject>().members, name);
     case Kind::loop:
       return loop_attribute(rt, of.as<LoopObject>(), name);
     case Kind::macro:
@@ -239,7 +240,7 @@ bool is_refused(const Value& of, std::string_view name) {
 
 // Returns a value's attribute like Python's getattr().
 std::optional<Value> python_attribute(Runtime& rt, const Value& of, std::string_view name) {
-  if (is_refused(of, name)) return rt.undefined(Why::unsafe, name, of.kind());
+  if (is_refused(of, name)) return rt.undefined(UndefinedReason::unsafe, name, of.kind());
   if (std::optional<Value> value = plain_attribute(rt, of, name)) return value;
   if (const MethodRow* method = find_method(of, name)) return Value(rt.make<FunctionObject>(0, *method, of));
   return std::nullopt;
@@ -350,14 +351,14 @@ void fail_undefined(const Runtime& rt, const Value& value) {
         return "value";
     }
   };
-  switch (value.why()) {
-    case Why::name:
+  switch (value.reason()) {
+    case UndefinedReason::name:
       rt.fail("'{}' is undefined", name);
-    case Why::attribute:
+    case UndefinedReason::attribute:
       rt.fail("'{}' has no attribute '{}'", of(), name);
-    case Why::element:
+    case UndefinedReason::element:
       rt.fail("{} has no element {}", of(), name);
-    case Why::unsafe:
+    case UndefinedReason::unsafe:
       rt.fail("templates may not use the attribute '{}' of '{}' (they cannot change values)", name, of());
     default:
       rt.fail("{}", name);
@@ -405,13 +406,13 @@ Value get_attribute(Runtime& rt, const Value& of, std::string_view name) {
   if (of.is(Kind::json_dict)) {  // usually a member, and no method has its name
     if (find_method(of, name) == nullptr && !is_refused(of, name)) {
       std::optional<Value> value = dict_find(rt, of, name);
-      return value ? std::move(*value) : Value::undefined(Why::attribute, name, of.kind());
+      return value ? std::move(*value) : Value::undefined(UndefinedReason::attribute, name, of.kind());
     }
   }
   if (std::optional<Value> value = python_attribute(rt, of, name)) return std::move(*value);
   if (of.is_dict())
     if (std::optional<Value> value = dict_find(rt, of, name)) return std::move(*value);
-  return rt.undefined(Why::attribute, name, of.kind());
+  return rt.undefined(UndefinedReason::attribute, name, of.kind());
 }
 
 Value get_item(Runtime& rt, const Value& of, const Value& key) {
@@ -426,12 +427,12 @@ Value get_item(Runtime& rt, const Value& of, const Value& key) {
   }
   if (key.is_text()) {
     if (std::optional<Value> value = python_attribute(rt, of, key.as_text())) return std::move(*value);
-    return rt.undefined(Why::attribute, key.as_text(), of.kind());
+    return rt.undefined(UndefinedReason::attribute, key.as_text(), of.kind());
   }
-  if (!key.is_number() && !key.is(Kind::none)) return rt.undefined(Why::element, object_name(key), of.kind());
+  if (!key.is_number() && !key.is(Kind::none)) return rt.undefined(UndefinedReason::element, object_name(key), of.kind());
   std::string name;
   append_repr(rt, key, name);
-  return rt.undefined(Why::element, name, of.kind());
+  return rt.undefined(UndefinedReason::element, name, of.kind());
 }
 
 Value get_slice(Runtime& rt, const Value& of, const Value& begin, const Value& end, const Value& step) {
@@ -440,8 +441,8 @@ Value get_slice(Runtime& rt, const Value& of, const Value& begin, const Value& e
   const std::int64_t by = step.is(Kind::none) ? 1 : index_of(rt, step);
   if (by == 0) rt.fail("a slice with a step of 0");
   const auto size = static_cast<std::int64_t>(*length(rt, of));
-  const auto place = [&](const Value& value, std::int64_t otherwise) {
-    if (value.is(Kind::none)) return otherwise;
+  const auto place = [&](const Value& value, std::int64_t fallback) {
+    if (value.is(Kind::none)) return fallback;
     std::int64_t at = index_of(rt, value);
     if (at < 0) at += size;
     return by > 0 ? std::clamp<std::int64_t>(at, 0, size) : std::clamp<std::int64_t>(at, -1, size - 1);

@@ -11,7 +11,7 @@ Value& Interpreter::slot(Place place) {
 
 Value Interpreter::eval_name(const Expr& expr) {
   const Value& value = slot(expr.place);
-  return value.is(Kind::missing) ? Value::undefined(Why::name, expr.text) : value;
+  return value.is(Kind::missing) ? Value::undefined(UndefinedReason::name, expr.text) : value;
 }
 
 Value Interpreter::eval(const Expr& expr) {
@@ -68,7 +68,7 @@ Value Interpreter::eval(const Expr& expr) {
     case ExprKind::conditional:
       if (truth(rt_, eval(*expr.a))) return eval(*expr.b);
       if (expr.c != nullptr) return eval(*expr.c);
-      return Value::undefined(Why::hint, "an inline 'if' was false and has no 'else'");
+      return Value::undefined(UndefinedReason::hint, "an inline 'if' was false and has no 'else'");
     case ExprKind::logical_or: {
       Value left = eval(*expr.a);
       return truth(rt_, left) ? left : eval(*expr.b);

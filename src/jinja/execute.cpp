@@ -14,7 +14,7 @@ class Filtered final : public IteratorObject {
     Interpreter(rt, slots_.get(), none).enter(stmt.filter->loads);
   }
   void clear() override {
-    cursor_ = Cursor(*rt, Value::undefined(Why::name, {}));
+    cursor_ = Cursor(*rt, Value::undefined(UndefinedReason::name, {}));
     slots_.reset();
   }
   bool next(Runtime& runtime, Value& out) override {
@@ -63,7 +63,7 @@ void Interpreter::assign(const Expr& target, const Value& value) {
     const Value& space = slot(target.place);
     if (!space.is(Kind::space)) rt_.fail("'{}' is not a namespace: its attribute cannot be set", target.space);
     if (target.text.starts_with('_')) rt_.fail("the attribute '{}' of a namespace begins with an underscore", target.text);
-    dict_set(rt_, space.as<SpaceObject>().members.as<DictObject>(), Value::view(target.text), value);
+    dict_set(rt_, space.as<NamespaceObject>().members.as<DictObject>(), Value::view(target.text), value);
     return;
   }
   const std::vector<Value> items = to_items(rt_, value);
@@ -73,8 +73,8 @@ void Interpreter::assign(const Expr& target, const Value& value) {
 
 Flow Interpreter::run(const std::vector<Stmt*>& body) {
   for (const Stmt* stmt : body)
-    if (const Flow flow = run(*stmt); flow != Flow::on) return flow;
-  return Flow::on;
+    if (const Flow flow = run(*stmt); flow != Flow::normal) return flow;
+  return Flow::normal;
 }
 
 Flow Interpreter::run(const Stmt& stmt) {
@@ -85,23 +85,23 @@ Flow Interpreter::run(const Stmt& stmt) {
       out_->append(stmt.text);
       rt_.work(stmt.text.size());
       rt_.check_output(out_->size());
-      return Flow::on;
+      return Flow::normal;
     case StmtKind::output:
       for (const Expr* item : stmt.items) output(eval(*item));
-      return Flow::on;
+      return Flow::normal;
     case StmtKind::set: {
       const Value value = eval(*stmt.value);
       rt_.line = stmt.line;
-      check_spaces(*stmt.target);
+      check_namespaces(*stmt.target);
       assign(*stmt.target, value);
-      return Flow::on;
+      return Flow::normal;
     }
     case StmtKind::condition:
       return run_condition(stmt);
-    case StmtKind::leave:
-      return Flow::leave;
-    case StmtKind::again:
-      return Flow::again;
+    case StmtKind::break_loop:
+      return Flow::break_loop;
+    case StmtKind::continue_loop:
+      return Flow::continue_loop;
     default:
       break;
   }
@@ -115,13 +115,13 @@ Flow Interpreter::run(const Stmt& stmt) {
       std::string text;
       Interpreter(rt_, slots.get(), text).run_loop(stmt, std::move(items), 0);
       output(rt_.text(std::move(text)));
-      return Flow::on;
+      return Flow::normal;
     }
     case StmtKind::set_block:
     case StmtKind::filter: {
       std::string text;
       enter(stmt.loads);
-      if (const Flow flow = run_captured(stmt.body, text); flow != Flow::on) return flow;
+      if (const Flow flow = run_captured(stmt.body, text); flow != Flow::normal) return flow;
       Value value = rt_.text(std::move(text));
       rt_.line = stmt.line;
       if (stmt.value != nullptr) value = eval_filter(*stmt.value, &value);
@@ -129,15 +129,15 @@ Flow Interpreter::run(const Stmt& stmt) {
         output(value);
       else
         assign(*stmt.target, value);
-      return Flow::on;
+      return Flow::normal;
     }
     case StmtKind::macro:
       slot(stmt.target->place) = make_macro(*stmt.function, false);
-      return Flow::on;
+      return Flow::normal;
     case StmtKind::call: {
       const Value caller = make_macro(*stmt.function, true);
       output(eval_call(*stmt.value, &caller));
-      return Flow::on;
+      return Flow::normal;
     }
     case StmtKind::with:
       enter(stmt.loads);
@@ -145,22 +145,22 @@ Flow Interpreter::run(const Stmt& stmt) {
       return run(stmt.body);
     default:
       run_generation(stmt);
-      return Flow::on;
+      return Flow::normal;
   }
 }
 
 // Jinja2 checks all namespaces of a statement before it sets any.
-void Interpreter::check_spaces(const Expr& target) {
+void Interpreter::check_namespaces(const Expr& target) {
   if (target.kind == ExprKind::member && !slot(target.place).is(Kind::space))
     rt_.fail("'{}' is not a namespace: its attribute cannot be set", target.space);
-  for (const Expr* item : target.items) check_spaces(*item);
+  for (const Expr* item : target.items) check_namespaces(*item);
 }
 
 Flow Interpreter::run_condition(const Stmt& stmt) {
   const Nested nested(rt_);
   for (const Branch& branch : stmt.branches)
     if (branch.test == nullptr || truth(rt_, eval(*branch.test))) return run(branch.body);
-  return Flow::on;
+  return Flow::normal;
 }
 
 Flow Interpreter::run_captured(const std::vector<Stmt*>& body, std::string& text) {
@@ -174,7 +174,7 @@ Flow Interpreter::run_loop(const Stmt& stmt, Value items, std::size_t depth) {
   Scope* const outer = stmt.recursive ? scope_->parent : scope_;
   if (stmt.test != nullptr) items = Value(rt_.make<Filtered>(0, rt_, stmt, std::move(items), outer));
   bool any = false;
-  Flow flow = Flow::on;
+  Flow flow = Flow::normal;
   if (stmt.extended) {
     auto* loop = rt_.make<LoopObject>(0, rt_, std::move(items), stmt.recursive ? &stmt : nullptr, outer, depth);
     const Value holder(loop);
@@ -197,11 +197,11 @@ Flow Interpreter::run_loop_body(const Stmt& stmt, Cursor* cursor, LoopObject* lo
     if (loop != nullptr) slot(stmt.loop_place) = Value(loop);
     enter(stmt.loads);
     const Flow flow = run(stmt.body);
-    if (flow == Flow::leave) break;
-    if (flow == Flow::on) any = true;
+    if (flow == Flow::break_loop) break;
+    if (flow == Flow::normal) any = true;
     rt_.line = stmt.line;
   }
-  return Flow::on;
+  return Flow::normal;
 }
 
 Value Interpreter::make_macro(const Function& function, bool is_call_block) {
@@ -245,7 +245,7 @@ Value call_macro(Runtime& rt, MacroObject& macro, CallArgs& args) {
   }
   if (function.takes_caller && !has_caller) {
     Value caller = take("caller");
-    if (caller.is(Kind::missing) || caller.is(Kind::none)) caller = Value::undefined(Why::hint, "there is no caller");
+    if (caller.is(Kind::missing) || caller.is(Kind::none)) caller = Value::undefined(UndefinedReason::hint, "there is no caller");
     slots.get()->slots[function.caller] = std::move(caller);
   }
   if (function.takes_kwargs) {
@@ -271,7 +271,7 @@ Value call_macro(Runtime& rt, MacroObject& macro, CallArgs& args) {
       Value given = interpreter.eval(*function.defaults[i - without]);
       interpreter.slot(function.params[i]->place) = std::move(given);
     } else {
-      value = Value::undefined(Why::name, function.params[i]->text);
+      value = Value::undefined(UndefinedReason::name, function.params[i]->text);
     }
   }
   interpreter.run(function.body);

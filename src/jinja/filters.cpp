@@ -65,7 +65,7 @@ constexpr FilterRow kFilters[] = {
 const FilterRow* find_filter(std::string_view name) {
   return find_row(kFilters, name);
 }
-bool is_left_out_filter(std::string_view name) {
+bool is_unsupported_filter(std::string_view name) {
   return name == "random" || name == "urlize";
 }
 

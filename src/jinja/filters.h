@@ -20,12 +20,12 @@ Filter batch, dictsort, first, groupby, items, join, last, length_filter, list, 
 class Getter {
  public:
   /// If `attribute` is null or None, returns the item itself.
-  Getter(Runtime& rt, const Value* attribute, const Value* otherwise = nullptr, bool lower = false);
+  Getter(Runtime& rt, const Value* attribute, const Value* fallback = nullptr, bool lower = false);
   Value operator()(Runtime& rt, Value item) const;
 
  private:
   std::vector<Value> parts_;
-  Value otherwise_;
+  Value fallback_;
   bool lower_;
 };
 

@@ -6,8 +6,8 @@
 
 namespace qft::jinja::filters {
 
-Getter::Getter(Runtime& rt, const Value* attribute, const Value* otherwise, bool lower) : lower_(lower) {
-  if (otherwise != nullptr && !otherwise->is(Kind::none)) otherwise_ = *otherwise;
+Getter::Getter(Runtime& rt, const Value* attribute, const Value* fallback, bool lower) : lower_(lower) {
+  if (fallback != nullptr && !fallback->is(Kind::none)) fallback_ = *fallback;
   if (attribute == nullptr || attribute->is(Kind::none)) return;
   if (!attribute->is_text()) {
     parts_.push_back(*attribute);
@@ -27,7 +27,7 @@ Getter::Getter(Runtime& rt, const Value* attribute, const Value* otherwise, bool
 Value Getter::operator()(Runtime& rt, Value item) const {
   for (const Value& part : parts_) {
     item = get_item(rt, item, part);
-    if (item.is_undefined() && !otherwise_.is(Kind::missing)) item = otherwise_;
+    if (item.is_undefined() && !fallback_.is(Kind::missing)) item = fallback_;
   }
   return lower_ ? ignore_case(rt, std::move(item)) : item;
 }
@@ -66,7 +66,9 @@ Value extreme(Runtime& rt, const Value& self, CallArgs& args, CompareOp better, 
     best = item;
     best_key = std::move(key);
   }
-  return best_key.is(Kind::missing) ? Value::undefined(Why::hint, "the list is empty, so it has no least or largest item") : best;
+  return best_key.is(Kind::missing)
+             ? Value::undefined(UndefinedReason::hint, "the list is empty, so it has no least or largest item")
+             : best;
 }
 
 /// Iterates over lists of several items, for batch() and slice().
@@ -75,7 +77,7 @@ class Chunks final : public IteratorObject {
   Chunks(Runtime& rt, Value source, std::int64_t count, Value fill, bool slices)
       : cursor_(rt, std::move(source)), count_(count), fill_(std::move(fill)), slices_(slices) {}
   void clear() override {
-    cursor_ = Cursor(*rt, Value::undefined(Why::name, {}));
+    cursor_ = Cursor(*rt, Value::undefined(UndefinedReason::name, {}));
     fill_ = held_ = Value();
     all_.clear();
   }
@@ -143,7 +145,7 @@ class Unique final : public IteratorObject {
   Unique(Runtime& rt, Value source, Getter getter)
       : cursor_(rt, std::move(source)), getter_(std::move(getter)), seen_(rt.make<DictObject>(0)) {}
   void clear() override {
-    cursor_ = Cursor(*rt, Value::undefined(Why::name, {}));
+    cursor_ = Cursor(*rt, Value::undefined(UndefinedReason::name, {}));
     seen_ = Value();
     getter_ = Getter(*rt, nullptr);
   }
@@ -233,7 +235,7 @@ Value first(Runtime& rt, const Value& self, CallArgs& args) {
   const Bound bound(rt, "first", args, {});
   Cursor cursor(rt, self);
   Value item;
-  return cursor.next(rt, item) ? item : Value::undefined(Why::hint, "the list is empty, so it has no first item");
+  return cursor.next(rt, item) ? item : Value::undefined(UndefinedReason::hint, "the list is empty, so it has no first item");
 }
 
 Value last(Runtime& rt, const Value& self, CallArgs& args) {
@@ -241,11 +243,11 @@ Value last(Runtime& rt, const Value& self, CallArgs& args) {
   if (self.is(Kind::iterator) || self.is(Kind::loop)) rt.fail("last: {} cannot be read from its end", object_name(self));
   if (self.is_text() || is_sequence(self) || self.is(Kind::range)) {
     const std::optional<std::size_t> size = length(rt, self);
-    if (*size == 0) return Value::undefined(Why::hint, "the list is empty, so it has no last item");
+    if (*size == 0) return Value::undefined(UndefinedReason::hint, "the list is empty, so it has no last item");
     return get_item(rt, self, Value::integer(-1));
   }
   std::vector<Value> all = to_items(rt, self);
-  return all.empty() ? Value::undefined(Why::hint, "the list is empty, so it has no last item") : all.back();
+  return all.empty() ? Value::undefined(UndefinedReason::hint, "the list is empty, so it has no last item") : all.back();
 }
 
 Value reverse(Runtime& rt, const Value& self, CallArgs& args) {

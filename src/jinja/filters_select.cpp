@@ -45,7 +45,8 @@ class Mapped final : public ItemIterator {
     if (args.positional.empty()) rt.fail("map: the name of a filter, or an attribute, is missing");
     const Value name = args.positional[0];
     filter_ = name.is_text() ? find_filter(name.as_text()) : nullptr;
-    if (name.is_text() && is_left_out_filter(name.as_text())) rt.fail("map: the filter '{}' is not implemented", name.as_text());
+    if (name.is_text() && is_unsupported_filter(name.as_text()))
+      rt.fail("map: the filter '{}' is not implemented", name.as_text());
     std::string shown;
     append_text(rt, name, shown);
     if (filter_ == nullptr) rt.fail("map: unknown filter '{}'", shown);

@@ -120,7 +120,7 @@ Value attribute(Runtime& rt, const Value& self, CallArgs& args) {
     CallArgs none;
     const Value empty(rt.make<DictObject>(0));
     const Value found = get_attribute(rt, empty, name);
-    return found.is_undefined() ? rt.undefined(found.why(), name, self.kind()) : found;
+    return found.is_undefined() ? rt.undefined(found.reason(), name, self.kind()) : found;
   }
   return get_attribute(rt, self, name);
 }

@@ -40,7 +40,7 @@ Value dict(Runtime& rt, const Value&, CallArgs& args) {
 }
 
 Value space(Runtime& rt, const Value&, CallArgs& args) {
-  auto* object = rt.make<SpaceObject>(0);
+  auto* object = rt.make<NamespaceObject>(0);
   Value result(object);
   object->members = make_dict(rt, args);
   for (const auto& [key, value] : object->members.as<DictObject>().pairs)
@@ -116,7 +116,7 @@ Value make_dict(Runtime& rt, CallArgs& args) {
   Value result(dict);
   if (!args.positional.empty()) {
     const Value& from = args.positional[0];
-    const Value members = from.is(Kind::space) ? Value::undefined(Why::name, {}) : from;
+    const Value members = from.is(Kind::space) ? Value::undefined(UndefinedReason::name, {}) : from;
     if (members.is_dict()) {
       for (std::size_t i = 0; i < dict_size(members); ++i) {
         auto [key, value] = dict_at(rt, members, i);
@@ -154,12 +154,12 @@ Bound::Bound(Runtime& rt, std::string_view function, CallArgs& args, std::initia
       rt.fail("{}: the argument '{}' is missing", function, *(names.begin() + static_cast<std::ptrdiff_t>(i)));
 }
 
-bool Bound::flag(std::size_t i, bool otherwise) const {
-  return values_[i] != nullptr ? truth(rt_, *values_[i]) : otherwise;
+bool Bound::flag(std::size_t i, bool fallback) const {
+  return values_[i] != nullptr ? truth(rt_, *values_[i]) : fallback;
 }
 
-std::int64_t Bound::integer(std::size_t i, std::int64_t otherwise) const {
-  if (values_[i] == nullptr) return otherwise;
+std::int64_t Bound::integer(std::size_t i, std::int64_t fallback) const {
+  if (values_[i] == nullptr) return fallback;
   const Value& value = *values_[i];
   refuse_undefined(rt_, value);
   if (!value.is_integer()) rt_.fail("{}: found {}, expected an integer of 64 bits", function_, object_name(value));

@@ -9,7 +9,7 @@
 
 namespace qft::jinja {
 
-enum class Flow : std::uint8_t { on, leave, again };
+enum class Flow : std::uint8_t { normal, break_loop, continue_loop };
 
 class Interpreter {
  public:
@@ -38,7 +38,7 @@ class Interpreter {
   Flow run_condition(const Stmt& stmt);
   Flow run_loop_body(const Stmt& stmt, Cursor* cursor, LoopObject* loop, bool& any);
   void run_generation(const Stmt& stmt);
-  void check_spaces(const Expr& target);
+  void check_namespaces(const Expr& target);
   Flow run_captured(const std::vector<Stmt*>& body, std::string& text);
   Value make_macro(const Function& function, bool is_call_block);
 

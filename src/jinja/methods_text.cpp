@@ -36,8 +36,8 @@ struct Window {
 Window window_of(const Bound& args, std::string_view text, std::size_t first) {
   if (!args.has(first) && !args.has(first + 1)) return {text};
   const auto size = static_cast<std::int64_t>(char_count(text));
-  const auto place = [&](std::size_t i, std::int64_t otherwise) {
-    if (!args.has(i)) return otherwise;
+  const auto place = [&](std::size_t i, std::int64_t fallback) {
+    if (!args.has(i)) return fallback;
     const std::int64_t at = args.integer(i, 0);
     return at < 0 ? std::max<std::int64_t>(at + size, 0) : at;
   };

@@ -95,19 +95,19 @@ struct Load {
 };
 
 enum class StmtKind : std::uint8_t {
-  output,      // items
-  data,        // text
-  set,         // target = value
-  set_block,   // target, value (a filter chain or null), body
-  loop,        // target, value, test, body, other
-  condition,   // branches
-  macro,       // function
-  call,        // value (a call), function
-  filter,      // value, body
-  with,        // targets = values, body
-  generation,  // function
-  leave,       // break
-  again,       // continue
+  output,         // items
+  data,           // text
+  set,            // target = value
+  set_block,      // target, value (a filter chain or null), body
+  loop,           // target, value, test, body, other
+  condition,      // branches
+  macro,          // function
+  call,           // value (a call), function
+  filter,         // value, body
+  with,           // targets = values, body
+  generation,     // function
+  break_loop,     // break
+  continue_loop,  // continue
 };
 
 struct Stmt;

@@ -22,34 +22,34 @@ bool is_constant_name(std::string_view name) {
 }  // namespace
 
 Token Parser::take() {
-  Token token = now();
+  Token token = current();
   if (at_ + 1 < tokens_.size()) ++at_;
   return token;
 }
 
 bool Parser::take_name(std::string_view text) {
-  if (!now().is_name(text)) return false;
+  if (!current().is_name(text)) return false;
   take();
   return true;
 }
 
 bool Parser::take_op(std::string_view text) {
-  if (!now().is_op(text)) return false;
+  if (!current().is_op(text)) return false;
   take();
   return true;
 }
 
 void Parser::expect_op(std::string_view text) {
-  if (!take_op(text)) refuse(now().line, "found {}, expected '{}'", describe(now()), text);
+  if (!take_op(text)) refuse(current().line, "found {}, expected '{}'", describe(current()), text);
 }
 
 void Parser::expect(TokenKind kind, std::string_view what) {
-  if (now().kind != kind) refuse(now().line, "found {}, expected {}", describe(now()), what);
+  if (current().kind != kind) refuse(current().line, "found {}, expected {}", describe(current()), what);
   take();
 }
 
 std::string Parser::expect_name(std::string_view what) {
-  if (now().kind != TokenKind::name) refuse(now().line, "found {}, expected {}", describe(now()), what);
+  if (current().kind != TokenKind::name) refuse(current().line, "found {}, expected {}", describe(current()), what);
   return take().value;
 }
 
@@ -86,7 +86,7 @@ Expr* Parser::parse_expression(bool conditional) {
 
 Expr* Parser::parse_conditional() {
   const std::size_t unknown = unknown_.size();
-  int line = now().line;
+  int line = current().line;
   Expr* value = parse_or();
   while (take_name("if")) {
     Expr* test = parse_or();
@@ -97,27 +97,27 @@ Expr* Parser::parse_conditional() {
     }
     unknown_.resize(unknown);
     value = make(ExprKind::conditional, line, test, value, other);
-    line = now().line;
+    line = current().line;
   }
   return value;
 }
 
 Expr* Parser::parse_or() {
-  const int line = now().line;
+  const int line = current().line;
   Expr* left = parse_and();
   while (take_name("or")) left = make(ExprKind::logical_or, line, left, parse_and());
   return left;
 }
 
 Expr* Parser::parse_and() {
-  const int line = now().line;
+  const int line = current().line;
   Expr* left = parse_not();
   while (take_name("and")) left = make(ExprKind::logical_and, line, left, parse_not());
   return left;
 }
 
 Expr* Parser::parse_not() {
-  const int line = now().line;
+  const int line = current().line;
   if (!take_name("not")) return parse_compare();
   const Depth depth(*this);
   return make(ExprKind::logical_not, line, parse_not());
@@ -133,12 +133,12 @@ Expr* Parser::parse_compare() {
   Expr* first = parse_sum();
   Expr* compare = nullptr;
   for (;;) {
-    const int line = now().line;
+    const int line = current().line;
     std::optional<CompareOp> op;
     for (const Row& row : kRows)
-      if (now().is_op(row.op)) op = row.means;
-    if (now().is_name("in")) op = CompareOp::in;
-    if (now().is_name("not") && after().is_name("in")) {
+      if (current().is_op(row.op)) op = row.means;
+    if (current().is_name("in")) op = CompareOp::in;
+    if (current().is_name("not") && lookahead().is_name("in")) {
       take();
       op = CompareOp::not_in;
     }
@@ -153,7 +153,7 @@ Expr* Parser::parse_compare() {
 
 Expr* Parser::parse_sum() {
   Expr* left = parse_concat();
-  while (now().is_op("+") || now().is_op("-")) {
+  while (current().is_op("+") || current().is_op("-")) {
     const Token op = take();
     left = make(op.value == "+" ? ExprKind::add : ExprKind::subtract, op.line, left, parse_concat());
   }
@@ -162,8 +162,8 @@ Expr* Parser::parse_sum() {
 
 Expr* Parser::parse_concat() {
   Expr* first = parse_product();
-  if (!now().is_op("~")) return first;
-  Expr* concat = make(ExprKind::concat, now().line, nullptr);
+  if (!current().is_op("~")) return first;
+  Expr* concat = make(ExprKind::concat, current().line, nullptr);
   concat->items.push_back(first);
   while (take_op("~")) concat->items.push_back(parse_product());
   for (const Expr* item : concat->items) cover(*concat, item);
@@ -173,11 +173,11 @@ Expr* Parser::parse_concat() {
 Expr* Parser::parse_product() {
   Expr* left = parse_power();
   for (;;) {
-    const ExprKind kind = now().is_op("*")    ? ExprKind::multiply
-                          : now().is_op("/")  ? ExprKind::divide
-                          : now().is_op("//") ? ExprKind::floor_divide
-                          : now().is_op("%")  ? ExprKind::modulo
-                                              : ExprKind::none;
+    const ExprKind kind = current().is_op("*")    ? ExprKind::multiply
+                          : current().is_op("/")  ? ExprKind::divide
+                          : current().is_op("//") ? ExprKind::floor_divide
+                          : current().is_op("%")  ? ExprKind::modulo
+                                                  : ExprKind::none;
     if (kind == ExprKind::none) return left;
     const int line = take().line;
     left = make(kind, line, left, parse_power());
@@ -186,7 +186,7 @@ Expr* Parser::parse_product() {
 
 Expr* Parser::parse_power() {
   Expr* left = parse_unary();
-  while (now().is_op("**")) {
+  while (current().is_op("**")) {
     const int line = take().line;
     left = make(ExprKind::power, line, left, parse_unary());
   }
@@ -195,7 +195,7 @@ Expr* Parser::parse_power() {
 
 Expr* Parser::parse_unary(bool with_filter) {
   Expr* expr = nullptr;
-  if (now().is_op("-") || now().is_op("+")) {
+  if (current().is_op("-") || current().is_op("+")) {
     const Depth depth(*this);
     const Token op = take();
     expr = make(op.value == "-" ? ExprKind::negative : ExprKind::positive, op.line, parse_unary(false));
@@ -232,7 +232,7 @@ Expr* Parser::parse_number() {
 }
 
 Expr* Parser::parse_primary(bool members) {
-  const Token token = now();
+  const Token token = current();
   if (token.kind == TokenKind::name) {
     take();
     if (is_constant_name(token.value)) {
@@ -252,7 +252,7 @@ Expr* Parser::parse_primary(bool members) {
   }
   if (token.kind == TokenKind::text) {
     Expr* expr = make(ExprKind::text, token.line);
-    while (now().kind == TokenKind::text) expr->text += take().value;
+    while (current().kind == TokenKind::text) expr->text += take().value;
     return expr;
   }
   if (token.kind == TokenKind::integer || token.kind == TokenKind::real) return parse_number();
@@ -270,23 +270,23 @@ Expr* Parser::parse_primary(bool members) {
 }
 
 Expr* Parser::parse_tuple(const TupleForm& form) {
-  const int line = now().line;
+  const int line = current().line;
   std::vector<Expr*> items;
   bool is_tuple = false;
   const auto at_end = [&] {
-    return now().kind == TokenKind::variable_end || now().kind == TokenKind::block_end || now().is_op(")") ||
-           (!form.end.empty() && now().is_name(form.end));
+    return current().kind == TokenKind::variable_end || current().kind == TokenKind::block_end || current().is_op(")") ||
+           (!form.end.empty() && current().is_name(form.end));
   };
   for (;;) {
     if (!items.empty()) expect_op(",");
     if (at_end()) break;
     items.push_back(form.primaries ? parse_primary(form.members) : parse_expression(form.conditional));
-    if (!now().is_op(",")) break;
+    if (!current().is_op(",")) break;
     is_tuple = true;
   }
   if (!is_tuple) {
     if (!items.empty()) return items[0];
-    if (!form.brackets) refuse(line, "found {}, expected an expression", describe(now()));
+    if (!form.brackets) refuse(line, "found {}, expected an expression", describe(current()));
   }
   Expr* tuple = make(ExprKind::tuple, line);
   tuple->items = std::move(items);
@@ -297,9 +297,9 @@ Expr* Parser::parse_tuple(const TupleForm& form) {
 Expr* Parser::parse_list() {
   const Depth depth(*this);
   Expr* list = make(ExprKind::list, take().line);
-  while (!now().is_op("]")) {
+  while (!current().is_op("]")) {
     if (!list->items.empty()) expect_op(",");
-    if (now().is_op("]")) break;
+    if (current().is_op("]")) break;
     list->items.push_back(parse_expression());
     cover(*list, list->items.back());
   }
@@ -310,9 +310,9 @@ Expr* Parser::parse_list() {
 Expr* Parser::parse_dict() {
   const Depth depth(*this);
   Expr* dict = make(ExprKind::dict, take().line);
-  while (!now().is_op("}")) {
+  while (!current().is_op("}")) {
     if (!dict->items.empty()) expect_op(",");
-    if (now().is_op("}")) break;
+    if (current().is_op("}")) break;
     dict->items.push_back(parse_expression());
     expect_op(":");
     dict->items.push_back(parse_expression());
@@ -325,9 +325,9 @@ Expr* Parser::parse_dict() {
 
 Expr* Parser::parse_postfix(Expr* expr) {
   for (;;) {
-    if (now().is_op(".") || now().is_op("["))
+    if (current().is_op(".") || current().is_op("["))
       expr = parse_subscript(expr);
-    else if (now().is_op("("))
+    else if (current().is_op("("))
       expr = parse_call(expr);
     else
       return expr;
@@ -336,11 +336,11 @@ Expr* Parser::parse_postfix(Expr* expr) {
 
 Expr* Parser::parse_filters(Expr* expr) {
   for (;;) {
-    if (now().is_op("|"))
+    if (current().is_op("|"))
       expr = parse_filter(expr);
-    else if (now().is_name("is"))
+    else if (current().is_name("is"))
       expr = parse_test(expr);
-    else if (now().is_op("("))
+    else if (current().is_op("("))
       expr = parse_call(expr);
     else
       return expr;
@@ -350,7 +350,7 @@ Expr* Parser::parse_filters(Expr* expr) {
 Expr* Parser::parse_subscript(Expr* expr) {
   const Token token = take();
   if (token.value == ".") {
-    if (now().kind == TokenKind::integer) {
+    if (current().kind == TokenKind::integer) {
       Expr* index = parse_number();
       return make(ExprKind::item, token.line, expr, index);
     }
@@ -360,7 +360,7 @@ Expr* Parser::parse_subscript(Expr* expr) {
   }
   const Depth depth(*this);
   std::vector<Expr*> indices;
-  while (!now().is_op("]")) {
+  while (!current().is_op("]")) {
     if (!indices.empty()) expect_op(",");
     indices.push_back(parse_index());
   }
@@ -381,30 +381,30 @@ Expr* Parser::parse_subscript(Expr* expr) {
 }
 
 Expr* Parser::parse_index() {
-  const int line = now().line;
-  Expr* first = now().is_op(":") ? nullptr : parse_expression();
+  const int line = current().line;
+  Expr* first = current().is_op(":") ? nullptr : parse_expression();
   if (!take_op(":")) return first;
   Expr* slice = make(ExprKind::slice, line);
   slice->items = {first, nullptr, nullptr};
-  if (!now().is_op(":") && !now().is_op("]") && !now().is_op(",")) slice->items[1] = parse_expression();
-  if (take_op(":") && !now().is_op("]") && !now().is_op(",")) slice->items[2] = parse_expression();
+  if (!current().is_op(":") && !current().is_op("]") && !current().is_op(",")) slice->items[1] = parse_expression();
+  if (take_op(":") && !current().is_op("]") && !current().is_op(",")) slice->items[2] = parse_expression();
   for (const Expr* item : slice->items) cover(*slice, item);
   return slice;
 }
 
 Arguments Parser::parse_arguments() {
   const Depth depth(*this);
-  const int line = now().line;
+  const int line = current().line;
   expect_op("(");
   Arguments args;
   const auto need = [&](bool ok) {
     if (!ok) refuse(line, "arguments in an order that a call cannot have");
   };
   bool comma = false;
-  while (!now().is_op(")")) {
+  while (!current().is_op(")")) {
     if (comma) {
       expect_op(",");
-      if (now().is_op(")")) break;
+      if (current().is_op(")")) break;
     }
     comma = true;
     if (take_op("*")) {
@@ -413,7 +413,7 @@ Arguments Parser::parse_arguments() {
     } else if (take_op("**")) {
       need(args.star_star == nullptr);
       args.star_star = parse_expression();
-    } else if (now().kind == TokenKind::name && after().is_op("=")) {
+    } else if (current().kind == TokenKind::name && lookahead().is_op("=")) {
       need(args.star_star == nullptr);
       std::string key = take().value;
       take();
@@ -430,7 +430,7 @@ Arguments Parser::parse_arguments() {
 }
 
 Expr* Parser::parse_call(Expr* expr) {
-  const int line = now().line;
+  const int line = current().line;
   Expr* call = make(ExprKind::call, line, expr);
   call->args = parse_arguments();
   cover(*call, call->args);
@@ -444,16 +444,16 @@ std::string Parser::parse_dotted_name(std::string_view what) {
 }
 
 Expr* Parser::parse_filter(Expr* expr, bool first_without_pipe) {
-  while (first_without_pipe || now().is_op("|")) {
+  while (first_without_pipe || current().is_op("|")) {
     if (!first_without_pipe) take();
     first_without_pipe = false;
-    const int line = now().line;
+    const int line = current().line;
     Expr* filter = make(ExprKind::filter, line, expr);
     filter->text = parse_dotted_name("a filter's name");
-    if (is_left_out_filter(filter->text)) refuse(line, "the filter '{}' is not implemented", filter->text);
+    if (is_unsupported_filter(filter->text)) refuse(line, "the filter '{}' is not implemented", filter->text);
     filter->filter = find_filter(filter->text);
     if (filter->filter == nullptr) unknown_.push_back(filter);
-    if (now().is_op("(")) filter->args = parse_arguments();
+    if (current().is_op("(")) filter->args = parse_arguments();
     cover(*filter, filter->args);
     expr = filter;
   }
@@ -467,12 +467,13 @@ Expr* Parser::parse_test(Expr* expr) {
   test->text = parse_dotted_name("a test's name");
   test->test = find_test(test->text);
   if (test->test == nullptr) unknown_.push_back(test);
-  const bool operand = now().kind == TokenKind::name || now().kind == TokenKind::text || now().kind == TokenKind::integer ||
-                       now().kind == TokenKind::real || now().is_op("[") || now().is_op("{");
-  if (now().is_op("(")) {
+  const bool operand = current().kind == TokenKind::name || current().kind == TokenKind::text ||
+                       current().kind == TokenKind::integer || current().kind == TokenKind::real || current().is_op("[") ||
+                       current().is_op("{");
+  if (current().is_op("(")) {
     test->args = parse_arguments();
-  } else if (operand && !now().is_name("else") && !now().is_name("or") && !now().is_name("and")) {
-    if (now().is_name("is")) refuse(line, "found a second 'is': tests cannot be chained");
+  } else if (operand && !current().is_name("else") && !current().is_name("or") && !current().is_name("and")) {
+    if (current().is_name("is")) refuse(line, "found a second 'is': tests cannot be chained");
     test->args.positional.push_back(parse_postfix(parse_primary()));
   }
   cover(*test, test->args);

@@ -7,12 +7,12 @@ namespace {
 
 /// Sets a variable during the object's lifetime.
 template <class T>
-class Within {
+class ScopedValue {
  public:
-  Within(T& variable, T value) : variable_(variable), before_(std::exchange(variable, value)) {}
-  ~Within() { variable_ = before_; }
-  Within(const Within&) = delete;
-  Within& operator=(const Within&) = delete;
+  ScopedValue(T& variable, T value) : variable_(variable), before_(std::exchange(variable, value)) {}
+  ~ScopedValue() { variable_ = before_; }
+  ScopedValue(const ScopedValue&) = delete;
+  ScopedValue& operator=(const ScopedValue&) = delete;
 
  private:
   T& variable_;
@@ -51,7 +51,7 @@ void Parser::refuse_unknown() {
 std::vector<Stmt*> Parser::parse_body(std::initializer_list<std::string_view> ends, std::string_view opened, int line) {
   std::vector<Stmt*> body;
   for (;;) {
-    const Token& token = now();
+    const Token& token = current();
     if (token.kind == TokenKind::end) {
       if (ends.size() > 0)
         refuse(token.line, "the template ends in the '{}' of line {}, expected {}", opened, line, join_ends(ends));
@@ -70,7 +70,7 @@ std::vector<Stmt*> Parser::parse_body(std::initializer_list<std::string_view> en
     } else {
       expect(TokenKind::block_begin, "'{%'");
       for (const std::string_view end : ends)
-        if (now().is_name(end)) return body;
+        if (current().is_name(end)) return body;
       body.push_back(parse_statement());
       refuse_unknown();
       expect(TokenKind::block_end, "'%}'");
@@ -90,7 +90,7 @@ std::vector<Stmt*> Parser::parse_statements(std::initializer_list<std::string_vi
 }
 
 Stmt* Parser::parse_statement() {
-  if (now().kind != TokenKind::name) refuse(now().line, "found {}, expected a statement's name", describe(now()));
+  if (current().kind != TokenKind::name) refuse(current().line, "found {}, expected a statement's name", describe(current()));
   const Token tag = take();
   const std::string& name = tag.value;
   if (name == "for") return parse_for(tag.line);
@@ -102,8 +102,8 @@ Stmt* Parser::parse_statement() {
   if (name == "with") return parse_with(tag.line);
   if (name == "print") return parse_print(tag.line);
   if (name == "generation") return parse_generation(tag.line);
-  if (name == "break") return parse_jump(tag.line, StmtKind::leave);
-  if (name == "continue") return parse_jump(tag.line, StmtKind::again);
+  if (name == "break") return parse_jump(tag.line, StmtKind::break_loop);
+  if (name == "continue") return parse_jump(tag.line, StmtKind::continue_loop);
   for (const std::string_view out : {"block", "extends", "include", "import", "from", "autoescape"})
     if (name == out) refuse(tag.line, "the statement '{}' is not implemented", name);
   refuse(tag.line, "'{}' is not a statement, or there is nothing for it to end here", name);
@@ -113,7 +113,7 @@ Stmt* Parser::parse_for(int line) {
   Stmt* stmt = make(StmtKind::loop, line);
   stmt->target = parse_target("in", false);
   make_target(*stmt->target, true);
-  if (!take_name("in")) refuse(line, "found {}, expected 'in'", describe(now()));
+  if (!take_name("in")) refuse(line, "found {}, expected 'in'", describe(current()));
   TupleForm form;
   form.conditional = false;
   form.end = "recursive";
@@ -121,22 +121,22 @@ Stmt* Parser::parse_for(int line) {
   if (take_name("if")) stmt->test = parse_expression();
   stmt->recursive = take_name("recursive");
   {
-    const Within loops(loops_, stmt->recursive ? 1 : loops_ + 1);
-    const Within soft(soft_, false);
-    const Within captures(captures_, captures_ + (stmt->recursive ? 1 : 0));
+    const ScopedValue loops(loops_, stmt->recursive ? 1 : loops_ + 1);
+    const ScopedValue soft(soft_, false);
+    const ScopedValue captures(captures_, captures_ + (stmt->recursive ? 1 : 0));
     stmt->body = parse_statements({"endfor", "else"}, "for", line);
   }
   if (take().value == "else") {
-    const Within loops(loops_, stmt->recursive ? 0 : loops_);
-    const Within soft(soft_, false);
-    const Within captures(captures_, captures_ + (stmt->recursive ? 1 : 0));
+    const ScopedValue loops(loops_, stmt->recursive ? 0 : loops_);
+    const ScopedValue soft(soft_, false);
+    const ScopedValue captures(captures_, captures_ + (stmt->recursive ? 1 : 0));
     stmt->other = parse_statements({"endfor"}, "for", line);
   }
   return stmt;
 }
 
 Stmt* Parser::parse_if(int line) {
-  const Within soft(soft_, true);
+  const ScopedValue soft(soft_, true);
   Stmt* stmt = make(StmtKind::condition, line);
   TupleForm form;
   form.conditional = false;
@@ -144,7 +144,7 @@ Stmt* Parser::parse_if(int line) {
     Branch branch{parse_tuple(form), {}};
     branch.body = parse_statements({"elif", "else", "endif"}, "if", line);
     stmt->branches.push_back(std::move(branch));
-    const bool is_last = !now().is_name("elif"), has_else = now().is_name("else");
+    const bool is_last = !current().is_name("elif"), has_else = current().is_name("else");
     take();
     if (!is_last) continue;
     if (has_else) stmt->branches.push_back({nullptr, parse_statements({"endif"}, "if", line)});
@@ -162,18 +162,18 @@ Stmt* Parser::parse_set(int line) {
   }
   Stmt* stmt = make(StmtKind::set_block, line);
   stmt->target = target;
-  if (now().is_op("|")) stmt->value = parse_filter(nullptr);
-  const Within soft(soft_, false);
-  const Within captures(captures_, captures_ + 1);
+  if (current().is_op("|")) stmt->value = parse_filter(nullptr);
+  const ScopedValue soft(soft_, false);
+  const ScopedValue captures(captures_, captures_ + 1);
   stmt->body = parse_statements({"endset"}, "set", line);
   return stmt;
 }
 
 void Parser::parse_signature(Function& function) {
   expect_op("(");
-  while (!now().is_op(")")) {
+  while (!current().is_op(")")) {
     if (!function.params.empty()) expect_op(",");
-    const int line = now().line;
+    const int line = current().line;
     Expr* param = make(ExprKind::name, line);
     param->text = expect_name("a parameter's name");
     make_target(*param, true);
@@ -189,9 +189,9 @@ void Parser::parse_signature(Function& function) {
 }
 
 void Parser::parse_function_body(Function& function, std::string_view end, std::string_view opened, int line) {
-  const Within loops(loops_, 0);
-  const Within soft(soft_, false);
-  const Within captures(captures_, captures_ + 1);
+  const ScopedValue loops(loops_, 0);
+  const ScopedValue soft(soft_, false);
+  const ScopedValue captures(captures_, captures_ + 1);
   function.body = parse_statements({end}, opened, line);
 }
 
@@ -210,7 +210,7 @@ Stmt* Parser::parse_macro(int line) {
 Stmt* Parser::parse_call_block(int line) {
   Stmt* stmt = make(StmtKind::call, line);
   stmt->function = &tree_.functions.emplace_back();
-  if (now().is_op("(")) parse_signature(*stmt->function);
+  if (current().is_op("(")) parse_signature(*stmt->function);
   stmt->value = parse_expression();
   if (stmt->value->kind != ExprKind::call) refuse(line, "'call' needs the call of a macro");
   parse_function_body(*stmt->function, "endcall", "call", line);
@@ -220,15 +220,15 @@ Stmt* Parser::parse_call_block(int line) {
 Stmt* Parser::parse_filter_block(int line) {
   Stmt* stmt = make(StmtKind::filter, line);
   stmt->value = parse_filter(nullptr, true);
-  const Within soft(soft_, false);
-  const Within captures(captures_, captures_ + 1);
+  const ScopedValue soft(soft_, false);
+  const ScopedValue captures(captures_, captures_ + 1);
   stmt->body = parse_statements({"endfilter"}, "filter", line);
   return stmt;
 }
 
 Stmt* Parser::parse_with(int line) {
   Stmt* stmt = make(StmtKind::with, line);
-  while (now().kind != TokenKind::block_end && !now().is_op(":")) {
+  while (current().kind != TokenKind::block_end && !current().is_op(":")) {
     if (!stmt->targets.empty()) expect_op(",");
     Expr* target = parse_target("", false);
     make_target(*target, true);
@@ -236,14 +236,14 @@ Stmt* Parser::parse_with(int line) {
     stmt->targets.push_back(target);
     stmt->items.push_back(parse_expression());
   }
-  const Within soft(soft_, false);
+  const ScopedValue soft(soft_, false);
   stmt->body = parse_statements({"endwith"}, "with", line);
   return stmt;
 }
 
 Stmt* Parser::parse_print(int line) {
   Stmt* stmt = make(StmtKind::output, line);
-  while (now().kind != TokenKind::block_end) {
+  while (current().kind != TokenKind::block_end) {
     if (!stmt->items.empty()) expect_op(",");
     stmt->items.push_back(parse_expression());
   }
@@ -260,7 +260,7 @@ Stmt* Parser::parse_generation(int line) {
 }
 
 Stmt* Parser::parse_jump(int line, StmtKind kind) {
-  if (loops_ == 0) refuse(line, "'{}' outside a loop", kind == StmtKind::leave ? "break" : "continue");
+  if (loops_ == 0) refuse(line, "'{}' outside a loop", kind == StmtKind::break_loop ? "break" : "continue");
   return make(kind, line);
 }
 

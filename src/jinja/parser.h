@@ -30,8 +30,8 @@ class Parser {
     std::string_view end = {};  // a name that also ends the tuple
   };
 
-  const Token& now() const { return tokens_[at_]; }
-  const Token& after() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
+  const Token& current() const { return tokens_[at_]; }
+  const Token& lookahead() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
   Token take();
   bool take_name(std::string_view text);
   bool take_op(std::string_view text);
@@ -109,7 +109,7 @@ class Parser::Depth {
  public:
   explicit Depth(Parser& parser) : parser_(parser) {
     constexpr int kMaxNested = 100;
-    if (++parser_.depth_ > kMaxNested) parser_.refuse(parser_.now().line, "nested more than {} deep", kMaxNested);
+    if (++parser_.depth_ > kMaxNested) parser_.refuse(parser_.current().line, "nested more than {} deep", kMaxNested);
   }
   ~Depth() { --parser_.depth_; }
   Depth(const Depth&) = delete;

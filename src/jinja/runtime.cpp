@@ -106,12 +106,12 @@ Value Runtime::big(BigInteger value) {
   return Value(make<BigObject>(bytes, std::move(value)));
 }
 
-Value Runtime::undefined(Why why, std::string_view name, Kind of) {
+Value Runtime::undefined(UndefinedReason reason, std::string_view name, Kind of) {
   constexpr std::size_t kKept = 200;
   if (name.size() > kKept) name = char_slice(name, 0, kKept / 4);
   check_memory(names_bytes_ += name.size() + 64);
   names_.push_back(std::make_unique<std::string>(name));
-  return Value::undefined(why, *names_.back(), of);
+  return Value::undefined(reason, *names_.back(), of);
 }
 
 Scope::Scope(std::size_t count, Scope* outer) : Object(Kind::missing), slots(count), parent(outer) {
@@ -240,7 +240,7 @@ std::optional<std::size_t> Cursor::remaining(Runtime& rt) const {
 }
 
 void LoopObject::clear() {
-  cursor = Cursor(*rt, Value::undefined(Why::name, {}));
+  cursor = Cursor(*rt, Value::undefined(UndefinedReason::name, {}));
   scope.reset();
   after = before = current = changed = Value();
 }

@@ -62,7 +62,7 @@ class Runtime {
   Value sequence(Kind kind, std::vector<Value> items);
   Value big(BigInteger value);  ///< an ordinary 64-bit integer if it fits
   /// Creates an undefined value with a name that the rendering must keep alive.
-  Value undefined(Why why, std::string_view name, Kind of);
+  Value undefined(UndefinedReason reason, std::string_view name, Kind of);
 
   const RenderOptions& options() const { return options_; }
   const Tree& tree() const { return tree_; }
@@ -210,9 +210,9 @@ class Bound {
         std::size_t required = 0, bool by_position = false);
   const Value* operator[](std::size_t i) const { return values_[i]; }
   bool has(std::size_t i) const { return values_[i] != nullptr && !values_[i]->is(Kind::none); }
-  Value value(std::size_t i, Value otherwise) const { return values_[i] != nullptr ? *values_[i] : std::move(otherwise); }
-  bool flag(std::size_t i, bool otherwise = false) const;
-  std::int64_t integer(std::size_t i, std::int64_t otherwise) const;
+  Value value(std::size_t i, Value fallback) const { return values_[i] != nullptr ? *values_[i] : std::move(fallback); }
+  bool flag(std::size_t i, bool fallback = false) const;
+  std::int64_t integer(std::size_t i, std::int64_t fallback) const;
   std::string_view text(std::size_t i) const;
 
  private:

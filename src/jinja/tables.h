@@ -12,7 +12,7 @@ struct TestRow;
 const FilterRow* find_filter(std::string_view name);
 const TestRow* find_test(std::string_view name);
 /// Whether Jinja2 has the filter and this module does not.
-bool is_left_out_filter(std::string_view name);
+bool is_unsupported_filter(std::string_view name);
 /// Whether a name refers to a function if no variable has that name (range, namespace ...).
 bool is_global(std::string_view name);
 

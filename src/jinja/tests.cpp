@@ -78,7 +78,7 @@ bool is_divisible(Runtime& rt, const Value& self, CallArgs& args) {
 bool is_filter(Runtime& rt, const Value& self, CallArgs& args) {
   const Bound bound(rt, "filter", args, {});
   if (!self.is_text()) hash(rt, self);
-  return self.is_text() && (find_filter(self.as_text()) != nullptr || is_left_out_filter(self.as_text()));
+  return self.is_text() && (find_filter(self.as_text()) != nullptr || is_unsupported_filter(self.as_text()));
 }
 
 bool is_test(Runtime& rt, const Value& self, CallArgs& args) {

@@ -88,7 +88,7 @@ class Printer {
         return dict(value);
       case Kind::space:
         out_ += "<Namespace ";
-        dict(value.as<SpaceObject>().members);
+        dict(value.as<NamespaceObject>().members);
         out_ += ">";
         return;
       case Kind::range: {

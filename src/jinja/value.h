@@ -45,7 +45,7 @@ enum class Kind : std::uint8_t {
 };
 
 /// Selects the error text when an undefined value is used.
-enum class Why : std::uint8_t { name, attribute, element, hint, unsafe };
+enum class UndefinedReason : std::uint8_t { name, attribute, element, hint, unsafe };
 
 /// 16 bytes. Objects are reference-counted. Texts are views (of the template or the variables) or objects.
 class Value {
@@ -86,10 +86,10 @@ class Value {
     return result;
   }
   static Value json(const Json& value, Runtime& rt);
-  static Value undefined(Why why, std::string_view name, Kind of = Kind::missing) {
+  static Value undefined(UndefinedReason reason, std::string_view name, Kind of = Kind::missing) {
     Value result = view(name);
     result.kind_ = Kind::undefined;
-    result.flags_ = static_cast<std::uint8_t>(static_cast<int>(why) << 4);
+    result.flags_ = static_cast<std::uint8_t>(static_cast<int>(reason) << 4);
     result.extra_ = static_cast<std::uint16_t>(of);
     return result;
   }
@@ -115,7 +115,7 @@ class Value {
   }
   Object* object() const { return u_.object; }
 
-  Why why() const { return static_cast<Why>(flags_ >> 4); }
+  UndefinedReason reason() const { return static_cast<UndefinedReason>(flags_ >> 4); }
   std::string_view undefined_name() const { return {u_.chars, size_}; }
   Kind undefined_of() const { return static_cast<Kind>(extra_); }
 
@@ -222,8 +222,8 @@ struct DictObject final : Object {
   std::unordered_multimap<std::size_t, std::uint32_t> places;  // only for large dicts
 };
 
-struct SpaceObject final : Object {
-  SpaceObject() : Object(Kind::space) {}
+struct NamespaceObject final : Object {
+  NamespaceObject() : Object(Kind::space) {}
   void clear() override { members = Value(); }
   Value members;  // a dict
 };

@@ -189,7 +189,7 @@ TEST(JsonTexts, ThatAreNoJsonShowWhatWasFound) {
 
 TEST(ValueErrors, NameWhatWasFoundAndTheWayOut) {
   simdjson::dom::parser parser;
-  const auto fault = [&](std::string_view value) { return qft::encode::no_text(parser.parse(value).value(), "x"); };
+  const auto fault = [&](std::string_view value) { return qft::encode::describe_not_a_text(parser.parse(value).value(), "x"); };
   EXPECT_EQ(fault("42"), "x: expected a text, got the number 42: put it in quotes");
   EXPECT_EQ(fault("true"), "x: expected a text, got true: put it in quotes");
   EXPECT_EQ(fault("null"), "x: expected a text, got null: write a text, \"\" for an empty one, or remove it");

@@ -95,8 +95,8 @@ class ChatTemplate {
   static ChatTemplate for_packing(const config::RunConfig& config);
   /// Returns the model's own template for comparison with the one that `config` names; nothing if both are the same or the
   /// model has none.
-  static std::optional<ChatTemplate> own_beside(const config::RunConfig& config,
-                                                std::shared_ptr<const tokenizer::Tokenizer> tokenizer);
+  static std::optional<ChatTemplate> own_for_comparison(const config::RunConfig& config,
+                                                        std::shared_ptr<const tokenizer::Tokenizer> tokenizer);
 
   /// Encodes a conversation with answers to learn. Returns one sequence, or several if the model's own template shows earlier
   /// answers differently from the way the model generates them: then one per group of answers that it shows correctly together.
