@@ -285,7 +285,7 @@ std::vector<TrainingSample> ChatTemplate::training_samples(const Conversation& c
   return renderer_->training_samples(conversation, choice, weighing);
 }
 
-Turn ChatTemplate::encode_answer(const Conversation& conversation, const Message& response, bool learns_thought) const {
+Exchange ChatTemplate::encode_answer(const Conversation& conversation, const Message& response, bool learns_thought) const {
   return renderer_->answer(conversation, response, learns_thought);
 }
 

@@ -106,7 +106,7 @@ std::string column_of_messages(const FirstRecords& seen, const DatasetSpec& spec
 std::string column_or_unseen(const FirstRecords& seen, Words names, DatasetSpec& spec) {
   if (std::string name = seen.first(names); !name.empty()) return name;
   const auto empty = std::find_if(names.begin(), names.end(), [&](auto name) { return seen.keys.contains(name); });
-  return spec.unseen.emplace_back(empty == names.end() ? *names.begin() : *empty);
+  return spec.optional_columns.emplace_back(empty == names.end() ? *names.begin() : *empty);
 }
 
 // The column with the weights of a record's labels; it may have the same names as the weights of messages.
@@ -121,7 +121,7 @@ std::string column_of_weights(const FirstRecords& seen, DatasetSpec& spec) {
       fail_config("{}: records have '{}' and '{}', and both are label weights; remove one", found->second, column, name);
     column = name;
   }
-  return column.empty() && !is_other ? spec.unseen.emplace_back("weight") : column;
+  return column.empty() && !is_other ? spec.optional_columns.emplace_back("weight") : column;
 }
 
 void decide_texts(const FirstRecords& seen, const std::string& where, bool pairs, DatasetSpec& spec) {
@@ -156,7 +156,7 @@ void decide_form(const FirstRecords& seen, const std::string& where, std::string
   ColumnNames& c = spec.columns;
   c = {};
   c.prompt = c.query = c.response = c.messages = "";
-  spec.unseen.clear();
+  spec.optional_columns.clear();
   c.system = column_or_unseen(seen, kSystemWords, spec);
   c.tools = column_or_unseen(seen, {"tools"}, spec);
   const bool pairs = stage != "sft" && stage != "pt" && stage != "kto" && stage != "seq_cls" && decide_pairs(seen, spec);
@@ -176,7 +176,7 @@ std::string columns_read(const DatasetSpec& spec, const FirstRecords& seen) {
   for (const std::string& column : {c.messages, c.prompt, c.query, c.response, c.history, c.system, c.tools, c.chosen, c.rejected,
                                     c.kto_tag, c.label, c.weight}) {
     const auto is_column = [&](const std::vector<std::string>& list) { return std::ranges::find(list, column) != list.end(); };
-    if (!column.empty() && !is_column(read) && !is_column(spec.unseen)) read.push_back(column);
+    if (!column.empty() && !is_column(read) && !is_column(spec.optional_columns)) read.push_back(column);
     rest.erase(column);
   }
   rest.erase(std::string(kDifficulty));

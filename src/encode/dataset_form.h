@@ -9,7 +9,7 @@
 namespace qft::encode {
 
 /// Sets formatting, columns and tags of `spec` by the evidence in `seen`; `where` names the files in messages. Optional columns
-/// get their names even if no record has them (spec.unseen). Throws ConfigError if no format fits.
+/// get their names even if no record has them (spec.optional_columns). Throws ConfigError if no format fits.
 void decide_form(const FirstRecords& seen, const std::string& where, std::string_view stage, DatasetSpec& spec);
 
 /// Returns the columns that would have changed this decision if a record had had them.

@@ -396,7 +396,7 @@ struct Folder {
     auto hub = hub_of(entry.value, true);
     if (hub && !folders.contains(hub->key)) hub = hub_of(entry.value, false);
     spec.files = hub ? hub_entry_files(entry, *hub, folders, split) : read_files(entry, dir, folders);
-    spec.described_in = section_of(entry, "columns");
+    spec.columns_from = section_of(entry, "columns");
     spec.tags_from = section_of(entry, "tags");
     for (const auto& [key, value] : entry.value.items()) read_option(entry, key, hub && key == "split" ? split : value, spec);
     check(entry, spec);
@@ -419,7 +419,7 @@ std::vector<std::string> DatasetSpec::named_columns() const {
     if (key == "query" && columns.query == ColumnNames().query) continue;  // alpaca files often omit "input"
     if ((formatting == Formatting::openai || of_v1) && (key == "system" || key == "tools")) continue;  // optional
     const std::string& name = columns.*member;
-    if (!name.empty() && std::ranges::find(unseen, name) == unseen.end()) names.push_back(name);
+    if (!name.empty() && std::ranges::find(optional_columns, name) == optional_columns.end()) names.push_back(name);
   }
   names.insert(names.end(), columns.tags.begin(), columns.tags.end());
   return names;

@@ -68,7 +68,7 @@ void require_keys(const DatasetSpec& spec, const RecordSource& source) {
         "dataset '{}': no record of {} has the column '{}' (from {}). The columns are {}; name the right ones under columns "
         "in "
         "dataset_info.json{}",
-        spec.name, files_of(spec), columns.first_missing(), spec.described_in, columns.seen(),
+        spec.name, files_of(spec), columns.first_missing(), spec.columns_from, columns.seen(),
         separator_advice(spec.files.front()));
   if (keys.has_failed())
     fail_config(

@@ -24,7 +24,7 @@ std::optional<DatasetSpec> dataset_at(const fs::path& path, const std::string& n
 DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name, std::string_view stage, bool name_says_file) {
   DatasetSpec spec;
   spec.name = name;
-  spec.described_in = spec.tags_from = "the first records";
+  spec.columns_from = spec.tags_from = "the first records";
   spec.files = std::move(files);
   const std::string type = file_ending(spec.files.front());
   if (!is_data_file(spec.files.front())) refuse_type("dataset", spec.files.front());

@@ -99,18 +99,18 @@ std::pair<std::int64_t, std::int64_t> fit_turn(std::int64_t source, std::int64_t
 namespace {
 
 /// Number of ids of an exchange's source and target that a sample keeps.
-struct KeptTurn {
+struct KeptExchange {
   std::int64_t source = 0, target = 0;
 };
 
-KeptTurn fit(const Turn& turn, std::int64_t budget) {
+KeptExchange fit(const Exchange& turn, std::int64_t budget) {
   const auto [source, target] = fit_turn(length(turn.source), length(turn.target), budget);
   return {source, target};
 }
 
 // LLaMA-Factory's shares of the budget, in order of importance: mask_history serves the last exchange first.
-std::vector<KeptTurn> shares_of(const TrainingSample& turns, std::int64_t budget, bool mask_history) {
-  std::vector<KeptTurn> kept(turns.size());
+std::vector<KeptExchange> shares_of(const TrainingSample& turns, std::int64_t budget, bool mask_history) {
+  std::vector<KeptExchange> kept(turns.size());
   for (std::size_t i = 0; i < turns.size() && budget > 0; ++i) {
     const std::size_t t = mask_history ? turns.size() - 1 - i : i;
     kept[t] = fit(turns[t], budget);
@@ -121,8 +121,8 @@ std::vector<KeptTurn> shares_of(const TrainingSample& turns, std::int64_t budget
 
 // One window without gaps. If earlier exchanges are only context inside the first source, the window ends with the last
 // exchange and has whole answers; else it begins with the first exchange.
-std::vector<KeptTurn> window_of(const TrainingSample& turns, std::int64_t budget, bool mask_history) {
-  std::vector<KeptTurn> kept(turns.size());
+std::vector<KeptExchange> window_of(const TrainingSample& turns, std::int64_t budget, bool mask_history) {
+  std::vector<KeptExchange> kept(turns.size());
   const auto is_whole = [&](std::size_t t) {
     return kept[t].source == length(turns[t].source) && kept[t].target == length(turns[t].target);
   };
@@ -244,7 +244,7 @@ std::vector<Encoded> Encoder::encode_conversation(const Conversation& conversati
 
 // Appends `count` ids of an exchange's source. As in LLaMA-Factory, a source that does not fit loses its end. A Jinja template
 // keeps the end, which asks for the answer: its source may be a whole conversation, and the last question matters most.
-void Encoder::append_prompt(const Turn& turn, std::int64_t count, float weight, EncodedSequence& sequence) const {
+void Encoder::append_prompt(const Exchange& turn, std::int64_t count, float weight, EncodedSequence& sequence) const {
   const std::int64_t from = template_.is_own() ? length(turn.source) - count : 0;
   append(sequence, turn.source, {from, count}, weight, turn.source_weights);
 }
@@ -254,7 +254,7 @@ Encoded Encoder::join_turns(const TrainingSample& turns, const Conversation& con
                             const std::vector<bool>& learned) const {
   const bool efficient_eos = template_.spec().efficient_eos;
   const std::int64_t budget = options_.cutoff_len - (efficient_eos ? 1 : 0);
-  const std::vector<KeptTurn> kept =
+  const std::vector<KeptExchange> kept =
       template_.is_own() ? window_of(turns, budget, options_.mask_history) : shares_of(turns, budget, options_.mask_history);
   Encoded encoded;
   EncodedSequence& sequence = encoded.sequences.emplace_back();
@@ -272,16 +272,16 @@ Encoded Encoder::join_turns(const TrainingSample& turns, const Conversation& con
 
 Encoded Encoder::encode_pair(const Conversation& conversation) const {
   const bool thinks = std::ranges::any_of(conversation.responses, [&](const Message& m) { return template_.has_thought(m); });
-  Turn answers[2] = {template_.encode_answer(conversation, conversation.responses[0], thinks),
-                     template_.encode_answer(conversation, conversation.responses[1], thinks)};
+  Exchange answers[2] = {template_.encode_answer(conversation, conversation.responses[0], thinks),
+                         template_.encode_answer(conversation, conversation.responses[1], thinks)};
   if (template_.spec().efficient_eos)
-    for (Turn& answer : answers) answer.target.push_back(*template_.eos_id());
-  const auto longest = [&](std::vector<std::int32_t> Turn::* part) {
+    for (Exchange& answer : answers) answer.target.push_back(*template_.eos_id());
+  const auto longest = [&](std::vector<std::int32_t> Exchange::* part) {
     return std::max(length(answers[0].*part), length(answers[1].*part));
   };
-  const auto [source, target] = fit_turn(longest(&Turn::source), longest(&Turn::target), options_.cutoff_len);
+  const auto [source, target] = fit_turn(longest(&Exchange::source), longest(&Exchange::target), options_.cutoff_len);
   Encoded encoded;
-  for (const Turn& answer : answers) {
+  for (const Exchange& answer : answers) {
     EncodedSequence& sequence = encoded.sequences.emplace_back();
     append_prompt(answer, std::min(source, length(answer.source)), 0, sequence);
     append(sequence, answer.target, {0, std::min(target, length(answer.target))}, 1);
@@ -294,7 +294,7 @@ Encoded Encoder::encode_feedback(const Conversation& conversation) const {
   Encoded encoded;
   const bool thinks = std::ranges::any_of(conversation.responses, [&](const Message& m) { return template_.has_thought(m); });
   for (const Message& response : conversation.responses) {
-    Turn answer = template_.encode_answer(conversation, response, thinks);
+    Exchange answer = template_.encode_answer(conversation, response, thinks);
     if (template_.spec().efficient_eos) answer.target.push_back(*template_.eos_id());
     const auto [source, target] = fit_turn(length(answer.source), length(answer.target), options_.cutoff_len);
     EncodedSequence& sequence = encoded.sequences.emplace_back();
@@ -312,7 +312,7 @@ Encoded Encoder::encode_labelled(const Conversation& conversation) const {
   if (conversation.responses.empty()) {
     append(sequence, template_.render_prompt(conversation));
   } else {
-    const Turn answer = template_.encode_answer(conversation, conversation.responses.front());
+    const Exchange answer = template_.encode_answer(conversation, conversation.responses.front());
     append(sequence, answer.source);
     append(sequence, answer.target);
     if (template_.spec().efficient_eos) append(sequence, {*template_.eos_id()});

@@ -97,7 +97,7 @@ TrainingSample OwnRenderer::cut(std::span<const Answer> answers, const Dialogue&
     if (begin < at)
       fail("the chat template shows answer {} before the end of the previous answer, so they cannot be separated",
            found.number + 1);
-    Turn& turn = turns.emplace_back();
+    Exchange& turn = turns.emplace_back();
     turn.answer = found.number;
     const Message& answer = dialogue.messages[2 * turn.answer + 1];
     const Message& before = dialogue.messages[2 * turn.answer];
@@ -159,7 +159,7 @@ std::vector<TrainingSample> OwnRenderer::training_samples(const Conversation& co
   return samples;
 }
 
-Turn OwnRenderer::answer(const Conversation& conversation, const Message& response, bool) const {
+Exchange OwnRenderer::answer(const Conversation& conversation, const Message& response, bool) const {
   Dialogue dialogue = dialogue_of(conversation, with_answer(conversation, response));
   return std::move(cut(std::array{find_answer(dialogue, dialogue.messages.size() / 2 - 1)}, dialogue, {}).front());
 }

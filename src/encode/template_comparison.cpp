@@ -17,7 +17,7 @@ namespace {
 std::string text_of_chat(const ChatTemplate& chat, const Conversation& conversation) {
   std::string text;
   const std::vector<TrainingSample> samples = chat.training_samples(conversation);
-  for (const Turn& turn : samples.back()) text += chat.tokenizer().decode(turn.source) + chat.tokenizer().decode(turn.target);
+  for (const Exchange& turn : samples.back()) text += chat.tokenizer().decode(turn.source) + chat.tokenizer().decode(turn.target);
   return text;
 }
 

@@ -14,7 +14,7 @@ class TemplateRenderer {
   virtual ~TemplateRenderer() = default;
   virtual std::vector<TrainingSample> training_samples(const Conversation& conversation, const AnswerChoice& choice,
                                                        const TurnWeighing& weighing) const = 0;
-  virtual Turn answer(const Conversation& conversation, const Message& response, bool learns_thought) const = 0;
+  virtual Exchange answer(const Conversation& conversation, const Message& response, bool learns_thought) const = 0;
   virtual std::vector<std::int32_t> prompt(const Conversation& conversation) const = 0;
   virtual std::string hash() const = 0;
 };

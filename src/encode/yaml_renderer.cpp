@@ -262,11 +262,11 @@ std::vector<TrainingSample> YamlRenderer::training_samples(const Conversation& c
   return {std::move(turns)};
 }
 
-Turn YamlRenderer::answer(const Conversation& conversation, const Message& response, bool learns_thought) const {
+Exchange YamlRenderer::answer(const Conversation& conversation, const Message& response, bool learns_thought) const {
   const std::vector<Message> messages = with_answer(conversation, response);
   const std::vector<Body> bodies = bodies_of(messages, spec_.reasoning && !options_.preserve_thinking);
   std::vector<Tokens> encoded = encode({conversation, bodies});
-  Turn turn;
+  Exchange turn;
   turn.target = std::move(encoded.back().ids);
   encoded.pop_back();
   for (const Tokens& part : encoded) turn.source.insert(turn.source.end(), part.ids.begin(), part.ids.end());

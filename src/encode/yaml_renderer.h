@@ -21,7 +21,7 @@ class YamlRenderer : public TemplateRenderer {
 
   std::vector<TrainingSample> training_samples(const Conversation& conversation, const AnswerChoice& choice,
                                                const TurnWeighing& weighing) const override;
-  Turn answer(const Conversation& conversation, const Message& response, bool learns_thought) const override;
+  Exchange answer(const Conversation& conversation, const Message& response, bool learns_thought) const override;
   std::vector<std::int32_t> prompt(const Conversation& conversation) const override;
   std::string hash() const override;
 

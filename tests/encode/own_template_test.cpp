@@ -66,7 +66,7 @@ struct Own {
     std::vector<std::string> texts;
     for (const TrainingSample& sample : chat.training_samples(c, choice)) {
       std::string& text = texts.emplace_back();
-      for (const Turn& turn : sample) text += tokenizer->decode(turn.source) + "[[" + tokenizer->decode(turn.target) + "]]";
+      for (const Exchange& turn : sample) text += tokenizer->decode(turn.source) + "[[" + tokenizer->decode(turn.target) + "]]";
     }
     return texts;
   }
@@ -142,7 +142,7 @@ TEST(OwnTemplate, OfAPairTheQuestionIsOne) {
   Conversation c;
   c.prompt = {{Role::user, "q"}};
   const ChatTemplate chat = own.bind(kReasoning);
-  const Turn chosen = chat.encode_answer(c, with_thought("a", "t")), rejected = chat.encode_answer(c, {Role::assistant, "b"});
+  const Exchange chosen = chat.encode_answer(c, with_thought("a", "t")), rejected = chat.encode_answer(c, {Role::assistant, "b"});
   EXPECT_EQ(chosen.source, rejected.source);
   EXPECT_EQ(own.tokenizer->decode(chosen.target), "<think>t</think>a<|im_end|>;");
   EXPECT_EQ(own.tokenizer->decode(rejected.target), "<think></think>b<|im_end|>;");

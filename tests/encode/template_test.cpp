@@ -52,7 +52,7 @@ Conversation one_call(const std::string& text) {
   return c;
 }
 
-std::vector<Turn> turns_of(const ChatTemplate& chat, const Conversation& conversation, bool last_only = false) {
+std::vector<Exchange> turns_of(const ChatTemplate& chat, const Conversation& conversation, bool last_only = false) {
   return chat.training_samples(conversation, {{}, last_only}).front();
 }
 
@@ -117,7 +117,7 @@ TEST(TemplateBinding, TurnsJoinTheirPieces) {
   const Bound b;
   Conversation c = one_turn("a");
   c.system = "s";
-  const std::vector<Turn> turns = turns_of(b.bind(kMarked), c, false);
+  const std::vector<Exchange> turns = turns_of(b.bind(kMarked), c, false);
   ASSERT_EQ(turns.size(), 1u);
   EXPECT_EQ(b.text(turns[0].source), "[s]<q>");
   EXPECT_EQ(b.text(turns[0].target), "a<|end|>");
@@ -175,7 +175,7 @@ TEST(Thoughts, AreAddedToTheAnswerOrThePromptByEnableThinking) {
     options.enable_thinking = c.enable;
     const ChatTemplate chat = b.bind(std::string(kMarked) + "reasoning: true\n", options);
     const Conversation conversation = one_turn(c.answer);
-    for (const Turn& turn :
+    for (const Exchange& turn :
          {turns_of(chat, conversation, false)[0], chat.encode_answer(conversation, conversation.responses[0])}) {
       EXPECT_EQ(b.text(turn.source), c.source);
       EXPECT_EQ(b.text(turn.target), c.target);

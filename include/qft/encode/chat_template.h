@@ -43,7 +43,7 @@ struct TemplateOptions {
 inline constexpr int kTemplateDate[3] = {2024, 7, 26};
 
 /// One exchange: the given tokens (source) and the answer (target), each with the marks around it.
-struct Turn {
+struct Exchange {
   std::vector<std::int32_t> source, target;
   // for the ids of source and target; empty: every id has weight 1
   std::vector<WeightRun> source_weights = {}, target_weights = {};
@@ -52,7 +52,7 @@ struct Turn {
 };
 
 /// The exchanges of one training sequence.
-using TrainingSample = std::vector<Turn>;
+using TrainingSample = std::vector<Exchange>;
 
 /// Selects the answers of a conversation that are learned.
 struct AnswerChoice {
@@ -107,7 +107,7 @@ class ChatTemplate {
                                                const TurnWeighing& weighing = {}) const;
   /// Returns everything up to the answer as source and `response` as target. `learns_thought`: another answer to the same
   /// question has a thought, so an empty thought belongs to this answer and not to the question.
-  Turn encode_answer(const Conversation& conversation, const Message& response, bool learns_thought = false) const;
+  Exchange encode_answer(const Conversation& conversation, const Message& response, bool learns_thought = false) const;
   /// Whether an answer has a thought, in a separate key or inside its text.
   bool has_thought(const Message& answer) const;
   /// Returns the ids up to the point at which the model starts to generate. `messages` ends with a user's or an observation's

@@ -63,13 +63,13 @@ struct DatasetSpec {
   std::optional<std::int64_t> num_samples;  // drawn with the seed; records repeat if this exceeds the dataset's size
   ColumnNames columns;
   MessageTags tags;
-  std::string described_in = "the defaults";  // source of the column names, for messages: "data/dataset_info.json: alpaca"
+  std::string columns_from = "the defaults";  // source of the column names, for messages: "data/dataset_info.json: alpaca"
   std::string tags_from = "the defaults";     // source of the tags
   std::vector<std::filesystem::path> files;   // of one type, in order
-  // If the first records decided all this: the columns that none of them has. Later records may have the columns in `unseen`,
-  // but not the ones in `later`.
+  // If the first records decided all this: the columns that none of them has. Later records may have the columns in
+  // `optional_columns`, but not the ones in `later`.
   bool by_first_records = false;
-  std::vector<std::string> unseen = {};
+  std::vector<std::string> optional_columns = {};
   std::vector<LaterColumn> later = {};
 
   /// Every column that the entry names and that at least one record must have, in the order above.

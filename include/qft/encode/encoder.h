@@ -62,7 +62,7 @@ class Encoder {
   Encoded encode_document(const Conversation& conversation) const;
   std::vector<Encoded> encode_conversation(const Conversation& conversation, const std::vector<bool>& learned) const;
   Encoded join_turns(const TrainingSample& turns, const Conversation& conversation, const std::vector<bool>& learned) const;
-  void append_prompt(const Turn& turn, std::int64_t count, float weight, EncodedSequence& sequence) const;
+  void append_prompt(const Exchange& turn, std::int64_t count, float weight, EncodedSequence& sequence) const;
   std::vector<bool> learned_answers(const Conversation& conversation) const;
   Encoded encode_pair(const Conversation& conversation) const;
   Encoded encode_feedback(const Conversation& conversation) const;
