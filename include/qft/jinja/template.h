@@ -1,9 +1,9 @@
 // Chat templates: Jinja2 as transformers runs it for apply_chat_template (its immutable sandbox, trim_blocks, lstrip_blocks,
 // loop controls, {% generation %}, its own tojson). Renders the same text for the same variables, and throws if Jinja2 raises.
 //
-// Template::parse rejects these with the line: block, extends, include, import, from (there is no other template to name),
-// autoescape, the filters random and urlize, the global lipsum. Printing a value whose text would be a machine address in
-// Jinja2 (a generator, a method) is an error.
+// Template::parse rejects these with the line: block, extends, include, import, from (no other template exists),
+// autoescape, the filters random and urlize, the global lipsum. Printing a generator or a method is an error, because Jinja2
+// would print its machine address.
 #pragma once
 
 #include "qft/core/error.h"
