@@ -15,7 +15,7 @@ struct Steps {
   std::int64_t last = -1;
   double busy_seconds = 0.0, work = 0.0;
 };
-std::mutex g_steps_mutex;  // time and work belong together
+std::mutex g_steps_mutex;  // keeps time and work consistent
 Steps g_steps;
 
 std::atomic<bool> g_end{false};

@@ -13,11 +13,11 @@ std::int64_t end_of(const Box& box, std::size_t d) {
   return box.start[d] + box.extent[d];
 }
 
-/// What two boxes have in common, as rows: elements of a row follow each other in both boxes, rows do not.
+/// The intersection of two boxes as rows: a row's elements are consecutive in both boxes, successive rows are not.
 class CommonRows {
  public:
   CommonRows(const Box& a, const Box& b) : a_(a), b_(b) {
-    // Dimensions in which the boxes are alike are the inner part of a row; the next one is a row's outer part.
+    // The trailing dimensions in which the boxes agree, plus the next one, make up a row.
     std::size_t differ = a.start.size();
     while (differ > 0 && a.start[differ - 1] == b.start[differ - 1] && a.extent[differ - 1] == b.extent[differ - 1]) --differ;
     outer_ = differ > 0 ? differ - 1 : 0;
@@ -29,10 +29,10 @@ class CommonRows {
     }
   }
 
-  /// Rows, and elements of a row; 0 where the boxes have nothing in common.
+  /// Number of rows, and elements per row; 0 if the boxes do not intersect.
   std::uint64_t count() const { return length_ == 0 ? 0 : count_; }
   std::uint64_t length() const { return length_; }
-  /// Where a row begins in each of the flattened boxes. Both rise with the row.
+  /// Offset of a row's first element in each flattened box. Both increase with the row.
   std::uint64_t in_a(std::uint64_t row) const { return place(a_, row); }
   std::uint64_t in_b(std::uint64_t row) const { return place(b_, row); }
 
@@ -52,13 +52,13 @@ class CommonRows {
   }
 
   const Box &a_, &b_;
-  std::size_t outer_ = 0;  ///< dimensions that number the rows
+  std::size_t outer_ = 0;  ///< leading dimensions that number the rows
   std::vector<std::int64_t> first_;
   std::vector<std::uint64_t> extent_;
   std::uint64_t count_ = 1, length_ = 1;
 };
 
-/// The first row that reaches into both ranges, which begin where they begin.
+/// Returns the first row that reaches into both ranges, given their begins.
 std::uint64_t first_row(const CommonRows& rows, std::uint64_t begin_a, std::uint64_t begin_b) {
   std::uint64_t low = 0, high = rows.count();
   while (low < high) {
@@ -105,7 +105,7 @@ void for_each_common_run(const BoxRange& a, const BoxRange& b, const std::functi
   for (std::uint64_t row = first_row(rows, a.begin, b.begin); row < rows.count(); ++row) {
     const std::uint64_t in_a = rows.in_a(row), in_b = rows.in_b(row);
     if (in_a >= a.end || in_b >= b.end) return;
-    // So many elements of the row come before either range begins.
+    // Elements of the row before the later of the two begins.
     const std::uint64_t skip = std::max(a.begin > in_a ? a.begin - in_a : 0, b.begin > in_b ? b.begin - in_b : 0);
     const std::uint64_t stop = std::min({rows.length(), a.end - in_a, b.end - in_b});
     if (skip < stop) body({in_a + skip - a.begin, in_b + skip - b.begin, stop - skip});

@@ -19,13 +19,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kMostText = std::size_t{1} << 20;
+constexpr std::size_t kMaxOutputBytes = std::size_t{1} << 20;
 
 std::chrono::milliseconds until(Clock::time_point when) {
   return std::max(std::chrono::milliseconds(0), std::chrono::ceil<std::chrono::milliseconds>(when - Clock::now()));
 }
 
-/// In a process group of its own, with the signals of a fresh program. Returns errno's value.
+/// Starts the program in its own process group, with default signal handling. Returns errno's value.
 int start(const std::vector<std::string>& command, int output, pid_t& pid) {
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
@@ -50,10 +50,10 @@ int start(const std::vector<std::string>& command, int output, pid_t& pid) {
   return status;
 }
 
-/// True at the end of the output, false where it does not come by `deadline` or is endless.
+/// Reads until the end of the output. Returns false if it does not end by `deadline` or exceeds kMaxOutputBytes.
 bool read_all(int input, Clock::time_point deadline, std::string& text) {
   std::array<char, 4096> piece;
-  while (text.size() < kMostText) {
+  while (text.size() < kMaxOutputBytes) {
     pollfd ready{input, POLLIN, 0};
     const int found = poll(&ready, 1, static_cast<int>(until(deadline).count()));
     if (found < 0 && errno == EINTR) continue;
@@ -66,8 +66,8 @@ bool read_all(int input, Clock::time_point deadline, std::string& text) {
   return false;
 }
 
-/// The program's wait status; nothing where it has not ended by `deadline`.
-std::optional<int> ended(pid_t pid, Clock::time_point deadline) {
+/// Returns the program's wait status, or nullopt if it has not ended by `deadline`.
+std::optional<int> wait_for_exit(pid_t pid, Clock::time_point deadline) {
   while (true) {
     int status = 0;
     if (waitpid(pid, &status, WNOHANG) == pid) return status;
@@ -78,30 +78,30 @@ std::optional<int> ended(pid_t pid, Clock::time_point deadline) {
 
 }  // namespace
 
-Answer ask_program(const std::vector<std::string>& command, std::chrono::milliseconds patience) {
+Answer ask_program(const std::vector<std::string>& command, std::chrono::milliseconds timeout) {
   QFT_ASSERT(!command.empty(), "no program to ask");
-  const auto deadline = Clock::now() + patience;
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) return {"", fmt::format("no pipe: {}", std::strerror(errno))};
+  const auto deadline = Clock::now() + timeout;
+  std::array<int, 2> pipe_ends{};
+  if (pipe2(pipe_ends.data(), O_CLOEXEC) != 0) return {"", fmt::format("cannot create a pipe: {}", std::strerror(errno))};
   pid_t pid = 0;
-  const int failed = start(command, ends[1], pid);
-  close(ends[1]);
+  const int failed = start(command, pipe_ends[1], pid);
+  close(pipe_ends[1]);
   Answer answer;
   if (failed != 0) {
     answer.error = fmt::format("{}: {}", command[0], std::strerror(failed));
   } else {
-    const bool whole = read_all(ends[0], deadline, answer.text);
-    const auto status = whole ? ended(pid, deadline) : std::nullopt;
+    const bool whole = read_all(pipe_ends[0], deadline, answer.text);
+    const auto status = whole ? wait_for_exit(pid, deadline) : std::nullopt;
     if (!status) {
       kill(-pid, SIGKILL);
-      ended(pid, Clock::now() + std::chrono::seconds(1));
-      answer.error = fmt::format("{} gives no answer in {:.0f} s", command[0], std::chrono::duration<double>(patience).count());
+      wait_for_exit(pid, Clock::now() + std::chrono::seconds(1));
+      answer.error = fmt::format("{} did not answer in {:.0f} s", command[0], std::chrono::duration<double>(timeout).count());
     } else if (*status != 0) {
-      answer.error = WIFEXITED(*status) ? fmt::format("{} ends with {}", command[0], WEXITSTATUS(*status))
-                                        : fmt::format("{} is ended by signal {}", command[0], WTERMSIG(*status));
+      answer.error = WIFEXITED(*status) ? fmt::format("{} exited with code {}", command[0], WEXITSTATUS(*status))
+                                        : fmt::format("{} was killed by signal {}", command[0], WTERMSIG(*status));
     }
   }
-  close(ends[0]);
+  close(pipe_ends[0]);
   return answer;
 }
 

@@ -33,7 +33,7 @@ struct Bf16 {
   Bf16() = default;
   explicit Bf16(float value) {
     const auto word = std::bit_cast<std::uint32_t>(value);
-    // A NaN whose payload lies in the lower half would become an infinity.
+    // Keep the NaN quiet: a payload in the lower half alone would round to an infinity.
     bits = std::isnan(value) ? static_cast<std::uint16_t>(word >> 16 | 0x40)
                              : static_cast<std::uint16_t>((word + 0x7FFF + (word >> 16 & 1)) >> 16);
   }
@@ -41,7 +41,7 @@ struct Bf16 {
   explicit operator double() const { return static_cast<float>(*this); }
 };
 
-/// The bits of an IEEE half: not every compiler has a type for it.
+/// The bits of an IEEE half, because not every compiler has a type for it.
 struct Half {
   std::uint16_t bits;
 
@@ -56,7 +56,7 @@ struct Half {
     } else if (size >= std::bit_cast<std::uint32_t>(65520.0F)) {
       rest = 0x7C00;
     } else if (size < std::bit_cast<std::uint32_t>(0x1p-14F)) {
-      // Beside 1/2 a float's last place is that of the subnormal halves: the addition rounds.
+      // Next to 0.5 a float's last digit equals a subnormal half's last digit, so the addition rounds correctly.
       rest = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5F) - std::bit_cast<std::uint32_t>(0.5F);
     } else {
       rest = (size + 0xFFF + (size >> 13 & 1) - 0x38000000) >> 13;
@@ -83,7 +83,7 @@ void copy(const void* src, std::size_t count, void* dst) {
   }
 }
 
-/// Calls f with a value of the C++ type that `dtype` means.
+/// Calls f with a value of the C++ type for `dtype`.
 template <class F>
 void with_floating(DType dtype, F f) {
   switch (dtype) {

@@ -14,7 +14,7 @@ std::string describe_pointer(std::string_view lead, const std::filesystem::path&
 std::string describe_no_text(std::string_view lead, const std::filesystem::path& path) {
   if (std::string pointer = describe_pointer(lead, path); !pointer.empty()) return pointer;
   const std::string name = path.string();
-  // With its mark, or told from the zero byte of every letter.
+  // By the byte-order mark, or by the zero byte next to each ASCII letter.
   const bool is_marked = lead.starts_with("\xFF\xFE") || lead.starts_with("\xFE\xFF");
   const bool has_zeros = lead.size() > 1 && (lead[0] == '\0') != (lead[1] == '\0');
   if (is_marked || has_zeros)

@@ -19,9 +19,8 @@ bool is_named_as_on_a_hub(const std::string& name) {
 
 std::string how_to_fetch(std::string_view what, std::string_view name) {
   return fmt::format(
-      "If it is on a hub, fetch it where there is a network, as on a login node: 'qft fetch {}{}', into a cache that all nodes "
-      "see "
-      "(HF_HOME), or with --to DIR, and name that folder",
+      "If it is on a hub, fetch it on a node with network access (a login node): 'qft fetch {}{}'. It goes into a cache that all "
+      "nodes must see (HF_HOME); or give --to DIR and name that folder",
       what == "dataset" ? "--dataset " : "", name);
 }
 

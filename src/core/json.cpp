@@ -14,7 +14,7 @@ namespace qft {
 
 namespace {
 
-/// Bytes of a text; counts in `*line` the lines before the byte that is read next.
+/// Iterates over the bytes of a text and counts in `*line` the lines before the next byte.
 struct LineCounter {
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
@@ -35,7 +35,7 @@ struct LineCounter {
   friend bool operator==(const LineCounter& a, const LineCounter& b) { return a.at == b.at; }
 };
 
-/// Ends at the first key that its object has already.
+/// Throws Error at the first key that its object already has.
 class SingleKeys : public nlohmann::json_sax<nlohmann::json> {
  public:
   SingleKeys(const std::string& where, const std::ptrdiff_t& line) : where_(where), line_(line) {}
@@ -54,7 +54,7 @@ class SingleKeys : public nlohmann::json_sax<nlohmann::json> {
   bool key(string_t& name) override {
     const auto [known, fresh] = open_.back().emplace(name, line_);
     if (!fresh)
-      fail("{}:{}: the key '{}' stands twice in one object, first on line {}: take one out", where_, line_, name, known->second);
+      fail("{}:{}: the key '{}' appears twice in one object, first on line {}: remove one", where_, line_, name, known->second);
     return true;
   }
   bool end_object() override {
@@ -68,7 +68,7 @@ class SingleKeys : public nlohmann::json_sax<nlohmann::json> {
  private:
   const std::string& where_;
   const std::ptrdiff_t& line_;
-  std::vector<std::map<std::string, std::ptrdiff_t>> open_;  // the keys of each object and their lines
+  std::vector<std::map<std::string, std::ptrdiff_t>> open_;  // keys of each open object, with their lines
 };
 
 }  // namespace

@@ -8,18 +8,18 @@
 namespace qft {
 namespace {
 
-// Words of Python and JavaScript, and JSON's own.
+// Words of Python and JavaScript, and the JSON words for them.
 constexpr std::pair<std::string_view, std::string_view> kWords[] = {
     {"None", "null"}, {"True", "true"}, {"False", "false"}, {"undefined", "null"}};
 
-// Where nlohmann's parser is, and what it expects there.
+// Phrases of nlohmann's parser that tell its position, and the text expected there.
 constexpr std::pair<std::string_view, std::string_view> kExpected[] = {{"parsing object key ", "a key in double quotes"},
                                                                        {"parsing object separator ", "':'"},
                                                                        {"parsing object ", "',' or '}'"},
                                                                        {"parsing array ", "',' or ']'"},
                                                                        {"parsing value ", "a value"}};
 
-constexpr std::size_t kShown = 40;  // bytes of the text
+constexpr std::size_t kShown = 40;  // bytes of the text in a message
 
 struct Fault {
   std::size_t at;
@@ -36,7 +36,7 @@ bool is_part_of_word(char c) {
          std::string_view("_+-.").find(c) != std::string_view::npos;
 }
 
-// Where the text or word begins that the parser had read up to `at`.
+// Returns the begin of the string or word that the parser had read up to `at`.
 std::size_t begin_of_token(std::string_view text, std::size_t at) {
   if (text[at] == '"') {
     for (std::size_t quote = at; quote > 0 && (quote = text.rfind('"', quote - 1)) != text.npos;) {
@@ -50,7 +50,7 @@ std::size_t begin_of_token(std::string_view text, std::size_t at) {
   return at;
 }
 
-// The text, word or sign that begins at `at`, shortened.
+// Returns the string, word or sign that begins at `at`, shortened.
 std::string token_at(std::string_view text, std::size_t at) {
   std::size_t end = at + 1;
   if (text[at] == '"')
@@ -63,19 +63,19 @@ std::string token_at(std::string_view text, std::size_t at) {
   return std::string(text.substr(at, end - at)) + " ...";
 }
 
-// The \uD800 to \uDFFF that ends before or at `at`.
+// Finds the \uD800 to \uDFFF that ends before or at `at`.
 Fault lone_surrogate(std::string_view text, std::size_t at) {
   for (std::size_t p = std::min(at, text.size()); p-- > 0;) {
     const std::string_view code = text.substr(p, 6);
     if (code.size() < 6 || !code.starts_with("\\u") || (code[2] | 0x20) != 'd' || code[3] < '8') continue;
     return {p, fmt::format("{} is one half of a surrogate pair and no character: write both halves (as \\ud83d\\ude00) "
-                           "or the character itself",
+    return {p, fmt::format("{} is one half of a surrogate pair, not a character: write both halves (as \\ud83d\\ude00) "
                            code)};
   }
-  return {at, "one half of a surrogate pair is no character: write both halves or the character itself"};
+  return {at, "one half of a surrogate pair is not a character: write both halves or the character itself"};
 }
 
-// Inside a text or a comment, or behind the end.
+// Describes an error inside a string or a comment, or after the end.
 Fault broken_bytes(std::string_view text, std::size_t at, std::string_view reason) {
   const auto says = [&](std::string_view words) { return reason.find(words) != reason.npos; };
   const char c = text[at];
@@ -83,33 +83,33 @@ Fault broken_bytes(std::string_view text, std::size_t at, std::string_view reaso
   if (says("ill-formed UTF-8"))
     return {at, fmt::format("0x{:02X} is not UTF-8: convert the file (iconv -t UTF-8) or repair it", byte)};
   if (says("control character"))
-    return {at, c == '\n' ? "a line break inside a text: write \\n, or close the text with a quote"
-                          : fmt::format("the byte 0x{:02X} inside a text: write \\u{:04x}", byte, byte)};
+    return {at, c == '\n' ? "a line break inside a string: write \\n, or close the string with a quote"
+                          : fmt::format("the byte 0x{:02X} inside a string: write \\u{:04x}", byte, byte)};
   if (says("after backslash"))
-    return {at, fmt::format("'\\{}' is no escape: write \\\\ for a backslash", token_at(text, at).front())};
+    return {at, fmt::format("'\\{}' is not an escape: write \\\\ for a backslash", token_at(text, at).front())};
   if (says("expected end of input"))
     return {at, c == ',' ? "a comma after the record: remove it, or put all records into [ ]" : "more text after the end"};
   return {at, ""};
 }
 
-// A sign or a word where another is expected.
+// Describes a sign or a word in place of an expected one.
 Fault misplaced(std::string_view text, std::size_t last, std::string_view reason) {
   const bool is_literal = reason.find("invalid literal") != reason.npos;
-  // The parser reads "nul]" as a broken null.
+  // nlohmann reads "nul]" as a broken null, bracket included.
   if (is_literal && last > 0 && !is_part_of_word(text[last]) && is_part_of_word(text[last - 1])) --last;
   const std::size_t at = begin_of_token(text, last);
   const std::string found = token_at(text, at);
   for (const auto& [word, own] : kWords)
-    if (found == word) return {at, fmt::format("{} is no JSON: write {}", word, own)};
+    if (found == word) return {at, fmt::format("{} is not JSON: write {}", word, own)};
   for (const auto& [words, expected] : kExpected) {
     if (reason.find(words) == reason.npos || !(is_literal || reason.find("unexpected") != reason.npos)) continue;
     const bool separator = expected.starts_with("','"), is_word = is_part_of_word(text[at]);
     const bool begins_value = is_word || std::string_view("\"{[").find(text[at]) != std::string_view::npos;
     const std::string_view hint = separator && begins_value          ? ": is a comma or a quote missing?"
                                   : expected == "':'" && is_word     ? ": is a quote missing?"
-                                  : expected == "a value" && is_word ? ": texts stand in double quotes"
+                                  : expected == "a value" && is_word ? ": strings need double quotes"
                                                                      : "";
-    return {at, fmt::format("found '{}' where {} is expected{}", found, expected, hint)};
+    return {at, fmt::format("found '{}', expected {}{}", found, expected, hint)};
   }
   const std::size_t words = reason.rfind(" - ");
   return {last, std::string(words == reason.npos ? reason : reason.substr(words + 3))};
@@ -117,13 +117,13 @@ Fault misplaced(std::string_view text, std::size_t last, std::string_view reason
 
 Fault fault_of(std::string_view text, std::size_t at, std::string_view reason) {
   if (reason.find("surrogate") != reason.npos) return lone_surrogate(text, at);
-  if (text.find_first_not_of(" \t\r\n") == text.npos) return {0, "there is nothing in it"};
-  if (at >= text.size()) return {text.size(), "it ends too early: a bracket, a brace or a quote is missing"};
+  if (text.find_first_not_of(" \t\r\n") == text.npos) return {0, "the text is empty"};
+  if (at >= text.size()) return {text.size(), "the text ends too early: a bracket, a brace or a quote is missing"};
   if (Fault fault = broken_bytes(text, at, reason); !fault.what.empty()) return fault;
   const char c = text[at];
   if (const std::size_t comma = last_visible_before(text, at); (c == '}' || c == ']') && text[comma] == ',')
     return {comma, fmt::format("a comma before '{}': remove it", c)};
-  if (c == '\'') return {at, "a single quote: JSON has its texts in double quotes"};
+  if (c == '\'') return {at, "a single quote: JSON strings need double quotes"};
   if (c == '/' || c == '#') return {at, "JSON has no comments: remove it"};
   return misplaced(text, at, reason);
 }
@@ -131,7 +131,7 @@ Fault fault_of(std::string_view text, std::size_t at, std::string_view reason) {
 }  // namespace
 
 JsonFault find_json_fault(std::string_view text, std::size_t at, std::string_view reason) {
-  // Between these two are words of the text itself.
+  // nlohmann quotes the document between these two marks; its words must not be taken for the parser's.
   const std::size_t read = reason.find("; last read"), expected = reason.rfind("; expected ");
   std::string own(reason.substr(0, read));
   if (read != reason.npos && expected != reason.npos && expected > read) own += reason.substr(expected);

@@ -15,7 +15,7 @@
 namespace qft {
 namespace {
 
-// As the kernel shortens them, to 15 characters.
+// As the kernel shortens process names, to 15 characters.
 constexpr std::array<std::string_view, 9> kLaunchers = {"mpirun", "mpiexec", "orterun",       "orted",          "prterun",
                                                         "prted",  "prte",    "mpiexec.hydra", "hydra_pmi_proxy"};
 
@@ -25,7 +25,7 @@ struct Process {
   int group = 0;
 };
 
-// Of Open MPI, PMI (Hydra, Intel MPI, Cray), SLURM, MVAPICH, Flux, LSF's jsrun and torchrun.
+// Variables of Open MPI, PMI (Hydra, Intel MPI, Cray), SLURM, MVAPICH, Flux, LSF's jsrun and torchrun.
 constexpr const char* kCounts[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",      "MPI_LOCALNRANKS",    "MV2_COMM_WORLD_SIZE",
                                    "SLURM_STEP_NUM_TASKS", "FLUX_JOB_SIZE", "JSM_NAMESPACE_SIZE", "WORLD_SIZE"};
 constexpr const char* kRanks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK",    "PMI_RANK",           "MV2_COMM_WORLD_RANK",
@@ -36,7 +36,7 @@ int number_in(const char* variable) {
   return text == nullptr ? 0 : std::atoi(text);
 }
 
-/// From /proc/PID/stat: "PID (name) state parent group ...".
+/// Parses /proc/PID/stat: "PID (name) state parent group ...".
 std::optional<Process> process(int pid) {
   std::ifstream file(fmt::format("/proc/{}/stat", pid));
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -49,7 +49,7 @@ std::optional<Process> process(int pid) {
   return p;
 }
 
-/// True where `path` is a terminal whose foreground process group is `group`, or one that cannot be asked.
+/// True if `path` is a terminal and its foreground process group is `group` or unknown.
 bool is_shown_on(const std::string& path, int group) {
   const int terminal = open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
   if (terminal < 0) return false;

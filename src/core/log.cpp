@@ -40,9 +40,9 @@ constexpr std::uintmax_t kFileBytes = std::uintmax_t{16} << 20;
 constexpr unsigned kFilesKept = 5;
 constexpr std::string_view kFileStem = "rank-";
 
-std::atomic<Severity> g_threshold{Severity::info};  ///< of all sinks: the lowest
+std::atomic<Severity> g_threshold{Severity::info};  ///< the lowest of all sinks
 std::atomic<Severity> g_printed{Severity::info};
-std::atomic<Severity> g_kept{Severity::error};  ///< in the file, where there is one
+std::atomic<Severity> g_kept{Severity::error};  ///< level of the log file, if one is open
 std::atomic<bool> g_has_file{false}, g_file_alone{false};
 std::atomic<int> g_rank{0};
 std::atomic<int> g_world{1};
@@ -52,7 +52,7 @@ Logger& logger() {
   return instance;
 }
 
-/// Of the file that is open; null: none.
+/// The open file's sink; null if no file is open.
 boost::shared_ptr<FileSink>& file_sink() {
   static boost::shared_ptr<FileSink> instance;
   return instance;

@@ -19,7 +19,7 @@ bool lies_in(const fs::path& file, const fs::path& dir) {
   return at == dir.end();
 }
 
-// The cache keeps files once, under their hash: beside the snapshots that link to them, or beside all repositories.
+// The cache stores each file once under its hash, next to the snapshots that link to it or next to all repositories.
 bool lies_in_blobs_of(const fs::path& file, const fs::path& dir) {
   for (fs::path at = dir.parent_path(); at.has_relative_path(); at = at.parent_path()) {
     if (at.filename() != "snapshots") continue;
@@ -42,9 +42,9 @@ bool is_plain_name(std::string_view name) {
 }
 
 fs::path member_of(const fs::path& dir, std::string_view name) {
-  // As JSON, which shows a NUL where it would end the message.
+  // Printed as JSON: a raw NUL would end the message.
   if (!is_plain_name(name))
-    fail("'{}' is to hold a file called {}: only plain names of files in the same directory are allowed", dir.string(),
+    fail("'{}' refers to a file named {}: only plain names of files in the same directory are allowed", dir.string(),
          nlohmann::json(name).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
   fs::path path = dir / name;
   std::error_code code;
@@ -77,7 +77,7 @@ fs::path member_at(const fs::path& dir, std::string_view path) {
   const std::string_view folder = path.substr(0, slash);
   std::error_code code;
   require(is_plain_name(folder) && (g_follow_links || !fs::is_symlink(fs::symlink_status(dir / folder, code))),
-          "'{}' is to hold a folder called '{}', which is a link or not a plain name", dir.string(), folder);
+          "'{}' refers to a folder named '{}', which is a link or not a plain name", dir.string(), folder);
   return member_of(dir / folder, path.substr(slash + 1));
 }
 

@@ -6,7 +6,7 @@
 namespace qft::numpy {
 namespace {
 
-// numpy.random.SeedSequence: entropy words into a pool of four, and 64-bit words out of it.
+// numpy.random.SeedSequence: mixes entropy words into a pool of four and derives 64-bit words from it.
 class SeedSequence {
  public:
   explicit SeedSequence(std::uint64_t seed) {
@@ -48,7 +48,7 @@ constexpr unsigned __int128 wide(std::uint64_t high, std::uint64_t low) {
   return static_cast<unsigned __int128>(high) << 64 | low;
 }
 
-std::vector<std::int64_t> in_order(std::int64_t n) {
+std::vector<std::int64_t> zero_to(std::int64_t n) {
   std::vector<std::int64_t> values(static_cast<std::size_t>(n));
   std::iota(values.begin(), values.end(), INT64_C(0));
   return values;
@@ -66,7 +66,7 @@ std::uint64_t LegacyRandom::below(std::uint64_t n) {
 }
 
 std::vector<std::int64_t> LegacyRandom::permutation(std::int64_t n) {
-  std::vector<std::int64_t> values = in_order(n);
+  std::vector<std::int64_t> values = zero_to(n);
   for (std::size_t i = values.size(); i-- > 1;) std::swap(values[i], values[below(i + 1)]);
   return values;
 }
@@ -110,7 +110,7 @@ std::uint64_t Generator::below(std::uint64_t n) {
 }
 
 std::vector<std::int64_t> Generator::permutation(std::int64_t n) {
-  std::vector<std::int64_t> values = in_order(n);
+  std::vector<std::int64_t> values = zero_to(n);
   for (std::size_t i = values.size(); i-- > 1;) std::swap(values[i], values[below(i + 1)]);
   return values;
 }

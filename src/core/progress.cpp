@@ -16,7 +16,7 @@ namespace qft {
 namespace {
 
 constexpr auto kRedraw = std::chrono::milliseconds(100);
-/// How long a launcher may take to bring a line of the log to its terminal.
+/// Upper bound of the time a launcher takes to print a log line on its terminal.
 constexpr auto kRelay = std::chrono::milliseconds(300);
 constexpr auto kLongestWait = std::chrono::seconds(60);
 constexpr std::string_view kClearLine = "\r\x1b[K";
@@ -80,12 +80,12 @@ void Progress::draw(std::int64_t done, std::string_view suffix) const {
     line = fmt::format("{} {} {} {}", title_, done, times(done), suffix);
   }
   line.resize(std::min(line.size(), static_cast<std::size_t>(terminal_columns(terminal_) - 1)));
-  // The cursor goes back, so that what others print begins in the first column.
+  // Return the cursor, so that other output begins in the first column.
   put(fmt::format("{}{}\r", kClearLine, line));
 }
 
 void Progress::put(std::string_view text) const {
-  // A bar that cannot be drawn is no reason to end what it measures.
+  // A failure to draw must not stop the run.
   [[maybe_unused]] const auto written = write(terminal_, text.data(), text.size());
 }
 

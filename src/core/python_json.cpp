@@ -15,9 +15,9 @@
 namespace qft {
 namespace {
 
-constexpr std::string_view kQuote = "\"\\u0000";  // before a number that only Python has
+constexpr std::string_view kQuote = "\"\\u0000";  // marks a number that only Python has
 
-// What Python reads and writes for a number that JSON, or 64 bits, do not have; "" for any other word.
+// Returns Python's form of a number that JSON or 64 bits cannot hold; "" for any other word.
 std::string python_number(std::string_view word) {
   constexpr std::string_view kDigits = "0123456789";
   if (word == "NaN" || word == "Infinity" || word == "-Infinity") return std::string(word);
@@ -33,13 +33,13 @@ std::string python_number(std::string_view word) {
   return !overflows ? std::string() : negative ? "-Infinity" : "Infinity";
 }
 
-// Builds the value like nlohmann's own handler, but keeps the digits of integers above 64 bits.
+// Builds the value like nlohmann's handler, but keeps the digits of integers above 64 bits.
 class TreeBuilder : public nlohmann::json_sax<Json> {
  public:
   explicit TreeBuilder(std::string_view what) : what_(what) {}
 
   Json take() { return std::move(root_); }
-  /// Where and why the parser gave up.
+  /// Position and reason of the parser's error.
   std::size_t fault_at() const { return fault_at_; }
   const std::string& reason() const { return reason_; }
 
@@ -60,7 +60,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   bool binary(binary_t&) override { return false; }
   bool start_object(std::size_t) override { return open(Json::object()); }
   bool start_array(std::size_t) override { return open(Json::array()); }
-  // Behind the others without a search: whether one is there already is asked when the object ends.
+  // Appends without a search: duplicates are checked once, when the object ends.
   bool key(string_t& value) override {
     Members& members = open_.back()->get_ref<Json::object_t&>();
     slot_ = &members.emplace_back(std::move(value), Json()).second;
@@ -77,7 +77,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   }
   bool end_array() override { return close(); }
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception& reason) override {
-    fault_at_ = position - 1;  // of the last byte read
+    fault_at_ = position - 1;  // the last byte read
     reason_ = reason.what();
     return false;
   }
@@ -104,9 +104,9 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  using Members = std::vector<Json::object_t::value_type>;  // what an object_t is
+  using Members = std::vector<Json::object_t::value_type>;  // base class of object_t
 
-  // Of the innermost open value: "tools[0].function".
+  // Returns the path of the innermost open value: "tools[0].function".
   std::string path() const {
     std::string text;
     for (std::size_t i = 0; i + 1 < open_.size(); ++i) {
@@ -123,7 +123,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   std::string_view what_;
   Json root_;
   std::vector<Json*> open_;  // a parent never moves while one of its children is open
-  Json* slot_ = nullptr;     // the value of the key just read
+  Json* slot_ = nullptr;     // place for the value of the key just read
   std::size_t fault_at_ = 0;
   std::string reason_;
 };
@@ -229,7 +229,7 @@ class Writer {
   int indent_;
 };
 
-// The bytes that quote_python_numbers() put into the first `end` bytes of its result.
+// Returns the number of bytes that quote_python_numbers() inserted before byte `end` of its result.
 std::size_t added_before(std::string_view quoted, std::size_t end) {
   std::size_t bytes = 0;
   for (std::size_t at = quoted.find(kQuote); at < end; at = quoted.find(kQuote, at + 1)) bytes += kQuote.size() + 1;
@@ -285,8 +285,7 @@ std::string dump_python_json(const Json& value, int indent) {
 
 std::string python_float(double value) {
   if (!std::isfinite(value)) return std::isnan(value) ? "NaN" : value < 0 ? "-Infinity" : "Infinity";
-  // The shortest digits that round-trip, then Python's choice of notation: scientific below 1e-4 and from
-  // 1e16 on.
+  // Shortest digits that round-trip, in Python's notation: scientific below 1e-4 and from 1e16 on.
   std::array<char, 32> buffer;
   const char* end = std::to_chars(buffer.data(), buffer.data() + buffer.size(), value, std::chars_format::scientific).ptr;
   const std::string_view text(buffer.data(), static_cast<std::size_t>(end - buffer.data()));

@@ -12,7 +12,7 @@ std::string shortened(std::string_view text, std::size_t most) {
 }
 
 std::string describe_repeated(std::string_view object, std::string_view key, std::string_view first, std::string_view second) {
-  return fmt::format("the key '{}' stands twice in {}, as {} and as {}: take one out", key,
+  return fmt::format("the key '{}' appears twice in {}, as {} and as {}: remove one", key,
                      object.empty() ? "one object" : fmt::format("'{}'", object), first, second);
 }
 

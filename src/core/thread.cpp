@@ -26,7 +26,7 @@ std::thread start_thread(std::function<void()> body) {
   } catch (const std::system_error& error) {
     fail(
         "cannot start another thread ({}): this user may have {} processes and threads at once (ulimit -u), and a job or "
-        "container may set a limit of its own (pids.max of its cgroup): raise it, or set OMP_NUM_THREADS to fewer threads",
+        "container may set its own limit (pids.max of its cgroup): raise it, or set OMP_NUM_THREADS to fewer threads",
         error.code().message(), process_limit());
   }
 }

@@ -18,7 +18,7 @@ void run_workers(int count, const std::function<void(int)>& body) {
     }
   };
   {
-    require_threads(count - 1);  // workers may wait for each other: all of them, or none
+    require_threads(count - 1);  // check first: workers may wait for each other, so start all or none
     std::vector<std::jthread> threads;
     for (int worker = 1; worker < count; ++worker) threads.emplace_back(run, worker);
     run(0);

@@ -187,19 +187,19 @@ TEST(ConfigErrors, SayInPlainWordsWhatIsNoYaml) {
 
 TEST(ConfigErrors, SayInPlainWordsWhatIsNoJson) {
   const Broken cases[] = {
-      {"{'stage': 'sft'}", "run.json:1: not valid JSON (column 2): a single quote: JSON has its texts in double quotes"},
-      {"{\n\"stage: \"sft\"}", "run.json:2: not valid JSON (column 10): found 'sft' where ':' is expected: is a quote missing?"},
-      {"{stage: \"sft\"}", "(column 2): found 'stage' where a key in double quotes is expected"},
+      {"{'stage': 'sft'}", "run.json:1: not valid JSON (column 2): a single quote: JSON strings need double quotes"},
+      {"{\n\"stage: \"sft\"}", "run.json:2: not valid JSON (column 10): found 'sft', expected ':': is a quote missing?"},
+      {"{stage: \"sft\"}", "(column 2): found 'stage', expected a key in double quotes"},
       {"{\"stage\": \"sft\"\n \"dataset\": \"x\"}",
-       "run.json:2: not valid JSON (column 2): found '\"dataset\"' where ',' or '}' is expected: is a comma or a quote missing?"},
-      {"{\"stage\" \"sft\"}", "(column 10): found '\"sft\"' where ':' is expected"},
-      {"{\"stage\": sft}", "(column 11): found 'sft' where a value is expected: texts stand in double quotes"},
-      {"{\"stage\": \"sft\"", "run.json:1: not valid JSON (column 16): it ends too early"},
-      {"{\"bf16\": True}", "(column 10): True is no JSON: write true"},
+       "run.json:2: not valid JSON (column 2): found '\"dataset\"', expected ',' or '}': is a comma or a quote missing?"},
+      {"{\"stage\" \"sft\"}", "(column 10): found '\"sft\"', expected ':'"},
+      {"{\"stage\": sft}", "(column 11): found 'sft', expected a value: strings need double quotes"},
+      {"{\"stage\": \"sft\"", "run.json:1: not valid JSON (column 16): the text ends too early"},
+      {"{\"bf16\": True}", "(column 10): True is not JSON: write true"},
       {"{\"bf16\": true} // x", "more text after the end"},
-      {"{\"stage\": \"s\nft\"}", "run.json:1: not valid JSON (column 13): a line break inside a text"},
-      {"{\"output_dir\": \"C:\\path\"}", "'\\p' is no escape: write \\\\ for a backslash"},
-      {"", "run.json:1: not valid JSON (column 1): there is nothing in it"},
+      {"{\"stage\": \"s\nft\"}", "run.json:1: not valid JSON (column 13): a line break inside a string"},
+      {"{\"output_dir\": \"C:\\path\"}", "'\\p' is not an escape: write \\\\ for a backslash"},
+      {"", "run.json:1: not valid JSON (column 1): the text is empty"},
   };
   for (const auto& [text, message] : cases) EXPECT_CONTAINS(error_of_text(text, {}, Purpose::any, "run.json"), message) << text;
 }

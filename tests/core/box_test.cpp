@@ -11,7 +11,7 @@
 namespace qft {
 namespace {
 
-/// The elements of a range by their place in the whole tensor.
+/// Returns the position of each element of a range in the whole tensor.
 std::vector<std::int64_t> places(const BoxRange& range, const Shape& shape) {
   std::vector<std::int64_t> all;
   Shape at = range.box.start;
@@ -33,7 +33,7 @@ std::vector<CommonRun> runs_of(const BoxRange& a, const BoxRange& b) {
   return runs;
 }
 
-/// Copying a's part of b by runs gives what lies at the same places of the tensor, in ascending order and each element once.
+/// Checks that the runs pair equal positions of the tensor, in ascending order, and that they visit each common element once.
 void expect_runs(const Shape& shape, const BoxRange& a, const BoxRange& b) {
   const auto mine = places(a, shape), theirs = places(b, shape);
   std::vector<std::int64_t> seen, expected;
@@ -74,7 +74,7 @@ TEST(Box, EqualBoxesAndWholeRowsAreOneRun) {
   EXPECT_EQ(runs_of(whole, whole).size(), 1U);
   EXPECT_EQ(runs_of(whole, rows).size(), 1U);
   EXPECT_EQ(runs_of(columns, columns).size(), 1U);
-  EXPECT_EQ(runs_of(whole, columns).size(), 4U);  // of rows 0 and 5 nothing is in the range
+  EXPECT_EQ(runs_of(whole, columns).size(), 4U);  // rows 0 and 5 are outside the range
 }
 
 TEST(Box, KnowsWhatIsInsideAndApart) {
@@ -90,7 +90,7 @@ TEST(Box, KnowsWhatIsInsideAndApart) {
   EXPECT_THROW(Box({{0, 0}, {INT64_MAX, 4}}).elements(), Error);
 }
 
-// A search from the first row on would take minutes.
+// A search from the first row would take minutes.
 TEST(Box, FindsTheEndOfAHugeTensorAtOnce) {
   const std::int64_t rows = std::int64_t{1} << 40;
   const Box whole = Box::whole({rows, 4}), column{{0, 1}, {rows, 2}};

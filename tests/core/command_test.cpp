@@ -14,8 +14,8 @@ TEST(AskProgram, ReturnsWhatItSays) {
 }
 
 TEST(AskProgram, ThatFailsOrIsMissingSaysWhy) {
-  EXPECT_EQ(ask_program({"sh", "-c", "exit 3"}, milliseconds(5000)).error, "sh ends with 3");
-  EXPECT_EQ(ask_program({"sh", "-c", "kill -9 $$"}, milliseconds(5000)).error, "sh is ended by signal 9");
+  EXPECT_EQ(ask_program({"sh", "-c", "exit 3"}, milliseconds(5000)).error, "sh exited with code 3");
+  EXPECT_EQ(ask_program({"sh", "-c", "kill -9 $$"}, milliseconds(5000)).error, "sh was killed by signal 9");
   EXPECT_FALSE(ask_program({"no-such-program"}, milliseconds(5000)).ok());
 }
 

@@ -38,12 +38,12 @@ TEST(ParseJson, RefusesEverythingElseByName) {
 TEST(ParseJson, SaysWhereAndWhyWithoutTheLibrarysOwnWords) {
   const std::pair<const char*, const char*> cases[] = {
       {"{\n\"a\": 1,\n}", "line 2, column 7: a comma before '}': remove it"},
-      {"{\"\u00e9\": x}", "line 1, column 7: found 'x' where a value is expected: texts stand in double quotes"},
-      {"", "line 1, column 1: there is nothing in it"},
+      {"{\"\u00e9\": x}", "line 1, column 7: found 'x', expected a value: strings need double quotes"},
+      {"", "line 1, column 1: the text is empty"},
       {"{\"a\": 1e999}", "number overflow parsing '1e999'"},
       {"{\"a\": 1 \"surrogate\": 2}",
-       "line 1, column 9: found '\"surrogate\"' where ',' or '}' is expected: is a comma or a quote missing?"},
-      {"[1 2]", "line 1, column 4: found '2' where ',' or ']' is expected: is a comma or a quote missing?"},
+       "line 1, column 9: found '\"surrogate\"', expected ',' or '}': is a comma or a quote missing?"},
+      {"[1 2]", "line 1, column 4: found '2', expected ',' or ']': is a comma or a quote missing?"},
   };
   for (const auto& [text, message] : cases)
     EXPECT_EQ(refusal(text), std::string("'x.json' is not valid JSON: ") + message) << text;
@@ -66,7 +66,7 @@ TEST(SingleKeys, AreRequiredWithTheLinesOfBoth) {
     return "";
   };
   EXPECT_EQ(fault("{\n\"a\": {\"b\": 1},\n\"c\": [\n{\"b\": 1,\n\"x\": 2,\n\"b\": 3}]}"),
-            "d.json:6: the key 'b' stands twice in one object, first on line 4: take one out");
+            "d.json:6: the key 'b' appears twice in one object, first on line 4: remove one");
   EXPECT_EQ(fault("{\"a\": {\"a\": [{\"a\": 1}, {\"a\": 1}]}}"), "");
 }
 

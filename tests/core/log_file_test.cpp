@@ -1,4 +1,4 @@
-// The log's file: a folder for each part of what a process does.
+// The log file: one folder for each part of a process' work.
 #include "qft/core/log_file.h"
 
 #include <fstream>
@@ -28,7 +28,7 @@ TEST(LogFile, HoldsWhatIsSaidFromItsOpeningToTheNext) {
   info("fourth");
   close_file();
   EXPECT_NE(said_in(a).find("first"), std::string::npos);
-  EXPECT_NE(said_in(a).find("fourth"), std::string::npos) << "it is gone on with";
+  EXPECT_NE(said_in(a).find("fourth"), std::string::npos) << "the file is appended to";
   EXPECT_NE(said_in(b).find("second"), std::string::npos);
   EXPECT_EQ(said_in(a).find("second"), std::string::npos);
   EXPECT_EQ((said_in(a) + said_in(b)).find("third"), std::string::npos);

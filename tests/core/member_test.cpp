@@ -62,7 +62,7 @@ TEST(MemberOf, FollowsTheLinksOfTheHuggingFaceCache) {
   const TempDir dir;
   const fs::path repo = dir / "models--a--b", snapshot = repo / "snapshots/abc";
   write_bytes(repo / "blobs/0123", "x");
-  write_bytes(dir / "blobs/4567", "x");  // what several repositories of a cache share
+  write_bytes(dir / "blobs/4567", "x");  // shared by several repositories of a cache
   write_bytes(dir / "other/blobs/89ab", "x");
   fs::create_directories(snapshot / "adapter");
   fs::create_symlink("../../blobs/0123", snapshot / "model.safetensors");

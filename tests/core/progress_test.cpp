@@ -10,7 +10,7 @@
 namespace qft {
 namespace {
 
-// stderr is a file here, so that there is no terminal to draw on.
+// stderr is a file here, so there is no terminal.
 std::string printed(const std::function<void(Progress&)>& body, Progress::Clock::duration first_line) {
   log::init({});
   testing::internal::CaptureStderr();

@@ -1,5 +1,4 @@
-// JSON in prompts reads as Python's json.dumps(json.loads(text), ensure_ascii=False) writes it; the expected
-// texts are Python's own.
+// JSON in prompts must equal Python's json.dumps(json.loads(text), ensure_ascii=False); the expected texts come from Python.
 #include "qft/core/python_json.h"
 
 #include "qft/core/error.h"
@@ -53,25 +52,25 @@ std::string refusal(std::string_view text) {
 
 TEST(PythonJson, BrokenTextIsAnErrorThatSaysWhereWhyAndTheWayOut) {
   const std::pair<const char*, const char*> cases[] = {
-      {"", "byte 1: there is nothing in it"},
-      {"{\"a\": [1", "byte 9: it ends too early: a bracket, a brace or a quote is missing"},
+      {"", "byte 1: the text is empty"},
+      {"{\"a\": [1", "byte 9: the text ends too early: a bracket, a brace or a quote is missing"},
       {"{\"a\": 1,}", "byte 8: a comma before '}': remove it"},
       {"[1, 2 ,\n ]", "byte 7: a comma before ']': remove it"},
       {"{\"a\": 1},", "byte 9: a comma after the record: remove it, or put all records into [ ]"},
       {"1 2", "byte 3: more text after the end"},
-      {"{\"a\": None}", "byte 7: None is no JSON: write null"},
-      {"[NaN, True]", "byte 7: True is no JSON: write true"},
-      {"{'a': 1}", "byte 2: a single quote: JSON has its texts in double quotes"},
+      {"{\"a\": None}", "byte 7: None is not JSON: write null"},
+      {"[NaN, True]", "byte 7: True is not JSON: write true"},
+      {"{'a': 1}", "byte 2: a single quote: JSON strings need double quotes"},
       {"{\"a\": 1 // one\n}", "byte 9: JSON has no comments: remove it"},
-      {"{\"a\": \"x\ny\"}", "byte 9: a line break inside a text: write \\n"},
-      {"\"\v\"", "byte 2: the byte 0x0B inside a text: write \\u000b"},
+      {"{\"a\": \"x\ny\"}", "byte 9: a line break inside a string: write \\n"},
+      {"\"\v\"", "byte 2: the byte 0x0B inside a string: write \\u000b"},
       {"\"\xFF\"", "byte 2: 0xFF is not UTF-8: convert the file"},
-      {"\"a \\ud83d b\"", "byte 4: \\ud83d is one half of a surrogate pair and no character: write both halves"},
+      {"\"a \\ud83d b\"", "byte 4: \\ud83d is one half of a surrogate pair, not a character: write both halves"},
       {"\"\\uD83D\\u0041\"", "byte 2: \\uD83D is one half"},
       {"\"\\ude00\"", "byte 2: \\ude00 is one half"},
-      {"{\"a\" 1}", "byte 6: found '1' where ':' is expected: is a quote missing?"},
-      {"nul", "byte 4: it ends too early"},
-      {"[nul]", "byte 2: found 'nul' where a value is expected"},
+      {"{\"a\" 1}", "byte 6: found '1', expected ':': is a quote missing?"},
+      {"nul", "byte 4: the text ends too early"},
+      {"[nul]", "byte 2: found 'nul', expected a value"},
   };
   for (const auto& [text, message] : cases)
     EXPECT_NE(refusal(text).find(std::string("it: invalid JSON at ") + message), std::string::npos) << text << "\n"
@@ -80,16 +79,16 @@ TEST(PythonJson, BrokenTextIsAnErrorThatSaysWhereWhyAndTheWayOut) {
 }
 
 TEST(PythonJson, AKeyTwiceInOneObjectIsRefusedWithBothValues) {
-  EXPECT_EQ(refusal(R"({"a":1,"b":2,"a":3})"), "it: the key 'a' stands twice in one object, as 1 and as 3: take one out");
+  EXPECT_EQ(refusal(R"({"a":1,"b":2,"a":3})"), "it: the key 'a' appears twice in one object, as 1 and as 3: remove one");
   EXPECT_EQ(refusal(R"({"x":[{"p":{}}, {"p":{"k":"old","m":0,"k":["new"]}}]})"),
-            "it: the key 'k' stands twice in 'x[1].p', as \"old\" and as [\"new\"]: take one out");
-  EXPECT_NE(refusal(R"({"\u0061":1,"a":1})").find("the key 'a' stands twice"),
-            std::string::npos);  // as they read, not as written
+            "it: the key 'k' appears twice in 'x[1].p', as \"old\" and as [\"new\"]: remove one");
+  EXPECT_NE(refusal(R"({"\u0061":1,"a":1})").find("the key 'a' appears twice"),
+            std::string::npos);  // compared after unescaping
   EXPECT_NE(refusal(R"([{"n": NaN, "n": 0}])").find("as NaN and as 0"), std::string::npos);
   std::string many = "{";
   for (int i = 0; i < 100'000; ++i) many += fmt::format("\"k{}\": {}, ", i, i);
   EXPECT_EQ(refusal(many + R"("last": 0})"), "no error");
-  EXPECT_NE(refusal(many + R"("k7": "again", "k3": 0})").find("the key 'k7' stands twice in one object, as 7 and as \"again\""),
+  EXPECT_NE(refusal(many + R"("k7": "again", "k3": 0})").find("the key 'k7' appears twice in one object, as 7 and as \"again\""),
             std::string::npos);
   EXPECT_EQ(round_trip(R"({"a":{"a":{"a":[{"a":1},{"a":2}]}}})"), R"({"a": {"a": {"a": [{"a": 1}, {"a": 2}]}}})");
 }
@@ -103,7 +102,7 @@ TEST(PythonJson, NestingThatTheStackCannotHoldIsRefused) {
     return text;
   };
   const int deepest = qft::kMaxRecordDepth;
-  EXPECT_GE(deepest, 1000);  // as deep as Python's json reads
+  EXPECT_GE(deepest, 1000);  // Python's json reads about as deep
   EXPECT_EQ(round_trip(nested(deepest, "[", "]")), nested(deepest, "[", "]"));
   EXPECT_FALSE(round_trip(nested(deepest, "{\"a\": ", "}"), 4).empty());
   for (const int depth : {deepest + 1, 200'000}) {

@@ -148,9 +148,9 @@ TEST(DatasetInfo, NamesMustBeThereAndOnce) {
   info.folder.write("dataset_info.json", "{\"a\": {\"file_name\": \"d.json\"}}");
   expect_error<ConfigError>([&] { load({"a", "a"}); }, {"named twice"});
   info.folder.write("dataset_info.json", "{\"a\": ");
-  expect_error<ConfigError>([&] { load({"a"}); }, {"dataset_info.json", "it ends too early"});
+  expect_error<ConfigError>([&] { load({"a"}); }, {"dataset_info.json", "the text ends too early"});
   info.folder.write("dataset_info.json", "{\"a\": {\"file_name\": \"d.json\"},\n \"a\": {\"file_name\": \"e.json\"}}");
-  expect_error<ConfigError>([&] { load({"a"}); }, {"dataset_info.json:2: the key 'a' stands twice", "first on line 1"});
+  expect_error<ConfigError>([&] { load({"a"}); }, {"dataset_info.json:2: the key 'a' appears twice", "first on line 1"});
   expect_error<ConfigError>([&] { load_dataset_info(info.folder.path() / "absent", {}); }, {"dataset_info.json"});
   expect_error<ConfigError>([&] { load_dataset_info("REMOTE:a/b", {}); }, {"dataset_dir", "qft fetch --dataset a/b"});
 }

@@ -110,22 +110,22 @@ TEST(RepeatedKeys, AreErrorsWithLineKeyAndBothValues) {
   const std::string good = R"({"instruction": "q", "output": "a"})"
                            "\n";
   refuses("d.jsonl", good + R"({"instruction": "q", "output": "old", "output": "new"})",
-          {"d.jsonl:2: ", "the key 'output' stands twice in one object, as \"old\" and as \"new\": take one out"});
+          {"d.jsonl:2: ", "the key 'output' appears twice in one object, as \"old\" and as \"new\": remove one"});
   refuses("d.jsonl", good + R"({"instruction": "q", "output": "a", "meta": {"x": [{}, {"k": 1, "k": 1}]}})",
-          {"d.jsonl:2: ", "the key 'k' stands twice in 'meta.x[1]', as 1 and as 1"});
+          {"d.jsonl:2: ", "the key 'k' appears twice in 'meta.x[1]', as 1 and as 1"});
   refuses("d.jsonl", good + R"({"instruction": "q", "output": "a", "\u006futput": "b"})", {"d.jsonl:2: ", "the key 'output'"});
   refuses("d.json", "[" + good + R"(, {"instruction": "q", "output": "a", "score": NaN, "score": 1}])",
-          {"d.json:2: record 2", "the key 'score' stands twice"});
+          {"d.json:2: record 2", "the key 'score' appears twice"});
   std::string wide = R"({"instruction": "q", "output": "a")";
   for (int i = 0; i < 40; ++i) wide += fmt::format(", \"c{}\": {}", i, i);
   EXPECT_EQ(run.read("d.jsonl", good + wide + "}").items.size(), 2u);
-  refuses("d.jsonl", good + wide + R"(, "c30": "again"})", {"the key 'c30' stands twice in one object, as 30 and as \"again\""});
+  refuses("d.jsonl", good + wide + R"(, "c30": "again"})", {"the key 'c30' appears twice in one object, as 30 and as \"again\""});
   refuses("d.jsonl", R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "content": "b"}]})",
-          {"d.jsonl:1: ", "the key 'content' stands twice in 'messages[1]', as \"a\" and as \"b\""});
+          {"d.jsonl:1: ", "the key 'content' appears twice in 'messages[1]', as \"a\" and as \"b\""});
   refuses(
       "d.jsonl",
       R"({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "tools": "[{\"name\": \"f\", \"name\": \"g\"}]"})",
-      {"d.jsonl:1: ", "the key 'name' stands twice", "as \"f\" and as \"g\""});
+      {"d.jsonl:1: ", "the key 'name' appears twice", "as \"f\" and as \"g\""});
   refuses("d.csv", "instruction,output,output\nq,a,b\n", {"d.csv:1: the first line names the column 'output' twice"});
 }
 
@@ -181,7 +181,7 @@ TEST(JsonTexts, ThatAreNoJsonShowWhatWasFound) {
   refuses(R"({"instruction": "q", "output": "a", "history": 3})",
           {"d.jsonl:1: history: expected a list of pairs", "the number 3"});
   refuses(R"({"instruction": "q", "output": "a", "history": "[[\"x\", {\"k\": 1, \"k\": 2}]]"})",
-          {"the key 'k' stands twice in 'history[0][1]'"});
+          {"the key 'k' appears twice in 'history[0][1]'"});
   SmallRun named;
   named.add("d", "d.jsonl", R"({"conversations": "[{'from': 'human'}]"})", {{"formatting", "sharegpt"}});
   expect_error<Error>([&] { named.encode(); }, {"conversations"});

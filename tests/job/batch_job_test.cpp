@@ -86,7 +86,7 @@ TEST_F(BatchJob, OfAnArrayIsAskedForByItsTask) {
 TEST_F(BatchJob, WhoseEndNobodyTellsIsNamedInANote) {
   setenv("SLURM_JOB_ID", "42", 1);
   for (const auto& [text, error] :
-       std::map<std::string, std::string>{{"slurm_load_jobs error", ""}, {"", "scontrol gives no answer in 10 s"}}) {
+       std::map<std::string, std::string>{{"slurm_load_jobs error", ""}, {"", "scontrol did not answer in 10 s"}}) {
     const JobEnd unknown = end(text, error);
     EXPECT_FALSE(unknown.at);
     EXPECT_NE(unknown.note.find("job 42"), std::string::npos);

@@ -1,4 +1,4 @@
-// What this process is doing, for the watchdog's thread: a phase, a step, and a counter of progress.
+// The state of this process for the watchdog thread: a phase, a step, and a counter of progress.
 #pragma once
 
 #include <chrono>
@@ -7,11 +7,11 @@
 
 namespace qft::activity {
 
-/// Counts progress. Long local work must call it at least once a minute; communicators' operations do so themselves.
-/// Any thread.
+/// Counts progress. Long local work must call tick() at least once a minute; communicators call it in their operations.
+/// Safe on any thread.
 void tick() noexcept;
 
-/// Names what the main thread does until the end of the scope. Phases nest. `name` is a literal.
+/// Names the main thread's work until the end of the scope. Phases nest. `name` must be a string literal.
 class Phase {
  public:
   explicit Phase(const char* name) noexcept;
@@ -23,10 +23,10 @@ class Phase {
   const char* outer_;
 };
 
-/// What the main thread waits for.
+/// The reason why the main thread waits.
 enum class Wait : std::uint8_t { none, ranks, device };
 
-/// While it lives the main thread waits: for other ranks, or for its device. Nested in another one it says nothing.
+/// Marks the main thread as waiting, for other ranks or for its device, during its lifetime. A nested Waiting has no effect.
 class Waiting {
  public:
   explicit Waiting(Wait what = Wait::ranks) noexcept;
@@ -35,28 +35,28 @@ class Waiting {
   Waiting& operator=(const Waiting&) = delete;
 
  private:
-  Wait what_;  ///< none: nested
+  Wait what_;  ///< none if nested
   std::chrono::steady_clock::time_point start_;
 };
-/// What the main thread has waited for other ranks so far.
+/// Returns the seconds that the main thread has waited for other ranks so far.
 double waited_seconds() noexcept;
 
-/// A training step is over; `busy_seconds` of it were this rank's own part, not waiting for others, and `work` (in any unit
-/// that is the same on all ranks) is what there was to do in it.
+/// Records the end of a training step. `busy_seconds`: the step's time without the waits for other ranks. `work`: the amount
+/// of work in the step, in any unit that all ranks share.
 void step_done(std::int64_t step, double busy_seconds, double work) noexcept;
 
 struct State {
   const char* phase = "start";
   std::uint64_t ticks = 0;
   Wait waiting = Wait::none;
-  std::int64_t step = -1;                 ///< last one done; -1: none yet
-  double busy_seconds = 0.0, work = 0.0;  ///< of all steps of this process
+  std::int64_t step = -1;                 ///< last finished step; -1: none yet
+  double busy_seconds = 0.0, work = 0.0;  ///< sums over all steps of this process
 };
 State state() noexcept;
 
-/// Asks the main thread to save a checkpoint and end the run, for the reason given; the first reason counts. Any thread.
+/// Asks the main thread to save a checkpoint and end the run. The first reason is kept. Safe on any thread.
 void request_end(const std::string& reason);
-/// Why the run should end; empty: it should not.
+/// Returns the reason given to request_end(), or "" if the run should go on.
 std::string end_reason();
 
 }  // namespace qft::activity

@@ -1,4 +1,4 @@
-// Rectangular parts of tensors, and what two of them have in common: by this any layout reads what any other wrote.
+// Boxes of tensors and their intersections: with these, every layout can read data that another layout wrote.
 #pragma once
 
 #include <compare>
@@ -11,38 +11,38 @@ namespace qft {
 
 using Shape = std::vector<std::int64_t>;
 
-/// A rectangular part of a tensor: where it starts and how far it reaches along each dimension.
+/// A rectangle of a tensor: its start and its extent along each dimension.
 struct Box {
   Shape start, extent;
 
   static Box whole(const Shape& shape);
-  /// Product of the extents, 1 for a scalar. Throws Error where an extent is negative or the product is beyond 64 bits.
+  /// Returns the product of the extents, 1 for a scalar. Throws Error if an extent is negative or the product exceeds 64 bits.
   std::uint64_t elements() const;
-  /// Whether it lies within a tensor of this shape.
+  /// True if the box lies within a tensor of this shape.
   bool inside(const Shape& shape) const;
-  /// "[4, 8] from [0, 8] on"
+  /// Returns for example "[4, 8] from [0, 8] on": extents, then starts.
   std::string describe() const;
 
   auto operator<=>(const Box&) const = default;
 };
 
-/// True where no element is in both. They lie inside one tensor.
+/// True if no element is in both boxes. Both must lie inside one tensor.
 bool disjoint(const Box& a, const Box& b);
 
-/// Elements [begin, end) of a box that is flattened in row-major order.
+/// The elements [begin, end) of a box flattened in row-major order.
 struct BoxRange {
   Box box;
   std::uint64_t begin = 0, end = 0;
 };
 
-/// `count` elements that follow each other in both of two ranges: from element `a` of the first and from `b` of the second on,
-/// counted from the begin of each range.
+/// `count` elements that are consecutive in both of two ranges: they begin at element `a` of the first range and at element `b`
+/// of the second, counted from each range's begin.
 struct CommonRun {
   std::uint64_t a = 0, b = 0, count = 0;
 };
 
-/// Calls body for everything that two ranges of one tensor have in common, in ascending order, in runs as long as the boxes
-/// allow. The boxes lie inside the tensor. What lies before both ranges costs no time.
+/// Calls `body` for the elements that two ranges of one tensor share, in ascending order, in runs as long as the boxes allow.
+/// The boxes must lie inside the tensor. Elements before both ranges cost no time.
 void for_each_common_run(const BoxRange& a, const BoxRange& b, const std::function<void(const CommonRun&)>& body);
 
 }  // namespace qft

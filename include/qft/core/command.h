@@ -1,4 +1,4 @@
-// Asking another program: the batch system's own tools.
+// Runs other programs and reads their output, such as the batch system's tools.
 #pragma once
 
 #include <chrono>
@@ -7,15 +7,15 @@
 
 namespace qft {
 
-/// What a program said.
+/// The output of a program.
 struct Answer {
-  std::string text;   ///< its standard output
-  std::string error;  ///< why `text` must not be used: not found, a status other than 0, too late; empty: it may
+  std::string text;   ///< standard output
+  std::string error;  ///< why `text` must not be used (not found, non-zero status, timeout); empty on success
   bool ok() const { return error.empty(); }
 };
 
-/// Runs a program of the PATH, without a shell and without input, and waits for its end for `patience` at most: one that
-/// hangs is killed with what it has started. Never throws because of what the program does.
-Answer ask_program(const std::vector<std::string>& command, std::chrono::milliseconds patience);
+/// Runs a program found on PATH, without shell or input, and waits at most `timeout` for its end. On a timeout the program
+/// and its children are killed. Never throws because of the program's behaviour.
+Answer ask_program(const std::vector<std::string>& command, std::chrono::milliseconds timeout);
 
 }  // namespace qft

@@ -9,13 +9,13 @@ namespace qft {
 
 enum class DType : std::uint8_t { f64, f32, f16, bf16, i64, i32, i16, i8, u8, boolean };
 
-/// Bytes of one element.
+/// Returns the size of one element in bytes.
 std::size_t size_of(DType dtype);
 
-/// The name safetensors uses: "F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL".
+/// Returns safetensors' name: "F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8" or "BOOL".
 std::string_view safetensors_name(DType dtype);
 
-/// Inverse of safetensors_name; throws Error naming the unknown word.
+/// Inverse of safetensors_name(); throws Error with the unknown word.
 DType dtype_from_safetensors(std::string_view name);
 
 }  // namespace qft

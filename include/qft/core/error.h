@@ -1,4 +1,4 @@
-// Errors that carry context. Libraries throw; only main() turns an Error into an exit code.
+// Errors that carry context. Libraries throw them; only main() turns an Error into an exit code.
 #pragma once
 
 #include <stdexcept>
@@ -9,17 +9,17 @@
 
 namespace qft {
 
-/// The programs' exit codes: scripts rely on them.
+/// Exit codes of the programs; scripts rely on them.
 enum ExitCode : int { kExitOk = 0, kExitFailed = 1, kExitUsage = 2, kExitRequeue = 75 };
 
-/// A failure while running (exit code 1). The message says what, where, both values, and what to do next.
+/// A failure while running (exit code 1). The message says what failed, the place, both values, and what to do next.
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
   virtual int exit_code() const noexcept { return kExitFailed; }
 };
 
-/// Bad usage or configuration, known before any work was done (exit code 2).
+/// Wrong usage or configuration, found before any work was done (exit code 2).
 class ConfigError : public Error {
  public:
   using Error::Error;
@@ -38,7 +38,7 @@ template <class... Args>
   throw ConfigError(fmt::format(text, std::forward<Args>(args)...));
 }
 
-/// Throws Error unless `ok`: for conditions that input data or the system can break.
+/// Throws Error unless `ok`. For conditions that input data or the system can break.
 template <class... Args>
 void require(bool ok, fmt::format_string<Args...> text, Args&&... args) {
   if (!ok) [[unlikely]]
@@ -47,7 +47,7 @@ void require(bool ok, fmt::format_string<Args...> text, Args&&... args) {
 
 }  // namespace qft
 
-/// Throws Error unless `condition` holds: for a programming error inside qft. The message names file and line.
+/// Throws Error unless `condition` holds. For programming errors inside qft; the message names file and line.
 #define QFT_ASSERT(condition, ...)                                                                                             \
   do {                                                                                                                         \
     if (!(condition)) [[unlikely]]                                                                                             \

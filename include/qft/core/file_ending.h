@@ -1,4 +1,4 @@
-// The type of a file by its name.
+// Recognises file types by file name.
 #pragma once
 
 #include <filesystem>
@@ -6,7 +6,7 @@
 
 namespace qft {
 
-/// The ending of the file name in lower case, with its dot: ".json" for "data/A.JSON"; "" for none.
+/// Returns the ending of the file name in lower case with its dot: ".json" for "data/A.JSON"; "" if there is none.
 inline std::string file_ending(const std::filesystem::path& file) {
   std::string ending = file.extension().string();
   for (char& c : ending)
@@ -14,7 +14,7 @@ inline std::string file_ending(const std::filesystem::path& file) {
   return ending;
 }
 
-/// True for a file that people write settings in.
+/// True for .yaml and .yml files.
 inline bool is_yaml_file(const std::filesystem::path& file) {
   const std::string ending = file_ending(file);
   return ending == ".yaml" || ending == ".yml";

@@ -1,4 +1,4 @@
-// Files that are not what their name says: Git LFS pointers, UTF-16, compressed files.
+// Recognises files whose content does not match their name: Git LFS pointers, UTF-16, compressed files.
 #pragma once
 
 #include <filesystem>
@@ -7,14 +7,14 @@
 
 namespace qft {
 
-/// Bytes at the beginning of a file that are enough for both functions.
+/// Bytes from the beginning of a file that both functions need.
 inline constexpr std::size_t kLeadBytes = 64;
 
-/// "'x.json' is a Git LFS pointer, not the file itself: ..." where a file that begins with `lead` is one, as
-/// in a repository that was cloned without Git LFS; else "".
+/// Returns "'x.json' is a Git LFS pointer, not the file itself: ..." if `lead`, the file's first bytes, is such a pointer (the
+/// repository was cloned without Git LFS); otherwise "".
 std::string describe_pointer(std::string_view lead, const std::filesystem::path& path);
 
-/// The same for every kind of file that is taken for text and holds none: a pointer, UTF-16, a compressed file.
+/// Like describe_pointer(), for each kind of file that has no plain text: an LFS pointer, UTF-16, a compressed file.
 std::string describe_no_text(std::string_view lead, const std::filesystem::path& path);
 
 }  // namespace qft

@@ -11,10 +11,10 @@
 
 namespace qft {
 
-/// CRC32C (Castagnoli, RFC 3720) of `bytes` bytes, continuing from `seed` (0 to start). Uses SSE4.2 where there is.
+/// Returns the CRC32C (Castagnoli, RFC 3720) of `bytes` bytes, continued from `seed` (0 to start). Uses SSE4.2 if available.
 std::uint32_t crc32c(const void* data, std::size_t bytes, std::uint32_t seed = 0);
 
-/// A running XXH3-128.
+/// An incremental XXH3-128.
 class Hasher {
  public:
   Hasher();
@@ -23,7 +23,7 @@ class Hasher {
   Hasher& operator=(Hasher&&) noexcept;
   void update(const void* data, std::size_t bytes);
   void update(std::string_view text) { update(text.data(), text.size()); }
-  /// 32 lower-case hex digits of everything seen so far.
+  /// Returns the hash of all bytes so far as 32 lower-case hex digits.
   std::string hex() const;
 
  private:
@@ -31,10 +31,10 @@ class Hasher {
   std::unique_ptr<State> state_;
 };
 
-/// XXH3-128 of a text, as 32 hex digits.
+/// Returns the XXH3-128 of a text as 32 hex digits.
 std::string hash_hex(std::string_view text);
 
-/// XXH3-128 of a file's bytes; throws Error naming the path if it cannot be read.
+/// Returns the XXH3-128 of a file's bytes; throws Error with the path if the file cannot be read.
 std::string hash_file(const std::filesystem::path& path);
 
 }  // namespace qft

@@ -1,4 +1,4 @@
-// Names as models and datasets have on a hub.
+// Model and dataset names on a hub.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace qft {
 
-/// Whether `name` is of the form owner/name, and looks like no path that was meant to be in this folder.
+/// True if `name` has the form owner/name and does not look like a path that was meant to be in this folder.
 bool is_named_as_on_a_hub(const std::string& name);
 
-/// "If it is on a hub, fetch it ...: 'qft fetch NAME' ..."; `what` is "model" or "dataset".
+/// Returns "If it is on a hub, fetch it ...: 'qft fetch NAME' ..."; `what` is "model" or "dataset".
 std::string how_to_fetch(std::string_view what, std::string_view name);
 
 }  // namespace qft

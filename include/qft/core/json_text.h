@@ -1,4 +1,4 @@
-// Texts as JSON, written into a record that is put together piece by piece. A header alone: plug-ins link none of our libraries.
+// Writes JSON strings into a record that is built piece by piece. Header-only, because plug-ins link none of our libraries.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace qft {
 
-/// Appends `text` in quotes. Bytes that are no UTF-8 stay as they are: whoever reads the record reports them.
+/// Appends `text` in quotes. Invalid UTF-8 stays as is: the reader of the record reports it.
 inline void append_json_text(std::string& out, std::string_view text) {
   constexpr std::string_view kHex = "0123456789abcdef";
   out += '"';

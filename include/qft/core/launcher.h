@@ -1,4 +1,4 @@
-// What a rank cannot see of its MPI launcher without looking: which process it is, and where its output goes.
+// Finds the MPI launcher of this process and the terminal that shows the launcher's output.
 #pragma once
 
 #include <optional>
@@ -6,24 +6,23 @@
 
 namespace qft {
 
-/// The process id of the launcher that this process descends from on this node: mpirun, or its daemon. Nothing where there is
-/// none (srun's is no ancestor that tells anything).
+/// Returns the process id of this process' launcher on this node (mpirun, or its daemon); nullopt if no ancestor is one. srun's
+/// processes are not recognised.
 std::optional<int> launcher_process();
 
-/// How many processes a launcher started, by a variable of the environment.
+/// The number of processes that a launcher started, according to an environment variable.
 struct LaunchedProcesses {
   std::string variable;
   int count = 0;
 };
-/// The first variable of a launcher that names more than one process; nothing where none does.
+/// Returns the first launcher variable that names more than one process; nullopt if none does.
 std::optional<LaunchedProcesses> launched_processes();
 
-/// Whether this is the first process of its job by the launchers' variables, or the only one. For what is printed before MPI
-/// starts.
+/// True if this is the first or only process of its job according to the launchers' variables. For output before MPI starts.
 bool is_first_process();
 
-/// Where something can be drawn for the person who started the program: stderr where that is a terminal; under mpirun, which
-/// gives its ranks pipes, mpirun's own stderr where that is one, as long as it runs in the foreground. Else empty.
+/// Returns the path of a terminal on which to draw for the person who started the program: stderr if it is a terminal; under
+/// mpirun, which gives its ranks pipes, mpirun's stderr if that is a terminal and mpirun runs in the foreground. Otherwise "".
 std::string drawing_terminal();
 
 }  // namespace qft

@@ -1,4 +1,4 @@
-// Logging to stderr: a small front, Boost.Log behind it (in log.cpp alone, which keeps compile times low).
+// Logging to stderr: a small interface over Boost.Log, which only log.cpp includes to keep compile times low.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace qft::log {
 
 enum class Severity { trace, debug, info, warning, error };
 
-/// What init() needs. Rank 0 prints everything from `level` on; the other ranks print warnings and errors,
-/// or everything from `level` on if `all_ranks`.
+/// Options of init(). Rank 0 prints everything from `level` on; the other ranks print warnings and errors, or everything from
+/// `level` on if `all_ranks`.
 struct Options {
   Severity level = Severity::info;
   int rank = 0;
@@ -20,18 +20,18 @@ struct Options {
   bool all_ranks = false;
 };
 
-/// Sets up the sink; may be called again (for instance once the rank is known). Thread-safe afterwards.
+/// Sets up the sink. May be called again, for instance once the rank is known. Thread-safe afterwards.
 void init(const Options& options);
 
-/// "trace" | "debug" | "info" | "warning" | "error"; throws ConfigError for any other word.
+/// Parses "trace", "debug", "info", "warning" or "error"; throws ConfigError for any other word.
 Severity parse_severity(std::string_view word);
 
-/// True where a message of this severity would be printed on this rank.
+/// True if a message of this severity would be printed on this rank.
 bool enabled(Severity severity);
 
 /// Writes one message (no trailing newline needed).
 void write(Severity severity, std::string_view message);
-/// Writes a warning about what all ranks see alike: on rank 0, and once in this process.
+/// Writes a warning about something that all ranks see alike: only on rank 0, and only once in this process.
 void warn_once(const std::string& message);
 
 template <class... Args>

@@ -1,4 +1,4 @@
-// A process' log in a file too, beside what log.h prints.
+// Copies a process' log to a file, in addition to the output of log.h.
 #pragma once
 
 #include "qft/core/log.h"
@@ -9,19 +9,19 @@
 
 namespace qft::log {
 
-/// From here on everything from `level` on goes to dir/rank-<rank>.log as well, with the date; one that is there is gone on with.
-/// The file that was open before is closed. At 16 MiB it becomes rank-<rank>.<number>.log and a new one begins; the newest five
-/// of these stay. A disk that is full later stops nothing. Makes the folder; throws Error where that cannot be, or not be written
-/// to.
+/// From now on writes each message from `level` on to dir/rank-<rank>.log as well, with the date; appends to an existing file.
+/// Closes the file that was open before. At 16 MiB the file becomes rank-<rank>.<number>.log and a new one begins; the newest
+/// five of these are kept. A disk that fills up later stops nothing. Creates the folder; throws Error if it cannot be created
+/// or written to.
 void open_file(const std::filesystem::path& dir, Severity level);
 
-/// From here on nothing goes to a file.
+/// From now on writes to no file.
 void close_file();
 
-/// Whether a file's name is one of those.
+/// True if `name` is a file name that open_file() uses.
 bool is_log_file(std::string_view name);
 
-/// To the file alone, where there is one: what is printed by other means.
+/// Writes to the file alone, if one is open. For messages that are printed by other means.
 void write_to_file(Severity severity, std::string_view message);
 
 }  // namespace qft::log

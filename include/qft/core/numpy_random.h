@@ -1,5 +1,5 @@
-// NumPy's two random generators, as far as datasets of Hugging Face draw from them: the same seed chooses the
-// same records as LLaMA-Factory does.
+// NumPy's two random generators, with the methods that Hugging Face datasets uses: a seed chooses the same records as in
+// LLaMA-Factory.
 #pragma once
 
 #include <array>
@@ -16,14 +16,14 @@ class LegacyRandom {
  public:
   explicit LegacyRandom(std::uint32_t seed) : engine_(seed) {}
 
-  /// permutation(n).
+  /// Same as numpy's permutation(n).
   std::vector<std::int64_t> permutation(std::int64_t n);
-  /// choice(n, count): with replacement.
+  /// Same as numpy's choice(n, count), with replacement.
   std::vector<std::int64_t> choice(std::int64_t n, std::int64_t count);
 
  private:
   std::uint64_t below(std::uint64_t n);  // uniform in [0, n)
-  std::mt19937 engine_;                  // init_by_seed of numpy is the standard's seeding
+  std::mt19937 engine_;                  // numpy's init_by_seed is the standard's seeding
 };
 
 /// numpy.random.default_rng(seed): PCG64 seeded by SeedSequence (O'Neill, "PCG", HMC-CS-2014-0905; NEP 19).
@@ -31,9 +31,9 @@ class Generator {
  public:
   explicit Generator(std::uint64_t seed);
 
-  /// permutation(n).
+  /// Same as numpy's permutation(n).
   std::vector<std::int64_t> permutation(std::int64_t n);
-  /// One element of choice(len(p), size, p=probabilities): the successive elements of one call.
+  /// Returns one element of numpy's choice(len(p), size, p=probabilities): repeated calls give the elements of one numpy call.
   std::size_t choice(std::span<const double> probabilities);
 
  private:
@@ -42,7 +42,7 @@ class Generator {
   std::uint64_t below(std::uint64_t n);  // uniform in [0, n)
 
   unsigned __int128 state_ = 0, increment_ = 0;
-  std::optional<std::uint32_t> half_;  // the upper half of a number whose lower half was given out
+  std::optional<std::uint32_t> half_;  // upper half of a number; its lower half is already used
 };
 
 }  // namespace qft::numpy

@@ -1,4 +1,4 @@
-// The frame of a program that is one process, and where a program lies.
+// Helpers for the main() of a one-process program, and the program's location.
 #pragma once
 
 #include <filesystem>
@@ -8,22 +8,22 @@
 
 namespace qft {
 
-/// Ignores SIGPIPE and SIGXFSZ: a write that fails for a closed pipe or a limit of file sizes (ulimit -f) is an ordinary error,
-/// and not the end of a run. Call first in main().
+/// Ignores SIGPIPE and SIGXFSZ, so that a write to a closed pipe or beyond the file size limit (ulimit -f) is an ordinary error
+/// and does not kill the run. Call this first in main().
 void take_write_errors();
 
-/// Returns body()'s exit code. What it throws goes to stderr as "error: message", and the exit code is the error's own, or
-/// kExitFailed.
+/// Returns body()'s exit code. An exception goes to stderr as "error: message"; the exit code is then the Error's, or
+/// kExitFailed for other exceptions.
 int run_program(const std::function<int()>& body);
 
-/// Ends the program with what it has printed and with what std::at_quick_exit() was given. Static objects stay as they are:
-/// LibTorch's take 65 ms to destroy, a quarter of a short program. Where a sanitizer looks for leaks, it is a normal end.
+/// Ends the program after it has flushed its output and run the std::at_quick_exit() functions. Static objects are not destroyed:
+/// LibTorch's take 65 ms, a quarter of a short program. Under a sanitizer, which looks for leaks, it exits normally.
 [[noreturn]] void end_program(int code);
 
-/// The folder of the running program; empty where the system does not say.
+/// Returns the folder of the running program; empty if the system does not tell.
 std::filesystem::path program_folder();
 
-/// The folders of `kind` ("templates", "machines"), the first of which counts: the environment's `variable`, if it is set, and
+/// Returns the folders for `kind` ("templates", "machines"), the preferred first: the environment's `variable` if set, then
 /// share/qft/configs/<kind> beside the folder of the running program.
 std::vector<std::filesystem::path> config_folders(const char* variable, std::string_view kind);
 

@@ -1,4 +1,4 @@
-// How far something is: a bar on the terminal of the person who started it, or else a line of the log now and then.
+// Shows progress: a bar on the user's terminal, or otherwise an occasional log line.
 #pragma once
 
 #include <chrono>
@@ -11,16 +11,16 @@ namespace qft {
 class Progress {
  public:
   using Clock = std::chrono::steady_clock;
-  /// `active` false (other ranks) makes every call a no-op. `total` 0: unknown, only counts are shown. Without a terminal
-  /// (drawing_terminal()) a line is logged after `first_line`, then twice as long later each time, up to a minute.
+  /// If not `active` (other ranks), every call is a no-op. `total` 0: unknown, only counts are shown. Without a terminal
+  /// (drawing_terminal()) a line is logged after `first_line`, then at intervals that double up to a minute.
   Progress(std::string title, std::int64_t total, bool active = true, Clock::duration first_line = std::chrono::seconds(10));
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress();
 
-  /// Sets the count and the text to the right of the bar; redraws at most ten times a second.
+  /// Sets the count and the text to the right of the bar. Redraws at most ten times a second.
   void update(std::int64_t done, std::string_view suffix = {});
-  /// To be called before something else is printed: clears the bar, which the next update draws again; the next line waits.
+  /// Clears the bar; the next update draws it again. Call this before other output. The next log line is postponed.
   void clear();
 
  private:
@@ -32,10 +32,10 @@ class Progress {
   std::string title_;
   std::int64_t total_;
   bool active_;
-  int terminal_ = -1;     ///< a file descriptor; -1: none
-  bool relayed_ = false;  ///< the terminal is the launcher's, which brings our log there a little later
+  int terminal_ = -1;     ///< file descriptor; -1: no terminal
+  bool relayed_ = false;  ///< the terminal is the launcher's; our log reaches it a little later
   Clock::time_point start_, next_;
-  Clock::duration wait_;  ///< between lines
+  Clock::duration wait_;  ///< time between log lines
 };
 
 }  // namespace qft

@@ -1,5 +1,4 @@
-// JSON read and written as Python's json module does it with ensure_ascii=False: the form in which tool
-// descriptions and calls appear in prompts.
+// Reads and writes JSON like Python's json module with ensure_ascii=False: the form of tool descriptions and calls in prompts.
 #pragma once
 
 #include <string>
@@ -9,28 +8,28 @@
 
 namespace qft {
 
-/// Objects keep their keys in order. An integer that fits no 64-bit type is held as binary: its digits.
+/// Objects keep the order of their keys. An integer beyond 64 bits is stored as binary that holds its digits.
 using Json = nlohmann::ordered_json;
 
-/// Deeper nesting is refused: to walk, copy and print a value takes stack for every level. simdjson reads as
-/// deep, Python's json 994 levels.
+/// The parser rejects deeper nesting, because to walk, copy or print a value takes stack for every level. simdjson's limit is the
+/// same, Python's json reads 994 levels.
 inline constexpr int kMaxRecordDepth = 1024;
 
-/// Takes NaN, Infinity and -Infinity too, as Python does. Throws Error "WHAT: invalid JSON at byte N (from 1):
-/// why, and the way out", that it is nested too deeply, or that an object has a key twice: which of them a reader takes is not
-/// said.
+/// Parses JSON, including NaN, Infinity and -Infinity as Python does. Throws Error "WHAT: invalid JSON at byte N (from 1): reason
+/// and remedy". Also throws if the text is nested too deeply, or if an object has a key twice: JSON does not say which of them
+/// counts.
 Json parse_python_json(std::string_view text, std::string_view what);
 
-/// The text with every bare number that JSON or 64 bits do not have (NaN, Infinity, 1e999, long integers) as
-/// a string that parse_python_json() turns back: for parsers that are stricter than Python.
+/// Returns the text with each bare number that JSON or 64 bits cannot hold (NaN, Infinity, 1e999, long integers) replaced by a
+/// string, which parse_python_json() turns back into the number. For parsers that are stricter than Python.
 std::string quote_python_numbers(std::string_view text);
-/// True for the contents of such a string.
+/// True if `text` is the content of such a string.
 bool is_quoted_number(std::string_view text);
 
-/// json.dumps(value, ensure_ascii=False), with `indent` > 0 json.dumps(..., indent=indent).
+/// Same as json.dumps(value, ensure_ascii=False); with `indent` > 0 json.dumps(..., indent=indent).
 std::string dump_python_json(const Json& value, int indent = 0);
 
-/// repr(value) of a Python float.
+/// Same as repr(value) of a Python float.
 std::string python_float(double value);
 
 }  // namespace qft

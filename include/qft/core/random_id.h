@@ -1,11 +1,11 @@
-// Names that no other process gives.
+// Names that are unique among all processes.
 #pragma once
 
 #include <string>
 
 namespace qft {
 
-/// `digits` random hex digits from the system; 32 are 128 bits.
+/// Returns `digits` random hex digits from the system; 32 digits are 128 bits.
 std::string random_hex(int digits = 32);
 
 }  // namespace qft

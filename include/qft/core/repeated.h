@@ -1,4 +1,4 @@
-// Names that stand twice in one object: JSON does not say which of them counts.
+// Finds names that appear twice in one object: JSON does not say which of them counts.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,11 @@
 
 namespace qft {
 
-/// The places of the first name that stands in `list` a second time, in order; `name_of` gives an element's name.
+/// Returns the two positions, in order, of the first name that appears a second time in `list`; `name_of` returns an element's
+/// name.
 template <class List, class Name>
 std::optional<std::pair<std::size_t, std::size_t>> find_repeated(const List& list, const Name& name_of) {
-  constexpr std::size_t kFew = 16;  // up to which comparing all costs less than sorting
+  constexpr std::size_t kFew = 16;  // up to this size comparing all pairs costs less than sorting
   const std::size_t n = list.size();
   if (n <= kFew) {
     for (std::size_t b = 1; b < n; ++b)
@@ -33,10 +34,10 @@ std::optional<std::pair<std::size_t, std::size_t>> find_repeated(const List& lis
   return first;
 }
 
-/// At most so many bytes of a value for a message, cut between characters.
+/// Returns at most `most` bytes of a value for a message, cut between characters.
 std::string shortened(std::string_view text, std::size_t most = 40);
 
-/// "the key 'city' stands twice in 'arguments', as "Oslo" and as "Rome": ..."; `object`: the path of the object, "" for the
+/// Returns "the key 'city' appears twice in 'arguments', as "Oslo" and as "Rome": ...". `object` is the object's path, "" for the
 /// outermost.
 std::string describe_repeated(std::string_view object, std::string_view key, std::string_view first, std::string_view second);
 

@@ -1,4 +1,4 @@
-// Threads whose making may fail: a user, a job and a container have limits.
+// Starts threads and reports limits: a user, a job and a container may limit their number.
 #pragma once
 
 #include <functional>
@@ -6,11 +6,11 @@
 
 namespace qft {
 
-/// A thread that runs `body`. Throws Error that names the limit (ulimit -u, pids.max) where the system makes no more.
+/// Starts a thread that runs `body`. If the system refuses, throws Error that names the limit (ulimit -u, pids.max).
 std::thread start_thread(std::function<void()> body);
 
-/// Throws the same Error if this process cannot have `count` more threads: libraries that make their own end the program, or wait
-/// for ever.
+/// Throws the same Error if this process cannot start `count` more threads. Call this before libraries that start their own
+/// threads: some of these end the program on failure, or wait forever.
 void require_threads(int count);
 
 }  // namespace qft

@@ -1,4 +1,4 @@
-// Numbers as people read them, for logs and reports.
+// Formats numbers for logs and reports.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,15 @@
 
 namespace qft {
 
-/// "1:02:03" or "02:03" for a number of seconds; "-" if it is not finite.
+/// Returns "1:02:03" or "02:03" for a number of seconds; "-" if it is negative or not finite.
 std::string format_duration(double seconds);
-/// "1.53 GB", "12.00 MB", "312 B": decimal units.
+/// Returns for example "1.53 GB", "12.00 MB", "312 B" (decimal units).
 std::string format_bytes(double bytes);
-/// "139.35 M", "2.10 K", "312": decimal units.
+/// Returns for example "139.35 M", "2.10 K", "312" (decimal units).
 std::string format_count(double count);
-/// "1 step", "2 steps": a noun whose plural has an s.
+/// Returns for example "1 step", "2 steps". The noun's plural must end in s.
 std::string counted(std::int64_t count, std::string_view noun);
-/// `value`, but a NaN without its sign: that means nothing, and would be printed.
+/// Returns `value`, but clears the sign of a NaN: the sign means nothing and would be printed.
 double plain_nan(double value);
 
 }  // namespace qft

@@ -1,4 +1,4 @@
-// Text for a terminal of some width.
+// Wraps text to a terminal's width.
 #pragma once
 
 #include <cstddef>
@@ -7,11 +7,11 @@
 
 namespace qft {
 
-/// The columns of the terminal behind the file descriptor; 100 if it is no terminal.
+/// Returns the columns of the terminal behind the file descriptor; 100 if it is not a terminal or is 20 columns or narrower.
 int terminal_columns(int descriptor);
 
-/// `text` in lines of at most `width` characters, broken at blanks; all lines but the first begin with `indent` blanks. A word
-/// that is longer stays whole. Without a final newline.
+/// Returns `text` in lines of at most `width` characters, broken at blanks; all lines but the first begin with `indent` blanks.
+/// A longer word stays whole. No final newline.
 std::string wrapped(std::string_view text, std::size_t indent, std::size_t width);
 
 }  // namespace qft
