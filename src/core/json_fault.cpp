@@ -68,8 +68,8 @@ Fault lone_surrogate(std::string_view text, std::size_t at) {
   for (std::size_t p = std::min(at, text.size()); p-- > 0;) {
     const std::string_view code = text.substr(p, 6);
     if (code.size() < 6 || !code.starts_with("\\u") || (code[2] | 0x20) != 'd' || code[3] < '8') continue;
-    return {p, fmt::format("{} is one half of a surrogate pair and no character: write both halves (as \\ud83d\\ude00) "
     return {p, fmt::format("{} is one half of a surrogate pair, not a character: write both halves (as \\ud83d\\ude00) "
+                           "or the character itself",
                            code)};
   }
   return {at, "one half of a surrogate pair is not a character: write both halves or the character itself"};
