@@ -25,7 +25,7 @@ fs::path without_trailing_slash(fs::path path) {
   return path.has_filename() ? path : path.parent_path();
 }
 
-// Clean-up on the way out of an error: a second error must not hide the first.
+// Cleans up after an error: a second error must not hide the first.
 void remove_quietly(Storage& storage, const fs::path& path) noexcept {
   try {
     remove_tree(storage, path);

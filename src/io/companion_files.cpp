@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A word in a file's name, and whose the file is. The first that fits counts: preprocessor_config.json is a processor's.
+/// A word in a file's name, and the kind of the file. The first match counts: preprocessor_config.json belongs to a processor.
 struct Word {
   std::string_view word;
   Companion kind;
@@ -25,11 +25,11 @@ constexpr Word kWords[] = {{"processor", Companion::processor},       {"feature_
                            {"chat_template", Companion::tokenizer},   {"vocab", Companion::tokenizer},
                            {"merges", Companion::tokenizer},          {"spiece", Companion::tokenizer},
                            {"sentencepiece", Companion::tokenizer},   {"tekken", Companion::tokenizer}};
-/// Endings of such files, and those that say enough by themselves.
+/// Endings that also need one of kWords, and endings that suffice alone.
 constexpr std::string_view kTextEndings[] = {".json", ".jinja", ".txt"};
 constexpr std::string_view kVocabularyEndings[] = {".model", ".tiktoken", ".spm", ".bpe"};
 
-/// Configurations that may name code of their own.
+/// Configurations that may name Python code.
 constexpr const char* kMayNameCode[] = {kModelConfigFile, kTokenizerConfigFile, "processor_config.json",
                                         "preprocessor_config.json"};
 
@@ -59,14 +59,14 @@ void copy_one(Storage& storage, const fs::path& from, const fs::path& file, cons
   copy_file(storage, member_of(from / file.parent_path(), file.filename().string()), to / file);
 }
 
-/// Of tokenizer_config.json's key, a text or a list of objects with name and template.
+/// Adds the value of tokenizer_config.json's key: a text, or a list of objects with name and template.
 void add_listed(const nlohmann::json& value, const fs::path& path, ChatTemplates& found) {
   if (value.is_string()) found.main = value.get<std::string>();
   if (!value.is_array()) return;
   for (const nlohmann::json& entry : value) {
     const bool whole = entry.is_object() && entry.contains("name") && entry["name"].is_string() && entry.contains("template") &&
                        entry["template"].is_string();
-    require(whole, "'{}': chat_template holds {}, where an object with the texts name and template is expected", path.string(),
+    require(whole, "'{}': chat_template holds {}, expected an object with the texts name and template", path.string(),
             entry.dump().substr(0, 200));
     if (entry["name"] == kDefaultTemplate)
       found.main = entry["template"].get<std::string>();

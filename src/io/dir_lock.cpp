@@ -27,13 +27,13 @@ namespace {
 constexpr double kPollSeconds = 0.5;
 const std::string kMarkPrefix = std::string(kLockPrefix) + "after-";
 
-/// What tells one taking of a lock from another, whatever its number.
+/// Returns a text that identifies one acquisition of a lock, whatever its number.
 std::string key_of(const std::string& text) {
   const LockHolder holder = parse_lock(text);
   return holder.token.empty() ? hash_hex(text) : holder.token;
 }
 
-/// link() made the name although it reports otherwise: NFS may answer a repeated request.
+/// True if link() created the name although it reported failure: NFS may answer a repeated request.
 bool has_two_names(const fs::path& path) {
   struct stat info{};
   return ::stat(path.c_str(), &info) == 0 && info.st_nlink == 2;
@@ -41,11 +41,11 @@ bool has_two_names(const fs::path& path) {
 
 }  // namespace
 
-/// What was seen of a holder, and since when.
-struct DirLock::Seen {
+/// The last observation of a holder, and its time.
+struct DirLock::Observation {
   std::string key, text;
   double since = 0;
-  bool told = false;
+  bool warned = false;
 };
 
 DirLock::DirLock(fs::path dir, LockContext context)
@@ -61,7 +61,7 @@ DirLock::DirLock(fs::path dir, LockContext context)
     ::close(fd_);
     throw;
   }
-  // Open under the name that stays: NFS would keep the other one, as .nfs..., as long as it is open.
+  // Keep the file open under its final name: for the other name NFS would leave a .nfs... file while it is open.
   if (const int fd = ::open(path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW); fd >= 0) {
     struct stat mine{}, there{};
     const bool same =
@@ -73,7 +73,7 @@ DirLock::DirLock(fs::path dir, LockContext context)
   if (!context_.beats) return;
   thread_ = start_thread([this] {
     std::unique_lock guard(mutex_);
-    while (!wake_.wait_for(guard, std::chrono::duration<double>(kBeatSeconds), [this] { return ends_; })) {
+    while (!wake_.wait_for(guard, std::chrono::duration<double>(kBeatSeconds), [this] { return stopping_; })) {
       guard.unlock();
       beat();
       guard.lock();
@@ -84,7 +84,7 @@ DirLock::DirLock(fs::path dir, LockContext context)
 DirLock::~DirLock() {
   {
     const std::lock_guard guard(mutex_);
-    ends_ = true;
+    stopping_ = true;
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
@@ -93,54 +93,54 @@ DirLock::~DirLock() {
 }
 
 void DirLock::acquire() {
-  Seen seen;
-  while (!make(path_)) {
-    const auto text = last_in_line();
-    if (!text) continue;  // given back meanwhile
+  Observation observed;
+  while (!try_create(path_)) {
+    const auto text = newest_claim();
+    if (!text) continue;  // released meanwhile
     const LockHolder holder = parse_lock(*text);
-    const Verdict verdict = judge(holder, *text, seen);
+    const Verdict verdict = judge(holder, *text, observed);
     if (verdict == Verdict::alive) refuse(holder);
     if (verdict == Verdict::dead) {
       if (take_over(*text)) {
         log::warn("'{}' was in use by {}, which is gone: this run takes it over", dir_.string(), describe(holder));
         return;
       }
-    } else if (!seen.told && holder.machine != self_.machine) {
+    } else if (!observed.warned && holder.machine != self_.machine) {
       log::warn("'{}' is in use by {}: waiting {:.0f} s for a sign of life from it", dir_.string(), describe(holder),
                 kDeadSeconds);
-      seen.told = true;
+      observed.warned = true;
     }
     context_.sleep(kPollSeconds);
   }
 }
 
-DirLock::Verdict DirLock::judge(const LockHolder& holder, const std::string& text, Seen& seen) const {
+DirLock::Verdict DirLock::judge(const LockHolder& holder, const std::string& text, Observation& observed) const {
   const std::string key = key_of(text);
   const double now = context_.now();
-  if (seen.key != key) seen = {key, text, now, seen.told};
+  if (observed.key != key) observed = {key, text, now, observed.warned};
   if (!holder.machine.empty() && holder.machine == self_.machine) {
     if (!context_.alive(holder.pid, holder.pid_started)) return Verdict::dead;
-    return now - seen.since < kGraceSeconds ? Verdict::unknown : Verdict::alive;
+    return now - observed.since < kGraceSeconds ? Verdict::unknown : Verdict::alive;
   }
   if (!holder.job.empty() && holder.job == self_.job && holder.restarts >= 0 && holder.restarts < self_.restarts)
     return Verdict::dead;
-  if (text != seen.text) return Verdict::alive;
-  return now - seen.since < kDeadSeconds ? Verdict::unknown : Verdict::dead;
+  if (text != observed.text) return Verdict::alive;
+  return now - observed.since < kDeadSeconds ? Verdict::unknown : Verdict::dead;
 }
 
 void DirLock::refuse(const LockHolder& holder) const {
   fail(
       "'{}' is in use by {}: two runs would destroy each other's files; wait for that one, stop it, or choose another output_dir "
-      "(if it is gone for certain, remove '{}')",
+      "(if that process is certainly gone, remove '{}')",
       dir_.string(), describe(holder), path_.string());
 }
 
-/// Exactly one process takes over from a holder: the one that creates the file name that stands for this. If that process dies
+/// Exactly one process takes over from a holder: the one that creates the mark file for this holder. If that process dies
 /// meanwhile, another takes over from it.
 bool DirLock::take_over(const std::string& text) {
-  const fs::path mark = mark_after(text);
-  if (!make(mark)) return false;
-  const auto last = last_in_line();  // the lock may have gone on before there was a mark
+  const fs::path mark = takeover_mark(text);
+  if (!try_create(mark)) return false;
+  const auto last = newest_claim();  // another process may have taken over before the mark existed
   const bool ours = last && parse_lock(*last).token == self_.token;
   if (ours)
     require(::rename(own_.c_str(), path_.c_str()) == 0, "cannot rename '{}' to '{}': {}", own_.string(), path_.string(),
@@ -149,8 +149,8 @@ bool DirLock::take_over(const std::string& text) {
   return ours;
 }
 
-/// Gives this process' file the name, unless that exists.
-bool DirLock::make(const fs::path& name) {
+/// Gives this process' file the name `name`; returns false if the name exists.
+bool DirLock::try_create(const fs::path& name) {
   if (::link(own_.c_str(), name.c_str()) == 0) return true;
   const int reason = errno;
   if (reason == EEXIST) return has_two_names(own_) && read_lock(name) == lock_text(self_);
@@ -162,28 +162,28 @@ bool DirLock::make(const fs::path& name) {
   const std::string text = lock_text(self_);
   const bool written = ::write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   ::close(fd);
-  // The lock has to be the file that is open here, which goes on changing.
+  // The lock must be the file that is open here, because beat() writes to it.
   const bool renamed = name != path_ || ::rename(own_.c_str(), name.c_str()) == 0;
   require(written && renamed, "cannot write '{}': {}", name.string(), std::strerror(errno));
   return true;
 }
 
-fs::path DirLock::mark_after(const std::string& text) const {
+fs::path DirLock::takeover_mark(const std::string& text) const {
   return dir_ / (kMarkPrefix + key_of(text));
 }
 
-/// The text of the lock file, or of the process that is taking it over; nothing where there is no lock.
-std::optional<std::string> DirLock::last_in_line() const {
+/// Returns the text of the lock file, or of the process that is taking it over; nullopt if there is no lock.
+std::optional<std::string> DirLock::newest_claim() const {
   auto text = read_lock(path_);
   while (text) {
-    auto next = read_lock(mark_after(*text));
+    auto next = read_lock(takeover_mark(*text));
     if (!next || *next == *text) break;
     text = std::move(next);
   }
   return text;
 }
 
-/// Removes what processes left that died while they asked for the lock.
+/// Removes files of processes that died while they asked for the lock.
 void DirLock::remove_leftovers() const {
   std::error_code code;
   std::vector<fs::path> names;
@@ -195,7 +195,7 @@ void DirLock::remove_leftovers() const {
     if (!text) continue;
     const LockHolder who = parse_lock(*text);
     const bool gone = !who.machine.empty() && who.machine == self_.machine && !context_.alive(who.pid, who.pid_started);
-    // A mark after another holder than this one has no meaning any more.
+    // Marks for earlier holders have no meaning any more.
     const bool old_mark = name.starts_with(kMarkPrefix) && name != kMarkPrefix + self_.token;
     if (gone || old_mark) ::unlink(path.c_str());
   }
@@ -209,7 +209,7 @@ void DirLock::set_run(const std::string& id) {
   beat();
 }
 
-/// In place: the file may have lost its name to another holder's, which this must not touch.
+/// Writes in place: the name may now belong to another holder's file, which this process must not touch.
 void DirLock::write() {
   const std::string text = lock_text(self_);
   const bool written = ::pwrite(fd_, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()) && ::fsync(fd_) == 0;
@@ -224,28 +224,28 @@ void DirLock::beat() {
   } catch (const Error& e) {
     log::warn("{}: another run may believe that this one is dead", e.what());
   }
-  const bool before = lost_.empty();
+  const bool before = lost_to_.empty();
   look();
-  if (before && !lost_.empty()) activity::request_end("the lock of '" + dir_.string() + "' was taken over by " + lost_);
+  if (before && !lost_to_.empty()) activity::request_end("the lock of '" + dir_.string() + "' was taken over by " + lost_to_);
 }
 
-/// Whether this process still holds the lock. A lock file that someone removed by hand is created again.
+/// Checks whether this process still holds the lock. Creates the lock file again if someone removed it by hand.
 void DirLock::look() {
-  if (!lost_.empty()) return;
+  if (!lost_to_.empty()) return;
   const auto text = read_lock(path_);
   if (text && parse_lock(*text).token == self_.token) return;
   if (text) {
-    lost_ = describe(parse_lock(*text));
+    lost_to_ = describe(parse_lock(*text));
     return;
   }
   std::error_code code;
-  if (fs::symlink_status(path_, code).type() != fs::file_type::not_found) return;  // a file system in trouble: no reason to end
+  if (fs::symlink_status(path_, code).type() != fs::file_type::not_found) return;  // file system trouble: no reason to end
   const int fd = ::open(own_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return;
   ::close(std::exchange(fd_, fd));
   try {
     write();
-    if (make(path_)) log::warn("'{}' was removed while this run uses it: made again", path_.string());
+    if (try_create(path_)) log::warn("'{}' was removed while this run uses it: created again", path_.string());
   } catch (const Error& e) {
     log::warn("{}", e.what());
   }
@@ -255,10 +255,10 @@ void DirLock::look() {
 void DirLock::require_held() {
   const std::lock_guard guard(mutex_);
   look();
-  require(lost_.empty(),
+  require(lost_to_.empty(),
           "'{}' was taken over by {} after this run had shown no sign of life for {:.0f} s: this run ends and writes "
           "nothing more",
-          dir_.string(), lost_, kDeadSeconds);
+          dir_.string(), lost_to_, kDeadSeconds);
 }
 
 }  // namespace qft::io

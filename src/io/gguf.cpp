@@ -11,7 +11,7 @@
 namespace qft::io {
 namespace {
 
-constexpr std::uint64_t kAlignment = 32;  ///< of tensors, from the first one on
+constexpr std::uint64_t kAlignment = 32;  ///< of the tensors' offsets, counted from the first tensor
 constexpr std::uint32_t kVersion = 3;
 constexpr std::uint64_t kQ8Bytes = 2 + kQ8Block;
 
@@ -19,10 +19,10 @@ std::uint64_t aligned(std::uint64_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-/// The numbers of the types of metadata.
+/// GGUF's numbers for types of metadata.
 enum class ValueType : std::uint32_t { u32 = 4, i32 = 5, f32 = 6, boolean = 7, string = 8, array = 9 };
 
-/// What comes before the tensors, byte by byte.
+/// Builds everything before the tensors, byte by byte.
 class Head {
  public:
   template <class T>
@@ -118,7 +118,7 @@ GgufWriter::GgufWriter(Storage& storage, const std::filesystem::path& path, cons
   for (const GgufTensor& tensor : tensors_) {
     require(names.insert(tensor.name).second, "tensor '{}' is given twice", tensor.name);
     require(tensor.type != GgufType::q8_0 || tensor.shape.back() % kQ8Block == 0,
-            "tensor '{}' has {} columns, which blocks of {} do not divide", tensor.name, tensor.shape.back(), kQ8Block);
+            "tensor '{}' has {} columns, not a multiple of the block size {}", tensor.name, tensor.shape.back(), kQ8Block);
     head.text(tensor.name);
     head.put(static_cast<std::uint32_t>(tensor.shape.size()));
     for (auto n = tensor.shape.rbegin(); n != tensor.shape.rend(); ++n) head.put(static_cast<std::uint64_t>(*n));
@@ -151,7 +151,7 @@ void GgufWriter::append(const void* data, std::uint64_t bytes) {
 }
 
 void GgufWriter::finish() {
-  require(current_ == tensors_.size(), "'{}': {} of {} tensors came", path_.string(), current_, tensors_.size());
+  require(current_ == tensors_.size(), "'{}': got {} of {} tensors", path_.string(), current_, tensors_.size());
   file_->sync();
   file_->close();
 }

@@ -6,7 +6,7 @@
 namespace qft::io::h5 {
 namespace {
 
-// Far above any configuration; damage can claim more.
+// Far above any configuration; a damaged file can claim more.
 constexpr hsize_t kMaxAttributeBytes = hsize_t{1} << 30;
 
 struct OpenAttribute {
@@ -136,7 +136,7 @@ void Object::write_strings(const std::string& name, std::span<const std::string_
   const std::string label = label_ + "@" + name;
   std::size_t width = 1;  // HDF5 has no strings of length 0
   for (const std::string_view v : values) {
-    require(v.find('\0') == std::string_view::npos, "attribute '{}' may not hold a NUL byte", label);
+    require(v.find('\0') == std::string_view::npos, "attribute '{}' must not hold a NUL byte", label);
     width = std::max(width, v.size());
   }
   std::vector<char> buffer(std::max<std::size_t>(1, values.size() * width), '\0');

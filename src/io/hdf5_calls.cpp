@@ -75,7 +75,7 @@ bool Handle::reset() noexcept {
   return close_(id) >= 0;
 }
 
-// The HDF5 types are run-time values, so the table is a function's static.
+// HDF5's types are run-time values, so the table is a static in a function.
 struct TypeRow {
   std::size_t bytes;
   std::string_view name;

@@ -1,4 +1,4 @@
-// How io calls HDF5: under one lock, quietly, with failures as Error. Private to io.
+// Wraps HDF5 calls: under one lock, without HDF5's printing, with failures as Error. Private to io.
 #pragma once
 
 #include "qft/core/error.h"
@@ -11,7 +11,7 @@
 
 namespace qft::io::h5 {
 
-/// Held around every sequence of HDF5 calls; the first one turns HDF5's own printing off.
+/// Hold this around every sequence of HDF5 calls. The first Lock turns HDF5's printing off.
 class Lock {
  public:
   Lock();
@@ -20,10 +20,10 @@ class Lock {
   std::lock_guard<std::recursive_mutex> guard_;
 };
 
-/// HDF5's message stack of the last failure as one line, innermost reason last; clears it.
+/// Returns and clears HDF5's message stack of the last failure, as one line, innermost reason last.
 std::string take_error_stack();
 
-/// Throws Error "<what> <label>: <stack>" where an HDF5 call returned a negative value.
+/// Throws Error "<what> <label>: <stack>" if an HDF5 call returned a negative value.
 template <class T>
 T check(T result, const char* what, const std::string& label) {
   if (result < 0) [[unlikely]]
@@ -31,7 +31,7 @@ T check(T result, const char* what, const std::string& label) {
   return result;
 }
 
-/// Wraps an identifier that an HDF5 call returned, or throws as check() does.
+/// Wraps an identifier that an HDF5 call returned; throws like check() if the call failed.
 Handle own(hid_t id, Handle::Close close, const char* what, const std::string& label);
 
 int close_file(std::int64_t id);

@@ -20,7 +20,7 @@ std::uint64_t product(const std::vector<std::uint64_t>& shape, Type type, const 
 
 }  // namespace
 
-// `file_bytes`: the size of the file, or 2^64 - 1 while it is being written and not yet extended.
+// `file_bytes`: size of the file, or 2^64 - 1 while the file is being written and not yet extended.
 Dataset::Dataset(Handle handle, std::string label, std::uint64_t file_bytes) : Object(std::move(handle), std::move(label)) {
   const Handle type = own(H5Dget_type(id()), close_type, "cannot read the type of", label_);
   type_ = find_type(type.get(), label_);
@@ -47,7 +47,7 @@ Dataset::Dataset(Handle handle, std::string label, std::uint64_t file_bytes) : O
 
 void Dataset::transfer(std::uint64_t first, std::uint64_t count, Type type, void* in, const void* out, bool collective) const {
   require(type == type_, "dataset '{}' holds {}, not {}", label_, name_of(type_), name_of(type));
-  require(first <= elements_ && count <= elements_ - first, "elements [{}, {}) of dataset '{}' asked for, it has {}", first,
+  require(first <= elements_ && count <= elements_ - first, "elements [{}, {}) of dataset '{}' requested, it has {}", first,
           first + count, label_, elements_);
   if (count == 0 && !collective) return;
   const std::uint64_t row = shape_.size() == 2 ? shape_[1] : 1;

@@ -15,7 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::uint64_t kUnknownSize = std::numeric_limits<std::uint64_t>::max();
 
-// Runs `probe` on every rank and throws on all of them if it threw on one: nobody enters a collective call alone.
+// Runs `probe` on every rank and throws on all ranks if it threw on one, so that no rank enters a collective call alone.
 void agree(MPI_Comm comm, const std::function<void()>& probe) {
   std::string reason;
   try {
@@ -51,7 +51,7 @@ void probe_create(const fs::path& path, MPI_Comm comm) {
   agree(comm, [&] {
     if (rank == 0) open_here(O_CREAT | O_TRUNC);
   });
-  // Now it must be there for everyone: a directory private to a node shows here.
+  // Every rank must see the file now: a directory private to a node is found here.
   agree(comm, [&] { open_here(0); });
 }
 
@@ -71,13 +71,13 @@ Handle access_properties(MPI_Comm comm, const std::string& label) {
     check(H5Pset_fapl_mpio(access.get(), comm, MPI_INFO_NULL), "cannot set up MPI-IO for", label);
     check(H5Pset_coll_metadata_write(access.get(), true), "cannot set up MPI-IO for", label);
   }
-  // Object headers of this version carry checksums, so that damage is seen, and attributes of any size.
+  // Object headers of this version have checksums, which reveal damage, and allow attributes of any size.
   check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_LATEST), "cannot set up", label);
   check(H5Pset_fclose_degree(access.get(), H5F_CLOSE_STRONG), "cannot set up", label);
   // Large datasets start on a page, which suits direct reads.
   check(H5Pset_alignment(access.get(), 64 << 10, 4096), "cannot set up", label);
 #if H5_VERSION_GE(1, 10, 7) && !(H5_VERS_MAJOR == 1 && H5_VERS_MINOR == 12 && H5_VERS_RELEASE == 0)
-  // Parallel file systems often lack flock, and qft never opens a file for reading and writing at once.
+  // Parallel file systems often lack flock, and qft never reads and writes a file at the same time.
   check(H5Pset_file_locking(access.get(), false, true), "cannot set up", label);
 #endif
   return access;
@@ -132,7 +132,7 @@ Dataset File::create_dataset(const std::string& name, Type type, const std::vect
   const Lock lock;
   const std::string label = label_ + ":" + name;
   require(shape.size() == 1 || shape.size() == 2, "dataset '{}' needs 1 or 2 dimensions, got {}", label, shape.size());
-  // Groups made on the way by HDF5 itself would carry the time.
+  // Create groups here, because HDF5's automatic groups would carry timestamps.
   for (std::size_t slash = name.find('/', 1); slash != std::string::npos; slash = name.find('/', slash + 1)) {
     const std::string group = name.substr(0, slash);
     if (contains(group)) continue;
@@ -164,7 +164,7 @@ Dataset File::dataset(const std::string& name) const {
 bool File::contains(const std::string& name) const {
   const Lock lock;
   require(file_.valid(), "'{}' is closed", label_);
-  // Each step of the path must exist before the next one may be asked for.
+  // HDF5 requires that each step of the path exists before it is asked for the next one.
   for (std::size_t slash = name.find('/', 1); slash != std::string::npos; slash = name.find('/', slash + 1))
     if (check(H5Lexists(file_.get(), name.substr(0, slash).c_str(), H5P_DEFAULT), "cannot look into", label_) == 0) return false;
   return check(H5Lexists(file_.get(), name.c_str(), H5P_DEFAULT), "cannot look into", label_) > 0;

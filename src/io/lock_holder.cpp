@@ -30,7 +30,7 @@ std::string first_line(const fs::path& path) {
   return line;
 }
 
-/// State and start time of a process from /proc/PID/stat, whose second field may hold anything.
+/// State and start time of a process from /proc/PID/stat, in which the second field may hold any text.
 struct ProcessState {
   char state = '?';
   std::int64_t started = 0;
@@ -51,7 +51,7 @@ std::optional<ProcessState> process_state(std::int64_t pid) {
 bool is_alive(std::int64_t pid, std::int64_t started) {
   if (::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH) return false;
   const auto process = process_state(pid);
-  if (!process) return true;  // another user's, hidden
+  if (!process) return true;  // hidden: belongs to another user
   return process->started == started && process->state != 'Z' && process->state != 'X';
 }
 
@@ -77,7 +77,7 @@ std::string utc_now() {
   return text.data();
 }
 
-/// Calls field(key, member) for all that a lock file says.
+/// Calls field(key, member) for each field of a lock file.
 template <class Holder, class Field>
 void for_each_field(Holder& h, const Field& field) {
   field("program", h.program), field("host", h.host), field("machine", h.machine), field("pid", h.pid);
@@ -128,7 +128,7 @@ LockHolder parse_lock(const std::string& text) {
 }
 
 std::string describe(const LockHolder& h) {
-  if (h.token.empty()) return "a process that has not said who it is";
+  if (h.token.empty()) return "an unknown process";
   std::string text = fmt::format("{} on {} (pid {}", h.program, h.host, h.pid);
   if (!h.job.empty()) text += ", job " + h.job;
   text += ", since " + h.since;
@@ -137,7 +137,7 @@ std::string describe(const LockHolder& h) {
 }
 
 std::optional<std::string> read_lock(const fs::path& path) {
-  // Opening a file makes NFS ask its server again.
+  // Opening the file makes NFS ask its server again.
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return std::nullopt;
   std::string text(2 * kLockBytes, '\0');

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What to tell someone whose directory has weights in another format.
+// Explains the remedy for a directory with weights in another format.
 std::string describe_other_weights(const fs::path& dir) {
   std::string gguf;
   for (const auto& item : fs::directory_iterator(dir))
@@ -30,14 +30,14 @@ std::string describe_other_weights(const fs::path& dir) {
   return "is the download complete?";
 }
 
-// The "weight_map" of an index: tensor name to file name, checked to stay inside the directory.
+// Returns an index's "weight_map": tensor name to file name, checked to stay inside the directory.
 std::map<std::string, std::string> read_weight_map(const fs::path& path) {
   const nlohmann::json json = read_json(path);
   require(json.is_object() && json.contains("weight_map") && json["weight_map"].is_object(),
-          "'{}' is no index of shards: it has no object \"weight_map\"", path.string());
+          "'{}' is not an index of shards: it has no object \"weight_map\"", path.string());
   std::map<std::string, std::string> result;
   for (const auto& [tensor, file] : json["weight_map"].items()) {
-    require(file.is_string(), "'{}': the file of tensor '{}' is no text", path.string(), tensor);
+    require(file.is_string(), "'{}': the file of tensor '{}' is not a text", path.string(), tensor);
     const std::string name = file.get<std::string>();
     require(is_plain_name(name), "'{}' puts tensor '{}' into {}: only plain file names of the same directory are allowed",
             path.string(), tensor, file.dump());
@@ -46,13 +46,13 @@ std::map<std::string, std::string> read_weight_map(const fs::path& path) {
   return result;
 }
 
-/// "model-00001-of-00004.safetensors", as transformers names shards of a model.
+/// True for "model-00001-of-00004.safetensors" and the like, as transformers names the shards of a model.
 bool is_shard_name(const std::string& name) {
   return (name.starts_with("model-") && name.ends_with(".safetensors") && name.find("-of-") != std::string::npos) ||
          (name.starts_with("pytorch_model-") && name.ends_with(".bin"));
 }
 
-/// The shards that the index of `dir` names; none where it has no index, a damaged one, or the model in one file.
+/// Returns the shards that the index of `dir` names; none if there is no index, a damaged one, or the model in one file.
 std::set<std::string> shards_named_in(const fs::path& dir) {
   std::set<std::string> named;
   for (const WeightNames& way : kModelWeights) {
@@ -61,19 +61,19 @@ std::set<std::string> shards_named_in(const fs::path& dir) {
     try {
       for (const auto& [tensor, file] : read_weight_map(dir / way.index)) named.insert(file);
     } catch (const Error&) {
-      named.clear();  // whoever opens the model says what is wrong
+      named.clear();  // the error is reported when the model is opened
     }
     break;
   }
   return named;
 }
 
-/// Of Mistral's and Meta's own format, beside that of transformers.
+/// True for files in Mistral's and Meta's own format, next to transformers' files.
 bool is_consolidated(const std::string& name) {
   return name.starts_with("consolidated") && (name.ends_with(".safetensors") || name.ends_with(".pth"));
 }
 
-/// Names of weights in `dir` that are none of `used`: another copy of the model, perhaps an older one.
+/// Returns the names of weight files in `dir` that are not in `used`: another copy of the model, perhaps an older one.
 std::vector<std::string> unused_weights(const fs::path& dir, const std::set<std::string>& used) {
   std::vector<std::string> names;
   for (const auto& item : fs::directory_iterator(dir)) {
@@ -114,7 +114,7 @@ std::vector<fs::path> weight_files(const fs::path& dir) {
       torch.push_back(item.path());
   }
   std::vector<fs::path>& files = safe.empty() ? torch : safe;
-  // Of a model in shards its index says which these are: others may be left from an earlier one.
+  // The index of a sharded model names its files; others may be left over from an earlier model.
   if (const std::set<std::string> named = shards_named_in(dir); !named.empty())
     std::erase_if(files, [&](const fs::path& path) {
       const std::string name = path.filename().string();
@@ -136,11 +136,11 @@ std::vector<std::string> copy_existing(Storage& storage, const fs::path& from, c
 }
 
 ModelFiles ModelFiles::open(const fs::path& dir) {
-  require(fs::exists(dir), "model '{}' does not exist; one of a hub is fetched with 'qft fetch OWNER/NAME'", dir.string());
+  require(fs::exists(dir), "model '{}' does not exist; fetch a model from a hub with 'qft fetch OWNER/NAME'", dir.string());
   require_directory(dir, "model");
   ModelFiles model;
   model.dir_ = dir;
-  // As transformers: safetensors first, and a single file wins over an index.
+  // The order of transformers: safetensors first, and a single file before an index.
   for (const WeightNames& way : kModelWeights) {
     if (!fs::exists(dir / way.file) && !fs::exists(dir / way.index)) continue;
     if (fs::exists(dir / way.file))
@@ -150,7 +150,7 @@ ModelFiles ModelFiles::open(const fs::path& dir) {
     model.tell_unused();
     return model;
   }
-  fail("model '{}' has neither {} nor {}, nor these as .bin: {}", dir.string(), kSingleFile, kIndexFile,
+  fail("model '{}' has neither {} nor {}, nor their .bin forms: {}", dir.string(), kSingleFile, kIndexFile,
        describe_other_weights(dir));
 }
 
@@ -174,8 +174,8 @@ void ModelFiles::tell_unused() const {
   std::set<std::string> used;
   for (const auto& file : files_) used.insert(file->path().filename().string());
   if (const std::vector<std::string> others = unused_weights(dir_, used); !others.empty())
-    log::warn_once(fmt::format("'{}': the model is read from {}{}; {}{} beside {} not read", dir_.string(), *used.begin(),
-                               used.size() > 1 ? fmt::format(" to {}", *used.rbegin()) : "", others.front(),
+    log::warn_once(fmt::format("'{}': the model is read from {}{}; {}{} in the same folder {} not read", dir_.string(),
+                               *used.begin(), used.size() > 1 ? fmt::format(" to {}", *used.rbegin()) : "", others.front(),
                                others.size() > 1 ? fmt::format(" and {} more", others.size() - 1) : "",
                                others.size() > 1 ? "are" : "is"));
 }
@@ -186,7 +186,7 @@ void ModelFiles::add_file(const fs::path& path, const std::map<std::string, std:
   for (const TensorEntry& entry : file.entries()) {
     if (weight_map != nullptr) {
       const auto named = weight_map->find(entry.name);
-      if (named != weight_map->end() && named->second != path.filename()) continue;  // the index says which shard counts
+      if (named != weight_map->end() && named->second != path.filename()) continue;  // the index names another shard
     }
     const auto [it, added] = index_.emplace(entry.name, TensorLocation{&file, &entry});
     require(added, "tensor '{}' is in both '{}' and '{}'", entry.name, it->second.file->path().string(), path.string());

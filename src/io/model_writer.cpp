@@ -58,10 +58,10 @@ void ModelWriter::append(const void* data, std::uint64_t bytes) {
       continue;
     }
     const std::uint64_t room = shards_[current_].data_bytes - written_in_shard_;
-    // The last shard's writer refuses what is too much, with the numbers.
+    // The last shard's writer rejects surplus bytes, with the numbers.
     const std::uint64_t part = current_ + 1 < shards_.size() ? std::min(bytes, room) : bytes;
     if (writer_) {
-      QFT_ASSERT(p != nullptr, "no data for '{}', which this writer writes", shards_[current_].file);
+      QFT_ASSERT(p != nullptr, "no data for '{}', a shard of this writer", shards_[current_].file);
       writer_->append(p, part);
     }
     written_in_shard_ += part;
@@ -71,7 +71,7 @@ void ModelWriter::append(const void* data, std::uint64_t bytes) {
 }
 
 void ModelWriter::finish() {
-  // Shards of empty tensors only are begun here.
+  // Here begin shards that hold only empty tensors.
   while (written_in_shard_ == shards_[current_].data_bytes && current_ + 1 < shards_.size()) {
     end_shard();
     ++current_;

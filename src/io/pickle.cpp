@@ -26,7 +26,7 @@ class Reader {
   }
 
  private:
-  // One opcode; false after the last.
+  // Executes one opcode; returns false after the last.
   bool step() {
     const std::size_t at = at_;
     const auto op = static_cast<unsigned char>(take(1)[0]);
@@ -39,9 +39,9 @@ class Reader {
   bool scalar(unsigned char op) {
     switch (op) {
       case 0x80:  // PROTO
-        require(number<std::uint8_t>() <= 5, "its pickle is of a protocol after 5: save it with pickle_protocol=2");
+        require(number<std::uint8_t>() <= 5, "its pickle has a protocol above 5: save it with pickle_protocol=2");
         return true;
-      case 0x95:  // FRAME: its length says nothing that the text does not
+      case 0x95:  // FRAME: the length is redundant
         take(8);
         return true;
       case 'N':
@@ -57,7 +57,7 @@ class Reader {
         return push_integer(number<std::uint16_t>());
       case 0x8a:  // LONG1
         return push_integer(long_integer(number<std::uint8_t>()));
-      case 'G':  // BINFLOAT: no tensor depends on one
+      case 'G':  // BINFLOAT: no tensor depends on the value
         take(8);
         return push({Kind::real, 0, {}, {}});
       case 'X':
@@ -128,7 +128,7 @@ class Reader {
       case 0x93: {  // STACK_GLOBAL
         const auto parts = pop(2);
         const PickleValue &module = of(parts[0]), &name = of(parts[1]);
-        require(module.kind == Kind::text && name.kind == Kind::text, "its pickle is damaged: it imports what is no name");
+        require(module.kind == Kind::text && name.kind == Kind::text, "its pickle is damaged: it imports an unnamed object");
         return push_global(fmt::format("{}.{}", module.text, name.text));
       }
       case 'Q':
@@ -137,7 +137,7 @@ class Reader {
         return reduce();
       case 'b': {  // BUILD: an OrderedDict's attributes, such as the _metadata of a state dict
         const PickleRef target = pop(2)[0];
-        require(of(target).kind == Kind::dict, "its pickle sets the state of an object that is no dict");
+        require(of(target).kind == Kind::dict, "its pickle sets the state of an object that is not a dict");
         stack_.push_back(target);
         return true;
       }
@@ -149,9 +149,9 @@ class Reader {
   bool reduce() {
     auto parts = pop(2);
     const PickleValue &callee = of(parts[0]), &arguments = of(parts[1]);
-    require(callee.kind == Kind::global && arguments.kind == Kind::tuple, "its pickle is damaged: it calls what is no function");
+    require(callee.kind == Kind::global && arguments.kind == Kind::tuple, "its pickle is damaged: it calls a non-function");
     if (callee.text != kOrderedDict) return push({Kind::call, 0, {}, std::move(parts)});
-    require(arguments.items.empty(), "its pickle makes an OrderedDict of {} arguments", arguments.items.size());
+    require(arguments.items.empty(), "its pickle makes an OrderedDict from {} arguments", arguments.items.size());
     return push({Kind::dict, 0, {}, {}});
   }
 
@@ -172,7 +172,7 @@ class Reader {
 
   bool extend(Kind kind, const std::vector<PickleRef>& items) {
     require(!stack_.empty() && stack_.back() != kMark && of(stack_.back()).kind == kind,
-            "its pickle is damaged: it adds items to no {}", kind == Kind::dict ? "dict" : "list");
+            "its pickle is damaged: it adds items to something other than a {}", kind == Kind::dict ? "dict" : "list");
     require(kind == Kind::list || items.size() % 2 == 0, "its pickle is damaged: it has a key without a value");
     auto& target = result_.values[stack_.back()].items;
     target.insert(target.end(), items.begin(), items.end());
@@ -180,21 +180,21 @@ class Reader {
   }
 
   bool remember(std::uint32_t key) {
-    require(!stack_.empty() && stack_.back() != kMark, "its pickle is damaged: it keeps what is not there");
+    require(!stack_.empty() && stack_.back() != kMark, "its pickle is damaged: it memoizes a missing value");
     memo_[key] = stack_.back();
     return true;
   }
   bool recall(std::uint32_t key) {
     const auto found = memo_.find(key);
-    require(found != memo_.end(), "its pickle is damaged: it recalls what it has not kept");
+    require(found != memo_.end(), "its pickle is damaged: it recalls an unknown memo entry");
     stack_.push_back(found->second);
     return true;
   }
 
   std::vector<PickleRef> pop(std::size_t count) {
-    require(stack_.size() >= count, "its pickle is damaged: it takes what is not there");
+    require(stack_.size() >= count, "its pickle is damaged: it takes a value from an empty stack");
     std::vector<PickleRef> taken(stack_.end() - static_cast<std::ptrdiff_t>(count), stack_.end());
-    require(std::find(taken.begin(), taken.end(), kMark) == taken.end(), "its pickle is damaged: it takes a mark");
+    require(std::find(taken.begin(), taken.end(), kMark) == taken.end(), "its pickle is damaged: it takes a mark as a value");
     stack_.resize(stack_.size() - count);
     return taken;
   }
@@ -226,7 +226,7 @@ class Reader {
     std::memcpy(&value, take(sizeof value).data(), sizeof value);
     return value;
   }
-  // Little-endian, in two's complement.
+  // Reads a little-endian integer in two's complement.
   std::int64_t long_integer(std::size_t bytes) {
     require(bytes <= 8, "its pickle has an integer of {} bytes", bytes);
     const std::string_view part = take(bytes);

@@ -1,5 +1,5 @@
-// A pickle as inert values: nothing is imported, called or built. Private to io. Protocols 2 to 5, those opcodes alone that
-// files of tensors need; any other is refused by name. Format: pickletools.py of CPython.
+// Reads a pickle into inert values: nothing is imported, called or built. Private to io. Supports protocols 2 to 5, and only the
+// opcodes that files of tensors need; any other is rejected by name. Format: pickletools.py of CPython.
 #pragma once
 
 #include "qft/core/error.h"
@@ -12,7 +12,7 @@
 
 namespace qft::io {
 
-/// A value, by its place in the pickle's list of values: values may be shared, or contain themselves.
+/// A value, by its index in the pickle's list of values: values may be shared, or contain themselves.
 using PickleRef = std::uint32_t;
 
 struct PickleValue {
@@ -20,7 +20,7 @@ struct PickleValue {
   Kind kind = Kind::none;
   std::int64_t integer = 0;  // boolean, integer
   std::string text;          // text; global: "module.name"
-  /// tuple, list: its items; dict: key, value, key, value ...; call: what would be called, its arguments (a tuple);
+  /// tuple, list: its items; dict: key, value, key, value ...; call: the callee and its arguments (a tuple);
   /// persistent: the id.
   std::vector<PickleRef> items;
 };
@@ -31,15 +31,15 @@ struct Pickle {
   const PickleValue& operator[](PickleRef ref) const { return values[ref]; }
 };
 
-/// A pickle that is sound, as far as it was read, but asks for more than data.
+/// Thrown for a pickle that is sound, as far as it was read, but asks for more than data.
 class ForeignPickle : public Error {
  public:
   using Error::Error;
 };
 
-/// Reads a pickle that names no functions or classes but `globals` and collections.OrderedDict (which becomes a dict, without
-/// what else hangs on it). Memory and time are linear in the text. Throws ForeignPickle naming what it
-/// asks for, or Error, both without a file's name.
+/// Reads a pickle. It may name only the functions and classes in `globals` and collections.OrderedDict, which becomes a dict
+/// without its attributes. Memory and time are linear in the text. Throws ForeignPickle with the rejected name, or Error; neither
+/// message names the file.
 Pickle read_pickle(std::string_view text, std::span<const std::string_view> globals);
 
 }  // namespace qft::io

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What the system says, and what to do where that is plain.
+/// Returns the system's message, with a remedy if the disk is full.
 std::string reason(int code) {
   const bool full = code == ENOSPC || code == EDQUOT;
   return fmt::format("{}{}", std::strerror(code), full ? ": free space there, or choose another place" : "");
@@ -40,7 +40,7 @@ class PosixFile : public WritableFile {
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0)
         fail("cannot write '{}': {} of {} bytes at offset {} written ({})", path_.string(), done, bytes, written_,
-             n < 0 ? reason(errno) : "the system took nothing");
+             n < 0 ? reason(errno) : "the system wrote nothing");
       done += static_cast<std::uint64_t>(n);
       written_ += static_cast<std::uint64_t>(n);
       activity::tick();
@@ -101,16 +101,16 @@ class PosixStorage : public Storage {
     const int result = ::fsync(fd);
     const int reason = errno;
     ::close(fd);
-    // Some network file systems have no fsync of a directory and say EINVAL: they make names durable on their own.
+    // Some network file systems cannot fsync a directory and return EINVAL: they make names durable themselves.
     require(result == 0 || reason == EINVAL, "cannot sync directory '{}' to disk: {}", dir.string(), std::strerror(reason));
   }
 
  private:
-  // Of the name itself: a link is not followed, so that a removal never leaves the directory.
+  // Status of the name itself: links are not followed, so that a removal never leaves the directory.
   static fs::file_status status(const fs::path& path) {
     std::error_code code;
     const fs::file_status status = fs::symlink_status(path, code);
-    require(status.type() != fs::file_type::none, "cannot look at '{}': {}", path.string(), code.message());
+    require(status.type() != fs::file_type::none, "cannot stat '{}': {}", path.string(), code.message());
     return status;
   }
 };

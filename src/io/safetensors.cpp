@@ -68,7 +68,7 @@ SafetensorsWriter::SafetensorsWriter(Storage& storage, const std::filesystem::pa
 }
 
 void SafetensorsWriter::append(const void* data, std::uint64_t bytes) {
-  require(bytes <= data_bytes_ - written_, "'{}': {} more bytes given where its tensors lack {}", path_.string(), bytes,
+  require(bytes <= data_bytes_ - written_, "'{}': got {} more bytes, but its tensors need only {}", path_.string(), bytes,
           data_bytes_ - written_);
   hasher_.update(data, bytes);
   file_->append(data, bytes);
@@ -76,13 +76,13 @@ void SafetensorsWriter::append(const void* data, std::uint64_t bytes) {
 }
 
 void SafetensorsWriter::finish() {
-  require(written_ == data_bytes_, "'{}': {} bytes of tensors given, {} announced", path_.string(), written_, data_bytes_);
+  require(written_ == data_bytes_, "'{}': got {} bytes of tensors, expected {}", path_.string(), written_, data_bytes_);
   file_->sync();
   file_->close();
 }
 
 void sort_like_reference(std::vector<TensorSpec>& tensors) {
-  // The reference's own order of its types, widest first.
+  // The reference's order of types, widest first.
   static constexpr DType kOrder[] = {DType::i64, DType::f64, DType::f32, DType::i32, DType::bf16,
                                      DType::f16, DType::i16, DType::i8,  DType::u8,  DType::boolean};
   const auto key = [](const TensorSpec& tensor) {

@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 constexpr std::string_view kMetadataKey = "__metadata__";
 
-// Receives the header's tokens one by one: no document is built, so nesting costs nothing and a repeated key is seen.
+// Receives the header's tokens one by one: no document is built, so nesting costs nothing and duplicate keys are seen.
 class HeaderReader : public nlohmann::json_sax<Json> {
  public:
   Header take() { return std::move(header_); }
@@ -50,7 +50,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
 
   bool start_array(std::size_t) override {
     require(depth_ == 2 && !in_array_ && name_ != kMetadataKey && (field_ == "shape" || field_ == "data_offsets"),
-            "the header has an array where '{}' may have none", name_);
+            "the header has an unexpected array in '{}'", name_);
     in_array_ = true;
     numbers_.clear();
     return true;
@@ -72,13 +72,13 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   }
 
   bool string(std::string& text) override {
-    require(depth_ == 2 && !in_array_, "the header has text where '{}' may have none", name_);
+    require(depth_ == 2 && !in_array_, "the header has unexpected text in '{}'", name_);
     if (name_ == kMetadataKey) {
       header_.metadata[field_] = text;
     } else {
       require(field_ == "dtype", "tensor '{}' has text for '{}'", name_, field_);
       try {
-        // Floats of 8 bits are codes that need a scale: bytes to all readers.
+        // 8-bit floats are codes that need a scale: treated as bytes.
         entry_.dtype = text == "F8_E4M3" ? DType::u8 : dtype_from_safetensors(text);
       } catch (const Error& e) {
         fail("tensor '{}': {}", name_, e.what());
@@ -102,12 +102,12 @@ class HeaderReader : public nlohmann::json_sax<Json> {
   }
 
  private:
-  bool refuse(const std::string& value) const { fail("the header has {} where '{}' may not", value, name_); }
+  bool refuse(const std::string& value) const { fail("the header has an unexpected {} in '{}'", value, name_); }
 
   void finish_entry() {
     for (const char* needed : {"dtype", "shape", "data_offsets"})
       require(seen_.count(needed) == 1, "tensor '{}' has no {}", name_, needed);
-    require(seen_.size() == 3, "tensor '{}' has keys beside dtype, shape and data_offsets", name_);
+    require(seen_.size() == 3, "tensor '{}' has keys other than dtype, shape and data_offsets", name_);
     header_.entries.push_back(std::move(entry_));
     ends_.push_back(end_);
   }
@@ -127,7 +127,7 @@ std::uint64_t checked_bytes(const TensorEntry& entry) {
   std::uint64_t bytes = size_of(entry.dtype);
   for (const std::int64_t n : entry.shape)
     require(!__builtin_mul_overflow(bytes, static_cast<std::uint64_t>(n), &bytes),
-            "tensor '{}' has a shape whose bytes exceed 2^64", entry.name);
+            "tensor '{}' has a shape that exceeds 2^64 bytes", entry.name);
   return bytes;
 }
 
@@ -146,10 +146,10 @@ Header parse_header(std::string_view json, std::uint64_t data_bytes) {
     const TensorEntry& entry = header.entries[i];
     const std::uint64_t bytes = checked_bytes(entry);
     require(entry.file_offset <= ends[i] && ends[i] - entry.file_offset == bytes,
-            "tensor '{}' has data_offsets [{}, {}] where its shape needs {} bytes", entry.name, entry.file_offset, ends[i],
+            "tensor '{}' has data_offsets [{}, {}], but its shape needs {} bytes", entry.name, entry.file_offset, ends[i],
             bytes);
   }
-  // Empty tensors share an offset with their neighbour: by end, then, so that they come first.
+  // Empty tensors share an offset with their neighbour: sort by end too, so that they come first.
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
     return std::pair(header.entries[a].file_offset, ends[a]) < std::pair(header.entries[b].file_offset, ends[b]);
   });
@@ -180,7 +180,7 @@ std::string format_header(const std::vector<TensorSpec>& tensors, const Metadata
     require(names.insert(tensor.name).second, "tensor '{}' is given twice", tensor.name);
     for (const std::int64_t n : tensor.shape) require(n >= 0, "tensor '{}' has a dimension of {}", tensor.name, n);
     const std::uint64_t end = begin + tensor.bytes();
-    // Appended directly: operator[] of an ordered_json looks through all earlier keys.
+    // Append directly: operator[] of ordered_json searches all earlier keys.
     json.get_ref<nlohmann::ordered_json::object_t&>().emplace_back(
         tensor.name, nlohmann::ordered_json{
                          {"dtype", safetensors_name(tensor.dtype)}, {"shape", tensor.shape}, {"data_offsets", {begin, end}}});

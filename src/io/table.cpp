@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// QFT_BACKEND_PATH, or beside the program, and lib/qft where that is installed.
+/// Returns QFT_BACKEND_PATH, or else the program's folder and, if installed, lib/qft.
 std::vector<fs::path> folders() {
   if (const char* path = std::getenv("QFT_BACKEND_PATH")) return {path};
   const fs::path program = program_folder();
@@ -39,15 +39,15 @@ Loaded load() {
         object == nullptr ? nullptr : reinterpret_cast<const TablePlugin* (*)()>(dlsym(object, kTablePluginFunction));
     if (function == nullptr) {
       const char* reason = dlerror();
-      return {nullptr, fmt::format("'{}' does not load ({}): put the folder of libarrow and libparquet, of pyarrow's wheel for "
-                                   "instance, into LD_LIBRARY_PATH",
+      return {nullptr, fmt::format("'{}' does not load ({}): add the folder of libarrow and libparquet, for instance pyarrow's "
+                                   "wheel, to LD_LIBRARY_PATH",
                                    file.string(), reason == nullptr ? "no reason given" : reason)};
     }
     const TablePlugin* plugin = function();
     if (plugin->version == kTablePluginVersion) return {plugin, {}};
-    return {nullptr, fmt::format("'{}' is of another build than the program: build both anew", file.string())};
+    return {nullptr, fmt::format("'{}' comes from another build than the program: rebuild both", file.string())};
   }
-  return {nullptr, fmt::format("{} is not in {}: it is built where CMake finds Apache Arrow (uv pip install pyarrow, or "
+  return {nullptr, fmt::format("{} is not in {}: it is built if CMake finds Apache Arrow (uv pip install pyarrow, or "
                                "-DQFT_ARROW_DIR=DIR)",
                                kTablePluginFile, looked)};
 }
@@ -67,15 +67,15 @@ TableFault keep_in(std::string& reason) {
   return {&reason, [](void* context, const char* text) { *static_cast<std::string*>(context) = text; }};
 }
 
-// Once for each file, however often it is opened.
+// Once per file, however often the file is opened.
 void say_left_out(const fs::path& path) {
   static std::mutex mutex;
   static std::set<fs::path> said;
   const std::lock_guard lock(mutex);
   if (said.insert(path).second)
     log::info(
-        "{}: null members of objects in the description of tools and calls are left out: one type for all rows gives each of "
-        "them every key",
+        "{}: null members of objects in descriptions of tools and calls are left out: the file has one type for all rows, which "
+        "gives each object every key",
         path.string());
 }
 
@@ -102,7 +102,7 @@ TableRows TableFile::read(std::size_t group) const {
                        [](void* context) { static_cast<TableRows*>(context)->left_out = true; }};
   require(plugin_for(path_).read(table_.get(), group, sink, keep_in(reason)), "cannot read '{}': {}", path_.string(), reason);
   require(static_cast<std::int64_t>(rows.ends.size()) == starts_[group + 1] - starts_[group],
-          "'{}': {} rows in group {}, where {} were announced", path_.string(), rows.ends.size(), group,
+          "'{}': {} rows in group {}, expected {}", path_.string(), rows.ends.size(), group,
           starts_[group + 1] - starts_[group]);
   if (rows.left_out) say_left_out(path_);
   return rows;

@@ -32,7 +32,7 @@ const TensorEntry& TensorFile::at(std::string_view name) const {
 
 void TensorFile::read(const TensorEntry& entry, std::uint64_t first_byte, std::uint64_t bytes, void* dst) const {
   const std::uint64_t total = entry.bytes();
-  require(first_byte <= total && bytes <= total - first_byte, "'{}': bytes [{}, {}) of tensor '{}' asked for, it has {}",
+  require(first_byte <= total && bytes <= total - first_byte, "'{}': bytes [{}, {}) of tensor '{}' requested, it has {}",
           path().string(), first_byte, first_byte + bytes, entry.name, total);
   if (bytes > 0) read_checked(entry, first_byte, bytes, dst);
 }

@@ -25,7 +25,7 @@ constexpr std::string_view kTensor = "torch._utils._rebuild_tensor_v2", kParamet
 
 struct StorageType {
   std::string_view global;
-  std::optional<DType> dtype;  // none: whoever uses the storage would have to say
+  std::optional<DType> dtype;  // none: the storage does not tell the type
 };
 constexpr std::array<StorageType, 11> kStorages{{{"torch.DoubleStorage", DType::f64},
                                                  {"torch.FloatStorage", DType::f32},
@@ -69,7 +69,7 @@ void require_stored(const ZipRecord& record, std::string_view name) {
   require(record.stored, "its record '{}' is compressed, which torch.save() never does: load it and save it again", name);
 }
 
-/// Finds the tensors in a pickle's values, and where the zip's records have their bytes.
+/// Finds the tensors among a pickle's values, and their bytes in the zip's records.
 class Collector {
  public:
   Collector(const Pickle& pickle, const std::map<std::string, ZipRecord>& records, std::string folder)
@@ -77,7 +77,7 @@ class Collector {
 
   Tensors run() {
     const Kind kind = pickle_[pickle_.root].kind;
-    require(kind == Kind::dict, "it holds no dict of tensors by name, but {}",
+    require(kind == Kind::dict, "it is not a dict of tensors by name, but {}",
             kind == Kind::call   ? "a single tensor: save {'NAME': tensor}"
             : kind == Kind::list ? "a list"
                                  : "another value");
@@ -87,7 +87,7 @@ class Collector {
 
  private:
   void visit(PickleRef ref, const std::string& name, std::size_t depth) {
-    // A few bytes may share values so often that the tree is without end.
+    // A few bytes may share values so often that the tree never ends.
     require(++visits_ <= 2 * pickle_.values.size(), "its pickle repeats its values too often");
     require(depth <= kMaxDepth, "its pickle nests values more than {} deep at '{}'", kMaxDepth, name);
     require(name.size() <= kMaxName, "its pickle has a name of {} letters", name.size());
@@ -113,14 +113,14 @@ class Collector {
     return value.kind == Kind::text ? value.text : std::to_string(value.integer);
   }
 
-  // What torch._utils' functions of these names would make of their arguments.
+  // Mirrors the result of the torch._utils functions of these names.
   void add(const PickleValue& call, const std::string& name, std::size_t depth) {
     const auto& arguments = pickle_[call.items[1]].items;
     if (pickle_[call.items[0]].text == kParameter) {
-      require(depth == 0 && !arguments.empty() && pickle_[arguments[0]].kind == Kind::call, "is a parameter of no tensor");
+      require(depth == 0 && !arguments.empty() && pickle_[arguments[0]].kind == Kind::call, "is a parameter without a tensor");
       return add(pickle_[arguments[0]], name, 1);
     }
-    require(pickle_[call.items[0]].text == kTensor && arguments.size() >= 4, "is made in a way that torch has not");
+    require(pickle_[call.items[0]].text == kTensor && arguments.size() >= 4, "is built in a way that torch does not use");
     const Storage storage = storage_of(pickle_[arguments[0]]);
     TensorEntry entry;
     entry.name = name;
@@ -128,7 +128,7 @@ class Collector {
     entry.shape = sizes(arguments[2], "shape");
     std::vector<std::int64_t> strides = sizes(arguments[3], "strides");
     const PickleValue& offset = pickle_[arguments[1]];
-    require(offset.kind == Kind::integer && offset.integer >= 0, "starts at no place of its storage");
+    require(offset.kind == Kind::integer && offset.integer >= 0, "has an invalid offset in its storage");
     check_bounds(entry.shape, strides, static_cast<std::uint64_t>(offset.integer), storage.elements);
     entry.file_offset = storage.record.offset + static_cast<std::uint64_t>(offset.integer) * size_of(storage.dtype);
     if (entry.elements() == 0 || is_row_major(entry.shape, strides)) strides.clear();
@@ -138,17 +138,17 @@ class Collector {
 
   std::vector<std::int64_t> sizes(PickleRef ref, const char* what) const {
     const PickleValue& value = pickle_[ref];
-    require(value.kind == Kind::tuple && value.items.size() <= 16, "has {} that are no tuple of at most 16 numbers", what);
+    require(value.kind == Kind::tuple && value.items.size() <= 16, "has {} other than a tuple of at most 16 numbers", what);
     std::vector<std::int64_t> result;
     for (const PickleRef item : value.items) {
-      require(pickle_[item].kind == Kind::integer && pickle_[item].integer >= 0, "has a negative number, or none, in its {}",
+      require(pickle_[item].kind == Kind::integer && pickle_[item].integer >= 0, "has a negative or non-integer value in its {}",
               what);
       result.push_back(pickle_[item].integer);
     }
     return result;
   }
 
-  // Also that the tensor is not larger than its storage, so that no file asks for more memory than it has bytes.
+  // Also checks that the tensor is not larger than its storage: no file may request more memory than it has bytes.
   static void check_bounds(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& strides, std::uint64_t offset,
                            std::uint64_t stored) {
     require(shape.size() == strides.size(), "has {} dimensions and {} strides", shape.size(), strides.size());
@@ -162,7 +162,7 @@ class Collector {
       fits = fits && !__builtin_mul_overflow(size - 1, static_cast<std::uint64_t>(strides[i]), &reach) &&
              !__builtin_add_overflow(last, reach, &last);
     }
-    require(fits && (elements == 0 || last < stored), "leaves its storage of {} elements", stored);
+    require(fits && (elements == 0 || last < stored), "exceeds its storage of {} elements", stored);
     require(elements <= stored, "repeats elements of its storage ({} of {}): save it with .clone()", elements, stored);
   }
 
@@ -207,7 +207,7 @@ Tensors read_tensors(const File& file) {
     const std::size_t slash = r.first.find('/');
     return slash != std::string::npos && r.first.substr(slash) == "/data.pkl";
   });
-  require(at != records.end(), "it is a zip archive, but none of torch.save(): it has no record data.pkl");
+  require(at != records.end(), "it is a zip archive, but not from torch.save(): it has no record data.pkl");
   const std::string folder = at->first.substr(0, at->first.find('/') + 1);
   require(!records.contains(folder + "constants.pkl"),
           "it is a TorchScript program: save its weights, in Python torch.save(torch.jit.load(IN).state_dict(), OUT)");
@@ -219,7 +219,7 @@ Tensors read_tensors(const File& file) {
   return Collector(pickle, records, folder).run();
 }
 
-// What was written before torch 1.6 starts with a pickled number of its own.
+// Files from before torch 1.6 start with this pickled number.
 constexpr std::string_view kLegacy("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 14);
 
 }  // namespace
@@ -230,7 +230,7 @@ TorchFile TorchFile::open(const std::filesystem::path& path) {
   const std::string pointer = describe_pointer(lead, path);
   require(pointer.empty(), "{}", pointer);
   require(!lead.starts_with(kLegacy),
-          "'{}' is in the format that torch.save() had before torch 1.6, which qft does not read: save it again, in Python "
+          "'{}' has the format of torch.save() before torch 1.6, which qft does not read: save it again, in Python "
           "torch.save(torch.load('{}', map_location='cpu', weights_only=True), OUT)",
           path.string(), path.string());
   Tensors tensors;
@@ -238,8 +238,7 @@ TorchFile TorchFile::open(const std::filesystem::path& path) {
     tensors = read_tensors(result.file_);
   } catch (const ForeignPickle& e) {
     fail(
-        "file of torch.save() '{}': {}. qft reads tensors alone and runs nothing. If you trust where the file comes from, "
-        "convert "
+        "file of torch.save() '{}': {}. qft reads only tensors and runs nothing. If you trust the source of the file, convert "
         "it once in Python: safetensors.torch.save_file({{k: v.clone().contiguous() for k, v in torch.load('{}', "
         "map_location='cpu', weights_only=False).items()}}, OUT)",
         path.string(), e.what(), path.string());
@@ -252,7 +251,7 @@ TorchFile TorchFile::open(const std::filesystem::path& path) {
 }
 
 void TorchFile::read_checked(const TensorEntry& entry, std::uint64_t first_byte, std::uint64_t bytes, void* dst) const {
-  QFT_ASSERT(index_of(entry) < strides_.size(), "'{}' is no entry of '{}'", entry.name, path().string());
+  QFT_ASSERT(index_of(entry) < strides_.size(), "'{}' is not an entry of '{}'", entry.name, path().string());
   const std::vector<std::int64_t>& strides = strides_[index_of(entry)];
   if (strides.empty()) return TensorFile::read_checked(entry, first_byte, bytes, dst);
   const std::uint64_t width = size_of(entry.dtype);

@@ -35,13 +35,13 @@ struct Directory {
   std::uint64_t records = 0, bytes = 0, offset = 0;
 };
 
-// It ends the file, but for a comment of at most 64 KB.
+// The directory's end is at the end of the file, before a comment of at most 64 KB.
 Directory find_directory(const File& file) {
   const std::uint64_t tail_bytes = std::min<std::uint64_t>(file.size(), kEndBytes + 0xFFFF);
   const std::string tail = read(file, file.size() - tail_bytes, tail_bytes, "end");
   const std::size_t at = tail.rfind("PK\x05\x06");
   require(at != std::string::npos && at + kEndBytes <= tail.size(),
-          "it has no end of a zip archive: it is truncated, or no such file; copy it again");
+          "it has no zip end record: it is truncated or not a zip archive; copy it again");
   const std::uint64_t end = file.size() - tail_bytes + at;
   Directory result{number<std::uint16_t>(tail, at + 10), number<std::uint32_t>(tail, at + 12),
                    number<std::uint32_t>(tail, at + 16)};
@@ -58,7 +58,7 @@ Directory find_directory(const File& file) {
   return result;
 }
 
-/// The values of the extra field with 64-bit sizes; the fields that have them hold all ones.
+/// Reads the extra field with 64-bit sizes; the normal fields then hold all ones.
 class WideValues {
  public:
   explicit WideValues(std::string_view extra) {

@@ -1,5 +1,5 @@
-// The directory of a zip archive, with 64-bit sizes where it has them; records that are compressed are told, not read. Private to
-// io. Format: APPNOTE.TXT 6.3 of PKWARE, sections 4.3 and 4.5.3.
+// Reads the directory of a zip archive, including 64-bit sizes; compressed records are reported, not read. Private to io.
+// Format: APPNOTE.TXT 6.3 of PKWARE, sections 4.3 and 4.5.3.
 #pragma once
 
 #include "qft/io/file.h"
@@ -11,12 +11,12 @@
 namespace qft::io {
 
 struct ZipRecord {
-  std::uint64_t offset = 0, bytes = 0;  // of its data, in the file
-  bool stored = true;                   // as it is
+  std::uint64_t offset = 0, bytes = 0;  // position and size of the data in the file
+  bool stored = true;                   // not compressed
 };
 
-/// Records by name. Throws Error, without the file's name, where the directory is damaged, a record lies outside the file, is
-/// encrypted, or has a name twice.
+/// Returns the records by name. Throws Error, without the file's name, if the directory is damaged, a record lies outside the
+/// file, is encrypted, or has a name twice.
 std::map<std::string, ZipRecord> read_zip_directory(const File& file);
 
 }  // namespace qft::io

@@ -1,4 +1,4 @@
-// Which files go along with a model, and where its chat templates are found.
+// The files that are copied with a model, and the places of its chat templates.
 #include "qft/io/companion_files.h"
 
 #include <filesystem>
@@ -90,7 +90,7 @@ TEST(ChatTemplates, AreFoundAsTransformersFindsThem) {
   EXPECT_EQ(read_chat_templates(dir.path()).main, "d");
   EXPECT_EQ(read_chat_templates(dir.path()).named, (std::map<std::string, std::string>{{"rag", "r"}}));
   fill(dir, {"additional_chat_templates/tool_use.jinja"});
-  EXPECT_FALSE(read_chat_templates(dir.path()).main);  // transformers then reads no configuration
+  EXPECT_FALSE(read_chat_templates(dir.path()).main);  // transformers reads no configuration in this case
   write_bytes(dir / "chat_template.jinja", "file");
   EXPECT_EQ(read_chat_templates(dir.path()).main, "file");
   EXPECT_EQ(read_chat_templates(dir.path()).named, (std::map<std::string, std::string>{{"tool_use", "{}"}}));

@@ -25,7 +25,7 @@ using test::read_bytes;
 using test::TempDir;
 using test::write_bytes;
 
-/// Machines with processes on them, and a clock that sleeping moves.
+/// Machines with processes, and a clock that advances when a process sleeps.
 struct World {
   double time = 0;
   std::set<std::int64_t> running{1, 2, 3};
@@ -44,7 +44,7 @@ struct World {
   }
 };
 
-/// What a process leaves that is killed while it holds the lock.
+/// Returns the lock file that a process leaves when it is killed while it holds the lock.
 std::string killed(const TempDir& dir, const LockContext& context) {
   std::string text;
   {
@@ -94,7 +94,7 @@ TEST_F(DirLockTest, OneThatIsJustBeingKilledGetsAMoment) {
 
 TEST_F(DirLockTest, AnotherMachinesIsWatchedByThisMachinesClock) {
   killed(dir_, world_.process("a", 1));
-  const DirLock lock(dir_.path(), world_.process("b", 1));  // the same pid runs here, which says nothing
+  const DirLock lock(dir_.path(), world_.process("b", 1));  // the same pid runs here, which proves nothing
   EXPECT_GE(world_.time, kDeadSeconds);
   EXPECT_LE(world_.time, kDeadSeconds + 2);
 }
@@ -206,7 +206,7 @@ TEST_F(DirLockTest, ARealProcessThatIsKilledIsSeenToBeGone) {
   }
   int status = 0;
   while (!fs::exists(dir_ / kLockFile)) std::this_thread::yield();
-  // A zombie until it is waited for: gone all the same.
+  // The child is a zombie until waitpid(): it counts as gone all the same.
   const DirLock lock(dir_.path(), this_process("qft train"));
   ::waitpid(child, &status, 0);
   EXPECT_TRUE(WIFSIGNALED(status));

@@ -52,8 +52,8 @@ void rename_in(std::string& path, const std::string& from, const std::string& to
 
 }  // namespace
 
-// The journal of names keeps the names of its time: it is undone backwards. Only a rename that became
-// durable, and so will not be undone, changes the entries before it.
+// The journal holds names as they were at the time of each entry and is undone backwards. Only a durable rename, which will not
+// be undone, changes the entries before it.
 void FaultStorage::moved(const std::string& from, const std::string& to) {
   std::map<std::string, std::uint64_t> files;
   for (const auto& [path, bytes] : synced_bytes_) {
@@ -106,7 +106,7 @@ void FaultStorage::create_directory(const fs::path& dir) {
 void FaultStorage::rename(const fs::path& from, const fs::path& to) {
   step("rename " + from.string());
   if (fs::exists(to) && !fs::is_directory(to)) {
-    // Undone in one piece with the rename below: the old file comes back.
+    // Undone together with the rename below: the old file comes back.
     const fs::path kept = scratch_ / std::to_string(kept_++);
     fs::rename(to, kept);
     unsynced_names_.push_back({Change::removed, to.string(), kept.string()});

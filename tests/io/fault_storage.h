@@ -1,4 +1,4 @@
-// A storage on which any single operation can be made to fail, and a power cut to forget what was never synced.
+// A storage that can fail any single operation, and can simulate a power cut that loses unsynced data.
 #pragma once
 
 #include "qft/core/error.h"
@@ -12,13 +12,13 @@
 
 namespace qft::test {
 
-/// error: the operation fails and the program goes on. short_write: the same, but an append leaves half its
-/// bytes. crash: from there on nothing works, as when the process is gone.
+/// error: the operation fails and the program goes on. short_write: the same, but an append leaves half its bytes. crash: all
+/// later operations fail, as if the process had died.
 enum class Fault { none, error, short_write, crash };
 
 class FaultStorage : public io::Storage {
  public:
-  /// `scratch`: an existing directory on the same file system, for what was removed but may come back.
+  /// `scratch`: an existing directory on the same file system; keeps removed files that may come back.
   explicit FaultStorage(std::filesystem::path scratch) : scratch_(std::move(scratch)) {}
 
   /// Makes operation number `at` (from 0, counted from now on) fail.
@@ -30,7 +30,8 @@ class FaultStorage : public io::Storage {
   }
   std::uint64_t operations() const { return operations_; }
 
-  /// Takes back what a power cut may lose: file contents after the last sync, names changed since their directory's last sync.
+  /// Undoes changes that a power cut may lose: file contents after the last sync, names changed since their directory's last
+  /// sync.
   void lose_unsynced();
 
   std::unique_ptr<io::WritableFile> create(const std::filesystem::path& path) override;
@@ -49,7 +50,7 @@ class FaultStorage : public io::Storage {
     Change change;
     std::string a, b;  // created: a; renamed: a to b; removed: a, kept as b
   };
-  // Throws where this operation is the one to fail; true where it should fail after half of its work.
+  // Throws if this operation must fail; returns true if it must fail after half of its work.
   bool step(const std::string& what);
   void moved(const std::string& from, const std::string& to);
   void rename_earlier_entries(std::size_t count, const std::string& from, const std::string& to);
@@ -60,7 +61,7 @@ class FaultStorage : public io::Storage {
   Fault fault_ = Fault::none;
   bool crashed_ = false;
   std::vector<Entry> unsynced_names_;
-  std::map<std::string, std::uint64_t> synced_bytes_;  // of files that hold more than that
+  std::map<std::string, std::uint64_t> synced_bytes_;  // of files that hold more than their synced bytes
 };
 
 }  // namespace qft::test

@@ -1,4 +1,4 @@
-// Parallel HDF5: every rank writes its part; the bytes do not depend on how many ranks there were.
+// Parallel HDF5: every rank writes its part; the bytes do not depend on the number of ranks.
 #include "qft/core/hash.h"
 #include "qft/io/hdf5.h"
 

@@ -117,7 +117,7 @@ TEST(Hdf5, ErrorsNameFileObjectAndReason) {
   EXPECT_TRUE(contains(error_of([&] { file.contains("x"); }), "is closed"));
 }
 
-// Reads everything that the sample holds; damage must end in an Error at most.
+// Reads everything in the sample; damage may only raise an Error.
 void read_everything(const std::filesystem::path& path) {
   const File file = File::open(path);
   for (const std::string& name : file.attribute_names())

@@ -69,8 +69,8 @@ TEST(ModelWriter, MissingBytesAreAnError) {
   const TempDir dir;
   ModelWriter writer(posix_storage(), dir.path(), kTensors, 11);
   writer.append(kBytes.data(), 20);
-  EXPECT_TRUE(contains(error_of([&] { writer.finish(); }), "16 bytes of tensors given, 30 announced"));
-  EXPECT_TRUE(contains(error_of([&] { writer.append(kBytes.data(), 46); }), "21 more bytes given where its tensors lack 1"));
+  EXPECT_TRUE(contains(error_of([&] { writer.finish(); }), "got 16 bytes of tensors, expected 30"));
+  EXPECT_TRUE(contains(error_of([&] { writer.append(kBytes.data(), 46); }), "got 21 more bytes, but its tensors need only 1"));
 }
 
 TEST(ModelFiles, ADirectoryWithoutSafetensorsSaysWhatToDo) {
@@ -80,7 +80,7 @@ TEST(ModelFiles, ADirectoryWithoutSafetensorsSaysWhatToDo) {
   write_bytes(dir / "x.gguf", "");
   EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), "gguf_file='x.gguf'"));
   write_bytes(dir / "pytorch_model.bin", "x");
-  EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), "pytorch_model.bin': it has no end of a zip archive"));
+  EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir.path()); }), "pytorch_model.bin': it has no zip end record"));
   write_bytes(dir / "file", "");
   EXPECT_TRUE(contains(error_of([&] { ModelFiles::open(dir / "file"); }), "not a directory"));
 }
@@ -103,14 +103,14 @@ TEST(ModelFiles, IndexAndShardsMustAgree) {
 TEST(ModelFiles, TheIndexSaysWhichShardsCount) {
   const TempDir dir;
   const auto files = write_model(dir, 11);
-  // Left from a model in more shards.
+  // Left over from a model with more shards.
   write_bytes(dir / "model-00005-of-00009.safetensors", read_bytes(dir / files[0]));
   auto index = nlohmann::json::parse(read_bytes(dir / kIndexFile));
   ASSERT_EQ(index["weight_map"]["a"], files[0]);
   log::init({});
   testing::internal::CaptureStderr();
   expect_whole(dir);
-  EXPECT_TRUE(contains(testing::internal::GetCapturedStderr(), "model-00005-of-00009.safetensors beside is not read"));
+  EXPECT_TRUE(contains(testing::internal::GetCapturedStderr(), "model-00005-of-00009.safetensors in the same folder is not read"));
   EXPECT_EQ(weight_files(dir.path()).size(), files.size());
   write_bytes(dir / kIndexFile, "{broken");
   EXPECT_EQ(weight_files(dir.path()).size(), files.size() + 1) << "nothing says which one is old";
@@ -145,10 +145,10 @@ TEST(ModelFiles, ASecondCopyOfTheWeightsIsTold) {
   };
   EXPECT_EQ(told(), "");
   write_bytes(dir / "pytorch_model.bin", "x");
-  EXPECT_TRUE(contains(told(), "read from model.safetensors; pytorch_model.bin beside is not read"));
+  EXPECT_TRUE(contains(told(), "read from model.safetensors; pytorch_model.bin in the same folder is not read"));
   EXPECT_EQ(told(), "") << "once";
   write_bytes(dir / "consolidated.safetensors", "x");
-  EXPECT_TRUE(contains(told(), "consolidated.safetensors and 1 more beside are not read"));
+  EXPECT_TRUE(contains(told(), "consolidated.safetensors and 1 more in the same folder are not read"));
 }
 
 TEST(ModelFiles, AnIndexMayNotLeaveItsDirectoryOrNameWhatIsNotThere) {
@@ -160,7 +160,7 @@ TEST(ModelFiles, AnIndexMayNotLeaveItsDirectoryOrNameWhatIsNotThere) {
   };
   for (const char* name : {"../x.safetensors", "/etc/passwd", "sub/x", "..", "", "a\\\\b", "a\\u0000b"})
     refuse("{\"a\":\"" + std::string(name) + "\"}", "only plain file names");
-  refuse("{\"a\":5}", "is no text");
+  refuse("{\"a\":5}", "is not a text");
   refuse("[]", "no object \"weight_map\"");
   refuse("{\"zz\":\"" + files[0] + "\"}", "tensor 'zz' is in '" + files[0] + "', which does not have it");
   write_bytes(dir / kIndexFile, "{broken");

@@ -34,7 +34,7 @@ TEST(SafetensorsInterop, PythonAndQftWriteTheSameBytes) {
   file.read(file.at("w.F32"), 4 * 7, 4, &value);
   EXPECT_EQ(value, 1.75f);
 
-  // Copied by qft from a shuffled list in the reference's order, the file is the same to the byte.
+  // qft copies from a shuffled list; sorted like the reference, the file has the same bytes.
   std::vector<TensorSpec> specs(file.entries().rbegin(), file.entries().rend());
   sort_like_reference(specs);
   SafetensorsWriter writer(posix_storage(), dir / "qft", specs, file.metadata());

@@ -61,8 +61,8 @@ const Malformed kCases[] = {
     {"bad_utf8", with_length(swapped("\"a\"", "\"\xc3\x28\""), kData), "not valid JSON"},
     {"deep_objects", with_length("{\"a\":" + std::string(100000, '{'), ""), "not valid JSON"},
     {"deep_keys", with_length(R"({"a":{"dtype":{"x":{}}}})", ""), "nested too deeply"},
-    {"deep_arrays", with_length(R"({"a":{"shape":[[[[)" + std::string(100000, '['), ""), "array where 'a' may have none"},
-    {"array_of_tensors", with_length(R"({"a":[1]})", ""), "array where 'a'"},
+    {"deep_arrays", with_length(R"({"a":{"shape":[[[[)" + std::string(100000, '['), ""), "unexpected array in 'a'"},
+    {"array_of_tensors", with_length(R"({"a":[1]})", ""), "unexpected array in 'a'"},
     {"duplicate_tensor",
      with_length(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"a":{"dtype":"U8","shape":[8],"data_offsets":[8,16]}})",
                  kData),
@@ -75,12 +75,12 @@ const Malformed kCases[] = {
     {"more_keys", with_length(swapped("\"shape\"", "\"sha\":\"x\",\"shape\""), kData), "text for 'sha'"},
     {"one_offset", with_length(swapped("[0,16]", "[0]"), kData), "1 data_offsets"},
     {"three_offsets", with_length(swapped("[0,16]", "[0,16,32]"), kData), "3 data_offsets"},
-    {"negative_dimension", with_length(swapped("[4]", "[-4]"), kData), "has -4 where 'a' may not"},
-    {"fractional_dimension", with_length(swapped("[4]", "[4.5]"), kData), "has 4.5 where"},
+    {"negative_dimension", with_length(swapped("[4]", "[-4]"), kData), "unexpected -4 in 'a'"},
+    {"fractional_dimension", with_length(swapped("[4]", "[4.5]"), kData), "unexpected 4.5 in"},
     {"dimension_above_2_63", with_length(swapped("[4]", "[9223372036854775808]"), kData), "a dimension of 9223372036854775808"},
-    {"dimension_above_2_64", with_length(swapped("[4]", "[36893488147419103232]"), kData), "where 'a' may not"},
-    {"product_overflows", with_length(swapped("[4]", "[4294967296,4294967297]"), kData), "exceed 2^64"},
-    {"product_overflows_to_small", with_length(swapped("[4]", "[4611686018427387905]"), kData), "exceed 2^64"},
+    {"dimension_above_2_64", with_length(swapped("[4]", "[36893488147419103232]"), kData), "in 'a'"},
+    {"product_overflows", with_length(swapped("[4]", "[4294967296,4294967297]"), kData), "exceeds 2^64"},
+    {"product_overflows_to_small", with_length(swapped("[4]", "[4611686018427387905]"), kData), "exceeds 2^64"},
     {"shape_too_small", with_length(swapped("[4]", "[3]"), kData), "needs 12 bytes"},
     {"backward_offsets", with_length(swapped("[0,16]", "[16,0]"), kData), "data_offsets [16, 0]"},
     {"hole_at_start", with_length(swapped("[4]", "[2]").replace(swapped("[4]", "[2]").find("[0,16]"), 6, "[8,16]"), kData),
@@ -92,10 +92,10 @@ const Malformed kCases[] = {
     {"truncated_data", with_length(kGood, kData.substr(1)), "is truncated: its tensors need 16 bytes of data, it has 15"},
     {"surplus_data", with_length(kGood, kData + "x"), "17 bytes of data, but its tensors only 16"},
     {"offset_past_2_63", with_length(swapped("[0,16]", "[18446744073709551600,18446744073709551615]"), kData), "needs 16 bytes"},
-    {"metadata_not_text", with_length(R"({"__metadata__":{"a":1}})", ""), "has 1 where '__metadata__' may not"},
+    {"metadata_not_text", with_length(R"({"__metadata__":{"a":1}})", ""), "unexpected 1 in '__metadata__'"},
     {"metadata_nested", with_length(R"({"__metadata__":{"a":{}}})", ""), "nested too deeply"},
-    {"metadata_is_text", with_length(R"({"__metadata__":"x"})", ""), "text where '__metadata__'"},
-    {"null_tensor", with_length(R"({"a":null})", ""), "has null where 'a'"},
+    {"metadata_is_text", with_length(R"({"__metadata__":"x"})", ""), "unexpected text in '__metadata__'"},
+    {"null_tensor", with_length(R"({"a":null})", ""), "unexpected null in 'a'"},
 };
 
 INSTANTIATE_TEST_SUITE_P(Table, MalformedSafetensors, testing::ValuesIn(kCases),
@@ -122,7 +122,7 @@ TEST(Safetensors, FilesInAnyHeaderOrderAndWithPaddingAreRead) {
   EXPECT_EQ(got, "bbb");
   const Mapping map = file.map(file.at("s"));
   EXPECT_EQ(std::memcmp(map.data(), "ssss", 4), 0);
-  EXPECT_TRUE(contains(error_of([&] { file.read(file.at("b"), 2, 3, got.data()); }), "[2, 5) of tensor 'b' asked for, it has 4"));
+  EXPECT_TRUE(contains(error_of([&] { file.read(file.at("b"), 2, 3, got.data()); }), "[2, 5) of tensor 'b' requested, it has 4"));
   EXPECT_TRUE(contains(error_of([&] { file.read(file.at("b"), ~0ull, 1, got.data()); }), "it has 4"));
 }
 
@@ -160,8 +160,8 @@ TEST(Safetensors, TheWriterRefusesWhatDoesNotFitItsAnnouncement) {
   EXPECT_TRUE(contains(error_of([&] { make({{"\xc3\x28", DType::u8, {1}}}); }), "not UTF-8"));
   auto writer = make({{"a", DType::u8, {4}}});
   writer.append("123", 3);
-  EXPECT_TRUE(contains(error_of([&] { writer.finish(); }), "3 bytes of tensors given, 4 announced"));
-  EXPECT_TRUE(contains(error_of([&] { writer.append("45", 2); }), "2 more bytes given where its tensors lack 1"));
+  EXPECT_TRUE(contains(error_of([&] { writer.finish(); }), "got 3 bytes of tensors, expected 4"));
+  EXPECT_TRUE(contains(error_of([&] { writer.append("45", 2); }), "got 2 more bytes, but its tensors need only 1"));
 }
 
 TEST(Safetensors, EveryFlippedHeaderByteIsRefusedOrReadAsAnotherValidHeader) {

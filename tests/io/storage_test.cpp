@@ -60,7 +60,7 @@ TEST(AtomicWriteFile, ReplacesContentAndLeavesNoTemporary) {
   EXPECT_EQ(posix_storage().list(dir.path()).size(), 1u);
 }
 
-// Runs `change` with every one of its storage operations failing in turn; `check` then looks at what is left.
+// Runs `change` once for each of its storage operations, with that operation failing; `check` then inspects the remaining files.
 // `prepare` sets up the old state; it gets a fresh directory each time.
 void with_every_fault(const std::function<void(const fs::path&)>& prepare,
                       const std::function<void(Storage&, const fs::path&)>& change,

@@ -1,4 +1,4 @@
-// A directory that lives as long as a test, and small helpers around files.
+// A temporary directory for a test, and small file helpers.
 #pragma once
 
 #include "qft/core/error.h"
@@ -46,7 +46,7 @@ inline void write_bytes(const std::filesystem::path& path, const std::string& by
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 
-/// The message of the qft::Error that `action` throws; fails the test, and gives "", where it throws none.
+/// Returns the message of the qft::Error that `action` throws; if it throws none, fails the test and returns "".
 inline std::string error_of(const std::function<void()>& action) {
   try {
     action();

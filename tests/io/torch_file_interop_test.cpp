@@ -21,7 +21,7 @@ using test::TempDir;
 
 namespace fs = std::filesystem;
 
-/// What torch writes, once for all tests of this program; empty without a Python.
+/// Files that torch writes, once for all tests of this program; empty without Python.
 const fs::path& files() {
   static const TempDir dir;
   static const bool made =
@@ -79,13 +79,13 @@ TEST_F(TorchFileInterop, AnyRangeOfATensorIsThatOfTheWhole) {
       file.read(entry, first * width, part.size(), part.data());
       EXPECT_EQ(part, whole.substr(first * width, part.size())) << entry.name;
     }
-    EXPECT_TRUE(contains(error_of([&] { file.read(entry, whole.size(), 1, nullptr); }), "asked for, it has"));
+    EXPECT_TRUE(contains(error_of([&] { file.read(entry, whole.size(), 1, nullptr); }), "requested, it has"));
   }
 }
 
 TEST_F(TorchFileInterop, RefusesAllElseByNameAndRunsNothing) {
   const std::vector<std::pair<std::string, std::string>> expected = {
-      {"system", "asks for 'posix.system'. qft reads tensors alone and runs nothing"},
+      {"system", "asks for 'posix.system'. qft reads only tensors and runs nothing"},
       {"eval", "asks for '__builtin__.eval'"},
       {"exec_4", "asks for 'builtins.exec'"},
       {"training_args", "asks for 'collections.Counter'"},
@@ -101,8 +101,8 @@ TEST_F(TorchFileInterop, RefusesAllElseByNameAndRunsNothing) {
       {"no_pickle", "has no record data.pkl"},
       {"no_record", "data/1', which is missing"},
       {"short_record", "in a record of"},
-      {"truncated", "it is truncated, or no such file"},
-      {"no_zip", "it is truncated, or no such file"}};
+      {"truncated", "it is truncated or not a zip archive"},
+      {"no_zip", "it is truncated or not a zip archive"}};
   for (const auto& [name, message] : expected) {
     const fs::path path = files() / "refused" / (name + ".pt");
     const std::string error = error_of([&] { TorchFile::open(path); });

@@ -126,7 +126,7 @@ TEST(Adapter, ADamagedPickleIsRefused) {
   EXPECT_TRUE(contains(load(), "has no adapter_model.safetensors"));
   write_bytes(dir / "adapter_model.bin", "x");
   const std::string error = load();
-  EXPECT_TRUE(contains(error, "adapter_model.bin': it has no end of a zip archive"));
+  EXPECT_TRUE(contains(error, "adapter_model.bin': it has no zip end record"));
 }
 
 }  // namespace qft::model

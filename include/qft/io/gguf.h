@@ -1,5 +1,5 @@
-// Writing of GGUF files, version 3 (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): metadata, a table of tensors,
-// their bytes. Little-endian, as all hosts are.
+// Writes GGUF files, version 3 (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): metadata, a table of tensors,
+// their bytes. Little-endian, like all supported hosts.
 #pragma once
 
 #include "qft/io/storage.h"
@@ -14,15 +14,15 @@
 
 namespace qft::io {
 
-/// ggml's numbers of element types.
+/// ggml's numbers for element types.
 enum class GgufType : std::uint32_t {
   f32 = 0,
   f16 = 1,
-  q8_0 = 8,  ///< blocks of 32 numbers: their largest magnitude / 127 as fp16, then codes of 8 bits
+  q8_0 = 8,  ///< blocks of 32 numbers: their largest magnitude / 127 as fp16, then 8-bit codes
   bf16 = 30
 };
 inline constexpr std::int64_t kQ8Block = 32;
-/// "F32", "Q8_0".
+/// Returns for example "F32", "Q8_0".
 std::string_view name_of(GgufType type);
 std::uint64_t bytes_of(GgufType type, std::uint64_t elements);
 
@@ -32,22 +32,23 @@ using GgufMetadata = std::vector<std::pair<std::string, GgufValue>>;
 struct GgufTensor {
   std::string name;
   GgufType type = GgufType::f32;
-  std::vector<std::int64_t> shape;  ///< row-major, as everywhere here: the file has its dimensions the other way round
+  std::vector<std::int64_t> shape;  ///< row-major, as everywhere in qft; the file stores the dimensions in reverse
 
   std::uint64_t bytes() const;
 };
 
-/// Values [count] as `type`, bytes_of(type, count) of them; of q8_0 rounded as ggml's reference does, ties away from zero.
+/// Converts values [count] to `type`: bytes_of(type, count) bytes. q8_0 rounds like ggml's reference, ties away from zero.
 void to_gguf(GgufType type, const float* values, std::uint64_t count, char* to);
 
 /// Writes one file, front to back, without holding it in memory.
 class GgufWriter {
  public:
-  /// Writes all but the tensors' bytes. Throws Error on a name that is given twice.
+  /// Writes everything except the tensors' bytes. Throws Error if a name appears twice, or if q8_0 blocks do not divide a
+  /// tensor's columns.
   GgufWriter(Storage& storage, const std::filesystem::path& path, const GgufMetadata& metadata, std::vector<GgufTensor> tensors);
-  /// The next bytes of the tensors in the order given; none may reach beyond the end of its tensor.
+  /// Writes the next bytes of the tensors in the given order; one call must not cross the end of a tensor.
   void append(const void* data, std::uint64_t bytes);
-  /// Checks that all bytes came, syncs and closes.
+  /// Throws Error unless all bytes were given; syncs and closes.
   void finish();
 
  private:
@@ -57,7 +58,7 @@ class GgufWriter {
   std::unique_ptr<WritableFile> file_;
   std::vector<GgufTensor> tensors_;
   std::size_t current_ = 0;
-  std::uint64_t written_ = 0, in_tensor_ = 0;  ///< bytes of the file, and of the current tensor
+  std::uint64_t written_ = 0, in_tensor_ = 0;  ///< bytes written to the file, and to the current tensor
 };
 
 }  // namespace qft::io

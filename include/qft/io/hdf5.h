@@ -1,7 +1,7 @@
-// RAII over the HDF5 C API, for what the pack needs: contiguous datasets whose bytes lie at a known offset,
-// so that readers can pread them without HDF5, and attributes. Every failure is a qft::Error that carries
-// file, object and HDF5's own message stack; HDF5 prints nothing. HDF5 is not thread-safe: one internal lock
-// serializes all calls, so a collective call must not wait for another thread's HDF5 call.
+// RAII over the HDF5 C API, limited to the pack's needs: attributes, and contiguous datasets at a known file offset, which
+// readers can pread without HDF5. Every failure is a qft::Error with file, object and HDF5's own message stack; HDF5 prints
+// nothing. HDF5 is not thread-safe: one internal lock serializes all calls, so a collective call must not wait for another
+// thread's HDF5 call.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ constexpr Type type_of() {
   }
 }
 
-/// An HDF5 identifier with the function that closes it.
+/// An HDF5 identifier together with the function that closes it.
 class Handle {
  public:
   using Close = int (*)(std::int64_t);
@@ -47,7 +47,7 @@ class Handle {
   ~Handle() { reset(); }
   std::int64_t get() const { return id_; }
   bool valid() const { return id_ >= 0; }
-  /// Closes it now; false where HDF5 refused.
+  /// Closes the identifier now; returns false if HDF5 refused.
   bool reset() noexcept;
 
  private:
@@ -55,20 +55,20 @@ class Handle {
   Close close_ = nullptr;
 };
 
-/// What File (its root group), Group and Dataset share: attributes. In a file opened on a communicator the
-/// set calls are collective (same arguments on every rank).
+/// Attribute access, shared by File (its root group), Group and Dataset. In a file opened on a communicator the set calls are
+/// collective (same arguments on every rank).
 class Object {
  public:
   bool has_attribute(const std::string& name) const;
   std::vector<std::string> attribute_names() const;
 
-  /// Creates the attribute; throws if it exists. Strings are UTF-8, fixed-length, without NUL bytes, any length.
+  /// Create the attribute; throw if it exists. Strings are UTF-8, fixed-length, without NUL bytes, any length.
   void set_int(const std::string& name, std::int64_t value);
   void set_double(const std::string& name, double value);
   void set_string(const std::string& name, std::string_view value);
   void set_strings(const std::string& name, const std::vector<std::string>& values);
 
-  /// Throw where the attribute is missing or has another kind or shape (strings may be of fixed or variable length).
+  /// Throw if the attribute is missing or has another kind or shape (strings may be of fixed or variable length).
   std::int64_t get_int(const std::string& name) const;
   double get_double(const std::string& name) const;
   std::string get_string(const std::string& name) const;
@@ -97,14 +97,12 @@ class Dataset : public Object {
   std::uint64_t elements() const { return elements_; }
   std::uint64_t bytes() const { return elements() * size_of(type_); }
 
-  /// The byte in the file where element 0 lies (H5Dget_offset); the rest follow without gaps. For a dataset
-  /// without elements: 0.
+  /// File offset of element 0 (H5Dget_offset); the other elements follow without gaps. 0 for a dataset without elements.
   std::uint64_t offset() const { return offset_; }
 
-  /// Element-wise over the flattened dataset: `values.size()` elements from `first` on. T must be the
-  /// dataset's type. Throws on a range outside the dataset; of two dimensions, whole rows only. Independent;
-  /// the collective forms are for files opened on a communicator, and every rank must call them (with an
-  /// empty span if it has nothing).
+  /// Read or write `values.size()` elements of the flattened dataset, from `first` on. T must be the dataset's type. Throw if the
+  /// range exceeds the dataset; with two dimensions, only whole rows are allowed. Independent calls. The collective forms are for
+  /// files opened on a communicator: every rank must call them, with an empty span if it has nothing.
   template <class T>
   void read(std::uint64_t first, std::span<T> values) const {
     transfer(first, values.size(), type_of<T>(), values.data(), nullptr, false);
@@ -135,33 +133,34 @@ class Dataset : public Object {
   std::uint64_t elements_ = 0, offset_ = 0;
 };
 
-/// An HDF5 file; its attributes are the root group's. Object names are paths ("samples/tokens"); groups on
-/// the way are made as needed. Files hold no timestamps: equal contents give equal bytes, however many ranks wrote them.
+/// An HDF5 file; its attributes are the root group's. Object names are paths ("samples/tokens"); missing groups on the path are
+/// created. Files hold no timestamps: equal contents give equal bytes, however many ranks wrote them.
 class File : public Object {
  public:
   /// Creates or truncates. With a communicator: collective, over MPI-IO.
   static File create(const std::filesystem::path& path);
   static File create(const std::filesystem::path& path, MPI_Comm comm);
-  /// Read-only. Throws where the file is missing, is not HDF5, or is shorter than it says.
+  /// Opens read-only. Throws if the file is missing, is not HDF5, or is shorter than it claims.
   static File open(const std::filesystem::path& path);
   static File open(const std::filesystem::path& path, MPI_Comm comm);
 
-  /// Contiguous, allocated at once, never filled (so: every element must be written). Collective with a communicator.
+  /// Creates a contiguous dataset, allocated at once and never filled: every element must be written. Collective with a
+  /// communicator.
   Dataset create_dataset(const std::string& name, Type type, const std::vector<std::uint64_t>& shape);
   template <class T>
   Dataset create_dataset(const std::string& name, std::uint64_t elements) {
     return create_dataset(name, type_of<T>(), {elements});
   }
-  /// Throws where it is missing, or is not one piece inside the file (chunked, compressed, never written, truncated).
+  /// Opens a dataset. Throws if it is missing, or not one piece inside the file (chunked, compressed, never written, truncated).
   Dataset dataset(const std::string& name) const;
-  /// True where a dataset or group of that path exists.
+  /// True if a dataset or group with that path exists.
   bool contains(const std::string& name) const;
-  /// Names in a group ("/" for the root), sorted.
+  /// Returns the names in a group ("/" for the root), sorted.
   std::vector<std::string> list(const std::string& group = "/") const;
 
   const std::filesystem::path& path() const { return path_; }
-  /// Writes out everything and closes; throws where that fails (a destructor cannot). Collective with a
-  /// communicator. Datasets of the file must be gone before. The file is not fsynced: see sync_file() in storage.h.
+  /// Writes out everything and closes; throws on failure (a destructor cannot). Collective with a communicator. Destroy the
+  /// file's Datasets before. Does not fsync the file: see sync_file() in storage.h.
   void close();
 
  private:

@@ -1,4 +1,4 @@
-// Which file it is: by its name, and by its bytes.
+// Identifies files by name and by content.
 #pragma once
 
 #include "qft/io/file.h"
@@ -8,10 +8,11 @@
 
 namespace qft::io {
 
-/// Whether the path still names the file that is open: a lock on one that was removed or replaced keeps nobody out.
+/// True if the path still names the open file: a lock on a removed or replaced file keeps nobody out.
 bool is_named(int fd, const std::filesystem::path& path);
 
-/// 16 hex digits, of the size and ten samples, first and last bytes among them; of a small file of all. Throws Error.
+/// Returns 16 hex digits: a hash of the file size and ten samples, the first and last bytes among them; a small file is hashed
+/// whole. Throws Error.
 std::string sampled_hash(const File& file);
 
 }  // namespace qft::io

@@ -1,5 +1,5 @@
-// safetensors files (https://github.com/huggingface/safetensors, format of README): 8 bytes little-endian
-// header length, a JSON header, the tensors' bytes. The reader trusts nothing; the writer streams.
+// safetensors files (https://github.com/huggingface/safetensors, format of README): 8 bytes little-endian header length, a JSON
+// header, the tensors' bytes. The reader does not trust the file; the writer streams.
 #pragma once
 
 #include "qft/core/hash.h"
@@ -18,32 +18,32 @@ namespace qft::io {
 /// An open safetensors file. Immutable; reads are thread-safe.
 class SafetensorsFile : public TensorFile {
  public:
-  /// Reads and checks the header: length (at most 100 MB), JSON (depth, duplicates), dtypes, shapes against
-  /// bytes, and that the tensors cover the file's data exactly, without hole, overlap or truncation. Throws
-  /// Error naming the file, the tensor and the fault.
+  /// Reads and checks the header: length (at most 100 MB), JSON (depth, duplicates), dtypes, shapes against bytes, and that the
+  /// tensors cover the file's data exactly, without hole, overlap or truncation. Throws Error with the file, the tensor and the
+  /// fault.
   static SafetensorsFile open(const std::filesystem::path& path);
 
-  /// The tensor's bytes, mapped read-only. Their alignment is whatever the file has (only 1 is sure).
+  /// Maps the tensor's bytes read-only. No alignment is guaranteed.
   Mapping map(const TensorEntry& entry) const;
 
  private:
   using TensorFile::TensorFile;
 };
 
-/// Writes one file, front to back, without holding it in memory.
+/// Writes one file from front to back without holding its content in memory.
 class SafetensorsWriter {
  public:
-  /// Writes the header at once; the tensors lie in the order given. Throws Error on a duplicate or empty name
-  /// or a negative dimension.
+  /// Writes the header at once; the tensors follow in the given order. Throws Error on a duplicate or empty name or a negative
+  /// dimension.
   SafetensorsWriter(Storage& storage, const std::filesystem::path& path, std::vector<TensorSpec> tensors,
                     const Metadata& metadata = {{"format", "pt"}});
-  /// The next bytes of the tensors, one after another; calls need not end where tensors end.
+  /// Appends the next bytes of the tensors, one after another; calls need not end at ends of tensors.
   void append(const void* data, std::uint64_t bytes);
-  /// Checks that all bytes came, syncs and closes. Without it the file is unfinished.
+  /// Throws Error unless all bytes were given; syncs and closes. Without this call the file is unfinished.
   void finish();
 
   std::uint64_t file_bytes() const { return header_bytes_ + data_bytes_; }
-  /// XXH3-128 of the bytes so far; after finish() that of the file.
+  /// Returns the XXH3-128 of the bytes so far; after finish() the file's.
   std::string checksum() const { return hasher_.hex(); }
 
  private:
@@ -53,8 +53,8 @@ class SafetensorsWriter {
   std::uint64_t header_bytes_ = 0, data_bytes_ = 0, written_ = 0;
 };
 
-/// The order in which the reference implementation lays tensors out: wide types first, then by name, which
-/// keeps every tensor aligned to its element size.
+/// Sorts the tensors like the reference implementation: wide types first, then by name. This keeps every tensor aligned to its
+/// element size.
 void sort_like_reference(std::vector<TensorSpec>& tensors);
 
 }  // namespace qft::io

@@ -1,4 +1,4 @@
-// Parquet and Arrow files, by libqft_arrow.so, which is loaded when the first one is opened.
+// Parquet and Arrow files, read with libqft_arrow.so, which is loaded when the first file is opened.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@
 
 namespace qft::io {
 
-/// Rows as JSON objects.
+/// Table rows as JSON objects.
 struct TableRows {
   std::string text;
-  std::vector<std::size_t> ends;  // of each row in text
-  bool left_out = false;          // null members in the description of tools or calls were; the log says so
+  std::vector<std::size_t> ends;  // end of each row in text
+  bool left_out = false;          // null members in descriptions of tools or calls were left out; the log says so
   std::string_view row(std::size_t i) const {
     const std::size_t begin = i == 0 ? 0 : ends[i - 1];
     return std::string_view(text).substr(begin, ends[i] - begin);
@@ -24,16 +24,16 @@ struct TableRows {
 /// An open table. Immutable and thread-safe.
 class TableFile {
  public:
-  /// Throws Error where the file is damaged, and where the plug-in or Arrow's library is not there: what was looked for,
-  /// where, and what to do.
+  /// Throws Error if the file is damaged, or if the plug-in or Arrow's library is missing. The message names the missing file,
+  /// the searched folders and the remedy.
   explicit TableFile(const std::filesystem::path& path);
 
   std::int64_t rows() const { return starts_.back(); }
   std::size_t groups() const { return starts_.size() - 1; }
-  /// The first row of each group, and the number of rows. [groups + 1]
+  /// First row of each group, then the number of rows. [groups + 1]
   const std::vector<std::int64_t>& starts() const { return starts_; }
-  /// All rows of a group: a missing value is null, as the file's own types say, a map is an object; a value that JSON cannot hold
-  /// is a text of qft/core/unreadable.h. Throws Error naming the file.
+  /// Returns all rows of a group. A missing value is null, other values keep the file's types, a map becomes an object; a value
+  /// that JSON cannot hold becomes a marked text (qft/core/unreadable.h). Throws Error with the file.
   TableRows read(std::size_t group) const;
 
  private:

@@ -1,4 +1,4 @@
-// What libqft_arrow.so gives to the programs: tables of Parquet and Arrow files, row by row as JSON. C functions alone, so that
+// The interface of libqft_arrow.so: tables of Parquet and Arrow files, row by row as JSON. It has C functions only, so that
 // neither side sees the other's C++ library.
 #pragma once
 
@@ -6,12 +6,12 @@
 
 namespace qft::io {
 
-/// Called with a reason before a function of the table reports that it failed.
+/// Receives the reason before a table function reports failure.
 struct TableFault {
   void* context;
   void (*say)(void* context, const char* reason);
 };
-/// Called with each row, a JSON object, and where rows had null members in the description of tools or calls, which are left out.
+/// Receives each row as a JSON object, and a notice if null members in descriptions of tools or calls were left out.
 struct TableSink {
   void* context;
   void (*row)(void* context, const char* json, std::uint64_t bytes);
@@ -19,11 +19,11 @@ struct TableSink {
 };
 
 struct TablePlugin {
-  std::uint32_t version;  ///< kTablePluginVersion of the build
-  /// Null where it failed. A table is immutable; all functions may be called from any thread.
+  std::uint32_t version;  ///< kTablePluginVersion of the plug-in's build
+  /// Returns null on failure. A table is immutable; all functions may be called from any thread.
   void* (*open)(const char* path, TableFault fault);
   void (*close)(void* table);
-  std::uint64_t (*groups)(void* table);  ///< of rows, each read as a whole
+  std::uint64_t (*groups)(void* table);  ///< number of row groups; a group is read as a whole
   std::int64_t (*rows)(void* table, std::uint64_t group);
   bool (*read)(void* table, std::uint64_t group, TableSink sink, TableFault fault);
 };
