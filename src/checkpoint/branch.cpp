@@ -25,7 +25,7 @@ fs::path normal(const fs::path& path) {
   return absolute.has_filename() ? absolute : absolute.parent_path();
 }
 
-/// A manifest of qft, however damaged: other programs have files of this name, too.
+/// True if `dir` has a manifest of qft, however damaged. Other programs use this file name too.
 bool has_our_manifest(const fs::path& dir) {
   try {
     return io::read_text_file(dir / kManifestFile, std::uint64_t{1} << 31).find(kManifestFormat) != std::string::npos;
@@ -34,7 +34,7 @@ bool has_our_manifest(const fs::path& dir) {
   }
 }
 
-/// The live branch: the one that began last.
+/// Returns the live branch's checkpoint: the branch that began last.
 const Entry* live_of(const std::vector<Entry>& entries) {
   const Entry* live = nullptr;
   const auto rank = [](const Entry& e) { return std::tuple(e.run.number, !e.aside, e.step); };
@@ -49,7 +49,7 @@ const Entry* find_run(const std::vector<Entry>& entries, const std::string& id) 
   return found == entries.end() ? nullptr : &*found;
 }
 
-/// Calls visit(point) for each place at which `run` and those it came from began, nearest first, until it returns true.
+/// Calls visit(point) for each branch point of `run` and its ancestors, nearest first, until it returns true.
 template <class Visit>
 bool any_ancestor(const std::vector<Entry>& entries, const RunRecord& run, const Visit& visit) {
   const RunRecord* at = &run;
@@ -65,7 +65,7 @@ bool any_ancestor(const std::vector<Entry>& entries, const RunRecord& run, const
 void mark_line(std::vector<Entry>& entries) {
   const Entry* live = live_of(entries);
   if (live == nullptr) return;
-  std::map<std::string, std::int64_t> last{{live->run.id, std::numeric_limits<std::int64_t>::max()}};  // step in line, by run
+  std::map<std::string, std::int64_t> last{{live->run.id, std::numeric_limits<std::int64_t>::max()}};  // last step in line, by run
   any_ancestor(entries, live->run, [&](const BranchPoint& point) {
     last.emplace(point.run, point.step);
     return false;
@@ -95,7 +95,7 @@ Entry look_at(const fs::path& dir) {
     return entry;
   }
   if (!has_our_manifest(dir)) {
-    entry.reason = fmt::format("has no {} of qft: another program's, and not touched", kManifestFile);
+    entry.reason = fmt::format("has no {} of qft: it belongs to another program and is not touched", kManifestFile);
     return entry;
   }
   const VerifyReport report = verify_manifest(dir);

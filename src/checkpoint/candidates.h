@@ -1,4 +1,4 @@
-// Shared by the two searches for the newest good checkpoint, of one process and of many. Private to checkpoint.
+// Shared by both searches for the newest good checkpoint: with one process and with many. Private to checkpoint.
 #pragma once
 
 #include "qft/checkpoint/verify.h"
@@ -7,7 +7,7 @@
 
 namespace qft::checkpoint {
 
-/// Warns that `dir` is passed over, and why.
+/// Warns that `dir` is skipped, with the reason.
 void log_skipped(const std::filesystem::path& dir, const VerifyReport& report);
 
 }  // namespace qft::checkpoint

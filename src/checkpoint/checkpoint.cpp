@@ -46,7 +46,7 @@ const io::SafetensorsFile& Checkpoint::file(const std::string& name) const {
 
 void Checkpoint::read_tensor_range(std::string_view name, std::uint64_t begin, std::uint64_t end, void* dst) const {
   const TensorRecord& tensor = require_tensor(name);
-  require(begin <= end && end <= tensor.elements(), "elements [{}, {}) of tensor '{}' asked for, '{}' has {}", begin, end, name,
+  require(begin <= end && end <= tensor.elements(), "elements [{}, {}) of tensor '{}' requested, '{}' has {}", begin, end, name,
           dir_.string(), tensor.elements());
   copy(tensor, {Box::whole(tensor.shape), begin, end}, dst);
 }
@@ -54,7 +54,7 @@ void Checkpoint::read_tensor_range(std::string_view name, std::uint64_t begin, s
 void Checkpoint::copy(const TensorRecord& tensor, const BoxRange& wanted, void* dst) const {
   const std::size_t width = size_of(tensor.dtype);
   std::uint64_t copied = 0;
-  const RangeRecord* open = nullptr;  // looked up once for all its runs: of a box of columns each row is one
+  const RangeRecord* open = nullptr;  // looked up once for all its runs: a box of columns has one run per row
   const io::SafetensorsFile* source = nullptr;
   const io::TensorEntry* entry = nullptr;
   for (const BoxRecord& record : tensor.boxes)
@@ -73,7 +73,7 @@ void Checkpoint::copy(const TensorRecord& tensor, const BoxRange& wanted, void* 
       }
       copied += run.count;
     });
-  QFT_ASSERT(copied == wanted.end - wanted.begin, "{} of {} elements of '{}' were read", copied, wanted.end - wanted.begin,
+    QFT_ASSERT(copied == wanted.end - wanted.begin, "only {} of {} elements of '{}' were read", copied, wanted.end - wanted.begin,
              tensor.name);
 }
 
@@ -99,7 +99,7 @@ std::optional<std::int64_t> step_of(std::string_view name) {
   std::int64_t step = 0;
   const auto [end, code] = std::from_chars(name.data(), name.data() + name.size(), step);
   const bool number = code == std::errc() && end == name.data() + name.size() && step >= 0;
-  // "007" and "+7" are not names that qft gives.
+  // qft never writes names such as "007" and "+7".
   if (!number || std::to_string(step) != name) return std::nullopt;
   return step;
 }
@@ -125,7 +125,7 @@ void require_checkpoint(const fs::path& dir) {
   const std::vector<Candidate> inside = list_checkpoints(dir);
   if (inside.empty())
     fail_config("'{}' has no {}: it is not a checkpoint of qft, or an unfinished one", dir.string(), kManifestFile);
-  fail_config("'{}' is no checkpoint, but holds some: give one of them, such as '{}'", dir.string(), inside.back().dir.string());
+  fail_config("'{}' is not a checkpoint, but contains some: give one, such as '{}'", dir.string(), inside.back().dir.string());
 }
 
 void log_skipped(const fs::path& dir, const VerifyReport& report) {

@@ -19,10 +19,10 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// Sums over the pieces of one tensor.
+// Sums over all pieces of one tensor.
 struct Sums {
   std::uint64_t changed = 0;
-  double max_abs = 0, difference = 0, reference = 0;  // the last two: of squares
+  double max_abs = 0, difference = 0, reference = 0;  // the last two are sums of squares
   bool broken = false;                                // finite on one side only
 
   void add(double a, double b) {
@@ -57,7 +57,7 @@ TensorDifference compare(const std::string& name, const TensorSource& a, const T
     to_double(ta.dtype, bytes_a.data(), n, va.data());
     to_double(tb.dtype, bytes_b.data(), n, vb.data());
     for (std::uint64_t i = 0; i < n; ++i) sums.add(va[i], vb[i]);
-    // What doubles cannot tell apart: integers beyond 2^53.
+    // Doubles cannot distinguish integers beyond 2^53.
     if (sums.changed == 0 && ta.dtype == tb.dtype && !is_floating(ta.dtype) &&
         std::memcmp(bytes_a.data(), bytes_b.data(), n * size_of(ta.dtype)) != 0)
       sums.changed = 1;
@@ -77,7 +77,7 @@ void compare_tensors(const TensorSource& a, const TensorSource& b, Difference& o
     if (!a.tensors().count(name)) out.only_b.push_back(name);
 }
 
-// Objects are compared key by key; everything else is a value.
+// Compares objects key by key; everything else is a value.
 void compare_values(const std::string& key, const json& a, const json& b, std::vector<ValueDifference>& out) {
   if (!a.is_object() || !b.is_object()) {
     if (a != b) out.push_back({key, a, b});
@@ -90,7 +90,7 @@ void compare_values(const std::string& key, const json& a, const json& b, std::v
     compare_values(key.empty() ? name : key + "." + name, a.value(name, json()), b.value(name, json()), out);
 }
 
-// What a manifest says, by what a difference in it means.
+// The values of a manifest, grouped by the meaning of a difference.
 struct Groups {
   json position, configuration = json::object(), layout;
 };
@@ -103,13 +103,13 @@ Groups groups_of(const Manifest& manifest) {
     const bool configuration = key == "config" || key == "model_name_or_path";
     (configuration ? groups.configuration : key == "strategy" ? groups.layout : groups.position)[key] = value;
   }
-  // Time goes on in every run.
+  // Elapsed time differs between any two runs.
   if (const auto it = groups.position.find("progression"); it != groups.position.end() && it->is_object())
     it->erase("elapsed_seconds");
   return groups;
 }
 
-// Keys that say where a model or adapter came from, not what it computes.
+// Keys that describe the origin of a model or adapter, not its computation.
 const std::set<std::string> kDescriptive = {
     "base_model_name_or_path", "_name_or_path", "inference_mode", "revision", "auto_mapping",
     "transformers_version",    "peft_version"};
@@ -121,7 +121,7 @@ void compare_model_files(const fs::path& a, const fs::path& b, Difference& out) 
       json value = io::read_json(dir / name);
       for (const std::string& key : kDescriptive)
         if (value.is_object()) value.erase(key);
-      // A set: the order has no meaning.
+      // A set: its order has no meaning.
       if (value.is_object() && value.contains("target_modules") && value["target_modules"].is_array())
         std::sort(value["target_modules"].begin(), value["target_modules"].end());
       return value;

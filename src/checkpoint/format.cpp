@@ -1,4 +1,4 @@
-// The text forms of summaries and reports.
+// Formats summaries and reports as text.
 #include "qft/checkpoint/inspect.h"
 #include "qft/core/error.h"
 #include "qft/core/units.h"

@@ -1,4 +1,4 @@
-// The text and JSON forms of a comparison.
+// Formats a comparison as text and as JSON.
 #include "qft/checkpoint/diff.h"
 #include "qft/core/units.h"
 
@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr std::size_t kNames = 10;  // of tensors that only one side has
+constexpr std::size_t kNames = 10;  // listed tensors that only one side has
 
 ordered_json number(double value) {
   return std::isfinite(value) ? ordered_json(value) : ordered_json("inf");
@@ -101,7 +101,7 @@ std::string format_difference(const Difference& d, std::size_t rows) {
   std::vector<const TensorDifference*> changed;
   for (const TensorDifference& t : d.tensors)
     if (!t.equal()) changed.push_back(&t);
-  // Other shapes first: they are the loudest difference and have no number.
+  // Different shapes first: they matter most and have no number.
   std::stable_sort(changed.begin(), changed.end(), [](const TensorDifference* x, const TensorDifference* y) {
     return std::pair(x->shape[0] != x->shape[1], x->relative) > std::pair(y->shape[0] != y->shape[1], y->relative);
   });

@@ -20,7 +20,7 @@ bool is_plain_directory(const fs::path& path) {
   return fs::is_directory(fs::symlink_status(path));
 }
 
-// Bytes of all files below `path`, and how long ago the last of them changed.
+// Total bytes of the files below `path`, and the time since the last change of any of them.
 struct Extent {
   std::uint64_t bytes = 0;
   std::chrono::seconds age = std::chrono::seconds::max();
@@ -47,7 +47,7 @@ std::string duration_text(std::chrono::seconds age) {
   return age < std::chrono::minutes(2) ? fmt::format("{} s", age.count()) : fmt::format("{} min", age.count() / 60);
 }
 
-// The checkpoints that the trainer states of this directory and of the live branch call the best, by name.
+// Returns the names of the checkpoints that trainer states of this directory and of the live branch name as the best.
 std::set<std::string> best_names(const fs::path& output_dir, const std::vector<Entry>& entries) {
   std::set<std::string> names;
   const auto add_state = [&](const fs::path& file) {
@@ -64,23 +64,23 @@ std::set<std::string> best_names(const fs::path& output_dir, const std::vector<E
   return names;
 }
 
-// Decides about the committed checkpoints.
+// Decides about committed checkpoints.
 void plan_checkpoints(const fs::path& output_dir, const GcOptions& options, std::vector<GcEntry>& plan) {
   const std::vector<Entry> entries = survey(output_dir);
   const std::set<std::string> best = options.keep ? best_names(output_dir, entries) : std::set<std::string>{};
   std::int64_t good = 0;
   for (const Entry& e : entries) {
     GcEntry entry{e.dir, false, e.reason, measure(e.dir).bytes};
-    const std::string branch = e.in_line ? "" : ", of a branch that was given up";
+    const std::string branch = e.in_line ? "" : ", of an abandoned branch";
     if (e.origin == Origin::damaged) {
-      entry.reason = "damaged: not counted, and left to look at: " + e.reason;
+      entry.reason = "damaged: not counted, kept for inspection: " + e.reason;
     } else if (e.origin != Origin::ours) {
-      // its reason says all
+      // e.reason explains it
     } else if (!options.keep) {
       entry.reason = "committed" + branch;
     } else if (good < *options.keep) {
       if (const VerifyReport report = verify(e.dir); !report.ok()) {
-        entry.reason = "damaged: not counted, and left to look at: " + report.errors.front();
+        entry.reason = "damaged: not counted, kept for inspection: " + report.errors.front();
       } else {
         ++good;
         entry.reason = fmt::format("verified, number {} of {} to keep{}", good, *options.keep, branch);
@@ -88,7 +88,7 @@ void plan_checkpoints(const fs::path& output_dir, const GcOptions& options, std:
     } else if (best.count(e.dir.filename().string())) {
       entry.reason = "the best checkpoint of the run";
     } else {
-      // Beyond the limit nothing depends on the contents: the manifest alone says that it is a checkpoint of qft.
+      // Beyond the limit the contents do not matter: the manifest proves that it is a checkpoint of qft.
       entry.remove = true;
       entry.reason = fmt::format("beyond the {} best to resume from{}", *options.keep, branch);
     }
@@ -96,7 +96,7 @@ void plan_checkpoints(const fs::path& output_dir, const GcOptions& options, std:
   }
 }
 
-// Decides about one unfinished or outgoing name; nothing for a name that is none.
+// Returns why a name is unfinished or outgoing; null for any other name.
 const char* unfinished_reason(const std::string& name) {
   switch (classify(name)) {
     case Unfinished::none:
@@ -104,7 +104,7 @@ const char* unfinished_reason(const std::string& name) {
     case Unfinished::save:
       return "a save that was never committed";
     case Unfinished::removal:
-      return "a removal that was cut off";
+      return "an interrupted removal";
   }
   return nullptr;
 }

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-// An optional JSON file: null where it is missing; damage is for verify to report.
+// Reads an optional JSON file: null if it is missing. verify() reports damage.
 json read_json(const fs::path& path) {
   if (!fs::exists(path)) return nullptr;
   try {
@@ -34,7 +34,7 @@ void copy_key(ordered_json& to, const std::string& key, const json& from, const 
 
 struct Totals {
   std::uint64_t tensors = 0, parameters = 0;
-  std::map<std::string, std::uint64_t> dtypes;  // bytes by name
+  std::map<std::string, std::uint64_t> dtypes;  // bytes per dtype name
 
   void add(DType dtype, std::uint64_t elements) {
     ++tensors;
@@ -136,7 +136,7 @@ ordered_json summarize(const fs::path& dir) {
   const json adapter = read_json(dir / "adapter_config.json"), config = read_json(dir / io::kModelConfigFile);
   const bool manifest = fs::exists(dir / kManifestFile);
   const std::vector<fs::path> weights = io::weight_files(dir);
-  require(manifest || !weights.empty(), "'{}' is no checkpoint, adapter or model: it has neither {} nor files of weights",
+  require(manifest || !weights.empty(), "'{}' is not a checkpoint, adapter or model: it has neither {} nor weight files",
           dir.string(), kManifestFile);
   ordered_json summary;
   summary["path"] = dir.string();

@@ -23,8 +23,8 @@ Manifest from_json(json document, std::string_view text) {
   require(version >= kOldestManifestVersion && version <= kManifestVersion,
           "it has version {}, this qft reads versions {} to {}: use the qft that wrote it", version, kOldestManifestVersion,
           kManifestVersion);
-  // The checksum is of the content: this sees what changes the text and not its meaning.
-  require(document.dump(1) + "\n" == text, "its text is not as it was written: it is damaged");
+  // The checksum covers the content only; this finds changes of the text that keep its meaning.
+  require(document.dump(1) + "\n" == text, "its text was changed after it was written: it is damaged");
   const std::string checksum = document.at("checksum").get<std::string>();
   document.erase("checksum");
   const std::string actual = hash_hex(document.dump());
@@ -43,7 +43,7 @@ Manifest from_json(json document, std::string_view text) {
   return m;
 }
 
-/// The ranges of a box, in order, cover it exactly once.
+/// Throws Error unless the ranges of a box, in order, cover it exactly once.
 void check_box(const TensorRecord& tensor, const BoxRecord& record, const Manifest& manifest) {
   const std::string what = record.box == Box::whole(tensor.shape)
                                ? fmt::format("tensor '{}'", tensor.name)
@@ -64,7 +64,7 @@ void check_box(const TensorRecord& tensor, const BoxRecord& record, const Manife
   require(next == total, "elements [{}, {}) of {} are in no file", next, total, what);
 }
 
-/// Boxes that do not overlap and have as many elements as the tensor cover it exactly once.
+/// Throws Error unless the boxes cover the tensor exactly once: disjoint, with as many elements in total as the tensor.
 void check_boxes(const TensorRecord& tensor, const Manifest& manifest) {
   const std::uint64_t total = tensor.elements();
   const auto& boxes = tensor.boxes;

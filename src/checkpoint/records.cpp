@@ -42,7 +42,7 @@ std::vector<RangeRecord> ranges_from_json(const json& list) {
 
 }  // namespace
 
-/// A tensor has "ranges" of the whole, as in version 1, or "boxes" that have them.
+/// Writes "ranges" for a tensor that is one whole box, as in version 1, otherwise "boxes" that contain ranges.
 json to_json(const std::vector<TensorRecord>& tensors) {
   json result = json::array();
   for (const TensorRecord& t : tensors) {

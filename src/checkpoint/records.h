@@ -1,4 +1,4 @@
-// The records of a manifest as JSON, as the file holds them and as ranks send them. Private to checkpoint.
+// Converts a manifest's records to and from JSON, in the form of the file and of messages between ranks. Private to checkpoint.
 #pragma once
 
 #include "qft/checkpoint/manifest.h"
@@ -10,10 +10,10 @@
 
 namespace qft::checkpoint {
 
-/// An integer; throws Error where the value is another kind of number, which could lie outside of T.
+/// Returns an integer; throws Error for any other kind of number, which could exceed T.
 template <class T>
 T integer_of(const nlohmann::json& value) {
-  require(value.is_number_integer(), "it has {} where an integer belongs: it is damaged", value.dump());
+  require(value.is_number_integer(), "it has {} instead of an integer: it is damaged", value.dump());
   return value.get<T>();
 }
 
@@ -23,7 +23,7 @@ nlohmann::json to_json(const RunRecord& run);
 nlohmann::json to_json(const Box& box);
 /// Throw nlohmann::json::exception for missing keys and wrong kinds, Error for an unknown dtype.
 std::vector<FileRecord> files_from_json(const nlohmann::json& json);
-/// `version`: of the manifest; what version 1 holds are whole tensors.
+/// `version`: the manifest's; version 1 has whole tensors only.
 std::vector<TensorRecord> tensors_from_json(const nlohmann::json& json, int version = kManifestVersion);
 RunRecord run_from_json(const nlohmann::json& json);
 Box box_from_json(const nlohmann::json& json);

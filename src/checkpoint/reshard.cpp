@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What rank `rank` of `ranks` holds of each tensor. The last one also gets what cannot be shared out: tensors without elements.
+// Returns the slices of rank `rank` of `ranks`. The last rank also gets tensors without elements.
 std::vector<TensorSlice> slices_of(const Manifest& manifest, int rank, int ranks) {
   const auto r = static_cast<std::uint64_t>(rank), n = static_cast<std::uint64_t>(ranks);
   std::vector<TensorSlice> slices;
@@ -52,8 +52,7 @@ FileRecord write_slices(io::Storage& storage, const Checkpoint& source, const fs
   return {name, writer.file_bytes(), writer.checksum()};
 }
 
-// The files that do not belong to the ranges of the state, copied. Their checksums are the ones that verify()
-// held them against.
+// Copies the files without slices. Their recorded checksums are kept: verify() has just checked them.
 void copy_others(io::Storage& storage, const Checkpoint& source, const fs::path& dir, Manifest& manifest) {
   const std::set<std::string> state_files = files_with_slices(source.manifest());
   for (const FileRecord& file : source.manifest().files) {
@@ -75,7 +74,7 @@ Manifest reshard(io::Storage& storage, const fs::path& from, const fs::path& to,
     fail_config("output '{}' is the name of step {}, but '{}' is of step {}: name it {}", to.string(), *step, from.string(),
                 source.manifest().step, directory_name(source.manifest().step));
   require(!source.manifest().tensors.empty(),
-          "'{}' holds no training state (save_only_model): it has no shards, and any number of ranks reads it", from.string());
+          "'{}' holds no training state (save_only_model): it has no shards, and any number of ranks can read it", from.string());
   const VerifyReport report = verify(from);
   require(report.ok(), "'{}' is damaged and is not resharded: {}", from.string(), report.ok() ? "" : report.errors.front());
   Manifest manifest = source.manifest();

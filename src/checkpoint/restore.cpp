@@ -32,8 +32,8 @@ std::string read_manifest(const fs::path& dir) {
   return io::read_text_file(dir / kManifestFile, std::uint64_t{1} << 31);
 }
 
-// By rank: is the manifest under this path the one that rank 0 has there? Writes nothing, for directories
-// that may be read-only. A copy on a private disk is as good as rank 0's.
+// Returns, by rank, whether the manifest under this path equals rank 0's. Writes nothing, because the directory may be
+// read-only. A copy on a private disk is as good as rank 0's.
 std::vector<bool> ranks_with_manifest(comm::Communicator& comm, const fs::path& dir) {
   std::string mine;
   message_of([&] { mine = hash_hex(read_manifest(dir)); });
@@ -43,14 +43,14 @@ std::vector<bool> ranks_with_manifest(comm::Communicator& comm, const fs::path& 
   return same;
 }
 
-// Cuts elements [begin, end) into what one message carries.
+// Cuts elements [begin, end) into ranges that fit into one message.
 void for_each_message(std::uint64_t begin, std::uint64_t end, DType dtype,
                       const std::function<void(std::uint64_t, std::uint64_t)>& body) {
   const std::uint64_t step = kMessageBytes / size_of(dtype);
   for (; begin < end; begin += std::min(step, end - begin)) body(begin, begin + std::min(step, end - begin));
 }
 
-// Verifies `dir` by all ranks that see it: rank 0 gets everyone's errors.
+// Verifies `dir` with all ranks that see it: rank 0 receives all errors.
 VerifyReport verify_together(comm::Communicator& comm, const fs::path& dir) {
   const std::vector<bool> sees = ranks_with_manifest(comm, dir);
   const auto rank = static_cast<std::size_t>(comm.rank());
@@ -133,7 +133,8 @@ void SharedCheckpoint::read(std::span<const HostSlice> targets) const {
   comm::all_agree(comm_, error);
 }
 
-// Answers fetch(): the bytes of each target in turn. A failure does not stop the exchange, whose length both know.
+// Answers fetch(): sends the bytes of each target in turn. A failure does not stop the exchange, because both sides know its
+// length.
 std::string SharedCheckpoint::serve(int rank) const {
   std::int64_t length = 0;
   comm_.recv(&length, 1, DType::i64, rank);

@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 const std::string kPruned = std::string(io::kTempPrefix) + "pruned-";
 const std::string kAbandoned = "abandoned-";
 
-/// Removes a last part of the form <separator><8 hex digits>; false where there is none.
+/// Removes a final part of the form <separator><8 hex digits>; returns false if there is none.
 bool cut_id(std::string_view& name, char separator) {
   const auto at = name.rfind(separator);
   if (at == name.npos || name.size() - at != 1 + kOwnerDigits || name.find_first_not_of("0123456789abcdef", at + 1) != name.npos)
@@ -54,8 +54,8 @@ Unfinished classify(const std::string& name) {
     const std::string rest = name.substr(kPruned.size());
     return step_of(rest) || step_aside(rest) || classify(rest) != Unfinished::none ? Unfinished::removal : Unfinished::none;
   }
-  // "tmp-checkpoint-<step>.<owner>", or "tmp-checkpoint-<step>-<rank>.<owner>" on a disk that rank 0 does not see. Without an
-  // owner it is another program's: some Trainers of transformers have such names.
+  // "tmp-checkpoint-<step>.<owner>", or "tmp-checkpoint-<step>-<rank>.<owner>" on a disk that rank 0 does not see. A name
+  // without an owner belongs to another program: some Trainers of transformers use such names.
   std::string_view rest = name;
   if (!rest.starts_with(io::kTempPrefix) || !cut_id(rest, '.')) return Unfinished::none;
   rest.remove_prefix(io::kTempPrefix.size());

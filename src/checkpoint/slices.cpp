@@ -12,7 +12,7 @@ std::string slice_file_name(const std::string& stem, int rank, int ranks) {
 
 namespace {
 
-/// "[0:4, 8:16]"
+/// Returns for example "[0:4, 8:16]".
 std::string box_name(const Box& box) {
   std::string text;
   for (std::size_t d = 0; d < box.start.size(); ++d)
@@ -32,10 +32,10 @@ std::set<std::string> files_with_slices(const Manifest& manifest) {
 
 void require_inside(const TensorSlice& slice) {
   if (!slice.box.inside(slice.shape))
-    fail("tensor '{}' has shape [{}], box {} given", slice.name, fmt::join(slice.shape, ", "), slice.box.describe());
+    fail("tensor '{}' has shape [{}], got box {}", slice.name, fmt::join(slice.shape, ", "), slice.box.describe());
   const std::uint64_t total = slice.box.elements();
   if (slice.begin > slice.end || slice.end > total)
-    fail("tensor '{}' has {} elements in the box {}, slice [{}, {}) given", slice.name, total, slice.box.describe(), slice.begin,
+    fail("tensor '{}' has {} elements in the box {}, got slice [{}, {})", slice.name, total, slice.box.describe(), slice.begin,
          slice.end);
 }
 

@@ -1,4 +1,4 @@
-// How a slice of a tensor lies in the file of the rank that owns it. Private to checkpoint.
+// The layout of a tensor's slice in the file of its owner rank. Private to checkpoint.
 #pragma once
 
 #include "qft/checkpoint/checkpoint.h"
@@ -8,25 +8,24 @@
 
 namespace qft::checkpoint {
 
-/// "<stem>-<rank>-of-<ranks>.safetensors".
+/// Returns "<stem>-<rank>-of-<ranks>.safetensors".
 std::string slice_file_name(const std::string& stem, int rank, int ranks);
 
-/// The names of the files that hold slices; all others of a checkpoint are files of their own.
+/// Returns the names of the files that hold slices; a checkpoint's other files are independent of the ranks.
 std::set<std::string> files_with_slices(const Manifest& manifest);
 
 /// Throws Error unless the slice's box is inside its tensor, and its range inside the box.
 void require_inside(const TensorSlice& slice);
 
-/// The entry of the file that holds the range; throws Error unless it is as the manifest says.
+/// Returns the file's entry that holds the range; throws Error unless it matches the manifest.
 const io::TensorEntry& require_entry(const io::SafetensorsFile& file, const TensorRecord& tensor, const RangeRecord& range);
 
-/// The same slice twice: as the manifest records it, and as the file `file` holds it (a whole box keeps its shape, a part is
-/// flat).
+/// One slice in two forms: as the manifest records it, and as `file` holds it (a whole box keeps its shape, a part is flat).
 struct SliceRecord {
-  TensorRecord tensor;  // with this one range
+  TensorRecord tensor;  // with only this range
   io::TensorSpec entry;
 };
-/// Throws as require_inside().
+/// Throws like require_inside().
 SliceRecord record_slice(const TensorSlice& slice, const std::string& file);
 
 }  // namespace qft::checkpoint

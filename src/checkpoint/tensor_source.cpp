@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Files of weights, sorted, without those that only hold ranges of state tensors.
+// Returns the weight files, sorted, without files that only hold ranges of state tensors.
 std::vector<fs::path> weight_files(const fs::path& path, const Manifest* manifest) {
   if (fs::is_regular_file(path)) return {path};
   std::vector<fs::path> files;
@@ -46,11 +46,11 @@ TensorSource TensorSource::open(const fs::path& path) {
     for (const io::TensorEntry& entry : file.entries()) {
       const auto [at, fresh] =
           source.tensors_.try_emplace(entry.name, Tensor{entry.dtype, entry.shape, entry.elements(), &file, &entry});
-      require(fresh, "tensor '{}' is in '{}' and in '{}': which one counts is not known", entry.name,
+      require(fresh, "tensor '{}' is in '{}' and in '{}': it is unclear which one counts", entry.name,
               at->second.file != nullptr ? at->second.file->path().string() : (path / kManifestFile).string(), from.string());
     }
   }
-  require(!source.tensors_.empty(), "'{}' holds no tensors: it has neither {} nor files of weights", path.string(),
+  require(!source.tensors_.empty(), "'{}' holds no tensors: it has neither {} nor weight files", path.string(),
           kManifestFile);
   return source;
 }

@@ -1,4 +1,4 @@
-// The tensors of a directory by name, whatever wrote it: what tools compare and check. Private to checkpoint.
+// The tensors of a directory by name, whichever program wrote it, for tools that compare and check. Private to checkpoint.
 #pragma once
 
 #include "qft/checkpoint/checkpoint.h"
@@ -15,11 +15,11 @@
 
 namespace qft::checkpoint {
 
-/// A checkpoint's training state, however many files hold its ranges, and the tensors of its other files of weights: an
+/// A checkpoint's training state, however many files hold its ranges, together with the tensors of its other weight files: an
 /// adapter, or a model and its shards. A single file of tensors is a source too.
 class TensorSource {
  public:
-  /// Throws Error where `path` is nothing of this, holds no tensors, or a file or manifest is damaged.
+  /// Throws Error if `path` is none of these or holds no tensors, or if a file or manifest is damaged.
   static TensorSource open(const std::filesystem::path& path);
 
   struct Tensor {
@@ -29,13 +29,13 @@ class TensorSource {
     const io::TensorFile* file = nullptr;  // null: read through the manifest
     const io::TensorEntry* entry = nullptr;
   };
-  /// By name.
+  /// Sorted by name.
   const std::map<std::string, Tensor>& tensors() const { return tensors_; }
 
-  /// Elements [begin, end) of the flattened tensor of that name.
+  /// Reads elements [begin, end) of the flattened tensor.
   void read(const std::string& name, std::uint64_t begin, std::uint64_t end, void* dst) const;
 
-  /// The manifest, where there is one.
+  /// Returns the manifest; null if there is none.
   const Manifest* manifest() const { return checkpoint_ ? &checkpoint_->manifest() : nullptr; }
   const std::filesystem::path& dir() const { return dir_; }
 
@@ -46,10 +46,10 @@ class TensorSource {
   std::map<std::string, Tensor> tensors_;
 };
 
-/// Elements of a tensor that are in memory at once.
+/// Number of a tensor's elements in memory at once.
 inline constexpr std::uint64_t kPieceElements = 1 << 20;
 
-/// Calls body(begin, end) so that the pieces cover [0, elements).
+/// Calls body(begin, end) for consecutive pieces that cover [0, elements).
 void for_each_piece(std::uint64_t elements, const std::function<void(std::uint64_t, std::uint64_t)>& body);
 
 }  // namespace qft::checkpoint

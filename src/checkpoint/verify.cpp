@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Runs one check; what it throws becomes a line of the report.
+// Runs one check and turns an exception into a line of the report.
 void guarded(VerifyReport& report, const std::function<void()>& check) {
   try {
     check();
@@ -41,7 +41,7 @@ void check_file(const fs::path& dir, const FileRecord& record, bool checksum) {
           record.checksum);
 }
 
-// Deals the files out by size, largest first, to the part that has least: true for those of `part`.
+// Distributes the files by size, largest first, each to the part with the least bytes. Returns true for the files of `part`.
 std::vector<bool> share_of(const std::vector<FileRecord>& files, int part, int parts) {
   std::vector<std::size_t> order(files.size());
   std::iota(order.begin(), order.end(), 0);
@@ -67,7 +67,7 @@ void check_range(const fs::path& dir, const TensorRecord& tensor, const RangeRec
   guarded(report, [&] { require_entry(*file, tensor, range); });
 }
 
-// What the manifest promises of its tensors must be in the safetensors files.
+// Checks that the safetensors files hold the tensors as the manifest describes them.
 void check_tensors(const fs::path& dir, const Manifest& manifest, VerifyReport& report) {
   OpenFiles files;
   for (const TensorRecord& tensor : manifest.tensors)
@@ -87,7 +87,7 @@ void report_unlisted(const fs::path& dir, const Manifest& manifest, VerifyReport
   }
 }
 
-// Without a manifest: the rules that need none.
+// Checks a file of a directory without a manifest.
 void check_plain_file(const fs::path& dir, const fs::path& path, VerifyReport& report) {
   guarded(report, [&] { member_of(dir, path.filename().string()); });
   if (path.extension() == ".json") guarded(report, [&] { io::read_json(path); });
@@ -115,8 +115,8 @@ VerifyReport verify_plain(const fs::path& dir) {
   const bool has_index = std::ranges::any_of(io::kModelWeights, [&](const auto& way) { return fs::exists(dir / way.index); });
   if (has_index) guarded(report, [&] { io::ModelFiles::open(dir); });
   if (weights.empty())
-    report.errors.push_back(fmt::format("'{}' has neither {} nor files of weights", dir.string(), kManifestFile));
-  report.warnings.push_back(fmt::format("'{}' has no {}: structure checked, contents cannot be", dir.string(), kManifestFile));
+    report.errors.push_back(fmt::format("'{}' has neither {} nor weight files", dir.string(), kManifestFile));
+  report.warnings.push_back(fmt::format("'{}' has no {}: structure checked, contents not", dir.string(), kManifestFile));
   return report;
 }
 
@@ -134,7 +134,7 @@ VerifyReport verify_share(const fs::path& dir, int part, int parts) {
       ++report.files;
       report.bytes += manifest.files[i].bytes;
     }
-    // A file whose checksum is wrong would only be reported again.
+    // A file with a wrong checksum would be reported twice.
     if (report.ok()) check_tensors(dir, manifest, report);
     report_unlisted(dir, manifest, report);
   });

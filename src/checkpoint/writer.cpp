@@ -34,7 +34,7 @@ CheckpointWriter::CheckpointWriter(comm::Communicator& comm, io::Storage& storag
       options_(std::move(options)),
       target_(options_.output_dir / directory_name(options_.step)) {
   QFT_ASSERT(options_.step >= 0, "step {}", options_.step);
-  std::vector<std::string> left;  // rank 0's: it alone knows by its lock that their runs are gone
+  std::vector<std::string> left;  // on rank 0, which alone knows from its lock that their runs are dead
   owner_ = comm::on_root(comm_, [&] {
     const std::string owner = random_hex(kOwnerDigits);
     if (options_.lock != nullptr) options_.lock->require_held();
@@ -50,7 +50,7 @@ CheckpointWriter::CheckpointWriter(comm::Communicator& comm, io::Storage& storag
 
 CheckpointWriter::~CheckpointWriter() = default;
 
-// Where this rank writes: rank 0's temporary directory, or one of its own that is sent there at commit.
+// Chooses this rank's directory: rank 0's temporary directory, or a private one that is sent to rank 0 at commit.
 void CheckpointWriter::find_shared() {
   const fs::path temp = io::CommitDir::temp_path(target_, owner_);
   const std::vector<bool> sees = job::ranks_sharing(comm_, temp);
@@ -65,8 +65,8 @@ void CheckpointWriter::find_shared() {
   });
 }
 
-// A save that was cut off has the same owner on all disks, for each of its ranks. Ranks that share a disk take turns; rank 0's
-// part goes last: it is what the others go by. What cannot be removed stays for the next save.
+// An interrupted save has the same owner on all disks, for each of its ranks. Ranks that share a disk take turns. Rank 0
+// removes its part last, because the others find the leftovers by it. The next save retries failed removals.
 void CheckpointWriter::remove_left(const std::vector<std::string>& left) {
   std::vector<std::string> owners;
   for (const std::string& name : left)
@@ -87,7 +87,7 @@ void CheckpointWriter::remove_left(const std::vector<std::string>& left) {
     });
   } catch (const Error& e) {
     if (comm_.rank() == 0)
-      log::warn("cannot remove what an earlier save left unfinished (the next save tries again): {}", e.what());
+      log::warn("cannot remove an earlier unfinished save (the next save tries again): {}", e.what());
   }
 }
 
@@ -133,13 +133,13 @@ void CheckpointWriter::add_files(const std::function<std::vector<FileRecord>(io:
   });
 }
 
-// Files that lie on disks which rank 0 does not see travel to it. A failure on either side does not stop the
-// exchange, which both count in bytes; it is reported when it is over.
+// Sends files to rank 0 from disks that it does not see. A failure on either side does not stop the exchange, because both sides
+// count its bytes; it is reported afterwards.
 void CheckpointWriter::collect_staged(const std::vector<nlohmann::json>& parts) {
   const bool any =
       std::any_of(parts.begin(), parts.end(), [](const auto& part) { return part.at("staged").template get<bool>(); });
   std::vector<char> buffer;
-  if (any) comm::agreed(comm_, [&] { buffer.resize(kMessageBytes); });  // in the exchange nobody may drop out
+  if (any) comm::agreed(comm_, [&] { buffer.resize(kMessageBytes); });  // fail together: no rank may leave the exchange
   for (int rank = 1; rank < comm_.size(); ++rank) {
     if (!parts[static_cast<std::size_t>(rank)].at("staged").get<bool>()) continue;
     if (comm_.rank() != 0 && comm_.rank() != rank) continue;
@@ -195,7 +195,7 @@ Manifest CheckpointWriter::assemble(const std::vector<nlohmann::json>& parts, co
   manifest.check();
   for (const FileRecord& f : manifest.files) {
     const fs::path path = dir_ / f.name;
-    require(fs::exists(path) && fs::file_size(path) == f.bytes, "rank 0 does not find the {} bytes of '{}' that were written",
+    require(fs::exists(path) && fs::file_size(path) == f.bytes, "rank 0 cannot find the {} bytes of '{}' that were written",
             f.bytes, path.string());
   }
   return manifest;

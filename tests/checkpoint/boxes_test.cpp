@@ -1,4 +1,4 @@
-// Checkpoints of models of which every rank computes with parts of the tensors, and their way to other layouts.
+// Checkpoints of models in which every rank computes with parts of the tensors, and their conversion to other layouts.
 #include "qft/checkpoint/diff.h"
 #include "qft/checkpoint/reshard.h"
 #include "qft/checkpoint/verify.h"
@@ -21,7 +21,7 @@ using test::TempDir;
 
 const Shape kShape{6, 10};
 
-/// Element i of the tensor is i.
+/// Element i of the tensor has the value i.
 std::vector<float> values_of(const BoxRange& range) {
   std::vector<float> values(range.end - range.begin);
   const std::uint64_t all = Box::whole(kShape).elements();
@@ -31,7 +31,7 @@ std::vector<float> values_of(const BoxRange& range) {
   return values;
 }
 
-/// A checkpoint whose tensor lies in these ranges.
+/// Saves a checkpoint with one tensor in these ranges.
 fs::path save(const fs::path& dir, const std::vector<BoxRange>& ranges) {
   const auto comm = comm::make_self_communicator();
   CheckpointWriter writer(*comm, io::posix_storage(),
@@ -46,7 +46,7 @@ fs::path save(const fs::path& dir, const std::vector<BoxRange>& ranges) {
   return writer.commit({{"strategy", "zero3"}});
 }
 
-/// Halves of the columns, the right one in two boxes of rows, each of two owners.
+/// The two halves of the columns; the right half is two boxes of rows. Each box has two owners.
 const std::vector<BoxRange> kGrid{{{{0, 0}, {6, 5}}, 0, 13},
                                   {{{0, 0}, {6, 5}}, 13, 30},
                                   {{{0, 5}, {2, 5}}, 0, 4},

@@ -1,4 +1,4 @@
-// Which checkpoints of an output directory count: runs, branches, other programs.
+// The order of checkpoints in an output directory: runs, branches, other programs.
 #include "qft/checkpoint/branch.h"
 
 #include "qft/checkpoint/gc.h"
@@ -55,7 +55,7 @@ TEST_F(BranchTest, ARunThatGoesOnKeepsItsIdAndANamedStartIsABranch) {
   EXPECT_EQ(b.parent->run, a.id);
   EXPECT_EQ(b.parent->step, 5);
   EXPECT_EQ(Manifest::read(save(b, 6)).run.parent->checksum, Manifest::read(at_5).checksum);
-  // Who goes back to the run that was left begins a branch, too.
+  // A return to an abandoned run also begins a branch.
   EXPECT_EQ(next_run(dir_.path(), at_5, false).number, 3);
 }
 
@@ -77,13 +77,13 @@ TEST_F(BranchTest, ABranchIsFoundByWhereItBegan) {
   save(b, 8);
   EXPECT_EQ(order(branch_point(at_5)), (Names{"checkpoint-8", "checkpoint-7"}));
   EXPECT_EQ(order(branch_point(at_9)), Names{});
-  // A branch of the branch began there, too.
+  // A branch of the branch counts as begun there, too.
   save(next_run(dir_.path(), at_7, true), 11);
   EXPECT_EQ(order(branch_point(at_5)).front(), "checkpoint-11");
-  // Where the parent has been removed meanwhile its path still names it.
+  // After the parent's removal its path still names it.
   fs::remove_all(at_5);
   EXPECT_EQ(order(branch_point(at_5)).front(), "checkpoint-11");
-  // Another checkpoint under that path is another parent.
+  // Another checkpoint under the same path is another parent.
   save({"ff", 9, {}}, 5);
   EXPECT_EQ(order(branch_point(at_5)), Names{});
 }
@@ -114,7 +114,7 @@ TEST_F(BranchTest, ACheckpointOfAnotherBranchIsSetAsideNotReplaced) {
   const auto plan = plan_gc(dir_.path(), {2, {}});
   EXPECT_EQ(plan.back().path.filename(), aside);
   EXPECT_TRUE(plan.back().remove);
-  EXPECT_TRUE(contains(plan.back().reason, "given up"));
+  EXPECT_TRUE(contains(plan.back().reason, "abandoned branch"));
   save(b, 15, 2);
   EXPECT_EQ(all(), (Names{"checkpoint-10", "checkpoint-15"}));
 }
@@ -157,7 +157,7 @@ TEST_F(BranchTest, ADamagedOneIsSetAsideToo) {
   const RunRecord a = next_run(dir_.path(), {}, false);
   for (const int step : {4, 6}) save(a, step);
   write_bytes(dir_ / "checkpoint-6/manifest.json", R"({"format": "qft checkpoint", )");
-  EXPECT_EQ(order(), (Names{"checkpoint-6", "checkpoint-4"}));  // to be refused by name
+  EXPECT_EQ(order(), (Names{"checkpoint-6", "checkpoint-4"}));  // rejected later, by name
   save(a, 6);
   EXPECT_EQ(order().front(), "checkpoint-6");
   EXPECT_EQ(all().size(), 3u);

@@ -1,4 +1,4 @@
-// Saving by all ranks, and loading by more or fewer.
+// Saves with all ranks, and loads with more or fewer.
 #include "qft/checkpoint/restore.h"
 #include "qft/checkpoint/verify.h"
 #include "qft/comm/exchange.h"
@@ -50,7 +50,7 @@ SaveOptions at_step(const fs::path& dir, std::int64_t step) {
   return options;
 }
 
-// Loads this rank's share of the sample with `comm`'s ranks and compares it with what was saved.
+// Loads this rank's share of the sample with `comm`'s ranks and compares it with the saved values.
 void expect_sample(comm::Communicator& comm, const fs::path& dir, int version) {
   const SharedCheckpoint checkpoint(comm, dir);
   EXPECT_EQ(checkpoint.state().at("version"), version);
@@ -138,7 +138,7 @@ TEST(Distributed, MissingTensorsAndOtherShapesFailOnAllRanks) {
   EXPECT_TRUE(contains(error_of([&] { SharedCheckpoint(world(), dir / "checkpoint-9"); }), "checkpoint-9"));
 }
 
-// Ranks that give different paths stand for nodes with private disks.
+// Different paths on different ranks simulate nodes with private disks.
 TEST(PrivateDisks, TheCheckpointIsWholeOnRankZerosDisk) {
   const SharedDir dir;
   const fs::path mine = dir / ("node" + std::to_string(world().rank() % 2));
@@ -166,7 +166,7 @@ TEST(PrivateDisks, TheCheckpointIsWholeOnRankZerosDisk) {
   EXPECT_TRUE(contains(error_of([&] { checkpoint.read(targets); }), "no tensor 'unknown'"));
 }
 
-// Each rank holds two columns, and reads two rows of what all wrote, from rank 0 where it does not see the directory.
+// Each rank saves two columns and reads two rows, from rank 0 if it does not see the directory.
 TEST(PrivateDisks, BoxesAreReadByOtherBoxes) {
   const SharedDir dir;
   const int ranks = world().size(), rank = world().rank();
@@ -188,7 +188,7 @@ TEST(PrivateDisks, BoxesAreReadByOtherBoxes) {
   EXPECT_EQ(got, expected);
 }
 
-// The last rank stands for the other node. Rank 0 sees its own part of a save that was cut off; of other runs' it knows nothing.
+// The last rank simulates the other node. Rank 0 sees its own part of an interrupted save, but not other runs' parts.
 TEST(PrivateDisks, WhatAKilledSaveLeftGoesFromAllOfThem) {
   const SharedDir dir;
   const bool other = world().rank() == world().size() - 1 && world().size() > 1;
@@ -211,7 +211,7 @@ TEST(PrivateDisks, WhatAKilledSaveLeftGoesFromAllOfThem) {
   world().barrier();
 }
 
-// As where NFS holds a file of it open, or it is another user's.
+// For example NFS holds a file of it open, or it belongs to another user.
 TEST(PrivateDisks, WhatCannotBeRemovedEndsNoRun) {
   const SharedDir dir;
   const fs::path stuck = dir / "tmp-checkpoint-4.0123abcd/in_use";

@@ -72,7 +72,7 @@ TEST(Checkpoint, WhatDoesNotFitIsRefusedWithBothValues) {
   EXPECT_TRUE(contains(error_of([&] { checkpoint.read(target); }), "is F32 [37, 5]"));
   EXPECT_TRUE(contains(error_of([&] { checkpoint.read(target); }), "but F32 [5, 37] in this run"));
   EXPECT_TRUE(contains(error_of([&] { checkpoint.read_tensor_range("tiny", 1, 3, values); }),
-                       "elements [1, 3) of tensor 'tiny' asked for"));
+                       "elements [1, 3) of tensor 'tiny' requested"));
   EXPECT_TRUE(contains(error_of([&] { Checkpoint::open(dir.path()); }), "has no manifest.json"));
 }
 
@@ -116,7 +116,7 @@ TEST(Retention, KeepsTheNewestAndTheBest) {
   options.save_total_limit = 1;
   save(dir.path(), 6, 1, options);
   EXPECT_EQ(steps_in(dir.path()), (std::vector<std::int64_t>{2, 6}));
-  // A step below others that exist is still the new one.
+  // A step below existing ones is still the newest.
   options.best_checkpoint.clear();
   save(dir.path(), 3, 1, options);
   EXPECT_EQ(steps_in(dir.path()), (std::vector<std::int64_t>{3}));
@@ -160,7 +160,7 @@ TEST(Writer, RemovesWhatAKilledRunLeft) {
             (std::vector<std::string>{"checkpoint-4", "tmp-checkpoint-3", "tmp-notes.txt"}));
 }
 
-// One operation after another fails, crashes or is cut short while step 2 (or step 1 again) is saved over step 1.
+// Fails, crashes or shortens one operation after another while step 2 (or step 1 again) is saved over step 1.
 void save_with_every_fault(std::int64_t step, std::int64_t limit) {
   log::init({.level = log::Severity::error});
   for (const Fault fault : {Fault::error, Fault::short_write, Fault::crash}) {
@@ -187,7 +187,7 @@ void save_with_every_fault(std::int64_t step, std::int64_t limit) {
         ASSERT_TRUE(latest) << "neither the old nor the new checkpoint is left";
         const int version = read_sample(Checkpoint::open(*latest));
         EXPECT_TRUE(version == 2 || (failed && version == 1)) << version;
-        if (fault == Fault::crash) {  // the next run goes on from there
+        if (fault == Fault::crash) {  // the next run continues from here
           storage.arm(0, Fault::none);
           save(dir.path(), 3, 3, {}, storage);
           EXPECT_EQ(find_latest_verified(dir.path()), dir / "checkpoint-3");

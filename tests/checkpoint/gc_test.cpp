@@ -34,7 +34,7 @@ std::map<std::string, GcEntry> plan(const fs::path& dir, std::optional<std::int6
 TEST(Gc, KeepsTheNewestThatVerifyAndTheBest) {
   const TempDir dir;
   for (const std::int64_t step : {5, 10, 20, 30, 40}) save(dir.path(), step);
-  write_bytes(dir / "checkpoint-40/trainer_state.json", "{}");  // damaged: does not count, is not removed
+  write_bytes(dir / "checkpoint-40/trainer_state.json", "{}");  // damaged: neither counted nor removed
   write_bytes(dir / "trainer_state.json", R"({"best_model_checkpoint": "/elsewhere/run/checkpoint-10"})");
   const auto entries = plan(dir.path(), 2);
   ASSERT_EQ(entries.size(), 5u);
@@ -91,7 +91,7 @@ TEST(Gc, LeavesASaveThatMayBeGoingOn) {
   const auto entry = plan(dir.path(), {}, std::chrono::minutes(15)).at("tmp-checkpoint-20.0a1b2c3d");
   EXPECT_FALSE(entry.remove);
   EXPECT_TRUE(contains(entry.reason, "a run may be writing it"));
-  // The clock of the newest file below counts.
+  // The newest file's time counts.
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
   fs::last_write_time(dir / "tmp-checkpoint-20.0a1b2c3d", old);
   EXPECT_FALSE(plan(dir.path(), {}, std::chrono::minutes(15)).at("tmp-checkpoint-20.0a1b2c3d").remove);

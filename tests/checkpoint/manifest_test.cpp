@@ -58,7 +58,7 @@ TEST(Manifest, StatesThatJsonCannotHoldDoNotBreakTheChecksum) {
 
 TEST(Manifest, EveryFlippedBitIsSeen) {
   Manifest manifest = sample();
-  manifest.state["learning_rate"] = 1e-05;  // "1E-05" means the same
+  manifest.state["learning_rate"] = 1e-05;  // "1E-05" has the same value
   const std::string good = manifest.to_text();
   for (std::size_t i = 0; i < good.size(); ++i)
     for (int bit = 0; bit < 8; ++bit) {
@@ -117,7 +117,7 @@ TEST(Manifest, BrokenInvariantsNameTensorAndElements) {
   }
 }
 
-/// A manifest's text after a change of its JSON, with the checksum of what it then holds.
+/// Returns a manifest's text after a change of its JSON, with the matching checksum.
 std::string changed(const std::function<void(nlohmann::json&)>& change) {
   auto document = nlohmann::json::parse(sample().to_text());
   document.erase("checksum");

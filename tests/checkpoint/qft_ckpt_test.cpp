@@ -1,4 +1,4 @@
-// The program itself: exit codes, output streams.
+// Tests of the program: exit codes, output streams.
 #include <cstdlib>
 #include <filesystem>
 #include <string>

@@ -1,4 +1,4 @@
-// Small tensors cut into slices, saved and read back.
+// Saves small tensors in slices and reads them back.
 #pragma once
 
 #include "qft/checkpoint/checkpoint.h"
@@ -12,24 +12,24 @@
 
 namespace qft::test {
 
-/// All of a tensor.
+/// Returns a slice that is the whole tensor.
 inline checkpoint::TensorSlice whole_slice(std::string name, DType dtype, const Shape& shape) {
   const Box box = Box::whole(shape);
   return {std::move(name), dtype, shape, box, 0, box.elements()};
 }
 
-/// The tensors of a sample checkpoint: odd sizes, a scalar, an empty one, two dtypes.
+/// Returns the tensors of a sample checkpoint: odd sizes, a scalar, an empty one, two dtypes.
 inline std::vector<checkpoint::TensorSlice> sample_tensors() {
   return {whole_slice("layers.0.weight", DType::f32, {37, 5}), whole_slice("layers.0.weight.exp_avg", DType::f32, {37, 5}),
           whole_slice("step", DType::i64, {}), whole_slice("empty", DType::f32, {0, 3}), whole_slice("tiny", DType::i64, {2})};
 }
 
-/// Byte `at` of a tensor's data in version `version`.
+/// Returns byte `at` of a tensor's data in version `version`.
 inline char sample_byte(const std::string& name, std::uint64_t at, int version) {
   return static_cast<char>(std::hash<std::string>()(name) * 31 + at * 7 + static_cast<std::uint64_t>(version) * 101);
 }
 
-/// What rank `rank` of `ranks` owns: an equal share of each flattened tensor; bytes in `storage`.
+/// Returns the slices of rank `rank` of `ranks`: an equal share of each flattened tensor; `storage` holds the bytes.
 template <class Slice>
 std::vector<Slice> sample_slices(int rank, int ranks, int version, std::vector<std::string>& storage) {
   std::vector<Slice> slices;
@@ -72,7 +72,7 @@ inline std::filesystem::path save_sample(comm::Communicator& comm, io::Storage& 
   return writer.commit({{"version", version}, {"strategy", "zero2"}, {"global_batch_size", 64}});
 }
 
-/// The version that a checkpoint holds, after reading and comparing every byte; -1 where bytes are wrong.
+/// Compares every byte and returns the version that a checkpoint holds; -1 if bytes are wrong.
 inline int read_sample(const checkpoint::Checkpoint& checkpoint) {
   const int version = checkpoint.state().at("version").get<int>();
   for (const checkpoint::TensorSlice& tensor : sample_tensors()) {

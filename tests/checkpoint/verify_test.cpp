@@ -160,7 +160,7 @@ TEST(Verify, SharesCoverEveryFileOnce) {
 
 TEST(Verify, ChecksWhatItCanWithoutAManifest) {
   const TempDir dir;
-  EXPECT_TRUE(contains(verify(dir.path()).errors.at(0), "neither manifest.json nor files of weights"));
+  EXPECT_TRUE(contains(verify(dir.path()).errors.at(0), "neither manifest.json nor weight files"));
   EXPECT_TRUE(contains(error_of([&] { verify(dir / "none"); }), "does not exist"));
   io::ModelWriter writer(io::posix_storage(), dir.path(), {{"a", DType::u8, {4}}, {"b", DType::bf16, {3, 2}}}, 6);
   writer.append("0123456789abcdef", 16);

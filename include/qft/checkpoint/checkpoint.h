@@ -1,4 +1,4 @@
-// Reading checkpoints without a communicator: one directory, or the newest good one of an output directory.
+// Reads checkpoints without a communicator: one directory, or the newest good one of an output directory.
 #pragma once
 
 #include "qft/checkpoint/manifest.h"
@@ -15,7 +15,7 @@
 
 namespace qft::checkpoint {
 
-/// What a rank holds of a tensor of global `shape`: elements [begin, end) of a box of it.
+/// The slice of a tensor of global `shape` that a rank holds: elements [begin, end) of the flattened box.
 struct TensorSlice {
   std::string name;
   DType dtype = DType::f32;
@@ -25,25 +25,25 @@ struct TensorSlice {
 
   std::uint64_t bytes() const { return (end - begin) * size_of(dtype); }
 };
-/// A slice in host memory, to be saved or to be filled; the memory is the caller's.
+/// A slice in host memory, to save or to fill; the caller owns the memory.
 struct HostSlice : TensorSlice {
   void* data = nullptr;
 };
 
-/// An open checkpoint. Its manifest is checked when opened, its files when first touched. Thread-safe.
+/// An open checkpoint. The manifest is checked on opening, a file on its first use. Thread-safe.
 class Checkpoint {
  public:
-  /// Throws Error naming the directory where there is no manifest or a damaged one.
+  /// Throws Error with the directory if the manifest is missing or damaged.
   static Checkpoint open(const std::filesystem::path& dir);
 
   const std::filesystem::path& dir() const { return dir_; }
   const Manifest& manifest() const { return manifest_; }
   const nlohmann::json& state() const { return manifest_.state; }
 
-  /// Copies elements [begin, end) of the whole flattened tensor, from whatever files hold them. Throws Error where the tensor is
-  /// missing, the range is outside it, or a file is not what the manifest says.
+  /// Copies elements [begin, end) of the whole flattened tensor from the files that hold them. Throws Error if the tensor is
+  /// missing, the range exceeds it, or a file does not match the manifest.
   void read_tensor_range(std::string_view name, std::uint64_t begin, std::uint64_t end, void* dst) const;
-  /// Fills a slice, whatever slices were saved, after checking dtype and shape against the checkpoint's.
+  /// Fills a slice, whichever slices were saved, after a check of dtype and shape against the checkpoint.
   void read(const HostSlice& target) const;
 
  private:
@@ -61,23 +61,25 @@ class Checkpoint {
   std::unique_ptr<Files> files_;
 };
 
-/// "checkpoint-<step>".
+/// Returns "checkpoint-<step>".
 std::string directory_name(std::int64_t step);
-/// The step of such a name; nothing for any other.
+/// Returns the step in such a name; nullopt for any other name.
 std::optional<std::int64_t> step_of(std::string_view name);
 
 struct Candidate {
   std::int64_t step = 0;
   std::filesystem::path dir;
 };
-/// The checkpoint-<step> directories of `output_dir`, oldest first, whoever wrote them. None where the directory does not exist.
+/// Returns the checkpoint-<step> directories of `output_dir`, oldest first, from any program. Empty if the directory does not
+/// exist.
 std::vector<Candidate> list_checkpoints(const std::filesystem::path& output_dir);
 
-/// Throws ConfigError unless `dir` is a checkpoint of qft, whole or damaged; it names one where `dir` is an output_dir.
+/// Throws ConfigError unless `dir` is a qft checkpoint, intact or damaged. If `dir` is an output_dir, the message names one of
+/// its checkpoints.
 void require_checkpoint(const std::filesystem::path& dir);
 
-/// The first of resume_order() (branch.h) whose manifest and every file verify. Broken ones are logged by
-/// name, with the reason, and skipped.
+/// Returns the first of resume_order() (branch.h) that verifies with its manifest and every file. Damaged ones are skipped and
+/// logged with name and reason.
 std::optional<std::filesystem::path> find_latest_verified(const std::filesystem::path& output_dir);
 
 }  // namespace qft::checkpoint

@@ -1,4 +1,4 @@
-// What two checkpoints, adapters or models have in common, and where they differ.
+// Compares two checkpoints, adapters or models.
 #pragma once
 
 #include "qft/core/dtype.h"
@@ -12,21 +12,21 @@
 
 namespace qft::checkpoint {
 
-/// A tensor that both directories have.
+/// Compares a tensor that both directories have.
 struct TensorDifference {
   std::string name;
   DType dtype[2] = {};
   std::vector<std::int64_t> shape[2];
-  std::uint64_t elements = 0;  // of A
-  std::uint64_t changed = 0;   // elements whose values differ; not counted where the shapes differ
-  double max_abs = 0;          // largest |a - b|; not finite where only one of the two is
+  std::uint64_t elements = 0;  // in A
+  std::uint64_t changed = 0;   // elements with different values; not counted if the shapes differ
+  double max_abs = 0;          // largest |a - b|; not finite if only one of a and b is finite
   double relative = 0;         // |a - b| / |a|, both Euclidean norms; 0 for equal tensors, infinite for a = 0
 
   bool same_layout() const { return shape[0] == shape[1] && dtype[0] == dtype[1]; }
   bool equal() const { return same_layout() && changed == 0; }
 };
 
-/// A value of a configuration or state that is not the same; null on the side that lacks it.
+/// A configuration or state value that differs; null on the side that lacks it.
 struct ValueDifference {
   std::string key;  // "data.epoch"
   nlohmann::json a, b;
@@ -34,28 +34,28 @@ struct ValueDifference {
 
 struct Difference {
   std::filesystem::path a, b;
-  std::vector<TensorDifference> tensors;  // all that both have, by name
+  std::vector<TensorDifference> tensors;  // all common tensors, by name
   std::vector<std::string> only_a, only_b;
-  std::vector<ValueDifference> model;          // config.json, adapter_config.json: what changes the model's output
+  std::vector<ValueDifference> model;          // config.json, adapter_config.json: keys that change the model's output
   std::vector<ValueDifference> position;       // step, place in the data, batches, counters
   std::vector<ValueDifference> configuration;  // the run's settings
-  std::vector<ValueDifference> layout;         // strategy, ranks, versions: how it was written
+  std::vector<ValueDifference> layout;         // strategy, ranks, versions at the time of writing
 
-  /// Same tensors, same model, same position: resuming from A or from B gives the same run under the same
-  /// configuration. Elapsed time, configuration and layout do not count.
+  /// True if tensors, model and position are equal: under one configuration, resuming from A or from B gives the same run.
+  /// Elapsed time, configuration and layout do not count.
   bool equal() const;
-  /// Nothing differs, configuration and layout included.
+  /// True if nothing differs, configuration and layout included.
   bool identical() const { return equal() && configuration.empty() && layout.empty(); }
 };
 
-/// Compares by name, whatever ranks and strategies wrote the two, a piece of a tensor in memory at a time.
-/// Throws Error where one of them cannot be read.
+/// Compares by name, independent of the ranks and strategies that wrote the two. Holds one piece of a tensor in memory at a time.
+/// Throws Error if one of them cannot be read.
 Difference diff(const std::filesystem::path& a, const std::filesystem::path& b);
 
-/// Keys equal, identical, a, b, tensors [{name, shape, dtype, elements, changed, max_abs, relative}] (shape
-/// and dtype as pairs where they differ; numbers that JSON lacks as text), only_a, only_b, and the lists of values.
+/// Returns the keys equal, identical, a, b, tensors [{name, shape, dtype, elements, changed, max_abs, relative}] (shape and dtype
+/// as pairs if they differ; numbers that JSON lacks as text), only_a, only_b, and the lists of values.
 nlohmann::ordered_json to_json(const Difference& difference);
-/// Lines of text; of the tensors that differ the `rows` with the largest relative difference.
+/// Returns lines of text. Lists the `rows` differing tensors with the largest relative difference.
 std::string format_difference(const Difference& difference, std::size_t rows);
 
 }  // namespace qft::checkpoint

@@ -1,4 +1,4 @@
-// Rewrites a checkpoint as another number of ranks would have written it.
+// Rewrites a checkpoint for another number of ranks.
 #pragma once
 
 #include "qft/checkpoint/manifest.h"
@@ -8,10 +8,10 @@
 
 namespace qft::checkpoint {
 
-/// Writes checkpoint `from` to the directory `to`, its training state in `ranks` files that hold an equal
-/// share of every tensor each; model, adapter, tokenizer and state are the same, byte for byte. A piece of a
-/// tensor in memory at a time; `to` appears whole or not at all. Returns the manifest. Throws Error where
-/// `from` does not verify or holds no training state, and where `to` exists and is not an empty directory.
+/// Writes checkpoint `from` to the directory `to`, with the training state in `ranks` files that each hold an equal share of
+/// every tensor. Model, adapter, tokenizer and state are copied byte for byte. Holds one piece of a tensor in memory at a time;
+/// `to` appears complete or not at all. Returns the manifest. Throws Error if `from` does not verify or holds no training
+/// state, or if `to` exists and is not an empty directory.
 Manifest reshard(io::Storage& storage, const std::filesystem::path& from, const std::filesystem::path& to, int ranks);
 
 }  // namespace qft::checkpoint
