@@ -65,7 +65,7 @@ bool any_ancestor(const std::vector<Entry>& entries, const RunRecord& run, const
 void mark_line(std::vector<Entry>& entries) {
   const Entry* live = live_of(entries);
   if (live == nullptr) return;
-  std::map<std::string, std::int64_t> last{{live->run.id, std::numeric_limits<std::int64_t>::max()}};  // last step in line, by run
+  std::map<std::string, std::int64_t> last{{live->run.id, std::numeric_limits<std::int64_t>::max()}};  // last step, by run
   any_ancestor(entries, live->run, [&](const BranchPoint& point) {
     last.emplace(point.run, point.step);
     return false;

@@ -48,7 +48,7 @@ constexpr unsigned __int128 wide(std::uint64_t high, std::uint64_t low) {
   return static_cast<unsigned __int128>(high) << 64 | low;
 }
 
-std::vector<std::int64_t> zero_to(std::int64_t n) {
+std::vector<std::int64_t> iota_vector(std::int64_t n) {
   std::vector<std::int64_t> values(static_cast<std::size_t>(n));
   std::iota(values.begin(), values.end(), INT64_C(0));
   return values;
@@ -66,7 +66,7 @@ std::uint64_t LegacyRandom::below(std::uint64_t n) {
 }
 
 std::vector<std::int64_t> LegacyRandom::permutation(std::int64_t n) {
-  std::vector<std::int64_t> values = zero_to(n);
+  std::vector<std::int64_t> values = iota_vector(n);
   for (std::size_t i = values.size(); i-- > 1;) std::swap(values[i], values[below(i + 1)]);
   return values;
 }
@@ -110,7 +110,7 @@ std::uint64_t Generator::below(std::uint64_t n) {
 }
 
 std::vector<std::int64_t> Generator::permutation(std::int64_t n) {
-  std::vector<std::int64_t> values = zero_to(n);
+  std::vector<std::int64_t> values = iota_vector(n);
   for (std::size_t i = values.size(); i-- > 1;) std::swap(values[i], values[below(i + 1)]);
   return values;
 }

@@ -225,12 +225,12 @@ void DirLock::beat() {
     log::warn("{}: another run may believe that this one is dead", e.what());
   }
   const bool before = lost_to_.empty();
-  look();
+  check_owner();
   if (before && !lost_to_.empty()) activity::request_end("the lock of '" + dir_.string() + "' was taken over by " + lost_to_);
 }
 
 /// Checks whether this process still holds the lock. Creates the lock file again if someone removed it by hand.
-void DirLock::look() {
+void DirLock::check_owner() {
   if (!lost_to_.empty()) return;
   const auto text = read_lock(path_);
   if (text && parse_lock(*text).token == self_.token) return;
@@ -254,7 +254,7 @@ void DirLock::look() {
 
 void DirLock::require_held() {
   const std::lock_guard guard(mutex_);
-  look();
+  check_owner();
   require(lost_to_.empty(),
           "'{}' was taken over by {} after this run had shown no sign of life for {:.0f} s: this run ends and writes "
           "nothing more",

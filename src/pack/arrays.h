@@ -1,4 +1,4 @@
-// The pack's datasets as a table: writer, reader and verification go through it.
+// The table of the pack's datasets, used by writer, reader and verification.
 #pragma once
 
 #include "qft/io/hdf5.h"
@@ -14,8 +14,8 @@ struct PackArrayInfo {
   const char* name;
   io::h5::Type type;
   std::uint64_t columns;
-  std::optional<PackArray> offsets_into;  // the array whose rows it delimits: one entry more than there are runs
-  std::optional<PackArray> per;           // the offsets whose runs it has a row (or an offset) for
+  std::optional<PackArray> offsets_into;  // the array whose rows these offsets delimit: one entry more than there are runs
+  std::optional<PackArray> per;           // the offsets that have one run for each row (or offset) of this array
 };
 
 inline constexpr std::array<PackArrayInfo, kPackArrays> kPackArrayInfo = {{
@@ -44,7 +44,7 @@ constexpr const PackArrayInfo& info_of(PackArray array) {
   return kPackArrayInfo[index_of(array)];
 }
 
-/// Whether a pack has the array.
+/// True if a pack has the array.
 constexpr bool has_array(std::size_t array, bool weighted) {
   return weighted || array != index_of(PackArray::label_span_weights);
 }

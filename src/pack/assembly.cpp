@@ -17,7 +17,7 @@ using nlohmann::json;
 
 namespace {
 
-/// Turns a part's own counting into the pack's.
+/// Converts a part's local offsets and category indices to the pack's.
 void globalise(PackPart& part, const Sizes& first, const std::unordered_map<std::string, std::int32_t>& categories) {
   PackPart::for_each_array(part, [&](PackArray array, auto& values) {
     const PackArrayInfo& info = info_of(array);
@@ -55,7 +55,7 @@ void complete_attributes(PackAttributes& attributes, const std::vector<PartSumma
     attributes.max_item_tokens = std::max(attributes.max_item_tokens, part.max_item_tokens);
     if (part.sequences_per_item == 0) continue;
     require(attributes.sequences_per_item == 0 || attributes.sequences_per_item == part.sequences_per_item,
-            "items of {} and of {} sequences cannot share a pack: pack single samples and preference pairs apart",
+            "items with {} and with {} sequences cannot share a pack: pack single samples and preference pairs separately",
             attributes.sequences_per_item, part.sequences_per_item);
     attributes.sequences_per_item = part.sequences_per_item;
   }
@@ -67,7 +67,7 @@ void complete_attributes(PackAttributes& attributes, const std::vector<PartSumma
 
 namespace {
 
-/// Where one part has weights, the others have them too.
+/// Gives weights to all parts if one part has weights.
 std::vector<PartSummary> with_weights(std::vector<PartSummary> parts) {
   const auto weights = [](PartSummary& part) -> std::int64_t& { return part.elements[index_of(PackArray::label_span_weights)]; };
   if (std::ranges::none_of(parts, [&](PartSummary& part) { return weights(part) > 0; })) return parts;

@@ -1,4 +1,4 @@
-// From parts to the pack: every rank writes the chunks that it is given, at places known from the sizes of all.
+// Assembles the pack from parts: every rank writes its chunks at places that follow from the sizes of all chunks.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -12,12 +12,12 @@
 
 namespace qft::pack {
 
-/// Fills in what `attributes` could not know before: counts, category names, lengths. Throws Error where no
-/// items are left, of one dataset or of all, or parts disagree in their sequences per item.
+/// Fills in the attributes that depend on the items: counts, category names, lengths. Throws Error if no items are left, in one
+/// dataset or in all, or if parts differ in their sequences per item.
 void complete_attributes(PackAttributes& attributes, const std::vector<PartSummary>& parts);
 
-/// Collective; same arguments on all ranks. `load` reads a chunk's part; `workers` threads call it. Throws
-/// the same Error on all ranks and then leaves a file without use.
+/// Collective; same arguments on all ranks. `load` reads a chunk's part; `workers` threads call it. Throws the same Error on all
+/// ranks; the file is then unusable.
 void assemble_pack(comm::Communicator& comm, const std::filesystem::path& file, const PackAttributes& attributes,
                    const std::vector<PartSummary>& chunks, int workers, const std::function<PackPart(std::size_t)>& load);
 

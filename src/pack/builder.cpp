@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::string_view kAssembled = "pack.h5", kFailed = "failed", kClaim = "claim-";
 
-/// Makes a file that must not exist yet; false if it does.
+/// Creates a new file; returns false if it already exists.
 bool create_exclusively(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0 && errno == EEXIST) return false;
@@ -38,7 +38,7 @@ bool create_exclusively(const std::filesystem::path& path) {
   return true;
 }
 
-/// The counts of the pack at `path`, if it is one with this fingerprint.
+/// Returns the counts of the pack at `path` if it has this fingerprint.
 std::optional<PackSummary> summary_of_current(const std::filesystem::path& path, const std::string& fingerprint) try {
   const auto pack = PackReader::open(path);
   if (pack->fingerprint() != fingerprint) return std::nullopt;
@@ -62,12 +62,12 @@ std::optional<PackSummary> summary_of_current(const std::filesystem::path& path,
 
 }  // namespace
 
-/// The finished chunks, known to all ranks; nothing for those still to encode.
+/// The finished chunks, known to all ranks; nullopt for unfinished ones.
 struct PackBuilder::Parts {
   std::vector<std::optional<PartSummary>> known;
-  json news = json::array();  // what this rank found out since the last exchange: [chunk, summary]
+  json news = json::array();  // this rank's findings since the last exchange: [chunk, summary]
   std::size_t reused = 0;
-  std::mutex mutex;  // guards news, and done_ of the builder
+  std::mutex mutex;  // guards news, and the builder's done_
 
   void exchange(comm::Communicator& comm) {
     for (const std::string& text : comm::all_gather_strings(comm, news.dump()))
@@ -85,7 +85,7 @@ struct PackBuilder::Parts {
 PackBuilder::PackBuilder(comm::Communicator& comm, std::filesystem::path path, PackAttributes attributes, int workers)
     : comm_(comm), path_(std::move(path)), attributes_(std::move(attributes)), workers_(workers) {
   QFT_ASSERT(workers >= 1, "{} workers", workers);
-  require(path_.has_filename(), "'{}' names no file for the pack", path_.string());
+  require(path_.has_filename(), "'{}' does not name a file for the pack", path_.string());
   const std::filesystem::path parent = path_.has_parent_path() ? path_.parent_path() : ".";
   folder_ = parent / (std::string(io::kTempPrefix) + path_.filename().string() + ".parts");
 }
@@ -98,7 +98,7 @@ std::string PackBuilder::part_key(std::size_t chunk, std::size_t num_chunks) con
   return fmt::format("{}:{}/{}", attributes_.fingerprint(), chunk, num_chunks);
 }
 
-/// Leaves only parts in the folder, and proves that all ranks see it.
+/// Removes everything but parts from the folder, and checks that all ranks see the folder.
 void PackBuilder::prepare_folder() {
   const std::string token = comm::on_root(comm_, [&] {
     require(!std::filesystem::is_directory(path_), "cannot write the pack: '{}' is a directory", path_.string());
@@ -118,7 +118,7 @@ void PackBuilder::prepare_folder() {
   });
 }
 
-/// Parts of an interrupted build that are whole and of the same inputs; the others are removed.
+/// Loads intact parts of an interrupted build with the same inputs; removes the others.
 void PackBuilder::load_finished_parts(Parts& parts) {
   comm::agreed(comm_, [&] {
     for (std::size_t c = static_cast<std::size_t>(comm_.rank()); c < parts.known.size();
@@ -157,8 +157,8 @@ void PackBuilder::encode_one(Parts& parts, std::size_t chunk, const EncodeChunk&
   note(parts, chunk, part);
 }
 
-/// Each rank begins in its own stretch of the open chunks and then helps the others: whoever makes a chunk's
-/// claim file first has it.
+/// Each rank begins in its own range of the open chunks and then helps the others: the first to create a chunk's claim file
+/// gets the chunk.
 void PackBuilder::encode_remaining(Parts& parts, const EncodeChunk& encode_chunk) {
   const std::vector<std::size_t> open = parts.unknown();
   const bool shared = comm_.size() > 1;
@@ -175,7 +175,7 @@ void PackBuilder::encode_remaining(Parts& parts, const EncodeChunk& encode_chunk
           encode_one(parts, chunk, encode_chunk);
         } catch (...) {
           failed = true;
-          if (shared) create_exclusively(folder_ / kFailed);  // the others stop before their next chunk
+          if (shared) create_exclusively(folder_ / kFailed);  // makes the others stop before their next chunk
           throw;
         }
       }
@@ -190,10 +190,10 @@ std::optional<PackSummary> PackBuilder::find_current() {
   comm::agreed(comm_, [&] {
     std::error_code error;
     if (comm_.rank() == 0 && std::filesystem::is_regular_file(path_, error)) summary = summary_of_current(path_, fingerprint);
-    // A build that was killed after its commit has left its parts; whoever may only read here leaves them too.
+    // A build that was killed after its commit left its parts. A process that may only read here ignores the error.
     if (summary) std::filesystem::remove_all(folder_, error);
   });
-  // The other ranks need only know that there is nothing to do.
+  // The other ranks only need to know that there is nothing to do.
   if (comm::broadcast_value(comm_, static_cast<int>(summary.has_value())) == 0) return std::nullopt;
   return comm_.rank() == 0 ? summary : PackSummary{};
 }
@@ -205,7 +205,7 @@ PackSummary PackBuilder::build(std::size_t num_chunks, const EncodeChunk& encode
   parts.known.resize(num_chunks);
   load_finished_parts(parts);
   if (parts.reused > 0 && comm_.rank() == 0)
-    log::info("{} of {} chunks are there from an earlier build of '{}'", parts.reused, num_chunks, path_.string());
+    log::info("{} of {} chunks are reused from an earlier build of '{}'", parts.reused, num_chunks, path_.string());
   encode_remaining(parts, encode_chunk);
 
   std::vector<PartSummary> summaries;

@@ -1,4 +1,4 @@
-// Checks that a pack was made for this run and is not damaged.
+// Checks that a pack was made for this run and is intact.
 #include "qft/core/error.h"
 #include "qft/encode/template_spec.h"
 #include "qft/io/hdf5.h"
@@ -35,14 +35,14 @@ void PackReader::check_against(const PackExpectation& expected) const {
                 attributes_.cutoff_len, pack, attributes_.cutoff_len);
 }
 
-/// The attributes against the items found of each source, and against each other.
+/// Checks the attributes against the number of items of each source, and against each other.
 void PackReader::verify_counts(const std::vector<std::int64_t>& items_found) const {
   std::int64_t dropped = 0, truncated = 0;
   for (std::size_t s = 0; s < items_found.size(); ++s) {
     const PackSource& source = attributes_.sources[s];
-    require(items_found[s] == source.items, "'{}': {} items of '{}', its attributes say {}", path().string(), items_found[s],
+    require(items_found[s] == source.items, "'{}': {} items of '{}', but its attributes say {}", path().string(), items_found[s],
             source.name, source.items);
-    // The model's own template may make several samples of a conversation.
+    // The model's own template may make several samples from a conversation.
     const bool several = attributes_.template_name == encode::kOwnTemplate && source.items > source.records - source.dropped;
     require(attributes_.stage == "pt" || several || source.records == source.items + source.dropped,
             "'{}': '{}' has {} records, {} items and {} dropped: these do not add up", path().string(), source.name,
@@ -52,7 +52,7 @@ void PackReader::verify_counts(const std::vector<std::int64_t>& items_found) con
   }
   const io::h5::File file = io::h5::File::open(path());
   for (const auto& [name, sum] : {std::pair("dropped", dropped), std::pair("truncated", truncated)})
-    require(file.get_int(name) == sum, "'{}': attribute '{}' is {}, that of the sources {}", path().string(), name,
+    require(file.get_int(name) == sum, "'{}': attribute '{}' is {}, but the sources add up to {}", path().string(), name,
             file.get_int(name), sum);
 }
 
@@ -76,7 +76,7 @@ void PackReader::verify(const std::function<void(std::int64_t)>& progress) const
         last = span.end;
       }
       for (const float weight : sequence.span_weights)
-        require(weight > 0 && std::isfinite(weight), "{}: labels that count {}", where(i), weight);
+        require(weight > 0 && std::isfinite(weight), "{}: label weight {}", where(i), weight);
       num_tokens += length;
       num_labels += sequence.num_labels();
     }
@@ -98,7 +98,7 @@ void PackReader::verify(const std::function<void(std::int64_t)>& progress) const
 
 void PackReader::verify_frame() const {
   const io::h5::File file = io::h5::File::open(path());
-  require(file.contains(kFrameCrc), "'{}' lacks the dataset '{}': it is not a whole pack, repack", path().string(), kFrameCrc);
+  require(file.contains(kFrameCrc), "'{}' lacks the dataset '{}': it is not a complete pack, repack", path().string(), kFrameCrc);
   const io::h5::Dataset crc = file.dataset(kFrameCrc);
   std::vector<Stretch> datasets = {{crc.offset(), crc.offset() + crc.bytes()}};
   for (std::size_t i = 0; i < kPackArrays; ++i)
@@ -109,7 +109,7 @@ void PackReader::verify_frame() const {
           path().string(), kFrameCrc);
   const std::uint32_t stored = crc.read_all<std::uint32_t>()[0], found = frame_crc(file_, datasets);
   require(stored == found,
-          "'{}': CRC32C {:08x} stored of what surrounds its datasets, {:08x} found: the file is damaged, copy or pack it again",
+          "'{}': CRC32C outside its datasets: {:08x} stored, {:08x} found: the file is damaged, copy or pack it again",
           path().string(), stored, found);
 }
 

@@ -14,8 +14,8 @@
 namespace qft::pack {
 namespace {
 
-constexpr std::string_view kPlainTemplate = "empty";  // texts as they are
-constexpr std::size_t kWarnings = 5;                  // broken records that are logged one by one
+constexpr std::string_view kPlainTemplate = "empty";  // adds nothing to the texts
+constexpr std::size_t kWarnings = 5;                  // broken records with a log line each
 constexpr double kChunkBytes = 1 << 20, kManyChunks = 4096;
 
 const std::vector<std::string>& dataset_names(const config::RunConfig& config, CorpusPart part) {
@@ -36,7 +36,7 @@ void check_stage(const std::vector<encode::DatasetSpec>& specs, const std::strin
   for (const encode::DatasetSpec& spec : specs) {
     if (feedback && spec.columns.kto_tag.empty())
       fail_config(
-          "dataset '{}' has no marks, which stage kto learns from: name their column as kto_tag in dataset_info.json, or "
+          "dataset '{}' has no marks, but stage kto learns from marks: name their column as kto_tag in dataset_info.json, or "
           "call it kto_tag or label (true or false) in a file that dataset names itself",
           spec.name);
     if (stage == "sft" && spec.formatting == encode::Formatting::alpaca && spec.columns.response.empty())
@@ -45,7 +45,7 @@ void check_stage(const std::vector<encode::DatasetSpec>& specs, const std::strin
     if (stage == "sft" && !spec.columns.kto_tag.empty())
       fail_config("dataset '{}' has a kto_tag: stage kto learns from it; for stage sft drop the tag", spec.name);
     if (stage != "sft" && !spec.columns.weight.empty())
-      fail_config("dataset '{}' has weights of records ('{}'), which stage sft alone learns by: take weight out of its columns",
+      fail_config("dataset '{}' has record weights ('{}'), which only stage sft uses: remove weight from its columns",
                   spec.name, spec.columns.weight);
     if (spec.ranking != pairs)
       fail_config(
@@ -55,7 +55,7 @@ void check_stage(const std::vector<encode::DatasetSpec>& specs, const std::strin
   }
 }
 
-// add_bos_token of tokenizer_config.json: documents start with the tokenizer's first token.
+// True if tokenizer_config.json has add_bos_token: documents then start with the tokenizer's BOS token.
 bool adds_bos_token(const std::filesystem::path& tokenizer_dir) {
   const std::filesystem::path file = tokenizer_dir / "tokenizer_config.json";
   if (!std::filesystem::is_regular_file(file)) return false;
@@ -75,10 +75,10 @@ nlohmann::json describe(const encode::DatasetSpec& spec) {
                                {c.prompt, c.query, c.response, c.history, c.messages, c.system, c.tools, c.chosen, c.rejected,
                                 c.kto_tag, c.category, c.tags}},
                               {"tags", {t.role, t.content, t.user, t.assistant, t.observation, t.function, t.system}}};
-  if (spec.of_v1) described["of_v1"] = true;  // packs without it stay as they are
+  if (spec.of_v1) described["of_v1"] = true;  // absent otherwise, so that other packs keep their fingerprint
   if (!c.weight.empty()) described["weight"] = c.weight;
   if (!c.documents.empty() || !c.template_kwargs.empty()) described["template_columns"] = {c.documents, c.template_kwargs};
-  if (!c.label.empty()) described["columns"].push_back(c.label);  // without one as packs have always had it
+  if (!c.label.empty()) described["columns"].push_back(c.label);  // absent if empty, as in all earlier packs
   return described;
 }
 
@@ -134,7 +134,7 @@ std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, Corp
       corpus->block_tokens_ > 0 || options.kind == encode::SampleKind::feedback || config.is_given("preprocessing_batch_size");
   corpus->chunk_records_ = by_records ? data.preprocessing_batch_size : corpus->default_chunk_records();
   corpus->record_options(config);
-  config::RunConfig named = config;  // a template that was told from the model counts as given
+  config::RunConfig named = config;  // a template that was derived from the model counts as given
   if (named.data.template_name.empty() && corpus->stage_ != "pt")
     named.data.template_name = corpus->encoder_->chat_template().spec().name;
   corpus->template_options_ = template_options(named);
@@ -143,7 +143,7 @@ std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, Corp
 
 void Corpus::make_encoders(const config::RunConfig& config, const encode::EncoderOptions& options) {
   encoder_ = std::make_unique<encode::Encoder>(encode::ChatTemplate::for_packing(config), options);
-  if (stage_ == "pt") return;  // documents have no template
+  if (stage_ == "pt") return;  // documents use no template
   for (const encode::DatasetSpec& spec : specs_) {
     if (spec.template_name.empty() || others_.contains(spec.template_name)) continue;
     const config::RunConfig other = encode::with_template(config, spec.template_name);
@@ -152,13 +152,13 @@ void Corpus::make_encoders(const config::RunConfig& config, const encode::Encode
     } catch (const ConfigError& e) {
       fail_config("dataset '{}' has the template '{}': {}", spec.name, spec.template_name, e.what());
     }
-    // Stop words that are no tokens are added to the vocabulary: two templates would add them in places of each other.
+    // Stop words that are not tokens are added to the vocabulary: two templates would give them the same ids.
     const std::int64_t mine = encoder_->chat_template().tokenizer().vocab_size(),
                        its = others_.at(spec.template_name)->chat_template().tokenizer().vocab_size();
     if (mine != its)
       fail_config(
           "dataset '{}' has the template '{}', with which the vocabulary has {} tokens, with the run's it has {}: its stop "
-          "words are no tokens of this tokenizer; pack the dataset on its own",
+          "words are not tokens of this tokenizer; pack the dataset separately",
           spec.name, spec.template_name, its, mine);
     log::info("dataset {}: template {}", spec.name, spec.template_name);
   }
@@ -187,7 +187,7 @@ void Corpus::open_sources(const config::RunConfig& config) {
   order_ = std::make_unique<encode::RecordOrder>(extents, mix);
 }
 
-// As many records as make a chunk of a megabyte on average, more in a very large corpus.
+// Returns the number of records in an average chunk of a megabyte; more in a very large corpus.
 std::int64_t Corpus::default_chunk_records() const {
   double records = 0, bytes = 0;
   for (const auto& source : sources_) {
@@ -247,10 +247,10 @@ PackAttributes Corpus::attributes() const {
   return attributes;
 }
 
-// Encodes one chunk: a cursor and a converter for each dataset that it meets.
+// Encodes one chunk, with a cursor and a converter for each dataset in it.
 class Corpus::ChunkReader {
  public:
-  /// Of the chunk that ends before record `end` of the order.
+  /// For the chunk that ends before record `end` of the order.
   ChunkReader(const Corpus& corpus, encode::ItemSink& sink, std::int64_t end)
       : corpus_(corpus), sink_(sink), end_(end), open_(corpus.specs_.size()), counts_(corpus.specs_.size()) {}
 
@@ -277,7 +277,7 @@ class Corpus::ChunkReader {
     encode::Conversation conversation;
   };
 
-  // Runs `body` for one record; a broken one is an error, or skipped and noted.
+  // Runs `body` for one record. A broken record is an error, or is skipped and logged.
   template <class Where, class Body>
   void guarded(std::int32_t dataset, const Where& where, RecordCounts& counts, Body&& body) {
     try {
@@ -293,7 +293,7 @@ class Corpus::ChunkReader {
     }
   }
 
-  // Stage kto: each answer goes with the answer before it in the chunk, the first with the last.
+  // Stage kto: each answer is paired with the previous answer in the chunk, the first with the last.
   void encode_feedback() {
     if (feedback_.empty()) return;
     encode::Message other =
@@ -311,7 +311,7 @@ class Corpus::ChunkReader {
     }
   }
 
-  // For the only record of a chunk: the answer of the next record behind the chunk that has one, from the last on to the first.
+  // For a chunk with one record only: returns the answer of the next later record that has one, wrapping around at the end.
   encode::Message answer_beyond(const Feedback& lone) {
     const std::int64_t records = corpus_.order_->size();
     for (std::int64_t i = 0; i < records; ++i) {
@@ -320,13 +320,13 @@ class Corpus::ChunkReader {
       if (auto found = feedback_in(ref)) return found->responses.front();
     }
     throw ConfigError(
-        fmt::format("{}: stage kto estimates the KL divergence by the answer of another record, and no other record has a mark "
+        fmt::format("{}: stage kto estimates the KL divergence from another record's answer, but no other record has a mark "
                     "and an answer: "
                     "add records",
                     lone.where));
   }
 
-  // The conversation of a record with a mark and one answer; nothing for others, which their own chunk tells of.
+  // Returns the conversation of a record with a mark and one answer; nullopt for other records, which their own chunk reports.
   std::optional<encode::Conversation> feedback_in(const encode::RecordRef& ref) {
     OpenDataset& dataset = open(ref.dataset);
     try {
@@ -431,7 +431,7 @@ class Corpus::ChunkReader {
     sink_.leave_out(ref.dataset, why.reason, why.detail.empty() ? where() : fmt::format("{}: {}", where(), why.detail));
   }
 
-  // What the encoder found, with the columns' names.
+  // Explains the encoder's reason with the names of the columns.
   static encode::Drop explain(encode::DropReason reason, const encode::DatasetSpec& spec) {
     const encode::ColumnNames& c = spec.columns;
     if (reason != encode::DropReason::no_answer) return {reason};
@@ -450,9 +450,9 @@ class Corpus::ChunkReader {
   std::int64_t end_;
   std::vector<std::unique_ptr<OpenDataset>> open_;
   std::vector<RecordCounts> counts_;
-  std::vector<Feedback> feedback_;                                     // stage kto: all of the chunk
+  std::vector<Feedback> feedback_;                                     // stage kto: all records of the chunk
   std::vector<std::int32_t> joined_;                                   // documents end to end
-  std::vector<std::pair<std::int64_t, encode::RecordRef>> documents_;  // where each begins in joined_
+  std::vector<std::pair<std::int64_t, encode::RecordRef>> documents_;  // begin of each document in joined_
 };
 
 void Corpus::note_skipped(const std::string& what) const {

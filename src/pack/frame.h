@@ -1,4 +1,4 @@
-// The bytes of a pack around its datasets.
+// Computes the CRC of a pack's bytes outside its datasets.
 #pragma once
 
 #include "qft/io/file.h"
@@ -13,7 +13,7 @@ struct Stretch {
   std::uint64_t begin = 0, end = 0;
 };
 
-/// CRC32C of the file's bytes outside `datasets`, in any order, which lie in the file and do not overlap.
+/// Returns the CRC32C of the file's bytes outside `datasets`, which may be in any order, lie in the file and do not overlap.
 std::uint32_t frame_crc(const io::File& file, std::vector<Stretch> datasets);
 
 }  // namespace qft::pack

@@ -15,21 +15,21 @@ using nlohmann::json;
 
 namespace {
 
-// 12345678 as 12,345,678.
+// Returns 12345678 as 12,345,678.
 std::string grouped(std::int64_t number) {
   std::string text = std::to_string(number);
   for (std::size_t at = text.size(); at > 3; at -= 3) text.insert(at - 3, 1, ',');
   return text;
 }
 
-// The entry of that name in a list of objects; null where there is none.
+// Returns the entry with that name in a list of objects; null if there is none.
 json named(const json& list, const std::string& name) {
   for (const json& entry : list)
     if (entry.value("name", "") == name) return entry;
   return {};
 }
 
-// Which files of a dataset whose contents are others have changed, as far as their sizes tell.
+// Returns which files of a changed dataset have changed, judged by their sizes.
 std::string changed_files(const json& was, const json& is) {
   const std::vector<PackFile> before = files_from_json(was), now = files_from_json(is);
   if (before.empty() || now.empty()) return "its files have changed";
@@ -50,11 +50,11 @@ std::string changed_files(const json& was, const json& is) {
   if (changes.empty() && now.size() == 1)
     return fmt::format("{} has changed ({} bytes, as before)", names.front(), grouped(now.front().bytes));
   if (changes.empty())
-    return fmt::format("of {} one or more have changed, or their order: the sizes are as before", fmt::join(names, ", "));
+    return fmt::format("one or more of {} have changed, or their order: the sizes are the same", fmt::join(names, ", "));
   return fmt::format("{}", fmt::join(changes, ", "));
 }
 
-// Datasets that came, went, or have other contents.
+// Lists datasets that were added, were removed, or have other contents.
 void compare_sources(const json& before, const json& now, std::vector<std::string>& changes) {
   for (const json& source : now) {
     const auto name = source.at("name").get<std::string>();
@@ -69,7 +69,7 @@ void compare_sources(const json& before, const json& now, std::vector<std::strin
       changes.push_back(fmt::format("dataset '{}' is no longer there", name));
 }
 
-// How datasets are read: their entries of dataset_info.json.
+// Compares the datasets' entries of dataset_info.json.
 void compare_entries(const json& before, const json& now, std::vector<std::string>& changes) {
   for (const json& entry : now) {
     const auto name = entry.value("name", std::string());
@@ -83,11 +83,11 @@ void compare_entries(const json& before, const json& now, std::vector<std::strin
                            : fmt::format("{} {} -> {}", key, was.value(key, json()).dump(), value.dump()));
     for (const auto& [key, value] : was.items())
       if (!entry.contains(key)) keys.push_back(fmt::format("{} {} -> null", key, value.dump()));
-    changes.push_back(fmt::format("dataset '{}' is described otherwise in dataset_info.json: {}", name, fmt::join(keys, ", ")));
+    changes.push_back(fmt::format("dataset '{}' is described differently in dataset_info.json: {}", name, fmt::join(keys, ", ")));
   }
 }
 
-// "cutoff_len 128 -> 64" of each value that differs; contents in words, not by their hashes.
+// Returns "cutoff_len 128 -> 64" for each value that differs. Hashed contents are described in words.
 std::string changes(const json& before, const json& now) {
   std::vector<std::string> found;
   const auto compare = [&](const std::string& key, const json& was, const json& is) {
@@ -151,9 +151,9 @@ void require_same_pack(const json& position, const PackAttributes& attributes) {
   const json before = position.value("pack", json());
   if (before == attributes.fingerprint()) return;
   const std::string changed = position.contains("made_of") ? changes(position["made_of"], described_inputs(attributes))
-                                                           : "it does not record what that was";
+                                                           : "it does not record its data";
   fail_config(
-      "cannot resume: the data is not that of the checkpoint: {}; set it back, or start a new run in another "
+      "cannot resume: the data differs from the checkpoint's: {}; set it back, or start a new run in another "
       "output_dir",
       changed);
 }

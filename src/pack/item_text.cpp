@@ -11,16 +11,16 @@ namespace {
 
 struct Piece {
   std::string text;
-  float weight;  // 0: it is not learned
+  float weight;  // 0: not learned
   bool learned() const { return weight > 0; }
 };
 
-// "*2" behind what counts other than 1.
+// Returns "*2" for a weight other than 1.
 std::string factor(const Piece& piece) {
   return piece.weight == 0 || piece.weight == 1 ? std::string() : fmt::format("*{}", piece.weight);
 }
 
-// A sequence cut where learning begins and ends. A character that a cut goes through is U+FFFD on both sides.
+// Cuts a sequence at the boundaries of learned spans. A character that is cut becomes U+FFFD on both sides.
 std::vector<Piece> pieces_of(const encode::EncodedSequence& sequence, const tokenizer::Tokenizer& tokenizer) {
   std::vector<Piece> pieces;
   const auto add = [&](std::int32_t begin, std::int32_t end, float weight) {
@@ -41,19 +41,19 @@ std::vector<Piece> pieces_of(const encode::EncodedSequence& sequence, const toke
   return pieces;
 }
 
-/// What the sequences of an item are; nothing where there is one only.
+/// Returns the role of a sequence in its item; "" if the item has only one sequence.
 std::string sequence_name(const PackReader& pack, const encode::EncodedItem& item, std::size_t number) {
   if (item.sequences.size() == 1) return {};
   if (pack.attributes().stage != "kto") return number == 0 ? "chosen" : "rejected";
   return number > 0 ? "another answer, for the KL" : encode::is_liked(item.tags) ? "liked" : "disliked";
 }
 
-/// On one line; of a long text its beginning and its end.
+/// Returns the text on one line; a long text is reduced to its beginning and its end.
 std::string excerpt(const std::string& text) {
   constexpr std::size_t kMost = 480;  // bytes
   std::string shown = text;
   if (text.size() > kMost) {
-    const auto whole = [&](std::size_t at) {  // where a character begins
+    const auto whole = [&](std::size_t at) {  // moves to the begin of a character
       while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;
       return at;
     };
@@ -100,7 +100,7 @@ std::string format_items(const PackReader& pack, const tokenizer::Tokenizer& tok
 
 std::vector<std::string> sample_lines(const PackReader& pack, std::int64_t number, const tokenizer::Tokenizer& tokenizer) {
   const encode::EncodedItem item = pack.item(number);
-  std::vector<std::string> lines = {fmt::format("first sample: record {} of {}; what is learned stands in [[ ]]",
+  std::vector<std::string> lines = {fmt::format("first sample: record {} of {}; [[ ]] marks the learned text",
                                                 item.source_index,
                                                 pack.attributes().sources[static_cast<std::size_t>(item.dataset)].name)};
   for (std::size_t s = 0; s < item.sequences.size(); ++s) {

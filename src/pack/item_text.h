@@ -1,4 +1,4 @@
-// Text of a data set, fit for a terminal.
+// Makes a dataset's text fit for a terminal.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace qft::pack {
 
-/// `text` (UTF-8) with control characters other than line ends and tabs as their Unicode pictures (U+2400 ..).
+/// Returns `text` (UTF-8) with control characters, except line ends and tabs, as Unicode pictures (U+2400 ..).
 std::string printable(std::string_view text);
 
 }  // namespace qft::pack

@@ -68,7 +68,7 @@ void create_arrays(io::h5::File& file, const Sizes& elements) {
   file.create_dataset(kFrameCrc, io::h5::Type::u32, {1});
 }
 
-/// Once everything but the arrays' contents is there.
+/// Call after everything except the arrays' contents is written.
 void write_frame_crc(const std::filesystem::path& path, const io::h5::File& file) {
   std::vector<Stretch> datasets;
   for (const std::string& name : file.list()) {
@@ -90,7 +90,7 @@ std::vector<Sizes> first_elements(const std::vector<PartSummary>& parts) {
 
 Offsets lay_out(const std::filesystem::path& path, const PackAttributes& attributes, const Sizes& elements) {
   const std::int64_t bytes = bytes_of(elements);
-  OutputFile(path, O_CREAT | O_TRUNC).reserve(bytes, false);  // a full disk fails here, before HDF5 takes part
+  OutputFile(path, O_CREAT | O_TRUNC).reserve(bytes, false);  // a full disk must fail here, before HDF5 takes part
   io::h5::File file = io::h5::File::create(path);
   write_attributes(file, attributes, has_weights(elements));
   create_arrays(file, elements);

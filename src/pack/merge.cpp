@@ -18,7 +18,7 @@ using Packs = std::vector<std::shared_ptr<const PackReader>>;
 
 constexpr std::int64_t kChunkTokens = 1 << 22;
 
-/// Options that say which records were taken, not what became of a record.
+/// Options that select records and do not change a record's items.
 constexpr std::string_view kSelection[] = {"datasets", "mix_strategy", "interleave_probs", "max_samples", "seed",
                                            "on_error", "merged"};
 
@@ -28,7 +28,7 @@ json shaping_options(const PackAttributes& attributes) {
   return options;
 }
 
-/// All that packs must have in common, by name.
+/// Returns everything that the packs must have in common, by name.
 json contract_of(const PackAttributes& a) {
   json contract = shaping_options(a);
   contract["tokenizer (hash)"] = a.tokenizer_hash;
@@ -47,8 +47,8 @@ void require_same_contract(const PackReader& first, const PackReader& other) {
   for (const auto& [key, unused] : keys.items()) {
     const json mine = left.value(key, json()), theirs = right.value(key, json());
     if (mine != theirs)
-      fail_config("cannot merge: {} is {} in '{}' and {} in '{}': pack both alike", key, mine.dump(), first.path().string(),
-                  theirs.dump(), other.path().string());
+      fail_config("cannot merge: {} is {} in '{}' and {} in '{}': use one value for both packs", key, mine.dump(),
+                  first.path().string(), theirs.dump(), other.path().string());
   }
 }
 
@@ -65,7 +65,7 @@ PackAttributes merged_attributes(const Packs& packs) {
   return merged;
 }
 
-/// Items [first, last) of a pack, whose dataset 0 is `first_dataset` of the merged ones.
+/// Items [first, last) of a pack. The pack's dataset 0 is dataset `first_dataset` of the merged pack.
 struct Chunk {
   const PackReader* pack;
   std::int64_t first, last;
@@ -121,7 +121,7 @@ PackReport merge_packs(comm::Communicator& comm, const std::vector<std::filesyst
   PackBuilder builder(comm, path, merged_attributes(packs));
   if (const auto current = builder.find_current()) {
     report = {true, *current};
-    if (comm.rank() == 0) log::info("{} is up to date: nothing is done", path.string());
+    if (comm.rank() == 0) log::info("{} is up to date: nothing to do", path.string());
     return report;
   }
   const std::vector<Chunk> chunks = make_chunks(packs);

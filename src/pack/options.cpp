@@ -17,29 +17,29 @@ namespace {
 
 using config::RunConfig;
 using nlohmann::json;
-constexpr json::value_t kUnknown = json::value_t::discarded;  // an older pack does not record it, or its stage lacks it
+constexpr json::value_t kUnknown = json::value_t::discarded;  // not recorded by an older pack, or not part of its stage
 
 enum class Part : std::uint8_t {
-  shape,      // what becomes of a record
-  text,       // the same, by way of the template, whose own text a null leaves as it is
-  selection,  // which records were taken: compared for training only
+  shape,      // changes the items of a record
+  text,       // likewise, through the template; null keeps the template's own text
+  selection,  // selects records: compared for training only
 };
 
 bool same(const json& ours, const json& theirs) {
   return ours == theirs;
 }
 
-/// A key of the run file, and its value in a run and in a pack.
+/// A key of the run file, with its value in a run and in a pack.
 struct Option {
   std::string_view key;
   Part part;
   json (*of_run)(const RunConfig&);
   json (*of_pack)(const PackAttributes&);
-  void (*set)(RunConfig&, const json&) = nullptr;  // none: a run cannot take it over
+  void (*set)(RunConfig&, const json&) = nullptr;  // null: a run cannot take the pack's value
   bool (*agree)(const json& ours, const json& theirs) = same;
 };
 
-/// A template in Jinja: what a run may change of it are the variables that it gives it.
+/// True for a Jinja template: a run can change only the variables that it passes to the template.
 bool is_jinja(const RunConfig& c) {
   return c.data.template_name == encode::kOwnTemplate || !c.data.chat_template.empty();
 }
@@ -66,18 +66,18 @@ json as_given(const PackAttributes& a, const char* key) {
   return a.template_options.value(key, json(kUnknown));
 }
 
-// The tokens of a block of joined documents; false where they are kept apart.
+// Returns the size of blocks of joined documents in words; false if documents are not joined.
 json blocks(std::int64_t tokens) {
   return tokens > 0 ? json(fmt::format("blocks of {} tokens", tokens)) : json(false);
 }
 
 void set_packing(RunConfig& c, const json& blocks_of_pack) {
   c.data.packing = blocks_of_pack != false;
-  // Blocks are a token shorter where the key is given.
+  // Blocks are one token shorter if the key is given.
   if (blocks_of_pack == blocks(c.data.cutoff_len - 1)) c.given["packing"] = "the pack";
 }
 
-// Names, with # and the number where only some of the records were drawn.
+// Returns the names, with # and the number if only some of the records were drawn.
 json datasets_of(const PackAttributes& a) {
   json names = json::array();
   for (const json& dataset : a.options.value("datasets", json::array())) {
@@ -88,14 +88,14 @@ json datasets_of(const PackAttributes& a) {
   return names;
 }
 
-// A name without # is content with what dataset_info.json, where num_samples may stand, made of it.
+// A name without # matches any number, because num_samples may be in dataset_info.json.
 bool same_datasets(const json& ours, const json& theirs) {
   return std::equal(ours.begin(), ours.end(), theirs.begin(), theirs.end(), [](const json& run, const json& pack) {
     return run == pack || pack.get<std::string>().starts_with(run.get<std::string>() + "#");
   });
 }
 
-// Two files with one text; where the pack's is not here, the hash of its template decides.
+// True for two files with the same text. If the pack's file is not here, the template's hash decides.
 bool same_file(const json& ours, const json& theirs) {
   if (ours == theirs) return true;
   if (!ours.is_string() || !theirs.is_string()) return false;
@@ -104,7 +104,7 @@ bool same_file(const json& ours, const json& theirs) {
   return io::read_text_file(mine) == io::read_text_file(packed);
 }
 
-// `value`, or null where the template with it is the template without it.
+// Returns `value`, or null if it does not change the template.
 template <class Change>
 json unless_own(const RunConfig& c, const std::string& value, const Change& change) {
   if (is_jinja(c)) return value;
@@ -144,7 +144,7 @@ const std::vector<Option>& options() {
        [](RunConfig& c, const json& v) {
          if (v.is_null()) return;
          c.data.default_system = v;
-         c.given["default_system"] = "the pack";  // an empty one counts only where it is given
+         c.given["default_system"] = "the pack";  // an empty one counts only if it is given
        }},
       {"tool_format", Part::text,
        [](const RunConfig& c) {
@@ -156,7 +156,7 @@ const std::vector<Option>& options() {
        [](RunConfig& c, const json& v) {
          if (v.is_boolean()) {
            c.data.enable_thinking = v.get<bool>();
-           c.given["enable_thinking"] = "the pack";  // a template in Jinja gets it only where it is given
+           c.given["enable_thinking"] = "the pack";  // a Jinja template receives it only if it is given
          }
          if (v == "null") c.data.enable_thinking.reset();
        }},
@@ -177,7 +177,7 @@ const std::vector<Option>& options() {
        },
        [](const PackAttributes& a) { return a.options.value("loss_scale", json()); },
        [](RunConfig& c, const json& v) { c.data.loss_scale = v.is_null() ? "" : v.get<std::string>(); }},
-      {"packing", Part::shape,  // of documents: rows of samples are laid when they are loaded
+      {"packing", Part::shape,  // for documents only: rows of samples are packed at loading
        [](const RunConfig& c) { return blocks(joins_documents(c) ? document_block_tokens(c) : 0); },
        [](const PackAttributes& a) {
          return a.stage == "pt" ? blocks(a.options.value("block_tokens", INT64_C(0))) : json(kUnknown);
@@ -196,7 +196,7 @@ const std::vector<Option>& options() {
   return table;
 }
 
-// Where the run file gives the key, for messages.
+// Returns the place that gives the key, for messages.
 std::string place_of(const RunConfig& config, std::string_view key) {
   const auto given = config.given.find(key);
   return given == config.given.end() ? std::string(key) : fmt::format("{}: {}", given->second, key);
@@ -206,7 +206,7 @@ void append(std::string& list, std::string_view separator, const std::string& it
   list.append(list.empty() ? "" : separator).append(item);
 }
 
-// As a person reads it.
+// Formats a value for people.
 std::string shown(const Option& option, const json& value) {
   if (value.is_null()) return option.part == Part::text ? "the template's own" : "not set";
   return value.is_string() ? value.get<std::string>() : value.dump();
@@ -219,7 +219,7 @@ void take(RunConfig& config, const PackAttributes& pack, const std::filesystem::
     const json theirs = option.of_pack(pack);
     const bool given = config.is_given(option.key) || (option.key == "packing" && config.data.neat_packing);
     if (theirs.is_discarded() || (!given && option.set == nullptr)) continue;
-    const bool no_template = option.key == "template" && !given;  // no name that could be looked up
+    const bool no_template = option.key == "template" && !given;  // no name to look up
     const json ours = no_template ? json() : option.of_run(config);
     if (option.agree(ours, theirs)) continue;
     if (given) {
@@ -242,7 +242,7 @@ void take(RunConfig& config, const PackAttributes& pack, const std::filesystem::
 
 nlohmann::json template_options(const RunConfig& config) {
   json values = json::object();
-  if (config.data.template_name.empty()) return values;  // stage pt: nothing around the texts
+  if (config.data.template_name.empty()) return values;  // stage pt: no template
   for (const Option& option : options())
     if (option.part == Part::text) values[std::string(option.key)] = option.of_run(config);
   return values;
@@ -254,7 +254,7 @@ void take_pack_options(RunConfig& config, const PackAttributes& pack, const std:
 
 void take_pack_options(RunConfig& config, config::Purpose purpose) {
   const std::string train = config.folder_of(config.data.pack), eval = config.folder_of(config.data.eval_pack);
-  // An evaluation with data of its own does without the training pack.
+  // An evaluation with its own data does not need the training pack.
   const bool has_own = purpose == config::Purpose::eval && !(eval.empty() && config.data.eval_dataset.empty());
   if (!train.empty() && (!has_own || std::filesystem::exists(train)))
     take(config, PackReader::open(train)->attributes(), train, true);

@@ -50,10 +50,10 @@ PartSummary PartSummary::from_json(const json& j) {
 
 std::int32_t PackPart::category_number(const std::string& name) {
   auto& names = summary.category_names;
-  // Newest first: neighbours in a source mostly share their category.
+  // Search from the newest: neighbouring records mostly share their category.
   const auto found = std::find(names.rbegin(), names.rend(), name);
   if (found != names.rend()) return static_cast<std::int32_t>(names.rend() - found) - 1;
-  static_cast<void>(json(name).dump());  // throws where it is not UTF-8, which the attribute could not hold
+  static_cast<void>(json(name).dump());  // throws for invalid UTF-8, which the attribute cannot hold
   names.push_back(name);
   return static_cast<std::int32_t>(names.size()) - 1;
 }
@@ -78,7 +78,7 @@ void write_part(const std::filesystem::path& path, const std::string& key, PackP
     append(header.data(), header.size());
     PackPart::for_each_array(part, [&](PackArray, auto& values) { append(values.data(), values.size() * sizeof(values[0])); });
     file->append(hasher.hex().data(), kChecksumBytes);
-    file->close();  // not synced: a part that a dying machine cuts short fails its checksum and is made again
+    file->close();  // not synced: a part that is truncated by a crash fails its checksum and is made again
     storage.rename(temp, path);
   } catch (...) {
     std::error_code ignored;

@@ -1,4 +1,4 @@
-// The encoded items of one source chunk, in memory and as a spill file.
+// The encoded items of one source chunk, in memory and in a spill file.
 #pragma once
 
 #include "qft/pack/format.h"
@@ -15,12 +15,12 @@
 
 namespace qft::pack {
 
-/// Everything about a part but its arrays: small, and known to all ranks before assembly.
+/// A part without its arrays: small, and known to all ranks before assembly.
 struct PartSummary {
   std::array<std::int64_t, kPackArrays> elements{};  // offset arrays without their leading 0
   std::vector<std::string> category_names;           // in order of first appearance in the chunk
   std::vector<PackSource> sources;                   // counts only
-  std::vector<encode::Drops> drops;                  // of each source
+  std::vector<encode::Drops> drops;                  // per source
   std::vector<std::string> skipped;                  // "file:line: why"
   std::int64_t sequences_per_item = 0;               // 0: no items
   std::int64_t max_item_tokens = 0, labels = 0, source_bytes = 0;
@@ -29,20 +29,20 @@ struct PartSummary {
   static PartSummary from_json(const nlohmann::json& json);
 };
 
-/// Arrays as in the pack, but for: offsets start after their leading 0 and count from the part's beginning,
-/// and category counts into the part's own names.
+/// Arrays as in the pack, with two differences: offsets omit the leading 0 and count from the part's beginning, and category is
+/// an index into the part's own names.
 struct PackPart {
   std::vector<std::int32_t> tokens;
   std::vector<std::int64_t> sequence_offsets, item_offsets, label_span_offsets;
-  std::vector<std::int32_t> label_spans;  // two a span
+  std::vector<std::int32_t> label_spans;  // two per span
   std::vector<std::int32_t> item_tokens, item_labels, category, dataset;
   std::vector<std::int64_t> source_index, tag_offsets;
   std::vector<std::uint8_t> tags;
-  std::vector<std::uint32_t> item_crc32c;  // two an item
-  std::vector<float> label_span_weights;   // one a span; empty: all are 1
+  std::vector<std::uint32_t> item_crc32c;  // two per item
+  std::vector<float> label_span_weights;   // one per span; empty if all are 1
   PartSummary summary;
 
-  /// f(PackArray, vector&) for each array.
+  /// Calls f(PackArray, vector&) for each array.
   template <class Self, class F>
   static void for_each_array(Self& self, F&& f) {
     f(PackArray::tokens, self.tokens);
@@ -61,14 +61,14 @@ struct PackPart {
     f(PackArray::label_span_weights, self.label_span_weights);
   }
 
-  /// The number of a category in this part, new ones added.
+  /// Returns the index of a category in this part; adds new ones.
   std::int32_t category_number(const std::string& name);
 };
 
-/// Writes the part under `path`, whole or not at all. `key` ties it to a build: fingerprint and chunk.
+/// Writes the part to `path`, complete or not at all. `key` ties it to a build: fingerprint and chunk.
 void write_part(const std::filesystem::path& path, const std::string& key, PackPart& part);
 
-/// Reads it back; throws Error where it is missing, damaged, or of another key.
+/// Reads a part; throws Error if it is missing, damaged, or has another key.
 PackPart read_part(const std::filesystem::path& path, const std::string& key);
 
 }  // namespace qft::pack

@@ -24,20 +24,20 @@ using nlohmann::json;
 
 namespace {
 
-// Says on rank 0 how far the build is.
+// Shows the build's progress on rank 0.
 class BuildProgress {
  public:
   BuildProgress(std::size_t chunks, const comm::Communicator& comm)
       : chunks_(static_cast<std::int64_t>(chunks)), ranks_(comm.size()), bar_("packing", chunks_, comm.rank() == 0) {}
 
-  // `done` is of this rank; the others are about as far.
+  // `done` counts this rank only; the others are about as far.
   void update(const PackProgress& done) {
     activity::tick();
     bar_.update(std::min(static_cast<std::int64_t>(done.chunks) * ranks_, chunks_),
                 speed_of(done.source_bytes * ranks_, done.tokens * ranks_));
   }
   void clear() { bar_.clear(); }
-  // "81.2 MB/s, 20.3 M tokens/s" since the beginning.
+  // Returns "81.2 MB/s, 20.3 M tokens/s", averaged since the start.
   std::string speed_of(std::int64_t bytes, std::int64_t tokens) const {
     const double seconds = std::max(std::chrono::duration<double>(Clock::now() - start_).count(), 1e-6);
     return fmt::format("{}/s, {} tokens/s", format_bytes(static_cast<double>(bytes) / seconds),
@@ -72,16 +72,16 @@ void log_result(const std::filesystem::path& path, const PackReport& report, con
               config.data.cutoff_len);
   if (const std::int64_t more = s.items - (s.records - s.dropped); more > 0 && config.finetuning.stage == "sft")
     log::info(
-        "{} more than records: the chat template shows earlier answers otherwise than the model says them, so that a "
+        "{} more than records: the chat template shows earlier answers differently from the model's output, so that a "
         "conversation "
-        "makes a sample for each such answer, with all that is in front of it",
+        "makes one sample per such answer, with everything before it",
         counted(more, "sample"));
   if (s.dropped == 0) return;
   const std::string reasons = encode::describe(s.drops);
   log::warn("{} of {} dropped{}{}", s.dropped, counted(s.records, "record"), reasons.empty() ? "" : ": ", reasons);
 }
 
-// Writes <pack>.skipped, a line a record, or removes that of an earlier build.
+// Writes <pack>.skipped with a line per record, or removes an earlier build's file.
 void list_skipped(const std::vector<std::string>& skipped, std::size_t limit, comm::Communicator& comm,
                   const std::filesystem::path& path) {
   comm::agreed(comm, [&] {
@@ -112,11 +112,11 @@ bool is_current_pack(const std::filesystem::path& path, const PackAttributes& at
   try {
     return std::filesystem::is_regular_file(path) && PackReader::open(path)->fingerprint() == attributes.fingerprint();
   } catch (const Error&) {
-    return false;  // packing would make it again
+    return false;  // broken: packing would make it again
   }
 }
 
-/// Counts what there is to learn, and what is dropped of each dataset.
+/// Counts the labels, and the dropped records of each dataset.
 class LabelSink : public encode::ItemSink {
  public:
   explicit LabelSink(std::size_t datasets) : drops(datasets), records(datasets) {}
@@ -129,7 +129,7 @@ class LabelSink : public encode::ItemSink {
   void count(const std::vector<RecordCounts>& counts) {
     for (std::size_t d = 0; d < counts.size(); ++d) records[d] += counts[d].records;
   }
-  /// Adds what the other ranks have found.
+  /// Adds the other ranks' counts.
   void gather(comm::Communicator& comm) {
     json mine = {{"labels", labels}, {"records", records}, {"drops", json::array()}};
     for (const encode::Drops& d : drops) mine["drops"].push_back({d.counts, d.first});
@@ -146,8 +146,8 @@ class LabelSink : public encode::ItemSink {
   }
 
   std::int64_t labels = 0;
-  std::vector<encode::Drops> drops;   // of each dataset
-  std::vector<std::int64_t> records;  // likewise, read
+  std::vector<encode::Drops> drops;   // per dataset
+  std::vector<std::int64_t> records;  // records read, per dataset
 };
 
 }  // namespace
@@ -185,14 +185,14 @@ PackPreview look_at_datasets(const config::RunConfig& config, CorpusPart part, c
         "no sample has anything to learn in the {} of {} chunks of records that were read: is cutoff_len {} "
         "too short, or are "
         "the answers empty?{}{}",
-        preview.chunks_read, preview.chunks, config.data.cutoff_len, drops.total() == 0 ? "" : " Left out were ",
+        preview.chunks_read, preview.chunks, config.data.cutoff_len, drops.total() == 0 ? "" : " Dropped were ",
         encode::describe(drops));
   return preview;
 }
 
 int default_workers(const config::RunConfig& config) {
   const int sharers = comm::Session::exists() ? comm::Session::current().core_sharers() : 1;
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());  // of the affinity mask
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());  // respects the affinity mask
   const std::int64_t share = std::clamp(cores / sharers, 1, kMaxWorkers);
   return static_cast<int>(std::min(share, config.data.preprocessing_num_workers.value_or(share)));
 }
@@ -212,7 +212,7 @@ PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm:
   if (const auto current = builder.find_current()) {
     report = {true, *current};
     if (comm.rank() == 0)
-      log::info("pack {} is used again ({} items): its data, tokenizer and settings have not changed", path.string(),
+      log::info("pack {} is reused ({} items): its data, tokenizer and settings have not changed", path.string(),
                 current->items);
     return report;
   }

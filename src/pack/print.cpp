@@ -30,7 +30,7 @@ void append(std::string& out, const encode::EncodedSequence& sequence) {
   out += sequence.span_weights.empty() ? "}" : "]}";
 }
 
-// Quantiles of the items' lengths: shortest, middle, 90 %, longest.
+// Quantiles of the item lengths: shortest, median, 90 %, longest.
 std::vector<std::int32_t> length_quantiles(std::span<const std::int32_t> lengths) {
   std::vector<std::int32_t> sorted(lengths.begin(), lengths.end());
   if (sorted.empty()) return {0, 0, 0, 0};
@@ -43,7 +43,7 @@ struct LengthBin {
   std::int64_t from, below, items = 0, tokens = 0;
 };
 
-// Items by length, the lengths in powers of two; no empty bins at the ends.
+// Histogram of the item lengths in powers of two, without empty bins at the ends.
 std::vector<LengthBin> length_histogram(std::span<const std::int32_t> lengths) {
   std::vector<LengthBin> bins;
   for (const std::int32_t length : lengths) {
@@ -79,7 +79,7 @@ std::string bar(std::int64_t part, std::int64_t most) {
   return std::string(static_cast<std::size_t>((part * kWidth + most - 1) / most), '#');
 }
 
-// The least and the largest that a label counts; null where all count 1.
+// Returns the smallest and largest label weight; null if all are 1.
 nlohmann::ordered_json weight_bounds(const PackReader& pack) {
   if (!pack.has_weights()) return {};
   const std::vector<float> weights = pack.span_weights();
@@ -139,7 +139,7 @@ std::string format_summary(const PackReader& pack) {
       pack.attributes().vocab_size, lengths[0], lengths[1], lengths[2], lengths[3], pack.attributes().tokenizer_hash,
       pack.attributes().template_hash, pack.fingerprint());
   if (const auto& weights = s["label_weights_min_max"]; !weights.is_null())
-    text += fmt::format("  labels count from {} to {}\n", weights[0].get<float>(), weights[1].get<float>());
+    text += fmt::format("  label weights from {} to {}\n", weights[0].get<float>(), weights[1].get<float>());
   for (const PackSource& source : pack.attributes().sources)
     text += fmt::format("  dataset {}: {} records, {} items, {} dropped, {} cut, files {}\n", source.name, source.records,
                         source.items, source.dropped, source.truncated, source.hash);
@@ -162,7 +162,7 @@ std::string format_summary(const PackReader& pack) {
 void write_json_lines(const PackReader& pack, std::int64_t first, std::int64_t count, std::ostream& out) {
   const std::int64_t last = std::min(pack.num_items(), first + count);
   std::string line;
-  const bool classifies = pack.attributes().stage == "seq_cls";  // of others a tag of that name is theirs
+  const bool classifies = pack.attributes().stage == "seq_cls";  // in other stages the tag has no fixed meaning
   for (std::int64_t i = first; i < last && out; ++i) {
     const encode::EncodedItem item = pack.item(i);
     line.clear();

@@ -50,10 +50,10 @@ PackAttributes read_attributes(const io::h5::File& file) try {
   a.max_item_tokens = file.get_int("max_item_tokens");
   return a;
 } catch (const json::exception& e) {
-  fail("'{}' is not a whole pack: an attribute has an unexpected shape ({}): repack", file.path().string(), e.what());
+  fail("'{}' is not a complete pack: an attribute has an unexpected shape ({}): repack", file.path().string(), e.what());
 }
 
-// What `path` is where it is no pack, and what to do; "" for what HDF5 may open.
+// Describes a `path` that is not a pack, with the remedy; "" for a file that HDF5 may open.
 std::string describe_no_pack(const std::filesystem::path& path) {
   namespace fs = std::filesystem;
   std::error_code code;
@@ -71,10 +71,11 @@ std::string describe_no_pack(const std::filesystem::path& path) {
   if (lead.starts_with("\x89HDF")) return {};
   if (std::string pointer = describe_pointer(lead, path); !pointer.empty()) return pointer;
   if (type == ".yaml" || type == ".yml")
-    return fmt::format("'{}' is a run file, no pack: make its pack with qft-pack {} --output PACK.h5, and name that", name, name);
+    return fmt::format("'{}' is a run file, not a pack: make its pack with qft-pack {} --output PACK.h5, and name that", name,
+                       name);
   if (type == ".json" || type == ".jsonl" || type == ".txt")
     return fmt::format(
-        "'{}' is a data file, no pack: pack it with qft-pack RUN.yaml --dataset {} --output PACK.h5, and "
+        "'{}' is a data file, not a pack: pack it with qft-pack RUN.yaml --dataset {} --output PACK.h5, and "
         "name that; qft-pack "
         "check RUN.yaml --dataset {} looks for faults in it",
         name, name, name);
@@ -111,7 +112,8 @@ void PackReader::read_header() {
   for (std::size_t i = 0; i < kPackArrays; ++i) {
     if (!has_array(i, weighted_)) continue;
     const PackArrayInfo& info = kPackArrayInfo[i];
-    require(file.contains(info.name), "'{}' lacks the dataset '{}': it is not a whole pack, repack", path().string(), info.name);
+    require(file.contains(info.name), "'{}' lacks the dataset '{}': it is not a complete pack, repack", path().string(),
+            info.name);
     const io::h5::Dataset dataset = file.dataset(info.name);
     const bool shaped =
         info.columns == 1 ? dataset.shape().size() == 1 : dataset.shape().size() == 2 && dataset.shape()[1] == info.columns;
@@ -124,7 +126,7 @@ void PackReader::read_header() {
 void PackReader::check_shapes() const {
   const std::uint64_t weights = extent(PackArray::label_span_weights).elements,
                       spans = extent(PackArray::label_spans).elements / 2;
-  require(!weighted_ || (weights == spans && spans > 0), "'{}': {} weights of {} label spans: the file is damaged, pack it again",
+  require(!weighted_ || (weights == spans && spans > 0), "'{}': {} weights for {} label spans: the file is damaged, repack",
           path().string(), weights, spans);
   for (std::size_t i = 0; i < kPackArrays; ++i) {
     const PackArrayInfo& info = kPackArrayInfo[i];
@@ -135,7 +137,7 @@ void PackReader::check_shapes() const {
     const std::uint64_t rows = e.elements / info.columns;
     if (info.per) {
       const std::uint64_t expected = extent(*info.per).elements - 1 + (info.offsets_into ? 1 : 0);
-      require(rows == expected, "'{}': '{}' has {} rows where '{}' asks for {}", path().string(), info.name, rows,
+      require(rows == expected, "'{}': '{}' has {} rows, but '{}' needs {}", path().string(), info.name, rows,
               info_of(*info.per).name, expected);
     }
     if (!info.offsets_into) continue;
@@ -177,7 +179,7 @@ void PackReader::read_range(PackArray array, std::int64_t first, std::span<T> va
     file_.pread(extent(array).offset + static_cast<std::uint64_t>(first) * sizeof(T), values.data(), values.size_bytes());
 }
 
-/// offsets[first .. first + count], checked to rise within the array they point into.
+/// Reads offsets[first .. first + count] and checks that they rise and stay within their array.
 void PackReader::read_offsets(PackArray array, std::int64_t first, std::span<std::int64_t> offsets, std::int64_t item) const {
   read_range<std::int64_t>(array, first, offsets);
   const PackArrayInfo& target = info_of(*info_of(array).offsets_into);
@@ -203,7 +205,7 @@ void PackReader::read(std::int64_t index, FlatItem& item) const {
   read_offsets(PackArray::sequence_offsets, range[0], offsets, index);
   make_relative(item.sequence_ends);
   require(item.sequence_ends.back() <= attributes_.max_item_tokens,
-          "{}: it has {} tokens, the pack's longest item {}: the file is damaged, pack it again", where(index),
+          "{}: it has {} tokens, but the pack's longest item {}: the file is damaged, pack it again", where(index),
           item.sequence_ends.back(), attributes_.max_item_tokens);
   item.ids.resize(static_cast<std::size_t>(item.sequence_ends.back()));
   read_range<std::int32_t>(PackArray::tokens, offsets[0], item.ids);
@@ -222,7 +224,7 @@ void PackReader::read(std::int64_t index, FlatItem& item) const {
   require(stored == item.crc(), "{}: CRC32C {:08x} stored, {:08x} found: the file is damaged, copy or pack it again",
           where(index), stored, item.crc());
   for (const float weight : item.span_weights)
-    require(std::isfinite(weight) && weight > 0, "{}: a label counts {}, expected a number above 0: pack it again", where(index),
+    require(std::isfinite(weight) && weight > 0, "{}: label weight {}, expected a number above 0: pack it again", where(index),
             weight);
 }
 
@@ -278,7 +280,7 @@ const PackReader::LengthTables& PackReader::lengths() const {
     for (std::size_t i = 0; i < items; ++i) {
       const std::int32_t tokens = lengths_->tokens[i], labels = lengths_->labels[i];
       require(tokens >= 1 && tokens <= attributes_.max_item_tokens && labels >= 0 && labels <= tokens,
-              "{}: its length table says {} tokens and {} labels: the file is damaged, copy or pack it again",
+              "{}: its length table has {} tokens and {} labels: the file is damaged, copy or pack it again",
               where(static_cast<std::int64_t>(i)), tokens, labels);
     }
   });
@@ -308,7 +310,7 @@ std::vector<std::string> PackReader::item_tags() const {
   return tags;
 }
 
-/// `array` of all items, which says of each one of so many `names`.
+/// Returns `array` for all items: an index per item, which must be below `names`.
 std::vector<std::int32_t> PackReader::numbers(PackArray array, std::string_view what, std::size_t names) const {
   std::vector<std::int32_t> all(static_cast<std::size_t>(num_items()));
   read_range<std::int32_t>(array, 0, all);

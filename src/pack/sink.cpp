@@ -24,7 +24,7 @@ void PackSink::check_sequence(const encode::EncodedSequence& sequence) const {
   require(weights.empty() || weights.size() == sequence.label_spans.size(), "{} weights for {} label spans", weights.size(),
           sequence.label_spans.size());
   for (const float weight : weights)
-    require(weight > 0 && std::isfinite(weight), "labels that count {}: the weights of messages and records multiply", weight);
+    require(weight > 0 && std::isfinite(weight), "label weight {}: the weights of messages and records multiply", weight);
 }
 
 void PackSink::check_dataset(std::int32_t dataset) const {
@@ -99,7 +99,7 @@ void PackSink::leave_out(std::int32_t dataset, encode::DropReason reason, const 
   check_dataset(dataset);
   encode::Drops& drops = part_.summary.drops[static_cast<std::size_t>(dataset)];
   const bool is_first = drops.counts[static_cast<std::size_t>(reason)] == 0, is_listed = reason == encode::DropReason::unreadable;
-  // The text is of a record that may hold anything; a part's header is JSON.
+  // The record may contain any bytes, but a part's header is JSON.
   constexpr std::size_t kMost = 1000;
   const std::string text = is_first || is_listed ? as_utf8(what.substr(0, kMost)) : std::string();
   drops.add(reason, text);

@@ -110,7 +110,7 @@ TEST(ModelFiles, TheIndexSaysWhichShardsCount) {
   log::init({});
   testing::internal::CaptureStderr();
   expect_whole(dir);
-  EXPECT_TRUE(contains(testing::internal::GetCapturedStderr(), "model-00005-of-00009.safetensors in the same folder is not read"));
+  EXPECT_TRUE(contains(testing::internal::GetCapturedStderr(), "00005-of-00009.safetensors in the same folder is not read"));
   EXPECT_EQ(weight_files(dir.path()).size(), files.size());
   write_bytes(dir / kIndexFile, "{broken");
   EXPECT_EQ(weight_files(dir.path()).size(), files.size() + 1) << "nothing says which one is old";

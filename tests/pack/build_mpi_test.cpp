@@ -1,4 +1,4 @@
-// A pack built by several ranks: the same bytes, and errors that reach all of them.
+// A pack built by several ranks has the same bytes; errors reach all ranks.
 #include "qft/comm/exchange.h"
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
@@ -37,7 +37,7 @@ class SharedDir {
   std::filesystem::path path_;
 };
 
-/// The pack that one rank alone builds.
+/// Returns the pack that a single rank builds.
 std::string expected_bytes(const SharedDir& dir, const Encoder& encoder) {
   comm::on_root(world(), [&] {
     test::build_pack(dir / "alone.h5", encoder.count, encoder.sequences, encoder.chunk_items);
@@ -47,7 +47,7 @@ std::string expected_bytes(const SharedDir& dir, const Encoder& encoder) {
 }
 
 TEST(PackBuild, GivesTheSameBytesOnAnyNumberOfRanks) {
-  // The last is large enough (10 MB) for every rank to write some of it.
+  // The last one is large enough (10 MB) that every rank writes some of it.
   for (const Encoder& encoder : {Encoder{1, 1, 7}, Encoder{20, 2, 7}, Encoder{500, 1, 20}, Encoder{70000, 1, 2100}}) {
     const SharedDir dir;
     const std::string expected = expected_bytes(dir, encoder);
@@ -98,7 +98,7 @@ TEST(PackBuild, AGroupOfTheRanksBuildsItsOwnPack) {
 
 TEST(PackBuild, SaysThatRanksDoNotShareTheFolder) {
   if (world().size() == 1) GTEST_SKIP() << "needs two ranks";
-  const TempDir own;  // every rank its own, as on disks private to nodes
+  const TempDir own;  // each rank has its own, like disks private to nodes
   const Encoder encoder{20};
   const std::string error =
       error_of([&] { PackBuilder(world(), own / "p.h5", make_attributes()).build(encoder.chunks(), encoder); });
@@ -108,7 +108,7 @@ TEST(PackBuild, SaysThatRanksDoNotShareTheFolder) {
 TEST(PackBuild, AFullDiskDuringAssemblyIsAnErrorOnAllRanks) {
   const SharedDir dir;
   const Encoder encoder{2000, 1, 100};
-  // The limit counts for files of any size, so parts pass and the pack does not.
+  // The limit holds for files of any size: parts fit, the pack does not.
   EXPECT_TRUE(
       contains(test::error_with_file_limit(
                    100'000, [&] { PackBuilder(world(), dir / "p.h5", make_attributes()).build(encoder.chunks(), encoder); }),

@@ -1,4 +1,4 @@
-// From records to items: what is learned, what is cut, what is left out and how that is counted.
+// From records to items: learned tokens, cut samples, dropped records and their counts.
 #include "qft/core/error.h"
 
 #include "encode/fixture.h"
@@ -128,7 +128,7 @@ TEST(Documents, AreCutAloneOrJoinedByChunk) {
   run.config.data.packing = false;
   const EncodedCorpus alone = run.encode();
   ASSERT_EQ(alone.items.size(), 4u);
-  EXPECT_EQ(run.text(alone.items[1].sequences[0].ids), "<|im_end|>");  // the empty line
+  EXPECT_EQ(run.text(alone.items[1].sequences[0].ids), "<|im_end|>");  // from the empty line
   EXPECT_EQ(alone.counts[0].truncated, 1);
   EXPECT_EQ(run.text(alone.items[0].sequences[0].ids), "abcd");
   EXPECT_EQ(run.text(alone.items[3].sequences[0].ids), "ij<|im_end|>");
@@ -173,7 +173,7 @@ TEST(Dropping, CountsByReason) {
   EXPECT_EQ(all.counts[0].records, 5);
 }
 
-/// Keeps what is said of records that make no item.
+/// Keeps the reasons for records that make no item.
 struct KeepReasons : qft::test::KeepItems {
   std::vector<std::string> reasons;
   void leave_out(std::int32_t, DropReason, const std::string& what) override { reasons.push_back(what); }
@@ -268,7 +268,7 @@ TEST(Dropping, MissingAnswersAreCounted) {
     {"instruction": "q", "input": "", "output": ""}])");
   const EncodedCorpus all = run.encode();
   EXPECT_EQ(dropped(all, DropReason::no_answer), 2);
-  EXPECT_EQ(dropped(all, DropReason::empty_answer), 1);  // it would teach to say nothing
+  EXPECT_EQ(dropped(all, DropReason::empty_answer), 1);  // would teach the model to say nothing
   EXPECT_EQ(all.items.size(), 0u);
 }
 
@@ -315,7 +315,7 @@ TEST(BrokenRecords, AnswersOfOtherTypesDoNotMatterToDocuments) {
   EXPECT_EQ(run.encode().items.size(), 1u);
 }
 
-// As a list of the record, as JSON in a text, and in a call.
+// Nested as a list of the record, as JSON in a text, and in a call.
 TEST(BrokenRecords, NestedBeyondTheStackAreRecordErrors) {
   const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
   const std::string cases[] = {
@@ -410,7 +410,7 @@ TEST(Templates, OfADatasetRenderItsSamplesAlone) {
   }
   EXPECT_NE(run.text(mixed.items[2].sequences[0].ids).find("USER: qother"), std::string::npos);
 
-  // The pack says so: another template is another pack.
+  // The attributes contain the template: another template gives another pack.
   const json described = run.open()->attributes().options["datasets"];
   EXPECT_FALSE(described[0].contains("template"));
   EXPECT_EQ(described[1]["template"]["name"], "vicuna");

@@ -70,7 +70,7 @@ TEST(Pack, CarriesItsContract) {
   EXPECT_EQ(a.sources[0].files[0].name, "first.json");
   EXPECT_EQ(a.sources[0].files[0].bytes, 12345);
   PackAttributes other = make_attributes();
-  other.sources[0].files.clear();  // known to no pack of an earlier version
+  other.sources[0].files.clear();  // packs of earlier versions do not have them
   EXPECT_EQ(other.fingerprint(), pack->fingerprint());
   other.sources[1].hash = "h2";
   EXPECT_NE(other.fingerprint(), pack->fingerprint());

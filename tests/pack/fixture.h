@@ -1,4 +1,4 @@
-// Made-up items and packs for tests: every item follows from its number.
+// Synthetic items and packs for tests: every item is a function of its number.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -21,7 +21,7 @@ namespace qft::test {
 
 inline constexpr std::int32_t kVocab = 5000;
 
-/// Lengths like those of Alpaca with a Qwen tokenizer: log-normal, median 100.
+/// Returns lengths like Alpaca's with a Qwen tokenizer: log-normal, median 100.
 inline std::vector<std::int32_t> alpaca_like_lengths(std::size_t count, std::int32_t most, std::uint64_t seed = 1) {
   std::mt19937_64 random(seed);
   std::lognormal_distribution<double> length(4.6, 0.6);
@@ -30,7 +30,7 @@ inline std::vector<std::int32_t> alpaca_like_lengths(std::size_t count, std::int
   return lengths;
 }
 
-/// A weight for each span, of which every third is 1.
+/// Sets a weight for each span; every third is 1.
 inline encode::EncodedItem with_weights(encode::EncodedItem item) {
   for (encode::EncodedSequence& sequence : item.sequences)
     for (const encode::Span& span : sequence.label_spans)
@@ -38,7 +38,7 @@ inline encode::EncodedItem with_weights(encode::EncodedItem item) {
   return item;
 }
 
-/// Item `number`: 3 to 42 tokens a sequence, one or two spans (now and then from position 0), three categories.
+/// Returns item `number`: 3 to 42 tokens per sequence, one or two spans (sometimes from position 0), three categories.
 inline encode::EncodedItem make_item(std::int64_t number, int sequences = 1) {
   std::mt19937_64 random(static_cast<std::uint64_t>(number) + 17);
   encode::EncodedItem item;
@@ -74,12 +74,12 @@ inline pack::PackAttributes make_attributes() {
   return a;
 }
 
-/// The error of `action` while no file may grow beyond `bytes`: what a full disk looks like to one process.
+/// Returns the error of `action` while no file may grow beyond `bytes`: a process sees a full disk in the same way.
 inline std::string error_with_file_limit(rlim_t bytes, const std::function<void()>& action) {
   rlimit before{};
   ::getrlimit(RLIMIT_FSIZE, &before);
   const rlimit limit{bytes, before.rlim_max};
-  const auto handler = ::signal(SIGXFSZ, SIG_IGN);  // then a write beyond the limit fails with an error
+  const auto handler = ::signal(SIGXFSZ, SIG_IGN);  // so that a write beyond the limit fails with an error
   ::setrlimit(RLIMIT_FSIZE, &limit);
   const std::string error = error_of(action);
   ::setrlimit(RLIMIT_FSIZE, &before);

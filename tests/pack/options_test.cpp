@@ -1,4 +1,4 @@
-// A pack and a run that names it: what the run gives must be the pack's, what it leaves open is taken from the pack.
+// A pack and a run that names it: keys given in the run must match the pack, other keys are taken from the pack.
 #include "qft/pack/options.h"
 
 #include "qft/pack/inputs.h"
@@ -31,7 +31,7 @@ struct ReasoningRun : SmallRun {
   PackAttributes attributes() { return open()->attributes(); }
 };
 
-// What a run is after `set` gave `key` in its file.
+// Returns the run after `set` gave `key` in its file.
 RunConfig with(RunConfig config, const std::string& key, const std::function<void(RunConfig&)>& set) {
   set(config);
   config.given[key] = "run.yaml:7";
@@ -41,7 +41,7 @@ RunConfig with(RunConfig config, const std::string& key, const std::function<voi
 struct Case {
   std::string key;
   std::function<void(RunConfig&)> set;
-  std::vector<std::string> words;  // of the error where the pack was made without it
+  std::vector<std::string> words;  // in the error if the pack was made without the key
 };
 
 const std::vector<Case>& cases() {
@@ -127,7 +127,7 @@ TEST(PackOptions, WhatMakesTheSameTokensIsNoDifference) {
   const PackAttributes pack = run.attributes();
   RunConfig config = with(run.config, "default_system", [](RunConfig& c) { c.data.default_system.clear(); });
   EXPECT_NO_THROW(take_pack_options(config, pack, "p.h5"));
-  run.config.data.template_name = "qwen";  // no reasoning: the keys on thoughts mean nothing
+  run.config.data.template_name = "qwen";  // no reasoning: the keys for thoughts have no effect
   config = with(run.config, "enable_thinking", [](RunConfig& c) { c.data.enable_thinking = false; });
   EXPECT_NO_THROW(take_pack_options(config, run.attributes(), "p.h5"));
 }
@@ -177,7 +177,7 @@ TEST(PackOptions, AnEvaluationPackSaysNothingOfTheRecordsToTrainOn) {
   EXPECT_EQ(config.data.template_name, "empty");
   config.data.pack = old;
   expect_error<ConfigError>([&] { take_pack_options(config, Purpose::train); }, {"max_samples is 3, not set in the pack"});
-  // An evaluation with data of its own does without the training pack.
+  // An evaluation with its own data does not need the training pack.
   config.data.pack = "/nowhere/train.h5";
   take_pack_options(config, Purpose::eval);
   EXPECT_THROW(take_pack_options(config, Purpose::train), qft::Error);
@@ -198,14 +198,14 @@ TEST(PackInputs, OfAResumeThatAreOthersAreToldByDatasetAndFile) {
   };
   run.folder.write("d.json", record(std::string(2000, 'b')));
   refusal(position, {"dataset 'd': d.json has changed (was 50 bytes, now 2,049); set it back, or start a new run"});
-  json earlier = position;  // of a version that knew no files
+  json earlier = position;  // from a version without files
   for (json& source : earlier["made_of"]["sources"]) source.erase("files");
   refusal(earlier, {"dataset 'd': its files have changed; set it back"});
   run.folder.write("d.json", record("b"));
   refusal(position, {"dataset 'd': d.json has changed (50 bytes, as before)"});
   run.folder.write("d.json", record("a"));
   run.info["d"]["num_samples"] = 7;
-  refusal(position, {"dataset 'd' is described otherwise in dataset_info.json: num_samples null -> 7"});
+  refusal(position, {"dataset 'd' is described differently in dataset_info.json: num_samples null -> 7"});
   run.info["d"].erase("num_samples");
   run.config.data.dataset = {"d"};
   refusal(position, {"dataset 'e' is no longer there"});

@@ -1,4 +1,4 @@
-// qft-pack as a user runs it: exit codes, one result for any number of ranks, nothing done twice.
+// qft-pack from a user's view: exit codes, one result for any number of ranks, no work done twice.
 #include <cstdio>
 #include <sys/wait.h>
 
@@ -15,7 +15,7 @@ struct Outcome {
   std::string out;
 };
 
-/// Runs a shell command; stderr goes to stdout where `merged`.
+/// Runs a shell command; stderr goes to stdout if `merged`.
 Outcome run(const std::string& command, bool merged = false) {
   Outcome outcome;
   FILE* pipe = ::popen((command + (merged ? " 2>&1" : " 2>/dev/null")).c_str(), "r");
@@ -92,7 +92,7 @@ TEST_F(PackProgram, AnErrorOfOneWorkerStopsAll) {
 TEST_F(PackProgram, DoesNothingWhereThePackIsUpToDate) {
   ASSERT_EQ(make("p.h5", 1).code, 0);
   const auto time = std::filesystem::last_write_time(pack("p.h5"));
-  EXPECT_NE(make("p.h5", 1).out.find("is used again"), std::string::npos);
+  EXPECT_NE(make("p.h5", 1).out.find("is reused"), std::string::npos);
   EXPECT_EQ(std::filesystem::last_write_time(pack("p.h5")), time);
   const Outcome shorter = make("p.h5", 1, "cutoff_len=40");
   EXPECT_EQ(shorter.out.find("up to date"), std::string::npos);
@@ -252,9 +252,9 @@ TEST_F(PackProgram, InspectSaysWhatIsNoPack) {
     EXPECT_NE(refused.out.find(part), std::string::npos) << refused.out;
   };
   folder.write("l.jsonl", "{}");
-  refusal(pack("d.json"), "d.json' is a data file, no pack: pack it with qft-pack RUN.yaml --dataset ");
-  refusal(pack("l.jsonl"), "l.jsonl' is a data file, no pack");
-  refusal(run_file, "run.yaml' is a run file, no pack: make its pack with qft-pack ");
+  refusal(pack("d.json"), "d.json' is a data file, not a pack: pack it with qft-pack RUN.yaml --dataset ");
+  refusal(pack("l.jsonl"), "l.jsonl' is a data file, not a pack");
+  refusal(run_file, "run.yaml' is a run file, not a pack: make its pack with qft-pack ");
   refusal(folder.path().string(), "' is a directory: name one of the packs in it: " + pack("p.h5"));
   std::filesystem::create_directory(folder.path() / "none");
   refusal(pack("none"), "none' is a directory and has no pack (.h5) in it");
@@ -329,9 +329,9 @@ TEST_F(PackProgram, ChecksDataAndCountsSteps) {
 {"instruction":"c","output":"three <|im_end"}
 )");
   const Outcome special = run(program + " check " + run_file + " --json dataset=good");
-  EXPECT_EQ(special.code, 0) << special.out;  // said, but no fault
+  EXPECT_EQ(special.code, 0) << special.out;  // a warning, not an error
   report = json::parse(special.out);
-  EXPECT_EQ(count("special_token"), 1);  // where texts are read, however they are written
+  EXPECT_EQ(count("special_token"), 1);  // in texts that are read, in any spelling
   EXPECT_NE(report["findings"]["special_token"]["examples"][0].get<std::string>().find("good.jsonl:2: input: <|im_start|>"),
             std::string::npos)
       << special.out;
@@ -371,7 +371,7 @@ TEST_F(PackProgram, AFullDiskNamesTheFileAndLeavesNoPack) {
     records += "{\"instruction\":\"question " + std::to_string(i) + "\",\"output\":\"" + std::string(200, 'a') + "\"}\n";
   folder.write("large.jsonl", records);
   folder.write("dataset_info.json", R"({"d": {"file_name": "large.jsonl"}})");
-  // A limit on the size of a file stands for the disk: the shell ignores its signal, so that write() fails.
+  // A file size limit simulates a full disk: the shell ignores its signal, so that write() fails.
   const Outcome full = run(
       "trap '' XFSZ; ulimit -f 1500; " + program + " " + run_file + " preprocessing_batch_size=500 --output " + pack("full.h5"),
       true);

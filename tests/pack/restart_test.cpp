@@ -1,4 +1,4 @@
-// Builds that are killed, or meet a full disk, leave no half pack and go on from their finished chunks.
+// Builds that are killed, or meet a full disk, leave no half pack and continue from their finished chunks.
 #include "qft/core/error.h"
 #include "qft/pack/builder.h"
 
@@ -27,7 +27,7 @@ PackSummary build(const std::filesystem::path& path, const PackBuilder::EncodeCh
   return PackBuilder(*comm, path, attributes).build(chunks, encode);
 }
 
-/// Runs `body` in a child process; its wait status.
+/// Runs `body` in a child process; returns its wait status.
 int in_child(const std::function<void()>& body) {
   const pid_t child = ::fork();
   if (child == 0) {

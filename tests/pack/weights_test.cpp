@@ -1,4 +1,4 @@
-// Packs whose labels have weights: version 2, and only then.
+// Packs with label weights: version 2, and only these.
 #include "qft/core/error.h"
 #include "qft/io/hdf5.h"
 #include "qft/pack/merge.h"
@@ -25,7 +25,7 @@ using test::write_bytes;
 
 constexpr std::int64_t kItems = 24, kChunk = 8;
 
-/// Items of which those from `first` on have weights: that is whole chunks without and with them.
+/// Returns an item with weights from number `first` on, so that there are whole chunks without and with weights.
 encode::EncodedItem item_of(std::int64_t number, std::int64_t first) {
   return number < first ? make_item(number) : with_weights(make_item(number));
 }
@@ -48,7 +48,7 @@ std::vector<float> weights_of(const encode::EncodedItem& item) {
   return item.sequences.front().span_weights;
 }
 
-/// What reading gives: none where all are 1.
+/// Returns the weights that reading must give: none if all are 1.
 std::vector<float> expected(std::int64_t number, std::int64_t first) {
   std::vector<float> weights = weights_of(item_of(number, first));
   if (std::ranges::all_of(weights, [](float weight) { return weight == 1; })) weights.clear();
@@ -115,7 +115,7 @@ TEST(PackWeights, ArePrinted) {
   const auto pack = build(dir / "w.h5", 0);
   const auto bounds = summarize(*pack)["label_weights_min_max"];
   EXPECT_EQ(bounds, nlohmann::ordered_json({0.5, 1.5}));
-  EXPECT_NE(format_summary(*pack).find("labels count from 0.5 to 1.5"), std::string::npos);
+  EXPECT_NE(format_summary(*pack).find("label weights from 0.5 to 1.5"), std::string::npos);
   std::ostringstream out;
   write_json_lines(*pack, 0, kItems, out);
   std::istringstream lines(out.str());
@@ -136,7 +136,7 @@ TEST(PackWeights, ThatAreNoneAreRefused) {
         sink.add(std::move(item));
       });
     });
-    EXPECT_NE(error.find("labels that count"), std::string::npos) << error;
+    EXPECT_NE(error.find("label weight"), std::string::npos) << error;
   }
 }
 

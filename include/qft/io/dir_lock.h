@@ -79,7 +79,7 @@ class DirLock {
   bool take_over(const std::string& text);
   bool try_create(const std::filesystem::path& name);
   void write();
-  void look();
+  void check_owner();
   std::filesystem::path takeover_mark(const std::string& text) const;
   std::optional<std::string> newest_claim() const;
   void remove_leftovers() const;

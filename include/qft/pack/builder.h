@@ -1,4 +1,4 @@
-// Writing a pack: ranks encode source chunks into spill parts, then all assemble one HDF5 file in parallel.
+// Writes a pack: ranks encode source chunks into spill parts, then all ranks assemble one HDF5 file in parallel.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -18,16 +18,16 @@ namespace qft::pack {
 struct PackPart;
 struct PartSummary;
 
-/// Takes the items of one chunk, in source order, and what became of the other records. Throws Error on an
-/// item that breaks the pack's rules (an empty sequence, an id outside the vocabulary, spans out of order).
+/// Receives a chunk's items in source order, and the fate of its other records. Throws Error for an item that breaks the pack's
+/// rules (an empty sequence, an id outside the vocabulary, spans out of order).
 class PackSink : public encode::ItemSink {
  public:
   PackSink(const PackAttributes& attributes, PackPart& part) : attributes_(attributes), part_(part) {}
   void add(encode::EncodedItem&& item) override;
   void leave_out(std::int32_t dataset, encode::DropReason reason, const std::string& what) override;
-  /// Records of `dataset` read, dropped, and cut to cutoff_len, added to what was said before.
+  /// Adds counts of `dataset`: records read, dropped, and cut to cutoff_len.
   void count(std::int32_t dataset, std::int64_t records, std::int64_t dropped, std::int64_t truncated);
-  /// Source bytes consumed, for progress.
+  /// Adds consumed source bytes, for progress.
   void count_bytes(std::int64_t bytes);
 
  private:
@@ -38,7 +38,7 @@ class PackSink : public encode::ItemSink {
   PackPart& part_;
 };
 
-/// What this rank has done so far, chunks of an earlier, interrupted build included once it has checked them.
+/// The progress of this rank, including chunks of an earlier, interrupted build after their check.
 struct PackProgress {
   std::size_t chunks = 0;
   std::int64_t items = 0, tokens = 0, source_bytes = 0;
@@ -48,33 +48,32 @@ struct PackSummary {
   std::int64_t items = 0, sequences = 0, tokens = 0, labels = 0;
   std::int64_t records = 0, dropped = 0, truncated = 0;
   std::int64_t file_bytes = 0;
-  std::size_t chunks = 0, chunks_reused = 0;  // reused: of an interrupted build
-  std::vector<std::string> skipped;           // "file:line: why", in source order; known to build() only
-  encode::Drops drops;                        // of all datasets; likewise
+  std::size_t chunks = 0, chunks_reused = 0;  // reused: from an interrupted build
+  std::vector<std::string> skipped;           // "file:line: why", in source order; set only by build()
+  encode::Drops drops;                        // over all datasets; set only by build()
 };
 
-/// Builds one pack; at most one build of a path at a time. Parts lie in <folder>/tmp-<file name>.parts, which
-/// every rank must see, and take as much room as the pack; they are kept when a build is killed or fails, so
-/// that the next one with the same inputs goes on from there, and removed once the pack is in place.
+/// Builds one pack; at most one build of a path at a time. Parts are in <folder>/tmp-<file name>.parts, which every rank must
+/// see; they take as much space as the pack. A killed or failed build keeps them, so that the next build with the same inputs
+/// continues from there. They are removed once the pack is in place.
 class PackBuilder {
  public:
   using EncodeChunk = std::function<void(std::size_t chunk, PackSink& sink)>;
 
-  /// `workers`: threads of this rank that encode and write.
+  /// `workers`: threads of this rank for encoding and writing.
   PackBuilder(comm::Communicator& comm, std::filesystem::path path, PackAttributes attributes, int workers = 1);
 
-  /// The counts of an existing pack, if it was made of the same inputs; nothing for a broken or another file.
-  /// Collective; all ranks get the same.
+  /// Returns the counts of an existing pack made from the same inputs; nullopt for a broken file or a pack of other inputs.
+  /// Collective; the same on all ranks.
   std::optional<PackSummary> find_current();
 
-  /// Called after every chunk, on the worker that did it, one call at a time.
+  /// Sets a callback after every chunk. It runs on the worker that did the chunk, one call at a time.
   void on_progress(std::function<void(const PackProgress&)> progress) { progress_ = std::move(progress); }
 
-  /// Collective. Chunk c of 0 .. num_chunks-1 holds source records before those of chunk c + 1; any worker
-  /// of any rank may be asked for any chunk, each chunk is asked for once. The file is byte for byte the same
-  /// for any number of ranks and workers and appears under its name whole or not at all, replacing an earlier
-  /// one. Throws the same Error on all ranks where one fails: encode_chunk's own, a full disk (naming the
-  /// file), no items at all, a folder that ranks do not share.
+  /// Collective. Builds the pack from chunks 0 .. num_chunks-1; chunk c holds source records before those in chunk c + 1.
+  /// encode_chunk() is called once per chunk, on any worker of any rank. The file has the same bytes for any number of ranks and
+  /// workers. It appears under its name complete or not at all, and replaces an earlier one. If one rank fails, throws the same
+  /// Error on all ranks: encode_chunk's error, a full disk (with the file), no items at all, a folder that ranks do not share.
   PackSummary build(std::size_t num_chunks, const EncodeChunk& encode_chunk);
 
  private:

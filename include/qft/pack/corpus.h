@@ -1,4 +1,4 @@
-// A run's datasets as numbered chunks of records that any rank encodes on its own.
+// Divides a run's datasets into numbered chunks of records, which any rank can encode independently.
 #pragma once
 
 #include "qft/config/run_config.h"
@@ -25,7 +25,7 @@ enum class CorpusPart { train, eval };  // the keys dataset and eval_dataset
 
 using DropCounts = std::array<std::int64_t, encode::kDropReasons>;
 
-/// What happened to the records of one dataset in one chunk.
+/// The fate of one dataset's records in one chunk.
 struct RecordCounts {
   std::int64_t records = 0, truncated = 0, bytes = 0;
   DropCounts dropped{};
@@ -34,30 +34,30 @@ struct RecordCounts {
   RecordCounts& operator+=(const RecordCounts& other);
 };
 
-/// Immutable and thread-safe. The chunks are of about a megabyte of records of the merged, sampled datasets,
-/// or of preprocessing_batch_size records where that is given. In stage pt with packing they always are, and
-/// each chunk is joined and cut into blocks on its own, its rest left out, as LLaMA-Factory's map over batches does.
+/// Immutable and thread-safe. A chunk is about a megabyte of records of the merged, sampled datasets, or
+/// preprocessing_batch_size records if that is given. Stage pt with packing always uses preprocessing_batch_size records; each
+/// chunk is then joined and cut into blocks separately and the remainder is dropped, as in LLaMA-Factory's map over batches.
 class Corpus {
  public:
-  /// Opens and indexes the files and looks for the columns that dataset_info.json names. Not collective:
-  /// every rank reads the files. Throws ConfigError or Error naming dataset, file, line or column.
+  /// Opens and indexes the files and checks for the columns that dataset_info.json names. Not collective: every rank reads the
+  /// files. Throws ConfigError or Error with dataset, file, line or column.
   static std::shared_ptr<const Corpus> open(const config::RunConfig& config, CorpusPart part);
 
   std::size_t num_chunks() const;
   std::int64_t num_records() const { return order_->size(); }
   const std::vector<encode::DatasetSpec>& datasets() const { return specs_; }
   const encode::ChatTemplate& chat_template() const { return encoder_->chat_template(); }
-  /// Whether tokens of its items are learned, rather than something that is said of each as a whole.
+  /// True if tokens of its items are learned; false if the label applies to the whole sequence.
   bool learns_tokens() const { return encoder_->options().kind != encode::SampleKind::labelled; }
 
-  /// Hands the chunk's items to the sink in order; the result counts by dataset. Throws Error "file:line:
-  /// ..." for a broken record unless on_error is skip, and where more than on_error_limit were skipped.
+  /// Passes the chunk's items to the sink in order; returns counts by dataset. Throws Error "file:line: ..." for a broken record
+  /// unless on_error is skip, and ConfigError if more than on_error_limit records were skipped.
   std::vector<RecordCounts> encode_chunk(std::size_t chunk, encode::ItemSink& sink) const;
 
-  /// on_error_limit: how many may be skipped on all ranks together.
+  /// on_error_limit: the number of records that all ranks together may skip.
   std::size_t max_skipped() const { return max_skipped_; }
 
-  /// The contract for a pack of this corpus.
+  /// Returns the attributes of a pack of this corpus.
   PackAttributes attributes() const;
 
  private:
@@ -74,21 +74,21 @@ class Corpus {
   std::vector<std::shared_ptr<const encode::RecordSource>> sources_;
   std::unique_ptr<const encode::RecordOrder> order_;
   std::unique_ptr<const encode::Encoder> encoder_;                        // with the run's template
-  std::map<std::string, std::unique_ptr<const encode::Encoder>> others_;  // by the templates that datasets name
+  std::map<std::string, std::unique_ptr<const encode::Encoder>> others_;  // for datasets with their own template, by its name
   std::string stage_;
   std::int64_t chunk_records_ = 1000;
   std::int64_t block_tokens_ = 0;  // > 0: documents are joined and cut into blocks
   bool skip_broken_ = false;
   nlohmann::json options_, template_options_;
   std::size_t max_skipped_ = 0;
-  mutable std::atomic<std::size_t> skipped_ = 0;  // records, so far
+  mutable std::atomic<std::size_t> skipped_ = 0;  // records so far
 };
 
-/// The tokens of a block in stage pt: cutoff_len, or one less where the run file sets packing explicitly (a rule
-/// of LLaMA-Factory's that goldens show).
+/// Returns the tokens of a block in stage pt: cutoff_len, or one less if the run file sets packing explicitly (a rule of
+/// LLaMA-Factory, confirmed by goldens).
 std::int64_t document_block_tokens(const config::RunConfig& config);
 
-/// True where stage pt joins its documents.
+/// True if stage pt joins its documents.
 bool joins_documents(const config::RunConfig& config);
 
 }  // namespace qft::pack

@@ -1,4 +1,4 @@
-// Several packs as one.
+// Merges several packs into one.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -9,10 +9,10 @@
 
 namespace qft::pack {
 
-/// Makes `path` one pack of the items of `inputs` (two or more), in their order; their datasets follow each
-/// other too. Collective; all ranks must see the files. Restarts, and does nothing where `path` is that pack
-/// already, as PackBuilder does. Throws ConfigError with both values where tokenizer, template, stage,
-/// cutoff_len or an option that shapes items differs.
+/// Writes the items of `inputs` (two or more) in their order into one pack `path`; their datasets are concatenated too.
+/// Collective; all ranks must see the files. Like PackBuilder, resumes an interrupted merge and does nothing if `path` already
+/// is this pack. Throws ConfigError with both values if tokenizer, template, stage, cutoff_len or an option that shapes items
+/// differs.
 PackReport merge_packs(comm::Communicator& comm, const std::vector<std::filesystem::path>& inputs,
                        const std::filesystem::path& path);
 

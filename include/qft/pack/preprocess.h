@@ -1,4 +1,4 @@
-// From a run's datasets to a pack on disk, in parallel: what qft-pack does, and qft train where no pack is given.
+// Turns a run's datasets into a pack on disk, in parallel: for qft-pack, and for qft train if no pack is given.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -15,33 +15,33 @@
 namespace qft::pack {
 
 struct PackReport {
-  bool was_current = false;  // the file was there already, made of the same inputs: nothing was done
-  PackSummary summary;       // counts of the file where was_current, without the chunks
+  bool was_current = false;  // the file already existed with the same inputs: nothing was done
+  PackSummary summary;       // the file's counts, without chunks if was_current
 };
 
 inline constexpr int kMaxWorkers = 1024;
 
-/// Threads that encode in this rank: preprocessing_num_workers, but at most its share of the cores that it
-/// may run on; all of that share where the key is not given.
+/// Returns the threads for encoding in this rank: preprocessing_num_workers, limited to the rank's share of the cores that it may
+/// run on; the whole share if the key is not given.
 int default_workers(const config::RunConfig& config);
 
-/// Called on all ranks before anything is written, with what the pack is to be made of; what it throws it throws on all.
+/// Called on all ranks with the pack's attributes before anything is written. An exception from it is thrown on all ranks.
 using BeforePacking = std::function<void(const PackAttributes&, comm::Communicator&)>;
 
-/// Makes `path` the pack of the datasets that `config` names, unless it is that already. Collective; the folder must be one that
-/// all ranks see. Throws the same Error on all ranks. Logs on rank 0 what was done and how many records were left out, and why.
+/// Makes `path` the pack of the datasets in `config`, unless it already is. Collective; all ranks must see the folder. Throws the
+/// same Error on all ranks. Rank 0 logs the result, with the number of dropped records and the reasons.
 PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm,
                          const std::filesystem::path& path, int workers, const BeforePacking& before = {});
 
-/// What pack_datasets() would have to do.
+/// The work that pack_datasets() would have to do.
 struct PackPreview {
-  bool is_current = false;                   // the file is there already, made of the same inputs
+  bool is_current = false;                   // the file already exists with the same inputs
   std::int64_t records = 0, vocab_size = 0;  // token ids that the pack will have
   std::size_t chunks = 0, chunks_read = 0;
 };
 
-/// Opens the datasets as pack_datasets() does, and encodes chunks of their records, up to kChunksRead spread over the whole,
-/// without writing anything. Collective; throws the same Error on all ranks as packing these chunks would.
+/// Opens the datasets like pack_datasets() and encodes up to kChunksRead chunks, spread over all of them, without writing
+/// anything. Collective; throws the same Error on all ranks as packing these chunks would.
 PackPreview look_at_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm,
                              const std::filesystem::path& path, const BeforePacking& before = {});
 
