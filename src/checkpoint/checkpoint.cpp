@@ -73,7 +73,7 @@ void Checkpoint::copy(const TensorRecord& tensor, const BoxRange& wanted, void* 
       }
       copied += run.count;
     });
-    QFT_ASSERT(copied == wanted.end - wanted.begin, "only {} of {} elements of '{}' were read", copied, wanted.end - wanted.begin,
+  QFT_ASSERT(copied == wanted.end - wanted.begin, "{} of {} elements of '{}' were read", copied, wanted.end - wanted.begin,
              tensor.name);
 }
 

@@ -45,7 +45,7 @@ CheckpointWriter::CheckpointWriter(comm::Communicator& comm, io::Storage& storag
     return owner;
   });
   find_shared();
-  remove_left(left);
+  remove_leftovers(left);
 }
 
 CheckpointWriter::~CheckpointWriter() = default;
@@ -67,7 +67,7 @@ void CheckpointWriter::find_shared() {
 
 // An interrupted save has the same owner on all disks, for each of its ranks. Ranks that share a disk take turns. Rank 0
 // removes its part last, because the others find the leftovers by it. The next save retries failed removals.
-void CheckpointWriter::remove_left(const std::vector<std::string>& left) {
+void CheckpointWriter::remove_leftovers(const std::vector<std::string>& left) {
   std::vector<std::string> owners;
   for (const std::string& name : left)
     if (const std::string owner = owner_of(name); !owner.empty()) owners.push_back(owner);

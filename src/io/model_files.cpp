@@ -147,7 +147,7 @@ ModelFiles ModelFiles::open(const fs::path& dir) {
       model.add_file(member_of(dir, way.file));
     else
       model.add_shards(member_of(dir, way.index));
-    model.tell_unused();
+    model.warn_unused();
     return model;
   }
   fail("model '{}' has neither {} nor {}, nor their .bin forms: {}", dir.string(), kSingleFile, kIndexFile,
@@ -170,7 +170,7 @@ void ModelFiles::add_shards(const fs::path& index_path) {
   }
 }
 
-void ModelFiles::tell_unused() const {
+void ModelFiles::warn_unused() const {
   std::set<std::string> used;
   for (const auto& file : files_) used.insert(file->path().filename().string());
   if (const std::vector<std::string> others = unused_weights(dir_, used); !others.empty())

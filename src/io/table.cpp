@@ -68,7 +68,7 @@ TableFault keep_in(std::string& reason) {
 }
 
 // Once per file, however often the file is opened.
-void say_left_out(const fs::path& path) {
+void log_left_out(const fs::path& path) {
   static std::mutex mutex;
   static std::set<fs::path> said;
   const std::lock_guard lock(mutex);
@@ -104,7 +104,7 @@ TableRows TableFile::read(std::size_t group) const {
   require(static_cast<std::int64_t>(rows.ends.size()) == starts_[group + 1] - starts_[group],
           "'{}': {} rows in group {}, expected {}", path_.string(), rows.ends.size(), group,
           starts_[group + 1] - starts_[group]);
-  if (rows.left_out) say_left_out(path_);
+  if (rows.left_out) log_left_out(path_);
   return rows;
 }
 

@@ -15,7 +15,7 @@ struct PackArrayInfo {
   io::h5::Type type;
   std::uint64_t columns;
   std::optional<PackArray> offsets_into;  // the array whose rows these offsets delimit: one entry more than there are runs
-  std::optional<PackArray> per;           // the offsets that have one run for each row (or offset) of this array
+  std::optional<PackArray> row_per;       // the offsets that have one run for each row (or offset) of this array
 };
 
 inline constexpr std::array<PackArrayInfo, kPackArrays> kPackArrayInfo = {{

@@ -18,7 +18,7 @@ using nlohmann::json;
 namespace {
 
 /// Converts a part's local offsets and category indices to the pack's.
-void globalise(PackPart& part, const Sizes& first, const std::unordered_map<std::string, std::int32_t>& categories) {
+void globalise_offsets(PackPart& part, const Sizes& first, const std::unordered_map<std::string, std::int32_t>& categories) {
   PackPart::for_each_array(part, [&](PackArray array, auto& values) {
     const PackArrayInfo& info = info_of(array);
     if (!info.offsets_into) return;
@@ -94,9 +94,9 @@ void assemble_pack(comm::Communicator& comm, const std::filesystem::path& path, 
     OutputFile file(path, 0);
     run_workers(workers, [&](int worker) {
       const int owner = comm.rank() * workers + worker;
-      const auto write = [&](Stretch stretch, const void* data) {
-        for (const Stretch& piece : ownership.pieces(owner, stretch))
-          file.write(piece.begin, static_cast<const char*>(data) + (piece.begin - stretch.begin), piece.end - piece.begin);
+      const auto write = [&](ByteRange byte_range, const void* data) {
+        for (const ByteRange& piece : ownership.pieces(owner, byte_range))
+          file.write(piece.begin, static_cast<const char*>(data) + (piece.begin - byte_range.begin), piece.end - piece.begin);
       };
       const std::int64_t zero = 0;
       for (std::size_t a = 0; a < kPackArrays; ++a)
@@ -104,15 +104,16 @@ void assemble_pack(comm::Communicator& comm, const std::filesystem::path& path, 
       for (std::size_t c = 0; c < parts.size(); ++c) {
         const auto mine = [&](const PackArrayInfo& info) {
           const auto array = static_cast<PackArray>(&info - kPackArrayInfo.data());
-          return !ownership.pieces(owner, stretch_of(array, offsets, first[c], parts[c])).empty();
+          return !ownership.pieces(owner, byte_range_of(array, offsets, first[c], parts[c])).empty();
         };
         if (std::none_of(kPackArrayInfo.begin(), kPackArrayInfo.end(), mine)) continue;
         PackPart part = load(c);
-        globalise(part, first[c], categories);
+        globalise_offsets(part, first[c], categories);
         part.label_span_weights.resize(static_cast<std::size_t>(parts[c].elements[index_of(PackArray::label_span_weights)]),
                                        1.0F);
-        PackPart::for_each_array(
-            part, [&](PackArray array, auto& values) { write(stretch_of(array, offsets, first[c], parts[c]), values.data()); });
+        PackPart::for_each_array(part, [&](PackArray array, auto& values) {
+          write(byte_range_of(array, offsets, first[c], parts[c]), values.data());
+        });
       }
     });
     file.finish();

@@ -65,14 +65,14 @@ std::optional<PackSummary> summary_of_current(const std::filesystem::path& path,
 /// The finished chunks, known to all ranks; nullopt for unfinished ones.
 struct PackBuilder::Parts {
   std::vector<std::optional<PartSummary>> known;
-  json news = json::array();  // this rank's findings since the last exchange: [chunk, summary]
+  json unshared = json::array();  // this rank's findings since the last exchange: [chunk, summary]
   std::size_t reused = 0;
-  std::mutex mutex;  // guards news, and the builder's done_
+  std::mutex mutex;  // guards unshared, and the builder's done_
 
   void exchange(comm::Communicator& comm) {
-    for (const std::string& text : comm::all_gather_strings(comm, news.dump()))
+    for (const std::string& text : comm::all_gather_strings(comm, unshared.dump()))
       for (const json& item : json::parse(text)) known[item.at(0).get<std::size_t>()] = PartSummary::from_json(item.at(1));
-    news = json::array();
+    unshared = json::array();
   }
   std::vector<std::size_t> unknown() const {
     std::vector<std::size_t> chunks;
@@ -139,7 +139,7 @@ void PackBuilder::load_finished_parts(Parts& parts) {
 
 void PackBuilder::note(Parts& parts, std::size_t chunk, const PackPart& part) {
   const std::lock_guard lock(parts.mutex);
-  parts.news.push_back({chunk, part.summary.to_json()});
+  parts.unshared.push_back({chunk, part.summary.to_json()});
   done_.chunks += 1;
   done_.items += static_cast<std::int64_t>(part.item_tokens.size());
   done_.tokens += static_cast<std::int64_t>(part.tokens.size());

@@ -100,7 +100,7 @@ void PackReader::verify_frame() const {
   const io::h5::File file = io::h5::File::open(path());
   require(file.contains(kFrameCrc), "'{}' lacks the dataset '{}': it is not a complete pack, repack", path().string(), kFrameCrc);
   const io::h5::Dataset crc = file.dataset(kFrameCrc);
-  std::vector<Stretch> datasets = {{crc.offset(), crc.offset() + crc.bytes()}};
+  std::vector<ByteRange> datasets = {{crc.offset(), crc.offset() + crc.bytes()}};
   for (std::size_t i = 0; i < kPackArrays; ++i)
     if (has_array(i, weighted_))
       datasets.push_back(

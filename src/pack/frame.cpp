@@ -6,13 +6,13 @@
 
 namespace qft::pack {
 
-std::uint32_t frame_crc(const io::File& file, std::vector<Stretch> datasets) {
-  std::sort(datasets.begin(), datasets.end(), [](const Stretch& a, const Stretch& b) { return a.begin < b.begin; });
+std::uint32_t frame_crc(const io::File& file, std::vector<ByteRange> datasets) {
+  std::sort(datasets.begin(), datasets.end(), [](const ByteRange& a, const ByteRange& b) { return a.begin < b.begin; });
   datasets.push_back({file.size(), file.size()});
   std::uint32_t crc = 0;
   std::uint64_t at = 0;
   std::vector<char> bytes(1 << 20);
-  for (const Stretch& dataset : datasets) {
+  for (const ByteRange& dataset : datasets) {
     while (at < dataset.begin) {
       const std::uint64_t n = std::min<std::uint64_t>(bytes.size(), dataset.begin - at);
       file.pread(at, bytes.data(), n);

@@ -50,14 +50,14 @@ std::string sequence_name(const PackReader& pack, const encode::EncodedItem& ite
 
 /// Returns the text on one line; a long text is reduced to its beginning and its end.
 std::string excerpt(const std::string& text) {
-  constexpr std::size_t kMost = 480;  // bytes
+  constexpr std::size_t kMaxBytes = 480;  // bytes
   std::string shown = text;
-  if (text.size() > kMost) {
+  if (text.size() > kMaxBytes) {
     const auto whole = [&](std::size_t at) {  // moves to the begin of a character
       while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;
       return at;
     };
-    shown = text.substr(0, whole(kMost / 2)) + " ... " + text.substr(whole(text.size() - kMost / 2));
+    shown = text.substr(0, whole(kMaxBytes / 2)) + " ... " + text.substr(whole(text.size() - kMaxBytes / 2));
   }
   const std::string quoted = nlohmann::json(shown).dump();
   return quoted.substr(1, quoted.size() - 2);  // without the quotation marks

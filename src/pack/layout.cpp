@@ -70,7 +70,7 @@ void create_arrays(io::h5::File& file, const Sizes& elements) {
 
 /// Call after everything except the arrays' contents is written.
 void write_frame_crc(const std::filesystem::path& path, const io::h5::File& file) {
-  std::vector<Stretch> datasets;
+  std::vector<ByteRange> datasets;
   for (const std::string& name : file.list()) {
     const io::h5::Dataset dataset = file.dataset(name);
     datasets.push_back({dataset.offset(), dataset.offset() + dataset.bytes()});
@@ -104,7 +104,7 @@ Offsets lay_out(const std::filesystem::path& path, const PackAttributes& attribu
   return offsets;
 }
 
-Stretch stretch_of(PackArray array, const Offsets& offsets, const Sizes& first, const PartSummary& part) {
+ByteRange byte_range_of(PackArray array, const Offsets& offsets, const Sizes& first, const PartSummary& part) {
   const PackArrayInfo& info = info_of(array);
   const std::size_t a = index_of(array);
   const auto skip = static_cast<std::uint64_t>(first[a]) + (info.offsets_into ? 1 : 0);
@@ -127,15 +127,15 @@ Ownership::Ownership(const Offsets& offsets, const std::vector<Sizes>& first, in
   std::stable_sort(cuts_.begin(), cuts_.end(), [](const Cut& x, const Cut& y) { return x.begin < y.begin; });
 }
 
-std::vector<Stretch> Ownership::pieces(int owner, Stretch stretch) const {
-  std::vector<Stretch> mine;
-  auto next = std::upper_bound(cuts_.begin(), cuts_.end(), stretch.begin,
+std::vector<ByteRange> Ownership::pieces(int owner, ByteRange byte_range) const {
+  std::vector<ByteRange> mine;
+  auto next = std::upper_bound(cuts_.begin(), cuts_.end(), byte_range.begin,
                                [](std::uint64_t at, const Cut& cut) { return at < cut.begin; });
-  for (; stretch.begin < stretch.end; ++next) {
+  for (; byte_range.begin < byte_range.end; ++next) {
     const int who = next == cuts_.begin() ? 0 : std::prev(next)->owner;
-    const std::uint64_t stop = next == cuts_.end() ? stretch.end : std::min(stretch.end, next->begin);
-    if (who == owner && stretch.begin < stop) mine.push_back({stretch.begin, stop});
-    stretch.begin = stop;
+    const std::uint64_t stop = next == cuts_.end() ? byte_range.end : std::min(byte_range.end, next->begin);
+    if (who == owner && byte_range.begin < stop) mine.push_back({byte_range.begin, stop});
+    byte_range.begin = stop;
   }
   return mine;
 }

@@ -30,7 +30,7 @@ using Offsets = std::array<std::uint64_t, kPackArrays>;
 Offsets lay_out(const std::filesystem::path& path, const PackAttributes& attributes, const Sizes& elements);
 
 /// Returns the byte range of one chunk's array; `first`: the elements before the chunk.
-Stretch stretch_of(PackArray array, const Offsets& offsets, const Sizes& first, const PartSummary& part);
+ByteRange byte_range_of(PackArray array, const Offsets& offsets, const Sizes& first, const PartSummary& part);
 
 /// Decides which owner (a worker of a rank) writes which bytes: its own chunks, with the boundaries moved down to multiples of
 /// kAlignment. No two owners then write into one page (network file systems write back whole pages) or one stripe.
@@ -40,8 +40,8 @@ class Ownership {
 
   Ownership(const Offsets& offsets, const std::vector<Sizes>& first, int owners);
 
-  /// Returns the parts of `stretch` that `owner` writes.
-  std::vector<Stretch> pieces(int owner, Stretch stretch) const;
+  /// Returns the parts of `byte_range` that `owner` writes.
+  std::vector<ByteRange> pieces(int owner, ByteRange byte_range) const;
 
  private:
   struct Cut {

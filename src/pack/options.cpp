@@ -106,7 +106,7 @@ bool same_file(const json& ours, const json& theirs) {
 
 // Returns `value`, or null if it does not change the template.
 template <class Change>
-json unless_own(const RunConfig& c, const std::string& value, const Change& change) {
+json null_if_unchanged(const RunConfig& c, const std::string& value, const Change& change) {
   if (is_jinja(c)) return value;
   encode::TemplateSpec spec = encode::find_template(c.data.template_name);
   const std::string own = spec.hash();
@@ -137,7 +137,7 @@ const std::vector<Option>& options() {
       {"default_system", Part::text,
        [](const RunConfig& c) {
          if (!c.is_given("default_system") && c.data.default_system.empty()) return json();
-         return unless_own(c, c.data.default_system,
+         return null_if_unchanged(c, c.data.default_system,
                            [](encode::TemplateSpec& spec, const std::string& text) { spec.default_system = text; });
        },
        [](const PackAttributes& a) { return as_given(a, "default_system"); },
@@ -148,7 +148,7 @@ const std::vector<Option>& options() {
        }},
       {"tool_format", Part::text,
        [](const RunConfig& c) {
-         return c.data.tool_format.empty() ? json() : unless_own(c, c.data.tool_format, encode::set_tool_format);
+         return c.data.tool_format.empty() ? json() : null_if_unchanged(c, c.data.tool_format, encode::set_tool_format);
        },
        [](const PackAttributes& a) { return as_given(a, "tool_format"); },
        [](RunConfig& c, const json& v) { c.data.tool_format = v.is_null() ? "" : v.get<std::string>(); }},

@@ -135,10 +135,10 @@ void PackReader::check_shapes() const {
     require(e.offset + bytes <= file_.size(), "'{}' is truncated: '{}' ends at byte {} of {}: copy or pack it again",
             path().string(), info.name, e.offset + bytes, file_.size());
     const std::uint64_t rows = e.elements / info.columns;
-    if (info.per) {
-      const std::uint64_t expected = extent(*info.per).elements - 1 + (info.offsets_into ? 1 : 0);
+    if (info.row_per) {
+      const std::uint64_t expected = extent(*info.row_per).elements - 1 + (info.offsets_into ? 1 : 0);
       require(rows == expected, "'{}': '{}' has {} rows, but '{}' needs {}", path().string(), info.name, rows,
-              info_of(*info.per).name, expected);
+              info_of(*info.row_per).name, expected);
     }
     if (!info.offsets_into) continue;
     require(e.elements >= 2, "'{}': '{}' is empty", path().string(), info.name);

@@ -12,9 +12,9 @@
 namespace qft::tokenizer {
 namespace {
 
-/// Up to this many symbols a scan for the best pair beats a heap.
+/// Up to this many symbols, a linear scan for the best pair is faster than a heap.
 constexpr int kShortWord = 112;
-/// Bits for a position in a short word, below the rank in one number.
+/// Bits for a position in a short word; the rank is above them in one number.
 constexpr int kPositionBits = 7;
 constexpr int kLanes = 16;
 
@@ -24,7 +24,7 @@ constexpr int kLanes = 16;
 #define QFT_SIMD_CLONES
 #endif
 
-/// The smallest of `blocks` times kLanes numbers.
+/// Returns the smallest of `blocks` times kLanes numbers.
 QFT_SIMD_CLONES std::int32_t smallest(const std::int32_t* values, int blocks) {
   std::int32_t lanes[kLanes];
   for (int i = 0; i < kLanes; ++i) lanes[i] = values[i];
@@ -72,14 +72,14 @@ void BpeModel::encode(std::string_view word, BpeScratch& scratch, std::vector<st
     byte_level::append_encoded(word, scratch.content);
     if (const std::int32_t id = vocabulary_.find_model(scratch.content); id != kNoId) return out.push_back(id);
   }
-  if (scratch.ids.size() < 2 * word.size()) {  // a byte has two fallback tokens at most
+  if (scratch.ids.size() < 2 * word.size()) {  // a byte has at most two fallback tokens
     scratch.ids.resize(2 * word.size() + 64);
     scratch.ranks.resize(scratch.ids.size());
   }
   std::int32_t *ids = scratch.ids.data(), *ranks = scratch.ranks.data();
   bool only_bytes = true;
   const auto count = static_cast<int>(symbols_of(word, ids, only_bytes));
-  if (count < 2) {  // none where the bytes have no token
+  if (count < 2) {  // 0 if the bytes have no token
     out.insert(out.end(), ids, ids + count);
     return;
   }
@@ -92,7 +92,7 @@ void BpeModel::encode(std::string_view word, BpeScratch& scratch, std::vector<st
   out.insert(out.end(), ids, ids + merge_short(ids, ranks, count));
 }
 
-/// Writes the symbols that merging begins with: whole characters where that is exact, else bytes. Returns their number.
+/// Writes the symbols with which merging begins: whole characters if that is exact, otherwise bytes. Returns their number.
 std::size_t BpeModel::symbols_of(std::string_view word, std::int32_t* ids, bool& only_bytes) const {
   std::int32_t* out = ids;
   for (std::size_t i = 0; i < word.size();) {
@@ -118,8 +118,8 @@ std::size_t BpeModel::symbols_of(std::string_view word, std::int32_t* ids, bool&
   return static_cast<std::size_t>(out - ids);
 }
 
-/// The symbols of a word some of whose bytes have no token. As in HF, fallback tokens do not end a run of
-/// unknown bytes: the run's token comes after them.
+/// Handles a word with bytes that have no token. As in HF, fallback tokens do not end a run of unknown bytes: the run's unknown
+/// token follows them.
 std::size_t BpeModel::symbols_with_gaps(std::string_view word, std::int32_t* ids) const {
   std::int32_t* out = ids;
   bool unknown_run = false;
@@ -140,8 +140,8 @@ std::size_t BpeModel::symbols_with_gaps(std::string_view word, std::int32_t* ids
   return static_cast<std::size_t>(out - ids);
 }
 
-/// Merges in place, the best pair first, and returns the number of symbols left. A pair's key is its rank
-/// and, below it, the position of its left symbol: the smallest key is the best pair and, of equals, the leftmost.
+/// Merges in place, the best pair first, and returns the number of remaining symbols. A pair's key is its rank, with the
+/// position of its left symbol in the low bits: the smallest key is the best pair and, among equal ranks, the leftmost.
 int BpeModel::merge_short(std::int32_t* ids, std::int32_t* ranks, int count) const {
   alignas(64) std::int32_t keys[kShortWord];
   std::uint8_t next[kShortWord + 1], previous[kShortWord + 1];
@@ -172,8 +172,8 @@ int BpeModel::merge_short(std::int32_t* ids, std::int32_t* ranks, int count) con
   return left;
 }
 
-/// A doubly linked list of symbols and a heap of (rank, position); an entry whose rank is no longer that of
-/// its position is stale.
+/// Merges with a doubly linked list of symbols and a heap of (rank, position). A heap entry is stale if the rank at its
+/// position has changed.
 void BpeModel::merge_long(BpeScratch& scratch, std::int32_t count, std::vector<std::int32_t>& out) const {
   auto& symbols = scratch.symbols;
   auto& heap = scratch.heap;

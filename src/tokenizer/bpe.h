@@ -14,7 +14,7 @@
 
 namespace qft::tokenizer {
 
-/// Buffers that a thread reuses from word to word.
+/// Buffers that a thread reuses for every word.
 struct BpeScratch {
   struct Symbol {
     std::int32_t id, rank, previous, next;
@@ -25,26 +25,26 @@ struct BpeScratch {
   std::string content;
 };
 
-/// The model of a tokenizer.json with "type": "BPE", over the byte-level alphabet. Immutable.
+/// The model of a tokenizer.json with "type": "BPE" over the byte-level alphabet. Immutable.
 class BpeModel {
  public:
   struct Options {
-    bool ignore_merges = false;    ///< a word that is a token itself is not split
+    bool ignore_merges = false;    ///< a word that is itself a token is not split
     bool byte_fallback = false;    ///< a byte without a token becomes its "<0xNN>" tokens
     bool fuse_unknown = false;     ///< neighbouring bytes without a token become one unknown token
-    std::int32_t unknown = kNoId;  ///< without one, such bytes are dropped
+    std::int32_t unknown = kNoId;  ///< if kNoId, such bytes are dropped
   };
 
-  /// `merges` in order of rank. Keeps a reference to `vocabulary`.
+  /// `merges` must be in order of rank. Keeps a reference to `vocabulary`.
   BpeModel(const Vocabulary& vocabulary, const std::vector<Merge>& merges, Options options);
 
-  /// Appends the ids of one word, given as raw bytes. O(n log n) in its length.
+  /// Appends the ids of one word, given as raw bytes. Takes O(n log n) time in its length.
   void encode(std::string_view word, BpeScratch& scratch, std::vector<std::int32_t>& out) const;
 
   const MergeTable& merges() const { return table_; }
-  /// The token of a byte, or kNoId.
+  /// Returns the token of a byte, or kNoId.
   std::int32_t byte_id(std::uint8_t byte) const { return byte_id_[byte]; }
-  /// Where words may be cut before they are encoded; empty where they must be whole.
+  /// Tells where words may be cut before encoding; empty if words must stay whole.
   const JoinTable& joins() const { return joins_; }
 
  private:
@@ -57,8 +57,8 @@ class BpeModel {
   Options options_;
   MergeTable table_;
   std::vector<std::int32_t> merged_;                 ///< by rank
-  std::array<std::int32_t, 256> byte_id_;            ///< kNoId where the alphabet has a gap
-  std::vector<std::vector<std::int32_t>> fallback_;  ///< by byte; empty where there is none
+  std::array<std::int32_t, 256> byte_id_;            ///< kNoId if the vocabulary lacks the byte
+  std::vector<std::vector<std::int32_t>> fallback_;  ///< by byte; empty if the byte has no fallback
   std::vector<std::int32_t> byte_pair_rank_;         ///< [256 * 256]
   CharTable chars_;
   JoinTable joins_;

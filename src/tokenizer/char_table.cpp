@@ -7,7 +7,7 @@
 #include "unicode.h"
 
 namespace qft::tokenizer {
-/// The merges that join a part of a character to something beyond its first or last byte, by the bytes of that part.
+/// Merges that join a part of a character to text beyond its first or last byte, indexed by the bytes of that part.
 struct CharTable::Rules {
   struct Rule {
     std::int32_t rank;

@@ -11,24 +11,23 @@
 
 namespace qft::tokenizer {
 
-/// A character of two or more bytes that is a token, and that byte-pair encoding completes before it merges
-/// any part of it with a neighbour: encoding may then begin with the whole character, which for Chinese text
-/// saves most of the merges. Why this is exact: where every merge ranks after those that make its two sides,
-/// greedy encoding is one pass over the merges in order of rank. A character that its own merges complete by
-/// rank R, while every merge of a part of it with something beside it ranks after R, is whole after R
-/// whatever stands around it, and nothing has touched it before. Merges with a neighbour depend on the
-/// neighbour's adjoining byte: hence the masks.
+/// Holds the multi-byte characters that are tokens and that byte-pair encoding always completes before it merges any part of
+/// them with a neighbour. Encoding may then begin with the whole character, which saves most merges in Chinese text. Why this
+/// is exact: if every merge ranks after the merges that make its two sides, greedy encoding is one pass over the merges in rank
+/// order. Suppose that a character's own merges complete it by rank R, and every merge of one of its parts with a neighbour
+/// ranks after R. Then the character is whole after R in any context, and no other merge has touched it before. Merges with a
+/// neighbour depend on the neighbour's adjoining byte: hence the masks.
 class CharTable {
  public:
   CharTable() = default;
-  /// `byte_ids`: the tokens of the 256 bytes, kNoId where there is none. Empty where the merges are not ordered as above.
+  /// `byte_ids`: tokens of the 256 bytes, kNoId if missing. The table stays empty if the merges are not ordered as above.
   CharTable(const Vocabulary& vocabulary, const std::vector<Merge>& merges, const MergeTable& table,
             const std::array<std::int32_t, 256>& byte_ids);
 
   bool empty() const { return entries_.empty(); }
 
-  /// The token of the character of `size` bytes (2 or more) at `at` in `word`, or kNoId where its bytes must
-  /// be merged one by one.
+  /// Returns the token of the character of `size` bytes (2 or more) at `at` in `word`, or kNoId if its bytes must be merged one
+  /// by one.
   std::int32_t find(std::string_view word, std::size_t at, std::uint32_t code_point, std::uint32_t size) const {
     const std::uint32_t index = code_point < index_.size() ? index_[code_point] : 0;
     if (index == 0) return kNoId;
@@ -41,11 +40,11 @@ class CharTable {
  private:
   struct Entry {
     std::int32_t id = kNoId;
-    std::uint64_t bad_left = 0;   ///< neighbour_bit() of the bytes that may not stand before it
-    std::uint64_t bad_right = 0;  ///< neighbour_bit() of the bytes that may not stand after it
+    std::uint64_t bad_left = 0;   ///< neighbour_bit() of bytes that must not precede the character
+    std::uint64_t bad_right = 0;  ///< neighbour_bit() of bytes that must not follow the character
   };
-  /// The byte before a character is ASCII or 0x80 to 0xBF, the one after it ASCII or 0xC2 to 0xF4. All of
-  /// ASCII shares a bit with 0x80 and 0xC0: a false alarm costs time, not exactness.
+  /// The byte before a character is ASCII or 0x80 to 0xBF, the byte after it ASCII or 0xC2 to 0xF4. All ASCII bytes share a bit
+  /// with 0x80 and 0xC0: a false alarm costs time, but stays exact.
   static std::uint64_t neighbour_bit(char byte) {
     const auto b = static_cast<unsigned char>(byte);
     return std::uint64_t{1} << (b < 0x80 ? 0 : b & 63);
@@ -54,7 +53,7 @@ class CharTable {
   void add(const Vocabulary& vocabulary, std::int32_t id, const Rules& rules, const MergeTable& table,
            const std::vector<Merge>& merges, const std::array<std::int32_t, 256>& byte_ids);
 
-  std::vector<std::uint16_t> index_;  ///< by code point of the basic plane; 0 where there is no entry
+  std::vector<std::uint16_t> index_;  ///< by code point of the basic plane; 0 if there is no entry
   std::vector<Entry> entries_;
 };
 

@@ -1,4 +1,4 @@
-// What a loaded tokenizer consists of. Internal to the module.
+// The parts of a loaded tokenizer. Internal to the module.
 #pragma once
 
 #include "qft/tokenizer/tokenizer.h"
@@ -21,14 +21,14 @@ struct Tokenizer::Impl {
   Impl();
   Impl(const Impl&) = delete;
 
-  std::uint64_t serial;  ///< unique in the process: names the threads' caches
+  std::uint64_t serial;  ///< unique in the process; identifies the tokenizer in thread caches
   Vocabulary vocabulary;
   std::unique_ptr<BpeModel> bpe;
   std::unique_ptr<const ShortWords> known_words;
   bool nfc = false;
   PreTokenizer pre_tokenizer;
-  AddedTokenMatcher raw_tokens;         ///< looked for in the text as given
-  AddedTokenMatcher normalized_tokens;  ///< looked for after normalisation
+  AddedTokenMatcher raw_tokens;         ///< matched in the original text
+  AddedTokenMatcher normalized_tokens;  ///< matched after normalisation
   std::vector<bool> special;            ///< by id
   std::optional<std::int32_t> bos, eos, pad, unk;
   std::string hash;

@@ -7,21 +7,21 @@
 namespace qft::tokenizer {
 namespace {
 
-/// Bits of the filter for each pair: one boundary in thirty that could be cut is not.
+/// Filter bits per pair: about one in thirty boundaries that could be cut is kept.
 constexpr std::size_t kBitsPerPair = 16;
 
 bool is_complete(std::string_view character) {
   return !is_continuation(character[0]) && character.size() == char_bytes(character[0]);
 }
 
-/// What `token` has of the character that its last byte belongs to.
+/// Returns the bytes in `token` of the character that contains its last byte.
 std::string_view last_char(std::string_view token) {
   std::size_t begin = token.size() - 1;
   while (begin > 0 && is_continuation(token[begin])) --begin;
   return token.substr(begin);
 }
 
-/// What `token` has of the character that its first byte begins.
+/// Returns the bytes in `token` of the character that begins with its first byte.
 std::string_view first_char(std::string_view token) {
   return token.substr(0, char_bytes(token[0]));
 }
@@ -46,7 +46,7 @@ JoinTable::JoinTable(const Vocabulary& vocabulary, const std::vector<Merge>& mer
   for (const auto& [left, right] : pairs) insert(left, right);
 }
 
-/// A part of more than three bytes occurs in no text that is UTF-8; it may stand for another one.
+/// Encodes a part of a character. A part longer than three bytes occurs in no valid UTF-8, so it may collide with another.
 JoinTable::Side JoinTable::part(std::string_view bytes) {
   if (is_complete(bytes)) return decode_utf8(bytes.data()).value;
   Side side = 0;

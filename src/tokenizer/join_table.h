@@ -1,4 +1,4 @@
-// Which neighbouring characters a merge may join. Internal to the module.
+// Tells which neighbouring characters a merge may join. Internal to the module.
 #pragma once
 
 #include <array>
@@ -12,21 +12,20 @@
 
 namespace qft::tokenizer {
 
-/// Tells where a word may be cut so that the pieces, encoded one by one, give the ids of the whole word:
-/// between two characters that no merge joins. A merge across a boundary of characters joins what its left
-/// side has of the character before it (all of it, or its last bytes) to what its right side has of the one
-/// behind (all of it, or its first bytes); the table holds those pairs. Words of scripts that write no spaces
-/// fall into pieces of one to three characters, which come again far more often than the words do.
+/// Tells where a word may be cut so that its pieces, encoded separately, give the ids of the whole word: between two characters
+/// that no merge joins. A merge across a character boundary joins two sides: all or the last bytes of the character before the
+/// boundary, and all or the first bytes of the character after it. The table holds these pairs. Words in scripts without spaces
+/// fall into pieces of one to three characters, which recur far more often than the words.
 class JoinTable {
  public:
-  /// The empty table: any two characters may be joined.
+  /// Creates the empty table: any two characters may be joined.
   JoinTable() = default;
   JoinTable(const Vocabulary& vocabulary, const std::vector<Merge>& merges);
 
   bool empty() const { return bits_.empty(); }
 
-  /// False only where no merge joins `left`, the character that ends at `boundary`, to `right`, which begins
-  /// there. The table must not be empty.
+  /// Returns false only if no merge joins `left`, the character that ends at `boundary`, to `right`, which begins there. The
+  /// table must not be empty.
   bool may_join(const char* boundary, CodePoint left, CodePoint right) const {
     return has(left.value, right.value) || (may_join_parts(boundary) && parts_join(boundary, left, right));
   }
@@ -34,7 +33,7 @@ class JoinTable {
  private:
   static constexpr std::uint64_t kMix = 0x9E3779B97F4A7C15ull;
 
-  /// One side of a pair: a code point, or the bytes of a part of a character with a mark.
+  /// One side of a pair: a code point, or the bytes of a part of a character plus a mark.
   using Side = std::uint32_t;
   static Side part(std::string_view bytes);
 
@@ -47,7 +46,7 @@ class JoinTable {
     return bits_[bit >> 6] >> (bit & 63) & 1;
   }
   std::uint64_t bit_of(Side left, Side right) const { return (static_cast<std::uint64_t>(left) << 32 | right) * kMix >> shift_; }
-  /// The place in part_bits_ of the bytes on both sides of `boundary`.
+  /// Returns the index in part_bits_ for the bytes on both sides of `boundary`.
   static unsigned part_bit(const char* boundary) {
     return static_cast<unsigned char>(boundary[-1]) << 8 | static_cast<unsigned char>(boundary[0]);
   }
@@ -57,9 +56,9 @@ class JoinTable {
   }
   bool parts_join(const char* boundary, CodePoint left, CodePoint right) const;
 
-  std::vector<std::uint64_t> bits_;  ///< a Bloom filter of the pairs
+  std::vector<std::uint64_t> bits_;  ///< Bloom filter of the pairs
   int shift_ = 0;
-  std::array<std::uint64_t, 1024> part_bits_{};  ///< bytes that pairs with an incomplete side join
+  std::array<std::uint64_t, 1024> part_bits_{};  ///< byte pairs at the boundary of pairs with an incomplete side
 };
 
 }  // namespace qft::tokenizer

@@ -11,15 +11,15 @@ namespace {
 
 constexpr std::size_t kBatch = 32;
 
-/// Room for all tokens, a quarter of it free.
+/// Returns table bits for all tokens, with a quarter of the table free.
 int table_bits(const Vocabulary& vocabulary) {
   return std::bit_width(static_cast<std::uint32_t>(vocabulary.model_count()) * 5 / 4 + 1);
 }
 
-/// Tells whether encoding the bytes of a token gives the token. Where the merges are in order, and one of
-/// them makes it of two sides that are encoded as themselves, it does unless a pair across their boundary
-/// goes first. The pairs that can come to stand there are known: at each step of the merging, the last part
-/// of the left side and the first of the right one. That settles nearly all; the rest are encoded.
+/// Tells whether encoding the bytes of a token gives that token. Suppose that the merges are in order and one merge makes the
+/// token from two sides that encode as themselves. Then it does, unless a pair across their boundary is merged earlier. These
+/// pairs are known: at each merge step, the last part of the left side and the first part of the right side. This check decides
+/// nearly all tokens; the others are encoded.
 class WholeTokens {
  public:
   WholeTokens(const BpeModel& bpe, const Vocabulary& vocabulary, const std::vector<Merge>& merges)
@@ -30,13 +30,13 @@ class WholeTokens {
     for (std::size_t rank = 0; rank < merges.size(); ++rank) {
       const auto [left, right, merged] = merges[rank];
       Node& node = nodes_[merged];
-      if (proved_[merged] && !(node.left == left && node.right == right)) continue;  // a pair's last rank counts
+      if (proved_[merged] && !(node.left == left && node.right == right)) continue;  // a repeated pair keeps its last rank
       proved_[merged] = proved_[left] && proved_[right] && !crossed(left, right);
       node = {left, right, static_cast<std::int32_t>(rank)};
     }
   }
 
-  /// Of a token whose bytes are UTF-8.
+  /// The token's bytes must be valid UTF-8.
   bool operator()(std::int32_t id) {
     if (proved_[id]) return true;
     ids_.clear();
@@ -47,12 +47,12 @@ class WholeTokens {
  private:
   static constexpr std::int32_t kUnmade = -1;
 
-  /// A token and the merge that makes it.
+  /// A token with the merge that makes it.
   struct Node {
     std::int32_t left = kNoId, right = kNoId, rank = kUnmade;
   };
 
-  /// True where a pair across the boundary of `left` and `right` may go before the two are complete.
+  /// True if a pair across the boundary of `left` and `right` may be merged before the two are complete.
   bool crossed(std::int32_t left, std::int32_t right) const {
     for (;;) {
       const Node &before = nodes_[left], &behind = nodes_[right];
@@ -76,7 +76,7 @@ class WholeTokens {
 ShortWords known_words(const BpeModel& bpe, const Vocabulary& vocabulary, const std::vector<Merge>& merges) {
   ShortWords known(table_bits(vocabulary));
   WholeTokens whole(bpe, vocabulary, merges);
-  // Tokens wait in a batch while their places in the table are on the way.
+  // Tokens are batched, so that their prefetched table entries arrive meanwhile.
   std::vector<std::pair<ShortWords::Key, std::int32_t>> batch;
   const auto insert_batch = [&] {
     for (const auto& [key, id] : batch) known.insert(key, {&id, 1});

@@ -1,4 +1,4 @@
-// The words that need no merging, from the start. Internal to the module.
+// Words that need no merging. Internal to the module.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,8 @@
 
 namespace qft::tokenizer {
 
-/// The tokens that are encoded as themselves, with their ids: most words of any text. Where a set is full,
-/// those of the first merges are in it.
+/// Returns the tokens that encode as themselves, with their ids: most words of any text. A full set keeps the tokens of the first
+/// merges.
 ShortWords known_words(const BpeModel& bpe, const Vocabulary& vocabulary, const std::vector<Merge>& merges);
 
 }  // namespace qft::tokenizer

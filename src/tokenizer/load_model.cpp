@@ -1,4 +1,4 @@
-// The model of tokenizer.json, and JSON with places.
+// Loads the model of tokenizer.json, and reads JSON values with their places.
 #include "qft/core/error.h"
 
 #include "known_words.h"
@@ -22,7 +22,7 @@ void load_vocabulary(const JsonValue& vocab, Vocabulary& vocabulary) {
   }
 }
 
-/// The two tokens of an entry of `merges`: ["a", "b"] or "a b".
+/// Parses the two tokens of an entry of `merges`: ["a", "b"] or "a b".
 std::pair<std::string_view, std::string_view> parse_merge(simdjson::dom::element entry, const std::string& place,
                                                           std::size_t index) {
   std::string_view left, right;
@@ -49,12 +49,12 @@ std::vector<Merge> load_merges(const JsonValue& value, const Vocabulary& vocabul
     const auto [left, right] = parse_merge(entry, value.place(), at);
     joined.assign(left);
     joined += right;
-    const std::int32_t next = merges.empty() ? 0 : merges.back().merged + 1;  // as a rule
+    const std::int32_t next = merges.empty() ? 0 : merges.back().merged + 1;  // the usual id of the merged token
     const Merge merge{vocabulary.find(left), vocabulary.find(right),
                       vocabulary.has(next) && vocabulary.content(next) == joined ? next : vocabulary.find(joined)};
     if (merge.left == kNoId || merge.right == kNoId || merge.merged == kNoId) {
       const std::string_view missing = merge.left == kNoId ? left : merge.right == kNoId ? right : joined;
-      fail("{}[{}] names the token '{}', which model.vocab lacks: the file is damaged or was edited by hand", value.place(), at,
+      fail("{}[{}] names the token '{}', but model.vocab lacks it: the file is damaged or was edited by hand", value.place(), at,
            missing);
     }
     merges.push_back(merge);
@@ -64,7 +64,7 @@ std::vector<Merge> load_merges(const JsonValue& value, const Vocabulary& vocabul
 
 void refuse_affix(const JsonValue& model, std::string_view key) {
   if (const auto affix = model.get(key))
-    require(affix->string().empty(), "{} is '{}'; qft supports byte-level BPE, which has none", affix->place(), affix->string());
+    require(affix->string().empty(), "{} is '{}'; qft supports only byte-level BPE, without it", affix->place(), affix->string());
 }
 
 }  // namespace
@@ -85,7 +85,7 @@ void load_model(const JsonValue& model, Tokenizer::Impl& impl) {
   options.fuse_unknown = model.flag("fuse_unk", false);
   if (const auto unknown = model.get("unk_token")) {
     options.unknown = impl.vocabulary.find(unknown->string());
-    require(options.unknown != kNoId, "{} is '{}', which model.vocab lacks", unknown->place(), unknown->string());
+    require(options.unknown != kNoId, "{} is '{}', but model.vocab lacks it", unknown->place(), unknown->string());
   }
   const std::vector<Merge> merges = load_merges(model.at("merges"), impl.vocabulary);
   impl.bpe = std::make_unique<BpeModel>(impl.vocabulary, merges, options);

@@ -1,4 +1,4 @@
-// The normalizer, pre_tokenizer and decoder of tokenizer.json.
+// Loads the normalizer, pre_tokenizer and decoder of tokenizer.json.
 #include "qft/core/error.h"
 
 #include "loader.h"
@@ -13,7 +13,7 @@ SplitBehavior parse_behavior(const JsonValue& value) {
   if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
   if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
   if (name == "Contiguous") return SplitBehavior::contiguous;
-  fail("{}: '{}' is no behavior; known are Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous", value.place(),
+  fail("{}: '{}' is not a behavior; use Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous", value.place(),
        name);
 }
 
@@ -27,7 +27,7 @@ PreTokenizer::Stage parse_split(const JsonValue& value) {
     return Split{Literal{std::string(literal->string())}, behavior, invert};
   }
   const JsonValue regex = pattern.at("Regex");
-  // The scanned patterns match all of any text, so that to keep the matches is to isolate them.
+  // The scanned patterns match the whole text, so keeping the matches equals isolating them.
   const bool keeps_matches = behavior == SplitBehavior::isolated || (behavior == SplitBehavior::removed && invert);
   if (const auto scanner = scanner_for(regex.string()); scanner && keeps_matches) return *scanner;
   try {
@@ -57,8 +57,8 @@ void load_normalizer(const std::optional<JsonValue>& normalizer, Tokenizer::Impl
   for (const JsonValue& part : parts) {
     const std::string_view type = part.at("type").string();
     require(type == "NFC",
-            "{}: the normalizer '{}' is not supported; qft knows NFC, Sequence and null, as byte-level "
-            "BPE tokenizers (Qwen, Llama 3, GPT-2, SmolLM2, DeepSeek) have them",
+            "{}: the normalizer '{}' is not supported; qft supports NFC, Sequence and null, as in byte-level "
+            "BPE tokenizers (Qwen, Llama 3, GPT-2, SmolLM2, DeepSeek)",
             part.place(), type);
     impl.nfc = true;
   }
@@ -70,10 +70,10 @@ void load_pre_tokenizer(const JsonValue& pre_tokenizer, std::optional<bool> pref
   bool byte_level = false;
   for (const JsonValue& part : parts) {
     const std::string_view type = part.at("type").string();
-    require(!byte_level, "{}: '{}' stands after ByteLevel; qft supports ByteLevel as the last step only", part.place(), type);
+    require(!byte_level, "{}: '{}' follows ByteLevel; qft supports ByteLevel as the last step only", part.place(), type);
     if (type == "ByteLevel") {
       byte_level = true;
-      // transformers applies its own add_prefix_space to a ByteLevel that is not inside a Sequence.
+      // transformers applies its add_prefix_space to a ByteLevel that is not inside a Sequence.
       add_byte_level(part, pre_tokenizer.at("type").string() == "ByteLevel" ? prefix_space : std::nullopt, out);
     } else if (type == "Split") {
       out.add(parse_split(part));
@@ -82,21 +82,21 @@ void load_pre_tokenizer(const JsonValue& pre_tokenizer, std::optional<bool> pref
       out.add(Digits{part.at("individual_digits").boolean()});
     } else {
       fail(
-          "{}: the pre-tokenizer '{}' is not supported; qft knows ByteLevel, Split, Digits and Sequence, as "
+          "{}: the pre-tokenizer '{}' is not supported; qft supports ByteLevel, Split, Digits and Sequence, as in "
           "byte-level "
-          "BPE tokenizers have them",
+          "BPE tokenizers",
           part.place(), type);
     }
   }
-  require(byte_level, "{}: there is no ByteLevel step, and qft supports byte-level BPE only", pre_tokenizer.place());
+  require(byte_level, "{}: there is no ByteLevel step, but qft supports byte-level BPE only", pre_tokenizer.place());
 }
 
-/// ByteLevel alone decides the text where the other decoders find nothing to do in any token.
+/// Checks that ByteLevel alone decides the text: the other decoders must leave every token unchanged.
 void check_decoder(const JsonValue& decoder, const Vocabulary& vocabulary) {
   std::vector<JsonValue> parts;
   flatten(decoder, "decoders", parts);
   require(!parts.empty() && parts.back().at("type").string() == "ByteLevel",
-          "{}: the last decoder is not ByteLevel, and qft supports byte-level BPE only", decoder.place());
+          "{}: the last decoder is not ByteLevel, but qft supports byte-level BPE only", decoder.place());
   parts.pop_back();
   for (const JsonValue& part : parts) {
     const std::string_view type = part.at("type").string();
@@ -107,15 +107,15 @@ void check_decoder(const JsonValue& decoder, const Vocabulary& vocabulary) {
       needle = part.at("pattern").at("String").string();
     } else {
       require(type == "Fuse",
-              "{}: the decoder '{}' is not supported; qft knows ByteLevel, and before it Fuse, Replace "
-              "and ByteFallback where they change no token",
+              "{}: the decoder '{}' is not supported; qft supports ByteLevel, preceded by Fuse, Replace "
+              "and ByteFallback if they change no token",
               part.place(), type);
     }
     for (std::int32_t id = 0; id < vocabulary.size(); ++id) {
       if (!vocabulary.has(id)) continue;
       const std::string_view token = vocabulary.content(id);
       const bool changed = needle.empty() ? !byte_level::covers(token) : token.find(needle) != std::string_view::npos;
-      require(!changed, "{}: the decoder '{}' changes token {} ('{}'); qft supports it only where it changes none", part.place(),
+      require(!changed, "{}: the decoder '{}' changes token {} ('{}'); qft supports it only if it changes none", part.place(),
               type, id, token);
     }
   }

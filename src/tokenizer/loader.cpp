@@ -34,17 +34,17 @@ struct JsonFile {
     simdjson::dom::element element;
     const auto broken = parser.parse(text).get(element);
     if (broken != simdjson::SUCCESS) {
-      parse_json(std::string_view(text), path.string());  // says where and why; simdjson says neither
+      parse_json(std::string_view(text), path.string());  // reports place and reason, which simdjson does not
       fail("{} is not valid JSON: {}; fetch the file again", path.string(), simdjson::error_message(broken));
     }
     root.emplace(element, path.string());
     root->object();
   }
 
-  /// "No limit" is written as 10^30, which is no number to simdjson; nothing here asks for it.
+  /// Replaces transformers' "no limit", 10^30, which simdjson cannot parse; qft does not use the value.
   void drop_length_limit(const std::string& path) {
     auto config = parse_json(std::string_view(text), path);
-    if (!config.is_object()) return;  // the caller will say what is wrong
+    if (!config.is_object()) return;  // the caller reports the error
     config.erase("model_max_length");
     text = simdjson::padded_string(config.dump());
   }
@@ -56,16 +56,16 @@ std::optional<JsonValue> read_optional(const std::filesystem::path& dir, const c
   return file->root;
 }
 
-/// The content of a special token that is named as a string or as an object.
+/// Returns the content of a special token given as a string or as an object.
 std::string_view token_content(const JsonValue& value) {
   return value.is_string() ? value.string() : value.at("content").string();
 }
 
-/// What the configuration files say beyond tokenizer.json.
+/// The settings that the configuration files add to tokenizer.json.
 class Config {
  public:
   explicit Config(const std::filesystem::path& dir) : config_(read_optional(dir, "tokenizer_config.json", config_file_)) {
-    // transformers reads the two older files only where tokenizer_config.json does not list the added tokens.
+    // transformers reads the two older files only if tokenizer_config.json does not list the added tokens.
     if (config_ && config_->get("added_tokens_decoder")) return;
     map_ = read_optional(dir, "special_tokens_map.json", map_file_);
     added_ = read_optional(dir, "added_tokens.json", added_file_);
@@ -77,7 +77,7 @@ class Config {
     return config_ ? config_->get(key) : std::nullopt;
   }
 
-  /// The contents of all tokens that have a special role.
+  /// Returns the contents of all tokens with a special role.
   std::vector<std::string_view> special_tokens() const {
     std::vector<std::string_view> result;
     for (const std::string_view key : kNamedTokens)
@@ -93,14 +93,14 @@ class Config {
     return result;
   }
 
-  /// The added tokens that the configuration lists, by id.
+  /// Returns the added tokens that the configuration lists, by id.
   std::vector<AddedToken> listed_tokens() const {
     std::vector<AddedToken> result;
     if (const auto listed = get("added_tokens_decoder")) {
       for (const auto& field : listed->object()) {
         AddedToken token = parse_added_token({field.value, fmt::format("{}.{}", listed->place(), field.key)});
         const auto [end, error] = std::from_chars(field.key.begin(), field.key.end(), token.id);
-        require(error == std::errc() && end == field.key.end(), "{}: '{}' is no id", listed->place(), field.key);
+        require(error == std::errc() && end == field.key.end(), "{}: '{}' is not an id", listed->place(), field.key);
         result.push_back(std::move(token));
       }
     } else if (added_) {
@@ -122,8 +122,8 @@ class Config {
   std::optional<JsonValue> config_, map_, added_;
 };
 
-/// Brings tokenizer.json's added tokens and those of the configuration together as transformers does: the
-/// configuration's flags win, and a token that has a role but is not listed is added as special.
+/// Combines the added tokens of tokenizer.json and of the configuration like transformers: the configuration's flags take
+/// precedence, and a token that has a role but is not listed is added as special.
 void load_added_tokens(const JsonValue& root, const Config& config, std::span<const std::string> more_special,
                        AddedTokenList& list) {
   if (const auto tokens = root.get("added_tokens"))
@@ -239,14 +239,14 @@ void load_tokenizer(const std::filesystem::path& dir, std::span<const std::strin
   const JsonValue& root = *file.root;
   const Config config(dir);
   if (const auto version = root.get("version"))
-    require(version->string() == "1.0", "{} is '{}'; qft knows 1.0", version->place(), version->string());
+    require(version->string() == "1.0", "{} is '{}'; qft supports 1.0", version->place(), version->string());
   load_model(root.at("model"), impl);
   load_normalizer(root.get("normalizer"), impl);
   std::optional<bool> prefix_space;
   if (const auto value = config.get("add_prefix_space")) prefix_space = value->boolean();
   load_pre_tokenizer(root.at("pre_tokenizer"), prefix_space, impl.pre_tokenizer);
-  // Truncation and padding are the caller's business, as transformers has it; a post_processor only puts
-  // special tokens around the text or trims offsets: neither touches encode().
+  // Truncation and padding are left to the caller, as in transformers. A post_processor only adds special tokens around the
+  // text or trims offsets. Neither affects encode().
   AddedTokenList added(impl.vocabulary, impl.nfc);
   load_added_tokens(root, config, more_special, added);
   check_decoder(root.at("decoder"), impl.vocabulary);

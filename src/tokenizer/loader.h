@@ -1,4 +1,4 @@
-// From a tokenizer's files to Tokenizer::Impl. Internal to the module.
+// Loads a Tokenizer::Impl from a tokenizer's files. Internal to the module.
 #pragma once
 
 #include <filesystem>
@@ -17,15 +17,15 @@ namespace qft::tokenizer {
 /// Fills `impl` from the files in `dir` (see Tokenizer::load).
 void load_tokenizer(const std::filesystem::path& dir, std::span<const std::string> more_special, Tokenizer::Impl& impl);
 
-/// A value of a JSON file together with where it stands, for messages ("model.merges"). Getters throw Error
-/// naming the file, the place and the kind that was wanted.
+/// A value of a JSON file with its place for messages ("model.merges"). Getters throw Error with the file, the place and the
+/// expected kind.
 class JsonValue {
  public:
   JsonValue(simdjson::dom::element value, std::string place) : value_(value), place_(std::move(place)) {}
 
-  /// A member, or nothing where it is missing or null.
+  /// Returns a member, or nullopt if it is missing or null.
   std::optional<JsonValue> get(std::string_view key) const;
-  /// A member that must be there.
+  /// Returns a required member.
   JsonValue at(std::string_view key) const;
   std::string_view string() const;
   bool boolean() const;
@@ -44,15 +44,15 @@ class JsonValue {
   std::string place_;
 };
 
-/// Throws Error unless `object` has no key but those in `known`.
+/// Throws Error if `object` has a key that is not in `known`.
 void require_known_keys(const JsonValue& object, std::initializer_list<std::string_view> known);
 
-/// The added tokens in the order and with the ids that HF gives them.
+/// The added tokens in HF's order and with HF's ids.
 class AddedTokenList {
  public:
   AddedTokenList(Vocabulary& vocabulary, bool nfc) : vocabulary_(vocabulary), nfc_(nfc) {}
-  /// Adds a token, or replaces the flags of one that is there. `token.id` is what the file says (kNoId:
-  /// nothing); throws Error naming `place` where HF would give it another.
+  /// Adds a token, or replaces the flags of an existing one. `token.id` is the file's id (kNoId: none); throws Error with
+  /// `place` if HF would give the token another id.
   void add(AddedToken token, std::string_view place);
   const AddedToken* find(std::string_view content) const;
   const std::vector<AddedToken>& tokens() const { return tokens_; }
@@ -65,7 +65,7 @@ class AddedTokenList {
   std::int32_t next_id_ = 0;
 };
 
-/// The parts of tokenizer.json. `prefix_space` overrides add_prefix_space of a pre-tokenizer that is a lone ByteLevel.
+/// Load the parts of tokenizer.json. `prefix_space` overrides add_prefix_space of a pre-tokenizer that is a single ByteLevel.
 void load_model(const JsonValue& model, Tokenizer::Impl& impl);
 void load_normalizer(const std::optional<JsonValue>& normalizer, Tokenizer::Impl& impl);
 void load_pre_tokenizer(const JsonValue& pre_tokenizer, std::optional<bool> prefix_space, PreTokenizer& out);

@@ -16,7 +16,7 @@ bool in_order(const std::vector<Merge>& merges, std::int32_t tokens) {
 }
 
 MergeTable::MergeTable(std::size_t merges) {
-  // Half full at most; eight bits of the bitmap for each entry, so that one pair in eight passes by accident.
+  // At most half full; the bitmap has eight bits per entry, so that one pair in eight passes by accident.
   const std::size_t slots = std::bit_ceil(std::max<std::size_t>(merges + merges / 2, 64));
   entries_.assign(slots, kEmpty);
   bits_.assign(slots * 8 / 64, 0);

@@ -1,4 +1,4 @@
-// Pairs of tokens and the rank of their merge. Internal to the module.
+// Maps pairs of tokens to the rank of their merge. Internal to the module.
 #pragma once
 
 #include <cstdint>
@@ -6,25 +6,25 @@
 
 namespace qft::tokenizer {
 
-/// One merge; its rank is its position in the list.
+/// A merge; its rank is its position in the list.
 struct Merge {
   std::int32_t left, right, merged;
 };
 
-/// True where every merge ranks after all that make one of its sides; `tokens`: ids end there.
+/// True if every merge ranks after all merges that make one of its sides. All ids must be below `tokens`.
 bool in_order(const std::vector<Merge>& merges, std::int32_t tokens);
 
-/// (left id, right id) -> rank of the merge; a smaller rank goes first. Open addressing, one word per entry,
-/// behind a bitmap small enough for the level-2 cache: most pairs that are asked for have no merge.
+/// Maps (left id, right id) to the rank of the merge; a smaller rank is merged first. Open addressing, one word per entry,
+/// behind a bitmap small enough for the level-2 cache: most requested pairs have no merge.
 class MergeTable {
  public:
   static constexpr std::int32_t kNone = INT32_MAX;
   static constexpr std::uint32_t kMaxMerges = 1u << 22;
 
   explicit MergeTable(std::size_t merges = 0);
-  /// A pair that is there already takes the new rank.
+  /// Inserts a pair; an existing pair gets the new rank.
   void insert(std::int32_t left, std::int32_t right, std::uint32_t rank);
-  /// The rank, or kNone.
+  /// Returns the rank, or kNone.
   std::int32_t find(std::int32_t left, std::int32_t right) const {
     const std::uint64_t key = pack(left, right);
     const std::uint64_t hash = key * kMultiplier;

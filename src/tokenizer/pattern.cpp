@@ -10,7 +10,7 @@
 namespace qft::tokenizer {
 namespace {
 
-// A long run that must be given up again takes stack; past this, the text is refused.
+// Backtracking over a long run takes stack; beyond kJitStackMax the text is rejected.
 constexpr std::size_t kJitStackStart = 64 << 10;
 constexpr std::size_t kJitStackMax = std::size_t{256} << 20;
 
@@ -52,10 +52,10 @@ Regex::Regex(const std::string& pattern) : pattern_(pattern) {
   pcre2_code* code =
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context.get());
-  require(code != nullptr, "PCRE2 does not compile the pattern '{}' (from '{}'): {} at offset {}", translated, pattern,
+  require(code != nullptr, "PCRE2 cannot compile the pattern '{}' (from '{}'): {} at offset {}", translated, pattern,
           message_of(error), offset);
   code_ = std::shared_ptr<void>(code, [](void* p) { pcre2_code_free(static_cast<pcre2_code*>(p)); });
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // without JIT on this machine, pcre2_match interprets
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);  // on a machine without JIT, pcre2_match interprets
 }
 
 void Regex::cut(std::string_view text, RegexScratch& scratch, std::vector<Piece>& out) const {
@@ -63,7 +63,7 @@ void Regex::cut(std::string_view text, RegexScratch& scratch, std::vector<Piece>
   RegexScratch::State& state = *scratch.state_;
   const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(state.data);
   std::size_t covered = 0, from = 0;
-  bool matched = false;  // a match ended at `from`, so that no empty one may begin there
+  bool matched = false;  // a match ended at `from`, so no empty match may begin there
   while (from <= text.size()) {
     const int rc = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, PCRE2_NO_UTF_CHECK, state.data,
                                state.context);

@@ -1,4 +1,4 @@
-// A pattern of tokenizer.json, compiled by PCRE2. Internal to the module.
+// Matches patterns of tokenizer.json with PCRE2. Internal to the module.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace qft::tokenizer {
 
-/// A part of a text; `match` says whether the pattern matched it or it lies between matches.
+/// A part of a text; `match`: true for a match of the pattern, false for text between matches.
 struct Piece {
   std::size_t begin, end;
   bool match = false;
 };
 
-/// Rewrites a pattern in Oniguruma's Ruby syntax, which HF tokenizers uses, as PCRE2 (UTF, UCP, MULTILINE).
-/// Throws Error naming a construct that the two read differently and that is not translated.
+/// Rewrites a pattern from Oniguruma's Ruby syntax, which HF tokenizers uses, for PCRE2 (UTF, UCP, MULTILINE). Throws Error
+/// with a construct that the two interpret differently and that has no translation.
 std::string translate_pattern(std::string_view pattern);
 
-/// What one thread needs to match.
+/// A thread's buffers for matching.
 class RegexScratch {
  public:
   RegexScratch();
@@ -36,11 +36,11 @@ class RegexScratch {
 /// Immutable. \p{..} follows the Unicode version of the PCRE2 library.
 class Regex {
  public:
-  /// Throws Error naming the pattern where it cannot be translated or compiled.
+  /// Throws Error with the pattern if it cannot be translated or compiled.
   explicit Regex(const std::string& pattern);
 
-  /// Cuts `text` (valid UTF-8, not empty) into matches and what lies between, in order, covering all of it;
-  /// as HF does, there may be empty matches. Throws Error where matching passes PCRE2's limits.
+  /// Cuts `text` (valid UTF-8, not empty) into matches and the text between them, in order, without gaps. As in HF, empty
+  /// matches are possible. Throws Error if matching exceeds PCRE2's limits.
   void cut(std::string_view text, RegexScratch& scratch, std::vector<Piece>& out) const;
 
  private:

@@ -7,7 +7,7 @@
 namespace qft::tokenizer {
 namespace {
 
-// PCRE2's \s also holds U+180E, Oniguruma's does not: both are spelled out.
+// PCRE2's \s includes U+180E, Oniguruma's does not: both sets are spelled out.
 constexpr std::string_view kSpace = R"(\x09-\x0D\x20\x85\xA0\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 constexpr std::string_view kNoSpace =
     R"(\x00-\x08\x0E-\x1F\x21-\x84\x86-\x9F\xA1-\x{167F}\x{1681}-\x{1FFF}\x{200B}-\x{2027}\x{202A}-\x{202E})"
@@ -91,12 +91,12 @@ class Translator {
         return take(2);
       default:
         if (c == '\0' || std::isalnum(static_cast<unsigned char>(c))) refuse(fmt::format("'\\{}'", c));
-        return take(2);  // an escaped character stands for itself
+        return take(2);  // an escaped literal character
     }
     at_ += 2;
   }
 
-  /// Names of one or two letters are general categories; others are scripts, which PCRE2 would otherwise extend.
+  /// Names of one or two letters are general categories. Others are scripts, which PCRE2 would otherwise extend.
   void property() {
     const std::size_t close = text_.find('}', at_);
     if (at_ + 2 >= text_.size() || text_[at_ + 2] != '{' || close == std::string_view::npos) refuse("'\\p' without {}");
@@ -154,12 +154,12 @@ class Translator {
   void interval() {
     const std::size_t close = text_.find('}', at_);
     if (close == std::string_view::npos || !std::isdigit(static_cast<unsigned char>(next())))
-      refuse("'{' that begins no {n,m} (write \\{)");
+      refuse("'{' that does not begin {n,m} (write \\{)");
     if (close + 1 < text_.size() && (text_[close + 1] == '+' || text_[close + 1] == '?')) refuse("'+' or '?' after {n,m}");
     take(close + 1 - at_);
   }
 
-  /// Oniguruma lets "ss" match U+00DF and the like where case is ignored; PCRE2 does not.
+  /// When case is ignored, Oniguruma lets "ss" match U+00DF and the like; PCRE2 does not.
   void refuse_folds() const {
     std::string lower;
     for (const char c : text_) lower += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));

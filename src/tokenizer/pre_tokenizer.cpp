@@ -45,7 +45,7 @@ void cut_digits(std::string_view text, std::vector<Piece>& out) {
   if (covered < text.size()) out.push_back({covered, text.size(), false});
 }
 
-/// Joins a match to its neighbour `result.back()`, as HF's fold over the matches does.
+/// Joins each match to its neighbour `result.back()`, like HF's fold over the matches.
 void fold(const std::vector<Piece>& matches, SplitBehavior behavior, bool invert, std::vector<Piece>& result) {
   const bool contiguous = behavior == SplitBehavior::contiguous;
   const bool forward = behavior != SplitBehavior::merged_with_next;
@@ -64,7 +64,7 @@ void fold(const std::vector<Piece>& matches, SplitBehavior behavior, bool invert
   if (!forward) std::reverse(result.begin() + start, result.end());
 }
 
-/// Rebuilds the text with a space before every part that has none.
+/// Rebuilds the text with a space before every part that does not begin with one.
 std::string_view prefix_spaces(std::string_view text, PreTokenizerScratch& scratch) {
   std::string result;
   scratch.next.clear();

@@ -12,14 +12,14 @@
 
 namespace qft::tokenizer {
 
-/// What becomes of the parts that a Split's pattern matches (HF: SplitDelimiterBehavior).
+/// The treatment of the parts that a Split's pattern matches (HF: SplitDelimiterBehavior).
 enum class SplitBehavior { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
-/// A pattern given as a plain string.
+/// A pattern that is a plain string.
 struct Literal {
   std::string text;
 };
-/// The Digits pre-tokenizer: one number at a time (\p{N}), or runs of them.
+/// The Digits pre-tokenizer: single numbers (\p{N}), or runs of them.
 struct Digits {
   bool individual;
 };
@@ -31,21 +31,22 @@ struct Split {
   bool invert;
 };
 
-/// Buffers that a thread reuses.
+/// Buffers that a thread reuses for every text.
 struct PreTokenizerScratch {
   RegexScratch regex;
   std::vector<Piece> matches, current, next;
   std::string text;
 };
 
-/// A sequence of stages; each cuts the parts that the one before left.
+/// A sequence of stages; each stage cuts the parts from the stage before.
 class PreTokenizer {
  public:
   using Stage = std::variant<ScannerKind, Split, Digits, PrefixSpace>;
 
   void add(Stage stage) { stages_.push_back(std::move(stage)); }
 
-  /// Calls `visit(begin, end, limit)` for every word of `text` (valid UTF-8), none of them empty; up to `limit` may be read.
+  /// Calls `visit(begin, end, limit)` for every word of `text` (valid UTF-8); words are not empty. Memory up to `limit` may be
+  /// read.
   template <class Visit>
   void split(std::string_view text, PreTokenizerScratch& scratch, Visit&& visit) const {
     const ScannerKind* last = stages_.empty() ? nullptr : std::get_if<ScannerKind>(&stages_.back());
@@ -63,13 +64,13 @@ class PreTokenizer {
   }
 
  private:
-  /// Runs the first `stages` stages; leaves the parts in scratch.current and returns the text they are parts of.
+  /// Runs the first `stages` stages; leaves the parts in scratch.current and returns the text that they refer to.
   std::string_view cut(std::string_view text, std::size_t stages, PreTokenizerScratch& scratch) const;
 
   std::vector<Stage> stages_;
 };
 
-/// Appends to `out` what `behavior` makes of `matches`; empty parts are left out.
+/// Appends to `out` the parts that `behavior` makes from `matches`, without empty parts.
 void apply_behavior(const std::vector<Piece>& matches, SplitBehavior behavior, bool invert, std::size_t offset,
                     std::vector<Piece>& out);
 

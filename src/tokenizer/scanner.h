@@ -1,5 +1,5 @@
-// Hand-written equivalents of the best-known pre-tokenizer patterns, several times faster than a regex engine
-// and with the properties of char_properties(). Internal to the module.
+// Hand-written equivalents of the best-known pre-tokenizer patterns, several times faster than a regex engine, based on
+// char_properties(). Internal to the module.
 #pragma once
 
 #include <optional>
@@ -11,23 +11,23 @@ namespace qft::tokenizer {
 
 enum class ScannerKind {
   gpt2,            ///< ByteLevel's own pattern
-  cl100k_digit,    ///< Qwen2, Qwen2.5, Qwen3: every digit alone
+  cl100k_digit,    ///< Qwen2, Qwen2.5, Qwen3: every digit is a word
   cl100k_digits3,  ///< Llama 3: up to three digits
-  cl100k_marks,    ///< Qwen3.5: marks belong to words, every digit alone
+  cl100k_marks,    ///< Qwen3.5: marks belong to words, every digit is a word
 };
 
-/// The scanner that does what `pattern` does, if there is one: an exact comparison of the text.
+/// Returns the scanner with exactly this pattern text, if there is one.
 std::optional<ScannerKind> scanner_for(std::string_view pattern);
-/// The pattern that a scanner stands for.
+/// Returns the pattern that a scanner implements.
 std::string_view pattern_of(ScannerKind kind);
 
-/// Walks over a text that is valid UTF-8, a word at a time.
+/// Walks over valid UTF-8 text, one word at a time.
 template <ScannerKind kind>
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : end_(text.data() + text.size()), properties_(char_properties()) {}
 
-  /// The end of the word that starts at `p` (before the end of the text).
+  /// Returns the end of the word that starts at `p` (before the end of the text).
   const char* word_end(const char* p) const {
     if constexpr (kind == ScannerKind::gpt2)
       return gpt2_word_end(p);
@@ -63,7 +63,7 @@ class Scanner {
     return p;
   }
 
-  /// The end of a contraction ('s 't 're 've 'm 'll 'd) at the apostrophe `p`, or null.
+  /// Returns the end of a contraction ('s 't 're 've 'm 'll 'd) at the apostrophe `p`, or null.
   const char* contraction_end(const char* p) const {
     constexpr bool kAnyCase = kind != ScannerKind::gpt2;
     const auto lower = [&](const char* q) -> char {
@@ -74,7 +74,7 @@ class Scanner {
     if (a == 's' || a == 't' || a == 'm' || a == 'd') return p + 2;
     const char b = a != '\0' ? lower(p + 2) : '\0';
     if ((a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l')) return p + 3;
-    // The long s, U+017F, is an s where case is ignored.
+    // With case ignored, the long s, U+017F, is an s.
     if (kAnyCase && end_ - p >= 3 && p[1] == '\xC5' && p[2] == '\xBF') return p + 3;
     return nullptr;
   }
@@ -108,7 +108,7 @@ class Scanner {
     return p;
   }
 
-  /// \s*[\r\n]+ | \s+(?!\S) | \s+ : up to the last line end, else all at the end of the text, else all but the last.
+  /// \s*[\r\n]+ | \s+(?!\S) | \s+ : up to the last line end; without one, all at the end of the text, otherwise all but the last.
   const char* spaces_end(const char* p) const {
     const char* last_newline_end = nullptr;
     const char* last = p;

@@ -14,7 +14,7 @@ namespace qft::tokenizer {
 namespace {
 
 constexpr std::size_t kMaxText = std::size_t{1} << 30;
-/// Tokenizers whose caches a thread keeps; the one that was unused for longest goes first.
+/// Number of tokenizers per thread with a cache; the least recently used cache is dropped first.
 constexpr std::size_t kStatesPerThread = 4;
 
 ThreadState& thread_state(const Tokenizer::Impl& impl) {

@@ -28,7 +28,7 @@ constexpr PropertyRange kSpaces[] = {
 };
 
 std::uint8_t* make_properties() {
-  // Zero pages from the system: only those that hold a range cost memory. Lives as long as the process.
+  // calloc returns zero pages: only pages with a range take memory. Lives as long as the process.
   auto* table = static_cast<std::uint8_t*>(std::calloc(0x110000, 1));
   require(table != nullptr, "cannot allocate the table of character properties (1 MiB)");
   for (const PropertyRange& r : kRanges)
@@ -39,13 +39,13 @@ std::uint8_t* make_properties() {
   return table;
 }
 
-/// What starts at a byte: a whole code point, the beginning of one that the text ends in, or neither.
+/// The sequence that starts at a byte: a whole code point, one that the end of the text cuts off, or an invalid one.
 struct Sequence {
   enum State { kWhole, kUnfinished, kBroken } state;
   std::size_t bytes;  ///< of the code point, or of the maximal ill-formed part
 };
 
-/// Well-formed sequences: the Unicode standard, table 3-7.
+/// Recognises well-formed sequences by table 3-7 of the Unicode standard.
 Sequence read_sequence(std::string_view text, std::size_t at) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[at + i]); };
   const unsigned lead = byte(0);
@@ -62,7 +62,7 @@ Sequence read_sequence(std::string_view text, std::size_t at) {
   return {Sequence::kWhole, length};
 }
 
-/// Offset of the first NFC-active code point at or after `from`, or text.size().
+/// Returns the offset of the first NFC-active code point at or after `from`, or text.size().
 std::size_t find_active(std::string_view text, std::size_t from, const std::uint8_t* properties) {
   const char* data = text.data();
   std::size_t i = from;
@@ -84,7 +84,7 @@ std::size_t find_active(std::string_view text, std::size_t from, const std::uint
   return i;
 }
 
-/// Appends NFC of a stretch of active code points, with the starter before them if there is one.
+/// Appends the NFC of a run of active code points, including the starter before them if there is one.
 void append_normalized(std::string_view stretch, std::vector<utf8proc_int32_t>& buffer, std::string& out) {
   constexpr auto kOptions = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE);
   buffer.clear();
@@ -97,7 +97,7 @@ void append_normalized(std::string_view stretch, std::vector<utf8proc_int32_t>& 
     QFT_ASSERT(n > 0 && n <= 8, "decomposition of U+{:04X}: {}", c.value, n);
     buffer.insert(buffer.end(), parts, parts + n);
   }
-  // utf8proc's own reordering is quadratic in the length of a run of marks; this one is not.
+  // utf8proc's reordering is quadratic in the length of a run of marks; this sort is not.
   const auto combining_class = [](utf8proc_int32_t c) { return utf8proc_get_property(c)->combining_class; };
   for (auto it = buffer.begin(); it != buffer.end();) {
     if (combining_class(*it) == 0) {
@@ -179,8 +179,8 @@ bool normalize_nfc(std::string_view text, std::string& out) {
   std::size_t copied = 0;
   std::vector<utf8proc_int32_t> buffer;
   while (active < text.size()) {
-    // An inactive code point is a starter that joins nothing before it: each stretch is normalised alone. The
-    // starter before the marks belongs to it, unless only utf8proc's newer Unicode takes that one for a mark.
+    // An inactive code point is a starter that does not join the text before it, so each run is normalised separately. The
+    // starter before the marks belongs to the run, unless it is a mark only in utf8proc's newer Unicode.
     std::size_t begin = active;
     if (active > copied) {
       const std::size_t base = previous_code_point(text, active);

@@ -77,7 +77,7 @@ Vocabulary::Text Vocabulary::store(std::string_view text) {
   Text t;
   t.begin = arena_.size();
   t.size = text.size();
-  require(text.size() < (1u << 24), "a token of {} bytes is longer than the {} that are supported", text.size(), 1 << 24);
+  require(text.size() < (1u << 24), "a token of {} bytes is longer than the limit of {}", text.size(), 1 << 24);
   arena_ += text;
   return t;
 }

@@ -11,19 +11,19 @@
 
 namespace qft::tokenizer {
 
-/// The bytes of a word in `words` integers, zero-filled; the top byte is their number.
+/// The bytes of a word in `words` integers, zero-filled; the top byte is the word's length.
 template <int words>
 struct WordKey {
   static constexpr std::size_t kMaxBytes = 8 * words - 1;
   std::array<std::uint64_t, words> bytes{};
 
-  bool operator==(const WordKey& other) const {  // std::array's calls memcmp
+  bool operator==(const WordKey& other) const {  // std::array's operator calls memcmp
     std::uint64_t different = 0;
     for (int i = 0; i < words; ++i) different |= bytes[i] ^ other.bytes[i];
     return different == 0;
   }
 
-  /// Of 1 to kMaxBytes bytes; reads the whole key's length where that lies before `limit`.
+  /// Makes the key of a word of 1 to kMaxBytes bytes; reads the key's full length if that ends before `limit`.
   static WordKey of(std::string_view word, const char* limit) {
     WordKey key;
     if (limit - word.data() >= static_cast<std::ptrdiff_t>(sizeof key.bytes)) [[likely]] {
@@ -37,7 +37,7 @@ struct WordKey {
   }
 
  private:
-  /// By word and size: which of the word's bytes lie inside.
+  /// By word length, the masks of the bytes inside each integer.
   static constexpr auto kMasks = [] {
     std::array<std::array<std::uint64_t, kMaxBytes + 1>, words> masks{};
     for (std::size_t i = 0; i < words; ++i)
@@ -47,7 +47,7 @@ struct WordKey {
   }();
 };
 
-/// Sets of two words; a full set drops the older one. An entry is half a cache line or one.
+/// A table with sets of two words; a full set drops the older one. An entry is half a cache line or a whole one.
 template <int words, int max_ids>
 class WordTable {
  public:
@@ -60,10 +60,10 @@ class WordTable {
     std::int32_t count = 0;
   };
 
-  /// With room for 2^bits words.
+  /// Creates room for 2^bits words.
   explicit WordTable(int bits) : shift_(64 - bits), entries_(std::size_t{1} << bits) {}
 
-  /// Where find() will look; asks the memory for it.
+  /// Prefetches and returns the set that find() needs.
   const Entry* prefetch(const Key& key) const {
     const Entry* set = &entries_[slot(key)];
     __builtin_prefetch(set);
@@ -75,7 +75,7 @@ class WordTable {
   }
   const Entry* find(const Key& key) const { return find(&entries_[slot(key)], key); }
 
-  /// `ids`: at most kMaxIds.
+  /// `ids`: at most kMaxIds of them.
   void insert(const Key& key, std::span<const std::int32_t> ids) {
     Entry* set = &entries_[slot(key)];
     set[1] = set[0];

@@ -1,4 +1,4 @@
-// Words to ids, through the thread's cache. Internal to the module.
+// Converts words to ids with the thread's cache. Internal to the module.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace qft::tokenizer {
 
-/// What a thread keeps for a tokenizer.
+/// A thread's state for one tokenizer.
 struct ThreadState {
   explicit ThreadState(std::uint64_t tokenizer) : serial(tokenizer) {}
 
@@ -26,14 +26,14 @@ struct ThreadState {
   std::vector<std::int32_t> word_ids;
 };
 
-/// Turns words into ids: the tokenizer's own words are looked up, then those that the thread saw lately;
-/// others are encoded. A small buffer stands in front of the caller's vector.
+/// Converts words to ids: first looks in the tokenizer's own words, then in the words that the thread saw recently; encodes the
+/// others. A small buffer collects ids before they go to the caller's vector.
 class WordEncoder {
  public:
   WordEncoder(const BpeModel& bpe, const ShortWords& known, ThreadState& state, std::vector<std::int32_t>& out)
       : bpe_(bpe), joins_(bpe.joins()), known_(known), state_(state), out_(out) {}
 
-  /// Takes a word, whose bytes must stay until drain(); up to `limit` may be read.
+  /// Adds a word. Its bytes must stay valid until drain(); memory up to `limit` may be read.
   void word(const char* begin, const char* end, const char* limit) {
     if (joins_.empty() || !lacks_spaces(begin, end)) [[likely]]
       return piece(begin, end, limit);
@@ -53,7 +53,7 @@ class WordEncoder {
     for (std::size_t i = 0; i < words_; ++i) look_up(batch_[i]);
     words_ = 0;
   }
-  /// Takes a token; words before it must be drained.
+  /// Adds a token; call drain() for earlier words before.
   void id(std::int32_t id) {
     if (count_ == kBuffer) flush();
     buffer_[count_++] = id;
@@ -66,7 +66,7 @@ class WordEncoder {
  private:
   static constexpr std::size_t kBuffer = 1024, kBatch = 32;
 
-  /// Words wait in a batch while their entries are on the way.
+  /// Words are batched, so that their prefetched entries arrive meanwhile.
   struct Word {
     std::string_view bytes;
     const char* limit;
@@ -74,7 +74,7 @@ class WordEncoder {
     const ShortWords::Entry* set;  ///< null for a word that is too long
   };
 
-  /// A word of a script that writes none, as far as its first two characters tell.
+  /// True for a word in a script without spaces, judged by its first two characters.
   static bool lacks_spaces(const char* begin, const char* end) {
     const auto lead = [&](const char* p) { return p < end ? static_cast<unsigned char>(*p) : 0u; };
     return lead(begin) >= 0xE3 || lead(begin + 1) >= 0xE3;
@@ -116,7 +116,7 @@ class WordEncoder {
     return state_.word_ids;
   }
 
-  /// Takes a whole entry's room and uses what it needs.
+  /// Reserves a whole entry's room and uses the needed part.
   template <class Entry>
   void append(const Entry& entry) {
     if (count_ + std::size(entry.ids) > kBuffer) flush();

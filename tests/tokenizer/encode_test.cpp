@@ -1,4 +1,4 @@
-// Encoding and decoding with the tiny tokenizer: byte tokens have the byte's value as id, merges follow.
+// Encodes and decodes with the tiny tokenizer: a byte token's id is the byte's value, merges follow.
 #include <atomic>
 #include <random>
 #include <thread>

@@ -1,4 +1,4 @@
-// A tiny tokenizer (tests/tokenizer/data/tiny) and changed copies of it.
+// The tiny tokenizer (tests/tokenizer/data/tiny) and modified copies of it.
 #pragma once
 
 #include "qft/core/error.h"
@@ -25,7 +25,7 @@ inline nlohmann::json read_json(const std::filesystem::path& path) {
   return nlohmann::json::parse(in);
 }
 
-/// A folder that lives as long as the object.
+/// A folder that exists as long as the object.
 class TemporaryDir {
  public:
   TemporaryDir() {
@@ -44,7 +44,7 @@ class TemporaryDir {
   std::filesystem::path path_;
 };
 
-/// The tiny tokenizer with tokenizer.json (and tokenizer_config.json) changed.
+/// The tiny tokenizer with a modified tokenizer.json (and tokenizer_config.json).
 class Changed {
  public:
   using Edit = std::function<void(nlohmann::json& tokenizer, nlohmann::json& config)>;
@@ -59,7 +59,7 @@ class Changed {
   std::shared_ptr<const Tokenizer> load() const { return Tokenizer::load(dir_.path()); }
   const TemporaryDir& dir() const { return dir_; }
 
-  /// What loading it says; fails the test where it loads.
+  /// Returns the error on loading; fails the test if it loads.
   std::string error() const {
     try {
       load();

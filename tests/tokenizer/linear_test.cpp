@@ -1,4 +1,4 @@
-// No text takes time that grows faster than its length: twice the text, about twice the time.
+// Encoding time grows linearly: twice the text takes about twice the time.
 #include <algorithm>
 #include <ctime>
 #include <limits>

@@ -1,4 +1,4 @@
-// What load() makes of the files, and what it says about files that it cannot use.
+// Tests load(): its results, and its errors for unusable files.
 #include <random>
 
 #include "fixture.h"
@@ -84,7 +84,7 @@ TEST(Load, LetsTheConfigurationDecideOnThePrefixSpace) {
 struct Refusal {
   const char* name;
   Changed::Edit edit;
-  std::vector<std::string> says;  ///< all of these are in the message
+  std::vector<std::string> says;  ///< all must be in the message
 };
 
 class LoadRefuses : public testing::TestWithParam<Refusal> {};

@@ -1,5 +1,5 @@
-// What saves merging gives the same ids as merging: cutting words where no merge joins two characters, and
-// knowing the tokens that are encoded as themselves. Held on models with random merges, which end inside characters too.
+// The shortcuts around merging give the same ids as merging: cuts between characters that no merge joins, and known tokens that
+// encode as themselves. Tested on models with random merges, some of which end inside characters.
 #include <algorithm>
 #include <memory>
 #include <random>
@@ -30,7 +30,7 @@ struct Model {
   }
 };
 
-/// A few characters of each length, some of which share their first or last bytes.
+/// Returns a word from a few characters of each length; some share their first or last bytes.
 std::string random_word(std::mt19937& random, std::size_t characters) {
   static constexpr std::uint32_t kPoints[] = {'a',    'b',    ' ',    0xE9,   0xEA,   0x430,   0x3001,  0x4E2D,
                                               0x4E2E, 0x4EAD, 0x5E2D, 0x6587, 0xAC00, 0x1F600, 0x1F601, 0x1F5C0};
@@ -39,8 +39,8 @@ std::string random_word(std::mt19937& random, std::size_t characters) {
   return word;
 }
 
-/// How merges are made up: of neighbours in a text that is merged along, as a trainer does; the same in
-/// another order; of any two tokens, so that many tokens are never reached.
+/// The kinds of random merges. trained: of neighbours in a text that is merged along, like a trainer; shuffled: the same in
+/// another order; invented: of any two tokens, so that many tokens are never reached.
 enum class Merges { trained, shuffled, invented };
 
 std::unique_ptr<Model> random_model(std::mt19937& random, std::size_t merges, Merges kind, BpeModel::Options options = {}) {

@@ -1,4 +1,4 @@
-// The hand-written scanners against the regex that each stands for, and against the tables they read.
+// Compares the hand-written scanners with the regexes that they implement, and with the property tables.
 #include "tokenizer/scanner.h"
 
 #include <random>
@@ -25,7 +25,7 @@ std::vector<std::string> matches_of(const Regex& regex, RegexScratch& scratch, s
   return words;
 }
 
-/// One-character probes of the engine: false where its Unicode version classes a code point otherwise.
+/// One-character probes of the regex engine; false if its Unicode version classifies a code point differently.
 class Probe {
  public:
   bool agrees(std::uint32_t code_point) {
@@ -46,7 +46,7 @@ class Probe {
   Regex letter_{"\\p{L}"}, number_{"\\p{N}"}, mark_{"\\p{M}"}, space_{"\\s"};
 };
 
-/// Every code point on whose class the regex engine agrees, in order.
+/// Returns every code point on whose class the regex engine agrees, in order.
 const std::vector<std::uint32_t>& code_points() {
   static const std::vector<std::uint32_t> all = [] {
     Probe probe;
@@ -109,7 +109,7 @@ INSTANTIATE_TEST_SUITE_P(All, Scanners,
                                          ScannerKind::cl100k_marks));
 
 TEST(CharProperties, AgreeWithTheRegexEngineUpToItsUnicodeVersion) {
-  // PCRE2 10.42 has Unicode 14 and the tables 16: some ten thousand letters are new, among 1.1 million.
+  // PCRE2 10.42 has Unicode 14, the tables have 16: some ten thousand letters are new, among 1.1 million.
   EXPECT_GT(code_points().size(), 0x110000u - 0x800 - 20000);
 }
 

@@ -1,10 +1,10 @@
-// Encodes what a script sends, so that it can compare with HF tokenizers.
+// Encodes texts from a script, for comparison with HF tokenizers.
 //
 // stdin:  { uint32 size, bytes } per text
 // stdout: { uint32 count, int32 ids } per text, then { uint32 size, bytes } for each of decode(ids),
 //         decode(ids, skip_special) and the joined pieces of a StreamDecoder
 //
-// A text that encode() refuses gives count 0xFFFFFFFF and nothing more.
+// A text that encode() rejects gives count 0xFFFFFFFF and nothing more.
 #include "qft/core/error.h"
 #include "qft/tokenizer/tokenizer.h"
 

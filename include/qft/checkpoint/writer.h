@@ -66,7 +66,7 @@ class CheckpointWriter {
   void attempt(const std::function<void()>& body);
   void guarded(const std::function<void()>& body);
   void find_shared();
-  void remove_left(const std::vector<std::string>& left);
+  void remove_leftovers(const std::vector<std::string>& left);
   void collect_staged(const std::vector<nlohmann::json>& parts);
   Manifest assemble(const std::vector<nlohmann::json>& parts, const nlohmann::json& state) const;
 

@@ -89,7 +89,7 @@ class ModelFiles {
   /// `weight_map`: an index's map, which decides between several shards that have a tensor; null: no index.
   void add_file(const std::filesystem::path& path, const std::map<std::string, std::string>* weight_map = nullptr);
   /// Warns of other weights in the folder.
-  void tell_unused() const;
+  void warn_unused() const;
   void add_shards(const std::filesystem::path& index_path);
 
   std::filesystem::path dir_;
