@@ -50,8 +50,7 @@ TensorSource TensorSource::open(const fs::path& path) {
               at->second.file != nullptr ? at->second.file->path().string() : (path / kManifestFile).string(), from.string());
     }
   }
-  require(!source.tensors_.empty(), "'{}' holds no tensors: it has neither {} nor weight files", path.string(),
-          kManifestFile);
+  require(!source.tensors_.empty(), "'{}' holds no tensors: it has neither {} nor weight files", path.string(), kManifestFile);
   return source;
 }
 

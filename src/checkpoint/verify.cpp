@@ -114,8 +114,7 @@ VerifyReport verify_plain(const fs::path& dir) {
     });
   const bool has_index = std::ranges::any_of(io::kModelWeights, [&](const auto& way) { return fs::exists(dir / way.index); });
   if (has_index) guarded(report, [&] { io::ModelFiles::open(dir); });
-  if (weights.empty())
-    report.errors.push_back(fmt::format("'{}' has neither {} nor weight files", dir.string(), kManifestFile));
+  if (weights.empty()) report.errors.push_back(fmt::format("'{}' has neither {} nor weight files", dir.string(), kManifestFile));
   report.warnings.push_back(fmt::format("'{}' has no {}: structure checked, contents not", dir.string(), kManifestFile));
   return report;
 }

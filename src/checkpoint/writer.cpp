@@ -86,8 +86,7 @@ void CheckpointWriter::remove_leftovers(const std::vector<std::string>& left) {
       if (comm_.rank() == 0) remove_unfinished(storage_, options_.output_dir, left);
     });
   } catch (const Error& e) {
-    if (comm_.rank() == 0)
-      log::warn("cannot remove an earlier unfinished save (the next save tries again): {}", e.what());
+    if (comm_.rank() == 0) log::warn("cannot remove an earlier unfinished save (the next save tries again): {}", e.what());
   }
 }
 

@@ -107,8 +107,8 @@ void Mapping::release(std::uint64_t offset, std::uint64_t bytes) const {
 
 std::string read_text_file(const std::filesystem::path& path, std::uint64_t limit) {
   const File file = File::open_read(path);
-  require(file.size() <= limit, "'{}' has {} bytes, more than the limit of {} for this kind of file", path.string(),
-          file.size(), limit);
+  require(file.size() <= limit, "'{}' has {} bytes, more than the limit of {} for this kind of file", path.string(), file.size(),
+          limit);
   std::string text(file.size(), '\0');
   file.pread(0, text.data(), text.size());
   const std::string fault = describe_no_text(text, path);

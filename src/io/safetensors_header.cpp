@@ -146,8 +146,7 @@ Header parse_header(std::string_view json, std::uint64_t data_bytes) {
     const TensorEntry& entry = header.entries[i];
     const std::uint64_t bytes = checked_bytes(entry);
     require(entry.file_offset <= ends[i] && ends[i] - entry.file_offset == bytes,
-            "tensor '{}' has data_offsets [{}, {}], but its shape needs {} bytes", entry.name, entry.file_offset, ends[i],
-            bytes);
+            "tensor '{}' has data_offsets [{}, {}], but its shape needs {} bytes", entry.name, entry.file_offset, ends[i], bytes);
   }
   // Empty tensors share an offset with their neighbour: sort by end too, so that they come first.
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {

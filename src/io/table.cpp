@@ -102,8 +102,7 @@ TableRows TableFile::read(std::size_t group) const {
                        [](void* context) { static_cast<TableRows*>(context)->left_out = true; }};
   require(plugin_for(path_).read(table_.get(), group, sink, keep_in(reason)), "cannot read '{}': {}", path_.string(), reason);
   require(static_cast<std::int64_t>(rows.ends.size()) == starts_[group + 1] - starts_[group],
-          "'{}': {} rows in group {}, expected {}", path_.string(), rows.ends.size(), group,
-          starts_[group + 1] - starts_[group]);
+          "'{}': {} rows in group {}, expected {}", path_.string(), rows.ends.size(), group, starts_[group + 1] - starts_[group]);
   if (rows.left_out) log_left_out(path_);
   return rows;
 }

@@ -45,8 +45,8 @@ void check_stage(const std::vector<encode::DatasetSpec>& specs, const std::strin
     if (stage == "sft" && !spec.columns.kto_tag.empty())
       fail_config("dataset '{}' has a kto_tag: stage kto learns from it; for stage sft drop the tag", spec.name);
     if (stage != "sft" && !spec.columns.weight.empty())
-      fail_config("dataset '{}' has record weights ('{}'), which only stage sft uses: remove weight from its columns",
-                  spec.name, spec.columns.weight);
+      fail_config("dataset '{}' has record weights ('{}'), which only stage sft uses: remove weight from its columns", spec.name,
+                  spec.columns.weight);
     if (spec.ranking != pairs)
       fail_config(
           "dataset '{}' {} preference pairs (ranking in dataset_info.json, or columns chosen and rejected), and stage {} "

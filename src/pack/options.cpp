@@ -138,7 +138,7 @@ const std::vector<Option>& options() {
        [](const RunConfig& c) {
          if (!c.is_given("default_system") && c.data.default_system.empty()) return json();
          return null_if_unchanged(c, c.data.default_system,
-                           [](encode::TemplateSpec& spec, const std::string& text) { spec.default_system = text; });
+                                  [](encode::TemplateSpec& spec, const std::string& text) { spec.default_system = text; });
        },
        [](const PackAttributes& a) { return as_given(a, "default_system"); },
        [](RunConfig& c, const json& v) {

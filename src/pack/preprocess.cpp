@@ -212,8 +212,7 @@ PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm:
   if (const auto current = builder.find_current()) {
     report = {true, *current};
     if (comm.rank() == 0)
-      log::info("pack {} is reused ({} items): its data, tokenizer and settings have not changed", path.string(),
-                current->items);
+      log::info("pack {} is reused ({} items): its data, tokenizer and settings have not changed", path.string(), current->items);
     return report;
   }
 
