@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes unicode_ranges.inc: what HF tokenizers itself takes for a letter, a digit, a space, ...
+"""Writes unicode_ranges.inc: the code points that HF tokenizers treats as letter, digit, space, ...
 
 The library mixes Unicode versions (16 in its regex engine, 17 in Rust's standard library, 9 in its NFC), so its
 answers are taken from it, code point by code point, rather than from one version of the Unicode database.

@@ -29,7 +29,7 @@ def items(pack):
 
 
 def readme_lines(readme, path):
-    """What the README's own example prints of the pack."""
+    """Returns the README example's output for the pack."""
     with open(readme, encoding="utf-8") as text:
         code = next(block.split("```")[0] for block in text.read().split("```python\n")[1:] if "h5py" in block)
     assert len(code.splitlines()) == 5 and "train.h5" in code

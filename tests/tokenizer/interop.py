@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Holds qft's tokenizer against HF tokenizers: same ids, same decoded text, for every string it can think of.
+"""Compares qft's tokenizer with HF tokenizers: same ids, same decoded text, for a large set of strings.
 
-Made-up tokenizers (pipelines.py) run everywhere; real ones are those beside the checkout, and the one in models/. What the
-judge answers stands in golden/interop.json, a checksum for every 64 texts.
+Made-up tokenizers (pipelines.py) run everywhere; real ones are the ones beside the checkout and in models/. golden/interop.json
+holds the judge's answers, a checksum for every 64 texts.
 
     interop.py --program build/tests/tokenizer_pipe --shared ../shared              against the recorded answers
     ... --judge      asks HF tokenizers, and writes golden/interop.json anew where all agree
@@ -70,7 +70,7 @@ def answer(ids, decoded, without_specials):
 
 
 def readable(data):
-    """What an answer says, by name."""
+    """The parts of an answer, by name."""
     if data == REFUSED:
         return {"ids": "refused"}
     end = 4 + 4 * struct.unpack_from("<I", data)[0]
@@ -96,7 +96,7 @@ def asked(program, folder, texts):
 
 
 def compare(program, folder, texts):
-    """Number of texts that differ from the judge's; prints the first few."""
+    """Returns the number of texts with answers other than the judge's; prints the first few."""
     wrong = 0
     for text, result, expected in zip(texts, asked(program, folder, texts), judged(folder, texts), strict=True):
         if result == expected:
@@ -116,13 +116,13 @@ def checksums(answers):
 
 
 def fingerprints(folder, texts):
-    """Of all that the recorded answers depend on."""
+    """A checksum over everything that the recorded answers depend on."""
     of_texts = hashlib.sha256("\0".join(texts).encode("utf-8")).hexdigest()
     return {"tokenizer": hashlib.sha256((folder / "tokenizer.json").read_bytes()).hexdigest(), "texts": of_texts}
 
 
 class Recorded:
-    """Compares with the answers that stand in the repository."""
+    """Compares with the answers in the repository."""
 
     def __init__(self):
         self.suites = json.loads(GOLDEN.read_text())["suites"]
@@ -155,8 +155,8 @@ class Judge:
         return compare(program, folder, texts)
 
     def write(self, wrong):
-        """Returns how many suites were recorded otherwise before. Writes where there are none, and qft is `wrong` nowhere; to
-        accept other answers, remove the suite first."""
+        """Returns the number of suites with different recorded answers. Writes a suite that has none, if qft is `wrong`
+        nowhere; to accept other answers, remove the suite first."""
         import tokenizers
 
         old = json.loads(GOLDEN.read_text())["suites"] if GOLDEN.exists() else self.suites

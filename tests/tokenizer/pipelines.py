@@ -1,4 +1,4 @@
-"""Small made-up tokenizers, one for each feature that the real ones at hand do not use."""
+"""Small synthetic tokenizers, one for each feature that the available real ones do not use."""
 
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -52,7 +52,7 @@ def spec(steps, *, normalizer=None, gaps=(), tokens=(), extra=(), pairs=False, *
 
 
 def is_scanned(spec):
-    """True where qft uses its own scanners and no regex engine."""
+    """True if qft uses its own scanners and no regex engine."""
     patterns = [step["pattern"].get("Regex") for step in spec["pre_tokenizer"]["pretokenizers"] if "pattern" in step]
     return all(pattern in (None, LLAMA3, QWEN35) for pattern in patterns)
 

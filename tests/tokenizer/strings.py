@@ -44,7 +44,7 @@ def random_text(rng, added):
 
 
 BLOCKS = list(blocks())
-# Of one Unicode version, so that every Python makes the same strings.
+# From one Unicode version, so that every Python makes the same strings.
 MARKS = [c for c in range(0x110000) if unicodedata.ucd_3_2_0.combining(chr(c))]
 
 
@@ -67,7 +67,7 @@ def generate(rng, added, count, share=1):
 
 
 def only_old_characters(text):
-    """Without what was assigned after Unicode 3.2."""
+    """Removes code points assigned after Unicode 3.2."""
     return "".join(c for c in text if unicodedata.ucd_3_2_0.category(c) != "Cn")
 
 
