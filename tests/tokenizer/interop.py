@@ -116,7 +116,7 @@ def checksums(answers):
 
 
 def fingerprints(folder, texts):
-    """A checksum over everything that the recorded answers depend on."""
+    """Checksums of the tokenizer and the texts, on which the recorded answers depend."""
     of_texts = hashlib.sha256("\0".join(texts).encode("utf-8")).hexdigest()
     return {"tokenizer": hashlib.sha256((folder / "tokenizer.json").read_bytes()).hexdigest(), "texts": of_texts}
 
