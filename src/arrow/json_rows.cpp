@@ -15,7 +15,7 @@
 namespace qft::arrow_table {
 namespace {
 
-/// In these, at any depth, a null member of an object is not in the data: one type for all rows gives every object every key.
+/// Under these names, at any depth, null members are not in the data: Arrow's one type for all rows gives every object every key.
 constexpr std::array<std::string_view, 6> kSparse = {"tools",    "tool_calls", "function_call",
                                                      "function", "functions",  "arguments"};
 
@@ -32,7 +32,7 @@ void append_unreadable(std::string& out, const Place& place, std::string_view wh
   append_json_text(out, unreadable_value(text));
 }
 
-/// Texts, and bytes that are texts.
+/// Writes texts, and bytes that are valid UTF-8.
 template <class Array>
 class TextWriter final : public ColumnWriter {
  public:
@@ -51,7 +51,7 @@ class TextWriter final : public ColumnWriter {
   Place place_;
 };
 
-// As Python writes it: the shortest text that is read back as the same number, with a point.
+// Like Python: the shortest text that reads back as the same number, with a point.
 void append_number(std::string& out, double value) {
   if (!std::isfinite(value)) {
     out += std::isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity";
@@ -102,7 +102,7 @@ class NullWriter final : public ColumnWriter {
   void append_value(std::string& out, std::int64_t) const override { out += "null"; }
 };
 
-// Dates, times, decimals.
+// Writes dates, times and decimals.
 class OtherTextWriter final : public ColumnWriter {
  public:
   OtherTextWriter(const arrow::Array& array, const Place&) : ColumnWriter(array) {}
@@ -168,7 +168,7 @@ class StructWriter final : public ColumnWriter {
   std::vector<std::unique_ptr<ColumnWriter>> writers_;
 };
 
-/// Whether values of this type are the keys of objects in JSON, written as texts.
+/// True if values of this type can be the keys of a JSON object, written as texts.
 bool is_key(const arrow::DataType& type) {
   const auto id = type.id();
   return arrow::is_base_binary_like(id) || arrow::is_binary_view_like(id) || arrow::is_integer(id) || arrow::is_floating(id) ||
@@ -236,7 +236,7 @@ class ExtensionWriter final : public ColumnWriter {
   std::unique_ptr<ColumnWriter> inner_;
 };
 
-/// Of a type that has no form in JSON.
+/// For types without a JSON form.
 class UnreadableWriter final : public ColumnWriter {
  public:
   UnreadableWriter(const arrow::Array& array, const Place& place) : ColumnWriter(array), place_(place) {}

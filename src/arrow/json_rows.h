@@ -1,4 +1,4 @@
-// The rows of a record batch as JSON objects.
+// Writes the rows of a record batch as JSON objects.
 #pragma once
 
 #include <arrow/api.h>
@@ -12,7 +12,7 @@ namespace qft::arrow_table {
 class ColumnWriter {
  public:
   virtual ~ColumnWriter() = default;
-  /// Appends value `i` of the array, null included.
+  /// Appends value `i` of the array, which may be null.
   void append(std::string& out, std::int64_t i) const;
 
  protected:
@@ -21,26 +21,26 @@ class ColumnWriter {
   const arrow::Array& array_;
 };
 
-/// Where a value stands in a table.
+/// A value's position in a table.
 struct Place {
   std::string column;        // "messages.content"
-  bool sparse = false;       // in the description of tools or calls: members of objects that are null are left out
-  bool* left_out = nullptr;  // set where one was
+  bool sparse = false;  // inside the description of tools or calls: null members of objects are omitted
+  bool* left_out = nullptr;  // set to true when a member is omitted
 };
 
-/// For any type: dates, times and decimals are texts; bytes are a text where they are UTF-8. What has no form in JSON becomes
-/// unreadable_value() (qft/core/unreadable.h), which names column and type. The array must outlive it.
+/// Makes a writer for any type: dates, times and decimals become texts, bytes become a text if they are UTF-8. A value without a
+/// JSON form becomes unreadable_value() (qft/core/unreadable.h), which names column and type. The array must outlive the writer.
 std::unique_ptr<ColumnWriter> make_writer(const arrow::Array& array, const Place& place);
 
-/// The columns of a batch by their names.
+/// Writes the columns of a batch by name.
 class RowWriter {
  public:
   explicit RowWriter(std::shared_ptr<arrow::RecordBatch> batch);
   RowWriter(const RowWriter&) = delete;
   RowWriter& operator=(const RowWriter&) = delete;
-  /// Row `i` as {"name": value, ...}.
+  /// Appends row `i` as {"name": value, ...}.
   void write(std::string& out, std::int64_t i) const;
-  /// Whether a row had null members in the description of tools or calls, which were left out.
+  /// True if null members in the description of tools or calls were omitted.
   bool has_left_out() const { return left_out_; }
 
  private:

@@ -1,4 +1,4 @@
-// Parquet files by row groups, Arrow's IPC files and streams (what Hugging Face datasets caches) by record batches.
+// Reads Parquet files by row groups, and Arrow IPC files and streams (the caches of Hugging Face datasets) by record batches.
 #include "qft/core/file_ending.h"
 #include "qft/io/table_plugin.h"
 
@@ -21,7 +21,7 @@
 namespace qft::arrow_table {
 namespace {
 
-constexpr std::int64_t kBatchRows = 1024;  // that are in Arrow's form at a time
+constexpr std::int64_t kBatchRows = 1024;  // rows in Arrow's form at a time
 
 template <class T>
 T value_of(arrow::Result<T> result) {
@@ -58,7 +58,7 @@ class ParquetTable final : public Table {
   std::uint64_t groups() const override { return static_cast<std::uint64_t>(facts_->num_row_groups()); }
   std::int64_t rows(std::uint64_t group) const override { return facts_->RowGroup(static_cast<int>(group))->num_rows(); }
 
-  // A reader belongs to one thread: each call makes its own, of the facts that are there.
+  // A reader belongs to one thread, so each call makes one from the shared metadata.
   void read(std::uint64_t group, const io::TableSink& sink) const override {
     parquet::arrow::FileReaderBuilder builder;
     check(builder.Open(file_, parquet::default_reader_properties(), facts_));
@@ -92,7 +92,7 @@ class IpcTable final : public Table {
   std::uint64_t groups() const override { return batches_.size(); }
   std::int64_t rows(std::uint64_t group) const override { return batches_[group]->num_rows(); }
   void read(std::uint64_t group, const io::TableSink& sink) const override {
-    check(batches_[group]->ValidateFull());  // a damaged file may have offsets that lead anywhere
+    check(batches_[group]->ValidateFull());  // a damaged file may have invalid offsets
     for (std::int64_t at = 0; at < batches_[group]->num_rows(); at += kBatchRows)
       send(batches_[group]->Slice(at, kBatchRows), sink);
   }
@@ -111,7 +111,7 @@ const Table& table_of(void* table) {
   return *static_cast<const Table*>(table);
 }
 
-/// Runs `body`; what it throws is said, and false.
+/// Runs `body`; reports an exception to `fault` and returns false.
 template <class Body>
 bool guarded(const io::TableFault& fault, const Body& body) {
   try {

@@ -1,4 +1,4 @@
-// The token accuracy of an evaluation, beside any objective of single samples.
+// Adds token accuracy to the metrics of any objective over single samples.
 #pragma once
 
 #include "qft/parallel/objective.h"
@@ -9,8 +9,8 @@
 
 namespace qft::eval {
 
-/// Another objective with one metric more, accuracy: the mean over the sequences with labels of the share of a sequence's labels
-/// that are the likeliest token of their row, as LLaMA-Factory's ComputeAccuracy has it. Evaluates only.
+/// Wraps another objective and adds the metric accuracy: per sequence, the share of labels that are the likeliest token of their
+/// row; then the mean over sequences with labels, as in LLaMA-Factory's ComputeAccuracy. For evaluation only.
 class WithAccuracy final : public parallel::Objective {
  public:
   explicit WithAccuracy(std::unique_ptr<parallel::Objective> inner);

@@ -12,7 +12,7 @@
 namespace qft::eval {
 namespace {
 
-/// Lines wait for those before them.
+/// Holds each line back until all earlier lines are printed.
 class StandardOutput final : public AnswerSink {
  public:
   StandardOutput(std::int64_t records, OtherLine other) : records_(records), other_(std::move(other)) {}

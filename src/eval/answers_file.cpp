@@ -19,12 +19,12 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr const char* kProgram = "qft generate";  // marks a folder as ours
+constexpr const char* kProgram = "qft generate";  // marks a folder as written by qft
 constexpr const char* kSettings = "settings.json";
 constexpr const char* kLines = ".jsonl";
-constexpr std::size_t kWriteBytes = 1 << 20;  // written at once
+constexpr std::size_t kWriteBytes = 1 << 20;  // per write
 
-/// A line of ours; null for anything else, such as the torn end of a file.
+/// Parses a line of answers; returns null for anything else, such as a torn last line.
 json line_from(const std::string& text) {
   json line = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!line.is_object() || !line.contains("index") || !line["index"].is_number_integer()) return {};
@@ -37,7 +37,7 @@ bool holds_answers(const fs::path& path) {
   return std::getline(in, first) && !line_from(first).is_null();
 }
 
-/// "temperature 0.95 -> 0.5, prompts differ": long values are hashes.
+/// Returns text such as "temperature 0.95 -> 0.5, prompts differ"; long values are hashes, which are not printed.
 std::string differences(const json& before, const json& now) {
   std::vector<std::string> all;
   for (const auto& [key, value] : now.items()) {
@@ -68,7 +68,7 @@ void require_output(const fs::path& path, bool overwrite) {
   if (!fs::exists(path)) return;
   const bool empty = fs::file_size(path) == 0;
   if (!empty && !holds_answers(path))
-    fail_config("--output '{}' is another program's file, which stays as it is: name a new file", path.string());
+    fail_config("--output '{}' is another program's file, and qft does not replace it: name a new file", path.string());
   if (!empty && !overwrite)
     fail_config("--output '{}' holds answers: name another file, or set overwrite_output_dir=true to replace it", path.string());
 }
@@ -99,7 +99,7 @@ AnswersFile::AnswersFile(fs::path path, const json& settings, bool overwrite, st
                [&] { mine_ = io::posix_storage().create(folder_ / fmt::format("{}-{:04}{}", start, comm.rank(), kLines)); });
 }
 
-/// Keeps the lines of the same settings, drops or refuses others.
+/// Keeps lines written with the same settings; drops or refuses lines with other settings.
 void AnswersFile::take_over(json settings, bool overwrite) {
   settings["format"] = kProgram;
   io::Storage& storage = io::posix_storage();
@@ -112,7 +112,7 @@ void AnswersFile::take_over(json settings, bool overwrite) {
   if (before.is_object() && before.value("format", json()) == kProgram) {
     if (!overwrite)
       fail_config(
-          "'{}' holds the answers of a run that was stopped, with other settings: {}. Set them back to go on, name another "
+          "'{}' holds the answers of an interrupted run with other settings: {}. Restore them to resume, name another "
           "--output, or set overwrite_output_dir=true to drop those answers",
           folder_.string(), differences(before, settings));
   } else if (!lines.empty() || fs::exists(file)) {
@@ -134,7 +134,7 @@ AnswersFile::Lines AnswersFile::find_lines() const {
     std::ifstream in(folder_ / name);
     std::uint64_t offset = 0;
     for (std::string text; std::getline(in, text); offset += text.size() + 1) {
-      if (in.eof()) break;  // torn: a line ends with a line feed
+      if (in.eof()) break;  // torn line: complete lines end with a line feed
       const json line = line_from(text);
       if (!line.is_null()) lines.places[line["index"].get<std::int64_t>()] = {lines.files.size(), offset, text.size()};
     }
@@ -143,7 +143,7 @@ AnswersFile::Lines AnswersFile::find_lines() const {
   return lines;
 }
 
-/// Network file systems may show another node's file a moment late.
+/// Retries because network file systems may show another node's file with a delay.
 AnswersFile::Lines AnswersFile::all_lines() const {
   std::int64_t lacking = 0;
   for (int attempt = 0; attempt < 5; ++attempt) {
@@ -153,7 +153,7 @@ AnswersFile::Lines AnswersFile::all_lines() const {
     if (lacking == 0) return lines;
     std::this_thread::sleep_for(std::chrono::milliseconds(50 << attempt));
   }
-  fail("'{}' lacks {} of {} lines that ranks have written: is it on storage that all nodes share? Start again to go on",
+  fail("'{}' lacks {} of {} lines that ranks have written: put it on storage that all nodes share, then start again to resume",
        folder_.string(), lacking, records_);
 }
 

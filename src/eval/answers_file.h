@@ -1,4 +1,4 @@
-// A file of answers that several ranks write, and a killed run goes on with. Private to eval.
+// An answers file that several ranks write and an interrupted run can resume. Private to eval.
 #pragma once
 
 #include "qft/io/storage.h"
@@ -15,7 +15,7 @@
 
 namespace qft::eval {
 
-/// As open_sink() says of a file.
+/// The file case of open_sink().
 class AnswersFile final : public AnswerSink {
  public:
   AnswersFile(std::filesystem::path path, const nlohmann::json& settings, bool overwrite, std::int64_t records, OtherLine other,
@@ -26,14 +26,14 @@ class AnswersFile final : public AnswerSink {
   std::int64_t finish() override;
 
  private:
-  /// Where a line stands in the folder.
+  /// Location of a line in the folder.
   struct Place {
     std::size_t file = 0;
     std::uint64_t offset = 0, bytes = 0;
   };
   struct Lines {
     std::vector<std::filesystem::path> files;
-    std::map<std::int64_t, Place> places;  ///< by number
+    std::map<std::int64_t, Place> places;  ///< by record number
   };
   void take_over(nlohmann::json settings, bool overwrite);
   Lines find_lines() const;

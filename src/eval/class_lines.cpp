@@ -43,7 +43,7 @@ std::string class_members(std::string_view problem_type, std::span<const float> 
   const bool one = problem_type == "single_label_classification";
   std::string label = fmt::format("{}", std::ranges::max_element(values) - values.begin());
   if (std::ranges::any_of(values, [](float value) { return std::isnan(value); })) {
-    label = "null";  // nothing is largest
+    label = "null";  // NaN: no value is the largest
   } else if (!one) {
     std::vector<std::size_t> there;
     for (std::size_t i = 0; i < values.size(); ++i)

@@ -1,4 +1,4 @@
-// What a classifier says of a text, as a line of JSON has it. Private to eval.
+// A classifier's output for one text as members of a JSON line. Private to eval.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace qft::eval {
 
-/// A number of JSON; "null" where it is not finite.
+/// Returns a JSON number; "null" if `value` is not finite.
 std::string float_text(float value);
 
-/// Members of an object, from the values [N] that the head gives of a text: "label", the likeliest, those that are likelier than
-/// not (a list), or, of a regression, the value or values themselves; null where values are no numbers; "probabilities" but of a
-/// regression; "logits", the values.
+/// Returns JSON members for the values [N] that the head computed for a text. "label": the likeliest class, or the list of
+/// classes above one half (multi-label), or the value or values (regression); null if a value is NaN. "probabilities": not for a
+/// regression. "logits": the values.
 std::string class_members(std::string_view problem_type, std::span<const float> values);
 
 }  // namespace qft::eval

@@ -19,15 +19,15 @@ using nlohmann::ordered_json;
 
 constexpr const char* kAdapterKey = "adapter_name_or_path";
 
-/// The run with the base alone.
+/// Returns the run without adapter.
 config::RunConfig base_of(const config::RunConfig& config) {
   config::RunConfig base = config;
   base.model.adapter_name_or_path.clear();
-  base.given[kAdapterKey] = "--compare";  // no warning of what is left out
+  base.given[kAdapterKey] = "--compare";  // suppresses the warning about an unused training result
   return base;
 }
 
-/// The run with what was trained. Collective.
+/// Returns the run with the trained adapter or model. Collective.
 config::RunConfig tuned_of(const config::RunConfig& config, comm::Communicator& comm) {
   config::RunConfig tuned = config;
   if (!config.model.adapter_name_or_path.empty()) return tuned;
@@ -35,7 +35,7 @@ config::RunConfig tuned_of(const config::RunConfig& config, comm::Communicator& 
     const std::string dir = infer::unused_result(config).string();
     if (dir.empty())
       fail_config(
-          "--compare needs a tuned model beside the base '{}': give adapter_name_or_path, or the output_dir of the training; "
+          "--compare needs a tuned model beside the base '{}': set adapter_name_or_path, or the output_dir of the training; "
           "'{}' "
           "holds none",
           config.model.model_name_or_path, config.training.output_dir);
@@ -43,7 +43,7 @@ config::RunConfig tuned_of(const config::RunConfig& config, comm::Communicator& 
   });
   if (infer::holds_adapter(result)) {
     tuned.model.adapter_name_or_path = {result};
-  } else {  // with the base's tokenizer, so that both are asked the same
+  } else {  // with the base's tokenizer, so that both models get the same tokens
     if (tuned.model.tokenizer_name_or_path.empty()) tuned.model.tokenizer_name_or_path = tuned.model.model_name_or_path;
     tuned.model.model_name_or_path = result;
   }

@@ -12,7 +12,7 @@
 namespace qft::eval {
 namespace {
 
-/// jieba gives each of them this frequency.
+/// jieba gives each of these words this frequency.
 constexpr std::u32string_view kLatinWords[] = {U"AT&T", U"C++", U"c++", U"C#", U"c#"};
 constexpr std::int64_t kLatinFrequency = 3;
 

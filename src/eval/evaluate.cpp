@@ -27,8 +27,8 @@ namespace fs = std::filesystem;
 constexpr const char *kPerplexity = "perplexity", *kRuntime = "_runtime", *kSamplesPerSecond = "_samples_per_second",
                      *kStepsPerSecond = "_steps_per_second";
 
-/// One JSON line for each sequence of a micro-batch: {"ids": [...], "positions": [...], "logprobs": [...]}, positions indexing
-/// ids, natural logarithms.
+/// Returns one JSON line per sequence of a micro-batch: {"ids": [...], "positions": [...], "logprobs": [...]}; positions index
+/// ids, logprobs are natural logarithms.
 std::string logprobs_lines(const loader::MicroBatch& batch, const at::Tensor& logprobs) {
   std::string text;
   const float* values = logprobs.const_data_ptr<float>();
@@ -59,7 +59,7 @@ PerplexityResult likelihood_of(engine::Instance& instance, engine::Reference* re
   return result;
 }
 
-/// As Python's json.dumps() writes them, but for characters that are not ASCII.
+/// Formats the line as Python's json.dumps() does, except that non-ASCII characters stay unescaped.
 std::string line_of(const Prediction& p) {
   const auto quoted = [](const std::string& text) { return nlohmann::json(text).dump(); };
   return fmt::format("{{\"prompt\": {}, \"predict\": {}, \"label\": {}}}\n", quoted(p.prompt), quoted(p.predict),
@@ -84,7 +84,7 @@ PredictResult answers_of(engine::Instance& instance, const engine::EvalSet& set,
   return result;
 }
 
-/// By HF's names with this prefix, "eval" or "eval_<dataset>".
+/// Adds HF's names with the prefix "eval" or "eval_<dataset>".
 void add_values(std::map<std::string, double>& values, const std::string& prefix, const Likelihood& r) {
   const auto rate = [&](std::int64_t count) { return rounded(static_cast<double>(count) / r.seconds, 1e3); };
   values[prefix + "_loss"] = r.loss;
@@ -224,7 +224,7 @@ void write_results(const fs::path& dir, const std::string& split, const nlohmann
   if (fs::exists(path)) {
     try {
       all = parse_json<nlohmann::ordered_json>(io::read_text_file(path), path.string());
-    } catch (const Error&) {  // cut short by a kill: written anew
+    } catch (const Error&) {  // truncated by a kill: start anew
     }
     if (!all.is_object()) all = nlohmann::ordered_json::object();
   }

@@ -12,19 +12,19 @@
 
 namespace qft::eval {
 
-/// The inputs of none or one micro-batch. Called once a round on every rank.
+/// Builds the inputs of zero or one micro-batch. Called once per round on every rank.
 using MakeInputs = std::function<std::vector<model::MicroInput>(std::span<const loader::MicroBatch> batches)>;
 
-/// Who sees a pass; each may be null.
+/// Observers of a pass; each may be null.
 struct Watchers {
-  const parallel::Objective* objective = nullptr;  ///< reads rows of logits where it asks for them
-  /// Gets what the head gave of this rank's micro-batch of a round.
+  const parallel::Objective* objective = nullptr;  ///< may read rows of the logits
+  /// Receives the head's output for this rank's micro-batch of a round.
   std::function<void(const model::MicroInput& in, const parallel::Logprobs& values, std::int64_t round)> observe = {};
   HeadValues values = {};
   std::function<void(std::int64_t rounds)> progress = {};
 };
 
-/// Every round of `loader` from its start. Collective.
+/// Runs every round of `loader` from its start. Collective.
 void forward_pass(engine::Instance& instance, loader::EvalLoader& loader, const MakeInputs& inputs, const Watchers& watchers);
 
 }  // namespace qft::eval

@@ -33,7 +33,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-/// All that answers depend on.
+/// Returns everything that answers depend on.
 json settings_of(const config::RunConfig& config, const Prompts& prompts) {
   const config::GenerateArgs& g = config.generate;
   const engine::ModelIdentity model = engine::model_identity_of(config);
@@ -54,7 +54,7 @@ json settings_of(const config::RunConfig& config, const Prompts& prompts) {
           {"skip_special_tokens", g.skip_special_tokens}};
 }
 
-/// The members with which the line of a record begins.
+/// Returns the first members of a record's line.
 ordered_json beginning(std::int64_t number, const Prompt& prompt) {
   ordered_json line = {{"index", number}};
   if (!prompt.id.empty()) line["id"] = ordered_json::parse(prompt.id);
@@ -83,7 +83,7 @@ ordered_json answer_line(std::int64_t number, const Prompt& prompt, const infer:
   return line;
 }
 
-/// The records that this rank answers, the longest first; the tokens of all others are dropped.
+/// Returns the records that this rank answers, the longest first, and drops the tokens of all others.
 std::vector<std::size_t> take_mine(std::vector<Prompt>& prompts, const std::vector<std::int64_t>& done,
                                    const comm::Communicator& comm) {
   std::vector<std::size_t> open, mine;
@@ -104,7 +104,7 @@ std::vector<std::size_t> take_mine(std::vector<Prompt>& prompts, const std::vect
   return mine;
 }
 
-/// Answers this rank's records into `sink`. Collective.
+/// Answers this rank's records and adds them to `sink`. Collective.
 void answer(const Prompts& prompts, const std::vector<std::size_t>& mine, const config::RunConfig& config,
             comm::Communicator& comm, c10::Device device, AnswerSink& sink, GenerateResult& result) {
   const auto instance = infer::load_for_inference(config, comm, device);
@@ -127,7 +127,7 @@ void answer(const Prompts& prompts, const std::vector<std::size_t>& mine, const 
   result.seconds = seconds();
 }
 
-/// Throws on all ranks if they do not see the same prompts. Collective.
+/// Throws on all ranks if the ranks read different prompts. Collective.
 void require_same_prompts(const std::string& hash, const std::string& input, comm::Communicator& comm) {
   const std::string first = comm::broadcast_string(comm, hash);
   comm::agreed(comm, [&] {
@@ -151,7 +151,7 @@ ordered_json GenerateResult::values() const {
 std::string GenerateResult::describe() const {
   const std::int64_t answers = records - errors;
   std::string text = counted(answers, "answer");
-  if (earlier > 0) text += fmt::format(" ({} of an earlier start)", earlier);
+  if (earlier > 0) text += fmt::format(" ({} from an earlier start)", earlier);
   if (seconds > 0)
     text += fmt::format(", {} tokens in {}, {:.0f} tok/s", new_tokens, format_duration(seconds),
                         static_cast<double>(new_tokens) / seconds);
@@ -164,7 +164,7 @@ GenerateResult generate(const config::RunConfig& config, const std::string& inpu
                         comm::Communicator& comm, c10::Device device) {
   const bool streams = input == kStandardStream || output == kStandardStream;
   if (streams && comm.size() > 1)
-    fail_config("--input - and --output - are for one rank, not {}: name files, or leave mpirun out", comm.size());
+    fail_config("--input - and --output - work with one rank, not {}: name files, or start without mpirun", comm.size());
   std::optional<Prompts> prompts;
   comm::agreed(comm, [&] {
     if (comm.rank() == 0 && output != kStandardStream) require_output(output, config.training.overwrite_output_dir);
@@ -176,7 +176,7 @@ GenerateResult generate(const config::RunConfig& config, const std::string& inpu
     log::warn("{} of {} cannot be answered, and their lines say why; the first: {}", result.errors,
               counted(result.records, "record"), prompts->first_error());
   if (prompts->blanks() > 0 && comm.rank() == 0)
-    log::info("--input {} has {}, which are no prompts: index counts them, the output has no line for them", input,
+    log::info("--input {} has {}: index counts them, but the output has no line for them", input,
               counted(prompts->blanks(), "blank line"));
   json settings;
   comm::agreed(comm, [&] { settings = settings_of(config, *prompts); });
@@ -190,7 +190,7 @@ GenerateResult generate(const config::RunConfig& config, const std::string& inpu
       comm);
   result.earlier = std::ssize(sink->done());
   if (result.earlier > 0 && comm.rank() == 0)
-    log::info("'{}' was begun before: {} of {} are answered already", output, result.earlier, counted(result.records, "record"));
+    log::info("resuming '{}': {} of {} are answered already", output, result.earlier, counted(result.records, "record"));
   const std::vector<std::size_t> mine = take_mine(prompts->all, sink->done(), comm);
   const activity::Phase phase("generate");
   if (comm::all_reduce_value(comm, std::ssize(mine)) > 0) answer(*prompts, mine, config, comm, device, *sink, result);

@@ -16,10 +16,10 @@ namespace {
 constexpr char32_t kFirstHan = 0x4E00, kLastHan = 0x9FD5;
 static_assert(is_han(kFirstHan) && is_han(kLastHan) && !is_han(kFirstHan - 1) && !is_han(kLastHan + 1));
 
-constexpr double kNever = -3.14e100;  ///< jieba's logarithm of 0
+constexpr double kNever = -3.14e100;  ///< jieba's value for log(0)
 constexpr const char* kNames[] = {"B", "E", "M", "S"};
 
-/// The dict that one of jieba's Python files assigns: with other quotes it is JSON.
+/// Parses the dict in one of jieba's Python files: with the quotes replaced it is JSON.
 nlohmann::json read_table(const std::filesystem::path& file) {
   std::string text = io::read_text_file(file);
   text.erase(0, std::min(text.find('{'), text.size()));
@@ -45,7 +45,7 @@ HiddenMarkov HiddenMarkov::read(const std::filesystem::path& folder) {
           model.emission_[c[0] - kFirstHan][s] = value.get<double>();
     }
   } catch (const nlohmann::json::exception& e) {
-    fail("'{}' has not jieba's tables of the states B, E, M and S: {}", folder.string(), e.what());
+    fail("'{}' does not contain jieba's tables for the states B, E, M and S: {}", folder.string(), e.what());
   }
   return model;
 }

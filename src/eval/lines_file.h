@@ -11,11 +11,11 @@ namespace qft::eval {
 
 class LinesFile {
  public:
-  /// `key`: what names the file, for errors. Collective; throws Error on all ranks where rank 0 cannot write.
+  /// `key` names the file in errors. Collective; throws Error on all ranks if rank 0 cannot write.
   LinesFile(std::filesystem::path path, std::string key, comm::Communicator& comm);
-  /// Appends the ranks' texts in their order: rank r's micro-batch of a round precedes rank r + 1's. Collective.
+  /// Appends the ranks' texts in rank order: rank r's micro-batch of a round precedes rank r + 1's. Collective.
   void add(const std::string& mine);
-  /// Throws Error where not all could be written. Collective.
+  /// Throws Error if not everything could be written. Collective.
   void close();
 
  private:

@@ -22,7 +22,7 @@
 namespace qft::eval {
 namespace {
 
-/// The mean -log p of a label, where an objective weighs labels.
+/// Metric with the mean -log p of a label, reported by objectives that weight labels.
 constexpr const char* kNll = "token/nll";
 
 parallel::BatchTotals totals_of(const Likelihood& counts, bool weighted) {
@@ -39,11 +39,11 @@ std::unique_ptr<parallel::Objective> objective_for(const config::RunConfig& conf
   return std::make_unique<WithAccuracy>(std::move(objective));
 }
 
-/// What a pass over a set counts; no score yet.
+/// Counts and sums of a pass over a set, before scoring.
 struct Counted {
   Likelihood counts;
   bool weighted = false;     ///< labels have weights
-  std::vector<double> sums;  ///< of all micro-batches, one after the other, as Objective::observe() returns them
+  std::vector<double> sums;  ///< Objective::observe()'s results of all micro-batches, one after another
 };
 
 Likelihood score(const config::RunConfig& config, const Counted& counted) {
@@ -57,7 +57,7 @@ Likelihood score(const config::RunConfig& config, const Counted& counted) {
   return result;
 }
 
-/// A pass of its own, before that which scores.
+/// Makes a separate pass before the scoring pass.
 void estimate(engine::StepInputs& step, loader::EvalLoader& loader, comm::Communicator& comm, parallel::BatchTotals& totals) {
   engine::Estimate estimate(loader.max_micro_batches() * comm.size());
   loader.rewind();
@@ -68,7 +68,7 @@ void estimate(engine::StepInputs& step, loader::EvalLoader& loader, comm::Commun
   step.agree(estimate, comm, totals);
 }
 
-/// What the passes over sets share.
+/// State that all passes share.
 struct Passes {
   const config::RunConfig& config;
   engine::Instance& instance;
@@ -91,7 +91,7 @@ Counted pass_over(loader::EvalLoader& loader, Passes& p) {
   if (p.step.estimates()) estimate(p.step, loader, p.comm, totals);
   const auto objective = objective_for(p.config, totals);
   const std::size_t width = 1 + 2 * objective->metrics().size();
-  // Each micro-batch has a place of its own, so that sums are the same on any number of ranks.
+  // Each micro-batch has its own place, so that sums are the same on any number of ranks.
   counted.sums.resize(width * static_cast<std::size_t>(loader.max_micro_batches() * p.comm.size()));
   const auto observe = [&](const model::MicroInput& in, const parallel::Logprobs& logprobs, std::int64_t round) {
     const at::Tensor mine = objective->observe(in, logprobs, {}).cpu();
@@ -105,7 +105,7 @@ Counted pass_over(loader::EvalLoader& loader, Passes& p) {
   return counted;
 }
 
-/// Of all sets together.
+/// Joins the passes over all sets.
 Counted joined(const std::vector<Counted>& parts) {
   Counted whole;
   for (const Counted& part : parts) {

@@ -1,4 +1,4 @@
-// Standard input as a file, which the readers of data need. Private to eval.
+// Copies standard input to a file, because the data readers need files. Private to eval.
 #pragma once
 
 #include <filesystem>
@@ -7,20 +7,20 @@
 
 namespace qft::eval {
 
-/// A copy of what is piped in, in a new folder of the system's temporary one: .json if it begins with { or [, else .txt. Both
-/// are removed in the end.
+/// A copy of the piped input in a new folder under the system's temporary folder: .json if it begins with { or [, else .txt. The
+/// destructor removes both.
 class PipedFile {
  public:
   static constexpr std::string_view kName = "standard input";
 
-  /// Reads standard input to its end. Throws ConfigError if that is a terminal or empty, Error if the copy cannot be written.
+  /// Reads standard input to its end. Throws ConfigError if it is a terminal or empty, Error if the copy cannot be written.
   PipedFile();
   ~PipedFile();
   PipedFile(const PipedFile&) = delete;
   PipedFile& operator=(const PipedFile&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  /// `message` with kName wherever it names the copy.
+  /// Returns `message` with the copy's path replaced by kName.
   std::string named(std::string message) const;
 
  private:

@@ -22,7 +22,7 @@
 namespace qft::eval {
 namespace {
 
-/// An answer as ranks tell each other of it.
+/// An answer in the form that ranks exchange.
 struct Answered {
   std::int64_t order = 0;  ///< among all items
   std::int64_t new_tokens = 0;
@@ -55,7 +55,7 @@ Answered answered(const PredictTask& task, const infer::Answer& answer, const to
   return a;
 }
 
-/// The answers of all ranks in order. Collective.
+/// Returns the answers of all ranks in order. Collective.
 std::vector<Answered> gather(const std::vector<Answered>& mine, comm::Communicator& comm) {
   std::vector<Answered> all;
   for (const auto& text : comm::all_gather_strings(comm, nlohmann::json(mine).dump()))
@@ -64,7 +64,7 @@ std::vector<Answered> gather(const std::vector<Answered>& mine, comm::Communicat
   return all;
 }
 
-/// Sums and means of `all`, with its samples on rank 0.
+/// Computes sums and means of `all`; rank 0 keeps the samples.
 PredictResult summary(std::vector<Answered> all, int rank) {
   PredictResult result;
   result.items = static_cast<std::int64_t>(all.size());
@@ -77,14 +77,14 @@ PredictResult summary(std::vector<Answered> all, int rank) {
   return result;
 }
 
-/// "jieba" or "characters". Collective.
+/// Returns "jieba" or "characters". Collective.
 std::string words_of(const WordCutter& cutter, comm::Communicator& comm) {
   const auto lacking = comm::all_reduce_value(comm, static_cast<std::int32_t>(cutter.lacked_dictionary()));
   if (lacking == 0) return "jieba";
   if (comm.rank() == 0)
     log::warn(
-        "ROUGE counts each Chinese character as a word, and is not comparable with LLaMA-Factory's: jieba's dictionary is not in "
-        "share/qft/jieba; name one in JIEBA_DICT (the dict.txt of the Python package jieba)");
+        "ROUGE counts each Chinese character as a word, so it is not comparable with LLaMA-Factory's: jieba's dictionary is not "
+        "in share/qft/jieba; set JIEBA_DICT to one (the dict.txt of the Python package jieba)");
   return "characters";
 }
 

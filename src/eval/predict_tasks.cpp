@@ -20,7 +20,7 @@ PredictTask read_task(const pack::PackReader& pack, std::int64_t item, const con
   const encode::Span label = flat.spans.back();
   if (label.begin == 0)
     fail_config(
-        "{} has no prompt: its first token is a label already; predict_with_generate needs a set packed without "
+        "{} has no prompt: its first token is already a label; predict_with_generate needs a set packed without "
         "train_on_prompt, for stage sft",
         name_of(pack, item));
   PredictTask task;
@@ -29,8 +29,8 @@ PredictTask read_task(const pack::PackReader& pack, std::int64_t item, const con
   task.label.assign(flat.ids.begin() + label.begin, flat.ids.begin() + label.end);
   if (label.begin >= model.max_position_embeddings)
     fail_config(
-        "{}: its prompt has {} tokens, but the model has {} positions (max_position_embeddings, with its rope scaling): "
-        "lower cutoff_len (now {}) below that, or leave the record out",
+        "{}: the prompt has {} tokens, but the model has {} positions (max_position_embeddings, with its rope scaling): "
+        "lower cutoff_len (now {}) below that, or remove the record",
         name_of(pack, item), label.begin, model.max_position_embeddings, config.data.cutoff_len);
   const auto limit = infer::answer_limit(config.generate, model.max_position_embeddings, label.begin);
   task.max_new_tokens = limit.tokens;

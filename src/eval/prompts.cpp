@@ -23,18 +23,18 @@
 namespace qft::eval {
 namespace {
 
-/// How `input` is read.
+/// Returns how to read `input`.
 encode::DatasetSpec spec_of(const std::string& input, const config::RunConfig& config) {
   auto specs = encode::load_dataset_info(config.folder_of(config.data.dataset_dir), std::array{input}, config.folders,
                                          config.finetuning.stage);
   encode::DatasetSpec& spec = specs.front();
   if (spec.num_samples)
-    fail_config("--input '{}': it asks for {} samples, drawn by the seed, but every record is answered: name the file itself",
+    fail_config("--input '{}' requests {} samples drawn by the seed, but qft generate answers every record: name the file itself",
                 input, *spec.num_samples);
   return std::move(spec);
 }
 
-/// Throws ConfigError where the file lacks a column that `spec` names for the prompt.
+/// Throws ConfigError if the file lacks a column that `spec` needs for the prompt.
 void require_prompt_columns(encode::DatasetSpec spec, const encode::RecordSource& source) {
   encode::ColumnNames& c = spec.columns;
   spec.ranking = false;
@@ -44,8 +44,8 @@ void require_prompt_columns(encode::DatasetSpec spec, const encode::RecordSource
   encode::require_keys(spec, source);
 }
 
-/// The record's answer, of a pair the chosen one: as it stands there if it is text alone, else (thoughts, calls) as the template
-/// writes it. Empty if it has none, or one that is disliked.
+/// Returns the record's own answer (the chosen one of a pair): unchanged if it is plain text; as the template writes it if it has
+/// thoughts or calls. Empty if the record has no answer, or an undesirable one.
 std::string label_of(const encode::Conversation& conversation, std::size_t answers, const encode::ChatTemplate& chat,
                      bool skip_special) {
   if (conversation.responses.size() != answers || !conversation.desirable.value_or(true)) return "";
@@ -58,7 +58,8 @@ bool is_blank(std::string_view text) {
   return text.find_first_not_of(" \t\r\n") == text.npos;
 }
 
-/// The numbers that the parser of records holds as marked texts: as numbers where a JSON reader keeps all digits, else as texts.
+/// Restores the numbers that the record parser holds as marked texts: integers as JSON numbers, the others as texts, because a
+/// JSON reader would lose digits.
 void write_numbers(nlohmann::ordered_json& value) {
   if (value.is_structured())
     for (auto& member : value) write_numbers(member);
@@ -68,7 +69,7 @@ void write_numbers(nlohmann::ordered_json& value) {
   value = number.is_number_integer() ? std::move(number) : nlohmann::ordered_json(word);
 }
 
-/// Reads records one after the other.
+/// Reads records one after another.
 class PromptReader {
  public:
   PromptReader(const encode::DatasetSpec& spec, const encode::RecordSource& source, const encode::ChatTemplate& chat,
@@ -111,7 +112,7 @@ class PromptReader {
   void render(encode::Conversation conversation, Prompt& prompt) const {
     const encode::Message& question = conversation.prompt.back();
     if (question.role == encode::Role::user && is_blank(question.text))
-      fail("it has no prompt: the text of the question is empty");
+      fail("there is no prompt: the question's text is empty");
     if (conversation.system.empty() && !conversation.has_system) conversation.system = config_.generate.system;
     prompt.tokens = chat_.render_prompt(conversation);
     prompt.label = label_of(conversation, answers_, chat_, config_.generate.skip_special_tokens);
@@ -122,7 +123,7 @@ class PromptReader {
   }
 
   bool is_text_;
-  std::size_t answers_;  ///< of a record
+  std::size_t answers_;  ///< per record
   const encode::ChatTemplate& chat_;
   const config::RunConfig& config_;
   const model::ModelConfig& model_;
@@ -130,7 +131,7 @@ class PromptReader {
   encode::RecordConverter converter_;
 };
 
-/// With the date that packs have: as in training, and the same prompts on the day on which a stopped run goes on.
+/// Uses the fixed date of packs: the same as in training, and the same prompts when a stopped run resumes on another day.
 encode::ChatTemplate template_of(const encode::DatasetSpec& spec, const config::RunConfig& config) {
   const auto of_dataset = spec.template_name.empty() ? config : encode::with_template(config, spec.template_name);
   return encode::ChatTemplate::from_config(of_dataset, tokenizer::Tokenizer::load(config.tokenizer_path()), /*fixed_date=*/true);
@@ -156,7 +157,7 @@ Prompts prompts_of(const std::string& input, const config::RunConfig& config, co
   const std::int64_t errors = prompts.errors(), records = std::ssize(prompts.all) - prompts.blanks();
   if (records == 0) fail_config("'{}' has no prompt: all its lines are blank", input);
   if (errors == records)
-    fail_config("none of the {} records of '{}' can be answered; the first: {}", records, input, prompts.first_error());
+    fail_config("none of the {} records in '{}' can be answered; the first error: {}", records, input, prompts.first_error());
   return prompts;
 }
 

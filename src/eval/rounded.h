@@ -3,7 +3,7 @@
 
 namespace qft::eval {
 
-/// To parts of one: 1e3 leaves three decimals, as the results files of transformers have them.
+/// Rounds to multiples of 1 / parts: 1e3 leaves three decimals, as in transformers' results files.
 inline double rounded(double value, double parts) {
   return std::round(value * parts) / parts;
 }

@@ -30,7 +30,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Of the scores so far, on this rank.
+/// Statistics over this rank's scores so far.
 struct Range {
   double lowest = std::numeric_limits<double>::infinity(), highest = -lowest, sum = 0.0;
   std::int64_t count = 0;
@@ -44,7 +44,7 @@ struct Range {
   }
 };
 
-/// What lines say of an item's values.
+/// Formats an item's values as JSON members.
 using Members = std::function<std::string(std::span<const float> values)>;
 
 std::string pair_members(std::span<const float> scores) {
@@ -55,7 +55,7 @@ std::string score_member(std::span<const float> scores) {
   return fmt::format(R"("score": {})", float_text(scores[0]));
 }
 
-/// A line an item. `origin`: what comes first, of the item's number in the pack.
+/// Returns one line per item. `origin`: formats the first members from the item's number in the pack.
 std::string lines_of(const loader::MicroBatch& batch, std::span<const float> values, const Members& members,
                      const std::function<std::string(std::int64_t item)>& origin) {
   std::string lines;
@@ -74,7 +74,7 @@ std::string origin_of(const pack::PackReader& pack, std::int64_t item) {
   return fmt::format(R"("dataset": {}, "index": {}, )", nlohmann::json(name).dump(), encoded.source_index);
 }
 
-/// Scores every item of the set to `file`. `config`: in stage rm or seq_cls.
+/// Scores every item of the set and writes `file`. `config` must be in stage rm or seq_cls.
 ScoreResult score_set(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config,
                       comm::Communicator& comm, const fs::path& path, bool tells_origin) {
   const auto start = std::chrono::steady_clock::now();
@@ -86,7 +86,7 @@ ScoreResult score_set(engine::Instance& instance, const engine::EvalSet& set, co
                      .tokens = loader->global_tokens()};
   Members members = result.pairs ? pair_members : score_member;
   if (result.classes && config.finetuning.problem_type.empty() && comm.rank() == 0)
-    log::info("scores are read as those of problem_type {}: set it if the classifier was trained with another one",
+    log::info("problem_type is not set, assuming {}: set it if the classifier was trained with another one",
               config.finetuning.problem(instance.spec().head.values));
   if (result.classes)
     members = [problem = config.finetuning.problem(instance.spec().head.values)](std::span<const float> values) {
@@ -129,7 +129,7 @@ config::RunConfig in_stage(config::RunConfig config, const char* stage) {
   return config;
 }
 
-/// The stage whose items the data holds: of a pack it is known by now.
+/// Returns the stage that matches the data; a pack's stage is known already.
 const char* stage_of_data(const config::RunConfig& config) {
   if (config.finetuning.stage == "seq_cls") return "seq_cls";
   const config::DataArgs& d = config.data;
@@ -147,7 +147,7 @@ const char* stage_of_data(const config::RunConfig& config) {
   if (pairs > 0 && pairs < std::ssize(specs))
     fail_config(
         "{} of the {} datasets hold preference pairs (ranking in dataset_info.json), the others single answers: score "
-        "them one after the other",
+        "them one after another",
         pairs, specs.size());
   return pairs > 0 ? "rm" : "sft";
 }

@@ -24,7 +24,7 @@ Counts ngrams(std::u32string_view text, std::size_t n) {
   return counts;
 }
 
-/// n-grams of the prediction that the label has too, each at most as often as there.
+/// Counts n-grams of the prediction that the label also has, each at most as often as in the label.
 std::int64_t matches(std::u32string_view prediction, std::u32string_view label, std::size_t n) {
   const Counts expected = ngrams(label, n);
   std::int64_t sum = 0;
@@ -33,13 +33,13 @@ std::int64_t matches(std::u32string_view prediction, std::u32string_view label, 
   return sum;
 }
 
-/// rouge-chinese's F1, which keeps clear of 0 / 0 by a small number.
+/// rouge-chinese's F1, which adds a small number to avoid 0 / 0.
 double f1(double overlap, double predicted, double expected) {
   const double precision = predicted > 0 ? overlap / predicted : 0.0, recall = expected > 0 ? overlap / expected : 0.0;
   return 2.0 * (precision * recall) / (precision + recall + 1e-8);
 }
 
-using Words = std::vector<std::uint32_t>;  ///< numbers of words, equal where the words are
+using Words = std::vector<std::uint32_t>;  ///< word numbers; equal words have equal numbers
 
 double rouge_n(const Words& prediction, const Words& label, std::size_t n) {
   const auto set_of = [n](const Words& words) {
@@ -67,7 +67,7 @@ bool all_space(const std::vector<std::u32string>& words) {
   return std::ranges::all_of(words, [](const auto& word) { return std::ranges::all_of(word, is_space); });
 }
 
-/// As Python's round(100 x, 4): the nearest decimal of the binary number.
+/// Like Python's round(100 x, 4): the decimal nearest to the binary number.
 double percent(double share) {
   return std::strtod(fmt::format("{:.4f}", share * 100).c_str(), nullptr);
 }

@@ -24,18 +24,18 @@ bool is_digit(char32_t c) {
 bool is_alphanumeric(char32_t c) {
   return (c >= U'a' && c <= U'z') || (c >= U'A' && c <= U'Z') || is_digit(c);
 }
-/// What jieba takes together before it looks for words.
+/// True for characters that jieba keeps together before it looks up words.
 bool in_block(char32_t c) {
   return is_han(c) || is_alphanumeric(c) || View(U"+#&._%-").find(c) != View::npos;
 }
 
-/// Where the run of characters that are `wanted` ends which begins at `from`.
+/// Returns the end of the run of `wanted` characters that begins at `from`.
 std::size_t run_end(View text, std::size_t from, bool (*wanted)(char32_t)) {
   while (from < text.size() && wanted(text[from])) ++from;
   return from;
 }
 
-/// Length of letters and digits, a decimal fraction and a percent sign at the start of `text`; 0 for none.
+/// Returns the length of letters and digits, a decimal fraction and a percent sign at the start of `text`; 0 if none.
 std::size_t number_or_name_at(View text) {
   std::size_t end = run_end(text, 0, is_alphanumeric);
   if (end == 0) return 0;
@@ -44,9 +44,9 @@ std::size_t number_or_name_at(View text) {
   return end;
 }
 
-/// Numbers and names, and the runs of marks between them. No Han characters.
+/// Cuts text without Han characters into numbers, names and the runs of marks between them.
 void cut_latin(View text, std::vector<std::u32string>& words) {
-  std::size_t marks = 0;  // where a run of marks began
+  std::size_t marks = 0;  // start of the current run of marks
   const auto flush = [&](std::size_t end) {
     if (end > marks) words.emplace_back(text.substr(marks, end - marks));
   };
@@ -67,7 +67,7 @@ void cut_characters(View text, std::vector<std::u32string>& words) {
   for (const char32_t c : text) words.emplace_back(1, c);
 }
 
-/// Where each word of the most probable way ends that begins at a character, by that character.
+/// Returns for each character the end of the word that begins there on the most probable path.
 std::vector<std::size_t> best_ends(View text, const Dictionary& dictionary) {
   std::vector<std::size_t> ends(text.size());
   std::vector<double> scores(text.size() + 1, 0.0);
@@ -76,7 +76,7 @@ std::vector<std::size_t> best_ends(View text, const Dictionary& dictionary) {
     dictionary.matches(text.substr(i), matches);
     for (const auto& match : matches) {
       const double score = match.log_probability + scores[i + match.length];
-      if (ends[i] > i && score < scores[i]) continue;  // of two as probable the longer, as in jieba
+      if (ends[i] > i && score < scores[i]) continue;  // on a tie the longer word wins, as in jieba
       scores[i] = score;
       ends[i] = i + match.length;
     }
@@ -95,13 +95,13 @@ WordCutter::WordCutter() {
   if (fs::is_regular_file(file, error))
     dictionary_file_ = file;
   else if (named_)
-    fail_config("JIEBA_DICT names '{}', which is no file: name a dictionary in jieba's format, or unset it", asked);
+    fail_config("JIEBA_DICT names '{}', which is not a file: name a dictionary in jieba's format, or unset it", asked);
   else
     return;
   model_folder_ = file.parent_path() / kModelFolder;
   if (!fs::is_directory(model_folder_, error)) model_folder_ = share / kModelFolder;
   if (!fs::is_directory(model_folder_, error))
-    fail_config("neither '{}' nor '{}' is there: a dictionary needs the folder {} of the Python package jieba beside it",
+    fail_config("neither '{}' nor '{}' exists: a dictionary needs the folder {} of the Python package jieba beside it",
                 (file.parent_path() / kModelFolder).string(), model_folder_.string(), kModelFolder);
 }
 
@@ -134,7 +134,7 @@ std::vector<std::u32string> WordCutter::cut(View text) {
 
 void WordCutter::cut_block(View text, std::vector<std::u32string>& words) const {
   const std::vector<std::size_t> ends = best_ends(text, *dictionary_);
-  std::size_t singles = 0;  // where a run of words of one character began
+  std::size_t singles = 0;  // start of the current run of one-character words
   for (std::size_t i = 0; i < text.size(); i = ends[i]) {
     if (ends[i] == i + 1) continue;
     cut_unknown(text.substr(singles, i - singles), words);
@@ -144,7 +144,7 @@ void WordCutter::cut_block(View text, std::vector<std::u32string>& words) const 
   cut_unknown(text.substr(singles), words);
 }
 
-/// Characters of which the dictionary makes no longer words.
+/// Cuts characters that the dictionary does not join to longer words.
 void WordCutter::cut_unknown(View text, std::vector<std::u32string>& words) const {
   if (text.size() < 2 || dictionary_->contains(text)) return cut_characters(text, words);
   for (std::size_t i = 0; i < text.size();) {

@@ -14,8 +14,8 @@ bool ends_sentence(char32_t c) {
   return c == U'。' || c == U'！' || c == U'？' || c == U'?';
 }
 
-/// Puts a line break after each match of `length(rest)` characters that `follows(next)` comes after, as a regular expression
-/// of the two would: the character after a match is used up by it.
+/// Inserts a line break after each match of `length(rest)` characters if `follows(next)` is true for the next character. That
+/// character is consumed, as in the regular expression of rouge-chinese.
 template <class Length, class Follows>
 std::u32string break_lines(const std::u32string& text, Length length, Follows follows) {
   std::u32string out;
@@ -33,7 +33,7 @@ std::u32string break_lines(const std::u32string& text, Length length, Follows fo
   return out;
 }
 
-/// rouge-chinese's cut_sent().
+/// Equals rouge-chinese's cut_sent().
 std::u32string with_sentence_breaks(std::u32string text) {
   const auto no_quote = [](char32_t c) { return !is_closing_quote(c); };
   const auto repeated = [](char32_t c, std::size_t n) {

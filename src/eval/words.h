@@ -1,4 +1,4 @@
-// Characters of a text, and its words as rouge-chinese counts them.
+// Converts text to characters, and to words as rouge-chinese counts them.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace qft::eval {
 
-/// Bytes that are no UTF-8 count as U+FFFD.
+/// Invalid UTF-8 bytes become U+FFFD.
 std::u32string code_points(std::string_view utf8);
 
-/// What Python's str.split() parts words at.
+/// True for the characters at which Python's str.split() splits.
 bool is_space(char32_t c);
 
-/// The words of a WordCutter as rouge-chinese counts them: joined with spaces, cut into sentences, and these at white space;
-/// a sentence of white space alone is an empty word.
+/// Returns the words as rouge-chinese counts them: joins the WordCutter's words with spaces, cuts the text into sentences and
+/// splits these at white space; a sentence of only white space is an empty word.
 std::vector<std::u32string> sentence_words(const std::vector<std::u32string>& words);
 
 }  // namespace qft::eval

@@ -16,15 +16,15 @@
 namespace qft::hub {
 namespace {
 
-constexpr std::chrono::milliseconds kConnect{8'000};  // a node without a network is told so at once
-constexpr std::chrono::seconds kWholeAnswer{120};     // of JSON
+constexpr std::chrono::milliseconds kConnect{8'000};  // short, so that a node without a network fails fast
+constexpr std::chrono::seconds kWholeAnswer{120};  // for a JSON answer
 constexpr std::size_t kMostWords = 300;
 
 bool is_hex(std::string_view text) {
   return text.find_first_not_of("0123456789abcdef") == text.npos;
 }
 
-/// "config.json", "data/a b.jsonl"; nothing that leads elsewhere.
+/// True for plain paths such as "config.json" and "data/a b.jsonl"; false for paths that lead elsewhere.
 bool stays_inside(const std::string& path) {
   const std::filesystem::path p = path;
   if (path.empty() || path.size() > 1024 || p.is_absolute() || path.ends_with('/')) return false;
@@ -70,7 +70,7 @@ net::Response Api::send(net::Client& client, net::Request request) const {
       fault = fmt::format("{} answers {} to {}{}", net::host_of(answer.url), answer.status, net::without_secrets(answer.url),
                           asked.count() > 0 ? fmt::format(" and asks to wait {} s", asked.count()) : "");
     } catch (const net::NetworkError& e) {
-      if (!answered_ || !trying_.goes_on()) throw;  // a node without a network is told so at once
+      if (!answered_ || !trying_.goes_on()) throw;  // a node without a network fails at once
       fault = e.what();
     }
     if (!patience.wait(fault, asked)) throw net::NetworkError(trying_.goes_on() ? fault : fault + ": ended on request");
@@ -81,13 +81,13 @@ nlohmann::json Api::ask(net::Client& client, const net::Request& request, net::R
   net::Response answer = send(client, request);
   if (!answer.ok()) refuse(client, answer);
   require(!request.url.starts_with("https:") || answer.url.starts_with("https:"),
-          "{} redirects to {}, which is not encrypted: what that states of files cannot be trusted",
+          "{} redirects to {}, which is not encrypted: its file list cannot be trusted",
           net::without_secrets(request.url), net::without_secrets(answer.url));
   nlohmann::json json;
   try {
     json = parse_json(answer.body, net::without_secrets(answer.url));
   } catch (const Error& e) {
-    fail("{}: what answers there is no {} hub: expected JSON ({}); set its address ({})", net::without_secrets(request.url),
+    fail("{}: not a {} hub: expected JSON ({}); set the hub's address ({})", net::without_secrets(request.url),
          name_of(source_.hub), e.what(), source_.hub == Hub::huggingface ? "HF_ENDPOINT" : "MODELSCOPE_ENDPOINT");
   }
   if (response != nullptr) *response = std::move(answer);
@@ -95,7 +95,7 @@ nlohmann::json Api::ask(net::Client& client, const net::Request& request, net::R
 }
 
 void Api::add(Listing& listing, RemoteFile file) const {
-  require(stays_inside(file.path), "{}: the hub lists the file '{}', which is no path inside the repository: nothing is written",
+  require(stays_inside(file.path), "{}: the hub lists the file '{}', which is not a path in the repository: nothing was written",
           source_.id, as_utf8(file.path));
   const std::size_t digits = file.check == RemoteFile::Check::sha256 ? 64 : file.check == RemoteFile::Check::git_blob ? 40 : 0;
   require(file.digest.size() == digits && is_hex(file.digest),
@@ -111,7 +111,7 @@ std::string Api::words_of(const net::Response& response) const {
       const auto json = parse_json(response.body, "the answer");
       for (const char* key : {"Message", "message", "error"})
         if (words.empty() && json.contains(key) && json[key].is_string()) words = json[key].template get<std::string>();
-    } catch (const Error&) {  // its status says enough
+    } catch (const Error&) {  // the status is enough
     }
   }
   std::ranges::replace_if(words, [](unsigned char c) { return c < ' '; }, ' ');
@@ -119,14 +119,14 @@ std::string Api::words_of(const net::Response& response) const {
 }
 
 void Api::refuse_token() const {
-  fail("{} refuses the token of {}: make a new one on {}, or unset it for what is public", net::host_of(settings_.endpoint),
+  fail("{} refuses the token of {}: make a new one on {}, or unset it for public files", net::host_of(settings_.endpoint),
        settings_.token_from, net::without_secrets(settings_.endpoint));
 }
 
 void Api::refuse(net::Client& client, const net::Response& response) const {
   const std::string words = words_of(response), host = net::host_of(settings_.endpoint);
   const std::string_view code = response.header("x-error-code"), kind = name_of(source_.kind);
-  const std::string said = words.empty() ? "" : fmt::format(" (it says: {})", words);
+  const std::string said = words.empty() ? "" : fmt::format(" (its answer: {})", words);
   const bool hf = source_.hub == Hub::huggingface;
   const std::string_view key = hf ? "HF_TOKEN" : "MODELSCOPE_API_TOKEN";
   const int status = response.status;
@@ -136,7 +136,7 @@ void Api::refuse(net::Client& client, const net::Response& response) const {
          net::without_secrets(net::join(settings_.endpoint, (source_.kind == Kind::dataset ? "datasets/" : "") + source_.id)),
          settings_.token.empty()
              ? fmt::format("set {}", key)
-             : fmt::format("see that the token of {} is that account's and may read it", settings_.token_from));
+             : fmt::format("check that the token of {} belongs to that account and may read it", settings_.token_from));
   if (code == "EntryNotFound") fail("{} {} on {}: the hub lists a file that it does not have{}", kind, source_.id, host, said);
   if (status == 401 && !settings_.token.empty() && code != "RepoNotFound") refuse_token();
   if (code == "RevisionNotFound" || (status == 404 && code != "RepoNotFound" && is_there(client))) {
@@ -146,7 +146,7 @@ void Api::refuse(net::Client& client, const net::Response& response) const {
   }
   if (denied || status == 404)
     fail(
-        "there is no {} {} on {}, or it is private and {}{}. Is the name right? Another hub is named by {}, another kind by "
+        "there is no {} {} on {}, or it is private and {}{}. Check the name; for another hub set {}, for another kind use "
         "--dataset",
         kind, source_.id, host,
         settings_.token.empty() ? fmt::format("no token is given ({})", key)

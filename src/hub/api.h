@@ -1,4 +1,4 @@
-// What a hub is asked: the files of a repository at a revision, and each file.
+// A hub's API: lists a repository's files at a revision, and requests each file.
 #pragma once
 
 #include "qft/hub/source.h"
@@ -16,7 +16,7 @@ namespace qft::hub {
 
 /// A file as its hub describes it.
 struct RemoteFile {
-  enum class Check : std::uint8_t { size, git_blob, sha256 };  ///< by what its bytes are known to be right
+  enum class Check : std::uint8_t { size, git_blob, sha256 };  ///< how to verify its bytes
   std::string path;                                            ///< in the repository: "config.json", "data/train.jsonl"
   std::uint64_t bytes = 0;
   Check check = Check::size;
@@ -27,7 +27,7 @@ struct RemoteFile {
 bool is_commit(const std::string& text);
 
 struct Listing {
-  std::string commit;             ///< empty where the hub tells none
+  std::string commit;  ///< empty if the hub does not report one
   std::vector<RemoteFile> files;  ///< paths are plain and stay inside the repository
 };
 
@@ -35,11 +35,11 @@ class Api {
  public:
   Api(Source source, Settings settings, Trying trying);
   virtual ~Api() = default;
-  /// Throws net::NetworkError where the hub does not answer (at once where it never did), Error naming what it refused and why.
+  /// Throws net::NetworkError if the hub does not answer (immediately if it never did), Error with its refusal and the reason.
   virtual Listing list(net::Client& client) const = 0;
-  /// What asks for the whole file.
+  /// Returns the request for the whole file.
   virtual net::Request file(const Listing& listing, const RemoteFile& file) const = 0;
-  /// What the hub's refusal of the repository or of a file of it means.
+  /// Throws Error that explains why the hub refused the repository or one of its files.
   [[noreturn]] void refuse(net::Client& client, const net::Response& response) const;
 
   const Source& source() const { return source_; }
@@ -47,15 +47,16 @@ class Api {
 
  protected:
   net::Request request(const std::string& path) const;
-  /// The answer as JSON; what is no success is refused. A server that is busy, or was there before, is asked again.
+  /// Returns the answer as JSON; throws refuse() for an error status. Retries if the server is busy, or answered before and is
+  /// gone.
   nlohmann::json ask(net::Client& client, const net::Request& request, net::Response* response = nullptr) const;
   /// Adds the file after checking that its path stays inside the repository.
   void add(Listing& listing, RemoteFile file) const;
   virtual std::vector<std::string> revisions(net::Client& client) const = 0;
-  /// Whether the repository itself can be seen, where a revision of it cannot.
+  /// True if the repository itself is visible although its revision is not.
   virtual bool is_there(net::Client& client) const = 0;
 
-  /// The hub's own words of a refusal.
+  /// Returns the hub's own error text.
   std::string words_of(const net::Response& response) const;
   [[noreturn]] void refuse_token() const;
 

@@ -1,4 +1,4 @@
-// What the hubs' caches have, whoever put it there.
+// Reads the hubs' caches, whichever program filled them.
 #include "cache.h"
 
 #include "qft/core/error.h"
@@ -34,12 +34,12 @@ std::optional<Listing> read_listing(const fs::path& file) {
     for (const auto& [path, entry] : tree.at("files").items())
       listing.files.push_back({path, entry.at("size").get<std::uint64_t>(), {}, {}});
     return listing;
-  } catch (const std::exception&) {  // another version's, or damaged: it is only a help
+  } catch (const std::exception&) {  // another version's or damaged: the listing is optional
     return std::nullopt;
   }
 }
 
-/// What huggingface_hub keeps of a commit, or qft of a revision; nothing where neither did.
+/// Returns huggingface_hub's listing of a commit, or qft's listing of a revision, if one is stored.
 std::optional<Listing> listing_of(const fs::path& home, const std::string& revision) {
   auto listing = read_listing(home / "trees" / (revision + ".json"));
   return listing ? listing : read_listing(listing_file(home, revision));
@@ -50,10 +50,10 @@ Cached look_at(const fs::path& folder, const Wanted& wanted, const std::optional
   try {
     const std::string needed = missing_in(folder, wanted);
     cached.missing = listing ? missing_of(*listing, folder, wanted) : needed;
-    // A tokenizer may be brought along; records that are known to be missing may not.
+    // A tokenizer may be brought along; a dataset with records known to be missing is not usable.
     cached.may_do = needed.empty() || needed == "tokenizer.json";
     if (wanted.needs == Needs::dataset && !cached.missing.empty()) cached.may_do = false;
-  } catch (const Error& e) {  // an index that is none
+  } catch (const Error& e) {  // an invalid index of weights
     cached.missing = e.what();
   }
   return cached;
@@ -77,7 +77,7 @@ Cached in_huggingface(const Source& source, const fs::path& cache, const Wanted&
 Cached in_modelscope(const Source& source, const fs::path& cache, const Wanted& wanted) {
   const fs::path snapshots = cache / modelscope_folder(source) / "snapshots";
   std::vector<fs::path> folders{snapshots / revision_of(source)};
-  if (source.revision.empty() || source.revision == "main") {  // older clients keep one revision, and dots as ___
+  if (source.revision.empty() || source.revision == "main") {  // older clients store one revision, and dots as ___
     folders.push_back(snapshots / "main");
     const std::size_t slash = source.id.find('/');
     std::string name;
@@ -116,7 +116,7 @@ void keep_listing(const fs::path& home, const std::string& revision, const Listi
   const fs::path file = listing_file(home, revision);
   const std::string text = json{{"format_version", 1}, {"files", std::move(files)}}.dump(1) + "\n";
   std::error_code code;
-  if (fs::is_regular_file(file, code) && io::read_text_file(file) == text) return;  // the cache may be somebody else's
+  if (fs::is_regular_file(file, code) && io::read_text_file(file) == text) return;  // the cache may belong to another user
   io::posix_storage().create_directory(file.parent_path());
   io::atomic_write_file(io::posix_storage(), file, text);
 }
@@ -144,9 +144,9 @@ std::vector<std::string> files_of(const fs::path& folder, const Wanted& wanted) 
 std::optional<fs::path> without_hub(const Cached& cached, const std::string& why) {
   if (cached.folder.empty() || !cached.may_do) return std::nullopt;
   if (!cached.missing.empty())
-    log::warn("{}: taking '{}', which has no {}", why, cached.folder.string(), cached.missing);
+    log::warn("{}: using '{}', which lacks {}", why, cached.folder.string(), cached.missing);
   else if (!cached.listed)
-    log::warn("{}: taking '{}' without knowing whether it has all files", why, cached.folder.string());
+    log::warn("{}: using '{}', which may lack files", why, cached.folder.string());
   return cached.folder;
 }
 
@@ -155,7 +155,7 @@ std::optional<fs::path> find_cached(const Source& source, const Wanted& wanted) 
   if (const std::string offline = offline_by(); !offline.empty()) return without_hub(found, offline);
   if (found.folder.empty() || !found.missing.empty()) return std::nullopt;
   if (!found.listed && wanted.needs == Needs::dataset)
-    log::warn("nobody kept what {} lists: whether '{}' has all of it is not known", source.id, found.folder.string());
+    log::warn("there is no stored file list of {}: '{}' may lack files", source.id, found.folder.string());
   return found.folder;
 }
 

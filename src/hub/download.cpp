@@ -25,10 +25,10 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kTries = 5;  // of what a storage refuses
+constexpr int kTries = 5;  // for errors of a storage server
 constexpr double kMegabyte = 1e6;
 
-/// What all threads of a download share.
+/// State shared by all threads of a download.
 class Shared {
  public:
   Shared(const Download& download, std::uint64_t total, std::size_t files)
@@ -38,7 +38,7 @@ class Shared {
 
   bool goes_on() const { return !failed_ && download_.trying.goes_on(); }
   void fail_all() { failed_ = true; }
-  void came(std::int64_t bytes) {  // less than 0: taken back
+  void came(std::int64_t bytes) {  // negative: bytes to download again
     const std::scoped_lock lock(mutex_);
     came_ += bytes;
     show();
@@ -53,7 +53,7 @@ class Shared {
     ++whole_;
     show();
   }
-  void say_once(const std::string& words) {  // of the many threads' waits, the first
+  void say_once(const std::string& words) {  // only the first of the threads' messages
     const std::scoped_lock lock(mutex_);
     progress_.clear();
     if (!std::exchange(said_, true)) log::info("{}", words);
@@ -81,7 +81,7 @@ class Shared {
   Progress progress_;
 };
 
-/// One thread's work on one file.
+/// Downloads one file in one thread.
 class Task {
  public:
   Task(const Download& download, Shared& shared, net::Client& client, const RemoteFile& file)
@@ -90,7 +90,7 @@ class Task {
   void run() {
     const FileLock lock(
         download_.store.lock(file_),
-        [&] { shared_.say_once(fmt::format("another process fetches {}: waiting for it", file_.path)); },
+        [&] { shared_.say_once(fmt::format("waiting for another process that fetches {}", file_.path)); },
         [&] { return shared_.goes_on(); });
     if (download_.store.has(file_)) return shared_.was_there(file_.bytes), shared_.is_whole();
     fs::path path = download_.store.part(file_);
@@ -104,29 +104,29 @@ class Task {
       shared_.came(-static_cast<std::int64_t>(file_.bytes));
       if (tries == 2)
         fail(
-            "{}: {} of {} has the {} {}, the hub states {}: it was removed. Try again; where it stays so, a proxy or mirror on "
+            "{}: {} from {} has the {} {}, but the hub states {}: it was removed. Try again; if that fails, a proxy or mirror on "
             "the "
             "way to {} changes files",
             download_.api.source().id, file_.path, net::host_of(download_.api.settings().endpoint),
             file_.check == RemoteFile::Check::sha256 ? "sha256" : "git hash", *found, file_.digest,
             net::without_secrets(download_.api.settings().endpoint));
-      log::warn("{}: {} came with another hash than the hub states: it is fetched again", download_.api.source().id, file_.path);
+      log::warn("{}: {} has a hash that differs from the hub's: fetching it again", download_.api.source().id, file_.path);
     }
   }
 
  private:
-  /// Why not all bytes came; empty words: ask again at once.
+  /// Reason why not all bytes arrived; empty words: request again at once.
   struct Fault {
     std::string words = {};
-    std::chrono::seconds asked = {};  ///< to wait
-    bool refused = false;             ///< not likely to end by itself
+    std::chrono::seconds asked = {};  ///< wait requested by the server
+    bool refused = false;  ///< unlikely to pass without a change
   };
 
-  /// Until all bytes are in the part.
+  /// Downloads until all bytes are in the part.
   void load(PartFile& part) {
     Patience patience({download_.trying.patience, [&] { return shared_.goes_on(); }},
                       [&](const std::string& words) { shared_.say_once(words); });
-    std::uint64_t most = part.size();  // bytes that come a second time are no progress
+    std::uint64_t most = part.size();  // bytes received a second time are not progress
     for (int refused = 0; part.size() < file_.bytes;) {
       const Fault fault = request(part);
       if (fault.words.empty()) continue;
@@ -136,13 +136,13 @@ class Task {
     }
   }
 
-  /// Asks for what is missing.
+  /// Requests the missing bytes.
   Fault request(PartFile& part) {
     net::Request r = download_.api.file(download_.listing, file_);
     r.first_byte = static_cast<std::int64_t>(part.size());
     r.go_on = [this] { return activity::tick(), shared_.goes_on(); };
     r.sink = [&](std::string_view bytes) {
-      require(bytes.size() <= file_.bytes - part.size(), "{}: more bytes of {} come than the {} that the hub states",
+      require(bytes.size() <= file_.bytes - part.size(), "{}: {} is longer than the {} bytes that the hub states",
               download_.api.source().id, file_.path, file_.bytes);
       part.append(bytes);
       shared_.came(static_cast<std::int64_t>(bytes.size()));
@@ -152,7 +152,7 @@ class Task {
       const net::Response response = client_.send(r);
       if (response.ok()) return {part.size() == file_.bytes ? "" : "the answer ended early"};
       if (response.status == 416 && r.first_byte > 0) return drop(part), Fault();
-      // The storage that a hub redirects to knows no accounts: a new redirection may bring a signature that it takes.
+      // The storage server behind a redirect has no accounts: a new redirect may bring a signature that it accepts.
       const bool by_hub = net::site_of(response.url) == net::site_of(download_.api.settings().endpoint);
       const bool busy = is_busy(response.status);
       if (by_hub && !busy) download_.api.refuse(client_, response);
@@ -175,7 +175,7 @@ class Task {
 
   [[noreturn]] void give_up(const PartFile& part, const std::string& why) const {
     throw net::NetworkError(fmt::format(
-        "{}: {} stopped after {} of {}: {}. What came is kept: the same command goes on from there", download_.api.source().id,
+        "{}: {} stopped after {} of {}: {}. They are kept: run the same command again to resume", download_.api.source().id,
         file_.path, format_bytes(static_cast<double>(part.size())), format_bytes(static_cast<double>(file_.bytes)), why));
   }
 
@@ -185,12 +185,12 @@ class Task {
   const RemoteFile& file_;
 };
 
-/// Runs `body` on each file, several at a time; the first error ends all.
+/// Runs `body` on each file, several in parallel; the first error ends all.
 void for_each(int threads, const std::vector<RemoteFile>& files, Shared* shared,
               const std::function<void(net::Client&, const RemoteFile&)>& body) {
   std::atomic<std::size_t> next = 0;
   std::mutex mutex;
-  std::exception_ptr first;  // the others say only that they were ended
+  std::exception_ptr first;  // later errors only say that they were stopped
   run_workers(std::max(1, std::min<int>(threads, static_cast<int>(files.size()))), [&](int) {
     try {
       net::Client client;
@@ -217,8 +217,8 @@ void require_space(const Download& download, const std::vector<RemoteFile>& file
     disk = disk.parent_path();
   const fs::space_info space = fs::space(disk.empty() ? "." : disk, code);
   if (code || needed == 0) return;
-  require(needed + needed / 100 <= space.available,  // a file system takes some for itself
-          "{} needs {} more, and the disk of {} has {} free: free space there, or name another place ({} or --to)",
+  require(needed + needed / 100 <= space.available,  // reserve for the file system's own data
+          "{} needs {} more, but the disk of {} has {} free: free some space, or choose another place ({} or --to)",
           download.api.source().id, format_bytes(static_cast<double>(needed)), disk.string(),
           format_bytes(static_cast<double>(space.available)), download.api.settings().cache_key);
 }
@@ -229,7 +229,7 @@ std::uint64_t bring(const Download& download, const std::vector<RemoteFile>& fil
   std::vector<RemoteFile> missing;
   std::mutex mutex;
   for_each(download.threads, files, nullptr, [&](net::Client&, const RemoteFile& file) {
-    if (!download.trying.goes_on()) throw net::NetworkError("ended on request while looking at what is there");
+    if (!download.trying.goes_on()) throw net::NetworkError("ended on request while checking the existing files");
     if (download.store.has(file)) return;
     const std::scoped_lock lock(mutex);
     missing.push_back(file);
@@ -237,7 +237,7 @@ std::uint64_t bring(const Download& download, const std::vector<RemoteFile>& fil
   if (missing.empty()) return 0;
   std::ranges::sort(missing,
                     [](const auto& a, const auto& b) { return a.bytes != b.bytes ? a.bytes > b.bytes : a.path < b.path; });
-  // Files of the same content are one in a cache.
+  // A cache stores files with the same content once.
   std::set<fs::path> seen;
   std::erase_if(missing, [&](const RemoteFile& file) { return !seen.insert(download.store.whole(file)).second; });
   std::uint64_t total = 0;

@@ -1,4 +1,4 @@
-// Files from a hub to a store: several at a time, each resumed where it stopped, and checked.
+// Downloads files from a hub to a store: several in parallel, each resumed after an interruption and verified.
 #pragma once
 
 #include <string>
@@ -17,9 +17,9 @@ struct Download {
   Trying trying = {};
 };
 
-/// Brings those of `files` that the store lacks, and returns the bytes that came. Files that are whole stay where something
-/// fails, and so do the first bytes of the others. Throws Error: the disk has no room (before anything comes), the hub refuses,
-/// stops or sends other bytes than it states, the disk fails.
+/// Downloads the `files` that the store lacks and returns the number of bytes received. After an error, complete files and the
+/// first bytes of the others stay. Throws Error if the disk has too little room (before any download), the hub refuses, stops or
+/// sends bytes that differ from its listing, or the disk fails.
 std::uint64_t bring(const Download& download, const std::vector<RemoteFile>& files);
 
 }  // namespace qft::hub

@@ -15,7 +15,7 @@ namespace qft::hub {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr std::chrono::seconds kShortPatience{10};  // where what is there may do
+constexpr std::chrono::seconds kShortPatience{10};  // if the cached files may suffice
 
 std::unique_ptr<Store> store_for(const Source& source, const FetchOptions& options, const Settings& settings,
                                  const Listing& listing) {
@@ -30,16 +30,16 @@ std::string option_of(const Source& source) {
                      source.revision.empty() ? "" : " --revision " + source.revision);
 }
 
-/// Where it was looked for, and what may be done.
+/// Returns where the search looked, and the remedies.
 std::string advice(const Source& source, const Cached& cached) {
   const Settings own = settings_of(source.hub);
   const std::string there = cached.folder.empty()
-                                ? fmt::format("no cache has it (looked in {})", own.cache.string())
-                                : fmt::format("{} has only a part of it: {} is missing", cached.folder.string(), cached.missing);
+                                ? fmt::format("it is not in the cache {}", own.cache.string())
+                                : fmt::format("{} is incomplete: {} is missing", cached.folder.string(), cached.missing);
   return fmt::format(
-      "{}. Fetch it once where there is a network, as on a login node: 'qft fetch {}{}', into a cache that this node sees ({}), "
+      "{}. Fetch it on a machine with a network, such as a login node: 'qft fetch {}{}', into a cache that this node sees ({}), "
       "or "
-      "with --to DIR, and name that folder",
+      "with --to DIR, and use that folder",
       there, source.id, option_of(source), own.cache_key);
 }
 
@@ -47,8 +47,8 @@ std::unique_ptr<Api> api_of(const Source& source, const Settings& settings, cons
   return source.hub == Hub::huggingface ? huggingface_api(source, settings, trying) : modelscope_api(source, settings, trying);
 }
 
-/// Asks the hub what belongs to a folder of its cache, of which nobody kept the listing, and enters what is missing. Where the
-/// hub does not say, what is there has to do.
+/// Asks the hub for the file list of a cache folder that has no stored listing, and records the first missing file. If the hub
+/// does not answer, the cached files have to suffice.
 void ask_hub(Source source, const Wanted& wanted, const FetchOptions& options, Cached& cached) {
   const Settings settings = settings_of(source.hub);
   if (source.hub == Hub::huggingface) source.revision = cached.folder.filename().string();  // the hub may have a newer one
@@ -57,7 +57,7 @@ void ask_hub(Source source, const Wanted& wanted, const FetchOptions& options, C
     net::Client client;
     listing = api_of(source, settings, {kShortPatience, options.go_on})->list(client);
   } catch (const Error& e) {
-    log::warn("{}: taking '{}' without knowing whether it has all files", e.what(), cached.folder.string());
+    log::warn("{}: using '{}', which may lack files", e.what(), cached.folder.string());
     return;
   }
   cached.listed = true;
@@ -68,12 +68,12 @@ void ask_hub(Source source, const Wanted& wanted, const FetchOptions& options, C
   }
   try {
     store_for(source, {}, settings, listing)->keep(listing);
-  } catch (const Error& e) {  // a cache of somebody else's: the hub is asked again next time
+  } catch (const Error& e) {  // another user's cache: asks the hub again next time
     log::debug("{}", e.what());
   }
 }
 
-/// What a cache has whole of the files that a run needs; nothing where others are asked for.
+/// Returns the cached files if all files that a run needs are there; nothing if other files are requested.
 std::optional<Fetched> in_cache(const Source& source, const Wanted& wanted, const FetchOptions& options) {
   if (!options.to.empty() || wanted.everything || !wanted.include.empty()) return std::nullopt;
   const auto folder = find_cached(source, wanted);
@@ -91,7 +91,7 @@ Fetched fetch(const Source& source, const Wanted& wanted, const FetchOptions& op
   check(source);
   if (const std::string offline = offline_by(); !offline.empty()) {
     if (auto there = in_cache(source, wanted, options)) return *there;
-    fail("{} forbids to fetch {}, which the cache has not whole: unset it to download", offline, source.id);
+    fail("{} forbids fetching {}, which is not complete in the cache: unset it to download", offline, source.id);
   }
   const Settings settings = settings_of(source.hub);
   const Trying trying{options.patience, options.go_on};
@@ -110,7 +110,7 @@ Fetched fetch(const Source& source, const Wanted& wanted, const FetchOptions& op
   store->admit(weights);
   result.came += bring(download, weights);
   files.insert(files.end(), weights.begin(), weights.end());
-  require(!files.empty(), "{} has no file that is wanted, among {}: qft fetch --all fetches all", source.id,
+  require(!files.empty(), "none of the {} files in {} is needed: use qft fetch --all to fetch all", source.id,
           listing.files.size());
   store->publish(listing, files);
 
@@ -134,12 +134,12 @@ fs::path locate(const Source& source, const Wanted& wanted, const FetchOptions& 
   }
   if (!offline.empty()) {
     if (const auto found = without_hub(own, offline)) return *found;
-    fail_config("there is no folder '{}', and {} forbids to download it; {}", source.id, offline, advice(source, own));
+    fail_config("there is no folder '{}', and {} forbids the download; {}", source.id, offline, advice(source, own));
   }
   log::info("{}: fetching it from {}",
             own.folder.empty()
-                ? fmt::format("{} is in no cache of this machine", source.id)
-                : fmt::format("'{}' has only a part of {} ({} is missing)", own.folder.string(), source.id, own.missing),
+                ? fmt::format("{} is not in a cache on this machine", source.id)
+                : fmt::format("'{}' holds {} incompletely ({} is missing)", own.folder.string(), source.id, own.missing),
             net::host_of(settings_of(source.hub).endpoint));
   try {
     const Fetched fetched = fetch(source, wanted, options);
@@ -148,7 +148,7 @@ fs::path locate(const Source& source, const Wanted& wanted, const FetchOptions& 
     if (const auto found = without_hub(own, e.what())) return *found;
     fail("there is no folder '{}', and it could not be fetched: {}; {}", source.id, e.what(), advice(source, own));
   } catch (const Error& e) {
-    fail("'{}' is no folder here, and fetching it failed: {}", source.id, e.what());
+    fail("there is no folder '{}', and fetching it failed: {}", source.id, e.what());
   }
 }
 

@@ -18,10 +18,10 @@ namespace {
 
 int open_at(const std::filesystem::path& path) {
   int fd = -1;
-  for (int tries = 0; fd < 0 && tries < 10; ++tries) {  // who ends may remove the folder just now
+  for (int tries = 0; fd < 0 && tries < 10; ++tries) {  // another process may be removing the folder
     io::posix_storage().create_directory(path.parent_path());
     fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0 && (errno == EACCES || errno == EROFS)) fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);  // another user's
+    if (fd < 0 && (errno == EACCES || errno == EROFS)) fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);  // another user's file
     if (fd < 0 && errno != ENOENT) break;
   }
   require(fd >= 0, "cannot make the lock '{}': {}", path.string(), std::strerror(errno));
@@ -45,7 +45,7 @@ FileLock::FileLock(const std::filesystem::path& path, const std::function<void()
     if (first) waits();
     if (!go_on()) {
       close(fd_);
-      fail("ended while another process held '{}'", path.string());
+      fail("stopped waiting for '{}', which another process holds", path.string());
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     activity::tick();

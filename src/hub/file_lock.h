@@ -1,4 +1,4 @@
-// One process brings a file: the lock that the hubs' own clients take too.
+// Lets one process download a file: the lock that the hubs' own clients also take.
 #pragma once
 
 #include <filesystem>
@@ -8,14 +8,15 @@ namespace qft::hub {
 
 class FileLock {
  public:
-  /// Waits while another process holds it, as long as `go_on` says so; then throws Error. `waits` is called once.
+  /// Waits for another process that holds the lock while `go_on` returns true; then throws Error. Calls `waits` once before
+  /// waiting.
   FileLock(const std::filesystem::path& path, const std::function<void()>& waits, const std::function<bool()>& go_on);
   ~FileLock();
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;
-  /// False where the file system has no locks: then two processes may do the same, each in files of its own.
+  /// False if the file system has no locks: then two processes may do the same work, each in separate files.
   bool held() const { return held_; }
-  /// Removes a lock's file where nobody holds it.
+  /// Removes the lock's file if nobody holds it.
   static void remove_free(const std::filesystem::path& path);
 
  private:

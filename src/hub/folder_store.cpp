@@ -21,13 +21,13 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 constexpr const char* kRecord = ".qft-fetch.json";
 
-std::int64_t changed_at(const fs::path& path) {  // -1: there is none
+std::int64_t changed_at(const fs::path& path) {  // -1: no such file
   std::error_code code;
   const auto time = fs::last_write_time(path, code);
   return code ? -1 : std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
 
-/// Whether the file is the one that came from a hub, or, while others replace it, the one before.
+/// True if the file came from a hub, also if it is still the previous version because publish() was interrupted.
 bool is_recorded(const fs::path& path, const json& entry) {
   std::error_code code;
   if (entry.contains("replaces") && is_recorded(path, entry["replaces"])) return true;
@@ -40,11 +40,11 @@ bool is_recorded(const fs::path& path, const json& entry) {
   return is_right(path, {"", entry.value("bytes", std::uint64_t{0}), check, digest});
 }
 
-/// Files under their own names: in ModelScope's cache, or in a folder of the user's, which keeps a record of what came from a
+/// Stores files under their own names: in ModelScope's cache, or in a user's folder with a record of the files that came from a
 /// hub.
 class FolderStore final : public Store {
  public:
-  /// In a folder of the user's: what the record does not name, or was changed since, is somebody else's.
+  /// In a user's folder: a file that the record lacks, or that changed since, belongs to the user.
   FolderStore(const Source& source, const fs::path& folder)
       : source_(source), final_(folder), work_(folder / ".qft-fetch"), own_(true), record_(read_record()) {}
   /// In ModelScope's cache.
@@ -69,7 +69,7 @@ class FolderStore final : public Store {
   }
   fs::path lock(const RemoteFile& file) const override {
     if (own_) return whole(file).string() + ".lock";
-    net::Digest digest(net::Digest::Kind::sha256);  // as modelscope names it
+    net::Digest digest(net::Digest::Kind::sha256);  // modelscope's name for the lock
     for (const std::string_view word : {std::string_view("modelscope-hub-download-lock-v2"), std::string_view("file"),
                                         name_of(source_.kind), std::string_view(source_.id)})
       digest.update(word), digest.update(std::string_view("\0", 1));
@@ -91,8 +91,8 @@ class FolderStore final : public Store {
           is_right(path, file))
         continue;
       fail(
-          "'{}' is there and is not the file that {} has (or a part of it, or changed since it came): name an empty folder, or "
-          "move it away",
+          "'{}' exists and differs from the file in {} (incomplete, changed, or another file): choose an empty folder, or move "
+          "it away",
           path.string(), source_.id);
     }
   }
@@ -104,7 +104,7 @@ class FolderStore final : public Store {
   void publish(const Listing& listing, const std::vector<RemoteFile>& files) override {
     io::Storage& storage = io::posix_storage();
     std::error_code code;
-    const FileLock lock(work_ / "publish.lock", [] {}, [] { return true; });  // others bring files to work_, and publish
+    const FileLock lock(work_ / "publish.lock", [] {}, [] { return true; });  // others download to work_ and publish, too
     keep(listing);
     if (!fs::exists(final_, code)) {
       const fs::path made = work_ / ("tmp-" + random_hex(12));
@@ -131,15 +131,15 @@ class FolderStore final : public Store {
   }
 
  private:
-  /// The file in a folder that is not seen yet, and still where it came to: a kill costs nothing.
+  /// Links the file into a folder that is not visible yet and keeps the original: a kill loses nothing.
   void link(const RemoteFile& file, const fs::path& made) const {
     std::error_code code;
     fs::create_directories((made / file.path).parent_path());
     fs::create_hard_link(whole(file), made / file.path, code);
-    if (code) move(file, made);  // a file system without them
+    if (code) move(file, made);  // the file system has no hard links
   }
 
-  /// Where the file was there before, or another process moved it, nothing is to be done.
+  /// Moves the file; does nothing if it is already there or another process moved it.
   void move(const RemoteFile& file, const fs::path& to) const {
     std::error_code code, size_code;
     io::posix_storage().create_directory((to / file.path).parent_path());
@@ -149,14 +149,14 @@ class FolderStore final : public Store {
     require(!code, "cannot rename '{}' to '{}': {}", whole(file).string(), (to / file.path).string(), code.message());
   }
 
-  /// Removes what is left of these files in work_, and work_ itself where nobody else has anything on its way there.
+  /// Removes the leftovers of these files in work_, and work_ itself if it is then empty.
   void clear(const std::vector<RemoteFile>& files) const {
     std::error_code code;
     for (const RemoteFile& file : files)
       if (own_)
         FileLock::remove_free(lock(file));
       else
-        fs::remove(whole(file), code);  // linked
+        fs::remove(whole(file), code);  // it was linked
     fs::remove(work_ / "publish.lock", code);
     fs::remove(work_, code);
     if (!own_) fs::remove(work_.parent_path(), code);
@@ -169,21 +169,21 @@ class FolderStore final : public Store {
     return record.is_object() && record.contains("files") && record["files"].is_object() ? record["files"] : json::object();
   }
 
-  /// `before`: the files are about to get their names, some may still be the old ones.
+  /// `before`: called before the files get their names, so some may still be the old ones.
   void write_record(const Listing& listing, const std::vector<RemoteFile>& files, bool before) const {
     json record = {{"hub", name_of(source_.hub)},      {"kind", name_of(source_.kind)}, {"id", source_.id},
                    {"revision", revision_of(source_)}, {"commit", listing.commit},      {"files", record_}};
     for (const RemoteFile& file : files) {
       json entry = {
           {"bytes", file.bytes}, {"digest", file.digest}, {"changed", changed_at(before ? readable(file) : final_ / file.path)}};
-      if (before && record_.contains(file.path)) entry["replaces"] = record_[file.path];  // its own too, where that was killed
+      if (before && record_.contains(file.path)) entry["replaces"] = record_[file.path];  // nested after a kill
       record["files"][file.path] = std::move(entry);
     }
     io::atomic_write_file(io::posix_storage(), final_ / kRecord, record.dump(1) + "\n");
   }
 
   Source source_;
-  fs::path home_, locks_;  // of ModelScope's cache
+  fs::path home_, locks_;  // in ModelScope's cache
   fs::path final_, work_;
   bool own_ = false;
   json record_;

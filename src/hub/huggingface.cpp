@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-/// "<https://...>; rel="next"" of a listing that has more pages.
+/// Returns the address in "<https://...>; rel="next"", the header of a listing with more pages.
 std::string next_page(const net::Response& response) {
   const std::string_view link = response.header("link");
   const std::size_t mark = link.find("rel=\"next\"");
@@ -29,16 +29,16 @@ class HuggingFace final : public Api {
     Listing listing;
     const json info = ask(client, request(api("revision/" + net::percent_encoded(revision_of(source())))));
     if (info.is_object() && info.contains("sha") && info["sha"].is_string()) listing.commit = info["sha"].get<std::string>();
-    require(is_commit(listing.commit), "{}: the hub states no commit of revision '{}'", source().id, revision_of(source()));
+    require(is_commit(listing.commit), "{}: the hub states no commit for revision '{}'", source().id, revision_of(source()));
     net::Request page = request(api("tree/" + listing.commit) + "?recursive=true&expand=false");
     const std::string site = net::site_of(page.url);
     std::set<std::string> seen;
     for (net::Response response; !page.url.empty(); page.url = next_page(response)) {
-      require(seen.insert(page.url).second, "{}: the hub's listing never ends: its page {} comes again", source().id,
+      require(seen.insert(page.url).second, "{}: the hub's listing does not end: it repeats a page after {}", source().id,
               seen.size());
       if (net::site_of(page.url) != site) page.token.clear();
       const json entries = ask(client, page, &response);
-      require(entries.is_array(), "{}: the hub's listing is no list", source().id);
+      require(entries.is_array(), "{}: the hub's listing is not a list", source().id);
       for (const json& entry : entries) add_entry(listing, entry);
     }
     return listing;
@@ -74,11 +74,11 @@ class HuggingFace final : public Api {
     const auto text = [](const json& object, const char* key) {
       return object.contains(key) && object[key].is_string() ? object[key].get<std::string>() : std::string();
     };
-    require(entry.is_object(), "{}: the hub's listing has an entry that is none: {}", source().id, entry.dump().substr(0, 80));
+    require(entry.is_object(), "{}: the hub's listing has an invalid entry: {}", source().id, entry.dump().substr(0, 80));
     if (text(entry, "type") != "file") return;
     const bool large = entry.contains("lfs") && entry["lfs"].is_object();
     const json& sized = large && entry["lfs"].contains("size") ? entry["lfs"] : entry;
-    require(sized.contains("size") && sized["size"].is_number_unsigned(), "{}: the hub states no size of '{}'", source().id,
+    require(sized.contains("size") && sized["size"].is_number_unsigned(), "{}: the hub states no size for '{}'", source().id,
             text(entry, "path"));
     add(listing,
         {text(entry, "path"), sized["size"].get<std::uint64_t>(), large ? RemoteFile::Check::sha256 : RemoteFile::Check::git_blob,

@@ -14,7 +14,7 @@ namespace qft::hub {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr const char* kTemporary = "tmp-";  // how names of what is not whole begin
+constexpr const char* kTemporary = "tmp-";  // prefix of incomplete names
 
 class HuggingFaceStore final : public Store {
  public:
@@ -24,7 +24,7 @@ class HuggingFaceStore final : public Store {
         revision_(revision_of(source)),
         snapshot_(home_ / "snapshots" / commit) {}
 
-  /// Its name is its hash, and it got it when it was whole; without links the snapshot has the file itself.
+  /// A blob is named by its hash and gets its name when it is complete; without links the snapshot has the file itself.
   bool has(const RemoteFile& file) const override {
     std::error_code code;
     if (fs::file_size(whole(file), code) == file.bytes && !code) return true;
@@ -46,7 +46,7 @@ class HuggingFaceStore final : public Store {
     io::Storage& storage = io::posix_storage();
     const fs::path final = folder(listing);
     remove_old();
-    keep(listing);  // first: what is there without it could be a part
+    keep(listing);  // first, because without a listing the files could be a partial copy
     std::error_code code;
     if (fs::is_directory(final, code)) {
       for (const bool last : {false, true})
@@ -64,7 +64,7 @@ class HuggingFaceStore final : public Store {
     if (revision_ == listing.commit) return;
     const fs::path ref = home_ / "refs" / revision_;
     if (fs::is_regular_file(ref, code) && io::read_text_file(ref, 4096) == listing.commit) return;
-    const fs::path temporary = home_ / fmt::format("{}{}", kTemporary, random_hex(12));  // in refs/ it would be a revision
+    const fs::path temporary = home_ / fmt::format("{}{}", kTemporary, random_hex(12));  // in refs/ it would count as a revision
     storage.create_directory(ref.parent_path());
     io::write_file(storage, temporary, listing.commit);
     storage.rename(temporary, ref);
@@ -72,7 +72,7 @@ class HuggingFaceStore final : public Store {
   }
 
  private:
-  /// What killed processes left.
+  /// Removes leftovers of killed processes.
   void remove_old() const {
     std::error_code code;
     const auto old = fs::file_time_type::clock::now() - std::chrono::hours(24);
@@ -83,11 +83,12 @@ class HuggingFaceStore final : public Store {
     for (const fs::path& path : left) fs::remove_all(path, code);
   }
 
-  /// In `folder`, which will be called `final`: a relative link to the blob; where the file system has no links, the file itself.
+  /// Makes a relative link to the blob in `folder`, which will be renamed to `final`; if the file system has no links, the file
+  /// itself.
   void link(const RemoteFile& file, const fs::path& folder, const fs::path& final) {
     const fs::path name = folder / file.path;
     std::error_code code;
-    const bool is_blob = fs::is_regular_file(fs::symlink_status(name, code)) && fs::exists(whole(file), code);  // a new one came
+    const bool is_blob = fs::is_regular_file(fs::symlink_status(name, code)) && fs::exists(whole(file), code);
     if (fs::exists(name, code) && !is_blob) return;
     io::posix_storage().create_directory(name.parent_path());
     const fs::path target = whole(file).lexically_relative((final / file.path).parent_path());
@@ -103,7 +104,7 @@ class HuggingFaceStore final : public Store {
     io::posix_storage().rename(temporary, name);
   }
 
-  /// Another process may have made the snapshot meanwhile.
+  /// Merges if another process made the snapshot meanwhile.
   void rename_or_merge(const fs::path& made, const fs::path& final, const std::vector<RemoteFile>& files) {
     std::error_code code;
     fs::rename(made, final, code);
@@ -116,7 +117,7 @@ class HuggingFaceStore final : public Store {
   fs::path home_, locks_;
   std::string revision_;
   fs::path snapshot_;
-  bool copied_ = false;  // blobs to where they are seen: no link leads to them
+  bool copied_ = false;  // file system without links: blobs were copied into the snapshot
 };
 
 }  // namespace

@@ -8,8 +8,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kPage = 200;         // entries that are asked for at a time of a data set
-constexpr std::size_t kMostListed = 3000;  // entries: of a model the hub lists no more, and says nothing
+constexpr std::size_t kPage = 200;  // entries per request of a data set
+constexpr std::size_t kMostListed = 3000;  // entries; the hub silently lists no more of a model
 
 class ModelScope final : public Api {
  public:
@@ -19,7 +19,7 @@ class ModelScope final : public Api {
     Listing listing;
     if (source().kind == Kind::model) {
       const json found = entries(client, list_path("files"));
-      require(found.size() < kMostListed, "{}: ModelScope lists the first {} files and folders only: take it from Hugging Face",
+      require(found.size() < kMostListed, "{}: ModelScope lists only the first {} files and folders: fetch it from Hugging Face",
               source().id, found.size());
       add_all(listing, found);
       return listing;
@@ -61,7 +61,7 @@ class ModelScope final : public Api {
     return api(fmt::format("repo/{}?Revision={}&Recursive=True", what, net::percent_encoded(revision_of(source()))));
   }
 
-  /// Some of its services know the token as a cookie, others as a bearer's.
+  /// Sends the token as a cookie and as a bearer token, because ModelScope's services differ.
   net::Request authorized(const std::string& path) const {
     net::Request r = request(path);
     if (!r.token.empty()) r.headers.push_back({"Cookie", "m_session_id=" + r.token, true});
@@ -76,7 +76,7 @@ class ModelScope final : public Api {
     const json data = answer.is_object() && answer.contains("Data") ? answer["Data"] : answer;
     const json files = data.is_object() && data.contains("Files") ? data["Files"] : data;
     if (files.is_null()) return json::array();
-    require(files.is_array(), "{}: ModelScope's listing is no list", source().id);
+    require(files.is_array(), "{}: ModelScope's listing is not a list", source().id);
     return files;
   }
 
@@ -88,7 +88,7 @@ class ModelScope final : public Api {
       if (text("Type") == "tree") continue;
       const std::string path = text("Path"), digest = text("Sha256");
       require(entry.is_object() && entry.contains("Size") && entry["Size"].is_number_unsigned(),
-              "{}: ModelScope states no size of '{}'", source().id, path);
+              "{}: ModelScope does not state the size of '{}'", source().id, path);
       add(listing, {path, entry["Size"].get<std::uint64_t>(),
                     digest.empty() ? RemoteFile::Check::size : RemoteFile::Check::sha256, digest});
     }

@@ -28,7 +28,7 @@ std::optional<net::Digest> digest_for(const RemoteFile& file) {
   return digest;
 }
 
-/// Reads to the end and returns the number of bytes; -1 for an error.
+/// Reads to the end and returns the number of bytes; -1 on error.
 std::int64_t read_all(int fd, std::optional<net::Digest>& digest) {
   std::vector<char> block(kBlock);
   std::int64_t total = 0;
@@ -65,7 +65,7 @@ PartFile::PartFile(fs::path path, const RemoteFile& file) : path_(std::move(path
 }
 
 void PartFile::open_file(int flags) {
-  for (int tries = 0; fd_ < 0 && tries < 10; ++tries) {  // another process may remove the folder, where it is empty
+  for (int tries = 0; fd_ < 0 && tries < 10; ++tries) {  // another process may remove the folder if it is empty
     io::posix_storage().create_directory(path_.parent_path());
     fd_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | flags, 0666);
     if (fd_ < 0 && errno != ENOENT) break;
@@ -92,9 +92,9 @@ void PartFile::append(std::string_view bytes) {
     if (n < 0 && errno == EINTR) continue;
     const int code = n < 0 ? errno : ENOSPC;
     if (n <= 0)
-      fail("cannot write '{}' after {} of {} bytes: {}{}. What came is kept: the same command goes on from there", path_.string(),
-           size_, file_.bytes, std::strerror(code),
-           code == ENOSPC || code == EDQUOT ? ": free space there, or name another cache" : "");
+      fail("cannot write '{}' after {} of {} bytes: {}{}. The received bytes are kept: run the same command again to resume",
+           path_.string(), size_, file_.bytes, std::strerror(code),
+           code == ENOSPC || code == EDQUOT ? ": free space there, or choose another cache" : "");
     if (digest_) digest_->update(bytes.data(), static_cast<std::size_t>(n));
     size_ += static_cast<std::uint64_t>(n);
     bytes.remove_prefix(static_cast<std::size_t>(n));
@@ -111,7 +111,7 @@ std::optional<std::string> PartFile::finish(const fs::path& whole) {
   require(fsync(fd_) == 0, "cannot sync '{}' to disk: {}", path_.string(), std::strerror(errno));
   struct stat status{};
   require(io::is_named(fd_, path_) && fstat(fd_, &status) == 0 && static_cast<std::uint64_t>(status.st_size) == file_.bytes,
-          "another process replaced '{}' while it was written here: is this file system without locks? Run one at a time",
+          "another process replaced '{}' during the download, so this file system may lack locks: run one download at a time",
           path_.string());
   io::posix_storage().rename(path_, whole);
   io::posix_storage().sync_directory(whole.parent_path());

@@ -1,4 +1,4 @@
-// The first bytes of a file that is on its way, and their digest.
+// The first bytes of a file during its download, and their digest.
 #pragma once
 
 #include "qft/net/digest.h"
@@ -14,20 +14,20 @@ namespace qft::hub {
 
 class PartFile {
  public:
-  /// Opens what is there of it, and reads it for the digest; what cannot be its beginning, or is of a file whose hash nobody
-  /// states, is dropped. Throws Error.
+  /// Opens the existing part and reads it into the digest. Drops a part that is too long, or has no hash to verify it with.
+  /// Throws Error.
   PartFile(std::filesystem::path path, const RemoteFile& file);
   ~PartFile();
   PartFile(const PartFile&) = delete;
   PartFile& operator=(const PartFile&) = delete;
 
   std::uint64_t size() const { return size_; }
-  /// Throws Error where the disk takes no more.
+  /// Throws Error if the disk is full or fails.
   void append(std::string_view bytes);
-  /// Starts from nothing, in another file: where there are no locks, another process may write to the old one.
+  /// Starts again from nothing in a new file: without locks, another process may still write to the old one.
   void clear();
-  /// All bytes are here: compares them with what the hub states, and gives the file the name `whole`, durably. Where they
-  /// differ, removes it and returns the digest that was found. Throws Error where another process replaced the file.
+  /// Call when all bytes are here: compares them with the hub's hash and renames the file to `whole`, durably. If the hash
+  /// differs, removes the file and returns the found digest. Throws Error if another process replaced the file.
   std::optional<std::string> finish(const std::filesystem::path& whole);
 
  private:

@@ -16,7 +16,7 @@ using std::chrono::seconds;
 
 constexpr std::chrono::milliseconds kFirstWait{500}, kLongestWait{60'000}, kWorthSaying{2'000};
 
-/// The whole number that the text begins with; -1 where it begins with none.
+/// Returns the whole number that the text begins with; -1 if there is none.
 std::int64_t number(std::string_view text) {
   std::int64_t value = -1;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -1,4 +1,4 @@
-// When a request that failed is sent again, and when that is enough.
+// Decides when to retry a failed request, and when to stop.
 #pragma once
 
 #include "qft/net/http.h"
@@ -11,28 +11,30 @@
 
 namespace qft::hub {
 
-/// How long a hub that answered once is waited for.
+/// How long to wait for a hub that answered once.
 struct Trying {
-  std::chrono::seconds patience{600};  ///< that it brings nothing
-  std::function<bool()> go_on = {};    ///< asked often; false ends it. Empty: never
+  std::chrono::seconds patience{600};  ///< longest time without progress
+  std::function<bool()> go_on = {};  ///< polled often; false stops the wait. Empty: never stops it
   bool goes_on() const { return !go_on || go_on(); }
 };
 
-/// Too many requests, or a server that cannot answer now.
+/// True for too many requests, or a server that cannot answer now.
 bool is_busy(int status);
 
-/// What an answer asks to wait: Retry-After in seconds or as a date, or Hugging Face's "RateLimit: ...;t=55". 0: nothing.
+/// Returns the wait that an answer asks for: Retry-After in seconds or as a date, or Hugging Face's "RateLimit: ...;t=55". 0:
+/// none.
 std::chrono::seconds asked_wait(const net::Response& response, std::time_t now);
 
-/// The waits between the tries of one request: longer and longer, each a bit of chance, so that many do not come back at once.
+/// Waits between the attempts of one request: each wait is longer, plus a random part, so that many clients do not return at
+/// once.
 class Patience {
  public:
-  /// `say` is called where people would wonder what is waited for.
+  /// `say` receives a message before a wait long enough to be noticed.
   Patience(Trying trying, std::function<void(const std::string&)> say);
-  /// Waits before the next try after `fault`, at least as long as the answer `asked`. False: no more tries, because they took as
-  /// long as there is patience, or go_on says so.
+  /// Waits before the next attempt after `fault`, at least the time `asked` by the server. Returns false if there should be no
+  /// more attempts: they reached the longest wait, or go_on returned false.
   bool wait(const std::string& fault, std::chrono::seconds asked = {});
-  /// Something came.
+  /// Call after progress.
   void reset() { tries_ = 0, waited_ = {}; }
 
  private:

@@ -54,11 +54,11 @@ bool is_first(const RemoteFile& file, const Wanted& wanted) {
   return file.path.starts_with(folder) && file.path.find('/', folder.size()) == file.path.npos && has_type(file.path, kSmall);
 }
 
-/// The shards that an index names, in `folder` of the repository.
+/// Returns the shards that an index names, as paths in the repository.
 std::set<std::string> shards_of(const std::string& index, const std::string& where, const Wanted& wanted) {
   const auto json = parse_json(index, where);
   require(json.is_object() && json.contains("weight_map") && json["weight_map"].is_object(),
-          "{}: is no index of weights: it has no object \"weight_map\"", where);
+          "{}: not an index of weights: it has no object \"weight_map\"", where);
   std::set<std::string> shards;
   for (const auto& [tensor, file] : json["weight_map"].items()) {
     require(file.is_string() && is_plain_name(file.get<std::string>()), "{}: puts '{}' into {}: expected a plain file name",
@@ -73,7 +73,7 @@ std::span<const io::WeightNames> ways_of(const Wanted& wanted, bool adapter) {
                                                    : std::span<const io::WeightNames>(io::kModelWeights);
 }
 
-/// What `exists` and `read` show of a repository's weights: their names; nothing where there are none.
+/// Returns the names of a repository's weights according to `exists` and `read`; nothing if there are none.
 template <class Exists, class Read>
 std::optional<std::set<std::string>> weights_in(const Wanted& wanted, const Exists& exists, const Read& read) {
   for (const bool adapter : {false, true})
@@ -108,7 +108,7 @@ std::vector<RemoteFile> select_weights(const Listing& listing, const Wanted& wan
     std::vector<std::string> there;
     for (const RemoteFile& file : listing.files)
       if (there.size() < 12) there.push_back(file.path);
-    fail("{} has no weights that qft reads ({}{}, or .bin); it has {}{}. qft fetch --all fetches it as it is", id,
+    fail("{} has no weights that qft reads ({}{}, or .bin); it has {}{}. Use qft fetch --all to fetch all files", id,
          name_in(wanted, ""), wanted.needs == Needs::adapter ? io::kAdapterWeights[0].file : io::kModelWeights[0].file,
          fmt::join(there, ", "), listing.files.size() > there.size() ? " ..." : "");
   }
@@ -141,7 +141,7 @@ std::string missing_in(const fs::path& folder, const Wanted& wanted) {
     for (const std::string& name : *names)
       if (!exists(name)) return name;
   }
-  // It comes last: where nothing else is missing, what is there may do.
+  // Checked last: if only the tokenizer is missing, the cached files may suffice.
   if (wanted.needs != Needs::adapter && !exists(name_in(wanted, "tokenizer.json"))) return "tokenizer.json";
   return {};
 }

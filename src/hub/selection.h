@@ -1,4 +1,4 @@
-// Which files of a repository are needed.
+// Selects the files of a repository that are needed.
 #pragma once
 
 #include "qft/hub/fetch.h"
@@ -11,14 +11,14 @@
 
 namespace qft::hub {
 
-/// All but the weights of a model, or all that is wanted where no weights are.
+/// Returns all wanted files except a model's weights.
 std::vector<RemoteFile> select_first(const Listing& listing, const Wanted& wanted);
 
-/// The weights; `read` gives the text of a file of select_first(). Throws Error naming what `id` has instead.
+/// Returns the weights; `read` returns the text of a file of select_first(). Throws Error that lists the files `id` has instead.
 std::vector<RemoteFile> select_weights(const Listing& listing, const Wanted& wanted, const std::string& id,
                                        const std::function<std::string(const RemoteFile&)>& read);
 
-/// What `folder`, of which nobody has a listing, lacks of what is wanted; empty: nothing.
+/// Returns the first wanted file that `folder` lacks, without a listing; "" if none is known to be missing.
 std::string missing_in(const std::filesystem::path& folder, const Wanted& wanted);
 
 }  // namespace qft::hub

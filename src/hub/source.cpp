@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The first of these variables that has a value, and the value.
+/// A variable that is set, and its value.
 struct Variable {
   std::string name, value;
 };
@@ -26,7 +26,7 @@ Variable first_of(std::initializer_list<const char*> names) {
   return {};
 }
 
-/// ~ and $NAME, as the hubs' clients expand them.
+/// Expands ~ and $NAME as the hubs' clients do.
 fs::path expanded(const std::string& text) {
   std::string out;
   std::size_t i = 0;
@@ -58,9 +58,9 @@ std::string endpoint_of(const Variable& variable, std::string endpoint) {
   while (endpoint.ends_with('/')) endpoint.pop_back();
   const std::size_t scheme = endpoint.find("://"),
                     slash = endpoint.find_first_of("/?#", scheme == endpoint.npos ? 0 : scheme + 3);
-  if (slash != endpoint.npos && endpoint.find('@', slash) != endpoint.npos)  // part of a password: not shown
+  if (slash != endpoint.npos && endpoint.find('@', slash) != endpoint.npos)  // part of a password: do not show it
     fail_config(
-        "{} has an '@' after a '/', '?' or '#': in its user and password write all but letters and digits as %XX: '/' as %2F",
+        "{} has an '@' after a '/', '?' or '#': in user and password write all but letters and digits as %XX: '/' as %2F",
         variable.name);
   return endpoint.find("://") == endpoint.npos ? "https://" + endpoint : endpoint;
 }
@@ -131,7 +131,7 @@ void check(const Source& source) {
   const std::string_view id = source.id;
   const std::size_t slash = id.find('/');
   if (slash == id.npos || !is_part_of_id(id.substr(0, slash)) || !is_part_of_id(id.substr(slash + 1)))
-    fail_config("'{}' is no name of a {} on a hub: expected owner/name, as in Qwen/Qwen3-8B", id, name_of(source.kind));
+    fail_config("'{}' does not name a {} on a hub: expected owner/name, such as Qwen/Qwen3-8B", id, name_of(source.kind));
   const std::string& revision = source.revision;
   const auto allowed = [](unsigned char c) {
     return c > ' ' && c < 0x7f && std::string_view("~^:?*[\\").find(static_cast<char>(c)) == std::string_view::npos;
@@ -140,7 +140,7 @@ void check(const Source& source) {
   if (!std::ranges::all_of(revision, allowed) || std::ranges::any_of(std::filesystem::path(revision), is_dot) ||
       revision.find("..") != revision.npos || revision.starts_with('/') || revision.ends_with('/') || revision.starts_with('-') ||
       revision.size() > 255)
-    fail_config("'{}' is no revision of {}: expected a branch, a tag or a commit", revision, id);
+    fail_config("'{}' is not a revision of {}: expected a branch, a tag or a commit", revision, id);
 }
 
 std::string revision_of(const Source& source) {

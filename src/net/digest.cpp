@@ -12,7 +12,7 @@
 namespace qft::net {
 namespace {
 
-/// What is used of libcrypto, alike in 1.1 and 3.
+/// The functions used from libcrypto, the same in 1.1 and 3.
 struct Crypto {
   decltype(EVP_MD_CTX_new)* make;
   decltype(EVP_MD_CTX_free)* free;
@@ -52,7 +52,7 @@ struct Digest::State {
 
 Digest::Digest(Kind kind) : state_(std::make_unique<State>()) {
   const EVP_MD* algorithm = kind == Kind::sha1 ? crypto().sha1() : crypto().sha256();
-  require(crypto().init(state_->context, algorithm, nullptr) == 1, "OpenSSL gives no {} here: a policy may forbid it",
+  require(crypto().init(state_->context, algorithm, nullptr) == 1, "OpenSSL does not provide {}: a policy may forbid it",
           kind == Kind::sha1 ? "SHA-1" : "SHA-256");
 }
 Digest::~Digest() = default;
@@ -60,7 +60,7 @@ Digest::Digest(Digest&&) noexcept = default;
 Digest& Digest::operator=(Digest&&) noexcept = default;
 
 void Digest::update(const void* data, std::size_t bytes) {
-  require(crypto().update(state_->context, data, bytes) == 1, "OpenSSL did not take {} bytes for a checksum", bytes);
+  require(crypto().update(state_->context, data, bytes) == 1, "OpenSSL rejected {} bytes for a checksum", bytes);
 }
 
 std::string Digest::hex() {

@@ -17,7 +17,7 @@
 #include "library.h"
 
 #define CURL_DISABLE_TYPECHECK
-#define CURL_DISABLE_DEPRECATION  // the successors are not in libcurl 7.61, which RHEL 8 has
+#define CURL_DISABLE_DEPRECATION  // the successors are missing in RHEL 8's libcurl 7.61
 #include <curl/curl.h>
 #undef curl_easy_setopt
 #undef curl_easy_getinfo
@@ -27,9 +27,9 @@ namespace {
 
 constexpr std::size_t kMaxBody = std::size_t{64} << 20;
 constexpr int kMaxRedirects = 10;
-constexpr long kLeastSpeed = 1000;  // bytes a second
+constexpr long kLeastSpeed = 1000;  // bytes per second
 
-/// What is used of libcurl.
+/// The functions used from libcurl.
 struct Curl {
   decltype(curl_global_init)* global_init;
   decltype(curl_easy_init)* make;
@@ -44,7 +44,7 @@ struct Curl {
 
   Curl() {
     const Library library({"libcurl.so.4", "libcurl-gnutls.so.4", "libcurl.so"},
-                          "what speaks with hubs and trackers needs libcurl (Debian: libcurl4)");
+                          "hubs and trackers need libcurl (Debian: libcurl4)");
     library.find("curl_global_init", global_init);
     library.find("curl_easy_init", make);
     library.find("curl_easy_cleanup", free);
@@ -64,7 +64,7 @@ const Curl& curl() {
   return loaded;
 }
 
-/// The certificates' file: the environment's, else where this system keeps them; empty: libcurl's own choice.
+/// Returns the certificate file: from the environment, else the system's usual place; empty: libcurl's own choice.
 std::string certificates() {
   for (const char* name : {"CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"})
     if (const char* file = std::getenv(name); file != nullptr && *file != '\0') return file;
@@ -73,7 +73,7 @@ std::string certificates() {
   return {};
 }
 
-/// A list of headers as libcurl wants it.
+/// A list of headers in libcurl's form.
 class HeaderList {
  public:
   HeaderList() = default;
@@ -97,14 +97,14 @@ bool is_success(int status) {
   return status >= 200 && status < 300;
 }
 
-/// A transfer under way, as libcurl's callbacks see it.
+/// A running transfer, for libcurl's callbacks.
 struct Transfer {
   CURL* handle;
   const Request& request;
   Response& response;
   bool ended_here = false;         ///< by sink or go_on
-  bool wrong_range = false;        ///< not from the byte that was asked for
-  std::exception_ptr thrown = {};  ///< by sink or go_on: no exception may pass through C
+  bool wrong_range = false;  ///< the answer starts at another byte than requested
+  std::exception_ptr thrown = {};  ///< by sink or go_on: exceptions must not pass through C
 
   template <class F>
   bool ask(F&& f) {
@@ -129,7 +129,7 @@ struct Transfer {
     return bytes.size();
   }
 
-  /// "Content-Range: bytes 100-199/200"
+  /// True if the header reads like "Content-Range: bytes 100-199/200" with this first byte.
   bool starts_at(std::int64_t byte) const { return response.header("content-range").starts_with(fmt::format("bytes {}-", byte)); }
 
   void take_header(std::string_view line) {
@@ -166,8 +166,8 @@ std::string_view Response::header(std::string_view name) const {
   return found == headers.end() ? std::string_view() : std::string_view(found->value);
 }
 
-/// While it is there a write of this thread to a connection that was closed is an error as any, not the end of the process:
-/// libcurl's TLS libraries write to sockets by means that raise SIGPIPE.
+/// Blocks SIGPIPE in this thread during its lifetime, so that writing to a closed connection is an ordinary error and does not
+/// end the process: libcurl's TLS libraries write to sockets in ways that raise SIGPIPE.
 class NoPipeSignal {
  public:
   NoPipeSignal() {
@@ -199,14 +199,14 @@ struct Client::Handle {
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
   ~Handle() {
-    const NoPipeSignal quiet;  // it says good-bye to servers that may be gone
+    const NoPipeSignal quiet;  // closing writes to servers that may be gone
     curl().free(handle);
   }
 
   template <class T>
   void set(CURLoption option, T value) const {
     const CURLcode code = curl().set(handle, option, value);
-    QFT_ASSERT(code == CURLE_OK, "libcurl takes option {} not: {}", static_cast<int>(option), curl().words(code));
+    QFT_ASSERT(code == CURLE_OK, "libcurl rejected option {}: {}", static_cast<int>(option), curl().words(code));
   }
 
   void set_what(const Request& r) const {
@@ -226,7 +226,7 @@ struct Client::Handle {
     set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(r.connect_timeout.count()));
     set(CURLOPT_LOW_SPEED_LIMIT, kLeastSpeed);
     set(CURLOPT_LOW_SPEED_TIME, std::max(1L, static_cast<long>(r.stall_timeout.count() / 1000)));
-    // libcurl itself passes over HTTP_PROXY, which a web server may set from a request.
+    // libcurl ignores HTTP_PROXY, because a web server may set it from a request.
     const char *proxy = std::getenv("HTTP_PROXY"), *lower = std::getenv("http_proxy");
     if (proxy != nullptr && lower == nullptr && std::getenv("REQUEST_METHOD") == nullptr && r.url.starts_with("http://"))
       set(CURLOPT_PROXY, proxy);
@@ -248,14 +248,14 @@ Client& Client::operator=(Client&&) noexcept = default;
 
 namespace {
 
-/// libcurl's words; where a proxy with a password is set, they may have its address or what a wrong one is taken for.
+/// Returns libcurl's error text. If the proxy has a password, returns a text without it, because libcurl's own may contain it.
 std::string words_of(CURLcode code, const char* words, const Request& request) {
   const bool https = request.url.starts_with("https:");
   for (const char* name : {https ? "https_proxy" : "http_proxy", https ? "HTTPS_PROXY" : "HTTP_PROXY", "all_proxy", "ALL_PROXY"})
     if (const char* proxy = std::getenv(name); proxy != nullptr && std::string_view(proxy).find('@') != std::string_view::npos) {
       const std::string_view host = std::string_view(proxy).substr(std::string_view(proxy).rfind('@') + 1);
       return fmt::format(
-          "{} ({} names the proxy {}; in its user and password all but letters and digits are written as %XX: '#' as %23)",
+          "{} ({} names the proxy {}; in user and password write all characters except letters and digits as %XX: '#' as %23)",
           curl().words(code), name, host);
     }
   return words[0] != '\0' ? words : curl().words(code);
@@ -291,10 +291,10 @@ Response Client::send_once(const Request& request) {
   }();
   if (transfer.thrown) std::rethrow_exception(transfer.thrown);
   if (transfer.wrong_range)
-    throw NoRangeError(fmt::format("{}: the server does not send the file from byte {} on, but its answer {} {}",
+    throw NoRangeError(fmt::format("{}: the server did not send the file from byte {}, but answered {} {}",
                                    without_secrets(request.url), request.first_byte, status_of(h.handle),
                                    response.header("content-range")));
-  if (transfer.ended_here) throw NetworkError(fmt::format("{}: the transfer was ended here", without_secrets(request.url)));
+  if (transfer.ended_here) throw NetworkError(fmt::format("{}: the transfer was stopped by qft", without_secrets(request.url)));
   if (code != CURLE_OK)
     throw NetworkError(
         fmt::format("{} {}: {}", request.method, without_secrets(request.url), words_of(code, words.data(), request)));
@@ -309,7 +309,7 @@ Response Client::send(const Request& request) {
     Response response = send_once(hop);
     if (!request.follow_redirects) return response;
     const char* next = nullptr;
-    curl().get(handle_->handle, CURLINFO_REDIRECT_URL, &next);  // whole, also where the header is relative
+    curl().get(handle_->handle, CURLINFO_REDIRECT_URL, &next);  // absolute, also if the header is relative
     if (response.status < 300 || response.status > 399 || next == nullptr) return response;
     if (site_of(next) != site_of(hop.url)) {
       hop.token.clear();

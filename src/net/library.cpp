@@ -20,7 +20,7 @@ Library::Library(std::initializer_list<const char*> names, const char* remedy) {
 
 void* Library::symbol(const char* name) const {
   void* found = dlsym(object_, name);
-  require(found != nullptr, "{} has no {}: it is too old, or not the library of that name", name_, name);
+  require(found != nullptr, "{} has no {}: it is too old, or another library of that name", name_, name);
   return found;
 }
 

@@ -1,4 +1,4 @@
-// A shared library that is loaded when it is first needed: programs that ask no hub start without it.
+// Loads a shared library on first use, so that programs that contact no hub start without it.
 #pragma once
 
 #include <initializer_list>
@@ -7,10 +7,10 @@ namespace qft::net {
 
 class Library {
  public:
-  /// Loads the first of `names` that is there; throws Error with what dlopen said of the last, and `remedy`.
+  /// Loads the first of `names` that exists; throws Error with dlopen's last message and `remedy`.
   Library(std::initializer_list<const char*> names, const char* remedy);
 
-  /// Sets `function` to the symbol of this name; throws Error where the library has none.
+  /// Sets `function` to the symbol `name`; throws Error if the library lacks it.
   template <class F>
   void find(const char* name, F*& function) const {
     function = reinterpret_cast<F*>(symbol(name));
@@ -20,7 +20,7 @@ class Library {
   void* symbol(const char* name) const;
 
   const char* name_ = nullptr;
-  void* object_ = nullptr;  ///< never closed: other threads may be in it when the process ends
+  void* object_ = nullptr;  ///< never closed: other threads may use it when the process ends
 };
 
 }  // namespace qft::net

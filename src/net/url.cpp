@@ -8,12 +8,12 @@
 namespace qft::net {
 namespace {
 
-/// Where user, host and port begin and end.
+/// Begin and end of user, host and port.
 struct Authority {
   std::size_t begin, end;
 };
 
-/// "host:word" can be no host and port.
+/// True if the text after the last colon cannot be a port.
 bool has_wrong_port(std::string_view authority) {
   const std::size_t colon = authority.rfind(':');
   if (colon == authority.npos || authority.find('@') != authority.npos || authority.ends_with(']')) return false;
@@ -25,7 +25,7 @@ Authority authority_of(std::string_view url) {
   const std::size_t begin = scheme == url.npos ? 0 : scheme + 3;
   const std::size_t end = std::min(url.find_first_of("/?#", begin), url.size());
   if (!has_wrong_port(url.substr(begin, end - begin))) return {begin, end};
-  // "me:pa/ss@host": a password as it is, not percent-encoded.
+  // "me:pa/ss@host": a password without percent-encoding.
   const std::size_t at = url.rfind('@');
   return {begin, at == url.npos || at < end ? end : std::min(url.find_first_of("/?#", at), url.size())};
 }

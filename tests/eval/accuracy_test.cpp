@@ -1,4 +1,4 @@
-// The token accuracy: the mean of the sequences' shares, as LLaMA-Factory's ComputeAccuracy has it.
+// Token accuracy: the mean over sequences of each sequence's share, as in LLaMA-Factory's ComputeAccuracy.
 #include "eval/accuracy.h"
 
 #include "engine/token_losses.h"
@@ -30,10 +30,10 @@ at::Tensor observed(const WithAccuracy& objective, const model::MicroInput& in, 
 
 TEST(Accuracy, IsTheMeanOfTheSequencesShares) {
   const auto in = input();
-  // Row r predicts the token r + 1: with a unit matrix as table it is likeliest where x says so.
+  // Row r predicts token r + 1: with the identity as table, x selects the likeliest token.
   at::Tensor x = at::empty({14, 14}, at::kDouble).zero_(), table = at::empty({14, 14}, at::kDouble).zero_();
   for (std::int64_t t = 0; t < 14; ++t) table[t][t] = 1.0;
-  const std::vector<bool> right = {true, false, true, true, false, true};  // by label
+  const std::vector<bool> right = {true, false, true, true, false, true};  // per label
   const std::vector<std::int64_t> labels = {1, 2, 3, 6, 11, 12};
   for (std::size_t l = 0; l < labels.size(); ++l) x[labels[l] - 1][right[l] ? labels[l] : 0] = 5.0;
   const WithAccuracy objective(std::make_unique<parallel::TokenMeanLoss>(parallel::BatchTotals{6, 4, 14}));
@@ -41,7 +41,7 @@ TEST(Accuracy, IsTheMeanOfTheSequencesShares) {
   EXPECT_EQ(objective.metrics()[0], "accuracy");
   const at::Tensor sums = observed(objective, in, x, table);
   EXPECT_DOUBLE_EQ(sums[1].item<double>(), 2.0 / 3 + 1.0 + 1.0 / 2);
-  EXPECT_EQ(sums[2].item<double>(), 3.0);  // the sequence without labels is none of them
+  EXPECT_EQ(sums[2].item<double>(), 3.0);  // the sequence without labels does not count
 }
 
 TEST(Accuracy, StandsBehindWhatTheObjectiveKeepsOfItsRows) {

@@ -22,7 +22,7 @@ nlohmann::ordered_json answer(std::int64_t number, const char* finish = "stop") 
   return {{"index", number}, {"predict", "p"}, {"finish", finish}};
 }
 
-/// Four records, of which number 1 has an error and number 3 no line.
+/// Four records: number 1 has an error, number 3 has no line.
 struct Output {
   std::unique_ptr<AnswerSink> open(const json& settings = {{"seed", 1}}, bool overwrite = false, const char* name = nullptr) {
     return open_sink(

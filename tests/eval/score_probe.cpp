@@ -1,5 +1,5 @@
-// Words and scores of texts, for comparison with other implementations: a JSON line each on stdin, one each on stdout. Of a
-// text its words; of {"predict", "label"} bleu_4, rouge_1, rouge_2 and rouge_l.
+// Computes words and scores of texts, for comparison with other implementations. Reads one JSON line at a time from stdin and
+// writes one to stdout: for a text its words; for {"predict", "label"} bleu_4, rouge_1, rouge_2 and rouge_l.
 #include "qft/eval/text_metrics.h"
 
 #include <iostream>

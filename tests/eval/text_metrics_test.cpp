@@ -12,7 +12,7 @@ TEST(Bleu, KnowsItsCornerCases) {
   EXPECT_EQ(bleu_4(U"", U"hello"), 0.0);
   EXPECT_EQ(bleu_4(U"hello", U""), 0.0);
   EXPECT_EQ(bleu_4(U"xyz", U"hello"), 0.0);
-  // "ab" of "ab": 2/2, 1/1, then 1/2 and 1/4 of one n-gram that is not there.
+  // "ab" against "ab": 2/2, 1/1, then 1/2 and 1/4 for the two orders that have no n-gram.
   EXPECT_NEAR(bleu_4(U"ab", U"ab"), std::pow(1.0 / 8, 0.25), 1e-12);
   // Shorter than the label: e^(1 - 5/4).
   EXPECT_NEAR(bleu_4(U"hell", U"hello"), std::exp(1 - 5.0 / 4), 1e-12);

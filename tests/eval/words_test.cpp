@@ -17,14 +17,14 @@ namespace {
 
 using Words = std::vector<std::u32string>;
 
-/// JIEBA_DICT for as long as it lives.
+/// Sets JIEBA_DICT during its lifetime.
 class Named {
  public:
   explicit Named(const std::filesystem::path& file) { ::setenv("JIEBA_DICT", file.c_str(), 1); }
   ~Named() { ::unsetenv("JIEBA_DICT"); }
 };
 
-/// A dictionary, and a model in which 甲 begins words and 乙 ends them, and every other character is one.
+/// Writes a dictionary and a model in which 甲 begins words, 乙 ends them and every other character is a word.
 std::filesystem::path make_jieba(const test::TempDir& dir, const std::string& dictionary) {
   const auto write = [&](const char* name, const std::string& text) { std::ofstream(dir / name) << text; };
   std::filesystem::create_directories(dir / "finalseg");
@@ -53,7 +53,7 @@ TEST(Words, AreTheMostProbableOnesOfTheDictionary) {
   const Named named(make_jieba(dir, "天气 100 n\n今天 50 t\n今天天 1 x\n天 5\n气 5\nQwen2.5 9 nz\n"));
   WordCutter cutter;
   EXPECT_EQ(cutter.cut(U"今天天气3.5元。\r\n"), (Words{U"今天", U"天气", U"3.5", U"元", U"。", U"\r\n"}));
-  EXPECT_EQ(cutter.cut(U"Qwen2.5 x"), (Words{U"Qwen2.5", U" ", U"x"}));  // a dictionary of one's own may have any words
+  EXPECT_EQ(cutter.cut(U"Qwen2.5 x"), (Words{U"Qwen2.5", U" ", U"x"}));  // a user's dictionary may have any words
 }
 
 TEST(Words, OfNoDictionaryFollowFromTheModel) {

@@ -16,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 const std::string kCommit(40, 'a');
 
-/// A cache of Hugging Face with one snapshot; nothing may be downloaded.
+/// A Hugging Face cache with one snapshot; downloads are forbidden.
 class Cache : public testing::Test {
  protected:
   void SetUp() override {

@@ -60,7 +60,7 @@ TEST_F(FolderStore, PublishesNothingThatIsNotThere) {
   EXPECT_FALSE(fs::exists(store->folder(listing_)));
 }
 
-/// The bytes that bring() writes are right by their size alone.
+/// The bytes that bring() writes are checked by size alone.
 TEST_F(FolderStore, ReplacesOnlyWhatIsAsItCame) {
   const auto fetch = [&](const std::vector<RemoteFile>& files) {
     const auto store = folder_store(source_, root_);
@@ -80,7 +80,7 @@ TEST_F(FolderStore, ReplacesOnlyWhatIsAsItCame) {
 }
 
 TEST_F(FolderStore, KnowsItsFilesAfterAKill) {
-  fs::create_directories(root_ / second_.path / "mine");  // so that publish() stops in the middle
+  fs::create_directories(root_ / second_.path / "mine");  // makes publish() stop in the middle
   {
     const auto store = folder_store(source_, root_);
     for (const RemoteFile& file : {first_, second_}) bring(*store, file);
@@ -116,7 +116,7 @@ TEST_F(FolderStore, LocksByTheFileThatThePathNames) {
   auto first = std::make_unique<FileLock>(path, [] {}, go_on);
   FileLock::remove_free(path);
   EXPECT_TRUE(fs::exists(path));
-  // One that waits for a file that is removed meanwhile locks the new one.
+  // A waiter locks the new file if the old one is removed meanwhile.
   FileLock second(path, [&] { fs::remove(path), first.reset(); }, go_on);
   EXPECT_TRUE(second.held());
   EXPECT_TRUE(fs::exists(path));

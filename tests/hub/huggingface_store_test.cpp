@@ -14,7 +14,7 @@ namespace {
 bool no_links = false;
 }  // namespace
 
-/// As on file systems that have none.
+/// Simulates a file system without links.
 extern "C" int symlink(const char* target, const char* name) noexcept {
   if (!no_links) return symlinkat(target, AT_FDCWD, name);
   errno = EPERM;
@@ -60,7 +60,7 @@ TEST(HuggingFaceStore, WritesNothingWhereAllIsThere) {
 TEST(HuggingFaceStore, HasFilesOfTheSameBytesWithoutLinks) {
   std::string name = (fs::temp_directory_path() / "qft-store-XXXXXX").string();
   const fs::path root = mkdtemp(name.data());
-  const std::string digest = "9e26dfeeb6e641a33dae4961196235bdb965b21b";  // of "{}", as git has it
+  const std::string digest = "9e26dfeeb6e641a33dae4961196235bdb965b21b";  // git's hash of "{}"
   const RemoteFile config{"config.json", 2, RemoteFile::Check::git_blob, digest};
   const RemoteFile other{"tokenizer_config.json", 2, RemoteFile::Check::git_blob, digest};
   const Listing listing{std::string(40, 'a'), {config, other}};

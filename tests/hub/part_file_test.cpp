@@ -28,7 +28,7 @@ class Part : public testing::Test {
   }
   void TearDown() override { fs::remove_all(root_); }
 
-  RemoteFile hello_{"hello", 5, RemoteFile::Check::git_blob, "b6fc4c620b67d95f953a5c1c1230aaab5db5a1b0"};  // of "hello"
+  RemoteFile hello_{"hello", 5, RemoteFile::Check::git_blob, "b6fc4c620b67d95f953a5c1c1230aaab5db5a1b0"};  // git's hash
   fs::path root_;
 };
 

@@ -10,7 +10,7 @@
 namespace qft::hub {
 namespace {
 
-/// The variables of the hubs, as a test sets them; all others are unset.
+/// Sets the hubs' variables for a test; all others are unset.
 class Environment : public testing::Test {
  protected:
   void SetUp() override {
@@ -95,7 +95,7 @@ TEST(Source, IsRefusedWhereItCouldLeadOut) {
   for (const char* id : {"", "Qwen", "a/b/c", "../b", "a/..", "a/b..c", "a/.b", "a--b/c", "a/b c", "a/b%2e", "/a", "a/"})
     EXPECT_NE(refusal({Hub::huggingface, Kind::model, id, ""}).find("owner/name"), std::string::npos) << id;
   for (const char* revision : {"..", "a/../b", "/a", "a/", "-x", "a b", "a\nb", "a:b", ".", "./a", "a/./b"})
-    EXPECT_NE(refusal({Hub::huggingface, Kind::model, "a/b", revision}).find("no revision"), std::string::npos) << revision;
+    EXPECT_NE(refusal({Hub::huggingface, Kind::model, "a/b", revision}).find("not a revision"), std::string::npos) << revision;
 }
 
 TEST(Source, ShowsNoToken) {

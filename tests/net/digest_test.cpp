@@ -5,7 +5,7 @@
 namespace qft::net {
 namespace {
 
-// FIPS 180-4's example, and what git says of an empty blob.
+// FIPS 180-4's example, and git's hash of an empty blob.
 TEST(Digest, IsTheStandards) {
   Digest sha256(Digest::Kind::sha256);
   sha256.update("a");

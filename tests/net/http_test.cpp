@@ -1,4 +1,4 @@
-// The client on proxies that are none and connections that end.
+// The client with invalid proxies and closed connections.
 #include "qft/net/http.h"
 
 #include <arpa/inet.h>
@@ -14,7 +14,7 @@
 namespace qft::net {
 namespace {
 
-/// A port that takes connections and never answers.
+/// A port that accepts connections and never answers.
 class Mute {
  public:
   Mute() : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -60,13 +60,13 @@ TEST(Client, APipeSignalWithinATransferIsNotTheEnd) {
   Request request;
   request.url = server.url();
   request.go_on = [] {
-    raise(SIGPIPE);  // as OpenSSL does where the other side has closed the connection
+    raise(SIGPIPE);  // like OpenSSL if the other side has closed the connection
     return false;
   };
   EXPECT_THROW(client.send(request), NetworkError);
   sigset_t now;
   pthread_sigmask(SIG_SETMASK, nullptr, &now);
-  EXPECT_EQ(sigismember(&now, SIGPIPE), 0) << "it is the program's again";
+  EXPECT_EQ(sigismember(&now, SIGPIPE), 0) << "the signal is unblocked again";
 }
 
 }  // namespace

@@ -258,7 +258,7 @@ def check_refusals(case):
     case.report.equal("another program's file stays", mine.read_text(), "not yours\n")
     case.report.holds("nothing is left of what was refused", not (case.dir / "x.jsonl").exists() and not (case.dir / "x.jsonl.part").exists())
     ended = mpirun(2, [case.qft, "generate", case.run_file, "--input", "-", "--output", "-"], check=False)
-    case.report.holds("standard streams on two ranks", ended.returncode == 2 and ended.stderr.count("are for one rank") == 1, ended.stderr)
+    case.report.holds("standard streams on two ranks", ended.returncode == 2 and ended.stderr.count("work with one rank") == 1, ended.stderr)
     ended = run([case.qft, "generate", case.run_file, "--input", case.dir / "one.jsonl"], check=False)
     case.report.holds("--input alone", ended.returncode == 2 and "--output" in ended.stderr, ended.stderr)
     case.generate(case.dir / "one.jsonl", "overwrite_output_dir=true", fresh=False)

@@ -1,4 +1,4 @@
-// Evaluation without training: the model that was asked for, scored, and its results in output_dir.
+// Evaluation without training: loads the requested model, scores it and writes the results to output_dir.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -19,54 +19,55 @@
 
 namespace qft::eval {
 
-/// In output_dir, as LLaMA-Factory names it: a line an item, {"prompt": ..., "predict": ..., "label": ...}.
+/// File in output_dir, named as in LLaMA-Factory, with one line per item: {"prompt": ..., "predict": ..., "label": ...}.
 inline constexpr const char* kPredictionsFile = "generated_predictions.jsonl";
 
-/// What an Evaluation is to hold, and whether output_dir gets it.
+/// The parts of an Evaluation to compute, and whether to write them to output_dir.
 struct Wanted {
   bool likelihood = true, answers = false, files = true;
 };
 
 struct Evaluation {
-  std::string model;    ///< as it is named
-  std::string adapter;  ///< its directory; empty: none
-  std::string dtype;    ///< "bfloat16"
+  std::string model;  ///< name or path as given in the run file
+  std::string adapter;  ///< directory; empty without an adapter
+  std::string dtype;  ///< torch's name, such as "bfloat16"
   std::optional<PerplexityResult> likelihood;
   std::optional<PredictResult> answers;
-  std::optional<ScoreResult> scores;  ///< of a reward model, in place of answers
+  std::optional<ScoreResult> scores;  ///< a reward model or classifier has scores in place of answers
 };
 
-/// What ran, and eval_values(), tokens and items, PredictResult::values() of what there is: one flat object.
+/// Returns one flat object: model, adapter and dtype, then eval_values(), tokens and items, and the values() of scores or
+/// answers.
 nlohmann::ordered_json to_json(const Evaluation& evaluation, const config::RunConfig& config);
 
-/// `qft eval`, and `qft train` where nothing is trained: loads the model, opens the evaluation set, scores. Where output_dir is
-/// given (answers need one) and files are wanted rank 0 writes eval_results.json, predict_results.json, all_results.json and
+/// Runs `qft eval`, and `qft train` without training: loads the model, opens the evaluation set and scores it. If output_dir is
+/// set (answers need it) and `wanted.files` is true, rank 0 writes eval_results.json, predict_results.json, all_results.json and
 /// generated_predictions.jsonl there. Collective.
 Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, const Wanted& wanted);
 
-/// predict() of `set`; rank 0 writes generated_predictions.jsonl, predict_results.json and all_results.json in output_dir.
-/// Collective; throws as predict() does.
+/// Runs predict() over `set`; rank 0 writes generated_predictions.jsonl, predict_results.json and all_results.json to output_dir.
+/// Collective; throws the errors of predict().
 PredictResult predict(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config,
                       comm::Communicator& comm);
 
-/// By HF's names: eval_loss, eval_runtime, eval_samples_per_second, eval_steps_per_second, and perplexity (in stage pt
-/// eval_perplexity too, as LLaMA-Factory has it); the objective's metrics ("eval_rewards/chosen"). Of each dataset the same after
-/// its name: "eval_<dataset>_loss".
+/// Returns the results by HF's names: eval_loss, eval_runtime, eval_samples_per_second, eval_steps_per_second, perplexity (in
+/// stage pt also eval_perplexity, as in LLaMA-Factory) and the objective's metrics ("eval_rewards/chosen"). Each dataset has the
+/// same values with its name inserted: "eval_<dataset>_loss".
 std::map<std::string, double> eval_values(const PerplexityResult& result, const config::RunConfig& config);
-/// The scores of answers to `set`, by LLaMA-Factory's names: eval_bleu-4, eval_rouge-1 and so on, with eval_on_each_dataset those
-/// of each dataset too. Collective; throws as predict() does.
+/// Generates answers to `set` and returns their scores by LLaMA-Factory's names: eval_bleu-4, eval_rouge-1 and so on; with
+/// eval_on_each_dataset also per dataset. Collective; throws the errors of predict().
 std::map<std::string, double> answer_values(engine::Instance& instance, const engine::EvalSet& set,
                                             const config::RunConfig& config, comm::Communicator& comm);
-/// Of a name among those: it says how good the model is, and does not follow from eval_loss as perplexity does.
+/// True if the metric `name` measures model quality; false for run times, speeds and perplexity (eval_loss determines it).
 bool is_score(std::string_view name);
-/// The name among those that metric_for_best_model means, with or without "eval_". Throws ConfigError that lists them where it
-/// means none.
+/// Returns the full name of metric_for_best_model, which may be given with or without "eval_". Throws ConfigError listing the
+/// metrics if this run does not report such a metric.
 std::string metric_key(const config::RunConfig& config, const engine::EvalSet& set);
 
-/// <split>_results.json of the output directory `dir`, merged into its all_results.json. `values`: a flat object.
+/// Writes `values`, a flat object, to <split>_results.json in the output directory `dir` and merges it into all_results.json.
 void write_results(const std::filesystem::path& dir, const std::string& split, const nlohmann::json& values);
 
-/// One line for the log.
+/// Returns one line for the log.
 std::string describe(const PredictResult& result, const std::filesystem::path& dir);
 std::string describe(const ScoreResult& result);
 

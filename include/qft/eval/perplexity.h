@@ -1,4 +1,4 @@
-// Loss and perplexity of a model over a set of items, and what its head gives of each.
+// Loss and perplexity of a model over a set of items, and the head's output for each item.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -18,38 +18,39 @@
 
 namespace qft::eval {
 
-/// Of one set of items.
+/// Results over one set of items.
 struct Likelihood {
-  double loss = 0.0;  ///< the objective's: for cross-entropy the mean negative log-likelihood of a label token
-  std::optional<double> perplexity = {};       ///< exp() of that mean, of objectives of single samples
-  std::map<std::string, double> metrics = {};  ///< the objective's, by name; with compute_accuracy accuracy
+  double loss = 0.0;  ///< the objective's loss; for cross-entropy the mean negative log-likelihood of a label token
+  std::optional<double> perplexity = {};  ///< exp() of that mean, for objectives over single samples
+  std::map<std::string, double> metrics = {};  ///< the objective's metrics by name; with compute_accuracy also accuracy
   std::int64_t label_tokens = 0, tokens = 0, items = 0;
-  std::int64_t steps = 0;  ///< batches of the rank that has most
+  std::int64_t steps = 0;  ///< largest number of batches on a rank
   double seconds = 0.0;
 
-  /// "eval_loss 1.2345  perplexity 3.437", or with the metrics.
+  /// Returns "eval_loss 1.2345  perplexity 3.437", followed by the metrics.
   std::string scores() const;
 };
 
-/// Gets this rank's micro-batch of a round, without tokens where there is none, and what the head gave of it, fp32 on the CPU.
-/// Every rank calls it once a round.
+/// Receives this rank's micro-batch of a round (without tokens if the rank has none) and the head's output for it, fp32 on the
+/// CPU. Every rank calls it once per round.
 using HeadValues = std::function<void(const loader::MicroBatch& batch, const at::Tensor& values)>;
 
 struct PerplexityResult : Likelihood {
-  /// The same, with the loss of each dataset.
+  /// Returns the same line with the loss of each dataset.
   std::string scores() const;
 
   std::vector<std::pair<std::string, Likelihood>> by_dataset = {};  ///< with eval_on_each_dataset
 };
 
-/// One pass over `set`, scored by the objective that `config` trains; with eval_on_each_dataset one dataset after the other, and
-/// the whole from their sums. Collective: every rank computes its own part of the items, and all get the result of the whole.
-/// `reference`: null where the run has none of its own. `values`: null where nobody asks. `bar`: named so; empty: none is drawn.
+/// Makes one pass over `set` and scores it with the objective that `config` trains. With eval_on_each_dataset it evaluates one
+/// dataset after another and computes the total from their sums. Collective: each rank computes its share of the items, and all
+/// ranks get the total. `reference` is null if the run has no separate reference model. `values` may be empty. `bar` is the
+/// progress bar's name; empty: no bar.
 PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, engine::Reference* reference,
                           const engine::EvalSet& set, comm::Communicator& comm, const HeadValues& values = {},
                           const std::string& bar = {});
 
-/// The metrics, by name, that such a result has.
+/// Returns the names of the metrics that evaluate() reports for this run.
 std::vector<std::string> metric_names(const config::RunConfig& config);
 
 }  // namespace qft::eval

@@ -1,4 +1,4 @@
-// Answers to the questions of an evaluation set, and how alike they are to the expected ones.
+// Generates answers to the questions of an evaluation set and compares them with the expected answers.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -17,28 +17,27 @@
 namespace qft::eval {
 
 struct Prediction {
-  std::string prompt, predict, label;  ///< the first with special tokens, the other two without them if skip_special_tokens
+  std::string prompt, predict, label;  ///< prompt keeps special tokens; the others drop them if skip_special_tokens
   TextScores scores;
 };
 
 struct PredictResult {
   TextScores mean;  ///< over all items, percent
   std::int64_t items = 0, new_tokens = 0;
-  double seconds = 0.0, preparation_seconds = 0.0;  ///< of the answers, of reading the model
-  std::int64_t memory_peak = 0;                     ///< bytes since device::reset_peak(), of the rank that needed most
-  std::string words;                                ///< what ROUGE counts: "jieba", or "characters" where Han characters were
-  std::vector<Prediction> samples;                  ///< on rank 0, in the order of the pack
+  double seconds = 0.0, preparation_seconds = 0.0;  ///< to generate the answers; to load the model
+  std::int64_t memory_peak = 0;  ///< bytes since device::reset_peak(), maximum over ranks
+  std::string words;  ///< unit that ROUGE counts: "jieba"; "characters" if Han text had no dictionary
+  std::vector<Prediction> samples;  ///< on rank 0 only, in the pack's order
 
-  /// By LLaMA-Factory's names (predict_bleu-4, predict_rouge-1, predict_runtime, ...) and in their manner.
+  /// Returns LLaMA-Factory's names (predict_bleu-4, predict_rouge-1, predict_runtime, ...) with its rounding.
   nlohmann::json values() const;
 };
 
-/// Generates an answer to each item of `pack` that `items` names (null: all). An item's prompt is what comes before its
-/// last label span, its label that span. At most per_device_eval_batch_size sequences are in flight on a rank, fewer where
-/// their key-value caches would not fit. Sampling is by the item's number, and means are taken in the order of the pack:
-/// neither depends on batch size or ranks. Rank 0 warns where Chinese words were wanted and no dictionary is there. Collective;
-/// all get the result. Throws ConfigError naming the item where its prompt is too long for the model, and Error where memory is
-/// short.
+/// Generates an answer to each item of `pack` that `items` lists (null: all items). The item's last label span is its label, the
+/// tokens before that span are its prompt. At most per_device_eval_batch_size sequences are in flight on a rank, fewer if their
+/// key-value caches do not fit. The item's number seeds its sampling, and means are summed in the pack's order, so neither
+/// depends on batch size or ranks. Rank 0 warns if Chinese text needs a dictionary and there is none. Collective; every rank gets
+/// the result. Throws ConfigError naming the item if its prompt is too long for the model, and Error if memory is short.
 PredictResult predict(engine::Instance& instance, const pack::PackReader& pack, const loader::ItemSubset& items,
                       const config::RunConfig& config, comm::Communicator& comm);
 

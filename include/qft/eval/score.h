@@ -1,4 +1,4 @@
-// Scores that a reward model gives to the answers of an evaluation set, and labels that a classifier gives to its texts.
+// Scores the answers of an evaluation set with a reward model, or labels its texts with a classifier.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -15,34 +15,34 @@
 
 namespace qft::eval {
 
-/// What `qft score` writes in output_dir, unless told otherwise.
+/// Default output file of `qft score`, in output_dir.
 inline constexpr const char* kScoresFile = "scores.jsonl";
 
 struct ScoreResult {
-  std::string file;  ///< that was written
+  std::string file;  ///< file that was written
   bool pairs = false;
-  bool classes = false;  ///< of a classifier
+  bool classes = false;  ///< true for a classifier
   std::int64_t items = 0, tokens = 0;
-  double lowest = 0.0, mean = 0.0, highest = 0.0;  ///< of all values
-  /// Of pairs: loss, accuracy, rewards/chosen, rewards/rejected, rewards/margins; of texts that have labels: loss, acc.
+  double lowest = 0.0, mean = 0.0, highest = 0.0;  ///< over all values
+  /// Pairs: loss, accuracy, rewards/chosen, rewards/rejected, rewards/margins. Labelled texts: loss, acc.
   std::map<std::string, double> metrics = {};
   double seconds = 0.0;
 
-  /// "predict_loss", "predict_accuracy", ..., "predict_runtime": of pairs, by HF's and LLaMA-Factory's names.
+  /// Returns "predict_loss", "predict_accuracy", ..., "predict_runtime" by HF's and LLaMA-Factory's names.
   nlohmann::json values() const;
 };
 
-/// `qft score`: loads the reward model and the set that `qft eval` would take, whose items are pairs (stages rm, dpo) or single
-/// answers (sft), as the pack or dataset_info.json says; in stage seq_cls a classifier and texts, with labels or without. Rank 0
-/// writes a line an item to `file`: {"dataset": name, "index": number of the record in it, "chosen": score, "rejected": score},
-/// or "score" instead of the two; of a classifier "label", "probabilities", "logits". Collective; throws ConfigError where there
-/// is no such head or the items are of another kind.
+/// Runs `qft score`: loads the reward model and the set that `qft eval` would take. The items are pairs (stages rm, dpo) or
+/// single answers (sft), as the pack or dataset_info.json says. In stage seq_cls it loads a classifier and texts, with or without
+/// labels. Rank 0 writes one line per item to `file`: {"dataset": name, "index": record number in it, "chosen": score,
+/// "rejected": score}, or "score" instead of the last two; a classifier writes "label", "probabilities", "logits". Collective;
+/// throws ConfigError if the model lacks the head or the items are of another kind.
 ScoreResult score(const config::RunConfig& config, comm::Communicator& comm, c10::Device device,
                   const std::filesystem::path& file);
 
-/// do_predict in stages rm and seq_cls: the scores of the pairs, or the labels of the texts, of `set`, in output_dir's
-/// generated_predictions.jsonl, a line an item as LLaMA-Factory has it, {"chosen": score, "rejected": score}, not rounded;
-/// predict_results.json, all_results.json. Collective.
+/// Runs do_predict in stages rm and seq_cls: scores the pairs or labels the texts of `set`. Writes generated_predictions.jsonl in
+/// output_dir with one line per item as in LLaMA-Factory, {"chosen": score, "rejected": score}, not rounded; also
+/// predict_results.json and all_results.json. Collective.
 ScoreResult predict_scores(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config,
                            comm::Communicator& comm);
 

@@ -1,5 +1,5 @@
-// How alike a generated text and the expected one are: BLEU-4 and ROUGE-1, -2 and -L as LLaMA-Factory computes them
-// (nltk's sentence_bleu over characters with smoothing method 3, rouge-chinese over the words of jieba).
+// Similarity of a generated text to the expected one: BLEU-4 and ROUGE-1, -2 and -L as LLaMA-Factory computes them
+// (nltk's sentence_bleu over characters with smoothing method 3, rouge-chinese over jieba's words).
 #pragma once
 
 #include "qft/eval/word_cutter.h"
@@ -8,23 +8,23 @@
 
 namespace qft::eval {
 
-/// BLEU-4 of characters, equal weights (Papineni et al. 2002). An order without a match counts as 1 / (2^k times its number
-/// of n-grams), k = 1, 2, ... for the first, second, ... such order (NIST's smoothing; Chen and Cherry 2014, method 3). 0
-/// where no character matches.
+/// Returns BLEU-4 over characters with equal weights (Papineni et al. 2002). An order without a match counts as 1 / (2^k times
+/// its number of n-grams), k = 1, 2, ... for the first, second, ... such order (NIST's smoothing; Chen and Cherry 2014, method
+/// 3). Returns 0 if no character matches.
 double bleu_4(std::u32string_view prediction, std::u32string_view label);
 
-/// F1 of sets of word n-grams, and of the longest common subsequence of words (Lin 2004).
+/// F1 over sets of word n-grams, and over the longest common subsequence of words (Lin 2004).
 struct Rouge {
   double rouge_1 = 0.0, rouge_2 = 0.0, rouge_l = 0.0;
 };
-/// 0 where one of the texts has no words. As in rouge-chinese, a blank line is an empty word.
+/// Returns 0 for all scores if one text has no words. As in rouge-chinese, a blank line is an empty word.
 Rouge rouge(std::u32string_view prediction, std::u32string_view label, WordCutter& cutter);
 
 /// Percent, rounded to four decimals.
 struct TextScores {
   double bleu_4 = 0.0, rouge_1 = 0.0, rouge_2 = 0.0, rouge_l = 0.0;
 };
-/// By LLaMA-Factory's names.
+/// The scores under LLaMA-Factory's names.
 struct ScoreName {
   const char* name;
   double TextScores::* value;
@@ -34,7 +34,7 @@ inline constexpr ScoreName kScoreNames[] = {{"bleu-4", &TextScores::bleu_4},
                                             {"rouge-2", &TextScores::rouge_2},
                                             {"rouge-l", &TextScores::rouge_l}};
 
-/// Of two texts in UTF-8; bytes that are none count as U+FFFD.
+/// Scores two UTF-8 texts; invalid bytes count as U+FFFD.
 TextScores score(std::string_view prediction, std::string_view label, WordCutter& cutter);
 
 }  // namespace qft::eval

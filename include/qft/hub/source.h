@@ -1,5 +1,4 @@
-// What lies on a hub, and where the hubs are: their addresses, tokens and caches, as their own clients read them from the
-// environment.
+// Names repositories on hubs, and reads the hubs' addresses, tokens and caches from the environment as the hubs' own clients do.
 #pragma once
 
 #include <cstdint>
@@ -24,30 +23,31 @@ struct Source {
   std::string revision;  ///< branch, tag or commit; empty: the hub's default
 };
 
-/// Throws ConfigError where the id is not owner/name, or the revision could lead out of a folder.
+/// Throws ConfigError if the id is not owner/name, or the revision could lead out of a folder.
 void check(const Source& source);
 
-/// The revision, or the hub's default branch.
+/// Returns the revision, or the hub's default branch.
 std::string revision_of(const Source& source);
 
-/// What the environment says of a hub.
+/// A hub's settings from the environment.
 struct Settings {
   std::string endpoint;  ///< HF_ENDPOINT; MODELSCOPE_ENDPOINT, MODELSCOPE_DOMAIN
   std::string token;     ///< HF_TOKEN or the file that `hf auth login` writes; MODELSCOPE_API_TOKEN
-  std::string token_from;
+  std::string token_from;    ///< variable or file with the token
   std::filesystem::path cache;  ///< HF_HUB_CACHE, HF_HOME; MODELSCOPE_CACHE
-  std::string cache_key;        ///< the variable to set for another cache
+  std::string cache_key;  ///< variable that selects another cache
 };
 Settings settings_of(Hub hub);
 
-/// The variable that forbids downloads (HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE, HF_DATASETS_OFFLINE), as "NAME=value"; empty: none.
+/// Returns the variable that forbids downloads (HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE, HF_DATASETS_OFFLINE) as "NAME=value", or
+/// "".
 std::string offline_by();
 
-/// The hub of names that say none: `word` is "huggingface" or "modelscope"; "auto": ModelScope with USE_MODELSCOPE_HUB=1, else
-/// Hugging Face.
+/// Returns the hub for names without one. `word` is "huggingface", "modelscope" or "auto" (ModelScope with USE_MODELSCOPE_HUB=1,
+/// else Hugging Face).
 Hub default_hub(std::string_view word);
 
-/// `text` with the token as ***: for what a server says.
+/// Returns `text` with the token replaced by ***, for texts that come from a server.
 std::string redacted(std::string text, const std::string& token);
 
 }  // namespace qft::hub

@@ -1,4 +1,4 @@
-// SHA-1 and SHA-256 as hubs state them, by OpenSSL's libcrypto, which is loaded when the first one is made.
+// SHA-1 and SHA-256, the hashes that hubs state. Uses OpenSSL's libcrypto, loaded when the first Digest is made.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace qft::net {
 class Digest {
  public:
   enum class Kind : std::uint8_t { sha1, sha256 };
-  /// Throws Error where there is no libcrypto.
+  /// Throws Error if there is no libcrypto.
   explicit Digest(Kind kind);
   ~Digest();
   Digest(Digest&&) noexcept;
@@ -20,7 +20,7 @@ class Digest {
 
   void update(const void* data, std::size_t bytes);
   void update(std::string_view text) { update(text.data(), text.size()); }
-  /// Lower-case hex digits of all that was seen. To be called once.
+  /// Returns the lower-case hex digits over all bytes passed to update(). Call it once.
   std::string hex();
 
  private:

@@ -1,4 +1,4 @@
-// HTTP as hubs and trackers are asked: by libcurl, which is loaded when the first request is sent.
+// An HTTP client for hubs and trackers. Uses libcurl, loaded for the first client.
 #pragma once
 
 #include "qft/core/error.h"
@@ -13,13 +13,13 @@
 
 namespace qft::net {
 
-/// There was no answer, or it broke off: no route, an unknown name, a timeout. The next try may have more luck.
+/// No answer, or an incomplete one: no route, unknown host, timeout. Another attempt may succeed.
 class NetworkError : public Error {
  public:
   using Error::Error;
 };
 
-/// The server sends a file from its beginning only, or from another byte than was asked for: nothing of it was taken.
+/// The server sends a file only from its beginning, or from a byte that was not requested. No bytes were taken.
 class NoRangeError : public NetworkError {
  public:
   using NetworkError::NetworkError;
@@ -27,47 +27,47 @@ class NoRangeError : public NetworkError {
 
 struct Header {
   std::string name, value;
-  bool secret = false;  ///< of a request: for the host of its `url` alone, like the token
+  bool secret = false;  ///< in a request: send it only to the host of `url`, like the token
 };
 
 struct Request {
   std::string method = "GET";
   std::string url;  ///< http or https
   std::vector<Header> headers;
-  std::string token;  ///< sent as a bearer's to the host of `url`, to none that it redirects to; empty: none
+  std::string token;  ///< bearer token, sent to the host of `url` but not to redirect targets; empty: none
   std::string body;
-  std::int64_t first_byte = 0;  ///< 0: everything; else the answer to be is 206 (NoRangeError where it is 200)
+  std::int64_t first_byte = 0;  ///< 0: the whole file; else the answer must be 206 (NoRangeError if it is 200)
   bool follow_redirects = true;
   std::chrono::milliseconds connect_timeout{10'000};
-  std::chrono::milliseconds stall_timeout{30'000};  ///< at less than 1 kB/s for so long, the transfer ends
-  /// Takes the body of an answer 2xx as it comes; false ends the transfer. Without: Response::body.
+  std::chrono::milliseconds stall_timeout{30'000};  ///< ends the transfer after this time at less than 1 kB/s
+  /// Takes the body of a 2xx answer as it arrives; false ends the transfer. Without it the body goes to Response::body.
   std::function<bool(std::string_view)> sink;
-  /// Asked about once a second; false ends the transfer.
+  /// Polled about once a second; false ends the transfer.
   std::function<bool()> go_on;
 };
 
 struct Response {
   int status = 0;
-  std::string url;              ///< of the answer, after redirects
+  std::string url;  ///< address of the answer, after redirects
   std::vector<Header> headers;  ///< of the last answer; names in lower case
-  std::string body;             ///< where no sink took it; at most 64 MiB
+  std::string body;  ///< without a sink; at most 64 MiB
   bool ok() const { return status >= 200 && status < 300; }
-  /// The value of a header; empty where it is not there.
+  /// Returns a header's value; empty if it is absent.
   std::string_view header(std::string_view name) const;
 };
 
-/// Connections to one or more hosts, kept for the next request. One thread at a time.
+/// Keeps connections to one or more hosts open for the next request. Use it from one thread at a time.
 class Client {
  public:
-  /// Throws Error where there is no libcurl.
+  /// Throws Error if there is no libcurl.
   Client();
   ~Client();
   Client(Client&&) noexcept;
   Client& operator=(Client&&) noexcept;
 
-  /// Proxies are those of the environment (https_proxy, no_proxy ...), and so are certificates (CURL_CA_BUNDLE,
-  /// REQUESTS_CA_BUNDLE, SSL_CERT_FILE). Throws NetworkError where no answer came, also where `sink` or `go_on` ended it;
-  /// any status is an answer. Where redirects are followed, a host that was not asked gets no secret. No message shows one.
+  /// Takes proxies (https_proxy, no_proxy ...) and certificates (CURL_CA_BUNDLE, REQUESTS_CA_BUNDLE, SSL_CERT_FILE) from the
+  /// environment. Returns an answer with any status. Throws NetworkError if there is no answer, also if `sink` or `go_on` ended
+  /// the transfer. Redirects to another site get no secrets, and messages never show one.
   Response send(const Request& request);
 
  private:

@@ -1,4 +1,4 @@
-// Addresses: their parts, and how they are shown.
+// Splits, encodes and displays addresses.
 #pragma once
 
 #include <string>
@@ -6,19 +6,19 @@
 
 namespace qft::net {
 
-/// The address without user, password, and query (which may be signed): for messages, logs and reports.
+/// Returns the address without user, password and query (which may be signed), for messages, logs and reports.
 std::string without_secrets(std::string_view url);
 
-/// "host:port" of an address, or "host"; empty where it has none.
+/// Returns "host:port" or "host" of an address; empty if it has no host.
 std::string host_of(std::string_view url);
 
-/// "https://host:port" of an address, in lower case: who shares it may see the same secrets.
+/// Returns "https://host:port" of an address in lower case. Addresses with equal sites may receive the same secrets.
 std::string site_of(std::string_view url);
 
-/// `text` with all but letters, digits and "-._~" as %XX; `keep`: characters that stay besides.
+/// Encodes all characters except letters, digits, "-._~" and those in `keep` as %XX.
 std::string percent_encoded(std::string_view text, std::string_view keep = "");
 
-/// A base address and a path, with one slash between them.
+/// Joins a base address and a path with one slash.
 std::string join(std::string_view base, std::string_view path);
 
 }  // namespace qft::net
