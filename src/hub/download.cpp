@@ -175,8 +175,9 @@ class Task {
 
   [[noreturn]] void give_up(const PartFile& part, const std::string& why) const {
     throw net::NetworkError(fmt::format(
-        "{}: {} stopped after {} of {}: {}. They are kept: run the same command again to resume", download_.api.source().id,
-        file_.path, format_bytes(static_cast<double>(part.size())), format_bytes(static_cast<double>(file_.bytes)), why));
+        "{}: {} stopped after {} of {}: {}. The received bytes are kept: run the same command again to resume",
+        download_.api.source().id, file_.path, format_bytes(static_cast<double>(part.size())),
+        format_bytes(static_cast<double>(file_.bytes)), why));
   }
 
   const Download& download_;

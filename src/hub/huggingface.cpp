@@ -34,7 +34,7 @@ class HuggingFace final : public Api {
     const std::string site = net::site_of(page.url);
     std::set<std::string> seen;
     for (net::Response response; !page.url.empty(); page.url = next_page(response)) {
-      require(seen.insert(page.url).second, "{}: the hub's listing does not end: it repeats a page after {}", source().id,
+      require(seen.insert(page.url).second, "{}: the hub's listing never ends: it repeats a page after {} pages", source().id,
               seen.size());
       if (net::site_of(page.url) != site) page.token.clear();
       const json entries = ask(client, page, &response);

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Numbers of the fields in tensorboard/compat/proto: event.proto, summary.proto, tensor.proto, tensor_shape.proto.
+// Field numbers from tensorboard/compat/proto: event.proto, summary.proto, tensor.proto, tensor_shape.proto.
 namespace event {
 constexpr int kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7;
 }
@@ -31,7 +31,7 @@ constexpr int kDtype = 1, kString = 7, kShape = 2, kDim = 2, kDimSize = 1, kStri
 
 constexpr std::string_view kPrefix = "events.out.tfevents.";
 
-/// TFRecord's checksum: CRC32C, rotated, so that checksums of data with checksums in it are good ones too.
+/// TFRecord's checksum: CRC32C, rotated so that it also works for data that contain checksums.
 std::uint32_t masked_crc(const void* data, std::size_t bytes) {
   const std::uint32_t crc = crc32c(data, bytes);
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
@@ -43,7 +43,7 @@ MessageWriter at(std::int64_t step, double time) {
   return m;
 }
 
-/// The event files of a folder in the order in which they are read.
+/// Returns a folder's event files in reading order.
 std::vector<fs::path> event_files(const fs::path& dir) {
   std::vector<fs::path> files;
   std::error_code code;
@@ -53,7 +53,7 @@ std::vector<fs::path> event_files(const fs::path& dir) {
   return files;
 }
 
-/// The seconds in a file's name; 0 where it has none.
+/// Returns the seconds in a file's name; 0 if there are none.
 std::int64_t seconds_of(const fs::path& file) {
   return std::atoll(file.filename().string().c_str() + kPrefix.size());
 }

@@ -1,4 +1,4 @@
-// TensorBoard's event files: records of TFRecord, each an Event. Private to track.
+// Writes and reads TensorBoard's event files: TFRecord records, each with one Event. Private to track.
 #pragma once
 
 #include "qft/track/metrics.h"
@@ -12,24 +12,24 @@
 
 namespace qft::track {
 
-/// A scalar of an event, by its tag.
+/// A scalar of an event.
 struct Scalar {
   std::string tag;
   float value = 0;
 };
 
-/// One new file; a folder may have several, which TensorBoard reads in the order of their names.
+/// A new event file; a folder may have several, which TensorBoard reads in the order of their names.
 class EventFile {
  public:
-  /// Named to come after all that `dir` holds. Throws Error where it cannot be made.
+  /// Chooses a name that sorts after all files in `dir`. Throws Error if the file cannot be made.
   explicit EventFile(const std::filesystem::path& dir);
 
-  /// From here on this file has all steps from `step`: TensorBoard drops what earlier files have of them.
+  /// Declares that all steps from `step` on are in this file: TensorBoard drops them from earlier files.
   void start(std::int64_t step, double time);
   void scalars(const std::vector<Scalar>& values, std::int64_t step, double time);
-  /// A text for TensorBoard's page of texts; markdown.
+  /// Writes a text in markdown for TensorBoard's text page.
   void text(std::string_view tag, std::string_view markdown, std::int64_t step, double time);
-  /// Throws Error where not all is written: then the file ends here, and another one is to be made.
+  /// Throws Error if not everything is written: then this file ends here, and the caller must make another one.
   void flush();
 
  private:
@@ -38,7 +38,7 @@ class EventFile {
   std::ofstream out_;
 };
 
-/// The last step of each tag in the event files of `dir`, whoever wrote them. Reads up to a damaged record of each file.
+/// Returns each tag's last step in all event files of `dir`, whoever wrote them. Reads each file up to its first damaged record.
 LastSteps read_last_steps(const std::filesystem::path& dir);
 
 }  // namespace qft::track

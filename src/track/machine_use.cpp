@@ -35,7 +35,7 @@ double memory_in_use(const fs::path& meminfo) {
   return (total - available) * 1024;
 }
 
-/// "  eth0: bytes packets errs drop fifo frame compressed multicast bytes ..."
+/// Parses lines such as "  eth0: bytes packets errs drop fifo frame compressed multicast bytes ...".
 void add_network(const fs::path& dev, HostUse& use) {
   std::ifstream in(dev);
   for (std::string line; std::getline(in, line);) {
@@ -53,7 +53,7 @@ void add_network(const fs::path& dev, HostUse& use) {
   }
 }
 
-/// RDMA passes the interfaces by: its ports count in units of four bytes.
+/// RDMA bypasses the interfaces; InfiniBand ports count in units of four bytes.
 void add_infiniband(const fs::path& cards, HostUse& use) {
   const auto counter = [](const fs::path& file) {
     double value = 0;
@@ -70,7 +70,7 @@ void add_infiniband(const fs::path& cards, HostUse& use) {
   }
 }
 
-/// Whole disks: "8 0 sda reads merged sectors ms writes merged sectors ..."; a sector is 512 bytes here, whatever the disk's is.
+/// Adds whole disks: "8 0 sda reads merged sectors ms writes merged sectors ..."; a sector here is always 512 bytes.
 void add_disks(const fs::path& diskstats, const fs::path& block, HostUse& use) {
   std::ifstream in(diskstats);
   for (std::string line; std::getline(in, line);) {

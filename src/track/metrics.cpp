@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-/// A key of the log and its metric. Those of training are not in lines of evaluations, where they say nothing new.
+/// A key of the log and its metric. Lines of evaluations repeat the training keys, so those are skipped there.
 struct Key {
   std::string_view key, name;
   bool of_training = true;
@@ -31,12 +31,12 @@ bool is_number(const json& value) {
   return value.is_number() || (value.is_string() && !value.get_ref<const std::string&>().empty());
 }
 
-/// NaN and infinities are texts in JSON.
+/// JSON holds NaN and infinities as texts.
 double number(const json& value) {
   return value.is_string() ? std::strtod(value.get_ref<const std::string&>().c_str(), nullptr) : value.get<double>();
 }
 
-/// "host_memory": [1, 2] -> system/host_memory_0, system/host_memory_1; one value alone has no number.
+/// "host_memory": [1, 2] becomes system/host_memory_0 and system/host_memory_1; a single value gets no number.
 void add_system(const json& system, const std::function<void(std::string, double)>& add) {
   for (const auto& [key, values] : system.items()) {
     if (!values.is_array()) continue;
@@ -94,7 +94,7 @@ std::vector<json> LogFollower::next(std::size_t most) {
   std::ifstream in(path_);
   require(in.good(), "cannot read '{}'", path_.string());
   in.seekg(static_cast<std::streamoff>(taken_));
-  for (std::string line; lines.size() < most && std::getline(in, line) && !in.eof();) {  // without its end it is being written
+  for (std::string line; lines.size() < most && std::getline(in, line) && !in.eof();) {  // the last line may be incomplete
     seen_ += line.size() + 1;
     json parsed = json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!parsed.is_discarded()) lines.push_back(std::move(parsed));

@@ -1,4 +1,4 @@
-// MLflow: a run on a tracking server, by its REST API.
+// MLflow: writes a run to a tracking server through its REST API.
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/core/version.h"
@@ -23,13 +23,13 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-// What a request of log-batch may hold, and the longest texts.
+// Limits of a log-batch request, and of its texts.
 constexpr std::size_t kMetricsAtOnce = 1000, kParamsAtOnce = 100, kTagsAtOnce = 100, kLongestParam = 6000, kLongestTag = 5000;
-/// The tag by which a run of ours is known again.
+/// Tag that marks a run as ours.
 constexpr const char* kRunTag = "qft.run";
-/// Our own code for a run that was deleted, which the server still shows.
+/// Our own error code for a run that was deleted but is still listed by the server.
 constexpr const char* kDeleted = "DELETED";
-/// What is kept of output_dir when the run ends; weights only where HF_MLFLOW_LOG_ARTIFACTS asks for them.
+/// Files of output_dir to upload when the run ends; weights only if HF_MLFLOW_LOG_ARTIFACTS is true.
 constexpr const char* kResults[] = {"run.json",          "trainer_log.jsonl", "trainer_state.json",    "all_results.json",
                                     "training_loss.svg", "report.html",       "training_eval_loss.svg"};
 constexpr const char* kWeights[] = {"adapter_config.json", "adapter_model.safetensors"};
@@ -40,7 +40,7 @@ bool is_true(std::string word) {
   return word == "true" || word == "1" || word == "yes" || word == "on";
 }
 
-/// Letters, digits and _ - . space : / are what a key may have.
+/// Replaces characters that MLflow forbids in keys; letters, digits and _ - . space : / are allowed.
 std::string key_of(std::string name) {
   std::ranges::replace_if(
       name,
@@ -51,7 +51,7 @@ std::string key_of(std::string name) {
   return name;
 }
 
-/// JSON has no NaN: protobuf's JSON takes its name.
+/// JSON has no NaN, so this uses the names of protobuf's JSON format.
 json number(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
@@ -80,7 +80,7 @@ class Mlflow : public Tracker {
       log_settings();
     } catch (const MlflowError& e) {
       if (e.code != "INVALID_PARAMETER_VALUE") throw;
-      log::warn("mlflow: the server does not take the settings, the metrics go on without: {}", e.what());
+      log::warn("mlflow: the server rejected the settings; metrics are still sent: {}", e.what());
     }
   }
 
@@ -106,13 +106,13 @@ class Mlflow : public Tracker {
         for (const char* file : kWeights) keep(file, std::string("model/") + file);
       if (unanswered_) std::rethrow_exception(std::exchange(unanswered_, nullptr));
     } else {
-      log::info("mlflow: results are not kept as artifacts: the server leaves them to {} (start it with --serve-artifacts)",
+      log::info("mlflow: results are not stored as artifacts: the server keeps them in {} (start it with --serve-artifacts)",
                 net::without_secrets(root_));
     }
   }
 
  private:
-  /// MLFLOW_RUN_ID, or the run in which this one began, or a new one.
+  /// Takes the run of MLFLOW_RUN_ID, or the run that this output_dir began, or makes a new one.
   void find_or_make() {
     const std::string asked = variable("MLFLOW_RUN_ID");
     if (!asked.empty()) {
@@ -122,7 +122,7 @@ class Mlflow : public Tracker {
         take(known);
       } catch (const MlflowError& e) {
         if (e.code != "RESOURCE_DOES_NOT_EXIST" && e.code != kDeleted) throw;
-        log::warn("mlflow: run {}, in which this one began, is gone: it gets a new one", known);
+        log::warn("mlflow: run {}, which this run began, was deleted: making a new one", known);
         make();
       }
     } else {
@@ -130,21 +130,21 @@ class Mlflow : public Tracker {
     }
   }
 
-  /// Where a resumed run finds this one again.
+  /// Writes the note by which a resumed run finds this MLflow run.
   void note() {
     const json note{{"run_id", id_}, {"server", api_.address()}, {"run", run_.id}};
     io::atomic_write_file(io::posix_storage(), run_.output_dir / kMlflowFile, note.dump(2) + "\n");
     noted_ = true;
   }
 
-  /// The run of the server that the note in output_dir names; empty: there is none, or it belongs to another run.
+  /// Returns the MLflow run named by the note in output_dir; empty if there is none, or it belongs to another run.
   std::string known_run() const {
     const fs::path file = run_.output_dir / kMlflowFile;
     if (!fs::exists(file)) return {};
     try {
       const json note = io::read_json(file);
       if (note.at("server") == api_.address() && note.at("run") == run_.id) return note.at("run_id").get<std::string>();
-    } catch (const std::exception&) {  // cut short or changed: no note
+    } catch (const std::exception&) {  // truncated or edited: treated as absent
     }
     return {};
   }
@@ -168,7 +168,7 @@ class Mlflow : public Tracker {
       return api_.post("experiments/create", {{"name", name}}).at("experiment_id").get<std::string>();
     } catch (const MlflowError& e) {
       if (e.code != "RESOURCE_ALREADY_EXISTS") throw;
-      return existing();  // another run was faster
+      return existing();  // another run made it first
     }
   }
 
@@ -211,7 +211,7 @@ class Mlflow : public Tracker {
     root_ = info.value("artifact_uri", "");
   }
 
-  /// Parameters of a run never change: what a resumed run changed is in tags.
+  /// MLflow's parameters never change, so changed settings of a resumed run go into tags.
   void log_settings() {
     std::vector<json> params, tags;
     const auto tag = [&](const std::string& key, const std::string& value) {
@@ -247,7 +247,7 @@ class Mlflow : public Tracker {
                                          list.begin() + static_cast<std::ptrdiff_t>(std::min(list.size(), begin + at_once))))}});
   }
 
-  /// Down to the metric that the server refuses: it is left out from then on, and the others arrive.
+  /// If the server rejects the batch, halves it down to the rejected metric, which is skipped from then on; the others arrive.
   void log_metrics(std::span<const Metric> metrics) {
     std::vector<json> list;
     for (const Metric& m : metrics)
@@ -263,12 +263,12 @@ class Mlflow : public Tracker {
         log_metrics(metrics.subspan(half));
       } else {
         refused_.insert(metrics.front().name);
-        log::warn("mlflow: the server does not take the metric '{}', the others go on: {}", metrics.front().name, e.what());
+        log::warn("mlflow: the server rejected the metric '{}'; the others are still sent: {}", metrics.front().name, e.what());
       }
     }
   }
 
-  /// Keeps a file of output_dir once. What the server refuses is passed over; without an answer it is tried again.
+  /// Uploads a file of output_dir once. A file that the server refuses is skipped; without an answer it is retried later.
   void keep(const char* file, const std::string& as) {
     if (kept_.count(as) > 0) return;
     try {
@@ -277,7 +277,7 @@ class Mlflow : public Tracker {
       unanswered_ = std::current_exception();
       return;
     } catch (const Error& e) {
-      log::warn("mlflow: '{}' is not kept as an artifact, the others are: {}", as, e.what());
+      log::warn("mlflow: '{}' was not stored as an artifact: {}", as, e.what());
     }
     kept_.insert(as);
   }
@@ -287,7 +287,7 @@ class Mlflow : public Tracker {
     if (!fs::is_regular_file(file, code)) return;
     const std::uint64_t bytes = fs::file_size(file);
     if (bytes > kMostArtifactBytes) {
-      log::warn("mlflow: '{}' has {} bytes, too many to send: use `mlflow artifacts log-artifact`", file.string(), bytes);
+      log::warn("mlflow: '{}' with {} bytes is too large to send: use `mlflow artifacts log-artifact`", file.string(), bytes);
       return;
     }
     const io::File in = io::File::open_read(file);
@@ -298,13 +298,13 @@ class Mlflow : public Tracker {
 
   Run run_;
   MlflowApi api_;
-  std::string id_, experiment_, root_;  ///< of the server's run; root_: where its artifacts are
+  std::string id_, experiment_, root_;  ///< of the server's run; root_ is the place of its artifacts
   std::map<std::string, std::string> params_;
   LastSteps last_;
   std::set<std::string, std::less<>> refused_;  ///< metrics
-  std::set<std::string, std::less<>> kept_;     ///< artifacts that are there, or that the server refuses
-  std::exception_ptr unanswered_;               ///< of an artifact
-  bool noted_ = false, ended_ = false;          ///< the note is written; the server knows how the run ended
+  std::set<std::string, std::less<>> kept_;  ///< artifacts that are stored, or that the server refused
+  std::exception_ptr unanswered_;  ///< of the last artifact without an answer
+  bool noted_ = false, ended_ = false;  ///< the note is written; the server knows how the run ended
 };
 
 }  // namespace

@@ -26,7 +26,7 @@ std::string base64(std::string_view text) {
   return out;
 }
 
-/// "user:password" of an address; empty where it has none.
+/// Returns "user:password" of an address; empty if it has none.
 std::string userinfo_of(std::string_view url) {
   const std::size_t begin = url.find("://") + 3, end = std::min(url.find_first_of("/?#", begin), url.size());
   const std::size_t at = url.substr(0, end).rfind('@');
@@ -48,8 +48,8 @@ void require_mlflow_server() {
   const std::string uri = variable("MLFLOW_TRACKING_URI");
   if (is_web(uri)) return;
   constexpr std::string_view kStart =
-      "start one with `mlflow server --host 127.0.0.1 --port 5000` (add --backend-store-uri to show a store that is there "
-      "already), and set MLFLOW_TRACKING_URI=http://127.0.0.1:5000";
+      "start one with `mlflow server --host 127.0.0.1 --port 5000` (add --backend-store-uri to show an existing "
+      "store), and set MLFLOW_TRACKING_URI=http://127.0.0.1:5000";
   if (uri.empty()) fail_config("report_to: mlflow writes to a server, but MLFLOW_TRACKING_URI is not set: {}", kStart);
   if (uri.starts_with("databricks"))
     fail_config("report_to: mlflow: MLFLOW_TRACKING_URI is '{}': set the workspace's https address and MLFLOW_TRACKING_TOKEN",
@@ -87,7 +87,7 @@ json MlflowApi::post(const std::string& method, const json& body) {
 
 void MlflowApi::put_artifact(const std::string& root, const std::string& path, std::string content) {
   std::string_view place = std::string_view(root).substr(kArtifacts.size());
-  // mlflow-artifacts://host:port/path names the server's host; the path alone is what the server's own address needs.
+  // mlflow-artifacts://host:port/path names the server's host; requests to the server need only the path.
   if (place.starts_with("//")) place = place.substr(std::min(place.find('/', 2), place.size()));
   net::Request request;
   request.method = "PUT";
@@ -102,7 +102,7 @@ json MlflowApi::send(net::Request request) {
   if (!client_) client_ = std::make_unique<net::Client>();
   request.token = token_;
   if (!basic_.empty()) request.headers.push_back({"Authorization", "Basic " + basic_});
-  request.follow_redirects = false;  // a request that writes would become one that reads
+  request.follow_redirects = false;  // following would turn a POST into a GET
   request.go_on = [this] { return !deadline_->passed(); };
   const net::Response response = client_->send(request);
   const json body = json::parse(response.body, nullptr, /*allow_exceptions=*/false);
@@ -110,7 +110,7 @@ json MlflowApi::send(net::Request request) {
   if (response.ok()) return object ? body : json::object();
   const std::string where = net::without_secrets(request.url);
   if (response.status >= 300 && response.status < 400)
-    fail("{} answers {}: it is now at {}: set MLFLOW_TRACKING_URI to that", where, response.status,
+    fail("{} answers {}: the server moved to {}: set MLFLOW_TRACKING_URI to that address", where, response.status,
          net::without_secrets(response.header("location")));
   if (response.status == 401 || response.status == 403)
     fail("{} answers {}: check MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD", where,

@@ -12,29 +12,29 @@
 
 namespace qft::track {
 
-/// An answer that is an error of the server: "RESOURCE_DOES_NOT_EXIST".
+/// An error that the server answered, such as "RESOURCE_DOES_NOT_EXIST".
 class MlflowError : public Error {
  public:
   MlflowError(std::string code, const std::string& message) : Error(message), code(std::move(code)) {}
   std::string code;
 };
 
-/// An environment variable's value; empty where it is not set.
+/// Returns an environment variable's value; empty if it is not set.
 std::string variable(const char* name);
 
 class MlflowApi {
  public:
-  /// The server of MLFLOW_TRACKING_URI, as MLFLOW_TRACKING_TOKEN or MLFLOW_TRACKING_USERNAME and _PASSWORD (or those in the
-  /// address) say who asks.
+  /// Uses the server of MLFLOW_TRACKING_URI. Authenticates with MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and _PASSWORD,
+  /// or user and password in the address.
   explicit MlflowApi(std::shared_ptr<Deadline> deadline);
 
-  /// The server's address, without secrets.
+  /// Returns the server's address without secrets.
   const std::string& address() const { return shown_; }
 
-  /// Throws NetworkError where there is no answer, MlflowError where it is an error.
+  /// Throws NetworkError if there is no answer, MlflowError if the answer is an error.
   nlohmann::json get(const std::string& method, const std::string& query);
   nlohmann::json post(const std::string& method, const nlohmann::json& body);
-  /// Keeps a text or bytes as `path` among the artifacts of the server's own store, `root` being "mlflow-artifacts:/...".
+  /// Stores a text or bytes as artifact `path` in the server's own store; `root` is "mlflow-artifacts:/...".
   void put_artifact(const std::string& root, const std::string& path, std::string content);
 
  private:

@@ -1,5 +1,5 @@
-// As much of protobuf's wire format (https://protobuf.dev/programming-guides/encoding) as TensorBoard's events need. Private to
-// track.
+// The part of protobuf's wire format (https://protobuf.dev/programming-guides/encoding) that TensorBoard's events need. Private
+// to track.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace qft::track {
 
-/// A message that is being written, field after field.
+/// Writes a message field by field.
 class MessageWriter {
  public:
   MessageWriter& integer(int field, std::uint64_t value);
@@ -22,14 +22,14 @@ class MessageWriter {
   std::string text_;
 };
 
-/// A field that was read: `integer` where its type is a number (also the bits of a real), `bytes` where it has a length.
+/// A field that was read: `integer` holds a number (also a real number's bits), `bytes` a field with a length.
 struct FieldRead {
   int field = 0;
   std::uint64_t integer = 0;
   std::string_view bytes;
 };
 
-/// Calls `take` for each field; false where the message is damaged.
+/// Calls `take` for each field; returns false if the message is damaged.
 bool read_message(std::string_view message, const std::function<void(const FieldRead&)>& take);
 
 }  // namespace qft::track

@@ -1,4 +1,4 @@
-// TensorBoard: event files in a folder, by the names that transformers gives them there.
+// TensorBoard: writes event files with transformers' tags.
 #include "qft/core/error.h"
 
 #include <algorithm>
@@ -12,14 +12,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// "eval_loss" is eval/loss there, "loss" train/loss; what has another group of ours keeps it.
+/// "eval_loss" becomes eval/loss, "loss" becomes train/loss; names in qft's groups stay.
 std::string tag_of(const std::string& name) {
   for (const std::string_view group : {"system/", "seconds/"})
     if (name.starts_with(group)) return name;
   return name.starts_with("eval_") ? "eval/" + name.substr(5) : "train/" + name;
 }
 
-/// A folder's name of a run's.
+/// Makes a folder name from a run's name.
 std::string folder_name(std::string name) {
   std::ranges::replace_if(name, [](unsigned char c) { return c < ' ' || c == '/' || c == '\\'; }, '_');
   return name == "." || name == ".." ? "_" : name;
@@ -39,13 +39,13 @@ class TensorBoard : public Tracker {
     const double now = unix_seconds();
     file_.emplace(dir_);
     if (run_.from_step < kNoStep) file_->start(run_.from_step + 1, now);
-    // As transformers has them: the settings, on the page of texts.
+    // As transformers does: the settings, on the text page.
     file_->text("args/text_summary", run_.settings.dump(2, ' ', false, nlohmann::json::error_handler_t::replace), 0, now);
     file_->flush();
   }
 
   void log(std::span<const Metric> metrics) override {
-    if (!file_) file_.emplace(dir_);  // the one before could not be written to its end
+    if (!file_) file_.emplace(dir_);  // the previous file could not be written completely
     try {
       write(metrics);
       file_->flush();
@@ -58,7 +58,7 @@ class TensorBoard : public Tracker {
   void finish(Status) override {}
 
  private:
-  /// Metrics of one line are one event.
+  /// Writes the metrics of one log line as one event.
   void write(std::span<const Metric> metrics) {
     for (std::size_t i = 0; i < metrics.size();) {
       const std::int64_t step = metrics[i].step;

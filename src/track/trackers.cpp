@@ -10,11 +10,11 @@ namespace {
 
 using Maker = std::unique_ptr<Tracker> (*)(const Run&, std::shared_ptr<Deadline>);
 
-/// A name that report_to may hold. Without a maker it is refused: `advice` says what to do instead.
+/// A name that report_to may hold. A row without `make` is refused; `advice` is the remedy.
 struct Row {
   std::string_view name;
   Maker make = nullptr;
-  void (*require)() = nullptr;  ///< throws ConfigError where it cannot run here
+  void (*require)() = nullptr;  ///< throws ConfigError if the tracker cannot run here
   std::string_view advice = {};
 };
 
@@ -42,7 +42,7 @@ const Row* find(std::string_view name) {
   return row == std::end(kTrackers) ? nullptr : row;
 }
 
-/// What "all" stands for: each that can run here.
+/// Returns the trackers that "all" stands for: each that can run here.
 std::vector<std::string> all_here() {
   std::vector<std::string> names;
   for (const Row& row : kTrackers) {
@@ -50,7 +50,7 @@ std::vector<std::string> all_here() {
     try {
       if (row.require != nullptr) row.require();
       names.emplace_back(row.name);
-    } catch (const ConfigError&) {  // not here
+    } catch (const ConfigError&) {  // cannot run here
     }
   }
   return names;
@@ -104,7 +104,7 @@ std::vector<std::string> chosen_trackers(std::span<const std::string> report_to)
 
 std::unique_ptr<Tracker> make_tracker(const std::string& name, const Run& run, std::shared_ptr<Deadline> deadline) {
   const Row* row = find(name);
-  QFT_ASSERT(row != nullptr && row->make != nullptr, "'{}' is no tracker", name);
+  QFT_ASSERT(row != nullptr && row->make != nullptr, "'{}' is not a tracker", name);
   return row->make(run, std::move(deadline));
 }
 

@@ -15,12 +15,12 @@
 namespace qft::track {
 namespace {
 
-/// Lines that are sent at a time.
+/// Lines per call.
 constexpr std::size_t kLines = 50;
-/// Seconds between looks at the log, and between tries while a tracker does not answer: these double up to the last.
+/// Seconds between polls of the log, and between attempts while a tracker does not answer: these double up to the last value.
 constexpr double kLook = 1.0, kRetry = 2.0, kLongestRetry = 60.0;
 
-/// Sends the lines that come next; false where there are none.
+/// Sends the next lines; returns false if there are none.
 bool send_lines(Tracker& tracker, LogFollower& log) {
   std::vector<Metric> metrics;
   const auto lines = log.next(kLines);
@@ -33,7 +33,7 @@ bool send_lines(Tracker& tracker, LogFollower& log) {
 
 }  // namespace
 
-/// A tracker, its place in the log, and its thread.
+/// A tracker, its position in the log, and its thread.
 class Tracking::Feed {
  public:
   Feed(const std::string& name, const Run& run, const std::filesystem::path& log)
@@ -55,11 +55,11 @@ class Tracking::Feed {
     status_ = status;
     wake_.notify_all();
   }
-  /// After ask_to_end().
+  /// Call after ask_to_end().
   bool join() {
     thread_.join();
     if (!done_)
-      log::warn("{} has not got all of this run{}: `qft track {}` sends the rest once it answers", tracker_->name(),
+      log::warn("{} lacks a part of this run{}: `qft track {}` sends the rest once the tracker answers", tracker_->name(),
                 fault_.empty() ? "" : fmt::format(" ({})", fault_), output_dir_);
     return done_;
   }
@@ -76,22 +76,22 @@ class Tracking::Feed {
       wait = advance(status) ? kLook : std::clamp(wait * 2, kRetry, kLongestRetry);
       if (done_ || deadline_->passed()) return;
       std::unique_lock lock(mutex_);
-      // At the end it is tried more often: there is little time.
+      // Shorter waits at the end, because little time is left.
       const auto seconds = std::chrono::duration<double>(status_ ? kLook : wait);
       wake_.wait_for(lock, seconds, [&] { return status_ != status; });
     }
   }
 
-  /// Sends what is new; false where the tracker does not take it. The first failure is warned of.
+  /// Sends new lines; returns false if the tracker fails. Only the first failure is logged.
   bool advance(std::optional<Status> status) {
     try {
       send(status);
-      if (warned_ && !fault_.empty()) log::info("{} answers again: what it missed is sent", tracker_->name());
+      if (warned_ && !fault_.empty()) log::info("{} answers again: the missing lines were sent", tracker_->name());
       fault_.clear();
       return true;
     } catch (const std::exception& e) {
       fault_ = e.what();
-      if (!warned_) log::warn("{}: {}; training goes on, and what is missing is sent later", tracker_->name(), fault_);
+      if (!warned_) log::warn("{}: {}; training continues, and the missing lines are sent later", tracker_->name(), fault_);
       warned_ = true;
       return false;
     }
@@ -114,8 +114,8 @@ class Tracking::Feed {
   std::shared_ptr<Deadline> deadline_;
   std::unique_ptr<Tracker> tracker_;
   LogFollower log_;
-  bool opened_ = false, warned_ = false, done_ = false;  ///< the thread's until it is joined
-  std::string fault_;                                    ///< of the last try; empty: it went well
+  bool opened_ = false, warned_ = false, done_ = false;  ///< owned by the thread until it is joined
+  std::string fault_;  ///< of the last attempt; empty: it succeeded
   std::mutex mutex_;
   std::condition_variable wake_;
   std::optional<Status> status_;
@@ -141,7 +141,7 @@ bool Tracking::end(Status status, double patience) {
 
 std::vector<std::string> send_run(const std::filesystem::path& output_dir, const std::vector<std::string>& names) {
   const std::filesystem::path file = output_dir / kRunFile;
-  require(std::filesystem::exists(file), "'{}' is not there: is '{}' the output_dir of a run?", file.string(),
+  require(std::filesystem::exists(file), "'{}' does not exist: check that '{}' is the output_dir of a run", file.string(),
           output_dir.string());
   const nlohmann::json description = io::read_json(file);
   Run run = run_of(output_dir, description);
@@ -149,8 +149,8 @@ std::vector<std::string> send_run(const std::filesystem::path& output_dir, const
   if (const auto given = run.settings.find("report_to"); names.empty() && given != run.settings.end() && given->is_array())
     asked = given->get<std::vector<std::string>>();
   const auto chosen = chosen_trackers(asked);
-  if (chosen.empty()) fail_config("report_to of the run is none: name a tracker, as in --to mlflow");
-  run.from_step = kNoStep;  // of what is there nothing is dropped
+  if (chosen.empty()) fail_config("report_to of the run is none: name a tracker, such as --to mlflow");
+  run.from_step = kNoStep;  // keeps everything the tracker has
   std::vector<std::string> report;
   for (const std::string& name : chosen) {
     const auto tracker = make_tracker(name, run, std::make_shared<Deadline>());
@@ -160,7 +160,7 @@ std::vector<std::string> send_run(const std::filesystem::path& output_dir, const
     }
     for (const Status status : {Status::finished, Status::stopped, Status::failed})
       if (description.at("status") == to_string(status)) tracker->finish(status);
-    report.push_back(fmt::format("{} has all of '{}': {}", name, output_dir.string(), tracker->address()));
+    report.push_back(fmt::format("{} has the whole run of '{}': {}", name, output_dir.string(), tracker->address()));
   }
   return report;
 }

@@ -19,15 +19,16 @@ using nlohmann::json;
 
 constexpr const char* kPageFile = "compare.html";
 
-/// Keys that say where a run writes and how it was started: they differ by themselves.
-constexpr std::string_view kOwn[] = {"output_dir", "run_name",    "logging_dir",          "log_dir",
-                                     "trace",      "trace_steps", "overwrite_output_dir", "resume_from_checkpoint"};
-/// What run.json says beside the settings. Its global_batch_size is what the run had, also where it was not given.
+/// Keys for the output and the start of a run: they always differ.
+constexpr std::string_view kOwn[] = {
+    "output_dir", "run_name",    "logging_dir",          "log_dir",
+    "trace",      "trace_steps", "overwrite_output_dir", "resume_from_checkpoint"};
+/// Members of run.json besides the settings. Its global_batch_size is the run's actual value, also if it was not set.
 constexpr const char* kBeside[] = {"ranks", "device", "strategy", "version", "total_steps", "global_batch_size"};
-/// On which it depends what an eval_loss is over.
+/// Keys that determine the data behind an eval_loss.
 constexpr const char* kEvalData[] = {"stage", "template", "cutoff_len", "eval_dataset", "eval_pack", "val_size"};
 
-/// "1:02:03" or "02:03" as seconds; NaN for other texts.
+/// Converts "1:02:03" or "02:03" to seconds; NaN for other texts.
 double seconds_of(const std::string& clock) {
   double seconds = 0;
   std::size_t parts = 0;
@@ -80,7 +81,7 @@ ComparedRun figures_of(const RunView& view) {
   return run;
 }
 
-/// The directory if it holds a run, else the folders in it that do.
+/// Returns the directory if it holds a run, else its subfolders that do.
 std::vector<fs::path> run_folders(const fs::path& dir) {
   if (holds_run(dir)) return {dir};
   std::vector<fs::path> found;
@@ -96,17 +97,17 @@ void note_damage(const RunView& view, std::vector<std::string>& problems) {
   std::error_code code;
   const auto has = [&](const char* name) { return fs::exists(view.dir / name, code); };
   if (view.description.is_null() && !view.progress.is_object())
-    problems.push_back(fmt::format("'{}': {} {}: its settings and its status are not known", dir, track::kRunFile,
+    problems.push_back(fmt::format("'{}': {} {}: settings and status are unknown", dir, track::kRunFile,
                                    has(track::kRunFile) ? "cannot be read" : "is missing"));
   if (view.curves.empty() && has(track::kLogFile) && fs::file_size(view.dir / track::kLogFile, code) > 0)
-    problems.push_back(fmt::format("'{}': {} holds no whole log line", dir, track::kLogFile));
+    problems.push_back(fmt::format("'{}': {} holds no complete log line", dir, track::kLogFile));
   for (const std::string& warning : view.warnings) {
     problems.push_back(fmt::format("'{}': {}", dir, warning));
-    if (view.status != "running") break;  // the first says how it ended
+    if (view.status != "running") break;  // the first one is the reason for the end
   }
 }
 
-/// Folders' names, or, if two have the same, all paths.
+/// Names runs by folder, or by whole path if two folders have the same name.
 void name_runs(std::vector<ComparedRun>& runs) {
   const auto plain_path = [](const fs::path& dir) { return (dir / "").lexically_normal().parent_path(); };
   std::set<std::string> names;
@@ -124,7 +125,7 @@ bool is_better(const ComparedRun& a, const ComparedRun& b) {
   return std::tuple(rank(a.best_eval_loss), rank(a.loss), a.name) < std::tuple(rank(b.best_eval_loss), rank(b.loss), b.name);
 }
 
-/// The settings of a run, with what it had beside them; null where run.json does not tell.
+/// Returns a run's settings and the members in kBeside; null without run.json.
 json settings_of(const RunView& view) {
   json settings = member(view.description, "settings");
   if (!settings.is_object()) return nullptr;
@@ -147,7 +148,7 @@ void find_differences(Comparison& c) {
     bool differs = false;
     for (const json& settings : all) {
       values.push_back(member(settings, key.c_str()));
-      if (settings.is_null()) continue;  // not known
+      if (settings.is_null()) continue;  // unknown
       differs |= first && *first != values.back();
       first = values.back();
     }
@@ -159,7 +160,7 @@ void note_other_data(Comparison& c) {
   std::vector<std::string> keys;
   for (const char* key : kEvalData)
     if (c.differing.contains(key)) keys.emplace_back(key);
-  // What a share of the data holds out depends on the data.
+  // The held-out share depends on the data.
   const bool holds_out = std::ranges::any_of(
       c.runs, [](const ComparedRun& run) { return number_in(member(run.view.description, "settings"), "val_size") > 0; });
   for (const char* key : {"dataset", "seed", "max_samples"})
@@ -167,7 +168,7 @@ void note_other_data(Comparison& c) {
   const auto evaluated = std::ranges::count_if(c.runs, [](const ComparedRun& run) { return std::isfinite(run.best_eval_loss); });
   if (!keys.empty() && evaluated > 1)
     c.problems.push_back(
-        fmt::format("{} differ{}: eval_loss may be over other data or other tokens, and is then not to be compared",
+        fmt::format("{} differ{}: eval_loss may be over different data or tokens, so do not compare it",
                     fmt::join(keys, ", "), keys.size() == 1 ? "s" : ""));
 }
 
@@ -181,8 +182,8 @@ Comparison compare_runs(const std::vector<fs::path>& dirs) {
     if (folders.empty()) {
       ++c.left_out;
       c.problems.push_back(fs::is_directory(dir)
-                               ? fmt::format("'{}' holds no run of qft train, nor does a folder in it", dir.string())
-                               : fmt::format("'{}' is no directory", dir.string()));
+                               ? fmt::format("'{}' holds no run of qft train, and neither does a folder in it", dir.string())
+                               : fmt::format("'{}' is not a directory", dir.string()));
     }
     for (const fs::path& folder : folders) {
       if (!seen.insert(fs::weakly_canonical(folder)).second) continue;

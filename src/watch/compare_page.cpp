@@ -1,4 +1,4 @@
-// Runs side by side as JSON, and as a page of HTML.
+// A comparison of runs as JSON and as an HTML page.
 #include "qft/core/clock.h"
 #include "qft/core/error.h"
 #include "qft/core/json.h"
@@ -31,7 +31,7 @@ bool of_machine(const std::string& metric) {
   return metric.starts_with("system/") || metric.starts_with("seconds/");
 }
 
-/// Nothing is lost if the page gets this name: the file is not there, is empty, or is an earlier page.
+/// True if writing the page loses nothing: the file is absent, empty, or an earlier page.
 bool is_replaceable(const std::filesystem::path& file) {
   if (!exists(symlink_status(file))) return true;
   if (!is_regular_file(file)) return false;
@@ -77,7 +77,7 @@ std::string compare_page(const Comparison& c, double now) {
 std::filesystem::path write_compare_page(const Comparison& c, std::filesystem::path file) {
   if (file.empty()) file = c.page;
   if (!is_replaceable(file))
-    fail("'{}' is no page of qft compare and is not replaced: move it away, or name another file with --report=FILE.html",
+    fail("'{}' exists and is not a page of qft compare: move it away, or name another file with --report=FILE.html",
          file.string());
   io::atomic_write_file(io::posix_storage(), file, compare_page(c, unix_seconds()));
   return file;

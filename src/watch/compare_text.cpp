@@ -1,4 +1,4 @@
-// Runs side by side as characters.
+// A comparison of runs as text.
 #include "qft/core/units.h"
 #include "qft/watch/compare.h"
 #include "qft/watch/page.h"
@@ -18,7 +18,7 @@ using nlohmann::json;
 constexpr std::size_t kLetters = 26;
 constexpr int kNarrowest = 60, kWidestValue = 24, kPlotLines = 20;
 
-/// The run's letter in the picture; those behind the first 26 have none.
+/// Returns the run's letter in the picture; blank after the first 26 runs.
 std::string letter_of(std::size_t run) {
   return run < kLetters ? std::string(1, static_cast<char>('a' + run)) : " ";
 }
@@ -33,7 +33,7 @@ std::string step_text(std::int64_t step) {
 
 using Row = std::vector<std::string>;
 
-/// Rows of equal length as columns: those in [`right_from`, `right_to`) to the right, the others to the left.
+/// Appends rows of equal length as aligned columns: columns in [`right_from`, `right_to`) to the right, the others to the left.
 void put_table(const std::vector<Row>& rows, std::size_t right_from, std::size_t right_to, std::string& out) {
   std::vector<int> widths(rows.front().size(), 0);
   for (const Row& row : rows)
@@ -50,7 +50,7 @@ void put_table(const std::vector<Row>& rows, std::size_t right_from, std::size_t
   }
 }
 
-/// The name comes last, whole: it is what a person goes on with.
+/// The name comes last and uncut, because the reader needs it for the next command.
 std::string figures(const Comparison& c) {
   std::vector<Row> rows{{"", "eval_loss", "at step", "loss", "steps", "tokens/s", "time", "memory", "status", "run"}};
   for (std::size_t i = 0; i < c.runs.size(); ++i) {
@@ -80,7 +80,7 @@ std::string value_text(const json& value) {
   return columns_of(text) <= kWidestValue ? text : cut(text, kWidestValue - 2) + "..";
 }
 
-/// The keys as rows, the runs as columns; as many runs beside each other as there is room for.
+/// Returns keys as rows and runs as columns, with as many runs side by side as fit.
 std::string differences(const Comparison& c, int width) {
   std::string out;
   for (std::size_t begin = 0; begin < c.runs.size();) {

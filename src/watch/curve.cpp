@@ -1,4 +1,4 @@
-// A curve in characters.
+// Draws curves in characters.
 #include "qft/watch/page.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace qft::watch {
 namespace {
 
-constexpr int kAxis = 10;  ///< characters of the numbers at the left
+constexpr int kAxis = 10;  ///< width of the numbers at the left
 
 struct Range {
   double low = INFINITY, high = -INFINITY;
@@ -24,13 +24,13 @@ struct Range {
     const double by = low == 0 ? 1.0 : std::abs(low) * 0.1;
     low -= by, high += by;
   }
-  /// 0 to n - 1.
+  /// Returns a cell in 0 to n - 1.
   int cell(double v, int n) const {
     return std::clamp(static_cast<int>(std::lround((v - low) / (high - low) * (n - 1))), 0, n - 1);
   }
 };
 
-/// Dots of one color: two a character across, four down.
+/// Dots of one color: two by four per character.
 class Canvas {
  public:
   Canvas(int columns, int lines) : columns_(columns), lines_(lines), cells_(static_cast<std::size_t>(columns * lines), 0) {}
@@ -41,7 +41,7 @@ class Canvas {
     const int steps = std::max({std::abs(x1 - x0), std::abs(y1 - y0), 1});
     for (int i = 0; i <= steps; ++i) dot(x0 + (x1 - x0) * i / steps, y0 + (y1 - y0) * i / steps);
   }
-  /// The eight dots of a character, as Unicode's Braille patterns number them.
+  /// Returns the eight dots of a character as the bits of a Unicode Braille pattern.
   int at(int column, int line) const { return cells_[static_cast<std::size_t>(line * columns_ + column)]; }
 
  private:
@@ -67,7 +67,7 @@ Canvas draw(const Curve& curve, const Range& across, const Range& down, int colu
   return canvas;
 }
 
-/// A row of a picture with the number of its axis, if it is one that has a number.
+/// Returns the axis in front of a picture's row, with a number in some rows.
 std::string axis(const Range& down, int line, int lines) {
   const bool labelled = line == 0 || line == lines - 1 || line == lines / 2;
   if (!labelled) return std::string(kAxis, ' ');
@@ -79,7 +79,7 @@ std::string steps_below(const Range& across, int columns) {
   return fmt::format("{:{}}{}{:>{}}", "", kAxis, left, right, std::max<int>(1, columns - static_cast<int>(left.size())));
 }
 
-/// A curve's value in each column that it reaches; NaN beside.
+/// Returns a curve's value in each column; NaN outside the curve.
 std::vector<double> by_column(const Curve& curve, const Range& across, int columns) {
   std::vector<double> values(static_cast<std::size_t>(columns), NAN);
   int x0 = -1;
@@ -94,7 +94,7 @@ std::vector<double> by_column(const Curve& curve, const Range& across, int colum
   return values;
 }
 
-/// Where lines end that leave the picture: one run that diverged must not press all others flat.
+/// Returns the value at which lines are clipped, so that one diverged run does not flatten all others.
 double ceiling(const std::vector<LetteredCurve>& curves) {
   double first = -INFINITY;
   for (const LetteredCurve& c : curves)
@@ -126,7 +126,7 @@ std::vector<std::string> draw_curve(const Curve& curve, const Curve& beside, int
   std::vector<std::string> rows;
   for (int line = 0; line < lines; ++line) {
     std::string row = axis(down, line, lines);
-    int painted = 0;  // the color of what comes
+    int painted = 0;  // current color
     for (int column = 0; column < columns; ++column) {
       const int a = first.at(column, line), b = second.at(column, line), wanted = a != 0 ? 36 : b != 0 ? 33 : painted;
       if (color && wanted != painted) row += fmt::format("\x1b[{}m", wanted);
@@ -152,7 +152,7 @@ std::vector<std::string> draw_letters(const std::vector<LetteredCurve>& curves, 
   if (across.empty()) return {std::string(kAxis, ' ') + "nothing to draw yet"};
   across.widen(), down.widen();
   const int columns = std::max(8, width - kAxis - 1), lines = std::max(2, height - 1 - (cut_off ? 1 : 0));
-  // The letters that want a cell; points win over lines.
+  // Letters that fall into a cell; points win over lines.
   std::vector<std::string> line_letters(static_cast<std::size_t>(columns * lines)), point_letters = line_letters;
   const auto put = [&](std::vector<std::string>& cells, char letter, int column, double value) {
     const int line = lines - 1 - down.cell(std::min(value, top), lines);
@@ -169,13 +169,13 @@ std::vector<std::string> draw_letters(const std::vector<LetteredCurve>& curves, 
       if (const double value = values[static_cast<std::size_t>(i)]; std::isfinite(value)) put(line_letters, c.letter, i, value);
   }
   std::vector<std::string> rows;
-  if (cut_off) rows.push_back(fmt::format("{:{}}values beyond {:.4g} are drawn there", "", kAxis, down.high));
+  if (cut_off) rows.push_back(fmt::format("{:{}}values above {:.4g} are drawn at that height", "", kAxis, down.high));
   for (int line = 0; line < lines; ++line) {
     std::string row = axis(down, line, lines);
     for (int column = 0; column < columns; ++column) {
       const auto at = static_cast<std::size_t>(line * columns + column);
       const std::string& letters = point_letters[at].empty() ? line_letters[at] : point_letters[at];
-      // Curves that lie on each other take turns.
+      // Curves on top of each other take turns.
       row += letters.empty() ? ' ' : letters[static_cast<std::size_t>(column) % letters.size()];
     }
     rows.push_back(row);

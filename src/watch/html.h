@@ -1,4 +1,4 @@
-// Pages of HTML: page.html with data, and a script that shows them. Private to watch.
+// Builds HTML pages: page.html with data and a script that displays them. Private to watch.
 #pragma once
 
 #include "qft/watch/run_view.h"
@@ -11,18 +11,19 @@
 
 namespace qft::watch {
 
-/// Points of a curve in a page at most: more are no wider than a screen's dots.
+/// Most points per curve in a page: a screen has fewer dots.
 inline constexpr std::size_t kPoints = 3000;
-/// Points of all curves of the machine at most, and of all others: each GPU, node and run has some of its own.
+/// Most points of all machine curves together, and of all other curves together: every GPU, node and run adds curves.
 inline constexpr std::size_t kAllPoints = 150'000;
 
-/// [[step, value], ...], null for what is not finite; of more points than `most` the lowest and the highest of neighbours.
+/// Returns [[step, value], ...] with null for values that are not finite. A curve with more points than `most` keeps the lowest
+/// and the highest value of neighbouring points.
 nlohmann::json points_of(const Curve& curve, std::size_t most);
 
-/// In the head of page.html, and so of every page: says that it is one of qft.
+/// Tag in page.html's head that marks every page as made by qft.
 inline constexpr std::string_view kGenerator = R"(<meta name="generator" content="qft">)";
 
-/// page.html, whose script finds `data` under that name, with `script` in it.
+/// Returns page.html with `script`, and with `data` under the name that the script expects.
 std::string fill_page(const nlohmann::json& data, std::string_view script);
 
 }  // namespace qft::watch

@@ -1,4 +1,4 @@
-// The page of HTML: a template with the run's data as JSON in it.
+// The HTML report: a template that contains the run's data as JSON.
 #include "qft/core/error.h"
 #include "qft/watch/page.h"
 
@@ -20,7 +20,7 @@ using nlohmann::json;
 
 constexpr std::string_view kPhase = "seconds/", kMachine = "system/";
 
-/// Of more points than the page holds the lowest and the highest of each run of neighbours: no spike is lost.
+/// Keeps the lowest and highest of each group of neighbours if the curve has too many points, so that no spike is lost.
 Curve thinned(const Curve& curve, std::size_t points) {
   if (curve.size() <= points) return curve;
   const std::size_t share = (2 * curve.size() + points - 1) / points;
@@ -36,7 +36,7 @@ Curve thinned(const Curve& curve, std::size_t points) {
   return kept;
 }
 
-/// JSON that ends no script element and begins no comment in one: '<' only stands in texts, where it may be \u003c.
+/// Escapes '<' as \u003c, so that the data cannot end a script element or begin a comment in it; '<' occurs only inside texts.
 std::string in_script(const json& data) {
   std::string text;
   for (const char c : data.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace)) {
@@ -73,7 +73,7 @@ std::string fill_page(const json& data, std::string_view script) {
 
 std::string html_page(const RunView& run, double now) {
   json curves = json::object(), checkpoints = json::array(), samples = json::array();
-  json phases = json::object();  // seconds of all log lines
+  json phases = json::object();  // seconds over all log lines
   const auto is_machine = [](const auto& curve) { return curve.first.starts_with(kMachine); };
   const auto of_machine = static_cast<std::size_t>(std::count_if(run.curves.begin(), run.curves.end(), is_machine));
   for (const auto& named : run.curves) {

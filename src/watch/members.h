@@ -1,5 +1,4 @@
-// Members of JSON that another program may have written: what is not of the type that is asked for is not there. Private to
-// watch.
+// Reads members of JSON that another program may have written: a member of an unexpected type counts as absent. Private to watch.
 #pragma once
 
 #include <cmath>
@@ -9,13 +8,13 @@
 
 namespace qft::watch {
 
-/// Null where there is none.
+/// Returns null if it is absent.
 inline nlohmann::json member(const nlohmann::json& object, const char* key) {
   const auto it = object.is_object() ? object.find(key) : object.end();
   return object.is_object() && it != object.end() ? *it : nlohmann::json();
 }
 
-/// NaN where there is none.
+/// Returns NaN if it is absent.
 inline double number_in(const nlohmann::json& object, const char* key) {
   const nlohmann::json value = member(object, key);
   return value.is_number() ? value.get<double>() : NAN;

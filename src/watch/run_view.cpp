@@ -22,17 +22,17 @@ using nlohmann::json;
 
 constexpr std::size_t kLines = 1000;
 constexpr std::string_view kCheckpointPrefix = "checkpoint-";
-/// What an evaluation with predict_with_generate writes, and what one writes that compares with the base.
+/// Output of an evaluation with predict_with_generate, and of a comparison with the base.
 constexpr const char* kAnswers = "generated_predictions.jsonl";
 constexpr const char* kCompared = "compared_predictions.jsonl";
 
-/// Unix time of the last change; 0 where there is no such file.
+/// Returns the Unix time of the last change; 0 if there is no such file.
 double changed(const fs::path& path) {
   struct stat info{};
   return ::stat(path.c_str(), &info) == 0 ? static_cast<double>(info.st_mtim.tv_sec) : 0.0;
 }
 
-/// A JSON file that a run may be replacing; null where it is not there or cannot be read.
+/// Reads a JSON file that a run may be replacing; null if it is absent or cannot be read.
 json read_if(const fs::path& path) {
   try {
     if (fs::exists(path)) return io::read_json(path);
@@ -67,7 +67,7 @@ const RunView& RunReader::refresh() {
   view_.description = read_if(view_.dir / track::kRunFile);
   if (!view_.description.is_object()) view_.description = nullptr;
   if (!holds_run(view_.dir))
-    fail("'{}' has none of {}, {} and {}: it is no output_dir of qft train, or training has not begun", view_.dir.string(),
+    fail("'{}' has none of {}, {} and {}: it is not an output_dir of qft train, or training did not begin", view_.dir.string(),
          track::kRunFile, track::kLogFile, kProgressFile);
   view_.progress = read_if(view_.dir / kProgressFile);
   if (!view_.progress.is_object()) view_.progress = nullptr;
@@ -112,8 +112,8 @@ void RunReader::read_checkpoints() {
   std::ranges::sort(view_.checkpoints, {}, [](const CheckpointSeen& c) { return step_of(c.name); });
 }
 
-/// A run that was killed could not say so: then its lock stands still. What run.json holds of an earlier part of the run counts
-/// while no part goes on.
+/// A killed run cannot record its end: its lock file is no longer touched. The status of an earlier part of the run counts only
+/// while no part is running.
 void RunReader::read_status() {
   view_.silent_seconds = 0;
   const bool described = view_.description.is_object();
@@ -130,7 +130,7 @@ void RunReader::read_status() {
     view_.status = "silent";
     view_.silent_seconds = std::max(0.0, silence);
   }
-  if (view_.status != "running" && view_.status != "silent") view_.progress = nullptr;  // of a start that got nowhere
+  if (view_.status != "running" && view_.status != "silent") view_.progress = nullptr;  // left by a start that was killed early
 }
 
 void RunReader::read_samples() {
@@ -155,7 +155,7 @@ void RunReader::look_for_trouble() {
   if (view_.last.is_null()) return;
   for (const char* metric : {"loss", "grad_norm"})
     if (view_.curves.contains(metric) && !std::isfinite(view_.now(metric)))
-      w.push_back(fmt::format("{} of step {:.0f} is {}: it is not finite", metric, number_in(view_.last, "current_steps"),
+      w.push_back(fmt::format("{} of step {:.0f} is {}, which is not finite", metric, number_in(view_.last, "current_steps"),
                               plain_nan(view_.now(metric))));
   if (const double skipped = number_in(view_.last, "skipped_updates"); skipped > 0)
     w.push_back(fmt::format("{:.0f} updates were skipped", skipped));
@@ -165,11 +165,11 @@ void RunReader::look_for_trouble() {
         fmt::format("no log line for {}, usually one comes every {}", format_duration(waiting), format_duration(steps_seconds_)));
   const double available = number_in(member(view_.description, "memory"), "available");
   if (const double most = view_.now("memory_peak"); most > available)
-    w.push_back(fmt::format("a rank has taken {}, and {} are available", format_bytes(most), format_bytes(available)));
+    w.push_back(fmt::format("a rank used {}, but only {} are available", format_bytes(most), format_bytes(available)));
   read_log_file();
 }
 
-/// The last warnings and errors of rank 0's log file, where the run has one.
+/// Adds the last warnings and errors of rank 0's log file, if the run has one.
 void RunReader::read_log_file() {
   constexpr std::streamoff kTail = 64 << 10;
   constexpr std::size_t kShown = 3;

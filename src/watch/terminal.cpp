@@ -24,9 +24,9 @@ volatile std::sig_atomic_t g_ended = 0;
 void end(int) {
   g_ended = 1;
 }
-void wake(int) {}  // a changed size: poll() returns
+void wake(int) {}  // on a resize: makes poll() return
 
-/// Columns and lines: of the terminal, else COLUMNS and LINES.
+/// Returns columns and lines of the terminal, else COLUMNS and LINES.
 std::pair<int, int> size_of_terminal() {
   winsize size{};
   if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0) return {size.ws_col, size.ws_row};
@@ -38,12 +38,12 @@ std::pair<int, int> size_of_terminal() {
   return {variable("COLUMNS", 100), variable("LINES", 45)};
 }
 
-/// The terminal's other screen, without lines and echo; as it was at the end, also after a signal.
+/// Uses the terminal's alternate screen without line editing and echo; restores the terminal at the end, also after a signal.
 class Screen {
  public:
   Screen() {
     if (::isatty(STDOUT_FILENO) == 0 || ::tcgetattr(STDIN_FILENO, &before_) != 0)
-      fail_config("qft watch needs a terminal: --once prints one page without");
+      fail_config("qft watch needs a terminal: use --once to print one page without one");
     termios raw = before_;
     raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
     ::tcsetattr(STDIN_FILENO, TCSANOW, &raw);
@@ -62,7 +62,7 @@ class Screen {
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
   }
-  /// The key that was pressed; 0 for none in this time. An arrow is n or p.
+  /// Returns the pressed key; 0 if none was pressed in this time. Arrows are n or p.
   static char key(int milliseconds) {
     pollfd in{STDIN_FILENO, POLLIN, 0};
     char bytes[8] = {};
@@ -83,7 +83,7 @@ class Screen {
   termios before_{};
 };
 
-/// The curve that comes after `metric`, or before it.
+/// Returns the curve `by` places after `metric`, which may be negative.
 std::string next_metric(const RunView& run, const std::string& metric, int by) {
   std::vector<std::string> names;
   for (const auto& [name, curve] : run.curves) names.push_back(name);

@@ -5,7 +5,7 @@
 namespace qft::watch {
 namespace {
 
-/// Bytes of the UTF-8 character that `text` begins with; 0 where it is none, as far as a terminal minds.
+/// Returns the bytes of the UTF-8 character that `text` begins with; 0 if it is invalid for a terminal.
 std::size_t character(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text[0]);
   const std::size_t n = lead < 0x80                   ? 1

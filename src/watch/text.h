@@ -1,4 +1,4 @@
-// Texts on a terminal. Private to watch.
+// Formats texts for a terminal. Private to watch.
 #pragma once
 
 #include <cstddef>
@@ -7,17 +7,17 @@
 
 namespace qft::watch {
 
-/// Columns that a text takes: characters, without the escape sequences among them.
+/// Returns the columns that a text occupies: its characters without escape sequences.
 std::size_t columns_of(std::string_view text);
 
-/// Names from files may hold anything: no control character reaches the terminal, be it one of ASCII or of those that Unicode has
-/// at U+0080 (U+009B begins an escape sequence), and no half of a UTF-8 character.
+/// Replaces control characters (ASCII and Unicode's from U+0080, where U+009B begins an escape sequence) and broken UTF-8,
+/// because names from files may contain anything.
 std::string plain(std::string_view text);
 
-/// At most `width` columns.
+/// Truncates to `width` columns.
 std::string cut(const std::string& text, int width);
 
-/// Just `width` columns: cut, or with spaces behind it.
+/// Truncates or pads with spaces to exactly `width` columns.
 std::string padded(const std::string& text, int width);
 
 }  // namespace qft::watch

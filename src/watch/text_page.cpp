@@ -1,4 +1,4 @@
-// The page of characters.
+// The terminal page.
 #include "qft/core/units.h"
 #include "qft/watch/page.h"
 
@@ -41,7 +41,7 @@ class Page {
   std::string colored(const char* code, const std::string& text) const {
     return o_.color ? fmt::format("\x1b[{}m{}\x1b[0m", code, text) : text;
   }
-  /// A member of run.json as text; empty where it is not there.
+  /// Returns a member of run.json as text; empty if it is absent.
   std::string said(const char* key) const { return plain(text_in(run_.description, key)); }
 
   void heading() {
@@ -64,7 +64,7 @@ class Page {
     return fmt::format("  {:.0f} rank{} on {}, {}", ranks, ranks == 1 ? "" : "s", fmt::join(hosts, ", "), said("device"));
   }
 
-  /// The log tells of a step when it is logged, kProgressFile of each.
+  /// The log has only the logged steps, kProgressFile has every step.
   void progress() {
     const json& at = run_.progress;
     const double logged = number_in(run_.last, "current_steps"), now = number_in(at, "step");
@@ -82,7 +82,7 @@ class Page {
                      std::isfinite(epoch) ? fmt::format("  epoch {:.2f}", epoch) : "", times(newer)));
   }
 
-  /// What the run is at, where it is not just training.
+  /// Returns the current phase, unless the run is just training.
   std::string phase_words() const {
     if (run_.status != "running") return run_.last.is_null() && !run_.progress.is_object() ? "no step is logged yet" : "";
     static constexpr std::pair<std::string_view, std::string_view> kWords[] = {
@@ -136,7 +136,7 @@ class Page {
     phases();
   }
 
-  /// The last values of a metric as a row of bars.
+  /// Returns the last values of a metric as a row of bars.
   std::string spark(const std::string& metric) const {
     static constexpr const char* kBars[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     const auto it = run_.curves.find(metric);

@@ -48,7 +48,7 @@ TEST(EventFile, TellsTheLastStepOfEachTag) {
   EventFile next(dir);
   next.start(5, 2.0);
   next.flush();
-  EXPECT_EQ(last_of(read_last_steps(dir), "train/loss"), 4) << "the run went on behind step 4";
+  EXPECT_EQ(last_of(read_last_steps(dir), "train/loss"), 4) << "the run continued after step 4";
   EXPECT_EQ(last_of(read_last_steps(dir), "eval/loss"), 4);
 }
 

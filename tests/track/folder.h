@@ -1,4 +1,4 @@
-// A folder of a test's own, and errors as texts.
+// A temporary folder for a test, and errors as texts.
 #pragma once
 
 #include "qft/core/error.h"
@@ -11,7 +11,7 @@
 
 namespace qft {
 
-/// A folder that goes away with the test.
+/// A folder that is removed after the test.
 class TempFolder {
  public:
   TempFolder() {
@@ -25,7 +25,7 @@ class TempFolder {
   std::filesystem::path path_;
 };
 
-/// The message of the ConfigError that `call` throws.
+/// Returns the message of the ConfigError that `call` throws.
 template <class Call>
 std::string error_of(Call&& call) {
   try {

@@ -52,7 +52,7 @@ TEST(MachineUse, HasMeansAndPeaksSinceItWasTaken) {
       0.01);
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   const nlohmann::json taken = use.take();
-  ASSERT_EQ(taken.at("gpu_use").size(), 1u) << "the second GPU does not tell";
+  ASSERT_EQ(taken.at("gpu_use").size(), 1u) << "the second GPU does not report it";
   EXPECT_NEAR(taken["gpu_use"][0].get<double>(), 75.0, 15.0);
   EXPECT_EQ(taken["gpu_power"][0], 600.0);
   EXPECT_GT(taken["gpu_temperature"][0].get<double>(), 61.0);

@@ -1,4 +1,4 @@
-// What MLflow refuses, by a server that does.
+// Tests with a server that refuses requests of the MLflow tracker.
 #include "qft/io/file.h"
 #include "qft/track/tracker.h"
 
@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Answers one request a connection; `answer` gets "POST /path" and the body, and returns status and body.
+/// Answers one request per connection; `answer` gets "POST /path" and the body, and returns status and body.
 class Server {
  public:
   using Answer = std::function<std::pair<int, json>(const std::string& what, const std::string& body)>;
@@ -70,7 +70,7 @@ class Server {
 
 const json kRefusal{{"error_code", "INVALID_PARAMETER_VALUE"}, {"message", "no"}};
 
-/// What a server has of runs: the test reads it once the tracker has its answers.
+/// State of a fake MLflow server: the test reads it once the tracker has its answers.
 struct Kept {
   std::vector<std::string> metrics, artifacts, statuses, deleted;
   int runs = 0;
@@ -151,7 +151,7 @@ TEST_F(MlflowTest, ARunThatWasDeletedThereGetsANewOne) {
   setenv("MLFLOW_RUN_ID", "r1", 1);
   const auto named = tracker();
   EXPECT_THROW(named->open(), Error);
-  EXPECT_THROW(named->open(), Error) << "nor at the second try";
+  EXPECT_THROW(named->open(), Error) << "the second attempt fails, too";
   unsetenv("MLFLOW_RUN_ID");
 }
 

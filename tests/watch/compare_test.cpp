@@ -1,4 +1,4 @@
-// Runs side by side: which come first, what differs, and what cannot be read.
+// Comparison of runs: their order, differing keys, and unreadable files.
 #include "qft/watch/compare.h"
 
 #include "qft/core/clock.h"
@@ -25,7 +25,7 @@ class CompareTest : public ::testing::Test {
     fs::create_directories((dir_ / name).parent_path());
     std::ofstream(dir_ / name) << text;
   }
-  /// A finished run of `steps` steps: loss falls to `last`, eval_loss is least in its middle.
+  /// Writes a finished run of `steps` steps: loss falls to `last`, eval_loss is lowest in the middle.
   void run(const std::string& name, double last, double best, int steps = 10, json settings = {{"lora_rank", 4}}) const {
     settings["output_dir"] = settings["log_dir"] = (dir_ / name).string();
     write(name + "/run.json", json{{"status", "finished"}, {"ranks", 2}, {"total_steps", steps}, {"settings", settings}}.dump());

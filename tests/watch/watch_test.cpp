@@ -139,7 +139,7 @@ TEST_F(WatchTest, TakesNothingFromFilesThatAreNotWhatTheyShouldBe) {
       text_page(run, {80, 30, false, "loss", 0});
       html_page(run, 0);
     } catch (const Error&) {
-    }  // says what is wrong
+    }  // reports the error
   }
 }
 
@@ -193,14 +193,14 @@ TEST(HtmlPage, StaysSmallWithManyGpus) {
   EXPECT_EQ(data["curves"]["loss"].size(), 2000u) << "the machine's curves are the ones that are thinned";
 }
 
-/// A call with an argument for each point fails beyond some 100,000.
+/// A call with one argument per point fails above about 100,000.
 TEST(HtmlPage, SpreadsNoPointsIntoArguments) {
   const std::string html = html_page(RunView(), 0);
   EXPECT_EQ(html.find("Math.min(...steps"), std::string::npos);
   EXPECT_EQ(html.find("Math.max(...steps"), std::string::npos);
 }
 
-/// Between log lines, and before the first one, the file of the progress tells.
+/// Between log lines, and before the first one, the progress file tells the step.
 TEST_F(WatchTest, ShowsARunFromItsStart) {
   write(".qft-lock", "x");
   write(kProgressFile, R"({"phase": "pack", "time": 1})");
@@ -224,7 +224,7 @@ TEST_F(WatchTest, ShowsARunFromItsStart) {
   EXPECT_NE(page().find("evaluating"), std::string::npos) << page();
 }
 
-/// A process that was killed leaves the file.
+/// A killed process leaves the file.
 TEST_F(WatchTest, TellsAStartThatWasKilledFromTheRunBefore) {
   write(kProgressFile, R"({"phase": "load"})");
   EXPECT_NE(page().find("silent"), std::string::npos) << page();
@@ -240,7 +240,7 @@ TEST_F(WatchTest, SaysWhyARunFailed) {
   EXPECT_NE(page().find("! step 4: loss nan"), std::string::npos) << page();
 }
 
-/// What a log or a run file holds is shown, and does nothing to the terminal.
+/// Content of a log or run file is shown and cannot control the terminal.
 TEST(TextPage, ControlCharactersOfAllKindsAreReplaced) {
   RunView run;
   run.dir = "run";

@@ -1,4 +1,4 @@
-// What a run takes of its node beside its own memory: GPUs, host memory, network, disks.
+// Measures a node's GPUs, host memory, network and disks during a run.
 #pragma once
 
 #include <condition_variable>
@@ -15,35 +15,35 @@
 
 namespace qft::track {
 
-/// A GPU now; what is not known is not set.
+/// State of a GPU; unknown values are not set.
 struct GpuUse {
   std::optional<double> use_percent, watts, temperature;  ///< degrees Celsius
   double memory = 0;                                      ///< bytes in use, by all processes
 };
 
-/// Counters of a node since its start, and its memory in use; bytes.
+/// Memory in use on a node, and its counters since boot; all in bytes.
 struct HostUse {
   double memory = 0;
-  double received = 0, sent = 0;  ///< network interfaces but loopback and bridges, and InfiniBand's ports
-  double read = 0, written = 0;   ///< disks, without what is laid over them
+  double received = 0, sent = 0;  ///< network interfaces except loopback and bridges, plus InfiniBand ports
+  double read = 0, written = 0;  ///< whole disks, without layers such as LVM and RAID
 };
 
-/// As Linux tells it below `root` (for tests; "/" else): proc/meminfo, proc/net/dev, proc/diskstats, sys/class/infiniband.
+/// Reads proc/meminfo, proc/net/dev, proc/diskstats and sys/class/infiniband below `root` ("/", except in tests).
 HostUse host_use(const std::filesystem::path& root = "/");
 
-/// Looks every few seconds, by a thread of its own.
+/// Samples the machine every few seconds in a background thread.
 class MachineUse {
  public:
   using Gpus = std::function<std::vector<GpuUse>()>;
-  /// `gpus` is called by the thread; it may throw nothing.
+  /// The thread calls `gpus`, which must not throw.
   explicit MachineUse(Gpus gpus, double seconds = 5.0);
   ~MachineUse();
   MachineUse(const MachineUse&) = delete;
   MachineUse& operator=(const MachineUse&) = delete;
 
-  /// Since the last call: of each GPU the mean use in percent, the mean power in watts, the highest temperature and memory; of
-  /// the host memory, and bytes a second of network and disks. Lists, as trainer_log.jsonl has them; empty while nothing was
-  /// seen.
+  /// Returns values since the last call. Per GPU: mean use in percent, mean power in watts, highest temperature and highest
+  /// memory. For the host: memory, and bytes per second of network and disks. The values are lists, as in trainer_log.jsonl; the
+  /// object is empty if there was no sample.
   nlohmann::json take();
 
  private:
@@ -61,7 +61,7 @@ class MachineUse {
   std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<GpuSums> gpu_sums_;
-  HostUse first_, last_;  ///< of the host's looks since the last take()
+  HostUse first_, last_;  ///< first and last host sample since the last take()
   double first_time_ = 0, last_time_ = 0;
   bool seen_ = false, ends_ = false;
   std::thread thread_;

@@ -1,4 +1,4 @@
-// The log of a run as metrics with names: one list for all trackers, for `qft watch` and the report.
+// Turns a run's log into named metrics, shared by all trackers, `qft watch` and the report.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +14,29 @@ namespace qft::track {
 
 /// A value at a step.
 struct Metric {
-  std::string name;  ///< as transformers logs it: loss, learning_rate, eval_loss; others with a group: system/..., seconds/...
+  std::string name;  ///< transformers' name: loss, learning_rate, eval_loss; others have a group: system/..., seconds/...
   double value = 0.0;
   std::int64_t step = 0;
   double time = 0.0;  ///< Unix time
 };
 
-/// Whether a key of a log line is a metric by its own name: "rewards/chosen", "eval_accuracy".
+/// True if the key of a log line is itself a metric name: "rewards/chosen", "eval_accuracy".
 bool names_metric(std::string_view key);
 
-/// The metrics of a line of trainer_log.jsonl; none of what is no log line. `time`: where the line has none.
+/// Returns the metrics in a line of trainer_log.jsonl; none if it is not a log line. `time` is used if the line has no time.
 std::vector<Metric> metrics_of(const nlohmann::json& line, double time);
 
-/// The whole lines of a trainer_log.jsonl that grows, or that a resumed run replaces.
+/// Reads complete lines of a trainer_log.jsonl that grows, or that a resumed run replaces.
 class LogFollower {
  public:
   explicit LogFollower(std::filesystem::path path) : path_(std::move(path)) {}
 
-  /// The lines after those that were taken, at most `most`; none while there is no file. What is no JSON is left out. Throws
-  /// Error where the file cannot be read.
+  /// Returns at most `most` lines after the taken ones; none if there is no file. Skips lines that are not JSON. Throws Error if
+  /// the file cannot be read.
   std::vector<nlohmann::json> next(std::size_t most);
-  /// What next() returned last is done with: the next call goes on behind it.
+  /// Marks the lines that next() returned last as done: the next call continues after them.
   void take() { taken_ = seen_; }
-  /// Since the last call the file was replaced or cut: next() began again at its first line.
+  /// True if the file was replaced or truncated since the last call, so that next() began again at its first line.
   bool restarted();
 
  private:
@@ -46,14 +46,14 @@ class LogFollower {
   bool restarted_ = false;
 };
 
-/// The steps up to which a tracker has each metric.
+/// The last step of each metric that a tracker has.
 class LastSteps {
  public:
-  /// Notes that the metric is there at this step.
+  /// Records that the metric exists at this step.
   void add(const std::string& name, std::int64_t step);
-  /// Forgets what comes after `step`.
+  /// Forgets all steps after `step`.
   void cut(std::int64_t step);
-  /// Whether the metric is later than what is there.
+  /// True if the metric is later than its last step.
   bool is_new(const Metric& metric) const;
 
  private:

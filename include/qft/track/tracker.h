@@ -1,4 +1,4 @@
-// Where a run's metrics go beside its own log: TensorBoard, MLflow.
+// Trackers that receive a run's metrics besides its own log: TensorBoard, MLflow.
 #pragma once
 
 #include "qft/track/metrics.h"
@@ -18,16 +18,16 @@
 
 namespace qft::track {
 
-/// The folder of output_dir that holds TensorBoard's files, as transformers names it.
+/// Folder in output_dir with TensorBoard's files, named as in transformers.
 inline constexpr const char* kRunsFolder = "runs";
-/// The log of a run in its output_dir: a JSON object a line.
+/// Log file in output_dir: one JSON object per line.
 inline constexpr const char* kLogFile = "trainer_log.jsonl";
-/// The file of output_dir that says what its run is.
+/// File in output_dir that describes the run.
 inline constexpr const char* kRunFile = "run.json";
-/// The file of output_dir that says which run of MLflow a run goes on in.
+/// File in output_dir that names the MLflow run to continue after a resume.
 inline constexpr const char* kMlflowFile = ".qft-mlflow.json";
 
-/// How a run ended; run.json has the same words.
+/// How a run ended; run.json uses the same words.
 enum class Status : std::uint8_t {
   finished,
   stopped,  ///< on request, with a checkpoint to resume from
@@ -36,21 +36,21 @@ enum class Status : std::uint8_t {
 
 std::string_view to_string(Status status);
 
-/// Beyond all steps: a Run that drops none of what a tracker has.
+/// Larger than all steps: a Run with this from_step keeps everything a tracker has.
 inline constexpr std::int64_t kNoStep = std::numeric_limits<std::int64_t>::max();
 
-/// What a tracker is told of a run.
+/// Description of a run for trackers.
 struct Run {
   std::filesystem::path output_dir;
   std::string id;                           ///< stays the same when the run is resumed
-  std::string name;                         ///< for people; empty: the tracker chooses
-  std::int64_t from_step = 0;               ///< it goes on behind this step: later ones that a tracker has are computed anew
-  std::filesystem::path logging_dir;        ///< of TensorBoard; empty: a folder in output_dir/runs
+  std::string name;  ///< display name; empty: the tracker chooses one
+  std::int64_t from_step = 0;  ///< the run continues after this step: a tracker drops its later steps
+  std::filesystem::path logging_dir;  ///< TensorBoard's folder; empty: a folder in output_dir/runs
   nlohmann::json settings;                  ///< key: value, without secrets
   std::map<std::string, std::string> tags;  ///< version, ranks, hosts ...
 };
 
-/// Until when a tracker may wait for a server. Any thread may lower it.
+/// Time until which a tracker may wait for a server. Any thread may lower it.
 class Deadline {
  public:
   void set(double steady) { at_ = steady; }
@@ -60,32 +60,33 @@ class Deadline {
   std::atomic<double> at_ = std::numeric_limits<double>::infinity();
 };
 
-/// One place where metrics go. A call may throw Error, and is then made again later; what open() has done stays done. One thread
-/// at a time.
+/// A destination of metrics. A call that throws Error is repeated later; the finished part of open() stays done. Use it from one
+/// thread at a time.
 class Tracker {
  public:
   virtual ~Tracker() = default;
   virtual std::string_view name() const = 0;
-  /// Begins the run there, or goes on in it. Metrics that it already has are left out from then on.
+  /// Begins or continues the run. After this, log() skips metrics that the tracker already has.
   virtual void open() = 0;
   virtual void log(std::span<const Metric> metrics) = 0;
-  /// Notes how the run ended, and keeps the results that are in output_dir where it can.
+  /// Records how the run ended, and stores the results from output_dir if the tracker can.
   virtual void finish(Status status) = 0;
-  /// Where to look at the run, for the log; empty before open().
+  /// Returns the run's address for the log; empty before open().
   virtual std::string address() const = 0;
 };
 
-/// The trackers that `report_to` names, checked against environment and table. "none" and "" are none, "all" is each that can
-/// run here. Throws ConfigError for another name, with what to do instead, and for an MLflow without a server.
+/// Returns the trackers named by `report_to`, checked against the environment and the table of known trackers. "none" and "" name
+/// none, "all" each that can run here. Throws ConfigError with advice for another name, and for MLflow without a server.
 std::vector<std::string> chosen_trackers(std::span<const std::string> report_to);
 
-/// One of chosen_trackers().
+/// Makes one of chosen_trackers().
 std::unique_ptr<Tracker> make_tracker(const std::string& name, const Run& run, std::shared_ptr<Deadline> deadline);
 
-/// What run.json of `output_dir` tells trackers: description() of train/watching.h wrote it. Throws Error where there is none.
+/// Reads the run from `description`, the content of run.json in `output_dir` (see description() in train/watching.h). Throws
+/// Error if it is missing.
 Run run_of(const std::filesystem::path& output_dir, const nlohmann::json& description);
 
-/// The settings without what is secret: keys that hold tokens or passwords, and those in addresses.
+/// Returns the settings without secrets: drops keys that hold tokens or passwords, and strips secrets from addresses.
 nlohmann::json without_secrets(const nlohmann::json& settings);
 
 }  // namespace qft::track

@@ -1,4 +1,4 @@
-// A run as a page for people: of characters for a terminal, and of HTML.
+// Displays a run as a page of characters for a terminal, or of HTML.
 #pragma once
 
 #include "qft/watch/run_view.h"
@@ -10,30 +10,31 @@ namespace qft::watch {
 
 struct PageOptions {
   int width = 100, height = 40;  ///< characters
-  bool color = false;            ///< with the escape sequences of a terminal
-  std::string metric = "loss";   ///< whose curve is drawn
+  bool color = false;  ///< use a terminal's escape sequences
+  std::string metric = "loss";  ///< curve to draw
   double now = 0;                ///< Unix time
 };
 
-/// Lines that end with a line feed, at most `height` of them, none wider than `width`.
+/// Returns at most `height` lines, each at most `width` wide and ending with a line feed.
 std::string text_page(const RunView& run, const PageOptions& options);
 
-/// A curve in dots, two by four in a character (Braille), with its axes; `height` lines. `beside`: a second one, in other color.
+/// Draws a curve in Braille dots, two by four per character, with axes; `height` lines. `beside`: a second curve in another
+/// color.
 std::vector<std::string> draw_curve(const Curve& curve, const Curve& beside, int width, int height, bool color);
 
-/// A curve whose characters are a letter: its line, or just its points.
+/// A curve drawn with one letter: as a line, or only its points.
 struct LetteredCurve {
   char letter;
   Curve curve;
   bool points = false;
 };
-/// Several curves in one picture of `height` lines with axes, told apart without colors.
+/// Draws several curves in one picture of `height` lines with axes, distinguishable without colors.
 std::vector<std::string> draw_letters(const std::vector<LetteredCurve>& curves, int width, int height);
 
-/// A page of its own: it loads nothing. Where it is written while the run goes on it shows how far that was.
+/// Returns a self-contained HTML page. Written during the run, it shows the progress so far.
 std::string html_page(const RunView& run, double now);
 
-/// The file of output_dir that holds it.
+/// File in output_dir with this page.
 inline constexpr const char* kReportFile = "report.html";
 
 }  // namespace qft::watch
