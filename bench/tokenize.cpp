@@ -1,9 +1,9 @@
-// Encodes the texts of a file once, in a fresh process, on one thread; encode.py drives it.
+// Encodes the texts in a file once, in a fresh process, on one thread; encode.py starts it.
 //
 // usage: bench_tokenize TOKENIZER_DIR TEXTS [passes]     TEXTS: { uint32 size, bytes } per text
 //
-// Prints one JSON line: seconds to load, bytes and seconds of the first and the second half of the texts (the
-// first meets empty caches), tokens, a checksum of the ids. Seconds are CPU time: other processes do not count.
+// Prints one JSON line: seconds to load, bytes and seconds for the first and the second half of the texts (the first half meets
+// empty caches), tokens, and a checksum of the ids. Seconds are CPU time, so other processes do not count.
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
 #include "qft/tokenizer/tokenizer.h"

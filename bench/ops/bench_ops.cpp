@@ -1,11 +1,11 @@
-// Times every operation of the model at SmolLM2-135M's shapes against its plain ATen form, and the decoding of quantised weights
-// against the product that follows. Usage: bench_ops [tokens=512] [float|bfloat16] [threads] [roofline [WORK ...] | experts |
-// delta]. Times are the least of many runs, in milliseconds. `roofline`: JSON with the seconds that the matrix products of a step
-// alone need, LoRA's own left out, attention counted at their rate, those of bf16 as such or as fp32, whichever is faster: what
-// no program on this machine can go below by such products. Another model than SmolLM2-135M is given as WORK:
-// ROWS:INPUTS:OUTPUTS:TIMES of each product, attention:WIDTH:LAYERS and head:HIDDEN:VOCABULARY (bench/train.py makes them of a
-// config.json). `experts`: linears of 32 experts of Qwen3-30B-A3B's size beside one linear over as many rows. `delta`: a layer's
-// gated delta rule at the size of Qwen3.5-0.8B.
+// Times every model operation at SmolLM2-135M's shapes against its plain ATen form, and the decoding of quantised weights against
+// the product that follows. Usage: bench_ops [tokens=512] [float|bfloat16] [threads] [roofline [WORK ...] | experts | delta].
+// Times are the minimum over many runs, in milliseconds. `roofline`: prints JSON with the seconds that a step's matrix products
+// need, a lower bound for programs that use such products on this machine. The bound omits LoRA's products, counts attention at
+// the products' rate, and runs bf16 products as bf16 or fp32, whichever is faster. WORK describes another model than
+// SmolLM2-135M: ROWS:INPUTS:OUTPUTS:TIMES per product, attention:WIDTH:LAYERS and head:HIDDEN:VOCABULARY (bench/train.py makes
+// them from a config.json). `experts`: linears of 32 experts at Qwen3-30B-A3B's size against one linear with the same number of
+// rows. `delta`: one layer's gated delta rule at Qwen3.5-0.8B's size.
 #include "qft/ops/attention.h"
 #include "qft/ops/embedding.h"
 #include "qft/ops/experts.h"
@@ -48,7 +48,7 @@ using namespace qft::ops;
 constexpr std::int64_t kHidden = 576, kHeads = 9, kKvHeads = 3, kHeadDim = 64, kWidth = 1536, kVocab = 49152;
 constexpr std::int64_t kQkv = (kHeads + 2 * kKvHeads) * kHeadDim, kRank = 8;
 
-/// Milliseconds: with one thread its CPU time, which other work on the machine disturbs least.
+/// Returns milliseconds; with one thread its CPU time, which other processes disturb least.
 double now() {
   if (at::get_num_threads() == 1) {
     timespec t{};
@@ -58,7 +58,7 @@ double now() {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Least time of repeated calls, in ms.
+/// Returns the minimum time of repeated calls, in ms.
 double least_time(const std::function<void()>& f) {
   double least = std::numeric_limits<double>::infinity(), total = 0;
   f();
@@ -86,7 +86,7 @@ struct Work {
     std::int64_t rows, inputs, outputs, times;
   };
   std::vector<Product> products;
-  std::int64_t attention = 0;  ///< columns of all heads of all layers
+  std::int64_t attention = 0;  ///< columns, summed over all heads of all layers
   std::int64_t hidden = kHidden, vocabulary = kVocab;
 
   static Work smollm2(std::int64_t tokens) {
@@ -98,7 +98,7 @@ struct Work {
     work.attention = kLayers * kHeads * kHeadDim;
     return work;
   }
-  /// Of arguments; false where one is not understood.
+  /// Parses an argument; returns false if it is invalid.
   bool read(const char* text) {
     long long a = 0, b = 0, c = 0, d = 0;
     if (std::sscanf(text, "attention:%lld:%lld", &a, &b) == 2) return attention += a * b, true;
@@ -138,14 +138,14 @@ class Bench {
     }
     const std::int64_t rows = std::min(tokens_, head_chunk_rows(work.vocabulary));
     const double head_ms = product_ms(rows, work.hidden, work.vocabulary) * double(tokens_) / double(rows);
-    // Causal: half of 4 T^2 d forward, five products instead of two backward.
+    // Causal: half of 4 T^2 d forward; the backward pass has five products instead of two.
     const double attention_ms = 2.0 * double(tokens_) * double(tokens_) * double(work.attention) * layers_ms / layers_flops;
     const double forward = layers_ms + attention_ms + head_ms, inputs = layers_ms + 2.5 * attention_ms + head_ms;
     std::printf("{\"forward\": %.4f, \"input_gradients\": %.4f, \"weight_gradients\": %.4f, \"gflops\": %.0f}\n", forward * 1e-3,
                 inputs * 1e-3, (layers_ms + head_ms) * 1e-3, layers_flops / layers_ms * 1e-6);
   }
 
-  /// Grouped products beside one dense product of as many rows.
+  /// Times grouped products against one dense product with the same number of rows.
   void experts() {
     constexpr std::int64_t kExperts = 32, kModel = 2048, kInner = 768;
     std::printf("%-28s %9s %9s %8s\n", "rows an expert", "grouped", "dense", "of rate");
@@ -269,7 +269,7 @@ class Bench {
     }
     const at::Tensor x = random({tokens_, inputs}), y = random({tokens_, total}), gx = random({tokens_, inputs});
     const at::Tensor saved = random({tokens_, parts * kRank});
-    // Against the base matmul alone: what LoRA adds.
+    // Against the base matmul alone, to show LoRA's overhead.
     report((std::string(name) + " fwd").c_str(), [&] { linear_forward(x, w, {}, y, saved, workspace_); },
            [&] { linear_forward(x, base, {}, y, {}, workspace_); });
     report((std::string(name) + " bwd").c_str(),
@@ -281,7 +281,7 @@ class Bench {
   }
 
   void head() {
-    // Scaled so that probabilities are like those of a model.
+    // Scaled so that probabilities resemble a trained model's.
     const at::Tensor x = random({tokens_, kHidden}), w = random({kVocab, kHidden}).mul_(0.1), gx = random({tokens_, kHidden});
     const HeadLabels labels{positions_, positions_};
     const at::Tensor logprobs = floats({tokens_}), grad = floats({tokens_}).fill_(-0.01);
@@ -304,7 +304,7 @@ class Bench {
         [&] { gw.index_add_(0, positions_, gy.to(at::kFloat)); });
   }
 
-  /// Quantised weights, beside their product with the tokens, of which an acquire has one at least.
+  /// Decodes quantised weights, next to their product with the tokens: an acquire has at least one such product.
   void decoding() {
     constexpr std::int64_t kSize = 2048;
     const at::Tensor x = random({tokens_, kSize}), out = random({kSize * kSize}), w = out.view({kSize, kSize});
@@ -347,12 +347,12 @@ int main(int argc, char** argv) {
   if (what == "roofline") {
     Work work = argc > 5 ? Work() : Work::smollm2(tokens);
     for (int i = 5; i < argc; ++i)
-      if (!work.read(argv[i])) return std::fprintf(stderr, "%s is no work of a roofline\n", argv[i]), 2;
+      if (!work.read(argv[i])) return std::fprintf(stderr, "%s is not a valid WORK of roofline\n", argv[i]), 2;
     return bench.roofline(work), 0;
   }
   if (what == "experts") return bench.experts(), 0;
   if (what == "delta") return bench.delta(), 0;
-  if (!what.empty()) return std::fprintf(stderr, "%s is not known: roofline, experts, delta\n", argv[4]), 2;
+  if (!what.empty()) return std::fprintf(stderr, "%s is unknown: use roofline, experts, delta\n", argv[4]), 2;
   std::printf("%lld tokens, %s, %d threads\n%-28s %9s %9s %8s\n", static_cast<long long>(tokens), bf16 ? "bfloat16" : "float",
               at::get_num_threads(), "operation", "ms", "plain ms", "ratio");
   bench.run();

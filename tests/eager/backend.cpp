@@ -1,4 +1,4 @@
-// The table of the device, and what LibTorch asks of it by its interfaces for guards and hooks.
+// The device's table, and its implementation of LibTorch's guard and hook interfaces.
 #include "qft/device/backend.h"
 
 #include <chrono>
@@ -23,7 +23,7 @@ c10::Device the_device() {
 
 thread_local c10::StreamId stream_now = 0;
 
-/// Streams are names: there is no work that could wait. Events hold the time at which they were recorded.
+/// Streams are only names, because no work is ever pending. Events hold the time at which they were recorded.
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kType; }
   c10::Device exchangeDevice(c10::Device) const override { return the_device(); }

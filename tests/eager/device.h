@@ -1,4 +1,4 @@
-// A device that does all work at once, in host memory: what LibTorch and qft ask of one, and nothing else.
+// A device that does all work immediately, in host memory. It implements only what LibTorch and qft require of a device.
 #pragma once
 
 #include <cstddef>
@@ -10,19 +10,19 @@
 namespace qft::eager {
 
 inline constexpr auto kType = c10::DeviceType::PrivateUse1;
-inline constexpr std::size_t kMemory = std::size_t{4} << 30;  // bytes that it says it has
+inline constexpr std::size_t kMemory = std::size_t{4} << 30;  // bytes that it claims to have
 
-/// Of tensors on the device.
+/// Allocator for tensors on the device.
 c10::DeviceAllocator* device_allocator();
-/// Of host memory that counts as pinned.
+/// Allocator for host memory that counts as pinned.
 c10::Allocator* pinned_allocator();
 void* allocate_pinned(std::size_t bytes);
 void free_pinned(void* data);
 bool is_pinned(const void* data);
 
-/// Kernels: memory, views and copies are its own, all else is the CPU's.
+/// Registers kernels: memory, views and copies are implemented here, the CPU's kernels do everything else.
 void register_operations();
-/// Makes "eager" a device of LibTorch. Once a process.
+/// Registers "eager" as a LibTorch device. Call once per process.
 void register_device();
 
 }  // namespace qft::eager

@@ -1,4 +1,4 @@
-// A kind that no source of qft knows: found by the name that QFT_DEVICE says, and used by what its table says.
+// A device kind that qft's sources do not know: found by the name in QFT_DEVICE, and used through its table.
 #include "qft/core/error.h"
 #include "qft/device/backends.h"
 #include "qft/device/device.h"

@@ -1,4 +1,4 @@
-// Memory, views and copies; all else goes to LibTorch's fallback, which copies to the CPU and back.
+// Memory, views and copies; everything else goes to LibTorch's fallback, which copies to the CPU and back.
 #include "device.h"
 #include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
@@ -53,7 +53,7 @@ at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
   return set_storage(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
 }
 
-/// The same elements as a tensor of the CPU.
+/// Returns the same elements as a CPU tensor.
 at::Tensor on_cpu(const at::Tensor& t) {
   if (t.is_cpu()) return t;
   auto* const storage = t.storage().unsafeGetStorageImpl();

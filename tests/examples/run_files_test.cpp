@@ -1,4 +1,4 @@
-// Every run file that the project ships must load, and ask for nothing that is merely noted or refused.
+// Every run file that the project ships must load without keys that are only noted or are refused.
 #include "qft/config/run_config.h"
 
 #include <filesystem>
@@ -26,7 +26,7 @@ TEST(RunFiles, AreFound) {
 }
 
 TEST(RunFiles, LoadForTheirPurpose) {
-  std::filesystem::current_path(test::kSourceDir);  // from where they name other files of this tree
+  std::filesystem::current_path(test::kSourceDir);  // the run files name other files of this tree relative to it
   for (const auto& file : run_files()) {
     SCOPED_TRACE(file.string());
     const bool exports = file.stem() == "export";

@@ -1,4 +1,4 @@
-// adapter_config.json: any bytes give an adapter for a small model, which reads back as it is written, or an Error.
+// adapter_config.json: any bytes give an Error, or an adapter for a small model that survives writing and reading.
 #include "qft/core/error.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/config.h"

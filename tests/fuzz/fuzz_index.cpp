@@ -1,4 +1,4 @@
-// model.safetensors.index.json beside two shards: any bytes give a model of these two, or an Error.
+// model.safetensors.index.json next to two shards: any bytes give a model made from these two, or an Error.
 #include "qft/core/error.h"
 #include "qft/io/model_files.h"
 
@@ -8,7 +8,7 @@
 
 namespace {
 
-/// a.safetensors holds w and v, b.safetensors x and another w; outside lies a file that no index may reach.
+/// a.safetensors holds w and v, b.safetensors x and another w; outside is a file that no index may reach.
 void write_shards(const std::filesystem::path& parent) {
   using namespace qft::io;
   const auto dir = parent / "model";

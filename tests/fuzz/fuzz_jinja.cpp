@@ -1,4 +1,4 @@
-// Chat templates: any bytes are a template that renders within its limits, or an Error. The same text twice.
+// Chat templates: any bytes give an Error, or a template that renders within its limits, twice with the same text.
 #include "qft/core/error.h"
 #include "qft/jinja/template.h"
 

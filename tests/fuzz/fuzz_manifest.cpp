@@ -1,6 +1,5 @@
-// manifest.json: any bytes give a manifest that holds together, or an Error. Its checksum is set right first
-// where that can be, for no fuzzer guesses one; then a manifest that parses is verified, compared and
-// summarised beside real files.
+// manifest.json: any bytes give a consistent manifest or an Error. The target first corrects the checksum if possible, because a
+// fuzzer cannot guess one. It then verifies, compares and summarises a parsed manifest next to real files.
 #include "qft/checkpoint/checkpoint.h"
 #include "qft/checkpoint/diff.h"
 #include "qft/checkpoint/inspect.h"
@@ -52,7 +51,7 @@ void use(const std::filesystem::path& dir) {
       checkpoint.read_tensor_range(tensor.name, 0, end, bytes.data());
     }
   } catch (const qft::Error&) {
-    // A file is not what the manifest says.
+    // A file differs from the manifest.
   }
   static_cast<void>(verify(dir));
   try {

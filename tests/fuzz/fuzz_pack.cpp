@@ -1,4 +1,4 @@
-// A pack file: any bytes are verified, read, or refused.
+// A pack file: any bytes are read after verification, or refused.
 #include "qft/core/error.h"
 #include "qft/pack/reader.h"
 
@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       try {
         pack->read(i, item);
       } catch (const qft::Error&) {
-        // The item is damaged; the others may not be.
+        // This item is damaged; others may be good.
       }
     }
     pack->verify();

@@ -1,5 +1,5 @@
-// The records of a data file, in every format: found, parsed, converted and encoded. The first byte chooses
-// the format and the layout of the file.
+// Finds, parses, converts and encodes the records of a data file in every format. The first byte selects the format and the
+// file's layout.
 #include "qft/encode/encoder.h"
 #include "qft/encode/record_converter.h"
 #include "qft/encode/record_source.h"
@@ -56,7 +56,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Format& format = formats[data[0] % formats.size()];
   constexpr RecordLayout kLayouts[] = {RecordLayout::json_lines, RecordLayout::json_array, RecordLayout::text_lines};
   const RecordLayout layout = kLayouts[data[0] / formats.size() % std::size(kLayouts)];
-  // A copy of its exact size, so that the sanitizer sees a read beyond the end.
+  // A copy of the exact size, so that the sanitizer detects a read past the end.
   const std::vector<char> bytes(data + 1, data + size);
   RecordScanner scanner({bytes.data(), bytes.size()}, layout, name);
   RecordConverter converter(format.spec, layout == RecordLayout::text_lines);
@@ -68,11 +68,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         if (const auto* conversation = std::get_if<Conversation>(&converted))
           static_cast<void>(format.encoder->encode(*conversation));
       } catch (const qft::Error&) {
-        // The record is named and left out; the next one counts.
+        // The record is reported and skipped; the next one counts.
       }
     }
   } catch (const qft::Error&) {
-    // The file is no JSON array.
+    // The file is not a JSON array.
   }
   return 0;
 }

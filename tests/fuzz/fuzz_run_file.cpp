@@ -1,4 +1,5 @@
-// A run file and what it names: any text gives a configuration that reads back as it was written, or an error that says where.
+// A run file and the files that it names: any text gives a configuration that survives a dump and reload, or an error with a
+// place.
 #include "qft/config/run_config.h"
 #include "qft/core/error.h"
 
@@ -12,7 +13,7 @@ namespace {
 
 using namespace qft::config;  // NOLINT: a test
 
-// What the first byte makes of the others: a file, and the key of the run file that names it (empty: the run file itself).
+// A first byte selects the kind of the other bytes: a file, and the run-file key that names it (empty: the run file itself).
 struct Kind {
   const char* file;
   const char* key;
@@ -32,8 +33,8 @@ RunConfig load(const qft::test::ScratchFolder& folder, const Kind& kind, const s
   return load_run_config({}, std::vector<std::string>{std::string(kind.key) + "=" + file, "fsdp=" + fsdp});
 }
 
-// The dump of a configuration is a run file that means the same. What was imported is in it, so that the file needs no second
-// look.
+// The dump of a configuration is a run file with the same meaning. It contains the imported values, so it does not need the
+// imported file again.
 void require_round_trip(const qft::test::ScratchFolder& folder, RunConfig config) {
   config.training.deepspeed = config.training.fsdp = config.training.fsdp_config = nullptr;
   config.training.accelerate_config.clear();

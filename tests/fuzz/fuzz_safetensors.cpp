@@ -1,4 +1,4 @@
-// A safetensors file: any bytes give tensors whose every byte can be read, or an Error.
+// A safetensors file: any bytes give tensors that can be read completely, or an Error.
 #include "qft/core/error.h"
 #include "qft/io/safetensors.h"
 
@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     std::uint64_t bytes = 0;
     std::vector<char> buffer;
     for (const auto& entry : file.entries()) {
-      buffer.resize(entry.bytes());  // never more than the file has
+      buffer.resize(entry.bytes());  // never more than the file holds
       file.read(entry, 0, entry.bytes(), buffer.data());
       bytes += entry.bytes();
       if (file.find(entry.name) == nullptr) std::abort();

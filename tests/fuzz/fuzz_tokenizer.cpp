@@ -1,4 +1,4 @@
-// tokenizer.json: any bytes give a tokenizer or an Error; a tokenizer takes any text, and decodes what it made.
+// tokenizer.json: any bytes give a tokenizer or an Error; a tokenizer encodes any text and decodes its own tokens.
 #include "qft/core/error.h"
 #include "qft/tokenizer/tokenizer.h"
 

@@ -1,5 +1,5 @@
-// A file of torch.save(): any bytes give tensors whose every byte can be read, or an Error. A first byte of 1 to 127 means that
-// the rest is the pickle alone, in an archive with one record of 64 bytes: the fuzzer knows no checks of a zip.
+// A file from torch.save(): any bytes give tensors that can be read completely, or an Error. If the first byte is 1 to 127, the
+// rest is only the pickle, in an archive with one record of 64 bytes, because the fuzzer cannot guess a zip's checksums.
 #include "qft/core/error.h"
 #include "qft/io/torch_file.h"
 
@@ -49,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const auto file = qft::io::TorchFile::open(path);
     std::vector<char> buffer;
     for (const auto& entry : file.entries()) {
-      if (entry.bytes() > bytes.size()) std::abort();  // never more than the file has
+      if (entry.bytes() > bytes.size()) std::abort();  // never more than the file holds
       buffer.resize(entry.bytes());
       file.read(entry, 0, entry.bytes(), buffer.data());
       if (file.find(entry.name) == nullptr) std::abort();

@@ -1,4 +1,4 @@
-// Runs a fuzz target over the files of a folder, without libFuzzer: what was found once stays mended.
+// Runs a fuzz target over the files in a folder, without libFuzzer, so that bugs found once stay fixed.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

@@ -1,4 +1,4 @@
-// A file that a fuzz target writes anew for every input.
+// A file that a fuzz target rewrites for every input.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace qft::test {
 
-/// A folder in memory where the system has one; removed at exit.
+/// A folder in memory if the system has one; removed at exit.
 class ScratchFolder {
  public:
   ScratchFolder() {

@@ -1,7 +1,6 @@
-// Renders what chat_templates.py asks for: jinja_probe JOBS, lines of JSON. {"template": text} is the template of the jobs that
-// follow; the answer tells its variables or why it is refused. {"variables": {...}, "now": [...]} is rendered: the text and
-// ranges, or the error.
-// {"repeat": N, ...} tells the seconds that N renderings take.
+// Renders jobs for chat_templates.py. Usage: jinja_probe JOBS, a file with JSON lines. {"template": text} sets the template for
+// the following jobs; the answer has its variables, or the reason for its refusal. {"variables": {...}, "now": [...]} renders it;
+// the answer has text and ranges, or the error. {"repeat": N, ...} answers the seconds for N renderings.
 #include "qft/core/error.h"
 #include "qft/jinja/template.h"
 

@@ -1,8 +1,8 @@
-// Runs a model on given sequences and writes what it computes, for scripts that compare with other implementations.
+// Runs a model on given sequences and writes its results, for scripts that compare with other implementations.
 //   model_probe < JOBS
-// JOBS, a line each, answered by a line "done": {"run": RUN.yaml, "input": INPUT, "output": OUTPUT.safetensors}
+// JOBS has one job per line, answered by a line "done": {"run": RUN.yaml, "input": INPUT, "output": OUTPUT.safetensors}
 // INPUT: {"sequences": [{"ids": [...], "label_spans": [[begin, end], ...]}, ...], "group": g, "micro_batch": n}
-// OUTPUT: "logits" [T, V], "logprobs" [labels], "loss" [1], and "grad.<name>" of every trainable parameter.
+// OUTPUT: "logits" [T, V], "logprobs" [labels], "loss" [1], and "grad.<name>" for every trainable parameter.
 #include "qft/core/error.h"
 #include "qft/engine/instance.h"
 #include "qft/engine/objectives.h"
@@ -122,7 +122,7 @@ int run(comm::Session& session, std::span<const std::string> args) {
   require(args.empty(), "usage: model_probe < JOBS");
   for (std::string line; std::getline(std::cin, line);) {
     compute(session, nlohmann::json::parse(line));
-    std::cout << "done" << std::endl;  // NOLINT: it is waited for
+    std::cout << "done" << std::endl;  // NOLINT: the script waits for it
   }
   return 0;
 }

@@ -1,9 +1,9 @@
-// Steps an optimizer over gradients from a file, for scripts that compare with other implementations; several ranks share one
+// Runs optimizer steps with gradients from a file, for scripts that compare with other implementations; several ranks share one
 // buffer.
 //   optimizer_probe SETTINGS.json NUMBERS OUT
-// SETTINGS: {optim, args, fp64, lr, decay, steps, params: [{shape, stack, place}]}. NUMBERS: fp64, the parameters one after the
-// other, then their gradients of each step. OUT.<rank>: for each parameter {master, states: {name: {begin, values}}}, what the
-// rank has of it.
+// SETTINGS: {optim, args, fp64, lr, decay, steps, params: [{shape, stack, place}]}. NUMBERS: fp64, all parameters one after
+// another, then their gradients for each step. OUT.<rank>: the rank's part of each parameter as {master, states: {name: {begin,
+// values}}}.
 #include "qft/comm/session.h"
 #include "qft/core/program.h"
 #include "qft/optim/optimizer.h"

@@ -1,6 +1,6 @@
-// Quantises the tensors of a file, and decodes them, for scripts that compare with other implementations.
+// Quantises and decodes the tensors in a file, for scripts that compare with other implementations.
 //   quantize_probe IN.safetensors OUT.safetensors FORMAT nested|plain
-// IN: matrices in F32 or BF16. OUT: of each "NAME.codes", and "NAME.f32" and "NAME.bf16", what they are decoded to.
+// IN: matrices in F32 or BF16. OUT: per matrix "NAME.codes", and the decoded values "NAME.f32" and "NAME.bf16".
 #include "qft/core/error.h"
 #include "qft/core/program.h"
 #include "qft/device/scalar_type.h"

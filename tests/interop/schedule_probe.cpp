@@ -1,4 +1,5 @@
-// Lines of JSON {"name", "kwargs", "peak", "warmup", "total", "steps"} to the learning rates of so many first steps.
+// Reads JSON lines {"name", "kwargs", "peak", "warmup", "total", "steps"} and prints the learning rates of the first `steps`
+// steps.
 #include "qft/core/program.h"
 #include "qft/optim/schedule.h"
 

@@ -1,4 +1,4 @@
-// Lines of the keys of a run, key=value with tabs between them: as JSON what a model that it trains is saved with.
+// Reads lines with a run's keys, key=value separated by tabs, and prints as JSON the texts that its trained model is saved with.
 #include "qft/core/program.h"
 #include "qft/engine/trained_text.h"
 

@@ -1,4 +1,4 @@
-// Lines "TOTAL key=value ..." to the warm-up steps of a run of TOTAL steps with these keys.
+// Reads lines "TOTAL key=value ..." and prints the warm-up steps of a run with TOTAL steps and these keys.
 #include "qft/config/run_config.h"
 #include "qft/core/program.h"
 

@@ -1,4 +1,4 @@
-// Holds every #include "qft/<module>/..." against the tables that CMake wrote from src/, apps/ and data_tools/CMakeLists.txt.
+// Checks every #include "qft/<module>/..." against the tables that CMake wrote from src/, apps/ and data_tools/CMakeLists.txt.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -19,14 +19,14 @@ using qft::test::kSourceDir;
 
 namespace {
 
-/// A module, or the programs of a folder.
+/// A module, or the programs in a folder.
 struct Row {
   std::vector<fs::path> folders;
   std::set<std::string> allowed;
 };
 using Table = std::map<std::string, Row>;
 
-/// Of lines "module NAME: DEPS..." and "program FOLDER: DEPS...".
+/// Reads lines "module NAME: DEPS..." and "program FOLDER: DEPS...".
 Table read_table() {
   const fs::path source = kSourceDir;
   std::ifstream in(std::string(kBinaryDir) + "/modules.txt");
@@ -51,7 +51,7 @@ bool has_own_row(const Table& table, const fs::path& folder) {
   });
 }
 
-/// The modules that the files of a folder include, each with the first place; folders with a row of their own left out.
+/// Collects the modules included by a folder's files, each with its first place; skips subfolders that have their own row.
 void collect(const Table& table, const fs::path& folder, std::map<std::string, std::string>& used) {
   static const std::regex include(R"re(^\s*#\s*include\s*[<"]qft/([a-z]+)/)re");
   if (!fs::exists(folder)) return;
@@ -89,7 +89,7 @@ TEST(Layering, IncludesAreThoseOfTheTable) {
           << place << ": '" << name << "' includes module '" << module << "', which its DEPS do not name";
     for (const std::string& module : row.allowed)
       EXPECT_TRUE(used.contains(module)) << "the DEPS of '" << name << "' name module '" << module
-                                         << "', which none of its files includes: take it out";
+                                         << "', but none of its files includes it: remove it";
   }
 }
 
@@ -107,7 +107,7 @@ TEST(Layering, EveryFolderIsInTheTable) {
   for (const char* root : {"include/qft", "src"})
     for (const auto& entry : fs::directory_iterator(fs::path(kSourceDir) / root)) {
       if (!entry.is_directory()) continue;
-      EXPECT_TRUE(table.contains(entry.path().filename().string())) << entry.path() << " is no module of the table";
+      EXPECT_TRUE(table.contains(entry.path().filename().string())) << entry.path() << " is not a module in the table";
     }
   for (const char* folder : {"apps", "data_tools"}) EXPECT_TRUE(table.contains(folder)) << folder;
 }

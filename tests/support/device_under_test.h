@@ -1,4 +1,4 @@
-// The device that a test which runs on several kinds is to use.
+// Selects the device for a test that runs on several kinds.
 #pragma once
 
 #include "qft/comm/device_choice.h"
@@ -10,7 +10,7 @@
 
 namespace qft::test {
 
-/// The device that QFT_DEVICE names; without it the CPU. Collective over the world at its first call.
+/// Returns the device named by QFT_DEVICE; without it the CPU. The first call is collective over the world.
 inline c10::Device device_under_test() {
   static const c10::Device device =
       comm::choose_device(comm::Session::current(), std::getenv("QFT_DEVICE") == nullptr ? "cpu" : std::getenv("QFT_DEVICE"));

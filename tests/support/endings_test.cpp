@@ -1,4 +1,4 @@
-// How this program itself ends, as ctest sees it.
+// Tests how this program itself ends, as ctest sees it.
 #include <cstdlib>
 #include <filesystem>
 #include <string>

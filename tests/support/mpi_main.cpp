@@ -1,6 +1,6 @@
-// main() of the MPI tests: opens a Session, runs every test on all ranks, prints any rank's failures with its
-// rank, and gives all ranks the same exit code: 0, 1, or 77 where all was skipped on all ranks. A rank that failed
-// while others are stuck in a collective ends the job.
+// main() of the MPI tests: opens a Session, runs every test on all ranks, prints any rank's failures with its rank, and gives all
+// ranks the same exit code: 0, 1, or 77 if all ranks skipped all tests. A rank that failed while others are stuck in a collective
+// aborts the job.
 #include "qft/comm/exchange.h"
 #include "qft/job/run_main.h"
 #include "qft/job/watchdog.h"
@@ -31,7 +31,7 @@ class RankListener : public testing::EmptyTestEventListener {
                  result.line_number(), result.message());
   }
 
-  // All ranks meet after each test. A rank that failed waits for a while only.
+  // All ranks meet after each test. A rank that failed waits only for a while.
   void OnTestEnd(const testing::TestInfo& info) override {
     MPI_Request request = MPI_REQUEST_NULL;
     MPI_Ibarrier(control_, &request);
@@ -39,7 +39,7 @@ class RankListener : public testing::EmptyTestEventListener {
     for (int done = 0; done == 0;) {
       MPI_Test(&request, &done, MPI_STATUS_IGNORE);
       if (done == 0 && info.result()->Failed() && std::chrono::steady_clock::now() > deadline) {
-        std::fprintf(stderr, "rank %d of %d: %s.%s failed here and the others do not finish it\n", rank_, size_,
+        std::fprintf(stderr, "rank %d of %d: %s.%s failed on this rank, and the other ranks do not finish it\n", rank_, size_,
                      info.test_suite_name(), info.name());
         MPI_Abort(MPI_COMM_WORLD, 1);
       }

@@ -1,4 +1,4 @@
-// How a GoogleTest program ends, so that ctest cannot take nothing for success.
+// Ends a GoogleTest program such that ctest cannot mistake zero tests for success.
 #pragma once
 
 #include <cstdio>
@@ -10,7 +10,7 @@ namespace qft::test {
 
 constexpr int kSkipped = 77;  ///< shown by ctest as "Skipped"
 
-/// RUN_ALL_TESTS(), and: kSkipped where each test that was to run was skipped, 1 where the filter leaves none.
+/// Like RUN_ALL_TESTS(), but returns kSkipped if every selected test was skipped, and 1 if the filter selects none.
 inline int run_all_tests() {
   const auto& tests = *testing::UnitTest::GetInstance();
   if (RUN_ALL_TESTS() != 0) return 1;

@@ -1,6 +1,6 @@
-// Stands in for CUDA where there is none: include before a header with kernels, and launch them by simt::Launch. The
-// threads of a block are fibers of the calling thread; between two barriers they run one by one in an order drawn anew
-// each time, so that a missing barrier shows as wrong numbers. A barrier that some threads never reach ends the test.
+// Replaces CUDA on machines without it: include it before a header with kernels, and launch them with simt::Launch. The threads
+// of a block are fibers in the calling thread. Between two barriers they run one by one in a new random order each time, so that
+// a missing barrier gives wrong numbers. The test ends if some threads never reach a barrier.
 #pragma once
 
 #include <algorithm>
@@ -31,7 +31,7 @@ namespace simt {
 constexpr unsigned kLanes = 32;
 constexpr std::size_t kStackBytes = 128 << 10;
 
-/// The threads of one block after another.
+/// Runs the threads of one block after another.
 class Block {
  public:
   static Block& current() {
@@ -64,7 +64,7 @@ class Block {
     std::memcpy(&fibers_[me]->exchanged, &value, sizeof(T));
     wait(State::at_warp);
     std::memcpy(&value, &fibers_[me ^ mask]->exchanged, sizeof(T));
-    wait(State::at_warp);  // before anybody writes there again
+    wait(State::at_warp);  // before another thread overwrites the slot
     return value;
   }
 
@@ -110,7 +110,7 @@ class Block {
     now_ = number;
   }
 
-  /// Runs every thread that is ready to its next barrier or end, and opens the barriers that are complete.
+  /// Runs every ready thread to its next barrier or its end, and opens the complete barriers.
   bool pass() {
     std::ranges::shuffle(order_, random_);
     for (const unsigned t : order_) {
@@ -144,7 +144,7 @@ class Block {
   std::minstd_rand random_{1};
 };
 
-/// Runs a kernel at once.
+/// Runs a kernel immediately.
 struct Launch {
   template <class Shape, class... Args>
   void operator()(const Shape& shape, void (*kernel)(Args...), const std::type_identity_t<Args>&... args) const {
@@ -160,7 +160,7 @@ struct Launch {
 }  // namespace simt
 
 inline float __fmul_rn(float a, float b) {
-  const volatile float product = a * b;  // never fused with a sum
+  const volatile float product = a * b;  // volatile: never fused with a sum
   return product;
 }
 inline float __fadd_rn(float a, float b) {

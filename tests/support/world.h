@@ -3,7 +3,7 @@
 
 namespace qft {
 
-/// All ranks of a test under mpirun.
+/// Returns the communicator of all ranks of a test under mpirun.
 inline comm::Communicator& world() {
   return comm::Session::current().world();
 }

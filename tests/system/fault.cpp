@@ -1,8 +1,8 @@
-// Preloaded into a rank, does harm at a chosen collective of MPI. QFT_FAULT is RANK:ACTION:N; the N-th call on that rank
-// (from 1) is skipped, or the rank stops (SIGSTOP), dies (SIGKILL) or sleeps for ever before it. Nobody waits for a rank that
-// does not take what another one broadcasts: there the next call is skipped. QFT_FAULT_COUNT names a file that gets the number
-// of calls at the end. RANK:full:N leaves LibTorch no memory on the host from the moment when that rank has made (odd N) or
-// renamed (even N) its ((N + 1) / 2)-th directory of an unfinished checkpoint: 1 is in the first save, 2 after its commit.
+// A preloaded library that injects a fault at a chosen MPI collective. QFT_FAULT is RANK:ACTION:N: before the N-th call on that
+// rank (from 1) the call is skipped, or the rank stops (SIGSTOP), dies (SIGKILL) or sleeps forever. Nobody waits for a rank that
+// skips the receiving side of a broadcast, so there the next call is skipped instead. QFT_FAULT_COUNT names a file that receives
+// the number of calls at the end. RANK:full:N gives LibTorch no more host memory once the rank has made (odd N) or renamed (even
+// N) its ((N + 1) / 2)-th directory of an unfinished checkpoint: N = 1 is during the first save, 2 is after its commit.
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -18,7 +18,7 @@ namespace {
 
 int calls = 0, saves = 0;
 
-/// What QFT_FAULT says of this rank.
+/// QFT_FAULT's fault for this rank.
 struct Fault {
   char action[16] = {};
   int when = 0;
@@ -32,7 +32,7 @@ Fault fault_of_this_rank() {
   return who == std::atoi(rank) ? f : Fault{};
 }
 
-/// Counts what becomes of unfinished checkpoints.
+/// Counts directories of unfinished checkpoints that were made or renamed.
 void note_save(const char* path, int result) {
   saves += result == 0 && std::strstr(path, "tmp-checkpoint-") != nullptr;
 }
@@ -62,10 +62,10 @@ void write_count() {
   }
 }
 
-/// True where the call is to be left out. `waited_for`: other ranks wait for this one in it.
+/// Returns true if the call must be skipped. `waited_for`: other ranks wait for this one in the call.
 bool harm(bool waited_for = true) {
   static bool due = false;
-  if (++calls == 1) std::at_quick_exit(write_count);  // as programs end
+  if (++calls == 1) std::at_quick_exit(write_count);  // programs end with quick_exit
   const auto [action, when] = fault_of_this_rank();
   if (when == 0 || std::strcmp(action, "full") == 0) return false;
   due |= when == calls;

@@ -75,7 +75,7 @@ def compared(report, qft, out):
     run([qft, "compare", out / NAMES[0], out / NAMES[1], "--report", page])
     report.holds("a page of two runs", NAMES[1] in page.read_text() and NAMES[2] not in page.read_text())
     part = run([qft, "compare", out / NAMES[0], out / "none"], check=False)
-    report.holds("a folder that is not there is named, and the code is 1", part.returncode == 1 and f"'{out / 'none'}' is no directory" in part.stdout
+    report.holds("a folder that is not there is named, and the code is 1", part.returncode == 1 and f"'{out / 'none'}' is not a directory" in part.stdout
                  and NAMES[0] in part.stdout, part.stdout)
     if chromium := shutil.which("chromium-headless-shell"):
         with tempfile.TemporaryDirectory() as profile:

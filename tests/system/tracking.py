@@ -206,7 +206,7 @@ def check_outage(report, server, qft, tmp, settings):
     before = len(server.runs())
     server.open_door()
     said = run([qft, "track", tmp / "mute"]).stdout
-    report.holds("`qft track` sends it afterwards", "mlflow has all of" in said, said)
+    report.holds("`qft track` sends it afterwards", "mlflow has the whole run of" in said, said)
     run([qft, "track", tmp / "mute"])
     runs = server.runs()
     report.equal("twice is one run", len(runs), before + 1)

@@ -125,8 +125,8 @@ TEST_F(CompareTest, NamesFoldersThatItCannotRead) {
   EXPECT_EQ(c.runs.size(), 2u);
   EXPECT_EQ(c.left_out, 2u);
   const std::string said = all_of(c.problems);
-  for (const char* words : {"cut': run.json cannot be read", "cut': trainer_log.jsonl holds no whole log line",
-                            "empty' holds no run of qft train", "none' is no directory"})
+  for (const char* words : {"cut': run.json cannot be read", "cut': trainer_log.jsonl holds no complete log line",
+                            "empty' holds no run of qft train", "none' is not a directory"})
     EXPECT_NE(said.find(words), std::string::npos) << words << said;
   EXPECT_THROW(compare({"none"}), Error);
 }
@@ -146,7 +146,7 @@ TEST_F(CompareTest, ARunThatDivergedSaysWhyAndPressesNoOtherFlat) {
         "\"NaN\"}\n");
   const std::string text = compare_text(compare({"a", "b"}), 80);
   EXPECT_NE(text.find("b': step 3: loss nan"), std::string::npos) << text;
-  EXPECT_NE(text.find("values beyond 20 are drawn there"), std::string::npos) << text;
+  EXPECT_NE(text.find("values above 20 are drawn at that height"), std::string::npos) << text;
   EXPECT_NE(text.find(" nan "), std::string::npos) << text;
 }
 
