@@ -7,12 +7,12 @@
 namespace qft::sim {
 namespace {
 
-/// The rows of one sequence, as [heads, n, d] in fp64; each head `times` times.
+/// Returns the rows of one sequence as [heads, n, d] in fp64, with each head repeated `times` times.
 at::Tensor heads_of(const at::Tensor& rows, std::int64_t first, std::int64_t n, std::int64_t times) {
   return rows.narrow(0, first, n).to(at::kDouble).transpose(0, 1).repeat_interleave(times, 0);
 }
 
-/// Writes [heads, n, d], summed over each `times` heads.
+/// Writes [heads, n, d], summed over each group of `times` heads.
 void store(const at::Tensor& rows, std::int64_t first, const at::Tensor& heads, std::int64_t times) {
   const at::Tensor sums = heads.unflatten(0, {heads.size(0) / times, times}).sum(1);
   rows.narrow(0, first, heads.size(1)).copy_(sums.transpose(0, 1));

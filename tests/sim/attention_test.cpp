@@ -1,4 +1,4 @@
-// Attention on a device by LibTorch's kernels for it, beside explicit matrices in fp64 on the CPU.
+// Compares attention by LibTorch's device kernels with explicit matrices in fp64 on the CPU.
 #include "qft/ops/attention.h"
 
 #include "qft/core/error.h"
@@ -39,7 +39,7 @@ at::Tensor random(c10::IntArrayRef size, double start) {
   return x.mul(0.7310).sin_().add_(x.mul(12.9898).sin_()).view(size);
 }
 
-/// Operands and results of a call, on one device.
+/// Operands and results of a call on one device.
 struct Call {
   Call(const Shape& shape, c10::Device device, at::ScalarType type, AttentionKernel kernel)
       : shape(shape), kernel(kernel), workspace(device) {
@@ -105,7 +105,7 @@ TEST_F(DeviceAttention, IsThatOfMatrices) {
       expect_same(shape, type);
 }
 
-// No multiple of 16 bytes: LibTorch's kernels refuse such heads.
+// Not a multiple of 16 bytes: LibTorch's kernels refuse such heads.
 TEST_F(DeviceAttention, TakesHeadsOfAnySize) {
   for (const at::ScalarType type : kTypes)
     for (const std::int64_t head_dim : {100, 36, 20, 18})
@@ -161,7 +161,7 @@ TEST_F(DeviceAttention, AsksOnceWhichKernelThereIs) {
   EXPECT_FALSE(ops::attention_can_be_captured(device(), at::kFloat, 56));
 }
 
-// What is planned is at least what is allocated, and `share` of it at most.
+// The planned bytes are at least the allocated bytes, which are at least `share` of the planned ones.
 void expect_planned(const Shape& shape, c10::Device device, at::ScalarType type, bool backward, double share) {
   SCOPED_TRACE(c10::str(shape.text(), ", ", type, backward ? " backward" : " forward"));
   auto& memory = *c10::getDeviceAllocator(c10::DeviceType::PrivateUse1);
@@ -191,7 +191,7 @@ TEST_F(DeviceAttention, AllocatesWhatIsPlanned) {
       for (const bool backward : {false, true}) expect_planned(shape, device(), type, backward, 0.95);
 }
 
-// Short sequences beside a long one: the kernel pads each of them.
+// Short sequences next to a long one: the kernel pads each of them.
 TEST_F(DeviceAttention, OfAChipWithoutFlashAllocatesWhatIsPlanned) {
   if (std::getenv("QFT_SIM_BF16") == nullptr) GTEST_SKIP() << "QFT_SIM_BF16=0 is such a chip";
   ASSERT_EQ(ops::attention_path(device(), at::kHalf, 64), ops::AttentionPath::efficient);
@@ -202,7 +202,7 @@ TEST_F(DeviceAttention, OfAChipWithoutFlashAllocatesWhatIsPlanned) {
 
 TEST_F(DeviceAttention, AllocatesWhatIsPlannedForDeterministicSums) {
   at::globalContext().setDeterministicAlgorithms(true, false);
-  expect_planned({4, 2, 64, {256, 100}}, device(), at::kBFloat16, true, 0.75);  // as for the chip with most processors
+  expect_planned({4, 2, 64, {256, 100}}, device(), at::kBFloat16, true, 0.75);  // planned for the chip with the most processors
   at::globalContext().setDeterministicAlgorithms(false, false);
 }
 
@@ -217,7 +217,7 @@ TEST_F(DeviceAttention, RefusesByNameWhatLibTorchHasNot) {
   }
 }
 
-// The operations refuse what CUDA's refuse, so that a test here fails where a GPU would.
+// The operations refuse the same arguments as CUDA's, so that a test fails here if it would fail on a GPU.
 TEST_F(DeviceAttention, OperationsRefuseWhatThoseOfCudaRefuse) {
   const auto bounds = at::tensor({0, 4}, at::kInt).to(device());
   const auto flash = [&](const at::Tensor& q, const at::Tensor& k) {

@@ -1,4 +1,4 @@
-// The simulated device as qft knows devices, with its graphs.
+// The simulated device's back end for qft, including graphs.
 #include "qft/device/backend.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ class SimGraph final : public device::Graph {
   std::vector<Recorded> work_;
 };
 
-/// `stream` is the current one of this thread, and captured, as long as it lives.
+/// Makes `stream` the current, captured stream of this thread during its lifetime.
 class CaptureScope {
  public:
   CaptureScope(const c10::Stream& stream, std::uint64_t pool) {
@@ -119,7 +119,7 @@ class SimBackend final : public device::Backend {
     gethostname(host, sizeof host - 1);
     device::DeviceFacts facts;
     facts.name = "simulated device";
-    facts.uuid = c10::str("sim-", host, "-", getpid(), "-", index);  // each process simulates its own
+    facts.uuid = c10::str("sim-", host, "-", getpid(), "-", index);  // each process simulates a separate device
     facts.torch_attention = facts.graphs = true;
     facts.unified = setting("QFT_SIM_UNIFIED", 0) != 0;
     facts.bf16 = setting("QFT_SIM_BF16", 1) != 0;

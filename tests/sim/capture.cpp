@@ -37,7 +37,7 @@ void check_live(const std::string& name, int stream, const Access& access) {
                       " bytes ", error));
 }
 
-/// Pageable memory is not: copies take its values at once, or are waited for.
+/// Pageable memory is not tracked: copies take its values immediately, or the host waits for them.
 bool tracked(const Access& access) {
   return memory_of(access.data) != nullptr || pinned_memory().contains(access.data, access.bytes);
 }
@@ -48,7 +48,7 @@ void check_and_note(Uses& seen, const Clock& clock, const std::string& name, con
   for (const Access& a : accesses)
     if (const auto conflict = tracked(a) ? seen.conflict(at(a), at(a) + a.bytes, a.write, clock) : std::nullopt)
       fail_use(describe_conflict(name, use.stream, a.write, *conflict));
-  for (const bool write : {false, true})  // what one piece of work reads and writes it has written
+  for (const bool write : {false, true})  // a piece of work counts as writer of everything it writes, even if it also reads it
     for (const Access& a : accesses)
       if (a.write == write && tracked(a)) seen.note(at(a), at(a) + a.bytes, write, use);
 }

@@ -1,4 +1,4 @@
-// Work on its way into a stream: checked, then queued, or recorded where the stream is being captured.
+// Submits work to a stream: checks it, then queues it, or records it if the stream is being captured.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace qft::sim {
 
-/// A graph's work.
+/// Work of a graph.
 struct Recorded {
   std::string name;
   std::vector<Access> accesses;
@@ -22,7 +22,7 @@ struct Recorded {
   bool blocking = false;
 };
 
-/// A capture under way: streams that joined it have clocks of its own, in which the order within the graph is checked.
+/// A running capture. Streams that joined it have separate clocks, which check the order within the graph.
 struct Capture {
   struct Lane {
     Clock clock;
@@ -37,25 +37,25 @@ struct Capture {
   std::vector<Recorded> recorded;
 };
 
-/// The lock is held for all of these.
+/// Hold the lock while calling any of these functions.
 
-/// Those under way.
+/// Returns the running captures.
 std::vector<Capture*>& captures();
-/// One of them, or null.
+/// Returns the capture of a stream, or null.
 Capture* capture_of(int stream);
 Capture* capture_of_this_thread();
 Capture* capture_numbered(std::uint64_t number);
-/// The capture that work of this thread on `stream` goes into; null: it is queued. Throws where that is an error.
+/// Returns the capture that receives this thread's work on `stream`; null: queue the work. Throws if the work is an error there.
 Capture* capture_for(int stream, const std::string& name);
 
-/// What any two pieces of work need of an order among them, outside of captures.
+/// Returns the uses that define which pieces of work need an order, outside of captures.
 Uses& uses();
 
-/// Checks and queues or records it.
+/// Checks the work, then queues or records it.
 void submit(Lock& lock, int stream, Work work, const std::vector<Access>& accesses);
-/// The same for a graph's work.
+/// The same for work of a graph.
 void submit_again(Lock& lock, int stream, const Recorded& recorded);
-/// The error about `who` in `stream`, which reads or writes what `conflict` meets.
+/// Returns the error that `who` in `stream` reads or writes the memory of `conflict`.
 std::string describe_conflict(const std::string& who, int stream, bool write, const Uses::Conflict& conflict);
 
 }  // namespace qft::sim

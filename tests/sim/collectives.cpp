@@ -16,14 +16,14 @@ using Library = comm::CollectiveLibrary;
 using Result = Library::Result;
 using comm::ReduceOp;
 
-// Groups by their handles, which are never used again.
+// Groups by handle; handles are never reused.
 
 struct Groups {
   std::mutex mutex;
   std::map<std::uintptr_t, std::shared_ptr<Group>> live;
   std::map<std::uintptr_t, std::string> gone;
   std::uintptr_t last = 0;
-  std::string error;  ///< the process' last
+  std::string error;  ///< last error of the process
 };
 Groups& groups() {
   static auto* const all = new Groups;
@@ -41,7 +41,7 @@ std::uintptr_t number(Library::Group handle) {
   return reinterpret_cast<std::uintptr_t>(handle);
 }
 
-/// Null: it is none, and the process' last error says so.
+/// Returns null for an invalid handle and stores the reason in the process's last error.
 std::shared_ptr<Group> find(Library::Group handle, std::string_view what) {
   const std::lock_guard lock(groups().mutex);
   if (const auto found = groups().live.find(number(handle)); found != groups().live.end()) return found->second;
@@ -51,7 +51,7 @@ std::shared_ptr<Group> find(Library::Group handle, std::string_view what) {
   return nullptr;
 }
 
-// What this thread has called between group_start and group_end.
+// The calls of this thread between group_start and group_end.
 
 struct Batch {
   ~Batch() {
@@ -73,14 +73,14 @@ struct Batch {
 };
 thread_local Batch batch;
 
-// Checks.
+// Checks of arguments.
 
-/// Why [data, data + bytes) is no memory of the group's device; empty: it is.
+/// Returns why [data, data + bytes) is not memory of the group's device; empty if it is.
 std::string why_not(const Group& group, const char* what, const void* data, std::size_t bytes) {
   if (bytes == 0) return {};
   if (const auto allocation = is_device_memory(data, bytes)) {
     if (allocation->device == group.device()) return {};
-    return c10::str(what, " is memory of device ", static_cast<int>(allocation->device), ", and the group was made for device ",
+    return c10::str(what, " is memory of device ", static_cast<int>(allocation->device), ", but the group was made for device ",
                     static_cast<int>(group.device()));
   }
   if (const auto allocation = is_device_memory(data, 1)) {
@@ -116,7 +116,7 @@ std::string why_not(const Group& group, const Operation& operation) {
     return why;
   if (std::string why = receives ? why_not(group, "what it receives", operation.recv, gathers ? all : bytes) : ""; !why.empty())
     return why;
-  // In place means for a slice that it is this rank's.
+  // A slice is in place if it is this rank's slice.
   const auto* const send = static_cast<const std::byte*>(operation.send);
   const auto* const recv = static_cast<const std::byte*>(operation.recv);
   const auto slice = static_cast<std::size_t>(group.rank()) * bytes;
@@ -259,7 +259,7 @@ class SimCollectives final : public Library {
     return Result::in_progress;
   }
 
-  /// Puts it into the batch.
+  /// Adds the operation to the batch.
   static Result add(const Operation& operation, const std::shared_ptr<collectives::Group>& group, Stream stream) {
     Posted posted{operation, stream_of(stream)};
     const std::string what = c10::str(describe(operation.call), " of rank ", group->rank(), " of ", group->size());

@@ -1,14 +1,14 @@
-// Collectives between simulated devices, with NCCL's calls: the stand-in for it that the back end "sim" gives as its part "comm".
-// Groups are of ranks on one machine, in processes or threads, which meet in memory that they share. Operations run in their
-// streams, wait for their peers as late as NCCL's may, and check what NCCL does not: that memory is this rank's device's, that
-// the ranks' calls match, that one thread calls at a time, and that no rank waits for one that waits for it.
+// Collectives between simulated devices with NCCL's calls. The back end "sim" offers this stand-in for NCCL as its part "comm". A
+// group's ranks run on one machine, in processes or threads, and meet in shared memory. Operations run in their streams and wait
+// for their peers as late as NCCL may. They also check conditions that NCCL does not check: memory belongs to this rank's device,
+// the ranks' calls match, one thread calls at a time, and ranks do not wait for each other in a ring.
 //
-// What fails shows as with NCCL: state() is failed, and the operation hangs until abort(). Where nobody aborts for 20 seconds
-// it throws in its stream, so that a host that waits there learns what happened as well.
+// Failures look as with NCCL: state() is failed, and the operation hangs until abort(). If nobody aborts for 20 seconds, the
+// operation throws in its stream, so that a host waiting there also learns the reason.
 //
-// Environment: QFT_SIM_COLLECTIVE_FAULT tells what fails, as KIND:N or KIND:N@RANK, where KIND is call (the N-th call is
-// refused), stall (the N-th operation never starts) or error (one appears after the N-th operation), in groups where this process
-// is RANK; QFT_SIM_COLLECTIVE_LIMIT ends a wait for a peer after so many seconds (0, the default: never).
+// Environment: QFT_SIM_COLLECTIVE_FAULT injects a fault. Its form is KIND:N or KIND:N@RANK. KIND is call (the N-th call is
+// refused), stall (the N-th operation never starts) or error (an error appears after the N-th operation), in groups in which this
+// process is RANK. QFT_SIM_COLLECTIVE_LIMIT ends a wait for a peer after this number of seconds (0, the default: never).
 #pragma once
 
 #include <chrono>
@@ -16,19 +16,19 @@
 
 namespace qft::sim {
 
-/// A `const qft::comm::CollectiveLibrary*`.
+/// Returns a `const qft::comm::CollectiveLibrary*`.
 const void* comm_part();
 
 enum class Fault { call, stall, error };
 
-/// The operation number `operation` from now on (1: the next) of ranks `rank` of their groups, or of any (-1), fails so.
+/// Makes operation number `operation` (1: the next one) fail on rank `rank` of its group, or on any rank (-1).
 void inject(Fault fault, int operation, int rank = -1);
-/// The same in the words of QFT_SIM_COLLECTIVE_FAULT. Throws c10::Error where it is not of that form.
+/// The same for a fault in QFT_SIM_COLLECTIVE_FAULT's form. Throws c10::Error if the form is invalid.
 void inject(const std::string& words);
-/// No fault that has not happened yet happens.
+/// Cancels all faults that have not happened.
 void clear_faults();
 
-/// How long operations wait for a peer; 0: without end.
+/// Limits how long operations wait for a peer; 0: no limit.
 void limit_waits(std::chrono::milliseconds limit);
 
 }  // namespace qft::sim

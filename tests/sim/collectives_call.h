@@ -1,4 +1,4 @@
-// One call of an operation: what ranks compare, and how messages name it.
+// One call of an operation: the part that ranks compare, and its name in messages.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -18,16 +18,16 @@ enum class Kind : std::uint8_t { broadcast, all_reduce, reduce, reduce_scatter, 
 
 struct Call {
   Kind kind = Kind::broadcast;
-  DType dtype = DType::u8;  ///< u8 where bytes are only moved
+  DType dtype = DType::u8;  ///< u8 for operations that only move bytes
   comm::ReduceOp op = comm::ReduceOp::sum;
-  std::int32_t other = -1;  ///< the root, or the peer; -1: none
+  std::int32_t other = -1;  ///< root or peer; -1: none
   std::uint64_t count = 0;
 
   bool operator==(const Call&) const = default;
 };
 
 inline constexpr std::size_t width_of(DType dtype) {
-  constexpr std::size_t kWidths[] = {8, 4, 2, 2, 8, 4, 2, 1, 1, 1};  // in the order of DType
+  constexpr std::size_t kWidths[] = {8, 4, 2, 2, 8, 4, 2, 1, 1, 1};  // in DType's order
   return kWidths[static_cast<std::size_t>(dtype)];
 }
 inline std::size_t bytes_of(const Call& call) {
@@ -41,7 +41,7 @@ inline bool reduces(const Call& call) {
   return call.kind == Kind::all_reduce || call.kind == Kind::reduce || call.kind == Kind::reduce_scatter;
 }
 
-/// "all_reduce(sum, F32, 1024)", "broadcast(16 bytes, root 1)", "send(16 bytes, rank 1)".
+/// Returns "all_reduce(sum, F32, 1024)", "broadcast(16 bytes, root 1)" or "send(16 bytes, rank 1)".
 inline std::string describe(const Call& call) {
   static constexpr const char* kKinds[] = {"broadcast", "all_reduce", "reduce", "reduce_scatter", "all_gather", "send", "recv"};
   static constexpr const char* kTypes[] = {"F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL"};
@@ -57,7 +57,7 @@ inline std::string describe(const Call& call) {
   return text + ")";
 }
 
-/// What `sender` calls for a rank fits what `receiver` calls for the other.
+/// True if `sender`'s call matches `receiver`'s call.
 inline bool fit(const Call& sender, const Call& receiver) {
   if (!is_message(sender) || !is_message(receiver)) return sender == receiver;
   return sender.kind == Kind::send && receiver.kind == Kind::recv && sender.count == receiver.count;
@@ -65,7 +65,7 @@ inline bool fit(const Call& sender, const Call& receiver) {
 
 using Parts = std::array<const void*, kMostRanks>;
 
-/// `out` becomes the reduction of `parts` in their order: in fp32 for the narrower types of floats, rounded once.
+/// Reduces `parts` in their order into `out`: narrow float types are summed in fp32 and rounded once.
 void reduce_in_order(void* out, const Parts& parts, std::size_t ranks, std::size_t count, DType dtype, comm::ReduceOp op);
 
 }  // namespace qft::sim::collectives

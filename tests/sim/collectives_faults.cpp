@@ -19,7 +19,7 @@ struct Plan {
   int rank = -1;
 };
 
-/// -1: it is no whole number.
+/// Returns -1 if the text is not a whole number.
 int whole_number(std::string_view text) {
   int value = -1;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -1,4 +1,4 @@
-// What operations are told to do wrong, and how long they wait.
+// Injected faults of operations, and the limit of their waits.
 #pragma once
 
 #include <chrono>
@@ -8,10 +8,10 @@
 
 namespace qft::sim::collectives {
 
-/// What the next operation of a rank is told to; asked for once per operation.
+/// Returns the faults of a rank's next operation; call it once per operation.
 std::vector<Fault> faults_of_next(int rank);
 
-/// 0: without end.
+/// 0: no limit.
 std::chrono::milliseconds wait_limit();
 
 }  // namespace qft::sim::collectives

@@ -11,7 +11,7 @@ namespace {
 using namespace std::chrono_literals;
 using Steady = std::chrono::steady_clock;
 constexpr auto kBetweenLooks = 20ms;
-constexpr auto kGrace = 20s;  // for an abort() after a failure
+constexpr auto kGrace = 20s;  // time for an abort() after a failure
 constexpr auto kAbortLimit = 5s;
 
 void order(const c10::Stream& first, const c10::Stream& second) {
@@ -71,7 +71,7 @@ Group::Result Group::state() {
     if (!joined_ && failure_.empty()) return state_of_start();
     if (!failure_.empty()) return Result::failed;
     if (pending_) {
-      // The first time it is too early, so that who does not ask again finds nothing in the stream.
+      // Too early at the first call, so that a caller that does not ask again finds nothing in the stream.
       if (caller_ != std::this_thread::get_id() || pending_->asked++ == 0) return Result::in_progress;
       operations = std::move(pending_->operations);
       pending_.reset();
@@ -99,7 +99,7 @@ Group::Result Group::state_of_start() {
 }
 
 Group::Result Group::state_of_end() {
-  if (last_ && !last_->query()) return Result::in_progress;  // true: the host knows from now on that they have run
+  if (last_ && !last_->query()) return Result::in_progress;  // true: from now on the host knows that they have run
   const std::lock_guard lock(mutex_);
   shared_.seat(rank()).finalizing = 1;
   if (shared_.all_finalize()) return Result::ok;
@@ -132,7 +132,7 @@ void Group::abort() {
     const auto end = Steady::now() + kAbortLimit;
     while (last_ && !last_->query() && Steady::now() < end) std::this_thread::sleep_for(100us);
   } catch (const c10::Error&) {
-    // It is over, and what was wrong with it was said.
+    // It is over, and its error was reported already.
   }
 }
 
@@ -152,8 +152,8 @@ void Group::note(const std::string& refusal) {
   refusal_ = refusal;
 }
 
-// Operations on several streams run when all of these have come to them, and all of these wait until they have run. Launches of a
-// group run in the order of their calls on whatever streams.
+// Operations on several streams run once all these streams have reached them, and all these streams wait until they have run. A
+// group's launches run in call order, whatever their streams.
 void Group::launch(std::vector<Posted> posted) {
   const c10::Stream main = posted.front().stream;
   if (stream_ && *stream_ != main) order(*stream_, main);
@@ -228,7 +228,7 @@ bool Group::work(Launch& launch) {
   return done;
 }
 
-// Only where nothing moves: what can still end shall end.
+// Only if nothing moves, so that everything that can still end does end.
 void Group::look_for_trouble(const Launch& launch) {
   if (const std::string told = shared_.failure(); !told.empty()) return fail_locked(told);
   if (const std::string left = departure(launch); !left.empty()) return fail_locked(waiting(launch) + left);

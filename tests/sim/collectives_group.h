@@ -1,4 +1,4 @@
-// A rank's part of a group: its state, and the work that it has in streams.
+// A rank's part of a group: its state and its work in streams.
 #pragma once
 
 #include "qft/comm/collective_library.h"
@@ -18,11 +18,11 @@
 
 namespace qft::sim::collectives {
 
-/// An operation that a thread has called, until it is launched.
+/// An operation that a thread has called, before its launch.
 struct Posted {
   Operation operation;
   c10::Stream stream;
-  bool stalls = false, error_follows = false;  ///< told to
+  bool stalls = false, error_follows = false;  ///< injected faults
 };
 
 /// Thread-safe.
@@ -36,17 +36,19 @@ class Group : public std::enable_shared_from_this<Group> {
   int size() const { return shared_.size(); }
   c10::DeviceIndex device() const { return device_; }
 
-  /// This thread is about to call `what`; empty: it may, until what it calls is launched or dropped. Otherwise why not.
+  /// Call before this thread calls `what`. Returns "" if the call is allowed, until it is launched or dropped; otherwise the
+  /// reason.
   std::string claim(const std::string& what);
   void drop();
-  /// What claim() gave this thread. It is queued by a later state() of this thread, as NCCL's own thread does it some time.
+  /// Posts operations that claim() allowed. A later state() call of this thread queues them, as NCCL's own thread does at some
+  /// time.
   void post(std::vector<Posted> operations);
 
   Result state();
   std::string finalize();
-  /// Returns when what was under way has ended, or after a few seconds if other work holds it up.
+  /// Returns after the running operations have ended, or after a few seconds if other work delays them.
   void abort();
-  /// Of the group, or else what note() said last of a call; empty: all is well.
+  /// Returns the group's failure, or else the last note() about a call; empty if all is well.
   std::string failure() const;
   void note(const std::string& refusal);
 
@@ -59,7 +61,7 @@ class Group : public std::enable_shared_from_this<Group> {
   Result state_of_start();
   Result state_of_end();
   void launch(std::vector<Posted> operations);
-  /// In the worker: as far as `launch` comes.
+  /// Advances `launch` as far as possible; runs in the worker.
   Progress run(Launch& launch);
   bool work(Launch& launch);
   void look_for_trouble(const Launch& launch);
@@ -74,11 +76,11 @@ class Group : public std::enable_shared_from_this<Group> {
   bool joined_ = false, finalizing_ = false, aborted_ = false;
   std::string failure_, refusal_;
   Time failed_at_, moved_at_, looked_at_;
-  std::optional<std::thread::id> caller_;  ///< whose operations are not launched yet
-  std::string call_;                       ///< the first of them
+  std::optional<std::thread::id> caller_;  ///< thread with operations that are not launched yet
+  std::string call_;  ///< the first of these operations
   std::optional<Pending> pending_;
-  std::optional<c10::Stream> stream_;  ///< of the last launch
-  std::optional<c10::Event> last_;     ///< behind the last launch that was not captured
+  std::optional<c10::Stream> stream_;  ///< stream of the last launch
+  std::optional<c10::Event> last_;  ///< after the last launch that was not captured
   const Launch* running_ = nullptr;
 };
 

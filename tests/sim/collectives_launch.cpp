@@ -17,7 +17,7 @@ std::byte* at(const void* data, std::size_t offset) {
   return static_cast<std::byte*>(writable(data)) + offset;
 }
 
-/// What each rank gives of a collective.
+/// Returns the bytes that each rank contributes to a collective.
 std::size_t given_bytes(const Call& call, int ranks) {
   return bytes_of(call) * (call.kind == Kind::reduce_scatter ? static_cast<std::size_t>(ranks) : 1);
 }
@@ -103,7 +103,7 @@ std::string Launch::text() const {
   return operations_ == 1 ? describe(first_) : c10::str(describe(first_), " and ", operations_ - 1, " more");
 }
 
-// An end's call stays until the other end has read it: only then may the next one be posted.
+// A call stays posted until the other end has read it; only then may the next one be posted.
 bool Launch::meet(Shared& shared, Entry& entry, const Call& call, bool& moved) {
   if (entry.met) return true;
   const int rank = shared.rank();
@@ -140,7 +140,7 @@ bool Launch::send_chunks(Shared& shared, Lane& lane, bool& moved) {
     ++box.written;
     moved = true;
   }
-  // A send ends when all has been taken: NCCL promises no more.
+  // A send ends when all bytes have been taken; NCCL promises no more.
   return lane.moved == chunks_of(bytes) && read == box.written;
 }
 
@@ -175,7 +175,7 @@ bool Launch::advance_collective(Shared& shared, const Operation& operation, bool
     for (int r = 0; r < ranks; ++r)
       for (const bool sends : {true, false})
         if (r != shared.rank()) entries_.push_back({.sends = sends, .peer = r});
-    base_ = own.written;  // the same on all ranks
+    base_ = own.written;  // equal on all ranks
     given_ = taken_ = 0;
   }
   bool met = true;
@@ -222,7 +222,7 @@ void Launch::take(Shared& shared, const Operation& operation) {
   } else if (call.kind == Kind::all_gather) {
     for (std::size_t r = 0; r < ranks; ++r) std::memcpy(at(operation.recv, r * bytes + begin), given(r), end - begin);
   } else if (call.kind != Kind::reduce || call.other == shared.rank()) {
-    // Of a reduce_scatter what lies in this rank's slice.
+    // For a reduce_scatter: this rank's slice.
     const std::size_t slice = call.kind == Kind::reduce_scatter ? rank * bytes_of(call) : 0;
     const std::size_t skipped = std::max(begin, slice) - begin;
     begin += skipped;

@@ -1,4 +1,4 @@
-// What one outermost group_end() starts on a group: collectives one after the other, and messages all at once.
+// The operations that one outermost group_end() starts on a group: collectives one after another, messages all at once.
 #pragma once
 
 #include <cstddef>
@@ -11,42 +11,42 @@ namespace qft::sim::collectives {
 
 struct Operation {
   Call call;
-  const void* send = nullptr;  ///< device memory, by the address that tensors have
+  const void* send = nullptr;  ///< device memory, by the tensors' address
   void* recv = nullptr;
 };
 
-/// This rank's part of a launch, and how far it is. Calls come from one thread at a time.
+/// This rank's part of a launch, and its progress. Call it from one thread at a time.
 class Launch {
  public:
   explicit Launch(std::vector<Operation> operations);
 
   bool begun() const { return begun_; }
-  /// Tells the others what is to come.
+  /// Announces the operations to the other ranks.
   void begin(Shared& shared);
-  /// Does what can be done without waiting; true: that was the last of it. `moved`: something was done. Throws c10::Error where
-  /// the ranks' calls differ.
+  /// Does everything possible without waiting. Returns true when the launch is complete. `moved`: something was done. Throws
+  /// c10::Error if the ranks' calls differ.
   bool advance(Shared& shared, bool& moved);
-  /// As new: a graph runs it again.
+  /// Resets the launch, because a graph runs it again.
   void reset();
 
-  /// Ranks that it exchanges data with.
+  /// Returns the ranks with which it exchanges data.
   std::vector<int> peers(const Shared& shared) const;
-  /// "all_reduce(sum, F32, 4) and 2 more".
+  /// Returns text such as "all_reduce(sum, F32, 4) and 2 more".
   std::string text() const;
 
-  bool stalls = false;           ///< told to
-  std::string fails_afterwards;  ///< told to; empty: not
+  bool stalls = false;  ///< injected fault
+  std::string fails_afterwards;  ///< injected fault; empty: none
   bool captured = false;
 
  private:
-  /// This rank's entry at one end of a way.
+  /// This rank's entry at one end of a path.
   struct Entry {
     bool sends = false;
     int peer = 0;
     std::uint64_t number = 0;  ///< 0: not posted yet
     bool checked = false, met = false;
   };
-  /// Messages of one direction between this rank and another.
+  /// Messages in one direction between this rank and another.
   struct Lane {
     Entry entry;
     std::vector<Operation> messages;
@@ -67,9 +67,9 @@ class Launch {
   std::size_t operations_ = 0;
 
   bool begun_ = false;
-  std::size_t now_ = 0;  ///< the collective under way
+  std::size_t now_ = 0;  ///< index of the running collective
   std::vector<Entry> entries_;
-  std::uint64_t base_ = 0, given_ = 0, taken_ = 0;  ///< chunks of it, and of all before
+  std::uint64_t base_ = 0, given_ = 0, taken_ = 0;  ///< chunks of the running collective, and of all before
 };
 
 }  // namespace qft::sim::collectives

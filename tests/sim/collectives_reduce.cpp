@@ -11,7 +11,7 @@ using comm::ReduceOp;
 
 template <class Wide>
 Wide join(Wide a, Wide b, ReduceOp op) {
-  if constexpr (std::is_integral_v<Wide>) {  // which wrap around
+  if constexpr (std::is_integral_v<Wide>) {  // integers wrap around
     using Bits = std::uint64_t;
     if (op == ReduceOp::sum) return static_cast<Wide>(static_cast<Bits>(a) + static_cast<Bits>(b));
     if (op == ReduceOp::prod) return static_cast<Wide>(static_cast<Bits>(a) * static_cast<Bits>(b));

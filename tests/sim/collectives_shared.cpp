@@ -16,7 +16,7 @@ namespace qft::sim::collectives {
 struct Shared::Head {
   std::uint64_t nonce = 0;
   std::atomic<std::int32_t> size{0};
-  std::atomic<std::uint32_t> failure{0};  ///< 1: being written, 2: there
+  std::atomic<std::uint32_t> failure{0};  ///< 1: being written, 2: complete
   std::array<char, 2048> text{};
 };
 
@@ -37,7 +37,7 @@ std::size_t up(std::size_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
 }
 
-/// A lock of a rank's seat, which is gone with the last descriptor of the file's description.
+/// Returns the lock of a rank's seat; it ends with the last descriptor of the open file.
 struct flock lock_of(int rank) {
   struct flock lock{};
   lock.l_type = F_WRLCK;
@@ -179,8 +179,8 @@ bool Shared::find_ring(std::vector<int>& path, std::array<bool, kMostRanks>& see
   return false;
 }
 
-// A rank that waits for another does so until that one begins a launch. The ring is real if it is seen twice and no rank of it
-// has begun one in between.
+// A rank waits for a peer until the peer begins a launch. The ring is real if it is seen twice and none of its ranks began a
+// launch in between.
 std::vector<int> Shared::ring_of_waits() const {
   std::array<std::uint64_t, kMostRanks> begun{};
   const auto number = [&](int r) { return seat(r).begun.load(); };

@@ -1,5 +1,5 @@
-// The memory in which the ranks of a group meet. It is a memfd that others open by way of /proc, so it has no name that a killed
-// process could leave behind; each rank holds a lock on a byte of it, which ends with the rank's process, however that ends.
+// The shared memory in which a group's ranks meet. It is a memfd that other processes open through /proc, so a killed process
+// leaves no name behind. Each rank locks one byte of it; the lock ends with the rank's process, however that ends.
 #pragma once
 
 #include <array>
@@ -17,25 +17,25 @@ inline constexpr std::size_t kChunk = std::size_t{256} << 10;
 
 enum class Left : std::uint32_t { no, destroyed, aborted };
 
-/// What a rank says of itself.
+/// State that a rank publishes about itself.
 struct alignas(64) Seat {
   std::atomic<std::uint32_t> joined{0}, finalizing{0};
   std::atomic<Left> left{Left::no};
-  std::array<char, 1024> why{};         ///< it has aborted the group
-  std::atomic<std::uint64_t> begun{0};  ///< twice its launches; odd while it plans one
-  Call last;                            ///< the first call of the launch begun last; for messages only
+  std::array<char, 1024> why{};  ///< reason if it aborted the group
+  std::atomic<std::uint64_t> begun{0};  ///< twice its number of launches; odd while it plans one
+  Call last;  ///< first call of the last begun launch; only for messages
 };
 
-/// One end of the way from a rank to another. Only its rank writes it. Ends meet entry by entry: the receiver's n-th call must
-/// fit the sender's n-th.
+/// One end of the path from one rank to another. Only the end's rank writes it. Ends match entry by entry: the receiver's n-th
+/// call must fit the sender's n-th call.
 struct alignas(64) End {
   std::atomic<std::uint64_t> planned{0};  ///< entries of all launches begun so far
-  std::atomic<std::uint64_t> posted{0};   ///< `call` is this entry
-  std::atomic<std::uint64_t> checked{0};  ///< so many entries of the other end were read
+  std::atomic<std::uint64_t> posted{0};  ///< number of the entry in `call`
+  std::atomic<std::uint64_t> checked{0};  ///< entries of the other end that were read
   Call call;
 };
 
-/// Chunks on their way from one rank; chunk n lies in slot n % 2 until all its readers have taken it.
+/// Chunks on their way from one rank; chunk n is in slot n % 2 until all its readers have taken it.
 struct alignas(64) Box {
   std::atomic<std::uint64_t> written{0};
   std::array<std::atomic<std::uint64_t>, kMostRanks> read{};
@@ -44,11 +44,11 @@ struct alignas(64) Box {
 
 class Shared {
  public:
-  /// "PID FD NONCE", which all processes of the user on this machine can open; the maker keeps the file until close_id().
+  /// Returns "PID FD NONCE", which all the user's processes on this machine can open; the maker keeps the file until close_id().
   static std::string make_id();
   static void close_id(const std::string& id);
 
-  /// Takes the seat. Throws c10::Error: the id is not one, its maker is gone, the seat is taken, or the sizes differ.
+  /// Takes the rank's seat. Throws c10::Error if the id is invalid, its maker has ended, the seat is taken, or the sizes differ.
   Shared(const std::string& id, int rank, int size);
   ~Shared();
   Shared(const Shared&) = delete;
@@ -58,23 +58,23 @@ class Shared {
   int size() const { return size_; }
   bool all_joined() const;
   bool all_finalize() const;
-  /// Its process ended without leaving.
+  /// True if the rank's process ended without leaving the group.
   bool died(int rank) const;
-  /// Whether `rank` has begun what it cannot end before `peer` begins more.
+  /// True if `rank` has begun a launch that cannot end before `peer` begins more.
   bool waits(int rank, int peer) const;
 
   Seat& seat(int rank) const;
   End& sender(int from, int to) const { return ends(from, to)[0]; }
   End& receiver(int from, int to) const { return ends(from, to)[1]; }
-  /// To all ranks.
+  /// Returns the box for all ranks.
   Box& box(int from) const;
   Box& box(int from, int to) const;
 
-  /// The first failure that a rank told the others; empty: none.
+  /// Returns the first failure that a rank announced; empty if none.
   std::string failure() const;
   void tell_failure(const std::string& text) const;
 
-  /// Ranks that wait for each other in a ring, this one first, none of which can ever go on; empty: there is none.
+  /// Returns ranks that wait for each other in a ring and can never continue, this rank first; empty if there is none.
   std::vector<int> ring_of_waits() const;
 
  private:

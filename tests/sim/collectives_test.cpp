@@ -1,4 +1,4 @@
-// The stand-in for NCCL by itself: each rank a thread with a device of its own.
+// Tests the stand-in for NCCL alone: each rank is a thread with its own device.
 #include "collectives.h"
 
 #include "qft/comm/collective_library.h"
@@ -30,7 +30,7 @@ const Library& library() {
   return *static_cast<const Library*>(comm_part());
 }
 
-/// Until `result` is no longer under way; none: it took too long.
+/// Polls until `result` is no longer in progress; nullopt if that takes too long.
 Result finish(Library::Group group, Result result) {
   const auto end = std::chrono::steady_clock::now() + 20s;
   while (result == Result::in_progress && std::chrono::steady_clock::now() < end) {
@@ -40,7 +40,7 @@ Result finish(Library::Group group, Result result) {
   return result;
 }
 
-/// One rank in its thread.
+/// One rank in one thread.
 struct Rank {
   int rank = 0, size = 0;
   Library::Group group = nullptr;
@@ -92,7 +92,7 @@ class Collectives : public Sim {
       });
     for (auto& thread : threads) thread.join();
   }
-  /// With a group, from init to destroy.
+  /// Runs `work` with a group, from init to destroy.
   static void on_ranks(int size, const std::function<void(Rank&)>& work) {
     const auto id = new_id();
     in_threads(size, [&](Rank& rank) {
@@ -101,7 +101,7 @@ class Collectives : public Sim {
       rank.stop();
     });
   }
-  /// With a group that all ranks abort.
+  /// Runs `work` with a group that all ranks abort.
   static void on_failing_ranks(int size, const std::function<void(Rank&)>& work) {
     const auto id = new_id();
     std::atomic<int> finished{0};
@@ -128,7 +128,7 @@ at::Tensor summed(int size, std::int64_t count, c10::ScalarType type = at::kFloa
   return sum;
 }
 
-const std::vector<std::int64_t> kCounts{0, 1, 7, 70001, 300007};  // the last two: several chunks
+const std::vector<std::int64_t> kCounts{0, 1, 7, 70001, 300007};  // the last two need several chunks
 
 TEST_F(Collectives, ReduceForEveryRankCountAndSize) {
   for (int size = 1; size <= kDevices; ++size)
@@ -211,7 +211,7 @@ TEST_F(Collectives, ReduceInRankOrderAndRoundOnce) {
 
 TEST_F(Collectives, MessagesOfAGroupGoAtOnce) {
   on_ranks(4, [](Rank& r) {
-    const std::int64_t n = 200001;  // more than lies between two ranks
+    const std::int64_t n = 200001;  // more than fits between two ranks
     const at::Tensor out = r.tensor(values(r.rank, n * 4));
     const at::Tensor in = r.tensor(at::zeros({n * 4}));
     library().group_start();
@@ -230,7 +230,7 @@ TEST_F(Collectives, SeveralGroupsAtOnce) {
   const auto second = new_id();
   in_threads(4, [&](Rank& r) {
     r.start(first);
-    Rank half{r.rank / 2, 2};  // ranks 0 and 2, in the order of the others
+    Rank half{r.rank / 2, 2};  // ranks 0 and 2, in the other ranks' order
     if (r.rank % 2 == 0) {
       const Result begun = library().init(half.group, 2, second, half.rank);
       ASSERT_EQ(finish(half.group, begun), Result::ok);
@@ -310,7 +310,7 @@ TEST_F(Collectives, InitRefusesWhatCannotBeAGroup) {
 }
 
 TEST_F(Collectives, AnotherProcessThatDiesIsNoticed) {
-  // The other rank joins, and its process ends at once, as one that is killed: a plain fork holds no thread of the device.
+  // The other rank joins and its process ends at once, as if killed: a plain fork has no device thread.
   const auto id = new_id();
   Rank r{0, 2};
   guard().setDevice(r.device());
@@ -350,7 +350,7 @@ TEST_F(Collectives, RefuseMemoryThatIsNotOfTheirDevice) {
     const at::Tensor foreign =
         at::empty({10}, at::TensorOptions(c10::Device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(1 - r.rank))));
     guard().setDevice(r.device());
-    refused(foreign.data_ptr(), 10, {"is memory of device", "and the group was made for device"});
+    refused(foreign.data_ptr(), 10, {"is memory of device", "but the group was made for device"});
     const at::Tensor whole = r.tensor(at::ones({10}));
     EXPECT_EQ(library().all_gather(whole.narrow(0, 1, 4).data_ptr(), whole.data_ptr(), 16, r.group, r.native()), Result::failed);
     expect_words(r.error(), {"overlap, but not as in place"});
@@ -412,7 +412,7 @@ TEST_F(Collectives, EndAtOnceWhereAPeerAborts) {
     if (r.rank == 0) {
       r.ok(library().all_reduce(data.data_ptr(), 10, DType::f32, ReduceOp::sum, r.group, r.native()));
       expect_words(r.failure(), {"all_reduce(sum, F32, 10) of rank 0 of 2 waits for rank 1, which has aborted the group"});
-      EXPECT_FALSE(r.stream().query());  // it hangs, as it would on a GPU
+      EXPECT_FALSE(r.stream().query());  // it hangs, as on a GPU
     } else {
       std::this_thread::sleep_for(100ms);
     }

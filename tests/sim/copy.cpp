@@ -1,5 +1,5 @@
-// Copies behave as CUDA's: from pageable memory they take the values at once, to it they wait; of pinned memory they use what is
-// there when their turn comes.
+// Copies behave as CUDA's: a copy from pageable memory takes the values immediately, a copy to pageable memory waits, and a copy
+// from pinned memory uses the values present when its turn comes.
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -23,7 +23,7 @@ Progress done() {
   return Progress::done;
 }
 
-/// Queues it, then waits where the host is to; `pinned`: memory of LibTorch's that must not be handed out again before.
+/// Queues the copy, then waits if the host must; `pinned`: LibTorch's pinned memory that must not be reused before.
 void submit_copy(const char* name, const c10::Stream& stream, const std::vector<Access>& accesses, std::function<void()> work,
                  bool wait, const void* pinned = nullptr) {
   Lock lock = lock_machine();

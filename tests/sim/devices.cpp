@@ -1,4 +1,4 @@
-// The devices of this process, LibTorch's allocator for them, and what happens when the host touches their memory.
+// This process's devices, LibTorch's allocator for them, and the report when the host touches their memory.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -24,7 +24,7 @@ std::mutex machine;
 struct sigaction previous{};
 
 [[noreturn]] void end_of_touch(const void* address) {
-  const bool locked = machine.try_lock();  // if not, a map is read while it changes: the process ends in any case
+  const bool locked = machine.try_lock();  // without the lock, a map may be read while it changes: the process ends in any case
   char line[512];
   const std::string what = memory_of(address)->describe(address);
   const int n = std::snprintf(
@@ -41,10 +41,10 @@ void on_fault(int signal, siginfo_t* info, void* context) {
   if (memory_of(info->si_addr) != nullptr) end_of_touch(info->si_addr);
   if ((previous.sa_flags & SA_SIGINFO) != 0) return previous.sa_sigaction(signal, info, context);
   if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) return previous.sa_handler(signal);
-  sigaction(signal, &previous, nullptr);  // the faulting instruction runs again, and ends the process
+  sigaction(signal, &previous, nullptr);  // the faulting instruction runs again and ends the process
 }
 
-/// Under the machine's lock.
+/// Call with the machine's lock.
 Segments& segments(c10::DeviceIndex device) {
   static auto* const all = new std::array<Segments, kMostDevices>;
   return (*all)[static_cast<std::size_t>(device)];
@@ -111,7 +111,7 @@ class SimAllocator final : public c10::DeviceAllocator {
     const Lock lock = lock_machine();
     const DeviceMemory& m = memory(device);
     const std::size_t left = m.capacity() - std::min(m.capacity(), static_cast<std::size_t>(segments(device).reserved.current));
-    return {setting("QFT_SIM_UNIFIED", 0) != 0 ? left / 4 : left, m.capacity()};  // the rest is taken by file caches, as it were
+    return {setting("QFT_SIM_UNIFIED", 0) != 0 ? left / 4 : left, m.capacity()};  // file caches take the rest
   }
 };
 
@@ -163,7 +163,7 @@ std::string describe_address(const void* data) {
 
 void watch_touches() {
   void* frame[1];
-  backtrace(frame, 1);  // loads what it needs, which a signal handler must not
+  backtrace(frame, 1);  // loads its library now, which a signal handler must not do
   struct sigaction action{};
   action.sa_sigaction = &on_fault;
   action.sa_flags = SA_SIGINFO | SA_NODEFER;

@@ -1,4 +1,4 @@
-// Memory-efficient attention as LibTorch has it for CUDA, for packed sequences only; and the choice between the kinds.
+// Memory-efficient attention as in LibTorch for CUDA, only for packed sequences, and the choice between the kinds of attention.
 #include <algorithm>
 #include <optional>
 #include <tuple>
@@ -54,7 +54,7 @@ double scale_of(const at::Tensor& q, std::optional<double> scale) {
   return scale.value_or(1 / std::sqrt(static_cast<double>(q.size(-1))));
 }
 
-/// Calls `visit` with each sequence's part of the sums of exponentials, packed [heads, n] and padded [heads, length].
+/// Calls `visit` with each sequence's part of the log-sum-exps, packed [heads, n] and padded [heads, length].
 template <class F>
 void each_lse(const at::Tensor& bounds, const at::Tensor& packed, const at::Tensor& padded, const F& visit) {
   const std::int32_t* const at = bounds.const_data_ptr<std::int32_t>();
@@ -72,13 +72,13 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::Sym
   const auto fp32 = q.options().dtype(at::kFloat);
   const at::Tensor out = at::empty(q.sizes(), q.options());
   const at::Tensor lse = at::empty({bounds->numel() - 1, q.size(2), round_up(longest, kLseAlignment)}, fp32);
-  // Wide heads do not fit into registers: their sums are in memory.
+  // Sums of wide heads do not fit into registers and are in memory.
   const at::Tensor sums = is_half(q) && q.size(3) > 128 ? at::empty(q.sizes(), fp32) : at::Tensor();
   queue_work("_efficient_attention_forward", {q, k, v, *bounds}, {out, lse, sums},
              [longest, window = window.value_or(0), scale = scale_of(q, scale)](const Tensors& t) {
                const at::Tensor packed = attend({t[3], longest, scale, window}, t[0][0], t[1][0], t[2][0], t[4][0]);
                each_lse(t[3], packed, t[5], [](const at::Tensor& from, const at::Tensor& to) {
-                 to.narrow(1, 0, round_up(from.size(1), kLseAlignment)).fill_(kNoToken);  // what follows is left as it was
+                 to.narrow(1, 0, round_up(from.size(1), kLseAlignment)).fill_(kNoToken);  // the rest stays as it was
                  to.narrow(1, 0, from.size(1)).copy_(from);
                });
              });
@@ -86,7 +86,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::Sym
   return {out, lse, seed, at::empty_like(seed), longest, *longest_k};
 }
 
-/// Bytes that the backward kernel's sums take beside its outputs.
+/// Returns the bytes of the backward kernel's sums, without its outputs.
 std::int64_t workspace_bytes(const at::Tensor& q, std::int64_t sequences, std::int64_t longest) {
   const std::int64_t heads = q.size(2), d = q.size(3), rows = d <= 64 ? 64 : 128,
                      columns = is_half(q) && d > 64 && d <= 128 ? 128 : 64;
@@ -136,8 +136,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> backward(
   return {gq, gk, gv, at::Tensor()};
 }
 
-/// As CUDA chooses: flash attention from compute capability 8.0 on, as bf16. Attention without a causal mask is that of decoding,
-/// which is not simulated.
+/// Chooses as CUDA does: flash attention for bf16 from compute capability 8.0 on. Attention without a causal mask is for
+/// decoding, which is not simulated.
 std::int64_t choose(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Optional& mask, double /*dropout*/,
                     bool causal, std::optional<double> /*scale*/, bool /*groups*/) {
   const auto answer = [](at::SDPBackend backend) { return static_cast<std::int64_t>(backend); };

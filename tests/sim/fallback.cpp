@@ -1,5 +1,5 @@
-// Every operation that is no view and has no kernel of its own: the shapes of its outputs are inferred, and queued work calls the
-// CPU's kernel over the memory's other address.
+// Every operation that is not a view and has no kernel for the device: the fallback infers the output shapes, and queued work
+// calls the CPU's kernel on the memory's other address.
 #include <algorithm>
 #include <map>
 #include <memory>
@@ -20,7 +20,7 @@ namespace {
 
 using c10::IValue;
 using torch::jit::Stack;
-/// Tensors that stand for others: the same one for the same.
+/// Stand-ins for tensors: equal tensors get the same stand-in.
 class Twins {
  public:
   template <class F>
@@ -126,9 +126,8 @@ class Call {
     for (IValue& value : *results) stack->push_back(std::move(value));
   }
 
-  /// What is said of the outputs, as tensors without use but for their shapes: by LibTorch's Meta kernel where it has one in C++,
-  /// by our table, else by the CPU's kernel with zeros (good indices), or with ones (good divisors). Grows outputs that were
-  /// given.
+  /// Returns the outputs as tensors that have only shapes. They come from LibTorch's Meta kernel if there is one in C++, else
+  /// from our table, else from the CPU's kernel with zeros (valid indices) or with ones (valid divisors). Grows given outputs.
   Stack infer(bool has_meta) {
     if (has_meta) return infer_by(c10::DispatchKey::Meta, c10::kMeta, 0);
     if (const auto known = known_shapes(name_, arguments_)) return {known->begin(), known->end()};
@@ -176,7 +175,7 @@ class Call {
     }
   }
 
-  /// Whether an output is to be made or grown. The check of a Meta kernel is free, and finds sizes that do not fit at the call.
+  /// True if an output must be made or grown. Checking with a Meta kernel is free, and finds wrong sizes at the call.
   bool needs_shapes() const {
     const auto& returns = op_.schema().returns();
     if (std::any_of(returns.begin(), returns.end(), [](const c10::Argument& r) { return r.alias_info() == nullptr; }))
@@ -189,7 +188,7 @@ class Call {
     return false;
   }
 
-  /// The outputs that are no arguments, uninitialised.
+  /// Returns the outputs that are not arguments, uninitialised.
   Stack allocate_outputs() {
     const auto& returns = op_.schema().returns();
     for (const c10::Argument& r : returns)
@@ -217,7 +216,7 @@ class Call {
       const auto given = std::find_if(declared.begin(), declared.end(), [&](const c10::Argument& a) {
         return a.alias_info() != nullptr && a.alias_info()->beforeSets() == result.alias_info()->beforeSets();
       });
-      TORCH_CHECK(given != declared.end(), "sim: '", name_, "' returns an alias of no argument");
+      TORCH_CHECK(given != declared.end(), "sim: '", name_, "' returns an alias that is not of an argument");
       stack->push_back(arguments_[static_cast<std::size_t>(given - declared.begin())]);
     }
   }

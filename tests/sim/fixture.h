@@ -1,4 +1,4 @@
-// The simulated device in a test: errors that a test does not take are its failure.
+// Fixture for tests on the simulated device: a test fails if it leaves errors untaken.
 #pragma once
 
 #include "qft/device/backend.h"
@@ -23,7 +23,7 @@ inline constexpr std::int64_t kMemory = std::int64_t{256} << 20;  ///< of the de
 inline const device::Backend& backend() {
   static const device::Backend* const one = [] {
     setenv("QFT_SIM_MEMORY", std::to_string(kMemory).c_str(), 1);
-    setenv("QFT_DEVICE", "sim", 1);  // for tests that know it as qft does
+    setenv("QFT_DEVICE", "sim", 1);  // for tests that select the device as qft does
     return qft_device_backend();
   }();
   return *one;
@@ -52,7 +52,7 @@ class Sim : public testing::Test {
   }
   static at::Tensor pinned(c10::IntArrayRef size) { return at::empty(size, at::TensorOptions().pinned_memory(true)); }
 
-  /// The errors since the last call, which must be one that holds all these words.
+  /// Takes the errors since the last call and expects exactly one, which contains all these words.
   static void expect_error(const std::vector<std::string>& words) {
     const auto all = errors();
     ASSERT_EQ(all.size(), 1U);

@@ -1,4 +1,4 @@
-// Flash attention as LibTorch has it for CUDA from compute capability 8.0 on, for packed sequences only.
+// Flash attention as in LibTorch for CUDA from compute capability 8.0 on, only for packed sequences.
 #include <optional>
 #include <tuple>
 
@@ -45,7 +45,7 @@ void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const 
   TORCH_CHECK(causal && dropout == 0.0, "sim: attention is simulated with a causal mask and without dropout alone");
 }
 
-/// How many tokens before itself a token sees at most, with itself; 0: all.
+/// Returns the tokens that a token attends to at most, including itself; 0: all.
 std::int64_t window_of(OptionalSize left, OptionalSize right, std::int64_t longest) {
   TORCH_CHECK(right.value_or(0) <= 0, "sim: a window after a token is not simulated");
   return left && *left >= 0 && *left < longest ? *left + 1 : 0;
@@ -55,8 +55,8 @@ double scale_of(const at::Tensor& q, std::optional<double> scale) {
   return scale.value_or(1 / std::sqrt(static_cast<double>(q.size(-1))));
 }
 
-/// With one token each, CUDA's call turns the query heads of a group into rows of one sequence, which takes exactly one token
-/// each.
+/// If each sequence has one token, CUDA's call turns the query heads of a group into rows of one sequence, which requires exactly
+/// one token per sequence.
 void check_swapped_groups(const at::Tensor& q, const at::Tensor& k, const at::Tensor& bounds, std::int64_t longest,
                           std::int64_t window) {
   const std::int64_t sequences = bounds.numel() - 1;

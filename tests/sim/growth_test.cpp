@@ -1,4 +1,4 @@
-// What grows with the micro-batches does not leave its old memory beside itself, and copies of any length cross pinned memory.
+// Buffers that grow with the micro-batches free their old memory first, and copies of any length pass through pinned memory.
 #include "qft/device/backends.h"
 #include "qft/device/staged_copy.h"
 #include "qft/model/arena.h"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::int64_t kMiB = 1 << 20;
 
-/// The most that the allocator had of the device while `work` ran.
+/// Returns the allocator's peak of device memory while `work` ran.
 template <class F>
 std::int64_t most_reserved(c10::DeviceAllocator& allocator, F&& work) {
   allocator.emptyCache();

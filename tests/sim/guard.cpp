@@ -21,7 +21,7 @@ namespace qft::sim {
 namespace {
 
 constexpr auto kType = c10::DeviceType::PrivateUse1;
-constexpr int kPollsPerWork = 3;  // answers of "not done" until one more piece of work is done
+constexpr int kPollsPerWork = 3;  // "not done" answers until one more piece of work is done
 
 thread_local c10::DeviceIndex device_now = 0;
 thread_local std::map<c10::DeviceIndex, c10::StreamId> streams_now;  // NOLINT: small, and used until a thread ends
@@ -35,7 +35,7 @@ using Time = std::chrono::steady_clock::time_point;
 struct EventState {
   Mark mark;
   Clock clock;
-  std::uint64_t capture = 0;  ///< recorded in that one; 0: in none
+  std::uint64_t capture = 0;  ///< number of the capture it was recorded in; 0: none
   std::shared_ptr<Time> time;
   int polls = 0;
 };
@@ -93,7 +93,7 @@ void wait_event(const EventState& event, int stream) {
   queues().push(stream, Work{"the wait for an event", nullptr, {event.mark}, false, false});
 }
 
-/// Round robin, as LibTorch's pools for CUDA.
+/// Round robin, like LibTorch's stream pools for CUDA.
 c10::Stream pool_stream(c10::DeviceIndex device, bool high_priority) {
   static std::array<std::array<int, 2>, 16> next{};
   const Lock lock = lock_machine();
@@ -109,7 +109,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   c10::Device getDevice() const override { return current_device(); }
   void setDevice(c10::Device device) const override {
-    memory(device_of(device).index());  // throws if there is none
+    memory(device_of(device).index());  // throws if there is no such device
     device_now = device_of(device).index();
   }
   void uncheckedSetDevice(c10::Device device) const noexcept override { device_now = device_of(device).index(); }
@@ -243,7 +243,7 @@ c10::Stream stream_of(const void* native) {
 
 void register_device() {
   [[maybe_unused]] static const bool once = [] {
-    queues();  // reads its setting, and throws here if that is wrong
+    queues();  // reads its setting here, so that a wrong one throws here
     memory(0);
     c10::register_privateuse1_backend("sim");
     c10::SetAllocator(kType, device_allocator());

@@ -1,4 +1,4 @@
-// Current devices and streams, and what LibTorch asks of a device by its interfaces for guards and hooks.
+// Current devices and streams, and LibTorch's guard and hook interfaces for the device.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -6,11 +6,11 @@
 
 namespace qft::sim {
 
-/// Of this thread.
+/// Returns this thread's current device.
 c10::Device current_device();
 c10::Stream current_stream(c10::DeviceIndex device);
 
-/// Makes "sim" a device of LibTorch, with all that belongs to it. Once a process.
+/// Registers "sim" and its parts as a LibTorch device. Call once per process.
 void register_device();
 
 }  // namespace qft::sim

@@ -12,7 +12,7 @@ using torch::jit::Stack;
 
 namespace {
 
-/// A host scalar among the arguments, by value; others than scalars cannot be read by work on the device.
+/// Copies a host scalar among the arguments by value; work on the device cannot read other host tensors.
 at::Tensor host_scalar(const at::Tensor& tensor, const std::string& op) {
   TORCH_CHECK(tensor.is_cpu() && tensor.dim() == 0, "sim: '", op, "' of tensors of the device and one of ", tensor.device(),
               " with sizes ", tensor.sizes());

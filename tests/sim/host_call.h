@@ -1,4 +1,4 @@
-// An operation's call as queued work keeps it, and does it on the host.
+// Stores an operation's call for queued work, which executes it on the host.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ namespace qft::sim {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// The value with `f` of each tensor in it, in a fixed order.
+/// Returns the value with `f` applied to each tensor in it, in a fixed order.
 template <class F>
 c10::IValue map_tensors(const c10::IValue& value, const F& f) {
   if (value.isTensor()) return f(value.toTensor());
@@ -35,25 +35,25 @@ c10::IValue map_tensors(const c10::IValue& value, const F& f) {
   return value;
 }
 
-/// All tensors in the values.
+/// Returns all tensors in the values.
 Tensors flatten(const torch::jit::Stack& values);
 
-/// An operation and its arguments: those of the device as raw tensors, host scalars by value.
+/// An operation and its arguments: device tensors as raw tensors, host scalars by value.
 class HostCall {
  public:
-  /// Throws c10::Error if an argument is a tensor of the host, but no scalar: work on the device cannot read it.
+  /// Throws c10::Error if an argument is a host tensor but not a scalar: work on the device cannot read it.
   HostCall(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
 
-  /// The results of the CPU's kernel, on tensors that share storages as those of the device do.
+  /// Returns the CPU kernel's results, on tensors that share storages as the device tensors do.
   torch::jit::Stack operator()() const;
 
-  /// What it reads and writes, but for outputs that are no arguments.
+  /// Its reads and writes, without new outputs.
   const std::vector<Access>& accesses() const { return accesses_; }
 
  private:
   c10::OperatorHandle op_;
-  std::vector<c10::IValue> arguments_;  ///< tensors of the device left out
-  std::vector<int> places_;             ///< of each tensor of the arguments in tensors_; -1: it is in arguments_
+  std::vector<c10::IValue> arguments_;  ///< without the device tensors
+  std::vector<int> places_;  ///< for each tensor of the arguments its index in tensors_; -1: it is in arguments_
   std::vector<RawTensor> tensors_;
   std::vector<Access> accesses_;
 };

@@ -1,4 +1,4 @@
-// Layers as graphs on the simulated device, whose replay runs recorded work over the addresses that it had: in bf16, as graphs
+// Layers as graphs on the simulated device: a replay runs the recorded work on its original addresses. In bf16, because graphs
 // need flash attention.
 #include "qft/comm/device_choice.h"
 #include "qft/comm/session.h"
@@ -16,7 +16,7 @@ c10::Device device() {
   return one;
 }
 
-/// Losses and norms of steps with graphs and without, to bf16's rounding: padding changes how products are blocked.
+/// Compares losses and norms with and without graphs, up to bf16's rounding: padding changes the blocking of products.
 void expect_same(SmallCase c, int pack) {
   constexpr int kSteps = 4;
   SCOPED_TRACE(fmt::format("{} {}{} group {} pack {}", c.strategy, c.lora ? "LoRA" : "full", c.recompute ? " recompute" : "",

@@ -90,7 +90,7 @@ void DeviceMemory::merge_done() {
       if (begin + before.size != hole->first || before.pool != h.pool || before.stream != h.stream) return false;
       if (h.stream < 0 && !(before.after.empty() && h.after.empty())) return false;
       before.size += h.size;
-      for (const Mark& mark : h.after) {  // of one stream: the later one
+      for (const Mark& mark : h.after) {  // of one stream keep the later mark
         if (before.after.empty()) before.after.push_back(mark);
         before.after[0].at = std::max(before.after[0].at, mark.at);
       }
@@ -133,7 +133,7 @@ void* DeviceMemory::allocate(Lock& lock, std::size_t bytes, int stream, std::uin
     rest.size -= size;
     holes_[begin + size] = std::move(rest);
   }
-  if (from.last == 0) std::memset(writable(pointer(begin)), kPoison, size);  // as nobody wrote it
+  if (from.last == 0) std::memset(writable(pointer(begin)), kPoison, size);  // as if never written
   const std::string operation = current_operation().empty() ? "an allocator's user" : current_operation();
   const Block& block = blocks_[begin] =
       Block{size, {++allocations_, pointer(begin), bytes, operation, current_label(), device_}, stream, {}, pool};
@@ -142,7 +142,7 @@ void* DeviceMemory::allocate(Lock& lock, std::size_t bytes, int stream, std::uin
   stats.reserved_bytes[0].increase(size);
   stats.requested_bytes[0].increase(bytes);
   stats.allocation[0].increase(1);
-  // Other streams must come after what this one did with the memory before, whether it was used before or not.
+  // Other streams must come after this stream's earlier use of the memory, whether there was one or not.
   const auto name = std::make_shared<std::string>(name_of(block.what));
   if (Capture* capture = capture_of(stream); capture != nullptr && pool != 0) {
     capture->uses.note(begin, begin + size, true, {stream, capture->lanes.at(stream).pushed, name});
@@ -212,7 +212,7 @@ void DeviceMemory::record(void* data, int stream) {
 }
 
 void DeviceMemory::release_pool(std::uint64_t pool) {
-  // Replays may be under way in any stream.
+  // Replays may be running in any stream.
   std::vector<Mark> after;
   for (int s = 0; s < queues().streams(); ++s) after.push_back(queues().last(s));
   for (auto& [begin, hole] : holes_)
@@ -240,7 +240,7 @@ std::optional<Allocation> DeviceMemory::find(const void* data, std::size_t bytes
 
 std::string DeviceMemory::why_not_live(const void* data, std::size_t bytes) const {
   if (find(data, bytes)) return {};
-  for (Address at = number(data); at < number(data) + bytes;) {  // a graph's memory is that of its replays
+  for (Address at = number(data); at < number(data) + bytes;) {  // a graph's memory belongs to its replays
     const auto* entry = block_with(pointer(at));
     const auto after = holes_.upper_bound(at);
     if (entry != nullptr && entry->second.pool != 0) {

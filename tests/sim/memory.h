@@ -1,4 +1,4 @@
-// Device memory: one memfd mapped twice. Tensors hold addresses of a mapping that nothing may touch; queued work uses the other.
+// Device memory: one memfd mapped twice. Tensors hold addresses in a mapping without access; queued work uses the other mapping.
 #pragma once
 
 #include <cstddef>
@@ -14,28 +14,28 @@
 
 namespace qft::sim {
 
-/// Of one device. Freed memory is overwritten (0xFF) in the order of the stream that allocated it, whose next allocation may
-/// have it at once; other streams may when that has been done. The lock is held for every call but where it says otherwise.
+/// Memory of one device. Freed memory is overwritten (0xFF) in the order of the stream that allocated it. That stream's next
+/// allocation may reuse it immediately; other streams must wait for the overwrite. Hold the lock for every call, unless noted.
 class DeviceMemory {
  public:
   DeviceMemory(c10::DeviceIndex device, std::size_t capacity);
 
-  /// For `stream`, from graph memory `pool` if not 0. Throws c10::OutOfMemoryError. Waits for freed memory where there is no
-  /// other.
+  /// Allocates for `stream`, from graph memory `pool` if not 0. Waits for freed memory if there is no other. Throws
+  /// c10::OutOfMemoryError.
   void* allocate(Lock& lock, std::size_t bytes, int stream, std::uint64_t pool);
   void free(void* data);
   void record(void* data, int stream);
   void release_pool(std::uint64_t pool);
 
-  /// Without the lock.
+  /// Needs no lock.
   bool contains(const void* data) const { return data >= held_ && data < held_ + capacity_; }
   void* writable(const void* data) const { return writable_ + (static_cast<const std::byte*>(data) - held_); }
   std::size_t capacity() const { return capacity_; }
 
   std::optional<Allocation> find(const void* data, std::size_t bytes) const;
-  /// Empty: it is.
+  /// Returns why the range is not live; empty if it is.
   std::string why_not_live(const void* data, std::size_t bytes) const;
-  /// "16 bytes into allocation 3 (512 bytes, by 'empty', 'weights')".
+  /// Returns text such as "16 bytes into allocation 3 (512 bytes, by 'empty', 'weights')".
   std::string describe(const void* data) const;
 
   c10::CachingDeviceAllocator::DeviceStats stats;
@@ -51,7 +51,7 @@ class DeviceMemory {
   };
   struct Hole {
     std::size_t size = 0;
-    int stream = -1;  ///< whose it was; -1: several
+    int stream = -1;  ///< stream that freed it; -1: several
     std::vector<Mark> after;
     std::uint64_t pool = 0;
     std::int64_t last = 0;  ///< number of the allocation that was here
@@ -68,22 +68,22 @@ class DeviceMemory {
 
   c10::DeviceIndex device_;
   std::size_t capacity_;
-  std::byte* held_ = nullptr;      ///< what tensors hold
-  std::byte* writable_ = nullptr;  ///< what work uses
+  std::byte* held_ = nullptr;  ///< address that tensors hold
+  std::byte* writable_ = nullptr;  ///< address that work uses
   std::map<Address, Block> blocks_;
   std::map<Address, Hole> holes_;
   std::int64_t allocations_ = 0, frees_ = 0;
 };
 
-/// A whole number of the environment.
+/// Reads a whole number from the environment.
 std::uint64_t setting(const char* name, std::uint64_t otherwise);
 int device_count();
 DeviceMemory& memory(c10::DeviceIndex device);
-/// The device memory that the address is in, or null. Without the lock.
+/// Returns the device memory that contains the address, or null. Needs no lock.
 DeviceMemory* memory_of(const void* data);
 std::string describe_address(const void* data);
 
-/// From now on a touch of memory that tensors hold ends the process with a line about it.
+/// From now on, a host access to tensors' device memory ends the process with a message about it.
 void watch_touches();
 
 /// LibTorch's allocator for the device.

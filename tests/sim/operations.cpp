@@ -1,4 +1,4 @@
-// The operations with kernels of the device's own: memory, views and copies, and what the CPU has not. All else goes to the
+// Operations with kernels for the device: memory, views, copies, and operations that the CPU lacks. All others go to the
 // fallback.
 #include "operations.h"
 

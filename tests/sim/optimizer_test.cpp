@@ -1,4 +1,4 @@
-// Masters in host memory, whose rounded copies cross to the device while the host goes on.
+// Master weights in host memory: their rounded copies cross to the device while the host continues.
 #include "qft/optim/optimizer.h"
 
 #include "qft/device/backends.h"
@@ -14,7 +14,7 @@ TEST_F(Sim, AnUploadIsDoneBeforeItsSourceIsWrittenAgain) {
   device::load_backends();
   const at::Tensor weights = at::zeros({kCount}, on_device(at::kBFloat16)), gradients = at::ones({kCount}, at::kFloat);
   optim::Optimizer optimizer(optim::rule_of("sgd"), {{"unit", weights, gradients, {{0, kCount}}}}, {}, optim::Precision::bf16());
-  std::vector<at::Tensor> seen;  // by work that is queued behind each upload
+  std::vector<at::Tensor> seen;  // by work queued after each upload
   for (int step = 0; step < 2; ++step) {
     optimizer.step(/*learning_rate=*/0.5, /*grad_scale=*/1.0);
     seen.push_back(weights.clone());

@@ -64,7 +64,7 @@ void Uses::read(Address begin, Address end, const Use& use) {
   split(end);
   auto range = ranges_.lower_bound(begin);
   for (Address at = begin; at < end;) {
-    if (range == ranges_.end() || range->first > at) {  // nobody used it so far
+    if (range == ranges_.end() || range->first > at) {  // no use so far
       const Address stop = range == ranges_.end() ? end : std::min(end, range->first);
       range = ranges_.emplace_hint(range, at, Range{stop, std::nullopt, {}});
     }

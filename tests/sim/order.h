@@ -1,4 +1,4 @@
-// Which work is ordered after which: vector clocks, and for every byte that matters who wrote and read it last.
+// The order between pieces of work: vector clocks, and for every tracked byte its last writer and readers.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace qft::sim {
 
-/// How much of each stream is known to come before: by a stream's index the number of its last piece of work.
+/// Known predecessors in each stream: indexed by stream, the number of its last preceding piece of work.
 using Clock = std::vector<std::uint64_t>;
 
 void join(Clock& clock, const Clock& other);
@@ -25,12 +25,12 @@ struct Use {
   std::shared_ptr<const std::string> name;
 };
 
-/// The last uses of ranges of memory. Not thread-safe.
+/// The last uses of memory ranges. Not thread-safe.
 class Uses {
  public:
   using Address = std::uintptr_t;
 
-  /// Something not ordered before `clock` that a read or a write of the range would meet.
+  /// A use that a read or write of the range would meet and that is not ordered before `clock`.
   struct Conflict {
     Use use;
     bool writes = false;
@@ -45,12 +45,12 @@ class Uses {
   struct Range {
     Address end = 0;
     std::optional<Use> writer;
-    std::vector<Use> readers;  ///< since the last write; one for each stream
+    std::vector<Use> readers;  ///< since the last write; one per stream
   };
   void split(Address at);
   void read(Address begin, Address end, const Use& use);
 
-  std::map<Address, Range> ranges_;  ///< by their begin; they do not overlap
+  std::map<Address, Range> ranges_;  ///< by begin; they do not overlap
 };
 
 }  // namespace qft::sim

@@ -28,7 +28,7 @@ void* pointer(std::uintptr_t address) {
   return reinterpret_cast<void*>(address);  // NOLINT
 }
 
-/// The lock is held. Empty: the host may.
+/// Call with the lock. Returns "" if the host may touch the memory.
 std::string touch_error(const void* data, std::size_t bytes, bool write, const std::string& who, Clock clock) {
   const auto conflict = uses().conflict(number(data), number(data) + bytes, write, clock);
   if (!conflict) return {};
@@ -105,7 +105,7 @@ void PinnedMemory::free(void* data) {
   if (!error.empty()) report(error);
   if (block.kept) {
     freed_.emplace(number(data), std::move(block));
-  } else if (error.empty()) {  // else queued work still uses it
+  } else if (error.empty()) {  // otherwise queued work still uses it
     uses().forget(number(data), number(data) + block.bytes);
     munmap(data, block.bytes);
   }
@@ -116,7 +116,7 @@ void PinnedMemory::record(const void* data, Mark mark) {
   if (after == blocks_.begin()) return;
   Block& block = std::prev(after)->second;
   if (!block.kept) return;
-  std::erase_if(block.used, [&](const Mark& m) { return m.stream == mark.stream; });  // an earlier one
+  std::erase_if(block.used, [&](const Mark& m) { return m.stream == mark.stream; });  // replaces an earlier mark
   block.used.push_back(mark);
 }
 

@@ -1,4 +1,4 @@
-// Pinned host memory: ranges that queued work may read and write, so that their reuse must wait for it.
+// Pinned host memory: queued work may read and write its ranges, so their reuse must wait for that work.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,14 @@
 
 namespace qft::sim {
 
-/// The lock is held for every call.
+/// Hold the lock for every call.
 class PinnedMemory {
  public:
-  /// Page-aligned; null: there is none left. `kept`: for LibTorch's tensors, whose memory waits by itself for recorded copies.
+  /// Returns page-aligned memory; null if none is left. `kept`: for LibTorch's tensors, whose memory itself waits for recorded
+  /// copies.
   void* allocate(std::size_t bytes, bool kept);
   void free(void* data);
-  /// A copy in `mark`'s stream uses the memory that LibTorch keeps, if it is that.
+  /// Records that a copy in `mark`'s stream uses the memory, if LibTorch keeps it.
   void record(const void* data, Mark mark);
   bool contains(const void* data, std::size_t bytes) const;
 
@@ -30,7 +31,7 @@ class PinnedMemory {
   };
   void* reuse(std::size_t bytes);
 
-  std::map<std::uintptr_t, Block> blocks_, freed_;  ///< freed ones are of the kept kind
+  std::map<std::uintptr_t, Block> blocks_, freed_;  ///< freed_ holds only kept blocks
 };
 
 PinnedMemory& pinned_memory();

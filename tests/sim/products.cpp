@@ -1,4 +1,4 @@
-// Products of halves whose results are fp32.
+// Products of fp16 or bf16 matrices with fp32 results.
 #include "queue_work.h"
 #include "torch_kernels.h"
 #include <ATen/ATen.h>

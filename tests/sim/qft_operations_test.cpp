@@ -1,4 +1,4 @@
-// qft's operations on the simulated device, which they know only as a device that is no CPU: in fp64 as on the CPU.
+// qft's operations on the simulated device, which they see as some device other than the CPU: fp64 results equal the CPU's.
 #include "qft/device/upload.h"
 #include "qft/ops/attention.h"
 #include "qft/ops/dropout.h"
@@ -30,7 +30,7 @@ at::Tensor values(c10::IntArrayRef size, double scale = 1) {
   return x;
 }
 
-/// What an operation is given: tensors on a device.
+/// Makes an operation's operands on a device.
 class Place {
  public:
   explicit Place(c10::Device device) : device(device), workspace(device) {}
@@ -46,7 +46,7 @@ class Place {
 
 class QftOperations : public Sim {
  protected:
-  /// What `work` returns must be the same on both devices.
+  /// Expects that `work` returns the same on both devices.
   static void expect_same(const std::function<std::vector<at::Tensor>(Place&)>& work) {
     Place host(c10::kCPU), there(device());
     const auto expected = work(host), got = work(there);
@@ -119,7 +119,7 @@ TEST_F(QftOperations, EmbeddingAndHead) {
   });
 }
 
-// What sums gradients of a head: of halves, in fp32, as CUDA has it.
+// Gradient sums of the head: of fp16 or bf16 values, in fp32, as on CUDA.
 TEST_F(QftOperations, TokenSumsOfHalvesAreOneProduct) {
   Place host(c10::kCPU), there(device());
   for (const auto type : {at::kBFloat16, at::kHalf}) {
@@ -132,7 +132,7 @@ TEST_F(QftOperations, TokenSumsOfHalvesAreOneProduct) {
     EXPECT_EQ(there.workspace.held(), 0);
     const at::Tensor exact = before.to(kType) + at::mm(a.to(kType).t(), b.to(kType));
     EXPECT_TRUE(at::allclose(out.cpu().to(kType), exact, 1e-6, 1e-6)) << type;
-    // Transposed, and columns of a wider sum, as LoRA's factors have them.
+    // Transposed, and columns of a wider sum, as for LoRA's factors.
     const at::Tensor wide = at::zeros({1040, 2200}, on_device());
     ops::add_token_sums(std::vector<ops::TokenSum>{{wide.narrow(1, 50, 2100).t(), a_there, b_there}}, there.workspace);
     EXPECT_TRUE(at::allclose(wide.narrow(1, 50, 2100).t().cpu().to(kType), exact - before.to(kType), 1e-6, 1e-6)) << type;

@@ -1,4 +1,4 @@
-// Kernels of the device's own, as queued work over raw addresses.
+// Kernels for the device, as queued work on raw addresses.
 #pragma once
 
 #include <functional>
@@ -10,8 +10,8 @@
 
 namespace qft::sim {
 
-/// Queues `work` on the current stream of the device that the tensors are on. When its turn comes it gets `reads`, then `writes`,
-/// as tensors of the host. Undefined tensors stay so.
+/// Queues `work` on the current stream of the tensors' device. When its turn comes, it gets `reads` and then `writes` as host
+/// tensors. Undefined tensors stay undefined.
 void queue_work(std::string name, const Tensors& reads, const Tensors& writes, std::function<void(const Tensors&)> work);
 
 }  // namespace qft::sim

@@ -13,9 +13,9 @@ namespace qft::sim {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kPatience = 5ms;  // after which blocking work starts that nobody waits for
-constexpr auto kLastWork = 1s;   // that is left to run when the process ends
-constexpr auto kPause = 100us;   // where all that is left is not_yet
+constexpr auto kPatience = 5ms;  // blocking work that nobody waits for starts after this time
+constexpr auto kLastWork = 1s;  // work gets this time to end when the process ends
+constexpr auto kPause = 100us;  // pause if all remaining work is not_yet
 
 }  // namespace
 
@@ -61,7 +61,7 @@ bool Queues::ready(const Queue& queue) {
   return std::all_of(after.begin(), after.end(), [&](Mark mark) { return done(mark); });
 }
 
-// The last stream first, as hosts queue them in the order in which they should run; or any of them where a seed is given.
+// The last stream first, because hosts queue streams in the order in which they should run; any stream if a seed is given.
 int Queues::draw() {
   std::vector<int> candidates;
   for (int s = 0; s < streams(); ++s)
@@ -75,7 +75,7 @@ void Queues::do_first(Lock& lock, int stream) {
   Queue& q = queue(stream);
   Progress progress = Progress::done;
   if (Work& work = q.waiting.front(); work.run) {
-    // References to a deque's elements stay while others are pushed at its end.
+    // References to elements of a deque stay valid while others are pushed at its end.
     running_ = true;
     lock.unlock();
     std::exception_ptr failure;
@@ -99,10 +99,10 @@ void Queues::do_first(Lock& lock, int stream) {
     if (done.blocking) --blocking_;
     for (Queue& other : queues_) other.stuck = false;
     lock.unlock();
-    done = {};  // what it holds may be large
+    done = {};  // its captures may be large
     lock.lock();
   }
-  // Who waits for less than all that is wanted of this stream waits a little longer, and is not woken for each piece.
+  // A thread that waits for less than all wanted work of this stream waits a little longer, but is not woken for each piece.
   if (progress == Progress::not_yet || q.done >= q.wanted || stopped_) changed_.notify_all();
 }
 
@@ -124,7 +124,7 @@ void Queues::work() {
       continue;
     }
     int stream = draw();
-    if (stream < 0) {  // what is wanted waits for another process, which may wait for work that nobody here wants so far
+    if (stream < 0) {  // the wanted work waits for another process, which may wait for work that nobody here wants yet
       want_blocking();
       stream = draw();
     }
@@ -158,7 +158,7 @@ void Queues::run(Lock& lock, const std::vector<Mark>& marks) {
 }
 
 void Queues::run_one(Lock& lock, Mark mark) {
-  for (;;) {  // down to what waits for nothing
+  for (;;) {  // down to work that waits for nothing
     if (done(mark)) return;
     const Queue& q = queue(mark.stream);
     mark.at = q.done + 1;

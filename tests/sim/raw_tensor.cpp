@@ -9,7 +9,7 @@
 namespace qft::sim {
 namespace {
 
-constexpr std::size_t kMostRuns = 4096;  // of a strided tensor; above that its whole span counts
+constexpr std::size_t kMostRuns = 4096;  // per strided tensor; above this its whole span counts
 
 }  // namespace
 
@@ -48,7 +48,7 @@ void RawTensor::add_accesses(bool write, std::vector<Access>& accesses) const {
     if (sizes_[d] > 1 && strides_[d] != 0) dims.emplace_back(strides_[d] * item, sizes_[d]);
   }
   std::sort(dims.begin(), dims.end());
-  std::int64_t run = item;  // bytes that lie without a gap
+  std::int64_t run = item;  // bytes without a gap
   std::size_t d = 0;
   for (; d < dims.size() && dims[d].first <= run; ++d) run += (dims[d].second - 1) * dims[d].first;
   std::int64_t runs = 1, span = run;

@@ -1,4 +1,4 @@
-// Tensors as queued work keeps them: addresses, sizes, strides and types, but no reference that would keep memory alive.
+// Tensors as stored by queued work: addresses, sizes, strides and types, but no reference that keeps memory alive.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@ class RawTensor {
  public:
   explicit RawTensor(const at::Tensor& tensor);
 
-  /// As a tensor of the host, over the memory that queued work may use.
+  /// Returns a host tensor over the memory that queued work may use.
   at::Tensor cpu() const { return cpu(storage()); }
-  /// In a storage made by storage(), which tensors that share memory must share.
+  /// The same in a storage made by storage(); tensors that share memory must share the storage.
   at::Tensor cpu(const c10::Storage& storage) const;
   c10::Storage storage() const;
   const void* storage_data() const { return storage_data_; }
 
-  /// The bytes that its elements lie in.
+  /// Adds the bytes of its elements.
   void add_accesses(bool write, std::vector<Access>& accesses) const;
 
  private:

@@ -23,11 +23,11 @@ Kept& kept() {
   return *all;
 }
 
-/// Of a thread. Never freed: tensors go after the objects of a thread.
+/// State of a thread. Never freed, because tensors outlive a thread's objects.
 struct Texts {
   std::string to_throw, label;
   std::string operation;
-  int operations = 0;  ///< one within the other
+  int operations = 0;  ///< nesting depth
 };
 Texts& texts() {
   thread_local auto* const own = new Texts;

@@ -1,4 +1,4 @@
-// Errors in how a program uses the device: kept until they are asked for, and thrown where that can be done.
+// Errors in a program's use of the device: kept until a caller takes them, and thrown if possible.
 #pragma once
 
 #include <string>
@@ -6,18 +6,18 @@
 
 namespace qft::sim {
 
-/// Keeps and throws it.
+/// Keeps and throws the error.
 [[noreturn]] void fail_use(const std::string& error);
-/// Keeps it; this thread's next throw_reported() throws it.
+/// Keeps the error; this thread's next throw_reported() throws it.
 void report(const std::string& error);
 void throw_reported();
 
-/// At the end of the process: says what nobody asked for, and ends it with status 1.
+/// At the end of the process: prints errors that nobody took, and exits with status 1.
 void watch_exit();
 
-/// For messages: the operation of LibTorch that this thread is in, the outermost one; empty: none.
+/// Returns the outermost LibTorch operation that this thread executes, for messages; empty if none.
 std::string current_operation();
-/// From now on LibTorch says which that is.
+/// Starts to track LibTorch's operations for current_operation().
 void watch_operations();
 
 const std::string& current_label();

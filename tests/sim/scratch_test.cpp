@@ -1,4 +1,4 @@
-// The temporary tensors of operations in plain ATen calls, as the allocator counts them, beside what memory plans say.
+// Compares the scratch memory of operations in plain ATen calls, as counted by the allocator, with memory plans.
 #include "qft/ops/delta_gates.h"
 #include "qft/ops/gated_delta.h"
 #include "qft/ops/gated_norm.h"
@@ -23,7 +23,7 @@ class Scratch : public Sim {
     return at::ones({count, columns}, on_device(type));
   }
   at::Tensor statistics(c10::IntArrayRef size) const { return at::ones(size, on_device(ops::generic::accumulate_dtype(type))); }
-  /// Bytes that `work` takes beside what is there before it.
+  /// Returns the bytes that `work` allocates in addition to the existing memory.
   static std::int64_t taken(const std::function<void()>& work) {
     guard().synchronizeDevice(0);
     const auto before = allocator().getDeviceStats(0).allocated_bytes[0].current;
@@ -58,7 +58,7 @@ TEST_F(Scratch, OfPlainOperationsIsWhatIsPlanned) {
   }
 }
 
-/// Of the delta net's: the rule over many chunks at once, and the convolution before it.
+/// The delta net: the rule over many chunks at once, and its convolution.
 TEST_F(Scratch, OfTheDeltaNetIsWhatIsPlanned) {
   const auto within = [&](const char* what, std::int64_t bytes, std::int64_t planned) {
     EXPECT_LE(bytes, planned + planned / 10) << what << " " << type;
@@ -114,7 +114,7 @@ TEST_F(Scratch, OfTheDeltaNetIsWhatIsPlanned) {
       }
 }
 
-/// Of the norm's over more rows than plain calls take at once, and of attention's gates.
+/// The norm over more rows than plain calls process at once, and attention's gates.
 TEST_F(Scratch, OfGatesIsWhatIsPlanned) {
   type = at::kBFloat16;
   constexpr std::int64_t kHeads = 16, kWidth = 128, kTokens = 2304;  // 2,048 at once

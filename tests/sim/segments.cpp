@@ -5,7 +5,7 @@
 namespace qft::sim {
 
 void Segments::take(const void* data, std::size_t wanted, std::size_t capacity) {
-  constexpr std::size_t kRounding = 512;  // as the device's memory
+  constexpr std::size_t kRounding = 512;  // the same as the device memory's
   const std::size_t bytes = (wanted + kRounding - 1) / kRounding * kRounding;
   const auto room = [](const Segment& s) { return s.size - s.used; };
   std::size_t best = all_.size();

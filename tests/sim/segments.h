@@ -1,5 +1,4 @@
-// What a caching allocator keeps of a device's memory, in numbers: the simulated device's own gives back all that is freed at
-// once.
+// Counts the device memory that a caching allocator would keep; the simulated device itself returns all freed memory immediately.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +9,9 @@
 
 namespace qft::sim {
 
-/// As LibTorch's allocators: segments as large as the allocations that they were made for, in which later ones find room, and
-/// which go back to the device when nothing in them is in use and somebody asks for it, or there is no other room. Of one device.
+/// Models LibTorch's allocators for one device: a segment is as large as the allocation that it was made for. Later allocations
+/// can reuse its room. It returns to the device when nothing in it is in use and a caller asks for that or there is no other
+/// room.
 class Segments {
  public:
   void take(const void* data, std::size_t bytes, std::size_t capacity);

@@ -1,4 +1,4 @@
-// Shapes of outputs that no kernel says: of operations without a Meta kernel, which on zeros would fail or take long.
+// Output shapes of operations without a Meta kernel whose CPU kernel would fail or be slow on zeros.
 #include <map>
 
 #include "operations.h"

@@ -18,7 +18,7 @@ class SimGraphs : public Sim {
 
 TEST_F(SimGraphs, ReplaysWithWhatIsThereThen) {
   const at::Tensor sum = at::zeros({1000}, on_device()), one = at::ones({1000}, on_device());
-  const auto add = [&] { at::Tensor(sum).add_(one + one); };  // with a temporary, from the graph's memory
+  const auto add = [&] { at::Tensor(sum).add_(one + one); };  // with a temporary from the graph's memory
   for (int round = 1; round <= 2; ++round) {
     const auto graph = recorder->capture(stream, add);
     EXPECT_EQ(sum.sum().item<float>(), 1000.0F * (round == 1 ? 0 : 4)) << "capturing queues nothing";

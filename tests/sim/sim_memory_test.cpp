@@ -1,4 +1,4 @@
-// Device memory: nobody but queued work touches it, and it is used in order.
+// Device memory: only queued work touches it, in order.
 #include <cmath>
 #include <csignal>
 
@@ -32,7 +32,7 @@ TEST_F(SimDeath, OtherFaultsAreNotItsOwn) {
       testing::KilledBySignal(SIGSEGV), "");
 }
 
-// Whether the memory was used before depends on what else ran: the order is wanted of fresh memory too.
+// Whether memory was used before depends on other work, so fresh memory needs the order too.
 TEST_F(Sim, OtherStreamsComeAfterTheAllocation) {
   const c10::Stream other = new_stream();
   at::Tensor before = at::zeros({256}, on_device());
@@ -118,7 +118,7 @@ TEST_F(Sim, CapacityAndStatistics) {
     const at::Tensor x = at::empty({1 << 20}, on_device(at::kByte));
     EXPECT_EQ(allocator().getMemoryInfo(0).first, free_before - (1 << 20));
     EXPECT_THROW(at::empty({kMemory}, on_device(at::kByte)), c10::OutOfMemoryError);
-    // Each in a stream of its own, none of which the host waits for: freed memory is waited for before there is none.
+    // Each in a separate stream that the host does not wait for: allocation waits for freed memory before it fails.
     for (int i = 0; i < 8; ++i) {
       const c10::StreamGuard in(new_stream());
       const at::Tensor large = at::empty({80 << 20}, on_device(at::kByte));

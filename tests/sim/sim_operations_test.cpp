@@ -1,4 +1,4 @@
-// Operations give what the CPU gives, to the bit.
+// Operations give the CPU's results bit for bit.
 #include <functional>
 #include <string>
 #include <utility>
@@ -12,7 +12,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// Values that are the same at every call, of any type.
+/// Returns values that are the same at every call, of any type.
 at::Tensor values(c10::IntArrayRef size, c10::ScalarType type = at::kFloat) {
   at::Tensor x = at::empty(size, at::kDouble);
   double* const data = x.data_ptr<double>();
@@ -25,7 +25,7 @@ at::Tensor same_strides_on_device(const at::Tensor& x, const c10::TensorOptions&
   return y.copy_(x);
 }
 
-/// Runs `work`, which may change its arguments, on the CPU and on the device; results and arguments must be equal bit by bit.
+/// Runs `work`, which may change its arguments, on the CPU and on the device; results and arguments must be equal bit for bit.
 void expect_as_cpu(const std::string& name, const Tensors& arguments, const c10::TensorOptions& device,
                    const std::function<Tensors(const Tensors&)>& work) {
   SCOPED_TRACE(name);

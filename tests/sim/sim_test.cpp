@@ -1,4 +1,4 @@
-// Streams, events, and the order of work among them.
+// Streams, events, and the order of work between them.
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -33,12 +33,12 @@ TEST_F(SimDeath, ErrorsThatNobodyTookEndTheProcess) {
     const c10::StreamGuard other(new_stream());
     try {
       x.add(1);
-    } catch (const c10::Error&) {  // as a program that goes on
+    } catch (const c10::Error&) {  // like a program that continues
     }
   };
   EXPECT_EXIT((misuse(), std::exit(0)), testing::ExitedWithCode(1), "ends with 1 error in its use of the device");
   EXPECT_EXIT((misuse(), std::quick_exit(0)), testing::ExitedWithCode(1),
-              "ends with 1 error in its use of the device");  // as programs do
+              "ends with 1 error in its use of the device");  // like most programs
   EXPECT_EXIT((misuse(), errors(), std::exit(0)), testing::ExitedWithCode(0), "");
 }
 
@@ -97,7 +97,7 @@ TEST_F(Sim, TimesBetweenEvents) {
   EXPECT_GE(first.elapsedTime(second), 0);
 }
 
-// Either stream may be the one that the device happens to run first: both are found, without anything being run.
+// The device may happen to run either stream first: both orders are found, without running anything.
 TEST_F(Sim, UnorderedWorkIsAnErrorWhicheverComesFirst) {
   const c10::Stream a = new_stream(), b = new_stream();
   for (const bool reads_first : {true, false}) {
@@ -123,7 +123,7 @@ TEST_F(Sim, WorkOnOtherBytesNeedsNoOrder) {
   x.narrow(1, 0, 3).fill_(1);
   {
     const c10::StreamGuard in_b(b);
-    x.narrow(1, 3, 3).fill_(2);  // columns lie between those of the other
+    x.narrow(1, 3, 3).fill_(2);  // these columns lie between the other tensor's columns
     EXPECT_THROW(x.narrow(1, 2, 1).fill_(3), c10::Error);
     expect_error({"'fill_.Scalar'"});
   }
@@ -155,7 +155,7 @@ TEST_F(Sim, AnOrderMayGoByWayOfOtherStreams) {
   order(b, c);
   enqueue(c, "read", {{x.storage().data(), 32, false}}, [] {});
   c.synchronize();
-  at::Tensor(x).add_(1);  // the host waited, and what it queues comes later
+  at::Tensor(x).add_(1);  // the host waited, and its new work comes later
 }
 
 TEST_F(Sim, ErrorsOfWorkAreThrownAtTheNextWait) {
@@ -169,7 +169,7 @@ TEST_F(Sim, BlockingWorkLetsOthersHaveTheirTurn) {
   bool came = false;
   int tries = 0;
   enqueue_blocking(a, "collective", {}, [&] { return ++tries, came ? Progress::done : Progress::not_yet; });
-  // What lets the first one go on is queued in a stream for which nobody waits.
+  // The first one can continue only after work in a stream that nobody waits for.
   enqueue_blocking(b, "its peer", {}, [&] { return came = true, Progress::done; });
   a.synchronize();
   EXPECT_GE(tries, 1);

@@ -1,5 +1,5 @@
-// Operations of LibTorch that CUDA has and the CPU has not: attention over packed sequences, products of halves into fp32. They
-// refuse what CUDA's kernels refuse, and allocate what those allocate.
+// LibTorch operations that CUDA has and the CPU lacks: attention over packed sequences, and half-precision products into fp32.
+// They refuse what CUDA's kernels refuse, and allocate the same memory.
 #pragma once
 
 #include <torch/library.h>
@@ -7,7 +7,7 @@
 namespace qft::sim {
 
 void register_flash_attention(torch::Library& aten);
-/// With the choice between the kinds of attention.
+/// Includes the choice between the kinds of attention.
 void register_efficient_attention(torch::Library& aten);
 void register_products(torch::Library& aten);
 

@@ -1,4 +1,4 @@
-// A device whose memory is the host's, as GB10's is.
+// A device that shares the host's memory, like GB10.
 #include "qft/device/backends.h"
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
@@ -21,7 +21,7 @@ TEST(UnifiedMemory, WhatIsLeftIsTheSystems) {
   EXPECT_FALSE(has_own_memory(c10::kCPU));
   const auto left = memory_left(device, 1);
   const auto free = static_cast<std::int64_t>(c10::getDeviceAllocator(device.type())->getMemoryInfo(device.index()).first);
-  EXPECT_GT(left, 2 * free);  // the driver takes what file caches hold for used
+  EXPECT_GT(left, 2 * free);  // the driver counts file caches as used
   EXPECT_LE(left, memory_use(device).total);
   EXPECT_LE(left, host_memory_limit().bytes);
   EXPECT_NEAR(static_cast<double>(memory_left(device, 2)), static_cast<double>(left) / 2, static_cast<double>(left) / 20);
