@@ -24,7 +24,7 @@ class ColumnWriter {
 /// A value's position in a table.
 struct Place {
   std::string column;        // "messages.content"
-  bool sparse = false;  // inside the description of tools or calls: null members of objects are omitted
+  bool sparse = false;       // inside the description of tools or calls: null members of objects are omitted
   bool* left_out = nullptr;  // set to true when a member is omitted
 };
 

@@ -10,19 +10,20 @@
 
 namespace qft::eval {
 
-WithAccuracy::WithAccuracy(std::unique_ptr<parallel::Objective> inner) : inner_(std::move(inner)) {
+AccuracyObjective::AccuracyObjective(std::unique_ptr<parallel::Objective> inner) : inner_(std::move(inner)) {
   names_.assign(inner_->metrics().begin(), inner_->metrics().end());
   names_.emplace_back("accuracy");
 }
 
-at::Tensor WithAccuracy::read_rows(const model::MicroInput& in, const ops::HeadChunk& chunk, const at::Tensor& values,
-                                   const at::Tensor& grad) const {
+at::Tensor AccuracyObjective::read_rows(const model::MicroInput& in, const ops::HeadChunk& chunk, const at::Tensor& values,
+                                        const at::Tensor& grad) const {
   const std::int64_t others = inner_->row_values();
   values[others].copy_(at::argmax(chunk.logits, 1).eq(chunk.targets));
   return others > 0 ? inner_->read_rows(in, chunk, values.narrow(0, 0, others), grad) : at::Tensor();
 }
 
-at::Tensor WithAccuracy::observe(const model::MicroInput& in, const parallel::Logprobs& logprobs, const at::Tensor& grad) const {
+at::Tensor AccuracyObjective::observe(const model::MicroInput& in, const parallel::Logprobs& logprobs,
+                                      const at::Tensor& grad) const {
   const std::int64_t others = inner_->row_values();
   const parallel::Logprobs theirs{logprobs.policy, logprobs.reference,
                                   others > 0 ? logprobs.rows.narrow(0, 0, others) : at::Tensor()};

@@ -11,9 +11,9 @@ namespace qft::eval {
 
 /// Wraps another objective and adds the metric accuracy: per sequence, the share of labels that are the likeliest token of their
 /// row; then the mean over sequences with labels, as in LLaMA-Factory's ComputeAccuracy. For evaluation only.
-class WithAccuracy final : public parallel::Objective {
+class AccuracyObjective final : public parallel::Objective {
  public:
-  explicit WithAccuracy(std::unique_ptr<parallel::Objective> inner);
+  explicit AccuracyObjective(std::unique_ptr<parallel::Objective> inner);
   parallel::ObjectiveKind kind() const override { return inner_->kind(); }
   double denominator() const override { return inner_->denominator(); }
   std::span<const std::string_view> metrics() const override { return names_; }

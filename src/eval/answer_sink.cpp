@@ -15,7 +15,7 @@ namespace {
 /// Holds each line back until all earlier lines are printed.
 class StandardOutput final : public AnswerSink {
  public:
-  StandardOutput(std::int64_t records, OtherLine other) : records_(records), other_(std::move(other)) {}
+  StandardOutput(std::int64_t records, UnansweredLine other) : records_(records), other_(std::move(other)) {}
 
   const std::vector<std::int64_t>& done() const override { return none_; }
 
@@ -45,7 +45,7 @@ class StandardOutput final : public AnswerSink {
   }
 
   std::int64_t records_, next_ = 0, cut_off_ = 0;
-  OtherLine other_;
+  UnansweredLine other_;
   std::map<std::int64_t, std::string> waiting_;
   std::vector<std::int64_t> none_;
 };
@@ -53,7 +53,7 @@ class StandardOutput final : public AnswerSink {
 }  // namespace
 
 std::unique_ptr<AnswerSink> open_sink(const std::string& output, const nlohmann::json& settings, bool overwrite,
-                                      std::int64_t records, OtherLine other, comm::Communicator& comm) {
+                                      std::int64_t records, UnansweredLine other, comm::Communicator& comm) {
   if (output == "-") return std::make_unique<StandardOutput>(records, std::move(other));
   return std::make_unique<AnswersFile>(output, settings, overwrite, records, std::move(other), comm);
 }

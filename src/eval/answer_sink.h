@@ -17,7 +17,7 @@
 namespace qft::eval {
 
 /// Returns the line of a record that needs no answer, "" if it gets no line; nullopt for a record that is answered.
-using OtherLine = std::function<std::optional<std::string>(std::int64_t number)>;
+using UnansweredLine = std::function<std::optional<std::string>(std::int64_t number)>;
 
 /// Takes the lines of records 0, 1, ... in any order and writes them in record order.
 class AnswerSink {
@@ -43,6 +43,6 @@ void require_output(const std::filesystem::path& path, bool overwrite);
 /// differences. A folder of another program is always refused. All nodes must see the folder. Collective; throws the same Error
 /// on all ranks if a rank cannot write there or another run does.
 std::unique_ptr<AnswerSink> open_sink(const std::string& output, const nlohmann::json& settings, bool overwrite,
-                                      std::int64_t records, OtherLine other, comm::Communicator& comm);
+                                      std::int64_t records, UnansweredLine other, comm::Communicator& comm);
 
 }  // namespace qft::eval

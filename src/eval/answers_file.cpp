@@ -73,10 +73,10 @@ void require_output(const fs::path& path, bool overwrite) {
     fail_config("--output '{}' holds answers: name another file, or set overwrite_output_dir=true to replace it", path.string());
 }
 
-AnswersFile::AnswersFile(fs::path path, const json& settings, bool overwrite, std::int64_t records, OtherLine other,
+AnswersFile::AnswersFile(fs::path path, const json& settings, bool overwrite, std::int64_t records, UnansweredLine other,
                          comm::Communicator& comm)
     : path_(std::move(path)), folder_(path_.string() + ".part"), records_(records), other_(std::move(other)), comm_(comm) {
-  hold_.emplace(folder_, comm, kProgram);
+  output_lock_.emplace(folder_, comm, kProgram);
   const auto shared = job::ranks_sharing(comm, folder_);
   comm::agreed(comm, [&] {
     require(shared[static_cast<std::size_t>(comm.rank())],
@@ -96,7 +96,7 @@ AnswersFile::AnswersFile(fs::path path, const json& settings, bool overwrite, st
   done_.resize(done.size() / sizeof(std::int64_t));
   if (!done.empty()) std::memcpy(done_.data(), done.data(), done.size());
   comm::agreed(comm,
-               [&] { mine_ = io::posix_storage().create(folder_ / fmt::format("{}-{:04}{}", start, comm.rank(), kLines)); });
+               [&] { own_file_ = io::posix_storage().create(folder_ / fmt::format("{}-{:04}{}", start, comm.rank(), kLines)); });
 }
 
 /// Keeps lines written with the same settings; drops or refuses lines with other settings.
@@ -124,7 +124,7 @@ void AnswersFile::take_over(json settings, bool overwrite) {
 
 void AnswersFile::add(std::int64_t /*number*/, const nlohmann::ordered_json& line) {
   const std::string text = line.dump() + "\n";
-  mine_->append(text.data(), text.size());
+  own_file_->append(text.data(), text.size());
 }
 
 AnswersFile::Lines AnswersFile::find_lines() const {
@@ -186,18 +186,18 @@ std::int64_t AnswersFile::merge(const Lines& lines) const {
 std::int64_t AnswersFile::finish() {
   std::int64_t cut_off = 0;
   comm::agreed(comm_, [&] {
-    mine_->sync();
-    mine_->close();
+    own_file_->sync();
+    own_file_->close();
   });
   comm::agreed(comm_, [&] {
     if (comm_.rank() != 0) return;
     const Lines lines = all_lines();
-    hold_->lock()->require_held();
+    output_lock_->lock()->require_held();
     cut_off = merge(lines);
     for (const fs::path& file : lines.files) io::posix_storage().remove(file);
     io::posix_storage().remove(folder_ / kSettings);
   });
-  hold_.reset();
+  output_lock_.reset();
   std::error_code ignored;
   if (comm_.rank() == 0) fs::remove(folder_, ignored);
   return cut_off;

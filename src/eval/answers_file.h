@@ -18,8 +18,8 @@ namespace qft::eval {
 /// The file case of open_sink().
 class AnswersFile final : public AnswerSink {
  public:
-  AnswersFile(std::filesystem::path path, const nlohmann::json& settings, bool overwrite, std::int64_t records, OtherLine other,
-              comm::Communicator& comm);
+  AnswersFile(std::filesystem::path path, const nlohmann::json& settings, bool overwrite, std::int64_t records,
+              UnansweredLine other, comm::Communicator& comm);
 
   const std::vector<std::int64_t>& done() const override { return done_; }
   void add(std::int64_t number, const nlohmann::ordered_json& line) override;
@@ -42,10 +42,10 @@ class AnswersFile final : public AnswerSink {
 
   std::filesystem::path path_, folder_;
   std::int64_t records_;
-  OtherLine other_;
+  UnansweredLine other_;
   comm::Communicator& comm_;
-  std::optional<job::OutputDir> hold_;
-  std::unique_ptr<io::WritableFile> mine_;
+  std::optional<job::OutputDir> output_lock_;
+  std::unique_ptr<io::WritableFile> own_file_;
   std::vector<std::int64_t> done_;
 };
 

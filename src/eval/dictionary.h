@@ -30,7 +30,7 @@ class Dictionary {
  private:
   struct Entry {
     std::uint32_t begin = 0, length = 0;  ///< in letters_
-    std::int64_t frequency = 0;  ///< 0: not a word, as in jieba
+    std::int64_t frequency = 0;           ///< 0: not a word, as in jieba
   };
   void add(std::u32string_view word, std::int64_t frequency);
   void sort();
@@ -38,7 +38,7 @@ class Dictionary {
 
   std::u32string letters_;
   std::vector<Entry> entries_;  ///< sorted by word, so that words with a common prefix are neighbours
-  std::int64_t total_ = 0;  ///< sum of the frequencies of all lines
+  std::int64_t total_ = 0;      ///< sum of the frequencies of all lines
 };
 
 }  // namespace qft::eval

@@ -2,7 +2,8 @@
 
 namespace qft::eval {
 
-void forward_pass(engine::Instance& instance, loader::EvalLoader& loader, const MakeInputs& inputs, const Watchers& watchers) {
+void forward_pass(engine::Instance& instance, loader::EvalLoader& loader, const MakeInputs& inputs,
+                  const PassObservers& observers) {
   const auto work = instance.evaluation_list(1, 1);
   const auto idle = instance.evaluation_list(0, 1);
   loader.rewind();
@@ -12,12 +13,12 @@ void forward_pass(engine::Instance& instance, loader::EvalLoader& loader, const 
     const auto made = inputs(std::span(&batch, has_work ? 1 : 0));
     at::Tensor kept;
     const auto observe = [&](const parallel::Logprobs& given) {
-      if (watchers.observe) watchers.observe(made.front(), given, round);
-      if (watchers.values) kept = given.policy.to(at::kCPU, at::kFloat, false, true);
+      if (observers.observe) observers.observe(made.front(), given, round);
+      if (observers.values) kept = given.policy.to(at::kCPU, at::kFloat, false, true);
     };
-    instance.executor().evaluate(has_work ? work : idle, made, observe, watchers.objective);
-    if (watchers.values) watchers.values(batch, kept);
-    if (watchers.progress) watchers.progress(round + 1);
+    instance.executor().evaluate(has_work ? work : idle, made, observe, observers.objective);
+    if (observers.values) observers.values(batch, kept);
+    if (observers.progress) observers.progress(round + 1);
   }
 }
 

@@ -16,7 +16,7 @@ namespace qft::eval {
 using MakeInputs = std::function<std::vector<model::MicroInput>(std::span<const loader::MicroBatch> batches)>;
 
 /// Observers of a pass; each may be null.
-struct Watchers {
+struct PassObservers {
   const parallel::Objective* objective = nullptr;  ///< may read rows of the logits
   /// Receives the head's output for this rank's micro-batch of a round.
   std::function<void(const model::MicroInput& in, const parallel::Logprobs& values, std::int64_t round)> observe = {};
@@ -25,6 +25,7 @@ struct Watchers {
 };
 
 /// Runs every round of `loader` from its start. Collective.
-void forward_pass(engine::Instance& instance, loader::EvalLoader& loader, const MakeInputs& inputs, const Watchers& watchers);
+void forward_pass(engine::Instance& instance, loader::EvalLoader& loader, const MakeInputs& inputs,
+                  const PassObservers& observers);
 
 }  // namespace qft::eval

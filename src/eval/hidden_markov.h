@@ -30,7 +30,7 @@ class HiddenMarkov {
 
   Row start_{};
   std::array<Row, kStates> transition_{};  ///< [from][to]
-  std::vector<Row> emission_;  ///< per Han character
+  std::vector<Row> emission_;              ///< per Han character
 };
 
 }  // namespace qft::eval

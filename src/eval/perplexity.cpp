@@ -36,20 +36,20 @@ std::unique_ptr<parallel::Objective> objective_for(const config::RunConfig& conf
   auto objective = engine::objective_of(config).make(config, totals);
   const bool answers = config.finetuning.stage == "sft" || config.finetuning.stage == "pt";
   if (!config.finetuning.compute_accuracy || !answers) return objective;
-  return std::make_unique<WithAccuracy>(std::move(objective));
+  return std::make_unique<AccuracyObjective>(std::move(objective));
 }
 
 /// Counts and sums of a pass over a set, before scoring.
-struct Counted {
+struct PassResult {
   Likelihood counts;
   bool weighted = false;     ///< labels have weights
   std::vector<double> sums;  ///< Objective::observe()'s results of all micro-batches, one after another
 };
 
-Likelihood score(const config::RunConfig& config, const Counted& counted) {
-  const auto objective = objective_for(config, totals_of(counted.counts, counted.weighted));
-  const parallel::Score score = parallel::add_up(*objective, counted.sums);
-  Likelihood result = counted.counts;
+Likelihood score(const config::RunConfig& config, const PassResult& pass_result) {
+  const auto objective = objective_for(config, totals_of(pass_result.counts, pass_result.weighted));
+  const parallel::Score score = parallel::add_up(*objective, pass_result.sums);
+  Likelihood result = pass_result.counts;
   result.loss = plain_nan(score.loss / objective->denominator() + score.added);
   result.metrics = score.metrics;
   if (engine::objective_of(config).name == "cross_entropy") result.perplexity = std::exp(result.loss);
@@ -69,7 +69,7 @@ void estimate(engine::StepInputs& step, loader::EvalLoader& loader, comm::Commun
 }
 
 /// State that all passes share.
-struct Passes {
+struct PassContext {
   const config::RunConfig& config;
   engine::Instance& instance;
   engine::StepInputs step;
@@ -79,36 +79,36 @@ struct Passes {
   std::int64_t rounds = 0;
 };
 
-Counted pass_over(loader::EvalLoader& loader, Passes& p) {
+PassResult pass_over(loader::EvalLoader& loader, PassContext& p) {
   const double started = steady_seconds();
-  Counted counted{{.label_tokens = loader.global_label_tokens(),
-                   .tokens = loader.global_tokens(),
-                   .items = loader.num_items(),
-                   .steps = loader.max_micro_batches()},
-                  loader.weighted(),
-                  {}};
-  parallel::BatchTotals totals = totals_of(counted.counts, counted.weighted);
+  PassResult pass_result{{.label_tokens = loader.global_label_tokens(),
+                          .tokens = loader.global_tokens(),
+                          .items = loader.num_items(),
+                          .steps = loader.max_micro_batches()},
+                         loader.weighted(),
+                         {}};
+  parallel::BatchTotals totals = totals_of(pass_result.counts, pass_result.weighted);
   if (p.step.estimates()) estimate(p.step, loader, p.comm, totals);
   const auto objective = objective_for(p.config, totals);
   const std::size_t width = 1 + 2 * objective->metrics().size();
   // Each micro-batch has its own place, so that sums are the same on any number of ranks.
-  counted.sums.resize(width * static_cast<std::size_t>(loader.max_micro_batches() * p.comm.size()));
+  pass_result.sums.resize(width * static_cast<std::size_t>(loader.max_micro_batches() * p.comm.size()));
   const auto observe = [&](const model::MicroInput& in, const parallel::Logprobs& logprobs, std::int64_t round) {
     const at::Tensor mine = objective->observe(in, logprobs, {}).cpu();
     std::copy_n(mine.const_data_ptr<double>(), width,
-                counted.sums.begin() + static_cast<std::ptrdiff_t>(width) * (round * p.comm.size() + p.comm.rank()));
+                pass_result.sums.begin() + static_cast<std::ptrdiff_t>(width) * (round * p.comm.size() + p.comm.rank()));
   };
   const auto inputs = [&](std::span<const loader::MicroBatch> batches) { return p.step.inputs(batches, 1); };
   forward_pass(p.instance, loader, inputs, {objective.get(), observe, p.values, [&](std::int64_t) { p.bar.update(++p.rounds); }});
-  p.comm.all_reduce(counted.sums.data(), counted.sums.size(), DType::f64);
-  counted.counts.seconds = steady_seconds() - started;
-  return counted;
+  p.comm.all_reduce(pass_result.sums.data(), pass_result.sums.size(), DType::f64);
+  pass_result.counts.seconds = steady_seconds() - started;
+  return pass_result;
 }
 
 /// Joins the passes over all sets.
-Counted joined(const std::vector<Counted>& parts) {
-  Counted whole;
-  for (const Counted& part : parts) {
+PassResult joined(const std::vector<PassResult>& parts) {
+  PassResult whole;
+  for (const PassResult& part : parts) {
     whole.counts.label_tokens += part.counts.label_tokens;
     whole.counts.tokens += part.counts.tokens;
     whole.counts.items += part.counts.items;
@@ -148,9 +148,9 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
   std::vector<std::unique_ptr<loader::EvalLoader>> loaders;
   std::int64_t rounds = 0;
   for (const auto& [name, part] : sets) rounds += loaders.emplace_back(part.loader(config, comm))->max_micro_batches();
-  Passes passes{config, instance, engine::StepInputs(config, instance, reference),
-                comm,   values,   Progress(bar, rounds, !bar.empty() && comm.rank() == 0)};
-  std::vector<Counted> parts;
+  PassContext passes{config, instance, engine::StepInputs(config, instance, reference),
+                     comm,   values,   Progress(bar, rounds, !bar.empty() && comm.rank() == 0)};
+  std::vector<PassResult> parts;
   for (const auto& loader : loaders) parts.push_back(pass_over(*loader, passes));
   PerplexityResult result{score(config, joined(parts)), {}};
   for (std::size_t s = 0; config.data.eval_on_each_dataset && s < sets.size(); ++s)

@@ -111,8 +111,7 @@ class PromptReader {
 
   void render(encode::Conversation conversation, Prompt& prompt) const {
     const encode::Message& question = conversation.prompt.back();
-    if (question.role == encode::Role::user && is_blank(question.text))
-      fail("there is no prompt: the question's text is empty");
+    if (question.role == encode::Role::user && is_blank(question.text)) fail("there is no prompt: the question's text is empty");
     if (conversation.system.empty() && !conversation.has_system) conversation.system = config_.generate.system;
     prompt.tokens = chat_.render_prompt(conversation);
     prompt.label = label_of(conversation, answers_, chat_, config_.generate.skip_special_tokens);

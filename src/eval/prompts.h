@@ -16,17 +16,17 @@ struct Prompt {
   std::vector<std::int32_t> tokens;  ///< everything before the answer
   std::int64_t max_new_tokens = 0;
   bool shortened = false;  ///< the model's positions limit max_new_tokens
-  std::string label;  ///< the record's own answer; empty: none
-  std::string id;  ///< JSON of the record's member "id"; empty: none
-  std::string error;  ///< "data/a.jsonl:7: reason"; empty: the record can be answered
-  bool blank = false;  ///< a blank line of a text file, which gets no answer
+  std::string label;       ///< the record's own answer; empty: none
+  std::string id;          ///< JSON of the record's member "id"; empty: none
+  std::string error;       ///< "data/a.jsonl:7: reason"; empty: the record can be answered
+  bool blank = false;      ///< a blank line of a text file, which gets no answer
 
   bool is_asked() const { return !blank && error.empty(); }
 };
 
 struct Prompts {
   std::vector<Prompt> all;  ///< by record number
-  std::string hash;  ///< over the files' bytes and all tokens
+  std::string hash;         ///< over the files' bytes and all tokens
   std::vector<std::int32_t> stop_ids;
   encode::ChatTemplate chat;
 

@@ -31,7 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Statistics over this rank's scores so far.
-struct Range {
+struct ScoreRange {
   double lowest = std::numeric_limits<double>::infinity(), highest = -lowest, sum = 0.0;
   std::int64_t count = 0;
 
@@ -93,7 +93,7 @@ ScoreResult score_set(engine::Instance& instance, const engine::EvalSet& set, co
       return class_members(problem, values);
     };
   LinesFile file(path, "scores", comm);
-  Range range;
+  ScoreRange range;
   std::function<std::string(std::int64_t)> origin;
   if (tells_origin) origin = [&](std::int64_t item) { return origin_of(*set.pack, item); };
   const HeadValues write = [&](const loader::MicroBatch& batch, const at::Tensor& values) {

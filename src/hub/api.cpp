@@ -17,7 +17,7 @@ namespace qft::hub {
 namespace {
 
 constexpr std::chrono::milliseconds kConnect{8'000};  // short, so that a node without a network fails fast
-constexpr std::chrono::seconds kWholeAnswer{120};  // for a JSON answer
+constexpr std::chrono::seconds kWholeAnswer{120};     // for a JSON answer
 constexpr std::size_t kMostWords = 300;
 
 bool is_hex(std::string_view text) {
@@ -38,8 +38,8 @@ bool is_commit(const std::string& text) {
   return text.size() == 40 && is_hex(text);
 }
 
-Api::Api(Source source, Settings settings, Trying trying)
-    : source_(std::move(source)), settings_(std::move(settings)), trying_(std::move(trying)) {
+Api::Api(Source source, Settings settings, RetryPolicy trying)
+    : source_(std::move(source)), settings_(std::move(settings)), retry_(std::move(trying)) {
   check(source_);
 }
 
@@ -54,12 +54,12 @@ net::Request Api::request(const std::string& path) const {
 net::Response Api::send(net::Client& client, net::Request request) const {
   using Clock = std::chrono::steady_clock;
   bool said = false;
-  Patience patience(trying_, [&](const std::string& words) {
+  RetryTimer patience(retry_, [&](const std::string& words) {
     if (!std::exchange(said, true)) log::info("{}", words);
   });
   for (;;) {
     const auto until = Clock::now() + kWholeAnswer;
-    request.go_on = [&] { return activity::tick(), trying_.goes_on() && Clock::now() < until; };
+    request.go_on = [&] { return activity::tick(), retry_.may_continue() && Clock::now() < until; };
     std::string fault;
     std::chrono::seconds asked{};
     try {
@@ -70,10 +70,10 @@ net::Response Api::send(net::Client& client, net::Request request) const {
       fault = fmt::format("{} answers {} to {}{}", net::host_of(answer.url), answer.status, net::without_secrets(answer.url),
                           asked.count() > 0 ? fmt::format(" and asks to wait {} s", asked.count()) : "");
     } catch (const net::NetworkError& e) {
-      if (!answered_ || !trying_.goes_on()) throw;  // a node without a network fails at once
+      if (!answered_ || !retry_.may_continue()) throw;  // a node without a network fails at once
       fault = e.what();
     }
-    if (!patience.wait(fault, asked)) throw net::NetworkError(trying_.goes_on() ? fault : fault + ": ended on request");
+    if (!patience.wait(fault, asked)) throw net::NetworkError(retry_.may_continue() ? fault : fault + ": ended on request");
   }
 }
 
@@ -81,8 +81,8 @@ nlohmann::json Api::ask(net::Client& client, const net::Request& request, net::R
   net::Response answer = send(client, request);
   if (!answer.ok()) refuse(client, answer);
   require(!request.url.starts_with("https:") || answer.url.starts_with("https:"),
-          "{} redirects to {}, which is not encrypted: its file list cannot be trusted",
-          net::without_secrets(request.url), net::without_secrets(answer.url));
+          "{} redirects to {}, which is not encrypted: its file list cannot be trusted", net::without_secrets(request.url),
+          net::without_secrets(answer.url));
   nlohmann::json json;
   try {
     json = parse_json(answer.body, net::without_secrets(answer.url));
@@ -114,7 +114,8 @@ std::string Api::words_of(const net::Response& response) const {
     } catch (const Error&) {  // the status is enough
     }
   }
-  std::ranges::replace_if(words, [](unsigned char c) { return c < ' '; }, ' ');
+  std::ranges::replace_if(
+      words, [](unsigned char c) { return c < ' '; }, ' ');
   return redacted(as_utf8(words.substr(0, kMostWords)), settings_.token);
 }
 

@@ -27,13 +27,13 @@ struct RemoteFile {
 bool is_commit(const std::string& text);
 
 struct Listing {
-  std::string commit;  ///< empty if the hub does not report one
+  std::string commit;             ///< empty if the hub does not report one
   std::vector<RemoteFile> files;  ///< paths are plain and stay inside the repository
 };
 
 class Api {
  public:
-  Api(Source source, Settings settings, Trying trying);
+  Api(Source source, Settings settings, RetryPolicy trying);
   virtual ~Api() = default;
   /// Throws net::NetworkError if the hub does not answer (immediately if it never did), Error with its refusal and the reason.
   virtual Listing list(net::Client& client) const = 0;
@@ -64,11 +64,11 @@ class Api {
   net::Response send(net::Client& client, net::Request request) const;
   Source source_;
   Settings settings_;
-  Trying trying_;
+  RetryPolicy retry_;
   mutable bool answered_ = false;
 };
 
-std::unique_ptr<Api> huggingface_api(Source source, Settings settings, Trying trying);
-std::unique_ptr<Api> modelscope_api(Source source, Settings settings, Trying trying);
+std::unique_ptr<Api> huggingface_api(Source source, Settings settings, RetryPolicy trying);
+std::unique_ptr<Api> modelscope_api(Source source, Settings settings, RetryPolicy trying);
 
 }  // namespace qft::hub

@@ -45,14 +45,14 @@ std::optional<Listing> listing_of(const fs::path& home, const std::string& revis
   return listing ? listing : read_listing(listing_file(home, revision));
 }
 
-Cached look_at(const fs::path& folder, const Wanted& wanted, const std::optional<Listing>& listing = {}) {
+Cached inspect_folder(const fs::path& folder, const Wanted& wanted, const std::optional<Listing>& listing = {}) {
   Cached cached{folder, {}, listing.has_value(), false};
   try {
     const std::string needed = missing_in(folder, wanted);
     cached.missing = listing ? missing_of(*listing, folder, wanted) : needed;
     // A tokenizer may be brought along; a dataset with records known to be missing is not usable.
-    cached.may_do = needed.empty() || needed == "tokenizer.json";
-    if (wanted.needs == Needs::dataset && !cached.missing.empty()) cached.may_do = false;
+    cached.usable_offline = needed.empty() || needed == "tokenizer.json";
+    if (wanted.needs == Needs::dataset && !cached.missing.empty()) cached.usable_offline = false;
   } catch (const Error& e) {  // an invalid index of weights
     cached.missing = e.what();
   }
@@ -71,7 +71,7 @@ Cached in_huggingface(const Source& source, const fs::path& cache, const Wanted&
     if (!is_commit(commit)) return {};
   }
   const fs::path snapshot = home / "snapshots" / commit;
-  return fs::is_directory(snapshot, code) ? look_at(snapshot, wanted, listing_of(home, commit)) : Cached();
+  return fs::is_directory(snapshot, code) ? inspect_folder(snapshot, wanted, listing_of(home, commit)) : Cached();
 }
 
 Cached in_modelscope(const Source& source, const fs::path& cache, const Wanted& wanted) {
@@ -90,9 +90,9 @@ Cached in_modelscope(const Source& source, const fs::path& cache, const Wanted& 
   for (const fs::path& folder : folders) {
     if (!fs::is_directory(folder, code) || fs::is_empty(folder, code)) continue;
     const bool ours = folder == folders.front();
-    Cached found = look_at(folder, wanted, ours ? listing_of(snapshots.parent_path(), revision_of(source)) : std::nullopt);
+    Cached found = inspect_folder(folder, wanted, ours ? listing_of(snapshots.parent_path(), revision_of(source)) : std::nullopt);
     if (found.missing.empty()) return found;
-    if (best.folder.empty() || (found.may_do && !best.may_do)) best = std::move(found);
+    if (best.folder.empty() || (found.usable_offline && !best.usable_offline)) best = std::move(found);
   }
   return best;
 }
@@ -142,7 +142,7 @@ std::vector<std::string> files_of(const fs::path& folder, const Wanted& wanted) 
 }
 
 std::optional<fs::path> without_hub(const Cached& cached, const std::string& why) {
-  if (cached.folder.empty() || !cached.may_do) return std::nullopt;
+  if (cached.folder.empty() || !cached.usable_offline) return std::nullopt;
   if (!cached.missing.empty())
     log::warn("{}: using '{}', which lacks {}", why, cached.folder.string(), cached.missing);
   else if (!cached.listed)

@@ -9,9 +9,9 @@ namespace qft::hub {
 
 struct Cached {
   std::filesystem::path folder;  ///< empty: not in the cache
-  std::string missing;  ///< first wanted file that is missing; empty: none known
-  bool listed = false;  ///< checked against the hub's listing; without one a partial copy looks complete
-  bool may_do = false;  ///< good enough for a run that cannot ask the hub
+  std::string missing;           ///< first wanted file that is missing; empty: none known
+  bool listed = false;           ///< checked against the hub's listing; without one a partial copy looks complete
+  bool usable_offline = false;   ///< good enough for a run that cannot ask the hub
 };
 /// Returns the folder, with a warning, if the hub cannot be asked (for the reason `why`) and the cached files suffice.
 std::optional<std::filesystem::path> without_hub(const Cached& cached, const std::string& why);

@@ -29,14 +29,14 @@ constexpr int kTries = 5;  // for errors of a storage server
 constexpr double kMegabyte = 1e6;
 
 /// State shared by all threads of a download.
-class Shared {
+class DownloadState {
  public:
-  Shared(const Download& download, std::uint64_t total, std::size_t files)
+  DownloadState(const Download& download, std::uint64_t total, std::size_t files)
       : download_(download),
         files_(files),
         progress_(fmt::format("fetching {}: MB", download.api.source().id), megabytes(total), download.show_progress) {}
 
-  bool goes_on() const { return !failed_ && download_.trying.goes_on(); }
+  bool may_continue() const { return !failed_ && download_.trying.may_continue(); }
   void fail_all() { failed_ = true; }
   void came(std::int64_t bytes) {  // negative: bytes to download again
     const std::scoped_lock lock(mutex_);
@@ -82,26 +82,26 @@ class Shared {
 };
 
 /// Downloads one file in one thread.
-class Task {
+class FileDownload {
  public:
-  Task(const Download& download, Shared& shared, net::Client& client, const RemoteFile& file)
-      : download_(download), shared_(shared), client_(client), file_(file) {}
+  FileDownload(const Download& download, DownloadState& state, net::Client& client, const RemoteFile& file)
+      : download_(download), state_(state), client_(client), file_(file) {}
 
   void run() {
     const FileLock lock(
         download_.store.lock(file_),
-        [&] { shared_.say_once(fmt::format("waiting for another process that fetches {}", file_.path)); },
-        [&] { return shared_.goes_on(); });
-    if (download_.store.has(file_)) return shared_.was_there(file_.bytes), shared_.is_whole();
+        [&] { state_.say_once(fmt::format("waiting for another process that fetches {}", file_.path)); },
+        [&] { return state_.may_continue(); });
+    if (download_.store.has(file_)) return state_.was_there(file_.bytes), state_.is_whole();
     fs::path path = download_.store.part(file_);
     if (!lock.held()) path += "." + random_hex(8);
     for (int tries = 1;; ++tries) {
       PartFile part(path, file_);
-      if (tries == 1) shared_.was_there(part.size());
+      if (tries == 1) state_.was_there(part.size());
       load(part);
       const auto found = part.finish(download_.store.whole(file_));
-      if (!found) return shared_.is_whole();
-      shared_.came(-static_cast<std::int64_t>(file_.bytes));
+      if (!found) return state_.is_whole();
+      state_.came(-static_cast<std::int64_t>(file_.bytes));
       if (tries == 2)
         fail(
             "{}: {} from {} has the {} {}, but the hub states {}: it was removed. Try again; if that fails, a proxy or mirror on "
@@ -119,20 +119,20 @@ class Task {
   struct Fault {
     std::string words = {};
     std::chrono::seconds asked = {};  ///< wait requested by the server
-    bool refused = false;  ///< unlikely to pass without a change
+    bool refused = false;             ///< unlikely to pass without a change
   };
 
   /// Downloads until all bytes are in the part.
   void load(PartFile& part) {
-    Patience patience({download_.trying.patience, [&] { return shared_.goes_on(); }},
-                      [&](const std::string& words) { shared_.say_once(words); });
+    RetryTimer patience({download_.trying.patience, [&] { return state_.may_continue(); }},
+                        [&](const std::string& words) { state_.say_once(words); });
     std::uint64_t most = part.size();  // bytes received a second time are not progress
     for (int refused = 0; part.size() < file_.bytes;) {
       const Fault fault = request(part);
       if (fault.words.empty()) continue;
       if (part.size() > most) most = part.size(), refused = 0, patience.reset();
-      if (fault.refused && ++refused == kTries) give_up(part, fault.words);
-      if (!patience.wait(fault.words, fault.asked)) give_up(part, shared_.goes_on() ? fault.words : "ended on request");
+      if (fault.refused && ++refused == kTries) throw_stopped(part, fault.words);
+      if (!patience.wait(fault.words, fault.asked)) throw_stopped(part, state_.may_continue() ? fault.words : "ended on request");
     }
   }
 
@@ -140,12 +140,12 @@ class Task {
   Fault request(PartFile& part) {
     net::Request r = download_.api.file(download_.listing, file_);
     r.first_byte = static_cast<std::int64_t>(part.size());
-    r.go_on = [this] { return activity::tick(), shared_.goes_on(); };
+    r.go_on = [this] { return activity::tick(), state_.may_continue(); };
     r.sink = [&](std::string_view bytes) {
       require(bytes.size() <= file_.bytes - part.size(), "{}: {} is longer than the {} bytes that the hub states",
               download_.api.source().id, file_.path, file_.bytes);
       part.append(bytes);
-      shared_.came(static_cast<std::int64_t>(bytes.size()));
+      state_.came(static_cast<std::int64_t>(bytes.size()));
       return true;
     };
     try {
@@ -169,25 +169,25 @@ class Task {
   }
 
   void drop(PartFile& part) {
-    shared_.came(-static_cast<std::int64_t>(part.size()));
+    state_.came(-static_cast<std::int64_t>(part.size()));
     part.clear();
   }
 
-  [[noreturn]] void give_up(const PartFile& part, const std::string& why) const {
-    throw net::NetworkError(fmt::format(
-        "{}: {} stopped after {} of {}: {}. The received bytes are kept: run the same command again to resume",
-        download_.api.source().id, file_.path, format_bytes(static_cast<double>(part.size())),
-        format_bytes(static_cast<double>(file_.bytes)), why));
+  [[noreturn]] void throw_stopped(const PartFile& part, const std::string& why) const {
+    throw net::NetworkError(
+        fmt::format("{}: {} stopped after {} of {}: {}. The received bytes are kept: run the same command again to resume",
+                    download_.api.source().id, file_.path, format_bytes(static_cast<double>(part.size())),
+                    format_bytes(static_cast<double>(file_.bytes)), why));
   }
 
   const Download& download_;
-  Shared& shared_;
+  DownloadState& state_;
   net::Client& client_;
   const RemoteFile& file_;
 };
 
 /// Runs `body` on each file, several in parallel; the first error ends all.
-void for_each(int threads, const std::vector<RemoteFile>& files, Shared* shared,
+void for_each(int threads, const std::vector<RemoteFile>& files, DownloadState* state,
               const std::function<void(net::Client&, const RemoteFile&)>& body) {
   std::atomic<std::size_t> next = 0;
   std::mutex mutex;
@@ -200,7 +200,7 @@ void for_each(int threads, const std::vector<RemoteFile>& files, Shared* shared,
       next = files.size();
       const std::scoped_lock lock(mutex);
       if (!first) first = std::current_exception();
-      if (shared != nullptr) shared->fail_all();
+      if (state != nullptr) state->fail_all();
     }
   });
   if (first) std::rethrow_exception(first);
@@ -226,11 +226,11 @@ void require_space(const Download& download, const std::vector<RemoteFile>& file
 
 }  // namespace
 
-std::uint64_t bring(const Download& download, const std::vector<RemoteFile>& files) {
+std::uint64_t download_files(const Download& download, const std::vector<RemoteFile>& files) {
   std::vector<RemoteFile> missing;
   std::mutex mutex;
   for_each(download.threads, files, nullptr, [&](net::Client&, const RemoteFile& file) {
-    if (!download.trying.goes_on()) throw net::NetworkError("ended on request while checking the existing files");
+    if (!download.trying.may_continue()) throw net::NetworkError("ended on request while checking the existing files");
     if (download.store.has(file)) return;
     const std::scoped_lock lock(mutex);
     missing.push_back(file);
@@ -244,10 +244,10 @@ std::uint64_t bring(const Download& download, const std::vector<RemoteFile>& fil
   std::uint64_t total = 0;
   for (const RemoteFile& file : missing) total += file.bytes;
   require_space(download, missing);
-  Shared shared(download, total, missing.size());
-  for_each(download.threads, missing, &shared,
-           [&](net::Client& client, const RemoteFile& file) { Task(download, shared, client, file).run(); });
-  return shared.bytes();
+  DownloadState state(download, total, missing.size());
+  for_each(download.threads, missing, &state,
+           [&](net::Client& client, const RemoteFile& file) { FileDownload(download, state, client, file).run(); });
+  return state.bytes();
 }
 
 }  // namespace qft::hub

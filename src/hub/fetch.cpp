@@ -43,7 +43,7 @@ std::string advice(const Source& source, const Cached& cached) {
       there, source.id, option_of(source), own.cache_key);
 }
 
-std::unique_ptr<Api> api_of(const Source& source, const Settings& settings, const Trying& trying) {
+std::unique_ptr<Api> api_of(const Source& source, const Settings& settings, const RetryPolicy& trying) {
   return source.hub == Hub::huggingface ? huggingface_api(source, settings, trying) : modelscope_api(source, settings, trying);
 }
 
@@ -63,7 +63,7 @@ void ask_hub(Source source, const Wanted& wanted, const FetchOptions& options, C
   cached.listed = true;
   cached.missing = missing_of(listing, cached.folder, wanted);
   if (!cached.missing.empty()) {
-    if (wanted.needs == Needs::dataset) cached.may_do = false;
+    if (wanted.needs == Needs::dataset) cached.usable_offline = false;
     return;
   }
   try {
@@ -94,7 +94,7 @@ Fetched fetch(const Source& source, const Wanted& wanted, const FetchOptions& op
     fail("{} forbids fetching {}, which is not complete in the cache: unset it to download", offline, source.id);
   }
   const Settings settings = settings_of(source.hub);
-  const Trying trying{options.patience, options.go_on};
+  const RetryPolicy trying{options.patience, options.go_on};
   const auto api = api_of(source, settings, trying);
   net::Client client;
   const Listing listing = api->list(client);
@@ -104,11 +104,11 @@ Fetched fetch(const Source& source, const Wanted& wanted, const FetchOptions& op
   std::vector<RemoteFile> files = select_first(listing, wanted);
   store->admit(files);
   Fetched result;
-  result.came = bring(download, files);
+  result.came = download_files(download, files);
   const auto weights = select_weights(listing, wanted, source.id,
                                       [&](const RemoteFile& file) { return io::read_text_file(store->readable(file)); });
   store->admit(weights);
-  result.came += bring(download, weights);
+  result.came += download_files(download, weights);
   files.insert(files.end(), weights.begin(), weights.end());
   require(!files.empty(), "none of the {} files in {} is needed: use qft fetch --all to fetch all", source.id,
           listing.files.size());

@@ -88,7 +88,7 @@ class HuggingFace final : public Api {
 
 }  // namespace
 
-std::unique_ptr<Api> huggingface_api(Source source, Settings settings, Trying trying) {
+std::unique_ptr<Api> huggingface_api(Source source, Settings settings, RetryPolicy trying) {
   return std::make_unique<HuggingFace>(std::move(source), std::move(settings), std::move(trying));
 }
 

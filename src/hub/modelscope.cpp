@@ -8,7 +8,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::size_t kPage = 200;  // entries per request of a data set
+constexpr std::size_t kPage = 200;         // entries per request of a data set
 constexpr std::size_t kMostListed = 3000;  // entries; the hub silently lists no more of a model
 
 class ModelScope final : public Api {
@@ -97,7 +97,7 @@ class ModelScope final : public Api {
 
 }  // namespace
 
-std::unique_ptr<Api> modelscope_api(Source source, Settings settings, Trying trying) {
+std::unique_ptr<Api> modelscope_api(Source source, Settings settings, RetryPolicy trying) {
   return std::make_unique<ModelScope>(std::move(source), std::move(settings), std::move(trying));
 }
 

@@ -40,20 +40,20 @@ seconds asked_wait(const net::Response& response, std::time_t now) {
   return seconds(at == limit.npos ? 0 : std::max<std::int64_t>(0, number(limit.substr(at + 3))));
 }
 
-Patience::Patience(Trying trying, std::function<void(const std::string&)> say)
-    : trying_(std::move(trying)), say_(std::move(say)) {}
+RetryTimer::RetryTimer(RetryPolicy trying, std::function<void(const std::string&)> say)
+    : retry_(std::move(trying)), say_(std::move(say)) {}
 
-bool Patience::wait(const std::string& fault, seconds asked) {
+bool RetryTimer::wait(const std::string& fault, seconds asked) {
   const Milliseconds usual = std::min(kLongestWait, kFirstWait * (1 << std::min(tries_++, 10)));
   const Milliseconds least = asked.count() > 0 ? Milliseconds(asked) : usual;
-  if (waited_ + least > trying_.patience) return false;
+  if (waited_ + least > retry_.patience) return false;
   const auto more = std::uniform_int_distribution<std::int64_t>(0, std::min(least, kLongestWait).count() / 4)(chance_);
   const Milliseconds wait = least + Milliseconds(more);
   waited_ += wait;
   if (wait > kWorthSaying)
-    say_(fmt::format("{}: trying again in {} s, for up to {} s", fault, wait.count() / 1000, trying_.patience.count()));
+    say_(fmt::format("{}: trying again in {} s, for up to {} s", fault, wait.count() / 1000, retry_.patience.count()));
   for (const auto until = Clock::now() + wait; Clock::now() < until;) {
-    if (!trying_.goes_on()) return false;
+    if (!retry_.may_continue()) return false;
     std::this_thread::sleep_for(Milliseconds(50));
     activity::tick();
   }

@@ -12,10 +12,10 @@
 namespace qft::hub {
 
 /// How long to wait for a hub that answered once.
-struct Trying {
+struct RetryPolicy {
   std::chrono::seconds patience{600};  ///< longest time without progress
-  std::function<bool()> go_on = {};  ///< polled often; false stops the wait. Empty: never stops it
-  bool goes_on() const { return !go_on || go_on(); }
+  std::function<bool()> go_on = {};    ///< polled often; false stops the wait. Empty: never stops it
+  bool may_continue() const { return !go_on || go_on(); }
 };
 
 /// True for too many requests, or a server that cannot answer now.
@@ -27,10 +27,10 @@ std::chrono::seconds asked_wait(const net::Response& response, std::time_t now);
 
 /// Waits between the attempts of one request: each wait is longer, plus a random part, so that many clients do not return at
 /// once.
-class Patience {
+class RetryTimer {
  public:
   /// `say` receives a message before a wait long enough to be noticed.
-  Patience(Trying trying, std::function<void(const std::string&)> say);
+  RetryTimer(RetryPolicy trying, std::function<void(const std::string&)> say);
   /// Waits before the next attempt after `fault`, at least the time `asked` by the server. Returns false if there should be no
   /// more attempts: they reached the longest wait, or go_on returned false.
   bool wait(const std::string& fault, std::chrono::seconds asked = {});
@@ -39,7 +39,7 @@ class Patience {
 
  private:
   using Milliseconds = std::chrono::milliseconds;
-  Trying trying_;
+  RetryPolicy retry_;
   std::function<void(const std::string&)> say_;
   int tries_ = 0;
   Milliseconds waited_{};

@@ -59,9 +59,8 @@ std::string endpoint_of(const Variable& variable, std::string endpoint) {
   const std::size_t scheme = endpoint.find("://"),
                     slash = endpoint.find_first_of("/?#", scheme == endpoint.npos ? 0 : scheme + 3);
   if (slash != endpoint.npos && endpoint.find('@', slash) != endpoint.npos)  // part of a password: do not show it
-    fail_config(
-        "{} has an '@' after a '/', '?' or '#': in user and password write all but letters and digits as %XX: '/' as %2F",
-        variable.name);
+    fail_config("{} has an '@' after a '/', '?' or '#': in user and password write all but letters and digits as %XX: '/' as %2F",
+                variable.name);
   return endpoint.find("://") == endpoint.npos ? "https://" + endpoint : endpoint;
 }
 

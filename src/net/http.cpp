@@ -103,7 +103,7 @@ struct Transfer {
   const Request& request;
   Response& response;
   bool ended_here = false;         ///< by sink or go_on
-  bool wrong_range = false;  ///< the answer starts at another byte than requested
+  bool wrong_range = false;        ///< the answer starts at another byte than requested
   std::exception_ptr thrown = {};  ///< by sink or go_on: exceptions must not pass through C
 
   template <class F>
@@ -209,7 +209,7 @@ struct Client::Handle {
     QFT_ASSERT(code == CURLE_OK, "libcurl rejected option {}: {}", static_cast<int>(option), curl().words(code));
   }
 
-  void set_what(const Request& r) const {
+  void set_request(const Request& r) const {
     set(CURLOPT_URL, r.url.c_str());
     set(CURLOPT_PROTOCOLS, static_cast<long>(CURLPROTO_HTTP | CURLPROTO_HTTPS));
     if (r.method == "HEAD") set(CURLOPT_NOBODY, 1L);
@@ -221,7 +221,7 @@ struct Client::Handle {
     if (r.first_byte > 0) set(CURLOPT_RANGE, fmt::format("{}-", r.first_byte).c_str());
   }
 
-  void set_how(const Request& r) const {
+  void set_transport(const Request& r) const {
     set(CURLOPT_NOSIGNAL, 1L);
     set(CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(r.connect_timeout.count()));
     set(CURLOPT_LOW_SPEED_LIMIT, kLeastSpeed);
@@ -268,8 +268,8 @@ Response Client::send_once(const Request& request) {
   const Handle& h = *handle_;
   Transfer transfer{.handle = h.handle, .request = request, .response = response};
   curl().reset(h.handle);
-  h.set_what(request);
-  h.set_how(request);
+  h.set_request(request);
+  h.set_transport(request);
   h.set_token(request);
   HeaderList headers;
   headers.add("User-Agent: qft/" + std::string(version()));

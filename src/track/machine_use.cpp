@@ -106,7 +106,7 @@ MachineUse::MachineUse(Gpus gpus, double seconds) : gpus_(std::move(gpus)) {
     std::unique_lock lock(mutex_);
     while (!ends_) {
       lock.unlock();
-      look();
+      sample();
       lock.lock();
       wake_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return ends_; });
     }
@@ -122,7 +122,7 @@ MachineUse::~MachineUse() {
   thread_.join();
 }
 
-void MachineUse::look() {
+void MachineUse::sample() {
   const auto gpus = gpus_();
   const HostUse host = host_use();
   const std::lock_guard lock(mutex_);
@@ -144,7 +144,7 @@ json MachineUse::take() {
   const std::lock_guard lock(mutex_);
   json taken = json::object();
   if (!std::exchange(seen_, false)) return taken;
-  const auto of_gpus = [&](const char* key, Sum GpuSums::* member, bool mean) {
+  const auto of_gpus = [&](const char* key, Sum GpuSums::*member, bool mean) {
     json list = json::array();
     for (const GpuSums& s : gpu_sums_)
       if (const Sum& sum = s.*member; sum.n > 0) list.push_back(std::round(10 * (mean ? sum.sum / sum.n : sum.most)) / 10);
@@ -157,7 +157,7 @@ json MachineUse::take() {
   gpu_sums_.clear();
   taken["host_memory"] = {std::round(last_.memory)};
   const double seconds = last_time_ - first_time_;
-  const auto rate = [&](const char* key, double HostUse::* counter) {
+  const auto rate = [&](const char* key, double HostUse::*counter) {
     if (seconds > 0) taken[key] = {std::round(std::max(0.0, last_.*counter - first_.*counter) / seconds)};
   };
   rate("network_received", &HostUse::received);

@@ -302,9 +302,9 @@ class Mlflow : public Tracker {
   std::map<std::string, std::string> params_;
   LastSteps last_;
   std::set<std::string, std::less<>> refused_;  ///< metrics
-  std::set<std::string, std::less<>> kept_;  ///< artifacts that are stored, or that the server refused
-  std::exception_ptr unanswered_;  ///< of the last artifact without an answer
-  bool noted_ = false, ended_ = false;  ///< the note is written; the server knows how the run ended
+  std::set<std::string, std::less<>> kept_;     ///< artifacts that are stored, or that the server refused
+  std::exception_ptr unanswered_;               ///< of the last artifact without an answer
+  bool noted_ = false, ended_ = false;          ///< the note is written; the server knows how the run ended
 };
 
 }  // namespace

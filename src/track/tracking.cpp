@@ -115,7 +115,7 @@ class Tracking::Feed {
   std::unique_ptr<Tracker> tracker_;
   LogFollower log_;
   bool opened_ = false, warned_ = false, done_ = false;  ///< owned by the thread until it is joined
-  std::string fault_;  ///< of the last attempt; empty: it succeeded
+  std::string fault_;                                    ///< of the last attempt; empty: it succeeded
   std::mutex mutex_;
   std::condition_variable wake_;
   std::optional<Status> status_;

@@ -167,9 +167,8 @@ void note_other_data(Comparison& c) {
     if (holds_out && c.differing.contains(key)) keys.emplace_back(key);
   const auto evaluated = std::ranges::count_if(c.runs, [](const ComparedRun& run) { return std::isfinite(run.best_eval_loss); });
   if (!keys.empty() && evaluated > 1)
-    c.problems.push_back(
-        fmt::format("{} differ{}: eval_loss may be over different data or tokens, so do not compare it",
-                    fmt::join(keys, ", "), keys.size() == 1 ? "s" : ""));
+    c.problems.push_back(fmt::format("{} differ{}: eval_loss may be over different data or tokens, so do not compare it",
+                                     fmt::join(keys, ", "), keys.size() == 1 ? "s" : ""));
 }
 
 }  // namespace

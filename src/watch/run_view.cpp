@@ -28,7 +28,7 @@ constexpr const char* kCompared = "compared_predictions.jsonl";
 
 /// Returns the Unix time of the last change; 0 if there is no such file.
 double changed(const fs::path& path) {
-  struct stat info{};
+  struct stat info {};
   return ::stat(path.c_str(), &info) == 0 ? static_cast<double>(info.st_mtim.tv_sec) : 0.0;
 }
 
@@ -76,7 +76,7 @@ const RunView& RunReader::refresh() {
   read_status();
   view_.results = read_if(view_.dir / "all_results.json");
   if (view_.samples.empty()) read_samples();
-  look_for_trouble();
+  find_warnings();
   return view_;
 }
 
@@ -144,7 +144,7 @@ void RunReader::read_samples() {
   }
 }
 
-void RunReader::look_for_trouble() {
+void RunReader::find_warnings() {
   auto& w = view_.warnings;
   w.clear();
   if (view_.status == "silent")

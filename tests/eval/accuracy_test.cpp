@@ -17,7 +17,8 @@ model::MicroInput input() {
   return model::MicroInput::build(tokens, bounds, std::vector<std::int32_t>{1, 2, 3, 6, 11, 12}, {}, at::kCPU);
 }
 
-at::Tensor observed(const WithAccuracy& objective, const model::MicroInput& in, const at::Tensor& x, const at::Tensor& table) {
+at::Tensor observed(const AccuracyObjective& objective, const model::MicroInput& in, const at::Tensor& x,
+                    const at::Tensor& table) {
   const at::Tensor logprobs = at::empty({in.labels.size()}, at::kDouble);
   const at::Tensor rows = at::empty({objective.row_values(), in.labels.size()}, at::kDouble);
   ops::Workspace workspace((c10::Device(c10::kCPU)));
@@ -36,7 +37,7 @@ TEST(Accuracy, IsTheMeanOfTheSequencesShares) {
   const std::vector<bool> right = {true, false, true, true, false, true};  // per label
   const std::vector<std::int64_t> labels = {1, 2, 3, 6, 11, 12};
   for (std::size_t l = 0; l < labels.size(); ++l) x[labels[l] - 1][right[l] ? labels[l] : 0] = 5.0;
-  const WithAccuracy objective(std::make_unique<parallel::TokenMeanLoss>(parallel::BatchTotals{6, 4, 14}));
+  const AccuracyObjective objective(std::make_unique<parallel::TokenMeanLoss>(parallel::BatchTotals{6, 4, 14}));
   ASSERT_EQ(objective.metrics().size(), 1U);
   EXPECT_EQ(objective.metrics()[0], "accuracy");
   const at::Tensor sums = observed(objective, in, x, table);
@@ -51,7 +52,7 @@ TEST(Accuracy, StandsBehindWhatTheObjectiveKeepsOfItsRows) {
   const auto eaft = [&] {
     return std::make_unique<engine::WeightedTokenLoss>(engine::token_loss("eaft"), engine::TokenLossOptions{}, totals);
   };
-  const WithAccuracy both(eaft()), alone(std::make_unique<parallel::TokenMeanLoss>(totals));
+  const AccuracyObjective both(eaft()), alone(std::make_unique<parallel::TokenMeanLoss>(totals));
   const at::Tensor sums = observed(both, in, x, table), accuracy = observed(alone, in, x, table);
   ASSERT_EQ(both.metrics().size(), 3U);
   EXPECT_TRUE(sums.narrow(0, 5, 2).equal(accuracy.narrow(0, 1, 2)));

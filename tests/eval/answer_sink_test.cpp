@@ -82,7 +82,8 @@ TEST(AnswerSink, GoesOnWithWholeLinesOfAnEarlierStart) {
     const auto sink = out.open();
     sink->add(0, answer(0, "length"));
   }
-  std::ofstream(out.part() / "0001-0001.jsonl") << "{torn\n" << R"({"index":2,"predict":"torn","finish":"stop"})";
+  std::ofstream(out.part() / "0001-0001.jsonl") << "{torn\n"
+                                                << R"({"index":2,"predict":"torn","finish":"stop"})";
   const auto sink = out.open();
   EXPECT_EQ(sink->done(), std::vector<std::int64_t>{0});
   sink->add(2, answer(2));

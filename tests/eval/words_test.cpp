@@ -18,10 +18,10 @@ namespace {
 using Words = std::vector<std::u32string>;
 
 /// Sets JIEBA_DICT during its lifetime.
-class Named {
+class ScopedJiebaDict {
  public:
-  explicit Named(const std::filesystem::path& file) { ::setenv("JIEBA_DICT", file.c_str(), 1); }
-  ~Named() { ::unsetenv("JIEBA_DICT"); }
+  explicit ScopedJiebaDict(const std::filesystem::path& file) { ::setenv("JIEBA_DICT", file.c_str(), 1); }
+  ~ScopedJiebaDict() { ::unsetenv("JIEBA_DICT"); }
 };
 
 /// Writes a dictionary and a model in which 甲 begins words, 乙 ends them and every other character is a word.
@@ -50,7 +50,7 @@ TEST(Words, WithoutHanCharactersNeedNoDictionary) {
 
 TEST(Words, AreTheMostProbableOnesOfTheDictionary) {
   const test::TempDir dir;
-  const Named named(make_jieba(dir, "天气 100 n\n今天 50 t\n今天天 1 x\n天 5\n气 5\nQwen2.5 9 nz\n"));
+  const ScopedJiebaDict named(make_jieba(dir, "天气 100 n\n今天 50 t\n今天天 1 x\n天 5\n气 5\nQwen2.5 9 nz\n"));
   WordCutter cutter;
   EXPECT_EQ(cutter.cut(U"今天天气3.5元。\r\n"), (Words{U"今天", U"天气", U"3.5", U"元", U"。", U"\r\n"}));
   EXPECT_EQ(cutter.cut(U"Qwen2.5 x"), (Words{U"Qwen2.5", U" ", U"x"}));  // a user's dictionary may have any words
@@ -58,7 +58,7 @@ TEST(Words, AreTheMostProbableOnesOfTheDictionary) {
 
 TEST(Words, OfNoDictionaryFollowFromTheModel) {
   const test::TempDir dir;
-  const Named named(make_jieba(dir, "天气 100 n\n丙甲 0\n"));
+  const ScopedJiebaDict named(make_jieba(dir, "天气 100 n\n丙甲 0\n"));
   WordCutter cutter;
   EXPECT_EQ(cutter.cut(U"丙甲乙天气甲乙"), (Words{U"丙", U"甲乙", U"天气", U"甲乙"}));
 }
@@ -89,14 +89,14 @@ TEST(Words, WrongDictionariesAreNamed) {
     for (const char* word : words) EXPECT_NE(text.find(word), text.npos) << text << " lacks " << word;
   };
   {
-    const Named named(dir / "absent.txt");
+    const ScopedJiebaDict named(dir / "absent.txt");
     expect(message([] { WordCutter(); }), {"JIEBA_DICT", "absent.txt"});
   }
   for (const char* line : {"天气", "天气 many", "天气 -3", ""}) {
-    const Named named(make_jieba(dir, std::string("今天 1\n") + line + "\n气 1\n"));
+    const ScopedJiebaDict named(make_jieba(dir, std::string("今天 1\n") + line + "\n气 1\n"));
     expect(message([] { WordCutter().cut(U"天气"); }), {"dict.txt", "line 2", "word frequency"});
   }
-  const Named named(make_jieba(dir, "今天 1\n"));
+  const ScopedJiebaDict named(make_jieba(dir, "今天 1\n"));
   std::ofstream(dir / "finalseg/prob_emit.py") << "P={'B': {}}";
   expect(message([] { WordCutter().cut(U"今天"); }), {"finalseg", "B, E, M and S"});
 }

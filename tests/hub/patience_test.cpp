@@ -30,9 +30,9 @@ TEST(Patience, WaitsAsLongAsServersAsk) {
 
 TEST(Patience, EndsWhereItIsEnough) {
   std::vector<std::string> said;
-  Patience patience({.patience = seconds(1)}, [&](const std::string& words) { said.push_back(words); });
+  RetryTimer patience({.patience = seconds(1)}, [&](const std::string& words) { said.push_back(words); });
   EXPECT_FALSE(patience.wait("busy", seconds(300))) << "longer than there is patience";
-  Patience other({.patience = seconds(1)}, [&](const std::string& words) { said.push_back(words); });
+  RetryTimer other({.patience = seconds(1)}, [&](const std::string& words) { said.push_back(words); });
   int tries = 0;
   while (tries < 10 && other.wait("busy")) ++tries;
   EXPECT_EQ(tries, 1) << "half a second, and then a whole one would be too much";
@@ -42,7 +42,7 @@ TEST(Patience, EndsWhereItIsEnough) {
 TEST(Patience, IsSaidAndEndsOnRequest) {
   std::vector<std::string> said;
   int asked = 0;
-  Patience patience({.go_on = [&] { return ++asked < 3; }}, [&](const std::string& words) { said.push_back(words); });
+  RetryTimer patience({.go_on = [&] { return ++asked < 3; }}, [&](const std::string& words) { said.push_back(words); });
   const auto start = std::chrono::steady_clock::now();
   EXPECT_FALSE(patience.wait("hub answers 429", seconds(30)));
   EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(5));

@@ -15,9 +15,9 @@ namespace qft::net {
 namespace {
 
 /// A port that accepts connections and never answers.
-class Mute {
+class SilentServer {
  public:
-  Mute() : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+  SilentServer() : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -27,9 +27,9 @@ class Mute {
       throw std::runtime_error("no port");
     port_ = ntohs(address.sin_port);
   }
-  ~Mute() { close(fd_); }
-  Mute(const Mute&) = delete;
-  Mute& operator=(const Mute&) = delete;
+  ~SilentServer() { close(fd_); }
+  SilentServer(const SilentServer&) = delete;
+  SilentServer& operator=(const SilentServer&) = delete;
   std::string url() const { return "http://127.0.0.1:" + std::to_string(port_) + "/"; }
 
  private:
@@ -55,7 +55,7 @@ TEST(Http, SaysNothingOfAProxysPassword) {
 }
 
 TEST(Client, APipeSignalWithinATransferIsNotTheEnd) {
-  const Mute server;
+  const SilentServer server;
   Client client;
   Request request;
   request.url = server.url();

@@ -112,9 +112,9 @@ std::string why_not(const Group& group, const Operation& operation) {
   if (call.kind == Kind::broadcast || call.kind == Kind::reduce || is_message(call))
     if (call.other < 0 || call.other >= group.size()) return c10::str("rank ", call.other, " is none of ", group.size());
   if (reduces(call) && call.dtype == DType::i16) return "no library reduces I16: use I32";
-  if (std::string why = sends ? why_not(group, "what it sends", operation.send, scatters ? all : bytes) : ""; !why.empty())
+  if (std::string why = sends ? why_not(group, "its send buffer", operation.send, scatters ? all : bytes) : ""; !why.empty())
     return why;
-  if (std::string why = receives ? why_not(group, "what it receives", operation.recv, gathers ? all : bytes) : ""; !why.empty())
+  if (std::string why = receives ? why_not(group, "its receive buffer", operation.recv, gathers ? all : bytes) : ""; !why.empty())
     return why;
   // A slice is in place if it is this rank's slice.
   const auto* const send = static_cast<const std::byte*>(operation.send);
@@ -122,7 +122,7 @@ std::string why_not(const Group& group, const Operation& operation) {
   const auto slice = static_cast<std::size_t>(group.rank()) * bytes;
   const bool in_place = gathers ? send == recv + slice : scatters ? recv == send + slice : send == recv;
   if (sends && receives && !in_place && overlap(send, scatters ? all : bytes, recv, gathers ? all : bytes))
-    return "what it sends and what it receives overlap, but not as in place";
+    return "its send and receive buffers overlap, but not as in place";
   return {};
 }
 

@@ -223,13 +223,13 @@ bool Group::work(Launch& launch) {
     moved_at_ = Steady::now();
   } else if (Steady::now() - looked_at_ > kBetweenLooks) {
     looked_at_ = Steady::now();
-    look_for_trouble(launch);
+    check_for_deadlock(launch);
   }
   return done;
 }
 
 // Only if nothing moves, so that everything that can still end does end.
-void Group::look_for_trouble(const Launch& launch) {
+void Group::check_for_deadlock(const Launch& launch) {
   if (const std::string told = shared_.failure(); !told.empty()) return fail_locked(told);
   if (const std::string left = departure(launch); !left.empty()) return fail_locked(waiting(launch) + left);
   if (!launch.begun()) return;

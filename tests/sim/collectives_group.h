@@ -64,7 +64,7 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Advances `launch` as far as possible; runs in the worker.
   Progress run(Launch& launch);
   bool work(Launch& launch);
-  void look_for_trouble(const Launch& launch);
+  void check_for_deadlock(const Launch& launch);
   std::string departure(const Launch& launch) const;
   std::string waiting(const Launch& launch) const;
   void fail_locked(const std::string& why);
@@ -77,10 +77,10 @@ class Group : public std::enable_shared_from_this<Group> {
   std::string failure_, refusal_;
   Time failed_at_, moved_at_, looked_at_;
   std::optional<std::thread::id> caller_;  ///< thread with operations that are not launched yet
-  std::string call_;  ///< the first of these operations
+  std::string call_;                       ///< the first of these operations
   std::optional<Pending> pending_;
   std::optional<c10::Stream> stream_;  ///< stream of the last launch
-  std::optional<c10::Event> last_;  ///< after the last launch that was not captured
+  std::optional<c10::Event> last_;     ///< after the last launch that was not captured
   const Launch* running_ = nullptr;
 };
 

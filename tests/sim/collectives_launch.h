@@ -34,7 +34,7 @@ class Launch {
   /// Returns text such as "all_reduce(sum, F32, 4) and 2 more".
   std::string text() const;
 
-  bool stalls = false;  ///< injected fault
+  bool stalls = false;           ///< injected fault
   std::string fails_afterwards;  ///< injected fault; empty: none
   bool captured = false;
 

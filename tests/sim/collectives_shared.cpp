@@ -39,7 +39,7 @@ std::size_t up(std::size_t bytes) {
 
 /// Returns the lock of a rank's seat; it ends with the last descriptor of the open file.
 struct flock lock_of(int rank) {
-  struct flock lock{};
+  struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   lock.l_start = rank;
@@ -78,7 +78,8 @@ Shared::Shared(const std::string& id, int rank, int size) : rank_(rank), size_(s
   int process = 0;
   int file = 0;
   unsigned long long nonce = 0;
-  TORCH_CHECK(std::sscanf(id.c_str(), "%d %d %llu", &process, &file, &nonce) == 3, "'", id, "' is no unique id of this library");
+  TORCH_CHECK(std::sscanf(id.c_str(), "%d %d %llu", &process, &file, &nonce) == 3, "'", id,
+              "' is not a unique id of this library");
   const std::string path = c10::str("/proc/", process, "/fd/", file);
   file_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
   TORCH_CHECK(file_ >= 0, "the process that made the unique id, ", process, ", cannot be reached (", path, ": ",
@@ -98,7 +99,7 @@ Shared::Shared(const std::string& id, int rank, int size) : rank_(rank), size_(s
   if (head.nonce != nonce) refuse(c10::str("the process ", process, " did not make the unique id '", id, "'"));
   std::int32_t first = 0;
   if (!head.size.compare_exchange_strong(first, size) && first != size)
-    refuse(c10::str("rank ", rank, " comes to a group of ", size, " where another rank came to one of ", first));
+    refuse(c10::str("rank ", rank, " joins a group of ", size, ", but another rank joined one of ", first));
   struct flock lock = lock_of(rank);
   if (fcntl(file_, F_OFD_SETLK, &lock) != 0 || seat(rank).joined.load() != 0)
     refuse(c10::str("rank ", rank, " of ", size, " is taken: two came as this rank, or the unique id was used before"));

@@ -21,16 +21,16 @@ enum class Left : std::uint32_t { no, destroyed, aborted };
 struct alignas(64) Seat {
   std::atomic<std::uint32_t> joined{0}, finalizing{0};
   std::atomic<Left> left{Left::no};
-  std::array<char, 1024> why{};  ///< reason if it aborted the group
+  std::array<char, 1024> why{};         ///< reason if it aborted the group
   std::atomic<std::uint64_t> begun{0};  ///< twice its number of launches; odd while it plans one
-  Call last;  ///< first call of the last begun launch; only for messages
+  Call last;                            ///< first call of the last begun launch; only for messages
 };
 
 /// One end of the path from one rank to another. Only the end's rank writes it. Ends match entry by entry: the receiver's n-th
 /// call must fit the sender's n-th call.
 struct alignas(64) End {
   std::atomic<std::uint64_t> planned{0};  ///< entries of all launches begun so far
-  std::atomic<std::uint64_t> posted{0};  ///< number of the entry in `call`
+  std::atomic<std::uint64_t> posted{0};   ///< number of the entry in `call`
   std::atomic<std::uint64_t> checked{0};  ///< entries of the other end that were read
   Call call;
 };

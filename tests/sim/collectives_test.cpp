@@ -302,10 +302,10 @@ TEST_F(Collectives, InitRefusesWhatCannotBeAGroup) {
   EXPECT_EQ(library().init(two, 2, id, 0), Result::failed);
   expect_words(library().last_error(nullptr), {"rank 0 of 2 is taken"});
   EXPECT_EQ(library().init(two, 3, id, 1), Result::failed);
-  expect_words(library().last_error(nullptr), {"comes to a group of 3 where another rank came to one of 2"});
+  expect_words(library().last_error(nullptr), {"joins a group of 3, but another rank joined one of 2"});
   Library::UniqueId nonsense{};
   EXPECT_EQ(library().init(two, 2, nonsense, 1), Result::failed);
-  expect_words(library().last_error(nullptr), {"is no unique id"});
+  expect_words(library().last_error(nullptr), {"is not a unique id"});
   library().abort(one);
 }
 

@@ -39,7 +39,7 @@ void check(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const 
     TORCH_CHECK(t.stride(3) == 1, "the last dimension must be contiguous");
     const std::int64_t alignment = 16 / static_cast<std::int64_t>(t.itemsize());
     TORCH_CHECK(t.stride(2) % alignment == 0, "cutlass: no kernel found to launch! (heads ", t.stride(2),
-                " elements apart, which is no multiple of ", alignment, ")");
+                " elements apart, which is not a multiple of ", alignment, ")");
     TORCH_CHECK(t.stride(1) % alignment == 0 && t.size(3) % alignment == 0 && t.storage_offset() % alignment == 0,
                 "query, key or value is not correctly aligned: heads of ", t.size(3), ", rows ", t.stride(1), " apart");
   }

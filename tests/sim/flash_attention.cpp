@@ -23,7 +23,7 @@ void check_rows(const at::Tensor& t, const at::Tensor& q, const char* name, std:
   TORCH_CHECK(t.scalar_type() == q.scalar_type(), "query and ", name, " must have the same dtype: ", q.scalar_type(), ", ",
               t.scalar_type());
   TORCH_CHECK(t.stride(-1) == 1, "Input tensor must have contiguous last dimension: ", name);
-  TORCH_CHECK(t.dim() == 3 && t.size(1) == heads && t.size(2) == q.size(2), name, " has sizes ", t.sizes(), ", not those of ",
+  TORCH_CHECK(t.dim() == 3 && t.size(1) == heads && t.size(2) == q.size(2), name, " has sizes ", t.sizes(), ", not the sizes of ",
               heads, " heads of ", q.size(2));
 }
 

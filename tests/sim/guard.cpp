@@ -218,7 +218,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     const Lock lock = lock_machine();
     for (int d = 0; d < device_count(); ++d)
       if (memory_of(data) == &memory(static_cast<c10::DeviceIndex>(d))) return {kType, static_cast<c10::DeviceIndex>(d)};
-    TORCH_CHECK(false, "sim: ", data, " is no address of device memory");
+    TORCH_CHECK(false, "sim: ", data, " is not an address of device memory");
   }
   void resizePrivateUse1Bytes(const c10::Storage& storage, std::size_t bytes) const override { resize_storage(storage, bytes); }
 };
@@ -236,7 +236,7 @@ c10::Stream current_stream(c10::DeviceIndex device) {
 
 c10::Stream stream_of(const void* native) {
   const auto index = static_cast<int>(reinterpret_cast<std::uintptr_t>(native)) - 1;
-  TORCH_CHECK(index >= 0 && index < device_count() * kStreamsPerDevice, "sim: ", native, " is no stream");
+  TORCH_CHECK(index >= 0 && index < device_count() * kStreamsPerDevice, "sim: ", native, " is not a stream");
   const c10::Device device(kType, static_cast<c10::DeviceIndex>(index / kStreamsPerDevice));
   return c10::Stream(c10::Stream::UNSAFE, device, index % kStreamsPerDevice);
 }

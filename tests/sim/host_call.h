@@ -53,7 +53,7 @@ class HostCall {
  private:
   c10::OperatorHandle op_;
   std::vector<c10::IValue> arguments_;  ///< without the device tensors
-  std::vector<int> places_;  ///< for each tensor of the arguments its index in tensors_; -1: it is in arguments_
+  std::vector<int> places_;             ///< for each tensor of the arguments its index in tensors_; -1: it is in arguments_
   std::vector<RawTensor> tensors_;
   std::vector<Access> accesses_;
 };

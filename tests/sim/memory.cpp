@@ -194,7 +194,8 @@ void DeviceMemory::retire(Address begin, Block block) {
 
 void DeviceMemory::free(void* data) {
   const auto found = blocks_.find(number(data));
-  if (found == blocks_.end()) return report(c10::str("sim: a free of ", describe(data), ", which is no allocation's begin"));
+  if (found == blocks_.end())
+    return report(c10::str("sim: a free of ", describe(data), ", which is not the start of an allocation"));
   Block block = std::move(found->second);
   blocks_.erase(found);
   stats.allocated_bytes[0].decrease(block.size);

@@ -68,7 +68,7 @@ class DeviceMemory {
 
   c10::DeviceIndex device_;
   std::size_t capacity_;
-  std::byte* held_ = nullptr;  ///< address that tensors hold
+  std::byte* held_ = nullptr;      ///< address that tensors hold
   std::byte* writable_ = nullptr;  ///< address that work uses
   std::map<Address, Block> blocks_;
   std::map<Address, Hole> holes_;

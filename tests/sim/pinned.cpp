@@ -96,7 +96,7 @@ void* PinnedMemory::allocate(std::size_t bytes, bool kept) {
 void PinnedMemory::free(void* data) {
   const auto found = blocks_.find(number(data));
   if (found == blocks_.end())
-    return report(c10::str("sim: a free of pinned memory at ", data, ", which is no allocation's begin"));
+    return report(c10::str("sim: a free of pinned memory at ", data, ", which is not the start of an allocation"));
   Block block = std::move(found->second);
   blocks_.erase(found);
   Clock clock = queues().host();

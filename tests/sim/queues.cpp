@@ -13,9 +13,9 @@ namespace qft::sim {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kPatience = 5ms;  // blocking work that nobody waits for starts after this time
-constexpr auto kLastWork = 1s;  // work gets this time to end when the process ends
-constexpr auto kPause = 100us;  // pause if all remaining work is not_yet
+constexpr auto kIdleTime = 5ms;  // blocking work that nobody waits for starts after this time
+constexpr auto kLastWork = 1s;   // work gets this time to end when the process ends
+constexpr auto kPause = 100us;   // pause if all remaining work is not_yet
 
 }  // namespace
 
@@ -118,7 +118,7 @@ void Queues::work() {
     if (!wanted()) {
       if (blocking_ == 0) {
         changed_.wait(lock);
-      } else if (!changed_.wait_for(lock, kPatience, wanted)) {
+      } else if (!changed_.wait_for(lock, kIdleTime, wanted)) {
         want_blocking();
       }
       continue;
@@ -179,7 +179,7 @@ void Queues::rethrow() {
 }
 
 int stream_index(const c10::Stream& stream) {
-  TORCH_CHECK(stream.device_type() == c10::DeviceType::PrivateUse1, "sim: ", stream, " is no stream of the simulated device");
+  TORCH_CHECK(stream.device_type() == c10::DeviceType::PrivateUse1, "sim: ", stream, " is not a stream of the simulated device");
   return std::max<int>(0, stream.device_index()) * kStreamsPerDevice + static_cast<int>(stream.id());
 }
 

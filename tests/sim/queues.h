@@ -38,7 +38,7 @@ struct Mark {
 struct Work {
   std::string name;
   std::function<Progress()> run;  ///< empty: only a wait for `after`
-  std::vector<Mark> after;  ///< in other streams
+  std::vector<Mark> after;        ///< in other streams
   bool blocking = false;
   bool counted = true;
 };
@@ -73,7 +73,7 @@ class Queues {
     std::deque<Work> waiting;  ///< numbers done + 1 to pushed
     std::uint64_t pushed = 0, done = 0, wanted = 0;
     std::uint64_t tries = 0;  ///< attempts of all work that was not_yet
-    bool stuck = false;  ///< its first work was not_yet in this round
+    bool stuck = false;       ///< its first work was not_yet in this round
     Clock clock;
   };
   Queue& queue(int stream);
@@ -91,7 +91,7 @@ class Queues {
   bool seeded_;
   bool started_ = false, stopped_ = false;
   bool running_ = false;  ///< a piece of work runs, without the lock
-  int blocking_ = 0;  ///< blocking work in the queues
+  int blocking_ = 0;      ///< blocking work in the queues
   std::exception_ptr failure_;
   std::condition_variable changed_;  ///< work is wanted, or was done
 };

@@ -14,12 +14,12 @@
 namespace qft::sim {
 namespace {
 
-struct Kept {
+struct KeptErrors {
   std::mutex mutex;
   std::vector<std::string> errors;
 };
-Kept& kept() {
-  static auto* const all = new Kept;
+KeptErrors& kept() {
+  static auto* const all = new KeptErrors;
   return *all;
 }
 

@@ -64,7 +64,7 @@ std::vector<std::string> errors();
 
 struct Counters {
   std::int64_t queued = 0, run = 0;  ///< pieces of work
-  std::int64_t waits = 0;  ///< of the host
+  std::int64_t waits = 0;            ///< of the host
 };
 Counters counters();
 

@@ -71,7 +71,7 @@ class Server {
 const json kRefusal{{"error_code", "INVALID_PARAMETER_VALUE"}, {"message", "no"}};
 
 /// State of a fake MLflow server: the test reads it once the tracker has its answers.
-struct Kept {
+struct FakeServerState {
   std::vector<std::string> metrics, artifacts, statuses, deleted;
   int runs = 0;
 
@@ -112,7 +112,7 @@ class MlflowTest : public testing::Test {
   std::unique_ptr<Tracker> tracker() const { return make_tracker("mlflow", run_, std::make_shared<Deadline>()); }
 
   TempFolder folder_;
-  Kept kept_;
+  FakeServerState kept_;
   Server server_{[this](const std::string& what, const std::string& body) { return kept_(what, body); }};
   track::Run run_;
 };

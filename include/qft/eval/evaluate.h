@@ -28,9 +28,9 @@ struct Wanted {
 };
 
 struct Evaluation {
-  std::string model;  ///< name or path as given in the run file
+  std::string model;    ///< name or path as given in the run file
   std::string adapter;  ///< directory; empty without an adapter
-  std::string dtype;  ///< torch's name, such as "bfloat16"
+  std::string dtype;    ///< torch's name, such as "bfloat16"
   std::optional<PerplexityResult> likelihood;
   std::optional<PredictResult> answers;
   std::optional<ScoreResult> scores;  ///< a reward model or classifier has scores in place of answers

@@ -21,7 +21,7 @@ namespace qft::eval {
 /// Results over one set of items.
 struct Likelihood {
   double loss = 0.0;  ///< the objective's loss; for cross-entropy the mean negative log-likelihood of a label token
-  std::optional<double> perplexity = {};  ///< exp() of that mean, for objectives over single samples
+  std::optional<double> perplexity = {};       ///< exp() of that mean, for objectives over single samples
   std::map<std::string, double> metrics = {};  ///< the objective's metrics by name; with compute_accuracy also accuracy
   std::int64_t label_tokens = 0, tokens = 0, items = 0;
   std::int64_t steps = 0;  ///< largest number of batches on a rank

@@ -25,8 +25,8 @@ struct PredictResult {
   TextScores mean;  ///< over all items, percent
   std::int64_t items = 0, new_tokens = 0;
   double seconds = 0.0, preparation_seconds = 0.0;  ///< to generate the answers; to load the model
-  std::int64_t memory_peak = 0;  ///< bytes since device::reset_peak(), maximum over ranks
-  std::string words;  ///< unit that ROUGE counts: "jieba"; "characters" if Han text had no dictionary
+  std::int64_t memory_peak = 0;                     ///< bytes since device::reset_peak(), maximum over ranks
+  std::string words;                ///< unit that ROUGE counts: "jieba"; "characters" if Han text had no dictionary
   std::vector<Prediction> samples;  ///< on rank 0 only, in the pack's order
 
   /// Returns LLaMA-Factory's names (predict_bleu-4, predict_rouge-1, predict_runtime, ...) with its rounding.

@@ -34,7 +34,7 @@ class WordCutter {
   void cut_unknown(std::u32string_view text, std::vector<std::u32string>& words) const;
 
   std::filesystem::path dictionary_file_, model_folder_;  ///< empty without a dictionary
-  bool named_ = false;  ///< JIEBA_DICT is set: its words may have any characters
+  bool named_ = false;                                    ///< JIEBA_DICT is set: its words may have any characters
   bool loaded_ = false, lacked_dictionary_ = false;
   std::unique_ptr<const Dictionary> dictionary_;
   std::unique_ptr<const HiddenMarkov> model_;

@@ -20,26 +20,26 @@ enum class Needs : std::uint8_t { model, tokenizer, adapter, dataset };
 /// Selects files of a repository.
 struct Wanted {
   Needs needs = Needs::model;
-  std::string folder = {};  ///< subfolder of the repository with the files; empty: its top
+  std::string folder = {};                ///< subfolder of the repository with the files; empty: its top
   std::vector<std::string> folders = {};  ///< subfolders of a data set to fetch; empty: all
-  bool everything = false;  ///< fetch all files instead
+  bool everything = false;                ///< fetch all files instead
   std::vector<std::string> include = {};  ///< fetch files that match a pattern instead ("*" matches "/" too)
 };
 
 struct FetchOptions {
   std::filesystem::path to = {};  ///< target folder for the files alone; empty: the hub's cache
-  int threads = 8;  ///< parallel downloads
+  int threads = 8;                ///< parallel downloads
   bool show_progress = true;
   std::chrono::seconds patience{600};  ///< longest wait for a hub that answered once and now is busy or unreachable
-  std::function<bool()> go_on = {};  ///< polled often; false ends the download with an Error. Empty: never ends it
+  std::function<bool()> go_on = {};    ///< polled often; false ends the download with an Error. Empty: never ends it
 };
 
 struct Fetched {
   std::filesystem::path folder;  ///< folder with the files
-  std::string commit;  ///< empty if the hub does not report one
+  std::string commit;            ///< empty if the hub does not report one
   std::size_t files = 0;
   std::uint64_t bytes = 0;  ///< total size of these files
-  std::uint64_t came = 0;  ///< bytes received over the network
+  std::uint64_t came = 0;   ///< bytes received over the network
 };
 
 /// Lists the repository on the hub and downloads missing files. Each file is complete or absent, and is checked against the hub's

@@ -31,11 +31,11 @@ std::string revision_of(const Source& source);
 
 /// A hub's settings from the environment.
 struct Settings {
-  std::string endpoint;  ///< HF_ENDPOINT; MODELSCOPE_ENDPOINT, MODELSCOPE_DOMAIN
-  std::string token;     ///< HF_TOKEN or the file that `hf auth login` writes; MODELSCOPE_API_TOKEN
-  std::string token_from;    ///< variable or file with the token
+  std::string endpoint;         ///< HF_ENDPOINT; MODELSCOPE_ENDPOINT, MODELSCOPE_DOMAIN
+  std::string token;            ///< HF_TOKEN or the file that `hf auth login` writes; MODELSCOPE_API_TOKEN
+  std::string token_from;       ///< variable or file with the token
   std::filesystem::path cache;  ///< HF_HUB_CACHE, HF_HOME; MODELSCOPE_CACHE
-  std::string cache_key;  ///< variable that selects another cache
+  std::string cache_key;        ///< variable that selects another cache
 };
 Settings settings_of(Hub hub);
 

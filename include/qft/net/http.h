@@ -48,9 +48,9 @@ struct Request {
 
 struct Response {
   int status = 0;
-  std::string url;  ///< address of the answer, after redirects
+  std::string url;              ///< address of the answer, after redirects
   std::vector<Header> headers;  ///< of the last answer; names in lower case
-  std::string body;  ///< without a sink; at most 64 MiB
+  std::string body;             ///< without a sink; at most 64 MiB
   bool ok() const { return status >= 200 && status < 300; }
   /// Returns a header's value; empty if it is absent.
   std::string_view header(std::string_view name) const;

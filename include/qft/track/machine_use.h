@@ -25,7 +25,7 @@ struct GpuUse {
 struct HostUse {
   double memory = 0;
   double received = 0, sent = 0;  ///< network interfaces except loopback and bridges, plus InfiniBand ports
-  double read = 0, written = 0;  ///< whole disks, without layers such as LVM and RAID
+  double read = 0, written = 0;   ///< whole disks, without layers such as LVM and RAID
 };
 
 /// Reads proc/meminfo, proc/net/dev, proc/diskstats and sys/class/infiniband below `root` ("/", except in tests).
@@ -47,7 +47,7 @@ class MachineUse {
   nlohmann::json take();
 
  private:
-  void look();
+  void sample();
 
   struct Sum {
     double sum = 0, most = 0;

@@ -43,9 +43,9 @@ inline constexpr std::int64_t kNoStep = std::numeric_limits<std::int64_t>::max()
 struct Run {
   std::filesystem::path output_dir;
   std::string id;                           ///< stays the same when the run is resumed
-  std::string name;  ///< display name; empty: the tracker chooses one
-  std::int64_t from_step = 0;  ///< the run continues after this step: a tracker drops its later steps
-  std::filesystem::path logging_dir;  ///< TensorBoard's folder; empty: a folder in output_dir/runs
+  std::string name;                         ///< display name; empty: the tracker chooses one
+  std::int64_t from_step = 0;               ///< the run continues after this step: a tracker drops its later steps
+  std::filesystem::path logging_dir;        ///< TensorBoard's folder; empty: a folder in output_dir/runs
   nlohmann::json settings;                  ///< key: value, without secrets
   std::map<std::string, std::string> tags;  ///< version, ranks, hosts ...
 };

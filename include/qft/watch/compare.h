@@ -25,8 +25,8 @@ struct ComparedRun {
   double loss = NAN;  ///< from the last log line
   std::int64_t step = -1, total_steps = -1;
   double tokens_per_second = NAN;  ///< median over the log lines
-  double seconds = NAN;  ///< of training since its first step, over all parts of a resumed run
-  double memory_peak = NAN;  ///< bytes, largest over ranks
+  double seconds = NAN;            ///< of training since its first step, over all parts of a resumed run
+  double memory_peak = NAN;        ///< bytes, largest over ranks
 };
 
 struct Comparison {
@@ -34,8 +34,8 @@ struct Comparison {
   /// The keys of run.json whose values differ, with one value per run; null if the run does not set the key.
   std::map<std::string, std::vector<nlohmann::json>> differing;
   std::vector<std::string> problems;  ///< unreadable files and incomparable runs, each with its folder or key
-  std::size_t left_out = 0;  ///< given directories without a run
-  std::filesystem::path page;  ///< default place of the page: the folder around the runs, not an output_dir
+  std::size_t left_out = 0;           ///< given directories without a run
+  std::filesystem::path page;         ///< default place of the page: the folder around the runs, not an output_dir
 };
 
 /// Reads the runs in `dirs`: output_dirs, and folders with several output_dirs, such as a sweep's. Adds directories without a run

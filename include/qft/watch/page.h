@@ -10,8 +10,8 @@ namespace qft::watch {
 
 struct PageOptions {
   int width = 100, height = 40;  ///< characters
-  bool color = false;  ///< use a terminal's escape sequences
-  std::string metric = "loss";  ///< curve to draw
+  bool color = false;            ///< use a terminal's escape sequences
+  std::string metric = "loss";   ///< curve to draw
   double now = 0;                ///< Unix time
 };
 

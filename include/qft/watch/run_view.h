@@ -19,7 +19,7 @@ using Curve = std::vector<std::pair<std::int64_t, double>>;
 
 struct CheckpointSeen {
   std::string name;  ///< checkpoint-<step>
-  double time = 0;  ///< Unix time of its directory
+  double time = 0;   ///< Unix time of its directory
 };
 
 /// A question of the evaluation set and its answers; an answer that was not requested is empty.
@@ -29,13 +29,13 @@ struct Sample {
 
 struct RunView {
   std::filesystem::path dir;
-  nlohmann::json description;  ///< run.json; null: an older run, or not written yet
+  nlohmann::json description;      ///< run.json; null: an older run, or not written yet
   std::string status = "unknown";  ///< running, silent, finished, stopped, failed; unknown without run.json and kProgressFile
-  double silent_seconds = 0;  ///< time since the last sign of life of a run with status silent
+  double silent_seconds = 0;       ///< time since the last sign of life of a run with status silent
   std::map<std::string, Curve> curves;
-  nlohmann::json progress;  ///< kProgressFile: current phase and step; null: the run ended, or an older qft wrote it
-  nlohmann::json last, last_eval;           ///< lines of the log; null: none yet
-  nlohmann::json system;  ///< last values of the machines, which not every line has; null: none yet
+  nlohmann::json progress;         ///< kProgressFile: current phase and step; null: the run ended, or an older qft wrote it
+  nlohmann::json last, last_eval;  ///< lines of the log; null: none yet
+  nlohmann::json system;           ///< last values of the machines, which not every line has; null: none yet
   std::vector<CheckpointSeen> checkpoints;  ///< oldest first
   nlohmann::json results;                   ///< all_results.json; null: none
   std::vector<Sample> samples;              ///< at most kSamples
@@ -67,7 +67,7 @@ class RunReader {
   void read_status();
   void read_checkpoints();
   void read_samples();
-  void look_for_trouble();
+  void find_warnings();
   void read_log_file();
 
   RunView view_;
