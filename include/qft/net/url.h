@@ -15,7 +15,7 @@ std::string host_of(std::string_view url);
 /// Returns "https://host:port" of an address in lower case. Addresses with equal sites may receive the same secrets.
 std::string site_of(std::string_view url);
 
-/// Encodes all characters except letters, digits, "-._~" and those in `keep` as %XX.
+/// Encodes all characters except letters, digits, "-._~" and the characters in `keep` as %XX.
 std::string percent_encoded(std::string_view text, std::string_view keep = "");
 
 /// Joins a base address and a path with one slash.
