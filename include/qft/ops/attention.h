@@ -12,15 +12,15 @@
 
 namespace qft::ops {
 
-/// Where the sequences of a flat [T] batch begin and end. Sequence s is tokens [cu_seqlens[s], cu_seqlens[s + 1]), each with a
-/// row of its own but for those that are shared.
+/// Boundaries of the sequences in a flat [T] batch. Sequence s holds tokens [cu_seqlens[s], cu_seqlens[s + 1]). Each token has
+/// its own row, except for tokens that share one (`shared`).
 struct PackedSequences {
-  std::vector<std::int32_t> cu_seqlens;  ///< of tokens: starts with 0, not decreasing
+  std::vector<std::int32_t> cu_seqlens;  ///< token offsets: starts with 0, never decreases
   std::int32_t max_length = 0;
   at::Tensor device_cu_seqlens;  ///< int32 copy on the device; undefined on the CPU
   SharedRows shared;
 
-  /// Throws Error where `cu_seqlens` is not of that form. `shared`: as SharedRows::build() takes it.
+  /// Throws Error if `cu_seqlens` violates this form. `shared`: the argument of SharedRows::build().
   static PackedSequences build(std::span<const std::int32_t> cu_seqlens, c10::Device device,
                                std::span<const std::int32_t> shared = {});
   std::int64_t num_tokens() const { return cu_seqlens.back(); }
@@ -28,55 +28,57 @@ struct PackedSequences {
   std::int64_t num_sequences() const { return static_cast<std::int64_t>(cu_seqlens.size()) - 1; }
 };
 
-/// A view [T, heads, head_dim] of columns [first_head * head_dim, ...) of fused rows [T, C].
+/// Returns a view [T, heads, head_dim] on columns [first_head * head_dim, ...) of fused rows [T, C].
 at::Tensor heads_view(const at::Tensor& rows, std::int64_t first_head, std::int64_t heads, std::int64_t head_dim);
 
-/// q, k, v (or their gradients): [T, heads, head_dim], [T, kv_heads, head_dim] twice. Unit stride in the last
-/// dimension, heads head_dim apart, rows strided as they like; heads is a multiple of kv_heads.
+/// q [T, heads, head_dim] and k, v [T, kv_heads, head_dim], or their gradients. The last dimension has unit stride, heads lie
+/// head_dim apart, rows may have any stride; heads is a multiple of kv_heads.
 struct QkvViews {
   at::Tensor q, k, v;
 };
-/// The three views of fused rows [T, (heads + 2 kv_heads) * head_dim].
+/// Returns the three views of fused rows [T, (heads + 2 kv_heads) * head_dim].
 QkvViews split_qkv(const at::Tensor& qkv, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim);
 
-/// What attention computes beside its operands.
+/// Parameters of attention besides its operands.
 struct AttentionOptions {
-  double scale = 1.0;       ///< of the scores q k^T
-  std::int64_t window = 0;  ///< how many tokens a token sees, itself included; 0: all before it
+  double scale = 1.0;       ///< multiplies the scores q k^T
+  std::int64_t window = 0;  ///< number of tokens that a token attends to, including itself; 0: all previous tokens
 };
 
-/// How attention is computed. `automatic` takes the fastest that the device, dtype and processor allow.
+/// The implementation of attention. `automatic` picks the fastest for the device, dtype and processor.
 enum class AttentionKernel {
   automatic,
   reference,  ///< explicit matrices per sequence; any device and dtype; O(length^2) memory
   sdpa,       ///< LibTorch's: CPU flash per sequence; CUDA flash or memory-efficient with cu_seqlens
   blocked     ///< our own CPU kernel on brgemm, fp32 and bf16
 };
-/// What `automatic` stands for on q's device and dtype.
+/// Returns the kernel that `automatic` picks for q's device and dtype.
 AttentionKernel default_attention_kernel(const at::Tensor& q);
 
-/// Whether attention on a device finds the boundaries of sequences in its memory alone, so that work captured with some of
-/// them serves others of the same number and max_length. True on the CPU, where a replay calls anew.
+/// True if attention reads sequence boundaries only from device memory. A captured graph can then be replayed for other batches
+/// with the same number of sequences and the same max_length. Also true on the CPU, because a replay there calls the operation
+/// again.
 bool attention_can_be_captured(c10::Device device, at::ScalarType dtype, std::int64_t head_dim);
 
-/// What `automatic` runs, as far as memory depends on it; those of an accelerator from the one that takes least.
+/// The implementation behind `automatic`, as far as it determines memory use. Accelerator paths are in ascending order of memory.
 enum class AttentionPath : std::uint8_t {
   cpu,
-  flash,      ///< LibTorch's for half precision and heads of up to 256, on chips that have it
-  efficient,  ///< LibTorch's memory-efficient one: pads sums of exponentials and of gradients to the longest sequence
-  matrices    ///< explicit ones
+  flash,      ///< LibTorch's flash attention: half precision, head sizes up to 256, only on chips that support it
+  efficient,  ///< LibTorch's memory-efficient attention; pads softmax sums and gradient sums to the longest sequence
+  matrices    ///< explicit score matrices
 };
-/// For this dtype and head size on `device`. LibTorch is asked once.
+/// Returns the path for this dtype and head size on `device`. Asks LibTorch once and caches the answer.
 AttentionPath attention_path(c10::Device device, at::ScalarType dtype, std::int64_t head_dim);
-/// The same on a chip that has flash attention, where none is there to ask.
+/// Assumes a chip with flash attention; used to plan without a GPU.
 AttentionPath usual_attention_path(at::ScalarType dtype, std::int64_t head_dim);
 
-/// out = softmax(scale * q k^T + mask) v per sequence and head. The mask is causal and has the window. A window that no sequence
-/// exceeds changes no bit. `blocked`, and flash attention on CUDA devices, skip what lies outside of the window. All tensors have
-/// the T rows of the batch: where sequences share some, kernels get copies with a row for each token.
+/// out = softmax(scale * q k^T + mask) v per sequence and head. The mask is causal and applies the window. Results are
+/// bit-identical without a window if no sequence is longer than the window. `blocked`, and flash attention on CUDA devices, skip
+/// keys outside the window. All tensors have the batch's T rows; if sequences share rows, the kernels get copies with one row per
+/// token.
 ///   out  [T, heads * head_dim], contiguous
 ///   lse  [heads, T], contiguous: log of the softmax's denominator (natural log, scale applied); fp64 for fp64 data, else fp32.
-///        backward needs the one that the same kernel wrote.
+///        backward needs the lse written by the same kernel.
 void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
                        const at::Tensor& out, const at::Tensor& lse, Workspace& workspace,
                        AttentionKernel kernel = AttentionKernel::automatic);
@@ -87,28 +89,28 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
                         const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads,
                         Workspace& workspace, AttentionKernel kernel = AttentionKernel::automatic);
 
-/// Micro-batches of at most this size.
+/// Upper bounds on the size of a micro-batch.
 struct PackedSizes {
   std::int64_t tokens = 0, sequences = 1;
-  std::int64_t longest = 0;  ///< tokens of a sequence; 0: not known, taken to be twice the average
-  std::int64_t padded = 0;   ///< tokens if each sequence were as long as the longest beside it; 0: not known, of `longest`
-  /// Tokens of the sequences, where they share rows, of which there are `tokens` then; 0: they share none.
+  std::int64_t longest = 0;  ///< tokens of the longest sequence; 0: unknown, assumed to be twice the average
+  /// tokens after padding every sequence to the longest of its batch; 0: unknown, derived from `longest`
+  std::int64_t padded = 0;
+  /// Number of tokens if sequences share rows (`tokens` then counts rows); 0: no sharing.
   std::int64_t expanded = 0;
 };
-/// Bytes of the workspace that attention takes at most, with this process's number of threads; where LibTorch's kernels run, an
-/// estimate of what they take.
+/// Upper bound of attention's workspace bytes with this process's number of threads. For LibTorch's kernels this is an estimate.
 std::int64_t attention_scratch_bytes(const PackedSizes& sizes, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
                                      at::ScalarType dtype, bool backward, AttentionPath path = AttentionPath::cpu);
 
-/// New tokens of one sequence and what they see: the sequence's keys and values so far, the new tokens' own included.
+/// New tokens of one sequence, with the keys and values of the whole sequence so far, new tokens included.
 struct CachedSequence {
   std::int64_t new_tokens = 1;
-  std::int64_t tokens = 1;  ///< of the cache's rows, those that are filled
-  at::Tensor keys, values;  ///< [kv_heads, >= tokens, head_dim], of equal strides
+  std::int64_t tokens = 1;  ///< filled rows of the cache
+  at::Tensor keys, values;  ///< [kv_heads, >= tokens, head_dim], both with equal strides
 };
 
-/// Attention of new tokens, each the last ones of their sequence, over caches of keys and values. A sequence's rows have
-/// the same bits in whatever company they come.
+/// Attention of new tokens over cached keys and values. The new tokens are the last ones of their sequences. Batch-invariant:
+/// results do not depend on the other sequences in the batch.
 ///   q          [T, heads, head_dim], a heads_view: the new tokens of all sequences, one sequence after another
 ///   out        [T, heads * head_dim], contiguous
 void attention_decode(const at::Tensor& q, std::span<const CachedSequence> sequences, const AttentionOptions& options,

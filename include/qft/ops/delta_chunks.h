@@ -5,14 +5,14 @@
 
 namespace qft::ops {
 
-inline constexpr std::int64_t kDeltaChunk = 64;      ///< tokens of a triangular system
-inline constexpr std::int64_t kDeltaSegment = 1024;  ///< tokens between states that forward keeps
+inline constexpr std::int64_t kDeltaChunk = 64;      ///< tokens per triangular system
+inline constexpr std::int64_t kDeltaSegment = 1024;  ///< tokens between the states that forward keeps
 
 struct DeltaShape {
   std::int64_t key_heads = 0, value_heads = 0, key_dim = 0, value_dim = 0;
 };
 
-/// The most states that forward keeps of sequences of together so many tokens.
+/// Upper bound on the states that forward keeps for sequences with `tokens` tokens in total.
 constexpr std::int64_t most_kept_delta_states(std::int64_t tokens) {
   return tokens / kDeltaSegment;
 }

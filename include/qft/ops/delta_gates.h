@@ -1,11 +1,11 @@
-// The gates of the gated delta net (Yang et al. 2024, as Qwen3-Next has them): how fast a state decays, how much is written.
+// The gates of the gated delta net (Yang et al. 2024, as in Qwen3-Next): the state's decay rate and the write strength.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace qft::ops {
 
-/// What they are computed from.
+/// Inputs of the gates.
 struct DeltaGateInputs {
   at::Tensor a, b;     ///< [T, H], any strides
   at::Tensor a_log;    ///< [H]
@@ -16,13 +16,13 @@ struct DeltaGateInputs {
 ///   g, beta  [T, H] contiguous; fp64 for fp64 data, else fp32: beta is not rounded to b's dtype
 void delta_gates_forward(const DeltaGateInputs& in, const at::Tensor& g, const at::Tensor& beta);
 
-/// Gradients from those of g and beta.
+/// Computes input gradients from the gradients of g and beta.
 ///   gg, gbeta           [T, H] contiguous, like g and beta
-///   grads.a, grads.b    [T, H] of a's dtype, written; may be a and b themselves
-///   grads.a_log, .dt_bias  [H], added to; undefined where frozen
+///   grads.a, grads.b    [T, H] in a's dtype, overwritten; may be a and b themselves
+///   grads.a_log, .dt_bias  [H], accumulated; undefined if frozen
 void delta_gates_backward(const at::Tensor& gg, const at::Tensor& gbeta, const DeltaGateInputs& in, const DeltaGateInputs& grads);
 
-/// Bytes that either takes at most where plain calls compute it: on devices.
+/// Upper bound of the scratch bytes of forward or backward on devices, which run it as plain ATen calls.
 std::int64_t delta_gates_scratch_bytes(std::int64_t tokens, std::int64_t heads, at::ScalarType dtype, bool backward);
 
 }  // namespace qft::ops

@@ -1,5 +1,5 @@
-// DoRA (Liu et al. 2024; PEFT's DoraLinearLayer): of a linear with LoRA each row of W + scaling B A is divided by its norm and
-// multiplied with a magnitude that is trained. The norm is a constant to gradients (section 4.3).
+// DoRA (Liu et al. 2024; PEFT's DoraLinearLayer) for a linear with LoRA: divides each row of W + scaling B A by its norm and
+// multiplies it with a trained magnitude. Gradients treat the norm as a constant (section 4.3).
 #pragma once
 
 #include "qft/ops/linear.h"
@@ -15,18 +15,18 @@ namespace qft::ops {
 ///   weight [rows, K], a [r, K], b [rows, r]; norms [rows] fp32, or fp64 for fp64
 void dora_norms(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b, double scaling, const at::Tensor& norms);
 
-/// factors = magnitudes / norms, these rounded to the magnitudes' type first: where magnitudes are these norms all are 1,
-/// whatever the type.
+/// factors = magnitudes / norms, with norms first rounded to the magnitudes' dtype: magnitudes that were set to these norms give
+/// exactly 1 in any dtype.
 ///   magnitudes [rows]; norms, factors [rows], fp32, or fp64 for fp64
 void dora_factors(const at::Tensor& magnitudes, const at::Tensor& norms, const at::Tensor& factors);
 
-/// Bytes that dora_norms takes besides, at most, for rows of K elements.
+/// Upper bound of the extra bytes that dora_norms allocates for rows of K elements.
 std::int64_t dora_norm_bytes(std::int64_t columns);
 
-/// Bytes of the workspace that forward and backward take besides LoRA's for a group of N rows, with dropout too.
+/// Workspace bytes that forward and backward need in addition to LoRA's, for a projection group with N rows, including dropout.
 std::int64_t dora_scratch_bytes(std::int64_t tokens, std::int64_t rows, at::ScalarType compute, bool dropout, bool on_cpu);
 
-// What linear_forward and linear_backward do where the parts of `w` have factors.
+// linear_forward and linear_backward call these if the parts of `w` have factors.
 //   without dropout  y = factor * (x W^T + LoRA) + bias
 //   with dropout     y = x W^T + bias + (factor - 1) * dropout(x) W^T + factor * LoRA, a second product with each part's weight
 void dora_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& y,

@@ -1,4 +1,4 @@
-// Dropout whose mask is a function of what is dropped, not of when: the same under recomputation, after a
+// Dropout with masks that depend on the data's identity, not on the time of the call: the same after recomputation, after a
 // resume, and for any packing and number of ranks.
 #pragma once
 
@@ -10,14 +10,14 @@
 
 namespace qft::ops {
 
-/// What a mask depends on besides the row's own identity and the feature.
+/// Everything that a mask depends on besides the row's identity and the feature.
 struct DropoutKey {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;  ///< optimizer step
   std::uint32_t layer = 0;
-  std::uint32_t site = 0;  ///< which module of the layer
+  std::uint32_t site = 0;  ///< module within the layer
 
-  /// The Philox key of this (seed, step, layer, site).
+  /// Returns the Philox key of this (seed, step, layer, site).
   constexpr PhiloxKey philox_key() const {
     const PhiloxCounter words = philox({static_cast<std::uint32_t>(step), static_cast<std::uint32_t>(step >> 32), layer, site},
                                        {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
@@ -25,13 +25,14 @@ struct DropoutKey {
   }
 };
 
-/// The identity of each row of a flat [T] batch, on the data's device. Undefined positions and ids mean no dropout.
+/// Identity of each row in a flat [T] batch, on the data's device. Undefined positions and ids disable dropout.
 struct RowIdentity {
-  at::Tensor sample_ids;  ///< int64 [T]: number of the sample in the whole (global) data order
-  at::Tensor positions;   ///< int32 [T]: position in that sample
+  at::Tensor sample_ids;  ///< int64 [T]: the sample's index in the global data order
+  at::Tensor positions;   ///< int32 [T]: position within the sample
 };
 
-/// A half word below this drops its feature: p * 2^16, rounded, but some features for any p > 0 and not all.
+/// Half words below this threshold drop their feature. Returns p * 2^16, rounded; any p > 0 drops some features and none drops
+/// all.
 constexpr std::uint32_t dropout_threshold(double p) {
   const double scaled = p * 65536.0 + 0.5;
   if (scaled >= 65535.0) return 0xFFFF;
@@ -43,12 +44,12 @@ constexpr std::uint32_t dropout_threshold(double p) {
 ///   x, out  [T, K] contiguous; out may be x.   0 <= p < 1
 void dropout_forward(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p, const at::Tensor& out);
 
-/// What a backward pass needs of one mask, that of dropout_forward: its output again, and gx += g * mask / (1 - p).
+/// Operands of backward for the mask of dropout_forward: recomputes its output, and adds gx += g * mask / (1 - p).
 struct DropoutBackward {
   at::Tensor x, out;  ///< [T, K] contiguous, or both undefined
   at::Tensor g, gx;   ///< likewise
 
-  /// x, or g where there is none.
+  /// Returns x, or g if x is undefined.
   const at::Tensor& any() const { return x.defined() ? x : g; }
 };
 void dropout_backward(const DropoutBackward& tensors, const DropoutKey& key, const RowIdentity& rows, double p);

@@ -1,15 +1,15 @@
-// The gated delta rule (Yang, Kautz, Hatamizadeh 2024: Gated Delta Networks), as Qwen3-Next and Qwen3.5 have it, over packed
-// sequences. A head's state S [Dk, Dv] is zero where a sequence starts; then, token by token,
+// The gated delta rule (Yang, Kautz, Hatamizadeh 2024: Gated Delta Networks), as in Qwen3-Next and Qwen3.5, over packed
+// sequences. A head's state S [Dk, Dv] starts each sequence as zero and is updated per token:
 //   S = exp(g) S,   S += k (beta (v - k^T S))^T,   o = S^T q,
-// with q and k divided by sqrt(sum of squares + 1e-6), and q by sqrt(Dk) too. A key head serves value heads / key heads value
-// heads that follow one another.
+// with q and k divided by sqrt(sum of squares + 1e-6), and q also by sqrt(Dk). Each key head serves (value heads / key heads)
+// consecutive value heads.
 //
-// It is computed in chunks of kDeltaChunk tokens, counted from each sequence's start, as triangular systems of a chunk's rows
-// (Yang et al. 2024: Parallelizing Linear Transformers with the Delta Rule). With G the sum of g from the chunk's start and
-// D_ij = exp(G_i - G_j):
+// The computation runs in chunks of kDeltaChunk tokens, counted from each sequence's start. Each chunk is a triangular system of
+// its rows (Yang et al. 2024: Parallelizing Linear Transformers with the Delta Rule). With G the sum of g from the chunk's start
+// and D_ij = exp(G_i - G_j):
 //   u_i = beta_i (v_i - exp(G_i) k_i S - sum over j < i of D_ij (k_i k_j) u_j)
 //   o_i = exp(G_i) q_i S + sum over j <= i of D_ij (q_i k_j) u_j
-// and the next chunk's S is exp(G_last) S + sum over j of D_last,j k_j u_j^T.
+// The next chunk's S is exp(G_last) S + sum over j of D_last,j k_j u_j^T.
 #pragma once
 
 #include "qft/ops/attention.h"
@@ -25,67 +25,68 @@ namespace qft::ops {
 
 /// Operands, or their gradients.
 struct GatedDeltaTensors {
-  at::Tensor q, k;     ///< [T, key heads, Dk], unit stride in the last dimension, the others as they like
-  at::Tensor v;        ///< [T, value heads, Dv], likewise; value heads are a multiple of key heads
+  at::Tensor q, k;     ///< [T, key heads, Dk], unit stride in the last dimension, any strides in the others
+  at::Tensor v;        ///< [T, value heads, Dv], likewise; value heads is a multiple of key heads
   at::Tensor g, beta;  ///< [T, value heads] contiguous, fp64 for fp64 data, else fp32; g <= 0
 };
 
-/// States that forward leaves to backward: those at every kDeltaSegment-th token of a sequence past its first. Backward computes
-/// the others again, a segment at a time, from them: a state a chunk would be as large as all else that a layer keeps, and none
-/// at all would let backward's scratch grow with the longest sequence. 0 where sequences share rows: then backward runs forward
-/// again for them.
+/// Number of states that forward keeps for backward: one at every kDeltaSegment-th token of a sequence after its first. Backward
+/// recomputes the other states from these, one segment at a time. A state per chunk would take as much memory as everything else
+/// that a layer keeps; without any, backward's scratch would grow with the longest sequence. Returns 0 if sequences share rows:
+/// backward then runs forward again for them.
 std::int64_t kept_delta_states(const PackedSequences& sequences);
 
-/// Writes o and the kept states. All tensors have the T rows of the batch (attention.h).
+/// Writes o and the kept states. All tensors have the batch's T rows (attention.h).
 ///   out     [T, value heads, Dv] of v's dtype, unit stride in the last dimension
-///   states  [kept_delta_states, value heads, Dk, Dv] contiguous, of g's dtype; undefined: none are kept
+///   states  [kept_delta_states, value heads, Dk, Dv] contiguous, g's dtype; undefined: keep none
 void gated_delta_forward(const GatedDeltaTensors& in, const PackedSequences& sequences, const at::Tensor& out,
                          const at::Tensor& states, Workspace& workspace);
 
-/// Writes the gradients of all of `in` into `grads`, of the same dtypes.
+/// Writes the gradients of every tensor in `in` to `grads`, in the same dtypes.
 ///   gout    like out
-///   states  as forward left them
+///   states  written by forward
 void gated_delta_backward(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Tensor& states,
                           const PackedSequences& sequences, const GatedDeltaTensors& grads, Workspace& workspace);
 
-/// What computes it.
+/// The implementation of the gated delta rule.
 enum class DeltaPath : std::uint8_t {
   cpu,
-  device,  ///< kernels of our own on an accelerator; plain calls where they do not take the data, as in fp64
-  plain    ///< plain calls on an accelerator
+  device,  ///< our own accelerator kernels; plain ATen calls for data that they do not support, such as fp64
+  plain    ///< plain ATen calls on an accelerator
 };
 
-/// Bytes that forward, or backward, takes for its own at most: on the CPU what a chunk needs, and backward the states of a
-/// segment, for a key head on each of this process's threads; elsewhere what all heads of so many chunks need as are computed at
-/// once, those of two segments by kernels, else of one.
+/// Upper bound of the scratch bytes of forward or backward. On the CPU: one chunk of one key head per thread of this process;
+/// backward adds the states of a segment. On accelerators: all heads of the chunks that are computed at once, which is two
+/// segments with our kernels, otherwise one.
 std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, const PackedSizes& sizes, at::ScalarType dtype, DeltaPath path,
                                        bool backward);
 
-/// Bytes that either and the short convolution before it take besides where sequences of so many tokens share rows.
+/// Extra scratch bytes of forward or backward (with the short convolution before it) if sequences with `tokens` tokens share
+/// rows.
 std::int64_t shared_delta_bytes(const DeltaShape& shape, std::int64_t tokens, at::ScalarType dtype, bool backward);
 
-/// What decoding keeps of a sequence: the state at the last chunk's start, and the rows of the chunk since. The size does not
-/// grow with the sequence.
+/// A sequence's state during decoding: the recurrent state at the start of the last chunk, and that chunk's rows so far. The size
+/// does not grow with the sequence.
 struct GatedDeltaState {
   at::Tensor state;         ///< [value heads, Dk, Dv]
-  at::Tensor keys;          ///< [key heads, Dk, kDeltaChunk]: the chunk's k after its norm, a column each
-  at::Tensor updates;       ///< [value heads, kDeltaChunk, Dv]: its u
-  at::Tensor decay;         ///< [value heads, kDeltaChunk]: its G, in fp64
-  std::int64_t tokens = 0;  ///< of the sequence so far
+  at::Tensor keys;          ///< [key heads, Dk, kDeltaChunk]: the chunk's normalised k, one per column
+  at::Tensor updates;       ///< [value heads, kDeltaChunk, Dv]: the chunk's u
+  at::Tensor decay;         ///< [value heads, kDeltaChunk]: the chunk's G, in fp64
+  std::int64_t tokens = 0;  ///< length of the sequence so far
 
-  /// That of an empty sequence; dtype: g's.
+  /// Returns the state of an empty sequence; dtype: g's.
   static GatedDeltaState make(const DeltaShape& shape, at::ScalarType dtype, c10::Device device);
-  /// Its bytes.
+  /// Returns its size in bytes.
   static std::int64_t bytes(const DeltaShape& shape, at::ScalarType dtype);
 };
 
-/// New tokens of a sequence.
+/// New tokens of one sequence.
 struct RecurrentSequence {
   std::int64_t new_tokens = 1;
-  GatedDeltaState* state = nullptr;  ///< of the tokens before; left with the new ones
+  GatedDeltaState* state = nullptr;  ///< state before the new tokens; updated to include them
 };
-/// The forward of new tokens, one sequence after another in `in` and `out`. On the CPU in fp32 and bf16 a row has the same bits
-/// as in the whole sequence; elsewhere a product's order may depend on how many rows come at once.
+/// Forward pass over new tokens; `in` and `out` hold one sequence after another. On the CPU, fp32 and bf16 rows are bit-identical
+/// to a forward over the whole sequence; elsewhere the summation order may depend on the number of rows in a call.
 void gated_delta_decode(const GatedDeltaTensors& in, std::span<const RecurrentSequence> sequences, const at::Tensor& out,
                         Workspace& workspace);
 

@@ -1,4 +1,4 @@
-// The norm of the gated delta net's output, with its gate (transformers' Qwen3NextRMSNormGated).
+// The gated norm on the gated delta net's output (transformers' Qwen3NextRMSNormGated).
 #pragma once
 
 #include "qft/ops/workspace.h"
@@ -7,21 +7,21 @@
 
 namespace qft::ops {
 
-/// y = weight * round(x * rstd) * silu(z), rstd = 1 / sqrt(mean(x^2) + eps) over the last dimension; `round` is to x's dtype.
-///   x, z, y  [T, heads, D], unit stride in the last dimension, the others as they like; y may be x or z
+/// y = weight * round(x * rstd) * silu(z), rstd = 1 / sqrt(mean(x^2) + eps) over the last dimension; `round` rounds to x's dtype.
+///   x, z, y  [T, heads, D], unit stride in the last dimension, any strides in the others; y may be x or z
 ///   weight   [D]
 ///   rstd     [T, heads], contiguous; fp64 for fp64 data, else fp32
 void gated_norm_forward(const at::Tensor& x, const at::Tensor& z, const at::Tensor& weight, double eps, const at::Tensor& y,
                         const at::Tensor& rstd);
 
-/// Gradients from that of y; x, z, rstd: of the forward.
+/// Computes input gradients from y's gradient; x, z and rstd are the forward's.
 ///   gx, gz   like x; gx may be gy, gz may be z
-///   gweight  [D], added to, the weight's dtype or a wider one; undefined where the weight is frozen
+///   gweight  [D], accumulated, the weight's dtype or a wider one; undefined if the weight is frozen
 void gated_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& z, const at::Tensor& weight,
                          const at::Tensor& rstd, const at::Tensor& gx, const at::Tensor& gz, const at::Tensor& gweight,
                          Workspace& workspace);
 
-/// Bytes that either takes at most for T rows of heads * D = `columns` values.
+/// Upper bound of the scratch bytes of forward or backward for T rows with heads * D = `columns` values.
 std::int64_t gated_norm_scratch_bytes(std::int64_t tokens, std::int64_t columns, at::ScalarType dtype, bool on_cpu,
                                       bool backward);
 

@@ -1,4 +1,4 @@
-// What the CPU's and CUDA's kernels take: plain rows in memory. T is the type of an element; arithmetic is fp32.
+// Arguments of the CPU and CUDA kernels: plain rows in memory. T is the element type; arithmetic is fp32.
 #pragma once
 
 #include "qft/ops/philox.h"
@@ -8,7 +8,7 @@
 
 namespace qft::ops {
 
-/// Rows of `width` elements: row r is head r % heads of token r / heads.
+/// Rows with `width` elements: row r is head r % heads of token r / heads.
 template <class T>
 struct HeadRows {
   T* data = nullptr;
@@ -24,8 +24,8 @@ struct RmsNormForward {
   float* rstd;
   std::int64_t heads, width;
   double eps;
-  float centre;       ///< is added to the weight
-  bool rounds_first;  ///< x * rstd, to T, before the weight multiplies it
+  float centre;       ///< added to the weight
+  bool rounds_first;  ///< round x * rstd to T before multiplying with the weight
 };
 template <class T>
 struct RmsNormBackward {
@@ -62,7 +62,7 @@ struct SwigluBackward {
   std::int64_t width;
 };
 
-/// DoRA: a row with a smaller norm counts as having this one. A row of zeros has no direction, and gives no NaN.
+/// DoRA: lower bound for a row's norm. A zero row has no direction; this avoids NaN.
 inline constexpr double kDoraLeastNorm = 1e-12;
 
 /// norms[i] = || weight[i] + scaling * sum over r of b[i][r] a[r] ||
@@ -92,21 +92,21 @@ struct DoraBackward {
 
 template <class T>
 struct CrossEntropy {
-  T* logits;  ///< [rows, vocab]; overwritten by the gradient if `grad` is not null
+  T* logits;  ///< [rows, vocab]; overwritten with the gradient if `grad` is not null
   const std::int32_t* targets;
-  const float* grad;  ///< of the log-probabilities, or null
+  const float* grad;  ///< gradient of the log-probabilities, or null
   float* logprobs;    ///< or null
   std::int64_t vocab;
 };
 
-/// Features that a Philox counter decides.
+/// Features decided by one Philox counter.
 inline constexpr int kCounterFeatures = 8;
 
 template <class T>
 struct Dropout {
-  const T* in;  ///< or null, as out
+  const T* in;  ///< or null together with out
   T* out;
-  const T* g;  ///< or null, as gx, to which it is added
+  const T* g;  ///< or null together with gx, which accumulates
   T* gx;
   const std::int64_t* sample_ids;
   const std::int32_t* positions;
@@ -116,11 +116,11 @@ struct Dropout {
   std::int64_t width;
 };
 
-/// Rows of a norm that a block of threads takes at once for the weight's gradient.
+/// Rows of a norm that a thread block handles at once for the weight's gradient.
 inline constexpr std::int64_t kNormGradRows = 8;
 
-/// Rows of the partial sums of a norm's weight gradient over so many rows: a function of their number alone, so that the sum has
-/// the same order on any device.
+/// Number of rows of partial sums for a norm's weight gradient. Depends only on the number of input rows, so that every device
+/// sums in the same order.
 constexpr std::int64_t norm_weight_grad_parts(std::int64_t rows) {
   return std::clamp<std::int64_t>(rows / (8 * kNormGradRows), 1, 128);
 }

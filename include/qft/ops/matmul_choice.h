@@ -1,4 +1,4 @@
-// Which of the CPU's matrix products run.
+// Selects the CPU's matrix products.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,15 @@
 
 namespace qft::ops {
 
-/// Lets fp32 products go to oneDNN ("medium" precision) where a trial on this processor shows errors like those of BLAS: on
-/// some it is twice as fast; on others it rounds more, or even to bf16, and is not used. Sets the process's option; the
-/// first call tries. Returns whether oneDNN is used.
+/// Enables oneDNN for fp32 products ("medium" precision) if a trial on this processor shows errors as small as BLAS's. On some
+/// processors oneDNN is twice as fast; on others it rounds more, even to bf16, and stays disabled. The first call runs the trial.
+/// Sets a process-wide option. Returns whether oneDNN is enabled.
 bool choose_fp32_matmul();
 
-/// Whether bf16 products run by blocks on this processor: then the same few compiled kernels serve any number of tokens.
+/// True if bf16 products run in tiles on this processor: a few compiled kernels then serve any number of tokens.
 bool blocked_bf16_matmul();
 
-/// Bytes that the CPU's product of a left-hand side [m, k] takes for a copy of it, or of some rows.
+/// Bytes that the CPU's product allocates to copy a left-hand side [m, k], or some of its rows.
 std::int64_t copied_bytes(std::int64_t m, std::int64_t k, at::ScalarType dtype);
 
 }  // namespace qft::ops

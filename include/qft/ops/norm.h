@@ -1,5 +1,5 @@
-// Root-mean-square normalisation (Zhang & Sennrich 2019), with the roundings of transformers' LlamaRMSNorm, of its
-// Qwen3NextRMSNorm, or of its Olmo2RMSNorm.
+// Root-mean-square normalisation (Zhang & Sennrich 2019), with the roundings of transformers' LlamaRMSNorm, Qwen3NextRMSNorm or
+// Olmo2RMSNorm.
 #pragma once
 
 #include "qft/ops/workspace.h"
@@ -10,12 +10,12 @@
 
 namespace qft::ops {
 
-/// What a norm multiplies with: `plain`: y = weight * round(x * rstd), where `round` is to x's dtype; `zero_centred`:
-/// y = round((1 + weight) * x * rstd); `rounded_last`: y = round(weight * x * rstd).
+/// How the weight is applied. `plain`: y = weight * round(x * rstd), where `round` rounds to x's dtype. `zero_centred`: y =
+/// round((1 + weight) * x * rstd). `rounded_last`: y = round(weight * x * rstd).
 enum class NormWeight : std::uint8_t { plain, zero_centred, rounded_last };
 
-/// y as NormWeight says, rstd = 1 / sqrt(mean(x^2) + eps) over the last dimension.
-///   x, y    [T, D], or [T, heads, D] for the per-head norm of Qwen3. Unit stride in the last dimension; the others may be
+/// Computes y as NormWeight says; rstd = 1 / sqrt(mean(x^2) + eps) over the last dimension.
+///   x, y    [T, D], or [T, heads, D] for Qwen3's per-head norm. Unit stride in the last dimension; the others may be
 ///           strided (a slice of fused qkv rows). y may be x itself.
 ///   weight  [D]
 ///   rstd    [T] or [T, heads], contiguous; fp64 for fp64 data, else fp32
@@ -25,7 +25,7 @@ void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,
 /// gx = d(norm)/dx^T gy + residual_grad; gweight += sum over rows of gy * x * rstd.
 ///   gy, x, gx      as x above (x: the forward's input); gx may be gy or residual_grad itself
 ///   residual_grad  like gx, or undefined
-///   gweight        [D], the weight's dtype or a wider one; undefined where the weight is frozen
+///   gweight        [D], the weight's dtype or a wider one; undefined if the weight is frozen
 void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
                        const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace,
                        NormWeight form = NormWeight::plain);

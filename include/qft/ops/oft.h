@@ -1,5 +1,5 @@
-// OFT (Qiu et al. 2023; PEFT's OFTLayer): of a linear's inputs x each block of b columns is turned before the product,
-// y = (x R) W^T + bias, with R orthogonal, of a skew-symmetric matrix of its own for each block (ops/cayley.h).
+// OFT (Qiu et al. 2023; PEFT's OFTLayer): rotates each block of b input columns before the product, y = (x R) W^T + bias. Each
+// block has its own orthogonal R, built from a skew-symmetric matrix (ops/cayley.h).
 #pragma once
 
 #include "qft/ops/linear.h"
@@ -12,21 +12,19 @@
 namespace qft::ops {
 
 /// turns = R - I of each block, in fp32 (fp64 for fp64).
-///   skew [blocks, b (b - 1) / 2], the elements of Q above its diagonal, by rows; turns [blocks, b, b] fp32, or fp64 for fp64
+///   skew [blocks, b (b - 1) / 2]: the elements of Q above its diagonal, row by row; turns [blocks, b, b] fp32, or fp64 for fp64
 void oft_turns(const at::Tensor& skew, CayleyTerms terms, const at::Tensor& turns);
 
-/// gskew += what the gradient gturns [blocks, b, b] of the turns (or of R) makes of it.
+/// Backpropagates gturns [blocks, b, b], the gradient of the turns (or equally of R), into gskew (accumulated).
 ///   gskew [blocks, b (b - 1) / 2], any floating type
 void oft_turns_backward(const at::Tensor& gturns, const at::Tensor& skew, CayleyTerms terms, const at::Tensor& turns,
                         const at::Tensor& gskew);
 
-/// Bytes that forward and backward of a linear of `columns` inputs take, at most: of the workspace, and what is allocated
-/// besides.
+/// Upper bound of the bytes of forward and backward for a linear with `columns` inputs: workspace plus other allocations.
 std::int64_t oft_scratch_bytes(std::int64_t tokens, std::int64_t columns, std::int64_t block, at::ScalarType compute,
                                bool training);
 
-// What linear_forward and linear_backward do where `w` has parts with OFT. Rows of y keep their bits in any company where those
-// of the product without OFT do.
+// linear_forward and linear_backward call these if `w` has parts with OFT. Batch-invariant if the product without OFT is.
 void oft_forward(const at::Tensor& x, const LinearWeights& w, const at::Tensor& y, Workspace& workspace);
 void oft_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, const at::Tensor& gx, GradMode mode,
                   const LinearGrads& grads, Workspace& workspace);

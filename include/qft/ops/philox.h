@@ -13,7 +13,7 @@ constexpr std::uint32_t kPhiloxMultiplier0 = 0xD2511F53, kPhiloxMultiplier1 = 0x
 constexpr std::uint32_t kPhiloxWeyl0 = 0x9E3779B9, kPhiloxWeyl1 = 0xBB67AE85;
 constexpr int kPhiloxRounds = 10;
 
-/// Four random words that depend on nothing but counter and key.
+/// Returns four random words that depend only on counter and key.
 constexpr PhiloxCounter philox(PhiloxCounter counter, PhiloxKey key) {
   for (int round = 0; round < kPhiloxRounds; ++round) {
     const std::uint64_t p0 = std::uint64_t{kPhiloxMultiplier0} * counter[0];

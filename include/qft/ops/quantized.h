@@ -1,5 +1,5 @@
-// Weights to codes with scales beside them, and back: they are decoded before they are used. Formats of 4 bits are those of
-// bitsandbytes 0.50 (`functional.quantize_4bit`, blocks of 64; Dettmers et al. 2023, "QLoRA"), to the bit.
+// Quantises weights to codes with scales, and decodes them before use. The 4-bit formats are bit-identical to bitsandbytes 0.50
+// (`functional.quantize_4bit`, blocks of 64; Dettmers et al. 2023, "QLoRA").
 #pragma once
 
 #include "qft/ops/quantized_layout.h"
@@ -8,14 +8,14 @@
 
 namespace qft::ops {
 
-/// Codes of `values` [rows, columns], of any floating type, in host memory, to `bytes` [layout.bytes] (uint8). Throws Error where
-/// a value is not finite.
+/// Quantises `values` [rows, columns] (any floating type, host memory) into `bytes` [layout.bytes] (uint8). Throws Error if a
+/// value is not finite.
 void quantize(const at::Tensor& values, const QuantizedLayout& layout, const at::Tensor& bytes);
 
-/// The numbers that `bytes` stand for: `out` is [numel], of any floating type, contiguous and on the device of `bytes`. Products
-/// of codes and scales are fp32, then rounded to out's type.
+/// Decodes `bytes` into `out` [numel]: any floating type, contiguous, on the device of `bytes`. Computes code times scale in
+/// fp32, then rounds to out's dtype.
 void dequantize(const at::Tensor& bytes, const QuantizedLayout& layout, const at::Tensor& out);
-/// The same in plain ATen calls, which is the oracle of the kernels.
+/// Reference implementation in plain ATen calls; tests compare the kernels with it.
 void dequantize_generic(const at::Tensor& bytes, const QuantizedLayout& layout, const at::Tensor& out);
 
 }  // namespace qft::ops

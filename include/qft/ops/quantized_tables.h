@@ -1,4 +1,4 @@
-// The numbers that codes of quantised weights stand for.
+// The values of quantised codes.
 #pragma once
 
 #include "qft/ops/quantized_layout.h"
@@ -7,10 +7,10 @@
 
 namespace qft::ops {
 
-/// 1/127 as bitsandbytes has it: what int8 multiplies a row's largest magnitude by.
+/// 1/127 as bitsandbytes rounds it; int8 multiplies a row's largest magnitude with it.
 inline constexpr float kOf127 = 0.007874015718698502F;
 
-/// Of a format of 4 bits, by code.
+/// Returns the 16 values of a 4-bit format, by code.
 const std::array<float, 16>& table_of(QuantFormat format);
 
 }  // namespace qft::ops

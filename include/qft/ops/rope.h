@@ -9,23 +9,23 @@
 
 namespace qft::ops {
 
-/// Cosines and sines of positions: row p is position p, or rows are what stretches say. Angles are fp32 products as in
-/// transformers, whatever the data's dtype, and the values are rounded to the data's dtype before they are stored.
+/// Cosines and sines by position. Row p is position p, unless the table was built from stretches. Angles are fp32 products as in
+/// transformers, for any data dtype; values are rounded to the data's dtype before they are stored.
 struct RopeTable {
   at::Tensor cos, sin;  ///< [rows, head_dim / 2]; fp64 for fp64 data, else fp32
 
-  /// Rows of the positions first, first + 1, ..., at frequencies of their own.
+  /// Rows for positions first, first + 1, ... with their own frequencies.
   struct Stretch {
-    std::vector<double> inverse_frequencies;  ///< [head_dim / 2], of all stretches of a table alike
+    std::vector<double> inverse_frequencies;  ///< [head_dim / 2], the same length in all stretches of a table
     std::int64_t first = 0, count = 0;
   };
-  /// The rows of stretches, one after another. Throws Error where there are none.
+  /// Builds the rows of the stretches, one after another. Throws Error if there are none.
   static RopeTable build(std::span<const Stretch> stretches, at::ScalarType data_dtype, c10::Device device,
                          double attention_scaling = 1.0);
-  /// The same into a table of host memory with as many rows.
+  /// Writes the same rows to an existing table in host memory, which must have as many rows.
   static void write(std::span<const Stretch> stretches, at::ScalarType data_dtype, double attention_scaling, const RopeTable& to);
-  /// `inverse_frequencies` [head_dim / 2] with any scaling applied (ModelConfig::inverse_frequencies()).
-  /// `attention_scaling` multiplies both (1 but for YaRN).
+  /// `inverse_frequencies` [head_dim / 2], with any scaling applied (ModelConfig::inverse_frequencies()). `attention_scaling`
+  /// multiplies cosines and sines (1 except for YaRN).
   static RopeTable build(std::span<const double> inverse_frequencies, std::int64_t max_positions, at::ScalarType data_dtype,
                          c10::Device device, double attention_scaling = 1.0);
   std::int64_t max_positions() const { return cos.size(0); }
@@ -34,10 +34,9 @@ struct RopeTable {
 enum class RopeDirection { forward, backward };  ///< backward rotates by the negative angle
 
 /// Rotates every head of x in place.
-///   x          [T, heads, head_dim], unit stride in the last dimension, rows and heads strided as they like: the q and k columns
-///   of
-///              fused qkv rows are one such view (see heads_view in attention.h), the first columns of each head another
-///   positions  int32 [T] on x's device, rows of the table, each < table.max_positions(): on the CPU a larger one throws Error
+///   x          [T, heads, head_dim], unit stride in the last dimension, any strides of rows and heads: for example the q and k
+///              columns of fused qkv rows (heads_view in attention.h), or the first columns of each head
+///   positions  int32 [T] on x's device: table rows, each < table.max_positions(); on the CPU a larger one throws Error
 void rope(const at::Tensor& x, const at::Tensor& positions, const RopeTable& table, RopeDirection direction);
 
 }  // namespace qft::ops

@@ -1,4 +1,4 @@
-// The short causal convolution of the gated delta net (Qwen3-Next, Qwen3.5): one filter a channel, then SiLU.
+// The short causal convolution of the gated delta net (Qwen3-Next, Qwen3.5): one filter per channel, then SiLU.
 #pragma once
 
 #include "qft/ops/attention.h"
@@ -11,33 +11,34 @@
 
 namespace qft::ops {
 
-/// Taps that a filter may have at most.
+/// Maximum filter length.
 inline constexpr std::int64_t kMostTaps = 8;
 
-/// y[t, c] = silu(sum over i < K of weight[c, i] x[t - (K - 1) + i, c]), where rows before the sequence's first are zero:
-/// torch's causal depthwise Conv1d. The sum is in fp32 (fp64 for fp64), from the oldest row on, and rounded once.
-///   x, y    [T, C], unit stride in the last dimension; rows strided as they like. y must not overlap x.
+/// y[t, c] = silu(sum over i < K of weight[c, i] x[t - (K - 1) + i, c]), with zero rows before the sequence's start: torch's
+/// causal depthwise Conv1d. Sums in fp32 (fp64 for fp64), from the oldest row on, and rounds once.
+///   x, y    [T, C], unit stride in the last dimension, any stride of rows. y must not overlap x.
 ///   weight  [C, K] contiguous, K <= kMostTaps
 void short_convolution_forward(const at::Tensor& x, const at::Tensor& weight, const PackedSequences& sequences,
                                const at::Tensor& y, Workspace& workspace);
 
-/// Gradients from that of y; the sums are computed again.
+/// Computes input gradients from y's gradient. Recomputes the sums.
 ///   gy, x, gx  [T, C] as above; gx may be gy
-///   gweight    [C, K], added to; undefined where the weight is frozen
+///   gweight    [C, K], accumulated; undefined if the weight is frozen
 void short_convolution_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight,
                                 const PackedSequences& sequences, const at::Tensor& gx, const at::Tensor& gweight,
                                 Workspace& workspace);
 
-/// Bytes that either takes on an accelerator at most.
+/// Upper bound of the scratch bytes of forward or backward on an accelerator.
 std::int64_t short_convolution_scratch_bytes(std::int64_t tokens, std::int64_t sequences, std::int64_t channels,
                                              at::ScalarType dtype, bool backward);
 
-/// New rows of one sequence and the last K - 1 rows before them.
+/// New rows of one sequence, and the last K - 1 rows before them.
 struct ConvolvedSequence {
   std::int64_t new_tokens = 1;
-  at::Tensor state;  ///< [K - 1, C] contiguous, x's dtype; zero where a sequence starts. Left with the last K - 1 rows.
+  at::Tensor state;  ///< [K - 1, C] contiguous, x's dtype; zero at a sequence's start. Updated to the last K - 1 rows.
 };
-/// The forward of new tokens, one sequence after another in x and y. A row has the same bits as in the whole sequence.
+/// Forward pass over new tokens; x and y hold one sequence after another. Rows are bit-identical to a forward over the whole
+/// sequence.
 void short_convolution_decode(const at::Tensor& x, const at::Tensor& weight, std::span<const ConvolvedSequence> sequences,
                               const at::Tensor& y, Workspace& workspace);
 

@@ -10,11 +10,11 @@ namespace qft::ops {
 ///   act      [T, I] contiguous
 void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& act);
 
-/// Gradient of gate_up from that of act.
+/// Computes gate_up's gradient from act's gradient.
 ///   gact      [T, I]
 ///   ggate_up  [T, 2 I]; may be gate_up itself
-///   act       [T, I] or undefined: written again for the down projection's weight gradient, so that the forward need not keep
-///             it; may be gact itself
+///   act       [T, I] or undefined: recomputed for the down projection's weight gradient, so that forward need not keep act;
+///             may be gact itself
 void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up, const at::Tensor& act);
 
 }  // namespace qft::ops

@@ -1,5 +1,5 @@
-// A head of whole sequences, a reward model's or a classifier's: numbers of each from one hidden row, summed in fp32 (fp64 for
-// fp64 data).
+// A head on whole sequences (reward model or classifier): computes numbers from one hidden row per sequence, summed in fp32 (fp64
+// for fp64 data).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,14 +8,14 @@ namespace qft::ops {
 
 /// values[s] = weight y[s] + bias.
 ///   y       [S, D]
-///   weight  [N, D]; bias [N], or undefined: there is none
-///   values  [S * N], those of a sequence side by side; fp64 for fp64 data, else fp32
+///   weight  [N, D]; bias [N], or undefined for none
+///   values  [S * N], a sequence's numbers side by side; fp64 for fp64 data, else fp32
 void value_head_forward(const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& values);
 
-/// Gradients from those of the values.
+/// Computes gradients from the values' gradients.
 ///   grad_values     [S * N], dtype of the values
 ///   gy              [S, D]: written
-///   gweight, gbias  [N, D], [N]: accumulated, the data's dtype or a wider one; undefined: frozen, or none
+///   gweight, gbias  [N, D], [N]: accumulated, the data's dtype or a wider one; undefined if frozen or absent
 void value_head_backward(const at::Tensor& y, const at::Tensor& weight, const at::Tensor& grad_values, const at::Tensor& gy,
                          const at::Tensor& gweight, const at::Tensor& gbias);
 

@@ -1,5 +1,5 @@
-// Scratch memory of the operations: named tensors that are kept from call to call, so that a step allocates
-// nothing and touches no fresh page after the first one.
+// The operations' scratch memory: named tensors that persist between calls, so that steps after the first allocate nothing and
+// touch no fresh pages.
 #pragma once
 
 #include <cstdint>
@@ -12,33 +12,33 @@
 
 namespace qft::ops {
 
-/// Grow-only scratch on one device, for one thread. A tensor handed out stays valid until the next get() of
-/// the same name; names that start with "op." belong to the operations, which never keep one past their return.
+/// Grow-only scratch on one device, for one thread. A tensor stays valid until the next get() of the same name. Names that start
+/// with "op." belong to the operations, which never use one after they return.
 class Workspace {
  public:
   explicit Workspace(c10::Device device) : device_(device) {}
   Workspace(const Workspace&) = delete;
   Workspace& operator=(const Workspace&) = delete;
 
-  /// An uninitialised contiguous tensor of this shape over the memory kept under `name`.
+  /// Returns an uninitialised contiguous tensor in the memory kept under `name`.
   at::Tensor get(std::string_view name, at::IntArrayRef shape, at::ScalarType dtype);
-  /// Where the memory of some names lies.
+  /// Addresses of some of the workspace's buffers.
   class Places {
    public:
-    /// Whether it lies there still. The workspace must be alive.
+    /// True if none of the buffers has moved. The workspace must be alive.
     bool unmoved() const;
 
    private:
     friend class Workspace;
-    std::map<const at::Tensor*, const void*> addresses_;  ///< of the workspace's buffers
+    std::map<const at::Tensor*, const void*> addresses_;  ///< by buffer of the workspace
   };
-  /// Runs `body` and returns the places of all tensors that it asked for. Not to be nested.
+  /// Runs `body` and returns the addresses of all tensors that it requested. Calls must not nest.
   Places places_used_by(const std::function<void()>& body);
 
-  /// Bytes of memory in use: on the host, which allocates a page when it is first touched, the largest requests; elsewhere all
-  /// that is reserved.
+  /// Bytes of memory in use. On the host, which allocates pages on first touch: the largest requests; elsewhere: everything
+  /// reserved.
   std::int64_t held() const;
-  /// Gives everything back; tensors handed out stay alive for as long as somebody holds them.
+  /// Frees all buffers; tensors handed out live as long as somebody holds them.
   void clear();
   c10::Device device() const { return device_; }
 
@@ -46,9 +46,9 @@ class Workspace {
   c10::Device device_;
   struct Buffer {
     at::Tensor bytes;
-    std::int64_t most = 0;  ///< that was asked for
+    std::int64_t most = 0;  ///< largest request in bytes
   };
-  std::map<std::string, Buffer, std::less<>> buffers_;  ///< names stay, for Places
+  std::map<std::string, Buffer, std::less<>> buffers_;  ///< entries are never erased, because Places points to them
   Places* watched_ = nullptr;
 };
 

@@ -24,8 +24,8 @@ struct ShortConvolution {
 };
 template <class T>
 struct ConvolutionKernels {
-  void (*forward)(const ShortConvolution<T>& args, std::int64_t begin, std::int64_t end);  ///< of the tokens
-  /// Of channels [begin, end), at most kConvolutionChannels; adds to gweight if it is not null.
+  void (*forward)(const ShortConvolution<T>& args, std::int64_t begin, std::int64_t end);  ///< range of tokens
+  /// Handles channels [begin, end), at most kConvolutionChannels; adds to gweight if it is not null.
   void (*backward)(const ShortConvolution<T>& args, std::int64_t begin, std::int64_t end);
 };
 inline constexpr std::int64_t kConvolutionChannels = 256;
@@ -50,41 +50,41 @@ struct GatedNormKernels {
 template <class T>
 GatedNormKernels<T> gated_norm_kernels();
 
-/// The gated delta rule (ops/gated_delta.h). Row r of q, k, v and of their gradients is that of token r and a head.
+/// Arguments of the gated delta rule (ops/gated_delta.h). Row r of q, k, v and of their gradients belongs to token r and a head.
 template <class T>
 struct DeltaRule {
   HeadRows<const T> q, k, v, gout;
-  HeadRows<T> out;  ///< data may be null: only the state is wanted
+  HeadRows<T> out;  ///< data may be null: compute only the state
   HeadRows<T> gq, gk, gv;
   const float *g, *beta;  ///< [tokens, value_heads]
   float *gg, *gbeta;
-  std::int64_t value_heads, group, key_dim, value_dim;  ///< group: value heads of a key head
+  std::int64_t value_heads, group, key_dim, value_dim;  ///< group: value heads per key head
 };
-/// Rows of one chunk of one key head: those of tokens [token, token + count), which follow `before` others of the chunk.
+/// Rows of one chunk and key head: tokens [token, token + count). `before` rows of the chunk precede them.
 struct DeltaRows {
   std::int64_t key_head, token, before, count;
 };
-/// What the value heads of a key head know of the sequence so far, by the names of ops/gated_delta.h.
+/// State of the value heads of one key head, with the names of ops/gated_delta.h.
 struct DeltaMemory {
   float* states;     ///< [group, Dk, Dv]: S at the chunk's start
-  float* keys;       ///< [Dk, kDeltaChunk]: the chunk's k after its norm, a column each
+  float* keys;       ///< [Dk, kDeltaChunk]: the chunk's normalised k, one per column
   float* updates;    ///< [group, kDeltaChunk, Dv]: u
   double* sums;      ///< [group, kDeltaChunk]: G
-  float* residuals;  ///< [group, kDeltaChunk, Dv]: u / beta, of these rows from the first place on; backward reads them
+  float* residuals;  ///< [group, kDeltaChunk, Dv]: u / beta of these rows, from the first place on; backward reads them
 };
-/// Computes the rows and keeps them in the memory. Its states are those of the next chunk once this one is full.
+/// Computes the rows and stores them in `memory`. Once the chunk is full, `memory` holds the next chunk's states.
 template <class T>
 using DeltaAdvance = void (*)(const DeltaRule<T>& args, const DeltaRows& rows, const DeltaMemory& memory, float* scratch);
 template <class T>
 DeltaAdvance<T> delta_advance();
-/// Gradients of rows, which are all of their chunk. `gstates` [group, Dk, Dv], the gradient of the states after the chunk,
-/// becomes that of those before it. Of the memory it reads states and residuals.
+/// Computes the gradients of a whole chunk's rows. Overwrites `gstates` [group, Dk, Dv], the gradient of the states after the
+/// chunk, with the gradient of the states before it. Reads states and residuals from `memory`.
 template <class T>
 using DeltaBackward = void (*)(const DeltaRule<T>& args, const DeltaRows& rows, const DeltaMemory& memory, float* gstates,
                                float* scratch);
 template <class T>
 DeltaBackward<T> delta_backward();
-/// Elements of their scratch.
+/// Scratch elements for delta_advance and delta_backward.
 constexpr std::int64_t delta_scratch_elements(std::int64_t key_dim, std::int64_t value_dim) {
   return kDeltaChunk * (6 * key_dim + 6 * value_dim + 7 * kDeltaChunk + 6) + 2 * key_dim * value_dim;
 }

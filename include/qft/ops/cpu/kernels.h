@@ -1,6 +1,5 @@
-// CPU kernels on plain rows: the fastest instruction set that the processor has is chosen at run time
-// (Highway). Each works on rows [begin, end), so that callers split rows over threads. T is float or Bf16;
-// arithmetic is fp32.
+// CPU kernels on plain rows; Highway picks the processor's fastest instruction set at run time. Each kernel handles rows [begin,
+// end), so that callers can split rows over threads. T is float or Bf16; arithmetic is fp32.
 #pragma once
 
 #include "qft/ops/kernel_args.h"
@@ -43,7 +42,7 @@ struct DoraKernels {
 template <class T>
 DoraKernels<T> dora_kernels();
 
-/// y[t, n] = scale * sum over k of weight[n, k] x[t, k] + (add ? y[t, n] : bias[n]), for few t; rows are those of the weight.
+/// y[t, n] = scale * sum over k of weight[n, k] x[t, k] + (add ? y[t, n] : bias[n]), for few t. Kernel rows are weight rows.
 template <class T>
 struct Gemv {
   const T* weight;
@@ -93,9 +92,9 @@ struct StoreSums {
 };
 void store_sums(const StoreSums& args);
 
-/// Factors of a narrow product come in rows or columns padded with zeros to a multiple of this.
+/// Factors of a narrow product are padded with zero rows or columns to a multiple of this.
 constexpr std::int64_t kNarrowUnit = 4;
-/// And there are at most so many.
+/// Maximum number of factors.
 constexpr std::int64_t kMostNarrow = 32;
 
 /// out[t][c] = scale * sum over i of rows[t][i] factors[c][i]
@@ -118,8 +117,8 @@ struct NarrowSums {
   std::int64_t out_stride, out_column_stride;
 };
 struct NarrowKernels {
-  void (*dots)(const NarrowDots& args, std::int64_t begin, std::int64_t end);  ///< of t
-  void (*sums)(const NarrowSums& args, std::int64_t begin, std::int64_t end);  ///< of i
+  void (*dots)(const NarrowDots& args, std::int64_t begin, std::int64_t end);  ///< range of t
+  void (*sums)(const NarrowSums& args, std::int64_t begin, std::int64_t end);  ///< range of i
 };
 NarrowKernels narrow_kernels();
 
