@@ -57,7 +57,7 @@ void check(const QkvViews& in, const PackedSequences& sequences, const at::Tenso
              "lse must be contiguous [heads, T]");
 }
 
-/// The kernel to use; throws where the one asked for cannot do this.
+/// Returns the kernel to use; throws if the requested one does not support the data.
 AttentionKernel chosen(AttentionKernel kernel, const at::Tensor& q) {
   if (kernel == AttentionKernel::automatic) return default_attention_kernel(q);
   require(kernel != AttentionKernel::blocked || (q.is_cpu() && blocked::available(q.scalar_type())),
@@ -69,7 +69,7 @@ AttentionKernel chosen(AttentionKernel kernel, const at::Tensor& q) {
   return kernel;
 }
 
-/// Without a window that no sequence exceeds.
+/// Drops a window that no sequence exceeds.
 AttentionOptions effective(AttentionOptions options, const PackedSequences& sequences) {
   if (options.window >= sequences.max_length) options.window = 0;
   return options;
@@ -102,7 +102,7 @@ void backward(AttentionKernel kernel, const at::Tensor& gout, const QkvViews& in
   }
 }
 
-/// Room for what kernels take where sequences share rows: a row for each token.
+/// Buffers with one row per token, for kernels if sequences share rows.
 class TokenRows {
  public:
   TokenRows(const QkvViews& in, const at::Tensor& lse, const SharedRows& shared, Workspace& workspace)

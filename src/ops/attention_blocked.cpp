@@ -5,10 +5,10 @@
 namespace qft::ops::blocked {
 namespace {
 
-/// Keys whose scores a block of queries holds at a time.
+/// Keys per score block of a query tile.
 constexpr std::int64_t kKeyBlock = 512;
 
-/// How many rows a packed matrix interleaves.
+/// Rows that a packed matrix interleaves.
 template <class E>
 constexpr std::int64_t kInterleaved = sizeof(E) == sizeof(float) ? 1 : 2;
 
@@ -29,7 +29,7 @@ ForwardBuffers<E> forward_buffers(const Problem<E>& p, Workspace& workspace) {
   b.values = scratch<E>(workspace, "op.attention_values", p.kv_heads * p.padded_tokens * p.head_dim);
   b.queries = scratch<E>(workspace, "op.attention_query_tiles", threads * kTile * p.padded_dim);
   b.scores = scratch<float>(workspace, "op.attention_scores", threads * kTile * kKeyBlock);
-  // In fp32 the probabilities take the place of the scores.
+  // In fp32 the probabilities overwrite the scores.
   b.probabilities = scratch<E>(workspace, sizeof(E) == sizeof(float) ? "op.attention_scores" : "op.attention_probs",
                                threads * kTile * kKeyBlock);
   b.out = scratch<float>(workspace, "op.attention_out", threads * kTile * p.head_dim);
@@ -37,7 +37,7 @@ ForwardBuffers<E> forward_buffers(const Problem<E>& p, Workspace& workspace) {
   return b;
 }
 
-/// Packs keys and values: a task is one block of keys of one head.
+/// Packs keys and values; a task is one key block of one head.
 template <class T, class E>
 void pack_keys_and_values(const Problem<E>& p, const ForwardBuffers<E>& b, const QkvViews& in) {
   const std::vector<RowBlock> blocks = row_blocks(p.sequences, kKeyBlock);
@@ -52,7 +52,7 @@ void pack_keys_and_values(const Problem<E>& p, const ForwardBuffers<E>& b, const
   });
 }
 
-/// One tile of queries of one head against the keys it sees, a block of them at a time, from the first tile on that it sees.
+/// Attends from one query tile of one head to its visible keys, one key block at a time, starting at the first visible tile.
 template <class T, class E>
 void attend(const Problem<E>& p, const ForwardBuffers<E>& b, const QkvViews& in, const Sequence& s, std::int64_t q0,
             std::int64_t head, float scale, const at::Tensor& out, const at::Tensor& lse, std::int64_t thread) {
@@ -105,7 +105,7 @@ void forward(const QkvViews& in, const PackedSequences& packed, const AttentionO
     const Sequence* sequence;
     std::int64_t first;
   };
-  std::vector<Tile> tiles;  // the long ones first, so that the threads finish together
+  std::vector<Tile> tiles;  // long sequences first, so that threads finish together
   for (const Sequence& s : p.sequences)
     for (std::int64_t q0 = s.padded_length - kTile; q0 >= 0; q0 -= kTile) tiles.push_back({&s, q0});
   for_tasks(static_cast<std::int64_t>(tiles.size()) * p.heads, [&](std::int64_t task, std::int64_t thread) {

@@ -1,6 +1,5 @@
-// Blocked attention on the CPU: matrix products by LibTorch's brgemm on tiles that stay in the cache. Every
-// matrix that enters a product is copied into a layout of fixed strides, padded to whole tiles, so that
-// brgemm compiles a handful of kernels whatever the lengths of the sequences are.
+// Tiled attention on the CPU: LibTorch's brgemm multiplies tiles that stay in cache. Every matrix is first copied into a layout
+// with fixed strides, padded to whole tiles, so that brgemm compiles only a handful of kernels for any sequence lengths.
 #pragma once
 
 #include "qft/ops/attention.h"
@@ -20,28 +19,28 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
                         const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads,
                         Workspace& workspace, Blocks blocks);
 
-/// Attention over so many tokens and at most so many sequences.
+/// A problem with `tokens` tokens and at most `sequences` sequences.
 struct Shape {
   std::int64_t tokens, sequences, heads, kv_heads, head_dim;
 };
-/// Ask the workspace for what a pass over any such sequences asks for, at most.
+/// Make the largest workspace requests that a pass over any such sequences can make.
 void request_forward(const Shape& shape, at::ScalarType dtype, Workspace& workspace);
 void request_backward(const Shape& shape, at::ScalarType dtype, Workspace& workspace);
 
 constexpr std::int64_t kTile = cpu::kAttentionTile;
 constexpr float kLog2E = 1.44269504088896341F;
 
-/// A sequence and where its rows lie in buffers padded to whole tiles.
+/// A sequence, and its rows in buffers padded to whole tiles.
 struct Sequence {
   std::int64_t first, length, padded_first, padded_length;
 };
 
-/// Rows of a sequence from `first` on that are a task together.
+/// Consecutive rows of a sequence, starting at `first`, that form one task.
 struct RowBlock {
   const Sequence* sequence;
   std::int64_t first;
 };
-/// Every `rows` rows of every sequence, which must outlive the blocks.
+/// Splits every sequence into blocks with `rows` rows. `sequences` must outlive the blocks.
 inline std::vector<RowBlock> row_blocks(const std::vector<Sequence>& sequences, std::int64_t rows) {
   std::vector<RowBlock> blocks;
   for (const Sequence& s : sequences)
@@ -49,20 +48,20 @@ inline std::vector<RowBlock> row_blocks(const std::vector<Sequence>& sequences, 
   return blocks;
 }
 
-/// Stands for no window.
+/// Window value that disables the window.
 constexpr std::int64_t kWholeSequence = std::int64_t{1} << 40;
 
-/// What both directions know about the problem. Elements of E are multiplied.
+/// Problem description for both directions. E is the element type of the products.
 template <class E>
 struct Problem {
   std::int64_t heads, kv_heads, group, head_dim;
   std::int64_t padded_dim;          ///< head_dim, even for Bf16
   std::vector<Sequence> sequences;  ///< longest first, none empty
   std::int64_t padded_tokens = 0;
-  std::int64_t window = kWholeSequence;  ///< how many tokens a token sees, itself included
-  std::int64_t fewest_sequences = 1;     ///< that share the threads: the fewer they are, the more a pass splits each
+  std::int64_t window = kWholeSequence;  ///< tokens that a token attends to, including itself
+  std::int64_t fewest_sequences = 1;     ///< sequences over all threads; with fewer sequences a pass splits each one more
 
-  /// With as much padding as there can be, each sequence one token longer than whole tiles; and with as much splitting.
+  /// Worst case: maximum padding (each sequence is one token longer than whole tiles) and maximum splitting.
   explicit Problem(const Shape& s)
       : heads(s.heads),
         kv_heads(s.kv_heads),
@@ -88,14 +87,14 @@ struct Problem {
   }
 };
 
-/// Rows [first, first + count) of one head.
+/// Returns rows [first, first + count) of one head.
 template <class T>
 cpu::HeadSlice<T> slice(const at::Tensor& rows, std::int64_t head, std::int64_t first, std::int64_t count) {
   const auto* data = static_cast<const T*>(rows.const_data_ptr());
   return {data + first * rows.stride(0) + head * rows.size(2), rows.stride(0), count, rows.size(2)};
 }
 
-/// The same, to be written.
+/// Likewise, as a pointer for writing.
 template <class T>
 T* place(const at::Tensor& rows, std::int64_t head, std::int64_t first) {
   return static_cast<T*>(rows.data_ptr()) + first * rows.stride(0) + head * rows.size(2);

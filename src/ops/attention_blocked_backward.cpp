@@ -1,6 +1,6 @@
-// A task takes every n-th tile of keys of one head, walks the blocks of queries that see it, keeps the
-// gradients of its keys and values to itself and adds those of the queries to a sum of its own: nothing is
-// shared, so the result does not depend on which thread did what.
+// A task takes every n-th key tile of one head and walks the query blocks that see this tile. The task keeps the gradients of its
+// keys and values to itself and adds the query gradients to its own sum. Tasks share nothing, so the result does not depend on
+// the assignment of tasks to threads.
 #include <algorithm>
 #include <cstring>
 
@@ -9,17 +9,18 @@
 namespace qft::ops::blocked {
 namespace {
 
-/// Queries taken at a time against one tile of keys.
+/// Queries per block against one key tile.
 constexpr std::int64_t kQueryBlock = 256;
-/// Tasks per thread that balance the load well enough.
+/// Tasks per thread; enough to balance the load.
 constexpr std::int64_t kSplitsPerThread = 3;
 constexpr std::int64_t kMaxSplits = 8;
-/// Bound on the sums of query gradients, of which every split holds one.
+/// Bound on the query gradient sums; each split has its own sum.
 constexpr std::int64_t kMaxSumElements = std::int64_t{1} << 26;
-/// Stands for an infinite log-sum-exp in padded rows: their probabilities vanish.
+/// Log-sum-exp of padded rows, in place of infinity: their probabilities become zero.
 constexpr float kNoProbability = 1e30F;
 
-/// Elements of the sums of query gradients, `each` of one split: as many splits as balance the load, as far as they fit.
+/// Elements of the query gradient sums, with `each` elements per split. Uses enough splits to balance the load, within
+/// kMaxSumElements.
 template <class E>
 std::int64_t sum_elements(const Problem<E>& p, std::int64_t each) {
   const std::int64_t threads = at::get_num_threads();
@@ -31,12 +32,12 @@ std::int64_t sum_elements(const Problem<E>& p, std::int64_t each) {
 
 template <class E>
 struct BackwardBuffers {
-  std::int64_t splits;  ///< tasks that share the tiles of keys of one sequence and head
+  std::int64_t splits;  ///< tasks that share the key tiles of one sequence and head
   // per query head, padded_tokens rows:
   E *queries, *gout;                        ///< [rows][padded_dim]
   E *queries_transposed, *gout_transposed;  ///< [head_dim][width] for each block of kQueryBlock rows
   float *lse, *delta;                       ///< [rows]
-  float* gqueries;                          ///< [splits][heads][rows][head_dim], and what is left of sum_elements()
+  float* gqueries;                          ///< [splits][heads][rows][head_dim], plus unused elements of sum_elements()
   // per thread:
   E *keys_transposed, *values_transposed;  ///< packed [padded_dim, kTile]
   E* keys;                                 ///< packed [kTile, head_dim]
@@ -68,7 +69,7 @@ struct BackwardBuffers {
     gscores_packed = sizeof(E) == sizeof(float) ? gscores : scratch<E>(workspace, "op.attention_gscores_p", tile);
   }
 
-  /// The buffers of one thread.
+  /// Returns the buffers of one thread.
   BackwardBuffers of_thread(const Problem<E>& p, std::int64_t thread) const {
     BackwardBuffers b = *this;
     b.keys_transposed += thread * kTile * p.padded_dim;
@@ -82,14 +83,14 @@ struct BackwardBuffers {
   }
 };
 
-/// What a backward pass is given.
+/// Arguments of a backward pass.
 struct Arguments {
   const at::Tensor &gout, &out, &lse;  ///< gout and out as [T, heads, head_dim]
   const QkvViews &in, &grads;
   float scale;
 };
 
-/// Copies of one block of queries and of the gradients of their outputs.
+/// Copies one block of queries and the gradients of their outputs.
 template <class T, class E>
 void prepare_block(const Problem<E>& p, const BackwardBuffers<E>& b, const Arguments& a, const Sequence& s, std::int64_t q0,
                    std::int64_t head) {
@@ -107,7 +108,7 @@ void prepare_block(const Problem<E>& p, const BackwardBuffers<E>& b, const Argum
   for (std::int64_t r = 0; r < width; ++r) b.lse[at + r] = r < rows ? lse[r] * kLog2E : kNoProbability;
 }
 
-/// One tile of keys (first key k0) against the queries [q0, q0 + rows) of one head.
+/// Gradients of one key tile (first key k0) with the queries [q0, q0 + rows) of one head.
 template <class E>
 void block_gradients(const Problem<E>& p, const BackwardBuffers<E>& b, const Sequence& s, std::int64_t k0, std::int64_t q0,
                      std::int64_t rows, std::int64_t head, std::int64_t split, float scale) {
@@ -118,7 +119,7 @@ void block_gradients(const Problem<E>& p, const BackwardBuffers<E>& b, const Seq
           kTile, false);
   cpu::softmax_kernels<E, E>().gradient({b.scores, b.gprobabilities, rows, q0 == k0, q0 - k0 + 1 - p.window, b.lse + at,
                                          b.delta + at, scale, b.probabilities, b.gscores, b.gscores_packed});
-  // The transposed copies are laid out by blocks of queries; q0 may lie inside one.
+  // The transposed copies are laid out in query blocks; q0 may lie inside one.
   const std::int64_t inside = q0 % kQueryBlock, start = q0 - inside;
   const std::int64_t width = std::min(kQueryBlock, s.padded_length - start), t = (at - inside) * dim + inside;
   product(dim, kTile, rows, b.gout_transposed + t, width, b.probabilities, kTile, b.gvalues, kTile, true);
@@ -127,7 +128,7 @@ void block_gradients(const Problem<E>& p, const BackwardBuffers<E>& b, const Seq
           true);
 }
 
-/// Every splits-th tile of keys of one kv head, from tile `split` on.
+/// Handles every splits-th key tile of one kv head, starting with tile `split`.
 template <class T, class E>
 void key_gradients(const Problem<E>& p, const BackwardBuffers<E>& b, const Arguments& a, const Sequence& s, std::int64_t kv_head,
                    std::int64_t split) {
@@ -145,7 +146,7 @@ void key_gradients(const Problem<E>& p, const BackwardBuffers<E>& b, const Argum
     kernels.pack(keys, kTile, b.keys);
     std::memset(b.gkeys, 0, static_cast<std::size_t>(kTile * dim) * sizeof(float));
     std::memset(b.gvalues, 0, static_cast<std::size_t>(kTile * dim) * sizeof(float));
-    // Beyond it no query sees any of these keys.
+    // No query from here on sees any of these keys.
     const std::int64_t seen_until = std::min(s.padded_length, padded(k0 + kTile - 1 + p.window, kTile));
     for (std::int64_t head = first_head; head < first_head + p.group; ++head) {
       for (std::int64_t q0 = k0; q0 < seen_until;) {

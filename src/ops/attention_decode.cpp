@@ -1,4 +1,4 @@
-// Attention of new tokens over caches of keys and values.
+// Attention of new tokens over cached keys and values.
 #include "qft/core/error.h"
 #include "qft/ops/attention.h"
 
@@ -12,12 +12,12 @@
 namespace qft::ops {
 namespace {
 
-/// The first of a sequence's keys that any of its new tokens sees.
+/// Returns the first key that any of the sequence's new tokens sees.
 std::int64_t first_key(const CachedSequence& s, const AttentionOptions& options) {
   return options.window > 0 ? std::max<std::int64_t>(0, s.tokens - s.new_tokens + 1 - options.window) : 0;
 }
 
-/// Heads [begin, end) of all sequences' heads, one sequence after another.
+/// Handles heads [begin, end), counted over all sequences one after another.
 template <class T>
 void attend_heads(const std::vector<cpu::DecodeAttention<T>>& sequences, std::int64_t heads, std::int64_t begin,
                   std::int64_t end) {
@@ -29,7 +29,7 @@ void attend_heads(const std::vector<cpu::DecodeAttention<T>>& sequences, std::in
   }
 }
 
-/// One new token of each sequence; false where there is no kernel for it.
+/// Handles one new token per sequence; returns false if there is no kernel.
 bool by_kernel(const at::Tensor& q, std::span<const CachedSequence> sequences, const AttentionOptions& options,
                const at::Tensor& out, Workspace& workspace) {
   if (std::ranges::any_of(sequences, [](const CachedSequence& s) { return s.new_tokens != 1; })) return false;

@@ -1,4 +1,4 @@
-// Attention on an accelerator by LibTorch's kernels for packed sequences, through the dispatcher.
+// Attention on an accelerator with LibTorch's kernels for packed sequences, through the dispatcher.
 #include "qft/device/backends.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::int64_t kCausalFromTopLeft = 1;  ///< custom_mask_type of the memory-efficient kernel
 
-/// Heads with zeros added up to aligned_head_dim(): they change no score, and no other element of a result.
+/// Pads heads with zeros to aligned_head_dim(). The zeros change neither scores nor other elements of the result.
 at::Tensor aligned(const at::Tensor& rows) {
   const std::int64_t missing = aligned_head_dim(rows.size(2), rows.scalar_type()) - rows.size(2);
   return missing == 0 ? rows : at::constant_pad_nd(rows, {0, missing});
@@ -36,17 +36,17 @@ QkvViews aligned(const QkvViews& in) {
   return {aligned(in.q), aligned(in.k), aligned(in.v)};
 }
 
-/// Writes the heads of `from`, without what was added.
+/// Writes the heads of `from` without the padding.
 void store(const at::Tensor& to, const at::Tensor& from) {
   to.copy_(from.narrow(2, 0, to.size(2)));
 }
 
-/// As flash attention takes it. Where sequences of one token are the longest, LibTorch takes a path that refuses empty ones.
+/// Maximum length passed to flash attention. With a maximum of 1, LibTorch takes a path that rejects empty sequences.
 std::int64_t flash_length(const PackedSequences& seq) {
   return std::max(seq.max_length, 2);
 }
 
-/// The window as flash attention takes it: how many tokens before itself a token sees, and how many after.
+/// Window for flash attention: the number of visible tokens before and after a token.
 struct FlashWindow {
   std::optional<std::int64_t> left, right;
 
@@ -54,23 +54,23 @@ struct FlashWindow {
     if (options.window > 0) left = options.window - 1, right = 0;
   }
 };
-/// As the memory-efficient kernel takes it: how many it sees, with itself.
+/// Window for the memory-efficient kernel: the number of visible tokens, including the token itself.
 std::optional<std::int64_t> window_size(const AttentionOptions& options) {
   return options.window > 0 ? std::optional(options.window) : std::nullopt;
 }
 
-/// Keys or values repeated for every query head of their group: the memory-efficient kernel knows no groups.
+/// Repeats keys or values for every query head of a group: the memory-efficient kernel does not support groups.
 at::Tensor repeated(const at::Tensor& kv, std::int64_t group) {
   if (group == 1) return kv;
   return kv.unsqueeze(2).expand({kv.size(0), kv.size(1), group, kv.size(2)}).flatten(1, 2);
 }
 
-/// Gradient of `repeated`.
+/// Gradient of repeated().
 at::Tensor summed(const at::Tensor& grad, std::int64_t group) {
   return group == 1 ? grad : grad.unflatten(1, {grad.size(1) / group, group}).sum(2);
 }
 
-/// lse [heads, T] from [sequences, heads, length].
+/// Writes lse [heads, T] from padded [sequences, heads, length].
 void pack_lse(const at::Tensor& padded, const PackedSequences& seq, const at::Tensor& lse) {
   const at::Tensor& bounds = seq.device_cu_seqlens;
   const at::Tensor token = at::arange(lse.size(1), bounds.options());
@@ -79,7 +79,7 @@ void pack_lse(const at::Tensor& padded, const PackedSequences& seq, const at::Te
   lse.copy_(at::index(padded, c10::List<std::optional<at::Tensor>>({sequence, std::nullopt, position})).t());
 }
 
-/// The reverse, infinite where there is no token.
+/// Inverse of pack_lse(); padding gets infinity.
 at::Tensor padded_lse(const at::Tensor& lse, const PackedSequences& seq) {
   const at::Tensor& bounds = seq.device_cu_seqlens;
   const std::int64_t heads = lse.size(0), tokens = lse.size(1), sequences = seq.num_sequences();
@@ -137,7 +137,7 @@ void flash_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor
   store(grads.v, gv);
 }
 
-/// What LibTorch would run by itself. It pads heads, and so do we; groups are no question, as `repeated` ends them.
+/// Returns LibTorch's own choice. We pad heads and repeat groups ourselves, so neither matters here.
 AttentionPath ask(c10::Device device, at::ScalarType dtype, std::int64_t head_dim) {
   const device::Backend* const backend = device::find_backend(device.type());
   if (backend == nullptr || dtype == at::kDouble || !device::facts_of(device).torch_attention) return AttentionPath::matrices;
@@ -145,7 +145,7 @@ AttentionPath ask(c10::Device device, at::ScalarType dtype, std::int64_t head_di
       at::empty({1, 1, 8, aligned_head_dim(head_dim, dtype)}, at::TensorOptions().dtype(dtype).device(device));
   switch (static_cast<at::SDPBackend>(at::_fused_sdp_choice(head, head, head, std::nullopt, 0.0, /*is_causal=*/true))) {
     case at::SDPBackend::flash_attention:
-    case at::SDPBackend::cudnn_attention:  // needs no less than flash attention
+    case at::SDPBackend::cudnn_attention:  // needs at most as much memory as flash attention
       return AttentionPath::flash;
     case at::SDPBackend::efficient_attention:
       return AttentionPath::efficient;

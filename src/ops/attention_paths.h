@@ -1,11 +1,11 @@
-// The implementations behind attention_forward and attention_backward; arguments as there, already checked.
+// Implementations behind attention_forward and attention_backward; same arguments, already checked.
 #pragma once
 
 #include "qft/ops/attention.h"
 
 namespace qft::ops {
 
-/// Which of `keys` tokens the last `queries` of them do not see: bool [queries, keys].
+/// Returns the mask of `keys` tokens that the last `queries` of them do not see: bool [queries, keys].
 at::Tensor hidden_keys(std::int64_t queries, std::int64_t keys, std::int64_t window, c10::Device device);
 
 namespace reference {
@@ -21,12 +21,12 @@ void attention_forward(const QkvViews& in, const PackedSequences& sequences, con
 void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
                         const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads);
 
-/// Of heads as these kernels take them.
+/// Head size after padding for these kernels.
 std::int64_t aligned_head_dim(std::int64_t head_dim, at::ScalarType dtype);
-/// Of the memory-efficient kernel's sums of exponentials.
+/// Padded row length of the memory-efficient kernel's log-sum-exp.
 std::int64_t padded_lse_length(std::int64_t longest);
 
-/// attention_forward and attention_backward on an accelerator, by attention_path(), which is not `matrices`.
+/// attention_forward and attention_backward on an accelerator. attention_path() picks the kernel and must not be `matrices`.
 void device_attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
                               const at::Tensor& out, const at::Tensor& lse);
 void device_attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,

@@ -1,4 +1,4 @@
-// Attention with explicit matrices, one sequence at a time: any device and dtype, and the oracle of the fast paths.
+// Attention with explicit matrices, one sequence at a time, for any device and dtype. Tests compare the fast paths with it.
 #include "qft/ops/generic.h"
 
 #include "attention_paths.h"
@@ -17,7 +17,7 @@ Heads heads_of(const QkvViews& in) {
   return {in.k.size(1), in.q.size(1) / in.k.size(1), in.q.size(2)};
 }
 
-/// Rows of one sequence as [kv_heads, group, n, head_dim], in the accumulating dtype; group is 1 for keys and values.
+/// Returns one sequence's rows as [kv_heads, group, n, head_dim] in the accumulation dtype; group is 1 for keys and values.
 at::Tensor by_head(const at::Tensor& rows, std::int64_t first, std::int64_t n, const Heads& h) {
   return rows.narrow(0, first, n)
       .reshape({n, h.kv_heads, -1, h.head_dim})
@@ -25,13 +25,13 @@ at::Tensor by_head(const at::Tensor& rows, std::int64_t first, std::int64_t n, c
       .to(generic::accumulate_dtype(rows.scalar_type()));
 }
 
-/// Inverse of by_head, into rows of `to`.
+/// Inverse of by_head(): writes into rows of `to`.
 void store(const at::Tensor& to, std::int64_t first, const at::Tensor& values) {
   const at::Tensor rows = to.narrow(0, first, values.size(2));
   rows.copy_(values.permute({2, 0, 1, 3}).reshape(rows.sizes()));
 }
 
-/// scale * q k^T with -inf where the mask hides a key: [kv_heads, group, n, n].
+/// Returns scale * q k^T, with -inf for masked keys: [kv_heads, group, n, n].
 at::Tensor scores(const at::Tensor& q, const at::Tensor& k, const AttentionOptions& options) {
   const std::int64_t n = q.size(2);
   return at::matmul(q, k.transpose(-2, -1))
@@ -65,7 +65,7 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
     const at::Tensor go = by_head(gout, first, n, h), o = by_head(out, first, n, h);
     const at::Tensor l = lse.narrow(1, first, n).reshape({h.kv_heads, h.group, n, 1});
     const at::Tensor p = (scores(q, k, options) - l).exp_();
-    // Softmax backward: dS = P * (dP - rowsum(dO * O)), the row sum being that of P * dP.
+    // Softmax backward: dS = P * (dP - rowsum(dO * O)); this row sum equals rowsum(P * dP).
     const at::Tensor ds = p.mul(at::matmul(go, v.transpose(-2, -1)) - (go * o).sum(-1, true)).mul_(options.scale);
     store(grads.q, first, at::matmul(ds, k));
     store(grads.k, first, at::matmul(ds.transpose(-2, -1), q).sum(1, true));

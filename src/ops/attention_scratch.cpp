@@ -1,4 +1,4 @@
-// The memory that attention takes beside its operands.
+// Memory that attention needs besides its operands.
 #include <algorithm>
 #include <utility>
 
@@ -13,14 +13,14 @@ std::int64_t round_up(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-/// Operands with a row for each of so many tokens, where there is none in the batch (kSharedIn and so on).
+/// Bytes of the operands with one row per token, used if sequences share rows (kSharedIn and so on).
 std::int64_t shared_bytes(const blocked::Shape& s, at::ScalarType dtype, bool backward) {
   const auto item = static_cast<std::int64_t>(c10::elementSize(dtype));
   const std::int64_t rows = 2 * (s.heads + s.kv_heads) * s.head_dim * item;  // q, k, v and the result
   return s.tokens * ((backward ? 2 : 1) * rows + s.heads * (dtype == at::kDouble ? 8 : 4));
 }
 
-/// One call on an accelerator, and the bytes that LibTorch's kernels allocate for it.
+/// One call on an accelerator; computes the bytes that LibTorch's kernels allocate for it.
 class DeviceScratch {
  public:
   DeviceScratch(const blocked::Shape& size, const PackedSizes& packed, at::ScalarType dtype, AttentionPath path)
@@ -43,8 +43,8 @@ class DeviceScratch {
   }
 
  private:
-  static constexpr std::int64_t kStates = 2 * 512;     ///< of random numbers, made for a dropout of 0 too
-  static constexpr std::int64_t kRounding = 16 * 512;  ///< allocators give whole blocks of 512 bytes, here to 16 tensors at most
+  static constexpr std::int64_t kStates = 2 * 512;     ///< random-number state, allocated even for dropout 0
+  static constexpr std::int64_t kRounding = 16 * 512;  ///< allocators round up to 512 bytes; at most 16 tensors
 
   std::int64_t queries(std::int64_t item) const { return size_.tokens * size_.heads * head_dim_ * item; }
   std::int64_t keys() const { return size_.tokens * size_.kv_heads * head_dim_ * item_; }
@@ -52,38 +52,38 @@ class DeviceScratch {
   bool half() const { return item_ == 2; }
   bool grouped() const { return size_.heads != size_.kv_heads; }
 
-  /// Operands whose heads are made longer.
+  /// Copies of operands with padded heads.
   std::int64_t padding(bool backward) const {
     return head_dim_ == size_.head_dim ? 0 : (backward ? 3 : 1) * queries(item_) + 2 * keys();
   }
 
-  /// Gradients; sums of q's in fp32, with 128 rows more for each sequence; k's and v's of each query head.
+  /// Gradients; fp32 sums of q's gradient with 128 extra rows per sequence; k and v gradients of each query head.
   std::int64_t flash_backward() const {
     const std::int64_t rows = size_.tokens + 128 * size_.sequences, rounded = round_up(head_dim_, head_dim_ <= 128 ? 32 : 64);
     return queries(item_) + 2 * keys() + splits() * rows * size_.heads * rounded * 4 + row(rows) +
            (grouped() ? 2 * queries(item_) : 0);
   }
-  /// Copies of these sums, each by some of the chip's processors: for deterministic results, of which one block is added at a
-  /// time.
+  /// Copies of the q gradient sums for deterministic results: several multiprocessors have their own copy, which are added one
+  /// block at a time.
   std::int64_t splits() const {
-    constexpr std::int64_t kMultiprocessors = 160;  // of the largest chips
+    constexpr std::int64_t kMultiprocessors = 160;  // largest chips
     if (!at::globalContext().deterministicAlgorithms()) return 1;
     const std::int64_t blocks = size_.sequences * size_.heads;
     return (kMultiprocessors + blocks - 1) / blocks;
   }
 
-  /// Keys and values of each query head.
+  /// Keys and values repeated per query head.
   std::int64_t repeated() const { return grouped() ? 2 * queries(item_) : 0; }
-  /// Of all sequences, where each takes as much as the longest, rounded up to `longest`.
+  /// Tokens of all sequences if each takes as many as the longest one, rounded up to `longest`.
   std::int64_t padded(std::int64_t longest) const { return padded_ + size_.sequences * (longest - longest_); }
   std::int64_t padded_lse() const { return row(padded(sdpa::padded_lse_length(longest_))); }
-  /// The result, where wide heads do not fit into registers its fp32 sums too; the sums of exponentials, padded and packed.
+  /// The result (wide heads do not fit into registers and need fp32 sums too), and the log-sum-exps, padded and packed.
   std::int64_t efficient_forward() const {
     constexpr std::int64_t kIndices = 28;
     return queries(item_) + (half() && head_dim_ > 128 ? queries(4) : 0) + padded_lse() + row(size_.tokens) +
            kIndices * size_.tokens;
   }
-  /// Gradients; q's in fp32 as padded blocks; before these are there, products whose sums are the rows of delta.
+  /// Gradients; q's fp32 gradient in padded blocks; earlier, the products that delta sums over rows.
   std::int64_t efficient_backward() const {
     const std::int64_t rows = head_dim_ <= 64 ? 64 : 128, columns = half() && head_dim_ > 64 && head_dim_ <= 128 ? 128 : 64;
     std::int64_t blocks = size_.heads * padded(round_up(longest_, rows)) * round_up(head_dim_, columns);
@@ -95,7 +95,7 @@ class DeviceScratch {
     return padded_lse() + 3 * queries(item_) + row(size_.tokens) + std::max(delta, 4 * blocks);
   }
 
-  /// Scores of the longest sequence, and its operands in the type of sums.
+  /// Scores of the longest sequence, and its operands in the accumulation dtype.
   std::int64_t matrices(bool backward) const {
     const std::int64_t item = std::max<std::int64_t>(item_, 4), n = longest_;
     return (backward ? 4 : 2) * size_.heads * n * n * item + (backward ? 8 : 4) * n * size_.heads * size_.head_dim * item;
@@ -112,7 +112,7 @@ class DeviceScratch {
 namespace sdpa {
 
 std::int64_t aligned_head_dim(std::int64_t head_dim, at::ScalarType dtype) {
-  constexpr std::int64_t kBytes = 16;  // that a thread reads at once
+  constexpr std::int64_t kBytes = 16;  // bytes that a thread reads at once
   return round_up(head_dim, kBytes / static_cast<std::int64_t>(c10::elementSize(dtype)));
 }
 
@@ -141,7 +141,7 @@ std::int64_t attention_scratch_bytes(const PackedSizes& sizes, std::int64_t head
   if (path != AttentionPath::cpu) return DeviceScratch(shape, sizes, dtype, path).bytes(backward);
   if (dtype == at::kDouble || !blocked::available(dtype))  // queries and output gradients, also transposed, and sums
     return backward ? tokens * heads * head_dim * (4 * static_cast<std::int64_t>(c10::elementSize(dtype)) + 4) : 0;
-  Workspace counted(c10::kMeta);  // the kernels' own requests, without memory
+  Workspace counted(c10::kMeta);  // records the kernels' requests without allocating
   blocked::request_forward(shape, dtype, counted);
   if (backward) blocked::request_backward(shape, dtype, counted);
   return counted.held();

@@ -1,5 +1,5 @@
-// Attention by LibTorch's CPU flash kernel, one sequence at a time. Grouped heads are a batch of kv_heads
-// problems of `group` heads each, whose keys and values are expanded by a zero stride rather than copied.
+// Attention with LibTorch's CPU flash kernel, one sequence at a time. Grouped heads form a batch of kv_heads problems with
+// `group` heads each; a zero stride expands their keys and values without copying.
 #include <limits>
 #include <optional>
 
@@ -11,14 +11,14 @@
 namespace qft::ops::sdpa {
 namespace {
 
-/// Rows of one sequence as [kv_heads, group, n, head_dim].
+/// Returns one sequence's rows as [kv_heads, group, n, head_dim].
 at::Tensor by_head(const at::Tensor& rows, std::int64_t first, std::int64_t n, std::int64_t kv_heads, std::int64_t group) {
   const std::int64_t heads_held = rows.size(1) / kv_heads;
   const at::Tensor view = rows.narrow(0, first, n).unflatten(1, {kv_heads, heads_held}).permute({1, 2, 0, 3});
   return view.expand({kv_heads, group, n, rows.size(2)});
 }
 
-/// The window of a sequence of n tokens as the kernel takes it: scores to add [n, n]. None where the sequence does not exceed it.
+/// Returns the window for a sequence of n tokens as an additive mask [n, n]; none if the sequence fits in the window.
 std::optional<at::Tensor> mask_of(std::int64_t n, const AttentionOptions& options, const at::Tensor& q) {
   if (options.window == 0 || n <= options.window) return std::nullopt;
   return at::zeros({n, n}, q.options())

@@ -15,10 +15,10 @@ namespace {
 struct Sizes {
   std::int64_t m, n, k;
 };
-/// Whole tiles, and parts of them each way: a processor's kernels may serve only some.
+/// Whole tiles, and partial tiles in each dimension: a processor's kernels may support only some of them.
 constexpr std::array<Sizes, 5> kTried = {{{4, 16, 8}, {16, 32, 8}, {16, 8, 64}, {16, 5, 2}, {32, 32, 72}}};
 
-/// A small product of known result.
+/// Runs a small product with a known result.
 template <class T>
 bool product_is_right(const Sizes& s, T one) {
   constexpr std::int64_t pack = sizeof(float) / sizeof(T);
@@ -42,14 +42,14 @@ bool all_right(T one) {
   return std::ranges::all_of(kTried, [one](const Sizes& s) { return product_is_right(s, one); });
 }
 
-/// Whether the processor multiplies more bf16 a second than fp32. It is asked what it is, not timed: ranks and restarts must
-/// come to the same answer.
+/// True if the processor multiplies bf16 faster than fp32. Decided from CPU features instead of timing, because ranks and
+/// restarts must agree.
 bool has_fast_bf16() {
-  if (instruction_sets_are_held()) return false;  // none of the levels has it
+  if (instruction_sets_are_held()) return false;  // none of the levels supports bf16
   if (at::cpu::init_amx()) return true;
 #if defined(__x86_64__)
-  // Of Intel's processors the tiles are fast: the instruction for bf16 vectors takes four times as long as that for fp32 ones
-  // (Emerald Rapids), and does twice as much.
+  // On Intel only AMX tiles are fast: the bf16 vector instruction takes four times as long as the fp32 one (Emerald Rapids) and
+  // does twice as much.
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx512bf16") != 0 && __builtin_cpu_is("intel") == 0;
 #else

@@ -1,7 +1,6 @@
-// LibTorch's batch-reduce matrix product of small blocks, which the blocked operations are made of. Its
-// right-hand side is packed: for Bf16 two successive rows are interleaved element by element (the VNNI
-// layout), for float it is plain. A kernel is compiled for each combination of sizes and leading dimensions:
-// keep them few.
+// LibTorch's batch-reduce matrix product (brgemm) for small tiles, the base of the tiled operations. Its right-hand side is
+// packed: Bf16 interleaves two successive rows element by element (the VNNI layout), float stays plain. brgemm compiles one
+// kernel per combination of sizes and leading dimensions: keep them few.
 #pragma once
 
 #include "qft/ops/cpu/kernels.h"
@@ -19,20 +18,20 @@
 
 namespace qft::ops::blocked {
 
-/// Elements of the blocks that are multiplied. Those of bf16 tensors may be widened to fp32, which holds the products of
-/// bf16 exactly: many processors multiply that faster than bf16, or have no bf16 at all.
+/// Element type of the multiplied tiles. bf16 tensors may be widened to fp32, which represents products of bf16 exactly: many
+/// processors multiply fp32 faster than bf16, or do not support bf16.
 enum class Blocks { bf16, fp32 };
 constexpr std::int64_t element_size(Blocks blocks) {
   return blocks == Blocks::fp32 ? 4 : 2;
 }
-/// Whether such blocks can be multiplied here; tried once by small products.
+/// True if this processor can multiply such tiles; tested once with small products.
 bool available(Blocks blocks);
-/// The faster ones here for tensors of this dtype, fp32 or bf16.
+/// Returns the faster tile type for tensors of this dtype, fp32 or bf16.
 Blocks faster_blocks(at::ScalarType dtype);
-/// Whether tensors of this dtype can be multiplied by blocks here.
+/// True if this processor can multiply tensors of this dtype in tiles.
 bool available(at::ScalarType dtype);
 
-/// Calls f.template operator()<T, E>(): T are the elements of tensors of this dtype, E those of blocks.
+/// Calls f.template operator()<T, E>(); T: element type of the tensors, E: element type of the tiles.
 template <class F>
 void with_elements(at::ScalarType dtype, Blocks blocks, const F& f) {
   if (dtype == at::kFloat)
@@ -47,25 +46,25 @@ constexpr std::int64_t padded(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-/// Rows of one product, and the least of them. All are multiples of it: whatever the number of rows, few kernels are compiled.
+/// Row counts of one product. All are multiples of the smallest, so that any number of rows needs few compiled kernels.
 inline constexpr std::array<std::int64_t, 4> kRowBlocks = {128, 64, 32, 16};
 inline constexpr std::int64_t kRowUnit = kRowBlocks.back();
-/// The largest of them for `left` >= kRowUnit rows.
+/// Returns the largest row count that fits into `left` >= kRowUnit rows.
 inline std::int64_t row_block(std::int64_t left) {
   return *std::ranges::find_if(kRowBlocks, [left](std::int64_t block) { return block <= left; });
 }
 
-/// So many that threads end at about the same time.
+/// Enough tasks that threads finish at about the same time.
 inline constexpr std::int64_t kTasksPerThread = 4;
 
 inline bool is_bf16(const at::Tensor& t) {
   return t.scalar_type() == at::kBFloat16;
 }
-/// Whether tensors of t's type and device are multiplied here.
+/// True if the tiled product supports t's dtype and device.
 inline bool serves(const at::Tensor& t) {
   return t.is_cpu() && is_bf16(t) && available(at::kBFloat16);
 }
-/// Whether it is a matrix whose rows are of successive elements.
+/// True for a matrix with contiguous rows.
 inline bool has_rows(const at::Tensor& t) {
   return t.dim() == 2 && (t.stride(1) == 1 || t.size(1) == 1);
 }
@@ -81,7 +80,7 @@ inline void product(std::int64_t m, std::int64_t n, std::int64_t k, const cpu::B
                               reinterpret_cast<const at::BFloat16*>(b), c, true);
 }
 
-/// Calls f(task, thread) for tasks [0, count); threads take the next one when they are done with theirs.
+/// Calls f(task, thread) for tasks [0, count); a thread takes the next task when it finishes one.
 template <class F>
 void for_tasks(std::int64_t count, const F& f) {
   std::atomic<std::int64_t> next{0};
@@ -89,7 +88,7 @@ void for_tasks(std::int64_t count, const F& f) {
     const cpu::FlushDenormals flushed;
     for (std::int64_t thread = begin; thread < end; ++thread)
       for (std::int64_t task = next++; task < count; task = next++) f(task, thread);
-    at::native::cpublas::brgemm_release();  // gives up the tile registers that some processors have
+    at::native::cpublas::brgemm_release();  // frees the AMX tile registers
   });
 }
 

@@ -23,12 +23,13 @@ at::Tensor accumulated(const at::Tensor& x) {
 float sigmoid(float x) {
   return 1.0F / (1.0F + std::exp(-x));
 }
-/// log(1 + exp(x)); torch's is x itself above 20.
+/// log(1 + exp(x)); like torch, returns x above 20.
 float softplus(float x) {
   return x > 20.0F ? x : std::log1p(std::exp(x));
 }
 
-/// f.template operator()<T>() where a loop over elements serves: one by one, they have the same bits in any company.
+/// Calls f.template operator()<T>() if a loop over elements supports the tensor. The loop is batch-invariant, because it handles
+/// elements one by one.
 template <class F>
 bool with_elements(const at::Tensor& t, F f) {
   if (!t.is_cpu() || t.scalar_type() == at::kDouble) return false;
@@ -37,7 +38,7 @@ bool with_elements(const at::Tensor& t, F f) {
   return false;
 }
 
-/// The heads' values in fp32.
+/// Per-head values in fp32.
 struct HeadValues {
   std::vector<float> rate, dt_bias;  ///< rate: exp(a_log)
   explicit HeadValues(const DeltaGateInputs& in) {
@@ -73,7 +74,7 @@ void forward_loop(const DeltaGateInputs& in, const at::Tensor& g, const at::Tens
   });
 }
 
-/// Heads are spread over threads, and a head's sums run over all tokens in their order.
+/// Splits heads over threads; each head's sums run over all tokens in order.
 template <class T>
 void backward_loop(const at::Tensor& gg, const at::Tensor& gbeta, const DeltaGateInputs& in, const DeltaGateInputs& grads) {
   const HeadValues values(in);

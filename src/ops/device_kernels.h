@@ -1,5 +1,4 @@
-// Kernels of our own on an accelerator: a back end's part "ops". They are queued on the current stream, allocate nothing and do
-// not wait.
+// Our own accelerator kernels: a back end's part "ops". Kernels run asynchronously on the current stream and allocate nothing.
 #pragma once
 
 #include "qft/ops/dropout.h"
@@ -14,12 +13,12 @@
 
 namespace qft::ops {
 
-/// Each returns false, and does nothing, where it has no kernel for the data, such as fp64. Arguments as in the operations of the
-/// same names.
+/// Each kernel returns false and does nothing if it does not support the data, such as fp64. Arguments are as in the operations
+/// with the same names.
 struct DeviceKernels {
   bool (*rms_norm_forward)(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd,
                            NormWeight form);
-  /// `partial`: room for partial sums, fp32 [norm_weight_grad_parts(rows), width]; undefined without gweight.
+  /// `partial`: buffer for partial sums, fp32 [norm_weight_grad_parts(rows), width]; undefined without gweight.
   bool (*rms_norm_backward)(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
                             const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight,
                             const at::Tensor& partial, NormWeight form);
@@ -31,16 +30,16 @@ struct DeviceKernels {
   bool (*cross_entropy_rows)(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
                              const at::Tensor& logprobs);
   GroupedProduct grouped_product;  ///< allocates its result
-  /// `bytes` of a layout that is not fp32, `from` its rows.
+  /// `bytes`: any layout except fp32; `from`: its rows.
   bool (*dequantize)(const at::Tensor& bytes, const QuantizedRows& from, const at::Tensor& out);
   bool (*embedding_backward)(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight);
-  /// `work` has their scratch memory.
+  /// `work` provides the scratch memory.
   bool (*delta_forward)(const GatedDeltaTensors& in, const DeltaWork& work, const at::Tensor& out, const at::Tensor& states);
   bool (*delta_backward)(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Tensor& states, const DeltaWork& work,
                          const GatedDeltaTensors& grads);
 };
 
-/// Those of t's device; null on the CPU, and where the device has none.
+/// Returns the kernels for t's device; null on the CPU and on devices without kernels.
 const DeviceKernels* device_kernels(const at::Tensor& t);
 
 }  // namespace qft::ops

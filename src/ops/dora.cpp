@@ -17,7 +17,7 @@
 namespace qft::ops {
 namespace {
 
-/// Of W + scaling B A at a time, where no kernel of ours serves: few calls on a device, little memory.
+/// Elements of W + scaling B A per tile, if we have no kernel: few calls on a device, little memory.
 constexpr std::int64_t kTileElements = 4 << 20;
 
 at::ScalarType wide_of(const at::Tensor& t) {
@@ -45,7 +45,7 @@ std::int64_t sum_of_ranks(const LinearWeights& w) {
   return sum;
 }
 
-/// f(part, its columns of what forward saved of the outputs).
+/// Calls f(part, its columns of the saved outputs).
 template <class F>
 void for_outputs(const LinearWeights& w, const at::Tensor& saved, const F& f) {
   std::int64_t column = sum_of_ranks(w);
@@ -55,7 +55,7 @@ void for_outputs(const LinearWeights& w, const at::Tensor& saved, const F& f) {
   }
 }
 
-/// The same linear with LoRA alone, without the bias.
+/// Returns the same linear with only LoRA, without DoRA and bias.
 LinearWeights plain(const LinearWeights& w) {
   LinearWeights result{w.weight, {}, w.lora};
   for (LoraPart& part : result.lora) part.factor = part.norm = at::Tensor();
@@ -80,12 +80,12 @@ void scale(const at::Tensor& y, const at::Tensor& u, const at::Tensor& factor, c
   y.copy_(bias.defined() ? scaled.add(bias) : scaled);
 }
 
-/// gu = factor * gy, and the magnitude's gradient += sum over tokens of gy u / norm unless it is undefined.
+/// gu = factor * gy; magnitude gradient += sum over tokens of gy u / norm, if defined.
 void scale_backward(const at::Tensor& gy, const at::Tensor& u, const LoraPart& part, const at::Tensor& gu, const at::Tensor& grad,
                     Workspace& workspace) {
   at::Tensor sums;
   const bool done = cpu::with_kernel_type(gy, [&]<class T>() {
-    // A row of sums per thread, added up in the threads' order.
+    // One row of sums per thread, added in thread order.
     const at::Tensor partial = workspace.get("op.dora_sums", {at::get_num_threads(), part.rows}, at::kFloat).zero_();
     const DoraBackward<T> args{const_data<T>(gy), const_data<T>(u), part.factor.const_data_ptr<float>(),
                                data<T>(gu),       gy.stride(0),     u.stride(0),
@@ -103,21 +103,21 @@ void scale_backward(const at::Tensor& gy, const at::Tensor& u, const LoraPart& p
   if (grad.defined()) grad.add_(sums.div_(part.norm));
 }
 
-/// What forward saved of each part's factors.
+/// Returns each part's saved x A^T.
 std::vector<at::Tensor> saved_ranks(const LinearWeights& w, const at::Tensor& saved) {
   std::vector<at::Tensor> ranks;
   for_parts(w, saved, [&](std::size_t, const at::Tensor& columns) { ranks.push_back(columns); });
   return ranks;
 }
 
-/// Of all rows one after another, fp32.
+/// Returns the factors of all rows, fp32.
 at::Tensor factors_of(const LinearWeights& w, Workspace& workspace) {
   const at::Tensor factors = workspace.get("op.dora_factors", {w.weight.size(0)}, at::kFloat);
   for (const LoraPart& part : w.lora) factors.narrow(0, part.row0, part.rows).copy_(part.factor);
   return factors;
 }
 
-/// Forward by one product, whose sums are multiplied while they are in the cache; false where it does not serve.
+/// Runs forward as one product that applies the factors while the sums are in cache; false if unsupported.
 bool blocked_forward(const at::Tensor& x, const LinearWeights& w, const at::Tensor& y, const at::Tensor& saved,
                      Workspace& workspace) {
   std::int64_t rows = 0;
@@ -145,7 +145,7 @@ void forward_with_dropout(const at::Tensor& x, const LinearWeights& w, const Lor
   });
 }
 
-/// What a part adds to gradients where its input was dropped: gx += dropout^T(((factor - 1) * gy) W + gsaved A), ga, gb.
+/// Adds one part's gradients with dropped input: gx += dropout^T(((factor - 1) * gy) W + gsaved A), ga, gb.
 void backward_of_dropped(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, std::size_t index,
                          const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gu, const at::Tensor& gx,
                          const LinearGrads::Lora& grads, Workspace& workspace) {

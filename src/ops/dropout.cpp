@@ -31,7 +31,7 @@ namespace {
 
 constexpr std::int64_t kLow = 0xFFFFFFFF;
 
-/// High and low word of the 64-bit product of words held in int64; the product may wrap into the sign bit.
+/// High and low word of a 64-bit product of words held in int64; the product may wrap into the sign bit.
 at::Tensor high(const at::Tensor& product) {
   return product.bitwise_right_shift(32).bitwise_and(kLow);
 }
@@ -71,7 +71,7 @@ at::Tensor dropped(const at::Tensor& x, const DropoutKey& key, const RowIdentity
 
 namespace {
 
-/// False where there is no kernel for them.
+/// Returns false if there is no kernel.
 bool dropout_by_kernel(const DropoutBackward& t, const DropoutKey& key, const RowIdentity& rows, double p) {
   const at::Tensor& any = t.any();
   const bool done = cpu::with_kernel_type(any, [&]<class T>() {

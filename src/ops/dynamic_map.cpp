@@ -11,14 +11,14 @@
 namespace qft::ops {
 namespace {
 
-/// For each of seven powers of ten, with ever more numbers between a tenth of it and itself; 0 and 1.
+/// Seven powers of ten, each with twice as many values between a tenth of the power and the power itself; plus 0 and 1.
 std::array<float, 256> make_dynamic_map(bool is_signed) {
   constexpr std::array<double, 7> kPowers = {1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0};
   std::array<float, 256> map{};
   std::size_t n = 0;
   for (std::size_t i = 0; i < kPowers.size(); ++i) {
     const std::int64_t items = std::int64_t{1} << (is_signed ? i : i + 1);
-    // By ATen, as bitsandbytes does by torch: the same roundings.
+    // Uses ATen for the same roundings as bitsandbytes' torch code.
     const at::Tensor bounds = at::linspace(0.1, 1.0, items + 1, at::kFloat);
     const at::Tensor means = (bounds.narrow(0, 0, items) + bounds.narrow(0, 1, items)) / 2.0 * kPowers[i];
     for (std::int64_t k = 0; k < items; ++k) {

@@ -11,7 +11,7 @@
 namespace qft::ops {
 namespace {
 
-/// Columns of one thread: each walks all tokens, so that every sum is formed in the order of the tokens.
+/// Columns per thread. Each thread walks all tokens, so that every sum runs in token order.
 constexpr std::int64_t kColumnsPerThread = 64;
 
 template <class To, class From, class Add>

@@ -23,7 +23,7 @@
 namespace qft::ops {
 namespace {
 
-/// Rows of a tensor that may be undefined.
+/// Returns rows of a tensor that may be undefined.
 at::Tensor rows_if(const at::Tensor& t, std::int64_t first, std::int64_t count) {
   return t.defined() ? t.narrow(0, first, count) : t;
 }
@@ -38,7 +38,7 @@ LoraDropout rows_of(LoraDropout dropout, std::int64_t first, std::int64_t count)
   return dropout;
 }
 
-/// sum_rows() of tokens [begin, end) by kernels.
+/// Runs sum_rows() for tokens [begin, end) with kernels.
 template <class T>
 void sum_tokens(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& out, bool add, std::int64_t begin,
                 std::int64_t end) {

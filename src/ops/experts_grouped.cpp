@@ -21,7 +21,7 @@ bool serves(GroupedProduct product, const LinearWeights& stack, const LoraDropou
   return product != nullptr && dropout.p == 0.0;
 }
 
-/// The product of all groups; one by one where a factor lies so that the device's takes it not.
+/// Computes the product of all groups; falls back to one product per group if the device rejects the strides.
 class Products {
  public:
   Products(GroupedProduct product, const ExpertRows& dealt) : product_(product), dealt_(dealt) {}
@@ -49,7 +49,7 @@ class Products {
   const ExpertRows& dealt_;
 };
 
-/// Rounded as products in bf16 are: where factors are small, one launch is worth more than a sum that stays in fp32.
+/// Rounded like bf16 products: for small factors, one launch is worth more than an fp32 sum.
 void lora_grads(const Products& product, const at::Tensor& gy, const at::Tensor& x, const LinearWeights& stack,
                 const at::Tensor& saved, const at::Tensor& gsaved, const std::vector<LinearGrads::Lora>& grads) {
   for_parts(stack, saved, [&](std::size_t i, const at::Tensor& columns) {
@@ -99,7 +99,7 @@ bool grouped_backward(GroupedProduct product, const ExpertRows& dealt, const at:
     if (!grads.lora.empty()) lora_grads(multiply, gy, x, stack, saved, gsaved, grads.lora);
   }
   if (!grads.weight.defined()) return true;
-  // One by one: their sums are kept in fp32, which the grouped product rounds.
+  // One by one, to keep the sums in fp32; the grouped product would round them.
   for_each_expert(dealt, [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
     add_token_sums(std::array{TokenSum{grads.weight.select(0, e), gy.narrow(0, first, rows), x.narrow(0, first, rows)}},
                    workspace);

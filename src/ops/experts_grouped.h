@@ -1,4 +1,4 @@
-// All experts' rows in one product each, where a device has such a product. Private to ops.
+// Grouped products: all experts' rows in one call, on devices that support this. Private to ops.
 #pragma once
 
 #include "qft/ops/experts.h"
@@ -10,7 +10,7 @@
 
 namespace qft::ops {
 
-/// Calls body(expert, first row, rows) for those that have rows.
+/// Calls body(expert, first row, rows) for each expert with rows.
 template <class F>
 void for_each_expert(const ExpertRows& dealt, const F& body) {
   for (std::size_t e = 0; e + 1 < dealt.begins.size(); ++e)
@@ -18,15 +18,15 @@ void for_each_expert(const ExpertRows& dealt, const F& body) {
       body(static_cast<std::int64_t>(e), dealt.begins[e], rows);
 }
 
-/// The product a b of each group, in a type of their own and fp32 sums, as a new tensor; undefined where the device has none for
-/// such operands.
+/// Computes a b per group as a new tensor, with fp32 sums; undefined if the device does not support the operands. a and b have
+/// one dtype.
 ///   rows:  a [R, K], b [groups, K, N]: rows [ends[g - 1], ends[g]) of a times b[g]; [R, N]
-///   sums:  a [M, R], b [R, N]: columns of a times rows of b; [groups, M, N], zero for a group without any
+///   sums:  a [M, R], b [R, N]: columns of a times rows of b; [groups, M, N], zero for an empty group
 ///   ends   int32 [groups], on the device
 using GroupedProduct = at::Tensor (*)(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ends);
 
-/// experts_forward() and experts_backward() by `product`; false, with nothing done, where it does not serve them: there is
-/// dropout, whose masks differ by expert, DoRA or OFT, or the product takes no such operands.
+/// Run experts_forward() and experts_backward() with `product`. Return false and do nothing if this is unsupported: with dropout
+/// (masks differ per expert), DoRA or OFT, or if the product rejects the operands.
 bool grouped_forward(GroupedProduct product, const ExpertRows& dealt, const at::Tensor& x, const LinearWeights& stack,
                      const LoraDropout& dropout, const at::Tensor& y, const at::Tensor& saved);
 bool grouped_backward(GroupedProduct product, const ExpertRows& dealt, const at::Tensor& gy, const at::Tensor& x,

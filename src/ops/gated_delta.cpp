@@ -28,7 +28,7 @@ std::int64_t segments(std::int64_t tokens) {
   return (tokens + kDeltaSegment - 1) / kDeltaSegment;
 }
 
-/// f(first row, rows, the sequence's first kept state) for each sequence.
+/// Calls f(first row, rows, index of the sequence's first kept state) for each sequence.
 template <class F>
 void for_sequences(const PackedSequences& sequences, const F& f) {
   std::int64_t kept = 0;
@@ -73,7 +73,7 @@ void backward_generic(const at::Tensor& gout, const GatedDeltaTensors& in, const
       else
         state.state.zero_();
       state.tokens = begin;
-      std::vector<at::Tensor> starts;  // of the segment's chunks
+      std::vector<at::Tensor> starts;  // states at the starts of the segment's chunks
       for (std::int64_t at = begin; at < end; at += kDeltaChunk) {
         starts.push_back(state.state.clone());
         generic::advance_delta(rows_of(in, first + at, std::min(kDeltaChunk, end - at)), state, {});
@@ -87,11 +87,11 @@ void backward_generic(const at::Tensor& gout, const GatedDeltaTensors& in, const
   });
 }
 
-/// What device's kernels take.
+/// True if device kernels support these sizes and this dtype.
 bool fits_kernels(const DeltaShape& shape, at::ScalarType dtype) {
   return dtype != at::kDouble && shape.key_dim <= kDeltaWidestKey;
 }
-/// Those of the data's device, both ways, where they take it; else null.
+/// Returns the device's kernels if they support both directions for this data, otherwise null.
 const DeviceKernels* kernels_for(const GatedDeltaTensors& in) {
   const DeviceKernels* kernels = device_kernels(in.v);
   const bool both = kernels != nullptr && kernels->delta_forward != nullptr && kernels->delta_backward != nullptr;
@@ -127,7 +127,7 @@ std::int64_t states_of(const PackedSequences& sequences) {
   return count;
 }
 
-/// Room for operands like `like` with a row for each token.
+/// Returns buffers shaped like `like`, with one row per token.
 GatedDeltaTensors token_rows(const GatedDeltaTensors& like, std::int64_t tokens, const char* name, const char* gates,
                              Workspace& workspace) {
   const DeltaShape s = shape_of(like);
@@ -141,7 +141,7 @@ GatedDeltaTensors token_rows(const GatedDeltaTensors& like, std::int64_t tokens,
           statistics.select(0, 0), statistics.select(0, 1)};
 }
 
-/// `move`, expand_rows or sum_tokens, for each operand.
+/// Calls `move` (expand_rows or sum_tokens) for each operand.
 template <class F>
 void move_all(const F& move, const GatedDeltaTensors& from, const SharedRows& shared, const GatedDeltaTensors& to) {
   move(from.q, shared, to.q);

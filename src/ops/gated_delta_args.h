@@ -1,5 +1,5 @@
-// What a device's kernels of the gated delta rule (ops/gated_delta.h) take: chunks, and memory for what is known of them. Needs
-// no LibTorch.
+// Arguments of the device kernels of the gated delta rule (ops/gated_delta.h): chunks, and scratch memory for them. Needs no
+// LibTorch.
 #pragma once
 
 #include "qft/ops/delta_chunks.h"
@@ -9,47 +9,48 @@
 
 namespace qft::ops {
 
-/// Chunks whose scratch memory is there at once, at most: segments that follow one another.
+/// Maximum number of chunks with scratch memory at a time, in consecutive segments.
 inline constexpr std::int64_t kDeltaWaveChunks = 2 * kDeltaSegment / kDeltaChunk;
-/// The widest keys that kernels take.
+/// Maximum key size of the kernels.
 inline constexpr std::int64_t kDeltaWidestKey = 256;
 
-/// Under the root of a key's or query's norm.
+/// Added under the square root of the key and query norms.
 inline constexpr float kDeltaNormEps = 1e-6F;
 
 /// Tokens [token, token + rows) of a sequence.
 struct DeltaChunk {
   std::int32_t token, rows;
-  std::int32_t kept;  ///< the kept state that it starts from; -1: none is kept there
+  std::int32_t kept;  ///< index of the chunk's initial kept state; -1: none is kept here
 };
-/// Chunks [first, first + count) of a wave that follow one another in a sequence.
+/// Chunks [first, first + count) of a wave that are consecutive in a sequence.
 struct DeltaChain {
   std::int32_t first, count;
   std::int32_t before, after;  ///< 1: the sequence has chunks in the wave before, or after
 };
-/// Where a wave's entries begin among those of all waves, and how many there are. Chains are of the chunks of a sequence, or of a
-/// segment.
+/// First entry and number of entries of a wave in each of the tables over all waves. `chains` cover sequences, `segments` cover
+/// segments.
 struct DeltaWave {
   std::int64_t first_chunk, chunks, first_chain, chains, first_segment, segments;
 };
 
-/// The memory of a wave, for any of its kernels: for each chunk and head a block of kDeltaChunk rows, or of a square of them, or
-/// a state; rows beyond a sequence's end are zero. Widths are multiples of 4, with zeros in the last columns.
+/// Scratch memory of a wave, shared by all kernels. Every chunk and head has kDeltaChunk rows, or a square matrix, or a state;
+/// rows beyond a sequence's end are zero. Widths are multiples of 4, with zeros in the padding columns.
 struct DeltaScratch {
   std::int64_t key_width, value_width;
-  double* sums;               ///< G, a number a row and value head
-  float *queries, *keys;      ///< after their norms, for each key head
-  float *of_state, *updates;  ///< W with u = U - W S, in whose place a head's gradient of q comes; U, which becomes u
+  double* sums;               ///< G, one number per row and value head
+  float *queries, *keys;      ///< normalised, per key head
+  float *of_state, *updates;  ///< W with u = U - W S, later overwritten by the head's gradient of q; U, later overwritten by u
   float* weights;             ///< D_ij q_i k_j
   float* states;              ///< S before the chunk
   float* decays;              ///< exp(G_i), exp(G_last - G_i), beta
-  float* carry;               ///< twice a state a head: from a wave, and to the next one
-  // Backward. gu is the gradient of u, of later rows of the chunk too.
-  float *of_gradient, *gupdates;  ///< Z with gu = R + Z gS, likewise of k; R, which becomes gu
-  float* gstates;                 ///< what q takes of S, as a gradient; becomes gS, that of the state after the chunk
+  float* carry;               ///< two states per head: from the previous wave, and for the next one
+  // Backward. gu is the gradient of u, including contributions from later rows in the chunk.
+  float *of_gradient, *gupdates;  ///< Z with gu = R + Z gS, later overwritten by k's gradient; R, later overwritten by gu
+  /// first q's contribution to the gradient of S; becomes gS, the gradient of the state after the chunk
+  float* gstates;
   float* products;                ///< D_ij k_i k_j below the diagonal
 
-  /// For so many chunks from `from` on, or null; `floats` becomes its size.
+  /// Lays out the memory for `chunks` chunks, starting at `from` (may be null). Sets `floats` to the total size.
   static DeltaScratch at(float* from, const DeltaShape& s, std::int64_t chunks, bool backward, std::int64_t& floats) {
     constexpr std::int64_t kRows = kDeltaChunk;
     DeltaScratch m{};
@@ -78,18 +79,18 @@ struct DeltaScratch {
   }
 };
 
-/// What the states' way through the chunks needs.
+/// Arguments of the recurrence over chunks.
 struct DeltaStates {
   DeltaShape shape;
   DeltaScratch scratch;
-  const DeltaChunk* chunks;  ///< of the wave
+  const DeltaChunk* chunks;  ///< chunks of the wave
   const DeltaChain* chains;
   float* keep;          ///< forward: kept states [.., value heads, Dk, Dv], or null
-  const float* kept;    ///< backward: those that segments start from, or null
-  std::int64_t parity;  ///< which of the two carries is the wave's
+  const float* kept;    ///< backward: initial states of the segments, or null
+  std::int64_t parity;  ///< index of the wave's carry
 };
 
-/// The operands of a call.
+/// Operands of a call.
 template <class T>
 struct DeltaOperands {
   HeadRows<const T> q, k, v, gout;
@@ -98,9 +99,9 @@ struct DeltaOperands {
   float *gg, *gbeta;
   DeltaShape shape;
   DeltaScratch scratch;
-  const DeltaChunk* chunks;    ///< of all waves, as are chains and segments
-  const DeltaChain* chains;    ///< of sequences
-  const DeltaChain* segments;  ///< of segments
+  const DeltaChunk* chunks;    ///< all waves' entries, as in chains and segments
+  const DeltaChain* chains;    ///< one per sequence
+  const DeltaChain* segments;  ///< one per segment
   float* keep;                 ///< as in DeltaStates
   const float* kept;
 };

@@ -26,20 +26,20 @@ using generic::norm_backward, generic::reciprocal_norm, generic::turned;
 
 constexpr std::int64_t kWaveChunks = kDeltaSegment / kDeltaChunk;
 
-/// Tokens of a sequence up to the next kept state. kept: the state that it starts from, -1 for that of no tokens.
+/// Tokens of a sequence up to the next kept state. kept: index of the segment's initial state, -1 for zero.
 struct Segment {
   std::int64_t first, rows, kept;
   bool last;
   std::int64_t chunks() const { return (rows + kDeltaChunk - 1) / kDeltaChunk; }
 };
 
-/// Segments that follow each other, of together at most kWaveChunks chunks.
+/// Consecutive segments with at most kWaveChunks chunks in total.
 struct Wave {
   std::vector<Segment> segments;
   std::int64_t first = 0, tokens = 0, chunks = 0;
-  at::Tensor rows;     ///< int64 [chunks * kDeltaChunk]: the token of each row of a chunk; any where `padding`
+  at::Tensor rows;     ///< int64 [chunks * kDeltaChunk]: the token of each chunk row; arbitrary for padding
   at::Tensor padding;  ///< bool [chunks * kDeltaChunk]: rows beyond a sequence's end
-  at::Tensor places;   ///< int64 [tokens]: the row of each token
+  at::Tensor places;   ///< int64 [tokens]: each token's row
 };
 
 std::vector<Segment> segments_of(const PackedSequences& sequences) {
@@ -79,8 +79,8 @@ std::vector<Wave> waves_of(const PackedSequences& sequences, c10::Device device)
   return waves;
 }
 
-/// The operands of a wave and what its chunks' rows say of each other: [chunks, key heads, value heads of one, rows, width],
-/// where what all value heads of a key head share has one.
+/// A wave's operands, and the products within its chunks: [chunks, key heads, value heads per key head, rows, width]. The third
+/// dimension is 1 for data that a key head's value heads share.
 class Chunks {
  public:
   Chunks(const GatedDeltaTensors& in, const Wave& wave)
@@ -90,7 +90,7 @@ class Chunks {
     v = by_key_head(gathered(in.v));
     beta = by_key_head(gathered(in.beta.unsqueeze(-1)));
     const at::Tensor sums =
-        by_key_head(gathered(in.g.unsqueeze(-1))).squeeze(-1).to(at::kDouble).cumsum(-1);  // differences count
+        by_key_head(gathered(in.g.unsqueeze(-1))).squeeze(-1).to(at::kDouble).cumsum(-1);  // fp64, because differences are taken
     const at::Tensor last = sums.narrow(-1, kDeltaChunk - 1, 1);
     const at::ScalarType dtype = v.scalar_type();
     decay = (sums.unsqueeze(-1) - sums.unsqueeze(-2)).clamp_max(0).to(dtype).exp_().tril();
@@ -104,7 +104,7 @@ class Chunks {
     own = solved.narrow(-1, 0, v.size(-1)), of_state = solved.narrow(-1, v.size(-1), k.size(-1));
   }
 
-  /// [chunks, heads, rows, width] of [T, heads, width], zero beyond a sequence's end.
+  /// Returns [chunks, heads, rows, width] from [T, heads, width], zero beyond a sequence's end.
   at::Tensor gathered(const at::Tensor& x) const {
     at::Tensor rows = at::index_select(x, 0, wave_.rows).to(generic::accumulate_dtype(x.scalar_type()));
     rows.masked_fill_(wave_.padding.view({-1, 1, 1}), 0);
@@ -112,7 +112,7 @@ class Chunks {
   }
   at::Tensor by_key_head(const at::Tensor& x) const { return x.unflatten(1, {key_heads_, group_}); }
 
-  /// [chunks, value heads, ..] of what each value head has of its own.
+  /// Returns [chunks, value heads, ..] of data with one entry per value head.
   static at::Tensor by_head(const at::Tensor& x) { return x.flatten(1, 2); }
 
   /// Writes [chunks, heads, rows, width] to the wave's tokens of `to` [T, heads, width].
@@ -120,21 +120,21 @@ class Chunks {
     const at::Tensor rows = x.transpose(1, 2).flatten(0, 1);
     to.narrow(0, wave_.first, wave_.tokens).copy_(at::index_select(rows, 0, wave_.places));
   }
-  /// Likewise of one number for each row, [chunks, key heads, group, rows], to [T, value heads].
+  /// Likewise for one number per row: [chunks, key heads, group, rows] to [T, value heads].
   void scatter_numbers(const at::Tensor& x, const at::Tensor& to) const { scatter(by_head(x).unsqueeze(-1), to.unsqueeze(-1)); }
-  /// The gradients of what value heads share, summed over them and taken through the norm.
+  /// Sums the gradients over the value heads that share a key head, and backpropagates through the norm.
   void scatter_keys(const at::Tensor& raw, const at::Tensor& g, double scale, const at::Tensor& to) const {
     scatter(norm_backward(raw.squeeze(2), g.sum(2), scale), to);
   }
 
-  /// For a state of each chunk and value head.
+  /// Returns a buffer for one state per chunk and value head.
   at::Tensor state_room() const { return at::empty({wave_.chunks, key_heads_ * group_, k.size(-1), v.size(-1)}, v.options()); }
   const Wave& wave() const { return wave_; }
   double query_scale() const { return query_scale_; }
 
   at::Tensor raw_q, raw_k, q, k, v, beta, decay, kk, system;
   at::Tensor start, end, whole;  ///< exp(G_i), exp(G_last - G_i), exp(G_last)
-  at::Tensor k_start, k_end;     ///< k times beta and `start`, and times `end`
+  at::Tensor k_start, k_end;     ///< k times beta and `start`; k times `end`
   at::Tensor own, of_state;      ///< u = own - of_state S
 
  private:
@@ -143,8 +143,8 @@ class Chunks {
   double query_scale_;
 };
 
-/// S before each chunk and u of each, from chunk to chunk. Forward, `carry` goes from one segment of a sequence to its next, and
-/// is written to `kept` where that is defined; backward there is none, and segments start from `kept`.
+/// Computes S before each chunk and each chunk's u, from chunk to chunk. Forward: `carry` passes the state from one segment of a
+/// sequence to the next, and is written to `kept` if defined. Backward: there is no carry, and segments start from `kept`.
 struct Recurrence {
   at::Tensor states, updates;  ///< [chunks, value heads, Dk, Dv], [chunks, value heads, rows, Dv]
 
@@ -182,8 +182,8 @@ void forward(const Chunks& c, const at::Tensor& states, const at::Tensor& carry,
   c.scatter(Chunks::by_head(at::matmul(c.q, state).mul_(c.start).add_(at::matmul(weights, u))), out);
 }
 
-/// Gradients of the states after each chunk, and of u / beta, from the last chunk to the first; `carry` comes from the next
-/// segment of a sequence, and goes to the one before.
+/// Computes the gradients of the states after each chunk, and of u / beta, from the last chunk to the first. `carry` passes the
+/// gradient from a sequence's segment to the previous segment.
 struct GradientRecurrence {
   at::Tensor gstates, gresiduals;
 
@@ -220,7 +220,7 @@ void backward(const Chunks& c, const at::Tensor& gout_rows, const at::Tensor& st
   const GradientRecurrence gr(c, qk * c.decay, gout, carry);
   const at::Tensor state = c.by_key_head(r.states), u = c.by_key_head(r.updates), gstate = c.by_key_head(gr.gstates),
                    w = c.by_key_head(gr.gresiduals);
-  // Gradients of the pairs' products q k and k k.
+  // Gradients of the products q k and k k.
   const at::Tensor gqk = at::matmul(gout, turned(u)) * c.decay,
                    gkk_scaled = at::matmul(w, turned(u)).mul_(c.decay).neg_().tril_(-1), gkk = gkk_scaled * c.beta;
   at::Tensor k_state = at::matmul(w * c.beta * c.start, turned(state)).neg_(),
@@ -229,10 +229,10 @@ void backward(const Chunks& c, const at::Tensor& gout_rows, const at::Tensor& st
   at::Tensor gsums = (c.k * k_state + c.q * q_state).sum(-1) + pairs.sum(-1) - pairs.sum(-2) - from_end;
   gsums.select(-1, kDeltaChunk - 1).add_(from_end.sum(-1) + (gstate * state).sum(-1).sum(-1) * c.whole.squeeze(-1).squeeze(-1));
   c.scatter_numbers(gsums.to(at::kDouble).flip(-1).cumsum(-1).flip(-1), grads.g);
-  const at::Tensor left = c.v - at::matmul(c.k, state) * c.start;  // of the values, what the state does not predict
+  const at::Tensor left = c.v - at::matmul(c.k, state) * c.start;  // the part of the values that the state does not predict
   c.scatter_numbers((w * left).sum(-1) + (gkk_scaled * c.kk).sum(-1), grads.beta);
   c.scatter(Chunks::by_head(w * c.beta), grads.v);
-  // In their places: this is where most is alive.
+  // In place: memory use peaks here.
   c.scatter_keys(c.raw_q, q_state.add_(at::matmul(gqk, c.k)), c.query_scale(), grads.q);
   k_state.add_(written).add_(at::matmul(turned(gqk), c.q)).add_(at::matmul(gkk + turned(gkk), c.k));
   c.scatter_keys(c.raw_k, k_state, 1.0, grads.k);
@@ -258,7 +258,7 @@ std::int64_t delta_scratch_bytes(const DeltaShape& shape, std::int64_t chunks, a
                      dv = shape.value_dim;
   const std::int64_t keys = held * shape.key_heads * kDeltaChunk * dk, pairs = heads * kDeltaChunk * kDeltaChunk,
                      states = heads * dk * dv, of_keys = heads * kDeltaChunk * dk, of_values = heads * kDeltaChunk * dv;
-  // The tensors of each kind that are alive at once.
+  // The tensors of each kind that are alive at the same time.
   const std::int64_t count = backward ? 9 * keys + 10 * pairs + 3 * states + 9 * of_keys + 8 * of_values
                                       : 4 * keys + 5 * pairs + states + 4 * of_keys + 6 * of_values;
   return count * (dtype == at::kDouble ? 8 : 4);

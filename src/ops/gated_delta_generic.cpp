@@ -18,15 +18,15 @@ namespace {
 
 constexpr double kNormEps = 1e-6;
 
-/// [heads, rows, width] of [rows, heads, width].
+/// Returns [heads, rows, width] from [rows, heads, width].
 at::Tensor by_heads(const at::Tensor& x) {
   return x.to(accumulate_dtype(x.scalar_type())).transpose(0, 1).contiguous();
 }
 
-/// A chunk's rows by heads, keys and queries repeated for each value head.
+/// A chunk's rows by head, with keys and queries repeated for each value head.
 struct Rows {
   at::Tensor q, k, v, beta,
-      sums;  ///< beta [value heads, rows, 1]; sums: of g, [value heads, rows], in fp64: their differences count
+      sums;  ///< beta [value heads, rows, 1]; sums: of g, [value heads, rows], in fp64 because differences are taken
   std::int64_t group, count;
 
   Rows(const GatedDeltaTensors& in, const at::Tensor& before) : group(in.v.size(1) / in.k.size(1)), count(in.v.size(0)) {
@@ -39,7 +39,7 @@ struct Rows {
   }
 };
 
-/// D_ij = exp(G_i - G_j) for j <= i + `before`, else 0.
+/// Returns D_ij = exp(G_i - G_j) for j <= i + `before`, else 0.
 at::Tensor decays(const at::Tensor& rows, const at::Tensor& columns, std::int64_t before, at::ScalarType dtype) {
   return at::exp((rows.unsqueeze(-1) - columns.unsqueeze(-2)).clamp_max(0)).tril(before).to(dtype);
 }
@@ -103,12 +103,12 @@ void delta_chunk_backward(const at::Tensor& gout, const GatedDeltaTensors& in, c
   const at::Tensor whole = at::exp(last).to(dtype).unsqueeze(-1);  // the chunk's decay
   const at::Tensor kk = at::matmul(rows.k, turned(rows.k)), qk = at::matmul(rows.q, turned(rows.k));
   const at::Tensor system = (kk * decay * rows.beta).tril(-1), weights = qk * decay;
-  const at::Tensor left = rows.v - start * at::matmul(rows.k, state);  // of the values, what the state does not predict
+  const at::Tensor left = rows.v - start * at::matmul(rows.k, state);  // the part of the values that the state does not predict
   const at::Tensor u = at::linalg_solve_triangular(system, left * rows.beta, false, true, true);
   const at::Tensor go = by_heads(gout);
   const at::Tensor gu = at::matmul(turned(weights), go) + at::matmul(rows.k * end, gstate);
   const at::Tensor w = at::linalg_solve_triangular(turned(system), gu, true, true, true);  // gradient of left * beta
-  // Gradients of the pairs' products q k and k k.
+  // Gradients of the products q k and k k.
   const at::Tensor gqk = at::matmul(go, turned(u)) * decay, gkk_scaled = (-at::matmul(w, turned(u)) * decay).tril(-1);
   const at::Tensor gkk = gkk_scaled * rows.beta;
   const at::Tensor from_k = -rows.beta * start * w, from_q = start * go;  // gradients of k S and q S

@@ -30,7 +30,7 @@ DeltaShape shape_of(const GatedDeltaTensors& in) {
   return {in.k.size(1), in.v.size(1), in.k.size(2), in.v.size(2)};
 }
 
-/// Sizes of what a key head has, in elements.
+/// Sizes per key head, in elements.
 struct Sizes {
   std::int64_t group, state, keys, rows, scratch;
   explicit Sizes(const DeltaShape& s)
@@ -42,10 +42,10 @@ struct Sizes {
   std::int64_t sums() const { return group * kDeltaChunk; }
 };
 
-/// A thread's memory: of the kernels, and of a key head over some chunks that follow one another.
+/// A thread's memory: kernel scratch, and a key head's data for consecutive chunks.
 class ThreadMemory {
  public:
-  /// Bytes for so many chunks: they have states each, and those after the last.
+  /// Returns the bytes for `chunks` chunks, with a state before each and one after the last.
   static std::int64_t bytes(const Sizes& s, std::int64_t chunks, bool backward) {
     const std::int64_t floats = s.scratch + s.keys + s.rows + chunks * (s.state + s.rows) + s.state + (backward ? s.state : 0);
     return chunks * s.sums() * std::int64_t{sizeof(double)} + floats * std::int64_t{sizeof(float)};
@@ -63,7 +63,7 @@ class ThreadMemory {
 
   float* states(std::int64_t chunk) const { return states_ + chunk * s_.state; }
   float* residuals(std::int64_t chunk) const { return residuals_ + chunk * s_.rows; }
-  /// Keys and updates are those of the latest chunk.
+  /// Keys and updates hold the latest chunk's.
   cpu::DeltaMemory of(std::int64_t chunk) const {
     return {states(chunk), keys_, updates_, sums_ + chunk * s_.sums(), residuals(chunk)};
   }
@@ -77,11 +77,11 @@ class ThreadMemory {
   float *keys_, *updates_, *residuals_, *states_;
 };
 
-/// A sequence of a pack, and the first of its kept states.
+/// A sequence of a pack, and the index of its first kept state.
 struct Sequence {
   std::int64_t first, rows, kept;
 };
-/// Those that have tokens, the longest first, so that threads end at about the same time.
+/// Returns the non-empty sequences, the longest first, so that threads finish at about the same time.
 std::vector<Sequence> sequences_of(const PackedSequences& packed) {
   std::vector<Sequence> all;
   std::int64_t kept = 0;
@@ -94,7 +94,7 @@ std::vector<Sequence> sequences_of(const PackedSequences& packed) {
   return all;
 }
 
-/// Calls f(sequence, key head, the thread's memory) as tasks.
+/// Runs f(sequence, key head, the thread's memory) as tasks.
 template <class F>
 void for_heads(const std::vector<Sequence>& sequences, const DeltaShape& shape, std::int64_t chunks, bool backward,
                Workspace& workspace, const F& f) {
@@ -108,7 +108,7 @@ void for_heads(const std::vector<Sequence>& sequences, const DeltaShape& shape, 
   });
 }
 
-/// A key head's part of kept states [.., value heads, Dk, Dv], which hold `index` of them before.
+/// Returns a key head's part of kept state `index` in [.., value heads, Dk, Dv].
 float* kept_state(const at::Tensor& states, std::int64_t index, std::int64_t key_head, const Sizes& s) {
   return states.data_ptr<float>() + index * states.stride(0) + key_head * s.state;
 }
@@ -132,8 +132,8 @@ void forward(const GatedDeltaTensors& in, const PackedSequences& packed, const a
             });
 }
 
-/// The gradients of tokens [begin, end) of a sequence's head: states and residuals of their chunks are computed again, from the
-/// first chunk's states on.
+/// Computes the gradients of tokens [begin, end) for one head. Recomputes the states and residuals of these chunks from the first
+/// chunk's states.
 template <class T>
 void segment_backward(const cpu::DeltaRule<T>& args, std::int64_t head, std::int64_t begin, std::int64_t end, const Sizes& sizes,
                       const ThreadMemory& memory) {
@@ -179,7 +179,7 @@ void backward(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Ten
 template <class T>
 void decode(const GatedDeltaTensors& in, std::span<const RecurrentSequence> fresh, const at::Tensor& out, Workspace& workspace) {
   const Sizes sizes(shape_of(in));
-  std::vector<Sequence> sequences;  // kept: which one it is
+  std::vector<Sequence> sequences;  // kept: index of the sequence
   std::int64_t first = 0;
   for (const RecurrentSequence& s : fresh) {
     sequences.push_back({first, s.new_tokens, std::ssize(sequences)});

@@ -1,4 +1,4 @@
-// From tensors to what the gated delta rule's kernels take.
+// Converts tensors to arguments of the gated delta rule's kernels.
 #pragma once
 
 #include "gated_delta_work.h"

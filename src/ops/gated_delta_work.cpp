@@ -19,7 +19,7 @@ void append(std::vector<std::int32_t>& to, const std::vector<T>& entries) {
   to.insert(to.end(), begin, begin + entries.size() * sizeof(T) / sizeof(std::int32_t));
 }
 
-/// Waves, and what lies in them.
+/// The waves and their contents.
 struct Division {
   std::vector<DeltaWave> waves;
   std::vector<DeltaChunk> chunks;

@@ -1,4 +1,4 @@
-// The gated delta rule on a device with kernels of its own: how sequences are divided, and the memory for it.
+// The gated delta rule on a device with our own kernels: division of sequences, and scratch memory.
 #pragma once
 
 #include "qft/ops/gated_delta.h"
@@ -13,17 +13,17 @@ namespace qft::ops {
 
 struct DeltaWork {
   std::vector<DeltaWave> waves;
-  at::Tensor table;  ///< int32 on the device: DeltaChunk of all waves, then DeltaChain of sequences, of segments
-  std::int64_t chains_at = 0, segments_at = 0;  ///< where these begin there
-  std::int64_t most_chunks = 0;                 ///< of a wave
+  at::Tensor table;  ///< int32 on the device: all waves' DeltaChunk, then DeltaChain per sequence, then DeltaChain per segment
+  std::int64_t chains_at = 0, segments_at = 0;  ///< offsets of the chains and segments in the table
+  std::int64_t most_chunks = 0;                 ///< of the largest wave
   at::Tensor scratch;                           ///< fp32, for DeltaScratch
   bool backward = false;
 
-  /// In the order of the tokens; the table is uploaded, the memory allocated.
+  /// Divides the sequences in token order, uploads the table and allocates the scratch memory.
   DeltaWork(const PackedSequences& sequences, const DeltaShape& shape, c10::Device device, bool backward);
 };
 
-/// Bytes of DeltaWork's scratch at most, for sequences of together so many chunks.
+/// Upper bound of DeltaWork's scratch bytes, for sequences with `chunks` chunks in total.
 std::int64_t delta_work_bytes(const DeltaShape& shape, std::int64_t chunks, bool backward);
 
 }  // namespace qft::ops

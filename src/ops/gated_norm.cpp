@@ -15,7 +15,7 @@
 namespace qft::ops {
 namespace {
 
-/// Of a tensor [rows, heads, D] that plain calls make.
+/// Elements of a tensor [rows, heads, D] in the plain ATen path.
 constexpr std::int64_t kElements = std::int64_t{1} << 22;
 
 std::int64_t rows_at_once(std::int64_t rows, std::int64_t columns) {
@@ -37,7 +37,7 @@ cpu::GatedNorm<T> arguments(const at::Tensor& x, const at::Tensor& z, const at::
 
 template <class T>
 void backward_cpu(const cpu::GatedNorm<T>& args, std::int64_t rows, const at::Tensor& gweight, Workspace& workspace) {
-  at::Tensor partial;  // a row of sums per thread, added up in the threads' order
+  at::Tensor partial;  // one row of sums per thread, added in thread order
   if (gweight.defined()) partial = workspace.get("op.norm_gweight", {at::get_num_threads(), args.width}, at::kFloat).zero_();
   const auto kernels = cpu::gated_norm_kernels<T>();
   cpu::for_rows(rows, args.width, [&](std::int64_t begin, std::int64_t end) {
@@ -54,7 +54,7 @@ void forward_generic(const at::Tensor& x, const at::Tensor& z, const at::Tensor&
   y.copy_(weight * (xf * r).to(x.scalar_type()) * (gate * at::sigmoid(gate)));
 }
 
-/// `gweight`: of the type of sums.
+/// `gweight`: in the accumulation dtype.
 void backward_generic(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& z, const at::Tensor& weight,
                       const at::Tensor& rstd, const at::Tensor& gx, const at::Tensor& gz, const at::Tensor& gweight) {
   const at::Tensor gate = accumulated(z), open = at::sigmoid(gate), silu = gate * open, r = rstd.unsqueeze(-1);
@@ -67,7 +67,7 @@ void backward_generic(const at::Tensor& gy, const at::Tensor& x, const at::Tenso
   gx.copy_((g - xhat * (g * xhat).mean(-1, true)) * r);
 }
 
-/// f(part) for as many rows as plain calls take at once; part(t): those rows of t.
+/// Calls f(part) for chunks of rows in the plain ATen path; part(t) returns these rows of t.
 template <class F>
 void for_rows(const at::Tensor& x, const F& f) {
   const std::int64_t rows = x.size(0), step = rows_at_once(rows, x.size(1) * x.size(2));
@@ -119,7 +119,7 @@ std::int64_t gated_norm_scratch_bytes(std::int64_t tokens, std::int64_t columns,
                                       bool backward) {
   const at::ScalarType sums = generic::accumulate_dtype(dtype);
   if (on_cpu && (dtype == at::kFloat || dtype == at::kBFloat16)) return 0;
-  // Tensors at once, in halves: narrower data is copied into the type of the sums first.
+  // Number of simultaneous tensors, doubled: narrower data is first copied to the accumulation dtype.
   const std::int64_t halves = sums != dtype ? (backward ? 26 : 14) : (backward ? 20 : 10);
   const auto item = static_cast<std::int64_t>(c10::elementSize(sums));
   return halves * rows_at_once(tokens, columns) * columns * item / 2;

@@ -17,7 +17,7 @@ at::Tensor accumulated(const at::Tensor& x) {
   return x.to(accumulate_dtype(x.scalar_type()));
 }
 
-/// What a norm multiplies with.
+/// Returns the multiplier of a norm.
 at::Tensor factor(const at::Tensor& weight, NormWeight form) {
   return form == NormWeight::zero_centred ? accumulated(weight) + 1 : accumulated(weight);
 }
@@ -40,7 +40,7 @@ void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tens
   const at::Tensor xf = accumulated(x), gf = accumulated(gy), r = rstd.unsqueeze(-1);
   const at::Tensor xhat = xf * r;
   if (gweight.defined()) {
-    // A plain weight was multiplied with the rounded value.
+    // A plain weight multiplies the rounded value.
     const at::Tensor rounded = form == NormWeight::plain ? accumulated(xhat.to(x.scalar_type())) : xhat;
     gweight.add_((gf * rounded).reshape({-1, x.size(-1)}).sum(0));
   }
@@ -75,7 +75,7 @@ void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at
   const at::Tensor ggate = (silu * s).neg_().add_(s).add_(silu).mul_(up).mul_(gact);
   const at::Tensor product = act.defined() ? silu * up : at::Tensor();
   const at::Tensor gup = silu.mul_(gact);
-  if (act.defined()) act.copy_(product);  // which may be gact
+  if (act.defined()) act.copy_(product);  // may alias gact
   ggate_up.narrow(1, 0, width).copy_(ggate);
   ggate_up.narrow(1, width, width).copy_(gup);
 }
@@ -93,7 +93,7 @@ void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& targets, con
 
 std::int64_t scratch_bytes(const Sizes& sizes, at::ScalarType dtype) {
   const auto item = static_cast<std::int64_t>(c10::elementSize(accumulate_dtype(dtype)));
-  // Narrower data is copied into the type of the sums first.
+  // Narrower data is first copied to the accumulation dtype.
   const bool copied = accumulate_dtype(dtype) != dtype;
   const std::int64_t norm = (copied ? 6 : 4) * sizes.tokens * sizes.hidden;
   const std::int64_t swiglu = (copied ? 6 : 4) * sizes.tokens * sizes.intermediate;

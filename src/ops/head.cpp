@@ -16,7 +16,7 @@
 namespace qft::ops {
 namespace {
 
-/// Logits held at a time: enough rows for efficient matmuls, few enough to stay small beside the activations.
+/// Logit rows per chunk: enough for efficient matmuls, and small compared with the activations.
 constexpr std::int64_t kMinChunkRows = 256, kMaxChunkRows = 512, kRowMultiple = kFewestChunkRows;
 constexpr std::int64_t kChunkElements = std::int64_t{1} << 24;
 
@@ -35,7 +35,7 @@ void check(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labe
   }
 }
 
-/// generic::cross_entropy_rows, by the kernel where there is one.
+/// Runs generic::cross_entropy_rows, with a kernel if there is one.
 void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
                    const at::Tensor& logprobs) {
   const bool done = cpu::with_kernel_type(logits, [&]<class T>() {
@@ -61,7 +61,7 @@ at::Tensor reference_logits(const RowReader& reader, const at::Tensor& weight, s
   return logits;
 }
 
-/// One pass in chunks of labels. Undefined logprobs, grad_logprobs, gx or gweight are not computed.
+/// One pass in chunks of labels. Skips undefined logprobs, grad_logprobs, gx and gweight.
 void run(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& grad_logprobs,
          const at::Tensor& logprobs, const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace,
          std::int64_t chunk_rows, const RowReader& reader = {}) {

@@ -1,10 +1,10 @@
-// QFT_CPU_ISA=baseline|avx2|avx512: our own kernels for the CPU use no newer instructions, so that one machine shows what
-// others compute. Read once, when the program starts. LibTorch has ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA.
+// QFT_CPU_ISA=baseline|avx2|avx512 limits our own CPU kernels to older instructions, so that one machine can reproduce the
+// results of others. Read once at program start. LibTorch has ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA.
 #pragma once
 
 namespace qft::ops {
 
-/// Whether the environment holds kernels back. Also keeps the reading of it from being left out by the linker.
+/// True if the environment limits the kernels. Calling this also keeps the linker from dropping the code that reads the variable.
 bool instruction_sets_are_held();
 
 }  // namespace qft::ops

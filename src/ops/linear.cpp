@@ -16,7 +16,7 @@
 namespace qft::ops {
 namespace {
 
-/// y = scale * x weight^T + bias, or with `add` y += x weight^T, by the kernel for few rows; false where there is none.
+/// y = scale * x weight^T + bias, or with `add` y += x weight^T, with the kernel for few rows; false if there is none.
 bool gemv_into(const at::Tensor& y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Workspace& workspace,
                double scale = 1.0, bool add = false) {
   if (x.size(0) > kFewRows || weight.stride(1) != 1 || y.stride(1) != 1) return false;
@@ -38,8 +38,7 @@ bool gemv_into(const at::Tensor& y, const at::Tensor& x, const at::Tensor& weigh
   });
 }
 
-/// The parts' A, or its gradient, as one [sum of ranks, K] view where they lie one after another in memory;
-/// undefined where they do not.
+/// Returns the parts' A, or its gradient, as one [sum of ranks, K] view if they are adjacent in memory; otherwise undefined.
 template <class Part>
 at::Tensor fused_a(const std::vector<Part>& parts) {
   const at::Tensor& first = parts.front().a;
@@ -60,9 +59,9 @@ bool same_scaling(const LinearWeights& w) {
   return std::ranges::all_of(w.lora, [&](const LoraPart& part) { return part.scaling == w.lora.front().scaling; });
 }
 
-/// scaling * gy B of all parts, [T, sum of ranks]: the gradient of dropout(x) A^T.
+/// Computes scaling * gy B for all parts, [T, sum of ranks]: the gradient of dropout(x) A^T.
 at::Tensor project_up_backward(const at::Tensor& gy, const LinearWeights& w, Workspace& workspace) {
-  // ATen's skinny products run up to ten times faster with the few rows first.
+  // ATen's skinny products run up to ten times faster with the short dimension first.
   const bool few_first = !blocked::serves(gy);
   const std::int64_t tokens = gy.size(0), columns = lora_saved_columns(w);
   const at::Tensor held =
@@ -79,7 +78,7 @@ at::Tensor project_up_backward(const at::Tensor& gy, const LinearWeights& w, Wor
   return gsaved;
 }
 
-/// What LoRA without dropout adds to gy W.
+/// Returns LoRA's terms in gx, without dropout, in addition to gy W.
 std::vector<blocked::NarrowTerm> input_grad_terms(const LinearWeights& w, const at::Tensor& gsaved) {
   if (const at::Tensor a = fused_a(w.lora); a.defined()) return {{gsaved, a}};
   std::vector<blocked::NarrowTerm> terms;
@@ -87,7 +86,7 @@ std::vector<blocked::NarrowTerm> input_grad_terms(const LinearWeights& w, const 
   return terms;
 }
 
-/// gx = (or +=) gy W, and what LoRA without dropout adds.
+/// gx = (or +=) gy W, plus LoRA's terms without dropout.
 void input_grad(const at::Tensor& gy, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& gsaved,
                 const at::Tensor& gx, GradMode mode, Workspace& workspace) {
   std::vector<blocked::NarrowTerm> terms;
@@ -99,7 +98,7 @@ void input_grad(const at::Tensor& gy, const LinearWeights& w, const LoraDropout&
   }
 }
 
-/// gb += gy^T saved of each part, and without dropout ga += gsaved^T x.
+/// gb += gy^T saved for each part, and without dropout ga += gsaved^T x.
 void lora_grads(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
                 const at::Tensor& saved, const at::Tensor& gsaved, const std::vector<LinearGrads::Lora>& grads,
                 Workspace& workspace) {
@@ -119,7 +118,7 @@ void lora_grads(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& 
   add_token_sums(sums, workspace);
 }
 
-/// With dropout: gx += dropout^T(gsaved A) unless gx is undefined, and ga += gsaved^T dropout(x), of each part by one mask.
+/// With dropout, uses one mask per part: gx += dropout^T(gsaved A) if gx is defined, and ga += gsaved^T dropout(x).
 void dropout_grads(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& gsaved,
                    const at::Tensor& gx, const std::vector<LinearGrads::Lora>& grads, Workspace& workspace) {
   for_parts(w, gsaved, [&](std::size_t i, const at::Tensor& columns) {

@@ -1,4 +1,4 @@
-// What the products with LoRA's parts share. Private to ops.
+// Shared helpers for products with LoRA's parts. Private to ops.
 #pragma once
 
 #include "qft/ops/linear.h"
@@ -14,14 +14,14 @@ DropoutKey key_of(const LoraPart& part, const LoraDropout& dropout);
 /// dropout(x) for one part; x itself without dropout.
 at::Tensor dropped_input(const at::Tensor& x, const LoraPart& part, const LoraDropout& dropout, Workspace& workspace);
 
-/// saved = scaling * dropout(x) A^T of all parts.
+/// saved = scaling * dropout(x) A^T for all parts.
 void project_down(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& saved,
                   Workspace& workspace);
 
-/// What LoRA adds to x W^T.
+/// Returns LoRA's terms in addition to x W^T.
 std::vector<blocked::NarrowTerm> output_terms(const LinearWeights& w, const at::Tensor& saved);
 
-/// f(row0, rows) of the rows of w that none of its parts has; `parts` are by ascending row0.
+/// Calls f(row0, rows) for each range of w's rows that belongs to none of its parts; `parts` are in ascending row0 order.
 template <class Part, class F>
 void for_gaps(const LinearWeights& w, const std::vector<Part>& parts, const F& f) {
   std::int64_t row0 = 0;
@@ -32,8 +32,7 @@ void for_gaps(const LinearWeights& w, const std::vector<Part>& parts, const F& f
   if (row0 < w.weight.size(0)) f(row0, w.weight.size(0) - row0);
 }
 
-/// The columns of `saved`, or of its gradient, that belong to each part's factors: f(part, columns). `w` may be a stack of
-/// experts'.
+/// Calls f(part, columns) with each part's columns of `saved`, or of its gradient. `w` may be a stack of experts.
 template <class F>
 void for_parts(const LinearWeights& w, const at::Tensor& saved, const F& f) {
   std::int64_t column = 0;

@@ -1,4 +1,4 @@
-// The matrix product of the operations: by blocks on the CPU, by ATen elsewhere.
+// Matrix product for the operations: tiled on the CPU, ATen elsewhere.
 #pragma once
 
 #include "matmul_blocked.h"

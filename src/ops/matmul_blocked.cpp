@@ -12,22 +12,22 @@ namespace {
 
 using cpu::Bf16;
 
-/// Columns of the result that a task computes, and of the right-hand side that it packs.
+/// Columns of the result per task, and of each packed right-hand side.
 constexpr std::int64_t kPanel = 32;
 /// Rows of the right-hand side that are packed at a time.
 constexpr std::int64_t kInner = 1024;
-/// Rows of the result that a task holds in fp32: at most, and as long as other tasks are left for all threads.
+/// Rows of the result that a task holds in fp32: the maximum, and the minimum to which tasks shrink to occupy all threads.
 constexpr std::int64_t kMostRows = 2048, kFewestRows = 128;
-/// Elements of left-hand sides that are widened at a time, unless the fewest rows have more.
+/// Left-hand side elements that are widened at a time, unless kFewestRows rows have more.
 constexpr std::int64_t kMostWidened = std::int64_t{1} << 24;
 
-/// A left-hand side. brgemm reads whole units of rows: those of the last one are in a padded copy.
+/// A left-hand side. brgemm reads whole units of rows; the last, partial unit is in a padded copy.
 template <class E>
 struct Left {
   const E *data, *tail;
   std::int64_t stride, columns, whole_rows;
 
-  /// Elements of the copy.
+  /// Number of elements in the copy.
   static std::int64_t copied(const at::Tensor& a) { return kRowUnit * a.size(1); }
 
   Left(const at::Tensor& a, E* copy)
@@ -42,7 +42,7 @@ struct Left {
   }
 };
 
-/// Widened, all of it is in the copy.
+/// Widened to float, the copy holds the whole matrix.
 template <>
 struct Left<float> {
   const float *data, *tail = nullptr;
@@ -60,7 +60,7 @@ struct Left<float> {
   }
 };
 
-/// A right-hand side, packed a panel at a time.
+/// A right-hand side, packed one panel at a time.
 template <class E>
 struct Right {
   const Bf16* data;
@@ -68,7 +68,7 @@ struct Right {
 
   explicit Right(const at::Tensor& b) : data(const_data<Bf16>(b)), row_stride(b.stride(0)), column_stride(b.stride(1)) {}
 
-  /// Rows [k0, k0 + k), columns [n0, n0 + n).
+  /// Packs rows [k0, k0 + k) and columns [n0, n0 + n).
   void pack(std::int64_t k0, std::int64_t k, std::int64_t n0, std::int64_t n, E* out) const {
     const Bf16* first = data + k0 * row_stride + n0 * column_stride;
     if (column_stride == 1)
@@ -85,7 +85,7 @@ struct Term {
   std::int64_t column0, columns;
 };
 
-/// A product: a task computes a panel of columns of a group of rows.
+/// A product. A task computes one panel of columns for a group of rows.
 template <class E>
 class Multiplication {
  public:
@@ -153,7 +153,7 @@ class Multiplication {
     cpu::store_sums(store);
   }
 
-  /// sums = (or +=) rows [row0, row0 + rows) of columns [k0, k0 + k) of a, times the packed panel.
+  /// sums = (or +=) rows [row0, row0 + rows) and columns [k0, k0 + k) of a, times the packed panel.
   static void add_rows(const Left<E>& a, std::int64_t row0, std::int64_t rows, std::int64_t k0, std::int64_t k, const E* packed,
                        std::int64_t columns, float* sums, bool add) {
     for (std::int64_t done = 0; done < rows;) {
@@ -182,7 +182,7 @@ class Multiplication {
   cpu::StoreSums store_{};
 };
 
-/// Packed, two successive rows of b lie together: none may be left over.
+/// Packing puts two successive rows of b together: the number of rows must be even.
 bool factors(const at::Tensor& a, const at::Tensor& b) {
   return is_bf16(a) && is_bf16(b) && has_rows(a) && (b.stride(1) == 1 || b.stride(0) == 1) && a.size(1) > 0 && a.size(1) % 2 == 0;
 }
@@ -192,7 +192,7 @@ bool can_multiply(const Product& p) {
          std::ranges::all_of(p.terms, [&](const NarrowTerm& t) { return factors(t.a, t.b) && t.a.size(1) <= kInner; });
 }
 
-/// Rows of a product that are computed at a time, so that no more than kMostWidened elements are. There may be none.
+/// Returns the number of rows that are widened at a time, to stay within kMostWidened elements. m may be 0.
 std::int64_t rows_widened(std::int64_t m, std::int64_t k) {
   const std::int64_t parts = std::max<std::int64_t>(1, (m * k + kMostWidened - 1) / kMostWidened);
   return padded((m + parts - 1) / parts, kFewestRows);

@@ -9,11 +9,11 @@
 namespace qft::ops {
 namespace {
 
-/// Largest error of a product of typical size.
+/// Returns the largest error of a product of typical size.
 double trial_error() {
   const at::NoGradGuard no_grad;
   constexpr std::int64_t kRows = 128, kInner = 512, kColumns = 256;
-  // Values that use all bits of a float, without touching the generator of the process.
+  // Values that use all bits of a float and leave the process's generator alone.
   const auto values = [](std::int64_t rows, std::int64_t columns, double step) {
     return at::arange(rows * columns, at::kDouble).mul_(step).sin_().view({rows, columns}).to(at::kFloat);
   };
@@ -23,7 +23,7 @@ double trial_error() {
 }
 
 bool try_onednn() {
-  constexpr double kAsAccurate = 1.5;  // twice the error is seen in gradients
+  constexpr double kAsAccurate = 1.5;  // twice the error is visible in gradients
   const double usual = trial_error();
   at::globalContext().setFloat32MatmulPrecision("medium");
   if (trial_error() <= kAsAccurate * usual) return true;

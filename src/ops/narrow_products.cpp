@@ -14,10 +14,10 @@ using blocked::scratch;
 using cpu::Bf16;
 using cpu::kNarrowUnit;
 
-/// Rows, or columns, of a task.
+/// Rows, or columns, per task.
 constexpr std::int64_t kRows = 32, kColumns = 256;
 
-/// b [k, n] as [n, padded][k].
+/// Returns b [k, n] as [n, padded][k].
 const float* transposed_factors(const at::Tensor& b, Workspace& workspace) {
   const std::int64_t k = b.size(0), n = b.size(1), count = padded(n, kNarrowUnit);
   auto* factors = scratch<float>(workspace, "op.narrow_factors", count * k);
@@ -30,7 +30,7 @@ const float* transposed_factors(const at::Tensor& b, Workspace& workspace) {
   return factors;
 }
 
-/// Elements of the left side of a sum of so many rows.
+/// Elements of the left side of a sum over `tokens` tokens.
 std::int64_t sum_factors(std::int64_t tokens, std::int64_t rows) {
   return tokens * padded(rows, kNarrowUnit);
 }

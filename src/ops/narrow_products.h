@@ -1,4 +1,4 @@
-// Products of bf16 on the CPU with few columns, such as LoRA's, in fp32 without a widened copy of the other side.
+// bf16 products on the CPU with few columns, such as LoRA's: computed in fp32 without a widened copy of the large side.
 #pragma once
 
 #include "qft/ops/token_sums.h"
@@ -9,16 +9,16 @@
 
 namespace qft::ops::narrow {
 
-/// Whether a product, or a sum, is one of these; of operands that blocks would take.
+/// True if this product or sum is narrow; operands must be valid for the tiled products.
 bool serves(const blocked::Product& product);
 bool serves(const TokenSum& sum);
-/// Whether sums of so many rows at most are.
+/// True for sums with at most `rows` rows and gradients in `grad`.
 bool serves(std::int64_t rows, at::ScalarType grad);
 
 void multiply(const blocked::Product& product, Workspace& workspace);
 void add_token_sums(std::span<const TokenSum> sums, Workspace& workspace);
 
-/// Bytes of the workspace that LoRA's sums of a module take: those of all its B, and of its A, of `rows` rows each.
+/// Workspace bytes for LoRA's sums in a projection group: one call sums the gradients of all its B and A, with `rows` rows each.
 std::int64_t token_sum_bytes(std::int64_t tokens, std::int64_t rows);
 
 }  // namespace qft::ops::narrow

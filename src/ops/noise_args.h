@@ -1,4 +1,4 @@
-// What the kernels of the noise on embeddings take: plain rows in memory, of T; arithmetic is fp32.
+// Arguments of the embedding-noise kernels: plain rows in memory with elements T; arithmetic is fp32.
 #pragma once
 
 #include "qft/ops/kernel_args.h"
@@ -10,7 +10,7 @@
 
 namespace qft::ops {
 
-/// x += noise_magnitude() times symmetric() of the feature's half word.
+/// x += noise_magnitude() * symmetric(half word of the feature).
 template <class T>
 struct EmbeddingNoise {
   T* x;
@@ -21,17 +21,17 @@ struct EmbeddingNoise {
   std::int64_t width;
 };
 
-/// Of the eight half words of a counter that of feature `f`.
+/// Returns the half word for feature `f` among a counter's eight.
 constexpr std::uint32_t half_word(const PhiloxCounter& words, int f) {
   return words[static_cast<std::size_t>(f / 2)] >> (f % 2 * 16) & 0xFFFF;
 }
 
-/// A half word as a value in (-1, 1), symmetric about 0.
+/// Maps a half word to a value in (-1, 1), symmetric about 0.
 constexpr float symmetric(std::uint32_t half) {
   return static_cast<float>(2 * static_cast<int>(half) - 65535) * (1.0F / 65536);
 }
 
-/// The most noise on a feature of a sample of so many tokens.
+/// Returns the maximum noise on a feature, for a sample with `length` tokens.
 C10_HOST_DEVICE inline float noise_magnitude(float alpha, std::int32_t length, std::int64_t width) {
   return alpha / std::sqrt(static_cast<float>(length) * static_cast<float>(width));
 }

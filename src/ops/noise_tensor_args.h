@@ -1,4 +1,4 @@
-// From tensors to what the kernels of the noise on embeddings take.
+// Converts tensors to arguments of the embedding-noise kernels.
 #pragma once
 
 #include "qft/ops/embedding_noise.h"

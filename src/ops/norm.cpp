@@ -17,7 +17,7 @@ void forward_cpu(const RmsNormForward<T>& args, std::int64_t rows) {
 
 template <class T>
 void backward_cpu(const RmsNormBackward<T>& args, std::int64_t rows, const at::Tensor& gweight, Workspace& workspace) {
-  at::Tensor partial;  // a row of sums per thread, added up in the threads' order
+  at::Tensor partial;  // one row of sums per thread, added in thread order
   if (gweight.defined()) partial = workspace.get("op.norm_gweight", {at::get_num_threads(), args.width}, at::kFloat).zero_();
   const auto kernels = cpu::norm_kernels<T>();
   cpu::for_rows(rows, args.width, [&](std::int64_t begin, std::int64_t end) {

@@ -17,16 +17,16 @@
 namespace qft::ops {
 namespace {
 
-/// Tokens over which gradients of turns are summed in one product, rounded to the type of its factors.
+/// Tokens per product when the turns' gradients are summed; each product is rounded to the dtype of its factors.
 constexpr std::int64_t kSumTokens = 1024;
 
-/// Where the elements above the diagonal lie in a block, flattened.
+/// Returns the flattened positions above the diagonal of a block.
 at::Tensor upper_places(std::int64_t block, c10::Device device) {
   const at::Tensor at = at::triu_indices(block, block, 1, at::TensorOptions().dtype(at::kLong));
   return (at[0] * block + at[1]).to(device);
 }
 
-/// [blocks, b, b] of their elements above the diagonal.
+/// Builds the skew-symmetric [blocks, b, b] from the elements above the diagonal.
 at::Tensor skew_blocks(const at::Tensor& skew, const at::Tensor& turns) {
   const std::int64_t blocks = turns.size(0), b = turns.size(1);
   at::Tensor upper = at::zeros({blocks, b * b}, turns.options());
@@ -39,7 +39,7 @@ at::Tensor identity(const at::Tensor& like) {
   return at::eye(like.size(-1), like.options()).expand(like.sizes());
 }
 
-/// S_k of R - I = Q S_1, S_k = c_k I + Q S_{k+1}, by k from 1 on.
+/// Returns S_1, S_2, ...: R - I = Q S_1, S_k = c_k I + Q S_{k+1}.
 std::vector<at::Tensor> horner(const at::Tensor& q, CayleyTerms terms) {
   const std::vector<double> series = cayley_series(terms);
   std::vector<at::Tensor> sums(series.size());
@@ -50,7 +50,7 @@ std::vector<at::Tensor> horner(const at::Tensor& q, CayleyTerms terms) {
   return sums;
 }
 
-/// Of the gradient of R.
+/// Returns the gradient of Q from the gradient of R.
 at::Tensor skew_gradient(const at::Tensor& g, const at::Tensor& q, CayleyTerms terms, const at::Tensor& turns) {
   if (terms == kCayleyExact)
     return -at::linalg_solve(identity(q) - q, at::bmm((turns + 2 * identity(q)).transpose(1, 2), g), /*left=*/false);
@@ -63,7 +63,7 @@ at::Tensor skew_gradient(const at::Tensor& g, const at::Tensor& q, CayleyTerms t
   return all;
 }
 
-/// Rows of columns that are turned alike: [blocks, T, b], or with one block for all [1, T blocks, b].
+/// Rows grouped by rotation: [blocks, T, b], or [1, T blocks, b] if one rotation serves all blocks.
 struct Blocks {
   std::int64_t tokens, columns, blocks, block;
   bool shared;
@@ -75,12 +75,12 @@ struct Blocks {
         block(part.turns.size(1)),
         shared(part.turns.size(0) < blocks) {}
 
-  /// A row of tokens [T, columns] as it comes, seen in that order.
+  /// Returns this view of tokens [T, columns], without copying.
   at::Tensor seen(const at::Tensor& rows) const {
     if (shared) return rows.view({1, tokens * blocks, block});
     return rows.view({tokens, blocks, block}).transpose(0, 1);
   }
-  /// The same, contiguous.
+  /// Returns the same, contiguous.
   at::Tensor gathered(const at::Tensor& rows, const char* name, Workspace& workspace) const {
     if (shared) return seen(rows);
     const at::Tensor held = workspace.get(name, {blocks, tokens, block}, rows.scalar_type());
@@ -102,7 +102,7 @@ at::Tensor product(const at::Tensor& blocks, const at::Tensor& turns, Workspace&
   return out;
 }
 
-/// x R, of rows one by one: a row has the same bits in any company.
+/// Computes x R row by row: batch-invariant.
 void turn_few(const at::Tensor& x, const OftPart& part, const at::Tensor& turned, Workspace& workspace) {
   const at::Tensor turns = in_type(part.turns, x.scalar_type(), workspace);
   for (std::int64_t t = 0; t < x.size(0); ++t) {
@@ -113,12 +113,12 @@ void turn_few(const at::Tensor& x, const OftPart& part, const at::Tensor& turned
   }
 }
 
-/// The linear of these rows, without OFT.
+/// Returns the linear for these rows, without OFT.
 LinearWeights rows_of(const LinearWeights& w, std::int64_t row0, std::int64_t rows, bool bias) {
   return {w.weight.narrow(0, row0, rows), bias && w.bias.defined() ? w.bias.narrow(0, row0, rows) : at::Tensor(), {}};
 }
 
-/// gskew += of sum over tokens of x^T g, block by block.
+/// gskew += the gradient from the sum over tokens of x^T g, block by block.
 void add_skew_gradient(const at::Tensor& x, const at::Tensor& g, const OftPart& part, std::int64_t step,
                        const at::Tensor& gskew) {
   const at::Tensor sums = at::zeros(part.turns.sizes(), part.turns.options());
@@ -151,8 +151,7 @@ std::int64_t oft_scratch_bytes(std::int64_t tokens, std::int64_t columns, std::i
                                bool training) {
   const auto item = static_cast<std::int64_t>(c10::elementSize(compute));
   const std::int64_t wide = compute == at::kDouble ? 8 : 4;
-  // Of x and of the gradient in blocks, the product, and what is multiplied; the turns, and of their gradient the terms of the
-  // series.
+  // Tokens: x and the gradient in blocks, the product, and its input. Rotations: R - I, and the series terms of its gradient.
   return columns * (tokens * (training ? 5 : 3) * item + block * (item + (training ? 12 : 0) * wide));
 }
 

@@ -1,4 +1,4 @@
-// The random half words of rows in plain ATen calls, for any device.
+// Random half words for rows in plain ATen calls, on any device.
 #pragma once
 
 #include "qft/ops/dropout.h"
@@ -9,7 +9,7 @@
 
 namespace qft::ops::generic {
 
-/// The half words that decide features [0, width) of each row, as int64 [T, width].
+/// Returns the half words that decide features [0, width) of each row, as int64 [T, width].
 at::Tensor philox_halves(const RowIdentity& rows, std::int64_t width, PhiloxKey key);
 
 }  // namespace qft::ops::generic

@@ -19,10 +19,10 @@
 namespace qft::ops {
 namespace {
 
-constexpr std::int64_t kPiece = kBlockOf4Bits << 14;  ///< numbers widened to fp32 at a time
-constexpr float kSmallest = 1e-38F;                   ///< what bitsandbytes takes for the scale of zeros
+constexpr std::int64_t kPiece = kBlockOf4Bits << 14;  ///< numbers that are widened to fp32 at a time
+constexpr float kSmallest = 1e-38F;                   ///< bitsandbytes' scale for all-zero blocks
 
-/// The codes of 4 bits by ascending number, and the limits between them.
+/// The 4-bit codes in ascending order of their values, and the bounds between them.
 struct FourBits {
   std::array<std::uint8_t, 16> order{};
   std::array<float, 15> bounds{};
@@ -47,8 +47,7 @@ float largest_of(const float* values, std::int64_t count) {
   return most;
 }
 
-/// `first`: a multiple of the block. Whole blocks multiply by the inverse of the scale, a last part divides: as bitsandbytes
-/// does.
+/// Quantises one block. Like bitsandbytes, multiplies whole blocks by the inverse scale and divides a partial last block.
 void quantize_block(const FourBits& table, const float* values, std::int64_t count, std::uint8_t* codes, float& scale) {
   scale = largest_of(values, count);
   const bool whole = count == kBlockOf4Bits;
@@ -65,19 +64,19 @@ void quantize_row(QuantFormat format, const float* values, std::int64_t count, s
   const float most = largest_of(values, count);
   if (format == QuantFormat::int8) {
     scale = most;
-    const float whole = 1.0F / most * 127.0F, factor = std::isfinite(whole) ? whole : 0.0F;  // of rows of zeros, or nearly
+    const float whole = 1.0F / most * 127.0F, factor = std::isfinite(whole) ? whole : 0.0F;  // zero, or nearly zero, rows
     for (std::int64_t i = 0; i < count; ++i)
       codes[i] = static_cast<std::uint8_t>(static_cast<std::int8_t>(std::nearbyint(values[i] * factor)));
     return;
   }
   scale = most / 448.0F;
-  if (scale == 0.0F) scale = 1.0F;  // of zeros, or nearly: a quotient that fp32 rounds to none
+  if (scale == 0.0F) scale = 1.0F;  // the row is zero, or so small that the quotient underflows in fp32
   const at::Tensor row = at::from_blob(const_cast<float*>(values), {count}, at::kFloat);
   const at::Tensor rounded = (row / scale).clamp(-448.0, 448.0).to(at::kFloat8_e4m3fn);
   std::memcpy(codes, rounded.data_ptr(), static_cast<std::size_t>(count));
 }
 
-/// The code of the number nearest to x, which is rounded to one of 2^16 steps before: as bitsandbytes does.
+/// Returns the code nearest to x. Like bitsandbytes, first rounds x to one of 2^16 steps.
 std::uint8_t nearest(float exact) {
   constexpr float kStep = 32767.5F;
   const float x = std::floor((exact + 1.0F) * kStep + 0.5F) / kStep - 1.0F;
@@ -88,7 +87,7 @@ std::uint8_t nearest(float exact) {
   return static_cast<std::uint8_t>(best - map.begin());
 }
 
-/// Scales as codes: of what is left of them without their mean, which is kept behind the scales' scales.
+/// Quantises the scales minus their mean; stores the mean after the scales' scales.
 void nest(const QuantizedLayout& layout, const at::Tensor& scales, std::uint8_t* bytes) {
   const float mean = scales.mean().item<float>();
   const at::Tensor rest = scales - mean;

@@ -21,8 +21,8 @@
 namespace qft::ops {
 namespace {
 
-constexpr std::int64_t kPiece = std::int64_t{1} << 20;  ///< numbers at a time where they are decoded by ATen's calls
-constexpr std::int64_t kGrain = 16384;                  ///< numbers that are worth a thread
+constexpr std::int64_t kPiece = std::int64_t{1} << 20;  ///< numbers at a time in the ATen path
+constexpr std::int64_t kGrain = 16384;                  ///< numbers per thread, at least
 
 template <std::size_t N>
 at::Tensor on_device(const std::array<float, N>& table, c10::Device device) {
@@ -34,7 +34,7 @@ at::Tensor floats_at(const at::Tensor& bytes, std::int64_t begin, std::int64_t c
   return bytes.narrow(0, begin, 4 * count).view(at::kFloat);
 }
 
-/// The scales [blocks] as fp32; a view where they are kept so.
+/// Returns the scales [blocks] as fp32; a view unless they are nested.
 at::Tensor scales_of(const at::Tensor& bytes, const QuantizedLayout& layout) {
   const std::int64_t blocks = layout.blocks();
   if (!layout.kind.nested) return floats_at(bytes, layout.scales, blocks);
@@ -45,7 +45,7 @@ at::Tensor scales_of(const at::Tensor& bytes, const QuantizedLayout& layout) {
   return (numbers * each).add_(floats_at(bytes, layout.nested_scales + 4 * nested, 1));
 }
 
-/// The numbers [first, first + count) without their scales, fp32; of groups with their zero points still in them.
+/// Returns numbers [first, first + count) before scaling, fp32; for groups also before subtracting zero points.
 at::Tensor numbers_of(const at::Tensor& bytes, const QuantizedLayout& layout, std::int64_t first, std::int64_t count) {
   const QuantFormat format = layout.kind.format;
   if (four_bits(format)) {
@@ -76,7 +76,7 @@ void decode_rows_generic(const at::Tensor& bytes, const QuantizedLayout& layout,
   const std::int64_t tile = layout.kind.tile_rows, columns = layout.columns, across = layout.blocks_of_row();
   const at::Tensor scales = scales_of(bytes, layout).view({-1, across});
   const at::Tensor matrix = out.view({layout.rows, columns});
-  /// Rows [first, first + count) of what tiles or groups have, for each number.
+  /// Expands rows [first, first + count) of a per-tile or per-group tensor to one value per number.
   const auto for_each_number = [&](const at::Tensor& parts, std::int64_t first, std::int64_t count) {
     const at::Tensor rows = parts.narrow(0, first / tile, (count + tile - 1) / tile).repeat_interleave(std::min(tile, count), 0);
     return rows.narrow(0, 0, count).repeat_interleave(std::min(layout.block(), columns), 1).narrow(1, 0, columns);
@@ -97,7 +97,7 @@ void decode_rows_generic(const at::Tensor& bytes, const QuantizedLayout& layout,
   }
 }
 
-/// Scales of blocks that follow each other.
+/// The scales of consecutive blocks.
 class BlockScales {
  public:
   BlockScales(const std::uint8_t* bytes, const QuantizedLayout& layout)
@@ -107,13 +107,13 @@ class BlockScales {
         each_(reinterpret_cast<const float*>(bytes + layout.nested_scales)),
         offset_(nested_ ? each_[(layout.blocks() + kNestedBlock - 1) / kNestedBlock] : 0.0F) {}
 
-  /// Those of blocks from `first` on, at most kNestedBlock; the next call overwrites them.
+  /// Returns the scales of `count` blocks, starting at `first`; at most kNestedBlock. The next call overwrites them.
   const float* from(std::int64_t first, std::int64_t count) {
     if (!nested_) return scales_ + first;
     const auto& numbers = dynamic_map(true);
     for (std::int64_t i = 0; i < count; ++i)
       decoded_[static_cast<std::size_t>(i)] = numbers[codes_[first + i]] * each_[(first + i) / kNestedBlock];
-    // A loop of its own: as one multiply-add it would not be rounded in between.
+    // A separate loop, because a fused multiply-add would not round in between.
     for (std::int64_t i = 0; i < count; ++i) decoded_[static_cast<std::size_t>(i)] += offset_;
     return decoded_.data();
   }
@@ -144,7 +144,7 @@ void decode_blocks(const at::Tensor& bytes, const QuantizedLayout& layout, T* to
   });
 }
 
-/// Rows by blocks of columns, and what decodes them.
+/// Decodes rows in blocks of columns.
 template <class T>
 class RowDecoder {
  public:
@@ -155,9 +155,9 @@ class RowDecoder {
         zeros_(codes_ + layout.zeros),
         order_(reinterpret_cast<const std::int32_t*>(codes_ + layout.order)) {}
 
-  /// Rows that are decoded together.
+  /// Returns the number of rows that decode together.
   std::int64_t together() const { return layout_.kind.ordered ? cpu::kReorderedRows<T> : 1; }
-  /// Rows [begin, end) to `out`, where row `begin` goes.
+  /// Decodes rows [begin, end) to `out`; row `begin` goes to out[0].
   void decode(std::int64_t begin, std::int64_t end, T* out) const {
     const std::int64_t columns = layout_.columns, together = this->together();
     std::vector<T> places(static_cast<std::size_t>(layout_.kind.ordered ? 2 * together * columns : 0));
@@ -197,7 +197,7 @@ class RowDecoder {
     }
   }
 
-  /// The 16 codes less a zero point of at most 15.
+  /// Returns the 16 codes minus a zero point of at most 15.
   static const float* differences(std::uint8_t zero) {
     static constexpr std::array<float, 31> kDifferences = [] {
       std::array<float, 31> all{};

@@ -10,7 +10,7 @@
 namespace qft::ops {
 namespace {
 
-constexpr std::int64_t kRowOfBlocks = 64 * kBlockOf4Bits;  ///< a multiple of what a thread takes
+constexpr std::int64_t kRowOfBlocks = 64 * kBlockOf4Bits;  ///< a multiple of a thread's share
 
 std::array<float, 256> numbers_of(QuantFormat format) {
   std::array<float, 256> numbers{};

@@ -5,7 +5,7 @@
 namespace qft::ops {
 namespace {
 
-/// The quantiles of bitsandbytes' nf4: exact as fp32.
+/// bitsandbytes' nf4 quantiles, exact in fp32.
 constexpr std::array<float, 16> kNf4 = {-1.0F,
                                         -0.6961928009986877F,
                                         -0.5250730514526367F,
@@ -23,7 +23,7 @@ constexpr std::array<float, 16> kNf4 = {-1.0F,
                                         0.7229568362236023F,
                                         1.0F};
 
-/// Twelfths; the upper eight are negative.
+/// In twelfths; codes 8 to 15 are negative.
 constexpr std::array<float, 8> kFp4Twelfths = {0.0F, 0.0625F, 8.0F, 12.0F, 4.0F, 6.0F, 2.0F, 3.0F};
 
 std::array<float, 16> fp4() {

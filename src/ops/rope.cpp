@@ -36,7 +36,7 @@ RopeTable RopeTable::build(std::span<const Stretch> stretches, at::ScalarType da
 
 void RopeTable::write(std::span<const Stretch> stretches, at::ScalarType data_dtype, double attention_scaling,
                       const RopeTable& to) {
-  constexpr std::int64_t kRows = 4096;  // at a time, for what is computed on the way
+  constexpr std::int64_t kRows = 4096;  // per chunk, to bound temporary memory
   std::int64_t row = 0;
   const auto finish = [&](const at::Tensor& values, const at::Tensor& part) {
     part.narrow(0, row, values.size(0)).copy_((values * attention_scaling).to(data_dtype));

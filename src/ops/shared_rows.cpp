@@ -27,7 +27,7 @@ SharedRows SharedRows::build(std::span<const std::int32_t> cu_seqlens, std::span
   if (std::ranges::all_of(shared, [](std::int32_t n) { return n == 0; })) return all;
   require(shared.size() + 1 == cu_seqlens.size(), "what {} sequences share is given of {}", cu_seqlens.size() - 1, shared.size());
   all.rows = 0;
-  std::int64_t own = 0, before = 0;  // first token without a span yet; first row of the sequence before
+  std::int64_t own = 0, before = 0;  // first token without a span; first row of the previous sequence
   const auto end_own = [&](std::int64_t token) {
     if (token == own) return;
     all.spans.push_back({own, all.rows, token - own, false});
@@ -39,7 +39,7 @@ SharedRows SharedRows::build(std::span<const std::int32_t> cu_seqlens, std::span
     const std::int64_t others = s == 0 || shared[s - 1] > 0 ? 0 : first - cu_seqlens[s - 1];
     require(count >= 0 && count <= std::min(length, others), "sequence {} shares {} tokens of {} with {} before it", s, count,
             length, others);
-    const std::int64_t row = all.rows + first - own;  // of its first token, were it its own
+    const std::int64_t row = all.rows + first - own;  // row of the sequence's first token if nothing were shared
     if (count > 0) {
       end_own(first);
       all.spans.push_back({first, before, count, true});

@@ -18,7 +18,7 @@
 namespace qft::ops {
 namespace {
 
-/// Of a tensor [rows, channels] that plain calls make.
+/// Elements of a tensor [rows, channels] in the plain ATen path.
 constexpr std::int64_t kElements = std::int64_t{1} << 22;
 
 std::int64_t channels_at_once(std::int64_t rows, std::int64_t channels) {
@@ -29,14 +29,14 @@ at::Tensor accumulated(const at::Tensor& x) {
   return x.to(generic::accumulate_dtype(x.scalar_type()));
 }
 
-/// f(first row, rows) for each sequence.
+/// Calls f(first row, rows) for each sequence.
 template <class F>
 void for_sequences(const PackedSequences& sequences, const F& f) {
   for (std::size_t s = 0; s + 1 < sequences.cu_seqlens.size(); ++s)
     if (const std::int64_t first = sequences.cu_seqlens[s], rows = sequences.cu_seqlens[s + 1] - first; rows > 0) f(first, rows);
 }
 
-/// The filter's sums of rows [K - 1 + n, C] in plain calls, for the last n.
+/// Returns the filter's sums over rows [K - 1 + n, C], for the last n rows, in plain ATen calls.
 at::Tensor convolved(const at::Tensor& padded, const at::Tensor& weight) {
   const std::int64_t taps = weight.size(1), rows = padded.size(0) - (taps - 1);
   at::Tensor z = at::zeros({rows, padded.size(1)}, padded.options());
@@ -44,10 +44,10 @@ at::Tensor convolved(const at::Tensor& padded, const at::Tensor& weight) {
   return z;
 }
 
-/// All sequences end to end, with taps - 1 rows of zeros before each, so that one filter serves them all.
+/// All sequences end to end with taps - 1 zero rows before each, so that one filter pass serves them all.
 struct Apart {
-  at::Tensor places, sums;        ///< int64 [T]: the row of each token, and of the filter's sum for it
-  std::int64_t rows = 0, before;  ///< `before`: rows of zeros, so many fewer sums than rows
+  at::Tensor places, sums;        ///< int64 [T]: each token's row, and its index among the filter's sums
+  std::int64_t rows = 0, before;  ///< `before`: zero rows per sequence; there are this many fewer sums than rows
 
   Apart(const PackedSequences& sequences, std::int64_t taps, c10::Device device) : before(taps - 1) {
     std::vector<std::int64_t> all;
@@ -62,13 +62,13 @@ struct Apart {
   }
 };
 
-/// Tokens [T, C] in their places among `rows` rows of zeros.
+/// Copies tokens [T, C] to their places among `rows` zero rows.
 at::Tensor laid_out(const at::Tensor& tokens, const at::Tensor& places, std::int64_t rows) {
   const at::Tensor x = accumulated(tokens);
   return at::zeros({rows, x.size(1)}, x.options()).index_copy_(0, places, x);
 }
 
-/// f(first channel, channels) for as many as plain calls take at once.
+/// Calls f(first channel, channels) for chunks of channels in the plain ATen path.
 template <class F>
 void for_channels(std::int64_t rows, std::int64_t channels, const F& f) {
   const std::int64_t step = channels_at_once(rows, channels);
@@ -93,7 +93,7 @@ void backward_generic(const at::Tensor& gy, const at::Tensor& x, const at::Tenso
   gx.copy_(at::index_select(gpadded, 0, apart.places));
 }
 
-/// [taps, channels] in fp32: successive channels are a vector's lanes.
+/// Returns [taps, channels] in fp32: successive channels fill a vector's lanes.
 const float* filter(const at::Tensor& weight, Workspace& workspace) {
   const at::Tensor turned = workspace.get("op.convolution_weight", {weight.size(1), weight.size(0)}, at::kFloat);
   turned.copy_(weight.t());
@@ -117,11 +117,11 @@ void forward_rows(cpu::ShortConvolution<T> args, const T* before, std::int64_t f
   cpu::for_rows(rows, args.channels, [&](std::int64_t begin, std::int64_t end) { kernels.forward(args, begin, end); });
 }
 
-/// Channels are spread over threads, so that a filter's gradient is summed over all tokens in one order.
+/// Splits channels over threads, so that a filter's gradient sums over all tokens in one order.
 template <class T>
 void backward_cpu(const cpu::ShortConvolution<T>& whole, const PackedSequences& sequences) {
   const auto kernels = cpu::convolution_kernels<T>();
-  constexpr std::int64_t kLines = 64;  // channels: two cache lines of a row
+  constexpr std::int64_t kLines = 64;  // channels: two cache lines per row
   const std::int64_t of_thread = (whole.channels / at::get_num_threads() + kLines - 1) / kLines * kLines,
                      width = std::clamp(of_thread, kLines, cpu::kConvolutionChannels);
   const std::int64_t blocks = (whole.channels + width - 1) / width;

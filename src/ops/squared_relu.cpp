@@ -16,7 +16,7 @@ void squared_relu_backward(const at::Tensor& x, const at::Tensor& gact, const at
   QFT_ASSERT(x.sizes() == gact.sizes() && x.sizes() == gx.sizes(), "x has {} values, gact {}, gx {}", x.numel(), gact.numel(),
              gx.numel());
   at::clamp_min_out(const_cast<at::Tensor&>(gx), x, 0);
-  gx.mul_(2).mul_(gact);  // a factor of 2 rounds nothing
+  gx.mul_(2).mul_(gact);  // a factor of 2 is exact
 }
 
 }  // namespace qft::ops

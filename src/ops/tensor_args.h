@@ -1,4 +1,4 @@
-// From tensors to what kernels take.
+// Converts tensors to kernel arguments.
 #pragma once
 
 #include "qft/ops/dropout.h"
@@ -21,7 +21,7 @@ const T* const_data(const at::Tensor& t) {
   return t.defined() ? static_cast<const T*>(t.const_data_ptr()) : nullptr;
 }
 
-/// Rows [T, D] (one head) or [T, heads, D] of a tensor with unit stride in the last dimension.
+/// Returns rows [T, D] (one head) or [T, heads, D] of a tensor with unit stride in the last dimension.
 template <class T>
 HeadRows<T> head_rows(const at::Tensor& t) {
   if (!t.defined()) return {};

@@ -12,10 +12,10 @@
 namespace qft::ops {
 namespace {
 
-/// Of the temporary of a sum whose dtype is not its operands', at most one row more.
+/// Elements of the temporary if a sum's dtype differs from its operands'; one row may exceed this.
 constexpr std::int64_t kChunkElements = std::int64_t{1} << 21;
 
-/// out += part, contiguous and of different dtypes: what ATen does slowly on the CPU.
+/// out += part for contiguous tensors with different dtypes, which is slow in ATen on the CPU.
 void add_part(const at::Tensor& out, const at::Tensor& part) {
   const bool done = out.scalar_type() == at::kFloat && out.is_contiguous() && cpu::with_kernel_type(part, [&]<class T>() {
                       const auto kernels = cpu::activation_kernels<T>();
@@ -28,7 +28,7 @@ void add_part(const at::Tensor& out, const at::Tensor& part) {
   if (!done) out.add_(part);
 }
 
-/// out += a^T b in one product of halves whose sum is fp32 throughout; false where the device has none.
+/// out += a^T b as one half-precision product with fp32 sums; returns false if the device does not have one.
 bool add_in_fp32(const TokenSum& s) {
   if (s.a.is_cpu() || s.out.scalar_type() != at::kFloat || s.a.scalar_type() == at::kDouble) return false;
   if (s.out.stride(1) != 1 && s.out.stride(0) != 1) return false;

@@ -16,12 +16,12 @@ namespace {
 
 using cpu::Bf16;
 
-/// Tokens summed by one brgemm, those of the last block padded to a multiple of kTokenUnit.
+/// Tokens per brgemm; the last block is padded to a multiple of kTokenUnit.
 constexpr std::int64_t kTokens = 256, kTokenUnit = 64;
-/// Rows of the result that a task computes, and columns of a packed panel.
+/// Rows of the result per task, and columns per packed panel.
 constexpr std::int64_t kRows = 128, kPanel = 64;
 
-/// One sum, and how it is cut into tasks.
+/// One sum and its division into tasks.
 template <class E>
 struct Sum {
   const TokenSum* given;
@@ -38,26 +38,26 @@ struct Sum {
         packed(nullptr) {}
 };
 
-/// What a task has for itself.
+/// A task's private scratch.
 template <class E>
 struct Scratch {
   E* transposed;  ///< [blocks of a chunk][kRows][kTokens]
   float* sums;    ///< [kRows][kPanel]
 };
 
-/// Tokens [first, first + count) of a call.
+/// Tokens [first, first + count).
 struct Chunk {
   std::int64_t first, count;
   std::int64_t blocks() const { return (count + kTokens - 1) / kTokens; }
   std::int64_t padded_count() const { return padded(count, kTokenUnit); }
-  /// Of block b: its tokens, and with padding.
+  /// Number of tokens in block b, without and with padding.
   std::int64_t tokens(std::int64_t b) const { return std::min(kTokens, count - b * kTokens); }
   std::int64_t padded_tokens(std::int64_t b) const { return padded(tokens(b), kTokenUnit); }
 };
 
 template <class T>
 void add_elements(const float* sums, std::int64_t rows, std::int64_t columns, T* out, const at::Tensor& like) {
-  // The inner loop follows the result's successive elements.
+  // The inner loop follows the result's contiguous dimension.
   for (std::int64_t c = 0; c < columns; ++c)
     for (std::int64_t r = 0; r < rows; ++r) {
       T& to = out[r * like.stride(0) + c * like.stride(1)];
@@ -79,7 +79,7 @@ void add_to(const at::Tensor& out, std::int64_t row0, std::int64_t column0, std:
   }
 }
 
-/// Packs block `block` of panel `panel`.
+/// Packs one token block of one panel.
 template <class E>
 void pack(const Sum<E>& s, const Chunk& chunk, std::int64_t panel, std::int64_t block) {
   const at::Tensor& b = s.given->b;
@@ -90,7 +90,7 @@ void pack(const Sum<E>& s, const Chunk& chunk, std::int64_t panel, std::int64_t 
                                        s.packed + panel * kPanel * chunk.padded_count() + block * kTokens * columns);
 }
 
-/// Adds a block of tokens to sums [rows][columns], rows `stride` apart.
+/// Adds a block of tokens to sums [rows][columns]; rows lie `stride` apart.
 template <class E>
 void add_block(std::int64_t rows, std::int64_t columns, std::int64_t tokens, const E* transposed, const E* packed, float* sums,
                std::int64_t stride, bool add) {
@@ -101,7 +101,7 @@ void add_block(std::int64_t rows, std::int64_t columns, std::int64_t tokens, con
   }
 }
 
-/// Sums a group of rows and of panels over a chunk.
+/// Sums one row group and one group of panels over a chunk.
 template <class E>
 void add_group(const Sum<E>& s, const Chunk& chunk, std::int64_t row_group, std::int64_t column_group,
                const Scratch<E>& scratch) {
@@ -124,7 +124,7 @@ void add_group(const Sum<E>& s, const Chunk& chunk, std::int64_t row_group, std:
   }
 }
 
-/// f(sum, first, second, thread) for each sum and all pairs of first and second, by counts(sum).
+/// Calls f(sum, first, second, thread) for each sum and all pairs (first, second) within counts(sum).
 template <class E, class Counts, class F>
 void for_pairs(const std::vector<Sum<E>>& sums, const Counts& counts, const F& f) {
   std::int64_t total = 0;

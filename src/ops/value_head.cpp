@@ -7,7 +7,7 @@
 namespace qft::ops {
 namespace {
 
-/// [S, N] of [S * N].
+/// Views [S * N] as [S, N].
 at::Tensor by_sequence(const at::Tensor& values, const at::Tensor& weight) {
   return values.view({-1, weight.size(0)});
 }
