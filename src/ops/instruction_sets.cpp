@@ -12,7 +12,7 @@ namespace {
 
 struct Level {
   std::string_view name;
-  std::int64_t newest;  ///< Highway's targets are bits, newer ones lower
+  std::int64_t newest;  ///< Highway's targets are bits; newer targets have lower bits
 };
 #if HWY_ARCH_X86
 constexpr Level kLevels[] = {{"baseline", HWY_SSE4}, {"avx2", HWY_AVX2}, {"avx512", HWY_AVX3}};

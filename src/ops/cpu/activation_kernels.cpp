@@ -94,7 +94,7 @@ HWY_EXPORT(activation_kernels_bf16);
 
 template <>
 ActivationKernels<float> activation_kernels() {
-  instruction_sets_are_held();  // else programs that use these kernels alone would not read it
+  instruction_sets_are_held();  // otherwise programs that only use these kernels would not read QFT_CPU_ISA
   return HWY_DYNAMIC_DISPATCH(activation_kernels_f32)();
 }
 template <>

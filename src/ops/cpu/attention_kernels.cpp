@@ -20,13 +20,13 @@ namespace HWY_NAMESPACE {
 constexpr auto kTile = static_cast<std::size_t>(kAttentionTile);
 using WordVec = hn::Vec<Words>;
 
-/// Bits rounded to bf16 in the upper half, ties away from zero: one addition, where ties to even would take
-/// four. Probabilities and their gradients hardly ever tie.
+/// Rounds to bf16 in the upper half, ties away from zero: one addition instead of four for ties to even. Probabilities and their
+/// gradients hardly ever tie.
 HWY_INLINE WordVec half_up_bits(Vec v) {
   return hn::Add(hn::BitCast(Words(), v), hn::Set(Words(), 0x8000));
 }
 
-/// Two vectors of successive columns to 2 * lanes elements.
+/// Stores two vectors of successive columns as 2 * lanes elements.
 HWY_INLINE void store_two(Vec a, Vec b, float* p) {
   store(a, p);
   store(b, p + hn::Lanes(Floats()));
@@ -42,14 +42,14 @@ HWY_INLINE void store_two(Vec a, Vec b, Bf16* p) {
 #endif
 }
 
-/// The same columns of two successive rows, interleaved.
+/// Stores the same columns of two successive rows, interleaved.
 HWY_INLINE void store_packed(Vec even, Vec odd, Bf16* p) {
   const Words d;
   const WordVec words = hn::Or(hn::ShiftRight<16>(half_up_bits(even)), hn::And(half_up_bits(odd), hn::Set(d, 0xFFFF0000)));
   hn::StoreU(words, d, reinterpret_cast<std::uint32_t*>(p));
 }
 
-/// Lanes begin <= i + lane < end of v, zero elsewhere.
+/// Keeps lanes begin <= i + lane < end of v, and clears the others.
 HWY_INLINE Vec keep_between(Vec v, std::size_t i, std::int64_t begin, std::int64_t end) {
   const auto below = [i](std::int64_t limit) HWY_ATTR {
     const std::int64_t count = std::clamp<std::int64_t>(limit - static_cast<std::int64_t>(i), 0, kMaxLanes);
@@ -58,7 +58,7 @@ HWY_INLINE Vec keep_between(Vec v, std::size_t i, std::int64_t begin, std::int64
   return hn::IfThenElseZero(hn::AndNot(below(begin), below(end)), v);
 }
 
-/// Maximum of a row that sees nothing of a block: finite, so that the next block takes all weight from what was summed.
+/// Maximum for a row that sees no key in a block. It is finite, so that a later block takes all weight from this sum.
 constexpr float kNothingSeen = -1e30F;
 
 template <class E>
@@ -118,7 +118,7 @@ void finish_rows(const SoftmaxTile<E>& a, std::int64_t rows, T* to, std::int64_t
   }
 }
 
-/// Probability and score gradient of one vector.
+/// Probability and score gradient for one vector.
 struct Gradient {
   Vec probability, gscore;
 };

@@ -1,7 +1,6 @@
-// The pieces of blocked attention around its matrix products: packing, softmax and its gradient on tiles of
-// scores. T is what tensors hold, E what enters a product: float or Bf16, or Bf16 and float. A "packed" matrix is the
-// right-hand side of a product: for Bf16 two successive rows are interleaved element by element (the VNNI layout), for
-// float it is plain.
+// The parts of tiled attention around its matrix products: packing, softmax, and the softmax gradient on tiles of scores. T is
+// the tensors' element type, E the products': float or Bf16 in both, or Bf16 and float. A "packed" matrix is the right-hand side
+// of a product: for Bf16, two successive rows are interleaved element by element (the VNNI layout); for float it is plain.
 #pragma once
 
 #include "qft/ops/cpu/kernels.h"
@@ -10,7 +9,7 @@
 
 namespace qft::ops::cpu {
 
-/// Rows and columns of a tile: lengths are padded to multiples of it.
+/// Rows and columns of a tile; lengths are padded to multiples of this.
 constexpr std::int64_t kAttentionTile = 64;
 
 /// `count` rows of one head, row_stride apart.
@@ -41,32 +40,32 @@ struct PackingKernels {
 template <class T, class E>
 PackingKernels<T, E> packing_kernels();
 
-/// One step of the online softmax on kAttentionTile query rows and a block of keys.
+/// One online softmax step: kAttentionTile query rows and a block of keys.
 template <class E>
 struct SoftmaxTile {
-  float* scores;     ///< [tile][ld]; overwritten where probabilities shares it (float)
+  float* scores;     ///< [tile][ld]; overwritten if probabilities shares the memory (float)
   E* probabilities;  ///< [tile][ld]: exp2(score * scale - maximum)
   std::int64_t ld, columns;
   std::int64_t visible,
-      hidden;            ///< row r sees the first visible + r columns without the first hidden + r; others get probability 0
-  float scale;           ///< of the scores, times log2(e)
-  float *maximum, *sum;  ///< [tile], of the scaled scores so far
-  float* out;            ///< [tile][head_dim], rescaled where the maximum rose
+      hidden;            ///< row r sees columns [hidden + r, visible + r); others get probability 0
+  float scale;           ///< multiplies the scores; includes log2(e)
+  float *maximum, *sum;  ///< [tile]: of the scaled scores so far
+  float* out;            ///< [tile][head_dim], rescaled when the maximum rises
   std::int64_t head_dim;
-  bool first;  ///< nothing so far: maximum, sum and out are not read
+  bool first;  ///< first block: maximum, sum and out are not read
 };
-/// Gradient of the scores on `rows` queries and kAttentionTile keys.
+/// Gradient of the scores for `rows` queries and kAttentionTile keys.
 template <class E>
 struct GradientTile {
   const float *scores, *gprobabilities;  ///< [rows][tile]
   std::int64_t rows;
-  bool diagonal;             ///< the first tile of rows lies on the diagonal: row r sees columns 0..r
-  std::int64_t hidden;       ///< and not the first hidden + r
+  bool diagonal;             ///< the first tile lies on the diagonal: row r sees only columns 0..r
+  std::int64_t hidden;       ///< row r does not see the first hidden + r columns
   const float *lse, *delta;  ///< [rows]; lse times log2(e)
-  float scale;               ///< of the scores
+  float scale;               ///< multiplies the scores
   E* probabilities;          ///< packed [rows, tile]
   E* gscores;                ///< [rows][tile], scale applied
-  E* gscores_packed;         ///< packed [rows, tile]; for float not written, gscores is the same
+  E* gscores_packed;         ///< packed [rows, tile]; not written for float, because gscores has the same layout
 };
 template <class T, class E>
 struct SoftmaxKernels {

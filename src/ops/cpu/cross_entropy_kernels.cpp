@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
 namespace HWY_NAMESPACE {
 
-/// Logits taken at a time: the sum reads from the cache what the maximum has read.
+/// Logits per block, so that the sum finds in cache what the maximum has read.
 constexpr std::int64_t kBlock = 4096;
 
 inline float value_at(const float* p) {
@@ -27,7 +27,7 @@ inline float value_at(const Bf16* p) {
   return hn::GetLane(load(p, Part{1}));
 }
 
-/// log of the sum of exp; the running sum is rescaled where a block raises the maximum.
+/// Returns the log of the sum of exp; rescales the running sum when a block raises the maximum.
 template <class T>
 float log_sum_exp(const T* logits, std::int64_t n) {
   const Vec least = splat(-std::numeric_limits<float>::infinity());

@@ -20,7 +20,7 @@ HWY_INLINE float dot(const T* a, const T* b, std::size_t n) {
   return sum_of(sum);
 }
 
-/// Turns scores into weights that sum to 1.
+/// Turns scores into weights with sum 1.
 HWY_INLINE void softmax(float* scores, std::size_t n) {
   Vec most = splat(scores[0]), sum = splat(0.0F);
   for_vectors(n, [&](std::size_t i, auto extent) HWY_ATTR { most = hn::Max(most, load_or(scores + i, extent, most)); });

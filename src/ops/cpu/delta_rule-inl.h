@@ -1,5 +1,5 @@
-// What forward and backward of the gated delta rule share: a chunk's rows, decays and scratch. Included once per target, after
-// vector-inl.h. Matrices of pairs of a chunk's rows are [.., kDeltaChunk], a row for each i, a column for each j.
+// Shared by forward and backward of the gated delta rule: a chunk's rows, decays and scratch. Included once per target, after
+// vector-inl.h. Matrices over pairs of a chunk's rows are [.., kDeltaChunk], with row i and column j.
 #if defined(QFT_OPS_DELTA_RULE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef QFT_OPS_DELTA_RULE_INL_H
 #undef QFT_OPS_DELTA_RULE_INL_H
@@ -23,7 +23,7 @@ namespace HWY_NAMESPACE {
 
 constexpr std::int64_t kChunk = kDeltaChunk;
 
-/// Parts of a kernel's scratch.
+/// Layout of a kernel's scratch.
 class DeltaScratch {
  public:
   DeltaScratch(std::int64_t key_dim, std::int64_t value_dim, float* from) : next_(from) {
@@ -48,7 +48,7 @@ class DeltaScratch {
   float* next_;
 };
 
-/// to[count][width] = scale * rows / sqrt(sum of squares + 1e-6), and one over that root.
+/// to[count][width] = scale * rows / sqrt(sum of squares + 1e-6); inverse = 1 / that root.
 template <class T>
 void normalise_rows(const HeadRows<const T>& x, const DeltaRows& at, std::int64_t width, float scale, float* to, float* inverse) {
   const auto n = static_cast<std::size_t>(width);
@@ -68,7 +68,7 @@ inline float query_scale(std::int64_t key_dim) {
   return 1.0F / std::sqrt(static_cast<float>(key_dim));
 }
 
-/// decay[i][j] = exp(G_i - G_j) for j <= i, else 0, of rows i from `first` on. The differences are taken in fp64.
+/// decay[i][j] = exp(G_i - G_j) for j <= i, else 0, for `count` rows i starting at `first`. Takes the differences in fp64.
 inline void decays(const double* sums, std::int64_t first, std::int64_t count, float* decay) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(Floats()));
   for (std::int64_t i = 0; i < count; ++i) {
@@ -95,7 +95,7 @@ inline void decayed(const float* products, const float* decay, std::int64_t firs
   }
 }
 
-/// to[i] = factors[i] * from[i], of rows.
+/// to[i] = sign * factors[i] * from[i] for each row.
 inline void scale_rows(const float* from, const float* factors, float sign, std::int64_t count, std::int64_t width, float* to) {
   for (std::int64_t i = 0; i < count; ++i) {
     const Vec factor = splat(sign * factors[i]);
@@ -106,7 +106,7 @@ inline void scale_rows(const float* from, const float* factors, float sign, std:
   }
 }
 
-/// exp(G_i) of rows, and exp(G_last - G_i).
+/// Computes exp(G_i) and exp(G_last - G_i) per row.
 inline void edge_decays(const double* sums, std::int64_t count, float* from_start, float* to_end) {
   for (std::int64_t i = 0; i < count; ++i) {
     if (from_start != nullptr) from_start[i] = static_cast<float>(std::exp(sums[i]));
@@ -119,7 +119,7 @@ inline void turn(const float* from, std::int64_t count, std::int64_t width, std:
   packing_kernels<float, float>().transpose({from, width, count, width}, columns, to);
 }
 
-/// Calls f(std::integral_constant<int, rows>, first row) for tiles of kTileRows rows, then for single ones.
+/// Calls f(std::integral_constant<int, rows>, first row) for tiles of kTileRows rows, then for single rows.
 template <class F>
 HWY_INLINE void for_tiles(std::int64_t count, F f) {
   std::int64_t row = 0;

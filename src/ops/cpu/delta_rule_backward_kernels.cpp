@@ -1,5 +1,5 @@
-// The gated delta rule, backward: a chunk's gradients. With r = u / beta, P_ij = D_ij (k_i k_j) and W_ij = D_ij (q_i k_j) of
-// ops/gated_delta.h, and g for gradients:
+// The gated delta rule, backward: gradients of a chunk. With r = u / beta, P_ij = D_ij (k_i k_j) and W_ij = D_ij (q_i k_j) from
+// ops/gated_delta.h, and the prefix g for gradients:
 //   gu_j = sum over i >= j of W_ij go_i + exp(G_last - G_j) k_j gS' - sum over i > j of P_ij gr_i,   gr_i = beta_i gu_i = gv_i
 //   gW_ij = go_i u_j,   gP_ij = -gr_i u_j,   gbeta_i = gu_i r_i
 // foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
 namespace HWY_NAMESPACE {
 
-/// A tile of rows from the last one up, which later rows have been added to: gr = beta gu.
+/// Solves one tile of rows from the last row up: gr = beta gu. Contributions from rows after the tile are already added.
 template <int Rows>
 HWY_INLINE void substitute_back(const float* system, const float* beta, std::int64_t beta_stride, std::int64_t width,
                                 float* gupdates, float* gresiduals) {
@@ -34,7 +34,7 @@ HWY_INLINE void substitute_back(const float* system, const float* beta, std::int
   });
 }
 
-/// Back substitution: gu of all rows, and gr.
+/// Back substitution: computes gu and gr for all rows.
 void solve_back(const float* system, std::int64_t count, const float* beta, std::int64_t beta_stride, std::int64_t width,
                 float* gupdates, float* gresiduals) {
   const auto tile = [&](auto rows, std::int64_t row) HWY_ATTR {
@@ -62,7 +62,7 @@ HWY_INLINE void add_row(float* to, const float* from, std::int64_t n) {
   });
 }
 
-/// gqk = D gW and gkk = D gP, from go u and gr u in their places, and what they say of the sums G.
+/// gqk = D gW and gkk = D gP, in place of go u and gr u; adds their contributions to the gradient of the sums G.
 void gradients_of_pairs(const DeltaScratch& s, std::int64_t count) {
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(Floats()));
   alignas(64) float columns[kChunk] = {};
@@ -89,7 +89,7 @@ void gradients_of_pairs(const DeltaScratch& s, std::int64_t count) {
   for (std::int64_t j = 0; j < count; ++j) s.gsums[j] -= columns[j];
 }
 
-/// Writes the gradient of what normalise_rows() made the rows `unit` of.
+/// Writes the gradient through normalise_rows(), which produced the rows `unit`.
 template <class T>
 void norm_backward(const DeltaRows& at, std::int64_t width, float scale, const float* unit, const float* inverse,
                    const float* gunit, const HeadRows<T>& gx) {
@@ -170,7 +170,7 @@ class Backward {
 
   float beta(std::int64_t i, std::int64_t value_head) const { return a_.beta[(at_.token + i) * a_.value_heads + value_head]; }
 
-  /// go and u.
+  /// Loads go and computes u.
   void load_rows(std::int64_t value_head, const float* residuals) const {
     for (std::int64_t i = 0; i < n_; ++i) {
       const T* go = a_.gout.row(at_.token + i, value_head);
@@ -183,7 +183,7 @@ class Backward {
     }
   }
 
-  /// gu and gr.
+  /// Computes gu and gr.
   void updates_gradient(std::int64_t value_head, const float* gstate) const {
     decayed(s_.kk, s_.decay, 0, n_, false, -1.0F, s_.system);
     decayed(s_.qk, s_.decay, 0, n_, true, 1.0F, s_.weights);
@@ -203,7 +203,8 @@ class Backward {
     }
   }
 
-  /// What q S, k S and the next S say of q, k and G; then the states' own gradient. go, gr and u are scaled in their places.
+  /// Backpropagates through q S, k S and the next S into q, k and G, then computes the gradient of the states. Scales go, gr and
+  /// u in place.
   void through_states(const float* state, float* gstate) const {
     turn(state, dk_, dv_, dk_, s_.turned_state);
     turn(gstate, dk_, dv_, dk_, s_.turned_gstate);
@@ -226,7 +227,7 @@ class Backward {
     multiply({s_.k, 1, dk_, s_.gresiduals, dv_, gstate, dv_, dk_, dv_, n_, 1.0F});
   }
 
-  /// Adds the gradient of rows `unit` that was a product with a state, and leaves its dot products with them.
+  /// Adds the gradient through a product of rows `unit` with a state, and stores its dot products with these rows.
   void from_state(const float* rows, const float* turned, const float* unit, float* gunit) const {
     multiply({rows, dv_, 1, turned, dk_, s_.from_state, dk_, n_, dk_, dv_});
     for (std::int64_t i = 0; i < n_; ++i) {

@@ -1,4 +1,4 @@
-// The gated delta rule, forward: a chunk's rows, or some of them.
+// The gated delta rule, forward: all or some rows of a chunk.
 // foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
 // clang-format off
 #include "targets.h"
@@ -14,14 +14,14 @@ HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
 namespace HWY_NAMESPACE {
 
-/// Columns of the chunk's keys.
+/// Writes the rows' keys into their columns of the chunk's keys.
 void place_keys(const float* k, const DeltaRows& at, std::int64_t width, float* keys) {
   if (at.before == 0) return turn(k, at.count, width, kChunk, keys);
   for (std::int64_t i = 0; i < at.count; ++i)
     for (std::int64_t d = 0; d < width; ++d) keys[d * kChunk + at.before + i] = k[i * width + d];
 }
 
-/// A tile of rows of u = beta (residuals + system u), which earlier rows have been added to.
+/// Solves one tile of rows of u = beta (residuals + system u). Contributions from earlier rows are already added.
 template <int Rows>
 HWY_INLINE void substitute(const float* system, std::int64_t known, const float* beta, std::int64_t beta_stride,
                            std::int64_t width, float* residuals, float* updates) {
@@ -38,7 +38,7 @@ HWY_INLINE void substitute(const float* system, std::int64_t known, const float*
   });
 }
 
-/// Forward substitution: rows from `first` on of the chunk's u, and of u / beta.
+/// Forward substitution: computes the chunk's u, and u / beta, for rows from `first` on.
 void solve(const float* system, std::int64_t first, std::int64_t count, const float* beta, std::int64_t beta_stride,
            std::int64_t width, float* residuals, float* updates) {
   for_tiles(count, [&](auto rows, std::int64_t row) HWY_ATTR {
@@ -114,7 +114,7 @@ class Advance {
     }
   }
 
-  /// The next chunk's S.
+  /// Computes the next chunk's S.
   void close_chunk(const double* sums, const float* updates, float* state) const {
     const std::int64_t dk = a_.key_dim, dv = a_.value_dim;
     edge_decays(sums, kChunk, nullptr, s_.to_end);

@@ -1,4 +1,4 @@
-// DoRA: norms of adapted rows, outputs times their factors.
+// DoRA: norms of adapted rows, and outputs times their factors.
 // foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
 // clang-format off
 #include "targets.h"
@@ -17,7 +17,8 @@ HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
 namespace HWY_NAMESPACE {
 
-/// Norms of kRows rows at a time, so that a vector of A is read and widened once for all of them. b: scaling * B of these rows.
+/// Computes the norms of kRows rows together, so that each vector of A is read and widened once for all. b: scaling * B for these
+/// rows.
 template <class T, std::int64_t kRows>
 void norm_block(const DoraNorms<T>& a, std::int64_t row, const float* b) {
   constexpr std::size_t kSums = kMaxLanes / hn::MaxLanes(Floats());  // as in sum_over()
@@ -72,7 +73,7 @@ void forward_rows(const DoraForward<T>& a, std::int64_t begin, std::int64_t end)
 
 template <class T>
 void backward_rows(const DoraBackward<T>& a, float* sums, std::int64_t begin, std::int64_t end) {
-  constexpr std::int64_t kTokens = 4;  // share a load of factors and sums
+  constexpr std::int64_t kTokens = 4;  // tokens that share one load of factors and sums
   for (std::int64_t first = begin; first < end; first += kTokens) {
     const std::int64_t tokens = std::min(kTokens, end - first);
     const T *gy = a.gy + first * a.gy_stride, *u = a.u + first * a.u_stride;

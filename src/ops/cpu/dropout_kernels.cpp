@@ -1,4 +1,4 @@
-// Dropout by Philox4x32-10: a vector of counters at a time, each of which decides eight features.
+// Dropout with Philox4x32-10: a vector of counters at a time; each counter decides eight features.
 // foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
 // clang-format off
 #include "targets.h"
@@ -18,12 +18,12 @@ namespace HWY_NAMESPACE {
 using Counters = hn::CappedTag<std::uint64_t, kMaxLanes / 2>;
 using CounterVec = hn::Vec<Counters>;
 
-/// The low words of a and b multiplied to 64 bits; their high words may hold anything.
+/// Multiplies the low words of a and b to 64 bits; ignores their high words.
 HWY_INLINE CounterVec multiply(CounterVec a, CounterVec b) {
   return hn::MulEven(hn::BitCast(Words(), a), hn::BitCast(Words(), b));
 }
 
-/// Random words of counters {first + lane, position, id, id >> 32}, in the order of the features: two pairs a lane.
+/// Returns the random words of counters {first + lane, position, id, id >> 32} in feature order: two pairs per lane.
 HWY_INLINE void random_words(std::uint64_t first, std::uint32_t position, std::uint64_t id, PhiloxKey key, std::uint64_t* pairs) {
   const Counters d;
   const CounterVec m0 = hn::Set(d, kPhiloxMultiplier0), m1 = hn::Set(d, kPhiloxMultiplier1);

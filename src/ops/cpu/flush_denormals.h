@@ -1,4 +1,4 @@
-// Numbers too small for the processor's fast path.
+// Avoids the processor's slow path for denormal numbers.
 #pragma once
 
 #if defined(__SSE2__)
@@ -7,8 +7,8 @@
 
 namespace qft::ops::cpu {
 
-/// While it lives, this thread takes numbers below the least normal fp32 for zero, as products of bf16 do: with each of
-/// them some processors' products take a hundred times as long.
+/// While alive, makes this thread treat fp32 denormals as zero, as bf16 products do. On some processors each denormal makes a
+/// product a hundred times slower.
 class FlushDenormals {
  public:
   FlushDenormals() { set(before_ | kFlushed); }

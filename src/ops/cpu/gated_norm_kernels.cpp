@@ -36,7 +36,7 @@ void forward_rows(const GatedNorm<T>& a, std::int64_t begin, std::int64_t end) {
   }
 }
 
-/// With n = xhat w, xhat = x rstd: gz = gy n silu'(z), gw += gy silu(z) xhat, and gx as in the norm from gy silu(z).
+/// With n = xhat w and xhat = x rstd: gz = gy n silu'(z), gw += gy silu(z) xhat, and gx is the norm's gradient for gy silu(z).
 template <class T>
 void backward_rows(const GatedNorm<T>& a, float* gweight, std::int64_t begin, std::int64_t end) {
   const auto width = static_cast<std::size_t>(a.width);

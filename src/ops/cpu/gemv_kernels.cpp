@@ -1,4 +1,4 @@
-// Products of a weight matrix with a few rows, which read memory more than they compute.
+// Products of a weight matrix with a few rows; limited by memory bandwidth.
 // foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
 // clang-format off
 #include "targets.h"
@@ -13,16 +13,16 @@ HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
 namespace HWY_NAMESPACE {
 
-/// Rows of x at a time: their sums are to stay in registers, of which AVX-512 has 32 and AVX2 16.
+/// Rows of x at a time: their sums must stay in registers. AVX-512 has 32 registers, AVX2 has 16.
 #if HWY_TARGET <= HWY_AVX3
 constexpr int kTokens = 4;
 #else
 constexpr int kTokens = 2;
 #endif
 
-/// Dot products of one weight row with `Tokens` rows of x. A row is read from end to end: several at once would be as many
-/// short streams, which the processor prefetches badly. Four independent sums hide the latency of the additions; as there
-/// are four whatever `Tokens` is, a row of x has the same result, whatever other rows there are.
+/// Dot products of one weight row with `Tokens` rows of x. Reads one weight row from end to end: several at once would be several
+/// short streams, which the processor prefetches badly. Four independent sums hide the latency of additions. There are four for
+/// every value of `Tokens`, so a row's result does not depend on the other rows.
 template <int Tokens, class T>
 HWY_INLINE void dot_row(const Gemv<T>& a, std::int64_t n, std::int64_t token) {
   constexpr int kSums = 4;

@@ -1,4 +1,4 @@
-// What follows a blocked matrix product: its sums in fp32 are scaled, biased and rounded into the result.
+// The last step of a tiled matrix product: scales the fp32 sums, adds the bias and rounds into the result.
 // foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
 // clang-format off
 #include "targets.h"

@@ -1,5 +1,5 @@
-// Products with so few columns that reading the other side is what they cost: it is read as it is, each element once or
-// twice from the cache, and widened in registers.
+// Products with so few columns that reading the large side dominates. The kernels read that side unconverted, each element once
+// or twice from the cache, and widen it in registers.
 // foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
 // clang-format off
 #include "targets.h"
@@ -17,14 +17,15 @@ namespace qft::ops::cpu {
 namespace HWY_NAMESPACE {
 
 constexpr int kUnit = kNarrowUnit;
-/// Vectors whose sums with kUnit factors stay in registers, of which AVX-512 has 32 and AVX2 16.
+/// Vectors whose sums with kUnit factors stay in registers. AVX-512 has 32 registers, AVX2 has 16.
 #if HWY_TARGET <= HWY_AVX3
 constexpr int kVectors = 4;
 #else
 constexpr int kVectors = 2;
 #endif
 
-/// kUnit factors from `c` on, with `Tokens` rows from t on. A sum has one order whatever `Tokens` is.
+/// Dot products of kUnit factors, starting at `c`, with `Tokens` rows, starting at t. The order of a sum does not depend on
+/// `Tokens`.
 template <int Tokens>
 HWY_INLINE void dots_of(const NarrowDots& a, std::int64_t t, std::int64_t c) {
   Vec sums[Tokens][kUnit];
@@ -53,10 +54,10 @@ void dots(const NarrowDots& a, std::int64_t begin, std::int64_t end) {
     for (std::int64_t c = 0; c < a.count; c += kUnit) dots_of<1>(a, t, c);
 }
 
-/// Columns whose sums are held at a time, and tokens that are taken at a time so that their rows stay in the cache.
+/// Columns whose sums are held at a time, and tokens per block; a block's rows stay in cache.
 constexpr std::int64_t kColumns = 256, kTokens = 64;
 
-/// sums[f][...] of kUnit factors += tokens [t, t + n), of `Count` vectors of columns from `i` on.
+/// sums[f][...] += tokens [t, t + n) for kUnit factors and `Count` vectors of columns, starting at `i`.
 template <int Count, class Extent>
 HWY_INLINE void sums_of(const NarrowSums& a, std::int64_t t, std::int64_t n, std::int64_t c, std::int64_t i, float* sums,
                         Extent extent) {

@@ -1,4 +1,4 @@
-// RMSNorm of rows: statistics and arithmetic in fp32, whatever the rows' type.
+// RMSNorm of rows; statistics and arithmetic are fp32 for every row type.
 // foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
 // clang-format off
 #include "targets.h"

@@ -1,4 +1,4 @@
-// Copies of one head's rows into the layouts that the matrix products of blocked attention take, and back.
+// Copies one head's rows into the layouts for tiled attention's matrix products, and back.
 // foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
 // clang-format off
 #include "targets.h"
@@ -18,10 +18,10 @@ HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
 namespace HWY_NAMESPACE {
 
-/// Rows and columns of the small squares in which matrices are transposed.
+/// Size of the small squares in which matrices are transposed.
 constexpr std::int64_t kSquare = 16;
 
-/// to[n] = from[n], of elements of another type if need be.
+/// to[n] = from[n], converted to E if the types differ.
 template <class T, class E>
 void copy_elements(const T* from, std::int64_t n, E* to) {
   if constexpr (std::is_same_v<T, E>) {
@@ -44,7 +44,7 @@ void copy_rows(const HeadSlice<T>& rows, std::int64_t padded_rows, std::int64_t 
 
 #if HWY_TARGET == HWY_SCALAR
 
-/// There are no vectors to do it with.
+/// The scalar target has no vectors: transposes nothing.
 std::int64_t transpose_words(const std::uint32_t*, std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::uint32_t*) {
   return 0;
 }
@@ -60,7 +60,7 @@ using Squares = hn::FixedTag<std::uint32_t, 4>;
 using Squares = Words;
 #endif
 
-/// Four words each of four rows for every 128 bits of a vector: block b holds those of row 4 b.
+/// Loads four words from each of several rows, one row per 128-bit block: block b comes from row 4 b.
 template <class D>
 HWY_INLINE hn::Vec<D> load_blocks(D d, const std::uint32_t* in, std::int64_t stride) {
   if constexpr (hn::MaxLanes(D()) > 4) {
@@ -72,8 +72,8 @@ HWY_INLINE hn::Vec<D> load_blocks(D d, const std::uint32_t* in, std::int64_t str
   }
 }
 
-/// out[4][width] = four words of as many rows as a vector has lanes: each 128 bits are a square that the interleaving of
-/// its four vectors transposes.
+/// out[4][width] = four words from each of `lanes` rows, transposed. Interleaving four vectors transposes the 4 x 4 square in
+/// every 128-bit block.
 template <class D>
 HWY_INLINE void transpose_squares(D d, const std::uint32_t* in, std::int64_t stride, std::int64_t width, std::uint32_t* out) {
   const hn::Repartition<std::uint64_t, D> pairs;
@@ -87,7 +87,7 @@ HWY_INLINE void transpose_squares(D d, const std::uint32_t* in, std::int64_t str
   hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, ab2, ce2)), d, out + 3 * width);
 }
 
-/// transpose() of as many columns as fill whole vectors; returns their number.
+/// transpose() for the columns that fill whole vectors; returns their number.
 std::int64_t transpose_words(const std::uint32_t* in, std::int64_t stride, std::int64_t count, std::int64_t n, std::int64_t width,
                              std::uint32_t* out) {
   constexpr Squares d;
@@ -101,7 +101,7 @@ std::int64_t transpose_words(const std::uint32_t* in, std::int64_t stride, std::
   return columns;
 }
 
-/// transpose_words() of 16-bit elements: two successive rows are woven into one of words.
+/// transpose_words() for 16-bit elements: first joins two successive rows into rows of words.
 std::int64_t transpose_halves(const std::uint16_t* in, std::int64_t stride, std::int64_t count, std::int64_t n,
                               std::int64_t width, std::uint16_t* out) {
   constexpr auto lanes = static_cast<std::int64_t>(hn::MaxLanes(Squares()));
@@ -124,7 +124,7 @@ std::int64_t transpose_halves(const std::uint16_t* in, std::int64_t stride, std:
 
 #endif
 
-/// out[n][columns] = in[count][n] transposed, rows of out `width` apart; zero beyond `count` columns.
+/// out[n][columns] = in[count][n] transposed, with out rows `width` apart; zero beyond `count` columns.
 template <class E>
 void transpose_any(const E* in, std::int64_t stride, std::int64_t count, std::int64_t n, std::int64_t width,
                    std::int64_t all_columns, E* out) {
@@ -140,7 +140,7 @@ void transpose_any(const E* in, std::int64_t stride, std::int64_t count, std::in
   }
 }
 
-/// out[n][width] = in[count][n] transposed, of elements of any trivial type; zero beyond `count` columns.
+/// out[n][width] = in[count][n] transposed, for any trivial element type; zero beyond `count` columns.
 template <class E>
 void transpose(const E* in, std::int64_t stride, std::int64_t count, std::int64_t n, std::int64_t width, E* out) {
   std::int64_t columns = 0;
@@ -158,13 +158,13 @@ void transpose_rows(const HeadSlice<T>& rows, std::int64_t width, T* out) {
   transpose(rows.data, rows.row_stride, rows.count, rows.head_dim, width, out);
 }
 
-/// Whether two successive features of a row are an aligned word, and none is left over.
+/// True if rows consist of whole, aligned words of two features.
 bool are_words(const HeadSlice<Bf16>& rows) {
   return rows.head_dim % 2 == 0 && rows.row_stride % 2 == 0 &&
          reinterpret_cast<std::uintptr_t>(rows.data) % alignof(std::uint32_t) == 0;
 }
 
-/// transpose_rows() of kSquare rows: words are transposed, then each is split in two.
+/// transpose_rows() for kSquare rows: transposes words, then splits each in two.
 void transpose_square_widened(const HeadSlice<Bf16>& rows, std::int64_t width, float* out) {
   alignas(64) std::uint32_t words[kSquare * kSquare];
   for (std::int64_t i0 = 0; i0 < rows.head_dim; i0 += 2 * kSquare) {
@@ -200,7 +200,7 @@ void pack_transposed(const HeadSlice<T>& rows, std::int64_t, std::int64_t width,
 }
 
 void pack_rows(const HeadSlice<Bf16>& rows, std::int64_t padded_rows, Bf16* out) {
-  constexpr std::int64_t kAhead = 16;  // rows that lie far apart, which no processor foresees
+  constexpr std::int64_t kAhead = 16;  // prefetch distance in rows, which lie too far apart for hardware prefetching
   for (std::int64_t r = 0; r < padded_rows; r += 2) {
     auto* words = reinterpret_cast<std::uint32_t*>(out + r * rows.head_dim);
     const Bf16 *even = rows.data + r * rows.row_stride, *odd = even + rows.row_stride;
@@ -219,8 +219,7 @@ void pack_rows(const HeadSlice<Bf16>& rows, std::int64_t padded_rows, Bf16* out)
 }
 
 void pack_transposed(const HeadSlice<Bf16>& rows, std::int64_t padded_dim, std::int64_t width, Bf16* out) {
-  // A transposition of words; an odd last feature, whose word would reach past the row, or odd strides are put together by
-  // hand.
+  // Transposes words. An odd last feature (its word would reach past the row) and odd strides take the slow path below.
   auto* words = reinterpret_cast<std::uint32_t*>(out);
   if (are_words(rows)) {
     return transpose(reinterpret_cast<const std::uint32_t*>(rows.data), rows.row_stride / 2, rows.count, rows.head_dim / 2, width,

@@ -1,4 +1,4 @@
-// Quantised weights to the numbers they stand for.
+// Decodes quantised weights to numbers.
 // foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
 // clang-format off
 #include "targets.h"
@@ -20,7 +20,7 @@ namespace HWY_NAMESPACE {
 using Bytes = hn::FixedTag<std::uint8_t, 16>;
 using ByteVec = hn::Vec<Bytes>;
 
-/// Byte i of each of the 16 numbers of a table.
+/// planes[i] = byte i of each of the table's 16 numbers.
 HWY_INLINE void make_planes(const Bf16* table, ByteVec* planes) {
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(table);
   const ByteVec a = hn::LoadU(Bytes(), bytes), b = hn::LoadU(Bytes(), bytes + 16);
@@ -40,7 +40,7 @@ HWY_INLINE void make_planes(const float* table, ByteVec* planes) {
   planes[3] = odd(odd1, odd0);
 }
 
-/// Looks up 16 numbers, byte by byte. Little-endian, as all targets are.
+/// Looks up 16 numbers, byte by byte. Assumes little-endian, as on all targets.
 HWY_INLINE void look_up(const ByteVec* planes, ByteVec codes, Bf16* out) {
   const ByteVec low = hn::TableLookupBytes(planes[0], codes), high = hn::TableLookupBytes(planes[1], codes);
   auto* bytes = reinterpret_cast<std::uint8_t*>(out);
@@ -61,7 +61,7 @@ HWY_INLINE void look_up(const ByteVec* planes, ByteVec codes, float* out) {
   store_four(hn::InterleaveUpper(Bytes(), p0, p1), hn::InterleaveUpper(Bytes(), p2, p3), 16);
 }
 
-/// 32 numbers at a time, as pairs, where a register has 16 lanes of 32 bits; how many are done.
+/// Looks up 32 numbers at a time, as pairs, if a register has 16 lanes of 32 bits. Returns how many numbers are done.
 HWY_INLINE std::int64_t look_up_pairs([[maybe_unused]] const Bf16* products, [[maybe_unused]] const std::uint8_t* codes,
                                       [[maybe_unused]] Bf16* out, [[maybe_unused]] std::int64_t count) {
   std::int64_t i = 0;
@@ -88,7 +88,7 @@ HWY_INLINE std::int64_t look_up_pairs(const float* /*products*/, const std::uint
 
 #endif
 
-/// A block has 16 different values: its products are computed once, and looked up.
+/// A quantisation block has only 16 different values: computes the 16 products once and looks them up.
 template <class T>
 void decode_four_bits(const std::uint8_t* codes, const float* table, float scale, T* out, std::int64_t count) {
   T products[16];
@@ -141,8 +141,8 @@ void decode_group(const std::uint8_t* codes, float zero, float scale, T* out, st
   });
 }
 
-/// e4m3 as fp16, whose exponent has one more bit and whose bias is 8 more: number / 256, with subnormals for subnormals. They are
-/// widened without the delay that those of fp32 have.
+/// Reads e4m3 as fp16, which has one more exponent bit and a bias larger by 8: gives number / 256, and maps subnormals to
+/// subnormals. Widening fp16 subnormals is fast, unlike fp32 subnormals.
 template <class T>
 void decode_fp8(const std::uint8_t* codes, float scale, T* out, std::int64_t count) {
   const CodeTag<std::int16_t> halves;
@@ -150,15 +150,15 @@ void decode_fp8(const std::uint8_t* codes, float scale, T* out, std::int64_t cou
   const Vec factor = splat(scale * 256.0F);
   for_vectors(static_cast<std::size_t>(count), [&](std::size_t i, auto extent) HWY_ATTR {
     const auto moved = hn::ShiftLeft<7>(hn::PromoteTo(halves, load_codes(from + i, extent)));
-    const auto bits = hn::And(moved, hn::Set(halves, static_cast<std::int16_t>(0xBF80)));  // the sign came twice
+    const auto bits = hn::And(moved, hn::Set(halves, static_cast<std::int16_t>(0xBF80)));  // the sign bit appears twice
     const Vec number = hn::PromoteTo(Floats(), hn::BitCast(CodeTag<hwy::float16_t>(), bits));
     store(hn::Mul(number, factor), out + i, extent);
   });
 }
 
 #if HWY_TARGET != HWY_SCALAR
-/// kRows vectors of as many elements, rows of a square, become its columns: each round deals the upper half of the rows between
-/// the lower half's elements.
+/// Transposes a square of kRows vectors with kRows elements each. Each round interleaves the upper half of the rows with the
+/// lower half.
 template <class T, int kRows>
 HWY_INLINE void turn(ByteVec* v) {
   const hn::FixedTag<std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint32_t>, kRows> elements;
@@ -174,7 +174,7 @@ HWY_INLINE void turn(ByteVec* v) {
 }
 #endif
 
-/// A column of all rows moves at once: number by number it would take as long as all else together.
+/// Moves a column of all rows at once: moving single numbers would take as long as the rest of decoding.
 template <class T>
 void reorder(const T* from, const std::int32_t* order, T* room, T* out, std::int64_t count) {
   constexpr std::int64_t kRows = kReorderedRows<T>;

@@ -15,7 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
 namespace HWY_NAMESPACE {
 
-/// The rows that token t sees, the oldest first; null for those before the sequence.
+/// The rows that token t sees, the oldest first; null for rows before the sequence.
 template <class T>
 struct Seen {
   const T* rows[kMostTaps];
@@ -30,7 +30,8 @@ struct Seen {
   }
 };
 
-/// The filter's sum at channels c.. of a token. A row of zeros and none give the same bits: the sum starts with +0.
+/// Returns the filter's sum for a token at channels c... A zero row and a missing row give the same bits, because the sum starts
+/// with +0.
 template <class T, class E>
 HWY_INLINE Vec convolved(const ShortConvolution<T>& a, const Seen<T>& seen, std::int64_t c, E extent) {
   Vec sum = splat(0.0F);
@@ -52,7 +53,7 @@ void convolve(const ShortConvolution<T>& a, std::int64_t begin, std::int64_t end
   }
 }
 
-/// From the last token back: gz of the `taps` tokens from t on are held in a ring, row t % taps.
+/// Walks from the last token back. A ring holds gz of the `taps` tokens from t on, in row t % taps.
 template <class T>
 void convolve_backward(const ShortConvolution<T>& a, std::int64_t begin, std::int64_t end) {
   float ring[kMostTaps][kConvolutionChannels] = {};
@@ -68,7 +69,7 @@ void convolve_backward(const ShortConvolution<T>& a, std::int64_t begin, std::in
       store(gz, newest + i, extent);
       Vec gx = splat(0.0F);
       for (std::int64_t k = 0; k < a.taps; ++k) {
-        const std::int64_t reader = t + a.taps - 1 - k;  // the token to which t is tap k
+        const std::int64_t reader = t + a.taps - 1 - k;  // t is tap k of this token
         if (reader < a.tokens)
           gx = hn::MulAdd(load(a.weight + k * a.channels + c, extent), load(ring[reader % a.taps] + i, extent), gx);
         if (a.gweight != nullptr && seen.rows[k] != nullptr) {

@@ -1,6 +1,5 @@
-// Products of small fp32 matrices in the cache. Each element is one chain of multiply-adds in the order of the inner index,
-// however many rows come at once: so a row has the same bits alone as in a whole matrix. Included once per target, after
-// vector-inl.h.
+// Products of small fp32 matrices in cache. Each element is one chain of multiply-adds in the order of the inner index, for any
+// number of rows: a row has the same bits alone as in a whole matrix. Included once per target, after vector-inl.h.
 #if defined(QFT_OPS_SMALL_PRODUCTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef QFT_OPS_SMALL_PRODUCTS_INL_H
 #undef QFT_OPS_SMALL_PRODUCTS_INL_H
@@ -17,11 +16,11 @@ HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
 namespace HWY_NAMESPACE {
 
-/// Rows of a tile.
+/// Rows per tile.
 constexpr int kTileRows = 4;
 
-/// Which part of a triangular left-hand side [rows, inner], of row `first` on, is not zero. In the rest of a tile's rows it holds
-/// zeros.
+/// The nonzero part of a triangular left-hand side [rows, inner] that starts at row `first`. The other elements in a tile's rows
+/// must be zero.
 enum class Triangle { none, lower, upper };
 
 /// c [rows, columns] = before * c + a b.
@@ -33,9 +32,9 @@ struct SmallProduct {
   float* c;
   std::int64_t c_row;
   std::int64_t rows, columns, inner;
-  float before = 0.0F;  ///< 0: c is not read
+  float before = 0.0F;  ///< 0: does not read c
   Triangle left = Triangle::none;
-  bool lower_result = false;  ///< of row i only columns [0, first + i] are wanted; there may be rubbish in the others
+  bool lower_result = false;  ///< computes only columns [0, first + i] of row i; the others may hold garbage
   std::int64_t first = 0;
 };
 
@@ -64,7 +63,7 @@ HWY_INLINE void small_tile(const SmallProduct& p, std::int64_t row, std::int64_t
 
 template <int Rows>
 void small_rows(const SmallProduct& p, std::int64_t row) {
-  constexpr int kMost = hn::MaxLanes(Floats()) >= 16 ? 4 : 2;  // as many sums as there are registers for
+  constexpr int kMost = hn::MaxLanes(Floats()) >= 16 ? 4 : 2;  // as many sums as fit into registers
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(Floats()));
   const std::int64_t begin = p.left == Triangle::upper ? p.first + row : 0;
   const std::int64_t end = p.left == Triangle::lower ? std::min(p.inner, p.first + row + Rows) : p.inner;

@@ -1,4 +1,4 @@
-// Which of the CPU's kernels fits a tensor, and how its rows are split over threads.
+// Selects the CPU kernels for a tensor, and splits its rows over threads.
 #pragma once
 
 #include "qft/ops/cpu/kernels.h"
@@ -12,10 +12,10 @@
 
 namespace qft::ops::cpu {
 
-/// Elements below which a second thread costs more than it brings.
+/// Below this number of elements a second thread costs more than it gains.
 constexpr std::int64_t kElementsPerThread = 16384;
 
-/// Calls f.template operator()<T>() with the kernels' type for t and returns true; false where there is none.
+/// Calls f.template operator()<T>() with the kernels' element type for t and returns true; returns false if there is none.
 template <class F>
 bool with_kernel_type(const at::Tensor& t, F f) {
   if (!t.is_cpu()) return false;
@@ -24,7 +24,7 @@ bool with_kernel_type(const at::Tensor& t, F f) {
   return false;
 }
 
-/// f(begin, end) over rows of `width` elements, on all threads if that pays.
+/// Calls f(begin, end) over rows of `width` elements, on all threads if there is enough work.
 template <class F>
 void for_rows(std::int64_t rows, std::int64_t width, const F& f) {
   at::parallel_for(0, rows, std::max<std::int64_t>(1, kElementsPerThread / std::max<std::int64_t>(width, 1)), f);

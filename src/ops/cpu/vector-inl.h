@@ -1,5 +1,5 @@
-// Vector helpers of the CPU kernels: float and bf16 rows, whole vectors and tails, exp. Included once per
-// target. No include guard but Highway's toggle: every target gets its own copy.
+// Vector helpers for the CPU kernels: float and bf16 rows, whole vectors and tails, exp. Included once per target. Highway's
+// toggle replaces the include guard: every target gets its own copy.
 #if defined(QFT_MODEL_OPS_VECTOR_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef QFT_MODEL_OPS_VECTOR_INL_H
 #undef QFT_MODEL_OPS_VECTOR_INL_H
@@ -19,13 +19,13 @@ namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr std::size_t kMaxLanes = 16;  ///< so that two vectors divide the attention's tiles
+constexpr std::size_t kMaxLanes = 16;  ///< limited so that two vectors divide the attention tiles
 using Floats = hn::CappedTag<float, kMaxLanes>;
 using Words = hn::Rebind<std::uint32_t, Floats>;
-using Halves = hn::Rebind<std::uint16_t, Floats>;  ///< as many bf16 as a vector of float has lanes
+using Halves = hn::Rebind<std::uint16_t, Floats>;  ///< as many bf16 elements as a float vector has lanes
 using Vec = hn::Vec<Floats>;
 
-/// How much of a vector an access touches: all of it, or its first `count` lanes.
+/// Extent of an access: a whole vector, or its first `count` lanes.
 struct Whole {};
 struct Part {
   std::size_t count;
@@ -43,7 +43,7 @@ HWY_INLINE Vec load(const std::uint16_t* p, Whole = {}) {
   return hn::BitCast(Floats(), hn::ShiftLeft<16>(words));
 }
 
-/// The bits of v with the upper half rounded to nearest, ties to even; the lower half is left over.
+/// Rounds the upper half of v's bits to nearest, ties to even; the lower half is garbage.
 HWY_INLINE hn::Vec<Words> rounded_bits(Vec v) {
   const Words d;
   const auto bits = hn::BitCast(d, v);
@@ -68,7 +68,7 @@ HWY_INLINE void store(Vec v, T* p, Part part) {
   std::memcpy(p, lanes, part.count * sizeof(T));
 }
 
-/// One element.
+/// Accesses one element.
 HWY_INLINE float load_one(const float* p) {
   return *p;
 }
@@ -80,7 +80,7 @@ HWY_INLINE void store_one(float value, T* p) {
   store(hn::Set(Floats(), value), p, Part{1});
 }
 
-/// load(), with `fill` in the lanes that a Part leaves out.
+/// load() with `fill` in the lanes outside a Part.
 template <class T>
 HWY_INLINE Vec load_or(const T* p, Whole extent, Vec) {
   return load(p, extent);
@@ -90,7 +90,7 @@ HWY_INLINE Vec load_or(const T* p, Part part, Vec fill) {
   return hn::IfThenElse(hn::FirstN(Floats(), part.count), load(p, part), fill);
 }
 
-/// v as it reads after a store to T.
+/// Returns v as if stored to T and read back.
 HWY_INLINE Vec rounded(const float*, Vec v) {
   return v;
 }
@@ -117,8 +117,8 @@ HWY_INLINE void for_vectors(std::size_t n, F f) {
   if (i < n) f(i, Part{n - i});
 }
 
-/// The sum over all vectors of [0, n), which f(i, extent, sum) adds to: kMaxLanes running sums whatever a
-/// vector holds, so that processors with short vectors are as accurate as those with long ones.
+/// Sums over all vectors of [0, n); f(i, extent, sum) adds a vector to a running sum. Uses kMaxLanes running sums for every
+/// vector length, so that processors with short vectors are as accurate as others.
 template <class F>
 HWY_INLINE float sum_over(std::size_t n, F f) {
   constexpr std::size_t kSums = kMaxLanes / hn::MaxLanes(Floats());
@@ -136,17 +136,17 @@ HWY_INLINE float sum_over(std::size_t n, F f) {
 
 constexpr float kLog2E = 1.44269504088896341F, kLn2 = 0.693147180559945309F;
 
-/// 2^x to 2 ulp for |x| <= 126, the value at +-126 outside. The integer part goes into the exponent bits; the
-/// rest is in [-1/2, 1/2], where the polynomial is near-minimax in relative error (1.6e-8 before fp32 rounding).
+/// Returns 2^x to 2 ulp for |x| <= 126; clamps x to +-126. The integer part goes into the exponent bits. The rest lies in [-1/2,
+/// 1/2], and a polynomial with near-minimax relative error approximates it (1.6e-8 before fp32 rounding).
 HWY_INLINE Vec exp2(Vec x) {
   const Floats d;
   const hn::RebindToSigned<Floats> di;
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
-  // Their Min and Max hide a NaN behind the bound, a comparison lets it pass.
+  // On these targets Min and Max would replace NaN with the bound; comparisons pass NaN through.
   x = hn::IfThenElse(hn::Lt(x, splat(-126.0F)), splat(-126.0F), x);
   x = hn::IfThenElse(hn::Gt(x, splat(126.0F)), splat(126.0F), x);
 #else
-  // x comes second: so a NaN passes, where the other order would hide it behind the bound.
+  // x must come second to pass NaN through; the other order would replace it with the bound.
   x = hn::Min(splat(126.0F), hn::Max(splat(-126.0F), x));
 #endif
   // Adding 1.5 * 2^23 leaves the rounded integer in the low bits.
