@@ -1,4 +1,4 @@
-// CUDA. All of libqft_cuda.so is compiled with our headers and linked with none of our libraries.
+// The CUDA back end. libqft_cuda.so uses our headers but links none of our libraries.
 #include "qft/device/backend.h"
 
 #include <cstdlib>
@@ -24,7 +24,7 @@ cudaDeviceProp properties_of(int index) {
   return properties;
 }
 
-/// As nvidia-smi -L prints it.
+/// Formats a UUID like nvidia-smi -L.
 std::string uuid_text(const cudaUUID_t& uuid) {
   std::string text = "GPU-";
   for (std::size_t i = 0; i < sizeof uuid.bytes; ++i) {
@@ -34,7 +34,7 @@ std::string uuid_text(const cudaUUID_t& uuid) {
   return text;
 }
 
-/// CUDA itself would say it at the first kernel: "no kernel image is available".
+/// Reports missing code for a chip now; CUDA would fail only at the first kernel: "no kernel image is available".
 std::string obstacle_of(const cudaDeviceProp& p) {
   const int chip = p.major * 10 + p.minor;
   const std::string ours = chip_obstacle(chip, "qft's", QFT_CUDA_CODE);
@@ -46,7 +46,7 @@ class CudaBackend final : public device::Backend {
   std::string_view name() const override { return "cuda"; }
   c10::DeviceType type() const override { return c10::kCUDA; }
   std::string library_version() const override {
-    // The compiled one: asking the library fails where there is no driver.
+    // The version at compile time: querying the library fails without a driver.
     return fmt::format("CUDA {}.{}", CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
   }
 
@@ -54,7 +54,7 @@ class CudaBackend final : public device::Backend {
     int count = 0;
     const cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess) {
-      cudaGetLastError();  // clears it
+      cudaGetLastError();  // clears the error
       why = fmt::format("cudaGetDeviceCount: {}", cudaGetErrorString(error));
       return 0;
     }
@@ -65,7 +65,7 @@ class CudaBackend final : public device::Backend {
   device::DeviceFacts facts(int index) const override {
     const cudaDeviceProp p = properties_of(index);
     const char* shared = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-    constexpr int kAmpere = 8;  // the first chips that multiply bf16
+    constexpr int kAmpere = 8;  // the first generation that multiplies bf16
     return {.name = p.name,
             .uuid = uuid_text(p.uuid),
             .architecture = fmt::format("compute capability {}.{}", p.major, p.minor),
@@ -82,7 +82,7 @@ class CudaBackend final : public device::Backend {
   void* allocate_pinned(std::size_t bytes) const override {
     void* data = nullptr;
     if (cudaHostAlloc(&data, bytes, cudaHostAllocDefault) == cudaSuccess) return data;
-    cudaGetLastError();  // clears it: the caller reports the failure
+    cudaGetLastError();  // clears the error; the caller reports the failure
     return nullptr;
   }
   void free_pinned(void* data) const override { C10_CUDA_CHECK_WARN(cudaFreeHost(data)); }

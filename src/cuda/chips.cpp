@@ -13,7 +13,7 @@ std::string version_text(int chip) {
   return fmt::format("{}.{}", chip / 10, chip % 10);
 }
 
-/// "sm_90a", "compute_80"
+/// Parses "sm_90a", "compute_80".
 std::vector<Code> parsed(std::string_view word) {
   Code code;
   for (const auto& [prefix, ptx] : {std::pair{std::string_view("sm_"), false}, {"compute_", true}}) {

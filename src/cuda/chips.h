@@ -1,4 +1,4 @@
-// Which chips machine code runs on. No CUDA here: tests run it anywhere.
+// Chips that compiled code runs on. Does not need CUDA, so that tests run anywhere.
 #pragma once
 
 #include <string>
@@ -7,20 +7,22 @@
 
 namespace qft::cuda {
 
-/// 8.0 is 80, as in sm_80.
+/// Compiled code for one chip; 80 means 8.0, as in sm_80.
 struct Code {
   int chip = 0;
-  char only = '\0';  ///< 'a': for this chip alone; 'f': for its family, as all machine code is
-  bool ptx = false;  ///< what a driver compiles for its chip
+  char only = '\0';  ///< 'a': only this chip; 'f': its family, as for all machine code
+  bool ptx = false;  ///< PTX, which the driver compiles for its chip
 
-  /// Machine code runs on chips of the same major version that are not older, PTX on all that are not older.
+  /// Returns true for chips that can run the code: for machine code, the same major version and not older; for PTX, any chip that
+  /// is not older.
   bool runs_on(int other) const;
 };
 
-/// What the options of nvcc (--generate-code) in `options` ask for: each "arch=...,code=sm_90" and "...,code=[sm_80,compute_80]".
+/// Parses nvcc's --generate-code options in `options`: each "arch=...,code=sm_90" and "...,code=[sm_80,compute_80]".
 std::vector<Code> compiled_code(std::string_view options);
 
-/// Why a chip cannot run `whose` kernels, which were compiled with these options; empty: it can, or the options do not say.
+/// Returns the reason why a chip cannot run `whose` kernels, compiled with these options; empty if the chip can run them, or if
+/// the options name no code.
 std::string chip_obstacle(int chip, std::string_view whose, std::string_view options);
 
 }  // namespace qft::cuda

@@ -1,4 +1,4 @@
-// From tensors on a CUDA device to the types of its kernels.
+// Maps tensors on a CUDA device to their kernels' element types.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -17,7 +17,7 @@ inline constexpr at::ScalarType kScalarType<__nv_bfloat16> = at::kBFloat16;
 template <>
 inline constexpr at::ScalarType kScalarType<__half> = at::kHalf;
 
-/// Calls f.template operator()<T>() with t's element type and returns true; false where kernels know it not.
+/// Calls f.template operator()<T>() with t's element type and returns true; returns false for types without kernels.
 template <class F>
 bool with_kernel_type(const at::Tensor& t, F f) {
   if (!t.is_cuda()) return false;
@@ -27,7 +27,7 @@ bool with_kernel_type(const at::Tensor& t, F f) {
   return false;
 }
 
-/// The same for gradients of data of type T: T itself or fp32.
+/// Likewise for gradients of data with type T: T itself or fp32.
 template <class T, class F>
 bool with_grad_type(const at::Tensor& grad, F f) {
   if (grad.scalar_type() == kScalarType<T>) return f.template operator()<T>(), true;

@@ -1,4 +1,5 @@
-// The gated delta rule's kernels, for the types that ops.cpp launches them with. A file of its own, as it compiles longest.
+// Instantiates the gated delta rule's kernels for the types that ops.cpp uses. A separate file, because it takes longest to
+// compile.
 #include "../ops/cuda/gated_delta.cuh"
 #include "launch.cuh"
 

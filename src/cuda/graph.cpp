@@ -1,4 +1,4 @@
-// Graphs by LibTorch's at::cuda::CUDAGraph, whose private memory its allocator keeps apart.
+// CUDA graphs with LibTorch's at::cuda::CUDAGraph; its allocator keeps graph memory in a private pool.
 #include <utility>
 
 #include "parts.h"
@@ -14,7 +14,8 @@ class CudaGraph final : public device::Graph {
  public:
   CudaGraph(const c10::Stream& stream, const c10::MempoolId_t& pool, const std::function<void()>& work) {
     const c10::StreamGuard on_stream(stream);
-    // Threads of MPI, NCCL and checkpoints ask for events meanwhile: they are not to break the capture, nor it them.
+    // Thread-local mode: MPI, NCCL and checkpoint threads query events meanwhile, and must neither break the capture nor be
+    // blocked by it.
     graph_.capture_begin(pool, cudaStreamCaptureModeThreadLocal);
     try {
       work();
@@ -27,20 +28,20 @@ class CudaGraph final : public device::Graph {
   void replay() override { graph_.replay(); }
 
  private:
-  /// The stream leaves the capture; what is wrong is already known, and ends the run.
+  /// Takes the stream out of the capture. The original error is already known and ends the run.
   void end_broken() noexcept {
     try {
       graph_.capture_end();
     } catch (const c10::Error&) {
-      cudaGetLastError();  // clears it
+      cudaGetLastError();  // clears the error
     }
   }
 
   at::cuda::CUDAGraph graph_;
 };
 
-/// One pool for all graphs: what their work allocates it also frees, so that nothing in the pool outlives a replay. The
-/// reference held here keeps the pool while there is no graph: LibTorch takes no pool that all its graphs have left.
+/// One pool for all graphs: captured work frees everything it allocates, so nothing in the pool outlives a replay. The recorder
+/// holds a reference to the pool, because LibTorch rejects a pool that all its graphs have left.
 class CudaRecorder final : public device::GraphRecorder {
  public:
   explicit CudaRecorder(c10::DeviceIndex index) : device_(index) {

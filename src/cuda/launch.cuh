@@ -1,4 +1,4 @@
-// How a kernel is launched. For *.cu only, which see no header of LibTorch: nvcc would read them once for each kind of chip.
+// Launches kernels. Only for *.cu files, which include no LibTorch headers: nvcc would parse them once per chip type.
 #pragma once
 
 #include "qft/device/rows.cuh"
@@ -13,7 +13,7 @@ namespace qft::cuda {
 template <class... Args>
 void OnStream::operator()(const device::LaunchShape& shape, void (*kernel)(Args...),
                           const std::type_identity_t<Args>&... args) const {
-  if (shape.grid.x == 0) return;  // nothing to do, which CUDA takes for an error
+  if (shape.grid.x == 0) return;  // CUDA treats an empty grid as an error
   kernel<<<shape.grid, shape.block, 0, stream>>>(args...);
   check_launch();
 }

@@ -1,4 +1,4 @@
-// Kernels onto a CUDA stream.
+// Queues kernels on a CUDA stream.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,7 +10,7 @@ struct LaunchShape;
 
 namespace qft::cuda {
 
-/// Queues a kernel. Throws c10::Error where it cannot be started.
+/// Queues a kernel. Throws c10::Error if the launch fails.
 struct OnStream {
   cudaStream_t stream;
 
@@ -18,7 +18,7 @@ struct OnStream {
   void operator()(const device::LaunchShape& shape, void (*kernel)(Args...), const std::type_identity_t<Args>&... args) const;
 };
 
-OnStream on_current_stream();  // backend.cpp, with the headers of LibTorch that the files of kernels do without
+OnStream on_current_stream();  // in backend.cpp, because kernel files do not include LibTorch headers
 void check_launch();
 
 }  // namespace qft::cuda

@@ -1,5 +1,5 @@
-// NCCL as the collective library of CUDA devices. Linked with the libnccl of LibTorch; at run time the one that the user's search
-// path gives comes first (device/backends.cpp loads it before).
+// NCCL as the collective library for CUDA devices. Linked with LibTorch's libnccl; at run time, a libnccl in the user's search
+// path takes precedence (device/backends.cpp loads that one first).
 #include "qft/comm/collective_library.h"
 #include "qft/core/error.h"
 
@@ -59,7 +59,7 @@ cudaStream_t stream_of(CollectiveLibrary::Stream stream) {
   return static_cast<cudaStream_t>(stream);
 }
 
-/// Buffers of a group's channels: assumed, not measured.
+/// Channel buffers of a group: an assumption, not measured.
 constexpr std::int64_t kGroupBytes = std::int64_t{256} << 20;
 
 class Nccl final : public CollectiveLibrary {

@@ -1,4 +1,4 @@
-// Ops' part of the back end: from tensors to its kernels, which ops.cu has.
+// The back end's ops part: converts tensors to arguments of the kernels in ops.cu.
 #include "../ops/cuda/launches.h"
 #include "../ops/device_kernels.h"
 #include "../ops/gated_delta_tensor_args.h"
@@ -71,7 +71,8 @@ bool cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at
   });
 }
 
-/// LibTorch's, on the chips that it has a kernel for: elsewhere it would wait for the device, and go group by group.
+/// LibTorch's grouped product, only on chips with a native kernel: elsewhere it would synchronise with the device and loop over
+/// groups.
 at::Tensor grouped(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ends) {
   const auto fits = [](const at::Tensor& t) {
     constexpr std::int64_t kBytes = 16, kItems = kBytes / 2;
@@ -80,7 +81,7 @@ at::Tensor grouped(const at::Tensor& a, const at::Tensor& b, const at::Tensor& e
     return inner % kItems == 0 && (t.dim() == 2 || t.stride(0) % kItems == 0);
   };
   const int chip = at::cuda::getCurrentDeviceProperties()->major;
-  constexpr std::int64_t kGroups = 1024;  // LibTorch takes fewer
+  constexpr std::int64_t kGroups = 1024;  // LibTorch supports fewer than this many groups
   const bool served =
       (chip == 9 || chip == 10) && ends.size(0) < kGroups && fits(a) && fits(b) && (b.dim() == 2 || b.size(2) % 8 == 0);
   return served ? at::_grouped_mm(a, b, ends) : at::Tensor();

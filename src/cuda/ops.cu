@@ -1,4 +1,4 @@
-// The kernels of ops, for the element types that ops.cpp launches them with.
+// Instantiates the ops kernels for the element types that ops.cpp uses.
 #include "../ops/cuda/activation.cuh"
 #include "../ops/cuda/cross_entropy.cuh"
 #include "../ops/cuda/dropout.cuh"

@@ -1,4 +1,4 @@
-// Optim's part of the back end: from tensors to its kernels, which optim.cu has.
+// The back end's optim part: converts tensors to arguments of the kernels in optim.cu.
 #include <algorithm>
 #include <cmath>
 
@@ -6,7 +6,7 @@
 #include "../optim/device_kernels.h"
 #include "dispatch.h"
 #include "parts.h"
-// Below CUDA's headers, whose words they have.
+// Must follow CUDA's headers, because they use CUDA keywords.
 #include "../optim/cuda/adamw.cuh"
 #include "../optim/cuda/lion.cuh"
 #include <ATen/ops/empty.h>
@@ -24,7 +24,7 @@ void run_as(const Update& u, const Element& element) {
   launch_update(b, element, on_current_stream());
 }
 
-/// An update by a rule with S tensors of state.
+/// Runs an update by a rule with S state tensors.
 template <int S, class Element>
 void run(const Update& u, const Element& element) {
   if (u.master.scalar_type() == at::kBFloat16) return run_as<__nv_bfloat16, __nv_bfloat16, S>(u, element);

@@ -1,4 +1,4 @@
-// The kernels of optim, for the element types that optim.cpp launches them with.
+// Instantiates the optim kernels for the element types that optim.cpp uses.
 #include "../optim/cuda/adamw.cuh"
 #include "../optim/cuda/lion.cuh"
 #include "../optim/cuda/square_sum.cuh"

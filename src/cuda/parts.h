@@ -1,4 +1,4 @@
-// What the object of CUDA is made of: one part for each module that wants something of a back end.
+// The parts of the CUDA back end: one for each module that uses a back end.
 #pragma once
 
 #include "qft/device/backend.h"

@@ -1,4 +1,4 @@
-// Rotary embedding and SwiGLU: a warp or a block for each token.
+// Rotary embedding and SwiGLU: a warp or a block per token.
 #pragma once
 
 #include "qft/device/rows.cuh"

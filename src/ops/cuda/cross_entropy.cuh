@@ -1,4 +1,4 @@
-// Log-softmax of the label token and its gradient: a block for each row of logits.
+// Log-softmax of the label token and its gradient: one block per row of logits.
 #pragma once
 
 #include "qft/device/rows.cuh"
@@ -9,13 +9,14 @@
 
 namespace qft::ops::cuda {
 
-/// Maximum and sum of exponentials in one pass (Milakov & Gimelshein 2018): the sum is rescaled where the maximum rises.
+/// Maximum and sum of exponentials in one pass (Milakov & Gimelshein 2018); rescales the sum when the maximum rises.
 template <int N, class T>
 __global__ void cross_entropy_kernel(CrossEntropy<T> a) {
   const std::int64_t r = blockIdx.x, target = a.targets[r];
   CUDA_KERNEL_ASSERT(target >= 0 && target < a.vocab);
   T* logits = a.logits + r * a.vocab;
-  const float at_target = static_cast<float>(logits[target]);  // before the row is overwritten, after the sums' barriers
+  // read before the row is overwritten; the barriers of the sums lie in between
+  const float at_target = static_cast<float>(logits[target]);
   float maximum = -FLT_MAX, sum = 0;
   for (std::int64_t i = threadIdx.x * N; i < a.vocab; i += blockDim.x * N) {
     const auto v = device::load<N>(logits + i);

@@ -1,4 +1,4 @@
-// Dropout by Philox4x32-10.
+// Dropout with Philox4x32-10.
 #pragma once
 
 #include "qft/device/rows.cuh"

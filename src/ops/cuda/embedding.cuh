@@ -1,4 +1,4 @@
-// The gradient of the embedding table without atomic additions: the same bits from run to run.
+// The embedding table's gradient without atomic additions: bit-identical between runs.
 #pragma once
 
 #include "qft/device/rows.cuh"
@@ -7,7 +7,7 @@
 
 namespace qft::ops::cuda {
 
-/// A block for each token: the first one with an id adds the gradients of all, in their order.
+/// One block per token; the block of an id's first token adds the gradients of all tokens with this id, in token order.
 template <int N, class T, class G>
 __global__ void embedding_backward_kernel(EmbeddingBackward<T, G> a) {
   const std::int64_t t = blockIdx.x, threads = blockDim.x;

@@ -1,4 +1,4 @@
-// NEFTune's noise by Philox4x32-10.
+// NEFTune noise with Philox4x32-10.
 #pragma once
 
 #include "qft/device/rows.cuh"

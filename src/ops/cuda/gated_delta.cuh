@@ -1,4 +1,4 @@
-// The gated delta rule: its kernels in their order, wave by wave.
+// Launches the gated delta rule's kernels, wave by wave.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace qft::ops::cuda {
 
-/// A wave's shapes, and its part of the call's operands.
+/// A wave's launch shapes, and its part of the call's operands.
 template <class T>
 struct DeltaLaunch {
   DeltaOperands<T> a;
@@ -21,9 +21,9 @@ struct DeltaLaunch {
   }
 
   std::int64_t key_rows() const { return wave.chunks * a.shape.key_heads * kRows; }
-  /// A warp for each row of a key head.
+  /// One warp per row of a key head.
   device::LaunchShape warps() const { return device::rows_shape(key_rows(), 1); }
-  /// A block for each of `count` and value head, and of `width` / `each`.
+  /// One block per item of `count`, value head, and `each` columns of `width`.
   device::LaunchShape blocks(std::int64_t count, std::int64_t width = 1, std::int64_t each = 1) const {
     return {dim3(static_cast<unsigned>(count * a.shape.value_heads), static_cast<unsigned>((width + each - 1) / each)),
             dim3(kDeltaThreads)};

@@ -1,12 +1,12 @@
-// The gated delta rule, a block for each chunk and value head: what a chunk's rows say of each other, before the states are
-// known, and the rows' results, once they are.
+// The gated delta rule with one block per chunk and value head: products within a chunk, before the states are known, and the
+// rows' results, afterwards.
 #pragma once
 
 #include "gated_delta_tile.cuh"
 
 namespace qft::ops::cuda {
 
-/// q and k after their norms: a warp for each row of a chunk and key head.
+/// Normalises q and k: one warp per row of a chunk and key head.
 template <class T>
 __global__ void delta_norms_kernel(DeltaOperands<T> a, std::int64_t rows) {
   const std::int64_t r = device::row_of_thread();
@@ -29,11 +29,11 @@ __global__ void delta_norms_kernel(DeltaOperands<T> a, std::int64_t rows) {
   write(a.k, 1.0F, a.scratch.keys);
 }
 
-/// The chunk and heads of a block, and where its memory lies.
+/// A block's chunk and heads, and the offsets of their memory.
 struct DeltaBlock {
   DeltaChunk chunk;
   int head, key_head;
-  std::int64_t place, key_place;  ///< of the value head's blocks, and of the key head's
+  std::int64_t place, key_place;  ///< indices of the memory per chunk and value head, and per chunk and key head
   template <class T>
   __device__ static DeltaBlock of(const DeltaOperands<T>& a) {
     const auto heads = static_cast<int>(a.shape.value_heads), key_heads = static_cast<int>(a.shape.key_heads);
@@ -47,12 +47,12 @@ struct DeltaBlock {
   __device__ float* state(float* of, const DeltaScratch& m) const { return of + place * m.key_width * m.value_width; }
 };
 
-/// Of a chunk's rows: sums of g, what follows from them, beta.
+/// Per row of a chunk: the sum of g, the decays derived from this sum, and beta.
 struct Decays {
   double sums[kRows];
   float start[kRows], end[kRows], beta[kRows];
 
-  /// From g and beta of the tokens; all threads.
+  /// Computes the decays from the tokens' g and beta, and stores them. All threads must call this.
   template <class T>
   __device__ void compute(const DeltaOperands<T>& a, const DeltaBlock& b) {
     const int i = static_cast<int>(threadIdx.x);
@@ -77,7 +77,7 @@ struct Decays {
     }
     __syncthreads();
   }
-  /// As compute() left them.
+  /// Loads the results of compute().
   __device__ void load(const DeltaScratch& m, const DeltaBlock& b) {
     const int i = static_cast<int>(threadIdx.x);
     const float* kept = m.decays + b.place * 3 * kRows;
@@ -89,7 +89,8 @@ struct Decays {
   }
 };
 
-/// Of the inverse of I + a, the blocks below two of kSize on the diagonal: -(lower one) a (upper one). Overwrites a there.
+/// Extends the inverse of I + a from diagonal blocks of kSize to blocks of 2 kSize: the block below a pair is -(lower inverse) a
+/// (upper inverse). Overwrites a there.
 template <int kSize>
 __device__ void join_inverses(Square& a, Square& inverse) {
   constexpr int kEach = kRows * kSize / 2 / kDeltaThreads;
@@ -117,13 +118,13 @@ __device__ void join_inverses(Square& a, Square& inverse) {
   __syncthreads();
 }
 
-/// The inverse of I + a, a strictly lower triangular; overwrites a.
+/// Computes the inverse of I + a for a strictly lower triangular a; overwrites a.
 __device__ inline void invert(Square& a, Square& inverse) {
   constexpr int kBlock = 16;
   const int t = static_cast<int>(threadIdx.x);
   for (int e = t; e < kRows * kRows; e += kDeltaThreads)
     if (e / kRows / kBlock != e % kRows / kBlock) inverse.at[e / kRows][e % kRows] = 0;
-  if (t < kRows) {  // a column of a block on the diagonal
+  if (t < kRows) {  // one column of a diagonal block per thread
     const int first = t / kBlock * kBlock;
     float column[kBlock];
     for (int i = 0; i < kBlock; ++i) {
@@ -138,7 +139,7 @@ __device__ inline void invert(Square& a, Square& inverse) {
   join_inverses<2 * kBlock>(a, inverse);
 }
 
-/// The products of a chunk's rows with decays: those of k and beta to `system`, strictly lower, and of q to memory.
+/// Computes the products of a chunk's rows with decays: k k times beta into `system` (strictly lower), q k into memory.
 template <bool kBackward, class T>
 __device__ void row_products(const DeltaOperands<T>& a, const DeltaBlock& b, const Decays& d, Square& system, Tiles& tiles) {
   const DeltaScratch& m = a.scratch;
@@ -159,7 +160,7 @@ __device__ void row_products(const DeltaOperands<T>& a, const DeltaBlock& b, con
   __syncthreads();
 }
 
-/// to [rows, width] = a b, in squares.
+/// to [rows, width] = a b, one square at a time.
 template <Inner kInnerA, class A, class B>
 __device__ void write_product(const A& a, const B& b, int rows, std::int64_t width, Tiles& tiles, float* to) {
   for (int row = 0; row < rows; row += kRows)
@@ -170,7 +171,7 @@ __device__ void write_product(const A& a, const B& b, int rows, std::int64_t wid
     }
 }
 
-/// W and U of the states' way forward, Z and R of the way back, and what q takes of the states.
+/// Computes W and U for the forward recurrence, Z and R for the backward recurrence, and q's contribution to the state gradients.
 template <bool kBackward, class T>
 __global__ void __launch_bounds__(kDeltaThreads, 3) delta_system_kernel(DeltaOperands<T> a) {
   __shared__ Tiles tiles;
@@ -201,7 +202,7 @@ __global__ void __launch_bounds__(kDeltaThreads, 3) delta_system_kernel(DeltaOpe
   }
 }
 
-/// o = exp(G) q S + (D q k) u, of 64 columns: blockIdx.y says which.
+/// o = exp(G) q S + (D q k) u for the 64 columns of blockIdx.y.
 template <class T>
 __global__ void __launch_bounds__(kDeltaThreads, 4) delta_out_kernel(DeltaOperands<T> a) {
   __shared__ Tiles tiles;

@@ -1,5 +1,5 @@
-// The gated delta rule, backward: a chunk's gradients, once its states and their gradients are known. A block for each chunk
-// and value head; what value heads share is summed afterwards.
+// The gated delta rule, backward: a chunk's gradients, after its states and their gradients are known. One block per chunk and
+// value head; the sum over the value heads of a key head follows later.
 #pragma once
 
 #include "gated_delta_chunks.cuh"
@@ -8,20 +8,20 @@ namespace qft::ops::cuda {
 
 struct GradientMemory {
   Tiles tiles;
-  Square weights, system;    ///< gradients of q k, and of k k, the latter on both sides of the diagonal
+  Square weights, system;    ///< gradients of q k and k k; k k on both sides of the diagonal
   float columns[4][kRows];   ///< sums over 16 rows each
-  float parts[3][2][kRows];  ///< sums over half a row's columns each
+  float parts[3][2][kRows];  ///< sums over half of a row's columns each
   float sums[kRows], read[kRows], values[kRows];
   float whole[kDeltaThreads / device::kWarp];
 };
-/// A number for each of a thread's four rows: its columns' parts.
+/// Per-row sums for a thread's four rows, over the thread's columns.
 struct RowParts {
-  float sums[4] = {};     ///< the gradient of G
-  float written[4] = {};  ///< of that, what leaves by way of the state after the chunk
+  float sums[4] = {};     ///< gradient of G
+  float written[4] = {};  ///< the part of this gradient through the state after the chunk
   float beta[4] = {};
 };
 
-/// The sum of `value` over the warp's threads of the same row, or of the same column.
+/// Sums `value` over the warp's threads of the same row, or of the same column.
 __device__ inline float sum_over_columns(float value) {
   for (int mask = 1; mask < 8; mask *= 2) value += __shfl_xor_sync(0xFFFFFFFFU, value, mask);
   return value;
@@ -31,7 +31,7 @@ __device__ inline float sum_over_rows(float value) {
   return value;
 }
 
-/// Gradients of the chunk's products q k and k k.
+/// Computes the gradients of the chunk's products q k and k k.
 template <class T>
 __device__ void product_gradients(const DeltaOperands<T>& a, const DeltaBlock& b, const Decays& d, GradientMemory& s,
                                   RowParts& parts) {
@@ -68,7 +68,7 @@ __device__ void product_gradients(const DeltaOperands<T>& a, const DeltaBlock& b
   __syncthreads();
 }
 
-/// Each row of c times its number; f(i, the row's product with `rows`).
+/// Scales row r of c by scale[r], then calls f(i, the row's dot product with `rows`).
 template <class F>
 __device__ void scale_rows(Numbers& c, const float* scale, const Matrix& rows, int first, const F& f) {
   for (int i = 0; i < 4; ++i) {
@@ -83,7 +83,7 @@ __device__ void scale_rows(Numbers& c, const float* scale, const Matrix& rows, i
   }
 }
 
-/// Of 64 columns of k and q: gradients, to memory, and what they say of G and beta.
+/// Handles 64 columns of k and q: writes their gradients to memory, and adds their contributions to G and beta.
 template <class T>
 __device__ void key_gradients(const DeltaOperands<T>& a, const DeltaBlock& b, const Decays& d, GradientMemory& s, int first,
                               RowParts& parts) {
@@ -117,7 +117,7 @@ __device__ void key_gradients(const DeltaOperands<T>& a, const DeltaBlock& b, co
   write_tile(c, b.rows(m.of_state, keys), keys, 0, kRows, first);
 }
 
-/// The gradient of v, and what v says of beta's; four threads a row.
+/// Writes v's gradient, and computes v's contribution to beta's gradient; four threads per row.
 template <class T>
 __device__ void value_gradients(const DeltaOperands<T>& a, const DeltaBlock& b, const Decays& d, GradientMemory& s) {
   const int row = static_cast<int>(threadIdx.x) / 4, part = static_cast<int>(threadIdx.x) % 4;
@@ -135,7 +135,7 @@ __device__ void value_gradients(const DeltaOperands<T>& a, const DeltaBlock& b, 
   if (part == 0) s.values[row] = sum;
 }
 
-/// To s.whole: parts of the sum over the state before the chunk times the gradient of the one after it.
+/// Stores partial sums over (state before the chunk) * (gradient of the state after the chunk) in s.whole.
 __device__ inline void state_product(const float* state, const float* gstate, std::int64_t size, GradientMemory& s) {
   float sum = 0;
   for (std::int64_t i = threadIdx.x * 4; i < size; i += kDeltaThreads * 4) {
@@ -146,7 +146,7 @@ __device__ inline void state_product(const float* state, const float* gstate, st
   if (threadIdx.x % device::kWarp == 0) s.whole[threadIdx.x / device::kWarp] = sum;
 }
 
-/// The gradients of g and beta from all threads' parts.
+/// Writes the gradients of g and beta from all threads' partial sums.
 template <class T>
 __device__ void write_gate_gradients(const DeltaOperands<T>& a, const DeltaBlock& b, const Decays& d, GradientMemory& s,
                                      const RowParts& parts) {
@@ -191,7 +191,7 @@ __global__ void __launch_bounds__(kDeltaThreads, 2) delta_gradients_kernel(Delta
   write_gate_gradients(a, b, d, s, parts);
 }
 
-/// Gradients of q and k from those after their norms, summed over a key head's value heads: a warp for each row.
+/// Backpropagates through the norms of q and k, with gradients summed over a key head's value heads; one warp per row.
 template <class T>
 __global__ void delta_norms_backward_kernel(DeltaOperands<T> a, std::int64_t rows) {
   const std::int64_t r = device::row_of_thread();

@@ -1,5 +1,5 @@
-// Products of small matrices by one block of threads: a square of 64 x 64 numbers, 4 x 4 for each thread, in fp32. The factors
-// pass through shared memory 16 of the inner index at a time. Each sum is a chain in the order of the inner index.
+// Products of small matrices in one thread block: a square of 64 x 64 numbers, 4 x 4 per thread, in fp32. The factors pass
+// through shared memory, 16 steps of the inner index at a time. Each sum is a chain in the order of the inner index.
 #pragma once
 
 #include "qft/device/rows.cuh"
@@ -11,13 +11,13 @@ namespace qft::ops::cuda {
 constexpr int kDeltaThreads = 256;
 constexpr int kRows = static_cast<int>(kDeltaChunk);
 constexpr int kDepth = 16;
-constexpr int kPitch = kRows + 4;  ///< of rows in shared memory: fewer threads meet at a bank
+constexpr int kPitch = kRows + 4;  ///< row pitch in shared memory; avoids bank conflicts
 
-/// Rows [kRows, kPitch] in shared memory.
+/// A matrix [kRows, kPitch] in shared memory.
 struct alignas(device::kPieceBytes) Square {
   float at[kRows][kPitch];
 };
-/// What multiply() needs of shared memory.
+/// Shared memory for multiply().
 struct alignas(device::kPieceBytes) Tiles {
   float a[kDepth][kPitch], b[kDepth][kPitch];
 };
@@ -25,16 +25,16 @@ struct Numbers {
   float at[4][4];
 };
 
-/// Four neighbouring numbers of a row; zeros beyond the matrix.
+/// A matrix in memory. four() returns four neighbouring numbers of a row; zeros outside the matrix.
 struct Matrix {
   const float* data;
-  int pitch, rows, columns;  ///< multiples of 4, but for rows
+  int pitch, rows, columns;  ///< multiples of 4, except rows
   __device__ device::Floats<4> four(int row, int column) const {
     return row < rows && column < columns ? device::load<4>(data + static_cast<std::int64_t>(row) * pitch + column)
                                           : device::Floats<4>{};
   }
 };
-/// Each row times a number of its own.
+/// A matrix with each row multiplied by its own factor.
 template <class M>
 struct ScaledRows {
   M matrix;
@@ -49,13 +49,13 @@ template <class M>
 __device__ ScaledRows<M> scaled(const M& matrix, const float* scale) {
   return {matrix, scale};
 }
-/// A head's rows among those of all tokens, of any type and width.
+/// One head's rows in a tensor over all tokens, for any type and width.
 template <class T>
 struct TokenRows {
   const T* data;
   std::int64_t stride;
   int rows, columns;
-  bool in_fours;  ///< they can be read so
+  bool in_fours;  ///< aligned for reads of four elements
   __device__ device::Floats<4> four(int row, int column) const {
     device::Floats<4> x{};
     if (row >= rows) return x;
@@ -79,8 +79,7 @@ __device__ inline Matrix rows_of(const Square& square) {
   return {&square.at[0][0], kPitch, kRows, kRows};
 }
 
-/// The first of this thread's rows, and of its columns: a warp has 16 x 32 of the 64 x 64, so that its threads share what they
-/// read.
+/// This thread's first row and first column. A warp covers 16 x 32 of the 64 x 64 numbers, so that its threads share their reads.
 __device__ inline int tile_row() {
   const int t = static_cast<int>(threadIdx.x);
   return t / 64 * 16 + t % 32 / 8 * 4;
@@ -90,10 +89,11 @@ __device__ inline int tile_column() {
   return t / 32 % 2 * 32 + t % 8 * 4;
 }
 
-/// Along which index of a factor, as it is stored, the sums run.
+/// The index of a stored factor over which the sums run.
 enum class Inner { rows, columns };
 
-/// This thread's part of a factor: four numbers at inner index `inner` or from it on, outer index from `outer` on.
+/// Reads this thread's part of a factor: four numbers along the contiguous dimension, at inner index `inner` and outer index
+/// `outer`.
 template <Inner kInner, class M>
 __device__ device::Floats<4> fetch(const M& m, int inner, int outer) {
   const int t = static_cast<int>(threadIdx.x);
@@ -109,14 +109,14 @@ __device__ void put(const device::Floats<4>& x, float (&tile)[kDepth][kPitch]) {
     for (int i = 0; i < 4; ++i) tile[t % 4 * 4 + i][t / 4] = x[i];
 }
 
-/// c += a b, of rows of a from a_first on and columns of b from b_first on. All threads call it, after a barrier behind whatever
-/// wrote the factors.
+/// c += a b for rows of a from a_first on and columns of b from b_first on. All threads must call this, after a barrier behind
+/// the writes of a and b.
 template <Inner kInnerA, Inner kInnerB, class A, class B>
 __device__ void multiply(const A& a, const B& b, int inner, int a_first, int b_first, Tiles& tiles, Numbers& c) {
   const int row = tile_row(), column = tile_column();
   auto next_a = fetch<kInnerA>(a, 0, a_first), next_b = fetch<kInnerB>(b, 0, b_first);
   for (int k = 0; k < inner; k += kDepth) {
-    __syncthreads();  // the tiles have been read
+    __syncthreads();  // all reads of the tiles are done
     put<kInnerA>(next_a, tiles.a);
     put<kInnerB>(next_b, tiles.b);
     __syncthreads();
@@ -132,14 +132,14 @@ __device__ void multiply(const A& a, const B& b, int inner, int a_first, int b_f
   }
 }
 
-/// f(i, j, row, column) for each of this thread's numbers.
+/// Calls f(i, j, row, column) for each of this thread's numbers.
 template <class F>
 __device__ void for_numbers(const F& f) {
   for (int i = 0; i < 4; ++i)
     for (int j = 0; j < 4; ++j) f(i, j, tile_row() + i, tile_column() + j);
 }
 
-/// Writes columns from `first` on of a matrix of `rows` and `width`, a multiple of 4.
+/// Writes columns from `first` on to a matrix [rows, width]; width is a multiple of 4.
 __device__ inline void write_tile(const Numbers& c, float* to, std::int64_t width, int row0, int rows, int first) {
   const int column = first + tile_column();
   if (column >= width) return;
@@ -150,7 +150,7 @@ __device__ inline void write_tile(const Numbers& c, float* to, std::int64_t widt
   }
 }
 
-/// D_ij of ops/gated_delta.h for j <= i, else 0.
+/// Returns D_ij of ops/gated_delta.h for j <= i, else 0.
 __device__ inline float decay_between(const double* sums, int i, int j) {
   return j <= i ? expf(fminf(static_cast<float>(sums[i] - sums[j]), 0.0F)) : 0.0F;
 }

@@ -1,5 +1,5 @@
-// The gated delta rule's states, from chunk to chunk: a block for each chain of chunks, value head and 16 columns of the state,
-// which it holds in shared memory.
+// The gated delta rule's recurrence over chunks: one block per chain of chunks, value head and 16 columns of the state. The block
+// holds these columns in shared memory.
 #pragma once
 
 #include "gated_delta_tile.cuh"
@@ -7,8 +7,8 @@
 namespace qft::ops::cuda {
 
 constexpr int kSlice = 16;      ///< columns of a state
-constexpr int kWalkDepth = 32;  ///< of the inner index at a time
-constexpr int kWalkParts = 4;   ///< of these, each with a quarter of the threads: a thread has 4 x 4 numbers to add to
+constexpr int kWalkDepth = 32;  ///< inner index steps at a time
+constexpr int kWalkParts = 4;   ///< parts of these steps, each with a quarter of the threads: a thread accumulates 4 x 4 numbers
 
 struct alignas(device::kPieceBytes) WalkMemory {
   union {
@@ -19,7 +19,7 @@ struct alignas(device::kPieceBytes) WalkMemory {
   float rows[kRows][kSlice];
 };
 
-/// This thread's own row of 64, and the first of its four columns.
+/// This thread's row of 64, and the first of its four columns.
 __device__ inline int walk_row() {
   return static_cast<int>(threadIdx.x) / 4;
 }
@@ -27,18 +27,19 @@ __device__ inline int walk_column() {
   return static_cast<int>(threadIdx.x) % 4 * 4;
 }
 
-/// Products of memory with what lies in shared memory, [inner, kSlice].
+/// Products of a matrix in memory with a matrix [inner, kSlice] in shared memory.
 class SliceProduct {
  public:
   __device__ explicit SliceProduct(WalkMemory& memory) : memory_(memory) {}
 
-  /// This thread's own four of: rows of a from a_first on times b.
+  /// Computes rows of a, starting at a_first, times b; returns this thread's four numbers.
   template <Inner kInner>
   __device__ device::Floats<4> multiply(const Matrix& a, const float (*b)[kSlice], int inner, int a_first) {
     device::Floats<4> next[2];
     Numbers c{};
     fetch<kInner>(a, 0, a_first, next);
-    for (int k = 0, turn = 0; k < inner; k += kWalkDepth, turn = 1 - turn) {  // two tiles in turn: a barrier for each
+    // alternates between two tiles: one barrier per tile
+    for (int k = 0, turn = 0; k < inner; k += kWalkDepth, turn = 1 - turn) {
       auto& tile = memory_.tiles[turn];
       put<kInner>(next, tile);
       __syncthreads();
@@ -57,11 +58,11 @@ class SliceProduct {
   static constexpr int kPartThreads = kDeltaThreads / kWalkParts;
   __device__ static int part() { return static_cast<int>(threadIdx.x) / kPartThreads; }
   __device__ static int first_row() { return static_cast<int>(threadIdx.x) % kPartThreads / 4 * 4; }
-  /// Where a row of sums lies: neighbours of other fours take turns, so that threads meet at no bank.
+  /// Returns the place of a row of sums; odd groups of four swap neighbouring rows to avoid bank conflicts.
   __device__ static int place(int row) { return row ^ (row / 4 % 2); }
 
   __device__ device::Floats<4> sum_of_parts(const Numbers& c) {
-    __syncthreads();  // the tiles, whose place it is, have been read
+    __syncthreads();  // the sums share memory with the tiles; all reads of the tiles are done
     for (int i = 0; i < 4; ++i)
       device::store(&memory_.sums[part()][place(first_row() + i)][walk_column()],
                     device::Floats<4>{{c.at[i][0], c.at[i][1], c.at[i][2], c.at[i][3]}});
@@ -96,8 +97,9 @@ class SliceProduct {
   WalkMemory& memory_;
 };
 
-/// A block's way: forward S = exp(G_last) S + k^T (exp(G_last - G) u) with u = U - W S; backward with gu = R + Z gS
-/// gS = exp(G_last) gS + (what q takes) - k^T (beta exp(G) gu). Of states and rows a thread reads and writes its own numbers.
+/// A block's loop over chunks. Forward: S = exp(G_last) S + k^T (exp(G_last - G) u) with u = U - W S. Backward: gS = exp(G_last)
+/// gS + (q's contribution) - k^T (beta exp(G) gu) with gu = R + Z gS. Each thread reads and writes only its own numbers of states
+/// and rows.
 template <bool kBackward>
 class Walk {
  public:
@@ -118,9 +120,10 @@ class Walk {
   }
 
  private:
-  /// Those of four columns that are in memory are there together.
+  /// True if the thread's four columns are inside the matrix. The width is a multiple of 4, so the columns are all inside or all
+  /// outside.
   __device__ bool has_columns() const { return column_ < m_.value_width; }
-  /// This thread's columns of a state, or of rows.
+  /// Returns this thread's columns of a state, or of rows.
   __device__ float* columns_of(float* of, std::int64_t place, std::int64_t rows) const {
     return of + place * rows * m_.value_width + column_;
   }
@@ -130,7 +133,8 @@ class Walk {
     if (!has_columns()) return;
     for (int row = walk_row(); row < keys_; row += kRows) device::store(to + row * m_.value_width, device::load<4>(own(row)));
   }
-  /// f(this thread's number in shared memory, its place among kept states) for those that are kept.
+  /// Calls f(this thread's number in shared memory, the number's index in the kept states) for the columns and rows of kept
+  /// states.
   template <class F>
   __device__ void for_kept(int kept, const F& f) const {
     const std::int64_t keys = a_.shape.key_dim, values = a_.shape.value_dim,
@@ -167,7 +171,7 @@ class Walk {
     for (int first = 0; first < keys_; first += kRows) change_state(k, first, decays[kRows - 1], place);
   }
 
-  /// u or gu to memory, and times what the state takes of them to shared memory.
+  /// Writes u or gu to memory, and scales them for the state update into shared memory.
   __device__ void change_rows(std::int64_t place, const float* decays) {
     const int row = walk_row();
     float* rows = columns_of(kBackward ? m_.gupdates : m_.updates, place, kRows) + row * m_.value_width;

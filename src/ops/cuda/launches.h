@@ -1,5 +1,5 @@
-// The kernels of ops as host code sees them: each is defined in a *.cuh, for the types that cuda/*.cu compile it for. `launch`
-// queues a kernel on a stream, or runs it (tests/support/simt.h).
+// Host declarations of the ops kernels. A *.cuh defines each of them; cuda/*.cu instantiate them. `launch` queues a kernel on a
+// stream, or runs it on the host (tests/support/simt.h).
 #pragma once
 
 #include "qft/ops/kernel_args.h"
@@ -17,7 +17,8 @@ void launch_rms_norm_forward(const RmsNormForward<T>& a, std::int64_t rows, cons
 template <class T, class Launch>
 void launch_rms_norm_backward(const RmsNormBackward<T>& a, std::int64_t rows, const Launch& launch);
 
-/// gweight += ; before launch_rms_norm_backward where gx is gy. `partial`: [norm_weight_grad_parts(rows), width].
+/// gweight += the norm's weight gradient; call before launch_rms_norm_backward if gx aliases gy. `partial`:
+/// [norm_weight_grad_parts(rows), width].
 template <class T, class G, class Launch>
 void launch_norm_weight_grad(const RmsNormBackward<T>& a, std::int64_t rows, float* partial, G* gweight, const Launch& launch);
 
@@ -37,7 +38,7 @@ template <class T, class Launch>
 void launch_dequantize(const Dequantize<T>& a, const Launch& launch);
 template <class T, class G, class Launch>
 void launch_embedding_backward(const EmbeddingBackward<T, G>& a, const Launch& launch);
-/// Four kernels a wave; backward six, from the last wave to the first.
+/// Four kernels per wave; backward has six, from the last wave to the first.
 template <class T, class Launch>
 void launch_delta_forward(const DeltaOperands<T>& a, std::span<const DeltaWave> waves, const Launch& launch);
 template <class T, class Launch>

@@ -1,4 +1,4 @@
-// RMSNorm: a warp or a block for each row. Statistics and arithmetic in fp32.
+// RMSNorm: a warp or a block per row. Statistics and arithmetic are fp32.
 #pragma once
 
 #include "qft/device/rows.cuh"
@@ -61,11 +61,11 @@ __global__ void rms_norm_backward_kernel(RmsNormBackward<T> a, std::int64_t rows
   }
 }
 
-/// Rows that a block of norm_weight_grad_kernel takes at once.
+/// Rows that a block of norm_weight_grad_kernel handles at once.
 constexpr int kGradRows = static_cast<int>(kNormGradRows);
 
-/// Sums of gy * x rstd, rounded where the weight multiplied the rounded value, down the columns: block (c, p) has 32 N columns of
-/// rows that are p modulo the blocks' own; partial [gridDim.y, width].
+/// Sums gy * x rstd down the columns; x rstd is rounded first if the weight multiplied the rounded value. Block (c, p) handles 32
+/// N columns, and the groups of kGradRows rows whose index is p modulo gridDim.y. partial [gridDim.y, width].
 template <int N, class T>
 __global__ void norm_weight_grad_kernel(RmsNormBackward<T> a, std::int64_t rows, float* partial) {
   constexpr int kColumns = device::kWarp * N;
@@ -91,7 +91,7 @@ __global__ void norm_weight_grad_kernel(RmsNormBackward<T> a, std::int64_t rows,
   }
 }
 
-/// to[c] += the sum of partial [count, width] down column c.
+/// to[c] += the sum of partial [count, width] over column c.
 template <class G>
 __global__ void add_column_sums_kernel(const float* partial, std::int64_t count, G* to, std::int64_t width) {
   const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;

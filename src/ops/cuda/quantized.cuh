@@ -1,4 +1,4 @@
-// Quantised weights to numbers: a warp or a block for each row of codes.
+// Decodes quantised weights: a warp or a block per row of codes.
 #pragma once
 
 #include "qft/device/rows.cuh"
@@ -7,16 +7,17 @@
 
 namespace qft::ops::cuda {
 
-/// The scale at `place`, as it is kept or by way of its own.
+/// Returns the scale at `place`, decoded first if nested.
 __device__ inline float scale_at(const QuantizedRows& q, const std::uint8_t* bytes, const float* scale_numbers,
                                  std::int64_t place) {
   if (!q.nested) return reinterpret_cast<const float*>(bytes + q.scales)[place];
   const float each = reinterpret_cast<const float*>(bytes + q.nested_scales)[place / kNestedBlock];
   const float offset = *reinterpret_cast<const float*>(bytes + q.offset);
-  return __fadd_rn(__fmul_rn(scale_numbers[bytes[q.scales + place]], each), offset);  // not fused: the bits of other devices
+  // not fused, for the same bits as on other devices
+  return __fadd_rn(__fmul_rn(scale_numbers[bytes[q.scales + place]], each), offset);
 }
 
-/// Codes `first` to first + N - 1 of all, as the numbers that they stand for.
+/// Decodes codes `first` to first + N - 1.
 template <int N>
 __device__ device::Floats<N> numbers_at(const QuantizedRows& q, const std::uint8_t* bytes, const float* numbers,
                                         std::int64_t first) {
