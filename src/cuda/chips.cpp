@@ -37,7 +37,7 @@ bool Code::runs_on(int other) const {
 }
 
 std::vector<Code> compiled_code(std::string_view options) {
-  constexpr std::string_view kCode = ",code=";  // behind "arch=compute_80"
+  constexpr std::string_view kCode = ",code=";  // follows "arch=compute_80"
   std::vector<Code> all;
   for (std::size_t at = options.find(kCode); at != std::string_view::npos; at = options.find(kCode, at)) {
     at += kCode.size();

@@ -5,11 +5,11 @@
 namespace qft::cuda {
 namespace {
 
-/// As LibTorch says what it was compiled with.
+/// A string like LibTorch's build configuration.
 constexpr const char* kLibTorch =
     "  - NVCC architecture flags: -gencode;arch=compute_75,code=sm_75;-gencode;arch=compute_90,code=sm_90\n";
 
-TEST(Chips, ReadsWhatNvccWasAskedFor) {
+TEST(Chips, ParsesNvccOptions) {
   const auto code =
       compiled_code("--generate-code=arch=compute_80,code=[compute_80,sm_80,sm_121] -gencode arch=compute_90a,code=sm_90a");
   ASSERT_EQ(code.size(), 4U);
@@ -49,7 +49,8 @@ TEST(Chips, AChipWithoutKernelsIsRefusedWithBothVersions) {
             "its compute capability is 7.0, but qft's kernels are compiled for 8.0, 9.0 and what is later than 8.0");
   EXPECT_EQ(chip_obstacle(90, "LibTorch's", kLibTorch), "");
   EXPECT_EQ(chip_obstacle(121, "qft's", "--generate-code=arch=compute_80,code=[compute_80]"), "");
-  EXPECT_EQ(chip_obstacle(70, "qft's", "native"), "");  // CMake knows, we do not: CUDA says it at the first kernel
+  // resolved by CMake; qft cannot tell, and CUDA reports an error at the first kernel
+  EXPECT_EQ(chip_obstacle(70, "qft's", "native"), "");
 }
 
 }  // namespace

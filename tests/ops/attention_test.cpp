@@ -33,7 +33,7 @@ std::vector<std::int32_t> boundaries(const Shape& shape) {
   return out;
 }
 
-/// Attention written down plainly: per sequence and head, on qkv rows in fp64.
+/// Straightforward attention per sequence and head, on qkv rows in fp64.
 at::Tensor plain_attention(const at::Tensor& qkv, const Shape& shape, double scale) {
   const std::int64_t hd = shape.head_dim, group = shape.heads / shape.kv_heads;
   std::vector<at::Tensor> sequences;
@@ -72,7 +72,7 @@ void compare(const Shape& shape, at::ScalarType dtype, const Forward& forward, c
   const QkvViews in = split_qkv(qkv, shape.heads, shape.kv_heads, shape.head_dim);
   const at::Tensor out = empty(gout.sizes(), dtype), lse = empty({shape.heads, tokens}, statistics_dtype(dtype));
   forward(in, packed, options, out, lse);
-  // In bf16 the probabilities are rounded as well, before they meet the values.
+  // In bf16 the probabilities are also rounded before they multiply the values.
   const double limit = dtype == at::kBFloat16 ? 1e-2 : tolerance(dtype);
   expect_close(out, oracle.value, limit, "out");
 
@@ -80,7 +80,7 @@ void compare(const Shape& shape, at::ScalarType dtype, const Forward& forward, c
   backward(gout, in, out, lse, packed, options, split_qkv(gqkv, shape.heads, shape.kv_heads, shape.head_dim));
   const QkvViews expected = split_qkv(oracle.grads[0], shape.heads, shape.kv_heads, shape.head_dim);
   const QkvViews actual = split_qkv(gqkv, shape.heads, shape.kv_heads, shape.head_dim);
-  // A query that sees only itself has a zero gradient, so short sequences leave nothing but rounding to compare with.
+  // A query that sees only itself has a zero gradient; short sequences would leave only rounding errors to compare.
   const double absolute = 1e-3 * oracle.grads[0].norm().item<double>();
   if (expected.q.norm().item<double>() > absolute) {
     expect_close(actual.q, expected.q, 2 * limit, "gq");
@@ -91,7 +91,7 @@ void compare(const Shape& shape, at::ScalarType dtype, const Forward& forward, c
 }
 
 const std::vector<Shape>& shapes() {
-  // The last ones have windows: shorter than the sequences, as long as one, longer, and over the borders of tiles and blocks.
+  // The last shapes have windows: shorter than the sequences, equal, longer, and across tile and block borders.
   static const std::vector<Shape> all = {
       {9, 3, 64, {1}},
       {9, 3, 64, {64}},
@@ -151,7 +151,7 @@ TEST_P(BlockedAttention, AgreesWithAutograd) {
   }
 }
 
-TEST_P(BlockedAttention, HasTheSameBitsWithAWindowThatNothingExceeds) {
+TEST_P(BlockedAttention, IgnoresAWindowThatNoSequenceExceeds) {
   const Shape shape{4, 2, 24, {70, 600}};
   const PackedSequences packed = PackedSequences::build(boundaries(shape), at::kCPU);
   const at::Tensor qkv = randn({670, 8 * 24}, at::kBFloat16, 1), gout = randn({670, 4 * 24}, at::kBFloat16, 2);
@@ -167,13 +167,13 @@ TEST_P(BlockedAttention, HasTheSameBitsWithAWindowThatNothingExceeds) {
   for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(at::equal(all[0][i], all[1][i])) << i;
 }
 
-TEST(AttentionKernels, ArePlainAtenWhereNoneIsMeantForTheDevice) {
+TEST(AttentionKernels, ArePlainAtenOnADeviceWithoutKernels) {
   const auto options = at::TensorOptions().dtype(at::kFloat);
   EXPECT_EQ(default_attention_kernel(at::empty({4, 2, 8}, options.device(at::kMeta))), AttentionKernel::reference);
   EXPECT_NE(default_attention_kernel(at::empty({4, 2, 8}, options)), AttentionKernel::reference);
 }
 
-// Flash attention in bf16, the memory-efficient kernel in fp32.
+// Covers flash attention (bf16) and the memory-efficient kernel (fp32).
 TEST(AttentionOnGpu, AgreesWithAutograd) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   const c10::Device gpu(at::kCUDA, 0);
@@ -237,8 +237,8 @@ TEST_P(Attention, PassesNanOnWithinItsSequenceOnly) {
   }
 }
 
-TEST(AttentionScratch, IsWhatThePassesTake) {
-  // One token more than whole tiles each: no sequence is padded more.
+TEST(AttentionScratch, MatchesTheWorkspaceUse) {
+  // One token more than whole tiles per sequence: the maximum of padding.
   const Shape shape{6, 2, 32, {65, 129, 193, 65}};
   const PackedSequences packed = PackedSequences::build(boundaries(shape), at::kCPU);
   for (const auto dtype : {at::kFloat, at::kBFloat16}) {
@@ -255,7 +255,7 @@ TEST(AttentionScratch, IsWhatThePassesTake) {
     attention_forward(in, packed, {0.2}, out, lse, workspace);
     EXPECT_EQ(predicted(false), workspace.held()) << dtype;
     attention_backward(gout, in, out, lse, packed, {0.2}, split_qkv(grads, 6, 2, shape.head_dim), workspace);
-    // With several threads four sequences are split less than the one that is planned for.
+    // With several threads, four sequences are split less than the planned single one.
     if (at::get_num_threads() > 1)
       EXPECT_GE(predicted(true), workspace.held()) << dtype;
     else
@@ -263,8 +263,8 @@ TEST(AttentionScratch, IsWhatThePassesTake) {
   }
 }
 
-// The fewer sequences share the threads, the more sums of query gradients a pass holds.
-TEST(AttentionScratch, IsNotLessForOneSequenceThanWasPlannedForSeveral) {
+// With fewer sequences over the threads, a pass holds more query gradient sums.
+TEST(AttentionScratch, CoversOneSequenceIfPlannedForSeveral) {
   constexpr std::int64_t tokens = 768;
   const int threads = at::get_num_threads();
   for (const int n : {1, 2, 3}) {
@@ -290,7 +290,7 @@ TEST(AttentionScratch, IsNotLessForOneSequenceThanWasPlannedForSeveral) {
   at::set_num_threads(threads);
 }
 
-TEST(PackedSequences, RefusesWhatIsNotAListOfBoundaries) {
+TEST(PackedSequences, RejectsInvalidBoundaries) {
   EXPECT_THROW(PackedSequences::build({}, at::kCPU), Error);
   EXPECT_THROW(PackedSequences::build(std::vector<std::int32_t>{1, 2}, at::kCPU), Error);
   EXPECT_THROW(PackedSequences::build(std::vector<std::int32_t>{0, 5, 4}, at::kCPU), Error);

@@ -1,6 +1,6 @@
-// The CUDA kernels of the gated delta rule against plain calls in fp64: by the stand-in for CUDA on any machine, and on a GPU by
-// way of the operation.
-// clang-format off: before every kernel, for it is the CUDA that they see
+// Compares the CUDA kernels of the gated delta rule with plain ATen calls in fp64: with the CUDA stand-in on any machine, and
+// through the operation on a GPU.
+// clang-format off: must precede every kernel, because it provides their CUDA
 #include "support/simt.h"
 // clang-format on
 
@@ -31,7 +31,7 @@ GatedDeltaTensors each(const GatedDeltaTensors& t, const F& f) {
   return {f(t.q), f(t.k), f(t.v), f(t.g), f(t.beta)};
 }
 
-/// Of fused rows [T, q | k | v], as a layer has them, of `tokens` tokens.
+/// Inputs as views of fused rows [T, q | k | v], as in a layer, with `tokens` tokens.
 GatedDeltaTensors inputs(std::int64_t tokens, at::ScalarType dtype, const DeltaShape& s, c10::Device device, double decay = 0.1) {
   const std::int64_t keys = s.key_heads * s.key_dim;
   const at::Tensor rows = randn({tokens, 2 * keys + s.value_heads * s.value_dim}, dtype, 1).to(device);
@@ -41,7 +41,7 @@ GatedDeltaTensors inputs(std::int64_t tokens, at::ScalarType dtype, const DeltaS
           randn({tokens, s.value_heads}, at::kFloat, 5).sigmoid().to(device)};
 }
 
-/// What a call writes: o, kept states, gradients.
+/// Outputs of a call: o, kept states, gradients.
 struct Results {
   at::Tensor out, states;
   GatedDeltaTensors grads;
@@ -55,7 +55,7 @@ constexpr const char* kNames[] = {"o", "kept states", "gq", "gk", "gv", "gg", "g
 
 class CudaGatedDelta : public KernelTest {
  protected:
-  /// NaN, where nothing may be left.
+  /// Fills a tensor with NaN, to detect reads of uninitialised memory.
   at::Tensor unwritten(const at::Tensor& like) const {
     return at::full(like.sizes(), std::numeric_limits<double>::quiet_NaN(), like.options()).to(device());
   }
@@ -85,7 +85,7 @@ class CudaGatedDelta : public KernelTest {
     return r;
   }
 
-  /// shared: as PackedSequences::build() takes it.
+  /// shared: the argument of PackedSequences::build().
   void compare(const DeltaShape& shape, const Bounds& bounds, at::ScalarType dtype, double decay = 0.1,
                const Bounds& shared = {}) {
     const std::int64_t rows = PackedSequences::build(bounds, at::kCPU, shared).num_rows();
@@ -103,13 +103,13 @@ class CudaGatedDelta : public KernelTest {
   }
 
  private:
-  /// With scratch memory that holds NaN.
+  /// Fills the scratch memory with NaN first.
   static DeltaWork work_for(const GatedDeltaTensors& in, const PackedSequences& sequences, bool backward) {
     DeltaWork work(sequences, {in.k.size(1), in.v.size(1), in.k.size(2), in.v.size(2)}, c10::kCPU, backward);
     if (work.scratch.defined()) work.scratch.fill_(std::numeric_limits<double>::quiet_NaN());
     return work;
   }
-  /// Of the same inputs in fp64 by plain calls.
+  /// Computes the reference: the same inputs in fp64 with plain ATen calls.
   static Results exact(const GatedDeltaTensors& in, const at::Tensor& gout, const Bounds& bounds, const Bounds& shared) {
     const GatedDeltaTensors wide = each(in, [](const at::Tensor& t) { return t.to(at::kDouble).contiguous(); });
     const PackedSequences sequences = PackedSequences::build(bounds, at::kCPU, shared);
@@ -143,7 +143,7 @@ TEST_P(CudaGatedDelta, WideHeadsTakeSeveralSquares) {
   }
 }
 
-/// Sequences of several segments, and of several waves.
+/// Sequences with several segments, and several waves.
 TEST_P(CudaGatedDelta, StatesGoFromSegmentToSegmentAndFromWaveToWave) {
   const Bounds bounds = {0, 900, 2100, 2130};
   EXPECT_EQ(DeltaWork(PackedSequences::build(bounds, at::kCPU), {1, 1, 4, 6}, at::kCPU, false).waves.size(), 2U);

@@ -1,6 +1,6 @@
-// The CUDA kernels against the generic operations: run by the stand-in for CUDA on any machine, and on a GPU by way of the
-// operations themselves.
-// clang-format off: before every kernel, for it is the CUDA that they see
+// Compares the CUDA kernels with the generic operations: with the CUDA stand-in on any machine, and through the operations on a
+// GPU.
+// clang-format off: must precede every kernel, because it provides their CUDA
 #include "support/simt.h"
 // clang-format on
 
@@ -57,7 +57,7 @@ class CudaKernels : public KernelTest {
       cuda::launch_rms_norm_backward(args, rstd.numel(), simt::Launch());
     });
   }
-  /// x and gy: views of rows of a buffer, or tensors of their own.
+  /// x and gy: views of a buffer's rows, or separate tensors.
   void compare_norm(const at::Tensor& x, const at::Tensor& gy, std::uint64_t seed);
 
   void rotate(const at::Tensor& x, const at::Tensor& positions, const RopeTable& table, RopeDirection direction) {
@@ -89,7 +89,7 @@ class CudaKernels : public KernelTest {
                                    simt::Launch());
     });
   }
-  /// By way of the head on a GPU, whose product with the unit matrix gives back the logits.
+  /// Runs through the head on a GPU; its product with the identity matrix reproduces the logits.
   void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad, const at::Tensor& logprobs);
   void decode(const at::Tensor& bytes, const QuantizedLayout& layout, const at::Tensor& out) {
     if (on_gpu()) return dequantize(bytes, layout, out);
@@ -138,7 +138,7 @@ void CudaKernels::compare_norm(const at::Tensor& x, const at::Tensor& gy, std::u
   for (const bool with_residual : {false, true}) {
     const at::Tensor more = with_residual ? residual : at::Tensor();
     generic::rms_norm_backward(gy, x, w, rstd, more, gx, gw, form_);
-    const at::Tensor gx2 = here(gy);  // in place, as the q and k norms do it
+    const at::Tensor gx2 = here(gy);  // in place, as in the q and k norms
     norm_backward(gx2, x2, w2, rstd2, here(more), gx2, gw2);
     expect_like(gx2, gx, "gx");
     expect_close(gw2.to(at::kCPU), gw, dtype == at::kFloat ? 1e-5 : 1e-3, "gw");
@@ -227,7 +227,7 @@ TEST_P(CudaKernels, SwigluAgreesWithTheGenericOperation) {
       generic::swiglu_backward(gate_up, gact, grad, {});
       swiglu_back(gate_up2, gact2, grad2, {});
       expect_like(grad2, grad, "gradient");
-      swiglu_back(gate_up2, gact2, gate_up2, gact2);  // over its inputs
+      swiglu_back(gate_up2, gact2, gate_up2, gact2);  // overwrites its inputs
       EXPECT_TRUE(gate_up2.equal(grad2));
       EXPECT_TRUE(gact2.equal(act2));
     }
@@ -269,7 +269,7 @@ TEST_P(CudaKernels, DropoutHasTheMasksOfTheCpu) {
     }
 }
 
-TEST_P(CudaKernels, NoiseIsThatOfTheCpu) {
+TEST_P(CudaKernels, NoiseMatchesTheCpu) {
   constexpr std::int64_t rows = 9;
   const at::Tensor ids = zeros({rows}, at::kLong).fill_((std::int64_t{5} << 33) + 3), positions = zeros({rows}, at::kInt);
   const at::Tensor lengths = zeros({rows}, at::kInt);
@@ -330,7 +330,7 @@ TEST_P(CudaKernels, CrossEntropySurvivesLargeLogitsAndPassesNanOn) {
   logits[2][5].fill_(-1e30);
   const at::Tensor rows = here(logits), logprobs = here(zeros({3}, at::kFloat)), expected = zeros({3}, at::kFloat);
   const at::Tensor targets = int32s({3, 3, 5});
-  // The stand-in alone: a product on the way would turn infinities into NaN.
+  // Stand-in only: on the GPU, the product with the identity would turn infinities into NaN.
   if (on_gpu()) GTEST_SKIP() << "covered by the stand-in";
   cross_entropy(rows, targets, zeros({3}, at::kFloat).fill_(1.0), logprobs);
   generic::cross_entropy_rows(logits, targets, {}, expected);

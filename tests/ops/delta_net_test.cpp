@@ -1,4 +1,4 @@
-// What surrounds the gated delta rule: short convolution, gates, gated norm.
+// The operations around the gated delta rule: short convolution, gates, gated norm.
 #include "qft/ops/delta_gates.h"
 #include "qft/ops/gated_norm.h"
 #include "qft/ops/short_convolution.h"
@@ -96,7 +96,7 @@ TEST(ShortConvolution, PiecesHaveTheBitsOfTheWhole) {
   }
 }
 
-/// inputs: a, b, a_log, dt_bias; g and beta side by side.
+/// inputs: a, b, a_log, dt_bias; returns g and beta side by side.
 at::Tensor gates(const std::vector<at::Tensor>& in) {
   return at::cat({-at::exp(in[2]) * at::softplus(in[0] + in[3]), at::sigmoid(in[1])}, 1);
 }
@@ -121,7 +121,7 @@ TEST(DeltaGates, AgreeWithAutograd) {
   }
 }
 
-TEST(DeltaGates, ARowHasTheSameBitsAlone) {
+TEST(DeltaGates, MatchSingleRowsBitwise) {
   for (const at::ScalarType dtype : kDeltaNetDtypes) {
     const DeltaGateInputs in{randn({37, 6}, dtype, 1), randn({37, 6}, dtype, 2), randn({6}, dtype, 3), randn({6}, dtype, 4)};
     const at::Tensor g = empty({37, 6}, at::kFloat), beta = empty({37, 6}, at::kFloat);
@@ -156,9 +156,9 @@ TEST(GatedNorm, AgreesWithAutograd) {
     }
 }
 
-/// Plain calls take some of the rows at once.
-TEST(GatedNorm, OfManyRowsIsThatOfEach) {
-  constexpr std::int64_t kRows = 5, kWidth = 1 << 20;  // four at once
+/// Plain ATen calls process the rows in chunks.
+TEST(GatedNorm, MatchesSingleRowsInChunks) {
+  constexpr std::int64_t kRows = 5, kWidth = 1 << 20;  // four per chunk
   const at::Tensor w = randn({kWidth}, at::kDouble, 1), x = randn({kRows, 1, 1}, at::kDouble, 2) * w,
                    z = randn({kRows, 1, 1}, at::kDouble, 3) * w, gy = x + z;
   const auto both = [&](std::int64_t first, std::int64_t rows) {

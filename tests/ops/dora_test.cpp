@@ -19,7 +19,7 @@ struct DoraGroup {
   bool bias;
 };
 
-/// Inputs: x, [bias], and of each part a, b, magnitude. Magnitudes are not the norms, so that no factor is 1.
+/// Inputs: x, [bias], and each part's a, b, magnitude. Magnitudes differ from the norms, so that no factor is 1.
 LinearCase make(const DoraGroup& group, at::ScalarType dtype, at::ScalarType grad_dtype) {
   LinearCase c;
   std::int64_t total = 0, row0 = 0;
@@ -49,7 +49,7 @@ LinearCase make(const DoraGroup& group, at::ScalarType dtype, at::ScalarType gra
   return c;
 }
 
-/// PEFT's DoraLinearVariant.forward, module by module, with the norms of `w` as constants.
+/// PEFT's DoraLinearVariant.forward, one projection at a time, with the norms of `w` as constants.
 at::Tensor plain_dora(const std::vector<at::Tensor>& in, const LinearWeights& w, bool drops, const Drop& drop) {
   const at::Tensor weight = w.weight.to(at::kDouble);
   at::Tensor y = at::matmul(in[0], weight.t());
@@ -104,7 +104,7 @@ TEST(Dora, DropsTheInputOfBaseAndFactorsAsPeftDoes) {
     for (const DoraGroup& group : dora_groups()) compare(group, dtype, dtype == at::kBFloat16 ? at::kFloat : dtype, 0.25);
 }
 
-TEST(Dora, NormsAreThoseOfTheWholeMatrix) {
+TEST(Dora, NormsMatchTheFullMatrix) {
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     const at::Tensor weight = randn({37, 83}, dtype, 1, 0.1), a = randn({5, 83}, dtype, 2, 0.1), b = randn({37, 5}, dtype, 3);
     const at::Tensor norms = empty({37}, statistics_dtype(dtype));
@@ -116,10 +116,10 @@ TEST(Dora, NormsAreThoseOfTheWholeMatrix) {
   }
 }
 
-TEST(Dora, FactorsOfMagnitudesThatAreTheNormsAreOneWhateverTheType) {
+TEST(Dora, FactorsAreOneIfMagnitudesEqualNorms) {
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     const at::Tensor norms = randn({50}, statistics_dtype(dtype), 1).abs().add_(0.1), factors = at::empty_like(norms);
-    norms.narrow(0, 7, 1).fill_(kDoraLeastNorm);  // fp16 has no such number
+    norms.narrow(0, 7, 1).fill_(kDoraLeastNorm);  // not representable in fp16
     dora_factors(norms.to(dtype), norms, factors);
     EXPECT_TRUE(factors.narrow(0, 0, 7).eq(1).all().item<bool>() && factors.narrow(0, 8, 42).eq(1).all().item<bool>()) << dtype;
     EXPECT_EQ(factors[7].item<double>(), dtype == at::kHalf ? 0.0 : 1.0);
@@ -138,7 +138,7 @@ TEST(Dora, ARowOfZerosGivesNoNan) {
       part.norm = empty({6}, statistics_dtype(dtype));
       dora_norms(weight, a, b, 2.0, part.norm);
       part.factor = at::empty_like(part.norm);
-      dora_factors(part.norm.to(dtype), part.norm, part.factor);  // magnitudes as a run begins with
+      dora_factors(part.norm.to(dtype), part.norm, part.factor);  // the initial magnitudes of a run
       const LinearWeights w{weight, {}, {part}};
       const at::Tensor x = randn({3, 16}, dtype, 4), y = empty({3, 6}, dtype), saved = empty({3, lora_saved_columns(w)}, dtype);
       const LoraDropout dropout{p, {1, 2, 3, 0}, {int32s({0, 0, 0}).to(at::kLong), int32s({0, 1, 2})}};

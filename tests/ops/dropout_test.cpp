@@ -24,7 +24,7 @@ TEST(Philox, MatchesTheRandom123TestVectors) {
 
 constexpr DropoutKey kKey{42, 9, 5, 2};
 
-/// Rows of samples `ids`, at positions counted up within each run of the same id.
+/// Rows of samples `ids`, with positions that count up within each run of the same id.
 RowIdentity rows_of(const std::vector<std::int64_t>& ids) {
   std::vector<std::int32_t> positions;
   at::Tensor sample_ids = zeros({static_cast<std::int64_t>(ids.size())}, at::kLong);

@@ -14,7 +14,7 @@ using namespace testing;
 
 constexpr DropoutKey kNoiseKey = noise_key(42, 9);
 
-/// Rows of samples of these lengths and numbers.
+/// Rows of samples with these lengths and ids.
 NoisyRows rows_of(const std::vector<std::pair<std::int32_t, std::int64_t>>& samples) {
   std::vector<std::int32_t> positions, lengths;
   std::vector<std::int64_t> ids;
@@ -54,7 +54,7 @@ TEST(EmbeddingNoise, FollowsItsDefinition) {
     }
 }
 
-TEST(EmbeddingNoise, IsUniformAndAddsToWhatIsThere) {
+TEST(EmbeddingNoise, IsUniformAndAccumulates) {
   const NoisyRows rows = rows_of({{400, 1}});
   const at::Tensor u = noise(rows, 1000, 1.0) * std::sqrt(400.0 * 1000.0);
   const double count = static_cast<double>(u.numel());

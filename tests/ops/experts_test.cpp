@@ -21,7 +21,7 @@ using namespace testing;
 
 constexpr std::int64_t kExperts = 5;
 
-/// What a router's forward gives.
+/// Outputs of a router's forward.
 struct Routed {
   at::Tensor probabilities, log_sums, experts, weights;
 };
@@ -86,7 +86,7 @@ struct Stack {
   }
 };
 
-/// Each token's sum over its experts of (W + scaling B A) x, of tokens one after the other.
+/// Reference: for each token, the sum over its experts of (W + scaling B A) x.
 at::Tensor token_by_token(const std::vector<at::Tensor>& in, const at::Tensor& experts) {
   const at::Tensor &x = in[0], &w = in[1], &a = in[2], &b = in[3];
   const std::int64_t half = b.size(1) / 2, rank = b.size(2);
@@ -111,7 +111,7 @@ struct Widths {
   std::int64_t in, out, rank;
 };
 
-/// On `device`; the oracle computes on the CPU.
+/// Runs on `device`; the reference runs on the CPU.
 void compare_linears(at::ScalarType dtype, const Widths& n, c10::Device device) {
   constexpr std::int64_t kTokens = 37;
   const auto here = [&](const at::Tensor& t) { return t.to(device); };
@@ -119,7 +119,7 @@ void compare_linears(at::ScalarType dtype, const Widths& n, c10::Device device) 
   const Stack stack{randn({kExperts, n.out, n.in}, dtype, 3), randn({kExperts, 2 * n.rank, n.in}, dtype, 4),
                     randn({kExperts, n.out, n.rank}, dtype, 5)};
   at::Tensor experts = route(randn({kTokens, kExperts}, dtype, 6), 2, false).experts;
-  experts.masked_fill_(experts == 3, 1);  // the fourth has no row
+  experts.masked_fill_(experts == 3, 1);  // the fourth expert has no row
   experts.select(1, 1).masked_fill_(experts.select(1, 0) == experts.select(1, 1), 0);
   const Oracle oracle =
       differentiate([&](const auto& in) { return token_by_token(in, experts); }, {x, stack.weight, stack.a, stack.b}, gy);
@@ -162,7 +162,7 @@ TEST(ExpertsOnGpu, LinearsOfExpertsAgreeWithAutograd) {
       compare_linears(dtype, widths, c10::Device(at::kCUDA, 0));
 }
 
-/// A product of all groups as a device has it; none where b has rows of four numbers, LoRA's.
+/// A grouped product, as on a device; undefined if b has rows of four numbers (LoRA's).
 at::Tensor of_groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ends) {
   if (b.size(-1) == 4) return {};
   std::vector<at::Tensor> parts;
@@ -174,12 +174,12 @@ at::Tensor of_groups(const at::Tensor& a, const at::Tensor& b, const at::Tensor&
   return b.dim() == 3 ? at::cat(parts) : at::stack(parts);
 }
 
-TEST(Experts, ProductsOfAllGroupsGiveWhatOneByOneGive) {
+TEST(Experts, GroupedProductsMatchSingleProducts) {
   constexpr std::int64_t kTokens = 21, kIn = 24, kOut = 20, kRank = 4;
   const Stack stack{randn({kExperts, kOut, kIn}, at::kDouble, 3), randn({kExperts, 2 * kRank, kIn}, at::kDouble, 4),
                     randn({kExperts, kOut, kRank}, at::kDouble, 5)};
   at::Tensor experts = route(randn({kTokens, kExperts}, at::kDouble, 6), 2, false).experts;
-  experts.masked_fill_(experts == 3, 1);  // the fourth has no row
+  experts.masked_fill_(experts == 3, 1);  // the fourth expert has no row
   const ExpertRows dealt = deal_rows(experts, kExperts, workspace());
   const std::int64_t rows = dealt.count();
   const at::Tensor x = randn({rows, kIn}, at::kDouble, 1), gy = randn({rows, kOut}, at::kDouble, 2);
@@ -213,8 +213,8 @@ TEST(Experts, ProductsOfAllGroupsGiveWhatOneByOneGive) {
   EXPECT_FALSE(grouped_forward(of_groups, dealt, x, stack.weights(), dropout, gy, {})) << "each expert has masks of its own";
 }
 
-/// Of few rows, as in decoding: a token's result does not depend on which others go to the same expert.
-TEST(Experts, ATokenHasTheSameBitsInAnyCompany) {
+/// With few rows, as in decoding: a token's result does not depend on the experts' other tokens.
+TEST(Experts, AreBatchInvariant) {
   constexpr std::int64_t kTokens = 8, kIn = 48, kOut = 32;
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const at::Tensor x = randn({kTokens, kIn}, dtype, 1), weight = randn({kExperts, kOut, kIn}, dtype, 3);

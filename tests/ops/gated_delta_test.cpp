@@ -42,12 +42,12 @@ std::vector<at::Tensor> list(const GatedDeltaTensors& t) {
 at::Tensor unit(const at::Tensor& x) {
   return x * at::rsqrt((x * x).sum(-1, true) + 1e-6);
 }
-/// The rule as its definition has it, token by token.
+/// The rule by its definition, token by token.
 at::Tensor recurrent(const std::vector<at::Tensor>& in, const std::vector<std::int32_t>& bounds) {
   const std::int64_t group = in[2].size(1) / in[1].size(1);
   const at::Tensor q = (unit(in[0]) / std::sqrt(static_cast<double>(in[0].size(2)))).repeat_interleave(group, 1);
   const at::Tensor k = unit(in[1]).repeat_interleave(group, 1);
-  // Not by indices: the gradient of each would be as large as the whole.
+  // Not by indexing: the gradient of each index would be as large as the whole tensor.
   const std::vector<at::Tensor> qs = q.unbind(0), ks = k.unbind(0), vs = in[2].unbind(0), gs = in[3].unbind(0);
   const std::vector<at::Tensor> betas = in[4].unbind(0);
   std::vector<at::Tensor> out;
@@ -81,7 +81,7 @@ GatedDeltaTensors backward(const at::Tensor& gout, const GatedDeltaTensors& in, 
   return grads;
 }
 
-/// fp32: sums of as many terms as a chunk has rows, in systems of them.
+/// fp32 tolerance: sums have as many terms as a chunk has rows, inside triangular systems.
 double rule_tolerance(at::ScalarType dtype) {
   return dtype == at::kFloat ? 2e-5 : tolerance(dtype);
 }
@@ -116,8 +116,9 @@ TEST(GatedDelta, LongSequencesGoThroughKeptStates) {
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) compare_with_autograd(bounds, dtype, 0.01);
 }
 
-/// What accelerators compute without kernels, on the CPU; the plain calls as the oracle, which autograd is that of.
-TEST(GatedDelta, ManyChunksAtOnceGiveWhatOneByOneGive) {
+/// Runs the accelerators' batched path on the CPU, and compares with the plain ATen path, which another test compares with
+/// autograd.
+TEST(GatedDelta, BatchedChunksMatchSingleChunks) {
   for (const std::vector<std::int32_t>& bounds : std::vector<std::vector<std::int32_t>>{
            {0, 1}, {0, 64}, {0, 1, 64, 64, 129, 194, 324}, {0, 700, 1500}, {0, 30, 1120, 2144, 4300, 4301}})
     for (const DeltaShape& shape : {kShape, DeltaShape{2, 2, 8, 8}, DeltaShape{1, 3, 5, 7}}) {
@@ -140,7 +141,7 @@ TEST(GatedDelta, ManyChunksAtOnceGiveWhatOneByOneGive) {
     }
 }
 
-TEST(GatedDeltaOnGpu, GivesWhatThePlainCallsGive) {
+TEST(GatedDeltaOnGpu, MatchesPlainCalls) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   const c10::Device gpu(at::kCUDA, 0);
   const std::vector<std::int32_t> bounds = {0, 30, 1120, 2144, 2145};
@@ -212,7 +213,7 @@ TEST(GatedDelta, DecodingAgreesWithTheForward) {
   }
 }
 
-/// A prompt in one piece, then token by token, beside a sequence that is elsewhere.
+/// A prompt in one call, then token by token, next to a sequence at another position.
 TEST(GatedDelta, DecodedRowsHaveTheBitsOfTheForward) {
   constexpr std::int64_t kTokens = 80, kPrompt = 50, kAhead = 9;
   for (const DeltaShape& shape : {kShape, DeltaShape{2, 2, 128, 128}, DeltaShape{1, 3, 5, 7}})

@@ -37,7 +37,7 @@ void compare(std::int64_t tokens, std::int64_t width, std::int64_t vocab, std::i
   const HeadLabels labels = labels_for(tokens, vocab, stride);
   const at::Tensor grad = randn({labels.size()}, statistics_dtype(dtype), 3);
   const Oracle oracle = plain_head(x, weight, labels, grad);
-  // The logits are rounded to bf16, as transformers rounds them.
+  // The logits are rounded to bf16, as in transformers.
   const double limit = dtype == at::kBFloat16 ? 1e-2 : tolerance(dtype);
 
   const at::Tensor logprobs = empty({labels.size()}, statistics_dtype(dtype));
@@ -65,7 +65,7 @@ TEST(Head, AgreesWithAutograd) {
   }
 }
 
-TEST(Head, ChunksDoNotShow) {
+TEST(Head, ResultsDoNotDependOnChunks) {
   for (const at::ScalarType dtype : kDtypes) compare(2 * head_chunk_rows(300) + 5, 8, 300, 1, dtype);
 }
 
@@ -80,7 +80,7 @@ TEST(Head, FewerRowsAtATimeGiveTheSame) {
     gw.push_back(zeros(weight.sizes(), at::kDouble));
     head_forward_backward(x, weight, labels, grad, logprobs.back(), gx.back(), gw.back(), workspace(), rows);
   }
-  // Not to the bit: products of fp64 are MKL's, whose order of sums may depend on the number of rows, as on AVX2.
+  // Not bit-identical: MKL computes fp64 products, and its order of sums may depend on the number of rows, as on AVX2.
   expect_close(logprobs[1], logprobs[0], 1e-14, "logprobs");
   expect_close(gx[1], gx[0], 1e-14, "gx");
   expect_close(gw[1], gw[0], 1e-12, "gweight");

@@ -1,4 +1,4 @@
-// What the tests of CUDA kernels have in common.
+// Shared by the tests of CUDA kernels.
 #pragma once
 
 #include "qft/ops/workspace.h"
@@ -22,7 +22,7 @@ void with_type(at::ScalarType type, F f) {
   return f.template operator()<c10::Half>();
 }
 
-/// The parameter: on a GPU; else by the stand-in for CUDA (tests/support/simt.h).
+/// Test parameter: true runs on a GPU, false runs the CUDA stand-in (tests/support/simt.h).
 class KernelTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {

@@ -1,4 +1,4 @@
-// A linear of any kind against autograd of its formula.
+// Compares a linear of any kind with autograd of its formula.
 #pragma once
 
 #include "qft/ops/linear.h"
@@ -13,15 +13,15 @@ namespace qft::ops::testing {
 struct LinearCase {
   LinearWeights w;
   LinearGrads grads;               ///< zeros
-  std::vector<at::Tensor> inputs;  ///< of the formula; x is the first
+  std::vector<at::Tensor> inputs;  ///< inputs of the formula; x is the first
 };
 
-/// What the adapter of a site sees of x.
+/// Maps x to the input of a site's adapter.
 using Drop = std::function<at::Tensor(const at::Tensor& x, std::uint32_t site)>;
 using LinearFormula = std::function<at::Tensor(const std::vector<at::Tensor>& inputs, const Drop& drop)>;
 
-/// Forward, and backward with x's gradient written, accumulated and skipped, with dropout `p`. Gradients accumulate: two of the
-/// three calls leave twice the oracle's in c.grads, which the caller compares.
+/// Runs forward, then backward with x's gradient written, accumulated and skipped, with dropout `p`. Gradients accumulate: two of
+/// the three calls leave twice the reference gradients in c.grads, which the caller compares.
 Oracle compare_linear(const LinearCase& c, double p, double limit, const LinearFormula& formula);
 
 }  // namespace qft::ops::testing

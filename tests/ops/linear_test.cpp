@@ -10,12 +10,12 @@ using namespace testing;
 
 struct Group {
   std::int64_t tokens, inputs, rank;
-  std::vector<std::int64_t> rows;  ///< of each module
-  std::vector<bool> adapted;       ///< which have LoRA
+  std::vector<std::int64_t> rows;  ///< per projection
+  std::vector<bool> adapted;       ///< projections with LoRA
   bool bias, fused_a;
 };
 
-/// Inputs: x, weight, [bias], and of each part a, b.
+/// Inputs: x, weight, [bias], and each part's a, b.
 LinearCase make(const Group& group, at::ScalarType dtype, at::ScalarType grad_dtype) {
   LinearCase c;
   std::int64_t total = 0, parts = 0;
@@ -42,7 +42,7 @@ LinearCase make(const Group& group, at::ScalarType dtype, at::ScalarType grad_dt
   return c;
 }
 
-/// The group computed module by module. `drop` turns x into what the LoRA of a site sees.
+/// Reference: one projection at a time. `drop` maps x to the input of a site's LoRA.
 at::Tensor plain_linear(const std::vector<at::Tensor>& in, const LinearWeights& w, bool bias, const Drop& drop) {
   at::Tensor y = at::matmul(in[0], in[1].t());
   if (bias) y = y + in[2];
@@ -77,7 +77,7 @@ const std::vector<Group>& groups() {
       {13, 48, 4, {40, 16, 16}, {true, true, true}, true, false},
       {7, 33, 5, {20, 10, 11}, {true, false, true}, true, true},
       {1, 64, 8, {32}, {true}, false, true},
-      {9, 32, 64, {48, 24}, {true, true}, false, true},  // too much rank for a block-diagonal B
+      {9, 32, 64, {48, 24}, {true, true}, false, true},  // rank too large for a block-diagonal B
       {21, 17, 1, {19}, {false}, true, true},
       {150, 1100, 6, {40, 50, 70}, {true, false, true}, true, true},  // several panels and blocks
   };
@@ -93,7 +93,7 @@ TEST(Linear, AccumulatesIntoWiderGradients) {
   for (const Group& group : groups()) compare(group, at::kBFloat16, at::kFloat, 0.0);
 }
 
-TEST(Linear, DropsEachModulesInputOnItsOwn) {
+TEST(Linear, DropsInputPerProjection) {
   for (const at::ScalarType dtype : kDtypes)
     for (const Group& group : groups()) compare(group, dtype, dtype, 0.25);
 }

@@ -17,14 +17,14 @@ at::Tensor no_bf16s(at::IntArrayRef shape) {
 struct BlockedProduct : EachBlocks {};
 INSTANTIATE_TEST_SUITE_P(AllBlocks, BlockedProduct, kAllBlocks);
 
-// Rows: less than a unit, a unit, units with a rest, more than one group. Columns: few, and around a panel. Inner:
-// around a block.
+// Rows: fewer than a unit, one unit, units with a remainder, more than one group. Columns: few, and around a panel. Inner: around
+// a block.
 TEST_P(BlockedProduct, IsRightForAllSizesAndLayouts) {
   std::uint64_t seed = 0;
   for (const std::int64_t m : {1, 16, 37, 300, 2200})
     for (const std::int64_t n : {1, 10, 32, 50, 129})
       for (const std::int64_t k : {2, 66, 1024, 1030}) {
-        // All positive: where one number is the whole result, nothing may cancel.
+        // All positive, so that nothing cancels when a single number is the whole result.
         const at::Tensor a = bf16s({m, k}, ++seed).abs(), b = bf16s({k, n}, ++seed).abs();
         const at::Tensor bt = b.t().contiguous().t(), out = no_bf16s({m + 1, n});
         for (const at::Tensor& right : {b, bt}) {
@@ -49,7 +49,7 @@ TEST_P(BlockedProduct, AddsBiasAndNarrowTermsWhereTheyBelong) {
   expect_close(out, 2.0 * expected + bias.to(at::kDouble), kOneRounding, "product");
 }
 
-TEST_P(BlockedProduct, MultipliesByFactorsWhatItAlsoKeeps) {
+TEST_P(BlockedProduct, AppliesFactorsAndKeepsUnscaledOutput) {
   const std::int64_t m = 150, n = 75, k = 96;
   const at::Tensor a = bf16s({m, k}, 1), b = bf16s({n, k}, 2), bias = bf16s({n}, 3), left = bf16s({m, 8}, 4),
                    right = bf16s({8, n}, 5);
@@ -61,7 +61,7 @@ TEST_P(BlockedProduct, MultipliesByFactorsWhatItAlsoKeeps) {
   EXPECT_EQ(before.narrow(1, 0, 4).abs().sum().item<double>() + before.narrow(1, n + 4, 5).abs().sum().item<double>(), 0.0);
 }
 
-TEST(WidenedProduct, CountsNothingOfNoRows) {
+TEST(WidenedProduct, NeedsNoCopyForZeroRows) {
   EXPECT_EQ(copied_bytes(0, 64, Blocks::fp32), 0);
 }
 
@@ -73,8 +73,8 @@ TEST_P(BlockedProduct, TakesColumnsOfWiderTensors) {
   EXPECT_EQ(out.narrow(1, 0, 30).abs().sum().item<double>() + out.narrow(1, 70, 30).abs().sum().item<double>(), 0.0);
 }
 
-// A row is the same whatever other rows there are: packing sequences together changes nothing.
-TEST_P(BlockedProduct, HasTheSameBitsInAnyCompany) {
+// Batch invariance: packing sequences together changes nothing.
+TEST_P(BlockedProduct, IsBatchInvariant) {
   const at::Tensor a = bf16s({333, 200}, 1), b = bf16s({200, 70}, 2);
   for (const std::int64_t columns : {8, 70}) {
     const at::Tensor right = b.narrow(1, 0, columns), all = no_bf16s({333, columns}), some = no_bf16s({45, columns});
@@ -84,8 +84,8 @@ TEST_P(BlockedProduct, HasTheSameBitsInAnyCompany) {
   }
 }
 
-// Processors multiply those below the least normal number slowly: they count as zero, in here.
-TEST_P(BlockedProduct, FlushesDenormalsButNotThoseOfOthers) {
+// Processors multiply denormals slowly: here they count as zero.
+TEST_P(BlockedProduct, FlushesDenormalsOnlyInside) {
   const at::Tensor tiny = bf16s({64, 64}, 1).fill_(1e-39), out = no_bf16s({64, 64});
   ASSERT_TRUE(multiply({out, tiny, bf16s({64, 64}, 2).fill_(1.0), {}, 1.0, {}}, workspace(), GetParam()));
   EXPECT_EQ(out.abs().sum().item<double>(), 0.0);
@@ -93,7 +93,7 @@ TEST_P(BlockedProduct, FlushesDenormalsButNotThoseOfOthers) {
   EXPECT_GT(least / 2, 0.0F);
 }
 
-TEST_P(BlockedProduct, LeavesToOthersWhatItCannotDo) {
+TEST_P(BlockedProduct, RejectsUnsupportedProducts) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
     const at::Tensor wide = randn({4, 4}, dtype, 1), out = zeros({4, 4}, dtype);
     EXPECT_FALSE(multiply({out, wide, wide, {}, 1.0, {}}, workspace(), GetParam()));

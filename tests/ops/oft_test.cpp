@@ -24,7 +24,7 @@ struct OftGroup {
   bool bias;
 };
 
-/// Element by element, as the definition has it.
+/// Element by element, by the definition.
 at::Tensor skew_matrix(const at::Tensor& elements, std::int64_t b) {
   std::vector<at::Tensor> all;
   const at::Tensor none = at::zeros_like(elements.select(0, 0));
@@ -35,7 +35,7 @@ at::Tensor skew_matrix(const at::Tensor& elements, std::int64_t b) {
   return at::stack(all).view({b, b});
 }
 
-/// PEFT's _cayley_batch, of one block.
+/// PEFT's _cayley_batch, for one block.
 at::Tensor rotation(const at::Tensor& elements, std::int64_t b, CayleyTerms terms) {
   const at::Tensor q = skew_matrix(elements, b), one = at::eye(b, q.options());
   if (terms == kCayleyExact) return at::matmul(one - q, at::linalg_inv(one + q));
@@ -58,7 +58,7 @@ at::Tensor turned(const at::Tensor& x, const at::Tensor& skew, const OftGroup& g
   return at::cat(columns, 1);
 }
 
-/// Inputs: x, [bias], and of each part its skew elements.
+/// Inputs: x, [bias], and each part's skew elements.
 LinearCase make(const OftGroup& group, at::ScalarType dtype, at::ScalarType grad_dtype) {
   LinearCase c;
   std::int64_t total = 0, row0 = 0;
@@ -137,7 +137,7 @@ TEST(Oft, CayleysTransformIsOrthogonalAndTheSeriesComesNearIt) {
   expect_close(turns, exact, 1e-12, "the series is Cayley's transform of -Q");
 }
 
-TEST(Oft, ARowHasTheSameBitsInAnyCompanyOfFew) {
+TEST(Oft, IsBatchInvariantForFewRows) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
     const OftGroup group{kFewRows, 64, 8, false, 5, {40, 24}, {true, false}, true};
     const LinearCase c = make(group, dtype, dtype);

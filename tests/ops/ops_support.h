@@ -1,4 +1,4 @@
-// What the tests of the operations share: random inputs, fp64 autograd as the oracle, and comparisons.
+// Shared by the tests of the operations: random inputs, fp64 autograd as reference, and comparisons.
 #pragma once
 
 #include "qft/ops/workspace.h"
@@ -12,15 +12,15 @@
 
 namespace qft::ops::testing {
 
-/// Dtypes every operation is tested in.
+/// Dtypes in which every operation is tested.
 inline const std::vector<at::ScalarType> kDtypes = {at::kDouble, at::kFloat, at::kBFloat16};
 
-/// Relative error (Frobenius norm) that an operation may show against fp64 on the same inputs. bf16 rounds
-/// each stored value by up to 2^-9, about 0.17 % in the mean; three roundings on the way stay below 0.6 %.
+/// Allowed relative error (Frobenius norm) against fp64 on the same inputs. bf16 rounds each stored value by up to 2^-9, about
+/// 0.17 % on average; three intermediate roundings stay below 0.6 %.
 double tolerance(at::ScalarType dtype);
 inline constexpr double kOneRounding = 1.0 / 256;  ///< half a unit in the last place of a bf16
 
-/// Normal values; the same for the same seed and shape, rounded to dtype.
+/// Normally distributed values, rounded to dtype; the same for the same seed and shape.
 at::Tensor randn(at::IntArrayRef shape, at::ScalarType dtype, std::uint64_t seed, double scale = 1.0);
 inline at::Tensor bf16s(at::IntArrayRef shape, std::uint64_t seed) {
   return randn(shape, at::kBFloat16, seed);
@@ -33,7 +33,7 @@ at::ScalarType statistics_dtype(at::ScalarType dtype);
 
 /// a b in fp64
 at::Tensor exact_product(const at::Tensor& a, const at::Tensor& b);
-/// ||actual - expected|| / ||expected|| in fp64; infinite where actual is not finite.
+/// ||actual - expected|| / ||expected|| in fp64; infinite if actual is not finite.
 double relative_error(const at::Tensor& actual, const at::Tensor& expected);
 void expect_close(const at::Tensor& actual, const at::Tensor& expected, double tolerance, const char* what);
 
@@ -45,8 +45,8 @@ struct Oracle {
 using Function = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 Oracle differentiate(const Function& f, const std::vector<at::Tensor>& inputs, const at::Tensor& gout);
 
-/// A test for each type of blocks, whichever this processor would choose: TEST_P of a struct that inherits this, instantiated
-/// with kAllBlocks.
+/// Base for tests that run with each tile type, whichever this processor would choose: use TEST_P with a derived struct,
+/// instantiated with kAllBlocks.
 struct EachBlocks : ::testing::TestWithParam<blocked::Blocks> {
   void SetUp() override {
     if (!blocked::available(GetParam())) GTEST_SKIP() << "no such blocks on this processor";

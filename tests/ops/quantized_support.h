@@ -1,4 +1,4 @@
-// Quantised tensors of every format, for the tests of what decodes them.
+// Quantised tensors in every format, for tests of decoding.
 #pragma once
 
 #include "qft/ops/quantized.h"
@@ -22,7 +22,7 @@ inline at::Tensor quantized(const at::Tensor& values, const QuantizedLayout& lay
   return bytes;
 }
 
-/// What only files have: tiles, groups, columns in another order.
+/// Formats that exist only in files: tiles, groups, reordered columns.
 inline constexpr Quantization kStoredKinds[] = {{.format = QuantFormat::fp8, .columns = 16, .tile_rows = 4},
                                                 {.format = QuantFormat::groups4, .columns = 32},
                                                 {.format = QuantFormat::groups4, .columns = 32, .ordered = true},

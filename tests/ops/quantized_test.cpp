@@ -36,7 +36,7 @@ TEST(Quantized, KernelsDecodeTheSameBitsAsPlainCalls) {
     }
 }
 
-/// A number by the format's own words.
+/// Decodes one number by the format's definition.
 float number_at(const at::Tensor& bytes, const QuantizedLayout& layout, std::int64_t row, std::int64_t place) {
   const auto* p = bytes.data_ptr<std::uint8_t>();
   const std::int64_t at = row * layout.columns + place;
@@ -48,7 +48,7 @@ float number_at(const at::Tensor& bytes, const QuantizedLayout& layout, std::int
   return static_cast<float>(code - p[layout.zeros + scale]) * factor;
 }
 
-TEST(Quantized, WhatFilesHoldIsDecodedByItsOwnWords) {
+TEST(Quantized, FileFormatsAreDecodedByDefinition) {
   at::manual_seed(3);
   for (const Quantization& kind : kStoredKinds)
     for (const auto& [rows, columns] : kStoredShapes) {
@@ -101,11 +101,11 @@ TEST(Quantized, ZerosStayZeros) {
   }
 }
 
-TEST(Quantized, NumbersWhoseScalesFp32DoesNotHoldBecomeZeros) {
+TEST(Quantized, NumbersWithUnderflowingScalesBecomeZero) {
   for (const QuantFormat format : {QuantFormat::int8, QuantFormat::fp8}) {
     const auto layout = QuantizedLayout::of({format}, 2, 3);
     const at::Tensor values = at::zeros({2, 3}), bytes = at::empty({layout.bytes}, at::kByte);
-    values[0][1] = 1e-44F;  // a row's largest: 127 / 1e-44 is no number, nor is 1e-44 / 448 above 0
+    values[0][1] = 1e-44F;  // a row's largest value: 127 / 1e-44 overflows, and 1e-44 / 448 underflows to 0
     quantize(values, layout, bytes);
     EXPECT_TRUE(bytes.narrow(0, 0, 6).eq(0).all().item<bool>()) << name_of(format);
     EXPECT_TRUE(decoded(bytes, layout, at::kFloat).eq(0).all().item<bool>()) << name_of(format);
@@ -118,7 +118,7 @@ TEST(Quantized, TilesMayBeLargerThanTheMatrix) {
   EXPECT_TRUE(decoded(bytes, layout, at::kFloat).equal(decoded(bytes, layout, at::kFloat, true)));
 }
 
-TEST(Quantized, WhatIsPlainBesideThemStaysAsItIs) {
+TEST(Quantized, PlainWeightsAreKept) {
   const auto layout = QuantizedLayout::of({QuantFormat::fp32}, 3, 5);
   const at::Tensor bytes = at::zeros({layout.bytes}, at::kByte), values = at::randn({15});
   bytes.narrow(0, 0, layout.code_bytes()).copy_(values.view(at::kByte));

@@ -21,7 +21,7 @@ std::vector<double> frequencies(std::int64_t head_dim) {
   return out;
 }
 
-/// transformers' apply_rotary_pos_emb in fp64 on the table's values.
+/// transformers' apply_rotary_pos_emb in fp64 with the table's values.
 at::Tensor rotated(const at::Tensor& x, const at::Tensor& positions, const RopeTable& table) {
   const at::Tensor x64 = x.to(at::kDouble);
   const std::int64_t half = x.size(2) / 2;

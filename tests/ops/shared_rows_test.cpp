@@ -19,10 +19,10 @@ namespace {
 
 using namespace testing;
 
-/// Two pairs, a sequence of its own, and a pair without anything in common.
+/// Two pairs, a separate sequence, and a pair without common rows.
 const std::vector<std::int32_t> kSharedBounds = {0, 9, 20, 24, 26, 33, 40, 45}, kShared = {0, 7, 0, 1, 0, 0, 0};
 
-TEST(SharedRows, AreThoseOfTheSequenceBefore) {
+TEST(SharedRows, ComeFromThePreviousSequence) {
   const SharedRows shared = SharedRows::build(kSharedBounds, kShared);
   EXPECT_EQ(shared.tokens, 45);
   EXPECT_EQ(shared.rows, 37);
@@ -39,7 +39,7 @@ TEST(SharedRows, AreThoseOfTheSequenceBefore) {
   EXPECT_EQ(PackedSequences::build(kSharedBounds, at::kCPU, kShared).num_rows(), 37);
 }
 
-TEST(SharedRows, AreNoneWhereNothingIsShared) {
+TEST(SharedRows, AreEmptyIfNothingIsShared) {
   for (const std::vector<std::int32_t>& none : {std::vector<std::int32_t>{}, std::vector<std::int32_t>(7, 0)}) {
     const PackedSequences packed = PackedSequences::build(kSharedBounds, at::kCPU, none);
     EXPECT_FALSE(packed.shared.any());
@@ -48,19 +48,19 @@ TEST(SharedRows, AreNoneWhereNothingIsShared) {
   }
 }
 
-TEST(SharedRows, OfASequenceThatHasNotSoManyAreRefused) {
+TEST(SharedRows, RejectMoreTokensThanASequenceHas) {
   const auto build = [](std::vector<std::int32_t> bounds, std::vector<std::int32_t> shared) {
     return SharedRows::build(bounds, shared);
   };
-  EXPECT_THROW(build({0, 5, 9}, {1, 0}), Error);               // there is none before it
-  EXPECT_THROW(build({0, 5, 9}, {0, 5}), Error);               // it is shorter
-  EXPECT_THROW(build({0, 2, 9}, {0, 3}), Error);               // the other one is
-  EXPECT_THROW(build({0, 5, 9, 14}, {0, 3, 2}), Error);        // of three
-  EXPECT_THROW(build({0, 5, 9}, {0, 3, 0}), Error);            // of another number
-  EXPECT_EQ(build({0, 5, 9, 14, 18}, {0, 4, 0, 4}).rows, 10);  // all of a sequence
+  EXPECT_THROW(build({0, 5, 9}, {1, 0}), Error);               // no sequence precedes it
+  EXPECT_THROW(build({0, 5, 9}, {0, 5}), Error);               // longer than its predecessor
+  EXPECT_THROW(build({0, 2, 9}, {0, 3}), Error);               // its predecessor is shorter
+  EXPECT_THROW(build({0, 5, 9, 14}, {0, 3, 2}), Error);        // three sequences share
+  EXPECT_THROW(build({0, 5, 9}, {0, 3, 0}), Error);            // one count too many
+  EXPECT_EQ(build({0, 5, 9, 14, 18}, {0, 4, 0, 4}).rows, 10);  // shares a whole sequence
 }
 
-/// What tests compare with: rows laid out by an index.
+/// Reference: rows expanded by an index.
 struct Apart {
   SharedRows shared;
   at::Tensor index, again;  ///< int64 [tokens] and bool
@@ -90,7 +90,7 @@ struct Apart {
   }
 };
 
-TEST(SharedRows, OperationsOnThemAreThoseOnEachSequencesOwn) {
+TEST(SharedRows, AttentionMatchesSeparateRows) {
   const PackedSequences packed = PackedSequences::build(kSharedBounds, at::kCPU, kShared),
                         whole = PackedSequences::build(kSharedBounds, at::kCPU);
   const Apart apart(packed);
@@ -116,8 +116,8 @@ TEST(SharedRows, OperationsOnThemAreThoseOnEachSequencesOwn) {
     }
 }
 
-/// The rule keeps no states of such sequences, long ones neither, and has to compute them again.
-TEST(SharedRows, OfTheDeltaRuleAreThoseOfEachSequencesOwn) {
+/// Forward keeps no states for sequences with shared rows, even long ones; backward must recompute them.
+TEST(SharedRows, DeltaRuleMatchesSeparateRows) {
   const std::vector<std::int32_t> bounds = {0, 1100, 2150}, shared = {0, 1040};
   const PackedSequences packed = PackedSequences::build(bounds, at::kCPU, shared),
                         whole = PackedSequences::build(bounds, at::kCPU);
@@ -152,7 +152,7 @@ TEST(SharedRows, OfTheDeltaRuleAreThoseOfEachSequencesOwn) {
   }
 }
 
-TEST(SharedRows, OfAConvolutionAreThoseOfEachSequencesOwn) {
+TEST(SharedRows, ConvolutionMatchesSeparateRows) {
   const PackedSequences packed = PackedSequences::build(kSharedBounds, at::kCPU, kShared),
                         whole = PackedSequences::build(kSharedBounds, at::kCPU);
   const Apart apart(packed);

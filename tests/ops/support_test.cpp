@@ -22,7 +22,7 @@ at::Tensor randn(at::IntArrayRef shape, at::ScalarType dtype, std::uint64_t seed
 }
 
 at::Tensor empty(at::IntArrayRef shape, at::ScalarType dtype) {
-  // Filled with NaN, so that a value nobody wrote is seen.
+  // Filled with NaN, to detect values that nobody wrote.
   return at::empty(shape, at::TensorOptions(dtype)).fill_(std::numeric_limits<double>::quiet_NaN());
 }
 

@@ -1,4 +1,4 @@
-// The kernels for older instruction sets, which no other test reaches on a machine that has newer ones.
+// Tests the kernels for older instruction sets; no other test reaches them on a machine with newer ones.
 #include "qft/ops/attention.h"
 #include "qft/ops/dropout.h"
 #include "qft/ops/generic.h"
@@ -23,14 +23,14 @@ namespace {
 
 using namespace testing;
 
-constexpr std::int64_t kRows = 37, kWidth = 83;  // neither a multiple of any vector
+constexpr std::int64_t kRows = 37, kWidth = 83;  // neither is a multiple of any vector length
 
 class InstructionSet : public ::testing::TestWithParam<std::int64_t> {
  protected:
   void SetUp() override {
     if (GetParam() != 0 && (hwy::SupportedTargets() & GetParam()) == 0)
       GTEST_SKIP() << "this processor has no " << hwy::TargetName(GetParam());
-    hwy::GetChosenTarget().Update(GetParam());  // 0 leaves the compiler's own baseline
+    hwy::GetChosenTarget().Update(GetParam());  // 0 leaves the compiler's baseline
   }
   void TearDown() override { hwy::GetChosenTarget().DeInit(); }
 };
@@ -69,7 +69,7 @@ TEST_P(InstructionSet, ProductsOfFewRowsAgreeWithTheMatmul) {
     }
 }
 
-TEST_P(InstructionSet, AttentionOfOneTokenAgreesWithThatOfAll) {
+TEST_P(InstructionSet, DecodeAttentionMatchesFullAttention) {
   constexpr std::int64_t kHeads = 6, kKvHeads = 2, kHeadDim = 20, kTokens = 41;
   for (const at::ScalarType dtype : kKernelDtypes)
     for (const std::int64_t window : {0L, 1L, 7L, 32L, 1L << 32}) {
@@ -82,13 +82,13 @@ TEST_P(InstructionSet, AttentionOfOneTokenAgreesWithThatOfAll) {
       attention_forward(views, PackedSequences::build(bounds, at::kCPU), options, all, lse, workspace(),
                         AttentionKernel::reference);
       const auto keys = views.k.transpose(0, 1).contiguous(), values = views.v.transpose(0, 1).contiguous();
-      for (const std::int64_t count : {1, 3, 12}) {  // several: by LibTorch's
+      for (const std::int64_t count : {1, 3, 12}) {  // several: computed by LibTorch
         const at::Tensor out = empty({count, kHeads * kHeadDim}, dtype);
         const std::vector<CachedSequence> one = {{count, kTokens, keys, values}};
         attention_decode(views.q.narrow(0, kTokens - count, count), one, options, out, workspace());
         expect_close(out, all.narrow(0, kTokens - count, count), tolerance(dtype), "out");
       }
-      // The same rows as sequences of their own, each of which sees a part of the cache: alone and together.
+      // The same rows as separate sequences, each seeing part of the cache: alone and together.
       std::vector<CachedSequence> several;
       for (const std::int64_t seen : {30, 31, 32, 33, 34}) several.push_back({1, seen, keys, values});
       const at::Tensor q = views.q.narrow(0, 29, 5), together = empty({5, kHeads * kHeadDim}, dtype);
@@ -175,7 +175,8 @@ TEST_P(InstructionSet, AttentionPassesNanOn) {
   EXPECT_EQ(out.isnan().sum().item<std::int64_t>(), 16);
 }
 
-/// A large value among small ones, as in the first token of many models: one running sum would lose most of them.
+/// A large value among small ones, as in the first token of many models: a single running sum would lose most of the small
+/// values.
 TEST_P(InstructionSet, NormIsAsAccurateWithShortVectors) {
   const at::Tensor x = randn({4, 8192}, at::kFloat, 5), weight = randn({8192}, at::kFloat, 6);
   x.select(1, 0).fill_(3000.0);
@@ -195,7 +196,7 @@ INSTANTIATE_TEST_SUITE_P(Targets, InstructionSet,
 #endif
 
 #if HWY_ARCH_X86
-TEST(InstructionSets, TheEnvironmentHoldsThemBack) {
+TEST(InstructionSets, TheEnvironmentLimitsThem) {
   if (const char* held = std::getenv("QFT_CPU_ISA"); held != nullptr) {
     if (std::string_view(held) == "avx2") {
       EXPECT_EQ(hwy::SupportedTargets() & (HWY_AVX2 - 1), 0);

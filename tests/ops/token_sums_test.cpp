@@ -18,7 +18,8 @@ at::Tensor exact(const at::Tensor& a, const at::Tensor& b) {
 struct Blocked : EachBlocks {};
 INSTANTIATE_TEST_SUITE_P(AllBlocks, Blocked, kAllBlocks);
 
-// Tokens: less than a unit, a block, around a chunk. Rows: a factor's, around a group and its parts. Columns: around a panel.
+// Tokens: fewer than a unit, one block, around a chunk. Rows: like a LoRA factor's, around a group and its parts. Columns: around
+// a panel.
 TEST_P(Blocked, SumsAllSizes) {
   for (const std::int64_t tokens : {1, 63, 256, 700, 1024, 1500})
     for (const std::int64_t m : {1, 8, 24, 128, 301})
@@ -51,8 +52,8 @@ TEST_P(Blocked, SumsIntoGradientsOfAnyLayoutInOneCall) {
   }
 }
 
-// What a half type rounds is the sum so far, not each product.
-TEST_P(Blocked, AddsToWhatIsThere) {
+// A half type rounds the running sum, not each product.
+TEST_P(Blocked, Accumulates) {
   const at::Tensor a = bf16s({300, 40}, 1), b = bf16s({300, 70}, 2), before = bf16s({40, 70}, 3);
   const at::Tensor out = before.clone();
   ASSERT_TRUE(blocked::add_token_sums(std::vector<TokenSum>{{out, a, b}}, workspace(), GetParam()));
@@ -62,7 +63,7 @@ TEST_P(Blocked, AddsToWhatIsThere) {
   EXPECT_TRUE(transposed.t().equal(out)) << "rounded otherwise where the layout is another";
 }
 
-TEST_P(Blocked, LeavesOtherTypesToOthers) {
+TEST_P(Blocked, RejectsOtherTypes) {
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kHalf}) {
     const at::Tensor a = randn({20, 8}, at::kFloat, 1).to(dtype), out = zeros({8, 8}, dtype);
     EXPECT_FALSE(blocked::add_token_sums(std::vector<TokenSum>{{out, a, a}}, workspace(), GetParam()));
@@ -89,7 +90,7 @@ TEST(TokenSums, AreRightInAllTypes) {
   }
 }
 
-TEST(TokenSums, WorksInPiecesOfLargeGradients) {
+TEST(TokenSums, ChunksLargeGradients) {
   const at::Tensor a = randn({3, 3000}, at::kFloat, 1).to(at::kHalf), b = randn({3, 1500}, at::kFloat, 2).to(at::kHalf);
   const at::Tensor grad = zeros({3000, 1500}, at::kFloat);
   add_token_sums(std::vector<TokenSum>{{grad, a, b}}, workspace());

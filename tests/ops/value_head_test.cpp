@@ -1,4 +1,4 @@
-// The head of a reward model beside autograd.
+// Compares the head of a reward model with autograd.
 #include "qft/ops/value_head.h"
 
 #include <ATen/TensorOperators.h>
@@ -12,7 +12,7 @@
 namespace qft::ops {
 namespace {
 
-TEST(ValueHead, ScoresAndGradientsAreThoseOfALinear) {
+TEST(ValueHead, MatchesALinear) {
   const at::Tensor y = at::randn({5, 7}, at::kDouble).requires_grad_(true),
                    weight = at::randn({1, 7}, at::kDouble).requires_grad_(true),
                    bias = at::randn({1}, at::kDouble).requires_grad_(true);
@@ -29,7 +29,7 @@ TEST(ValueHead, ScoresAndGradientsAreThoseOfALinear) {
   EXPECT_LT((gbias - 0.25 - bias.grad()).abs().max().item<double>(), 1e-13);
 }
 
-TEST(ValueHead, OfSeveralValuesHasThoseOfASequenceSideBySide) {
+TEST(ValueHead, StoresASequencesValuesSideBySide) {
   const at::Tensor y = at::randn({5, 7}, at::kDouble).requires_grad_(true),
                    weight = at::randn({3, 7}, at::kDouble).requires_grad_(true);
   const at::Tensor expected = at::linear(y, weight), given = at::randn({15}, at::kDouble);
@@ -44,7 +44,7 @@ TEST(ValueHead, OfSeveralValuesHasThoseOfASequenceSideBySide) {
   EXPECT_LT((gweight - 0.5 - weight.grad()).abs().max().item<double>(), 1e-13);
 }
 
-TEST(ValueHead, OfBf16IsSummedInFp32) {
+TEST(ValueHead, SumsBf16InFp32) {
   const at::Tensor y = at::randn({3, 512}, at::kBFloat16), weight = at::randn({1, 512}, at::kBFloat16),
                    bias = at::randn({1}, at::kBFloat16);
   const at::Tensor values = at::empty({3}, at::kFloat), gy = at::empty({3, 512}, at::kBFloat16),
@@ -58,7 +58,7 @@ TEST(ValueHead, OfBf16IsSummedInFp32) {
   value_head_backward(y, weight, given, gy, gweight, gbias);
   EXPECT_TRUE(gy.equal((given.view({3, 1}) * weight.to(at::kFloat)).to(at::kBFloat16)));
   EXPECT_LT((gweight - given.view({1, 3}).matmul(y.to(at::kFloat))).abs().max().item<double>(), 1e-4);
-  value_head_backward(y, weight, given, gy, {}, {});  // a frozen one
+  value_head_backward(y, weight, given, gy, {}, {});  // frozen
 }
 
 }  // namespace

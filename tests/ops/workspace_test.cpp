@@ -16,7 +16,7 @@ TEST(Workspace, ReusesAndGrowsTheMemoryOfAName) {
   EXPECT_EQ(workspace.held(), 16 * 8 * 4);
 }
 
-TEST(Workspace, HoldsWhatWasAskedForNotWhatIsReserved) {
+TEST(Workspace, ReportsRequestsNotReservations) {
   Workspace workspace(c10::Device(c10::kCPU));
   workspace.get("a", {1000}, at::kFloat);  // 4096 bytes are reserved
   EXPECT_EQ(workspace.held(), 4000);
