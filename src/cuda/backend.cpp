@@ -58,7 +58,7 @@ class CudaBackend final : public device::Backend {
       why = fmt::format("cudaGetDeviceCount: {}", cudaGetErrorString(error));
       return 0;
     }
-    if (count == 0) why = "CUDA shows no device";
+    if (count == 0) why = "CUDA finds no device";
     return count;
   }
 
@@ -75,7 +75,7 @@ class CudaBackend final : public device::Backend {
             .torch_attention = true,
             .graphs = true,
             .shareable = shared != nullptr && std::string_view(shared) == "1",
-            .sharing = "set NCCL_MULTI_RANK_GPU_ENABLE=1 to share them, which NCCL knows from 2.30 on (older ones refuse it)",
+            .sharing = "set NCCL_MULTI_RANK_GPU_ENABLE=1 to share them (needs NCCL 2.30; older versions refuse)",
             .obstacle = obstacle_of(p)};
   }
 

@@ -59,7 +59,7 @@ std::string chip_obstacle(int chip, std::string_view whose, std::string_view opt
   for (const Code& code : all) (code.ptx ? later : machine).push_back(version_text(code.chip));
   return fmt::format("its compute capability is {}, but {} kernels are compiled for {}{}", version_text(chip), whose,
                      fmt::join(machine, ", "),
-                     later.empty() ? "" : fmt::format(" and what is later than {}", fmt::join(later, ", ")));
+                     later.empty() ? "" : fmt::format(" and chips newer than {}", fmt::join(later, ", ")));
 }
 
 }  // namespace qft::cuda

@@ -70,20 +70,18 @@ class Nccl final : public CollectiveLibrary {
     Dl_info info{};
     const bool found = dladdr(reinterpret_cast<const void*>(&ncclGetVersion), &info) != 0 && info.dli_fname != nullptr;
     return fmt::format("NCCL {}.{}.{}, '{}'", number / 10000, number % 10000 / 100, number % 100,
-                       found ? info.dli_fname : "of an unknown file");
+                       found ? info.dli_fname : "unknown file");
   }
   std::string obstacle() const override {
     int number = 0;
     ncclGetVersion(&number);
     if (number / 10000 == NCCL_MAJOR && number >= NCCL_VERSION_CODE) return {};
     return fmt::format(
-        "{} is older than the {}.{}.{} that qft was built with, or of another major version: another libnccl comes first in "
+        "{} does not fit the {}.{}.{} that qft was built with (older, or another major version): remove the wrong libnccl from "
         "LD_LIBRARY_PATH",
         version(), NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
   }
-  std::string advice() const override {
-    return "NCCL_DEBUG=INFO shows its own log, NCCL_SOCKET_IFNAME names the network that it takes";
-  }
+  std::string advice() const override { return "NCCL_DEBUG=INFO shows NCCL's log; NCCL_SOCKET_IFNAME selects the network"; }
   std::string last_error(Group group) const override {
     const char* text = ncclGetLastError(comm_of(group));
     return text == nullptr || *text == '\0' ? "no detail" : text;

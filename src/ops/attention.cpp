@@ -51,7 +51,8 @@ void check(const QkvViews& in, const PackedSequences& sequences, const at::Tenso
                "attention takes [T, heads, head_dim] with heads side by side");
   QFT_ASSERT(in.k.size(1) == in.v.size(1) && in.q.size(1) % in.k.size(1) == 0, "{} query heads on {} key heads", in.q.size(1),
              in.k.size(1));
-  QFT_ASSERT(sequences.num_rows() == in.q.size(0), "sequences of {} rows over {}", sequences.num_rows(), in.q.size(0));
+  QFT_ASSERT(sequences.num_rows() == in.q.size(0), "the sequences have {} rows, the tensors {}", sequences.num_rows(),
+             in.q.size(0));
   QFT_ASSERT(out.is_contiguous() && out.numel() == in.q.numel(), "out must be contiguous [T, heads * head_dim]");
   QFT_ASSERT(lse.is_contiguous() && lse.size(0) == in.q.size(1) && lse.size(1) == in.q.size(0),
              "lse must be contiguous [heads, T]");
@@ -61,8 +62,8 @@ void check(const QkvViews& in, const PackedSequences& sequences, const at::Tenso
 AttentionKernel chosen(AttentionKernel kernel, const at::Tensor& q) {
   if (kernel == AttentionKernel::automatic) return default_attention_kernel(q);
   require(kernel != AttentionKernel::blocked || (q.is_cpu() && blocked::available(q.scalar_type())),
-          "the blocked attention kernel does not do {} on {} here: use 'automatic'", c10::toString(q.scalar_type()),
-          q.device().str());
+          "the blocked attention kernel does not support {} on {} on this machine: use 'automatic'",
+          c10::toString(q.scalar_type()), q.device().str());
   require(kernel != AttentionKernel::sdpa || q.is_cpu() || default_attention_kernel(q) == AttentionKernel::sdpa,
           "LibTorch has no attention kernel for {} heads of {} on {}: use 'automatic'", c10::toString(q.scalar_type()), q.size(2),
           q.device().str());

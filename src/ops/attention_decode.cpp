@@ -65,15 +65,15 @@ void by_sdpa(const at::Tensor& q, const CachedSequence& s, const AttentionOption
 }
 
 void check(const at::Tensor& q, std::span<const CachedSequence> sequences) {
-  QFT_ASSERT(q.stride(2) == 1 && q.stride(1) == q.size(2), "q is not in rows of whole heads");
+  QFT_ASSERT(q.stride(2) == 1 && q.stride(1) == q.size(2), "q must consist of rows of adjacent heads");
   std::int64_t rows = 0;
   for (const CachedSequence& s : sequences) {
     QFT_ASSERT(s.keys.stride(1) == q.size(2) && s.keys.strides() == s.values.strides() && s.keys.size(1) >= s.tokens &&
                    s.tokens >= s.new_tokens,
-               "keys and values are not alike, or hold fewer than {} tokens", s.tokens);
+               "keys and values differ in strides, or hold fewer than {} tokens", s.tokens);
     rows += s.new_tokens;
   }
-  QFT_ASSERT(rows == q.size(0), "{} new tokens in {} rows", rows, q.size(0));
+  QFT_ASSERT(rows == q.size(0), "{} new tokens, but {} rows", rows, q.size(0));
 }
 
 }  // namespace

@@ -104,7 +104,7 @@ void backward_loop(const at::Tensor& gg, const at::Tensor& gbeta, const DeltaGat
 
 void delta_gates_forward(const DeltaGateInputs& in, const at::Tensor& g, const at::Tensor& beta) {
   QFT_ASSERT(in.a.sizes() == in.b.sizes() && in.a_log.numel() == in.a.size(1) && in.dt_bias.numel() == in.a.size(1),
-             "gates of {} heads with {} rates and {} biases", in.a.size(1), in.a_log.numel(), in.dt_bias.numel());
+             "{} heads, but {} a_log and {} dt_bias values", in.a.size(1), in.a_log.numel(), in.dt_bias.numel());
   if (with_elements(in.a, [&]<class T>() { forward_loop<T>(in, g, beta); })) return;
   g.copy_(-at::exp(accumulated(in.a_log)) * at::softplus(accumulated(in.a) + accumulated(in.dt_bias)));
   beta.copy_(at::sigmoid(accumulated(in.b)));

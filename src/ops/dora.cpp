@@ -188,7 +188,7 @@ void backward_with_dropout(const at::Tensor& gy, const at::Tensor& x, const Line
 }  // namespace
 
 void dora_norms(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b, double scaling, const at::Tensor& norms) {
-  QFT_ASSERT(norms.numel() == weight.size(0) && norms.scalar_type() == wide_of(weight), "{} norms of {} rows", norms.numel(),
+  QFT_ASSERT(norms.numel() == weight.size(0) && norms.scalar_type() == wide_of(weight), "{} norms for {} rows", norms.numel(),
              weight.size(0));
   const bool done = cpu::with_kernel_type(weight, [&]<class T>() {
     const DoraNorms<T> args{const_data<T>(weight), const_data<T>(a), const_data<T>(b),           norms.data_ptr<float>(),
@@ -232,7 +232,7 @@ void dora_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout
 
 void dora_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
                    const at::Tensor& saved, const at::Tensor& gx, GradMode mode, const LinearGrads& grads, Workspace& workspace) {
-  QFT_ASSERT(!grads.weight.defined(), "DoRA's weight of {} rows is not trained itself", w.weight.size(0));
+  QFT_ASSERT(!grads.weight.defined(), "DoRA does not train the weight itself ({} rows)", w.weight.size(0));
   if (grads.bias.defined()) grads.bias.add_(gy.sum(0, false, grads.bias.scalar_type()));
   if (dropout.p > 0.0) return backward_with_dropout(gy, x, w, dropout, saved, gx, mode, grads, workspace);
   const at::Tensor gu = workspace.get("op.dora_rows", gy.sizes(), gy.scalar_type());

@@ -59,7 +59,7 @@ void noise_on_cpu(const at::Tensor& x, const DropoutKey& key, const NoisyRows& r
 void add_embedding_noise(const at::Tensor& x, const DropoutKey& key, const NoisyRows& rows, double alpha) {
   QFT_ASSERT(rows.lengths.defined() && rows.lengths.numel() == rows.identity.positions.numel() &&
                  rows.identity.positions.numel() <= x.size(0),
-             "noise on {} rows needs identity and length of each", x.size(0));
+             "embedding noise on {} rows needs the identity and length of each noisy row", x.size(0));
   QFT_ASSERT(x.is_contiguous(), "noise takes a contiguous tensor");
   if (x.is_cpu() && x.scalar_type() == at::kFloat) return noise_on_cpu<float>(x, key, rows, alpha);
   if (x.is_cpu() && x.scalar_type() == at::kBFloat16) return noise_on_cpu<at::BFloat16>(x, key, rows, alpha);

@@ -93,7 +93,7 @@ ExpertRows deal_rows(const at::Tensor& experts, std::int64_t count, Workspace& w
   ExpertRows dealt;
   dealt.begins.assign(static_cast<std::size_t>(count) + 1, 0);
   for (std::int64_t i = 0; i < rows; ++i) {
-    QFT_ASSERT(expert[i] >= 0 && expert[i] < count, "expert {} of {}", expert[i], count);
+    QFT_ASSERT(expert[i] >= 0 && expert[i] < count, "expert {} is out of range: there are {}", expert[i], count);
     ++dealt.begins[static_cast<std::size_t>(expert[i]) + 1];
   }
   for (std::size_t e = 0; e < static_cast<std::size_t>(count); ++e) dealt.begins[e + 1] += dealt.begins[e];

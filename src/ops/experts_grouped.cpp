@@ -16,8 +16,8 @@ namespace {
 /// Experts have no bias, and neither DoRA nor OFT.
 bool serves(GroupedProduct product, const LinearWeights& stack, const LoraDropout& dropout) {
   const bool dora = !stack.lora.empty() && stack.lora.front().factor.defined();
-  QFT_ASSERT(!dora && stack.oft.empty() && !stack.bias.defined(), "a stack of {} experts with DoRA, OFT or a bias",
-             stack.weight.size(0));
+  QFT_ASSERT(!dora && stack.oft.empty() && !stack.bias.defined(),
+             "experts support neither DoRA, OFT nor a bias (stack of {} experts)", stack.weight.size(0));
   return product != nullptr && dropout.p == 0.0;
 }
 

@@ -43,10 +43,12 @@ void for_sequences(const PackedSequences& sequences, const F& f) {
 void check(const GatedDeltaTensors& t) {
   const auto rows = [](const at::Tensor& x) { return x.dim() == 3 && x.stride(2) == 1; };
   QFT_ASSERT(rows(t.q) && rows(t.k) && rows(t.v) && t.q.sizes() == t.k.sizes() && t.v.size(1) % t.k.size(1) == 0,
-             "a delta rule of {} key heads and {} value heads", t.k.size(1), t.v.size(1));
+             "the gated delta rule does not support these shapes or strides: {} key heads, {} value heads", t.k.size(1),
+             t.v.size(1));
   QFT_ASSERT(t.g.is_contiguous() && t.beta.is_contiguous() && t.g.sizes() == t.beta.sizes() && t.g.size(1) == t.v.size(1) &&
                  t.g.scalar_type() == generic::accumulate_dtype(t.v.scalar_type()),
-             "{} gates of {} value heads", t.g.size(1), t.v.size(1));
+             "g and beta must be contiguous, with the accumulation dtype for g: {} gates for {} value heads", t.g.size(1),
+             t.v.size(1));
 }
 
 void forward_generic(const GatedDeltaTensors& in, const PackedSequences& sequences, const at::Tensor& out,

@@ -48,7 +48,7 @@ struct DeltaScratch {
   float *of_gradient, *gupdates;  ///< Z with gu = R + Z gS, later overwritten by k's gradient; R, later overwritten by gu
   /// first q's contribution to the gradient of S; becomes gS, the gradient of the state after the chunk
   float* gstates;
-  float* products;                ///< D_ij k_i k_j below the diagonal
+  float* products;  ///< D_ij k_i k_j below the diagonal
 
   /// Lays out the memory for `chunks` chunks, starting at `from` (may be null). Sets `floats` to the total size.
   static DeltaScratch at(float* from, const DeltaShape& s, std::int64_t chunks, bool backward, std::int64_t& floats) {

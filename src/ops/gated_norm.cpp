@@ -77,9 +77,9 @@ void for_rows(const at::Tensor& x, const F& f) {
 
 void check(const at::Tensor& x, const at::Tensor& z, const at::Tensor& weight, const at::Tensor& rstd) {
   QFT_ASSERT(x.dim() == 3 && x.stride(-1) == 1 && z.stride(-1) == 1 && z.sizes() == x.sizes(),
-             "a gated norm of {} values with a gate of {}", x.numel(), z.numel());
-  QFT_ASSERT(weight.numel() == x.size(-1), "norm over {} features with a weight of {}", x.size(-1), weight.numel());
-  QFT_ASSERT(rstd.is_contiguous() && rstd.numel() == x.size(0) * x.size(1), "rstd of {} values for {} rows", rstd.numel(),
+             "gated norm: x has {} values, the gate {}", x.numel(), z.numel());
+  QFT_ASSERT(weight.numel() == x.size(-1), "norm over {} features, but the weight has {}", x.size(-1), weight.numel());
+  QFT_ASSERT(rstd.is_contiguous() && rstd.numel() == x.size(0) * x.size(1), "rstd has {} values for {} rows", rstd.numel(),
              x.size(0) * x.size(1));
 }
 

@@ -10,7 +10,7 @@ namespace qft::ops {
 namespace {
 
 at::Tensor by_heads(const at::Tensor& rows, const at::Tensor& gate) {
-  QFT_ASSERT(gate.dim() == 3 && rows.size(1) == gate.size(1) * gate.size(2), "{} columns for gates of {} heads of {}",
+  QFT_ASSERT(gate.dim() == 3 && rows.size(1) == gate.size(1) * gate.size(2), "{} columns, but gates for {} heads of size {}",
              rows.size(1), gate.size(1), gate.size(2));
   return rows.unflatten(1, {gate.size(1), gate.size(2)});
 }

@@ -28,7 +28,7 @@ bool hold() {
       hwy::DisableTargets(level.newest - 1);
       return true;
     }
-  std::fprintf(stderr, "error: QFT_CPU_ISA is '%s': it takes baseline, and on x86 avx2 or avx512\n", wish);
+  std::fprintf(stderr, "error: QFT_CPU_ISA is '%s': allowed are baseline, and on x86 avx2 or avx512\n", wish);
   std::exit(2);
 }
 

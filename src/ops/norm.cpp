@@ -29,8 +29,8 @@ void backward_cpu(const RmsNormBackward<T>& args, std::int64_t rows, const at::T
 
 void check(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd) {
   QFT_ASSERT((x.dim() == 2 || x.dim() == 3) && x.stride(-1) == 1 && weight.numel() == x.size(-1),
-             "norm over {} features with a weight of {}", x.size(-1), weight.numel());
-  QFT_ASSERT(rstd.is_contiguous() && rstd.numel() == x.numel() / x.size(-1), "rstd of {} values for {} rows", rstd.numel(),
+             "norm over {} features, but the weight has {}", x.size(-1), weight.numel());
+  QFT_ASSERT(rstd.is_contiguous() && rstd.numel() == x.numel() / x.size(-1), "rstd has {} values for {} rows", rstd.numel(),
              x.numel() / x.size(-1));
 }
 

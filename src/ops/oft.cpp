@@ -161,8 +161,8 @@ void oft_forward(const at::Tensor& x, const LinearWeights& w, const at::Tensor& 
   at::Tensor blocks;
   if (!few) blocks = layout.gathered(x, "op.oft_blocks", workspace);
   for (const OftPart& part : w.oft) {
-    QFT_ASSERT(part.turns.sizes() == w.oft.front().turns.sizes(), "blocks of {} and {} inputs in one product", part.turns.size(1),
-               layout.block);
+    QFT_ASSERT(part.turns.sizes() == w.oft.front().turns.sizes(), "OFT parts of one product differ in block size: {} and {}",
+               part.turns.size(1), layout.block);
     const at::Tensor turned = workspace.get("op.oft_x", x.sizes(), x.scalar_type());
     if (few) {
       turn_few(x, part, turned, workspace);
@@ -179,7 +179,7 @@ void oft_forward(const at::Tensor& x, const LinearWeights& w, const at::Tensor& 
 
 void oft_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, const at::Tensor& gx, GradMode mode,
                   const LinearGrads& grads, Workspace& workspace) {
-  QFT_ASSERT(!grads.weight.defined(), "the weight of {} rows that OFT wraps is not trained itself", w.weight.size(0));
+  QFT_ASSERT(!grads.weight.defined(), "OFT does not train the weight itself ({} rows)", w.weight.size(0));
   if (grads.bias.defined()) grads.bias.add_(gy.sum(0, false, grads.bias.scalar_type()));
   const auto type = gy.scalar_type();
   const at::Tensor g = workspace.get("op.oft_g", {gy.size(0), w.weight.size(1)}, type);

@@ -108,10 +108,10 @@ void nest(const QuantizedLayout& layout, const at::Tensor& scales, std::uint8_t*
 
 void quantize(const at::Tensor& values, const QuantizedLayout& layout, const at::Tensor& bytes) {
   QFT_ASSERT(values.numel() == layout.numel() && bytes.numel() == layout.bytes && values.is_cpu() && bytes.is_cpu(),
-             "{} values and {} bytes for a tensor of {} values and {} bytes", values.numel(), bytes.numel(), layout.numel(),
+             "got {} values and {} bytes, the layout has {} values and {} bytes", values.numel(), bytes.numel(), layout.numel(),
              layout.bytes);
   const bool by_rows = layout.kind == Quantization{QuantFormat::int8} || layout.kind == Quantization{QuantFormat::fp8};
-  QFT_ASSERT(in_blocks(layout.kind.format) || by_rows, "{} is read, but not made", describe(layout.kind));
+  QFT_ASSERT(in_blocks(layout.kind.format) || by_rows, "qft reads {} but cannot write it", describe(layout.kind));
   const at::Tensor flat = values.reshape(-1);
   auto* const to = bytes.zero_().data_ptr<std::uint8_t>();
   const QuantFormat format = layout.kind.format;
@@ -122,7 +122,7 @@ void quantize(const at::Tensor& values, const QuantizedLayout& layout, const at:
     const std::int64_t begin = first * block, count = std::min(blocks_at_once * block, layout.numel() - begin);
     const at::Tensor piece = flat.narrow(0, begin, count).to(at::kFloat).contiguous();
     require(std::isfinite(piece.sum().item<float>()) || piece.isfinite().all().item<bool>(),
-            "a weight is not finite: quantising it would hide that");
+            "a weight is not finite; quantisation would hide this");
     const float* from = piece.data_ptr<float>();
     const std::int64_t blocks = (count + block - 1) / block;
     at::parallel_for(0, blocks, std::max<std::int64_t>(1, 4096 / block), [&](std::int64_t b0, std::int64_t b1) {

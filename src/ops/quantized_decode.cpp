@@ -236,7 +236,7 @@ void dequantize_generic(const at::Tensor& bytes, const QuantizedLayout& layout, 
 
 void dequantize(const at::Tensor& bytes, const QuantizedLayout& layout, const at::Tensor& out) {
   QFT_ASSERT(bytes.numel() == layout.bytes && out.numel() == layout.numel() && out.is_contiguous(),
-             "{} bytes to {} values, of a tensor of {} values in {} bytes", bytes.numel(), out.numel(), layout.numel(),
+             "got {} bytes and {} values, the layout has {} values in {} bytes", bytes.numel(), out.numel(), layout.numel(),
              layout.bytes);
   if (layout.kind.format == QuantFormat::fp32) return dequantize_generic(bytes, layout, out);
   if (bytes.is_cpu() && out.scalar_type() == at::kBFloat16) return decode_cpu<cpu::Bf16>(bytes, layout, out);

@@ -50,7 +50,7 @@ QuantizedLayout QuantizedLayout::of(const Quantization& kind, std::int64_t rows,
   QuantizedLayout l{.kind = kind, .rows = rows, .columns = columns};
   l.kind.nested = kind.nested && in_blocks(kind.format);
   require(kind.format != QuantFormat::groups4 || (columns % 2 == 0 && l.block() % 2 == 0),
-          "{} columns in groups of {}: 4 bits need even numbers", columns, l.block());
+          "4-bit groups need even sizes: {} columns in groups of {}", columns, l.block());
   const std::int64_t blocks = l.blocks();
   l.scales = aligned(l.code_bytes());
   l.nested_scales = aligned(l.scales + blocks * (l.kind.nested ? 1 : 4));

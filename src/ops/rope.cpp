@@ -27,7 +27,7 @@ RopeTable RopeTable::build(std::span<const Stretch> stretches, at::ScalarType da
   std::int64_t rows = 0;
   for (const Stretch& s : stretches) rows += s.count;
   const std::size_t half = stretches.empty() ? 0 : stretches.front().inverse_frequencies.size();
-  require(half > 0 && rows > 0, "a rotary table needs frequencies and positions: {} frequencies, {} positions", half, rows);
+  require(half > 0 && rows > 0, "a rotary table needs frequencies and positions: got {} frequencies, {} positions", half, rows);
   const auto options = at::TensorOptions().dtype(data_dtype == at::kDouble ? at::kDouble : at::kFloat);
   const at::Tensor cos = at::empty({rows, static_cast<std::int64_t>(half)}, options), sin = at::empty_like(cos);
   write(stretches, data_dtype, attention_scaling, {cos, sin});

@@ -16,7 +16,7 @@ at::Tensor rows_of(const at::Tensor& x, const SharedRows::Span& span) {
 
 void check(const SharedRows& shared, const at::Tensor& of_tokens, const at::Tensor& of_rows) {
   QFT_ASSERT(of_tokens.size(0) == shared.tokens && of_rows.size(0) == shared.rows,
-             "{} tokens of {} rows given, {} of {} expected", of_tokens.size(0), of_rows.size(0), shared.tokens, shared.rows);
+             "got {} tokens and {} rows, expected {} and {}", of_tokens.size(0), of_rows.size(0), shared.tokens, shared.rows);
 }
 
 }  // namespace
@@ -25,7 +25,8 @@ SharedRows SharedRows::build(std::span<const std::int32_t> cu_seqlens, std::span
   SharedRows all;
   all.tokens = all.rows = cu_seqlens.back();
   if (std::ranges::all_of(shared, [](std::int32_t n) { return n == 0; })) return all;
-  require(shared.size() + 1 == cu_seqlens.size(), "what {} sequences share is given of {}", cu_seqlens.size() - 1, shared.size());
+  require(shared.size() + 1 == cu_seqlens.size(), "{} sequences, but {} counts of shared tokens", cu_seqlens.size() - 1,
+          shared.size());
   all.rows = 0;
   std::int64_t own = 0, before = 0;  // first token without a span; first row of the previous sequence
   const auto end_own = [&](std::int64_t token) {
@@ -37,8 +38,8 @@ SharedRows SharedRows::build(std::span<const std::int32_t> cu_seqlens, std::span
   for (std::size_t s = 0; s < shared.size(); ++s) {
     const std::int64_t first = cu_seqlens[s], length = cu_seqlens[s + 1] - first, count = shared[s];
     const std::int64_t others = s == 0 || shared[s - 1] > 0 ? 0 : first - cu_seqlens[s - 1];
-    require(count >= 0 && count <= std::min(length, others), "sequence {} shares {} tokens of {} with {} before it", s, count,
-            length, others);
+    require(count >= 0 && count <= std::min(length, others),
+            "sequence {} cannot share {} tokens: it has {}, and the previous sequence offers {}", s, count, length, others);
     const std::int64_t row = all.rows + first - own;  // row of the sequence's first token if nothing were shared
     if (count > 0) {
       end_own(first);

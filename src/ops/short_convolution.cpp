@@ -55,7 +55,7 @@ struct Apart {
       rows += before;
       for (std::int64_t i = 0; i < count; ++i) all.push_back(rows + i);
       rows += count;
-      QFT_ASSERT(std::ssize(all) == first + count, "{} tokens before token {}", all.size(), first + count);
+      QFT_ASSERT(std::ssize(all) == first + count, "{} tokens placed, expected {}", all.size(), first + count);
     });
     places = device::upload(all, device);
     sums = places - before;
@@ -139,7 +139,7 @@ void backward_cpu(const cpu::ShortConvolution<T>& whole, const PackedSequences& 
 }
 
 void check(const at::Tensor& x, const at::Tensor& weight) {
-  QFT_ASSERT(weight.dim() == 2 && weight.size(1) >= 1 && weight.size(1) <= kMostTaps, "a filter of {} taps, at most {}",
+  QFT_ASSERT(weight.dim() == 2 && weight.size(1) >= 1 && weight.size(1) <= kMostTaps, "a filter has {} taps, the maximum is {}",
              weight.size(-1), kMostTaps);
   QFT_ASSERT(x.dim() == 2 && x.stride(1) == 1 && weight.size(0) == x.size(1), "{} filters for {} channels", weight.size(0),
              x.size(-1));
@@ -218,7 +218,7 @@ void short_convolution_decode(const at::Tensor& x, const at::Tensor& weight, std
   std::int64_t first = 0;
   for (const auto& [rows, state] : sequences) {
     QFT_ASSERT(state.is_contiguous() && state.scalar_type() == x.scalar_type() && state.size(0) == weight.size(1) - 1,
-               "a state of {} rows for {} taps", state.size(0), weight.size(1));
+               "the state has {} rows for {} taps", state.size(0), weight.size(1));
     const at::Tensor fresh = x.narrow(0, first, rows), out = y.narrow(0, first, rows);
     const bool done = cpu::with_kernel_type(x, [&]<class T>() {
       cpu::ShortConvolution<T> args = arguments<T>(fresh, weight, workspace);

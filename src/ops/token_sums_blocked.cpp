@@ -144,8 +144,8 @@ void run(std::span<const TokenSum> given, Workspace& workspace) {
   std::vector<Sum<E>> sums;
   std::int64_t packed_elements = 0;
   for (const TokenSum& g : given) {
-    QFT_ASSERT(g.a.size(0) == tokens && g.b.size(0) == tokens, "sums over {}, {} and {} tokens in one call", tokens, g.a.size(0),
-               g.b.size(0));
+    QFT_ASSERT(g.a.size(0) == tokens && g.b.size(0) == tokens,
+               "all sums of a call need the same number of tokens: {}, {} and {} given", tokens, g.a.size(0), g.b.size(0));
     packed_elements += sums.emplace_back(g, threads).panels * kPanel * held;
   }
   auto* packed = scratch<E>(workspace, "op.sum_packed", packed_elements);

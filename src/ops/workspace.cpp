@@ -22,7 +22,7 @@ at::Tensor Workspace::get(std::string_view name, at::IntArrayRef shape, at::Scal
 }
 
 Workspace::Places Workspace::places_used_by(const std::function<void()>& body) {
-  QFT_ASSERT(watched_ == nullptr, "a workspace is watched by one at a time");
+  QFT_ASSERT(watched_ == nullptr, "calls of places_used_by() must not nest");
   Places places;
   watched_ = &places;
   try {

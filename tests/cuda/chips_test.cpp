@@ -46,7 +46,7 @@ TEST(Chips, AChipWithoutKernelsIsRefusedWithBothVersions) {
   EXPECT_EQ(chip_obstacle(70, "LibTorch's", kLibTorch),
             "its compute capability is 7.0, but LibTorch's kernels are compiled for 7.5, 9.0");
   EXPECT_EQ(chip_obstacle(70, "qft's", "--generate-code=arch=compute_80,code=[compute_80,sm_80,sm_90]"),
-            "its compute capability is 7.0, but qft's kernels are compiled for 8.0, 9.0 and what is later than 8.0");
+            "its compute capability is 7.0, but qft's kernels are compiled for 8.0, 9.0 and chips newer than 8.0");
   EXPECT_EQ(chip_obstacle(90, "LibTorch's", kLibTorch), "");
   EXPECT_EQ(chip_obstacle(121, "qft's", "--generate-code=arch=compute_80,code=[compute_80]"), "");
   // resolved by CMake; qft cannot tell, and CUDA reports an error at the first kernel
