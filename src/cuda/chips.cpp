@@ -52,12 +52,12 @@ std::vector<Code> compiled_code(std::string_view options) {
   return all;
 }
 
-std::string chip_obstacle(int chip, std::string_view whose, std::string_view options) {
+std::string chip_obstacle(int chip, std::string_view owner, std::string_view options) {
   const std::vector<Code> all = compiled_code(options);
   if (all.empty() || std::ranges::any_of(all, [&](const Code& code) { return code.runs_on(chip); })) return {};
   std::vector<std::string> machine, later;
   for (const Code& code : all) (code.ptx ? later : machine).push_back(version_text(code.chip));
-  return fmt::format("its compute capability is {}, but {} kernels are compiled for {}{}", version_text(chip), whose,
+  return fmt::format("its compute capability is {}, but {} kernels are compiled for {}{}", version_text(chip), owner,
                      fmt::join(machine, ", "),
                      later.empty() ? "" : fmt::format(" and chips newer than {}", fmt::join(later, ", ")));
 }

@@ -21,8 +21,8 @@ struct Code {
 /// Parses nvcc's --generate-code options in `options`: each "arch=...,code=sm_90" and "...,code=[sm_80,compute_80]".
 std::vector<Code> compiled_code(std::string_view options);
 
-/// Returns the reason why a chip cannot run `whose` kernels, compiled with these options; empty if the chip can run them, or if
+/// Returns the reason why a chip cannot run `owner` kernels, compiled with these options; empty if the chip can run them, or if
 /// the options name no code.
-std::string chip_obstacle(int chip, std::string_view whose, std::string_view options);
+std::string chip_obstacle(int chip, std::string_view owner, std::string_view options);
 
 }  // namespace qft::cuda

@@ -59,7 +59,7 @@ void check(const QkvViews& in, const PackedSequences& sequences, const at::Tenso
 }
 
 /// Returns the kernel to use; throws if the requested one does not support the data.
-AttentionKernel chosen(AttentionKernel kernel, const at::Tensor& q) {
+AttentionKernel resolve_kernel(AttentionKernel kernel, const at::Tensor& q) {
   if (kernel == AttentionKernel::automatic) return default_attention_kernel(q);
   require(kernel != AttentionKernel::blocked || (q.is_cpu() && blocked::available(q.scalar_type())),
           "the blocked attention kernel does not support {} on {} on this machine: use 'automatic'",
@@ -71,7 +71,7 @@ AttentionKernel chosen(AttentionKernel kernel, const at::Tensor& q) {
 }
 
 /// Drops a window that no sequence exceeds.
-AttentionOptions effective(AttentionOptions options, const PackedSequences& sequences) {
+AttentionOptions without_unused_window(AttentionOptions options, const PackedSequences& sequences) {
   if (options.window >= sequences.max_length) options.window = 0;
   return options;
 }
@@ -80,7 +80,8 @@ void forward(AttentionKernel kernel, const QkvViews& in, const PackedSequences& 
              const at::Tensor& out, const at::Tensor& lse, Workspace& workspace) {
   switch (kernel) {
     case AttentionKernel::blocked:
-      return blocked::attention_forward(in, sequences, options, out, lse, workspace, blocked::faster_blocks(in.q.scalar_type()));
+      return blocked::attention_forward(in, sequences, options, out, lse, workspace,
+                                        blocked::preferred_tile_type(in.q.scalar_type()));
     case AttentionKernel::sdpa:
       if (in.q.is_cpu()) return sdpa::attention_forward(in, sequences, options, out, lse);
       return sdpa::device_attention_forward(in, sequences, options, out, lse);
@@ -94,7 +95,7 @@ void backward(AttentionKernel kernel, const at::Tensor& gout, const QkvViews& in
   switch (kernel) {
     case AttentionKernel::blocked:
       return blocked::attention_backward(gout, in, out, lse, sequences, options, grads, workspace,
-                                         blocked::faster_blocks(in.q.scalar_type()));
+                                         blocked::preferred_tile_type(in.q.scalar_type()));
     case AttentionKernel::sdpa:
       if (in.q.is_cpu()) return sdpa::attention_backward(gout, in, out, lse, sequences, options, grads);
       return sdpa::device_attention_backward(gout, in, out, lse, sequences, options, grads);
@@ -104,9 +105,9 @@ void backward(AttentionKernel kernel, const at::Tensor& gout, const QkvViews& in
 }
 
 /// Buffers with one row per token, for kernels if sequences share rows.
-class TokenRows {
+class ExpandedRows {
  public:
-  TokenRows(const QkvViews& in, const at::Tensor& lse, const SharedRows& shared, Workspace& workspace)
+  ExpandedRows(const QkvViews& in, const at::Tensor& lse, const SharedRows& shared, Workspace& workspace)
       : in_(in), lse_(lse), shared_(shared), workspace_(workspace) {}
 
   QkvViews qkv(const char* name) const {
@@ -133,7 +134,7 @@ class TokenRows {
 
 }  // namespace
 
-at::Tensor hidden_keys(std::int64_t queries, std::int64_t keys, std::int64_t window, c10::Device device) {
+at::Tensor masked_keys(std::int64_t queries, std::int64_t keys, std::int64_t window, c10::Device device) {
   const auto positions = at::TensorOptions().dtype(at::kInt).device(device);
   const at::Tensor key = at::arange(keys, positions).unsqueeze(0),
                    query = at::arange(keys - queries, keys, positions).unsqueeze(1);
@@ -149,12 +150,12 @@ bool attention_can_be_captured(c10::Device device, at::ScalarType dtype, std::in
 void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& given, const at::Tensor& out,
                        const at::Tensor& lse, Workspace& workspace, AttentionKernel kernel) {
   check(in, sequences, out, lse);
-  const AttentionOptions options = effective(given, sequences);
+  const AttentionOptions options = without_unused_window(given, sequences);
   const SharedRows& shared = sequences.shared;
-  if (!shared.any()) return forward(chosen(kernel, in.q), in, sequences, options, out, lse, workspace);
-  const TokenRows rows(in, lse, shared, workspace);
+  if (!shared.any()) return forward(resolve_kernel(kernel, in.q), in, sequences, options, out, lse, workspace);
+  const ExpandedRows rows(in, lse, shared, workspace);
   const at::Tensor all_out = rows.out(kSharedOut), all_lse = rows.lse();
-  forward(chosen(kernel, in.q), rows.inputs(), sequences, options, all_out, all_lse, workspace);
+  forward(resolve_kernel(kernel, in.q), rows.inputs(), sequences, options, all_out, all_lse, workspace);
   first_rows(all_out, shared, out);
   first_rows(all_lse.t(), shared, lse.t());
 }
@@ -163,16 +164,16 @@ void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Te
                         const PackedSequences& sequences, const AttentionOptions& given, const QkvViews& grads,
                         Workspace& workspace, AttentionKernel kernel) {
   check(in, sequences, out, lse);
-  const AttentionOptions options = effective(given, sequences);
+  const AttentionOptions options = without_unused_window(given, sequences);
   const SharedRows& shared = sequences.shared;
-  if (!shared.any()) return backward(chosen(kernel, in.q), gout, in, out, lse, sequences, options, grads, workspace);
-  const TokenRows rows(in, lse, shared, workspace);
+  if (!shared.any()) return backward(resolve_kernel(kernel, in.q), gout, in, out, lse, sequences, options, grads, workspace);
+  const ExpandedRows rows(in, lse, shared, workspace);
   const at::Tensor all_gout = rows.out(kSharedGradOut), all_out = rows.out(kSharedOut), all_lse = rows.lse();
   expand_gradient(gout, shared, all_gout);
   expand_rows(out, shared, all_out);
   expand_rows(lse.t(), shared, all_lse.t());
   const QkvViews all_grads = rows.qkv(kSharedGradIn);
-  backward(chosen(kernel, in.q), all_gout, rows.inputs(), all_out, all_lse, sequences, options, all_grads, workspace);
+  backward(resolve_kernel(kernel, in.q), all_gout, rows.inputs(), all_out, all_lse, sequences, options, all_grads, workspace);
   sum_tokens(all_grads.q, shared, grads.q);
   sum_tokens(all_grads.k, shared, grads.k);
   sum_tokens(all_grads.v, shared, grads.v);

@@ -117,12 +117,12 @@ void forward(const QkvViews& in, const PackedSequences& packed, const AttentionO
 }  // namespace
 
 void request_forward(const Shape& shape, at::ScalarType dtype, Workspace& workspace) {
-  with_elements(dtype, faster_blocks(dtype), [&]<class T, class E>() { forward_buffers(Problem<E>(shape), workspace); });
+  with_elements(dtype, preferred_tile_type(dtype), [&]<class T, class E>() { forward_buffers(Problem<E>(shape), workspace); });
 }
 
 void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
-                       const at::Tensor& out, const at::Tensor& lse, Workspace& workspace, Blocks blocks) {
-  with_elements(in.q.scalar_type(), blocks,
+                       const at::Tensor& out, const at::Tensor& lse, Workspace& workspace, TileType tile_type) {
+  with_elements(in.q.scalar_type(), tile_type,
                 [&]<class T, class E>() { forward<T, E>(in, sequences, options, out, lse, workspace); });
 }
 

@@ -14,10 +14,10 @@
 namespace qft::ops::blocked {
 
 void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
-                       const at::Tensor& out, const at::Tensor& lse, Workspace& workspace, Blocks blocks);
+                       const at::Tensor& out, const at::Tensor& lse, Workspace& workspace, TileType tile_type);
 void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
                         const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads,
-                        Workspace& workspace, Blocks blocks);
+                        Workspace& workspace, TileType tile_type);
 
 /// A problem with `tokens` tokens and at most `sequences` sequences.
 struct Shape {
@@ -59,7 +59,7 @@ struct Problem {
   std::vector<Sequence> sequences;  ///< longest first, none empty
   std::int64_t padded_tokens = 0;
   std::int64_t window = kWholeSequence;  ///< tokens that a token attends to, including itself
-  std::int64_t fewest_sequences = 1;     ///< sequences over all threads; with fewer sequences a pass splits each one more
+  std::int64_t min_sequences = 1;        ///< sequences over all threads; with fewer sequences a pass splits each one more
 
   /// Worst case: maximum padding (each sequence is one token longer than whole tiles) and maximum splitting.
   explicit Problem(const Shape& s)
@@ -83,7 +83,7 @@ struct Problem {
     }
     std::stable_sort(sequences.begin(), sequences.end(),
                      [](const Sequence& a, const Sequence& b) { return a.length > b.length; });
-    fewest_sequences = static_cast<std::int64_t>(sequences.size());
+    min_sequences = static_cast<std::int64_t>(sequences.size());
   }
 };
 

@@ -17,7 +17,7 @@ constexpr std::int64_t kMaxSplits = 8;
 /// Bound on the query gradient sums; each split has its own sum.
 constexpr std::int64_t kMaxSumElements = std::int64_t{1} << 26;
 /// Log-sum-exp of padded rows, in place of infinity: their probabilities become zero.
-constexpr float kNoProbability = 1e30F;
+constexpr float kPaddedRowLse = 1e30F;
 
 /// Elements of the query gradient sums, with `each` elements per split. Uses enough splits to balance the load, within
 /// kMaxSumElements.
@@ -25,7 +25,7 @@ template <class E>
 std::int64_t sum_elements(const Problem<E>& p, std::int64_t each) {
   const std::int64_t threads = at::get_num_threads();
   if (threads == 1) return each;
-  const std::int64_t problems = std::max<std::int64_t>(p.fewest_sequences * p.kv_heads, 1);
+  const std::int64_t problems = std::max<std::int64_t>(p.min_sequences * p.kv_heads, 1);
   const std::int64_t wanted = std::min((kSplitsPerThread * threads + problems - 1) / problems, kMaxSplits);
   return std::min(wanted * each, std::max(each, kMaxSumElements));
 }
@@ -105,7 +105,7 @@ void prepare_block(const Problem<E>& p, const BackwardBuffers<E>& b, const Argum
   kernels.row_dots(slice<T>(a.out, head, token, rows), gout, b.delta + at);
   std::fill(b.delta + at + rows, b.delta + at + width, 0.0F);
   const float* lse = a.lse.const_data_ptr<float>() + head * a.lse.size(1) + token;
-  for (std::int64_t r = 0; r < width; ++r) b.lse[at + r] = r < rows ? lse[r] * kLog2E : kNoProbability;
+  for (std::int64_t r = 0; r < width; ++r) b.lse[at + r] = r < rows ? lse[r] * kLog2E : kPaddedRowLse;
 }
 
 /// Gradients of one key tile (first key k0) with the queries [q0, q0 + rows) of one head.
@@ -189,15 +189,15 @@ void backward(const Arguments& a, const PackedSequences& packed, const Attention
 }  // namespace
 
 void request_backward(const Shape& shape, at::ScalarType dtype, Workspace& workspace) {
-  with_elements(dtype, faster_blocks(dtype), [&]<class T, class E>() { BackwardBuffers<E>(Problem<E>(shape), workspace); });
+  with_elements(dtype, preferred_tile_type(dtype), [&]<class T, class E>() { BackwardBuffers<E>(Problem<E>(shape), workspace); });
 }
 
 void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
                         const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads,
-                        Workspace& workspace, Blocks blocks) {
+                        Workspace& workspace, TileType tile_type) {
   const at::Tensor gout_heads = gout.view(in.q.sizes()), out_heads = out.view(in.q.sizes());
   const Arguments arguments{gout_heads, out_heads, lse, in, grads, static_cast<float>(options.scale)};
-  with_elements(in.q.scalar_type(), blocks,
+  with_elements(in.q.scalar_type(), tile_type,
                 [&]<class T, class E>() { backward<T, E>(arguments, sequences, options, workspace); });
 }
 

@@ -57,7 +57,7 @@ void by_sdpa(const at::Tensor& q, const CachedSequence& s, const AttentionOption
   const auto queries = q.transpose(0, 1).unsqueeze(0);  // [1, heads, T, head_dim]
   std::optional<at::Tensor> mask;
   const std::int64_t first = first_key(s, options), keys = s.tokens - first;
-  if (q.size(0) > 1) mask = hidden_keys(q.size(0), keys, options.window, q.device()).logical_not_();
+  if (q.size(0) > 1) mask = masked_keys(q.size(0), keys, options.window, q.device()).logical_not_();
   const auto seen = [&](const at::Tensor& cache) { return cache.narrow(1, first, keys).unsqueeze(0); };
   const auto result = at::scaled_dot_product_attention(queries, seen(s.keys), seen(s.values), mask, 0.0,
                                                        /*is_causal=*/false, options.scale, /*enable_gqa=*/true);

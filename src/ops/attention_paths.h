@@ -6,7 +6,7 @@
 namespace qft::ops {
 
 /// Returns the mask of `keys` tokens that the last `queries` of them do not see: bool [queries, keys].
-at::Tensor hidden_keys(std::int64_t queries, std::int64_t keys, std::int64_t window, c10::Device device);
+at::Tensor masked_keys(std::int64_t queries, std::int64_t keys, std::int64_t window, c10::Device device);
 
 namespace reference {
 void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,

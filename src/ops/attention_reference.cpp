@@ -36,7 +36,7 @@ at::Tensor scores(const at::Tensor& q, const at::Tensor& k, const AttentionOptio
   const std::int64_t n = q.size(2);
   return at::matmul(q, k.transpose(-2, -1))
       .mul_(options.scale)
-      .masked_fill_(hidden_keys(n, n, options.window, q.device()), -std::numeric_limits<double>::infinity());
+      .masked_fill_(masked_keys(n, n, options.window, q.device()), -std::numeric_limits<double>::infinity());
 }
 
 }  // namespace

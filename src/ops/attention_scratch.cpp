@@ -123,18 +123,18 @@ std::int64_t padded_lse_length(std::int64_t longest) {
 }  // namespace sdpa
 
 AttentionPath usual_attention_path(at::ScalarType dtype, std::int64_t head_dim) {
-  constexpr std::int64_t kWidestFlash = 256;
+  constexpr std::int64_t kMaxFlashHeadDim = 256;
   if (dtype == at::kDouble) return AttentionPath::matrices;
-  return dtype != at::kFloat && head_dim <= kWidestFlash ? AttentionPath::flash : AttentionPath::efficient;
+  return dtype != at::kFloat && head_dim <= kMaxFlashHeadDim ? AttentionPath::flash : AttentionPath::efficient;
 }
 
 std::int64_t attention_scratch_bytes(const PackedSizes& sizes, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
                                      at::ScalarType dtype, bool backward, AttentionPath path) {
   if (sizes.expanded > 0) {
-    PackedSizes apart = sizes;
-    apart.tokens = std::exchange(apart.expanded, 0);
-    return attention_scratch_bytes(apart, heads, kv_heads, head_dim, dtype, backward, path) +
-           shared_bytes({apart.tokens, apart.sequences, heads, kv_heads, head_dim}, dtype, backward);
+    PackedSizes expanded_sizes = sizes;
+    expanded_sizes.tokens = std::exchange(expanded_sizes.expanded, 0);
+    return attention_scratch_bytes(expanded_sizes, heads, kv_heads, head_dim, dtype, backward, path) +
+           shared_bytes({expanded_sizes.tokens, expanded_sizes.sequences, heads, kv_heads, head_dim}, dtype, backward);
   }
   const std::int64_t tokens = sizes.tokens;
   const blocked::Shape shape{tokens, sizes.sequences, heads, kv_heads, head_dim};

@@ -22,7 +22,7 @@ at::Tensor by_head(const at::Tensor& rows, std::int64_t first, std::int64_t n, s
 std::optional<at::Tensor> mask_of(std::int64_t n, const AttentionOptions& options, const at::Tensor& q) {
   if (options.window == 0 || n <= options.window) return std::nullopt;
   return at::zeros({n, n}, q.options())
-      .masked_fill_(hidden_keys(n, n, options.window, q.device()), -std::numeric_limits<double>::infinity());
+      .masked_fill_(masked_keys(n, n, options.window, q.device()), -std::numeric_limits<double>::infinity());
 }
 
 at::Tensor as_heads(const at::Tensor& rows, const at::Tensor& like) {

@@ -16,11 +16,11 @@ struct Sizes {
   std::int64_t m, n, k;
 };
 /// Whole tiles, and partial tiles in each dimension: a processor's kernels may support only some of them.
-constexpr std::array<Sizes, 5> kTried = {{{4, 16, 8}, {16, 32, 8}, {16, 8, 64}, {16, 5, 2}, {32, 32, 72}}};
+constexpr std::array<Sizes, 5> kTrialSizes = {{{4, 16, 8}, {16, 32, 8}, {16, 8, 64}, {16, 5, 2}, {32, 32, 72}}};
 
 /// Runs a small product with a known result.
 template <class T>
-bool product_is_right(const Sizes& s, T one) {
+bool trial_passes(const Sizes& s, T one) {
   constexpr std::int64_t pack = sizeof(float) / sizeof(T);
   std::vector<T> a(static_cast<std::size_t>(s.m * s.k)), b(static_cast<std::size_t>(s.k * s.n));
   std::vector<float> c(static_cast<std::size_t>(s.m * s.n)), expected(c.size());
@@ -38,8 +38,8 @@ bool product_is_right(const Sizes& s, T one) {
 }
 
 template <class T>
-bool all_right(T one) {
-  return std::ranges::all_of(kTried, [one](const Sizes& s) { return product_is_right(s, one); });
+bool all_trials_pass(T one) {
+  return std::ranges::all_of(kTrialSizes, [one](const Sizes& s) { return trial_passes(s, one); });
 }
 
 /// True if the processor multiplies bf16 faster than fp32. Decided from CPU features instead of timing, because ranks and
@@ -59,18 +59,18 @@ bool has_fast_bf16() {
 
 }  // namespace
 
-bool available(Blocks blocks) {
-  static const bool fp32 = all_right(1.0F), bf16 = all_right(c10::BFloat16(1.0F).x);
-  return blocks == Blocks::fp32 ? fp32 : bf16;
+bool available(TileType tile_type) {
+  static const bool fp32 = all_trials_pass(1.0F), bf16 = all_trials_pass(c10::BFloat16(1.0F).x);
+  return tile_type == TileType::fp32 ? fp32 : bf16;
 }
 
-Blocks faster_blocks(at::ScalarType dtype) {
-  static const bool bf16 = (has_fast_bf16() && available(Blocks::bf16)) || !available(Blocks::fp32);
-  return dtype == at::kBFloat16 && bf16 ? Blocks::bf16 : Blocks::fp32;
+TileType preferred_tile_type(at::ScalarType dtype) {
+  static const bool bf16 = (has_fast_bf16() && available(TileType::bf16)) || !available(TileType::fp32);
+  return dtype == at::kBFloat16 && bf16 ? TileType::bf16 : TileType::fp32;
 }
 
 bool available(at::ScalarType dtype) {
-  return (dtype == at::kFloat || dtype == at::kBFloat16) && available(faster_blocks(dtype));
+  return (dtype == at::kFloat || dtype == at::kBFloat16) && available(preferred_tile_type(dtype));
 }
 
 }  // namespace qft::ops::blocked

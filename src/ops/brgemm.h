@@ -20,23 +20,23 @@ namespace qft::ops::blocked {
 
 /// Element type of the multiplied tiles. bf16 tensors may be widened to fp32, which represents products of bf16 exactly: many
 /// processors multiply fp32 faster than bf16, or do not support bf16.
-enum class Blocks { bf16, fp32 };
-constexpr std::int64_t element_size(Blocks blocks) {
-  return blocks == Blocks::fp32 ? 4 : 2;
+enum class TileType { bf16, fp32 };
+constexpr std::int64_t element_size(TileType tile_type) {
+  return tile_type == TileType::fp32 ? 4 : 2;
 }
 /// True if this processor can multiply such tiles; tested once with small products.
-bool available(Blocks blocks);
+bool available(TileType tile_type);
 /// Returns the faster tile type for tensors of this dtype, fp32 or bf16.
-Blocks faster_blocks(at::ScalarType dtype);
+TileType preferred_tile_type(at::ScalarType dtype);
 /// True if this processor can multiply tensors of this dtype in tiles.
 bool available(at::ScalarType dtype);
 
 /// Calls f.template operator()<T, E>(); T: element type of the tensors, E: element type of the tiles.
 template <class F>
-void with_elements(at::ScalarType dtype, Blocks blocks, const F& f) {
+void with_elements(at::ScalarType dtype, TileType tile_type, const F& f) {
   if (dtype == at::kFloat)
     f.template operator()<float, float>();
-  else if (blocks == Blocks::fp32)
+  else if (tile_type == TileType::fp32)
     f.template operator()<cpu::Bf16, float>();
   else
     f.template operator()<cpu::Bf16, cpu::Bf16>();
@@ -61,11 +61,11 @@ inline bool is_bf16(const at::Tensor& t) {
   return t.scalar_type() == at::kBFloat16;
 }
 /// True if the tiled product supports t's dtype and device.
-inline bool serves(const at::Tensor& t) {
+inline bool supports(const at::Tensor& t) {
   return t.is_cpu() && is_bf16(t) && available(at::kBFloat16);
 }
 /// True for a matrix with contiguous rows.
-inline bool has_rows(const at::Tensor& t) {
+inline bool has_contiguous_rows(const at::Tensor& t) {
   return t.dim() == 2 && (t.stride(1) == 1 || t.size(1) == 1);
 }
 

@@ -20,7 +20,7 @@ namespace {
 /// Elements of W + scaling B A per tile, if we have no kernel: few calls on a device, little memory.
 constexpr std::int64_t kTileElements = 4 << 20;
 
-at::ScalarType wide_of(const at::Tensor& t) {
+at::ScalarType norm_dtype(const at::Tensor& t) {
   return t.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
 }
 
@@ -56,18 +56,18 @@ void for_outputs(const LinearWeights& w, const at::Tensor& saved, const F& f) {
 }
 
 /// Returns the same linear with only LoRA, without DoRA and bias.
-LinearWeights plain(const LinearWeights& w) {
+LinearWeights lora_only(const LinearWeights& w) {
   LinearWeights result{w.weight, {}, w.lora};
   for (LoraPart& part : result.lora) part.factor = part.norm = at::Tensor();
   return result;
 }
 
-at::Tensor part_of(const at::Tensor& bias, const LoraPart& part) {
+at::Tensor bias_of(const at::Tensor& bias, const LoraPart& part) {
   return bias.defined() ? bias.narrow(0, part.row0, part.rows) : bias;
 }
 
 /// u = y; y = factor * y + bias.
-void scale(const at::Tensor& y, const at::Tensor& u, const at::Tensor& factor, const at::Tensor& bias) {
+void apply_factor(const at::Tensor& y, const at::Tensor& u, const at::Tensor& factor, const at::Tensor& bias) {
   const bool done = cpu::with_kernel_type(y, [&]<class T>() {
     const DoraForward<T> args{data<T>(y),  data<T>(u), factor.const_data_ptr<float>(), const_data<T>(bias), y.stride(0),
                               u.stride(0), y.size(1)};
@@ -81,8 +81,8 @@ void scale(const at::Tensor& y, const at::Tensor& u, const at::Tensor& factor, c
 }
 
 /// gu = factor * gy; magnitude gradient += sum over tokens of gy u / norm, if defined.
-void scale_backward(const at::Tensor& gy, const at::Tensor& u, const LoraPart& part, const at::Tensor& gu, const at::Tensor& grad,
-                    Workspace& workspace) {
+void apply_factor_backward(const at::Tensor& gy, const at::Tensor& u, const LoraPart& part, const at::Tensor& gu,
+                           const at::Tensor& grad, Workspace& workspace) {
   at::Tensor sums;
   const bool done = cpu::with_kernel_type(gy, [&]<class T>() {
     // One row of sums per thread, added in thread order.
@@ -122,7 +122,7 @@ bool blocked_forward(const at::Tensor& x, const LinearWeights& w, const at::Tens
                      Workspace& workspace) {
   std::int64_t rows = 0;
   for (const LoraPart& part : w.lora) rows += part.rows;
-  if (x.size(0) <= kFewRows || !blocked::serves(y) || rows != w.weight.size(0)) return false;
+  if (x.size(0) <= kFewRows || !blocked::supports(y) || rows != w.weight.size(0)) return false;
   const at::Tensor ranks = saved.narrow(1, 0, sum_of_ranks(w));
   project_down(x, w, {}, ranks, workspace);
   return blocked::multiply(
@@ -146,9 +146,9 @@ void forward_with_dropout(const at::Tensor& x, const LinearWeights& w, const Lor
 }
 
 /// Adds one part's gradients with dropped input: gx += dropout^T(((factor - 1) * gy) W + gsaved A), ga, gb.
-void backward_of_dropped(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, std::size_t index,
-                         const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gu, const at::Tensor& gx,
-                         const LinearGrads::Lora& grads, Workspace& workspace) {
+void dropped_part_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, std::size_t index,
+                           const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gu, const at::Tensor& gx,
+                           const LinearGrads::Lora& grads, Workspace& workspace) {
   const LoraPart& part = w.lora[index];
   const at::Tensor gsaved = workspace.get("op.lora_gsaved", saved.sizes(), saved.scalar_type());
   mm_into(gsaved, gu, part.b, workspace, part.scaling);
@@ -180,15 +180,15 @@ void backward_with_dropout(const at::Tensor& gy, const at::Tensor& x, const Line
     const LinearGrads::Lora own = grads.lora.empty() ? LinearGrads::Lora{} : grads.lora[i];
     const at::Tensor g = gy.narrow(1, part.row0, part.rows);
     const at::Tensor gu = workspace.get("op.dora_rows", g.sizes(), g.scalar_type());
-    scale_backward(g, u, part, gu, own.magnitude, workspace);
-    backward_of_dropped(g, x, w, i, dropout, ranks[i], gu, mode == GradMode::skip ? at::Tensor() : gx, own, workspace);
+    apply_factor_backward(g, u, part, gu, own.magnitude, workspace);
+    dropped_part_backward(g, x, w, i, dropout, ranks[i], gu, mode == GradMode::skip ? at::Tensor() : gx, own, workspace);
   });
 }
 
 }  // namespace
 
 void dora_norms(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b, double scaling, const at::Tensor& norms) {
-  QFT_ASSERT(norms.numel() == weight.size(0) && norms.scalar_type() == wide_of(weight), "{} norms for {} rows", norms.numel(),
+  QFT_ASSERT(norms.numel() == weight.size(0) && norms.scalar_type() == norm_dtype(weight), "{} norms for {} rows", norms.numel(),
              weight.size(0));
   const bool done = cpu::with_kernel_type(weight, [&]<class T>() {
     const DoraNorms<T> args{const_data<T>(weight), const_data<T>(a), const_data<T>(b),           norms.data_ptr<float>(),
@@ -220,10 +220,10 @@ void dora_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout
                   const at::Tensor& saved, Workspace& workspace) {
   if (dropout.p > 0.0) return forward_with_dropout(x, w, dropout, y, saved, workspace);
   if (blocked_forward(x, w, y, saved, workspace)) return;
-  linear_forward(x, plain(w), {}, y, saved.narrow(1, 0, sum_of_ranks(w)), workspace);
+  linear_forward(x, lora_only(w), {}, y, saved.narrow(1, 0, sum_of_ranks(w)), workspace);
   for_outputs(w, saved, [&](std::size_t i, const at::Tensor& u) {
     const LoraPart& part = w.lora[i];
-    scale(y.narrow(1, part.row0, part.rows), u, part.factor, part_of(w.bias, part));
+    apply_factor(y.narrow(1, part.row0, part.rows), u, part.factor, bias_of(w.bias, part));
   });
   if (w.bias.defined())
     for_gaps(w, w.lora,
@@ -239,12 +239,12 @@ void dora_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeight
   for_gaps(w, w.lora, [&](std::int64_t row0, std::int64_t rows) { gu.narrow(1, row0, rows).copy_(gy.narrow(1, row0, rows)); });
   for_outputs(w, saved, [&](std::size_t i, const at::Tensor& u) {
     const LoraPart& part = w.lora[i];
-    scale_backward(gy.narrow(1, part.row0, part.rows), u, part, gu.narrow(1, part.row0, part.rows),
-                   grads.lora.empty() ? at::Tensor() : grads.lora[i].magnitude, workspace);
+    apply_factor_backward(gy.narrow(1, part.row0, part.rows), u, part, gu.narrow(1, part.row0, part.rows),
+                          grads.lora.empty() ? at::Tensor() : grads.lora[i].magnitude, workspace);
   });
   LinearGrads factors;
   for (const LinearGrads::Lora& lora : grads.lora) factors.lora.push_back({lora.a, lora.b});
-  linear_backward(gu, x, plain(w), {}, saved.narrow(1, 0, sum_of_ranks(w)), gx, mode, factors, workspace);
+  linear_backward(gu, x, lora_only(w), {}, saved.narrow(1, 0, sum_of_ranks(w)), gx, mode, factors, workspace);
 }
 
 }  // namespace qft::ops

@@ -90,49 +90,50 @@ ExpertRows deal_rows(const at::Tensor& experts, std::int64_t count, Workspace& w
   const std::int64_t rows = experts.numel(), per_token = experts.size(1);
   const at::Tensor chosen = experts.cpu();
   const auto* expert = chosen.const_data_ptr<std::int32_t>();
-  ExpertRows dealt;
-  dealt.begins.assign(static_cast<std::size_t>(count) + 1, 0);
+  ExpertRows grouped_rows;
+  grouped_rows.begins.assign(static_cast<std::size_t>(count) + 1, 0);
   for (std::int64_t i = 0; i < rows; ++i) {
     QFT_ASSERT(expert[i] >= 0 && expert[i] < count, "expert {} is out of range: there are {}", expert[i], count);
-    ++dealt.begins[static_cast<std::size_t>(expert[i]) + 1];
+    ++grouped_rows.begins[static_cast<std::size_t>(expert[i]) + 1];
   }
-  for (std::size_t e = 0; e < static_cast<std::size_t>(count); ++e) dealt.begins[e + 1] += dealt.begins[e];
-  std::vector<std::int64_t> next(dealt.begins.begin(), dealt.begins.end() - 1), tokens(static_cast<std::size_t>(rows)),
-      places(static_cast<std::size_t>(rows));
+  for (std::size_t e = 0; e < static_cast<std::size_t>(count); ++e) grouped_rows.begins[e + 1] += grouped_rows.begins[e];
+  std::vector<std::int64_t> next(grouped_rows.begins.begin(), grouped_rows.begins.end() - 1),
+      tokens(static_cast<std::size_t>(rows)), places(static_cast<std::size_t>(rows));
   for (std::int64_t i = 0; i < rows; ++i) {
     const std::int64_t row = next[static_cast<std::size_t>(expert[i])]++;
     tokens[static_cast<std::size_t>(row)] = i / per_token;
     places[static_cast<std::size_t>(i)] = row;
   }
-  dealt.tokens = workspace.get("experts.tokens", {rows}, at::kLong);
-  dealt.places = workspace.get("experts.places", {rows}, at::kLong);
+  grouped_rows.tokens = workspace.get("experts.tokens", {rows}, at::kLong);
+  grouped_rows.places = workspace.get("experts.places", {rows}, at::kLong);
   const auto keep = [&](const std::vector<std::int64_t>& from, const at::Tensor& to) {
     to.copy_(at::from_blob(const_cast<std::int64_t*>(from.data()), {rows}, at::kLong));
   };
-  keep(tokens, dealt.tokens);
-  keep(places, dealt.places);
-  dealt.ends = device::upload(std::vector<std::int32_t>(dealt.begins.begin() + 1, dealt.begins.end()), experts.device());
-  return dealt;
+  keep(tokens, grouped_rows.tokens);
+  keep(places, grouped_rows.places);
+  grouped_rows.ends =
+      device::upload(std::vector<std::int32_t>(grouped_rows.begins.begin() + 1, grouped_rows.begins.end()), experts.device());
+  return grouped_rows;
 }
 
 std::int64_t dealt_bytes(std::int64_t tokens, std::int64_t per_token) {
   return 2 * tokens * per_token * std::int64_t{sizeof(std::int64_t)};
 }
 
-void gather_rows(const at::Tensor& x, const ExpertRows& dealt, const at::Tensor& rows) {
+void gather_rows(const at::Tensor& x, const ExpertRows& grouped_rows, const at::Tensor& rows) {
   at::Tensor out = rows;
-  at::index_select_out(out, x, 0, dealt.tokens);
+  at::index_select_out(out, x, 0, grouped_rows.tokens);
 }
 
-void sum_rows(const at::Tensor& rows, const ExpertRows& dealt, const at::Tensor& out, GradMode mode) {
+void sum_rows(const at::Tensor& rows, const ExpertRows& grouped_rows, const at::Tensor& out, GradMode mode) {
   const bool add = mode == GradMode::accumulate;
   const bool done = cpu::with_kernel_type(out, [&]<class T>() {
     cpu::for_rows(out.size(0), rows.numel() / std::max<std::int64_t>(out.size(0), 1),
-                  [&](std::int64_t begin, std::int64_t end) { sum_tokens<T>(rows, dealt.places, out, add, begin, end); });
+                  [&](std::int64_t begin, std::int64_t end) { sum_tokens<T>(rows, grouped_rows.places, out, add, begin, end); });
   });
   if (done || out.size(0) == 0) return;
   const auto wide = out.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-  const at::Tensor sums = at::index_select(rows, 0, dealt.places).view({out.size(0), -1, out.size(1)}).sum(1, false, wide);
+  const at::Tensor sums = at::index_select(rows, 0, grouped_rows.places).view({out.size(0), -1, out.size(1)}).sum(1, false, wide);
   out.copy_(add ? sums.add_(out) : sums);
 }
 
@@ -151,29 +152,30 @@ LinearGrads expert_of(const LinearGrads& stack, std::int64_t e) {
   return grads;
 }
 
-void experts_forward(const ExpertRows& dealt, const at::Tensor& x, const LinearWeights& stack, std::uint32_t sites,
+void experts_forward(const ExpertRows& grouped_rows, const at::Tensor& x, const LinearWeights& stack, std::uint32_t sites,
                      const LoraDropout& dropout, const at::Tensor& y, const at::Tensor& saved, Workspace& workspace) {
-  if (grouped_forward(grouped_product_of(x), dealt, x, stack, dropout, y, saved)) return;
-  for_each_expert(dealt, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
+  if (grouped_forward(grouped_product_of(x), grouped_rows, x, stack, dropout, y, saved)) return;
+  for_each_expert(grouped_rows, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
     linear_forward(x.narrow(0, first, count), expert_of(stack, e, sites), rows_of(dropout, first, count),
                    y.narrow(0, first, count), rows_if(saved, first, count), workspace);
   });
 }
 
-void experts_backward(const ExpertRows& dealt, const at::Tensor& gy, const at::Tensor& x, const LinearWeights& stack,
+void experts_backward(const ExpertRows& grouped_rows, const at::Tensor& gy, const at::Tensor& x, const LinearWeights& stack,
                       std::uint32_t sites, const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gx,
                       GradMode mode, const LinearGrads& grads, Workspace& workspace) {
-  if (grouped_backward(grouped_product_of(gy), dealt, gy, x, stack, dropout, saved, gx, mode, grads, workspace)) return;
-  for_each_expert(dealt, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
+  if (grouped_backward(grouped_product_of(gy), grouped_rows, gy, x, stack, dropout, saved, gx, mode, grads, workspace)) return;
+  for_each_expert(grouped_rows, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
     linear_backward(gy.narrow(0, first, count), rows_if(x, first, count), expert_of(stack, e, sites),
                     rows_of(dropout, first, count), rows_if(saved, first, count), rows_if(gx, first, count), mode,
                     expert_of(grads, e), workspace);
   });
 }
 
-RowIdentity rows_of(const RowIdentity& tokens, const ExpertRows& dealt) {
+RowIdentity rows_of(const RowIdentity& tokens, const ExpertRows& grouped_rows) {
   if (!tokens.sample_ids.defined()) return {};
-  return {at::index_select(tokens.sample_ids, 0, dealt.tokens), at::index_select(tokens.positions, 0, dealt.tokens)};
+  return {at::index_select(tokens.sample_ids, 0, grouped_rows.tokens),
+          at::index_select(tokens.positions, 0, grouped_rows.tokens)};
 }
 
 }  // namespace qft::ops

@@ -14,7 +14,7 @@ namespace qft::ops {
 namespace {
 
 /// Experts have no bias, and neither DoRA nor OFT.
-bool serves(GroupedProduct product, const LinearWeights& stack, const LoraDropout& dropout) {
+bool supports(GroupedProduct product, const LinearWeights& stack, const LoraDropout& dropout) {
   const bool dora = !stack.lora.empty() && stack.lora.front().factor.defined();
   QFT_ASSERT(!dora && stack.oft.empty() && !stack.bias.defined(),
              "experts support neither DoRA, OFT nor a bias (stack of {} experts)", stack.weight.size(0));
@@ -24,7 +24,7 @@ bool serves(GroupedProduct product, const LinearWeights& stack, const LoraDropou
 /// Computes the product of all groups; falls back to one product per group if the device rejects the strides.
 class Products {
  public:
-  Products(GroupedProduct product, const ExpertRows& dealt) : product_(product), dealt_(dealt) {}
+  Products(GroupedProduct product, const ExpertRows& grouped_rows) : product_(product), dealt_(grouped_rows) {}
 
   at::Tensor operator()(const at::Tensor& a, const at::Tensor& b) const {
     const at::Tensor all = product_(a, b, dealt_.ends);
@@ -63,12 +63,12 @@ void lora_grads(const Products& product, const at::Tensor& gy, const at::Tensor&
 
 }  // namespace
 
-bool grouped_forward(GroupedProduct product, const ExpertRows& dealt, const at::Tensor& x, const LinearWeights& stack,
+bool grouped_forward(GroupedProduct product, const ExpertRows& grouped_rows, const at::Tensor& x, const LinearWeights& stack,
                      const LoraDropout& dropout, const at::Tensor& y, const at::Tensor& saved) {
-  if (!serves(product, stack, dropout)) return false;
-  at::Tensor base = product(x, stack.weight.transpose(1, 2), dealt.ends);
+  if (!supports(product, stack, dropout)) return false;
+  at::Tensor base = product(x, stack.weight.transpose(1, 2), grouped_rows.ends);
   if (!base.defined()) return false;
-  const Products multiply(product, dealt);
+  const Products multiply(product, grouped_rows);
   y.copy_(base);
   base.reset();  // LoRA's product is as large
   for_parts(stack, saved, [&](std::size_t i, const at::Tensor& columns) {
@@ -79,17 +79,17 @@ bool grouped_forward(GroupedProduct product, const ExpertRows& dealt, const at::
   return true;
 }
 
-bool grouped_backward(GroupedProduct product, const ExpertRows& dealt, const at::Tensor& gy, const at::Tensor& x,
+bool grouped_backward(GroupedProduct product, const ExpertRows& grouped_rows, const at::Tensor& gy, const at::Tensor& x,
                       const LinearWeights& stack, const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gx,
                       GradMode mode, const LinearGrads& grads, Workspace& workspace) {
-  if (!serves(product, stack, dropout)) return false;
-  at::Tensor gbase = mode == GradMode::skip ? at::Tensor() : product(gy, stack.weight, dealt.ends);
+  if (!supports(product, stack, dropout)) return false;
+  at::Tensor gbase = mode == GradMode::skip ? at::Tensor() : product(gy, stack.weight, grouped_rows.ends);
   if (mode != GradMode::skip && !gbase.defined()) return false;
   if (mode == GradMode::write) gx.copy_(gbase);
   if (mode == GradMode::accumulate) gx.add_(gbase);
   gbase.reset();
   if (!stack.lora.empty()) {
-    const Products multiply(product, dealt);
+    const Products multiply(product, grouped_rows);
     const at::Tensor gsaved = workspace.get("op.lora_gsaved", {gy.size(0), lora_saved_columns(stack)}, gy.scalar_type());
     for_parts(stack, gsaved, [&](std::size_t i, const at::Tensor& columns) {
       const LoraPart& part = stack.lora[i];
@@ -100,7 +100,7 @@ bool grouped_backward(GroupedProduct product, const ExpertRows& dealt, const at:
   }
   if (!grads.weight.defined()) return true;
   // One by one, to keep the sums in fp32; the grouped product would round them.
-  for_each_expert(dealt, [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
+  for_each_expert(grouped_rows, [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
     add_token_sums(std::array{TokenSum{grads.weight.select(0, e), gy.narrow(0, first, rows), x.narrow(0, first, rows)}},
                    workspace);
   });

@@ -12,10 +12,10 @@ namespace qft::ops {
 
 /// Calls body(expert, first row, rows) for each expert with rows.
 template <class F>
-void for_each_expert(const ExpertRows& dealt, const F& body) {
-  for (std::size_t e = 0; e + 1 < dealt.begins.size(); ++e)
-    if (const std::int64_t rows = dealt.begins[e + 1] - dealt.begins[e]; rows > 0)
-      body(static_cast<std::int64_t>(e), dealt.begins[e], rows);
+void for_each_expert(const ExpertRows& grouped_rows, const F& body) {
+  for (std::size_t e = 0; e + 1 < grouped_rows.begins.size(); ++e)
+    if (const std::int64_t rows = grouped_rows.begins[e + 1] - grouped_rows.begins[e]; rows > 0)
+      body(static_cast<std::int64_t>(e), grouped_rows.begins[e], rows);
 }
 
 /// Computes a b per group as a new tensor, with fp32 sums; undefined if the device does not support the operands. a and b have
@@ -27,9 +27,9 @@ using GroupedProduct = at::Tensor (*)(const at::Tensor& a, const at::Tensor& b, 
 
 /// Run experts_forward() and experts_backward() with `product`. Return false and do nothing if this is unsupported: with dropout
 /// (masks differ per expert), DoRA or OFT, or if the product rejects the operands.
-bool grouped_forward(GroupedProduct product, const ExpertRows& dealt, const at::Tensor& x, const LinearWeights& stack,
+bool grouped_forward(GroupedProduct product, const ExpertRows& grouped_rows, const at::Tensor& x, const LinearWeights& stack,
                      const LoraDropout& dropout, const at::Tensor& y, const at::Tensor& saved);
-bool grouped_backward(GroupedProduct product, const ExpertRows& dealt, const at::Tensor& gy, const at::Tensor& x,
+bool grouped_backward(GroupedProduct product, const ExpertRows& grouped_rows, const at::Tensor& gy, const at::Tensor& x,
                       const LinearWeights& stack, const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gx,
                       GradMode mode, const LinearGrads& grads, Workspace& workspace);
 

@@ -91,7 +91,7 @@ void backward_generic(const at::Tensor& gout, const GatedDeltaTensors& in, const
 
 /// True if device kernels support these sizes and this dtype.
 bool fits_kernels(const DeltaShape& shape, at::ScalarType dtype) {
-  return dtype != at::kDouble && shape.key_dim <= kDeltaWidestKey;
+  return dtype != at::kDouble && shape.key_dim <= kMaxDeltaKeyDim;
 }
 /// Returns the device's kernels if they support both directions for this data, otherwise null.
 const DeviceKernels* kernels_for(const GatedDeltaTensors& in) {
@@ -105,7 +105,7 @@ DeltaWork work_of(const GatedDeltaTensors& in, const PackedSequences& sequences,
 
 void forward(const GatedDeltaTensors& in, const PackedSequences& sequences, const at::Tensor& out, const at::Tensor& states,
              Workspace& workspace) {
-  if (kernels::serve_delta(in.v.device(), in.v.scalar_type()))
+  if (kernels::supports_delta(in.v.device(), in.v.scalar_type()))
     return kernels::delta_forward(in, sequences, out, states, workspace);
   const DeviceKernels* device = kernels_for(in);
   if (device != nullptr && device->delta_forward(in, work_of(in, sequences, /*backward=*/false), out, states)) return;
@@ -115,7 +115,7 @@ void forward(const GatedDeltaTensors& in, const PackedSequences& sequences, cons
 
 void backward(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Tensor& states, const PackedSequences& sequences,
               const GatedDeltaTensors& grads, Workspace& workspace) {
-  if (kernels::serve_delta(in.v.device(), in.v.scalar_type()))
+  if (kernels::supports_delta(in.v.device(), in.v.scalar_type()))
     return kernels::delta_backward(gout, in, states, sequences, grads, workspace);
   const DeviceKernels* device = kernels_for(in);
   if (device != nullptr && device->delta_backward(gout, in, states, work_of(in, sequences, /*backward=*/true), grads)) return;
@@ -185,7 +185,7 @@ std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, const PackedSize
   const std::int64_t chunks = tokens / kDeltaChunk + sizes.sequences;
   if (path == DeltaPath::device && fits_kernels(shape, dtype)) return delta_work_bytes(shape, chunks, backward);
   if (path != DeltaPath::cpu) return batched::delta_scratch_bytes(shape, chunks, dtype, backward);
-  if (kernels::serve_delta(c10::kCPU, dtype)) return kernels::delta_scratch_bytes(shape, longest, backward);
+  if (kernels::supports_delta(c10::kCPU, dtype)) return kernels::delta_scratch_bytes(shape, longest, backward);
   const std::int64_t item = dtype == at::kDouble ? 8 : 4, state = shape.value_heads * shape.key_dim * shape.value_dim;
   const std::int64_t rows = shape.value_heads * kDeltaChunk * std::max({shape.key_dim, shape.value_dim, kDeltaChunk});
   constexpr std::int64_t kStates = kDeltaSegment / kDeltaChunk;
@@ -236,7 +236,7 @@ void gated_delta_backward(const at::Tensor& gout, const GatedDeltaTensors& in, c
 void gated_delta_decode(const GatedDeltaTensors& in, std::span<const RecurrentSequence> sequences, const at::Tensor& out,
                         Workspace& workspace) {
   check(in);
-  if (kernels::serve_delta(in.v.device(), in.v.scalar_type())) return kernels::delta_decode(in, sequences, out, workspace);
+  if (kernels::supports_delta(in.v.device(), in.v.scalar_type())) return kernels::delta_decode(in, sequences, out, workspace);
   std::int64_t first = 0;
   for (const auto& [rows, state] : sequences) {
     generic::advance_delta(rows_of(in, first, rows), *state, out.narrow(0, first, rows));

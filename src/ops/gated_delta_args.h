@@ -12,7 +12,7 @@ namespace qft::ops {
 /// Maximum number of chunks with scratch memory at a time, in consecutive segments.
 inline constexpr std::int64_t kDeltaWaveChunks = 2 * kDeltaSegment / kDeltaChunk;
 /// Maximum key size of the kernels.
-inline constexpr std::int64_t kDeltaWidestKey = 256;
+inline constexpr std::int64_t kMaxDeltaKeyDim = 256;
 
 /// Added under the square root of the key and query norms.
 inline constexpr float kDeltaNormEps = 1e-6F;

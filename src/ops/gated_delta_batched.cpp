@@ -22,7 +22,7 @@
 namespace qft::ops::batched {
 namespace {
 
-using generic::norm_backward, generic::reciprocal_norm, generic::turned;
+using generic::norm_backward, generic::reciprocal_norm, generic::transposed;
 
 constexpr std::int64_t kWaveChunks = kDeltaSegment / kDeltaChunk;
 
@@ -96,7 +96,7 @@ class Chunks {
     decay = (sums.unsqueeze(-1) - sums.unsqueeze(-2)).clamp_max(0).to(dtype).exp_().tril();
     start = at::exp(sums.to(dtype)).unsqueeze(-1), end = at::exp((last - sums).to(dtype)).unsqueeze(-1);
     whole = at::exp(last.to(dtype)).unsqueeze(-1);
-    kk = at::matmul(k, turned(k));
+    kk = at::matmul(k, transposed(k));
     system = (kk * decay * beta).tril_(-1);
     k_start = k * beta * start, k_end = k * end;
     const at::Tensor solved = at::linalg_solve_triangular(system, at::cat({v * beta, k_start}, -1), /*upper=*/false,
@@ -150,7 +150,7 @@ struct Recurrence {
 
   Recurrence(const Chunks& c, const at::Tensor& kept, const at::Tensor& carry)
       : states(c.state_room()), updates(Chunks::by_head(c.own).contiguous()) {
-    const at::Tensor of_state = Chunks::by_head(c.of_state), k_end = turned(Chunks::by_head(c.k_end)),
+    const at::Tensor of_state = Chunks::by_head(c.of_state), k_end = transposed(Chunks::by_head(c.k_end)),
                      whole = Chunks::by_head(c.whole);
     std::int64_t i = 0;
     for (const Segment& segment : c.wave().segments) {
@@ -178,7 +178,7 @@ struct Recurrence {
 void forward(const Chunks& c, const at::Tensor& states, const at::Tensor& carry, const at::Tensor& out) {
   const Recurrence r(c, states, carry);
   const at::Tensor state = c.by_key_head(r.states), u = c.by_key_head(r.updates);
-  const at::Tensor weights = at::matmul(c.q, turned(c.k)) * c.decay;
+  const at::Tensor weights = at::matmul(c.q, transposed(c.k)) * c.decay;
   c.scatter(Chunks::by_head(at::matmul(c.q, state).mul_(c.start).add_(at::matmul(weights, u))), out);
 }
 
@@ -190,12 +190,12 @@ struct GradientRecurrence {
   GradientRecurrence(const Chunks& c, const at::Tensor& weights, const at::Tensor& gout, const at::Tensor& carry)
       : gstates(c.state_room()) {
     const at::Tensor solved =
-        at::linalg_solve_triangular(turned(c.system), at::cat({at::matmul(turned(weights), gout), c.k_end}, -1),
+        at::linalg_solve_triangular(transposed(c.system), at::cat({at::matmul(transposed(weights), gout), c.k_end}, -1),
                                     /*upper=*/true, /*left=*/true, /*unitriangular=*/true);
     gresiduals = Chunks::by_head(solved.narrow(-1, 0, gout.size(-1))).contiguous();
     const at::Tensor of_state = Chunks::by_head(solved.narrow(-1, gout.size(-1), c.k.size(-1)));
-    const at::Tensor read = Chunks::by_head(at::matmul(turned(c.q * c.start), gout)),
-                     k_start = turned(Chunks::by_head(c.k_start)), whole = Chunks::by_head(c.whole);
+    const at::Tensor read = Chunks::by_head(at::matmul(transposed(c.q * c.start), gout)),
+                     k_start = transposed(Chunks::by_head(c.k_start)), whole = Chunks::by_head(c.whole);
     std::int64_t end = c.wave().chunks;
     for (auto s = c.wave().segments.rbegin(); s != c.wave().segments.rend(); ++s) {
       const std::int64_t first = end - s->chunks();
@@ -215,16 +215,16 @@ struct GradientRecurrence {
 
 void backward(const Chunks& c, const at::Tensor& gout_rows, const at::Tensor& states, const at::Tensor& carry,
               const GatedDeltaTensors& grads) {
-  const at::Tensor gout = c.by_key_head(c.gathered(gout_rows)), qk = at::matmul(c.q, turned(c.k));
+  const at::Tensor gout = c.by_key_head(c.gathered(gout_rows)), qk = at::matmul(c.q, transposed(c.k));
   const Recurrence r(c, states, {});
   const GradientRecurrence gr(c, qk * c.decay, gout, carry);
   const at::Tensor state = c.by_key_head(r.states), u = c.by_key_head(r.updates), gstate = c.by_key_head(gr.gstates),
                    w = c.by_key_head(gr.gresiduals);
   // Gradients of the products q k and k k.
-  const at::Tensor gqk = at::matmul(gout, turned(u)) * c.decay,
-                   gkk_scaled = at::matmul(w, turned(u)).mul_(c.decay).neg_().tril_(-1), gkk = gkk_scaled * c.beta;
-  at::Tensor k_state = at::matmul(w * c.beta * c.start, turned(state)).neg_(),
-             q_state = at::matmul(gout * c.start, turned(state)), written = at::matmul(u, turned(gstate)).mul_(c.end);
+  const at::Tensor gqk = at::matmul(gout, transposed(u)) * c.decay,
+                   gkk_scaled = at::matmul(w, transposed(u)).mul_(c.decay).neg_().tril_(-1), gkk = gkk_scaled * c.beta;
+  at::Tensor k_state = at::matmul(w * c.beta * c.start, transposed(state)).neg_(),
+             q_state = at::matmul(gout * c.start, transposed(state)), written = at::matmul(u, transposed(gstate)).mul_(c.end);
   const at::Tensor pairs = gqk * qk + gkk * c.kk, from_end = (c.k * written).sum(-1);
   at::Tensor gsums = (c.k * k_state + c.q * q_state).sum(-1) + pairs.sum(-1) - pairs.sum(-2) - from_end;
   gsums.select(-1, kDeltaChunk - 1).add_(from_end.sum(-1) + (gstate * state).sum(-1).sum(-1) * c.whole.squeeze(-1).squeeze(-1));
@@ -234,7 +234,7 @@ void backward(const Chunks& c, const at::Tensor& gout_rows, const at::Tensor& st
   c.scatter(Chunks::by_head(w * c.beta), grads.v);
   // In place: memory use peaks here.
   c.scatter_keys(c.raw_q, q_state.add_(at::matmul(gqk, c.k)), c.query_scale(), grads.q);
-  k_state.add_(written).add_(at::matmul(turned(gqk), c.q)).add_(at::matmul(gkk + turned(gkk), c.k));
+  k_state.add_(written).add_(at::matmul(transposed(gqk), c.q)).add_(at::matmul(gkk + transposed(gkk), c.k));
   c.scatter_keys(c.raw_k, k_state, 1.0, grads.k);
 }
 

@@ -49,7 +49,7 @@ void advance_chunk(const GatedDeltaTensors& in, GatedDeltaState& s, const at::Te
   const Rows rows(in, before == 0 ? at::Tensor() : s.decay.select(1, before - 1));
   s.decay.slice(1, before, after).copy_(rows.sums);
   const std::int64_t heads = s.state.size(0), stride = rows.group;
-  s.keys.slice(2, before, after).copy_(turned(rows.k.slice(0, 0, heads, stride)));
+  s.keys.slice(2, before, after).copy_(transposed(rows.k.slice(0, 0, heads, stride)));
   const at::Tensor keys = s.keys.slice(2, 0, after).repeat_interleave(rows.group, 0), sums = s.decay.slice(1, 0, after);
   const at::ScalarType dtype = s.state.scalar_type();
   const at::Tensor decay = decays(rows.sums, sums, before, dtype), from_start = at::exp(rows.sums).to(dtype).unsqueeze(-1);
@@ -101,21 +101,21 @@ void delta_chunk_backward(const at::Tensor& gout, const GatedDeltaTensors& in, c
   const at::Tensor decay = decays(rows.sums, rows.sums, 0, dtype), start = at::exp(rows.sums).to(dtype).unsqueeze(-1);
   const at::Tensor last = rows.sums.slice(1, rows.count - 1), end = at::exp(last - rows.sums).to(dtype).unsqueeze(-1);
   const at::Tensor whole = at::exp(last).to(dtype).unsqueeze(-1);  // the chunk's decay
-  const at::Tensor kk = at::matmul(rows.k, turned(rows.k)), qk = at::matmul(rows.q, turned(rows.k));
+  const at::Tensor kk = at::matmul(rows.k, transposed(rows.k)), qk = at::matmul(rows.q, transposed(rows.k));
   const at::Tensor system = (kk * decay * rows.beta).tril(-1), weights = qk * decay;
   const at::Tensor left = rows.v - start * at::matmul(rows.k, state);  // the part of the values that the state does not predict
   const at::Tensor u = at::linalg_solve_triangular(system, left * rows.beta, false, true, true);
   const at::Tensor go = by_heads(gout);
-  const at::Tensor gu = at::matmul(turned(weights), go) + at::matmul(rows.k * end, gstate);
-  const at::Tensor w = at::linalg_solve_triangular(turned(system), gu, true, true, true);  // gradient of left * beta
+  const at::Tensor gu = at::matmul(transposed(weights), go) + at::matmul(rows.k * end, gstate);
+  const at::Tensor w = at::linalg_solve_triangular(transposed(system), gu, true, true, true);  // gradient of left * beta
   // Gradients of the products q k and k k.
-  const at::Tensor gqk = at::matmul(go, turned(u)) * decay, gkk_scaled = (-at::matmul(w, turned(u)) * decay).tril(-1);
+  const at::Tensor gqk = at::matmul(go, transposed(u)) * decay, gkk_scaled = (-at::matmul(w, transposed(u)) * decay).tril(-1);
   const at::Tensor gkk = gkk_scaled * rows.beta;
   const at::Tensor from_k = -rows.beta * start * w, from_q = start * go;  // gradients of k S and q S
-  const at::Tensor k_state = at::matmul(from_k, turned(state)), q_state = at::matmul(from_q, turned(state));
-  const at::Tensor written = end * at::matmul(u, turned(gstate));
+  const at::Tensor k_state = at::matmul(from_k, transposed(state)), q_state = at::matmul(from_q, transposed(state));
+  const at::Tensor written = end * at::matmul(u, transposed(gstate));
   const at::Tensor gq = q_state + at::matmul(gqk, rows.k);
-  const at::Tensor gk = k_state + written + at::matmul(turned(gqk), rows.q) + at::matmul(gkk + turned(gkk), rows.k);
+  const at::Tensor gk = k_state + written + at::matmul(transposed(gqk), rows.q) + at::matmul(gkk + transposed(gkk), rows.k);
   const at::Tensor pairs = gqk * qk + gkk * kk, from_end = (rows.k * written).sum(-1);
   at::Tensor gsums = (rows.k * k_state + rows.q * q_state).sum(-1) + pairs.sum(-1) - pairs.sum(-2) - from_end;
   gsums.select(1, rows.count - 1).add_(from_end.sum(-1) + (whole * gstate * state).sum(-1).sum(-1));
@@ -125,7 +125,7 @@ void delta_chunk_backward(const at::Tensor& gout, const GatedDeltaTensors& in, c
   const double scale = 1.0 / std::sqrt(static_cast<double>(in.q.size(-1)));
   grads.q.copy_(norm_backward(by_heads(in.q), group_sum(gq, rows.group), scale).transpose(0, 1));
   grads.k.copy_(norm_backward(by_heads(in.k), group_sum(gk, rows.group), 1.0).transpose(0, 1));
-  gstate.copy_(whole * gstate + at::matmul(turned(rows.k), from_k) + at::matmul(turned(rows.q), from_q));
+  gstate.copy_(whole * gstate + at::matmul(transposed(rows.k), from_k) + at::matmul(transposed(rows.q), from_q));
 }
 
 }  // namespace qft::ops::generic

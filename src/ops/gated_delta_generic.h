@@ -16,7 +16,7 @@ void delta_chunk_backward(const at::Tensor& gout, const GatedDeltaTensors& rows,
 at::Tensor reciprocal_norm(const at::Tensor& x);
 /// Returns x's gradient from the gradient of y = scale * x * reciprocal_norm(x).
 at::Tensor norm_backward(const at::Tensor& x, const at::Tensor& gy, double scale);
-inline at::Tensor turned(const at::Tensor& x) {
+inline at::Tensor transposed(const at::Tensor& x) {
   return x.transpose(-1, -2);
 }
 

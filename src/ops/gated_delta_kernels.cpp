@@ -205,7 +205,7 @@ void decode(const GatedDeltaTensors& in, std::span<const RecurrentSequence> fres
 
 }  // namespace
 
-bool serve_delta(c10::Device device, at::ScalarType dtype) {
+bool supports_delta(c10::Device device, at::ScalarType dtype) {
   return device.is_cpu() && (dtype == at::kFloat || dtype == at::kBFloat16);
 }
 

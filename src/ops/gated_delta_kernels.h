@@ -8,7 +8,7 @@
 namespace qft::ops::kernels {
 
 /// True if the kernels support data with this device and dtype.
-bool serve_delta(c10::Device device, at::ScalarType dtype);
+bool supports_delta(c10::Device device, at::ScalarType dtype);
 
 /// As the operations in ops/gated_delta.h.
 void delta_forward(const GatedDeltaTensors& in, const PackedSequences& sequences, const at::Tensor& out, const at::Tensor& states,

@@ -14,7 +14,7 @@ DeltaOperands<T> delta_args(const GatedDeltaTensors& in, const DeltaWork& work) 
   a.g = const_data<float>(in.g), a.beta = const_data<float>(in.beta);
   a.shape = {in.k.size(1), in.v.size(1), in.k.size(2), in.v.size(2)};
   std::int64_t floats = 0;
-  a.scratch = DeltaScratch::at(data<float>(work.scratch), a.shape, work.most_chunks, work.backward, floats);
+  a.scratch = DeltaScratch::at(data<float>(work.scratch), a.shape, work.max_chunks, work.backward, floats);
   const auto* table = const_data<std::int32_t>(work.table);
   a.chunks = reinterpret_cast<const DeltaChunk*>(table);
   a.chains = reinterpret_cast<const DeltaChain*>(table + work.chains_at);

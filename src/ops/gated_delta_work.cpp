@@ -70,9 +70,9 @@ DeltaWork::DeltaWork(const PackedSequences& sequences, const DeltaShape& shape, 
   append(entries, all.segments);
   waves = std::move(all.waves);
   if (waves.empty()) return;
-  for (const DeltaWave& wave : waves) most_chunks = std::max(most_chunks, wave.chunks);
+  for (const DeltaWave& wave : waves) max_chunks = std::max(max_chunks, wave.chunks);
   table = device::upload(std::span<const std::int32_t>(entries), device);
-  scratch = at::empty({DeltaScratch::floats(shape, most_chunks, backward)}, at::TensorOptions(at::kFloat).device(device));
+  scratch = at::empty({DeltaScratch::floats(shape, max_chunks, backward)}, at::TensorOptions(at::kFloat).device(device));
 }
 
 std::int64_t delta_work_bytes(const DeltaShape& shape, std::int64_t chunks, bool backward) {

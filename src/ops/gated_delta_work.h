@@ -15,7 +15,7 @@ struct DeltaWork {
   std::vector<DeltaWave> waves;
   at::Tensor table;  ///< int32 on the device: all waves' DeltaChunk, then DeltaChain per sequence, then DeltaChain per segment
   std::int64_t chains_at = 0, segments_at = 0;  ///< offsets of the chains and segments in the table
-  std::int64_t most_chunks = 0;                 ///< of the largest wave
+  std::int64_t max_chunks = 0;                  ///< of the largest wave
   at::Tensor scratch;                           ///< fp32, for DeltaScratch
   bool backward = false;
 

@@ -62,7 +62,7 @@ bool same_scaling(const LinearWeights& w) {
 /// Computes scaling * gy B for all parts, [T, sum of ranks]: the gradient of dropout(x) A^T.
 at::Tensor project_up_backward(const at::Tensor& gy, const LinearWeights& w, Workspace& workspace) {
   // ATen's skinny products run up to ten times faster with the short dimension first.
-  const bool few_first = !blocked::serves(gy);
+  const bool few_first = !blocked::supports(gy);
   const std::int64_t tokens = gy.size(0), columns = lora_saved_columns(w);
   const at::Tensor held =
       workspace.get("op.lora_gsaved", {few_first ? columns : tokens, few_first ? tokens : columns}, gy.scalar_type());

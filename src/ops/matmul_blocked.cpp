@@ -17,9 +17,9 @@ constexpr std::int64_t kPanel = 32;
 /// Rows of the right-hand side that are packed at a time.
 constexpr std::int64_t kInner = 1024;
 /// Rows of the result that a task holds in fp32: the maximum, and the minimum to which tasks shrink to occupy all threads.
-constexpr std::int64_t kMostRows = 2048, kFewestRows = 128;
-/// Left-hand side elements that are widened at a time, unless kFewestRows rows have more.
-constexpr std::int64_t kMostWidened = std::int64_t{1} << 24;
+constexpr std::int64_t kMaxRows = 2048, kMinRows = 128;
+/// Left-hand side elements that are widened at a time, unless kMinRows rows have more.
+constexpr std::int64_t kMaxWidened = std::int64_t{1} << 24;
 
 /// A left-hand side. brgemm reads whole units of rows; the last, partial unit is in a padded copy.
 template <class E>
@@ -28,7 +28,7 @@ struct Left {
   std::int64_t stride, columns, whole_rows;
 
   /// Number of elements in the copy.
-  static std::int64_t copied(const at::Tensor& a) { return kRowUnit * a.size(1); }
+  static std::int64_t copy_elements(const at::Tensor& a) { return kRowUnit * a.size(1); }
 
   Left(const at::Tensor& a, E* copy)
       : data(const_data<Bf16>(a)),
@@ -48,7 +48,7 @@ struct Left<float> {
   const float *data, *tail = nullptr;
   std::int64_t stride, columns, whole_rows;
 
-  static std::int64_t copied(const at::Tensor& a) { return padded(a.size(0), kRowUnit) * a.size(1); }
+  static std::int64_t copy_elements(const at::Tensor& a) { return padded(a.size(0), kRowUnit) * a.size(1); }
 
   Left(const at::Tensor& a, float* copy)
       : data(copy), stride(a.size(1)), columns(a.size(1)), whole_rows(padded(a.size(0), kRowUnit)) {
@@ -91,17 +91,17 @@ class Multiplication {
  public:
   Multiplication(const Product& p, Workspace& workspace)
       : m_(p.out.size(0)), n_(p.out.size(1)), a_(p.a, copies(p, workspace)), b_(p.b) {
-    E* copy = copies_ + Left<E>::copied(p.a);
+    E* copy = copies_ + Left<E>::copy_elements(p.a);
     for (const NarrowTerm& term : p.terms) {
       terms_.push_back({Left<E>(term.a, copy), Right<E>(term.b), term.column0, term.b.size(1)});
-      copy += Left<E>::copied(term.a);
+      copy += Left<E>::copy_elements(term.a);
     }
     const std::int64_t threads = at::get_num_threads();
     panels_ = (n_ + kPanel - 1) / kPanel;
     const std::int64_t groups =
-        std::clamp<std::int64_t>((kTasksPerThread * threads + panels_ - 1) / panels_, (m_ + kMostRows - 1) / kMostRows,
-                                 std::max<std::int64_t>(1, m_ / kFewestRows));
-    group_rows_ = padded((m_ + groups - 1) / groups, kFewestRows);
+        std::clamp<std::int64_t>((kTasksPerThread * threads + panels_ - 1) / panels_, (m_ + kMaxRows - 1) / kMaxRows,
+                                 std::max<std::int64_t>(1, m_ / kMinRows));
+    group_rows_ = padded((m_ + groups - 1) / groups, kMinRows);
     packed_ = scratch<E>(workspace, "op.matmul_packed", threads * kInner * kPanel);
     sums_ = scratch<float>(workspace, "op.matmul_sums", threads * group_rows_ * kPanel);
     store_ = {nullptr, kPanel, 0, 0, static_cast<float>(p.scale), nullptr, nullptr, p.out.stride(0)};
@@ -122,8 +122,8 @@ class Multiplication {
 
  private:
   E* copies(const Product& p, Workspace& workspace) {
-    std::int64_t count = Left<E>::copied(p.a);
-    for (const NarrowTerm& term : p.terms) count += Left<E>::copied(term.a);
+    std::int64_t count = Left<E>::copy_elements(p.a);
+    for (const NarrowTerm& term : p.terms) count += Left<E>::copy_elements(term.a);
     return copies_ = scratch<E>(workspace, "op.matmul_left", count);
   }
 
@@ -184,18 +184,20 @@ class Multiplication {
 
 /// Packing puts two successive rows of b together: the number of rows must be even.
 bool factors(const at::Tensor& a, const at::Tensor& b) {
-  return is_bf16(a) && is_bf16(b) && has_rows(a) && (b.stride(1) == 1 || b.stride(0) == 1) && a.size(1) > 0 && a.size(1) % 2 == 0;
+  return is_bf16(a) && is_bf16(b) && has_contiguous_rows(a) && (b.stride(1) == 1 || b.stride(0) == 1) && a.size(1) > 0 &&
+         a.size(1) % 2 == 0;
 }
 
 bool can_multiply(const Product& p) {
-  return serves(p.out) && p.out.numel() > 0 && has_rows(p.out) && factors(p.a, p.b) && (!p.bias.defined() || is_bf16(p.bias)) &&
+  return supports(p.out) && p.out.numel() > 0 && has_contiguous_rows(p.out) && factors(p.a, p.b) &&
+         (!p.bias.defined() || is_bf16(p.bias)) &&
          std::ranges::all_of(p.terms, [&](const NarrowTerm& t) { return factors(t.a, t.b) && t.a.size(1) <= kInner; });
 }
 
-/// Returns the number of rows that are widened at a time, to stay within kMostWidened elements. m may be 0.
+/// Returns the number of rows that are widened at a time, to stay within kMaxWidened elements. m may be 0.
 std::int64_t rows_widened(std::int64_t m, std::int64_t k) {
-  const std::int64_t parts = std::max<std::int64_t>(1, (m * k + kMostWidened - 1) / kMostWidened);
-  return padded((m + parts - 1) / parts, kFewestRows);
+  const std::int64_t parts = std::max<std::int64_t>(1, (m * k + kMaxWidened - 1) / kMaxWidened);
+  return padded((m + parts - 1) / parts, kMinRows);
 }
 
 Product rows_of(Product p, std::int64_t first, std::int64_t count) {
@@ -208,13 +210,13 @@ Product rows_of(Product p, std::int64_t first, std::int64_t count) {
 
 }  // namespace
 
-bool multiply(const Product& p, Workspace& workspace, Blocks blocks) {
+bool multiply(const Product& p, Workspace& workspace, TileType tile_type) {
   if (!can_multiply(p)) return false;
-  if (blocks == Blocks::bf16) {
+  if (tile_type == TileType::bf16) {
     Multiplication<Bf16>(p, workspace).run();
     return true;
   }
-  if (!p.factors.defined() && narrow::serves(p)) {
+  if (!p.factors.defined() && narrow::supports(p)) {
     narrow::multiply(p, workspace);
     return true;
   }
@@ -224,8 +226,8 @@ bool multiply(const Product& p, Workspace& workspace, Blocks blocks) {
   return true;
 }
 
-std::int64_t copied_bytes(std::int64_t m, std::int64_t k, Blocks blocks) {
-  if (blocks == Blocks::bf16) return kRowUnit * k * element_size(blocks);
+std::int64_t copied_bytes(std::int64_t m, std::int64_t k, TileType tile_type) {
+  if (tile_type == TileType::bf16) return kRowUnit * k * element_size(tile_type);
   return padded(std::min(m, rows_widened(m, k)), kRowUnit) * k * std::int64_t{sizeof(float)};
 }
 

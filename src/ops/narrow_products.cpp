@@ -37,16 +37,16 @@ std::int64_t sum_factors(std::int64_t tokens, std::int64_t rows) {
 
 }  // namespace
 
-bool serves(const blocked::Product& p) {
-  return p.b.size(1) <= cpu::kMostNarrow && p.terms.empty() && !p.bias.defined();
+bool supports(const blocked::Product& p) {
+  return p.b.size(1) <= cpu::kMaxNarrow && p.terms.empty() && !p.bias.defined();
 }
 
-bool serves(const TokenSum& s) {
-  return serves(s.a.size(1), s.out.scalar_type());
+bool supports(const TokenSum& s) {
+  return supports(s.a.size(1), s.out.scalar_type());
 }
 
-bool serves(std::int64_t rows, at::ScalarType grad) {
-  return rows <= cpu::kMostNarrow && grad == at::kFloat;
+bool supports(std::int64_t rows, at::ScalarType grad) {
+  return rows <= cpu::kMaxNarrow && grad == at::kFloat;
 }
 
 std::int64_t token_sum_bytes(std::int64_t tokens, std::int64_t rows) {

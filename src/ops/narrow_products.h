@@ -10,10 +10,10 @@
 namespace qft::ops::narrow {
 
 /// True if this product or sum is narrow; operands must be valid for the tiled products.
-bool serves(const blocked::Product& product);
-bool serves(const TokenSum& sum);
+bool supports(const blocked::Product& product);
+bool supports(const TokenSum& sum);
 /// True for sums with at most `rows` rows and gradients in `grad`.
-bool serves(std::int64_t rows, at::ScalarType grad);
+bool supports(std::int64_t rows, at::ScalarType grad);
 
 void multiply(const blocked::Product& product, Workspace& workspace);
 void add_token_sums(std::span<const TokenSum> sums, Workspace& workspace);

@@ -17,7 +17,7 @@
 namespace qft::ops {
 namespace {
 
-/// Tokens per product when the turns' gradients are summed; each product is rounded to the dtype of its factors.
+/// Tokens per product when the rotations' gradients are summed; each product is rounded to the dtype of its factors.
 constexpr std::int64_t kSumTokens = 1024;
 
 /// Returns the flattened positions above the diagonal of a block.
@@ -27,10 +27,10 @@ at::Tensor upper_places(std::int64_t block, c10::Device device) {
 }
 
 /// Builds the skew-symmetric [blocks, b, b] from the elements above the diagonal.
-at::Tensor skew_blocks(const at::Tensor& skew, const at::Tensor& turns) {
-  const std::int64_t blocks = turns.size(0), b = turns.size(1);
-  at::Tensor upper = at::zeros({blocks, b * b}, turns.options());
-  upper.index_copy_(1, upper_places(b, turns.device()), skew.to(turns.scalar_type()));
+at::Tensor skew_blocks(const at::Tensor& skew, const at::Tensor& rotations) {
+  const std::int64_t blocks = rotations.size(0), b = rotations.size(1);
+  at::Tensor upper = at::zeros({blocks, b * b}, rotations.options());
+  upper.index_copy_(1, upper_places(b, rotations.device()), skew.to(rotations.scalar_type()));
   upper = upper.view({blocks, b, b});
   return upper - upper.transpose(1, 2);
 }
@@ -51,9 +51,9 @@ std::vector<at::Tensor> horner(const at::Tensor& q, CayleyTerms terms) {
 }
 
 /// Returns the gradient of Q from the gradient of R.
-at::Tensor skew_gradient(const at::Tensor& g, const at::Tensor& q, CayleyTerms terms, const at::Tensor& turns) {
+at::Tensor skew_gradient(const at::Tensor& g, const at::Tensor& q, CayleyTerms terms, const at::Tensor& rotations) {
   if (terms == kCayleyExact)
-    return -at::linalg_solve(identity(q) - q, at::bmm((turns + 2 * identity(q)).transpose(1, 2), g), /*left=*/false);
+    return -at::linalg_solve(identity(q) - q, at::bmm((rotations + 2 * identity(q)).transpose(1, 2), g), /*left=*/false);
   const std::vector<at::Tensor> sums = horner(q, terms);
   at::Tensor all = at::bmm(g, sums[0].transpose(1, 2)), left = g;
   for (std::size_t k = 1; k < sums.size(); ++k) {
@@ -64,16 +64,16 @@ at::Tensor skew_gradient(const at::Tensor& g, const at::Tensor& q, CayleyTerms t
 }
 
 /// Rows grouped by rotation: [blocks, T, b], or [1, T blocks, b] if one rotation serves all blocks.
-struct Blocks {
+struct BlockView {
   std::int64_t tokens, columns, blocks, block;
   bool shared;
 
-  Blocks(const at::Tensor& x, const OftPart& part)
+  BlockView(const at::Tensor& x, const OftPart& part)
       : tokens(x.size(0)),
         columns(x.size(1)),
-        blocks(x.size(1) / part.turns.size(1)),
-        block(part.turns.size(1)),
-        shared(part.turns.size(0) < blocks) {}
+        blocks(x.size(1) / part.rotations.size(1)),
+        block(part.rotations.size(1)),
+        shared(part.rotations.size(0) < blocks) {}
 
   /// Returns this view of tokens [T, columns], without copying.
   at::Tensor seen(const at::Tensor& rows) const {
@@ -89,27 +89,27 @@ struct Blocks {
   }
 };
 
-at::Tensor in_type(const at::Tensor& turns, at::ScalarType type, Workspace& workspace) {
-  if (turns.scalar_type() == type) return turns;
-  const at::Tensor held = workspace.get("op.oft_turns", turns.sizes(), type);
-  held.copy_(turns);
+at::Tensor in_type(const at::Tensor& rotations, at::ScalarType type, Workspace& workspace) {
+  if (rotations.scalar_type() == type) return rotations;
+  const at::Tensor held = workspace.get("op.oft_turns", rotations.sizes(), type);
+  held.copy_(rotations);
   return held;
 }
 
-at::Tensor product(const at::Tensor& blocks, const at::Tensor& turns, Workspace& workspace) {
+at::Tensor product(const at::Tensor& blocks, const at::Tensor& rotations, Workspace& workspace) {
   at::Tensor out = workspace.get("op.oft_product", blocks.sizes(), blocks.scalar_type());
-  at::bmm_out(out, blocks, turns);
+  at::bmm_out(out, blocks, rotations);
   return out;
 }
 
 /// Computes x R row by row: batch-invariant.
-void turn_few(const at::Tensor& x, const OftPart& part, const at::Tensor& turned, Workspace& workspace) {
-  const at::Tensor turns = in_type(part.turns, x.scalar_type(), workspace);
+void rotate_few_rows(const at::Tensor& x, const OftPart& part, const at::Tensor& rotated, Workspace& workspace) {
+  const at::Tensor rotations = in_type(part.rotations, x.scalar_type(), workspace);
   for (std::int64_t t = 0; t < x.size(0); ++t) {
     const at::Tensor row = x.narrow(0, t, 1);
-    const Blocks one(row, part);
-    at::Tensor out = one.seen(turned.narrow(0, t, 1));
-    at::add_out(out, one.seen(row), product(one.gathered(row, "op.oft_blocks", workspace), turns, workspace));
+    const BlockView one(row, part);
+    at::Tensor out = one.seen(rotated.narrow(0, t, 1));
+    at::add_out(out, one.seen(row), product(one.gathered(row, "op.oft_blocks", workspace), rotations, workspace));
   }
 }
 
@@ -121,30 +121,30 @@ LinearWeights rows_of(const LinearWeights& w, std::int64_t row0, std::int64_t ro
 /// gskew += the gradient from the sum over tokens of x^T g, block by block.
 void add_skew_gradient(const at::Tensor& x, const at::Tensor& g, const OftPart& part, std::int64_t step,
                        const at::Tensor& gskew) {
-  const at::Tensor sums = at::zeros(part.turns.sizes(), part.turns.options());
+  const at::Tensor sums = at::zeros(part.rotations.sizes(), part.rotations.options());
   for (std::int64_t first = 0; first < x.size(1); first += step) {
     const std::int64_t n = std::min(step, x.size(1) - first);
     sums.add_(at::bmm(x.narrow(1, first, n).transpose(1, 2), g.narrow(1, first, n)));
   }
-  oft_turns_backward(sums, part.skew, part.terms, part.turns, gskew);
+  oft_turns_backward(sums, part.skew, part.terms, part.rotations, gskew);
 }
 
 }  // namespace
 
-void oft_turns(const at::Tensor& skew, CayleyTerms terms, const at::Tensor& turns) {
-  const at::Tensor q = skew_blocks(skew, turns);
+void oft_turns(const at::Tensor& skew, CayleyTerms terms, const at::Tensor& rotations) {
+  const at::Tensor q = skew_blocks(skew, rotations);
   if (terms == kCayleyExact)
-    turns.copy_(at::linalg_solve(identity(q) + q, -2 * q, /*left=*/false));
+    rotations.copy_(at::linalg_solve(identity(q) + q, -2 * q, /*left=*/false));
   else
-    turns.copy_(at::bmm(q, horner(q, terms).front()));
+    rotations.copy_(at::bmm(q, horner(q, terms).front()));
 }
 
-void oft_turns_backward(const at::Tensor& gturns, const at::Tensor& skew, CayleyTerms terms, const at::Tensor& turns,
+void oft_turns_backward(const at::Tensor& grotations, const at::Tensor& skew, CayleyTerms terms, const at::Tensor& rotations,
                         const at::Tensor& gskew) {
-  const std::int64_t b = turns.size(1);
-  const at::Tensor g = skew_gradient(gturns.to(turns.scalar_type()), skew_blocks(skew, turns), terms, turns);
-  const at::Tensor both = (g - g.transpose(1, 2)).reshape({turns.size(0), b * b});
-  gskew.add_(both.index_select(1, upper_places(b, turns.device())));
+  const std::int64_t b = rotations.size(1);
+  const at::Tensor g = skew_gradient(grotations.to(rotations.scalar_type()), skew_blocks(skew, rotations), terms, rotations);
+  const at::Tensor both = (g - g.transpose(1, 2)).reshape({rotations.size(0), b * b});
+  gskew.add_(both.index_select(1, upper_places(b, rotations.device())));
 }
 
 std::int64_t oft_scratch_bytes(std::int64_t tokens, std::int64_t columns, std::int64_t block, at::ScalarType compute,
@@ -157,20 +157,20 @@ std::int64_t oft_scratch_bytes(std::int64_t tokens, std::int64_t columns, std::i
 
 void oft_forward(const at::Tensor& x, const LinearWeights& w, const at::Tensor& y, Workspace& workspace) {
   const bool few = x.size(0) <= kFewRows;
-  const Blocks layout(x, w.oft.front());
+  const BlockView layout(x, w.oft.front());
   at::Tensor blocks;
   if (!few) blocks = layout.gathered(x, "op.oft_blocks", workspace);
   for (const OftPart& part : w.oft) {
-    QFT_ASSERT(part.turns.sizes() == w.oft.front().turns.sizes(), "OFT parts of one product differ in block size: {} and {}",
-               part.turns.size(1), layout.block);
-    const at::Tensor turned = workspace.get("op.oft_x", x.sizes(), x.scalar_type());
+    QFT_ASSERT(part.rotations.sizes() == w.oft.front().rotations.sizes(),
+               "OFT parts of one product differ in block size: {} and {}", part.rotations.size(1), layout.block);
+    const at::Tensor rotated = workspace.get("op.oft_x", x.sizes(), x.scalar_type());
     if (few) {
-      turn_few(x, part, turned, workspace);
+      rotate_few_rows(x, part, rotated, workspace);
     } else {
-      at::Tensor out = layout.seen(turned);
-      at::add_out(out, layout.seen(x), product(blocks, in_type(part.turns, x.scalar_type(), workspace), workspace));
+      at::Tensor out = layout.seen(rotated);
+      at::add_out(out, layout.seen(x), product(blocks, in_type(part.rotations, x.scalar_type(), workspace), workspace));
     }
-    linear_forward(turned, rows_of(w, part.row0, part.rows, true), {}, y.narrow(1, part.row0, part.rows), {}, workspace);
+    linear_forward(rotated, rows_of(w, part.row0, part.rows, true), {}, y.narrow(1, part.row0, part.rows), {}, workspace);
   }
   for_gaps(w, w.oft, [&](std::int64_t row0, std::int64_t rows) {
     linear_forward(x, rows_of(w, row0, rows, true), {}, y.narrow(1, row0, rows), {}, workspace);
@@ -183,7 +183,7 @@ void oft_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeights
   if (grads.bias.defined()) grads.bias.add_(gy.sum(0, false, grads.bias.scalar_type()));
   const auto type = gy.scalar_type();
   const at::Tensor g = workspace.get("op.oft_g", {gy.size(0), w.weight.size(1)}, type);
-  const Blocks layout(g, w.oft.front());
+  const BlockView layout(g, w.oft.front());
   at::Tensor blocks;
   if (!grads.oft.empty()) blocks = layout.gathered(x, "op.oft_blocks", workspace);
   for (std::size_t i = 0; i < w.oft.size(); ++i) {
@@ -193,10 +193,10 @@ void oft_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeights
     const at::Tensor of_g = layout.gathered(g, "op.oft_gblocks", workspace);
     if (!grads.oft.empty()) add_skew_gradient(blocks, of_g, part, kSumTokens * (layout.shared ? layout.blocks : 1), grads.oft[i]);
     if (mode == GradMode::skip) continue;
-    const at::Tensor turns = in_type(part.turns, type, workspace);
+    const at::Tensor rotations = in_type(part.rotations, type, workspace);
     at::Tensor out = layout.seen(gx);
     if (mode == GradMode::accumulate) out.add_(layout.seen(g));
-    at::add_out(out, mode == GradMode::write ? layout.seen(g) : out, product(of_g, turns.transpose(1, 2), workspace));
+    at::add_out(out, mode == GradMode::write ? layout.seen(g) : out, product(of_g, rotations.transpose(1, 2), workspace));
     mode = GradMode::accumulate;
   }
   if (mode != GradMode::skip)

@@ -20,7 +20,7 @@ namespace qft::ops {
 namespace {
 
 constexpr std::int64_t kPiece = kBlockOf4Bits << 14;  ///< numbers that are widened to fp32 at a time
-constexpr float kSmallest = 1e-38F;                   ///< bitsandbytes' scale for all-zero blocks
+constexpr float kZeroBlockScale = 1e-38F;             ///< bitsandbytes' scale for all-zero blocks
 
 /// The 4-bit codes in ascending order of their values, and the bounds between them.
 struct FourBits {
@@ -41,7 +41,7 @@ struct FourBits {
   }
 };
 
-float largest_of(const float* values, std::int64_t count) {
+float max_magnitude(const float* values, std::int64_t count) {
   float most = 0.0F;
   for (std::int64_t i = 0; i < count; ++i) most = std::max(most, std::abs(values[i]));
   return most;
@@ -49,10 +49,10 @@ float largest_of(const float* values, std::int64_t count) {
 
 /// Quantises one block. Like bitsandbytes, multiplies whole blocks by the inverse scale and divides a partial last block.
 void quantize_block(const FourBits& table, const float* values, std::int64_t count, std::uint8_t* codes, float& scale) {
-  scale = largest_of(values, count);
+  scale = max_magnitude(values, count);
   const bool whole = count == kBlockOf4Bits;
-  if (!whole) scale = std::max(scale, kSmallest);
-  const float inverse = 1.0F / std::max(scale, kSmallest);
+  if (!whole) scale = std::max(scale, kZeroBlockScale);
+  const float inverse = 1.0F / std::max(scale, kZeroBlockScale);
   const auto code = [&](std::int64_t i) {
     const float scaled = i >= count ? 0.0F : whole ? values[i] * inverse : values[i] / scale;
     return table.code(std::clamp(scaled, -1.0F, 1.0F));
@@ -61,7 +61,7 @@ void quantize_block(const FourBits& table, const float* values, std::int64_t cou
 }
 
 void quantize_row(QuantFormat format, const float* values, std::int64_t count, std::uint8_t* codes, float& scale) {
-  const float most = largest_of(values, count);
+  const float most = max_magnitude(values, count);
   if (format == QuantFormat::int8) {
     scale = most;
     const float whole = 1.0F / most * 127.0F, factor = std::isfinite(whole) ? whole : 0.0F;  // zero, or nearly zero, rows
@@ -88,14 +88,14 @@ std::uint8_t nearest(float exact) {
 }
 
 /// Quantises the scales minus their mean; stores the mean after the scales' scales.
-void nest(const QuantizedLayout& layout, const at::Tensor& scales, std::uint8_t* bytes) {
+void store_nested_scales(const QuantizedLayout& layout, const at::Tensor& scales, std::uint8_t* bytes) {
   const float mean = scales.mean().item<float>();
   const at::Tensor rest = scales - mean;
   const float* values = rest.data_ptr<float>();
   auto* nested = reinterpret_cast<float*>(bytes + layout.nested_scales);
   for (std::int64_t begin = 0; begin < rest.numel(); begin += kNestedBlock) {
     const std::int64_t count = std::min(kNestedBlock, rest.numel() - begin);
-    const float most = largest_of(values + begin, count);
+    const float most = max_magnitude(values + begin, count);
     *nested++ = most;
     const float inverse = 1.0F / most;
     for (std::int64_t i = begin; i < begin + count; ++i)
@@ -136,7 +136,7 @@ void quantize(const at::Tensor& values, const QuantizedLayout& layout, const at:
       }
     });
   }
-  if (layout.kind.nested) return nest(layout, scales, to);
+  if (layout.kind.nested) return store_nested_scales(layout, scales, to);
   std::memcpy(to + layout.scales, scales.data_ptr(), static_cast<std::size_t>(scales.nbytes()));
 }
 

@@ -88,7 +88,7 @@ void decode_rows_generic(const at::Tensor& bytes, const QuantizedLayout& layout,
     if (in_groups(layout.kind.format))
       numbers.sub_(for_each_number(bytes.narrow(0, layout.zeros, layout.blocks()).view({-1, across}), first, count));
     numbers.mul_(for_each_number(scales, first, count));
-    if (layout.kind.format == QuantFormat::int8) numbers.mul_(kOf127);
+    if (layout.kind.format == QuantFormat::int8) numbers.mul_(kInverse127);
     const at::Tensor to = matrix.narrow(0, first, count);
     if (layout.kind.ordered)
       to.index_copy_(1, bytes.narrow(0, layout.order, 4 * columns).view(at::kInt).to(at::kLong), numbers.to(out.scalar_type()));

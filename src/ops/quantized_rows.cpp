@@ -43,7 +43,7 @@ QuantizedRows QuantizedRows::of(const QuantizedLayout& l) {
           .offset = l.nested_scales + 4 * ((l.blocks() + kNestedBlock - 1) / kNestedBlock),
           .zeros = in_groups(l.kind.format) ? l.zeros : 0,
           .order = l.kind.ordered ? l.order : 0,
-          .factor = l.kind.format == QuantFormat::int8 ? kOf127 : 1.0F,
+          .factor = l.kind.format == QuantFormat::int8 ? kInverse127 : 1.0F,
           .four_bits = ops::four_bits(l.kind.format),
           .nested = l.kind.nested};
 }

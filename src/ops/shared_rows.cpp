@@ -68,19 +68,19 @@ void expand_rows(const at::Tensor& x, const SharedRows& shared, const at::Tensor
 void expand_gradient(const at::Tensor& g, const SharedRows& shared, const at::Tensor& to) {
   check(shared, to, g);
   for (const SharedRows::Span& span : shared.spans)
-    span.again ? tokens_of(to, span).zero_() : tokens_of(to, span).copy_(rows_of(g, span));
+    span.repeated ? tokens_of(to, span).zero_() : tokens_of(to, span).copy_(rows_of(g, span));
 }
 
 void first_rows(const at::Tensor& x, const SharedRows& shared, const at::Tensor& to) {
   check(shared, x, to);
   for (const SharedRows::Span& span : shared.spans)
-    if (!span.again) rows_of(to, span).copy_(tokens_of(x, span));
+    if (!span.repeated) rows_of(to, span).copy_(tokens_of(x, span));
 }
 
 void sum_tokens(const at::Tensor& x, const SharedRows& shared, const at::Tensor& to) {
   check(shared, x, to);
   for (const SharedRows::Span& span : shared.spans)
-    span.again ? rows_of(to, span).add_(tokens_of(x, span)) : rows_of(to, span).copy_(tokens_of(x, span));
+    span.repeated ? rows_of(to, span).add_(tokens_of(x, span)) : rows_of(to, span).copy_(tokens_of(x, span));
 }
 
 }  // namespace qft::ops

@@ -45,11 +45,11 @@ at::Tensor convolved(const at::Tensor& padded, const at::Tensor& weight) {
 }
 
 /// All sequences end to end with taps - 1 zero rows before each, so that one filter pass serves them all.
-struct Apart {
+struct ZeroSpacedRows {
   at::Tensor places, sums;        ///< int64 [T]: each token's row, and its index among the filter's sums
   std::int64_t rows = 0, before;  ///< `before`: zero rows per sequence; there are this many fewer sums than rows
 
-  Apart(const PackedSequences& sequences, std::int64_t taps, c10::Device device) : before(taps - 1) {
+  ZeroSpacedRows(const PackedSequences& sequences, std::int64_t taps, c10::Device device) : before(taps - 1) {
     std::vector<std::int64_t> all;
     for_sequences(sequences, [&](std::int64_t first, std::int64_t count) {
       rows += before;
@@ -75,29 +75,29 @@ void for_channels(std::int64_t rows, std::int64_t channels, const F& f) {
   for (std::int64_t c = 0; c < channels; c += step) f(c, std::min(step, channels - c));
 }
 
-void forward_generic(const at::Tensor& x, const at::Tensor& weight, const Apart& apart, const at::Tensor& y) {
-  const at::Tensor z = at::index_select(convolved(laid_out(x, apart.places, apart.rows), accumulated(weight)), 0, apart.sums);
+void forward_generic(const at::Tensor& x, const at::Tensor& weight, const ZeroSpacedRows& layout, const at::Tensor& y) {
+  const at::Tensor z = at::index_select(convolved(laid_out(x, layout.places, layout.rows), accumulated(weight)), 0, layout.sums);
   y.copy_(at::sigmoid(z).mul_(z));
 }
 
-void backward_generic(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const Apart& apart,
+void backward_generic(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const ZeroSpacedRows& layout,
                       const at::Tensor& gx, const at::Tensor& gweight) {
-  const std::int64_t taps = weight.size(1), rows = apart.rows - apart.before;
-  const at::Tensor w = accumulated(weight), padded = laid_out(x, apart.places, apart.rows), z = convolved(padded, w),
+  const std::int64_t taps = weight.size(1), rows = layout.rows - layout.before;
+  const at::Tensor w = accumulated(weight), padded = laid_out(x, layout.places, layout.rows), z = convolved(padded, w),
                    s = at::sigmoid(z);
-  const at::Tensor gz = laid_out(gy, apart.sums, rows).mul_(s + z * s * (1 - s)), gpadded = at::zeros_like(padded);
+  const at::Tensor gz = laid_out(gy, layout.sums, rows).mul_(s + z * s * (1 - s)), gpadded = at::zeros_like(padded);
   for (std::int64_t i = 0; i < taps; ++i) {
     gpadded.narrow(0, i, rows).addcmul_(gz, w.select(1, i));
     if (gweight.defined()) gweight.select(1, i).add_((gz * padded.narrow(0, i, rows)).sum(0));
   }
-  gx.copy_(at::index_select(gpadded, 0, apart.places));
+  gx.copy_(at::index_select(gpadded, 0, layout.places));
 }
 
 /// Returns [taps, channels] in fp32: successive channels fill a vector's lanes.
 const float* filter(const at::Tensor& weight, Workspace& workspace) {
-  const at::Tensor turned = workspace.get("op.convolution_weight", {weight.size(1), weight.size(0)}, at::kFloat);
-  turned.copy_(weight.t());
-  return turned.const_data_ptr<float>();
+  const at::Tensor transposed = workspace.get("op.convolution_weight", {weight.size(1), weight.size(0)}, at::kFloat);
+  transposed.copy_(weight.t());
+  return transposed.const_data_ptr<float>();
 }
 
 template <class T>
@@ -153,9 +153,9 @@ void forward(const at::Tensor& x, const at::Tensor& weight, const PackedSequence
     for_sequences(sequences, [&](std::int64_t first, std::int64_t rows) { forward_rows<T>(args, nullptr, first, rows); });
   });
   if (done || x.size(0) == 0) return;
-  const Apart apart(sequences, weight.size(1), x.device());
-  for_channels(apart.rows, x.size(1), [&](std::int64_t c, std::int64_t count) {
-    forward_generic(x.narrow(1, c, count), weight.narrow(0, c, count), apart, y.narrow(1, c, count));
+  const ZeroSpacedRows layout(sequences, weight.size(1), x.device());
+  for_channels(layout.rows, x.size(1), [&](std::int64_t c, std::int64_t count) {
+    forward_generic(x.narrow(1, c, count), weight.narrow(0, c, count), layout, y.narrow(1, c, count));
   });
 }
 
@@ -171,9 +171,9 @@ void backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weigh
     if (gweight.defined()) gweight.add_(sums.t());
   });
   if (done || x.size(0) == 0) return;
-  const Apart apart(sequences, weight.size(1), x.device());
-  for_channels(apart.rows, x.size(1), [&](std::int64_t c, std::int64_t count) {
-    backward_generic(gy.narrow(1, c, count), x.narrow(1, c, count), weight.narrow(0, c, count), apart, gx.narrow(1, c, count),
+  const ZeroSpacedRows layout(sequences, weight.size(1), x.device());
+  for_channels(layout.rows, x.size(1), [&](std::int64_t c, std::int64_t count) {
+    backward_generic(gy.narrow(1, c, count), x.narrow(1, c, count), weight.narrow(0, c, count), layout, gx.narrow(1, c, count),
                      gweight.defined() ? gweight.narrow(0, c, count) : gweight);
   });
 }

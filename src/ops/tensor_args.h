@@ -31,7 +31,7 @@ inline std::int64_t heads_of(const at::Tensor& x) {
   return x.dim() == 3 ? x.size(1) : 1;
 }
 
-inline float centre_of(NormWeight form) {
+inline float weight_offset_of(NormWeight form) {
   return form == NormWeight::zero_centred ? 1.0F : 0.0F;
 }
 
@@ -45,7 +45,7 @@ RmsNormForward<T> norm_forward_args(const at::Tensor& x, const at::Tensor& weigh
           heads_of(x),
           x.size(-1),
           eps,
-          centre_of(form),
+          weight_offset_of(form),
           form == NormWeight::plain};
 }
 
@@ -61,7 +61,7 @@ RmsNormBackward<T> norm_backward_args(const at::Tensor& gy, const at::Tensor& x,
           rstd.const_data_ptr<float>(),
           heads_of(x),
           x.size(-1),
-          centre_of(form),
+          weight_offset_of(form),
           form == NormWeight::plain};
 }
 

@@ -170,29 +170,30 @@ void run(std::span<const TokenSum> given, Workspace& workspace) {
 }
 
 bool can_add(const TokenSum& s) {
-  return serves(s.a) && is_bf16(s.b) && has_rows(s.a) && has_rows(s.b) && (s.out.scalar_type() == at::kFloat || is_bf16(s.out));
+  return supports(s.a) && is_bf16(s.b) && has_contiguous_rows(s.a) && has_contiguous_rows(s.b) &&
+         (s.out.scalar_type() == at::kFloat || is_bf16(s.out));
 }
 
 }  // namespace
 
-bool add_token_sums(std::span<const TokenSum> sums, Workspace& workspace, Blocks blocks) {
+bool add_token_sums(std::span<const TokenSum> sums, Workspace& workspace, TileType tile_type) {
   if (!std::ranges::all_of(sums, can_add)) return false;
-  if (blocks == Blocks::bf16) {
+  if (tile_type == TileType::bf16) {
     run<Bf16>(sums, workspace);
     return true;
   }
   std::vector<TokenSum> all(sums.begin(), sums.end());
-  const auto wide = std::stable_partition(all.begin(), all.end(), [](const TokenSum& s) { return narrow::serves(s); });
+  const auto wide = std::stable_partition(all.begin(), all.end(), [](const TokenSum& s) { return narrow::supports(s); });
   narrow::add_token_sums({all.begin(), wide}, workspace);
   run<float>({wide, all.end()}, workspace);
   return true;
 }
 
 std::int64_t token_sum_bytes(std::int64_t tokens, std::int64_t rows, std::int64_t columns, at::ScalarType grad) {
-  const Blocks blocks = faster_blocks(at::kBFloat16);
-  if (blocks == Blocks::fp32 && narrow::serves(rows, grad)) return narrow::token_sum_bytes(tokens, rows);
+  const TileType tile_type = preferred_tile_type(at::kBFloat16);
+  if (tile_type == TileType::fp32 && narrow::supports(rows, grad)) return narrow::token_sum_bytes(tokens, rows);
   const std::int64_t held = std::min(tokens, kSumChunk);
-  const std::int64_t item = element_size(blocks);
+  const std::int64_t item = element_size(tile_type);
   const std::int64_t of_thread = kRows * held * item + kRows * kPanel * std::int64_t{sizeof(float)};
   return held * columns * item + at::get_num_threads() * of_thread;
 }

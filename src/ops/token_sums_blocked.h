@@ -12,7 +12,8 @@ namespace qft::ops::blocked {
 
 /// Adds sums with bf16 operands in fp32 or bf16; bf16 results are rounded once per kSumChunk tokens. Returns false and does
 /// nothing if unsupported; the caller then uses another path.
-bool add_token_sums(std::span<const TokenSum> sums, Workspace& workspace, Blocks blocks = faster_blocks(at::kBFloat16));
+bool add_token_sums(std::span<const TokenSum> sums, Workspace& workspace,
+                    TileType tile_type = preferred_tile_type(at::kBFloat16));
 
 /// Tokens whose packed right-hand sides are held at a time.
 inline constexpr std::int64_t kSumChunk = 1024;

@@ -15,23 +15,23 @@ at::Tensor Workspace::get(std::string_view name, at::IntArrayRef shape, at::Scal
   auto it = buffers_.find(name);
   if (it == buffers_.end()) it = buffers_.emplace(std::string(name), Buffer{}).first;
   at::Tensor& buffer = it->second.bytes;
-  it->second.most = std::max(it->second.most, bytes);
+  it->second.largest_request = std::max(it->second.largest_request, bytes);
   device::grow(buffer, bytes, device_);
-  if (watched_ != nullptr) watched_->addresses_[&buffer] = buffer.const_data_ptr();
+  if (recording_ != nullptr) recording_->addresses_[&buffer] = buffer.const_data_ptr();
   return buffer.narrow(0, 0, bytes).view(dtype).view(shape);
 }
 
 Workspace::Places Workspace::places_used_by(const std::function<void()>& body) {
-  QFT_ASSERT(watched_ == nullptr, "calls of places_used_by() must not nest");
+  QFT_ASSERT(recording_ == nullptr, "calls of places_used_by() must not nest");
   Places places;
-  watched_ = &places;
+  recording_ = &places;
   try {
     body();
   } catch (...) {
-    watched_ = nullptr;
+    recording_ = nullptr;
     throw;
   }
-  watched_ = nullptr;
+  recording_ = nullptr;
   return places;
 }
 
@@ -47,7 +47,7 @@ void Workspace::clear() {
 std::int64_t Workspace::held() const {
   std::int64_t sum = 0;
   for (const auto& [name, buffer] : buffers_)
-    if (buffer.bytes.defined()) sum += device_.is_cpu() ? buffer.most : buffer.bytes.numel();
+    if (buffer.bytes.defined()) sum += device_.is_cpu() ? buffer.largest_request : buffer.bytes.numel();
   return sum;
 }
 

@@ -135,8 +135,8 @@ TEST_P(Attention, AgreesWithAutograd) {
   }
 }
 
-struct BlockedAttention : EachBlocks {};
-INSTANTIATE_TEST_SUITE_P(AllBlocks, BlockedAttention, kAllBlocks);
+struct BlockedAttention : EachTileType {};
+INSTANTIATE_TEST_SUITE_P(AllBlocks, BlockedAttention, kAllTileTypes);
 
 TEST_P(BlockedAttention, AgreesWithAutograd) {
   for (const Shape& shape : shapes()) {

@@ -61,10 +61,10 @@ TEST(Experts, ARouterAgreesWithAutograd) {
 
 TEST(Experts, RowsLieByExpertInTheOrderOfTokens) {
   const at::Tensor experts = int32s({2, 0, 0, 4, 2, 0}).view({3, 2});
-  const ExpertRows dealt = deal_rows(experts, kExperts, workspace());
-  EXPECT_EQ(dealt.begins, (std::vector<std::int64_t>{0, 3, 3, 5, 5, 6}));
-  EXPECT_TRUE(dealt.tokens.equal(int32s({0, 1, 2, 0, 2, 1}).to(at::kLong)));
-  EXPECT_TRUE(dealt.places.equal(int32s({3, 0, 1, 5, 4, 2}).to(at::kLong)));
+  const ExpertRows grouped_rows = deal_rows(experts, kExperts, workspace());
+  EXPECT_EQ(grouped_rows.begins, (std::vector<std::int64_t>{0, 3, 3, 5, 5, 6}));
+  EXPECT_TRUE(grouped_rows.tokens.equal(int32s({0, 1, 2, 0, 2, 1}).to(at::kLong)));
+  EXPECT_TRUE(grouped_rows.places.equal(int32s({3, 0, 1, 5, 4, 2}).to(at::kLong)));
   EXPECT_EQ(deal_rows(experts.narrow(0, 0, 0), kExperts, workspace()).count(), 0);
 }
 
@@ -125,29 +125,29 @@ void compare_linears(at::ScalarType dtype, const Widths& n, c10::Device device) 
       differentiate([&](const auto& in) { return token_by_token(in, experts); }, {x, stack.weight, stack.a, stack.b}, gy);
   Workspace own(device);
   const Stack stack_here{here(stack.weight), here(stack.a), here(stack.b)};
-  const ExpertRows dealt = deal_rows(here(experts), kExperts, own);
-  const std::int64_t rows = dealt.count();
+  const ExpertRows grouped_rows = deal_rows(here(experts), kExperts, own);
+  const std::int64_t rows = grouped_rows.count();
   const at::Tensor in = here(empty({rows, n.in}, dtype)), y = here(empty({rows, n.out}, dtype)),
                    saved = here(empty({rows, 2 * n.rank}, dtype)), out = here(empty({kTokens, n.out}, dtype));
-  gather_rows(here(x), dealt, in);
-  experts_forward(dealt, in, stack_here.weights(), 2, {}, y, saved, own);
-  sum_rows(y, dealt, out, GradMode::write);
+  gather_rows(here(x), grouped_rows, in);
+  experts_forward(grouped_rows, in, stack_here.weights(), 2, {}, y, saved, own);
+  sum_rows(y, grouped_rows, out, GradMode::write);
   expect_close(out.cpu(), oracle.value, tolerance(dtype), "out");
 
   const auto wide = statistics_dtype(dtype);
   const at::Tensor gw = here(zeros(stack.weight.sizes(), wide)), ga = here(zeros(stack.a.sizes(), wide)),
                    gb = here(zeros(stack.b.sizes(), wide)), gx = here(empty({rows, n.in}, dtype)),
                    gsum = here(empty({kTokens, n.in}, dtype));
-  gather_rows(here(gy), dealt, y);
-  experts_backward(dealt, y, in, stack_here.weights(), 2, {}, saved, gx, GradMode::write, Stack::grads(gw, ga, gb), own);
-  sum_rows(gx, dealt, gsum, GradMode::write);
+  gather_rows(here(gy), grouped_rows, y);
+  experts_backward(grouped_rows, y, in, stack_here.weights(), 2, {}, saved, gx, GradMode::write, Stack::grads(gw, ga, gb), own);
+  sum_rows(gx, grouped_rows, gsum, GradMode::write);
   expect_close(gsum.cpu(), oracle.grads[0], tolerance(dtype), "x gradient");
   expect_close(gw.cpu(), oracle.grads[1], tolerance(dtype), "weight gradient");
   expect_close(ga.cpu(), oracle.grads[2], tolerance(dtype), "A gradient");
   expect_close(gb.cpu(), oracle.grads[3], tolerance(dtype), "B gradient");
   for (const at::Tensor& g : {gw, ga, gb}) EXPECT_EQ(g[3].abs().max().item<double>(), 0.0) << "of an expert without rows";
   const at::Tensor twice = gsum.clone();
-  sum_rows(gx, dealt, twice, GradMode::accumulate);
+  sum_rows(gx, grouped_rows, twice, GradMode::accumulate);
   expect_close(twice.cpu(), 2 * oracle.grads[0], tolerance(dtype), "the sum added again");
 }
 
@@ -180,8 +180,8 @@ TEST(Experts, GroupedProductsMatchSingleProducts) {
                     randn({kExperts, kOut, kRank}, at::kDouble, 5)};
   at::Tensor experts = route(randn({kTokens, kExperts}, at::kDouble, 6), 2, false).experts;
   experts.masked_fill_(experts == 3, 1);  // the fourth expert has no row
-  const ExpertRows dealt = deal_rows(experts, kExperts, workspace());
-  const std::int64_t rows = dealt.count();
+  const ExpertRows grouped_rows = deal_rows(experts, kExperts, workspace());
+  const std::int64_t rows = grouped_rows.count();
   const at::Tensor x = randn({rows, kIn}, at::kDouble, 1), gy = randn({rows, kOut}, at::kDouble, 2);
   struct Result {
     at::Tensor y, saved, gx, gw, ga, gb;
@@ -192,11 +192,11 @@ TEST(Experts, GroupedProductsMatchSingleProducts) {
                    zeros(stack.a.sizes(), at::kDouble), zeros(stack.b.sizes(), at::kDouble)};
     const LinearGrads grads = Stack::grads(r.gw, r.ga, r.gb);
     if (grouped) {
-      EXPECT_TRUE(grouped_forward(of_groups, dealt, x, stack.weights(), {}, r.y, r.saved));
-      EXPECT_TRUE(grouped_backward(of_groups, dealt, gy, x, stack.weights(), {}, r.saved, r.gx, mode, grads, workspace()));
+      EXPECT_TRUE(grouped_forward(of_groups, grouped_rows, x, stack.weights(), {}, r.y, r.saved));
+      EXPECT_TRUE(grouped_backward(of_groups, grouped_rows, gy, x, stack.weights(), {}, r.saved, r.gx, mode, grads, workspace()));
     } else {
-      experts_forward(dealt, x, stack.weights(), 2, {}, r.y, r.saved, workspace());
-      experts_backward(dealt, gy, x, stack.weights(), 2, {}, r.saved, r.gx, mode, grads, workspace());
+      experts_forward(grouped_rows, x, stack.weights(), 2, {}, r.y, r.saved, workspace());
+      experts_backward(grouped_rows, gy, x, stack.weights(), 2, {}, r.saved, r.gx, mode, grads, workspace());
     }
     return r;
   };
@@ -210,7 +210,8 @@ TEST(Experts, GroupedProductsMatchSingleProducts) {
     expect_close(all.gb, each.gb, 1e-14, "gb");
   }
   const LoraDropout dropout{.p = 0.5, .key = {}, .rows = {}};
-  EXPECT_FALSE(grouped_forward(of_groups, dealt, x, stack.weights(), dropout, gy, {})) << "each expert has masks of its own";
+  EXPECT_FALSE(grouped_forward(of_groups, grouped_rows, x, stack.weights(), dropout, gy, {}))
+      << "each expert has masks of its own";
 }
 
 /// With few rows, as in decoding: a token's result does not depend on the experts' other tokens.
@@ -220,12 +221,12 @@ TEST(Experts, AreBatchInvariant) {
     const at::Tensor x = randn({kTokens, kIn}, dtype, 1), weight = randn({kExperts, kOut, kIn}, dtype, 3);
     const at::Tensor experts = route(randn({kTokens, kExperts}, dtype, 6), 2, false).experts;
     const auto sums = [&](std::int64_t first, std::int64_t count) {
-      const ExpertRows dealt = deal_rows(experts.narrow(0, first, count), kExperts, workspace());
-      const at::Tensor in = empty({dealt.count(), kIn}, dtype), y = empty({dealt.count(), kOut}, dtype),
+      const ExpertRows grouped_rows = deal_rows(experts.narrow(0, first, count), kExperts, workspace());
+      const at::Tensor in = empty({grouped_rows.count(), kIn}, dtype), y = empty({grouped_rows.count(), kOut}, dtype),
                        out = empty({count, kOut}, dtype);
-      gather_rows(x.narrow(0, first, count), dealt, in);
-      experts_forward(dealt, in, {weight, {}, {}}, 1, {}, y, {}, workspace());
-      sum_rows(y, dealt, out, GradMode::write);
+      gather_rows(x.narrow(0, first, count), grouped_rows, in);
+      experts_forward(grouped_rows, in, {weight, {}, {}}, 1, {}, y, {}, workspace());
+      sum_rows(y, grouped_rows, out, GradMode::write);
       return out;
     };
     const at::Tensor all = sums(0, kTokens);

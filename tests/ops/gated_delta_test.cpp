@@ -112,7 +112,7 @@ TEST(GatedDelta, AgreesWithAutogradOfTheRecurrence) {
 TEST(GatedDelta, LongSequencesGoThroughKeptStates) {
   const std::vector<std::int32_t> bounds = {0, 30, 30 + 1090, 30 + 1090 + 1024};
   EXPECT_EQ(kept_delta_states(packed(bounds)), 1);
-  EXPECT_LE(1, most_kept_delta_states(bounds.back()));
+  EXPECT_LE(1, max_kept_delta_states(bounds.back()));
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) compare_with_autograd(bounds, dtype, 0.01);
 }
 

@@ -14,8 +14,8 @@ at::Tensor no_bf16s(at::IntArrayRef shape) {
   return zeros(shape, at::kBFloat16);
 }
 
-struct BlockedProduct : EachBlocks {};
-INSTANTIATE_TEST_SUITE_P(AllBlocks, BlockedProduct, kAllBlocks);
+struct BlockedProduct : EachTileType {};
+INSTANTIATE_TEST_SUITE_P(AllBlocks, BlockedProduct, kAllTileTypes);
 
 // Rows: fewer than a unit, one unit, units with a remainder, more than one group. Columns: few, and around a panel. Inner: around
 // a block.
@@ -62,7 +62,7 @@ TEST_P(BlockedProduct, AppliesFactorsAndKeepsUnscaledOutput) {
 }
 
 TEST(WidenedProduct, NeedsNoCopyForZeroRows) {
-  EXPECT_EQ(copied_bytes(0, 64, Blocks::fp32), 0);
+  EXPECT_EQ(copied_bytes(0, 64, TileType::fp32), 0);
 }
 
 TEST_P(BlockedProduct, TakesColumnsOfWiderTensors) {

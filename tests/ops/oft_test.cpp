@@ -49,7 +49,7 @@ at::Tensor rotation(const at::Tensor& elements, std::int64_t b, CayleyTerms term
   return r + at::matmul(power, q);
 }
 
-at::Tensor turned(const at::Tensor& x, const at::Tensor& skew, const OftGroup& group) {
+at::Tensor rotated(const at::Tensor& x, const at::Tensor& skew, const OftGroup& group) {
   std::vector<at::Tensor> columns;
   for (std::int64_t i = 0; i < group.inputs / group.block; ++i) {
     const at::Tensor r = rotation(skew.select(0, group.shared ? 0 : i), group.block, group.terms);
@@ -71,7 +71,7 @@ LinearCase make(const OftGroup& group, at::ScalarType dtype, at::ScalarType grad
     if (group.adapted[i]) {
       OftPart part{randn({blocks, b * (b - 1) / 2}, dtype, 20 + i, 0.05), empty({blocks, b, b}, statistics_dtype(dtype)), row0,
                    group.rows[i], group.terms};
-      oft_turns(part.skew, part.terms, part.turns);
+      oft_turns(part.skew, part.terms, part.rotations);
       c.w.oft.push_back(part);
       c.grads.oft.push_back(zeros(part.skew.sizes(), grad_dtype));
       c.inputs.push_back(part.skew);
@@ -90,7 +90,7 @@ void compare(const OftGroup& group, at::ScalarType dtype, at::ScalarType grad_dt
     std::size_t next = group.bias ? 2 : 1;
     std::int64_t row0 = 0;
     for (std::size_t i = 0; i < group.rows.size(); ++i) {
-      const at::Tensor x = group.adapted[i] ? turned(in[0], in[next++], group) : in[0];
+      const at::Tensor x = group.adapted[i] ? rotated(in[0], in[next++], group) : in[0];
       columns.push_back(at::matmul(x, weight.narrow(0, row0, group.rows[i]).t()));
       row0 += group.rows[i];
     }
@@ -121,11 +121,11 @@ TEST(Oft, AgreesWithAutograd) {
 }
 
 TEST(Oft, CayleysTransformIsOrthogonalAndTheSeriesComesNearIt) {
-  const at::Tensor skew = randn({3, 28}, at::kDouble, 1, 0.05), turns = zeros({3, 8, 8}, at::kDouble);
-  const at::Tensor one = at::eye(8, turns.options());
+  const at::Tensor skew = randn({3, 28}, at::kDouble, 1, 0.05), rotations = zeros({3, 8, 8}, at::kDouble);
+  const at::Tensor one = at::eye(8, rotations.options());
   const auto error = [&](CayleyTerms terms) {
-    oft_turns(skew, terms, turns);
-    const at::Tensor r = turns + one;
+    oft_turns(skew, terms, rotations);
+    const at::Tensor r = rotations + one;
     return relative_error(at::bmm(r, r.transpose(1, 2)), one.expand({3, 8, 8}));
   };
   EXPECT_LT(error(kCayleyExact), 1e-14);
@@ -133,8 +133,8 @@ TEST(Oft, CayleysTransformIsOrthogonalAndTheSeriesComesNearIt) {
   EXPECT_LT(error(5), error(2));
   const at::Tensor exact = zeros({3, 8, 8}, at::kDouble);
   oft_turns(-skew, kCayleyExact, exact);
-  oft_turns(skew, 60, turns);
-  expect_close(turns, exact, 1e-12, "the series is Cayley's transform of -Q");
+  oft_turns(skew, 60, rotations);
+  expect_close(rotations, exact, 1e-12, "the series is Cayley's transform of -Q");
 }
 
 TEST(Oft, IsBatchInvariantForFewRows) {

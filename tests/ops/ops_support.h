@@ -46,13 +46,13 @@ using Function = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
 Oracle differentiate(const Function& f, const std::vector<at::Tensor>& inputs, const at::Tensor& gout);
 
 /// Base for tests that run with each tile type, whichever this processor would choose: use TEST_P with a derived struct,
-/// instantiated with kAllBlocks.
-struct EachBlocks : ::testing::TestWithParam<blocked::Blocks> {
+/// instantiated with kAllTileTypes.
+struct EachTileType : ::testing::TestWithParam<blocked::TileType> {
   void SetUp() override {
     if (!blocked::available(GetParam())) GTEST_SKIP() << "no such blocks on this processor";
   }
 };
-inline const auto kAllBlocks = ::testing::Values(blocked::Blocks::bf16, blocked::Blocks::fp32);
+inline const auto kAllTileTypes = ::testing::Values(blocked::TileType::bf16, blocked::TileType::fp32);
 
 inline Workspace& workspace() {
   static Workspace instance(c10::Device(c10::kCPU));

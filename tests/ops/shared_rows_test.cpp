@@ -61,11 +61,11 @@ TEST(SharedRows, RejectMoreTokensThanASequenceHas) {
 }
 
 /// Reference: rows expanded by an index.
-struct Apart {
+struct ExpandedReference {
   SharedRows shared;
   at::Tensor index, again;  ///< int64 [tokens] and bool
 
-  explicit Apart(const PackedSequences& packed) : shared(packed.shared) {
+  explicit ExpandedReference(const PackedSequences& packed) : shared(packed.shared) {
     std::vector<std::int64_t> rows;
     for (std::int64_t t = 0; t < shared.tokens; ++t) rows.push_back(shared.row_of(t));
     index = at::empty({shared.tokens}, at::kLong);
@@ -93,7 +93,7 @@ struct Apart {
 TEST(SharedRows, AttentionMatchesSeparateRows) {
   const PackedSequences packed = PackedSequences::build(kSharedBounds, at::kCPU, kShared),
                         whole = PackedSequences::build(kSharedBounds, at::kCPU);
-  const Apart apart(packed);
+  const ExpandedReference expanded(packed);
   const std::int64_t heads = 4, kv_heads = 2, dim = 16, columns = (heads + 2 * kv_heads) * dim;
   for (const at::ScalarType dtype : kDtypes)
     for (const std::int64_t window : {0, 3}) {
@@ -105,14 +105,14 @@ TEST(SharedRows, AttentionMatchesSeparateRows) {
       attention_forward(views(qkv), packed, options, out, lse, workspace());
       attention_backward(gout, views(qkv), out, lse, packed, options, views(grads), workspace());
 
-      const at::Tensor all = apart.expand(qkv), all_out = empty({45, heads * dim}, dtype),
+      const at::Tensor all = expanded.expand(qkv), all_out = empty({45, heads * dim}, dtype),
                        all_lse = empty({heads, 45}, statistics_dtype(dtype)), all_grads = empty({45, columns}, dtype);
       attention_forward(views(all), whole, options, all_out, all_lse, workspace());
-      attention_backward(apart.gradient(gout), views(all), all_out, all_lse, whole, options, views(all_grads), workspace());
+      attention_backward(expanded.gradient(gout), views(all), all_out, all_lse, whole, options, views(all_grads), workspace());
       const double limit = dtype == at::kBFloat16 ? kOneRounding : dtype == at::kFloat ? 1e-6 : 1e-14;
-      expect_close(apart.expand(out), all_out, limit, "out");
-      expect_close(at::index_select(lse, 1, apart.index), all_lse, 1e-6, "lse");
-      expect_close(grads, apart.sum(all_grads), limit, "gradients");
+      expect_close(expanded.expand(out), all_out, limit, "out");
+      expect_close(at::index_select(lse, 1, expanded.index), all_lse, 1e-6, "lse");
+      expect_close(grads, expanded.sum(all_grads), limit, "gradients");
     }
 }
 
@@ -121,7 +121,7 @@ TEST(SharedRows, DeltaRuleMatchesSeparateRows) {
   const std::vector<std::int32_t> bounds = {0, 1100, 2150}, shared = {0, 1040};
   const PackedSequences packed = PackedSequences::build(bounds, at::kCPU, shared),
                         whole = PackedSequences::build(bounds, at::kCPU);
-  const Apart apart(packed);
+  const ExpandedReference expanded(packed);
   const std::int64_t rows = packed.num_rows(), keys = 1, values = 2, dim = 8;
   EXPECT_EQ(kept_delta_states(packed), 0);
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat}) {
@@ -132,8 +132,8 @@ TEST(SharedRows, DeltaRuleMatchesSeparateRows) {
     const auto like = [](const GatedDeltaTensors& t) -> GatedDeltaTensors {
       return {at::zeros_like(t.q), at::zeros_like(t.k), at::zeros_like(t.v), at::zeros_like(t.g), at::zeros_like(t.beta)};
     };
-    const GatedDeltaTensors all = {apart.expand(in.q), apart.expand(in.k), apart.expand(in.v), apart.expand(in.g),
-                                   apart.expand(in.beta)};
+    const GatedDeltaTensors all = {expanded.expand(in.q), expanded.expand(in.k), expanded.expand(in.v), expanded.expand(in.g),
+                                   expanded.expand(in.beta)};
     const at::Tensor gout = randn(in.v.sizes(), dtype, 6), out = empty(in.v.sizes(), dtype),
                      none = empty({0, values, dim, dim}, wide);
     const GatedDeltaTensors grads = like(in), all_grads = like(all);
@@ -141,33 +141,33 @@ TEST(SharedRows, DeltaRuleMatchesSeparateRows) {
     gated_delta_backward(gout, in, none, packed, grads, workspace());
     const at::Tensor all_out = empty(all.v.sizes(), dtype), states = empty({kept_delta_states(whole), values, dim, dim}, wide);
     gated_delta_forward(all, whole, all_out, states, workspace());
-    gated_delta_backward(apart.gradient(gout), all, states, whole, all_grads, workspace());
+    gated_delta_backward(expanded.gradient(gout), all, states, whole, all_grads, workspace());
     const double limit = dtype == at::kFloat ? 1e-5 : 1e-13;
-    expect_close(apart.expand(out), all_out, limit, "out");
-    expect_close(grads.q, apart.sum(all_grads.q), limit, "gq");
-    expect_close(grads.k, apart.sum(all_grads.k), limit, "gk");
-    expect_close(grads.v, apart.sum(all_grads.v), limit, "gv");
-    expect_close(grads.g, apart.sum(all_grads.g), limit, "gg");
-    expect_close(grads.beta, apart.sum(all_grads.beta), limit, "gbeta");
+    expect_close(expanded.expand(out), all_out, limit, "out");
+    expect_close(grads.q, expanded.sum(all_grads.q), limit, "gq");
+    expect_close(grads.k, expanded.sum(all_grads.k), limit, "gk");
+    expect_close(grads.v, expanded.sum(all_grads.v), limit, "gv");
+    expect_close(grads.g, expanded.sum(all_grads.g), limit, "gg");
+    expect_close(grads.beta, expanded.sum(all_grads.beta), limit, "gbeta");
   }
 }
 
 TEST(SharedRows, ConvolutionMatchesSeparateRows) {
   const PackedSequences packed = PackedSequences::build(kSharedBounds, at::kCPU, kShared),
                         whole = PackedSequences::build(kSharedBounds, at::kCPU);
-  const Apart apart(packed);
+  const ExpandedReference expanded(packed);
   for (const at::ScalarType dtype : kDtypes) {
     const at::Tensor x = randn({37, 12}, dtype, 1), weight = randn({12, 4}, dtype, 2), gy = randn({37, 12}, dtype, 3);
     const at::Tensor y = empty(x.sizes(), dtype), gx = empty(x.sizes(), dtype), gweight = zeros({12, 4}, dtype);
     short_convolution_forward(x, weight, packed, y, workspace());
     short_convolution_backward(gy, x, weight, packed, gx, gweight, workspace());
-    const at::Tensor all = apart.expand(x), all_y = empty(all.sizes(), dtype), all_gx = empty(all.sizes(), dtype),
+    const at::Tensor all = expanded.expand(x), all_y = empty(all.sizes(), dtype), all_gx = empty(all.sizes(), dtype),
                      all_gweight = zeros({12, 4}, dtype);
     short_convolution_forward(all, weight, whole, all_y, workspace());
-    short_convolution_backward(apart.gradient(gy), all, weight, whole, all_gx, all_gweight, workspace());
+    short_convolution_backward(expanded.gradient(gy), all, weight, whole, all_gx, all_gweight, workspace());
     const double limit = dtype == at::kBFloat16 ? kOneRounding : dtype == at::kFloat ? 1e-6 : 1e-14;
-    expect_close(apart.expand(y), all_y, limit, "y");
-    expect_close(gx, apart.sum(all_gx), limit, "gx");
+    expect_close(expanded.expand(y), all_y, limit, "y");
+    expect_close(gx, expanded.sum(all_gx), limit, "gx");
     expect_close(gweight, all_gweight, limit, "gweight");
   }
 }

@@ -15,8 +15,8 @@ at::Tensor exact(const at::Tensor& a, const at::Tensor& b) {
   return exact_product(a.t(), b);
 }
 
-struct Blocked : EachBlocks {};
-INSTANTIATE_TEST_SUITE_P(AllBlocks, Blocked, kAllBlocks);
+struct Blocked : EachTileType {};
+INSTANTIATE_TEST_SUITE_P(AllBlocks, Blocked, kAllTileTypes);
 
 // Tokens: fewer than a unit, one block, around a chunk. Rows: like a LoRA factor's, around a group and its parts. Columns: around
 // a panel.

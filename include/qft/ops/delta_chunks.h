@@ -13,7 +13,7 @@ struct DeltaShape {
 };
 
 /// Upper bound on the states that forward keeps for sequences with `tokens` tokens in total.
-constexpr std::int64_t most_kept_delta_states(std::int64_t tokens) {
+constexpr std::int64_t max_kept_delta_states(std::int64_t tokens) {
   return tokens / kDeltaSegment;
 }
 

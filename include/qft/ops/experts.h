@@ -46,9 +46,9 @@ ExpertRows deal_rows(const at::Tensor& experts, std::int64_t count, Workspace& w
 std::int64_t dealt_bytes(std::int64_t tokens, std::int64_t per_token);
 
 /// rows[i] = x[token of row i]. x [T, K], rows [rows, K], contiguous.
-void gather_rows(const at::Tensor& x, const ExpertRows& dealt, const at::Tensor& rows);
+void gather_rows(const at::Tensor& x, const ExpertRows& grouped_rows, const at::Tensor& rows);
 /// out[t] = (or +=) sum of the token's rows, in the order of its experts, rounded once. out [T, K] contiguous.
-void sum_rows(const at::Tensor& rows, const ExpertRows& dealt, const at::Tensor& out, GradMode mode);
+void sum_rows(const at::Tensor& rows, const ExpertRows& grouped_rows, const at::Tensor& out, GradMode mode);
 
 /// Returns views of expert `e`'s weights, or gradients, in a stack: weight [experts, N, K], LoRA's a [experts, r, K], b [experts,
 /// rows, r]. Each expert has its own `sites` dropout sites.
@@ -57,16 +57,16 @@ LinearGrads expert_of(const LinearGrads& stack, std::int64_t e);
 
 /// Runs linear_forward() for each expert over its rows: x [rows, K], y [rows, N], saved [rows, lora_saved_columns(stack)].
 /// `dropout.rows` identifies the grouped rows, not the tokens.
-void experts_forward(const ExpertRows& dealt, const at::Tensor& x, const LinearWeights& stack, std::uint32_t sites,
+void experts_forward(const ExpertRows& grouped_rows, const at::Tensor& x, const LinearWeights& stack, std::uint32_t sites,
                      const LoraDropout& dropout, const at::Tensor& y, const at::Tensor& saved, Workspace& workspace);
 /// Runs linear_backward() for each expert; gx [rows, K].
-void experts_backward(const ExpertRows& dealt, const at::Tensor& gy, const at::Tensor& x, const LinearWeights& stack,
+void experts_backward(const ExpertRows& grouped_rows, const at::Tensor& gy, const at::Tensor& x, const LinearWeights& stack,
                       std::uint32_t sites, const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gx,
                       GradMode mode, const LinearGrads& grads, Workspace& workspace);
 /// Bytes that forward or backward allocates for this many rows and columns on a device with grouped products (all experts in one
 /// call).
 std::int64_t grouped_bytes(std::int64_t rows, std::int64_t columns, at::ScalarType dtype);
 /// Returns each grouped row's identity for dropout; undefined tensors if there is no dropout.
-RowIdentity rows_of(const RowIdentity& tokens, const ExpertRows& dealt);
+RowIdentity rows_of(const RowIdentity& tokens, const ExpertRows& grouped_rows);
 
 }  // namespace qft::ops

@@ -24,8 +24,8 @@ struct RmsNormForward {
   float* rstd;
   std::int64_t heads, width;
   double eps;
-  float centre;       ///< added to the weight
-  bool rounds_first;  ///< round x * rstd to T before multiplying with the weight
+  float weight_offset;        ///< added to the weight
+  bool rounds_before_weight;  ///< round x * rstd to T before multiplying with the weight
 };
 template <class T>
 struct RmsNormBackward {
@@ -34,8 +34,8 @@ struct RmsNormBackward {
   const T* weight;
   const float* rstd;
   std::int64_t heads, width;
-  float centre;  ///< as in RmsNormForward
-  bool rounds_first;
+  float weight_offset;  ///< as in RmsNormForward
+  bool rounds_before_weight;
 };
 
 /// Rotates by sign * angle, in place.

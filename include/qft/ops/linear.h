@@ -27,7 +27,7 @@ struct LoraPart {
 struct OftPart {
   /// [blocks, b (b - 1) / 2], compute dtype; a single block serves all columns of x, otherwise each block of columns has one
   at::Tensor skew;
-  at::Tensor turns;  ///< [blocks, b, b]: R - I, fp32 or fp64
+  at::Tensor rotations;  ///< [blocks, b, b]: R - I, fp32 or fp64
   std::int64_t row0 = 0, rows = 0;
   CayleyTerms terms = kCayleyExact;
 };

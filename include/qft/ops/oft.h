@@ -11,13 +11,14 @@
 
 namespace qft::ops {
 
-/// turns = R - I of each block, in fp32 (fp64 for fp64).
-///   skew [blocks, b (b - 1) / 2]: the elements of Q above its diagonal, row by row; turns [blocks, b, b] fp32, or fp64 for fp64
-void oft_turns(const at::Tensor& skew, CayleyTerms terms, const at::Tensor& turns);
+/// rotations = R - I of each block, in fp32 (fp64 for fp64).
+///   skew [blocks, b (b - 1) / 2]: the elements of Q above its diagonal, row by row; rotations [blocks, b, b] fp32, or fp64 for
+///   fp64
+void oft_turns(const at::Tensor& skew, CayleyTerms terms, const at::Tensor& rotations);
 
-/// Backpropagates gturns [blocks, b, b], the gradient of the turns (or equally of R), into gskew (accumulated).
+/// Backpropagates grotations [blocks, b, b], the gradient of the rotations (or equally of R), into gskew (accumulated).
 ///   gskew [blocks, b (b - 1) / 2], any floating type
-void oft_turns_backward(const at::Tensor& gturns, const at::Tensor& skew, CayleyTerms terms, const at::Tensor& turns,
+void oft_turns_backward(const at::Tensor& grotations, const at::Tensor& skew, CayleyTerms terms, const at::Tensor& rotations,
                         const at::Tensor& gskew);
 
 /// Upper bound of the bytes of forward and backward for a linear with `columns` inputs: workspace plus other allocations.

@@ -8,7 +8,7 @@
 namespace qft::ops {
 
 /// 1/127 as bitsandbytes rounds it; int8 multiplies a row's largest magnitude with it.
-inline constexpr float kOf127 = 0.007874015718698502F;
+inline constexpr float kInverse127 = 0.007874015718698502F;
 
 /// Returns the 16 values of a 4-bit format, by code.
 const std::array<float, 16>& table_of(QuantFormat format);

@@ -16,7 +16,7 @@ struct SharedRows {
   /// Tokens [token, token + count) use rows [row, row + count).
   struct Span {
     std::int64_t token = 0, row = 0, count = 0;
-    bool again = false;  ///< an earlier sequence already uses these rows
+    bool repeated = false;  ///< an earlier sequence already uses these rows
   };
   std::vector<Span> spans;  ///< by token; empty if every token has its own row
   std::int64_t tokens = 0, rows = 0;

@@ -46,10 +46,10 @@ class Workspace {
   c10::Device device_;
   struct Buffer {
     at::Tensor bytes;
-    std::int64_t most = 0;  ///< largest request in bytes
+    std::int64_t largest_request = 0;  ///< largest request in bytes
   };
   std::map<std::string, Buffer, std::less<>> buffers_;  ///< entries are never erased, because Places points to them
-  Places* watched_ = nullptr;
+  Places* recording_ = nullptr;
 };
 
 }  // namespace qft::ops

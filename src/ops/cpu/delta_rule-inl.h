@@ -28,16 +28,16 @@ class DeltaScratch {
  public:
   DeltaScratch(std::int64_t key_dim, std::int64_t value_dim, float* from) : next_(from) {
     for (float** p : {&q, &k, &keys, &gq, &gk, &from_state}) *p = take(kChunk * key_dim);
-    for (float** p : {&out, &updates, &gout, &gupdates, &gresiduals, &turned_updates}) *p = take(kChunk * value_dim);
+    for (float** p : {&out, &updates, &gout, &gupdates, &gresiduals, &transposed_updates}) *p = take(kChunk * value_dim);
     for (float** p : {&qk, &kk, &decay, &system, &weights, &gqk, &gkk}) *p = take(kChunk * kChunk);
     for (float** p : {&q_inverse, &k_inverse, &from_start, &to_end, &dots, &gsums}) *p = take(kChunk);
-    for (float** p : {&turned_state, &turned_gstate}) *p = take(key_dim * value_dim);
+    for (float** p : {&transposed_state, &transposed_gstate}) *p = take(key_dim * value_dim);
   }
   float *q, *k, *keys, *gq, *gk, *from_state;
-  float *out, *updates, *gout, *gupdates, *gresiduals, *turned_updates;
+  float *out, *updates, *gout, *gupdates, *gresiduals, *transposed_updates;
   float *qk, *kk, *decay, *system, *weights, *gqk, *gkk;
   float *q_inverse, *k_inverse, *from_start, *to_end, *dots, *gsums;
-  float *turned_state, *turned_gstate;
+  float *transposed_state, *transposed_gstate;
 
  private:
   float* take(std::int64_t elements) {
@@ -115,7 +115,7 @@ inline void edge_decays(const double* sums, std::int64_t count, float* from_star
 }
 
 /// to [width][columns] = from [count][width] transposed.
-inline void turn(const float* from, std::int64_t count, std::int64_t width, std::int64_t columns, float* to) {
+inline void transpose_to(const float* from, std::int64_t count, std::int64_t width, std::int64_t columns, float* to) {
   packing_kernels<float, float>().transpose({from, width, count, width}, columns, to);
 }
 

@@ -120,7 +120,7 @@ class Backward {
     const float scale = query_scale(dk_);
     normalise_rows(a_.k, at_, dk_, 1.0F, s_.k, s_.k_inverse);
     normalise_rows(a_.q, at_, dk_, scale, s_.q, s_.q_inverse);
-    turn(s_.k, n_, dk_, kChunk, s_.keys);
+    transpose_to(s_.k, n_, dk_, kChunk, s_.keys);
     pairs(s_.k, dk_, s_.keys, s_.kk);
     pairs(s_.q, dk_, s_.keys, s_.qk);
     std::fill_n(s_.gq, n_ * dk_, 0.0F);
@@ -148,9 +148,9 @@ class Backward {
     updates_gradient(value_head, gstate);
     write_gradients(value_head, residuals);
 
-    turn(s_.updates, n_, dv_, kChunk, s_.turned_updates);
-    pairs(s_.gout, dv_, s_.turned_updates, s_.gqk);
-    pairs(s_.gresiduals, dv_, s_.turned_updates, s_.gkk);
+    transpose_to(s_.updates, n_, dv_, kChunk, s_.transposed_updates);
+    pairs(s_.gout, dv_, s_.transposed_updates, s_.gqk);
+    pairs(s_.gresiduals, dv_, s_.transposed_updates, s_.gkk);
     gradients_of_pairs(s_, n_);
     through_states(state, gstate);
     const auto add = [&](const float* weights, Triangle side, const float* rows, float* to) HWY_ATTR {
@@ -206,16 +206,16 @@ class Backward {
   /// Backpropagates through q S, k S and the next S into q, k and G, then computes the gradient of the states. Scales go, gr and
   /// u in place.
   void through_states(const float* state, float* gstate) const {
-    turn(state, dk_, dv_, dk_, s_.turned_state);
-    turn(gstate, dk_, dv_, dk_, s_.turned_gstate);
+    transpose_to(state, dk_, dv_, dk_, s_.transposed_state);
+    transpose_to(gstate, dk_, dv_, dk_, s_.transposed_gstate);
     scale_rows(s_.gout, s_.from_start, 1.0F, n_, dv_, s_.gout);
     scale_rows(s_.gresiduals, s_.from_start, -1.0F, n_, dv_, s_.gresiduals);
     scale_rows(s_.updates, s_.to_end, 1.0F, n_, dv_, s_.updates);
-    from_state(s_.gout, s_.turned_state, s_.q, s_.gq);
+    from_state(s_.gout, s_.transposed_state, s_.q, s_.gq);
     for (std::int64_t i = 0; i < n_; ++i) s_.gsums[i] += s_.dots[i];
-    from_state(s_.gresiduals, s_.turned_state, s_.k, s_.gk);
+    from_state(s_.gresiduals, s_.transposed_state, s_.k, s_.gk);
     for (std::int64_t i = 0; i < n_; ++i) s_.gsums[i] += s_.dots[i];
-    from_state(s_.updates, s_.turned_gstate, s_.k, s_.gk);
+    from_state(s_.updates, s_.transposed_gstate, s_.k, s_.gk);
     const float whole = s_.from_start[n_ - 1];  // the chunk's decay
     float last = whole * dot(gstate, state, dk_ * dv_);
     for (std::int64_t i = 0; i < n_; ++i) {
@@ -228,8 +228,8 @@ class Backward {
   }
 
   /// Adds the gradient through a product of rows `unit` with a state, and stores its dot products with these rows.
-  void from_state(const float* rows, const float* turned, const float* unit, float* gunit) const {
-    multiply({rows, dv_, 1, turned, dk_, s_.from_state, dk_, n_, dk_, dv_});
+  void from_state(const float* rows, const float* transposed, const float* unit, float* gunit) const {
+    multiply({rows, dv_, 1, transposed, dk_, s_.from_state, dk_, n_, dk_, dv_});
     for (std::int64_t i = 0; i < n_; ++i) {
       s_.dots[i] = dot(unit + i * dk_, s_.from_state + i * dk_, dk_);
       add_row(gunit + i * dk_, s_.from_state + i * dk_, dk_);

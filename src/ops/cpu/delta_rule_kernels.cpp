@@ -16,7 +16,7 @@ namespace HWY_NAMESPACE {
 
 /// Writes the rows' keys into their columns of the chunk's keys.
 void place_keys(const float* k, const DeltaRows& at, std::int64_t width, float* keys) {
-  if (at.before == 0) return turn(k, at.count, width, kChunk, keys);
+  if (at.before == 0) return transpose_to(k, at.count, width, kChunk, keys);
   for (std::int64_t i = 0; i < at.count; ++i)
     for (std::int64_t d = 0; d < width; ++d) keys[d * kChunk + at.before + i] = k[i * width + d];
 }

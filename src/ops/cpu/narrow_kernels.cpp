@@ -79,11 +79,11 @@ HWY_INLINE void sums_of(const NarrowSums& a, std::int64_t t, std::int64_t n, std
 }
 
 void sums(const NarrowSums& a, std::int64_t begin, std::int64_t end) {
-  alignas(64) float held[kMostNarrow * kColumns];
+  alignas(64) float held[kMaxNarrow * kColumns];
   const auto block = static_cast<std::int64_t>(kVectors * hn::Lanes(Floats()));
   for (std::int64_t i0 = begin; i0 < end; i0 += kColumns) {
     const std::int64_t columns = std::min(kColumns, end - i0), blocks = columns / block * block;
-    std::fill_n(held, kMostNarrow * kColumns, 0.0F);
+    std::fill_n(held, kMaxNarrow * kColumns, 0.0F);
     for (std::int64_t t = 0; t < a.tokens; t += kTokens) {
       const std::int64_t n = std::min(kTokens, a.tokens - t);
       for (std::int64_t c = 0; c < a.count; c += kUnit) {

@@ -27,11 +27,11 @@ void forward_rows(const RmsNormForward<T>& a, std::int64_t begin, std::int64_t e
     });
     const float rstd = 1.0F / std::sqrt(squares / static_cast<float>(width) + static_cast<float>(a.eps));
     a.rstd[r] = rstd;
-    const Vec scale = splat(rstd), centre = splat(a.centre);
+    const Vec scale = splat(rstd), weight_offset = splat(a.weight_offset);
     for_vectors(width, [&](std::size_t i, auto extent) HWY_ATTR {
       const Vec normed = hn::Mul(load(x + i, extent), scale);
-      const Vec weight = hn::Add(load(a.weight + i, extent), centre);
-      store(hn::Mul(weight, a.rounds_first ? rounded(x, normed) : normed), y + i, extent);
+      const Vec weight = hn::Add(load(a.weight + i, extent), weight_offset);
+      store(hn::Mul(weight, a.rounds_before_weight ? rounded(x, normed) : normed), y + i, extent);
     });
   }
 }
@@ -45,19 +45,20 @@ void backward_rows(const RmsNormBackward<T>& a, float* gweight, std::int64_t beg
     const T *gy = a.gy.row(token, head), *x = a.x.row(token, head);
     const T* residual = a.residual_grad.data ? a.residual_grad.row(token, head) : nullptr;
     T* gx = a.gx.row(token, head);
-    const Vec rstd = splat(a.rstd[r]), centre = splat(a.centre);
+    const Vec rstd = splat(a.rstd[r]), weight_offset = splat(a.weight_offset);
     const float dot = sum_over(width, [&](std::size_t i, auto extent, Vec sum) HWY_ATTR {
       const Vec g = load(gy + i, extent), v = load(x + i, extent);
       if (gweight != nullptr) {
         const Vec normed = hn::Mul(v, rstd);
-        store(hn::MulAdd(g, a.rounds_first ? rounded(x, normed) : normed, load(gweight + i, extent)), gweight + i, extent);
+        store(hn::MulAdd(g, a.rounds_before_weight ? rounded(x, normed) : normed, load(gweight + i, extent)), gweight + i,
+              extent);
       }
-      return hn::MulAdd(hn::Mul(g, hn::Add(load(a.weight + i, extent), centre)), v, sum);
+      return hn::MulAdd(hn::Mul(g, hn::Add(load(a.weight + i, extent), weight_offset)), v, sum);
     });
     const float s = a.rstd[r];
     const Vec share = splat(dot * s * s * s / static_cast<float>(width));
     for_vectors(width, [&](std::size_t i, auto extent) HWY_ATTR {
-      const Vec weight = hn::Add(load(a.weight + i, extent), centre);
+      const Vec weight = hn::Add(load(a.weight + i, extent), weight_offset);
       const Vec g = hn::Mul(hn::Mul(load(gy + i, extent), weight), rstd);
       Vec out = hn::NegMulAdd(load(x + i, extent), share, g);
       if (residual != nullptr) out = hn::Add(out, load(residual + i, extent));

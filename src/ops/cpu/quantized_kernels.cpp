@@ -129,7 +129,7 @@ template <class T>
 void decode_int8(const std::int8_t* codes, float largest, T* out, std::int64_t count) {
   for_vectors(static_cast<std::size_t>(count), [&](std::size_t i, auto extent) HWY_ATTR {
     const auto number = hn::ConvertTo(Floats(), hn::PromoteTo(CodeTag<std::int32_t>(), load_codes(codes + i, extent)));
-    store(hn::Mul(hn::Mul(number, splat(largest)), splat(kOf127)), out + i, extent);
+    store(hn::Mul(hn::Mul(number, splat(largest)), splat(kInverse127)), out + i, extent);
   });
 }
 
@@ -160,7 +160,7 @@ void decode_fp8(const std::uint8_t* codes, float scale, T* out, std::int64_t cou
 /// Transposes a square of kRows vectors with kRows elements each. Each round interleaves the upper half of the rows with the
 /// lower half.
 template <class T, int kRows>
-HWY_INLINE void turn(ByteVec* v) {
+HWY_INLINE void transpose_square(ByteVec* v) {
   const hn::FixedTag<std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint32_t>, kRows> elements;
   for (int round = 1; round < kRows; round *= 2) {
     ByteVec t[kRows];
@@ -186,7 +186,7 @@ void reorder(const T* from, const std::int32_t* order, T* room, T* out, std::int
   const auto store = [](ByteVec x, T* p) HWY_ATTR { hn::StoreU(x, Bytes(), reinterpret_cast<std::uint8_t*>(p)); };
   for (; i + kRows <= count; i += kRows) {
     for (std::int64_t r = 0; r < kRows; ++r) v[r] = load(from + r * count + i);
-    turn<T, kRows>(v);
+    transpose_square<T, kRows>(v);
     for (std::int64_t k = 0; k < kRows; ++k) store(v[k], column(order[i + k]));
   }
 #endif
@@ -195,7 +195,7 @@ void reorder(const T* from, const std::int32_t* order, T* room, T* out, std::int
 #if HWY_TARGET != HWY_SCALAR
   for (; j + kRows <= count; j += kRows) {
     for (std::int64_t k = 0; k < kRows; ++k) v[k] = load(column(j + k));
-    turn<T, kRows>(v);
+    transpose_square<T, kRows>(v);
     for (std::int64_t r = 0; r < kRows; ++r) store(v[r], out + r * count + j);
   }
 #endif

@@ -15,7 +15,7 @@ struct alignas(device::kPieceBytes) WalkMemory {
     float tiles[2][kWalkDepth][kPitch];
     float sums[kWalkParts][kRows][kSlice];
   };
-  float state[kDeltaWidestKey][kSlice];
+  float state[kMaxDeltaKeyDim][kSlice];
   float rows[kRows][kSlice];
 };
 
@@ -147,7 +147,7 @@ class Walk {
   __device__ void begin(const DeltaChain& chain) {
     const int kept = a_.chunks[chain.first].kept;
     const bool goes_on = (kBackward ? chain.after : chain.before) != 0;
-    for (int row = walk_row(); row < kDeltaWidestKey; row += kRows) {
+    for (int row = walk_row(); row < kMaxDeltaKeyDim; row += kRows) {
       const bool carried = goes_on && row < keys_ && has_columns();
       device::store(own(row), carried ? device::load<4>(carry(a_.parity) + row * m_.value_width) : device::Floats<4>{});
     }

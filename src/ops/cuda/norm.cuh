@@ -26,7 +26,7 @@ __global__ void rms_norm_forward_kernel(RmsNormForward<T> a, std::int64_t rows) 
     const auto w = device::load<N>(a.weight + i);
     for (int k = 0; k < N; ++k) {
       const float normed = v[k] * rstd;
-      v[k] = (w[k] + a.centre) * (a.rounds_first ? device::rounded<T>(normed) : normed);
+      v[k] = (w[k] + a.weight_offset) * (a.rounds_before_weight ? device::rounded<T>(normed) : normed);
     }
     device::store(y + i, v);
   }
@@ -46,13 +46,13 @@ __global__ void rms_norm_backward_kernel(RmsNormBackward<T> a, std::int64_t rows
   float dot = 0;
   for (int i = first; i < width; i += step) {
     const auto g = device::load<N>(gy + i), w = device::load<N>(a.weight + i), v = device::load<N>(x + i);
-    for (int k = 0; k < N; ++k) dot += g[k] * (w[k] + a.centre) * v[k];
+    for (int k = 0; k < N; ++k) dot += g[k] * (w[k] + a.weight_offset) * v[k];
   }
   const float share = device::sum_over_row(dot) * rstd * rstd * rstd / static_cast<float>(width);
   for (int i = first; i < width; i += step) {
     auto g = device::load<N>(gy + i);
     const auto w = device::load<N>(a.weight + i), v = device::load<N>(x + i);
-    for (int k = 0; k < N; ++k) g[k] = g[k] * (w[k] + a.centre) * rstd - v[k] * share;
+    for (int k = 0; k < N; ++k) g[k] = g[k] * (w[k] + a.weight_offset) * rstd - v[k] * share;
     if (residual != nullptr) {
       const auto more = device::load<N>(residual + i);
       for (int k = 0; k < N; ++k) g[k] += more[k];
@@ -78,7 +78,7 @@ __global__ void norm_weight_grad_kernel(RmsNormBackward<T> a, std::int64_t rows,
       const std::int64_t token = r / a.heads, head = r % a.heads;
       const auto g = device::load<N>(a.gy.row(token, head) + column), v = device::load<N>(a.x.row(token, head) + column);
       const float rstd = a.rstd[r];
-      for (int k = 0; k < N; ++k) sum[k] += g[k] * (a.rounds_first ? device::rounded<T>(v[k] * rstd) : v[k] * rstd);
+      for (int k = 0; k < N; ++k) sum[k] += g[k] * (a.rounds_before_weight ? device::rounded<T>(v[k] * rstd) : v[k] * rstd);
     }
   }
   for (int k = 0; k < N; ++k) sums[threadIdx.y][threadIdx.x * N + k] = sum[k];

@@ -95,7 +95,7 @@ void store_sums(const StoreSums& args);
 /// Factors of a narrow product are padded with zero rows or columns to a multiple of this.
 constexpr std::int64_t kNarrowUnit = 4;
 /// Maximum number of factors.
-constexpr std::int64_t kMostNarrow = 32;
+constexpr std::int64_t kMaxNarrow = 32;
 
 /// out[t][c] = scale * sum over i of rows[t][i] factors[c][i]
 struct NarrowDots {
