@@ -153,7 +153,7 @@ TEST_P(CudaGatedDelta, StatesGoFromSegmentToSegmentAndFromWaveToWave) {
 }
 
 TEST_P(CudaGatedDelta, SharedRowsAreLaidOutBeforeIt) {
-  if (!on_gpu()) GTEST_SKIP() << "the operation lays them out";
+  if (!on_gpu()) GTEST_SKIP() << "the operation expands the rows itself";
   compare({1, 2, 12, 20}, {0, 100, 230}, at::kFloat, 0.1, {0, 70});
   compare({1, 2, 12, 20}, {0, 1200, 2500}, at::kBFloat16, 0.05, {0, 1100});
 }

@@ -172,7 +172,7 @@ TEST_P(CudaKernels, NormTakesHeadsOfFusedRows) {
       const at::Tensor grads2 = here(grads);
       norm_backward(heads(grads2), heads(before), w2, rstd2, {}, heads(grads2), {});
       generic::rms_norm_backward(heads(grads), heads(before.to(at::kCPU)), w, rstd, {}, heads(grads), {});
-      expect_like(grads2, grads, "gx and what lies beside it");
+      expect_like(grads2, grads, "gx and its neighbours");
     }
 }
 

@@ -74,7 +74,7 @@ TEST(ShortConvolution, SequencesDoNotSeeEachOther) {
       const std::int32_t rows = kBounds[s + 1] - kBounds[s];
       EXPECT_TRUE(convolve(x.narrow(0, kBounds[s], rows), w, {0, rows}).equal(together.narrow(0, kBounds[s], rows)));
     }
-    EXPECT_FALSE(convolve(x, w, {0, 1, 3, 83}).equal(together)) << "a boundary that is not there must be seen";
+    EXPECT_FALSE(convolve(x, w, {0, 1, 3, 83}).equal(together)) << "a wrong boundary must change the result";
   }
 }
 

@@ -145,7 +145,7 @@ void compare_linears(at::ScalarType dtype, const Widths& n, c10::Device device) 
   expect_close(gw.cpu(), oracle.grads[1], tolerance(dtype), "weight gradient");
   expect_close(ga.cpu(), oracle.grads[2], tolerance(dtype), "A gradient");
   expect_close(gb.cpu(), oracle.grads[3], tolerance(dtype), "B gradient");
-  for (const at::Tensor& g : {gw, ga, gb}) EXPECT_EQ(g[3].abs().max().item<double>(), 0.0) << "of an expert without rows";
+  for (const at::Tensor& g : {gw, ga, gb}) EXPECT_EQ(g[3].abs().max().item<double>(), 0.0) << "expert without rows";
   const at::Tensor twice = gsum.clone();
   sum_rows(gx, grouped_rows, twice, GradMode::accumulate);
   expect_close(twice.cpu(), 2 * oracle.grads[0], tolerance(dtype), "the sum added again");
@@ -211,7 +211,7 @@ TEST(Experts, GroupedProductsMatchSingleProducts) {
   }
   const LoraDropout dropout{.p = 0.5, .key = {}, .rows = {}};
   EXPECT_FALSE(grouped_forward(of_groups, grouped_rows, x, stack.weights(), dropout, gy, {}))
-      << "each expert has masks of its own";
+      << "masks differ per expert";
 }
 
 /// With few rows, as in decoding: a token's result does not depend on the experts' other tokens.

@@ -187,7 +187,7 @@ TEST(GatedDelta, PackedEqualsAlone) {
     const Result leaking = forward(in, {0, 1, 64, 129, 324});
     EXPECT_TRUE(leaking.out.narrow(0, 0, 129).equal(together.out.narrow(0, 0, 129)));
     EXPECT_FALSE(leaking.out.narrow(0, 194, 130).equal(together.out.narrow(0, 194, 130)))
-        << "a boundary that is not there must be seen";
+        << "a wrong boundary must change the result";
   }
 }
 

@@ -60,7 +60,7 @@ TEST_P(Blocked, Accumulates) {
   expect_close(out, before.to(at::kDouble) + exact(a, b), kOneRounding, "sum");
   const at::Tensor transposed = before.t().contiguous();
   ASSERT_TRUE(blocked::add_token_sums(std::vector<TokenSum>{{transposed.t(), a, b}}, workspace(), GetParam()));
-  EXPECT_TRUE(transposed.t().equal(out)) << "rounded otherwise where the layout is another";
+  EXPECT_TRUE(transposed.t().equal(out)) << "rounding must not depend on the layout";
 }
 
 TEST_P(Blocked, RejectsOtherTypes) {
