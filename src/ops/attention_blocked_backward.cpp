@@ -90,7 +90,7 @@ struct Arguments {
   float scale;
 };
 
-/// Copies one block of queries and the gradients of their outputs.
+/// Copies one query block and its output gradients.
 template <class T, class E>
 void prepare_block(const Problem<E>& p, const BackwardBuffers<E>& b, const Arguments& a, const Sequence& s, std::int64_t q0,
                    std::int64_t head) {
@@ -108,7 +108,7 @@ void prepare_block(const Problem<E>& p, const BackwardBuffers<E>& b, const Argum
   for (std::int64_t r = 0; r < width; ++r) b.lse[at + r] = r < rows ? lse[r] * kLog2E : kPaddedRowLse;
 }
 
-/// Gradients of one key tile (first key k0) with the queries [q0, q0 + rows) of one head.
+/// Gradients for one head, between the key tile at k0 and the queries [q0, q0 + rows).
 template <class E>
 void block_gradients(const Problem<E>& p, const BackwardBuffers<E>& b, const Sequence& s, std::int64_t k0, std::int64_t q0,
                      std::int64_t rows, std::int64_t head, std::int64_t split, float scale) {

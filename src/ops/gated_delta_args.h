@@ -27,7 +27,7 @@ struct DeltaChain {
   std::int32_t first, count;
   std::int32_t before, after;  ///< 1: the sequence has chunks in the wave before, or after
 };
-/// First entry and number of entries of a wave in each of the tables over all waves. `chains` cover sequences, `segments` cover
+/// A wave's first entry and entry count in each table over all waves. `chains` cover sequences, `segments` cover
 /// segments.
 struct DeltaWave {
   std::int64_t first_chunk, chunks, first_chain, chains, first_segment, segments;

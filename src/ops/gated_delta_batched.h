@@ -12,7 +12,7 @@ void delta_forward(const GatedDeltaTensors& in, const PackedSequences& sequences
 void delta_backward(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Tensor& states,
                     const PackedSequences& sequences, const GatedDeltaTensors& grads);
 
-/// Upper bound of their allocated bytes, for sequences with `chunks` chunks in total.
+/// Maximum bytes that they allocate, for sequences with `chunks` chunks in total.
 std::int64_t delta_scratch_bytes(const DeltaShape& shape, std::int64_t chunks, at::ScalarType dtype, bool backward);
 
 }  // namespace qft::ops::batched

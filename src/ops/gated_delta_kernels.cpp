@@ -77,7 +77,7 @@ class ThreadMemory {
   float *keys_, *updates_, *residuals_, *states_;
 };
 
-/// A sequence of a pack, and the index of its first kept state.
+/// A packed sequence, and the index of its first kept state.
 struct Sequence {
   std::int64_t first, rows, kept;
 };

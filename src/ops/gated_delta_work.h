@@ -23,7 +23,7 @@ struct DeltaWork {
   DeltaWork(const PackedSequences& sequences, const DeltaShape& shape, c10::Device device, bool backward);
 };
 
-/// Upper bound of DeltaWork's scratch bytes, for sequences with `chunks` chunks in total.
+/// Maximum scratch bytes in DeltaWork, for sequences with `chunks` chunks in total.
 std::int64_t delta_work_bytes(const DeltaShape& shape, std::int64_t chunks, bool backward);
 
 }  // namespace qft::ops

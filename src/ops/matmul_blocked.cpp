@@ -12,7 +12,7 @@ namespace {
 
 using cpu::Bf16;
 
-/// Columns of the result per task, and of each packed right-hand side.
+/// Result columns per task and per packed right-hand side.
 constexpr std::int64_t kPanel = 32;
 /// Rows of the right-hand side that are packed at a time.
 constexpr std::int64_t kInner = 1024;

@@ -32,7 +32,7 @@ struct Product {
 /// Returns false and does nothing if the product is unsupported; the caller then uses another path.
 bool multiply(const Product& product, Workspace& workspace, TileType tile_type = preferred_tile_type(at::kBFloat16));
 
-/// Bytes of the copy of a left-hand side [m, k] at a time: the rows of a partial unit, or all rows if they are widened.
+/// Bytes for copying a left-hand side [m, k] at a time: the rows of a partial unit, or all rows if they are widened.
 std::int64_t copied_bytes(std::int64_t m, std::int64_t k, TileType tile_type = preferred_tile_type(at::kBFloat16));
 
 }  // namespace qft::ops::blocked

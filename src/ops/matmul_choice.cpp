@@ -9,7 +9,7 @@
 namespace qft::ops {
 namespace {
 
-/// Returns the largest error of a product of typical size.
+/// Returns the largest error in a typical product.
 double trial_error() {
   const at::NoGradGuard no_grad;
   constexpr std::int64_t kRows = 128, kInner = 512, kColumns = 256;

@@ -30,7 +30,7 @@ const float* transposed_factors(const at::Tensor& b, Workspace& workspace) {
   return factors;
 }
 
-/// Elements of the left side of a sum over `tokens` tokens.
+/// Left-side elements in a sum over `tokens` tokens.
 std::int64_t sum_factors(std::int64_t tokens, std::int64_t rows) {
   return tokens * padded(rows, kNarrowUnit);
 }

@@ -50,7 +50,7 @@ std::vector<at::Tensor> horner(const at::Tensor& q, CayleyTerms terms) {
   return sums;
 }
 
-/// Returns the gradient of Q from the gradient of R.
+/// Returns Q's gradient from R's gradient.
 at::Tensor skew_gradient(const at::Tensor& g, const at::Tensor& q, CayleyTerms terms, const at::Tensor& rotations) {
   if (terms == kCayleyExact)
     return -at::linalg_solve(identity(q) - q, at::bmm((rotations + 2 * identity(q)).transpose(1, 2), g), /*left=*/false);

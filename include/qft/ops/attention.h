@@ -98,11 +98,11 @@ struct PackedSizes {
   /// Number of tokens if sequences share rows (`tokens` then counts rows); 0: no sharing.
   std::int64_t expanded = 0;
 };
-/// Upper bound of attention's workspace bytes with this process's number of threads. For LibTorch's kernels this is an estimate.
+/// Maximum workspace bytes for attention with this process's number of threads. For LibTorch's kernels this is an estimate.
 std::int64_t attention_scratch_bytes(const PackedSizes& sizes, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
                                      at::ScalarType dtype, bool backward, AttentionPath path = AttentionPath::cpu);
 
-/// New tokens of one sequence, with the keys and values of the whole sequence so far, new tokens included.
+/// A sequence's new tokens, with the keys and values of the whole sequence so far, including the new tokens.
 struct CachedSequence {
   std::int64_t new_tokens = 1;
   std::int64_t tokens = 1;  ///< filled rows of the cache

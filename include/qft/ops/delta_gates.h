@@ -22,7 +22,7 @@ void delta_gates_forward(const DeltaGateInputs& in, const at::Tensor& g, const a
 ///   grads.a_log, .dt_bias  [H], accumulated; undefined if frozen
 void delta_gates_backward(const at::Tensor& gg, const at::Tensor& gbeta, const DeltaGateInputs& in, const DeltaGateInputs& grads);
 
-/// Upper bound of the scratch bytes of forward or backward on devices, which run it as plain ATen calls.
+/// Maximum scratch bytes for forward or backward on devices, which run it as plain ATen calls.
 std::int64_t delta_gates_scratch_bytes(std::int64_t tokens, std::int64_t heads, at::ScalarType dtype, bool backward);
 
 }  // namespace qft::ops

@@ -20,7 +20,7 @@ void dora_norms(const at::Tensor& weight, const at::Tensor& a, const at::Tensor&
 ///   magnitudes [rows]; norms, factors [rows], fp32, or fp64 for fp64
 void dora_factors(const at::Tensor& magnitudes, const at::Tensor& norms, const at::Tensor& factors);
 
-/// Upper bound of the extra bytes that dora_norms allocates for rows of K elements.
+/// Maximum extra bytes that dora_norms allocates for rows of K elements.
 std::int64_t dora_norm_bytes(std::int64_t columns);
 
 /// Workspace bytes that forward and backward need in addition to LoRA's, for a projection group with N rows, including dropout.

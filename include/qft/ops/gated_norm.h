@@ -21,7 +21,7 @@ void gated_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Te
                          const at::Tensor& rstd, const at::Tensor& gx, const at::Tensor& gz, const at::Tensor& gweight,
                          Workspace& workspace);
 
-/// Upper bound of the scratch bytes of forward or backward for T rows with heads * D = `columns` values.
+/// Maximum scratch bytes for forward or backward for T rows with heads * D = `columns` values.
 std::int64_t gated_norm_scratch_bytes(std::int64_t tokens, std::int64_t columns, at::ScalarType dtype, bool on_cpu,
                                       bool backward);
 

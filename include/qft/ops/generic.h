@@ -38,11 +38,11 @@ void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& targets, con
 /// True if operations on `dtype` run as these calls on `device`: for fp64, and on devices without kernels of our own.
 bool takes(c10::Device device, at::ScalarType dtype);
 
-/// Sizes of one micro-batch; logit_rows: rows of logits that exist at a time.
+/// Sizes for one micro-batch; logit_rows: logit rows that exist at a time.
 struct Sizes {
   std::int64_t tokens = 0, hidden = 0, intermediate = 0, logit_rows = 0, vocabulary = 0;
 };
-/// Upper bound of the temporary bytes of any operation above, except dropout.
+/// Maximum temporary bytes for any operation above, except dropout.
 std::int64_t scratch_bytes(const Sizes& sizes, at::ScalarType dtype);
 
 }  // namespace qft::ops::generic

@@ -11,7 +11,7 @@ void head_gate_forward(const at::Tensor& x, const at::Tensor& gate, const at::Te
 /// Computes gradients from y's gradient. Overwrites gy with x's gradient and writes ggate.
 void head_gate_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& gate, const at::Tensor& ggate);
 
-/// Scratch bytes of forward or backward for T rows with heads * D = `columns` values.
+/// Scratch bytes for forward or backward for T rows with heads * D = `columns` values.
 std::int64_t head_gate_scratch_bytes(std::int64_t tokens, std::int64_t columns, at::ScalarType dtype, bool backward);
 
 }  // namespace qft::ops

@@ -119,7 +119,7 @@ struct Dropout {
 /// Rows of a norm that a thread block handles at once for the weight's gradient.
 inline constexpr std::int64_t kNormGradRows = 8;
 
-/// Number of rows of partial sums for a norm's weight gradient. Depends only on the number of input rows, so that every device
+/// Partial-sum rows for a norm's weight gradient. Depends only on the number of input rows, so that every device
 /// sums in the same order.
 constexpr std::int64_t norm_weight_grad_parts(std::int64_t rows) {
   return std::clamp<std::int64_t>(rows / (8 * kNormGradRows), 1, 128);

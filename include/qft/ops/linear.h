@@ -58,7 +58,7 @@ struct LoraDropout {
   RowIdentity rows;
 };
 
-/// Returns the number of columns in `saved`: the sum of the parts' ranks (0 without LoRA), with DoRA plus the sum of their rows.
+/// Returns the column count in `saved`: the sum over the parts' ranks (0 without LoRA), with DoRA plus their rows.
 /// `w` may be a stack of experts.
 std::int64_t lora_saved_columns(const LinearWeights& w);
 

@@ -7,7 +7,7 @@
 
 namespace qft::ops {
 
-/// Enables oneDNN for fp32 products ("medium" precision) if a trial on this processor shows errors as small as BLAS's. On some
+/// Enables oneDNN for fp32 products ("medium" precision) if a trial on this processor shows errors close to BLAS's. On some
 /// processors oneDNN is twice as fast; on others it rounds more, even to bf16, and stays disabled. The first call runs the trial.
 /// Sets a process-wide option. Returns whether oneDNN is enabled.
 bool choose_fp32_matmul();

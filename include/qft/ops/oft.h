@@ -21,7 +21,7 @@ void oft_turns(const at::Tensor& skew, CayleyTerms terms, const at::Tensor& rota
 void oft_turns_backward(const at::Tensor& grotations, const at::Tensor& skew, CayleyTerms terms, const at::Tensor& rotations,
                         const at::Tensor& gskew);
 
-/// Upper bound of the bytes of forward and backward for a linear with `columns` inputs: workspace plus other allocations.
+/// Maximum bytes for forward and backward in a linear with `columns` inputs: workspace plus other allocations.
 std::int64_t oft_scratch_bytes(std::int64_t tokens, std::int64_t columns, std::int64_t block, at::ScalarType compute,
                                bool training);
 

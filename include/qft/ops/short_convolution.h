@@ -28,7 +28,7 @@ void short_convolution_backward(const at::Tensor& gy, const at::Tensor& x, const
                                 const PackedSequences& sequences, const at::Tensor& gx, const at::Tensor& gweight,
                                 Workspace& workspace);
 
-/// Upper bound of the scratch bytes of forward or backward on an accelerator.
+/// Maximum scratch bytes for forward or backward on an accelerator.
 std::int64_t short_convolution_scratch_bytes(std::int64_t tokens, std::int64_t sequences, std::int64_t channels,
                                              at::ScalarType dtype, bool backward);
 

@@ -27,7 +27,7 @@ inline float value_at(const Bf16* p) {
   return hn::GetLane(load(p, Part{1}));
 }
 
-/// Returns the log of the sum of exp; rescales the running sum when a block raises the maximum.
+/// Returns log(sum(exp)); rescales the running sum when a block raises the maximum.
 template <class T>
 float log_sum_exp(const T* logits, std::int64_t n) {
   const Vec least = splat(-std::numeric_limits<float>::infinity());

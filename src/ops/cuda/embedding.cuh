@@ -7,7 +7,7 @@
 
 namespace qft::ops::cuda {
 
-/// One block per token; the block of an id's first token adds the gradients of all tokens with this id, in token order.
+/// One block per token; the block at an id's first token adds the gradients from all tokens with this id, in token order.
 template <int N, class T, class G>
 __global__ void embedding_backward_kernel(EmbeddingBackward<T, G> a) {
   const std::int64_t t = blockIdx.x, threads = blockDim.x;

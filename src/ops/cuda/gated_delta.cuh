@@ -23,7 +23,7 @@ struct DeltaLaunch {
   std::int64_t key_rows() const { return wave.chunks * a.shape.key_heads * kRows; }
   /// One warp per row of a key head.
   device::LaunchShape warps() const { return device::rows_shape(key_rows(), 1); }
-  /// One block per item of `count`, value head, and `each` columns of `width`.
+  /// One block per item in `count`, value head, and group of `each` columns in `width`.
   device::LaunchShape blocks(std::int64_t count, std::int64_t width = 1, std::int64_t each = 1) const {
     return {dim3(static_cast<unsigned>(count * a.shape.value_heads), static_cast<unsigned>((width + each - 1) / each)),
             dim3(kDeltaThreads)};

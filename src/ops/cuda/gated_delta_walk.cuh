@@ -58,7 +58,7 @@ class SliceProduct {
   static constexpr int kPartThreads = kDeltaThreads / kWalkParts;
   __device__ static int part() { return static_cast<int>(threadIdx.x) / kPartThreads; }
   __device__ static int first_row() { return static_cast<int>(threadIdx.x) % kPartThreads / 4 * 4; }
-  /// Returns the place of a row of sums; odd groups of four swap neighbouring rows to avoid bank conflicts.
+  /// Returns where a row of sums is stored; odd groups of four swap neighbouring rows to avoid bank conflicts.
   __device__ static int place(int row) { return row ^ (row / 4 % 2); }
 
   __device__ device::Floats<4> sum_of_parts(const Numbers& c) {

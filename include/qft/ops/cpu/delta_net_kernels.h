@@ -64,7 +64,7 @@ struct DeltaRule {
 struct DeltaRows {
   std::int64_t key_head, token, before, count;
 };
-/// State of the value heads of one key head, with the names of ops/gated_delta.h.
+/// State of a key head's value heads, with the names in ops/gated_delta.h.
 struct DeltaMemory {
   float* states;     ///< [group, Dk, Dv]: S at the chunk's start
   float* keys;       ///< [Dk, kDeltaChunk]: the chunk's normalised k, one per column
