@@ -210,8 +210,7 @@ TEST(Experts, GroupedProductsMatchSingleProducts) {
     expect_close(all.gb, each.gb, 1e-14, "gb");
   }
   const LoraDropout dropout{.p = 0.5, .key = {}, .rows = {}};
-  EXPECT_FALSE(grouped_forward(of_groups, grouped_rows, x, stack.weights(), dropout, gy, {}))
-      << "masks differ per expert";
+  EXPECT_FALSE(grouped_forward(of_groups, grouped_rows, x, stack.weights(), dropout, gy, {})) << "masks differ per expert";
 }
 
 /// With few rows, as in decoding: a token's result does not depend on the experts' other tokens.
