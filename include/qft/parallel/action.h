@@ -1,5 +1,5 @@
-// A training step as data: a schedule is a pure function from the shape of the work to a list of actions; the executor
-// interprets the list, and whatever predicts cost reads the same list.
+// A training step as data. A schedule is a pure function from the shape of the work to a list of actions. The executor interprets
+// the list, and cost predictions read the same list.
 #pragma once
 
 #include "qft/model/spec.h"
@@ -13,81 +13,83 @@ namespace qft::parallel {
 enum class ActionKind : std::uint8_t {
   gather,         ///< unit: prefetch its weights
   gather_frozen,  ///< unit: prefetch only its frozen weights, for the next step
-  acquire,        ///< unit: its weights are readable until the matching release; gathers what was not prefetched
+  acquire,        ///< unit: its weights are readable until the matching release; gathers weights that were not prefetched
   forward,        ///< block, micro
   backward,       ///< block, micro: adds to the gradients of the block's units
-  absent,   ///< block: a forward pass that other ranks do and this one has no micro-batch for: its part of what they agree on
-  release,  ///< unit: the last release frees its gathered weights
-  reduce,   ///< unit: its gradients are complete on this rank (for the group or the step): start their reduction
-  vote,     ///< the ranks tell each other who is asked to stop: if one is, the rest of the step is dropped
-  step      ///< the end: reductions are complete, and the ranks agree on norm, loss and metrics
+  absent,         ///< block: no micro-batch on this rank; only takes part in the collectives of the layer's forward pass
+  release,        ///< unit: the last release frees its gathered weights
+  reduce,         ///< unit: its gradients are complete on this rank (for the group or the step): start their reduction
+  vote,           ///< all ranks exchange stop requests; if any rank is asked to stop, the rest of the step is dropped
+  step            ///< the end: waits for the reductions; the ranks agree on norm, loss and metrics
 };
 
-/// A way through the blocks.
+/// A path through the blocks.
 enum class Lane : std::uint8_t {
   policy,    ///< the model that trains
-  reference  ///< the model without its adapter: forward only, and without dropout
+  reference  ///< the model without its adapter: forward only, no dropout
 };
 
-/// What a unit's weights are gathered for. Passes of a layer need the experts that its routers name on the way, forward, and
-/// backward the same ones (WeightStore::need_experts).
+/// Purpose of a gather. Passes of a layer need only the experts that its routers select: forward learns which during the pass,
+/// backward uses the same experts (WeightStore::need_experts).
 enum class Need : std::uint8_t { all, forward, backward };
 
 struct Action {
   ActionKind kind;
-  int target = -1;  ///< block for forward, backward and absent, unit for the others
-  // Of forward and backward:
-  int micro = -1;               ///< index of the micro-batch within the step
-  bool first = false;           ///< the micro-batch's first action: it is in flight from here on
-  bool last = false;            ///< the micro-batch's last action: its memory is freed
-  bool needs_gradient = false;  ///< forward: this block's backward follows; backward: the block below needs the input's gradient
+  int target = -1;  ///< block for forward, backward and absent; unit for the others
+  // Fields of forward and backward:
+  int micro = -1;      ///< index of the micro-batch within the step
+  bool first = false;  ///< the micro-batch's first action: opens it
+  bool last = false;   ///< the micro-batch's last action: frees its memory
+  /// forward: this block's backward follows; backward: the block below needs the gradient of this block's input
+  bool needs_gradient = false;
   Lane lane = Lane::policy;
-  Need need = Need::all;  ///< of gathers and acquire
+  Need need = Need::all;  ///< for gather, gather_frozen and acquire
   bool operator==(const Action&) const = default;
 };
 
 using ActionList = std::vector<Action>;
 
-/// "forward(layer 3, micro 1)", with its lane if that is not the policy; for logs and traces.
+/// Describes the action for logs and traces: "forward(layer 3, micro 1)". Names the lane unless the lane is policy.
 std::string describe(const Action& action, const model::ModelSpec& spec);
 
-/// What a schedule depends on besides the model.
+/// Inputs of a schedule besides the model.
 struct ScheduleOptions {
-  int micro_batches = 1;              ///< of this rank; may be 0
-  int max_micro_batches = 1;          ///< micro-batches of the rank that has most: fixes the number of groups everywhere
+  int micro_batches = 1;              ///< on this rank; may be 0
+  int max_micro_batches = 1;          ///< maximum of `micro_batches` over all ranks: gives every rank the same number of groups
   int group = 1;                      ///< micro-batches that pass a block per acquire; 1 = depth-first
-  bool reduce_every_group = false;    ///< true: gradients do not stay whole between groups (sharded); false: once a step
-  bool reshard_after_forward = true;  ///< gathered weights are released after forward and gathered again for backward
-  int groups_per_vote = 0;            ///< a vote before every so many groups; 0: none but that of the step's end
-  bool reference = false;  ///< a reference lane beside the policy's: before it through each block, under the same acquire
+  bool reduce_every_group = false;    ///< true: gradients are reduced after each group (sharded gradients); false: once per step
+  bool reshard_after_forward = true;  ///< release gathered weights after forward and gather them again for backward
+  int groups_per_vote = 0;            ///< groups between votes, with a vote before the first; 0: vote only at the end of the step
+  bool reference = false;             ///< add a reference lane; it passes each block before the policy, under the same acquire
 };
 
-/// How often the ranks vote in a step of `groups` that takes about `seconds`: every two seconds or more, for they wait for
-/// each other; not at all where the step's end comes soon. Alike on every rank where the arguments are.
+/// Returns how many groups pass between two votes in a step of `groups` groups that takes about `seconds`. Votes are at least two
+/// seconds apart, because ranks wait for each other in a vote. Returns 0 (no vote within the step) for short steps. Equal
+/// arguments give equal results, so pass the same arguments on every rank.
 int groups_per_vote(double seconds, int groups);
 
-/// The training step: for every group, all blocks up (forward) and down (backward). Blocks below the lowest
-/// trainable one take no part in the way down. What the first block and the head share (a tied embedding) is held from the one
-/// to the other. Every rank gets the same sequence of acquire, release and reduce,
-/// whatever its own number of micro-batches, and as many forward passes of layers with experts, where some may be absent: so
-/// collectives always match.
+/// Returns the training step: for each group, all blocks forward, then backward. Backward stops at the lowest trainable block. A
+/// tied embedding stays acquired from the first block to the head. Every rank gets the same sequence of acquire, release and
+/// reduce, whatever its own number of micro-batches, and the same number of forward passes of layers with experts (`absent` where
+/// a rank has no micro-batch). Collectives therefore always match.
 ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions& options);
 
-/// Forward only (evaluation).
+/// Returns the forward passes alone (evaluation).
 ActionList evaluation_schedule(const model::ModelSpec& spec, const ScheduleOptions& options);
 
-/// Bytes that a unit's weights take once gathered, and from acquire to release; 0 for what every rank holds anyway.
+/// Bytes of a unit's gathered weights, and of its decoded weights between acquire and release; 0 for weights that every rank
+/// keeps anyway.
 struct GatheredBytes {
   std::int64_t frozen = 0, trainable = 0;
-  std::int64_t decoded = 0;  ///< of quantised weights
+  std::int64_t decoded = 0;  ///< decoded copy of quantised weights
   std::int64_t gathered() const { return frozen + trainable; }
   std::int64_t total() const { return gathered() + decoded; }
 };
 
-/// The list with prefetches: after each acquire and release it gathers the units that are acquired next, as long as prefetched
-/// units take at most `prefetch_budget` bytes (one unit always may). A unit that is needed again within the budget
-/// is not released in between. A training step ends by prefetching the frozen weights that the next one starts with.
-/// Alike on every rank.
+/// Returns `list` with prefetches inserted. After each acquire and release it gathers the units that are acquired next, while the
+/// prefetched units take at most `prefetch_budget` bytes (one unit is always allowed). A unit that is needed again within the
+/// budget is not released in between. A training step ends by prefetching the frozen weights that the next step starts with. The
+/// result is the same on every rank.
 ActionList with_gathers(const ActionList& list, const std::vector<GatheredBytes>& units, std::int64_t prefetch_budget);
 
 }  // namespace qft::parallel

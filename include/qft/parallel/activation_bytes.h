@@ -1,4 +1,4 @@
-// What a micro-batch in flight takes of memory.
+// Memory of a micro-batch in flight.
 #pragma once
 
 #include "qft/model/spec.h"
@@ -9,17 +9,18 @@
 
 namespace qft::parallel {
 
-/// Bytes that a micro-batch of `tokens` holds from its forward to its backward pass (what Executor's arenas grow by):
-/// per layer, from the lowest trained block on, its input and, without recomputation, what model::LayerSaved lists. With
-/// recomputation and `offloaded`, two layers' inputs at a time.
+/// Returns the bytes that a micro-batch of `tokens` tokens holds from its forward to its backward pass (the growth of Executor's
+/// arenas). For each layer from the lowest trained block on: the layer's input and, without recomputation, the tensors that
+/// model::LayerSaved lists. With recomputation and `offloaded`: only two layer inputs at a time.
 std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens, bool recompute,
                               bool offloaded = false);
 
-/// Bytes of a micro-batch that only runs forward: two boundaries, and the angles of sequences that are as long as it is, where
-/// these have their own.
+/// Returns the bytes of a forward-only micro-batch: two block boundaries, plus the rotary angles of one sequence with all tokens
+/// if its angles depend on its length.
 std::int64_t forward_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens);
 
-/// Bytes of one boundary between blocks; and of the layer that is computed again, or only forward, with its output.
+/// Bytes of one block boundary, [tokens, hidden] in `compute`; and of the largest layer's saved tensors and output, for a layer
+/// that is recomputed or runs forward only.
 std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens);
 std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens);
 

@@ -1,4 +1,4 @@
-// The interpreter of action lists: the one place where blocks run, activations live and collectives are issued.
+// Interprets action lists: the one place that runs blocks, holds activations and issues collectives.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -22,28 +22,28 @@ struct PhaseTimes {
   double forward = 0, backward = 0, gather = 0, reduce = 0;
 };
 
-/// Returns whether this rank is asked to stop. Called where the ranks vote: at the end of the step (`step_done`), or between
-/// groups, where a yes abandons the step.
+/// Returns whether this rank is asked to stop. Called when the ranks vote: at the end of the step (`step_done`), or between
+/// groups, where true abandons the step.
 using AskedToStop = std::function<bool(bool step_done)>;
 
-/// Receives the log-probabilities of a micro-batch's labels; they are valid during the call.
+/// Receives the log-probabilities of a micro-batch's labels; valid only during the call.
 using ObserveLogprobs = std::function<void(const Logprobs& logprobs)>;
 
-/// Bytes that an executor holds: what MemoryPlan predicts under the same names.
+/// Bytes that an executor holds. MemoryPlan predicts them under the same names.
 struct ExecutorMemory {
   std::int64_t activations = 0;  ///< of the micro-batches in flight
-  std::int64_t buffers = 0;      ///< scratch of the operations, and of a layer that is recomputed
+  std::int64_t buffers = 0;      ///< scratch of the operations and of a recomputed layer
 };
 
 struct ExecutorOptions {
   bool recompute = false;       ///< keep only the layers' inputs and run forward again before backward
-  bool offload_inputs = false;  ///< with recompute: keep them in host memory
+  bool offload_inputs = false;  ///< with recompute: keep the inputs in host memory
   double lora_dropout = 0.0;
-  double noise_alpha = 0.0;  ///< NEFTune's, in training steps; a reference sees no noise
+  double noise_alpha = 0.0;  ///< NEFTune's alpha, in training steps; the reference lane gets no noise
   std::uint64_t seed = 0;
   std::string memory_advice;  ///< settings to change if memory runs out
-  bool debug_sync = false;    ///< fail, from the second training step on, where the host waits for its device
-  bool graphs = false;        ///< training steps run layers as graphs; needs no lora_dropout, and Strategy::stays_put()
+  bool debug_sync = false;    ///< from the second training step on, throw Error if the host waits for its device
+  bool graphs = false;        ///< run layers as graphs in training steps; requires lora_dropout 0 and Strategy::stays_put()
 };
 
 class AcquiredUnits;
@@ -52,33 +52,34 @@ class MicroInFlight;
 
 class Executor {
  public:
-  /// All references must outlive the executor. `comm`: the ranks over which gradients add up.
+  /// All references must outlive the executor. `comm`: the ranks that sum their gradients.
   Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm, const ExecutorOptions& options);
   ~Executor();
 
-  /// A whole training step without the optimizer: gradients end up reduced in the store. The ranks that are asked to stop are
-  /// counted in the all-reduce that ends the step, and where the list has a vote; a step that is abandoned at a vote leaves
-  /// nothing behind. Collective.
+  /// Runs a whole training step except the optimizer: the reduced gradients end up in the store. The all-reduce that ends the
+  /// step, and each vote in the list, counts the ranks that are asked to stop. A step abandoned at a vote leaves nothing behind.
+  /// Collective.
   ///
-  /// `loss_scale` multiplies the gradients, also in the store, but not what is returned. With `range`, the place of `micros` in
-  /// the global batch, loss and metrics are summed in the order of the micro-batches too.
+  /// `loss_scale` multiplies the gradients, also in the store; returned values are unscaled. `range` is the position of `micros`
+  /// in the global batch; if it is set, loss and metrics are summed in the order of the micro-batches too.
   StepResult train(const ActionList& list, std::span<const model::MicroInput> micros, const Objective& objective,
                    std::uint64_t step, const AskedToStop& asked_to_stop = {}, double loss_scale = 1.0,
                    const MicroRange& range = {});
-  /// Forward passes up to the head: of each micro-batch the labels' rows as the head reads them, [L, hidden]. As evaluate().
+  /// Runs forward up to the head. Returns for each micro-batch the hidden states of its labels' rows as the head reads them, [L,
+  /// hidden]. Collective only if the store is, as evaluate().
   std::vector<at::Tensor> head_rows(const ActionList& list, std::span<const model::MicroInput> micros);
-  /// Forward passes; `observe` is called for one micro-batch after the other. `objective`: whose row_values() it gets; nullptr:
-  /// none. Not collective by itself (the store may be).
+  /// Runs forward passes and calls `observe` for one micro-batch after the other. `objective` supplies row_values(); nullptr: no
+  /// row values. Collective only if the store is.
   void evaluate(const ActionList& list, std::span<const model::MicroInput> micros, const ObserveLogprobs& observe,
                 const Objective* objective = nullptr);
 
-  /// Runs a part of a training step, named `what`. With debug_sync, from the second step on, throws Error where that waits
-  /// for the device.
+  /// Runs `part` of a training step; `what` names it. With debug_sync, from the second step on, throws Error if `part` waits for
+  /// the device.
   void without_waits(const std::function<std::string()>& what, const std::function<void()>& part) const;
 
   PhaseTimes take_times();
   ExecutorMemory memory() const;
-  /// How layers ran; nullptr without graphs.
+  /// Returns how the layers ran; nullptr without graphs.
   const LayerGraphs* graphs() const { return graphs_.get(); }
 
  private:
@@ -111,7 +112,7 @@ class Executor {
   std::unique_ptr<InFlight> in_flight_;
   std::unique_ptr<LayerGraphs> graphs_;
   PhaseTimes times_;
-  bool warm_ = false;  ///< a training step has made what is made once
+  bool warm_ = false;  ///< true once a training step has finished its one-time initialisation
 };
 
 }  // namespace qft::parallel

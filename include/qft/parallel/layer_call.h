@@ -1,4 +1,4 @@
-// What a layer does in one action of a list: at once, or as a graph.
+// The work of one layer in one action: run directly, or as a graph.
 #pragma once
 
 #include "qft/model/transformer.h"
@@ -7,17 +7,17 @@
 
 namespace qft::parallel {
 
-/// One call of a layer, forward or backward, with all memory that it uses.
+/// One call of a layer, forward or backward, with all the memory that it uses.
 struct LayerCall {
   int layer = 0;
-  model::UnitBuffers flat;  ///< of which `weights` are views
+  model::UnitBuffers flat;  ///< `weights` holds views of these buffers
   std::shared_ptr<const model::LayerWeights> weights;
   model::LayerSaved saved;
-  at::Tensor y;  ///< [T, hidden]: defined for forward, which writes it
-  at::Tensor g;  ///< [T, hidden]: defined for backward, which replaces y's gradient by x's
+  at::Tensor y;  ///< [T, hidden]: the output that forward writes; defined for forward
+  at::Tensor g;  ///< [T, hidden]: y's gradient, which backward replaces by x's; defined for backward
   bool needs_input_grad = true;
-  bool counts_routing = true;            ///< what routers did in forward is of the policy
-  model::NeedExperts need_experts = {};  ///< of forward passes, those computed again too
+  bool counts_routing = true;            ///< count this pass in the routing statistics (policy only)
+  model::NeedExperts need_experts = {};  ///< for forward passes, including recomputed ones
 
   void run(model::Transformer& transformer, const model::MicroInput& in, const model::RandomPass& random,
            const model::RoutingLoss& routing) const {

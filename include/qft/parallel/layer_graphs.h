@@ -1,5 +1,5 @@
-// Layers as CUDA graphs: one launch in place of some thirty kernels each, for models so small that launches take longer than
-// the kernels.
+// Layers as CUDA graphs: one launch instead of about thirty kernel launches per layer. For models so small that launching takes
+// longer than computing.
 #pragma once
 
 #include "qft/device/graph.h"
@@ -14,33 +14,33 @@
 
 namespace qft::parallel {
 
-/// The padded shape of a micro-batch.
+/// Returns the padded shape of a micro-batch.
 GraphShape graph_shape_of(const model::MicroInput& in);
 
-/// Runs calls as graphs, without dropout, for micro-batches in numbered places. There is a graph for each layer, direction,
-/// place and shape. The first call runs kernel by kernel, the second one is captured, later ones replay the graph as long as
-/// all memory has the same addresses; otherwise it starts over.
+/// Runs calls as graphs, without dropout, for micro-batches in numbered places. There is one graph per layer, direction, place
+/// and shape. The first call runs kernel by kernel, the second is captured, and later calls replay the graph while all memory
+/// keeps its addresses. If an address changes, it starts over.
 class LayerGraphs {
  public:
-  /// Shapes of micro-batches for which a place keeps graphs; beyond that the least recently used go.
+  /// Number of micro-batch shapes for which a place keeps graphs; the least recently used shape goes first.
   static constexpr std::size_t kShapes = 16;
 
   /// Numbers of calls and graphs since the start.
   struct Counts {
-    std::int64_t by_kernels = 0, captured = 0, replayed = 0;  ///< a captured call is replayed at once, and counts in both
+    std::int64_t by_kernels = 0, captured = 0, replayed = 0;  ///< a captured call is replayed at once and counts in both
     std::int64_t moved = 0;                                   ///< graphs discarded because memory had moved
-    std::int64_t forgotten = 0;                               ///< graphs discarded because their shape was not used for long
+    std::int64_t forgotten = 0;  ///< graphs discarded because their shape was the least recently used
     /// True if too many graphs are discarded.
     bool costs_more_than_it_saves() const { return moved + forgotten > 500 && replayed < 8 * (moved + forgotten); }
   };
 
-  /// `transformer` must outlive it.
+  /// `transformer` must outlive this object.
   explicit LayerGraphs(model::Transformer& transformer);
   ~LayerGraphs();
 
-  /// Copies a micro-batch into a place, padded to its graph shape; the result is valid until the place's next micro-batch. It has
-  /// no row identities, as there is no dropout. The added rows are a sequence of their own without labels: their gradients are
-  /// exactly zero. Queues copies, does not wait for them.
+  /// Copies a micro-batch into a place, padded to its graph shape. Returns the padded copy, valid until the place's next
+  /// micro-batch. The copy has no row identities, because there is no dropout. The padding rows form a separate sequence without
+  /// labels, so their gradients are exactly zero. Queues copies and does not wait for them.
   const model::MicroInput& admit(std::size_t place, const model::MicroInput& in);
 
   /// Runs `call` on the place's micro-batch.
@@ -49,11 +49,11 @@ class LayerGraphs {
   const Counts& counts() const { return counts_; }
 
  private:
-  /// The addresses of all tensors that a call uses, except the workspace's.
+  /// Addresses of all tensors that a call uses, except those in the workspace.
   using Addresses = std::vector<const void*>;
   struct Recorded {
-    Addresses addresses;               ///< empty until it has run with these
-    ops::Workspace::Places workspace;  ///< where its scratch memory was then
+    Addresses addresses;               ///< empty until the call has run with these addresses
+    ops::Workspace::Places workspace;  ///< locations of its scratch memory in that run
     std::unique_ptr<device::Graph> graph;
   };
   struct ShapeGraphs {

@@ -1,4 +1,4 @@
-// A failed allocation, explained: where, what is held, what helps.
+// Explains a failed allocation: where it failed, how much memory is held, which settings help.
 #pragma once
 
 #include <functional>
@@ -6,8 +6,8 @@
 
 namespace qft::parallel {
 
-/// Runs `body`. Where memory runs out in it throws Error: the rank, its node, `where()`, what was asked for, `held()` and
-/// `advice`. Anything else passes.
+/// Runs `body`. If memory runs out, throws Error with the rank, its node, `where()`, the failed request, `held()` and `advice`.
+/// Other exceptions pass through.
 void or_explain_memory(const std::function<void()>& body, const std::function<std::string()>& where,
                        const std::function<std::string()>& held, const std::string& advice);
 

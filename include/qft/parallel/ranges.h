@@ -1,4 +1,4 @@
-// Parts of a flat buffer.
+// Ranges of a flat buffer.
 #pragma once
 
 #include <cstdint>
@@ -16,14 +16,14 @@ struct Range {
 /// Ascending, with gaps between them.
 using Ranges = std::vector<Range>;
 
-/// Adds a range behind the others; one that begins where the last ends is a part of it.
+/// Appends a range that lies behind the others; merges it with the last one if they touch.
 void append(Ranges& ranges, const Range& range);
 std::int64_t size_of(const Ranges& ranges);
-/// The elements of either.
+/// Returns the elements that are in `a` or `b`.
 Ranges united(const Ranges& a, const Ranges& b);
-/// The elements of `all` that `others` have not.
+/// Returns the elements of `all` that are not in `others`.
 Ranges difference(const Ranges& all, const Ranges& others);
-/// Those that lie in `window`.
+/// Returns the elements that lie in `window`.
 Ranges within(const Ranges& ranges, const Range& window);
 
 }  // namespace qft::parallel

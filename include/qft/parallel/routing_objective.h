@@ -1,4 +1,4 @@
-// The objective of a model with experts: another one, with the losses of its routers and what they did as metrics.
+// The objective of a model with experts: wraps another objective and adds the routers' losses and metrics.
 #pragma once
 
 #include "qft/parallel/objective.h"
@@ -9,15 +9,15 @@
 
 namespace qft::parallel {
 
-/// Coefficients of a run, 0: without.
+/// Coefficients of a run; 0 disables a loss.
 struct RoutingCoefficients {
   double balance = 0.0, z = 0.0;
 };
 
-/// loss = inner's + balance coefficient * mean over the tokens of the sequences' balance loss + z coefficient * mean over the
-/// tokens of the squares (model/routing.h). Metrics: router/aux_loss; router/entropy, of a token and layer, in nats;
-/// router/load_max and router/load_min: how many tokens the busiest and the idlest expert of any layer got, over what each would
-/// get if all got alike.
+/// loss = inner loss + balance coefficient * mean over tokens of the sequences' balance loss + z coefficient * mean over tokens
+/// of the squared logsumexp (model/routing.h). Metrics: router/aux_loss; router/entropy, per token and layer, in nats;
+/// router/load_max and router/load_min, the token counts of the busiest and the idlest expert in any layer, divided by the count
+/// that each would get if all got the same.
 class RoutingObjective final : public Objective {
  public:
   RoutingObjective(std::unique_ptr<Objective> inner, const model::ModelConfig& config, const RoutingCoefficients& coefficients,
@@ -42,12 +42,13 @@ class RoutingObjective final : public Objective {
   std::int64_t layers_, sparse_layers_ = 0, experts_;
   double total_tokens_;
   std::vector<bool> sparse_;
-  double even_load_;  ///< tokens of an expert of a layer, if all got alike
+  double even_load_;  ///< tokens per expert and layer, if all experts got the same
   std::vector<std::string> texts_;
-  std::vector<std::string_view> names_;  ///< the inner's, aux_loss, entropy, and the load of each layer and expert
+  std::vector<std::string_view> names_;  ///< the inner objective's, aux_loss, entropy, and the load of each layer and expert
 };
 
-/// What a step's routing metrics warn of: routers that send nearly all tokens to the same experts. Empty where nothing does.
+/// Returns a warning if a step's routing metrics show that routers send nearly all tokens to the same experts; otherwise an empty
+/// text.
 std::string describe_collapse(const std::map<std::string, double>& metrics, const model::ModelConfig& config);
 
 }  // namespace qft::parallel

@@ -1,4 +1,5 @@
-// Where weights and gradients live and how they come together: the seam between the executor and a sharding strategy.
+// Where weights and gradients live and how they are gathered and reduced: the interface between the executor and a sharding
+// strategy.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -23,33 +24,32 @@ namespace qft::parallel {
 struct StoreMemory {
   std::int64_t weights = 0;        ///< on the device, kept between uses
   std::int64_t gathered = 0;       ///< gathered and decoded weights, now
-  std::int64_t gathered_peak = 0;  ///< the same, at its peak
-  std::int64_t grads = 0;          ///< kept over the step on the device
+  std::int64_t gathered_peak = 0;  ///< gathered and decoded weights, at their peak
+  std::int64_t grads = 0;          ///< on the device, kept over the step
   std::int64_t grads_peak = 0;     ///< with gradients in flight to their owners, at the peak
   std::int64_t host = 0;           ///< offloaded weights and gradients
 };
 
-/// Micro-batches [first, first + count) of the `total` of the global batch, counted rank by rank.
+/// Micro-batches [first, first + count) of the `total` in the global batch, counted rank by rank.
 struct MicroRange {
   std::int64_t first = 0, count = 0, total = 0;
 };
 
-/// For those who only read weights (decoding, saving). Calls come from one thread, in the same order on every rank.
+/// Interface for code that only reads weights (decoding, saving). Call it from one thread, in the same order on every rank.
 class WeightReader {
  public:
   virtual ~WeightReader() = default;
 
-  /// Allocates the memory into which the unit will be gathered, if it needs any. Not collective: if one rank has too
-  /// little, it can tell the others before they gather. What a unit of which parts are prefetched needs besides is
-  /// staging_limit() at most.
+  /// Allocates the memory into which the unit will be gathered, if it needs any. Not collective, so a rank with too little memory
+  /// can tell the others before they gather. A partially prefetched unit needs at most staging_limit() bytes more.
   virtual void make_room(int unit) = 0;
-  /// The unit's weights, whole and readable until the matching release(). May be nested. Gathers what is missing: collective
-  /// where weights are sharded.
+  /// Returns the unit's weights, whole and readable until the matching release(). Calls may nest. Gathers missing weights:
+  /// collective if weights are sharded.
   virtual const model::UnitBuffers& acquire(int unit) = 0;
-  /// The last release frees gathered weights: their storage is emptied, so that a stale view fails.
+  /// The last release frees gathered weights. Their storage is emptied, so that using a stale view fails.
   virtual void release(int unit) = 0;
 
-  /// The bytes that gathering each unit allocates.
+  /// Returns the bytes that gathering each unit allocates.
   virtual std::vector<GatheredBytes> gathered_bytes() const = 0;
   virtual StoreMemory memory() const = 0;
 };
@@ -57,79 +57,82 @@ class WeightReader {
 /// What the executor needs in addition. All calls come from its thread, in action-list order, the same on every rank.
 class WeightStore : public WeightReader {
  public:
-  /// Prefetches the unit's weights, unless they are gathered or in flight. Collective where weights are sharded.
+  /// Prefetches the unit's weights, unless they are gathered or in flight. Collective if weights are sharded.
   virtual void gather(int unit, Need need, bool frozen_only = false) = 0;
   using WeightReader::acquire;
-  /// As acquire(unit), of which experts may be missing that the passes it is for have no rows for.
+  /// As acquire(unit), but experts without rows in the passes of `need` may be missing.
   virtual const model::UnitBuffers& acquire(int unit, Need need) = 0;
-  /// Called in each forward pass of a layer with experts before it reads their weights, while the unit is acquired: those whose
-  /// rows begin and end apart (ops::ExpertRows::begins) are here afterwards. Without rows: for a pass that only other ranks have.
-  /// Collective where weights are sharded.
+  /// Makes the experts with rows readable: those with different begins in ops::ExpertRows::begins. Each forward pass of a layer
+  /// with experts calls it before it reads their weights, while the unit is acquired. Empty `begins`: a pass that only other
+  /// ranks have. Collective if weights are sharded.
   virtual void need_experts(int unit, std::span<const std::int64_t> begins) = 0;
-  /// The same where a forward pass is computed again. Throws Error where it uses others than the first time. Not collective.
+  /// As need_experts(), for a recomputed forward pass. Throws Error if it uses experts that are not here, that is, others than
+  /// the first time. Not collective.
   virtual void need_experts_again(int unit, std::span<const std::int64_t> begins) = 0;
 
-  /// Clears the gradients before a step. `micros`: those of this rank; matters in ReductionOrder::by_micro_batch.
+  /// Clears the gradients before a step. `micros`: this rank's micro-batches; used by ReductionOrder::by_micro_batch.
   virtual void start_step(const MicroRange& micros) = 0;
-  /// Where the unit's gradients [trainable_numel] are accumulated, in gradient dtype, until reduce(). Undefined where nothing
-  /// trains.
+  /// Returns the buffer [trainable_numel], in gradient dtype, in which the unit's gradients accumulate until reduce(). Undefined
+  /// if nothing in the unit trains.
   virtual at::Tensor grads(int unit) = 0;
-  /// The unit's gradients are complete on this rank: starts adding them up over the ranks, in fp32 or wider. Collective.
+  /// Starts summing the unit's gradients, which are complete on this rank, over the ranks, in fp32 or wider. Collective.
   virtual void reduce(int unit) = 0;
-  /// Drives transfers in flight; never blocks.
+  /// Makes progress on transfers in flight; never blocks.
   virtual void poll() = 0;
   /// Waits for every reduction of the step. Collective.
   virtual void finish_reductions() = 0;
-  /// Ends a step early, between two groups, instead of finish_reductions(): waits for what is in flight and releases
+  /// Ends a step early, between two groups, instead of finish_reductions(). Waits for transfers in flight and releases
   /// everything. The gradients are invalid until the next start_step(). Collective.
   virtual void abandon_step() = 0;
 
-  /// Sum of squares of the reduced gradients, this rank's part: the parts of all ranks add up to the whole, with each parameter
-  /// counted once (ParamSpec::first_holder).
+  /// Returns this rank's part of the square sum of the reduced gradients. The parts of all ranks add up to the total, in which
+  /// each parameter counts once (ParamSpec::first_holder).
   virtual double local_grad_square_sum() const = 0;
-  /// What this rank's optimizer updates, one entry a unit with trainable parameters.
+  /// Returns the parameters that this rank's optimizer updates, one entry per unit with trainable parameters.
   virtual std::vector<optim::FlatParams> owned() const = 0;
-  /// The optimizer has changed what owned() names: copies it to the ranks that hold it too. Collective.
+  /// Copies the parameters in owned(), which the optimizer has updated, to the other ranks that hold them. Collective.
   virtual void publish() = 0;
-  /// What is queued from now on is ordered behind the transfers in flight: call it before weights are read or written by other
-  /// than the executor and the optimizer. Sends nothing, but all ranks call it at the same point: what is gathered next
-  /// depends on it.
+  /// Orders work queued from now on behind the transfers in flight. Call it before code other than the executor and the optimizer
+  /// reads or writes weights. Sends nothing, but all ranks must call it at the same point, because it determines which weights
+  /// are gathered next.
   virtual void settle() = 0;
 
-  /// What this rank holds of a part of a unit between uses: the whole where it is replicated. Quantised weights are bytes.
+  /// Returns this rank's part of a unit as kept between uses: the whole part if it is replicated. Quantised weights are bytes.
   virtual model::Shard resident_shard(int unit, model::Part part) = 0;
 };
 
-/// The most unit gradients in flight to their owners: more would pile up where the wire is slower than the compute.
+/// Maximum number of unit gradients in flight to their owners. Without a limit they would pile up if the network is slower than
+/// the computation.
 inline constexpr std::size_t kReductionsInFlight = 2;
 
-/// Gradients of the replicated store are all-reduced in buckets of about so many bytes.
+/// Approximate bucket size of the replicated store's gradient all-reduces, in bytes.
 inline constexpr std::int64_t kBucketBytes = 25 << 20;
 
-/// Per unit its bucket, -1 where nothing trains: filled last unit first, in the order of the backward pass.
+/// Returns the bucket of each unit; -1 if nothing in it trains. Buckets fill from the last unit on, in the order of the backward
+/// pass.
 std::vector<int> gradient_buckets(const model::ModelSpec& spec, at::ScalarType grad, std::int64_t bucket_bytes = kBucketBytes);
 
-/// How gradients are summed. as_ready: while the backward pass goes on, in an order that depends on the ranks.
-/// by_micro_batch: each micro-batch ends with its reduce(), and the sum is that of a binary tree over all of them,
-/// whose bits do not depend on the number of ranks; up to 2 log2(micro-batches of a rank) partial sums are kept.
+/// How gradients are summed. as_ready: during the backward pass, in an order that depends on the ranks. by_micro_batch: each
+/// micro-batch ends with its reduce(), and a binary tree over all micro-batches gives the sum, so its bits do not depend on the
+/// number of ranks; this keeps up to 2 log2(micro-batches of a rank) partial sums.
 enum class ReductionOrder : std::uint8_t { as_ready, by_micro_batch };
 
-/// Bytes by way of which parts of units travel that are gathered ahead, at most (ShardedBuffer::gather(parts)): what is no
-/// expert's of the largest layer with experts that cross by themselves, and half of these.
+/// Returns the upper bound in bytes of the staging buffers for partial gathers (ShardedBuffer::gather(parts)): all non-expert
+/// weights of the largest layer with unquantised experts, plus half its experts.
 std::int64_t staging_limit(const model::ModelSpec& spec, at::ScalarType compute);
 
-/// Everything on every rank (plain data parallelism, or one rank). Gradients lie in one buffer, last unit first, so that
-/// buckets of `bucket_bytes` fill in the order of the backward pass and are all-reduced while it goes on.
-/// `comm` must outlive the store. Without `training` there are no gradients.
+/// Makes the store that keeps everything on every rank (plain data parallelism, or one rank). Gradients lie in one buffer, last
+/// unit first, so buckets of `bucket_bytes` fill in the order of the backward pass and are all-reduced while it continues. `comm`
+/// must outlive the store. Without `training` there are no gradients.
 std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec, const optim::Precision& precision,
                                                    c10::Device device, comm::Communicator& comm, bool training,
                                                    ReductionOrder reduction_order = ReductionOrder::as_ready,
                                                    std::int64_t bucket_bytes = kBucketBytes);
 
-/// Every other strategy: each rank of `shard` owns an equal flat range of every unit's buffers, the last ones padded;
-/// `strategy` says what exists of the rest. The ranks of `replicate` own the same ranges and add up their gradients
-/// once a step. What `offload` names lives in host memory, also where the device is the host: then a copy is a copy.
-/// Both communicators must outlive the store.
+/// Makes the store for every other strategy. Each rank of `shard` owns an equal flat range of every unit's buffers, the last ones
+/// padded; `strategy` says which other parts it keeps. The ranks of `replicate` own the same ranges and sum their gradients once
+/// per step. State named by `offload` lives in host memory, also if the device is the host; then it is really copied. Both
+/// communicators must outlive the store.
 std::unique_ptr<WeightStore> make_sharded_store(const model::ModelSpec& spec, const optim::Precision& precision,
                                                 c10::Device device, const Strategy& strategy, const Offload& offload,
                                                 comm::Communicator& shard, comm::Communicator& replicate, bool training);
