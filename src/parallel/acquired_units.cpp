@@ -30,7 +30,7 @@ LayerCall AcquiredUnits::layer(int block, With with) {
   call.flat = buffers_of(block, with);
   Bound& bound = bound_[static_cast<std::size_t>(block)][static_cast<std::size_t>(with)];
   const std::uint64_t generation = held_[static_cast<std::size_t>(block)]->generation;
-  // The old views keep their storage object alive, so that no other has its address.
+  // The old views keep their storage object alive, so no new storage can have the same address.
   const void* grads = call.flat.grad.defined() ? call.flat.grad.storage().unsafeGetStorageImpl() : nullptr;
   if (bound.generation != generation || bound.grads != grads)
     bound = {generation, grads,

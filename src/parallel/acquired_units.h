@@ -1,4 +1,4 @@
-// The units that are acquired, as the views that blocks compute with.
+// The acquired units, as the views that blocks compute with.
 #pragma once
 
 #include "qft/model/spec.h"
@@ -13,20 +13,20 @@
 
 namespace qft::parallel {
 
-/// Weights alone, with the buffers to which backward adds their gradients, or without the adapter's.
+/// Which weights to bind: all of them, all plus the buffers that receive gradients, or all except the adapter's.
 enum class With : std::uint8_t { weights, gradients, base };
 
 class AcquiredUnits {
  public:
-  /// Both must outlive it.
+  /// Both must outlive this object.
   AcquiredUnits(const model::ModelSpec& spec, WeightStore& store);
 
   void acquire(int unit, Need need) { held_[static_cast<std::size_t>(unit)] = &store_.acquire(unit, need); }
 
-  // Of acquired units; views are valid until the release.
+  // Views of acquired units; valid until the release.
   model::Weight embedding(With with) const { return weight(0, model::kEmbedTokens, with); }
   model::HeadWeights head(With with) const;
-  /// A call of the block's layer; the memory of its micro-batch is not filled in.
+  /// Returns a call of the block's layer, without the micro-batch's memory.
   LayerCall layer(int block, With with);
 
  private:
@@ -36,7 +36,7 @@ class AcquiredUnits {
   const model::ModelSpec& spec_;
   WeightStore& store_;
   std::vector<const model::UnitBuffers*> held_;
-  /// A layer's views, rebuilt if its weights were gathered again or its gradients have moved.
+  /// A layer's views. They are rebuilt when its weights are gathered again or its gradients have moved.
   struct Bound {
     std::uint64_t generation = 0;
     const void* grads = nullptr;

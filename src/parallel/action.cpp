@@ -10,7 +10,7 @@ namespace {
 
 class Builder {
  public:
-  /// `bottom`: gradients flow down to this block; num_units(): nowhere.
+  /// `bottom`: lowest block that gradients reach; num_units(): none.
   Builder(const model::ModelSpec& spec, const ScheduleOptions& options, int bottom)
       : spec_(spec), options_(options), bottom_(bottom) {
     QFT_ASSERT(options.group >= 1 && options.max_micro_batches >= options.micro_batches && options.micro_batches >= 0,
@@ -26,7 +26,7 @@ class Builder {
   void release(int block) {
     for (const int unit : spec_.units_of_block(block)) list_.push_back({ActionKind::release, unit});
   }
-  /// The reference's log-probabilities are known before the policy's.
+  /// The reference runs first: its log-probabilities must exist before the policy's head.
   void forward(int block, int group) {
     const bool head = block == spec_.head_unit();
     for (int m = first(group); m < last(group); ++m) {
@@ -46,7 +46,7 @@ class Builder {
     }
     if (spec_.has_experts(block)) absent(block, group);
   }
-  /// The last micro-batch forward is the first backward: its activations are the warmest.
+  /// Backward starts with the last micro-batch: its activations are most likely still in the cache.
   void backward(int block, int group) {
     for (int m = last(group) - 1; m >= first(group); --m)
       list_.push_back({.kind = ActionKind::backward,
@@ -102,7 +102,7 @@ ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions
   const int top = spec.head_unit();
   const int bottom = spec.lowest_trained_block();
   Builder build(spec, options, bottom);
-  // The head turns around: what it needs forward it needs backward at once.
+  // Forward turns around at the head, whose backward needs the same weights at once.
   const auto stays = [&](int block) { return block >= bottom && (block == top || !options.reshard_after_forward); };
   for (int group = 0; group < build.groups(); ++group) {
     const bool last_group = group + 1 == build.groups();

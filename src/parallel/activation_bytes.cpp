@@ -6,10 +6,11 @@ namespace qft::parallel {
 
 namespace {
 
-/// What a layer leaves to its backward pass besides its input.
+/// Bytes that a layer keeps for its backward pass in addition to its input.
 std::int64_t saved_bytes(const model::ModelSpec& spec, const model::Layer& layer, at::ScalarType compute, std::int64_t tokens) {
   const auto item = static_cast<std::int64_t>(c10::elementSize(compute));
-  std::int64_t values = -spec.config.hidden_size, statistics = 0, indices = 0;  // the input of the first sub-layer is the layer's
+  // the first sub-layer's input is the layer's input
+  std::int64_t values = -spec.config.hidden_size, statistics = 0, indices = 0;
   for (const model::SubLayerSpec& sublayer : layer) {
     values += spec.config.hidden_size;
     ++statistics;
@@ -23,7 +24,7 @@ std::int64_t saved_bytes(const model::ModelSpec& spec, const model::Layer& layer
   return tokens * (values * item + statistics * (compute == at::kDouble ? 8 : 4) + indices * 4);
 }
 
-/// Of a row of cosines, sines and its number for each token, if one sequence may have them all (Transformer::own_angles).
+/// Bytes of each token's cosines, sines and row number, if the angles depend on the sequence length (Transformer::own_angles).
 std::int64_t angle_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {
   if (!spec.config.rope.follows(tokens)) return 0;
   return tokens * (spec.config.rotary_dim() * (compute == at::kDouble ? 8 : 4) + 4);
@@ -33,10 +34,10 @@ std::int64_t angle_bytes(const model::ModelSpec& spec, at::ScalarType compute, s
 
 std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens, bool recompute,
                               bool offloaded) {
-  const std::int64_t boundary = boundary_bytes(spec, compute, tokens);  // a layer's output: the next one's input
-  std::int64_t bytes = forward_bytes(spec, compute, tokens);            // the embedding's output, and the gradient that goes down
+  const std::int64_t boundary = boundary_bytes(spec, compute, tokens);  // a layer's output, which is the next layer's input
+  std::int64_t bytes = forward_bytes(spec, compute, tokens);  // the embedding's output, and the gradient that flows down
   if (recompute && offloaded) return bytes + boundary;
-  // Block i + 1 is layer i. Layers below the lowest trained block hand on what they compute in two places.
+  // Block i + 1 is layer i. Layers below the lowest trained block alternate between two output buffers.
   const auto lowest = static_cast<std::size_t>(std::max(spec.lowest_trained_block() - 1, 0));
   if (lowest > 0) bytes += boundary;
   for (std::size_t i = lowest; i < spec.layers.size(); ++i)

@@ -9,7 +9,7 @@
 namespace qft::parallel {
 namespace {
 
-/// A contiguous range of the gradient buffer that is all-reduced as one, once all its units are complete.
+/// A contiguous range of the gradient buffer, all-reduced in one call once all its units are complete.
 struct Bucket {
   std::int64_t begin = 0, end = 0;
   int units = 0, pending = 0;

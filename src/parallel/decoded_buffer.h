@@ -1,4 +1,4 @@
-// The decoded copy of a unit's quantised weights, which exists while the unit is acquired. Private to parallel.
+// The decoded copy of a unit's quantised weights; exists while the unit is acquired. Private to parallel.
 #pragma once
 
 #include "qft/model/weights.h"
@@ -25,7 +25,7 @@ class DecodedBuffer {
     values_ = pool_->take(unit_->quantized_numel, options_);
     gathered_->add(bytes());
   }
-  /// [quantized_numel] of `packed` [packed_bytes]; undefined where the unit has none.
+  /// Decodes `packed` [packed_bytes] and returns [quantized_numel]; undefined if the unit has no quantised weights.
   at::Tensor fill(const at::Tensor& packed) {
     if (empty()) return {};
     make_room();

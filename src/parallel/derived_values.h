@@ -1,5 +1,5 @@
-// What follows from a unit's weights and is needed in each product (model::derive_values): computed where it is acquired for the
-// first time after they have changed. Private to parallel.
+// Values computed from a unit's weights and used in each product (model::derive_values). Computed at the first acquire after the
+// weights have changed. Private to parallel.
 #pragma once
 
 #include "qft/model/weights.h"
@@ -14,7 +14,7 @@ namespace qft::parallel {
 class DerivedValues {
  public:
   DerivedValues() = default;
-  /// Both must outlive it.
+  /// Both must outlive this object.
   DerivedValues(const model::ModelSpec& spec, const model::UnitSpec& unit, at::ScalarType compute, c10::Device device)
       : spec_(&spec), unit_(&unit) {
     const auto type = compute == at::kDouble ? at::kDouble : at::kFloat;
@@ -24,7 +24,7 @@ class DerivedValues {
   bool empty() const { return !values_.defined(); }
   std::int64_t bytes() const { return empty() ? 0 : static_cast<std::int64_t>(values_.nbytes()); }
   void weights_changed() { current_ = false; }
-  /// Puts them, at the same address each time, into the buffers of the unit, whose weights are there.
+  /// Puts the values into the buffers of a unit with gathered weights; their address never changes.
   void fill(model::UnitBuffers& buffers) {
     if (empty()) return;
     buffers.derived = values_;

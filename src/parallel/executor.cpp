@@ -24,7 +24,7 @@
 namespace qft::parallel {
 namespace {
 
-/// Adds the time of a scope to a counter.
+/// Adds the duration of a scope to a counter.
 class Stopwatch {
  public:
   explicit Stopwatch(double& total) : total_(total) {}
@@ -37,7 +37,7 @@ class Stopwatch {
   double start_ = steady_seconds();
 };
 
-/// The head's part of Objective::read_rows().
+/// Returns the callback that runs Objective::read_rows() on the head's chunks.
 ops::RowReader reader(const Objective& objective, const model::MicroInput& in, const at::Tensor& values, const at::Tensor& grad,
                       double loss_scale) {
   const auto read = [&objective, &in, values, grad, loss_scale](const ops::HeadChunk& chunk) {
@@ -51,25 +51,26 @@ ops::RowReader reader(const Objective& objective, const model::MicroInput& in, c
   return {read};
 }
 
-/// The host waits for its device only where the ranks agree on the step.
+/// The host waits for its device only in the actions in which the ranks agree.
 bool waits(const Action& action) {
   return action.kind == ActionKind::vote || action.kind == ActionKind::step;
 }
 
 }  // namespace
 
-/// One run of a list.
+/// State of one run of a list.
 struct Executor::Pass {
   std::span<const model::MicroInput> micros;
-  const Objective* objective = nullptr;      ///< in evaluations only where it reads rows
-  const ObserveLogprobs* observe = nullptr;  ///< of an evaluation
+  const Objective* objective = nullptr;      ///< in evaluations only set if the objective reads rows
+  const ObserveLogprobs* observe = nullptr;  ///< set in evaluations
   model::RandomPass random = {};
   AskedToStop asked_to_stop = {};
   double loss_scale = 1.0;
   MicroRange range = {};
-  std::vector<at::Tensor>* head_rows = nullptr;  ///< by micro-batch, where the head gives these alone
-  std::vector<at::Tensor> sums = {};             ///< by micro-batch, of the objective
-  std::vector<at::Tensor> reference = {};  ///< the same, from the reference's head to the policy's: its sequences' sums or rows
+  std::vector<at::Tensor>* head_rows = nullptr;  ///< by micro-batch; set if only the head's rows are wanted
+  std::vector<at::Tensor> sums = {};             ///< the objective's sums, by micro-batch
+  /// by micro-batch: the reference's sequence sums or rows, kept from its head to the policy's head
+  std::vector<at::Tensor> reference = {};
   double started = steady_seconds();
   StepResult result = {};
   bool training() const { return observe == nullptr; }
@@ -132,7 +133,7 @@ void Executor::interpret(const ActionList& list, Pass& pass) {
     const trace::Scope on_host(trace::kMainThread, where);
     const device::StreamSpan on_device(stream, "stream: compute", where);
     perform(*current, pass);
-    store_.poll();  // MPI makes no progress of its own
+    store_.poll();  // MPI progresses only inside its calls
   };
   const auto perform_all = [&] {
     for (const Action& action : list) {
@@ -142,7 +143,8 @@ void Executor::interpret(const ActionList& list, Pass& pass) {
       activity::tick();
     }
   };
-  or_explain_memory(perform_all, where, [&] { return memory_held(); }, options_.memory_advice);
+  or_explain_memory(
+      perform_all, where, [&] { return memory_held(); }, options_.memory_advice);
 }
 
 void Executor::perform(const Action& action, Pass& pass) {
@@ -214,7 +216,7 @@ void Executor::reduce(int unit) {
 }
 
 void Executor::vote(Pass& pass) {
-  // Work queued on a device would not be abandoned: the host is ahead of it.
+  // Queued device work cannot be abandoned, and the host runs ahead of the device: wait for it first.
   device::Event done(transformer_.device());
   done.record(device::Stream::current(transformer_.device()));
   done.synchronize();
@@ -279,7 +281,7 @@ void Executor::run(const LayerCall& call, const MicroInFlight& micro, const Pass
   call.run(transformer_, micro.input(), pass.random, routing);
 }
 
-/// For a row-local objective the logits are computed once: the head's backward is done together with its forward.
+/// For a row-local objective the logits are computed once: the head's backward runs together with its forward.
 void Executor::forward_head(const Action& action, MicroInFlight& micro, Pass& pass) {
   const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];
   if (pass.head_rows != nullptr) {
@@ -337,7 +339,7 @@ void Executor::forward_reference_head(const Action& action, const MicroInFlight&
   kept = sequence_sums(in, logprobs);
 }
 
-/// Computes the head's values again and their gradient, unless forward_head() has done both.
+/// Computes the head's values again, with their gradient, unless forward_head() has done both.
 void Executor::backward_head(const Action& action, MicroInFlight& micro, const Pass& pass) {
   if (pass.objective->kind() == ObjectiveKind::row_local) return;
   const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];

@@ -1,5 +1,5 @@
-// A unit's weights in the sharded store: this rank's slices, or all in host memory, between uses, and the whole while it is
-// acquired. Private to parallel.
+// A unit's weights in the sharded store: between uses this rank's slices (or everything, in host memory), and the whole unit
+// while it is acquired. Private to parallel.
 #pragma once
 
 #include "qft/parallel/sharded_buffer.h"
@@ -19,7 +19,7 @@ namespace qft::parallel {
 class GatheredUnit {
  public:
   GatheredUnit() = default;
-  /// `options`: compute type, and the device that computes. All must outlive it.
+  /// `options`: compute type, and the device that computes. All arguments must outlive this object.
   GatheredUnit(const model::ModelSpec& spec, const model::UnitSpec& unit, const at::TensorOptions& options,
                comm::Communicator& shard, const Residency& residency, Transfers& transfers);
 
@@ -30,22 +30,22 @@ class GatheredUnit {
   UsedExperts& experts() { return experts_; }
 
   void make_room();
-  /// Prefetches what `need` says; whether all of it is on its way. Collective.
+  /// Prefetches the weights for `need`. Returns false if some of them could not start. Collective.
   bool gather(Need need, bool frozen_only);
-  /// As WeightStore's; `generations` counts those of the store. Collective.
+  /// As WeightStore::acquire(); `generations` is the store's counter. Collective.
   const model::UnitBuffers& acquire(Need need, std::uint64_t& generations);
   void release();
-  /// Releases it whoever holds it.
+  /// Releases the unit no matter how many holders it has.
   void drop();
-  /// Whether it is prefetched, or to be, and nobody has acquired it yet.
+  /// True if the unit is prefetched, or about to be, and not acquired yet.
   bool is_awaited() const { return gathers_ && held_ == 0; }
   void need_experts(std::span<const std::int64_t> begins);
   void need_experts_again(std::span<const std::int64_t> begins) const;
-  /// The owners have written their slices.
+  /// Call it after the owners have written their slices.
   void changed();
 
   GatheredBytes gathered_bytes() const;
-  /// Of what is kept between uses.
+  /// Returns the bytes kept between uses.
   std::int64_t kept_bytes() const;
   std::int64_t derived_bytes() const { return derived_.bytes(); }
 
@@ -59,7 +59,7 @@ class GatheredUnit {
   DecodedBuffer decoded_;
   DerivedValues derived_;
   UsedExperts experts_;
-  bool gathers_ = false;  ///< since its weights were freed the last time
+  bool gathers_ = false;  ///< a gather has started since the weights were last freed
   int held_ = 0;
   model::UnitBuffers views_;
 };

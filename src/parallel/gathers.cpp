@@ -1,4 +1,4 @@
-// Puts prefetches into an action list, by simulating which units are held and which are prefetched.
+// Inserts prefetches into an action list by simulating which units are held and which are prefetched.
 #include "qft/core/error.h"
 #include "qft/parallel/action.h"
 
@@ -36,8 +36,8 @@ class Gathers {
  private:
   struct State {
     int held = 0;
-    int announced = 0;      ///< later acquires for which the unit was prefetched
-    bool kept = false;      ///< the last release was dropped: so must the next acquire be
+    int announced = 0;      ///< number of later acquires that the prefetch serves
+    bool kept = false;      ///< the last release was dropped, so the next acquire must be dropped too
     bool prepared = false;  ///< prefetched for the next step
   };
   State& state(int unit) { return states_[static_cast<std::size_t>(unit)]; }
@@ -90,7 +90,7 @@ class Gathers {
     if (trains_) announce_next_step();
   }
 
-  /// Prefetches frozen weights, which no step changes, in the order of their first use; those still in use wait for their
+  /// Prefetches frozen weights, which no step changes, in the order of their first use. Units still in use wait for their
   /// release.
   void announce_next_step() {
     for (; next_step_ < list_.size(); ++next_step_) {
@@ -111,9 +111,9 @@ class Gathers {
   std::int64_t prefetch_budget_;
   bool trains_;  ///< a list of the same kind follows: its first gathers can be prefetched at the end of this one
   std::vector<State> states_;
-  std::size_t next_ = 0;       ///< the first action of the list that has not been looked at ahead
-  std::size_t next_step_ = 0;  ///< the same in the list that follows
-  std::int64_t waiting_ = 0;   ///< bytes of the units that are prefetched and not acquired yet
+  std::size_t next_ = 0;       ///< the first action of the list not yet examined for prefetching
+  std::size_t next_step_ = 0;  ///< the same index in the list that follows
+  std::int64_t waiting_ = 0;   ///< bytes of units that are prefetched but not acquired yet
   ActionList out_;
 };
 

@@ -30,11 +30,11 @@ void MicroInFlight::open(int micro, const model::MicroInput& in, bool training, 
   x_ = boundary();
 }
 
-/// Reserves all memory at once: an arena that grows piece by piece moves, and leaves holes in the heap.
+/// Reserves all memory at once: an arena that grows step by step moves and fragments the heap.
 void MicroInFlight::reserve(std::int64_t tokens, bool training, model::Arena& scratch) {
   const auto& spec = transformer_.spec();
   const at::ScalarType type = transformer_.dtype();
-  constexpr std::int64_t kGaps = 8192;  // of alignment, in a layer
+  constexpr std::int64_t kGaps = 8192;  // upper bound of a layer's alignment gaps
   arena_.reserve(training ? activation_bytes(spec, type, tokens, policy_.recompute, policy_.offload_inputs) +
                                 (spec.config.num_layers + 1) * kGaps
                           : forward_bytes(spec, type, tokens) + kGaps);
@@ -88,7 +88,7 @@ void MicroInFlight::backward(LayerCall& call, bool needs_gradient, model::Arena&
 InFlight::InFlight(const model::Transformer& transformer, const ActivationPolicy& policy)
     : transformer_(transformer), policy_(policy), scratch_(transformer.device()) {}
 
-// A place of the reference has a small arena: it never becomes one of the policy.
+// Places of the reference lane have small arenas, so they are never reused for the policy.
 MicroInFlight& InFlight::free_place(Lane lane) {
   const auto free = std::ranges::find_if(places_, [&](const auto& place) { return place->micro() < 0 && place->lane() == lane; });
   if (free != places_.end()) return **free;

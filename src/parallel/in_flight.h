@@ -1,4 +1,4 @@
-// Micro-batches in flight: what each holds between its first action and its last.
+// Micro-batches in flight: the state of each between its first action and its last.
 #pragma once
 
 #include "qft/model/arena.h"
@@ -18,39 +18,40 @@ namespace qft::parallel {
 
 /// What a layer keeps for its backward pass.
 struct ActivationPolicy {
-  bool recompute = false;       ///< only its input: the rest is recomputed
-  bool offload_inputs = false;  ///< with recompute: the input is kept in host memory
+  bool recompute = false;       ///< keep only the layer's input and recompute the rest
+  bool offload_inputs = false;  ///< with recompute: keep the input in host memory
 };
 
-/// One micro-batch in flight in one lane. Its arena is reused by the next one in the same place.
+/// One micro-batch in flight in one lane. The next micro-batch in the same place reuses its arena.
 class MicroInFlight {
  public:
-  /// `transformer` must outlive it.
+  /// `transformer` must outlive this object.
   MicroInFlight(std::size_t place, Lane lane, const model::Transformer& transformer, const ActivationPolicy& policy);
 
-  /// Its number among those in flight.
+  /// Index of this place among the places in flight.
   std::size_t place() const { return place_; }
   Lane lane() const { return lane_; }
   /// Index of the micro-batch; -1: the place is free.
   int micro() const { return micro_; }
 
-  /// Takes the place, and allocates x() and, in training, g(); `scratch` grows to what a layer needs. `in` must live until
-  /// close().
+  /// Occupies the place and allocates x() and, in training, g(). Grows `scratch` to the size that a layer needs. `in` must live
+  /// until close().
   void open(int micro, const model::MicroInput& in, bool training, model::Arena& scratch);
   void close();
 
   const model::MicroInput& input() const { return *in_; }
-  /// [T, hidden]: the output of the last block that ran forward; its gradient, or that of a lower block's output.
+  /// [T, hidden]: x() is the output of the last block that ran forward; g() is its gradient, or the gradient of a lower block's
+  /// output.
   const at::Tensor& x() const { return x_; }
   const at::Tensor& g() const { return g_; }
 
   /// Memory [count] for the gradient of the head's values, allocated at the first call, valid until close().
   const at::Tensor& grad_values(std::int64_t count);
 
-  /// Fills in the memory of a layer's forward call, which must run at once: its output becomes x(). What no backward pass needs
-  /// lies in `scratch`.
+  /// Fills in the memory of a layer's forward call, which must run at once: its output becomes x(). Tensors that no backward pass
+  /// needs lie in `scratch`.
   void forward(LayerCall& call, bool needs_gradient, model::Arena& scratch);
-  /// The same for its backward call. `needs_gradient`: whether the input's gradient is needed.
+  /// Fills in the memory of a layer's backward call. `needs_gradient`: whether the input's gradient is needed.
   void backward(LayerCall& call, bool needs_gradient, model::Arena& scratch);
 
   std::int64_t bytes() const { return arena_.held(); }
@@ -62,7 +63,7 @@ class MicroInFlight {
   }
 
   struct Kept {
-    at::Tensor x;  ///< the layer's input, where it stays on the device
+    at::Tensor x;  ///< the layer's input, if it stays on the device
     model::LayerSaved saved;
   };
 
@@ -75,9 +76,9 @@ class MicroInFlight {
   std::vector<Kept> layers_;
   int micro_ = -1;
   const model::MicroInput* in_ = nullptr;
-  model::MicroInput rotated_;  ///< a copy of it with angles of its own, where it has such
+  model::MicroInput rotated_;  ///< copy of the input with its own rotary angles, if it needs them
   at::Tensor x_, g_, grad_values_;
-  at::Tensor spare_;  ///< the second of two outputs in turn, where no layer keeps its input
+  at::Tensor spare_;  ///< the second of two alternating outputs, used if layers do not keep their inputs
 };
 
 /// All micro-batches in flight, and the scratch memory that they share.
@@ -85,13 +86,13 @@ class InFlight {
  public:
   InFlight(const model::Transformer& transformer, const ActivationPolicy& policy);
 
-  /// A free place of a lane, to be opened; new places are made as they are needed.
+  /// Returns a free place of a lane, not yet opened; adds a place if none is free.
   MicroInFlight& free_place(Lane lane);
-  /// Throws Error where the micro-batch is not in flight there.
+  /// Throws Error if the micro-batch is not in flight in this lane.
   MicroInFlight& at(int micro, Lane lane);
   model::Arena& scratch() { return scratch_; }
 
-  /// Bytes of all arenas, without the scratch memory.
+  /// Returns the bytes of all arenas, without the scratch memory.
   std::int64_t bytes() const;
 
  private:

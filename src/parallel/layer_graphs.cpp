@@ -17,13 +17,13 @@ const void* address(const at::Tensor& t) {
   return t.defined() ? t.const_data_ptr() : nullptr;
 }
 
-/// The sequence boundaries of a micro-batch, padded to its graph shape.
+/// Returns the sequence boundaries of a micro-batch, padded to its graph shape.
 std::vector<std::int32_t> padded_bounds(std::vector<std::int32_t> bounds, const GraphShape& shape) {
   bounds.resize(static_cast<std::size_t>(shape.sequences) + 1, static_cast<std::int32_t>(shape.tokens));
   return bounds;
 }
 
-/// Fills the rows from `count` on with copies of earlier ones: any token would do, but these are sure to give finite numbers.
+/// Fills the rows from `count` on with copies of earlier rows. Any token would do; these certainly give finite numbers.
 void repeat_rows(const at::Tensor& tokens, std::int64_t count) {
   if (count == 0) tokens.zero_();
   for (std::int64_t filled = count; count > 0 && filled < tokens.numel();) {

@@ -10,7 +10,8 @@
 namespace qft::parallel {
 namespace {
 
-/// Ranks on each node; they must be as many on all of them, and neighbours.
+/// Returns the number of ranks per node. Throws ConfigError unless all nodes have the same number and the ranks of a node are
+/// neighbours.
 int ranks_of_a_node(comm::Communicator& world) {
   const auto& session = comm::Session::current();
   const auto sizes = comm::all_gather_value(world.host(), session.local_size());
@@ -52,7 +53,7 @@ Layout::Layout(comm::Communicator& world, c10::Device device, const Strategy& st
 }
 
 bool is_first_holder(const model::ParamSpec& param, const comm::Mesh& mesh) {
-  // Once added up, a sum is the same on all ranks of the axis, as a copy is.
+  // A partial gradient, once summed, is the same on all ranks of the axis, like a replicated one.
   for (const comm::Axis axis : {comm::Axis::pipeline, comm::Axis::context, comm::Axis::tensor})
     if (param.along(axis) != model::Along::own && mesh.coordinate(axis) != 0) return false;
   return true;

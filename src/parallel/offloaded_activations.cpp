@@ -15,11 +15,11 @@ void OffloadedActivations::keep(int layer, const at::Tensor& x) {
     kept_.resize(l + 1);
   }
   if (!memory_[l].defined() || memory_[l].scalar_type() != x.scalar_type() || memory_[l].numel() < x.numel())
-    // From LibTorch's allocator: it keeps what is freed here until the copies are done.
+    // Use LibTorch's allocator: it does not reuse freed memory before the copies from it are done.
     memory_[l] = at::empty({x.numel()}, x.options().device(at::kCPU).pinned_memory(!x.is_cpu()));
   kept_[l] = memory_[l].narrow(0, 0, x.numel()).view(x.sizes());
   const auto current = device::Stream::current(copies_.device());
-  current.wait(copied_);  // the copy before: its source is overwritten next
+  current.wait(copied_);  // the previous copy: its source is overwritten next
   copies_.wait(current);
   const device::StreamGuard beside(copies_);
   kept_[l].copy_(x, /*non_blocking=*/true);

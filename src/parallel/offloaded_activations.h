@@ -1,4 +1,4 @@
-// Offloaded activations: the layers' inputs of one micro-batch, in host memory from forward to backward.
+// Offloaded activations: the layer inputs of one micro-batch, held in host memory from forward to backward.
 #pragma once
 
 #include "qft/device/stream.h"
@@ -9,19 +9,18 @@
 
 namespace qft::parallel {
 
-/// Copies run on a stream of their own, beside the computation. Host memory (pinned for CUDA) is kept from step to step.
+/// Copies run on a separate stream, in parallel to the computation. Host memory (pinned for CUDA) is kept from step to step.
 class OffloadedActivations {
  public:
   explicit OffloadedActivations(c10::Device device);
 
   /// Copies `x` to host memory. Work on the current stream may overwrite `x` if it is queued after the next call of keep().
   void keep(int layer, const at::Tensor& x);
-  /// The input of `layer` in one of two buffers of its size, ready for the current stream; call it from the top layer down.
-  /// Unless `last`, it prefetches the input of the layer below into the other buffer, whose contents must not be needed
-  /// any more.
+  /// Returns the input of `layer` in `even` or `odd`, two buffers of its size, ready for the current stream. Call it from the top
+  /// layer down. Unless `last`, it prefetches the input of the layer below into the other buffer and overwrites that buffer.
   at::Tensor fetch(int layer, const at::Tensor& even, const at::Tensor& odd, bool last);
 
-  /// Bytes of host memory.
+  /// Returns the bytes of host memory.
   std::int64_t bytes() const;
 
  private:
@@ -29,9 +28,9 @@ class OffloadedActivations {
 
   device::Stream copies_;
   device::Event copied_;
-  std::vector<at::Tensor> kept_;  ///< per layer, of the shape that it has now
+  std::vector<at::Tensor> kept_;  ///< per layer, with its current shape
   std::vector<at::Tensor> memory_;
-  int coming_ = -1;  ///< the layer whose input is being prefetched
+  int coming_ = -1;  ///< the layer whose input is in flight
 };
 
 }  // namespace qft::parallel

@@ -8,7 +8,7 @@ namespace qft::parallel {
 
 Ranges ranges_in_norm(const model::UnitSpec& unit, std::int64_t begin, std::int64_t length) {
   Ranges ranges;
-  std::int64_t next = 0;  // where the parameter, or the padding before the first, begins
+  std::int64_t next = 0;  // start of the parameter, or of the padding before the first one
   bool counted = true;
   const auto close = [&](std::int64_t end) {
     const Range range{std::clamp<std::int64_t>(next - begin, 0, length), std::clamp<std::int64_t>(end - begin, 0, length)};

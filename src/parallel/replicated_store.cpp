@@ -25,7 +25,7 @@ class ReplicatedStore final : public WeightStore {
       if (unit.packed_bytes > 0) units_[u].packed = at::empty({unit.packed_bytes}, options.dtype(at::kByte));
       units_[u].decoded = DecodedBuffer(unit, options, pool_, decoded_);
       units_[u].derived = DerivedValues(spec, unit, precision.compute, device);
-      // Zeros: the alignment gaps take part in the optimizer's arithmetic.
+      // Zeros, because the optimizer also computes on the alignment gaps.
       if (unit.trainable_numel > 0) buffers.trainable = at::zeros({unit.trainable_numel}, options);
     }
     if (!training) return;
@@ -125,7 +125,7 @@ class ReplicatedStore final : public WeightStore {
 
   Unit& at(int unit) { return units_.at(static_cast<std::size_t>(unit)); }
 
-  /// Last unit first: the order in which the backward pass completes them.
+  /// Lays units out last one first: the order in which the backward pass completes them.
   GradientLayout lay_out_gradients(const at::TensorOptions& options, std::int64_t bucket_bytes) {
     std::int64_t total = 0;
     for (const auto& unit : spec_.units) total += unit.trainable_numel;
@@ -150,8 +150,8 @@ class ReplicatedStore final : public WeightStore {
   Gauge decoded_;
   std::uint64_t generation_ = 1;
   std::vector<Unit> units_;
-  std::vector<at::Tensor> unit_grads_;  ///< views of the layout's
-  std::vector<std::size_t> order_;      ///< per unit: its place in the layout
+  std::vector<at::Tensor> unit_grads_;  ///< views of the layout's `grads`
+  std::vector<std::size_t> order_;      ///< index of each unit in the layout
   std::unique_ptr<GradientSum> sum_;    ///< nullptr without training
 };
 
@@ -160,7 +160,7 @@ class ReplicatedStore final : public WeightStore {
 std::vector<int> gradient_buckets(const model::ModelSpec& spec, at::ScalarType grad, std::int64_t bucket_bytes) {
   const std::int64_t limit = bucket_bytes / static_cast<std::int64_t>(c10::elementSize(grad));
   std::vector<int> bucket_of(spec.units.size(), -1);
-  std::int64_t filled = limit;  // the first one opens a bucket
+  std::int64_t filled = limit;  // the first unit opens a bucket
   int bucket = -1;
   for (std::size_t u = bucket_of.size(); u-- > 0;) {
     const std::int64_t n = spec.units[u].trainable_numel;

@@ -47,7 +47,7 @@ at::Tensor RoutingObjective::observe(const model::MicroInput& in, const Logprobs
   const auto tokens = static_cast<double>(in.sequences.num_tokens());
   const at::Tensor count = at::full({1}, tokens, wide),
                    decisions = at::full({1}, tokens * static_cast<double>(sparse_layers_), wide);
-  // Every micro-batch gives its part of the load over what is even: the counts that it is divided by add up to 1.
+  // Each micro-batch contributes its part of (load / even load); the shares add up to 1 over the batch.
   const at::Tensor load = r.load.to(at::kDouble).view({-1}) / even_load_;
   const at::Tensor share = at::full({load.numel()}, tokens / total_tokens_, wide);
   return at::cat({sums, balance, count, r.entropy.to(at::kDouble), decisions, at::stack({load, share}, 1).view({-1})});
@@ -73,7 +73,7 @@ std::string describe_collapse(const std::map<std::string, double>& metrics, cons
   const auto most = metrics.find(kLoadMax), entropy = metrics.find(kEntropy);
   if (most == metrics.end() || entropy == metrics.end()) return {};
   const auto count = static_cast<double>(config.experts.count), per_token = static_cast<double>(config.experts.per_token);
-  const double limit = 0.9 * count / per_token;  // of all tokens nine tenths to one expert
+  const double limit = 0.9 * count / per_token;  // nine tenths of all tokens go to one expert
   if (count < 4 * per_token || (most->second < limit && entropy->second > 0.05 * std::log(count))) return {};
   return fmt::format(
       "a router collapses: an expert of a layer got {:.1f} times its even share of the tokens (all of them are {:.1f} times), "

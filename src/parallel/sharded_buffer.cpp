@@ -24,7 +24,7 @@ Division::Division(std::int64_t n, const comm::Communicator& comm)
 void free_storage(at::Tensor& tensor) {
   auto* storage = tensor.storage().unsafeGetStorageImpl();
   storage->reset();
-  storage->set_nbytes(0);  // without this a product would read the empty storage
+  storage->set_nbytes(0);  // otherwise an operation would read the empty storage
   tensor.reset();
 }
 
@@ -40,14 +40,15 @@ at::Tensor BlockPool::take(std::int64_t n, const at::TensorOptions& options) {
     free.pop_back();
   }
   void* const data = block.data_ptr();
-  return at::from_blob(data, {n}, [blocks = blocks_, block, bytes](void*) { (*blocks)[bytes].push_back(block); }, options);
+  return at::from_blob(
+      data, {n}, [blocks = blocks_, block, bytes](void*) { (*blocks)[bytes].push_back(block); }, options);
 }
 
 void Transfers::join() const noexcept {
   try {
     device::Stream::current(copies.device()).wait(copies);
   } catch (const std::exception&) {
-    // The device is lost: nothing of its memory is used again.
+    // The device is lost, so its memory is never used again.
   }
 }
 
@@ -55,7 +56,7 @@ ShardedBuffer::ShardedBuffer(std::int64_t n, const at::TensorOptions& options, c
                              const Residency& residency, Transfers& transfers)
     : division_(n, comm), comm_(&comm), transfers_(&transfers), residency_(residency) {
   if (n == 0) return;
-  // Zeros: alignment gaps and padding take part in sums and in the optimizer's arithmetic.
+  // Zeros, because sums and the optimizer also compute on alignment gaps and padding.
   const std::int64_t kept = rest_is_whole() ? division_.padded() : division_.chunk;
   rest_ = residency.offloaded ? device::host_tensor({kept}, options.dtype().toScalarType(), options.device()).zero_()
                               : at::zeros({kept}, options);
@@ -89,10 +90,10 @@ void ShardedBuffer::gather() {
   current_ = true;
 }
 
-/// Copies on a stream of its own, in parallel to the computation.
+/// Copies on a separate stream, in parallel to the computation.
 void ShardedBuffer::gather_from_host() {
   const device::Stream& copies = transfers_->copies;
-  copies.wait(device::Stream::current(copies.device()));  // what used this memory before may still run
+  copies.wait(device::Stream::current(copies.device()));  // work that used this memory before may still run
   const device::StreamGuard beside(copies);
   if (rest_is_whole() && !rest_stale_) {
     whole_.copy_(rest_, /*non_blocking=*/true);
@@ -120,7 +121,7 @@ bool ShardedBuffer::gather(const Ranges& parts) {
 
 void ShardedBuffer::start(const Ranges& parts) {
   if (parts.empty()) return;
-  settle();  // one set of parts at a time is on its way
+  settle();  // only one set of parts may be in flight
   make_room();
   if (!rest_is_whole()) {
     staging_ = at::empty({size_of(parts)}, whole_.options());
@@ -153,7 +154,7 @@ void ShardedBuffer::send(const Ranges& parts) {
     counts.push_back(static_cast<std::size_t>(count));
     if (r < division_.rank) before += count;
   }
-  // Slices ascend with the ranks: so do the parts in what comes.
+  // Slices ascend with the ranks, and so do their parts in the received buffer.
   const std::int64_t first = division_.chunk * division_.rank;
   std::int64_t to = before;
   for (const Range& part : within(parts, {first, first + division_.chunk})) {
@@ -213,7 +214,7 @@ at::Tensor ShardedBuffer::whole() {
 
 at::Tensor ShardedBuffer::here() {
   if (empty()) return {};
-  make_room();  // of parts there may be none
+  make_room();  // possibly no part was gathered
   settle();
   return whole_.narrow(0, 0, division_.n);
 }
@@ -221,7 +222,7 @@ at::Tensor ShardedBuffer::here() {
 void ShardedBuffer::changed() {
   if (empty() || division_.ranks == 1) return;
   QFT_ASSERT(!frees_whole() || !whole_.defined(), "weights change while gathered copies of {} elements are here", division_.n);
-  gather_.wait();  // of the change before: MPI's gathers may overtake each other
+  gather_.wait();  // the gather after the previous change: MPI's gathers may overtake each other
   current_ = false;
   rest_stale_ = rest_is_whole();
 }

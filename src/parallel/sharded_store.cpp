@@ -46,7 +46,7 @@ class ShardedStore final : public WeightStore {
     }
   }
 
-  /// A step ends with gathers for the next one under way.
+  /// Waits: a step ends with gathers for the next step in flight.
   ~ShardedStore() override { transfers_.join(); }
   ShardedStore(const ShardedStore&) = delete;
   ShardedStore& operator=(const ShardedStore&) = delete;
@@ -90,7 +90,7 @@ class ShardedStore final : public WeightStore {
 
   void reduce(int unit) override {
     Unit& u = at(unit);
-    grads(unit);  // a rank without work takes part with zeros
+    grads(unit);  // a rank without work contributes zeros
     Reduction r{
         &u, strategy_.gradients ? std::exchange(u.grads, {}) : u.grads, {}, {}, {}, device::Event(transfers_.copies.device())};
     r.wide = r.grads;
@@ -103,7 +103,7 @@ class ShardedStore final : public WeightStore {
                                          device::dtype_of(r.wide.scalar_type()));
     if (offload_.optimizer) copy_to_host(r);
     reductions_.push_back(std::move(r));
-    // Bounds the gradients in flight; the same on every rank, because it depends on the calls only.
+    // Bounds the gradients in flight. The limit depends on the calls only, so it is the same on every rank.
     while (strategy_.gradients && reductions_.size() > kReductionsInFlight) complete_oldest();
   }
 
@@ -127,7 +127,7 @@ class ShardedStore final : public WeightStore {
   }
 
   double local_grad_square_sum() const override {
-    if (replicate_.rank() != 0) return 0.0;  // the same slices as rank 0's
+    if (replicate_.rank() != 0) return 0.0;  // same slices as replica 0
     std::vector<at::Tensor> counted;
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const at::Tensor& owned = units_[u].owned;
@@ -193,16 +193,17 @@ class ShardedStore final : public WeightStore {
  private:
   struct Unit {
     GatheredUnit weights;
-    at::Tensor grads;  ///< [padded]: whole over the step, or from the first use in a group to its reduction
-    at::Tensor sum;    ///< [chunk]: this rank's slice of the groups reduced so far, fp32 or wider; only with sharded gradients
-    at::Tensor owned;  ///< [chunk]: what the optimizer reads: `sum`, or a copy in the gradients' type, or a view of `grads`
+    at::Tensor grads;  ///< [padded]: kept over the step, or from the first use in a group to its reduction
+    /// [chunk]: sum of this rank's slice over the groups reduced so far, fp32 or wider; only with sharded gradients
+    at::Tensor sum;
+    at::Tensor owned;  ///< [chunk]: read by the optimizer: `sum`, a copy in the gradients' type, or a view of `grads`
   };
   struct Reduction {
     Unit* unit;
     at::Tensor grads;
     at::Tensor wide;  ///< `grads`, or a wider copy
     comm::Work work;
-    at::Tensor on_host;  ///< the owner's slice, where the optimizer is offloaded
+    at::Tensor on_host;  ///< the owner's slice, if the optimizer is offloaded
     device::Event copied;
   };
 
@@ -214,7 +215,7 @@ class ShardedStore final : public WeightStore {
 
   Unit& at(int unit) { return units_.at(static_cast<std::size_t>(unit)); }
 
-  /// What was not prefetched because of what was on its way, now that some of that is here.
+  /// Starts prefetches that were deferred because too much was in flight.
   void gather_later() {
     for (; !later_.empty(); later_.pop_front()) {
       const Later& next = later_.front();
@@ -230,14 +231,14 @@ class ShardedStore final : public WeightStore {
       u.owned = d.slice_of(u.grads);
       return;
     }
-    // Offloaded, they are the host's alone: what crosses is the slice of a reduction.
+    // Offloaded gradients exist only on the host; each reduction copies its slice there.
     const at::TensorOptions where = offload_.optimizer ? grad_options_.device(at::kCPU) : grad_options_;
     const auto zeros = [&](at::ScalarType type) { return at::zeros({d.chunk}, where.dtype(type)); };
     u.sum = zeros(wide(grad_type_));
     u.owned = grad_type_ == wide(grad_type_) ? u.sum : zeros(grad_type_);
   }
 
-  /// Copies the slice to host memory after the reduction, on a stream of its own.
+  /// Copies the slice to host memory after the reduction, on a separate stream.
   void copy_to_host(Reduction& r) {
     const device::Stream& copies = transfers_.copies;
     copies.wait(device::Stream::current(copies.device()));
@@ -265,7 +266,7 @@ class ShardedStore final : public WeightStore {
     }
   }
 
-  /// What passes that gathered all experts ahead have used of them.
+  /// Agrees on the experts used by passes that prefetched all experts.
   void agree_on_experts() {
     std::vector<std::uint8_t> all;
     const auto for_each = [&](const auto& f) {
@@ -303,7 +304,7 @@ class ShardedStore final : public WeightStore {
   Transfers transfers_;
   Gauge grad_bytes_;
   std::uint64_t generations_ = 1;
-  std::deque<Later> later_;  ///< gathers, in their order
+  std::deque<Later> later_;  ///< in the order of their calls
   std::vector<Unit> units_;
   std::deque<Reduction> reductions_;
 };

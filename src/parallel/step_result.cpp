@@ -11,7 +11,7 @@
 namespace qft::parallel {
 namespace {
 
-/// On the host, one micro-batch after the other.
+/// Returns the sums on the host, one micro-batch after the other.
 std::vector<double> values_of(const std::vector<at::Tensor>& sums) {
   if (sums.empty()) return {};
   const activity::Waiting waiting(activity::Wait::device);
@@ -20,7 +20,7 @@ std::vector<double> values_of(const std::vector<at::Tensor>& sums) {
   return {values, values + all.numel()};
 }
 
-/// Micro-batches' sums, added up one column after the other.
+/// Adds up the micro-batches' sums, column by column.
 std::vector<double> columns(std::span<const double> sums, std::size_t width) {
   std::vector<double> totals(width);
   for (std::size_t i = 0; i < sums.size(); ++i) totals[i % width] += sums[i];
@@ -52,7 +52,7 @@ StepResult agree(const StepShare& share, const Objective& objective, const Micro
   agreed[0] = share.grad_square_sum;
   agreed[1] = share.seconds;
   agreed[2] = share.asked_to_stop ? 1.0 : 0.0;
-  if (range.total > 0) {  // each has a place of its own: zeros of the other ranks change nothing
+  if (range.total > 0) {  // each micro-batch has its own place, where the other ranks contribute zeros
     std::ranges::copy(values, agreed.begin() + kSums + range.first * static_cast<std::int64_t>(width));
   } else {
     std::ranges::copy(columns(values, width), agreed.begin() + kSums);

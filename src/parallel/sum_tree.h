@@ -1,5 +1,5 @@
-// Sums whose bits do not depend on who added what: node (level, index) of a binary tree is the sum of the leaves
-// [index 2^level, (index + 1) 2^level), always left child + right child. Private to parallel.
+// Sums with the same bits no matter which rank adds what. Node (level, index) of a binary tree is the sum of the leaves [index
+// 2^level, (index + 1) 2^level), always computed as left child + right child. Private to parallel.
 #pragma once
 
 #include <cstdint>
@@ -15,28 +15,28 @@ struct TreeNode {
   bool operator==(const TreeNode&) const = default;
 };
 
-/// The largest nodes that make up the leaves [first, first + count), in order: what a SumTree holds after these leaves.
+/// Returns the largest nodes that make up the leaves [first, first + count), in order: the nodes of a SumTree after these leaves.
 std::vector<TreeNode> nodes_of(std::int64_t first, std::int64_t count);
 
-/// The sums of consecutive leaves so far.
+/// The partial sums of consecutive leaves.
 class SumTree {
  public:
-  /// The next node in order, added to its left sibling where that is here: `values` are copied, or added.
+  /// Adds the next node in order: copies `values`, or adds them to the left sibling if that is here.
   void add(TreeNode node, const at::Tensor& values);
-  /// The values of nodes_of() what was added.
+  /// Returns the values of the nodes: nodes_of() the added leaves.
   const std::vector<at::Tensor>& sums() const { return sums_; }
-  /// Of all leaves: the root, where leaves behind the last one count as nothing; undefined if there was none. Valid until
-  /// the next add(), which starts a new tree.
+  /// Returns the root, the sum of all leaves; missing leaves after the last one count as zero. Undefined without leaves. Valid
+  /// until the next add(), which starts a new tree.
   at::Tensor finish();
   void clear();
-  /// Of the sums, at most so far.
+  /// Returns the peak bytes of the sums.
   std::int64_t bytes() const { return peak_; }
 
  private:
   at::Tensor copy_of(const at::Tensor& values);
   std::vector<TreeNode> nodes_;
   std::vector<at::Tensor> sums_;
-  std::vector<at::Tensor> spare_;  ///< memory for more sums
+  std::vector<at::Tensor> spare_;  ///< freed sums, for reuse
   std::int64_t allocated_ = 0, peak_ = 0;
 };
 

@@ -51,7 +51,7 @@ class TreeGradientSum final : public GradientSum {
       combine(nodes, begin, std::min(piece, layout_.grads.numel() - begin));
   }
 
-  /// All of them on one rank, for the sum of parts would depend on the number of ranks.
+  /// Rank 0 computes all of it, because a sum over ranks would depend on their number.
   double square_sum_part() const override {
     if (comm_.rank() != 0) return 0.0;
     std::vector<at::Tensor> counted;
@@ -74,8 +74,8 @@ class TreeGradientSum final : public GradientSum {
     return nodes;
   }
 
-  /// Elements [begin, begin + length): each rank gets all nodes of a slice, adds them up in the tree, and gives the sum to
-  /// the others.
+  /// Combines elements [begin, begin + length): each rank receives all nodes of one slice, adds them up in the tree, and sends
+  /// the sum to the others.
   void combine(const std::vector<std::vector<TreeNode>>& nodes, std::int64_t begin, std::int64_t length) {
     const std::int64_t ranks = comm_.size(), share = (length + ranks - 1) / ranks;
     std::vector<std::size_t> slice_sizes, send_counts, recv_counts;
@@ -105,7 +105,7 @@ class TreeGradientSum final : public GradientSum {
     layout_.grads.narrow(0, begin, length).copy_(sum);
   }
 
-  /// For each rank its slice of each of the sums here.
+  /// Packs, for each rank, its slice of each local sum.
   at::Tensor slices_for_all(const std::vector<std::size_t>& slice_sizes, std::int64_t begin,
                             const at::TensorOptions& options) const {
     std::int64_t total = 0;
@@ -126,8 +126,8 @@ class TreeGradientSum final : public GradientSum {
   GradientLayout layout_;
   comm::Communicator& comm_;
   MicroRange micros_;
-  std::int64_t added_ = 0;    ///< micro-batches of this step
-  std::size_t complete_ = 0;  ///< units of the micro-batch
+  std::int64_t added_ = 0;    ///< micro-batches added in this step
+  std::size_t complete_ = 0;  ///< complete units of the current micro-batch
   SumTree tree_;
 };
 

@@ -23,7 +23,7 @@ UsedExperts::UsedExperts(const model::ModelSpec& spec, const model::UnitSpec& un
       if (!group.is_stack()) continue;
       const std::string path = path_of(group.stack);
       for (const model::ParamSpec& p : unit.params) {
-        // Quantised experts are decoded together.
+        // Quantised experts are decoded together, so they are gathered together.
         if (p.path != path || p.part() == model::Part::quantized) continue;
         count = group.experts();
         QFT_ASSERT(p.numel % count == 0, "{} has {} elements for {} experts", p.name, p.numel, count);
@@ -57,7 +57,7 @@ void UsedExperts::see(std::span<const std::uint8_t> mask) {
 }
 
 void UsedExperts::agreed(std::span<const std::uint8_t> seen) {
-  if (std::ranges::count(seen, 1) == 0) return;  // there was no pass since
+  if (std::ranges::count(seen, 1) == 0) return;  // no pass ran since
   many_ = more_than_half(seen);
   std::ranges::fill(seen_, 0);
 }

@@ -1,5 +1,5 @@
-// Which experts of a layer cross the wire, where weights are gathered: those that the micro-batches of a group use, if these are
-// few. Private to parallel.
+// Decides which experts of a layer are gathered: only the experts that the micro-batches of a group use, if these are few.
+// Private to parallel.
 #pragma once
 
 #include "qft/model/spec.h"
@@ -12,37 +12,38 @@
 
 namespace qft::parallel {
 
-/// Of one unit. A forward pass gathers its experts as routers ask for them, and the backward pass after it the same ones ahead;
-/// or both gather all experts ahead, where the pass before used more than half of them: then little is saved, and the way across
-/// could no longer be hidden behind the computation. A step in which half or fewer were used ends that. The same on every rank,
-/// as long as what it is told is.
+/// The experts of one unit. On demand: a forward pass gathers experts as the routers select them, and the following backward pass
+/// prefetches the same ones. If the pass before used more than half of the experts, both passes prefetch all experts instead,
+/// because then little traffic is saved and the transfer could no longer overlap with the computation. After a step that used
+/// half of them or fewer, on-demand gathering resumes. All ranks decide the same, as long as they pass the same arguments.
 class UsedExperts {
  public:
   UsedExperts() = default;
-  /// Empty for a layer without experts, and where they are quantised.
+  /// Empty for a layer without experts, or with quantised experts.
   UsedExperts(const model::ModelSpec& spec, const model::UnitSpec& unit);
 
   bool empty() const { return count_ == 0; }
-  /// The most elements of a buffer of `n` in all that cross apart: of the experts half.
+  /// Returns the maximum number of elements that partial gathers stage in a buffer of `n` elements: the non-expert elements plus
+  /// half of the experts.
   std::int64_t most(std::int64_t n) const;
 
-  /// A forward pass of the unit starts.
+  /// Call it when a forward pass of the unit starts.
   void start();
-  /// Whether experts are gathered as routers ask for them.
+  /// True if experts are gathered as the routers select them.
   bool as_asked() const { return as_asked_; }
-  /// What a micro-batch of this rank uses, a byte an expert, to be united over the ranks. `begins`: where experts' rows begin
-  /// (ops::ExpertRows), or nothing.
+  /// Returns the experts that a micro-batch of this rank uses, one byte per expert; the ranks combine the masks with max.
+  /// `begins`: begins of the experts' rows (ops::ExpertRows), or empty.
   std::vector<std::uint8_t> mask(std::span<const std::int64_t> begins) const;
-  /// The ranks use these together.
+  /// Adds experts that the ranks use together.
   void add(std::span<const std::uint8_t> mask);
-  /// Of passes that gather ahead: what this rank has seen used in a step, and what all ranks have.
+  /// For passes that prefetch all experts: records the experts that this rank used in the step, then those that all ranks used.
   void see(std::span<const std::uint8_t> mask);
   const std::vector<std::uint8_t>& seen() const { return seen_; }
   void agreed(std::span<const std::uint8_t> seen);
 
-  /// What is to be gathered of a buffer with `n` elements.
+  /// Returns the ranges to gather of a buffer with `n` elements.
   Ranges needed(model::Part part, std::int64_t n, Need need) const;
-  /// The elements of these experts.
+  /// Returns the elements of these experts.
   Ranges of(std::span<const std::uint8_t> mask, model::Part part) const;
 
  private:
@@ -55,9 +56,9 @@ class UsedExperts {
   Ranges without_experts(model::Part part, std::int64_t n) const;
 
   std::int64_t count_ = 0;
-  std::vector<Stack> stacks_;  ///< by offset
+  std::vector<Stack> stacks_;  ///< sorted by offset
   std::vector<std::uint8_t> used_, seen_;
-  bool many_ = false;  ///< what the ranks know last is that more than half are used
+  bool many_ = false;  ///< more than half of the experts were used, as far as the ranks last agreed
   bool as_asked_ = true;
 };
 

@@ -28,7 +28,7 @@ model::ModelSpec spec_of(const std::string& type, std::int64_t rank, bool dora =
                                  rank > 0 ? model::Finetuning::adapter : model::Finetuning::full, lora);
 }
 
-/// Bytes that a layer's forward takes of an arena.
+/// Returns the bytes that a layer's forward takes from an arena.
 std::int64_t measured(const model::ModelSpec& spec, std::int64_t tokens) {
   model::Transformer t(spec, at::kFloat, at::kCPU);
   t.ensure_positions(tokens);
@@ -90,7 +90,7 @@ TEST(ActivationBytes, OfLayersBelowTheLowestThatTrainsAreNotKept) {
   const auto last =
       model::ModelSpec::build(all.config, model::Finetuning::freeze, {}, model::AtRest::in({}), model::Head::language_model,
                               {.layers = {2}, .modules = {"all"}, .extra_modules = {}});
-  EXPECT_EQ(activation_bytes(last, at::kFloat, kTokens, true), kBoundary * (2 + 1 + 1));  // one kept, and one to hand on
+  EXPECT_EQ(activation_bytes(last, at::kFloat, kTokens, true), kBoundary * (2 + 1 + 1));  // one kept, and one passed on
   const std::int64_t kept =
       activation_bytes(last, at::kFloat, kTokens, false) - activation_bytes(last, at::kFloat, kTokens, true);
   EXPECT_EQ(kept, measured(all, kTokens));

@@ -1,4 +1,4 @@
-// What the tests of equivalence compare: a run, and the same steps of one rank that works depth-first on the CPU.
+// Shared by the equivalence tests: a run, and the same steps on one rank that works depth-first on the CPU.
 #pragma once
 
 #include "qft/comm/exchange.h"
@@ -19,15 +19,15 @@ namespace qft::parallel::testing {
 inline constexpr int kSteps = 2;
 inline constexpr const char* kStrategies[] = {"ddp", "zero1", "zero2", "shard_grad_op", "zero3", "hsdp"};
 
-/// In four ranks' hsdp two share a copy; two or three ranks share one, or none.
+/// With four ranks, hsdp shares a copy between two; with two or three ranks all share one copy, or none do.
 inline int hsdp_group() {
   const int ranks = comm::Session::current().size();
   return ranks % 2 == 0 ? 2 : ranks;
 }
 
-/// Whether a case is left to another number of ranks: two, three and four deal them, by the sum of a case's indices in the lists
-/// that are combined; but hsdp, which is another strategy than zero3 on four alone. QFT_EQUIVALENCE
-/// (scripts/nightly_equivalence.sh): all take all.
+/// Returns whether a case runs with another number of ranks. Two, three and four ranks divide the cases by the sum of the indices
+/// in the combined lists. Exception: hsdp, which differs from zero3 only on four ranks. With QFT_EQUIVALENCE
+/// (scripts/nightly_equivalence.sh) every number of ranks runs all cases.
 inline bool is_another_counts(std::string_view strategy, std::size_t indices) {
   constexpr std::size_t kRankCounts = 3;
   const auto ranks = static_cast<std::size_t>(comm::Session::current().size());
@@ -40,7 +40,7 @@ struct Reference {
   std::vector<double> weights;
 };
 
-/// On the CPU: one rank, one sequence a micro-batch, depth-first, nothing recomputed, sharded or offloaded.
+/// Runs on the CPU: one rank, one sequence per micro-batch, depth-first, without recomputation, sharding or offload.
 inline Reference reference(Case c, int steps = kSteps) {
   const auto self = comm::make_self_communicator();
   c.strategy = "ddp";
@@ -55,7 +55,7 @@ inline Reference reference(Case c, int steps = kSteps) {
   return r;
 }
 
-/// Loss, norm and weights of each case; the cases are dealt to the ranks. Collective.
+/// Returns loss, norm and weights of each case; the cases are distributed over the ranks. Collective.
 inline std::vector<Reference> references(const std::vector<Case>& cases) {
   comm::Communicator& world = comm::Session::current().world();
   std::vector<Reference> all(cases.size());

@@ -1,4 +1,4 @@
-// Other types, optimizers and orders of sums, and what a step tells: the numbers of one rank on any number of ranks.
+// Other types, optimizers and summation orders, and step results: any number of ranks gives the numbers of one rank.
 #include <cmath>
 #include <string>
 #include <utility>
@@ -8,7 +8,7 @@
 namespace qft::parallel::testing {
 namespace {
 
-/// Lion's state is element-wise; matrices go to an owner by Muon, all parameters by Adafactor.
+/// Lion's state is element-wise; Muon assigns matrices to an owner, Adafactor all parameters.
 TEST(Equivalence, Fp64OfOtherOptimizersWhereverTheirStateIs) {
   constexpr std::pair<bool, const char*> kRuns[] = {
       {false, "lion"}, {true, "lion"}, {false, "muon"}, {true, "muon"}, {false, "adafactor"}};
@@ -28,7 +28,7 @@ TEST(Equivalence, Fp64OfOtherOptimizersWhereverTheirStateIs) {
   }
 }
 
-/// Three steps of an adapter that reads the weights it wraps, which lie in slices or in host memory.
+/// Runs three steps with an adapter that reads the weights it wraps, which lie in slices or in host memory.
 void expect_same_wherever_weights_are(Case c, std::size_t index) {
   const Reference expected = reference(c, 3);
   for (std::size_t s = 0; s < std::size(kStrategies); ++s)
@@ -48,7 +48,7 @@ TEST(Equivalence, DoraHasItsNormsWhereverItsWeightsAre) {
         drops);
 }
 
-/// Also beside embeddings and norms in full, and in a model of experts and delta nets.
+/// Also with fully trained embeddings and norms, and in a model with experts and delta nets.
 TEST(Equivalence, OftHasItsRotationsWhereverItsWeightsAre) {
   constexpr const char* kTypes[] = {"qwen3", "qwen3_5_text", "qwen2_moe"};
   for (std::size_t type = 0; type < std::size(kTypes); ++type)
@@ -62,7 +62,7 @@ TEST(Equivalence, OftHasItsRotationsWhereverItsWeightsAre) {
                                      type);
 }
 
-/// Each sequence has the angles of its own length, whatever lies beside it: alone, in pairs, all in one micro-batch.
+/// Each sequence gets the angles of its own length, regardless of its neighbours: alone, in pairs, all in one micro-batch.
 TEST(Equivalence, DynamicRopeFollowsEachSequenceAlone) {
   for (const char* model_type : {"qwen2", "llama"}) {
     Case c{.model_type = model_type, .dynamic_positions = 8, .hsdp_group = hsdp_group()};
@@ -125,7 +125,7 @@ TEST(Equivalence, HalfTypesStayWithinTheirRounding) {
     }
 }
 
-/// All of them in fp32 and bf16, where every change of order shows.
+/// All strategies in fp32 and bf16, in which any change of order shows.
 TEST(Deterministic, TheBitsOfOneRankOnAnyNumberOfRanks) {
   const auto self = comm::make_self_communicator();
   for (const optim::Precision& precision : {optim::Precision::fp32(), optim::Precision::bf16(), optim::Precision::pure_bf16()})
@@ -156,7 +156,7 @@ TEST(LossScale, ThatIsTooLargeShowsOnEveryRank) {
     TinyRun run({.strategy = strategy, .precision = optim::Precision::fp16(), .loss_scale = 0x1p40},
                 comm::Session::current().world());
     const auto before = run.weights();
-    // Only the rank with work can find it with nine sequences in one micro-batch.
+    // With nine sequences in one micro-batch only the rank with work can find it.
     EXPECT_FALSE(run.step(0, 9).finite) << strategy;
     EXPECT_EQ(run.weights(), before) << strategy;
   }

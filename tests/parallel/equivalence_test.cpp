@@ -1,4 +1,4 @@
-// Any number of ranks, strategy, order and offload, on each device: the numbers of one rank working depth-first.
+// Any number of ranks, strategy, order and offload, on each device, gives the numbers of one rank working depth-first.
 #include "equivalence.h"
 
 #include "qft/device/stream.h"
@@ -22,14 +22,14 @@ namespace {
 
 constexpr std::int64_t kWide = std::int64_t{1} << 40;
 
-/// What may differ without changing a number: indices into the lists below, one a dimension.
+/// Dimensions that must not change a number: indices into the lists below.
 enum Dimension : std::uint8_t { strategy, offload, group, pack, recompute, budget, model_type, trained, tied, dimensions };
 using Choice = std::array<int, dimensions>;
 constexpr const char* kTypes[] = {"qwen2", "qwen3_moe", "qwen3_5_text", "qwen2_moe", "olmo2", "arcee"};
 constexpr Choice kSizes = {6, 5, 3, 3, 2, 2, std::size(kTypes), 4, 2};
 constexpr Offload kOffloads[] = {{}, {.optimizer = true}, {.weights = true}, {.activations = true}, {true, true, true}};
-constexpr int kGroups[] = {1, 2, 9};  // of at most nine micro-batches a rank
-constexpr int kPacks[] = {1, 2, 9};   // sequences a micro-batch: with nine only one rank has work
+constexpr int kGroups[] = {1, 2, 9};  // a rank has at most nine micro-batches
+constexpr int kPacks[] = {1, 2, 9};   // sequences per micro-batch: with nine only one rank has work
 
 bool valid(const Choice& c) {
   return c[recompute] == 1 || !kOffloads[c[offload]].activations;
@@ -47,7 +47,7 @@ std::vector<Choice> product(const Choice& sizes) {
   return all;
 }
 
-/// A choice for each pair of values of two dimensions, greedily.
+/// Returns choices that cover each pair of values of two dimensions, greedily.
 std::vector<Choice> pairwise(const Choice& sizes) {
   const auto all = product(sizes);
   const auto pairs = [](const Choice& c, const auto& f) {
@@ -75,7 +75,7 @@ std::vector<Choice> pairwise(const Choice& sizes) {
   return cover;
 }
 
-/// A simulated device takes its time: each strategy's choices are dealt over numbers of ranks.
+/// Distributes each strategy's choices over the numbers of ranks, because a simulated device is slow.
 std::vector<Choice> dealt(const std::vector<Choice>& cover) {
   constexpr int kRankCounts = 4;
   std::map<int, int> seen;  // by strategy
@@ -85,8 +85,8 @@ std::vector<Choice> dealt(const std::vector<Choice>& cover) {
   return part;
 }
 
-/// A pairwise cover of everything; QFT_EQUIVALENCE=sharding: of what concerns sharding, with one model; =full: the whole product
-/// of that, with two models.
+/// Returns a pairwise cover of everything. QFT_EQUIVALENCE=sharding: a pairwise cover of the sharding dimensions, with one model;
+/// =full: the full product of these, with two models.
 std::vector<Choice> choices() {
   const char* wish = std::getenv("QFT_EQUIVALENCE");
   if (wish == nullptr) return device_under_test().is_privateuseone() ? dealt(pairwise(kSizes)) : pairwise(kSizes);
@@ -125,7 +125,7 @@ Case case_of(const Choice& c) {
 }
 
 TEST(Equivalence, Fp64EveryStrategyOrderOffloadAndRankCount) {
-  std::map<std::array<int, 3>, std::size_t> number;  // of a reference
+  std::map<std::array<int, 3>, std::size_t> number;  // index of each reference
   std::vector<Case> cases;
   const auto all = choices();
   const auto what = [](const Choice& c) { return std::array{c[model_type], c[trained], c[tied]}; };
@@ -135,7 +135,7 @@ TEST(Equivalence, Fp64EveryStrategyOrderOffloadAndRankCount) {
   for (const Choice& choice : all) {
     const Case c = case_of(choice);
     SCOPED_TRACE(name_of(c, kPacks[choice[pack]]));
-    // Adam divides by the root of the second moment: an element whose gradient is nearly zero amplifies rounding.
+    // Adam divides by the root of the second moment: an element with a nearly zero gradient amplifies rounding.
     expect_same(c, kPacks[choice[pack]], expected[number.at(what(choice))], 1e-10, 1e-7);
   }
 }
@@ -153,11 +153,11 @@ TEST(Step, ThatIsAbandonedLeavesNothingBehind) {
   for (const char* strategy : {"ddp", "zero1", "zero2", "shard_grad_op", "zero3"})
     for (const bool lora : {false, true})
       for (const std::int64_t prefetch_budget : {std::int64_t{1}, kWide})
-        if (device_under_test().is_cpu() || lora == (prefetch_budget == kWide))  // a simulated device takes its time
+        if (device_under_test().is_cpu() || lora == (prefetch_budget == kWide))  // a simulated device is slow
           cases.push_back({.lora = lora, .group = lora ? 2 : 1, .strategy = strategy, .prefetch_budget = prefetch_budget});
   cases.push_back({.deterministic = true});
   cases.push_back({.strategy = "zero3", .offload = {.optimizer = true, .weights = true}});
-  // On CUDA fp64's gradient of the embedding is a sum by atomics, in no fixed order.
+  // On CUDA, the fp64 gradient of the embedding is a sum by atomics, in no fixed order.
   const double allowed = device_under_test().is_cuda() ? 1e-12 : 0.0;
   for (const Case& c : cases) {
     TinyRun alone(c, world), stopped(c, world);
@@ -166,7 +166,7 @@ TEST(Step, ThatIsAbandonedLeavesNothingBehind) {
     stopped.step(0, 1);
     int votes = 0;  // one rank is asked to stop after the first group
     const auto result = stopped.step(1, 1, [&](bool step_done) {
-      // What is queued could no more be left out.
+      // Queued work could no longer be left out.
       EXPECT_TRUE(step_done || device::Stream::current(device_under_test()).idle());
       return ++votes == 2 && world.rank() == world.size() - 1;
     });
@@ -180,7 +180,7 @@ TEST(Step, ThatIsAbandonedLeavesNothingBehind) {
   }
 }
 
-/// Of one rank, whose weights are in host memory.
+/// A store of one rank that keeps its weights in host memory.
 struct OffloadedStore {
   Case c{.tied = false, .strategy = "zero3", .offload = {.weights = true}};
   model::ModelSpec spec = make_spec(c);
@@ -189,7 +189,7 @@ struct OffloadedStore {
       make_sharded_store(spec, c.precision, device_under_test(), strategy_of(c.strategy), c.offload, *self, *self, true);
 };
 
-/// Offloaded weights come while the stream that computes goes on.
+/// Offloaded weights arrive while the computing stream continues.
 TEST(Offload, CopiesRunBesideTheStreamThatComputes) {
   const OffloadedStore offloaded;
   const auto current = device::Stream::current(device_under_test());
@@ -200,9 +200,9 @@ TEST(Offload, CopiesRunBesideTheStreamThatComputes) {
   offloaded.store->release(1);
 }
 
-/// A step that is abandoned, and a run that ends, have gathers under way.
+/// Gathers are in flight when a step is abandoned and when a run ends.
 TEST(Offload, WeightsOnTheirWayArriveBeforeTheirMemoryIsFreed) {
-  // The simulated device tells its errors at the next call.
+  // The simulated device reports its errors at the next call.
   const auto next_call = [] { return at::ones({4}, device_under_test()).sum().item<float>(); };
   {
     const OffloadedStore offloaded;

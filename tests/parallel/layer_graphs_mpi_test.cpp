@@ -1,5 +1,5 @@
-// Layers as graphs: on the CPU a graph is the captured call with the tensors it had, so that an address or a shape that
-// it should not have kept shows as a wrong number.
+// Layers as graphs. On the CPU a graph is the captured call with its original tensors, so a wrongly kept address or shape shows
+// as a wrong number.
 #include "qft/comm/session.h"
 
 #include <cmath>
@@ -15,7 +15,7 @@ std::string name_of(const Case& c, int pack) {
                      c.group, pack, c.recompute ? " recompute" : "");
 }
 
-/// The same steps without graphs: losses, norms and weights to rounding, which differs only where zeros are added.
+/// Compares with the same steps without graphs: losses, norms and weights agree to rounding, which differs only in added zeros.
 void expect_same(Case c, int pack, int steps) {
   SCOPED_TRACE(name_of(c, pack));
   auto& world = comm::Session::current().world();
@@ -68,7 +68,7 @@ TEST(TrainingByGraphs, ReplaysWhatItCaptured) {
   EXPECT_EQ(after.moved, 0) << "nothing moves on the way";
 }
 
-/// An evaluation over more tokens makes arenas and scratch memory grow: what was captured before is no more.
+/// An evaluation over more tokens makes arenas and scratch memory grow, so captured graphs become invalid.
 TEST(TrainingByGraphs, NoticesThatMemoryHasMoved) {
   auto& world = comm::Session::current().world();
   const Case c{.recompute = true};

@@ -36,7 +36,7 @@ TEST(GraphShapes, HoldThePaddingAsASequence) {
   EXPECT_EQ(GraphShape::of(1100, 100), (GraphShape{1152, 128}));
 }
 
-/// The first layer of a small model, run by itself.
+/// The first layer of a small model, run alone.
 class OneLayer {
  public:
   explicit OneLayer(c10::Device device) : OneLayer(device, device.is_cpu() ? at::kDouble : at::kBFloat16) {}
@@ -46,20 +46,20 @@ class OneLayer {
     use_weights(0.01);
   }
 
-  /// In memory of their own.
+  /// Uses new memory for the weights.
   void use_weights(double value) {
     const model::UnitSpec& unit = spec_.units[1];
     flat_ = {filled(unit.frozen_numel, value), filled(unit.trainable_numel, value), {}};
     decode(value);
   }
 
-  /// The quantised weights, in memory of their own.
+  /// Decodes the quantised weights into new memory.
   void decode(double value) {
     if (spec_.units[1].quantized_numel > 0) flat_.decoded = filled(spec_.units[1].quantized_numel, value);
     weights_ = std::make_shared<model::LayerWeights>(model::bind_layer(spec_, spec_.units[1], flat_));
   }
 
-  /// Forward over a sequence of so many tokens, in place 0; all activations `gap` bytes further on.
+  /// Runs forward over a sequence of `tokens` tokens, in place 0; `gap` bytes shift all activations.
   at::Tensor run(std::int64_t tokens, std::int64_t gap = 0) {
     const std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens), 1), bounds = {0, static_cast<std::int32_t>(tokens)};
     const auto& in = graphs_.admit(0, model::MicroInput::build(ids, bounds, {}, {}, transformer_.device()));
@@ -75,7 +75,7 @@ class OneLayer {
     return call.y.narrow(0, 0, tokens).clone();
   }
 
-  /// The same without a graph and padding.
+  /// Runs forward without a graph and without padding.
   at::Tensor run_plainly(std::int64_t tokens) {
     const std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens), 1), bounds = {0, static_cast<std::int32_t>(tokens)};
     const auto in = model::MicroInput::build(ids, bounds, {}, {}, transformer_.device());
@@ -101,7 +101,7 @@ class OneLayer {
   std::shared_ptr<const model::LayerWeights> weights_;
 };
 
-/// True: on a GPU, where graphs are CUDA's.
+/// True: on a GPU, with CUDA graphs.
 class LayerGraphsTest : public ::testing::TestWithParam<bool> {
  protected:
   void SetUp() override {
@@ -123,7 +123,7 @@ TEST_P(LayerGraphsTest, RunByKernelsThenAreCapturedAndReplayed) {
   EXPECT_EQ(layer.counts().moved, 0);
 }
 
-// The CPU's own attention in bf16, whose packed sequences include the padding and empty ones.
+// The CPU's own bf16 attention, whose packed sequences include the padding and empty sequences.
 TEST(LayerGraphsInBf16, HaveTheValuesOfTheSequencesAlone) {
   OneLayer layer(at::kCPU, at::kBFloat16);
   for (const std::int64_t tokens : {50, 64, 70}) {
@@ -157,7 +157,7 @@ TEST_P(LayerGraphsTest, StartOverWhereActivationsOrWeightsHaveMoved) {
   EXPECT_EQ(layer.counts().moved, 2);
 }
 
-/// A unit's quantised weights are decoded anew where it is acquired, elsewhere than in the step before.
+/// A unit's quantised weights are decoded anew at each acquire, at another address than in the step before.
 TEST_P(LayerGraphsTest, StartOverWhereDecodedWeightsHaveMoved) {
   model::LoraConfig lora;
   lora.rank = 3;

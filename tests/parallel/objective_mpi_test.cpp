@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::string_view kMetrics[] = {"labels", "long"};
 
-/// Cross-entropy again, from the sums of sequences: what TokenMeanLoss gives with logits computed once.
+/// Cross-entropy from the sums of sequences: must equal TokenMeanLoss, which computes logits once.
 class SummedCrossEntropy final : public SequenceObjective {
  public:
   explicit SummedCrossEntropy(const BatchTotals& totals) : denominator_(totals.label_tokens) {}
@@ -32,7 +32,7 @@ class SummedCrossEntropy final : public SequenceObjective {
   std::span<const std::string_view> metrics() const override { return kMetrics; }
 
  protected:
-  /// With them the mean number of labels of a sequence, and a metric that counts only the sequences with ten or more.
+  /// Adds metrics: the mean number of labels per sequence, and one that counts only sequences with ten or more labels.
   at::Tensor observe_sequences(const model::MicroInput&, const SequenceSums& sums, const at::Tensor& grad) const override {
     if (grad.defined()) grad.fill_(-1.0 / denominator_);
     const at::Tensor &counts = sums.counts, tall = counts.ge(10).to(at::kDouble);
@@ -99,14 +99,14 @@ void expect_near(const StepResult& got, const StepResult& want, double tolerance
 constexpr int kPacks[] = {2, 1, 9};
 constexpr const char* kAll[] = {"ddp", "zero1", "zero2", "zero3", "hsdp"};
 
-/// Whether to try a strategy with these: numbers of ranks deal the packs. A simulated device takes its time, so that each
-/// strategy meets one of each there.
+/// Returns whether to try this combination: the packs are distributed over the numbers of ranks. A simulated device is slow, so
+/// there each strategy gets one combination of each.
 bool is_tried(std::size_t strategy, int group, std::size_t pack, bool recompute) {
   if (device_under_test().is_cpu()) return !is_another_counts(kAll[strategy], strategy + pack + (group > 1) + recompute);
   return pack == strategy % 3 && (group > 1) == (strategy % 2 == 0) && recompute == (strategy % 4 < 2);
 }
 
-/// Three steps of one rank on a CPU, and of all ranks under every strategy and in every order. Returns those of one rank.
+/// Runs three steps on one rank on a CPU, and on all ranks under every strategy and order. Returns the steps of one rank.
 std::vector<StepResult> expect_alike_everywhere(const Case& plain) {
   const auto self = comm::make_self_communicator();
   TinyRun expected(plain, *self, c10::kCPU);
@@ -137,7 +137,7 @@ std::vector<StepResult> expect_alike_everywhere(const Case& plain) {
   return want;
 }
 
-/// With sums in the order of micro-batches. Returns what the last step gave.
+/// Sums in the order of micro-batches. Returns the last step's result.
 StepResult expect_bits_of_one_rank(Case c, int steps, int pack) {
   c.precision = optim::Precision::bf16();
   c.deterministic = true;
@@ -172,8 +172,8 @@ std::unique_ptr<Objective> asft(const BatchTotals& totals) {
                                                      totals);
 }
 
-/// What data says that labels count is the same under every strategy, order and division, for the losses that weigh by logits
-/// too.
+/// Label weights from the data give the same numbers under every strategy, order and division, also for losses that weigh by
+/// logits.
 TEST(LabelWeights, TrainAlikeUnderEveryStrategyAndOrder) {
   const auto want = expect_alike_everywhere({.weighted = true});
   double weights = 0, labels = 0;
@@ -193,7 +193,7 @@ TEST(LabelWeights, InMicroBatchOrderTheBitsOfOneRank) {
   EXPECT_EQ(expect_bits_of_one_rank({.weighted = true}, 2, 2).metrics.size(), 2U);
 }
 
-/// Weights that follow from logits are the same wherever those are computed, and no part of the loss scale.
+/// Weights computed from logits do not depend on the rank that computes them, nor on the loss scale.
 TEST(WeightedTokens, TrainAlikeUnderEveryStrategy) {
   const auto self = comm::make_self_communicator();
   for (const auto objective : {dft, eaft, asft})
@@ -406,7 +406,7 @@ std::unique_ptr<Objective> kto(const BatchTotals& totals) {
   return std::make_unique<engine::KtoLoss>(engine::KtoOptions{.beta = 0.5, .ftx = 0.1, .chosen_weight = 1.2}, known);
 }
 
-/// What routers report stands beside what the loss makes of its own metrics.
+/// The routers' metrics appear beside the metrics that the loss derives.
 TEST(Kto, OfAModelWithExpertsReportsItsMarginsToo) {
   TinyRun run({.model_type = "qwen2_moe", .lora = true, .reference = true, .objective = kto}, world());
   const auto metrics = run.step(0, 2).metrics;
@@ -414,7 +414,7 @@ TEST(Kto, OfAModelWithExpertsReportsItsMarginsToo) {
   EXPECT_TRUE(metrics.contains("router/load_max"));
 }
 
-/// Single answers of which some are liked, with a KL term that is known: alike on one rank and on all.
+/// Single answers, some of them desirable, with a known KL term: the same on one rank and on all.
 TEST(Kto, StepsUnderEveryStrategyAreThoseOfOneRank) {
   Case c{.lora = true, .reference = true, .objective = kto};
   const auto self = comm::make_self_communicator();

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::int64_t kEnd = 40;
 
-/// Ranges of the elements that are set.
+/// Returns the ranges of the set elements.
 Ranges of(const std::vector<bool>& elements) {
   Ranges ranges;
   for (std::int64_t i = 0; i < kEnd; ++i)

@@ -27,7 +27,7 @@ model::ModelSpec tiny(bool tied, bool lora, bool experts = false) {
                                  lora ? model::Finetuning::adapter : model::Finetuning::full, config);
 }
 
-/// A micro-batch is in flight from its first action to its last; a gradient that is promised comes.
+/// Checks that a micro-batch is in flight from its first action to its last, and that each promised gradient follows.
 void check_marks(const model::ModelSpec& spec, const ActionList& list) {
   std::map<std::pair<int, Lane>, std::vector<Action>> micros;
   for (const Action& a : list)
@@ -49,7 +49,8 @@ void check_marks(const model::ModelSpec& spec, const ActionList& list) {
   }
 }
 
-/// The reference passes each block before the policy, under the same acquire; without it, the list is the one without the lane.
+/// Checks that the reference passes each block before the policy, under the same acquire, and that removing its lane gives the
+/// list without a reference.
 void check_reference(const model::ModelSpec& spec, const ActionList& with, const ActionList& without) {
   check_marks(spec, with);
   ActionList policy;
@@ -68,7 +69,7 @@ void check_reference(const model::ModelSpec& spec, const ActionList& with, const
   EXPECT_EQ(policy, without);
 }
 
-/// Every property that an executor relies on; throws through gtest on the first that fails.
+/// Checks every property that an executor relies on; stops at the first failure.
 void check(const model::ModelSpec& spec, const ScheduleOptions& options, const ActionList& list) {
   check_marks(spec, list);
   std::map<int, int> held;
@@ -113,7 +114,7 @@ void check(const model::ModelSpec& spec, const ScheduleOptions& options, const A
   }
   for (const auto& [unit, count] : held) EXPECT_EQ(count, 0) << "unit " << unit << " stays held";
   const int groups = (options.max_micro_batches + options.group - 1) / options.group;
-  bool flows = false;  // from the lowest block that trains upwards
+  bool flows = false;  // from the lowest trained block upwards
   for (int b = 0; b < spec.num_units(); ++b) {
     const bool trains = spec.units[static_cast<std::size_t>(b)].trainable_numel > 0;
     for (const int unit : spec.units_of_block(b)) flows = flows || spec.units[static_cast<std::size_t>(unit)].trainable_numel > 0;
@@ -154,7 +155,7 @@ TEST(Schedule, HoldsWeightsAndOrderForEveryShape) {
               }
 }
 
-/// What ranks agree on in forward passes of layers with experts.
+/// The ranks must agree on the number of forward passes of layers with experts.
 TEST(Schedule, RanksWithFewerMicroBatchesHaveAsManyPassesOfExperts) {
   const auto spec = tiny(false, true, /*experts=*/true);
   for (const bool reference : {false, true})
@@ -219,10 +220,10 @@ TEST(Schedule, LongStepsVoteEveryTwoSecondsOrMore) {
   EXPECT_EQ(groups_per_vote(std::numeric_limits<double>::infinity(), 64), 1);
 }
 
-/// Runs a list with gathers: what is gathered when it is not here, and how much waits unused at most.
+/// Runs a list with gathers: counts gathers, and the peak of bytes that wait unused.
 struct Simulated {
   std::int64_t bytes = 0, waiting_peak = 0;
-  int late = 0;  ///< acquires of what had not set out
+  int late = 0;  ///< acquires without an earlier gather
 };
 
 Simulated simulate(const ActionList& list, const std::vector<GatheredBytes>& units) {
@@ -271,7 +272,7 @@ TEST(Gathers, BreadthFirstGathersOncePerPass) {
   const auto bytes = [&](int group) {
     return simulate(with_gathers(training_schedule(spec, {8, 8, group, true}), units, 1), units).bytes;
   };
-  // Between groups nothing changes but the units that the prefetch budget keeps at the turn-around from one group to the next.
+  // Between groups nothing changes except the units that the prefetch budget keeps at the turn from one group to the next.
   EXPECT_EQ(bytes(1), 8 * bytes(8));
 }
 
@@ -285,7 +286,8 @@ TEST(Gathers, ATiedEmbeddingComesOnceForTheFirstBlockAndTheHead) {
       });
     };
     constexpr int kGroups = 3;
-    // One more: with LoRA the next step's; in full where gradients end, which a group shares with the next one's start.
+    // One more: with LoRA the next step's; in full training the block at which gradients end, which a group shares with the start
+    // of the next one.
     EXPECT_EQ(gathers(training_schedule(spec, {kGroups, kGroups, 1, true})), kGroups + 1);
     EXPECT_EQ(gathers(evaluation_schedule(spec, {kGroups, kGroups, 1})), 1) << "the head's is the next group's first";
   }
@@ -305,7 +307,7 @@ TEST(Gathers, TheNextStepsEmbeddingSetsOutDuringTheLastBackward) {
     return std::find_if(list.begin(), list.end(), [&](const Action& a) { return a.kind == kind && a.target == target; });
   };
   EXPECT_LT(place(ActionKind::gather_frozen, 0), place(ActionKind::backward, 1));
-  // Layer 0 is in use until then: it is gathered again once it has been released.
+  // Layer 0 is in use until then; it is gathered again after its release.
   EXPECT_GT(place(ActionKind::gather_frozen, 1),
             std::find(place(ActionKind::backward, 1), list.end(), Action{ActionKind::release, 1}));
 }

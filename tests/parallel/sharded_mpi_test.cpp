@@ -1,4 +1,4 @@
-// What sharding is for: the traffic that the action list says, to the byte, and the memory of a slice.
+// The purpose of sharding: traffic as the action list says, to the byte, and the memory of a slice.
 #include "qft/comm/device_communicator.h"
 #include "qft/comm/session.h"
 #include "qft/plan/memory_plan.h"
@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kSharded[] = {"zero1", "zero2", "shard_grad_op", "zero3"};
 
-/// Sequences of step `s` in micro-batches of one: what TinyRun::step(s, 1) deals to this rank.
+/// Sequences of step `s` in micro-batches of one, as TinyRun::step(s, 1) distributes them to this rank.
 std::pair<int, int> micros_and_most() {
   const int bins = static_cast<int>(global_batch(0).size()), size = world().size(), rank = world().rank();
   return {(bins - rank + size - 1) / size, (bins + size - 1) / size};
@@ -67,7 +67,7 @@ TEST(Traffic, BreadthFirstGathersAnNthOfDepthFirst) {
   };
   const auto max_micro_batches = static_cast<std::uint64_t>(micros_and_most().second);
   const std::uint64_t once = gathered(9), each = gathered(1);
-  // The exception: the tail of a step gathers ahead for the next one only, so each step counts the same.
+  // The exception is the tail of a step, which prefetches for the next step only; so each step counts the same.
   EXPECT_EQ(each, max_micro_batches * once);
 }
 
@@ -94,14 +94,14 @@ TEST(Memory, Zero3HoldsItsShareAndThePrefetchBudget) {
     std::int64_t largest = 0;
     const auto units = sharded.reader().gathered_bytes();
     for (const auto& u : units) largest = std::max(largest, u.total());
-    // Padding: at most 16 elements a rank, buffer and unit.
+    // Padding: at most 16 elements per rank, buffer and unit.
     const std::int64_t padding = 16 * 2 * 4 * static_cast<std::int64_t>(units.size());
     EXPECT_LE(mine.weights, all.weights / ranks + padding);
     EXPECT_LE(mine.grads, all.grads / ranks + padding);
     EXPECT_LE(sharded.optimizer().bytes(), whole.optimizer().bytes() / ranks + 3 * padding);
     EXPECT_LE(mine.gathered_peak, 2 * largest) << "one unit in use, one on its way";
     EXPECT_EQ(all.gathered_peak, 0);
-    // Only what the next step starts with stays.
+    // Only the weights that the next step starts with stay.
     EXPECT_EQ(mine.gathered, lora ? units[0].frozen : 0);
     if (world().size() > 1) {
       EXPECT_GT(mine.gathered_peak, 0);
@@ -149,7 +149,7 @@ TEST(Memory, IsWhatThePlanSays) {
         }
 }
 
-/// The first update of AdamW is proportional to the rate.
+/// The first update of AdamW is proportional to the learning rate.
 TEST(LearningRate, OfAParameterHoldsWhereverItIsCut) {
   for (const char* strategy : {"ddp", "zero1", "zero3"}) {
     const auto moved = [&](double factor) {
@@ -175,7 +175,7 @@ TEST(LearningRate, OfAParameterHoldsWhereverItIsCut) {
   }
 }
 
-/// The whole norm's square where every element of a counted parameter has the gradient 1 on every rank.
+/// Returns the square of the whole norm if every element of a counted parameter has the gradient 1 on every rank.
 double square_sum(WeightStore& store, const model::ModelSpec& spec, comm::Communicator& comm) {
   store.start_step({comm.rank(), 1, comm.size()});
   for (int u = spec.num_units(); u-- > 0;) {

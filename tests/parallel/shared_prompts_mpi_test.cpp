@@ -1,4 +1,4 @@
-// Pairs whose sequences share the rows of their prompt train as those that have rows of their own.
+// Pairs whose sequences share prompt rows train like pairs with separate rows.
 #include "qft/comm/session.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ std::unique_ptr<Objective> pair_reward(const BatchTotals& totals) {
   return std::make_unique<engine::RewardLoss>(totals);
 }
 
-/// SGD: a step's weights are its gradient.
+/// SGD: a step changes the weights by the gradient.
 Case pairs_case(const char* model_type, bool lora, bool scores = false) {
   return {.model_type = model_type,
           .sliding_window = std::string_view(model_type) == "qwen2" ? 4 : 0,
@@ -56,7 +56,7 @@ void expect_alike(TinyRun& got, TinyRun& want, int pack, int steps) {
   EXPECT_LE(worst, 1e-12);
 }
 
-/// With what routers add: a shared token counts in both sequences. Each case is one rank's.
+/// With the routers' losses: a shared token counts in both sequences. Each case runs on one rank.
 TEST(SharedPrompts, TrainEveryKindOfModelAsWithRowsOfTheirOwn) {
   const auto& world = comm::Session::current().world();
   const auto self = comm::make_self_communicator();
@@ -91,7 +91,7 @@ TEST(SharedPrompts, TrainAlikeUnderEveryStrategy) {
     }
 }
 
-/// A shared row has the mask of its first sequence, whatever ranks and micro-batches.
+/// A shared row has the dropout mask of its first sequence, for any number of ranks and micro-batches.
 TEST(SharedPrompts, HaveTheSameDropoutOnAnyNumberOfRanks) {
   auto& world = comm::Session::current().world();
   const auto self = comm::make_self_communicator();

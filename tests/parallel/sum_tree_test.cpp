@@ -14,7 +14,7 @@ at::Tensor leaf(std::int64_t i) {
   return at::full({3}, 1.0F / static_cast<float>(3 * i + 1));
 }
 
-/// The sum of the leaves [first, last) by the definition, in fp32.
+/// The sum of the leaves [first, last) by definition, in fp32.
 float tree(std::int64_t first, std::int64_t last) {
   if (last - first == 1) return leaf(first)[0].item<float>();
   std::int64_t half = 1;

@@ -1,4 +1,4 @@
-// Where few experts are used, only those cross.
+// If few experts are used, only these are gathered.
 #include "qft/comm/device_communicator.h"
 #include "qft/core/error.h"
 #include "qft/parallel/sharded_buffer.h"
@@ -18,14 +18,14 @@ namespace {
 constexpr int kExperts = 16;
 constexpr int kUnit = 1;  // a layer with experts
 
-/// Where the rows of experts begin, with one row for each of these.
+/// Returns the begins of the experts' rows, with one row for each of `experts`.
 std::vector<std::int64_t> begins_of(const std::set<int>& experts) {
   std::vector<std::int64_t> begins = {0};
   for (int e = 0; e < kExperts; ++e) begins.push_back(begins.back() + static_cast<std::int64_t>(experts.count(e)));
   return begins;
 }
 
-/// A sharded store whose weights are their own indices.
+/// A sharded store in which each weight equals its index.
 class Stored {
  public:
   Stored(bool lora, bool offloaded)
@@ -42,7 +42,7 @@ class Stored {
   WeightStore& store() { return *store_; }
   std::int64_t numel() const { return lora_ ? unit().frozen_numel : unit().trainable_numel; }
 
-  /// Elements of these experts, and of all that is no expert's.
+  /// Elements of these experts, and all non-expert elements.
   Ranges experts(const std::set<int>& which) const {
     Ranges ranges;
     for (const auto& p : unit().params)
@@ -56,7 +56,7 @@ class Stored {
     return difference({{0, numel()}}, experts(all));
   }
 
-  /// Bytes of these elements that other ranks have, and of the whole buffer with its padding.
+  /// Bytes of these elements that other ranks own, and of the whole buffer with its padding.
   std::uint64_t from_others(const Ranges& ranges) const {
     const Division division(numel(), *shard_);
     const Range own{division.chunk * division.rank, division.chunk * (division.rank + 1)};
@@ -66,7 +66,7 @@ class Stored {
     const Division division(numel(), *shard_);
     return static_cast<std::uint64_t>(division.chunk * (division.ranks - 1)) * sizeof(double);
   }
-  /// Bytes gathered of the model's own weights since the last call: of LoRA's, which are whole each time, none.
+  /// Bytes of model weights gathered since the last call; without LoRA weights, which are always gathered whole.
   std::uint64_t gathered() {
     const auto bytes = shard_->counters().bytes[static_cast<std::size_t>(comm::OpKind::all_gather)];
     shard_->reset_counters();
@@ -120,14 +120,14 @@ TEST(UsedExperts, CrossAloneToTheByte) {
       if (ranks > 1 || offloaded) {
         EXPECT_THROW(store.need_experts_again(kUnit, begins_of({5, 0})), Error) << "a pass computed again uses another";
       }
-      // Who needs all gets the others.
+      // Need::all gets the remaining experts.
       t.expect_here({{0, t.numel()}}, store.acquire(kUnit));
       store.release(kUnit);
       store.release(kUnit);
     }
 }
 
-/// The backward pass of two layers with experts, prefetched one after the other: only one has room to travel.
+/// The backward pass of two layers with experts, prefetched one after the other: the staging limit has room for only one.
 TEST(UsedExperts, AreGatheredLaterWhereOthersAreOnTheirWay) {
   constexpr int kOther = 3;
   Stored t(/*lora=*/false, /*offloaded=*/false);
@@ -164,7 +164,7 @@ TEST(UsedExperts, OfWhichThereAreManyCrossTogetherAhead) {
       t.gathered();
       return before;
     };
-    // Half of them all together, and one more on the last rank.
+    // Half of the experts on all ranks together, and one more on the last rank.
     std::set<int> some;
     for (int e = 0; e < 8; ++e)
       if (e % ranks == rank) some.insert(e);
@@ -201,7 +201,7 @@ TEST(UsedExperts, GiveTheNumbersOfOneRank) {
         for (std::size_t way = 0; way < std::size(ways); ++way) {
           const auto& [strategy, offload, group] = ways[way];
           if (is_another_counts(strategy, way + wide + lora + reference_lane)) continue;
-          if (world().size() == 1 && !offload.weights) continue;  // it gathers nothing
+          if (world().size() == 1 && !offload.weights) continue;  // nothing to gather
           c.strategy = strategy;
           c.offload = offload;
           c.group = wide ? group : 3 - group;
