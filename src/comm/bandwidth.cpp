@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::array kMeasured = {OpKind::all_reduce, OpKind::all_gather, OpKind::reduce_scatter, OpKind::broadcast,
                                   OpKind::all_to_all};
 
-// One call of `kind` on buffers of ranks * count floats, over for the host when it returns.
+// Returns one call of `kind` on buffers of ranks * count floats; the call returns when the operation is over for the host.
 std::function<void()> call_of(Communicator& comm, OpKind kind, void* a, void* b, std::size_t count) {
   const auto total = count * static_cast<std::size_t>(comm.size());
   switch (kind) {
@@ -85,7 +85,7 @@ BandwidthRow measure(Communicator& comm, c10::Device device, OpKind kind, std::s
   const device::DeviceBuffer b(total, device);
   const auto call = call_of(comm, kind, a.data(), b.data(), count);
   comm.barrier();
-  const double first = seconds_of(call, 2) / 2;  // also brings connections up and pages in
+  const double first = seconds_of(call, 2) / 2;  // also opens connections and faults pages in
   const double slowest = all_reduce_value(comm, first, ReduceOp::max);
   const double wished = seconds / std::max(slowest, 1e-7);
   const auto repetitions = broadcast_value(comm, std::clamp<std::int64_t>(static_cast<std::int64_t>(wished), 2, 10000));

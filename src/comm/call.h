@@ -1,4 +1,4 @@
-// One call of an operation as the front sees it: for checks, counters, traces and error texts.
+// One call of an operation, as checks, counters, traces and error texts see it.
 #pragma once
 
 #include "qft/comm/collective_note.h"
@@ -21,10 +21,10 @@ struct Communicator::Call {
   std::span<const std::size_t> counts = {};
 };
 
-/// Notes the operation as the process's last; `number` collectives were started on this communicator.
+/// Records the operation as the process's last; `number` collectives were started on this communicator.
 void note_collective(const std::string& communicator, std::uint64_t number, OpKind kind, DType dtype, std::size_t count,
                      ReduceOp op, int peer);
-/// What this thread, which has just called note_collective(), noted.
+/// Returns the note of this thread's latest note_collective().
 CollectiveNote last_note();
 
 }  // namespace qft::comm

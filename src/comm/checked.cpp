@@ -13,7 +13,7 @@ namespace qft::comm {
 
 namespace {
 
-// A collective as plain integers; alike on all ranks where the call is.
+// A collective as plain integers; equal on all ranks if the calls match.
 using Signature = std::array<std::int64_t, 6>;
 
 std::int64_t mix(std::span<const std::size_t> counts) {
@@ -30,7 +30,7 @@ std::string describe(const Signature& s) {
 }  // namespace
 
 void Communicator::compare_over_ranks(const Call& call) {
-  // The total received in all_to_all differs between ranks by right.
+  // The total received in all_to_all may differ between ranks.
   const auto total = call.kind == OpKind::all_to_all ? 0 : static_cast<std::int64_t>(call.count);
   const Signature own = {static_cast<std::int64_t>(call.kind),
                          static_cast<std::int64_t>(call.dtype),

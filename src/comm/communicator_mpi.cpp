@@ -16,9 +16,9 @@ namespace qft::comm {
 
 namespace {
 
-// Buffers up to this size go to MPI's own collectives, which have the lower latency; larger ones go round the ring.
+// Buffers up to this size use MPI's own collectives, which have lower latency; larger ones use the ring.
 constexpr std::size_t kSmallBytes = std::size_t{64} << 10;
-// Tags are 0..32767 in every MPI; the rings have a communicator of their own.
+// Every MPI supports tags 0..32767; the rings use a separate communicator.
 constexpr int kTags = 32768;
 
 std::vector<std::size_t> even_counts(std::size_t count, int parts) {
@@ -34,7 +34,7 @@ class MpiCommunicator final : public Communicator {
       : Communicator(std::move(name), rank, size), comm_(comm), ring_(ring) {}
 
   ~MpiCommunicator() override {
-    // Freeing is collective: while an exception unwinds the stack the others may not come along.
+    // Freeing is collective: while an exception unwinds the stack, the other ranks may not take part.
     int finalized = 0;
     MPI_Finalized(&finalized);
     if (finalized != 0 || std::uncaught_exceptions() > 0) return;
@@ -86,7 +86,7 @@ class MpiCommunicator final : public Communicator {
 
   MPI_Comm comm_;
   MPI_Comm ring_;
-  std::shared_ptr<GatherTurns> turns_ = std::make_shared<GatherTurns>();  ///< a work may outlive the communicator
+  std::shared_ptr<GatherTurns> turns_ = std::make_shared<GatherTurns>();  ///< shared: a work may outlive the communicator
   int next_tag_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// A group of one: every operation is at most a copy.
+// A group of one rank: every operation is at most a copy.
 #include "qft/comm/communicator.h"
 #include "qft/comm/device_communicator.h"
 #include "qft/device/memory.h"
@@ -29,7 +29,7 @@ class SelfCommunicator final : public Communicator {
   Work do_all_to_all(const void* send, Counts counts, void* recv, Counts, DType dtype) override {
     return copy(send, recv, counts[0], dtype);
   }
-  // The front refuses every peer of a group of one.
+  // The base class rejects every peer in a group of one.
   Work do_send(const void*, std::size_t, DType, int, int) override { return {}; }
   Work do_recv(void*, std::size_t, DType, int, int) override { return {}; }
   std::unique_ptr<Communicator> do_split(int, int, std::string name) override {

@@ -15,20 +15,20 @@
 namespace qft::comm {
 namespace {
 
-/// Why this process uses none of `kind`.
+/// Returns why this process uses no device of `kind`.
 std::string reason_against(const std::string& kind) {
   const device::BackendEntry* entry = device::find_entry(kind);
   return entry == nullptr ? "unknown here" : entry->why;
 }
 
-/// The kind that all ranks take.
+/// Returns the kind that all ranks take.
 std::string agreed_kind(Session& session, const device::DeviceWish& wish) {
   std::string mine;
   agreed(session.world(), [&] { mine = device::kind_for(wish); });
   const auto kinds = all_gather_strings(session.world(), mine);
   const auto other = std::ranges::find_if(kinds, [](const std::string& kind) { return kind != "cpu"; });
   if (other == kinds.end()) return mine;
-  // `auto` on nodes that differ: the ranks without the device say why.
+  // With `auto` on differing nodes, the ranks without the device report why.
   std::string against;
   if (mine != *other)
     against = fmt::format("{} cannot use {}, which other ranks use: {}; mend that node, leave it out, or set use_cpu: true",
@@ -44,7 +44,7 @@ std::vector<std::string> uuids_of(const std::string& kind) {
   return uuids;
 }
 
-/// How many ranks of the node take the device that this rank takes.
+/// Returns how many ranks of the node take this rank's device.
 int sharers_of(Session& session, const std::string& uuid) {
   const auto taken = all_gather_strings(session.node_group(), uuid);
   return static_cast<int>(std::ranges::count(taken, uuid));

@@ -21,7 +21,7 @@ namespace {
 using Library = CollectiveLibrary;
 using Result = Library::Result;
 
-/// Done when the mark behind the operation in the communication stream has happened.
+/// Complete when the event behind the operation in the communication stream has happened.
 class DeviceWork final : public WorkState {
  public:
   DeviceWork(std::shared_ptr<DeviceGroup> group, std::shared_ptr<const device::Event> done, c10::Device device)
@@ -36,13 +36,13 @@ class DeviceWork final : public WorkState {
   void wait_host() override {
     wait_until([this] { return test(); });
   }
-  // Nobody may come to it any more, and a device that is at work on buffers that are gone hangs whoever frees them.
+  // A peer may never join the operation, and freeing buffers that the device still uses would hang.
   void abandon() noexcept override {
     try {
       for (const Patience patience; !test() && patience.waited() < kLastWait;) patience.pause();
       if (done_->query()) return;
     } catch (...) {
-      // It has failed: what remains is to end it.
+      // It has failed: abort it below.
     }
     group_->abort();
   }
@@ -57,7 +57,7 @@ bool all_equal(std::span<const std::size_t> counts) {
   return std::all_of(counts.begin(), counts.end(), [&](std::size_t c) { return c == counts[0]; });
 }
 
-/// On a stream of its own beside the one that computes.
+/// Runs operations on a separate stream, in parallel to the computing stream.
 class DeviceCommunicator final : public Communicator {
  public:
   DeviceCommunicator(std::unique_ptr<Communicator> host, c10::Device device, const Library& library, const Library::UniqueId& id,
@@ -132,8 +132,7 @@ class DeviceCommunicator final : public Communicator {
       return result;
     });
   }
-  // A pair's messages arrive in the order of their calls, whatever their tags; a send holds up what is started after it until its
-  // peer receives.
+  // A pair's messages arrive in call order, whatever their tags. A send delays later operations until its peer receives.
   Work do_send(const void* data, std::size_t count, DType dtype, int peer, int) override {
     return enqueue("send", [&](const Library& library, Library::Group group, Library::Stream stream) {
       return library.send(data, count * size_of(dtype), peer, group, stream);
@@ -155,7 +154,7 @@ class DeviceCommunicator final : public Communicator {
   std::shared_ptr<DeviceGroup> group_;
 };
 
-/// Rank 0's id for all, or its error.
+/// Sends rank 0's id, or its error, to all ranks.
 Library::UniqueId shared_id(Communicator& host, const Library& library) {
   Library::UniqueId id{};
   const auto bytes = on_root(host, [&] {
@@ -166,14 +165,14 @@ Library::UniqueId shared_id(Communicator& host, const Library& library) {
   return id;
 }
 
-/// The library of the device's kind; one that does.
+/// Returns the library for the device's kind; throws Error if it cannot be used.
 const Library& library_of(Communicator& host, c10::Device device) {
   const auto* library = device::part_of<Library>(device, "comm");
   agreed(host, [&] {
     require(library != nullptr, "there is no library of collectives for {}: start one rank, or set use_cpu: true", device.str());
     if (const std::string obstacle = library->obstacle(); !obstacle.empty()) fail("{}", obstacle);
   });
-  static std::once_flag told;  // the first group has all ranks
+  static std::once_flag told;  // the first group contains all ranks
   std::call_once(told, [&] {
     if (host.rank() == 0) log::info("collectives by {}", library->version());
   });

@@ -18,9 +18,9 @@ namespace qft::comm {
 namespace {
 
 constexpr std::chrono::seconds kInitLimit{180}, kFinalizeLimit{10};
-constexpr std::size_t kMostUnderWay = 256;  // then who launches looks which are over: nobody else may ask
+constexpr std::size_t kMostUnderWay = 256;  // beyond this, launch() drops finished collectives itself, in case no watchdog does
 
-/// Of this process.
+/// All groups of this process.
 struct Groups {
   std::mutex mutex;
   std::vector<DeviceGroup*> all;
@@ -122,11 +122,12 @@ std::shared_ptr<const device::Event> DeviceGroup::launch(const device::Stream& s
   }
   const Result ended = library_.group_end();
   if (posted == Result::failed) fail_in(library_, group_, what);
-  // The first ones connect, and wait for ranks that have work before them: how long that may take, the watchdog knows.
+  // The first collectives connect, and wait for ranks with earlier work. Only the watchdog can judge how long that may take.
   complete(ended, what, std::chrono::seconds(0));
   auto done = std::make_shared<device::Event>(device_);
   done->record(stream);
-  if (note.kind == OpKind::send || note.kind == OpKind::recv) return done;  // a pair's: the others' numbers know nothing of it
+  // a pair's messages do not count in the group's numbers
+  if (note.kind == OpKind::send || note.kind == OpKind::recv) return done;
   const std::lock_guard lock(mutex_);
   if (under_way_.size() >= kMostUnderWay) forget_finished();
   under_way_.push_back({note, std::move(ready), done});
@@ -166,7 +167,7 @@ DeviceCollectives DeviceGroup::progress() {
     if (under_way_.front().ready.query()) all.reached = all.next.number;
     return all;
   } catch (const std::exception& e) {
-    lost_ = fmt::format("{}: {}", device_.str(), e.what());  // the rank's own thread sees it too, and ends the job in good order
+    lost_ = fmt::format("{}: {}", device_.str(), e.what());  // the rank's own thread sees the error too, and ends the job cleanly
     return known();
   }
 }

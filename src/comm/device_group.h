@@ -1,4 +1,4 @@
-// A group of a library of collectives: its calls in non-blocking mode, what its device has done of them, and its end.
+// A group of a collective library: its calls in non-blocking mode, the progress of its device, and its end.
 #pragma once
 
 #include "qft/comm/collective_library.h"
@@ -19,7 +19,7 @@ namespace qft::comm {
 /// Throws Error with the library's text.
 [[noreturn]] void fail_in(const CollectiveLibrary& library, CollectiveLibrary::Group group, std::string_view what);
 
-/// Calls come from one thread at a time; progress(), failure() and abort() from any.
+/// Call from one thread at a time; progress(), failure() and abort() are thread-safe.
 class DeviceGroup {
  public:
   using Result = CollectiveLibrary::Result;
@@ -27,33 +27,36 @@ class DeviceGroup {
 
   /// Collective.
   DeviceGroup(const CollectiveLibrary& library, const CollectiveLibrary::UniqueId& id, int rank, int size, c10::Device device);
-  /// Waits some seconds for what is under way; aborts where that does not end, has failed, or an exception unwinds the stack.
+  /// Waits some seconds for started operations. Aborts if they do not end, if one has failed, or if an exception unwinds the
+  /// stack.
   ~DeviceGroup();
   DeviceGroup(const DeviceGroup&) = delete;
   DeviceGroup& operator=(const DeviceGroup&) = delete;
 
-  /// Starts what `post` calls, `what`, on `stream` behind the current stream's work so far. Returns the mark behind it.
+  /// Starts the calls of `post`, named `what`, on `stream` after the current stream's work so far. Returns an event recorded
+  /// after them.
   std::shared_ptr<const device::Event> launch(const device::Stream& stream, std::string_view what, const Post& post);
 
-  /// Throws if an operation under way has failed.
+  /// Throws Error if a started operation has failed.
   void check_async() const;
 
   DeviceCollectives progress();
   std::string failure();
-  /// At most once, also where several threads call.
+  /// Aborts at most once, even if several threads call it.
   void abort() noexcept;
 
  private:
   struct Launch {
     CollectiveNote note;
-    device::Event ready;  ///< behind what it waits for on this rank
+    device::Event ready;  ///< recorded after the work that the operation waits for on this rank
     std::shared_ptr<const device::Event> done;
   };
-  /// Of the library's own; throws where another thread has aborted, which frees the group.
+  /// Returns the library's state. Throws Error if another thread has aborted, which frees the group.
   Result state() const;
-  /// Makes the group's device that of this thread, which may be one that has none: an event of another would get a context there.
+  /// Makes the group's device current on this thread, which may not have one: an event on another device would create a context
+  /// there.
   void enter_device() const;
-  /// Returns once the call is over; where `limit` is not 0, throws after so long.
+  /// Returns once the call is over. Throws Error after `limit`, unless `limit` is 0.
   void complete(Result result, std::string_view what, std::chrono::seconds limit) const;
   bool finalize() const noexcept;
   void forget_finished();
@@ -64,10 +67,10 @@ class DeviceGroup {
   int size_;
   CollectiveLibrary::Group group_ = nullptr;
   std::mutex mutex_;
-  std::deque<Launch> under_way_;  ///< collectives in the order of their calls
+  std::deque<Launch> under_way_;  ///< started collectives in the order of their calls
   std::uint64_t called_ = 0, finished_ = 0;
-  std::string lost_;                  ///< what the device said when it was asked for the marks' state
-  mutable std::mutex library_mutex_;  ///< between state() and abort()
+  std::string lost_;                  ///< the device's error when its events were queried
+  mutable std::mutex library_mutex_;  ///< guards against abort() during state()
   std::once_flag aborted_;
   std::atomic<bool> is_aborted_{false};
 };

@@ -33,7 +33,8 @@ std::string broadcast_string(Communicator& comm, std::string text, int root) {
 }
 
 nlohmann::json broadcast_json(Communicator& comm, const nlohmann::json& value, int root) {
-  return nlohmann::json::parse(on_root(comm, [&] { return value.dump(); }, root));
+  return nlohmann::json::parse(on_root(
+      comm, [&] { return value.dump(); }, root));
 }
 
 std::vector<std::string> all_gather_strings(Communicator& comm, const std::string& text) {
@@ -51,7 +52,7 @@ std::vector<std::string> all_gather_strings(Communicator& comm, const std::strin
 }
 
 void all_agree(Communicator& comm, const std::string& local_error, int exit_code) {
-  // The common case is one small reduction: the lowest failing rank and nothing else.
+  // The common case is one small reduction that finds the lowest failing rank.
   const int first = all_reduce_value(comm, local_error.empty() ? comm.size() : comm.rank(), ReduceOp::min);
   if (first == comm.size()) return;
   const int code = broadcast_value(comm, exit_code, first);

@@ -78,7 +78,7 @@ Mesh::Mesh(Communicator& world, Degrees degrees, const ForDevice& for_device)
     rest /= extent[a];
   }
   for (std::size_t a = 0; a < kAxes; ++a) {
-    // Ranks share a group along an axis if they agree in all others: those coordinates, mixed, are the colour.
+    // Ranks share a group along an axis if they agree in all other axes: those coordinates, combined, give the colour.
     int color = 0;
     for (std::size_t b = 0; b < kAxes; ++b)
       if (b != a) color = color * extent[b] + coordinates_[b];

@@ -1,4 +1,4 @@
-// MPI behind C++: errors as exceptions, types, and operations that a progress thread drives.
+// MPI for C++: errors as exceptions, types, and operations that a progress thread drives.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -22,41 +22,41 @@ namespace qft::comm {
 /// Throws Error with MPI's own text unless `code` is MPI_SUCCESS.
 void mpi_check(int code, std::string_view what);
 
-/// The MPI type of one element. f16 and bf16 have none that MPI can reduce: they travel as 16-bit integers.
+/// Returns the MPI type of one element. MPI cannot reduce f16 and bf16: they travel as 16-bit integers.
 MPI_Datatype mpi_type(DType dtype);
 MPI_Op mpi_op(ReduceOp op);
 
-/// Bytes of one message at most: MPI 3 counts in int, and pieces let neighbours overlap.
+/// Maximum bytes of one message: MPI 3 counts in int, and splitting lets neighbours overlap.
 inline constexpr std::size_t kMaxMessageBytes = std::size_t{1} << 28;
 
 /// Posts a message of any length in pieces; appends the requests.
 void post_send(const void* data, std::size_t bytes, int peer, int tag, MPI_Comm comm, std::vector<MPI_Request>& requests);
 void post_recv(void* data, std::size_t bytes, int peer, int tag, MPI_Comm comm, std::vector<MPI_Request>& requests);
 
-/// True once all requests are complete; then they are gone.
+/// Returns true once all requests are complete; then clears them.
 bool test_all(std::vector<MPI_Request>& requests, std::string_view what);
 
-/// One look at all of them: those that are complete become MPI_REQUEST_NULL.
-/// `which`: room that is kept from look to look.
+/// Tests all requests once; completed ones become MPI_REQUEST_NULL. `which`: a buffer reused between calls.
 void test_some(std::vector<MPI_Request>& requests, std::vector<int>& which, std::string_view what);
 
-/// Counts up whenever test_all() or test_some() found requests complete, on any thread.
+/// Returns a counter that grows whenever test_all() or test_some() finds completed requests, on any thread.
 std::uint64_t completions() noexcept;
 
-/// An operation that advances in steps, from whichever thread looks at it next.
+/// An operation that advances in steps, driven by any thread that polls it.
 class MpiWork : public WorkState {
  public:
   bool test() final;
   void wait() final;
   void abandon() noexcept final;
-  /// For the progress thread: advances unless another thread is at it; true once complete or failed.
+  /// For the progress thread: advances unless another thread does. Returns true once complete or failed.
   bool progress() noexcept;
   double completed_at() const final { return completed_at_; }
 
  protected:
-  /// One step without blocking; true once complete. Called under the lock, never again after true or a throw.
+  /// Performs one step without blocking; returns true once complete. Called under the lock, and never again after true or a
+  /// throw.
   virtual bool advance() = 0;
-  /// Somebody waits for it from now on. Called without the lock.
+  /// Notifies the operation that a thread now waits for it. Called without the lock.
   virtual void hurry() noexcept {}
 
  private:
@@ -80,7 +80,7 @@ class RequestWork final : public MpiWork {
   std::function<void()> finish_;
 };
 
-/// A duplicate of `comm`, freed with the result; one rank gives the self backend. Collective over `comm`.
+/// Makes a communicator over a duplicate of `comm`, freed with the result; the self backend for one rank. Collective over `comm`.
 std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm comm, std::string name);
 
 }  // namespace qft::comm

@@ -17,12 +17,12 @@ double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// The two ends of one direction: messages of doubled size, each acknowledged, until one takes a good part of the time.
+/// The two ends of one direction: messages of doubling size, each acknowledged, until one takes a good part of the time.
 class Direction {
  public:
   Direction(Communicator& comm, void* data, int peer) : comm_(comm), data_(data), peer_(peer) {}
 
-  /// Bytes a second of the last message.
+  /// Returns the bytes per second of the last message.
   double send(double seconds) {
     double rate = 0;
     const double start = now();
@@ -65,7 +65,8 @@ class Direction {
 }  // namespace
 
 std::vector<std::vector<std::pair<int, int>>> pair_rounds(int ranks) {
-  // The circle method: one stays, the others move on by a place each round. With an odd number, who meets the absent one rests.
+  // The circle method: one rank stays, the others move by one place each round. With an odd number, the rank paired with the
+  // empty place rests.
   const int places = ranks + ranks % 2;
   std::vector<std::vector<std::pair<int, int>>> rounds;
   for (int round = 0; round + 1 < places; ++round) {
@@ -84,7 +85,7 @@ std::vector<PairRate> measure_pairs(Communicator& comm, c10::Device device, doub
   const int me = comm.rank();
   std::vector<PairRate> rates;
   for (const auto& round : pair_rounds(comm.size())) {
-    double mine = 0;  // of what this rank sent
+    double mine = 0;  // rate of this rank's sends
     for (const auto& [low, high] : round) {
       if (me != low && me != high) continue;
       Direction direction(comm, buffer.data(), me == low ? high : low);
@@ -92,7 +93,7 @@ std::vector<PairRate> measure_pairs(Communicator& comm, c10::Device device, doub
       mine = direction.send(seconds);
       if (me == low) direction.receive();
     }
-    const auto all = all_gather_value(comm, mine);  // also keeps the rounds apart
+    const auto all = all_gather_value(comm, mine);  // also separates the rounds
     for (const auto& [low, high] : round) {
       rates.push_back({low, high, all[static_cast<std::size_t>(low)]});
       rates.push_back({high, low, all[static_cast<std::size_t>(high)]});

@@ -1,19 +1,19 @@
-// Between two looks at what another rank, a network or a device does.
+// Sleeping between polls of another rank, a network or a device.
 #pragma once
 
 #include <chrono>
 
 namespace qft::comm {
 
-/// How long to sleep before the next look at transfers of which none has completed for `since`: a look costs
-/// a core some microseconds, and a slow wire has nothing new for milliseconds.
+/// Returns how long to sleep before the next poll if no transfer has completed for `since`. A poll costs a core some
+/// microseconds, and a slow network has nothing new for milliseconds.
 std::chrono::microseconds look_interval(std::chrono::steady_clock::duration since, std::chrono::microseconds least);
 
-/// How long an operation is given to end once its buffers are about to go.
+/// Time that an operation gets to end before its buffers are freed.
 inline constexpr std::chrono::seconds kLastWait{3};
 
-/// Of somebody who waits for one thing: busy for its first millisecond, because most are over by then and a nap costs more than
-/// that, then naps that grow with what has been waited.
+/// Paces a thread that waits for one event. Busy for the first millisecond, because most waits are over by then and a nap costs
+/// more; then naps that grow with the time waited.
 class Patience {
  public:
   std::chrono::steady_clock::duration waited() const { return std::chrono::steady_clock::now() - start_; }
@@ -23,7 +23,7 @@ class Patience {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-/// Looks until `done()` is true.
+/// Polls until `done()` returns true.
 template <class Done>
 void wait_until(Done&& done) {
   for (const Patience patience; !done();) patience.pause();

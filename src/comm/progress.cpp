@@ -13,10 +13,10 @@ namespace qft::comm {
 
 namespace {
 
-// The shortest time between two polls: short compared with a transfer of a megabyte, long compared with the poll itself.
+// Minimum time between two polls: short compared with a transfer of a megabyte, long compared with a poll.
 constexpr std::chrono::microseconds kInterval{50};
-// Many messages are in flight: later looks than those of somebody who waits for one lose little, and each look takes its time
-// from the computation.
+// Many messages are in flight. The thread may poll later than a thread that waits for one message, and each poll takes time from
+// the computation.
 constexpr int kPatience = 16;
 
 std::unique_ptr<ProgressThread>& instance() {
@@ -47,7 +47,7 @@ void ProgressThread::add(std::shared_ptr<MpiWork> work) {
 
 void ProgressThread::run() {
   prctl(PR_SET_NAME, "qft-progress");
-  prctl(PR_SET_TIMERSLACK, 1000);  // nanoseconds; the default of 50 us would double the interval
+  prctl(PR_SET_TIMERSLACK, 1000);  // in nanoseconds; the default of 50 us would double the interval
   std::vector<std::shared_ptr<MpiWork>> active;
   std::uint64_t seen = completions();
   auto since = std::chrono::steady_clock::now();

@@ -1,4 +1,4 @@
-// The thread that drives MPI's non-blocking operations while the program computes: MPI alone makes no progress then.
+// The thread that drives MPI's non-blocking operations while the program computes, because MPI progresses only inside its calls.
 #pragma once
 
 #include <condition_variable>
@@ -11,7 +11,7 @@
 
 namespace qft::comm {
 
-/// One per process, owned by the Session; needs MPI_THREAD_MULTIPLE. Idle (asleep) while nothing is under way.
+/// One per process, owned by the Session; needs MPI_THREAD_MULTIPLE. Sleeps while no operation is in flight.
 class ProgressThread {
  public:
   ProgressThread();
@@ -34,7 +34,7 @@ void start_progress_thread();
 void stop_progress_thread();
 bool progress_thread_runs();
 
-/// A Work for `state`, driven by the progress thread if there is one.
+/// Returns a Work for `state`, driven by the progress thread if there is one.
 Work launch(std::shared_ptr<MpiWork> state);
 
 }  // namespace qft::comm

@@ -8,16 +8,16 @@
 
 namespace qft::comm {
 
-/// The type in which partial results of `dtype` travel and add up: f32 for f16 and bf16, else the type itself.
+/// Returns the type in which partial results of `dtype` travel and are summed: f32 for f16 and bf16, otherwise `dtype`.
 DType accumulation_type(DType dtype);
 
-/// accumulated[i] = accumulated[i] op own[i], where `accumulated` has accumulation_type(dtype).
+/// Computes accumulated[i] = accumulated[i] op own[i]; `accumulated` has accumulation_type(dtype).
 void combine(void* accumulated, const void* own, std::size_t count, DType dtype, ReduceOp op);
 
-/// to[i] = from[i], from `dtype` to accumulation_type(dtype).
+/// Computes to[i] = from[i], from `dtype` to accumulation_type(dtype).
 void widen(void* to, const void* from, std::size_t count, DType dtype);
 
-/// Inverse of widen, rounding to nearest even. `to` may be `from`'s memory only where the types are the same.
+/// Inverse of widen, rounding to nearest even. `to` may alias `from` only if the types are the same.
 void narrow(void* to, const void* from, std::size_t count, DType dtype);
 
 }  // namespace qft::comm

@@ -12,16 +12,16 @@ namespace qft::comm {
 
 namespace {
 
-// Short enough that over TCP the next messages' handshakes, which queue behind the data that goes the same way, are not
-// waited for; below, the messages' fixed cost shows on shared memory.
+// Short enough that over TCP the next messages' handshakes, which queue behind data in the same direction, cause no waiting. With
+// shorter segments the fixed cost per message shows on shared memory.
 constexpr std::size_t kSegmentBytes = std::size_t{512} << 10;
-// Segments in flight: some transfer, some add, some are being agreed on. With 2 of 4 MiB a wire of 400 Mbit/s gave 28 MB/s
-// each way, with 16 of 512 KiB 46.
+// Segments in flight: some transfer, some are summed, some do their handshake. On a network of 400 Mbit/s, 2 segments of 4 MiB
+// gave 28 MB/s each way, 16 of 512 KiB 46 MB/s.
 constexpr std::size_t kWindow = 16;
-// The same for all gathers of a communicator together: a reduction that is launched after nine of them waits for 8 MiB at most.
+// The same for all gathers of a communicator together: a reduction launched after nine of them waits for 8 MiB at most.
 constexpr std::size_t kGatherWindow = 16;
 
-// Partial sums: the one that arrives and the one that leaves. Reused from lane to lane, to keep their pages.
+// Buffers for partial sums: the arriving one and the departing one. Reused from lane to lane, to keep their pages.
 struct Scratch {
   explicit Scratch(std::size_t bytes)
       : incoming(std::make_unique_for_overwrite<char[]>(bytes)), outgoing(std::make_unique_for_overwrite<char[]>(bytes)) {}
@@ -29,7 +29,7 @@ struct Scratch {
   std::unique_ptr<char[]> outgoing;
 };
 
-// One segment of every slice on its way round the ring.
+// One segment of every slice on its way around the ring.
 class Lane {
  public:
   Lane(const RingPlan& plan, std::vector<Slice> slices, int tag, std::unique_ptr<Scratch> scratch)
@@ -50,13 +50,13 @@ class Lane {
     }
   }
 
-  // Of the step that is under way.
+  // Requests of the current step.
   std::vector<MPI_Request>& requests() { return requests_; }
   bool step_is_over() const {
     return std::all_of(requests_.begin(), requests_.end(), [](MPI_Request r) { return r == MPI_REQUEST_NULL; });
   }
 
-  // Goes from a step that is over to the next. False once there is none: this lane's part of the result is complete here.
+  // Goes from a finished step to the next. Returns false at the end: this lane's part of the result is complete on this rank.
   bool next_step() {
     requests_.clear();
     if (reducing_) {
@@ -77,7 +77,7 @@ class Lane {
   int right() const { return (plan_.rank + 1) % plan_.size; }
   int left() const { return (plan_.rank + plan_.size - 1) % plan_.size; }
 
-  // Step k: the partial sum of slice rank-1-k goes right, that of slice rank-2-k comes from the left.
+  // Step k: sends the partial sum of slice rank-1-k to the right and receives slice rank-2-k from the left.
   void post_reduce_step() {
     reducing_ = true;
     const auto& out = slice(plan_.rank - 1 - step_);
@@ -117,7 +117,7 @@ class Lane {
     post_gather_step();
   }
 
-  // Step k: slice rank-k goes right, slice rank-1-k comes from the left.
+  // Step k: sends slice rank-k to the right and receives slice rank-1-k from the left.
   void post_gather_step() {
     const auto& out = slice(plan_.rank - step_);
     const auto& in = slice(plan_.rank - 1 - step_);
@@ -133,12 +133,12 @@ class Lane {
   int step_ = 0;
   bool reducing_ = false;
   std::vector<MPI_Request> requests_;
-  std::unique_ptr<Scratch> scratch_;  ///< where the plan reduces
+  std::unique_ptr<Scratch> scratch_;  ///< only if the plan reduces
 };
 
 class RingWork final : public MpiWork {
  public:
-  /// `turns`: of a plan that waits for them, else null.
+  /// `turns`: null unless the plan waits for its turn.
   RingWork(RingPlan plan, int first_tag, int tags, std::shared_ptr<GatherTurns> turns)
       : plan_(std::move(plan)), segments_(ring_segments(plan_)), first_tag_(first_tag), tags_(tags), turns_(std::move(turns)) {}
 
@@ -199,7 +199,7 @@ class RingWork final : public MpiWork {
     counted_ -= counted;
   }
 
-  // At all lanes' requests in one call: each call lets MPI look at its connections.
+  // Tests all lanes' requests in one call, because each call makes MPI poll its connections.
   void look() {
     looked_at_.clear();
     for (const auto& lane : lanes_) looked_at_.insert(looked_at_.end(), lane->requests().begin(), lane->requests().end());
@@ -243,7 +243,7 @@ class RingWork final : public MpiWork {
   int first_tag_;
   int tags_;
   std::shared_ptr<GatherTurns> turns_;
-  std::size_t counted_ = 0;  ///< open segments that count among the turns
+  std::size_t counted_ = 0;  ///< open segments that count in `turns_`
   std::atomic<bool> urgent_{false};
   std::size_t next_ = 0;
   std::vector<std::unique_ptr<Lane>> lanes_;

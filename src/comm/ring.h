@@ -1,5 +1,5 @@
-// Bandwidth-optimal all-gather, reduce-scatter and all-reduce on a ring of point-to-point messages. Every
-// link carries each slice once, also where several ranks share a node's link, and steps can be driven from any thread.
+// Bandwidth-optimal all-gather, reduce-scatter and all-reduce on a ring of point-to-point messages. Every link carries each slice
+// once, even if several ranks share a node's link. Any thread can drive the steps.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace qft::comm {
 
 /// A slice of the buffers, one per rank, in elements.
 struct Slice {
-  std::size_t source = 0;  ///< where it starts in the send buffer
-  std::size_t target = 0;  ///< where it starts in the receive buffer
+  std::size_t source = 0;  ///< start in the send buffer
+  std::size_t target = 0;  ///< start in the receive buffer
   std::size_t count = 0;
 };
 
@@ -29,29 +29,29 @@ struct RingPlan {
   ReduceOp op = ReduceOp::sum;
   const void* send = nullptr;
   void* recv = nullptr;
-  bool reduces = false;  ///< first phase: slice r of all ranks adds up at rank r
-  bool gathers = false;  ///< second phase: slice r goes from rank r to all
+  bool reduces = false;  ///< first phase: sums slice r of all ranks at rank r
+  bool gathers = false;  ///< second phase: sends slice r from rank r to all ranks
   std::vector<Slice> slices;
 };
 
-/// Elements of one slice that travel as one message: the unit in which transfers and additions overlap.
+/// Returns the elements of a slice in one message: the granularity at which transfers and additions overlap.
 std::size_t ring_segment(DType dtype);
-/// Segments of a plan: each takes a tag of its own.
+/// Returns the number of segments in a plan; each needs its own tag.
 std::size_t ring_segments(const RingPlan& plan);
 
-/// The gathers of one communicator, which open their segments in the order in which they were launched, few at a time: the first
-/// is complete first, and what is sent meanwhile, a reduction or a vote, waits for few bytes on a slow wire. One that somebody
-/// waits for opens its own at once, beside the others. Any thread.
+/// Schedules the gathers of one communicator. They open segments in launch order, few at a time, so the first gather completes
+/// first, and other traffic, such as a reduction or a vote, waits for few bytes on a slow network. A gather that a thread waits
+/// for opens its segments at once, in addition to the others. Thread-safe.
 class GatherTurns {
  public:
   void join(const MpiWork* work);
-  /// Whether `work` may open a segment, which then counts. Throws what an earlier gather failed with.
+  /// Returns whether `work` may open a segment, which then counts as open. Rethrows the failure of an earlier gather.
   bool take(const MpiWork* work);
-  /// Counted segments that are complete.
+  /// Reports counted segments as complete.
   void give_back(std::size_t segments);
-  /// `work` has opened its last segment.
+  /// Reports that `work` has opened its last segment.
   void leave(const MpiWork* work);
-  /// `work` will open no more, and later ones cannot follow it.
+  /// Reports that `work` opens no more segments, and that later gathers cannot follow it.
   void fail(const MpiWork* work, std::exception_ptr failure);
 
  private:
@@ -61,8 +61,8 @@ class GatherTurns {
   std::exception_ptr failure_;
 };
 
-/// Runs the plan with tags first_tag, first_tag + 1, ... modulo `tags`. A plan that only gathers waits for its turn among
-/// `turns`; null where no thread drives those before it.
+/// Runs the plan with tags first_tag, first_tag + 1, ... modulo `tags`. A plan that only gathers waits for its turn in `turns`;
+/// null if no thread drives the gathers before it.
 std::shared_ptr<MpiWork> make_ring(RingPlan plan, int first_tag, int tags, const std::shared_ptr<GatherTurns>& turns);
 
 }  // namespace qft::comm

@@ -31,8 +31,8 @@ std::string own_hostname() {
   return name.data();
 }
 
-// A launcher whose processes MPI does not connect (srun --mpi=pmi2, torchrun) starts n runs that each think they are alone, and
-// write the same output.
+// With a launcher whose processes MPI does not connect (srun --mpi=pmi2, torchrun), n runs would start that each believe they are
+// alone and write the same output.
 void require_one_job(int world_size) {
   if (world_size > 1) return;
   const auto launched = launched_processes();
@@ -43,9 +43,9 @@ void require_one_job(int world_size) {
       launched->variable, launched->count, launched->count, launched->variable);
 }
 
-// One rank without a launcher needs neither the daemon that Open MPI forks for it nor a search for networks: 0.3 s less.
-// Nor does it need the session folder, which all such processes of a user share: two that make it at once can fail.
-// The user's own settings win; other MPIs ignore these.
+// A single rank without a launcher needs neither the daemon that Open MPI forks for it nor a search for networks; skipping them
+// saves 0.3 s. It does not need the session folder either, which all such processes of a user share: two processes that create it
+// at once can fail. The user's own settings take precedence; other MPIs ignore these.
 void start_alone_quickly() {
   for (const char* launched : {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE"}) {
     if (std::getenv(launched) != nullptr) return;
@@ -103,7 +103,7 @@ void Session::find_neighbours() {
   node_count_ = static_cast<int>(leaders.size());
   node_ = static_cast<int>(std::lower_bound(leaders.begin(), leaders.end(), own) - leaders.begin());
 
-  // A mask as a text of '0' and '1', one per CPU.
+  // Formats a CPU mask as text of '0' and '1', one per CPU.
   const auto mask_of = [](const std::vector<int>& cpus) {
     std::string mask(cpus.empty() ? 0 : static_cast<std::size_t>(cpus.back()) + 1, '0');
     for (const int cpu : cpus) mask[static_cast<std::size_t>(cpu)] = '1';

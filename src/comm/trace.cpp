@@ -13,7 +13,7 @@ namespace qft::comm {
 
 namespace {
 
-// Kept unformatted: an operation is noted often and read only by a watchdog.
+// Kept unformatted: operations are noted often, and only a watchdog reads the notes.
 struct Note {
   std::uint64_t number = 0;
   std::array<char, 48> communicator{};

@@ -22,7 +22,7 @@ namespace {
 
 using Counts = std::vector<std::size_t>;
 
-/// Behind the end of each buffer, where nothing may write.
+/// Value behind the end of each buffer, which nothing may overwrite.
 constexpr double kGuard = 77;
 
 class Trial {
@@ -48,8 +48,8 @@ class Trial {
   }
 
  private:
-  /// Rank r's elements [0, count), int64: small, so that sums are exact in every type. Of many ranks some have 0 in an element,
-  /// but none in all of them.
+  /// Rank r's elements [0, count), int64: small, so that sums are exact in every type. With many ranks some have 0 in an element,
+  /// but never all of them.
   at::Tensor values(std::size_t r, std::size_t count) const {
     constexpr std::size_t kTerms = 40;
     const auto stride = static_cast<std::int64_t>((ranks_ + kTerms - 1) / kTerms), shift = static_cast<std::int64_t>(r);
@@ -72,7 +72,7 @@ class Trial {
   at::Tensor room(std::size_t count) const { return at::full({static_cast<std::int64_t>(count) + 1}, kGuard, options_); }
 
   static std::size_t total(const Counts& counts) { return std::accumulate(counts.begin(), counts.end(), std::size_t{0}); }
-  /// Where a rank's slice begins.
+  /// Returns the start of a rank's slice.
   static std::int64_t begin(const Counts& counts, std::size_t rank) {
     return static_cast<std::int64_t>(
         std::accumulate(counts.begin(), counts.begin() + static_cast<std::ptrdiff_t>(rank), std::size_t{0}));
@@ -158,7 +158,7 @@ class Trial {
   at::TensorOptions options_;
   std::size_t ranks_;
   std::size_t rank_;
-  Counts counts_;  ///< of each rank's slice
+  Counts counts_;  ///< elements of each rank's slice
   std::vector<std::string> wrong_;
 };
 

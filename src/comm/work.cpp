@@ -20,7 +20,7 @@ Work::~Work() {
     state_->wait();
     complete();
   } catch (...) {
-    // wait() is where a failure is reported; a destructor cannot.
+    // wait() reports failures; a destructor cannot.
   }
 }
 

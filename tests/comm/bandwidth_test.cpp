@@ -1,4 +1,4 @@
-// The rates of collectives and of pairs of ranks.
+// Rates of collectives and of pairs of ranks.
 #include "qft/comm/bandwidth.h"
 
 #include "qft/comm/pair_rates.h"

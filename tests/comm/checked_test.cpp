@@ -1,4 +1,4 @@
-// Checked mode: ranks that disagree about a collective all get the same error instead of a hang.
+// Checked mode: if ranks disagree about a collective, all get the same error instead of a hang.
 #include "qft/comm/exchange.h"
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
@@ -22,7 +22,7 @@ class Checked : public testing::Test {
     last_ = comm_->rank() == comm_->size() - 1;
   }
 
-  // The error's text, which must be the same on all ranks.
+  // Returns the error's text, which must be the same on all ranks.
   template <class F>
   std::string error_of(F&& call) {
     std::string text = "no error";

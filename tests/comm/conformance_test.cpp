@@ -1,4 +1,4 @@
-// What every backend must do, for memory of the host or of the device that QFT_DEVICE names.
+// Requirements on every backend, for host memory and for the device that QFT_DEVICE names.
 #include "qft/comm/communicator.h"
 #include "qft/comm/device_communicator.h"
 #include "qft/comm/session.h"
@@ -21,7 +21,7 @@ using test::kAllTypes;
 using test::value_of;
 using test::Values;
 
-// Empty, single, odd, past MPI's small-message path, and past one ring segment for wide types.
+// Empty, single, odd, larger than MPI's small-message path, and larger than one ring segment for wide types.
 const std::size_t kSizes[] = {0, 1, 7, 1000, 70001};
 constexpr std::size_t kLarge = (std::size_t{9} << 20) + 5;
 
@@ -46,7 +46,7 @@ class Conformance : public testing::TestWithParam<std::string> {
   static std::unique_ptr<Communicator> on_device(Communicator& host) {
     return make_device_communicator(host, device_under_test(), "copy");
   }
-  /// NCCL or what has its calls, which add up in the type itself and know no I16.
+  /// True for NCCL and libraries with its calls, which sum in the type itself and do not support I16.
   bool is_device_library() const { return comm_->backend() == "nccl"; }
   bool reduces(DType dtype) const { return !is_device_library() || dtype != DType::i16; }
 
@@ -218,7 +218,7 @@ TEST_P(Conformance, AllToAllTransposes) {
 }
 
 TEST_P(Conformance, AllToAllWithUnevenSlices) {
-  // Rank a sends a + 2 b elements to rank b; the diagonal included, some of them none.
+  // Rank a sends a + 2 b elements to rank b, including itself; some counts are 0.
   std::vector<std::size_t> send_counts;
   std::vector<std::size_t> recv_counts;
   for (std::size_t r = 0; r < ranks_; ++r) {
@@ -242,7 +242,7 @@ TEST_P(Conformance, MessagesRoundTheRing) {
   for (const std::size_t count : kSizes) {
     auto out = mine(DType::f32, count);
     Values in(DType::f32, count);
-    if (is_device_library() && comm_->rank() % 2 == 1) {  // a send there holds up what comes after it until its peer receives
+    if (is_device_library() && comm_->rank() % 2 == 1) {  // a send there delays later operations until its peer receives
       comm_->recv(in.data(), count, DType::f32, left, 9);
       comm_->send(out.data(), count, DType::f32, right, 9);
     } else {

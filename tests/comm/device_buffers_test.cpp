@@ -1,4 +1,4 @@
-// Communicators of devices, one for each rank.
+// Device communicators, one device for each rank.
 #include "qft/comm/bandwidth.h"
 #include "qft/comm/device_communicator.h"
 #include "qft/comm/exchange.h"

@@ -1,5 +1,4 @@
-// What ranks learn when an operation on their devices fails, stalls or was called with the wrong arguments. The simulated device
-// is told to.
+// Errors on all ranks when a device operation fails, stalls or gets wrong arguments. The simulated device is told to do so.
 #include "qft/comm/device_communicator.h"
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
@@ -36,7 +35,7 @@ class DeviceFault : public testing::Test {
   static Communicator& world() { return Session::current().world(); }
   static int rank() { return world().rank(); }
 
-  /// What `work` ends with on a communicator of its own, within seconds.
+  /// Returns the error with which `work` ends, within seconds, on a separate communicator.
   static std::string error_of(const std::function<void(Communicator&, Values&)>& work) {
     const auto begin = std::chrono::steady_clock::now();
     std::string error = "no error";
@@ -67,7 +66,7 @@ TEST_F(DeviceFault, NoneWithoutBeingTold) {
             "no error");
 }
 
-// The library answers that each launch is under way before it says that it is done.
+// The library reports each launch as in progress before it reports that it is done.
 TEST_F(DeviceFault, ALaunchThatIsDoneSoonCostsNoNap) {
   constexpr int kLaunches = 30;
   long taken = 0;
@@ -81,14 +80,14 @@ TEST_F(DeviceFault, ALaunchThatIsDoneSoonCostsNoNap) {
               for (Work& work : works) work.wait_host();
             }),
             "no error");
-  EXPECT_LT(taken, kLaunches / 3);  // a busy machine may hold one up for a millisecond
+  EXPECT_LT(taken, kLaunches / 3);  // a busy machine may delay one by a millisecond
 }
 
-// Who frees its buffers would wait for the device, and that for the others.
+// Without an abort, freeing the buffers would wait for the device, and the device for the other ranks.
 TEST_F(DeviceFault, AnErrorWhileADeviceWaitsForOthersEndsTheWait) {
   const std::string error = error_of([](Communicator& comm, Values&) {
     if (comm.rank() == comm.size() - 1) {
-      std::this_thread::sleep_for(6s);  // longer than the others give it
+      std::this_thread::sleep_for(6s);  // longer than the other ranks wait
       fail("not here");
     }
     const device::DeviceBuffer data(4000, qft::test::device_under_test());
@@ -116,7 +115,7 @@ TEST_F(DeviceFault, AStalledRankIsNamedByThoseThatWait) {
     reduce(comm, data);
     reduce(comm, data);
   });
-  // All learn it from the first that gives up, the one that stalls as well.
+  // All ranks learn it from the first that gives up, including the rank that stalls.
   expect_words(error,
                {"an operation under way failed: all_reduce(sum, F32, 1000) of rank ", "waits for rank 1 (1 launches begun"});
 }

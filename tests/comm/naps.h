@@ -1,4 +1,4 @@
-// Counts the naps of a test's program: to be included once in it.
+// Counts the naps of a test program; include it once per program.
 #pragma once
 
 #include <sys/syscall.h>
@@ -7,12 +7,12 @@
 
 namespace qft::comm::test {
 
-/// Of this thread so far.
+/// Naps of this thread so far.
 inline thread_local long naps = 0;
 
 }  // namespace qft::comm::test
 
-/// The program's own takes the place of the C library's.
+/// This definition replaces the C library's.
 extern "C" int nanosleep(const timespec* time, timespec* left) {
   ++qft::comm::test::naps;
   return static_cast<int>(syscall(SYS_nanosleep, time, left));

@@ -1,4 +1,4 @@
-// Operations that are started and waited for later, several at once.
+// Operations that are started, several at once, and waited for later.
 #include "qft/comm/communicator.h"
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
@@ -48,7 +48,7 @@ TEST(NonBlocking, SeveralOperationsOfDifferentKindsOverlap) {
   for (const auto v : f) ASSERT_EQ(v, 0);
 }
 
-/// Gathers take turns, and one that is waited for goes ahead.
+/// Gathers take turns; a gather that a thread waits for goes first.
 TEST(NonBlocking, GathersMayBeWaitedForInAnyOrder) {
   const auto n = static_cast<std::size_t>(world().size());
   constexpr std::size_t kCount = std::size_t{3} << 20, kGathers = 6;
@@ -118,9 +118,7 @@ TEST(NonBlocking, ProgressNeedsNoCallFromThisThread) {
 
 TEST(NonBlocking, DestructorWaits) {
   std::vector<float> data(100000, 1.0F);
-  {
-    const Work work = world().start_all_reduce(data.data(), data.size(), DType::f32);
-  }
+  { const Work work = world().start_all_reduce(data.data(), data.size(), DType::f32); }
   EXPECT_EQ(data[99999], static_cast<float>(world().size()));
 }
 

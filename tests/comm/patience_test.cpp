@@ -1,4 +1,4 @@
-// How long somebody who waits sleeps between two looks.
+// How long a waiting thread sleeps between two polls.
 #include "comm/patience.h"
 
 #include <chrono>
@@ -20,7 +20,7 @@ TEST(Patience, WhatIsDoneSoonCostsNoNap) {
     wait_until([&] { return ++looks > 1; });
     EXPECT_EQ(looks, 2);
   }
-  EXPECT_LT(test::naps - before, kWaits / 5);  // a busy machine may hold one up for a millisecond
+  EXPECT_LT(test::naps - before, kWaits / 5);  // a busy machine may delay one by a millisecond
 }
 
 TEST(Patience, ALongWaitLeavesTheProcessorToOthers) {

@@ -20,13 +20,13 @@ namespace qft::comm::test {
 inline constexpr DType kAllTypes[] = {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64,
                                       DType::i32, DType::i16, DType::i8,  DType::u8};
 
-/// Filled and read on the host, and copied to the device and back in between.
+/// Filled and read on the host; copied to the device and back in between.
 class Values {
  public:
   Values(DType dtype, std::size_t count)
       : dtype_(dtype), count_(count), bytes_(count * size_of(dtype) + 1, '\x7f'), device_(qft::test::device_under_test()) {}
 
-  /// For an operation, behind which the current stream must be ordered before what it left is read.
+  /// Buffer for an operation. Order the current stream behind the operation before reading its result.
   void* data() { return at(0); }
   char* at(std::size_t i) {
     const std::size_t offset = i * size_of(dtype_);
@@ -86,7 +86,7 @@ class Values {
         return take<std::uint8_t>(i);
     }
   }
-  /// True where nothing wrote behind the end.
+  /// True if nothing wrote behind the end.
   bool intact() const {
     fetch();
     return bytes_.back() == '\x7f';
@@ -119,7 +119,7 @@ class Values {
   mutable bool device_is_newer_ = false;
 };
 
-/// A small value that differs by rank and place and is exact in every type, also summed or multiplied over 4 ranks.
+/// Returns a small value that differs by rank and place and is exact in every type, even summed or multiplied over 4 ranks.
 inline double value_of(int rank, std::size_t i) {
   return 1 + static_cast<double>((static_cast<std::size_t>(rank) * 3 + i * 7) % 3);
 }

@@ -240,7 +240,7 @@ std::unique_ptr<Objective> simpo(const BatchTotals& totals) {
       engine::pair_loss("simpo"), engine::PairOptions{.beta = 2.0, .gamma = 1.0, .ftx = 0.1, .rpo_alpha = 0.4}, totals);
 }
 
-/// Pairs train alike on one rank and on all of them, whatever is sharded.
+/// Pairs train the same on one rank and on all ranks, with any sharding.
 TEST(Simpo, TwentyStepsUnderZero3AreThoseOfOneRank) {
   const auto self = comm::make_self_communicator();
   for (const bool lora : {false, true}) {
@@ -252,7 +252,7 @@ TEST(Simpo, TwentyStepsUnderZero3AreThoseOfOneRank) {
     double first = 0.0, last = 0.0;
     for (int s = 0; s < 20; ++s) {
       SCOPED_TRACE(s);
-      // The same nine pairs again and again are learned.
+      // The same nine pairs repeat, so they are learned.
       const auto want = expected.step(0, 1), is = got.step(0, 1);
       EXPECT_NEAR(is.loss, want.loss, 1e-10 * want.loss);
       EXPECT_NEAR(is.grad_norm, want.grad_norm, 1e-9 * want.grad_norm);
@@ -269,7 +269,7 @@ std::unique_ptr<Objective> dpo(const BatchTotals& totals) {
                                                   engine::PairOptions{.beta = 0.5, .ftx = 0.1, .ld_alpha = 0.7}, totals);
 }
 
-/// LoRA's B is not zero here: the reference differs from the policy at once.
+/// LoRA's B is not zero here, so the reference differs from the policy at once.
 Case dpo_case() {
   return {.lora = true, .item_sequences = 2, .reference = true, .objective = dpo};
 }
@@ -282,7 +282,7 @@ TEST(Reference, InMicroBatchOrderTheBitsOfOneRank) {
   expect_bits_of_one_rank(dpo_case(), 3, 2);
 }
 
-/// The policy of a model whose adapter is zero is its reference: no reward, and -log sigmoid(0) for each pair.
+/// With a zero adapter the policy equals its reference: no reward, and -log sigmoid(0) for each pair.
 TEST(Reference, OfAnAdapterThatIsZeroIsThePolicy) {
   Case c = dpo_case();
   c.objective = [](const BatchTotals& totals) -> std::unique_ptr<Objective> {
@@ -299,7 +299,7 @@ TEST(Reference, OfAnAdapterThatIsZeroIsThePolicy) {
   EXPECT_DOUBLE_EQ(result.loss, std::log(2.0));
 }
 
-/// Experts: what the reference's routers do is no part of the policy's losses and metrics.
+/// The reference's routers do not affect the policy's losses and metrics.
 TEST(Reference, LeavesTheRoutersOfThePolicyAlone) {
   Case c = dpo_case();
   c.model_type = "qwen2_moe";
@@ -323,7 +323,7 @@ std::unique_ptr<Objective> reward(const BatchTotals& totals) {
   return std::make_unique<engine::RewardLoss>(totals);
 }
 
-/// A value head at the last row of each sequence; with LoRA it trains beside the adapter.
+/// A value head at the last row of each sequence; with LoRA it trains together with the adapter.
 Case reward_case(bool lora) {
   return {.tied = lora, .lora = lora, .item_sequences = 2, .reward = true, .objective = reward};
 }
@@ -348,7 +348,7 @@ std::unique_ptr<Objective> classification(const BatchTotals& totals) {
   return std::make_unique<engine::ClassificationLoss>(engine::problem("single_label_classification"), 3, totals);
 }
 
-/// A head of three values at the last row of each text, the label that of its number.
+/// A head with three values at the last row of each text; the label is a class index.
 Case classification_case(bool lora) {
   return {.tied = lora, .lora = lora, .labels = 3, .objective = classification};
 }
@@ -368,7 +368,7 @@ TEST(Classifier, LearnsItsLabels) {
   EXPECT_EQ(last.metrics.at("acc"), 1.0);
 }
 
-/// Bytes that a step moves between the ranks, by collective and type.
+/// The reference adds no traffic: compares the bytes that a step moves, by collective and type.
 TEST(Reference, AddsNoByteToTheWire) {
   const auto bytes_of = [](const Case& c) {
     TinyRun run(c, world());
@@ -389,7 +389,7 @@ TEST(Reference, AddsNoByteToTheWire) {
       c.group = group;
       Case without = c;
       without.reference = false;
-      without.objective = [](const BatchTotals& totals) -> std::unique_ptr<Objective> {  // with as many metrics
+      without.objective = [](const BatchTotals& totals) -> std::unique_ptr<Objective> {  // with the same number of metrics
         return std::make_unique<engine::PreferenceLoss>(engine::pair_loss("simpo"), engine::PairOptions{}, totals);
       };
       const auto with = bytes_of(c);

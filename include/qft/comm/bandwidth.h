@@ -1,4 +1,4 @@
-// How fast collectives are, measured; and whether they are right.
+// Measures the speed of collectives, and checks their results.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -14,41 +14,41 @@
 
 namespace qft::comm {
 
-/// One row of the table. Times are those of the slowest rank, a mean over repetitions.
+/// One row of the table. Times are means over repetitions on the slowest rank.
 struct BandwidthRow {
   std::size_t bytes = 0;  ///< of the whole buffer
   double microseconds = 0;
-  double algorithm_gb_s = 0;  ///< bytes / time, in 1e9 bytes a second
-  double bus_gb_s = 0;        ///< that times bus_factor(): comparable with the link's rate at any number of ranks
+  double algorithm_gb_s = 0;  ///< bytes / time, in 1e9 bytes per second
+  double bus_gb_s = 0;        ///< algorithm_gb_s * bus_factor(): comparable with the link's rate for any number of ranks
 };
 
-/// What each byte of the buffer costs on a rank's link: 2 (n-1)/n for all_reduce, (n-1)/n for all_gather,
-/// reduce_scatter and all_to_all, 1 for broadcast (the convention of NVIDIA's nccl-tests). Throws for other kinds.
+/// Returns the bytes on a rank's link per byte of the buffer: 2 (n-1)/n for all_reduce, (n-1)/n for all_gather, reduce_scatter
+/// and all_to_all, 1 for broadcast (the convention of NVIDIA's nccl-tests). Throws Error for other kinds.
 double bus_factor(OpKind kind, int ranks);
 
-/// "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all"; throws ConfigError for another word.
+/// Parses "all_reduce", "all_gather", "reduce_scatter", "broadcast" or "all_to_all"; throws ConfigError for another word.
 OpKind parse_collective(std::string_view word);
 
-/// Times `kind` on f32 buffers in `device` memory of about `bytes` bytes (rounded to whole elements per
-/// rank), for about `seconds`. Collective.
+/// Times `kind` on f32 buffers in `device` memory of about `bytes` bytes (rounded to whole elements per rank), for about
+/// `seconds`. Collective.
 BandwidthRow measure(Communicator& comm, c10::Device device, OpKind kind, std::size_t bytes, double seconds = 0.2);
 
-/// 8 B, 64 B, ... by eights up to and including `largest`.
+/// Returns 8 B, 64 B, ... in factors of eight, up to and including `largest`.
 std::vector<std::size_t> bandwidth_sizes(std::size_t largest);
 
-/// The table as text with a header line.
+/// Returns the table as text with a header line.
 std::string format_table(OpKind kind, const std::vector<BandwidthRow>& rows);
 nlohmann::json to_json(const BandwidthRow& row);
 
-/// What verify_collectives() sends.
+/// Data that verify_collectives() sends.
 struct CollectiveTrial {
   DType dtype = DType::f32;   ///< f64, f32, f16, bf16, i64, i32 or u8
-  std::size_t count = 30011;  ///< elements of a rank's slice: past the small-message path, and no multiple of anything
-  bool uneven = false;        ///< slices of all_gather, reduce_scatter and all_to_all differ by rank, every third one is empty
+  std::size_t count = 30011;  ///< elements of a rank's slice; too many for the small-message path, and an odd size on purpose
+  bool uneven = false;  ///< the slices of all_gather, reduce_scatter and all_to_all differ by rank; every third one is empty
 };
 
-/// Runs every collective, and messages around the ring of ranks, with known values on `device` and compares: empty, or what came
-/// out wrong on this rank, or was written behind the end of a buffer. Collective.
+/// Runs every collective, and messages around the ring of ranks, with known values on `device` and compares the results. Returns
+/// the errors seen on this rank: wrong values, and writes behind the end of a buffer. Collective.
 std::vector<std::string> verify_collectives(Communicator& comm, c10::Device device, const CollectiveTrial& trial = {});
 
 }  // namespace qft::comm

@@ -1,4 +1,5 @@
-// The collectives of one kind of accelerator, in NCCL's terms: a back end's part "comm". NCCL's, or another's with its calls.
+// The collectives of one kind of accelerator, with NCCL's interface: the part "comm" of a back end. NCCL, or another library with
+// the same calls.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -10,9 +11,9 @@
 
 namespace qft::comm {
 
-/// Calls as those of NCCL with the same names, in non-blocking mode: what has not come yet is Result::in_progress. Buffers are
-/// memory of this rank's device; `stream` is the native one of the device's library. Calls on one group come from one thread at a
-/// time; state(), abort() and last_error() from any.
+/// The calls match NCCL's calls of the same names, in non-blocking mode: unfinished calls return Result::in_progress. Buffers are
+/// memory of this rank's device; `stream` is the native stream of the device's library. Call a group from one thread at a time;
+/// state(), abort() and last_error() may be called from any thread.
 class CollectiveLibrary {
  public:
   enum class Result : int { ok, in_progress, failed };
@@ -24,30 +25,30 @@ class CollectiveLibrary {
 
   /// "NCCL 2.28.9, '/usr/lib/libnccl.so.2'"
   virtual std::string version() const = 0;
-  /// Why the library found at run time does not do; empty: it does.
+  /// Returns why the library found at run time cannot be used; empty if it can.
   virtual std::string obstacle() const = 0;
-  /// What the library says of the last failure on a group (null: of this process).
+  /// Returns the library's text for the last failure in a group (null: in this process).
   virtual std::string last_error(Group group) const = 0;
 
-  /// What shows its user more, for messages: "NCCL_DEBUG=INFO shows its own log".
+  /// Returns advice for error messages: "NCCL_DEBUG=INFO shows its own log".
   virtual std::string advice() const = 0;
 
-  /// Device memory that a group of `ranks` takes for itself.
+  /// Returns the device memory that a group of `ranks` ranks allocates.
   virtual std::int64_t group_bytes(int ranks) const = 0;
 
   virtual Result unique_id(UniqueId& id) const = 0;
   virtual Result init(Group& group, int size, const UniqueId& id, int rank) const = 0;
-  /// Of the group: in_progress while a call is under way, failed once an operation under way has failed.
+  /// Returns the group's state: in_progress during a call, failed once a started operation has failed.
   virtual Result state(Group group) const = 0;
   virtual Result finalize(Group group) const = 0;
   virtual void destroy(Group group) const = 0;
-  /// Ends what is under way; the group is gone.
+  /// Aborts all started operations and destroys the group.
   virtual void abort(Group group) const = 0;
 
   virtual Result group_start() const = 0;
   virtual Result group_end() const = 0;
 
-  /// From `send` on the root to `recv` on all.
+  /// Copies `send` of the root to `recv` on all ranks.
   virtual Result broadcast(const void* send, void* recv, std::size_t bytes, int root, Group group, Stream stream) const = 0;
   /// In place.
   virtual Result all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op, Group group, Stream stream) const = 0;

@@ -1,4 +1,4 @@
-// Collectives and messages among a group of ranks: one checked, counted and traced front over MPI, NCCL or one rank.
+// Collectives and messages among a group of ranks: one checked, counted and traced interface over MPI, NCCL or a single rank.
 #pragma once
 
 #include "qft/comm/work.h"
@@ -21,10 +21,9 @@ inline constexpr std::size_t kOpKinds = 8;
 std::string_view name_of(ReduceOp op);
 std::string_view name_of(OpKind kind);
 
-/// Calls and bytes per kind of operation. Bytes are those this rank receives by the bandwidth-optimal
-/// algorithm, with n ranks and S bytes of the whole buffer: all_reduce 2 S (n-1)/n; all_gather and
-/// reduce_scatter S less this rank's slice; all_to_all the slices from others; broadcast S, 0 on the root;
-/// recv S; send and barrier 0.
+/// Calls and bytes per kind of operation. Bytes count what this rank receives under the bandwidth-optimal algorithm. With n ranks
+/// and a whole buffer of S bytes: all_reduce 2 S (n-1)/n; all_gather and reduce_scatter S minus this rank's slice; all_to_all the
+/// slices from other ranks; broadcast S, 0 on the root; recv S; send and barrier 0.
 struct Counters {
   std::array<std::uint64_t, kOpKinds> calls{};
   std::array<std::uint64_t, kOpKinds> bytes{};
@@ -33,17 +32,17 @@ struct Counters {
 
 /// The operation that this process started last, for watchdogs and error reports.
 struct LastCollective {
-  std::uint64_t number = 0;  ///< among the collectives on its communicator: 1, 2, ...; 0: none yet
+  std::uint64_t number = 0;  ///< index among the collectives of its communicator: 1, 2, ...; 0: none yet
   std::string communicator;  ///< "shard"
   std::string call;          ///< "all_reduce(sum, F32, 1024)"
 };
 
-/// Collective unless said otherwise: all ranks of the group call the same operations in the same order with
-/// matching arguments. Calls come from one thread at a time. Counts are elements and may be 0 or exceed 2^31.
-/// Host backends take host pointers, NCCL takes device pointers on its device. start_* return at once; what
-/// they were given must stay untouched until the Work is complete. Bad arguments throw Error before anything
-/// is sent. Sums of f16 and bf16 are accumulated in fp32 and rounded once (MPI); NCCL rounds at each hop.
-/// Results of a reduction are the same bits on every rank and in every run on the same number of ranks.
+/// All operations are collective unless stated otherwise: all ranks of the group call the same operations in the same order with
+/// matching arguments. Call from one thread at a time. Counts are in elements and may be 0 or exceed 2^31. Host backends take
+/// host pointers; NCCL takes device pointers on its device. start_* return at once; their buffers must stay untouched until the
+/// Work is complete. Bad arguments throw Error before anything is sent. Sums of f16 and bf16 are accumulated in fp32 and rounded
+/// once (MPI); NCCL rounds at each hop. A reduction gives the same bits on every rank and in every run on the same number of
+/// ranks.
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -55,59 +54,59 @@ class Communicator {
   const std::string& name() const { return name_; }
   /// "self", "mpi" or "nccl".
   virtual std::string_view backend() const = 0;
-  /// The same ranks for host memory: *this, except for NCCL.
+  /// Returns the same ranks for host memory: *this, except for NCCL.
   virtual Communicator& host() { return *this; }
 
   void barrier();
 
-  /// `data`[count] of `root` to all.
+  /// Copies `data`[count] of `root` to all ranks.
   void broadcast(void* data, std::size_t count, DType dtype, int root);
   [[nodiscard]] Work start_broadcast(void* data, std::size_t count, DType dtype, int root);
 
-  /// In place: data[count] becomes the reduction over all ranks. boolean takes max (or) and min (and) only.
+  /// Replaces data[count] by the reduction over all ranks, in place. boolean supports max (or) and min (and) only.
   void all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op = ReduceOp::sum);
   [[nodiscard]] Work start_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op = ReduceOp::sum);
 
-  /// send[size()*count] is reduced; rank r keeps slice r in recv[count]. recv may be that slice of send.
+  /// Reduces send[size()*count]; rank r gets slice r in recv[count]. recv may be that slice of send.
   void reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype, ReduceOp op = ReduceOp::sum);
   [[nodiscard]] Work start_reduce_scatter(const void* send, void* recv, std::size_t count, DType dtype,
                                           ReduceOp op = ReduceOp::sum);
-  /// Slice r has counts[r] elements; counts alike on all ranks.
+  /// Slice r has counts[r] elements; `counts` is the same on all ranks.
   void reduce_scatter_v(const void* send, void* recv, std::span<const std::size_t> counts, DType dtype,
                         ReduceOp op = ReduceOp::sum);
   [[nodiscard]] Work start_reduce_scatter_v(const void* send, void* recv, std::span<const std::size_t> counts, DType dtype,
                                             ReduceOp op = ReduceOp::sum);
 
-  /// recv[size()*count]: slice r is rank r's send[count]. send may be this rank's slice of recv.
+  /// Fills recv[size()*count]: slice r is rank r's send[count]. send may be this rank's slice of recv.
   void all_gather(const void* send, void* recv, std::size_t count, DType dtype);
   [[nodiscard]] Work start_all_gather(const void* send, void* recv, std::size_t count, DType dtype);
-  /// Slice r has counts[r] elements; counts alike on all ranks.
+  /// Slice r has counts[r] elements; `counts` is the same on all ranks.
   void all_gather_v(const void* send, void* recv, std::span<const std::size_t> counts, DType dtype);
   [[nodiscard]] Work start_all_gather_v(const void* send, void* recv, std::span<const std::size_t> counts, DType dtype);
 
-  /// send slice r goes to rank r; recv slice r comes from rank r. The buffers must not overlap.
+  /// Sends slice r of `send` to rank r; slice r of `recv` comes from rank r. The buffers must not overlap.
   void all_to_all(const void* send, void* recv, std::size_t count, DType dtype);
-  /// send_counts[r] of this rank equals recv_counts[this] of rank r.
+  /// send_counts[r] of this rank equals recv_counts[this rank] of rank r.
   void all_to_all_v(const void* send, std::span<const std::size_t> send_counts, void* recv,
                     std::span<const std::size_t> recv_counts, DType dtype);
   [[nodiscard]] Work start_all_to_all_v(const void* send, std::span<const std::size_t> send_counts, void* recv,
                                         std::span<const std::size_t> recv_counts, DType dtype);
 
-  /// Between two ranks, not collective. Messages of one pair and tag arrive in order; tag is 0..32767
-  /// (NCCL has no tags: there the order of the calls must match).
+  /// Sends between two ranks; not collective. Messages of one pair and tag arrive in order; the tag is 0..32767. NCCL has no
+  /// tags: its calls must match in order.
   void send(const void* data, std::size_t count, DType dtype, int peer, int tag = 0);
   void recv(void* data, std::size_t count, DType dtype, int peer, int tag = 0);
   [[nodiscard]] Work start_send(const void* data, std::size_t count, DType dtype, int peer, int tag = 0);
   [[nodiscard]] Work start_recv(void* data, std::size_t count, DType dtype, int peer, int tag = 0);
 
-  /// The ranks with the same `color` (>= 0), ordered by `key` and then by rank. Collective over this group.
+  /// Returns the group of the ranks with the same `color` (>= 0), ordered by `key` and then by rank. Collective over this group.
   std::unique_ptr<Communicator> split(int color, int key, std::string name);
 
   const Counters& counters() const { return counters_; }
   void reset_counters() { counters_ = {}; }
 
-  /// In checked mode every collective first compares operation, types and counts over the ranks and throws
-  /// the same Error on all of them on a mismatch. Default: the environment's QFT_CHECK_COLLECTIVES=1, or a debug build.
+  /// In checked mode every collective first compares operation, types and counts over the ranks; on a mismatch all ranks throw
+  /// the same Error. Enabled by default in debug builds and with QFT_CHECK_COLLECTIVES=1 in the environment.
   void set_checked(bool checked) { checked_ = checked; }
   bool checked() const { return checked_; }
 
@@ -117,7 +116,7 @@ class Communicator {
   Communicator(std::string name, int rank, int size);
 
  private:
-  // With Mode::blocking a backend may finish the operation before it returns, where that is faster.
+  // With Mode::blocking a backend may finish the operation before it returns, if that is faster.
   virtual void do_barrier() = 0;
   virtual Work do_broadcast(void* data, std::size_t count, DType dtype, int root, Mode mode) = 0;
   virtual Work do_all_reduce(void* data, std::size_t count, DType dtype, ReduceOp op, Mode mode) = 0;
@@ -147,10 +146,10 @@ class Communicator {
   Counters counters_;
 };
 
-/// The last operation started by this process on any communicator. May be called from any thread.
+/// Returns the last operation that this process started on any communicator. Thread-safe.
 LastCollective last_collective();
 
-/// A group of one, for buffers of the host (of a device: qft/comm/device_communicator.h).
+/// Makes a group of one rank, for host buffers. For device buffers see qft/comm/device_communicator.h.
 std::unique_ptr<Communicator> make_self_communicator(std::string name = "self");
 
 }  // namespace qft::comm

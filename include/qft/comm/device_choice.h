@@ -1,4 +1,4 @@
-// Which device each rank of a job computes on.
+// Chooses the device on which each rank of a job computes.
 #pragma once
 
 #include "qft/comm/session.h"
@@ -9,11 +9,11 @@
 
 namespace qft::comm {
 
-/// The device of this rank for `wish` (device::parse_device), made the current one. Collective. All ranks take one kind: where a
-/// rank cannot use what others use, or its own, all throw ConfigError with node and reason. Ranks of a node take the devices that
-/// they see in the order of their local ranks; a task that a launcher shows one device takes that. Where two ranks would share a
-/// device, all throw ConfigError, unless that device may be shared (DeviceFacts::shareable). From then
-/// on Session::sharers_of(device) tells how many of them do.
+/// Chooses this rank's device for `wish` (device::parse_device) and makes it current. Collective. All ranks take one kind: if a
+/// rank cannot use its wish, or the kind that others use, all ranks throw ConfigError with node and reason. Ranks of a node take
+/// their visible devices in the order of their local ranks; a task to which the launcher shows a single device takes that one. If
+/// two ranks would share a device, all ranks throw ConfigError, unless the device may be shared (DeviceFacts::shareable).
+/// Afterwards Session::sharers_of(device) returns the number of sharers.
 c10::Device choose_device(Session& session, std::string_view wish);
 
 }  // namespace qft::comm

@@ -1,5 +1,5 @@
-// How far this rank's device is with the collectives that its host has called, for a watchdog: hosts run ahead of their devices,
-// so the last call says nothing of where a device waits.
+// Progress of this rank's device through the collectives that its host has called, for a watchdog. Hosts run ahead of their
+// devices, so the last call does not show which collective a device waits in.
 #pragma once
 
 #include "qft/comm/collective_note.h"
@@ -10,26 +10,26 @@
 
 namespace qft::comm {
 
-/// Those of one group of devices. Numbers are those of CollectiveNote, alike on all ranks of the group; 0: none yet.
+/// Progress in one device group. Numbers match CollectiveNote and are the same on all ranks of the group; 0: none yet.
 struct DeviceCollectives {
   std::uint64_t group = 0;     ///< the same on all ranks of the group; 0: no entry
-  std::uint64_t called = 0;    ///< the last that the host has called
-  std::uint64_t reached = 0;   ///< the last that the device has come to: all work before it is done
-  std::uint64_t finished = 0;  ///< the last that the device has finished
-  std::int32_t ranks = 0;      ///< of the group
-  CollectiveNote next;         ///< the first that it has not finished; number 0: none
+  std::uint64_t called = 0;    ///< last collective that the host has called
+  std::uint64_t reached = 0;   ///< last collective that the device has reached: all work before it is done
+  std::uint64_t finished = 0;  ///< last collective that the device has finished
+  std::int32_t ranks = 0;      ///< ranks in the group
+  CollectiveNote next;         ///< first unfinished collective; number 0: none
 
   bool open() const { return next.number > 0; }
 };
-/// Of this process's groups, those with something open first. Any thread.
+/// Returns the progress of this process's groups, groups with unfinished collectives first. Thread-safe.
 using AllDeviceCollectives = std::array<DeviceCollectives, 3>;
 AllDeviceCollectives device_collectives();
 
-/// What the library says of a group of this process in which something has failed; empty: nothing has. Any thread.
+/// Returns the library's text for a failed group of this process; empty if no group failed. Thread-safe.
 std::string device_failure();
 
-/// Ends what is under way in all groups of this process, so that its devices become idle. They are of no use afterwards: the
-/// process must end. May hang where a driver does. Any thread.
+/// Aborts the started operations of all groups in this process, so that its devices become idle. The groups are unusable
+/// afterwards: the process must end. May hang if a driver hangs. Thread-safe.
 void abort_device_groups();
 
 }  // namespace qft::comm

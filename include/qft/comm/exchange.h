@@ -1,4 +1,4 @@
-// Small values, texts and errors among ranks. All functions are collective and work on host data of any communicator.
+// Exchanges small values, texts and errors among ranks. All functions are collective and use host data on any communicator.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -16,7 +16,7 @@ namespace qft::comm {
 
 /// The DType of a C++ arithmetic type.
 template <class T>
-  requires std::is_arithmetic_v<T>
+requires std::is_arithmetic_v<T>
 constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, bool>)
     return DType::boolean;
@@ -32,36 +32,34 @@ constexpr DType dtype_of() {
     return std::is_signed_v<T> ? DType::i8 : DType::u8;
 }
 
-/// The reduction of one value; wide unsigned values must stay below the signed maximum.
+/// Reduces one value. Unsigned 32- and 64-bit values must not exceed the maximum of the signed type.
 template <class T>
-  requires std::is_arithmetic_v<T>
-T all_reduce_value(Communicator& comm, T value, ReduceOp op = ReduceOp::sum) {
+requires std::is_arithmetic_v<T> T all_reduce_value(Communicator& comm, T value, ReduceOp op = ReduceOp::sum) {
   comm.host().all_reduce(&value, 1, dtype_of<T>(), op);
   return value;
 }
 
-/// One value of every rank, by rank.
+/// Gathers one value from every rank, ordered by rank.
 template <class T>
-  requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>)
-std::vector<T> all_gather_value(Communicator& comm, T value) {
+requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) std::vector<T> all_gather_value(Communicator& comm, T value) {
   std::vector<T> all(static_cast<std::size_t>(comm.size()));
   comm.host().all_gather(&value, all.data(), 1, dtype_of<T>());
   return all;
 }
 
-/// Root's value on all ranks.
+/// Sends the root's value to all ranks.
 template <class T>
-  requires std::is_arithmetic_v<T>
-T broadcast_value(Communicator& comm, T value, int root = 0) {
+requires std::is_arithmetic_v<T> T broadcast_value(Communicator& comm, T value, int root = 0) {
   comm.host().broadcast(&value, 1, dtype_of<T>(), root);
   return value;
 }
 
-/// Root's text (any bytes) on all ranks.
+/// Sends the root's text (any bytes) to all ranks.
 std::string broadcast_string(Communicator& comm, std::string text, int root = 0);
-nlohmann::json broadcast_json(Communicator& comm, const nlohmann::json& value, int root = 0);  ///< Error on all: no UTF-8
+/// Throws Error on all ranks if it is not UTF-8.
+nlohmann::json broadcast_json(Communicator& comm, const nlohmann::json& value, int root = 0);
 
-/// Every rank's text (any bytes, any length), by rank.
+/// Gathers every rank's text (any bytes, any length), ordered by rank.
 std::vector<std::string> all_gather_strings(Communicator& comm, const std::string& text);
 
 /// A check that all ranks join: returns if `local_error` is empty on every rank; otherwise throws on all ranks the
@@ -69,11 +67,11 @@ std::vector<std::string> all_gather_strings(Communicator& comm, const std::strin
 /// rank's; of kExitUsage it is a ConfigError.
 void all_agree(Communicator& comm, const std::string& local_error, int exit_code = 1);
 
-/// Runs `body` on this rank and turns an exception on any rank into the same Error on all (through
-/// all_agree). `body` must not be collective.
+/// Runs `body` on this rank. An exception on any rank becomes the same Error on all ranks (through all_agree). `body` must not be
+/// collective.
 void agreed(Communicator& comm, const std::function<void()>& body);
 
-/// Only `root` runs `body`; all get its text or its error.
+/// Runs `body` only on `root`. All ranks get its text or its error.
 std::string on_root(Communicator& comm, const std::function<std::string()>& body, int root = 0);
 
 }  // namespace qft::comm

@@ -1,4 +1,4 @@
-// How the ranks of the world divide into groups. All arithmetic on degrees is here.
+// Divides the ranks into groups. All arithmetic on degrees is here.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -14,7 +14,7 @@ namespace qft::comm {
 
 /// From outermost to innermost: neighbouring ranks (same node first) differ in the last axis first.
 enum class Axis : std::uint8_t {
-  replicate,  ///< copies of the whole, that only exchange gradients
+  replicate,  ///< copies of the whole model, which only exchange gradients
   pipeline,   ///< ranges of layers
   shard,      ///< slices of weights, gradients and optimizer state; each rank has its own data
   context,    ///< slices of one sequence
@@ -23,7 +23,7 @@ enum class Axis : std::uint8_t {
 inline constexpr std::size_t kAxes = 5;
 std::string_view name_of(Axis axis);
 
-/// Ranks along each axis; one of them may be 0, "what remains".
+/// Ranks along each axis. One of them may be 0: the degree that makes the product equal the number of ranks.
 struct Degrees {
   int replicate = 0;
   int pipeline = 1;
@@ -33,27 +33,27 @@ struct Degrees {
   bool operator==(const Degrees&) const = default;
 };
 
-/// `degrees` with its 0 filled in for `world_size` ranks. Throws ConfigError naming the numbers if the
-/// product cannot be world_size, if a degree is negative, or if two are 0.
+/// Returns `degrees` with its 0 filled in for `world_size` ranks. Throws ConfigError with the numbers if the product cannot be
+/// world_size, if a degree is negative, or if two are 0.
 Degrees resolve(Degrees degrees, int world_size);
 
 /// The groups of this rank. The world must outlive the mesh.
 class Mesh {
  public:
-  /// The communicator of a device for the ranks of `host`; takes `host`, or what it needs of it.
+  /// Makes a device communicator for the ranks of `host`. Takes ownership of `host`.
   using ForDevice = std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator> host)>;
-  /// Collective over `world`, the ranks in host memory; its groups are what `for_device` makes of theirs, else those in host
-  /// memory. Throws ConfigError (alike on all ranks) where the degrees do not fit.
+  /// `world`: all ranks, for host memory; collective over it. The mesh's groups are the results of `for_device`, or groups for
+  /// host memory without it. All ranks throw the same ConfigError if the degrees do not fit.
   Mesh(Communicator& world, Degrees degrees, const ForDevice& for_device = {});
 
-  /// The ranks that differ from this one along `axis` only.
+  /// Returns the ranks that differ from this one only along `axis`.
   Communicator& group(Axis axis) const;
 
   const Degrees& degrees() const { return degrees_; }
   int degree(Axis axis) const;
   int coordinate(Axis axis) const;
 
-  /// "8 ranks = replicate 2 x shard 4".
+  /// Describes the mesh: "8 ranks = replicate 2 x shard 4".
   std::string describe() const;
 
  private:

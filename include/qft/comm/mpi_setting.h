@@ -1,12 +1,12 @@
-// The MPI library's own settings.
+// Settings of the MPI library.
 #pragma once
 
 #include <string>
 
 namespace qft::comm {
 
-/// What the library holds for one of its settings, wherever it was set ("btl_tcp_if_include" of Open MPI); empty where it has
-/// none of that name, or no text. Not collective; while MPI runs.
+/// Returns the value of one of the library's settings, however it was set ("btl_tcp_if_include" of Open MPI). Empty if there is
+/// no such setting, or if it is not text. Not collective; requires that MPI runs.
 std::string mpi_setting(const std::string& name);
 
 }  // namespace qft::comm

@@ -1,4 +1,4 @@
-// How fast each pair of ranks exchanges data: one slow cable shows here, where a collective only shows that there is one.
+// Data rate between each pair of ranks. Shows which cable is slow; a collective only shows that one is.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -10,18 +10,18 @@
 
 namespace qft::comm {
 
-/// Bytes a second from rank `from` to rank `to`.
+/// Bytes per second from rank `from` to rank `to`.
 struct PairRate {
   int from = 0, to = 0;
   double bytes_per_second = 0;
 };
 
-/// Rounds in which each of `ranks` ranks meets every other one once, and nobody two at a time: ranks - 1 of them, one more where
-/// their number is odd. A pair's lower rank comes first.
+/// Returns rounds in which each pair of `ranks` ranks meets once, and no rank meets two others at a time: ranks - 1 rounds, one
+/// more if their number is odd. A pair's lower rank comes first.
 std::vector<std::vector<std::pair<int, int>>> pair_rounds(int ranks);
 
-/// Measures both directions of every pair, those of a round at once, for about `seconds` a direction, with buffers in `device`
-/// memory. All ranks get all rates. Collective.
+/// Measures both directions of every pair, all pairs of a round at once, for about `seconds` per direction, with buffers in
+/// `device` memory. All ranks get all rates. Collective.
 std::vector<PairRate> measure_pairs(Communicator& comm, c10::Device device, double seconds);
 
 }  // namespace qft::comm

@@ -1,4 +1,4 @@
-// The process as one rank of a job: MPI's start and end, and who the neighbours are.
+// The process as one rank of a job: starts and ends MPI, and knows its neighbours.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -13,12 +13,12 @@
 
 namespace qft::comm {
 
-/// RAII over MPI_Init_thread(MPI_THREAD_MULTIPLE) and MPI_Finalize; one per process. Works under mpirun,
-/// under srun and without any launcher (one rank). MULTIPLE, because a progress thread drives non-blocking
-/// operations while the main thread may be in MPI too; an MPI that grants less works, without that thread.
+/// RAII over MPI_Init_thread(MPI_THREAD_MULTIPLE) and MPI_Finalize; one per process. Works under mpirun, under srun, and without
+/// a launcher (one rank). MULTIPLE, because a progress thread drives non-blocking operations while the main thread may be in MPI
+/// too. An MPI that grants less works, without that thread.
 class Session {
  public:
-  /// Called with all ranks and this one's host name before anything else communicates; what it returns lives until MPI has ended.
+  /// Called with all ranks and this rank's host name before anything else communicates. Its result lives until MPI has ended.
   using Guard = std::function<std::shared_ptr<void>(Communicator& world, const std::string& host)>;
   /// Throws Error if a launcher started several tasks that MPI does not see as one job.
   Session(int& argc, char**& argv, const Guard& guard = {});
@@ -34,14 +34,14 @@ class Session {
   int size() const { return size_; }
   int local_rank() const { return local_rank_; }  ///< among the ranks of this node
   int local_size() const { return local_size_; }
-  int node() const { return node_; }  ///< 0.. in order of the nodes' lowest ranks
+  int node() const { return node_; }  ///< 0, 1, ... in the order of the nodes' lowest ranks
   int node_count() const { return node_count_; }
   const std::string& hostname() const { return hostname_; }
-  /// Ranks of this node that may run on one of this rank's cores, itself included; 1 where ranks are bound apart.
+  /// Ranks of this node that may run on one of this rank's cores, including itself; 1 if each rank is bound to its own cores.
   int core_sharers() const { return core_sharers_; }
-  /// Ranks of this node that take memory from what this rank has on `device`, itself included: all of them on the CPU.
+  /// Ranks of this node that share this rank's memory on `device`, including itself; on the CPU all ranks of the node.
   int sharers_of(c10::Device device) const { return device.is_cpu() ? local_size_ : device_sharers_; }
-  /// What choose_device() found.
+  /// Stores the number of sharers that choose_device() found.
   void set_device_sharers(int ranks) { device_sharers_ = ranks; }
 
   /// All ranks, for host memory ("self" if there is one rank, else MPI).
@@ -49,7 +49,7 @@ class Session {
   /// The ranks of this node.
   Communicator& node_group() { return *node_group_; }
 
-  /// "Open MPI v4.1.4 ..." as the library says it.
+  /// Returns the library's own version text: "Open MPI v4.1.4 ...".
   static std::string library_version();
 
  private:
@@ -62,7 +62,7 @@ class Session {
   std::unique_ptr<Communicator> node_group_;
 };
 
-/// "0-3,5" of {0,1,2,3,5}; the ranks must ascend.
+/// Formats ascending ranks: "0-3,5" for {0,1,2,3,5}.
 std::string format_ranks(std::span<const int> ranks);
 
 }  // namespace qft::comm
