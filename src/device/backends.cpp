@@ -26,13 +26,13 @@ std::string dl_error() {
   return text == nullptr ? "no reason given" : text;
 }
 
-/// Why a kind is not used; empty: nothing is known against it. `broken`: something is there that should work.
+/// Why a kind is not used; empty: no known reason. `broken`: something is installed that should work.
 struct Obstacle {
   std::string why;
   bool broken = false;
 };
 
-/// Without LibTorch's part of CUDA, which takes a second to load.
+/// Checks CUDA without loading LibTorch's CUDA libraries, which takes a second.
 Obstacle cuda_obstacle() {
   void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (driver == nullptr) return {fmt::format("no NVIDIA driver: {}", dl_error())};
@@ -53,8 +53,8 @@ Obstacle cuda_obstacle() {
 
 struct Kind {
   std::string_view name;
-  Obstacle (*obstacle)() = nullptr;  ///< what is known before the file is loaded; null: nothing
-  /// A library that LD_LIBRARY_PATH is to decide on, not the run path of LibTorch's.
+  Obstacle (*obstacle)() = nullptr;  ///< checks before loading the file; null: no check
+  /// A library to take from LD_LIBRARY_PATH instead of the run path of LibTorch's copy.
   const char* from_search_path = nullptr;
 };
 constexpr Kind kKinds[] = {{"cuda", cuda_obstacle, "libnccl.so.2"}};
@@ -63,7 +63,7 @@ std::string file_name(std::string_view kind) {
   return fmt::format("libqft_{}.so", kind);
 }
 
-/// QFT_BACKEND_PATH, or beside the program, and lib/qft where that is installed.
+/// Returns the file in QFT_BACKEND_PATH, beside the program, or in an installation's lib/qft.
 fs::path file_of(std::string_view kind) {
   const std::string name = file_name(kind);
   const char* path = std::getenv("QFT_BACKEND_PATH");
@@ -76,7 +76,7 @@ fs::path file_of(std::string_view kind) {
   return {};
 }
 
-/// The file of this name in the first folder of LD_LIBRARY_PATH that has one; empty: none.
+/// Returns the file of this name in the first folder of LD_LIBRARY_PATH that has one; empty: none.
 fs::path in_search_path(const char* name) {
   const char* path = std::getenv("LD_LIBRARY_PATH");
   std::istringstream folders(path == nullptr ? "" : path);
@@ -86,7 +86,7 @@ fs::path in_search_path(const char* name) {
   return {};
 }
 
-/// Null where it does not load; dl_error() says why.
+/// Returns null if it does not load; dl_error() says why.
 void* open_object(const Kind& kind, const fs::path& file, BackendEntry& entry) {
   const fs::path preferred = kind.from_search_path == nullptr ? fs::path() : in_search_path(kind.from_search_path);
   void* first = preferred.empty() ? nullptr : dlopen(preferred.c_str(), RTLD_NOW | RTLD_GLOBAL);
@@ -98,7 +98,7 @@ void* open_object(const Kind& kind, const fs::path& file, BackendEntry& entry) {
   return dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
-/// The table in the object; null, with the reason in `entry`, where that is none of this build.
+/// Returns the Backend in the object; null, with the reason in `entry`, if it belongs to another build.
 const Backend* backend_in(void* object, const fs::path& file, BackendEntry& entry) {
   const auto function = object == nullptr ? nullptr : reinterpret_cast<BackendFunction>(dlsym(object, kBackendFunction));
   if (function == nullptr) {
@@ -131,7 +131,7 @@ BackendEntry load(const Kind& kind) {
   return entry;
 }
 
-/// The kind without a row that QFT_DEVICE names; empty: there is none, or no file of it.
+/// Returns the kind that QFT_DEVICE names and that has no row in the table; empty if there is none, or no file for it.
 std::string_view kind_by_name() {
   const char* asked = std::getenv("QFT_DEVICE");
   const std::string_view wish = asked == nullptr ? "" : asked, name = wish.substr(0, wish.find(':'));
@@ -140,8 +140,8 @@ std::string_view kind_by_name() {
   return !is_name || has_row || file_of(name).empty() ? std::string_view() : name;
 }
 
-/// LibTorch has one place for kinds that it does not know itself, and prefers what is there: where one comes by its name, it
-/// comes alone.
+/// LibTorch has a single slot for kinds that it does not know, and prefers devices that exist: so a kind loaded by name is loaded
+/// alone.
 std::vector<BackendEntry> load_all() {
   const std::string_view alone = kind_by_name();
   std::vector<BackendEntry> entries;

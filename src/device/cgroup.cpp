@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A file system of /proc/self/mountinfo: where it is, and which of its directories is there.
+/// A mount in /proc/self/mountinfo: its mount point, and the directory of its file system that is visible there.
 struct Mount {
   std::string root, point, type, options;
 };
@@ -28,7 +28,7 @@ bool lists(const std::string& text, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-/// Blanks and backslashes are written as three octal digits.
+/// Decodes blanks and backslashes, which are written as three octal digits.
 std::string unescape(const std::string& text) {
   std::string plain;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -52,7 +52,7 @@ std::vector<Mount> cgroup_mounts(const fs::path& root) {
   return mounts;
 }
 
-/// `inner` as seen from `outer`; none where it lies elsewhere.
+/// Returns `inner` relative to `outer`; none if it lies elsewhere.
 std::optional<fs::path> below(const fs::path& inner, const fs::path& outer) {
   const fs::path relative = inner.lexically_relative(outer);
   if (relative.empty() || *relative.begin() == "..") return std::nullopt;
@@ -65,7 +65,7 @@ std::vector<Cgroup> cgroups(std::string_view controller, const fs::path& root) {
   std::vector<Cgroup> found;
   const auto mounts = cgroup_mounts(root);
   std::ifstream file(root / "proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {  // "4:memory:/slurm/job_7", of version 2 "0::/system.slice"
+  for (std::string line; std::getline(file, line);) {  // "4:memory:/slurm/job_7", or in version 2 "0::/system.slice"
     const auto first = line.find(':'), second = line.find(':', first + 1);
     if (second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1), path = line.substr(second + 1);
@@ -74,7 +74,7 @@ std::vector<Cgroup> cgroups(std::string_view controller, const fs::path& root) {
     for (const Mount& mount : mounts) {
       if (unified ? mount.type != "cgroup2" : mount.type != "cgroup" || !lists(mount.options, controller)) continue;
       const fs::path top = root / fs::path(mount.point).relative_path();
-      // A container may see its own group at the mount point, and a path from outside.
+      // A container may see its own group at the mount point, but a path from outside.
       const fs::path inside = below(path, mount.root).value_or(".");
       for (fs::path dir = inside; dir != "." && !dir.empty(); dir = dir.parent_path())
         if (fs::is_directory(top / dir)) found.push_back({top / dir, unified});

@@ -1,4 +1,4 @@
-// The control groups that bound this process, inside and outside a namespace of their own. Private to device.
+// The control groups that limit this process, inside and outside a namespace. Private to device.
 #pragma once
 
 #include <filesystem>
@@ -12,9 +12,9 @@ struct Cgroup {
   bool unified = false;  ///< version 2
 };
 
-/// Those that `controller` ("memory", "cpu") may bound this process by, each group before the one around it:
-/// of version 2, and of version 1 where the controller is mounted. `root` is where /proc and the mounts lie:
-/// another one in tests.
+/// Returns the control groups whose `controller` ("memory", "cpu") may limit this process, each group before its parent: version
+/// 2 groups, and version 1 groups if the controller is mounted. `root`: the folder with /proc and the mounts; tests use another
+/// one.
 std::vector<Cgroup> cgroups(std::string_view controller, const std::filesystem::path& root = "/");
 
 }  // namespace qft::device

@@ -7,7 +7,7 @@
 namespace qft::device {
 namespace {
 
-/// On the CPU: a function that is called again.
+/// On the CPU: a stored function.
 class HostGraph final : public Graph {
  public:
   explicit HostGraph(std::function<void()> work) : work_(std::move(work)) {}

@@ -9,8 +9,8 @@
 namespace qft::device {
 namespace {
 
-constexpr std::int64_t kLeast = 512;       // bytes: what LibTorch's allocators round to
-constexpr std::int64_t kShared = 1 << 20;  // smaller blocks share their memory with others, and stay
+constexpr std::int64_t kLeast = 512;       // bytes: granularity of LibTorch's allocators
+constexpr std::int64_t kShared = 1 << 20;  // smaller blocks share their memory with others, so freeing one frees no memory
 
 std::int64_t room_for(std::int64_t bytes, c10::Device device) {
   const auto size = static_cast<std::uint64_t>(std::max(bytes, kLeast));

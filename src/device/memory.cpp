@@ -28,7 +28,7 @@ namespace qft::device {
 
 namespace {
 
-// The value of "Key:   123 kB" in a /proc file, in bytes; 0 where it is missing.
+// Returns the value of "Key:   123 kB" in a /proc file, in bytes; 0 if it is missing.
 std::int64_t proc_value(const char* path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -39,15 +39,15 @@ std::int64_t proc_value(const char* path, std::string_view key) {
   return 0;
 }
 
-/// What the job's limits leave of `available`; where nobody counts the use of a limit, `processes` processes like this one are
-/// assumed to share it.
+/// Returns the part of `available` that the job's limits leave. If the use of a limit is not counted, assumes that `processes`
+/// processes of this size share it.
 std::int64_t left_of_job(std::int64_t available, int processes) {
   const std::int64_t own = host_memory().current * processes;
   for (const JobLimit& limit : job_limits()) available = std::min(available, limit.bytes - limit.used.value_or(own));
   return std::max<std::int64_t>(available, 0);
 }
 
-/// Of all sizes of blocks together.
+/// Returns the total over all block sizes.
 const c10::CachingAllocator::Stat& total(const c10::CachingAllocator::StatArray& of) {
   return of[static_cast<std::size_t>(c10::CachingAllocator::StatType::AGGREGATE)];
 }
@@ -63,11 +63,12 @@ MemoryUse memory_of(c10::Device device) {
   return use;
 }
 
-/// What the driver has left, whoever took the rest (contexts, NCCL, other processes), and what LibTorch's allocator keeps unused.
-/// Unified memory is the system's: its driver takes what file caches hold for used, which the kernel would give up.
+/// Returns the driver's free memory, regardless of who took the rest (contexts, NCCL, other processes), plus unused memory in
+/// LibTorch's allocator. Unified memory is the system's: its driver counts file caches as used, although the kernel would free
+/// them.
 std::int64_t device_memory_left(c10::Device device, int sharers) {
   auto* allocator = c10::getDeviceAllocator(device.type());
-  if (!allocator->initialized()) at::empty({1}, at::TensorOptions(device).dtype(at::kByte));  // makes the context
+  if (!allocator->initialized()) at::empty({1}, at::TensorOptions(device).dtype(at::kByte));  // creates the context
   const auto stats = allocator->getDeviceStats(device.index());
   const DeviceFacts& facts = facts_of(device);
   const std::int64_t left = facts.unified ? std::min(facts.memory - total(stats.reserved_bytes).current,
@@ -105,7 +106,7 @@ std::int64_t memory_left(c10::Device device, int sharers) {
   for (const auto& [resource, used] : {std::pair{RLIMIT_DATA, "VmData"}, {RLIMIT_AS, "VmSize"}}) {
     rlimit limit{};
     if (getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) continue;
-    // These count what is reserved and never touched, and the heap's holes: an eighth is for them.
+    // These limits count reserved but untouched memory and the heap's holes: leave an eighth for them.
     left = std::min(left, (static_cast<std::int64_t>(limit.rlim_cur) - proc_value("/proc/self/status", used)) / 8 * 7);
   }
   return std::max<std::int64_t>(left, 0);
@@ -182,7 +183,7 @@ constexpr std::int64_t kKernelsPerMicroBatch = 64, kMostKernels = 1024;
 char kernel_capacity[] = "ONEDNN_PRIMITIVE_CACHE_CAPACITY=0064";
 bool owns_kernel_capacity = false;
 
-/// oneDNN compiles products of bf16 for AVX-512 and what came after; older processors have ATen's own.
+/// oneDNN compiles bf16 products for AVX-512 and later; older processors use ATen's own.
 bool compiles_products() {
 #if defined(__x86_64__)
   const char* held = std::getenv("ONEDNN_MAX_CPU_ISA");
@@ -208,7 +209,7 @@ std::int64_t kernel_cache_bytes(std::int64_t micro_batches) {
 
 void bound_kernel_caches() {
   owns_kernel_capacity = std::getenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY") == nullptr && putenv(kernel_capacity) == 0;
-  setenv("LRU_CACHE_CAPACITY", "1", 0);  // ATen's own on top of it
+  setenv("LRU_CACHE_CAPACITY", "1", 0);  // ATen's own cache on top of it
 }
 
 std::int64_t keep_kernels_for(std::int64_t micro_batches) {
@@ -220,7 +221,7 @@ std::int64_t keep_kernels_for(std::int64_t micro_batches) {
 }
 
 void ask_for_huge_pages() {
-  setenv("THP_MEM_ALLOC_ENABLE", "1", 0);  // LibTorch's: madvise of tensors of 2 MiB and more
+  setenv("THP_MEM_ALLOC_ENABLE", "1", 0);  // LibTorch's setting: madvise for tensors of 2 MiB and more
 }
 
 bool tune_allocator() {

@@ -16,14 +16,14 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::int64_t kMegabyte = 1 << 20;
 
-/// Of a file with one number; none where it is missing or says "max".
+/// Returns the number in a file; none if the file is missing or says "max".
 std::optional<std::int64_t> number_in(const fs::path& path) {
   std::ifstream file(path);
   std::int64_t value = 0;
   return file >> value ? std::optional(value) : std::nullopt;
 }
 
-/// The sum of lines "key value" of a file.
+/// Sums the values of the given keys over a file's lines "key value".
 std::int64_t sum_of(const fs::path& path, std::initializer_list<std::string_view> keys) {
   std::ifstream file(path);
   std::int64_t sum = 0, value = 0;
@@ -32,7 +32,7 @@ std::int64_t sum_of(const fs::path& path, std::initializer_list<std::string_view
   return sum;
 }
 
-/// What the group has without file pages, which the kernel gives up when memory is short.
+/// Returns the group's memory without file pages, which the kernel frees when memory is short.
 std::int64_t used_of(const Cgroup& group) {
   const auto used = number_in(group.dir / (group.unified ? "memory.current" : "memory.usage_in_bytes")).value_or(0);
   const fs::path stat = group.dir / "memory.stat";
@@ -46,7 +46,7 @@ void add_cgroup(const Cgroup& group, std::vector<JobLimit>& limits) {
     if (const auto bytes = number_in(group.dir / name)) limits.push_back({*bytes, used_of(group), (group.dir / name).string()});
 }
 
-/// Of SLURM's variables, which hold whole numbers; none where it is not set or 0, which means all there is.
+/// Returns the whole number in a SLURM variable; none if it is not set or 0, which means the whole node.
 std::optional<std::int64_t> variable(const char* name) {
   const char* text = std::getenv(name);
   if (text == nullptr || *text == '\0') return std::nullopt;
@@ -58,10 +58,10 @@ std::optional<std::int64_t> variable(const char* name) {
   return number > 0 ? std::optional(number) : std::nullopt;
 }
 
-/// A size in MB, and of what it is for each.
+/// A size in MB, and the count it applies to.
 struct SlurmSize {
   const char* size;
-  const char* each;  ///< null: of the node
+  const char* each;  ///< null: per node
 };
 constexpr SlurmSize kSlurm[] = {
     {"SLURM_MEM_PER_NODE", nullptr}, {"SLURM_MEM_PER_CPU", "SLURM_CPUS_ON_NODE"}, {"SLURM_MEM_PER_GPU", "SLURM_GPUS_ON_NODE"}};

@@ -12,7 +12,7 @@
 namespace qft::device {
 namespace {
 
-// The library's interface as far as it is used: its ABI is stable, its header is not on every machine that builds qft.
+// The part of the library's interface that we use. Its ABI is stable, but its header is not on every machine that builds qft.
 using Device = void*;
 using Result = int;
 constexpr Result kSuccess = 0, kNoPermission = 4, kTooSmall = 7, kNotLoaded = 9;
@@ -32,7 +32,7 @@ struct Utilization {
   unsigned gpu, memory;
 };
 
-/// The functions that are called, by the library's names, a newer one first. What an old driver lacks is null.
+/// The functions that we call, by the library's names, newer names first. Null if an old driver lacks one.
 struct Table {
   Result (*init)() = nullptr;
   Result (*shutdown)() = nullptr;
@@ -106,7 +106,7 @@ constexpr std::array<const char*, 7> kPeerWords = {"",
                                                    "it is not supported",
                                                    "the driver does not tell why"};
 
-/// A PCI device of NVIDIA is in this machine.
+/// Returns whether this machine has a PCI device of NVIDIA.
 bool has_card() {
   std::error_code error;
   for (std::filesystem::directory_iterator device("/sys/bus/pci/devices", error), end; !error && device != end;
@@ -133,7 +133,7 @@ class Library {
     const Result result = table_.init != nullptr && table_.count != nullptr && table_.device != nullptr ? table_.init() : -1;
     if (result != kSuccess) why_ = fmt::format("NVIDIA's driver does not answer: {}", words_of(result));
     open_ = result == kSuccess;
-    installed_ = result != kNotLoaded || has_card();  // images for GPUs have the library on nodes without any, too
+    installed_ = result != kNotLoaded || has_card();  // GPU images contain the library even on nodes without a GPU
   }
   ~Library() {
     if (open_ && table_.shutdown != nullptr) table_.shutdown();
@@ -150,7 +150,7 @@ class Library {
     return text != nullptr ? text : fmt::format("error {}", result);
   }
 
-  /// Calls a function that fills a number; nothing where it is missing or refuses.
+  /// Calls a function that writes a number; returns nothing if it is missing or fails.
   template <class Number, class Function, class... Arguments>
   std::optional<Number> number(Function function, Arguments... arguments) const {
     Number value{};
@@ -239,7 +239,7 @@ GpuReport gpu_report() {
     const Result result = nvml->device(i, &devices[i]);
     if (result == kSuccess) continue;
     devices[i] = nullptr;
-    if (result != kNoPermission)  // that of another job; else one that has fallen off the bus
+    if (result != kNoPermission)  // no permission: a GPU of another job; other errors: a GPU that has fallen off the bus
       report.lost.push_back(fmt::format("GPU {} of {} does not answer: {}", i, devices.size(), nvml.words_of(result)));
   }
   for (std::size_t i = 0; i < devices.size(); ++i) {

@@ -27,7 +27,7 @@ StagedCopy::~StagedCopy() {
   for (auto& half : halves_) try {
       if (half) half->copied.synchronize();
     } catch (const std::exception&) {
-      half.release();  // the device is lost, and may still write there: the memory stays taken until the process ends
+      half.release();  // the device is lost and may still write there: leak the memory until the process ends
     }
 }
 

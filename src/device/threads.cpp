@@ -21,7 +21,7 @@ namespace qft::device {
 
 namespace {
 
-// The first CPU of the core that `cpu` belongs to: one number per physical core.
+// Returns the first CPU of `cpu`'s core: one number per physical core.
 int core_of(int cpu) {
   std::ifstream file(fmt::format("/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu));
   int first = cpu;
@@ -29,7 +29,7 @@ int core_of(int cpu) {
   return first;
 }
 
-/// CPUs that the smallest quota of this process' control groups allows; 0: none does.
+/// Returns the smallest CPU quota of this process's control groups; 0: no quota.
 double cgroup_quota() {
   double least = 0;
   for (const Cgroup& group : cgroups("cpu")) {
@@ -41,7 +41,7 @@ double cgroup_quota() {
       std::ifstream(group.dir / "cpu.cfs_quota_us") >> quota;
       std::ifstream(group.dir / "cpu.cfs_period_us") >> period;
     }
-    const double cpus = period > 0 ? std::atof(quota.c_str()) / period : 0;  // "max" and -1 are no quota
+    const double cpus = period > 0 ? std::atof(quota.c_str()) / period : 0;  // "max" and -1 mean no quota
     if (cpus > 0) least = least > 0 ? std::min(least, cpus) : cpus;
   }
   return least;
@@ -52,10 +52,10 @@ int positive_number(const char* text) {
   return std::max(value, 0);
 }
 
-// The CPUs that process `pid` may run on; 0: this one.
+// Returns the CPUs that process `pid` may run on; 0: this process.
 std::vector<int> cpus_of(int pid) {
   std::vector<int> cpus;
-  // The mask's size must cover the CPUs that the kernel knows: grow until it does.
+  // The mask must cover all CPUs that the kernel knows: grow it until it does.
   for (int capacity = 1024; capacity <= 1 << 20; capacity *= 2) {
     cpu_set_t* mask = CPU_ALLOC(static_cast<std::size_t>(capacity));
     const auto bytes = CPU_ALLOC_SIZE(static_cast<std::size_t>(capacity));
@@ -69,8 +69,8 @@ std::vector<int> cpus_of(int pid) {
   return cpus;
 }
 
-// mpirun binds its ranks and is not bound itself: it has what the batch system, the container or taskset gave the job. Where
-// nothing tells, a process has what the job has.
+// Returns the job's CPUs. mpirun binds its ranks but is not bound itself: its mask is the batch system's, the container's or
+// taskset's. If neither gives a number, the process's own CPUs count as the job's.
 int job_cpus(int own) {
   const int allocated = positive_number(std::getenv("SLURM_CPUS_ON_NODE"));
   const auto launcher = launcher_process();
@@ -96,7 +96,7 @@ ThreadPlan plan_threads(const CpuShare& share, int sharers, int local_size) {
   ThreadPlan plan;
   int cores = share.cores;
   std::string source = counted(cores, "core");
-  // The quota is the whole job's on this node; the mask may be this rank's alone.
+  // The quota applies to the whole job on this node; the mask may be this rank's alone.
   const double quota_of_sharers = share.quota * sharers / std::max(local_size, 1);
   if (share.quota > 0 && quota_of_sharers < cores) {
     cores = std::max(1, static_cast<int>(std::floor(quota_of_sharers)));

@@ -12,7 +12,7 @@ at::Tensor upload_values(std::span<const T> values, c10::Device device) {
   const auto options = at::TensorOptions().dtype(c10::CppTypeToScalarType<T>::value).pinned_memory(!device.is_cpu());
   const at::Tensor host = at::empty({static_cast<std::int64_t>(values.size())}, options);
   std::ranges::copy(values, host.data_ptr<T>());
-  // LibTorch hands pinned memory out again only when the copies from it are done.
+  // LibTorch reuses pinned memory only when the copies from it are done.
   return device.is_cpu() ? host : host.to(device, /*non_blocking=*/true);
 }
 

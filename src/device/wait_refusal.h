@@ -1,9 +1,9 @@
-// Whether the host may wait for a device now (wait_check.h). Private to device.
+// Checks whether the host may wait for a device now (wait_check.h). Private to device.
 #pragma once
 
 namespace qft::device {
 
-/// Throws c10::Error naming `what` while without_waits() runs armed.
+/// Throws c10::Error with `what` while without_waits() runs armed.
 void check_wait_allowed(const char* what);
 
 }  // namespace qft::device

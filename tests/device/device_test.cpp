@@ -58,7 +58,7 @@ std::vector<const char*> present() {
   return device_count("cuda") > 0 ? std::vector<const char*>{"cpu", "cuda"} : std::vector<const char*>{"cpu"};
 }
 
-// On the CPU everything has happened when a call returns; on CUDA these are the real thing.
+// On the CPU everything has happened when a call returns; CUDA has real streams.
 class Streams : public testing::TestWithParam<const char*> {
  protected:
   c10::Device device_ = select_device(GetParam());

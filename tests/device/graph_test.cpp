@@ -31,7 +31,7 @@ TEST(Graph, OnAGpuIsQueuedAgain) {
   const at::Tensor sum = at::zeros({1000}, at::TensorOptions(gpu)), one = at::ones({1000}, at::TensorOptions(gpu));
   const auto add = [&] { at::Tensor(sum).add_(one + one); };  // with a temporary, from the pool
   pool.warm_up(add);
-  for (int round = 1; round <= 2; ++round) {  // in the second one the pool has no graph any more
+  for (int round = 1; round <= 2; ++round) {  // in the second round the pool has no graph left
     const auto graph = pool.capture(add);
     EXPECT_EQ(sum.sum().item<float>(), 1000.0F * (round == 1 ? 2 : 6)) << "capturing queues nothing";
     for (int i = 0; i < 2; ++i) graph->replay();

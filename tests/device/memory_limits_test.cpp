@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A machine of files.
+/// A machine simulated by files.
 class FakeRoot {
  public:
   FakeRoot(const std::string& mountinfo, const std::string& cgroup) {
@@ -30,7 +30,7 @@ class FakeRoot {
     std::ofstream(dir_.path() / name) << text;
   }
   fs::path path() const { return dir_.path(); }
-  /// source relative to the root -> bytes, used
+  /// Returns: source relative to the root -> bytes, used
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> limits() const {
     std::map<std::string, std::pair<std::int64_t, std::int64_t>> found;
     for (const JobLimit& l : job_limits(path())) {
@@ -83,7 +83,7 @@ TEST_F(JobLimits, OfVersion1AreThoseOfTheMemoryController) {
   root.write("sys/fs/cgroup/memory/slurm/uid_0/job_7/memory.stat",
              "inactive_file 1\ntotal_inactive_file 500000000\ntotal_active_file 100000000\n");
   root.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
-  root.write("sys/fs/cgroup/cpu,cpuacct/slurm/memory.limit_in_bytes", "1\n");  // of no controller for memory
+  root.write("sys/fs/cgroup/cpu,cpuacct/slurm/memory.limit_in_bytes", "1\n");  // not a memory controller
   const auto limits = root.limits();
   EXPECT_EQ(limits.at("sys/fs/cgroup/memory/slurm/uid_0/job_7/memory.limit_in_bytes"),
             std::pair(INT64_C(2000000000), INT64_C(300000000)));
@@ -105,7 +105,7 @@ TEST_F(JobLimits, AContainerWithThePathFromOutsideSeesItsOwnGroupAtTheMountPoint
     root.write("sys/fs/cgroup/memory.max", "7\n");
     EXPECT_EQ(root.limits(), (Limits{{"sys/fs/cgroup/memory.max", {7, 0}}}));
   }
-  const FakeRoot outside(kVersion2, "0::/../other\n");  // another process' namespace
+  const FakeRoot outside(kVersion2, "0::/../other\n");  // another process's namespace
   outside.write("sys/fs/cgroup/memory.max", "8\n");
   EXPECT_EQ(outside.limits(), (Limits{{"sys/fs/cgroup/memory.max", {8, 0}}}));
 }

@@ -105,7 +105,7 @@ TEST_P(CopyBytesOnCuda, ThereAndBack) {
   EXPECT_TRUE(from.pinned());
 }
 
-// No instance where there is no GPU.
+// No instance without a GPU.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CopyBytesOnCuda);
 INSTANTIATE_TEST_SUITE_P(Devices, CopyBytesOnCuda, testing::Range(0, device_count("cuda")));
 

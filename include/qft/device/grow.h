@@ -1,4 +1,4 @@
-// Memory that grows with what is asked of it.
+// Memory that grows with demand.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 
 namespace qft::device {
 
-/// Makes `buffer`, a byte tensor on `device` or undefined, hold at least `bytes`; what it held is lost where it moves. The old
-/// memory goes first, to the driver too: LibTorch would keep it beside the new one. There is room for a little more, so that what
-/// grows bit by bit moves rarely: on the host, which allocates a page when it is first touched, up to the next power of two;
-/// elsewhere at most a thirty-second.
+/// Makes `buffer`, a byte tensor on `device` or undefined, hold at least `bytes`. Its contents are lost if it moves. The old
+/// memory is freed first, also to the driver, because LibTorch would keep it beside the new memory. Allocates some spare room, so
+/// that a slowly growing buffer moves rarely: on the host, where a page is allocated at first touch, up to the next power of two;
+/// elsewhere at most a thirty-second more.
 void grow(at::Tensor& buffer, std::int64_t bytes, c10::Device device);
 
 }  // namespace qft::device

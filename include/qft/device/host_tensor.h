@@ -1,13 +1,13 @@
-// Host memory that a device copies from and to.
+// Host memory for copies to and from a device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace qft::device {
 
-/// Uninitialised. Pinned for `device`, and as large as asked for: LibTorch's own pinned memory takes the next power of two. For
-/// the CPU plain memory. Pinning takes milliseconds, and the end waits for the device: for what is kept. Throws Error if it
-/// cannot be had.
+/// Returns an uninitialised tensor: pinned for `device`, plain memory for the CPU. It has exactly the requested size; LibTorch's
+/// own pinned memory rounds up to the next power of two. Pinning takes milliseconds, and freeing waits for the device, so use it
+/// for long-lived memory. Throws Error if the memory cannot be allocated.
 at::Tensor host_tensor(at::IntArrayRef sizes, at::ScalarType dtype, c10::Device device);
 
 }  // namespace qft::device

@@ -1,6 +1,6 @@
-// What kernels over rows share: elements taken 16 bytes at a time, sums over the threads of a row, the shape of a launch.
-// This and the *.cuh with kernels compile as plain C++ as well, after a header that stands in for CUDA's names
-// (tests/support/simt.h): so that kernels are tested where there is no GPU.
+// Shared by kernels over rows: 16-byte loads and stores, sums over the threads of a row, launch shapes. This file and the *.cuh
+// files with kernels also compile as plain C++ after a header that replaces CUDA's names (tests/support/simt.h), so kernels can
+// be tested without a GPU.
 #pragma once
 
 #include <cstddef>
@@ -43,14 +43,14 @@ __device__ void store(T* to, const Floats<N>& from) {
   *reinterpret_cast<Piece<T, N>*>(to) = piece;
 }
 
-/// As if stored as T and read again.
+/// Rounds `value` as if it were stored as T and read back.
 template <class T>
 __device__ float rounded(float value) {
   return static_cast<float>(static_cast<T>(value));
 }
 
-/// `value` of all threads of a row (along x: a warp, or the whole block) combined, alike in each and in a fixed order.
-/// All of them call it.
+/// Combines `value` over all threads of a row (along x: a warp, or the whole block), in a fixed order. All threads of the row
+/// must call it and get the same result.
 template <class T, class Combine>
 __device__ T over_row(T value, Combine combine) {
   for (int mask = kWarp / 2; mask > 0; mask /= 2) value = combine(value, __shfl_xor_sync(0xFFFFFFFFU, value, mask));
@@ -60,7 +60,7 @@ __device__ T over_row(T value, Combine combine) {
   __syncthreads();
   value = warps[0];
   for (unsigned w = 1; w < blockDim.x / kWarp; ++w) value = combine(value, warps[w]);
-  __syncthreads();  // the next call writes there again
+  __syncthreads();  // the next call overwrites `warps`
   return value;
 }
 
@@ -72,7 +72,7 @@ __device__ inline float max_over_row(float value) {
   return over_row(value, [](float a, float b) { return fmaxf(a, b); });
 }
 
-/// The row of this thread, in a launch of rows_shape(); the last block may reach beyond the rows.
+/// Returns the row of this thread, in a launch of rows_shape(). The last block may reach beyond the rows.
 __device__ inline std::int64_t row_of_thread() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.y + threadIdx.y;
 }
@@ -81,19 +81,19 @@ struct LaunchShape {
   dim3 grid, block;
 };
 
-/// A block of `threads` for each row.
+/// Returns one block of `threads` for each row.
 inline LaunchShape block_a_row(std::int64_t rows, int threads) {
   return {dim3(static_cast<unsigned>(rows)), dim3(static_cast<unsigned>(threads))};
 }
 
-/// A warp for each row of few pieces, a block for a longer one.
+/// Returns a warp per row if a row has few pieces, otherwise a block per row.
 inline LaunchShape rows_shape(std::int64_t rows, std::int64_t pieces) {
   constexpr int kRowsABlock = 8, kThreads = 256;
   if (pieces > 4 * kWarp) return block_a_row(rows, kThreads);
   return {dim3(static_cast<unsigned>((rows + kRowsABlock - 1) / kRowsABlock)), dim3(kWarp, kRowsABlock)};
 }
 
-/// Threads along x for `count` elements.
+/// Returns threads along x for `count` elements.
 inline LaunchShape flat_shape(std::int64_t count) {
   constexpr int kThreads = 256;
   return {dim3(static_cast<unsigned>((count + kThreads - 1) / kThreads)), dim3(kThreads)};
@@ -103,7 +103,7 @@ inline LaunchShape flat_shape(std::int64_t count) {
 template <class T>
 constexpr int kPiece = kPieceBytes / static_cast<int>(sizeof(T));
 
-/// Whether pieces of N elements from `data` on, and at any of `strides` and multiples of them, are aligned.
+/// Returns whether pieces of N elements are aligned at `data` and at all multiples of `strides` from there.
 template <int N, class T>
 bool in_pieces(const T* data, std::initializer_list<std::int64_t> strides) {
   bool whole = reinterpret_cast<std::uintptr_t>(data) % alignof(Piece<T, N>) == 0;

@@ -1,4 +1,4 @@
-// Element types: those of files and messages, and LibTorch's.
+// Converts between the element types of files and messages and LibTorch's.
 #pragma once
 
 #include "qft/core/dtype.h"
@@ -7,7 +7,7 @@
 
 namespace qft::device {
 
-/// The DType of a tensor's scalar type; throws Error for one that no file can hold.
+/// Returns the DType of a tensor's scalar type; throws Error for a type that files cannot hold.
 DType dtype_of(at::ScalarType type);
 at::ScalarType scalar_type_of(DType dtype);
 

@@ -1,4 +1,4 @@
-// Copies between device memory and host memory that is not pinned, at the speed of pinned memory.
+// Copies between device memory and unpinned host memory, at the speed of pinned memory.
 #pragma once
 
 #include "qft/device/memory.h"
@@ -12,28 +12,28 @@
 
 namespace qft::device {
 
-/// Two pinned buffers in turn: one is copied from or to the device while the host reads or writes the other. For one thread.
+/// Uses two pinned buffers in turn: the device copies from or to one while the host reads or writes the other. For one thread.
 class StagedCopy {
  public:
-  /// Bytes of pinned memory that one takes.
+  /// Bytes of pinned memory per StagedCopy.
   static constexpr std::size_t kBytes = std::size_t{32} << 20;
 
   explicit StagedCopy(c10::Device device) : device_(device) {}
-  /// Waits for copies under way.
+  /// Waits for copies in flight.
   ~StagedCopy();
   StagedCopy(const StagedCopy&) = delete;
   StagedCopy& operator=(const StagedCopy&) = delete;
 
-  /// Takes the buffers, which otherwise the first copy does that needs them; nothing on the CPU. Throws Error where they cannot
-  /// be had.
+  /// Allocates the buffers; without this call the first copy that needs them does. Does nothing on the CPU. Throws Error if they
+  /// cannot be allocated.
   void reserve();
-  /// `to`, contiguous in host memory, becomes `from`, of as many elements, on the host or the device, behind the current stream's
-  /// work so far. Another type is converted where `from` is. Returns when it is done.
+  /// Copies `from`, on the host or the device, to `to`, contiguous in host memory with the same number of elements, after the
+  /// current stream's work so far. Converts the type on the side of `from`. Returns when the copy is done.
   void to_host(const at::Tensor& to, const at::Tensor& from);
-  /// `from` in host memory, contiguous, as `dtype`: itself where it is all of that.
+  /// Returns `from` as a contiguous host tensor of type `dtype`; `from` itself if it already is one.
   at::Tensor on_host(const at::Tensor& from, at::ScalarType dtype);
-  /// `to`, contiguous, on the host or the device, becomes `from`, contiguous in host memory, of its type and size, in the order
-  /// of the current stream. `from` may change once this returns.
+  /// Copies `from`, contiguous in host memory, to `to`, a contiguous tensor of the same type and size on the host or the device,
+  /// in the order of the current stream. `from` may change once this returns.
   void to_device(const at::Tensor& to, const at::Tensor& from);
 
  private:

@@ -1,4 +1,4 @@
-// Queues of device work and marks in them. On the CPU everything is already done when a call returns: no-ops.
+// Queues of device work, and events in them. No-ops on the CPU, where all work is done when a call returns.
 #pragma once
 
 #include <cstdint>
@@ -11,24 +11,24 @@ namespace qft::device {
 
 class Event;
 
-/// A queue of device work; a cheap value (streams come from LibTorch's pools and are never destroyed).
+/// A queue of device work; cheap to copy (streams come from LibTorch's pools and are never destroyed).
 class Stream {
  public:
-  /// The stream that ATen's operations on this thread use.
+  /// Returns the stream that ATen's operations on this thread use.
   static Stream current(c10::Device device);
-  /// A stream of the pool, other than the default one.
+  /// Returns a stream of the pool, never the default stream.
   static Stream make(c10::Device device, bool high_priority = false);
 
   c10::Device device() const { return stream_.device(); }
-  /// Work queued after this call starts when `event` has happened.
+  /// Makes work queued after this call start only when `event` has happened.
   void wait(const Event& event) const;
-  /// Work queued after this call starts when all that `other` has queued so far is done.
+  /// Makes work queued after this call start only when all work that `other` has queued so far is done.
   void wait(const Stream& other) const;
-  /// True when everything queued so far is done.
+  /// Returns true if everything queued so far is done.
   bool idle() const;
   /// Blocks the host until idle.
   void synchronize() const;
-  /// The library's own stream, such as cudaStream_t; null on the CPU.
+  /// Returns the library's own stream, such as cudaStream_t; null on the CPU.
   void* native() const;
   c10::Stream torch() const { return stream_; }
   bool operator==(const Stream& other) const { return stream_ == other.stream_; }
@@ -38,7 +38,7 @@ class Stream {
   c10::Stream stream_;
 };
 
-/// A mark in a stream. Movable; unrecorded events have happened.
+/// A mark in a stream. Movable; an unrecorded event counts as happened.
 class Event {
  public:
   explicit Event(c10::Device device, bool timing = false);
@@ -47,11 +47,11 @@ class Event {
   Event& operator=(Event&&) noexcept;
 
   void record(const Stream& stream);
-  /// True when it has happened.
+  /// Returns true if the event has happened.
   bool query() const;
-  /// Blocks the host until it has happened.
+  /// Blocks the host until the event has happened.
   void synchronize() const;
-  /// Milliseconds from `earlier` to this event; both with timing, recorded and happened.
+  /// Returns the milliseconds from `earlier` to this event. Both need timing, and must be recorded and have happened.
   double milliseconds_since(const Event& earlier) const;
 
  private:
@@ -60,7 +60,7 @@ class Event {
   std::unique_ptr<State> state_;
 };
 
-/// Makes `stream` the current one of this thread until the end of the scope.
+/// Makes `stream` this thread's current stream until the end of the scope.
 class StreamGuard {
  public:
   explicit StreamGuard(const Stream& stream);

@@ -1,4 +1,4 @@
-// A check that nothing makes the host wait for its device, because the host should queue work well ahead of it.
+// Checks that nothing makes the host wait for its device, because the host should queue work well ahead of it.
 #pragma once
 
 #include <functional>
@@ -8,9 +8,9 @@
 
 namespace qft::device {
 
-/// Runs `body`. If `armed` and `device` is no CPU, throws Error with `where()` and a backtrace where LibTorch or an Event or
-/// Stream of ours would make the host wait in it: for item(), a copy from or to pageable memory, synchronize(). That holds
-/// for the whole process: no other thread may wait for a device meanwhile. Otherwise `body` runs unchecked.
+/// Runs `body`. If `armed` and `device` is not the CPU, throws Error with `where()` and a backtrace when LibTorch, or our Event
+/// or Stream, would make the host wait: item(), a copy from or to pageable memory, synchronize(). The check covers the whole
+/// process, so no other thread may wait for a device meanwhile. Otherwise runs `body` unchecked.
 void without_waits(c10::Device device, bool armed, const std::function<std::string()>& where, const std::function<void()>& body);
 
 }  // namespace qft::device
