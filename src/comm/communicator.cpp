@@ -37,7 +37,7 @@ void require_buffer(const void* data, std::size_t count, std::string_view what, 
 
 void require_reduction(DType dtype, ReduceOp op, OpKind kind) {
   QFT_ASSERT(dtype != DType::boolean || op == ReduceOp::max || op == ReduceOp::min,
-             "{} of BOOL takes max (or) and min (and), not {}", name_of(kind), name_of(op));
+             "{} of BOOL supports max (or) and min (and), not {}", name_of(kind), name_of(op));
 }
 
 }  // namespace

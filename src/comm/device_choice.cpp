@@ -31,7 +31,7 @@ std::string agreed_kind(Session& session, const device::DeviceWish& wish) {
   // With `auto` on differing nodes, the ranks without the device report why.
   std::string against;
   if (mine != *other)
-    against = fmt::format("{} cannot use {}, which other ranks use: {}; mend that node, leave it out, or set use_cpu: true",
+    against = fmt::format("{} cannot use {}, which other ranks use: {}; repair that node, leave it out, or set use_cpu: true",
                           session.hostname(), *other, reason_against(*other));
   all_agree(session.world(), against, kExitUsage);
   return mine;
@@ -70,10 +70,9 @@ c10::Device choose_device(Session& session, std::string_view text) {
   if (!refusal.empty())
     refusal = fmt::format("{}: {}", session.hostname(), refusal);
   else if (sharers > 1 && !facts.shareable)
-    refusal =
-        fmt::format("{}: {} of {} ranks would share one {} device ({}), of {} that this rank sees: start one rank per device{}{}",
-                    session.hostname(), sharers, session.local_size(), kind, mine, count, facts.sharing.empty() ? "" : ", or ",
-                    facts.sharing);
+    refusal = fmt::format("{}: {} of {} ranks would share one {} device ({}); this rank sees {}: start one rank per device{}{}",
+                          session.hostname(), sharers, session.local_size(), kind, mine, count,
+                          facts.sharing.empty() ? "" : ", or ", facts.sharing);
   all_agree(session.world(), refusal, kExitUsage);
   const c10::Device device = device::use_device(kind, index);
   session.set_device_sharers(sharers);

@@ -169,7 +169,7 @@ Library::UniqueId shared_id(Communicator& host, const Library& library) {
 const Library& library_of(Communicator& host, c10::Device device) {
   const auto* library = device::part_of<Library>(device, "comm");
   agreed(host, [&] {
-    require(library != nullptr, "there is no library of collectives for {}: start one rank, or set use_cpu: true", device.str());
+    require(library != nullptr, "no collective library for {}: start one rank, or set use_cpu: true", device.str());
     if (const std::string obstacle = library->obstacle(); !obstacle.empty()) fail("{}", obstacle);
   });
   static std::once_flag told;  // the first group contains all ranks

@@ -78,7 +78,7 @@ void DeviceGroup::complete(Result result, std::string_view what, std::chrono::se
     result = state();
     if (result != Result::in_progress) break;
     require(limit.count() == 0 || patience.waited() < limit,
-            "{}: {} is not done after {} s: a rank has not come, or the network between the devices does not work: {}",
+            "{}: {} did not finish within {} s: a rank is missing, or the network between the devices does not work: {}",
             library_.version(), what, limit.count(), library_.advice());
     patience.pause();
   }
@@ -136,7 +136,7 @@ std::shared_ptr<const device::Event> DeviceGroup::launch(const device::Stream& s
 }
 
 void DeviceGroup::check_async() const {
-  if (state() == Result::failed) fail_in(library_, group_, "an operation under way");
+  if (state() == Result::failed) fail_in(library_, group_, "a started operation");
 }
 
 std::string DeviceGroup::failure() {

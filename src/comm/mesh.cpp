@@ -44,13 +44,12 @@ Degrees resolve(Degrees degrees, int world_size) {
   for (std::size_t a = 0; a < kAxes; ++a) {
     const int degree = *degree_of[a];
     if (degree < 0)
-      fail_config("parallel degree of {} is {}: it must be 1 or more, or 0 for what remains", kAxisNames[a], degree);
+      fail_config("parallel degree of {} is {}: it must be 1 or more, or 0 for the remaining ranks", kAxisNames[a], degree);
     if (degree > 0) {
       known *= degree;
       continue;
     }
-    if (open != nullptr)
-      fail_config("parallel degrees {} and {} are both 0: only one can take what remains", open_name, kAxisNames[a]);
+    if (open != nullptr) fail_config("parallel degrees {} and {} are both 0: only one degree may be 0", open_name, kAxisNames[a]);
     open = degree_of[a];
     open_name = kAxisNames[a];
   }

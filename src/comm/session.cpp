@@ -38,8 +38,9 @@ void require_one_job(int world_size) {
   const auto launched = launched_processes();
   if (!launched) return;
   fail(
-      "the environment's {} says {} processes, but MPI sees a job of one rank in each: start with mpirun -np {}, or with srun "
-      "--mpi=pmix (srun --mpi=list shows what this SLURM offers); unset {} if one process is meant",
+      "the environment's {} says {} processes, but MPI sees a separate job of one rank in each: start with mpirun -np {}, or "
+      "with srun "
+      "--mpi=pmix (srun --mpi=list shows what this SLURM offers); unset {} to run a single process",
       launched->variable, launched->count, launched->count, launched->variable);
 }
 
@@ -129,7 +130,7 @@ Session::~Session() {
 }
 
 Session& Session::current() {
-  QFT_ASSERT(the_session != nullptr, "no Session is open: main() goes through run_main()");
+  QFT_ASSERT(the_session != nullptr, "no Session is open: main() must use run_main()");
   return *the_session;
 }
 

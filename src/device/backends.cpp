@@ -38,7 +38,8 @@ Obstacle cuda_obstacle() {
   if (driver == nullptr) return {fmt::format("no NVIDIA driver: {}", dl_error())};
   const auto init = reinterpret_cast<int (*)(unsigned)>(dlsym(driver, "cuInit"));
   const auto count_devices = reinterpret_cast<int (*)(int*)>(dlsym(driver, "cuDeviceGetCount"));
-  if (init == nullptr || count_devices == nullptr) return {fmt::format("libcuda.so.1 is no NVIDIA driver: {}", dl_error()), true};
+  if (init == nullptr || count_devices == nullptr)
+    return {fmt::format("libcuda.so.1 is not an NVIDIA driver: {}", dl_error()), true};
   constexpr int kNoDevice = 100;  // CUDA_ERROR_NO_DEVICE
   const int started = init(0);
   if (started != 0 && started != kNoDevice)
@@ -92,8 +93,8 @@ void* open_object(const Kind& kind, const fs::path& file, BackendEntry& entry) {
   void* first = preferred.empty() ? nullptr : dlopen(preferred.c_str(), RTLD_NOW | RTLD_GLOBAL);
   void* object = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (object != nullptr || first == nullptr) return object;
-  entry.note = fmt::format("'{}', which comes first in LD_LIBRARY_PATH, is not taken but LibTorch's own: {}", preferred.string(),
-                           dl_error());
+  entry.note =
+      fmt::format("'{}' comes first in LD_LIBRARY_PATH, but LibTorch's own library is used: {}", preferred.string(), dl_error());
   dlclose(first);
   return dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
 }
@@ -108,7 +109,7 @@ const Backend* backend_in(void* object, const fs::path& file, BackendEntry& entr
   const auto* abi = static_cast<BackendAbi*>(dlsym(object, kBackendAbi));
   const std::string_view theirs = abi == nullptr ? "none" : *abi;
   if (theirs == QFT_BACKEND_ABI) return function();
-  entry.why = fmt::format("'{}' is of another build than the program (tables {} and {}): build both, or install both anew",
+  entry.why = fmt::format("'{}' and the program are from different builds (ABI {} and {}): rebuild or reinstall both",
                           file.string(), theirs, QFT_BACKEND_ABI);
   return nullptr;
 }
@@ -217,7 +218,7 @@ std::string obstacle_of(std::string_view kind, int index) {
   const DeviceFacts& facts = facts_of(c10::Device(entry->backend->type(), static_cast<c10::DeviceIndex>(index)));
   if (facts.obstacle.empty()) return {};
   return fmt::format(
-      "{}:{} ({}) cannot be used: {}; take a LibTorch and a build that have it (docs/devices.md), or set use_cpu: true", kind,
+      "{}:{} ({}) cannot be used: {}; use a LibTorch and a build that support it (docs/devices.md), or set use_cpu: true", kind,
       index, facts.name, facts.obstacle);
 }
 

@@ -57,9 +57,9 @@ std::string kind_for(const DeviceWish& wish) {
     return "cpu";
   }
   const BackendEntry& entry = *find_entry(wish.kind);
-  if (entry.count == 0) fail_config("device '{}' is asked for, but cannot be used here: {}", wish.kind, entry.why);
+  if (entry.count == 0) fail_config("device '{}' cannot be used here: {}", wish.kind, entry.why);
   if (wish.index && *wish.index >= entry.count)
-    fail_config("device '{}:{}' is asked for, but this process sees {} (0..{})", wish.kind, *wish.index, entry.count,
+    fail_config("device '{}:{}' does not exist: this process sees {} (0..{})", wish.kind, *wish.index, entry.count,
                 entry.count - 1);
   return wish.kind;
 }

@@ -46,8 +46,8 @@ void without_waits(c10::Device device, bool armed, const std::function<std::stri
     const std::string_view what = e.what();
     if (what.find(kRefusal) == std::string_view::npos && !backend.is_refusal(what)) throw;
     fail(
-        "debug_sync: the host would wait for {} in {}, which the backtrace shows; without debug_sync training goes on, at the "
-        "cost of that wait: {}",
+        "debug_sync: the host would wait for {} in {} (see the backtrace); without debug_sync training continues with this "
+        "wait: {}",
         device.str(), where(), what);
   }
 }

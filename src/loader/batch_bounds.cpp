@@ -47,7 +47,7 @@ BatchBounds batch_bounds(const StepSchedule& schedule, std::span<const std::int3
   } else {
     for (std::size_t i = 0; i < tokens.size(); ++i) consider(static_cast<std::int64_t>(i));
   }
-  most.padded = std::max(most.padded, units * item_sequences * most.longest);  // the longest item in a row of its own
+  most.padded = std::max(most.padded, units * item_sequences * most.longest);  // the longest item in a separate row
   return most;
 }
 

@@ -18,7 +18,7 @@ CurriculumTable default_table() {
 
 double number_of(const json& value, std::string_view what) {
   if (!value.is_number() || !std::isfinite(value.get<double>()) || value.get<double>() < 0)
-    fail_config("curriculum: {}: expected a number from 0 on, got {}", what, value.dump());
+    fail_config("curriculum: {}: expected a number of at least 0, got {}", what, value.dump());
   return value.get<double>();
 }
 
@@ -90,7 +90,7 @@ CurriculumPlan::CurriculumPlan(CurriculumTable table, std::vector<std::int64_t> 
   for (std::int64_t step = 0; step < total_steps_; ++step) plan_step(step, owed);
 }
 
-// Largest remainder over what each level is owed so far: the shares of a stage are met to within a unit.
+// Largest remainder over the units owed to each level so far: meets the shares of a stage to within one unit.
 void CurriculumPlan::plan_step(std::int64_t step, std::vector<double>& owed) {
   const std::size_t stage = stage_of(step);
   const std::vector<double>& shares = table_.stages[stage].shares;

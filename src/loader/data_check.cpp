@@ -17,7 +17,7 @@ namespace qft::loader {
 namespace {
 
 constexpr std::size_t kExamples = 5;
-constexpr std::int64_t kShortAnswer = 12;  // labels; a longer answer has more in it than marks
+constexpr std::int64_t kShortAnswer = 12;  // labels; a longer answer contains more than markers
 
 enum Kind : std::size_t {
   unreadable,
@@ -33,17 +33,20 @@ enum Kind : std::size_t {
 };
 
 std::vector<Finding> kinds() {
-  return {
-      {"unreadable", "records that cannot be read", true, 0, {}},
-      {"unknown_role", "conversations with a role that the tags do not name", true, 0, {}},
-      {"roles_out_of_order", "conversations whose roles do not alternate, or that end with a question", true, 0, {}},
-      {"no_answer", "records without the answer that the stage learns", true, 0, {}},
-      {"empty", "records without any token", true, 0, {}},
-      {"empty_output", "samples whose answer is empty or was cut off", true, 0, {}},
-      {"encoding", "records with replacement (U+FFFD) or control characters: text that was decoded wrongly", true, 0, {}},
-      {"special_token", "records whose texts hold a special token of the tokenizer, which is read as that token", false, 0, {}},
-      {"duplicate", "samples that are the same as an earlier one", false, 0, {}},
-      {"over_long", "samples cut to cutoff_len", false, 0, {}}};
+  return {{"unreadable", "records that cannot be read", true, 0, {}},
+          {"unknown_role", "conversations with a role that the tags do not name", true, 0, {}},
+          {"roles_out_of_order", "conversations whose roles do not alternate, or that end with a question", true, 0, {}},
+          {"no_answer", "records without the answer that the stage learns", true, 0, {}},
+          {"empty", "records without any token", true, 0, {}},
+          {"empty_output", "samples whose answer is empty or was cut off", true, 0, {}},
+          {"encoding", "records with replacement (U+FFFD) or control characters: text that was decoded wrongly", true, 0, {}},
+          {"special_token",
+           "records with text that contains a special token of the tokenizer, which is encoded as that token",
+           false,
+           0,
+           {}},
+          {"duplicate", "samples that are the same as an earlier one", false, 0, {}},
+          {"over_long", "samples cut to cutoff_len", false, 0, {}}};
 }
 
 bool is_hex(std::string_view text, std::string_view digits) {
@@ -51,7 +54,7 @@ bool is_hex(std::string_view text, std::string_view digits) {
                     [](char a, char b) { return (a >= 'A' && a <= 'F' ? a + 32 : a) == b; });
 }
 
-// Characters that say that a text went through a wrong decoding, as bytes or as JSON escapes.
+// Returns whether the text has characters that indicate a wrong decoding, as bytes or as JSON escapes.
 bool has_encoding_trouble(std::string_view text) {
   if (text.find("\xEF\xBF\xBD") != text.npos) return true;
   for (std::size_t at = text.find("\\u"); at != text.npos && at + 6 <= text.size(); at = text.find("\\u", at + 2)) {
@@ -120,7 +123,7 @@ class CheckSink : public encode::ItemSink {
   std::vector<std::int32_t> lengths, label_counts;
 
  private:
-  // The first one of a record counts for all.
+  // Reports only the first one of a record.
   void look_for_special_tokens(const encode::RecordText& record) {
     const auto texts = texts_.find(*record.file);
     if (texts == texts_.end()) return;
@@ -135,12 +138,12 @@ class CheckSink : public encode::ItemSink {
         if (id != ids_.end()) found = fmt::format("{}: {}: {}", where_, column, tokenizer.id_to_token(*id));
       });
     } catch (const Error&) {
-      return;  // a record that cannot be read is a finding of its own
+      return;  // an unreadable record is a separate finding
     }
     if (!found.empty()) note(special_token, std::move(found));
   }
 
-  // Nothing but marks, white space and an empty thought is learned.
+  // True if only markers, white space and an empty thought are learned.
   bool lacks_answer(const encode::EncodedSequence& sequence) const {
     if (sequence.num_labels() > kShortAnswer) return false;
     std::vector<std::int32_t> learned;
@@ -155,8 +158,8 @@ class CheckSink : public encode::ItemSink {
 
   const pack::Corpus& corpus_;
   std::vector<Finding>& findings_;
-  std::map<std::filesystem::path, encode::RecordTexts> texts_;  // by their files
-  std::string special_leads_;                                   // the bytes that special tokens begin with
+  std::map<std::filesystem::path, encode::RecordTexts> texts_;  // by file
+  std::string special_leads_;                                   // the first bytes of special tokens
   std::vector<std::int32_t> ids_;
   std::string where_;
   std::unordered_map<std::string, std::string> seen_;
@@ -243,7 +246,7 @@ std::string DataReport::to_text() const {
       "tokens of a sample: shortest {}, median {}, 90 % up to {}, longest {} (cutoff_len {})\n",
       records, samples, tokens, label_tokens, shortest, median, p90, longest, cutoff_len);
   if (total_steps > 0)
-    text += fmt::format("steps: {} an epoch, {} in all, global batch {}\n", steps_per_epoch, total_steps, global_batch_size);
+    text += fmt::format("steps: {} per epoch, {} in total, global batch {}\n", steps_per_epoch, total_steps, global_batch_size);
   for (const Finding& f : findings) {
     if (f.count == 0) continue;
     text += fmt::format("{}: {} {}\n", f.is_fault ? "fault" : "note", f.count, f.meaning);

@@ -37,7 +37,7 @@ void append_item(MicroBatch& batch, const pack::FlatItem& item, std::int64_t fir
   batch.item_offsets.push_back(static_cast<std::int32_t>(batch.samples.size()));
 }
 
-/// Reads items into one micro-batch; holds them against the length table that the batch was planned with.
+/// Reads items into one micro-batch, and compares them with the length table from which the batch was planned.
 MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::int64_t> items, bool share_prompts) {
   MicroBatch batch;
   share_prompts = share_prompts && has_pairs(pack.attributes());
@@ -64,7 +64,7 @@ MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::i
     const auto got_tokens = static_cast<std::int64_t>(batch.tokens.size() - tokens_before);
     const auto got_labels = static_cast<std::int64_t>(batch.label_positions.size() - labels_before);
     require(got_tokens == pack.item_tokens()[i] && got_labels == pack.item_labels()[i],
-            "'{}', item {}: {} tokens and {} labels, its length table says {} and {}: the file is damaged, "
+            "'{}', item {}: {} tokens and {} labels, but its length table says {} and {}: the file is damaged, "
             "copy or pack "
             "it again",
             pack.path().string(), item, got_tokens, got_labels, pack.item_tokens()[i], pack.item_labels()[i]);
@@ -183,7 +183,7 @@ void Loader::seek(std::int64_t step) {
   next_step_ = step;
 }
 
-/// What the order of samples depends on.
+/// Returns everything that determines the order of samples.
 json Loader::identity() const {
   const LoaderOptions& o = schedule_.options();
   json identity{{"pack", pack_->fingerprint()},
@@ -194,7 +194,7 @@ json Loader::identity() const {
                 {"units_per_epoch", schedule_.units_per_epoch()},
                 {"row_tokens", o.packing ? o.row_tokens : 0}};
   if (!o.curriculum) return identity;
-  // The shares follow the training's progress: another length is another order.
+  // The shares follow the training's progress, so another length gives another order.
   identity["total_steps"] = schedule_.total_steps();
   identity["curriculum"] = {{"seed", o.curriculum_seed}, {"levels", o.curriculum->levels}};
   for (const CurriculumStage& stage : o.curriculum->stages)
@@ -204,7 +204,7 @@ json Loader::identity() const {
 
 namespace {
 
-/// What gives the order of samples back that `saved` stands for.
+/// Returns the remedy that restores the order of samples in `saved`.
 std::string way_back(std::string_view key, const json& saved) {
   if (key == "global_batch_size") return fmt::format("set global_batch_size: {}", saved.dump());
   if (key == "seed") return fmt::format("set data_seed: {}", saved.dump());
@@ -233,7 +233,7 @@ void Loader::resume(const json& position) {
       fail_config(
           "cannot resume: {} is {} here, {} in the checkpoint, so the order of the samples would differ: {}, or start a new run "
           "in "
-          "another output_dir (or here, by overwrite_output_dir: true)",
+          "another output_dir (or here, with overwrite_output_dir: true)",
           key, mine.dump(), saved.dump(), way_back(key, saved));
   }
   const json step = position.value("step", json());

@@ -18,7 +18,7 @@ std::uint64_t mix(std::uint64_t x) {
 
 constexpr std::uint64_t kGamma = 0x9e3779b97f4a7c15u;
 
-/// Below this many bits a network of 8 rounds is not uniform over all orders: small sizes walk a larger domain.
+/// With fewer bits, 8 rounds are not uniform over all orders, so small sizes walk a larger domain.
 constexpr int kMinBits = 8;
 
 }  // namespace

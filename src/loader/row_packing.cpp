@@ -14,13 +14,13 @@ namespace qft::loader {
 namespace {
 
 constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
-/// Items of more than this part of a row are placed by falling length, before the others.
+/// Items longer than this part of a row are placed first, by descending length.
 constexpr std::int32_t kLongShare = 16;
-/// Streams of Order: the pattern, the rows of an epoch, and from kClassStream on one for each length.
+/// Streams of Order: the pattern, the rows of an epoch, and, from kClassStream on, one for each length.
 constexpr std::uint64_t kPatternStream = 1, kRowStream = 2, kClassStream = 16;
 
-/// A set of small integers that finds the smallest member at or above a value in three look-ups: bitmaps of
-/// 64, each level marking the non-empty words below it.
+/// A set of small integers that finds the smallest member at or above a value in few look-ups: bitmaps of 64, in which each level
+/// marks the non-empty words below it.
 class SortedBits {
  public:
   explicit SortedBits(std::size_t size) {
@@ -42,7 +42,7 @@ class SortedBits {
       value /= 64;
     }
   }
-  /// kNone where there is none.
+  /// Returns kNone if there is none.
   std::uint32_t at_or_above(std::size_t value) const {
     std::size_t level = 0;
     for (; level < levels_.size(); ++level) {
@@ -63,15 +63,15 @@ class SortedBits {
   std::array<std::vector<std::uint64_t>, 4> levels_;  // 64^4 values: more than any row has tokens
 };
 
-/// Rows with room, by the room they have; the latest first among equals.
+/// Rows with room, by their room; the latest first among equals.
 class OpenRows {
  public:
-  /// A gap below `least_gap` is a loss: hardly an item is short enough to fill it.
+  /// A gap below `least_gap` is lost: hardly any item is short enough to fill it.
   OpenRows(std::int32_t row_tokens, std::int32_t least_gap)
       : least_gap_(least_gap), with_room_(row_tokens + 1), head_(row_tokens + 1, kNone) {}
 
-  /// The fullest row that takes `length` and then is full or has a useful gap, else the fullest that takes
-  /// it; taken out, with its room. kNone if a new row is needed.
+  /// Removes and returns the fullest row that takes `length` and is then full or keeps a useful gap; if there is none, the
+  /// fullest that takes it. Sets `room`. Returns kNone if a new row is needed.
   std::uint32_t take(std::int32_t length, std::int32_t& room) {
     std::uint32_t found = with_room_.at_or_above(static_cast<std::size_t>(length));
     if (found == kNone) return kNone;
@@ -115,7 +115,7 @@ RowPlan::RowPlan(std::span<const std::int32_t> lengths, std::int32_t row_tokens,
   place(placement_order());
 }
 
-/// Counting sort, stable.
+/// Stable counting sort.
 void RowPlan::group_by_length(std::span<const std::int32_t> lengths) {
   class_begin_.assign(static_cast<std::size_t>(row_tokens_) + 2, 0);
   for (std::size_t i = 0; i < lengths.size(); ++i) {
@@ -135,8 +135,8 @@ void RowPlan::group_by_length(std::span<const std::int32_t> lengths) {
     by_length_[next[static_cast<std::size_t>(lengths[i])]++] = static_cast<std::uint32_t>(i);
 }
 
-/// Indices into by_length_, in the order in which they look for a row. Long ones first, since they find no room among full rows;
-/// the order of the rest only decides how rows are mixed.
+/// Returns indices into by_length_, in the order in which the items look for a row. Long items come first, because they find no
+/// room among full rows; the order of the others only decides how rows are mixed.
 std::vector<std::uint32_t> RowPlan::placement_order() const {
   const auto count = static_cast<std::uint32_t>(by_length_.size());
   std::vector<std::uint32_t> order;

@@ -17,7 +17,7 @@ namespace qft::loader {
 
 namespace {
 
-/// Streams of Order; those of rows are in row_packing.cpp.
+/// Streams of Order; row_packing.cpp has the streams of rows.
 constexpr std::uint64_t kItemStream = 0, kLevelStream = 0x6c657665;
 
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
@@ -61,7 +61,7 @@ LoaderOptions loader_options(const config::RunConfig& config) {
   options.global_batch_size = t.global_batch_size.value_or(0);
   options.seed = static_cast<std::uint64_t>(t.data_seed.value_or(t.seed));
   options.shuffle = !config.finetuning.disable_shuffling;
-  // Documents of stage pt are joined into full rows when they are packed; only samples are laid out here.
+  // Packing joins documents of stage pt into full rows; here only samples are laid out.
   options.packing = config.data.packing.value_or(false) && config.finetuning.stage != "pt";
   options.row_tokens = static_cast<std::int32_t>(config.data.cutoff_len);
   options.drop_last = t.dataloader_drop_last;
@@ -115,7 +115,7 @@ std::vector<std::vector<std::int32_t>> deal_units(std::span<const std::int64_t> 
       units.push_back(unit);
       if (static_cast<std::int64_t>(units.size()) < capacity) open.push(bin);
     }
-    if (!fits) continue;  // with as many rounds as units each is alone, which fits
+    if (!fits) continue;  // with as many rounds as units, each unit is alone and fits
     for (auto& units : bins) std::sort(units.begin(), units.end());
     return bins;
   }
@@ -125,7 +125,7 @@ std::vector<std::vector<std::int32_t>> deal_runs(std::vector<std::vector<std::in
   const std::size_t n = micro_batches.size(), ranks = static_cast<std::size_t>(world),
                     max_micro_batches = (n + ranks - 1) / ranks;
   std::vector<std::vector<std::int32_t>> ordered;
-  const int bits = n > 1 ? std::bit_width(n - 1) : 0;  // their indices with the bits reversed: 0 4 2 6 1 5 3 7
+  const int bits = n > 1 ? std::bit_width(n - 1) : 0;  // the indices with reversed bits: 0 4 2 6 1 5 3 7
   for (std::size_t i = 0; i < std::size_t{1} << bits; ++i) {
     std::size_t reversed = 0;
     for (int b = 0; b < bits; ++b) reversed |= (i >> b & 1) << (bits - 1 - b);
@@ -248,7 +248,7 @@ void StepSchedule::append_unit(std::uint64_t epoch, std::int64_t position, std::
   for (std::size_t i = first; i < items.size(); ++i) items[i] = (*options_.items)[static_cast<std::size_t>(items[i])];
 }
 
-/// The HF Trainer counts data-loader batches done in this epoch over those in it.
+/// Like the HF Trainer: data-loader batches done in this epoch, divided by all batches in it.
 double StepSchedule::epoch_after(std::int64_t epoch, std::int64_t units_done) const {
   return static_cast<double>(epoch) +
          static_cast<double>(ceil_div(units_done, units_together_)) / static_cast<double>(ceil_div(used_units_, units_together_));

@@ -5,7 +5,8 @@
 namespace qft::loader {
 namespace {
 
-/// The position of the first label of sequence `s`, which no token before predicts where it is the first one; without labels 0.
+/// Returns the position of the first label of sequence `s`; 0 without labels. A label at the sequence's first token does not
+/// count, because no token predicts it.
 std::int64_t first_label(const pack::FlatItem& item, std::size_t s) {
   const auto begin = s == 0 ? 0 : item.span_ends[s - 1];
   if (begin == item.span_ends[s]) return 0;

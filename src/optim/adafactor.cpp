@@ -1,4 +1,4 @@
-// Adafactor (Shazeer & Stern 2018, algorithms 4 and 5): second moments of a matrix as the product of its rows' and columns'
+// Adafactor (Shazeer & Stern 2018, algorithms 4 and 5): stores a matrix's second moments as the product of row means and column
 // means.
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 namespace qft::optim {
 namespace {
 
-constexpr double kEps = 1e-30, kClip = 1.0, kDecayRate = -0.8;  // transformers' defaults, which its Trainer leaves
+constexpr double kEps = 1e-30, kClip = 1.0, kDecayRate = -0.8;  // transformers' defaults, which its Trainer keeps
 
 class Adafactor : public Rule {
  public:
@@ -20,7 +20,7 @@ class Adafactor : public Rule {
     const at::ScalarType wide = u.state[0].scalar_type();
     const double beta2 = 1.0 - std::pow(static_cast<double>(u.step), kDecayRate);
     at::Tensor sum = at::zeros({}, u.state[0].options());
-    for (std::int64_t i = 0; i < u.values.size(0); ++i) {  // matrix by matrix: a stack may be large
+    for (std::int64_t i = 0; i < u.values.size(0); ++i) {  // matrix by matrix, because a stack may be large
       const at::Tensor values = u.values[i];
       const at::Tensor g = values.to(wide), squares = g.square().add_(kEps);
       const at::Tensor update =

@@ -1,5 +1,5 @@
-// AdamW (Loshchilov & Hutter 2019) with the update of torch.optim.AdamW: on a CUDA device by a kernel of our own, elsewhere and
-// in fp64 by ATen's fused one.
+// AdamW (Loshchilov & Hutter 2019) with the update of torch.optim.AdamW: our own kernel on CUDA devices; ATen's fused kernel
+// elsewhere and in fp64.
 #include "device_kernels.h"
 #include "rules.h"
 #include <ATen/ops/_fused_adamw.h>
@@ -17,7 +17,7 @@ class AdamW : public Rule {
       kernels->adamw(u, hyper_);
       return true;
     }
-    // Scaled here, not by the kernel's own argument: that one is fp32 and would round fp64 gradients.
+    // Scaled here, because the kernel's own argument is fp32 and would round fp64 gradients.
     if (u.grad_scale != 1.0) u.grads.mul_(u.grad_scale);
     const at::Tensor step =
         at::full({}, static_cast<double>(u.step), at::TensorOptions().dtype(at::kFloat).device(u.grads.device()));

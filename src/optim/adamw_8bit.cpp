@@ -1,6 +1,6 @@
-// AdamW whose moments are codes of 8 bits between steps: each block of 256 elements, counted in its tensor, has its largest
-// magnitude in fp32 beside the codes of the dynamic map. What bitsandbytes keeps in fp32, small tensors and embeddings, is here
-// too. A block that is cut by the slices of ranks has one magnitude: that of the whole block, on each of them.
+// AdamW with moments stored as 8-bit codes between steps. Each block of 256 elements, counted in its tensor, stores its largest
+// magnitude in fp32 next to codes of the dynamic map. Tensors that bitsandbytes keeps in fp32 (small tensors and embeddings) are
+// fp32 here too. A block that is cut between ranks has the magnitude of the whole block on each of them.
 #include "qft/comm/communicator.h"
 #include "qft/core/error.h"
 #include "qft/ops/dynamic_map.h"
@@ -20,10 +20,10 @@ namespace qft::optim {
 namespace {
 
 constexpr std::int64_t kBlock = 256, kLeast = 4096;  // bitsandbytes' blocksize and min_8bit_size
-constexpr std::int64_t kPieceBlocks = 512;           // a piece stays in the cache
+constexpr std::int64_t kPieceBlocks = 512;           // a piece fits in the cache
 constexpr std::size_t kMoments = 2;
 
-/// The map of a moment on a device, and what lies midway between its numbers.
+/// The map of a moment on a device, and the midpoints between its numbers.
 struct Map {
   at::Tensor numbers, between;
 
@@ -33,20 +33,20 @@ struct Map {
     between = (table.narrow(0, 0, 255) + table.narrow(0, 1, 255)).div_(2).to(device);
     numbers = table.clone().to(device);
   }
-  /// Of rows [blocks, 256] by their magnitudes [blocks, 1]: the nearest number's, the lower one's of two that are as near.
+  /// Returns the codes of rows [blocks, 256] with magnitudes [blocks, 1]: the nearest number, the lower one in a tie.
   at::Tensor codes(const at::Tensor& rows, const at::Tensor& largest) const {
     const at::Tensor scaled = rows.mul(largest.clamp_min(1e-38).reciprocal_());
     return at::bucketize(scaled, between, /*out_int32=*/true).to(at::kByte);
   }
 };
 
-/// A moment of a block that other ranks have a part of, in fp32 until the magnitude of the whole is known.
+/// A moment of a block that is cut between ranks, in fp32 until the magnitude of the whole block is known.
 struct Cut {
-  at::Tensor row;             ///< [256], zero where it is another rank's
-  std::int64_t begin = 0;     ///< of this rank's part in it
+  at::Tensor row;             ///< [256], zero in other ranks' parts
+  std::int64_t begin = 0;     ///< start of this rank's part in the block
   at::Tensor codes, largest;  ///< this rank's part; [1]
   std::size_t moment = 0, buffer = 0;
-  std::int64_t position = 0;  ///< in the buffer, of the block's first element
+  std::int64_t position = 0;  ///< index in the buffer of the block's first element
 };
 
 class AdamW8bit : public Rule {
@@ -70,7 +70,7 @@ class AdamW8bit : public Rule {
   void agree(const Slices& slices) override {
     const std::vector<Cut> cuts = std::exchange(cuts_, {});
     if (!slices.shared()) return;
-    // A row for each slice: of the blocks that begin there at most one goes on in the next.
+    // One row per slice: at most one of the blocks that begin in a slice continues in the next.
     const auto ranks = static_cast<std::int64_t>(slices.comm->size());
     const at::Tensor all = at::zeros({std::ssize(slices.chunks) * ranks, static_cast<std::int64_t>(kMoments)},
                                      at::TensorOptions().dtype(at::kFloat).device(slices.device));
@@ -96,7 +96,7 @@ class AdamW8bit : public Rule {
   void step(const Update& u, std::int64_t begin, std::int64_t count) {
     const std::int64_t first = u.first + begin, head = first % kBlock;
     const std::int64_t block = first / kBlock, blocks = (first + count - 1) / kBlock - block + 1;
-    const std::int64_t block_here = block - u.first / kBlock;  // where this rank's magnitudes have it
+    const std::int64_t block_here = block - u.first / kBlock;  // index of the block among this rank's magnitudes
     const at::ScalarType wide = at::toOpMathType(u.master.scalar_type());
     Update piece = u;
     piece.copy.reset();
@@ -125,7 +125,7 @@ class AdamW8bit : public Rule {
     }
   }
 
-  /// The first and the last block of a piece, where other ranks have a part of it.
+  /// Notes the first and the last block of a piece, if other ranks hold a part of them.
   void note_cuts(const Update& u, std::int64_t begin, std::int64_t count, std::size_t moment, const at::Tensor& rows,
                  const at::Tensor& largest) {
     const std::int64_t first = u.first + begin, end = first + count, head = first % kBlock;

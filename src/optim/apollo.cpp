@@ -1,5 +1,5 @@
-// APOLLO (Zhu et al. 2024, "APOLLO: SGD-like Memory, AdamW-level Performance"), as apollo_torch has it: AdamW's moments of a
-// matrix' gradient in a low-rank space say by how much each of its channels, or all of it, is scaled.
+// APOLLO (Zhu et al. 2024, "APOLLO: SGD-like Memory, AdamW-level Performance"), as in apollo_torch: AdamW's moments of a matrix's
+// gradient in a low-rank space determine the scale of each channel, or of the whole gradient.
 #include <array>
 #include <cmath>
 
@@ -17,10 +17,10 @@ namespace {
 
 constexpr double kApolloScale = 1.0;
 constexpr std::array<std::string_view, 2> kSpaces = {"random", "svd"}, kScales = {"channel", "tensor"};
-/// A step's norm is at most so many times that of the step before (Fira, Chen et al. 2024).
+/// Limit on the growth of the norm from one step to the next (Fira, Chen et al. 2024).
 constexpr double kGrowth = 1.01, kTiny = 1e-8;
 
-/// Another one for each matrix and each time that it is drawn.
+/// Returns a different seed for each matrix and each draw.
 std::uint64_t seed_of(std::uint64_t parameter, std::int64_t matrix, std::int64_t step) {
   std::uint64_t seed = parameter;
   for (const auto next : {static_cast<std::uint64_t>(matrix), static_cast<std::uint64_t>(step)}) {
@@ -58,12 +58,12 @@ class Apollo : public Rule {
  private:
   void find(const at::Tensor& gradient, bool right, const at::Tensor& vectors, std::uint64_t seed) const {
     if (!random_) return find_singular_vectors(gradient, right, vectors);
-    // Drawn on the host: the same on every kind of device.
+    // Drawn on the host, to be the same on every kind of device.
     const at::Tensor drawn = at::randn(vectors.sizes(), at::detail::createCPUGenerator(seed), at::kFloat);
     vectors.copy_(drawn).div_(std::sqrt(static_cast<double>(vectors.size(right ? 0 : 1))));
   }
 
-  /// [rows, 1] or [1, columns] by channels, else a scalar: how much larger AdamW's step is than the gradient.
+  /// Returns how much larger AdamW's step is than the gradient: [rows, 1] or [1, columns] per channel, otherwise a scalar.
   at::Tensor factors(const at::Tensor& low, const at::Tensor& step, bool right) const {
     const auto norm = [&](const at::Tensor& t) {
       return channels_ ? at::linalg_vector_norm(t, 2, right ? 1 : 0, /*keepdim=*/true) : at::linalg_vector_norm(t);
@@ -71,7 +71,7 @@ class Apollo : public Rule {
     return norm(step).div_(norm(low).add_(kTiny));
   }
 
-  /// `before`: the norm of the last step, 0 at first.
+  /// `before`: norm of the last step, initially 0.
   static void limit(const at::Tensor& scaled, const at::Tensor& before) {
     const at::Tensor norm = at::linalg_vector_norm(scaled);
     const at::Tensor growth = norm.div(before.add(kTiny)).clamp_min_(kGrowth).div_(kGrowth);

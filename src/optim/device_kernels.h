@@ -6,21 +6,22 @@
 namespace qft::optim {
 
 struct DeviceKernels {
-  /// Whether the rules' kernels know these element types, and all of it is on one device.
+  /// Returns whether the rules' kernels support these element types, and all tensors are on one device.
   bool (*can_update)(const Update& update);
 
-  /// One update, where can_update(); writes the copy too.
+  /// Perform one update, if can_update(); also write the copy.
   void (*adamw)(const Update& update, const Hyper& hyper);
   void (*lion)(const Update& update, const Hyper& hyper);
 
-  /// parts [k] fp64 on values' device, whose sum is the sum of squares; undefined where there is no kernel for `values`.
+  /// Returns parts [k] in fp64 on the device of `values`; their sum is the sum of squares. Undefined if there is no kernel for
+  /// `values`.
   at::Tensor (*square_parts)(const at::Tensor& values);
 };
 
-/// Those of t's device; null on the CPU, and where the device has none.
+/// Returns the kernels of t's device; null on the CPU, and if the device has none.
 const DeviceKernels* device_kernels(const at::Tensor& t);
 
-/// Those that can do this update; null: ATen does it.
+/// Returns kernels that can do this update; null: use ATen.
 const DeviceKernels* device_kernels(const Update& update);
 
 }  // namespace qft::optim

@@ -1,5 +1,5 @@
-// GaLore (Zhao et al. 2024, "Memory-Efficient LLM Training by Gradient Low-Rank Projection") over AdamW, as galore_torch has it:
-// the moments are those of a matrix' gradient in the space of its first singular vectors, which are found anew every few steps.
+// GaLore (Zhao et al. 2024, "Memory-Efficient LLM Training by Gradient Low-Rank Projection") over AdamW, as in galore_torch:
+// keeps the moments of a matrix's gradient in the space of its first singular vectors, which are recomputed every few steps.
 #include "low_rank.h"
 #include "rules.h"
 #include <ATen/TensorOperators.h>

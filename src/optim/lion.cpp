@@ -1,5 +1,5 @@
-// Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", program 1): on a CUDA device by a kernel of our own,
-// elsewhere and in fp64 by ATen.
+// Lion (Chen et al. 2023, "Symbolic Discovery of Optimization Algorithms", program 1): our own kernel on CUDA devices; ATen
+// elsewhere and in fp64.
 #include "device_kernels.h"
 #include "rules.h"
 #include <ATen/TensorOperators.h>

@@ -10,7 +10,7 @@
 namespace qft::optim {
 namespace {
 
-/// Overflows at the least scale after which it is the model that is broken, not the scale.
+/// Overflows at the minimum scale after which the model, not the scale, must be at fault.
 constexpr std::int64_t kHopeless = 100;
 
 }  // namespace
@@ -27,10 +27,11 @@ void LossScaler::update(bool finite) {
   if (!finite) {
     last_overflow_ = step_;
     ++in_a_row_;
-    require(in_a_row_ < options_.hysteresis + kHopeless || scale_ > options_.min_loss_scale,
-            "gradients were not finite in {} steps in a row, although the loss scale is down at {}: fp16 does not suit this "
-            "model or learning rate; use bf16: true, or lower learning_rate",
-            in_a_row_, scale_);
+    require(
+        in_a_row_ < options_.hysteresis + kHopeless || scale_ > options_.min_loss_scale,
+        "gradients were not finite in {} steps in a row, although the loss scale is at its minimum {}: fp16 does not suit this "
+        "model or learning rate; use bf16: true, or lower learning_rate",
+        in_a_row_, scale_);
     if (left_ > 1) {
       --left_;
     } else {

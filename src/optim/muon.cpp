@@ -1,5 +1,5 @@
-// Muon (Jordan et al. 2024; Liu et al. 2025, "Muon is Scalable for LLM Training") with the update of torch.optim.Muon: momentum
-// that is element-wise, whose matrices are made orthogonal, nearly, by five Newton-Schulz iterations.
+// Muon (Jordan et al. 2024; Liu et al. 2025, "Muon is Scalable for LLM Training") with the update of torch.optim.Muon:
+// element-wise momentum, with matrices nearly orthogonalised by five Newton-Schulz iterations.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -17,7 +17,8 @@ constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315, kEps = 1e-7;
 constexpr std::int64_t kSteps = 5;
 constexpr std::array<std::string_view, 2> kAdjustments = {"match_rms_adamw", "original"};
 
-/// Of [matrices, rows, columns]. In bf16 on an accelerator, as torch; a CPU multiplies fp32 no slower, and fp64 stays what it is.
+/// Takes [matrices, rows, columns]. Uses bf16 on an accelerator, like torch. A CPU multiplies fp32 no slower, and fp64 stays
+/// fp64.
 at::Tensor orthogonal(const at::Tensor& values, std::int64_t steps) {
   const at::ScalarType type = values.scalar_type() == at::kDouble ? at::kDouble : values.is_cpu() ? at::kFloat : at::kBFloat16;
   const bool tall = values.size(1) > values.size(2);
@@ -65,7 +66,7 @@ class Muon : public Rule {
   double momentum_;
   bool nesterov_;
   std::int64_t steps_;
-  bool like_adamw_;  ///< updates as large as AdamW's usually are, so that one learning rate does for both
+  bool like_adamw_;  ///< scale updates to AdamW's usual size, so that one learning rate suits both
   std::unique_ptr<Rule> adamw_;
 };
 

@@ -52,7 +52,7 @@ std::pair<std::int64_t, std::int64_t> Optimizer::here(std::size_t i, const Segme
   return {std::max<std::int64_t>(segment.begin - begin, 0), std::min(segment.end - begin, length)};
 }
 
-/// Gaps between segments that are updated as one belong to them.
+/// If several segments are updated as one, the gaps between them are updated too.
 void Optimizer::cut(std::size_t i) {
   const auto& segments = params_[i].segments;
   auto& pieces = buffers_[i].pieces;
@@ -190,7 +190,7 @@ std::vector<HeldState> Optimizer::held_states(std::size_t i, std::int64_t segmen
 void Optimizer::publish(std::size_t i) {
   const Buffer& b = buffers_[i];
   if (!b.has_copy) return;
-  b.uploaded.synchronize();  // of the time before: its source is written again
+  b.uploaded.synchronize();  // the previous upload must end before its source is overwritten
   b.copy_in(params_[i].weights).copy_(b.master);
   upload(i);
 }

@@ -12,7 +12,7 @@
 namespace qft::optim {
 namespace {
 
-/// Parameters of a round for each rank: more would be more memory, fewer would leave ranks without one.
+/// Parameters per rank in a round: more would need more memory, fewer would leave ranks idle.
 constexpr std::size_t kEach = 2;
 
 std::size_t total(const std::vector<std::size_t>& counts) {
@@ -28,7 +28,7 @@ Owners::Owners(std::vector<Owned> all, Slices slices) : all_(std::move(all)), sl
   if (slices_.shared()) deal();
 }
 
-/// The largest of a round first, each to the rank that has least so far.
+/// Assigns owners in each round: the largest parameter first, to the rank with the smallest load so far.
 void Owners::deal() {
   std::vector<std::int64_t> load(static_cast<std::size_t>(slices_.comm->size()), 0);
   for (std::size_t round = 0; round + 1 < rounds_.size(); ++round) {
@@ -89,7 +89,7 @@ void Owners::exchange(std::size_t first, std::size_t last, const Part& part, con
   for_sent([&](const Owned& owned, const at::Tensor& place) { place.copy_(part(owned)); });
   comm.all_to_all_v(sent.data_ptr(), out, received.data_ptr(), in, type);
 
-  std::vector<std::int64_t> next(ranks, 0);  // of each rank's parts in `received`
+  std::vector<std::int64_t> next(ranks, 0);  // position in `received` of each rank's next part
   std::exclusive_scan(in.begin(), in.end(), next.begin(), std::int64_t{0});
   for (std::size_t i = first; i < last; ++i) {
     const Owned& owned = all_[i];

@@ -1,4 +1,5 @@
-// Parameters that one rank, their owner, updates as a whole: dealt by size, with their gradients sent to it and back.
+// Parameters that one rank, their owner, updates as a whole. Assigns owners by size, sends gradients to the owners and updates
+// back.
 #pragma once
 
 #include "qft/optim/rule.h"
@@ -12,31 +13,31 @@
 
 namespace qft::optim {
 
-/// One such parameter.
+/// A parameter with an owner.
 struct Owned {
-  std::size_t buffer = 0, segment = 0;  ///< FlatParams and its segment
-  std::int64_t begin = 0, end = 0;      ///< in the unit's buffer
+  std::size_t buffer = 0, segment = 0;  ///< index of the FlatParams, and of its segment
+  std::int64_t begin = 0, end = 0;      ///< range in the unit's buffer
   Shape stack;                          ///< Param::as_stack()
   int owner = 0;
-  std::vector<at::Tensor> state = {};  ///< the owner's, of StateSpec::per 0
+  std::vector<at::Tensor> state = {};  ///< on the owner: states with StateSpec::per 0
 };
 
 class Owners {
  public:
   Owners() = default;
-  /// The same list on every rank. Not collective.
+  /// `all` must be the same on every rank. Not collective.
   Owners(std::vector<Owned> all, Slices slices);
 
   const std::vector<Owned>& all() const { return all_; }
   std::vector<Owned>& all() { return all_; }
   bool is_mine(const Owned& owned) const;
 
-  /// This rank's part of the gradients, 1-D and contiguous; may be empty.
+  /// Returns this rank's part of a parameter's gradients, 1-D and contiguous; may be empty.
   using Part = std::function<at::Tensor(const Owned&)>;
-  /// `values` [stack]: gradients, of which body makes what goes back.
+  /// Receives the gradients in `values` [stack] and replaces them by the values to send back.
   using Body = std::function<void(const Owned&, const at::Tensor& values)>;
-  /// Calls body for the parameters of this rank with their whole gradients, and leaves in every rank's parts what it made of
-  /// them. A few at a time travel. Collective.
+  /// Calls `body` with the whole gradients of each parameter that this rank owns, and writes the results to every rank's parts.
+  /// Sends only a few parameters at a time. Collective.
   void direct(const Part& part, const Body& body);
 
  private:
@@ -46,7 +47,7 @@ class Owners {
 
   std::vector<Owned> all_;
   Slices slices_;
-  std::vector<std::size_t> rounds_;  ///< where each begins, and the end
+  std::vector<std::size_t> rounds_;  ///< begin of each round, and the end
 };
 
 }  // namespace qft::optim

@@ -12,7 +12,7 @@
 namespace qft::optim {
 namespace {
 
-/// Elements at a time: what is computed on the way stays in the cache, and is no second gradient buffer.
+/// Elements processed at a time: intermediate values stay in the cache, and need no second gradient buffer.
 constexpr std::int64_t kUpdatedAtOnce = std::int64_t{1} << 17;
 
 std::int64_t product(const Shape& shape) {

@@ -7,7 +7,7 @@
 namespace qft::optim {
 namespace {
 
-/// The part of the peak that update number `step` of the warm-up has.
+/// Returns the rate of warm-up update `step`, relative to the peak.
 double warmed_up(const Schedule& s, std::int64_t step) {
   if (s.log_warmup)
     return std::log(static_cast<double>(step + 1)) / std::log(static_cast<double>(std::max<std::int64_t>(2, s.warmup_steps)));
@@ -22,7 +22,7 @@ double from_floor(double factor, double floor) {
   return std::max(0.0, factor * (1.0 - floor) + floor);
 }
 
-/// Of the peak, after the warm-up; `progress` is 1 at the last step.
+/// Returns the rate after the warm-up, relative to the peak; `progress` is 1 at the last step.
 double cosine(const Schedule& s, double progress) {
   if (s.kind != ScheduleKind::cosine_with_restarts) return from_floor(half_cosine(s.num_cycles * 2.0 * progress), s.min_lr_rate);
   return progress >= 1.0 ? 0.0 : std::max(0.0, half_cosine(std::fmod(s.num_cycles * progress, 1.0)));
@@ -41,7 +41,7 @@ double inverse_sqrt(const Schedule& s, std::int64_t step) {
   return 1.0 / std::sqrt((static_cast<double>(step) + timescale - warmup) / timescale);
 }
 
-/// Its warm-up is one step ahead of the others', so that no step has a rate of 0.
+/// The warm-up runs one step ahead of the other schedules', so no step has a rate of 0.
 double cosine_warmup_with_min_lr(const Schedule& s, std::int64_t step) {
   const double at = static_cast<double>(step), warmup = static_cast<double>(s.warmup_steps);
   if (at < warmup)
@@ -68,7 +68,7 @@ double warmup_stable_decay(const Schedule& s, std::int64_t step) {
   return from_floor(factor, s.min_lr_ratio);
 }
 
-/// Of the peak.
+/// Returns the rate relative to the peak.
 double factor(const Schedule& s, std::int64_t step) {
   if (s.kind == ScheduleKind::constant) return 1.0;
   if (s.kind == ScheduleKind::cosine_warmup_with_min_lr) return cosine_warmup_with_min_lr(s, step);

@@ -1,4 +1,4 @@
-// lr_scheduler_type and lr_scheduler_kwargs to a schedule.
+// Builds a schedule from lr_scheduler_type and lr_scheduler_kwargs.
 #include "qft/core/error.h"
 #include "qft/optim/schedule.h"
 
@@ -22,7 +22,7 @@ struct Row {
   std::vector<std::string_view> keywords = {};
 };
 
-/// The table: names, and the keywords that each takes.
+/// The table of names, with the keywords that each accepts.
 const std::vector<Row>& rows() {
   static const std::vector<Row> kRows = {
       {"linear", ScheduleKind::linear},
@@ -52,7 +52,7 @@ const Row& row_of(const std::string& name) {
   fail_config("lr_scheduler_type '{}' is not implemented: use one of {}", name, fmt::join(known, ", "));
 }
 
-/// The keywords that were given, each read at most once.
+/// The given keywords, each read at most once.
 class Keywords {
  public:
   Keywords(const Row& row, const json& given) : row_(row), given_(given.is_null() ? json::object() : given) {

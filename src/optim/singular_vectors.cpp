@@ -14,7 +14,7 @@
 namespace qft::optim {
 namespace {
 
-/// How many of the descending singular values are above what rounding makes of 0.
+/// Returns the number of singular values, in descending order, that exceed the rounding error of 0.
 std::int64_t rank_of(const at::Tensor& g, const at::Tensor& values) {
   const double epsilon =
       g.scalar_type() == at::kDouble ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
@@ -22,7 +22,7 @@ std::int64_t rank_of(const at::Tensor& g, const at::Tensor& values) {
   return values.gt(least).sum().item<std::int64_t>();
 }
 
-/// Vectors [., count] with the largest element of each above 0.
+/// Returns the vectors [., count] with signs that make the largest element of each positive.
 at::Tensor with_signs(const at::Tensor& vectors) {
   const at::Tensor largest = vectors.gather(0, vectors.abs().argmax(0, /*keepdim=*/true));
   return vectors * at::where(largest.lt(0.0), -1.0, 1.0);

@@ -7,10 +7,10 @@
 
 namespace qft::optim {
 
-/// The first `count` singular vectors of g [rows, columns], fp32 or fp64: right ones [count, columns], or left ones [rows,
-/// count]. Where g has a lower rank (of an expert with few tokens, or of a matrix of LoRA), rounding would choose the signs of
-/// its vectors, and all of those of no singular value: the largest element of each is above 0, and the latter are what the former
-/// leave of the axes, so that any layout of ranks finds the same.
+/// Returns the first `count` singular vectors of g [rows, columns], fp32 or fp64: right ones [count, columns], or left ones
+/// [rows, count]. If g has a lower rank (an expert with few tokens, or a LoRA matrix), rounding would decide the signs of its
+/// vectors, and the vectors without a singular value entirely. So the largest element of each vector is made positive, and the
+/// remaining vectors are the axes orthogonalised against the others. Any layout of ranks then finds the same vectors.
 at::Tensor first_singular_vectors(const at::Tensor& g, std::int64_t count, bool right);
 
 }  // namespace qft::optim

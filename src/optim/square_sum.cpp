@@ -17,9 +17,9 @@
 namespace qft::optim {
 namespace {
 
-/// Elements summed by one thread at a time: not a matter of the number of threads.
+/// Elements that one thread sums at a time; independent of the number of threads.
 constexpr std::int64_t kSummedAtOnce = 1 << 17;
-/// Sums side by side, so that the compiler can keep them in vectors.
+/// Parallel sums, so that the compiler can use vector instructions.
 constexpr std::int64_t kLanes = 16;
 
 template <class T>
@@ -38,7 +38,7 @@ double square_sum_of(const T* values, std::int64_t count) {
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
-/// Of each piece of a tensor on the CPU.
+/// Returns the square sums of the pieces of a CPU tensor.
 at::Tensor square_parts(const at::Tensor& given) {
   const at::Tensor values = given.contiguous();
   const std::int64_t count = values.numel(), pieces = (count + kSummedAtOnce - 1) / kSummedAtOnce;
@@ -54,9 +54,9 @@ at::Tensor square_parts(const at::Tensor& given) {
   return parts;
 }
 
-/// [1] on the tensor's device.
+/// Returns the square sum, [1], on the tensor's device.
 at::Tensor by_aten(const at::Tensor& values) {
-  // In pieces: ATen makes an fp64 copy of what it is given.
+  // In pieces, because ATen makes an fp64 copy of its input.
   constexpr std::int64_t kCopied = 1 << 20;
   at::Tensor total;
   for (std::int64_t first = 0; first < values.numel(); first += kCopied) {
@@ -67,7 +67,7 @@ at::Tensor by_aten(const at::Tensor& values) {
   return total.reshape({1});
 }
 
-/// Sums that add up to that of one tensor, on its device.
+/// Returns partial square sums of one tensor, on its device.
 at::Tensor parts_of(const at::Tensor& values) {
   if (values.is_cpu()) return square_parts(values);
   const DeviceKernels* kernels = device_kernels(values);

@@ -102,7 +102,7 @@ ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions
   const int top = spec.head_unit();
   const int bottom = spec.lowest_trained_block();
   Builder build(spec, options, bottom);
-  // Forward turns around at the head, whose backward needs the same weights at once.
+  // Forward turns around at the head: its backward needs the same weights at once.
   const auto stays = [&](int block) { return block >= bottom && (block == top || !options.reshard_after_forward); };
   for (int group = 0; group < build.groups(); ++group) {
     const bool last_group = group + 1 == build.groups();

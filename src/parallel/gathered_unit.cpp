@@ -74,8 +74,8 @@ void GatheredUnit::need_experts_again(std::span<const std::int64_t> begins) cons
   if (experts_.empty()) return;
   const std::vector<std::uint8_t> mask = experts_.mask(begins);
   require(frozen_.has(experts_.of(mask, model::Part::frozen)) && trainable_.has(experts_.of(mask, model::Part::trainable)),
-          "{}: computed again for its backward pass, a router chose other experts than before, whose weights are not here: its "
-          "sums depend on more than their inputs. With gradient_checkpointing: false nothing is computed again",
+          "{}: recomputed for its backward pass, a router chose other experts than before, and their weights are not here: its "
+          "sums are not reproducible. Set gradient_checkpointing: false to avoid recomputation",
           unit_->name);
 }
 

@@ -19,14 +19,14 @@ int ranks_of_a_node(comm::Communicator& world) {
   const auto [least, most] = std::minmax_element(sizes.begin(), sizes.end());
   if (*least != *most)
     fail_config(
-        "hsdp shards inside each node, but there are nodes with {} and with {} ranks: start as many on each, or set "
+        "hsdp shards inside each node, but there are nodes with {} and with {} ranks: start the same number on each, or set "
         "hsdp_group_size",
         *least, *most);
   for (std::size_t r = 0; r < nodes.size(); ++r)
     if (nodes[r] != nodes[r - r % static_cast<std::size_t>(*least)])
       fail_config(
-          "hsdp shards inside each node, but rank {} is on another node than rank {}: let neighbouring ranks share "
-          "nodes (mpirun --map-by slot, srun --distribution=block), or set hsdp_group_size",
+          "hsdp shards inside each node, but rank {} is on another node than rank {}: place neighbouring ranks on the "
+          "same node (mpirun --map-by slot, srun --distribution=block), or set hsdp_group_size",
           r, r - r % static_cast<std::size_t>(*least));
   return *least;
 }

@@ -76,9 +76,8 @@ std::string describe_collapse(const std::map<std::string, double>& metrics, cons
   const double limit = 0.9 * count / per_token;  // nine tenths of all tokens go to one expert
   if (count < 4 * per_token || (most->second < limit && entropy->second > 0.05 * std::log(count))) return {};
   return fmt::format(
-      "a router collapses: an expert of a layer got {:.1f} times its even share of the tokens (all of them are {:.1f} times), "
-      "and a "
-      "token's entropy is {:.3f} of at most {:.3f} nats; lower learning_rate, freeze the router, or set moe_aux_loss_coef",
+      "a router collapses: an expert of a layer got {:.1f} times its even share of the tokens (the maximum is {:.1f} times), and "
+      "the entropy per token is {:.3f} of at most {:.3f} nats; lower learning_rate, freeze the router, or set moe_aux_loss_coef",
       most->second, count / per_token, entropy->second, std::log(count));
 }
 

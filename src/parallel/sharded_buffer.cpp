@@ -113,7 +113,7 @@ bool ShardedBuffer::gather(const Ranges& parts) {
     gather();
     return true;
   }
-  QFT_ASSERT(gathers_parts(), "parts of a buffer of {} elements are gathered, which is here as a whole", division_.n);
+  QFT_ASSERT(gathers_parts(), "partial gather of a buffer of {} elements that is only gathered as a whole", division_.n);
   if (transfers_->staged.now() + bytes_of(missing) > transfers_->staging_limit) return false;
   start(missing);
   return true;

@@ -52,7 +52,7 @@ StepResult agree(const StepShare& share, const Objective& objective, const Micro
   agreed[0] = share.grad_square_sum;
   agreed[1] = share.seconds;
   agreed[2] = share.asked_to_stop ? 1.0 : 0.0;
-  if (range.total > 0) {  // each micro-batch has its own place, where the other ranks contribute zeros
+  if (range.total > 0) {  // each micro-batch has its own place; the other ranks add zeros there
     std::ranges::copy(values, agreed.begin() + kSums + range.first * static_cast<std::int64_t>(width));
   } else {
     std::ranges::copy(columns(values, width), agreed.begin() + kSums);

@@ -19,7 +19,7 @@ class TreeGradientSum final : public GradientSum {
   TreeGradientSum(GradientLayout layout, comm::Communicator& comm) : layout_(std::move(layout)), comm_(comm) {}
 
   void start_step(const MicroRange& micros) override {
-    QFT_ASSERT(micros.total > 0, "gradients that add up in the order of the micro-batches need their places");
+    QFT_ASSERT(micros.total > 0, "summing gradients in micro-batch order needs the range of the micro-batches");
     micros_ = micros;
     added_ = 0;
     complete_ = 0;

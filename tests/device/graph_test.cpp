@@ -21,7 +21,7 @@ TEST(Graph, OnTheCpuIsWhatWasCapturedCalledAgain) {
   EXPECT_EQ(sum, 1) << "capturing does nothing yet";
   value = 100;
   for (int i = 0; i < 2; ++i) graph->replay();
-  EXPECT_EQ(sum, 3) << "what it held when it was captured";
+  EXPECT_EQ(sum, 3) << "the value at capture time";
 }
 
 TEST(Graph, OnAGpuIsQueuedAgain) {

@@ -17,7 +17,7 @@ using test::error_of;
 using test::make_item;
 using test::TempDir;
 
-/// Compares every sequence of a micro-batch with the item that it names.
+/// Compares every sequence of a micro-batch with its item.
 void expect_faithful(const MicroBatch& batch, int sequences_per_item) {
   ASSERT_EQ(batch.cu_seqlens.size(), batch.samples.size() + 1);
   EXPECT_EQ(batch.cu_seqlens.front(), 0);

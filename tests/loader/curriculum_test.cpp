@@ -1,4 +1,4 @@
-// Curriculum sampling: the shares of the table are reached, short levels repeat, nothing depends on state.
+// Curriculum sampling: the shares of the table are reached, short levels repeat, and nothing depends on state.
 #include "qft/core/error.h"
 #include "qft/loader/schedule.h"
 
@@ -81,7 +81,7 @@ TEST(Curriculum, EachLevelIsUsedUpBeforeItRepeats) {
     it->second.second = std::max(it->second.second, times[static_cast<std::int64_t>(i)]);
   }
   for (const auto& [level, range] : least_most) EXPECT_LE(range.second - range.first, 1) << level;
-  EXPECT_EQ(times.count(static_cast<std::int64_t>(data.tokens.size()) - 1), 0u);  // the one without a level
+  EXPECT_EQ(times.count(static_cast<std::int64_t>(data.tokens.size()) - 1), 0u);  // the item without a level
 }
 
 TEST(Curriculum, AStepIsAFunctionOfSeedAndStepOnAnyNumberOfRanks) {
@@ -126,7 +126,7 @@ TEST(Curriculum, TablesAreReadAndMistakesNamed) {
       {{{"levels", {"a", "a"}}, {"stages", json::array()}}, "twice"},
       {stages({{{"until", 100}, {"shares", {1}}}}), "1 shares for 2 levels"},
       {stages({{{"until", 100}, {"shares", {0, 0}}}}), "all shares are 0"},
-      {stages({{{"until", 100}, {"shares", {1, -1}}}}), "from 0 on"},
+      {stages({{{"until", 100}, {"shares", {1, -1}}}}), "at least 0"},
       {stages({{{"until", 50}, {"shares", {1, 1}}}}), "end at 100"},
       {stages({{{"until", 50}, {"shares", {1, 1}}}, {{"until", 40}, {"shares", {1, 1}}}}), "must rise"},
   };

@@ -32,13 +32,13 @@ TEST(Order, DependsOnSeedEpochAndStreamAlone) {
   EXPECT_NE(base, all_of(Order(1000, 43, 0)));
   EXPECT_NE(base, all_of(Order(1000, 42, 1)));
   EXPECT_NE(base, all_of(Order(1000, 42, 0, 1)));
-  // Fixed for good: a checkpoint of today must find the same samples tomorrow.
+  // Must never change: a checkpoint of today must find the same samples tomorrow.
   const Order order(10, 42, 0);
   const std::vector<std::int64_t> now = all_of(order);
   EXPECT_EQ(now, (std::vector<std::int64_t>{7, 9, 5, 3, 1, 6, 2, 4, 8, 0}));
 }
 
-// Chi-squared of counts that should be equal, as standard deviations from its mean.
+// Returns chi-squared of counts that should be equal, as standard deviations from its mean.
 double excess(const std::map<std::vector<std::int64_t>, int>& counts, double cells, double samples) {
   double chi = (cells - static_cast<double>(counts.size())) * samples / cells;
   for (const auto& [key, n] : counts) chi += std::pow(n - samples / cells, 2) / (samples / cells);

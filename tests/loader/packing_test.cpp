@@ -91,7 +91,7 @@ TEST(RowPlan, RefusesAnItemLongerThanARow) {
 
 TEST(RowPlan, PlansTenMillionItemsInSeconds) {
   const auto lengths = alpaca_like_lengths(10'000'000, 2048);
-  const std::clock_t start = std::clock();  // of this process: other work on the machine does not count
+  const std::clock_t start = std::clock();  // CPU time of this process: other work on the machine does not count
   const RowPlan plan(lengths, 2048, 42, true);
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   RecordProperty("seconds", std::to_string(seconds));

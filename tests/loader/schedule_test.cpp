@@ -55,7 +55,7 @@ TEST(StepSchedule, AStepHoldsTheSameSamplesForEveryNumberOfRanks) {
   }
 }
 
-/// A step's micro-batches, rank by rank.
+/// Returns a step's micro-batches, rank by rank.
 std::vector<std::vector<std::int64_t>> in_order(const StepPlan& plan, int world) {
   std::vector<std::vector<std::int64_t>> all;
   for (int rank = 0; rank < world; ++rank) {
@@ -91,7 +91,7 @@ TEST(StepSchedule, FixedMicroBatchesAreTheSameForEveryNumberOfRanksAndShareTheWo
 
 TEST(DealRuns, EveryRunHoldsHeavyAndLightMicroBatches) {
   std::vector<std::vector<std::int32_t>> micros;
-  for (std::int32_t i = 0; i < 8; ++i) micros.push_back({i});  // the heavy first
+  for (std::int32_t i = 0; i < 8; ++i) micros.push_back({i});  // heavy ones first
   const auto two = deal_runs(micros, 2);
   EXPECT_EQ(two, (std::vector<std::vector<std::int32_t>>{{0}, {1}, {4}, {5}, {2}, {3}, {6}, {7}}));
   micros.resize(3);
@@ -184,7 +184,7 @@ TEST(StepSchedule, ASubsetIsAllThatIsSeen) {
   const Data data(40);
   const auto [train, validation] = split_items(40, 0.25, 7);
   EXPECT_EQ(train->size(), 30u);
-  // What datasets' train_test_split(test_size=0.25, seed=7) holds out of 40.
+  // The items that datasets' train_test_split(test_size=0.25, seed=7) holds out of 40.
   EXPECT_EQ(*validation, (std::vector<std::int64_t>{0, 4, 9, 10, 12, 19, 20, 28, 30, 32}));
   std::set<std::int64_t> all(train->begin(), train->end());
   all.insert(validation->begin(), validation->end());
@@ -222,7 +222,7 @@ TEST(DealUnits, BalancesTokensOverRanksAndRounds) {
     for (const std::int32_t unit : bin) loads.back() += tokens[static_cast<std::size_t>(unit)];
   }
   const auto [least, most] = std::minmax_element(loads.begin(), loads.end());
-  EXPECT_LT(static_cast<double>(*most) / static_cast<double>(*least), 1.5);  // drawn at random it is above 2
+  EXPECT_LT(static_cast<double>(*most) / static_cast<double>(*least), 1.5);  // random distribution gives more than 2
 }
 
 TEST(DealUnits, LeavesRanksEmptyWhereThereAreFewUnits) {
@@ -272,7 +272,7 @@ TEST(StepSchedule, RanksHaveTheSameToDoOverAFewSteps) {
 TEST(StepSchedule, TheRunFileLimitsTheTokensOfAMicroBatch) {
   const Data data(64);
   config::RunConfig config;
-  config.training.max_tokens_per_micro_batch = 400;  // below the longest sample: that one stays alone
+  config.training.max_tokens_per_micro_batch = 400;  // below the longest sample, which stays alone
   ASSERT_GT(*std::max_element(data.tokens.begin(), data.tokens.end()), 400);
   const StepPlan plan = data.schedule(loader_options(config), 2).plan(0);
   EXPECT_EQ(plan.samples, 16);

@@ -14,7 +14,7 @@ namespace {
 using test::TempDir;
 using Ids = std::vector<std::int32_t>;
 
-/// A pair whose answers begin at these positions.
+/// Returns a pair whose answers begin at these positions.
 pack::FlatItem pair(const Ids& chosen, const Ids& rejected, std::int32_t chosen_label, std::int32_t rejected_label) {
   pack::FlatItem item;
   item.ids = chosen;
@@ -28,11 +28,11 @@ pack::FlatItem pair(const Ids& chosen, const Ids& rejected, std::int32_t chosen_
 
 TEST(SharedPrompt, EndsBeforeTheTokenThatPredictsTheFirstLabel) {
   EXPECT_EQ(shared_prompt(pair({1, 2, 3, 4, 9}, {1, 2, 3, 4, 8}, 4, 4)), 3);
-  // Answers that begin alike, and one whose labels begin later.
+  // Answers with a common start, and an answer with later labels.
   EXPECT_EQ(shared_prompt(pair({1, 2, 3, 9, 9, 9}, {1, 2, 3, 9, 9, 8}, 3, 3)), 2);
   EXPECT_EQ(shared_prompt(pair({1, 2, 3, 9, 9, 9}, {1, 2, 3, 9, 9, 8}, 5, 3)), 2);
   EXPECT_EQ(shared_prompt(pair({1, 2, 3, 9, 9, 9}, {1, 2, 3, 9, 9, 8}, 3, 5)), 2);
-  // Equal sequences too keep rows of their own.
+  // Equal sequences also keep separate rows for their answers.
   EXPECT_EQ(shared_prompt(pair({1, 2, 3, 9}, {1, 2, 3, 9}, 2, 2)), 1);
 }
 
@@ -40,7 +40,7 @@ TEST(SharedPrompt, IsNothingWithoutAPrefixOrWithShortPrompts) {
   EXPECT_EQ(shared_prompt(pair({5, 2, 3, 4, 9}, {1, 2, 3, 4, 8}, 4, 4)), 0);
   EXPECT_EQ(shared_prompt(pair({1, 2, 7, 4, 9}, {1, 2, 3, 4, 8}, 4, 4)), 2);
   EXPECT_EQ(shared_prompt(pair({1, 9, 9}, {1, 8, 8}, 1, 1)), 0);        // a prompt of one token
-  EXPECT_EQ(shared_prompt(pair({1, 2, 9, 9}, {1, 2, 8, 8}, 2, 2)), 1);  // of two
+  EXPECT_EQ(shared_prompt(pair({1, 2, 9, 9}, {1, 2, 8, 8}, 2, 2)), 1);  // a prompt of two tokens
   EXPECT_EQ(shared_prompt(pair({1, 9, 9}, {1, 8, 8}, 0, 0)), 0);        // labels from the first token on
   pack::FlatItem without = pair({1, 2, 3, 4}, {1, 2, 3, 5}, 3, 3);
   without.spans.pop_back();
@@ -48,7 +48,7 @@ TEST(SharedPrompt, IsNothingWithoutAPrefixOrWithShortPrompts) {
   EXPECT_EQ(shared_prompt(without), 0);
 }
 
-/// Pair `number`: a prompt of 2 to 11 tokens and answers of 3 to 12; every third one has two prompts.
+/// Returns pair `number`: a prompt of 2 to 11 tokens and answers of 3 to 12; every third one has two prompts.
 encode::EncodedItem make_pair(std::int64_t number) {
   const auto prompt = static_cast<std::int32_t>(2 + number * 7 % 10);
   encode::EncodedItem item = test::make_item(number, 2);

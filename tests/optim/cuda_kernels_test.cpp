@@ -1,4 +1,4 @@
-// The optimizer's CUDA kernels: run by the stand-in for CUDA on any machine, and by way of the optimizer on a GPU.
+// The optimizer's CUDA kernels, run by the CUDA stand-in on any machine, and through the optimizer on a GPU.
 // clang-format off: before every kernel, for it is the CUDA that they see
 #include "support/simt.h"
 // clang-format on
@@ -43,14 +43,14 @@ cuda::LionElement lion_element(int) {
   return {0.9F, 0.999F, static_cast<float>(1 - 0.9), static_cast<float>(1 - 0.999), kLr, kLr * kDecay, kScale};
 }
 
-/// Of many values: what is off by little in small ones would hide behind a difference that is allowed at 0, and a sum of few may
+/// Call it with many values: small errors in small values would hide behind an absolute tolerance, and a sum of few values may
 /// cancel.
 double relative_difference(const at::Tensor& actual, const at::Tensor& expected) {
   const at::Tensor exact = expected.to(at::kDouble);
   return ((actual.to(at::kDouble) - exact).norm() / exact.norm()).item<double>();
 }
 
-/// The kernel beside the rule itself, which computes by ATen on the CPU.
+/// Compares the kernel with the rule itself, which uses ATen on the CPU.
 template <class P, class W, int S, class Element>
 void compare_by_stand_in(const char* optim, const Precision& precision, std::int64_t n, std::int64_t shift,
                          Element (*element)(int step)) {
@@ -110,7 +110,7 @@ TEST(UpdateKernel, UpdatesOnAGpuAsOnTheCpu) {
   if (!test::has_gpu()) GTEST_SKIP() << "no GPU";
   const c10::Device gpu(at::kCUDA, 0);
   for (const RuleSpec& rule : rules()) {
-    if (!rule.is_uniform()) continue;  // whose kernels are ATen's
+    if (!rule.is_uniform()) continue;  // other rules use ATen's kernels
     for (const Precision& precision :
          {Precision::fp32(), Precision::bf16(), Precision::fp16(), Precision::pure_bf16(), Precision::fp64()}) {
       constexpr std::int64_t n = 1003;

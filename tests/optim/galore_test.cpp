@@ -9,8 +9,8 @@
 namespace qft::optim {
 namespace {
 
-/// A [40, 24] matrix after six steps, two with the same vectors, by gradients of which every other has rank 4; `noise` is what a
-/// layout of ranks rounds otherwise.
+/// Returns a [40, 24] matrix after six steps, two per set of vectors; every other gradient has rank 4. `noise` models the
+/// different rounding of another layout of ranks.
 at::Tensor trained(const char* args, double noise) {
   at::manual_seed(3);
   const at::Tensor weights = at::zeros({960}, at::kDouble), grads = at::zeros({960}, at::kDouble);

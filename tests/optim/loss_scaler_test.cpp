@@ -11,7 +11,7 @@
 namespace qft::optim {
 namespace {
 
-/// The scale after each step: '.' finite, 'x' overflow.
+/// Returns the scale after each step: '.' finite, 'x' overflow.
 std::vector<double> run(LossScaler& scaler, std::string_view steps) {
   std::vector<double> scales;
   for (const char step : steps) {
@@ -37,7 +37,7 @@ TEST(LossScaler, HalvesOnOverflowAndDoublesAfterAWindow) {
 
 TEST(LossScaler, HysteresisForgivesOverflows) {
   EXPECT_EQ(run({.initial_power = 4, .window = 100, .hysteresis = 3}, "x.x.x.x"), (Scales{16, 16, 16, 16, 8, 8, 4}));
-  // Counted anew with each window, or with each finite step.
+  // The count restarts with each window, or with each finite step.
   EXPECT_EQ(run({.initial_power = 4, .window = 2, .hysteresis = 2}, "x..x.x"), (Scales{16, 16, 32, 32, 32, 16}));
   EXPECT_EQ(run({.initial_power = 4, .window = 100, .hysteresis = 2, .consecutive_hysteresis = true}, "x.x.xx"),
             (Scales{16, 16, 16, 16, 16, 8}));

@@ -59,13 +59,13 @@ TEST(AdamW, KeepsMastersInFullPrecision) {
   const auto before = adam.master(0).clone();
   for (int t = 0; t < 100; ++t) {
     grads.fill_(1.0);
-    adam.step(1e-6, 1.0);  // too small a step for bf16 to see at once
+    adam.step(1e-6, 1.0);  // too small a step to change a bf16 value at once
   }
   EXPECT_NEAR(at::Tensor(before - adam.master(0)).mean().item<double>(), 1e-4, 3e-6);
   EXPECT_TRUE(weights.equal(adam.master(0).to(at::kBFloat16)));
 }
 
-// The configuration cannot see the table, so it has a list of its own.
+// The configuration cannot see the table, so it has its own list.
 TEST(Rules, AreWhatTheKeyOptimNames) {
   std::vector<std::string_view> words, known;
   config::TrainingArgs().visit([&](const config::Field& field, const config::FieldRef&) {
@@ -117,7 +117,7 @@ TEST(Lion, FollowsTheFormulaWithTheRateAndDecayOfEachSegment) {
   }
 }
 
-/// What it computes on the way is computed in pieces, and for bf16 in fp32.
+/// Intermediate values are computed in pieces, and for bf16 in fp32.
 TEST(Lion, IsTheSameInPiecesAndRoundsHalfTypesOnce) {
   constexpr std::int64_t n = (1 << 18) + 77;
   const auto weights = at::randn({n}, at::kDouble).to(at::kBFloat16), grads = at::zeros_like(weights);
@@ -188,7 +188,7 @@ TEST(RuleArgs, RefuseWhatTheRuleDoesNotTake) {
   says("muon", "adjust_lr_fn=none", "expected one of match_rms_adamw, original");
 }
 
-/// Codes are the nearest numbers of the map, and those of a block that is its largest magnitude are exact.
+/// Codes are the map's nearest numbers, and elements with their block's largest magnitude are exact.
 TEST(EightBits, KeepEachMomentWithinItsBlocksRounding) {
   constexpr std::int64_t n = 5000;
   const auto weights = at::zeros({n}, at::kDouble), grads = at::randn({n}, at::kDouble);

@@ -201,7 +201,7 @@ TEST_P(LayerGraphsTest, KeepSoManyShapesAndTheLastOnesUsed) {
   EXPECT_EQ(layer.counts().by_kernels, before.by_kernels + 1) << "forgotten";
   layer.run(tokens(1));
   EXPECT_EQ(layer.counts().by_kernels, before.by_kernels + 2) << "forgotten for that one";
-  EXPECT_EQ(layer.counts().forgotten, 0) << "none of those had a graph";
+  EXPECT_EQ(layer.counts().forgotten, 0) << "the discarded shapes had no graph";
   for (std::size_t b = 1; b <= LayerGraphs::kShapes; ++b) layer.run(tokens(b));
   EXPECT_EQ(layer.counts().forgotten, 1) << "that of the first";
 }

@@ -113,12 +113,13 @@ TEST(UsedExperts, CrossAloneToTheByte) {
       t.expect_here(united(t.rest(), t.experts(all)), forward);
       store.release(kUnit);
       store.gather(kUnit, Need::backward);
-      EXPECT_EQ(t.gathered(), t.from_others(united(t.rest(), t.experts(all))) + t.adapter()) << "those of forward, ahead";
+      EXPECT_EQ(t.gathered(), t.from_others(united(t.rest(), t.experts(all))) + t.adapter())
+          << "the experts of forward, prefetched";
       t.expect_here(united(t.rest(), t.experts(all)), store.acquire(kUnit, Need::backward));
       EXPECT_EQ(t.gathered(), 0U);
       EXPECT_NO_THROW(store.need_experts_again(kUnit, begins_of({5, 10 + rank})));
       if (ranks > 1 || offloaded) {
-        EXPECT_THROW(store.need_experts_again(kUnit, begins_of({5, 0})), Error) << "a pass computed again uses another";
+        EXPECT_THROW(store.need_experts_again(kUnit, begins_of({5, 0})), Error) << "a recomputed pass uses another expert";
       }
       // Need::all gets the remaining experts.
       t.expect_here({{0, t.numel()}}, store.acquire(kUnit));

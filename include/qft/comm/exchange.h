@@ -62,9 +62,9 @@ nlohmann::json broadcast_json(Communicator& comm, const nlohmann::json& value, i
 /// Gathers every rank's text (any bytes, any length), ordered by rank.
 std::vector<std::string> all_gather_strings(Communicator& comm, const std::string& text);
 
-/// A check that all ranks join: returns if `local_error` is empty on every rank; otherwise throws on all ranks the
-/// same Error, with each distinct message and the ranks it came from. Its exit code is the lowest failing
-/// rank's; of kExitUsage it is a ConfigError.
+/// Checks that no rank has failed. Returns if `local_error` is empty on every rank; otherwise all ranks throw the same Error,
+/// with each distinct message and the ranks it came from. Its exit code is the code of the lowest failing rank; with kExitUsage
+/// it is a ConfigError.
 void all_agree(Communicator& comm, const std::string& local_error, int exit_code = 1);
 
 /// Runs `body` on this rank. An exception on any rank becomes the same Error on all ranks (through all_agree). `body` must not be

@@ -92,7 +92,7 @@ inline constexpr std::int64_t kKernelCacheBytes = 32'000'000;
 inline constexpr std::int64_t kBlockKernelBytes = 500'000;
 
 /// Returns the bytes of compiled CPU matrix products that are kept for `micro_batches` micro-batches in flight; 0 if all products
-/// are blocked, whose few kernels serve any number of tokens.
+/// are blocked: their few kernels serve any number of tokens.
 std::int64_t kernel_cache_bytes(std::int64_t micro_batches);
 
 /// Limits the caches of compiled CPU kernels. Each number of tokens or labels compiles new kernels, half a MB each, and LibTorch

@@ -1,5 +1,5 @@
-// Curriculum learning: which level of difficulty the units of each step come from. Pure functions of the
-// table, the sizes of the levels and the run's length, so that a resume needs no state.
+// Curriculum learning: the level of difficulty from which the units of each step come. Pure functions of the table, the sizes of
+// the levels and the run's length, so resuming needs no state.
 #pragma once
 
 #include <cstddef>
@@ -14,35 +14,35 @@ namespace qft::loader {
 
 /// Shares of the levels up to a point of the training.
 struct CurriculumStage {
-  double until = 1.0;          // of all steps, in (0, 1]
+  double until = 1.0;          // fraction of all steps, in (0, 1]
   std::vector<double> shares;  // by level, sum 1
 };
 
 struct CurriculumTable {
   std::vector<std::string> levels;
-  std::vector<CurriculumStage> stages;  // `until` rises to 1
+  std::vector<CurriculumStage> stages;  // `until` ascends to 1
 };
 
-/// The table of the key `curriculum`: {"levels": [...], "stages": [{"until": percent, "shares": [...]},
-/// ...]}; null stands for explain, reasoning, topology with 80/20/0 up to 30 %, 40/40/20 up to 70 %, then
-/// 25/35/40. Shares are any numbers from 0 on. Throws ConfigError naming what is wrong.
+/// Parses the key `curriculum`: {"levels": [...], "stages": [{"until": percent, "shares": [...]}, ...]}. null means explain,
+/// reasoning, topology with 80/20/0 up to 30 %, 40/40/20 up to 70 %, then 25/35/40. Shares are any non-negative numbers. Throws
+/// ConfigError with the problem.
 CurriculumTable parse_curriculum(const nlohmann::json& value);
 
-/// How many units of each level the steps take. Immutable. 8 bytes a step and level.
+/// Plans how many units of each level the steps take. Immutable. 8 bytes per step and level.
 class CurriculumPlan {
  public:
-  /// pool_sizes[l]: units of level l. Throws ConfigError where a level with a share has none.
+  /// pool_sizes[l]: units of level l. Throws ConfigError if a level with a share has no units.
   CurriculumPlan(CurriculumTable table, std::vector<std::int64_t> pool_sizes, std::int64_t total_steps,
                  std::int64_t units_per_step);
 
   std::size_t num_levels() const { return table_.levels.size(); }
   const CurriculumTable& table() const { return table_; }
-  /// Units of `level` that the steps before `step` take; step in [0, total_steps].
+  /// Returns the units of `level` that the steps before `step` take; step in [0, total_steps].
   std::int64_t taken_before(std::int64_t step, std::size_t level) const;
   std::size_t stage_of(std::int64_t step) const;
-  /// [first, end) steps of a stage; a short run may leave a stage without steps.
+  /// Returns the steps [first, end) of a stage; in a short run a stage may have no steps.
   std::pair<std::int64_t, std::int64_t> steps_of(std::size_t stage) const;
-  /// What the stage asks for and what its steps take: "curriculum, 0-30 %, steps 1-12: explain 80.2 % of 80 % ...".
+  /// Describes the requested and the actual shares of a stage: "curriculum, 0-30 %, steps 1-12: explain 80.2 % of 80 % ...".
   std::string describe(std::size_t stage) const;
 
  private:

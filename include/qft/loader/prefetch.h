@@ -1,4 +1,4 @@
-// A producer on its own thread, a few results ahead of its consumer.
+// A producer on a separate thread, a few results ahead of its consumer.
 #pragma once
 
 #include <condition_variable>
@@ -21,8 +21,8 @@ class Prefetcher {
   Prefetcher(std::function<std::optional<T>()> produce, std::size_t depth)
       : produce_(std::move(produce)), depth_(depth == 0 ? 1 : depth), thread_([this](std::stop_token stop) { run(stop); }) {}
 
-  /// The next result; nothing once the producer has ended. Rethrows what the producer threw, at the place in
-  /// the sequence where it did.
+  /// Returns the next result; nothing once the producer has ended. Rethrows the producer's exception at its place in the
+  /// sequence.
   std::optional<T> next() {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return !ready_.empty() || ended_; });
@@ -64,7 +64,7 @@ class Prefetcher {
   std::deque<T> ready_;
   bool ended_ = false;
   std::exception_ptr error_;
-  std::jthread thread_;  // last: it stops and joins before the rest goes
+  std::jthread thread_;  // last member: it stops and joins before the others are destroyed
 };
 
 }  // namespace qft::loader

@@ -1,4 +1,4 @@
-// Packing of whole items into rows of a fixed number of tokens, planned from the items' lengths alone.
+// Packs whole items into rows of a fixed number of tokens, planned from the items' lengths alone.
 #pragma once
 
 #include <cstdint>
@@ -7,25 +7,25 @@
 
 namespace qft::loader {
 
-/// Which items share a row. The pattern (how many rows, which lengths lie in each) is made once a run by best
-/// fit: an item goes into the fullest row that still takes it, long items first in falling length, the short
-/// ones in shuffled order, so that rows stay mixed. In each epoch every place of the pattern gets another
-/// item of that length: the number of rows is the same in every epoch and a row is found without planning the
-/// epoch. Every item lies in exactly one row. Immutable, thread-safe. 8 bytes of memory an item.
+/// Decides which items share a row. The pattern (how many rows, and the lengths in each) is made once per run by best fit: an
+/// item goes into the fullest row with room for it. Long items come first, by descending length, then the short ones in shuffled
+/// order, so that rows stay mixed. In each epoch every place of the pattern gets another item of that length. So the number of
+/// rows is the same in every epoch, and a row is found without planning the epoch. Every item lies in exactly one row. Immutable,
+/// thread-safe. 8 bytes of memory per item.
 class RowPlan {
  public:
-  /// lengths[i] in [1, row_tokens] is item i's number of tokens; throws ConfigError naming the first item
-  /// that is longer. Without `shuffle`: best fit in the items' own order, the same rows in each epoch.
+  /// lengths[i] in [1, row_tokens] is item i's number of tokens; throws ConfigError with the first item that is longer. Without
+  /// `shuffle`: best fit in the items' own order, the same rows in each epoch.
   RowPlan(std::span<const std::int32_t> lengths, std::int32_t row_tokens, std::uint64_t seed, bool shuffle);
 
   std::int64_t rows() const { return static_cast<std::int64_t>(row_offsets_.size()) - 1; }
   std::int32_t row_tokens() const { return row_tokens_; }
-  /// Items of the row that holds most; the same in every epoch.
+  /// Returns the maximum number of items in a row; the same in every epoch.
   std::int64_t most_items() const;
-  /// Tokens of all items over rows() * row_tokens.
+  /// Returns the tokens of all items divided by rows() * row_tokens.
   double efficiency() const;
 
-  /// The items at position `position` of [0, rows()) in `epoch`'s order of rows, appended to `items`.
+  /// Appends to `items` the items at position `position` of [0, rows()) in `epoch`'s order of rows.
   void append_row(std::uint64_t epoch, std::int64_t position, std::vector<std::int64_t>& items) const;
 
  private:
@@ -37,8 +37,8 @@ class RowPlan {
   std::int32_t row_tokens_;
   std::uint64_t seed_;
   bool shuffle_;
-  std::vector<std::uint32_t> by_length_;    // items, grouped by rising length, in their own order inside
-  std::vector<std::uint32_t> class_begin_;  // [row_tokens + 2]: where each length's items begin in by_length_
+  std::vector<std::uint32_t> by_length_;    // items, grouped by ascending length, in their own order within a group
+  std::vector<std::uint32_t> class_begin_;  // [row_tokens + 2]: begin of each length's items in by_length_
   std::vector<std::int64_t> row_offsets_;   // [rows + 1] into row_indices_
   std::vector<std::uint32_t> row_indices_;  // row by row: indices into by_length_
   std::int64_t total_tokens_ = 0;

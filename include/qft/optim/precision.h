@@ -1,4 +1,4 @@
-// The four element types a run is made of.
+// The four element types of a run.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace qft::optim {
 
 struct Precision {
   at::ScalarType compute = at::kFloat;  ///< weights and activations
-  at::ScalarType master = at::kFloat;   ///< what the optimizer updates; equal to compute: there is no second copy
+  at::ScalarType master = at::kFloat;   ///< weights that the optimizer updates; if equal to compute, there is no second copy
   at::ScalarType grad = at::kFloat;     ///< accumulation of gradients (always reduced in fp32 or wider)
   at::ScalarType state = at::kFloat;    ///< the optimizer's state
 

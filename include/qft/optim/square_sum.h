@@ -5,8 +5,8 @@
 
 namespace qft::optim {
 
-/// Sum of the squares of all elements, in fp64 and in an order that depends on the sizes alone. Waits for the tensors'
-/// device, once.
+/// Returns the sum of the squares of all elements, in fp64 and in an order that depends on the sizes alone. Waits once for the
+/// tensors' device.
 double square_sum(at::TensorList tensors);
 
 }  // namespace qft::optim

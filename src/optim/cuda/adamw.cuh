@@ -1,13 +1,13 @@
-// AdamW of one element. Host code, which fills in the numbers, sees it too.
+// AdamW of one element. Also compiled as host code, which fills in the numbers.
 #pragma once
 
 #include <cmath>
 
 namespace qft::optim::cuda {
 
-/// In torch.optim.AdamW's names. State: exp_avg, exp_avg_sq.
+/// Names as in torch.optim.AdamW. State: exp_avg, exp_avg_sq.
 struct AdamWElement {
-  float rest1, rest2;  ///< 1 - beta1 and 1 - beta2, rounded once: fp32's own difference of 0.999 is off by 1.3e-5
+  float rest1, rest2;  ///< 1 - beta1 and 1 - beta2, rounded once: computing 1 - 0.999 in fp32 is off by 1.3e-5
   float eps;
   float step_size;              ///< learning rate / (1 - beta1^t)
   float bias_correction2_sqrt;  ///< sqrt(1 - beta2^t)

@@ -6,13 +6,13 @@
 
 namespace qft::optim::cuda {
 
-/// P: the type of masters, gradients and state; W: of the compute copy; S: tensors of state.
+/// P: type of masters, gradients and state; W: type of the compute copy; S: number of state tensors.
 template <class P, class W, int S>
 struct UpdateBuffers {
   P* master;
   const P* grads;
   P* state[S];
-  W* copy;  ///< or null
+  W* copy;  ///< may be null
   std::int64_t count;
 };
 
@@ -20,9 +20,9 @@ struct UpdateBuffers {
 template <class P, class W, int S, class Element, class Launch>
 void launch_update(const UpdateBuffers<P, W, S>& b, const Element& element, const Launch& launch);
 
-constexpr int kSquareParts = 256;  ///< on any device alike, so that the sum has the same bits
+constexpr int kSquareParts = 256;  ///< the same on every device, so that the sum has the same bits
 
-/// parts [kSquareParts]: sums of squares, whose sum is that of all values.
+/// Fills parts [kSquareParts] with partial sums of squares.
 template <class T, class Launch>
 void launch_square_sum(const T* values, std::int64_t count, double* parts, const Launch& launch);
 

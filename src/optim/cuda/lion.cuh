@@ -1,4 +1,4 @@
-// Lion of one element. Host code, which fills in the numbers, sees it too.
+// Lion of one element. Also compiled as host code, which fills in the numbers.
 #pragma once
 
 namespace qft::optim::cuda {

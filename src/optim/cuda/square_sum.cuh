@@ -11,7 +11,7 @@ __device__ inline double square(double value) {
   return value * value;
 }
 
-/// parts[b]: of the elements that block b of kSquareParts takes.
+/// Fills parts[b] with the square sum of block b's elements, one of kSquareParts blocks.
 template <int N, class T>
 __global__ void square_sum_kernel(const T* values, std::int64_t count, double* parts) {
   double sum = 0;
