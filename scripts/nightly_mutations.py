@@ -46,7 +46,7 @@ EXPLAINED = {
     ("src/device/graph.cpp", "const StreamGuard on_stream(stream_);"):
         "calls run once on the stream that is captured later, because libraries such as cuBLAS make memory at their first call on a stream: "
         "the simulated device has none",
-    ("src/parallel/sharded_buffer.cpp", "gather_.wait();  // of the change before: MPI's gathers may overtake each other"):
+    ("src/parallel/sharded_buffer.cpp", "gather_.wait();  // the gather after the previous change: MPI's gathers may overtake each other"):
         "a device runs a group's gathers in the order of their calls",
     ("src/parallel/sharded_store.cpp", "for (comm::Work& work : works) work.wait();"):
         "a Work that goes waits too; this is for what a wait throws",

@@ -39,7 +39,7 @@ class DeviceWork final : public WorkState {
   // A peer may never join the operation, and freeing buffers that the device still uses would hang.
   void abandon() noexcept override {
     try {
-      for (const Patience patience; !test() && patience.waited() < kLastWait;) patience.pause();
+      for (const Backoff backoff; !test() && backoff.waited() < kFinalWait;) backoff.pause();
       if (done_->query()) return;
     } catch (...) {
       // It has failed: abort it below.

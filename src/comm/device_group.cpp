@@ -18,7 +18,7 @@ namespace qft::comm {
 namespace {
 
 constexpr std::chrono::seconds kInitLimit{180}, kFinalizeLimit{10};
-constexpr std::size_t kMostUnderWay = 256;  // beyond this, launch() drops finished collectives itself, in case no watchdog does
+constexpr std::size_t kMaxInFlight = 256;  // beyond this, launch() drops finished collectives itself, in case no watchdog does
 
 /// All groups of this process.
 struct Groups {
@@ -74,13 +74,13 @@ void DeviceGroup::enter_device() const {
 
 void DeviceGroup::complete(Result result, std::string_view what, std::chrono::seconds limit) const {
   const activity::Waiting waiting;
-  for (const Patience patience; result == Result::in_progress;) {
+  for (const Backoff backoff; result == Result::in_progress;) {
     result = state();
     if (result != Result::in_progress) break;
-    require(limit.count() == 0 || patience.waited() < limit,
+    require(limit.count() == 0 || backoff.waited() < limit,
             "{}: {} did not finish within {} s: a rank is missing, or the network between the devices does not work: {}",
             library_.version(), what, limit.count(), library_.advice());
-    patience.pause();
+    backoff.pause();
   }
   if (result != Result::ok) fail_in(library_, group_, what);
 }
@@ -129,8 +129,8 @@ std::shared_ptr<const device::Event> DeviceGroup::launch(const device::Stream& s
   // a pair's messages do not count in the group's numbers
   if (note.kind == OpKind::send || note.kind == OpKind::recv) return done;
   const std::lock_guard lock(mutex_);
-  if (under_way_.size() >= kMostUnderWay) forget_finished();
-  under_way_.push_back({note, std::move(ready), done});
+  if (in_flight_.size() >= kMaxInFlight) forget_finished();
+  in_flight_.push_back({note, std::move(ready), done});
   called_ = note.number;
   return done;
 }
@@ -142,7 +142,7 @@ void DeviceGroup::check_async() const {
 std::string DeviceGroup::failure() {
   {
     const std::lock_guard lock(mutex_);
-    if (!lost_.empty()) return lost_;
+    if (!device_error_.empty()) return device_error_;
   }
   const std::lock_guard lock(library_mutex_);
   if (is_aborted_ || library_.state(group_) != Result::failed) return {};
@@ -150,24 +150,25 @@ std::string DeviceGroup::failure() {
 }
 
 void DeviceGroup::forget_finished() {
-  for (; !under_way_.empty() && under_way_.front().done->query(); under_way_.pop_front())
-    finished_ = under_way_.front().note.number;
+  for (; !in_flight_.empty() && in_flight_.front().done->query(); in_flight_.pop_front())
+    finished_ = in_flight_.front().note.number;
 }
 
 DeviceCollectives DeviceGroup::progress() {
   const std::lock_guard lock(mutex_);
   const auto known = [&] { return DeviceCollectives{key_, called_, finished_, finished_, size_, {}}; };
-  if (!lost_.empty()) return known();
+  if (!device_error_.empty()) return known();
   try {
     enter_device();
     forget_finished();
     DeviceCollectives all = known();
-    if (under_way_.empty()) return all;
-    all.next = under_way_.front().note;
-    if (under_way_.front().ready.query()) all.reached = all.next.number;
+    if (in_flight_.empty()) return all;
+    all.next = in_flight_.front().note;
+    if (in_flight_.front().ready.query()) all.reached = all.next.number;
     return all;
   } catch (const std::exception& e) {
-    lost_ = fmt::format("{}: {}", device_.str(), e.what());  // the rank's own thread sees the error too, and ends the job cleanly
+    device_error_ =
+        fmt::format("{}: {}", device_.str(), e.what());  // the rank's own thread sees the error too, and ends the job cleanly
     return known();
   }
 }

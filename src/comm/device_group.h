@@ -67,9 +67,9 @@ class DeviceGroup {
   int size_;
   CollectiveLibrary::Group group_ = nullptr;
   std::mutex mutex_;
-  std::deque<Launch> under_way_;  ///< started collectives in the order of their calls
+  std::deque<Launch> in_flight_;  ///< started collectives in the order of their calls
   std::uint64_t called_ = 0, finished_ = 0;
-  std::string lost_;                  ///< the device's error when its events were queried
+  std::string device_error_;          ///< the device's error when its events were queried
   mutable std::mutex library_mutex_;  ///< guards against abort() during state()
   std::once_flag aborted_;
   std::atomic<bool> is_aborted_{false};

@@ -97,10 +97,10 @@ bool test_all(std::vector<MPI_Request>& requests, std::string_view what) {
   return true;
 }
 
-void test_some(std::vector<MPI_Request>& requests, std::vector<int>& which, std::string_view what) {
+void test_some(std::vector<MPI_Request>& requests, std::vector<int>& indices, std::string_view what) {
   int done = 0;
-  which.resize(requests.size());
-  mpi_check(MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &done, which.data(), MPI_STATUSES_IGNORE), what);
+  indices.resize(requests.size());
+  mpi_check(MPI_Testsome(static_cast<int>(requests.size()), requests.data(), &done, indices.data(), MPI_STATUSES_IGNORE), what);
   if (done != MPI_UNDEFINED && done > 0) completed.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -129,14 +129,14 @@ bool MpiWork::test() {
 }
 
 void MpiWork::wait() {
-  hurry();
+  prioritize();
   wait_until([this] { return test(); });
 }
 
 void MpiWork::abandon() noexcept {
-  hurry();
+  prioritize();
   // One deadline for all operations that the unwinding stack holds.
-  static const auto deadline = std::chrono::steady_clock::now() + kLastWait;
+  static const auto deadline = std::chrono::steady_clock::now() + kFinalWait;
   while (!operations_abandoned()) {
     {
       const std::lock_guard lock(mutex_);

@@ -36,8 +36,8 @@ void post_recv(void* data, std::size_t bytes, int peer, int tag, MPI_Comm comm, 
 /// Returns true once all requests are complete; then clears them.
 bool test_all(std::vector<MPI_Request>& requests, std::string_view what);
 
-/// Tests all requests once; completed ones become MPI_REQUEST_NULL. `which`: a buffer reused between calls.
-void test_some(std::vector<MPI_Request>& requests, std::vector<int>& which, std::string_view what);
+/// Tests all requests once; completed ones become MPI_REQUEST_NULL. indices: a buffer reused between calls.
+void test_some(std::vector<MPI_Request>& requests, std::vector<int>& indices, std::string_view what);
 
 /// Returns a counter that grows whenever test_all() or test_some() finds completed requests, on any thread.
 std::uint64_t completions() noexcept;
@@ -57,7 +57,7 @@ class MpiWork : public WorkState {
   /// throw.
   virtual bool advance() = 0;
   /// Notifies the operation that a thread now waits for it. Called without the lock.
-  virtual void hurry() noexcept {}
+  virtual void prioritize() noexcept {}
 
  private:
   bool step();

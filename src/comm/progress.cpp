@@ -17,7 +17,7 @@ namespace {
 constexpr std::chrono::microseconds kInterval{50};
 // Many messages are in flight. The thread may poll later than a thread that waits for one message, and each poll takes time from
 // the computation.
-constexpr int kPatience = 16;
+constexpr int kIntervalFactor = 16;
 
 std::unique_ptr<ProgressThread>& instance() {
   static std::unique_ptr<ProgressThread> thread;
@@ -64,7 +64,7 @@ void ProgressThread::run() {
     const auto now = std::chrono::steady_clock::now();
     if (seen != completions()) seen = completions(), since = now;
     if (active.empty()) since = now;
-    if (!active.empty()) std::this_thread::sleep_for(look_interval((now - since) * kPatience, kInterval));
+    if (!active.empty()) std::this_thread::sleep_for(poll_interval((now - since) * kIntervalFactor, kInterval));
   }
 }
 

@@ -21,7 +21,7 @@ constexpr std::size_t kWindow = 16;
 // The same for all gathers of a communicator together: a reduction launched after nine of them waits for 8 MiB at most.
 constexpr std::size_t kGatherWindow = 16;
 
-// Buffers for partial sums: the arriving one and the departing one. Reused from lane to lane, to keep their pages.
+// Buffers for partial sums: the arriving one and the departing one. Reused from channel to channel, to keep their pages.
 struct Scratch {
   explicit Scratch(std::size_t bytes)
       : incoming(std::make_unique_for_overwrite<char[]>(bytes)), outgoing(std::make_unique_for_overwrite<char[]>(bytes)) {}
@@ -30,9 +30,9 @@ struct Scratch {
 };
 
 // One segment of every slice on its way around the ring.
-class Lane {
+class Channel {
  public:
-  Lane(const RingPlan& plan, std::vector<Slice> slices, int tag, std::unique_ptr<Scratch> scratch)
+  Channel(const RingPlan& plan, std::vector<Slice> slices, int tag, std::unique_ptr<Scratch> scratch)
       : plan_(plan),
         slices_(std::move(slices)),
         tag_(tag),
@@ -56,7 +56,7 @@ class Lane {
     return std::all_of(requests_.begin(), requests_.end(), [](MPI_Request r) { return r == MPI_REQUEST_NULL; });
   }
 
-  // Goes from a finished step to the next. Returns false at the end: this lane's part of the result is complete on this rank.
+  // Goes from a finished step to the next. Returns false at the end: this channel's part of the result is complete on this rank.
   bool next_step() {
     requests_.clear();
     if (reducing_) {
@@ -151,7 +151,7 @@ class RingWork final : public MpiWork {
   RingWork& operator=(const RingWork&) = delete;
 
  private:
-  void hurry() noexcept override { urgent_.store(true, std::memory_order_relaxed); }
+  void prioritize() noexcept override { urgent_.store(true, std::memory_order_relaxed); }
 
   bool advance() override {
     try {
@@ -164,15 +164,15 @@ class RingWork final : public MpiWork {
 
   bool move() {
     while (true) {
-      open_lanes();
-      if (lanes_.empty()) return next_ == segments_;
-      look();
+      open_channels();
+      if (channels_.empty()) return next_ == segments_;
+      poll();
       bool moved = false;
-      const std::size_t closed = std::erase_if(lanes_, [&](const std::unique_ptr<Lane>& lane) {
-        if (!lane->step_is_over()) return false;
+      const std::size_t closed = std::erase_if(channels_, [&](const std::unique_ptr<Channel>& channel) {
+        if (!channel->step_is_over()) return false;
         moved = true;
-        if (lane->next_step()) return false;
-        if (plan_.reduces) spare_.push_back(lane->take_scratch());
+        if (channel->next_step()) return false;
+        if (plan_.reduces) spare_.push_back(channel->take_scratch());
         return true;
       });
       give_back(closed);
@@ -180,14 +180,14 @@ class RingWork final : public MpiWork {
     }
   }
 
-  void open_lanes() {
+  void open_channels() {
     if (next_ == segments_) return;
-    while (next_ < segments_ && may_open()) open_lane();
+    while (next_ < segments_ && may_open()) open_channel();
     if (turns_ && next_ == segments_) turns_->leave(this);
   }
 
   bool may_open() {
-    if (!turns_ || urgent_.load(std::memory_order_relaxed)) return lanes_.size() < kWindow;
+    if (!turns_ || urgent_.load(std::memory_order_relaxed)) return channels_.size() < kWindow;
     if (!turns_->take(this)) return false;
     ++counted_;
     return true;
@@ -199,15 +199,15 @@ class RingWork final : public MpiWork {
     counted_ -= counted;
   }
 
-  // Tests all lanes' requests in one call, because each call makes MPI poll its connections.
-  void look() {
-    looked_at_.clear();
-    for (const auto& lane : lanes_) looked_at_.insert(looked_at_.end(), lane->requests().begin(), lane->requests().end());
-    if (looked_at_.empty()) return;
-    test_some(looked_at_, which_, "ring step");
-    auto next = looked_at_.begin();
-    for (const auto& lane : lanes_)
-      for (auto& request : lane->requests()) request = *next++;
+  // Tests all channels' requests in one call, because each call makes MPI poll its connections.
+  void poll() {
+    polled_.clear();
+    for (const auto& channel : channels_) polled_.insert(polled_.end(), channel->requests().begin(), channel->requests().end());
+    if (polled_.empty()) return;
+    test_some(polled_, indices_, "ring step");
+    auto next = polled_.begin();
+    for (const auto& channel : channels_)
+      for (auto& request : channel->requests()) request = *next++;
   }
 
   std::unique_ptr<Scratch> take_scratch() {
@@ -223,7 +223,7 @@ class RingWork final : public MpiWork {
     return scratch;
   }
 
-  void open_lane() {
+  void open_channel() {
     const auto length = ring_segment(plan_.dtype);
     auto slices = plan_.slices;
     for (auto& slice : slices) {
@@ -233,8 +233,8 @@ class RingWork final : public MpiWork {
       slice.count = std::min(slice.count - skip, length);
     }
     const auto tag = static_cast<int>((static_cast<std::size_t>(first_tag_) + next_) % static_cast<std::size_t>(tags_));
-    lanes_.push_back(std::make_unique<Lane>(plan_, std::move(slices), tag, take_scratch()));
-    lanes_.back()->start();
+    channels_.push_back(std::make_unique<Channel>(plan_, std::move(slices), tag, take_scratch()));
+    channels_.back()->start();
     ++next_;
   }
 
@@ -246,10 +246,10 @@ class RingWork final : public MpiWork {
   std::size_t counted_ = 0;  ///< open segments that count in `turns_`
   std::atomic<bool> urgent_{false};
   std::size_t next_ = 0;
-  std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<std::unique_ptr<Channel>> channels_;
   std::vector<std::unique_ptr<Scratch>> spare_;
-  std::vector<MPI_Request> looked_at_;
-  std::vector<int> which_;
+  std::vector<MPI_Request> polled_;
+  std::vector<int> indices_;
 };
 
 }  // namespace

@@ -35,7 +35,7 @@ BatchBounds batch_bounds(const StepSchedule& schedule, std::span<const std::int3
   if (count == total) return most;
   const auto& options = schedule.options();
   const std::int64_t units = std::min(options.micro_batch_size, schedule.global_batch_size());
-  most.sequences = units * schedule.most_items_of_a_unit() * item_sequences;
+  most.sequences = units * schedule.max_items_per_unit() * item_sequences;
   const auto consider = [&](std::int64_t item) {
     most.tokens = std::max<std::int64_t>(most.tokens, tokens[static_cast<std::size_t>(item)] - shared_of(item));
     if (!shared.empty()) most.expanded = std::max<std::int64_t>(most.expanded, tokens[static_cast<std::size_t>(item)]);

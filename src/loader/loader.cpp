@@ -82,7 +82,7 @@ std::int64_t MicroBatch::rows() const {
   return std::accumulate(shared.begin(), shared.end(), static_cast<std::int64_t>(tokens.size()), std::minus<>());
 }
 
-MicroBatch sequences_of(const MicroBatch& batch, std::int32_t which) {
+MicroBatch sequences_of(const MicroBatch& batch, std::int32_t index) {
   MicroBatch part;
   part.cu_seqlens = part.item_offsets = {0};
   part.liked = batch.liked;
@@ -92,8 +92,8 @@ MicroBatch sequences_of(const MicroBatch& batch, std::int32_t which) {
     if (!batch.label_weights.empty()) part.label_weights.push_back(batch.label_weights[l]);
   };
   for (std::size_t i = 0; i + 1 < batch.item_offsets.size(); ++i) {
-    const std::int32_t s = batch.item_offsets[i] + which;
-    QFT_ASSERT(s < batch.item_offsets[i + 1], "item {} has no sequence {}", i, which);
+    const std::int32_t s = batch.item_offsets[i] + index;
+    QFT_ASSERT(s < batch.item_offsets[i + 1], "item {} has no sequence {}", i, index);
     const auto at = static_cast<std::size_t>(s);
     const std::int32_t begin = batch.cu_seqlens[at], end = batch.cu_seqlens[at + 1];
     const std::int32_t moved = static_cast<std::int32_t>(part.tokens.size()) - begin;
@@ -205,7 +205,7 @@ json Loader::identity() const {
 namespace {
 
 /// Returns the remedy that restores the order of samples in `saved`.
-std::string way_back(std::string_view key, const json& saved) {
+std::string remedy_for(std::string_view key, const json& saved) {
   if (key == "global_batch_size") return fmt::format("set global_batch_size: {}", saved.dump());
   if (key == "seed") return fmt::format("set data_seed: {}", saved.dump());
   if (key == "row_tokens") return "set packing and cutoff_len as they were";
@@ -234,7 +234,7 @@ void Loader::resume(const json& position) {
           "cannot resume: {} is {} here, {} in the checkpoint, so the order of the samples would differ: {}, or start a new run "
           "in "
           "another output_dir (or here, with overwrite_output_dir: true)",
-          key, mine.dump(), saved.dump(), way_back(key, saved));
+          key, mine.dump(), saved.dump(), remedy_for(key, saved));
   }
   const json step = position.value("step", json());
   if (!step.is_number_integer()) fail_config("cannot resume: the checkpoint's data position has no step");

@@ -183,7 +183,7 @@ double RowPlan::efficiency() const {
   return rows() == 0 ? 1.0 : static_cast<double>(total_tokens_) / (static_cast<double>(rows()) * row_tokens_);
 }
 
-std::int64_t RowPlan::most_items() const {
+std::int64_t RowPlan::max_items_per_row() const {
   std::int64_t most = 0;
   for (std::size_t row = 1; row < row_offsets_.size(); ++row) most = std::max(most, row_offsets_[row] - row_offsets_[row - 1]);
   return most;

@@ -87,8 +87,8 @@ std::pair<ItemSubset, ItemSubset> split_items(std::int64_t num_items, double val
   return {std::move(train), std::move(valid)};
 }
 
-std::vector<std::vector<std::int32_t>> deal_units(std::span<const std::int64_t> unit_tokens, int world, std::int64_t capacity,
-                                                  std::int64_t max_tokens) {
+std::vector<std::vector<std::int32_t>> distribute_units(std::span<const std::int64_t> unit_tokens, int world,
+                                                        std::int64_t capacity, std::int64_t max_tokens) {
   const auto count = static_cast<std::int64_t>(unit_tokens.size());
   std::vector<std::int32_t> longest_first(unit_tokens.size());
   std::iota(longest_first.begin(), longest_first.end(), 0);
@@ -121,7 +121,7 @@ std::vector<std::vector<std::int32_t>> deal_units(std::span<const std::int64_t> 
   }
 }
 
-std::vector<std::vector<std::int32_t>> deal_runs(std::vector<std::vector<std::int32_t>> micro_batches, int world) {
+std::vector<std::vector<std::int32_t>> distribute_runs(std::vector<std::vector<std::int32_t>> micro_batches, int world) {
   const std::size_t n = micro_batches.size(), ranks = static_cast<std::size_t>(world),
                     max_micro_batches = (n + ranks - 1) / ranks;
   std::vector<std::vector<std::int32_t>> ordered;
@@ -139,8 +139,8 @@ std::vector<std::vector<std::int32_t>> deal_runs(std::vector<std::vector<std::in
   return dealt;
 }
 
-std::vector<std::vector<std::int32_t>> take_turns(std::vector<std::vector<std::int32_t>> micro_batches, int world,
-                                                  std::int64_t step) {
+std::vector<std::vector<std::int32_t>> rotate_ranks(std::vector<std::vector<std::int32_t>> micro_batches, int world,
+                                                    std::int64_t step) {
   const std::size_t ranks = static_cast<std::size_t>(world), turn = static_cast<std::size_t>(step) % ranks;
   std::vector<std::vector<std::int32_t>> dealt(micro_batches.size());
   for (std::size_t b = 0; b < dealt.size(); ++b) {
@@ -223,10 +223,10 @@ void StepSchedule::count_steps() {
   total_steps_ = static_cast<std::int64_t>(steps);
 }
 
-std::int64_t StepSchedule::most_items_of_a_unit() const {
-  std::int64_t most = rows_ ? rows_->most_items() : 1;
+std::int64_t StepSchedule::max_items_per_unit() const {
+  std::int64_t most = rows_ ? rows_->max_items_per_row() : 1;
   for (const Pool& pool : pools_)
-    if (pool.rows) most = std::max(most, pool.rows->most_items());
+    if (pool.rows) most = std::max(most, pool.rows->max_items_per_row());
   return most;
 }
 
@@ -313,9 +313,10 @@ StepPlan StepSchedule::plan(std::int64_t step) const {
   }
   plan.samples = static_cast<std::int64_t>(items.size());
 
-  auto bins = deal_units(unit_tokens, options_.fixed_micro_batches ? 1 : world_size_, options_.micro_batch_size,
-                         options_.max_tokens_per_micro_batch);
-  bins = options_.fixed_micro_batches ? deal_runs(std::move(bins), world_size_) : take_turns(std::move(bins), world_size_, step);
+  auto bins = distribute_units(unit_tokens, options_.fixed_micro_batches ? 1 : world_size_, options_.micro_batch_size,
+                               options_.max_tokens_per_micro_batch);
+  bins = options_.fixed_micro_batches ? distribute_runs(std::move(bins), world_size_)
+                                      : rotate_ranks(std::move(bins), world_size_, step);
   plan.max_micro_batches = static_cast<std::int64_t>(bins.size()) / world_size_;
   plan.micro_batches.resize(bins.size());
   for (std::size_t b = 0; b < bins.size(); ++b)

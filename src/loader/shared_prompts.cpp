@@ -35,7 +35,7 @@ std::int32_t shared_prompt(const pack::FlatItem& item) {
 std::vector<std::int32_t> shared_prompts(const pack::PackReader& pack) {
   if (!has_pairs(pack.attributes())) return {};
   std::vector<std::int32_t> shared(static_cast<std::size_t>(pack.num_items()));
-  if (pack.num_items() > kMostKnownPairs) return shared;
+  if (pack.num_items() > kMaxKnownPairs) return shared;
   pack::FlatItem item;
   for (std::int64_t i = 0; i < pack.num_items(); ++i) {
     pack.read(i, item);

@@ -16,7 +16,7 @@ class Adafactor : public Rule {
  public:
   bool step(const Update& /*update*/) override { return false; }  // every parameter is whole
 
-  void direct(const WholeUpdate& u) override {
+  void compute_update(const WholeUpdate& u) override {
     const at::ScalarType wide = u.state[0].scalar_type();
     const double beta2 = 1.0 - std::pow(static_cast<double>(u.step), kDecayRate);
     at::Tensor sum = at::zeros({}, u.state[0].options());

@@ -41,7 +41,7 @@ class Apollo : public Rule {
 
   bool step(const Update& u) override { return adamw_->step(u); }
 
-  void direct(const WholeUpdate& u) override {
+  void compute_update(const WholeUpdate& u) override {
     const double correction = bias_correction(hyper_, u.step);
     for (std::int64_t i = 0; i < u.values.size(0); ++i) {
       const bool right = space_.from_right(u.values.size(1), u.values.size(2));

@@ -16,7 +16,7 @@ class GaLore : public Rule {
 
   bool step(const Update& u) override { return adamw_->step(u); }
 
-  void direct(const WholeUpdate& u) override {
+  void compute_update(const WholeUpdate& u) override {
     const double factor = bias_correction(hyper_, u.step) * space_.scale();
     const bool right = space_.from_right(u.values.size(1), u.values.size(2));
     for (std::int64_t i = 0; i < u.values.size(0); ++i) {

@@ -52,7 +52,7 @@ class Muon : public Rule {
     });
   }
 
-  void direct(const WholeUpdate& u) override {
+  void compute_update(const WholeUpdate& u) override {
     const auto rows = static_cast<double>(u.values.size(1)), columns = static_cast<double>(u.values.size(2));
     const double factor = like_adamw_ ? 0.2 * std::sqrt(std::max(rows, columns)) : std::sqrt(std::max(1.0, rows / columns));
     for (std::int64_t i = 0; i < u.values.size(0); ++i) {

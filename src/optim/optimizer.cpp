@@ -30,7 +30,7 @@ Optimizer::Optimizer(const RuleSpec& rule, std::vector<FlatParams> params, const
   }
   if (!params_.empty()) slices_.device = params_[0].grads.device();
   if (ranks != nullptr) slices_.comm = slices_.device.is_cpu() ? &ranks->host() : ranks;
-  if (spec_.whole != nullptr) deal();
+  if (spec_.whole != nullptr) assign_owners();
 }
 
 Optimizer::~Optimizer() = default;
@@ -87,7 +87,7 @@ void Optimizer::allocate_state(std::size_t i, const Precision& precision) {
   }
 }
 
-void Optimizer::deal() {
+void Optimizer::assign_owners() {
   std::vector<Owned> all;
   for (std::size_t i = 0; i < params_.size(); ++i)
     for (std::size_t s = 0; s < params_[i].segments.size(); ++s)
@@ -124,9 +124,9 @@ void Optimizer::step_whole(double learning_rate, double grad_scale) {
     const auto [begin, end] = here(owned.buffer, params_[owned.buffer].segments[owned.segment]);
     return params_[owned.buffer].grads.narrow(0, begin < end ? begin : 0, std::max<std::int64_t>(0, end - begin));
   };
-  owners_->direct(part, [&](const Owned& owned, const at::Tensor& values) {
+  owners_->update_owned(part, [&](const Owned& owned, const at::Tensor& values) {
     const std::uint64_t parameter = (std::uint64_t{owned.buffer} << 40) + static_cast<std::uint64_t>(owned.begin);
-    rule_->direct({values, owned.state, steps_, parameter});
+    rule_->compute_update({values, owned.state, steps_, parameter});
   });
   for (std::size_t i = 0; i < params_.size(); ++i) {
     if (!buffers_[i].has_whole()) continue;

@@ -25,11 +25,11 @@ Owners::Owners(std::vector<Owned> all, Slices slices) : all_(std::move(all)), sl
   const std::size_t ranks = slices_.shared() ? static_cast<std::size_t>(slices_.comm->size()) : 1;
   for (std::size_t first = 0; first < all_.size(); first += kEach * ranks) rounds_.push_back(first);
   rounds_.push_back(all_.size());
-  if (slices_.shared()) deal();
+  if (slices_.shared()) assign_owners();
 }
 
 /// Assigns owners in each round: the largest parameter first, to the rank with the smallest load so far.
-void Owners::deal() {
+void Owners::assign_owners() {
   std::vector<std::int64_t> load(static_cast<std::size_t>(slices_.comm->size()), 0);
   for (std::size_t round = 0; round + 1 < rounds_.size(); ++round) {
     std::vector<std::size_t> order(rounds_[round + 1] - rounds_[round]);
@@ -53,7 +53,7 @@ std::int64_t Owners::length_on(int rank, const Owned& owned) const {
   return std::max<std::int64_t>(0, std::min(owned.end, begin + chunk) - std::max(owned.begin, begin));
 }
 
-void Owners::direct(const Part& part, const Body& body) {
+void Owners::update_owned(const Part& part, const Body& body) {
   if (slices_.shared()) {
     for (std::size_t round = 0; round + 1 < rounds_.size(); ++round) exchange(rounds_[round], rounds_[round + 1], part, body);
   } else {

@@ -38,10 +38,10 @@ class Owners {
   using Body = std::function<void(const Owned&, const at::Tensor& values)>;
   /// Calls `body` with the whole gradients of each parameter that this rank owns, and writes the results to every rank's parts.
   /// Sends only a few parameters at a time. Collective.
-  void direct(const Part& part, const Body& body);
+  void update_owned(const Part& part, const Body& body);
 
  private:
-  void deal();
+  void assign_owners();
   std::int64_t length_on(int rank, const Owned& owned) const;
   void exchange(std::size_t first, std::size_t last, const Part& part, const Body& body);
 

@@ -14,7 +14,7 @@
 namespace qft::parallel {
 
 /// Which weights to bind: all of them, all plus the buffers that receive gradients, or all except the adapter's.
-enum class With : std::uint8_t { weights, gradients, base };
+enum class BindMode : std::uint8_t { weights, gradients, base };
 
 class AcquiredUnits {
  public:
@@ -24,25 +24,25 @@ class AcquiredUnits {
   void acquire(int unit, Need need) { held_[static_cast<std::size_t>(unit)] = &store_.acquire(unit, need); }
 
   // Views of acquired units; valid until the release.
-  model::Weight embedding(With with) const { return weight(0, model::kEmbedTokens, with); }
-  model::HeadWeights head(With with) const;
+  model::Weight embedding(BindMode mode) const { return weight(0, model::kEmbedTokens, mode); }
+  model::HeadWeights head(BindMode mode) const;
   /// Returns a call of the block's layer, without the micro-batch's memory.
-  LayerCall layer(int block, With with);
+  LayerCall layer(int block, BindMode mode);
 
  private:
-  model::UnitBuffers buffers_of(int unit, With with) const;
-  model::Weight weight(int unit, std::string_view path, With with) const;
+  model::UnitBuffers buffers_of(int unit, BindMode mode) const;
+  model::Weight weight(int unit, std::string_view path, BindMode mode) const;
 
   const model::ModelSpec& spec_;
   WeightStore& store_;
   std::vector<const model::UnitBuffers*> held_;
   /// A layer's views. They are rebuilt when its weights are gathered again or its gradients have moved.
-  struct Bound {
+  struct BoundLayer {
     std::uint64_t generation = 0;
     const void* grads = nullptr;
     std::shared_ptr<const model::LayerWeights> weights;
   };
-  std::vector<std::array<Bound, 3>> bound_;  ///< by unit and With
+  std::vector<std::array<BoundLayer, 3>> bound_;  ///< by unit and BindMode
 };
 
 }  // namespace qft::parallel

@@ -160,7 +160,7 @@ void Executor::perform(const Action& action, Pass& pass) {
     case ActionKind::backward:
       return backward(action, pass);
     case ActionKind::absent:
-      return need_experts(action.target, {});
+      return gather_experts(action.target, {});
     case ActionKind::release:
       return store_.release(action.target);
     case ActionKind::reduce:
@@ -177,16 +177,16 @@ void Executor::acquire(const Action& action) {
   units_->acquire(action.target, action.need);
 }
 
-void Executor::need_experts(int unit, std::span<const std::int64_t> begins) {
+void Executor::gather_experts(int unit, std::span<const std::int64_t> begins) {
   const Stopwatch watch(times_.gather);
-  store_.need_experts(unit, begins);
+  store_.gather_experts(unit, begins);
 }
 
 void Executor::forward(const Action& action, Pass& pass) {
   const Stopwatch watch(times_.forward);
   MicroInFlight& micro = action.first ? open(action, pass) : in_flight_->at(action.micro, action.lane);
   if (action.target == 0) {
-    transformer_.embedding_forward(units_->embedding(With::weights), micro.input(), micro.x());
+    transformer_.embedding_forward(units_->embedding(BindMode::weights), micro.input(), micro.x());
     if (action.lane == Lane::policy)
       transformer_.add_noise(pass.micros[static_cast<std::size_t>(action.micro)], pass.random, micro.x());
   } else if (action.target == transformer_.spec().head_unit()) {
@@ -201,7 +201,7 @@ void Executor::backward(const Action& action, Pass& pass) {
   const Stopwatch watch(times_.backward);
   MicroInFlight& micro = in_flight_->at(action.micro, action.lane);
   if (action.target == 0) {
-    transformer_.embedding_backward(units_->embedding(With::gradients), micro.input(), micro.g());
+    transformer_.embedding_backward(units_->embedding(BindMode::gradients), micro.input(), micro.g());
   } else if (action.target == transformer_.spec().head_unit()) {
     backward_head(action, micro, pass);
   } else {
@@ -248,12 +248,12 @@ MicroInFlight& Executor::open(const Action& action, const Pass& pass) {
 void Executor::forward_layer(const Action& action, MicroInFlight& micro, const Pass& pass) {
   model::Arena& scratch = in_flight_->scratch();
   const auto mark = scratch.mark();
-  LayerCall call = units_->layer(action.target, action.lane == Lane::reference ? With::base : With::weights);
+  LayerCall call = units_->layer(action.target, action.lane == Lane::reference ? BindMode::base : BindMode::weights);
   call.counts_routing = action.lane == Lane::policy;
   if (transformer_.spec().has_experts(action.target))
     call.need_experts = [this, unit = action.target](std::span<const std::int64_t> begins) {
       const double start = steady_seconds();
-      need_experts(unit, begins);
+      gather_experts(unit, begins);
       times_.forward -= steady_seconds() - start;
     };
   micro.forward(call, action.needs_gradient, scratch);
@@ -264,9 +264,9 @@ void Executor::forward_layer(const Action& action, MicroInFlight& micro, const P
 void Executor::backward_layer(const Action& action, MicroInFlight& micro, const Pass& pass) {
   model::Arena& scratch = in_flight_->scratch();
   const auto mark = scratch.mark();
-  LayerCall call = units_->layer(action.target, With::gradients);
+  LayerCall call = units_->layer(action.target, BindMode::gradients);
   if (transformer_.spec().has_experts(action.target))
-    call.need_experts = [this, unit = action.target](auto begins) { store_.need_experts_again(unit, begins); };
+    call.need_experts = [this, unit = action.target](auto begins) { store_.verify_experts(unit, begins); };
   micro.backward(call, action.needs_gradient, scratch);
   run(call, micro, pass);
   scratch.release(mark);
@@ -287,11 +287,11 @@ void Executor::forward_head(const Action& action, MicroInFlight& micro, Pass& pa
   if (pass.head_rows != nullptr) {
     at::Tensor& kept = (*pass.head_rows)[static_cast<std::size_t>(action.micro)];
     kept = at::empty({in.labels.size(), micro.x().size(1)}, micro.x().options());
-    return transformer_.head_rows(units_->head(With::weights), in, micro.x(), kept);
+    return transformer_.head_rows(units_->head(BindMode::weights), in, micro.x(), kept);
   }
   const bool both = pass.training() && pass.objective->kind() == ObjectiveKind::row_local;
-  const With with = both ? With::gradients : With::weights;
-  const model::HeadWeights head = units_->head(with);
+  const BindMode mode = both ? BindMode::gradients : BindMode::weights;
+  const model::HeadWeights head = units_->head(mode);
   const std::int64_t count = transformer_.head_values(in);
   model::Arena& scratch = in_flight_->scratch();
   const auto mark = scratch.mark();
@@ -328,7 +328,7 @@ void Executor::forward_head(const Action& action, MicroInFlight& micro, Pass& pa
 void Executor::forward_reference_head(const Action& action, const MicroInFlight& micro, Pass& pass) {
   const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];
   const auto options = at::TensorOptions().device(transformer_.device());
-  const model::HeadWeights head = units_->head(With::weights);
+  const model::HeadWeights head = units_->head(BindMode::weights);
   at::Tensor& kept = pass.reference[static_cast<std::size_t>(action.micro)];
   if (pass.reads_reference_rows()) {
     kept = at::empty({in.labels.size(), micro.x().size(1)}, options.dtype(transformer_.dtype()));
@@ -345,7 +345,7 @@ void Executor::backward_head(const Action& action, MicroInFlight& micro, const P
   const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];
   const at::Tensor& grad = micro.grad_values(transformer_.head_values(in));
   if (pass.loss_scale != 1.0) grad.mul_(pass.loss_scale);
-  transformer_.head_forward_backward(units_->head(With::gradients), in, micro.x(), grad, {}, micro.g());
+  transformer_.head_forward_backward(units_->head(BindMode::gradients), in, micro.x(), grad, {}, micro.g());
 }
 
 void Executor::without_waits(const std::function<std::string()>& what, const std::function<void()>& part) const {

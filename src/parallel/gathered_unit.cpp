@@ -40,9 +40,9 @@ bool GatheredUnit::gather(Need need, bool frozen_only) {
 
 const model::UnitBuffers& GatheredUnit::acquire(Need need, std::uint64_t& generations) {
   gather(need, /*frozen_only=*/false);
-  frozen_.bring(needed(frozen_, model::Part::frozen, need));
-  trainable_.bring(needed(trainable_, model::Part::trainable, need));
-  const at::Tensor frozen = frozen_.here(), trainable = trainable_.here(), packed = packed_.here();
+  frozen_.fetch(needed(frozen_, model::Part::frozen, need));
+  trainable_.fetch(needed(trainable_, model::Part::trainable, need));
+  const at::Tensor frozen = frozen_.view(), trainable = trainable_.view(), packed = packed_.view();
   if (held_++ > 0) return views_;
   const bool comes = frozen_.frees_whole() || trainable_.frees_whole() || !decoded_.empty();
   views_ = {frozen, trainable, {}, comes ? ++generations : 1, decoded_.fill(packed)};
@@ -60,17 +60,17 @@ void GatheredUnit::drop() {
   free();
 }
 
-void GatheredUnit::need_experts(std::span<const std::int64_t> begins) {
+void GatheredUnit::gather_experts(std::span<const std::int64_t> begins) {
   if (experts_.empty()) return;
   std::vector<std::uint8_t> mask = experts_.mask(begins);
-  if (!experts_.as_asked()) return experts_.see(mask);
+  if (!experts_.on_demand()) return experts_.record(mask);
   shard_->host().all_reduce(mask.data(), mask.size(), DType::u8, comm::ReduceOp::max);
   experts_.add(mask);
-  frozen_.bring(experts_.of(mask, model::Part::frozen));
-  trainable_.bring(experts_.of(mask, model::Part::trainable));
+  frozen_.fetch(experts_.of(mask, model::Part::frozen));
+  trainable_.fetch(experts_.of(mask, model::Part::trainable));
 }
 
-void GatheredUnit::need_experts_again(std::span<const std::int64_t> begins) const {
+void GatheredUnit::verify_experts(std::span<const std::int64_t> begins) const {
   if (experts_.empty()) return;
   const std::vector<std::uint8_t> mask = experts_.mask(begins);
   require(frozen_.has(experts_.of(mask, model::Part::frozen)) && trainable_.has(experts_.of(mask, model::Part::trainable)),
@@ -80,7 +80,7 @@ void GatheredUnit::need_experts_again(std::span<const std::int64_t> begins) cons
 }
 
 void GatheredUnit::changed() {
-  trainable_.changed();
+  trainable_.mark_stale();
   derived_.weights_changed();
 }
 
@@ -91,7 +91,7 @@ GatheredBytes GatheredUnit::gathered_bytes() const {
 std::int64_t GatheredUnit::kept_bytes() const {
   std::int64_t bytes = 0;
   for (const ShardedBuffer* buffer : {&frozen_, &trainable_, &packed_})
-    if (buffer->rest().defined()) bytes += static_cast<std::int64_t>(buffer->rest().nbytes());
+    if (buffer->resident().defined()) bytes += static_cast<std::int64_t>(buffer->resident().nbytes());
   return bytes;
 }
 

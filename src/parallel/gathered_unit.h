@@ -39,8 +39,8 @@ class GatheredUnit {
   void drop();
   /// True if the unit is prefetched, or about to be, and not acquired yet.
   bool is_awaited() const { return gathers_ && held_ == 0; }
-  void need_experts(std::span<const std::int64_t> begins);
-  void need_experts_again(std::span<const std::int64_t> begins) const;
+  void gather_experts(std::span<const std::int64_t> begins);
+  void verify_experts(std::span<const std::int64_t> begins) const;
   /// Call it after the owners have written their slices.
   void changed();
 

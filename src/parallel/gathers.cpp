@@ -5,9 +5,9 @@
 namespace qft::parallel {
 namespace {
 
-class Gathers {
+class PrefetchPlanner {
  public:
-  Gathers(const ActionList& list, const std::vector<GatheredBytes>& units, std::int64_t prefetch_budget)
+  PrefetchPlanner(const ActionList& list, const std::vector<GatheredBytes>& units, std::int64_t prefetch_budget)
       : list_(list),
         units_(units),
         prefetch_budget_(prefetch_budget),
@@ -28,7 +28,7 @@ class Gathers {
       } else {
         release(action);
       }
-      announce();
+      prefetch();
     }
     return std::move(out_);
   }
@@ -36,9 +36,9 @@ class Gathers {
  private:
   struct State {
     int held = 0;
-    int announced = 0;      ///< number of later acquires that the prefetch serves
-    bool kept = false;      ///< the last release was dropped, so the next acquire must be dropped too
-    bool prepared = false;  ///< prefetched for the next step
+    int prefetched = 0;            ///< number of later acquires that the prefetch serves
+    bool dropped_release = false;  ///< the last release was dropped, so the next acquire must be dropped too
+    bool prefetched_next = false;  ///< prefetched for the next step
   };
   State& state(int unit) { return states_[static_cast<std::size_t>(unit)]; }
   std::int64_t bytes(int unit) const { return units_[static_cast<std::size_t>(unit)].total(); }
@@ -48,12 +48,12 @@ class Gathers {
     if (index >= next_) {  // not prefetched: the budget was used up
       next_ = index + 1;
       if (s.held == 0) out_.push_back(gather_for(action, ActionKind::gather));
-    } else if (--s.announced == 0) {
+    } else if (--s.prefetched == 0) {
       waiting_ -= bytes(action.target);
     }
     ++s.held;
-    if (s.kept) {
-      s.kept = false;
+    if (s.dropped_release) {
+      s.dropped_release = false;
     } else {
       out_.push_back(action);
     }
@@ -62,8 +62,8 @@ class Gathers {
   void release(const Action& action) {
     State& s = state(action.target);
     QFT_ASSERT(s.held > 0, "unit {} is released but not held", action.target);
-    if (--s.held == 0 && s.announced > 0) {
-      s.kept = true;
+    if (--s.held == 0 && s.prefetched > 0) {
+      s.dropped_release = true;
     } else {
       out_.push_back(action);
     }
@@ -75,33 +75,33 @@ class Gathers {
 
   bool fits(std::int64_t more) const { return waiting_ == 0 || waiting_ + more <= prefetch_budget_; }
 
-  void announce() {
+  void prefetch() {
     for (; next_ < list_.size(); ++next_) {
       const Action& ahead = list_[next_];
       if (ahead.kind != ActionKind::acquire || bytes(ahead.target) == 0) continue;
       State& s = state(ahead.target);
-      if (s.announced == 0) {
+      if (s.prefetched == 0) {
         if (!fits(bytes(ahead.target))) return;
         waiting_ += bytes(ahead.target);
         if (s.held == 0) out_.push_back(gather_for(ahead, ActionKind::gather));
       }
-      ++s.announced;
+      ++s.prefetched;
     }
-    if (trains_) announce_next_step();
+    if (trains_) prefetch_next_step();
   }
 
   /// Prefetches frozen weights, which no step changes, in the order of their first use. Units still in use wait for their
   /// release.
-  void announce_next_step() {
+  void prefetch_next_step() {
     for (; next_step_ < list_.size(); ++next_step_) {
       const Action& ahead = list_[next_step_];
       if (ahead.kind != ActionKind::acquire) continue;
       State& s = state(ahead.target);
       const std::int64_t frozen = units_[static_cast<std::size_t>(ahead.target)].frozen;
-      if (s.prepared || frozen == 0) continue;
-      if (s.held > 0 || s.announced > 0 || !fits(frozen)) return;
+      if (s.prefetched_next || frozen == 0) continue;
+      if (s.held > 0 || s.prefetched > 0 || !fits(frozen)) return;
       waiting_ += frozen;
-      s.prepared = true;
+      s.prefetched_next = true;
       out_.push_back(gather_for(ahead, ActionKind::gather_frozen));
     }
   }
@@ -120,7 +120,7 @@ class Gathers {
 }  // namespace
 
 ActionList with_gathers(const ActionList& list, const std::vector<GatheredBytes>& units, std::int64_t prefetch_budget) {
-  return Gathers(list, units, prefetch_budget).run();
+  return PrefetchPlanner(list, units, prefetch_budget).run();
 }
 
 }  // namespace qft::parallel

@@ -22,9 +22,9 @@ void MicroInFlight::open(int micro, const model::MicroInput& in, bool training, 
   in_ = &in;
   reserve(in.num_tokens(), training, scratch);
   if (auto angles = transformer_.own_angles(in, arena_)) {
-    rotated_ = in;
-    rotated_.angles = std::move(angles);
-    in_ = &rotated_;
+    input_with_angles_ = in;
+    input_with_angles_.angles = std::move(angles);
+    in_ = &input_with_angles_;
   }
   if (training) g_ = boundary();
   x_ = boundary();
@@ -45,7 +45,7 @@ void MicroInFlight::reserve(std::int64_t tokens, bool training, model::Arena& sc
 void MicroInFlight::close() {
   micro_ = -1;
   in_ = nullptr;
-  rotated_ = {};
+  input_with_angles_ = {};
   x_ = g_ = grad_values_ = spare_ = at::Tensor();
   arena_.release({});
 }
@@ -62,7 +62,7 @@ void MicroInFlight::forward(LayerCall& call, bool needs_gradient, model::Arena& 
   if (!keeps_input && !spare_.defined()) spare_ = boundary();
   call.y = keeps_input ? boundary() : spare_;
   call.saved = transformer_.room_for(call.layer, *call.weights, x, keeps_all ? arena_ : scratch);
-  Kept& kept = layers_[static_cast<std::size_t>(call.layer)];
+  SavedLayer& kept = layers_[static_cast<std::size_t>(call.layer)];
   kept = {};
   if (keeps_input) kept.x = x;
   if (keeps_all) kept.saved = call.saved;
@@ -71,7 +71,7 @@ void MicroInFlight::forward(LayerCall& call, bool needs_gradient, model::Arena& 
 }
 
 void MicroInFlight::backward(LayerCall& call, bool needs_gradient, model::Arena& scratch) {
-  Kept& kept = layers_[static_cast<std::size_t>(call.layer)];
+  SavedLayer& kept = layers_[static_cast<std::size_t>(call.layer)];
   if (policy_.recompute) {
     const bool last = !needs_gradient || call.layer == 0;
     const at::Tensor x = policy_.offload_inputs ? offloaded_.fetch(call.layer, x_, spare_, last) : kept.x;

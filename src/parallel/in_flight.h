@@ -62,7 +62,7 @@ class MicroInFlight {
     return arena_.alloc({in_->num_tokens(), transformer_.spec().config.hidden_size}, transformer_.dtype());
   }
 
-  struct Kept {
+  struct SavedLayer {
     at::Tensor x;  ///< the layer's input, if it stays on the device
     model::LayerSaved saved;
   };
@@ -73,10 +73,10 @@ class MicroInFlight {
   ActivationPolicy policy_;
   model::Arena arena_;
   OffloadedActivations offloaded_;
-  std::vector<Kept> layers_;
+  std::vector<SavedLayer> layers_;
   int micro_ = -1;
   const model::MicroInput* in_ = nullptr;
-  model::MicroInput rotated_;  ///< copy of the input with its own rotary angles, if it needs them
+  model::MicroInput input_with_angles_;  ///< copy of the input with its own rotary angles, if it needs them
   at::Tensor x_, g_, grad_values_;
   at::Tensor spare_;  ///< the second of two alternating outputs, used if layers do not keep their inputs
 };

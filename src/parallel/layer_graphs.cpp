@@ -74,7 +74,7 @@ const model::MicroInput& LayerGraphs::admit(std::size_t place, const model::Micr
 LayerGraphs::ShapeGraphs& LayerGraphs::graphs_for(Place& place, const GraphShape& shape) {
   auto found = place.shapes.find(shape);
   if (found == place.shapes.end()) {
-    if (place.shapes.size() == kShapes) forget_oldest(place);
+    if (place.shapes.size() == kShapes) evict_oldest(place);
     auto graphs = std::make_unique<ShapeGraphs>();
     graphs->input = room_for(shape, transformer_.device());
     graphs->calls.resize(2 * static_cast<std::size_t>(transformer_.spec().config.num_layers));
@@ -85,10 +85,10 @@ LayerGraphs::ShapeGraphs& LayerGraphs::graphs_for(Place& place, const GraphShape
   return *place.current;
 }
 
-void LayerGraphs::forget_oldest(Place& place) {
+void LayerGraphs::evict_oldest(Place& place) {
   const auto oldest = std::min_element(place.shapes.begin(), place.shapes.end(),
                                        [](const auto& a, const auto& b) { return a.second->used < b.second->used; });
-  counts_.forgotten += std::ranges::count_if(oldest->second->calls, [](const Recorded& r) { return r.graph != nullptr; });
+  counts_.forgotten += std::ranges::count_if(oldest->second->calls, [](const RecordedCall& r) { return r.graph != nullptr; });
   place.shapes.erase(oldest);
 }
 
@@ -105,12 +105,13 @@ LayerGraphs::Addresses LayerGraphs::addresses_of(const LayerCall& call) const {
   return all;
 }
 
-void LayerGraphs::start_over(Recorded& recorded, const LayerCall& call, const Addresses& addresses, const model::MicroInput& in) {
+void LayerGraphs::start_over(RecordedCall& recorded, const LayerCall& call, const Addresses& addresses,
+                             const model::MicroInput& in) {
   if (recorded.graph) {
     ++counts_.moved;
     log::debug("cuda_graphs: layer {} is captured again, because memory that it uses has moved", call.layer);
   }
-  if (counts_.costs_more_than_it_saves() && !std::exchange(warned_, true))
+  if (counts_.is_unprofitable() && !std::exchange(warned_, true))
     log::warn(
         "cuda_graphs: {} graphs were discarded because memory that they use had moved, {} because micro-batches have more than "
         "{} "
@@ -125,7 +126,7 @@ void LayerGraphs::start_over(Recorded& recorded, const LayerCall& call, const Ad
 
 void LayerGraphs::run(std::size_t place, const LayerCall& call) {
   ShapeGraphs& graphs = *places_.at(place).current;
-  Recorded& recorded = graphs.calls.at(2 * static_cast<std::size_t>(call.layer) + (call.g.defined() ? 1 : 0));
+  RecordedCall& recorded = graphs.calls.at(2 * static_cast<std::size_t>(call.layer) + (call.g.defined() ? 1 : 0));
   const Addresses addresses = addresses_of(call);
   if (recorded.addresses != addresses || !recorded.workspace.unmoved())
     return start_over(recorded, call, addresses, graphs.input);

@@ -34,14 +34,14 @@ void OffloadedActivations::start_fetch(int layer, const at::Tensor& to) {
   const device::StreamGuard beside(copies_);
   to.copy_(kept_[l], /*non_blocking=*/true);
   copied_.record(copies_);
-  coming_ = layer;
+  fetching_ = layer;
 }
 
 at::Tensor OffloadedActivations::fetch(int layer, const at::Tensor& even, const at::Tensor& odd, bool last) {
   const auto buffer = [&](int l) -> const at::Tensor& { return l % 2 == 0 ? even : odd; };
-  if (coming_ != layer) start_fetch(layer, buffer(layer));
+  if (fetching_ != layer) start_fetch(layer, buffer(layer));
   device::Stream::current(copies_.device()).wait(copied_);
-  coming_ = -1;
+  fetching_ = -1;
   if (!last) start_fetch(layer - 1, buffer(layer - 1));
   return buffer(layer);
 }

@@ -30,7 +30,7 @@ class OffloadedActivations {
   device::Event copied_;
   std::vector<at::Tensor> kept_;  ///< per layer, with its current shape
   std::vector<at::Tensor> memory_;
-  int coming_ = -1;  ///< the layer whose input is in flight
+  int fetching_ = -1;  ///< the layer whose input is in flight
 };
 
 }  // namespace qft::parallel

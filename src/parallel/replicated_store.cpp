@@ -37,8 +37,8 @@ class ReplicatedStore final : public WeightStore {
   void make_room(int unit) override { at(unit).decoded.make_room(); }
   void gather(int, Need, bool) override {}
   const model::UnitBuffers& acquire(int unit, Need) override { return acquire(unit); }
-  void need_experts(int, std::span<const std::int64_t>) override {}
-  void need_experts_again(int, std::span<const std::int64_t>) override {}
+  void gather_experts(int, std::span<const std::int64_t>) override {}
+  void verify_experts(int, std::span<const std::int64_t>) override {}
   const model::UnitBuffers& acquire(int unit) override {
     Unit& u = at(unit);
     if (u.held++ > 0) return u.buffers;

@@ -57,13 +57,13 @@ ShardedBuffer::ShardedBuffer(std::int64_t n, const at::TensorOptions& options, c
     : division_(n, comm), comm_(&comm), transfers_(&transfers), residency_(residency) {
   if (n == 0) return;
   // Zeros, because sums and the optimizer also compute on alignment gaps and padding.
-  const std::int64_t kept = rest_is_whole() ? division_.padded() : division_.chunk;
-  rest_ = residency.offloaded ? device::host_tensor({kept}, options.dtype().toScalarType(), options.device()).zero_()
-                              : at::zeros({kept}, options);
-  slice_ = rest_is_whole() ? division_.slice_of(rest_) : rest_;
+  const std::int64_t kept = keeps_whole() ? division_.padded() : division_.chunk;
+  resident_ = residency.offloaded ? device::host_tensor({kept}, options.dtype().toScalarType(), options.device()).zero_()
+                                  : at::zeros({kept}, options);
+  slice_ = keeps_whole() ? division_.slice_of(resident_) : resident_;
   if (residency.offloaded) copied_.emplace(transfers.copies.device());
   if (frees_whole()) return;
-  whole_ = rest_;
+  whole_ = resident_;
   current_ = true;
 }
 
@@ -79,7 +79,7 @@ void ShardedBuffer::make_room() {
 
 void ShardedBuffer::gather() {
   if (empty() || current_) return;
-  if (!here_.empty()) return bring({{0, division_.n}});
+  if (!available_.empty()) return fetch({{0, division_.n}});
   make_room();
   if (residency_.offloaded) {
     gather_from_host();
@@ -95,8 +95,8 @@ void ShardedBuffer::gather_from_host() {
   const device::Stream& copies = transfers_->copies;
   copies.wait(device::Stream::current(copies.device()));  // work that used this memory before may still run
   const device::StreamGuard beside(copies);
-  if (rest_is_whole() && !rest_stale_) {
-    whole_.copy_(rest_, /*non_blocking=*/true);
+  if (keeps_whole() && !resident_stale_) {
+    whole_.copy_(resident_, /*non_blocking=*/true);
   } else {
     const at::Tensor mine = division_.slice_of(whole_);
     mine.copy_(slice_, /*non_blocking=*/true);
@@ -108,7 +108,7 @@ void ShardedBuffer::gather_from_host() {
 
 bool ShardedBuffer::gather(const Ranges& parts) {
   if (empty() || current_) return true;
-  const Ranges missing = difference(parts, here_);
+  const Ranges missing = difference(parts, available_);
   if (size_of(missing) == division_.n) {
     gather();
     return true;
@@ -123,7 +123,7 @@ void ShardedBuffer::start(const Ranges& parts) {
   if (parts.empty()) return;
   settle();  // only one set of parts may be in flight
   make_room();
-  if (!rest_is_whole()) {
+  if (!keeps_whole()) {
     staging_ = at::empty({size_of(parts)}, whole_.options());
     staged_ = parts;
     for (Gauge* gauge : {&transfers_->gathered, &transfers_->staged}) gauge->add(bytes_of(parts));
@@ -137,14 +137,14 @@ void ShardedBuffer::start(const Ranges& parts) {
   } else {
     send(parts);
   }
-  here_ = united(here_, parts);
-  current_ = size_of(here_) == division_.n;
+  available_ = united(available_, parts);
+  current_ = size_of(available_) == division_.n;
 }
 
 void ShardedBuffer::send(const Ranges& parts) {
-  if (rest_is_whole()) {
+  if (keeps_whole()) {
     for (const Range& part : parts)
-      whole_.narrow(0, part.begin, part.size()).copy_(rest_.narrow(0, part.begin, part.size()), /*non_blocking=*/true);
+      whole_.narrow(0, part.begin, part.size()).copy_(resident_.narrow(0, part.begin, part.size()), /*non_blocking=*/true);
     return;
   }
   std::vector<std::size_t> counts;
@@ -177,17 +177,17 @@ void ShardedBuffer::unpack() {
   staging_.reset();
 }
 
-void ShardedBuffer::bring(const Ranges& parts) {
+void ShardedBuffer::fetch(const Ranges& parts) {
   if (empty()) return;
   settle();
   if (current_) return;
-  if (here_.empty() && size_of(parts) == division_.n) {
+  if (available_.empty() && size_of(parts) == division_.n) {
     gather();
     return settle();
   }
   const std::int64_t most = Transfers::kPieceBytes / static_cast<std::int64_t>(slice_.element_size());
   Ranges piece;
-  for (const Range& part : difference(parts, here_))
+  for (const Range& part : difference(parts, available_))
     for (std::int64_t begin = part.begin, end = begin; begin < part.end; begin = end) {
       end = std::min(part.end, begin + most - size_of(piece));
       append(piece, {begin, end});
@@ -202,29 +202,29 @@ void ShardedBuffer::settle() {
   gather_.wait();
   if (copied_) device::Stream::current(transfers_->copies.device()).wait(*copied_);
   unpack();
-  if (!rest_stale_ || !current_) return;
-  if (residency_.offloaded) rest_.copy_(whole_);
-  rest_stale_ = false;
+  if (!resident_stale_ || !current_) return;
+  if (residency_.offloaded) resident_.copy_(whole_);
+  resident_stale_ = false;
 }
 
 at::Tensor ShardedBuffer::whole() {
   gather();
-  return here();
+  return view();
 }
 
-at::Tensor ShardedBuffer::here() {
+at::Tensor ShardedBuffer::view() {
   if (empty()) return {};
   make_room();  // possibly no part was gathered
   settle();
   return whole_.narrow(0, 0, division_.n);
 }
 
-void ShardedBuffer::changed() {
+void ShardedBuffer::mark_stale() {
   if (empty() || division_.ranks == 1) return;
   QFT_ASSERT(!frees_whole() || !whole_.defined(), "weights change while gathered copies of {} elements are here", division_.n);
   gather_.wait();  // the gather after the previous change: MPI's gathers may overtake each other
   current_ = false;
-  rest_stale_ = rest_is_whole();
+  resident_stale_ = keeps_whole();
 }
 
 void ShardedBuffer::free_whole() {
@@ -233,7 +233,7 @@ void ShardedBuffer::free_whole() {
   free_storage(whole_);
   transfers_->gathered.add(-gathered_bytes());
   current_ = false;
-  here_.clear();
+  available_.clear();
 }
 
 }  // namespace qft::parallel

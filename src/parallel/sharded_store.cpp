@@ -54,22 +54,20 @@ class ShardedStore final : public WeightStore {
   void make_room(int unit) override { at(unit).weights.make_room(); }
 
   void gather(int unit, Need need, bool frozen_only) override {
-    if (!at(unit).weights.gather(need, frozen_only)) later_.push_back({unit, need, frozen_only});
+    if (!at(unit).weights.gather(need, frozen_only)) deferred_.push_back({unit, need, frozen_only});
   }
 
   const model::UnitBuffers& acquire(int unit) override { return acquire(unit, Need::all); }
   const model::UnitBuffers& acquire(int unit, Need need) override {
     const model::UnitBuffers& buffers = at(unit).weights.acquire(need, generations_);
-    gather_later();
+    start_deferred_gathers();
     return buffers;
   }
 
   void release(int unit) override { at(unit).weights.release(); }
 
-  void need_experts(int unit, std::span<const std::int64_t> begins) override { at(unit).weights.need_experts(begins); }
-  void need_experts_again(int unit, std::span<const std::int64_t> begins) override {
-    at(unit).weights.need_experts_again(begins);
-  }
+  void gather_experts(int unit, std::span<const std::int64_t> begins) override { at(unit).weights.gather_experts(begins); }
+  void verify_experts(int unit, std::span<const std::int64_t> begins) override { at(unit).weights.verify_experts(begins); }
 
   void start_step(const MicroRange&) override {
     for (Unit& u : units_) {
@@ -165,7 +163,7 @@ class ShardedStore final : public WeightStore {
   model::Shard resident_shard(int unit, model::Part part) override {
     const ShardedBuffer& b = at(unit).weights.buffer(part);
     if (b.empty()) return {};
-    if (b.rest_is_whole()) return {b.rest().narrow(0, 0, b.division().n), 0};
+    if (b.keeps_whole()) return {b.resident().narrow(0, 0, b.division().n), 0};
     return {b.slice().narrow(0, 0, b.division().length()), b.division().begin()};
   }
 
@@ -207,7 +205,7 @@ class ShardedStore final : public WeightStore {
     device::Event copied;
   };
 
-  struct Later {
+  struct DeferredGather {
     int unit;
     Need need;
     bool frozen_only;
@@ -216,9 +214,9 @@ class ShardedStore final : public WeightStore {
   Unit& at(int unit) { return units_.at(static_cast<std::size_t>(unit)); }
 
   /// Starts prefetches that were deferred because too much was in flight.
-  void gather_later() {
-    for (; !later_.empty(); later_.pop_front()) {
-      const Later& next = later_.front();
+  void start_deferred_gathers() {
+    for (; !deferred_.empty(); deferred_.pop_front()) {
+      const DeferredGather& next = deferred_.front();
       GatheredUnit& unit = at(next.unit).weights;
       if (unit.is_awaited() && !unit.gather(next.need, next.frozen_only)) return;
     }
@@ -271,15 +269,15 @@ class ShardedStore final : public WeightStore {
     std::vector<std::uint8_t> all;
     const auto for_each = [&](const auto& f) {
       for (Unit& u : units_)
-        if (UsedExperts& e = u.weights.experts(); !e.empty() && !e.as_asked()) f(e);
+        if (UsedExperts& e = u.weights.experts(); !e.empty() && !e.on_demand()) f(e);
     };
-    for_each([&](UsedExperts& e) { all.insert(all.end(), e.seen().begin(), e.seen().end()); });
+    for_each([&](UsedExperts& e) { all.insert(all.end(), e.recorded().begin(), e.recorded().end()); });
     if (all.empty()) return;
     shard_.host().all_reduce(all.data(), all.size(), DType::u8, comm::ReduceOp::max);
     auto from = all.begin();
     for_each([&](UsedExperts& e) {
-      e.agreed({from, from + std::ssize(e.seen())});
-      from += std::ssize(e.seen());
+      e.set_agreed({from, from + std::ssize(e.recorded())});
+      from += std::ssize(e.recorded());
     });
   }
 
@@ -304,7 +302,7 @@ class ShardedStore final : public WeightStore {
   Transfers transfers_;
   Gauge grad_bytes_;
   std::uint64_t generations_ = 1;
-  std::deque<Later> later_;  ///< in the order of their calls
+  std::deque<DeferredGather> deferred_;  ///< in the order of their calls
   std::vector<Unit> units_;
   std::deque<Reduction> reductions_;
 };

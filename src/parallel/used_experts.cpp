@@ -33,12 +33,12 @@ UsedExperts::UsedExperts(const model::ModelSpec& spec, const model::UnitSpec& un
   std::ranges::sort(stacks_, {}, &Stack::offset);
   count_ = count;
   used_.assign(static_cast<std::size_t>(count), 0);
-  seen_ = used_;
+  recorded_ = used_;
 }
 
 void UsedExperts::start() {
-  if (as_asked_) many_ = more_than_half(used_);
-  as_asked_ = !many_;
+  if (on_demand_) many_used_ = more_than_half(used_);
+  on_demand_ = !many_used_;
   std::ranges::fill(used_, 0);
 }
 
@@ -52,14 +52,14 @@ void UsedExperts::add(std::span<const std::uint8_t> mask) {
   unite(used_, mask);
 }
 
-void UsedExperts::see(std::span<const std::uint8_t> mask) {
-  unite(seen_, mask);
+void UsedExperts::record(std::span<const std::uint8_t> mask) {
+  unite(recorded_, mask);
 }
 
-void UsedExperts::agreed(std::span<const std::uint8_t> seen) {
+void UsedExperts::set_agreed(std::span<const std::uint8_t> seen) {
   if (std::ranges::count(seen, 1) == 0) return;  // no pass ran since
-  many_ = more_than_half(seen);
-  std::ranges::fill(seen_, 0);
+  many_used_ = more_than_half(seen);
+  std::ranges::fill(recorded_, 0);
 }
 
 bool UsedExperts::more_than_half(std::span<const std::uint8_t> mask) const {
@@ -67,7 +67,7 @@ bool UsedExperts::more_than_half(std::span<const std::uint8_t> mask) const {
 }
 
 Ranges UsedExperts::needed(model::Part part, std::int64_t n, Need need) const {
-  if (need == Need::all || !as_asked_ || (need == Need::backward && more_than_half(used_))) return {{0, n}};
+  if (need == Need::all || !on_demand_ || (need == Need::backward && more_than_half(used_))) return {{0, n}};
   return united(without_experts(part, n), of(used_, part));
 }
 
@@ -88,7 +88,7 @@ Ranges UsedExperts::without_experts(model::Part part, std::int64_t n) const {
   return difference({{0, n}}, experts);
 }
 
-std::int64_t UsedExperts::most(std::int64_t n) const {
+std::int64_t UsedExperts::max_staged_elements(std::int64_t n) const {
   std::int64_t experts = 0;
   for (const Stack& stack : stacks_) experts += count_ * stack.numel;
   return n - experts / 2;
@@ -98,7 +98,7 @@ std::int64_t staging_limit(const model::ModelSpec& spec, at::ScalarType compute)
   std::int64_t most = 0;
   for (const model::UnitSpec& unit : spec.units)
     if (const UsedExperts experts(spec, unit); !experts.empty())
-      most = std::max(most, experts.most(unit.frozen_numel + unit.trainable_numel));
+      most = std::max(most, experts.max_staged_elements(unit.frozen_numel + unit.trainable_numel));
   return most * static_cast<std::int64_t>(c10::elementSize(compute));
 }
 

@@ -25,21 +25,21 @@ class UsedExperts {
   bool empty() const { return count_ == 0; }
   /// Returns the maximum number of elements that partial gathers stage in a buffer of `n` elements: the non-expert elements plus
   /// half of the experts.
-  std::int64_t most(std::int64_t n) const;
+  std::int64_t max_staged_elements(std::int64_t n) const;
 
   /// Call it when a forward pass of the unit starts.
   void start();
   /// True if experts are gathered as the routers select them.
-  bool as_asked() const { return as_asked_; }
+  bool on_demand() const { return on_demand_; }
   /// Returns the experts that a micro-batch of this rank uses, one byte per expert; the ranks combine the masks with max.
   /// `begins`: begins of the experts' rows (ops::ExpertRows), or empty.
   std::vector<std::uint8_t> mask(std::span<const std::int64_t> begins) const;
   /// Adds experts that the ranks use together.
   void add(std::span<const std::uint8_t> mask);
   /// For passes that prefetch all experts: records the experts that this rank used in the step, then those that all ranks used.
-  void see(std::span<const std::uint8_t> mask);
-  const std::vector<std::uint8_t>& seen() const { return seen_; }
-  void agreed(std::span<const std::uint8_t> seen);
+  void record(std::span<const std::uint8_t> mask);
+  const std::vector<std::uint8_t>& recorded() const { return recorded_; }
+  void set_agreed(std::span<const std::uint8_t> seen);
 
   /// Returns the ranges to gather of a buffer with `n` elements.
   Ranges needed(model::Part part, std::int64_t n, Need need) const;
@@ -57,9 +57,9 @@ class UsedExperts {
 
   std::int64_t count_ = 0;
   std::vector<Stack> stacks_;  ///< sorted by offset
-  std::vector<std::uint8_t> used_, seen_;
-  bool many_ = false;  ///< more than half of the experts were used, as far as the ranks last agreed
-  bool as_asked_ = true;
+  std::vector<std::uint8_t> used_, recorded_;
+  bool many_used_ = false;  ///< more than half of the experts were used, as far as the ranks last agreed
+  bool on_demand_ = true;
 };
 
 }  // namespace qft::parallel

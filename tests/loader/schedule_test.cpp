@@ -92,12 +92,12 @@ TEST(StepSchedule, FixedMicroBatchesAreTheSameForEveryNumberOfRanksAndShareTheWo
 TEST(DealRuns, EveryRunHoldsHeavyAndLightMicroBatches) {
   std::vector<std::vector<std::int32_t>> micros;
   for (std::int32_t i = 0; i < 8; ++i) micros.push_back({i});  // heavy ones first
-  const auto two = deal_runs(micros, 2);
+  const auto two = distribute_runs(micros, 2);
   EXPECT_EQ(two, (std::vector<std::vector<std::int32_t>>{{0}, {1}, {4}, {5}, {2}, {3}, {6}, {7}}));
   micros.resize(3);
-  const auto four = deal_runs(micros, 4);  // one rank has none
+  const auto four = distribute_runs(micros, 4);  // one rank has none
   EXPECT_EQ(four, (std::vector<std::vector<std::int32_t>>{{}, {0}, {2}, {1}}));
-  EXPECT_TRUE(deal_runs({}, 3).empty());
+  EXPECT_TRUE(distribute_runs({}, 3).empty());
 }
 
 TEST(StepSchedule, EverySampleOnceAnEpochInAnotherOrder) {
@@ -213,7 +213,7 @@ TEST(StepSchedule, ASubsetIsAllThatIsSeen) {
 TEST(DealUnits, BalancesTokensOverRanksAndRounds) {
   const auto lengths = alpaca_like_lengths(512, 2000);
   const std::vector<std::int64_t> tokens(lengths.begin(), lengths.end());
-  const auto bins = deal_units(tokens, 8, 8, 0);
+  const auto bins = distribute_units(tokens, 8, 8, 0);
   ASSERT_EQ(bins.size(), 64u);
   std::vector<std::int64_t> loads;
   for (const auto& bin : bins) {
@@ -227,13 +227,13 @@ TEST(DealUnits, BalancesTokensOverRanksAndRounds) {
 
 TEST(DealUnits, LeavesRanksEmptyWhereThereAreFewUnits) {
   const std::vector<std::int64_t> tokens = {5, 9};
-  const auto bins = deal_units(tokens, 4, 2, 0);
+  const auto bins = distribute_units(tokens, 4, 2, 0);
   EXPECT_EQ(bins, (std::vector<std::vector<std::int32_t>>{{1}, {0}, {}, {}}));
 }
 
 TEST(DealUnits, ATokenLimitMakesMoreAndSmallerMicroBatches) {
   const std::vector<std::int64_t> tokens = {60, 50, 50, 40, 40, 30, 300};
-  const auto bins = deal_units(tokens, 1, 4, 100);
+  const auto bins = distribute_units(tokens, 1, 4, 100);
   for (const auto& bin : bins) {
     std::int64_t load = 0;
     for (const std::int32_t unit : bin) load += tokens[static_cast<std::size_t>(unit)];
@@ -244,9 +244,9 @@ TEST(DealUnits, ATokenLimitMakesMoreAndSmallerMicroBatches) {
 
 TEST(TakeTurns, MovesOnWithTheStepAndBackwardsInEveryOtherRound) {
   const std::vector<std::vector<std::int32_t>> bins = {{0}, {1}, {2}, {3}, {4}, {}};
-  EXPECT_EQ(take_turns(bins, 3, 0), (std::vector<std::vector<std::int32_t>>{{0}, {1}, {2}, {}, {4}, {3}}));
-  EXPECT_EQ(take_turns(bins, 3, 4), (std::vector<std::vector<std::int32_t>>{{2}, {0}, {1}, {3}, {}, {4}}));
-  EXPECT_EQ(take_turns(bins, 1, 4), bins);
+  EXPECT_EQ(rotate_ranks(bins, 3, 0), (std::vector<std::vector<std::int32_t>>{{0}, {1}, {2}, {}, {4}, {3}}));
+  EXPECT_EQ(rotate_ranks(bins, 3, 4), (std::vector<std::vector<std::int32_t>>{{2}, {0}, {1}, {3}, {}, {4}}));
+  EXPECT_EQ(rotate_ranks(bins, 1, 4), bins);
 }
 
 TEST(StepSchedule, RanksHaveTheSameToDoOverAFewSteps) {

@@ -19,7 +19,7 @@ namespace qft::parallel::testing {
 inline constexpr int kSteps = 2;
 inline constexpr const char* kStrategies[] = {"ddp", "zero1", "zero2", "shard_grad_op", "zero3", "hsdp"};
 
-/// With four ranks, hsdp shares a copy between two; with two or three ranks all share one copy, or none do.
+/// Returns the hsdp group size: an even number of ranks shares copies in pairs, an odd number shares a single copy.
 inline int hsdp_group() {
   const int ranks = comm::Session::current().size();
   return ranks % 2 == 0 ? 2 : ranks;

@@ -174,7 +174,7 @@ TEST_P(LayerGraphsTest, StartOverWhereDecodedWeightsHaveMoved) {
 
 TEST(LayerGraphsCounts, SayWhetherItPays) {
   using Counts = LayerGraphs::Counts;
-  const auto costs = [](const Counts& counts) { return counts.costs_more_than_it_saves(); };
+  const auto costs = [](const Counts& counts) { return counts.is_unprofitable(); };
   EXPECT_FALSE(costs({.by_kernels = 900, .captured = 900, .replayed = 900, .moved = 100})) << "a start";
   EXPECT_FALSE(costs({.by_kernels = 9000, .captured = 9000, .replayed = 90000, .moved = 9000}));
   EXPECT_TRUE(costs({.by_kernels = 9000, .captured = 9000, .replayed = 18000, .moved = 9000}));

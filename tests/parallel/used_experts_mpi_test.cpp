@@ -106,9 +106,9 @@ TEST(UsedExperts, CrossAloneToTheByte) {
       store.gather(kUnit, Need::forward);
       const model::UnitBuffers& forward = store.acquire(kUnit, Need::forward);
       EXPECT_EQ(t.gathered(), t.from_others(t.rest()) + t.adapter());
-      store.need_experts(kUnit, begins_of({5, 10 + rank}));
+      store.gather_experts(kUnit, begins_of({5, 10 + rank}));
       EXPECT_EQ(t.gathered(), t.from_others(t.experts(all)));
-      store.need_experts(kUnit, rank == 0 ? begins_of({5}) : std::vector<std::int64_t>{});
+      store.gather_experts(kUnit, rank == 0 ? begins_of({5}) : std::vector<std::int64_t>{});
       EXPECT_EQ(t.gathered(), 0U) << "they are here";
       t.expect_here(united(t.rest(), t.experts(all)), forward);
       store.release(kUnit);
@@ -117,9 +117,9 @@ TEST(UsedExperts, CrossAloneToTheByte) {
           << "the experts of forward, prefetched";
       t.expect_here(united(t.rest(), t.experts(all)), store.acquire(kUnit, Need::backward));
       EXPECT_EQ(t.gathered(), 0U);
-      EXPECT_NO_THROW(store.need_experts_again(kUnit, begins_of({5, 10 + rank})));
+      EXPECT_NO_THROW(store.verify_experts(kUnit, begins_of({5, 10 + rank})));
       if (ranks > 1 || offloaded) {
-        EXPECT_THROW(store.need_experts_again(kUnit, begins_of({5, 0})), Error) << "a recomputed pass uses another expert";
+        EXPECT_THROW(store.verify_experts(kUnit, begins_of({5, 0})), Error) << "a recomputed pass uses another expert";
       }
       // Need::all gets the remaining experts.
       t.expect_here({{0, t.numel()}}, store.acquire(kUnit));
@@ -136,7 +136,7 @@ TEST(UsedExperts, AreGatheredLaterWhereOthersAreOnTheirWay) {
   const std::set<int> some = {1, 2, 3, 5, 8, 13};
   for (const int unit : {kUnit, kOther}) {
     store.acquire(unit, Need::forward);
-    store.need_experts(unit, begins_of(some));
+    store.gather_experts(unit, begins_of(some));
     store.release(unit);
   }
   t.gathered();
@@ -160,7 +160,7 @@ TEST(UsedExperts, OfWhichThereAreManyCrossTogetherAhead) {
     const auto pass = [&](const std::set<int>& experts) {
       store.acquire(kUnit, Need::forward);
       const std::uint64_t before = t.gathered();
-      store.need_experts(kUnit, begins_of(experts));
+      store.gather_experts(kUnit, begins_of(experts));
       store.release(kUnit);
       t.gathered();
       return before;

@@ -36,8 +36,8 @@ struct MicroBatch {
   std::int64_t rows() const;
 };
 
-/// Returns sequence `which` of every item; each becomes an item.
-MicroBatch sequences_of(const MicroBatch& batch, std::int32_t which);
+/// Returns sequence `index` of every item; each becomes an item.
+MicroBatch sequences_of(const MicroBatch& batch, std::int32_t index);
 
 /// The work of this rank in one optimizer step.
 struct StepBatch {

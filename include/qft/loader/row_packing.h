@@ -21,7 +21,7 @@ class RowPlan {
   std::int64_t rows() const { return static_cast<std::int64_t>(row_offsets_.size()) - 1; }
   std::int32_t row_tokens() const { return row_tokens_; }
   /// Returns the maximum number of items in a row; the same in every epoch.
-  std::int64_t most_items() const;
+  std::int64_t max_items_per_row() const;
   /// Returns the tokens of all items divided by rows() * row_tokens.
   double efficiency() const;
 

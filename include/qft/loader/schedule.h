@@ -74,17 +74,17 @@ struct StepPlan {
 /// Distributes units over `bins` = rounds * world micro-batches of at most `capacity` units, the longest first, to the least
 /// loaded bin. A bin's units are in ascending order. Uses the fewest rounds that hold all units, or more if `max_tokens` > 0
 /// requires it.
-std::vector<std::vector<std::int32_t>> deal_units(std::span<const std::int64_t> unit_tokens, int world, std::int64_t capacity,
-                                                  std::int64_t max_tokens);
+std::vector<std::vector<std::int32_t>> distribute_units(std::span<const std::int64_t> unit_tokens, int world,
+                                                        std::int64_t capacity, std::int64_t max_tokens);
 
 /// Gives rank r of `world` the micro-batches [n r / world, n (r + 1) / world) of n, in StepPlan's layout. Orders them so that any
 /// run of them mixes heavy and light ones, if `micro_batches` begins with the heavy ones.
-std::vector<std::vector<std::int32_t>> deal_runs(std::vector<std::vector<std::int32_t>> micro_batches, int world);
+std::vector<std::vector<std::int32_t>> distribute_runs(std::vector<std::vector<std::int32_t>> micro_batches, int world);
 
 /// Moves the same micro-batches to other ranks: with each step, a round's micro-batches move on by one rank, and every other
 /// round is reversed, so no rank always gets the longest samples. A function of `step` alone.
-std::vector<std::vector<std::int32_t>> take_turns(std::vector<std::vector<std::int32_t>> micro_batches, int world,
-                                                  std::int64_t step);
+std::vector<std::vector<std::int32_t>> rotate_ranks(std::vector<std::vector<std::int32_t>> micro_batches, int world,
+                                                    std::int64_t step);
 
 class StepSchedule {
  public:
@@ -100,7 +100,7 @@ class StepSchedule {
   /// Returns the items, or rows, that an epoch takes (drop_last leaves some out).
   std::int64_t units_per_epoch() const { return used_units_; }
   /// Returns the maximum number of items in a unit.
-  std::int64_t most_items_of_a_unit() const;
+  std::int64_t max_items_per_unit() const;
   int world_size() const { return world_size_; }
   const LoaderOptions& options() const { return options_; }
   /// Returns the shares by step, if there is a curriculum.

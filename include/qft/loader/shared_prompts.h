@@ -20,10 +20,10 @@ std::int32_t shared_prompt(std::span<const std::int32_t> chosen, std::int64_t fi
 std::int32_t shared_prompt(const pack::FlatItem& item);
 
 /// Maximum number of pairs that a run reads before it starts, to find how many tokens they share.
-inline constexpr std::int64_t kMostKnownPairs = 20'000;
+inline constexpr std::int64_t kMaxKnownPairs = 20'000;
 
 /// Returns [items], a lower bound of the tokens that the pairs of a pack share: shared_prompt(), or 0 if there are more than
-/// kMostKnownPairs items. Empty if the pack has no pairs. Throws Error if an item is damaged.
+/// kMaxKnownPairs items. Empty if the pack has no pairs. Throws Error if an item is damaged.
 std::vector<std::int32_t> shared_prompts(const pack::PackReader& pack);
 
 }  // namespace qft::loader

@@ -90,7 +90,7 @@ class Optimizer {
   void allocate(std::size_t i, const Precision& precision);
   void cut(std::size_t i);
   void allocate_state(std::size_t i, const Precision& precision);
-  void deal();
+  void assign_owners();
   std::vector<StateSpec> states_of(const Segment& segment) const { return spec_.states(segment.param, hyper_, precision_); }
   /// Returns the local part of a segment as [begin, end) of the buffer; empty if begin >= end.
   std::pair<std::int64_t, std::int64_t> here(std::size_t i, const Segment& segment) const;

@@ -106,7 +106,7 @@ class Rule {
   /// For parameters that are whole(): prepares a part before it is sent to the owner. `grads` then holds the values to send.
   virtual void prepare(const Update& update) { update.grads.mul_(update.grad_scale); }
   /// For the owner: replaces `values`. The update is master * (1 - learning rate * decay) - learning rate * values.
-  virtual void direct(const WholeUpdate& /*update*/) {}
+  virtual void compute_update(const WholeUpdate& /*update*/) {}
 };
 
 /// Static properties of a rule: a row of the table.
@@ -120,7 +120,7 @@ struct RuleSpec {
   std::vector<StateSpec> (*state_of)(const Param&, const Hyper&, const Precision&) = nullptr;
   /// Returns whether the update of a parameter needs its whole gradient at once. Null: never.
   bool (*whole)(const Param&) = nullptr;
-  double (*operations)(const Param&) = nullptr;  ///< operations of Rule::direct(); null: negligible
+  double (*operations)(const Param&) = nullptr;  ///< operations of Rule::compute_update(); null: negligible
 
   /// True if adjacent parameters are updated as one.
   bool is_uniform() const { return state_of == nullptr && whole == nullptr; }

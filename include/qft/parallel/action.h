@@ -30,7 +30,7 @@ enum class Lane : std::uint8_t {
 };
 
 /// Purpose of a gather. Passes of a layer need only the experts that its routers select: forward learns which during the pass,
-/// backward uses the same experts (WeightStore::need_experts).
+/// backward uses the same experts (WeightStore::gather_experts).
 enum class Need : std::uint8_t { all, forward, backward };
 
 struct Action {

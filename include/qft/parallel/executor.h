@@ -88,7 +88,7 @@ class Executor {
   void interpret(const ActionList& list, Pass& pass);
   void perform(const Action& action, Pass& pass);
   void acquire(const Action& action);
-  void need_experts(int unit, std::span<const std::int64_t> begins);
+  void gather_experts(int unit, std::span<const std::int64_t> begins);
   void forward(const Action& action, Pass& pass);
   void backward(const Action& action, Pass& pass);
   void reduce(int unit);

@@ -31,7 +31,7 @@ class LayerGraphs {
     std::int64_t moved = 0;                                   ///< graphs discarded because memory had moved
     std::int64_t forgotten = 0;  ///< graphs discarded because their shape was the least recently used
     /// True if too many graphs are discarded.
-    bool costs_more_than_it_saves() const { return moved + forgotten > 500 && replayed < 8 * (moved + forgotten); }
+    bool is_unprofitable() const { return moved + forgotten > 500 && replayed < 8 * (moved + forgotten); }
   };
 
   /// `transformer` must outlive this object.
@@ -51,14 +51,14 @@ class LayerGraphs {
  private:
   /// Addresses of all tensors that a call uses, except those in the workspace.
   using Addresses = std::vector<const void*>;
-  struct Recorded {
+  struct RecordedCall {
     Addresses addresses;               ///< empty until the call has run with these addresses
     ops::Workspace::Places workspace;  ///< locations of its scratch memory in that run
     std::unique_ptr<device::Graph> graph;
   };
   struct ShapeGraphs {
     model::MicroInput input;
-    std::vector<Recorded> calls;  ///< by layer, forward and backward
+    std::vector<RecordedCall> calls;  ///< by layer, forward and backward
     std::uint64_t used = 0;
   };
   struct Place {
@@ -67,9 +67,9 @@ class LayerGraphs {
   };
 
   ShapeGraphs& graphs_for(Place& place, const GraphShape& shape);
-  void forget_oldest(Place& place);
+  void evict_oldest(Place& place);
   Addresses addresses_of(const LayerCall& call) const;
-  void start_over(Recorded& recorded, const LayerCall& call, const Addresses& addresses, const model::MicroInput& in);
+  void start_over(RecordedCall& recorded, const LayerCall& call, const Addresses& addresses, const model::MicroInput& in);
 
   model::Transformer& transformer_;
   device::GraphPool pool_;

@@ -74,7 +74,7 @@ class BlockPool {
 
 /// State that the buffers of one store share.
 struct Transfers {
-  static constexpr std::int64_t kPieceBytes = std::int64_t{64} << 20;  ///< size of one transfer in bring()
+  static constexpr std::int64_t kPieceBytes = std::int64_t{64} << 20;  ///< size of one transfer in fetch()
 
   device::Stream copies;  ///< copies between host and device
   Gauge gathered;         ///< gathered bytes
@@ -102,11 +102,11 @@ class ShardedBuffer {
   const Division& division() const { return division_; }
   /// [chunk], written by its owner; in host memory if offloaded.
   const at::Tensor& slice() const { return slice_; }
-  /// The memory kept between uses: [padded] if rest_is_whole(), else the slice.
-  const at::Tensor& rest() const { return rest_; }
-  bool rest_is_whole() const { return residency_.whole || division_.ranks == 1; }
+  /// The memory kept between uses: [padded] if keeps_whole(), else the slice.
+  const at::Tensor& resident() const { return resident_; }
+  bool keeps_whole() const { return residency_.whole || division_.ranks == 1; }
   /// True if the whole buffer exists only while it is used.
-  bool frees_whole() const { return !empty() && (residency_.offloaded || !rest_is_whole()); }
+  bool frees_whole() const { return !empty() && (residency_.offloaded || !keeps_whole()); }
   std::int64_t gathered_bytes() const;
   /// True if single parts can be gathered.
   bool gathers_parts() const { return frees_whole() && (!residency_.whole || division_.ranks == 1); }
@@ -117,19 +117,19 @@ class ShardedBuffer {
   /// parts and waits for them. Collective.
   void gather();
   /// Starts gathering these parts only; the same parts on every rank. Unless gathers_parts(), they must be the whole buffer. The
-  /// parts travel through a staging buffer of their size, which lives until bring(). Returns false and starts nothing if the
+  /// parts travel through a staging buffer of their size, which lives until fetch(). Returns false and starts nothing if the
   /// store's staging buffers would exceed Transfers::staging_limit; returns true if all parts are here or in flight. Collective.
   bool gather(const Ranges& parts);
   /// Waits for these parts. Gathers parts that are not in flight, in pieces of at most kPieceBytes. Collective.
-  void bring(const Ranges& parts);
+  void fetch(const Ranges& parts);
   /// Returns the complete buffer, [n]. Collective unless gather() was called before.
   at::Tensor whole();
-  /// Returns the buffer, [n], of which only the parts passed to bring() are complete.
-  at::Tensor here();
+  /// Returns the buffer, [n], of which only the parts passed to fetch() are complete.
+  at::Tensor view();
   /// True if these parts are here or in flight.
-  bool has(const Ranges& parts) const { return empty() || current_ || difference(parts, here_).empty(); }
+  bool has(const Ranges& parts) const { return empty() || current_ || difference(parts, available_).empty(); }
   /// Marks copies of the whole as out of date, because the owners have written their slices.
-  void changed();
+  void mark_stale();
   /// Frees the whole buffer if frees_whole().
   void free_whole();
   void poll() { gather_.test(); }
@@ -147,10 +147,10 @@ class ShardedBuffer {
   comm::Communicator* comm_ = nullptr;
   Transfers* transfers_ = nullptr;
   Residency residency_;
-  bool current_ = false;     ///< the whole buffer is up to date, or will be when its gather completes
-  bool rest_stale_ = false;  ///< only this rank's slice of the kept buffer is up to date
-  Ranges here_;              ///< if not current_: the parts of the whole buffer that are up to date or in flight
-  at::Tensor rest_, slice_, whole_;
+  bool current_ = false;         ///< the whole buffer is up to date, or will be when its gather completes
+  bool resident_stale_ = false;  ///< only this rank's slice of the kept buffer is up to date
+  Ranges available_;             ///< if not current_: the parts of the whole buffer that are up to date or in flight
+  at::Tensor resident_, slice_, whole_;
   Ranges staged_;       ///< the parts in flight
   at::Tensor staging_;  ///< their memory, one part after the other
   comm::Work gather_;

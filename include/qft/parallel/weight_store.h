@@ -65,10 +65,10 @@ class WeightStore : public WeightReader {
   /// Makes the experts with rows readable: those with different begins in ops::ExpertRows::begins. Each forward pass of a layer
   /// with experts calls it before it reads their weights, while the unit is acquired. Empty `begins`: a pass that only other
   /// ranks have. Collective if weights are sharded.
-  virtual void need_experts(int unit, std::span<const std::int64_t> begins) = 0;
-  /// As need_experts(), for a recomputed forward pass. Throws Error if it uses experts that are not here, that is, others than
+  virtual void gather_experts(int unit, std::span<const std::int64_t> begins) = 0;
+  /// As gather_experts(), for a recomputed forward pass. Throws Error if it uses experts that are not here, that is, others than
   /// the first time. Not collective.
-  virtual void need_experts_again(int unit, std::span<const std::int64_t> begins) = 0;
+  virtual void verify_experts(int unit, std::span<const std::int64_t> begins) = 0;
 
   /// Clears the gradients before a step. `micros`: this rank's micro-batches; used by ReductionOrder::by_micro_batch.
   virtual void start_step(const MicroRange& micros) = 0;
