@@ -26,22 +26,22 @@ using Label = std::span<const double>;
 
 constexpr std::string_view kClassMetrics[] = {"acc"};
 
-/// Empty, or that one of the numbers is none of a label.
-std::string mark(Label label, std::span<double> target) {
+/// Sets target[number] to 1 for each number. Returns an error text; empty if all numbers are valid.
+std::string fill_classes(Label label, std::span<double> target) {
   for (const double number : label) {
     if (number != std::floor(number) || number < 0 || number >= static_cast<double>(target.size()))
-      return fmt::format("{} is no whole number from 0 to {}", number, target.size() - 1);
+      return fmt::format("{} is not a whole number from 0 to {}", number, target.size() - 1);
     target[static_cast<std::size_t>(number)] = 1.0;
   }
   return {};
 }
 
-std::string aim_at_one(Label label, std::span<double> target) {
-  if (label.size() != 1) return "it is no single number";
-  return mark(label, target);
+std::string fill_one_class(Label label, std::span<double> target) {
+  if (label.size() != 1) return "expected one number";
+  return fill_classes(label, target);
 }
 
-std::string aim_at_values(Label label, std::span<double> target) {
+std::string fill_values(Label label, std::span<double> target) {
   if (label.size() != target.size()) return fmt::format("expected {}", counted(std::ssize(target), "number"));
   std::ranges::copy(label, target.begin());
   return {};
@@ -53,7 +53,7 @@ Tensor cross_entropy(const Tensor& x, const Tensor& targets) {
 Tensor cross_entropy_gradient(const Tensor& x, const Tensor& targets) {
   return at::softmax(x, 1) - targets;
 }
-Tensor largest_is_right(const Tensor& x, const Tensor& targets) {
+Tensor largest_is_correct(const Tensor& x, const Tensor& targets) {
   return at::argmax(x, 1).eq(at::argmax(targets, 1));
 }
 
@@ -64,8 +64,8 @@ Tensor binary_cross_entropy(const Tensor& x, const Tensor& targets) {
 Tensor binary_cross_entropy_gradient(const Tensor& x, const Tensor& targets) {
   return (at::sigmoid(x) - targets) / static_cast<double>(x.size(1));
 }
-/// A label is said to be there where it is likelier than not.
-Tensor all_are_right(const Tensor& x, const Tensor& targets) {
+/// Predicts a label if its probability exceeds 0.5.
+Tensor all_are_correct(const Tensor& x, const Tensor& targets) {
   return x.gt(0.0).eq(targets.gt(0.5)).all(1);
 }
 
@@ -77,9 +77,9 @@ Tensor squared_error_gradient(const Tensor& x, const Tensor& targets) {
 }
 
 constexpr Problem kProblems[] = {
-    {"single_label_classification", aim_at_one, cross_entropy, cross_entropy_gradient, largest_is_right},
-    {"multi_label_classification", mark, binary_cross_entropy, binary_cross_entropy_gradient, all_are_right},
-    {"regression", aim_at_values, squared_error, squared_error_gradient, nullptr},
+    {"single_label_classification", fill_one_class, cross_entropy, cross_entropy_gradient, largest_is_correct},
+    {"multi_label_classification", fill_classes, binary_cross_entropy, binary_cross_entropy_gradient, all_are_correct},
+    {"regression", fill_values, squared_error, squared_error_gradient, nullptr},
 };
 
 }  // namespace
@@ -90,30 +90,32 @@ std::span<const Problem> problems() {
 
 const Problem& problem(std::string_view name) {
   const auto row = std::ranges::find(kProblems, name, &Problem::name);
-  if (row == std::end(kProblems)) fail_config("problem_type {} is not implemented: qft train --help lists those that are", name);
+  if (row == std::end(kProblems))
+    fail_config("problem_type {} is not implemented: qft train --help lists the implemented ones", name);
   return *row;
 }
 
 std::string fault_of_label(const Problem& problem, std::int64_t labels, Label label) {
   std::vector<double> target(static_cast<std::size_t>(labels), 0.0);
-  return problem.aim(label, target);
+  return problem.fill_target(label, target);
 }
 
 std::span<const std::string_view> ClassificationLoss::metrics() const {
-  return problem_.right == nullptr ? std::span<const std::string_view>() : kClassMetrics;
+  return problem_.correct == nullptr ? std::span<const std::string_view>() : kClassMetrics;
 }
 
 void ClassificationLoss::known_gradient(const model::MicroInput&, const Tensor&) const {
-  fail("the gradient of a classifier's values is not known before them");
+  fail("the gradient of a classifier's values is only known after the forward pass");
 }
 
 Tensor ClassificationLoss::targets_of(const model::MicroInput& in, c10::Device device) const {
   const auto texts = static_cast<std::size_t>(in.sequences.num_sequences()), width = static_cast<std::size_t>(labels_);
-  require(in.classes.size() == texts, "{} texts, of which {} have labels: name their column as label in dataset_info.json", texts,
+  require(in.classes.size() == texts, "{} texts, but {} labels: name the label column as label in dataset_info.json", texts,
           in.classes.size());
   std::vector<double> targets(texts * width, 0.0);
   for (std::size_t i = 0; i < texts; ++i)
-    if (const std::string fault = problem_.aim(in.classes[i], std::span(targets).subspan(i * width, width)); !fault.empty())
+    if (const std::string fault = problem_.fill_target(in.classes[i], std::span(targets).subspan(i * width, width));
+        !fault.empty())
       fail("a label is [{}]: {}", fmt::join(in.classes[i], ", "), fault);
   return device::upload(std::span<const double>(targets), device).view({-1, labels_});
 }
@@ -122,9 +124,9 @@ Tensor ClassificationLoss::observe(const model::MicroInput& in, const parallel::
   const Tensor x = values.policy.to(at::kDouble).view({-1, labels_}), targets = targets_of(in, x.device());
   if (grad.defined()) grad.copy_((problem_.gradient(x, targets) / texts_).view({-1}));
   const Tensor loss = problem_.loss(x, targets).sum().view({1});
-  if (problem_.right == nullptr) return loss;
-  const Tensor right = problem_.right(x, targets).to(at::kDouble).sum();
-  return at::cat({loss, at::stack({right, at::full_like(right, static_cast<double>(x.size(0)))})});
+  if (problem_.correct == nullptr) return loss;
+  const Tensor correct = problem_.correct(x, targets).to(at::kDouble).sum();
+  return at::cat({loss, at::stack({correct, at::full_like(correct, static_cast<double>(x.size(0)))})});
 }
 
 }  // namespace qft::engine

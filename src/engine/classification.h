@@ -1,4 +1,4 @@
-// Losses of classifiers of texts, as transformers has them (ForSequenceClassificationLoss).
+// Losses of text classifiers, as in transformers (ForSequenceClassificationLoss).
 #pragma once
 
 #include "qft/parallel/objective.h"
@@ -10,29 +10,29 @@
 
 namespace qft::engine {
 
-/// What a text's label is, and the loss of a text from the values x [S, N] that the head gives, in fp64. A row of a table.
+/// A kind of classification: its targets, and its loss from the head's outputs x [S, N] in fp64. A row of a table.
 struct Problem {
   std::string_view name;  ///< a value of problem_type
-  /// Fills `target` [N], which is zero, in from a label's numbers; empty, or what is wrong with them.
-  std::string (*aim)(std::span<const double> label, std::span<double> target);
-  /// [S] from x and targets [S, N].
+  /// Fills `target` [N] (zeros) from a label's numbers. Returns an error text; empty if the label is valid.
+  std::string (*fill_target)(std::span<const double> label, std::span<double> target);
+  /// Losses [S] from x and targets [S, N].
   at::Tensor (*loss)(const at::Tensor& x, const at::Tensor& targets);
   /// d(loss) / d(x), [S, N].
   at::Tensor (*gradient)(const at::Tensor& x, const at::Tensor& targets);
-  /// Whether what the classifier says of each text is right, [S]; null: there is no right or wrong.
-  at::Tensor (*right)(const at::Tensor& x, const at::Tensor& targets);
+  /// Whether each prediction is correct [S]; null if the notion does not apply.
+  at::Tensor (*correct)(const at::Tensor& x, const at::Tensor& targets);
 };
 
-/// single_label_classification (cross-entropy), multi_label_classification (binary cross-entropy, the mean over the labels) and
-/// regression (squared error, likewise).
+/// single_label_classification (cross-entropy), multi_label_classification (binary cross-entropy, mean over the labels) and
+/// regression (squared error, mean over the labels).
 std::span<const Problem> problems();
 /// Throws ConfigError for another name.
 const Problem& problem(std::string_view name);
 
-/// What is wrong with a label's numbers; empty: nothing.
+/// Returns the error in a label's numbers; empty if there is none.
 std::string fault_of_label(const Problem& problem, std::int64_t labels, std::span<const double> label);
 
-/// The loss is the mean over the texts of the global batch, whatever the micro-batches: transformers' with all texts in one
+/// The mean loss over the texts of the global batch, independent of micro-batches. Equals transformers' loss of all texts in one
 /// batch.
 class ClassificationLoss final : public parallel::Objective {
  public:
@@ -40,7 +40,7 @@ class ClassificationLoss final : public parallel::Objective {
       : problem_(problem), labels_(labels), texts_(totals.items) {}
   parallel::ObjectiveKind kind() const override { return parallel::ObjectiveKind::sequence_level; }
   double denominator() const override { return texts_; }
-  /// acc, ms-swift's: the share of the texts of which all labels are right. None of a regression.
+  /// acc, as in ms-swift: the share of texts with all labels correct. Empty for regression.
   std::span<const std::string_view> metrics() const override;
   void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const override;
   at::Tensor observe(const model::MicroInput& in, const parallel::Logprobs& values, const at::Tensor& grad) const override;

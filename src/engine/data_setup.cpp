@@ -27,12 +27,12 @@ namespace {
 namespace fs = std::filesystem;
 using pack::CorpusPart;
 
-/// Where a pack that nobody gave lies: beside the results, found again by the next run.
+/// The default path of a pack: in output_dir, so the next run finds it.
 fs::path own_pack(const config::RunConfig& config, CorpusPart part) {
   return fs::path(config.training.output_dir) / job::kPackFolder / (part == CorpusPart::train ? "train.h5" : "eval.h5");
 }
 
-/// True where the pack of the datasets of `part` lies at `path`, made of just these inputs.
+/// True if a pack of exactly these inputs exists at `path`.
 bool have_pack(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm, CorpusPart part,
                const fs::path& path, const pack::BeforePacking& before) {
   const auto outlook = pack::look_at_datasets(config, part, comm, path, before);
@@ -46,8 +46,8 @@ bool have_pack(const config::RunConfig& config, const model::ModelConfig& model,
   return outlook.is_current;
 }
 
-/// Packs the datasets of `part` into `path`, unless they are there already; returns this node's path of the pack. With stage_to
-/// the ranks pack that see rank 0's folder, and the pack goes to every node's own disk.
+/// Packs the datasets of `part` into `path`, unless that pack exists already; returns this node's path of the pack. With stage_to
+/// only the ranks that see rank 0's folder do the packing; then the pack is copied to every node's local disk.
 fs::path make_pack(const config::RunConfig& config, comm::Communicator& comm, CorpusPart part, const fs::path& path,
                    const pack::BeforePacking& before) {
   const int workers = pack::default_workers(config);
@@ -71,7 +71,7 @@ struct OpenPack {
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
 };
 
-/// The packs that this start has made, removed again if their items are refused: a refused run leaves nothing behind.
+/// The packs that this start made. Removes them if their items are refused, so that a refused run leaves nothing behind.
 class NewPacks {
  public:
   explicit NewPacks(bool removes) : removes_(removes) {}
@@ -83,7 +83,7 @@ class NewPacks {
   NewPacks(const NewPacks&) = delete;
   NewPacks& operator=(const NewPacks&) = delete;
 
-  /// open(before), noting whether it packs `path`.
+  /// Calls open(before) and notes whether that packs `path`.
   template <class Open>
   OpenPack watched(const fs::path& path, const pack::BeforePacking& before, const Open& open) {
     bool packs = false;
@@ -101,7 +101,7 @@ class NewPacks {
   std::vector<fs::path> made_;
 };
 
-/// Throws ConfigError where the pack, which may have set the stage, holds items that are not trained on.
+/// The pack may have set the stage. Throws ConfigError if the stage does not train on its items.
 void require_items_of(const pack::PackReader& pack, const config::RunConfig& config) {
   const auto& have = pack.attributes();
   const ObjectiveRow& row = objective_of(config);
@@ -110,20 +110,20 @@ void require_items_of(const pack::PackReader& pack, const config::RunConfig& con
     return;
   fail_config("'{}' was packed for stage {}, {} sequences an item, but {} trains on {}: give a pack of that stage, or none",
               pack.path().string(), have.stage, have.sequences_per_item, config.finetuning.stage,
-              row.estimates_kl         ? "single answers that are liked or not"
+              row.estimates_kl         ? "single answers marked desirable or undesirable"
               : row.classes            ? "texts with labels"
               : row.item_sequences > 1 ? "preference pairs"
                                        : "single samples");
 }
 
-/// Opens the pack `given`, or that of the datasets of `part`, which it makes or leaves out (null); checks that it fits.
+/// Opens the pack `given`, or the pack of the datasets of `part` (made first, or null if left out), and checks that it fits.
 OpenPack open_pack(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
                    const std::string& given, CorpusPart part, MissingPacks missing = MissingPacks::make,
                    const pack::BeforePacking& before = {}) {
   fs::path path = given;
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer;
   std::string template_hash;
-  comm::agreed(comm, [&] {  // a template that the model does not know is refused before anything is packed
+  comm::agreed(comm, [&] {  // refuse an unknown template before packing anything
     tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
     const auto chat = encode::ChatTemplate::from_config(config, tokenizer);
     template_hash = chat.hash();
@@ -131,7 +131,7 @@ OpenPack open_pack(const config::RunConfig& config, const model::ModelConfig& mo
   });
   if (given.empty()) {
     if (config.training.output_dir.empty())
-      fail_config("no pack is given and no output_dir to make one in: add eval_pack=, pack= or output_dir=");
+      fail_config("neither a pack nor an output_dir to make one in is given: add eval_pack=, pack= or output_dir=");
     path = own_pack(config, part);
     if (missing == MissingPacks::make)
       path = make_pack(config, comm, part, path, before);
@@ -147,7 +147,7 @@ OpenPack open_pack(const config::RunConfig& config, const model::ModelConfig& mo
   return {std::move(pack), std::move(tokenizer)};
 }
 
-/// "; 18 of 25 records were cut to cutoff_len 8: raise it", or "" if none was cut.
+/// Returns "; 18 of 25 records were cut to cutoff_len 8: raise it", or "" if none was cut.
 std::string cut_words(const pack::PackReader& pack) {
   std::int64_t records = 0, cut = 0;
   for (const pack::PackSource& source : pack.attributes().sources) records += source.records, cut += source.truncated;
@@ -156,9 +156,9 @@ std::string cut_words(const pack::PackReader& pack) {
                      pack.attributes().cutoff_len);
 }
 
-/// `items` (null: all) without those that have nothing to learn; LLaMA-Factory keeps them, without effect.
-loader::ItemSubset learnable(const pack::PackReader& pack, loader::ItemSubset items, bool tells) {
-  if (pack.attributes().stage == "seq_cls") return items;  // their labels are no tokens
+/// Removes samples without labels from `items` (null: all). LLaMA-Factory keeps them, without effect.
+loader::ItemSubset learnable(const pack::PackReader& pack, loader::ItemSubset items, bool warns) {
+  if (pack.attributes().stage == "seq_cls") return items;  // their labels are not tokens
   const auto labels = pack.item_labels();
   const auto all = static_cast<std::int64_t>(items ? items->size() : labels.size());
   auto kept = std::make_shared<std::vector<std::int64_t>>();
@@ -168,13 +168,13 @@ loader::ItemSubset learnable(const pack::PackReader& pack, loader::ItemSubset it
   }
   if (static_cast<std::int64_t>(kept->size()) == all) return items;
   if (kept->empty()) fail_config("'{}': no sample has an answer to learn{}", pack.path().string(), cut_words(pack));
-  if (tells)
+  if (warns)
     log::warn("'{}': {} of {} samples have no answer to learn and are left out{}", pack.path().string(),
               all - static_cast<std::int64_t>(kept->size()), all, cut_words(pack));
   return kept;
 }
 
-/// A model was not trained for positions beyond those that it has.
+/// Warns of samples longer than the model's positions.
 void warn_of_long(const pack::PackReader& pack, const loader::ItemSubset& items, const model::ModelConfig& model,
                   const comm::Communicator& comm) {
   const auto tokens = pack.item_tokens();
@@ -189,66 +189,66 @@ void warn_of_long(const pack::PackReader& pack, const loader::ItemSubset& items,
         pack.path().string(), longer, model.max_position_embeddings);
 }
 
-/// Which of the items, of which there are `all`, are so, and the first of them.
-struct Found {
+/// Counts the items that satisfy a predicate and remembers the first.
+struct ItemCount {
   std::int64_t all = 0, count = 0, first = -1;
-  Found(const pack::PackReader& pack, const loader::ItemSubset& items, const std::function<bool(std::int64_t item)>& is_so)
+  ItemCount(const pack::PackReader& pack, const loader::ItemSubset& items, const std::function<bool(std::int64_t item)>& matches)
       : all(items ? static_cast<std::int64_t>(items->size()) : pack.num_items()) {
     for (std::int64_t i = 0; i < all; ++i) {
       const std::int64_t number = items ? (*items)[static_cast<std::size_t>(i)] : i;
-      if (is_so(number) && count++ == 0) first = number;
+      if (matches(number) && count++ == 0) first = number;
     }
   }
 };
 
-/// Pairs whose two answers are the same tokens have no gradient but that of pref_ftx: warns of them, throws where there are no
-/// others. LLaMA-Factory keeps them too.
+/// A pair of equal answers has no gradient except from pref_ftx. Warns of such pairs; throws if all pairs are equal.
+/// LLaMA-Factory keeps them too.
 void check_pairs(const pack::PackReader& pack, const loader::ItemSubset& items) {
   const std::vector<std::int64_t> tokens = pack.sequence_tokens();
-  const Found equal(pack, items, [&](std::int64_t number) {
+  const ItemCount equal(pack, items, [&](std::int64_t number) {
     const auto first = static_cast<std::size_t>(2 * number);
-    if (tokens.at(first) != tokens.at(first + 1)) return false;  // few are read
+    if (tokens.at(first) != tokens.at(first + 1)) return false;  // so few items are decoded
     const encode::EncodedItem item = pack.item(number);
     return item.sequences.front().ids == item.sequences.back().ids;
   });
   if (equal.count > 0 && equal.count == equal.all)
-    fail_config("'{}': in all {} pairs the chosen answer is the rejected one: are the columns chosen and rejected the same?{}",
+    fail_config("'{}': all {} pairs have equal chosen and rejected answers: are the columns chosen and rejected the same?{}",
                 pack.path().string(), equal.all, cut_words(pack));
   if (equal.count > 0)
     log::warn(
-        "'{}': {} of {} pairs (the first: item {}) have the same tokens as chosen and rejected answer: nothing can be learned "
+        "'{}': {} of {} pairs (the first: item {}) have equal chosen and rejected answers: nothing can be learned "
         "from them; take them out of the data{}",
         pack.path().string(), equal.count, equal.all, equal.first, cut_words(pack));
 }
 
-/// KTO compares answers of the two kinds. Its authors advise weights by which the kinds count between 1:1 and 4:3.
+/// KTO needs both desirable and undesirable answers. Its authors advise a total weight ratio between 1:1 and 4:3.
 void check_feedback(const pack::PackReader& pack, const loader::ItemSubset& items, const config::FinetuningArgs& f) {
   const std::vector<std::string> tags = pack.item_tags();
-  const Found liked(pack, items, [&](std::int64_t number) {
+  const ItemCount liked(pack, items, [&](std::int64_t number) {
     return encode::is_liked(pack::tags_from_json(tags.at(static_cast<std::size_t>(number))));
   });
   const std::int64_t others = liked.all - liked.count;
   if (liked.count == 0 || others == 0)
     fail_config(
-        "'{}': all {} answers are {}: stage kto learns from both kinds; is '{}' of dataset_info.json the right column? Answers "
-        "that are all good are for stage sft",
+        "'{}': all {} answers are {}: stage kto learns from both kinds; is '{}' of dataset_info.json the right column? For "
+        "answers that are all good use stage sft",
         pack.path().string(), liked.all, liked.count == 0 ? "disliked" : "liked", encode::kFeedbackTag);
   const double even = f.kto_rejected_weight * static_cast<double>(others) / static_cast<double>(liked.count);
-  if (even == 0.0) return;  // as it was asked for
+  if (even == 0.0) return;  // asked for: kto_rejected_weight is 0
   const double balance = f.kto_chosen_weight / even;
   if (balance < 0.99 || balance > 4.0 / 3.0 + 0.01)
     log::warn(
-        "'{}': {} liked answers of weight {} and {} others of weight {}: the kinds count {:.2f} to 1, where between 1 and 1.33 "
-        "is advised, kto_chosen_weight between {:.2f} and {:.2f}",
+        "'{}': {} liked answers of weight {} and {} others of weight {}: their total weights are {:.2f} to 1, but 1 to 1.33 "
+        "is advised: set kto_chosen_weight between {:.2f} and {:.2f}",
         pack.path().string(), liked.count, f.kto_chosen_weight, others, f.kto_rejected_weight, balance, even, even * 4.0 / 3.0);
 }
 
-/// Of stage seq_cls. Throws ConfigError for the first label that is none of the run's.
+/// For stage seq_cls. Throws ConfigError for the first invalid label.
 void check_labels(const pack::PackReader& pack, const loader::ItemSubset& items, const config::FinetuningArgs& f) {
   const std::int64_t labels = f.num_labels.value_or(1);
   const Problem& kind = problem(f.problem(labels));
   const std::vector<std::string> tags = pack.item_tags();
-  const Found without(pack, items, [&](std::int64_t number) {
+  const ItemCount without(pack, items, [&](std::int64_t number) {
     const auto label = encode::classes_of(pack::tags_from_json(tags.at(static_cast<std::size_t>(number))));
     if (!label) return true;
     const std::string fault = fault_of_label(kind, labels, *label);
@@ -260,12 +260,12 @@ void check_labels(const pack::PackReader& pack, const loader::ItemSubset& items,
   });
   if (without.count > 0)
     fail_config(
-        "'{}': {} of {} texts have no label (the first: item {}), which stage seq_cls learns: name their column as label in "
+        "'{}': {} of {} texts have no label (the first: item {}), but stage seq_cls needs one: name the label column as label in "
         "dataset_info.json, or call it label in a file that dataset names itself",
         pack.path().string(), without.count, without.all, without.first);
 }
 
-/// What a stage asks of its items, on rank 0.
+/// Checks on rank 0 that the items suit the stage.
 void check_items(const pack::PackReader& pack, const loader::ItemSubset& items, const config::RunConfig& config,
                  comm::Communicator& comm) {
   comm::agreed(comm, [&] {
@@ -285,8 +285,8 @@ bool has_eval_source(const config::RunConfig& config) {
   return !config.data.eval_pack.empty() || !config.data.eval_dataset.empty();
 }
 
-/// Sorts the pack's items by level; without any sample of a level: a warning, and the usual order.
-void add_curriculum(const config::RunConfig& config, const pack::PackReader& pack, bool tells, loader::LoaderOptions& options) {
+/// Assigns curriculum levels to the pack's items. If no sample has a level: warns, and keeps the usual order.
+void add_curriculum(const config::RunConfig& config, const pack::PackReader& pack, bool warns, loader::LoaderOptions& options) {
   loader::CurriculumTable table = loader::parse_curriculum(config.data.curriculum);
   std::string level_names;
   for (const std::string& name : table.levels) level_names += (level_names.empty() ? "" : ", ") + name;
@@ -299,15 +299,15 @@ void add_curriculum(const config::RunConfig& config, const pack::PackReader& pac
   for (std::int32_t& level : levels) level = level_of.at(static_cast<std::size_t>(level));
   const auto without = std::count(levels.begin(), levels.end(), -1);
   if (without == static_cast<std::ptrdiff_t>(levels.size())) {
-    if (tells)
+    if (warns)
       log::warn(
           "use_curriculum: no sample has one of the levels {} (column `difficulty`, or `category` in "
-          "dataset_info.json): the samples are taken in the usual order",
+          "dataset_info.json): samples keep the usual order",
           level_names);
     return;
   }
-  if (without > 0 && tells)
-    log::warn("use_curriculum: {} of {} samples have none of the levels {} and are never taken", without, levels.size(),
+  if (without > 0 && warns)
+    log::warn("use_curriculum: {} of {} samples have none of the levels {} and are never used", without, levels.size(),
               level_names);
   options.curriculum_seed =
       static_cast<std::uint64_t>(config.data.curriculum_seed.value_or(static_cast<std::int64_t>(options.seed)));
@@ -316,14 +316,14 @@ void add_curriculum(const config::RunConfig& config, const pack::PackReader& pac
 }
 
 loader::LoaderOptions options_of(const config::RunConfig& config, const pack::PackReader& pack, loader::ItemSubset items,
-                                 bool tells) {
+                                 bool warns) {
   loader::LoaderOptions options = loader::loader_options(config);
   options.items = std::move(items);
-  if (config.data.use_curriculum) add_curriculum(config, pack, tells, options);
+  if (config.data.use_curriculum) add_curriculum(config, pack, warns, options);
   return options;
 }
 
-/// The parts of a pack that train and that are held out.
+/// Splits a pack's items into the training and the validation part.
 std::pair<loader::ItemSubset, loader::ItemSubset> split(const config::RunConfig& config, const pack::PackReader& pack) {
   if (has_eval_source(config) || config.data.val_size <= 0.0) return {};
   return loader::split_items(pack.num_items(), config.data.val_size, static_cast<std::uint64_t>(config.training.seed));
@@ -333,7 +333,7 @@ std::pair<loader::ItemSubset, loader::ItemSubset> split(const config::RunConfig&
 
 bool has_labels(const EvalSet& set) {
   const std::vector<std::string> tags = set.pack->item_tags();
-  const Found labelled(*set.pack, set.items, [&](std::int64_t number) {
+  const ItemCount labelled(*set.pack, set.items, [&](std::int64_t number) {
     return encode::classes_of(pack::tags_from_json(tags.at(static_cast<std::size_t>(number)))).has_value();
   });
   return labelled.count == labelled.all;
@@ -361,7 +361,7 @@ std::vector<std::pair<std::string, EvalSet>> EvalSet::by_dataset() const {
   for (std::size_t i = 0; i < all; ++i) {
     const std::int64_t item = items ? (*items)[i] : static_cast<std::int64_t>(i);
     const std::string& name = sources[static_cast<std::size_t>(dataset_of[static_cast<std::size_t>(item)])].name;
-    const auto first = std::ranges::find(sources, name, &pack::PackSource::name);  // a set may be named twice
+    const auto first = std::ranges::find(sources, name, &pack::PackSource::name);  // a dataset may be named twice
     parts[static_cast<std::size_t>(first - sources.begin())].push_back(item);
   }
   std::vector<std::pair<std::string, EvalSet>> sets;
@@ -380,7 +380,7 @@ std::optional<PlannedData> planned_data(const config::RunConfig& config, int ran
   if (path.empty() && !config.training.output_dir.empty()) path = own_pack(config, CorpusPart::train);
   if (path.empty() || (config.data.pack.empty() && !fs::exists(path))) return std::nullopt;
   PlannedData d{pack::PackReader::open(path), nullptr};
-  const auto items = learnable(*d.pack, split(config, *d.pack).first, /*tells=*/true);
+  const auto items = learnable(*d.pack, split(config, *d.pack).first, /*warns=*/true);
   d.schedule = std::make_unique<loader::StepSchedule>(d.pack->item_tokens(), d.pack->item_labels(),
                                                       options_of(config, *d.pack, items, true), ranks);
   return d;
@@ -389,7 +389,7 @@ std::optional<PlannedData> planned_data(const config::RunConfig& config, int ran
 TrainingData open_training_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
                                 MissingPacks missing, const pack::BeforePacking& before) {
   TrainingData d;
-  if (config.data.use_curriculum) loader::parse_curriculum(config.data.curriculum);  // its mistakes, before packing
+  if (config.data.use_curriculum) loader::parse_curriculum(config.data.curriculum);  // reports its mistakes before packing
   NewPacks packs(comm.rank() == 0);
   const auto open = [&](const std::string& given, CorpusPart part, const pack::BeforePacking& first) {
     return packs.watched(own_pack(config, part), first, [&](const pack::BeforePacking& noted) {
@@ -404,7 +404,7 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
     d.items = learnable(*d.pack, std::move(train), comm.rank() == 0);
     warn_of_long(*d.pack, d.items, model, comm);
     check_items(*d.pack, d.items, config, comm);
-    packs.keep();  // whatever is wrong with the other
+    packs.keep();  // keep this pack even if the other one is refused
   }
   if (has_eval_source(config)) d.eval = EvalSet{open(config.data.eval_pack, CorpusPart::eval, {}).pack, nullptr};
   if (!d.pack || (d.eval && !d.eval->pack)) return d;
@@ -417,7 +417,7 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
 
 EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
                        MissingPacks missing) {
-  std::optional<job::OutputDir> hold;  // while a pack is made there: a run may be at work
+  std::optional<job::OutputDir> hold;  // held while a pack is made there: a run may be active
   const auto before = [&](const pack::PackAttributes&, comm::Communicator& packing) {
     if (missing == MissingPacks::make) hold.emplace(config.training.output_dir, packing, "qft eval");
   };
@@ -427,7 +427,7 @@ EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig
                         .pack;
   if (!pack) return {};
   const EvalSet set =
-      learnable(EvalSet{pack, split(config, *pack).second}, comm);  // nothing is split where there is a set of its own
+      learnable(EvalSet{pack, split(config, *pack).second}, comm);  // no split if there is a separate evaluation set
   warn_of_long(*set.pack, set.items, model, comm);
   return set;
 }

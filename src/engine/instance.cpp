@@ -31,14 +31,14 @@
 namespace qft::engine {
 namespace {
 
-/// What there is of a parameter's box in a part of its unit's buffer.
+/// Returns the part of a parameter's box that lies in `flat`, a part of its unit's buffer.
 model::Shard shard_of(const model::ParamSpec& p, const model::Shard& flat) {
   const std::int64_t first = std::max(p.offset, flat.begin), last = std::min(p.offset + p.numel, flat.end());
   if (first >= last) return {flat.values.narrow(0, 0, 0), 0};
   return {flat.values.narrow(0, first - flat.begin, last - first), first - p.offset};
 }
 
-/// Whether layers run as graphs; throws where they cannot.
+/// True if layers run as CUDA graphs; throws ConfigError if the run asks for graphs but cannot have them.
 bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
                const parallel::Strategy& strategy, c10::Device device) {
   if (!config.training.cuda_graphs || !device::records_graphs(device)) return false;
@@ -48,7 +48,8 @@ bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, co
         "or remove cuda_graphs",
         strategy.name);
   if (spec.config.rope.dynamic)
-    fail_config("cuda_graphs replays layers with the angles of one table, but the model's rope scaling is dynamic: remove it");
+    fail_config(
+        "cuda_graphs replays layers with one table of angles, but the model's rope scaling is dynamic: remove cuda_graphs");
   const bool bf16_has_flash = precision.compute == at::kFloat && device::facts_of(device).bf16 &&
                               ops::usual_attention_path(at::kBFloat16, spec.config.head_dim) == ops::AttentionPath::flash;
   for (const model::Layer& layer : spec.layers)
@@ -66,20 +67,20 @@ bool has_bf16(c10::Device device) {
   return device.is_cpu() || device::facts_of(device).bf16;
 }
 
-/// `types` where the devices of all ranks multiply them (`all_bf16`). Where one has no bf16, fp32 takes its place on all ranks if
-/// nobody but the model's files asks for it; a key that does is refused, by the ranks whose device it is.
-InferencePrecision as_multiplied(InferencePrecision types, const config::RunConfig& config, Use use, c10::Device device,
-                                 bool all_bf16) {
+/// Returns `types` if the devices of all ranks support them (`all_bf16`). If a device lacks bf16: replaces bf16 by fp32 on all
+/// ranks if only the model's files asked for bf16; if a key asks for bf16, the ranks without it throw ConfigError.
+InferencePrecision supported_types(InferencePrecision types, const config::RunConfig& config, Use use, c10::Device device,
+                                   bool all_bf16) {
   if (types.precision.compute != at::kBFloat16 || all_bf16) return types;
   const auto& t = config.training;
   const bool by_name = use == Use::inference && dtype_from_torch(config.model.infer_dtype).has_value();
   if (!by_name && config.compute_dtype() != DType::bf16)
-    return {optim::Precision::fp32(), fmt::format("{}, in bfloat16, which {} does not multiply", types.reason,
+    return {optim::Precision::fp32(), fmt::format("{}, in bfloat16, which {} does not support", types.reason,
                                                   has_bf16(device) ? "another rank's device" : "this device")};
   if (has_bf16(device)) return types;
   const char* key = by_name ? "infer_dtype" : t.pure_bf16 ? "pure_bf16" : t.bf16 ? "bf16" : "compute_dtype";
   const auto given = config.given.find(key);
-  fail_config("{}{} asks for bf16, which this device does not multiply ({}): set {} instead",
+  fail_config("{}{} asks for bf16, which this device does not support ({}): set {} instead",
               given == config.given.end() ? "" : given->second + ": ", key, device::describe(device),
               by_name ? "infer_dtype: float16" : "fp16: true");
 }
@@ -89,25 +90,25 @@ std::string head_names(const model::Head& head) {
                          : fmt::format("{} (nor {})", io::kValueHeadFiles[0], io::kValueHeadFiles[1]);
 }
 
-/// Training may start from a new one.
+/// Training may start from a new head.
 void require_value_head(const config::RunConfig& config, const model::ModelSpec& spec, const io::ModelFiles& files, Use use) {
   if (const auto file = head_file(config, spec, files); !file.path.empty()) return model::require_value_head(spec, file);
   if (use == Use::training) return;
   const auto& [adapters, model] = std::pair(config.model.adapter_name_or_path, config.model.model_name_or_path);
-  fail_config("'{}' has no {}: it is no {}; give {} with what stage {} left in its output_dir, or another stage",
+  fail_config("'{}' has no {}: it is not a {}; set {} to an output_dir of stage {}, or set another stage",
               adapters.empty() ? model : adapters.back(), head_names(spec.head),
               spec.head.classifies ? "classifier" : "reward model",
               adapters.empty() ? "adapter_name_or_path or model_name_or_path" : "adapter_name_or_path", config.finetuning.stage);
 }
 
-/// What is known before anything is allocated.
+/// What is known before the weights are allocated.
 struct LoadPlan {
   model::ModelSpec spec;
   std::optional<io::ModelFiles> files;
   InferencePrecision types;  ///< in training the reason is a note for the user, or empty
   plan::ExecutionPlan plan;
-  bool lane = false;    ///< lists have a reference lane
-  bool graphs = false;  ///< layers run as graphs
+  bool lane = false;    ///< action lists have a reference lane
+  bool graphs = false;  ///< layers run as CUDA graphs
   MemoryPrediction memory;
 };
 
@@ -116,7 +117,7 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
   LoadPlan b;
   const bool training = use == Use::training;
   const bool all_bf16 = comm::all_reduce_value(comm, has_bf16(device) ? 1 : 0, comm::ReduceOp::min) == 1;
-  // If one rank does not see a directory, all ranks must end, with that rank's reason.
+  // If one rank cannot see a directory, all ranks must end, with that rank's reason.
   comm::agreed(comm, [&] {
     b.spec = spec_of(config, use);
     b.files = io::ModelFiles::open(config.model_path());
@@ -127,12 +128,12 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
     if (b.spec.head.of_sequences()) require_value_head(config, b.spec, *b.files, use);
     b.types = training ? InferencePrecision{training_precision(config), note_of_fp32(config, *b.files)}
                        : inference_precision(config, *b.files);
-    b.types = as_multiplied(std::move(b.types), config, use, device, all_bf16);
+    b.types = supported_types(std::move(b.types), config, use, device, all_bf16);
   });
   if (training)
     if (const std::string warning = plan::precision_warning(b.types.precision, device.is_cpu()); !warning.empty())
       log::warn_once(warning);
-  device::release_unused();  // of what packing and the tokenizer took
+  device::release_unused();  // frees what packing and the tokenizer took
   const std::int64_t before = device::memory_use(device).current;
   parallel::ObjectiveTraits objective = objective_of(config);
   b.lane = has_reference_lane(config, b.spec, use);
@@ -221,13 +222,13 @@ void load_value_head(const config::RunConfig& config, const model::ModelSpec& sp
     log::info("{}: '{}'", what, file.path.string());
     return model::load_value_head(spec, file, access);
   }
-  log::info("{}: random at first (there is no {} {} the model or its adapter)", what,
+  log::info("{}: starts random (there is no {} {} the model or its adapter)", what,
             spec.head.classifies ? model::kScore : io::kValueHeadFiles[0], spec.head.classifies ? "in" : "beside");
   model::init_value_head(spec, static_cast<std::uint64_t>(config.training.seed), access);
 }
 
-/// Warns of tensors that are not computed with, by what their names begin with.
-void tell_unused(const model::ModelSpec& spec, const std::vector<std::string>& names) {
+/// Warns of unused tensors, counted by name prefix.
+void warn_of_unused(const model::ModelSpec& spec, const std::vector<std::string>& names) {
   std::vector<std::string> words;
   for (const std::string& prefix : spec.config.other_prefixes)
     if (const auto count = std::ranges::count_if(names, [&](const std::string& name) { return name.starts_with(prefix); });
@@ -235,19 +236,19 @@ void tell_unused(const model::ModelSpec& spec, const std::vector<std::string>& n
       words.push_back(fmt::format("{} {}", count, prefix));
   if (words.empty()) return;
   log::warn_once(fmt::format(
-      "the model's files have tensors that are not used ({}): of vision (model.visual.), of layers that predict several tokens "
-      "(mtp.), or the lm_head of a reward model or classifier; models that this run writes, and exports of it, have them as they "
-      "are, but for a classifier's lm_head",
+      "the model's files have tensors that are not used ({}): vision (model.visual.), multi-token prediction "
+      "(mtp.), or the lm_head of a reward model or classifier; models that this run writes and exports of it keep them "
+      "unchanged, except a classifier's lm_head",
       fmt::join(words, ", ")));
 }
 
-/// The base model's, and the adapter's, read or initial. Returns the bytes read.
+/// Loads the base model's weights, then reads or initialises the adapter's. Returns the bytes read.
 std::int64_t load_weights(const config::RunConfig& config, Use use, const io::ModelFiles& files, Instance& instance,
                           const io::TensorFile* initial) {
   const model::ModelSpec& spec = instance.spec();
   const auto access = [&](int unit, const model::ParamSpec& p) { return instance.param(unit, p); };
   const std::int64_t bytes = model::load_base_weights(spec, files, access);
-  tell_unused(spec, files.names());
+  warn_of_unused(spec, files.names());
   if (const auto adapter = adapters_of(config, use).live; !adapter.empty())
     model::load_adapter(spec, adapter, access);
   else if (initial != nullptr)
@@ -281,11 +282,12 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
   const parallel::Offload& offload = self->layout().offload();
   if (config.training.debug_sync && !device.is_cpu() && (offload.optimizer || offload.weights))
     fail_config(
-        "debug_sync does not go with offloading, which waits for copies to host memory, but {} runs: choose a strategy without "
-        "offloading, or remove debug_sync",
+        "debug_sync cannot be combined with offloading, which waits for copies to host memory, but {} runs: choose a strategy "
+        "without offloading, or remove debug_sync",
         self->layout().describe());
   if (config.training.debug_sync && !device.is_cpu() && self->spec().config.experts.count > 0)
-    fail_config("debug_sync does not go with experts: the host waits for each router, to deal the rows; remove debug_sync");
+    fail_config(
+        "debug_sync cannot be combined with experts: the host waits for each router to distribute the rows; remove debug_sync");
   self->precision_reason_ = std::move(load_plan.types.reason);
   self->memory_ = std::move(load_plan.memory);
   std::optional<PissaStart> pissa;
@@ -348,7 +350,7 @@ void Instance::update(double learning_rate, double grad_scale) {
 }
 
 model::Shard Instance::param(int unit, const model::ParamSpec& param) const {
-  QFT_ASSERT(!param.is_quantized(), "'{}' is quantised: it has no elements between uses", param.name);
+  QFT_ASSERT(!param.is_quantized(), "'{}' is quantised: its elements exist only during use", param.name);
   const int index = optimizer_index_.at(static_cast<std::size_t>(unit));
   if (!param.trainable || index < 0) return shard_of(param, store_->resident_shard(unit, param.part()));
   const auto i = static_cast<std::size_t>(index);
@@ -386,7 +388,7 @@ at::Tensor Instance::whole_master(int unit, const at::Tensor& room) const {
   if (shard.size() == 1) return mine;
   const at::Tensor whole = room.defined() ? room : at::empty({mine.numel() * shard.size()}, mine.options());
   QFT_ASSERT(whole.numel() >= mine.numel() * shard.size(), "room for {} elements", whole.numel());
-  comm::Communicator& group = mine.is_cpu() ? shard.host() : shard;  // offloaded masters are host memory
+  comm::Communicator& group = mine.is_cpu() ? shard.host() : shard;  // offloaded masters are in host memory
   group.all_gather(mine.data_ptr(), whole.data_ptr(), static_cast<std::size_t>(mine.numel()),
                    device::dtype_of(mine.scalar_type()));
   return whole.narrow(0, 0, spec().units[static_cast<std::size_t>(unit)].trainable_numel);

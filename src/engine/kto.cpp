@@ -32,16 +32,16 @@ double KtoLoss::summarise(std::map<std::string, double>& metrics) const {
 
 Tensor KtoLoss::observe_sequences(const model::MicroInput& in, const parallel::SequenceSums& sums, const Tensor& grad) const {
   const auto sequences = static_cast<std::size_t>(sums.policy.numel());
-  require(in.liked.size() == sequences, "{} sequences, of which {} say whether their answer is liked", sequences,
+  require(in.liked.size() == sequences, "{} sequences, but {} labels that say whether an answer is desirable", sequences,
           in.liked.size());
-  require(sums.reference.defined(), "stage kto: a reference is missing");
+  require(sums.reference.defined(), "stage kto: the reference is missing");
   const Tensor liked =
       device::upload(std::vector<std::int64_t>(in.liked.begin(), in.liked.end()), sums.policy.device()).to(at::kDouble);
   const Tensor sign = liked * 2.0 - 1.0, disliked = 1.0 - liked;
   const Tensor weight = liked * options_.chosen_weight + disliked * options_.rejected_weight;
   const Tensor ratio = sums.policy - sums.reference, reward = ratio * options_.beta;
   const Tensor gain = at::sigmoid(sign * (ratio - totals_.kl) * options_.beta);
-  const Tensor lengths = sums.counts.clamp_min(1.0);  // an answer that was cut off has the mean 0
+  const Tensor lengths = sums.counts.clamp_min(1.0);  // the mean over no labels is 0: the answer was cut off
   const double ftx = totals_.liked > 0 ? options_.ftx * (totals_.items / totals_.liked) * (totals_.items / totals_.liked) : 0.0;
   const Tensor by_mean = liked * -ftx;
   if (grad.defined()) grad.copy_((weight * sign * gain * (gain - 1.0) * options_.beta + by_mean / lengths) / totals_.items);

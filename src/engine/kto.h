@@ -1,11 +1,11 @@
-// KTO (Ethayarajh et al. 2024): a loss of single answers that are liked or not, less an estimate of the KL divergence.
+// KTO (Ethayarajh et al. 2024): a loss of single desirable or undesirable answers, with an estimated KL divergence.
 #pragma once
 
 #include "qft/parallel/objective.h"
 
 namespace qft::engine {
 
-/// The keys of a run that the loss reads.
+/// The keys of the run file that the loss reads.
 struct KtoOptions {
   double beta = 0.1;             ///< pref_beta
   double ftx = 0.0;              ///< pref_ftx
@@ -13,17 +13,17 @@ struct KtoOptions {
   double rejected_weight = 1.0;  ///< kto_rejected_weight
 };
 
-/// An item is a sequence, whose MicroInput::liked says whether its answer is liked. With its log-ratio r, the sum of its labels'
-/// log-probabilities less the reference's, the loss is the mean over the items of
-///   weight * (1 - sigmoid(beta * (r - kl)))  of liked answers (equation 8; TRL: loss_type kto)
-///   weight * (1 - sigmoid(beta * (kl - r)))  of the others
-/// `kl` of the totals, not below 0, is that of the whole global batch; TRL and LLaMA-Factory take a micro-batch's. ftx adds, as
-/// LLaMA-Factory does, ftx * items / liked items times the mean over the liked answers of a label's mean -log-probability.
+/// An item is one sequence; MicroInput::liked says whether its answer is desirable. Let r be its log-ratio: the sum over labels
+/// of the policy's log-probabilities minus the reference's. The loss is the mean over the items of
+///   weight * (1 - sigmoid(beta * (r - kl)))  for desirable answers (equation 8; TRL: loss_type kto)
+///   weight * (1 - sigmoid(beta * (kl - r)))  for undesirable answers
+/// `kl` (at least 0) belongs to the whole global batch; TRL and LLaMA-Factory use the micro-batch's. As in LLaMA-Factory, ftx
+/// adds ftx * items / desirable items times the mean over the desirable answers of a label's mean -log-probability.
 class KtoLoss final : public parallel::SequenceObjective {
  public:
   KtoLoss(const KtoOptions& options, const parallel::BatchTotals& totals) : options_(options), totals_(totals) {}
   double denominator() const override { return totals_.items; }
-  /// By TRL's names: those of rewards and logps are means over the answers of their kind.
+  /// TRL's names. rewards and logps are means over the answers of their kind.
   std::span<const std::string_view> metrics() const override;
   double summarise(std::map<std::string, double>& metrics) const override;
 

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The weights of a folder, whatever the folder is called.
+/// Hashes the weights of a folder, independent of the folder's name.
 void add_weights(Hasher& hasher, const fs::path& dir) {
   for (const fs::path& file : io::weight_files(dir)) {
     hasher.update(file.filename().string());

@@ -17,11 +17,11 @@
 namespace qft::engine {
 namespace {
 
-using Made = std::unique_ptr<parallel::Objective>;
+using ObjectivePtr = std::unique_ptr<parallel::Objective>;
 using config::RunConfig;
 constexpr std::string_view kCrossEntropy = "cross_entropy";
 
-/// Of the row that a configuration asks for.
+/// Returns the name of the row that a run file selects.
 std::string_view name_of(const RunConfig& config) {
   const auto& f = config.finetuning;
   if (f.stage == "dpo") return f.pref_loss;
@@ -32,16 +32,16 @@ std::string_view name_of(const RunConfig& config) {
   return kCrossEntropy;
 }
 
-Made token_mean(const RunConfig&, const parallel::BatchTotals& totals) {
+ObjectivePtr token_mean(const RunConfig&, const parallel::BatchTotals& totals) {
   return std::make_unique<parallel::TokenMeanLoss>(totals);
 }
 
-Made weighted_tokens(const RunConfig& config, const parallel::BatchTotals& totals) {
+ObjectivePtr weighted_tokens(const RunConfig& config, const parallel::BatchTotals& totals) {
   const auto& f = config.finetuning;
   return std::make_unique<WeightedTokenLoss>(token_loss(name_of(config)), TokenLossOptions{f.eaft_alpha, f.asft_alpha}, totals);
 }
 
-Made preference(const RunConfig& config, const parallel::BatchTotals& totals) {
+ObjectivePtr preference(const RunConfig& config, const parallel::BatchTotals& totals) {
   const auto& f = config.finetuning;
   return std::make_unique<PreferenceLoss>(
       pair_loss(f.pref_loss),
@@ -49,23 +49,23 @@ Made preference(const RunConfig& config, const parallel::BatchTotals& totals) {
       totals);
 }
 
-Made kto(const RunConfig& config, const parallel::BatchTotals& totals) {
+ObjectivePtr kto(const RunConfig& config, const parallel::BatchTotals& totals) {
   const auto& f = config.finetuning;
   return std::make_unique<KtoLoss>(KtoOptions{f.pref_beta, f.pref_ftx, f.kto_chosen_weight, f.kto_rejected_weight}, totals);
 }
 
-Made reward(const RunConfig&, const parallel::BatchTotals& totals) {
+ObjectivePtr reward(const RunConfig&, const parallel::BatchTotals& totals) {
   return std::make_unique<RewardLoss>(totals);
 }
 
-Made classification(const RunConfig& config, const parallel::BatchTotals& totals) {
+ObjectivePtr classification(const RunConfig& config, const parallel::BatchTotals& totals) {
   const auto& f = config.finetuning;
   return std::make_unique<ClassificationLoss>(problem(f.problem(f.num_labels.value_or(1))), f.num_labels.value_or(1), totals);
 }
 
 using Kind = parallel::ObjectiveKind;
 
-/// Those of single samples, then those of whole sequences.
+/// Objectives of single samples first, then those of whole sequences.
 std::vector<ObjectiveRow> objectives() {
   std::vector<ObjectiveRow> all = {{{.kind = Kind::row_local}, kCrossEntropy, token_mean}};
   for (const TokenLoss& loss : token_losses())
@@ -81,12 +81,12 @@ std::vector<ObjectiveRow> objectives() {
 
 }  // namespace
 
-Made make_objective(const RunConfig& config, const model::ModelConfig& model, const parallel::BatchTotals& totals) {
-  Made made = objective_of(config).make(config, totals);
-  if (model.experts.count == 0) return made;
+ObjectivePtr make_objective(const RunConfig& config, const model::ModelConfig& model, const parallel::BatchTotals& totals) {
+  ObjectivePtr objective = objective_of(config).make(config, totals);
+  if (model.experts.count == 0) return objective;
   const parallel::RoutingCoefficients coefficients{config.model.moe_aux_loss_coef.value_or(model.experts.aux_loss_coef),
                                                    config.model.moe_z_loss_coef};
-  return std::make_unique<parallel::RoutingObjective>(std::move(made), model, coefficients, totals);
+  return std::make_unique<parallel::RoutingObjective>(std::move(objective), model, coefficients, totals);
 }
 
 bool compares_rewards(const RunConfig& config) {
@@ -97,7 +97,7 @@ const ObjectiveRow& objective_of(const RunConfig& config) {
   static const std::vector<ObjectiveRow> rows = objectives();
   const auto row = std::ranges::find(rows, name_of(config), &ObjectiveRow::name);
   if (row == rows.end())
-    fail_config("pref_loss {} is not implemented: qft --help lists those that are", config.finetuning.pref_loss);
+    fail_config("pref_loss {} is not implemented: qft --help lists the implemented ones", config.finetuning.pref_loss);
   return *row;
 }
 

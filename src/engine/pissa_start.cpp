@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Rank 0's file `from` as `to` on all others. Collective.
+/// Copies rank 0's file `from` to `to` on all other ranks. Collective.
 void copy_to_others(const fs::path& from, const fs::path& to, comm::Communicator& comm) {
   constexpr std::uint64_t kPiece = 4 << 20;
   std::optional<io::File> source;
@@ -33,7 +33,7 @@ void copy_to_others(const fs::path& from, const fs::path& to, comm::Communicator
       copy = io::posix_storage().create(to);
   });
   const auto bytes = static_cast<std::uint64_t>(comm::broadcast_value(comm, size));
-  std::exception_ptr failure;  // the others wait for each piece
+  std::exception_ptr failure;  // keep broadcasting after a failure: the other ranks wait for each piece
   std::vector<char> piece(std::min(bytes, kPiece));
   for (std::uint64_t begin = 0; begin < bytes; begin += kPiece) {
     const std::uint64_t count = std::min(kPiece, bytes - begin);
@@ -57,7 +57,7 @@ void copy_to_others(const fs::path& from, const fs::path& to, comm::Communicator
 
 }  // namespace
 
-PissaStart::Made::~Made() {
+PissaStart::TemporaryFile::~TemporaryFile() {
   std::error_code ignored;
   if (!file.empty()) fs::remove(file, ignored);
 }
@@ -68,7 +68,7 @@ PissaStart::PissaStart(const config::RunConfig& config, const model::ModelSpec& 
   comm::agreed(comm, [&] {
     const fs::path own = fs::temp_directory_path() / fmt::format("qft-{}-{}", random_hex(), model::kPissaInitFile);
     file_ = first && !resumed.empty() ? resumed / model::kPissaInitFile : own;
-    if (file_ == own) made_.file = own;
+    if (file_ == own) temporary_.file = own;
     if (first && !resumed.empty()) model::open_initial_factors(file_);
   });
   if (resumed.empty()) {

@@ -1,4 +1,4 @@
-// The factors with which PiSSA begins, on every rank. Private to engine.
+// The initial PiSSA factors, on every rank. Private to engine.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -11,23 +11,23 @@
 
 namespace qft::engine {
 
-/// A file of them (model/pissa.h) that each rank can open, as long as this lives; what is open stays so. output_dir may be rank
-/// 0's alone: the other ranks have copies in the directory for temporary files of their node.
+/// A file of initial factors (model/pissa.h) that each rank can open while this object lives; open handles stay valid. Only rank
+/// 0 may see output_dir, so the other ranks copy the file to their node's temporary directory.
 class PissaStart {
  public:
-  /// Of the checkpoint that training goes on from, which rank 0 sees; `resumed` empty: new ones, from the weights of `files`.
-  /// Collective; throws Error on all ranks.
+  /// `resumed`: the checkpoint that training resumes from, as rank 0 sees it; empty: computes new factors from the weights of
+  /// `files`. Collective; throws Error on all ranks.
   PissaStart(const config::RunConfig& config, const model::ModelSpec& spec, const io::ModelFiles& files,
              const std::filesystem::path& resumed, comm::Communicator& comm);
 
   std::unique_ptr<io::TensorFile> open() const;
 
  private:
-  struct Made {
-    ~Made();
+  struct TemporaryFile {
+    ~TemporaryFile();
     std::filesystem::path file;
   };
-  Made made_;
+  TemporaryFile temporary_;
   std::filesystem::path file_;
 };
 

@@ -27,16 +27,16 @@ using at::Tensor;
 constexpr std::string_view kPreferenceMetrics[] = {"rewards/chosen",  "rewards/rejected", "rewards/accuracies",
                                                    "rewards/margins", "logps/chosen",     "logps/rejected"};
 constexpr std::string_view kOrpoMetrics[] = {"sft_loss", "odds_ratio_loss"};
-/// Means over labels; the last one with rpo_alpha.
+/// Means over labels; the last one only with rpo_alpha.
 constexpr std::string_view kLabelMetrics[] = {"logits/chosen", "logits/rejected", "nll_loss"};
 
-/// A loss of the margin alone.
+/// Terms of a loss that depends only on the margin.
 PairTerms of_margin(const Tensor& loss, const Tensor& by_margin) {
   return {loss, by_margin, -by_margin};
 }
 
-/// DPO (Rafailov et al. 2023, equation 7); with label smoothing cDPO (Mitchell 2023). TRL: loss_type sigmoid. Without a reference
-/// CPO (Xu et al. 2024, equation 3).
+/// DPO (Rafailov et al. 2023, equation 7); with label smoothing cDPO (Mitchell 2023). TRL: loss_type sigmoid. Without a
+/// reference: CPO (Xu et al. 2024, equation 3).
 PairTerms sigmoid(const PairOptions& o, const Tensor& chosen, const Tensor& rejected) {
   const Tensor logits = (chosen - rejected) * o.beta;
   const double kept = 1.0 - o.label_smoothing, changed = o.label_smoothing;
@@ -50,7 +50,7 @@ PairTerms hinge(const PairOptions& o, const Tensor& chosen, const Tensor& reject
   return of_margin(at::relu(missing), missing.gt(0.0).to(at::kDouble) * -o.beta);
 }
 
-/// IPO (Azar et al. 2023, equation 17), of means as TRL and LLaMA-Factory have it; beta is the paper's tau.
+/// IPO (Azar et al. 2023, equation 17), with means as in TRL and LLaMA-Factory; beta is the paper's tau.
 PairTerms ipo(const PairOptions& o, const Tensor& chosen, const Tensor& rejected) {
   const Tensor distance = chosen - rejected - 1.0 / (2.0 * o.beta);
   return of_margin(distance.square(), distance * 2.0);
@@ -62,13 +62,13 @@ PairTerms simpo(const PairOptions& o, const Tensor& chosen, const Tensor& reject
   return of_margin(-at::log_sigmoid(logits), at::sigmoid(-logits) * -o.beta);
 }
 
-/// log(1 - p) of log p, and 1 - p. An answer that is certain, or empty, counts as almost so: all results stay finite.
+/// 1 - p and log(1 - p) from log p. An answer with p = 1 (certain or empty) counts as almost certain, so all results stay finite.
 struct Complement {
   Tensor value, log;
   explicit Complement(const Tensor& logp) : value(-at::expm1(logp.clamp_max(-1e-12))), log(value.log()) {}
 };
 
-/// ORPO (Hong et al. 2024, equations 6 and 7), of means. LLaMA-Factory: odds_ratio_loss.
+/// ORPO (Hong et al. 2024, equations 6 and 7), with means. LLaMA-Factory: odds_ratio_loss.
 PairTerms orpo(const PairOptions& o, const Tensor& chosen, const Tensor& rejected) {
   const Complement not_chosen(chosen), not_rejected(rejected);
   const Tensor log_odds = (chosen - not_chosen.log) - (rejected - not_rejected.log);
@@ -89,7 +89,8 @@ constexpr PairLoss kPairLosses[] = {
 
 void require_pairs(const model::MicroInput& in) {
   for (std::size_t i = 1; i < in.item_offsets.size(); ++i)
-    require(in.item_offsets[i] - in.item_offsets[i - 1] == 2, "an item of {} sequences is no pair of a chosen and a rejected one",
+    require(in.item_offsets[i] - in.item_offsets[i - 1] == 2,
+            "expected pairs of a chosen and a rejected sequence, but an item has {} sequences",
             in.item_offsets[i] - in.item_offsets[i - 1]);
 }
 
@@ -122,10 +123,10 @@ PairTerms with_bco(const PairTerms& terms, const PairOptions& o, double baseline
   return {mixed(terms.loss, loss), mixed(terms.by_chosen, by_chosen), mixed(terms.by_rejected, by_rejected), terms.metrics};
 }
 
-/// The mean of each row.
+/// Writes the mean of each row.
 Tensor PreferenceLoss::read_rows(const model::MicroInput&, const ops::HeadChunk& chunk, const Tensor& values,
                                  const Tensor&) const {
-  // A sum in a wider type takes a copy of its rows on a CPU.
+  // On a CPU a sum in a wider type copies its rows, so sum a few rows at a time.
   const std::int64_t rows = chunk.size(), step = chunk.logits.is_cpu() ? 4 : rows;
   for (std::int64_t first = 0; first < rows; first += step) {
     const std::int64_t count = std::min(step, rows - first);
@@ -143,7 +144,7 @@ double PreferenceLoss::summarise(std::map<std::string, double>& metrics) const {
 
 Tensor PreferenceLoss::label_weights(const model::MicroInput& in, const Tensor& counts) const {
   if (!options_.ld_alpha) return {};
-  // As LLaMA-Factory counts: positions from an answer's first label on, also those between labels.
+  // Counted as in LLaMA-Factory: positions from an answer's first label on, including positions between labels.
   const Tensor& rows = in.labels.rows;
   const auto labels = rows.numel();
   const Tensor offsets =
@@ -152,15 +153,15 @@ Tensor PreferenceLoss::label_weights(const model::MicroInput& in, const Tensor& 
   const Tensor shorter = counts.view({-1, 2}).amin(1, /*keepdim=*/true).expand({-1, 2}).reshape({-1});
   const Tensor end = at::repeat_interleave(first + shorter, counts, /*dim=*/0, /*output_size=*/labels);
   const auto number = [&](double value) { return at::scalar_tensor(value, rows.options().dtype(at::kDouble)); };
-  return at::where(rows.lt(end), number(1.0), number(*options_.ld_alpha));  // two plain numbers would be fp32
+  return at::where(rows.lt(end), number(1.0), number(*options_.ld_alpha));  // two plain numbers would give fp32
 }
 
 Tensor PreferenceLoss::observe_sequences(const model::MicroInput& in, const parallel::SequenceSums& sums,
                                          const Tensor& grad) const {
   require_pairs(in);
-  require(sums.reference.defined() == loss_.reference, "pref_loss {}: a reference is {}", loss_.name,
-          loss_.reference ? "missing" : "not wanted");
-  const Tensor lengths = sums.counts.clamp_min(1.0);  // an answer that was cut off has the mean 0
+  require(sums.reference.defined() == loss_.reference, "pref_loss {}: the reference is {}", loss_.name,
+          loss_.reference ? "missing" : "unexpected");
+  const Tensor lengths = sums.counts.clamp_min(1.0);  // the mean over no labels is 0: the answer was cut off
   const Tensor logps = loss_.mean ? sums.policy / lengths : sums.policy;
   const auto side = [](const Tensor& values, std::int64_t which) { return values.view({-1, 2}).select(1, which); };
   Tensor values = logps;
@@ -182,7 +183,7 @@ Tensor PreferenceLoss::observe_sequences(const model::MicroInput& in, const para
   return at::cat({loss.view({1}), at::stack({totals, pairs}, 1).view({-1}), label_sums(sums)});
 }
 
-/// A sum and a count of each of kLabelMetrics.
+/// Returns a sum and a count for each of kLabelMetrics.
 Tensor PreferenceLoss::label_sums(const parallel::SequenceSums& sums) const {
   const auto by_side = [](const Tensor& values) { return values.view({-1, 2}).sum(0); };
   const Tensor counts = by_side(sums.counts);

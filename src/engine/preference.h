@@ -1,4 +1,4 @@
-// Losses of preference pairs: a table with a row for each value of pref_loss.
+// Losses of preference pairs: a table with one row per value of pref_loss.
 #pragma once
 
 #include "qft/parallel/objective.h"
@@ -10,7 +10,7 @@
 
 namespace qft::engine {
 
-/// The keys of a run that the losses read.
+/// The keys of the run file that the losses read.
 struct PairOptions {
   double beta = 0.1;             ///< pref_beta
   double gamma = 0.5;            ///< simpo_gamma
@@ -21,41 +21,41 @@ struct PairOptions {
   double bco = 0.0;  ///< pref_bco_weight
 };
 
-/// Of pairs [P], fp64.
+/// Values per pair [P], fp64.
 struct PairTerms {
   at::Tensor loss;                       ///< without ftx
-  at::Tensor by_chosen, by_rejected;     ///< d(loss) / d(the chosen, the rejected answer's value)
-  std::vector<at::Tensor> metrics = {};  ///< of PairLoss::metrics
+  at::Tensor by_chosen, by_rejected;     ///< d(loss) / d(value of the chosen, of the rejected answer)
+  std::vector<at::Tensor> metrics = {};  ///< values of PairLoss::metrics
 };
 
-/// A loss of pairs. An answer's value is the sum, or the mean, of its labels' log-probabilities; less the reference's, if there
-/// is one.
+/// A loss of pairs. An answer's value is the sum (or mean) of its labels' log-probabilities, minus the reference's if there is
+/// one.
 struct PairLoss {
-  std::string_view name;  ///< of pref_loss
+  std::string_view name;  ///< a value of pref_loss
   bool reference = false;
   bool mean = false;
   PairTerms (*terms)(const PairOptions& options, const at::Tensor& chosen, const at::Tensor& rejected) = nullptr;
-  std::span<const std::string_view> metrics = {};  ///< further ones
+  std::span<const std::string_view> metrics = {};  ///< names of extra metrics
 };
 
 std::span<const PairLoss> pair_losses();
-/// The row of that name; throws Error where there is none.
+/// Returns the row with that name; throws Error if there is none.
 const PairLoss& pair_loss(std::string_view name);
 
-/// BCO (Jung et al. 2024, equation 9) of answers' rewards, less `baseline`, in place of its part `weight / (1 + weight)` of the
-/// terms of the pairs, as LLaMA-Factory mixes them.
+/// Mixes BCO (Jung et al. 2024, equation 9) into the terms with weight `weight / (1 + weight)`, as LLaMA-Factory does. BCO
+/// compares rewards with `baseline`.
 PairTerms with_bco(const PairTerms& terms, const PairOptions& options, double baseline, const at::Tensor& chosen,
                    const at::Tensor& rejected);
 
-/// Throws Error where an item of the micro-batch is no pair.
+/// Throws Error if an item of the micro-batch is not a pair.
 void require_pairs(const model::MicroInput& in);
 
 /// An item is a pair of sequences, the chosen one first. The loss is the mean over the pairs of
 ///   terms(chosen, rejected) - ftx * mean log-probability of the chosen answer's labels
-/// and rpo_alpha times the mean -log-probability over all labels of chosen answers (Pang et al. 2024, RPO; CPO: cpo_alpha).
-/// Metrics by TRL's names; an answer's reward is beta times its value, logits are means over labels and vocabulary. With ld_alpha
-/// (Liu et al. 2024, LD-DPO) the policy's labels from the shorter answer's length on count ld_alpha. With bco rewards are
-/// compared with BatchTotals::reward too.
+/// plus rpo_alpha times the mean -log-probability over all labels of chosen answers (Pang et al. 2024, RPO; CPO: cpo_alpha).
+/// Metrics have TRL's names; an answer's reward is beta times its value; logits are means over labels and vocabulary. With
+/// ld_alpha (Liu et al. 2024, LD-DPO) the policy's labels beyond the shorter answer's length are weighted by ld_alpha. With bco
+/// the loss also compares rewards with BatchTotals::reward.
 class PreferenceLoss final : public parallel::SequenceObjective {
  public:
   PreferenceLoss(const PairLoss& loss, const PairOptions& options, const parallel::BatchTotals& totals);

@@ -34,14 +34,14 @@ std::vector<std::string> sorted(std::vector<std::string> words) {
   return words;
 }
 
-/// Of the first of the tensors that are not quantised.
+/// Returns the type of the first tensor with a floating type (not quantised).
 at::ScalarType file_type(const io::ModelFiles& files) {
   for (const std::string& name : files.names())
     if (const DType type = files.at(name).entry->dtype; is_floating(type)) return device::scalar_type_of(type);
   fail("'{}' holds no tensors of a floating type", files.dir().string());
 }
 
-/// rank_pattern or alpha_pattern: a mapping of expressions to numbers.
+/// Parses rank_pattern or alpha_pattern: a mapping of expressions to numbers.
 template <class Number>
 std::map<std::string, Number> pattern_of(const config::RunConfig& config, const char* key, const nlohmann::json& pattern) {
   if (pattern.is_null()) return {};
@@ -61,10 +61,10 @@ std::map<std::string, Number> pattern_of(const config::RunConfig& config, const 
   return numbers;
 }
 
-/// Training continues an adapter as it is: keys that ask for another one are an error.
-class AsAsked {
+/// Training continues an existing adapter unchanged: throws ConfigError for keys that ask for different settings.
+class AdapterKeyCheck {
  public:
-  AsAsked(const config::RunConfig& config, const std::filesystem::path& dir)
+  AdapterKeyCheck(const config::RunConfig& config, const std::filesystem::path& dir)
       : config_(config), dir_(dir), modules_(model::lora_modules(model::ModelConfig::load(config.model_path()))) {}
 
   template <class Asked, class Theirs>
@@ -95,9 +95,9 @@ class AsAsked {
   std::vector<std::string> modules_;
 };
 
-void require_as_asked(const config::RunConfig& config, const model::OftConfig& adapter, const std::filesystem::path& dir) {
+void require_same_adapter(const config::RunConfig& config, const model::OftConfig& adapter, const std::filesystem::path& dir) {
   const auto& f = config.finetuning;
-  const AsAsked asked(config, dir);
+  const AdapterKeyCheck asked(config, dir);
   asked.same("oft_rank", f.oft_rank == adapter.rank, f.oft_rank, adapter.rank);
   asked.same("oft_block_size", f.oft_block_size == adapter.block_size, f.oft_block_size, adapter.block_size);
   asked.same("use_cayley_neumann", f.use_cayley_neumann == adapter.neumann, f.use_cayley_neumann, adapter.neumann);
@@ -106,9 +106,9 @@ void require_as_asked(const config::RunConfig& config, const model::OftConfig& a
   asked.same_targets(f.oft_target, adapter);
 }
 
-void require_as_asked(const config::RunConfig& config, const model::LoraConfig& adapter, const std::filesystem::path& dir) {
+void require_same_adapter(const config::RunConfig& config, const model::LoraConfig& adapter, const std::filesystem::path& dir) {
   const auto& f = config.finetuning;
-  const AsAsked asked(config, dir);
+  const AdapterKeyCheck asked(config, dir);
   const auto same = [&](const char* key, bool equal, const auto& ours, const auto& theirs) {
     asked.same(key, equal, ours, theirs);
   };
@@ -120,7 +120,7 @@ void require_as_asked(const config::RunConfig& config, const model::LoraConfig& 
   same("lora_alpha", static_cast<double>(f.lora_alpha) == adapter.alpha, f.lora_alpha, adapter.alpha);
   same("use_rslora", f.use_rslora == adapter.rslora, f.use_rslora, adapter.rslora);
   same("use_dora", f.use_dora == adapter.dora, f.use_dora, adapter.dora);
-  same("pissa_init", !f.pissa_init, f.pissa_init, false);  // it has started
+  same("pissa_init", !f.pissa_init, f.pissa_init, false);  // already applied when the adapter was made
   same("rank_pattern", wish.ranks == adapter.ranks, f.rank_pattern.dump(), nlohmann::json(adapter.ranks).dump());
   same("alpha_pattern", wish.alphas == adapter.alphas, f.alpha_pattern.dump(), nlohmann::json(adapter.alphas).dump());
   same("lora_target_parameters", f.lora_target_parameters == adapter.target_parameters, join(f.lora_target_parameters),
@@ -139,14 +139,14 @@ model::OftConfig oft_of(const config::FinetuningArgs& f) {
   return oft;
 }
 
-/// Of stage seq_cls. A pack may have set the stage.
+/// For stage seq_cls. The key is checked here because a pack may have set the stage.
 std::int64_t labels_of(const config::RunConfig& config) {
   if (!config.finetuning.num_labels)
     fail_config("stage seq_cls needs num_labels: how many labels there are, or 1 for a regression");
   return *config.finetuning.num_labels;
 }
 
-/// No dropout where the log-probabilities of an item's sequences are compared with each other, as in TRL and LLaMA-Factory.
+/// No dropout if the loss compares the log-probabilities of an item's sequences, as in TRL and LLaMA-Factory.
 double dropout_of(const config::RunConfig& config) {
   const ObjectiveRow& row = objective_of(config);
   return row.item_sequences > 1 && !row.scores ? 0.0 : config.finetuning.lora_dropout;
@@ -169,7 +169,7 @@ model::LoraConfig lora_of(const config::RunConfig& config) {
   return lora;
 }
 
-/// None for full fine-tuning.
+/// Returns an empty config for full fine-tuning.
 model::AdapterConfig adapter_of(const config::RunConfig& config, Use use) {
   const std::filesystem::path adapter = adapters_of(config, use).live;
   if (!adapter.empty()) {
@@ -177,12 +177,12 @@ model::AdapterConfig adapter_of(const config::RunConfig& config, Use use) {
     if (use == Use::inference) return theirs;
     const bool oft = theirs.oft.enabled();
     if (const char* kind = oft ? "oft" : "lora"; config.finetuning.finetuning_type != kind)
-      fail_config("finetuning_type is {}, but the adapter '{}' that training starts from is of {}: set it to {}",
+      fail_config("finetuning_type is {}, but the adapter '{}' that training starts from is {}: set finetuning_type to {}",
                   config.finetuning.finetuning_type, adapter.string(), oft ? "OFT" : "LoRA", kind);
     if (oft)
-      require_as_asked(config, theirs.oft, adapter);
+      require_same_adapter(config, theirs.oft, adapter);
     else
-      require_as_asked(config, theirs.lora, adapter);
+      require_same_adapter(config, theirs.lora, adapter);
     theirs.lora.dropout = oft ? 0.0 : dropout_of(config);
     return theirs;
   }
@@ -194,7 +194,7 @@ model::AdapterConfig adapter_of(const config::RunConfig& config, Use use) {
     own = lora_of(config);
   if (config.finetuning.stage == "seq_cls") {
     own.targets().labels = labels_of(config);
-    std::erase(own.targets().modules_to_save, "score");  // it trains in any case
+    std::erase(own.targets().modules_to_save, "score");  // the head always trains
   }
   return own;
 }
@@ -205,14 +205,14 @@ model::FreezeConfig freeze_of(const config::FinetuningArgs& f, std::int64_t laye
           f.freeze_trainable_modules, f.freeze_extra_modules};
 }
 
-/// LoRA+ (Hayou et al. 2024): the rates of B and of vectors over that of A, as PEFT and LLaMA-Factory group them.
+/// LoRA+ (Hayou et al. 2024): sets the learning rate ratio of B and of vectors to A, grouped as PEFT and LLaMA-Factory do.
 void set_rates(model::ModelSpec& spec, double ratio) {
   for (model::UnitSpec& unit : spec.units)
     for (model::ParamSpec& p : unit.params)
       if (p.trainable && (p.role == model::Role::lora_b || p.shape.size() == 1)) p.lr_factor = ratio;
 }
 
-/// Every module and parameter that the run file names is in the model: PEFT would leave out in silence what is not.
+/// Throws ConfigError if the run file names a module or parameter that the model lacks. PEFT would ignore it silently.
 void require_targets(const config::RunConfig& config, const model::ModelSpec& spec) {
   const auto& f = config.finetuning;
   if (spec.adapter.targets().target_pattern.empty()) {
@@ -220,8 +220,8 @@ void require_targets(const config::RunConfig& config, const model::ModelSpec& sp
     const model::AdapterTargets& targets = spec.adapter.targets();
     for (const std::string& name : spec.adapter.oft.enabled() ? f.oft_target : f.lora_target)
       if (name != "all" && std::ranges::find(targets.targets, name) == targets.targets.end())
-        fail_config("{} '{}' is no linear module of this {}: use all, or some of {}", targets.key, name, spec.config.model_type,
-                    fmt::join(modules, ", "));
+        fail_config("{} '{}' is not a linear module of this {}: use all, or some of {}", targets.key, name,
+                    spec.config.model_type, fmt::join(modules, ", "));
   }
   spec.require_adapter_targets();
   if (spec.adapter.lora.pissa) model::require_pissa(spec);
@@ -235,12 +235,12 @@ void require_targets(const config::RunConfig& config, const model::ModelSpec& sp
         for (const model::ParamGroup& group : sublayer.params)
           found = found || (group.is_stack() && one.targets_parameter(group.stack));
     if (!found)
-      fail_config("lora_target_parameters '{}' is no parameter of this {}: {}", name, spec.config.model_type,
+      fail_config("lora_target_parameters '{}' is not a parameter of this {}: {}", name, spec.config.model_type,
                   spec.config.experts.count > 0 ? "it has experts.gate_up_proj and experts.down_proj" : "it has no experts");
   }
   if (!f.lora_target_parameters.empty() && spec.adapter.lora.dropout > 0.0)
     fail_config(
-        "lora_dropout {} does not go with lora_target_parameters: PEFT has no dropout there; set it to 0, or name the "
+        "lora_dropout {} cannot be combined with lora_target_parameters: PEFT has no dropout there; set it to 0, or name the "
         "experts' linears in lora_target",
         spec.adapter.lora.dropout);
 }
@@ -257,7 +257,7 @@ model::Head head_of(const config::RunConfig& config) {
   return objective_of(config).scores ? model::Head::value : model::Head::language_model;
 }
 
-/// The run's head is that of the model and the adapter, where they have one. Training may replace the model's.
+/// Throws ConfigError if the run's head differs from the head of the adapter or the model. Training may replace the model's.
 void require_head(const config::RunConfig& config, const model::ModelConfig& model, const model::AdapterConfig& own, Use use) {
   const auto& f = config.finetuning;
   const std::int64_t asked = f.stage == "seq_cls" ? labels_of(config) : 0;
@@ -269,11 +269,11 @@ void require_head(const config::RunConfig& config, const model::ModelConfig& mod
   for (const std::filesystem::path& merged : adapters_of(config, use).merged)
     if (const std::int64_t theirs = model::read_adapter_config(merged).targets().labels; theirs > 0 && theirs != asked)
       fail_config(
-          "the adapter '{}' is of {}, and its head would be lost where it is merged for stage {}: leave it out, or set stage: "
+          "the adapter '{}' is of {}, and merging it for stage {} would lose its head: leave it out, or set stage: "
           "seq_cls and num_labels: {}",
           merged.string(), words(theirs), f.stage, theirs);
   if (const auto adapter = adapters_of(config, use).live; !adapter.empty() && labels != asked)
-    fail_config("{}: stage {} asks for {}, but the adapter '{}' is of {}: set stage and num_labels as it was trained{}",
+    fail_config("{}: stage {} asks for {}, but the adapter '{}' is of {}: set stage and num_labels as in its training{}",
                 config.is_given("stage") ? config.given.find("stage")->second : "the run file", f.stage, words(asked),
                 adapter.string(), words(labels),
                 use == Use::training ? ", or create_new_adapter: true, which merges it and trains a new one" : "");
@@ -287,14 +287,14 @@ void require_head(const config::RunConfig& config, const model::ModelConfig& mod
               words(asked), config.model.model_name_or_path, words(model.labels), model.labels);
 }
 
-/// The files of a model that hold its linears quantised: they stay as they are, and do not train. Nothing of other models, and
-/// where there is config.json alone.
+/// Returns the files of a model with quantised linears; these are used unchanged and do not train. Returns nullopt for other
+/// models, and if there is only a config.json.
 std::optional<io::ModelFiles> stored_files(const config::RunConfig& config, const model::ModelConfig& model,
                                            model::Finetuning method, Use use) {
   if (!model.stored) return {};
   const std::string kind = model::describe(*model.stored), path = config.model_path();
   if (config.model.quantization_bit)
-    fail_config("{}: quantization_bit is {}, but '{}' is quantised already ({}), and is used as it is: remove the key",
+    fail_config("{}: quantization_bit is {}, but '{}' is already quantised ({}): remove the key",
                 config.is_given("quantization_bit") ? config.given.find("quantization_bit")->second : "the run file",
                 *config.model.quantization_bit, path, kind);
   if (use == Use::training && method != model::Finetuning::adapter)
@@ -316,7 +316,7 @@ Adapters adapters_of(const config::RunConfig& config, Use use) {
 }
 
 model::HeadFile head_file(const config::RunConfig& config, const model::ModelSpec& spec, const io::ModelFiles& files) {
-  return model::find_head(spec, files, adapters_of(config, Use::inference).live);  // the last, also where training merges it
+  return model::find_head(spec, files, adapters_of(config, Use::inference).live);  // the last adapter, even if training merges it
 }
 
 std::string problem_of(const config::RunConfig& config, const model::ModelConfig& model, std::int64_t labels) {
@@ -330,9 +330,8 @@ std::string note_of_fp32(const config::RunConfig& config, const io::ModelFiles& 
   const at::ScalarType type = file_type(files);
   if (said || (type != at::kBFloat16 && type != at::kHalf)) return {};
   return fmt::format(
-      "the model's files are in {}, training computes in float32, as no key says otherwise: bf16: true takes half the memory and "
-      "is "
-      "faster (bf16: false keeps float32)",
+      "the model's files are in {}, but training computes in float32, because no key sets a type: bf16: true halves the memory "
+      "and is faster (bf16: false keeps float32)",
       torch_name(device::dtype_of(type)));
 }
 
@@ -361,8 +360,8 @@ model::ModelConfig architecture_of(const config::RunConfig& config, Use use) {
 void require_own_prompts(const config::RunConfig& config, const model::RopeConfig& rope) {
   if (rope.follows(config.data.cutoff_len) && config.prompts_apart().empty())
     fail_config(
-        "the model's rope scaling is dynamic: beyond {} tokens the angles of a pair's prompt follow each answer's length, but "
-        "cutoff_len is {} and prompts are computed once for both: set share_prompts: false",
+        "the model's rope scaling is dynamic: beyond {} tokens the angles of a pair's prompt depend on each answer's length, but "
+        "cutoff_len is {} and prompts are computed once for both answers: set share_prompts: false",
         rope.dynamic->positions, config.data.cutoff_len);
 }
 

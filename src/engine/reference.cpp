@@ -23,7 +23,7 @@ bool names_reference(const RunConfig& config) {
   return !config.finetuning.ref_model.empty() || !config.finetuning.ref_model_adapters.empty();
 }
 
-/// Log-probabilities of the same token numbers are compared.
+/// The loss compares log-probabilities of equal token ids.
 void require_same_vocabulary(const RunConfig& config, const RunConfig& own) {
   const auto policy = model::ModelConfig::load(config.model_path()), theirs = model::ModelConfig::load(own.model_path());
   if (policy.vocab_size != theirs.vocab_size)
@@ -33,7 +33,7 @@ void require_same_vocabulary(const RunConfig& config, const RunConfig& own) {
   const auto ours = tokenizer::Tokenizer::load(config.tokenizer_path())->hash();
   if (const auto other = tokenizer::Tokenizer::load(own.model_path())->hash(); other != ours)
     fail_config(
-        "ref_model '{}' has another tokenizer (hash {}) than '{}' ({}): the tokens of the data mean something else to it; use a "
+        "ref_model '{}' has another tokenizer (hash {}) than '{}' ({}): it would read other tokens from the same data; use a "
         "reference of the same family",
         own.model.model_name_or_path, other, config.tokenizer_path(), ours);
 }
@@ -44,7 +44,7 @@ bool has_reference_lane(const RunConfig& config, const model::ModelSpec& spec, U
   const ObjectiveRow& row = objective_of(config);
   const bool stored = use == Use::training && config.finetuning.precompute_ref_log_probs && !row.reference_rows;
   if (!row.reference || stored || names_reference(config)) return false;
-  // Without the adapter PiSSA's base weights are not the model's.
+  // PiSSA's base weights without the adapter are not the original model.
   return spec.adapter.enabled() && !spec.adapter.lora.pissa && spec.adapter.targets().modules_to_save.empty();
 }
 
@@ -55,7 +55,7 @@ ReferenceKind reference_of(const RunConfig& config, const model::ModelSpec& spec
   if (use == Use::training && config.finetuning.precompute_ref_log_probs && !row.reference_rows) return ReferenceKind::file;
   if (names_reference(config) || use == Use::training || spec.adapter.enabled()) return ReferenceKind::model;
   fail_config(
-      "{} compares the model with a reference, but there is neither an adapter, which could be switched off, nor a ref_model: "
+      "{} compares the model with a reference, but there is no adapter to switch off and no ref_model: "
       "give adapter_name_or_path, or ref_model (the model that training started from)",
       config.finetuning.stage == "kto" ? std::string("stage kto") : fmt::format("the loss {}", row.name));
 }
@@ -68,11 +68,11 @@ RunConfig reference_config(const RunConfig& config, Use use) {
     own.model.adapter_folder.clear();
   } else {
     own.model.adapter_name_or_path.resize(adapters_of(config, use).merged.size());
-    own.finetuning.ref_model = own.model.model_name_or_path;  // it has no reference of its own
+    own.finetuning.ref_model = own.model.model_name_or_path;  // the reference has no reference
   }
   if (use == Use::training) {
     own.model.infer_dtype = torch_name(config.compute_dtype());
-    own.given.try_emplace("cutoff_len", "cutoff_len");  // rope_scaling goes by it, as in the model that trains
+    own.given.try_emplace("cutoff_len", "cutoff_len");  // rope_scaling depends on cutoff_len, as in the trained model
   }
   return own;
 }

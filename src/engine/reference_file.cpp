@@ -20,15 +20,15 @@ namespace fs = std::filesystem;
 constexpr std::string_view kFormat = "qft-reference-logprobs";
 constexpr std::int64_t kVersion = 1;
 constexpr const char* kSums = "sums";
-constexpr const char* kAnew = "remove the file, and the reference's log-probabilities are computed anew";
+constexpr const char* kRecomputeHint = "remove the file to compute the reference's log-probabilities again";
 
-/// The attributes of an identity, and what each says.
-struct Part {
+/// The attributes of an identity, with a description for messages.
+struct IdentityField {
   const char* name;
-  std::string ReferenceIdentity::* value;
-  const char* says;
+  std::string ReferenceIdentity::*value;
+  const char* description;
 };
-constexpr std::array<Part, 5> kParts = {{
+constexpr std::array<IdentityField, 5> kIdentityFields = {{
     {"pack", &ReferenceIdentity::pack, "the pack's fingerprint"},
     {"model", &ReferenceIdentity::model, "a hash of the reference's config.json and weights"},
     {"adapter", &ReferenceIdentity::adapter, "a hash of the reference's adapters"},
@@ -42,18 +42,19 @@ std::int64_t checksum_of(const ReferenceSums& sums) {
 }
 
 void require_identity(const io::h5::File& file, const ReferenceIdentity& identity) {
-  for (const Part& part : kParts)
+  for (const IdentityField& part : kIdentityFields)
     if (const std::string there = file.get_string(part.name); there != identity.*part.value)
-      fail_config("'{}' has log-probabilities of another {} ({}): {} there, {} in this run. Set back what has changed, or {}",
-                  file.path().string(), part.name, part.says, there, identity.*part.value, kAnew);
+      fail_config("'{}' has log-probabilities of another {} ({}): {} there, {} in this run. Undo the change, or {}",
+                  file.path().string(), part.name, part.description, there, identity.*part.value, kRecomputeHint);
 }
 
 ReferenceSums read_sums(const io::h5::File& file, std::int64_t items, std::int64_t sequences) {
   const io::h5::Dataset dataset = file.dataset(kSums);
   require(dataset.type() == io::h5::Type::f64 && dataset.elements() == static_cast<std::uint64_t>(sequences),
-          "it has {} values of type {}, the pack {} sequences", dataset.elements(), io::h5::name_of(dataset.type()), sequences);
+          "it has {} values of type {}, but the pack has {} sequences", dataset.elements(), io::h5::name_of(dataset.type()),
+          sequences);
   ReferenceSums sums{file.get_int("items"), dataset.read_all<double>()};
-  require(sums.items >= 0 && sums.items <= items, "it has {} items, the pack {}", sums.items, items);
+  require(sums.items >= 0 && sums.items <= items, "it has {} items, but the pack has {}", sums.items, items);
   const std::int64_t stored = file.get_int("crc32c"), found = checksum_of(sums);
   require(stored == found, "CRC32C {:08x} stored, {:08x} found", stored, found);
   return sums;
@@ -73,14 +74,15 @@ fs::path reference_path(const fs::path& pack) {
 void write_reference(const fs::path& path, const ReferenceIdentity& identity, const ReferenceSums& sums) {
   for (std::size_t s = 0; s < sums.values.size(); ++s)
     require(std::isfinite(sums.values[s]),
-            "the reference's log-probability of sequence {} of the pack is {}: is it a whole model?", s, sums.values[s]);
+            "the reference's log-probability of sequence {} of the pack is {}: is the reference model complete?", s,
+            sums.values[s]);
   io::Storage& storage = io::posix_storage();
   const fs::path temp = io::CommitDir::temp_path(path, std::to_string(getpid()));
   try {
     io::h5::File file = io::h5::File::create(temp);
     file.set_string("format", kFormat);
     file.set_int("format_version", kVersion);
-    for (const Part& part : kParts) file.set_string(part.name, identity.*part.value);
+    for (const IdentityField& part : kIdentityFields) file.set_string(part.name, identity.*part.value);
     file.set_int("items", sums.items);
     file.set_int("crc32c", checksum_of(sums));
     file.create_dataset<double>(kSums, sums.values.size()).write<double>(0, std::span<const double>(sums.values));
@@ -91,7 +93,7 @@ void write_reference(const fs::path& path, const ReferenceIdentity& identity, co
   } catch (const Error& e) {
     std::error_code ignored;
     fs::remove(temp, ignored);
-    fail("the reference's log-probabilities lie beside the pack, but '{}' cannot be written: {}", path.string(), e.what());
+    fail("cannot write the reference's log-probabilities beside the pack, to '{}': {}", path.string(), e.what());
   }
 }
 
@@ -102,13 +104,13 @@ std::optional<ReferenceSums> read_reference(const fs::path& path, const Referenc
     const io::h5::File file = io::h5::File::open(path);
     require(file.has_attribute("format") && file.get_string("format") == kFormat, "it is another kind of file");
     const std::int64_t version = file.get_int("format_version");
-    require(version == kVersion, "it has format {}, this program reads {}", version, kVersion);
+    require(version == kVersion, "it has format {}, but this program reads {}", version, kVersion);
     require_identity(file, identity);
     return read_sums(file, items, sequences);
   } catch (const ConfigError&) {
     throw;
   } catch (const Error& e) {
-    fail("'{}' cannot be used: {}; {}", path.string(), e.what(), kAnew);
+    fail("'{}' cannot be used: {}; {}", path.string(), e.what(), kRecomputeHint);
   }
 }
 

@@ -22,7 +22,7 @@ std::span<const std::string_view> RewardLoss::metrics() const {
 }
 
 void RewardLoss::known_gradient(const model::MicroInput&, const at::Tensor&) const {
-  fail("the gradient of a score is not known before it");
+  fail("the gradient of a score is only known after the forward pass");
 }
 
 at::Tensor RewardLoss::observe(const model::MicroInput& in, const parallel::Logprobs& scores, const at::Tensor& grad) const {

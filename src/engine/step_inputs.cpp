@@ -15,7 +15,7 @@ namespace qft::engine {
 
 void Estimate::agree_on_kl(comm::Communicator& comm, parallel::BatchTotals& totals) {
   const std::vector<double> sums = sums_.agree(comm);
-  totals.kl = sums[0] < 0.0 || sums[1] == 0.0 ? 0.0 : sums[0] / sums[1];  // what is no number stays none
+  totals.kl = sums[0] < 0.0 || sums[1] == 0.0 ? 0.0 : sums[0] / sums[1];  // NaN stays NaN
   totals.liked = sums[2];
   totals.tokens = sums[3];
 }
@@ -45,8 +45,8 @@ void StepInputs::complete(parallel::BatchTotals& totals, const loader::StepBatch
     if (row_.estimates_kl) {
       estimate_kl(batch.micro_batches, batch.max_micro_batches, batch.first_micro_batch, before);
     } else {
-      same_ = build(batch.micro_batches, batch.max_micro_batches, 0);
-      estimate_rewards(*same_, batch.max_micro_batches, batch.first_micro_batch, before);
+      scored_inputs_ = build(batch.micro_batches, batch.max_micro_batches, 0);
+      estimate_rewards(*scored_inputs_, batch.max_micro_batches, batch.first_micro_batch, before);
     }
     agree(before, comm, totals);
   }
@@ -70,7 +70,7 @@ std::vector<model::MicroInput> StepInputs::build(std::span<const loader::MicroBa
 }
 
 std::vector<model::MicroInput> StepInputs::inputs(std::span<const loader::MicroBatch> batches, std::int64_t rounds) {
-  if (same_) return *std::exchange(same_, std::nullopt);
+  if (scored_inputs_) return *std::exchange(scored_inputs_, std::nullopt);
   return build(batches, rounds, 0);
 }
 
@@ -94,7 +94,7 @@ void StepInputs::estimate_kl(std::span<const loader::MicroBatch> batches, std::i
 
 void StepInputs::estimate_rewards(std::span<const model::MicroInput> scored, std::int64_t rounds, std::int64_t first,
                                   Estimate& estimate) {
-  // The objective's own rewards: metrics, each a sum and a count.
+  // The objective's own reward metrics, each a sum and a count.
   const auto objective = row_.make(config_, {.items = 1.0});
   const auto names = objective->metrics();
   const auto at = [&](std::string_view name) { return 1 + 2 * (std::ranges::find(names, name) - names.begin()); };

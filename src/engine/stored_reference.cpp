@@ -19,19 +19,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A pack of the run, and what is known of it.
-struct Scored {
+/// A pack of the run and its known log-probabilities.
+struct PackScores {
   std::shared_ptr<const pack::PackReader> pack;
-  fs::path path;                    ///< of the file
+  fs::path path;                    ///< the .reference file
   ReferenceIdentity identity = {};  ///< rank 0's
-  ReferenceSums sums = {};          ///< the values on rank 0 alone
+  ReferenceSums sums = {};          ///< values only on rank 0
   bool whole() const { return sums.items == pack->num_items(); }
 };
 
-/// Rank 0 reads the file.
-Scored open(const config::RunConfig& config, std::shared_ptr<const pack::PackReader> pack, pack::CorpusPart part,
-            comm::Communicator& comm) {
-  Scored scored{std::move(pack), reference_path(pack_place(config, part))};
+/// Opens a pack's scores. Rank 0 reads the file. Collective.
+PackScores open(const config::RunConfig& config, std::shared_ptr<const pack::PackReader> pack, pack::CorpusPart part,
+                comm::Communicator& comm) {
+  PackScores scored{std::move(pack), reference_path(pack_place(config, part))};
   comm::agreed(comm, [&] {
     if (comm.rank() != 0) return;
     scored.identity = identity_of(reference_config(config, Use::training), scored.pack->fingerprint());
@@ -43,27 +43,27 @@ Scored open(const config::RunConfig& config, std::shared_ptr<const pack::PackRea
   return scored;
 }
 
-/// The items that are not known yet, in the pack's order.
-class Rest {
+/// Loads the items without known log-probabilities, in the pack's order.
+class RemainingItems {
  public:
-  Rest(const config::RunConfig& config, const Scored& scored, const comm::Communicator& comm)
+  RemainingItems(const config::RunConfig& config, const PackScores& scored, const comm::Communicator& comm)
       : micro_items_(config.training.per_device_train_batch_size),
-        together_(std::max<std::int64_t>(1, config.training.gradient_accumulation_steps)),
-        shares_(config.prompts_apart().empty()) {
+        batches_per_acquire_(std::max<std::int64_t>(1, config.training.gradient_accumulation_steps)),
+        share_prompts_(config.prompts_apart().empty()) {
     const std::int64_t first = scored.sums.items;
     auto items = std::make_shared<std::vector<std::int64_t>>(static_cast<std::size_t>(scored.pack->num_items() - first));
     std::iota(items->begin(), items->end(), first);
     loader_ = std::make_unique<loader::EvalLoader>(scored.pack, std::move(items), micro_items_, comm.rank(), comm.size(),
-                                                   /*max_items=*/0, shares_);
+                                                   /*max_items=*/0, share_prompts_);
   }
   std::int64_t rounds() const { return loader_->max_micro_batches(); }
   std::int64_t micro_items() const { return micro_items_; }
-  std::int64_t together() const { return std::min(together_, rounds()); }
+  std::int64_t batches_per_acquire() const { return std::min(batches_per_acquire_, rounds()); }
   plan::Batches bounds() const {
     const std::int64_t tokens = loader_->most_tokens();
-    return {.tokens = tokens, .expanded = shares_ ? tokens : 0, .max_micro_batches = together()};
+    return {.tokens = tokens, .expanded = share_prompts_ ? tokens : 0, .max_micro_batches = batches_per_acquire()};
   }
-  /// This rank's micro-batches of so many rounds.
+  /// Returns this rank's micro-batches of the next `rounds` rounds.
   std::vector<loader::MicroBatch> next(std::int64_t rounds) {
     std::vector<loader::MicroBatch> batches;
     for (std::int64_t r = 0; r < rounds; ++r)
@@ -72,8 +72,9 @@ class Rest {
   }
 
  private:
-  std::int64_t micro_items_, together_;  ///< items of a micro-batch, and micro-batches that pass a block under one acquire
-  bool shares_;                          ///< pairs share the rows of their prompt
+  std::int64_t micro_items_;          ///< items of a micro-batch
+  std::int64_t batches_per_acquire_;  ///< micro-batches per acquire of a block
+  bool share_prompts_;                ///< pairs share the rows of their prompt
   std::unique_ptr<loader::EvalLoader> loader_;
 };
 
@@ -89,21 +90,23 @@ void score_round(ReferenceModel& model, std::span<const loader::MicroBatch> batc
   }
 }
 
-/// Computes and writes what is missing, or what there was time for.
-void complete(Scored& scored, Rest& rest, ReferenceModel& model, comm::Communicator& comm, const AskedToEnd& asked) {
+/// Computes the missing sums until done or asked to end, and writes them.
+void complete(PackScores& scored, RemainingItems& rest, ReferenceModel& model, comm::Communicator& comm,
+              const AskedToEnd& asked) {
   const double started = steady_seconds();
   const std::int64_t before = scored.sums.items, all = scored.pack->num_items();
   Progress bar("reference", rest.rounds(), comm.rank() == 0);
   bool ends = false;
   for (std::int64_t done = 0; done < rest.rounds() && !ends;) {
-    const std::int64_t rounds = std::min(rest.together(), rest.rounds() - done);
+    const std::int64_t rounds = std::min(rest.batches_per_acquire(), rest.rounds() - done);
     score_round(model, rest.next(rounds), rounds, scored.sums.values);
     done += rounds;
     scored.sums.items = std::min(all, before + done * comm.size() * rest.micro_items());
     bar.update(done);
     ends = comm::all_reduce_value<std::int32_t>(comm, asked() ? 1 : 0, comm::ReduceOp::max) != 0;
   }
-  comm.host().all_reduce(scored.sums.values.data(), scored.sums.values.size(), DType::f64);  // zeros but on one rank
+  // each value is nonzero on one rank only
+  comm.host().all_reduce(scored.sums.values.data(), scored.sums.values.size(), DType::f64);
   comm::agreed(comm, [&] {
     if (comm.rank() != 0) return;
     write_reference(scored.path, scored.identity, scored.sums);
@@ -114,7 +117,7 @@ void complete(Scored& scored, Rest& rest, ReferenceModel& model, comm::Communica
   if (ends)
     throw job::Stopped(fmt::format(
         "stopped on request before the first step: '{}' has the reference's log-probabilities of {} of {} items, and the "
-        "next run goes on from there; submit the job again",
+        "next run continues from there; submit the job again",
         scored.path.string(), scored.sums.items, all));
 }
 
@@ -136,16 +139,16 @@ References stored_references(const config::RunConfig& config, const TrainingData
   comm::agreed(comm,
                [&] { wanted = reference_of(config, spec_of(config, Use::training), Use::training) == ReferenceKind::file; });
   if (!wanted) return {};
-  std::vector<Scored> packs = {open(config, data.pack, pack::CorpusPart::train, comm)};
+  std::vector<PackScores> packs = {open(config, data.pack, pack::CorpusPart::train, comm)};
   if (data.eval && data.eval->pack != data.pack) packs.push_back(open(config, data.eval->pack, pack::CorpusPart::eval, comm));
   std::unique_ptr<ReferenceModel> model;
-  for (Scored& scored : packs) {
+  for (PackScores& scored : packs) {
     if (scored.whole()) {
       comm.host().broadcast(scored.sums.values.data(), scored.sums.values.size(), DType::f64, 0);
       if (comm.rank() == 0) log::info("reference: log-probabilities from '{}'", scored.path.string());
       continue;
     }
-    Rest rest(config, scored, comm);
+    RemainingItems rest(config, scored, comm);
     if (!model) model = ReferenceModel::load(config, comm, device, Use::training, nullptr, rest.bounds());
     complete(scored, rest, *model, comm, asked);
   }

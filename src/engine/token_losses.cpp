@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::array<std::string_view, 3> kTokenMetrics = {"token/nll", "token/weight", "token/kl"};
 
-/// EAFT takes the entropy of the likeliest tokens alone, in units of about its largest value, ln 20.
+/// EAFT computes the entropy of the 20 likeliest tokens only and divides it by about its maximum, ln 20.
 constexpr std::int64_t kEntropyTokens = 20;
 constexpr double kEntropyUnit = 3.0;
 
@@ -26,7 +26,7 @@ void probability(const TokenLossOptions&, const ops::HeadChunk& chunk, const at:
   weights.copy_(at::exp(chunk.logprobs));
 }
 
-/// EAFT (arXiv 2601.02151): the entropy, to the power of eaft_alpha. LLaMA-Factory: use_eaft_loss.
+/// EAFT (arXiv 2601.02151): the entropy to the power of eaft_alpha. LLaMA-Factory: use_eaft_loss.
 void entropy(const TokenLossOptions& options, const ops::HeadChunk& chunk, const at::Tensor& weights) {
   const std::int64_t tokens = std::min(kEntropyTokens, chunk.logits.size(1));
   const at::Tensor likeliest = std::get<0>(at::topk(chunk.logits, tokens, /*dim=*/1));
@@ -37,7 +37,8 @@ void entropy(const TokenLossOptions& options, const ops::HeadChunk& chunk, const
 
 constexpr TokenLoss kTokenLosses[] = {{"dft", probability}, {"eaft", entropy}, {"asft", probability, true}};
 
-/// KL(q || p) of each row into `kl` [n], p the policy's softmax and q the reference's. Returns its gradient of the logits, p - q.
+/// Writes KL(q || p) of each row to `kl` [n], with the policy's softmax p and the reference's q. Returns the gradient for the
+/// logits, p - q.
 at::Tensor divergence(const ops::HeadChunk& chunk, const at::Tensor& kl) {
   const at::Tensor log_q = at::log_softmax(chunk.reference, 1, kl.scalar_type());
   const at::Tensor log_p = at::log_softmax(chunk.logits, 1, kl.scalar_type());
@@ -55,7 +56,7 @@ std::span<const TokenLoss> token_losses() {
 
 const TokenLoss& token_loss(std::string_view name) {
   const auto row = std::ranges::find(kTokenLosses, name, &TokenLoss::name);
-  QFT_ASSERT(row != std::end(kTokenLosses), "no loss of tokens is named {}", name);
+  QFT_ASSERT(row != std::end(kTokenLosses), "there is no token loss {}", name);
   return *row;
 }
 
@@ -64,7 +65,7 @@ std::span<const std::string_view> WeightedTokenLoss::metrics() const {
 }
 
 void WeightedTokenLoss::known_gradient(const model::MicroInput&, const at::Tensor&) const {
-  fail("the gradient of a weighted label is not known before its logits");
+  fail("the gradient of a weighted label is only known after its logits");
 }
 
 at::Tensor WeightedTokenLoss::read_rows(const model::MicroInput& in, const ops::HeadChunk& chunk, const at::Tensor& values,

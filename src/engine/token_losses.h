@@ -1,4 +1,4 @@
-// Losses of single samples whose labels do not count alike: a table.
+// Losses of single samples that weight each label: a table.
 #pragma once
 
 #include "qft/parallel/objective.h"
@@ -8,27 +8,28 @@
 
 namespace qft::engine {
 
-/// The keys of a run that the losses read.
+/// The keys of the run file that the losses read.
 struct TokenLossOptions {
   double eaft_alpha = 1.0, asft_alpha = 0.1;
 };
 
+/// A loss that weights labels. A row of the table.
 struct TokenLoss {
   std::string_view name;
-  /// What the labels of a chunk count, into `weights` [n].
+  /// Writes the weights of a chunk's labels to `weights` [n].
   void (*weigh)(const TokenLossOptions& options, const ops::HeadChunk& chunk, const at::Tensor& weights);
-  bool reference = false;  ///< adds the distance to it
+  bool reference = false;  ///< adds the KL distance to the reference
 };
 
 std::span<const TokenLoss> token_losses();
-/// The row of that name; throws Error where there is none.
+/// Returns the row with that name; throws Error if there is none.
 const TokenLoss& token_loss(std::string_view name);
 
-/// loss = sum over the labels of weight * -log p(label), over the number of label tokens of the global batch. A label's weight is
-/// a function of its row of logits through which no gradient goes. With a reference q asft_alpha * KL(q || p) of the label's row
-/// is added. Where the data weighs labels (MicroInput::label_weights), all that a label adds is multiplied by its weight there,
-/// as ms-swift does with DFT. Metrics: token/nll, the mean of -log p; token/weight, that of the products of the weights;
-/// token/kl.
+/// loss = sum over the labels of weight * -log p(label), divided by the label tokens of the global batch. A label's weight is a
+/// function of its row of logits; no gradient flows through the weight. With a reference q the loss adds asft_alpha * KL(q || p)
+/// of the label's row. If the data weights labels (MicroInput::label_weights), everything that a label adds is multiplied by that
+/// weight, as ms-swift does with DFT. Metrics: token/nll, the mean of -log p; token/weight, the mean of the products of the
+/// weights; token/kl.
 class WeightedTokenLoss final : public parallel::Objective {
  public:
   WeightedTokenLoss(const TokenLoss& loss, const TokenLossOptions& options, const parallel::BatchTotals& totals)

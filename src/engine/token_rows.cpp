@@ -16,14 +16,14 @@ namespace {
 
 constexpr std::size_t kMostNamed = 4;
 constexpr const char* kRemedy =
-    "qft-ckpt add-tokens gives a model rows for new tokens (with their words in --tokens or --special); or take the model's own "
+    "Add rows for new tokens with qft-ckpt add-tokens (list the tokens in --tokens or --special), or use the model's own "
     "tokenizer (tokenizer_name_or_path)";
 
 std::string word_of(const tokenizer::Tokenizer& tokenizer, std::int32_t id) {
   try {
     return fmt::format("'{}' (id {})", tokenizer.id_to_token(id), id);
   } catch (const Error&) {
-    return {};  // ids have gaps
+    return {};  // ids may have gaps
   }
 }
 
@@ -60,15 +60,15 @@ void require_token_rows(const tokenizer::Tokenizer& tokenizer, std::span<const s
   std::set<std::int32_t> ids;
   std::ranges::copy_if(prompt, std::inserter(ids, ids.end()), [&](std::int32_t id) { return id >= rows; });
   if (!ids.empty())
-    fail_config("the prompt has tokens for which model '{}', of {} rows, has none: {}. {}", model, rows, words_of(tokenizer, ids),
+    fail_config("the prompt has tokens beyond the {1} rows of model '{0}': {2}. {3}", model, rows, words_of(tokenizer, ids),
                 kRemedy);
 }
 
 void warn_of_token_rows(const tokenizer::Tokenizer& tokenizer, const std::string& model, std::int64_t rows) {
   if (const std::string words = tokens_beyond(tokenizer, rows); !words.empty())
     log::warn_once(
-        fmt::format("the tokenizer has tokens for which model '{}', of {} rows, has none: {}. No prompt may have them, "
-                    "and no answer will. {}",
+        fmt::format("the tokenizer has tokens beyond the {1} rows of model '{0}': {2}. No prompt may have them, "
+                    "and no answer will. {3}",
                     model, rows, words, kRemedy));
 }
 

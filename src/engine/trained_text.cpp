@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What stands for an image and a video in the texts of Qwen's models that see, where their own template puts it there.
+/// Placeholders of an image and a video in the texts of Qwen's vision models, if their own template has them.
 constexpr const char* kImage = "<|vision_start|><|image_pad|><|vision_end|>";
 constexpr const char* kVideo = "<|vision_start|><|video_pad|><|vision_end|>";
 
@@ -35,7 +35,7 @@ encode::JinjaOptions jinja_options(const config::RunConfig& config, const encode
           .video = sees ? kVideo : ""};
 }
 
-/// The text of a template that is trained, as Jinja; the one place that knows which kinds of templates there are.
+/// Returns the trained template as Jinja. The only place that knows the kinds of templates.
 std::string jinja_of(const config::RunConfig& config, const encode::ChatTemplate& chat, const std::string& own) {
   return chat.is_own() ? chat.jinja() : encode::to_jinja(chat.spec(), jinja_options(config, chat, own));
 }
@@ -48,9 +48,9 @@ const std::string& template_of(const config::RunConfig& config) {
   return config.data.chat_template.empty() ? config.data.template_name : config.data.chat_template;
 }
 
-/// Whether both render the same text with the end token that is saved.
-bool alike(const tokenizer::Tokenizer& tokenizer, const std::string& a, const std::string& b,
-           const model::TokenizerChanges& changes) {
+/// True if both render the same text, with the saved end token.
+bool render_same(const tokenizer::Tokenizer& tokenizer, const std::string& a, const std::string& b,
+                 const model::TokenizerChanges& changes) {
   Json tokens = Json::object();
   tokens["bos_token"] = token_text(tokenizer, tokenizer.bos_id());
   tokens["eos_token"] = changes.end_token.value_or(token_text(tokenizer, tokenizer.eos_id()));
@@ -63,17 +63,17 @@ std::string described(const model::TokenizerChanges& changes) {
   return text;
 }
 
-/// What the adapter's folder says otherwise than the run file, for a warning; empty: nothing.
+/// Describes how the adapter's folder differs from the run file, for a warning; empty if they agree.
 std::string difference_from(const config::RunConfig& config, const model::TokenizerChanges& theirs,
                             const model::TokenizerChanges& ours) {
   if (theirs.end_token && theirs.end_token != ours.end_token)
-    return fmt::format("its answers end with '{}', those of template '{}' with '{}'", *theirs.end_token, template_of(config),
-                       ours.end_token.value_or("no token"));
+    return fmt::format("its answers end with '{}', but template '{}' ends answers with '{}'", *theirs.end_token,
+                       template_of(config), ours.end_token.value_or("no token"));
   if (!theirs.chat_template) return {};
   const auto own = io::read_chat_templates(config.tokenizer_path()).main;
   const std::string now = ours.chat_template ? *ours.chat_template : own.value_or("");
-  if (alike(*tokenizer::Tokenizer::load(config.tokenizer_path()), *theirs.chat_template, now, ours)) return {};
-  return fmt::format("its chat template is not that of template '{}' with the keys of this run file", template_of(config));
+  if (render_same(*tokenizer::Tokenizer::load(config.tokenizer_path()), *theirs.chat_template, now, ours)) return {};
+  return fmt::format("its chat template differs from template '{}' with the keys of this run file", template_of(config));
 }
 
 }  // namespace
@@ -86,7 +86,7 @@ model::TokenizerChanges trained_text(const config::RunConfig& config) {
   if (changes.end_id = chat.answer_end(); changes.end_id) changes.end_token = tokenizer->id_to_token(*changes.end_id);
   const auto own = io::read_chat_templates(config.tokenizer_path()).main;
   std::string text = jinja_of(config, chat, own.value_or(""));
-  if (!own || !alike(*tokenizer, *own, text, changes)) changes.chat_template = std::move(text);
+  if (!own || !render_same(*tokenizer, *own, text, changes)) changes.chat_template = std::move(text);
   return changes;
 }
 
@@ -94,7 +94,7 @@ model::TokenizerChanges saved_text(const config::RunConfig& config) {
   try {
     return trained_text(config);
   } catch (const Error& e) {
-    log::warn("chat template and end token are written as '{}' has them, because those of the training are not known: {}",
+    log::warn("the chat template and end token of the training are unknown, so those of '{}' are written: {}",
               config.tokenizer_path(), e.what());
     return {};
   }
@@ -105,18 +105,18 @@ model::TokenizerChanges exported_text(const config::RunConfig& config, const fs:
   if (!adapter.empty()) theirs = model::changes_between(config.tokenizer_path(), adapter);
   if (!names_template(config)) {
     if (!theirs.note.empty()) log::warn("{}", theirs.note);
-    if (theirs.any()) log::info("{} are those of '{}'", described(theirs), adapter.string());
+    if (theirs.any()) log::info("{} taken from '{}'", described(theirs), adapter.string());
     return theirs;
   }
   model::TokenizerChanges ours = saved_text(config);
   if (const std::string what = difference_from(config, theirs, ours); !what.empty())
     log::warn(
-        "the adapter '{}' has other texts than the run file: {}; what the run file says is written. Without the key template "
-        "what the adapter has is taken",
+        "the adapter '{}' and the run file have different texts: {}. The run file's text is written; remove the key template to "
+        "write the adapter's",
         adapter.string(), what);
   if (ours.any())
     log::info("{} of template '{}'{}", described(ours), template_of(config),
-              ours.chat_template ? "" : ", the chat template is the base's, which renders the same");
+              ours.chat_template ? "" : ", the chat template of the base model renders the same");
   return ours;
 }
 

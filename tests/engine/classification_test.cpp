@@ -1,4 +1,4 @@
-// The losses of classifiers beside torch's own, as autograd differentiates them, in fp64.
+// Compares the classification losses with torch's own, differentiated by autograd, in fp64.
 #include "engine/classification.h"
 
 #include "qft/core/error.h"
@@ -23,7 +23,7 @@ namespace qft::engine {
 namespace {
 
 constexpr std::int64_t kClassLabels = 3;
-constexpr double kTexts = 7.0;  // of the global batch, of which the micro-batch has four
+constexpr double kTexts = 7.0;  // texts of the global batch; the micro-batch has four
 
 model::MicroInput texts(std::vector<std::vector<double>> classes) {
   const std::vector<std::int32_t> tokens(8), bounds = {0, 1, 4, 6, 8};
@@ -32,7 +32,7 @@ model::MicroInput texts(std::vector<std::vector<double>> classes) {
   return in;
 }
 
-/// Gradients and sums of `name` with values x are those of `judged`, the sum of the texts' losses.
+/// Expects that the gradients and sums of `name` for outputs x equal those of `judged`, the sum of the texts' losses.
 at::Tensor expect_as_judged(const char* name, const model::MicroInput& in, const at::Tensor& x, const at::Tensor& judged) {
   (judged / kTexts).backward();
   const ClassificationLoss loss(problem(name), kClassLabels, {.items = kTexts});
@@ -88,11 +88,11 @@ TEST(Classification, SaysWhatIsWrongWithALabel) {
     return fault_of_label(problem(name), kClassLabels, label);
   };
   EXPECT_EQ(fault("single_label_classification", {2}), "");
-  EXPECT_EQ(fault("single_label_classification", {3}), "3 is no whole number from 0 to 2");
-  EXPECT_EQ(fault("single_label_classification", {0.5}), "0.5 is no whole number from 0 to 2");
-  EXPECT_EQ(fault("single_label_classification", {0, 1}), "it is no single number");
+  EXPECT_EQ(fault("single_label_classification", {3}), "3 is not a whole number from 0 to 2");
+  EXPECT_EQ(fault("single_label_classification", {0.5}), "0.5 is not a whole number from 0 to 2");
+  EXPECT_EQ(fault("single_label_classification", {0, 1}), "expected one number");
   EXPECT_EQ(fault("multi_label_classification", {}), "");
-  EXPECT_EQ(fault("multi_label_classification", {0, -1}), "-1 is no whole number from 0 to 2");
+  EXPECT_EQ(fault("multi_label_classification", {0, -1}), "-1 is not a whole number from 0 to 2");
   EXPECT_EQ(fault("regression", {0.5, -2, 7}), "");
   EXPECT_EQ(fault("regression", {0.5}), "expected 3 numbers");
   EXPECT_THROW(problem("ranking"), ConfigError);

@@ -1,4 +1,4 @@
-// KTO against TRL's kto_loss() and LLaMA-Factory's pref_ftx as autograd differentiates them, in fp64.
+// Compares KTO with TRL's kto_loss() and LLaMA-Factory's pref_ftx, differentiated by autograd, in fp64.
 #include "engine/kto.h"
 
 #include "qft/core/error.h"
@@ -19,10 +19,10 @@ namespace {
 
 constexpr std::int64_t kAnswerLabels = 7;
 const std::vector<std::uint8_t> kLiked = {1, 0, 0, 1};
-/// Of the global batch, of which the micro-batch has four answers.
+/// Totals of the global batch; the micro-batch has four answers.
 const parallel::BatchTotals kKtoTotals{.label_tokens = 20, .items = 9, .liked = 3, .kl = 0.4};
 
-/// Four answers; sequence s has 4 + s tokens, of which the last 1 + s % 3 are labels.
+/// Four answers. Sequence s has 4 + s tokens; the last 1 + s % 3 are labels.
 model::MicroInput answers() {
   std::vector<std::int32_t> tokens, bounds = {0}, labels;
   for (std::int32_t s = 0; s < 4; ++s) {
@@ -51,7 +51,7 @@ at::Tensor judged(const KtoOptions& o, const at::Tensor& policy, const AnswerDra
     const at::Tensor ratio = sum - draw.reference.slice(0, begin, end).sum();
     if (kLiked[s]) {
       loss = loss + o.chosen_weight * (1 - at::sigmoid(o.beta * (ratio - kKtoTotals.kl)));
-      // losses.mean() + ftx * mean(sft of the liked) / liked * n, of which the mean over n is taken here
+      // losses.mean() + ftx * mean(sft of the liked) / liked * n; the mean over n is taken here
       loss = loss + n * o.ftx * (-sum / static_cast<double>(end - begin)) / liked / liked * n;
     } else {
       loss = loss + o.rejected_weight * (1 - at::sigmoid(o.beta * (kKtoTotals.kl - ratio)));

@@ -1,4 +1,4 @@
-// The objectives that there are, beside what the configuration says of them.
+// Compares the table of objectives with the losses that the run file allows.
 #include "qft/engine/objectives.h"
 
 #include "qft/core/error.h"
@@ -13,7 +13,7 @@
 namespace qft::engine {
 namespace {
 
-// The configuration cannot see the table, so it has a list of its own of what is refused.
+// The configuration cannot see the table, so it has its own list of refused losses.
 TEST(Objectives, AreTheLossesThatTheConfigurationDoesNotRefuse) {
   config::RunConfig config;
   config.finetuning.stage = "dpo";

@@ -1,4 +1,4 @@
-// The losses of pairs against TRL's and LLaMA-Factory's formulas as autograd differentiates them, in fp64.
+// Compares the pair losses with TRL's and LLaMA-Factory's formulas, differentiated by autograd, in fp64.
 #include "engine/preference.h"
 
 #include "qft/core/error.h"
@@ -21,11 +21,11 @@
 namespace qft::engine {
 namespace {
 
-constexpr double kPairs = 7.0;  // of the global batch, of which the micro-batch has three
+constexpr double kPairs = 7.0;  // pairs of the global batch; the micro-batch has three
 constexpr std::int64_t kPairLabels = 12;
-constexpr double kChosenLabels = 11.0;  // of the global batch
+constexpr double kChosenLabels = 11.0;  // labels of the global batch's chosen answers
 
-/// Three pairs; sequence s has 3 + s tokens, of which the last 1 + s % 3 are labels.
+/// Three pairs. Sequence s has 3 + s tokens; the last 1 + s % 3 are labels.
 model::MicroInput pairs() {
   std::vector<std::int32_t> tokens, bounds = {0}, labels;
   for (std::int32_t s = 0; s < 6; ++s) {
@@ -36,7 +36,7 @@ model::MicroInput pairs() {
   return model::MicroInput::build(tokens, bounds, labels, {}, at::kCPU, std::vector<std::int32_t>{0, 2, 4, 6});
 }
 
-/// TRL's dpo_loss() and cpo_loss(), and odds_ratio_loss(), simpo_loss(), ld_alpha and pref_ftx of LLaMA-Factory's
+/// Formulas of TRL's dpo_loss() and cpo_loss(), and of odds_ratio_loss(), simpo_loss(), ld_alpha and pref_ftx in LLaMA-Factory's
 /// CustomDPOTrainer.
 struct Judge {
   at::Tensor chosen, rejected, reward_chosen, reward_rejected, sft, ratio, loss, nll;
@@ -86,7 +86,7 @@ struct PairDraw {
   at::Tensor policy = -at::randn({kPairLabels}, at::kDouble).abs() - 0.1;
   at::Tensor reference = -at::randn({kPairLabels}, at::kDouble).abs() - 0.1;
   at::Tensor rows = at::randn({1, kPairLabels}, at::kDouble);
-  /// As the loss wants them.
+  /// The log-probabilities in the form that the loss takes.
   parallel::Logprobs logprobs(const PairLoss& loss) const {
     return {policy, loss.reference ? parallel::sequence_sums(in, reference) : at::Tensor(), rows};
   }
@@ -115,7 +115,7 @@ void expect_formula(const PairLoss& loss, const PairOptions& options) {
       {"logps/chosen", mean(judge.chosen)},
       {"logps/rejected", mean(judge.rejected)}};
   if (loss.name == "orpo") expected.insert({{"sft_loss", mean(judge.sft)}, {"odds_ratio_loss", mean(judge.ratio)}});
-  // Six labels of either side: of the chosen answers 1, 3 and 2.
+  // Six labels on either side; the chosen answers have 1, 3 and 2.
   const auto labels_of = [&](const at::Tensor& values, std::int64_t s) {
     const auto& at = draw.in.label_offsets;
     return values.slice(0, at[static_cast<std::size_t>(s)], at[static_cast<std::size_t>(s) + 1]).sum().item<double>();
@@ -176,7 +176,7 @@ TEST(Preference, AnswersThatWereCutOffLeaveAllFinite) {
   }
 }
 
-/// Rows of logits in a narrow type, more of them than are widened at a time.
+/// Rows of logits in a narrow type, more than are widened at a time.
 TEST(Preference, KeepsTheMeanOfEachRowOfLogits) {
   const at::Tensor logits = at::randn({11, 37}, at::kDouble).to(at::kBFloat16), values = at::empty({1, 11}, at::kFloat);
   const PreferenceLoss loss(pair_loss("simpo"), {}, {2.0, 2.0});

@@ -1,4 +1,4 @@
-// The file of a reference's log-probabilities: what it keeps, and what of it is refused.
+// Tests the file of a reference's log-probabilities: what it stores and which files are refused.
 #include "engine/reference_file.h"
 
 #include "qft/core/error.h"
@@ -20,7 +20,7 @@ using test::write_bytes;
 const ReferenceIdentity kIdentity{"0123", "4567", "none", "bfloat16", "none"};
 const ReferenceSums kSums{2, {-1.5, -3.25, -0.1, 0.0}};
 
-/// What reading says, as an error of the kind T.
+/// Returns the message of the error T that reading throws.
 template <class T>
 std::string refusal(const std::filesystem::path& path, const ReferenceIdentity& identity = kIdentity, std::int64_t items = 2,
                     std::int64_t sequences = 4) {
@@ -28,7 +28,7 @@ std::string refusal(const std::filesystem::path& path, const ReferenceIdentity& 
   try {
     read_reference(path, identity, items, sequences);
   } catch (const T& e) {
-    EXPECT_EQ(read_bytes(path), before) << "it stays as it is";
+    EXPECT_EQ(read_bytes(path), before) << "the file is unchanged";
     return e.what();
   }
   ADD_FAILURE() << "it is taken";
@@ -39,7 +39,7 @@ TEST(ReferenceFile, KeepsTheSumsToTheBit) {
   const TempDir dir;
   const auto path = reference_path(dir / "train.h5");
   EXPECT_EQ(path.filename(), "train.h5.reference");
-  EXPECT_FALSE(read_reference(path, kIdentity, 2, 4)) << "there is none yet";
+  EXPECT_FALSE(read_reference(path, kIdentity, 2, 4)) << "no file yet";
   write_reference(path, kIdentity, kSums);
   const auto read = read_reference(path, kIdentity, 2, 4);
   ASSERT_TRUE(read);
@@ -47,7 +47,7 @@ TEST(ReferenceFile, KeepsTheSumsToTheBit) {
   EXPECT_EQ(read->values, kSums.values);
   const ReferenceSums part{1, {-1.5, -3.25, 0.0, 0.0}};
   write_reference(path, kIdentity, part);
-  EXPECT_EQ(read_reference(path, kIdentity, 2, 4)->items, 1) << "the rest is to be computed";
+  EXPECT_EQ(read_reference(path, kIdentity, 2, 4)->items, 1) << "the rest must be computed";
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir.path()), {}), 1) << "no unfinished file is left";
 }
 
@@ -133,7 +133,7 @@ TEST(ReferenceIdentityOf, FollowsWeightsConfigurationAndAdapterNotTheirFolders) 
   EXPECT_EQ(a.compute, "float32");
   EXPECT_EQ(of("b").model, a.model);
   EXPECT_NE(of("c").model, a.model);
-  EXPECT_NE(of("a", {}, "linear").model, a.model) << "of twice the positions";
+  EXPECT_NE(of("a", {}, "linear").model, a.model) << "with twice the positions";
   const ReferenceIdentity tuned = of("a", {(dir / "adapter").string()});
   EXPECT_EQ(tuned.model, a.model);
   write_bytes(dir / "adapter/adapter_model.safetensors", "fact0rs");

@@ -1,4 +1,4 @@
-// The loss of reward models beside autograd, in fp64.
+// Compares the reward models' loss with autograd, in fp64.
 #include "engine/reward.h"
 
 #include "qft/core/error.h"
@@ -18,10 +18,10 @@
 namespace qft::engine {
 namespace {
 
-/// Of the global batch, of which the micro-batch has three pairs.
+/// Totals of the global batch; the micro-batch has three pairs.
 const parallel::BatchTotals kRewardTotals{.items = 7};
 
-/// Items of `each` sequences, six of these in all.
+/// Items of `each` sequences; six sequences in all.
 model::MicroInput sequences(std::int32_t each) {
   const std::vector<std::int32_t> tokens(12), bounds = {0, 2, 4, 6, 8, 10, 12};
   std::vector<std::int32_t> items;
@@ -62,7 +62,7 @@ TEST(Reward, FarScoresStayFiniteAndEqualOnesAreNoSuccess) {
   const at::Tensor sums = loss.observe(sequences(2), {scores, {}}, grad);
   EXPECT_TRUE(sums.isfinite().all().item<bool>());
   EXPECT_NEAR(sums[0].item<double>(), 2e4 + std::log(2.0), 1e-9);
-  EXPECT_EQ(sums[1].item<double>(), 1.0);  // the first pair alone
+  EXPECT_EQ(sums[1].item<double>(), 1.0);  // only the first pair
   EXPECT_NEAR(grad[2].item<double>(), -1.0 / 3, 1e-15);
   EXPECT_EQ(grad[0].item<double>(), 0.0);
 }

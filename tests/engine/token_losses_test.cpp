@@ -1,4 +1,4 @@
-// The losses of weighted labels against LLaMA-Factory's formulas as autograd differentiates them, through the head.
+// Compares the weighted label losses with LLaMA-Factory's formulas, differentiated by autograd through the head.
 #include "engine/token_losses.h"
 
 #include "qft/core/error.h"
@@ -32,9 +32,9 @@ namespace qft::engine {
 namespace {
 
 constexpr std::int64_t kTokens = 150, kWidth = 16;
-constexpr double kTokenLabels = 400.0;  // of the global batch
+constexpr double kTokenLabels = 400.0;  // labels of the global batch
 
-/// All but each third token is a label, and with `weighs` each counts 0.5, 1, 1.5, 2 or 2.5.
+/// All tokens except each third one are labels. With `weighs` the labels weigh 0.5, 1, 1.5, 2 or 2.5.
 model::MicroInput input(std::int64_t vocabulary, bool weighs = false) {
   std::vector<std::int32_t> tokens, labels;
   for (std::int32_t t = 0; t < kTokens; ++t) {
@@ -48,12 +48,12 @@ model::MicroInput input(std::int64_t vocabulary, bool weighs = false) {
 }
 
 struct Result {
-  at::Tensor loss, nll, weight, kl, gx, gtable;  ///< all but the gradients are sums over the labels
+  at::Tensor loss, nll, weight, kl, gx, gtable;  ///< all except the gradients are sums over the labels
 };
 
 constexpr double kAsftAlpha = 0.3;
 
-/// The logits of `rows` in the type that LLaMA-Factory's losses have.
+/// The logits of `rows` in the type that LLaMA-Factory's losses use.
 at::Tensor logits_of(const at::Tensor& rows, const at::Tensor& table) {
   return at::matmul(rows, table.t()).to(rows.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
 }

@@ -1,4 +1,4 @@
-// Tokens that a model has no rows for are named, with what to do.
+// Tests the errors about tokens without embedding rows: they name the tokens and the remedy.
 #include "qft/engine/token_rows.h"
 
 #include "qft/core/log.h"
@@ -34,11 +34,11 @@ TEST(TokenRows, APromptMayDoWithoutThem) {
   const auto tokenizer = tokenizer::Tokenizer::load(tokenizer::tiny_dir());
   const std::int32_t last = tokenizer->vocab_size() - 1;
   require_token_rows(*tokenizer, std::vector<std::int32_t>{0, last - 1}, "m", last);
-  const std::string error =
-      error_of([&] { require_token_rows(*tokenizer, std::vector<std::int32_t>{0, last, last}, "m", last); });
-  EXPECT_TRUE(
-      contains(error, fmt::format("the prompt has tokens for which model 'm', of {} rows, has none: '{}' (id {}). qft-ckpt", last,
-                                  tokenizer->id_to_token(last), last)));
+  const std::string error = error_of([&] {
+    require_token_rows(*tokenizer, std::vector<std::int32_t>{0, last, last}, "m", last);
+  });
+  EXPECT_TRUE(contains(error, fmt::format("the prompt has tokens beyond the {} rows of model 'm': '{}' (id {}). Add rows", last,
+                                          tokenizer->id_to_token(last), last)));
   log::init({});
   testing::internal::CaptureStderr();
   warn_of_token_rows(*tokenizer, "m", last + 1);

@@ -72,7 +72,7 @@ def main():
             result, told, _ = run("train", settings, QFT_SIM_BF16="0")
             report.equal(f"{key}: a chip without bf16 is a user's error", result.returncode, 2)
             report.holds("which names the chip and what to set",
-                         re.search(rf"{key} asks for bf16, which this device does not multiply \(simulated device, .*\): set fp16: true instead",
+                         re.search(rf"{key} asks for bf16, which this device does not support \(simulated device, .*\): set fp16: true instead",
                                    told), told)
         result, told, losses = run("train", {"compute_dtype": "auto", "fp16": True}, QFT_SIM_BF16="0")
         report.holds("fp16 trains there", result.returncode == 0 and losses and losses[0] is not None, told)
@@ -84,14 +84,14 @@ def main():
         ask = {"compute_dtype": "auto", "prompt": "Say the number 3", "max_new_tokens": 2, "do_sample": False}
         result, told, _ = run("generate", ask, QFT_SIM_BF16="0")
         report.holds("a model in bf16 answers in fp32 there, and why is said",
-                     result.returncode == 0 and "in bfloat16, which this device does not multiply" in told, told)
+                     result.returncode == 0 and "in bfloat16, which this device does not support" in told, told)
 
         # Ranks on unlike chips compute in one type.
         result, told, _ = run("eval", {"compute_dtype": "auto", "do_train": False, "eval_dataset": "numbers"}, ranks=2, QFT_SIM_BF16="1=0")
         report.holds("where one rank's chip has no bf16 all answer in fp32, and why is said",
-                     result.returncode == 0 and "in bfloat16, which another rank's device does not multiply" in told, told)
+                     result.returncode == 0 and "in bfloat16, which another rank's device does not support" in told, told)
         result, told, _ = run("train", {"compute_dtype": "auto", "bf16": True}, ranks=2, QFT_SIM_BF16="1=0")
-        report.holds("training in bf16 is refused there, by that rank", result.returncode == 2 and re.search(r"rank 1.*bf16 asks for bf16, which this device does not multiply", told), told)
+        report.holds("training in bf16 is refused there, by that rank", result.returncode == 2 and re.search(r"rank 1.*bf16 asks for bf16, which this device does not support", told), told)
 
         # A chip that nothing was compiled for.
         obstacle = "its compute capability is 7.0, but qft's kernels are compiled for 8.0, 9.0"

@@ -99,7 +99,7 @@ def check_bad_input(report, qft, tmp, settings):
              ("one label of one", "train", {"num_labels": 1, "problem_type": "single_label_classification", **bad}, "has that label in any case", 2),
              ("a label beyond the last", "train", {"dataset": str(tmp / "beyond.jsonl"), **bad}, "record 5 of", 2),
              ("texts without labels", "train", {"dataset": str(tmp / "plain.jsonl"), **bad}, "12 of 12 texts have no label", 2),
-             ("a list for one label", "train", {"dataset": str(tmp / "several.jsonl"), **bad}, "it is no single number", 2),
+             ("a list for one label", "train", {"dataset": str(tmp / "several.jsonl"), **bad}, "expected one number", 2),
              ("other labels than the adapter's", "eval", {**trained, "num_labels": 4}, "is of a classifier of 3 labels", 2),
              ("a classifier as a language model", "eval", {**trained, "stage": "sft", "num_labels": None, "dataset": "numbers", "eval_dataset": "numbers"},
               "is of a classifier of 3 labels", 2),

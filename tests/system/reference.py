@@ -97,7 +97,7 @@ def check_reuse(report, runs, pack):
     stopped = 0
     while True:
         told, _ = runs.train("stopped", 2, {**given, "max_hours": 1e-9, "gradient_accumulation_steps": 1, "per_device_train_batch_size": 2}, check=False)
-        if "of 12 items, and the next run goes on" not in told.stderr or stopped > 3:
+        if "of 12 items, and the next run continues" not in told.stderr or stopped > 3:
             break
         stopped += 1
         report.equal(f"stopped in the pass ({stopped}): exit code", told.returncode, 75)

@@ -1,4 +1,4 @@
-// Sums over the micro-batches of a global batch that all ranks agree on, to the bit, however the batch is divided.
+// Sums over the micro-batches of a global batch. All ranks get the same bits, however the batch is divided over them.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -10,25 +10,28 @@
 
 namespace qft::engine {
 
+/// One row of sums per micro-batch of the global batch.
 class BatchSums {
  public:
-  /// `micro_batches`: of all ranks; `width`: sums of each.
+  /// `micro_batches`: count over all ranks; `width`: sums per micro-batch.
   BatchSums(std::int64_t micro_batches, std::size_t width);
-  /// Those of micro-batch `index` [width].
+  /// Sets the sums [width] of micro-batch `index`.
   void set(std::int64_t index, std::span<const double> sums);
-  /// Of all micro-batches of all ranks, in their order [width]. Collective.
+  /// Returns the totals [width] over all micro-batches of all ranks, added in batch order. Collective.
   std::vector<double> agree(comm::Communicator& comm);
 
  private:
   std::size_t width_;
-  std::vector<double> sums_;  ///< each micro-batch has a place of its own: zeros of others change nothing
+  std::vector<double> sums_;  ///< [micro_batches, width]: zero in other ranks' rows, so the all-reduce adds exactly
 };
 
-/// The mean of the steps' mean rewards: what BCO compares rewards with. As TRL's RunningMoments, with one update a step.
+/// The mean over the steps of each step's mean reward. BCO compares rewards with it. Same as TRL's RunningMoments with one update
+/// per step.
 struct RunningReward {
   double mean = 0.0;
   std::int64_t steps = 0;
 
+  /// Returns the mean after one more step, with mean reward `reward`.
   RunningReward with(double reward) const { return {mean + (reward - mean) / static_cast<double>(steps + 1), steps + 1}; }
   bool operator==(const RunningReward&) const = default;
 };

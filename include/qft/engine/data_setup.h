@@ -1,4 +1,4 @@
-// From a configuration to loaders: the packs are given, found unchanged, or made first, in parallel, by all ranks.
+// Opens the packs that a run file asks for. If no matching pack exists, all ranks make it first, in parallel.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -17,54 +17,54 @@
 
 namespace qft::engine {
 
-/// What evaluation runs over: all of a pack, or the validation part of the training pack.
+/// The items that evaluation scores: a whole pack, or the validation part of the training pack.
 struct EvalSet {
   std::shared_ptr<const pack::PackReader> pack;
-  loader::ItemSubset items;
+  loader::ItemSubset items;  ///< null: all
 
   std::unique_ptr<loader::EvalLoader> loader(const config::RunConfig& config, const comm::Communicator& comm) const;
-  /// Its parts by the datasets that they are from, in the order of the pack's sources; none without items.
+  /// Splits the items by dataset, in the order of the pack's sources. Empty if there are no items.
   std::vector<std::pair<std::string, EvalSet>> by_dataset() const;
 };
 
+/// The training pack with its split and, if the run evaluates, the evaluation set.
 struct TrainingData {
   std::shared_ptr<const pack::PackReader> pack;
   loader::ItemSubset items;  ///< null: all
   std::optional<EvalSet> eval;
-  std::vector<std::string> first_sample;  ///< lines that show what the first one reads and learns; on rank 0
+  std::vector<std::string> first_sample;  ///< printable lines: text and labels of the first sample; rank 0 only
 
   std::unique_ptr<loader::Loader> loader(const config::RunConfig& config, const comm::Communicator& comm) const;
 };
 
-/// Where this run's pack of `part` lies, or will lie, as rank 0 sees it; not its copy on a node's own disk.
+/// Returns the path of this run's pack of `part`, existing or not, as rank 0 sees it (not a copy on a node-local disk).
 std::filesystem::path pack_place(const config::RunConfig& config, pack::CorpusPart part);
 
-/// What becomes of a pack that is not given, or not made of these inputs.
+/// What to do if no pack is given and no pack of these inputs exists: make it, or leave it.
 enum class MissingPacks { make, leave };
 
-/// Opens (or first makes) the packs that training needs and checks them against tokenizer, template, cutoff_len and the
-/// model's vocabulary. With MissingPacks::leave nothing is written: where a pack would be made its datasets are looked at
-/// (pack::look_at_datasets), and `pack` (or eval's) is null. `before` is called where the training pack is not made of these
-/// inputs. Collective.
+/// Opens (or first makes) the packs that training needs. Checks them against tokenizer, template, cutoff_len and the model's
+/// vocabulary. With MissingPacks::leave nothing is written: if a pack is missing, pack::look_at_datasets reads its datasets, and
+/// `pack` (or that of `eval`) is null. Calls `before` if the training pack does not match these inputs. Collective.
 TrainingData open_training_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
                                 MissingPacks missing = MissingPacks::make, const pack::BeforePacking& before = {});
 
-/// Whether all items of a set of stage seq_cls have labels.
+/// True if all items of a seq_cls set have labels.
 bool has_labels(const EvalSet& set);
-/// Throws ConfigError, on all ranks, where the run trains a classifier and an item has no label that fits it. Collective.
+/// If the run trains a classifier, throws ConfigError on all ranks when an item has no valid label. Collective.
 void require_labels(const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm);
 
-/// The steps that training will take.
+/// The training pack and the steps that training will take.
 struct PlannedData {
   std::shared_ptr<const pack::PackReader> pack;
   std::unique_ptr<loader::StepSchedule> schedule;
 };
 
-/// Of the pack that is given, or that an earlier run made of the same data; nothing where there is none yet. Needs no
-/// tokenizer and checks nothing against one. Not collective.
+/// Returns the plan for the given pack, or for the pack that an earlier run made in output_dir; nullopt if there is none yet.
+/// Needs no tokenizer and does not check the pack against one. Not collective.
 std::optional<PlannedData> planned_data(const config::RunConfig& config, int ranks);
 
-/// What `qft eval` runs over: eval_pack or eval_dataset; else the validation split; else the whole training data.
+/// Opens the set that `qft eval` scores: eval_pack or eval_dataset, else the validation split, else the whole training data.
 /// Collective.
 EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
                        MissingPacks missing = MissingPacks::make);

@@ -1,4 +1,4 @@
-// Which model a run computes with: by its files, not by their names.
+// Identifies the model that a run computes with, by file contents and not by names.
 #pragma once
 
 #include "qft/config/run_config.h"
@@ -7,14 +7,15 @@
 
 namespace qft::engine {
 
+/// Equal identities give equal outputs.
 struct ModelIdentity {
-  std::string model;         ///< hash of config.json, scaled as rope_scaling says, and of the weights: io::sampled_hash()
-  std::string adapter;       ///< hash of the adapters on it; "none"
-  std::string quantization;  ///< of its weights, as the run file says; "none"
+  std::string model;         ///< hash of config.json (after rope_scaling) and of the weights: io::sampled_hash()
+  std::string adapter;       ///< hash of the adapters; "none" without adapters
+  std::string quantization;  ///< quantisation that the run file asks for; "none" without
 };
 
-/// The model and adapters that `config` names for inference. Reads ten samples of each file, and small ones whole. Not
-/// collective. Throws Error.
+/// Returns the identity of the model and adapters that `config` names for inference. Reads ten samples of each large file and
+/// small files whole. Not collective. Throws Error.
 ModelIdentity model_identity_of(const config::RunConfig& config);
 
 }  // namespace qft::engine

@@ -1,4 +1,4 @@
-// What a configuration asks to be computed: the model with its adapter, the element types, the objective.
+// Derives from a run file: the model with its adapter, the element types, the objective.
 #pragma once
 
 #include "qft/config/run_config.h"
@@ -14,54 +14,54 @@
 
 namespace qft::engine {
 
-/// What a model is loaded for. Inference holds no gradients and no optimizer.
+/// The purpose of a loaded model. Inference holds no gradients and no optimizer.
 enum class Use { training, inference };
 
-/// The element types that training has by a configuration.
+/// Returns the element types of training.
 optim::Precision training_precision(const config::RunConfig& config);
 
-/// The element types of inference, and what they follow from: "infer_dtype", "bf16", "the model's files", ...
+/// The element types of inference, and the reason for them: "infer_dtype", "bf16", "the model's files", ...
 struct InferencePrecision {
   optim::Precision precision;
   std::string reason;
 };
 
-/// infer_dtype where it is given; else what training computes in, where a key asks for a type (compute_dtype, or bf16, fp16 or
-/// pure_bf16 as true); else the type of the model's files, but fp32 for fp16 files, and for bf16 files under `bf16: false`.
+/// Returns infer_dtype if given; else the compute type of training, if a key asks for a type (compute_dtype, or bf16, fp16 or
+/// pure_bf16 as true); else the type of the model's files, but fp32 for fp16 files, and fp32 for bf16 files with `bf16: false`.
 InferencePrecision inference_precision(const config::RunConfig& config, const io::ModelFiles& files);
-/// Where no key of a training run says what it computes in, which is fp32 then, and the files have 16 bits: both, and the key to
-/// set. Else empty.
+/// If training computes in fp32 only because no key sets a type, and the files have 16 bits, returns a note with both types and
+/// the key to set. Else returns an empty string.
 std::string note_of_fp32(const config::RunConfig& config, const io::ModelFiles& files);
 
-/// The config.json of a configuration's model, with rope_scaling as it asks: for cutoff_len tokens in training and where that is
-/// given, else for twice as many as the model was trained for, as LLaMA-Factory does. Unchanged where that many need no scaling.
+/// Returns the model's config.json after rope_scaling: for cutoff_len tokens in training or if that key is given, else for twice
+/// the positions that the model was trained for, as LLaMA-Factory does. Unchanged if the model already has enough positions.
 model::ModelConfig architecture_of(const config::RunConfig& config, Use use);
 
-/// Rows that sequences of a pair share have one angle each: throws ConfigError where pairs share prompts and longer ones would
-/// have angles of their own.
+/// Prompt rows shared by both sequences of a pair have one rotary angle each. Throws ConfigError if pairs share prompts but
+/// longer sequences would need other angles.
 void require_own_prompts(const config::RunConfig& config, const model::RopeConfig& rope);
 
-/// The units and tensors of a configuration's model, by its config.json, in stages rm and seq_cls with a head of sequences, with
-/// LoRA as configured or as Adapters::live has it. Throws as the readers of those files do.
+/// Returns the units and tensors of the run's model from its config.json: with a sequence head in stages rm and seq_cls, and with
+/// the adapter of Adapters::live or, without one, of the run file. Throws as the readers of those files do.
 model::ModelSpec spec_of(const config::RunConfig& config, Use use);
 
-/// What a configuration trains. Reads of the model config.json only, and the headers of its files where they are quantised.
+/// Returns what the run trains. Reads only config.json and, for quantised models, the headers of the weight files.
 plan::Recipe recipe_of(const config::RunConfig& config);
 
-/// What adapter_name_or_path names (in each directory adapter_folder if given). As in LLaMA-Factory all but the last are merged
-/// into the base weights, with create_new_adapter in training the last one too.
+/// The adapters in adapter_name_or_path (in the subfolder adapter_folder, if given). As in LLaMA-Factory, all but the last are
+/// merged into the base weights; with create_new_adapter in training the last one too.
 struct Adapters {
   std::vector<std::filesystem::path> merged;
-  std::filesystem::path live;  ///< the one that is run, and trained; empty: none, or a new one
+  std::filesystem::path live;  ///< the adapter that is run or trained; empty: none, or a new one
 };
 Adapters adapters_of(const config::RunConfig& config, Use use);
-/// Warns of those that were made for another base model than the run's.
+/// Warns of adapters that were made for a base model other than the run's.
 void warn_of_other_bases(const config::RunConfig& config, const Adapters& adapters);
 
-/// Where the head of a reward model or a classifier is: with the last adapter, a merged one too, or, without any, with the model.
+/// Finds the head of a reward model or classifier: beside the last adapter (also a merged one), else beside the model.
 model::HeadFile head_file(const config::RunConfig& config, const model::ModelSpec& spec, const io::ModelFiles& files);
 
-/// A classifier's problem_type: as the run file says, else the model's config.json, else by the number of labels.
+/// Returns a classifier's problem_type: from the run file, else from the model's config.json, else from the number of labels.
 std::string problem_of(const config::RunConfig& config, const model::ModelConfig& model, std::int64_t labels);
 
 }  // namespace qft::engine

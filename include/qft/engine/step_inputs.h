@@ -1,4 +1,4 @@
-// What a step's objective takes: micro-batches on the device, and what is to be known of them before the step.
+// Prepares a step's inputs: micro-batches on the device, and estimates that the objective needs before the step.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -17,20 +17,20 @@
 
 namespace qft::engine {
 
-/// What is estimated of a global batch by a forward pass before the one that trains or scores it: the KL divergence (stage kto),
-/// or the mean reward (BCO). The same bits on any number of ranks.
+/// An estimate from a forward pass over a global batch, made before the pass that trains or scores it: the KL divergence (stage
+/// kto) or the mean reward (BCO). The same bits on any number of ranks.
 class Estimate {
  public:
-  /// `micro_batches`: of all ranks.
+  /// `micro_batches`: count over all ranks.
   explicit Estimate(std::int64_t micro_batches) : sums_(micro_batches, kWidth) {}
-  /// Of micro-batch `index`: the sum of so many log-ratios or rewards, how many items are liked, and the tokens of what is
-  /// trained.
+  /// Adds micro-batch `index`: the sum of `count` log-ratios or rewards, the number of desirable items, and the number of trained
+  /// tokens.
   void add(std::int64_t index, double sum, double count, double liked, double tokens) {
     sums_.set(index, std::array{sum, count, liked, tokens});
   }
-  /// Sets `kl` (not below 0), `liked` and `tokens`. Collective.
+  /// Sets `kl` (at least 0), `liked` and `tokens`. Collective.
   void agree_on_kl(comm::Communicator& comm, parallel::BatchTotals& totals);
-  /// Sets `reward`, of no answers 0. Collective.
+  /// Sets `reward` (0 without answers). Collective.
   void agree_on_reward(comm::Communicator& comm, parallel::BatchTotals& totals);
 
  private:
@@ -38,9 +38,10 @@ class Estimate {
   BatchSums sums_;
 };
 
+/// Builds the inputs of a run's steps and evaluations.
 class StepInputs {
  public:
-  /// `reference`: null where the run has none of its own. All must outlive this.
+  /// `reference`: null if the run has no separate reference. All arguments must outlive this.
   StepInputs(const config::RunConfig& config, Instance& instance, Reference* reference)
       : config_(config),
         row_(objective_of(config)),
@@ -48,19 +49,19 @@ class StepInputs {
         instance_(instance),
         reference_(reference) {}
 
-  /// Whether a pass goes before that which trains or scores.
+  /// True if an estimating pass comes before the pass that trains or scores.
   bool estimates() const { return row_.estimates_kl || compares_rewards(); }
-  /// Whether BatchTotals::reward is asked for.
+  /// True if the objective needs BatchTotals::reward.
   bool compares_rewards() const;
-  /// Sets what the objective asks of the totals beside what a batch tells: the estimate (of rewards the batch's own mean), and
-  /// how many labels chosen answers have. Collective.
+  /// Sets the totals that the objective needs and a batch alone does not give: the estimate (for rewards the batch's mean) and
+  /// the number of labels of chosen answers. Collective.
   void complete(parallel::BatchTotals& totals, const loader::StepBatch& batch, comm::Communicator& comm);
-  /// What is trained or scored of the micro-batches; after complete() of a batch, of that batch. `rounds`: of the rank that has
-  /// most. Collective.
+  /// Returns the inputs to train or score. After complete() the batches must be those of the completed batch. `rounds`:
+  /// micro-batches of the rank that has most. Collective.
   std::vector<model::MicroInput> inputs(std::span<const loader::MicroBatch> batches, std::int64_t rounds);
-  /// Adds the micro-batches, of which `first` is the number among those of all ranks, to the estimate. Collective.
+  /// Adds micro-batches to the estimate; `first` is the number of the first one among all ranks' micro-batches. Collective.
   void estimate(std::span<const loader::MicroBatch> batches, std::int64_t rounds, std::int64_t first, Estimate& estimate);
-  /// Sets what was estimated. Collective.
+  /// Reduces the estimate over the ranks and writes it to the totals. Collective.
   void agree(Estimate& estimate, comm::Communicator& comm, parallel::BatchTotals& totals) const;
 
  private:
@@ -73,7 +74,8 @@ class StepInputs {
   bool counts_chosen_;
   Instance& instance_;
   Reference* reference_;
-  std::optional<std::vector<model::MicroInput>> same_;  ///< those whose rewards complete() estimated, which inputs() are
+  /// inputs that complete() already built for the reward estimate; inputs() returns them
+  std::optional<std::vector<model::MicroInput>> scored_inputs_;
 };
 
 }  // namespace qft::engine

@@ -1,5 +1,5 @@
-// The reference's log-probabilities from a file beside the pack, computed once for all runs that compare with the same model on
-// the same data: TRL's precompute_ref_log_probs. The losses need of each sequence the sum over its labels only.
+// Reads the reference's log-probabilities from a file beside the pack. They are computed once for all runs with the same
+// reference and data: TRL's precompute_ref_log_probs. The losses need one number per sequence: the sum over its labels.
 #pragma once
 
 #include "qft/engine/data_setup.h"
@@ -10,12 +10,13 @@
 
 namespace qft::engine {
 
-/// Asked on each rank between micro-batches; a true on any of them ends the pass on all.
+/// Called on each rank between micro-batches; if any rank returns true, the pass ends on all ranks.
 using AskedToEnd = std::function<bool()>;
 
+/// A reference whose sums are in host memory.
 class StoredReference final : public Reference {
  public:
-  /// `sums` [sequences of the pack]: the same on every rank, 8 bytes of host memory each.
+  /// `sums` [sequences of the pack]: the same on every rank; 8 bytes of host memory per sequence.
   explicit StoredReference(std::vector<double> sums) : sums_(std::move(sums)) {}
   void score(std::span<const loader::MicroBatch> batches, std::span<model::MicroInput> micros, std::int64_t rounds) override;
 
@@ -23,10 +24,10 @@ class StoredReference final : public Reference {
   std::vector<double> sums_;
 };
 
-/// Of a training run with precompute_ref_log_probs, else null: from the files beside its packs. What they lack is computed first,
-/// with one forward pass of the reference over the packs under the run's strategy; the reference is freed then. Collective.
-/// Throws ConfigError where a file is of another pack or reference, Error where it is damaged, job::Stopped at a request to end,
-/// after what is done has been written.
+/// For a training run with precompute_ref_log_probs, returns references from the files beside its packs; else null ones. Missing
+/// sums are computed first, with one forward pass of the reference over the packs under the run's strategy; the reference is
+/// freed afterwards. Collective. Throws ConfigError if a file belongs to another pack or reference, Error if it is damaged, and
+/// job::Stopped on a stop request, after writing the sums computed so far.
 References stored_references(const config::RunConfig& config, const TrainingData& data, comm::Communicator& comm,
                              c10::Device device, const AskedToEnd& asked);
 

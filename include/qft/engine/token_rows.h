@@ -1,4 +1,4 @@
-// Tokens of a tokenizer for which a model has no rows in its embeddings.
+// Checks that the model's embedding has a row for each token of the tokenizer.
 #pragma once
 
 #include "qft/tokenizer/tokenizer.h"
@@ -9,16 +9,16 @@
 
 namespace qft::engine {
 
-/// "'<tool>' (id 1024), '</tool>' (id 1025) and 3 more": those with ids from `rows` on; empty: there are none.
+/// Names the tokens with ids from `rows` on: "'<tool>' (id 1024), '</tool>' (id 1025) and 3 more". Empty: there are none.
 std::string tokens_beyond(const tokenizer::Tokenizer& tokenizer, std::int64_t rows);
 
-/// Throws ConfigError where a tokenizer (which lies in `path`, or a template on it) has such tokens: names them, and the remedy.
+/// Throws ConfigError, with the tokens and the remedy, if the tokenizer of `path` (or a template on it) has tokens beyond `rows`.
 void require_token_rows(const tokenizer::Tokenizer& tokenizer, const std::string& path, const std::string& model,
                         std::int64_t rows);
-/// The same for a prompt, which may do without them.
+/// The same check for the tokens of one prompt only.
 void require_token_rows(const tokenizer::Tokenizer& tokenizer, std::span<const std::int32_t> prompt, const std::string& model,
                         std::int64_t rows);
-/// Warns where a tokenizer has such tokens: no prompt may have them, and no answer will.
+/// Warns if the tokenizer has tokens beyond `rows`: prompts must not contain them, and answers never will.
 void warn_of_token_rows(const tokenizer::Tokenizer& tokenizer, const std::string& model, std::int64_t rows);
 
 }  // namespace qft::engine

@@ -1,5 +1,4 @@
-// What a run's saved models and exports say of the text that they were trained on: its chat template and the token that ends
-// answers.
+// The chat template and the end token of answers that saved models and exports record.
 #pragma once
 
 #include "qft/config/run_config.h"
@@ -9,15 +8,15 @@
 
 namespace qft::engine {
 
-/// Of a model that this run trains. The chat template is absent where that of the tokenizer renders the same text, and in stage
-/// pt. Throws Error where the template does not fit the tokenizer.
+/// Returns the changes for a model that this run trains. No chat template if the tokenizer's own renders the same text, and none
+/// in stage pt. Throws Error if the template does not fit the tokenizer.
 model::TokenizerChanges trained_text(const config::RunConfig& config);
 
-/// The same for a save or an export, which do not fail for it: a warning says why the base's files are written as they are.
+/// The same for a save or an export. Does not throw: warns why the base model's files are written unchanged.
 model::TokenizerChanges saved_text(const config::RunConfig& config);
 
-/// Of an export. By the run's `template`, where it names one: a warning says where the adapter's folder has something else.
-/// Else what the adapter's folder has. Logs what is taken.
+/// Returns the changes for an export and logs them: those of the run's `template` if the run file names one (with a warning if
+/// the adapter's folder differs), else those of the adapter's folder.
 model::TokenizerChanges exported_text(const config::RunConfig& config, const std::filesystem::path& adapter);
 
 }  // namespace qft::engine
