@@ -35,7 +35,7 @@ std::string nodes_words(const std::vector<std::string>& hosts, int nodes) {
                      left_out > 0 ? fmt::format(" and {} more", left_out) : "");
 }
 
-/// "16 (micro-batch 1 x 8 accumulated x 2 ranks)"; without the product where ranks get unlike numbers of micro-batches.
+/// "16 (micro-batch 1 x 8 accumulated x 2 ranks)"; "at most" if ranks get different numbers of micro-batches.
 std::string batch_words(const Banner& b, int ranks) {
   const std::int64_t together = b.micro_batch_size * ranks;
   const std::string accumulated =
@@ -43,7 +43,7 @@ std::string batch_words(const Banner& b, int ranks) {
   return fmt::format("{} (micro-batch {} {} {})", b.global_batch_size, b.micro_batch_size, accumulated, counted(ranks, "rank"));
 }
 
-/// What one rank was predicted to take, and of what.
+/// The predicted memory of one rank, with its parts.
 std::string memory_words(const engine::MemoryPrediction& memory) {
   std::string parts = fmt::format("{}; the process before loading {}", plan::describe(memory.plan),
                                   format_bytes(static_cast<double>(memory.before)));
@@ -53,7 +53,7 @@ std::string memory_words(const engine::MemoryPrediction& memory) {
                      format_bytes(static_cast<double>(memory.before + memory.available)), parts);
 }
 
-/// What the layers' linears take at rest, and what stays as it is; nothing where nothing is quantised.
+/// Sizes of the quantised and the unquantised weights; empty without quantisation.
 std::string quantization_words(const model::ModelSpec& spec, const optim::Precision& precision) {
   std::int64_t weights = 0, packed = 0, plain = 0;
   std::vector<std::string> kinds;
@@ -90,21 +90,21 @@ std::string method_words(const config::RunConfig& config, const model::ModelSpec
   return fmt::format("{}, {}", words, f.finetuning_type == "full" ? "all weights" : f.finetuning_type);
 }
 
-/// What the key has made of the model.
+/// Describes the effect of rope_scaling on the model.
 std::string scaling_words(const config::RunConfig& config, const model::ModelConfig& c) {
   if (c.rope.dynamic && config.data.cutoff_len > model::ModelConfig::load(config.model_path()).first_positions())
     return fmt::format(
-        "frequencies change beyond {} tokens only, as with LLaMA-Factory; for others write it into the model's config.json "
-        "(docs/models.md)",
+        "frequencies change only beyond {} tokens, as with LLaMA-Factory; to use it in other programs write it into the model's "
+        "config.json (docs/models.md)",
         c.rope.dynamic->positions);
   if (c.max_position_embeddings > c.first_positions())
-    return fmt::format("{} positions, which the model was not trained for before, from {}", c.max_position_embeddings,
-                       c.first_positions());
-  return fmt::format("it has no effect, cutoff_len {} is within the model's {} positions", config.data.cutoff_len,
+    return fmt::format("extends the model from {1} to {0} positions, for which it was not trained before",
+                       c.max_position_embeddings, c.first_positions());
+  return fmt::format("no effect: cutoff_len {} is within the model's {} positions", config.data.cutoff_len,
                      c.max_position_embeddings);
 }
 
-/// A line of the start: what it is about, and the fact.
+/// Logs one line of the banner.
 void tell(std::string_view what, const std::string& fact) {
   if (!fact.empty()) log::info("{:<10} {}", what, fact);
 }
@@ -146,7 +146,7 @@ std::string steps_words(const Banner& b, const config::RunConfig& config, int ra
                      lines == 1 ? "step" : fmt::format("{} steps", lines));
 }
 
-/// Keys that the user set and that do nothing on this device, and what the model has and training has not.
+/// Notes keys that have no effect on this device, and features of the model that training lacks.
 void tell_of_no_effect(const Banner& b, const config::RunConfig& config, engine::Instance& instance) {
   const auto& p = config.parallel;
   const c10::Device device = instance.transformer().device();
@@ -165,7 +165,7 @@ void tell_of_no_effect(const Banner& b, const config::RunConfig& config, engine:
   if (!config.model.rope_scaling.empty())
     log::info("note: rope_scaling {}: {}", config.model.rope_scaling, scaling_words(config, model));
   if (model.attention_dropout > 0.0)
-    log::warn("attention_dropout of the model's config.json is {}: it is not implemented, training goes on without it",
+    log::warn("attention_dropout of the model's config.json is {}: this is not implemented, training continues without it",
               model.attention_dropout);
   if (b.shared == 0 && config.finetuning.trains_pairs() && config.finetuning.share_prompts && !config.prompts_apart().empty())
     log::info("note: each pair's prompt is computed twice: {}", config.prompts_apart());

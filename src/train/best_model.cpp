@@ -39,18 +39,18 @@ nlohmann::json to_json(const BestModel& best) {
 
 BestModel best_from_json(const nlohmann::json& json) {
   BestModel best;
-  best.metric = json.value("name", best.metric);  // earlier versions knew the loss alone
+  best.metric = json.value("name", best.metric);  // earlier versions only knew the loss
   if (!json.at("metric").is_null()) best.evaluation = {json["metric"].get<double>(), json.at("step").get<std::int64_t>()};
   best.evaluations_since = json.at("evaluations_since").get<std::int64_t>();
   best.checkpoint = json.at("checkpoint").get<std::string>();
   if (json.contains("at_checkpoint")) {
     const auto& at = json["at_checkpoint"];
     if (at.at("metric").is_null())
-      best.checkpoint.clear();  // JSON has no infinity: what was measured so is not the best
+      best.checkpoint.clear();  // JSON has no infinity: such a value is not the best
     else
       best.at_checkpoint = {at["metric"].get<double>(), at.at("step").get<std::int64_t>()};
   } else if (best.evaluation && best.checkpoint.ends_with("-" + std::to_string(best.evaluation->step))) {
-    best.at_checkpoint = *best.evaluation;  // as written before the two were told apart
+    best.at_checkpoint = *best.evaluation;  // earlier versions had one record for both
   } else {
     best.checkpoint.clear();
   }

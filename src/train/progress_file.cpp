@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 ProgressFile::ProgressFile(fs::path output_dir) : path_(std::move(output_dir) / watch::kProgressFile) {
-  thread_ = start_thread([this] { look(); });
+  thread_ = start_thread([this] { poll(); });
 }
 
 ProgressFile::~ProgressFile() {
@@ -43,7 +43,7 @@ void ProgressFile::step(std::int64_t step) {
   step_ = step;
 }
 
-void ProgressFile::look() {
+void ProgressFile::poll() {
   json written;
   std::unique_lock lock(mutex_);
   while (!ends_) {
@@ -61,7 +61,7 @@ void ProgressFile::look() {
   }
 }
 
-/// A full disk must not end a run for a file about it.
+/// Only warns: a full disk must not end the run because of this file.
 void ProgressFile::write(const json& state) {
   const fs::path temporary = path_.parent_path() / (std::string(io::kTempPrefix) + path_.filename().string());
   std::error_code code;

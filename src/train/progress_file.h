@@ -1,4 +1,4 @@
-// What a run is at, from its start on: watch::kProgressFile, which `qft watch` reads between log lines. Rank 0 only.
+// The current phase and step of a run, in watch::kProgressFile. `qft watch` reads the file between log lines. Rank 0 only.
 #pragma once
 
 #include <condition_variable>
@@ -13,7 +13,7 @@
 
 namespace qft::train {
 
-/// A thread of its own looks once a second and writes what has changed, without fsync: training never waits for it.
+/// A separate thread checks once a second and writes changes, without fsync: training never waits for it.
 class ProgressFile {
  public:
   explicit ProgressFile(std::filesystem::path output_dir);
@@ -22,13 +22,13 @@ class ProgressFile {
   ProgressFile(const ProgressFile&) = delete;
   ProgressFile& operator=(const ProgressFile&) = delete;
 
-  /// Training goes on behind `step`.
+  /// Training starts after `step`.
   void begin(std::int64_t step, std::int64_t total_steps);
-  /// This step is done.
+  /// `step` is done.
   void step(std::int64_t step);
 
  private:
-  void look();
+  void poll();
   void write(const nlohmann::json& state);
 
   std::filesystem::path path_;

@@ -32,17 +32,17 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// What a run that ended before its first checkpoint leaves, or an evaluation: a run may start there.
+/// True for files that an evaluation, or a run without a checkpoint, leaves: a new run may start beside them.
 bool is_leftover(const std::string& name) {
   return name == job::kPackFolder || name == kLogFile || name.starts_with(io::kTempPrefix) || name.starts_with(io::kLockFile) ||
          name == kStopFile || name == kSweepFile || log::is_log_file(name) || name == track::kRunFile ||
          name == watch::kProgressFile || name == track::kRunsFolder || name == track::kMlflowFile || name == watch::kReportFile ||
-         name.starts_with(".nfs") ||  // what NFS calls a file that was removed while it is open
+         name.starts_with(".nfs") ||  // NFS's name for a file that was removed while open
          name.ends_with("_results.json") || name == eval::kPredictionsFile || name == eval::kComparedFile ||
          name == eval::kScoresFile;
 }
 
-/// Whether `folder`, where it is given, is `entry` or lies in it.
+/// True if `folder` is not empty and is `entry` or lies in it.
 bool holds(const fs::path& entry, const std::string& folder) {
   const auto whole = [](const fs::path& path) { return fs::absolute(path).lexically_normal().string() + "/"; };
   return !folder.empty() && whole(folder).starts_with(whole(entry));
@@ -58,7 +58,7 @@ bool in_use(const config::TrainingArgs& t) {
   return false;
 }
 
-/// Whether a run ended at the checkpoint in order to be submitted again.
+/// True if a run stopped at this checkpoint, to be submitted again.
 bool was_stopped_at(const fs::path& dir) {
   const checkpoint::Manifest manifest = checkpoint::Manifest::read(dir);
   if (manifest.state.value("stopped", false)) return true;
@@ -68,8 +68,8 @@ bool was_stopped_at(const fs::path& dir) {
     const json stop = io::read_json(note);
     return stop.is_object() && stop.value("manifest", json()) == manifest.checksum;
   } catch (const Error& e) {
-    log::warn("cannot tell whether the last run is to be resumed: {}", e.what());
-    return true;  // better than a fresh start, which removes what is there
+    log::warn("cannot tell whether the last run should be resumed: {}", e.what());
+    return true;  // safer than a fresh start, which removes the checkpoints
   }
 }
 
@@ -78,23 +78,22 @@ job::JobRun job_of(const json& state) {
   return {state.value("job", ""), restarts.is_number_integer() ? std::optional(restarts.get<std::int64_t>()) : std::nullopt};
 }
 
-/// Whether a run ended at the checkpoint in order to be submitted again, or its batch job was put back into the queue.
-/// Collective.
-bool is_to_go_on(const fs::path& dir, comm::Communicator& comm) {
-  bool goes_on = false;
+/// True if a run stopped at this checkpoint, to be submitted again, or its batch job was requeued. Collective.
+bool should_resume(const fs::path& dir, comm::Communicator& comm) {
+  bool resumable = false;
   comm::agreed(comm, [&] {
     if (comm.rank() == 0)
-      goes_on = was_stopped_at(dir) || job::was_requeued(job_of(checkpoint::Manifest::read(dir).state), job::this_job());
+      resumable = was_stopped_at(dir) || job::was_requeued(job_of(checkpoint::Manifest::read(dir).state), job::this_job());
   });
-  return comm::broadcast_value<std::int32_t>(comm, goes_on ? 1 : 0) != 0;
+  return comm::broadcast_value<std::int32_t>(comm, resumable ? 1 : 0) != 0;
 }
 
-std::string where(const config::RunConfig& config, const std::string& key) {
+std::string key_location(const config::RunConfig& config, const std::string& key) {
   const auto given = config.given.find(key);
   return given == config.given.end() ? key : given->second + ": " + key;
 }
 
-/// Settings that define the checkpoint's tensors: with other values they would be another model.
+/// Keys that define the checkpoint's tensors: other values would make another model.
 std::vector<std::string> fixed_keys(const config::RunConfig& config) {
   std::vector<std::string> keys{"stage",
                                 "num_labels",
@@ -105,7 +104,7 @@ std::vector<std::string> fixed_keys(const config::RunConfig& config) {
                                 "quantization_type",
                                 "double_quantization",
                                 "rope_scaling"};
-  // An adapter that is trained on brings its own.
+  // An existing adapter brings its own settings.
   if (config.finetuning.finetuning_type == "lora" && engine::adapters_of(config, engine::Use::training).live.empty())
     keys.insert(keys.end(), {"lora_rank", "lora_alpha", "use_rslora", "use_dora", "pissa_init", "rank_pattern", "alpha_pattern",
                              "additional_target"});
@@ -117,31 +116,32 @@ std::vector<std::string> fixed_keys(const config::RunConfig& config) {
   return keys;
 }
 
-/// An optimizer cannot use another one's state.
+/// An optimizer cannot use another optimizer's state.
 void require_same_rule(const config::RunConfig& config, const json& before, const fs::path& dir) {
   const std::string& ours = config.training.optim;
   const std::string theirs = before.value("optim", ours);
   const auto& names = optim::rule_of(ours).optim;
   if (std::find(names.begin(), names.end(), theirs) == names.end())
     fail_config(
-        "{} is {}, but '{}' was trained with {}, whose state another optimizer cannot use: set it back, or start a new run in "
+        "{} is {}, but '{}' was trained with {}, and another optimizer cannot use its state: set it back, or start a new run in "
         "another output_dir with {}: {}",
-        where(config, "optim"), ours, dir.string(), theirs,
+        key_location(config, "optim"), ours, dir.string(), theirs,
         config.finetuning.trains_adapter() ? "adapter_name_or_path" : "model_name_or_path", dir.string());
 }
 
-/// A configuration with the global batch that the run has, whether it was given or follows from the number of ranks.
+/// Returns `config` with the run's global batch, whether given or derived from the number of ranks.
 json with_global_batch(json config, const json& global_batch) {
   config["global_batch_size"] = global_batch;
   return config;
 }
 
-/// True for a key that only says how to start, and for a value that asks for nothing: an earlier version wrote its default.
+/// True for a key that only says how to start, and for a value that leaves the choice open (an earlier version wrote its
+/// default).
 bool is_left_open(std::string_view key, const json& now) {
   return key == "resume_from_checkpoint" || key == "overwrite_output_dir" || (key == "logging_steps" && now == "auto");
 }
 
-/// "key old -> new" of every setting that both have, that differs and that counts.
+/// Returns "key old -> new" for every relevant setting that both have and that differs.
 std::vector<std::string> changes(const json& before, const json& now) {
   std::vector<std::string> list;
   for (const auto& [key, value] : now.items())
@@ -150,30 +150,30 @@ std::vector<std::string> changes(const json& before, const json& now) {
   return list;
 }
 
-/// A run that leaves its global batch to the number of ranks keeps that of its first start.
+/// If the global batch follows from the number of ranks, a resumed run keeps the one of its first start.
 void adopt_global_batch(config::RunConfig& config, const json& state, int ranks) {
   auto& t = config.training;
   if (config.is_given("global_batch_size")) return;
   const json& before = state.at("config");
   if (before.value("per_device_train_batch_size", json()) != t.per_device_train_batch_size ||
       before.value("gradient_accumulation_steps", json()) != t.gradient_accumulation_steps)
-    return;  // the loader names both
+    return;  // the loader's error names both
   t.global_batch_size = state.at("global_batch_size").get<std::int64_t>();
   config.check_world(ranks);
 }
 
-/// resume_from_checkpoint is a path.
+/// True if resume_from_checkpoint is a path.
 bool names_checkpoint(const std::string& wish) {
   return !wish.empty() && wish != "true" && wish != "false";
 }
 
-/// The named checkpoint the first time; once output_dir holds checkpoints of the branch that began there, the newest of those.
+/// Returns the named checkpoint at first; once output_dir holds checkpoints of the branch that began there, the newest of these.
 fs::path branch_from(const fs::path& named, const config::RunConfig& config, comm::Communicator& comm) {
   const auto& t = config.training;
   const auto latest = checkpoint::find_latest_verified(comm, t.output_dir, named);
-  if (latest && (!t.overwrite_output_dir || is_to_go_on(*latest, comm))) {
+  if (latest && (!t.overwrite_output_dir || should_resume(*latest, comm))) {
     if (comm.rank() == 0)
-      log::info("'{}' belongs to the branch that began at '{}' and is resumed (to start from there again use another output_dir)",
+      log::info("'{}' belongs to the branch that began at '{}' and is resumed (to start from '{1}' again use another output_dir)",
                 latest->string(), named.string());
     return *latest;
   }
@@ -181,7 +181,7 @@ fs::path branch_from(const fs::path& named, const config::RunConfig& config, com
   return named;
 }
 
-/// The state of a checkpoint says that it was measured so at its own step.
+/// True if the checkpoint records this evaluation as its own.
 bool was_measured(const checkpoint::Entry& entry, const BestModel::Measured& measured) {
   const json state = checkpoint::Manifest::read(entry.dir).state;
   if (!state.contains("progression")) return false;
@@ -189,15 +189,15 @@ bool was_measured(const checkpoint::Entry& entry, const BestModel::Measured& mea
   return own.checkpoint == checkpoint::directory_name(entry.step) && own.at_checkpoint == measured;
 }
 
-/// Of the checkpoints of `dir` the one that says of itself that it was measured so, whatever it is called now: another branch may
-/// have a checkpoint of that step. Empty: none.
+/// Returns the name of the checkpoint in `dir` that records this evaluation as its own; empty: none. Its name may differ, because
+/// another branch may have a checkpoint of that step.
 std::string find_measured(const fs::path& dir, const BestModel::Measured& measured) {
   for (const checkpoint::Entry& entry : checkpoint::survey(dir)) {
     if (entry.origin != checkpoint::Origin::ours || entry.step != measured.step) continue;
     try {
       if (was_measured(entry, measured)) return entry.dir.filename().string();
     } catch (const std::exception& e) {
-      log::warn("'{}' cannot become the best checkpoint: its evaluation cannot be read ({})", entry.dir.string(), e.what());
+      log::warn("'{}' cannot become the best checkpoint: cannot read its evaluation ({})", entry.dir.string(), e.what());
     }
   }
   return {};
@@ -216,17 +216,17 @@ std::optional<fs::path> find_resume_point(const config::RunConfig& config, comm:
   if (asked || wish.empty()) {
     const auto latest = checkpoint::find_latest_verified(comm, t.output_dir);
     if (latest && (asked || !t.overwrite_output_dir)) return latest;
-    if (latest && is_to_go_on(*latest, comm)) {
+    if (latest && should_resume(*latest, comm)) {
       if (comm.rank() == 0)
         log::warn(
-            "'{}' belongs to a run that was interrupted: it is resumed, and overwrite_output_dir has no effect "
+            "'{}' belongs to an interrupted run and is resumed; overwrite_output_dir has no effect "
             "(resume_from_checkpoint: false starts afresh)",
             latest->string());
       return latest;
     }
     if (asked)
       fail_config(
-          "resume_from_checkpoint is true, but '{}' holds no checkpoint that verifies: remove the key to start "
+          "resume_from_checkpoint is true, but '{}' holds no valid checkpoint: remove the key to start "
           "from the beginning",
           t.output_dir);
   }
@@ -234,7 +234,7 @@ std::optional<fs::path> find_resume_point(const config::RunConfig& config, comm:
   if (used && !t.overwrite_output_dir && wish == "false")
     fail_config(
         "resume_from_checkpoint is false, but output_dir '{}' is not empty: choose another, or set overwrite_output_dir: true, "
-        "which removes the checkpoints of qft that it holds",
+        "which removes the checkpoints of qft in it",
         t.output_dir);
   if (used && !t.overwrite_output_dir)
     fail_config(
@@ -259,13 +259,13 @@ bool adopt(config::RunConfig& config, const checkpoint::SharedCheckpoint& saved,
   bool same = false;
   comm::agreed(comm, [&] {
     const json& state = saved.state();
-    require(state.contains("progression"), "'{}' holds no training state of qft", saved.dir().string());
+    require(state.contains("progression"), "'{}' does not hold a training state of qft", saved.dir().string());
     const json& before = state.at("config");
     const json now = config::to_json(config);
     for (const std::string& key : fixed_keys(config))
       if (before.contains(key) && before[key] != now[key])
         fail_config("{} is {}, but '{}' was trained with {}: set it back, or start a new run in another output_dir",
-                    where(config, key), now[key].dump(), saved.dir().string(), before[key].dump());
+                    key_location(config, key), now[key].dump(), saved.dir().string(), before[key].dump());
     require_same_rule(config, before, saved.dir());
     adopt_global_batch(config, state, comm.size());
     const json& batch = state.at("global_batch_size");
@@ -273,7 +273,7 @@ bool adopt(config::RunConfig& config, const checkpoint::SharedCheckpoint& saved,
     const auto changed = changes(with_global_batch(before, batch), with_global_batch(now, asked ? json(*asked) : batch));
     same = changed.empty();
     if (comm.rank() == 0 && !changed.empty())
-      log::info("settings that have changed since '{}': {}", saved.dir().string(), fmt::join(changed, ", "));
+      log::info("settings changed since '{}': {}", saved.dir().string(), fmt::join(changed, ", "));
   });
   return same;
 }
@@ -286,8 +286,9 @@ void check_best(BestModel& best, const fs::path& output_dir, comm::Communicator&
   });
   name = comm::broadcast_string(comm, name);
   if (name.empty() && comm.rank() == 0)
-    log::warn("the best checkpoint so far is gone: '{}' has none of step {} with {:.4f}; the best evaluation from here on counts",
-              output_dir.string(), best.at_checkpoint.step, best.at_checkpoint.metric);
+    log::warn(
+        "the best checkpoint so far is gone: '{}' has no checkpoint of step {} with {:.4f}; only evaluations from here on count",
+        output_dir.string(), best.at_checkpoint.step, best.at_checkpoint.metric);
   if (!name.empty()) {
     best.checkpoint = name;
     return;

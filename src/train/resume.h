@@ -1,4 +1,4 @@
-// Which checkpoint a run resumes from, and whether it may.
+// Finds the checkpoint that a run resumes from, and checks that it may.
 #pragma once
 
 #include "qft/checkpoint/branch.h"
@@ -12,42 +12,43 @@
 
 namespace qft::train {
 
-/// In output_dir: the checkpoint at which the last run was stopped, by name and its manifest's checksum, where its manifest does
-/// not say so itself.
+/// A file in output_dir: name and manifest checksum of the checkpoint at which the last run stopped, if the manifest itself does
+/// not record the stop.
 inline constexpr const char* kStopFile = "stopped.json";
 
-/// In output_dir while its sweep is not over: what sweep.cpp knows a finished run by.
+/// A file in output_dir while its sweep is unfinished: sweep.cpp recognises a finished run by it.
 inline constexpr const char* kSweepFile = ".qft-sweep-finished";
 
-/// Notes in output_dir that the run stopped at `checkpoint` and is to be submitted again. Not needed, and not written, where the
-/// checkpoint's manifest says so itself (it was saved after the request to stop) or it lies elsewhere. A note that cannot be
-/// written is a warning. Collective; rank 0 holds output_dir.
+/// Records in output_dir that the run stopped at `checkpoint` and will be submitted again. Writes nothing if the checkpoint's
+/// manifest already records the stop (saved after the request to stop) or the checkpoint lies elsewhere. If the file cannot be
+/// written, warns. Collective; rank 0 holds output_dir.
 void note_stop(const std::filesystem::path& output_dir, const std::filesystem::path& checkpoint, comm::Communicator& comm);
 
-/// The checkpoint to resume from, verified: resume_from_checkpoint as a path (once output_dir holds checkpoints of the branch
-/// that began there, the newest of those) or `true` (the newest good one), or, where it is absent, the newest good one in
-/// output_dir, in the order of checkpoint/branch.h. overwrite_output_dir starts afresh, but for a run that was stopped to be
-/// submitted again, or whose batch job was put back into the queue. Collective. Throws ConfigError where there is none and one
-/// was asked for, or output_dir is in use; Error where the one that was named is damaged.
+/// Returns the verified checkpoint to resume from; nullopt: starts from the beginning. resume_from_checkpoint may be a path (once
+/// output_dir holds checkpoints of the branch that began there, the newest of these is taken) or `true` (the newest good
+/// checkpoint); if absent, the newest good checkpoint in output_dir, in the order of checkpoint/branch.h. overwrite_output_dir
+/// starts afresh, except if the run was stopped to be submitted again, or its batch job was requeued. Collective. Throws
+/// ConfigError if a checkpoint was asked for and there is none, or if output_dir is in use; Error if the named checkpoint is
+/// damaged.
 std::optional<std::filesystem::path> find_resume_point(const config::RunConfig& config, comm::Communicator& comm);
 
-/// The run that its checkpoints will name: begun here, or resumed. Rank 0's; empty on the others. Collective.
+/// Returns the run record that checkpoints will name: new or resumed. Rank 0's; empty on other ranks. Collective.
 checkpoint::RunRecord begin_run(const config::RunConfig& config, const std::optional<std::filesystem::path>& resume_point,
                                 comm::Communicator& comm);
 
-/// Throws ConfigError where the run would make something else of the checkpoint's tensors (finetuning_type, LoRA's rank and
-/// scale). Gives `config` the global batch that the run began with, where that follows from the number of ranks alone. Rank 0
-/// logs which other settings have changed; true where none has. Collective.
+/// Throws ConfigError if the run would use the checkpoint's tensors differently (finetuning_type, LoRA's rank and scale). Sets
+/// the global batch in `config` to that of the run's first start, if it depends only on the number of ranks. Rank 0 logs the
+/// other settings that changed. Returns true if none changed. Collective.
 bool adopt(config::RunConfig& config, const checkpoint::SharedCheckpoint& saved, comm::Communicator& comm);
 
-/// Finds the best checkpoint in output_dir by what it says of itself: another branch may have taken its name. One that is not
-/// there is forgotten, with a warning: it could not be the result. Collective.
+/// Finds the best checkpoint in output_dir by its recorded evaluation, because another branch may have taken its name. If it is
+/// gone, forgets it with a warning. Collective.
 void check_best(BestModel& best, const std::filesystem::path& output_dir, comm::Communicator& comm);
 
-/// Removes the note of a stop (stopped.json): nothing is left to resume. Rank 0's call.
+/// Removes the note of a stop (stopped.json): nothing is left to resume. Call on rank 0.
 void forget_stop(const std::filesystem::path& output_dir);
 
-/// Rank 0 removes the checkpoints of qft in output_dir, which belong to a run that is not resumed. Collective.
+/// Removes qft's checkpoints in output_dir; they belong to a run that is not resumed. Rank 0 does the work. Collective.
 void remove_earlier_run(const std::filesystem::path& output_dir, comm::Communicator& comm);
 
 }  // namespace qft::train

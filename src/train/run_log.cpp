@@ -54,7 +54,7 @@ LogEntry read_entry(const nlohmann::json& json, const std::filesystem::path& pat
   try {
     return from_json(json);
   } catch (const nlohmann::json::exception& e) {
-    fail("'{}' holds a line that is not a log line of a run ({}): {}; move the file away to continue without it", path.string(),
+    fail("'{}' has a line that is not a log line of a run ({}): {}; move the file away to continue without it", path.string(),
          e.what(), line.substr(0, 100));
   }
 }
@@ -99,7 +99,7 @@ RunLog::RunLog(std::filesystem::path dir, std::int64_t from_step) : dir_(std::mo
     std::ifstream in(path);
     for (std::string line; std::getline(in, line);) {
       const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-      if (json.is_discarded()) continue;  // the line that a kill cut short
+      if (json.is_discarded()) continue;  // a kill cut the line short
       LogEntry entry = read_entry(json, path, line);
       if (entry.step > from_step) continue;
       entries_.push_back(std::move(entry));

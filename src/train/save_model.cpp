@@ -48,8 +48,8 @@ FileRecord record_of(const fs::path& dir, const fs::path& file) {
 /// Host copies of a file's tensors, by name.
 using Tensors = std::map<std::string, std::pair<std::vector<std::int64_t>, at::Tensor>>;
 
-/// What a run trains beside the base model.
-struct Added {
+/// Tensors that a run trains besides the base model.
+struct AddedTensors {
   Tensors adapter, value_head;
 };
 
@@ -58,26 +58,26 @@ at::ScalarType adapter_type(const engine::Instance& instance) {
   return master == at::kDouble ? at::kFloat : master;  // PEFT expects no fp64
 }
 
-/// A reward model's head.
+/// True for the head of a reward model, which has a separate file.
 bool has_own_file(const model::ModelSpec& spec, const model::ParamSpec& p) {
   return p.role == model::Role::value_head && !spec.in_model(p);
 }
 
-/// Calls `visit` with the unit and each parameter that the adapter has, or the value head's file.
+/// Calls `visit` with the unit and each parameter that goes to the adapter's or the value head's file.
 void for_each_added(const model::ModelSpec& spec, const std::function<void(int, const model::ParamSpec&)>& visit) {
   for (int u = 0; u < spec.num_units(); ++u)
     for (const auto& p : spec.units[static_cast<std::size_t>(u)].params)
       if (has_own_file(spec, p) || !spec.in_adapter(p).empty()) visit(u, p);
 }
 
-/// All of them on rank 0, none elsewhere. Collective.
-Added gather_added(engine::Instance& instance, comm::Communicator& comm) {
+/// Gathers all added tensors on rank 0; empty elsewhere. Collective.
+AddedTensors gather_added(engine::Instance& instance, comm::Communicator& comm) {
   if (!instance.spec().adapter.enabled() && instance.spec().head != model::Head::value) return {};
   std::map<std::string, at::Tensor> copies;
-  at::Tensor room;
+  at::Tensor buffer;
   device::StagedCopy staged(instance.transformer().device());
   take_memory(comm, instance.transformer().device(), "gathering the adapter", [&] {
-    if (instance.spec().adapter.enabled()) room = instance.master_room();
+    if (instance.spec().adapter.enabled()) buffer = instance.master_room();
     if (comm.rank() != 0) return;
     staged.reserve();
     for_each_added(instance.spec(), [&](int, const model::ParamSpec& p) {
@@ -86,9 +86,9 @@ Added gather_added(engine::Instance& instance, comm::Communicator& comm) {
   });
   int gathered = -1;
   at::Tensor whole;
-  Added added;
+  AddedTensors added;
   for_each_added(instance.spec(), [&](int unit, const model::ParamSpec& p) {
-    if (unit != gathered) whole = instance.whole_master(gathered = unit, room);
+    if (unit != gathered) whole = instance.whole_master(gathered = unit, buffer);
     if (comm.rank() != 0) return;
     const at::Tensor& copy = copies.at(p.name);
     staged.to_host(copy, whole.narrow(0, p.offset, p.numel));
@@ -102,7 +102,7 @@ Added gather_added(engine::Instance& instance, comm::Communicator& comm) {
   return added;
 }
 
-/// An adapter that was read keeps the names that its files had.
+/// Renames tensors as in the adapter's original files.
 Tensors as_named(Tensors tensors, const model::AdapterTargets& targets) {
   constexpr std::string_view kOuter = model::kAdapterPrefix;
   Tensors named;
@@ -121,11 +121,11 @@ FileRecord write_tensors(const Tensors& tensors, io::Storage& storage, const fs:
   return {file, writer.file_bytes(), writer.checksum()};
 }
 
-void write_value_head(const Added& added, io::Storage& storage, const fs::path& dir, std::vector<FileRecord>& written) {
+void write_value_head(const AddedTensors& added, io::Storage& storage, const fs::path& dir, std::vector<FileRecord>& written) {
   if (!added.value_head.empty()) written.push_back(write_tensors(added.value_head, storage, dir, io::kValueHeadFiles[0]));
 }
 
-/// An adapter that began by PiSSA, as the plain one of twice the rank. Its other tensors stay as they are.
+/// Converts a PiSSA adapter to the equivalent plain adapter of twice the rank. Other tensors stay unchanged.
 Tensors converted(Tensors adapter, const io::TensorFile& initial) {
   for (const io::TensorEntry& entry : initial.entries()) {
     auto& [shape, values] = adapter.at(entry.name);
@@ -144,7 +144,7 @@ Tensors converted(Tensors adapter, const io::TensorFile& initial) {
   return adapter;
 }
 
-/// The factors with which PiSSA began: a resume, and whoever reads an adapter that was not converted, need them.
+/// Writes the initial PiSSA factors. A resume needs them, and so do readers of an unconverted adapter.
 FileRecord write_initial_factors(const io::TensorFile& initial, io::Storage& storage, const fs::path& dir) {
   Tensors tensors;
   for (const io::TensorEntry& entry : initial.entries()) {
@@ -155,7 +155,7 @@ FileRecord write_initial_factors(const io::TensorFile& initial, io::Storage& sto
   return write_tensors(tensors, storage, dir, model::kPissaInitFile);
 }
 
-/// Tensors of the model's files beside the decoder's (ModelConfig::other_prefixes): the run's model has them as they are.
+/// Tensors of the model's files outside the decoder (ModelConfig::other_prefixes). The saved model keeps them unchanged.
 class OtherTensors {
  public:
   OtherTensors() = default;
@@ -185,7 +185,7 @@ class OtherTensors {
   std::vector<io::TensorLocation> all_;
 };
 
-/// Every base tensor in the order of the units, as files have it.
+/// Returns every base tensor in the order of the units, with names and shapes as in files.
 std::vector<io::TensorSpec> base_tensors(const engine::Instance& instance) {
   const DType dtype = device::dtype_of(instance.precision().compute);
   std::vector<io::TensorSpec> specs;
@@ -205,9 +205,9 @@ std::vector<FileRecord> records_of(const io::ModelWriter& writer, const fs::path
   return written;
 }
 
-/// Gathers one unit after another on every rank: `visit` gets the values of each base parameter in order, on the device, valid
-/// during the call: those of its tensors in files, one after the other.
-/// What it throws on this rank is rethrown after the last gather, because the other ranks need this one. Collective.
+/// Gathers one unit after another on every rank. Calls `visit` with the values of each base parameter in order: on the device,
+/// valid during the call, the parameter's file tensors one after the other. If `visit` throws, the exception is rethrown after
+/// the last gather, because the other ranks need this one. Collective.
 void for_each_base_param(engine::Instance& instance, comm::Communicator& comm,
                          const std::function<void(const at::Tensor&)>& visit) {
   std::exception_ptr failure;
@@ -227,7 +227,7 @@ void for_each_base_param(engine::Instance& instance, comm::Communicator& comm,
   if (failure) std::rethrow_exception(failure);
 }
 
-/// Tensors one after the other, null where they are another rank's.
+/// Writes tensors one after the other; `values` is undefined for tensors that other ranks write.
 std::vector<FileRecord> write_base_model(const std::vector<io::TensorSpec>& specs, const std::vector<at::Tensor>& values,
                                          const OtherTensors& others, int rank, int writers, io::Storage& storage,
                                          const fs::path& dir) {
@@ -292,12 +292,12 @@ std::vector<FileRecord> save_base_model(engine::Instance& instance, const fs::pa
   return records_of(*writer, dir);
 }
 
-/// The text of config.json where rope_scaling changes the model's own; else empty.
+/// Returns the text of config.json if rope_scaling changes it; else empty.
 std::string scaled_config(const config::RunConfig& config, engine::Use use) {
   return config.model.rope_scaling.empty() ? std::string() : engine::architecture_of(config, use).raw;
 }
 
-/// The same of a model that is trained, where its head does, too.
+/// The same for a trained model; its head may change config.json too.
 std::string changed_config(const config::RunConfig& config, const model::ModelSpec& spec) {
   const model::Head& head = spec.head;
   if (!head.classifies) return spec.config.rewritten ? spec.config.raw : scaled_config(config, engine::Use::training);
@@ -305,7 +305,7 @@ std::string changed_config(const config::RunConfig& config, const model::ModelSp
   return model::classifier_config(model.raw, model, head.values, engine::problem_of(config, model, head.values));
 }
 
-/// What lies beside the weights.
+/// Writes the files beside the weights.
 void write_companions(const config::RunConfig& config, const model::ModelSpec& spec, io::Storage& storage, const fs::path& dir,
                       std::vector<FileRecord>& written) {
   const fs::path base = config.model_path();
@@ -323,7 +323,7 @@ void write_companions(const config::RunConfig& config, const model::ModelSpec& s
     written.push_back(record_of(dir, file));
 }
 
-/// Without an adapter an export would only copy the model: refused, unless it changes the format or the element type.
+/// Without an adapter an export would only copy the model. Throws ConfigError unless it changes the format or the element type.
 void require_conversion(const config::RunConfig& config, const io::ModelFiles& files, std::optional<DType> dtype) {
   if (model::ModelConfig::load(files.dir()).stored) return;
   for (const std::string& name : files.names())
@@ -331,12 +331,11 @@ void require_conversion(const config::RunConfig& config, const io::ModelFiles& f
   const fs::path trained = infer::unused_result(config);
   const bool whole = !trained.empty() && !fs::exists(trained / model::kAdapterConfigFile);
   fail_config(
-      "there is nothing to merge: no adapter_name_or_path is given, and '{}' would be written as it is. {}; infer_dtype writes "
-      "it in "
+      "nothing to merge: no adapter_name_or_path is given, and '{}' would be copied unchanged. {}; infer_dtype writes "
       "another element type",
       files.dir().string(),
-      trained.empty() ? std::string("Give the adapter that training left in its output_dir")
-      : whole         ? fmt::format("What was trained in '{}' is a whole model, which needs no export", trained.string())
+      trained.empty() ? std::string("Give the adapter in the output_dir of the training")
+      : whole         ? fmt::format("The training wrote a whole model to '{}', which needs no export", trained.string())
                       : fmt::format("Give {}, which was trained from this file", infer::key_for(trained)));
 }
 
@@ -351,7 +350,7 @@ model::ExportFormat format_of(const config::ExportArgs& exporting) {
 std::vector<FileRecord> save_model(const config::RunConfig& config, engine::Instance& instance, io::Storage& storage,
                                    const fs::path& dir, const Writers& who) {
   if (instance.spec().adapter.enabled()) return stage_model(config, instance, who)(storage, dir);
-  const Added added = gather_added(instance, who.comm);
+  const AddedTensors added = gather_added(instance, who.comm);
   std::vector<FileRecord> written = save_base_model(instance, config.model_path(), who, storage, dir);
   write_value_head(added, storage, dir, written);
   if (who.rank() == 0) write_companions(config, instance.spec(), storage, dir, written);
@@ -360,26 +359,26 @@ std::vector<FileRecord> save_model(const config::RunConfig& config, engine::Inst
 
 WriteModel stage_model(const config::RunConfig& config, engine::Instance& instance, const Writers& who) {
   const bool adapted = instance.spec().adapter.enabled(), first = who.rank() == 0;
-  Added added = gather_added(instance, who.comm);
+  AddedTensors added = gather_added(instance, who.comm);
   WriteModel base;
   if (!adapted) base = stage_base_model(instance, config.model_path(), who);
   const std::shared_ptr<const io::TensorFile> initial = instance.initial_factors();
-  model::AdapterConfig told = instance.spec().adapter;
-  told.lora.dropout = config.finetuning.lora_dropout;  // also where an objective trains without
-  if (initial && told.lora.pissa->convert) {
+  model::AdapterConfig saved_config = instance.spec().adapter;
+  saved_config.lora.dropout = config.finetuning.lora_dropout;  // also if the objective trains without dropout
+  if (initial && saved_config.lora.pissa->convert) {
     added.adapter = converted(std::move(added.adapter), *initial);
-    told = told.lora.plain();
+    saved_config = saved_config.lora.plain();
   }
-  added.adapter = as_named(std::move(added.adapter), told.targets());
-  return [&config, &spec = instance.spec(), adapted, first, initial, told = std::move(told), added = std::move(added),
-          base = std::move(base)](io::Storage& storage, const fs::path& dir) {
+  added.adapter = as_named(std::move(added.adapter), saved_config.targets());
+  return [&config, &spec = instance.spec(), adapted, first, initial, saved_config = std::move(saved_config),
+          added = std::move(added), base = std::move(base)](io::Storage& storage, const fs::path& dir) {
     std::vector<FileRecord> written = base ? base(storage, dir) : std::vector<FileRecord>{};
     if (!first) return written;
     if (adapted) {
       written.push_back(write_tensors(added.adapter, storage, dir, model::kAdapterWeightsFile));
       if (initial) written.push_back(write_initial_factors(*initial, storage, dir));
-      written.push_back(
-          write_text(storage, dir, model::kAdapterConfigFile, model::adapter_config_json(told, config.model.model_name_or_path)));
+      written.push_back(write_text(storage, dir, model::kAdapterConfigFile,
+                                   model::adapter_config_json(saved_config, config.model.model_name_or_path)));
     }
     write_value_head(added, storage, dir, written);
     write_companions(config, spec, storage, dir, written);
@@ -392,9 +391,8 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
   const auto [earlier, adapter] = engine::adapters_of(config, engine::Use::inference);
   if (config.model.quantization_bit)
     fail_config(
-        "{}: quantization_bit is {}, which says how weights are kept in training; an export has 16 bits, or those of "
-        "infer_dtype: "
-        "remove it (an adapter that was trained on quantised weights is merged into the model's own), or set "
+        "{}: quantization_bit is {}, which sets how training holds weights, but an export has 16 bits, or the type of "
+        "infer_dtype: remove it (an adapter trained on quantised weights is merged into the model's own), or set "
         "export_quantization_bit: 4 to write 4 bits",
         config.given.contains("quantization_bit") ? config.given.find("quantization_bit")->second : "export",
         *config.model.quantization_bit);
@@ -404,18 +402,20 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
     require_conversion(config, io::ModelFiles::open(base), dtype);
   const std::string scaled = scaled_config(config, engine::Use::inference);
   if (!scaled.empty() && (format == model::ExportFormat::gguf || format == model::ExportFormat::gguf_q8_0))
-    fail_config("{}: rope_scaling is {}, which an export to GGUF does not write: {}", config.given.find("rope_scaling")->second,
+    fail_config("{}: rope_scaling is {}, but an export to GGUF cannot write it: {}", config.given.find("rope_scaling")->second,
                 config.model.rope_scaling,
                 config.model.rope_scaling == "linear" || config.model.rope_scaling == "llama3"
-                    ? "export to safetensors with it first, then that to GGUF"
-                    : "GGUF has no place for it here; leave it out for texts within the model's positions");
+                    ? "export to safetensors with it first, then export the result to GGUF"
+                    : "leave it out for texts within the model's positions");
   engine::warn_of_other_bases(config, engine::adapters_of(config, engine::Use::inference));
   const model::ModelConfig model = model::ModelConfig::load(base);
   const model::Head head = model::head_of(model, adapter.empty() ? model::AdapterConfig{} : model::read_adapter_config(adapter));
   for (const fs::path& merged : earlier)
     if (model::read_adapter_config(merged).targets().labels > 0 && !head.classifies)
-      fail_config("the adapter '{}' is of a classifier, whose head the last adapter '{}' has not: export it by itself",
-                  merged.string(), adapter.string());
+      fail_config(
+          "the adapter '{}' belongs to a classifier, but the last adapter '{}' lacks the classifier's head: export the first one "
+          "alone",
+          merged.string(), adapter.string());
   const auto& exporting = config.exporting;
   const auto report = model::export_model(
       storage, {base, adapter, earlier, config.tokenizer_path(), exporting.export_dir,
@@ -428,16 +428,16 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
                 : fmt::format(" with {}adapter '{}'",
                               earlier.empty() ? "" : fmt::format("{} earlier adapters and ", earlier.size()), adapter.string()),
             exporting.export_dir, report.tensors, report.merged, report.converted,
-            report.kept == 0 ? "" : fmt::format(", {} beside the text model left as they are", report.kept));
+            report.kept == 0 ? "" : fmt::format(", {} outside the text model copied unchanged", report.kept));
   if (format == model::ExportFormat::bitsandbytes)
     log::info("rounding to 4 bits changed the linears by {:.2f}% of their norm{}", 100.0 * report.rounding,
               adapter.empty()
                   ? std::string()
                   : fmt::format(", the adapter by {:.2f}%: {}", 100.0 * report.adapter,
                                 report.rounding > report.adapter
-                                    ? "more than was trained; export in 16 bits, or keep the adapter beside a model in "
+                                    ? "more than the training; export in 16 bits, or keep the adapter beside a model in "
                                       "4 bits (quantization_bit), to lose nothing"
-                                    : "less than was trained; an export in 16 bits loses nothing"));
+                                    : "less than the training; an export in 16 bits loses nothing"));
 }
 
 }  // namespace qft::train

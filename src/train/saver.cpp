@@ -16,7 +16,7 @@ std::optional<Saved> Saver::start(const SnapshotInfo& info, const RunLog* log) {
   const trace::Scope scope(trace::kMainThread, "start a checkpoint");
   const std::optional<Saved> before = finish();
   started_ = steady_seconds();
-  // A run that ends here waits for the save anyway: no copy, for which no memory was planned under save_only_model.
+  // A run that ends here waits for the save anyway. So it makes no copy, for which save_only_model has no planned memory.
   save_ = std::make_unique<SnapshotSave>(config_, instance_, *comm_, info, log, config_.training.async_save && !info.stopped);
   save_stall_ = steady_seconds() - started_;
   return before;
@@ -40,7 +40,7 @@ std::optional<Saved> Saver::finish() {
 Saved Saver::commit(double stalled_since) {
   const activity::Phase phase("save");
   const trace::Scope scope(trace::kMainThread, "commit a checkpoint");
-  const auto save = std::move(save_);  // gone even if this throws
+  const auto save = std::move(save_);  // reset even if commit() throws
   Saved saved;
   saved.dir = save->commit();
   saved.seconds = steady_seconds() - started_;

@@ -23,7 +23,7 @@
 namespace qft::train {
 namespace {
 
-/// Steps that are done already.
+/// Steps completed before this start.
 std::int64_t steps_done(const Setup& setup) {
   return setup.saved ? setup.saved->state().at("progression").at("step").get<std::int64_t>() : 0;
 }
@@ -39,7 +39,7 @@ std::string start_words(const config::RunConfig& config, const Setup& setup) {
 }
 
 std::string data_words(const Setup& setup) {
-  if (!setup.loader) return "datasets, template and tokenizer fit; how many steps they make is known once they are packed";
+  if (!setup.loader) return "datasets, template and tokenizer fit; the number of steps is known after packing";
   const auto& data = setup.data;
   const auto samples = data.items ? static_cast<std::int64_t>(data.items->size()) : data.pack->num_items();
   return fmt::format("data fits: {} samples, global batch {}, {} steps", samples, setup.loader->global_batch_size(),
@@ -48,7 +48,7 @@ std::string data_words(const Setup& setup) {
 
 std::string model_words(const config::RunConfig& config, const engine::InstancePreview& preview) {
   const auto& spec = preview.spec;
-  return fmt::format("model '{}' is whole: {}, {} parameters, {} trainable", config.model.model_name_or_path,
+  return fmt::format("model '{}' is complete: {}, {} parameters, {} trainable", config.model.model_name_or_path,
                      spec.config.architecture, format_count(static_cast<double>(spec.num_params(false))),
                      format_count(static_cast<double>(spec.num_params(true))));
 }
@@ -59,7 +59,7 @@ std::string memory_words(const engine::InstancePreview& preview) {
                      bytes(preview.memory.available), plan::describe(preview.memory.plan));
 }
 
-/// Another program's checkpoint-<step> is never replaced: an error now is better than one when that step is saved.
+/// Another program's checkpoint-<step> is never replaced: better to fail now than when that step is saved.
 void require_room(const config::RunConfig& config, const Setup& setup, comm::Communicator& comm) {
   const std::int64_t done = steps_done(setup);
   comm::agreed(comm, [&] {
@@ -69,15 +69,14 @@ void require_room(const config::RunConfig& config, const Setup& setup, comm::Com
       if (others && entry.step > done && entry.step <= setup.loader->total_steps() &&
           saves_at(config.training, *setup.loader, entry.step))
         fail_config(
-            "'{}' is no checkpoint of qft and is not replaced, but this run would save its step {} there: move it away, or "
-            "choose "
-            "another output_dir",
+            "'{}' is not a checkpoint of qft and is not replaced, but this run would save its step {} there: move it away, or "
+            "choose another output_dir",
             entry.dir.string(), entry.step);
     }
   });
 }
 
-/// What can be told while the number of samples is not known.
+/// Estimates the number of saves while the number of samples is unknown.
 std::int64_t saves_before_packing(const config::TrainingArgs& t) {
   const std::int64_t steps = std::max<std::int64_t>(t.max_steps, 0);
   std::int64_t saves = 1;
@@ -87,7 +86,8 @@ std::int64_t saves_before_packing(const config::TrainingArgs& t) {
   return std::max<std::int64_t>(saves, 1);
 }
 
-/// Checkpoints that the run adds to its output_dir, at most. Where its steps are not known yet: the ones that it keeps, or one.
+/// The largest number of checkpoints that the run adds to its output_dir. If its steps are unknown: the ones that it keeps, or
+/// one.
 std::int64_t checkpoints_of(const config::RunConfig& config, const Setup& setup) {
   const auto& t = config.training;
   if (t.save_strategy == "no") return 0;
@@ -95,15 +95,15 @@ std::int64_t checkpoints_of(const config::RunConfig& config, const Setup& setup)
   for (std::int64_t step = steps_done(setup) + 1; setup.loader && step <= setup.loader->total_steps(); ++step)
     saves += saves_at(t, *setup.loader, step);
   const std::int64_t kept = t.save_total_limit.value_or(0);
-  return kept > 0 ? std::min(saves, kept + 1) : saves;  // the oldest goes once the new one is whole
+  return kept > 0 ? std::min(saves, kept + 1) : saves;  // the oldest is removed after the new one is complete
 }
 
-/// do_eval and do_predict without do_train.
+/// For do_eval and do_predict without do_train.
 RunPreview check_evaluation(const config::RunConfig& config, comm::Communicator& comm, c10::Device device) {
   const auto preview = engine::Instance::preview(config, comm, device, engine::Use::inference);
   engine::open_eval_data(config, preview.spec.config, comm, engine::MissingPacks::leave);
   return {.lines = {model_words(config, preview), memory_words(preview),
-                    "nothing is trained: do_eval or do_predict alone was requested"}};
+                    "nothing is trained: only do_eval or do_predict was requested"}};
 }
 
 }  // namespace
@@ -112,14 +112,14 @@ Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::Missin
              const std::function<void()>& accepted) {
   Setup s;
   comm::agreed(comm, [&] {
-    if (comm.rank() == 0) track::chosen_trackers(config.training.report_to);  // refuses what cannot run here
+    if (comm.rank() == 0) track::chosen_trackers(config.training.report_to);  // refuses trackers that cannot run here
   });
   const auto point = find_resume_point(config, comm);
   comm::agreed(comm, [&] {
     if (accepted) accepted();
   });
   if (point) s.same_settings = adopt(config, s.saved.emplace(comm, *point), comm);
-  // Before packing: what cannot train is refused.
+  // Before packing: refuses models that cannot train.
   model::ModelConfig model;
   comm::agreed(comm, [&] { model = engine::spec_of(config, engine::Use::training).config; });
   s.data = engine::open_training_data(config, model, comm, missing, [&](const pack::PackAttributes& wanted, comm::Communicator&) {

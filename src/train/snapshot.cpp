@@ -22,16 +22,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What this rank holds of a tensor of the training state; may be nothing.
+/// This rank's part of a tensor of the training state; may be empty.
 struct HeldState {
   checkpoint::TensorSlice slice;
   at::Tensor values;
   bool to_save = true;
   int unit = 0;
-  std::int64_t shared = 0;  ///< so many of the first are saved by another rank
+  std::int64_t shared = 0;  ///< another rank saves this many of the first elements
 };
 
-/// Names in the checkpoint of a parameter's master and of what the optimizer's rule keeps of it.
+/// Names in the checkpoint of a parameter's master and of its optimizer state.
 std::string master_name(const model::ParamSpec& p) {
   return "master." + p.name;
 }
@@ -47,10 +47,10 @@ HeldState held_master(const model::ParamSpec& p, const model::Shard& shard, int 
           unit};
 }
 
-/// Elementwise state is laid out like its parameter; of all other every box would have its own.
+/// Elementwise state is laid out like its parameter. Other state cannot be split into boxes.
 HeldState held_state(const model::ParamSpec& p, optim::HeldState state, int unit) {
   const bool alike = state.spec.per == 1;
-  QFT_ASSERT(alike || p.box == Box::whole(p.shape), "'{}' is not whole, but the optimizer's state of it is", p.name);
+  QFT_ASSERT(alike || p.box == Box::whole(p.shape), "'{}' is split into boxes, but its optimizer state is not", p.name);
   const auto begin = static_cast<std::uint64_t>(state.begin);
   return {{state_name(state.spec, p), device::dtype_of(state.spec.type), alike ? p.shape : state.spec.shape,
            alike ? p.box : Box::whole(state.spec.shape), begin, begin + static_cast<std::uint64_t>(state.values.numel())},
@@ -94,8 +94,8 @@ Progression progression_from_json(const nlohmann::json& json) {
   p.label_tokens = json.at("label_tokens").get<std::int64_t>();
   p.elapsed_seconds = json.at("elapsed_seconds").get<double>();
   p.loss_sum = json.at("loss_sum").get<double>();
-  p.finite_steps = json.value("finite_steps", p.step);                // older checkpoints have none
-  if (const auto reward = json.find("reward"); reward != json.end())  // older checkpoints have none
+  p.finite_steps = json.value("finite_steps", p.step);                // absent in older checkpoints
+  if (const auto reward = json.find("reward"); reward != json.end())  // absent in older checkpoints
     p.reward = {reward->at("mean").get<double>(), reward->at("steps").get<std::int64_t>()};
   p.best = best_from_json(json.at("best"));
   return p;
@@ -141,7 +141,7 @@ SnapshotSave::~SnapshotSave() {
   if (thread_.joinable()) thread_.join();
 }
 
-// Each rank writes what it owns; ranks that own the same write equal shares of it.
+// Each rank writes the state that it owns; ranks that own the same state write equal shares.
 void SnapshotSave::stage_state(engine::Instance& instance, bool copy) {
   const comm::Communicator& owners = instance.layout().replicate();
   device::StagedCopy staged(instance.transformer().device());
@@ -181,8 +181,8 @@ void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim
   const auto& theirs = saved.manifest().tensors;
   if (theirs.empty())
     fail_config(
-        "'{}' holds weights but no optimizer state (save_only_model): to continue from its adapter give it as "
-        "adapter_name_or_path",
+        "'{}' holds weights but no optimizer state (save_only_model): to continue from its adapter set "
+        "adapter_name_or_path to it",
         saved.dir().string());
   std::set<std::string> ours;
   for (const auto& unit : spec.units)
@@ -196,14 +196,14 @@ void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim
   for (const auto& tensor : theirs)
     if (ours.count(tensor.name) == 0)
       fail_config(
-          "'{}' holds '{}', which this run does not train: resume with the lora_target and finetuning_type that wrote it, "
+          "'{}' holds '{}', which this run does not train: resume with the same lora_target and finetuning_type, "
           "or start a new run",
           saved.dir().string(), tensor.name);
 }
 
 namespace {
 
-/// By way of host memory where the state is a device's. Collective.
+/// Reads the states; state on a device goes through host memory. Collective.
 void load_states(const checkpoint::SharedCheckpoint& saved, std::span<const HeldState> states, device::StagedCopy& staged) {
   std::vector<checkpoint::HostSlice> targets;
   std::vector<at::Tensor> read;
@@ -222,7 +222,7 @@ void load_snapshot(const checkpoint::SharedCheckpoint& saved, engine::Instance& 
   require_same_tensors(saved, instance.optimizer()->rule(), instance.optimizer()->hyper(), instance.spec());
   const auto states = held_states(instance);
   device::StagedCopy staged(instance.transformer().device());
-  // Unit by unit: the host holds no more than one at a time of a device's state.
+  // Unit by unit: the host holds at most one unit of a device's state at a time.
   for (auto begin = states.begin(); begin != states.end();) {
     const auto end = std::find_if(begin, states.end(), [&](const HeldState& held) { return held.unit != begin->unit; });
     load_states(saved, {begin, end}, staged);

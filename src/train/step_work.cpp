@@ -10,10 +10,10 @@ double step_work(const model::ModelSpec& spec, const loader::StepBatch& batch) {
   for (const auto& unit : spec.units)
     for (const auto& p : unit.params)
       if (unit.kind == model::UnitSpec::Kind::layer && p.shape.size() == 2) a_token += static_cast<double>(p.numel);
-  std::map<std::int64_t, double> a_pair;  // by the window
+  std::map<std::int64_t, double> a_pair;  // by window
   for (const model::Layer& layer : spec.layers)
     for (const model::SubLayerSpec& sublayer : layer)
-      a_pair[sublayer.window] += sublayer.forward.pair_operations / 2;  // a multiplication and a sum are one
+      a_pair[sublayer.window] += sublayer.forward.pair_operations / 2;  // one multiplication and one addition count as one
   const auto a_label = static_cast<double>(c.vocab_size * c.hidden_size);
   double work = 0.0;
   for (const loader::MicroBatch& micro : batch.micro_batches) {

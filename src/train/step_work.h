@@ -1,4 +1,4 @@
-// The amount of work in a step, by which the speed of ranks with unequal samples is compared.
+// The amount of work in a step. Used to compare the speed of ranks with unequal samples.
 #pragma once
 
 #include "qft/loader/loader.h"
@@ -6,8 +6,8 @@
 
 namespace qft::train {
 
-/// Multiplications of a forward pass over the micro-batches: of every row with the layers' matrices, of every label with the
-/// head, and of attention with the tokens before, which in long sequences is most of it.
+/// Returns the multiplications of a forward pass over the micro-batches: rows with the layers' matrices, labels with the head,
+/// and attention to earlier tokens, which dominates in long sequences.
 double step_work(const model::ModelSpec& spec, const loader::StepBatch& batch);
 
 }  // namespace qft::train

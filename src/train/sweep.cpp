@@ -28,7 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 using config::SweepRun;
 
-/// The table of the runs that there are, and its page.
+/// Prints the table of the existing runs and writes their page.
 void compare(const std::vector<SweepRun>& runs) {
   std::vector<fs::path> dirs;
   for (const SweepRun& run : runs)
@@ -40,36 +40,36 @@ void compare(const std::vector<SweepRun>& runs) {
     std::fflush(stdout);
     log::info("the sweep as a page: '{}'", watch::write_compare_page(comparison).string());
   } catch (const Error& e) {
-    log::warn("the comparison of the sweep's runs is not complete: {}", e.what());
+    log::warn("cannot compare the sweep's runs completely: {}", e.what());
   }
 }
 
-/// A run in the sweep's own folder would be taken for the sweep.
+/// A run in the sweep's own folder would be mistaken for the sweep.
 void require_no_run_above(const std::vector<SweepRun>& runs, comm::Communicator& comm) {
   comm::agreed(comm, [&] {
     const fs::path above = runs.front().dir.parent_path();
     if (comm.rank() == 0 && watch::holds_run(above))
-      fail_config("output_dir '{}' holds a run by itself: choose another for the sweep, whose runs get a folder each there",
+      fail_config("output_dir '{}' already holds a run: choose another for the sweep, which makes a folder for each of its runs",
                   above.string());
   });
 }
 
-/// Gives a run that has no pack yet those of another one. Rank 0's call.
+/// Links another run's packs to a run without packs. Call on rank 0.
 void share_packs(const std::vector<SweepRun>& runs, const SweepRun& run) {
   std::error_code ignored;
   const fs::path own = run.dir / job::kPackFolder;
   const auto here = static_cast<std::ptrdiff_t>(&run - runs.data()), count = static_cast<std::ptrdiff_t>(runs.size());
   for (const char* name : {"train.h5", "eval.h5"})
-    // The run before is the most alike.
+    // The previous run is the most similar.
     for (std::ptrdiff_t i = 1; i < count && !fs::exists(own / name, ignored); ++i) {
       const fs::path other = runs[static_cast<std::size_t>((here - i + count) % count)].dir / job::kPackFolder / name;
       if (!fs::exists(other, ignored)) continue;
       fs::create_directories(own, ignored);
-      fs::create_hard_link(other, own / name, ignored);  // without links each run packs its own
+      fs::create_hard_link(other, own / name, ignored);  // if links do not work, each run packs its own
     }
 }
 
-/// Settings and newest checkpoint of a run; empty: it has no checkpoint.
+/// Returns a hash of a run's settings and newest checkpoint; empty if it has no checkpoint.
 std::string result_of(const SweepRun& run) {
   auto settings = config::to_json(run.line.load(config::Purpose::train));
   for (const char* key : {"overwrite_output_dir", "resume_from_checkpoint"}) settings.erase(key);
@@ -78,7 +78,7 @@ std::string result_of(const SweepRun& run) {
   return {};
 }
 
-/// Until the sweep is over: started again it does not overwrite what it has. Rank 0's call.
+/// Marks a run as finished until the sweep is over: the same sweep, started again, does not overwrite it. Call on rank 0.
 void note_finished(const SweepRun& run) {
   try {
     if (const std::string result = result_of(run); !result.empty())
@@ -89,7 +89,7 @@ void note_finished(const SweepRun& run) {
   }
 }
 
-/// Whether overwrite_output_dir would remove what this sweep made of the run before it was interrupted. Collective.
+/// True if overwrite_output_dir would remove a run that this sweep finished before it was interrupted. Collective.
 bool must_be_kept(const SweepRun& run, comm::Communicator& comm) {
   bool kept = false;
   comm::agreed(comm, [&] {
@@ -100,7 +100,7 @@ bool must_be_kept(const SweepRun& run, comm::Communicator& comm) {
     kept = io::read_text_file(note) == result_of(run);
     if (kept)
       log::warn(
-          "'{}' was finished before the sweep was interrupted: it is kept, and overwrite_output_dir has no effect "
+          "'{}' was finished before the sweep was interrupted and is kept; overwrite_output_dir has no effect "
           "(resume_from_checkpoint: false starts afresh)",
           run.dir.string());
   });
@@ -132,10 +132,11 @@ int run_sweep(const std::vector<SweepRun>& runs, comm::Session& session, const T
     if (must_be_kept(run, session.world())) line.overrides.emplace_back("overwrite_output_dir=false");
     const int code = job::run_part([&] { return train(line, [&] { share_packs(runs, run); }); });
     job::training_has_ended();
-    log::close_file();  // what is said of the sweep belongs to no run
+    log::close_file();  // messages about the sweep belong to no run
     device::release_unused();
     if (code == kExitRequeue) {
-      if (session.rank() == 0) log::warn("the sweep stopped in run {} of {}: the same command goes on there", i + 1, runs.size());
+      if (session.rank() == 0)
+        log::warn("the sweep stopped in run {} of {}: the same command continues there", i + 1, runs.size());
       return kExitRequeue;
     }
     if (code != kExitOk) failed.push_back(run.name);

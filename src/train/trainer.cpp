@@ -34,7 +34,7 @@
 namespace qft::train {
 namespace {
 
-/// torch.nn.utils.clip_grad_norm_'s coefficient.
+/// The coefficient of torch.nn.utils.clip_grad_norm_.
 double clip_scale(double norm, double max_norm) {
   if (max_norm <= 0.0) return 1.0;
   return std::min(1.0, max_norm / (norm + 1e-6));
@@ -42,7 +42,7 @@ double clip_scale(double norm, double max_norm) {
 
 constexpr const char* kEvalLoss = "eval_loss";
 
-/// An evaluation for the log.
+/// Formats an evaluation for the log.
 std::string words_of(const eval::PerplexityResult& result, const std::map<std::string, double>& values) {
   std::string text = result.scores();
   if (const auto bleu = values.find("eval_bleu-4"); bleu != values.end())
@@ -50,7 +50,7 @@ std::string words_of(const eval::PerplexityResult& result, const std::map<std::s
   return text;
 }
 
-/// Where this rank's micro-batches stand in the global batch, if that matters.
+/// Returns the position of this rank's micro-batches in the global batch, if the run needs it.
 parallel::MicroRange micro_range(const config::RunConfig& config, const loader::StepBatch& batch) {
   if (!config.training.deterministic) return {};
   return {batch.first_micro_batch, static_cast<std::int64_t>(batch.micro_batches.size()), batch.global_micro_batches};
@@ -93,7 +93,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   comm::agreed(comm_, [&] {
     if (!config_.training.metric_for_best_model.empty() && data_.eval) metric_ = eval::metric_key(config_, *data_.eval);
   });
-  // A run that was to go on still is, though it did not get far.
+  // If we stop before the first save, the old checkpoint stays the resume point.
   if (from) last_checkpoint_ = *from;
   const auto leave = [&] {
     if (!from) return;
@@ -135,7 +135,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   job::stop_before_training(comm_, leave);
 }
 
-/// Those that precompute_ref_log_probs asks for. A request to stop keeps what is done of them, as does the time limit.
+/// Computes the references for precompute_ref_log_probs. A request to stop, or the time limit, keeps those computed so far.
 engine::References Trainer::stored_references(c10::Device device, const std::function<void()>& leave) {
   const activity::Phase phase("reference");
   const auto asked = [&] { return job::stop_requested() != 0 || limit_.reached(unix_seconds()); };
@@ -177,8 +177,8 @@ int Trainer::train() {
   start_ = since_log_.started = steady_seconds();
   bar_ = std::make_unique<Progress>("train", loader_->total_steps(), is_root());
   instance_->executor().take_times();
-  double loss = 0.0;  // of the last step done
-  if ((progression_.step == loader_->total_steps() || gives_up()) && was_finished()) {
+  double loss = 0.0;  // of the last completed step
+  if ((progression_.step == loader_->total_steps() || stops_early()) && was_finished()) {
     require_output();
     if (is_root()) forget_stop(config_.training.output_dir);
     if (config_.training.do_predict) {
@@ -194,7 +194,7 @@ int Trainer::train() {
         progression_.step);
   job::training_has_begun();
   if (progress_file_) progress_file_->begin(progression_.step, loader_->total_steps());
-  while (progression_.step < loader_->total_steps() && !gives_up()) {
+  while (progression_.step < loader_->total_steps() && !stops_early()) {
     if (trace_) trace_->before_step(progression_.step + 1);
     const double started = steady_seconds(), waited = activity::waited_seconds();
     const loader::StepBatch batch = next_batch();
@@ -245,9 +245,9 @@ parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
       [this](bool step_done) { return asked_to_stop(step_done); }, scaler_.scale(), micro_range(config_, batch));
   if (result.abandoned) return result;
   const double started = steady_seconds();
-  // As in transformers and DeepSpeed a skipped update does not advance the schedule.
+  // As in transformers and DeepSpeed, a skipped update does not advance the schedule.
   last_learning_rate_ = schedule_.at(progression_.step - progression_.guard.skipped);
-  // A dynamic loss scale may have far to fall, and has its own limit.
+  // A dynamic loss scale may have far to fall and has its own limit.
   const GuardPolicy policy{config_.training.loss_spike_factor, scaler_.dynamic() ? 0 : config_.training.max_skipped_updates};
   const std::string objection =
       judge_step(progression_.guard, policy, progression_.step + 1, result.loss, result.grad_norm, result.finite);
@@ -315,13 +315,13 @@ void Trainer::evaluate(double epoch) {
     log::info("step {}/{}  {}  ({} samples, {:.1f} s)", progression_.step, loader_->total_steps(), words_of(result, eval_),
               result.items, steady_seconds() - started);
   }
-  instance_->executor().take_times();  // evaluation is no part of the steps' phases
+  instance_->executor().take_times();  // the phases of a step do not include evaluation
   since_log_.started += steady_seconds() - started;
   if (metric_.empty()) return;
-  // Without anything to count a metric is not there: no evaluation is better for that.
+  // A metric over zero samples is NaN and never becomes the best.
   const auto metric = eval_.find(metric_);
   progression_.best.observe(metric == eval_.end() ? std::nan("") : metric->second, progression_.step, *t.greater_is_better);
-  if (gives_up())
+  if (stops_early())
     log::info("{} evaluations in a row had no better {} than {:.4f} at step {}: training ends here",
               progression_.best.evaluations_since, metric_,
               progression_.best.evaluation.value_or(BestModel::Measured{std::nan(""), 0}).metric,
@@ -360,13 +360,13 @@ void Trainer::note(const std::optional<Saved>& saved) {
             saved->stall_seconds);
 }
 
-/// A time limit abandons no first step of a process: a job that is submitted again and again gets somewhere.
+/// The time limit never cuts off a process' first step, so a job that is resubmitted makes progress each time.
 bool Trainer::asked_to_stop(bool step_done) const {
   const bool limits = step_done || std::isfinite(step_seconds_);
   return job::stop_requested() != 0 || (limits && limit_.reached(unix_seconds())) || !activity::end_reason().empty();
 }
 
-/// Ends the run with a checkpoint of the last step done, whose epoch and loss are given.
+/// Ends the run with a checkpoint of the last completed step, which has the given epoch and loss.
 int Trainer::stop(double epoch, double loss) {
   if (trace_) trace_->finish();
   if (progression_.step == 0) throw job::Stopped(job::kNothingTrained);
@@ -387,17 +387,17 @@ int Trainer::stop(double epoch, double loss) {
   return kExitRequeue;
 }
 
-/// Measurements by another metric than this run's say nothing: what is best is to be found anew.
+/// Evaluations by another metric are not comparable: the best is searched anew.
 void Trainer::forget_other_best() {
   BestModel& best = progression_.best;
   if (metric_.empty() || best.metric == metric_) return;
   if (best.evaluation && is_root())
-    log::warn("the best evaluation so far was one by {}: the best {} from here on counts", best.metric, metric_);
+    log::warn("the best evaluation so far was by {}; now only {} counts, from here on", best.metric, metric_);
   best = BestModel();
   best.metric = metric_;
 }
 
-/// The scores of the best checkpoint, as the log has them.
+/// Sets eval_ to the scores of the best checkpoint, read from the log.
 void Trainer::restore_scores(const BestModel& best) {
   std::erase_if(eval_, [](const auto& value) { return eval::is_score(value.first) || value.first == "perplexity"; });
   eval_[best.metric] = best.at_checkpoint.metric;
@@ -416,7 +416,7 @@ void Trainer::restore_best() {
   const BestModel& best = progression_.best;
   if (!config_.training.load_best_model_at_end) return;
   if (best.checkpoint.empty() && is_root())
-    log::warn("no checkpoint was evaluated at its own step: the result is the last weights, not the best ones");
+    log::warn("no checkpoint was evaluated at its own step: the result has the last weights, not the best ones");
   if (best.checkpoint.empty()) return;
   const auto dir = std::filesystem::path(config_.training.output_dir) / best.checkpoint;
   if (best.at_checkpoint.step != progression_.step) {
@@ -426,7 +426,7 @@ void Trainer::restore_best() {
   log::info("the best checkpoint is the result: '{}', {} {:.4f}", dir.string(), best.metric, best.at_checkpoint.metric);
 }
 
-/// Nothing is removed from or written to a directory that another run has taken over.
+/// Never removes from or writes to a directory that another run has taken over.
 void Trainer::require_output() {
   comm::agreed(comm_, [&] {
     if (is_root()) output_.lock()->require_held();

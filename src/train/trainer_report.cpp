@@ -1,4 +1,4 @@
-// What a training run tells: its banner, log lines and results.
+// What a training run reports: its banner, log lines and results.
 #include "qft/comm/exchange.h"
 #include "qft/core/clock.h"
 #include "qft/core/error.h"
@@ -39,7 +39,7 @@ void Trainer::begin_watching() {
   banner.shared = loader_->shared_share();
   banner.first_sample = data_.first_sample;
   print(banner, config_, *instance_, session_);
-  if (progression_.step >= loader_->total_steps()) return;  // what is done keeps its description
+  if (progression_.step >= loader_->total_steps()) return;  // a finished run keeps its description
   watching_ = std::make_unique<Watching>(config_, run_.id, progression_.step, describe_run(banner, config_, *instance_, data_));
 }
 
@@ -72,7 +72,7 @@ void Trainer::write_log(const loader::StepBatch& batch, const parallel::StepResu
     e.phases.reduce = times.reduce;
     log_->append(e);
     bar_->clear();
-    std::string judged;  // of pairs: whether the chosen answers win, which the loss does not show
+    std::string judged;  // for pairs: whether the chosen answers win; the loss does not show that
     for (const char* name : {"accuracy", "rewards/accuracies", "rewards/margins"})
       if (const auto found = e.metrics.find(name); found != e.metrics.end())
         judged += fmt::format("  {} {:.4f}", name, found->second);
@@ -132,15 +132,14 @@ bool Trainer::was_finished() {
     try {
       if (results && has("trainer_state.json")) state = io::read_json(dir / "trainer_state.json");
     } catch (const Error&) {
-    }  // no result: it is written again
+    }  // no result: the results are written again
     there = state.is_object() && state.value("global_step", nlohmann::json()) == progression_.step ? 1 : 0;
   }
   if (comm::broadcast_value(comm_, there) == 0) return false;
   if (is_root())
     log::info(
-        "nothing left to train: '{}' holds the results of all {} steps, which stay as they are (overwrite_output_dir: true "
-        "trains "
-        "from the start)",
+        "nothing left to train: '{}' holds the results of all {} steps, which are kept (overwrite_output_dir: true "
+        "trains from the start)",
         config_.training.output_dir, progression_.step);
   return true;
 }
@@ -172,8 +171,7 @@ void Trainer::write_results(double epoch) {
     const auto& n = graphs->counts();
     log::info(
         "cuda_graphs: {} layer calls replayed, {} run kernel by kernel; {} graphs captured, of these discarded: {} because "
-        "memory "
-        "moved, {} for newer shapes",
+        "memory moved, {} for newer shapes",
         n.replayed, n.by_kernels, n.captured, n.moved, n.forgotten);
   }
   log::info("done: {} in {}, mean loss {:.4f}; results in '{}'", counted(progression_.step, "step"), format_duration(seconds),
@@ -184,18 +182,17 @@ int Trainer::verdict() const {
   const GuardState& guard = progression_.guard;
   const std::int64_t steps = progression_.step;
   if (guard.skipped == 0) return kExitOk;
-  const bool none_kept = guard.skipped >= steps, searches = scaler_.dynamic();  // a loss scale skips updates until it fits
+  // a dynamic loss scale skips updates until it fits
+  const bool none_kept = guard.skipped >= steps, searches = scaler_.dynamic();
   const bool diverged = 2 * guard.skipped > steps || (guard.skipped_in_row > 0 && !searches);
   if (is_root() && none_kept && searches)
     log::error(
-        "all {} updates were skipped while the loss scale came down to {:.0f}, so the weights in '{}' are those of the start; "
-        "lower "
-        "fp16_initial_scale_power, or train in bf16",
+        "all {} updates were skipped while the loss scale came down to {:.0f}, so the weights in '{}' are unchanged; "
+        "lower fp16_initial_scale_power, or train in bf16",
         steps, scaler_.scale(), config_.training.output_dir);
   else if (is_root() && none_kept)
     log::error(
-        "diverged: all {} updates were skipped, so the weights in '{}' are those of the start; lower learning_rate, or look at "
-        "the "
+        "diverged: all {} updates were skipped, so the weights in '{}' are unchanged; lower learning_rate, or check the "
         "data with qft-pack check",
         steps, config_.training.output_dir);
   else if (is_root() && diverged)

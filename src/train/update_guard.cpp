@@ -7,7 +7,7 @@
 namespace qft::train {
 namespace {
 
-constexpr double kMemory = 0.95;  // of the moving mean: some twenty steps
+constexpr double kMemory = 0.95;  // decay of the moving mean: about twenty steps
 
 }  // namespace
 

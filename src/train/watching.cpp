@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-/// How many items have how many tokens: bars of equal width.
+/// Returns a histogram of item lengths in tokens, with bars of equal width.
 ordered_json lengths_of(const engine::TrainingData& data) {
   constexpr std::int64_t kBars = 40;
   if (!data.pack) return {};
@@ -42,7 +42,7 @@ ordered_json lengths_of(const engine::TrainingData& data) {
           {"cutoff_len", data.pack->attributes().cutoff_len}};
 }
 
-/// The keys that the user gave; the others follow from them and the defaults.
+/// The keys that the user gave.
 std::vector<std::string> given_keys(const config::RunConfig& config) {
   std::vector<std::string> keys;
   for (const auto& [key, source] : config.given) keys.push_back(key);
@@ -142,16 +142,16 @@ void Watching::report() {
 void Watching::end(track::Status status) {
   write(track::to_string(status));
   report();
-  reporter_.join();  // MLflow keeps it
+  reporter_.join();  // MLflow stores the report
   tracking_->end(status, status == track::Status::failed ? track::kPatienceAfterFailure : track::kPatience);
   tracking_.reset();
 }
 
 void Watching::note_error(std::string_view why) {
-  description_["error"] = why.substr(0, why.find('\n'));  // LibTorch's messages go on with their backtrace
+  description_["error"] = why.substr(0, why.find('\n'));  // cuts LibTorch's backtrace
 }
 
-/// A full disk must not end a run for a page about it.
+/// Only warns: a full disk must not end the run because of this file.
 void Watching::write(std::string_view status) {
   description_["status"] = status;
   if (status != "running") description_["ended"] = unix_seconds();

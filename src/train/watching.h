@@ -1,4 +1,4 @@
-// What others can watch of a run while it goes on: run.json, which says what the run is, and the trackers. Rank 0 only.
+// Publishes a run while it is active: run.json, which describes the run, and the trackers. Rank 0 only.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -23,29 +23,32 @@
 
 namespace qft::train {
 
-/// What run.json says of a run before its first step: model, data, ranks, predicted memory, settings without secrets.
+/// Returns the part of run.json that is known before the first step: model, data, ranks, predicted memory, settings without
+/// secrets.
 nlohmann::ordered_json describe_run(const Banner& banner, const config::RunConfig& config, engine::Instance& instance,
                                     const engine::TrainingData& data);
 
-/// What the GPUs of this node do; none where no driver tells.
+/// Returns the use of this node's GPUs; empty if no driver reports it.
 std::vector<track::GpuUse> gpus_here();
 
-/// What the nodes took since the last call, node after node; `here` is null but on each node's first rank. Collective.
+/// Returns the nodes' resource use since the last call, in node order. `here`: set on each node's first rank, null elsewhere.
+/// Collective.
 std::map<std::string, std::vector<double>> gather_use(track::MachineUse* here, comm::Communicator& comm);
 
+/// Writes run.json and report.html, and feeds the trackers.
 class Watching {
  public:
-  /// Writes run.json and starts the trackers. `id` stays the same when the run is resumed; it goes on behind `from_step`.
+  /// Writes run.json and starts the trackers. A resumed run keeps its `id` and continues after `from_step`.
   Watching(const config::RunConfig& config, const std::string& id, std::int64_t from_step, nlohmann::ordered_json description);
-  /// After a failure, unless end() was called.
+  /// Ends the trackers as failed, unless end() was called.
   ~Watching();
   Watching(const Watching&) = delete;
   Watching& operator=(const Watching&) = delete;
 
-  /// Writes report.html, by a thread of its own.
+  /// Writes report.html in a separate thread.
   void report();
   void end(track::Status status);
-  /// Why the run fails: run.json says it from its end on.
+  /// Records the reason of a failure; end() writes it to run.json.
   void note_error(std::string_view why);
 
  private:

@@ -59,10 +59,10 @@ def check_training(case):
     first = Path(shutil.copytree(case.out, case.tmp / "resumed"))
     for steps in (3, 4):
         _, log = case.run("qft train", f"output_dir={first}", f"max_steps={steps}", ranks=2)
-    case.says("a second resume names what has changed", log, "settings that have changed", "max_steps 3 -> 4")
+    case.says("a second resume names what has changed", log, "settings changed since", "max_steps 3 -> 4")
     again, rate = case.run("qft train", f"output_dir={first}", "max_steps=4", "learning_rate=0.5", ranks=2), "learning_rate"
     case.says("a finished run that gets another setting says that it had no effect", again[1], rate, "nothing is left to train: all 4 steps")
-    case.check("and not the global batch, which nobody changed", "global_batch_size" not in log.split("settings that have changed")[1].split("\n")[0])
+    case.check("and not the global batch, which nobody changed", "global_batch_size" not in log.split("settings changed since")[1].split("\n")[0])
 
 
 def check_notes(case):
@@ -181,7 +181,7 @@ def check_check(case):
     aside.rmdir()
     way = others("checkpoint-6")
     out, log = case.run("qft check", "max_steps=6", code=2)
-    case.says("another program's checkpoint where the run would save is refused", out + log, "checkpoint-6' is no checkpoint of qft", "is not replaced")
+    case.says("another program's checkpoint where the run would save is refused", out + log, "checkpoint-6' is not a checkpoint of qft", "is not replaced")
     way.rmdir()
     broken = Path(shutil.copytree(case.tmp / "model", case.tmp / "broken")) / "model.safetensors"
     broken.write_bytes(broken.read_bytes()[:-1000])

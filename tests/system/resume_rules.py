@@ -81,7 +81,7 @@ def main():
         report.equal("... keeps its checkpoints", len(list(typo.glob("checkpoint-*"))), 2)
         again = tmp / "again"
         expect("stopped", train(again, overwrite_output_dir=True, max_hours=1e-9), 75)
-        expect("submitted again under overwrite_output_dir", train(again, overwrite_output_dir=True), 0, "belongs to a run that was interrupted", "at step 1")
+        expect("submitted again under overwrite_output_dir", train(again, overwrite_output_dir=True), 0, "belongs to an interrupted run", "at step 1")
         expect("finished, and started again", train(again, overwrite_output_dir=True), 0, "removing", "step 1/4")
 
         def results(output):
@@ -108,7 +108,7 @@ def main():
         report.equal("... which save_total_limit neither counts nor removes", abs(len(list(others.glob("checkpoint-*"))) - 3), 0)
         expect("overwrite_output_dir beside them", train(others, overwrite_output_dir=True), 0, "removing", "step 1/4")
         (others / "checkpoint-8").mkdir()
-        expect("in the way of a save", train(others, max_steps=8), 2, "checkpoint-8' is no checkpoint of qft", "is not replaced")
+        expect("in the way of a save", train(others, max_steps=8), 2, "checkpoint-8' is not a checkpoint of qft", "is not replaced")
         report.equal("... they are untouched", sum(f.read_text() != "another program's" for f in theirs), 0)
 
         branch = copy("branch")
@@ -125,13 +125,13 @@ def main():
         report.equal("a stop before the first step, at a checkpoint that was there", stop_at_once(qft, write(
             tmp / "pre.yaml", {**settings, "output_dir": str(pre), "max_steps": 6})), 75)
         expect("... submitted again under overwrite_output_dir", train(pre, overwrite_output_dir=True, max_steps=6), 0,
-               "belongs to a run that was interrupted", "at step 4")
+               "belongs to an interrupted run", "at step 4")
         report.holds("... and done, nothing is left of the stop", not (pre / "stopped.json").exists())
 
         job = tmp / "job"
         expect("a job", train(job, environment={"SLURM_JOB_ID": "7"}, overwrite_output_dir=True, save_steps=4), 0)
         expect("... put back into the queue", train(job, environment={"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"}, overwrite_output_dir=True,
-                                                    max_steps=6), 0, "belongs to a run that was interrupted", "at step 4")
+                                                    max_steps=6), 0, "belongs to an interrupted run", "at step 4")
         expect("... the same by hand in one allocation", train(job, environment={"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"},
                                                                overwrite_output_dir=True), 0, "removing", "step 1/4")
 

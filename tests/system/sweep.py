@@ -121,7 +121,7 @@ def array(report, qft, run_file, tmp):
     out.mkdir()
     (out / "run.json").write_text("{}")
     taken = run([*words, "--sweep_index", 2], check=False)
-    report.holds("a folder that holds a run is refused", taken.returncode == 2 and "holds a run by itself" in taken.stderr, taken.stderr)
+    report.holds("a folder that holds a run is refused", taken.returncode == 2 and "already holds a run" in taken.stderr, taken.stderr)
     (out / "run.json").unlink()
     mpirun(2, [*words, "--sweep_index", 2])
     report.equal("an index trains its run alone", [p.name for p in out.iterdir()], [NAMES[1]])

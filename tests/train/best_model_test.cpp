@@ -22,9 +22,9 @@ TEST(BestModel, KeepsTheCheckpointOfTheLowestLoss) {
   EXPECT_EQ(best.checkpoint, "checkpoint-20");
   EXPECT_EQ(best.reported()->metric, 1.0);
   EXPECT_EQ(best.evaluations_since, 2);
-  EXPECT_FALSE(best.gives_up(3));
-  EXPECT_TRUE(best.gives_up(2));
-  EXPECT_FALSE(best.gives_up(std::nullopt));
+  EXPECT_FALSE(best.stops_early(3));
+  EXPECT_TRUE(best.stops_early(2));
+  EXPECT_FALSE(best.stops_early(std::nullopt));
 }
 
 TEST(BestModel, OrTheHighestWhereGreaterIsBetter) {
@@ -67,7 +67,7 @@ TEST(BestModel, ReadsAnInfiniteMeasurementAsNone) {
   EXPECT_FALSE(best.reported());
 }
 
-// eval_steps 5, save_steps 10: what step 15 was measured at is not the checkpoint's of step 10.
+// eval_steps 5, save_steps 10: the evaluation of step 15 does not belong to the checkpoint of step 10.
 TEST(BestModel, ACheckpointIsCalledBestByItsOwnMeasurement) {
   BestModel best;
   const auto evaluate = [&](double loss, std::int64_t step, bool saves) {
@@ -76,7 +76,7 @@ TEST(BestModel, ACheckpointIsCalledBestByItsOwnMeasurement) {
   };
   evaluate(0.9, 5, false);
   EXPECT_EQ(best.reported()->step, 5);
-  evaluate(1.0, 10, true);  // worse than step 5, but the best that there is a checkpoint of
+  evaluate(1.0, 10, true);  // worse than step 5, but the best evaluation with a checkpoint
   EXPECT_EQ(best.checkpoint, "checkpoint-10");
   evaluate(0.5, 15, false);
   best = best_from_json(to_json(best));
@@ -86,8 +86,8 @@ TEST(BestModel, ACheckpointIsCalledBestByItsOwnMeasurement) {
   evaluate(0.8, 20, true);
   EXPECT_EQ(best.checkpoint, "checkpoint-20");
   EXPECT_EQ(best.reported()->metric, 0.8);
-  EXPECT_EQ(best.evaluations_since, 1);  // patience is for evaluations, saved or not
-  best.saved("checkpoint-23", 23);       // the last step, which was not evaluated
+  EXPECT_EQ(best.evaluations_since, 1);  // patience counts evaluations, saved or not
+  best.saved("checkpoint-23", 23);       // the last step was not evaluated
   EXPECT_EQ(best.checkpoint, "checkpoint-20");
 }
 

@@ -19,7 +19,7 @@ BestModel measured_at(std::int64_t step, double metric) {
   return best;
 }
 
-/// A checkpoint of a run, with what it says of the best one.
+/// Writes a run's checkpoint with this record of the best one.
 void write_checkpoint(const fs::path& dir, std::int64_t step, const nlohmann::json& best) {
   checkpoint::Manifest manifest;
   manifest.step = step;
@@ -29,7 +29,7 @@ void write_checkpoint(const fs::path& dir, std::int64_t step, const nlohmann::js
   io::write_file(io::posix_storage(), dir / checkpoint::kManifestFile, manifest.to_text());
 }
 
-/// One that was measured there.
+/// Writes a checkpoint that was evaluated at its own step.
 void write_checkpoint(const fs::path& dir, std::int64_t step, double metric) {
   write_checkpoint(dir, step, to_json(measured_at(step, metric)));
 }

@@ -1,4 +1,4 @@
-// A checkpoint of a model on a device: what crosses to the host and back goes through pinned memory, and no bit changes.
+// Tests a checkpoint of a model on a device: copies to the host and back use pinned memory and keep all bits.
 #include "qft/comm/device_choice.h"
 #include "qft/comm/exchange.h"
 #include "qft/comm/session.h"
@@ -58,10 +58,10 @@ TEST_P(Save, CrossesPinnedMemoryAndChangesNoBit) {
   const std::int64_t before = sim::pageable_bytes();
   SnapshotSave save(config, run.instance(), world(), info, log.get(), way.staged);
   EXPECT_EQ(sim::pageable_bytes(), before) << "bytes";
-  run.step(2, 3);  // with `staged` the checkpoint has a copy of its own
+  run.step(2, 3);  // with `staged` the checkpoint has its own copy
   const fs::path checkpoint = save.commit();
   EXPECT_NE(run.weights(), saved);
-  run.step(3, 3);  // whose weights may still be on their way to the other ranks
+  run.step(3, 3);  // its weights may still be in flight to the other ranks
 
   const std::int64_t before_load = sim::pageable_bytes();
   load_snapshot(checkpoint::SharedCheckpoint(world(), checkpoint), run.instance());
@@ -72,7 +72,7 @@ TEST_P(Save, CrossesPinnedMemoryAndChangesNoBit) {
   world().barrier();
 }
 
-/// What is offloaded is copied while the device computes, which memory that is not pinned would end.
+/// Offloaded tensors are copied while the device computes; copies of unpinned memory would wait for it.
 TEST(Offload, CrossesPinnedMemory) {
   const c10::Device device = comm::choose_device(comm::Session::current(), "sim");
   const auto pageable = [&](const selftest::SmallCase& small) {

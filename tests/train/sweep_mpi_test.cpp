@@ -1,4 +1,4 @@
-// What a sweep gives to each of its runs; their training is pretended.
+// Tests what a sweep passes to each of its runs. Their training is faked.
 #include "qft/checkpoint/manifest.h"
 #include "qft/comm/exchange.h"
 #include "qft/config/run_config.h"
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 class SweepTest : public ::testing::Test {
  protected:
   SweepTest() : dir_(comm::on_root(world(), [&] { return own_.path().string(); })) {}
-  void TearDown() override { world().barrier(); }  // before the folder goes
+  void TearDown() override { world().barrier(); }  // before the folder is removed
   static comm::Session& session() { return comm::Session::current(); }
   static comm::Communicator& world() { return session().world(); }
   static bool is_root() { return session().rank() == 0; }
@@ -43,7 +43,7 @@ class SweepTest : public ::testing::Test {
     fs::create_directories(checkpoint);
     io::write_file(io::posix_storage(), checkpoint / checkpoint::kManifestFile, manifest.to_text());
   }
-  /// Trains the sweep; run `stops` of it (from 1 on) is asked to stop. "1 -2": run 1 may overwrite, run 2 may not.
+  /// Trains the sweep. Run `stops` (from 1 on) is asked to stop. "1 -2": run 1 may overwrite, run 2 may not.
   std::string sweep(const std::vector<config::SweepRun>& runs, std::int64_t stops = 0) {
     std::string told;
     code_ = run_sweep(runs, session(), [&](const config::CommandLine& line, const auto&) {

@@ -26,7 +26,7 @@ TEST(UpdateGuard, LeavesOutWhatIsNotFinite) {
 TEST(UpdateGuard, EndsAfterSoManyInARow) {
   GuardState state;
   const GuardPolicy policy{.max_skipped_updates = 3};
-  for (int round = 0; round < 5; ++round) {  // two in a row are fine, however often
+  for (int round = 0; round < 5; ++round) {  // two in a row are allowed, any number of times
     judge_step(state, policy, 1, kNan, kNan, false);
     judge_step(state, policy, 2, kNan, kNan, false);
     judge_step(state, policy, 3, 1.0, 1.0, true);
@@ -46,7 +46,7 @@ TEST(UpdateGuard, KnowsASpikeOnceItKnowsWhatIsUsual) {
   GuardState state;
   const GuardPolicy policy{.loss_spike_factor = 3.0};
   EXPECT_EQ(judge_step(state, policy, 1, 2.0, 1.0, true), "");
-  EXPECT_EQ(judge_step(state, policy, 2, 20.0, 1.0, true), "");  // too early to say
+  EXPECT_EQ(judge_step(state, policy, 2, 20.0, 1.0, true), "");  // too early
   state = {};
   for (int step = 1; step <= kGuardWarmup; ++step) EXPECT_EQ(judge_step(state, policy, step, 2.0, 1.0, true), "");
   EXPECT_EQ(judge_step(state, policy, 11, 5.9, 1.0, true), "");

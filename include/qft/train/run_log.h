@@ -1,4 +1,4 @@
-// What a run leaves for people and tools to read: trainer_log.jsonl, trainer_state.json, the loss plot.
+// The files that a run writes for people and tools: trainer_log.jsonl, trainer_state.json, the loss plots.
 #pragma once
 
 #include "qft/track/tracker.h"
@@ -27,23 +27,23 @@ struct LogEntry {
   std::int64_t step = 0, total_steps = 0;
   double epoch = 0.0;
   std::optional<double> loss, eval_loss, grad_norm, learning_rate;
-  std::map<std::string, double> metrics;  ///< by names that track::names_metric() knows
+  std::map<std::string, double> metrics;  ///< names accepted by track::names_metric()
   double time = 0.0;                      ///< Unix time; append() sets it
   double elapsed_seconds = 0.0;
-  double tokens_per_second = 0.0;                   ///< of all ranks, since the entry before
+  double tokens_per_second = 0.0;                   ///< over all ranks, since the previous entry
   std::int64_t total_tokens = 0, label_tokens = 0;  ///< since the start of training, all ranks
   std::vector<std::int64_t> memory;                 ///< peak bytes per rank
   std::int64_t skipped_updates = 0;                 ///< since the start of training
   PhaseSeconds phases;
-  std::map<std::string, std::vector<double>> system;  ///< of the nodes: track/machine_use.h
+  std::map<std::string, std::vector<double>> system;  ///< per node: track/machine_use.h
 
-  /// Steps done, of all; 1 for a run without steps.
+  /// Returns the completed fraction of the steps; 1 for a run without steps.
   double share_done() const { return total_steps > 0 ? static_cast<double>(step) / static_cast<double>(total_steps) : 1.0; }
-  /// Until the run ends, if steps go on taking as long; not a number before the first step.
+  /// Estimates the time left from the mean duration of the steps so far; NaN before the first step.
   double remaining_seconds() const;
 };
 
-/// The part of HF's trainer_state.json that is not history.
+/// The part of Hugging Face's trainer_state.json that is not history.
 struct TrainerState {
   std::int64_t step = 0, total_steps = 0;
   double epoch = 0.0, num_train_epochs = 0.0;
@@ -51,16 +51,17 @@ struct TrainerState {
   BestModel best;
 };
 
-/// Owns the run's log; only rank 0 has one. Every write is whole lines, flushed.
+/// Owns the run's log; exists on rank 0 only. Every write consists of whole lines and is flushed.
 class RunLog {
  public:
-  /// Keeps the log in `dir` up to `from_step`; 0 starts a new one.
+  /// Keeps the entries in `dir` up to `from_step`; 0 starts a new log.
   RunLog(std::filesystem::path dir, std::int64_t from_step);
 
+  /// Sets the entry's time and appends it to the file. Throws Error if the file cannot be written.
   void append(LogEntry entry);
-  /// HF's trainer_state.json (log_history included) for a checkpoint or the end.
+  /// Returns the text of Hugging Face's trainer_state.json (with log_history) for a checkpoint or the final result.
   std::string trainer_state(const TrainerState& state) const;
-  /// training_loss.svg and training_eval_loss.svg from the entries so far.
+  /// Writes training_loss.svg and training_eval_loss.svg from the entries so far.
   void write_plots() const;
   const std::vector<LogEntry>& entries() const { return entries_; }
 
@@ -69,7 +70,7 @@ class RunLog {
   std::vector<LogEntry> entries_;
 };
 
-/// An SVG line plot of the points and, with more than ten of them, their exponential moving average.
+/// Returns an SVG line plot of the points. With more than ten points also plots their exponential moving average.
 std::string loss_plot_svg(const std::string& title, const std::vector<std::pair<double, double>>& points);
 
 nlohmann::json to_json(const LogEntry& entry);

@@ -1,4 +1,4 @@
-// Model files in the layouts that transformers and PEFT read.
+// Saves models in the file layouts that transformers and PEFT read.
 #pragma once
 
 #include "qft/checkpoint/manifest.h"
@@ -14,26 +14,28 @@
 
 namespace qft::train {
 
-/// Which ranks write: those of `comm` below `writers` share a model's shards; rank 0 writes everything else.
+/// The ranks that write: ranks of `comm` below `writers` share a model's shards; rank 0 writes everything else.
 struct Writers {
   comm::Communicator& comm;  ///< the instance's ranks
   int writers = 1;
   int rank() const { return comm.rank(); }
 };
 
-/// adapter_model.safetensors and adapter_config.json (LoRA), or model shards, index and config.json (full), with the
-/// tokenizer's files, into an existing directory. Collective; a failure on one rank is thrown there once all weights
-/// have been gathered, a unit at a time, but too little memory to gather on all. Returns what this rank has written.
+/// Writes a model with the tokenizer's files into an existing directory: with LoRA adapter_model.safetensors and
+/// adapter_config.json; for full training the model shards, the index and config.json. Returns the files that this rank wrote.
+/// Collective. A failure on one rank is thrown there after all weights have been gathered, unit by unit; if memory for gathering
+/// is too small on one rank, all ranks throw.
 std::vector<checkpoint::FileRecord> save_model(const config::RunConfig& config, engine::Instance& instance, io::Storage& storage,
                                                const std::filesystem::path& dir, const Writers& who);
 
-/// The same in two parts: copies to host memory what this rank will write (collective), and returns what writes it: from
-/// any thread, into an existing directory, not collective. The weights may change in between; `config` must outlive it.
+/// The same in two parts. stage_model() is collective and copies to host memory the data that this rank will write. The returned
+/// function writes the files into an existing directory: from any thread, not collective. The weights may change in between.
+/// `config` must outlive the function.
 using WriteModel = std::function<std::vector<checkpoint::FileRecord>(io::Storage&, const std::filesystem::path&)>;
 WriteModel stage_model(const config::RunConfig& config, engine::Instance& instance, const Writers& who);
 
-/// `qft export`: model::export_model() of the run's model, adapter, export_dir and infer_dtype. Throws ConfigError where there is
-/// neither an adapter to merge nor another element type to write.
+/// Runs `qft export`: model::export_model() with the run's model, adapter, export_dir and infer_dtype. Throws ConfigError if
+/// there is neither an adapter to merge nor another element type to write.
 void export_model(const config::RunConfig& config, io::Storage& storage);
 
 }  // namespace qft::train

@@ -1,4 +1,4 @@
-// Saves a run's checkpoints: at most one is in flight while training continues.
+// Saves a run's checkpoints. At most one save is in flight while training continues.
 #pragma once
 
 #include "qft/train/snapshot.h"
@@ -9,29 +9,29 @@
 
 namespace qft::train {
 
-/// A checkpoint that has been committed.
+/// A committed checkpoint.
 struct Saved {
   std::filesystem::path dir;
   double seconds = 0.0;        ///< from the start of the save to its commit
-  double stall_seconds = 0.0;  ///< of these, what training waited
+  double stall_seconds = 0.0;  ///< the part of `seconds` that training waited
 };
 
-/// All ranks make the same calls in the same order.
+/// Runs the saves of one training run. All ranks make the same calls in the same order.
 class Saver {
  public:
-  /// Collective: makes a communicator of its own, so that agreement on a save cannot meet collectives of a step. The
-  /// arguments must outlive the saver.
+  /// Collective. Makes its own communicator, so that agreement on a save cannot mix with a step's collectives. The arguments must
+  /// outlive the saver.
   Saver(const config::RunConfig& config, engine::Instance& instance, comm::Communicator& comm);
 
-  /// Collective. Begins a save; with async_save the weights may change when this returns. One that is under way is waited
-  /// for and committed first, and returned.
+  /// Begins a save. Collective. First waits for a save in flight, commits and returns it. With async_save the weights may change
+  /// as soon as this returns.
   std::optional<Saved> start(const SnapshotInfo& info, const RunLog* log);
-  /// Collective at a step's end. Commits the save under way if every rank has written its part.
+  /// Commits the save in flight if every rank has written its part. Call at the end of a step. Collective.
   std::optional<Saved> poll();
-  /// Collective. Waits for the save under way, if any, and commits it.
+  /// Waits for the save in flight, if any, and commits it. Collective.
   std::optional<Saved> finish();
 
-  /// Seconds that training has waited for saves since the last call.
+  /// Returns the seconds that training has waited for saves since the last call.
   double take_stall();
 
  private:
@@ -41,9 +41,9 @@ class Saver {
   engine::Instance& instance_;
   std::unique_ptr<comm::Communicator> comm_;
   std::unique_ptr<SnapshotSave> save_;
-  double started_ = 0.0;      ///< of the save under way, on the steady clock
-  double save_stall_ = 0.0;   ///< of the save under way
-  double total_stall_ = 0.0;  ///< since take_stall()
+  double started_ = 0.0;      ///< start of the save in flight, steady clock
+  double save_stall_ = 0.0;   ///< stall of the save in flight
+  double total_stall_ = 0.0;  ///< since the last take_stall()
 };
 
 }  // namespace qft::train

@@ -1,4 +1,4 @@
-// Setting up a run: all decisions and refusals before the model is loaded.
+// Sets up a run: makes all decisions and all checks before the model is loaded.
 #pragma once
 
 #include "qft/checkpoint/restore.h"
@@ -15,40 +15,42 @@
 
 namespace qft::train {
 
+/// The checked inputs of a run.
 struct Setup {
-  std::optional<checkpoint::SharedCheckpoint> saved;  ///< to resume from
-  bool same_settings = false;                         ///< as there
+  std::optional<checkpoint::SharedCheckpoint> saved;  ///< the checkpoint to resume from
+  bool same_settings = false;                         ///< settings equal those of `saved`
   engine::TrainingData data;
-  std::unique_ptr<loader::Loader> loader;  ///< at the position of `saved`; null where no pack was made
-  plan::Batches batches;                   ///< what the loader will deal
+  std::unique_ptr<loader::Loader> loader;  ///< at the position of `saved`; null if there is no pack
+  plan::Batches batches;                   ///< bounds of the batches that the loader will produce
 };
 
-/// Reads the model's configuration, finds the checkpoint to resume from, opens the data; refuses another program's directory
-/// where a step would be saved. Gives `config` what the run began with (adopt()). With MissingPacks::make it makes the packs, in
-/// an output_dir that the caller holds (OutputDir); with MissingPacks::leave it writes nothing. Collective; throws what makes a
-/// run impossible. `accepted` is called on all ranks once output_dir is the run's, before anything is written there.
+/// Reads the model's configuration, finds the checkpoint to resume from and opens the data. Refuses an output_dir in which a step
+/// would replace another program's checkpoint. Changes `config` to the settings that the run began with (adopt()). With
+/// MissingPacks::make it makes packs, in an output_dir that the caller holds (OutputDir); with MissingPacks::leave it writes
+/// nothing. Calls `accepted` on all ranks once output_dir belongs to this run, before writing there. Collective. Throws if the
+/// run is impossible.
 Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::MissingPacks missing,
              const std::function<void()>& accepted = {});
 
-/// True where `step` is a multiple of the interval; never for 0.
+/// True if `step` is a positive multiple of `interval`.
 inline bool due(std::int64_t step, std::int64_t interval) {
   return interval > 0 && step % interval == 0;
 }
 
-/// Whether the run saves a checkpoint of this step.
+/// True if the run saves a checkpoint at this step.
 bool saves_at(const config::TrainingArgs& training, const loader::Loader& loader, std::int64_t step);
 
-/// What a run would do.
+/// The outcome of check_run().
 struct RunPreview {
-  std::vector<std::string> lines;     ///< what would run, a line each
-  std::int64_t checkpoint_bytes = 0;  ///< of one checkpoint on disk
-  std::int64_t checkpoints = 0;       ///< that the run adds at most, the one being written included
-  std::int64_t result_bytes = 0;      ///< of the model or the adapter that it leaves beside them
+  std::vector<std::string> lines;     ///< a description of the run for the user
+  std::int64_t checkpoint_bytes = 0;  ///< size of one checkpoint on disk
+  std::int64_t checkpoints = 0;       ///< the largest number that the run adds, including one being written
+  std::int64_t result_bytes = 0;      ///< size of the resulting model or adapter
 };
 
-/// Everything that `qft train` refuses before its first step, found without writing anything or loading the model: set_up(),
-/// files and memory (Instance::preview()), and the checkpoint's tensors; without training, what evaluation needs. Collective;
-/// throws as training would.
+/// Makes all checks that `qft train` makes before its first step, without writing anything or loading the model: set_up(), files
+/// and memory (Instance::preview()), and the checkpoint's tensors; if nothing is trained, the checks of an evaluation.
+/// Collective; throws as training would.
 RunPreview check_run(config::RunConfig config, comm::Communicator& comm, c10::Device device);
 
 }  // namespace qft::train

@@ -1,4 +1,4 @@
-// The training state as a checkpoint holds it, written and read by all ranks.
+// Saves the training state as a checkpoint and restores it, on all ranks.
 #pragma once
 
 #include "qft/checkpoint/restore.h"
@@ -30,19 +30,19 @@ struct Progression {
   GuardState guard;
   std::int64_t total_tokens = 0, label_tokens = 0;
   double elapsed_seconds = 0.0;
-  double loss_sum = 0.0;          ///< of the finite losses, for train_loss
+  double loss_sum = 0.0;          ///< sum of the finite losses, for train_loss
   std::int64_t finite_steps = 0;  ///< steps with a finite loss
-  engine::RunningReward reward;   ///< of the steps' rewards, where the objective compares them
+  engine::RunningReward reward;   ///< mean of the steps' rewards, if the objective compares them
   BestModel best;
 
-  /// The mean of the finite losses; not a number if there is none.
+  /// Returns the mean of the finite losses; NaN if there is none.
   double mean_loss() const { return loss_sum / static_cast<double>(finite_steps); }
 };
 
 nlohmann::json to_json(const Progression& p);
 Progression progression_from_json(const nlohmann::json& json);
 
-/// What one save writes besides tensors.
+/// Everything that a save writes besides tensors.
 struct SnapshotInfo {
   Progression progression;
   std::int64_t total_steps = 0;
@@ -51,29 +51,29 @@ struct SnapshotInfo {
   nlohmann::json data_position;
   nlohmann::json loss_scaler;
   std::int64_t global_batch_size = 0;
-  /// The run ends here on request, to be submitted again: training state is saved under save_only_model, too.
+  /// The run ends here on request and will be submitted again: training state is saved even with save_only_model.
   bool stopped = false;
-  checkpoint::RunRecord run;  ///< rank 0's, as the lock
+  checkpoint::RunRecord run;  ///< rank 0's; so is the lock
   io::DirLock* lock = nullptr;
 };
 
-/// One checkpoint-<step> in flight: model or adapter, masters and optimizer state (each rank its share of every tensor), trainer
-/// state. A failure to write is kept, and thrown by commit() on all ranks; older checkpoints stay as they are.
+/// One checkpoint-<step> in flight: model or adapter, masters and optimizer state (each rank writes its share of every tensor),
+/// trainer state. A write failure is kept and thrown by commit() on all ranks; older checkpoints stay intact.
 class SnapshotSave {
  public:
-  /// Collective. With `staged`, what this rank writes is copied to host memory and written by a thread: the weights may
-  /// change as soon as this returns. Without, this returns when it is written. `log` is rank 0's, else null. Configuration,
+  /// Collective. With `staged` this rank's data is copied to host memory and a thread writes it: the weights may change as soon
+  /// as this returns. Without `staged` the data is written when this returns. `log`: rank 0's; null elsewhere. Configuration,
   /// instance and communicator must outlive the save.
   SnapshotSave(const config::RunConfig& config, engine::Instance& instance, comm::Communicator& comm, const SnapshotInfo& info,
                const RunLog* log, bool staged);
-  /// Waits for the thread. Without commit() nothing is left behind.
+  /// Waits for the thread. Without commit() leaves nothing behind.
   ~SnapshotSave();
   SnapshotSave(const SnapshotSave&) = delete;
   SnapshotSave& operator=(const SnapshotSave&) = delete;
 
-  /// True once this rank has written its files (or failed to).
+  /// True once this rank has written its files or failed.
   bool written() const { return written_; }
-  /// Waits for this rank's files, gives the checkpoint its name once all ranks have theirs, and prunes old ones.
+  /// Waits for this rank's files, renames the checkpoint to its final name once all ranks are done, and prunes old checkpoints.
   /// Collective. Returns the directory.
   std::filesystem::path commit();
 
@@ -83,22 +83,22 @@ class SnapshotSave {
   void write_files(std::string_view lane);
 
   checkpoint::CheckpointWriter writer_;
-  nlohmann::json state_;       ///< of the run, for the manifest
-  std::string trainer_state_;  ///< rank 0's file
+  nlohmann::json state_;       ///< the run's state for the manifest
+  std::string trainer_state_;  ///< text of rank 0's file
   std::vector<checkpoint::HostSlice> slices_;
-  std::vector<at::Tensor> values_;  ///< what slices_ points to
+  std::vector<at::Tensor> values_;  ///< the memory that slices_ points to
   WriteModel write_model_;
   std::atomic<bool> written_{false};
   std::thread thread_;
 };
 
-/// Throws ConfigError where the checkpoint holds tensors that a run of `spec` by `rule` does not have, or none at all: they would
-/// be lost silently.
+/// Throws ConfigError if the checkpoint holds tensors that a run of `spec` with `rule` lacks, because they would be lost
+/// silently, or if it holds no training state.
 void require_same_tensors(const checkpoint::SharedCheckpoint& saved, const optim::RuleSpec& rule, const optim::Hyper& hyper,
                           const model::ModelSpec& spec);
 
-/// Restores weights, optimizer state and step count. Collective; throws the same Error on all ranks where the checkpoint's
-/// tensors are not those that the run trains.
+/// Restores weights, optimizer state and step count. Collective; throws the same Error on all ranks if the checkpoint's tensors
+/// differ from the trained ones.
 void load_snapshot(const checkpoint::SharedCheckpoint& saved, engine::Instance& instance);
 
 }  // namespace qft::train

@@ -1,4 +1,4 @@
-// The runs of a sweep, one after another in one job.
+// Trains the runs of a sweep, one after another in one job.
 #pragma once
 
 #include "qft/comm/session.h"
@@ -10,22 +10,21 @@
 
 namespace qft::train {
 
-/// "1<tab>learning_rate=1e-4 lora_rank=8<tab>out/learning_rate=1e-4+lora_rank=8", a line a run: what a script sizes a job array
-/// by.
+/// Returns one line per run: "1<tab>learning_rate=1e-4 lora_rank=8<tab>out/learning_rate=1e-4+lora_rank=8". Scripts use it to
+/// size a job array.
 std::string list_sweep(const std::vector<config::SweepRun>& runs);
 
-/// Trains a run from its line, and returns its exit code. Rank 0 calls `accepted` once output_dir is the run's.
+/// Trains the run of a command line and returns its exit code. Rank 0 calls `accepted` once output_dir belongs to the run.
 using TrainRun = std::function<int(const config::CommandLine& line, const std::function<void()>& accepted)>;
 
-/// Calls `train` for one run alone, as a task of a job array does. If it has no pack yet it gets those of another run of the
-/// sweep, by hard links: the pack is used if it is made of the same inputs, and replaced else. Collective.
+/// Trains one run of a sweep, as a task of a job array does. If the run has no pack yet, hard-links the pack of another run;
+/// training uses that pack if its inputs are the same, and replaces it otherwise. Collective.
 int run_of_sweep(const std::vector<config::SweepRun>& runs, const config::SweepRun& run, comm::Session& session,
                  const TrainRun& train);
 
-/// Calls `train` for each run. A run that fails on all ranks is noted, and the next one goes on; a request to stop ends the
-/// sweep. At its end the runs are compared, on standard output and in compare.html. Returns 0, 1 if a run failed, or 75 if a
-/// request ended it: the same command goes on there, and overwrite_output_dir removes none of the runs that were finished.
-/// Collective.
+/// Trains all runs of a sweep. If a run fails on all ranks, notes it and continues with the next run; a request to stop ends the
+/// sweep. At the end compares the runs on standard output and in compare.html. Returns 0, 1 if a run failed, or 75 after a
+/// request to stop. The same command then continues there, and overwrite_output_dir does not remove finished runs. Collective.
 int run_sweep(const std::vector<config::SweepRun>& runs, comm::Session& session, const TrainRun& train);
 
 }  // namespace qft::train

@@ -30,16 +30,16 @@ class ProgressFile;
 class StepTrace;
 class Watching;
 
-/// One run from a configuration to its results. Collective in all its calls.
+/// One run from its configuration to its results. All public calls are collective.
 class Trainer {
  public:
-  /// Opens data, model and output directory, and resumes where there is something to resume. Rank 0 calls `accepted` once
-  /// output_dir is the run's, before the data are packed: it may put packs there.
+  /// Opens data, model and output directory, and resumes from a checkpoint if there is one. Rank 0 calls `accepted` once
+  /// output_dir belongs to the run, before the data is packed: `accepted` may put packs there.
   Trainer(config::RunConfig config, comm::Session& session, c10::Device device, const std::function<void()>& accepted = {});
   ~Trainer();
 
-  /// Trains to the end, or to a request to stop. Returns an exit code: 0; 1 if every update was skipped; or 75 after a committed
-  /// checkpoint.
+  /// Trains to the end or to a request to stop. Returns an exit code: 0; 1 if every update was skipped; 75 after a request to
+  /// stop and a committed checkpoint.
   int run();
 
  private:
@@ -55,8 +55,8 @@ class Trainer {
   void evaluate(double epoch);
   void save(double epoch, double loss);
   void note(const std::optional<Saved>& saved);
-  /// True once early_stopping_steps evaluations in a row were no better.
-  bool gives_up() const { return progression_.best.gives_up(config_.finetuning.early_stopping_steps); }
+  /// True after early_stopping_steps evaluations in a row without a better metric.
+  bool stops_early() const { return progression_.best.stops_early(config_.finetuning.early_stopping_steps); }
   void forget_other_best();
   void restore_best();
   void restore_scores(const BestModel& best);
@@ -65,7 +65,7 @@ class Trainer {
   void finish(double epoch);
   void predict();
   void write_results(double epoch);
-  /// Says in the last line if updates were skipped. The exit code: failed if none was kept.
+  /// Logs whether updates were skipped. Returns the exit code: failed if all were skipped.
   int verdict() const;
   bool asked_to_stop(bool step_done) const;
   int stop(double epoch, double loss);
@@ -75,7 +75,7 @@ class Trainer {
   config::RunConfig config_;
   comm::Session& session_;
   comm::Communicator& comm_;
-  job::OutputDir output_;  ///< before all that writes there
+  job::OutputDir output_;  ///< declared before everything that writes there
   engine::References references_;
   std::unique_ptr<engine::Instance> instance_;
   engine::TrainingData data_;
@@ -83,36 +83,36 @@ class Trainer {
   optim::Schedule schedule_;
   optim::LossScaler scaler_;
   Progression progression_;
-  engine::RunningReward next_reward_;  ///< progression's, once the step at hand is done
+  engine::RunningReward next_reward_;  ///< progression_.reward after the current step
   checkpoint::RunRecord run_;          ///< rank 0's
-  double epoch_ = 0.0;                 ///< at the last step that was done
-  bool same_settings_ = false;         ///< as in the checkpoint that this run resumes from
+  double epoch_ = 0.0;                 ///< at the last completed step
+  bool same_settings_ = false;         ///< settings equal those of the resumed checkpoint
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<RunLog> log_;                  ///< rank 0's
   std::unique_ptr<Watching> watching_;           ///< rank 0's, from run() on
-  std::unique_ptr<ProgressFile> progress_file_;  ///< rank 0's, until run() is over; gone before watching_ looks at the end
-  std::unique_ptr<StepTrace> trace_;             ///< null: the run file does not ask for a trace
-  std::unique_ptr<track::MachineUse> machine_;   ///< of a node's first rank
+  std::unique_ptr<ProgressFile> progress_file_;  ///< rank 0's, until the end of run(); removed before watching_ records the end
+  std::unique_ptr<StepTrace> trace_;             ///< null unless the run file asks for a trace
+  std::unique_ptr<track::MachineUse> machine_;   ///< on a node's first rank
   std::unique_ptr<Progress> bar_;
 
-  /// What has been done since the last log line.
+  /// Progress since the last log line.
   struct SinceLog {
     std::int64_t tokens = 0;
     double started = 0.0;
     PhaseSeconds phases;
   } since_log_;
   job::TimeLimit limit_;
-  double start_ = 0.0;                                             ///< of this process' part of the run, on the steady clock
-  double step_seconds_ = std::numeric_limits<double>::infinity();  ///< of the last step; the first may take long
+  double start_ = 0.0;                                             ///< start of this process' part of the run, steady clock
+  double step_seconds_ = std::numeric_limits<double>::infinity();  ///< duration of the last step; infinity before the first
   double last_learning_rate_ = 0.0;
   bool warned_of_collapse_ = false;
-  bool stopping_ = false;  ///< a rank has asked for an end after this step
+  bool stopping_ = false;  ///< a rank asked to stop after this step
   std::int64_t last_saved_ = -1, last_evaluated_ = -1;
   std::filesystem::path last_checkpoint_;  ///< committed, or resumed from
   bool last_has_state_ = true;             ///< a run can resume from the last checkpoint
-  std::map<std::string, double> memory_;   ///< what report_memory() found, for the results
-  std::string metric_;                     ///< the name in eval_ that decides which model is best; empty: none
-  std::map<std::string, double> eval_;     ///< eval::eval_values() of the weights as they are; empty: not known
+  std::map<std::string, double> memory_;   ///< the values of report_memory(), for the results
+  std::string metric_;                     ///< the key in eval_ that decides which model is best; empty: none
+  std::map<std::string, double> eval_;     ///< eval::eval_values() of the current weights; empty: unknown
 };
 
 }  // namespace qft::train
