@@ -5,7 +5,7 @@
 
 namespace qft::plan {
 
-/// Bytes of an element.
+/// Bytes per element.
 inline std::int64_t size_of(c10::ScalarType type) {
   return static_cast<std::int64_t>(c10::elementSize(type));
 }

@@ -26,11 +26,11 @@ std::string bytes_text(std::int64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
 }
 
-/// What a plan depends on of the ranks' devices, which may be unlike: the same on all ranks, as all must run one plan.
+/// Traits of the ranks' devices, which may differ. Reduced over the ranks, because all must run one plan.
 struct Devices {
-  bool own_memory;               ///< each has memory that is not the host's
-  bool plain_operations;         ///< one has no kernels of our own
-  ops::AttentionPath attention;  ///< that of the one that takes most memory
+  bool own_memory;               ///< every device has its own memory
+  bool plain_operations;         ///< some device has no kernels of our own
+  ops::AttentionPath attention;  ///< the path that takes most memory
 
   Devices(c10::Device device, const model::ModelSpec& spec, at::ScalarType compute, comm::Communicator& comm) {
     const auto most = [&](int value) { return comm::all_reduce_value(comm, value, comm::ReduceOp::max); };
@@ -41,7 +41,7 @@ struct Devices {
   }
 };
 
-/// What the configuration offloads. Nothing where a device's memory is host memory.
+/// Returns the offloading that the run file asks for; none if a device's memory is host memory.
 parallel::Offload offload_of(const config::RunConfig& config, const Devices& devices) {
   if (!devices.own_memory) return {};
   const auto& p = config.parallel;
@@ -72,7 +72,7 @@ class ExecutionPlanner {
                                         comm::ReduceOp::min);
     }
     if (const double limit = config.parallel.max_memory * 1e9; limit > 0 && available_ <= 0)
-      fail_config("max_memory {} is less than the {} that a process takes before it holds any of the model: raise it",
+      fail_config("max_memory {} is less than the {} that a process takes before it loads the model: raise it",
                   format_bytes(limit), format_bytes(limit - static_cast<double>(available_)));
   }
 
@@ -86,15 +86,15 @@ class ExecutionPlanner {
   }
 
  private:
-  /// The bytes that are needed in any order of micro-batches.
+  /// Bytes that are needed in any order of micro-batches.
   static std::int64_t least(const MemoryPlan& p) { return p.weights + p.gradients + p.optimizer; }
 
-  /// Whether what cannot be done without is there, on the device and on the host.
+  /// True if device and host have the memory that every order of micro-batches needs.
   bool can_start(const ExecutionPlan& plan) const {
     return least(plan.footprint.memory) <= available_ && (on_host_ == 0 || plan.footprint.memory.host <= on_host_);
   }
 
-  /// What max_memory leaves for the model on this rank; below 0 where the process uses more already.
+  /// Bytes that max_memory leaves for the model on this rank; below 0 if the process already uses more.
   std::int64_t allowed() const {
     const double limit = config_.parallel.max_memory * 1e9;
     if (limit <= 0) return std::numeric_limits<std::int64_t>::max();
@@ -137,14 +137,14 @@ class ExecutionPlanner {
             .hyper = hyper_of(config_.training)};
   }
 
-  /// Where the data is not known, pairs may have something in common.
+  /// If the data is unknown, pairs may share prompts.
   std::int64_t expanded() const {
     if (batches_.tokens > 0) return batches_.expanded;
     return config_.prompts_apart().empty() ? tokens() : 0;
   }
   bool graphs() const { return training_ && config_.training.cuda_graphs && device::records_graphs(device_); }
 
-  /// Micro-batches of a rank in a step; where the data is not known, as many as full rows make.
+  /// Micro-batches of a rank in a step; if the data is unknown, as for full rows.
   std::int64_t micro_batches() const {
     if (batches_.max_micro_batches > 0) return batches_.max_micro_batches;
     const auto& t = config_.training;
@@ -158,10 +158,10 @@ class ExecutionPlanner {
     return plan::partial_sums(micro_batches());
   }
 
-  /// Tokens of the longest item that is possible.
+  /// Tokens of the longest possible item.
   std::int64_t item_tokens() const { return config_.data.cutoff_len * objective_.item_sequences; }
 
-  /// Tokens of a micro-batch whose rows are all full.
+  /// Tokens of a micro-batch of full rows.
   std::int64_t full_tokens() const {
     const auto& t = config_.training;
     return (training_ ? t.per_device_train_batch_size : t.per_device_eval_batch_size) * item_tokens();
@@ -172,8 +172,8 @@ class ExecutionPlanner {
     return limit > 0 ? std::min(full_tokens(), std::max(limit, item_tokens())) : full_tokens();
   }
 
-  /// What is available for the model itself: where the host's memory is the device's, copies for checkpoints are taken of it too.
-  /// On the CPU a footprint counts them.
+  /// Memory for the model itself. If the device uses host memory, checkpoint copies are subtracted here; on the CPU the footprint
+  /// counts them.
   Room room(const ExecutionConfig& run) const {
     const bool apart = device_.is_cpu() || devices_.own_memory;
     return {std::max<std::int64_t>(1, apart ? available_ : available_ - footprint_of(run, config_).staged), on_host_};
@@ -211,12 +211,12 @@ class ExecutionPlanner {
                        plan.offload.weights ? " and the weights" : "");
   }
 
-  /// "1.20 GB", and what is offloaded: "and 8.40 GB of host memory"
+  /// "1.20 GB", plus "and 8.40 GB of host memory" if something is offloaded.
   static std::string needs(const ExecutionPlan& plan) {
     const std::string host = plan.offload.any() ? fmt::format(" and {} of host memory", bytes_text(plan.footprint.on_host)) : "";
     return bytes_text(plan.footprint.needed) + host;
   }
-  /// What a rank has.
+  /// The memory of a rank.
   std::string has() const {
     return bytes_text(available_) + (on_host_ > 0 ? fmt::format(" and {} of host memory", bytes_text(on_host_)) : "");
   }
@@ -234,12 +234,12 @@ class ExecutionPlanner {
       if (!all[i].fits) continue;
       ExecutionPlan plan = all[i];
       plan.reason = i == 0 ? fmt::format("{} fits, and no strategy is faster", name_of(plan))
-                           : fmt::format("the model has {} available, too little for {}", has(), list(all, i));
+                           : fmt::format("{} available to the model, too little for {}", has(), list(all, i));
       return plan;
     }
     const std::string numbers = list(all, all.size());
     std::erase_if(all, [&](const ExecutionPlan& p) { return !can_start(p); });
-    if (all.empty()) fail_config("no strategy fits into the {} that a rank has: {}. {}", has(), numbers, advice());
+    if (all.empty()) fail_config("no strategy fits into a rank's {}: {}. {}", has(), numbers, advice());
     ExecutionPlan smallest = *std::ranges::min_element(all, {}, [](const ExecutionPlan& p) { return p.footprint.needed; });
     smallest.reason = fmt::format("{} needs the least memory, but the {} available to the model may not be enough; {}",
                                   name_of(smallest), has(), numbers);
@@ -268,7 +268,7 @@ class ExecutionPlanner {
 
   void choose_group(ExecutionPlan& plan) const {
     if (!training_ || config_.training.breadth_first_micro_batches > 0) return;
-    // Where weights are never gathered, breadth-first order costs memory and saves nothing.
+    // If weights are never gathered, breadth-first order costs memory and saves nothing.
     if (plan.footprint.memory.gathered == 0) return;
     const auto config_with = [&](std::int64_t group) {
       return execution_config(plan.strategy, plan.offload, group, plan.policy);
@@ -287,18 +287,18 @@ class ExecutionPlanner {
   c10::Device device_;
   bool training_;
   Batches batches_;
-  const model::ModelSpec* reference_;  ///< of a reference with weights of its own
+  const model::ModelSpec* reference_;  ///< spec of a reference with its own weights
   Devices devices_;
   std::int64_t available_ = 0;
-  std::int64_t on_host_ = 0;  ///< of a rank, beside a device with memory of its own; 0: not asked
+  std::int64_t on_host_ = 0;  ///< host memory per rank besides a device with its own memory; 0: not needed
 };
 
 }  // namespace
 
 std::string precision_warning(const optim::Precision& precision, bool on_cpu) {
   if (!on_cpu || precision.compute != at::kHalf) return {};
-  return "fp16 on CPUs is some 40 times slower than bf16, as they have no fast products of it: set bf16: true instead of fp16: "
-         "true";
+  return "fp16 on CPUs is some 40 times slower than bf16, because CPUs have no fast fp16 products: set bf16: true instead of "
+         "fp16: true";
 }
 
 std::vector<std::string_view> automatic_strategies(int ranks, bool deterministic) {

@@ -10,7 +10,7 @@
 namespace qft::plan {
 namespace {
 
-/// Of `group` micro-batches in flight.
+/// For `group` micro-batches in flight.
 std::int64_t kernel_bytes(const ExecutionConfig& run, std::int64_t group) {
   return run.on_cpu ? device::kernel_cache_bytes(kernel_sets(run.spec, run.precision, group)) : 0;
 }
@@ -18,7 +18,7 @@ std::int64_t kernel_bytes(const ExecutionConfig& run, std::int64_t group) {
 }  // namespace
 
 std::int64_t kernel_sets(const model::ModelSpec& spec, const optim::Precision& precision, std::int64_t group) {
-  // Blocks take even ranks.
+  // Products of blocks need even LoRA ranks.
   bool blocks = true;
   for (const model::Layer& layer : spec.layers)
     for (const model::SubLayerSpec& sublayer : layer)
@@ -33,7 +33,7 @@ Footprint footprint_of(const ExecutionConfig& run, const config::RunConfig& conf
   Footprint f;
   f.memory = plan_memory(run);
   f.kernels = kernel_bytes(run, run.group);
-  // What a device holds is copied to the host before it is written, in the background or not.
+  // Data on a device is copied to the host before it is written, with and without async_save.
   if (run.training && t.save_strategy != "no" && (t.async_save || !run.on_cpu)) f.staged = staged_bytes(run, t.save_only_model);
   if (run.training && !run.on_cpu) f.staged += static_cast<std::int64_t>(device::StagedCopy::kBytes);
   f.needed = f.memory.total() + (run.on_cpu ? f.memory.host + f.staged + f.kernels : 0);

@@ -8,7 +8,7 @@
 namespace qft::plan {
 namespace {
 
-/// The factors with which PiSSA began; an adapter that is converted has them too, and all in fp32 rather than `item` bytes.
+/// Bytes of the initial PiSSA factors. A converted adapter stores them as well, everything in fp32 instead of `item` bytes.
 std::int64_t pissa_bytes(const model::ModelSpec& spec, std::int64_t item) {
   if (!spec.adapter.lora.pissa) return 0;
   std::int64_t factors = 0;

@@ -1,4 +1,4 @@
-// Which gathered weights an action list has here, action by action.
+// Tracks the gathered weights on a rank, action by action.
 #pragma once
 
 #include "qft/parallel/action.h"
@@ -8,15 +8,16 @@
 
 namespace qft::plan {
 
+/// The units that an action list has gathered so far.
 class GatheredSet {
  public:
-  /// `units`: bytes of each unit, as the caller wants to count them (the whole gathered unit, or what is transferred). Must
-  /// outlive this.
+  /// `units`: bytes of each unit, counted as the caller likes (the whole gathered unit, or only transferred bytes). Must outlive
+  /// this.
   explicit GatheredSet(const std::vector<parallel::GatheredBytes>& units) : units_(units), states_(units.size()) {}
 
-  /// What the action brings, of a gather or acquire: what is not here yet.
+  /// Applies an action. Returns the bytes that a gather or acquire adds.
   parallel::GatheredBytes run(const parallel::Action& action);
-  /// Bytes that are here now.
+  /// Returns the bytes that are gathered now.
   std::int64_t here() const { return here_; }
 
  private:

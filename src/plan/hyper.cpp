@@ -7,12 +7,12 @@
 namespace qft::plan {
 namespace {
 
-/// What optim_args has, or, where it is empty, what LLaMA-Factory's keys have in its place.
+/// Returns optim_args; if empty, the equivalent of LLaMA-Factory's keys.
 std::string args_of(const config::TrainingArgs& t, const optim::RuleSpec& rule) {
   if (!t.optim_args.empty()) return t.optim_args;
   const auto all = [](std::string_view key, const std::vector<std::string>& target) {
     if (target != std::vector<std::string>{"all"})
-      fail_config("{}: only all is implemented, every matrix of the layers: remove it", key);
+      fail_config("{}: only all (every matrix of the layers) is implemented: remove it", key);
   };
   if (rule.name == "GaLore") {
     all("galore_target", t.galore_target);
@@ -34,7 +34,7 @@ optim::Hyper hyper_of(const config::TrainingArgs& t) {
   const optim::RuleSpec& rule = optim::rule_of(t.optim);
   optim::Hyper hyper{t.adam_beta1, t.adam_beta2, t.adam_epsilon, t.weight_decay, optim::RuleArgs(args_of(t, rule))};
   hyper.args.require_only(rule.args, rule.name);
-  rule.make(hyper);  // reads the values
+  rule.make(hyper);  // checks the values
   return hyper;
 }
 

@@ -19,28 +19,30 @@ namespace {
 
 using namespace model;
 
-/// More than the caches of a core or a GPU.
+/// Larger than the caches of a core or a GPU.
 constexpr std::int64_t kOutOfCache = std::int64_t{256} << 20;
 
 ModelSpec few_layers(const ModelSpec& whole, const optim::Precision& precision) {
   const auto bytes =
       std::max<std::int64_t>(1, whole.units[1].bytes(static_cast<std::int64_t>(c10::elementSize(precision.compute))));
   ModelConfig config = whole.config;
-  if (config.experts.count > 0) {  // dense layers with the work of the experts that a token takes
+  if (config.experts.count > 0) {  // dense layers with the work of the experts that one token uses
     config.intermediate_size = config.experts.per_token * config.experts.intermediate_size + config.experts.shared_size;
     config.experts = {};
     config.sparse.clear();
   }
-  if (!config.recurrent.empty()) {  // attention in every layer, as other models have it
+  if (!config.recurrent.empty()) {  // plain attention in every layer, as in other models
     config.recurrent.clear();
     config.attention_gate = false;
     config.rope.partial = 1.0;
   }
   config.num_layers = std::clamp<std::int64_t>(kOutOfCache / bytes, 1, std::min<std::int64_t>(8, whole.config.num_layers));
-  config.windows.assign(static_cast<std::size_t>(config.num_layers), whole.config.window(0));  // all like the first, as predicted
+  // all layers like the first, as the prediction assumes
+  config.windows.assign(static_cast<std::size_t>(config.num_layers), whole.config.window(0));
   AdapterConfig adapter = whole.adapter;
   adapter.lora.target_parameters.clear();
-  const Finetuning method = adapter.enabled() ? Finetuning::adapter : Finetuning::full;  // layers that train, where not all do
+  // layers that train, even if only some do
+  const Finetuning method = adapter.enabled() ? Finetuning::adapter : Finetuning::full;
   ModelSpec few = ModelSpec::build(config, method, adapter, AtRest::in({}), whole.head);
   if (!adapter.enabled() || (few.num_params(true) > 0 && whole.adapter.lora.target_parameters.empty())) return few;
   adapter.targets().set_targets("all");

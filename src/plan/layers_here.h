@@ -1,4 +1,4 @@
-// Some layers of a model with random weights, and every operation of them on its own. Private to plan.
+// Some layers of a model with random weights, to run each of their operations separately. Private to plan.
 #pragma once
 
 #include "qft/model/transformer.h"
@@ -10,28 +10,29 @@
 
 namespace qft::plan {
 
+/// The layers, their inputs and their buffers.
 class LayersHere {
  public:
-  /// `spec`: of the whole model. As many layers as the caches cannot hold, so that weights come from memory as in a run.
+  /// `spec`: the whole model's. Makes more layers than the caches can hold, so that weights come from memory as in a run.
   LayersHere(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device, const MeasureOptions& options);
 
-  const model::ModelSpec& spec() const { return spec_; }  ///< of the few layers
+  const model::ModelSpec& spec() const { return spec_; }  ///< spec of these few layers
   int count() const { return static_cast<int>(layers_.size()); }
 
-  // Each does its work on every layer once.
+  // Each of these functions does its work once on every layer.
   void products_forward(int projection);
   void products_backward(int projection);
-  void projections(bool lora);  ///< forward and backward of all
+  void projections(bool lora);  ///< all projections, forward and backward
   void attention_forward();
   void attention_backward();
-  void elementwise();  ///< what Work::bytes counts, forward and backward
+  void elementwise();  ///< the operations that Work::bytes counts, forward and backward
   void forward();
   void forward_backward();
-  void head();  ///< once
+  void head();  ///< once, not per layer
 
-  /// Fused projections of a layer, counted through its sub-layers.
+  /// Number of fused projections of a layer, over its sub-layers.
   int projections_of_a_layer() const;
-  /// Operations of one of them, in one layer.
+  /// Operations of one projection, in one layer.
   double projection_operations(int projection, bool backward) const;
   /// "q_proj, k_proj, v_proj"
   std::string projection_name(int projection) const;
@@ -41,7 +42,7 @@ class LayersHere {
     model::UnitBuffers flat;
     model::LayerWeights weights, base;  ///< base: without LoRA
   };
-  /// The rows that a projection reads and writes.
+  /// The input and output rows of a projection.
   struct Sides {
     at::Tensor in, out;
   };
@@ -52,7 +53,7 @@ class LayersHere {
   };
   Place place_of(int projection) const;
   const model::Projection& projection(const model::LayerWeights& w, int index) const;
-  ops::AttentionOptions attention_options() const;  ///< of the first layer
+  ops::AttentionOptions attention_options() const;  ///< for the first layer
   at::Tensor scratch_like(const char* name, const at::Tensor& t);
   at::Tensor random(at::IntArrayRef shape) const;
   void make_buffers();

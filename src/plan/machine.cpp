@@ -11,7 +11,7 @@ namespace qft::plan {
 using config::Field;
 
 namespace {
-constexpr std::int64_t kMostRanks = 4096, kMostThreads = 65536;  ///< on a node: far beyond any, and an int holds them
+constexpr std::int64_t kMostRanks = 4096, kMostThreads = 65536;  ///< per node: far beyond any real one, and an int holds them
 }  // namespace
 
 void Machine::visit(const config::FieldVisitor& field) {
@@ -22,30 +22,30 @@ void Machine::visit(const config::FieldVisitor& field) {
   Field what_computes("device", "what computes");
   what_computes.choices.assign(kinds.begin(), kinds.end());
   field(what_computes, &device);
-  field(Field("unified", "the device's memory is the host's: nothing is offloaded, and copies for checkpoints count"), &unified);
+  field(Field("unified", "the device uses host memory: nothing is offloaded, and copies for checkpoints count"), &unified);
   field(Field("ranks_per_node", "ranks on a node: one a GPU").in(1, kMostRanks), &ranks_per_node);
-  field(Field("threads_per_rank", "compute threads of a rank on the CPU; 0: those of the process that plans").in(0, kMostThreads),
+  field(Field("threads_per_rank", "compute threads of a rank on the CPU; 0: as in the planning process").in(0, kMostThreads),
         &threads_per_rank);
-  field(Field("memory_gb", "GB of a rank's device; on the CPU and where unified of the node, whose ranks share it").above(0),
+  field(Field("memory_gb", "GB of a rank's device; on the CPU or if unified: GB of the node, shared by its ranks").above(0),
         &memory_gb);
   field(Field("host_memory_gb", "GB of a node's host memory").at_least(0), &host_memory_gb);
-  field(Field("process_gb", "GB that a process takes before it holds any of the model").at_least(0), &process_gb);
-  field(Field("matmul_tflops_bf16", "of a large product of matrices; TFLOPS").at_least(0), &matmul_tflops_bf16);
+  field(Field("process_gb", "GB that a process takes before it loads the model").at_least(0), &process_gb);
+  field(Field("matmul_tflops_bf16", "TFLOPS of a large matrix product in bf16").at_least(0), &matmul_tflops_bf16);
   field(Field("matmul_tflops_fp16", "the same in fp16").at_least(0), &matmul_tflops_fp16);
   field(Field("matmul_tflops_fp32", "the same in fp32").at_least(0), &matmul_tflops_fp32);
   field(Field("matmul_tflops_fp64", "the same in fp64").at_least(0), &matmul_tflops_fp64);
-  field(Field("matmul_efficiency", "of these, what the model's shapes reach").in(0, 1), &matmul_efficiency);
-  field(Field("narrow_efficiency", "of these, what LoRA's narrow products reach").at_least(0), &narrow_efficiency);
-  field(Field("attention_efficiency", "of these, what attention reaches, its masked half not counted").at_least(0),
+  field(Field("matmul_efficiency", "fraction of these that the model's shapes reach").in(0, 1), &matmul_efficiency);
+  field(Field("narrow_efficiency", "fraction of these that LoRA's narrow products reach").at_least(0), &narrow_efficiency);
+  field(Field("attention_efficiency", "fraction of these that attention reaches, not counting its masked half").at_least(0),
         &attention_efficiency);
   field(Field("memory_gb_s", "GB/s of the device's memory that norms, activations and the optimizer reach").above(0),
         &memory_gb_s);
   field(Field("host_device_gb_s", "GB/s between host and device memory, per direction").at_least(0), &host_device_gb_s);
-  field(Field("node_gb_s", "GB/s from a rank to another one of its node, per direction").at_least(0), &node_gb_s);
+  field(Field("node_gb_s", "GB/s between two ranks of a node, per direction").at_least(0), &node_gb_s);
   field(Field("node_latency_us", "microseconds of a message inside a node").at_least(0), &node_latency_us);
   field(Field("network_gb_s", "GB/s of a node's network, per direction").at_least(0), &network_gb_s);
   field(Field("network_latency_us", "microseconds of a message between nodes").at_least(0), &network_latency_us);
-  field(Field("compute_s_per_gb", "compute seconds that a received GB takes from a rank's cores").at_least(0), &compute_s_per_gb);
+  field(Field("compute_s_per_gb", "compute seconds that a rank loses per GB received").at_least(0), &compute_s_per_gb);
 }
 
 Machine Machine::load(const std::filesystem::path& file) {
@@ -58,14 +58,14 @@ Machine Machine::load(const std::filesystem::path& file) {
     if (given.count(key) == 0) fail_config("{}: {} is missing", file.string(), key);
   for (const std::string& key : machine.assumed)
     if (std::find(names.begin(), names.end(), key) == names.end())
-      fail_config("{}: assumed: '{}' is no key of a machine description", file.string(), key);
+      fail_config("{}: assumed: '{}' is not a key of a machine description", file.string(), key);
   if (machine.name.empty()) machine.name = file.stem().string();
   return machine;
 }
 
 std::string Machine::to_yaml() const {
   Machine copy = *this;
-  std::set<std::string, std::less<>> unknown;  // a 0 says that a number is not there, where 0 would be refused or mean none
+  std::set<std::string, std::less<>> unknown;  // 0 means unknown here; as a value the file would reject it or take it as none
   copy.visit([&](const Field& field, config::FieldRef ref) {
     if (const auto* number = std::get_if<double*>(&ref); number != nullptr && **number == 0.0) unknown.emplace(field.name);
   });
@@ -93,7 +93,7 @@ Link link_of(const Machine& m, int ranks, int stride) {
   if (ranks <= 1) return {};
   const auto per_node = static_cast<int>(m.ranks_per_node);
   const bool crosses = static_cast<std::int64_t>(ranks) * stride > per_node;
-  const bool inside = stride < per_node;  // some neighbours of the ring share a node
+  const bool inside = stride < per_node;  // some ring neighbours share a node
   const auto require_link = [&](double gb_s, const char* key) {
     if (gb_s == 0.0)
       fail_config("machine '{}': {} is missing, but {} ranks that lie {} apart use that link", m.name, key, ranks, stride);
@@ -101,7 +101,7 @@ Link link_of(const Machine& m, int ranks, int stride) {
   if (inside) require_link(m.node_gb_s, "node_gb_s");
   if (!crosses) return {m.node_gb_s * 1e9, m.node_latency_us * 1e-6};
   require_link(m.network_gb_s, "network_gb_s");
-  // A ring enters and leaves a node once; as many rings as there are ranks between two of its members share the way.
+  // A ring enters and leaves a node once. As many rings share the network as there are ranks between two members of a ring.
   const double network = m.network_gb_s / std::min(stride, per_node);
   const double slowest = inside ? std::min(network, m.node_gb_s) : network;
   return {slowest * 1e9, std::max(m.network_latency_us, inside ? m.node_latency_us : 0.0) * 1e-6};

@@ -1,4 +1,4 @@
-// Where descriptions of machines are looked for: a file given by path, folders of files.
+// Finds machine descriptions: a file given by path, or a name in a folder of descriptions.
 #include "qft/config/fields_file.h"
 #include "qft/config/nearest.h"
 #include "qft/core/error.h"
@@ -24,14 +24,14 @@ bool is_file(const fs::path& path) {
   return fs::is_regular_file(path, ignored);
 }
 
-/// Where the name ends and keys begin: behind the longest path of a file, which may hold commas, else at the first comma.
+/// Returns the end of the name: after the longest prefix that is a file (its path may have commas), else at the first comma.
 std::size_t end_of_name(const std::string& asked) {
   for (std::size_t end = asked.size(); end > 0 && end != asked.npos; end = asked.rfind(',', end - 1))
     if (is_file(asked.substr(0, end))) return end;
   return asked.find(',');
 }
 
-/// By name; those of $QFT_MACHINES hide others of the same name.
+/// Returns the descriptions by name. Descriptions in $QFT_MACHINES hide others of the same name.
 std::map<std::string, fs::path> described_machines() {
   std::map<std::string, fs::path> all;
   for (const fs::path& folder : config_folders("QFT_MACHINES", "machines")) {
@@ -55,7 +55,7 @@ fs::path machine_file(const std::string& name) {
     list += (list.empty() ? "" : ", ") + other;
   }
   if (all.empty())
-    fail_config("--machine {}: no descriptions lie in share/qft/configs/machines beside the program: give a file's path", name);
+    fail_config("--machine {}: share/qft/configs/machines beside the program has no descriptions: give a file's path", name);
   const std::string_view near = config::nearest(name, names);
   fail_config("--machine {}: no machine has that name{} There are {}; a path to a .yaml file works too", name,
               near.empty() ? "." : fmt::format(": did you mean '{}'?", near), list);

@@ -70,15 +70,14 @@ class Measurement::Impl {
     return all;
   }
 
-  /// What LoRA adds to the projections.
+  /// Measures the time that LoRA adds to the projections.
   Sample narrow() {
     if (!whole_.adapter.enabled() || forward_work(whole_, 1, shape_, precision_.compute).narrow == 0) return {};
-    // In turns, so that what else runs on the machine disturbs both alike.
+    // Alternates both, so that other programs on the machine disturb both equally.
     const double added =
         slowest([&] { return once([&] { layers_.projections(true); }) - once([&] { layers_.projections(false); }); }) /
         layers_.count();
-    require(added > 0,
-            "the adapter's products seem to take no time ({:.3f} ms): the machine is too busy to be measured; try again",
+    require(added > 0, "the adapter's products seem to take no time ({:.3f} ms): the machine is too busy to measure; try again",
             added * 1e3);
     const double operations = forward_work(whole_, 1, shape_, precision_.compute).narrow +
                               backward_work(whole_, 1, shape_, precision_.compute, false, true).narrow;
@@ -93,7 +92,7 @@ class Measurement::Impl {
   }
 
   Sample elementwise() {
-    model::ModelConfig config = whole_.config;  // neither norms of q and k nor dropout are among the operations that are timed
+    model::ModelConfig config = whole_.config;  // the timed operations include neither norms of q and k nor dropout
     config.qk_norm = model::QkNorm::none;
     model::AdapterConfig adapter = whole_.adapter;
     adapter.lora.dropout = 0;
@@ -141,7 +140,7 @@ class Measurement::Impl {
     m.memory_gb_s = e.bytes / e.seconds / 1e9;
     if (!device_.is_cpu()) m.host_device_gb_s = host_copies();
     links(m);
-    // What is not known to four digits is not written with sixteen.
+    // Rounds to four digits: the measurement is not more precise.
     m.visit([](const config::Field&, config::FieldRef ref) {
       if (auto* const* number = std::get_if<double*>(&ref)) **number = std::stod(fmt::format("{:.4g}", **number));
     });
@@ -170,7 +169,7 @@ class Measurement::Impl {
     return seconds_since(start);
   }
 
-  /// Median of what some calls of `sample` return, on the rank where it is largest; enough of them for a stable one.
+  /// Returns the median of several calls of `sample`, on the rank with the largest median.
   double slowest(const std::function<double()>& sample) {
     constexpr double kSeconds = 0.4;
     comm::Communicator& world = session_.world();
@@ -203,7 +202,7 @@ class Measurement::Impl {
 
   std::size_t bytes_of_a_layer() const { return static_cast<std::size_t>(whole_.units[1].bytes(item())); }
 
-  /// All-gathers of layers' weights, as many in flight as the prefetch budget allows: a single one may not fill a link.
+  /// Gathers layers' weights, as many at once as the prefetch budget allows: one gather may not fill a link.
   class Gathers {
    public:
     Gathers(comm::Communicator& comm, c10::Device device, std::size_t bytes, std::size_t in_flight)
@@ -217,7 +216,7 @@ class Measurement::Impl {
       return static_cast<double>(gathers * count_ * sizeof(float)) * (comm_.size() - 1);
     }
 
-    /// Seconds of so many gathers, `meanwhile` called until all are done. Collective.
+    /// Runs `gathers` gathers and calls `meanwhile` until all are done. Returns the seconds. Collective.
     double run(std::size_t gathers, const std::function<void()>& meanwhile) {
       comm_.host().barrier();
       std::size_t started = 0;
@@ -241,7 +240,7 @@ class Measurement::Impl {
     std::deque<comm::Work> works_;
   };
 
-  /// Layers that fit into the default prefetch budget.
+  /// Number of layers that fit into the default prefetch budget.
   std::size_t in_flight() const {
     std::int64_t largest = 0;
     for (const auto& unit : whole_.units) largest = std::max(largest, unit.bytes(item()));
@@ -249,7 +248,7 @@ class Measurement::Impl {
     return static_cast<std::size_t>(std::clamp<std::int64_t>(largest / std::max<std::int64_t>(layer, 1) + 1, 2, 8));
   }
 
-  /// GB/s and latency of a hop.
+  /// Measures GB/s, and seconds of latency per hop.
   std::pair<double, double> link(comm::Communicator& comm) {
     constexpr double kSeconds = 2.0;
     const auto ranks = static_cast<std::size_t>(comm.size());
@@ -275,7 +274,7 @@ class Measurement::Impl {
       m.compute_s_per_gb = compute_cost(*world, static_cast<double>(bytes_of_a_layer()) * others / (gb_s * 1e9));
   }
 
-  /// Compute seconds that each GB received costs: layers are computed while layers' weights are gathered all the time.
+  /// Measures the compute seconds lost per GB received: computes layers while gathers run all the time.
   double compute_cost(comm::Communicator& comm, double gather_seconds) {
     constexpr double kSeconds = 2.0;
     const c10::InferenceMode no_autograd;

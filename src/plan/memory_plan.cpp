@@ -30,10 +30,10 @@
 namespace qft::plan {
 namespace {
 
-/// The layers that are computed while the largest unit is prefetched.
+/// Layers that are computed while the largest unit is prefetched.
 constexpr std::int64_t kLayersAhead = 4;
 
-/// Elements of a rank's slice of a buffer in the shard group; and of the whole buffer, with its padding.
+/// Elements of a rank's slice of a buffer in the shard group, and of the whole buffer with padding.
 std::int64_t slice(const ExecutionConfig& run, std::int64_t n) {
   return n == 0 ? 0 : parallel::Division::share(n, run.shard_ranks);
 }
@@ -41,7 +41,7 @@ std::int64_t padded(const ExecutionConfig& run, std::int64_t n) {
   return run.strategy.sharded() ? padded_numel(n, run.shard_ranks) : n;
 }
 
-/// Gradients kept over the step and in flight (`transient`), in device memory; adds the offloaded ones to `host`.
+/// Returns the device bytes of gradients kept over the step and in flight (`transient`). Adds offloaded gradients to `host`.
 std::int64_t gradient_bytes(const ExecutionConfig& run, std::int64_t transient, std::int64_t& host) {
   const std::int64_t item = size_of(run.precision.grad), wide_item = size_of(parallel::wide(run.precision.grad));
   std::int64_t sums = 0, whole = 0;
@@ -55,7 +55,7 @@ std::int64_t gradient_bytes(const ExecutionConfig& run, std::int64_t transient, 
   return (run.offload.optimizer ? 0 : sums) + transient;
 }
 
-/// The most scratch that the operations of any sub-layer need.
+/// The largest scratch of any sub-layer's operations.
 std::int64_t operation_bytes(const ExecutionConfig& run) {
   const ops::PackedSizes sizes{run.tokens, std::max<std::int64_t>(run.sequences, 1), run.longest, run.padded, run.expanded};
   std::int64_t most = 0;
@@ -67,12 +67,12 @@ std::int64_t operation_bytes(const ExecutionConfig& run) {
   return most;
 }
 
-/// Sizes that the scratch of linears depends on, the largest of the model.
-struct Widest {
-  std::int64_t input = 0, output = 0, both = 0, ranks = 0, scratch = 0;  ///< `ranks`: of LoRA's in one group
-  std::int64_t turned = 0;                                               ///< bytes that OFT takes
+/// The model's largest sizes that the scratch of linears depends on.
+struct LargestSizes {
+  std::int64_t input = 0, output = 0, both = 0, ranks = 0, scratch = 0;  ///< `ranks`: LoRA ranks of one group
+  std::int64_t oft_scratch = 0;                                          ///< bytes of OFT's scratch
 
-  explicit Widest(const ExecutionConfig& run) {
+  explicit LargestSizes(const ExecutionConfig& run) {
     std::map<std::string_view, std::int64_t> named = {{"norm", run.spec.config.hidden_size},
                                                       {"branch", run.spec.config.hidden_size}};
     for (const model::Layer& layer : run.spec.layers)
@@ -83,11 +83,11 @@ struct Widest {
           both = std::max(both, group->in() + group->out());
           std::int64_t sum = 0;
           for (const model::LoraRows& part : group->lora) sum += part.rank;
-          // An accelerator may multiply all experts' rows at once, the CPU those of one.
+          // An accelerator may multiply all experts' rows at once, the CPU one expert's.
           ranks = std::max(ranks, sum * (run.on_cpu ? 1 : group->stack.per_token));
           for (const model::OftRows& part : group->oft)
-            turned = std::max(turned,
-                              ops::oft_scratch_bytes(run.tokens, group->in(), part.block, run.precision.compute, run.training));
+            oft_scratch = std::max(
+                oft_scratch, ops::oft_scratch_bytes(run.tokens, group->in(), part.block, run.precision.compute, run.training));
         }
         for (const model::ScratchSpec& s : sublayer.scratch)
           if (run.training || !s.backward_only) named[s.name] = std::max(named[s.name], s.columns);
@@ -96,10 +96,10 @@ struct Widest {
   }
 };
 
-/// Bytes that the driver keeps for a layer's graph: assumed, not measured.
+/// Bytes that the driver keeps per layer graph: assumed, not measured.
 constexpr std::int64_t kGraphBytes = 64 << 10;
 
-/// Bytes that CUDA graphs need besides: an estimate.
+/// Estimates the extra bytes of CUDA graphs.
 std::int64_t graph_bytes(const ExecutionConfig& run) {
   if (!run.graphs) return 0;
   const std::int64_t graphs =
@@ -112,7 +112,7 @@ std::int64_t labels_of(const ExecutionConfig& run) {
   return run.labels > 0 ? std::min(run.labels, run.tokens) : run.tokens;
 }
 
-/// Values that the head gives, and of each value.
+/// Number of values that the head gives, and bytes of each value.
 std::int64_t head_values(const ExecutionConfig& run) {
   return run.spec.head.of_sequences() ? std::max<std::int64_t>(run.sequences, 1) * run.spec.head.values : labels_of(run);
 }
@@ -120,13 +120,13 @@ std::int64_t statistics_bytes(const ExecutionConfig& run) {
   return size_of(run.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
 }
 
-/// The gradients of the head's values, kept until its backward.
+/// Bytes of the gradients of the head's values, kept until its backward.
 std::int64_t grad_values_bytes(const ExecutionConfig& run) {
   if (run.objective == parallel::ObjectiveKind::row_local) return 0;
   return head_values(run) * statistics_bytes(run);
 }
 
-/// What a micro-batch's reference lane holds: a layer's input and output, and log-probabilities, or the labels' rows.
+/// Bytes of a micro-batch's reference lane: a layer's input and output, and log-probabilities or the labels' rows.
 std::int64_t reference_bytes(const ExecutionConfig& run) {
   if (!run.reference) return 0;
   const std::int64_t label =
@@ -134,16 +134,16 @@ std::int64_t reference_bytes(const ExecutionConfig& run) {
   return parallel::forward_bytes(run.spec, run.precision.compute, run.tokens) + labels_of(run) * label;
 }
 
-/// Rows of logits that are held at a time.
+/// Rows of logits held at a time.
 std::int64_t head_rows(const ExecutionConfig& run) {
   if (run.spec.head.of_sequences()) return 0;
   return std::min(labels_of(run), run.head_rows > 0 ? run.head_rows : ops::head_chunk_rows(run.spec.config.vocab_size));
 }
 
-/// Of log-probabilities of all tokens, while an objective compares a chunk's rows with the reference's.
+/// Tensors of all tokens' log-probabilities, while an objective compares a chunk's rows with the reference's.
 constexpr std::int64_t kRowTensors = 4;
 
-/// What a single operation allocates and frees, at most.
+/// Largest temporary memory of a single operation.
 struct Temporaries {
   std::int64_t layer, head = 0;
 
@@ -159,7 +159,7 @@ struct Temporaries {
   }
 };
 
-/// Whether a base matrix has a gradient, rather than LoRA's factors and norms alone.
+/// True if a base matrix has a gradient, not only LoRA's factors and norms.
 bool trains_matrices(const model::ModelSpec& spec) {
   return std::ranges::any_of(spec.units, [](const model::UnitSpec& unit) {
     return std::ranges::any_of(
@@ -167,16 +167,16 @@ bool trains_matrices(const model::ModelSpec& spec) {
   });
 }
 
-/// Whether training steps have an arena for a layer that is computed and forgotten.
-bool forgets_layers(const ExecutionConfig& run) {
+/// True if some layer's activations are not kept, so that training steps need an arena for one layer.
+bool needs_recompute_arena(const ExecutionConfig& run) {
   return run.recompute || run.reference || run.spec.lowest_trained_block() > 1;
 }
 
-/// Bytes that layers and head use besides the activations: Workspace, and the arena of a layer that is recomputed.
+/// Bytes of layers and head besides the activations: Workspace, and the arena of a recomputed layer.
 std::int64_t buffer_bytes(const ExecutionConfig& run) {
   const auto& c = run.spec.config;
   const std::int64_t item = size_of(run.precision.compute);
-  const Widest widest(run);
+  const LargestSizes widest(run);
   std::int64_t columns = widest.scratch;
   if (run.training && run.lora_dropout) columns += 2 * widest.input;
   const std::int64_t rows = head_rows(run);
@@ -185,7 +185,7 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
       run.spec.adapter.lora.dora && run.training
           ? ops::dora_scratch_bytes(run.tokens, widest.output, run.precision.compute, run.lora_dropout, run.on_cpu)
           : 0;
-  std::int64_t bytes = run.tokens * columns * item + std::max(temporary.layer, temporary.head) + dora + widest.turned;
+  std::int64_t bytes = run.tokens * columns * item + std::max(temporary.layer, temporary.head) + dora + widest.oft_scratch;
   if (run.spec.adapter.lora.dora && !run.on_cpu) bytes += ops::dora_norm_bytes(widest.input);
   if (run.training) {
     const std::int64_t adapter_rows = widest.ranks;
@@ -195,10 +195,10 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
                                   run.precision.compute, run.precision.grad);
   }
   bytes += rows * ((run.reference_rows ? 2 : 1) * c.vocab_size + c.hidden_size) * item;
-  // The last row of each sequence, its norm and gradient, and what of these is converted.
+  // The last row of each sequence, its norm and gradient, and converted copies of these.
   if (run.spec.head.of_sequences()) {
     bytes += std::max<std::int64_t>(run.sequences, 1) * c.hidden_size * (3 * item + 2 * statistics_bytes(run));
-    // The head's weight, as it is converted, and the term of its gradient.
+    // The converted weight of the head, and the term of its gradient.
     bytes += run.spec.head.values * c.hidden_size * 2 * statistics_bytes(run) + 2 * head_values(run) * statistics_bytes(run);
   }
   const auto copied = [&](std::int64_t m, std::int64_t k) {
@@ -207,12 +207,12 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
   bytes +=
       run.training ? std::max(copied(run.tokens, widest.output), copied(rows, c.vocab_size)) : copied(run.tokens, widest.input);
   bytes += graph_bytes(run);
-  if (!run.training || forgets_layers(run))
+  if (!run.training || needs_recompute_arena(run))
     bytes += parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
   return bytes;
 }
 
-/// What evaluations between the steps add: buffers grow to the size of their micro-batches, and stay.
+/// Extra bytes of evaluations between the steps: buffers grow to the evaluation's micro-batches, and stay.
 std::int64_t evaluation_bytes(const ExecutionConfig& run) {
   if (!run.training || run.evaluation_tokens == 0) return 0;
   const auto buffers_for = [&](std::int64_t tokens) {
@@ -224,13 +224,13 @@ std::int64_t evaluation_bytes(const ExecutionConfig& run) {
     return buffer_bytes(forward);
   };
   const std::int64_t layer =
-      forgets_layers(run) ? 0 : parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
+      needs_recompute_arena(run) ? 0 : parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
   return std::max<std::int64_t>(0, buffers_for(run.evaluation_tokens) - (buffers_for(run.tokens) - layer));
 }
 
-/// The most bytes at any time of what comes and goes within a step.
+/// Peaks of the bytes that come and go within a step.
 struct TransientPeaks {
-  std::int64_t gathered, gradients, all;  ///< `all`: with the operations' temporaries
+  std::int64_t gathered, gradients, all;  ///< `all`: including the operations' temporaries
 };
 
 TransientPeaks transient_peaks(const ExecutionConfig& run, const parallel::ActionList& list,
@@ -254,15 +254,15 @@ TransientPeaks transient_peaks(const ExecutionConfig& run, const parallel::Actio
   return {gathered.peak(), gradients.peak(), all.peak()};
 }
 
-/// What experts travel by that are gathered apart: ahead, and while they are waited for.
+/// Staging bytes of experts that are gathered separately: ahead, and while compute waits for them.
 std::int64_t staging_bytes(const ExecutionConfig& run) {
   if (!run.strategy.weights || run.shard_ranks == 1) return 0;
   const std::int64_t ahead = parallel::staging_limit(run.spec, run.precision.compute);
   return ahead + std::min(ahead, parallel::Transfers::kPieceBytes);
 }
 
-/// What an update of whole parameters needs for a moment: what travels to owners and back, one parameter, and what is computed of
-/// a matrix of it.
+/// Temporary bytes of an update of whole parameters: transfers to owners and back, one parameter, and the computation of one of
+/// its matrices.
 std::int64_t whole_bytes(const ExecutionConfig& run) {
   constexpr std::int64_t kTravelling = 5, kComputed = 4;
   std::int64_t most = 0;
@@ -292,7 +292,7 @@ std::string describe(const MemoryPlan& p) {
   for (const auto& [bytes, name] : parts)
     if (bytes > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, format_bytes(static_cast<double>(bytes)));
   if (p.apart > 0)
-    text += fmt::format("; {} less, as gathered weights, gradients and temporaries peak at different times",
+    text += fmt::format("; {} less, because gathered weights, gradients and temporaries peak at different times",
                         format_bytes(static_cast<double>(p.apart)));
   if (p.host > 0) text += fmt::format("; in host memory {}", format_bytes(static_cast<double>(p.host)));
   return text;
@@ -346,7 +346,7 @@ std::int64_t staged_bytes(const ExecutionConfig& run, bool model_only) {
   if (model_only) state = 0;
   if (run.spec.adapter.enabled()) return state + trainable * size_of(p.master);  // rank 0 writes the adapter
   const std::int64_t whole = run.spec.num_params(false) * size_of(p.compute);
-  // A file is the least that one rank writes.
+  // Each writing rank writes at least one file.
   const auto file = static_cast<std::int64_t>(model::kDefaultShardBytes);
   return state + std::min(whole, std::max(whole / (run.shard_ranks * run.replicas), file));
 }
@@ -378,8 +378,8 @@ ExecutionConfig reference_passes(const ExecutionConfig& run) {
 
 namespace {
 
-/// What the policy reads of a reference with weights of its own, where its objective reads rows: a row for each label of a step,
-/// and the head, which stays gathered.
+/// Bytes that a separate reference adds if the objective reads rows: a row for each label of a step, and the head, which stays
+/// gathered.
 std::int64_t rows_bytes(const ExecutionConfig& run) {
   const model::ModelSpec& spec = *run.reference_model;
   const std::int64_t item = size_of(run.precision.compute);
@@ -397,7 +397,7 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
   const std::int64_t item = size_of(run.precision.compute);
   const auto units = gathered_bytes(run);
   const std::int64_t prefetch_budget = run.prefetch_budget > 0 ? run.prefetch_budget : default_prefetch_budget(run.spec, units);
-  // Two groups where there are as many, because memory may peak where one follows the other.
+  // Two groups if there are as many: memory may peak between two groups.
   const std::int64_t two_groups = 2 * run.group;
   const int group = static_cast<int>(run.group);
   const int max_micro_batches = static_cast<int>(run.micro_batches > 0 ? std::min(run.micro_batches, two_groups) : two_groups);
@@ -422,7 +422,7 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
   if (run.training) {
     const bool copy = run.precision.has_master_copy() || run.offload.optimizer != run.offload.weights;
     (run.offload.optimizer ? p.host : p.optimizer) += state + (copy ? masters * size_of(run.precision.master) : 0);
-    if (run.offload.optimizer && !run.offload.weights) p.host += masters * item;  // rounded, on their way to the device
+    if (run.offload.optimizer && !run.offload.weights) p.host += masters * item;  // rounded copies on their way to the device
     p.gradients = gradient_bytes(run, peaks.gradients, p.host);
     const std::int64_t micro =
         parallel::activation_bytes(run.spec, run.precision.compute, run.tokens, run.recompute, run.offload.activations);
@@ -435,17 +435,17 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
     p.activations = run.group * (parallel::forward_bytes(run.spec, run.precision.compute, run.tokens) + reference_bytes(run));
   }
   p.buffers = buffer_bytes(run) + evaluation_bytes(run);
-  // An update comes when gathered weights and activations are free again.
+  // An update runs after gathered weights and activations are freed.
   if (run.training && !run.offload.optimizer)
     p.buffers += std::max<std::int64_t>(0, whole_bytes(run) - p.gathered - p.activations - p.buffers);
-  // A host's blocks are kept for the next use of their size; a device's serve whatever comes next.
+  // The host's allocator keeps blocks for later use of the same size; a device's blocks serve any request.
   const Temporaries temporary(run);
   if (!run.on_cpu) p.apart = peaks.gathered + peaks.gradients + std::max(temporary.layer, temporary.head) - peaks.all;
   if (run.reference_model == nullptr) return p;
   const MemoryPlan reference = plan_memory(reference_passes(run));
   p.reference = reference.total() + (run.reference_rows ? rows_bytes(run) : 0);
   p.host += reference.host;
-  if (!run.on_cpu) p.apart += std::min(reference.gathered, p.gathered);  // it gathers between the steps
+  if (!run.on_cpu) p.apart += std::min(reference.gathered, p.gathered);  // the reference gathers between the steps
   return p;
 }
 

@@ -1,4 +1,4 @@
-// Text of at most kColumns columns. Private to plan.
+// Wraps text to kColumns columns. Private to plan.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@ namespace qft::plan {
 
 inline constexpr std::size_t kColumns = 120;
 
-/// Lines that are longer are broken at spaces, and go on four columns further in.
+/// Breaks longer lines at spaces and indents their rest by four more columns.
 inline std::string wrapped(const std::string& text) {
   std::string page;
   for (std::size_t begin = 0; begin < text.size();) {

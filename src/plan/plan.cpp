@@ -58,11 +58,11 @@ class Planner {
     const int size = group_ranks();
     const bool divides = plan_.ranks % size == 0, asked = config_.parallel.strategy == "hsdp";
     if (asked && config_.parallel.hsdp_group_size <= 0 && !plan_.machine)
-      fail_config("strategy hsdp: how many ranks a node has is not known here: set hsdp_group_size, or name a --machine");
+      fail_config("strategy hsdp: the number of ranks per node is unknown: set hsdp_group_size, or name a --machine");
     if (asked && !divides) fail_config("hsdp_group_size {} does not divide {} ranks: change one of them", size, plan_.ranks);
     if (asked && (size == 1 || size == plan_.ranks))
-      fail_config("strategy hsdp with groups of {} of {} ranks is {}: plan that, or set hsdp_group_size between them", size,
-                  plan_.ranks, size == 1 ? "ddp" : "zero3");
+      fail_config("strategy hsdp with groups of {} of {} ranks is the same as {}: plan that, or set hsdp_group_size between them",
+                  size, plan_.ranks, size == 1 ? "ddp" : "zero3");
     return divides && size > 1 && size < plan_.ranks;
   }
 
@@ -107,7 +107,7 @@ class Planner {
   std::int64_t process() const { return plan_.process.bytes; }
   bool on_cpu() const { return plan_.process.on_cpu; }
   bool on_host() const { return on_cpu() || plan_.process.unified; }
-  /// 1, what the run file says, and the largest that fits; where nothing is gathered or reduced more often, 1 alone.
+  /// Returns 1, the run file's value, and the largest that fits; only 1 if a larger group saves no gathers or reductions.
   std::vector<std::int64_t> groups_of(const Strategy& strategy) const {
     std::vector<std::int64_t> groups = {1};
     const std::int64_t asked = config_.training.breadth_first_micro_batches;
@@ -118,7 +118,7 @@ class Planner {
     return groups;
   }
 
-  /// Copies for checkpoints, which a footprint counts on the CPU alone, where a device has no other memory than the host's.
+  /// Checkpoint copies to add to a footprint, which counts them only on the CPU; nonzero if the device uses host memory.
   std::int64_t staged_beside(const Footprint& footprint) const { return plan_.process.unified ? footprint.staged : 0; }
 
   /// Bytes that the process leaves to the model of `run`; 0: unknown.
@@ -127,7 +127,7 @@ class Planner {
     return std::max<std::int64_t>(1, plan_.available - process() - staged_beside(footprint_of(run, config_)));
   }
 
-  /// A rank's share of its node's memory, beside the process; 0: unknown.
+  /// A rank's share of its node's memory, minus the process; 0: unknown.
   std::int64_t host_left() const {
     if (!plan_.machine || plan_.machine->host_memory_gb <= 0) return 0;
     const auto share =
@@ -148,11 +148,11 @@ class Planner {
     return largest_group(run, one.footprint, left(run), max_micro_batches_);
   }
 
-  /// By halving, in steps of kLongestStep. `below`: what does not fit, of the run's own micro-batches; 0: they fit.
+  /// Finds the longest sequence by bisection, in steps of kLongestStep. `below`: a length known not to fit; 0: none.
   std::int64_t longest(const Strategy& strategy, std::int64_t group, std::int64_t below) const {
     if (plan_.available == 0) return 0;
     const model::ModelConfig& model = plan_.recipe.spec.config;
-    const bool shares = plan_.workload.largest.expanded > 0;  // then sequences have no angles of their own
+    const bool shares = plan_.workload.largest.expanded > 0;  // shared prompts use one table of angles
     std::int64_t limit = shares && model.rope.dynamic ? model.rope.dynamic->positions : model.max_position_embeddings;
     if (below > 0) limit = std::min(limit, (below - 1) / kLongestStep * kLongestStep);
     const auto tokens_of = [&](std::int64_t steps) { return std::min(steps * kLongestStep, limit); };
@@ -192,7 +192,7 @@ class Planner {
       const std::int64_t tokens = std::max(largest.tokens, largest.expanded),
                          each = (tokens + plan_.sequences - 1) / plan_.sequences;
       row.longest = longest(strategy, group, fit.fits ? 0 : each);
-      // The bytes do not depend on a machine: any will do.
+      // The bytes do not depend on the machine, so any machine will do.
       row.time = simulate(execution, plan_.machine.value_or(any_machine()), plan_.workload);
     }
     plan_.rows.push_back(row);
@@ -215,7 +215,7 @@ class Planner {
   std::int64_t max_micro_batches_ = 1;
 };
 
-/// Facts alone: asking LibTorch's kernels would make a context.
+/// Reads only known facts: asking LibTorch's kernels would create a device context.
 Process process_on(c10::Device device) {
   const device::DeviceFacts& facts = device::facts_of(device);
   return {.unified = facts.unified,
@@ -234,7 +234,7 @@ Process process_here(const config::RunConfig& config) {
     const std::string kind = forced == nullptr ? "auto" : device::parse_device(forced).kind;
     for (const device::BackendEntry& entry : device::load_backends())
       if (entry.count > 0 && (kind == "auto" || kind == entry.name)) return process_on(c10::Device(entry.backend->type(), 0));
-    // What is planned here may run elsewhere: a login node has no GPU.
+    // The planned run may execute elsewhere: a login node has no GPU.
     if (for_gpus || (kind != "auto" && kind != "cpu")) return {};
   }
   device::release_unused();
@@ -258,7 +258,7 @@ Plan make_plan(const config::RunConfig& config, Recipe recipe, int ranks, const 
   plan.workload = objective.estimates_kl       ? with_estimates(std::move(workload))
                   : objective.compares_rewards ? with_rewards(std::move(workload))
                                                : std::move(workload);
-  // A limit of tokens leaves a micro-batch of the longest items one of them.
+  // With a limit of tokens, a micro-batch of the longest items has one item.
   const auto& t = config.training;
   plan.sequences = objective.item_sequences * (t.max_tokens_per_micro_batch > 0 ? 1 : t.per_device_train_batch_size);
   Planner(config, plan, question).run();

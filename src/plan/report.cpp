@@ -17,7 +17,7 @@ std::string bytes(std::int64_t n) {
   return format_bytes(static_cast<double>(n));
 }
 
-/// What a table counts in: as its largest number asks.
+/// The unit of a table, chosen for its largest number.
 struct Unit {
   double size;
   const char* name;
@@ -28,7 +28,7 @@ struct Unit {
     if (largest >= 1e9) return {1e9, "GB", 3};
     return {1e6, "MB", 2};
   }
-  /// "-" for none.
+  /// Returns "-" for 0.
   std::string text(double bytes) const {
     if (bytes == 0.0) return "-";
     const std::string number = fmt::format("{:.{}f}", bytes / size, digits);
@@ -37,14 +37,14 @@ struct Unit {
   std::string text(std::int64_t bytes) const { return text(static_cast<double>(bytes)); }
 };
 
-/// Of a table of what rows need.
+/// The unit of the memory tables.
 Unit memory_unit(const Plan& plan) {
   std::int64_t most = 0;
   for (const Row& row : plan.rows) most = std::max({most, row.needed, row.memory.host});
   return Unit::of(static_cast<double>(most));
 }
 
-/// The larger number never has the smaller text.
+/// Formats seconds so that a larger number never looks smaller.
 std::string seconds_text(double s) {
   return s >= 9.995 ? fmt::format("{:.1f}", s) : s >= 0.09995 ? fmt::format("{:.2f}", s) : fmt::format("{:.4f}", s);
 }
@@ -60,8 +60,8 @@ struct Column {
   bool shown = true;
 };
 
-/// Columns as wide as their widest cell. What is wider than a page goes on in a further block, which begins with the strategy and
-/// g again.
+/// Formats a table with columns as wide as their widest cell. Columns beyond the page width continue in another block, which
+/// repeats the strategy and g.
 std::string table(const std::string& title, const std::vector<Row>& rows, const std::vector<Column>& columns) {
   std::vector<std::vector<std::string>> all = {{"strategy"}, {"g"}};
   for (const Row& row : rows) {
@@ -112,8 +112,8 @@ std::string memory_table(const Plan& plan) {
   const auto part = [unit](auto member) { return [unit, member](const Row& row) { return unit.text(row.memory.*member); }; };
   const auto of_row = [unit](auto member) { return [unit, member](const Row& row) { return unit.text(row.*member); }; };
   const auto some = [&](auto member) { return any_row(plan, [member](const Row& row) { return row.memory.*member > 0; }); };
-  const bool staged = any_row(plan, [](const Row& row) { return row.staged > 0; }),
-             process = any_row(plan, [](const Row& row) { return row.process > 0; });
+  const bool staged = any_row(plan, [](const Row&row) { return row.staged > 0; }),
+             process = any_row(plan, [](const Row&row) { return row.process > 0; });
   const auto apart = [unit](const Row& row) { return unit.text(-row.memory.apart); };
   return table(fmt::format("memory of a rank in {}, for a micro-batch of {}", unit.name, micro_batch_text(plan)), plan.rows,
                {{"weights", part(&MemoryPlan::weights)},
@@ -130,10 +130,10 @@ std::string memory_table(const Plan& plan) {
          "g: micro-batches that pass a block together, under one gather of its weights\n";
 }
 
-/// Both columns speak of micro-batches of as many sequences.
+/// Both columns are for micro-batches with equally many sequences.
 std::string fits_table(const Plan& plan) {
   const Unit unit = memory_unit(plan);
-  const bool known = plan.available > 0, host = any_row(plan, [](const Row& row) { return row.memory.host > 0; });
+  const bool known = plan.available > 0, host = any_row(plan, [](const Row&row) { return row.memory.host > 0; });
   const bool ways = any_row(plan, [&](const Row& row) { return row.policy.recompute != plan.rows.front().policy.recompute; });
   if (!known && !host) return {};
   std::string text = table(
@@ -181,7 +181,8 @@ std::string threads_text(const Plan& plan) {
   if (!plan.process.on_cpu) return {};
   const bool described = plan.machine && plan.machine->threads_per_rank == at::get_num_threads();
   return fmt::format(
-      "  buffers are planned for {} compute threads a rank, as {}: set OMP_NUM_THREADS where the run's ranks will have others\n",
+      "  buffers are planned for {} compute threads per rank, as {}: set OMP_NUM_THREADS if the run's ranks will have other "
+      "numbers\n",
       at::get_num_threads(), described ? "the machine's description says" : "in this process");
 }
 

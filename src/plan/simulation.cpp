@@ -18,14 +18,14 @@ namespace {
 using parallel::Action;
 using parallel::ActionKind;
 
-/// The others' part of a buffer that a group shares.
+/// Bytes that a rank receives of a buffer that a group shares.
 double received(double bytes, int ranks) {
   return bytes * (ranks - 1) / ranks;
 }
 
-class Player {
+class Simulator {
  public:
-  Player(const ExecutionConfig& run, const Machine& machine)
+  Simulator(const ExecutionConfig& run, const Machine& machine)
       : run_(run),
         machine_(machine),
         shard_(link_of(machine, run.shard_ranks, 1)),
@@ -41,11 +41,11 @@ class Player {
   double now() const { return now_; }
   const StepTime& total() const { return total_; }
   StepTime& total() { return total_; }
-  /// Seconds that each link is busy.
+  /// Busy seconds of each link.
   std::array<double, 3> busy() const { return {shard_.busy(), replicas_.busy(), host_.busy()}; }
   double alone() const { return shard_.alone() + replicas_.alone() + host_.alone() + agreed_; }
 
-  /// A training step.
+  /// Plays a training step.
   void play(const StepShape& step) {
     open_units_.assign(static_cast<std::size_t>(buckets_.empty() ? 0 : *std::max_element(buckets_.begin(), buckets_.end()) + 1),
                        0);
@@ -59,7 +59,7 @@ class Player {
             step.micros);
   }
 
-  /// A forward pass without gradients.
+  /// Plays a forward pass without gradients.
   void pass(const std::vector<MicroShape>& micros, std::int64_t max_micro_batches) {
     if (micros.empty()) return;
     const int most = static_cast<int>(max_micro_batches);
@@ -115,7 +115,7 @@ class Player {
 
   const MicroShape& micro(const Action& action) const { return (*micros_)[static_cast<std::size_t>(action.micro)]; }
 
-  /// The reference passes without the adapter.
+  /// The reference lane skips the adapter.
   Work forward_of(const Action& action) const {
     Work work = forward_work(run_.spec, action.target, micro(action), run_.precision.compute, run_.objective);
     if (action.lane == parallel::Lane::reference) work.narrow = 0;
@@ -135,14 +135,15 @@ class Player {
     now_ = std::max(now_, time);
   }
 
-  /// Waits for a unit, and decodes what is quantised of it: reads it as it is at rest and writes it.
+  /// Waits for a unit. Decodes its quantised part: reads the stored form and writes the decoded one.
   void acquire(const Action& action) {
     const auto decoded = static_cast<double>(gather(action).decoded);
     wait_until(arrival_[static_cast<std::size_t>(action.target)], total_.gather_wait);
     if (decoded > 0) compute({.bytes = decoded + static_cast<double>(unit(action.target).packed_bytes)});
   }
 
-  /// Gathers a unit from the other ranks, and from host memory this rank's slice (the whole unit where weights are not sharded).
+  /// Gathers a unit from the other ranks; with offloading first copies this rank's slice from host memory (the whole unit if
+  /// weights are not sharded).
   parallel::GatheredBytes gather(const Action& action) {
     const parallel::GatheredBytes brought = gathered_set_.run(action);
     const auto bytes = static_cast<double>(brought.gathered());
@@ -200,7 +201,7 @@ class Player {
     reductions_.pop_front();
   }
 
-  /// Reductions, the sums of the replicas, the ranks' agreement, the update, and copies brought up to date.
+  /// Waits for the reductions, sums over replicas, the ranks' agreement, the update, and the gathers of updated weights.
   void finish() {
     while (!reductions_.empty()) complete_oldest();
     double trainable = 0;
@@ -210,7 +211,7 @@ class Player {
       wait_until(all_reduce(replicas_, owned * wide_item(), run_.replicas), total_.reduce_wait);
     const Link& slowest = run_.replicas > 1 ? replicas_.link() : shard_.link();
     const int ranks = run_.shard_ranks * run_.replicas;
-    if (ranks > 1) {  // three numbers
+    if (ranks > 1) {  // the ranks agree on three numbers
       agreed_ += 2 * slowest.latency;
       wait_until(now_ + 2 * slowest.latency, total_.reduce_wait);
     }
@@ -221,7 +222,7 @@ class Player {
         arrival_[u] = all_gather(now_, static_cast<double>(padded_numel(n, run_.shard_ranks)) * size_of(run_.precision.compute));
   }
 
-  /// The rule reads and writes gradient, master and its state, and writes the weight; the norm reads the gradient once more.
+  /// The rule reads and writes gradient, master and state, and writes the weight; the norm reads the gradient once more.
   void update(double elements) {
     const auto& p = run_.precision;
     double state = 0, trainable = 0, whole = 0, operations = 0;
@@ -241,7 +242,7 @@ class Player {
     send_to_owners(share * whole * size_of(p.grad), share * operations);
   }
 
-  /// Gradients of whole parameters travel to their owners, which compute, and back.
+  /// Gradients of whole parameters travel to their owners, which compute the update, and back.
   void send_to_owners(double bytes, double operations) {
     if (run_.shard_ranks > 1 && bytes > 0) {
       const double travels = 2 * received(bytes, run_.shard_ranks);
@@ -256,7 +257,7 @@ class Player {
   Wire shard_, replicas_, host_;
   std::vector<parallel::GatheredBytes> units_;
   GatheredSet gathered_set_;
-  std::vector<double> arrival_;  ///< by unit: when its gather in flight is complete
+  std::vector<double> arrival_;  ///< by unit: end of its gather in flight
   std::vector<int> buckets_, open_units_;
   std::deque<double> reductions_;
   const std::vector<MicroShape>* micros_ = nullptr;
@@ -268,33 +269,34 @@ class Player {
 }  // namespace
 
 StepTime simulate(const ExecutionConfig& run, const Machine& machine, const Workload& workload) {
-  std::deque<Player> players;  // of the policy and, where there is one, of its reference, which is at work before it
+  std::deque<Simulator> simulators;  // the policy's and, if it has a separate model, the reference's, which runs first
   const std::optional<ExecutionConfig> other = run.reference_model ? std::optional(reference_passes(run)) : std::nullopt;
-  if (other) players.emplace_back(*other, machine);
-  Player& policy = players.emplace_back(run, machine);
+  if (other) simulators.emplace_back(*other, machine);
+  Simulator& policy = simulators.emplace_back(run, machine);
   const auto play = [&](const StepShape& step) {
     if (other)
-      for (const auto* micros : {&step.before, &step.micros}) players.front().pass(*micros, step.max_micro_batches);
+      for (const auto* micros : {&step.before, &step.micros}) simulators.front().pass(*micros, step.max_micro_batches);
     policy.pass(step.before, step.max_micro_batches);
     policy.play(step);
   };
   const auto sum_of = [&](auto value) {
-    return std::accumulate(players.begin(), players.end(), 0.0, [&](double sum, const Player& p) { return sum + value(p); });
+    return std::accumulate(simulators.begin(), simulators.end(), 0.0,
+                           [&](double sum, const Simulator& p) { return sum + value(p); });
   };
-  const auto now = [](const Player& p) { return p.now(); };
-  const auto alone = [](const Player& p) { return p.alone(); };
-  const auto busy_of = [&](std::size_t link) { return sum_of([link](const Player& p) { return p.busy()[link]; }); };
+  const auto now = [](const Simulator& p) { return p.now(); };
+  const auto alone = [](const Simulator& p) { return p.alone(); };
+  const auto busy_of = [&](std::size_t link) { return sum_of([link](const Simulator& p) { return p.busy()[link]; }); };
   const auto links = [&] { return std::array{busy_of(0), busy_of(1), busy_of(2)}; };
   play(workload.steps.front());  // ends with frozen weights in flight, as every step does
-  for (Player& p : players) p.total() = {};
+  for (Simulator& p : simulators) p.total() = {};
   const double start = sum_of(now), alone_before = sum_of(alone);
   const auto busy_before = links();
   const bool others = workload.steps.size() > 1;
   for (std::size_t i = others ? 1 : 0; i < workload.steps.size(); ++i) play(workload.steps[i]);
   StepTime t;
-  for (double StepTime::* part : {&StepTime::compute, &StepTime::gather_wait, &StepTime::reduce_wait, &StepTime::gather_bytes,
-                                  &StepTime::reduce_bytes, &StepTime::tokens})
-    t.*part = sum_of([&](const Player& p) { return p.total().*part; });
+  for (double StepTime::*part : {&StepTime::compute, &StepTime::gather_wait, &StepTime::reduce_wait, &StepTime::gather_bytes,
+                                 &StepTime::reduce_bytes, &StepTime::tokens})
+    t.*part = sum_of([&](const Simulator& p) { return p.total().*part; });
   t.step = sum_of(now) - start;
   t.transfers = sum_of(alone) - alone_before;
   const auto busy = links();

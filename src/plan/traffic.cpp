@@ -8,7 +8,7 @@
 namespace qft::plan {
 namespace {
 
-/// The slices of the other ranks.
+/// Bytes of the other ranks' slices.
 std::int64_t others(std::int64_t n, int ranks, at::ScalarType type) {
   return parallel::Division::share(n, ranks) * (ranks - 1) * static_cast<std::int64_t>(c10::elementSize(type));
 }
@@ -24,7 +24,8 @@ Traffic step_traffic(const parallel::ActionList& list, const model::ModelSpec& s
                        others(unit.trainable_numel, ranks, precision.compute)});
   std::int64_t gathered = 0, reduced = 0;
   GatheredSet gathered_set(weights);
-  for (const parallel::Action& action : list) gathered_set.run(action);  // the step before leaves frozen weights in flight
+  // frozen weights of the previous step are still in flight
+  for (const parallel::Action& action : list) gathered_set.run(action);
   for (const parallel::Action& action : list) {
     if (strategy.weights) gathered += gathered_set.run(action).gathered();
     if (action.kind == parallel::ActionKind::reduce)

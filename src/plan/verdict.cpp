@@ -8,7 +8,7 @@
 namespace qft::plan {
 namespace {
 
-constexpr std::int64_t kMostRows = 4096;  ///< of a micro-batch: far beyond any that pays
+constexpr std::int64_t kMostRows = 4096;  ///< of a micro-batch: far beyond any useful one
 constexpr int kMostTimesRanks = 64;
 constexpr Question kMemoryOnly{.only = {}, .costs = false};
 
@@ -37,7 +37,7 @@ class Judge {
  private:
   bool automatic() const { return config_.parallel.strategy == "auto"; }
 
-  /// The row that the run takes of those of a strategy: as many micro-batches together as it asks for, else as fit.
+  /// The run's row among a strategy's rows: with the requested number of micro-batches per gather, else the largest that fits.
   const Row* order_of(const Plan& plan, std::string_view name) const {
     const Row *first = nullptr, *last = nullptr;
     for (const Row& row : plan.rows) {
@@ -49,7 +49,7 @@ class Judge {
     return first->fits && first->memory.gathered > 0 ? last : first;
   }
 
-  /// The row that the run takes; if none fits, the one that needs least.
+  /// The run's row; if none fits, the one that needs least.
   const Row* way_of(const Plan& plan, int ranks) const {
     if (!automatic()) return order_of(plan, config_.parallel.strategy);
     const Row* least = nullptr;
@@ -62,7 +62,7 @@ class Judge {
     return least;
   }
 
-  /// nullopt if the changes do not go with the run; `refusal` says why.
+  /// Plans a variant. Returns nullopt if its settings contradict each other; `refusal` then has the error.
   std::optional<Plan> planned(const Variant& variant, const Question& question, std::string* refusal = nullptr) const {
     try {
       return replan_(variant, question);
@@ -76,7 +76,7 @@ class Judge {
     return !plan_.process.on_cpu && !plan_.process.unified && !config_.training.deterministic && !config_.training.cuda_graphs;
   }
 
-  /// What `strategy: auto` does when nothing else fits.
+  /// Offloads as `strategy: auto` does if nothing else fits.
   void offload(Verdict& v) {
     if (!automatic() || !can_offload()) return;
     const std::string_view last = automatic_strategies(plan_.ranks, false).back();
@@ -102,9 +102,9 @@ class Judge {
     if (v.total_steps > 0) v.run_seconds = t.step * static_cast<double>(v.total_steps);
   }
 
-  /// By doubling, then by halving.
+  /// Doubles until something fails, then bisects.
   void take_largest_micro_batch(Verdict& v) const {
-    if (config_.training.max_tokens_per_micro_batch > 0) return;  // the tokens decide
+    if (config_.training.max_tokens_per_micro_batch > 0) return;  // the token limit decides
     const std::string name(v.row.strategy.name);
     std::int64_t tokens = plan_.workload.largest.tokens, fitting = v.micro_batch, beyond = 2 * fitting;
     const auto limit_of = [&](std::int64_t rows) -> std::optional<MicroBatchLimit> {
@@ -139,7 +139,7 @@ class Judge {
     return Remedy{change, std::string(row->strategy.name), row->needed};
   }
 
-  /// Settings that save memory and that the run does not have yet.
+  /// Settings that save memory and that the run does not use yet.
   std::vector<std::string> savings(const Verdict& v) const {
     std::vector<std::string> all;
     if (!config_.recompute()) all.emplace_back("gradient_checkpointing=true");
@@ -184,7 +184,7 @@ class Judge {
   const Plan& plan_;
   const config::RunConfig& config_;
   const Replan& replan_;
-  std::vector<std::string> offloaded_;  ///< what the run's way sets
+  std::vector<std::string> offloaded_;  ///< settings of the offloading that makes the run fit
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ std::string duration_words(double seconds) {
   return fmt::format("about {:.0f} s", seconds);
 }
 
-/// Three digits.
+/// Formats with three digits.
 std::string short_seconds(double seconds) {
   return seconds >= 9.995    ? fmt::format("{:.1f} s", seconds)
          : seconds >= 0.9995 ? fmt::format("{:.2f} s", seconds)
@@ -35,7 +35,7 @@ std::string memory_words(const Plan& plan, const Verdict& v) {
     const std::string host = v.row.memory.host > 0 ? fmt::format(", and {} of host memory", bytes_words(v.row.memory.host)) : "";
     return fmt::format("fits: {}{}\n", what(), host);
   }
-  return fmt::format("does not fit: {}, of which nine tenths may be planned for\n", what());
+  return fmt::format("does not fit: {}, and a run may use nine tenths of that\n", what());
 }
 
 std::string limit_words(const Verdict& v) {
@@ -71,12 +71,12 @@ std::string time_words(const Verdict& v) {
     text += fmt::format("; {} take {}, without loading, evaluation and checkpoints", counted(v.total_steps, "step"),
                         duration_words(*v.run_seconds));
   else
-    text += "; the number of steps is known once the data is packed (qft-pack), or with max_steps";
+    text += "; the number of steps is known after packing the data (qft-pack), or with max_steps";
   return text + "\n";
 }
 
 std::string remedy_words(const Verdict& v) {
-  if (v.remedies.empty()) return v.fits ? "" : "nothing that was tried fits: more ranks, and settings that save memory\n";
+  if (v.remedies.empty()) return v.fits ? "" : "nothing that was tried fits: use more ranks, and settings that save memory\n";
   std::string text = v.fits ? "what fits without offloading, each planned (key=value, as on the command line):\n"
                             : "what fits, each planned (key=value, as on the command line):\n";
   for (const Remedy& r : v.remedies) text += fmt::format("  {}: {} takes {}\n", r.change, r.way, bytes_words(r.needed));
@@ -87,7 +87,7 @@ std::string remedy_words(const Verdict& v) {
 
 std::string to_text(const Plan& plan, const Verdict& v) {
   if (!v.known)
-    return wrapped("what fits is not known: name a machine (--machine NAME; --machine list shows which), or set max_memory\n" +
+    return wrapped("unknown what fits: name a machine (--machine NAME; --machine list shows which), or set max_memory\n" +
                    time_words(v));
   std::string text = memory_words(plan, v);
   if (v.fits) text += micro_batch_words(v) + time_words(v);

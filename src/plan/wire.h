@@ -7,11 +7,12 @@
 
 namespace qft::plan {
 
+/// The timeline of one link.
 class Wire {
  public:
   explicit Wire(Link link) : link_(link) {}
 
-  /// When a transfer of so many bytes that starts at `now` is complete.
+  /// Starts a transfer of `bytes` at `now`; returns the time of its end.
   double start(double now, double bytes, int hops) {
     if (bytes <= 0.0) return now;
     const double takes = bytes / link_.bytes_per_second;
@@ -20,10 +21,10 @@ class Wire {
     free_ = std::max(free_, now) + takes;
     return std::max(free_, now + takes + hops * link_.latency);
   }
-  /// Until when it is busy with what has been started.
+  /// Returns the time until which the started transfers keep the link busy.
   double free() const { return free_; }
   double busy() const { return busy_; }
-  /// Seconds of all transfers, if each waited for the one before, with their latencies.
+  /// Returns the sum of all transfers' seconds, latencies included, as if each waited for the one before.
   double alone() const { return alone_; }
   const Link& link() const { return link_; }
 
@@ -32,7 +33,8 @@ class Wire {
   double free_ = 0, busy_ = 0, alone_ = 0;
 };
 
-/// When work of `seconds` that starts at `now` is done, if until `busy_until` only `share` of the cores is left to it.
+/// Returns the end of work that takes `seconds` and starts at `now`, if only `share` of the cores is available until
+/// `busy_until`.
 inline double finish_of(double now, double seconds, double busy_until, double share) {
   const double slow = std::max(0.0, busy_until - now);
   if (seconds <= slow * share) return now + seconds / share;

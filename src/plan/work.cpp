@@ -17,14 +17,14 @@ double to_double(std::int64_t n) {
 
 /// Sums over the linear modules of a sub-layer.
 struct Linears {
-  double weights = 0;       ///< elements by which a token is multiplied
-  double entries = 0;       ///< of those that read the norm's output
-  double lora = 0;          ///< rank x (inputs + outputs) of those with LoRA
-  double lora_inputs = 0;   ///< inputs of those with LoRA
-  double oft = 0;           ///< operations that turn inputs, of a token
-  double oft_inputs = 0;    ///< inputs that are turned
-  double dora = 0;          ///< outputs of those with DoRA
-  double dora_weights = 0;  ///< elements of their weights
+  double weights = 0;       ///< weight elements that multiply a token
+  double entries = 0;       ///< elements of the linears that read the norm's output
+  double lora = 0;          ///< rank x (inputs + outputs) of linears with LoRA
+  double lora_inputs = 0;   ///< inputs of linears with LoRA
+  double oft = 0;           ///< operations per token that rotate inputs
+  double oft_inputs = 0;    ///< rotated inputs
+  double dora = 0;          ///< outputs of linears with DoRA
+  double dora_weights = 0;  ///< weight elements of linears with DoRA
 
   explicit Linears(const model::SubLayerSpec& sublayer) {
     int index = 0;
@@ -88,7 +88,7 @@ Work layer_backward(const ModelSpec& spec, const model::Layer& layer, int block,
     const Linears linears(sublayer);
     const double unneeded = &sublayer == &layer.front() && !input_grad ? linears.entries : 0.0;
     w.matmul += 2 * tokens * (products * linears.weights - unneeded);
-    w.narrow += 4 * tokens * (linears.lora + linears.oft);  // of the inputs, and of the two factors or the rotation
+    w.narrow += 4 * tokens * (linears.lora + linears.oft);  // gradients of the inputs, and of the two factors or the rotation
     w.attention += micro.pairs(sublayer.window) * cost.pair_operations;
     w.bytes +=
         tokens *
@@ -162,7 +162,7 @@ Work forward_work(const ModelSpec& spec, int block, const MicroShape& micro, at:
     w.bytes = 2 * tokens * hidden * item;
     return w;
   }
-  if (spec.head.of_sequences()) return w;  // a few rows
+  if (spec.head.of_sequences()) return w;  // only a few rows
   const double vocabulary = to_double(spec.config.vocab_size);
   if (objective == parallel::ObjectiveKind::sequence_level) {
     w.matmul = 2 * labels * hidden * vocabulary;
@@ -170,7 +170,7 @@ Work forward_work(const ModelSpec& spec, int block, const MicroShape& micro, at:
     return w;
   }
   const bool table = trains_weights(spec, block, model::kLmHead) || trains_weights(spec, block, model::kEmbedTokens);
-  w.matmul = (table ? 6 : 4) * labels * hidden * vocabulary;         // logits, gradient of their input, of the table
+  w.matmul = (table ? 6 : 4) * labels * hidden * vocabulary;         // logits, gradient of their input, gradient of the table
   w.bytes = (3 * labels * vocabulary + 7 * tokens * hidden) * item;  // softmax and its gradient; norm and its gradient
   return w;
 }

@@ -11,10 +11,10 @@
 namespace qft::plan {
 namespace {
 
-/// What is known of a pack's items.
+/// The lengths of a pack's items.
 struct Items {
   std::span<const std::int32_t> tokens, labels, shared;
-  std::int64_t sequences = 1;  ///< of an item
+  std::int64_t sequences = 1;  ///< sequences of an item
 };
 
 MicroShape shape_of(const std::vector<std::int64_t>& items, const Items& known) {
@@ -29,7 +29,7 @@ MicroShape shape_of(const std::vector<std::int64_t>& items, const Items& known) 
   return shape;
 }
 
-/// What a rank's step costs, roughly: for the choice of the slowest rank only.
+/// Rough cost of a rank's step, to find the slowest rank.
 double cost(const std::vector<MicroShape>& micros) {
   double total = 0;
   for (const MicroShape& m : micros) total += static_cast<double>(m.tokens + m.labels);
@@ -72,9 +72,9 @@ Workload workload_of(const loader::StepSchedule& schedule, std::span<const std::
   all.largest.expanded = most.expanded;
   double sum = 0;
   for (const StepShape& step : all.steps) sum += static_cast<double>(step.tokens);
-  all.description = fmt::format(
-      "{} of the run's {} steps as the loader deals them, {} tokens each on average, micro-batches of at most {} tokens", count,
-      total, format_count(sum / static_cast<double>(count)), all.largest.tokens);
+  all.description =
+      fmt::format("{} of the run's {} steps in the loader's order, {} tokens each on average, micro-batches of at most {} tokens",
+                  count, total, format_count(sum / static_cast<double>(count)), all.largest.tokens);
   return all;
 }
 
@@ -90,10 +90,10 @@ Workload full_rows(const config::RunConfig& config, int ranks, int item_sequence
   const std::int64_t cutoff = config.data.cutoff_len, micro = t.per_device_train_batch_size;
   const std::int64_t together = micro * ranks;
   const std::int64_t units = t.global_batch_size.value_or(together * t.gradient_accumulation_steps);
-  // A limit on tokens makes more and smaller micro-batches of the same samples.
+  // A limit on tokens makes more, smaller micro-batches of the same samples.
   const std::int64_t limited = std::max<std::int64_t>(1, t.max_tokens_per_micro_batch / (cutoff * item_sequences));
   const std::int64_t limit = t.max_tokens_per_micro_batch > 0 ? limited : micro;
-  const std::int64_t share = t.deterministic ? units : (units + ranks - 1) / ranks;  // of a rank in a micro-batch, at most
+  const std::int64_t share = t.deterministic ? units : (units + ranks - 1) / ranks;  // most samples of a rank in a micro-batch
   const std::int64_t rows = std::min({micro, limit, share});
   MicroShape shape;
   for (std::int64_t i = 0; i < rows * item_sequences; ++i) shape.add_sequence(cutoff, cutoff);
@@ -127,7 +127,8 @@ Workload padded_to_graph_shapes(Workload workload) {
   const auto pad = [](MicroShape& micro) {
     if (const std::int64_t added = parallel::padded_tokens(micro.tokens) - micro.tokens; added > 0) micro.add_sequence(added, 0);
   };
-  for (StepShape& step : workload.steps) std::ranges::for_each(step.micros, pad);  // forward passes beside them run no graphs
+  // forward passes before the step run without graphs
+  for (StepShape& step : workload.steps) std::ranges::for_each(step.micros, pad);
   pad(workload.largest);
   workload.description += "; cuda_graphs pads them";
   return workload;

@@ -15,7 +15,7 @@ constexpr const char* kTiny =
     R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":64,"intermediate_size":128,"num_hidden_layers":6,)"
     R"("num_attention_heads":4,"num_key_value_heads":4,"vocab_size":512,"tie_word_embeddings":false,"rms_norm_eps":1e-5,"hidden_act":"silu"})";
 
-/// The row of ddp.
+/// Returns the row of ddp.
 Row ddp(const TempDir& dir, double max_memory, std::optional<bool> gradient_checkpointing = {}) {
   config::RunConfig config;
   config.model.model_name_or_path = dir.path().string();
@@ -107,16 +107,16 @@ TEST(UnifiedMemory, IsOffloadedToNowhereAndHoldsTheCopiesForCheckpoints) {
   EXPECT_EQ(apart.memory.optimizer, 0);
   EXPECT_EQ(unified.memory.host, 0);
   EXPECT_GT(unified.memory.optimizer, 0);
-  EXPECT_GT(apart.memory.host, unified.memory.optimizer) << "with the sums of gradients";
+  EXPECT_GT(apart.memory.host, unified.memory.optimizer) << "includes the gradient sums";
   EXPECT_EQ(apart.staged, 0);
   EXPECT_GT(unified.staged, 0);
   EXPECT_EQ(unified.needed, unified.memory.total() + unified.staged);
-  // Memory for the model alone, a tenth of it free, does not hold the copies besides.
+  // Memory for the model with a tenth free does not hold the checkpoint copies too.
   const auto only_model = static_cast<double>(unified.memory.total()) * 1.01 / 0.9e9;
   EXPECT_FALSE(row_of(true, only_model).fits);
   EXPECT_TRUE(row_of(true, only_model + 1.01e-9 * static_cast<double>(unified.staged)).fits);
 
-  // What is offloaded must fit into the node's memory, where that is known.
+  // Offloaded tensors must fit into the node's memory, if it is known.
   EXPECT_TRUE(apart.fits);
   machine.host_memory_gb = 0.9e-9 * static_cast<double>(apart.memory.host);
   EXPECT_FALSE(row_of(false, 80).fits);
@@ -151,7 +151,7 @@ TEST(Hsdp, AskedForWithoutGroupsIsAnError) {
     config.resolve();
     return make_plan(config, engine::recipe_of(config), 4, std::nullopt, full_rows(config, 4));
   };
-  EXPECT_THROW(plan(0), ConfigError);  // no machine says how many ranks a node has
+  EXPECT_THROW(plan(0), ConfigError);  // no machine tells the ranks per node
   EXPECT_THROW(plan(3), ConfigError);
   EXPECT_THROW(plan(4), ConfigError);
   EXPECT_NO_THROW(plan(2));

@@ -50,7 +50,7 @@ TEST_F(MachineFile, SaysLineAndValueOfAWrongNumber) {
 
 TEST_F(MachineFile, NamesWhatIsMissing) {
   EXPECT_NE(error_of("memory_gb: 80\n").find("memory_gb_s is missing"), std::string::npos);
-  EXPECT_NE(error_of(std::string(kLeast) + "assumed: [speed]\n").find("'speed' is no key"), std::string::npos);
+  EXPECT_NE(error_of(std::string(kLeast) + "assumed: [speed]\n").find("'speed' is not a key"), std::string::npos);
   const Machine m = read(kLeast);
   EXPECT_THROW(m.matmul_flops(at::kBFloat16), ConfigError);
   EXPECT_THROW(link_of(m, 2, 1), ConfigError);
@@ -111,7 +111,7 @@ TEST(Machines, AreFoundByName) {
   const Machine faster = find_machine("h100,network_gb_s=368,ranks_per_node=4");
   EXPECT_EQ(faster.network_gb_s, 368);
   EXPECT_EQ(faster.ranks_per_node, 4);
-  EXPECT_NE(faster.name.find("network_gb_s=368"), std::string::npos) << "it is said";
+  EXPECT_NE(faster.name.find("network_gb_s=368"), std::string::npos) << "the name shows the change";
   EXPECT_EQ(std::ranges::count(faster.assumed, "network_gb_s"), 0);
   EXPECT_EQ(find_machine(std::string(test::kSourceDir) + "/configs/machines/l4.yaml").memory_gb, 24);
   const std::string unknown = refused("h1000");
@@ -127,7 +127,7 @@ TEST(Machines, AreFoundByName) {
   unsetenv("QFT_MACHINES");
 }
 
-/// Files of any name and ending are found, and a broken one hides no other.
+/// Finds files of any name and ending; a broken one does not hide others.
 TEST(Machines, AreFoundByFile) {
   const fs::path before = fs::current_path();
   const test::TempDir dir;
@@ -161,7 +161,7 @@ TEST(Links, AreTheSlowestOnTheWay) {
   m.network_latency_us = 10;
   EXPECT_DOUBLE_EQ(link_of(m, 4, 1).bytes_per_second, 100e9);  // inside a node
   EXPECT_DOUBLE_EQ(link_of(m, 4, 1).latency, 2e-6);
-  EXPECT_DOUBLE_EQ(link_of(m, 8, 1).bytes_per_second, 20e9);  // one ring through each node's link
+  EXPECT_DOUBLE_EQ(link_of(m, 8, 1).bytes_per_second, 20e9);  // one ring uses each node's link
   EXPECT_DOUBLE_EQ(link_of(m, 8, 1).latency, 10e-6);
   EXPECT_DOUBLE_EQ(link_of(m, 2, 4).bytes_per_second, 5e9);  // four rings share it
   m.network_gb_s = 500;

@@ -39,7 +39,7 @@ Machine machine(double gb_s, double tflops = 1.0) {
   return m;
 }
 
-/// Gathered one unit ahead, unless `prefetch_budget` says otherwise: of so few layers the default would keep most.
+/// Gathers one unit ahead unless `prefetch_budget` says otherwise: with so few layers the default would keep most units.
 ExecutionConfig execution_config(const model::ModelSpec& spec, const char* strategy, int ranks, std::int64_t group,
                                  std::int64_t prefetch_budget = 1, const char* optim = "adamw") {
   const auto& s = parallel::strategy_of(strategy);
@@ -72,7 +72,7 @@ TEST(Work, CountsTheOperationsOfALayer) {
   EXPECT_EQ(forward_work(sliding, 1, micro, at::kBFloat16).attention, w.attention) << "the first layer has no window";
   EXPECT_EQ(forward_work(sliding, 2, micro, at::kBFloat16).attention, 4 * 30 * 64);
   EXPECT_EQ(backward_work(sliding, 2, micro, at::kBFloat16, false, true).attention, 10 * 30 * 64);
-  // Of a frozen layer only its input has a gradient; recomputation adds a forward pass.
+  // In a frozen layer only the input has a gradient; recomputation adds a forward pass.
   const Work b = backward_work(spec, 2, micro, at::kBFloat16, false, true),
              r = backward_work(spec, 2, micro, at::kBFloat16, true, true);
   EXPECT_EQ(b.matmul, w.matmul);
@@ -112,12 +112,12 @@ TEST(Simulation, OfOneRankIsItsCompute) {
   EXPECT_NEAR(t.step, seconds_of_blocks + update, 1e-3 * t.step);  // alignment gaps are updated too
   EXPECT_DOUBLE_EQ(t.step, t.compute);
   const StepTime lion =
-      simulate(execution_config(spec, "ddp", 1, 1, 1, "lion"), m, work);  // reads and writes one value less of each element
+      simulate(execution_config(spec, "ddp", 1, 1, 1, "lion"), m, work);  // reads and writes one value less per element
   EXPECT_NEAR(t.step - lion.step, static_cast<double>(spec.num_params(true)) * 2 * 4 / (m.memory_gb_s * 1e9), 0.01 * update);
   EXPECT_EQ(t.wire + t.gather_wait + t.reduce_wait, 0);
 }
 
-/// Gradients of Muon's matrices go to owners and back; its update computes besides.
+/// Gradients of Muon's matrices go to owners and back; its update also computes.
 TEST(Simulation, CountsWhatAnOptimizerMovesAndComputes) {
   const auto spec = tiny(false);
   const Workload work = rows(4, 32);
@@ -132,7 +132,7 @@ TEST(Simulation, CountsWhatAnOptimizerMovesAndComputes) {
   EXPECT_NEAR(by("muon", 4).reduce_bytes - by("lion", 4).reduce_bytes, 2 * (matrices / 4) * 4 * 3 / 4, 0.01 * matrices);
   EXPECT_EQ(by("muon", 1).reduce_bytes, 0);
   EXPECT_GT(by("muon", 1).compute, by("adamw", 1).compute);
-  EXPECT_LT(by("adamw_8bit", 1).compute, by("lion", 1).compute) << "two bytes of an element, not four";
+  EXPECT_LT(by("adamw_8bit", 1).compute, by("lion", 1).compute) << "two bytes per element, not four";
 }
 
 TEST(Memory, OfTheOptimizerIsItsRulesState) {
@@ -143,11 +143,11 @@ TEST(Memory, OfTheOptimizerIsItsRulesState) {
   const double masters = optimizer("sgd"), each = (optimizer("adamw") - masters) / 2;
   EXPECT_DOUBLE_EQ(optimizer("lion") - masters, each);
   EXPECT_LT(optimizer("muon"), optimizer("adamw"));
-  EXPECT_LT(optimizer("adamw_8bit"), optimizer("lion")) << "one embedding in fp32 included";
+  EXPECT_LT(optimizer("adamw_8bit"), optimizer("lion")) << "includes one embedding in fp32";
   EXPECT_LT(optimizer("adafactor") - masters, 0.1 * each);
 }
 
-/// A model of its own as reference: under zero3 a forward pass gathers each of its units once.
+/// A separate reference model: under zero3 a forward pass gathers each of its units once.
 TEST(Simulation, CountsTheReferencesPasses) {
   const auto spec = tiny(true), other = tiny(false);
   const double weights = 2.0 * static_cast<double>(other.num_params(false));
@@ -169,7 +169,7 @@ TEST(Simulation, CountsTheReferencesPasses) {
   }
 }
 
-/// Stage kto passes the other answers before the step: the policy without gradients, and the reference.
+/// Stage kto first passes the other answers: through the policy without gradients, and through the reference.
 TEST(Simulation, OfKtoTrainsHalfAndEstimatesWithTheRest) {
   const auto spec = tiny(false);
   MicroShape pair;
@@ -181,7 +181,7 @@ TEST(Simulation, OfKtoTrainsHalfAndEstimatesWithTheRest) {
   ASSERT_EQ(kto.steps[0].before.size(), 2U);
   EXPECT_EQ(kto.steps[0].micros[0].tokens, 32);
   EXPECT_EQ(kto.steps[0].micros[0].labels, 16);
-  EXPECT_EQ(kto.largest.tokens, 64) << "micro-batches are read whole";
+  EXPECT_EQ(kto.largest.tokens, 64) << "whole micro-batches are read";
   const ExecutionConfig run = execution_config(spec, "zero3", 2, 2, 1);
   const StepTime pairs = simulate(run, machine(1), work), t = simulate(run, machine(1), kto);
   EXPECT_LT(t.compute, 0.8 * pairs.compute);
@@ -237,7 +237,7 @@ TEST(Simulation, DecodesAQuantizedBaseOnceAPass) {
   };
   EXPECT_NEAR(more("zero3", 4), 2, 1e-6);
   EXPECT_NEAR(more("zero3", 1), 2 * 4, 1e-6);
-  // Where nothing travels, a layer stays decoded where a pass ends or turns round.
+  // If nothing is transferred, a layer stays decoded at the ends and turning points of a pass.
   EXPECT_NEAR(more("ddp", 4), 2 - 1.0 / 6, 1e-6);
   EXPECT_NEAR(more("ddp", 1), 2 * 4 - 7.0 / 6, 1e-6);
 }
@@ -286,14 +286,14 @@ TEST(Simulation, TransfersTakeComputeWhereTheyShareCores) {
   const StepTime after = simulate(execution_config(spec, "zero3", 2, 8), m, rows(8, 2048));
   const double takes = (after.gather_bytes + after.reduce_bytes) * 1e-9;
   EXPECT_LE(after.step - before.step, takes);
-  EXPECT_GE(after.step - before.step, 0.8 * takes);  // less where nothing computes anyway
+  EXPECT_GE(after.step - before.step, 0.8 * takes);  // less if nothing computes anyway
 }
 
 TEST(Simulation, PaysALatencyForEachHop) {
   const auto spec = tiny(true);
   Machine m = machine(1e6, 1e6);
   m.network_latency_us = 1000;
-  // The one bucket is all-reduced in 2 x 3 hops, the ranks' agreement takes two more.
+  // The single bucket is all-reduced in 2 x 3 hops; the ranks' agreement takes two more.
   EXPECT_NEAR(simulate(execution_config(spec, "ddp", 4, 1), m, rows(2, 32)).step, 8e-3, 1e-4);
 }
 

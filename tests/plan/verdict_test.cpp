@@ -36,7 +36,7 @@ Machine gpus(double gb) {
   return m;
 }
 
-/// Runs of one model, by their settings.
+/// Judges runs of one model with different settings.
 class Verdicts : public ::testing::Test {
  protected:
   Verdicts() { write_bytes(dir_ / "config.json", kSmall); }
@@ -104,7 +104,7 @@ TEST_F(Verdicts, SayWhatLimitsTheMicroBatch) {
   EXPECT_EQ(v.largest_micro_batch, 2);
   EXPECT_NE(end_of(settings, v).find("global_batch_size has no more for a rank"), std::string::npos) << end_of(settings, v);
 
-  machine = gpus(1.5);  // the file's micro-batch is no limit; its global batch is
+  machine = gpus(1.5);  // the file's micro-batch is not a limit; its global batch is
   for (const bool global : {false, true}) {
     write_bytes(dir_ / "ds.json", global ? R"({"train_micro_batch_size_per_gpu": 2, "train_batch_size": 4})"
                                          : R"({"train_micro_batch_size_per_gpu": 2})");
@@ -148,7 +148,7 @@ TEST_F(Verdicts, NameWhatWouldFit) {
   EXPECT_NE(to_text(plan({}, 1), unknown).find("--machine NAME"), std::string::npos);
 }
 
-/// What fits stands beside a length that does, and what does not beside a shorter one.
+/// A row fits if and only if its longest sequence is at least the run's length.
 TEST_F(Verdicts, OfRowsAgreeWithTheirLongestSequences) {
   for (const double gb : {0.3, 0.5, 0.7, 1.0, 2.0, 4.0})
     for (const int rows : {1, 3, 8}) {
@@ -160,7 +160,7 @@ TEST_F(Verdicts, OfRowsAgreeWithTheirLongestSequences) {
     }
 }
 
-/// Step, compute, the busiest link and the serial sum are in this order, as numbers and as printed.
+/// Step, compute, the busiest link and the serial sum keep this order, as numbers and as printed.
 TEST_F(Verdicts, OfTimeKeepOverlapBetweenItsBounds) {
   int rows = 0;
   for (const double network : {0.05, 2.0, 50.0})

@@ -26,7 +26,7 @@ TEST(Workload, IsWhatTheLoaderDeals) {
     EXPECT_LE(static_cast<std::int64_t>(step.micros.size()), step.max_micro_batches);
     std::int64_t own = 0;
     for (const MicroShape& m : step.micros) own += m.tokens;
-    EXPECT_GE(2 * own, step.tokens - 40);  // the rank that has most, dealt evenly
+    EXPECT_GE(2 * own, step.tokens - 40);  // the rank with most of an even distribution
     for (const MicroShape& m : step.micros) EXPECT_LE(m.tokens, all.largest.tokens);
   }
   EXPECT_EQ(sum, std::accumulate(tokens.begin(), tokens.end(), 0));
@@ -46,7 +46,7 @@ TEST(Workload, OfPairsHasTwoSequencesAnItem) {
   EXPECT_EQ(micro.sequences, 6);
   EXPECT_EQ(micro.pairs(), 2 * 15 + 55 + 66 + 2 * 10);
   EXPECT_EQ(all.largest.sequences, 6);
-  EXPECT_EQ(all.largest.longest, 21) << "a pack does not say how an item is divided";
+  EXPECT_EQ(all.largest.longest, 21) << "a pack does not record how an item is divided";
   EXPECT_EQ(all.largest.padded, 6 * 21);
 }
 
@@ -70,7 +70,7 @@ TEST(Workload, WithoutAPackHasFullRows) {
   config.training.global_batch_size = 5;  // three rows for one rank, two for the other
   EXPECT_EQ(full_rows(config, 2).largest.tokens, 300);
   EXPECT_EQ(full_rows(config, 2).steps[0].max_micro_batches, 1);
-  config.training.deterministic = true;  // one rank's
+  config.training.deterministic = true;  // one rank has all rows
   EXPECT_EQ(full_rows(config, 2).largest.tokens, 400);
 }
 
@@ -83,7 +83,7 @@ TEST(Workload, PadsMicroBatchesToGraphShapes) {
   EXPECT_EQ(padded.largest.labels, plain.largest.labels);
   EXPECT_EQ(padded.largest.pairs(), 500500 + 24 * 25 / 2);
   EXPECT_EQ(padded.steps[0].micros[0].tokens, 1024);
-  EXPECT_EQ(padded.steps[0].tokens, plain.steps[0].tokens) << "padding is no throughput";
+  EXPECT_EQ(padded.steps[0].tokens, plain.steps[0].tokens) << "padding does not count as throughput";
   EXPECT_EQ(padded_to_graph_shapes(padded).largest.pairs(), padded.largest.pairs());
 }
 

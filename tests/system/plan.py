@@ -43,7 +43,7 @@ def main():
         for part in ("weights", "gathered", "gradients", "optimizer"):
             report.check(f"zero3: {part} as the run predicted and held", abs(zero3[part] / results[f"memory_{part}_predicted"] - 1)
                          + abs(results[f"memory_{part}_predicted"] / results[f"memory_{part}"] - 1), 0.02)
-        report.holds("the pack of the run is what is planned with", "as the loader deals them" in told["data"])
+        report.holds("the pack of the run is what is planned with", "in the loader's order" in told["data"])
         words = plan("--machine", machine, "breadth_first_micro_batches=2").stdout
         report.holds("the first lines are a verdict: memory, micro-batch, time of the run's steps",
                      re.match(r"fits: \w+ on 2 ranks takes .*\nlargest micro-batch: per_device_train_batch_size \d+ .*\ntime: .* 2 steps take about", words), words)

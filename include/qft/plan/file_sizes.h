@@ -1,4 +1,4 @@
-// What a run writes.
+// Predicts the sizes of the files that a run writes.
 #pragma once
 
 #include "qft/model/spec.h"
@@ -9,11 +9,11 @@
 
 namespace qft::plan {
 
-/// Bytes of a model's or an adapter's tensors in files.
+/// Returns the bytes of a model's or an adapter's tensors in files.
 std::int64_t model_file_bytes(const model::ModelSpec& spec, const optim::Precision& precision);
 
-/// Bytes of one checkpoint on disk, all ranks' parts together: masters and optimizer state, unless `model_only`, and the model or
-/// the adapter. Files that do not grow with the model (tokenizer, logs, the manifest) are not counted.
+/// Returns the bytes of one checkpoint on disk, summed over all ranks: masters and optimizer state (unless `model_only`) and the
+/// model or the adapter. Does not count files that do not grow with the model (tokenizer, logs, manifest).
 std::int64_t checkpoint_bytes(const model::ModelSpec& spec, const optim::Precision& precision, const optim::RuleSpec& rule,
                               const optim::Hyper& hyper, bool model_only);
 

@@ -1,4 +1,4 @@
-// What a configuration asks of the optimizer.
+// Reads the optimizer's hyper-parameters from a run file.
 #pragma once
 
 #include "qft/config/training_args.h"
@@ -6,7 +6,8 @@
 
 namespace qft::plan {
 
-/// The hyper-parameters of optim::rule_of(training.optim). Throws ConfigError where optim_args has what the rule does not take.
+/// Returns the hyper-parameters of optim::rule_of(training.optim). Throws ConfigError if optim_args has an argument that the rule
+/// does not take.
 optim::Hyper hyper_of(const config::TrainingArgs& training);
 
 }  // namespace qft::plan

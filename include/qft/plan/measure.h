@@ -1,4 +1,4 @@
-// Measures this machine with the model's own operations: what a description for `qft plan` is made of.
+// Measures this machine with the model's own operations, to make a description for `qft plan`.
 #pragma once
 
 #include "qft/comm/session.h"
@@ -14,36 +14,39 @@
 
 namespace qft::plan {
 
-/// One line of a table. Seconds are those of the slowest rank while all ranks measure, a median.
+/// One line of a table. Seconds are a median on the slowest rank, while all ranks measure.
 struct Sample {
   std::string what;
   double seconds = 0;
   double operations = 0;  ///< 0: not a product
   double bytes = 0;       ///< 0: not counted
-  double predicted = 0;   ///< seconds by the rates; 0: none
+  double predicted = 0;   ///< seconds predicted from the rates; 0: none
 };
 
-/// Micro-batches that are measured.
+/// The shape of the measured micro-batch.
 struct MeasureOptions {
-  std::int64_t tokens = 512;    ///< of a micro-batch
-  std::int64_t sequence = 256;  ///< of each sequence in it
-  std::int64_t labels = 256;    ///< in all
+  std::int64_t tokens = 512;    ///< tokens of the micro-batch
+  std::int64_t sequence = 256;  ///< tokens of each sequence
+  std::int64_t labels = 256;    ///< labels of the micro-batch
 };
 
+/// Measurements on all ranks of a session.
 class Measurement {
  public:
-  /// Collective over all ranks of the session, as every call. `recipe`: shapes, LoRA and element types.
+  /// All calls are collective over the session's ranks. `recipe`: shapes, LoRA and element types.
   Measurement(comm::Session& session, Recipe recipe, c10::Device device, const MeasureOptions& options);
   ~Measurement();
   Measurement(const Measurement&) = delete;
   Measurement& operator=(const Measurement&) = delete;
 
-  /// The model's products, forward and backward, and LoRA's all together.
+  /// Measures the model's products, forward and backward, and all of LoRA's together.
   std::vector<Sample> gemm();
+  /// Measures attention, forward and backward.
   std::vector<Sample> attention();
-  /// A layer forward and backward, the head, and a micro-batch of the whole model, with what `machine`'s rates predict.
+  /// Measures a layer forward and backward, the head, and a micro-batch of the whole model, with predictions from `machine`'s
+  /// rates.
   std::vector<Sample> step(const Machine& machine);
-  /// A description of what runs here: rates, memory, links between nodes and inside one.
+  /// Measures a description of this machine: rates, memory, links between nodes and inside a node.
   Machine machine();
 
  private:

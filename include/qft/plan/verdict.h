@@ -1,4 +1,4 @@
-// What a plan comes to: whether the run fits, with which micro-batch, how long it takes, and else what would fit.
+// Draws the conclusion of a plan: whether the run fits, with which micro-batch, how long it takes, or what would fit.
 #pragma once
 
 #include "qft/plan/plan.h"
@@ -13,49 +13,50 @@
 
 namespace qft::plan {
 
-/// The planned run with changes.
+/// The planned run with changed settings.
 struct Variant {
   std::vector<std::string> settings;  ///< "key=value", as on the command line
   int ranks = 1;
-  std::int64_t micro_batch = 0;  ///< per_device_train_batch_size, whatever file it stands in; all else stays. 0: the run's
+  std::int64_t micro_batch = 0;  ///< per_device_train_batch_size, wherever it is set; other settings stay. 0: the run's
 };
-/// Its plan. Throws ConfigError if the changes do not go together.
+/// Plans a variant. Throws ConfigError if its settings contradict each other.
 using Replan = std::function<Plan(const Variant& variant, const Question& question)>;
 
-/// Why no larger micro-batch is named.
+/// Why the search for a larger micro-batch ended.
 enum class MicroBatchLimit {
   search,        ///< larger ones were not tried
-  memory,        ///< they do not fit
+  memory,        ///< larger ones do not fit
   data,          ///< the data has no more rows for them
   global_batch,  ///< global_batch_size has no more samples for a rank
-  refused,       ///< they do not go with the run's other settings
+  refused,       ///< the run's other settings forbid larger ones
 };
 
-/// A change with which the run fits.
+/// A change that makes the run fit.
 struct Remedy {
   std::string change;   ///< "quantization_bit=4", "16 ranks"
-  std::string way;      ///< how it then runs: "zero3"
-  std::int64_t needed;  ///< bytes of a rank
+  std::string way;      ///< the strategy it then uses: "zero3"
+  std::int64_t needed;  ///< bytes per rank
 };
 
+/// The conclusion of a plan.
 struct Verdict {
-  bool known = false;                    ///< what a rank has is known
-  bool fits = false;                     ///< the way that the run takes
-  std::string way;                       ///< "zero3", "zero3 with the optimizer in host memory"
-  Row row;                               ///< of that way, or of what needs least if nothing fits
+  bool known = false;                    ///< the memory of a rank is known
+  bool fits = false;                     ///< the strategy that the run takes fits
+  std::string way;                       ///< the strategy: "zero3", "zero3 with the optimizer in host memory"
+  Row row;                               ///< the row of that strategy, or the one that needs least if nothing fits
   std::int64_t micro_batch = 0;          ///< per_device_train_batch_size of the run
-  std::int64_t largest_micro_batch = 0;  ///< the largest that fits that way; 0: not asked, or none
+  std::int64_t largest_micro_batch = 0;  ///< the largest that fits with that strategy; 0: not searched, or none
   MicroBatchLimit limit = MicroBatchLimit::search;
-  std::string refusal;           ///< of a larger one, if that is the limit
-  std::int64_t total_steps = 0;  ///< 0: not known
+  std::string refusal;           ///< the error of a larger micro-batch, if `limit` is `refused`
+  std::int64_t total_steps = 0;  ///< 0: unknown
   std::optional<double> step_seconds, run_seconds, tokens_per_second;
-  std::vector<Remedy> remedies;  ///< if it does not fit, or only by offloading: each was planned
+  std::vector<Remedy> remedies;  ///< planned changes, if the run does not fit, or only by offloading
 };
 
-/// Judges `plan`, that of `config`, as `qft train` would choose; plans variants with `replan`.
+/// Judges `plan`, which was made of `config`, choosing as `qft train` would. Plans variants with `replan`.
 Verdict judge(const Plan& plan, const config::RunConfig& config, const Replan& replan);
 
-/// Some sentences, a line each.
+/// Returns some sentences, one per line.
 std::string to_text(const Plan& plan, const Verdict& verdict);
 nlohmann::ordered_json to_json(const Verdict& verdict);
 
