@@ -16,10 +16,10 @@
 namespace qft::job {
 namespace {
 
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kQueryTimeout{10};
 constexpr std::string_view kAdvice =
-    "training cannot stop in time by itself: set max_hours, or have SIGUSR1 sent some minutes before the end, as the job scripts "
-    "do";
+    "training cannot stop in time: set max_hours, or let the batch system send SIGUSR1 some minutes before the end, as the job "
+    "scripts do";
 
 std::string environment(const char* variable) {
   const char* text = std::getenv(variable);
@@ -42,7 +42,7 @@ std::optional<double> seconds_in(const char* variable) {
   return seconds;
 }
 
-/// The value of `key` in text like scontrol's and qstat's ("key=value", "key = value"): to the end of the line.
+/// Returns the value of `key` in output of scontrol or qstat ("key=value", "key = value"), up to the end of the line.
 std::string value_of(std::string_view text, std::string_view key) {
   for (std::size_t at = text.find(key); at != std::string_view::npos; at = text.find(key, at + 1)) {
     const bool starts = at == 0 || std::isspace(static_cast<unsigned char>(text[at - 1])) != 0;
@@ -56,7 +56,7 @@ std::string value_of(std::string_view text, std::string_view key) {
   return {};
 }
 
-/// Local time, as both batch systems print it, in Unix time.
+/// Parses local time as both batch systems print it; returns Unix time.
 std::optional<double> local_time(const std::string& text, const char* format) {
   std::tm time{};
   if (strptime(text.c_str(), format, &time) == nullptr) return std::nullopt;
@@ -85,16 +85,16 @@ std::string batch_job() {
   return slurm.empty() ? environment("PBS_JOBID") : slurm;
 }
 
-/// As both batch systems name jobs; nothing else is asked for: it could be an option.
+/// True for job names of both batch systems. Other text is never passed on: it could be an option.
 bool is_number_of_job(const std::string& job) {
   return std::isdigit(static_cast<unsigned char>(job[0])) != 0;
 }
 
 JobEnd slurm_end(const std::string& job, const Ask& ask) {
-  // One task of an array has the array's own number, under which scontrol shows all tasks.
+  // A task of an array has a job number of its own, but the array's number would show all tasks.
   const std::string array = environment("SLURM_ARRAY_JOB_ID"), task = environment("SLURM_ARRAY_TASK_ID");
   const bool of_array = !array.empty() && is_number_of_job(array) && !task.empty();
-  // The format of times is the user's otherwise.
+  // Otherwise the user's settings choose the format of times.
   const Answer answer =
       ask({"env", "SLURM_TIME_FORMAT=standard", "scontrol", "show", "job", of_array ? fmt::format("{}_{}", array, task) : job});
   const std::string end = answer.ok() ? value_of(answer.text, "EndTime") : "";
@@ -102,14 +102,14 @@ JobEnd slurm_end(const std::string& job, const Ask& ask) {
   if (end.starts_with("Unknown")) return {std::nullopt, fmt::format("job {} of SLURM has no time limit", job)};
   return {std::nullopt,
           fmt::format("the end of job {} of SLURM is unknown ({}): {}", job,
-                      answer.ok() ? "scontrol show job tells no EndTime" : "scontrol show job: " + answer.error, kAdvice)};
+                      answer.ok() ? "scontrol show job prints no EndTime" : "scontrol show job: " + answer.error, kAdvice)};
 }
 
 JobEnd pbs_end(const std::string& job, double now, const Ask& ask) {
   const Answer answer = ask({"env", "LC_ALL=C", "qstat", "-f", job});
   auto limit = seconds_in("PBS_WALLTIME");
   if (!limit && answer.ok()) limit = duration(value_of(answer.text, "Resource_List.walltime"));
-  const std::string why = answer.ok() ? "qstat -f does not tell it" : "qstat -f: " + answer.error;
+  const std::string why = answer.ok() ? "qstat -f does not print it" : "qstat -f: " + answer.error;
   if (!limit) return {std::nullopt, fmt::format("the time limit of job {} of PBS is unknown ({}): {}", job, why, kAdvice)};
   if (answer.ok()) {
     for (const char* key : {"stime", "start_time"})
@@ -136,7 +136,7 @@ JobRun find_job_run(const Ask& ask) {
 }
 
 const JobRun& this_job() {
-  static const JobRun run = find_job_run([](const auto& command) { return ask_program(command, kPatience); });
+  static const JobRun run = find_job_run([](const auto& command) { return ask_program(command, kQueryTimeout); });
   return run;
 }
 
@@ -152,7 +152,7 @@ JobEnd find_job_end(double now, const Ask& ask) {
   if (job.empty()) return {};
   if (!is_number_of_job(job))
     return {std::nullopt,
-            fmt::format("the batch job is called '{}', which is no job's number: its end is unknown; {}", job, kAdvice)};
+            fmt::format("the name of the batch job, '{}', is not a job number: its end is unknown; {}", job, kAdvice)};
   return environment("SLURM_JOB_ID").empty() ? pbs_end(job, now, ask) : slurm_end(job, ask);
 }
 
@@ -160,7 +160,7 @@ std::optional<double> job_end(comm::Communicator& comm) {
   double at = std::numeric_limits<double>::quiet_NaN();
   comm::agreed(comm, [&] {
     if (comm.rank() != 0) return;
-    const JobEnd end = find_job_end(unix_seconds(), [](const auto& command) { return ask_program(command, kPatience); });
+    const JobEnd end = find_job_end(unix_seconds(), [](const auto& command) { return ask_program(command, kQueryTimeout); });
     if (!end.note.empty()) log::warn("{}", end.note);
     if (end.at) at = *end.at;
   });

@@ -39,8 +39,8 @@ void DatagramSocket::send(const sockaddr_in& to, const void* data, std::size_t b
   static_cast<void>(::sendto(fd_, data, bytes, MSG_DONTWAIT, reinterpret_cast<const sockaddr*>(&to), sizeof to));
 }
 
-std::optional<sockaddr_in> DatagramSocket::receive(void* data, std::size_t bytes, std::chrono::milliseconds patience) const {
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+std::optional<sockaddr_in> DatagramSocket::receive(void* data, std::size_t bytes, std::chrono::milliseconds timeout) const {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
   while (true) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     pollfd wait = {fd_, POLLIN, 0};
@@ -76,7 +76,7 @@ sockaddr_in socket_address(const std::string& address, std::uint16_t port) {
   sockaddr_in result = {};
   result.sin_family = AF_INET;
   result.sin_port = htons(port);
-  require(::inet_pton(AF_INET, address.c_str(), &result.sin_addr) == 1, "'{}' is no IPv4 address", address);
+  require(::inet_pton(AF_INET, address.c_str(), &result.sin_addr) == 1, "'{}' is not an IPv4 address", address);
   return result;
 }
 

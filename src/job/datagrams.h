@@ -11,10 +11,10 @@
 
 namespace qft::job {
 
-/// IPv4. Sending never blocks and may lose a message; a failure to send is as good as a loss.
+/// IPv4. Sending never blocks and may lose a message; a failed send counts as a loss.
 class DatagramSocket {
  public:
-  /// Bound to a free port on all interfaces; throws Error where the system gives none.
+  /// Binds a free port on all interfaces. Throws Error if the system has none.
   DatagramSocket();
   ~DatagramSocket();
   DatagramSocket(const DatagramSocket&) = delete;
@@ -22,15 +22,15 @@ class DatagramSocket {
 
   std::uint16_t port() const { return port_; }
   void send(const sockaddr_in& to, const void* data, std::size_t bytes) const;
-  /// The next message into data[bytes] and its sender; nothing after `patience`. Messages of another size are dropped.
-  std::optional<sockaddr_in> receive(void* data, std::size_t bytes, std::chrono::milliseconds patience) const;
+  /// Receives the next message into data[bytes] and returns its sender; nullopt after `timeout`. Drops messages of another size.
+  std::optional<sockaddr_in> receive(void* data, std::size_t bytes, std::chrono::milliseconds timeout) const;
 
  private:
   int fd_ = -1;
   std::uint16_t port_ = 0;
 };
 
-/// The IPv4 addresses of this machine's interfaces that are up, "127.0.0.1" last.
+/// Returns the IPv4 addresses of this machine's active interfaces, "127.0.0.1" last.
 std::vector<std::string> own_addresses();
 sockaddr_in socket_address(const std::string& address, std::uint16_t port);
 

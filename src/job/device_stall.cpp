@@ -12,14 +12,14 @@ namespace {
 
 using Ranks = std::vector<const Watched*>;
 
-/// The first collective of a group that some device of it is in, and where its ranks are.
+/// The first collective of a group that a device is stuck in, and where the group's ranks are.
 struct Stall {
   comm::CollectiveNote call;
-  Ranks in;              ///< whose device is in it
-  Ranks absent;          ///< whose host did not call it
-  Ranks late;            ///< whose device has not come to it
-  Ranks finished;        ///< whose device has finished it
-  std::size_t left = 0;  ///< ranks of the group that are in it no more
+  Ranks in;              ///< their devices are in it
+  Ranks absent;          ///< their hosts did not call it
+  Ranks late;            ///< their devices have not reached it
+  Ranks finished;        ///< their devices have finished it
+  std::size_t left = 0;  ///< ranks that have left the group
 };
 
 struct Member {
@@ -63,12 +63,13 @@ std::string waiting_for(const Stall& s, double idle) {
 std::string in_words(const Stall& s, double idle) {
   if (!s.absent.empty()) return fmt::format("{} did not call {}", names_of(s.absent), waiting_for(s, idle));
   if (!s.late.empty())
-    return fmt::format("the device{} of {} {} not come to {}: work before it does not end", s.late.size() > 1 ? "s" : "",
+    return fmt::format("the device{} of {} {} not reached {}: earlier work does not end", s.late.size() > 1 ? "s" : "",
                        names_of(s.late), s.late.size() > 1 ? "have" : "has", waiting_for(s, idle));
   if (!s.finished.empty()) return fmt::format("{} have finished {}", names_of(s.finished), waiting_for(s, idle));
   if (s.left > 0) return fmt::format("{} of its ranks left the group without {}", s.left, waiting_for(s, idle));
   return fmt::format(
-      "the devices of all its ranks have been in {}, number {} on '{}', for {:.0f} s: the network between them, or their library "
+      "the devices of all its ranks have been in {}, number {} on '{}', for {:.0f} s: check the network between them, or their "
+      "library "
       "(its own log says more, NCCL's by NCCL_DEBUG=INFO)",
       describe(s.call), s.call.number, s.call.communicator.data(), idle);
 }
@@ -78,7 +79,7 @@ std::string in_words(const Stall& s, double idle) {
 std::string device_stall(std::span<const Watched> ranks, double idle_seconds) {
   std::vector<Stall> stalls = stalls_of(ranks);
   if (stalls.empty()) return {};
-  // A rank whose device is in one group's collective comes late to another group's because of that.
+  // A rank that is in one group's collective is late for another group's because of that.
   std::set<const Watched*> held_up;
   for (const Stall& s : stalls) held_up.insert(s.in.begin(), s.in.end());
   const auto has_culprit = [&](const Stall& s) {

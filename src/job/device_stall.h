@@ -1,4 +1,4 @@
-// Which rank keeps the devices of the others waiting: a pure function of what heartbeats say.
+// Finds the rank that keeps the other ranks' devices waiting. A pure function of heartbeats.
 #pragma once
 
 #include <span>
@@ -9,13 +9,13 @@
 
 namespace qft::job {
 
-/// "rank 2 on node7"
+/// Returns "rank 2 on node7".
 std::string name_of(const Heartbeat& b);
 std::string names_of(const std::vector<const Watched*>& ranks);
 std::string describe(const comm::CollectiveNote& n);
 
-/// Where devices are in a collective that does not end: whose host did not call it, or whose device does not come to it, in
-/// words; empty where no device is in one. A rank whose device is held up by another collective is not named for it.
+/// If devices are stuck in a collective, describes which hosts did not call it or which devices did not reach it; empty if no
+/// device is in a collective. Does not name a rank whose device is held up by another collective.
 std::string device_stall(std::span<const Watched> ranks, double idle_seconds);
 
 }  // namespace qft::job

@@ -48,7 +48,7 @@ std::string line_of(const Watched& r) {
                             b.call.data(), b.number, b.communicator.data());
   for (const comm::DeviceCollectives& d : b.devices)
     if (d.open())
-      text += fmt::format(", its device {} {} (number {} on '{}')", d.reached >= d.next.number ? "is in" : "has not come to",
+      text += fmt::format(", its device {} {} (number {} on '{}')", d.reached >= d.next.number ? "is in" : "has not reached",
                           describe(d.next), d.next.number, d.next.communicator.data());
   if (b.failure[0] != '\0') text += fmt::format(", its device's collectives failed: {}", b.failure.data());
   return text + fmt::format("; idle {:.0f} s, last heartbeat {:.0f} s ago", r.idle_seconds, r.silent_seconds);
@@ -60,8 +60,8 @@ std::string report(const std::string& reason, std::span<const Watched> ranks) {
   return text;
 }
 
-/// The ranks that are not where most others are; among equally many the ones that are behind.
-std::vector<const Watched*> apart(const std::vector<const Watched*>& waiting) {
+/// Returns the ranks that are not where most ranks are; in a tie, those that are behind.
+std::vector<const Watched*> outliers(const std::vector<const Watched*>& waiting) {
   std::map<Place, std::vector<const Watched*>> groups;
   for (const Watched* r : waiting) groups[place_of(r->beat)].push_back(r);
   const auto most = std::max_element(groups.begin(), groups.end(), [](const auto& a, const auto& b) {
@@ -73,8 +73,8 @@ std::vector<const Watched*> apart(const std::vector<const Watched*>& waiting) {
   return others;
 }
 
-/// The same number on the same communicator, but another operation: in words, empty if all agree. Groups of ranks may
-/// have communicators of one name, so that only 'world' is compared while the job goes on.
+/// Describes ranks that call different operations as the same number on the same communicator; empty if all agree. Groups of
+/// ranks may have communicators of the same name, so only 'world' is compared while the job runs.
 std::string mismatch(std::span<const Watched> ranks, bool world_only) {
   std::map<std::pair<std::string, std::uint64_t>, std::map<std::string, std::vector<int>>> calls;
   for (const Watched& r : ranks)
@@ -92,7 +92,7 @@ std::string mismatch(std::span<const Watched> ranks, bool world_only) {
   return {};
 }
 
-/// Whose device's collectives failed first; null: nobody's.
+/// Returns the rank whose device's collectives failed first; null if none failed.
 const Watched* first_failed(std::span<const Watched> ranks) {
   const Watched* first = nullptr;
   for (const Watched& r : ranks)
@@ -117,9 +117,9 @@ std::string why_stuck(std::span<const Watched> ranks, double idle) {
     return fmt::format("{} did not reach {} on '{}', in which {} other{} wait{} for {:.0f} s", names_of(elsewhere),
                        first.call.data(), first.communicator.data(), waiting.size(), waiting.size() > 1 ? "s" : "",
                        waiting.size() > 1 ? "" : "s", idle);
-  const auto culprits = apart(waiting);
+  const auto culprits = outliers(waiting);
   if (culprits.empty())
-    return fmt::format("all ranks have waited in {} on '{}' for {:.0f} s: the network, or a rank that left it early",
+    return fmt::format("all ranks have waited in {} on '{}' for {:.0f} s: check the network, or a rank that left it early",
                        first.call.data(), first.communicator.data(), idle);
   return fmt::format("the ranks wait in different collectives for {:.0f} s: {} {} not where the others are", idle,
                      names_of(culprits), culprits.size() > 1 ? "are" : "is");
@@ -129,7 +129,7 @@ std::optional<double> median(const std::vector<double>& sorted) {
   return sorted.empty() ? std::nullopt : std::optional(sorted[sorted.size() / 2]);
 }
 
-/// Of all but one that has the value `own`.
+/// Median of all values except one that equals `own`.
 std::optional<double> median_without(const std::vector<double>& sorted, double own) {
   if (sorted.size() < 2) return std::nullopt;
   const auto at = static_cast<std::size_t>(std::lower_bound(sorted.begin(), sorted.end(), own) - sorted.begin());
@@ -144,7 +144,7 @@ std::optional<std::string> diagnose(std::span<const Watched> ranks, double timeo
   for (const Watched& r : ranks)
     if (!r.beat.finished) idle = std::min(idle, r.idle_seconds);
   const bool all_finished = idle == 1e300, stuck = !all_finished && idle > timeout_seconds;
-  // Where nothing moves, a few missing heartbeats say whom it is for.
+  // If nothing moves, a few missing heartbeats show which rank is silent.
   const double patience = stuck ? std::min(kSilenceWhenStuck, timeout_seconds) : timeout_seconds;
   std::vector<const Watched*> silent;
   for (const Watched& r : ranks)
@@ -169,7 +169,7 @@ std::optional<std::string> diagnose_failure(std::span<const Watched> ranks, doub
 
 std::vector<StragglerWatch::Share> StragglerWatch::shares(std::span<const Watched> ranks) const {
   std::vector<Share> all;
-  std::vector<double> paces, works;  // seconds a unit of work
+  std::vector<double> paces, works;  // seconds per unit of work
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     const Heartbeat& b = ranks[i].beat;
     const std::int64_t steps = b.step - ranks_[i].step;
@@ -195,7 +195,7 @@ std::string StragglerWatch::observe(std::span<const Watched> ranks) {
     for (const Watched& r : ranks) ranks_.push_back({r.beat.step, r.beat.busy_seconds, r.beat.work});
     return {};
   }
-  // Another run of the same process counts its steps anew.
+  // Another run of the same process counts its steps from the start.
   for (std::size_t i = 0; i < ranks.size(); ++i)
     if (ranks[i].beat.step < ranks_[i].step) {
       ranks_.clear();

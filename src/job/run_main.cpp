@@ -25,20 +25,20 @@ namespace {
 
 constexpr auto kStartTimeout = std::chrono::minutes(1);
 
-/// What became of one rank.
+/// The outcome of one rank.
 struct Outcome {
   int exit_code = 0;
-  std::string error;  ///< empty: it returned
+  std::string error;  ///< empty: no error
 };
 
-/// How long a failed rank waits for the others to report before it ends the job.
+/// How long a failed rank waits for the other ranks' reports before it ends the job.
 constexpr std::chrono::milliseconds kGrace{3000};
 
 using Clock = std::chrono::steady_clock;
 constexpr int kReportTag = 1;
 constexpr int kVerdictTag = 2;
 constexpr std::chrono::microseconds kPoll{500};
-// The others give rank 0 this much longer, so that one rank prints for all that failed.
+// Rank 0 gets a head start, so that one rank prints for all failed ranks.
 constexpr std::chrono::milliseconds kRankZeroFirst{1000};
 
 void print_errors(const std::vector<std::pair<int, Outcome>>& failures, int size) {
@@ -66,7 +66,7 @@ void print_errors(const std::vector<std::pair<int, Outcome>>& failures, int size
   std::_Exit(worst->second.exit_code);
 }
 
-// A failure outranks a request to be resubmitted, which outranks success.
+// A failure outranks a request to be resubmitted; that outranks success.
 int worse(int a, int b) {
   const auto weight = [](int code) { return code == kExitOk ? 0 : code == kExitRequeue ? 1 : 2; };
   return weight(b) > weight(a) ? b : a;
@@ -108,9 +108,9 @@ int collect(const Outcome& own, MPI_Comm control, int size) {
   return code;
 }
 
-/// Returns the job's exit code on all ranks once all of them called it; prints each distinct error once, with
-/// its ranks. If a rank failed and others do not come within kGrace, prints the errors known and calls MPI_Abort.
-int settle(const Outcome& outcome, MPI_Comm control) {
+/// Returns the job's exit code on all ranks, once all ranks have called this. Prints each distinct error once, with its ranks. If
+/// a rank failed and others do not arrive within kGrace, prints the known errors and calls MPI_Abort.
+int agree_exit_code(const Outcome& outcome, MPI_Comm control) {
   int rank = 0;
   int size = 1;
   MPI_Comm_rank(control, &rank);
@@ -141,7 +141,7 @@ std::string without_backtrace(std::string text) {
   return end == std::string::npos ? text : text.substr(0, end);
 }
 
-Outcome attempt(const std::function<int()>& body) {
+Outcome run_guarded(const std::function<int()>& body) {
   try {
     return {body(), ""};
   } catch (const Error& e) {
@@ -163,7 +163,7 @@ void finalize_at_most(std::chrono::seconds limit, int exit_code) {
       std::_Exit(exit_code);
     }).detach();
   } catch (const Error&) {
-    std::_Exit(exit_code);  // the failure is that there are no threads
+    std::_Exit(exit_code);  // no thread could be started
   }
 }
 
@@ -178,16 +178,16 @@ std::unique_ptr<comm::Session> open_watched_session(int& argc, char**& argv) {
 int run_part(const std::function<int()>& part) {
   MPI_Comm control = MPI_COMM_NULL;
   MPI_Comm_dup(MPI_COMM_WORLD, &control);
-  const auto outcome = attempt(part);
+  const auto outcome = run_guarded(part);
   if (!outcome.error.empty()) log::write_to_file(log::Severity::error, outcome.error);
-  const int code = settle(outcome, control);
+  const int code = agree_exit_code(outcome, control);
   MPI_Comm_free(&control);
   return code;
 }
 
 int run_main(int argc, char** argv, const std::function<int(comm::Session&, std::span<const std::string>)>& body) {
   std::unique_ptr<comm::Session> session;
-  const auto opened = attempt([&] {
+  const auto opened = run_guarded([&] {
     session = open_watched_session(argc, argv);
     return 0;
   });
@@ -199,9 +199,9 @@ int run_main(int argc, char** argv, const std::function<int(comm::Session&, std:
   MPI_Comm_dup(MPI_COMM_WORLD, &control);
   Watchdog::current().set({});
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  const auto outcome = attempt([&] { return body(*session, arguments); });
+  const auto outcome = run_guarded([&] { return body(*session, arguments); });
   if (!outcome.error.empty()) log::write_to_file(log::Severity::error, outcome.error);
-  const int code = settle(outcome, control);
+  const int code = agree_exit_code(outcome, control);
   MPI_Comm_free(&control);
   if (code != kExitOk) finalize_at_most(std::chrono::seconds(10), code);
   session.reset();

@@ -13,18 +13,18 @@ namespace {
 constexpr std::string_view kInterrupted =
     "\nCtrl-C: the run ends at the next safe point with a checkpoint (exit code 75); Ctrl-C again ends it at once\n";
 constexpr std::string_view kTerminated =
-    "SIGTERM: the run saves a checkpoint at the next safe point and ends. A plain mpirun that got the SIGTERM, or Ctrl-C, kills "
-    "its ranks before that: start with 'qft-run mpirun ...', or send mpirun SIGUSR1, to keep the last steps\n";
+    "SIGTERM: the run saves a checkpoint at the next safe point and ends. A plain mpirun that receives SIGTERM or Ctrl-C kills "
+    "its ranks before that: to keep the last steps start with 'qft-run mpirun ...', or send SIGUSR1 to mpirun\n";
 
-/// A run that has nothing to save ends so long after a request at the latest, even if it hangs.
-constexpr unsigned kPatienceSeconds = 10;
+/// A run without anything to save ends this long after a request at the latest, even if it hangs.
+constexpr unsigned kStopTimeoutSeconds = 10;
 
 volatile std::sig_atomic_t g_signal = 0;
 volatile std::sig_atomic_t g_trains = 0;
-bool g_speaks = false;  ///< one rank of a job
+bool g_prints = false;  ///< only one rank of a job prints
 
 void say(std::string_view text) {
-  if (g_speaks && write(STDERR_FILENO, text.data(), text.size()) < 0) return;
+  if (g_prints && write(STDERR_FILENO, text.data(), text.size()) < 0) return;
 }
 
 void end_before_training(int) {
@@ -43,13 +43,13 @@ void remember(int signal) {
   // mpirun and SLURM both send SIGTERM: a second one is the same request.
   const bool again = g_signal == signal;
   g_signal = signal;
-  if (!again && g_trains == 0) alarm(kPatienceSeconds);
+  if (!again && g_trains == 0) alarm(kStopTimeoutSeconds);
   if (!again && signal == SIGINT) say(kInterrupted);
   if (!again && signal == SIGTERM) say(kTerminated);
   errno = before;
 }
 
-/// Not if it is ignored: nohup and scripts ask for that.
+/// Leaves ignored signals alone: nohup and scripts rely on that.
 void catch_unless_ignored(int signal, const struct sigaction& action) {
   struct sigaction before = {};
   sigaction(signal, nullptr, &before);
@@ -59,7 +59,7 @@ void catch_unless_ignored(int signal, const struct sigaction& action) {
 }  // namespace
 
 void catch_stop_signals() {
-  g_speaks = is_first_process();
+  g_prints = is_first_process();
   struct sigaction action = {};
   action.sa_handler = &remember;
   sigemptyset(&action.sa_mask);
@@ -77,7 +77,7 @@ void training_has_begun() {
 
 void training_has_ended() {
   g_trains = 0;
-  if (g_signal != 0) alarm(kPatienceSeconds);
+  if (g_signal != 0) alarm(kStopTimeoutSeconds);
 }
 
 int stop_requested() {

@@ -21,12 +21,13 @@ namespace {
 using Clock = WatchClock;
 
 constexpr int kEndRepeats = 3;                            // UDP may lose one
-constexpr auto kRankZeroFirst = std::chrono::seconds(2);  // rank 0 knows more than the others
-constexpr int kSpeakers = 3;                              // of the others: the first ends the job
-constexpr auto kFailureGrace = std::chrono::seconds(5);   // the rank's main thread may see it too, and says more
+constexpr auto kRankZeroFirst = std::chrono::seconds(2);  // rank 0 knows more than the other ranks
+constexpr int kReporters = 3;                             // of the other ranks: the first one ends the job
+constexpr auto kFailureGrace = std::chrono::seconds(5);   // the rank's main thread may report the failure too, in more detail
 constexpr auto kAbortLimit = std::chrono::seconds(1);
-constexpr auto kTurn = std::chrono::seconds(3);  // until the next speaks: mpirun takes a second or two to end a job
-constexpr auto kGap = std::chrono::seconds(1);   // a watcher that was away for so long heard nobody
+constexpr auto kReportInterval =
+    std::chrono::seconds(3);                    // until the next rank reports: mpirun takes a second or two to end a job
+constexpr auto kGap = std::chrono::seconds(1);  // a watcher that was suspended this long has missed heartbeats
 
 Watchdog* the_watchdog = nullptr;
 
@@ -42,7 +43,7 @@ double seconds_since(Clock::time_point then) {
 void end_process(const std::string& report) {
   std::fputs(report.c_str(), stderr);
   std::fflush(stderr);
-  // A device that waits for others would keep this process when the driver takes it down.
+  // Abort device groups first: a device that waits for others could block the driver's cleanup of this process.
   auto aborted = std::make_shared<std::promise<void>>();
   std::thread([aborted] {
     comm::abort_device_groups();
@@ -64,7 +65,7 @@ Watchdog::Impl::Impl(comm::Communicator& world, std::string host, const Watchdog
   if (size_ > 1) is_root() ? gather_ranks(world) : find_root(world);
   sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are for the main thread
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // only the main thread handles signals
   thread_ = start_thread([this] { run(); });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
@@ -86,7 +87,7 @@ void Watchdog::Impl::run() {
   while (!stop_) {
     require_parent();
     if (size_ > 1) beat(false);
-    // Short naps: the destructor waits for the end of one.
+    // Short waits, because the destructor waits for the end of one.
     const auto next = Clock::now() + interval_.load();
     while (Clock::now() < next && !stop_) receive_until(std::min(next, Clock::now() + std::chrono::milliseconds(50)));
     const bool was_away = Clock::now() > next + kGap;
@@ -188,8 +189,8 @@ void Watchdog::Impl::judge() {
   if (slow.empty()) return;
   if (stop_stragglers_) return activity::request_end(slow);
   log::warn(
-      "{}: all ranks wait for it; see what else runs there, its clock rates, memory and disk (straggler_action: stop ends such a "
-      "run with a checkpoint)",
+      "{}: all ranks wait for it; check what else runs there, its clock rates, memory and disk (straggler_action: stop ends such "
+      "a run with a checkpoint)",
       slow);
 }
 
@@ -206,17 +207,17 @@ void Watchdog::Impl::end_everywhere(const std::string& report) {
   end_process("");
 }
 
-// Rank 0 judges the progress of all, until it has finished: then each rank judges its own.
+// Rank 0 judges the progress of all ranks until it has finished; then each rank judges its own.
 void Watchdog::Impl::judge_root() {
   auto ranks = watched();
   if (!peers_.front().heard) return;
   if (!ranks.front().beat.finished) ranks.front().idle_seconds = 0.0;
-  if (const auto report = diagnose(ranks, seconds_of(patience_with_root(timeout_)))) end_process(*report);
-  if (const auto report = diagnose_failure(ranks, seconds_of(patience_with_root(kFailureGrace)))) end_process(*report);
+  if (const auto report = diagnose(ranks, seconds_of(root_timeout(timeout_)))) end_process(*report);
+  if (const auto report = diagnose_failure(ranks, seconds_of(root_timeout(kFailureGrace)))) end_process(*report);
 }
 
-std::chrono::milliseconds Watchdog::Impl::patience_with_root(std::chrono::milliseconds of_root) const {
-  return of_root + kRankZeroFirst + kTurn * (std::min(rank_, kSpeakers) - 1);
+std::chrono::milliseconds Watchdog::Impl::root_timeout(std::chrono::milliseconds rank_zero_timeout) const {
+  return rank_zero_timeout + kRankZeroFirst + kReportInterval * (std::min(rank_, kReporters) - 1);
 }
 
 Watchdog::Watchdog(comm::Communicator& world, std::string host, const WatchdogOptions& options)
@@ -228,7 +229,7 @@ Watchdog::~Watchdog() {
 }
 
 Watchdog& Watchdog::current() {
-  QFT_ASSERT(the_watchdog != nullptr, "no Watchdog is at work: main() goes through run_main()");
+  QFT_ASSERT(the_watchdog != nullptr, "no Watchdog runs: main() must use run_main()");
   return *the_watchdog;
 }
 

@@ -1,4 +1,4 @@
-// What a watchdog holds: watchdog.cpp has its thread, watchdog_start.cpp how the ranks come together.
+// The state of a watchdog. watchdog.cpp has its thread, watchdog_start.cpp the meeting of the ranks.
 #pragma once
 
 #include "qft/job/watchdog.h"
@@ -23,12 +23,12 @@ using WatchClock = std::chrono::steady_clock;
 enum class MessageKind : std::uint32_t { heartbeat, end };
 
 struct Message {
-  std::uint64_t job = 0;  ///< the same for all ranks of a job, and another one for each job
+  std::uint64_t job = 0;  ///< the same on all ranks of a job; differs between jobs
   MessageKind kind = MessageKind::heartbeat;
   Heartbeat beat;
 };
 
-/// What a datagram carries in one piece over Ethernet.
+/// Fits into one Ethernet packet.
 static_assert(sizeof(Message) <= 1472);
 
 template <std::size_t N>
@@ -36,7 +36,7 @@ void copy_text(std::array<char, N>& to, const std::string& from) {
   std::memcpy(to.data(), from.data(), std::min(from.size(), N - 1));
 }
 
-/// Ends this process with exit code 1 and `report` on stderr.
+/// Prints `report` to stderr and ends this process with exit code 1.
 [[noreturn]] void end_process(const std::string& report);
 
 class Watchdog::Impl {
@@ -51,13 +51,13 @@ class Watchdog::Impl {
     sockaddr_in address{};
     bool heard = false;
     WatchClock::time_point last_heard, last_moved;
-    std::optional<WatchClock::time_point> failed;  ///< first told of
+    std::optional<WatchClock::time_point> failed;  ///< when it first reported a failure
   };
   bool is_root() const { return rank_ == 0; }
   void gather_ranks(comm::Communicator& world);
   void find_root(comm::Communicator& world);
-  void say_hello();
-  std::chrono::milliseconds patience_with_root(std::chrono::milliseconds of_root) const;
+  void contact_root();
+  std::chrono::milliseconds root_timeout(std::chrono::milliseconds rank_zero_timeout) const;
   bool all_heard() const;
   void run();
   Message own_message(bool finished) const;
@@ -78,8 +78,8 @@ class Watchdog::Impl {
   const pid_t launcher_;  ///< 0: not started by mpirun
   std::uint64_t job_ = 0;
   DatagramSocket socket_;
-  std::vector<sockaddr_in> root_at_;  ///< where rank 0 may be reached; one entry once it has answered
-  std::vector<Peer> peers_;           ///< rank 0: all ranks; others: rank 0 and this one
+  std::vector<sockaddr_in> root_at_;  ///< possible addresses of rank 0; one once it has answered
+  std::vector<Peer> peers_;           ///< on rank 0 all ranks; elsewhere rank 0 and this rank
   StragglerWatch stragglers_;
   std::atomic<bool> stop_{false};
   std::thread thread_;

@@ -12,18 +12,18 @@ namespace {
 
 using Clock = WatchClock;
 
-/// Rank 0's to each of the others, and their answers, by MPI.
-constexpr int kCardTag = 11, kReachedTag = 12;
+/// MPI tags of rank 0's messages to the other ranks and of their answers.
+constexpr int kRootAddressTag = 11, kReachedTag = 12;
 
-/// Where rank 0 may be reached.
-struct Card {
+/// The addresses of rank 0.
+struct RootAddress {
   std::uint64_t job = 0;
-  std::array<char, 1024> addresses{};  ///< IPv4, a blank after each
+  std::array<char, 1024> addresses{};  ///< IPv4, each followed by a blank
   std::uint16_t port = 0;
 };
 
-constexpr auto kHelloPatience = std::chrono::seconds(5);  // to reach rank 0 at all
-constexpr auto kHelloEvery = std::chrono::milliseconds(20);
+constexpr auto kContactTimeout = std::chrono::seconds(5);  // to reach rank 0 at all
+constexpr auto kContactInterval = std::chrono::milliseconds(20);
 
 std::string absence(const std::vector<int>& ranks, std::chrono::milliseconds timeout) {
   return fmt::format(
@@ -32,8 +32,8 @@ std::string absence(const std::vector<int>& ranks, std::chrono::milliseconds tim
       ranks.size() > 1 ? "s" : "", comm::format_ranks(ranks), std::chrono::duration<double>(timeout).count());
 }
 
-/// `reached`: of each rank, 0 where it is lost.
-void warn_of_lost(const std::vector<std::int32_t>& reached, const Card& card) {
+/// `reached`: per rank, 0 if rank 0 did not answer it.
+void warn_of_lost(const std::vector<std::int32_t>& reached, const RootAddress& card) {
   std::vector<int> lost;
   for (std::size_t r = 1; r < reached.size(); ++r)
     if (reached[r] == 0) lost.push_back(static_cast<int>(r));
@@ -45,10 +45,10 @@ void warn_of_lost(const std::vector<std::int32_t>& reached, const Card& card) {
 
 }  // namespace
 
-// Not by collectives: in those a rank that does not come would have no name.
+// Uses no collectives: they could not name a rank that does not arrive.
 void Watchdog::Impl::gather_ranks(comm::Communicator& world) {
   job_ = (std::uint64_t{std::random_device{}()} << 32) | std::random_device{}();
-  Card card{job_, {}, socket_.port()};
+  RootAddress card{job_, {}, socket_.port()};
   std::string addresses;
   for (const std::string& address : own_addresses())
     if (addresses.size() + address.size() + 1 < card.addresses.size()) addresses += address + " ";
@@ -56,7 +56,7 @@ void Watchdog::Impl::gather_ranks(comm::Communicator& world) {
   std::vector<std::int32_t> reached(peers_.size(), 1);
   std::vector<comm::Work> sends, answers;
   for (int r = 1; r < size_; ++r) {
-    sends.push_back(world.start_send(&card, sizeof card, DType::u8, r, kCardTag));
+    sends.push_back(world.start_send(&card, sizeof card, DType::u8, r, kRootAddressTag));
     answers.push_back(world.start_recv(&reached[static_cast<std::size_t>(r)], 1, DType::i32, r, kReachedTag));
   }
   const auto deadline = Clock::now() + timeout_.load();
@@ -68,7 +68,7 @@ void Watchdog::Impl::gather_ranks(comm::Communicator& world) {
     if (Clock::now() > deadline) end_everywhere(absence(missing, timeout_));
     if (Clock::now() >= next) {
       beat(false);
-      next += kHelloEvery;
+      next += kContactInterval;
     }
     receive_until(Clock::now() + std::chrono::milliseconds(1));
   }
@@ -77,25 +77,25 @@ void Watchdog::Impl::gather_ranks(comm::Communicator& world) {
 }
 
 void Watchdog::Impl::find_root(comm::Communicator& world) {
-  Card card;
-  comm::Work arrival = world.start_recv(&card, sizeof card, DType::u8, 0, kCardTag);
-  for (const auto deadline = Clock::now() + patience_with_root(timeout_); !arrival.test();) {
+  RootAddress card;
+  comm::Work arrival = world.start_recv(&card, sizeof card, DType::u8, 0, kRootAddressTag);
+  for (const auto deadline = Clock::now() + root_timeout(timeout_); !arrival.test();) {
     if (Clock::now() > deadline) end_process(absence({0}, timeout_));
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   job_ = card.job;
   std::istringstream addresses(card.addresses.data());
   for (std::string address; addresses >> address;) root_at_.push_back(socket_address(address, card.port));
-  say_hello();
+  contact_root();
   const std::int32_t reached = all_heard() ? 1 : 0;
   world.send(&reached, 1, DType::i32, 0, kReachedTag);
 }
 
-// Tries all addresses until one answers.
-void Watchdog::Impl::say_hello() {
-  for (const auto deadline = Clock::now() + kHelloPatience; !all_heard() && Clock::now() < deadline;) {
+// Sends to all addresses until one answers.
+void Watchdog::Impl::contact_root() {
+  for (const auto deadline = Clock::now() + kContactTimeout; !all_heard() && Clock::now() < deadline;) {
     beat(false);
-    for (const auto next = Clock::now() + kHelloEvery; !all_heard() && Clock::now() < next;)
+    for (const auto next = Clock::now() + kContactInterval; !all_heard() && Clock::now() < next;)
       receive_until(Clock::now() + std::chrono::milliseconds(1));
   }
 }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kNow = 1.7e9;
 
-/// Its variables only, in the time zone of the texts below.
+/// Only the batch systems' variables, in the time zone of the texts below.
 class BatchJob : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -145,7 +145,7 @@ TEST_F(BatchJob, OfPbsIsAskedHowOftenItRan) {
   EXPECT_EQ(asked_.back(), "12.server");
   EXPECT_FALSE(was_requeued(first, run("    run_count = 1\n")));
   EXPECT_TRUE(was_requeued(first, run("    run_count = 2\n")));
-  EXPECT_TRUE(was_requeued(first, run("", "qstat: No such file or directory"))) << "not known: nothing that is there may go";
+  EXPECT_TRUE(was_requeued(first, run("", "qstat: No such file or directory"))) << "unknown: existing checkpoints must stay";
   asked_.clear();
   setenv("PBS_ENVIRONMENT", "PBS_INTERACTIVE", 1);
   EXPECT_FALSE(was_requeued(run(""), run("")));

@@ -1,4 +1,4 @@
-// Hangs or fails on the simulated devices of its ranks in the way its argument names; device_test starts it under mpirun.
+// Hangs or fails on its ranks' simulated devices as its argument says. device_test starts it under mpirun.
 #include "qft/comm/device_choice.h"
 #include "qft/comm/device_communicator.h"
 #include "qft/core/activity.h"
@@ -27,12 +27,12 @@ int main(int argc, char** argv) {
     const auto stream = device::Stream::current(device);
     reduce();
     stream.synchronize();
-    job::Watchdog::current().set({way == "a failure, with patience" ? 60s : 2s, 200ms});
+    job::Watchdog::current().set({way == "a failure, long timeout" ? 60s : 2s, 200ms});
     const activity::Phase phase("train");
     if (way == "last does not call" && last) std::this_thread::sleep_for(60s);
     if (way == "the last device is busy" && last)
       sim::enqueue_blocking(stream.torch(), "endless work", {}, [] { return sim::Progress::not_yet; });
-    for (int i = 0; i < 3; ++i) reduce();  // hosts run ahead of what hangs
+    for (int i = 0; i < 3; ++i) reduce();  // hosts run ahead of the hanging call
     stream.synchronize();
     return 0;
   });

@@ -34,7 +34,7 @@ TEST(DeviceJob, ARankThatNeverCallsIsNamed) {
 TEST(DeviceJob, ARankWhoseDeviceDoesNotComeIsNamed) {
   const auto ending = run_on_sim("the last device is busy");
   expect_watched(ending, "error: watchdog: the device of rank 2 on ");
-  expect_words(ending, std::string(" has not come to") + kSecond);
+  expect_words(ending, std::string(" has not reached") + kSecond);
 }
 
 TEST(DeviceJob, AHangWithinACollectiveIsSaidToBeOne) {
@@ -49,7 +49,7 @@ TEST(DeviceJob, WhatTheLibrarySaysOfAStalledRankIsTold) {
 }
 
 TEST(DeviceJob, AnErrorOfTheLibraryEndsTheJobWithItsText) {
-  const auto ending = run_on_sim("a failure, with patience", "QFT_SIM_COLLECTIVE_FAULT=error:2@1");
+  const auto ending = run_on_sim("a failure, long timeout", "QFT_SIM_COLLECTIVE_FAULT=error:2@1");
   expect_watched(ending, "error: watchdog: the collectives of rank 1 on ", 5);
   expect_words(ending, "told to fail after all_reduce(sum, F32, 1000)");
 }

@@ -1,4 +1,4 @@
-// What the watchdog makes of heartbeats.
+// Tests the watchdog's diagnoses of heartbeats.
 #include "job/diagnosis.h"
 
 #include <cstring>
@@ -71,7 +71,7 @@ TEST(Diagnosis, TheFirstCollectiveThatDiffersIsNamed) {
   const auto report = diagnose_mismatch(ranks);
   ASSERT_TRUE(report);
   EXPECT_EQ(report->substr(0, report->find('\n')), differ);
-  // A rank that watches rank 0 alone leaves that to it, until nothing moves.
+  // A rank that only watches rank 0 leaves this to rank 0, until nothing moves.
   EXPECT_EQ(reason(ranks), "");
   for (auto& r : ranks) r.idle_seconds = 100;
   EXPECT_EQ(reason(ranks), differ);
@@ -93,7 +93,7 @@ TEST(Diagnosis, TheReportShowsEveryRank) {
   EXPECT_NE(text->find("rank 1 on n0: phase train, last collective send(F32, 3, to 0)"), std::string::npos) << *text;
 }
 
-/// A rank whose host waits for its device, which has finished all collectives of group `name` before number `next`.
+/// A rank whose host waits for its device. The device has finished all collectives of group `name` before number `next`.
 constexpr int kGroup = 2;
 Watched on_device(int number, const std::string& name, std::uint64_t called, std::uint64_t next, bool reached) {
   Watched w = rank(number, false, "", 0);
@@ -116,8 +116,8 @@ TEST(Diagnosis, ARankThatDidNotCallWhatTheOthersDevicesWaitInIsNamed) {
 
 TEST(Diagnosis, ARankWhoseDeviceDoesNotComeToItIsNamed) {
   EXPECT_EQ(reason({on_device(0, "shard", 9, 7, true), on_device(1, "shard", 9, 7, false), on_device(2, "shard", 8, 7, true)}),
-            std::string("error: watchdog: the device of rank 1 on n0 has not come to ") + kCall +
-                ", in which the devices of rank 0 on n0, rank 2 on n0 wait for 100 s: work before it does not end; the job ends");
+            std::string("error: watchdog: the device of rank 1 on n0 has not reached ") + kCall +
+                ", in which the devices of rank 0 on n0, rank 2 on n0 wait for 100 s: earlier work does not end; the job ends");
 }
 
 TEST(Diagnosis, WhereAllDevicesAreInItNoRankIsBlamed) {
@@ -136,7 +136,7 @@ TEST(Diagnosis, ARankThatHasLeftTheGroupIsMissed) {
 }
 
 TEST(Diagnosis, WhoIsHeldUpInOneGroupIsNotBlamedInAnother) {
-  // Rank 1 comes late to 'all' because rank 2 does not come to what the two have of their own.
+  // Rank 1 is late for 'all' because rank 2 does not reach the collective of their 'pair'.
   auto second = on_device(1, "pair", 3, 3, true);
   second.beat.devices[1] = on_device(1, "all", 7, 7, false).beat.devices[0];
   auto third = on_device(2, "pair", 2, 3, false);
@@ -144,7 +144,7 @@ TEST(Diagnosis, WhoIsHeldUpInOneGroupIsNotBlamedInAnother) {
   const std::string text = reason({on_device(0, "all", 7, 7, true), second, third});
   EXPECT_NE(text.find("rank 2 on n0 did not call"), std::string::npos) << text;
   EXPECT_EQ(text.find("rank 1 on n0 did not"), std::string::npos) << text;
-  EXPECT_EQ(text.find("of rank 1 on n0 has not come"), std::string::npos) << text;
+  EXPECT_EQ(text.find("of rank 1 on n0 has not reached"), std::string::npos) << text;
 }
 
 TEST(Diagnosis, AFailureOfADeviceIsToldOnceTheRankHadTimeToEndByItself) {
@@ -162,7 +162,7 @@ TEST(Diagnosis, AFailureOfADeviceIsToldOnceTheRankHadTimeToEndByItself) {
   EXPECT_NE(text->find("its device is in all_reduce(sum, F32, 4) (number 7 on 'shard')"), std::string::npos) << *text;
 }
 
-/// The ranks after `step` steps, with what each has done so far.
+/// The ranks after `step` steps, with the time and work of each so far.
 std::vector<Watched> after(std::int64_t step, const std::vector<std::pair<double, double>>& seconds_and_work) {
   std::vector<Watched> ranks;
   for (std::size_t i = 0; i < seconds_and_work.size(); ++i) {
@@ -173,7 +173,7 @@ std::vector<Watched> after(std::int64_t step, const std::vector<std::pair<double
   return ranks;
 }
 
-/// What the watch says of looks in which the ranks take so many seconds for so much work.
+/// Returns the watch's texts for looks with these seconds and work per rank.
 std::string watched(const std::vector<std::vector<std::pair<double, double>>>& looks) {
   StragglerWatch watch;
   std::vector<std::pair<double, double>> sums(looks.front().size());
@@ -212,7 +212,7 @@ TEST(StragglerWatch, LittleWorkSaysNothingOfAPace) {
       << "gathers and updates take their time";
   EXPECT_EQ(watched({{{10, 100}, {3, 0}, {10, 100}}, {{10, 100}, {3, 0}, {10, 100}}}), "");
   EXPECT_NE(watched({{{10, 100}, {40, 0}, {10, 100}}, {{10, 100}, {40, 1}, {10, 100}}}), "")
-      << "as long as others do not take for all";
+      << "longer than the others take for everything";
 }
 
 TEST(StragglerWatch, ComparesOnceAllRanksHaveStepped) {
@@ -224,7 +224,7 @@ TEST(StragglerWatch, ComparesOnceAllRanksHaveStepped) {
   }
   EXPECT_EQ(text, "");
   EXPECT_NE(watch.observe(after(20, {{20, 20}, {180, 20}})), "");
-  EXPECT_EQ(watch.observe(after(40, {{40, 40}, {360, 40}, {0, 0}})), "") << "another number of ranks is heard of";
+  EXPECT_EQ(watch.observe(after(40, {{40, 40}, {360, 40}, {0, 0}})), "") << "the number of ranks changed";
 }
 
 TEST(StragglerWatch, AnotherRunOfTheProcessCountsItsStepsAnew) {

@@ -1,4 +1,4 @@
-// Fails in the way its argument names; failure_test starts it under mpirun and looks at what becomes of the job.
+// Fails as its argument says. failure_test starts it under mpirun and checks how the job ends.
 #include "qft/comm/exchange.h"
 #include "qft/core/activity.h"
 #include "qft/core/error.h"
@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
       world.barrier();
     }
     if (way == "with an operation that nobody else joins") {
-      const auto other = world.split(0, session.rank(), "other");  // on 'world' the watchdog would see the difference first
+      const auto other = world.split(0, session.rank(), "other");  // on 'world' the watchdog would notice first
       if (last) {
         std::vector<float> data(1 << 24);
         const auto work = other->start_all_reduce(data.data(), data.size(), DType::f32);
@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
       }
       world.barrier();
     }
-    if (way == "two collectives") {  // of another kind on the last rank
+    if (way == "two collectives") {  // the last rank calls another kind
       job::Watchdog::current().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
       std::vector<float> data(100);
       world.barrier();
@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
       if (comes) const job::Watchdog watchdog(world, session.hostname(), {std::chrono::seconds(2)});
       std::this_thread::sleep_for(std::chrono::seconds(60));
     }
-    if (way == "long work") {  // on the first rank, longer than the timeout, with signs of progress
+    if (way == "long work") {  // on the first rank, longer than the timeout, but with progress
       job::Watchdog::current().set({std::chrono::seconds(2), std::chrono::milliseconds(200)});
       for (int i = 0; i < 50 && session.rank() == 0; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(100));

@@ -1,4 +1,4 @@
-// Whole jobs that fail: exit code, text, and that they end.
+// Tests whole jobs that fail: exit code, text, and that they end.
 #include "jobs.h"
 
 namespace {
@@ -80,7 +80,7 @@ TEST(Failure, AgreedErrorsEndAlikeAndAtOnce) {
 
 TEST(Watchdog, NamesARankInAnotherCollective) {
   const auto ending = run("two collectives", 3);
-  expect_watched(ending, "broadcast(F32, 100, root 2) on rank 2");  // the others have a barrier, as far as heard
+  expect_watched(ending, "broadcast(F32, 100, root 2) on rank 2");  // the others call a barrier, as far as rank 0 has heard
 }
 
 TEST(Watchdog, NamesARankThatDoesNotComeToACollective) {

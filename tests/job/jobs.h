@@ -1,4 +1,4 @@
-// Whole jobs of a probe, which a test's CMake file names.
+// Runs whole jobs of a probe; the test's CMake file names the probe.
 #pragma once
 
 #include <array>
@@ -19,11 +19,11 @@ struct Ending {
   double seconds = 0;
 };
 
-/// The probe in the way `way` on so many ranks (0: without mpirun), with `settings` in its environment ("A=1 B=2").
+/// Runs the probe with argument `way` on `ranks` ranks (0: without mpirun), with `settings` in its environment ("A=1 B=2").
 inline Ending run(const std::string& way, int ranks, const std::string& settings = "") {
   const auto start = std::chrono::steady_clock::now();
   const std::string job = std::string(QFT_TEST_PROBE) + " '" + way + "' 2>&1";
-  // Open MPI would wait a second between asking the ranks of a failed job to end and ending them.
+  // Open MPI would wait a second between asking the ranks of a failed job to end and killing them.
   const std::string command = settings + " OMPI_MCA_odls_base_sigkill_timeout=0 timeout 60 " +
                               (ranks == 0 ? job : std::string(QFT_TEST_MPIRUN) + " -np " + std::to_string(ranks) + " " + job);
   Ending ending;
@@ -36,8 +36,8 @@ inline Ending run(const std::string& way, int ranks, const std::string& settings
   return ending;
 }
 
-/// Of several ways at once: most of their time is waiting. Each has a folder of its own for Open MPI (4.1): a job that ends
-/// removes the one that another is about to use.
+/// Runs several ways at once, because they mostly wait. Each has its own folder for Open MPI (4.1): a job that ends removes a
+/// folder that another job is about to use.
 inline std::vector<Ending> run_together(const std::vector<std::string>& ways, int ranks) {
   std::vector<std::future<Ending>> jobs;
   for (const std::string& way : ways) {
@@ -56,12 +56,12 @@ inline int count(const std::string& text, const std::string& part) {
   return n;
 }
 
-/// The job ended by the watchdog, in time, with the culprit named.
+/// Expects that the watchdog ended the job in time and named the culprit.
 inline void expect_watched(const Ending& ending, const std::string& reason, double grace = 2) {
   EXPECT_EQ(ending.code, 1) << ending.output;
   EXPECT_EQ(count(ending.output, "error: watchdog: "), 1) << ending.output;
   EXPECT_NE(ending.output.find(reason), std::string::npos) << ending.output;
-  EXPECT_LT(ending.seconds, grace + 5 + 8) << ending.output;  // timeout, what is promised, start and end of a job
+  EXPECT_LT(ending.seconds, grace + 5 + 8) << ending.output;  // timeout, promised delay, start and end of a job
 }
 
 }  // namespace qft::job::test

@@ -1,4 +1,4 @@
-// What the batch system (SLURM, PBS) says about this process' job.
+// Reads this process' job from the batch system (SLURM, PBS).
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -13,36 +13,36 @@
 
 namespace qft::job {
 
-/// When the batch system ends the job.
+/// The time at which the batch system ends the job.
 struct JobEnd {
   std::optional<double> at;  ///< Unix time
-  std::string note;          ///< of a batch job whose end is not known, or not exactly: why, and what to do
+  std::string note;          ///< why the end of a batch job is unknown or inexact, and what to do
 };
 
-/// How the batch system's programs are asked.
+/// Runs a program of the batch system and returns its answer.
 using Ask = std::function<Answer(const std::vector<std::string>& command)>;
 
-/// A batch job since it was last taken from the queue.
+/// A batch job since it last left the queue.
 struct JobRun {
-  std::string job;                           ///< SLURM_JOB_ID or PBS_JOBID, which stay; empty outside of one
-  std::optional<std::int64_t> restarts = 0;  ///< how often it has been put back into the queue; nothing: not known
+  std::string job;                           ///< SLURM_JOB_ID or PBS_JOBID, which survive a requeue; empty outside a batch job
+  std::optional<std::int64_t> restarts = 0;  ///< how often it was requeued; nullopt: unknown
 };
 
-/// SLURM counts in SLURM_RESTART_COUNT, PBS in what `qstat -f` shows as run_count; what a user starts by hand in an interactive
-/// job was not put back.
+/// Reads the restarts from SLURM_RESTART_COUNT, for PBS from run_count in `qstat -f`. A program started by hand in an interactive
+/// job counts as not requeued.
 JobRun find_job_run(const Ask& ask);
-/// That of this process, asked for once, for ten seconds at most. For rank 0: a launcher may not give the others the job's
-/// variables.
+/// Returns this process's job. Asks once, for at most ten seconds. Call on rank 0: a launcher may not pass the job's variables to
+/// other ranks.
 const JobRun& this_job();
-/// Whether `now` is the job of `before`, put back into the queue since. Where that is not known: the same job.
+/// True if `now` is the job of `before` after a requeue. If the restarts are unknown: true if it is the same job.
 bool was_requeued(const JobRun& before, const JobRun& now);
 
-/// QFT_JOB_END or SLURM_JOB_END_TIME where one is set (Unix time). Else what `scontrol show job` says in a job of SLURM, and
-/// in one of PBS its limit (`qstat -f`, or Torque's PBS_WALLTIME) counted from the job's start; where the start is not to be
-/// had, from `now`, with a note. Throws ConfigError where a variable is no number.
+/// Returns the end of the job: QFT_JOB_END or SLURM_JOB_END_TIME if set (Unix time). Else SLURM's end time from `scontrol show
+/// job`, or PBS's limit (`qstat -f`, or Torque's PBS_WALLTIME) counted from the job's start; if the start is unknown, from `now`,
+/// with a note. Throws ConfigError if a variable is not a number.
 JobEnd find_job_end(double now, const Ask& ask);
 
-/// The same for all ranks: rank 0 asks, for ten seconds at most a program, and logs the note. Collective.
+/// The same for all ranks. Rank 0 asks, at most ten seconds per program, and logs the note. Collective.
 std::optional<double> job_end(comm::Communicator& comm);
 
 }  // namespace qft::job

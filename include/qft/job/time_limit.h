@@ -1,23 +1,23 @@
-// When a run has to stop by itself: max_hours of the run file, and the end that the batch system has set for the job.
+// Decides when a run must stop: max_hours of the run file, and the job's end in the batch system.
 #pragma once
 
 #include <optional>
 
 namespace qft::job {
 
-/// Seconds are Unix time.
+/// All times are Unix seconds.
 class TimeLimit {
  public:
-  /// `max_hours` counts from `now`; 0 is no limit. `job_end`: when the batch system kills the job.
+  /// `max_hours` counts from `now`; 0: no limit. `job_end`: the time at which the batch system kills the job.
   TimeLimit(double max_hours, std::optional<double> job_end, double now);
 
-  /// How long the last step or save took: the slowest of each decides how early a job must stop.
+  /// Records the duration of a step or save. The slowest ones decide how early a job must stop.
   void observe_step(double seconds);
   void observe_save(double seconds);
 
-  /// True once max_hours have passed, or the job's end is closer than a checkpoint needs.
+  /// True once max_hours have passed, or once the time left before the job's end is below margin().
   bool reached(double now) const;
-  /// Seconds before the job's end at which training stops: three times the slowest step and save, at least a minute.
+  /// Returns the seconds before the job's end at which training stops: three times the slowest step plus save, at least a minute.
   double margin() const;
 
  private:
