@@ -19,26 +19,26 @@
 namespace qft::check {
 namespace {
 
-constexpr const char* kFailure = "gathering failed";  // a rank's fact where its gatherer threw
+constexpr const char* kFailure = "gathering failed";  // a rank's fact if its gatherer threw
 
-// Ends the process if a probe takes too long: a broken network shows as a collective that never returns.
-class Patience {
+// Ends the process if a probe takes too long: on a broken network a collective may never return.
+class StallTimeout {
  public:
-  Patience(const comm::Session& session, std::string probe, double seconds)
+  StallTimeout(const comm::Session& session, std::string probe, double seconds)
       : thread_([this, &session, probe = std::move(probe), seconds] {
           std::unique_lock lock(mutex_);
           if (over_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return done_; })) return;
           std::fputs(
               fmt::format(
                   "error on rank {} ({}): the probe '{}' is not done after {:.0f} s; this rank {}. A rank, a file system or "
-                  "the network is stuck; try 'mpirun --mca btl_tcp_if_include NETWORK', or fewer nodes, to find which\n",
+                  "the network is stuck; to find which, try 'mpirun --mca btl_tcp_if_include NETWORK', or fewer nodes\n",
                   session.rank(), session.hostname(), probe, seconds, state_)
                   .c_str(),
               stderr);
           std::fflush(stderr);
           std::_Exit(kExitFailed);
         }) {}
-  ~Patience() {
+  ~StallTimeout() {
     {
       const std::lock_guard lock(mutex_);
       done_ = true;
@@ -46,19 +46,19 @@ class Patience {
     over_.notify_one();
     thread_.join();
   }
-  /// Said where the patience ends: "has failed: ...".
+  /// Sets this rank's state for the message: "has failed: ...".
   void note(std::string state) {
     const std::lock_guard lock(mutex_);
     state_ = std::move(state);
   }
-  Patience(const Patience&) = delete;
-  Patience& operator=(const Patience&) = delete;
+  StallTimeout(const StallTimeout&) = delete;
+  StallTimeout& operator=(const StallTimeout&) = delete;
 
  private:
   std::mutex mutex_;
   std::condition_variable over_;
   bool done_ = false;
-  std::string state_ = "is in it";
+  std::string state_ = "still runs it";
   std::thread thread_;
 };
 
@@ -69,10 +69,11 @@ std::vector<const Probe*> wanted_probes(const std::string& only) {
     for (const Probe& probe : probes())
       if (only.empty() || std::regex_search(fmt::format("{}/{}", probe.group, probe.name), pattern)) wanted.push_back(&probe);
   } catch (const std::regex_error& e) {
-    fail_config("--only '{}' is no regular expression ({}): give a part of a probe's name, such as 'network' or 'MTU'", only,
+    fail_config("--only '{}' is not a regular expression ({}): give a part of a probe's name, such as 'network' or 'MTU'", only,
                 e.what());
   }
-  if (wanted.empty()) fail_config("--only '{}' leaves no probe: names are such as 'network/MTU', 'files/files', 'gpu/'", only);
+  if (wanted.empty())
+    fail_config("--only '{}' matches no probe: examples of names are 'network/MTU', 'files/files', 'gpu/'", only);
   return wanted;
 }
 
@@ -95,25 +96,25 @@ Json gather_here(const Probe& probe, Context& context) {
 }
 
 std::vector<Json> gather_all(const Probe& probe, Context& context) {
-  std::optional<Patience> patience;  // not for the run: it reads all of its data, under the watchdog
-  if (probe.gather != gather_run) patience.emplace(context.session, probe.name, context.options.patience_seconds);
+  std::optional<StallTimeout> stall_timeout;  // not for the run: it reads all of its data, and the watchdog watches it
+  if (probe.gather != gather_run) stall_timeout.emplace(context.session, probe.name, context.options.patience_seconds);
   std::vector<Json> all;
   const Json facts = gather_here(probe, context);
-  if (patience)
-    patience->note(facts.contains(kFailure) ? fmt::format("has failed: {}", facts.at(kFailure).get<std::string>())
-                                            : std::string("has done its part and waits for others"));
+  if (stall_timeout)
+    stall_timeout->note(facts.contains(kFailure) ? fmt::format("has failed: {}", facts.at(kFailure).get<std::string>())
+                                                 : std::string("has done its part and waits for other ranks"));
   const std::string mine = facts.dump(-1, ' ', false, Json::error_handler_t::replace);
   for (const auto& text : comm::all_gather_strings(context.session.world(), mine)) all.push_back(Json::parse(text));
   return all;
 }
 
-/// What ranks say whose gatherer threw, instead of a judgement.
+/// Reports gatherers that threw. Returns true if there were any; then there is nothing to judge.
 bool judge_failures(const Facts& facts, Judgement& out) {
   std::vector<int> ranks;
   for (const int rank : facts.all())
     if (facts.of[static_cast<std::size_t>(rank)].contains(kFailure)) ranks.push_back(rank);
   const Groups groups = group(ranks, [&](int rank) { return facts.at(rank, kFailure).get<std::string>(); });
-  if (!ranks.empty()) out.fail(fmt::format("cannot be looked at: {}", describe(facts, groups)), ranks);
+  if (!ranks.empty()) out.fail(fmt::format("cannot be checked: {}", describe(facts, groups)), ranks);
   return !ranks.empty();
 }
 
@@ -128,7 +129,7 @@ Verdict verdict_of(const Json& json) {
   return v;
 }
 
-/// Judged on rank 0, told to all.
+/// Judges on rank 0 and broadcasts the verdicts.
 std::vector<Verdict> judge(const Probe& probe, const Facts& facts, Context& context) {
   std::vector<Verdict> verdicts;
   Json all = Json::array();
@@ -136,7 +137,7 @@ std::vector<Verdict> judge(const Probe& probe, const Facts& facts, Context& cont
     Judgement out(probe, facts, verdicts);
     try {
       if (!judge_failures(facts, out)) probe.judge(facts, out);
-    } catch (const std::exception& e) {  // the other ranks wait for what is told here
+    } catch (const std::exception& e) {  // the other ranks wait for the broadcast
       out.fail(fmt::format("cannot be judged: {}", e.what()), {},
                "this is a fault of qft check: report it with the output of --json");
     }

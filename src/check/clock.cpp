@@ -1,4 +1,4 @@
-// How far the nodes' clocks are apart, by messages there and back.
+// Measures the differences between the nodes' clocks by round trips.
 #include "qft/comm/exchange.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ double wall_clock() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-/// How far `peer`'s clock is ahead: of several questions the one that was answered fastest.
+/// Returns how far `peer`'s clock is ahead, from the fastest of several round trips.
 double ask(comm::Communicator& world, int peer) {
   double best = 1e300, offset = 0;
   for (int i = 0; i < kRounds; ++i) {
@@ -69,17 +69,18 @@ void judge_clock(const Facts& facts, Judgement& out) {
     worst = std::max(worst, std::abs(by));
   }
   if (off.empty()) return out.fine(fmt::format("within {:.3f} s of each other", sorted.back() - sorted.front()));
-  const bool blame = leaders.size() > 2;  // of two nobody knows which one is right
+  const bool blame = leaders.size() > 2;  // with two nodes it is unknown which one is right
   const Groups groups = group(leaders, [&](int rank) {
     const auto node = static_cast<std::size_t>(std::find(leaders.begin(), leaders.end(), rank) - leaders.begin());
     return fmt::format("{:+.1f} s", ahead[node]);
   });
-  const std::string text = fmt::format("beside rank 0's: {}", describe(facts, groups));
+  const std::string text = fmt::format("relative to rank 0: {}", describe(facts, groups));
   const std::span<const int> nodes = blame ? std::span<const int>(off) : std::span<const int>();
   if (worst > kRefused)
     out.fail(
-        fmt::format("{}: tickets, certificates and the batch system's messages are refused, files seem to come from the future",
-                    text),
+        fmt::format(
+            "{}: tickets, certificates and batch system messages will be refused, and files will seem to come from the future",
+            text),
         nodes);
   else
     out.warn(fmt::format("{}: times in logs and of files cannot be compared", text), nodes);

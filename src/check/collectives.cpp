@@ -1,4 +1,4 @@
-// Whether collectives are right, and how fast: over host memory, and between devices.
+// Checks results and speed of collectives: over host memory, and between devices.
 #include "qft/comm/bandwidth.h"
 #include "qft/comm/device_communicator.h"
 #include "qft/comm/mpi_setting.h"
@@ -13,13 +13,13 @@
 namespace qft::check {
 namespace {
 
-// Slower than any network worth the name, so that a busy machine is not called broken.
+// Lower than any usable network, so that a busy machine does not count as broken.
 constexpr double kSlowMicroseconds = 1000, kBrokenMicroseconds = 100'000;
-constexpr double kSlowRate = 0.1e9, kBrokenRate = 0.001e9;  // of the bus, in bytes a second
+constexpr double kSlowRate = 0.1e9, kBrokenRate = 0.001e9;  // bus bandwidth in bytes per second
 constexpr double kGroupProblem = 0.4, kGroupWarning = 0.7;
 constexpr double kOneSize = 0.05, kLongest = 0.5;  // seconds
 
-/// All-reduces of growing size, until one would take too long.
+/// Measures all-reduces of growing size until one would take too long.
 std::vector<comm::BandwidthRow> measure(comm::Communicator& comm, c10::Device device, std::size_t largest) {
   std::vector<comm::BandwidthRow> rows;
   for (const auto bytes : comm::bandwidth_sizes(largest)) {
@@ -29,7 +29,7 @@ std::vector<comm::BandwidthRow> measure(comm::Communicator& comm, c10::Device de
   return rows;
 }
 
-Json look_at(comm::Communicator& comm, c10::Device device, std::size_t largest) {
+Json measure_group(comm::Communicator& comm, c10::Device device, std::size_t largest) {
   std::string wrong;
   for (const auto& text : comm::verify_collectives(comm, device)) wrong += (wrong.empty() ? "" : "; ") + text;
   Json rows = Json::array();
@@ -38,7 +38,7 @@ Json look_at(comm::Communicator& comm, c10::Device device, std::size_t largest) 
   return {{"by", std::string(comm.backend())}, {"wrong", wrong}, {"rows", rows}};
 }
 
-/// Calls `judge` with each group of ranks that was measured, as rank 0 saw it.
+/// Calls `judge` with each measured group of ranks, as seen by rank 0.
 template <class F>
 void for_each_group(const Facts& facts, F&& judge) {
   for (std::size_t i = 0; i < facts.at(0, "groups").size(); ++i) judge(i, facts.at(0, "groups").at(i));
@@ -50,10 +50,10 @@ Json gather_collectives(Context& context) {
   const Options& options = context.options;
   comm::Communicator& world = context.session.world();
   Json groups = Json::array();
-  groups.push_back(look_at(world, c10::kCPU, options.largest_message));
+  groups.push_back(measure_group(world, c10::kCPU, options.largest_message));
   if (!options.device.is_cpu()) {
     const auto devices = comm::make_device_communicator(world, options.device, "device");
-    groups.push_back(look_at(*devices, options.device, options.largest_message));
+    groups.push_back(measure_group(*devices, options.device, options.largest_message));
   }
   std::int64_t megabits = 0;
   for (const Interface& i :
@@ -62,7 +62,7 @@ Json gather_collectives(Context& context) {
   return {{"groups", groups}, {"megabits", megabits}};
 }
 
-/// Bytes a second of the fastest interface of the node where it is slowest; 0 where one does not tell.
+/// Returns the bytes per second of each node's fastest interface, on the slowest node; 0 if a node does not know its rate.
 double slowest_link(const Facts& facts) {
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   for (const int rank : facts.leaders()) least = std::min(least, facts.at(rank, "megabits").get<std::int64_t>());

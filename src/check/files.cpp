@@ -1,4 +1,4 @@
-// What the run reads and writes: there, readable and the same on every node; writable, and shared or not.
+// Checks the run's inputs (present, readable, the same on every node) and outputs (writable, shared or private).
 #include "qft/comm/exchange.h"
 #include "qft/core/random_id.h"
 #include "qft/core/units.h"
@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using Use = NeededPath::Use;
 
-/// "dangling link", ... or the size and hash of a file.
+/// Returns the size and hash of a file, or an error such as "dangling link".
 Json state_of(const fs::path& path) {
   std::error_code error;
   if (fs::is_symlink(path, error) && !fs::exists(path, error))
@@ -36,8 +36,8 @@ Json state_of(const fs::path& path) {
   }
 }
 
-/// A file, or those that lie in a folder, by name.
-Json look_at(const fs::path& path) {
+/// Inspects a file, or all files of a folder by name.
+Json inspect(const fs::path& path) {
   std::error_code error;
   Json files = Json::object();
   if (!fs::is_directory(path, error)) {
@@ -48,11 +48,11 @@ Json look_at(const fs::path& path) {
   if (error) files[""] = {{"error", fmt::format("cannot be listed: {}", error.message())}};
   for (; !error && entries != fs::directory_iterator(); entries.increment(error))
     if (const std::string name = entries->path().filename(); !entries->is_directory(error) && !name.starts_with(".qft-"))
-      files[name] = state_of(entries->path());  // records of qft's own, such as a copy's, differ
+      files[name] = state_of(entries->path());  // records that qft writes itself, such as a copy's, may differ
   return files;
 }
 
-/// What a rank has of a file, in words by which ranks are told apart.
+/// Describes a rank's copy of a file; ranks are compared by this text.
 std::string words_of(const Json& files, const std::string& name) {
   const auto found = files.find(name);
   if (found == files.end()) return "is not there";
@@ -60,22 +60,22 @@ std::string words_of(const Json& files, const std::string& name) {
   return fmt::format("has {} bytes (hash {})", found->at("size").get<std::uint64_t>(), found->at("hash").get<std::string>());
 }
 
-struct Looked {
+struct PathReport {
   std::size_t files = 0;
   double bytes = 0;
   bool good = true;
 };
 
-Looked judge_path(const Facts& facts, const NeededPath& path, std::size_t index, Judgement& out) {
+PathReport judge_path(const Facts& facts, const NeededPath& path, std::size_t index, Judgement& out) {
   const auto files_of = [&](int rank) -> const Json& { return facts.of[static_cast<std::size_t>(rank)].at("paths").at(index); };
   std::vector<std::string> names;
   for (const int rank : facts.all())
     for (const auto& [name, state] : files_of(rank).items()) names.push_back(name);
   std::sort(names.begin(), names.end());
   names.erase(std::unique(names.begin(), names.end()), names.end());
-  // A folder here that is a file, or nothing, there: the path itself is what differs.
+  // If the path is a folder on one rank, but a file or nothing on another, the path itself is what differs.
   if (!names.empty() && names.front().empty()) names.resize(1);
-  Looked looked;
+  PathReport report;
   for (const std::string& name : names) {
     const Groups groups = group(facts.all(), [&](int rank) {
       const Json& files = files_of(rank);
@@ -87,11 +87,11 @@ Looked judge_path(const Facts& facts, const NeededPath& path, std::size_t index,
     const std::string file = (name.empty() ? path.path : path.path / name).string();
     if (groups.size() == 1 && bad.empty()) {
       const Json& state = files_of(0).at(name);
-      looked.files += 1;
-      looked.bytes += state.at("size").get<double>();
+      report.files += 1;
+      report.bytes += state.at("size").get<double>();
       continue;
     }
-    looked.good = false;
+    report.good = false;
     std::sort(bad.begin(), bad.end());
     if (!bad.empty()) {
       const Groups wrong = group(bad, [&](int rank) { return words_of(files_of(rank), name); });
@@ -101,11 +101,11 @@ Looked judge_path(const Facts& facts, const NeededPath& path, std::size_t index,
                minority(groups));
     }
   }
-  return looked;
+  return report;
 }
 
-/// The reason why 64 KiB cannot be written and brought to the disk there. Permission bits do not tell about quotas, read-only
-/// mounts and squashed users: a file does.
+/// Tries to write 64 KiB and to sync them; returns the error or "". Permission bits do not show quotas, read-only mounts and
+/// squashed users.
 std::string try_to_write(const fs::path& folder) {
   const fs::path file = folder / fmt::format(".qft-check-own-{}", random_hex());  // two nodes may have the same pids
   const int fd = open(file.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600);
@@ -120,7 +120,7 @@ std::string try_to_write(const fs::path& folder) {
   return good ? "" : fmt::format("64 KiB could not be written in {}: {}", folder.string(), std::strerror(why));
 }
 
-/// Whether each rank sees what rank 0 writes there. Collective.
+/// Returns whether this rank sees a file that rank 0 writes there. Collective.
 bool sees_rank_zeros_file(comm::Session& session, const fs::path& path) {
   const auto name = fmt::format(".qft-check-{}", comm::broadcast_string(session.world(), random_hex()));
   const fs::path file = existing_folder(path) / name;
@@ -146,7 +146,7 @@ fs::path existing_folder(fs::path path) {
 }
 
 Room room_in(const fs::path& folder) {
-  struct statvfs room{};
+  struct statvfs room {};
   if (statvfs(folder.c_str(), &room) != 0) return {-1, -1};
   return {static_cast<std::int64_t>(room.f_bavail) * static_cast<std::int64_t>(room.f_frsize),
           room.f_files == 0 ? -1 : static_cast<std::int64_t>(room.f_favail)};
@@ -155,7 +155,7 @@ Room room_in(const fs::path& folder) {
 Json gather_files(Context& context) {
   Json paths = Json::array();
   for (const NeededPath& needed : context.options.paths)
-    paths.push_back(needed.use == Use::read ? look_at(needed.path) : Json::object());
+    paths.push_back(needed.use == Use::read ? inspect(needed.path) : Json::object());
   return {{"paths", paths}};
 }
 
@@ -163,10 +163,10 @@ void judge_files(const Facts& facts, Judgement& out) {
   const auto& paths = facts.options.paths;
   for (std::size_t i = 0; i < paths.size(); ++i) {
     if (paths[i].use != Use::read) continue;
-    const Looked looked = judge_path(facts, paths[i], i, out);
-    if (looked.good)
+    const PathReport report = judge_path(facts, paths[i], i, out);
+    if (report.good)
       out.fine(fmt::format("{}: '{}': {}, {}, readable and the same on all ranks", paths[i].key, paths[i].path.string(),
-                           counted(looked.files, "file"), format_bytes(looked.bytes)));
+                           counted(report.files, "file"), format_bytes(report.bytes)));
   }
 }
 
@@ -215,7 +215,7 @@ void judge_shared(const Facts& facts, Judgement& out) {
     for (const int rank : facts.all())
       if (!facts.at(rank, "outputs").at(i).at("sees").get<bool>()) blind.push_back(rank);
     const std::string path = first.at("path");
-    if (first.at("error") != "") continue;  // rank 0 had nothing to show
+    if (first.at("error") != "") continue;  // rank 0 could not write a file to look for
     if (blind.empty())
       out.fine(fmt::format("'{}' is shared by all ranks", path));
     else

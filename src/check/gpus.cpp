@@ -1,4 +1,4 @@
-// The GPUs of every node as the driver's management library sees them.
+// Checks the GPUs of every node, as reported by the driver's management library.
 #include "qft/core/units.h"
 #include "qft/device/backends.h"
 #include "qft/device/nvml.h"
@@ -13,8 +13,8 @@
 namespace qft::check {
 namespace {
 
-constexpr std::int64_t kHeldWithoutProcess = std::int64_t{2} << 30;  // a driver keeps less for itself
-constexpr double kLittle = 256 << 20;                                // a service such as MPS holds less
+constexpr std::int64_t kHeldWithoutProcess = std::int64_t{2} << 30;  // the driver itself uses less
+constexpr double kLittle = 256 << 20;                                // a service such as MPS uses less
 
 template <class T>
 Json value_or_null(const std::optional<T>& value) {
@@ -44,10 +44,10 @@ Json as_json(const device::GpuState& gpu) {
           {"peers", gpu.peers}};
 }
 
-/// As the host numbers processes, as the driver does; 0 in a container with numbers of its own.
+/// Returns the pid in the host's numbering, as the driver uses it; 0 in a container with its own numbering.
 unsigned pid_of_host() {
   constexpr ino_t kHostsNumbers = 0xEFFFFFFC;  // Linux' PROC_PID_INIT_INO
-  struct stat numbers{};
+  struct stat numbers {};
   return stat("/proc/self/ns/pid", &numbers) == 0 && numbers.st_ino == kHostsNumbers ? static_cast<unsigned>(getpid()) : 0;
 }
 
@@ -57,8 +57,8 @@ bool has_gpus(const Facts& facts) {
          std::any_of(leaders.begin(), leaders.end(), [&](int rank) { return !facts.at(rank, "gpus").empty(); });
 }
 
-/// The GPUs that the job's ranks take; all, where ranks compute elsewhere or on slices that have UUIDs of their own.
-std::vector<std::string> taken(const Facts& facts) {
+/// Returns the GPUs that the job's ranks use; all GPUs, if ranks compute elsewhere or on slices with separate UUIDs.
+std::vector<std::string> used_gpus(const Facts& facts) {
   std::vector<std::string> known, mine;
   for (const int rank : facts.leaders())
     for (const Json& gpu : facts.at(rank, "gpus")) known.push_back(gpu.at("uuid"));
@@ -68,17 +68,17 @@ std::vector<std::string> taken(const Facts& facts) {
   return mine.empty() ? known : mine;
 }
 
-/// What is wrong with a GPU; no text: nothing.
+/// A fault of a GPU; no text: none.
 struct Fault {
   std::string text;
   Level level = Level::problem;
 };
 
-/// Judges every GPU of the job by itself.
+/// Judges every GPU of the job separately.
 template <class Find>
 void judge_each(const Facts& facts, Judgement& out, const char* fine, Find&& fault_of) {
   if (!has_gpus(facts)) return;
-  const auto mine = taken(facts);
+  const auto mine = used_gpus(facts);
   bool good = true;
   for (const int rank : facts.leaders())
     for (const Json& gpu : facts.at(rank, "gpus")) {
@@ -99,10 +99,10 @@ Fault memory_fault(const Json& gpu, const std::vector<unsigned>& own) {
   double held = 0;
   for (const Json& p : gpu.at("processes")) {
     const auto pid = p.at("pid").get<unsigned>();
-    if (std::find(own.begin(), own.end(), pid) != own.end()) continue;  // a rank, by its MPI
+    if (std::find(own.begin(), own.end(), pid) != own.end()) continue;  // a rank of this job
     const std::string name = p.at("name");
     const auto bytes = p.at("bytes").get<double>();
-    held += bytes > 0 ? bytes : kLittle;  // untold may be much
+    held += bytes > 0 ? bytes : kLittle;  // an unknown amount may be large
     parts.push_back(fmt::format("process {}{}{}", pid, name.empty() ? "" : fmt::format(" ({})", name),
                                 bytes > 0 ? fmt::format(" with {}", format_bytes(bytes)) : ""));
   }
@@ -113,7 +113,7 @@ Fault memory_fault(const Json& gpu, const std::vector<unsigned>& own) {
                         format_bytes(static_cast<double>(used)), size),
             held < kLittle ? Level::warning : Level::problem};
   if (used > kHeldWithoutProcess && gpu.at("processes").empty())
-    return {fmt::format("has {} of {} in use, and the driver names no process: one that has died, or lives in another container",
+    return {fmt::format("has {} of {} in use, but the driver names no process: it has died, or runs in another container",
                         format_bytes(static_cast<double>(used)), size)};
   return {};
 }
@@ -149,7 +149,7 @@ Fault peer_fault(const Json& gpu) {
   return {fmt::format("copies through host memory to {}", fmt::join(parts, "; ")), Level::warning};
 }
 
-/// The models of which some GPU has a link that is up. All links are down on cards without a bridge, which is no fault.
+/// Returns the GPU models with at least one active link. Cards without a bridge have all links down, which is not a fault.
 std::set<std::string> models_with_links(const Facts& facts) {
   std::set<std::string> models;
   for (const int rank : facts.leaders())
@@ -164,7 +164,7 @@ Fault link_fault(const Json& gpu, bool others_have_links, std::size_t gpus_of_no
   if (down == 0) return {};
   const auto text = fmt::format("has {} of {} NVLinks down", down, up + down);
   if (others_have_links) return {text};
-  // A board with NVSwitch, unless one GPU of it was passed into a virtual machine.
+  // A board with NVSwitch, unless a virtual machine sees only one of its GPUs.
   const bool board = name.find("SXM") != name.npos || name.find("HGX") != name.npos;
   return board && gpus_of_node > 1 ? Fault{text, Level::warning} : Fault{};
 }
@@ -281,7 +281,7 @@ void judge_unified_memory(const Facts& facts, Judgement& out) {
   for (const int rank : facts.all())
     if (facts.at(rank, "unified").get<bool>()) unified.push_back(rank);
   if (!unified.empty())
-    out.fine(fmt::format("the device's memory is the host's on {}: offloading moves nothing there, file caches count against it",
+    out.fine(fmt::format("the device uses host memory on {}: offloading moves nothing there, and file caches use the same memory",
                          facts.where(unified)));
 }
 

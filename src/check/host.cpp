@@ -1,4 +1,4 @@
-// A node's processor, memory and limits.
+// Checks a node's processor, memory and limits.
 #include "qft/core/units.h"
 #include "qft/device/memory.h"
 #include "qft/device/threads.h"
@@ -19,7 +19,7 @@ namespace qft::check {
 namespace {
 
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
-constexpr std::int64_t kLeastMemory = 1024 * kMiB, kLeastShared = 64 * kMiB;  // of a rank
+constexpr std::int64_t kLeastMemory = 1024 * kMiB, kLeastShared = 64 * kMiB;  // per rank
 constexpr std::int64_t kLeastStack = 1 * kMiB, kUsualStack = 8 * kMiB;
 constexpr std::int64_t kUsualFiles = 4096, kFilesOfAProcess = 256, kFilesOfAPeer = 4;
 
@@ -27,7 +27,7 @@ std::string limit_text(std::int64_t n) {
   return n < 0 ? "unlimited" : format_bytes(static_cast<double>(n));
 }
 
-/// -1: unlimited.
+/// Returns the limit; -1: unlimited.
 std::int64_t limit(__rlimit_resource which) {
   rlimit value{};
   if (getrlimit(which, &value) != 0 || value.rlim_cur == RLIM_INFINITY) return -1;
@@ -41,13 +41,13 @@ std::string text_of(const std::filesystem::path& file) {
   return text;
 }
 
-/// "madvise" of "always [madvise] never".
+/// Returns "madvise" for "always [madvise] never".
 std::string chosen_of(const std::string& text) {
   const auto open = text.find('['), close = text.find(']');
   return open < close && close != std::string::npos ? text.substr(open + 1, close - open - 1) : "";
 }
 
-/// Judges a limit of each rank: `least` is what a rank cannot do without, `usual` what is known to be enough.
+/// A limit of each rank: a rank needs `least`; `usual` is known to be enough.
 struct Limit {
   const char* fact;
   std::int64_t least, usual;
@@ -79,7 +79,7 @@ Json gather_host(Context& context) {
   const comm::Session& session = context.session;
   const auto share = device::cpu_share();
   const auto threads = device::plan_threads(share, session.core_sharers(), session.local_size());
-  struct statvfs shm{};
+  struct statvfs shm {};
   const bool has_shm = statvfs("/dev/shm", &shm) == 0;
   std::error_code error;
   double load = 0;
@@ -169,7 +169,7 @@ void judge_load(const Facts& facts, Judgement& out) {
     out.warn(fmt::format("in the last minute {}", describe(facts, groups)), busy);
 }
 
-/// A card alone does not say that messages take it: ports may be down, or a container without its devices.
+/// A card alone does not mean that messages use it: ports may be down, or a container may lack the device files.
 void judge_locked_memory(const Facts& facts, Judgement& out) {
   std::vector<int> bound;
   for (const int rank : facts.all())
@@ -212,7 +212,7 @@ void judge_shared_memory(const Facts& facts, Judgement& out) {
   });
   if (low.empty()) return out.fine(groups.size() == 1 ? groups.front().first : "enough is free on all nodes");
   const std::string text =
-      fmt::format("{}: {} a rank are needed for messages inside a node", describe(facts, groups), limit_text(kLeastShared));
+      fmt::format("{}: each rank needs {} for messages inside a node", describe(facts, groups), limit_text(kLeastShared));
   if (needed)
     out.fail(text, low);
   else
@@ -225,11 +225,10 @@ void judge_huge_pages(const Facts& facts, Judgement& out) {
     if (facts.at(rank, "thp") == "never") never.push_back(rank);
   const Groups groups = group(facts.leaders(), [&](int rank) {
     const std::string chosen = facts.at(rank, "thp");
-    return chosen.empty() ? std::string("not there") : fmt::format("'{}'", chosen);
+    return chosen.empty() ? std::string("not available") : fmt::format("'{}'", chosen);
   });
   if (!never.empty())
-    out.warn(fmt::format("transparent huge pages are switched off on {}: large tensors take more time", facts.where(never)),
-             never);
+    out.warn(fmt::format("transparent huge pages are switched off on {}: large tensors are slower", facts.where(never)), never);
   else if (groups.size() > 1)
     out.warn(fmt::format("transparent huge pages differ: {}", describe(facts, groups)), minority(groups));
   else

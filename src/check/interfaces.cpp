@@ -21,15 +21,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Asks the kernel about an interface; ioctl and not /sys, which shows the interfaces of the namespace that mounted it.
-class Asking {
+/// Asks the kernel about an interface. Uses ioctl, because /sys shows the interfaces of the namespace that mounted it.
+class InterfaceQuery {
  public:
-  Asking() : socket_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {}
-  ~Asking() {
+  InterfaceQuery() : socket_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {}
+  ~InterfaceQuery() {
     if (socket_ >= 0) close(socket_);
   }
-  Asking(const Asking&) = delete;
-  Asking& operator=(const Asking&) = delete;
+  InterfaceQuery(const InterfaceQuery&) = delete;
+  InterfaceQuery& operator=(const InterfaceQuery&) = delete;
 
   int mtu(const std::string& name) const {
     ifreq request = request_of(name);
@@ -89,7 +89,7 @@ std::string Interface::network() const {
 std::vector<Interface> interfaces() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return {};
-  const Asking ask;
+  const InterfaceQuery query;
   std::vector<Interface> all;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     auto found = std::find_if(all.begin(), all.end(), [&](const Interface& i) { return i.name == entry->ifa_name; });
@@ -98,8 +98,8 @@ std::vector<Interface> interfaces() {
       found->name = entry->ifa_name;
       found->up = (entry->ifa_flags & IFF_UP) != 0 && (entry->ifa_flags & IFF_RUNNING) != 0;
       found->loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
-      found->mtu = ask.mtu(found->name);
-      found->megabits = ask.megabits(found->name);
+      found->mtu = query.mtu(found->name);
+      found->megabits = query.megabits(found->name);
     }
     if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET || !found->address.empty()) continue;
     char text[INET_ADDRSTRLEN] = {};
@@ -188,7 +188,7 @@ std::vector<RdmaPort> rdma_ports(const fs::path& root) {
       p.state = space == std::string::npos ? state : state.substr(space + 1);
       p.gigabits = std::atof(first_line(port.path() / "rate").c_str());  // "200 Gb/sec (4X HDR)"
       p.layer = first_line(port.path() / "link_layer");
-      p.sent = 4 * std::atoll(first_line(port.path() / "counters/port_xmit_data").c_str());  // counted in words of 4 bytes
+      p.sent = 4 * std::atoll(first_line(port.path() / "counters/port_xmit_data").c_str());  // in units of 4 bytes
       ports.push_back(std::move(p));
     }
   std::sort(ports.begin(), ports.end(), [](const RdmaPort& a, const RdmaPort& b) { return a.name < b.name; });

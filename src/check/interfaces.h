@@ -12,32 +12,34 @@
 
 namespace qft::check {
 
+/// A network interface.
 struct Interface {
   std::string name;
-  bool up = false;  ///< and its cable carries a signal
+  bool up = false;  ///< up, and its cable carries a signal
   bool loopback = false;
   int mtu = 0;
-  std::int64_t megabits = 0;    ///< a second, as negotiated; 0: unknown
-  std::string address;          ///< IPv4, the first one; empty: none
-  int prefix = 0;               ///< bits of its network
+  std::int64_t megabits = 0;    ///< negotiated Mbit/s; 0: unknown
+  std::string address;          ///< first IPv4 address; empty: none
+  int prefix = 0;               ///< length of its network prefix in bits
   std::string network() const;  ///< "10.9.0.0/24"
 };
-/// Those of this process' network namespace.
+/// Returns the interfaces of this process' network namespace.
 std::vector<Interface> interfaces();
 nlohmann::json to_json(const Interface& interface);
 Interface interface_of(const nlohmann::json& json);
 
-/// Whether one of Open MPI's words (a name, or a network such as 10.9.0.0/24), separated by commas, is this interface.
+/// True if one of Open MPI's comma-separated words (a name, or a network such as 10.9.0.0/24) means this interface.
 bool is_named(const Interface& interface, std::string_view words);
-/// Those by which Open MPI's TCP may reach other nodes: up, with an address, among `include` or, where that is empty, not among
-/// `exclude`.
+/// Returns the interfaces that Open MPI's TCP may use between nodes: up, with an address, and in `include` or, if `include` is
+/// empty, not in `exclude`.
 std::vector<Interface> candidates(const std::vector<Interface>& all, const std::string& include, const std::string& exclude);
-/// Those that NCCL's sockets may take by NCCL_SOCKET_IFNAME: prefixes, "=" for whole names, "^" for all but these.
+/// Returns the interfaces that NCCL's sockets may use with NCCL_SOCKET_IFNAME: prefixes, "=" for whole names, "^" for all others.
 std::vector<Interface> nccl_candidates(const std::vector<Interface>& all, const std::string& wish);
 
-/// Bytes sent by each interface so far.
+/// Returns the bytes that each interface has sent so far.
 std::map<std::string, std::int64_t> sent_bytes(const std::filesystem::path& root);
 
+/// A port of an RDMA card.
 struct RdmaPort {
   std::string name;   ///< "mlx5_0:1"
   std::string state;  ///< "ACTIVE", "DOWN", "INIT"
@@ -46,7 +48,7 @@ struct RdmaPort {
   std::int64_t sent = 0;  ///< bytes so far
 };
 std::vector<RdmaPort> rdma_ports(const std::filesystem::path& root);
-/// Whether a port is active, and programs have a device to use it by.
+/// True if a port is active and programs have a device file for it.
 bool can_use_rdma(const std::filesystem::path& root);
 
 }  // namespace qft::check

@@ -54,7 +54,7 @@ std::string Facts::where(std::span<const int> ranks) const {
   std::set<int> told;
   for (const int rank : ranks) {
     const Place& place = places[static_cast<std::size_t>(rank)];
-    // A leader speaks for its node.
+    // A first local rank stands for its node.
     const bool whole = chosen[place.node] == sizes[place.node] || (chosen[place.node] == 1 && place.local_rank == 0);
     if (!whole)
       names.push_back(fmt::format("rank {} ({})", rank, place.host));

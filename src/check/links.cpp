@@ -1,4 +1,4 @@
-// Which interfaces MPI and NCCL may take, and whether they are alike on all nodes.
+// Finds the interfaces that MPI and NCCL may use, and checks that they are alike on all nodes.
 #include "qft/comm/mpi_setting.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ std::vector<Interface> for_mpi(const Facts& facts, int rank) {
   return candidates(interfaces_at(facts, rank), facts.at(rank, "include"), facts.at(rank, "exclude"));
 }
 
-/// Gb/s of the node's fastest active RDMA port, 0 without one.
+/// Returns the Gb/s of the node's fastest active RDMA port; 0 without one.
 double fastest_port(const Facts& facts, int rank) {
   double best = 0;
   for (const Json& p : facts.at(rank, "ports"))
@@ -46,14 +46,14 @@ double fastest_port(const Facts& facts, int rank) {
   return best;
 }
 
-/// A network that every node has, with each node's interface in it.
+/// A network that every node has, with each node's interface.
 struct Network {
   std::string name;
   std::vector<std::pair<int, Interface>> ends;  ///< by leader
   const Interface& of(int rank) const {
     return std::find_if(ends.begin(), ends.end(), [&](const auto& end) { return end.first == rank; })->second;
   }
-  std::int64_t megabits() const {  // of the slowest end that tells
+  std::int64_t megabits() const {  // of the slowest end with a known rate
     std::int64_t least = 0;
     for (const auto& [rank, i] : ends)
       if (i.megabits > 0 && (least == 0 || i.megabits < least)) least = i.megabits;
@@ -61,7 +61,7 @@ struct Network {
   }
 };
 
-/// A bridge of containers, say, that every node has for itself: two nodes have the same address in it.
+/// True for a network that is separate on each node, such as a container bridge: two nodes have the same address in it.
 bool is_of_each_node(const Network& n) {
   std::set<std::string> addresses;
   for (const auto& [rank, i] : n.ends) addresses.insert(i.address);
@@ -146,7 +146,7 @@ void judge_addresses(const Facts& facts, Judgement& out) {
     out.warn(fmt::format("{} has the same address, {}, on {}: a bridge of containers, or a mistake", names[address], address,
                          facts.where(ranks)));
   }
-  if (unique) out.fine("each node has addresses of its own");
+  if (unique) out.fine("each node has its own addresses");
 }
 
 void judge_link_speed(const Facts& facts, Judgement& out) {
@@ -164,14 +164,14 @@ void judge_link_speed(const Facts& facts, Judgement& out) {
     if (!slow.empty()) out.fail(fmt::format("{}: {}", n.name, describe(facts, groups)), slow);
     fastest = std::max(fastest, n.megabits());
   }
-  // InfiniBand may carry no addresses: what messages get by it is measured.
+  // InfiniBand may have no addresses; the pairs probe measures its rate.
   double rdma = std::numeric_limits<double>::infinity();
   for (const int rank : facts.leaders()) rdma = std::min(rdma, fastest_port(facts, rank));
   const bool declared = facts.options.expected.network_bytes_per_second > 0;
   if (rdma * kGigabit > static_cast<double>(std::max(fastest, kGigabit)))
     out.fine(fmt::format("RDMA ports of {} Gb/s on all nodes", rdma));
   else if (fastest > 0 && fastest <= kGigabit && !declared)
-    out.fail(fmt::format("the fastest network that all nodes have is one of {}", speed_words(fastest)));
+    out.fail(fmt::format("the fastest network that all nodes share has {}", speed_words(fastest)));
   else if (fastest > 0)
     out.fine(speed_words(fastest));
 }
@@ -183,9 +183,9 @@ void judge_mtu(const Facts& facts, Judgement& out) {
     if (groups.size() > 1)
       out.fail(fmt::format("{}: {}", n.name, describe(facts, groups)), minority(groups));
     else if (n.of(0).mtu <= kUsualMtu && n.megabits() >= kFast)
-      out.warn(fmt::format("{}: {} on a network of {}: each packet costs time of a core", n.name, n.of(0).mtu,
-                           speed_words(n.megabits())),
-               {}, "where the switches allow it, ip link set IF mtu 9000 on all nodes; RDMA does not need it");
+      out.warn(
+          fmt::format("{}: {} on a network of {}: each packet costs CPU time", n.name, n.of(0).mtu, speed_words(n.megabits())),
+          {}, "if the switches allow it, use ip link set IF mtu 9000 on all nodes; RDMA does not need it");
     else
       out.fine(fmt::format("{}: {} on all nodes", n.name, n.of(0).mtu));
   }
@@ -212,7 +212,7 @@ void judge_nccl_interface(const Facts& facts, Judgement& out) {
   });
   if (!without.empty()) out.fail(describe(facts, wishes), without);
   if (!elsewhere.empty())
-    out.warn(fmt::format("NCCL may not take a network that MPI takes on all nodes, on {}", facts.where(elsewhere)), elsewhere);
+    out.warn(fmt::format("NCCL may not use a network that MPI uses on all nodes, on {}", facts.where(elsewhere)), elsewhere);
   if (without.empty() && elsewhere.empty()) out.fine("NCCL finds an interface in the same network on every node");
 }
 
@@ -256,7 +256,7 @@ void judge_gpu_direct(const Facts& facts, Judgement& out) {
         fmt::format("the RDMA cards cannot reach the GPUs' memory on {}: nvidia_peermem is not loaded", facts.where(without)),
         without);
   if (!disabled.empty())
-    out.warn(fmt::format("NCCL_IB_DISABLE keeps NCCL from the RDMA ports that are there, on {}", facts.where(disabled)), disabled,
+    out.warn(fmt::format("NCCL_IB_DISABLE keeps NCCL from using the RDMA ports on {}", facts.where(disabled)), disabled,
              "unset NCCL_IB_DISABLE");
   if (!with.empty() && without.empty() && disabled.empty()) out.fine("RDMA cards reach the GPUs' memory");
 }

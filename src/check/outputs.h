@@ -1,4 +1,4 @@
-// Folders that are written. Private to check.
+// Inspects output folders. Private to check.
 #pragma once
 
 #include <cstdint>
@@ -6,10 +6,10 @@
 
 namespace qft::check {
 
-/// The folder itself, or the nearest one above it that exists: where it would be created.
+/// Returns the folder itself or its nearest existing parent, in which it would be created.
 std::filesystem::path existing_folder(std::filesystem::path path);
 
-/// What an ordinary user may still write there; -1: unknown.
+/// What an ordinary user can still write; -1: unknown.
 struct Room {
   std::int64_t bytes = 0, files = 0;
 };

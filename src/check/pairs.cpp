@@ -1,4 +1,4 @@
-// What really happens on the wire: how fast each pair of nodes is, and which interface the bytes went by.
+// Measures the rate between each pair of nodes, and which interface carried the bytes.
 #include "qft/comm/device_communicator.h"
 #include "qft/comm/pair_rates.h"
 #include "qft/core/units.h"
@@ -12,8 +12,8 @@ namespace qft::check {
 namespace {
 
 constexpr double kMeasureSeconds = 0.15, kLeastSeconds = 0.03, kAllSeconds = 3.0;
-constexpr double kSlowPair = 0.5;                         // of the median of the other pairs
-constexpr double kPairProblem = 0.5, kPairWarning = 0.8;  // of a measured rate
+constexpr double kSlowPair = 0.5;                         // of the other pairs' median
+constexpr double kPairProblem = 0.5, kPairWarning = 0.8;  // of a described rate
 constexpr double kGigabitBytes = 0.125e9;
 constexpr std::size_t kMostTold = 6;
 
@@ -58,7 +58,7 @@ double median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-/// The interface by which most bytes of the measurement left a node, and its rate in bytes a second (0: unknown).
+/// Returns the interface that sent most of the measurement's bytes, and its rate in bytes per second (0: unknown).
 std::pair<std::string, double> main_route(const Json& mine) {
   std::string name;
   std::int64_t most = 0;
@@ -75,12 +75,13 @@ std::int64_t total(const Json& sent) {
   return sum;
 }
 
-/// More than a share of the bytes: RDMA passes the interfaces' counters by, which have the noise of other programs then.
+/// True if RDMA carried more than a tenth of the bytes. RDMA bypasses the interfaces' counters, which then only show other
+/// programs' noise.
 bool went_by_rdma(const Json& mine, const char* key) {
   return total(mine.at(key)) > total(mine.at("sent")) / 10;
 }
 
-/// One or two slow pairs are cables; a node all of whose pairs are slow is the fault itself.
+/// Reports slow pairs. One or two slow pairs are cables; if all pairs of a node are slow, the node is at fault.
 void tell_slow(const Facts& facts, const std::vector<Rate>& all, const std::vector<Rate>& slow, double usual, const char* what,
                Judgement& out) {
   const auto leaders = facts.leaders();
@@ -90,7 +91,7 @@ void tell_slow(const Facts& facts, const std::vector<Rate>& all, const std::vect
   for (const Rate& r : slow) ++degree[r.from], ++degree[r.to], ++sending[r.from], ++receiving[r.to];
   const std::size_t others = leaders.size() - 1;
   std::vector<int> nodes;
-  // A node that is slow with every other node in one direction or both, where not all are.
+  // Nodes that are slow with every other node, in one direction or both, unless all pairs are slow.
   for (const auto& [node, count] : degree)
     if ((sending[node] == others || receiving[node] == others) && others > 1 && slow.size() < all.size())
       nodes.push_back(rank_of(node));
@@ -107,7 +108,7 @@ void judge_rates(const Facts& facts, const char* key, const char* what, Judgemen
   if (rates.empty()) return;
   std::vector<double> values;
   for (const Rate& r : rates) values.push_back(r.rate);
-  // The upper half: a slow node spoils most pairs of a small job.
+  // Median of the upper half: in a small job a slow node spoils most pairs.
   std::sort(values.begin(), values.end());
   const double usual = median({values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end()});
   std::vector<Rate> slow;
@@ -128,13 +129,13 @@ void judge_rates(const Facts& facts, const char* key, const char* what, Judgemen
   else if (of_link(kLinkProblem) && best < kOneStream)
     out.fail(fmt::format("{}: {} has {}", least, interface, rate_words(link)));
   else if (wanted == 0 && best < kGigabitBytes)
-    out.fail(fmt::format("{}: no more than a Gigabit Ethernet carries", least), {},
-             "look for a faster network (mpirun --mca btl_tcp_if_include, UCX_NET_DEVICES, NCCL_SOCKET_IFNAME); where this is "
-             "all there is, say "
-             "so with --machine FILE (network_gb_s)");
+    out.fail(fmt::format("{}: not faster than Gigabit Ethernet", least), {},
+             "look for a faster network (mpirun --mca btl_tcp_if_include, UCX_NET_DEVICES, NCCL_SOCKET_IFNAME); if there is "
+             "none, say so with --machine FILE (network_gb_s)");
   else if (of_link(kLinkWarning))
-    out.warn(fmt::format("{}: {} has {}, of which one TCP connection rarely takes half", least, interface, rate_words(link)), {},
-             "use RDMA where there is (pml ucx), or several connections (mpirun --mca btl_tcp_links 4; NCCL_NSOCKS_PERTHREAD=4)");
+    out.warn(fmt::format("{}: {} has {}, but one TCP connection rarely uses half of that", least, interface, rate_words(link)),
+             {},
+             "use RDMA if available (pml ucx), or several connections (mpirun --mca btl_tcp_links 4; NCCL_NSOCKS_PERTHREAD=4)");
   else if (slow.empty())
     out.fine(least);
 }
@@ -164,7 +165,7 @@ Json gather_pairs(Context& context) {
   }
   mine["interfaces"] = Json::array();
   for (const Interface& i : interfaces()) mine["interfaces"].push_back(to_json(i));
-  if (session.rank() != 0) mine.erase("pairs"), mine.erase("device_pairs");  // alike on all
+  if (session.rank() != 0) mine.erase("pairs"), mine.erase("device_pairs");  // the same on all ranks
   return mine;
 }
 
@@ -196,8 +197,8 @@ void judge_route(const Facts& facts, Judgement& out) {
     const auto i = *faster_of(rank);
     return fmt::format("{} ({}, {} Mb/s)", i.name, i.address, i.megabits);
   });
-  const auto told = fmt::format("{}, but faster ones are there: {}", text, describe(facts, faster));
-  // What some nodes have alone, such as a bridge or a network of the storage, leads to none of the others.
+  const auto told = fmt::format("{}, but faster interfaces exist: {}", text, describe(facts, faster));
+  // An interface on only some nodes, such as a bridge or a storage network, does not lead to the other nodes.
   slower.size() == leaders.size() ? out.fail(told) : out.warn(told);
 }
 
@@ -215,7 +216,7 @@ void judge_rdma_use(const Facts& facts, Judgement& out) {
   if (unused.empty())
     out.fine("messages go by RDMA");
   else
-    out.warn(fmt::format("active RDMA ports are there on {}, but messages go by TCP", facts.where(unused)), unused);
+    out.warn(fmt::format("there are active RDMA ports on {}, but messages go by TCP", facts.where(unused)), unused);
 }
 
 void judge_pairs(const Facts& facts, Judgement& out) {

@@ -1,5 +1,5 @@
-// Whether packets of an interface's full MTU arrive: a switch that drops them lets small messages through and hangs on large
-// ones. Before anything larger than a few bytes is sent by MPI.
+// Checks that packets of an interface's full MTU arrive. A switch that drops them lets small messages through and hangs on large
+// ones. Runs before MPI sends more than a few bytes.
 #include "qft/comm/exchange.h"
 #include "qft/comm/mpi_setting.h"
 
@@ -22,9 +22,9 @@ namespace {
 constexpr int kHeaders = 28;  // of IPv4 and UDP
 constexpr int kSmall = 64;
 constexpr int kTries = 3;
-constexpr int kPatience = 300;  // milliseconds for what has been sent to arrive
+constexpr int kPatience = 300;  // milliseconds to wait for sent packets
 
-/// What a node tells the others of itself: a few bytes, since more may not arrive.
+/// A node's address for the other nodes. Only a few bytes, because more may not arrive.
 struct End {
   std::uint32_t address = 0;  ///< 0: none
   std::uint16_t port = 0;
@@ -35,7 +35,7 @@ static_assert(sizeof(End) == 8);
 class Socket {
  public:
   Socket() : fd_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
-    const int whole = IP_PMTUDISC_PROBE;  // never in pieces, whatever the kernel has learnt of the way
+    const int whole = IP_PMTUDISC_PROBE;  // never fragmented, whatever the kernel has learnt about the path
     setsockopt(fd_, IPPROTO_IP, IP_MTU_DISCOVER, &whole, sizeof whole);
     sockaddr_in any{};
     any.sin_family = AF_INET;
@@ -59,7 +59,7 @@ class Socket {
     const std::vector<char> text(static_cast<std::size_t>(bytes), 'q');
     sendto(fd_, text.data(), text.size(), 0, reinterpret_cast<const sockaddr*>(&target), sizeof target);
   }
-  /// The sizes that arrive until `largest` does, or in the time that is given.
+  /// Waits until a packet of `largest` bytes has arrived, or for kPatience. Returns whether a small and a full packet arrived.
   std::pair<bool, bool> receive(int largest) const {
     bool small = false, whole = false;
     std::vector<char> room(std::size_t{1} << 16);
@@ -132,12 +132,13 @@ void judge_path_mtu(const Facts& facts, Judgement& out) {
   for (const int rank : cut) {
     const auto at = static_cast<std::size_t>(std::find(leaders.begin(), leaders.end(), rank) - leaders.begin());
     const int from = leaders[(at + leaders.size() - 1) % leaders.size()];
-    out.fail(fmt::format("packets of {} bytes, the MTU on {}, do not arrive on {}, small ones do: large messages hang or crawl",
-                         facts.at(rank, "mtu").get<int>(), facts.places[static_cast<std::size_t>(from)].host,
-                         facts.places[static_cast<std::size_t>(rank)].host));
+    out.fail(
+        fmt::format("packets of {} bytes, the MTU on {}, do not arrive on {}, but small ones do: large messages hang or crawl",
+                    facts.at(rank, "mtu").get<int>(), facts.places[static_cast<std::size_t>(from)].host,
+                    facts.places[static_cast<std::size_t>(rank)].host));
   }
   if (!silent.empty() && cut.empty())
-    out.fine(fmt::format("not known: no UDP packet came to {} (a firewall, or no IPv4)", facts.where(silent)));
+    out.fine(fmt::format("unknown: no UDP packet reached {} (a firewall, or no IPv4)", facts.where(silent)));
   else if (cut.empty())
     out.fine("packets of full size arrive on every node");
 }

@@ -1,4 +1,4 @@
-// The paths of a run file.
+// Collects the paths of a run file.
 #include "qft/check/paths.h"
 
 #include "qft/comm/exchange.h"
@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using Use = NeededPath::Use;
 
-/// A path that means the same on all ranks: below a folder of config::RunConfig::folders, by its key, or, without key, as it is.
+/// Returns a path that means the same on all ranks: relative to a folder of config::RunConfig::folders (with its key), or
+/// unchanged without a key.
 Json portable(const fs::path& path, const config::RunConfig& c) {
   for (const auto& [key, folder] : c.folders)
     if (const fs::path inside = path.lexically_relative(folder); !inside.empty() && *inside.begin() != "..")
@@ -30,19 +31,19 @@ fs::path local(const std::string& key, const fs::path& path, const config::RunCo
   return path == "." ? fs::path(c.folder_of(key)) : c.folder_of(key) / path;
 }
 
-/// The data files of a list of datasets as this rank finds them; nullopt where it lacks some.
+/// Returns the data files of a list of datasets as this rank finds them; nullopt if it lacks one.
 std::optional<Json> data_files(const char* key, const std::vector<std::string>& names, const config::RunConfig& c) {
   Json files = Json::array();
   try {
     for (const auto& dataset : encode::load_dataset_info(c.data.dataset_dir, names, c.folders))
       for (const auto& file : dataset.files) files.push_back({key, portable(file, c)});
-  } catch (const Error&) {  // said where the run is looked at, with file and key
+  } catch (const Error&) {  // the run probe reports it, with file and key
     return std::nullopt;
   }
   return files;
 }
 
-/// What any rank finds: a file that some lack is to be told, and looked at by all.
+/// Adds the files that any rank finds, so that all ranks check a file that some lack.
 void add_datasets(const char* key, const std::vector<std::string>& names, const config::RunConfig& c, comm::Communicator& world,
                   Json& paths) {
   if (names.empty()) return;
@@ -59,7 +60,7 @@ void add_datasets(const char* key, const std::vector<std::string>& names, const 
     if (!theirs["info"].is_null()) add(paths, {"dataset_dir", theirs["info"]});
     for (const Json& file : theirs["files"]) add(found, file);
   }
-  // Where none has all of it, whatever lies in the folder must be alike.
+  // If no rank has all files, compare everything in the folder.
   if (found.empty()) add(paths, {"dataset_dir", info.empty() ? Json{"", c.data.dataset_dir} : portable(info.parent_path(), c)});
   for (Json& file : found) paths.push_back(std::move(file));
 }

@@ -1,4 +1,4 @@
-// What a probe is: a row of the table, a function that gathers and one that judges. Private to check.
+// A probe: a row of the table, with a function that gathers facts and one that judges them. Private to check.
 #pragma once
 
 #include "qft/check/check.h"
@@ -15,42 +15,43 @@
 
 namespace qft::check {
 
-/// Parts of an interface's rate that a measurement must reach: one TCP connection does not fill a fast one.
+/// Fractions of an interface's rate that a measurement must reach. Low, because one TCP connection does not fill a fast
+/// interface.
 inline constexpr double kLinkProblem = 0.2, kLinkWarning = 0.5;
-/// Bytes a second that one TCP connection carries on any fast link.
+/// Bytes per second that one TCP connection reaches on any fast link.
 inline constexpr double kOneStream = 1e9;
 
 using Json = nlohmann::json;
 
-/// Where a rank runs.
+/// The place of a rank.
 struct Place {
   std::string host;
   int node = 0, local_rank = 0;
 };
 
-/// What gatherers work with, on each rank.
+/// The input of gatherers, on each rank.
 struct Context {
   comm::Session& session;
   const Options& options;
-  std::set<std::string> failed = {};  ///< groups with a problem so far, alike on all ranks
-  RunForecast forecast = {};          ///< once the run was looked at
+  std::set<std::string> failed = {};  ///< groups with a problem so far, the same on all ranks
+  RunForecast forecast = {};          ///< set once the run was previewed
   std::exception_ptr refusal = {};
 };
 
-/// The facts of all ranks, by rank: what one gatherer returned on each.
+/// The facts of one gatherer, by rank.
 struct Facts {
   std::vector<Place> places;
   std::vector<Json> of;
   const Options& options;
-  std::set<std::string> failed = {};  ///< groups in which earlier probes found a problem
+  std::set<std::string> failed = {};  ///< groups with a problem in earlier probes
 
   std::size_t ranks() const { return of.size(); }
   int nodes() const;
   std::vector<int> all() const;
-  /// The first rank of each node.
+  /// Returns the first rank of each node.
   std::vector<int> leaders() const;
   const Json& at(int rank, const char* key) const { return of.at(static_cast<std::size_t>(rank)).at(key); }
-  /// "node01, node02", "all nodes", or, where a node has other ranks too, "rank 3 (node01)".
+  /// Returns "node01, node02", "all nodes" or, if only some ranks of a node are meant, "rank 3 (node01)".
   std::string where(std::span<const int> ranks) const;
   std::vector<std::string> hosts(std::span<const int> ranks) const;
 };
@@ -64,8 +65,8 @@ class Judgement {
       : probe_(probe), facts_(facts), verdicts_(verdicts) {}
 
   void fine(std::string text);
-  /// `ranks`: where it is so; where that is a part of the nodes, these are named as being at fault. `remedy`: where the probe's
-  /// own does not fit.
+  /// `ranks`: where the finding holds; if these are only some of the nodes, they are named as at fault. `remedy`: replaces the
+  /// probe's remedy if not empty.
   void warn(std::string text, std::span<const int> ranks = {}, std::string remedy = {});
   void fail(std::string text, std::span<const int> ranks = {}, std::string remedy = {});
 
@@ -78,23 +79,24 @@ class Judgement {
   std::vector<Verdict>& verdicts_;
 };
 
-/// Returns this rank's facts as a JSON object; rows with the same gatherer follow each other and share one gathering. May be
-/// collective. What it throws is a problem of that rank.
+/// Returns this rank's facts as a JSON object. Consecutive rows with the same gatherer share one call. May be collective. An
+/// exception is reported as a problem of that rank.
 using Gather = Json (*)(Context&);
-/// Knows nothing but the facts: tests make some up.
+/// Judges facts. Uses only the facts, so tests can make them up.
 using Judge = void (*)(const Facts&, Judgement&);
 
+/// A row of the table.
 struct Probe {
   const char* group;
   const char* name;
   Gather gather;
   Judge judge;
-  const char* fact;    ///< the one that is judged, where a judge serves several rows; else ""
-  const char* remedy;  ///< of what is not fine
+  const char* fact;    ///< the judged fact, if a judge serves several rows; else ""
+  const char* remedy;  ///< what to do if not fine
 };
 std::span<const Probe> probes();
 
-/// Ranks by a value as text, in the order of their lowest rank.
+/// Ranks grouped by a text, in the order of their lowest rank.
 using Groups = std::vector<std::pair<std::string, std::vector<int>>>;
 template <class F>
 Groups group(std::span<const int> ranks, F&& text_of) {
@@ -107,12 +109,12 @@ Groups group(std::span<const int> ranks, F&& text_of) {
   }
   return groups;
 }
-/// "A on node01; B on node02".
+/// Returns "A on node01; B on node02".
 std::string describe(const Facts& facts, const Groups& groups);
-/// The ranks of all groups but the one that has more than half of the ranks; none where no group has.
+/// Returns the ranks outside the group that has more than half of the ranks; empty if there is no such group.
 std::vector<int> minority(const Groups& groups);
 
-/// The probe's fact is the same on all ranks: else a problem, or, for judge_alike, a warning.
+/// Expects the same fact on all ranks. A difference is a problem; for judge_alike, a warning.
 void judge_equal(const Facts& facts, Judgement& out);
 void judge_alike(const Facts& facts, Judgement& out);
 

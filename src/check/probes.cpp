@@ -6,19 +6,19 @@ namespace {
 constexpr const char* kSameInstallation =
     "run the same installation on every node: a shared file system, or the same bundle copied to each";
 
-// The order is that of the output. What may hang where the network is broken comes after what says why it does.
+// In output order. Probes that may hang on a broken network come after those that explain why.
 constexpr Probe kProbes[] = {
     {"network", "path MTU", gather_path_mtu, judge_path_mtu, "",
      "set the same MTU on the interfaces and on every switch port between them (ip link set IF mtu N); until then "
      "ip link set IF mtu 1500 on all nodes"},
 
-    {"software", "host names", gather_software, judge_hosts, "", "give each node a name of its own (hostnamectl set-hostname)"},
+    {"software", "host names", gather_software, judge_hosts, "", "give each node its own name (hostnamectl set-hostname)"},
     {"software", "qft version", gather_software, judge_equal, "qft", kSameInstallation},
     {"software", "build", gather_software, judge_equal, "build", kSameInstallation},
     {"software", "MPI", gather_software, judge_equal, "mpi", "load the same MPI module on every node and use its own mpirun"},
     {"software", "LibTorch", gather_software, judge_equal, "torch", kSameInstallation},
     {"software", "device", gather_software, judge_device, "",
-     "mend or leave out the nodes that differ; use_cpu: true trains on the CPU everywhere"},
+     "repair or leave out the nodes that differ; use_cpu: true trains on the CPU everywhere"},
     {"software", "CUDA", gather_software, judge_equal, "cuda", kSameInstallation},
     {"software", "NCCL", gather_software, judge_equal, "nccl",
      "nodes load different NCCLs: compare LD_LIBRARY_PATH, and export the same on all (mpirun -x LD_LIBRARY_PATH)"},
@@ -28,16 +28,16 @@ constexpr Probe kProbes[] = {
     {"software", "libraries", gather_software, judge_libraries, "",
      "nodes load different files: fine if they are copies, else compare LD_LIBRARY_PATH on each node"},
     {"software", "environment", gather_software, judge_variables, "",
-     "export it alike on all nodes (mpirun -x NAME, sbatch --export=ALL)"},
+     "export the same value on all nodes (mpirun -x NAME, sbatch --export=ALL)"},
 
     {"host", "memory", gather_host, judge_memory, "",
      "ask for more memory per node (sbatch --mem), start fewer ranks per node, or end left-over processes"},
     {"host", "binding", gather_host, judge_binding, "",
-     "bind ranks to cores of their own (mpirun --map-by, srun --cpus-per-task)"},
+     "bind each rank to its own cores (mpirun --map-by, srun --cpus-per-task)"},
     {"host", "oversubscription", gather_host, judge_oversubscription, "",
      "start fewer ranks per node, or set OMP_NUM_THREADS to the node's cores divided by its ranks"},
     {"host", "load", gather_host, judge_load, "",
-     "another program computes on that node: look with top, end it or leave the node out"},
+     "another program computes on that node: find it with top, then end it or leave the node out"},
     {"host", "locked memory", gather_host, judge_locked_memory, "",
      "set 'ulimit -l unlimited' for the job: /etc/security/limits.conf, and LimitMEMLOCK=infinity of the batch system's daemon"},
     {"host", "open files", gather_host, judge_open_files, "",
@@ -56,60 +56,58 @@ constexpr Probe kProbes[] = {
      "checkpoints are written per node: to resume on other nodes copy them, or use a shared file system"},
 
     {"gpu", "GPU driver", gather_gpus, judge_driver, "", "install the same driver on every node, or leave the node out"},
-    {"gpu", "GPUs", gather_gpus, judge_gpus, "",
-     "nvidia-smi and dmesg (Xid) on that node say more; a reboot often brings a GPU back"},
+    {"gpu", "GPUs", gather_gpus, judge_gpus, "", "see nvidia-smi and dmesg (Xid) on that node; a reboot often brings a GPU back"},
     {"gpu", "GPU memory", gather_gpus, judge_gpu_memory, "",
      "end the process (kill PID; a zombie's parent, or the container that it is in), or leave the node out"},
     {"gpu", "GPU errors", gather_gpus, judge_gpu_errors, "",
-     "reset the GPU (nvidia-smi --gpu-reset, or a reboot); if errors come again have it replaced: until then leave the node out"},
+     "reset the GPU (nvidia-smi --gpu-reset, or a reboot); if errors come back, have it replaced; until then leave the node out"},
     {"gpu", "GPU clocks", gather_gpus, judge_gpu_clocks, "",
-     "look after cooling and power of that node (nvidia-smi -q -d PERFORMANCE), or leave it out: all wait for the slowest GPU"},
+     "check cooling and power of that node (nvidia-smi -q -d PERFORMANCE), or leave it out: all wait for the slowest GPU"},
     {"gpu", "GPU peers", gather_gpus, judge_gpu_peers, "",
-     "switch off ACS in the BIOS and the IOMMU (nvidia-smi topo -p2p r shows pairs); else copies go through host memory"},
+     "switch off ACS in the BIOS and the IOMMU (nvidia-smi topo -p2p r shows pairs); otherwise copies go through host memory"},
     {"gpu", "NVLink", gather_gpus, judge_gpu_links, "",
-     "nvidia-smi nvlink -s shows them; with NVSwitch the service nvidia-fabricmanager must run, in the driver's version"},
+     "nvidia-smi nvlink -s shows them; with NVSwitch the service nvidia-fabricmanager must run, in the same version as the "
+     "driver"},
     {"gpu", "PCIe", gather_gpus, judge_gpu_lanes, "",
-     "seat the card anew, or leave the node out: copies to it take as much longer"},
+     "reseat the card, or leave the node out: copies to it are slower in proportion"},
     {"gpu", "unified memory", gather_gpus, judge_unified_memory, "", ""},
 
     {"network", "interface", gather_links, judge_interfaces, "",
-     "bring the interface up with an address of the others' network, or name the network that all have: "
+     "bring the interface up with an address in the other nodes' network, or name the network that all nodes share: "
      "mpirun --mca btl_tcp_if_include NETWORK/BITS"},
     {"network", "addresses", gather_links, judge_addresses, "",
      "MPI may try to reach other nodes there: mpirun --mca btl_tcp_if_exclude lo,IF (or btl_tcp_if_include of the real network)"},
     {"network", "link speed", gather_links, judge_link_speed, "",
-     "check cable and switch port (ethtool IF), or name a faster network (mpirun --mca btl_tcp_if_include); where this is all "
-     "there "
-     "is, say so with --machine NAME or FILE"},
+     "check cable and switch port (ethtool IF), or name a faster network (mpirun --mca btl_tcp_if_include); if there is "
+     "none, say so with --machine NAME or FILE"},
     {"network", "MTU", gather_links, judge_mtu, "",
-     "set the same on all nodes and switch ports: ip link set IF mtu 9000, or 1500 where a switch cannot"},
+     "set the same on all nodes and switch ports: ip link set IF mtu 9000, or 1500 if a switch does not support it"},
     {"network", "NCCL interface", gather_links, judge_nccl_interface, "",
-     "set NCCL_SOCKET_IFNAME to the interface that exists on every node (a prefix such as 'eth' fits several names)"},
+     "set NCCL_SOCKET_IFNAME to an interface that exists on every node (a prefix such as 'eth' fits several names)"},
     {"network", "RDMA ports", gather_links, judge_rdma_ports, "",
-     "ibstat shows the ports: check cable and subnet manager, or leave the node out"},
+     "see the ports with ibstat; check cable and subnet manager, or leave the node out"},
     {"network", "GPUDirect", gather_links, judge_gpu_direct, "",
      "modprobe nvidia_peermem on every node, or use NVIDIA's open kernel modules (DMA-BUF); until then NCCL copies through host "
      "memory"},
-    {"network", "clocks", gather_clock, judge_clock, "", "let chronyd or ntpd run on every node (chronyc tracking)"},
+    {"network", "clocks", gather_clock, judge_clock, "", "run chronyd or ntpd on every node (chronyc tracking)"},
     {"network", "route", gather_pairs, judge_route, "",
      "name the faster network: mpirun --mca btl_tcp_if_include NETWORK/BITS, UCX_NET_DEVICES, NCCL_SOCKET_IFNAME"},
     {"network", "RDMA", gather_pairs, judge_rdma_use, "",
-     "let MPI use it: an MPI with UCX (mpirun --mca pml ucx; UCX_NET_DEVICES=mlx5_0:1), and no 'btl tcp' or '^ucx' in its "
+     "let MPI use RDMA: an MPI with UCX (mpirun --mca pml ucx; UCX_NET_DEVICES=mlx5_0:1), without 'btl tcp' or '^ucx' in its "
      "settings"},
     {"network", "pairs of nodes", gather_pairs, judge_pairs, "",
-     "check cable, switch port and negotiated speed there (ethtool IF, ibstat, ip -s link), or leave the node out"},
+     "check cable, switch port and negotiated speed of these nodes (ethtool IF, ibstat, ip -s link), or leave the node out"},
 
     {"collectives", "values", gather_collectives, judge_values, "",
      "the communication library or the network changes data: try another transport (mpirun --mca pml ob1 --mca btl tcp,self; "
      "NCCL_P2P_DISABLE=1)"},
     {"collectives", "latency", gather_collectives, judge_latency, "",
-     "look for other load on nodes and network, and that ranks do not share cores (mpirun --report-bindings)"},
+     "look for other load on nodes and network, and check that ranks do not share cores (mpirun --report-bindings)"},
     {"collectives", "all-reduce", gather_collectives, judge_all_reduce, "",
      "check which network MPI and NCCL use (mpirun --mca btl_base_verbose 30; UCX_NET_DEVICES; NCCL_DEBUG=INFO)"},
-    {"compute", "self-test", gather_selftest, judge_selftest, "",
-     "run qft selftest on that node alone: it says what fails and what that means"},
+    {"compute", "self-test", gather_selftest, judge_selftest, "", "run qft selftest on that node alone: it explains what fails"},
 
-    {"run", "run", gather_run, judge_run, "", "mend the run file or what it names"},
+    {"run", "run", gather_run, judge_run, "", "correct the run file, or the files that it names"},
     {"run", "space", gather_space, judge_space, "",
      "set save_total_limit (or save_only_model), save less often, or choose another output_dir"},
 };
@@ -121,7 +119,7 @@ std::span<const Probe> probes() {
 }
 
 std::string describe_probes() {
-  std::string text = "| group | probe | what to do where it is not fine |\n|---|---|---|\n";
+  std::string text = "| group | probe | what to do if it is not fine |\n|---|---|---|\n";
   for (const Probe& p : kProbes) text += fmt::format("| {} | {} | {} |\n", p.group, p.name, p.remedy);
   return text;
 }

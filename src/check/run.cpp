@@ -1,4 +1,4 @@
-// What needs the run file's settings, or computes: the self-test, the run itself, room for its checkpoints.
+// Probes that need the run file's settings or compute something: the self-test, the run itself, space for its checkpoints.
 #include "qft/core/error.h"
 #include "qft/core/units.h"
 #include "qft/selftest/selftest.h"
@@ -34,7 +34,7 @@ void judge_selftest(const Facts& facts, Judgement& out) {
     if (!facts.at(rank, "failed").empty()) bad.push_back(rank);
   const Groups groups = group(bad, [&](int rank) {
     const Json& failed = facts.at(rank, "failed");
-    return fmt::format("{} checks, the first is {}", failed.size(), failed.front().get<std::string>());
+    return fmt::format("{} checks; the first is {}", failed.size(), failed.front().get<std::string>());
   });
   if (bad.empty())
     out.fine(facts.at(0, "summary"));
@@ -47,7 +47,7 @@ Json gather_run(Context& context) {
   try {
     context.forecast = context.options.run();
     return {{"lines", context.forecast.lines}, {"refusal", ""}};
-  } catch (const Error& e) {  // alike on all ranks
+  } catch (const Error& e) {  // the same on all ranks
     context.refusal = std::current_exception();
     return {{"lines", Json::array()}, {"refusal", e.what()}};
   }
@@ -56,8 +56,8 @@ Json gather_run(Context& context) {
 void judge_run(const Facts& facts, Judgement& out) {
   if (const std::string refusal = facts.at(0, "refusal"); !refusal.empty()) return out.fail(refusal);
   if (facts.options.run && facts.failed.count("files") > 0)
-    return out.warn("not looked at, because of what is wrong with its files", {},
-                    "mend that and check again: template, LoRA targets, memory and what it would resume from come then");
+    return out.warn("not checked, because its files have problems", {},
+                    "correct them and check again: template, LoRA targets, memory and the resume point are checked then");
   for (const Json& line : facts.at(0, "lines")) out.fine(line);
 }
 
@@ -77,7 +77,8 @@ void judge_space(const Facts& facts, Judgement& out) {
   const std::int64_t needed = each * count + result;
   if (needed == 0) return;
   for (std::size_t i = 0; i < facts.at(0, "outputs").size(); ++i) {
-    // Checkpoints are whole on rank 0's disk; where others have one of their own, these hold the parts on the way only.
+    // Rank 0's disk holds whole checkpoints. If other ranks have a separate disk, it only holds their parts while they are
+    // written.
     const std::int64_t room = facts.at(0, "outputs").at(i).at("free");
     const auto text =
         fmt::format("{} of {} and the result of {} are {}; '{}' on {} has {} free", counted(count, "checkpoint"), size_text(each),

@@ -1,4 +1,4 @@
-// Versions, builds, libraries and variables: what must be the same on every node.
+// Checks versions, builds, libraries and variables that must be the same on every node.
 #include "qft/comm/collective_library.h"
 #include "qft/core/hash.h"
 #include "qft/core/units.h"
@@ -16,7 +16,7 @@
 namespace qft::check {
 namespace {
 
-// Libraries whose copies must match over the ranks, and variables that change what a rank does.
+// Libraries that must match over the ranks, and variables that change a rank's behaviour.
 constexpr std::array<std::string_view, 5> kLibraries = {"libtorch_cpu.so", "libmpi.so", "libhdf5", "libnccl.so", "libc10.so"};
 constexpr std::array<const char*, 13> kVariables = {
     "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "QFT_CHECK_COLLECTIVES", "NCCL_SOCKET_IFNAME",
@@ -36,10 +36,10 @@ std::string nccl_version(c10::Device device) {
   const auto* library = device::part_of<comm::CollectiveLibrary>(device, "comm");
   if (library == nullptr) return {};
   const std::string version = library->version();
-  return version.substr(0, version.find(','));  // the file is a matter of "libraries"
+  return version.substr(0, version.find(','));  // the probe "libraries" compares the file
 }
 
-/// One verdict for each key of `section` whose value is not the same everywhere.
+/// Makes one verdict for each key of `section` with different values.
 template <class Keys>
 void compare_section(const Facts& facts, const char* section, const Keys& keys, Judgement& out) {
   bool same = true;
@@ -53,7 +53,7 @@ void compare_section(const Facts& facts, const char* section, const Keys& keys, 
     same = false;
     out.warn(fmt::format("{} differs: {}", key, describe(facts, groups)), minority(groups));
   }
-  if (same) out.fine("alike on all ranks");
+  if (same) out.fine("the same on all ranks");
 }
 
 }  // namespace
@@ -78,7 +78,7 @@ Json gather_software(Context& context) {
 }
 
 void judge_hosts(const Facts& facts, Judgement& out) {
-  std::map<std::string, std::vector<int>> nodes;  // by name, one rank of each node
+  std::map<std::string, std::vector<int>> nodes;  // by host name: one rank of each node
   for (const int rank : facts.leaders()) nodes[facts.places[static_cast<std::size_t>(rank)].host].push_back(rank);
   bool unique = true;
   for (const auto& [host, ranks] : nodes) {

@@ -1,4 +1,4 @@
-// `qft check` as a whole on this machine.
+// Tests `qft check` as a whole on this machine.
 #include "qft/check/check.h"
 #include "qft/check/paths.h"
 #include "qft/comm/exchange.h"
@@ -77,7 +77,7 @@ TEST(Check, NamesMissingFilesTheirKeyAndRanks) {
   }
 }
 
-/// A folder that all ranks name alike, and one of each rank's own in it; removed at the end.
+/// A folder with the same name on all ranks, and a subfolder for each rank; removed at the end.
 class Folder {
  public:
   explicit Folder(comm::Session& session) : session_(session) {
@@ -109,7 +109,7 @@ TEST(Check, LeftOversAndEqualPidsAreNoFault) {
   EXPECT_EQ(of(report, "output sharing").at(0).level, session.size() == 1 ? Level::fine : Level::warning);
 }
 
-/// What is said of datasets of `files` files each, of which rank `lacking` has not the last, under a name that all ranks share.
+/// Returns the verdicts on datasets of `files` files each, with the same names on all ranks; rank `lacking` lacks the last file.
 std::vector<Verdict> of_data(comm::Session& session, int files, int lacking, bool dangling) {
   const Folder folder(session);
   const bool lacks = session.rank() == lacking;

@@ -1,4 +1,4 @@
-// Preloaded into a program, shifts its wall clock by QFT_CLOCK_SHIFT seconds: time namespaces shift the other clocks only.
+// Preloaded into a program, this shifts its wall clock by QFT_CLOCK_SHIFT seconds. Time namespaces only shift the other clocks.
 #include <cstdlib>
 #include <ctime>
 #include <sys/syscall.h>

@@ -1,4 +1,4 @@
-// What is read of a node's network, and which of it MPI and NCCL take.
+// Tests how a node's network is read, and which interfaces MPI and NCCL use.
 #include "check/interfaces.h"
 
 #include <filesystem>

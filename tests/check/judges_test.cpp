@@ -1,4 +1,4 @@
-// The judges of `qft check`, with facts that are made up.
+// Tests the judges of `qft check` with made-up facts.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -20,7 +20,7 @@ const Probe& probe_named(const std::string& name) {
   return *found;
 }
 
-/// Nodes with names and as many ranks each, and what a judge says of their facts.
+/// Nodes with names and equally many ranks, and a judge's verdicts on their facts.
 class Judges : public testing::Test {
  protected:
   Facts nodes(int count, const Json& each, int ranks_per_node = 1) {
@@ -61,7 +61,7 @@ TEST_F(Judges, TheTableIsInOrder) {
   std::set<Gather> gatherers;
   Gather last = nullptr;
   for (const Probe& p : probes()) {
-    EXPECT_TRUE(names.insert(p.name).second) << p.name << " is there twice";
+    EXPECT_TRUE(names.insert(p.name).second) << p.name << " is listed twice";
     if (p.gather != last) {
       EXPECT_TRUE(gatherers.insert(p.gather).second) << p.name << ": rows with one gatherer must follow each other";
     }
@@ -147,9 +147,9 @@ TEST_F(Judges, InterfacesSpeedsAndMtus) {
   EXPECT_EQ(only("MTU", facts).text, "10.0.0.0/24: 9000 on node0, node1; 1500 on node2");
   EXPECT_EQ(only("MTU", facts).nodes, std::vector<std::string>{"node2"});
   const auto speed = judge("link speed", facts);
-  ASSERT_EQ(speed.size(), 2U);  // the one node, and that all that is left is a Gigabit
+  ASSERT_EQ(speed.size(), 2U);  // the slow node, and that only Gigabit is left
   EXPECT_EQ(speed[0].nodes, std::vector<std::string>{"node1"});
-  EXPECT_EQ(speed[1].text, "the fastest network that all nodes have is one of 1 Gb/s");
+  EXPECT_EQ(speed[1].text, "the fastest network that all nodes share has 1 Gb/s");
   facts.of[1]["interfaces"] = Json::array();
   EXPECT_EQ(only("interface", facts).nodes, std::vector<std::string>{"node1"});
 }
@@ -194,7 +194,7 @@ TEST_F(Judges, OneSlowCableIsNamed) {
   const auto facts = nodes(4, wire(pairs));
   const auto verdict = only("pairs of nodes", facts);
   EXPECT_EQ(verdict.level, Level::problem);
-  EXPECT_TRUE(verdict.nodes.empty()) << "either end may be the cause";
+  EXPECT_TRUE(verdict.nodes.empty()) << "either end may be at fault";
   EXPECT_NE(verdict.text.find("node1 to node2 100.00 MB/s"), std::string::npos) << verdict.text;
 }
 
@@ -233,12 +233,12 @@ TEST_F(Judges, TheRouteAndRdma) {
   const Json pairs = {{0, 1, 1e9}, {1, 0, 1e9}};
   const auto route = only("route", nodes(2, wire(pairs)));
   EXPECT_EQ(route.level, Level::problem);
-  EXPECT_NE(route.text.find("eth0, but faster ones are there: ib0 (10.1.0.1, 200000 Mb/s)"), std::string::npos) << route.text;
+  EXPECT_NE(route.text.find("eth0, but faster interfaces exist: ib0 (10.1.0.1, 200000 Mb/s)"), std::string::npos) << route.text;
   EXPECT_EQ(only("route", nodes(2, wire(pairs, "ib0"))).level, Level::fine);
   EXPECT_EQ(only("route", nodes(2, wire(pairs, "eth0", 2'000'000'000))).text, "messages went by RDMA");
   auto alone = nodes(2, wire(pairs));
   alone.of[1]["interfaces"].erase(1);
-  EXPECT_EQ(only("route", alone).level, Level::warning) << "nobody else is in that network";
+  EXPECT_EQ(only("route", alone).level, Level::warning) << "no other node is in that network";
   EXPECT_TRUE(judge("RDMA", nodes(2, wire(pairs))).empty());
   EXPECT_EQ(only("RDMA", nodes(2, wire(pairs, "eth0", 0))).level, Level::warning);
   EXPECT_EQ(only("RDMA", nodes(2, wire(pairs, "eth0", 2'000'000'000))).level, Level::fine);
@@ -261,7 +261,7 @@ TEST_F(Judges, PacketsThatDoNotArrive) {
   facts.of[1]["whole"] = false;
   EXPECT_NE(only("path MTU", facts).text.find("the MTU on node0, do not arrive on node1"), std::string::npos);
   facts.of[1]["small"] = false;
-  EXPECT_EQ(only("path MTU", facts).level, Level::fine) << "a firewall is no proof";
+  EXPECT_EQ(only("path MTU", facts).level, Level::fine) << "a firewall proves nothing";
 }
 
 TEST_F(Judges, NcclAndGpuDirect) {
@@ -406,7 +406,7 @@ TEST_F(Judges, CardsWithoutABridgeHaveAllLinksDown) {
   facts.of[0]["gpus"][0]["links_up"] = 4;
   facts.of[0]["gpus"][0]["links_down"] = 0;
   const auto verdicts = judge("NVLink", facts);
-  ASSERT_EQ(verdicts.size(), 3U) << "all but the one that has its links";
+  ASSERT_EQ(verdicts.size(), 3U) << "all except the one with active links";
   EXPECT_EQ(verdicts[0].text, "GPU 1 of node0 has 4 of 4 NVLinks down");
   EXPECT_EQ(verdicts[0].level, Level::problem);
 }
@@ -440,7 +440,7 @@ TEST_F(Judges, AnAllReduceFarBelowTheLink) {
   EXPECT_EQ(at_rate(1.2, 25000).level, Level::warning);
   EXPECT_EQ(at_rate(0.5, 25000).level, Level::problem);
   EXPECT_EQ(at_rate(0.5, 1000).level, Level::fine) << "the slower node's link";
-  EXPECT_EQ(at_rate(0.5, 0).level, Level::fine) << "a node that does not know its link";
+  EXPECT_EQ(at_rate(0.5, 0).level, Level::fine) << "a node with an unknown link rate";
   EXPECT_EQ(at_rate(1.2, 400000).level, Level::warning) << "one TCP connection never fills such a link";
 }
 

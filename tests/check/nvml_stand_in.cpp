@@ -1,7 +1,7 @@
-// NVIDIA's management library without GPUs: QFT_NVML_LIBRARY names this object, QFT_NVML_STAND_IN a file that says what there is,
-// a line each: "driver 570.86" "gpus 2" "lost 1" (that GPU does not answer),
-// "hidden 1" (another job's), "broken" (nothing answers), and of GPU N "N process PID BYTES", "N held BYTES",
-// "N errors COUNT", "N pending", "N failed", "N slowed MASK", "N lanes COUNT" (of 16), "N links UP DOWN", "N peer STATUS".
+// A fake of NVIDIA's management library. QFT_NVML_LIBRARY names this object; QFT_NVML_STAND_IN names a file that describes the
+// machine, one item per line: "driver 570.86" "gpus 2" "lost 1" (that GPU does not answer), "hidden 1" (another job's), "broken"
+// (nothing answers); and for GPU N "N process PID BYTES", "N held BYTES", "N errors COUNT", "N pending", "N failed", "N slowed
+// MASK", "N lanes COUNT" (of 16), "N links UP DOWN", "N peer STATUS".
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -19,7 +19,7 @@ constexpr unsigned long long kMemory = 80ULL << 30, kIdle = 500ULL << 20;
 struct Gpu {
   unsigned index = 0;
   std::vector<std::pair<unsigned, unsigned long long>> processes;
-  unsigned long long held = kIdle, errors = 0, slowed = 1;  // 1: idle, which is no fault
+  unsigned long long held = kIdle, errors = 0, slowed = 1;  // 1: idle, which is not a fault
   bool pending = false, failed = false;
   unsigned lanes = 16, up = 4, down = 0, peer = 0;
 };

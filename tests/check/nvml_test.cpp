@@ -1,4 +1,4 @@
-// What the driver's library says, by a stand-in for it.
+// Tests reading the driver's library, with a fake library.
 #include "qft/device/nvml.h"
 
 #include <cstdlib>
@@ -34,7 +34,7 @@ TEST(Nvml, TellsOfEachGpu) {
   EXPECT_EQ(a.remap_pending, false);
   EXPECT_EQ(a.pcie_lanes, 4);
   EXPECT_EQ(a.most_pcie_lanes, 16);
-  EXPECT_TRUE(a.slowed_by.empty()) << "idle is no fault";
+  EXPECT_TRUE(a.slowed_by.empty()) << "idle is not a fault";
   EXPECT_EQ(a.peers, (std::vector<std::string>{"", "it is disabled in the driver"}));
   ASSERT_EQ(b.processes.size(), 1U);
   EXPECT_EQ(b.processes[0].pid, 42U);

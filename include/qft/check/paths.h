@@ -1,4 +1,4 @@
-// What a run file names.
+// The paths that a run file names.
 #pragma once
 
 #include "qft/check/check.h"
@@ -8,8 +8,8 @@
 
 namespace qft::check {
 
-/// The files that every rank reads, of datasets each by itself, and the folders that are written: on all ranks the same list,
-/// also where some lack what others have, with each rank's own paths below `config.folders`. Collective over `world`.
+/// Returns the files that ranks read (each data file of a dataset separately) and the folders that are written. All ranks get the
+/// same list, even if some ranks lack a file; paths below `config.folders` are each rank's own. Collective over `world`.
 std::vector<NeededPath> paths_of(const config::RunConfig& config, comm::Communicator& world);
 
 }  // namespace qft::check
