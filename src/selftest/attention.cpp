@@ -1,4 +1,4 @@
-// Attention over packed sequences, by each kernel that the device has, beside explicit matrices in fp64 on the CPU.
+// Checks attention over packed sequences with each of the device's kernels, against explicit matrices in fp64 on the CPU.
 #include "qft/ops/attention.h"
 
 #include <cmath>
@@ -13,10 +13,9 @@ namespace {
 using Kernel = ops::AttentionKernel;
 
 constexpr const char* kAttentionReport =
-    "train with 'bf16: false', which takes another kernel, or on the CPU; update driver and LibTorch; report this line with the "
-    "output "
-    "of qft --version";
-constexpr Subject kForward{"attention", "forward", "tokens see others than they should: losses and answers are wrong",
+    "train with 'bf16: false', which uses another kernel, or on the CPU; update driver and LibTorch; report this line with the "
+    "output of qft --version";
+constexpr Subject kForward{"attention", "forward", "tokens attend to the wrong tokens: losses and answers are wrong",
                            kAttentionReport};
 constexpr Subject kBackward{"attention", "backward",
                             "gradients of all layers below are wrong: the loss falls slowly or not at all", kAttentionReport};
@@ -72,7 +71,7 @@ void check_one(Runner& runner, at::ScalarType type, Kernel kernel, std::string_v
   });
 }
 
-/// The kernels that the device has for a type. Explicit matrices on the CPU in fp64 are the oracle itself.
+/// Returns the device's kernels for a type. Explicit matrices on the CPU in fp64 are the oracle itself.
 std::vector<std::pair<Kernel, std::string_view>> kernels_for(Runner& runner, at::ScalarType type) {
   const at::Tensor q = Values(runner.device(), type).room({4, 2, 64});
   const Kernel best = ops::default_attention_kernel(q);

@@ -1,4 +1,4 @@
-// Every collective among all ranks and among parts of them, in several types and sizes.
+// Checks every collective among all ranks and among parts of them, in several types and sizes.
 #include "qft/comm/bandwidth.h"
 #include "qft/comm/device_communicator.h"
 #include "qft/comm/exchange.h"
@@ -14,14 +14,14 @@ namespace qft::selftest {
 namespace {
 
 constexpr Subject kCollectives{"collectives", "values",
-                               "ranks train on sums and slices that are wrong: the loss is, without a word, or ranks drift apart",
+                               "ranks train on wrong sums and slices: the loss is silently wrong, or ranks drift apart",
                                "try another transport (mpirun --mca pml ob1 --mca btl tcp,self; NCCL_P2P_DISABLE=1, "
                                "NCCL_IB_DISABLE=1), then fewer nodes, to find "
                                "the link; mpirun -np N qft check names slow ones"};
 constexpr Subject kGroups{"collectives", "groups", "no job of several ranks starts on this device",
-                          "read the error: it names the library; NCCL_DEBUG=INFO tells more"};
+                          "read the error: it names the library; NCCL_DEBUG=INFO prints more"};
 
-/// A group of ranks, made where all can; null, and a failed check, where not.
+/// Makes a group of ranks. Returns null and fails the check if a rank cannot make it.
 std::unique_ptr<comm::Communicator> make(Runner& runner, const std::string& name,
                                          const std::function<std::unique_ptr<comm::Communicator>()>& group) {
   std::unique_ptr<comm::Communicator> made;
@@ -30,7 +30,7 @@ std::unique_ptr<comm::Communicator> make(Runner& runner, const std::string& name
     checked = true;
     made = group();
   });
-  if (!checked) made = group();  // left out by name, but needed
+  if (!checked) made = group();  // excluded by name, but other checks need it
   const bool all = comm::all_reduce_value(runner.session().world(), made ? 1 : 0, comm::ReduceOp::min) == 1;
   if (!all) made.reset();
   return made;
@@ -56,7 +56,7 @@ void check_one(Runner& runner, comm::Communicator& comm, c10::Device device, std
 }  // namespace
 
 void check_group(Runner& runner, comm::Communicator& comm, c10::Device device, std::string_view name) {
-  // At most some MB of all ranks together.
+  // At most a few MB over all ranks.
   const std::size_t large = std::max<std::size_t>(1009, (std::size_t{1} << 20) / static_cast<std::size_t>(comm.size()) + 3);
   for (const DType dtype : {DType::f64, DType::f32, DType::f16, DType::bf16, DType::i64, DType::i32, DType::u8})
     for (const std::size_t count : {std::size_t{1}, std::size_t{1009}, large})

@@ -1,4 +1,4 @@
-// Copies between host and device, the order of streams, and what memory says of itself.
+// Checks copies between host and device, the order of streams, and memory statistics.
 #include "qft/device/graph.h"
 #include "qft/device/memory.h"
 #include "qft/device/stream.h"
@@ -19,12 +19,12 @@ namespace qft::selftest {
 namespace {
 
 constexpr const char* kCopiesReport =
-    "look for errors of the device in dmesg (Xid, ECC, PCIe) and leave this node out; if it stays, report this line";
+    "look for errors of the device in dmesg (Xid, ECC, PCIe) and leave this node out; if the failure stays, report this line";
 constexpr Subject kPinned{"copies", "pinned memory", "offloading and checkpoints move wrong bytes", kCopiesReport};
 constexpr Subject kPageable{"copies", "pageable memory", "weights and data reach the device damaged", kCopiesReport};
 constexpr Subject kTypes{"copies", "conversions", "masters are rounded wrongly to the weights that compute", kCopiesReport};
-constexpr Subject kStreams{"copies", "order of streams", "prefetched weights and offloaded values are read before they are there",
-                           "update the driver; if it stays, report this line with the output of qft --version"};
+constexpr Subject kStreams{"copies", "order of streams", "prefetched weights and offloaded values are read before they arrive",
+                           "update the driver; if the failure stays, report this line with the output of qft --version"};
 constexpr Subject kGraphs{"copies", "graphs", "cuda_graphs: true trains on old values",
                           "train without cuda_graphs; update the driver"};
 constexpr Subject kMemory{
@@ -38,7 +38,7 @@ std::vector<unsigned char> pattern(std::size_t bytes, unsigned seed) {
   return all;
 }
 
-/// To the device and back.
+/// Copies bytes to the device and back.
 void round_trip(Runner& runner, Outcome& out, void* to_send, void* to_receive, std::size_t bytes) {
   const auto sent = pattern(bytes, static_cast<unsigned>(runner.session().rank()) + 1);
   std::memcpy(to_send, sent.data(), bytes);
@@ -70,7 +70,7 @@ void check_conversion(Runner& runner, at::ScalarType type) {
     const at::Tensor there = host.to(runner.device()), turned = at::empty({1001, 37}, there.options().dtype(type));
     turned.copy_(there.t());
     const at::Tensor want = host.to(type), got = turned.t().to(c10::kCPU);
-    out.hold("converted values", got.equal(want), "values are rounded otherwise than on the CPU");
+    out.hold("converted values", got.equal(want), "values are rounded differently than on the CPU");
     out.hold("their way back", there.to(c10::kCPU).equal(host), "values come back changed");
   });
 }
@@ -83,7 +83,7 @@ void check_upload(Runner& runner) {
   });
 }
 
-/// A stream that waits for an event sees what was queued before it, and not what the first stream does after the second event.
+/// A stream that waits for an event must see earlier work, but not work that the first stream queues after the second event.
 void check_streams(Runner& runner) {
   const auto need_streams = [&] {
     if (runner.device().is_cpu()) Outcome::skip("on the CPU work is done when a call returns");
@@ -125,7 +125,7 @@ void check_streams(Runner& runner) {
 }
 
 void check_graphs(Runner& runner) {
-  runner.check(kGraphs, "a replay reads what is there now", [&](Outcome& out) {
+  runner.check(kGraphs, "a replay reads the current values", [&](Outcome& out) {
     const device::GraphPool pool(runner.device());
     const at::Tensor x = at::zeros({1009}, at::TensorOptions().device(runner.device())), y = at::zeros_like(x);
     const auto work = [x, y] { y.copy_(x.mul(2.0)); };
@@ -144,7 +144,7 @@ void check_memory(Runner& runner) {
   runner.check(kMemory, "64 MiB taken and given back", [&](Outcome& out) {
     constexpr std::int64_t kBytes = std::int64_t{64} << 20, kSlack = std::int64_t{24} << 20;
     const auto current = [&] { return device::memory_use(runner.device()).current; };
-    device::release_unused();  // of the host's memory, which would be taken again without a trace
+    device::release_unused();  // or the host would reuse freed memory unnoticed
     const std::int64_t before = current();
     at::Tensor taken = at::zeros({kBytes}, at::TensorOptions().device(runner.device()).dtype(at::kByte));
     taken.fill_(1);
@@ -154,11 +154,11 @@ void check_memory(Runner& runner) {
              fmt::format("{} bytes more are used after {} were taken", during, kBytes));
     taken.reset();
     if (!runner.device().is_cpu())  // malloc may keep freed memory
-      out.hold("what is given back", std::abs(current() - before) < kSlack,
+      out.hold("the freed memory", std::abs(current() - before) < kSlack,
                fmt::format("{} bytes are still used", current() - before));
     const std::int64_t total = device::memory_use(runner.device()).total;
     const std::int64_t left = device::memory_left(runner.device(), runner.session().sharers_of(runner.device()));
-    out.hold("what is left", left > 0 && left <= total, fmt::format("{} bytes are left of {}", left, total));
+    out.hold("the memory left", left > 0 && left <= total, fmt::format("{} bytes are left of {}", left, total));
   });
 }
 

@@ -1,4 +1,4 @@
-// Greedy answers of a small model, and the logits behind them, beside those of the CPU in fp64.
+// Checks greedy answers of a small model, and the logits behind them, against the CPU in fp64.
 #include "qft/infer/generator.h"
 #include "qft/selftest/small_run.h"
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr Subject kDecoding{
     "decoding", "greedy answers", "qft generate, chat and eval give other answers than the model's",
-    "generate with 'use_cpu: true' meanwhile; if lines of attention or products fail too, mend those first"};
+    "generate with 'use_cpu: true' meanwhile; if lines of attention or products fail too, solve those first"};
 constexpr std::int64_t kAnswer = 11, kCapacity = 40;
 constexpr std::size_t kSlots = 3;
 
@@ -61,7 +61,7 @@ void check_one(Runner& runner, const char* model_type, std::string_view strategy
     c.strategy = strategy;
     const Decoded got = decode(c, runner.session().world(), runner.device());
     out.compare("the logits", got.logits, want.logits, half ? 2 * limits_of(type).product : limits_of(at::kFloat).product);
-    if (half) return;  // near ties may fall otherwise
+    if (half) return;  // near ties may be decided differently
     const std::string different = differences(got, want);
     out.hold("the answers", different.empty(), different);
   });

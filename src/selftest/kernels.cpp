@@ -1,4 +1,4 @@
-// Every kernel of our own beside the same operation in plain ATen calls, in fp64 on the CPU.
+// Checks each of our kernels against the same operation in plain ATen calls, in fp64 on the CPU.
 #include "qft/ops/dropout.h"
 #include "qft/ops/embedding.h"
 #include "qft/ops/embedding_noise.h"
@@ -17,28 +17,30 @@ namespace qft::selftest {
 namespace {
 
 constexpr const char* kKernelsReport =
-    "train with 'use_cpu: true' or on other nodes meanwhile; update the driver; if it stays, report this line with the output of "
+    "train with 'use_cpu: true' or on other nodes meanwhile; update the driver; if the failure stays, report this line with the "
+    "output of "
     "qft --version";
 
 constexpr Subject kNormForward{"kernels", "rms_norm forward",
-                               "the input of every attention and feed-forward layer is wrong, so every loss is", kKernelsReport};
+                               "the input of every attention and feed-forward layer is wrong, and so is every loss",
+                               kKernelsReport};
 constexpr Subject kNormBackward{"kernels", "rms_norm backward",
                                 "gradients of all layers below are wrong: the loss falls slowly or not at all", kKernelsReport};
 constexpr Subject kRope{"kernels", "rope", "attention sees wrong positions: answers and losses are wrong, most for long texts",
                         kKernelsReport};
-constexpr Subject kSwigluForward{"kernels", "swiglu forward", "every feed-forward layer is wrong, so every loss is",
+constexpr Subject kSwigluForward{"kernels", "swiglu forward", "every feed-forward layer is wrong, and so is every loss",
                                  kKernelsReport};
 constexpr Subject kSwigluBackward{"kernels", "swiglu backward",
                                   "gradients of all layers below are wrong: the loss falls slowly or not at all", kKernelsReport};
 constexpr Subject kDropout{
     "kernels", "dropout",
     "LoRA with lora_dropout trains on other masks than it computes gradients for, or differs after a resume", kKernelsReport};
-constexpr Subject kNoise{"kernels", "embedding noise", "neftune_noise_alpha adds another noise than on other machines",
+constexpr Subject kNoise{"kernels", "embedding noise", "neftune_noise_alpha adds different noise than on other machines",
                          kKernelsReport};
 constexpr Subject kEmbedding{"kernels", "embedding backward", "full fine-tuning moves the embeddings of the wrong tokens",
                              kKernelsReport};
 
-/// One row, a prime number of columns, rows that are not aligned, and those of a 7B model.
+/// One row, a prime number of columns, unaligned rows, and the rows of a 7B model.
 struct Shape {
   std::int64_t rows, width;
   bool shifted = false;
@@ -48,7 +50,7 @@ struct Shape {
   }
 };
 constexpr Shape kShapes[] = {{1, 331}, {7, 97}, {29, 576, true}, {333, 3584}};
-/// Of the feed-forward layer.
+/// Shapes of the feed-forward layer.
 constexpr Shape kWideShapes[] = {{1, 331}, {7, 97}, {29, 576, true}, {61, 18944}};
 
 Values::Pair make(Values& values, const Shape& shape, std::int64_t width, double scale = 1.0) {
@@ -87,7 +89,7 @@ void check_norm(Runner& runner, at::ScalarType type, const Shape& shape) {
   });
 }
 
-/// Of q within fused rows, both ways.
+/// Rotates q within fused rows, in both directions.
 void check_rope(Runner& runner, at::ScalarType type, std::int64_t tokens, std::int64_t heads, std::int64_t head_dim) {
   runner.check(kRope, fmt::format("{}, {} tokens, {} heads of {}", name_of(type), tokens, heads, head_dim), [&](Outcome& out) {
     Values values(runner.device(), type);
@@ -128,11 +130,11 @@ void check_swiglu(Runner& runner, at::ScalarType type, const Shape& shape) {
     ops::swiglu_backward(gate_up.here, gact.here, grad, act);
     ops::generic::swiglu_backward(gate_up.exact, gact.exact, want, want_act);
     out.compare("the gradient", grad, want, limit);
-    out.compare("the result, computed again", act, want_act, limit);
+    out.compare("the recomputed result", act, want_act, limit);
   });
 }
 
-/// The masks are a function of seed, step, sample and position: every device has the same ones.
+/// The masks are a function of seed, step, sample and position, so they are the same on every device.
 void check_dropout(Runner& runner, at::ScalarType type, const Shape& shape) {
   runner.check(kDropout, shape.text(type), [&](Outcome& out) {
     constexpr double kP = 0.1;
@@ -149,13 +151,13 @@ void check_dropout(Runner& runner, at::ScalarType type, const Shape& shape) {
     ops::dropout_backward({x.here, again, g.here, sum.here}, key, rows, kP);
     const at::Tensor want = ops::generic::dropped(x.exact, key, host_rows, kP);
     out.compare("the result", y, want, limits_of(type).elementwise);
-    out.compare("the result, computed again", again, want, limits_of(type).elementwise);
+    out.compare("the recomputed result", again, want, limits_of(type).elementwise);
     out.compare("the gradient", sum.here, sum.exact + ops::generic::dropped(g.exact, key, host_rows, kP),
                 limits_of(type).elementwise);
   });
 }
 
-/// So is the noise on embeddings.
+/// The noise on embeddings is the same on every device, too.
 void check_noise(Runner& runner, at::ScalarType type, const Shape& shape) {
   runner.check(kNoise, shape.text(type), [&](Outcome& out) {
     constexpr double kAlpha = 5.0;
@@ -179,7 +181,8 @@ void check_embedding(Runner& runner, at::ScalarType type, std::int64_t tokens, s
   runner.check(kEmbedding, setting, [&](Outcome& out) {
     Values values(runner.device(), type);
     auto ids = numbers(tokens, vocabulary);
-    for (std::size_t t = 0; t < ids.size(); t += 2) ids[t] = static_cast<std::int32_t>(vocabulary) - 1;  // many of one token
+    // many occurrences of one token
+    for (std::size_t t = 0; t < ids.size(); t += 2) ids[t] = static_cast<std::int32_t>(vocabulary) - 1;
     const auto gy = values.normal({tokens, width});
     const at::Tensor grad = values.zeros({vocabulary, width}, values.statistics()), want = exact_room(grad.sizes()).zero_();
     ops::embedding_backward(values.int32s(ids), gy.here, grad);

@@ -1,4 +1,4 @@
-// The optimizer's rules and the norm of gradients, as the device computes them.
+// Checks the optimizers' rules and the norm of gradients on the device.
 #include "qft/optim/optimizer.h"
 #include "qft/optim/square_sum.h"
 
@@ -27,16 +27,16 @@ struct Types {
   optim::Precision precision;
 };
 
-/// Of the gradients, in a step each.
+/// Scales of the gradients, one per step.
 constexpr std::array kScales = {1.0, 0.5, 2.0};
 
-/// Codes of moments: a last bit may decide which of two is the nearest, and the next step would show it.
+/// With quantised moments a last bit may decide between two codes, and the next step would show the difference.
 std::span<const double> scales_for(const optim::RuleSpec& rule) {
   const std::span<const double> all = kScales;
   return rule.optim.front() == std::string_view("adamw_8bit") ? all.first(1) : all;
 }
 
-/// A few steps in two segments; gradients keep their signs, so that no rounding turns one.
+/// Runs a few steps in two segments. Gradients keep their signs, so that rounding turns none.
 void check_rule(Runner& runner, std::string_view rule, const Types& types, std::int64_t count, std::int64_t shift) {
   const optim::Precision& p = types.precision;
   const std::string setting = fmt::format("{}, {}, {} elements{}", rule, types.name, count, shift > 0 ? ", not aligned" : "");
@@ -56,7 +56,7 @@ void check_rule(Runner& runner, std::string_view rule, const Types& types, std::
       ours.step(1e-2, 0.5);
       want.step(1e-2, 0.5);
     }
-    // Each step rounds the masters, and for updates of one size to the same side.
+    // Each step rounds the masters; updates of equal size round to the same side.
     const double roundings = kScales.size();
     out.compare("the masters", ours.master(0), want.master(0), roundings * limits_of(p.master).elementwise);
     for (const optim::Segment& segment : segments) {

@@ -1,4 +1,4 @@
-// Linear layers with LoRA, sums over tokens, and the head with its cross-entropy, beside the same operations in fp64 on the CPU.
+// Checks linear layers with LoRA, sums over tokens, and the head with its cross-entropy, against fp64 on the CPU.
 #include "qft/ops/head.h"
 #include "qft/ops/linear.h"
 #include "qft/ops/token_sums.h"
@@ -14,9 +14,8 @@ namespace qft::selftest {
 namespace {
 
 constexpr const char* kProductsReport =
-    "compare with compute_dtype: float32 (this table has fp32 too); where only half types fail, train in fp32 and update the "
-    "driver; "
-    "report this line with the output of qft --version";
+    "compare with compute_dtype: float32 (this table has fp32 too); if only half types fail, train in fp32 and update the "
+    "driver; report this line with the output of qft --version";
 constexpr Subject kLinear{"products", "linear with LoRA",
                           "projections or their gradients are wrong: LoRA and full training learn something else",
                           kProductsReport};
@@ -27,7 +26,7 @@ constexpr Subject kHead{"products", "cross-entropy head", "loss, perplexity and 
 struct Group {
   const char* name;
   std::int64_t tokens, inputs, rank;
-  std::vector<std::int64_t> modules;  ///< rows of each; all but the second have LoRA
+  std::vector<std::int64_t> modules;  ///< rows of each module; all except the second have LoRA
   bool bias;
   double dropout;
 };
@@ -39,7 +38,7 @@ const std::vector<Group>& groups() {
   return all;
 }
 
-/// One side of the comparison: the device's, or fp64 on the CPU.
+/// One side of the comparison: the device, or fp64 on the CPU.
 struct Layer {
   at::Tensor x, gy;
   ops::LinearWeights w;
@@ -122,7 +121,7 @@ void check_head(Runner& runner, at::ScalarType type, std::int64_t tokens, std::i
     Values values(runner.device(), type);
     const Values oracle(c10::kCPU, at::kDouble);
     std::vector<std::int32_t> rows;
-    for (std::int64_t t = 0; t < tokens; t += tokens > 1 ? 2 : 1) rows.push_back(static_cast<std::int32_t>(t));
+    for (std::int64_t t = 0; t<tokens; t += tokens> 1 ? 2 : 1) rows.push_back(static_cast<std::int32_t>(t));
     const auto labels = static_cast<std::int64_t>(rows.size());
     const auto targets = numbers(labels, vocabulary);
     const auto x = values.normal({tokens, width}),

@@ -23,14 +23,14 @@
 namespace qft::selftest {
 namespace {
 
-/// Half a unit in the last place is 1.1e-16, 6e-8, 4.9e-4 and 3.9e-3 of a value at most.
+/// Half a unit in the last place is at most 1.1e-16, 6e-8, 4.9e-4 and 3.9e-3 of a value.
 constexpr Limits kLimits[] = {{at::kDouble, 1e-12, 1e-12, 1e-10, 1e-9},
                               {at::kFloat, 2e-6, 1e-5, 1e-5, 1e-4},
                               {at::kHalf, 1e-3, 2e-3, 1e-2, 3e-2},
                               {at::kBFloat16, 6e-3, 1.5e-2, 5e-2, 0.1}};
-constexpr double kOneElement = 8.0;  // how much worse than the whole a single element may be
+constexpr double kOneElement = 8.0;  // allowed error of a single element, relative to the whole
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
-constexpr std::size_t kMostRanks = 8;  // of a failed check that are told
+constexpr std::size_t kMostRanks = 8;  // ranks reported for a failed check
 
 struct Skipped {
   std::string why;
@@ -86,7 +86,7 @@ void Outcome::compare(std::string_view result, double actual, double expected, d
 }
 
 void Outcome::hold(std::string_view result, bool ok, const std::string& otherwise) {
-  if (tampered(result, ok ? 1.0 : 0.0) != 1.0) fail(ok ? fmt::format("{}: a no where a yes was", result) : otherwise);
+  if (tampered(result, ok ? 1.0 : 0.0) != 1.0) fail(ok ? fmt::format("{}: a no instead of a yes", result) : otherwise);
 }
 
 double Outcome::tampered(std::string_view result, double value) const {
@@ -126,7 +126,7 @@ Runner::Runner(comm::Session& session, const Options& options)
   try {
     only_ = std::regex(options.only, std::regex::icase);
   } catch (const std::regex_error& e) {
-    fail_config("--only '{}' is no regular expression ({}): give a part of a check's name, such as 'attention' or 'zero3'",
+    fail_config("--only '{}' is not a regular expression ({}): give a part of a check's name, such as 'attention' or 'zero3'",
                 options.only, e.what());
   }
   report_.ranks = session.size();
@@ -160,18 +160,18 @@ void Runner::check(const Subject& subject, std::string setting, const std::funct
   } catch (const std::exception& e) {
     const auto* torch = dynamic_cast<const c10::Error*>(&e);
     mine.fail(fmt::format("it ends with an error: {}", torch != nullptr ? torch->what_without_backtrace() : e.what()));
-    // The others may wait in vain for this rank: what it says must not wait for them.
+    // Prints at once: the other ranks may wait for this rank forever.
     if (session_.size() > 1)
       std::fputs(fmt::format("rank {} ({}): {}: {}\n", session_.rank(), session_.hostname(), row.name(), mine.text()).c_str(),
                  stderr);
   }
-  meet(row, mine, skipped);
+  merge_outcomes(row, mine, skipped);
   if (row.verdict == Verdict::failed) row.meaning = subject.meaning, row.advice = subject.advice;
   if (options_.on_row) options_.on_row(row);
   report_.rows.push_back(std::move(row));
 }
 
-void Runner::meet(Row& row, const Outcome& mine, const std::string& skipped) {
+void Runner::merge_outcomes(Row& row, const Outcome& mine, const std::string& skipped) {
   struct Numbers {
     double error, limit, failed, skipped;
   };
@@ -195,8 +195,9 @@ void Runner::meet(Row& row, const Outcome& mine, const std::string& skipped) {
 
 Report Runner::finish() {
   if (report_.rows.empty())
-    fail_config("--only '{}' leaves no check: names are such as 'kernels/rms_norm forward/bf16, 7 x 97' or 'steps/zero3/...'",
-                options_.only);
+    fail_config(
+        "--only '{}' matches no check: examples of names are 'kernels/rms_norm forward/bf16, 7 x 97' or 'steps/zero3/...'",
+        options_.only);
   report_.seconds = steady_seconds() - start_;
   return std::move(report_);
 }

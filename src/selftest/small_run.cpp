@@ -23,7 +23,7 @@ constexpr const char* kDeltaNet =
     R"("linear_num_key_heads":2,"linear_num_value_heads":4,"linear_key_head_dim":6,"linear_value_head_dim":10,)";
 constexpr double kLongStep = 1e6;  // seconds: a vote before each group
 
-/// Values in center + [-bound, bound) from name and index alone, in this rank's slice of the parameter.
+/// Fills this rank's slice of a parameter with values in center + [-bound, bound), derived from name and index only.
 void fill(const model::Shard& slice, const model::ParamSpec& p, double bound, double center) {
   const auto site = static_cast<std::uint32_t>(std::stoul(hash_hex(p.name).substr(0, 8), nullptr, 16));
   const std::int64_t count = slice.values.numel();

@@ -1,4 +1,4 @@
-// Training steps of a small model, in every way that its ranks can share it, beside the same steps on one CPU rank in fp64.
+// Checks training steps of a small model, in every way that its ranks can share it, against one CPU rank in fp64.
 #include "qft/core/error.h"
 #include "qft/device/backends.h"
 #include "qft/ops/attention.h"
@@ -16,15 +16,14 @@
 namespace qft::selftest {
 namespace {
 
-constexpr const char* kMeaning = "a run with these settings learns something else than one rank on a CPU would";
+constexpr const char* kMeaning = "a run with these settings learns something different than one rank on a CPU";
 constexpr const char* kAdvice =
-    "if lines of other groups fail too, mend those first; else train with settings whose lines are ok, and report this one with "
-    "the "
-    "output of qft --version";
+    "if lines of other groups fail too, solve those first; otherwise train with settings whose lines are ok, and report this "
+    "line with the output of qft --version";
 constexpr int kSteps = 2, kPack = 2;  // sequences of a micro-batch: there are five micro-batches
-constexpr double kEps = 1e-2;         // AdamW's: near the size of the gradients, whose signs alone would be a matter of rounding
+constexpr double kEps = 1e-2;         // AdamW's: near the size of the gradients, because their signs alone may depend on rounding
 
-/// What is varied beside the strategy.
+/// A variation besides the strategy.
 struct Way {
   const char* name;
   bool recompute = false;
@@ -52,11 +51,11 @@ Reference train(const SmallCase& c, comm::Communicator& comm, c10::Device device
   for (int s = 0; s < steps; ++s) r.steps.push_back(run.step(s, kPack));
   r.after = run.weights();
   if (const auto* graphs = run.executor().graphs(); graphs != nullptr && graphs->counts().replayed == 0 && comm.size() <= 5)
-    fail("no graph was replayed in {} steps: layers ran by their kernels alone", steps);
+    fail("no graph was replayed in {} steps: layers ran kernel by kernel", steps);
   return r;
 }
 
-/// On one rank of the CPU, depth-first, nothing recomputed, sharded or offloaded.
+/// Runs on one CPU rank, depth-first, without recomputation, sharding and offloading.
 Reference reference_of(const SmallCase& c, int steps) {
   const auto self = comm::make_self_communicator();
   return train({.model_type = c.model_type, .tied = c.tied, .lora = c.lora, .dropout = c.dropout, .eps = kEps}, *self, c10::kCPU,
@@ -101,7 +100,7 @@ SmallCase case_of(const Kind& kind, std::string_view strategy, const Way& way, c
           .eps = kEps};
 }
 
-/// Where one rank has everything, two strategies are left: whole weights, and the store of slices with one slice.
+/// With one rank two strategies differ: whole weights, and sharded weights with a single shard.
 std::vector<std::string_view> strategies_for(int ranks) {
   if (ranks == 1) return {"ddp", "zero3"};
   std::vector<std::string_view> all;
@@ -116,7 +115,7 @@ class Steps {
 
   void run() {
     const auto strategies = strategies_for(runner_.session().size());
-    // The exact order of magnitudes that only fp64 tells apart from rounding; fp32 where the device has no fp64.
+    // fp64 tells the exact order of magnitudes from rounding; fp32 if the device has no fp64.
     const at::ScalarType exact = runner_.has(at::kDouble) ? at::kDouble : at::kFloat;
     for (const Kind& kind : kKinds)
       for (const std::string_view strategy : strategies)
@@ -153,7 +152,7 @@ class Steps {
     });
   }
 
-  /// Four steps, of which the later ones are replayed.
+  /// Runs four steps; the later ones are replayed.
   void graphs(const Kind& kind, const char* strategy) {
     const bool cpu = runner_.device().is_cpu();
     const at::ScalarType type = cpu ? at::kDouble : runner_.has(at::kBFloat16) ? at::kBFloat16 : at::kHalf;
@@ -162,7 +161,7 @@ class Steps {
     runner_.check(subject, fmt::format("{}, {}, graphs", kind.name, name_of(type)), [&](Outcome& out) {
       if (!cpu && !device::records_graphs(runner_.device())) Outcome::skip("this device records no graphs");
       if (!ops::attention_can_be_captured(runner_.device(), type, 8))
-        Outcome::skip("graphs need flash attention, which LibTorch does not have for this device");
+        Outcome::skip("graphs need flash attention, but LibTorch does not have it for this device");
       SmallCase c = case_of(kind, strategy, kWays[0], precision_of(type));
       c.dropout = 0.0;
       c.graphs = true;

@@ -1,4 +1,4 @@
-// Values that checks compute on, on the device, and the same in fp64 on the CPU.
+// Makes inputs of checks: on the device, and the same values in fp64 on the CPU.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@
 
 namespace qft::selftest {
 
-/// Of one device and type.
+/// Makes values of one device and type.
 class Values {
  public:
   Values(c10::Device device, at::ScalarType type) : device_(device), type_(type) {}
 
-  /// A tensor of the device, and what it holds, in fp64 on the CPU.
+  /// A tensor on the device, and its values in fp64 on the CPU.
   struct Pair {
     at::Tensor here, exact;
   };
-  /// Normal values, alike in every process.
+  /// Returns normally distributed values, the same in every process.
   Pair normal(at::IntArrayRef shape, double scale = 1.0);
-  /// The same that begin `shift` elements behind an aligned address.
+  /// The same, starting `shift` elements after an aligned address.
   Pair shifted(at::IntArrayRef shape, std::int64_t shift, double scale = 1.0);
-  /// Rows of `width` within rows of more columns, at an odd place.
+  /// Returns rows of `width` within rows of more columns, at an odd offset.
   Pair rows(std::int64_t count, std::int64_t width, double scale = 1.0);
 
-  /// For results: filled with NaN, so that what nobody wrote is seen.
+  /// Returns memory for results, filled with NaN so that unwritten elements show.
   at::Tensor room(at::IntArrayRef shape) const { return room(shape, type_); }
   at::Tensor room(at::IntArrayRef shape, at::ScalarType type) const;
   at::Tensor zeros(at::IntArrayRef shape, at::ScalarType type) const;
@@ -46,10 +46,10 @@ class Values {
   std::uint64_t seed_ = 1;
 };
 
-/// fp64 on the CPU, for oracles.
+/// Tensors in fp64 on the CPU, for oracles.
 at::Tensor exact_room(at::IntArrayRef shape);
 at::Tensor exact(const at::Tensor& values);
-/// 0, 1, 2, ... without order: `count` numbers below `below`, from the index alone.
+/// Returns `count` unordered numbers from 0 to below `below`, derived from the index only.
 std::vector<std::int32_t> numbers(std::int64_t count, std::int64_t below);
 
 }  // namespace qft::selftest

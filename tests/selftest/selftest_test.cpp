@@ -1,4 +1,4 @@
-// That the self-test passes where all is well, and that each group of its checks fails where something is not.
+// Tests that the self-test passes on a healthy machine, and that each group of checks fails if something is wrong.
 #include "qft/comm/device_communicator.h"
 #include "qft/core/error.h"
 
@@ -25,7 +25,7 @@ comm::Session& session() {
 
 constexpr const char* kGroups[] = {"copies",    "kernels",     "optimizers", "products",
                                    "attention", "collectives", "steps",      "decoding"};
-/// A few checks of each group, small ones.
+/// A few small checks of each group.
 constexpr const char* kFew =
     "copies/(pinned|pageable|conv|graphs)|kernels/.*fp32, (1|7|37) |optimizers/.*fp32, 1029|products/.*fp32, (1|37) "
     "|attention/.*fp32.*64$|"
@@ -47,24 +47,24 @@ TEST(Selftest, PassesInEachGroup) {
   EXPECT_EQ(report.count(Verdict::ok) + report.count(Verdict::skipped), static_cast<std::int64_t>(report.rows.size()));
 }
 
-/// What is wrong with a result, and whether that is to be seen.
-struct Harm {
+/// A change to a result that checks must notice.
+struct Tampering {
   const char* name;
-  void (*do_it)(at::Tensor& values);
+  void (*apply)(at::Tensor& values);
 };
-constexpr Harm kHarms[] = {
+constexpr Tampering kTamperings[] = {
     {"one element", [](at::Tensor& v) { v.view(-1)[v.numel() - 1].add_(1.0 + v.abs().max().item<double>()); }},
     {"a thousandth", [](at::Tensor& v) { v.mul_(1.001).add_(1e-3); }},
     {"not a number", [](at::Tensor& v) { v.view(-1)[0].fill_(std::numeric_limits<double>::quiet_NaN()); }}};
 
 TEST(Selftest, FailsInEachCheckWhoseResultsAreOff) {
-  for (const Harm& harm : kHarms) {
-    const bool all = &harm == &kHarms[0];
+  for (const Tampering& harm : kTamperings) {
+    const bool all = &harm == &kTamperings[0];
     const Report report = run(session(), {.device = c10::kCPU,
                                           .only = all ? kFew : "kernels/.*fp32, (1|7) |steps/ddp/full, fp64, plain",
                                           .tamper = [&](const Row&, std::string_view result, at::Tensor& v) {
-                                            // What is judged by an error alone is a scalar 0 at best.
-                                            if (result != "the update of the weights") harm.do_it(v);
+                                            // A result that is only an error is a scalar, 0 at best.
+                                            if (result != "the update of the weights") harm.apply(v);
                                           }});
     for (const Row& row : report.rows) {
       if (row.verdict == Verdict::skipped || row.setting.starts_with("all ranks,") || row.what == "groups") continue;
@@ -144,7 +144,7 @@ TEST(Selftest, RefusesPatternsThatFitNothing) {
   EXPECT_THROW(run(session(), {.device = c10::kCPU, .only = "("}), ConfigError);
 }
 
-/// A network that changes the last byte of what reaches one rank.
+/// A network that changes the last byte of the data that one rank receives.
 class Damaged final : public comm::Communicator {
  public:
   Damaged(comm::Communicator& inner, comm::OpKind kind)
@@ -212,7 +212,7 @@ TEST(Collectives, ThatChangeAByteAreFound) {
     Runner runner(session(), {.device = c10::kCPU, .only = "1009"});
     check_group(runner, damaged, c10::kCPU, "damaged");
     for (const Row& row : runner.finish().rows) {
-      if (row.setting.find("uneven") != std::string::npos) continue;  // the last rank may have nothing to damage
+      if (row.setting.find("uneven") != std::string::npos) continue;  // the last rank may receive nothing that could be damaged
       ASSERT_EQ(row.verdict, Verdict::failed) << row.name();
       ASSERT_EQ(row.failures.size(), 1U);
       EXPECT_EQ(row.failures[0].rank, session().size() - 1);

@@ -1,4 +1,4 @@
-// `qft selftest`: whether this machine's devices, libraries and network compute what they should, judged by the CPU in fp64.
+// `qft selftest`: checks that this machine's devices, libraries and network compute correctly, compared with the CPU in fp64.
 #pragma once
 
 #include "qft/comm/session.h"
@@ -14,6 +14,7 @@
 
 namespace qft::selftest {
 
+/// The result of a check.
 enum class Verdict : std::uint8_t { ok, skipped, failed };
 std::string_view name_of(Verdict verdict);
 
@@ -23,28 +24,31 @@ struct RankFailure {
   std::string host, text;
 };
 
-/// One check, alike on all ranks.
+/// One check; the same on all ranks.
 struct Row {
   std::string group;    ///< "kernels"
   std::string what;     ///< "rms_norm backward"
   std::string setting;  ///< "bf16, 7 x 97"
   Verdict verdict = Verdict::ok;
-  double error = 0.0, limit = 0.0;    ///< those that are worst on any rank; both 0 where all that is asked is yes or no
-  std::string why;                    ///< it was skipped
-  std::vector<RankFailure> failures;  ///< of a failed one, at most eight ranks
-  std::string meaning, advice;        ///< of a failed one: what it means for training, and what to do next
+  double error = 0.0, limit = 0.0;    ///< the worst of any rank; both 0 if the check is a yes or no
+  std::string why;                    ///< reason for skipping
+  std::vector<RankFailure> failures;  ///< of a failed check, at most eight ranks
+  std::string meaning, advice;        ///< of a failed check: its effect on training, and what to do next
 
   std::string name() const { return group + "/" + what + "/" + setting; }
 };
 
+/// What to check, and how.
 struct Options {
   c10::Device device = c10::kCPU;
-  std::string only = {};                        ///< a regular expression: the checks whose name() has it; empty: all
-  std::function<void(const Row&)> on_row = {};  ///< called on every rank as each check is done
-  /// For tests: gets each result of a check before it is judged, in fp64 on the CPU, and may change it. A yes or no is a 1 or 0.
+  std::string only = {};                        ///< regular expression on name() of checks; empty: all checks
+  std::function<void(const Row&)> on_row = {};  ///< called on every rank after each check
+  /// For tests: receives each result of a check before it is judged, in fp64 on the CPU, and may change it. A yes or no is 1 or
+  /// 0.
   std::function<void(const Row& check, std::string_view result, at::Tensor& values)> tamper = {};
 };
 
+/// The results of all checks.
 struct Report {
   std::vector<Row> rows;
   int ranks = 1, nodes = 1;
@@ -53,15 +57,16 @@ struct Report {
 
   std::int64_t count(Verdict verdict) const;
   bool passed() const { return count(Verdict::failed) == 0; }
-  /// "selftest passed: 143 checks on 2 ranks, cpu (AMD EPYC ...), 38 s"
+  /// Returns "selftest passed: 143 checks on 2 ranks, cpu (AMD EPYC ...), 38 s".
   std::string summary() const;
 };
 
-/// Runs the checks. A check that fails, or throws, does not end it. Collective over the session's world. Throws ConfigError where
-/// `only` is no regular expression or fits no check, and Error where communication itself fails.
+/// Runs the checks. Continues if a check fails or throws. Collective over the session's world. Throws ConfigError if `only` is
+/// not a regular expression or matches no check, and Error if communication itself fails.
 Report run(comm::Session& session, const Options& options);
 
-/// The table's head, and a line of it; of a failed check also what failed on which rank, what it means and what to do.
+/// Returns the table's head, and a table row; for a failed check with the failure on each rank, its effect on training and what
+/// to do.
 std::string header();
 std::string to_text(const Row& row);
 nlohmann::json to_json(const Report& report);

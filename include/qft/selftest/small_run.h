@@ -1,5 +1,5 @@
-// A small model with weights made from names alone, and a global batch that any number of ranks can share: what the self-test and
-// the tests of sharding, graphs and decoding train.
+// A small model with weights derived from names only, and a global batch that any number of ranks can share. The self-test and
+// the tests of sharding, graphs and decoding train it.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -19,14 +19,14 @@
 
 namespace qft::selftest {
 
-/// Which model, and how it is trained.
+/// A model and how to train it.
 struct SmallCase {
   std::string model_type = "qwen2";
-  std::int64_t sliding_window = 0;     ///< of all layers but the first, where it is not 0
-  std::int64_t dynamic_positions = 0;  ///< beyond which a sequence has rotary frequencies of its own; 0: none has
+  std::int64_t sliding_window = 0;     ///< of all layers except the first; 0: none
+  std::int64_t dynamic_positions = 0;  ///< longer sequences get their own rotary frequencies; 0: no dynamic scaling
   bool tied = true, lora = false, recompute = false;
-  bool parts =
-      false;  ///< beside LoRA embeddings and norms train in full; without it one layer's feed-forward alone, and the head
+  /// With LoRA: embeddings and norms train in full too. Without: only one layer's feed-forward and the head train.
+  bool parts = false;
   double dropout = 0.0, noise_alpha = 0.0;
   int group = 1;
   std::string strategy = "ddp";
@@ -37,59 +37,61 @@ struct SmallCase {
   double loss_scale = 1.0;
   std::string optim = "adamw";
   double learning_rate = 1e-2;
-  double eps = 1e-8;         ///< AdamW's: as large as gradients are, a first step follows them rather than their signs
+  double eps = 1e-8;  ///< AdamW's. At the size of the gradients, a first step follows their values and not only their signs
   double lora_b_rate = 1.0;  ///< times the learning rate
-  bool dora = false;         ///< with LoRA, not of experts
-  bool oft = false;          ///< rather than LoRA, with `lora`; not of experts
+  bool dora = false;         ///< with LoRA; not for experts
+  bool oft = false;          ///< OFT instead of LoRA, with `lora`; not for experts
   bool deterministic = false;
   bool graphs = false;
-  bool debug_sync = false;  ///< from the second step on, a wait of the host for its device is an error
-  int experts = 5;          ///< of each layer that has some
+  bool debug_sync = false;  ///< from the second step on, it is an error if the host waits for its device
+  int experts = 5;          ///< per sparse layer
   int item_sequences = 1;
-  bool same_prompts = false;   ///< of most items with two sequences: both begin with the same tokens
-  bool share_prompts = false;  ///< which have the same rows then
+  bool same_prompts = false;   ///< most items with two sequences: both begin with the same tokens
+  bool share_prompts = false;  ///< the common tokens share rows
   bool reference = false;      ///< steps have a reference lane
   bool reward = false;         ///< a value head in place of lm_head
-  bool weighted = false;       ///< labels count 0.5 to 2, by their tokens
-  std::int64_t labels = 0;     ///< of a classifier's head in place of lm_head; each text has the label of its number
-  /// What is trained; null: TokenMeanLoss.
+  bool weighted = false;       ///< labels weigh 0.5 to 2, depending on their tokens
+  std::int64_t labels = 0;     ///< classification head instead of lm_head; a text's label depends on its number. 0: none
+  /// The trained objective; null: TokenMeanLoss.
   std::unique_ptr<parallel::Objective> (*objective)(const parallel::BatchTotals& totals) = nullptr;
 };
 
-/// Three layers of odd widths.
+/// Returns a model of three layers with odd widths.
 model::ModelSpec make_spec(const SmallCase& c);
 
+/// A sequence of the global batch.
 struct Sequence {
   std::vector<std::int32_t> tokens;
   std::vector<std::int32_t> labels;  ///< positions
   std::int64_t id = 0;
 };
 
-/// Every third is not.
+/// True for two of three sequences.
 inline bool is_liked(const Sequence& sequence) {
   return sequence.id % 3 != 0;
 }
 
-/// Nine items of sequences of different lengths; label tokens are a part of each. `same_prompts`: of all pairs but every fourth
-/// both begin with the same tokens, some of them up to the first label and beyond.
+/// Returns nine items of sequences with different lengths; some tokens of each are labels. With `same_prompts` both sequences of
+/// a pair begin with the same tokens, in three of four pairs; some share them up to the first label and beyond.
 std::vector<Sequence> global_batch(int step, int item_sequences = 1, bool same_prompts = false);
 
-/// Tokens of sequence `number`, from the number alone.
+/// Returns the tokens of sequence `number`, derived from the number only.
 std::vector<std::int32_t> small_tokens(int number, int length);
 
-/// A replica over `comm`, which must outlive it, that trains on its share of the global batches: an Instance as the programs have
-/// it, but for what the CPU alone would not choose (offloading, graphs) and small buckets, of which there are several.
+/// A replica over `comm`, which must outlive it, that trains on its share of the global batches. Uses an Instance like the
+/// programs, but with settings that the CPU alone would not choose (offloading, graphs), and with several small buckets.
 class SmallRun {
  public:
   /// Collective.
   SmallRun(const SmallCase& c, comm::Communicator& comm, c10::Device device = c10::kCPU);
 
-  /// One optimizer step; `pack` items share a micro-batch. With `asked_to_stop` the ranks vote before each group. Collective.
+  /// Runs one optimizer step; `pack` items share a micro-batch. With `asked_to_stop` the ranks vote before each group.
+  /// Collective.
   parallel::StepResult step(int number, int pack, const parallel::AskedToStop& asked_to_stop = {});
   parallel::ActionList list(int micros, int max_micro_batches, double seconds = 0.0) const {
     return instance_->training_list(micros, max_micro_batches, seconds);
   }
-  /// All trainable weights, one unit after another, fp64, without padding. Collective.
+  /// Returns all trainable weights, one unit after another, in fp64, without padding. Collective.
   std::vector<double> weights() const;
 
   engine::Instance& instance() { return *instance_; }
