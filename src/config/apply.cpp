@@ -15,7 +15,7 @@
 namespace qft::config {
 namespace {
 
-// CUDA_VISIBLE_DEVICES, NPROC_PER_NODE.
+// Such as CUDA_VISIBLE_DEVICES and NPROC_PER_NODE.
 bool is_environment(std::string_view name) {
   return std::none_of(name.begin(), name.end(), [](unsigned char c) { return std::islower(c) != 0; });
 }
@@ -31,7 +31,7 @@ bool is_environment(std::string_view name) {
   fail_config("{}: unknown key{}", setting.where, suggestion(setting.key, names, "see qft train --help"));
 }
 
-// Whether both values ask for the same: as texts, numbers, or lists of these.
+// True if both values are equal as texts, numbers, flags or lists.
 bool same(const Value& a, const Value& b) {
   if (a.kind != b.kind) return false;
   if (a.kind != Value::Kind::scalar) return as_json(a) == as_json(b);
@@ -40,7 +40,7 @@ bool same(const Value& a, const Value& b) {
   return a.text == b.text || (x && x == y) || (p && p == q);
 }
 
-// Drops repeated settings: the last value counts, at the position of the first.
+// Drops repeated settings: keeps the last value at the first position.
 std::vector<Setting> latest(const std::vector<Setting>& settings) {
   std::vector<Setting> kept;
   for (const Setting& setting : settings) {
@@ -54,7 +54,7 @@ std::vector<Setting> latest(const std::vector<Setting>& settings) {
   return kept;
 }
 
-// The settings that count: of two for one key the later. Two names of one key in one place have to agree.
+// Keeps the later of two settings for one key. Two names for one key in the same place must agree.
 std::vector<Setting> effective(std::vector<Setting> settings) {
   std::vector<Setting> kept;
   for (Setting& setting : settings) {
@@ -65,7 +65,7 @@ std::vector<Setting> effective(std::vector<Setting> settings) {
     }
     const bool two_names = earlier->name() != setting.name() && earlier->from_file() == setting.from_file();
     if (two_names && !same(earlier->value, setting.value)) {
-      fail_config("{} is {}, but {} is {}, and both mean {}: keep one", setting.where, describe(setting.value), earlier->where,
+      fail_config("{} is {}, but {} is {}, and both set {}: keep one", setting.where, describe(setting.value), earlier->where,
                   describe(earlier->value), setting.key);
     }
     *earlier = std::move(setting);
@@ -73,7 +73,7 @@ std::vector<Setting> effective(std::vector<Setting> settings) {
   return kept;
 }
 
-// The defaults of another tool for what is not set otherwise: they count, but as defaults.
+// Applies another tool's defaults to keys that nothing else sets. They do not count as given.
 void take_defaults(RunConfig& config, const std::vector<V1Default>& defaults, const std::vector<Setting>& all, Purpose purpose) {
   RunConfig fresh;
   const std::vector<BoundField> fields = bound_fields(config), initial = bound_fields(fresh);
@@ -88,16 +88,17 @@ void take_defaults(RunConfig& config, const std::vector<V1Default>& defaults, co
     });
     if (other || is_set(row.key) || !reads(purpose, row.key)) continue;
     const BoundField* bound = find_field(fields, row.key);
-    QFT_ASSERT(bound != nullptr, "the defaults of version 1 name '{}', which is no key", row.key);
+    QFT_ASSERT(bound != nullptr, "the defaults of version 1 name '{}', which is not a key", row.key);
     const Value value{.kind = Value::Kind::scalar, .text = std::string(row.value)};
     store(bound->field, bound->ref, initial[bound - fields.data()].ref, value, row.key);
     taken += fmt::format("{}{}: {}", taken.empty() ? "" : ", ", row.key, row.value);
   }
   if (taken.empty()) return;
-  config.notes.push_back(fmt::format("keys are those of LLaMA-Factory's version 1, and so are the defaults: {}", taken));
+  config.notes.push_back(fmt::format("this run file has keys of LLaMA-Factory's version 1, so that version's defaults "
+                                     "apply: {}", taken));
 }
 
-// The settings of the run that wrote the adapter or model, for keys that nothing else sets.
+// Applies the settings of the run that wrote the adapter or model to keys that nothing else sets.
 void take_earlier(RunConfig& config, std::vector<Setting> earlier, std::vector<Setting>& all) {
   std::string taken, file;
   for (Setting& setting : earlier) {
@@ -106,7 +107,7 @@ void take_earlier(RunConfig& config, std::vector<Setting> earlier, std::vector<S
     file = setting.source;
     all.push_back(std::move(setting));
   }
-  if (!taken.empty()) config.notes.push_back(fmt::format("as in the run that {} describes: {}", file, taken));
+  if (!taken.empty()) config.notes.push_back(fmt::format("settings taken from {}: {}", file, taken));
 }
 
 }  // namespace
@@ -132,17 +133,17 @@ Setting override_setting(const std::string& text) {
   const std::size_t sign = text.find('=');
   const std::size_t begin = text.starts_with("--") ? 2 : 0;
   if (sign <= begin || sign == std::string::npos) {
-    fail_config("command line: '{}' is no override: write key=value", text);
+    fail_config("command line: '{}' is not an override: write key=value", text);
   }
   std::string key = text.substr(begin, sign - begin);
   std::replace(key.begin(), key.end(), '-', '_');
   const std::string where = fmt::format("command line: {}", text);
   Value value;
   value.text = text.substr(sign + 1);
-  // The shell has taken the quotes away: everything but null is a text that its key gives a meaning.
+  // The shell has removed the quotes: everything but null is a text, and its key decides the type.
   const bool null = value.text.empty() || value.text == "null" || value.text == "~";
   value.kind = null ? Value::Kind::null : Value::Kind::scalar;
-  const ForeignKey* foreign = find_foreign(key);  // the table looks into lists; a message stays a text
+  const ForeignKey* foreign = find_foreign(key);  // the table looks into lists; a message must stay a text
   if (foreign != nullptr && foreign->kind != ForeignKey::Class::either) value = unwrap(value, where);
   return {std::move(key), std::move(value), "command line", where};
 }
@@ -159,7 +160,7 @@ Dialect apply_settings(RunConfig& config, const std::vector<Setting>& settings, 
   for (Setting& fallback : translation.fallbacks) {
     const bool set = std::any_of(all.begin(), all.end(), [&](const Setting& s) { return s.key == fallback.key; });
     if (set) continue;
-    config.notes.push_back(fmt::format("{} is not given: {}, by {}", fallback.key, describe(fallback.value), fallback.where));
+    config.notes.push_back(fmt::format("{} is not given: using {}, because of {}", fallback.key, describe(fallback.value), fallback.where));
     all.push_back(std::move(fallback));
   }
   const std::size_t given = all.size();
@@ -172,7 +173,7 @@ Dialect apply_settings(RunConfig& config, const std::vector<Setting>& settings, 
       store(bound->field, bound->ref, reset, setting.value, setting.where, expand_paths);
     } catch (const ConfigError& error) {
       if (&setting < all.data() + given) throw;
-      fail_config("{} (load_args: false takes nothing from that file)", error.what());
+      fail_config("{} (set load_args: false to ignore that file)", error.what());
     }
     config.given[setting.key] = setting.source;
   }

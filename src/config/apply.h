@@ -1,4 +1,4 @@
-// From a tree of settings to a RunConfig.
+// Applies settings to a RunConfig.
 #pragma once
 
 #include "qft/config/run_config.h"
@@ -12,18 +12,19 @@
 
 namespace qft::config {
 
-/// Whose defaults are meant where a key is not given: keys that only one tool has tell it.
+/// The tool whose defaults apply to missing keys. Keys that only this tool has reveal it.
 enum class Dialect { own, swift, llama_factory_v1 };
 
-/// The top-level keys of a parsed file; throws ConfigError if it is no mapping.
+/// Returns the top-level keys of a parsed file. Throws ConfigError if the document is not a mapping.
 std::vector<Setting> settings_of(const Value& document, std::string_view file);
 
-/// "key=value" or "--key=value" of the command line, the key with dashes or underscores; throws ConfigError for another form.
+/// Parses "key=value" or "--key=value" from the command line; the key may have dashes or underscores. Throws ConfigError for
+/// another form.
 Setting override_setting(const std::string& text);
 
-/// Applies the settings in order (the later of two wins) under our own keys, and records keys, claims and
-/// notes in `config`. Throws ConfigError for unknown and refused keys, for wrong values, and where a key has
-/// two values under two names. Returns whose language the settings speak.
+/// Translates the settings to qft's keys and applies them in order (the later wins). Records keys, claims and notes in `config`.
+/// Throws ConfigError for unknown and refused keys, for wrong values, and for different values of one key under two names.
+/// Returns the dialect of the settings.
 Dialect apply_settings(RunConfig& config, const std::vector<Setting>& settings, Purpose purpose = Purpose::any,
                        bool expand_paths = true);
 

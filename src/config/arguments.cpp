@@ -20,17 +20,17 @@ namespace {
 
 namespace po = boost::program_options;
 
-/// How many values a key takes.
+/// The number of values that a key takes.
 enum class Takes { flag, one, many };
 
-/// All keys that have a field, once.
+/// The fields of all qft keys, built once.
 const std::vector<BoundField>& own_fields() {
   static RunConfig config;
   static const std::vector<BoundField> fields = bound_fields(config);
   return fields;
 }
 
-/// nullopt for a name that no one knows.
+/// Returns nullopt for an unknown name.
 std::optional<Takes> takes(std::string_view name) {
   if (const BoundField* own = find_field(own_fields(), name)) {
     if (std::holds_alternative<bool*>(own->ref) || std::holds_alternative<std::optional<bool>*>(own->ref)) return Takes::flag;
@@ -41,7 +41,7 @@ std::optional<Takes> takes(std::string_view name) {
   const ForeignKey* foreign = find_foreign(name);
   if (foreign == nullptr) return std::nullopt;
   if (!foreign->key.empty()) return takes(foreign->key);
-  return Takes::many;  // none, one or several: what follows shows it
+  return Takes::many;  // none, one or several: the following words decide
 }
 
 std::string lower(std::string_view text) {
@@ -50,7 +50,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-/// The words that Hugging Face's parser takes for true and false.
+/// Accepts the words that Hugging Face's parser takes as true and false.
 std::optional<bool> flag_word(std::string_view text) {
   const std::string word = lower(text);
   for (const char* yes : {"true", "t", "yes", "y", "on", "1"})
@@ -66,7 +66,7 @@ std::string key_name(std::string_view typed) {
   return name;
 }
 
-/// "name=..." with a name that is known.
+/// True for "name=..." with a known name.
 bool is_setting(std::string_view argument) {
   const std::size_t sign = argument.find('=');
   return sign != std::string_view::npos && takes(key_name(argument.substr(0, sign))).has_value();
@@ -85,7 +85,7 @@ class Sorter {
       } else if (argument.starts_with("--") && argument.size() > 2) {
         take_key();
       } else if (argument.size() > 1 && argument[0] == '-' && std::isalpha(static_cast<unsigned char>(argument[1]))) {
-        out_.program.push_back(argument);  // Boost says that it does not know it
+        out_.program.push_back(argument);  // Boost reports it as unknown
         ++at_;
       } else {
         out_.rest.push_back(argument);
@@ -158,7 +158,7 @@ class Sorter {
     put(name, flag.value_or(true) ? "true" : "false");
   }
 
-  // All that follows up to the next option, key=value or run file; the first value may look like these.
+  // Takes all words up to the next option, key=value or run file. The first value may look like one of them.
   void take_values(const std::string& argument, const std::string& name) {
     const bool own =
         find_field(own_fields(), name) != nullptr || (find_foreign(name) != nullptr && !find_foreign(name)->key.empty());

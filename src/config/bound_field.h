@@ -1,4 +1,4 @@
-// The keys of a RunConfig as a flat list: what reading, dumping and helping walk over.
+// The keys of a RunConfig as a flat list, for reading, dumping and help.
 #pragma once
 
 #include "qft/config/run_config.h"
@@ -11,16 +11,16 @@ namespace qft::config {
 
 struct BoundField {
   Field field;
-  FieldRef ref;  // into the RunConfig that bound_fields() got
+  FieldRef ref;  // points into the RunConfig given to bound_fields()
   std::string_view group;
 };
 
 std::vector<BoundField> bound_fields(RunConfig& config);
 
-/// The field of this name, or nullptr.
+/// Returns the field with this name, or nullptr.
 const BoundField* find_field(const std::vector<BoundField>& fields, std::string_view name);
 
-/// "run.yaml:12: bf16" where the key was given, else its bare name: the head of a message about a relation.
+/// Returns "run.yaml:12: bf16" if the key was given, else its bare name. Messages about relations begin with it.
 std::string at_key(const RunConfig& config, std::string_view key);
 
 }  // namespace qft::config

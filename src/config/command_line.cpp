@@ -44,7 +44,7 @@ po::options_description visible_options(const CommandSpec& spec) {
   po::options_description all;
   if (!spec.options.options().empty()) all.add(spec.options);
   po::options_description common("common options");
-  common.add_options()("help,h", "print this and exit")("version", "print the version and exit")(
+  common.add_options()("help,h", "print this help and exit")("version", "print the version and exit")(
       "log-level", po::value<std::string>(), "trace, debug, info, warning or error");
   if (spec.machine_readable) common.add_options()("json", "print results as JSON");
   all.add(common);
@@ -55,8 +55,9 @@ void print_help(const CommandSpec& spec) {
   std::ostringstream out;
   out << usage(spec) << "\n\n" << spec.summary << "\n" << visible_options(spec);
   if (spec.run_file != RunFile::none) {
-    out << "\nKeys of RUN.yaml, [default]; key=value, --key value or --key (true) on the command line "
-           "overrides them:\n\n"
+    out << "\n"
+           "Keys of RUN.yaml, with [default]. Override them on the command line with key=value, --key value or --key (true):\n"
+           "\n"
         << help_text(spec.purpose);
   }
   std::cout << out.str() << std::flush;
@@ -80,7 +81,7 @@ po::variables_map parse(const CommandSpec& spec, const std::vector<std::string>&
   return values;
 }
 
-// A word of the commands that start other tools, which people paste with the rest.
+// True for words of commands that start other tools. People paste them together with the keys.
 bool starts_other_tools(std::string_view word) {
   for (const char* name : {"swift", "sft", "pt", "infer", "megatron", "llamafactory-cli", "train", "trl", "axolotl", "tune",
                            "run", "torchrun", "deepspeed", "accelerate", "launch", "python", "python3", "mpirun", "srun"})
@@ -88,7 +89,7 @@ bool starts_other_tools(std::string_view word) {
   return word.ends_with(".py") || word.ends_with(".sh");
 }
 
-// Folders that are given without a key: adapters and a model.
+// Folders on the command line without a key: adapters and a model.
 class Folders {
  public:
   explicit Folders(const CommandSpec& spec) : spec_(spec) {}
@@ -99,9 +100,9 @@ class Folders {
     const auto has = [&](const char* file) { return std::filesystem::is_regular_file(dir / file, code); };
     if (has("adapter_config.json")) return adapters_.push_back(folder);
     if (!has("config.json"))
-      fail_config("{}: the folder '{}' holds no adapter (adapter_config.json) and no model (config.json): name one that does{}",
-                  spec_.name, folder, has(kSavedRun) ? "; its run has not written its result yet, but may have checkpoints" : "");
-    if (!model_.empty()) fail_config("{}: '{}' and '{}' are both models: one can be given", spec_.name, model_, folder);
+      fail_config("{}: the folder '{}' holds no adapter (adapter_config.json) and no model (config.json): name another folder{}",
+                  spec_.name, folder, has(kSavedRun) ? "; its run has not written a result yet, but may have checkpoints" : "");
+    if (!model_.empty()) fail_config("{}: '{}' and '{}' are both models: give only one", spec_.name, model_, folder);
     model_ = folder;
   }
   void put_before(std::vector<std::string>& overrides, bool alone) const {
@@ -123,7 +124,7 @@ class Folders {
   }
 
  private:
-  /// Without a run file: an evaluation is of what the run held out, an export goes beside the folder.
+  /// Without a run file, evaluates the run's held-out data and exports to a folder beside the given one.
   void add_defaults(const std::vector<std::string>& keys, std::vector<std::string>& settings) const {
     const auto given = [&](std::initializer_list<std::string_view> names) {
       return std::ranges::any_of(names, [&](std::string_view name) { return std::ranges::find(keys, name) != keys.end(); });
@@ -143,7 +144,7 @@ class Folders {
   std::string model_;
 };
 
-// Tells run file, overrides and words apart.
+// Sorts the arguments into run file, overrides, folders and words.
 void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arguments, CommandLine& line) {
   std::error_code code;
   Folders folders(spec);
@@ -160,11 +161,11 @@ void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arg
     } else if (!spec.words.empty()) {
       line.words.push_back(argument);
     } else if (configurable && is_run_file(argument)) {
-      fail_config("{}: there are two run files, {} and {}: one can be given, with key=value or --key value for what differs",
+      fail_config("{}: there are two run files, {} and {}: give one, and change its keys with key=value or --key value",
                   spec.name, line.run_file.string(), argument);
     } else if (configurable && starts_other_tools(argument)) {
       fail_config(
-          "{}: '{}' is part of another tool's command: remove it and keep the keys that follow; mpirun -np N or srun starts the "
+          "{}: '{}' is part of another tool's command: remove it and keep the keys after it; mpirun -np N or srun starts the "
           "ranks",
           spec.name, argument);
     } else {
@@ -172,16 +173,16 @@ void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arg
         fail_config("{}: '{}' is the folder of a run: give its run.json to repeat it, as in {} {}", spec.name, argument,
                     spec.name, (std::filesystem::path(argument) / kSavedRun).string());
       fail_config("{}: unexpected argument '{}'{}\n{}", spec.name, argument,
-                  configurable ? ": a run file ends in .yaml, .yml or .json, keys are written key=value or "
-                                 "--key value, and a value of "
-                                 "several words in quotes"
+                  configurable ? ": run files end in .yaml, .yml or .json; write keys as key=value or --key value, and put a "
+                                 "value with blanks in quotes"
                                : "",
                   usage(spec));
     }
   }
   folders.put_before(line.overrides, line.run_file.empty());
   if (spec.run_file == RunFile::required && line.run_file.empty() && line.overrides.empty()) {
-    fail_config("{}: the run file (.yaml, .yml or .json) is missing, or its keys as --key value\n{}", spec.name, usage(spec));
+    fail_config("{}: the run file (.yaml, .yml or .json) is missing: give one, or its keys as --key "
+                "value\n{}", spec.name, usage(spec));
   }
   if (line.words.size() < spec.least_words) {
     fail_config("{}: expected at least {} of {}\n{}", spec.name, spec.least_words, spec.words, usage(spec));
@@ -199,8 +200,7 @@ RunConfig start(const CommandLine& line, Purpose purpose, int rank, int ranks) {
   std::error_code code;
   if (!line.run_file.empty() && std::filesystem::file_size(line.run_file, code) == 0 && !code)
     fail_config(
-        "{} is empty: was it saved? A run file has lines such as 'stage: sft'; configs/ has some to start "
-        "from",
+        "{} is empty: was it saved? A run file has lines such as 'stage: sft'; configs/ has examples",
         line.run_file.string());
   RunConfig config = line.load(purpose);
   const log::Severity level = line.log_level.value_or(log::parse_severity(config.training.log_level));

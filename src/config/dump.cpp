@@ -19,7 +19,7 @@ struct ToJson {
   }
   json operator()(const double* value) const {
     if (*value == 0.0 && field.zero == "null") return nullptr;
-    const bool is_word_alone = field.min_excluded && field.min == 0.0;  // 0 itself is no value of the key
+    const bool is_word_alone = field.min_excluded && field.min == 0.0;  // the key does not accept 0 itself
     if (*value == 0.0 && is_word_alone && !field.zero.empty()) return field.zero;
     return *value;
   }
@@ -35,7 +35,7 @@ struct ToJson {
   }
 };
 
-// PyYAML reads 5e-05 as a text: its numbers need a point.
+// PyYAML reads 5e-05 as a text: numbers need a decimal point.
 std::string number_text(double value) {
   std::string text = fmt::format("{}", value);
   const std::size_t exponent = text.find('e');
@@ -49,7 +49,7 @@ nlohmann::json field_value(const Field& field, FieldRef ref) {
   return std::visit(ToJson{field}, ref);
 }
 
-// JSON is YAML too, so that lists, mappings and quoted texts need nothing of their own.
+// JSON is valid YAML, so lists, mappings and quoted texts need no extra code.
 std::string yaml_text(const json& value) {
   return value.is_number_float() ? number_text(value.get<double>()) : value.dump();
 }

@@ -1,4 +1,4 @@
-// A member as JSON.
+// Converts members to JSON and YAML.
 #pragma once
 
 #include "qft/config/field.h"
@@ -7,10 +7,10 @@
 
 namespace qft::config {
 
-/// The value behind a key; null where it is not set, the key's word where a number stands for one.
+/// Returns the key's value: null if unset, the key's word if 0 stands for a word.
 nlohmann::json field_value(const Field& field, FieldRef ref);
 
-/// The value on one line of YAML; reading it gives the same value.
+/// Returns the value as one line of YAML that reads back as the same value.
 std::string yaml_text(const nlohmann::json& value);
 
 }  // namespace qft::config

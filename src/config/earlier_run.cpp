@@ -24,11 +24,11 @@ struct Loaded {
   Part part;
   std::string_view keys;
 };
-// base and rope are an adapter's: the files of a full model have them. If any key of base, rope, type or quantization is given,
-// no key of that part is taken; nor of form, if another template is given.
+// base and rope apply to adapters only: a full model's files contain them. If any key of base, rope, type or quantization is
+// given, no key of that part is taken. If another template is given, no key of form is taken.
 constexpr Loaded kLoaded[] = {
     {Part::base, "model_revision"},
-    {Part::rope, "rope_scaling cutoff_len"},  // positions are scaled to the length that the run trained
+    {Part::rope, "rope_scaling cutoff_len"},  // positions are scaled to the run's cutoff_len
     {Part::type, "bf16 fp16 pure_bf16 compute_dtype infer_dtype"},
     {Part::quantization, "quantization_bit quantization_method quantization_type double_quantization"},
     {Part::form, "template tool_format enable_thinking preserve_thinking"},
@@ -38,7 +38,7 @@ constexpr Loaded kLoaded[] = {
      "cutoff_len train_on_prompt mask_history loss_scale on_error"},
 };
 
-// On which it depends what a run held out.
+// Keys that determine the held-out samples.
 constexpr std::string_view kHoldOut[] = {"mix_strategy", "interleave_probs", "max_samples", "val_size", "seed", "data_seed"};
 
 const Setting* find(const std::vector<Setting>& settings, std::string_view key) {
@@ -46,7 +46,7 @@ const Setting* find(const std::vector<Setting>& settings, std::string_view key) 
   return found == settings.rend() || found->value.kind == Value::Kind::null ? nullptr : &*found;
 }
 
-/// The flag of the first of `names` that is given.
+/// Returns the flag of the first given key in `names`.
 std::optional<bool> flag_of(const std::vector<Setting>& settings, std::initializer_list<const char*> names) {
   for (const char* name : names) {
     const Setting* setting = find(settings, name);
@@ -58,7 +58,7 @@ std::optional<bool> flag_of(const std::vector<Setting>& settings, std::initializ
   return std::nullopt;
 }
 
-/// What is used: the last adapter, which others are merged for, else the model.
+/// The adapter or model in use: the last adapter (the others are merged before it), else the model.
 struct Used {
   std::string typed;
   fs::path folder;
@@ -84,7 +84,7 @@ std::optional<Used> used_folder(const std::vector<Setting>& own) {
   return last_of("model_name_or_path", "");
 }
 
-/// Beside the weights, or, for those of a checkpoint, in the output_dir above.
+/// Looks beside the weights and, for a checkpoint, in the output_dir above.
 std::optional<fs::path> run_file_in(const fs::path& folder) {
   std::error_code code;
   const fs::path plain = (folder / ".").lexically_normal().parent_path();
@@ -94,7 +94,7 @@ std::optional<fs::path> run_file_in(const fs::path& folder) {
   return std::nullopt;
 }
 
-/// Whether the run of these settings had something to evaluate.
+/// True if the run with these settings had something to evaluate.
 bool evaluates(const Value& settings) {
   const auto has = [&](const char* key) {
     const Value* value = member(settings, key);
@@ -104,16 +104,16 @@ bool evaluates(const Value& settings) {
   return has("eval_dataset") || has("eval_pack") || (share != nullptr && as_double(*share).value_or(0) > 0);
 }
 
-/// What a run held out follows from all that its data depend on: another value would evaluate what it trained on.
+/// Requires the same value as in the run: another one would hold out other samples and evaluate on trained ones.
 void require_same(std::string_view key, const Value* theirs, const std::vector<Setting>& own, const fs::path& file) {
   const Setting* given = find(own, key);
   if (given == nullptr || theirs == nullptr || theirs->text == given->value.text) return;
   fail_config(
-      "{}: {} is {}, but the run of {} had {}, and with another one other samples are held out: remove it, or name the data",
+      "{}: {} is {}, but the run of {} had {}; another value holds out other samples: remove it, or name the data",
       given->where, key, describe(given->value), file.string(), describe(*theirs));
 }
 
-/// True if another template is given than the run had, or the run's own is a file that is gone: the adapter's folder has a copy.
+/// True if the given template differs from the run's, or if the run's template file is gone (the adapter's folder has a copy).
 bool has_other_template(const Value& settings, const std::vector<Setting>& own) {
   const Value* theirs = member(settings, "template");
   const std::string name = theirs == nullptr || theirs->kind != Value::Kind::scalar ? "" : theirs->text;
@@ -123,7 +123,7 @@ bool has_other_template(const Value& settings, const std::vector<Setting>& own) 
   return find(own, "chat_template") != nullptr || (is_yaml_file(name) && !fs::is_regular_file(name, code));
 }
 
-/// Whether nothing of this part is to be taken.
+/// True if no key of this part is taken.
 bool is_left(const Loaded& row, const Value& settings, const std::vector<Setting>& own, bool of_adapter, bool with_data) {
   const auto keys = split(row.keys);
   const bool any_given = std::ranges::any_of(keys, [&](std::string_view key) { return find(own, key) != nullptr; });
@@ -160,14 +160,14 @@ std::vector<Setting> taken_from(const Value& settings, const fs::path& file, con
       if (value == nullptr || value->kind == Value::Kind::null || is_given(key) || !reads(purpose, key)) continue;
       if (own_data && key != "cutoff_len") continue;
       if (row.part != Part::rope && !differs_from_default(key, *value)) continue;
-      if (std::ranges::find(taken, key, &Setting::key) != taken.end()) continue;  // cutoff_len is of two parts
+      if (std::ranges::find(taken, key, &Setting::key) != taken.end()) continue;  // cutoff_len belongs to two parts
       taken.push_back({std::string(key), as_typed(*value), file.string(), fmt::format("{}: {}", file.string(), key)});
     }
   }
   return taken;
 }
 
-/// The settings that the file holds. A file of another program is passed over, unless the user asked for its settings.
+/// Returns the file's settings. Ignores a file of another program, unless the user asked for its settings.
 std::optional<Value> read_settings(const fs::path& file, bool asked) {
   try {
     const Value document = parse_file(file);
@@ -176,7 +176,7 @@ std::optional<Value> read_settings(const fs::path& file, bool asked) {
     if (asked) throw;
     return std::nullopt;
   }
-  if (asked) fail_config("{} has no settings: set load_args: false, and name template and data", file.string());
+  if (asked) fail_config("{} has no settings: set load_args: false, and name the template and the data", file.string());
   return std::nullopt;
 }
 
@@ -191,16 +191,16 @@ std::vector<Setting> settings_of_earlier_run(const std::vector<Setting>& typed, 
   const auto file = used ? run_file_in(used->folder) : std::nullopt;
   if (!file && data)
     fail_config(
-        "load_data_args is true, but {} no {}, in which qft train keeps the settings of a run (ms-swift's args.json is not read: "
-        "its part of the data is drawn otherwise): name the data in eval_dataset",
-        used ? fmt::format("'{}' has", used->typed) : "no adapter or model is given, and so", kSavedRun);
+        "load_data_args is true, but {} no {}, which has the settings of a qft run (ms-swift's args.json is not read, because "
+        "ms-swift holds out other samples): name the data in eval_dataset",
+        used ? fmt::format("'{}' has", used->typed) : "no adapter or model is given, so there is", kSavedRun);
   if (!file) return {};
   const bool asked = data || flag_of(typed, {"load_args", "load_args_from_ckpt_dir"}).has_value();
   const std::optional<Value> settings = read_settings(*file, asked);
   if (!settings) return {};
   if (data && !evaluates(*settings))
     fail_config(
-        "load_data_args is true, but the run of {} had nothing to evaluate (val_size, eval_dataset or eval_pack): name the "
+        "load_data_args is true, but the run of {} had nothing to evaluate (no val_size, eval_dataset or eval_pack): name the "
         "data in eval_dataset",
         file->string());
   return taken_from(*settings, *file, own, purpose, used->is_adapter, data);

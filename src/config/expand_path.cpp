@@ -11,7 +11,7 @@ namespace {
 std::string variable(std::string_view name, std::string_view path, std::string_view where) {
   const char* value = std::getenv(std::string(name).c_str());
   if (value == nullptr) {
-    fail_config("{}: the path '{}' names the environment variable {}, which is not set", where, path, name);
+    fail_config("{}: the path '{}' uses the environment variable {}, which is not set", where, path, name);
   }
   return value;
 }

@@ -4,9 +4,9 @@
 namespace qft::config {
 namespace {
 
-// LLaMA-Factory, and transformers' TrainingArguments.
+// Keys of LLaMA-Factory and of transformers' TrainingArguments.
 constexpr ForeignRow kLlamaFactory[] = {
-    // Other names of honoured keys, and other words for their values.
+    // Other names and other values for qft's keys.
     renamed("evaluation_strategy", "eval_strategy"),
     renamed("full_determinism", "deterministic"),
     renamed("no_cuda", "use_cpu"),
@@ -18,22 +18,21 @@ constexpr ForeignRow kLlamaFactory[] = {
     renamed("deepspeed", "deepspeed", kZeroNames),
     renamed("fsdp", "fsdp", "fsdp2=full_shard auto_wrap"),
     either("max_length", "cutoff_len", "max_length",
-           "in LLaMA-Factory it limits prompt and answer in generation, in ms-swift and TRL a training sample: write cutoff_len "
-           "for the "
-           "sample, max_new_tokens for the answer"),
+           "in LLaMA-Factory it limits prompt and answer in generation, in ms-swift and TRL the training sample: write "
+           "cutoff_len for samples or max_new_tokens for answers"),
     either("system", "default_system", "system",
-           "in qft generate and chat it is their system message, in ms-swift that of the training data: write default_system for "
-           "the data"),
+           "for qft generate and chat it is their system message, in ms-swift the system message of the training data: write "
+           "default_system for the data"),
 
     // Model loading.
-    {kNoEffect, "trust_remote_code", "no Python is run: architectures are built in", "false"},
+    {kNoEffect, "trust_remote_code", "qft runs no Python: architectures are built in", "false"},
     {kNoEffect, "use_fast_tokenizer", "the tokenizer is native", "true"},
     {kNoEffect, "low_cpu_mem_usage", "weights are always read straight into place", "true"},
     {kNoEffect, "cache_dir", kCache, "null"},
     {kRefused, "hf_hub_token ms_hub_token om_hub_token", kToken, "null"},
     {kNoEffect, "use_cache use_kv_cache", "generation always keeps a KV cache", "true"},
     {kNoEffect, "use_reentrant_gc gradient_checkpointing_kwargs activation_checkpointing_kwargs",
-     "recomputation has one form here, with the same results", "null|true"},
+     "qft has one form of recomputation, with the same results", "null|true"},
     {kNoEffect, "upcast_layernorm upcast_lmhead_output", "norms and log-probabilities are always computed in fp32", "false"},
     {kNoEffect, "use_unsloth_gc enable_liger_kernel use_liger_kernel liger_kernel_config use_v1_kernels", kKernels, kOff},
     {kNoEffect, "infer_backend", "qft generates itself", "huggingface"},
@@ -44,18 +43,18 @@ constexpr ForeignRow kLlamaFactory[] = {
      "sglang_mem_fraction "
      "sglang_tp_size sglang_config sglang_lora_backend",
      kEngine, ""},
-    {kNoEffect, "quantization_device_map", "a rank computes on one device", "null|auto"},
-    {kRefused, "use_unsloth", "qft does not run unsloth: remove it", kOff},
-    {kRefused, "shift_attn mixture_of_depths", "it changes the model and is not implemented: remove it", kOff},
-    {kRefused, "train_from_scratch", "qft fine-tunes: give the folder of a model with weights", kOff},
+    {kNoEffect, "quantization_device_map", "each rank computes on one device", "null|auto"},
+    {kRefused, "use_unsloth", "qft does not run unsloth: remove the key", kOff},
+    {kRefused, "shift_attn mixture_of_depths", "it changes the model and is not implemented: remove the key", kOff},
+    {kRefused, "train_from_scratch", "qft only fine-tunes: give the folder of a model with weights", kOff},
     {kRefused, "resize_vocab add_tokens add_special_tokens new_special_tokens_config", kVocabulary, kOff},
-    {kNoEffect, "init_special_tokens", "it has a meaning with new tokens only", "noise_init"},
-    {kRefused, "split_special_tokens", "special tokens are always one token each: remove it", kOff},
-    {kRefused, "use_kt", "qft does not use KTransformers: remove it", kOff},
+    {kNoEffect, "init_special_tokens", "it only matters for new tokens", "noise_init"},
+    {kRefused, "split_special_tokens", "special tokens are always one token each: remove the key", kOff},
+    {kRefused, "use_kt", "qft does not use KTransformers: remove the key", kOff},
     {kNoEffect,
      "kt_config kt_cpu_activation kt_weight_path kt_non_expert_weight_path kt_expert_checkpoint_path "
      "kt_use_lora_experts kt_lora_expert_num kt_lora_expert_intermediate_size",
-     "it has a meaning with use_kt only", ""},
+     "it only matters with use_kt", ""},
 
     // Images, video and sound.
     {kNoEffect,
@@ -63,36 +62,36 @@ constexpr ForeignRow kLlamaFactory[] = {
      "video_min_pixels video_fps video_maxlen use_audio_in_video audio_sampling_rate",
      kText, ""},
     {kRefused, "freeze_vision_tower freeze_multi_modal_projector", kTower, kFrozen},
-    {kRefused, "train_mm_proj_only", "the text model alone trains here: remove the key, or set it to false", kOff},
-    {kRefused, "freeze_language_model", "models are text only: nothing would be left to train", kOff},
+    {kRefused, "train_mm_proj_only", "qft trains only the text model: remove the key, or set it to false", kOff},
+    {kRefused, "freeze_language_model", "models are text only, so nothing would be left to train", kOff},
 
     // Running.
-    {kNoEffect, "plot_loss", "the loss is always drawn (training_loss.svg)", "true|false"},
+    {kNoEffect, "plot_loss", "qft always draws the loss (training_loss.svg)", "true|false"},
 
     // Data.
-    {kNoEffect, "overwrite_cache", "a pack is known by the hashes of all it depends on", "false"},
-    {kNoEffect, "tokenized_path", "packs are kept in output_dir; pack and eval_pack name others", "null"},
-    {kNoEffect, "streaming buffer_size", "the pack is read as it is needed", "false"},
-    {kNoEffect, "data_shared_file_system", "qft finds out itself", "false"},
+    {kNoEffect, "overwrite_cache", "hashes of all inputs identify a pack", "false"},
+    {kNoEffect, "tokenized_path", "output_dir keeps the packs; pack and eval_pack name other ones", "null"},
+    {kNoEffect, "streaming buffer_size", "the pack is read on demand", "false"},
+    {kNoEffect, "data_shared_file_system", "qft detects it", "false"},
     {kNoEffect,
      "dataloader_num_workers dataloader_pin_memory dataloader_persistent_workers dataloader_prefetch_factor "
      "dataloader_multiprocessing_context dataloader_in_order accelerator_config split_batches "
      "dispatch_batches",
      "one prefetch thread per rank reads the pack", "null"},
-    {kNoEffect, "group_by_length length_column_name", "rows have no padding that it could save", "false|length"},
-    {kNoEffect, "remove_unused_columns label_names", "only the template decides what is read", "null|true"},
-    {kRefused, "train_sampling_strategy", "samples are shuffled: use disable_shuffling for source order",
+    {kNoEffect, "group_by_length length_column_name", "rows have no padding to save", "false|length"},
+    {kNoEffect, "remove_unused_columns label_names", "the template decides which columns are read", "null|true"},
+    {kRefused, "train_sampling_strategy", "qft shuffles samples: use disable_shuffling for source order",
      "random|group_by_length"},
-    {kRefused, "ignore_pad_token_for_loss", "there is no padding that could enter the loss: remove it", "true"},
-    {kRefused, "num_beams eval_num_beams generation_num_beams", "beam search is not implemented: remove it", "null|1"},
+    {kRefused, "ignore_pad_token_for_loss", "there is no padding that could enter the loss: remove the key", "true"},
+    {kRefused, "num_beams eval_num_beams generation_num_beams", "beam search is not implemented: remove the key", "null|1"},
 
     // Methods and optimizers.
-    {kRefused, "ref_model_quantization_bit", "ref_model computes in the run's type: remove it", "null"},
+    {kRefused, "ref_model_quantization_bit", "ref_model computes in the run's type: remove the key", "null"},
     {kNoEffect,
      "ppo_buffer_size ppo_epochs ppo_score_norm ppo_target "
      "ppo_whiten_rewards "
      "reward_model reward_model_adapters reward_model_quantization_bit reward_model_type",
-     "it belongs to stages that qft does not have", ""},
+     "it belongs to a stage that qft does not have", ""},
     {kRefused, "use_badam use_adam_mini", kOptimizersHere, kOff},
     converted("use_muon", "true: optim=muon; false|null:", "expected true or false"),
     converted("use_apollo", "true: optim=apollo_adamw; false|null:", "expected true or false"),
@@ -105,19 +104,19 @@ constexpr ForeignRow kLlamaFactory[] = {
      "it belongs to an optimizer that qft does not have", ""},
     {kNoEffect, "galore_layerwise apollo_layerwise",
      "gradients are summed over the batch and clipped before any layer is updated", kOff},
-    {kRefused, "optim_target_modules", "GaLore and APOLLO project every matrix of the layers: remove it", "null"},
-    {kRefused, "label_smoothing_factor", "it is not implemented: remove it", "null|0|0.0"},
-    {kRefused, "use_mca use_megatron_bridge use_hyper_parallel", "qft runs by itself: remove it", kOff},
-    {kNoEffect, "hyper_parallel_args hyper_parallel_cp_size", "it is used by use_hyper_parallel only", ""},
+    {kRefused, "optim_target_modules", "GaLore and APOLLO project every matrix of the layers: remove the key", "null"},
+    {kRefused, "label_smoothing_factor", "it is not implemented: remove the key", "null|0|0.0"},
+    {kRefused, "use_mca use_megatron_bridge use_hyper_parallel", "qft does not use these backends: remove the key", kOff},
+    {kNoEffect, "hyper_parallel_args hyper_parallel_cp_size", "it only matters with use_hyper_parallel", ""},
     {kRefused, "fp8", "fp8 training is not implemented: use bf16", kOff},
-    {kNoEffect, "fp8_backend fp8_enable_fsdp_float8_all_gather", "it has a meaning with fp8 only", ""},
+    {kNoEffect, "fp8_backend fp8_enable_fsdp_float8_all_gather", "it only matters with fp8", ""},
     {kNoEffect, "average_tokens_across_devices", "the loss is the mean over the label tokens of the global batch", "true"},
     {kNoEffect, "fp16_opt_level half_precision_backend fp16_backend fp16_full_eval bf16_full_eval",
      "training and evaluation use compute_dtype", "O1|auto|false"},
     {kNoEffect, "torch_compile torch_compile_backend torch_compile_mode jit_mode_eval use_ipex torch_empty_cache_steps",
      "it changes no result", kOff},
-    {kRefused, "auto_find_batch_size", "the batch size stays as asked: qft plan tells what fits", kOff},
-    {kRefused, "parallelism_config tp_size", "tensor and context parallelism are not implemented: remove it", "null|0|1"},
+    {kRefused, "auto_find_batch_size", "qft keeps the given batch size: qft plan shows what fits", kOff},
+    {kRefused, "parallelism_config tp_size", "tensor and context parallelism are not implemented: remove the key", "null|0|1"},
 
     // Logging, evaluation and checkpoints.
     {kNoEffect,
@@ -132,38 +131,39 @@ constexpr ForeignRow kLlamaFactory[] = {
      "profiler_active_steps "
      "profiler_repeat profiler_record_shapes profiler_profile_memory profiler_with_stack profile_modules",
      "the log always has throughput, token counts, memory and the seconds of each phase", kOff},
-    {kRefused, "logging_strategy", "log lines are written every logging_steps: set these", "steps"},
+    {kRefused, "logging_strategy", "log lines are written every logging_steps: set logging_steps", "steps"},
     {kNoEffect,
      "eval_accumulation_steps eval_do_concat_batches eval_use_gather_object batch_eval_metrics "
      "prediction_loss_only "
      "include_for_metrics include_inputs_for_metrics use_legacy_prediction_loop past_index",
-     "evaluation sums over the ranks as it goes", "null|false"},
-    {kRefused, "eval_delay eval_on_start", "evaluations follow eval_strategy and eval_steps alone: remove it",
+     "evaluation sums over the ranks batch by batch", "null|false"},
+    {kRefused, "eval_delay eval_on_start", "only eval_strategy and eval_steps decide about evaluations: remove the key",
      "null|false|0|0.0"},
     {kNoEffect, "generation_max_length", "max_new_tokens and max_length decide", "null"},
-    {kNoEffect, "length_penalty", "it has a meaning in beam search only", "1|1.0"},
-    {kRefused, "generation_config", "set temperature, top_p, top_k and the like in the run file", "null"},
-    {kRefused, "sortish_sampler", "the sample order follows data_seed: remove it", kOff},
-    {kRefused, "save_safetensors", "weights are always saved as safetensors: remove it", "true"},
+    {kNoEffect, "length_penalty", "it only matters for beam search", "1|1.0"},
+    {kRefused, "generation_config", "set temperature, top_p, top_k and others in the run file", "null"},
+    {kRefused, "sortish_sampler", "data_seed decides the sample order: remove the key", kOff},
+    {kRefused, "save_safetensors", "weights are always saved as safetensors: remove the key", "true"},
     {kNoEffect, "save_on_each_node enable_jit_checkpoint restore_callback_states_from_checkpoint",
-     "checkpoints take care of that themselves", "false"},
-    {kRefused, "ignore_data_skip", "a resumed run takes the next samples, not the first ones again: remove it", kOff},
-    {kRefused, "push_to_hub export_hub_model_id", "qft does not upload: do it with the hub's own tool", kOff},
+     "checkpoints always do this", "false"},
+    {kRefused, "ignore_data_skip", "a resumed run continues with the next samples instead of the first ones: remove the "
+                                   "key", kOff},
+    {kRefused, "push_to_hub export_hub_model_id", "qft does not upload: use the hub's own tool", kOff},
     {kNoEffect,
      "hub_model_id hub_strategy hub_token hub_private_repo hub_always_push hub_revision push_to_hub_model_id "
      "push_to_hub_organization push_to_hub_token",
      "qft does not upload", ""},
     {kNoEffect, "export_quantization_dataset export_quantization_nsamples export_quantization_maxlen",
-     "4 bits are bitsandbytes' nf4, which needs no data", ""},
-    {kRefused, "export_legacy_format", "the export is safetensors: remove it", kOff},
+     "the 4-bit format is bitsandbytes' nf4, which needs no data", ""},
+    {kRefused, "export_legacy_format", "the export is safetensors: remove the key", kOff},
 
     // Launching and distribution.
     {kNoEffect,
      "local_rank ddp_backend ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers "
      "ddp_static_graph "
      "sharded_ddp xpu_backend mp_parameters tpu_num_cores tpu_metrics_debug use_mps_device dispatch_backend",
-     "ranks come from mpirun and gradients are reduced by qft", "null|false|-1"},
-    {kNoEffect, "fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap", "blocks are the model's layers", "null|0"},
+     "mpirun starts the ranks and qft reduces the gradients", "null|false|-1"},
+    {kNoEffect, "fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap", "qft shards by the model's layers", "null|0"},
     {kNoEffect,
      "master_addr master_port ray_num_workers ray_init_kwargs ray_scope ray_run_name ray_storage_path "
      "resources_per_worker placement_strategy",

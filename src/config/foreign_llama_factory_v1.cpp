@@ -5,30 +5,32 @@ namespace {
 
 using Class = ForeignKey::Class;
 
-constexpr std::string_view kHub = "qft does not upload: do it with the hub's own tool";
+constexpr std::string_view kHub = "qft does not upload: use the hub's own tool";
 
-// Beside the sections, and the sections themselves.
+// The sections, and the keys outside of them.
 constexpr ForeignRow kTop[] = {
     {.kind = Class::section,
      .names = "peft_config peft_config.name dist_config dist_config.name quant_config quant_config.name optim_config "
               "optim_config.name"},
     {kRefused, "lr_scheduler_config",
-     "version 1 of LLaMA-Factory names no schedule yet: write lr_scheduler_type and warmup_steps or warmup_ratio", "null"},
-    {kNoEffect, "kernel_config init_config", "qft has kernels of its own, and reads weights straight into place", ""},
+     "version 1 of LLaMA-Factory defines no schedules yet: write lr_scheduler_type and warmup_steps or warmup_ratio", "null"},
+    {kNoEffect, "kernel_config init_config", "qft has its own kernels and reads weights straight into place", ""},
     converted("model_class", "llm|null:; cls: stage=rm", "qft trains language models and reward models"),
-    {kRefused, "custom_chat_template", "name a file in Jinja with chat_template, or a template with template (docs/models.md)",
+    {kRefused, "custom_chat_template", "name a Jinja file in chat_template, or a template in template (docs/models.md)",
      "null"},
-    {kRefused, "cp_size", "context parallelism is not implemented: remove it", "null|1"},
-    {kNoEffect, "cp_mode", "it has a meaning with cp_size only", "null|ulysses"},
+    {kRefused, "cp_size", "context parallelism is not implemented: remove the key", "null|1"},
+    {kNoEffect, "cp_mode", "it only matters with cp_size", "null|ulysses"},
     {.kind = Class::ranks, .names = "dp_size mp_shard_size"},
-    {kRefused, "mp_replicate_size", "write strategy: hsdp, with the ranks that share the weights in hsdp_group_size", "null|1"},
+    {kRefused, "mp_replicate_size", "write strategy: hsdp, and in hsdp_group_size the number of ranks that share the "
+                                    "weights", "null|1"},
     renamed("dist_timeout", "ddp_timeout"),
     converted("batching_strategy", "normal|padding_free|null:; dynamic_batching|dynamic_padding_free: packing=true",
-              "there are normal, padding_free, dynamic_batching and dynamic_padding_free"),
+              "allowed are normal, padding_free, dynamic_batching and dynamic_padding_free"),
     {kNoEffect, "batching_workers", "one prefetch thread per rank reads the pack", "16"},
     converted("save_epochs", "null:; 1|1.0: save_strategy=epoch",
-              "checkpoints are saved at the end of each epoch (1) or every save_steps"),
-    {kNoEffect, "save_ckpt_as_hf", "every checkpoint has the weights in Hugging Face's format, save_only_model: true these alone",
+              "qft saves checkpoints at the end of each epoch (1) or every save_steps"),
+    {kNoEffect, "save_ckpt_as_hf", "every checkpoint has the weights in Hugging Face's format; save_only_model: true saves "
+                                   "nothing else",
      "false"},
     {kNoEffect, "sample_backend", "qft generates itself", "hf"},
 };
@@ -46,7 +48,7 @@ constexpr ForeignRow kLora[] = {
     renamed("peft_config.export_size", "export_size"),
     renamed("peft_config.infer_dtype", "infer_dtype"),
     {kRefused, "peft_config.export_hub_model_id", kHub, "null"},
-    {kRefused, "peft_config.export_legacy_format", "the export is safetensors: remove it", kOff},
+    {kRefused, "peft_config.export_legacy_format", "the export is safetensors: remove the key", kOff},
 };
 
 constexpr ForeignRow kFreeze[] = {
@@ -61,8 +63,8 @@ constexpr ForeignRow kFsdp2[] = {
               "expected true or false"),
     converted("dist_config.offload_params",
               "true: offload_param=cpu offload_optimizer=cpu; false|null:", "expected true or false"),
-    {kNoEffect, "dist_config.pin_memory", "what crosses to a device is always pinned", "true"},
-    {kRefused, "dist_config.dcp_path", "weights are read from the model's own files: remove it", "null"},
+    {kNoEffect, "dist_config.pin_memory", "transfers to a device always use pinned memory", "true"},
+    {kRefused, "dist_config.dcp_path", "weights are read from the model's own files: remove the key", "null"},
 };
 
 constexpr ForeignRow kDeepspeed[] = {renamed("dist_config.config_file", "deepspeed")};
@@ -71,7 +73,7 @@ constexpr ForeignRow kBnb[] = {
     renamed("quant_config.quantization_bit", "quantization_bit"),
     renamed("quant_config.quantization_type", "quantization_type"),
     renamed("quant_config.double_quantization", "double_quantization"),
-    {kNoEffect, "quant_config.compute_dtype", "decoded weights have the type that computes: bf16, fp16, compute_dtype", ""},
+    {kNoEffect, "quant_config.compute_dtype", "decoded weights have the type of the computation: bf16, fp16, compute_dtype", ""},
 };
 
 constexpr ForeignRow kMuon[] = {

@@ -1,4 +1,4 @@
-// The rows of the table of other tools' keys, and how they are written down. Each tool's rows have a file of their own.
+// The rows of the table of other tools' keys. Each tool's rows have their own file.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace qft::config {
 
-/// Keys that share everything but their names, which blanks separate.
+/// Keys that share everything but their names. Blanks separate the names.
 struct ForeignRow {
   ForeignKey::Class kind;
   std::string_view names;
@@ -40,26 +40,25 @@ constexpr std::string_view kZeroNames =
     "zero2_offload|"
     "default-zero3-offload=zero3_offload|zero2-offload=zero2_offload|zero3-offload=zero3_offload";
 
-// Reasons of several rows.
+// Reasons that several rows share.
 constexpr std::string_view kText = "models are text only";
 constexpr std::string_view kTower =
-    "the text model alone trains here, and the vision tower and its projector stay as they are in the files: remove the key, or "
-    "set it to true";
+    "qft trains only the text model and leaves the vision tower and its projector unchanged: remove the key, or set it to true";
 constexpr std::string_view kFrozen = "null|true";
 constexpr std::string_view kTuner = "it belongs to a method that qft does not have";
 constexpr std::string_view kEngine = "it belongs to another inference engine";
-constexpr std::string_view kMetrics = "metrics go to trainer_log.jsonl in output_dir, and to what report_to names";
-constexpr std::string_view kKernels = "qft has kernels of its own";
-constexpr std::string_view kCache = "the hubs' own variables say where their caches are: HF_HOME, HF_HUB_CACHE, MODELSCOPE_CACHE";
+constexpr std::string_view kMetrics = "metrics go to trainer_log.jsonl in output_dir and to the trackers in report_to";
+constexpr std::string_view kKernels = "qft has its own kernels";
+constexpr std::string_view kCache = "the hubs' own variables set the cache folders: HF_HOME, HF_HUB_CACHE, MODELSCOPE_CACHE";
 constexpr std::string_view kToken =
-    "a run file is copied into checkpoints: set HF_TOKEN or MODELSCOPE_API_TOKEN in the environment instead";
-constexpr std::string_view kAttention = "attention takes the fastest kernel that fits; results differ in rounding only";
+    "checkpoints contain a copy of the run file: set HF_TOKEN or MODELSCOPE_API_TOKEN in the environment instead";
+constexpr std::string_view kAttention = "attention uses the fastest kernel that fits; results differ only in rounding";
 constexpr std::string_view kVocabulary =
-    "tokens are added before training: qft-ckpt add-tokens MODEL --tokens A,B --output DIR, then train DIR";
+    "add tokens before training: qft-ckpt add-tokens MODEL --tokens A,B --output DIR, then train DIR";
 constexpr std::string_view kRanks = "mpirun or srun starts the ranks: no rendezvous is needed";
 
-std::span<const ForeignRow> llama_factory_rows();  // and those of transformers' TrainingArguments
-std::span<const ForeignRow> v1_rows();             // of LLaMA-Factory's version 1
+std::span<const ForeignRow> llama_factory_rows();  // also the keys of transformers' TrainingArguments
+std::span<const ForeignRow> v1_rows();             // keys of LLaMA-Factory's version 1
 std::span<const ForeignRow> swift_rows();
 std::span<const ForeignRow> other_rows();
 

@@ -16,14 +16,14 @@
 namespace qft::config {
 namespace {
 
-/// What the programs of a purpose read. Names are separated by blanks.
+/// The keys that the programs of a purpose read. Blanks separate names.
 struct Reading {
   Purpose purpose;
-  std::string_view programs;  // as help names them, in the order of the table
-  std::string_view groups;    // all of whose keys they read,
-  std::string_view keys;      // and these,
-  std::string_view except;    // but not these
-  std::string_view sample;    // a minimal run file, from the root of the source tree; its keys are the required ones
+  std::string_view programs;  // as the help names them
+  std::string_view groups;    // groups that they read in full,
+  std::string_view keys;      // further keys that they read
+  std::string_view except;    // keys of `groups` that they do not read
+  std::string_view sample;    // minimal run file, relative to the source tree's root; its keys are the required ones
 };
 
 constexpr std::string_view kTrainingGroups = "model method dataset train parallel eval generate";
@@ -129,7 +129,7 @@ std::string line_of(const BoundField& bound, const std::vector<std::string_view>
   for (const std::string_view word : bound.field.choices)
     words += fmt::format("{}{}{}", words.empty() ? ": " : " | ", word,
                          std::ranges::find(missing, word) == missing.end() ? "" : " (not implemented)");
-  constexpr std::size_t kIndent = 35;  // of the second column
+  constexpr std::size_t kIndent = 35;  // start of the second column
   const std::string line = fmt::format("  {:<32} {}{} [{}]", bound.field.name, bound.field.help, words, default_of(bound));
   return wrapped(line, kIndent, static_cast<std::size_t>(terminal_columns(STDOUT_FILENO))) + "\n";
 }
@@ -167,26 +167,27 @@ std::string describe_foreign(const ForeignKey& key) {
   const std::string head = fmt::format("{} ({})", key.name, tool_name(key.tool));
   switch (key.kind) {
     case ForeignKey::Class::renamed:
-      return fmt::format("{} is {} here{}\n", head, key.key,
-                         key.words.empty() ? "" : fmt::format("; its words here: {}", key.words));
+      return fmt::format("{} is called {} in qft{}\n", head, key.key,
+                         key.words.empty() ? "" : fmt::format("; its values in qft: {}", key.words));
     case ForeignKey::Class::converted:
-      return fmt::format("{} sets keys by its value: {}\n  any other value is refused: {}\n", head, key.words, key.reason);
+      return fmt::format("{} sets keys depending on its value: {}\n  qft refuses any other value: "
+                         "{}\n", head, key.words, key.reason);
     case ForeignKey::Class::either:
       return fmt::format("{} has two meanings: {}\n", head, key.reason);
     case ForeignKey::Class::combined:
-      return fmt::format("{} counts together with other keys of its tool\n", head);
+      return fmt::format("{} works together with other keys of its tool\n", head);
     case ForeignKey::Class::section:
-      return fmt::format("{} is a section; its keys are read (docs/llama_factory_v1.md)\n", head);
+      return fmt::format("{} is a section; qft reads its keys (docs/llama_factory_v1.md)\n", head);
     case ForeignKey::Class::ranks:
-      return fmt::format("{} is compared with the number of ranks that run\n", head);
+      return fmt::format("{} must equal the number of ranks\n", head);
     case ForeignKey::Class::no_effect:
-      return fmt::format("{} has no effect here: {}\n", head, key.reason);
+      return fmt::format("{} has no effect in qft: {}\n", head, key.reason);
     case ForeignKey::Class::refused:
       break;
   }
   return fmt::format(
-      "{} is refused: {}\n{}", head, key.reason,
-      key.harmless.empty() ? "" : fmt::format("  values that are accepted, as they change nothing: {}\n", key.harmless));
+      "qft refuses {}: {}\n{}", head, key.reason,
+      key.harmless.empty() ? "" : fmt::format("  accepted values, because they change nothing: {}\n", key.harmless));
 }
 
 std::string wrap_lines(const std::string& text) {
@@ -222,7 +223,7 @@ std::vector<std::string_view> implemented(std::string_view key) {
   RunConfig defaults;
   const auto fields = bound_fields(defaults);
   const BoundField* bound = find_field(fields, key);
-  QFT_ASSERT(bound != nullptr, "'{}' is no key", key);
+  QFT_ASSERT(bound != nullptr, "'{}' is not a key", key);
   std::vector<std::string_view> words = bound->field.choices;
   const auto missing = not_implemented(key, Purpose::train);
   std::erase_if(words, [&](std::string_view word) { return std::ranges::find(missing, word) != missing.end(); });
@@ -242,11 +243,11 @@ std::string describe_key(std::string_view name) {
   }
   std::vector<std::string_view> names;
   for (const BoundField& bound : fields) names.push_back(bound.field.name);
-  std::string containing;  // "lora" is part of many
+  std::string containing;  // for example, "lora" is part of many keys
   for (const std::string_view name : names)
     if (name.find(key) != std::string_view::npos) containing += fmt::format("{}{}", containing.empty() ? "" : ", ", name);
-  if (!containing.empty()) fail_config("qft help: there is no key '{}', but there are {}", key, containing);
-  fail_config("qft help: there is no key '{}'{}", key, suggestion(key, names, "qft train --help lists those of training"));
+  if (!containing.empty()) fail_config("qft help: there is no key '{}'; keys with this text are {}", key, containing);
+  fail_config("qft help: there is no key '{}'{}", key, suggestion(key, names, "qft train --help lists the keys of training"));
 }
 
 std::string help_text(Purpose purpose) {
@@ -271,7 +272,9 @@ std::string help_text(Purpose purpose) {
   std::string out;
   if (reading != nullptr) out = fmt::format("A minimal run file:\n\n{}\nits keys\n{}\n", reading->sample, required);
   out += rest;
-  if (!missing.empty()) out += fmt::format("\nnot implemented: to change one of these is an error\n{}", missing);
+  if (!missing.empty()) out += fmt::format("\n"
+                                           "not implemented (a value other than the default is an error):\n"
+                                           "{}", missing);
   return out;
 }
 

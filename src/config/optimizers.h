@@ -1,4 +1,4 @@
-// What errors say of the optimizers that there are.
+// The list of implemented optimizers, for error messages.
 #pragma once
 
 #include <string_view>

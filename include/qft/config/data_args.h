@@ -1,4 +1,4 @@
-// The data to train and evaluate on. Each member is the YAML key of the same name; its help text is in visit().
+// Keys for training and evaluation data. Each member is the YAML key of the same name; visit() has its help text.
 #pragma once
 
 #include "qft/config/field.h"
@@ -14,7 +14,7 @@ namespace qft::config {
 
 struct DataArgs {
   std::string template_name;  // YAML key: template (a C++ keyword)
-  std::string chat_template;  // a file in Jinja
+  std::string chat_template;  // a Jinja file
   nlohmann::json chat_template_kwargs;
   std::vector<std::string> dataset;
   std::vector<std::string> eval_dataset;
@@ -24,13 +24,13 @@ struct DataArgs {
   std::int64_t cutoff_len = 2048;
   bool train_on_prompt = false;
   bool mask_history = false;
-  std::string loss_scale;  // its base is in train_on_prompt and mask_history too, by RunConfig::resolve()
+  std::string loss_scale;  // RunConfig::resolve() also sets train_on_prompt and mask_history from its base
   std::string mix_strategy = "concat";
   std::vector<double> interleave_probs;
   std::int64_t preprocessing_batch_size = 1000;
   std::optional<std::int64_t> preprocessing_num_workers;
   std::optional<std::int64_t> max_samples;
-  double val_size = 0.0;  // below 1: a fraction of the samples; from 1 on: a number of samples
+  double val_size = 0.0;  // below 1: a fraction of the samples; otherwise a number of samples
   bool eval_on_each_dataset = false;
   std::optional<bool> packing;  // set by RunConfig::resolve()
   bool neat_packing = false;
@@ -48,9 +48,9 @@ struct DataArgs {
   bool operator==(const DataArgs&) const = default;
 };
 
-/// The key loss_scale as ms-swift spells it, "last_round+hermes+ignore_empty_think".
+/// The parsed value of loss_scale, in ms-swift's form "last_round+hermes+ignore_empty_think".
 struct LossScale {
-  std::string base;     // default, last_round or all; empty: none is named
+  std::string base;     // default, last_round or all; empty: not given
   std::string schemes;  // the rest, joined by '+'
 };
 LossScale parse_loss_scale(const std::string& text);

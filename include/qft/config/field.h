@@ -1,4 +1,4 @@
-// What one configuration key is: its name, its help, its rule, and a typed reference to the struct member behind it.
+// One configuration key: its name, help text, rule, and a typed reference to the struct member that holds its value.
 #pragma once
 
 #include <cstdint>
@@ -16,30 +16,31 @@
 
 namespace qft::config {
 
-/// The member behind a key. An empty std::string, std::optional or vector, and a null json, mean "not set".
+/// A pointer to the member that holds a key's value. An empty std::string, std::optional or vector, and a null json, mean "not
+/// set".
 using FieldRef = std::variant<bool*, std::int64_t*, double*, std::string*, std::vector<std::string>*, std::vector<double>*,
                               std::optional<bool>*, std::optional<std::int64_t>*, std::optional<double>*, nlohmann::json*>;
 
-/// The most steps of a run, and the most epochs: beyond what a run can reach, and within what 64-bit counts of samples hold.
+/// Upper limit for steps and for epochs. No real run reaches it, and sample counts below it fit in 64 bits.
 inline constexpr std::int64_t kMostSteps = 1'000'000'000;
 
-/// A key's name, its one-line help and the rule that each value must meet. Built in the visit() functions.
+/// A key's name, its one-line help and the rule for its values. The visit() functions build it.
 class Field {
  public:
   Field(std::string_view name, std::string_view help) : name(name), help(help) {}
 
-  /// Only these words are values. Where "no" is one of them, YAML's unquoted no / false / off mean it too.
+  /// Allows only these words. If "no" is one of them, YAML's unquoted no, false and off also mean "no".
   Field&& one_of(std::initializer_list<std::string_view> words) && {
     choices = words;
     return std::move(*this);
   }
-  /// The number lies in [low, high].
+  /// Allows numbers in [low, high].
   Field&& in(double low, double high) && {
     min = low;
     max = high;
     return std::move(*this);
   }
-  /// The number lies in [low, high).
+  /// Allows numbers in [low, high).
   Field&& in_half_open(double low, double high) && {
     max_excluded = true;
     return std::move(*this).in(low, high);
@@ -53,27 +54,27 @@ class Field {
     max = high;
     return std::move(*this);
   }
-  /// A count of steps: a whole number of at most kMostSteps, or a fraction below 1 of all steps.
+  /// Allows a number of steps: a whole number up to kMostSteps, or a fraction of all steps below 1.
   Field&& steps() && {
     whole_from_one = true;
     return std::move(*this).at_most(kMostSteps);
   }
-  /// A file or folder (or several): ~ and $VARS expand.
+  /// Marks the value as one or several paths: ~ and $VARS expand.
   Field&& path() && {
     is_path = true;
     return std::move(*this);
   }
-  /// The word ("auto", "null") that stands for the number 0.
+  /// Sets the word ("auto", "null") that means the number 0.
   Field&& zero_word(std::string_view word) && {
     zero = word;
     return std::move(*this);
   }
-  /// What an error adds after naming the allowed values: why, and the way out.
+  /// Sets the text that an error adds after the allowed values: the reason and the remedy.
   Field&& advise(std::string_view text) && {
     advice = text;
     return std::move(*this);
   }
-  /// What the help shows as the default where the member's own initial value says little.
+  /// Sets the default that the help shows, for members with an uninformative initial value.
   Field&& shown_default(std::string_view text) && {
     default_text = text;
     return std::move(*this);
@@ -93,7 +94,7 @@ class Field {
   std::string_view default_text;
 };
 
-/// What a struct's visit() calls for each of its fields, in the order in which help and dumps show them.
+/// The callback that a struct's visit() calls for each field, in the order of help and dumps.
 using FieldVisitor = std::function<void(const Field&, FieldRef)>;
 
 }  // namespace qft::config

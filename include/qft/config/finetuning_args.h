@@ -1,4 +1,4 @@
-// What is trained, and how. Each member is the YAML key of the same name; its help text is in visit().
+// Keys for the stage, the method and the loss. Each member is the YAML key of the same name; visit() has its help text.
 #pragma once
 
 #include "qft/config/field.h"
@@ -16,7 +16,7 @@ struct FinetuningArgs {
   std::string stage = "sft";
   std::string finetuning_type = "lora";
   std::int64_t lora_rank = 8;
-  std::int64_t lora_alpha = 0;  // 0 until RunConfig::resolve() makes it 2 * lora_rank
+  std::int64_t lora_alpha = 0;  // 0 until RunConfig::resolve() sets 2 * lora_rank
   double lora_dropout = 0.0;
   std::vector<std::string> lora_target = {"all"};
   std::vector<std::string> lora_target_parameters;
@@ -24,7 +24,7 @@ struct FinetuningArgs {
   nlohmann::json alpha_pattern;  // a mapping
   std::vector<std::string> additional_target;
   std::int64_t oft_rank = 0;
-  std::int64_t oft_block_size = 32;  // 0 where oft_rank is given, after RunConfig::resolve()
+  std::int64_t oft_block_size = 32;  // RunConfig::resolve() sets 0 if oft_rank is given
   std::vector<std::string> oft_target = {"all"};
   double module_dropout = 0.0;
   bool use_cayley_neumann = true;
@@ -68,14 +68,14 @@ struct FinetuningArgs {
   std::optional<std::int64_t> early_stopping_steps;
   bool compute_accuracy = false;
 
-  /// Whether an adapter trains, and not the model's own weights.
+  /// True if an adapter trains instead of the model's own weights.
   bool trains_adapter() const { return finetuning_type == "lora" || finetuning_type == "oft"; }
   void visit(const FieldVisitor& field);
-  /// Whether the model gives numbers of whole sequences rather than texts.
+  /// True if the model outputs scores for whole sequences instead of text.
   bool scores() const { return stage == "rm" || stage == "seq_cls"; }
-  /// Whether the stage trains pairs of a chosen and a rejected answer to the same prompt.
+  /// True if the stage trains on pairs: a chosen and a rejected answer to the same prompt.
   bool trains_pairs() const { return stage == "dpo" || stage == "rm"; }
-  /// problem_type, or what it is by default for so many labels.
+  /// Returns problem_type, or its default for this number of labels.
   std::string problem(std::int64_t labels) const {
     if (!problem_type.empty()) return problem_type;
     return labels == 1 ? "regression" : "single_label_classification";

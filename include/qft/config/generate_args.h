@@ -1,4 +1,4 @@
-// Generation, evaluation and export. Each member is the YAML key of the same name; its help text is in visit().
+// Keys for generation, evaluation and export. Each member is the YAML key of the same name; visit() has its help text.
 #pragma once
 
 #include "qft/config/field.h"

@@ -1,4 +1,4 @@
-// The model to load. Each member is the YAML key of the same name; its help text is in visit().
+// Keys for the model to load. Each member is the YAML key of the same name; visit() has its help text.
 #pragma once
 
 #include "qft/config/field.h"

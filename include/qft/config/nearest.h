@@ -1,4 +1,4 @@
-// The known name that a mistyped one probably meant.
+// Suggestions for mistyped names.
 #pragma once
 
 #include <span>
@@ -7,11 +7,11 @@
 
 namespace qft::config {
 
-/// The name of `names` at the least edit distance from `word` (insert, delete, replace, swap neighbours),
-/// or "" where none is near enough to be worth naming.
+/// Returns the entry of `names` with the smallest edit distance to `word` (insert, delete, replace, swap neighbours), or "" if no
+/// entry is close enough.
 std::string_view nearest(std::string_view word, std::span<const std::string_view> names);
 
-/// ": did you mean 'x'?", or ": `otherwise`" where no name is near.
+/// Returns ": did you mean 'x'?", or ": `otherwise`" if no name is close enough.
 std::string suggestion(std::string_view word, std::span<const std::string_view> names, std::string_view otherwise);
 
 }  // namespace qft::config

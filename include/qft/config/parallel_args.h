@@ -1,4 +1,4 @@
-// How the model and its training state are laid over the ranks.
+// Keys for sharding the model and its training state over the ranks. Each member is the YAML key of the same name.
 #pragma once
 
 #include "qft/config/field.h"
@@ -10,7 +10,7 @@ namespace qft::config {
 
 struct ParallelArgs {
   std::string strategy = "auto";
-  std::int64_t hsdp_group_size = 0;  // 0 is "node"
+  std::int64_t hsdp_group_size = 0;  // 0 means "node"
   std::int64_t prefetch_bytes = 0;   // 0 is "auto"
   double max_memory = 0;             // GB; 0 is "auto"
   std::string offload_optimizer = "none";

@@ -22,11 +22,11 @@
 
 namespace qft::config {
 
-/// What a configuration is about to be used for: validate() asks for the keys which that needs.
-/// `any` checks the relations between keys only.
+/// The program that will use a configuration. validate() requires the keys that this program needs; for `any` it checks only the
+/// relations between keys.
 enum class Purpose { any, pack, train, eval, generate, export_model, plan, check };
 
-/// A number in an imported file that is compared once the ranks, or the steps of the run, are known.
+/// A number from an imported file. It is compared when the number of ranks or steps is known.
 struct WorldClaim {
   enum class Kind { ranks, global_batch, steps } kind;
   std::int64_t value;
@@ -44,71 +44,71 @@ struct RunConfig {
   ExportArgs exporting;
   ParallelArgs parallel;
 
-  std::filesystem::path source;    ///< the run file; empty for a configuration built in memory
-  std::vector<std::string> notes;  ///< for the log, once: keys without effect here, values taken from other keys
-  /// The keys that files and overrides set, and where: "run.yaml:12", "command line".
+  std::filesystem::path source;    ///< the run file; empty if built in memory
+  std::vector<std::string> notes;  ///< logged once: keys without effect, values taken from other keys
+  /// The keys that files and overrides set, with their source: "run.yaml:12", "command line".
   std::map<std::string, std::string, std::less<>> given;
   std::vector<WorldClaim> world_claims;
-  /// Where this node has what the run names elsewhere: on a hub, or on storage that it is staged from. By the name as given;
-  /// that of a dataset with "dataset:" before it. Filled by inputs::find() and inputs::stage().
+  /// Maps names in the run (on a hub, or on storage that is staged) to this node's folders. The map's key is the name as given;
+  /// dataset names start with "dataset:". inputs::find() and inputs::stage() fill it.
   std::map<std::string, std::string, std::less<>> folders;
 
-  /// True where a file or an override set this key.
+  /// True if a file or an override set this key.
   bool is_given(std::string_view key) const { return given.find(key) != given.end(); }
 
-  /// Calls `group(title)` and then `field` for each key of that group, over all groups.
+  /// For each group, calls `group(title)` and then `field` for each of its keys.
   void visit(const std::function<void(std::string_view title)>& group, const FieldVisitor& field);
 
-  /// Fills the defaults that depend on other keys (lora_alpha, eval_steps, packing, data_seed, do_eval, ...).
-  /// load_run_config() has called it; call it after filling a RunConfig by hand. Idempotent.
+  /// Fills defaults that depend on other keys (lora_alpha, eval_steps, packing, data_seed, do_eval, ...). load_run_config() calls
+  /// it; call it yourself after filling a RunConfig by hand. Idempotent.
   void resolve();
 
-  /// Checks the relations between keys, and that `purpose` has the keys it needs. Throws ConfigError naming
-  /// the keys, both values and the way out.
+  /// Checks the relations between keys and the keys that `purpose` requires. Throws ConfigError with the keys, both values and
+  /// the remedy.
   void validate(Purpose purpose = Purpose::any) const;
 
-  /// Holds imported numbers (num_processes, train_batch_size) against the ranks that run. Throws ConfigError.
+  /// Compares imported numbers (num_processes, train_batch_size) with the actual number of ranks. Throws ConfigError.
   void check_world(int world_size) const;
-  /// Compares imported numbers of steps (total_num_steps) with those of the run. Throws ConfigError.
+  /// Compares imported numbers of steps (total_num_steps) with the run's steps. Throws ConfigError.
   void check_steps(std::int64_t total_steps) const;
 
-  /// The type of weights and compute: compute_dtype, else bf16 / fp16 / pure_bf16, else f32.
+  /// Returns the type of weights and compute: compute_dtype, else bf16 / fp16 / pure_bf16, else f32.
   DType compute_dtype() const;
-  /// True where trainable weights keep fp32 masters (bf16 or fp16 without pure_bf16).
+  /// True if trainable weights have fp32 masters (bf16 or fp16 without pure_bf16).
   bool fp32_masters() const;
-  /// True where activations are recomputed in backward: gradient_checkpointing, else LLaMA-Factory's default, on.
+  /// True if backward recomputes activations: gradient_checkpointing, else LLaMA-Factory's default (on).
   bool recompute() const;
-  /// True where max_memory is given, and no other key says whether activations are recomputed.
+  /// True if max_memory is given and no other key decides about recomputation.
   bool chooses_recompute() const;
-  /// Why the sequences of a pair do not share the rows of their prompt; empty: they do.
+  /// Returns the reason why a pair's sequences do not share their prompt's rows; empty if they share them.
   std::string_view prompts_apart() const;
-  /// Where this node has `name`: of `folders`, else the name itself.
+  /// Returns this node's folder for `name` from `folders`, else `name` itself.
   const std::string& folder_of(const std::string& name) const;
-  /// The folder of model_name_or_path.
+  /// Returns the folder of model_name_or_path.
   const std::string& model_path() const { return folder_of(model.model_name_or_path); }
-  /// The folders of adapter_name_or_path, in each adapter_folder if that is given.
+  /// Returns the folders of adapter_name_or_path; if adapter_folder is given, that sub-folder of each.
   std::vector<std::filesystem::path> adapter_paths() const;
-  /// The folder of tokenizer_name_or_path, else of model_name_or_path.
+  /// Returns the folder of tokenizer_name_or_path, else of model_name_or_path.
   const std::string& tokenizer_path() const;
 };
 
-/// Where only an adapter is given: takes the base model that its adapter_config.json names, and notes it.
+/// If only an adapter is given, sets model_name_or_path to the base model in its adapter_config.json and adds a note.
 void take_base_of_adapter(RunConfig& config);
 
-/// Reads a .yaml, .yml or .json run file and then `overrides` ("key=value", the later wins), imports what its
-/// deepspeed / fsdp / accelerate_config keys point to, resolves and validates. Not collective.
-/// An empty `file` stands for one without keys. Throws ConfigError "file:line: key: expected ..., got ...".
+/// Reads a .yaml, .yml or .json run file and applies `overrides` ("key=value", the later wins). Imports the files that deepspeed,
+/// fsdp and accelerate_config name, then resolves and validates. An empty `file` means no keys. Not collective. Throws
+/// ConfigError "file:line: key: expected ..., got ...".
 RunConfig load_run_config(const std::filesystem::path& file, std::span<const std::string> overrides = {},
                           Purpose purpose = Purpose::any);
 
-/// The effective configuration: every key, grouped, flat. load_run_config() of the text gives the same values.
+/// Returns the effective configuration: every key, grouped, flat. load_run_config() of this text gives the same values.
 std::string to_yaml(const RunConfig& config);
 
-/// The same as one flat JSON object (the copy that checkpoints keep).
+/// Returns the same as one flat JSON object (checkpoints keep this copy).
 nlohmann::json to_json(const RunConfig& config);
 
-/// Inverse of to_json(); reads no other file and checks no relation. Throws ConfigError for a key that is
-/// unknown or a value of the wrong type, naming `where`.
+/// Inverse of to_json(). Reads no other file and checks no relation. Throws ConfigError, naming `where`, for an unknown key or a
+/// value of the wrong type.
 RunConfig from_json(const nlohmann::json& json, std::string_view where);
 
 }  // namespace qft::config

@@ -1,4 +1,4 @@
-// How a program starts with a run file.
+// Starting a program with a run file.
 #pragma once
 
 #include "qft/config/command_line.h"
@@ -6,14 +6,14 @@
 
 namespace qft::config {
 
-/// Whether `qft train` trains: do_train where it is given; else true, unless do_eval or do_predict is given as true, which
-/// then stands for itself, as in LLaMA-Factory.
+/// True if `qft train` trains: do_train if given, else true unless do_eval or do_predict is given as true (as in LLaMA-Factory,
+/// these then run alone).
 bool trains(const RunConfig& config);
 
-/// Logs the configuration's notes and takes them out: each is said once.
+/// Logs the configuration's notes and removes them, so that each is logged once.
 void say_notes(RunConfig& config);
 
-/// line.load(), the log set up at --log-level or else log_level, and say_notes().
+/// Calls line.load(), sets up the log at --log-level (else log_level) and calls say_notes().
 RunConfig start(const CommandLine& line, Purpose purpose, int rank = 0, int ranks = 1);
 
 }  // namespace qft::config

@@ -1,4 +1,4 @@
-// The training loop and its optimizer. Each member is the YAML key of the same name; its help text is in visit().
+// Keys for the training loop and the optimizer. Each member is the YAML key of the same name; visit() has its help text.
 #pragma once
 
 #include "qft/config/field.h"
@@ -17,7 +17,7 @@ struct TrainingArgs {
   std::string output_dir;
   bool overwrite_output_dir = false;
   bool do_train = false;
-  bool do_eval = false;  // true after RunConfig::resolve() where eval_strategy asks for evaluation
+  bool do_eval = false;  // RunConfig::resolve() sets it if eval_strategy is not "no"
   bool do_predict = false;
   std::string resume_from_checkpoint;  // "", "true", "false" or a path
 
@@ -26,7 +26,7 @@ struct TrainingArgs {
   std::int64_t per_device_eval_batch_size = 8;
   std::int64_t gradient_accumulation_steps = 1;
   std::optional<std::int64_t> global_batch_size;
-  std::int64_t breadth_first_micro_batches = 0;  // 0 is "auto"
+  std::int64_t breadth_first_micro_batches = 0;  // 0 means "auto"
   bool dataloader_drop_last = false;
   double num_train_epochs = 3.0;
   std::int64_t max_steps = -1;
@@ -63,11 +63,11 @@ struct TrainingArgs {
   nlohmann::json lr_scheduler_kwargs;  // a mapping
   std::string warmup_type = "linear";
   double warmup_ratio = 0.0;
-  double warmup_steps = 0.0;  // from 1 on a number of steps; below 1 a fraction of all steps
+  double warmup_steps = 0.0;  // below 1: a fraction of all steps; otherwise a number of steps
 
   bool bf16 = false;
   bool fp16 = false;
-  double fp16_loss_scale = 0.0;  // 0 is "dynamic"
+  double fp16_loss_scale = 0.0;  // 0 means "dynamic"
   std::int64_t fp16_initial_scale_power = 16;
   std::int64_t fp16_loss_scale_window = 1000;
   std::int64_t fp16_hysteresis = 2;
@@ -82,16 +82,16 @@ struct TrainingArgs {
   bool debug_sync = false;
   bool cuda_graphs = false;
   std::int64_t seed = 42;
-  std::optional<std::int64_t> data_seed;  // set to `seed` by RunConfig::resolve() where not given
+  std::optional<std::int64_t> data_seed;  // RunConfig::resolve() sets it to `seed` if not given
 
-  double logging_steps = 0.0;  // 0: by the run's length
+  double logging_steps = 0.0;  // 0: depends on the run's length
   bool logging_first_step = false;
   std::string save_strategy = "steps";
   double save_steps = 500;
   std::optional<std::int64_t> save_total_limit;
   bool save_only_model = false;
   std::string eval_strategy = "no";
-  double eval_steps = 0.0;  // 0 until RunConfig::resolve() makes it logging_steps, or 500
+  double eval_steps = 0.0;  // 0 until RunConfig::resolve() sets logging_steps or 500
   bool load_best_model_at_end = false;
   std::string metric_for_best_model;
   double neftune_noise_alpha = 0.0;
@@ -113,15 +113,15 @@ struct TrainingArgs {
   void visit(const FieldVisitor& field);
   bool operator==(const TrainingArgs&) const = default;
 
-  /// Steps between log lines of a run of `total_steps`: logging_steps, or, where it is not given, so many that the run has at
-  /// least 20 lines, and at most 100.
+  /// Returns the steps between log lines in a run of `total_steps`: logging_steps if given; else a twentieth of the run, at most
+  /// 100.
   std::int64_t log_interval(std::int64_t total_steps) const;
-  /// The first and the last step of trace_steps, from 1; nullopt unless it is "N" or "N-M" with 1 <= N <= M.
+  /// Returns the first and the last step of trace_steps, from 1; nullopt unless it is "N" or "N-M" with 1 <= N <= M.
   std::optional<std::pair<std::int64_t, std::int64_t>> traced_steps() const;
-  /// Steps between two events (logging_steps, save_steps, eval_steps): the number itself, or, below 1, that
-  /// fraction of `total_steps`, rounded up, as transformers does. At least 1.
+  /// Converts logging_steps, save_steps or eval_steps to a number of steps: a value below 1 is a fraction of `total_steps`,
+  /// rounded up as in transformers. Returns at least 1.
   static std::int64_t interval(double steps, std::int64_t total_steps);
-  /// Warm-up steps of a run of `total_steps`: warmup_steps where given, else warmup_ratio of all, rounded up.
+  /// Returns the warm-up steps in a run of `total_steps`: warmup_steps if given, else warmup_ratio * total_steps, rounded up.
   std::int64_t warmup(std::int64_t total_steps) const;
 };
 
