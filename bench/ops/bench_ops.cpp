@@ -182,10 +182,8 @@ class Bench {
     const GatedDeltaTensors in = operands(), grads = operands();
     const at::Tensor out = random(in.v.sizes());
     const at::Tensor states = floats({kept_delta_states(packed), kShape.value_heads, kShape.key_dim, kShape.value_dim});
-    report(
-        "gated delta rule forward", [&] { gated_delta_forward(in, packed, out, states, workspace_); }, nullptr);
-    report(
-        "gated delta rule backward", [&] { gated_delta_backward(out, in, states, packed, grads, workspace_); }, nullptr);
+    report("gated delta rule forward", [&] { gated_delta_forward(in, packed, out, states, workspace_); }, nullptr);
+    report("gated delta rule backward", [&] { gated_delta_backward(out, in, states, packed, grads, workspace_); }, nullptr);
   }
 
  private:
@@ -223,21 +221,15 @@ class Bench {
         [&] { generic::rope(qk, positions_, table_, RopeDirection::forward); });
     const at::Tensor gate_up = random({tokens_, 2 * kWidth}), act = random({tokens_, kWidth});
     const at::Tensor grad = random({tokens_, 2 * kWidth}), again = random({tokens_, kWidth});
-    report(
-        "swiglu forward", [&] { swiglu_forward(gate_up, act); }, [&] { generic::swiglu_forward(gate_up, act); });
+    report("swiglu forward", [&] { swiglu_forward(gate_up, act); }, [&] { generic::swiglu_forward(gate_up, act); });
     report(
         "swiglu backward + act", [&] { swiglu_backward(gate_up, act, grad, again); },
         [&] { generic::swiglu_backward(gate_up, act, grad, again); });
     const RowIdentity rows{at::zeros({tokens_}, at::kLong), positions_};
     const at::Tensor x = random({tokens_, kHidden}), y = random({tokens_, kHidden});
     report(
-        "dropout",
-        [&] {
-          dropout_forward(x, {1, 2, 3, 4}, rows, 0.1, y);
-        },
-        [&] {
-          y.copy_(generic::dropped(x, {1, 2, 3, 4}, rows, 0.1));
-        });
+        "dropout", [&] { dropout_forward(x, {1, 2, 3, 4}, rows, 0.1, y); },
+        [&] { y.copy_(generic::dropped(x, {1, 2, 3, 4}, rows, 0.1)); });
   }
 
   void attention() {
@@ -294,14 +286,11 @@ class Bench {
     const HeadLabels labels{positions_, positions_};
     const at::Tensor logprobs = floats({tokens_}), grad = floats({tokens_}).fill_(-0.01);
     at::Tensor logits = random({std::min(tokens_, head_chunk_rows(kVocab)), kVocab});
-    report(
-        "head forward + backward", [&] { head_forward_backward(x, w, labels, grad, logprobs, gx, {}, workspace_); }, nullptr);
+    report("head forward + backward", [&] { head_forward_backward(x, w, labels, grad, logprobs, gx, {}, workspace_); }, nullptr);
     const at::Tensor gw = floats(w.sizes());
-    report(
-        "  with weight gradient", [&] { head_forward_backward(x, w, labels, grad, logprobs, gx, gw, workspace_); }, nullptr);
+    report("  with weight gradient", [&] { head_forward_backward(x, w, labels, grad, logprobs, gx, gw, workspace_); }, nullptr);
     const std::int64_t n = logits.size(0);
-    report(
-        "  its matmul, one chunk", [&] { at::mm_out(logits, x.narrow(0, 0, n), w.t()); }, nullptr);
+    report("  its matmul, one chunk", [&] { at::mm_out(logits, x.narrow(0, 0, n), w.t()); }, nullptr);
     report(
         "  generic softmax, one chunk",
         [&] { generic::cross_entropy_rows(logits, positions_.narrow(0, 0, n), grad.narrow(0, 0, n), logprobs.narrow(0, 0, n)); },
@@ -333,8 +322,7 @@ class Bench {
       bytes.narrow(0, 0, layout.code_bytes()).random_(0, 127);
       if (!kind.nested) bytes.narrow(0, layout.scales, 4 * layout.blocks()).view(at::kFloat).fill_(0.01);
       if (kind.ordered) bytes.narrow(0, layout.order, 4 * kSize).view(at::kInt).copy_(at::randperm(kSize));
-      report(
-          describe(kind).c_str(), [&] { dequantize(bytes, layout, out); }, [&] { at::mm_out(y, x, w.t()); });
+      report(describe(kind).c_str(), [&] { dequantize(bytes, layout, out); }, [&] { at::mm_out(y, x, w.t()); });
     }
   }
 

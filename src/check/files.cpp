@@ -146,7 +146,7 @@ fs::path existing_folder(fs::path path) {
 }
 
 Room room_in(const fs::path& folder) {
-  struct statvfs room {};
+  struct statvfs room{};
   if (statvfs(folder.c_str(), &room) != 0) return {-1, -1};
   return {static_cast<std::int64_t>(room.f_bavail) * static_cast<std::int64_t>(room.f_frsize),
           room.f_files == 0 ? -1 : static_cast<std::int64_t>(room.f_favail)};

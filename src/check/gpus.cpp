@@ -47,7 +47,7 @@ Json as_json(const device::GpuState& gpu) {
 /// Returns the pid in the host's numbering, as the driver uses it; 0 in a container with its own numbering.
 unsigned pid_of_host() {
   constexpr ino_t kHostsNumbers = 0xEFFFFFFC;  // Linux' PROC_PID_INIT_INO
-  struct stat numbers {};
+  struct stat numbers{};
   return stat("/proc/self/ns/pid", &numbers) == 0 && numbers.st_ino == kHostsNumbers ? static_cast<unsigned>(getpid()) : 0;
 }
 

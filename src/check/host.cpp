@@ -79,7 +79,7 @@ Json gather_host(Context& context) {
   const comm::Session& session = context.session;
   const auto share = device::cpu_share();
   const auto threads = device::plan_threads(share, session.core_sharers(), session.local_size());
-  struct statvfs shm {};
+  struct statvfs shm{};
   const bool has_shm = statvfs("/dev/shm", &shm) == 0;
   std::error_code error;
   double load = 0;

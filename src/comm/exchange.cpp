@@ -33,8 +33,7 @@ std::string broadcast_string(Communicator& comm, std::string text, int root) {
 }
 
 nlohmann::json broadcast_json(Communicator& comm, const nlohmann::json& value, int root) {
-  return nlohmann::json::parse(on_root(
-      comm, [&] { return value.dump(); }, root));
+  return nlohmann::json::parse(on_root(comm, [&] { return value.dump(); }, root));
 }
 
 std::vector<std::string> all_gather_strings(Communicator& comm, const std::string& text) {

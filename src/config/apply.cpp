@@ -94,8 +94,10 @@ void take_defaults(RunConfig& config, const std::vector<V1Default>& defaults, co
     taken += fmt::format("{}{}: {}", taken.empty() ? "" : ", ", row.key, row.value);
   }
   if (taken.empty()) return;
-  config.notes.push_back(fmt::format("this run file has keys of LLaMA-Factory's version 1, so that version's defaults "
-                                     "apply: {}", taken));
+  config.notes.push_back(
+      fmt::format("this run file has keys of LLaMA-Factory's version 1, so that version's defaults "
+                  "apply: {}",
+                  taken));
 }
 
 // Applies the settings of the run that wrote the adapter or model to keys that nothing else sets.
@@ -160,7 +162,8 @@ Dialect apply_settings(RunConfig& config, const std::vector<Setting>& settings, 
   for (Setting& fallback : translation.fallbacks) {
     const bool set = std::any_of(all.begin(), all.end(), [&](const Setting& s) { return s.key == fallback.key; });
     if (set) continue;
-    config.notes.push_back(fmt::format("{} is not given: using {}, because of {}", fallback.key, describe(fallback.value), fallback.where));
+    config.notes.push_back(
+        fmt::format("{} is not given: using {}, because of {}", fallback.key, describe(fallback.value), fallback.where));
     all.push_back(std::move(fallback));
   }
   const std::size_t given = all.size();

@@ -181,8 +181,10 @@ void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arg
   }
   folders.put_before(line.overrides, line.run_file.empty());
   if (spec.run_file == RunFile::required && line.run_file.empty() && line.overrides.empty()) {
-    fail_config("{}: the run file (.yaml, .yml or .json) is missing: give one, or its keys as --key "
-                "value\n{}", spec.name, usage(spec));
+    fail_config(
+        "{}: the run file (.yaml, .yml or .json) is missing: give one, or its keys as --key "
+        "value\n{}",
+        spec.name, usage(spec));
   }
   if (line.words.size() < spec.least_words) {
     fail_config("{}: expected at least {} of {}\n{}", spec.name, spec.least_words, spec.words, usage(spec));
@@ -199,9 +201,8 @@ void say_notes(RunConfig& config) {
 RunConfig start(const CommandLine& line, Purpose purpose, int rank, int ranks) {
   std::error_code code;
   if (!line.run_file.empty() && std::filesystem::file_size(line.run_file, code) == 0 && !code)
-    fail_config(
-        "{} is empty: was it saved? A run file has lines such as 'stage: sft'; configs/ has examples",
-        line.run_file.string());
+    fail_config("{} is empty: was it saved? A run file has lines such as 'stage: sft'; configs/ has examples",
+                line.run_file.string());
   RunConfig config = line.load(purpose);
   const log::Severity level = line.log_level.value_or(log::parse_severity(config.training.log_level));
   log::init({level, rank, ranks});

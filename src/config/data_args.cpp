@@ -3,11 +3,8 @@
 namespace qft::config {
 
 void DataArgs::visit(const FieldVisitor& field) {
-  field(Field("template", "chat template; own: the one that comes with the tokenizer")
-            .shown_default("own"),
-        &template_name);
-  field(Field("chat_template", "Jinja file with a chat template that replaces the tokenizer's own").path(),
-        &chat_template);
+  field(Field("template", "chat template; own: the one that comes with the tokenizer").shown_default("own"), &template_name);
+  field(Field("chat_template", "Jinja file with a chat template that replaces the tokenizer's own").path(), &chat_template);
   field(Field("chat_template_kwargs", "variables for a Jinja chat template: {name: value}"), &chat_template_kwargs);
   field(Field("dataset", "training sets: names in dataset_info.json"), &dataset);
   field(Field("eval_dataset", "evaluation sets: names in dataset_info.json"), &eval_dataset);
@@ -17,18 +14,15 @@ void DataArgs::visit(const FieldVisitor& field) {
   field(Field("cutoff_len", "longest sequence in tokens; longer ones are cut").at_least(1), &cutoff_len);
   field(Field("train_on_prompt", "train on the prompts too"), &train_on_prompt);
   field(Field("mask_history", "train only on the last turn of each conversation"), &mask_history);
-  field(
-      Field(
-          "loss_scale",
-          "which tokens are trained, as in ms-swift: default, last_round (mask_history) or all (train_on_prompt), optionally "
-          "with +hermes, +react and other schemes"),
-      &loss_scale);
+  field(Field("loss_scale",
+              "which tokens are trained, as in ms-swift: default, last_round (mask_history) or all (train_on_prompt), optionally "
+              "with +hermes, +react and other schemes"),
+        &loss_scale);
   field(Field("mix_strategy", "how to mix several datasets")
             .one_of({"concat", "interleave_under", "interleave_over", "interleave_once"}),
         &mix_strategy);
   field(Field("interleave_probs", "interleaved mixing: probability of each dataset").in(0, 1), &interleave_probs);
-  field(Field("preprocessing_batch_size",
-              "records encoded at a time; stage pt joins their documents and cuts them into blocks")
+  field(Field("preprocessing_batch_size", "records encoded at a time; stage pt joins their documents and cuts them into blocks")
             .at_least(1),
         &preprocessing_batch_size);
   field(Field("preprocessing_num_workers", "encoding threads in each rank, at most one per core")
@@ -46,8 +40,10 @@ void DataArgs::visit(const FieldVisitor& field) {
               "true: keep reasoning in the response; false: put an empty thought into the prompt; null: leave texts unchanged"),
         &enable_thinking);
   field(Field("preserve_thinking", "keep the reasoning of earlier turns"), &preserve_thinking);
-  field(Field("use_curriculum", "train from easy to hard: each step takes a share of its samples from each "
-                                "level of difficulty"), &use_curriculum);
+  field(Field("use_curriculum",
+              "train from easy to hard: each step takes a share of its samples from each "
+              "level of difficulty"),
+        &use_curriculum);
   field(Field("curriculum_seed", "seed for the order within each level").shown_default("data_seed"), &curriculum_seed);
   field(Field("curriculum",
               "levels and their shares in each stage: {levels: [a, b], stages: [{until: 50, shares: [80, 20]}, {until: 100, "

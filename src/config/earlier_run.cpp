@@ -108,9 +108,8 @@ bool evaluates(const Value& settings) {
 void require_same(std::string_view key, const Value* theirs, const std::vector<Setting>& own, const fs::path& file) {
   const Setting* given = find(own, key);
   if (given == nullptr || theirs == nullptr || theirs->text == given->value.text) return;
-  fail_config(
-      "{}: {} is {}, but the run of {} had {}; another value holds out other samples: remove it, or name the data",
-      given->where, key, describe(given->value), file.string(), describe(*theirs));
+  fail_config("{}: {} is {}, but the run of {} had {}; another value holds out other samples: remove it, or name the data",
+              given->where, key, describe(given->value), file.string(), describe(*theirs));
 }
 
 /// True if the given template differs from the run's, or if the run's template file is gone (the adapter's folder has a copy).

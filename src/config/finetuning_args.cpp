@@ -3,13 +3,12 @@
 namespace qft::config {
 
 void FinetuningArgs::visit(const FieldVisitor& field) {
-  field(
-      Field("stage",
-            "what to learn: raw text (pt), instructions (sft), preference pairs (dpo, rm), answers marked good or bad (kto) or "
-            "text labels (seq_cls)")
-          .one_of({"pt", "sft", "dpo", "rm", "kto", "seq_cls"})
-          .advise("other stages, such as ppo, are not implemented"),
-      &stage);
+  field(Field("stage",
+              "what to learn: raw text (pt), instructions (sft), preference pairs (dpo, rm), answers marked good or bad (kto) or "
+              "text labels (seq_cls)")
+            .one_of({"pt", "sft", "dpo", "rm", "kto", "seq_cls"})
+            .advise("other stages, such as ppo, are not implemented"),
+        &stage);
   field(Field("finetuning_type", "which weights train")
             .one_of({"lora", "oft", "full", "freeze"})
             .advise("other methods are not implemented: lora is the nearest"),
@@ -17,11 +16,10 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
   field(Field("lora_rank", "rank of the LoRA matrices").at_least(1), &lora_rank);
   field(Field("lora_alpha", "LoRA is scaled by lora_alpha / lora_rank").at_least(0).shown_default("lora_rank * 2"), &lora_alpha);
   field(Field("lora_dropout", "dropout before the LoRA matrices").in_half_open(0, 1), &lora_dropout);
-  field(
-      Field("lora_target",
-            "linear layers that get LoRA matrices: names, ends of paths, or one regular expression for whole paths; all: all "
-            "linears except the head and the routers of experts"),
-      &lora_target);
+  field(Field("lora_target",
+              "linear layers that get LoRA matrices: names, ends of paths, or one regular expression for whole paths; all: all "
+              "linears except the head and the routers of experts"),
+        &lora_target);
   field(Field("lora_target_parameters",
               "experts.gate_up_proj, experts.down_proj: LoRA matrices for the fused weights of all experts, as in newer PEFT, "
               "instead of for each linear"),
@@ -47,8 +45,9 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
   field(Field("oft_block_size", "OFT: size of a block; 0: follows from oft_rank").at_least(0), &oft_block_size);
   field(Field("oft_target", "OFT: linear layers that get rotations, named as in lora_target"), &oft_target);
   field(Field("module_dropout", "OFT: must be 0, because PEFT ignores it").in_half_open(0, 1), &module_dropout);
-  field(Field("use_cayley_neumann", "OFT: compute rotations by a Neumann series, faster but not exactly orthogonal; false: by "
-                                    "the exact Cayley transform"),
+  field(Field("use_cayley_neumann",
+              "OFT: compute rotations by a Neumann series, faster but not exactly orthogonal; false: by "
+              "the exact Cayley transform"),
         &use_cayley_neumann);
   field(Field("num_cayley_neumann_terms", "OFT: terms of the Neumann series").in(2, 64), &num_cayley_neumann_terms);
   field(Field("block_share", "OFT: one rotation for all blocks of a linear's inputs"), &block_share);
@@ -66,17 +65,21 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
               "stages dpo, kto: beta, the factor of the reward: larger values weigh differences of log-probabilities more")
             .above(0),
         &pref_beta);
-  field(Field("pref_ftx", "stages dpo, kto: weight of the chosen answer's SFT loss, added to the "
-                          "preference loss").at_least(0), &pref_ftx);
-  field(Field("simpo_gamma", "pref_loss simpo: target margin between the chosen and the rejected answer's "
-                             "rewards"), &simpo_gamma);
+  field(Field("pref_ftx",
+              "stages dpo, kto: weight of the chosen answer's SFT loss, added to the "
+              "preference loss")
+            .at_least(0),
+        &pref_ftx);
+  field(Field("simpo_gamma",
+              "pref_loss simpo: target margin between the chosen and the rejected answer's "
+              "rewards"),
+        &simpo_gamma);
   field(Field("rpo_alpha",
               "stage dpo: weight of the mean loss per label of the chosen answers, added to the preference loss (RPO; cpo_alpha "
               "in CPO)")
             .at_least(0),
         &rpo_alpha);
-  field(Field("dpo_label_smoothing",
-              "pref_loss sigmoid and cpo: assumed share of pairs with swapped answers (cDPO)")
+  field(Field("dpo_label_smoothing", "pref_loss sigmoid and cpo: assumed share of pairs with swapped answers (cDPO)")
             .in_half_open(0, 0.5),
         &dpo_label_smoothing);
   field(Field("ld_alpha",
@@ -105,16 +108,17 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
             "stages dpo and kto: compute the reference's log-probabilities before the first step and keep them in a file beside "
             "the pack for later runs; training then holds only one model"),
       &precompute_ref_log_probs);
-  field(Field("share_prompts", "stages dpo and rm: compute the prompt of a pair once for both answers"),
-        &share_prompts);
+  field(Field("share_prompts", "stages dpo and rm: compute the prompt of a pair once for both answers"), &share_prompts);
   field(Field("use_dft_loss", "DFT: weight the loss of each label by its probability"), &use_dft_loss);
   field(
       Field("use_eaft_loss", "EAFT: weight the loss of each label by (entropy of the 20 most probable tokens / 3) ^ eaft_alpha"),
       &use_eaft_loss);
-  field(Field("eaft_alpha", "EAFT: larger values reduce the weight of labels at which the model is "
-                            "certain").at_least(0), &eaft_alpha);
-  field(Field("use_asft_loss", "ASFT: like use_dft_loss, plus the KL divergence from the initial model"),
-        &use_asft_loss);
+  field(Field("eaft_alpha",
+              "EAFT: larger values reduce the weight of labels at which the model is "
+              "certain")
+            .at_least(0),
+        &eaft_alpha);
+  field(Field("use_asft_loss", "ASFT: like use_dft_loss, plus the KL divergence from the initial model"), &use_asft_loss);
   field(Field("asft_alpha", "ASFT: weight of the KL divergence").at_least(0), &asft_alpha);
   field(Field("disable_shuffling", "keep the samples in source order"), &disable_shuffling);
   field(Field("early_stopping_steps", "stop after this number of evaluations without a better metric").at_least(1),

@@ -144,10 +144,12 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kRefused, "generation_config", "set temperature, top_p, top_k and others in the run file", "null"},
     {kRefused, "sortish_sampler", "data_seed decides the sample order: remove the key", kOff},
     {kRefused, "save_safetensors", "weights are always saved as safetensors: remove the key", "true"},
-    {kNoEffect, "save_on_each_node enable_jit_checkpoint restore_callback_states_from_checkpoint",
-     "checkpoints always do this", "false"},
-    {kRefused, "ignore_data_skip", "a resumed run continues with the next samples instead of the first ones: remove the "
-                                   "key", kOff},
+    {kNoEffect, "save_on_each_node enable_jit_checkpoint restore_callback_states_from_checkpoint", "checkpoints always do this",
+     "false"},
+    {kRefused, "ignore_data_skip",
+     "a resumed run continues with the next samples instead of the first ones: remove the "
+     "key",
+     kOff},
     {kRefused, "push_to_hub export_hub_model_id", "qft does not upload: use the hub's own tool", kOff},
     {kNoEffect,
      "hub_model_id hub_strategy hub_token hub_private_repo hub_always_push hub_revision push_to_hub_model_id "

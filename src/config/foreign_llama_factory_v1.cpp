@@ -16,21 +16,23 @@ constexpr ForeignRow kTop[] = {
      "version 1 of LLaMA-Factory defines no schedules yet: write lr_scheduler_type and warmup_steps or warmup_ratio", "null"},
     {kNoEffect, "kernel_config init_config", "qft has its own kernels and reads weights straight into place", ""},
     converted("model_class", "llm|null:; cls: stage=rm", "qft trains language models and reward models"),
-    {kRefused, "custom_chat_template", "name a Jinja file in chat_template, or a template in template (docs/models.md)",
-     "null"},
+    {kRefused, "custom_chat_template", "name a Jinja file in chat_template, or a template in template (docs/models.md)", "null"},
     {kRefused, "cp_size", "context parallelism is not implemented: remove the key", "null|1"},
     {kNoEffect, "cp_mode", "it only matters with cp_size", "null|ulysses"},
     {.kind = Class::ranks, .names = "dp_size mp_shard_size"},
-    {kRefused, "mp_replicate_size", "write strategy: hsdp, and in hsdp_group_size the number of ranks that share the "
-                                    "weights", "null|1"},
+    {kRefused, "mp_replicate_size",
+     "write strategy: hsdp, and in hsdp_group_size the number of ranks that share the "
+     "weights",
+     "null|1"},
     renamed("dist_timeout", "ddp_timeout"),
     converted("batching_strategy", "normal|padding_free|null:; dynamic_batching|dynamic_padding_free: packing=true",
               "allowed are normal, padding_free, dynamic_batching and dynamic_padding_free"),
     {kNoEffect, "batching_workers", "one prefetch thread per rank reads the pack", "16"},
     converted("save_epochs", "null:; 1|1.0: save_strategy=epoch",
               "qft saves checkpoints at the end of each epoch (1) or every save_steps"),
-    {kNoEffect, "save_ckpt_as_hf", "every checkpoint has the weights in Hugging Face's format; save_only_model: true saves "
-                                   "nothing else",
+    {kNoEffect, "save_ckpt_as_hf",
+     "every checkpoint has the weights in Hugging Face's format; save_only_model: true saves "
+     "nothing else",
      "false"},
     {kNoEffect, "sample_backend", "qft generates itself", "hf"},
 };

@@ -119,8 +119,8 @@ constexpr ForeignRow kOther[] = {
     {kNoEffect, "padding_side", "sequences lie end to end: there is no padding", "null|true|false|right"},
     {kNoEffect, "max_pixels", kText, ""},
     converted("shuffle", "true|null:; false: disable_shuffling=true", "expected true or false"),
-    {kNoEffect, "shuffle_dataset shuffle_merged_datasets",
-     "each epoch has a new order: use disable_shuffling for source order", "null|true"},
+    {kNoEffect, "shuffle_dataset shuffle_merged_datasets", "each epoch has a new order: use disable_shuffling for source order",
+     "null|true"},
 
     // Running.
     renamed("micro_batch_size per_device_batch_size", "per_device_train_batch_size"),
@@ -192,13 +192,13 @@ constexpr ForeignRow kOther[] = {
     {kNoEffect, "profiler log_peak_memory_stats", "the log always contains throughput, memory and the seconds of each phase", ""},
 
     // Answers and export.
-    {kNoEffect, "stream max_batch_size", "qft generate and chat always stream, one answer at a time", ""},
+    {kNoEffect, "stream max_batch_size", "qft generate and chat always stream and give one answer at a time", ""},
     {kNoEffect,
      "merge_lora merge_lora_and_save thread_count exist_ok commit_message save_missing_weights "
      "merge_device_map",
      "qft export merges the adapter into its base", ""},
     converted("metric", "rouge|null:", "evaluation reports loss, BLEU-4 and ROUGE"),
-    {kRefused, "logprobs top_logprobs", "qft eval writes them: predict_logprobs: FILE", "null|false"},
+    {kRefused, "logprobs top_logprobs", "qft eval writes log-probabilities: set predict_logprobs: FILE", "null|false"},
     {kNoEffect,
      "vllm_gpu_memory_utilization vllm_tensor_parallel_size vllm_pipeline_parallel_size "
      "vllm_data_parallel_size "

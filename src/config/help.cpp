@@ -170,8 +170,10 @@ std::string describe_foreign(const ForeignKey& key) {
       return fmt::format("{} is called {} in qft{}\n", head, key.key,
                          key.words.empty() ? "" : fmt::format("; its values in qft: {}", key.words));
     case ForeignKey::Class::converted:
-      return fmt::format("{} sets keys depending on its value: {}\n  qft refuses any other value: "
-                         "{}\n", head, key.words, key.reason);
+      return fmt::format(
+          "{} sets keys depending on its value: {}\n  qft refuses any other value: "
+          "{}\n",
+          head, key.words, key.reason);
     case ForeignKey::Class::either:
       return fmt::format("{} has two meanings: {}\n", head, key.reason);
     case ForeignKey::Class::combined:
@@ -272,9 +274,12 @@ std::string help_text(Purpose purpose) {
   std::string out;
   if (reading != nullptr) out = fmt::format("A minimal run file:\n\n{}\nits keys\n{}\n", reading->sample, required);
   out += rest;
-  if (!missing.empty()) out += fmt::format("\n"
-                                           "not implemented (a value other than the default is an error):\n"
-                                           "{}", missing);
+  if (!missing.empty())
+    out += fmt::format(
+        "\n"
+        "not implemented (a value other than the default is an error):\n"
+        "{}",
+        missing);
   return out;
 }
 

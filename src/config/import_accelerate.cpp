@@ -41,16 +41,16 @@ constexpr ImportKey kAccelerateKeys[] = {
     {Role::no_effect, "deepspeed_config.*", "it concerns DeepSpeed's own machinery"},
 };
 
-// Keys of fsdp_config, in accelerate's spelling ("fsdp_..."), in transformers' without the prefix.
+// Keys of fsdp_config. accelerate writes them with the prefix "fsdp_", transformers without it.
 constexpr ImportKey kFsdpKeys[] = {
     {Role::collect, "sharding_strategy offload_params reshard_after_forward activation_checkpointing activation_cpu_offload", ""},
-    {Role::refused, "version", "there are FSDP 1 and 2", "1|2"},
+    {Role::refused, "version", "allowed are FSDP versions 1 and 2", "1|2"},
     {Role::no_effect,
      "auto_wrap_policy transformer_layer_cls_to_wrap min_num_params backward_prefetch "
      "backward_prefetch_policy "
      "forward_prefetch cpu_ram_efficient_loading sync_module_states use_orig_params limit_all_gathers "
      "state_dict_type ignored_modules",
-     "blocks are the model's layers and their transfers are planned by qft"},
+     "qft shards by the model's layers and plans their transfers"},
     {Role::refused, "xla xla_fsdp_settings xla_fsdp_grad_ckpt xla_fsdp_v2", "there are no TPUs here", "false"},
 };
 
@@ -61,7 +61,7 @@ const Leaf* find(const Leaves& leaves, std::string_view path) {
   return found == leaves.end() ? nullptr : &found->second;
 }
 
-// One entry of fsdp_config under the bare name.
+// Removes the prefix "fsdp_" from the keys of the section.
 Value without_prefix(const Value& section) {
   Value bare = section;
   for (auto& [key, value] : bare.entries) {
@@ -70,7 +70,7 @@ Value without_prefix(const Value& section) {
   return bare;
 }
 
-// What torch's sharding strategies are called here; accelerate also knows them by number.
+// Returns qft's name for a sharding strategy of torch. accelerate also accepts numbers.
 std::string sharding_strategy(const Leaf& leaf) {
   std::string word = leaf.value.text;
   std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
@@ -88,7 +88,7 @@ bool flag_of(const Leaf& leaf) {
   return *flag;
 }
 
-// FSDP 2 says only whether weights are resharded after forward; transformers takes FSDP 1's strategies under that name too.
+// FSDP 2 gives only a flag: whether to reshard weights after forward. transformers also accepts FSDP 1's strategies here.
 std::string reshard_strategy(const Leaf& leaf) {
   const auto flag = as_bool(leaf.value);
   if (!flag) return sharding_strategy(leaf);
@@ -110,26 +110,26 @@ void match_sharding(RunConfig& config, const Leaves& leaves, const Leaf& whole) 
   }
   match_strategy(config, strategy, *named);
   if (hybrid && (named->value.text == "5" || named->value.text.size() > std::string_view("hybrid_shard").size())) {
-    config.notes.push_back(fmt::format(
-        "{}: weights are resharded after forward, as under HYBRID_SHARD: the same results in less memory", named->where));
+    config.notes.push_back(
+        fmt::format("{}: qft reshards weights after forward, as with HYBRID_SHARD: same results, less memory", named->where));
   }
 }
 
 void match_fsdp(RunConfig& config, const Leaves& leaves, const Leaf& whole) {
   match_sharding(config, leaves, whole);
   if (const Leaf* offload = find(leaves, "offload_params"); offload != nullptr && flag_of(*offload)) {
-    // Where parameters are on the CPU, FSDP has gradients and the optimizer there too.
+    // With parameters on the CPU, FSDP also keeps gradients and the optimizer there.
     match_key(config, "offload_param", plain("cpu"), *offload);
     match_key(config, "offload_optimizer", plain("cpu"), *offload);
   }
-  // Even if FSDP does not recompute, transformers may.
+  // A false flag sets nothing: transformers may recompute even if FSDP does not.
   if (const Leaf* recompute = find(leaves, "activation_checkpointing"); recompute != nullptr && flag_of(*recompute)) {
-    // transformers refuses both at once: a false gradient_checkpointing leaves recomputation to FSDP.
+    // transformers refuses both at once, so gradient_checkpointing: false leaves recomputation to FSDP.
     if (config.training.gradient_checkpointing == false) {
       config.training.gradient_checkpointing.reset();
       config.given.erase("gradient_checkpointing");
       config.notes.push_back(
-          fmt::format("{}: activations are recomputed: gradient_checkpointing: false leaves that to FSDP's "
+          fmt::format("{}: activations are recomputed: gradient_checkpointing: false leaves this to FSDP's "
                       "activation_checkpointing, which is true",
                       recompute->where));
     }
@@ -146,7 +146,7 @@ void match_precision(RunConfig& config, const Leaf& leaf) {
   if (!none && word != "bf16" && word != "fp16") {
     fail_config("{}: expected one of no, bf16, fp16, got {}", leaf.where, describe(leaf.value));
   }
-  if (none) return;  // transformers lets the run file decide then
+  if (none) return;  // as in transformers, the run file decides
   if (config.training.pure_bf16 && word == "bf16") return;
   match_key(config, word, plain("true"), leaf);
 }
@@ -164,8 +164,7 @@ void match_deepspeed(RunConfig& config, const Leaves& leaves) {
   }
 }
 
-// Takes a section out of the document, where it is of no use (its keys ask for nothing under another distributed_type) or is
-// read by itself.
+// Removes a section from the document if distributed_type does not use it, or if it is read separately (`by_itself`).
 Value take_section(RunConfig& config, Value& document, std::string_view file, std::string_view name, std::string_view type,
                    bool by_itself) {
   const auto at = [&](std::string_view key) {
@@ -187,7 +186,7 @@ Value take_section(RunConfig& config, Value& document, std::string_view file, st
   return {};
 }
 
-// ms-swift's file of both: {"fsdp": "full_shard", "fsdp_config": {...}}; what begins with _ is a remark.
+// Reads ms-swift's file with both keys: {"fsdp": "full_shard", "fsdp_config": {...}}. Keys that begin with _ are comments.
 void read_fsdp_file(RunConfig& config, const std::string& file) {
   const Value document = parse_file(file);
   if (document.kind != Value::Kind::map || document.entries.empty())
@@ -200,7 +199,7 @@ void read_fsdp_file(RunConfig& config, const std::string& file) {
     } else if (key == "fsdp_config") {
       config.training.fsdp_config = as_json(value);
     } else if (!key.starts_with('_')) {
-      fail_config("{}:{}: {}: unknown key: there are fsdp and fsdp_config", file, value.line, key);
+      fail_config("{}:{}: {}: unknown key: allowed are fsdp and fsdp_config", file, value.line, key);
     }
   }
   config.training.fsdp = options;

@@ -35,14 +35,14 @@ constexpr ImportKey kDeepspeedKeys[] = {
     {Role::collect, "optimizer.type optimizer.params.betas", ""},
     {Role::collect, "zero_optimization.stage activation_checkpointing.cpu_checkpointing", ""},
     {Role::collect, "zero_optimization.offload_optimizer.device zero_optimization.offload_param.device", ""},
-    {Role::refused, "optimizer.params.adam_w_mode", "AdamW decouples its weight decay", "true"},
-    {Role::refused, "optimizer.params.bias_correction", "AdamW corrects the bias of its moments", "true"},
+    {Role::refused, "optimizer.params.adam_w_mode", "qft's AdamW decouples weight decay", "true"},
+    {Role::refused, "optimizer.params.bias_correction", "qft's AdamW corrects the bias of the moments", "true"},
     {Role::refused, "optimizer.params.amsgrad", "it is not implemented", "false"},
     {Role::matches, "scheduler.params.warmup_max_lr", "learning_rate"},
     {Role::matches, "scheduler.params.warmup_num_steps", "warmup_steps"},
     {Role::collect, "scheduler.type scheduler.params.warmup_type scheduler.params.total_num_steps", ""},
     {Role::refused, "scheduler.params.warmup_min_lr", "the learning rate rises from 0", "0|0.0"},
-    {Role::refused, "scheduler.*", "set lr_scheduler_type and warmup_steps in the run file and remove the section"},
+    {Role::refused, "scheduler.*", "set lr_scheduler_type and warmup_steps in the run file, and remove the section"},
     {Role::refused, "zero_optimization.cpu_offload zero_optimization.cpu_offload_params",
      "use offload_optimizer and offload_param instead", "false"},
     {Role::refused,
@@ -60,17 +60,17 @@ constexpr ImportKey kDeepspeedKeys[] = {
      "compression_training.* sparse_attention.* eigenvalue.enabled",
      "it is not implemented: remove the section", "false"},
     {Role::refused, "zero_optimization.offload_optimizer.ratio", "offloading a part is not implemented", "1|1.0"},
-    {Role::no_effect, "zero_optimization.*", "qft has communication and memory management of its own"},
+    {Role::no_effect, "zero_optimization.*", "qft has its own communication and memory management"},
     {Role::refused, "fp16.fp16_master_weights_and_grads", "masters are kept and gradients reduced in fp32", "false"},
-    {Role::no_effect, "fp16.*", "weights and compute are fp16, masters and gradients fp32"},
+    {Role::no_effect, "fp16.*", "weights and compute are fp16; masters and gradients are fp32"},
     {Role::no_effect, "bf16.* bfloat16.*", "masters are kept and gradients reduced in fp32"},
-    {Role::no_effect, "optimizer.params.torch_adam optimizer.legacy_fusion", "qft has an optimizer of its own"},
+    {Role::no_effect, "optimizer.params.torch_adam optimizer.legacy_fusion", "qft has its own optimizers"},
     {Role::no_effect, "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer gradient_predivide_factor",
      "it concerns DeepSpeed's own machinery"},
     {Role::no_effect,
      "steps_per_print wall_clock_breakdown dump_state memory_breakdown comms_config.* comms_logger.* "
      "monitor_config.* tensorboard.* wandb.* csv_monitor.* comet.* flops_profiler.*",
-     "the log and trainer_log.jsonl have it"},
+     "the log and trainer_log.jsonl contain this information"},
     {Role::no_effect,
      "aio.* activation_checkpointing.* checkpoint.* compile.* tensor_parallel.* data_types.* amp.* "
      "torch_autocast.* "
@@ -81,7 +81,7 @@ constexpr ImportKey kDeepspeedKeys[] = {
     {Role::no_effect, "_comment", "it is a comment"},
 };
 
-// The configurations that have a name instead of a file.
+// Built-in configurations, which have a name instead of a file.
 struct Named {
   std::string_view name;
   int stage;
@@ -98,7 +98,7 @@ nlohmann::json document_of(const Named& named) {
   return {{"zero_optimization", zero}};
 }
 
-// DeepSpeed's optimizers, and what values of `optim` that mean the same begin with.
+// DeepSpeed's optimizers, and the prefix of the equivalent values of `optim`.
 struct Optimizer {
   std::string_view theirs, ours;
 };
@@ -123,13 +123,13 @@ void match_betas(RunConfig& config, const Leaf& leaf) {
 
 using Leaves = std::map<std::string, Leaf, std::less<>>;
 
-// DeepSpeed's schedulers under transformers' names, as transformers itself maps them.
+// DeepSpeed's schedulers with transformers' names, mapped as in transformers.
 struct Scheduler {
   std::string_view theirs, ours;
 };
 constexpr Scheduler kSchedulers[] = {{"WarmupLR", "constant_with_warmup"}, {"WarmupDecayLR", "linear"}};
 
-// What DeepSpeed takes for what its schedulers are not told; "auto" is the run file's.
+// Requires the parameters for which DeepSpeed would use its own defaults. "auto" means the run file's value.
 void require_params(const Leaf& type, const Value& document) {
   constexpr std::pair<std::string_view, std::string_view> kDefaults[] = {{"warmup_num_steps", "1000"},
                                                                          {"warmup_max_lr", "0.001"}};
@@ -141,7 +141,7 @@ void require_params(const Leaf& type, const Value& document) {
   const Value params = below(below(document, "scheduler"), "params");
   for (const auto& [key, otherwise] : kDefaults) {
     if (below(params, key).kind == Value::Kind::null) {
-      fail_config("{}: params has no {}, for which DeepSpeed takes {}: write that, or \"auto\" for what the run file says",
+      fail_config("{}: params has no {}, and DeepSpeed's default is {}: write that value, or \"auto\" for the run file's value",
                   type.where, key, otherwise);
     }
   }
@@ -154,7 +154,7 @@ void match_scheduler(RunConfig& config, const Leaves& leaves, const Value& docum
                                  [&](const Scheduler& s) { return s.theirs == type->second.value.text; });
   if (row == std::end(kSchedulers)) {
     fail_config(
-        "{}: expected one of WarmupLR, WarmupDecayLR, got {}: set lr_scheduler_type in the run file and remove the section",
+        "{}: expected one of WarmupLR, WarmupDecayLR, got {}: set lr_scheduler_type in the run file, and remove the section",
         type->second.where, describe(type->second.value));
   }
   require_params(type->second, document);
@@ -169,7 +169,7 @@ void match_scheduler(RunConfig& config, const Leaves& leaves, const Value& docum
     claim(config, WorldClaim::Kind::steps, total->second);
   if (config.training.max_steps > 0) config.check_steps(config.training.max_steps);
   config.notes.push_back(
-      fmt::format("{}: warm-up is that of transformers: DeepSpeed's own begins one step later", type->second.where));
+      fmt::format("{}: warm-up follows transformers: DeepSpeed's warm-up begins one step later", type->second.where));
 }
 
 }  // namespace
@@ -208,8 +208,8 @@ void import_deepspeed_named(RunConfig& config, const nlohmann::json& name, std::
   }
   const std::filesystem::path path = expand_path(text, where);
   if (!std::filesystem::exists(path)) {
-    fail_config("{}: there is no file '{}', and it is none of {}{}", where, path.string(), fmt::join(names, ", "),
-                suggestion(text, names, "paths count from the working directory"));
+    fail_config("{}: there is no file '{}', and the name is not one of {}{}", where, path.string(), fmt::join(names, ", "),
+                suggestion(text, names, "paths are relative to the working directory"));
   }
   import_deepspeed(config, parse_file(path), path.string(), false);
 }

@@ -17,7 +17,7 @@ namespace {
 
 using Role = ImportKey::Role;
 
-constexpr double kMostClaimed = 1e15;  // beyond, a double does not hold every integer
+constexpr double kMostClaimed = 1e15;  // above this a double cannot hold every integer
 
 bool covers(std::string_view pattern, std::string_view path) {
   if (!pattern.ends_with(".*")) return pattern == path;
@@ -25,7 +25,7 @@ bool covers(std::string_view pattern, std::string_view path) {
   return path.starts_with(stem) && path.size() > stem.size() && path[stem.size()] == '.';
 }
 
-// The row of the path itself counts before a "name.*" above it.
+// A row for the path itself takes precedence over a "name.*" above it.
 const ImportKey* find_row(std::span<const ImportKey> table, std::string_view path) {
   const ImportKey* above = nullptr;
   for (const ImportKey& row : table) {
@@ -48,7 +48,7 @@ void list_leaves(const Value& value, const std::string& path, std::vector<Leaf>&
   }
 }
 
-// Whether keys lie below the path, so that a mapping belongs there.
+// True if the table has keys below the path, so that its value must be a mapping.
 bool is_section(std::span<const ImportKey> table, std::string_view path) {
   for (const ImportKey& row : table) {
     for (const std::string_view pattern : split(row.paths)) {
@@ -58,7 +58,7 @@ bool is_section(std::span<const ImportKey> table, std::string_view path) {
   return false;
 }
 
-// A section that is explicitly empty: null, {} or false.
+// True for a section that is explicitly empty: null, {} or false.
 bool is_nothing(const Value& value) {
   return value.kind == Value::Kind::null || (value.kind == Value::Kind::map && value.entries.empty()) || as_bool(value) == false;
 }
@@ -93,7 +93,7 @@ void match_key(RunConfig& config, std::string_view key, const Value& value, cons
   RunConfig scratch, fresh;
   const auto ours = bound_fields(config), theirs = bound_fields(scratch), initial = bound_fields(fresh);
   const BoundField* own = find_field(ours, key);
-  QFT_ASSERT(own != nullptr, "the import table names '{}', which is no key", key);
+  QFT_ASSERT(own != nullptr, "the import table names '{}', which is not a key", key);
   const std::size_t index = own - ours.data();
   store(own->field, theirs[index].ref, initial[index].ref, value, leaf.where);
   if (!config.is_given(key)) {
@@ -157,12 +157,11 @@ void import_launchers(RunConfig& config) {
   const auto& training = config.training;
   const bool fsdp = !training.fsdp.is_null() && training.fsdp != false && training.fsdp != "";
   if (!training.deepspeed.is_null() && (fsdp || !training.accelerate_config.empty())) {
-    fail_config("{} and {} are both given: keep the one that the run is to follow", at_key(config, "deepspeed"),
+    fail_config("{} and {} are both given: keep one", at_key(config, "deepspeed"),
                 at_key(config, fsdp ? "fsdp" : "accelerate_config"));
   }
   if (fsdp && !training.accelerate_config.empty()) {
-    fail_config("{} and {} are both given: keep the one that the run is to follow", at_key(config, "fsdp"),
-                at_key(config, "accelerate_config"));
+    fail_config("{} and {} are both given: keep one", at_key(config, "fsdp"), at_key(config, "accelerate_config"));
   }
   if (!training.deepspeed.is_null()) {
     const std::string where = at_key(config, "deepspeed");

@@ -26,7 +26,7 @@ const Setting* latest(const std::vector<Setting>& settings, std::string_view key
   return found == settings.rend() ? nullptr : &*found;
 }
 
-// "a=1 b=2" as settings that `by` makes.
+// Adds the assignments "a=1 b=2" as settings that come from `by`.
 void assign(std::string_view text, const Setting& by, std::vector<Setting>& settings) {
   for (const std::string_view assignment : split(text)) {
     const std::size_t sign = assignment.find('=');
@@ -35,7 +35,7 @@ void assign(std::string_view text, const Setting& by, std::vector<Setting>& sett
   }
 }
 
-// The keys that go with a name, without their section.
+// Returns the plugin's keys without their section.
 std::vector<std::string_view> keys_of(const V1Plugin& plugin) {
   std::vector<std::string_view> keys;
   for (const ForeignRow& row : plugin.rows)
@@ -66,7 +66,7 @@ class Reader {
     const Setting* name = latest(settings_, fmt::format("{}.name", section.name));
     for (const Setting& setting : settings_) {
       if (name != nullptr || !is_below(setting.key, section.name)) continue;
-      fail_config("{}: {} has no name, which says what it is: {}", setting.where, section.name, section.choices);
+      fail_config("{}: {} has no name; its name selects the keys: {}", setting.where, section.name, section.choices);
     }
     const V1Plugin& plugin = choose(section, name);
     if (name != nullptr) {
@@ -96,12 +96,12 @@ class Reader {
       if (!is_below(setting.key, plugin.section) || setting.key == name.key) continue;
       const std::string_view key = std::string_view(setting.key).substr(plugin.section.size() + 1);
       if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
-      fail_config("{}: {} of name {} ({}) has no such key: there are {}", setting.where, plugin.section, plugin.name, name.source,
-                  fmt::join(keys, ", "));
+      fail_config("{}: {} with name {} ({}) does not have this key: its keys are {}", setting.where, plugin.section, plugin.name,
+                  name.source, fmt::join(keys, ", "));
     }
   }
 
-  // What Muon takes as optim_args, and both betas of the AdamW beside it.
+  // Joins Muon's arguments into optim_args, and reads both betas of the AdamW for other parameters.
   void join_muon() {
     std::string args;
     const Setting* first = nullptr;
@@ -128,8 +128,8 @@ class Reader {
     const Setting* batching = latest(settings_, "batching_strategy");
     if (batching == nullptr || !batching->value.text.starts_with("dynamic_")) return;
     out_.notes.push_back(fmt::format(
-        "{}: samples are packed into rows of cutoff_len tokens, micro_batch_size rows a micro-batch: the same tokens at "
-        "most, laid best-fit where version 1 takes samples in order",
+        "{}: qft packs samples into rows of cutoff_len tokens, with micro_batch_size rows per micro-batch: the same limit of "
+        "tokens, but filled best-fit, while version 1 takes samples in order",
         batching->where));
   }
 

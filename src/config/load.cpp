@@ -25,7 +25,7 @@ void note_winner(RunConfig& config, std::string_view winner, std::string_view lo
   config.notes.push_back(fmt::format("{} overrides {}, which has no effect", at_key(config, winner), at_key(config, loser)));
 }
 
-// Without training: notes which key sets the compute type, and that nothing is trained where that may be a surprise.
+// For runs without training: notes which key sets the compute type, and that nothing is trained if that may be a surprise.
 void note_inference(RunConfig& config, Purpose purpose) {
   const TrainingArgs& t = config.training;
   if (purpose == Purpose::train && !config.is_given("do_train")) {
@@ -38,7 +38,7 @@ void note_inference(RunConfig& config, Purpose purpose) {
     if (asks) note_winner(config, "infer_dtype", key);
 }
 
-// Notes which key counts where two training keys set the same thing.
+// Notes which of two training keys for the same thing applies.
 void note_training(RunConfig& config) {
   const TrainingArgs& t = config.training;
   const auto wins = [&](std::string_view winner, std::string_view loser) { note_winner(config, winner, loser); };
@@ -47,12 +47,12 @@ void note_training(RunConfig& config) {
                                        at_key(config, "infer_dtype")));
   }
   if (t.warmup_steps >= 1 && t.warmup_ratio > 0) {
-    config.notes.push_back(fmt::format("{} overrides {}, as with transformers 4; transformers 5 would take the latter",
+    config.notes.push_back(fmt::format("{} overrides {}, as in transformers 4; transformers 5 would use the latter",
                                        at_key(config, "warmup_steps"), at_key(config, "warmup_ratio")));
   }
   if (t.optim == "paged_adamw_8bit")
     config.notes.push_back(
-        fmt::format("{} is adamw_8bit here: its state is not paged; with offload_optimizer: cpu it is in host memory",
+        fmt::format("{} means adamw_8bit in qft: its state is not paged; offload_optimizer: cpu keeps the state in host memory",
                     at_key(config, "optim")));
   const auto of_optimizer = [&](std::string_view optim, std::initializer_list<const char*> keys) {
     for (const char* key : keys)
@@ -80,7 +80,7 @@ void note_training(RunConfig& config) {
   only(compares || config.finetuning.use_asft_loss, {"ref_model", "ref_model_adapters"});
   only(compares && !pairs, {"kto_chosen_weight", "kto_rejected_weight"});
   if (compares && config.finetuning.lora_dropout > 0) {
-    config.notes.push_back(fmt::format("{} has no effect: as in LLaMA-Factory and TRL stage {} trains without dropout",
+    config.notes.push_back(fmt::format("{} has no effect: as in LLaMA-Factory and TRL, stage {} trains without dropout",
                                        at_key(config, "lora_dropout"), config.finetuning.stage));
   }
   const std::string& method = config.finetuning.finetuning_type;
@@ -118,11 +118,11 @@ void note_training(RunConfig& config) {
 void note_packing(RunConfig& config) {
   if (config.data.packing == true && !config.data.neat_packing && config.finetuning.stage == "sft") {
     config.notes.push_back(
-        fmt::format("{}: samples of one row do not see each other, as with neat_packing", at_key(config, "packing")));
+        fmt::format("{}: samples in one row do not attend to each other, as with neat_packing", at_key(config, "packing")));
   }
 }
 
-// What one program says of the keys that it reads.
+// Notes precedence among the keys that the program reads.
 void note_precedence(RunConfig& config, Purpose purpose) {
   switch (purpose) {
     case Purpose::eval:
@@ -142,7 +142,7 @@ bool has_key(const std::vector<Setting>& settings, std::string_view key) {
   return std::any_of(settings.begin(), settings.end(), [&](const Setting& s) { return s.key == key; });
 }
 
-// What else ms-swift would take for keys that are not given.
+// Notes ms-swift's other defaults for missing keys.
 void note_swift_defaults(RunConfig& config, const std::vector<Setting>& settings) {
   const TrainingArgs& t = config.training;
   const FinetuningArgs& f = config.finetuning;
@@ -156,10 +156,12 @@ void note_swift_defaults(RunConfig& config, const std::vector<Setting>& settings
   }
   if (defaults.empty()) return;
   config.notes.push_back(
-      fmt::format("keys are ms-swift's, but defaults are LLaMA-Factory's; not given, and by ms-swift's default: {}", defaults));
+      fmt::format("this run uses ms-swift's keys with LLaMA-Factory's defaults; these keys are not given, and "
+                  "ms-swift's defaults differ: {}",
+                  defaults));
 }
 
-// Scripts of other tools train all weights where nothing asks for LoRA.
+// Scripts of other tools train all weights unless LoRA is requested.
 void note_tuner(RunConfig& config, const std::vector<Setting>& settings) {
   const auto speaks_of_lora = [](const auto& given) {
     return given.first == "finetuning_type" || given.first.starts_with("lora_");
@@ -169,11 +171,12 @@ void note_tuner(RunConfig& config, const std::vector<Setting>& settings) {
     return foreign != nullptr && foreign->tool == ForeignKey::Tool::other && !foreign->key.empty();
   });
   if (of_scripts == settings.end() || std::any_of(config.given.begin(), config.given.end(), speaks_of_lora)) return;
-  config.notes.push_back(fmt::format("finetuning_type is not given: {}, where tools with the key {} train all weights (full)",
+  config.notes.push_back(fmt::format("finetuning_type is not given: using {}, but tools with the key {} train all weights (full)",
                                      config.finetuning.finetuning_type, of_scripts->key));
 }
 
-// What the command line asks of a program that does not read it: a run file serves several programs, what is typed is for one.
+// Notes keys on the command line that the program does not read. A run file serves several programs, but the command line only
+// one.
 void note_unread(RunConfig& config, const std::vector<Setting>& settings, Purpose purpose) {
   if (purpose == Purpose::any || purpose == Purpose::train || purpose == Purpose::plan || purpose == Purpose::check) return;
   for (const Setting& setting : settings) {
@@ -184,31 +187,31 @@ void note_unread(RunConfig& config, const std::vector<Setting>& settings, Purpos
     if (!loads_data && (!config.is_given(key) || reads(purpose, key))) continue;
     if (purpose == Purpose::generate && (key == "dataset" || key == "eval_dataset" || loads_data))
       fail_config(
-          "{}: qft chat and qft generate read no datasets: qft generate answers a file with --input FILE --output FILE, qft eval "
-          "scores answers too, with predict_with_generate=true and output_dir=DIR",
+          "{}: qft chat and qft generate read no datasets: use qft generate --input FILE --output FILE to answer a file, or qft "
+          "eval with predict_with_generate=true and output_dir=DIR to score answers too",
           setting.where);
     if (loads_data) continue;
     config.notes.push_back(fmt::format("{} has no effect in this program (--help lists its keys)", setting.where));
   }
 }
 
-// Where results go in a run in ms-swift's words.
+// Sets the output folders as ms-swift does, for runs with its keys.
 void set_swift_folders(RunConfig& config, Purpose purpose) {
   std::string& output = config.training.output_dir;
   if (purpose == Purpose::train && output.empty() && !config.model.model_name_or_path.empty()) {
     const auto model = (std::filesystem::path(config.model.model_name_or_path) / ".").parent_path().filename();
     output = (std::filesystem::path("output") / model).string();
-    config.notes.push_back(fmt::format("output_dir is not given: {}, as in ms-swift", output));
+    config.notes.push_back(fmt::format("output_dir is not given: using {}, as in ms-swift", output));
   }
   std::string& exported = config.exporting.export_dir;
   if (purpose != Purpose::export_model || !exported.empty()) return;
   if (output.empty() && config.model.adapter_name_or_path.empty()) return;
   exported = output.empty() ? config.model.adapter_name_or_path.back() + "-merged" : std::exchange(output, "");
-  config.notes.push_back(fmt::format("export_dir is not given: {}, as in ms-swift", exported));
+  config.notes.push_back(fmt::format("export_dir is not given: using {}, as in ms-swift", exported));
 }
 
-// A YAML file among the datasets, as LLaMA-Factory's version 1 describes them, stands for all that it describes.
-// Where data are only planned for (`plan`) it may be missing.
+// Replaces a YAML file among the datasets (as in LLaMA-Factory's version 1) by all datasets that it describes. For `plan` the
+// file may be missing.
 void name_described(const RunConfig& config, std::string_view key, bool plan, std::vector<std::string>& names) {
   std::vector<std::string> all;
   for (const std::string& name : names) {
@@ -223,18 +226,18 @@ void name_described(const RunConfig& config, std::string_view key, bool plan, st
       continue;
     }
     if (!found)
-      fail_config("{}: there is no file {}, which is to describe the datasets (one on a hub is downloaded first)",
-                  at_key(config, key), name);
+      fail_config("{}: there is no file {} to describe the datasets (download it first if it is on a hub)", at_key(config, key),
+                  name);
     const Value document = parse_file(name);
     if (document.kind != Value::Kind::map || document.entries.empty())
-      fail_config("{}: {} describes no datasets: expected their names with path, source and converter, got {}",
-                  at_key(config, key), name, describe(document));
+      fail_config("{}: {} describes no datasets: expected names with path, source and converter, got {}", at_key(config, key),
+                  name, describe(document));
     for (const auto& [dataset, entry] : document.entries) all.push_back(fmt::format("{}:{}", name, dataset));
   }
   names = std::move(all);
 }
 
-// Of a run file, or of the run.json of an earlier run.
+// Reads the settings of a run file, or of an earlier run's run.json.
 std::vector<Setting> settings_in_file(const std::filesystem::path& file, const std::vector<Setting>& overrides, Purpose purpose) {
   const Value document = parse_file(file);
   if (is_json_file(file) && settings_in(document) != nullptr)
@@ -255,7 +258,7 @@ void take_base_of_adapter(RunConfig& config) {
   if (base == adapter.end() || !base->is_string()) return;
   config.model.model_name_or_path = base->get<std::string>();
   config.notes.push_back(
-      fmt::format("model_name_or_path is not given: {}, by {}", config.model.model_name_or_path, file.string()));
+      fmt::format("model_name_or_path is not given: using {} from {}", config.model.model_name_or_path, file.string()));
 }
 
 RunConfig load_run_config(const std::filesystem::path& file, std::span<const std::string> overrides, Purpose purpose) {

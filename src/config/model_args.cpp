@@ -7,8 +7,7 @@ void ModelArgs::visit(const FieldVisitor& field) {
         &model_name_or_path);
   field(Field("model_revision", "branch, tag or commit of the model on its hub").shown_default("the hub's default branch"),
         &model_revision);
-  field(Field("hub",
-              "hub for names of models and datasets; auto: modelscope with USE_MODELSCOPE_HUB=1, else huggingface")
+  field(Field("hub", "hub for names of models and datasets; auto: modelscope with USE_MODELSCOPE_HUB=1, else huggingface")
             .one_of({"auto", "huggingface", "modelscope"}),
         &hub);
   field(Field("tokenizer_name_or_path", "folder of the tokenizer's files").path().shown_default("model_name_or_path"),
@@ -25,10 +24,12 @@ void ModelArgs::visit(const FieldVisitor& field) {
   field(Field("stage_to", "folder on each node's local disk; model, adapters, packs and data are copied there once, over MPI")
             .path(),
         &stage_to);
-  field(Field("stage_limit", "largest size of stage_to in GB; the least recently used copies are "
-                             "removed first").above(0), &stage_limit);
-  field(Field("infer_dtype",
-              "type of weights and compute in eval, generate, chat, predict and export; auto: the model's own")
+  field(Field("stage_limit",
+              "largest size of stage_to in GB; the least recently used copies are "
+              "removed first")
+            .above(0),
+        &stage_limit);
+  field(Field("infer_dtype", "type of weights and compute in eval, generate, chat, predict and export; auto: the model's own")
             .one_of({"auto", "float16", "bfloat16", "float32"}),
         &infer_dtype);
   field(Field("quantization_bit", "quantise the layers' frozen linears on loading, to 4 or 8 bits")
@@ -38,8 +39,7 @@ void ModelArgs::visit(const FieldVisitor& field) {
   field(
       Field("quantization_method", "bnb: nf4 or fp4 for 4 bits, int8 for 8 bits; int8 and fp8: 8 bits only")
           .one_of({"bnb", "int8", "fp8"})
-          .advise(
-              "hqq and eetq are not implemented; models quantised by GPTQ, AWQ, bitsandbytes or fp8 load without these keys"),
+          .advise("hqq and eetq are not implemented; models quantised by GPTQ, AWQ, bitsandbytes or fp8 load without these keys"),
       &quantization_method);
   field(Field("quantization_type", "4 bits: the number format").one_of({"nf4", "fp4"}), &quantization_type);
   field(Field("double_quantization", "4 bits: quantise the scales too"), &double_quantization);

@@ -8,7 +8,7 @@
 namespace qft::config {
 namespace {
 
-// Optimal string alignment distance (Levenshtein with swaps of neighbours), three rows of the table at a time.
+// Optimal string alignment distance (Levenshtein with swaps of neighbours), with three rows of the table in memory.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) last[j] = j;

@@ -12,7 +12,7 @@
 namespace qft::config {
 namespace {
 
-// Hands the text to the parser and counts its lines on the way: the parser itself reports no positions.
+// Feeds the text to the parser and counts lines: the parser reports no positions.
 class CountingIterator {
  public:
   using difference_type = std::ptrdiff_t;

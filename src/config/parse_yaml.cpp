@@ -53,18 +53,17 @@ class YamlEvents : public YAML::EventHandler {
   void OnMapEnd() override { builder_.end(); }
 
   Value take() {
-    // yaml-cpp takes the rest of the file for the text.
+    // yaml-cpp reads an unclosed quote to the end of the file.
     const int line = line_of(last_scalar_), column = last_scalar_.column + 1;
     if (!is_quote_closed(text_, line, column))
-      builder_.reject(line,
-                      fmt::format("not valid YAML (column {}): the text that a quote opens here has no closing quote", column));
+      builder_.reject(line, fmt::format("not valid YAML (column {}): the quote that opens here is not closed", column));
     return builder_.take();
   }
   int first_line() const { return first_line_; }
 
  private:
   [[noreturn]] void refuse_anchor(const YAML::Mark& mark) const {
-    builder_.reject(line_of(mark), "YAML anchors and aliases (& and *) are not supported: write the value out");
+    builder_.reject(line_of(mark), "YAML anchors and aliases (& and *) are not supported: write out the value");
   }
   void check(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor) const {
     if (anchor != 0) refuse_anchor(mark);
@@ -90,11 +89,9 @@ Value parse_yaml(const std::string& text, std::string_view where) {
     Value value = events.take();
     YamlEvents next(where, text);
     if (parser.HandleNextDocument(next)) {
-      if (text.find("---") == text.npos)  // a new document to YAML
-        fail_config(
-            "{}:{}: not valid YAML: the line is indented less than the first: begin all keys in the same "
-            "column",
-            where, next.first_line());
+      if (text.find("---") == text.npos)  // YAML takes this as a new document
+        fail_config("{}:{}: not valid YAML: the line is indented less than the first line: begin all keys in the same column",
+                    where, next.first_line());
       fail_config("{}:{}: more than one YAML document ('---') in the file: keep one", where, next.first_line());
     }
     return value;

@@ -11,10 +11,10 @@
 namespace qft::config {
 namespace {
 
-/// The largest ddp_timeout that has an effect, in seconds: no healthy run goes that long without progress.
+/// The largest effective ddp_timeout in seconds: no healthy run makes no progress for longer.
 constexpr std::int64_t kMostDdpTimeout = 4 * 3600;
 
-/// Of a run that gives neither eval_steps nor logging_steps, as in LLaMA-Factory.
+/// Default without eval_steps and logging_steps, as in LLaMA-Factory.
 constexpr double kEvalSteps = 500;
 
 }  // namespace
@@ -40,19 +40,19 @@ void RunConfig::visit(const std::function<void(std::string_view title)>& group, 
 
 namespace {
 
-/// The base of loss_scale by the keys that say the same.
+/// Applies the base of loss_scale to mask_history and train_on_prompt.
 void resolve_loss_scale(RunConfig& c) {
   const auto [base, schemes] = parse_loss_scale(c.data.loss_scale);
   const std::string& stage = c.finetuning.stage;
-  const std::string_view learned = stage == "pt" ? "all" : "last_round";  // by any other stage than sft
+  const std::string_view learned = stage == "pt" ? "all" : "last_round";  // fixed in stages other than sft
   if (stage != "sft" && (!schemes.empty() || (!base.empty() && base != "default" && base != learned)))
-    fail_config("{} is {}, but {} is {}, which learns {} alike: remove it", at_key(c, "loss_scale"), c.data.loss_scale,
+    fail_config("{} is {}, but {} is {}, which gives {} the same weight: remove it", at_key(c, "loss_scale"), c.data.loss_scale,
                 at_key(c, "stage"), stage, stage == "pt" ? "all tokens" : "the tokens of answers");
   if (stage != "sft" || base.empty()) return;
   for (const auto& [key, value, asked] : {std::tuple("mask_history", &c.data.mask_history, base == "last_round"),
                                           std::tuple("train_on_prompt", &c.data.train_on_prompt, base == "all")}) {
     if (c.is_given(key) && *value != asked)
-      fail_config("{} is {}, but {} is {}: drop one", at_key(c, "loss_scale"), c.data.loss_scale, at_key(c, key), *value);
+      fail_config("{} is {}, but {} is {}: remove one", at_key(c, "loss_scale"), c.data.loss_scale, at_key(c, key), *value);
     *value = asked;
     c.given.try_emplace(key, c.given["loss_scale"]);
   }
@@ -62,7 +62,7 @@ void resolve_loss_scale(RunConfig& c) {
 
 void RunConfig::resolve() {
   resolve_loss_scale(*this);
-  if (data.chat_template == "tokenizer_default") {  // axolotl's word
+  if (data.chat_template == "tokenizer_default") {  // axolotl's value
     data.chat_template.clear();
     data.template_name = "own";
   }
@@ -82,8 +82,8 @@ void RunConfig::resolve() {
     training.greater_is_better = !metric.ends_with("loss") && !metric.ends_with("perplexity");
   }
   if (training.ddp_timeout > kMostDdpTimeout) {
-    notes.push_back(fmt::format("{} is {} s, with which a job that hangs would never end: it counts as {} s",
-                                at_key(*this, "ddp_timeout"), training.ddp_timeout, kMostDdpTimeout));
+    notes.push_back(fmt::format("{} is {} s, too long to end a job that hangs: using {} s", at_key(*this, "ddp_timeout"),
+                                training.ddp_timeout, kMostDdpTimeout));
     training.ddp_timeout = kMostDdpTimeout;
   }
   if (training.log_level == "passive") training.log_level = "info";
@@ -119,8 +119,8 @@ bool RunConfig::chooses_recompute() const {
 std::string_view RunConfig::prompts_apart() const {
   if (!finetuning.trains_pairs()) return "only stages dpo and rm have pairs";
   if (!finetuning.share_prompts) return "share_prompts is false";
-  if (training.neftune_noise_alpha > 0) return "neftune_noise_alpha adds other noise to each sequence";
-  if (training.cuda_graphs) return "cuda_graphs replays layers for sequences of other lengths";
+  if (training.neftune_noise_alpha > 0) return "neftune_noise_alpha adds different noise to each sequence";
+  if (training.cuda_graphs) return "cuda_graphs replays recorded layers for sequences of other lengths";
   return {};
 }
 

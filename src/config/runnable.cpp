@@ -11,22 +11,22 @@
 namespace qft::config {
 namespace {
 
-/// A key that is understood but not yet acted on. `value`: only this one; empty: all but the default.
+/// A key or value that is not implemented yet. `value`: only this value; empty: all except the default.
 struct NotYet {
   std::string_view key;
   std::string_view value;
   std::initializer_list<Purpose> purposes;
   std::string_view advice;
-  std::string_view stage = {};  ///< only in this one; empty: in each
+  std::string_view stage = {};  ///< only in this stage; empty: in all stages
 };
 
 constexpr auto kWherePairsCount = {Purpose::train, Purpose::eval, Purpose::plan};
 
-// The only list of missing features: implementing one removes its row.
+// The only list of missing features. Remove a row after implementing it.
 const NotYet kNotYet[] = {
     {"pref_loss", "kto_pair", kWherePairsCount, "TRL has dropped it too; pref_loss: sigmoid is the nearest", "dpo"},
-    // Useful only with one of the above, and therefore without effect rather than refused.
-    {"loraplus_lr_embedding", "", {}, "it is the rate of LoRA on embeddings, which are not wrapped"},
+    // Without effect instead of refused, because it only matters for an unimplemented feature.
+    {"loraplus_lr_embedding", "", {}, "qft does not put LoRA on embeddings"},
 };
 
 bool concerns(const NotYet& row, Purpose purpose) {
@@ -59,7 +59,7 @@ std::string canonical_strategy(const std::string& name) {
 void note_without_effect(RunConfig& config) {
   for (const NotYet& row : kNotYet)
     if (row.purposes.size() == 0 && config.is_given(row.key))
-      config.notes.push_back(fmt::format("{} has no effect here: {}", at_key(config, row.key), row.advice));
+      config.notes.push_back(fmt::format("{} has no effect in qft: {}", at_key(config, row.key), row.advice));
 }
 
 void require_runnable(const RunConfig& config, Purpose purpose) {
@@ -68,7 +68,7 @@ void require_runnable(const RunConfig& config, Purpose purpose) {
   for (const NotYet& row : kNotYet) {
     if (!concerns(row, purpose) || (!row.stage.empty() && row.stage != config.finetuning.stage)) continue;
     const BoundField* field = find_field(fields, row.key);
-    QFT_ASSERT(field != nullptr, "the list of missing features names '{}', which is no key", row.key);
+    QFT_ASSERT(field != nullptr, "the list of missing features names '{}', which is not a key", row.key);
     const nlohmann::json value = field_value(field->field, field->ref);
     const nlohmann::json initially = field_value(field->field, initial[field - fields.data()].ref);
     if (row.value.empty() ? value != initially : value == row.value) {

@@ -1,4 +1,4 @@
-// What a configuration can say, against what this build runs.
+// Checks a configuration against the features of this build.
 #pragma once
 
 #include "qft/config/run_config.h"
@@ -10,23 +10,22 @@
 
 namespace qft::config {
 
-/// The one name of strategies that have two: zero0 is ddp, full_shard is zero3.
+/// Returns the canonical name of a strategy: zero0 is ddp, full_shard is zero3.
 std::string canonical_strategy(const std::string& name);
 
-/// True if the programs of `purpose` use an adapter or a model as a run left it: they take that run's settings, and its folder.
+/// True if the programs of `purpose` use a trained adapter or model: they accept its folder and read its run's settings.
 bool uses_models(Purpose purpose);
 
-/// Whether `qft train` trains, by the keys as they are given: do_train decides; without it do_eval or do_predict alone trains
-/// nothing.
+/// True if `qft train` trains: do_train decides if given; else do_eval or do_predict turns training off.
 bool trains_by(std::optional<bool> do_train, bool do_eval, bool do_predict);
 
-/// Notes the given keys that have no effect for want of another that is not implemented.
+/// Notes given keys without effect because a related key is not implemented.
 void note_without_effect(RunConfig& config);
 
-/// Throws ConfigError where a key has a value that the programs of `purpose` would not act on.
+/// Throws ConfigError if a key has a value that the programs of `purpose` do not implement.
 void require_runnable(const RunConfig& config, Purpose purpose);
 
-/// The values of a key that require_runnable() refuses; one that is empty stands for all but the default.
+/// Returns the key's values that require_runnable() refuses; an empty one means all except the default.
 std::vector<std::string_view> not_implemented(std::string_view key, Purpose purpose);
 
 }  // namespace qft::config

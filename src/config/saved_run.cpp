@@ -13,10 +13,10 @@ namespace {
 
 constexpr std::string_view kBatchKeys[] = {"per_device_train_batch_size", "gradient_accumulation_steps", "global_batch_size"};
 
-/// Of the settings of a run, all of which run.json holds: the given ones, and those that do not follow from them.
+/// run.json holds all settings. Returns the given ones and those that do not follow from them.
 Value needed(const Value& settings, const Value* given, std::string_view file) {
   const auto is_given = [&](const std::string& key, const Value& value) {
-    if (given == nullptr) return differs_from_default(key, value);  // an earlier version did not list them
+    if (given == nullptr) return differs_from_default(key, value);  // run.json of an earlier version has no list of given keys
     return std::ranges::find(given->items, key, &Value::text) != given->items.end();
   };
   Value typed{.kind = Value::Kind::map, .line = settings.line};
@@ -67,14 +67,14 @@ bool differs_from_default(std::string_view key, const Value& value) {
 std::vector<Setting> settings_to_repeat(const Value& document, std::string_view file, const std::vector<Setting>& overrides,
                                         Purpose purpose) {
   if (uses_models(purpose))
-    fail_config("{} describes a run of qft train: give its folder to use what it trained, as in qft chat {}", file,
+    fail_config("{} describes a run of qft train: to use the trained model give the run's folder, as in qft chat {}", file,
                 std::filesystem::absolute(file).parent_path().string());
   const auto is_batch_size = [](const Setting& s) { return std::ranges::find(kBatchKeys, s.key) != std::end(kBatchKeys); };
   const Value* batch = member(document, "global_batch_size");
   const bool keeps_batch = batch != nullptr && std::ranges::none_of(overrides, is_batch_size);
   const Value settings = needed(*settings_in(document), member(document, "given"), file);
   std::vector<Setting> all = settings_of(settings, file);
-  // By how much that key raises the learning rate depends on the ranks.
+  // The effect of scale_lr_by_world_size depends on the number of ranks.
   if (const Value* ranks = member(document, "ranks");
       ranks != nullptr && as_bool(member_or_null(settings, "scale_lr_by_world_size")) == true)
     all.push_back({"num_processes", *ranks, fmt::format("{}: ranks", file), fmt::format("{}: ranks", file)});

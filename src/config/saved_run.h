@@ -1,4 +1,4 @@
-// run.json: the description of a run that training writes into output_dir, with the run's settings.
+// run.json: training writes this description of the run, with its settings, into output_dir.
 #pragma once
 
 #include "qft/config/run_config.h"
@@ -12,24 +12,24 @@ namespace qft::config {
 
 inline constexpr const char* kSavedRun = "run.json";
 
-/// The entry of a mapping; nullptr if it has none of this name.
+/// Returns the mapping's entry with this name, or nullptr.
 const Value* member(const Value& map, std::string_view key);
 
-/// The same; null if there is none.
+/// Returns the mapping's entry with this name, or a null value.
 Value member_or_null(const Value& map, std::string_view key);
 
-/// The settings in a run.json; nullptr if `document` describes no run.
+/// Returns the settings in a run.json; nullptr if `document` does not describe a run.
 const Value* settings_in(const Value& document);
 
-/// `value` of a run.json as it would be typed: a list as one text with commas, nothing quoted.
+/// Converts a value in a run.json to its form on a command line: a list as one text with commas, nothing quoted.
 Value as_typed(const Value& value);
 
-/// Whether the value differs from the default of this key. `key` is one of ours.
+/// True if the value differs from the key's default. `key` is a key of qft.
 bool differs_from_default(std::string_view key, const Value& value);
 
-/// The settings with which `qft train` repeats the run that `document`, the run.json `file`, describes: those that differ from
-/// the defaults, and the run's global batch size, so that any number of ranks takes the same steps, unless `overrides` set a
-/// batch size. Throws ConfigError if `purpose` does not train: then the run's folder is meant.
+/// Returns the settings with which `qft train` repeats the run in `document` (the content of the run.json `file`): the settings
+/// that differ from the defaults, and the run's global batch size, so that any number of ranks takes the same steps. Omits the
+/// batch size if `overrides` set one. Throws ConfigError for programs that use models: they need the run's folder.
 std::vector<Setting> settings_to_repeat(const Value& document, std::string_view file, const std::vector<Setting>& overrides,
                                         Purpose purpose);
 

@@ -1,4 +1,4 @@
-// Words of the texts in which tables list several. Private to config.
+// Splits the texts in which tables list several words. Private to config.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace qft::config {
 
-/// The parts of `text` between marks, without empty ones; they are views of it.
+/// Returns the non-empty parts of `text` between marks, as views into it.
 inline std::vector<std::string_view> split(std::string_view text, std::string_view mark = " ") {
   std::vector<std::string_view> parts;
   for (std::size_t begin = 0; begin < text.size();) {

@@ -67,7 +67,7 @@ class Store {
     fail_config("{}: expected {}, got {}{}{}", where_, expected(field_, ref_), describe(value), advice.empty() ? "" : ": ",
                 advice);
   }
-  // The choice of three letters or more that is near, with the same first letter: orpo is no mistyped dpo, ppo no pt.
+  // Returns the nearest choice with at least three letters and the same first letter: orpo is not a mistyped dpo, nor ppo a pt.
   std::string_view mistyped(std::string_view word) const {
     std::vector<std::string_view> alike;
     for (const std::string_view choice : field_.choices)
@@ -98,7 +98,7 @@ class Store {
     if (as_bool(value) == false && is_choice("no")) return "no";
     reject(value);
   }
-  // A list, or one text with commas.
+  // Accepts a list, or one text with commas.
   std::vector<Value> items_of(const Value& value) const {
     const Value list = unwrap(value, where_);
     std::vector<Value> items;

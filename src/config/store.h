@@ -1,4 +1,4 @@
-// Puts a Value into the member behind a key, checked against the key's type and rule.
+// Stores a Value in a key's member after checking the key's type and rule.
 #pragma once
 
 #include "qft/config/field.h"
@@ -9,15 +9,15 @@
 
 namespace qft::config {
 
-/// Stores `value` through `ref`. Null unsets a nullable member and resets another one to `initial`, which
-/// refers to the same key of a fresh RunConfig. Throws ConfigError "where: expected ..., got ...": `where`
-/// names source and key. `expand`: whether ~ and $VARS in paths expand.
+/// Stores `value` through `ref`. Null unsets a nullable member and resets any other member to `initial`, the same key's member in
+/// a fresh RunConfig. `expand`: expand ~ and $VARS in paths. `where` names source and key. Throws ConfigError "where: expected
+/// ..., got ...".
 void store(const Field& field, FieldRef ref, FieldRef initial, const Value& value, std::string_view where, bool expand = true);
 
-/// A list or mapping inside a text (from the command line, or as JSON in quotes) as what it is; other values as they are.
+/// Parses a text that holds a list or mapping (from the command line, or JSON in quotes). Returns other values unchanged.
 Value unwrap(const Value& value, std::string_view where);
 
-/// What the key takes: "an integer", "true or false", "one of a, b, c", ...
+/// Describes the allowed values: "an integer", "true or false", "one of a, b, c", ...
 std::string expected(const Field& field, FieldRef ref);
 
 }  // namespace qft::config

@@ -20,19 +20,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// More runs are a mistake: their list alone would be long.
+/// More runs than this are a mistake.
 constexpr std::size_t kMostRuns = 10'000;
-/// Longer names of folders are cut.
+/// Longer folder names are cut.
 constexpr std::size_t kLongestName = 150;
-/// Keys of which each run of a sweep has its own value, made of its name.
+/// Keys that differ for every run: their values contain the run's name.
 constexpr std::string_view kOwnKeys[] = {"output_dir", "run_name", "logging_dir", "log_dir", "trace"};
 
 struct Axis {
   std::string key;
-  std::vector<std::string> values;  // as an override has them
+  std::vector<std::string> values;  // in the form of overrides
 };
 
-/// A key as it is typed: "--lora-rank", "lora_rank".
+/// Returns the key's name for any typed form: "--lora-rank", "lora_rank".
 std::string key_of(std::string_view typed) {
   if (typed.starts_with("--")) typed.remove_prefix(2);
   std::string key(typed.substr(0, typed.find('=')));
@@ -46,7 +46,7 @@ std::string override_text(const Value& value) {
 
 void require_sweepable(const std::string& key, std::string_view typed) {
   if (std::ranges::find(kOwnKeys, key) != std::end(kOwnKeys))
-    fail_config("--sweep {}: {} cannot be swept: each run has its own folder in output_dir, and its name from there", typed, key);
+    fail_config("--sweep {}: {} cannot be swept: each run gets its own folder in output_dir and the folder's name", typed, key);
   if (reads(Purpose::train, key)) return;
   RunConfig defaults;
   std::vector<std::string_view> names;
@@ -54,7 +54,7 @@ void require_sweepable(const std::string& key, std::string_view typed) {
   for (const BoundField& field : fields)
     if (reads(Purpose::train, field.field.name)) names.push_back(field.field.name);
   const std::string_view near = nearest(key, names);
-  fail_config("--sweep {}: '{}' is no key that qft train reads{}", typed, key,
+  fail_config("--sweep {}: '{}' is not a key that qft train reads{}", typed, key,
               near.empty() ? ": qft train --help lists them" : fmt::format(": did you mean '{}'?", near));
 }
 
@@ -71,7 +71,7 @@ Axis axis_of(const std::string& typed) {
   if (list.kind != Value::Kind::list || list.items.empty()) fail_config("{}: no value is given", where);
   for (const Value& item : list.items) {
     if (item.kind == Value::Kind::null || (item.kind == Value::Kind::scalar && item.text.empty()))
-      fail_config("{}: a value is empty or null: write each run's own", where);
+      fail_config("{}: a value is empty or null: write a value for each run", where);
     const std::string text = override_text(item);
     if (std::ranges::find(axis.values, text) != axis.values.end()) fail_config("{}: the value {} is given twice", where, text);
     axis.values.push_back(text);
@@ -79,8 +79,8 @@ Axis axis_of(const std::string& typed) {
   return axis;
 }
 
-/// A part of a folder's name: "lora_rank=8". What a shell or a file system may mind is replaced, and a hash then tells values
-/// apart.
+/// Returns one part of a folder's name: "lora_rank=8". Replaces characters that a shell or a file system may reject and then adds
+/// a hash to keep values distinct.
 std::string part_of_name(std::string_view key, std::string_view value) {
   std::string shown;
   for (const char c : value) shown += std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '-' ? c : '_';
@@ -108,13 +108,13 @@ std::vector<Axis> axes_of(const CommandLine& line, std::span<const std::string> 
     for (const std::string& text : line.overrides)
       if (key_of(text) == axis.key) fail_config("--sweep {}: {} is also given as {}: remove one of them", typed, axis.key, text);
     runs *= axis.values.size();
-    if (runs > kMostRuns) fail_config("--sweep {}: that makes more than {} runs", typed, kMostRuns);
+    if (runs > kMostRuns) fail_config("--sweep {}: the sweep has more than {} runs", typed, kMostRuns);
     axes.push_back(std::move(axis));
   }
   return axes;
 }
 
-/// The line of one run, from the configuration that it has in the output_dir of the sweep.
+/// Completes the command line of one run: its folders and name inside the sweep's output_dir.
 void place(SweepRun& run, const RunConfig& config) {
   const TrainingArgs& t = config.training;
   run.dir = fs::path(t.output_dir) / run.name;

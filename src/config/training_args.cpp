@@ -25,8 +25,7 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
             .shown_default("the newest one in output_dir, if any"),
         &a.resume_from_checkpoint);
   field(Field("per_device_train_batch_size", "samples in a micro-batch of one rank").at_least(1), &a.per_device_train_batch_size);
-  field(Field("max_tokens_per_micro_batch",
-              "largest number of tokens in a micro-batch; larger ones are split; 0: no limit")
+  field(Field("max_tokens_per_micro_batch", "largest number of tokens in a micro-batch; larger ones are split; 0: no limit")
             .at_least(0),
         &a.max_tokens_per_micro_batch);
   field(Field("per_device_eval_batch_size",
@@ -44,30 +43,33 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
             .at_least(1)
             .zero_word("auto"),
         &a.breadth_first_micro_batches);
-  field(
-      Field("dataloader_drop_last",
-            "drop the last samples of an epoch if they do not fill a micro-batch on every rank (other samples in each epoch)"),
-      &a.dataloader_drop_last);
+  field(Field("dataloader_drop_last",
+              "drop the last samples of an epoch if they do not fill a micro-batch on every rank (other samples in each epoch)"),
+        &a.dataloader_drop_last);
   field(Field("num_train_epochs", "passes over the training set").above(0).at_most(kMostSteps), &a.num_train_epochs);
   field(Field("max_steps", "number of optimizer steps; 1 or more overrides num_train_epochs").in(-1, kMostSteps), &a.max_steps);
-  field(Field("max_hours", "stop with a checkpoint (exit code 75) after this number of hours; 0: no "
-                           "limit").at_least(0), &a.max_hours);
+  field(Field("max_hours",
+              "stop with a checkpoint (exit code 75) after this number of hours; 0: no "
+              "limit")
+            .at_least(0),
+        &a.max_hours);
   field(Field("ddp_timeout",
               "end the job after this number of seconds without a sign of life from one rank or without progress on all ranks; "
               "at most 14400")
             .at_least(1),
         &a.ddp_timeout);
-  field(Field("straggler_action", "action if a rank is three times as slow as the others: warn, or save a checkpoint and end "
-                                  "the run")
+  field(Field("straggler_action",
+              "action if a rank is three times as slow as the others: warn, or save a checkpoint and end "
+              "the run")
             .one_of({"warn", "stop"}),
         &a.straggler_action);
-  field(Field("loss_spike_factor", "skip a step's update if its loss exceeds the usual loss by this factor; 0: off")
-            .at_least(0),
+  field(Field("loss_spike_factor", "skip a step's update if its loss exceeds the usual loss by this factor; 0: off").at_least(0),
         &a.loss_spike_factor);
-  field(
-      Field("max_skipped_updates", "end the run after this number of consecutive skipped updates (NaN, Inf, loss "
-                                   "spikes); 0: no limit").at_least(0),
-      &a.max_skipped_updates);
+  field(Field("max_skipped_updates",
+              "end the run after this number of consecutive skipped updates (NaN, Inf, loss "
+              "spikes); 0: no limit")
+            .at_least(0),
+        &a.max_skipped_updates);
   field(Field("async_save", "write checkpoints from a copy in host memory while training continues"), &a.async_save);
 }
 
@@ -79,9 +81,8 @@ void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
                      "adamw_bnb_8bit", "paged_adamw_8bit", "muon", "adafactor", "galore_adamw", "apollo_adamw"})
             .advise(kOptimizersHere),
         &a.optim);
-  field(Field("optim_args", "more optimizer arguments, in transformers' form: momentum=0.9,nesterov=true"),
-        &a.optim_args);
-  field(Field("galore_target", "GaLore: modules with projected gradients; only "all" is implemented"), &a.galore_target);
+  field(Field("optim_args", "more optimizer arguments, in transformers' form: momentum=0.9,nesterov=true"), &a.optim_args);
+  field(Field("galore_target", "GaLore: modules with projected gradients; only " all " is implemented"), &a.galore_target);
   field(Field("galore_rank", "GaLore: rank of the projection").at_least(1), &a.galore_rank);
   field(Field("galore_update_interval", "GaLore: steps between updates of the projection").at_least(1),
         &a.galore_update_interval);
@@ -90,27 +91,34 @@ void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
               "GaLore: side of a matrix to project: the longer one (std), the shorter one (reverse_std), or always left or right")
             .one_of({"std", "reverse_std", "left", "right"}),
         &a.galore_proj_type);
-  field(Field("apollo_target", "APOLLO: modules with projected gradients; only "all" is implemented"), &a.apollo_target);
+  field(Field("apollo_target", "APOLLO: modules with projected gradients; only " all " is implemented"), &a.apollo_target);
   field(Field("apollo_rank", "APOLLO: rank of the projection").at_least(1), &a.apollo_rank);
   field(Field("apollo_update_interval", "APOLLO: steps between updates of the projection").at_least(1),
         &a.apollo_update_interval);
-  field(Field("apollo_scale", "APOLLO: updates of projected matrices are multiplied by "
-                              "sqrt(apollo_scale)").above(0), &a.apollo_scale);
-  field(Field("apollo_proj", "APOLLO: projection onto random vectors (random) or the leading singular "
-                             "vectors (svd)").one_of({"random", "svd"}),
+  field(Field("apollo_scale",
+              "APOLLO: updates of projected matrices are multiplied by "
+              "sqrt(apollo_scale)")
+            .above(0),
+        &a.apollo_scale);
+  field(Field("apollo_proj",
+              "APOLLO: projection onto random vectors (random) or the leading singular "
+              "vectors (svd)")
+            .one_of({"random", "svd"}),
         &a.apollo_proj);
   field(Field("apollo_proj_type", "APOLLO: side of a matrix to project: the longer one (std), or always right or left")
             .one_of({"std", "right", "left"}),
         &a.apollo_proj_type);
-  field(Field("apollo_scale_type", "APOLLO: one scaling factor per channel, or per matrix (tensor)")
-            .one_of({"channel", "tensor"}),
-        &a.apollo_scale_type);
+  field(
+      Field("apollo_scale_type", "APOLLO: one scaling factor per channel, or per matrix (tensor)").one_of({"channel", "tensor"}),
+      &a.apollo_scale_type);
   field(Field("apollo_scale_front", "APOLLO: apply apollo_scale before limiting the growth of the update's norm"),
         &a.apollo_scale_front);
   field(Field("learning_rate", "peak learning rate").at_least(0), &a.learning_rate);
   field(Field("scale_lr_by_world_size", "multiply learning_rate by the number of ranks"), &a.scale_lr_by_world_size);
-  field(Field("weight_decay", "weight decay, decoupled from the gradient except for sgd; not applied to norms and "
-                              "biases").at_least(0),
+  field(Field("weight_decay",
+              "weight decay, decoupled from the gradient except for sgd; not applied to norms and "
+              "biases")
+            .at_least(0),
         &a.weight_decay);
   field(Field("adam_beta1", "AdamW: decay of the first moment; Lion: weight of the momentum in the update direction")
             .in_half_open(0, 1),
@@ -142,12 +150,15 @@ void visit_numerics(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("bf16", "bf16 weights and compute, with fp32 masters of trained weights"), &a.bf16);
   field(Field("fp16", "fp16 weights and compute with loss scaling, with fp32 masters of trained weights"), &a.fp16);
   field(Field("fp16_loss_scale", "fp16: constant loss scale").at_least(0).zero_word("dynamic"), &a.fp16_loss_scale);
-  field(Field("fp16_initial_scale_power", "fp16: the dynamic loss scale starts at 2 to this power").in(0, 126), &a.fp16_initial_scale_power);
+  field(Field("fp16_initial_scale_power", "fp16: the dynamic loss scale starts at 2 to this power").in(0, 126),
+        &a.fp16_initial_scale_power);
   field(Field("fp16_loss_scale_window", "fp16: steps without overflow until the loss scale doubles").at_least(1),
         &a.fp16_loss_scale_window);
   field(Field("fp16_hysteresis", "fp16: overflows until the loss scale is halved").at_least(1), &a.fp16_hysteresis);
-  field(Field("fp16_consecutive_hysteresis", "fp16: a step without overflow resets the count of "
-                                             "fp16_hysteresis"), &a.fp16_consecutive_hysteresis);
+  field(Field("fp16_consecutive_hysteresis",
+              "fp16: a step without overflow resets the count of "
+              "fp16_hysteresis"),
+        &a.fp16_consecutive_hysteresis);
   field(Field("fp16_min_loss_scale", "fp16: smallest dynamic loss scale").above(0), &a.fp16_min_loss_scale);
   field(Field("pure_bf16", "bf16 everywhere, without fp32 masters: half the memory, less exact"), &a.pure_bf16);
   field(Field("tf32", "use TF32 for fp32 matrix products on the GPU"), &a.tf32);
@@ -157,8 +168,7 @@ void visit_numerics(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("gradient_checkpointing", "recompute activations in backward").shown_default("not disable_gradient_checkpointing"),
         &a.gradient_checkpointing);
   field(Field("use_cpu", "compute on the CPU even if there is a GPU"), &a.use_cpu);
-  field(Field("deterministic",
-              "bit-identical results in repeated runs and, with ddp, on any number of ranks; slower"),
+  field(Field("deterministic", "bit-identical results in repeated runs and, with ddp, on any number of ranks; slower"),
         &a.deterministic);
   field(Field("debug_sync", "for developers of qft: fail if a step after the first makes the host wait for its GPU"),
         &a.debug_sync);
@@ -197,13 +207,15 @@ void visit_events(TrainingArgs& a, const FieldVisitor& field) {
               "evaluation metric that decides the best checkpoint: loss, accuracy, <dataset>_loss, rouge-l ...")
             .shown_default("loss"),
         &a.metric_for_best_model);
-  field(Field("greater_is_better", "true if a higher metric_for_best_model is better").shown_default("false for losses and perplexity, else true"),
+  field(Field("greater_is_better", "true if a higher metric_for_best_model is better")
+            .shown_default("false for losses and perplexity, else true"),
         &a.greater_is_better);
 }
 
 void visit_watching(TrainingArgs& a, const FieldVisitor& field) {
-  field(Field("report_to", "destinations of metrics in addition to trainer_log.jsonl: tensorboard, mlflow, both, or all that can "
-                           "run here")
+  field(Field("report_to",
+              "destinations of metrics in addition to trainer_log.jsonl: tensorboard, mlflow, both, or all that can "
+              "run here")
             .shown_default("none"),
         &a.report_to);
   field(Field("run_name", "the run's name in TensorBoard, MLflow and the report"), &a.run_name);
@@ -218,9 +230,9 @@ void visit_watching(TrainingArgs& a, const FieldVisitor& field) {
 }
 
 void visit_launch(TrainingArgs& a, const FieldVisitor& field) {
-  field(Field("log_level", "lowest severity to log")
-            .one_of({"trace", "debug", "info", "warning", "error", "critical", "passive"}),
-        &a.log_level);
+  field(
+      Field("log_level", "lowest severity to log").one_of({"trace", "debug", "info", "warning", "error", "critical", "passive"}),
+      &a.log_level);
   field(Field("deepspeed", "DeepSpeed configuration: a JSON file, zero0 ... zero3, zero2_offload or zero3_offload"),
         &a.deepspeed);
   field(Field("fsdp", "FSDP options (full_shard, shard_grad_op, hybrid_shard, no_shard, offload) or an accelerate YAML"),

@@ -15,7 +15,7 @@ namespace {
 
 using Class = ForeignKey::Class;
 
-// The word that the tables have for a scalar.
+// Returns the word for a scalar in the tables.
 std::string word_of(const Value& value) {
   if (value.kind == Value::Kind::null || (value.kind == Value::Kind::scalar && value.text.empty())) return "null";
   if (const auto flag = as_bool(value)) return *flag ? "true" : "false";
@@ -27,7 +27,7 @@ Value scalar(std::string_view text, int line) {
   return Value{.kind = Value::Kind::scalar, .text = std::string(text), .line = line};
 }
 
-// "all-linear=all|none=null": the value under its own name here, in lists too.
+// Translates the value by "all-linear=all|none=null", also inside lists.
 Value with_words(const Value& value, std::string_view words) {
   Value out = value;
   if (value.kind == Value::Kind::list) {
@@ -61,7 +61,7 @@ class Translator {
       const ForeignKey* foreign = find_foreign(setting.key);
       if (foreign == nullptr) {
         out_.settings.push_back(setting);
-        // Version 1's word for the newest checkpoint, if there is one: what happens where the key is not given.
+        // In version 1 "auto" means the newest checkpoint if there is one, which is qft's behaviour without the key.
         if (v1_.used && setting.key == "resume_from_checkpoint" && setting.value.text == "auto")
           out_.settings.back().value = scalar("null", setting.value.line);
       } else {
@@ -83,7 +83,7 @@ class Translator {
  private:
   bool is_own(std::string_view name) const { return std::find(own_.begin(), own_.end(), name) != own_.end(); }
 
-  // Whether the key is given by one of its unmistakable names.
+  // True if the key is given under a name with only one meaning.
   bool has(std::string_view key) const {
     return std::any_of(settings_.begin(), settings_.end(), [&](const Setting& s) {
       const ForeignKey* foreign = find_foreign(s.key);
@@ -122,20 +122,20 @@ class Translator {
     }
   }
 
-  // To an export ms-swift's quant_bits is what it writes.
+  // For an export, ms-swift's quant_bits is the format to write.
   std::string_view renamed_key(const ForeignKey& key) const {
     const bool written = purpose_ == Purpose::export_model && key.name == "quant_bits";
     return written ? "export_quantization_bit" : key.key;
   }
 
-  // Of how codes are made an export has one way. True for a key of it that agrees.
+  // Exports have only one 4-bit format. True if the key is part of it and agrees with it.
   static bool is_as_written(const Setting& setting, const ForeignKey& key) {
     for (const auto& [name, word] :
          {std::pair{"quantization_method", "bnb"}, {"quantization_type", "nf4"}, {"double_quantization", "true"}}) {
       if (key.key != name) continue;
       const std::string asked = word_of(setting.value);
       if (asked == word || asked == "null") return true;
-      fail_config("{}: {} is refused: exports have 16 bits, or 4 bits by bitsandbytes: nf4 with double quantization",
+      fail_config("{}: {} is refused: exports have 16 bits, or 4 bits in bitsandbytes' nf4 with double quantization",
                   setting.where, describe(setting.value));
     }
     return false;
@@ -164,7 +164,8 @@ class Translator {
     fail_config("{}: {} is refused: {}", setting.where, describe(setting.value), key.reason);
   }
 
-  // A name with two meanings: ms-swift's among keys of ms-swift, the other one where the first has been said by itself.
+  // Decides a name with two meanings: ms-swift's meaning among keys of ms-swift; the other meaning if the first one's key is
+  // given.
   void choose(const Setting& setting, const ForeignKey& key) {
     if (word_of(setting.value) == "null") return;
     const bool generates = purpose_ == Purpose::any || purpose_ == Purpose::generate || purpose_ == Purpose::export_model;
@@ -173,7 +174,7 @@ class Translator {
     }
     if (swift_ && key.key.empty()) {
       out_.notes.push_back(
-          fmt::format("{} has no effect here: texts stay as they are: write the names into the data", setting.where));
+          fmt::format("{} has no effect in qft, which does not change texts: write the names into the data", setting.where));
       return;
     }
     if (swift_) return out_.settings.push_back(as(setting, key.key, setting.value));
@@ -188,8 +189,8 @@ class Translator {
     out_.claims.push_back({WorldClaim::Kind::ranks, *number, setting.where});
   }
 
-  // Where ms-swift's names ask for an evaluation set, it is used as often as checkpoints are saved, unless
-  // eval_strategy says otherwise; with eval_strategy no ms-swift holds nothing out.
+  // If ms-swift's keys name an evaluation set, evaluates it when checkpoints are saved, unless eval_strategy is given. With
+  // eval_strategy no, ms-swift holds out nothing.
   void evaluate_as_swift() {
     const auto find = [&](std::string_view key) {
       return std::find_if(out_.settings.rbegin(), out_.settings.rend(), [&](const Setting& s) { return s.key == key; });
@@ -210,12 +211,12 @@ class Translator {
       if (steps != none) out_.fallbacks.push_back({"eval_steps", steps->value, steps->source, steps->where, steps->key});
     } else if (data->key == "val_size" && (word_of(strategy->value) == "false" || word_of(strategy->value) == "no")) {
       out_.notes.push_back(
-          fmt::format("{} has no effect: {} evaluates nothing, so nothing is held out", data->where, strategy->where));
+          fmt::format("{} has no effect: with {} nothing is evaluated, so nothing is held out", data->where, strategy->where));
       out_.settings.erase(std::next(data).base());
     }
   }
 
-  // ms-swift's split_dataset_ratio is 0 where there is a val_dataset.
+  // In ms-swift, split_dataset_ratio is 0 if there is a val_dataset.
   void hold_out_as_swift() {
     const auto data =
         std::find_if(out_.settings.rbegin(), out_.settings.rend(), [](const Setting& s) { return s.key == "eval_dataset"; });
@@ -226,20 +227,19 @@ class Translator {
     std::erase_if(out_.settings, [&](const Setting& s) {
       if (s.key != "val_size" || find_foreign(s.typed) == nullptr) return false;
       const auto share = as_double(s.value);
-      if (!share || *share < 0 || *share >= 1) return false;  // refused by its range
-      if (*share > 0)
-        out_.notes.push_back(fmt::format("{} has no effect: {} is what is evaluated, as in ms-swift", s.where, where));
+      if (!share || *share < 0 || *share >= 1) return false;  // its range check rejects it
+      if (*share > 0) out_.notes.push_back(fmt::format("{} has no effect: evaluation uses {}, as in ms-swift", s.where, where));
       return true;
     });
   }
 
-  // The setting of this name as it was given; nullptr for none, or null.
+  // Returns the given setting with this name; nullptr if it is missing or null.
   const Setting* typed(std::string_view name) const {
     const auto found = std::find_if(settings_.begin(), settings_.end(), [&](const Setting& s) { return s.key == name; });
     return found == settings_.end() || word_of(found->value) == "null" ? nullptr : &*found;
   }
 
-  // Whether a flag that is true by default is on.
+  // Returns the value of a flag that is true by default.
   static bool is_on(const Setting* setting) {
     if (setting == nullptr) return true;
     const auto flag = as_bool(setting->value);
@@ -258,19 +258,18 @@ class Translator {
       out_.settings.push_back(as(*before, "disable_shuffling", scalar("true", before->value.line)));
     } else if (!is_on(before)) {
       out_.notes.push_back(
-          fmt::format("{}: each epoch has a new order all the same, as in ms-swift; with train_dataloader_shuffle: false "
-                      "too it is that of the data",
+          fmt::format("{}: each epoch still has a new order, as in ms-swift; add train_dataloader_shuffle: false to keep the "
+                      "order of the data",
                       before->where));
     } else if (!is_on(each_epoch) && !streamed) {
       fail_config(
-          "{}: in ms-swift all epochs then have one order, shuffled once, which is not implemented: with "
-          "dataset_shuffle: false too "
-          "it is that of the data; without both each epoch has a new one",
+          "{}: ms-swift then shuffles once and uses this order in all epochs, which is not implemented: add dataset_shuffle: "
+          "false to keep the order of the data, or remove both for a new order in each epoch",
           each_epoch->where);
     }
   }
 
-  // ms-swift's max_epochs ends a run that num_train_epochs would let go on. To Lightning it is the number of epochs.
+  // In ms-swift, max_epochs is a limit in addition to num_train_epochs. In Lightning it is the number of epochs.
   void bound_epochs() {
     const Setting* bound = typed("max_epochs");
     if (bound == nullptr) return;
@@ -289,13 +288,12 @@ class Translator {
     const double asked = given ? as_double(epochs->value).value_or(0) : TrainingArgs{}.num_train_epochs;
     if (!given && *most > asked)
       fail_config(
-          "{}: 'max_epochs' has two meanings: to ms-swift it is a bound beside num_train_epochs, which is {} "
-          "where it is not given, "
-          "to Lightning the number of epochs: write num_train_epochs",
+          "{}: 'max_epochs' has two meanings: in ms-swift it is a limit in addition to num_train_epochs (default {}), in "
+          "Lightning the number of epochs: write num_train_epochs",
           bound->where, asked);
     if (*most >= asked) return;
-    out_.notes.push_back(fmt::format("{}: the run has {} epochs instead of {}, and the learning rate's schedule ends with them",
-                                     bound->where, *most, asked));
+    out_.notes.push_back(
+        fmt::format("{}: the run and its learning-rate schedule have {} epochs instead of {}", bound->where, *most, asked));
     Setting bounded = as(*bound, "num_train_epochs", bound->value);
     if (epochs == nullptr) {
       out_.settings.push_back(std::move(bounded));
@@ -304,37 +302,37 @@ class Translator {
     }
   }
 
-  // Without use_chat_template a classifier reads its texts as they are.
+  // With use_chat_template: false, a classifier reads unchanged texts.
   void leave_texts_plain() {
     const Setting* chat = typed("use_chat_template");
     if (is_on(chat)) return;
     const bool classifies = std::any_of(out_.settings.begin(), out_.settings.end(),
                                         [](const Setting& s) { return s.key == "stage" && word_of(s.value) == "seq_cls"; });
-    if (!classifies) fail_config("{}: {} is refused: raw texts are learned by stage: pt", chat->where, describe(chat->value));
+    if (!classifies) fail_config("{}: {} is refused: use stage: pt to train on raw texts", chat->where, describe(chat->value));
     std::erase_if(out_.settings, [](const Setting& s) { return s.key == "template"; });
     out_.settings.push_back(as(*chat, "template", scalar("empty", chat->value.line)));
   }
 
-  // ms-swift's temperature 0 takes the most probable token.
+  // In ms-swift, temperature 0 takes the most probable token.
   void take_most_probable() {
     for (Setting& setting : out_.settings)
       if (setting.key == "temperature" && as_double(setting.value) == 0.0)
         setting = as(setting, "do_sample", scalar("false", setting.value.line));
   }
 
-  // One line for all: run files of other tools are full of such keys, and qft help has the reasons.
+  // Writes one note for all: run files of other tools have many such keys, and qft help has the reasons.
   void note_without_effect() {
     if (without_effect_.size() == 1) {
       const auto& [setting, reason] = without_effect_.front();
-      out_.notes.push_back(fmt::format("{} has no effect here: {}", setting->where, reason));
+      out_.notes.push_back(fmt::format("{} has no effect in qft: {}", setting->where, reason));
     }
     if (without_effect_.size() < 2) return;
     std::string names;
     for (const auto& [setting, reason] : without_effect_) names += (names.empty() ? "" : ", ") + setting->key;
-    out_.notes.push_back(fmt::format("no effect here: {} (qft help KEY says why)", names));
+    out_.notes.push_back(fmt::format("keys without effect in qft: {} (qft help KEY explains them)", names));
   }
 
-  // As trains() has it, of settings.
+  // The negation of trains(), for settings.
   bool trains_nothing() const {
     const auto flag = [&](std::string_view key) -> std::optional<bool> {
       const auto found = std::ranges::find(out_.settings, key, &Setting::key);
@@ -343,7 +341,7 @@ class Translator {
     return !trains_by(flag("do_train"), flag("do_eval") == true, flag("do_predict") == true);
   }
 
-  // An adapter or model is used as it was trained, unless load_args is false; load_data_args takes the run's data too.
+  // Uses an adapter or model as it was trained, unless load_args is false. load_data_args also takes the run's data.
   void load_earlier_run() {
     if (uses_models(purpose_) || (purpose_ == Purpose::train && trains_nothing())) {
       out_.earlier = settings_of_earlier_run(settings_, out_.settings, purpose_);
@@ -351,8 +349,10 @@ class Translator {
     }
     for (const char* name : {"load_args", "load_data_args", "load_args_from_ckpt_dir", "load_dataset_config"})
       if (const Setting* asked = typed(name); swift_ && asked != nullptr && is_on(asked))
-        fail_config("{}: it is refused here: training reads this run file and command line only: name the data in dataset",
-                    asked->where);
+        fail_config(
+            "{}: it is refused in training, which reads only this run file and the command line: name the data in "
+            "dataset",
+            asked->where);
   }
 
   const std::vector<Setting>& settings_;
@@ -360,7 +360,7 @@ class Translator {
   const std::vector<std::string_view>& own_;
   V1Sections v1_;
   bool swift_ = false;
-  std::vector<std::pair<const Setting*, std::string_view>> without_effect_;  // with the reason
+  std::vector<std::pair<const Setting*, std::string_view>> without_effect_;  // each with its reason
   Translation out_;
 };
 

@@ -1,4 +1,4 @@
-// From the names of other tools to our own keys.
+// Translates names of other tools to qft's keys.
 #pragma once
 
 #include "qft/config/run_config.h"
@@ -11,19 +11,19 @@
 
 namespace qft::config {
 
-/// Settings under our own keys only; unknown keys stay as they are. Moot keys leave a note, ranks a claim.
+/// Settings with qft's keys; unknown keys are unchanged. Keys without effect leave a note, numbers of ranks a claim.
 struct Translation {
   std::vector<Setting> settings;
-  std::vector<Setting> fallbacks;   // count if the key is not set otherwise
-  std::vector<Setting> earlier;     // of the run that wrote the adapter or model; count if the key is still not set
-  std::vector<V1Default> defaults;  // of LLaMA-Factory's version 1, where its keys are used
+  std::vector<Setting> fallbacks;   // apply if nothing else sets the key
+  std::vector<Setting> earlier;     // from the run that wrote the adapter or model; apply if the key is still unset
+  std::vector<V1Default> defaults;  // LLaMA-Factory's version 1, if its keys are used
   std::vector<std::string> notes;
   std::vector<WorldClaim> claims;
   Dialect dialect = Dialect::own;
 };
 
-/// Throws ConfigError for refused keys, and for those with two meanings where nothing tells which is meant.
-/// `own` names our keys.
+/// Translates the settings. `own` lists qft's keys. Throws ConfigError for refused keys and for keys with two meanings if nothing
+/// decides between them.
 Translation translate(const std::vector<Setting>& settings, Purpose purpose, const std::vector<std::string_view>& own);
 
 }  // namespace qft::config

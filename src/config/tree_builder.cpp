@@ -7,7 +7,7 @@
 namespace qft::config {
 namespace {
 constexpr std::size_t kDeepest = 64;
-constexpr std::size_t kMostKeys = 10000;  // of one mapping: each is compared with all
+constexpr std::size_t kMostKeys = 10000;  // in one mapping: each key is compared with all others
 }  // namespace
 
 void TreeBuilder::reject(int line, std::string_view message) const {

@@ -1,4 +1,4 @@
-// Builds a Value from a parser's events, and keeps out what no run file needs: doubled keys and bottomless nesting.
+// Builds a Value from a parser's events. Rejects repeated keys and deep nesting.
 #pragma once
 
 #include <string>
@@ -21,13 +21,13 @@ class TreeBuilder {
   /// Throws ConfigError "where:line: message".
   [[noreturn]] void reject(int line, std::string_view message) const;
 
-  /// The finished document (null for an empty one).
+  /// Returns the finished document (null for an empty one).
   Value take() { return std::move(root_); }
 
  private:
   struct Level {
     Value value;
-    std::string key{};  // map: the key whose value comes next
+    std::string key{};  // map: the key that waits for its value
     bool has_key = false;
     int key_line = 0;
   };

@@ -1,4 +1,4 @@
-// The relations between keys that LLaMA-Factory and transformers check, and what each program needs.
+// Checks relations between keys, as LLaMA-Factory and transformers do, and the keys that each program requires.
 #include "qft/config/run_config.h"
 #include "qft/config/start.h"
 #include "qft/core/error.h"
@@ -13,14 +13,14 @@
 namespace qft::config {
 namespace {
 
-/// Throws where both of two keys ask for something.
+/// Throws if both keys are in use.
 void exclude(const RunConfig& c, bool both, std::string_view a, std::string_view b, std::string_view why) {
   if (both) fail_config("{} and {} exclude each other: {}", at_key(c, a), at_key(c, b), why);
 }
 
 void check_model(const RunConfig& c) {
   if (!c.model.adapter_name_or_path.empty() && !c.finetuning.trains_adapter()) {
-    fail_config("{} is {}, but {} is given: adapters go with lora and oft only", at_key(c, "finetuning_type"),
+    fail_config("{} is {}, but {} is given: only lora and oft use adapters", at_key(c, "finetuning_type"),
                 c.finetuning.finetuning_type, at_key(c, "adapter_name_or_path"));
   }
 }
@@ -42,7 +42,7 @@ void check_quantization(const RunConfig& c) {
 void check_export(const RunConfig& c) {
   const ExportArgs& e = c.exporting;
   if (e.export_quantization_bit && e.export_format != "safetensors")
-    fail_config("{} is {}, which is of safetensors, but {} is {}: remove one of them", at_key(c, "export_quantization_bit"),
+    fail_config("{} is {}, which needs safetensors, but {} is {}: remove one of them", at_key(c, "export_quantization_bit"),
                 *e.export_quantization_bit, at_key(c, "export_format"), e.export_format);
 }
 
@@ -50,7 +50,7 @@ void check_mixing(const RunConfig& c) {
   const DataArgs& d = c.data;
   if (d.interleave_probs.empty()) return;
   if (d.mix_strategy == "concat") {
-    fail_config("{} needs an interleaved {}, which is concat", at_key(c, "interleave_probs"), at_key(c, "mix_strategy"));
+    fail_config("{} needs an interleaved {}, but it is concat", at_key(c, "interleave_probs"), at_key(c, "mix_strategy"));
   }
   for (const auto& [key, names] : {std::pair{"dataset", d.dataset}, std::pair{"eval_dataset", d.eval_dataset}}) {
     if (!names.empty() && names.size() != d.interleave_probs.size()) {
@@ -65,8 +65,8 @@ void check_template(const RunConfig& c) {
   const bool is_word = !d.chat_template.empty() && d.chat_template.find_first_of("/.") == std::string::npos;
   if (is_word)
     fail_config(
-        "{} is '{}', but it takes a file with a template in Jinja (FILE.jinja): name one of qft's in template, or leave both out "
-        "for the model's own",
+        "{} is '{}', but it must be a Jinja file (FILE.jinja): name one of qft's templates in template, or remove both keys to "
+        "use the model's own",
         at_key(c, "chat_template"), d.chat_template);
   if (!d.chat_template_kwargs.is_null() && !d.chat_template_kwargs.is_object())
     fail_config("{}: expected variables of the chat template, {{name: value}}, got {}", at_key(c, "chat_template_kwargs"),
@@ -79,17 +79,17 @@ void check_data(const RunConfig& c) {
     fail_config("{}: expected a whole number of samples or a fraction below 1, got {}", at_key(c, "val_size"), d.val_size);
   }
   exclude(c, d.val_size > 0 && !d.eval_dataset.empty(), "val_size", "eval_dataset",
-          "evaluate on a part of the training set or on a set of its own");
+          "evaluate on a part of the training set or on a separate set");
   exclude(c, d.val_size > 0 && !d.eval_pack.empty(), "val_size", "eval_pack",
-          "evaluate on a part of the training set or on a set of its own");
+          "evaluate on a part of the training set or on a separate set");
   exclude(c, !d.eval_dataset.empty() && !d.eval_pack.empty(), "eval_dataset", "eval_pack", "keep one of them");
   if (d.val_size > 0 && d.dataset.empty() && d.pack.empty()) {
     fail_config("{} is {}, but there is no dataset or pack to take it from", at_key(c, "val_size"), d.val_size);
   }
   exclude(c, d.mask_history && d.train_on_prompt, "mask_history", "train_on_prompt",
-          "one leaves out earlier turns, the other trains on them");
+          "the first skips earlier turns, the second trains on them");
   if (d.neat_packing && d.packing == false) {
-    fail_config("{} is true, but {} is false: drop one", at_key(c, "neat_packing"), at_key(c, "packing"));
+    fail_config("{} is true, but {} is false: remove one", at_key(c, "neat_packing"), at_key(c, "packing"));
   }
   check_mixing(c);
 }
@@ -99,7 +99,7 @@ void check_schedule(const RunConfig& c) {
   if (!t.traced_steps())
     fail_config("{}: expected a step or a range of steps from 1, such as 5 or 5-8, got '{}'", at_key(c, "trace_steps"),
                 t.trace_steps);
-  // transformers 4 refuses the fraction, transformers 5 forgets it.
+  // transformers 4 refuses the fraction, transformers 5 ignores it.
   if (t.warmup_steps > 0 && t.warmup_steps < 1 && t.warmup_ratio > 0 && t.warmup_ratio != t.warmup_steps)
     fail_config("{} is {} and {} is {}, both fractions of all steps: remove one", at_key(c, "warmup_steps"), t.warmup_steps,
                 at_key(c, "warmup_ratio"), t.warmup_ratio);
@@ -109,18 +109,15 @@ void check_oft(const RunConfig& c) {
   const FinetuningArgs& f = c.finetuning;
   if (f.finetuning_type != "oft") return;
   if ((f.oft_rank > 0) == (f.oft_block_size > 0))
-    fail_config("{} is {} and {} is {}: the number of blocks or their size is given, and the other one is 0",
+    fail_config("{} is {} and {} is {}: give the number of blocks or their size, and set the other one to 0",
                 at_key(c, "oft_rank"), f.oft_rank, at_key(c, "oft_block_size"), f.oft_block_size);
   if (f.module_dropout > 0)
-    fail_config(
-        "{} is {}: PEFT makes a layer of it that its OFT never calls, so that LLaMA-Factory trains without; set it to 0, which "
-        "is "
-        "the same training",
-        at_key(c, "module_dropout"), f.module_dropout);
+    fail_config("{} is {}, but PEFT's OFT ignores it, so LLaMA-Factory trains without it: set it to 0 for the same training",
+                at_key(c, "module_dropout"), f.module_dropout);
   if (f.coft)
     fail_config(
-        "{} is true, which is not implemented: it moves the weights in each forward pass, and a block of them may be on several "
-        "ranks; remove it (a smaller learning_rate keeps rotations small)",
+        "{} is true, which is not implemented: it changes weights in each forward pass, and several ranks may share a block; "
+        "remove it (a smaller learning_rate keeps rotations small)",
         at_key(c, "coft"));
 }
 
@@ -130,15 +127,20 @@ void check_labels(const RunConfig& c) {
     for (const auto& [key, asked] :
          {std::pair{"num_labels", f.num_labels.has_value()}, {"problem_type", !f.problem_type.empty()}})
       if (asked && (c.is_given("stage") || c.data.pack.empty()))
-        fail_config("{} is of a classifier, but {} is {}: set stage: seq_cls (task_type: seq_cls), or remove it", at_key(c, key),
-                    at_key(c, "stage"), f.stage);
+        fail_config(
+            "{} belongs to a classifier, but {} is {}: set stage: seq_cls (task_type: seq_cls), or "
+            "remove it",
+            at_key(c, key), at_key(c, "stage"), f.stage);
     return;
   }
   if (!f.num_labels)
-    fail_config("{} is seq_cls, which needs num_labels: how many labels there are, or 1 for a regression", at_key(c, "stage"));
+    fail_config(
+        "{} is seq_cls, which needs num_labels: set it to the number of labels, or to 1 for a "
+        "regression",
+        at_key(c, "stage"));
   if (*f.num_labels == 1 && f.problem(1) == "single_label_classification")
     fail_config(
-        "{} is 1 and {} is single_label_classification: a text has that label in any case; set problem_type: regression, or "
+        "{} is 1 and {} is single_label_classification, so every text has the same label: set problem_type: regression, or "
         "num_labels: 2",
         at_key(c, "num_labels"), at_key(c, "problem_type"));
 }
@@ -147,8 +149,7 @@ void check_method(const RunConfig& c) {
   const FinetuningArgs& f = c.finetuning;
   const auto lora_only = [&](bool asked, std::string_view key) {
     if (asked && f.finetuning_type != "lora") {
-      fail_config("{} goes with finetuning_type lora only, but {} is {}", at_key(c, key), at_key(c, "finetuning_type"),
-                  f.finetuning_type);
+      fail_config("{} needs finetuning_type lora, but {} is {}", at_key(c, key), at_key(c, "finetuning_type"), f.finetuning_type);
     }
   };
   lora_only(f.use_rslora, "use_rslora");
@@ -159,40 +160,40 @@ void check_method(const RunConfig& c) {
   lora_only(f.loraplus_lr_ratio.has_value(), "loraplus_lr_ratio");
   const auto adapter_only = [&](bool asked, std::string_view key) {
     if (asked && !f.trains_adapter())
-      fail_config("{} goes with finetuning_type lora and oft only, but {} is {}", at_key(c, key), at_key(c, "finetuning_type"),
+      fail_config("{} needs finetuning_type lora or oft, but {} is {}", at_key(c, key), at_key(c, "finetuning_type"),
                   f.finetuning_type);
   };
   adapter_only(!f.additional_target.empty(), "additional_target");
   check_oft(c);
   if (f.use_llama_pro && f.finetuning_type != "freeze")
-    fail_config("{} goes with finetuning_type freeze only, but {} is {}: LoRA on the expanded layers alone is not implemented",
+    fail_config("{} needs finetuning_type freeze, but {} is {}: LoRA on only the expanded layers is not implemented",
                 at_key(c, "use_llama_pro"), at_key(c, "finetuning_type"), f.finetuning_type);
   const auto sft_only = [&](bool asked, std::string_view key) {
     if (asked && f.stage != "sft") {
-      fail_config("{} goes with stage sft only, but {} is {}", at_key(c, key), at_key(c, "stage"), f.stage);
+      fail_config("{} needs stage sft, but {} is {}", at_key(c, key), at_key(c, "stage"), f.stage);
     }
   };
   sft_only(c.data.neat_packing, "neat_packing");
   if (c.data.packing == true && (f.stage == "dpo" || f.stage == "kto" || f.stage == "rm"))
     fail_config(
-        "{} lays samples into rows of cutoff_len, but {} is {}, whose items are two sequences and may be longer: remove packing "
-        "(there is no padding without it either)",
+        "{} puts samples into rows of cutoff_len tokens, but {} is {}, in which items have two sequences and may be longer: "
+        "remove packing (there is no padding without packing either)",
         at_key(c, "packing"), at_key(c, "stage"), f.stage);
   if (f.scores() && !c.eval.predict_logprobs.empty())
-    fail_config("{} asks for log-probabilities, but {} is {}, whose model gives scores: remove it; qft score writes them",
+    fail_config("{} asks for log-probabilities, but {} is {}, and its model outputs scores: remove it; qft score writes scores",
                 at_key(c, "predict_logprobs"), at_key(c, "stage"), f.stage);
   check_labels(c);
   if (f.dpo_label_smoothing > 0 && f.stage == "dpo" && f.pref_loss != "sigmoid" && f.pref_loss != "cpo")
-    fail_config("{} goes with pref_loss sigmoid and cpo only, but {} is {}: remove it", at_key(c, "dpo_label_smoothing"),
+    fail_config("{} needs pref_loss sigmoid or cpo, but {} is {}: remove it", at_key(c, "dpo_label_smoothing"),
                 at_key(c, "pref_loss"), f.pref_loss);
   if (f.pref_bco_weight > 0 && f.stage == "dpo" && (f.pref_loss == "orpo" || f.pref_loss == "simpo" || f.pref_loss == "cpo"))
-    fail_config("{} compares rewards, which are differences from a reference, but {} is {}, which has none: remove it",
+    fail_config("{} compares rewards relative to a reference model, but {} is {}, which has no reference model: remove it",
                 at_key(c, "pref_bco_weight"), at_key(c, "pref_loss"), f.pref_loss);
   if (f.stage == "kto" && f.kto_chosen_weight == 0 && f.kto_rejected_weight == 0)
-    fail_config("{} and {} are both 0: nothing is learned; set one of them above 0", at_key(c, "kto_chosen_weight"),
+    fail_config("{} and {} are both 0, so nothing is trained: set one of them above 0", at_key(c, "kto_chosen_weight"),
                 at_key(c, "kto_rejected_weight"));
   exclude(c, f.stage == "dpo" && f.rpo_alpha > 0 && f.ld_alpha.has_value(), "rpo_alpha", "ld_alpha",
-          "the chosen answers' own loss would count their labels by ld_alpha too; pref_ftx does so, as in LLaMA-Factory");
+          "the chosen answers' SFT loss would also weight labels by ld_alpha; pref_ftx does this, as in LLaMA-Factory");
   std::string_view loss;
   for (const auto& [key, asked] :
        {std::pair{"use_dft_loss", f.use_dft_loss}, {"use_eaft_loss", f.use_eaft_loss}, {"use_asft_loss", f.use_asft_loss}}) {
@@ -206,7 +207,7 @@ void check_method(const RunConfig& c) {
   exclude(c, c.eval.predict_with_generate && f.compute_accuracy, "predict_with_generate", "compute_accuracy",
           "generation has no token accuracy");
   exclude(c, c.eval.predict_with_generate && c.data.train_on_prompt, "predict_with_generate", "train_on_prompt",
-          "where prompts are labels too, nothing tells the answer to compare with");
+          "if prompts are labels too, the reference answer is unknown");
 }
 
 void check_precision(const RunConfig& c) {
@@ -221,9 +222,8 @@ void check_precision(const RunConfig& c) {
 
 void check_offload(const RunConfig& c) {
   if (c.parallel.offload_activations != "none" && !c.recompute()) {
-    fail_config(
-        "{} moves the inputs of layers that are recomputed in backward, but gradient_checkpointing is off: drop one of them",
-        at_key(c, "offload_activations"));
+    fail_config("{} moves the inputs of layers that backward recomputes, but gradient_checkpointing is off: remove one of them",
+                at_key(c, "offload_activations"));
   }
 }
 
@@ -231,25 +231,27 @@ void check_deterministic(const RunConfig& c) {
   if (!c.training.deterministic) return;
   if (c.parallel.strategy != "auto" && c.parallel.strategy != "ddp") {
     fail_config(
-        "{} sums gradients in the same order on any number of ranks, which is implemented for ddp only, but {} is {}: use ddp, "
-        "or remove "
-        "the key (on the same number of ranks CPU runs are bit-identical under every strategy)",
+        "{} sums gradients in the same order on any number of ranks, which is only implemented for ddp, but {} is {}: use ddp, "
+        "or remove the key (on the same number of ranks, CPU runs are bit-identical with every strategy)",
         at_key(c, "deterministic"), at_key(c, "strategy"), c.parallel.strategy);
   }
   const auto exclude_with = [&](bool asked, std::string_view key, std::string_view why) {
     exclude(c, asked, "deterministic", key, why);
   };
   exclude_with(c.training.breadth_first_micro_batches > 1, "breadth_first_micro_batches",
-               "the gradients of each micro-batch are kept apart, one micro-batch after another");
+               "the gradients of each micro-batch are kept separate, one micro-batch after another");
   exclude_with(c.parallel.offload_optimizer != "none", "offload_optimizer",
-               "gradients that go to host memory are summed while they are in flight");
-  exclude_with(c.parallel.offload_param != "none", "offload_param", "offloaded weights have owners, as under zero3");
+               "gradients that move to host memory are summed during the transfer");
+  exclude_with(c.parallel.offload_param != "none", "offload_param", "offloaded weights are sharded, as with zero3");
 }
 
 void check_cuda_graphs(const RunConfig& c) {
   if (!c.training.cuda_graphs) return;
   if (c.finetuning.finetuning_type == "oft")
-    fail_config("{} does not go with finetuning_type oft, whose rotations the host makes: remove it", at_key(c, "cuda_graphs"));
+    fail_config(
+        "{} does not work with finetuning_type oft, because the host computes the rotations: "
+        "remove it",
+        at_key(c, "cuda_graphs"));
   if (const auto& s = c.parallel.strategy; s != "auto" && s != "ddp" && s != "zero1") {
     fail_config(
         "{} needs weights and gradients at fixed addresses, but {} is {}, which shards them: use ddp or zero1, or remove "
@@ -274,10 +276,8 @@ void check_evaluation(const RunConfig& c) {
   const bool has_data = !c.data.eval_dataset.empty() || !c.data.eval_pack.empty() || c.data.val_size > 0;
   const auto needs_data = [&](bool asked, std::string_view key) {
     if (asked && !has_data) {
-      fail_config(
-          "{} asks for evaluation, but there is nothing to evaluate on: give eval_dataset, eval_pack or "
-          "val_size",
-          at_key(c, key));
+      fail_config("{} asks for evaluation, but there is no data to evaluate on: give eval_dataset, eval_pack or val_size",
+                  at_key(c, key));
     }
   };
   needs_data(t.eval_strategy != "no", "eval_strategy");
@@ -292,7 +292,7 @@ void check_evaluation(const RunConfig& c) {
   }
   if (!t.load_best_model_at_end) return;
   if (t.save_only_model) {
-    fail_config("{} reads the weights of the best checkpoint's training state, which {} leaves out: remove one of them",
+    fail_config("{} reads weights from the best checkpoint's training state, which {} does not save: remove one of them",
                 at_key(c, "load_best_model_at_end"), at_key(c, "save_only_model"));
   }
   if (t.eval_strategy == "no" || t.eval_strategy != t.save_strategy) {
@@ -302,7 +302,7 @@ void check_evaluation(const RunConfig& c) {
   }
   const double every = t.save_steps / t.eval_steps;
   if (t.save_strategy == "steps" && std::abs(every - std::round(every)) > 1e-9) {
-    fail_config("{} needs each checkpoint to be evaluated, but {} {} is no multiple of {} {}",
+    fail_config("{} needs an evaluation of each checkpoint, but {} {} is not a multiple of {} {}",
                 at_key(c, "load_best_model_at_end"), at_key(c, "save_steps"), t.save_steps, at_key(c, "eval_steps"),
                 t.eval_steps);
   }
@@ -314,20 +314,20 @@ void need(const RunConfig& c, bool present, std::string_view keys, std::string_v
   }
 }
 
-/// Answers are generated by the evaluations during training, and by do_predict.
+/// Evaluations during training and do_predict generate answers.
 void check_prediction(const RunConfig& c) {
   if (c.eval.predict_with_generate && !c.training.do_predict && !(trains(c) && c.training.do_eval)) {
     fail_config("{} is true, but {}: add do_predict: true, or remove it and run qft eval", at_key(c, "predict_with_generate"),
-                trains(c) ? "nothing is evaluated" : "evaluation alone reports the loss");
+                trains(c) ? "nothing is evaluated" : "a run without training only reports the loss");
   }
   if (c.training.do_predict && c.finetuning.stage != "sft" && !c.finetuning.scores()) {
-    fail_config("{} goes with stages sft (answers), rm (scores) and seq_cls (labels), but {} is {}", at_key(c, "do_predict"),
+    fail_config("{} needs stage sft (answers), rm (scores) or seq_cls (labels), but {} is {}", at_key(c, "do_predict"),
                 at_key(c, "stage"), c.finetuning.stage);
   }
 }
 
 void check_purpose(const RunConfig& c, Purpose purpose) {
-  // An adapter that is still on its hub will name its base.
+  // An adapter on a hub names its base model after the download.
   const auto& adapters = c.model.adapter_name_or_path;
   const bool model = !c.model.model_name_or_path.empty() ||
                      (!adapters.empty() && is_named_as_on_a_hub(adapters.front()) && !std::filesystem::exists(adapters.front()));
@@ -346,8 +346,8 @@ void check_purpose(const RunConfig& c, Purpose purpose) {
       need(c, !c.training.output_dir.empty(), "output_dir", "qft train");
       if (!trains(c) && !c.training.do_eval && !c.training.do_predict) {
         fail_config(
-            "{} is false, and neither do_eval nor do_predict is true: nothing is asked for; set one of them "
-            "to true, or run qft eval",
+            "{} is false, and neither do_eval nor do_predict is true, so there is nothing to do: set one of them to true, or run "
+            "qft eval",
             at_key(c, "do_train"));
       }
       return check_prediction(c);
@@ -357,7 +357,7 @@ void check_purpose(const RunConfig& c, Purpose purpose) {
       return need(c, eval_data, "eval_dataset, eval_pack, dataset or pack", "qft eval");
     case Purpose::generate:
       if (c.finetuning.scores())
-        fail_config("{} is {}: {} gives scores, no answers; qft score gives them (stage: sft runs the language model)",
+        fail_config("{} is {}: {} outputs scores instead of answers: use qft score (or stage: sft to run the language model)",
                     at_key(c, "stage"), c.finetuning.stage, c.finetuning.stage == "rm" ? "a reward model" : "a classifier");
       return need(c, model, "model_name_or_path", "qft generate (or chat)");
     case Purpose::export_model:
@@ -392,14 +392,13 @@ void RunConfig::check_world(int world_size) const {
                                                                  training.gradient_accumulation_steps * world_size);
   for (const WorldClaim& claim : world_claims) {
     if (claim.kind == WorldClaim::Kind::ranks && claim.value != world_size) {
-      fail_config("{} is {}, but {} rank(s) run: start with mpirun -np {} or correct the file", claim.where, claim.value,
+      fail_config("{} is {}, but the job has {} rank(s): start with mpirun -np {}, or correct the file", claim.where, claim.value,
                   world_size, claim.value);
     }
     if (claim.kind == WorldClaim::Kind::global_batch && claim.value != batch) {
       fail_config(
-          "{} is {}, but {} samples make a step (per_device_train_batch_size {} * "
-          "gradient_accumulation_steps "
-          "{} * {} ranks, or global_batch_size): make them agree",
+          "{} is {}, but a step has {} samples (per_device_train_batch_size {} * gradient_accumulation_steps {} * {} ranks, or "
+          "global_batch_size): make them agree",
           claim.where, claim.value, batch, training.per_device_train_batch_size, training.gradient_accumulation_steps,
           world_size);
     }
@@ -409,7 +408,7 @@ void RunConfig::check_world(int world_size) const {
 void RunConfig::check_steps(std::int64_t total_steps) const {
   for (const WorldClaim& claim : world_claims)
     if (claim.kind == WorldClaim::Kind::steps && claim.value != total_steps)
-      fail_config("{} is {}, but the run has {} steps, and the schedule ends with it: make them agree, or write \"auto\"",
+      fail_config("{} is {}, but the run has {} steps, and the schedule ends with the run: make them agree, or write \"auto\"",
                   claim.where, claim.value, total_steps);
 }
 

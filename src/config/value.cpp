@@ -15,14 +15,14 @@
 namespace qft::config {
 namespace {
 
-constexpr std::uintmax_t kMaxBytes = 4 << 20;  // of a file that people write
+constexpr std::uintmax_t kMaxBytes = 4 << 20;  // limit for files that people write
 constexpr std::size_t kMaxDescribed = 200;
 
 bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// Digits may be grouped by underscores in YAML 1.1; std::from_chars knows neither these nor a leading plus.
+// YAML 1.1 allows underscores between digits and a leading plus; std::from_chars accepts neither.
 std::string plain_number(std::string_view text) {
   std::string number(text.substr(!text.empty() && text.front() == '+'));
   if (!number.empty() && number.front() != '_' && number.back() != '_') std::erase(number, '_');
@@ -45,10 +45,10 @@ std::string read_text(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path, code)) fail_config("{} is a folder, not a file", path.string());
   if (!std::filesystem::exists(path, code)) fail_config("cannot read {}: there is no such file", path.string());
   if (!std::filesystem::is_regular_file(path, code)) {
-    fail_config("{} is a pipe or a device, which is not read: write the text to a file", path.string());
+    fail_config("{} is a pipe or a device, which qft does not read: write the text to a file", path.string());
   }
   if (const auto bytes = std::filesystem::file_size(path, code); !code && bytes > kMaxBytes) {
-    fail_config("{} has {} bytes, and {} at most are read: is it the file that you meant?", path.string(), bytes, kMaxBytes);
+    fail_config("{} has {} bytes, but the limit is {}: is it the right file?", path.string(), bytes, kMaxBytes);
   }
   std::ifstream in(path, std::ios::binary);
   if (!in) fail_config("cannot read {}: no permission", path.string());
@@ -62,7 +62,7 @@ void require_utf8(const std::string& text, std::string_view where) {
   try {
     nlohmann::json(text).dump();
   } catch (const nlohmann::json::type_error&) {
-    fail_config("{}: not valid UTF-8: save the text in that encoding", where);
+    fail_config("{}: not valid UTF-8: save the text as UTF-8", where);
   }
 }
 
@@ -82,7 +82,7 @@ std::optional<bool> as_bool(const Value& value) {
 std::optional<std::int64_t> as_int(const Value& value) {
   if (value.kind != Value::Kind::scalar || value.quoted) return std::nullopt;
   const std::string number = plain_number(value.text);
-  // 010 is 8 in YAML 1.1 and 10 in YAML 1.2: no integer for us.
+  // 010 is 8 in YAML 1.1 and 10 in YAML 1.2: reject it as an integer.
   const std::size_t first = number.starts_with('-');
   if (number.size() > first + 1 && number[first] == '0') return std::nullopt;
   return parse_number<std::int64_t>(number);

@@ -1,4 +1,4 @@
-// What a YAML or JSON file says, before anything is known about keys: a tree of texts with line numbers.
+// The content of a YAML or JSON file before keys are interpreted: a tree of texts with line numbers.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ struct Value {
   Kind kind = Kind::null;
   std::string text{};   // scalar: the text as written, without quotes
   bool quoted = false;  // scalar: never a number, boolean or null
-  int line = 0;         // of the key in a map, else of the value itself; 0 where there is no file
+  int line = 0;         // line of the key in a map, else of the value; 0 without a file
   std::vector<Value> items{};
   std::vector<std::pair<std::string, Value>> entries{};  // in file order, no key twice
 };
 
-/// Reads a whole file; throws ConfigError where it cannot be read, is no regular file, or is larger than what people write.
+/// Reads a whole file. Throws ConfigError if it cannot be read, is not a regular file, or is larger than 4 MiB.
 std::string read_text(const std::filesystem::path& path);
 
 /// Throws ConfigError "where: not valid UTF-8 ..." unless `text` is UTF-8.
@@ -39,15 +39,15 @@ Value parse_json(const std::string& text, std::string_view where);
 /// Reads .json as JSON and everything else as YAML.
 Value parse_file(const std::filesystem::path& path);
 
-/// A scalar's meaning under YAML 1.1; nullopt where it has another type.
+/// Interpret a scalar by YAML 1.1; nullopt if it has another type.
 std::optional<bool> as_bool(const Value& value);
 std::optional<std::int64_t> as_int(const Value& value);
-std::optional<double> as_double(const Value& value);  // finite; quoted numbers too, as float("1e-4") in Python
+std::optional<double> as_double(const Value& value);  // finite; also accepts quoted numbers, like Python's float("1e-4")
 
-/// The value as JSON, with plain scalars typed by the rules above.
+/// Converts the value to JSON; plain scalars get their types by the rules above.
 nlohmann::json as_json(const Value& value);
 
-/// A value for messages: the text itself (its beginning, where it is long), "null", "a list" or "a mapping".
+/// Describes a value in messages: its text (shortened if long), "null", "a list" or "a mapping".
 std::string describe(const Value& value);
 
 }  // namespace qft::config

@@ -9,21 +9,20 @@
 namespace qft::config {
 namespace {
 
-// What yaml-cpp says, and what a person can do.
+// Messages of yaml-cpp, and advice for them.
 constexpr std::pair<std::string_view, std::string_view> kReasons[] = {
-    {"end of sequence flow not found", "a list that '[' opens has no ']'"},
-    {"end of map flow not found", "a mapping that '{' opens has no '}'"},
-    {"end of map not found",
-     "the line does not go on from those before: is its indentation right, or a quote missing or too many?"},
-    {"end of sequence not found", "the line does not go on from those before: is its indentation right, or a '-' missing?"},
-    {"illegal EOF in scalar", "a text in quotes has no closing quote"},
-    {"illegal block entry", "a list item ('- ...') stands where none may: begin the list on a line of its own"},
-    {"illegal map key", "a key stands where none may: is the line before complete?"},
-    {"the referenced anchor is not defined", "a value that begins with '*' is a reference to YAML: put it in quotes"},
-    {"unknown escape character", "'\\' begins no such escape in double quotes: write '\\\\', or use single quotes"},
+    {"end of sequence flow not found", "a list has '[' but no ']'"},
+    {"end of map flow not found", "a mapping has '{' but no '}'"},
+    {"end of map not found", "the line does not continue the lines before it: check its indentation and quotes"},
+    {"end of sequence not found", "the line does not continue the lines before it: check its indentation, or add a missing '-'"},
+    {"illegal EOF in scalar", "a quoted text has no closing quote"},
+    {"illegal block entry", "a list item ('- ...') is not allowed here: begin the list on a new line"},
+    {"illegal map key", "a key is not allowed here: is the line before it complete?"},
+    {"the referenced anchor is not defined", "YAML takes a value that begins with '*' as a reference: put it in quotes"},
+    {"unknown escape character", "unknown escape after '\\' in double quotes: write '\\\\', or use single quotes"},
 };
 
-// Without its end; "" for none.
+// Returns the line without its end, or "" if there is no such line.
 std::string_view line_at(std::string_view text, int number) {
   for (int line = 1; line < number; ++line) {
     const std::size_t end = text.find('\n');
@@ -44,7 +43,7 @@ std::string shown(std::string_view line) {
   return std::string(line.substr(begin, kShown)) + (line.size() > begin + kShown ? " ..." : "");
 }
 
-// The nearest line before that says anything.
+// Returns the number of the nearest earlier line that is not blank or a comment.
 int line_before(std::string_view text, int number) {
   const std::string_view here = line_at(text, number);
   std::string_view rest = here.data() == nullptr ? text : text.substr(0, static_cast<std::size_t>(here.data() - text.data()));
@@ -64,7 +63,7 @@ bool has_tab(std::string_view line) {
   return begin != line.npos && line.substr(0, begin).find('\t') != line.npos;
 }
 
-// A colon stands where the parser is inside a value.
+// Explains a colon inside a value.
 YamlFault unexpected_colon(std::string_view text, int line, int column) {
   const std::string_view here = line_at(text, line);
   const int before = line_before(text, line);
@@ -76,9 +75,9 @@ YamlFault unexpected_colon(std::string_view text, int line, int column) {
     return {before, 1, fmt::format("'{}' has no colon: write key: value", shown(previous))};
   if (before > 0 && begin > indentation(previous))
     return {line, static_cast<int>(begin) + 1,
-            fmt::format("'{}' is indented deeper than the line before, which has a value: begin both in the same column",
+            fmt::format("'{}' is indented deeper than the line before it, which has a value: begin both in the same column",
                         shown(here))};
-  return {line, column, fmt::format("'{}' does not go on from the line before: is a quote missing there?", shown(here))};
+  return {line, column, fmt::format("'{}' does not continue the line before it: is a quote missing there?", shown(here))};
 }
 
 }  // namespace
@@ -92,7 +91,8 @@ YamlFault find_yaml_fault(std::string_view text, int line, int column, std::stri
   if (reason == "illegal map value") return unexpected_colon(text, line, column);
   const std::string_view here = line_at(text, line);
   if (reason == "unknown token" && static_cast<std::size_t>(column) <= here.size())
-    return {line, column, fmt::format("no value begins with '{}': put it in quotes", here[static_cast<std::size_t>(column) - 1])};
+    return {line, column,
+            fmt::format("a value cannot begin with '{}': put it in quotes", here[static_cast<std::size_t>(column) - 1])};
   const auto known = std::find_if(std::begin(kReasons), std::end(kReasons), [&](const auto& row) { return row.first == reason; });
   const std::string what(known == std::end(kReasons) ? reason : known->second);
   return {line, column, here.empty() ? what : fmt::format("{}, at '{}'", what, shown(here))};
@@ -101,7 +101,7 @@ YamlFault find_yaml_fault(std::string_view text, int line, int column, std::stri
 bool is_quote_closed(std::string_view text, int line, int column) {
   const std::string_view first = line_at(text, line);
   const auto at = static_cast<std::size_t>(column) - 1;
-  if (at >= first.size() || (first[at] != '"' && first[at] != '\'')) return true;  // not where a quote begins
+  if (at >= first.size() || (first[at] != '"' && first[at] != '\'')) return true;  // no quote begins here
   const char quote = first[at];
   text.remove_prefix(static_cast<std::size_t>(first.data() - text.data()) + at + 1);
   for (std::size_t i = 0; i < text.size(); ++i) {

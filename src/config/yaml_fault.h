@@ -1,4 +1,4 @@
-// What is wrong with a text that is no YAML, said so that a person can mend it.
+// Explains syntax errors in YAML so that a person can correct them.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@ struct YamlFault {
   std::string what;
 };
 
-/// The parser gave up at `line` and `column` (from 1) for `reason`, in its own words.
+/// Explains why the parser stopped at `line` and `column` (from 1). `reason` is the parser's message.
 YamlFault find_yaml_fault(std::string_view text, int line, int column, std::string_view reason);
 
-/// Whether the text in quotes that begins at `line` and `column` has its closing quote.
+/// True if the quoted text that begins at `line` and `column` has a closing quote.
 bool is_quote_closed(std::string_view text, int line, int column);
 
 }  // namespace qft::config

@@ -29,8 +29,7 @@ at::Tensor host_tensor(at::IntArrayRef sizes, at::ScalarType dtype, c10::Device 
   if (device.is_cpu()) return at::empty(sizes, options);
   const auto bytes = static_cast<std::size_t>(c10::multiply_integers(sizes)) * c10::elementSize(dtype);
   const auto memory = std::make_shared<PinnedBuffer>(bytes, device);
-  return at::from_blob(
-      memory->data(), sizes, [memory, device](void*) { wait_for(device); }, options);
+  return at::from_blob(memory->data(), sizes, [memory, device](void*) { wait_for(device); }, options);
 }
 
 }  // namespace qft::device

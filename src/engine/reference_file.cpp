@@ -25,7 +25,7 @@ constexpr const char* kRecomputeHint = "remove the file to compute the reference
 /// The attributes of an identity, with a description for messages.
 struct IdentityField {
   const char* name;
-  std::string ReferenceIdentity::*value;
+  std::string ReferenceIdentity::* value;
   const char* description;
 };
 constexpr std::array<IdentityField, 5> kIdentityFields = {{

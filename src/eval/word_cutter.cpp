@@ -149,8 +149,7 @@ void WordCutter::cut_unknown(View text, std::vector<std::u32string>& words) cons
   if (text.size() < 2 || dictionary_->contains(text)) return cut_characters(text, words);
   for (std::size_t i = 0; i < text.size();) {
     const bool han = is_han(text[i]);
-    const std::size_t end = run_end(
-        text, i, han ? is_han : [](char32_t c) { return !is_han(c); });
+    const std::size_t end = run_end(text, i, han ? is_han : [](char32_t c) { return !is_han(c); });
     const View run = text.substr(i, end - i);
     if (!han)
       cut_latin(run, words);

@@ -39,8 +39,7 @@ std::u32string with_sentence_breaks(std::u32string text) {
   const auto repeated = [](char32_t c, std::size_t n) {
     return [=](View rest) { return rest.starts_with(std::u32string(n, c)) ? n : 0; };
   };
-  text = break_lines(
-      text, [](View rest) -> std::size_t { return ends_sentence(rest[0]) ? 1 : 0; }, no_quote);
+  text = break_lines(text, [](View rest) -> std::size_t { return ends_sentence(rest[0]) ? 1 : 0; }, no_quote);
   text = break_lines(text, repeated(U'.', 6), no_quote);
   text = break_lines(text, repeated(U'…', 2), no_quote);
   text = break_lines(

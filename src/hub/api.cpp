@@ -114,8 +114,7 @@ std::string Api::words_of(const net::Response& response) const {
     } catch (const Error&) {  // the status is enough
     }
   }
-  std::ranges::replace_if(
-      words, [](unsigned char c) { return c < ' '; }, ' ');
+  std::ranges::replace_if(words, [](unsigned char c) { return c < ' '; }, ' ');
   return redacted(as_utf8(words.substr(0, kMostWords)), settings_.token);
 }
 

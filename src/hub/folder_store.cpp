@@ -104,8 +104,7 @@ class FolderStore final : public Store {
   void publish(const Listing& listing, const std::vector<RemoteFile>& files) override {
     io::Storage& storage = io::posix_storage();
     std::error_code code;
-    const FileLock lock(
-        work_ / "publish.lock", [] {}, [] { return true; });  // others download to work_ and publish, too
+    const FileLock lock(work_ / "publish.lock", [] {}, [] { return true; });  // others download to work_ and publish, too
     keep(listing);
     if (!fs::exists(final_, code)) {
       const fs::path made = work_ / ("tmp-" + random_hex(12));

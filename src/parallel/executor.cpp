@@ -143,8 +143,7 @@ void Executor::interpret(const ActionList& list, Pass& pass) {
       activity::tick();
     }
   };
-  or_explain_memory(
-      perform_all, where, [&] { return memory_held(); }, options_.memory_advice);
+  or_explain_memory(perform_all, where, [&] { return memory_held(); }, options_.memory_advice);
 }
 
 void Executor::perform(const Action& action, Pass& pass) {

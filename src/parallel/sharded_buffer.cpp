@@ -40,8 +40,7 @@ at::Tensor BlockPool::take(std::int64_t n, const at::TensorOptions& options) {
     free.pop_back();
   }
   void* const data = block.data_ptr();
-  return at::from_blob(
-      data, {n}, [blocks = blocks_, block, bytes](void*) { (*blocks)[bytes].push_back(block); }, options);
+  return at::from_blob(data, {n}, [blocks = blocks_, block, bytes](void*) { (*blocks)[bytes].push_back(block); }, options);
 }
 
 void Transfers::join() const noexcept {

@@ -294,8 +294,8 @@ StepTime simulate(const ExecutionConfig& run, const Machine& machine, const Work
   const bool others = workload.steps.size() > 1;
   for (std::size_t i = others ? 1 : 0; i < workload.steps.size(); ++i) play(workload.steps[i]);
   StepTime t;
-  for (double StepTime::*part : {&StepTime::compute, &StepTime::gather_wait, &StepTime::reduce_wait, &StepTime::gather_bytes,
-                                 &StepTime::reduce_bytes, &StepTime::tokens})
+  for (double StepTime::* part : {&StepTime::compute, &StepTime::gather_wait, &StepTime::reduce_wait, &StepTime::gather_bytes,
+                                  &StepTime::reduce_bytes, &StepTime::tokens})
     t.*part = sum_of([&](const Simulator& p) { return p.total().*part; });
   t.step = sum_of(now) - start;
   t.transfers = sum_of(alone) - alone_before;

@@ -121,7 +121,7 @@ void check_head(Runner& runner, at::ScalarType type, std::int64_t tokens, std::i
     Values values(runner.device(), type);
     const Values oracle(c10::kCPU, at::kDouble);
     std::vector<std::int32_t> rows;
-    for (std::int64_t t = 0; t<tokens; t += tokens> 1 ? 2 : 1) rows.push_back(static_cast<std::int32_t>(t));
+    for (std::int64_t t = 0; t < tokens; t += tokens > 1 ? 2 : 1) rows.push_back(static_cast<std::int32_t>(t));
     const auto labels = static_cast<std::int64_t>(rows.size());
     const auto targets = numbers(labels, vocabulary);
     const auto x = values.normal({tokens, width}),

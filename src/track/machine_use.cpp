@@ -144,7 +144,7 @@ json MachineUse::take() {
   const std::lock_guard lock(mutex_);
   json taken = json::object();
   if (!std::exchange(seen_, false)) return taken;
-  const auto of_gpus = [&](const char* key, Sum GpuSums::*member, bool mean) {
+  const auto of_gpus = [&](const char* key, Sum GpuSums::* member, bool mean) {
     json list = json::array();
     for (const GpuSums& s : gpu_sums_)
       if (const Sum& sum = s.*member; sum.n > 0) list.push_back(std::round(10 * (mean ? sum.sum / sum.n : sum.most)) / 10);
@@ -157,7 +157,7 @@ json MachineUse::take() {
   gpu_sums_.clear();
   taken["host_memory"] = {std::round(last_.memory)};
   const double seconds = last_time_ - first_time_;
-  const auto rate = [&](const char* key, double HostUse::*counter) {
+  const auto rate = [&](const char* key, double HostUse::* counter) {
     if (seconds > 0) taken[key] = {std::round(std::max(0.0, last_.*counter - first_.*counter) / seconds)};
   };
   rate("network_received", &HostUse::received);

@@ -81,7 +81,7 @@ std::vector<Metric> metrics_of(const json& line, double time) {
 
 std::vector<json> LogFollower::next(std::size_t most) {
   std::vector<json> lines;
-  struct stat info {};
+  struct stat info{};
   if (::stat(path_.c_str(), &info) != 0) return lines;
   const auto size = static_cast<std::uint64_t>(info.st_size);
   if ((inode_ != 0 && info.st_ino != inode_) || size < taken_) {

@@ -21,8 +21,7 @@ std::string tag_of(const std::string& name) {
 
 /// Makes a folder name from a run's name.
 std::string folder_name(std::string name) {
-  std::ranges::replace_if(
-      name, [](unsigned char c) { return c < ' ' || c == '/' || c == '\\'; }, '_');
+  std::ranges::replace_if(name, [](unsigned char c) { return c < ' ' || c == '/' || c == '\\'; }, '_');
   return name == "." || name == ".." ? "_" : name;
 }
 

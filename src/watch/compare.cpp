@@ -20,9 +20,8 @@ using nlohmann::json;
 constexpr const char* kPageFile = "compare.html";
 
 /// Keys for the output and the start of a run: they always differ.
-constexpr std::string_view kOwn[] = {
-    "output_dir", "run_name",    "logging_dir",          "log_dir",
-    "trace",      "trace_steps", "overwrite_output_dir", "resume_from_checkpoint"};
+constexpr std::string_view kOwn[] = {"output_dir", "run_name",    "logging_dir",          "log_dir",
+                                     "trace",      "trace_steps", "overwrite_output_dir", "resume_from_checkpoint"};
 /// Members of run.json besides the settings. Its global_batch_size is the run's actual value, also if it was not set.
 constexpr const char* kBeside[] = {"ranks", "device", "strategy", "version", "total_steps", "global_batch_size"};
 /// Keys that determine the data behind an eval_loss.

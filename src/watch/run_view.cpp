@@ -28,7 +28,7 @@ constexpr const char* kCompared = "compared_predictions.jsonl";
 
 /// Returns the Unix time of the last change; 0 if there is no such file.
 double changed(const fs::path& path) {
-  struct stat info {};
+  struct stat info{};
   return ::stat(path.c_str(), &info) == 0 ? static_cast<double>(info.st_mtim.tv_sec) : 0.0;
 }
 

@@ -76,7 +76,7 @@ class Screen {
 
  private:
   static void handle(int number, void (*handler)(int)) {
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_handler = handler;
     ::sigaction(number, &action, nullptr);
   }

@@ -118,7 +118,9 @@ TEST(NonBlocking, ProgressNeedsNoCallFromThisThread) {
 
 TEST(NonBlocking, DestructorWaits) {
   std::vector<float> data(100000, 1.0F);
-  { const Work work = world().start_all_reduce(data.data(), data.size(), DType::f32); }
+  {
+    const Work work = world().start_all_reduce(data.data(), data.size(), DType::f32);
+  }
   EXPECT_EQ(data[99999], static_cast<float>(world().size()));
 }
 

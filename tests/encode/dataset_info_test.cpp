@@ -106,11 +106,8 @@ TEST(DatasetInfo, RefusesPathsOutOfTheFolder) {
   Info info;
   info.folder.write("sub/dataset_info.json", json{{"d", {{"file_name", "x/../../d.json"}}}}.dump());
   const std::string name = "d";
-  expect_error<ConfigError>(
-      [&] {
-        load_dataset_info(info.folder.path() / "sub", {&name, 1});
-      },
-      {"x/../../d.json", "leads out of", "absolute path"});
+  expect_error<ConfigError>([&] { load_dataset_info(info.folder.path() / "sub", {&name, 1}); },
+                            {"x/../../d.json", "leads out of", "absolute path"});
   const auto absolute = info.folder.path() / "d.json";
   EXPECT_EQ(info.load({{"file_name", absolute.string()}}).files.front(), absolute);
 }

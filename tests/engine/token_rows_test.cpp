@@ -34,9 +34,8 @@ TEST(TokenRows, APromptMayDoWithoutThem) {
   const auto tokenizer = tokenizer::Tokenizer::load(tokenizer::tiny_dir());
   const std::int32_t last = tokenizer->vocab_size() - 1;
   require_token_rows(*tokenizer, std::vector<std::int32_t>{0, last - 1}, "m", last);
-  const std::string error = error_of([&] {
-    require_token_rows(*tokenizer, std::vector<std::int32_t>{0, last, last}, "m", last);
-  });
+  const std::string error =
+      error_of([&] { require_token_rows(*tokenizer, std::vector<std::int32_t>{0, last, last}, "m", last); });
   EXPECT_TRUE(contains(error, fmt::format("the prompt has tokens beyond the {} rows of model 'm': '{}' (id {}). Add rows", last,
                                           tokenizer->id_to_token(last), last)));
   log::init({});

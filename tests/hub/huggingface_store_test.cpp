@@ -27,7 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 
 ino_t inode(const fs::path& path) {
-  struct stat status {};
+  struct stat status{};
   EXPECT_EQ(stat(path.c_str(), &status), 0) << path;
   return status.st_ino;
 }

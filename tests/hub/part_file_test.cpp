@@ -33,7 +33,9 @@ class Part : public testing::Test {
 };
 
 TEST_F(Part, GoesOnWhereItStopped) {
-  { PartFile(root_ / "part", hello_).append("hel"); }
+  {
+    PartFile(root_ / "part", hello_).append("hel");
+  }
   PartFile part(root_ / "part", hello_);
   EXPECT_EQ(part.size(), 3U);
   part.append("lo");
@@ -43,7 +45,9 @@ TEST_F(Part, GoesOnWhereItStopped) {
 
 TEST_F(Part, OfAFileWithoutAHashStartsAnew) {
   const RemoteFile unknown{"hello", 5, RemoteFile::Check::size, ""};
-  { PartFile(root_ / "part", unknown).append("old"); }
+  {
+    PartFile(root_ / "part", unknown).append("old");
+  }
   EXPECT_EQ(PartFile(root_ / "part", unknown).size(), 0U);
 }
 

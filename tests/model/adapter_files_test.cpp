@@ -54,10 +54,8 @@ TEST(AdapterKeys, OnesThatChangeTheComputationAreRefusedByName) {
                                                   {"use_some_later_method", true},
                                                   {"some_later_config", {{"x", 1}}}};
   for (const auto& [key, value] : refused)
-    EXPECT_TRUE(contains(error_of([&] {
-                           read_with(dir, plain_lora(), {{key, value}});
-                         }),
-                         key + (" = " + value.dump()) + " is not"));
+    EXPECT_TRUE(
+        contains(error_of([&] { read_with(dir, plain_lora(), {{key, value}}); }), key + (" = " + value.dump()) + " is not"));
   for (const auto& [key, value] : refused)
     for (const json& nothing : {json(), json(""), json(false), json::array(), json::object()})
       EXPECT_EQ(read_with(dir, plain_lora(), {{key, nothing}}).lora.rank, 4) << key << nothing;
@@ -194,9 +192,7 @@ TEST(AdapterTargets, OnesThatDoNotExistNameFileAndKey) {
     EXPECT_GT(spec_over(some).num_params(true), 0);
   });
   EXPECT_TRUE(contains(said, file + "': target_modules contains c_attn, w1, which matches no linear module of this llama"));
-  EXPECT_TRUE(contains(error_of([&] {
-                         spec_over(read_with(dir, plain_lora(), {{"modules_to_save", {"classifier2"}}}));
-                       }),
+  EXPECT_TRUE(contains(error_of([&] { spec_over(read_with(dir, plain_lora(), {{"modules_to_save", {"classifier2"}}})); }),
                        "'" + file + "': modules_to_save 'classifier2'"));
   EXPECT_EQ(warning_of([&] { spec_over(read_with(dir, plain_lora(), {{"target_modules", "all-linear"}})); }), "");
 }

@@ -109,7 +109,7 @@ TEST_P(Dynamic, AnglesAreThoseOfEachSequenceAlone) {
     const MicroInput packed = input(t, {0, 9, 14, 34}), nine = input(t, {0, 9}), twenty = input(t, {0, 20});
     EXPECT_FALSE(input(t, {0, 5, 13}).angles) << "by position";
     ASSERT_TRUE(packed.angles && nine.angles && twenty.angles);
-    const auto together = [&](at::Tensor ops::RopeTable::*part) {
+    const auto together = [&](at::Tensor ops::RopeTable::* part) {
       return at::cat({nine.angles->table.*part, (t.rope().*part).narrow(0, 0, 5), twenty.angles->table.*part});
     };
     EXPECT_TRUE(at::equal(packed.angles->table.cos, together(&ops::RopeTable::cos)));

@@ -77,12 +77,9 @@ TEST(FreezeConfig, TakesAWordForEveryNameThatHasIt) {
 }
 
 TEST(FreezeConfig, NamesWhatIsNotThere) {
-  expect_refused(
-      [] {
-        frozen({{1}, {"attention"}, {}});
-      },
-      "freeze_trainable_modules 'attention' is not a module of this qwen3, which has input_layernorm, mlp, "
-      "post_attention_layernorm, self_attn");
+  expect_refused([] { frozen({{1}, {"attention"}, {}}); },
+                 "freeze_trainable_modules 'attention' is not a module of this qwen3, which has input_layernorm, mlp, "
+                 "post_attention_layernorm, self_attn");
   expect_refused([] { frozen({{1}, {"all"}, {"lm_head"}}, /*tied=*/true); }, "'lm_head' is not a module");
   expect_refused([] { frozen({{}, {"all"}, {}}); }, "nothing is trained");
 }

@@ -39,7 +39,7 @@ std::size_t up(std::size_t bytes) {
 
 /// Returns the lock of a rank's seat; it ends with the last descriptor of the open file.
 struct flock lock_of(int rank) {
-  struct flock lock {};
+  struct flock lock{};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
   lock.l_start = rank;

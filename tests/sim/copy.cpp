@@ -107,8 +107,7 @@ at::Tensor& copy(at::Tensor& to, const at::Tensor& source, bool non_blocking) {
     std::vector<Access> accesses;
     values.add_accesses(false, accesses);
     target.add_accesses(true, accesses);
-    submit_copy(
-        "copy_", stream, accesses, [target, values] { target.cpu().copy_(values.cpu()); }, false);
+    submit_copy("copy_", stream, accesses, [target, values] { target.cpu().copy_(values.cpu()); }, false);
   }
   return to;
 }

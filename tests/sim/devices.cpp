@@ -21,7 +21,7 @@ namespace {
 constexpr int kMostDevices = 16;
 std::array<std::atomic<DeviceMemory*>, kMostDevices> memories{};
 std::mutex machine;
-struct sigaction previous {};
+struct sigaction previous{};
 
 [[noreturn]] void end_of_touch(const void* address) {
   const bool locked = machine.try_lock();  // without the lock, a map may be read while it changes: the process ends in any case
@@ -164,7 +164,7 @@ std::string describe_address(const void* data) {
 void watch_touches() {
   void* frame[1];
   backtrace(frame, 1);  // loads its library now, which a signal handler must not do
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = &on_fault;
   action.sa_flags = SA_SIGINFO | SA_NODEFER;
   sigemptyset(&action.sa_mask);

@@ -59,13 +59,11 @@ TEST_F(Sim, ElementwiseOperations) {
       expect_as_cpu(std::string(name) + " " + c10::toString(type),
                     {values({5, 7}, type), values({7}, type), values({5, 7}, type).t().contiguous().t()}, on_device(), work);
     };
-    check("arithmetic", [](const Tensors& x) {
-      return Tensors{x[0] + x[1], x[0] - x[2], x[0] * x[2], x[0] / (x[1] * x[1] + 1), -x[2]};
-    });
+    check("arithmetic",
+          [](const Tensors& x) { return Tensors{x[0] + x[1], x[0] - x[2], x[0] * x[2], x[0] / (x[1] * x[1] + 1), -x[2]}; });
     check("scalars", [](const Tensors& x) { return Tensors{x[0] + 2.5, 1 - x[2], x[0] * 3, x[2] / 7, x[0].add(x[2], 0.25)}; });
-    check("host scalars", [](const Tensors& x) {
-      return Tensors{x[0] * at::scalar_tensor(0.3, at::kDouble), at::scalar_tensor(2.0F) - x[2]};
-    });
+    check("host scalars",
+          [](const Tensors& x) { return Tensors{x[0] * at::scalar_tensor(0.3, at::kDouble), at::scalar_tensor(2.0F) - x[2]}; });
     check("functions", [](const Tensors& x) {
       return Tensors{x[0].exp(),
                      x[0].square().add(1).log(),
@@ -334,10 +332,7 @@ TEST_F(Sim, WhatItCannotDoIsSaidByName) {
   EXPECT_NE(message([&] { at::bernoulli(x); }).find("random"), std::string::npos);
   EXPECT_NE(message([&] { x.nonzero(); }).find("'aten::nonzero' gives an output whose shape depends on values"),
             std::string::npos);
-  EXPECT_NE(message([&] {
-              at::mm(x.view({2, 2}), x.view({4, 1}));
-            }).find("mat1 and mat2"),
-            std::string::npos)
+  EXPECT_NE(message([&] { at::mm(x.view({2, 2}), x.view({4, 1})); }).find("mat1 and mat2"), std::string::npos)
       << "at the call, not at a wait";
   EXPECT_NE(message([&] { x.add(at::ones({4})); }).find("same device"), std::string::npos);
   EXPECT_NE(message([&] { x.index_select(0, at::zeros({2}, at::kLong)); }).find("one of cpu"), std::string::npos);

@@ -16,7 +16,7 @@ namespace qft::comm {
 
 /// The DType of a C++ arithmetic type.
 template <class T>
-requires std::is_arithmetic_v<T>
+  requires std::is_arithmetic_v<T>
 constexpr DType dtype_of() {
   if constexpr (std::is_same_v<T, bool>)
     return DType::boolean;
@@ -34,14 +34,16 @@ constexpr DType dtype_of() {
 
 /// Reduces one value. Unsigned 32- and 64-bit values must not exceed the maximum of the signed type.
 template <class T>
-requires std::is_arithmetic_v<T> T all_reduce_value(Communicator& comm, T value, ReduceOp op = ReduceOp::sum) {
+  requires std::is_arithmetic_v<T>
+T all_reduce_value(Communicator& comm, T value, ReduceOp op = ReduceOp::sum) {
   comm.host().all_reduce(&value, 1, dtype_of<T>(), op);
   return value;
 }
 
 /// Gathers one value from every rank, ordered by rank.
 template <class T>
-requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) std::vector<T> all_gather_value(Communicator& comm, T value) {
+  requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>)
+std::vector<T> all_gather_value(Communicator& comm, T value) {
   std::vector<T> all(static_cast<std::size_t>(comm.size()));
   comm.host().all_gather(&value, all.data(), 1, dtype_of<T>());
   return all;
@@ -49,7 +51,8 @@ requires(std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) std::vector<T> all
 
 /// Sends the root's value to all ranks.
 template <class T>
-requires std::is_arithmetic_v<T> T broadcast_value(Communicator& comm, T value, int root = 0) {
+  requires std::is_arithmetic_v<T>
+T broadcast_value(Communicator& comm, T value, int root = 0) {
   comm.host().broadcast(&value, 1, dtype_of<T>(), root);
   return value;
 }

@@ -27,7 +27,7 @@ struct TextScores {
 /// The scores under LLaMA-Factory's names.
 struct ScoreName {
   const char* name;
-  double TextScores::*value;
+  double TextScores::* value;
 };
 inline constexpr ScoreName kScoreNames[] = {{"bleu-4", &TextScores::bleu_4},
                                             {"rouge-1", &TextScores::rouge_1},

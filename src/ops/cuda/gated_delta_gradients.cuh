@@ -150,7 +150,7 @@ __device__ inline void state_product(const float* state, const float* gstate, st
 template <class T>
 __device__ void write_gate_gradients(const DeltaOperands<T>& a, const DeltaBlock& b, const Decays& d, GradientMemory& s,
                                      const RowParts& parts) {
-  const auto put = [&](int what, const float(&of_rows)[4]) {
+  const auto put = [&](int what, const float (&of_rows)[4]) {
     for (int i = 0; i < 4; ++i) {
       const float sum = sum_over_columns(of_rows[i]);
       if (threadIdx.x % 8 == 0) s.parts[what][tile_column() / 32][tile_row() + i] = sum;
