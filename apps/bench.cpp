@@ -23,10 +23,8 @@ config::CommandSpec spec() {
   s.name = "qft bench";
   s.summary =
       "measures this machine: allreduce times a collective over a range of sizes; with a run file, gemm and attention time the "
-      "model's "
-      "operations, step times a layer and the head and compares them with the sum of their operations, machine writes the "
-      "machine "
-      "description that qft plan reads";
+      "model's operations, step times a layer and the head and compares the times with the sum of their operations, and machine "
+      "writes a machine description for qft plan";
   s.run_file = config::CommandSpec::RunFile::optional;
   s.purpose = config::Purpose::plan;
   s.words = names();
@@ -37,8 +35,8 @@ config::CommandSpec spec() {
       "all_reduce, all_gather, reduce_scatter, broadcast or all_to_all")(
       "max-bytes", po::value<std::int64_t>()->default_value(std::int64_t{64} << 20), "largest buffer")(
       "seconds", po::value<double>()->default_value(0.2), "time spent on each size")(
-      "tokens", po::value<std::int64_t>(), "tokens of the micro-batch; absent: the run's largest")(
-      "sequence", po::value<std::int64_t>(), "tokens of each sequence in it")("output", po::value<std::string>(),
+      "tokens", po::value<std::int64_t>(), "tokens in the micro-batch; absent: as in the run's largest micro-batch")(
+      "sequence", po::value<std::int64_t>(), "tokens in each sequence")("output", po::value<std::string>(),
                                                                               "machine: the file to write");
   return s;
 }
@@ -47,7 +45,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
   for (const auto* b : kBenchmarks) {
     if (line.words[0] == b->name) return b->run(session, line);
   }
-  fail_config("qft bench: '{}' is not known: use {}", line.words[0], names());
+  fail_config("qft bench: unknown benchmark '{}': use {}", line.words[0], names());
 }
 
 }  // namespace

@@ -16,8 +16,8 @@ int run(comm::Session& session, const config::CommandLine& line) {
   const auto kind = comm::parse_collective(line.options["collective"].as<std::string>());
   const auto largest = line.options["max-bytes"].as<std::int64_t>();
   const auto seconds = line.options["seconds"].as<double>();
-  if (largest < 8) fail_config("--max-bytes {}: at least 8", largest);
-  if (!(seconds > 0)) fail_config("--seconds {}: more than 0", seconds);
+  if (largest < 8) fail_config("--max-bytes is {}: set it to 8 or more", largest);
+  if (!(seconds > 0)) fail_config("--seconds is {}: set it above 0", seconds);
   const auto device = comm::choose_device(session, line.options["device"].as<std::string>());
   const auto comm = comm::make_device_communicator(session.world(), device, "bench");
   std::vector<comm::BandwidthRow> rows;

@@ -1,4 +1,4 @@
-// qft bench gemm | attention | step | machine: the model's own operations on this machine.
+// qft bench gemm | attention | step | machine: times the model's operations on this machine.
 #include "qft/comm/exchange.h"
 #include "qft/engine/data_setup.h"
 #include "qft/engine/recipe.h"
@@ -15,7 +15,7 @@
 namespace qft::apps {
 namespace {
 
-/// The largest micro-batch of the run's data; the options win.
+/// Uses the largest micro-batch of the run's data, unless options override it.
 plan::MeasureOptions options_of(const config::CommandLine& line, const config::RunConfig& config, int item_sequences, int ranks) {
   const auto data = engine::planned_data(config, ranks);
   const plan::Workload work =
@@ -28,7 +28,7 @@ plan::MeasureOptions options_of(const config::CommandLine& line, const config::R
   const auto given = [&](const char* name, std::int64_t& value) {
     if (line.options.count(name) == 0) return;
     value = line.options[name].as<std::int64_t>();
-    if (value < 2) fail_config("--{} {}: at least 2", name, value);
+    if (value < 2) fail_config("--{} is {}: set it to 2 or more", name, value);
   };
   given("tokens", o.tokens);
   given("sequence", o.sequence);

@@ -16,13 +16,14 @@ namespace {
 config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft chat";
-  s.summary = "a conversation on the terminal (/help lists commands); piped lines are answered, an empty one starts anew";
+  s.summary = "holds a conversation on the terminal (/help lists commands); answers piped lines, and an empty line starts a new "
+              "conversation";
   s.run_file = config::CommandSpec::RunFile::required;
   s.purpose = config::Purpose::generate;
   return s;
 }
 
-/// Lines that are piped in, each answered on standard output.
+/// Answers each line of standard input on standard output.
 void chat_with_pipe(const config::RunConfig& config, const encode::ChatTemplate& chat, engine::Instance& instance) {
   Conversation conversation(config, chat, instance,
                             {[](std::string_view piece) { std::cout << piece << std::flush; }, {}, "an empty line"});
@@ -35,7 +36,7 @@ void chat_with_pipe(const config::RunConfig& config, const encode::ChatTemplate&
     try {
       conversation.answer(text);
     } catch (const Error& error) {
-      std::cerr << "error: " << error.what() << std::endl;  // of this line; the conversation goes on
+      std::cerr << "error: " << error.what() << std::endl;  // for this line; the conversation continues
     }
   }
   std::cout << std::endl;

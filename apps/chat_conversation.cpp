@@ -12,16 +12,17 @@
 namespace qft::apps {
 namespace {
 
-/// Tokens of a conversation that fit the cache: four answers' worth, at least this many, as far as the model's positions go.
+/// Minimum cache capacity in tokens. The cache holds four answers or this minimum, but at most the model's positions.
 constexpr std::int64_t kLeastCapacity = 4096;
 
-/// How many leading tokens of `prompt` are those that the cache was fed.
+/// Returns the number of leading tokens that `prompt` shares with the cache.
 std::size_t common_prefix(const std::vector<std::int32_t>& fed, const std::vector<std::int32_t>& prompt) {
   const auto end = std::mismatch(fed.begin(), fed.end(), prompt.begin(), prompt.end());
   return static_cast<std::size_t>(end.first - fed.begin());
 }
 
-/// How many tokens of the cache serve a prompt. Where frequencies follow a sequence's length, keys of a long one serve no other.
+/// Returns the number of cached tokens that a prompt can reuse. If rope frequencies depend on the sequence length, it can reuse
+/// none.
 std::int64_t kept_of(const std::vector<std::int32_t>& fed, const std::vector<std::int32_t>& prompt,
                      const model::RopeConfig& rope) {
   if (rope.follows(static_cast<std::int64_t>(std::max(fed.size(), prompt.size())))) return 0;
@@ -83,7 +84,7 @@ Conversation::Answer Conversation::answer_to(std::vector<encode::Message> messag
   }
 }
 
-/// The oldest exchange goes first where the conversation outgrows the cache.
+/// Removes the oldest exchanges while the conversation is too long for the cache.
 std::vector<std::int32_t> Conversation::fitting_prompt() {
   const std::int64_t capacity = decoder_.sequence().capacity();
   auto prompt = chat_.render_prompt(messages_, system_);
@@ -92,13 +93,12 @@ std::vector<std::int32_t> Conversation::fitting_prompt() {
   while (static_cast<std::int64_t>(prompt.size()) + room > capacity && messages_.size() > 2) {
     messages_.erase(messages_.begin(), messages_.begin() + 2);
     prompt = chat_.render_prompt(messages_, system_);
-    log::warn("the conversation has grown too long: its oldest question and answer are forgotten");
+    log::warn("the conversation is too long: its oldest question and answer were removed");
   }
   if (static_cast<std::int64_t>(prompt.size()) >= capacity && capacity < positions_)
     fail(
-        "with its template the message has {} tokens, but a conversation holds {} (four times max_new_tokens, which is {}): "
-        "raise "
-        "max_new_tokens",
+        "the message and its template have {} tokens, but a conversation holds {} (four times max_new_tokens, which is {}): "
+        "raise max_new_tokens",
         prompt.size(), capacity, limit_);
   return prompt;
 }

@@ -1,4 +1,4 @@
-// A conversation with a model, whatever it is shown on.
+// A conversation with a model, independent of the user interface.
 #pragma once
 
 #include "qft/config/run_config.h"
@@ -16,32 +16,32 @@
 
 namespace qft::apps {
 
-/// Who a conversation is held with.
+/// The user's side of a conversation.
 struct Listener {
-  std::function<void(std::string_view)> say;  ///< gets an answer as it comes
-  std::function<bool()> interrupt;            ///< whether the answer is to stop; may be empty
-  std::string_view anew;                      ///< what starts a new conversation, for messages
+  std::function<void(std::string_view)> say;  ///< receives an answer piece by piece
+  std::function<bool()> interrupt;            ///< true stops the answer; may be empty
+  std::string_view anew;                      ///< the input that starts a new conversation, for messages
 };
 
 class Conversation {
  public:
-  /// All must outlive it.
+  /// The arguments must outlive the conversation.
   Conversation(const config::RunConfig& config, const encode::ChatTemplate& chat, engine::Instance& instance, Listener listener);
 
   enum class Answer { whole, interrupted, none };
-  /// Says the answer to `text`. One that is interrupted stays as far as it was said; before its first word (none), and after an
-  /// error, the conversation is as it was.
+  /// Generates the answer to `text`. The conversation keeps an interrupted answer up to the interruption. If the interruption
+  /// comes before the first word (none) or an error occurs, the conversation is unchanged.
   Answer answer(const std::string& text);
-  /// Says another answer to the last question, which must be there.
+  /// Generates another answer to the last question. Requires a question.
   Answer answer_again();
-  /// Takes the last question and its answer back; returns the question, nothing where there is none.
+  /// Removes the last question and its answer. Returns the question, or nullopt if there is none.
   std::optional<std::string> take_back();
   void start_anew() { messages_.clear(); }
-  /// Sets the system message and starts anew.
+  /// Sets the system message and starts a new conversation.
   void set_system(std::string text);
 
   bool empty() const { return messages_.empty(); }
-  /// The run's or set_system()'s; empty: the template's own.
+  /// The system message from the run or set_system(); empty: the template's own.
   const std::string& system() const { return system_; }
 
  private:
@@ -59,7 +59,7 @@ class Conversation {
   infer::Sampler sampler_;
   std::vector<std::int32_t> stop_ids_;
   std::vector<encode::Message> messages_;
-  std::vector<std::int32_t> fed_;  ///< what the cache holds
+  std::vector<std::int32_t> fed_;  ///< tokens in the cache
 };
 
 }  // namespace qft::apps

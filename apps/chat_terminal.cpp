@@ -45,7 +45,7 @@ class Dialogue {
       try {
         if (!take(input.text)) return kExitOk;
       } catch (const Error& error) {
-        std::cerr << "error: " << error.what() << std::endl;  // of this message; the conversation goes on
+        std::cerr << "error: " << error.what() << std::endl;  // for this message; the conversation continues
       }
     }
   }
@@ -53,19 +53,19 @@ class Dialogue {
  private:
   struct Command {
     std::string_view name, argument, does;
-    bool (Dialogue::*run)(std::string_view);  ///< false: the conversation is over
+    bool (Dialogue::*run)(std::string_view);  ///< false ends the conversation
   };
   static const std::array<Command, 7> kCommands;
 
   void introduce() const {
     std::string adapters;
     for (const auto& adapter : config_.model.adapter_name_or_path) adapters += (adapters.empty() ? "" : ", ") + adapter;
-    std::cout << "You talk with " << config_.model.model_name_or_path << (adapters.empty() ? "" : " and the adapter " + adapters)
+    std::cout << "You are talking to " << config_.model.model_name_or_path << (adapters.empty() ? "" : " and the adapter " + adapters)
               << "; the chat template is " << (chat_.is_own() ? "the model's own" : chat_.spec().name) << ".\n"
               << "/help lists commands and keys, Ctrl-C stops an answer, Ctrl-D ends." << std::endl;
   }
 
-  /// A command, or a message. False: the conversation is over.
+  /// Handles a command or a message. False ends the conversation.
   bool take(const std::string& text) {
     const auto word = trimmed(text);
     if (word.empty()) return true;
@@ -85,7 +85,7 @@ class Dialogue {
   }
 
   void tell(Conversation::Answer answer) const {
-    if (answer == Conversation::Answer::none) std::cout << "Nothing was said: the conversation is as it was before." << std::endl;
+    if (answer == Conversation::Answer::none) std::cout << "There was no answer: the conversation is unchanged." << std::endl;
   }
 
   bool exit(std::string_view) { return false; }
@@ -97,7 +97,7 @@ class Dialogue {
   bool system(std::string_view text) {
     if (!text.empty()) {
       conversation_.set_system(std::string(text));
-      std::cout << "The system message is set; a new conversation begins." << std::endl;
+      std::cout << "The system message is set, and a new conversation begins." << std::endl;
     } else if (conversation_.system().empty()) {
       std::cout << "No system message is set: the chat template's own is used, if it has one." << std::endl;
     } else {
@@ -107,7 +107,7 @@ class Dialogue {
   }
   bool take_back(std::string_view) {
     const auto question = conversation_.take_back();
-    std::cout << (question ? "Taken back, with its answer: " + console::printable(*question) : "There is nothing to take back.")
+    std::cout << (question ? "Removed, with its answer: " + console::printable(*question) : "There is nothing to remove.")
               << std::endl;
     return true;
   }
@@ -126,9 +126,9 @@ class Dialogue {
     for (const auto& command : kCommands)
       std::cout << fmt::format("  {:<14} {}\n", fmt::format("/{} {}", command.name, command.argument), command.does);
     std::cout << "  //TEXT         sends /TEXT as a message\n"
-                 "Enter sends; Alt-Enter, or a backslash at the end, begins another line.\n"
-                 "Up and Down recall earlier messages. Ctrl-C stops an answer, and clears what\n"
-                 "is typed; twice without a text it ends the program, as does Ctrl-D."
+                 "Enter sends; Alt-Enter, or a backslash at the end, begins a new line.\n"
+                 "Up and Down recall earlier messages. Ctrl-C stops an answer or clears the line;\n"
+                 "twice on an empty line it ends the program, as does Ctrl-D."
               << std::endl;
     return true;
   }
@@ -142,10 +142,10 @@ class Dialogue {
 };
 
 const std::array<Dialogue::Command, 7> Dialogue::kCommands = {
-    {{"new", "", "a new conversation", &Dialogue::start_anew},
-     {"system", "TEXT", "sets the system message and starts anew; alone shows it", &Dialogue::system},
-     {"undo", "", "takes the last question and its answer back", &Dialogue::take_back},
-     {"regen", "", "another answer to the last question", &Dialogue::answer_again},
+    {{"new", "", "starts a new conversation", &Dialogue::start_anew},
+     {"system", "TEXT", "sets the system message and starts a new conversation; alone shows it", &Dialogue::system},
+     {"undo", "", "removes the last question and its answer", &Dialogue::take_back},
+     {"regen", "", "generates another answer to the last question", &Dialogue::answer_again},
      {"help", "", "shows this list", &Dialogue::help},
      {"exit", "", "ends the program", &Dialogue::exit},
      {"quit", "", "the same", &Dialogue::exit}}};

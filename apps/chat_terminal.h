@@ -1,4 +1,4 @@
-// A conversation on a terminal: messages are edited, commands begin with a slash, Ctrl-C stops an answer.
+// A conversation on a terminal, with a line editor. Commands begin with a slash; Ctrl-C stops an answer.
 #pragma once
 
 #include "qft/config/run_config.h"
@@ -7,7 +7,7 @@
 
 namespace qft::apps {
 
-/// Returns the program's exit code. console::Terminal::present() must hold.
+/// Runs the conversation and returns the program's exit code. Requires console::Terminal::present().
 int chat_on_terminal(const config::RunConfig& config, const encode::ChatTemplate& chat, engine::Instance& instance);
 
 }  // namespace qft::apps

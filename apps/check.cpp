@@ -1,4 +1,4 @@
-// qft check [RUN.yaml] [--machine FILE] [--only PATTERN] [--json]: what would break or slow down a job.
+// qft check [RUN.yaml] [--machine FILE] [--only PATTERN] [--json]: finds problems that would break or slow down a job.
 #include "qft/check/check.h"
 
 #include "qft/check/paths.h"
@@ -19,30 +19,30 @@ config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft check";
   s.summary =
-      "finds in seconds what would break or slow down a job on these nodes: versions, files, output, GPUs, network, clocks, "
-      "limits, "
-      "collectives; with a run file also, without writing anything, all that qft train checks before its first step; a verdict a "
-      "line, and at the end the nodes to leave out";
+      "finds problems in seconds that would break or slow down a job on these nodes: versions, files, output, GPUs, network, "
+      "clocks, limits, collectives; with a run file also everything that qft train checks before its first step, without writing "
+      "anything; prints one verdict per line, and at the end the nodes to leave out";
   s.run_file = config::CommandSpec::RunFile::optional;
   s.purpose = config::Purpose::check;
   s.machine_readable = true;
   s.options.add_options()("machine", po::value<std::string>(),
-                          "what the network is known to reach: a machine as qft plan takes it, a name such as h100 or a file")(
-      "only", po::value<std::string>()->default_value(""), "probes whose group/name has this regular expression");
+                          "expected network speed: a machine for qft plan, by a name such as h100 or as a file")(
+      "only", po::value<std::string>()->default_value(""), "run only probes with a group/name that matches this regular "
+                                                           "expression");
   return s;
 }
 
-/// A file that says what to train on, or what to do with it: what `qft train` would do is looked at. Others name files only.
+/// True if the run file names data or a training task: then `qft check` also checks the steps of `qft train`.
 bool is_for_training(const config::RunConfig& c) {
   const bool data = !c.data.dataset.empty() || !c.data.pack.empty() || !c.data.eval_dataset.empty() || !c.data.eval_pack.empty();
   return data || c.training.do_train || !c.training.output_dir.empty();
 }
 
-/// Ranks that find no common device are a fault to be told among the others, which need none.
+/// Ranks without a common device are reported like other faults: most probes need no device.
 void choose_device(comm::Session& session, std::string_view wish, check::Options& options) {
   try {
     options.device = comm::choose_device(session, wish);
-  } catch (const Error& e) {  // alike on all ranks
+  } catch (const Error& e) {  // the same on all ranks
     options.device_error = e.what();
   }
 }
@@ -61,7 +61,7 @@ check::Options options_of(comm::Session& session, const config::CommandLine& lin
     options.expected = {machine.name, machine.network_gb_s * 1e9};
   }
   options.gpus = device::gpu_report();
-  session.world().barrier();  // from here on ranks may have contexts on GPUs
+  session.world().barrier();  // after this, ranks may have GPU contexts
   const bool has_run = !line.run_file.empty() || !line.overrides.empty();
   const auto config = has_run ? prepare(session, line, config::Purpose::check).config : config::RunConfig();
   options.use_cpu = config.training.use_cpu;
@@ -85,7 +85,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
   });
   if (prints) std::fputs(line.json ? (to_json(report).dump(2) + "\n").c_str() : summary(report).c_str(), stdout);
   std::fflush(stdout);
-  if (report.refusal) std::rethrow_exception(report.refusal);  // its exit code is that of training
+  if (report.refusal) std::rethrow_exception(report.refusal);  // with training's exit code
   return report.passed() ? kExitOk : kExitFailed;
 }
 

@@ -1,4 +1,4 @@
-// qft compare OUT1 OUT2 ...: runs side by side as their files show them.
+// qft compare OUT1 OUT2 ...: shows runs side by side, from their files.
 #include "qft/watch/compare.h"
 
 #include "qft/watch/terminal.h"
@@ -21,7 +21,7 @@ config::CommandSpec spec() {
   s.least_words = 1;
   s.machine_readable = true;
   s.options.add_options()("report", boost::program_options::value<std::string>()->implicit_value(""),
-                          "write a page of HTML too: --report=FILE.html, or compare.html beside the first run");
+                          "also write an HTML page: --report=FILE.html, or by default compare.html beside the first run");
   return s;
 }
 
@@ -30,7 +30,7 @@ int run(const config::CommandLine& line) {
   std::filesystem::path page;
   if (line.options.count("report") > 0) {
     page = line.options["report"].as<std::string>();
-    // `--report FILE.html`: the word behind it is no run.
+    // `--report FILE.html`: the word after the option is not a run.
     const auto file =
         std::ranges::find_if(dirs, [](const auto& dir) { return dir.extension() == ".html" && !is_directory(dir); });
     if (page.empty() && file != dirs.end()) page = *file, dirs.erase(file);

@@ -14,14 +14,15 @@ namespace po = boost::program_options;
 config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft eval";
-  s.summary = "loss and perplexity of a model, with its adapter if one is given; with predict_with_generate its answers too";
+  s.summary = "computes loss and perplexity of a model, with its adapter if one is given; with predict_with_generate also "
+              "generates answers";
   s.run_file = config::CommandSpec::RunFile::required;
   s.purpose = config::Purpose::eval;
   s.machine_readable = true;
   s.options.add_options()(
       "compare", po::bool_switch(),
-      "answers and scores of the base model and of the tuned one side by side: of adapter_name_or_path, or of "
-      "what training left in output_dir");
+      "compare answers and scores of the base model and the tuned model: adapter_name_or_path, or the training result in "
+      "output_dir");
   return s;
 }
 

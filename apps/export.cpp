@@ -9,7 +9,7 @@ namespace {
 config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft export";
-  s.summary = "merges the adapter into its base model: a Hugging Face directory in export_dir";
+  s.summary = "merges the adapter into its base model and writes a Hugging Face directory to export_dir";
   s.run_file = config::CommandSpec::RunFile::required;
   s.purpose = config::Purpose::export_model;
   return s;

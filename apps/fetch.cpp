@@ -22,25 +22,24 @@ config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft fetch";
   s.summary =
-      "downloads models, adapters and datasets from their hub, into the cache that its own client uses too: those that a run "
-      "file "
-      "names, or those of these names (owner/name, or owner/name@revision); prints their folders";
+      "downloads models, adapters and datasets from a hub into the cache of the hub's own client: everything that a run file "
+      "names, or the given names (owner/name, or owner/name@revision); prints their folders";
   s.run_file = config::CommandSpec::RunFile::optional;
   s.words = "NAME...";
   s.machine_readable = true;
-  s.options.add_options()("to", po::value<std::string>(), "a folder for the files, instead of the cache")(
+  s.options.add_options()("to", po::value<std::string>(), "folder for the files, instead of the cache")(
       "revision", po::value<std::string>(), "branch, tag or commit [the hub's default branch]")(
-      "dataset", "the names are datasets")("no-weights", "configuration and tokenizer only: enough for qft-pack and qft plan")(
+      "dataset", "the names are datasets")("no-weights", "only configuration and tokenizer: enough for qft-pack and qft plan")(
       "all", "all files of the repository")("include", po::value<std::vector<std::string>>()->composing(),
                                             "only files that match this pattern (repeatable)")(
-      "prune", po::value<double>(), "instead: remove the copies in stage_to that nobody has used for so many days")(
-      "at-once", po::value<int>()->default_value(8), "files at a time")(
+      "prune", po::value<double>(), "instead: remove copies in stage_to that nobody has used for this number of days")(
+      "at-once", po::value<int>()->default_value(8), "number of simultaneous downloads")(
       "patience", po::value<int>()->default_value(600),
-      "seconds that a hub which is busy or out of reach is waited for, once it answered");
+      "seconds to wait for a busy or unreachable hub after its first answer");
   return s;
 }
 
-/// What came, and where it is.
+/// Fetches sources and collects the results.
 class Fetching {
  public:
   explicit Fetching(const config::CommandLine& line) : line_(line) {
@@ -54,7 +53,7 @@ class Fetching {
     const hub::Fetched f = hub::fetch(source, wanted, options_);
     log::info("{} {}: {} files, {}, {}", hub::name_of(source.kind), source.id, f.files,
               format_bytes(static_cast<double>(f.bytes)),
-              f.came == 0 ? "all here already" : fmt::format("{} fetched", format_bytes(static_cast<double>(f.came))));
+              f.came == 0 ? "already complete" : fmt::format("{} fetched", format_bytes(static_cast<double>(f.came))));
     if (!line_.json) std::printf("%s\n", f.folder.c_str());
     results_.push_back({{"hub", hub::name_of(source.hub)},
                         {"kind", hub::name_of(source.kind)},
@@ -87,14 +86,14 @@ hub::Wanted wanted_of(const config::CommandLine& line) {
   return wanted;
 }
 
-/// The copies on this node's own disk, by their age.
+/// Removes old copies on this node's local disk.
 int prune(const config::RunConfig& config, double days) {
-  if (config.model.stage_to.empty()) fail_config("qft fetch --prune: where? Name the folder of copies: stage_to=DIR");
+  if (config.model.stage_to.empty()) fail_config("qft fetch --prune: name the folder with the copies: stage_to=DIR");
   if (!(days >= 0 && days < 1e5)) fail_config("qft fetch --prune {}: expected a number of days", days);
   const auto removed = inputs::prune(config.model.stage_to, std::chrono::seconds(static_cast<std::int64_t>(days * 86400)));
   for (const inputs::Pruned& p : removed)
     log::info("removed '{}' ({})", p.folder.string(), format_bytes(static_cast<double>(p.bytes)));
-  if (removed.empty()) log::info("nothing in '{}' is older and unused", config.model.stage_to);
+  if (removed.empty()) log::info("'{}' has no unused copies of that age", config.model.stage_to);
   return kExitOk;
 }
 
@@ -103,7 +102,7 @@ int run(const config::CommandLine& line) {
   if (line.options.count("prune")) return prune(config, line.options["prune"].as<double>());
   const bool to = line.options.count("to") > 0;
   if (line.words.empty() && line.run_file.empty())
-    fail_config("qft fetch: no name is given: name a model (owner/name), or a run file that names some");
+    fail_config("qft fetch: no name is given: name a model (owner/name) or a run file");
   if (to && (line.words.size() > 1 || !line.run_file.empty())) fail_config("qft fetch: --to takes one name at a time");
   Fetching fetching(line);
   const hub::Wanted wanted = wanted_of(line);
@@ -113,7 +112,7 @@ int run(const config::CommandLine& line) {
   for (const std::string& name : line.words)
     fetching(inputs::source_of(name, hub::default_hub(config.model.hub), kind, revision), wanted);
   if (!line.run_file.empty() && inputs::find(config, config::Purpose::train, std::ref(fetching)).empty())
-    log::info("{} names nothing that is on a hub", line.run_file.string());
+    log::info("{} names nothing on a hub", line.run_file.string());
   fetching.conclude();
   return kExitOk;
 }

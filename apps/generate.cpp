@@ -25,18 +25,19 @@ config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft generate";
   s.summary =
-      "answers prompt=\"...\", or what is piped in, streamed to stdout; with --input the prompts of a file, on any number of "
-      "ranks";
+      "answers prompt=\"...\" or a piped prompt and streams the answer to stdout; with --input answers a file's prompts, on any "
+      "number of ranks";
   s.run_file = config::CommandSpec::RunFile::required;
   s.purpose = config::Purpose::generate;
   s.machine_readable = true;
   s.options.add_options()("input", po::value<std::string>(),
-                          "prompts in any form of training data: a file, a folder, a name of dataset_info.json, or - for stdin")(
-      "output", po::value<std::string>(), "file for the answers to --input, a JSON line each, or - for stdout");
+                          "prompts in any format of training data: a file, a folder, a name in dataset_info.json, or - for "
+                          "stdin")(
+      "output", po::value<std::string>(), "file for the answers to --input, one JSON line each, or - for stdout");
   return s;
 }
 
-/// The run file's or the command line's, else what is piped in.
+/// Returns the prompt from the run file or the command line, else from the pipe.
 std::string prompt_of(const config::RunConfig& config) {
   std::string prompt = config.generate.prompt;
   if (prompt.empty() && isatty(STDIN_FILENO) == 0) {
@@ -45,21 +46,20 @@ std::string prompt_of(const config::RunConfig& config) {
   }
   if (prompt.empty())
     fail_config(
-        "there is no prompt: add prompt=\"...\" to the command line or the run file, or pipe it in (echo "
-        "\"...\" | qft generate "
-        "RUN.yaml); for a file of prompts use --input FILE --output FILE, for a conversation qft chat");
+        "there is no prompt: add prompt=\"...\" to the command line or the run file, or pipe it in (echo \"...\" | qft generate "
+        "RUN.yaml); for a file of prompts use --input FILE --output FILE, for a conversation use qft chat");
   return prompt;
 }
 
 int answer_file(comm::Session& session, const config::CommandLine& line) {
   if (line.options.count("input") == 0 || line.options.count("output") == 0)
-    fail_config("--input FILE and --output FILE belong together, and {} is missing",
+    fail_config("--input FILE and --output FILE must be given together, but {} is missing",
                 line.options.count("input") == 0 ? "--input" : "--output");
   const auto input = line.options["input"].as<std::string>(), output = line.options["output"].as<std::string>();
   if (line.json && output == eval::kStandardStream)
-    fail_config("--json prints the summary to standard output, where --output - has the answers: take one of the two out");
+    fail_config("--json and --output - both write to standard output: remove one of them");
   const auto [config, device] = prepare(session, line, config::Purpose::generate);
-  if (!config.generate.prompt.empty()) fail_config("prompt and --input are both given: take one of the two out");
+  if (!config.generate.prompt.empty()) fail_config("prompt and --input are both given: remove one of them");
   const auto result = eval::generate(config, input, output, session.world(), device);
   if (session.rank() == 0 && line.json)
     fmt::print("{}\n", result.values().dump());

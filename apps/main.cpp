@@ -1,4 +1,4 @@
-// `qft SUBCOMMAND RUN.yaml [key=value ...]`: finds the subcommand and hands over.
+// `qft SUBCOMMAND RUN.yaml [key=value ...]`: finds and runs the subcommand.
 #include "qft/config/help.h"
 #include "qft/config/nearest.h"
 #include "qft/core/error.h"
@@ -30,12 +30,12 @@ const apps::Subcommand* const kSubcommands[] = {
     &apps::kTrain, &apps::kEval,  &apps::kScore,   &apps::kGenerate, &apps::kChat,  &apps::kExport,   &apps::kFetch,
     &apps::kPlan,  &apps::kWatch, &apps::kCompare, &apps::kTrack,    &apps::kCheck, &apps::kSelftest, &apps::kBench};
 
-/// What subcommands of LLaMA-Factory, ms-swift and TRL are here.
+/// Subcommands of LLaMA-Factory, ms-swift and TRL, and their equivalents in qft.
 struct Elsewhere {
   std::string_view name, here;
 };
 constexpr std::string_view kNoServer =
-    "qft has no server and no web page: qft chat talks, qft export writes a model for a server";
+    "qft has no server and no web page: use qft chat to talk, and qft export to write a model for a server";
 constexpr Elsewhere kElsewhere[] = {{"sft", "here it is qft train"},
                                     {"finetune", "here it is qft train"},
                                     {"rlhf", "here it is qft train, with --rlhf_type or --stage"},
@@ -57,11 +57,11 @@ constexpr Elsewhere kElsewhere[] = {{"sft", "here it is qft train"},
                                     {"webchat", kNoServer},
                                     {"web-ui", kNoServer}};
 
-/// What a word that is no subcommand was probably meant to be.
+/// Suggests a subcommand for an unknown word.
 std::string meant(std::string_view word) {
   const auto* named = std::ranges::find(kElsewhere, word, &Elsewhere::name);
   if (named != std::end(kElsewhere)) return fmt::format("{}; ", named->here);
-  if (is_yaml_file(word)) return fmt::format("a run file stands behind the subcommand, as in qft train {}; ", word);
+  if (is_yaml_file(word)) return fmt::format("write the run file after the subcommand, as in qft train {}; ", word);
   std::vector<std::string_view> names;
   for (const auto* s : kSubcommands) names.emplace_back(s->name);
   const std::string_view near = config::nearest(word, names);
@@ -73,8 +73,11 @@ void print_usage() {
               std::string(version()).c_str());
   for (const auto* s : kSubcommands) std::printf("  %-10s %s\n", s->name, s->spec().summary.c_str());
   std::printf(
-      "\nqft SUBCOMMAND --help lists its options and keys; qft help KEY explains a key, other tools' too.\n\nWhat is "
-      "implemented:\n\n");
+      "\n"
+      "qft SUBCOMMAND --help lists its options and keys; qft help KEY explains a key of qft or of another tool.\n"
+      "\n"
+      "What is implemented:\n"
+      "\n");
   std::printf("%s", fmt::format("  {:<18} {}\n", "model_type", fmt::join(model::architectures(), ", ")).c_str());
   for (const char* key : {"stage", "pref_loss", "finetuning_type", "strategy", "optim", "lr_scheduler_type", "compute_dtype"})
     std::printf("%s", fmt::format("  {:<18} {}\n", key, fmt::join(config::implemented(key), ", ")).c_str());
@@ -86,10 +89,10 @@ std::optional<config::CommandLine> parse(const apps::Subcommand& command, std::s
   return config::parse_command_line(command.spec(), static_cast<int>(argv.size()), argv.data());
 }
 
-/// A subcommand that is one process.
+/// Runs a subcommand that uses one process.
 int run_alone(const apps::Subcommand& command, std::span<const std::string> args) {
   if (const auto launched = launched_processes())
-    fail_config("qft {} runs as one process, and the environment's {} says {}: start it without a launcher", command.name,
+    fail_config("qft {} runs as one process, but the environment variable {} is {}: start it without a launcher", command.name,
                 launched->variable, launched->count);
   const auto line = parse(command, args);
   return line ? command.run_alone(*line) : kExitOk;
@@ -104,7 +107,7 @@ const apps::Subcommand* find_subcommand(std::string_view word) {
   return found == std::end(kSubcommands) ? nullptr : *found;
 }
 
-/// `qft help TOPIC...`: of subcommands their --help, of keys what they mean.
+/// `qft help TOPIC...`: prints the --help of subcommands and explains keys.
 int print_topics(std::span<const std::string> topics) {
   for (const std::string& topic : topics) {
     if (const auto* command = find_subcommand(topic))
@@ -115,7 +118,7 @@ int print_topics(std::span<const std::string> topics) {
   return kExitOk;
 }
 
-/// Help and version, for which MPI need not start; nothing for other command lines.
+/// Prints help or version without starting MPI. Returns nullopt for other command lines.
 std::optional<int> print_text(std::span<const std::string> args) {
   const auto* command = args.empty() ? nullptr : find_subcommand(args[0]);
   const bool asks = !args.empty() && args[0] == "help" && args.size() > 1;
@@ -143,7 +146,7 @@ int dispatch(comm::Session& session, std::span<const std::string> args) {
   }
   std::vector<std::string_view> known;
   for (const auto* s : kSubcommands) known.emplace_back(s->name);
-  fail_config("unknown subcommand '{}': {}there are {}", args[0], meant(args[0]), fmt::join(known, ", "));
+  fail_config("unknown subcommand '{}': {}the subcommands are {}", args[0], meant(args[0]), fmt::join(known, ", "));
 }
 
 }  // namespace
@@ -151,7 +154,7 @@ int dispatch(comm::Session& session, std::span<const std::string> args) {
 int main(int argc, char** argv) {
   take_write_errors();
   const bool trains = argc > 1 && std::string_view(argv[1]) == apps::kTrain.name;
-  if (trains) job::catch_stop_signals();  // what has no checkpoint to commit ends as the signal says
+  if (trains) job::catch_stop_signals();  // programs without checkpoints end by the signal's default
   device::tune_allocator();
   if (trains) device::ask_for_huge_pages();
   device::bound_kernel_caches();

@@ -25,16 +25,15 @@ config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft plan";
   s.summary =
-      "tells whether a run fits, with which micro-batch and how long it takes, and predicts memory, traffic and step time of "
-      "each "
-      "strategy; of the model it reads config.json only";
+      "predicts whether a run fits, the best micro-batch and the duration, and each strategy's memory, traffic and step time; of "
+      "the model it only needs config.json";
   s.run_file = config::CommandSpec::RunFile::optional;
   s.purpose = config::Purpose::plan;
   s.machine_readable = true;
-  s.options.add_options()("ranks", po::value<int>(), "ranks that the run will have")(
+  s.options.add_options()("ranks", po::value<int>(), "number of ranks of the run")(
       "machine", po::value<std::string>(),
-      "the machine: a name such as h100, or a file (qft bench machine writes one), with keys that differ after commas: "
-      "h100,network_gb_s=92; list: prints the names");
+      "machine: a name such as h100, or a file from qft bench machine; append changed keys after commas: h100,network_gb_s=92; "
+      "list: print the names");
   return s;
 }
 
@@ -44,7 +43,7 @@ plan::Workload workload(const config::RunConfig& config, int ranks, int item_seq
   return plan::workload_of(*lengths->schedule, *lengths->pack);
 }
 
-/// Finds what the run file names.
+/// Locates the model and data that the run file names.
 void complete(config::RunConfig& config) {
   inputs::find(config, config::Purpose::plan,
                [](const hub::Source& source, const hub::Wanted& wanted) { return hub::locate(source, wanted); });
@@ -60,12 +59,13 @@ plan::Plan planned(const config::RunConfig& config, int ranks, const std::option
 
 int ranks_of(const config::CommandLine& line) {
   if (line.run_file.empty() && line.overrides.empty())
-    fail_config("qft plan: the run file (.yaml, .yml or .json) is missing, or its keys as --key value; see qft plan --help");
+    fail_config("qft plan: the run file (.yaml, .yml or .json) is missing: give one, or its keys as --key value; see qft plan "
+                "--help");
   if (line.options.count("ranks") == 0)
     fail_config(
-        "qft plan: --ranks is missing: how many ranks the run will have, one for each GPU, or for each socket of a CPU node");
+        "qft plan: --ranks is missing: give the run's number of ranks, one per GPU, or one per socket on CPU nodes");
   const int ranks = line.options["ranks"].as<int>();
-  if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
+  if (ranks < 1) fail_config("--ranks is {}: set it to 1 or more", ranks);
   return ranks;
 }
 
@@ -85,7 +85,7 @@ int run(const config::CommandLine& line) {
   if (machine && machine->threads_per_rank > 0 && std::getenv("OMP_NUM_THREADS") == nullptr)
     device::use_threads(static_cast<int>(machine->threads_per_rank));
   const plan::Plan result = planned(config, ranks, machine);
-  log::init({.level = log::Severity::error});  // what is said of the data, has been said
+  log::init({.level = log::Severity::error});  // messages about the data were logged already
   const plan::Verdict verdict = plan::judge(result, config, [&](const plan::Variant& variant, const plan::Question& question) {
     config::CommandLine changed = line;
     changed.overrides.insert(changed.overrides.end(), variant.settings.begin(), variant.settings.end());

@@ -17,7 +17,7 @@
 namespace qft::apps {
 namespace {
 
-/// Beside those that compute: of transfers, saves, the lock, logs, progress and trackers.
+/// Threads that do not compute: for transfers, saves, the lock, logs, progress and trackers.
 constexpr int kOwnThreads = 6;
 
 }  // namespace
@@ -39,16 +39,16 @@ Prepared prepare(comm::Session& session, const config::CommandLine& line, config
   p.config.check_world(session.size());
   const char* asked = std::getenv("NPROC_PER_NODE");
   if (asked != nullptr && std::string_view(asked) != "1" && session.size() == 1)
-    log::warn("only one rank runs although NPROC_PER_NODE is {}: qft does not read that variable; start it with mpirun -np {}",
+    log::warn("only one rank runs although NPROC_PER_NODE is {}: qft does not read this variable; start qft with mpirun -np {}",
               asked, asked);
   const auto threads = device::plan_threads(device::cpu_share(), session.core_sharers(), session.local_size());
   require_threads(threads.threads + kOwnThreads);
   device::use_threads(threads.threads);
   if (!threads.advice.empty() && session.rank() == 0) log::warn("{}", threads.advice);
-  // Set either way: a run of a sweep before may have left the other.
+  // Always set: an earlier run of a sweep may have left the other value.
   device::set_matmul_precision(p.config.training.tf32.value_or(false) ? "high" : "highest");
   at::globalContext().setDeterministicAlgorithms(p.config.training.deterministic, /*warn_only=*/false);
-  at::globalContext().setDeterministicFillUninitializedMemory(false);  // nothing reads what it has not written
+  at::globalContext().setDeterministicFillUninitializedMemory(false);  // qft does not read uninitialised memory
   if (purpose != config::Purpose::check) p.device = comm::choose_device(session, p.config.training.use_cpu ? "cpu" : "auto");
   return p;
 }

@@ -12,17 +12,17 @@ namespace po = boost::program_options;
 config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft score";
-  s.summary = "scores of a reward model or a classifier's labels, one JSON line an item";
+  s.summary = "writes a reward model's scores or a classifier's labels, one JSON line per item";
   s.run_file = config::CommandSpec::RunFile::required;
   s.purpose = config::Purpose::eval;
   s.machine_readable = true;
-  s.options.add_options()("output", po::value<std::string>(), "the file to write; else scores.jsonl in output_dir");
+  s.options.add_options()("output", po::value<std::string>(), "file to write [scores.jsonl in output_dir]");
   return s;
 }
 
 std::filesystem::path output_of(const config::CommandLine& line, const config::RunConfig& config) {
   if (line.options.count("output") > 0) return line.options["output"].as<std::string>();
-  if (config.training.output_dir.empty()) fail_config("qft score needs a place for its lines: give --output FILE, or output_dir");
+  if (config.training.output_dir.empty()) fail_config("qft score has no file to write: give --output FILE or output_dir");
   return std::filesystem::path(config.training.output_dir) / eval::kScoresFile;
 }
 

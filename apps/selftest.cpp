@@ -1,4 +1,4 @@
-// qft selftest [--device D] [--only PATTERN] [--json]: whether this machine computes what it should.
+// qft selftest [--device D] [--only PATTERN] [--json]: checks that this machine computes correctly.
 #include "qft/selftest/selftest.h"
 
 #include "qft/comm/device_choice.h"
@@ -18,18 +18,18 @@ namespace {
 
 namespace po = boost::program_options;
 
-constexpr std::chrono::seconds kHung{120};  // a check takes seconds
+constexpr std::chrono::seconds kHung{120};  // normally a check takes seconds
 
 config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft selftest";
   s.summary =
-      "computes on this machine's devices, alone or under mpirun, what training and decoding are made of, and compares it with "
-      "the CPU "
-      "in fp64: copies, kernels, attention, collectives, steps of a small model under each strategy, answers; needs no files";
+      "checks the operations of training and decoding on this machine's devices, alone or under mpirun, against the CPU in fp64: "
+      "copies, kernels, attention, collectives, steps of a small model with each strategy, answers; needs no files";
   s.machine_readable = true;
   s.options.add_options()("device", po::value<std::string>()->default_value("auto"), device::device_words().c_str())(
-      "only", po::value<std::string>()->default_value(""), "checks whose group/what/case has this regular expression");
+      "only", po::value<std::string>()->default_value(""), "run only checks with a group/what/case that matches this regular "
+                                                           "expression");
   return s;
 }
 

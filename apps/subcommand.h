@@ -1,4 +1,4 @@
-// What every subcommand of `qft` is: a description of its command line, and a function.
+// A subcommand of `qft`: a description of its command line, and a function.
 #pragma once
 
 #include "qft/comm/session.h"
@@ -16,20 +16,20 @@ struct Subcommand {
   int (*run_alone)(const config::CommandLine&) = nullptr;  ///< instead of `run`: one process, without MPI
 };
 
-// One file each, named after the subcommand.
+// Each is in its own file, named after the subcommand.
 extern const Subcommand kTrain, kEval, kScore, kGenerate, kChat, kExport, kCheck, kSelftest, kBench, kPlan, kTrack, kWatch,
     kCompare, kFetch;
 
-/// Loads the run file for `purpose`, sets the watchdog's timeout, the log's level, threads and allocator, and selects the
-/// device.
+/// The configuration and device that prepare() returns.
 struct Prepared {
   config::RunConfig config;
   c10::Device device = c10::kCPU;
 };
+/// Loads the run file for `purpose`, fetches and stages its inputs, sets the watchdog's timeout, the log's level, threads and
+/// numerics, and selects the device (except for `check`). Collective.
 Prepared prepare(comm::Session& session, const config::CommandLine& line, config::Purpose purpose);
 
-/// Takes from a given pack the options that the run file leaves open, logs them, and refuses others.
-/// Collective.
+/// Takes options that the run file does not set from a given pack and logs them. Refuses contradicting options. Collective.
 void take_pack_options(comm::Session& session, config::RunConfig& config, config::Purpose purpose);
 
 }  // namespace qft::apps

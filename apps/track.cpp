@@ -1,4 +1,4 @@
-// qft track OUTPUT_DIR: what trackers lack of a run.
+// qft track OUTPUT_DIR: sends a run's missing data to trackers.
 #include "qft/core/log.h"
 #include "qft/track/tracking.h"
 
@@ -15,11 +15,12 @@ config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft track";
   s.summary =
-      "sends to TensorBoard or MLflow what they lack of a run: for one whose nodes reach no server, or after the server was down";
+      "sends a run's missing data to TensorBoard or MLflow: for runs on nodes that cannot reach the server, or after the server "
+      "was down";
   s.words = "OUTPUT_DIR";
   s.least_words = 1;
   s.options.add_options()("to", po::value<std::vector<std::string>>()->multitoken(),
-                          "tensorboard, mlflow, or both; by default what report_to of the run says");
+                          "tensorboard, mlflow, or both [the run's report_to]");
   return s;
 }
 

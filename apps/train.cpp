@@ -20,25 +20,25 @@ namespace {
 config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft train";
-  s.summary = "fine-tunes a model; packs the datasets first, in parallel, where no pack is given";
+  s.summary = "fine-tunes a model; if no pack is given, packs the datasets first, in parallel";
   s.run_file = config::CommandSpec::RunFile::required;
   s.purpose = config::Purpose::train;
   namespace po = boost::program_options;
   s.options.add_options()("sweep", po::value<std::vector<std::string>>()->composing()->value_name("KEY=A,B,..."),
-                          "train a run for each value, of several --sweep for each combination, one after another")(
-      "sweep_index", po::value<long long>()->value_name("N"), "of a sweep, train only the N-th run: for a job array")(
-      "sweep_list", "of a sweep, print a line for each run with its number, and end");
+                          "train one run per value, or per combination of values with several --sweep, one after another")(
+      "sweep_index", po::value<long long>()->value_name("N"), "train only the N-th run of a sweep: for job arrays")(
+      "sweep_list", "print the numbered runs of a sweep, and exit");
   return s;
 }
 
-/// do_eval and do_predict without do_train.
+/// Runs do_eval and do_predict without do_train.
 void evaluate_only(const config::RunConfig& config, comm::Session& session, c10::Device device, const eval::Wanted& wanted) {
   const auto result = eval::evaluate(config, session.world(), device, wanted);
   if (session.rank() != 0) return;
   if (const auto& r = result.likelihood) log::info("{}  ({} samples, {:.1f} s)", r->scores(), r->items, r->seconds);
   if (result.scores) log::info("{}", eval::describe(*result.scores));
   if (result.answers) log::info("{}", eval::describe(*result.answers, config.training.output_dir));
-  log::info("done: nothing was trained; results in '{}'", config.training.output_dir);
+  log::info("done: nothing was trained; results are in '{}'", config.training.output_dir);
 }
 
 int run_one(comm::Session& session, const config::CommandLine& line, const std::function<void()>& accepted = {}) {
@@ -48,7 +48,7 @@ int run_one(comm::Session& session, const config::CommandLine& line, const std::
     evaluate_only(prepared.config, session, prepared.device, {.likelihood = t.do_eval, .answers = t.do_predict});
     return kExitOk;
   }
-  device::reset_peak(prepared.device);  // a run of a sweep before took its own
+  device::reset_peak(prepared.device);  // an earlier run of a sweep had its own peak
   train::Trainer trainer(std::move(prepared.config), session, prepared.device, accepted);
   return trainer.run();
 }

@@ -1,4 +1,4 @@
-// qft watch OUTPUT_DIR: a run as its files show it.
+// qft watch OUTPUT_DIR: shows a run from its files.
 #include "qft/watch/terminal.h"
 
 #include <cstdio>
@@ -11,15 +11,16 @@ namespace {
 config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft watch";
-  s.summary = "shows a run that goes on or is over, from the files in its output_dir; on any machine that sees them";
+  s.summary = "shows a running or finished run from the files in its output_dir, on any machine that can read them";
   s.words = "OUTPUT_DIR";
   s.least_words = 1;
-  s.options.add_options()("once", "print one page and end; needs no terminal")("report", "write report.html there and end");
+  s.options.add_options()("once", "print one page and exit; needs no terminal")("report",
+      "write report.html to OUTPUT_DIR and exit");
   return s;
 }
 
 int run(const config::CommandLine& line) {
-  if (line.words.size() != 1) fail_config("qft watch shows one run, {} directories were given", line.words.size());
+  if (line.words.size() != 1) fail_config("qft watch shows one run, but {} directories were given", line.words.size());
   const std::string& dir = line.words[0];
   if (line.options.count("report") > 0)
     std::printf("%s\n", watch::write_report(dir).c_str());

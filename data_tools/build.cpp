@@ -19,15 +19,15 @@ namespace po = boost::program_options;
 config::CommandSpec spec() {
   config::CommandSpec spec =
       make_spec("",
-                "Encodes the datasets of a run file into a pack, on all cores, or under mpirun -np N on N ranks. "
-                "Commands for packs: " +
+                "Encodes the datasets of a run file into a pack, on all cores, or under mpirun -np N on N ranks. Commands for "
+                "packs: " +
                     command_names() + "; qft-pack COMMAND --help for details.",
                 "[COMMAND PACK...]");
   spec.run_file = config::CommandSpec::RunFile::optional;
   spec.purpose = config::Purpose::pack;
   spec.options.add_options()("output,o", po::value<std::string>(), "the pack to write")("eval",
                                                                                         "pack eval_dataset instead of dataset")(
-      "workers", po::value<int>(), "threads that encode in each rank [preprocessing_num_workers; at most one a core]");
+      "workers", po::value<int>(), "encoding threads in each rank, at most one per core [preprocessing_num_workers]");
   return spec;
 }
 

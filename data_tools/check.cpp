@@ -1,4 +1,4 @@
-// qft-pack check RUN.yaml: looks for faults in the data before anything is packed.
+// qft-pack check RUN.yaml: looks for faults in the data before packing.
 #include "qft/config/start.h"
 #include "qft/core/error.h"
 #include "qft/loader/data_check.h"
@@ -16,14 +16,15 @@ namespace po = boost::program_options;
 config::CommandSpec spec() {
   config::CommandSpec spec =
       make_spec("check",
-                "Reads and encodes the datasets of a run file, writes nothing, and says what is wrong with "
-                "them, how many "
-                "tokens there are and how many steps they make. Exit code 1 where samples are faulty.",
+                "Reads and encodes the datasets of a run file without writing anything, and reports faults, the number of tokens "
+                "and the number of steps. The exit code is 1 if samples have faults.",
                 "");
   spec.run_file = config::CommandSpec::RunFile::required;
   spec.purpose = config::Purpose::pack;
   spec.options.add_options()("eval", "check eval_dataset instead of dataset")("ranks", po::value<int>()->default_value(1),
-                                                                              "ranks that will train, for the number of steps");
+
+                                                                                  "number of ranks in training, for the number "
+                                                                                  "of steps");
   return spec;
 }
 

@@ -1,4 +1,4 @@
-// qft-pack inspect PACK...: what a pack holds, with a few items as text.
+// qft-pack inspect PACK...: shows the content of packs, with a few items as text.
 #include "qft/config/start.h"
 #include "qft/core/error.h"
 #include "qft/inputs/inputs.h"
@@ -20,13 +20,12 @@ namespace po = boost::program_options;
 config::CommandSpec spec() {
   config::CommandSpec spec =
       make_spec("inspect",
-                "Prints what a pack was made of and for, its counts, lengths and categories; and, where a run file or "
-                "tokenizer_name_or_path=DIR names the tokenizer, the first items as text with the learned parts "
-                "marked.",
+                "Prints a pack's origin, purpose, counts, lengths and categories. If a run file or tokenizer_name_or_path=DIR "
+                "names the tokenizer, also prints the first items as text with the trained parts marked.",
                 "PACK...");
   spec.run_file = config::CommandSpec::RunFile::optional;
   spec.purpose = config::Purpose::pack;
-  spec.options.add_options()("items", po::value<std::int64_t>()->default_value(3), "how many items are shown as text");
+  spec.options.add_options()("items", po::value<std::int64_t>()->default_value(3), "number of items to print as text");
   return spec;
 }
 
@@ -43,14 +42,15 @@ int run(const config::CommandLine& line) {
   const auto tokenizer = line.words.empty() ? nullptr : load_tokenizer(line);
   const auto items = tokenizer ? line.options["items"].as<std::int64_t>() : 0;
   const auto marks = ::isatty(STDOUT_FILENO) ? pack::LearnedMarks::colour : pack::LearnedMarks::brackets;
-  // A .json or .yaml alone was taken for the run file.
+  // The parser takes a single .json or .yaml as the run file.
   const std::vector<std::string> paths =
       line.words.empty() && !line.run_file.empty() ? std::vector{line.run_file.string()} : line.words;
   if (paths.empty()) fail_config("qft-pack inspect: the pack is missing: qft-pack inspect PACK.h5 [RUN.yaml]");
   for (const std::string& path : paths) {
     const auto pack = pack::PackReader::open(path);
     if (tokenizer && tokenizer->hash() != pack->attributes().tokenizer_hash)
-      fail_config("'{}' was made with a tokenizer of hash {}, this one has {}: name the pack's own", path,
+      fail_config("'{}' was made with a tokenizer that has the hash {}, but this tokenizer has {}: name the pack's "
+                  "tokenizer", path,
                   pack->attributes().tokenizer_hash, tokenizer->hash());
     if (line.json) {
       nlohmann::ordered_json summary = pack::summarize(*pack);

@@ -1,4 +1,4 @@
-// qft-pack export|head PACK...: items as JSON lines.
+// qft-pack export|head PACK...: prints items as JSON lines.
 #include "qft/core/error.h"
 #include "qft/pack/print.h"
 
@@ -23,7 +23,7 @@ config::CommandSpec export_spec() {
 config::CommandSpec head_spec() {
   config::CommandSpec spec = make_spec("head", "Prints the first items as JSON lines, as export does.", "PACK...");
   spec.least_words = 1;
-  spec.options.add_options()("items", po::value<std::int64_t>()->default_value(3), "how many");
+  spec.options.add_options()("items", po::value<std::int64_t>()->default_value(3), "number of items to print");
   return spec;
 }
 

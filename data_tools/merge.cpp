@@ -1,4 +1,4 @@
-// qft-pack merge PACK... --output PACK: one pack of the items of several.
+// qft-pack merge PACK... --output PACK: merges several packs into one.
 #include "qft/pack/merge.h"
 
 #include "qft/core/error.h"
@@ -18,8 +18,8 @@ namespace po = boost::program_options;
 config::CommandSpec spec() {
   config::CommandSpec spec =
       make_spec("merge",
-                "Writes one pack of the items of several, in their order. Tokenizer, template and options must be the "
-                "same. mpirun -np N does it on N ranks.",
+                "Merges several packs into one, with the items in order. Tokenizer, template and options must be the same. "
+                "mpirun -np N uses N ranks.",
                 "PACK...");
   spec.least_words = 2;
   spec.options.add_options()("output,o", po::value<std::string>(), "the pack to write");

@@ -1,4 +1,4 @@
-// qft-pack: datasets into a pack file, in parallel under mpirun; and what can be done with packs.
+// qft-pack: encodes datasets into a pack file, in parallel under mpirun. Further commands work on packs.
 #include "qft/core/error.h"
 #include "qft/core/launcher.h"
 #include "qft/core/log.h"
@@ -17,7 +17,7 @@ namespace {
 
 const Command* const kCommands[] = {&kCheck, &kInspect, &kVerify, &kExport, &kHead, &kMerge};
 
-/// The command is the first argument that is no option; without one a pack is built.
+/// Returns the command: the first argument that is not an option. Without a command, builds a pack.
 const Command& find_command(const std::vector<std::string>& arguments) {
   const auto word = std::find_if(arguments.begin(), arguments.end(), [](const std::string& a) { return !a.starts_with('-'); });
   for (const Command* command : kCommands)
@@ -64,7 +64,7 @@ config::CommandSpec make_spec(const std::string& command, const std::string& sum
 
 std::string output_of(const config::CommandLine& line, const char* command) {
   if (!line.options.count("output"))
-    fail_config("{}: --output is missing: the pack to write, for instance --output train.h5", command);
+    fail_config("{}: --output is missing: name the pack to write, for instance --output train.h5", command);
   return line.options["output"].as<std::string>();
 }
 
@@ -78,7 +78,7 @@ int main(int argc, char** argv) {
   const pack_tool::Command& command = pack_tool::find_command(given);
   if (!command.run && pack_tool::asks_for_text(given))
     end_program(run_program([&] {
-      if (is_first_process()) pack_tool::parse(command, given);  // prints it
+      if (is_first_process()) pack_tool::parse(command, given);  // prints the text
       return static_cast<int>(kExitOk);
     }));
   if (command.run) end_program(pack_tool::run_alone(command, given));

@@ -1,4 +1,4 @@
-// qft-pack verify PACK...: reads everything and holds it against every checksum and rule of the format.
+// qft-pack verify PACK...: reads whole packs and checks all checksums and all rules of the format.
 #include "qft/core/error.h"
 #include "qft/core/progress.h"
 #include "qft/pack/reader.h"
@@ -12,7 +12,7 @@ namespace {
 
 config::CommandSpec spec() {
   config::CommandSpec spec =
-      make_spec("verify", "Reads packs whole and checks every checksum and every rule of the format.", "PACK...");
+      make_spec("verify", "Reads whole packs and checks all checksums and all rules of the format.", "PACK...");
   spec.least_words = 1;
   return spec;
 }

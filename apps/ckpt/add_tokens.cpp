@@ -1,4 +1,4 @@
-// qft-ckpt add-tokens MODEL --tokens A,B --special C --output DIR: a model and tokenizer that know more tokens.
+// qft-ckpt add-tokens MODEL --tokens A,B --special C --output DIR: adds tokens to a model and its tokenizer.
 #include "qft/model/add_tokens.h"
 
 #include "qft/io/file.h"
@@ -19,12 +19,12 @@ namespace po = boost::program_options;
 config::CommandSpec spec() {
   config::CommandSpec spec =
       make_spec("add-tokens",
-                "Writes a model whose tokenizer knows more tokens. Their rows of the embeddings begin as the mean of the others "
-                "with noise: "
-                "train them, by finetuning_type: full or by additional_target: embed_tokens,lm_head beside LoRA.",
+                "Writes a copy of a model with more tokens in its tokenizer. Their embedding rows start as the mean of the other "
+                "rows plus noise. Train them with finetuning_type: full, or with LoRA and additional_target: "
+                "embed_tokens,lm_head.",
                 "MODEL", 1);
-  spec.options.add_options()("tokens", po::value<std::string>(), "words that become one token each, commas between")(
-      "special", po::value<std::string>(), "the same, as special tokens, which answers do not show")(
+  spec.options.add_options()("tokens", po::value<std::string>(), "words that become one token each, separated by commas")(
+      "special", po::value<std::string>(), "the same for special tokens, which answers do not show")(
       "output,o", po::value<std::string>(), "the directory to write");
   return spec;
 }
@@ -42,15 +42,15 @@ std::vector<std::string> words_of(const config::CommandLine& line, const char* o
 }
 
 void print(const model::AddedTokens& added, const std::string& path) {
-  std::cout << fmt::format("{}: {} tokens more, ids {}\n", path, added.ids.size(), fmt::join(added.ids, ", "));
-  if (!added.had.empty()) std::cout << fmt::format("the tokenizer had {} before\n", fmt::join(added.had, ", "));
+  std::cout << fmt::format("{}: {} new tokens, ids {}\n", path, added.ids.size(), fmt::join(added.ids, ", "));
+  if (!added.had.empty()) std::cout << fmt::format("the tokenizer already had {}\n", fmt::join(added.had, ", "));
   std::cout << (added.rows == added.rows_before
-                    ? fmt::format("the embeddings keep their {} rows, which have room for them\n", added.rows)
+                    ? fmt::format("the embeddings keep their {} rows, which have room for the new tokens\n", added.rows)
                     : fmt::format("the embeddings grew from {} to {} rows\n", added.rows_before, added.rows));
 }
 
 int run(const config::CommandLine& line) {
-  if (line.words.size() != 1) fail_config("qft-ckpt add-tokens: takes one model, {} given", line.words.size());
+  if (line.words.size() != 1) fail_config("qft-ckpt add-tokens: give one model instead of {}", line.words.size());
   model::AddTokensRequest request;
   request.base = line.words[0];
   io::require_directory(request.base, "model");
@@ -72,6 +72,6 @@ int run(const config::CommandLine& line) {
 
 }  // namespace
 
-const Command kAddTokens{"add-tokens", "more tokens in a model and its tokenizer", spec, run};
+const Command kAddTokens{"add-tokens", "adds tokens to a model and its tokenizer", spec, run};
 
 }  // namespace qft::ckpt_tool

@@ -1,4 +1,4 @@
-// The subcommands of qft-ckpt: a file each, and one table in qft_ckpt.cpp. They run in one process and start no MPI.
+// The subcommands of qft-ckpt. Each has its own file; qft_ckpt.cpp has the table. They run in one process without MPI.
 #pragma once
 
 #include "qft/config/command_line.h"
@@ -12,19 +12,19 @@ namespace qft::ckpt_tool {
 
 struct Command {
   const char* name;
-  const char* purpose;  // a few words, for the list of commands
+  const char* purpose;  // a short description for the list of commands
   config::CommandSpec (*spec)();
   int (*run)(const config::CommandLine& line);
 };
 
-/// A spec with what all commands share.
+/// Returns a spec with the parts that all commands share.
 config::CommandSpec make_spec(const std::string& command, const std::string& summary, const std::string& words,
                               std::size_t least_words);
 
-/// --output, which must have been given: `what` says in the message what it names.
+/// Returns --output. Throws ConfigError if it is missing; `what` describes the option in the message.
 std::filesystem::path output_of(const config::CommandLine& line, const std::string& command, const std::string& what);
 
-/// An output_dir stands for its checkpoints, any other directory for itself.
+/// Replaces each output_dir by its checkpoints. Keeps other directories.
 std::vector<std::filesystem::path> checkpoints_of(const std::vector<std::string>& words);
 
 extern const Command kInspect, kVerify, kDiff, kMerge, kExpand, kAddTokens, kConvert, kReshard, kGc;

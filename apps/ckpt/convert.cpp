@@ -1,4 +1,4 @@
-// qft-ckpt convert FILE --output OUT: a file of tensors as safetensors.
+// qft-ckpt convert FILE --output OUT: converts a file of tensors to safetensors.
 #include "qft/core/units.h"
 #include "qft/io/safetensors.h"
 
@@ -19,8 +19,8 @@ constexpr std::uint64_t kPieceBytes = 16 << 20;
 config::CommandSpec spec() {
   config::CommandSpec spec = make_spec(
       "convert",
-      "Writes the tensors of a file of torch.save() (.bin, .pt, .pth) as safetensors. Nothing in the file is run; tensors "
-      "that share their bytes there get bytes of their own.",
+      "Converts a torch.save() file (.bin, .pt, .pth) to safetensors. Runs no code in the file. Tensors that share memory in the "
+      "file become separate tensors.",
       "FILE", 1);
   spec.options.add_options()("output,o", po::value<std::string>(), "the file to write, NAME.safetensors");
   return spec;
@@ -45,7 +45,7 @@ void copy(const io::TensorFile& from, const fs::path& target) {
 }
 
 int run(const config::CommandLine& line) {
-  if (line.words.size() != 1) fail_config("qft-ckpt convert: takes one file, {} given", line.words.size());
+  if (line.words.size() != 1) fail_config("qft-ckpt convert: give one file instead of {}", line.words.size());
   const fs::path target = output_of(line, "convert", "the safetensors file to write");
   if (target.extension() != ".safetensors")
     fail_config("qft-ckpt convert: --output '{}' must end in .safetensors", target.string());
@@ -66,6 +66,6 @@ int run(const config::CommandLine& line) {
 
 }  // namespace
 
-const Command kConvert{"convert", "a .bin or .pt file as safetensors", spec, run};
+const Command kConvert{"convert", "converts a .bin or .pt file to safetensors", spec, run};
 
 }  // namespace qft::ckpt_tool

@@ -1,4 +1,4 @@
-// qft-ckpt diff A B: where two checkpoints, adapters or models differ.
+// qft-ckpt diff A B: compares two checkpoints, adapters or models.
 #include "qft/checkpoint/diff.h"
 
 #include <iostream>
@@ -15,12 +15,12 @@ namespace po = boost::program_options;
 config::CommandSpec spec() {
   config::CommandSpec spec =
       make_spec("diff",
-                "Compares two checkpoints, adapters or models by the names of their tensors, whatever ranks and "
-                "strategies wrote them. Exit code, as with diff(1): 0 equal (same tensors, model and place in the "
-                "run; settings and layout are shown, but count only with --strict), 1 different, 2 not compared.",
+                "Compares two checkpoints, adapters or models by tensor names; ranks and strategies may differ. Exit codes are "
+                "as in diff(1): 0 equal (same tensors, model and position in the run; differences in settings and layout are "
+                "shown, but only count with --strict), 1 different, 2 not compared.",
                 "A B", 2);
-  spec.options.add_options()("strict", "settings, ranks, strategy and version must agree as well")(
-      "rows", po::value<std::size_t>()->default_value(20), "how many of the tensors that differ are shown; 0: all");
+  spec.options.add_options()("strict", "settings, ranks, strategy and version must be equal too")(
+      "rows", po::value<std::size_t>()->default_value(20), "number of different tensors to show; 0: all");
   return spec;
 }
 
@@ -33,7 +33,7 @@ checkpoint::Difference compare(const std::string& a, const std::string& b) {
 }
 
 int run(const config::CommandLine& line) {
-  if (line.words.size() != 2) fail_config("qft-ckpt diff: compares two directories, {} given", line.words.size());
+  if (line.words.size() != 2) fail_config("qft-ckpt diff: give two directories instead of {}", line.words.size());
   const checkpoint::Difference difference = compare(line.words[0], line.words[1]);
   const auto rows = line.options["rows"].as<std::size_t>();
   if (line.json)
@@ -45,6 +45,6 @@ int run(const config::CommandLine& line) {
 
 }  // namespace
 
-const Command kDiff{"diff", "where two of them differ", spec, run};
+const Command kDiff{"diff", "compares two checkpoints, adapters or models", spec, run};
 
 }  // namespace qft::ckpt_tool

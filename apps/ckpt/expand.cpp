@@ -1,4 +1,4 @@
-// qft-ckpt expand MODEL --layers N --output DIR: a deeper model that computes the same, for use_llama_pro.
+// qft-ckpt expand MODEL --layers N --output DIR: writes a deeper model with the same outputs, for use_llama_pro.
 #include "qft/model/expand.h"
 
 #include "qft/io/file.h"
@@ -17,17 +17,17 @@ namespace po = boost::program_options;
 config::CommandSpec spec() {
   config::CommandSpec spec =
       make_spec("expand",
-                "Writes a model with layers put in evenly that change nothing at first (LLaMA-Pro): "
-                "finetuning_type: freeze, use_llama_pro: true and freeze_trainable_layers: N train them alone.",
+                "Writes a deeper model (LLaMA-Pro). The new layers are inserted evenly and change nothing at first. "
+                "finetuning_type: freeze, use_llama_pro: true and freeze_trainable_layers: N train only the new layers.",
                 "MODEL", 1);
-  spec.options.add_options()("layers", po::value<std::int64_t>(), "how many layers to put in: a divisor of the model's")(
+  spec.options.add_options()("layers", po::value<std::int64_t>(), "number of layers to insert: a divisor of the model's number")(
       "output,o", po::value<std::string>(), "the directory to write");
   return spec;
 }
 
 int run(const config::CommandLine& line) {
-  if (line.words.size() != 1) fail_config("qft-ckpt expand: takes one model, {} given", line.words.size());
-  if (line.options.count("layers") == 0) fail_config("qft-ckpt expand: --layers is missing: how many layers to put in");
+  if (line.words.size() != 1) fail_config("qft-ckpt expand: give one model instead of {}", line.words.size());
+  if (line.options.count("layers") == 0) fail_config("qft-ckpt expand: --layers is missing: give the number of layers to insert");
   model::ExpandRequest request;
   request.base = line.words[0];
   io::require_directory(request.base, "model");
@@ -38,12 +38,12 @@ int run(const config::CommandLine& line) {
     std::cout << nlohmann::ordered_json{{"path", request.target.string()}, {"layers", request.layers}, {"tensors", tensors}}
               << "\n";
   else
-    std::cout << request.target.string() << ": " << request.layers << " layers more, " << tensors << " tensors\n";
+    std::cout << request.target.string() << ": " << request.layers << " new layers, " << tensors << " tensors\n";
   return kExitOk;
 }
 
 }  // namespace
 
-const Command kExpand{"expand", "a deeper model that computes the same, for LLaMA-Pro", spec, run};
+const Command kExpand{"expand", "writes a deeper model with the same outputs, for LLaMA-Pro", spec, run};
 
 }  // namespace qft::ckpt_tool

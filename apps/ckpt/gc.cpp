@@ -1,4 +1,4 @@
-// qft-ckpt gc OUTPUT_DIR: removes what is unfinished, and checkpoints beyond a limit.
+// qft-ckpt gc OUTPUT_DIR: removes unfinished files, and checkpoints beyond a limit.
 #include "qft/checkpoint/gc.h"
 
 #include "qft/core/units.h"
@@ -20,14 +20,14 @@ namespace po = boost::program_options;
 config::CommandSpec spec() {
   config::CommandSpec spec = make_spec(
       "gc",
-      "Cleans up an output_dir: removes unfinished saves and removals and, with --keep N, all checkpoints but the newest N that "
-      "verify. Checkpoints of abandoned branches go first, the run's best one stays. Damaged checkpoints and everything that "
-      "other programs wrote are not touched. Refuses a directory that a run is using.",
+      "Cleans up an output_dir: removes unfinished saves and removals and, with --keep N, all checkpoints except the newest N "
+      "that verify. Removes checkpoints of abandoned branches first and keeps the run's best one. Does not touch damaged "
+      "checkpoints and files of other programs. Refuses a directory that a run is using.",
       "OUTPUT_DIR", 1);
   spec.options.add_options()("keep", po::value<std::int64_t>(), "verified checkpoints to keep; absent: all")(
       "min-age", po::value<std::int64_t>()->default_value(15),
-      "minutes without a change before something unfinished is taken for abandoned")(
-      "dry-run,n", "say what would be removed, and remove nothing");
+      "minutes without a change after which unfinished files count as abandoned")(
+      "dry-run,n", "list the files to remove without removing them");
   return spec;
 }
 
@@ -35,15 +35,15 @@ checkpoint::GcOptions options_of(const config::CommandLine& line) {
   checkpoint::GcOptions options;
   if (line.options.count("keep")) options.keep = line.options["keep"].as<std::int64_t>();
   const auto minutes = line.options["min-age"].as<std::int64_t>();
-  if (minutes < 0 || minutes > 1'000'000) fail_config("qft-ckpt gc: --min-age {} is no number of minutes", minutes);
+  if (minutes < 0 || minutes > 1'000'000) fail_config("qft-ckpt gc: --min-age {} is not a valid number of minutes", minutes);
   options.least_age = std::chrono::minutes(minutes);
   return options;
 }
 
 int run(const config::CommandLine& line) {
-  if (line.words.size() != 1) fail_config("qft-ckpt gc: takes one output_dir, {} given", line.words.size());
+  if (line.words.size() != 1) fail_config("qft-ckpt gc: give one output_dir instead of {}", line.words.size());
   const bool dry = line.options.count("dry-run") > 0;
-  std::optional<io::DirLock> lock;  // no run may save here meanwhile
+  std::optional<io::DirLock> lock;  // no run may save here during the cleanup
   if (!dry) {
     io::require_directory(line.words[0], "output_dir");
     lock.emplace(line.words[0], io::this_process("qft-ckpt gc"));
@@ -71,6 +71,6 @@ int run(const config::CommandLine& line) {
 
 }  // namespace
 
-const Command kGc{"gc", "removes unfinished and old ones from an output_dir", spec, run};
+const Command kGc{"gc", "removes unfinished and old checkpoints from an output_dir", spec, run};
 
 }  // namespace qft::ckpt_tool

@@ -1,4 +1,4 @@
-// qft-ckpt inspect DIR...: what a checkpoint, adapter or model is.
+// qft-ckpt inspect DIR...: describes checkpoints, adapters and models.
 #include "qft/checkpoint/inspect.h"
 
 #include <iostream>
@@ -10,8 +10,8 @@ namespace {
 
 config::CommandSpec spec() {
   return make_spec("inspect",
-                   "Prints step, loss, place in the data, adapter, tensors and files of checkpoints, adapters and "
-                   "models; of each checkpoint in an output_dir.",
+                   "Prints step, loss, position in the data, adapter, tensors and files of checkpoints, adapters and models; for "
+                   "an output_dir, of each checkpoint in it.",
                    "DIR...", 1);
 }
 
@@ -27,6 +27,6 @@ int run(const config::CommandLine& line) {
 
 }  // namespace
 
-const Command kInspect{"inspect", "what a checkpoint holds", spec, run};
+const Command kInspect{"inspect", "shows the content of a checkpoint", spec, run};
 
 }  // namespace qft::ckpt_tool

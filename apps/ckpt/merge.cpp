@@ -1,4 +1,4 @@
-// qft-ckpt merge ADAPTER --output DIR: the base model with the adapter merged in.
+// qft-ckpt merge ADAPTER --output DIR: merges an adapter into its base model.
 #include "qft/core/hub.h"
 #include "qft/core/units.h"
 #include "qft/hub/fetch.h"
@@ -21,20 +21,19 @@ namespace po = boost::program_options;
 
 config::CommandSpec spec() {
   config::CommandSpec spec = make_spec("merge",
-                                       "Writes the base model with a LoRA adapter merged in, as safetensors "
-                                       "in Hugging Face layout: the same bytes as "
-                                       "qft export. Rows of one tensor are in memory at a time.",
+                                       "Merges a LoRA adapter into its base model and writes safetensors in Hugging Face layout, "
+                                       "the same bytes as qft export. Keeps only rows of one tensor in memory.",
                                        "ADAPTER", 1);
   spec.options.add_options()("base", po::value<std::string>(),
                              "the base model's directory; absent: base_model_name_or_path of adapter_config.json")(
       "tokenizer", po::value<std::string>(),
-      "where the tokenizer's files are taken from, as they are; absent: the base model, with the adapter's chat template and end "
-      "token")("output,o", po::value<std::string>(), "the directory to write")(
+      "folder to copy the tokenizer's files from; absent: the base model, with the adapter's chat "
+      "template and end token")("output,o", po::value<std::string>(), "the directory to write")(
       "shard-size", po::value<double>()->default_value(5), "largest shard, in GB (10^9 bytes)");
   return spec;
 }
 
-/// The folder of a model that is named as on a hub; nothing where no cache has it.
+/// Returns the folder of a model with a hub name; nullopt if no cache has it.
 std::optional<fs::path> in_cache(const std::string& name) {
   if (!is_named_as_on_a_hub(name)) return std::nullopt;
   for (const hub::Hub hub : {hub::Hub::huggingface, hub::Hub::modelscope})
@@ -54,9 +53,8 @@ fs::path base_of(const config::CommandLine& line, const fs::path& adapter) {
     if (const auto folder = in_cache(name)) return *folder;
   if (name.empty() || !fs::is_directory(name))
     fail_config(
-        "qft-ckpt merge: the adapter was made for '{}', which is no directory here and in no hub's cache: fetch it with qft "
-        "fetch, "
-        "or name the base model's directory with --base",
+        "qft-ckpt merge: the adapter's base model '{}' is neither a directory nor in a hub's cache: fetch it with qft fetch, or "
+        "name the base model's directory with --base",
         name);
   return name;
 }
@@ -65,23 +63,23 @@ model::ExportRequest request_of(const config::CommandLine& line) {
   const fs::path adapter = line.words[0];
   io::require_directory(adapter, "adapter");
   if (!fs::exists(adapter / model::kAdapterConfigFile))
-    fail_config("'{}' has no {}: it is no adapter{}", adapter.string(), model::kAdapterConfigFile,
-                fs::exists(adapter / io::kModelConfigFile) ? ", but a whole model already" : "");
+    fail_config("'{}' has no {}: it is not an adapter{}", adapter.string(), model::kAdapterConfigFile,
+                fs::exists(adapter / io::kModelConfigFile) ? ", but already a whole model" : "");
   model::ExportRequest request;
   request.adapter = adapter;
   request.target = output_of(line, "merge", "the directory to write the merged model to");
   request.base = base_of(line, adapter);
   request.tokenizer = line.options.count("tokenizer") ? fs::path(line.options["tokenizer"].as<std::string>()) : request.base;
   io::require_directory(request.tokenizer, "tokenizer");
-  // A tokenizer that is named is taken as it is.
+  // A named tokenizer is copied unchanged.
   if (!line.options.count("tokenizer")) request.changes = model::changes_between(request.base, adapter);
   const double gigabytes = line.options["shard-size"].as<double>();
-  if (!(gigabytes > 0 && gigabytes < 1e6)) fail_config("qft-ckpt merge: --shard-size {} is no size in GB", gigabytes);
+  if (!(gigabytes > 0 && gigabytes < 1e6)) fail_config("qft-ckpt merge: --shard-size {} is not a valid size in GB", gigabytes);
   request.max_shard_bytes = static_cast<std::uint64_t>(gigabytes * 1e9);
   return request;
 }
 
-/// For people: what is not the base's.
+/// Describes the parts of the tokenizer that do not come from the base model.
 std::string taken_over(const model::TokenizerChanges& changes) {
   std::string text;
   if (changes.chat_template) text += "; chat template: the adapter's";
@@ -90,7 +88,7 @@ std::string taken_over(const model::TokenizerChanges& changes) {
 }
 
 int run(const config::CommandLine& line) {
-  if (line.words.size() != 1) fail_config("qft-ckpt merge: takes one adapter, {} given", line.words.size());
+  if (line.words.size() != 1) fail_config("qft-ckpt merge: give one adapter instead of {}", line.words.size());
   const model::ExportRequest request = request_of(line);
   const model::ExportReport report = model::export_model(io::posix_storage(), request);
   if (line.json)
@@ -107,6 +105,6 @@ int run(const config::CommandLine& line) {
 
 }  // namespace
 
-const Command kMerge{"merge", "adapter and base model as one model", spec, run};
+const Command kMerge{"merge", "merges an adapter into its base model", spec, run};
 
 }  // namespace qft::ckpt_tool

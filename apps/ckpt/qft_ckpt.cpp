@@ -1,4 +1,4 @@
-// qft-ckpt: what is in a checkpoint, is it whole, and other forms of it. Needs no mpirun.
+// qft-ckpt: inspects, verifies and converts checkpoints. Needs no mpirun.
 #include "qft/checkpoint/checkpoint.h"
 #include "qft/core/log.h"
 #include "qft/core/member.h"
@@ -21,7 +21,8 @@ const Command* const kCommands[] = {&kInspect, &kVerify, &kDiff, &kMerge, &kExpa
 std::string usage() {
   std::string text = "usage: qft-ckpt COMMAND [options] DIR...\n\ncommands (qft-ckpt COMMAND --help for details)\n";
   for (const Command* command : kCommands) text += fmt::format("  {:<10} {}\n", command->name, command->purpose);
-  return text + "\nDIR is a checkpoint, an adapter or a model directory; inspect, diff and convert take a file of tensors too.\n";
+  return text + "\nDIR is a checkpoint, an adapter or a model directory; inspect, diff and convert also accept a file of "
+                "tensors.\n";
 }
 
 int run(std::vector<const char*> arguments) {
@@ -57,7 +58,7 @@ config::CommandSpec make_spec(const std::string& command, const std::string& sum
   spec.words = words;
   spec.least_words = least_words;
   spec.machine_readable = true;
-  spec.options.add_options()("follow-links", "follow links of files out of their folder, whose makers you trust");
+  spec.options.add_options()("follow-links", "follow links that point out of a file's folder; only if you trust their creator");
   return spec;
 }
 

@@ -1,4 +1,4 @@
-// qft-ckpt reshard CHECKPOINT --ranks N --output DIR: the training state in another number of files.
+// qft-ckpt reshard CHECKPOINT --ranks N --output DIR: rewrites the training state into another number of files.
 #include "qft/checkpoint/reshard.h"
 
 #include <iostream>
@@ -14,19 +14,19 @@ namespace po = boost::program_options;
 config::CommandSpec spec() {
   config::CommandSpec spec =
       make_spec("reshard",
-                "Rewrites a checkpoint as another number of ranks would have written it; 1: all training state in "
-                "one file. Resuming does not need this, since any number of ranks reads any checkpoint: it is for "
-                "moving and archiving, and gives each rank one large read.",
+                "Rewrites a checkpoint as if another number of ranks had written it; 1: all training state in one file. Resuming "
+                "does not need this, because any number of ranks can read any checkpoint. Use it to move and archive "
+                "checkpoints, or to give each rank one large read.",
                 "CHECKPOINT", 1);
-  spec.options.add_options()("ranks,n", po::value<int>(), "how many files hold the state")(
+  spec.options.add_options()("ranks,n", po::value<int>(), "number of files for the training state")(
       "output,o", po::value<std::string>(), "the directory to write, such as elsewhere/checkpoint-100");
   return spec;
 }
 
 int run(const config::CommandLine& line) {
-  if (line.words.size() != 1) fail_config("qft-ckpt reshard: takes one checkpoint, {} given", line.words.size());
+  if (line.words.size() != 1) fail_config("qft-ckpt reshard: give one checkpoint instead of {}", line.words.size());
   if (!line.options.count("ranks"))
-    fail_config("qft-ckpt reshard: --ranks is missing: how many files shall hold the training state?");
+    fail_config("qft-ckpt reshard: --ranks is missing: give the number of files for the training state");
   const auto output = output_of(line, "reshard", "the directory to write, such as elsewhere/checkpoint-100");
   const checkpoint::Manifest manifest =
       checkpoint::reshard(io::posix_storage(), line.words[0], output, line.options["ranks"].as<int>());
@@ -44,6 +44,6 @@ int run(const config::CommandLine& line) {
 
 }  // namespace
 
-const Command kReshard{"reshard", "its training state in another number of files", spec, run};
+const Command kReshard{"reshard", "rewrites the training state into another number of files", spec, run};
 
 }  // namespace qft::ckpt_tool

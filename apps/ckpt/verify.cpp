@@ -1,4 +1,4 @@
-// qft-ckpt verify DIR...: is everything there and as it was written.
+// qft-ckpt verify DIR...: checks that all files are complete and undamaged.
 #include "qft/checkpoint/verify.h"
 
 #include "qft/checkpoint/inspect.h"
@@ -13,9 +13,9 @@ namespace {
 config::CommandSpec spec() {
   return make_spec(
       "verify",
-      "Reads everything and checks it against the manifest, the checksums and the file formats; given an output_dir, every "
-      "checkpoint in "
-      "it. Exit code 1 if something is wrong. NaN and infinite values are warnings only: the files hold what was written.",
+      "Reads all files and checks them against the manifest, the checksums and the file formats; for an output_dir, checks every "
+      "checkpoint in it. The exit code is 1 if something is wrong. NaN and infinite values are only warnings, because the files "
+      "are as written.",
       "DIR...", 1);
 }
 
@@ -39,6 +39,6 @@ int run(const config::CommandLine& line) {
 
 }  // namespace
 
-const Command kVerify{"verify", "whether it is whole and undamaged", spec, run};
+const Command kVerify{"verify", "checks that a checkpoint is complete and undamaged", spec, run};
 
 }  // namespace qft::ckpt_tool

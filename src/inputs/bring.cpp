@@ -39,7 +39,7 @@ Found found_of(const json& j) {
   return f;
 }
 
-/// What rank 0 found, as text for the others.
+/// Runs find() on rank 0 and returns the result as text for the other ranks.
 std::string find_as_text(RunConfig config, Purpose purpose) {
   const hub::FetchOptions options{.go_on = [] { return job::stop_requested() == 0; }};
   const Locate locate = [&](const hub::Source& source, const hub::Wanted& wanted) {
@@ -52,20 +52,20 @@ std::string find_as_text(RunConfig config, Purpose purpose) {
     log::info("{} {}: '{}'", hub::name_of(f.source.kind), f.source.id, f.folder.string());
     result["found"].push_back(to_json(f));
   }
-  if (config.model.model_name_or_path != given) result["model"] = config.model.model_name_or_path;  // an adapter named it
+  if (config.model.model_name_or_path != given) result["model"] = config.model.model_name_or_path;  // taken from the adapter
   result["notes"] = std::vector<std::string>(config.notes.begin() + static_cast<std::ptrdiff_t>(notes), config.notes.end());
   return result.dump();
 }
 
-/// The folder as this node sees it: rank 0's, or the same commit in a cache of this node.
+/// Returns this node's folder: rank 0's folder if visible, else the same commit in a cache of this node.
 fs::path here(const Found& f, const comm::Session& session) {
   std::error_code code;
   if (fs::is_directory(f.folder, code)) return f.folder;
   const auto own = hub::find_cached(f.source, f.wanted);
   if (own && own->filename() == f.folder.filename()) return *own;
   fail(
-      "node {} does not see '{}', where rank 0 has {}: put the cache on storage that all nodes share ({}), run qft fetch on this "
-      "node too, or set stage_to to a folder on each node's own disk, to which it is copied over MPI",
+      "node {} does not see '{}', rank 0's folder of {}: put the cache on storage that all nodes share ({}), run qft fetch on "
+      "this node too, or set stage_to to a folder on each node's local disk to copy it over MPI",
       session.hostname(), f.folder.string(), f.source.id, hub::settings_of(f.source.hub).cache_key);
 }
 

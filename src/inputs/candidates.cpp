@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using config::Purpose;
 using config::RunConfig;
 
-/// dataset_info.json and the files in that folder that the named datasets have.
+/// Returns dataset_info.json and the named datasets' files in that folder.
 std::vector<std::string> dataset_files(const RunConfig& c, const fs::path& dir) {
   std::vector<std::string> files;
   if (fs::exists(dir / "dataset_info.json")) files.emplace_back("dataset_info.json");
@@ -40,7 +40,7 @@ bool is_entry(const RunConfig& c, const std::string& name) {
   return fs::is_regular_file(file) && io::read_json(file).contains(name);
 }
 
-/// Its files here, with sizes and times.
+/// Lists the candidate's files on this node, with sizes and times.
 StagedItem look_at(const RunConfig& c, const Candidate& candidate, const fs::path& path) {
   StagedItem item;
   item.is_file = fs::is_regular_file(path);
@@ -79,7 +79,7 @@ std::vector<Candidate> candidates(const RunConfig& c, Purpose purpose) {
   if (data && c.data.pack.empty() && !(c.data.dataset.empty() && c.data.eval_dataset.empty())) {
     all.push_back({c.data.dataset_dir, everything, Candidate::Kind::dataset_dir});
     for (const auto* names : {&c.data.dataset, &c.data.eval_dataset})
-      for (const std::string& name : *names)  // with a number of records behind #, or a path that has one
+      for (const std::string& name : *names)  // `#` may begin a number of records, or be part of the path
         for (const std::string& path : {name, name.substr(0, name.rfind('#'))})
           all.push_back({path, everything, Candidate::Kind::dataset});
     for (const auto& [key, folder] : c.folders)
@@ -98,14 +98,14 @@ StagedItem item_of(const RunConfig& c, const Candidate& candidate) {
   try {
     if (!fs::exists(path) || (candidate.kind == Candidate::Kind::dataset && is_entry(c, candidate.key))) return {};
     item = look_at(c, candidate, path);
-  } catch (const std::exception& e) {  // something else than a model: what reads it will say so
+  } catch (const std::exception& e) {  // not a model: its reader will report the error
     log::debug("'{}' is not staged: {}", path.string(), e.what());
     return {};
   }
   for (const auto& name : {item.source.string(), item.name})
-    require(as_utf8(name) == name, "cannot stage '{}': its name is no UTF-8; rename it", as_utf8(name));
+    require(as_utf8(name) == name, "cannot stage '{}': its name is not UTF-8; rename it", as_utf8(name));
   for (const StagedFile& file : item.files)
-    require(as_utf8(file.path) == file.path, "cannot stage '{}': the name '{}' in it is no UTF-8; rename it",
+    require(as_utf8(file.path) == file.path, "cannot stage '{}': the name '{}' in it is not UTF-8; rename it",
             item.source.string(), as_utf8(file.path));
   return item;
 }

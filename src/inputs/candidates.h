@@ -1,4 +1,4 @@
-// What of a run may be copied to each node's own disk.
+// The inputs of a run that may be copied to each node's local disk.
 #pragma once
 
 #include "qft/config/run_config.h"
@@ -11,19 +11,19 @@
 
 namespace qft::inputs {
 
-/// A path of the run that may be copied: its key in RunConfig::folders, and which files of it are read.
+/// A path that may be copied: its key in RunConfig::folders, and the files that qft reads from it.
 struct Candidate {
   enum class Kind : std::uint8_t { plain, dataset_dir, dataset };
   std::string key;
   hub::Wanted wanted;
-  Kind kind = Kind::plain;  ///< dataset_dir: what the named datasets need of it; dataset: a path, if it is no entry's name
+  Kind kind = Kind::plain;  ///< dataset_dir: only files of the named datasets; dataset: a path, unless it is an entry's name
 };
 
-/// The same on all ranks, whatever they see.
+/// Returns the candidates, the same on all ranks, whether or not they see the files.
 std::vector<Candidate> candidates(const config::RunConfig& config, config::Purpose purpose);
 
-/// What a copy of it is made of, without hashes; no files where there is nothing to copy here, or only what qft does not read.
-/// Throws Error where a file's name is no UTF-8.
+/// Lists the files to copy, without hashes; no files if this node has nothing to copy or only files that qft does not read.
+/// Throws Error if a file's name is not UTF-8.
 StagedItem item_of(const config::RunConfig& config, const Candidate& candidate);
 
 }  // namespace qft::inputs

@@ -20,9 +20,9 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char* kManifest = ".qft-staged.json";
-constexpr std::time_t kUnlockedAge = 86'400;  // without locks, who used a copy within a day may still do
+constexpr std::time_t kUnlockedAge = 86'400;  // without locks, a copy used within a day may still be in use
 
-/// Whether a link leads from the copy elsewhere on the way to the file.
+/// True if a link on the path to the file leads out of the copy.
 bool leads_out(const Copy& copy, const std::string& file) {
   std::error_code code;
   fs::path at = copy.folder;
@@ -45,7 +45,7 @@ std::optional<Copy> copy_at(const fs::path& folder) {
     const json j = io::read_json(manifest);
     return Copy{folder, staged_item_of(j.at("item")), j.at("whole").get<bool>(), status.st_mtime,
                 geteuid() == 0 || status.st_uid == geteuid()};
-  } catch (const std::exception&) {  // no manifest of ours
+  } catch (const std::exception&) {  // not a manifest of qft
     return std::nullopt;
   }
 }
@@ -70,7 +70,7 @@ bool is_unchanged(const Copy& copy) {
 
 Lock lock_of(const fs::path& folder, int kind) {
   const fs::path manifest = folder / kManifest;
-  int fd = open(manifest.c_str(), O_RDWR | O_CLOEXEC);  // NFS locks nothing else
+  int fd = open(manifest.c_str(), O_RDWR | O_CLOEXEC);  // NFS needs write access for exclusive locks
   if (fd < 0) fd = open(manifest.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return {};
   const bool locked = flock(fd, kind | LOCK_NB) == 0;
@@ -101,7 +101,8 @@ bool remove(const Copy& copy) {
     if (inside(file))
       for (fs::path at = (copy.folder / file.path).parent_path(); at != copy.folder && fs::remove(at, code);)
         at = at.parent_path();
-  if (!fs::remove(copy.folder, code)) log::warn("'{}' holds files that are not qft's: they stay", copy.folder.string());
+  if (!fs::remove(copy.folder, code)) log::warn("'{}' has files that do not belong to qft: they were not "
+                                                "removed", copy.folder.string());
   if (lock.fd >= 0) close(lock.fd);
   return true;
 }

@@ -1,4 +1,4 @@
-// The copies in a folder of a node's own disk, by their manifests.
+// Reads and removes the copies in a folder on a node's local disk, by their manifests.
 #pragma once
 
 #include "qft/inputs/staged.h"
@@ -11,40 +11,41 @@
 
 namespace qft::inputs {
 
-inline constexpr std::string_view kOwnFiles = ".qft";  ///< how names of qft's own files begin: they are in no copy
+inline constexpr std::string_view kOwnFiles = ".qft";  ///< prefix of qft's own files, which are never copied
 
-/// ns since 1970
+/// Returns the modification time in ns since 1970.
 std::int64_t changed_at(const struct stat& status);
 
-/// A copy, as its manifest says.
+/// A copy as described by its manifest.
 struct Copy {
   std::filesystem::path folder;
   StagedItem item;
   bool whole = false;
-  std::time_t used = 0;    ///< the manifest's time: set at each use
-  bool removable = false;  ///< by this user
+  std::time_t used = 0;    ///< the manifest's modification time: set at each use
+  bool removable = false;  ///< this user may remove it
 };
-/// Nothing where there is no manifest of qft's.
+/// Returns the copy in a folder, or nullopt if the folder has no manifest of qft.
 std::optional<Copy> copy_at(const std::filesystem::path& folder);
-/// All of a folder, the longest unused first.
+/// Returns all copies in a folder, least recently used first.
 std::vector<Copy> copies_in(const std::filesystem::path& dir);
-/// Whether its files have the sizes and times that the manifest states.
+/// True if all files have the sizes and times in the manifest.
 bool is_unchanged(const Copy& copy);
 
-/// A descriptor of a copy's manifest, on which this process has a lock.
+/// This process's lock on a copy's manifest.
 struct Lock {
-  int fd = -1;        ///< to be closed by the caller; -1: none
-  bool busy = false;  ///< another process has one against it. Neither: no manifest, or a file system without locks
+  int fd = -1;        ///< locked descriptor, which the caller must close; -1: none
+  bool busy = false;  ///< a conflicting lock exists. fd -1 and not busy: no manifest, or no locks on this file system
 };
-/// `kind`: LOCK_SH to use the copy, LOCK_EX to remove it.
+/// Locks the copy's manifest. `kind`: LOCK_SH to use the copy, LOCK_EX to remove it.
 Lock lock_of(const std::filesystem::path& folder, int kind);
 
-/// Whether nobody uses the copy, and this user may remove it.
+/// True if the copy is not in use and this user may remove it.
 bool is_free(const Copy& copy);
-/// Removes the files that the manifest names; false where it is not free.
+/// Removes the files in the manifest. Returns false if the copy is not free.
 bool remove(const Copy& copy);
 
-/// Writes the manifest, and returns a descriptor of it with a shared lock, which it has before others see it; -1: no locks here.
+/// Writes the manifest. Returns its descriptor with a shared lock, taken before others can see the file; -1: no locks on this
+/// file system.
 int write_manifest(const std::filesystem::path& folder, const StagedItem& item, bool whole);
 
 }  // namespace qft::inputs

@@ -12,12 +12,12 @@ namespace fs = std::filesystem;
 using config::Purpose;
 using config::RunConfig;
 
-/// The search for what one run names.
+/// Searches for the names in one run.
 class Search {
  public:
   Search(RunConfig& config, const Locate& locate) : config_(config), locate_(locate), hub_(hub::default_hub(config.model.hub)) {}
 
-  /// `name` where that is no path.
+  /// Adds `name` if it is not a path.
   void path(const std::string& name, const hub::Wanted& wanted, const std::string& revision = {}) {
     std::error_code code;
     if (name.empty() || fs::exists(name, code) || !is_named_as_on_a_hub(name)) return;
@@ -26,7 +26,7 @@ class Search {
 
   void datasets(const std::vector<std::string>& names) {
     const bool modelscope = hub_ == hub::Hub::modelscope;
-    // Twice where dataset_dir itself is on a hub: then its file says what else is.
+    // Runs twice if dataset_dir itself is on a hub: its dataset_info.json may name more.
     for (bool more = true; more;) {
       more = false;
       const auto all = encode::hub_datasets(config_.data.dataset_dir, names, modelscope, config_.folders);
@@ -43,7 +43,7 @@ class Search {
   std::vector<Found> found() && { return std::move(found_); }
 
  private:
-  /// What several entries want of one repository; empty: all of it.
+  /// Collects the folders that several entries need from one repository; empty: all of it.
   static std::vector<std::string> folders_of(const std::string& key, const std::vector<encode::HubDataset>& all) {
     std::vector<std::string> folders;
     for (const auto& dataset : all) {
@@ -87,7 +87,7 @@ fs::path in_cache(const hub::Source& source, const hub::Wanted& wanted) {
     if (hub != source.hub && !source.revision.empty()) break;
     if (const auto folder = hub::find_cached(there, wanted)) return *folder;
   }
-  fail_config("'{}' is no path, and no cache has it whole. {}", source.id, how_to_fetch(hub::name_of(source.kind), source.id));
+  fail_config("'{}' is not a path, and no cache has all of its files. {}", source.id, how_to_fetch(hub::name_of(source.kind), source.id));
 }
 
 std::vector<Found> find(RunConfig& config, Purpose purpose, const Locate& locate) {
@@ -99,14 +99,14 @@ std::vector<Found> find(RunConfig& config, Purpose purpose, const Locate& locate
   if (config.model.model_name_or_path.empty() && !config.model.adapter_name_or_path.empty()) {
     config::take_base_of_adapter(config);
     if (config.model.model_name_or_path.empty())
-      fail_config("model_name_or_path is not given, and the adapter {} names no base model: give it",
+      fail_config("model_name_or_path is not given, and the adapter {} names no base model: give model_name_or_path",
                   config.model.adapter_name_or_path.front());
   }
   search.path(config.model.model_name_or_path, {.needs = weights ? hub::Needs::model : hub::Needs::tokenizer},
               config.model.model_revision);
   search.path(config.model.tokenizer_name_or_path, {.needs = hub::Needs::tokenizer});
   if (reads_data(purpose)) {
-    std::vector<std::string> names;  // together: two may want parts of one repository
+    std::vector<std::string> names;  // together, because two may need parts of one repository
     if (config.data.pack.empty()) names = config.data.dataset;
     if (config.data.eval_pack.empty())
       names.insert(names.end(), config.data.eval_dataset.begin(), config.data.eval_dataset.end());

@@ -14,9 +14,9 @@ namespace {
 
 constexpr std::uint64_t kBlock = std::uint64_t{4} << 20;
 constexpr std::uint64_t kSlots = 8;
-constexpr std::uint64_t kBehind = kSlots / 2;  // blocks that may still be sent or written while others come
+constexpr std::uint64_t kBehind = kSlots / 2;  // blocks that may still be sent or written while later ones arrive
 
-/// Writes blocks in order, behind the main thread.
+/// Writes blocks in order on a separate thread.
 class Writer {
  public:
   explicit Writer(const Write& write) : write_(write) {
@@ -29,7 +29,7 @@ class Writer {
     queue_[put_++ % kSlots] = block;
     wake_.notify_all();
   }
-  /// Until `blocks` of them are written.
+  /// Waits until `blocks` blocks are written.
   void wait_for(std::uint64_t blocks) {
     if (!write_) return;
     std::unique_lock lock(mutex_);
@@ -77,7 +77,7 @@ bool relay(comm::Communicator& chain, std::uint64_t total, const Read& read, con
   std::vector<std::vector<std::byte>> slots(kSlots);
   for (auto& slot : slots) slot.resize(std::min(kBlock, total) + 1);
   const auto block = [&](std::uint64_t b) { return std::span(slots[b % kSlots]).first(std::min(kBlock, total - b * kBlock)); };
-  // With it goes a byte that says whether there will be more. Where not, the blocks that were asked for by then still come.
+  // A byte after the block tells whether the stream continues. After its end, the blocks with a posted receive still arrive.
   const auto message = [&](std::uint64_t b) { return std::span(slots[b % kSlots]).first(block(b).size() + 1); };
   bool whole = true;
   std::array<comm::Work, kSlots> coming, going;

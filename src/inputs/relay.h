@@ -1,4 +1,5 @@
-// A stream of bytes from one rank through a chain of others, which all of them keep: at the speed of one wire, for any number.
+// Sends a stream of bytes from one rank through a chain of ranks that all store it. The speed is that of one link for any number
+// of ranks.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -9,13 +10,13 @@
 
 namespace qft::inputs {
 
-/// Gives the next bytes of the stream; false: there will be no more. Not to throw: the others wait.
+/// Reads the next bytes of the stream; false ends the stream. Must not throw: the other ranks wait.
 using Read = std::function<bool(std::span<std::byte>)>;
-/// Takes the next bytes of the stream, on a thread of its own. Not to throw.
+/// Writes the next bytes of the stream, on a separate thread. Must not throw.
 using Write = std::function<void(std::span<const std::byte>)>;
 
-/// Rank 0 reads `total` bytes; every rank sends to the next what it has, and writes it where `write` is given. Reading, both
-/// directions of the wire and writing go on at once. False where `read` ended it; some more bytes of no meaning are written then.
+/// Rank 0 reads `total` bytes. Every rank forwards them to the next one and writes them if `write` is given. Reading, receiving,
+/// sending and writing overlap. Returns false if `read` ended the stream; some meaningless bytes are then written after its end.
 /// Collective.
 bool relay(comm::Communicator& chain, std::uint64_t total, const Read& read, const Write& write);
 

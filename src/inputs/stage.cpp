@@ -34,7 +34,7 @@ bool on_same_disk(const fs::path& a, const fs::path& b) {
   return stat(a.c_str(), &at_a) == 0 && stat(b.c_str(), &at_b) == 0 && at_a.st_dev == at_b.st_dev;
 }
 
-/// Holds the copies that this process uses, to its end.
+/// Holds the copies that this process uses until it ends.
 StageFolder& own_disk(const fs::path& dir, std::uint64_t limit) {
   static StageFolder folder(dir, limit);
   return folder;
@@ -44,14 +44,14 @@ fs::path base_of(const StagedItem& item) {
   return item.is_file ? item.source.parent_path() : item.source;
 }
 
-/// What tells the item's files here from others of the same name.
+/// Returns sampled hashes that identify the content of the item's files on this node.
 nlohmann::json samples_of(const StagedItem& item) {
   nlohmann::json samples = nlohmann::json::object();
   for (const StagedFile& file : item.files) samples[file.path] = io::sampled_hash(io::File::open_read(base_of(item) / file.path));
   return samples;
 }
 
-/// What begin() gave; gone where nobody took it.
+/// The folder from begin(). The destructor removes it unless the path was cleared.
 class Made {
  public:
   Made() = default;
@@ -63,16 +63,16 @@ class Made {
   fs::path path;
 };
 
-/// A candidate that some node sees.
+/// A candidate that at least one node sees.
 struct Place {
   std::string key;
-  StagedItem item;                     ///< as the holder has it
-  int holder = 0;                      ///< among the leaders
-  std::optional<fs::path> there = {};  ///< on this node's own disk: the path itself, or a copy
-  bool in_place = false;               ///< `there` is the path itself
+  StagedItem item;                     ///< as on the holder
+  int holder = 0;                      ///< rank of the holder among the leaders
+  std::optional<fs::path> there = {};  ///< path on this node's local disk: the original or a copy
+  bool in_place = false;               ///< `there` is the original path
 };
 
-/// The leaders of all nodes, one rank each.
+/// Stages inputs. The leaders, one rank per node, run it together.
 class Staging {
  public:
   Staging(const RunConfig& config, comm::Communicator& leaders)
@@ -81,7 +81,7 @@ class Staging {
         dir_(config.model.stage_to),
         limit_(static_cast<std::uint64_t>(config.model.stage_limit.value_or(0) * 1e9)) {}
 
-  /// The candidates' paths on this node from now on, by key. All copies that are there are held before room is made for others.
+  /// Returns this node's new path for each candidate, by key. Holds all existing copies before making room for new ones.
   nlohmann::json run(const std::vector<Candidate>& all) {
     std::vector<Place> places;
     for (const Candidate& candidate : all)
@@ -100,17 +100,17 @@ class Staging {
   StageFolder& disk() const { return own_disk(dir_, limit_); }
   bool is_any(bool here) const { return comm::all_reduce_value(leaders_, static_cast<int>(here), comm::ReduceOp::max) != 0; }
 
-  /// Who has it, and whether it is on this node's own disk; nothing where no node has what could be copied.
+  /// Finds the holder of the candidate, and its path on this node's local disk. Returns nullopt if no node has files to copy.
   std::optional<Place> look_for(const Candidate& candidate) {
     Place place{candidate.key, {}};
     StagedItem own;
     comm::agreed(leaders_, [&] {
-      static_cast<void>(disk());  // makes the folder
+      static_cast<void>(disk());  // creates the folder
       own = item_of(config_, candidate);
     });
     const auto all = comm::all_gather_value(leaders_, static_cast<int>(!own.files.empty()));
     place.holder = static_cast<int>(std::ranges::find(all, 1) - all.begin());
-    if (place.holder == static_cast<int>(all.size())) return std::nullopt;  // whoever needs it says that it is missing
+    if (place.holder == static_cast<int>(all.size())) return std::nullopt;  // its reader will report that it is missing
     place.item = staged_item_of(comm::broadcast_json(leaders_, to_json(own), place.holder));
     const bool holds = leaders_.rank() == place.holder;
     const fs::path path = config_.folder_of(candidate.key);
@@ -123,19 +123,19 @@ class Staging {
     return place;
   }
 
-  /// Whether what this node has on its own disk is what the holder has; a part or another version is not.
+  /// True if the files on this node's local disk equal the holder's. Incomplete or other versions differ.
   bool is_same(const StagedItem& own, const nlohmann::json& theirs) const {
     try {
       if (samples_of(own) == theirs) return true;
     } catch (const Error& e) {
       log::debug("{}", e.what());
     }
-    log::warn("'{}' on this node is not what the first node has by that name: it is copied from there", own.source.string());
+    log::warn("'{}' on this node differs from the first node's files: copying them from there", own.source.string());
     return false;
   }
 
-  /// Only one job on a node makes a copy, and the others wait for it. All leaders get the right to, or none: of two jobs each
-  /// would wait for the other.
+  /// Only one job on a node makes a copy; the others wait. Either all leaders get their claims or none: otherwise two jobs could
+  /// wait for each other.
   std::unique_ptr<StageClaim> claim(Place& place) {
     std::minstd_rand chance(std::random_device{}());
     std::unique_ptr<StageClaim> claim;
@@ -151,12 +151,12 @@ class Staging {
         std::this_thread::sleep_for(milliseconds(50)), activity::tick();
     }
     comm::agreed(leaders_, [&] {
-      if (!place.there) place.there = disk().find(place.item);  // it may have come meanwhile
+      if (!place.there) place.there = disk().find(place.item);  // another job may have finished it by now
     });
     return claim;
   }
 
-  /// From the holder to all who lack it.
+  /// Copies the item from the holder to all leaders that lack it.
   void copy(Place& place) {
     const auto mine = claim(place);
     const bool holds = leaders_.rank() == place.holder, lacks = !place.there;
@@ -164,7 +164,7 @@ class Staging {
     if (copies == 0) return;
     const StagedItem& item = place.item;
     if (tells())
-      log::info("staging {} ({}) from '{}' to '{}' of {} node(s)", item.name, format_bytes(static_cast<double>(item.bytes())),
+      log::info("staging {} ({}) from '{}' to '{}' on {} node(s)", item.name, format_bytes(static_cast<double>(item.bytes())),
                 item.source.string(), dir_.string(), copies);
     const auto start = std::chrono::steady_clock::now();
     Made made;
@@ -184,7 +184,7 @@ class Staging {
                 format_bytes(std::floor(static_cast<double>(item.bytes()) / std::max(seconds, 1e-3))));
   }
 
-  /// What went wrong on this node; all of the chain go on to the end, or the others would wait.
+  /// Returns this node's error. All ranks of the chain continue to the end, because the others would wait.
   std::string send(comm::Communicator& chain, Place& place, const fs::path& made) {
     StagedItem& item = place.item;
     const bool first = chain.rank() == 0;
@@ -214,8 +214,7 @@ class Staging {
   std::uint64_t limit_;
 };
 
-/// This node's path of each candidate that was found, by key. The leaders of the nodes work and agree among themselves on every
-/// error.
+/// Returns this node's path for each candidate that was found, by key. The nodes' leaders do the work and agree on every error.
 nlohmann::json staged(const RunConfig& config, const std::vector<Candidate>& all, comm::Session& session) {
   const bool leads = session.local_rank() == 0;
   const auto leaders = session.world().split(leads ? 0 : 1, session.rank(), "leaders");

@@ -24,8 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr const char* kBegun = "tmp-qft-";  // how names of copies on their way begin
-constexpr int kNames = 9;                   // of one copy: the first may be taken by what is not qft's
+constexpr const char* kBegun = "tmp-qft-";  // prefix of unfinished copies
+constexpr int kNames = 9;                   // names to try for a copy: files of other programs may have the first one
 
 std::string bytes_of(std::uint64_t bytes) {
   return format_bytes(static_cast<double>(bytes));
@@ -76,7 +76,7 @@ StageFolder::~StageFolder() {
 void StageFolder::hold(int fd) {
   if (fd < 0) return;  // a file system without locks
   held_.push_back(fd);
-  futimens(fd, nullptr);  // used now
+  futimens(fd, nullptr);  // mark as used now
 }
 
 std::vector<fs::path> StageFolder::names_of(const StagedItem& item) const {
@@ -87,7 +87,7 @@ std::vector<fs::path> StageFolder::names_of(const StagedItem& item) const {
 
 std::optional<fs::path> StageFolder::find(const StagedItem& item) {
   for (const fs::path& folder : names_of(item)) {
-    const Lock lock = lock_of(folder, LOCK_SH);  // first: nobody removes it from now on
+    const Lock lock = lock_of(folder, LOCK_SH);  // lock first: nobody can remove it from now on
     if (lock.busy) continue;                     // it is being removed
     const auto copy = copy_at(folder);
     if (copy && copy->whole && is_unchanged(*copy)) {
@@ -96,8 +96,8 @@ std::optional<fs::path> StageFolder::find(const StagedItem& item) {
     }
     if (lock.fd >= 0) close(lock.fd);
     if (!copy) continue;
-    log::warn("the copy '{}' was changed since it was made: it is made anew", folder.string());
-    if (!remove(*copy)) log::warn("another process or user has '{}': it stays", folder.string());
+    log::warn("the copy '{}' has changed since it was made: making a new copy", folder.string());
+    if (!remove(*copy)) log::warn("cannot remove '{}': another process or user has it", folder.string());
   }
   return std::nullopt;
 }
@@ -105,7 +105,7 @@ std::optional<fs::path> StageFolder::find(const StagedItem& item) {
 std::unique_ptr<StageClaim> StageFolder::claim(const StagedItem& item) {
   const fs::path path = dir_ / fmt::format("{}-claim-{}", kOwnFiles, item.folder());
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (fd < 0) return std::make_unique<StageClaim>(path, fd);  // whatever is wrong here, begin() says it better
+  if (fd < 0) return std::make_unique<StageClaim>(path, fd);  // begin() will report the error
   const bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
   if (locked ? io::is_named(fd, path) : errno != EWOULDBLOCK && errno != EINTR) return std::make_unique<StageClaim>(path, fd);
   close(fd);
@@ -114,13 +114,13 @@ std::unique_ptr<StageClaim> StageFolder::claim(const StagedItem& item) {
 
 StageClaim::~StageClaim() {
   if (fd_ < 0) return;
-  unlink(path_.c_str());  // first: who opens it from now on gets another one
+  unlink(path_.c_str());  // unlink first: later opens create a new file
   close(fd_);
 }
 
 fs::path StageFolder::begin(const StagedItem& item) {
   const std::uint64_t needed = item.bytes();
-  require(limit_ == 0 || needed <= limit_, "{} has {}, and stage_limit allows {} in '{}': raise it, or leave stage_to out",
+  require(limit_ == 0 || needed <= limit_, "{} has {}, but stage_limit allows {} in '{}': raise stage_limit, or remove stage_to",
           item.source.string(), bytes_of(needed), bytes_of(limit_), dir_.string());
   make_room(needed, item.source);
   const fs::path made = dir_ / (kBegun + random_hex(12));
@@ -131,7 +131,7 @@ fs::path StageFolder::begin(const StagedItem& item) {
 
 void StageFolder::make_room(std::uint64_t needed, const fs::path& source) const {
   std::vector<Copy> copies = copies_in(dir_);
-  std::erase_if(copies, [](const Copy& copy) { return !copy.whole && remove(copy); });  // what killed processes began
+  std::erase_if(copies, [](const Copy& copy) { return !copy.whole && remove(copy); });  // left by killed processes
   std::uint64_t there = 0, may_go = 0;
   for (const Copy& copy : copies) {
     there += copy.item.bytes();
@@ -141,13 +141,14 @@ void StageFolder::make_room(std::uint64_t needed, const fs::path& source) const 
     return (limit_ == 0 || there - more + needed <= limit_) && needed + needed / 100 <= fs::space(dir_).available + more;
   };
   for (const Copy& copy : copies) {
-    if (has_room(0) || !has_room(may_go)) break;  // nothing goes for nothing
+    if (has_room(0) || !has_room(may_go)) break;  // remove nothing if it cannot help
     if (!is_free(copy) || !remove(copy)) continue;
     there -= copy.item.bytes();
     may_go -= std::min(may_go, copy.item.bytes());
-    log::info("removed the copy '{}' ({}), used longest ago, to make room", copy.folder.string(), bytes_of(copy.item.bytes()));
+    log::info("removed the least recently used copy '{}' ({}) to make room", copy.folder.string(), bytes_of(copy.item.bytes()));
   }
-  require(has_room(0), "no room in '{}' for {} of {}: the disk has {} free, {} are other copies, {} of them not in use{}",
+  require(has_room(0), "no room in '{}' for {} of {}: the disk has {} free, other copies have {}, and {} of these are not in "
+                       "use{}",
           dir_.string(), bytes_of(needed), source.string(), bytes_of(fs::space(dir_).available), bytes_of(there),
           bytes_of(may_go), limit_ == 0 ? "" : fmt::format(", stage_limit is {}", bytes_of(limit_)));
 }
@@ -178,7 +179,7 @@ fs::path StageFolder::commit(const StagedItem& item, const fs::path& made) {
 void StageFolder::drop(const fs::path& made) noexcept {
   try {
     io::remove_tree(io::posix_storage(), made);
-  } catch (const std::exception& e) {  // a disk that fails: the other nodes must hear of the first error
+  } catch (const std::exception& e) {  // a failing disk must not hide the first error from the other nodes
     log::warn("left '{}' behind: {}", made.string(), e.what());
   }
 }
@@ -192,7 +193,7 @@ std::vector<Pruned> prune(const fs::path& dir, std::chrono::seconds age) {
     if (remove(copy))
       pruned.push_back({copy.folder, copy.item.bytes()});
     else
-      log::info("'{}' is in use: it stays", copy.folder.string());
+      log::info("'{}' is in use: not removed", copy.folder.string());
   }
   return pruned;
 }

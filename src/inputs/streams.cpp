@@ -49,7 +49,7 @@ void StreamReader::read(std::span<std::byte> bytes) {
       if (n <= 0) {
         if (error_.empty())
           error_ = fmt::format("cannot read '{}' at byte {}: {}", path.string(), at_.in_file + got,
-                               n < 0 ? std::strerror(errno) : "it ends there; did it change?");
+                               n < 0 ? std::strerror(errno) : "the file ends there; did it change?");
         break;
       }
       got += static_cast<std::uint64_t>(n);
@@ -71,14 +71,14 @@ void StreamReader::close_file() {
   if (fd_ >= 0 && error_.empty() &&
       (fstat(fd_, &now) != 0 || changed_at(now) != file.changed || static_cast<std::uint64_t>(now.st_size) != file.bytes))
     error_ =
-        fmt::format("'{}' was changed while it was staged: run again when nobody writes to it", (base_ / file.path).string());
+        fmt::format("'{}' changed during staging: run again when nobody writes to it", (base_ / file.path).string());
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
   at_.next_file();
 }
 
 std::vector<StagedFile> StreamReader::finish() {
-  for (; !at_.done(); at_.next_file()) files_[at_.file].hash = Hasher().hex();  // empty ones at the end
+  for (; !at_.done(); at_.next_file()) files_[at_.file].hash = Hasher().hex();  // empty files at the end
   return files_;
 }
 
@@ -111,7 +111,7 @@ void StreamWriter::write_some(std::span<const std::byte> bytes) {
     unflushed_ += n;
   }
   if (unflushed_ < kFlush || fd_ < 0) return;
-  // The disk works while more comes, and has little left to do at the end.
+  // Flushing early lets the disk work during the transfer, so that little is left at the end.
   sync_file_range(fd_, 0, 0, SYNC_FILE_RANGE_WRITE);
   unflushed_ = 0;
 }
@@ -136,7 +136,7 @@ void StreamWriter::close_file() {
   const auto seconds = std::chrono::floor<std::chrono::seconds>(changed);
   const timespec time{seconds.count(), (changed - seconds).count()};
   const timespec times[] = {time, time};
-  if (fd_ >= 0) futimens(fd_, times);  // for people: the copy's own time is what it is known by
+  if (fd_ >= 0) futimens(fd_, times);  // only for people: the manifest records the copy's own time
   if (fd_ >= 0 && close(fd_) != 0 && error_.empty())
     error_ = fmt::format("cannot finish '{}': {}", (made_ / file.path).string(), std::strerror(errno));
   fd_ = -1;
@@ -144,13 +144,13 @@ void StreamWriter::close_file() {
 }
 
 std::string StreamWriter::finish(const std::vector<StagedFile>& sent) {
-  while (!at_.done()) {  // empty ones at the end
+  while (!at_.done()) {  // empty files at the end
     if (!hasher_) open_file();
     close_file();
   }
   for (std::size_t i = 0; i < files_.size() && error_.empty(); ++i)
     if (files_[i].hash != sent[i].hash)
-      error_ = fmt::format("'{}' came with the hash {}, it was sent with {}: is this node's memory or network at fault?",
+      error_ = fmt::format("'{}' arrived with the hash {} but was sent with {}: check this node's memory and network",
                            (made_ / files_[i].path).string(), files_[i].hash, sent[i].hash);
   for (const StagedFile& file : files_) sync(made_ / file.path);
   return error_;

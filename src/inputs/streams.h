@@ -1,4 +1,4 @@
-// The files of a copy as one stream of bytes: read with their hashes, and written with theirs.
+// Reads and writes the files of a copy as one stream of bytes, and hashes them.
 #pragma once
 
 #include "qft/core/hash.h"
@@ -9,13 +9,13 @@
 
 namespace qft::inputs {
 
-/// Which file of a stream comes next, and how much of it.
+/// The position in a stream: the current file and the offset in it.
 class StreamPosition {
  public:
   explicit StreamPosition(const std::vector<StagedFile>& files) : files_(files) {}
   std::size_t file = 0;
   std::uint64_t in_file = 0, total = 0;
-  /// Bytes of the current file that are left, at most `most`.
+  /// Returns the bytes left in the current file, at most `most`.
   std::uint64_t next(std::uint64_t most) const;
   bool at_end_of_file() const { return file < files_.size() && in_file == files_[file].bytes; }
   void advance(std::uint64_t bytes) { in_file += bytes, total += bytes; }
@@ -26,14 +26,14 @@ class StreamPosition {
   const std::vector<StagedFile>& files_;
 };
 
-/// Reads the files of `base` one after the other. Throws nothing: what cannot be read is zeros, and error() says so.
+/// Reads the files in `base` one after the other. Throws nothing: after an error it returns zeros and sets error().
 class StreamReader {
  public:
   StreamReader(std::filesystem::path base, const std::vector<StagedFile>& files);
   ~StreamReader();
   void read(std::span<std::byte> bytes);
   std::uint64_t position() const { return at_.total; }
-  /// The files with their hashes.
+  /// Returns the files with their hashes.
   std::vector<StagedFile> finish();
   const std::string& error() const { return error_; }
 
@@ -47,14 +47,14 @@ class StreamReader {
   std::string error_;
 };
 
-/// Writes them into the folder `made`. Throws nothing: after an error it takes bytes and drops them.
+/// Writes the files into the folder `made`. Throws nothing: after an error it discards bytes.
 class StreamWriter {
  public:
   StreamWriter(std::filesystem::path made, const std::vector<StagedFile>& files);
   ~StreamWriter();
   void write(std::span<const std::byte> bytes);
-  /// All bytes came: what is wrong, also where a file's hash is not that of `sent`. The files are
-  /// on disk, with the originals' times as far as that can keep them.
+  /// Call it after the last byte. Syncs the files to disk and compares their hashes with `sent`. Returns the error, or "". The
+  /// files have the originals' times as far as the disk can store them.
   std::string finish(const std::vector<StagedFile>& sent);
 
  private:
@@ -67,7 +67,7 @@ class StreamWriter {
   StreamPosition at_{files_};
   std::optional<Hasher> hasher_;
   int fd_ = -1;
-  std::int64_t unflushed_ = 0;  // bytes of the file that the disk was not told to write yet
+  std::int64_t unflushed_ = 0;  // bytes of the file that were not flushed yet
   std::string error_;
 };
 

@@ -1,4 +1,4 @@
-// Copies on a node's own disk: which there are, whether they are still right, and what goes when there is no room.
+// Copies on a node's local disk: finds them, checks them, and removes old ones to make room.
 #pragma once
 
 #include <chrono>
@@ -15,28 +15,28 @@
 namespace qft::inputs {
 
 struct StagedFile {
-  std::string path;  ///< in the folder
+  std::string path;  ///< relative to the folder
   std::uint64_t bytes = 0;
-  std::int64_t changed = 0;  ///< of the original: ns since 1970
-  std::string hash = {};     ///< XXH3-128, once it was read
-  std::int64_t copied = 0;   ///< of the copy, as its disk keeps times
+  std::int64_t changed = 0;  ///< modification time of the original, in ns since 1970
+  std::string hash = {};     ///< XXH3-128; empty before the file is read
+  std::int64_t copied = 0;   ///< modification time of the copy, as its disk stores times
 };
 
-/// A folder or file that is copied.
+/// A folder or file to copy.
 struct StagedItem {
-  std::string name;              ///< for people: "Qwen3-8B"
-  std::filesystem::path source;  ///< where the original is
-  bool is_file = false;          ///< `source` is the one file
+  std::string name;              ///< for messages: "Qwen3-8B"
+  std::filesystem::path source;  ///< the original's path
+  bool is_file = false;          ///< `source` is a single file
   std::vector<StagedFile> files;
 
   std::uint64_t bytes() const;
-  /// The copy's folder: the name and what tells this state of these files from others.
+  /// Returns the name of the copy's folder: the item's name and a hash of the files' state.
   std::string folder() const;
 };
 nlohmann::json to_json(const StagedItem& item);
 StagedItem staged_item_of(const nlohmann::json& json);
 
-/// While it lives no other process on this node makes the copy.
+/// While a claim exists, no other process on this node makes the copy.
 class StageClaim {
  public:
   StageClaim(std::filesystem::path path, int fd) : path_(std::move(path)), fd_(fd) {}
@@ -49,28 +49,28 @@ class StageClaim {
   int fd_;
 };
 
-/// One folder of copies, on this node's own disk. Each copy has a manifest; what has none is not qft's and is never touched. A
-/// process holds the copies that it uses: others do not remove them. One thread at a time.
+/// A folder of copies on this node's local disk. Each copy has a manifest; entries without a manifest do not belong to qft and
+/// are never touched. A process holds the copies that it uses, so that others do not remove them. One thread at a time.
 class StageFolder {
  public:
-  /// Makes the folder. Throws Error. `limit`: bytes that all copies may have; 0: what the disk has.
+  /// Creates the folder. `limit`: maximum bytes of all copies; 0: the disk's size. Throws Error.
   StageFolder(std::filesystem::path dir, std::uint64_t limit);
   ~StageFolder();
   StageFolder(const StageFolder&) = delete;
   StageFolder& operator=(const StageFolder&) = delete;
 
-  /// The copy, whole and with the sizes and times that its manifest states, which this process holds from now on; one that was
-  /// changed is removed.
+  /// Returns the folder of a complete copy with the sizes and times in its manifest; this process holds it from now on. Removes a
+  /// changed copy.
   std::optional<std::filesystem::path> find(const StagedItem& item);
-  /// The right to make the copy; none while another process has it.
+  /// Returns the right to make the copy; nullptr while another process has it.
   std::unique_ptr<StageClaim> claim(const StagedItem& item);
-  /// Makes room, the longest unused first, and an empty folder for the copy. Throws Error, and removes nothing that is whole,
-  /// where there is no room.
+  /// Removes the least recently used copies to make room, and creates an empty folder for the copy. If there cannot be enough
+  /// room, removes no complete copy and throws Error.
   std::filesystem::path begin(const StagedItem& item);
-  /// The copy is in the folder that begin() gave: gives it its name (another one where that is taken), durably, and holds
-  /// it.
+  /// Completes the copy in the folder from begin(): renames it durably to its name (with a suffix if the name is taken) and holds
+  /// it. Returns its path.
   std::filesystem::path commit(const StagedItem& item, const std::filesystem::path& made);
-  /// Removes what begin() gave; what cannot be removed is left, with a warning.
+  /// Removes the folder from begin(). Leaves files that cannot be removed, with a warning.
   static void drop(const std::filesystem::path& made) noexcept;
 
  private:
@@ -82,13 +82,13 @@ class StageFolder {
   std::vector<int> held_;
 };
 
-/// A copy that was removed.
+/// A removed copy.
 struct Pruned {
   std::filesystem::path folder;
   std::uint64_t bytes = 0;
 };
-/// Removes the copies that nobody uses and nobody has used for `age`, and, whatever its age, what killed processes began. Throws
-/// Error.
+/// Removes copies that are not in use and were last used more than `age` ago, and unfinished copies of killed processes of any
+/// age. Throws Error.
 std::vector<Pruned> prune(const std::filesystem::path& dir, std::chrono::seconds age);
 
 }  // namespace qft::inputs
