@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kTabColumns = 4;
 
-constexpr utf8proc_int32_t kReplacement = 0xFFFD;  // a byte that is not UTF-8, as terminals show it
+constexpr utf8proc_int32_t kReplacement = 0xFFFD;  // what terminals show for a byte that is not UTF-8
 
 Point shown_at(std::string_view text, std::size_t at) {
   const Point point = point_at(text, at);
@@ -44,7 +44,7 @@ Cluster cluster_at(std::string_view text, std::size_t begin) {
 }
 
 std::size_t cluster_before(std::string_view text, std::size_t end) {
-  // Clusters are found forwards alone, from where a line begins.
+  // Clusters can only be found forwards, so start at the beginning of the line.
   const auto line = end < 2 ? std::string_view::npos : text.rfind('\n', end - 2);
   std::size_t begin = line == std::string_view::npos ? 0 : line + 1;
   for (std::size_t next = begin; (next = cluster_at(text, begin).end) < end;) begin = next;

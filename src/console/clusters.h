@@ -1,4 +1,4 @@
-// Characters as a person sees them: grapheme clusters, and how many columns a terminal gives them.
+// Grapheme clusters (characters as people see them) and their width in terminal columns.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 namespace qft::console {
 
 struct Cluster {
-  std::size_t end = 0;  ///< of its bytes
+  std::size_t end = 0;  ///< end of its bytes
   int columns = 0;
 };
 
-/// A code point, and where the next one begins. A byte that is not UTF-8 is kNoPoint.
+/// A code point, and the start of the next one. A byte that is not UTF-8 is kNoPoint.
 struct Point {
   std::int32_t value = 0;
   std::size_t end = 0;
@@ -20,9 +20,9 @@ struct Point {
 inline constexpr std::int32_t kNoPoint = -1;
 Point point_at(std::string_view text, std::size_t at);
 
-/// The cluster of a text in UTF-8 that begins at byte `begin`, which is less than its size.
+/// Returns the cluster of a UTF-8 text that begins at byte `begin` (less than the text's size).
 Cluster cluster_at(std::string_view text, std::size_t begin);
-/// Where the cluster before byte `end` begins; `end` is more than 0.
+/// Returns the start of the cluster before byte `end`, which must be above 0.
 std::size_t cluster_before(std::string_view text, std::size_t end);
 
 }  // namespace qft::console

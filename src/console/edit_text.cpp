@@ -12,7 +12,7 @@ bool is_space(char c) {
   return c == ' ' || c == '\t' || c == '\n';
 }
 
-/// Letters and digits; all that is not ASCII counts as letters.
+/// True for letters and digits; all non-ASCII characters count as letters.
 bool is_word(char c) {
   return static_cast<unsigned char>(c) >= 0x80 || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }

@@ -1,4 +1,4 @@
-// A text that is being typed: what each key does to it.
+// The text in the editor, and the effect of each key.
 #pragma once
 
 #include <cstddef>
@@ -7,13 +7,13 @@
 
 namespace qft::console {
 
-/// Valid UTF-8, and a cursor between two characters as a person sees them. "Line" means what stands between two \n.
+/// Valid UTF-8, with a cursor between two grapheme clusters. A "line" is the text between two \n.
 class EditText {
  public:
   const std::string& text() const { return text_; }
   std::size_t cursor() const { return cursor_; }  ///< in bytes
 
-  /// The cursor goes to the end.
+  /// Replaces the text and moves the cursor to its end.
   void set(std::string text);
   void insert(std::string_view text);
   void left();
@@ -22,19 +22,19 @@ class EditText {
   void word_right() { cursor_ = word_end(); }
   void home() { cursor_ = line_begin(cursor_); }
   void end() { cursor_ = line_end(cursor_); }
-  /// To the same place of the line above or below; false where there is none.
+  /// Moves to the same column in the line above or below; false if there is no such line.
   bool up();
   bool down();
   void erase_left();
   void erase_right();
-  // These keep what they take for put_back().
+  // These keep the erased text for put_back().
   void erase_word_left() { cut(word_begin(), cursor_); }
-  void erase_space_left();  ///< to the last white space
+  void erase_space_left();  ///< back to the last white space
   void erase_word_right() { cut(cursor_, word_end()); }
   void erase_to_home() { cut(line_begin(cursor_), cursor_); }
-  void erase_to_end();  ///< at a line's end, the line break
+  void erase_to_end();  ///< at a line's end: erases the line break
   void put_back() { insert(taken_); }
-  /// Whether it ends with a backslash that no other one precedes: then a line break takes its place.
+  /// If the text ends with a single backslash, replaces it by a line break and returns true.
   bool continue_line();
 
  private:

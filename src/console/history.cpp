@@ -36,7 +36,7 @@ std::vector<std::string> lines_of(const std::filesystem::path& file) {
   return lines;
 }
 
-/// Whether all of it was written to a file that its owner alone can read.
+/// Writes the text to a file that only its owner can read. True if the whole text was written.
 bool write_private(const std::filesystem::path& file, int flags, std::string_view text) {
   const int fd = ::open(file.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0600);
   if (fd < 0) return false;
@@ -44,7 +44,7 @@ bool write_private(const std::filesystem::path& file, int flags, std::string_vie
   return ::close(fd) == 0 && whole;
 }
 
-/// Like create_directories(), each new one for its owner alone, as the XDG specification asks.
+/// Like create_directories(), but only the owner can access new ones, as the XDG specification requires.
 void create_private(const std::filesystem::path& folder) {
   std::error_code error;
   if (folder.empty() || std::filesystem::exists(folder, error)) return;
@@ -58,7 +58,7 @@ std::filesystem::path history_file(std::string_view name) {
   const auto folder = [](const char* variable) {
     const char* value = std::getenv(variable);
     const std::filesystem::path path = value == nullptr ? "" : value;
-    return path.is_absolute() ? path : std::filesystem::path();  // the specification has others ignored
+    return path.is_absolute() ? path : std::filesystem::path();  // the specification says to ignore relative paths
   };
   const auto state = folder("XDG_STATE_HOME"), home = folder("HOME");
   if (!state.empty()) return state / "qft" / name;

@@ -11,7 +11,7 @@ namespace qft::console {
 namespace {
 
 constexpr int kEscape = 0x1b;
-/// How long a key pressed with Alt, or an arrow, may take behind its Escape: over a slow network they come apart.
+/// Longest time between an Escape and the rest of an Alt key or an arrow key: a slow network can separate them.
 constexpr int kEscapeMilliseconds = 500;
 constexpr std::string_view kPasteEnd = "\x1b[201~";
 
@@ -27,12 +27,13 @@ constexpr Row kControls[] = {
     {"\x0e", Key::down},     {"\x10", Key::up},     {"\x15", Key::erase_to_home}, {"\x17", Key::erase_space_left},
     {"\x19", Key::put_back}, {"\x1a", Key::suspend}};
 
-/// Behind an Escape: with Alt held.
+/// Keys after an Escape: with Alt held.
 constexpr Row kAlt[] = {{"\r", Key::new_line},       {"\n", Key::new_line},        {"b", Key::word_left},
                         {"f", Key::word_right},      {"d", Key::erase_word_right}, {"\x7f", Key::erase_word_left},
                         {"\b", Key::erase_word_left}};
 
-/// Behind Escape and [ or O, by parameters and last byte: of xterm, the Linux console, rxvt, and terminals that tell Shift-Enter.
+/// Keys after Escape and [ or O, by parameters and last byte: xterm, the Linux console, rxvt, and terminals that report
+/// Shift-Enter.
 constexpr Row kSequences[] = {{"A", Key::up},
                               {"B", Key::down},
                               {"C", Key::right},
@@ -65,7 +66,7 @@ Key key_of(const Row (&rows)[n], std::string_view sent) {
   return row == std::end(rows) ? Key::none : row->key;
 }
 
-/// Terminals send \r for the line breaks of what is pasted.
+/// Terminals send \r for line breaks in pasted text.
 std::string with_line_breaks(std::string_view bytes) {
   std::string text;
   for (std::size_t i = 0; i < bytes.size(); ++i) {

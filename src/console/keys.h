@@ -1,4 +1,4 @@
-// What a terminal sends, as keys.
+// Turns a terminal's input into keys.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@ namespace qft::console {
 enum class Key {
   none,
   text,   ///< one character, in Press::text
-  paste,  ///< all that was pasted, in Press::text
+  paste,  ///< the pasted text, in Press::text
   enter,
   new_line,
   left,
@@ -32,29 +32,29 @@ enum class Key {
   interrupt,
   end_of_input,
   suspend,
-  woken,  ///< no key: a signal, or another size of the terminal
+  woken,  ///< not a key: a signal, or a new terminal size
   closed,
 };
 
 struct Press {
   Key key = Key::none;
-  std::string text = {};  ///< valid UTF-8 without control characters, but for tabs and \n
+  std::string text = {};  ///< valid UTF-8 without control characters except tabs and \n
 };
 
 class KeyReader {
  public:
-  /// Terminal::read() or its like.
+  /// Reads bytes like Terminal::read().
   using Source = std::function<int(int milliseconds)>;
   explicit KeyReader(Source source) : source_(std::move(source)) {}
 
-  /// Waits for a key. An unknown sequence is none: nothing of it becomes text.
+  /// Waits for a key. An unknown sequence gives Key::none; no part of it becomes text.
   Press next();
 
  private:
   Press after_escape();
   Press control_sequence();
   Press pasted();
-  int following(int milliseconds);  ///< byte of a key that has begun
+  int following(int milliseconds);  ///< next byte of an unfinished key
   std::string character(unsigned char first);
 
   Source source_;

@@ -10,12 +10,12 @@
 namespace qft::console {
 namespace {
 
-/// Keys are bytes as long as it lives.
+/// While it exists, the terminal passes all keys as bytes.
 class KeysTaken {
  public:
   explicit KeysTaken(Terminal& terminal) : terminal_(terminal) {
     terminal_.take_keys(true);
-    Terminal::forget_interrupt();  // it was meant for what came before
+    Terminal::forget_interrupt();  // it was meant for the earlier work
   }
   ~KeysTaken() {
     Terminal::forget_interrupt();
@@ -28,7 +28,7 @@ class KeysTaken {
   Terminal& terminal_;
 };
 
-/// One message while it is typed.
+/// One message during typing.
 class Typing {
  public:
   Typing(Terminal& terminal, const History& history, std::string_view prompt)
@@ -58,7 +58,7 @@ class Typing {
     terminal_.write(screen_.draw(lay_out(edit_.text(), edit_.cursor(), prompt_, extent.columns), extent));
   }
 
-  /// To the row below the text.
+  /// Moves to the row below the text.
   void leave() {
     const Extent extent = terminal_.extent();
     terminal_.write(screen_.draw(lay_out(edit_.text(), edit_.text().size(), prompt_, extent.columns), extent) + "\r\n");
@@ -73,13 +73,13 @@ class Typing {
     return std::nullopt;
   }
 
-  /// Ctrl-C clears the text; without one, it tells how to end.
+  /// Ctrl-C clears the text. On an empty text it says how to end the program.
   void interrupt() {
     Terminal::forget_interrupt();
     place_ = old_.size();
     if (edit_.text().empty()) {
       leave();
-      terminal_.write("Ctrl-C once more, or Ctrl-D, ends the program\r\n");
+      terminal_.write("Press Ctrl-C again, or Ctrl-D, to end the program\r\n");
       warned_ = true;
     }
     edit_.set("");
@@ -92,7 +92,7 @@ class Typing {
     edit_.set(place_ == old_.size() ? draft_ : old_[place_]);
   }
 
-  /// Keys that leave the text as it is, or put another in its place.
+  /// Handles keys that leave the text unchanged or replace it.
   bool moved(Key key) {
     switch (key) {
       case Key::left:
@@ -167,7 +167,7 @@ class Typing {
   Terminal& terminal_;
   std::string prompt_;
   std::vector<std::string> old_;
-  std::size_t place_;  ///< in old_; behind them is what is typed now
+  std::size_t place_;  ///< index in old_; old_.size() is the current text
   std::string draft_;
   KeyReader keys_;
   EditText edit_;

@@ -10,7 +10,7 @@ std::string printable(std::string_view text) {
   std::string out;
   for (std::size_t at = 0; at < text.size();) {
     const Point point = point_at(text, at);
-    // Terminals obey control characters beyond ASCII too; a byte that is not UTF-8 lies below all of them.
+    // Terminals also obey control characters beyond ASCII. A byte that is not UTF-8 has a value below all of them.
     const bool control = point.value < 0x20 || (point.value >= 0x7f && point.value < 0xa0);
     if (!control || point.value == '\t' || point.value == '\n') out += text.substr(at, point.end - at);
     at = point.end;

@@ -7,7 +7,7 @@
 namespace qft::console {
 namespace {
 
-/// Rows that so many columns take.
+/// Returns the number of rows for this number of columns.
 int rows_of(int columns, int width) {
   return std::max(1, (columns + width - 1) / width);
 }
@@ -21,7 +21,7 @@ Layout lay_out(std::string_view text, std::size_t cursor, std::string_view promp
   for (std::size_t at = 0; at <= text.size();) {
     const bool over = at == text.size();
     const Cluster cluster = over ? Cluster{at + 1, 1} : cluster_at(text, at);
-    // The cursor takes a column too: at a row's end it is on the next row.
+    // The cursor needs a column too: at a row's end it moves to the next row.
     const bool breaks = !over && text[at] == '\n';
     if (layout.rows.back().columns + (breaks ? 1 : cluster.columns) > columns) layout.rows.push_back({});
     if (at == cursor) {
@@ -42,7 +42,7 @@ Layout lay_out(std::string_view text, std::size_t cursor, std::string_view promp
 }
 
 std::string Screen::draw(const Layout& layout, Extent extent) {
-  // A terminal that has become narrower has broken the rows in two.
+  // If the terminal became narrower, it has broken rows into several.
   int up = left_ / extent.columns;
   for (const int columns : above_) up += rows_of(columns, extent.columns);
   std::string out = up > 0 ? "\x1b[" + std::to_string(up) + "A" : "";
@@ -52,7 +52,7 @@ std::string Screen::draw(const Layout& layout, Extent extent) {
   for (std::size_t i = top; i < top + shown; ++i) out += (i == top ? "" : "\r\n") + layout.rows[i].text;
   const std::size_t back = top + shown - 1 - layout.cursor_row;
   if (back > 0) out += "\x1b[" + std::to_string(back) + "A";
-  // Terminals differ in how wide some characters are: written again, they put the cursor where it belongs.
+  // Terminals disagree about the width of some characters: writing them again places the cursor correctly.
   out += "\r" + layout.left_of_cursor.text;
   above_.clear();
   for (std::size_t i = top; i < layout.cursor_row; ++i) above_.push_back(layout.rows[i].columns);

@@ -1,4 +1,4 @@
-// Where a text that is being typed stands on the terminal.
+// The place of the edited text on the terminal.
 #pragma once
 
 #include "qft/console/terminal.h"
@@ -10,7 +10,7 @@
 
 namespace qft::console {
 
-/// A text as rows of the terminal.
+/// A text divided into terminal rows.
 struct Layout {
   struct Row {
     std::string text;
@@ -18,24 +18,24 @@ struct Layout {
   };
   std::vector<Row> rows;
   std::size_t cursor_row = 0;
-  Row left_of_cursor;  ///< in its row
+  Row left_of_cursor;  ///< the part of the cursor's row to its left
 };
 
-/// The first line stands behind `prompt`, the others as far from the left. `cursor` is in bytes.
+/// Lays out a text. The first line stands after `prompt`; the other lines have the same indentation. `cursor` is in bytes.
 Layout lay_out(std::string_view text, std::size_t cursor, std::string_view prompt, int columns);
 
-/// Draws one text again and again in the same place.
+/// Redraws a text in the same place.
 class Screen {
  public:
-  /// What to write to show it, with the cursor in its place. Where the terminal has fewer lines, the rows around the cursor are
-  /// shown.
+  /// Returns the output that shows the layout and places the cursor. If the terminal has too few lines, shows the rows around the
+  /// cursor.
   std::string draw(const Layout& layout, Extent extent);
-  /// The next text begins where the cursor is then: at the left of a new row.
+  /// Starts the next text at the cursor's position: at the left of a new row.
   void start_anew() { above_.clear(), left_ = 0; }
 
  private:
-  std::vector<int> above_;  ///< columns of the rows above the cursor
-  int left_ = 0;            ///< columns left of it
+  std::vector<int> above_;  ///< widths of the rows above the cursor
+  int left_ = 0;            ///< columns to the left of the cursor
 };
 
 }  // namespace qft::console

@@ -18,7 +18,7 @@ namespace {
 constexpr std::string_view kPasteMarksOn = "\x1b[?2004h", kPasteMarksOff = "\x1b[?2004l";
 constexpr int kDeadly[] = {SIGTERM, SIGHUP, SIGQUIT, SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 
-// What handlers of signals need: plain data.
+// State for signal handlers: plain data only.
 volatile std::sig_atomic_t g_interrupted = 0;
 std::atomic<bool> g_taken{false};
 termios g_before{}, g_now{};
@@ -32,7 +32,7 @@ void put(std::string_view text) {
   }
 }
 
-/// Safe in a handler of signals.
+/// Safe in a signal handler.
 void give_back() {
   if (!g_taken.exchange(false)) return;
   put(kPasteMarksOff);
@@ -54,9 +54,9 @@ struct sigaction action_of(void (*handler)(int), int flags) {
 void note_interrupt(int) {
   g_interrupted = 1;
 }
-void note_size(int) {}  // poll() returns
+void note_size(int) {}  // makes poll() return
 
-/// Gives the terminal back, then lets the signal do what it did before.
+/// Restores the terminal, then lets the signal take its earlier action.
 void end_by(int number) {
   const int error = errno;
   give_back();
@@ -66,7 +66,7 @@ void end_by(int number) {
   errno = error;
 }
 
-/// The shell has its terminal while the program is stopped.
+/// While the program is stopped, the shell uses the terminal.
 void stop_by(int) {
   const int error = errno;
   const bool taken = g_taken;
@@ -88,15 +88,15 @@ bool Terminal::present() {
 }
 
 Terminal::Terminal() {
-  require(present() && ::tcgetattr(STDIN_FILENO, &g_before) == 0, "standard input and output are no terminal");
+  require(present() && ::tcgetattr(STDIN_FILENO, &g_before) == 0, "standard input and output are not a terminal");
   static const bool registered = std::atexit(give_back) == 0 && std::at_quick_exit(give_back) == 0;
   static_cast<void>(registered);
   for (std::size_t i = 0; i < std::size(kDeadly); ++i) {
     const auto action = action_of(end_by, SA_NODEFER);
     ::sigaction(kDeadly[i], nullptr, &g_deadly_before[i]);
-    if (g_deadly_before[i].sa_handler != SIG_IGN) ::sigaction(kDeadly[i], &action, nullptr);  // nohup has SIGHUP ignored
+    if (g_deadly_before[i].sa_handler != SIG_IGN) ::sigaction(kDeadly[i], &action, nullptr);  // nohup ignores SIGHUP
   }
-  // Writes go on after a signal, poll() does not.
+  // Writes continue after a signal, but poll() does not.
   const auto interrupt = action_of(note_interrupt, SA_RESTART), stop = action_of(stop_by, SA_RESTART | SA_NODEFER),
              size = action_of(note_size, SA_RESTART);
   ::sigaction(SIGINT, &interrupt, &g_interrupt_before);
@@ -118,7 +118,7 @@ Terminal::~Terminal() {
 void Terminal::take_keys(bool on) {
   g_now = g_before;
   g_now.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO | IEXTEN | (on ? ISIG : 0));
-  // What is typed during an answer is read after it: Enter is the same byte in both modes.
+  // Keys typed during an answer are read after it: Enter is the same byte in both modes.
   g_now.c_iflag &= ~static_cast<tcflag_t>(ICRNL | INLCR | (on ? IXON : 0));
   g_now.c_cc[VMIN] = 1;
   g_now.c_cc[VTIME] = 0;

@@ -1,4 +1,4 @@
-// What a person has typed before, in memory and in a file.
+// Earlier messages of the user, in memory and in a file.
 #pragma once
 
 #include <cstddef>
@@ -9,18 +9,18 @@
 
 namespace qft::console {
 
-/// $XDG_STATE_HOME/qft/NAME, else ~/.local/state/qft/NAME; empty where the environment has neither.
+/// Returns $XDG_STATE_HOME/qft/NAME, else ~/.local/state/qft/NAME; empty if the environment has neither variable.
 std::filesystem::path history_file(std::string_view name);
 
-/// Texts, the oldest first. The file has one a line, with \n and \\ for line breaks and backslashes. It can be read by its owner
-/// alone and holds the last kKept texts of all programs that use it. Where it cannot be read or written, memory serves alone.
+/// Texts, oldest first. The file has one text per line, with \n and \\ for line breaks and backslashes. Only its owner can read
+/// it. It holds the last kKept texts of all programs that use it. If reading or writing fails, the history is only in memory.
 class History {
  public:
   static constexpr std::size_t kKept = 1000;
 
-  /// An empty path: memory alone.
+  /// An empty path keeps the history only in memory.
   explicit History(std::filesystem::path file);
-  /// A text that is the same as the last one is not added again.
+  /// Adds a text, unless it equals the last one.
   void add(const std::string& text);
   const std::vector<std::string>& texts() const { return texts_; }
 

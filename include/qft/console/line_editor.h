@@ -1,4 +1,4 @@
-// A person's messages from a terminal, edited as they are typed.
+// Reads the user's messages from a terminal, with editing.
 #pragma once
 
 #include "qft/console/history.h"
@@ -14,16 +14,16 @@ struct Input {
   std::string text;  ///< valid UTF-8; lines are separated by \n
 };
 
-/// Keys are those of readline's Emacs mode. Enter ends a message, unless a backslash stands at its end; that and Alt-Enter begin
-/// another line. Pasted text goes in as it is. Ctrl-C clears the text.
+/// Uses the keys of readline's Emacs mode. Enter ends a message. A backslash before Enter, or Alt-Enter, begins a new line.
+/// Pasted text is inserted unchanged. Ctrl-C clears the text.
 class LineEditor {
  public:
-  /// Both must outlive it. `prompt` stands before the first line.
+  /// `terminal` and `history` must outlive the editor. `prompt` stands before the first line.
   LineEditor(Terminal& terminal, History& history, std::string prompt)
       : terminal_(terminal), history_(history), prompt_(std::move(prompt)) {}
 
-  /// The next message, which goes to the history unless it is blank. interrupted: Ctrl-C twice without a text; closed: Ctrl-D
-  /// without a text, or the terminal is gone.
+  /// Reads the next message and adds it to the history unless it is blank. Returns `interrupted` after Ctrl-C twice without text,
+  /// and `closed` after Ctrl-D without text or if the terminal is gone.
   Input read();
 
  private:

@@ -1,4 +1,4 @@
-// Texts that change nothing of a terminal but its characters.
+// Removes characters that control a terminal.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace qft::console {
 
-/// Without control characters other than tabs and \n, and without bytes that are no UTF-8.
+/// Returns the text without control characters other than tabs and \n, and without bytes that are not UTF-8.
 std::string printable(std::string_view text);
 
 }  // namespace qft::console

@@ -1,4 +1,4 @@
-// The terminal while a program talks to a person: its modes, its keys, Ctrl-C, and that it is given back as it was.
+// The terminal of an interactive program: sets its modes, reads keys, handles Ctrl-C, and restores the terminal.
 #pragma once
 
 #include <cstddef>
@@ -11,35 +11,35 @@ struct Extent {
   int columns = 80, lines = 24;
 };
 
-/// One at a time. While it lives nothing is echoed, pasted text comes between marks, and SIGINT sets interrupted() instead of
-/// ending the program. The destructor, exit() and each signal that ends or stops the program give the terminal back.
+/// Only one may exist. While it exists, input is not echoed, marks enclose pasted text, and SIGINT sets interrupted() instead of
+/// ending the program. The destructor, exit() and every signal that ends or stops the program restore the terminal.
 class Terminal {
  public:
-  /// Whether standard input and output are terminals that know escape sequences.
+  /// True if standard input and output are terminals that support escape sequences.
   static bool present();
 
-  /// Throws Error where present() does not hold.
+  /// Throws Error unless present().
   Terminal();
   ~Terminal();
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;
 
-  /// true: each key is a byte to read, Ctrl-C and Ctrl-Z too; false: those two send their signals.
+  /// true: read() gets every key as bytes, including Ctrl-C and Ctrl-Z; false: these two send their signals.
   void take_keys(bool on);
-  /// Results of read() without a byte.
+  /// Results of read() that are not bytes.
   enum : int { kTimeout = -1, kClosed = -2, kWoken = -3 };
-  /// The next byte; kTimeout after so many milliseconds (-1: never), kClosed at the end of input, kWoken after a signal or a
-  /// changed size.
+  /// Returns the next byte; kTimeout after `milliseconds` (-1: no timeout), kClosed at the end of input, kWoken after a signal or
+  /// a size change.
   int read(int milliseconds);
-  /// Whether bytes lie ready that read() has taken from the system already.
+  /// True if read() has buffered bytes.
   bool pending() const { return at_ < bytes_.size(); }
-  /// Writes all of it at once.
+  /// Writes the whole text at once.
   void write(std::string_view text);
   Extent extent() const;
-  /// Stops the program as Ctrl-Z does; returns when it goes on.
+  /// Stops the program like Ctrl-Z; returns when it continues.
   void suspend();
 
-  /// Whether there was a SIGINT since forget_interrupt().
+  /// True if a SIGINT arrived since forget_interrupt().
   static bool interrupted();
   static void forget_interrupt();
 
