@@ -1,4 +1,4 @@
-// Keys on the command line, as people type them.
+// Keys on the command line, in all forms that people type.
 #include "qft/config/command_line.h"
 
 #include "config_files.h"
@@ -36,7 +36,7 @@ TEST(TypedKeys, HaveTheirFormsOfValues) {
 TEST(TypedKeys, StandAloneForTrue) {
   EXPECT_EQ(typed({"--packing", "--bf16", "--fp16", "False", "--do-train", "1", "--no_tf32", "--use_cpu=0"}),
             (Texts{"--packing=true", "--bf16=true", "--fp16=false", "--do_train=true", "--tf32=false", "--use_cpu=false"}));
-  EXPECT_EQ(typed({"--no_cuda"}), Texts{"--no_cuda=true"});  // a key of its own
+  EXPECT_EQ(typed({"--no_cuda"}), Texts{"--no_cuda=true"});  // a separate key
 }
 
 TEST(TypedKeys, TakeSeveralValuesForLists) {
@@ -65,24 +65,34 @@ TEST(TypedKeys, NeedNoRunFile) {
 }
 
 TEST(TypedKeys, ExplainMistakes) {
-  EXPECT_CONTAINS(error_of([] { parse({"--learning_rat", "1"}); }),
+  EXPECT_CONTAINS(error_of([] {
+                    parse({"--learning_rat", "1"});
+                  }),
                   "--learning_rat: there is no such option or key: did you mean 'learning_rate'?");
   EXPECT_CONTAINS(error_of([] { parse({"--learning_rate"}); }), "--learning_rate needs a value");
   EXPECT_CONTAINS(error_of([] { parse({"--learning_rate", "--bf16"}); }), "--learning_rate needs a value");
   EXPECT_CONTAINS(error_of([] { parse({"--dataset", "--bf16"}); }), "--dataset needs a value");
   EXPECT_CONTAINS(error_of([] { parse({"--default_system", "You", "are"}); }), "unexpected argument 'are'");
-  EXPECT_CONTAINS(error_of([] { parse({"--learning_rate", "fast"}).load(Purpose::any); }),
+  EXPECT_CONTAINS(error_of([] {
+                    parse({"--learning_rate", "fast"}).load(Purpose::any);
+                  }),
                   "command line: --learning_rate=fast: expected a number");
   EXPECT_CONTAINS(error_of([] { parse({"-x", "run.yaml"}); }), "-x");
   EXPECT_CONTAINS(error_of([] { parse({"--dataset", "a", "b\xff"}); }), "qft train: --dataset: not valid UTF-8");
 }
 
 TEST(TypedKeys, KnowTheCommandsOfOtherTools) {
-  EXPECT_CONTAINS(error_of([] { parse({"torchrun", "--nproc_per_node", "8", "train.py", "--model", "m"}); }),
+  EXPECT_CONTAINS(error_of([] {
+                    parse({"torchrun", "--nproc_per_node", "8", "train.py", "--model", "m"});
+                  }),
                   "'torchrun' is part of another tool's command: remove it and keep the keys that follow; mpirun");
-  EXPECT_CONTAINS(error_of([] { parse({"CUDA_VISIBLE_DEVICES=0,1", "swift", "sft", "--model", "m"}); }),
+  EXPECT_CONTAINS(error_of([] {
+                    parse({"CUDA_VISIBLE_DEVICES=0,1", "swift", "sft", "--model", "m"});
+                  }),
                   "'swift' is part of another tool's command");
-  EXPECT_CONTAINS(error_of([] { parse({"NPROC_PER_NODE=8", "--model", "m"}).load(Purpose::train); }),
+  EXPECT_CONTAINS(error_of([] {
+                    parse({"NPROC_PER_NODE=8", "--model", "m"}).load(Purpose::train);
+                  }),
                   "command line: NPROC_PER_NODE=8: not a key: set environment variables before the command");
 }
 

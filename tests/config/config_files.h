@@ -1,4 +1,4 @@
-// Files in a folder of their own, and errors as texts.
+// Temporary run files, and errors as texts.
 #pragma once
 
 #include "qft/config/run_config.h"
@@ -15,7 +15,7 @@
 
 namespace qft::config {
 
-/// A folder that goes away with the test.
+/// A folder that is removed after the test.
 class TempFolder {
  public:
   TempFolder() {
@@ -43,7 +43,7 @@ inline RunConfig load_text(std::string_view text, std::vector<std::string> overr
   return load_run_config(folder.write(name, text), overrides, purpose);
 }
 
-/// The message of the ConfigError that `call` throws, with the temporary folder's name left out.
+/// Returns the message of the ConfigError that `call` throws, without the temporary folder's name.
 template <class Call>
 std::string error_of(Call&& call) {
   try {

@@ -1,4 +1,4 @@
-// Every key survives being written and read again, and the help knows every key.
+// Every key can be written and read back, and the help knows every key.
 #include "qft/config/help.h"
 
 #include <cmath>
@@ -13,7 +13,7 @@
 namespace qft::config {
 namespace {
 
-/// A value that is not the default and within the key's rule.
+/// Returns a value within the key's rule that differs from the default.
 struct Change {
   const Field& field;
   void operator()(bool* value) const { *value = !*value; }
@@ -39,7 +39,7 @@ struct Change {
   }
 };
 
-/// One configuration a key, with that key changed.
+/// One configuration per key, with that key changed.
 template <class Use>
 void for_each_change(Use&& use) {
   std::vector<std::string> names;
@@ -79,13 +79,13 @@ TEST(Dump, EveryKeySurvivesJson) {
 }
 
 TEST(Dump, EveryKeySurvivesYaml) {
-  // Keys whose odd test value cannot stand alone: they have tests of their own elsewhere.
+  // The test values of these keys are invalid alone; other tests cover the keys.
   const std::set<std::string> related = {"deepspeed",         "fsdp",         "accelerate_config", "strategy",
                                          "offload_optimizer", "offload_param"};
   for_each_change([&](const std::string& name, RunConfig config) {
     SCOPED_TRACE(name);
     if (related.contains(name)) return;
-    // Company that the relations ask for.
+    // Further keys that the relations require.
     config.data.dataset = {"x", "y"};
     if (name != "eval_dataset" && name != "eval_pack" && name != "interleave_probs") config.data.val_size = 3;
     if (name == "interleave_probs") config.data.mix_strategy = "interleave_under";
@@ -116,7 +116,9 @@ TEST(Dump, IsYamlToOtherParsersToo) {
 }
 
 TEST(Dump, FromJsonRejectsWhatItDoesNotKnow) {
-  EXPECT_CONTAINS(error_of([] { from_json({{"lora_rnak", 8}}, "checkpoint-5"); }),
+  EXPECT_CONTAINS(error_of([] {
+                    from_json({{"lora_rnak", 8}}, "checkpoint-5");
+                  }),
                   "checkpoint-5: lora_rnak: unknown key: did you mean 'lora_rank'?");
   EXPECT_CONTAINS(error_of([] { from_json({{"lora_rank", "x"}}, "checkpoint-5"); }), "checkpoint-5: lora_rank: expected");
 }

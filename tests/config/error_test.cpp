@@ -1,4 +1,4 @@
-// What is wrong is said with file, line, key, both values and the way out.
+// Errors name file, line, key, both values and the remedy.
 #include "qft/config/start.h"
 
 #include <sys/stat.h>

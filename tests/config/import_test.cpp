@@ -1,10 +1,10 @@
-// DeepSpeed and accelerate files: read in full, held against the run file, never silently downgraded.
+// DeepSpeed and accelerate files: every key is read and compared with the run file; nothing is ignored silently.
 #include "config_files.h"
 
 namespace qft::config {
 namespace {
 
-/// The head and tail of a stock DeepSpeed file, with `zero` as the zero_optimization section.
+/// A stock DeepSpeed file, with `zero` as the zero_optimization section.
 std::string deepspeed_json(const std::string& zero, const std::string& extra = "") {
   return "{\n\"train_batch_size\": \"auto\",\n\"train_micro_batch_size_per_gpu\": \"auto\",\n"
          "\"gradient_accumulation_steps\": \"auto\",\n\"gradient_clipping\": \"auto\",\n"
@@ -88,7 +88,7 @@ TEST_F(Import, ReadsSchedulers) {
   EXPECT_EQ(t.warmup_type, "linear");
   EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupDecayLR", decay), "max_steps: 90\n"),
                   "total_num_steps is 100, but the run has 90 steps");
-  for (const char* steps : {"100", "1e2", "100.0", "\"100\""}) {  // compared once the data tells the steps
+  for (const char* steps : {"100", "1e2", "100.0", "\"100\""}) {  // compared when the data determine the steps
     const RunConfig c = deepspeed(scheduler("WarmupDecayLR", linear + ", \"total_num_steps\": " + steps), "");
     EXPECT_NO_THROW(c.check_steps(100)) << steps;
     EXPECT_CONTAINS(error_of([&] { c.check_steps(99); }), "total_num_steps is 100, but the run has 99 steps") << steps;
@@ -253,7 +253,7 @@ TEST_F(Import, LeavesRecomputationToTheRunFileWhereFsdpHasNone) {
   EXPECT_TRUE(recompute("false", "gradient_checkpointing: true\n"));
   EXPECT_FALSE(recompute("false", "gradient_checkpointing: false\n"));
   EXPECT_TRUE(recompute("true", ""));
-  EXPECT_TRUE(recompute("true", "gradient_checkpointing: false\n"));  // as transformers wants it: FSDP alone recomputes
+  EXPECT_TRUE(recompute("true", "gradient_checkpointing: false\n"));  // as transformers requires: only FSDP recomputes
 }
 
 TEST_F(Import, ReadsAFileOfFsdpAndItsOptions) {

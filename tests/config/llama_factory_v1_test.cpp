@@ -1,4 +1,4 @@
-// Run files of LLaMA-Factory's version 1: what each key of its sections means, and each way in which a section can be wrong.
+// Run files of LLaMA-Factory's version 1: the meaning of each key of its sections, and errors in sections.
 #include "config/llama_factory_v1.h"
 
 #include <iterator>
@@ -125,7 +125,7 @@ TEST(LlamaFactoryV1, DefaultsAreVersionOnes) {
   EXPECT_FALSE(given.training.bf16);
 }
 
-// Every default of the table is a value that its key takes, and none that the older format has anyway.
+// Every default in the table is a valid value of its key and differs from the older format's default.
 TEST(LlamaFactoryV1, DefaultsDifferFromTheOlderFormats) {
   std::vector<std::pair<std::string, std::string>> all;
   for (const V1Default& row : v1_defaults()) all.emplace_back(row.key, row.value);
@@ -212,7 +212,7 @@ TEST(LlamaFactoryV1, ADatasetFileStandsForItsDatasets) {
                   "describes no datasets");
 }
 
-// The rows of each name are of its section, and name keys of the one table.
+// The rows of each name belong to its section and name keys of the table of foreign keys.
 TEST(LlamaFactoryV1, TheTablesHoldTogether) {
   for (const V1Plugin& plugin : v1_plugins()) {
     bool known = false;

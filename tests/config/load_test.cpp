@@ -1,4 +1,4 @@
-// What a run file means: names, defaults and number forms as LLaMA-Factory and PyYAML read them.
+// The meaning of run files: names, defaults and number formats as in LLaMA-Factory and PyYAML.
 #include <cstdlib>
 
 #include "config_files.h"

@@ -1,4 +1,4 @@
-// Run files and command lines in the words of other tools.
+// Run files and command lines of other tools.
 #include "qft/config/start.h"
 
 #include <set>
@@ -63,7 +63,7 @@ TEST(OtherTools, NamesOfScriptsMeanOurKeys) {
   EXPECT_TRUE(c.training.fp16);
 }
 
-// Its weights stay as they are: a run that says otherwise would train less than it was asked to.
+// The vision tower is not trained: a run that asks for it would train less than requested.
 TEST(OtherTools, AVisionTowerThatIsToTrainIsRefused) {
   for (const std::string key : {"freeze_vit", "freeze_aligner", "freeze_vision_tower", "freeze_multi_modal_projector"}) {
     EXPECT_CONTAINS(error_of_typed({"--" + key + "=false"}), "vision tower and its projector stay as they are");
@@ -74,7 +74,7 @@ TEST(OtherTools, AVisionTowerThatIsToTrainIsRefused) {
   EXPECT_CONTAINS(error_of_typed({"--train_mm_proj_only=true"}), "the text model alone trains here");
 }
 
-// As people type them for TRL, MedicalGPT, and in files of axolotl and torchtune.
+// Command lines for TRL and MedicalGPT, and files of axolotl and torchtune.
 TEST(OtherTools, CommandsOfTrlAreUnderstood) {
   const RunConfig c = load_run_config(
       {},
@@ -142,7 +142,7 @@ TEST(OtherTools, FullFineTuningOfAxolotlIsNotTakenForSwift) {
   EXPECT_CONTAINS(error_of_text(text + "max_length: 512\n", {}, Purpose::train), "'max_length' has two meanings");
 }
 
-// Only names that no other tool has say that a file is ms-swift's.
+// Only names that no other tool has identify a file of ms-swift.
 TEST(OtherTools, NamesOfSeveralToolsDoNotSpeakForSwift) {
   for (const char* name : {"eval_batch_size",
                            "verbose",
@@ -194,7 +194,7 @@ TEST(OtherTools, FilesOfTorchtuneAreAnswered) {
                   "qft has AdamW, 8-bit AdamW, Lion");
 }
 
-// The row of `optimizer` has a list of its own.
+// The row of `optimizer` has its own list.
 TEST(OtherTools, OptimizerTakesWhatOptimTakes) {
   std::vector<std::string_view> choices;
   TrainingArgs().visit([&](const Field& field, const FieldRef&) {
@@ -299,7 +299,7 @@ TEST(OtherTools, TwoMeaningsAreToldApartOrRefused) {
   EXPECT_CONTAINS(error_of_text(common + "system: Be kind.\n", {}, Purpose::train), "write default_system for the data");
   EXPECT_CONTAINS(error_of_text(common + "batch_size: 8\n", {}, Purpose::train), "has two meanings");
   EXPECT_CONTAINS(error_of_text(common + "model_name: x\n", {}, Purpose::train), "write model_name_or_path for the model");
-  // Beside cutoff_len, max_length can only be that of generation; and so in qft generate.
+  // Together with cutoff_len, and in qft generate, max_length can only mean generation.
   const RunConfig both = load_text(common + "max_length: 64\ncutoff_len: 32\n", {}, Purpose::train);
   EXPECT_EQ(both.generate.max_length, 64);
   EXPECT_EQ(both.data.cutoff_len, 32);
@@ -315,7 +315,7 @@ TEST(OtherTools, TwoNamesOfAKeyMustAgree) {
   EXPECT_CONTAINS(error_of_typed({"--torch_dtype=bfloat16", "--bf16=false"}), "both mean bf16");
   EXPECT_EQ(load_text("lora_r: 4\nlora_rank: 4\n").finetuning.lora_rank, 4);
   EXPECT_EQ(load_text("learning_rate: 1e-4\nlr: 0.0001\n").training.learning_rate, 1e-4);
-  // The command line comes later than the file, under whatever name.
+  // The command line overrides the file under any name.
   EXPECT_EQ(load_text("lora_rank: 8\n", {"lora_r=4"}).finetuning.lora_rank, 4);
   EXPECT_EQ(load_text("lora_rank: 8\n", {"lora_rank=4", "lora_rank=2"}).finetuning.lora_rank, 2);
 }
@@ -391,7 +391,7 @@ TEST(OtherTools, MessagesNameTheKeyAsItWasTyped) {
   EXPECT_CONTAINS(error_of_text("torch_dtype: bfloat16\nfp16: true\n"), "run.yaml:1 (torch_dtype): bf16 and ");
 }
 
-// A run with an adapter in a folder of its own, and a checkpoint below it.
+// A run with an adapter in its own folder, and a checkpoint below it.
 struct EarlierRun {
   TempFolder folder;
   std::string dir = folder.path() + "/run";

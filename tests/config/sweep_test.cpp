@@ -1,4 +1,4 @@
-// Which runs a sweep has.
+// The runs of a sweep.
 #include "qft/config/sweep.h"
 
 #include <set>

@@ -14,7 +14,7 @@ EditText typed(const std::string& text) {
   return edit;
 }
 
-/// The text with a bar for the cursor.
+/// Returns the text with a bar at the cursor.
 std::string seen(const EditText& edit) {
   return edit.text().substr(0, edit.cursor()) + "|" + edit.text().substr(edit.cursor());
 }
@@ -83,7 +83,7 @@ TEST(EditText, KeysOfALineStayInIt) {
   edit.up();
   edit.end();
   edit.erase_to_end();
-  EXPECT_EQ(seen(edit), "f|ec") << "at a line's end the line break is taken";
+  EXPECT_EQ(seen(edit), "f|ec") << "at a line's end erases the line break";
 }
 
 TEST(EditText, LineAboveIsEnteredAtTheSameColumn) {

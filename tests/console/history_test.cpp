@@ -41,7 +41,7 @@ TEST_F(HistoryTest, LastTextsAreKept) {
   EXPECT_EQ(lines, History::kKept);
   const History again(file());
   EXPECT_EQ(again.texts().front(), "5");
-  EXPECT_EQ(std::distance(fs::directory_iterator(file().parent_path()), {}), 1) << "nothing lies beside it";
+  EXPECT_EQ(std::distance(fs::directory_iterator(file().parent_path()), {}), 1) << "there are no other files";
 }
 
 TEST_F(HistoryTest, TwoProgramsShareAFile) {

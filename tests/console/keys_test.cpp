@@ -11,7 +11,7 @@
 namespace qft::console {
 namespace {
 
-/// The keys of what a terminal sent, up to its end.
+/// Returns the keys in a terminal's input.
 std::vector<Press> presses_of(const std::string& sent) {
   std::size_t at = 0;
   KeyReader reader([&](int) { return at < sent.size() ? static_cast<unsigned char>(sent[at++]) : int{Terminal::kClosed}; });

@@ -20,12 +20,13 @@ class Candidates : public testing::Test {
     root_ = mkdtemp(name.data());
     fs::create_directories(root_ / "data");
     std::ofstream(root_ / "data/dataset_info.json") << R"({"raw": {"file_name": "raw.jsonl"}})";
-    std::ofstream(root_ / "data/raw.jsonl") << R"({"instruction": "1", "output": "2"})" << "\n";
+    std::ofstream(root_ / "data/raw.jsonl") << R"({"instruction": "1", "output": "2"})"
+                                            << "\n";
     config_.data.dataset_dir = (root_ / "data").string();
   }
   void TearDown() override { fs::remove_all(root_); }
 
-  /// Number of files that would be copied, by key.
+  /// Returns the number of files to copy, by key.
   std::map<std::string, std::size_t> items() const {
     std::map<std::string, std::size_t> found;
     for (const Candidate& candidate : candidates(config_, config::Purpose::pack))
@@ -49,7 +50,9 @@ TEST_F(Candidates, AreNoFoldersThatHaveTheNameOfAnEntry) {
 
 TEST_F(Candidates, ArePathsWithANumberOfRecordsOrAHashInTheirNames) {
   const std::string plain = (root_ / "plain.jsonl").string(), odd = (root_ / "a#b.jsonl").string();
-  for (const auto& path : {plain, odd}) std::ofstream(path) << R"({"instruction": "1", "output": "2"})" << "\n";
+  for (const auto& path : {plain, odd})
+    std::ofstream(path) << R"({"instruction": "1", "output": "2"})"
+                        << "\n";
   config_.data.dataset = {plain + "#1", odd};
   const auto found = items();
   EXPECT_TRUE(found.contains(plain));

@@ -19,7 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Two folders: originals, and the copies of a node.
+/// Two folders: originals, and a node's copies.
 class Staged : public testing::Test {
  protected:
   void SetUp() override {
@@ -35,14 +35,14 @@ class Staged : public testing::Test {
       const fs::path path = item.source / file;
       fs::create_directories(path.parent_path());
       std::ofstream(path) << std::string(size, 'x');
-      struct stat status{};
+      struct stat status {};
       stat(path.c_str(), &status);
       item.files.push_back({.path = file, .bytes = size, .changed = changed_at(status)});
     }
     return item;
   }
 
-  /// As staging does it, on one node.
+  /// Makes a copy like stage(), on one node.
   static fs::path copy(StageFolder& folder, StagedItem item) {
     const fs::path made = folder.begin(item);
     send(item, made);
@@ -59,7 +59,7 @@ class Staged : public testing::Test {
     EXPECT_EQ(reader.error(), "");
     EXPECT_EQ(writer.finish(item.files), "");
   }
-  /// Time of the last use of a copy.
+  /// Returns the time of a copy's last use.
   static void age(const fs::path& copy) {
     const timespec long_ago[] = {{1000, 0}, {1000, 0}};
     ASSERT_EQ(utimensat(AT_FDCWD, (copy / ".qft-staged.json").c_str(), long_ago, 0), 0);
@@ -162,12 +162,10 @@ TEST_F(Staged, OfAKilledProcessIsNeverTakenForACopy) {
 
 TEST_F(Staged, OfAKilledProcessGoesAtOnce) {
   const StagedItem item = original("model", 5000);
-  {
-    static_cast<void>(StageFolder(disk(), 0).begin(item));
-  }
+  { static_cast<void>(StageFolder(disk(), 0).begin(item)); }
   StageFolder folder(disk(), 0);
   const fs::path other = folder.begin(original("b", 10)), third = folder.begin(original("c", 10));
-  EXPECT_EQ(std::distance(fs::directory_iterator(disk()), fs::directory_iterator()), 2) << "what is being made stays";
+  EXPECT_EQ(std::distance(fs::directory_iterator(disk()), fs::directory_iterator()), 2) << "unfinished copies stay";
   EXPECT_TRUE(fs::exists(other));
 }
 
@@ -234,7 +232,7 @@ TEST_F(Staged, IsKnownByTheTimesThatItsDiskKeeps) {
   StageFolder folder(disk(), 0);
   const fs::path made = folder.begin(item);
   send(item, made);
-  const timespec whole_seconds[] = {{-3, 0}, {-3, 0}};  // as a disk may round
+  const timespec whole_seconds[] = {{-3, 0}, {-3, 0}};  // as a disk may round times
   ASSERT_EQ(utimensat(AT_FDCWD, (made / "config.json").c_str(), whole_seconds, 0), 0);
   const fs::path there = folder.commit(item, made);
   EXPECT_EQ(folder.find(item), there);
@@ -263,7 +261,7 @@ TEST_F(Staged, NoticesAFileThatIsReplacedByOneOfItsSize) {
   std::ofstream(item.source / "sub/weights", std::ios::in) << "another";
   ASSERT_EQ(utimensat(AT_FDCWD, (item.source / "sub/weights").c_str(), later, 0), 0);
   reader.read(std::span(bytes).subspan(1000));
-  EXPECT_NE(reader.error().find("was changed while it was staged"), std::string::npos) << reader.error();
+  EXPECT_NE(reader.error().find("changed during staging"), std::string::npos) << reader.error();
 }
 
 TEST_F(Staged, NoticesAFileThatChangesMeanwhile) {
@@ -272,7 +270,7 @@ TEST_F(Staged, NoticesAFileThatChangesMeanwhile) {
   StreamReader reader(item.source, item.files);
   std::vector<std::byte> bytes(item.bytes());
   reader.read(bytes);
-  EXPECT_NE(reader.error().find("it ends there"), std::string::npos);
+  EXPECT_NE(reader.error().find("the file ends there"), std::string::npos);
 }
 
 TEST_F(Staged, NoticesBytesThatChangeOnTheWay) {
@@ -284,7 +282,7 @@ TEST_F(Staged, NoticesBytesThatChangeOnTheWay) {
   reader.read(bytes);
   bytes.back() ^= std::byte{1};
   writer.write(bytes);
-  EXPECT_NE(writer.finish(reader.finish()).find("sub/weights' came with the hash"), std::string::npos);
+  EXPECT_NE(writer.finish(reader.finish()).find("sub/weights' arrived with the hash"), std::string::npos);
 }
 
 }  // namespace
