@@ -133,7 +133,7 @@ TEST(QftCkpt, MergeSaysWhatIsMissing) {
   EXPECT_TRUE(contains(base.err, "models/qwen"));
   EXPECT_TRUE(contains(base.err, "--base"));
   EXPECT_EQ(run(dir, "merge " + a).code, 2);
-  EXPECT_TRUE(contains(run(dir, "merge " + (dir / "a").string() + to).err, "it is no adapter"));
+  EXPECT_TRUE(contains(run(dir, "merge " + (dir / "a").string() + to).err, "it is not an adapter"));
   EXPECT_TRUE(contains(run(dir, "merge " + a + to + " --base nowhere").err, "base model 'nowhere' does not exist"));
   EXPECT_FALSE(fs::exists(dir / "new"));
 }

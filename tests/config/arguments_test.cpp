@@ -85,7 +85,7 @@ TEST(TypedKeys, KnowTheCommandsOfOtherTools) {
   EXPECT_CONTAINS(error_of([] {
                     parse({"torchrun", "--nproc_per_node", "8", "train.py", "--model", "m"});
                   }),
-                  "'torchrun' is part of another tool's command: remove it and keep the keys that follow; mpirun");
+                  "'torchrun' is part of another tool's command: remove it and keep the keys after it; mpirun");
   EXPECT_CONTAINS(error_of([] {
                     parse({"CUDA_VISIBLE_DEVICES=0,1", "swift", "sft", "--model", "m"});
                   }),

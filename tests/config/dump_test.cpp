@@ -170,10 +170,10 @@ TEST(Help, ExplainsAKeyOfAnyTool) {
   EXPECT_CONTAINS(describe_key("lora_rank"), "lora_rank: ");
   EXPECT_CONTAINS(describe_key("--lora-rank"), "default  8");
   EXPECT_CONTAINS(describe_key("temperature"), "read by  qft train, qft eval, qft score, qft generate, qft chat");
-  EXPECT_CONTAINS(describe_key("overwrite_cache"), "has no effect here: ");
+  EXPECT_CONTAINS(describe_key("overwrite_cache"), "has no effect in qft: ");
   EXPECT_CONTAINS(describe_key("tuner_type"), "finetuning_type: ");
   EXPECT_CONTAINS(error_of([] { describe_key("lora_rnak"); }), "there is no key 'lora_rnak': did you mean 'lora_rank'?");
-  EXPECT_CONTAINS(error_of([] { describe_key("lora"); }), "there are lora_rank, lora_alpha");
+  EXPECT_CONTAINS(error_of([] { describe_key("lora"); }), "with this text are lora_rank, lora_alpha");
   for (const char* list : {"foreign_key_names.txt", "swift_key_names.txt"}) {
     std::ifstream file(test::kSourceDir + "/tests/config/" + list);
     for (std::string name; std::getline(file, name);) EXPECT_FALSE(describe_key(name).empty()) << name;

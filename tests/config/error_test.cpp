@@ -56,8 +56,8 @@ TEST(ConfigErrors, NameTheChoiceThatWasMeant) {
     EXPECT_CONTAINS(error, fmt::format("': did you mean '{}'?", meant));
     EXPECT_EQ(error.find("implemented"), std::string::npos) << error;
   }
-  EXPECT_CONTAINS(error_of_text("stage: orpo\n"), "got 'orpo': other methods");
-  EXPECT_CONTAINS(error_of_text("save_strategy: best\n"), "got 'best': where the best checkpoint is meant");
+  EXPECT_CONTAINS(error_of_text("stage: orpo\n"), "got 'orpo': other stages");
+  EXPECT_CONTAINS(error_of_text("save_strategy: best\n"), "got 'best': to keep the best checkpoint");
 }
 
 TEST(ConfigErrors, SayWhatToDoAboutWhatIsNotImplemented) {
@@ -87,7 +87,7 @@ TEST(ConfigErrors, RefuseNothingThatAsksForNothing) {
 TEST(ConfigErrors, NoteWhatHasNoEffectOnce) {
   const RunConfig c = load_text("use_swanlab: true\n");
   ASSERT_EQ(c.notes.size(), 1u);
-  EXPECT_CONTAINS(c.notes[0], "run.yaml:1: use_swanlab has no effect here: metrics go to trainer_log.jsonl");
+  EXPECT_CONTAINS(c.notes[0], "run.yaml:1: use_swanlab has no effect in qft: metrics go to trainer_log.jsonl");
 }
 
 TEST(ConfigErrors, RefuseDoubledKeys) {
@@ -112,7 +112,7 @@ TEST(ConfigErrors, RefuseWhatCannotBeReadToItsEnd) {
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   EXPECT_CONTAINS(error_of([&] { load_run_config(pipe); }), "pipe.yaml is a pipe or a device");
   EXPECT_CONTAINS(error_of_text("deepspeed: /dev/zero\n"), "/dev/zero is a pipe or a device");
-  EXPECT_CONTAINS(error_of_text("# " + std::string(5 << 20, 'x')), "has 5242882 bytes, and 4194304 at most are read");
+  EXPECT_CONTAINS(error_of_text("# " + std::string(5 << 20, 'x')), "has 5242882 bytes, but the limit is 4194304");
 }
 
 TEST(ConfigErrors, StayShortAndQuickWhateverTheText) {
@@ -158,20 +158,18 @@ TEST(ConfigErrors, SayInPlainWordsWhatIsNoYaml) {
       {"stage:sft\n", "as in 'stage: sft'"},
       {"stage: sft\n\tdataset: x\n", "run.yaml:2: not valid YAML (column 1): 'dataset: x' is indented by a tab: use spaces"},
       {"curriculum:\n\tlevels: [a]\n", "run.yaml:2: not valid YAML (column 1): 'levels: [a]' is indented by a tab"},
-      {"stage: \"sft\ndataset: x\n",
-       "run.yaml:1: not valid YAML (column 8): the text that a quote opens here has no closing quote"},
-      {"stage: 'sft\ndataset: x\n",
-       "run.yaml:1: not valid YAML (column 8): the text that a quote opens here has no closing quote"},
-      {"stage: sft\ndataset: \"x\"y\n", "run.yaml:2: not valid YAML (column 13): the line does not go on"},
+      {"stage: \"sft\ndataset: x\n", "run.yaml:1: not valid YAML (column 8): the quote that opens here is not closed"},
+      {"stage: 'sft\ndataset: x\n", "run.yaml:1: not valid YAML (column 8): the quote that opens here is not closed"},
+      {"stage: sft\ndataset: \"x\"y\n", "run.yaml:2: not valid YAML (column 13): the line does not continue"},
       {"stage: sft\nmodel_name_or_path: C: x\n",
        "run.yaml:2: not valid YAML (column 22): a second colon in 'model_name_or_path: C: x': put the value in quotes"},
-      {"dataset: [a, b\nstage: sft\n", "a list that '[' opens has no ']'"},
+      {"dataset: [a, b\nstage: sft\n", "a list has '[' but no ']'"},
       {"stage: sft\n  dataset: x\n",
        "run.yaml:2: not valid YAML (column 3): 'dataset: x' is indented deeper than the line before"},
       {"  stage: sft\ndataset: x\n", "run.yaml:2: not valid YAML: the line is indented less than the first"},
       {"dataset: *x\n",
-       "run.yaml:1: not valid YAML (column 10): a value that begins with '*' is a reference to YAML: put it in quotes"},
-      {"dataset: @x\n", "run.yaml:1: not valid YAML (column 10): no value begins with '@': put it in quotes"},
+       "run.yaml:1: not valid YAML (column 10): YAML takes a value that begins with '*' as a reference: put it in quotes"},
+      {"dataset: @x\n", "run.yaml:1: not valid YAML (column 10): a value cannot begin with '@': put it in quotes"},
   };
   for (const auto& [text, message] : cases) EXPECT_CONTAINS(error_of_text(text), message) << text;
   std::string long_file = "stage: sft\n";
@@ -212,7 +210,7 @@ TEST(ConfigErrors, LocateMissingFiles) {
 }
 
 TEST(ConfigErrors, ExplainBadOverrides) {
-  EXPECT_CONTAINS(error_of_text("", {"bf16"}), "command line: 'bf16' is no override: write key=value");
+  EXPECT_CONTAINS(error_of_text("", {"bf16"}), "command line: 'bf16' is not an override: write key=value");
   EXPECT_CONTAINS(error_of_text("", {"=3"}), "write key=value");
   EXPECT_CONTAINS(error_of_text("", {"lora_target=[a, b"}), "lacks its closing bracket");
   EXPECT_CONTAINS(error_of_text("", {"lora_target=[a, \"b]"}), "not valid YAML");
@@ -239,8 +237,8 @@ TEST(Relations, AreCheckedBetweenKeys) {
       {"cuda_graphs: true\noffload_param: cpu\n", "exclude each other"},
       {"cuda_graphs: true\noffload_activations: cpu\n", "graphs are for small models"},
       {"eval_strategy: steps\n", "give eval_dataset, eval_pack or val_size"},
-      {"do_eval: true\n", "nothing to evaluate on"},
-      {"do_predict: true\n", "nothing to evaluate on"},
+      {"do_eval: true\n", "no data to evaluate on"},
+      {"do_predict: true\n", "no data to evaluate on"},
       {"do_predict: true\neval_dataset: a\n", "needs predict_with_generate"},
       {"val_size: 0.1\neval_dataset: a\ndataset: b\n", "val_size and "},
       {"val_size: 0.1\neval_pack: a\ndataset: b\n", "exclude each other"},
@@ -248,38 +246,38 @@ TEST(Relations, AreCheckedBetweenKeys) {
       {"val_size: 1.5\ndataset: a\n", "expected a whole number of samples or a fraction below 1"},
       {"eval_dataset: a\neval_pack: b\n", "keep one of them"},
       {"mask_history: true\ntrain_on_prompt: true\n", "exclude each other"},
-      {"neat_packing: true\npacking: false\n", "drop one"},
-      {"stage: pt\nneat_packing: true\n", "goes with stage sft only"},
-      {"stage: pt\nmask_history: true\n", "goes with stage sft only"},
-      {"stage: pt\npredict_with_generate: true\n", "goes with stage sft only"},
+      {"neat_packing: true\npacking: false\n", "remove one"},
+      {"stage: pt\nneat_packing: true\n", "needs stage sft"},
+      {"stage: pt\nmask_history: true\n", "needs stage sft"},
+      {"stage: pt\npredict_with_generate: true\n", "needs stage sft"},
       {"interleave_probs: 0.5,0.5\ndataset: a,b\n", "needs an interleaved mix_strategy"},
       {"mix_strategy: interleave_over\ninterleave_probs: 0.5,0.5\ndataset: a,b,c\n", "has 2 values, but "},
-      {"finetuning_type: full\nuse_dora: true\n", "goes with finetuning_type lora only"},
-      {"finetuning_type: full\nrank_pattern: {q_proj: 4}\n", "goes with finetuning_type lora only"},
-      {"finetuning_type: full\nuse_rslora: true\n", "goes with finetuning_type lora only"},
+      {"finetuning_type: full\nuse_dora: true\n", "needs finetuning_type lora, but"},
+      {"finetuning_type: full\nrank_pattern: {q_proj: 4}\n", "needs finetuning_type lora, but"},
+      {"finetuning_type: full\nuse_rslora: true\n", "needs finetuning_type lora, but"},
       {"loss_scale: all\ntrain_on_prompt: false\n",
-       "run.yaml:1: loss_scale is all, but run.yaml:2: train_on_prompt is false: drop one"},
-      {"loss_scale: default+react\nmask_history: true\n", "drop one"},
-      {"stage: dpo\nloss_scale: hermes\n", "learns the tokens of answers alike: remove it"},
-      {"stage: pt\nloss_scale: last_round\n", "learns all tokens alike: remove it"},
-      {"finetuning_type: freeze\npissa_init: true\n", "goes with finetuning_type lora only"},
-      {"finetuning_type: full\nloraplus_lr_ratio: 16\n", "goes with finetuning_type lora only"},
-      {"finetuning_type: full\nadditional_target: embed_tokens\n", "goes with finetuning_type lora and oft only"},
-      {"finetuning_type: lora\nuse_llama_pro: true\n", "goes with finetuning_type freeze only"},
-      {"finetuning_type: full\nadapter_name_or_path: a\n", "adapters go with lora and oft only"},
+       "run.yaml:1: loss_scale is all, but run.yaml:2: train_on_prompt is false: remove one"},
+      {"loss_scale: default+react\nmask_history: true\n", "remove one"},
+      {"stage: dpo\nloss_scale: hermes\n", "gives the tokens of answers the same weight: remove it"},
+      {"stage: pt\nloss_scale: last_round\n", "gives all tokens the same weight: remove it"},
+      {"finetuning_type: freeze\npissa_init: true\n", "needs finetuning_type lora, but"},
+      {"finetuning_type: full\nloraplus_lr_ratio: 16\n", "needs finetuning_type lora, but"},
+      {"finetuning_type: full\nadditional_target: embed_tokens\n", "needs finetuning_type lora or oft"},
+      {"finetuning_type: lora\nuse_llama_pro: true\n", "needs finetuning_type freeze"},
+      {"finetuning_type: full\nadapter_name_or_path: a\n", "only lora and oft use adapters"},
       {"early_stopping_steps: 2\n", "needs load_best_model_at_end"},
       {"load_best_model_at_end: true\n", "eval_strategy is no and save_strategy is steps"},
       {"load_best_model_at_end: true\nsave_only_model: true\n", "remove one of them"},
       {"use_dft_loss: true\nuse_eaft_loss: true\n", "run.yaml:1: use_dft_loss and run.yaml:2: use_eaft_loss exclude each other"},
       {"use_asft_loss: true\nuse_eaft_loss: true\n", "exclude each other: a run has one loss"},
-      {"stage: pt\nuse_eaft_loss: true\n", "goes with stage sft only"},
+      {"stage: pt\nuse_eaft_loss: true\n", "needs stage sft"},
       {"eaft_alpha: -1\n", "expected a number of at least 0"},
       {"load_best_model_at_end: true\neval_strategy: steps\neval_steps: 30\nsave_steps: 100\nval_size: "
        "5\ndataset: a\n",
-       "save_steps 100 is no multiple of "},
+       "save_steps 100 is not a multiple of "},
       {"predict_with_generate: true\ncompute_accuracy: true\neval_dataset: a\n", "no token accuracy"},
-      {"predict_with_generate: true\ntrain_on_prompt: true\neval_dataset: a\n", "nothing tells the answer to compare with"},
-      {"hf_hub_token: hf_secret\n", "it is refused: a run file is copied"},
+      {"predict_with_generate: true\ntrain_on_prompt: true\neval_dataset: a\n", "the reference answer is unknown"},
+      {"hf_hub_token: hf_secret\n", "it is refused: checkpoints contain a copy"},
       {"hub: nowhere\n", "huggingface"},
   };
   for (const Relation& relation : relations) {
@@ -337,7 +335,7 @@ TEST(Purposes, NoteWhatCountsInThem) {
     return fmt::format("{}", fmt::join(list, "\n"));
   };
   EXPECT_CONTAINS(notes("", Purpose::train), "warmup_steps overrides");
-  EXPECT_CONTAINS(notes("", Purpose::train), "run.yaml:6: packing: samples of one row");
+  EXPECT_CONTAINS(notes("", Purpose::train), "run.yaml:6: packing: samples in one row");
   EXPECT_EQ(notes("", Purpose::eval), "");
   EXPECT_CONTAINS(notes("infer_dtype: float32", Purpose::train), "run.yaml:7: infer_dtype has no effect in training");
   EXPECT_EQ(notes("infer_dtype: float32", Purpose::eval), "");
@@ -356,10 +354,11 @@ TEST(Purposes, GenerateAnswersInEvaluationAndAfterTraining) {
                   "run.yaml:4: predict_with_generate is true, but nothing is evaluated: add do_predict");
   EXPECT_TRUE(load_text(with_output + "do_train: true\ndo_predict: true\n", {}, Purpose::train).notes.empty());
   EXPECT_TRUE(load_text(with_output + "eval_strategy: steps\n", {}, Purpose::train).notes.empty());
-  EXPECT_CONTAINS(error_of_text(with_output + "do_eval: true\n", {}, Purpose::train), "evaluation alone reports the loss");
+  EXPECT_CONTAINS(error_of_text(with_output + "do_eval: true\n", {}, Purpose::train),
+                  "a run without training only reports the loss");
   EXPECT_CONTAINS(error_of_text("model_name_or_path: m\npack: p\nval_size: 2\noutput_dir: o\nstage: pt\ndo_predict: true\n", {},
                                 Purpose::train),
-                  "do_predict goes with stages sft (answers), rm (scores) and seq_cls (labels)");
+                  "do_predict needs stage sft (answers), rm (scores) or seq_cls (labels)");
 }
 
 TEST(Purposes, AskForWhatTheProgramNeeds) {
@@ -376,14 +375,14 @@ TEST(Purposes, AskForWhatTheProgramNeeds) {
   EXPECT_NO_THROW(load_text(reward, {}, Purpose::train));
   EXPECT_NO_THROW(load_text(reward + "val_size: 2\ndo_predict: true\n", {}, Purpose::train));
   EXPECT_CONTAINS(error_of_text(reward + "packing: true\n", {}, Purpose::train), "remove packing");
-  EXPECT_CONTAINS(error_of_text(reward + "predict_logprobs: f\n", {}, Purpose::eval), "qft score writes them");
-  EXPECT_CONTAINS(error_of_text(model + "stage: rm\n", {}, Purpose::generate), "a reward model gives scores");
+  EXPECT_CONTAINS(error_of_text(reward + "predict_logprobs: f\n", {}, Purpose::eval), "qft score writes scores");
+  EXPECT_CONTAINS(error_of_text(model + "stage: rm\n", {}, Purpose::generate), "a reward model outputs scores");
   EXPECT_NO_THROW(load_text(model + "pack: p\noutput_dir: o\npref_loss: kto_pair\n", {}, Purpose::train));
   EXPECT_NO_THROW(
       load_text(model + "pack: p\noutput_dir: o\nstage: dpo\ndpo_label_smoothing: 0.1\nld_alpha: 0.5\n", {}, Purpose::train));
   EXPECT_CONTAINS(
       error_of_text(model + "pack: p\noutput_dir: o\nstage: dpo\npref_loss: ipo\ndpo_label_smoothing: 0.1\n", {}, Purpose::train),
-      "dpo_label_smoothing goes with pref_loss sigmoid and cpo only");
+      "dpo_label_smoothing needs pref_loss sigmoid or cpo");
   EXPECT_NO_THROW(load_text(model + "pack: p\noutput_dir: o\nstage: dpo\nref_model: m\n", {}, Purpose::train));
   const std::string kto = model + "pack: p\noutput_dir: o\nstage: kto\nkto_chosen_weight: 1.3\n";
   EXPECT_TRUE(load_text(kto, {}, Purpose::train).notes.empty());

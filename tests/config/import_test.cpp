@@ -101,9 +101,9 @@ TEST_F(Import, ReadsSchedulers) {
   EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupLR", automatic), "warmup_type: linear\n"),
                   "asks for warmup_type \"log\", but ");
   EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupLR", "\"warmup_num_steps\": \"auto\"")),
-                  "has no warmup_max_lr, for which DeepSpeed takes 0.001");
+                  "has no warmup_max_lr, and DeepSpeed's default is 0.001");
   EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupLR", "\"warmup_max_lr\": 1e-4")),
-                  "has no warmup_num_steps, for which DeepSpeed takes 1000");
+                  "has no warmup_num_steps, and DeepSpeed's default is 1000");
   EXPECT_CONTAINS(deepspeed_error(scheduler("WarmupLR", "\"warmup_type\": \"linear\", \"warmup_min_lr\": 1e-6")), "rises from 0");
   EXPECT_CONTAINS(deepspeed_error(scheduler("OneCycle", "\"warmup_type\": \"linear\"")), "expected one of WarmupLR");
 }
@@ -192,7 +192,7 @@ TEST_F(Import, ChecksTheGlobalBatchWhenTheRanksAreKnown) {
   const RunConfig c = deepspeed("{\"train_batch_size\": 32}", "per_device_train_batch_size: 2\ngradient_accumulation_steps: 4\n");
   EXPECT_NO_THROW(c.check_world(4));
   const std::string error = error_of([&] { c.check_world(2); });
-  EXPECT_CONTAINS(error, "ds.json:1: train_batch_size is 32, but 16 samples make a step");
+  EXPECT_CONTAINS(error, "ds.json:1: train_batch_size is 32, but a step has 16 samples");
   EXPECT_NO_THROW(load_text("per_device_train_batch_size: 2\n").check_world(7));
 }
 
@@ -212,7 +212,8 @@ TEST_F(Import, ReadsAccelerateFilesOfPlainDataParallelism) {
     const RunConfig c = accelerate(accelerate_yaml(type));
     EXPECT_EQ(c.parallel.strategy, "ddp") << type;
     EXPECT_NO_THROW(c.check_world(2));
-    EXPECT_CONTAINS(error_of([&] { c.check_world(3); }), "num_processes is 2, but 3 rank(s) run: start with mpirun -np 2");
+    EXPECT_CONTAINS(error_of([&] { c.check_world(3); }),
+                    "num_processes is 2, but the job has 3 rank(s): start with mpirun -np 2");
   }
   EXPECT_TRUE(accelerate(accelerate_yaml("NO"), "").training.bf16) << "set where the run file is silent";
   EXPECT_CONTAINS(accelerate_error(accelerate_yaml("MULTI_GPU"), "bf16: false\n"), "mixed_precision asks for bf16 true");
@@ -235,10 +236,10 @@ TEST_F(Import, ReadsFsdpSections) {
   EXPECT_EQ(accelerate(fsdp("  fsdp_sharding_strategy: HYBRID_SHARD\n  fsdp_reshard_after_forward: true\n")).parallel.strategy,
             "hsdp");
   const RunConfig hybrid = accelerate(fsdp("  fsdp_sharding_strategy: HYBRID_SHARD_ZERO2\n"));
-  EXPECT_CONTAINS(fmt::format("{}", fmt::join(hybrid.notes, "; ")), "resharded after forward, as under HYBRID_SHARD");
+  EXPECT_CONTAINS(fmt::format("{}", fmt::join(hybrid.notes, "; ")), "reshards weights after forward, as with HYBRID_SHARD");
   EXPECT_CONTAINS(accelerate_error(fsdp("  fsdp_offload_params: maybe\n")),
                   "offload_params: expected true or false, got 'maybe'");
-  EXPECT_CONTAINS(accelerate_error(fsdp("  fsdp_version: 7\n")), "there are FSDP 1 and 2");
+  EXPECT_CONTAINS(accelerate_error(fsdp("  fsdp_version: 7\n")), "allowed are FSDP versions 1 and 2");
   EXPECT_CONTAINS(accelerate_error(accelerate_yaml("FSDP", "fsdp_config: FULL_SHARD\n")),
                   "fsdp_config: expected a mapping of keys to values, got 'FULL_SHARD'");
   EXPECT_CONTAINS(accelerate_error(fsdp("  fsdp_shardin_strategy: FULL_SHARD\n")), "did you mean 'sharding_strategy'");

@@ -112,7 +112,8 @@ TEST(LlamaFactoryV1, DefaultsAreVersionOnes) {
   EXPECT_EQ(c.training.save_strategy, "no");
   EXPECT_TRUE(c.training.bf16 && c.training.dataloader_drop_last);
   EXPECT_EQ(c.data.enable_thinking, false);
-  EXPECT_CONTAINS(notes_of(c), "so are the defaults: finetuning_type: full, weight_decay: 0.01, learning_rate: 1e-4");
+  EXPECT_CONTAINS(notes_of(c),
+                  "so that version's defaults apply: finetuning_type: full, weight_decay: 0.01, learning_rate: 1e-4");
   EXPECT_FALSE(c.is_given("learning_rate"));
   const RunConfig lora = load_v1("peft_config: {name: lora, r: 64}\n");
   EXPECT_EQ(lora.finetuning.lora_alpha, 16);
@@ -147,8 +148,8 @@ TEST(LlamaFactoryV1, KeysBesideTheSections) {
   EXPECT_EQ(c.training.gradient_checkpointing, false);
   ASSERT_EQ(c.world_claims.size(), 1U);
   EXPECT_EQ(c.world_claims[0].value, 2);
-  EXPECT_CONTAINS(notes_of(c), "run.yaml:7: batching_strategy: samples are packed into rows of cutoff_len tokens");
-  EXPECT_CONTAINS(notes_of(c), "no effect here: batching_workers, save_ckpt_as_hf, kernel_config, init_config");
+  EXPECT_CONTAINS(notes_of(c), "run.yaml:7: batching_strategy: qft packs samples into rows of cutoff_len tokens");
+  EXPECT_CONTAINS(notes_of(c), "keys without effect in qft: batching_workers, save_ckpt_as_hf, kernel_config, init_config");
   EXPECT_EQ(load_v1("batching_strategy: padding_free\n").data.packing, false);
   EXPECT_EQ(load_text("model: m\nmodel_class: cls\n").finetuning.stage, "rm");
 }
@@ -159,18 +160,18 @@ TEST(LlamaFactoryV1, RefusedKeysAreNamedWithTheirLines) {
       {"mp_replicate_size: 2\n", "run.yaml:5: mp_replicate_size: '2' is refused: write strategy: hsdp"},
       {"lr_scheduler_config:\n  name: cosine\n", "run.yaml:5: lr_scheduler_config: a mapping is refused: version 1"},
       {"custom_chat_template: x\n", "run.yaml:5: custom_chat_template: 'x' is refused"},
-      {"save_epochs: 0.5\n", "run.yaml:5: save_epochs: '0.5' is refused: checkpoints are saved at the end of each epoch"},
-      {"batching_strategy: x\n", "there are normal, padding_free, dynamic_batching and dynamic_padding_free"},
+      {"save_epochs: 0.5\n", "run.yaml:5: save_epochs: '0.5' is refused: qft saves checkpoints at the end of each epoch"},
+      {"batching_strategy: x\n", "allowed are normal, padding_free, dynamic_batching and dynamic_padding_free"},
       {"dist_config:\n  name: fsdpturbo\n  ep_size: 2\n",
        "run.yaml:6: dist_config.name: 'fsdpturbo' is refused: fsdp2 and deepspeed are implemented, expert parallelism is not"},
       {"dist_config:\n  name: fsdp2\n\n  dcp_path: x\n", "run.yaml:8: dist_config.dcp_path: 'x' is refused: weights are read"},
       {"dist_config:\n  name: fsdp2\n  config_file: x\n",
-       "run.yaml:7: dist_config.config_file: dist_config of name fsdp2 (run.yaml:6) has no such key: there are "
+       "run.yaml:7: dist_config.config_file: dist_config with name fsdp2 (run.yaml:6) does not have this key: its keys are "
        "reshard_after_forward, offload_params, pin_memory, dcp_path"},
       {"dist_config:\n  name: fsdp2\n  offload_params: 3\n",
        "run.yaml:7: dist_config.offload_params: '3' is refused: expected true or"},
       {"peft_config:\n  r: 4\n",
-       "run.yaml:6: peft_config.r: peft_config has no name, which says what it is: lora and freeze are"},
+       "run.yaml:6: peft_config.r: peft_config has no name; its name selects the keys: lora and freeze are"},
       {"peft_config:\n  name: oft\n", "run.yaml:6: peft_config.name: 'oft' is refused: lora and freeze are implemented"},
       {"peft_config:\n  name: freeze\n  r: 8\n",
        "run.yaml:7: peft_config.r: peft_config of name freeze (run.yaml:6) has no such key"},

@@ -72,7 +72,7 @@ TEST(LoadRunConfig, ReadsALoraRunFile) {
   EXPECT_TRUE(c.recompute());
   EXPECT_EQ(c.parallel.strategy, "auto");
   ASSERT_EQ(c.notes.size(), 1u);
-  EXPECT_CONTAINS(c.notes[0], "run.yaml:18: overwrite_cache has no effect here");
+  EXPECT_CONTAINS(c.notes[0], "run.yaml:18: overwrite_cache has no effect in qft");
 }
 
 TEST(LoadRunConfig, HasTheDefaultsOfLlamaFactoryAndTransformers) {
@@ -134,7 +134,7 @@ TEST(LoadRunConfig, ReadsEndingsInAnyCase) {
 TEST(LoadRunConfig, NamesKeysWithoutEffectInOneLine) {
   const RunConfig c = load_text("overwrite_cache: true\ndataloader_num_workers: 4\n");
   ASSERT_EQ(c.notes.size(), 1u);
-  EXPECT_EQ(c.notes[0], "no effect here: overwrite_cache, dataloader_num_workers (qft help KEY says why)");
+  EXPECT_EQ(c.notes[0], "keys without effect in qft: overwrite_cache, dataloader_num_workers (qft help KEY explains them)");
 }
 
 TEST(LoadRunConfig, ReadsTheOtherKindsOfLlamaFactoryFiles) {

@@ -66,12 +66,12 @@ TEST(OtherTools, NamesOfScriptsMeanOurKeys) {
 // The vision tower is not trained: a run that asks for it would train less than requested.
 TEST(OtherTools, AVisionTowerThatIsToTrainIsRefused) {
   for (const std::string key : {"freeze_vit", "freeze_aligner", "freeze_vision_tower", "freeze_multi_modal_projector"}) {
-    EXPECT_CONTAINS(error_of_typed({"--" + key + "=false"}), "vision tower and its projector stay as they are");
+    EXPECT_CONTAINS(error_of_typed({"--" + key + "=false"}), "leaves the vision tower and its projector unchanged");
     EXPECT_CONTAINS(error_of_typed({"--" + key + "=no"}), key);
     for (const char* frozen : {"true", "yes", "null"})
       EXPECT_EQ(load_typed({"--" + key + "=" + frozen}).data.cutoff_len > 0, true);
   }
-  EXPECT_CONTAINS(error_of_typed({"--train_mm_proj_only=true"}), "the text model alone trains here");
+  EXPECT_CONTAINS(error_of_typed({"--train_mm_proj_only=true"}), "qft trains only the text model");
 }
 
 // Command lines for TRL and MedicalGPT, and files of axolotl and torchtune.
@@ -90,7 +90,7 @@ TEST(OtherTools, CommandsOfTrlAreUnderstood) {
   EXPECT_FALSE(has_note(c, "ms-swift"));
   const std::vector<std::string> full = {"--model_name_or_path=m", "--dataset_name=d", "--output_dir=o"};
   EXPECT_TRUE(has_note(load_run_config({}, full, Purpose::train),
-                       "finetuning_type is not given: lora, where tools with the key dataset_name train all weights"));
+                       "finetuning_type is not given: using lora, but tools with the key dataset_name train all weights"));
   EXPECT_CONTAINS(error_of_typed({"--model_name_or_path=m", "--dataset_name=d", "--use_peft=true", "--max_length=512"}),
                   "'max_length' has two meanings");
 }
@@ -107,7 +107,7 @@ TEST(OtherTools, CommandsOfMedicalGptAreUnderstood) {
   EXPECT_EQ(c.data.cutoff_len, 4096);
   EXPECT_EQ(c.data.template_name, "qwen");
   EXPECT_EQ(c.finetuning.lora_target, std::vector<std::string>{"all"});
-  EXPECT_FALSE(has_note(c, "keys are ms-swift's"));
+  EXPECT_FALSE(has_note(c, "this run uses ms-swift's keys"));
 }
 
 TEST(OtherTools, FilesOfAxolotlAreAnswered) {
@@ -130,7 +130,7 @@ TEST(OtherTools, FilesOfAxolotlAreAnswered) {
                   "eval_steps: 1 / (evals_per_epoch x num_epochs)");
   EXPECT_CONTAINS(error_of_text(text + "datasets:\n- path: d\n  type: alpaca\n", {}, Purpose::train),
                   "datasets: a list is refused: name files or folders in dataset");
-  EXPECT_CONTAINS(error_of_text(text + "chat_template: chatml\n", {}, Purpose::train), "name one of qft's in template");
+  EXPECT_CONTAINS(error_of_text(text + "chat_template: chatml\n", {}, Purpose::train), "name one of qft's templates in template");
 }
 
 TEST(OtherTools, FullFineTuningOfAxolotlIsNotTakenForSwift) {
@@ -138,7 +138,7 @@ TEST(OtherTools, FullFineTuningOfAxolotlIsNotTakenForSwift) {
   const RunConfig c = load_text(text, {}, Purpose::train);
   EXPECT_EQ(c.training.per_device_eval_batch_size, 1);
   EXPECT_FALSE(has_note(c, "ms-swift"));
-  EXPECT_TRUE(has_note(c, "finetuning_type is not given: lora, where tools with the key base_model train all weights"));
+  EXPECT_TRUE(has_note(c, "finetuning_type is not given: using lora, but tools with the key base_model train all weights"));
   EXPECT_CONTAINS(error_of_text(text + "max_length: 512\n", {}, Purpose::train), "'max_length' has two meanings");
 }
 
@@ -208,7 +208,8 @@ TEST(OtherTools, OptimizerTakesWhatOptimTakes) {
 TEST(OtherTools, NumberOfGpusIsHeldAgainstTheRanks) {
   const RunConfig c = load_text("num_gpus: 8\n");
   EXPECT_NO_THROW(c.check_world(8));
-  EXPECT_CONTAINS(error_of([&] { c.check_world(1); }), "run.yaml:1: num_gpus is 8, but 1 rank(s) run: start with mpirun -np 8");
+  EXPECT_CONTAINS(error_of([&] { c.check_world(1); }),
+                  "run.yaml:1: num_gpus is 8, but the job has 1 rank(s): start with mpirun -np 8");
 }
 
 TEST(OtherTools, ListsKeepTheirItems) {
@@ -237,7 +238,7 @@ TEST(OtherTools, NothingIsHeldOutWhereSwiftHasAValidationSet) {
   EXPECT_EQ(c.data.val_size, 0);
   EXPECT_EQ(c.data.eval_dataset, std::vector<std::string>{"e"});
   EXPECT_EQ(c.training.eval_strategy, "steps");
-  EXPECT_TRUE(has_note(c, "--split_dataset_ratio=0.1 has no effect: command line: --val_dataset=e is what is evaluated"));
+  EXPECT_TRUE(has_note(c, "--split_dataset_ratio=0.1 has no effect: evaluation uses command line: --val_dataset=e"));
   EXPECT_EQ(load_typed({"--val_dataset=null", "--split_dataset_ratio=0.1"}).data.val_size, 0.1);
   EXPECT_CONTAINS(error_of_text("dataset: d\nval_dataset: e\nval_size: 0.1\n"), "exclude each other");
 }
@@ -251,7 +252,7 @@ TEST(OtherTools, MaxEpochsIsABoundBesideTheEpochs) {
   EXPECT_EQ(load_typed({"--max_epochs=null"}).training.num_train_epochs, 3);
   EXPECT_EQ(load_typed({"--max_epochs=1", "--num_train_epochs=null"}).training.num_train_epochs, 1);
   EXPECT_EQ(load_text("num_train_epochs:\nmax_epochs: 1\n").training.num_train_epochs, 1);
-  EXPECT_CONTAINS(error_of_typed({"--max_epochs=9"}), "'max_epochs' has two meanings: to ms-swift it is a bound");
+  EXPECT_CONTAINS(error_of_typed({"--max_epochs=9"}), "'max_epochs' has two meanings: in ms-swift it is a limit");
   EXPECT_CONTAINS(error_of_typed({"--max_epochs=9", "--num_train_epochs=null"}), "'max_epochs' has two meanings");
   EXPECT_CONTAINS(error_of_typed({"--max_epochs=2", "--max_steps=100"}),
                   "--max_epochs=2 and command line: --max_steps=100 end the run at different steps");
@@ -264,11 +265,11 @@ TEST(OtherTools, SwiftShufflesTwice) {
   };
   EXPECT_FALSE(keeps_order({"--dataset_shuffle=true", "--train_dataloader_shuffle=true"}));
   EXPECT_FALSE(keeps_order({"--dataset_shuffle=false"}));
-  EXPECT_TRUE(has_note(load_typed({"--dataset_shuffle=false"}), "each epoch has a new order all the same"));
+  EXPECT_TRUE(has_note(load_typed({"--dataset_shuffle=false"}), "each epoch still has a new order"));
   EXPECT_TRUE(keeps_order({"--dataset_shuffle=false", "--train_dataloader_shuffle=false"}));
   EXPECT_TRUE(keeps_order({"--dataset_shuffle=false", "--streaming=true", "--max_steps=9"}));
   EXPECT_FALSE(keeps_order({"--train_dataloader_shuffle=false", "--streaming=true", "--max_steps=9"}));
-  EXPECT_CONTAINS(error_of_typed({"--train_dataloader_shuffle=false"}), "all epochs then have one order, shuffled once");
+  EXPECT_CONTAINS(error_of_typed({"--train_dataloader_shuffle=false"}), "shuffles once and uses this order in all epochs");
   EXPECT_CONTAINS(error_of_typed({"--dataset_shuffle=maybe"}), "expected true or false, got 'maybe'");
 }
 
@@ -306,12 +307,12 @@ TEST(OtherTools, TwoMeaningsAreToldApartOrRefused) {
   EXPECT_EQ(load_text(common + "max_length: 64\nsystem: S\n", {}, Purpose::generate).generate.system, "S");
   EXPECT_EQ(load_text(common + "batch_size: 8\nmicro_batch_size: 2\n", {}, Purpose::train).training.global_batch_size, 8);
   EXPECT_EQ(load_typed({"--batch_size=4"}).training.per_device_train_batch_size, 4);
-  EXPECT_TRUE(has_note(load_typed({"--model_name=bot"}), "texts stay as they are"));
+  EXPECT_TRUE(has_note(load_typed({"--model_name=bot"}), "which does not change texts"));
 }
 
 TEST(OtherTools, TwoNamesOfAKeyMustAgree) {
   EXPECT_CONTAINS(error_of_text("lora_r: 4\nlora_rank: 8\n"),
-                  "run.yaml:2: lora_rank is '8', but run.yaml:1: lora_r is '4', and both mean lora_rank: keep one");
+                  "run.yaml:2: lora_rank is '8', but run.yaml:1: lora_r is '4', and both set lora_rank: keep one");
   EXPECT_CONTAINS(error_of_typed({"--torch_dtype=bfloat16", "--bf16=false"}), "both mean bf16");
   EXPECT_EQ(load_text("lora_r: 4\nlora_rank: 4\n").finetuning.lora_rank, 4);
   EXPECT_EQ(load_text("learning_rate: 1e-4\nlr: 0.0001\n").training.learning_rate, 1e-4);
@@ -349,7 +350,7 @@ TEST(OtherTools, KeysOfSwiftsRlhfAreThoseOfLosses) {
   EXPECT_EQ(kto.finetuning.kto_rejected_weight, 0.8);
   EXPECT_CONTAINS(error_of_typed({"--rlhf_type=cpo", "--loss_type=hinge"}), "both mean pref_loss");
   EXPECT_CONTAINS(error_of_typed({"--rlhf_type=dpo", "--loss_type=apo_zero"}),
-                  "there are sigmoid, hinge, ipo, orpo, simpo and cpo");
+                  "allowed are sigmoid, hinge, ipo, orpo, simpo and cpo");
   const RunConfig a = load_text("base_model: m\ndatasets: []\nrl: ipo\nlabel_smoothing: 0.0\nnoisy_embedding_alpha: 5\n");
   EXPECT_EQ(a.finetuning.stage, "dpo");
   EXPECT_EQ(a.finetuning.pref_loss, "ipo");
@@ -360,7 +361,7 @@ TEST(OtherTools, KeysOfSwiftsRlhfAreThoseOfLosses) {
 
 TEST(OtherTools, WhatIsTypedForAProgramThatDoesNotReadItIsSaid) {
   EXPECT_CONTAINS(error_of_typed({"--model=m", "--val_dataset=d.jsonl"}, Purpose::generate),
-                  "--val_dataset=d.jsonl: qft chat and qft generate read no datasets: qft generate answers a file with --input");
+                  "--val_dataset=d.jsonl: qft chat and qft generate read no datasets: use qft generate --input");
   EXPECT_TRUE(has_note(load_typed({"learning_rate=1"}, Purpose::eval), "learning_rate=1 has no effect in this program"));
   EXPECT_FALSE(has_note(load_text("model_name_or_path: m\nlearning_rate: 1\n", {"top_k=1"}, Purpose::generate), "no effect"));
 }
@@ -373,7 +374,7 @@ TEST(OtherTools, RefusalsSayWhyAndWhatToDo) {
   EXPECT_CONTAINS(error_of_typed({"--task_type=embedding"}), "'embedding' is refused");
   EXPECT_CONTAINS(error_of_typed({"--rlhf_type=grpo"}), "dpo, kto, rm, orpo, simpo and cpo are implemented");
   EXPECT_CONTAINS(error_of_typed({"--sequence_parallel_size=2"}), "not implemented");
-  EXPECT_CONTAINS(error_of_text("torch_dtype: int8\n"), "there are bfloat16, float16 and float32");
+  EXPECT_CONTAINS(error_of_text("torch_dtype: int8\n"), "allowed are bfloat16, float16 and float32");
   for (const auto& [word, iterations] : {std::pair{"pissa", -1}, {"pissa_niter_4", 4}}) {
     const FinetuningArgs f = load_text(fmt::format("init_weights: {}\n", word)).finetuning;
     EXPECT_TRUE(f.pissa_init);
@@ -424,7 +425,7 @@ TEST(EarlierRun, LoadDataArgsTakesItsDataAndItsText) {
     EXPECT_TRUE(c.training.bf16);
     EXPECT_EQ(c.training.output_dir, "");
     EXPECT_FALSE(c.is_given("enable_thinking"));
-    EXPECT_TRUE(has_note(c, "as in the run that " + run.dir + "/run.json describes: "));
+    EXPECT_TRUE(has_note(c, "settings taken from " + run.dir + "/run.json: "));
     EXPECT_TRUE(has_note(c, "template 'qwen3'"));
   }
 }
@@ -502,7 +503,7 @@ TEST(EarlierRun, AnErrorInItNamesFileAndKey) {
   const EarlierRun run(R"({"bf16": "maybe"})");
   const std::string error = error_of([&] { load_with(run, {}, Purpose::generate); });
   EXPECT_CONTAINS(error, "run.json: bf16: expected true or false");
-  EXPECT_CONTAINS(error, "load_args: false takes nothing from that file");
+  EXPECT_CONTAINS(error, "set load_args: false to ignore that file");
 }
 
 TEST(EarlierRun, ATemplateThatIsGoneIsLeftToTheAdapter) {
@@ -539,7 +540,8 @@ TEST(SavedRun, IsRepeated) {
   const RunConfig scaled = load_run_config(folder.path() + "/scaled/run.json", {}, Purpose::any);
   EXPECT_NO_THROW(scaled.check_world(2));
   EXPECT_CONTAINS(error_of([&] { scaled.check_world(1); }), "run.json: ranks is 2, but 1 rank(s) run");
-  EXPECT_CONTAINS(error_of([&] { load_run_config(file, {}, Purpose::generate); }), "give its folder to use what it trained");
+  EXPECT_CONTAINS(error_of([&] { load_run_config(file, {}, Purpose::generate); }),
+                  "to use the trained model give the run's folder");
 }
 
 TEST(EarlierRun, WhatIsTypedCounts) {
@@ -560,10 +562,9 @@ TEST(EarlierRun, ErrorsSayWhatIsMissing) {
   std::filesystem::remove(run.dir + "/run.json");
   EXPECT_CONTAINS(error_of([&] { load_with(run, {"--load_data_args=true"}); }), "'run' has no run.json");
   EXPECT_EQ(load_with(run, {"--val_dataset=v.json"}).data.template_name, "");
-  EXPECT_CONTAINS(error_of_typed({"--load_data_args=true"}), "training reads this run file and command line only");
+  EXPECT_CONTAINS(error_of_typed({"--load_data_args=true"}), "which reads only this run file and the command line");
   const EarlierRun again(kHeldOut);
-  EXPECT_CONTAINS(error_of([&] { load_with(again, {"--load_data_args=true"}, Purpose::generate); }),
-                  "qft eval scores answers too");
+  EXPECT_CONTAINS(error_of([&] { load_with(again, {"--load_data_args=true"}, Purpose::generate); }), "to score answers too");
 }
 
 TEST(OtherTools, QuantBitsOfAnExportAreWhatItWrites) {
@@ -580,7 +581,7 @@ TEST(OtherTools, QuantBitsOfAnExportAreWhatItWrites) {
     EXPECT_CONTAINS(error_of([&] {
                       load_run_config({}, std::vector<std::string>{"--model=m", "--output_dir=o", other}, Purpose::export_model);
                     }),
-                    "is refused: exports have 16 bits, or 4 bits by bitsandbytes");
+                    "is refused: exports have 16 bits, or 4 bits in bitsandbytes' nf4");
 }
 
 }  // namespace

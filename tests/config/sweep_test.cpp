@@ -66,7 +66,7 @@ TEST(Sweep, NamesAreSafeAndDiffer) {
 TEST(Sweep, RefusesWhatItCannotTrain) {
   const std::pair<const char*, const char*> cases[] = {
       {"learning_rat=1", "did you mean 'learning_rate'?"},
-      {"prompt=a,b", "no key that qft train reads"},
+      {"prompt=a,b", "not a key that qft train reads"},
       {"output_dir=a,b", "cannot be swept"},
       {"run_name=a,b", "cannot be swept"},
       {"seed", "expected a key and its values"},

@@ -158,7 +158,7 @@ TEST_F(PackProgram, InspectCountsAndShowsWhatIsLearned) {
   qft::test::write_byte_tokenizer(other, {{"eos_token", "<|im_end|>"}});
   const Outcome refused = run(command + " tokenizer_name_or_path=" + other.path().string(), true);
   EXPECT_EQ(refused.code, 2);
-  EXPECT_NE(refused.out.find("was made with a tokenizer of hash"), std::string::npos) << refused.out;
+  EXPECT_NE(refused.out.find("was made with a tokenizer that has the hash"), std::string::npos) << refused.out;
 }
 
 TEST_F(PackProgram, MergesPacksOfTheSameContract) {

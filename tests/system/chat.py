@@ -148,7 +148,7 @@ def editing(report, program):
     hello, two = program.answers("hello world", "你好 again")
     chat = program.chat()
     report.holds("a line says what one talks with, and how to get help",
-                 f"You talk with {program.run_file.parent / 'model'}; the chat template is smollm2" in chat.start and "/help" in chat.start, chat.start)
+                 f"You are talking to {program.run_file.parent / 'model'}; the chat template is smollm2" in chat.start and "/help" in chat.start, chat.start)
     report.equal("arrows edit", chat.ask("hllo wrl" + LEFT * 2 + "o" + RIGHT * 2 + "d" + HOME + RIGHT + "e\r"), hello)
     report.equal("wide characters are one step, and a conversation goes on",
                  chat.ask("好好 aagain" + "\x01" + RIGHT + "\x7f你" + "\x05" + "\x1bb" + DELETE + "\r"), two)
@@ -230,7 +230,7 @@ def commands(report, program):
     chat = program.chat("do_sample=true", "seed=3")
     answers = [chat.ask("one\r")] + [chat.ask("/regen\r") for _ in range(3)]
     report.equal("/regen gives other answers", len(set(answers)), 4)
-    report.holds("    ... to the one question", "Taken back" in chat.ask("/undo\r") and "nothing" in chat.ask("/undo\r"), chat.output)
+    report.holds("    ... to the one question", "Removed" in chat.ask("/undo\r") and "nothing" in chat.ask("/undo\r"), chat.output)
     chat.end("\x04")
 
 
@@ -244,11 +244,11 @@ def interrupts(report, program):
     chat.send("\x03")
     chat.until(" [interrupted]\r\n" + PROMPT, begin)
     report.holds("Ctrl-C stops an answer, not the program", chat.process.poll() is None)
-    report.holds("what was said stays", "Taken back, with its answer: one" in chat.ask("/undo\r"), chat.output)
-    report.holds("    ... and one Ctrl-C is one", "once more" not in chat.output, chat.output)
-    report.holds("Ctrl-C without a text tells how to end", "once more" in chat.ask("\x03"), chat.output)
+    report.holds("what was said stays", "Removed, with its answer: one" in chat.ask("/undo\r"), chat.output)
+    report.holds("    ... and one Ctrl-C is one", "Press Ctrl-C again" not in chat.output, chat.output)
+    report.holds("Ctrl-C without a text tells how to end", "Press Ctrl-C again" in chat.ask("\x03"), chat.output)
     chat.type("a\x7f", ([">"], (0, 2)))
-    report.holds("    ... another key in between", "once more" in chat.ask("\x03"), chat.output)
+    report.holds("    ... another key in between", "Press Ctrl-C again" in chat.ask("\x03"), chat.output)
     report.equal("twice in a row it ends the program", chat.end("\x03"), (130, True))
 
     chat = program.chat("max_new_tokens=12000")

@@ -95,8 +95,8 @@ def check_bad_input(report, qft, tmp, settings):
     tensors = load_file(tmp / "headless/adapter_model.safetensors")
     save_file({n: t for n, t in tensors.items() if "score" not in n}, tmp / "headless/adapter_model.safetensors", metadata={"format": "pt"})
     cases = [("no number of labels", "train", {"num_labels": None, **bad}, "which needs num_labels", 2),
-             ("labels of a language model", "train", {"stage": "sft", **bad}, "is of a classifier, but", 2),
-             ("one label of one", "train", {"num_labels": 1, "problem_type": "single_label_classification", **bad}, "has that label in any case", 2),
+             ("labels of a language model", "train", {"stage": "sft", **bad}, "belongs to a classifier, but", 2),
+             ("one label of one", "train", {"num_labels": 1, "problem_type": "single_label_classification", **bad}, "every text has the same label", 2),
              ("a label beyond the last", "train", {"dataset": str(tmp / "beyond.jsonl"), **bad}, "record 5 of", 2),
              ("texts without labels", "train", {"dataset": str(tmp / "plain.jsonl"), **bad}, "12 of 12 texts have no label", 2),
              ("a list for one label", "train", {"dataset": str(tmp / "several.jsonl"), **bad}, "expected one number", 2),
@@ -106,7 +106,7 @@ def check_bad_input(report, qft, tmp, settings):
              ("an adapter without its head", "eval", {"adapter_name_or_path": str(tmp / "headless")}, "has no classification head", 1),
              ("the base model alone", "score", {}, "it is no classifier", 2),
              ("an export to GGUF", "export", {**trained, "export_dir": str(tmp / "gguf"), "export_format": "gguf"}, "is not implemented: export in 16 bits", 2),
-             ("answers of a classifier", "generate", {**trained, "prompt": "hello"}, "a classifier gives scores", 2),
+             ("answers of a classifier", "generate", {**trained, "prompt": "hello"}, "a classifier outputs scores", 2),
              ("another task of ms-swift", "train", {"stage": None, "num_labels": None, "task_type": "reranker", **bad}, "embeddings and rerankers are not implemented", 2)]
     check_refused(report, qft, tmp / "bad.yaml", {**settings, "eval_dataset": settings["dataset"], "output_dir": str(tmp / "evaluated")}, cases)
     plan = run([qft, "plan", write(tmp / "plan.yaml", settings), "--ranks", "2"])

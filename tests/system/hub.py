@@ -120,7 +120,7 @@ def check_choices(report, hub, fetch, model):
         report.holds(f"qft fetch {' '.join(words)} --to DIR", result.returncode == 0 and expected in there
                      and ("model.safetensors" in there) == (words[0] == "--all"), f"{result.stderr} {list(there)}")
     again = fetch("Acme/tiny", "--to", fetch.home / "to--all", "--all")
-    report.holds("a second time nothing comes", "all here already" in again.stderr, again.stderr)
+    report.holds("a second time nothing comes", "already complete" in again.stderr, again.stderr)
     told = json.loads(fetch("Acme/tiny", "--json").stdout)[0]
     report.equal("--json", (told["id"], told["commit"], told["fetched_bytes"]), ("Acme/tiny", hub.models["Acme/tiny"].refs["main"], 0))
     hub.models["Acme/pickled"] = Repository({n.replace("model.safetensors", "pytorch_model.bin"): d for n, d in model.items()})

@@ -8,7 +8,7 @@ from pathlib import Path
 from common import Report, arguments, mpirun, run
 from tiny import make, write
 
-NOTE = "use_swanlab has no effect here"
+NOTE = "use_swanlab has no effect in qft"
 WATCHDOG = "ddp_timeout is 180000000 s"
 
 
