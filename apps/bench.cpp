@@ -28,7 +28,7 @@ config::CommandSpec spec() {
   s.run_file = config::CommandSpec::RunFile::optional;
   s.purpose = config::Purpose::plan;
   s.words = names();
-  s.least_words = 1;
+  s.min_words = 1;
   s.machine_readable = true;
   s.options.add_options()("device", po::value<std::string>()->default_value("auto"), device::device_words().c_str())(
       "collective", po::value<std::string>()->default_value("all_reduce"),
@@ -37,7 +37,7 @@ config::CommandSpec spec() {
       "seconds", po::value<double>()->default_value(0.2), "time spent on each size")(
       "tokens", po::value<std::int64_t>(), "tokens in the micro-batch; absent: as in the run's largest micro-batch")(
       "sequence", po::value<std::int64_t>(), "tokens in each sequence")("output", po::value<std::string>(),
-                                                                              "machine: the file to write");
+                                                                        "machine: the file to write");
   return s;
 }
 

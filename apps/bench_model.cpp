@@ -53,11 +53,12 @@ void print(comm::Session& session, const config::CommandLine& line, const plan::
   }
 }
 
-enum class What { gemm, attention, step, machine };
+enum class Measured { gemm, attention, step, machine };
 
-int measure(What what, comm::Session& session, const config::CommandLine& line) {
+int measure(Measured what, comm::Session& session, const config::CommandLine& line) {
   if (line.run_file.empty()) fail_config("qft bench {} measures a model's shapes: give a run file (.yaml)", line.words[0]);
-  if (what == What::machine && line.options.count("output") == 0) fail_config("qft bench machine: --output FILE.yaml is missing");
+  if (what == Measured::machine && line.options.count("output") == 0)
+    fail_config("qft bench machine: --output FILE.yaml is missing");
   const auto [config, device] = prepare(session, line, config::Purpose::plan);
   std::optional<plan::MeasureOptions> options;
   plan::Recipe recipe;
@@ -66,10 +67,10 @@ int measure(What what, comm::Session& session, const config::CommandLine& line) 
     options = options_of(line, config, recipe.objective.item_sequences, session.size());
   });
   plan::Measurement here(session, std::move(recipe), device, *options);
-  if (what == What::gemm) print(session, line, *options, here.gemm());
-  if (what == What::attention) print(session, line, *options, here.attention());
-  if (what == What::step) print(session, line, *options, here.step(here.machine()));
-  if (what != What::machine) return kExitOk;
+  if (what == Measured::gemm) print(session, line, *options, here.gemm());
+  if (what == Measured::attention) print(session, line, *options, here.attention());
+  if (what == Measured::step) print(session, line, *options, here.step(here.machine()));
+  if (what != Measured::machine) return kExitOk;
   const plan::Machine machine = here.machine();
   const std::string path = line.options["output"].as<std::string>();
   comm::agreed(session.world(), [&] {
@@ -81,16 +82,16 @@ int measure(What what, comm::Session& session, const config::CommandLine& line) 
 }
 
 int run_gemm(comm::Session& s, const config::CommandLine& line) {
-  return measure(What::gemm, s, line);
+  return measure(Measured::gemm, s, line);
 }
 int run_attention(comm::Session& s, const config::CommandLine& line) {
-  return measure(What::attention, s, line);
+  return measure(Measured::attention, s, line);
 }
 int run_step(comm::Session& s, const config::CommandLine& line) {
-  return measure(What::step, s, line);
+  return measure(Measured::step, s, line);
 }
 int run_machine(comm::Session& s, const config::CommandLine& line) {
-  return measure(What::machine, s, line);
+  return measure(Measured::machine, s, line);
 }
 
 }  // namespace

@@ -16,8 +16,9 @@ namespace {
 config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft chat";
-  s.summary = "holds a conversation on the terminal (/help lists commands); answers piped lines, and an empty line starts a new "
-              "conversation";
+  s.summary =
+      "holds a conversation on the terminal (/help lists commands); answers piped lines, and an empty line starts a new "
+      "conversation";
   s.run_file = config::CommandSpec::RunFile::required;
   s.purpose = config::Purpose::generate;
   return s;
@@ -30,7 +31,7 @@ void chat_with_pipe(const config::RunConfig& config, const encode::ChatTemplate&
   std::cout << "> " << std::flush;
   for (std::string text; std::getline(std::cin, text); std::cout << "> " << std::flush) {
     if (text.empty()) {
-      conversation.start_anew();
+      conversation.restart();
       continue;
     }
     try {

@@ -13,20 +13,20 @@ namespace qft::apps {
 namespace {
 
 /// Minimum cache capacity in tokens. The cache holds four answers or this minimum, but at most the model's positions.
-constexpr std::int64_t kLeastCapacity = 4096;
+constexpr std::int64_t kMinCapacity = 4096;
 
 /// Returns the number of leading tokens that `prompt` shares with the cache.
-std::size_t common_prefix(const std::vector<std::int32_t>& fed, const std::vector<std::int32_t>& prompt) {
-  const auto end = std::mismatch(fed.begin(), fed.end(), prompt.begin(), prompt.end());
-  return static_cast<std::size_t>(end.first - fed.begin());
+std::size_t common_prefix(const std::vector<std::int32_t>& cached, const std::vector<std::int32_t>& prompt) {
+  const auto end = std::mismatch(cached.begin(), cached.end(), prompt.begin(), prompt.end());
+  return static_cast<std::size_t>(end.first - cached.begin());
 }
 
 /// Returns the number of cached tokens that a prompt can reuse. If rope frequencies depend on the sequence length, it can reuse
 /// none.
-std::int64_t kept_of(const std::vector<std::int32_t>& fed, const std::vector<std::int32_t>& prompt,
-                     const model::RopeConfig& rope) {
-  if (rope.follows(static_cast<std::int64_t>(std::max(fed.size(), prompt.size())))) return 0;
-  return static_cast<std::int64_t>(std::min(common_prefix(fed, prompt), prompt.size() - 1));
+std::int64_t reusable_tokens(const std::vector<std::int32_t>& cached, const std::vector<std::int32_t>& prompt,
+                             const model::RopeConfig& rope) {
+  if (rope.follows(static_cast<std::int64_t>(std::max(cached.size(), prompt.size())))) return 0;
+  return static_cast<std::int64_t>(std::min(common_prefix(cached, prompt), prompt.size() - 1));
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ Conversation::Conversation(const config::RunConfig& config, const encode::ChatTe
       positions_(instance.spec().config.max_position_embeddings),
       rows_(instance.spec().config.vocab_size),
       limit_(infer::answer_limit(config.generate, positions_, 0).tokens),
-      decoder_(instance, std::min(std::max(kLeastCapacity, 4 * limit_), positions_)),
+      decoder_(instance, std::min(std::max(kMinCapacity, 4 * limit_), positions_)),
       sampler_(infer::sampler_options(config)),
       stop_ids_(infer::stop_tokens(chat.stop_token_ids(), chat.tokenizer(), instance.spec().config)) {}
 
@@ -51,14 +51,14 @@ Conversation::Answer Conversation::answer(const std::string& text) {
   return answer_to(std::move(messages));
 }
 
-Conversation::Answer Conversation::answer_again() {
+Conversation::Answer Conversation::regenerate() {
   QFT_ASSERT(!messages_.empty(), "there is no question");
   auto messages = messages_;
   messages.pop_back();
   return answer_to(std::move(messages));
 }
 
-std::optional<std::string> Conversation::take_back() {
+std::optional<std::string> Conversation::undo() {
   if (messages_.empty()) return std::nullopt;
   const std::string question = messages_[messages_.size() - 2].text;
   messages_.resize(messages_.size() - 2);
@@ -67,7 +67,7 @@ std::optional<std::string> Conversation::take_back() {
 
 void Conversation::set_system(std::string text) {
   system_ = std::move(text);
-  start_anew();
+  restart();
 }
 
 Conversation::Answer Conversation::answer_to(std::vector<encode::Message> messages) {
@@ -79,7 +79,7 @@ Conversation::Answer Conversation::answer_to(std::vector<encode::Message> messag
   } catch (...) {
     messages_ = std::move(messages);
     decoder_.sequence().truncate(0);
-    fed_.clear();
+    cached_.clear();
     throw;
   }
 }
@@ -107,16 +107,16 @@ Conversation::Answer Conversation::answer_last() {
   auto prompt = fitting_prompt();
   const std::int64_t capacity = decoder_.sequence().capacity();
   const auto limit = infer::answer_limit(config_.generate, capacity, static_cast<std::int64_t>(prompt.size()));
-  decoder_.sequence().truncate(kept_of(fed_, prompt, rope_));
+  decoder_.sequence().truncate(reusable_tokens(cached_, prompt, rope_));
   const auto g = infer::generate(decoder_, sampler_, chat_.tokenizer(), prompt, stop_ids_, limit.tokens,
-                                 config_.generate.skip_special_tokens, listener_.say, listener_.interrupt);
-  listener_.say(g.interrupted ? " [interrupted]\n" : "\n");
+                                 config_.generate.skip_special_tokens, listener_.on_text, listener_.interrupted);
+  listener_.on_text(g.interrupted ? " [interrupted]\n" : "\n");
   if (limit.shortened && !g.stopped && !g.interrupted)
     log::warn("the answer was cut off: the conversation has reached its limit of {} tokens; {} starts a new one", capacity,
-              listener_.anew);
-  fed_ = std::move(prompt);
-  fed_.insert(fed_.end(), g.ids.begin(), g.ids.end());
-  fed_.resize(static_cast<std::size_t>(decoder_.sequence().length()));
+              listener_.restart_hint);
+  cached_ = std::move(prompt);
+  cached_.insert(cached_.end(), g.ids.begin(), g.ids.end());
+  cached_.resize(static_cast<std::size_t>(decoder_.sequence().length()));
   if (g.interrupted && g.text.empty()) return Answer::none;
   messages_.push_back({encode::Role::assistant, g.text});
   return g.interrupted ? Answer::interrupted : Answer::whole;

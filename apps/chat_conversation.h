@@ -18,9 +18,9 @@ namespace qft::apps {
 
 /// The user's side of a conversation.
 struct Listener {
-  std::function<void(std::string_view)> say;  ///< receives an answer piece by piece
-  std::function<bool()> interrupt;            ///< true stops the answer; may be empty
-  std::string_view anew;                      ///< the input that starts a new conversation, for messages
+  std::function<void(std::string_view)> on_text;  ///< receives an answer piece by piece
+  std::function<bool()> interrupted;              ///< true stops the answer; may be empty
+  std::string_view restart_hint;                  ///< the input that starts a new conversation, for messages
 };
 
 class Conversation {
@@ -33,10 +33,10 @@ class Conversation {
   /// comes before the first word (none) or an error occurs, the conversation is unchanged.
   Answer answer(const std::string& text);
   /// Generates another answer to the last question. Requires a question.
-  Answer answer_again();
+  Answer regenerate();
   /// Removes the last question and its answer. Returns the question, or nullopt if there is none.
-  std::optional<std::string> take_back();
-  void start_anew() { messages_.clear(); }
+  std::optional<std::string> undo();
+  void restart() { messages_.clear(); }
   /// Sets the system message and starts a new conversation.
   void set_system(std::string text);
 
@@ -59,7 +59,7 @@ class Conversation {
   infer::Sampler sampler_;
   std::vector<std::int32_t> stop_ids_;
   std::vector<encode::Message> messages_;
-  std::vector<std::int32_t> fed_;  ///< tokens in the cache
+  std::vector<std::int32_t> cached_;  ///< tokens in the cache
 };
 
 }  // namespace qft::apps

@@ -60,8 +60,9 @@ class Dialogue {
   void introduce() const {
     std::string adapters;
     for (const auto& adapter : config_.model.adapter_name_or_path) adapters += (adapters.empty() ? "" : ", ") + adapter;
-    std::cout << "You are talking to " << config_.model.model_name_or_path << (adapters.empty() ? "" : " and the adapter " + adapters)
-              << "; the chat template is " << (chat_.is_own() ? "the model's own" : chat_.spec().name) << ".\n"
+    std::cout << "You are talking to " << config_.model.model_name_or_path
+              << (adapters.empty() ? "" : " and the adapter " + adapters) << "; the chat template is "
+              << (chat_.is_own() ? "the model's own" : chat_.spec().name) << ".\n"
               << "/help lists commands and keys, Ctrl-C stops an answer, Ctrl-D ends." << std::endl;
   }
 
@@ -89,8 +90,8 @@ class Dialogue {
   }
 
   bool exit(std::string_view) { return false; }
-  bool start_anew(std::string_view) {
-    conversation_.start_anew();
+  bool restart(std::string_view) {
+    conversation_.restart();
     std::cout << "A new conversation begins." << std::endl;
     return true;
   }
@@ -105,13 +106,13 @@ class Dialogue {
     }
     return true;
   }
-  bool take_back(std::string_view) {
-    const auto question = conversation_.take_back();
+  bool undo(std::string_view) {
+    const auto question = conversation_.undo();
     std::cout << (question ? "Removed, with its answer: " + console::printable(*question) : "There is nothing to remove.")
               << std::endl;
     return true;
   }
-  bool answer_again(std::string_view) {
+  bool regenerate(std::string_view) {
     if (conversation_.empty()) {
       std::cout << "There is no question to answer again." << std::endl;
       return true;
@@ -119,7 +120,7 @@ class Dialogue {
     if (infer::sampler_options(config_).greedy)
       std::cout << "Without sampling (do_sample, temperature) the answer will be the same." << std::endl;
     console::Terminal::forget_interrupt();
-    tell(conversation_.answer_again());
+    tell(conversation_.regenerate());
     return true;
   }
   bool help(std::string_view) {
@@ -142,10 +143,10 @@ class Dialogue {
 };
 
 const std::array<Dialogue::Command, 7> Dialogue::kCommands = {
-    {{"new", "", "starts a new conversation", &Dialogue::start_anew},
+    {{"new", "", "starts a new conversation", &Dialogue::restart},
      {"system", "TEXT", "sets the system message and starts a new conversation; alone shows it", &Dialogue::system},
-     {"undo", "", "removes the last question and its answer", &Dialogue::take_back},
-     {"regen", "", "generates another answer to the last question", &Dialogue::answer_again},
+     {"undo", "", "removes the last question and its answer", &Dialogue::undo},
+     {"regen", "", "generates another answer to the last question", &Dialogue::regenerate},
      {"help", "", "shows this list", &Dialogue::help},
      {"exit", "", "ends the program", &Dialogue::exit},
      {"quit", "", "the same", &Dialogue::exit}}};

@@ -18,7 +18,7 @@ config::CommandSpec spec() {
   s.name = "qft compare";
   s.summary = "shows runs side by side, from the files in their output_dirs: best values, keys that differ, curves";
   s.words = "OUTPUT_DIR...";
-  s.least_words = 1;
+  s.min_words = 1;
   s.machine_readable = true;
   s.options.add_options()("report", boost::program_options::value<std::string>()->implicit_value(""),
                           "also write an HTML page: --report=FILE.html, or by default compare.html beside the first run");

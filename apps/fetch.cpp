@@ -34,15 +34,14 @@ config::CommandSpec spec() {
                                             "only files that match this pattern (repeatable)")(
       "prune", po::value<double>(), "instead: remove copies in stage_to that nobody has used for this number of days")(
       "at-once", po::value<int>()->default_value(8), "number of simultaneous downloads")(
-      "patience", po::value<int>()->default_value(600),
-      "seconds to wait for a busy or unreachable hub after its first answer");
+      "patience", po::value<int>()->default_value(600), "seconds to wait for a busy or unreachable hub after its first answer");
   return s;
 }
 
 /// Fetches sources and collects the results.
-class Fetching {
+class Fetcher {
  public:
-  explicit Fetching(const config::CommandLine& line) : line_(line) {
+  explicit Fetcher(const config::CommandLine& line) : line_(line) {
     options_.threads = line.options["at-once"].as<int>();
     if (options_.threads < 1 || options_.threads > 64) fail_config("--at-once {}: 1 to 64", options_.threads);
     options_.patience = std::chrono::seconds(std::max(0, line.options["patience"].as<int>()));
@@ -67,7 +66,7 @@ class Fetching {
     return f.folder;
   }
 
-  void conclude() const {
+  void print_json() const {
     if (line_.json) std::printf("%s\n", results_.dump(2).c_str());
   }
 
@@ -91,7 +90,7 @@ int prune(const config::RunConfig& config, double days) {
   if (config.model.stage_to.empty()) fail_config("qft fetch --prune: name the folder with the copies: stage_to=DIR");
   if (!(days >= 0 && days < 1e5)) fail_config("qft fetch --prune {}: expected a number of days", days);
   const auto removed = inputs::prune(config.model.stage_to, std::chrono::seconds(static_cast<std::int64_t>(days * 86400)));
-  for (const inputs::Pruned& p : removed)
+  for (const inputs::RemovedCopy& p : removed)
     log::info("removed '{}' ({})", p.folder.string(), format_bytes(static_cast<double>(p.bytes)));
   if (removed.empty()) log::info("'{}' has no unused copies of that age", config.model.stage_to);
   return kExitOk;
@@ -104,16 +103,16 @@ int run(const config::CommandLine& line) {
   if (line.words.empty() && line.run_file.empty())
     fail_config("qft fetch: no name is given: name a model (owner/name) or a run file");
   if (to && (line.words.size() > 1 || !line.run_file.empty())) fail_config("qft fetch: --to takes one name at a time");
-  Fetching fetching(line);
+  Fetcher fetcher(line);
   const hub::Wanted wanted = wanted_of(line);
   const std::string revision =
       line.options.count("revision") ? line.options["revision"].as<std::string>() : config.model.model_revision;
   const auto kind = wanted.needs == hub::Needs::dataset ? hub::Kind::dataset : hub::Kind::model;
   for (const std::string& name : line.words)
-    fetching(inputs::source_of(name, hub::default_hub(config.model.hub), kind, revision), wanted);
-  if (!line.run_file.empty() && inputs::find(config, config::Purpose::train, std::ref(fetching)).empty())
+    fetcher(inputs::source_of(name, hub::default_hub(config.model.hub), kind, revision), wanted);
+  if (!line.run_file.empty() && inputs::find(config, config::Purpose::train, std::ref(fetcher)).empty())
     log::info("{} names nothing on a hub", line.run_file.string());
-  fetching.conclude();
+  fetcher.print_json();
   return kExitOk;
 }
 

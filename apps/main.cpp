@@ -31,36 +31,36 @@ const apps::Subcommand* const kSubcommands[] = {
     &apps::kPlan,  &apps::kWatch, &apps::kCompare, &apps::kTrack,    &apps::kCheck, &apps::kSelftest, &apps::kBench};
 
 /// Subcommands of LLaMA-Factory, ms-swift and TRL, and their equivalents in qft.
-struct Elsewhere {
-  std::string_view name, here;
+struct OtherCommand {
+  std::string_view name, advice;
 };
 constexpr std::string_view kNoServer =
     "qft has no server and no web page: use qft chat to talk, and qft export to write a model for a server";
-constexpr Elsewhere kElsewhere[] = {{"sft", "here it is qft train"},
-                                    {"finetune", "here it is qft train"},
-                                    {"rlhf", "here it is qft train, with --rlhf_type or --stage"},
-                                    {"dpo", "here it is qft train --stage dpo"},
-                                    {"kto", "here it is qft train --stage kto"},
-                                    {"reward", "here it is qft train --stage rm"},
-                                    {"pt", "here it is qft train --stage pt"},
-                                    {"infer", "here it is qft chat, or qft eval for data"},
-                                    {"predict", "here it is qft eval"},
-                                    {"merge", "here it is qft export"},
-                                    {"merge-lora", "here it is qft export"},
-                                    {"pack", "here it is the program qft-pack"},
-                                    {"env", "here it is qft check"},
-                                    {"version", "here it is qft --version"},
-                                    {"api", kNoServer},
-                                    {"deploy", kNoServer},
-                                    {"app", kNoServer},
-                                    {"webui", kNoServer},
-                                    {"webchat", kNoServer},
-                                    {"web-ui", kNoServer}};
+constexpr OtherCommand kOtherCommands[] = {{"sft", "here it is qft train"},
+                                           {"finetune", "here it is qft train"},
+                                           {"rlhf", "here it is qft train, with --rlhf_type or --stage"},
+                                           {"dpo", "here it is qft train --stage dpo"},
+                                           {"kto", "here it is qft train --stage kto"},
+                                           {"reward", "here it is qft train --stage rm"},
+                                           {"pt", "here it is qft train --stage pt"},
+                                           {"infer", "here it is qft chat, or qft eval for data"},
+                                           {"predict", "here it is qft eval"},
+                                           {"merge", "here it is qft export"},
+                                           {"merge-lora", "here it is qft export"},
+                                           {"pack", "here it is the program qft-pack"},
+                                           {"env", "here it is qft check"},
+                                           {"version", "here it is qft --version"},
+                                           {"api", kNoServer},
+                                           {"deploy", kNoServer},
+                                           {"app", kNoServer},
+                                           {"webui", kNoServer},
+                                           {"webchat", kNoServer},
+                                           {"web-ui", kNoServer}};
 
 /// Suggests a subcommand for an unknown word.
-std::string meant(std::string_view word) {
-  const auto* named = std::ranges::find(kElsewhere, word, &Elsewhere::name);
-  if (named != std::end(kElsewhere)) return fmt::format("{}; ", named->here);
+std::string suggest(std::string_view word) {
+  const auto* named = std::ranges::find(kOtherCommands, word, &OtherCommand::name);
+  if (named != std::end(kOtherCommands)) return fmt::format("{}; ", named->advice);
   if (is_yaml_file(word)) return fmt::format("write the run file after the subcommand, as in qft train {}; ", word);
   std::vector<std::string_view> names;
   for (const auto* s : kSubcommands) names.emplace_back(s->name);
@@ -146,7 +146,7 @@ int dispatch(comm::Session& session, std::span<const std::string> args) {
   }
   std::vector<std::string_view> known;
   for (const auto* s : kSubcommands) known.emplace_back(s->name);
-  fail_config("unknown subcommand '{}': {}the subcommands are {}", args[0], meant(args[0]), fmt::join(known, ", "));
+  fail_config("unknown subcommand '{}': {}the subcommands are {}", args[0], suggest(args[0]), fmt::join(known, ", "));
 }
 
 }  // namespace

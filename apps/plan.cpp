@@ -59,11 +59,11 @@ plan::Plan planned(const config::RunConfig& config, int ranks, const std::option
 
 int ranks_of(const config::CommandLine& line) {
   if (line.run_file.empty() && line.overrides.empty())
-    fail_config("qft plan: the run file (.yaml, .yml or .json) is missing: give one, or its keys as --key value; see qft plan "
-                "--help");
-  if (line.options.count("ranks") == 0)
     fail_config(
-        "qft plan: --ranks is missing: give the run's number of ranks, one per GPU, or one per socket on CPU nodes");
+        "qft plan: the run file (.yaml, .yml or .json) is missing: give one, or its keys as --key value; see qft plan "
+        "--help");
+  if (line.options.count("ranks") == 0)
+    fail_config("qft plan: --ranks is missing: give the run's number of ranks, one per GPU, or one per socket on CPU nodes");
   const int ranks = line.options["ranks"].as<int>();
   if (ranks < 1) fail_config("--ranks is {}: set it to 1 or more", ranks);
   return ranks;
@@ -79,7 +79,7 @@ int run(const config::CommandLine& line) {
   device::load_backends();
   auto config = config::start(line, config::Purpose::plan);
   complete(config);
-  config::say_notes(config);
+  config::log_notes(config);
   std::optional<plan::Machine> machine;
   if (!named.empty()) machine = plan::find_machine(named);
   if (machine && machine->threads_per_rank > 0 && std::getenv("OMP_NUM_THREADS") == nullptr)

@@ -24,7 +24,7 @@ constexpr int kOwnThreads = 6;
 
 void take_pack_options(comm::Session& session, config::RunConfig& config, config::Purpose purpose) {
   comm::agreed(session.world(), [&] { pack::take_pack_options(config, purpose); });
-  config::say_notes(config);
+  config::log_notes(config);
 }
 
 Prepared prepare(comm::Session& session, const config::CommandLine& line, config::Purpose purpose) {
@@ -34,7 +34,7 @@ Prepared prepare(comm::Session& session, const config::CommandLine& line, config
   watch.stop_stragglers = p.config.training.straggler_action == "stop";
   job::Watchdog::current().set(watch);
   inputs::bring(p.config, purpose, session);
-  config::say_notes(p.config);
+  config::log_notes(p.config);
   if (purpose == config::Purpose::train || purpose == config::Purpose::eval) take_pack_options(session, p.config, purpose);
   p.config.check_world(session.size());
   const char* asked = std::getenv("NPROC_PER_NODE");

@@ -18,7 +18,7 @@ config::CommandSpec spec() {
       "sends a run's missing data to TensorBoard or MLflow: for runs on nodes that cannot reach the server, or after the server "
       "was down";
   s.words = "OUTPUT_DIR";
-  s.least_words = 1;
+  s.min_words = 1;
   s.options.add_options()("to", po::value<std::vector<std::string>>()->multitoken(),
                           "tensorboard, mlflow, or both [the run's report_to]");
   return s;

@@ -13,9 +13,9 @@ config::CommandSpec spec() {
   s.name = "qft watch";
   s.summary = "shows a running or finished run from the files in its output_dir, on any machine that can read them";
   s.words = "OUTPUT_DIR";
-  s.least_words = 1;
+  s.min_words = 1;
   s.options.add_options()("once", "print one page and exit; needs no terminal")("report",
-      "write report.html to OUTPUT_DIR and exit");
+                                                                                "write report.html to OUTPUT_DIR and exit");
   return s;
 }
 

@@ -16,13 +16,13 @@ namespace po = boost::program_options;
 config::CommandSpec export_spec() {
   config::CommandSpec spec =
       make_spec("export", "Prints every item as a JSON line of ids and label spans, in source order.", "PACK...");
-  spec.least_words = 1;
+  spec.min_words = 1;
   return spec;
 }
 
 config::CommandSpec head_spec() {
   config::CommandSpec spec = make_spec("head", "Prints the first items as JSON lines, as export does.", "PACK...");
-  spec.least_words = 1;
+  spec.min_words = 1;
   spec.options.add_options()("items", po::value<std::int64_t>()->default_value(3), "number of items to print");
   return spec;
 }

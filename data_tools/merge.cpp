@@ -21,7 +21,7 @@ config::CommandSpec spec() {
                 "Merges several packs into one, with the items in order. Tokenizer, template and options must be the same. "
                 "mpirun -np N uses N ranks.",
                 "PACK...");
-  spec.least_words = 2;
+  spec.min_words = 2;
   spec.options.add_options()("output,o", po::value<std::string>(), "the pack to write");
   return spec;
 }

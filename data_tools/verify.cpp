@@ -13,7 +13,7 @@ namespace {
 config::CommandSpec spec() {
   config::CommandSpec spec =
       make_spec("verify", "Reads whole packs and checks all checksums and all rules of the format.", "PACK...");
-  spec.least_words = 1;
+  spec.min_words = 1;
   return spec;
 }
 

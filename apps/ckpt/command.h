@@ -19,7 +19,7 @@ struct Command {
 
 /// Returns a spec with the parts that all commands share.
 config::CommandSpec make_spec(const std::string& command, const std::string& summary, const std::string& words,
-                              std::size_t least_words);
+                              std::size_t min_words);
 
 /// Returns --output. Throws ConfigError if it is missing; `what` describes the option in the message.
 std::filesystem::path output_of(const config::CommandLine& line, const std::string& command, const std::string& what);

@@ -21,8 +21,9 @@ const Command* const kCommands[] = {&kInspect, &kVerify, &kDiff, &kMerge, &kExpa
 std::string usage() {
   std::string text = "usage: qft-ckpt COMMAND [options] DIR...\n\ncommands (qft-ckpt COMMAND --help for details)\n";
   for (const Command* command : kCommands) text += fmt::format("  {:<10} {}\n", command->name, command->purpose);
-  return text + "\nDIR is a checkpoint, an adapter or a model directory; inspect, diff and convert also accept a file of "
-                "tensors.\n";
+  return text +
+         "\nDIR is a checkpoint, an adapter or a model directory; inspect, diff and convert also accept a file of "
+         "tensors.\n";
 }
 
 int run(std::vector<const char*> arguments) {
@@ -51,12 +52,12 @@ int run(std::vector<const char*> arguments) {
 }  // namespace
 
 config::CommandSpec make_spec(const std::string& command, const std::string& summary, const std::string& words,
-                              std::size_t least_words) {
+                              std::size_t min_words) {
   config::CommandSpec spec;
   spec.name = "qft-ckpt " + command;
   spec.summary = summary;
   spec.words = words;
-  spec.least_words = least_words;
+  spec.min_words = min_words;
   spec.machine_readable = true;
   spec.options.add_options()("follow-links", "follow links that point out of a file's folder; only if you trust their creator");
   return spec;

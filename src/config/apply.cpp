@@ -27,12 +27,12 @@ bool is_environment(std::string_view name) {
   std::vector<std::string_view> names;
   for (const BoundField& bound : fields) names.push_back(bound.field.name);
   for (const ForeignKey& key : foreign_keys())
-    if (acts(key)) names.push_back(key.name);
+    if (has_effect(key)) names.push_back(key.name);
   fail_config("{}: unknown key{}", setting.where, suggestion(setting.key, names, "see qft train --help"));
 }
 
 // True if both values are equal as texts, numbers, flags or lists.
-bool same(const Value& a, const Value& b) {
+bool same_value(const Value& a, const Value& b) {
   if (a.kind != b.kind) return false;
   if (a.kind != Value::Kind::scalar) return as_json(a) == as_json(b);
   const auto x = as_double(a), y = as_double(b);
@@ -64,7 +64,7 @@ std::vector<Setting> effective(std::vector<Setting> settings) {
       continue;
     }
     const bool two_names = earlier->name() != setting.name() && earlier->from_file() == setting.from_file();
-    if (two_names && !same(earlier->value, setting.value)) {
+    if (two_names && !same_value(earlier->value, setting.value)) {
       fail_config("{} is {}, but {} is {}, and both set {}: keep one", setting.where, describe(setting.value), earlier->where,
                   describe(earlier->value), setting.key);
     }
@@ -74,7 +74,7 @@ std::vector<Setting> effective(std::vector<Setting> settings) {
 }
 
 // Applies another tool's defaults to keys that nothing else sets. They do not count as given.
-void take_defaults(RunConfig& config, const std::vector<V1Default>& defaults, const std::vector<Setting>& all, Purpose purpose) {
+void apply_defaults(RunConfig& config, const std::vector<V1Default>& defaults, const std::vector<Setting>& all, Purpose purpose) {
   RunConfig fresh;
   const std::vector<BoundField> fields = bound_fields(config), initial = bound_fields(fresh);
   const auto is_set = [&](std::string_view key) {
@@ -101,7 +101,7 @@ void take_defaults(RunConfig& config, const std::vector<V1Default>& defaults, co
 }
 
 // Applies the settings of the run that wrote the adapter or model to keys that nothing else sets.
-void take_earlier(RunConfig& config, std::vector<Setting> earlier, std::vector<Setting>& all) {
+void apply_earlier_run(RunConfig& config, std::vector<Setting> earlier, std::vector<Setting>& all) {
   std::string taken, file;
   for (Setting& setting : earlier) {
     if (std::ranges::find(all, setting.key, &Setting::key) != all.end()) continue;
@@ -146,7 +146,7 @@ Setting override_setting(const std::string& text) {
   const bool null = value.text.empty() || value.text == "null" || value.text == "~";
   value.kind = null ? Value::Kind::null : Value::Kind::scalar;
   const ForeignKey* foreign = find_foreign(key);  // the table looks into lists; a message must stay a text
-  if (foreign != nullptr && foreign->kind != ForeignKey::Class::either) value = unwrap(value, where);
+  if (foreign != nullptr && foreign->kind != ForeignKey::Class::either) value = parse_nested(value, where);
   return {std::move(key), std::move(value), "command line", where};
 }
 
@@ -167,7 +167,7 @@ Dialect apply_settings(RunConfig& config, const std::vector<Setting>& settings, 
     all.push_back(std::move(fallback));
   }
   const std::size_t given = all.size();
-  take_earlier(config, std::move(translation.earlier), all);
+  apply_earlier_run(config, std::move(translation.earlier), all);
   for (const Setting& setting : all) {
     const BoundField* bound = find_field(fields, setting.key);
     if (bound == nullptr) fail_unknown(setting, fields);
@@ -180,7 +180,7 @@ Dialect apply_settings(RunConfig& config, const std::vector<Setting>& settings, 
     }
     config.given[setting.key] = setting.source;
   }
-  take_defaults(config, translation.defaults, all, purpose);
+  apply_defaults(config, translation.defaults, all, purpose);
   return translation.dialect;
 }
 

@@ -21,7 +21,7 @@ namespace {
 namespace po = boost::program_options;
 
 /// The number of values that a key takes.
-enum class Takes { flag, one, many };
+enum class ValueCount { flag, one, many };
 
 /// The fields of all qft keys, built once.
 const std::vector<BoundField>& own_fields() {
@@ -31,17 +31,18 @@ const std::vector<BoundField>& own_fields() {
 }
 
 /// Returns nullopt for an unknown name.
-std::optional<Takes> takes(std::string_view name) {
+std::optional<ValueCount> value_count(std::string_view name) {
   if (const BoundField* own = find_field(own_fields(), name)) {
-    if (std::holds_alternative<bool*>(own->ref) || std::holds_alternative<std::optional<bool>*>(own->ref)) return Takes::flag;
+    if (std::holds_alternative<bool*>(own->ref) || std::holds_alternative<std::optional<bool>*>(own->ref))
+      return ValueCount::flag;
     const bool list =
         std::holds_alternative<std::vector<std::string>*>(own->ref) || std::holds_alternative<std::vector<double>*>(own->ref);
-    return list ? Takes::many : Takes::one;
+    return list ? ValueCount::many : ValueCount::one;
   }
   const ForeignKey* foreign = find_foreign(name);
   if (foreign == nullptr) return std::nullopt;
-  if (!foreign->key.empty()) return takes(foreign->key);
-  return Takes::many;  // none, one or several: the following words decide
+  if (!foreign->key.empty()) return value_count(foreign->key);
+  return ValueCount::many;  // none, one or several: the following words decide
 }
 
 std::string lower(std::string_view text) {
@@ -69,7 +70,7 @@ std::string key_name(std::string_view typed) {
 /// True for "name=..." with a known name.
 bool is_setting(std::string_view argument) {
   const std::size_t sign = argument.find('=');
-  return sign != std::string_view::npos && takes(key_name(argument.substr(0, sign))).has_value();
+  return sign != std::string_view::npos && value_count(key_name(argument.substr(0, sign))).has_value();
 }
 
 class Sorter {
@@ -80,8 +81,8 @@ class Sorter {
   Arguments run() && {
     while (at_ < arguments_.size()) {
       const std::string& argument = arguments_[at_];
-      if (const auto* option = own_option(argument)) {
-        take_program_option(*option);
+      if (const auto* option = find_option(argument)) {
+        add_program_option(*option);
       } else if (argument.starts_with("--") && argument.size() > 2) {
         take_key();
       } else if (argument.size() > 1 && argument[0] == '-' && std::isalpha(static_cast<unsigned char>(argument[1]))) {
@@ -96,7 +97,7 @@ class Sorter {
   }
 
  private:
-  const po::option_description* own_option(std::string_view argument) const {
+  const po::option_description* find_option(std::string_view argument) const {
     const bool is_long = argument.starts_with("--");
     const std::string name(is_long ? argument.substr(2, argument.find('=') - 2) : argument.substr(0, 2));
     if (name.empty() || argument.size() < 2 || argument[0] != '-') return nullptr;
@@ -107,7 +108,7 @@ class Sorter {
     return nullptr;
   }
 
-  void take_program_option(const po::option_description& option) {
+  void add_program_option(const po::option_description& option) {
     const std::string& argument = arguments_[at_++];
     const bool is_long = argument.starts_with("--");
     out_.program.push_back(is_long ? "--" + option.long_name() + argument.substr(std::min(argument.find('='), argument.size()))
@@ -121,41 +122,42 @@ class Sorter {
     for (const auto& option : options_.options()) texts.push_back(key_name(option->long_name()));
     for (const BoundField& field : own_fields()) texts.emplace_back(field.field.name);
     for (const ForeignKey& key : foreign_keys())
-      if (acts(key)) texts.emplace_back(key.name);
+      if (has_effect(key)) texts.emplace_back(key.name);
     const std::vector<std::string_view> names(texts.begin(), texts.end());
     fail_config("{}: {}: there is no such option or key{}", program_, argument,
                 suggestion(name, names, fmt::format("see {} --help", program_)));
   }
 
   bool ends_values() const {
-    return at_ >= arguments_.size() || arguments_[at_].starts_with("--") || own_option(arguments_[at_]) != nullptr;
+    return at_ >= arguments_.size() || arguments_[at_].starts_with("--") || find_option(arguments_[at_]) != nullptr;
   }
 
-  void put(std::string_view name, std::string_view value) { out_.rest.push_back(fmt::format("--{}={}", name, value)); }
+  void add_setting(std::string_view name, std::string_view value) { out_.rest.push_back(fmt::format("--{}={}", name, value)); }
 
   void take_key() {
     const std::string& argument = arguments_[at_++];
     const std::size_t sign = argument.find('=');
     const std::string name = key_name(std::string_view(argument).substr(2, sign == argument.npos ? sign : sign - 2));
-    const auto kind = takes(name);
+    const auto kind = value_count(name);
     if (sign != argument.npos) {
       if (!kind) fail_unknown(argument.substr(0, sign), name);
       const std::string value = argument.substr(sign + 1);
-      const auto flag = kind == Takes::flag ? flag_word(value) : std::nullopt;
-      return put(name, flag ? (*flag ? "true" : "false") : value);
+      const auto flag = kind == ValueCount::flag ? flag_word(value) : std::nullopt;
+      return add_setting(name, flag ? (*flag ? "true" : "false") : value);
     }
-    if (!kind && name.starts_with("no_") && takes(name.substr(3)) == Takes::flag) return put(name.substr(3), "false");
+    if (!kind && name.starts_with("no_") && value_count(name.substr(3)) == ValueCount::flag)
+      return add_setting(name.substr(3), "false");
     if (!kind) fail_unknown(argument, name);
-    if (*kind == Takes::flag) return take_flag(name);
-    if (*kind == Takes::many) return take_values(argument, name);
+    if (*kind == ValueCount::flag) return take_flag(name);
+    if (*kind == ValueCount::many) return take_values(argument, name);
     if (ends_values()) fail_config("{}: {} needs a value", program_, argument);
-    put(name, arguments_[at_++]);
+    add_setting(name, arguments_[at_++]);
   }
 
   void take_flag(const std::string& name) {
     const auto flag = ends_values() ? std::nullopt : flag_word(arguments_[at_]);
     if (flag) ++at_;
-    put(name, flag.value_or(true) ? "true" : "false");
+    add_setting(name, flag.value_or(true) ? "true" : "false");
   }
 
   // Takes all words up to the next option, key=value or run file. The first value may look like one of them.
@@ -173,8 +175,8 @@ class Sorter {
       ++at_;
     }
     if (values.empty() && own) fail_config("{}: {} needs a value", program_, argument);
-    if (values.size() < 2) return put(name, values.empty() ? "true" : values.front());
-    put(name, nlohmann::json(values).dump());
+    if (values.size() < 2) return add_setting(name, values.empty() ? "true" : values.front());
+    add_setting(name, nlohmann::json(values).dump());
   }
 
   const std::vector<std::string>& arguments_;

@@ -186,14 +186,14 @@ void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arg
         "value\n{}",
         spec.name, usage(spec));
   }
-  if (line.words.size() < spec.least_words) {
-    fail_config("{}: expected at least {} of {}\n{}", spec.name, spec.least_words, spec.words, usage(spec));
+  if (line.words.size() < spec.min_words) {
+    fail_config("{}: expected at least {} of {}\n{}", spec.name, spec.min_words, spec.words, usage(spec));
   }
 }
 
 }  // namespace
 
-void say_notes(RunConfig& config) {
+void log_notes(RunConfig& config) {
   for (const std::string& note : config.notes) log::info("note: {}", note);
   config.notes.clear();
 }
@@ -209,7 +209,7 @@ RunConfig start(const CommandLine& line, Purpose purpose, int rank, int ranks) {
   follow_links(config.model.follow_links);
   const bool lasts = purpose == Purpose::train || purpose == Purpose::eval || purpose == Purpose::pack;
   if (lasts && !config.training.log_dir.empty()) log::open_file(config.training.log_dir, level);
-  say_notes(config);
+  log_notes(config);
   return config;
 }
 

@@ -20,13 +20,13 @@ namespace {
 namespace fs = std::filesystem;
 
 enum class Part { base, rope, type, quantization, form, text, data };
-struct Loaded {
+struct PartKeys {
   Part part;
   std::string_view keys;
 };
 // base and rope apply to adapters only: a full model's files contain them. If any key of base, rope, type or quantization is
 // given, no key of that part is taken. If another template is given, no key of form is taken.
-constexpr Loaded kLoaded[] = {
+constexpr PartKeys kPartKeys[] = {
     {Part::base, "model_revision"},
     {Part::rope, "rope_scaling cutoff_len"},  // positions are scaled to the run's cutoff_len
     {Part::type, "bf16 fp16 pure_bf16 compute_dtype infer_dtype"},
@@ -39,7 +39,7 @@ constexpr Loaded kLoaded[] = {
 };
 
 // Keys that determine the held-out samples.
-constexpr std::string_view kHoldOut[] = {"mix_strategy", "interleave_probs", "max_samples", "val_size", "seed", "data_seed"};
+constexpr std::string_view kHoldOutKeys[] = {"mix_strategy", "interleave_probs", "max_samples", "val_size", "seed", "data_seed"};
 
 const Setting* find(const std::vector<Setting>& settings, std::string_view key) {
   const auto found = std::find_if(settings.rbegin(), settings.rend(), [&](const Setting& s) { return s.key == key; });
@@ -59,22 +59,22 @@ std::optional<bool> flag_of(const std::vector<Setting>& settings, std::initializ
 }
 
 /// The adapter or model in use: the last adapter (the others are merged before it), else the model.
-struct Used {
+struct UsedModel {
   std::string typed;
   fs::path folder;
   bool is_adapter = false;
 };
-std::optional<Used> used_folder(const std::vector<Setting>& own) {
-  const auto last_of = [&](const char* key, std::string_view mark) -> std::optional<Used> {
+std::optional<UsedModel> used_folder(const std::vector<Setting>& own) {
+  const auto last_of = [&](const char* key, std::string_view mark) -> std::optional<UsedModel> {
     const Setting* setting = find(own, key);
     if (setting == nullptr) return std::nullopt;
-    const Value value = unwrap(setting->value, setting->where);
+    const Value value = parse_nested(setting->value, setting->where);
     const std::string text = value.items.empty() ? value.text : value.items.back().text;
     const auto words = value.items.empty() && !mark.empty() ? split(text, mark) : std::vector<std::string_view>{text};
     if (words.empty() || words.back().empty()) return std::nullopt;
     const std::size_t begin = words.back().find_first_not_of(' ');
     const std::string typed(words.back().substr(std::min(begin, words.back().size())));
-    return Used{typed, fs::absolute(expand_path(typed, setting->where))};
+    return UsedModel{typed, fs::absolute(expand_path(typed, setting->where))};
   };
   if (auto adapter = last_of("adapter_name_or_path", ",")) {
     adapter->is_adapter = true;
@@ -123,7 +123,7 @@ bool has_other_template(const Value& settings, const std::vector<Setting>& own) 
 }
 
 /// True if no key of this part is taken.
-bool is_left(const Loaded& row, const Value& settings, const std::vector<Setting>& own, bool of_adapter, bool with_data) {
+bool is_skipped(const PartKeys& row, const Value& settings, const std::vector<Setting>& own, bool of_adapter, bool with_data) {
   const auto keys = split(row.keys);
   const bool any_given = std::ranges::any_of(keys, [&](std::string_view key) { return find(own, key) != nullptr; });
   switch (row.part) {
@@ -144,18 +144,18 @@ bool is_left(const Loaded& row, const Value& settings, const std::vector<Setting
   return !with_data;
 }
 
-std::vector<Setting> taken_from(const Value& settings, const fs::path& file, const std::vector<Setting>& own, Purpose purpose,
-                                bool of_adapter, bool with_data) {
+std::vector<Setting> settings_from(const Value& settings, const fs::path& file, const std::vector<Setting>& own, Purpose purpose,
+                                   bool of_adapter, bool with_data) {
   std::vector<Setting> taken;
-  for (const Loaded& row : kLoaded) {
+  for (const PartKeys& row : kPartKeys) {
     const auto keys = split(row.keys);
     const auto is_given = [&](std::string_view key) { return find(own, key) != nullptr; };
-    if (is_left(row, settings, own, of_adapter, with_data)) continue;
+    if (is_skipped(row, settings, own, of_adapter, with_data)) continue;
     const bool own_data =
         row.part == Part::data && (is_given("dataset") || is_given("eval_dataset") || is_given("pack") || is_given("eval_pack"));
     for (const std::string_view key : keys) {
       const Value* value = member(settings, key);
-      if (!own_data && std::ranges::find(kHoldOut, key) != std::end(kHoldOut)) require_same(key, value, own, file);
+      if (!own_data && std::ranges::find(kHoldOutKeys, key) != std::end(kHoldOutKeys)) require_same(key, value, own, file);
       if (value == nullptr || value->kind == Value::Kind::null || is_given(key) || !reads(purpose, key)) continue;
       if (own_data && key != "cutoff_len") continue;
       if (row.part != Part::rope && !differs_from_default(key, *value)) continue;
@@ -202,7 +202,7 @@ std::vector<Setting> settings_of_earlier_run(const std::vector<Setting>& typed, 
         "load_data_args is true, but the run of {} had nothing to evaluate (no val_size, eval_dataset or eval_pack): name the "
         "data in eval_dataset",
         file->string());
-  return taken_from(*settings, *file, own, purpose, used->is_adapter, data);
+  return settings_from(*settings, *file, own, purpose, used->is_adapter, data);
 }
 
 }  // namespace qft::config

@@ -13,21 +13,21 @@
 namespace qft::config {
 namespace {
 
-struct Known {
+struct KnownField {
   Field field;
   FieldRef ref;
 };
 
-std::vector<Known> known_fields(const Visit& visit) {
-  std::vector<Known> all;
+std::vector<KnownField> known_fields(const Visit& visit) {
+  std::vector<KnownField> all;
   visit([&](const Field& field, FieldRef ref) { all.push_back({field, ref}); });
   return all;
 }
 
-void store_setting(const std::vector<Known>& fields, const Setting& setting) {
+void store_setting(const std::vector<KnownField>& fields, const Setting& setting) {
   std::vector<std::string_view> names;
-  for (const Known& known : fields) names.push_back(known.field.name);
-  const auto known = std::ranges::find(fields, setting.key, [](const Known& k) { return std::string_view(k.field.name); });
+  for (const KnownField& known : fields) names.push_back(known.field.name);
+  const auto known = std::ranges::find(fields, setting.key, [](const KnownField& k) { return std::string_view(k.field.name); });
   if (known == fields.end()) {
     std::string list;
     for (const std::string_view name : names) list += fmt::format("{}{}", list.empty() ? "the keys are " : ", ", name);
@@ -56,7 +56,7 @@ void set_field(const std::string& assignment, const std::string& where, const Vi
 
 std::string write_fields(const Visit& visit, const std::set<std::string, std::less<>>& leave_out) {
   std::string text;
-  for (const Known& known : known_fields(visit)) {
+  for (const KnownField& known : known_fields(visit)) {
     const nlohmann::json value = field_value(known.field, known.ref);
     const bool empty =
         value.is_null() || (value.is_string() && value.get<std::string>().empty()) || (value.is_array() && value.empty());

@@ -43,7 +43,7 @@ const std::vector<ForeignKey>& foreign_keys() {
   return keys;
 }
 
-bool acts(const ForeignKey& key) {
+bool has_effect(const ForeignKey& key) {
   using Class = ForeignKey::Class;
   return key.kind == Class::renamed || key.kind == Class::converted || key.kind == Class::combined || key.kind == Class::either;
 }

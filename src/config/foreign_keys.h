@@ -40,7 +40,7 @@ struct ForeignKey {
 const std::vector<ForeignKey>& foreign_keys();
 
 /// True if the key has an effect, so that messages may suggest it.
-bool acts(const ForeignKey& key);
+bool has_effect(const ForeignKey& key);
 
 /// Returns the row with this name, or nullptr.
 const ForeignKey* find_foreign(std::string_view name);

@@ -17,7 +17,7 @@ namespace qft::config {
 namespace {
 
 /// The keys that the programs of a purpose read. Blanks separate names.
-struct Reading {
+struct ProgramKeys {
   Purpose purpose;
   std::string_view programs;  // as the help names them
   std::string_view groups;    // groups that they read in full,
@@ -36,7 +36,7 @@ constexpr std::string_view kTrainingSample =
     "dataset: hpc_qa_train  # or pack: the file that qft-pack wrote\n"
     "output_dir: out\n";
 
-const Reading kReadings[] = {
+const ProgramKeys kProgramKeys[] = {
     {Purpose::train, "qft train", kTrainingGroups, "", kNotInTraining, kTrainingSample},
     {Purpose::eval, "qft eval, qft score", "dataset parallel eval generate",
      "model_name_or_path model_revision hub follow_links stage_to stage_limit "
@@ -92,22 +92,22 @@ const Reading kReadings[] = {
      "dataset: hpc_qa_train\n"},
 };
 
-const Reading* reading_of(Purpose purpose) {
-  const auto row = std::ranges::find(kReadings, purpose, &Reading::purpose);
-  return row == std::end(kReadings) ? nullptr : row;
+const ProgramKeys* program_keys_of(Purpose purpose) {
+  const auto row = std::ranges::find(kProgramKeys, purpose, &ProgramKeys::purpose);
+  return row == std::end(kProgramKeys) ? nullptr : row;
 }
 
 bool has_word(std::string_view words, std::string_view word) {
   return fmt::format(" {} ", words).find(fmt::format(" {} ", word)) != std::string::npos;
 }
 
-bool is_required(const Reading& reading, std::string_view key) {
-  return fmt::format("\n{}", reading.sample).find(fmt::format("\n{}:", key)) != std::string::npos;
+bool is_required(const ProgramKeys& program, std::string_view key) {
+  return fmt::format("\n{}", program.sample).find(fmt::format("\n{}:", key)) != std::string::npos;
 }
 
-bool is_read(const Reading& reading, const BoundField& bound) {
-  if (has_word(reading.except, bound.field.name)) return false;
-  return has_word(reading.groups, bound.group) || has_word(reading.keys, bound.field.name);
+bool is_read(const ProgramKeys& program, const BoundField& bound) {
+  if (has_word(program.except, bound.field.name)) return false;
+  return has_word(program.groups, bound.group) || has_word(program.keys, bound.field.name);
 }
 
 std::string default_of(const BoundField& bound) {
@@ -150,8 +150,8 @@ std::string_view tool_name(ForeignKey::Tool tool) {
 
 std::string describe_own(const BoundField& bound) {
   std::string readers, names;
-  for (const Reading& reading : kReadings)
-    if (is_read(reading, bound)) readers += fmt::format("{}{}", readers.empty() ? "" : ", ", reading.programs);
+  for (const ProgramKeys& program : kProgramKeys)
+    if (is_read(program, bound)) readers += fmt::format("{}{}", readers.empty() ? "" : ", ", program.programs);
   for (const ForeignKey& key : foreign_keys())
     if (key.kind == ForeignKey::Class::renamed && key.key == bound.field.name && key.name != key.key)
       names += fmt::format("{}{}", names.empty() ? "" : ", ", key.name);
@@ -208,17 +208,17 @@ std::string wrap_lines(const std::string& text) {
 }  // namespace
 
 std::string_view sample_run_file(Purpose purpose) {
-  const Reading* reading = reading_of(purpose);
-  return reading == nullptr ? std::string_view() : reading->sample;
+  const ProgramKeys* program = program_keys_of(purpose);
+  return program == nullptr ? std::string_view() : program->sample;
 }
 
 bool reads(Purpose purpose, std::string_view key) {
-  const Reading* reading = reading_of(purpose);
-  if (reading == nullptr) return true;
+  const ProgramKeys* program = program_keys_of(purpose);
+  if (program == nullptr) return true;
   RunConfig defaults;
   const auto fields = bound_fields(defaults);
   const BoundField* bound = find_field(fields, key);
-  return bound != nullptr && is_read(*reading, *bound);
+  return bound != nullptr && is_read(*program, *bound);
 }
 
 std::vector<std::string_view> implemented(std::string_view key) {
@@ -254,14 +254,14 @@ std::string describe_key(std::string_view name) {
 
 std::string help_text(Purpose purpose) {
   RunConfig defaults;
-  const Reading* reading = reading_of(purpose);
+  const ProgramKeys* program = program_keys_of(purpose);
   const bool trains = purpose == Purpose::plan || purpose == Purpose::check;
   std::string required, rest, missing, group;
   for (const BoundField& bound : bound_fields(defaults)) {
-    if (reading != nullptr && !is_read(*reading, bound)) continue;
+    if (program != nullptr && !is_read(*program, bound)) continue;
     const auto values = not_implemented(bound.field.name, trains ? Purpose::train : purpose);
     const std::string line = line_of(bound, values);
-    if (reading != nullptr && is_required(*reading, bound.field.name)) {
+    if (program != nullptr && is_required(*program, bound.field.name)) {
       required += line;
     } else if (std::ranges::find(values, "") != values.end()) {
       missing += line;
@@ -272,7 +272,7 @@ std::string help_text(Purpose purpose) {
     }
   }
   std::string out;
-  if (reading != nullptr) out = fmt::format("A minimal run file:\n\n{}\nits keys\n{}\n", reading->sample, required);
+  if (program != nullptr) out = fmt::format("A minimal run file:\n\n{}\nits keys\n{}\n", program->sample, required);
   out += rest;
   if (!missing.empty())
     out += fmt::format(

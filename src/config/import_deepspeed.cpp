@@ -82,16 +82,17 @@ constexpr ImportKey kDeepspeedKeys[] = {
 };
 
 // Built-in configurations, which have a name instead of a file.
-struct Named {
+struct NamedConfig {
   std::string_view name;
   int stage;
   bool offload_optimizer;
   bool offload_param;
 };
-constexpr Named kNamed[] = {{"zero0", 0, false, false}, {"zero1", 1, false, false},        {"zero2", 2, false, false},
-                            {"zero3", 3, false, false}, {"zero2_offload", 2, true, false}, {"zero3_offload", 3, true, true}};
+constexpr NamedConfig kNamedConfigs[] = {{"zero0", 0, false, false},        {"zero1", 1, false, false},
+                                         {"zero2", 2, false, false},        {"zero3", 3, false, false},
+                                         {"zero2_offload", 2, true, false}, {"zero3_offload", 3, true, true}};
 
-nlohmann::json document_of(const Named& named) {
+nlohmann::json document_of(const NamedConfig& named) {
   nlohmann::json zero = {{"stage", named.stage}};
   if (named.offload_optimizer) zero["offload_optimizer"] = {{"device", "cpu"}};
   if (named.offload_param) zero["offload_param"] = {{"device", "cpu"}};
@@ -166,7 +167,7 @@ void match_scheduler(RunConfig& config, const Leaves& leaves, const Value& docum
   }
   match_key(config, "lr_scheduler_type", plain(row->ours), type->second);
   if (const auto total = leaves.find("scheduler.params.total_num_steps"); total != leaves.end())
-    claim(config, WorldClaim::Kind::steps, total->second);
+    add_claim(config, WorldClaim::Kind::steps, total->second);
   if (config.training.max_steps > 0) config.check_steps(config.training.max_steps);
   config.notes.push_back(
       fmt::format("{}: warm-up follows transformers: DeepSpeed's warm-up begins one step later", type->second.where));
@@ -200,7 +201,7 @@ void import_deepspeed_named(RunConfig& config, const nlohmann::json& name, std::
   if (!name.is_string()) fail_config("{}: expected a file or a name such as zero2, got {}", where, name.dump());
   const std::string text = name;
   std::vector<std::string_view> names;
-  for (const Named& named : kNamed) {
+  for (const NamedConfig& named : kNamedConfigs) {
     if (named.name == text) {
       return import_deepspeed(config, parse_json(document_of(named).dump(), where), where, true);
     }

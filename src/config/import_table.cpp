@@ -17,7 +17,7 @@ namespace {
 
 using Role = ImportKey::Role;
 
-constexpr double kMostClaimed = 1e15;  // above this a double cannot hold every integer
+constexpr double kMaxClaim = 1e15;  // above this a double cannot hold every integer
 
 bool covers(std::string_view pattern, std::string_view path) {
   if (!pattern.ends_with(".*")) return pattern == path;
@@ -77,10 +77,10 @@ bool is_auto(const Value& value) {
 
 }  // namespace
 
-void claim(RunConfig& config, WorldClaim::Kind kind, const Leaf& leaf) {
+void add_claim(RunConfig& config, WorldClaim::Kind kind, const Leaf& leaf) {
   const auto number = as_double(leaf.value);  // JSON may write 100 as 1e2 or "100"
-  if (!number || *number < 1 || *number != std::floor(*number) || *number > kMostClaimed) {
-    fail_config("{}: expected an integer from 1 to {}, got {}", leaf.where, kMostClaimed, describe(leaf.value));
+  if (!number || *number < 1 || *number != std::floor(*number) || *number > kMaxClaim) {
+    fail_config("{}: expected an integer from 1 to {}, got {}", leaf.where, kMaxClaim, describe(leaf.value));
   }
   config.world_claims.push_back({kind, static_cast<std::int64_t>(*number), leaf.where});
 }
@@ -138,13 +138,14 @@ std::map<std::string, Leaf, std::less<>> import_keys(RunConfig& config, const Va
     const ImportKey* row = find_row(table, leaf.path);
     if (row == nullptr) fail_unknown(leaf, table);
     const bool is_set = !is_auto(leaf.value) && leaf.value.kind != Value::Kind::null;
-    if (row->role == Role::matches && is_set) match_key(config, row->with, leaf.value, leaf);
-    if (row->role == Role::batch && is_set) claim(config, WorldClaim::Kind::global_batch, leaf);
-    if (row->role == Role::ranks && is_set) claim(config, WorldClaim::Kind::ranks, leaf);
+    if (row->role == Role::matches && is_set) match_key(config, row->key_or_reason, leaf.value, leaf);
+    if (row->role == Role::batch && is_set) add_claim(config, WorldClaim::Kind::global_batch, leaf);
+    if (row->role == Role::ranks && is_set) add_claim(config, WorldClaim::Kind::ranks, leaf);
     if (row->role == Role::collect && is_set) collected[leaf.path] = leaf;
-    if (row->role == Role::no_effect && is_set) no_effect[row->with] += (no_effect[row->with].empty() ? "" : ", ") + leaf.path;
+    if (row->role == Role::no_effect && is_set)
+      no_effect[row->key_or_reason] += (no_effect[row->key_or_reason].empty() ? "" : ", ") + leaf.path;
     if (row->role == Role::refused && is_set && !is_harmless(row->harmless, leaf.value)) {
-      fail_config("{}: {} is refused: {}", leaf.where, describe(leaf.value), row->with);
+      fail_config("{}: {} is refused: {}", leaf.where, describe(leaf.value), row->key_or_reason);
     }
   }
   for (const auto& [reason, paths] : no_effect) {

@@ -17,16 +17,16 @@ namespace qft::config {
 /// keys below `name` that have no row.
 struct ImportKey {
   enum class Role {
-    matches,    // means the run file's key `with`: must agree with it, or sets it if it is not given
+    matches,    // means the run file's key `key_or_reason`: must agree with it, or sets it if it is not given
     collect,    // the importer interprets it after reading all keys
     batch,      // samples in a global batch: checked when the number of ranks is known
     ranks,      // number of ranks
-    no_effect,  // has no effect in qft; `with` is the reason
-    refused,    // refused unless harmless; `with` is the reason
+    no_effect,  // has no effect in qft; `key_or_reason` is the reason
+    refused,    // refused unless harmless; `key_or_reason` is the reason
   };
   Role role;
   std::string_view paths;
-  std::string_view with;
+  std::string_view key_or_reason;
   std::string_view harmless = {};  // refused: values that change nothing, as "null|false"
 };
 
@@ -54,7 +54,7 @@ void match_strategy(RunConfig& config, const std::string& strategy, const Leaf& 
 void match_zero_stage(RunConfig& config, const Leaf& leaf);
 
 /// Records a number for comparison when the ranks or the steps are known. The number may be a text.
-void claim(RunConfig& config, WorldClaim::Kind kind, const Leaf& leaf);
+void add_claim(RunConfig& config, WorldClaim::Kind kind, const Leaf& leaf);
 
 /// Returns a plain scalar for match_key().
 Value plain(std::string_view text);

@@ -117,7 +117,7 @@ class Reader {
     if (first != nullptr) assign("optim_args=" + args, *first, out_.settings);
     const Setting* betas = latest(settings_, "optim_config.adamw_betas");
     if (betas == nullptr || betas->value.kind == Value::Kind::null) return;
-    const Value pair = unwrap(betas->value, betas->where);
+    const Value pair = parse_nested(betas->value, betas->where);
     if (pair.kind != Value::Kind::list || pair.items.size() != 2)
       fail_config("{}: expected a list of two numbers, got {}", betas->where, describe(pair));
     for (const auto& [key, value] : {std::pair{"adam_beta1", pair.items[0]}, {"adam_beta2", pair.items[1]}})
@@ -139,14 +139,14 @@ class Reader {
 
 }  // namespace
 
-std::vector<Setting> take_sections_apart(std::vector<Setting> settings) {
+std::vector<Setting> split_sections(std::vector<Setting> settings) {
   std::vector<Setting> apart;
   for (Setting& setting : settings) {
     if (!is_section(setting.key)) {
       apart.push_back(std::move(setting));
       continue;
     }
-    const Value section = unwrap(setting.value, setting.where);
+    const Value section = parse_nested(setting.value, setting.where);
     if (section.kind == Value::Kind::null)
       std::erase_if(apart, [&](const Setting& s) { return is_below(s.key, setting.key); });
     else if (section.kind != Value::Kind::map)

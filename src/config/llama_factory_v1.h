@@ -38,7 +38,7 @@ std::span<const V1Default> v1_defaults();
 
 /// Splits each section into settings: peft_config with r and name becomes peft_config.r and peft_config.name, each with its own
 /// line. A later null removes a section. Throws ConfigError for a section that is not a mapping.
-std::vector<Setting> take_sections_apart(std::vector<Setting> settings);
+std::vector<Setting> split_sections(std::vector<Setting> settings);
 
 /// The result of reading the keys of version 1.
 struct V1Sections {
@@ -48,7 +48,7 @@ struct V1Sections {
   std::vector<std::string> notes;
 };
 
-/// Reads settings after take_sections_apart(). Throws ConfigError for a section without a name or with a name that is not
+/// Reads settings after split_sections(). Throws ConfigError for a section without a name or with a name that is not
 /// implemented, and for keys that belong to another name.
 V1Sections read_v1(const std::vector<Setting>& settings);
 

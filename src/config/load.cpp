@@ -212,7 +212,7 @@ void set_swift_folders(RunConfig& config, Purpose purpose) {
 
 // Replaces a YAML file among the datasets (as in LLaMA-Factory's version 1) by all datasets that it describes. For `plan` the
 // file may be missing.
-void name_described(const RunConfig& config, std::string_view key, bool plan, std::vector<std::string>& names) {
+void expand_dataset_files(const RunConfig& config, std::string_view key, bool plan, std::vector<std::string>& names) {
   std::vector<std::string> all;
   for (const std::string& name : names) {
     if (!is_yaml_file(name)) {
@@ -247,7 +247,7 @@ std::vector<Setting> settings_in_file(const std::filesystem::path& file, const s
 
 }  // namespace
 
-void take_base_of_adapter(RunConfig& config) {
+void take_base_model_from_adapter(RunConfig& config) {
   if (!config.model.model_name_or_path.empty() || config.model.adapter_name_or_path.empty()) return;
   const auto file = std::filesystem::path(config.folder_of(config.model.adapter_name_or_path.front())) /
                     config.model.adapter_folder / "adapter_config.json";
@@ -269,14 +269,14 @@ RunConfig load_run_config(const std::filesystem::path& file, std::span<const std
   for (const std::string& text : overrides) typed.push_back(override_setting(text));
   if (!file.empty()) settings = settings_in_file(file, typed, purpose);
   settings.insert(settings.end(), std::make_move_iterator(typed.begin()), std::make_move_iterator(typed.end()));
-  settings = take_sections_apart(std::move(settings));
+  settings = split_sections(std::move(settings));
   const Dialect dialect = apply_settings(config, settings, purpose);
   const bool swift = dialect == Dialect::swift;
   if (reads(purpose, "dataset")) {
-    name_described(config, "dataset", purpose == Purpose::plan, config.data.dataset);
-    name_described(config, "eval_dataset", purpose == Purpose::plan, config.data.eval_dataset);
+    expand_dataset_files(config, "dataset", purpose == Purpose::plan, config.data.dataset);
+    expand_dataset_files(config, "eval_dataset", purpose == Purpose::plan, config.data.eval_dataset);
   }
-  take_base_of_adapter(config);
+  take_base_model_from_adapter(config);
   if (swift && purpose == Purpose::train) note_swift_defaults(config, settings);
   if (dialect == Dialect::own && purpose == Purpose::train) note_tuner(config, settings);
   if (swift) set_swift_folders(config, purpose);

@@ -12,10 +12,10 @@ namespace qft::config {
 namespace {
 
 /// The largest effective ddp_timeout in seconds: no healthy run makes no progress for longer.
-constexpr std::int64_t kMostDdpTimeout = 4 * 3600;
+constexpr std::int64_t kMaxDdpTimeout = 4 * 3600;
 
 /// Default without eval_steps and logging_steps, as in LLaMA-Factory.
-constexpr double kEvalSteps = 500;
+constexpr double kDefaultEvalSteps = 500;
 
 }  // namespace
 
@@ -70,7 +70,7 @@ void RunConfig::resolve() {
   if (finetuning.oft_rank > 0 && !is_given("oft_block_size")) finetuning.oft_block_size = 0;
   if (!data.packing) data.packing = data.neat_packing || finetuning.stage == "pt";
   if (!training.data_seed) training.data_seed = training.seed;
-  if (training.eval_steps == 0.0) training.eval_steps = training.logging_steps > 0.0 ? training.logging_steps : kEvalSteps;
+  if (training.eval_steps == 0.0) training.eval_steps = training.logging_steps > 0.0 ? training.logging_steps : kDefaultEvalSteps;
   if (training.eval_strategy != "no") training.do_eval = true;
   const Value resume{.kind = Value::Kind::scalar, .text = training.resume_from_checkpoint};
   if (const auto flag = as_bool(resume)) training.resume_from_checkpoint = *flag ? "true" : "false";
@@ -81,10 +81,10 @@ void RunConfig::resolve() {
     const std::string& metric = training.metric_for_best_model;
     training.greater_is_better = !metric.ends_with("loss") && !metric.ends_with("perplexity");
   }
-  if (training.ddp_timeout > kMostDdpTimeout) {
+  if (training.ddp_timeout > kMaxDdpTimeout) {
     notes.push_back(fmt::format("{} is {} s, too long to end a job that hangs: using {} s", at_key(*this, "ddp_timeout"),
-                                training.ddp_timeout, kMostDdpTimeout));
-    training.ddp_timeout = kMostDdpTimeout;
+                                training.ddp_timeout, kMaxDdpTimeout));
+    training.ddp_timeout = kMaxDdpTimeout;
   }
   if (training.log_level == "passive") training.log_level = "info";
   if (training.log_level == "critical") training.log_level = "error";

@@ -12,7 +12,7 @@ namespace qft::config {
 namespace {
 
 /// A key or value that is not implemented yet. `value`: only this value; empty: all except the default.
-struct NotYet {
+struct MissingFeature {
   std::string_view key;
   std::string_view value;
   std::initializer_list<Purpose> purposes;
@@ -20,16 +20,16 @@ struct NotYet {
   std::string_view stage = {};  ///< only in this stage; empty: in all stages
 };
 
-constexpr auto kWherePairsCount = {Purpose::train, Purpose::eval, Purpose::plan};
+constexpr auto kPairPurposes = {Purpose::train, Purpose::eval, Purpose::plan};
 
 // The only list of missing features. Remove a row after implementing it.
-const NotYet kNotYet[] = {
-    {"pref_loss", "kto_pair", kWherePairsCount, "TRL has dropped it too; pref_loss: sigmoid is the nearest", "dpo"},
+const MissingFeature kMissingFeatures[] = {
+    {"pref_loss", "kto_pair", kPairPurposes, "TRL has dropped it too; pref_loss: sigmoid is the nearest", "dpo"},
     // Without effect instead of refused, because it only matters for an unimplemented feature.
     {"loraplus_lr_embedding", "", {}, "qft does not put LoRA on embeddings"},
 };
 
-bool concerns(const NotYet& row, Purpose purpose) {
+bool applies_to(const MissingFeature& row, Purpose purpose) {
   return std::find(row.purposes.begin(), row.purposes.end(), purpose) != row.purposes.end();
 }
 
@@ -37,8 +37,8 @@ bool concerns(const NotYet& row, Purpose purpose) {
 
 std::vector<std::string_view> not_implemented(std::string_view key, Purpose purpose) {
   std::vector<std::string_view> values;
-  for (const NotYet& row : kNotYet)
-    if (row.key == key && concerns(row, purpose)) values.push_back(row.value);
+  for (const MissingFeature& row : kMissingFeatures)
+    if (row.key == key && applies_to(row, purpose)) values.push_back(row.value);
   return values;
 }
 
@@ -57,7 +57,7 @@ std::string canonical_strategy(const std::string& name) {
 }
 
 void note_without_effect(RunConfig& config) {
-  for (const NotYet& row : kNotYet)
+  for (const MissingFeature& row : kMissingFeatures)
     if (row.purposes.size() == 0 && config.is_given(row.key))
       config.notes.push_back(fmt::format("{} has no effect in qft: {}", at_key(config, row.key), row.advice));
 }
@@ -65,8 +65,8 @@ void note_without_effect(RunConfig& config) {
 void require_runnable(const RunConfig& config, Purpose purpose) {
   RunConfig asked = config, defaults;
   const auto fields = bound_fields(asked), initial = bound_fields(defaults);
-  for (const NotYet& row : kNotYet) {
-    if (!concerns(row, purpose) || (!row.stage.empty() && row.stage != config.finetuning.stage)) continue;
+  for (const MissingFeature& row : kMissingFeatures) {
+    if (!applies_to(row, purpose) || (!row.stage.empty() && row.stage != config.finetuning.stage)) continue;
     const BoundField* field = find_field(fields, row.key);
     QFT_ASSERT(field != nullptr, "the list of missing features names '{}', which is not a key", row.key);
     const nlohmann::json value = field_value(field->field, field->ref);

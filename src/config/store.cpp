@@ -58,7 +58,7 @@ class Store {
     into(inner);
     member = inner;
   }
-  void into(json& member) const { member = as_json(unwrap(value_, where_)); }
+  void into(json& member) const { member = as_json(parse_nested(value_, where_)); }
 
  private:
   [[noreturn]] void reject(const Value& value) const {
@@ -100,7 +100,7 @@ class Store {
   }
   // Accepts a list, or one text with commas.
   std::vector<Value> items_of(const Value& value) const {
-    const Value list = unwrap(value, where_);
+    const Value list = parse_nested(value, where_);
     std::vector<Value> items;
     if (list.kind == Value::Kind::list) {
       items = list.items;
@@ -159,7 +159,7 @@ struct TypeName {
 
 }  // namespace
 
-Value unwrap(const Value& value, std::string_view where) {
+Value parse_nested(const Value& value, std::string_view where) {
   if (value.kind == Value::Kind::scalar && (value.text.starts_with('[') || value.text.starts_with('{'))) {
     if (value.text.back() != (value.text.front() == '[' ? ']' : '}')) {
       fail_config("{}: '{}' lacks its closing bracket", where, value.text);

@@ -15,7 +15,7 @@ namespace qft::config {
 void store(const Field& field, FieldRef ref, FieldRef initial, const Value& value, std::string_view where, bool expand = true);
 
 /// Parses a text that holds a list or mapping (from the command line, or JSON in quotes). Returns other values unchanged.
-Value unwrap(const Value& value, std::string_view where);
+Value parse_nested(const Value& value, std::string_view where);
 
 /// Describes the allowed values: "an integer", "true or false", "one of a, b, c", ...
 std::string expected(const Field& field, FieldRef ref);

@@ -21,11 +21,11 @@ namespace {
 namespace fs = std::filesystem;
 
 /// More runs than this are a mistake.
-constexpr std::size_t kMostRuns = 10'000;
+constexpr std::size_t kMaxRuns = 10'000;
 /// Longer folder names are cut.
-constexpr std::size_t kLongestName = 150;
+constexpr std::size_t kMaxNameLength = 150;
 /// Keys that differ for every run: their values contain the run's name.
-constexpr std::string_view kOwnKeys[] = {"output_dir", "run_name", "logging_dir", "log_dir", "trace"};
+constexpr std::string_view kPerRunKeys[] = {"output_dir", "run_name", "logging_dir", "log_dir", "trace"};
 
 struct Axis {
   std::string key;
@@ -45,7 +45,7 @@ std::string override_text(const Value& value) {
 }
 
 void require_sweepable(const std::string& key, std::string_view typed) {
-  if (std::ranges::find(kOwnKeys, key) != std::end(kOwnKeys))
+  if (std::ranges::find(kPerRunKeys, key) != std::end(kPerRunKeys))
     fail_config("--sweep {}: {} cannot be swept: each run gets its own folder in output_dir and the folder's name", typed, key);
   if (reads(Purpose::train, key)) return;
   RunConfig defaults;
@@ -94,8 +94,8 @@ std::string name_of(const std::vector<std::string>& overrides) {
     const std::size_t sign = text.find('=');
     name += (name.empty() ? "" : "+") + part_of_name(text.substr(0, sign), std::string_view(text).substr(sign + 1));
   }
-  if (name.size() <= kLongestName) return name;
-  return fmt::format("{}~{}", name.substr(0, kLongestName - 17), hash_hex(name).substr(0, 16));
+  if (name.size() <= kMaxNameLength) return name;
+  return fmt::format("{}~{}", name.substr(0, kMaxNameLength - 17), hash_hex(name).substr(0, 16));
 }
 
 std::vector<Axis> axes_of(const CommandLine& line, std::span<const std::string> sweeps) {
@@ -108,7 +108,7 @@ std::vector<Axis> axes_of(const CommandLine& line, std::span<const std::string> 
     for (const std::string& text : line.overrides)
       if (key_of(text) == axis.key) fail_config("--sweep {}: {} is also given as {}: remove one of them", typed, axis.key, text);
     runs *= axis.values.size();
-    if (runs > kMostRuns) fail_config("--sweep {}: the sweep has more than {} runs", typed, kMostRuns);
+    if (runs > kMaxRuns) fail_config("--sweep {}: the sweep has more than {} runs", typed, kMaxRuns);
     axes.push_back(std::move(axis));
   }
   return axes;

@@ -82,7 +82,7 @@ void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
             .advise(kOptimizersHere),
         &a.optim);
   field(Field("optim_args", "more optimizer arguments, in transformers' form: momentum=0.9,nesterov=true"), &a.optim_args);
-  field(Field("galore_target", "GaLore: modules with projected gradients; only " all " is implemented"), &a.galore_target);
+  field(Field("galore_target", "GaLore: modules with projected gradients; only all is implemented"), &a.galore_target);
   field(Field("galore_rank", "GaLore: rank of the projection").at_least(1), &a.galore_rank);
   field(Field("galore_update_interval", "GaLore: steps between updates of the projection").at_least(1),
         &a.galore_update_interval);
@@ -91,7 +91,7 @@ void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
               "GaLore: side of a matrix to project: the longer one (std), the shorter one (reverse_std), or always left or right")
             .one_of({"std", "reverse_std", "left", "right"}),
         &a.galore_proj_type);
-  field(Field("apollo_target", "APOLLO: modules with projected gradients; only " all " is implemented"), &a.apollo_target);
+  field(Field("apollo_target", "APOLLO: modules with projected gradients; only all is implemented"), &a.apollo_target);
   field(Field("apollo_rank", "APOLLO: rank of the projection").at_least(1), &a.apollo_rank);
   field(Field("apollo_update_interval", "APOLLO: steps between updates of the projection").at_least(1),
         &a.apollo_update_interval);
@@ -253,8 +253,9 @@ void TrainingArgs::visit(const FieldVisitor& field) {
 }
 
 std::int64_t TrainingArgs::log_interval(std::int64_t total_steps) const {
-  constexpr std::int64_t kLines = 20, kMost = 100;
-  return logging_steps > 0.0 ? interval(logging_steps, total_steps) : std::clamp<std::int64_t>(total_steps / kLines, 1, kMost);
+  constexpr std::int64_t kLines = 20, kMaxInterval = 100;
+  return logging_steps > 0.0 ? interval(logging_steps, total_steps)
+                             : std::clamp<std::int64_t>(total_steps / kLines, 1, kMaxInterval);
 }
 
 std::optional<std::pair<std::int64_t, std::int64_t>> TrainingArgs::traced_steps() const {

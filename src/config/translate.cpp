@@ -100,7 +100,7 @@ class Translator {
   void take(const Setting& setting, const ForeignKey& key) {
     switch (key.kind) {
       case Class::renamed:
-        if (purpose_ == Purpose::export_model && is_as_written(setting, key)) return;
+        if (purpose_ == Purpose::export_model && matches_export_format(setting, key)) return;
         return out_.settings.push_back(as(setting, renamed_key(key), with_words(setting.value, key.words)));
       case Class::converted:
         return convert(setting, key);
@@ -113,7 +113,7 @@ class Translator {
         return;
       case Class::no_effect:
         if (is_harmless(key.harmless, setting.value)) return;
-        without_effect_.push_back({&setting, key.reason});
+        unused_.push_back({&setting, key.reason});
         return;
       case Class::refused:
         if (is_harmless(key.harmless, setting.value)) return;
@@ -129,7 +129,7 @@ class Translator {
   }
 
   // Exports have only one 4-bit format. True if the key is part of it and agrees with it.
-  static bool is_as_written(const Setting& setting, const ForeignKey& key) {
+  static bool matches_export_format(const Setting& setting, const ForeignKey& key) {
     for (const auto& [name, word] :
          {std::pair{"quantization_method", "bnb"}, {"quantization_type", "nf4"}, {"double_quantization", "true"}}) {
       if (key.key != name) continue;
@@ -234,7 +234,7 @@ class Translator {
   }
 
   // Returns the given setting with this name; nullptr if it is missing or null.
-  const Setting* typed(std::string_view name) const {
+  const Setting* find_typed(std::string_view name) const {
     const auto found = std::find_if(settings_.begin(), settings_.end(), [&](const Setting& s) { return s.key == name; });
     return found == settings_.end() || word_of(found->value) == "null" ? nullptr : &*found;
   }
@@ -250,9 +250,9 @@ class Translator {
   // ms-swift shuffles twice: all samples before training, unless dataset_shuffle is false, and then anew in
   // each epoch, unless train_dataloader_shuffle is false or data are streamed.
   void order_as_swift() {
-    const Setting *before = typed("dataset_shuffle"), *streams = typed("streaming");
-    const Setting* each_epoch = typed("train_dataloader_shuffle");
-    if (each_epoch == nullptr) each_epoch = typed("train_sampler_random");
+    const Setting *before = find_typed("dataset_shuffle"), *streams = find_typed("streaming");
+    const Setting* each_epoch = find_typed("train_dataloader_shuffle");
+    if (each_epoch == nullptr) each_epoch = find_typed("train_sampler_random");
     const bool streamed = streams != nullptr && is_on(streams), shuffled = is_on(each_epoch) && !streamed;
     if (!is_on(before) && !shuffled) {
       out_.settings.push_back(as(*before, "disable_shuffling", scalar("true", before->value.line)));
@@ -271,7 +271,7 @@ class Translator {
 
   // In ms-swift, max_epochs is a limit in addition to num_train_epochs. In Lightning it is the number of epochs.
   void bound_epochs() {
-    const Setting* bound = typed("max_epochs");
+    const Setting* bound = find_typed("max_epochs");
     if (bound == nullptr) return;
     const auto at = [&](std::string_view key) {
       const auto found =
@@ -304,7 +304,7 @@ class Translator {
 
   // With use_chat_template: false, a classifier reads unchanged texts.
   void leave_texts_plain() {
-    const Setting* chat = typed("use_chat_template");
+    const Setting* chat = find_typed("use_chat_template");
     if (is_on(chat)) return;
     const bool classifies = std::any_of(out_.settings.begin(), out_.settings.end(),
                                         [](const Setting& s) { return s.key == "stage" && word_of(s.value) == "seq_cls"; });
@@ -322,13 +322,13 @@ class Translator {
 
   // Writes one note for all: run files of other tools have many such keys, and qft help has the reasons.
   void note_without_effect() {
-    if (without_effect_.size() == 1) {
-      const auto& [setting, reason] = without_effect_.front();
+    if (unused_.size() == 1) {
+      const auto& [setting, reason] = unused_.front();
       out_.notes.push_back(fmt::format("{} has no effect in qft: {}", setting->where, reason));
     }
-    if (without_effect_.size() < 2) return;
+    if (unused_.size() < 2) return;
     std::string names;
-    for (const auto& [setting, reason] : without_effect_) names += (names.empty() ? "" : ", ") + setting->key;
+    for (const auto& [setting, reason] : unused_) names += (names.empty() ? "" : ", ") + setting->key;
     out_.notes.push_back(fmt::format("keys without effect in qft: {} (qft help KEY explains them)", names));
   }
 
@@ -348,7 +348,7 @@ class Translator {
       return;
     }
     for (const char* name : {"load_args", "load_data_args", "load_args_from_ckpt_dir", "load_dataset_config"})
-      if (const Setting* asked = typed(name); swift_ && asked != nullptr && is_on(asked))
+      if (const Setting* asked = find_typed(name); swift_ && asked != nullptr && is_on(asked))
         fail_config(
             "{}: it is refused in training, which reads only this run file and the command line: name the data in "
             "dataset",
@@ -360,7 +360,7 @@ class Translator {
   const std::vector<std::string_view>& own_;
   V1Sections v1_;
   bool swift_ = false;
-  std::vector<std::pair<const Setting*, std::string_view>> without_effect_;  // each with its reason
+  std::vector<std::pair<const Setting*, std::string_view>> unused_;  // each with its reason
   Translation out_;
 };
 

@@ -6,8 +6,8 @@
 
 namespace qft::config {
 namespace {
-constexpr std::size_t kDeepest = 64;
-constexpr std::size_t kMostKeys = 10000;  // in one mapping: each key is compared with all others
+constexpr std::size_t kMaxDepth = 64;
+constexpr std::size_t kMaxKeys = 10000;  // in one mapping: each key is compared with all others
 }  // namespace
 
 void TreeBuilder::reject(int line, std::string_view message) const {
@@ -20,7 +20,7 @@ bool TreeBuilder::expects_key() const {
 
 void TreeBuilder::take_key(std::string key, int line) {
   Level& level = open_.back();
-  if (level.value.entries.size() >= kMostKeys) reject(line, fmt::format("more than {} keys in one mapping", kMostKeys));
+  if (level.value.entries.size() >= kMaxKeys) reject(line, fmt::format("more than {} keys in one mapping", kMaxKeys));
   for (const auto& [earlier, value] : level.value.entries) {
     if (earlier == key) {
       reject(line, fmt::format("key '{}' is given twice, first on line {}: remove one", key, value.line));
@@ -58,7 +58,7 @@ void TreeBuilder::scalar(std::string text, bool quoted, int line) {
 
 void TreeBuilder::begin(Value::Kind kind, int line) {
   if (expects_key()) reject(line, "a list or mapping cannot be a key: is a bracket left open?");
-  if (open_.size() >= kDeepest) reject(line, fmt::format("more than {} levels of nesting", kDeepest));
+  if (open_.size() >= kMaxDepth) reject(line, fmt::format("more than {} levels of nesting", kMaxDepth));
   open_.push_back(Level{.value = Value{.kind = kind, .line = line}});
 }
 

@@ -90,7 +90,7 @@ Press KeyReader::next() {
   return text.empty() ? Press{} : Press{Key::text, text};
 }
 
-int KeyReader::following(int milliseconds) {
+int KeyReader::next_byte(int milliseconds) {
   int byte = source_(milliseconds);
   while (byte == Terminal::kWoken && !Terminal::interrupted()) byte = source_(milliseconds);
   return byte;
@@ -100,7 +100,7 @@ std::string KeyReader::character(unsigned char first) {
   std::string bytes(1, static_cast<char>(first));
   const int more = first >= 0xf0 ? 3 : first >= 0xe0 ? 2 : first >= 0xc0 ? 1 : 0;
   for (int i = 0; i < more; ++i) {
-    const int byte = following(-1);
+    const int byte = next_byte(-1);
     if (byte < 0) break;
     bytes += static_cast<char>(byte);
   }
@@ -108,7 +108,7 @@ std::string KeyReader::character(unsigned char first) {
 }
 
 Press KeyReader::after_escape() {
-  const int byte = following(kEscapeMilliseconds);
+  const int byte = next_byte(kEscapeMilliseconds);
   if (byte < 0) return {byte == Terminal::kClosed ? Key::closed : Key::none};
   if (byte == '[' || byte == 'O') return control_sequence();
   if (byte == kEscape) return after_escape();  // rxvt's Alt with an arrow
@@ -120,11 +120,11 @@ Press KeyReader::after_escape() {
 Press KeyReader::control_sequence() {
   std::string sent;
   while (sent.empty() || sent.back() < 0x40 || sent.back() > 0x7e) {
-    const int byte = following(-1);
+    const int byte = next_byte(-1);
     if (byte < 0) return {byte == Terminal::kClosed ? Key::closed : Key::none};
     sent += static_cast<char>(byte);
     if (sent == "[") {  // the Linux console's function keys have one byte more
-      following(-1);
+      next_byte(-1);
       return {};
     }
   }
@@ -135,7 +135,7 @@ Press KeyReader::control_sequence() {
 Press KeyReader::pasted() {
   std::string bytes;
   while (!bytes.ends_with(kPasteEnd)) {
-    const int byte = following(-1);
+    const int byte = next_byte(-1);
     if (byte < 0) return {byte == Terminal::kClosed ? Key::closed : Key::none};
     bytes += static_cast<char>(byte);
   }

@@ -54,7 +54,7 @@ class KeyReader {
   Press after_escape();
   Press control_sequence();
   Press pasted();
-  int following(int milliseconds);  ///< next byte of an unfinished key
+  int next_byte(int milliseconds);  ///< next byte of an unfinished key
   std::string character(unsigned char first);
 
   Source source_;

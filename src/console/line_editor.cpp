@@ -62,7 +62,7 @@ class Typing {
   void leave() {
     const Extent extent = terminal_.extent();
     terminal_.write(screen_.draw(lay_out(edit_.text(), edit_.text().size(), prompt_, extent.columns), extent) + "\r\n");
-    screen_.start_anew();
+    screen_.restart();
   }
 
   std::optional<Input::End> ended(Key key, bool again) {
@@ -128,7 +128,7 @@ class Typing {
         return true;
       case Key::clear_screen:
         terminal_.write("\x1b[H\x1b[2J");
-        screen_.start_anew();
+        screen_.restart();
         return true;
       default:
         return false;

@@ -31,7 +31,7 @@ class Screen {
   /// cursor.
   std::string draw(const Layout& layout, Extent extent);
   /// Starts the next text at the cursor's position: at the left of a new row.
-  void start_anew() { above_.clear(), left_ = 0; }
+  void restart() { above_.clear(), left_ = 0; }
 
  private:
   std::vector<int> above_;  ///< widths of the rows above the cursor

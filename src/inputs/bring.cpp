@@ -15,7 +15,7 @@ using config::Purpose;
 using config::RunConfig;
 using nlohmann::json;
 
-json to_json(const Found& f) {
+json to_json(const HubInput& f) {
   return {{"key", f.key},
           {"folder", f.folder.string()},
           {"hub", static_cast<int>(f.source.hub)},
@@ -27,8 +27,8 @@ json to_json(const Found& f) {
           {"parts", f.wanted.folders}};
 }
 
-Found found_of(const json& j) {
-  Found f;
+HubInput hub_input_of(const json& j) {
+  HubInput f;
   f.key = j.at("key").get<std::string>();
   f.folder = j.at("folder").get<std::string>();
   f.source = {static_cast<hub::Hub>(j.at("hub").get<int>()), static_cast<hub::Kind>(j.at("kind").get<int>()),
@@ -48,7 +48,7 @@ std::string find_as_text(RunConfig config, Purpose purpose) {
   const std::size_t notes = config.notes.size();
   const std::string given = config.model.model_name_or_path;
   json result = {{"found", json::array()}};
-  for (const Found& f : find(config, purpose, locate)) {
+  for (const HubInput& f : find(config, purpose, locate)) {
     log::info("{} {}: '{}'", hub::name_of(f.source.kind), f.source.id, f.folder.string());
     result["found"].push_back(to_json(f));
   }
@@ -58,7 +58,7 @@ std::string find_as_text(RunConfig config, Purpose purpose) {
 }
 
 /// Returns this node's folder: rank 0's folder if visible, else the same commit in a cache of this node.
-fs::path here(const Found& f, const comm::Session& session) {
+fs::path here(const HubInput& f, const comm::Session& session) {
   std::error_code code;
   if (fs::is_directory(f.folder, code)) return f.folder;
   const auto own = hub::find_cached(f.source, f.wanted);
@@ -84,12 +84,12 @@ void bring(RunConfig& config, Purpose purpose, comm::Session& session) {
   const json result = json::parse(text);
   if (result.contains("model")) config.model.model_name_or_path = result["model"].get<std::string>();
   for (const json& note : result.at("notes")) config.notes.push_back(note.get<std::string>());
-  std::vector<Found> found;
-  for (const json& j : result.at("found")) found.push_back(found_of(j));
+  std::vector<HubInput> found;
+  for (const json& j : result.at("found")) found.push_back(hub_input_of(j));
   const bool stages = !config.model.stage_to.empty();
   if (!found.empty())
     comm::agreed(session.world(), [&] {
-      for (const Found& f : found) config.folders[f.key] = (stages ? f.folder : here(f, session)).string();
+      for (const HubInput& f : found) config.folders[f.key] = (stages ? f.folder : here(f, session)).string();
     });
   if (stages) stage(config, purpose == Purpose::check ? Purpose::train : purpose, session);
 }

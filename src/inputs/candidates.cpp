@@ -41,7 +41,7 @@ bool is_entry(const RunConfig& c, const std::string& name) {
 }
 
 /// Lists the candidate's files on this node, with sizes and times.
-StagedItem look_at(const RunConfig& c, const Candidate& candidate, const fs::path& path) {
+StagedItem list_files(const RunConfig& c, const Candidate& candidate, const fs::path& path) {
   StagedItem item;
   item.is_file = fs::is_regular_file(path);
   const fs::path base = item.is_file ? path.parent_path() : path;
@@ -57,7 +57,7 @@ StagedItem look_at(const RunConfig& c, const Candidate& candidate, const fs::pat
   item.name = candidate.key.substr(candidate.key.find(':') == std::string::npos ? 0 : candidate.key.find(':') + 1);
   item.name = fs::path(item.name).lexically_normal().filename().string();
   for (const std::string& file : files) {
-    struct stat status{};
+    struct stat status {};
     require(stat((base / file).c_str(), &status) == 0, "cannot read '{}'", (base / file).string());
     item.files.push_back({.path = file, .bytes = static_cast<std::uint64_t>(status.st_size), .changed = changed_at(status)});
   }
@@ -97,7 +97,7 @@ StagedItem item_of(const RunConfig& c, const Candidate& candidate) {
   StagedItem item;
   try {
     if (!fs::exists(path) || (candidate.kind == Candidate::Kind::dataset && is_entry(c, candidate.key))) return {};
-    item = look_at(c, candidate, path);
+    item = list_files(c, candidate, path);
   } catch (const std::exception& e) {  // not a model: its reader will report the error
     log::debug("'{}' is not staged: {}", path.string(), e.what());
     return {};

@@ -40,7 +40,7 @@ class Search {
     }
   }
 
-  std::vector<Found> found() && { return std::move(found_); }
+  std::vector<HubInput> found() && { return std::move(found_); }
 
  private:
   /// Collects the folders that several entries need from one repository; empty: all of it.
@@ -64,7 +64,7 @@ class Search {
   RunConfig& config_;
   const Locate& locate_;
   hub::Hub hub_;
-  std::vector<Found> found_;
+  std::vector<HubInput> found_;
 };
 
 bool reads_data(Purpose purpose) {
@@ -87,17 +87,18 @@ fs::path in_cache(const hub::Source& source, const hub::Wanted& wanted) {
     if (hub != source.hub && !source.revision.empty()) break;
     if (const auto folder = hub::find_cached(there, wanted)) return *folder;
   }
-  fail_config("'{}' is not a path, and no cache has all of its files. {}", source.id, how_to_fetch(hub::name_of(source.kind), source.id));
+  fail_config("'{}' is not a path, and no cache has all of its files. {}", source.id,
+              how_to_fetch(hub::name_of(source.kind), source.id));
 }
 
-std::vector<Found> find(RunConfig& config, Purpose purpose, const Locate& locate) {
+std::vector<HubInput> find(RunConfig& config, Purpose purpose, const Locate& locate) {
   Search search(config, locate);
   const bool weights = purpose != Purpose::pack && purpose != Purpose::plan;
   if (weights)
     for (const std::string& name : config.model.adapter_name_or_path)
       search.path(name, {.needs = hub::Needs::adapter, .folder = config.model.adapter_folder});
   if (config.model.model_name_or_path.empty() && !config.model.adapter_name_or_path.empty()) {
-    config::take_base_of_adapter(config);
+    config::take_base_model_from_adapter(config);
     if (config.model.model_name_or_path.empty())
       fail_config("model_name_or_path is not given, and the adapter {} names no base model: give model_name_or_path",
                   config.model.adapter_name_or_path.front());

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kBlock = std::uint64_t{4} << 20;
 constexpr std::uint64_t kSlots = 8;
-constexpr std::uint64_t kBehind = kSlots / 2;  // blocks that may still be sent or written while later ones arrive
+constexpr std::uint64_t kMaxLag = kSlots / 2;  // blocks that may still be sent or written while later ones arrive
 
 /// Writes blocks in order on a separate thread.
 class Writer {
@@ -81,12 +81,12 @@ bool relay(comm::Communicator& chain, std::uint64_t total, const Read& read, con
   const auto message = [&](std::uint64_t b) { return std::span(slots[b % kSlots]).first(block(b).size() + 1); };
   bool whole = true;
   std::array<comm::Work, kSlots> coming, going;
-  const auto ask_for = [&](std::uint64_t b) {
+  const auto post_recv = [&](std::uint64_t b) {
     coming[b % kSlots] = chain.start_recv(message(b).data(), message(b).size(), DType::u8, me - 1);
   };
   Writer writer(write);
   if (!first)
-    for (std::uint64_t b = 0; b < std::min(kSlots, blocks); ++b) ask_for(b);
+    for (std::uint64_t b = 0; b < std::min(kSlots, blocks); ++b) post_recv(b);
   for (std::uint64_t b = 0; b < blocks; ++b) {
     if (first) {
       going[b % kSlots].wait();
@@ -99,11 +99,11 @@ bool relay(comm::Communicator& chain, std::uint64_t total, const Read& read, con
     if (!last) going[b % kSlots] = chain.start_send(message(b).data(), message(b).size(), DType::u8, me + 1);
     if (write) writer.put(block(b));
     activity::tick();
-    if (first || b < kBehind || b - kBehind + kSlots >= blocks) continue;
-    const std::uint64_t old = b - kBehind;
+    if (first || b < kMaxLag || b - kMaxLag + kSlots >= blocks) continue;
+    const std::uint64_t old = b - kMaxLag;
     going[old % kSlots].wait();
     writer.wait_for(old + 1);
-    ask_for(old + kSlots);
+    post_recv(old + kSlots);
   }
   for (comm::Work& work : going) work.wait();
   writer.finish();

@@ -30,12 +30,13 @@ using config::RunConfig;
 using std::chrono::milliseconds;
 
 bool on_same_disk(const fs::path& a, const fs::path& b) {
-  struct stat at_a{}, at_b{};
+  struct stat at_a {
+  }, at_b{};
   return stat(a.c_str(), &at_a) == 0 && stat(b.c_str(), &at_b) == 0 && at_a.st_dev == at_b.st_dev;
 }
 
 /// Holds the copies that this process uses until it ends.
-StageFolder& own_disk(const fs::path& dir, std::uint64_t limit) {
+StageFolder& stage_folder(const fs::path& dir, std::uint64_t limit) {
   static StageFolder folder(dir, limit);
   return folder;
 }
@@ -45,26 +46,26 @@ fs::path base_of(const StagedItem& item) {
 }
 
 /// Returns sampled hashes that identify the content of the item's files on this node.
-nlohmann::json samples_of(const StagedItem& item) {
+nlohmann::json sampled_hashes(const StagedItem& item) {
   nlohmann::json samples = nlohmann::json::object();
   for (const StagedFile& file : item.files) samples[file.path] = io::sampled_hash(io::File::open_read(base_of(item) / file.path));
   return samples;
 }
 
 /// The folder from begin(). The destructor removes it unless the path was cleared.
-class Made {
+class PendingCopy {
  public:
-  Made() = default;
-  Made(const Made&) = delete;
-  Made& operator=(const Made&) = delete;
-  ~Made() {
+  PendingCopy() = default;
+  PendingCopy(const PendingCopy&) = delete;
+  PendingCopy& operator=(const PendingCopy&) = delete;
+  ~PendingCopy() {
     if (!path.empty()) StageFolder::drop(path);
   }
   fs::path path;
 };
 
 /// A candidate that at least one node sees.
-struct Place {
+struct StagedInput {
   std::string key;
   StagedItem item;                     ///< as on the holder
   int holder = 0;                      ///< rank of the holder among the leaders
@@ -73,9 +74,9 @@ struct Place {
 };
 
 /// Stages inputs. The leaders, one rank per node, run it together.
-class Staging {
+class Stager {
  public:
-  Staging(const RunConfig& config, comm::Communicator& leaders)
+  Stager(const RunConfig& config, comm::Communicator& leaders)
       : config_(config),
         leaders_(leaders),
         dir_(config.model.stage_to),
@@ -83,50 +84,53 @@ class Staging {
 
   /// Returns this node's new path for each candidate, by key. Holds all existing copies before making room for new ones.
   nlohmann::json run(const std::vector<Candidate>& all) {
-    std::vector<Place> places;
+    std::vector<StagedInput> inputs;
     for (const Candidate& candidate : all)
-      if (auto place = look_for(candidate)) places.push_back(std::move(*place));
+      if (auto input = find_input(candidate)) inputs.push_back(std::move(*input));
     nlohmann::json folders = nlohmann::json::object();
-    for (Place& place : places) {
-      if (is_any(!place.there)) copy(place);
-      const bool file_in_copy = place.item.is_file && !place.in_place;
-      folders[place.key] = (file_in_copy ? *place.there / place.item.files.front().path : *place.there).string();
+    for (StagedInput& input : inputs) {
+      if (any_of_leaders(!input.there)) copy(input);
+      const bool file_in_copy = input.item.is_file && !input.in_place;
+      folders[input.key] = (file_in_copy ? *input.there / input.item.files.front().path : *input.there).string();
     }
     return folders;
   }
 
  private:
-  bool tells() const { return leaders_.rank() == 0; }
-  StageFolder& disk() const { return own_disk(dir_, limit_); }
-  bool is_any(bool here) const { return comm::all_reduce_value(leaders_, static_cast<int>(here), comm::ReduceOp::max) != 0; }
+  bool is_first() const { return leaders_.rank() == 0; }
+  StageFolder& disk() const { return stage_folder(dir_, limit_); }
+  bool any_of_leaders(bool here) const {
+    return comm::all_reduce_value(leaders_, static_cast<int>(here), comm::ReduceOp::max) != 0;
+  }
 
   /// Finds the holder of the candidate, and its path on this node's local disk. Returns nullopt if no node has files to copy.
-  std::optional<Place> look_for(const Candidate& candidate) {
-    Place place{candidate.key, {}};
+  std::optional<StagedInput> find_input(const Candidate& candidate) {
+    StagedInput input{candidate.key, {}};
     StagedItem own;
     comm::agreed(leaders_, [&] {
       static_cast<void>(disk());  // creates the folder
       own = item_of(config_, candidate);
     });
     const auto all = comm::all_gather_value(leaders_, static_cast<int>(!own.files.empty()));
-    place.holder = static_cast<int>(std::ranges::find(all, 1) - all.begin());
-    if (place.holder == static_cast<int>(all.size())) return std::nullopt;  // its reader will report that it is missing
-    place.item = staged_item_of(comm::broadcast_json(leaders_, to_json(own), place.holder));
-    const bool holds = leaders_.rank() == place.holder;
+    input.holder = static_cast<int>(std::ranges::find(all, 1) - all.begin());
+    if (input.holder == static_cast<int>(all.size())) return std::nullopt;  // its reader will report that it is missing
+    input.item = staged_item_of(comm::broadcast_json(leaders_, to_json(own), input.holder));
+    const bool holds = leaders_.rank() == input.holder;
     const fs::path path = config_.folder_of(candidate.key);
-    place.in_place = !own.files.empty() && on_same_disk(path, dir_);
-    if (is_any(place.in_place && !holds)) {
-      const auto theirs = nlohmann::json::parse(comm::on_root(leaders_, [&] { return samples_of(own).dump(); }, place.holder));
-      place.in_place = place.in_place && (holds || is_same(own, theirs));
+    input.in_place = !own.files.empty() && on_same_disk(path, dir_);
+    if (any_of_leaders(input.in_place && !holds)) {
+      const auto theirs = nlohmann::json::parse(comm::on_root(
+          leaders_, [&] { return sampled_hashes(own).dump(); }, input.holder));
+      input.in_place = input.in_place && (holds || is_same(own, theirs));
     }
-    comm::agreed(leaders_, [&] { place.there = place.in_place ? path : disk().find(place.item); });
-    return place;
+    comm::agreed(leaders_, [&] { input.there = input.in_place ? path : disk().find(input.item); });
+    return input;
   }
 
   /// True if the files on this node's local disk equal the holder's. Incomplete or other versions differ.
   bool is_same(const StagedItem& own, const nlohmann::json& theirs) const {
     try {
-      if (samples_of(own) == theirs) return true;
+      if (sampled_hashes(own) == theirs) return true;
     } catch (const Error& e) {
       log::debug("{}", e.what());
     }
@@ -136,59 +140,60 @@ class Staging {
 
   /// Only one job on a node makes a copy; the others wait. Either all leaders get their claims or none: otherwise two jobs could
   /// wait for each other.
-  std::unique_ptr<StageClaim> claim(Place& place) {
+  std::unique_ptr<StageClaim> claim(StagedInput& input) {
     std::minstd_rand chance(std::random_device{}());
     std::unique_ptr<StageClaim> claim;
     for (bool said = false;;) {
-      const bool lacks = !place.there;
-      if (lacks) claim = disk().claim(place.item);
-      if (!is_any(lacks && !claim)) break;
+      const bool lacks = !input.there;
+      if (lacks) claim = disk().claim(input.item);
+      if (!any_of_leaders(lacks && !claim)) break;
       claim.reset();
-      if (tells() && !std::exchange(said, true)) log::info("another job stages {}: waiting for it", place.item.name);
+      if (is_first() && !std::exchange(said, true)) log::info("another job stages {}: waiting for it", input.item.name);
       job::stop_before_training(leaders_);
       const auto wait = comm::broadcast_value(leaders_, std::uniform_int_distribution<int>(200, 1500)(chance));
       for (const auto until = std::chrono::steady_clock::now() + milliseconds(wait); std::chrono::steady_clock::now() < until;)
         std::this_thread::sleep_for(milliseconds(50)), activity::tick();
     }
     comm::agreed(leaders_, [&] {
-      if (!place.there) place.there = disk().find(place.item);  // another job may have finished it by now
+      if (!input.there) input.there = disk().find(input.item);  // another job may have finished it by now
     });
     return claim;
   }
 
   /// Copies the item from the holder to all leaders that lack it.
-  void copy(Place& place) {
-    const auto mine = claim(place);
-    const bool holds = leaders_.rank() == place.holder, lacks = !place.there;
+  void copy(StagedInput& input) {
+    const auto mine = claim(input);
+    const bool holds = leaders_.rank() == input.holder, lacks = !input.there;
     const int copies = comm::all_reduce_value(leaders_, static_cast<int>(lacks));
     if (copies == 0) return;
-    const StagedItem& item = place.item;
-    if (tells())
+    const StagedItem& item = input.item;
+    if (is_first())
       log::info("staging {} ({}) from '{}' to '{}' on {} node(s)", item.name, format_bytes(static_cast<double>(item.bytes())),
                 item.source.string(), dir_.string(), copies);
     const auto start = std::chrono::steady_clock::now();
-    Made made;
+    PendingCopy made;
     comm::agreed(leaders_, [&] {
       if (lacks) made.path = disk().begin(item);
     });
     const auto chain = leaders_.split(holds || lacks ? 0 : 1, holds ? 0 : 1 + leaders_.rank(), "stage");
     std::string error;
-    if (holds || lacks) error = send(*chain, place, made.path);
+    if (holds || lacks) error = send(*chain, input, made.path);
     comm::all_agree(leaders_, error, error == job::kNothingTrained ? kExitRequeue : kExitFailed);
     comm::agreed(leaders_, [&] {
-      if (lacks) place.there = disk().commit(item, made.path), made.path.clear();
+      if (lacks) input.there = disk().commit(item, made.path), made.path.clear();
     });
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    if (tells())
+    if (is_first())
       log::info("staged {}: {:.1f} s, {}/s", item.name, seconds,
                 format_bytes(std::floor(static_cast<double>(item.bytes()) / std::max(seconds, 1e-3))));
   }
 
   /// Returns this node's error. All ranks of the chain continue to the end, because the others would wait.
-  std::string send(comm::Communicator& chain, Place& place, const fs::path& made) {
-    StagedItem& item = place.item;
+  std::string send(comm::Communicator& chain, StagedInput& input, const fs::path& made) {
+    StagedItem& item = input.item;
     const bool first = chain.rank() == 0;
-    Progress progress(fmt::format("staging {}: MB", item.name), static_cast<std::int64_t>(item.bytes() / 1'000'000) + 1, tells());
+    Progress progress(fmt::format("staging {}: MB", item.name), static_cast<std::int64_t>(item.bytes() / 1'000'000) + 1,
+                      is_first());
     StreamReader reader(base_of(item), item.files);
     StreamWriter writer(made, item.files);
     const bool whole = relay(
@@ -220,7 +225,7 @@ nlohmann::json staged(const RunConfig& config, const std::vector<Candidate>& all
   const auto leaders = session.world().split(leads ? 0 : 1, session.rank(), "leaders");
   std::string told;
   comm::agreed(session.world(), [&] {
-    if (leads) told = Staging(config, *leaders).run(all).dump();
+    if (leads) told = Stager(config, *leaders).run(all).dump();
   });
   return nlohmann::json::parse(comm::broadcast_string(session.node_group(), std::move(told)));
 }

@@ -147,8 +147,9 @@ void StageFolder::make_room(std::uint64_t needed, const fs::path& source) const 
     may_go -= std::min(may_go, copy.item.bytes());
     log::info("removed the least recently used copy '{}' ({}) to make room", copy.folder.string(), bytes_of(copy.item.bytes()));
   }
-  require(has_room(0), "no room in '{}' for {} of {}: the disk has {} free, other copies have {}, and {} of these are not in "
-                       "use{}",
+  require(has_room(0),
+          "no room in '{}' for {} of {}: the disk has {} free, other copies have {}, and {} of these are not in "
+          "use{}",
           dir_.string(), bytes_of(needed), source.string(), bytes_of(fs::space(dir_).available), bytes_of(there),
           bytes_of(may_go), limit_ == 0 ? "" : fmt::format(", stage_limit is {}", bytes_of(limit_)));
 }
@@ -156,7 +157,7 @@ void StageFolder::make_room(std::uint64_t needed, const fs::path& source) const 
 fs::path StageFolder::commit(const StagedItem& item, const fs::path& made) {
   StagedItem copied = item;
   for (StagedFile& file : copied.files) {
-    struct stat status{};
+    struct stat status {};
     require(stat((made / file.path).c_str(), &status) == 0, "cannot read '{}'", (made / file.path).string());
     file.copied = changed_at(status);
   }
@@ -184,9 +185,9 @@ void StageFolder::drop(const fs::path& made) noexcept {
   }
 }
 
-std::vector<Pruned> prune(const fs::path& dir, std::chrono::seconds age) {
+std::vector<RemovedCopy> prune(const fs::path& dir, std::chrono::seconds age) {
   require(fs::is_directory(dir), "there is no folder '{}' to prune", dir.string());
-  std::vector<Pruned> pruned;
+  std::vector<RemovedCopy> pruned;
   const std::time_t now = std::time(nullptr);
   for (const Copy& copy : copies_in(dir)) {
     if (copy.whole && now - copy.used < age.count()) continue;

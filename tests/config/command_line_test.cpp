@@ -47,7 +47,7 @@ TEST(CommandLine, TakesRunFilesWithASignInTheFolder) {
 }
 
 TEST(CommandLine, TakesWordsWhereTheProgramHasSome) {
-  CommandSpec spec{.name = "qft-ckpt", .summary = "Looks into checkpoints.", .words = "CHECKPOINT...", .least_words = 2};
+  CommandSpec spec{.name = "qft-ckpt", .summary = "Looks into checkpoints.", .words = "CHECKPOINT...", .min_words = 2};
   const auto line = parse(spec, {"diff", "lr=1/checkpoint-5", "b"});
   EXPECT_EQ(line->words, (std::vector<std::string>{"diff", "lr=1/checkpoint-5", "b"}));
   EXPECT_CONTAINS(error_of([&] { parse(spec, {"diff"}); }), "expected at least 2 of CHECKPOINT...");

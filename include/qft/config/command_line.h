@@ -22,7 +22,7 @@ struct CommandSpec {
   RunFile run_file = RunFile::none;
   Purpose purpose = Purpose::any;  // selects the keys that --help lists
   std::string words = {};          // names further words in the usage line ("CHECKPOINT..."); empty: none allowed
-  std::size_t least_words = 0;     // minimum number of words
+  std::size_t min_words = 0;       // minimum number of words
   bool machine_readable = false;   // accepts --json
   /// The program's own options, such as --ranks. --help, --version, --json and --log-level are added.
   boost::program_options::options_description options = boost::program_options::options_description("options");

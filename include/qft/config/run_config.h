@@ -93,7 +93,7 @@ struct RunConfig {
 };
 
 /// If only an adapter is given, sets model_name_or_path to the base model in its adapter_config.json and adds a note.
-void take_base_of_adapter(RunConfig& config);
+void take_base_model_from_adapter(RunConfig& config);
 
 /// Reads a .yaml, .yml or .json run file and applies `overrides` ("key=value", the later wins). Imports the files that deepspeed,
 /// fsdp and accelerate_config name, then resolves and validates. An empty `file` means no keys. Not collective. Throws

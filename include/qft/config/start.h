@@ -11,9 +11,9 @@ namespace qft::config {
 bool trains(const RunConfig& config);
 
 /// Logs the configuration's notes and removes them, so that each is logged once.
-void say_notes(RunConfig& config);
+void log_notes(RunConfig& config);
 
-/// Calls line.load(), sets up the log at --log-level (else log_level) and calls say_notes().
+/// Calls line.load(), sets up the log at --log-level (else log_level) and calls log_notes().
 RunConfig start(const CommandLine& line, Purpose purpose, int rank = 0, int ranks = 1);
 
 }  // namespace qft::config

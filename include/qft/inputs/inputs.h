@@ -14,7 +14,7 @@
 namespace qft::inputs {
 
 /// A name on a hub in the run file, with its local folder.
-struct Found {
+struct HubInput {
   std::string key;  ///< key in RunConfig::folders
   hub::Source source;
   hub::Wanted wanted;
@@ -29,7 +29,7 @@ std::filesystem::path in_cache(const hub::Source& source, const hub::Wanted& wan
 /// Finds the folders of the model, tokenizer, adapters and datasets that `purpose` needs and that have hub names (existing paths
 /// are not hub names), and adds them to config.folders. Takes the base model from the adapter if only an adapter is given. Not
 /// collective.
-std::vector<Found> find(config::RunConfig& config, config::Purpose purpose, const Locate& locate);
+std::vector<HubInput> find(config::RunConfig& config, config::Purpose purpose, const Locate& locate);
 
 /// Does find() for all ranks: rank 0 searches, and fetches missing inputs once for all nodes (qft check fetches nothing). Every
 /// rank must then see the folders, or find the same commit in its own node's cache. Calls stage() if stage_to is set. Collective;

@@ -83,12 +83,12 @@ class StageFolder {
 };
 
 /// A removed copy.
-struct Pruned {
+struct RemovedCopy {
   std::filesystem::path folder;
   std::uint64_t bytes = 0;
 };
 /// Removes copies that are not in use and were last used more than `age` ago, and unfinished copies of killed processes of any
 /// age. Throws Error.
-std::vector<Pruned> prune(const std::filesystem::path& dir, std::chrono::seconds age);
+std::vector<RemovedCopy> prune(const std::filesystem::path& dir, std::chrono::seconds age);
 
 }  // namespace qft::inputs
