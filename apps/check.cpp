@@ -27,8 +27,8 @@ config::CommandSpec spec() {
   s.machine_readable = true;
   s.options.add_options()("machine", po::value<std::string>(),
                           "expected network speed: a machine for qft plan, by a name such as h100 or as a file")(
-      "only", po::value<std::string>()->default_value(""), "run only probes with a group/name that matches this regular "
-                                                           "expression");
+      "only", po::value<std::string>()->default_value(""),
+      "run only probes with a group/name that matches this regular expression");
   return s;
 }
 

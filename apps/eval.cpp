@@ -14,8 +14,9 @@ namespace po = boost::program_options;
 config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft eval";
-  s.summary = "computes loss and perplexity of a model, with its adapter if one is given; with predict_with_generate also "
-              "generates answers";
+  s.summary =
+      "computes loss and perplexity of a model, with its adapter if one is given; with predict_with_generate also generates "
+      "answers";
   s.run_file = config::CommandSpec::RunFile::required;
   s.purpose = config::Purpose::eval;
   s.machine_readable = true;

@@ -30,9 +30,9 @@ config::CommandSpec spec() {
   s.run_file = config::CommandSpec::RunFile::required;
   s.purpose = config::Purpose::generate;
   s.machine_readable = true;
-  s.options.add_options()("input", po::value<std::string>(),
-                          "prompts in any format of training data: a file, a folder, a name in dataset_info.json, or - for "
-                          "stdin")(
+  s.options.add_options()(
+      "input", po::value<std::string>(),
+      "prompts in any format of training data: a file, a folder, a name in dataset_info.json, or - for stdin")(
       "output", po::value<std::string>(), "file for the answers to --input, one JSON line each, or - for stdout");
   return s;
 }

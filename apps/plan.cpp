@@ -60,8 +60,7 @@ plan::Plan planned(const config::RunConfig& config, int ranks, const std::option
 int ranks_of(const config::CommandLine& line) {
   if (line.run_file.empty() && line.overrides.empty())
     fail_config(
-        "qft plan: the run file (.yaml, .yml or .json) is missing: give one, or its keys as --key value; see qft plan "
-        "--help");
+        "qft plan: the run file (.yaml, .yml or .json) is missing: give one, or its keys as --key value; see qft plan --help");
   if (line.options.count("ranks") == 0)
     fail_config("qft plan: --ranks is missing: give the run's number of ranks, one per GPU, or one per socket on CPU nodes");
   const int ranks = line.options["ranks"].as<int>();

@@ -28,8 +28,8 @@ config::CommandSpec spec() {
       "copies, kernels, attention, collectives, steps of a small model with each strategy, answers; needs no files";
   s.machine_readable = true;
   s.options.add_options()("device", po::value<std::string>()->default_value("auto"), device::device_words().c_str())(
-      "only", po::value<std::string>()->default_value(""), "run only checks with a group/what/case that matches this regular "
-                                                           "expression");
+      "only", po::value<std::string>()->default_value(""),
+      "run only checks with a group/what/case that matches this regular expression");
   return s;
 }
 

@@ -23,8 +23,8 @@ config::CommandSpec spec() {
   spec.purpose = config::Purpose::pack;
   spec.options.add_options()("eval", "check eval_dataset instead of dataset")("ranks", po::value<int>()->default_value(1),
 
-                                                                                  "number of ranks in training, for the number "
-                                                                                  "of steps");
+                                                                              "number of ranks in training, for the number "
+                                                                              "of steps");
   return spec;
 }
 

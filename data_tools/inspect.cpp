@@ -49,9 +49,8 @@ int run(const config::CommandLine& line) {
   for (const std::string& path : paths) {
     const auto pack = pack::PackReader::open(path);
     if (tokenizer && tokenizer->hash() != pack->attributes().tokenizer_hash)
-      fail_config("'{}' was made with a tokenizer that has the hash {}, but this tokenizer has {}: name the pack's "
-                  "tokenizer", path,
-                  pack->attributes().tokenizer_hash, tokenizer->hash());
+      fail_config("'{}' was made with a tokenizer that has the hash {}, but this tokenizer has {}: name the pack's tokenizer",
+                  path, pack->attributes().tokenizer_hash, tokenizer->hash());
     if (line.json) {
       nlohmann::ordered_json summary = pack::summarize(*pack);
       if (tokenizer) summary["samples"] = pack::items_as_text(*pack, *tokenizer, items);

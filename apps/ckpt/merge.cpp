@@ -27,9 +27,9 @@ config::CommandSpec spec() {
   spec.options.add_options()("base", po::value<std::string>(),
                              "the base model's directory; absent: base_model_name_or_path of adapter_config.json")(
       "tokenizer", po::value<std::string>(),
-      "folder to copy the tokenizer's files from; absent: the base model, with the adapter's chat "
-      "template and end token")("output,o", po::value<std::string>(), "the directory to write")(
-      "shard-size", po::value<double>()->default_value(5), "largest shard, in GB (10^9 bytes)");
+      "folder to copy the tokenizer's files from; absent: the base model, with the adapter's chat template and end token")(
+      "output,o", po::value<std::string>(), "the directory to write")("shard-size", po::value<double>()->default_value(5),
+                                                                      "largest shard, in GB (10^9 bytes)");
   return spec;
 }
 

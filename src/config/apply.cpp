@@ -95,9 +95,7 @@ void apply_defaults(RunConfig& config, const std::vector<V1Default>& defaults, c
   }
   if (taken.empty()) return;
   config.notes.push_back(
-      fmt::format("this run file has keys of LLaMA-Factory's version 1, so that version's defaults "
-                  "apply: {}",
-                  taken));
+      fmt::format("this run file has keys of LLaMA-Factory's version 1, so that version's defaults apply: {}", taken));
 }
 
 // Applies the settings of the run that wrote the adapter or model to keys that nothing else sets.
@@ -119,8 +117,7 @@ std::vector<Setting> settings_of(const Value& document, std::string_view file) {
   if (document.kind == Value::Kind::null) return settings;
   if (document.kind != Value::Kind::map) {
     fail_config(
-        "{}:{}: expected 'key: value' lines, got {}: write a colon and a space between a key and its value, "
-        "as in 'stage: sft'",
+        "{}:{}: expected 'key: value' lines, got {}: write a colon and a space between a key and its value, as in 'stage: sft'",
         file, document.line, describe(document));
   }
   for (const auto& [key, value] : document.entries) {

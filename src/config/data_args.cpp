@@ -40,9 +40,7 @@ void DataArgs::visit(const FieldVisitor& field) {
               "true: keep reasoning in the response; false: put an empty thought into the prompt; null: leave texts unchanged"),
         &enable_thinking);
   field(Field("preserve_thinking", "keep the reasoning of earlier turns"), &preserve_thinking);
-  field(Field("use_curriculum",
-              "train from easy to hard: each step takes a share of its samples from each "
-              "level of difficulty"),
+  field(Field("use_curriculum", "train from easy to hard: each step takes a share of its samples from each level of difficulty"),
         &use_curriculum);
   field(Field("curriculum_seed", "seed for the order within each level").shown_default("data_seed"), &curriculum_seed);
   field(Field("curriculum",

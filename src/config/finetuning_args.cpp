@@ -46,8 +46,8 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
   field(Field("oft_target", "OFT: linear layers that get rotations, named as in lora_target"), &oft_target);
   field(Field("module_dropout", "OFT: must be 0, because PEFT ignores it").in_half_open(0, 1), &module_dropout);
   field(Field("use_cayley_neumann",
-              "OFT: compute rotations by a Neumann series, faster but not exactly orthogonal; false: by "
-              "the exact Cayley transform"),
+              "OFT: compute rotations by a Neumann series, faster but not exactly orthogonal; false: by the exact Cayley "
+              "transform"),
         &use_cayley_neumann);
   field(Field("num_cayley_neumann_terms", "OFT: terms of the Neumann series").in(2, 64), &num_cayley_neumann_terms);
   field(Field("block_share", "OFT: one rotation for all blocks of a linear's inputs"), &block_share);
@@ -65,14 +65,9 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
               "stages dpo, kto: beta, the factor of the reward: larger values weigh differences of log-probabilities more")
             .above(0),
         &pref_beta);
-  field(Field("pref_ftx",
-              "stages dpo, kto: weight of the chosen answer's SFT loss, added to the "
-              "preference loss")
-            .at_least(0),
+  field(Field("pref_ftx", "stages dpo, kto: weight of the chosen answer's SFT loss, added to the preference loss").at_least(0),
         &pref_ftx);
-  field(Field("simpo_gamma",
-              "pref_loss simpo: target margin between the chosen and the rejected answer's "
-              "rewards"),
+  field(Field("simpo_gamma", "pref_loss simpo: target margin between the chosen and the rejected answer's rewards"),
         &simpo_gamma);
   field(Field("rpo_alpha",
               "stage dpo: weight of the mean loss per label of the chosen answers, added to the preference loss (RPO; cpo_alpha "
@@ -113,10 +108,7 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
   field(
       Field("use_eaft_loss", "EAFT: weight the loss of each label by (entropy of the 20 most probable tokens / 3) ^ eaft_alpha"),
       &use_eaft_loss);
-  field(Field("eaft_alpha",
-              "EAFT: larger values reduce the weight of labels at which the model is "
-              "certain")
-            .at_least(0),
+  field(Field("eaft_alpha", "EAFT: larger values reduce the weight of labels at which the model is certain").at_least(0),
         &eaft_alpha);
   field(Field("use_asft_loss", "ASFT: like use_dft_loss, plus the KL divergence from the initial model"), &use_asft_loss);
   field(Field("asft_alpha", "ASFT: weight of the KL divergence").at_least(0), &asft_alpha);

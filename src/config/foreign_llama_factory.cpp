@@ -39,8 +39,7 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kNoEffect, "flash_attn", kAttention, "auto"},
     {kNoEffect, "offload_folder print_param_status export_device", "it changes no result", "offload|false|cpu"},
     {kNoEffect,
-     "vllm_maxlen vllm_gpu_util vllm_enforce_eager vllm_max_lora_rank vllm_config sglang_maxlen "
-     "sglang_mem_fraction "
+     "vllm_maxlen vllm_gpu_util vllm_enforce_eager vllm_max_lora_rank vllm_config sglang_maxlen sglang_mem_fraction "
      "sglang_tp_size sglang_config sglang_lora_backend",
      kEngine, ""},
     {kNoEffect, "quantization_device_map", "each rank computes on one device", "null|auto"},
@@ -52,14 +51,14 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kRefused, "split_special_tokens", "special tokens are always one token each: remove the key", kOff},
     {kRefused, "use_kt", "qft does not use KTransformers: remove the key", kOff},
     {kNoEffect,
-     "kt_config kt_cpu_activation kt_weight_path kt_non_expert_weight_path kt_expert_checkpoint_path "
-     "kt_use_lora_experts kt_lora_expert_num kt_lora_expert_intermediate_size",
+     "kt_config kt_cpu_activation kt_weight_path kt_non_expert_weight_path kt_expert_checkpoint_path kt_use_lora_experts "
+     "kt_lora_expert_num kt_lora_expert_intermediate_size",
      "it only matters with use_kt", ""},
 
     // Images, video and sound.
     {kNoEffect,
-     "media_dir image_max_pixels image_min_pixels image_do_pan_and_scan crop_to_patches video_max_pixels "
-     "video_min_pixels video_fps video_maxlen use_audio_in_video audio_sampling_rate",
+     "media_dir image_max_pixels image_min_pixels image_do_pan_and_scan crop_to_patches video_max_pixels video_min_pixels "
+     "video_fps video_maxlen use_audio_in_video audio_sampling_rate",
      kText, ""},
     {kRefused, "freeze_vision_tower freeze_multi_modal_projector", kTower, kFrozen},
     {kRefused, "train_mm_proj_only", "qft trains only the text model: remove the key, or set it to false", kOff},
@@ -75,8 +74,7 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kNoEffect, "data_shared_file_system", "qft detects it", "false"},
     {kNoEffect,
      "dataloader_num_workers dataloader_pin_memory dataloader_persistent_workers dataloader_prefetch_factor "
-     "dataloader_multiprocessing_context dataloader_in_order accelerator_config split_batches "
-     "dispatch_batches",
+     "dataloader_multiprocessing_context dataloader_in_order accelerator_config split_batches dispatch_batches",
      "one prefetch thread per rank reads the pack", "null"},
     {kNoEffect, "group_by_length length_column_name", "rows have no padding to save", "false|length"},
     {kNoEffect, "remove_unused_columns label_names", "the template decides which columns are read", "null|true"},
@@ -88,9 +86,8 @@ constexpr ForeignRow kLlamaFactory[] = {
     // Methods and optimizers.
     {kRefused, "ref_model_quantization_bit", "ref_model computes in the run's type: remove the key", "null"},
     {kNoEffect,
-     "ppo_buffer_size ppo_epochs ppo_score_norm ppo_target "
-     "ppo_whiten_rewards "
-     "reward_model reward_model_adapters reward_model_quantization_bit reward_model_type",
+     "ppo_buffer_size ppo_epochs ppo_score_norm ppo_target ppo_whiten_rewards reward_model reward_model_adapters "
+     "reward_model_quantization_bit reward_model_type",
      "it belongs to a stage that qft does not have", ""},
     {kRefused, "use_badam use_adam_mini", kOptimizersHere, kOff},
     converted("use_muon", "true: optim=muon; false|null:", "expected true or false"),
@@ -98,9 +95,7 @@ constexpr ForeignRow kLlamaFactory[] = {
     converted("use_galore", "true: optim=galore_adamw; false|null:", "expected true or false"),
     converted("adafactor", "true: optim=adafactor; false|null:", "expected true or false"),
     {kNoEffect,
-     "badam_mode badam_start_block badam_switch_mode badam_switch_interval "
-     "badam_update_ratio "
-     "badam_mask_mode badam_verbose",
+     "badam_mode badam_start_block badam_switch_mode badam_switch_interval badam_update_ratio badam_mask_mode badam_verbose",
      "it belongs to an optimizer that qft does not have", ""},
     {kNoEffect, "galore_layerwise apollo_layerwise",
      "gradients are summed over the batch and clipped before any layer is updated", kOff},
@@ -120,21 +115,18 @@ constexpr ForeignRow kLlamaFactory[] = {
 
     // Logging, evaluation and checkpoints.
     {kNoEffect,
-     "project trackio_space_id trackio_bucket_id trackio_static_space_id use_swanlab "
-     "swanlab_project swanlab_workspace swanlab_run_name swanlab_mode swanlab_api_key swanlab_logdir "
-     "swanlab_lark_webhook_url swanlab_lark_secret",
+     "project trackio_space_id trackio_bucket_id trackio_static_space_id use_swanlab swanlab_project swanlab_workspace "
+     "swanlab_run_name swanlab_mode swanlab_api_key swanlab_logdir swanlab_lark_webhook_url swanlab_lark_secret",
      kMetrics, kOff},
     {kNoEffect,
      "log_level_replica log_on_each_node disable_tqdm logging_nan_inf_filter debug skip_memory_metrics "
-     "include_num_input_tokens_seen include_tokens_per_second include_effective_tokens_per_second "
-     "enable_torch_profiler profiler_output_dir profiler_wait_steps profiler_warmup_steps "
-     "profiler_active_steps "
-     "profiler_repeat profiler_record_shapes profiler_profile_memory profiler_with_stack profile_modules",
+     "include_num_input_tokens_seen include_tokens_per_second include_effective_tokens_per_second enable_torch_profiler "
+     "profiler_output_dir profiler_wait_steps profiler_warmup_steps profiler_active_steps profiler_repeat profiler_record_shapes "
+     "profiler_profile_memory profiler_with_stack profile_modules",
      "the log always has throughput, token counts, memory and the seconds of each phase", kOff},
     {kRefused, "logging_strategy", "log lines are written every logging_steps: set logging_steps", "steps"},
     {kNoEffect,
-     "eval_accumulation_steps eval_do_concat_batches eval_use_gather_object batch_eval_metrics "
-     "prediction_loss_only "
+     "eval_accumulation_steps eval_do_concat_batches eval_use_gather_object batch_eval_metrics prediction_loss_only "
      "include_for_metrics include_inputs_for_metrics use_legacy_prediction_loop past_index",
      "evaluation sums over the ranks batch by batch", "null|false"},
     {kRefused, "eval_delay eval_on_start", "only eval_strategy and eval_steps decide about evaluations: remove the key",
@@ -146,9 +138,7 @@ constexpr ForeignRow kLlamaFactory[] = {
     {kRefused, "save_safetensors", "weights are always saved as safetensors: remove the key", "true"},
     {kNoEffect, "save_on_each_node enable_jit_checkpoint restore_callback_states_from_checkpoint", "checkpoints always do this",
      "false"},
-    {kRefused, "ignore_data_skip",
-     "a resumed run continues with the next samples instead of the first ones: remove the "
-     "key",
+    {kRefused, "ignore_data_skip", "a resumed run continues with the next samples instead of the first ones: remove the key",
      kOff},
     {kRefused, "push_to_hub export_hub_model_id", "qft does not upload: use the hub's own tool", kOff},
     {kNoEffect,
@@ -161,14 +151,13 @@ constexpr ForeignRow kLlamaFactory[] = {
 
     // Launching and distribution.
     {kNoEffect,
-     "local_rank ddp_backend ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers "
-     "ddp_static_graph "
-     "sharded_ddp xpu_backend mp_parameters tpu_num_cores tpu_metrics_debug use_mps_device dispatch_backend",
+     "local_rank ddp_backend ddp_find_unused_parameters ddp_bucket_cap_mb ddp_broadcast_buffers ddp_static_graph sharded_ddp "
+     "xpu_backend mp_parameters tpu_num_cores tpu_metrics_debug use_mps_device dispatch_backend",
      "mpirun starts the ranks and qft reduces the gradients", "null|false|-1"},
     {kNoEffect, "fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap", "qft shards by the model's layers", "null|0"},
     {kNoEffect,
-     "master_addr master_port ray_num_workers ray_init_kwargs ray_scope ray_run_name ray_storage_path "
-     "resources_per_worker placement_strategy",
+     "master_addr master_port ray_num_workers ray_init_kwargs ray_scope ray_run_name ray_storage_path resources_per_worker "
+     "placement_strategy",
      kRanks, ""},
 };
 

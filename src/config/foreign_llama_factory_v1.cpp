@@ -20,9 +20,7 @@ constexpr ForeignRow kTop[] = {
     {kRefused, "cp_size", "context parallelism is not implemented: remove the key", "null|1"},
     {kNoEffect, "cp_mode", "it only matters with cp_size", "null|ulysses"},
     {.kind = Class::ranks, .names = "dp_size mp_shard_size"},
-    {kRefused, "mp_replicate_size",
-     "write strategy: hsdp, and in hsdp_group_size the number of ranks that share the "
-     "weights",
+    {kRefused, "mp_replicate_size", "write strategy: hsdp, and in hsdp_group_size the number of ranks that share the weights",
      "null|1"},
     renamed("dist_timeout", "ddp_timeout"),
     converted("batching_strategy", "normal|padding_free|null:; dynamic_batching|dynamic_padding_free: packing=true",
@@ -31,9 +29,7 @@ constexpr ForeignRow kTop[] = {
     converted("save_epochs", "null:; 1|1.0: save_strategy=epoch",
               "qft saves checkpoints at the end of each epoch (1) or every save_steps"),
     {kNoEffect, "save_ckpt_as_hf",
-     "every checkpoint has the weights in Hugging Face's format; save_only_model: true saves "
-     "nothing else",
-     "false"},
+     "every checkpoint has the weights in Hugging Face's format; save_only_model: true saves nothing else", "false"},
     {kNoEffect, "sample_backend", "qft generates itself", "hf"},
 };
 

@@ -12,18 +12,17 @@ constexpr ForeignRow kOther[] = {
     renamed("tokenizer_name tokenizer_config", "tokenizer_name_or_path"),
     renamed("lora_model_dir lora_weight_path peft_path", "adapter_name_or_path"),
     converted("torch_dtype dtype",
-              "bfloat16|bf16|torch.bfloat16: bf16=true; float16|fp16|torch.float16: fp16=true; "
-              "float32|fp32|torch.float32: compute_dtype=float32; auto|AUTO|null:",
+              "bfloat16|bf16|torch.bfloat16: bf16=true; float16|fp16|torch.float16: fp16=true; float32|fp32|torch.float32: "
+              "compute_dtype=float32; auto|AUTO|null:",
               "allowed are bfloat16, float16 and float32"),
     converted("mixed_precision precision",
-              "bf16|bf16_mixed|bf16-mixed: bf16=true; bf16-true: pure_bf16=true; fp16|16|16-mixed: fp16=true; "
-              "32|32-true|fp32: compute_dtype=float32; false|null:",
+              "bf16|bf16_mixed|bf16-mixed: bf16=true; bf16-true: pure_bf16=true; fp16|16|16-mixed: fp16=true; 32|32-true|fp32: "
+              "compute_dtype=float32; false|null:",
               "allowed are bf16, fp16 and 32"),
     {kNoEffect, "model_type tokenizer_type is_llama_derived_model base_model_config config_name",
      "the model's config.json has this information", "null"},
     {kNoEffect,
-     "attn_implementation flash_attention sdp_attention xformers_attention eager_attention use_xformers "
-     "use_flash_attn",
+     "attn_implementation flash_attention sdp_attention xformers_attention eager_attention use_xformers use_flash_attn",
      kAttention, "null|false|auto"},
     {kRefused, "s2_attention", "it changes the model and is not implemented: remove the key", kOff},
     {kRefused, "model_init_kwargs", "the model's config.json defines the model: remove the key", "null"},
@@ -63,9 +62,7 @@ constexpr ForeignRow kOther[] = {
     {kRefused, "use_ray", "mpirun or srun starts the ranks: remove the key", kOff},
     {kRefused, "lisa_activated_layers", "LISA is not implemented: remove the key", "null|0"},
     {kNoEffect, "lora_mlp_kernel lora_qkv_kernel lora_o_kernel lora_on_cpu", kKernels, kOff},
-    {kNoEffect,
-     "liger_rope liger_rms_norm liger_glu_activation liger_layer_norm liger_fused_linear_cross_entropy "
-     "use_liger",
+    {kNoEffect, "liger_rope liger_rms_norm liger_glu_activation liger_layer_norm liger_fused_linear_cross_entropy use_liger",
      kKernels, kOff},
     renamed("neft_alpha noisy_embedding_alpha", "neftune_noise_alpha"),
     {kRefused, "loss loss_name", "the loss is cross-entropy: remove the key", "null|cross_entropy|nll"},
@@ -160,11 +157,12 @@ constexpr ForeignRow kOther[] = {
      "qft does not include Megatron: use strategy to split the model", "null|1|transformers"},
     {kRefused, "gpu_memory_limit", "set max_memory (GB per rank)", "null"},
     {kRefused, "val_check_interval check_val_every_n_epoch", "set eval_strategy and eval_steps", "null"},
-    converted(
-        "optimizer",
-        "null:; adamw_torch|adamw_torch_fused|adamw_hf|adamw|lion_32bit|lion|sgd|adamw_8bit|adamw_bnb_8bit|paged_adamw_8bit|muon|"
-        "adafactor|galore_adamw|apollo_adamw: optim=*",
-        kOptimizersHere),
+    converted("optimizer",
+              "null:; "
+              "adamw_torch|adamw_torch_fused|adamw_hf|adamw|lion_32bit|lion|sgd|adamw_8bit|adamw_bnb_8bit|paged_adamw_8bit|muon|"
+              "adafactor|galore_adamw|apollo_adamw: "
+              "optim=*",
+              kOptimizersHere),
     {kRefused, "optimizer_in_bwd", "gradients are summed and clipped before the update: remove the key", kOff},
     {kNoEffect, "verbose compile device accelerator custom_sharded_layers ignore_bias_buffers", "it changes no result",
      "null|true|false|auto|cuda|gpu"},
@@ -185,44 +183,34 @@ constexpr ForeignRow kOther[] = {
      "adapters and models are saved in the formats of Hugging Face and PEFT", ""},
     {kNoEffect, "eval_table_size eval_max_new_tokens print_loss", "evaluation during training reports the loss", "null|0|false"},
     {kNoEffect,
-     "wandb_project wandb_entity wandb_watch wandb_name wandb_run_id wandb_run_name wandb_log_model "
-     "wandb_mode use_wandb use_tensorboard "
-     "metric_logger",
+     "wandb_project wandb_entity wandb_watch wandb_name wandb_run_id wandb_run_name wandb_log_model wandb_mode use_wandb "
+     "use_tensorboard metric_logger",
      kMetrics, kOff},
     {kNoEffect, "profiler log_peak_memory_stats", "the log always contains throughput, memory and the seconds of each phase", ""},
 
     // Answers and export.
     {kNoEffect, "stream max_batch_size", "qft generate and chat always stream and give one answer at a time", ""},
-    {kNoEffect,
-     "merge_lora merge_lora_and_save thread_count exist_ok commit_message save_missing_weights "
-     "merge_device_map",
+    {kNoEffect, "merge_lora merge_lora_and_save thread_count exist_ok commit_message save_missing_weights merge_device_map",
      "qft export merges the adapter into its base", ""},
     converted("metric", "rouge|null:", "evaluation reports loss, BLEU-4 and ROUGE"),
     {kRefused, "logprobs top_logprobs", "qft eval writes log-probabilities: set predict_logprobs: FILE", "null|false"},
     {kNoEffect,
-     "vllm_gpu_memory_utilization vllm_tensor_parallel_size vllm_pipeline_parallel_size "
-     "vllm_data_parallel_size "
-     "vllm_enable_expert_parallel vllm_max_num_seqs vllm_max_model_len vllm_disable_custom_all_reduce "
-     "vllm_disable_cascade_attn vllm_mm_processor_cache_gb vllm_speculative_config vllm_limit_mm_per_prompt "
-     "vllm_enable_prefix_caching vllm_use_async_engine vllm_quantization vllm_reasoning_parser "
-     "vllm_engine_kwargs "
-     "vllm_enable_lora vllm_lora_modules lora_modules sglang_pp_size sglang_dp_size sglang_ep_size "
-     "sglang_enable_ep_moe "
-     "sglang_mem_fraction_static sglang_context_length sglang_disable_cuda_graph sglang_quantization "
-     "sglang_kv_cache_dtype "
-     "sglang_enable_dp_attention sglang_disable_custom_all_reduce sglang_speculative_algorithm "
-     "sglang_speculative_num_steps "
-     "sglang_speculative_eagle_topk sglang_speculative_num_draft_tokens lmdeploy_tp lmdeploy_session_len "
-     "lmdeploy_cache_max_entry_count lmdeploy_quant_policy lmdeploy_vision_batch_size tensor_parallel_size "
-     "gpu_memory_utilization max_num_seqs enforce_eager limit_mm_per_prompt",
+     "vllm_gpu_memory_utilization vllm_tensor_parallel_size vllm_pipeline_parallel_size vllm_data_parallel_size "
+     "vllm_enable_expert_parallel vllm_max_num_seqs vllm_max_model_len vllm_disable_custom_all_reduce vllm_disable_cascade_attn "
+     "vllm_mm_processor_cache_gb vllm_speculative_config vllm_limit_mm_per_prompt vllm_enable_prefix_caching "
+     "vllm_use_async_engine vllm_quantization vllm_reasoning_parser vllm_engine_kwargs vllm_enable_lora vllm_lora_modules "
+     "lora_modules sglang_pp_size sglang_dp_size sglang_ep_size sglang_enable_ep_moe sglang_mem_fraction_static "
+     "sglang_context_length sglang_disable_cuda_graph sglang_quantization sglang_kv_cache_dtype sglang_enable_dp_attention "
+     "sglang_disable_custom_all_reduce sglang_speculative_algorithm sglang_speculative_num_steps sglang_speculative_eagle_topk "
+     "sglang_speculative_num_draft_tokens lmdeploy_tp lmdeploy_session_len lmdeploy_cache_max_entry_count lmdeploy_quant_policy "
+     "lmdeploy_vision_batch_size tensor_parallel_size gpu_memory_utilization max_num_seqs enforce_eager limit_mm_per_prompt",
      kEngine, ""},
 
     // Launching.
     {.kind = ForeignKey::Class::ranks, .names = "num_gpus num_processes"},
     {kNoEffect,
-     "nproc_per_node nnodes node_rank num_nodes devices rdzv_backend rdzv_endpoint rdzv_id max_restarts "
-     "standalone hostfile include num_machines "
-     "machine_rank main_process_ip main_process_port multi_gpu",
+     "nproc_per_node nnodes node_rank num_nodes devices rdzv_backend rdzv_endpoint rdzv_id max_restarts standalone hostfile "
+     "include num_machines machine_rank main_process_ip main_process_port multi_gpu",
      "mpirun or srun places the ranks", ""},
     {kNoEffect, "use_mcore use_distributed_optimizer overlap_param_gather overlap_grad_reduce use_packed_sequences",
      "qft does not include Megatron: strategy splits the model, and transfers overlap with compute", kOff},

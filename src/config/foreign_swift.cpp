@@ -21,8 +21,7 @@ constexpr ForeignRow kSwift[] = {
     renamed("quant_bits", "quantization_bit", "0=null"),
     renamed("quant_method", "quantization_method"),
     {kNoEffect,
-     "bnb_4bit_comp_dtype hqq_axis hqq_dynamic_config_path quant_n_samples quant_batch_size quant_seqlen "
-     "quant_device_map",
+     "bnb_4bit_comp_dtype hqq_axis hqq_dynamic_config_path quant_n_samples quant_batch_size quant_seqlen quant_device_map",
      "it only matters with quant_bits", ""},
 
     // Method.
@@ -36,28 +35,19 @@ constexpr ForeignRow kSwift[] = {
     renamed("lorap_lr_ratio lora_lr_ratio", "loraplus_lr_ratio"),
     {kRefused, "use_swift_lora use_loss_scale use_flash_ckpt", "it is not implemented: remove the key", kOff},
     {kRefused,
-     "freeze_parameters freeze_parameters_regex freeze_parameters_ratio trainable_parameters "
-     "trainable_parameters_regex "
+     "freeze_parameters freeze_parameters_regex freeze_parameters_ratio trainable_parameters trainable_parameters_regex "
      "additional_trainable_parameters",
      "finetuning_type: freeze trains some layers or modules (docs/trained_weights.md)", "null|0|0.0"},
     {kNoEffect,
-     "lora_ga_batch_size lora_ga_iters lora_ga_max_length lora_ga_direction lora_ga_scale "
-     "lora_ga_stable_gamma "
-     "fourier_n_frequency fourier_scaling boft_block_size boft_block_num boft_n_butterfly_factor "
-     "boft_dropout "
-     "boft_target_modules boft_modules_to_save vera_rank vera_projection_prng_key vera_dropout "
-     "vera_d_initial "
-     "vera_target_modules vera_modules_to_save adapter_act adapter_length adalora_target_r adalora_init_r "
-     "adalora_tinit "
-     "adalora_tfinal adalora_deltaT adalora_beta1 adalora_beta2 adalora_orth_reg_weight "
-     "llamapro_num_new_blocks "
-     "llamapro_num_groups reft_layer_key reft_layers reft_rank reft_intervention_type reft_args "
-     "ia3_feedforward_modules "
+     "lora_ga_batch_size lora_ga_iters lora_ga_max_length lora_ga_direction lora_ga_scale lora_ga_stable_gamma "
+     "fourier_n_frequency fourier_scaling boft_block_size boft_block_num boft_n_butterfly_factor boft_dropout "
+     "boft_target_modules boft_modules_to_save vera_rank vera_projection_prng_key vera_dropout vera_d_initial "
+     "vera_target_modules vera_modules_to_save adapter_act adapter_length adalora_target_r adalora_init_r adalora_tinit "
+     "adalora_tfinal adalora_deltaT adalora_beta1 adalora_beta2 adalora_orth_reg_weight llamapro_num_new_blocks "
+     "llamapro_num_groups reft_layer_key reft_layers reft_rank reft_intervention_type reft_args ia3_feedforward_modules "
      "ia3_target_modules ia3_modules_to_save lisa_step_interval galore_target_modules galore_update_proj_gap "
-     "galore_optim_per_parameter galore_with_embedding galore_quantization galore_proj_quant "
-     "galore_proj_bits "
-     "galore_proj_group_size galore_cos_threshold galore_gamma_proj galore_queue_size galore_config "
-     "neftune_backend",
+     "galore_optim_per_parameter galore_with_embedding galore_quantization galore_proj_quant galore_proj_bits "
+     "galore_proj_group_size galore_cos_threshold galore_gamma_proj galore_queue_size galore_config neftune_backend",
      kTuner, ""},
     renamed("neftune_alpha", "neftune_noise_alpha"),
     renamed("enable_dft_loss", "use_dft_loss"),
@@ -67,8 +57,7 @@ constexpr ForeignRow kSwift[] = {
     {kNoEffect, "acc_strategy acc_steps use_logits_to_keep gpu_memory_fraction test_oom_error", "it changes no result", ""},
     converted("rlhf_type",
               "dpo: stage=dpo; kto: stage=kto; rm: stage=rm; orpo: stage=dpo pref_loss=orpo; cpo: stage=dpo pref_loss=cpo "
-              "rpo_alpha?=1; "
-              "simpo: stage=dpo pref_loss=simpo pref_beta?=2 simpo_gamma?=1 rpo_alpha?=1; null:",
+              "rpo_alpha?=1; simpo: stage=dpo pref_loss=simpo pref_beta?=2 simpo_gamma?=1 rpo_alpha?=1; null:",
               "dpo, kto, rm, orpo, simpo and cpo are implemented"),
     converted("loss_type",
               "null|kto|cross_entropy|nll|loss_scale:; sigmoid: pref_loss?=sigmoid; hinge|ipo|orpo|simpo|cpo: pref_loss=*",
@@ -99,9 +88,7 @@ constexpr ForeignRow kSwift[] = {
     {kRefused, "custom_dataset_info", "write its entries into dataset_info.json in dataset_dir", "null"},
     {kRefused, "columns", "name the columns in dataset_info.json", "null"},
     {kRefused, "external_plugins custom_register_path", "qft runs no Python: write the data as JSON lines", "null"},
-    {kRefused,
-     "self_cognition_sample train_dataset_sample val_dataset_sample train_dataset_mix_ratio "
-     "train_dataset_mix_ds",
+    {kRefused, "self_cognition_sample train_dataset_sample val_dataset_sample train_dataset_mix_ratio train_dataset_mix_ds",
      "write the number of samples after the name: dataset: name#500", "null|0|0.0|-1"},
     {kRefused, "streaming_val_size", "use val_size to hold out samples", "null|0"},
     {kNoEffect, "lazy_tokenize streaming_buffer_size packing_num_proc", "data are packed once, and the pack is read on demand",
@@ -146,8 +133,7 @@ constexpr ForeignRow kSwift[] = {
     {kNoEffect, "ray_exp_name device_groups ds3_gather_for_generation model_layer_cls_name metric_warmup_step fsdp_num",
      "mpirun or srun starts the ranks", ""},
     {kNoEffect,
-     "swanlab_token swanlab_exp_name swanlab_notification_method swanlab_webhook_url swanlab_secret "
-     "swanlab_sender_email "
+     "swanlab_token swanlab_exp_name swanlab_notification_method swanlab_webhook_url swanlab_secret swanlab_sender_email "
      "swanlab_receiver_email swanlab_smtp_server swanlab_smtp_port swanlab_email_language",
      kMetrics, ""},
     {kNoEffect, "ENV", "set environment variables in the job script: OMP_NUM_THREADS and MPI's variables apply", ""},

@@ -13,10 +13,7 @@ void GenerateArgs::visit(const FieldVisitor& field) {
         &temperature);
   field(Field("top_p", "sample from the smallest set of tokens with this probability").in(0, 1), &top_p);
   field(Field("top_k", "sample from this many most probable tokens; 0: from all").at_least(0), &top_k);
-  field(Field("max_length",
-              "largest number of tokens in prompt and answer; applies if max_new_tokens "
-              "is 0")
-            .at_least(1),
+  field(Field("max_length", "largest number of tokens in prompt and answer; applies if max_new_tokens is 0").at_least(1),
         &max_length);
   field(Field("max_new_tokens", "largest number of tokens in the answer").at_least(0), &max_new_tokens);
   field(Field("repetition_penalty", "divides the logits of earlier tokens").above(0), &repetition_penalty);
@@ -39,8 +36,7 @@ void ExportArgs::visit(const FieldVisitor& field) {
             .one_of({"safetensors", "gguf", "gguf_q8_0"}),
         &export_format);
   field(Field("export_quantization_bit",
-              "4: quantise the layers' linears to 4 bits (nf4), in the format of transformers and "
-              "bitsandbytes")
+              "4: quantise the layers' linears to 4 bits (nf4), in the format of transformers and bitsandbytes")
             .in(4, 4)
             .advise("8 bits, GPTQ and AWQ are not implemented: use 4, or export_format: gguf_q8_0")
             .shown_default("not quantised, in infer_dtype"),

@@ -39,40 +39,31 @@ constexpr std::string_view kTrainingSample =
 const ProgramKeys kProgramKeys[] = {
     {Purpose::train, "qft train", kTrainingGroups, "", kNotInTraining, kTrainingSample},
     {Purpose::eval, "qft eval, qft score", "dataset parallel eval generate",
-     "model_name_or_path model_revision hub follow_links stage_to stage_limit "
-     "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype "
-     "quantization_bit quantization_method quantization_type double_quantization rope_scaling stage pref_loss pref_beta "
-     "pref_ftx "
-     "simpo_gamma rpo_alpha dpo_label_smoothing ld_alpha pref_bco_weight kto_chosen_weight kto_rejected_weight num_labels "
-     "problem_type ref_model "
-     "ref_model_adapters precompute_ref_log_probs share_prompts "
-     "use_dft_loss "
-     "use_eaft_loss eaft_alpha use_asft_loss asft_alpha compute_accuracy output_dir overwrite_output_dir "
-     "per_device_eval_batch_size bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu deterministic seed log_level "
-     "ddp_timeout deepspeed fsdp "
-     "fsdp_config accelerate_config",
-     "prompt system use_curriculum curriculum_seed curriculum packing neat_packing offload_optimizer "
-     "offload_activations",
+     "model_name_or_path model_revision hub follow_links stage_to stage_limit tokenizer_name_or_path adapter_name_or_path "
+     "adapter_folder infer_dtype quantization_bit quantization_method quantization_type double_quantization rope_scaling stage "
+     "pref_loss pref_beta pref_ftx simpo_gamma rpo_alpha dpo_label_smoothing ld_alpha pref_bco_weight kto_chosen_weight "
+     "kto_rejected_weight num_labels problem_type ref_model ref_model_adapters precompute_ref_log_probs share_prompts "
+     "use_dft_loss use_eaft_loss eaft_alpha use_asft_loss asft_alpha compute_accuracy output_dir overwrite_output_dir "
+     "per_device_eval_batch_size bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu deterministic seed log_level ddp_timeout "
+     "deepspeed fsdp fsdp_config accelerate_config",
+     "prompt system use_curriculum curriculum_seed curriculum packing neat_packing offload_optimizer offload_activations",
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "template: smollm2\n"
      "dataset_dir: examples/data\n"
      "eval_dataset: cluster_questions  # or eval_pack, dataset, pack\n"
      "output_dir: out\n"},
     {Purpose::generate, "qft generate, qft chat", "generate",
-     "model_name_or_path model_revision hub follow_links stage_to stage_limit "
-     "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype template chat_template chat_template_kwargs "
-     "quantization_bit quantization_method quantization_type double_quantization rope_scaling cutoff_len "
-     "default_system enable_thinking "
-     "tool_format dataset_dir per_device_eval_batch_size overwrite_output_dir bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu "
-     "seed "
-     "log_level ddp_timeout",
+     "model_name_or_path model_revision hub follow_links stage_to stage_limit tokenizer_name_or_path adapter_name_or_path "
+     "adapter_folder infer_dtype template chat_template chat_template_kwargs quantization_bit quantization_method "
+     "quantization_type double_quantization rope_scaling cutoff_len default_system enable_thinking tool_format dataset_dir "
+     "per_device_eval_batch_size overwrite_output_dir bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu seed log_level ddp_timeout",
      "",
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "template: smollm2\n"},
     {Purpose::export_model, "qft export", "export",
-     "model_name_or_path model_revision hub follow_links stage_to stage_limit "
-     "tokenizer_name_or_path adapter_name_or_path adapter_folder infer_dtype rope_scaling cutoff_len log_level "
-     "template chat_template chat_template_kwargs default_system tool_format enable_thinking preserve_thinking mask_history",
+     "model_name_or_path model_revision hub follow_links stage_to stage_limit tokenizer_name_or_path adapter_name_or_path "
+     "adapter_folder infer_dtype rope_scaling cutoff_len log_level template chat_template chat_template_kwargs default_system "
+     "tool_format enable_thinking preserve_thinking mask_history",
      "",
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "adapter_name_or_path: demo_output/tuned\n"
@@ -82,10 +73,9 @@ const ProgramKeys kProgramKeys[] = {
      "cutoff_len: 512\n"},
     {Purpose::check, "qft check", kTrainingGroups, "", kNotInTraining, kTrainingSample},
     {Purpose::pack, "qft-pack", "dataset",
-     "model_name_or_path model_revision hub follow_links stage_to stage_limit "
-     "tokenizer_name_or_path stage seed log_level ddp_timeout",
-     "pack eval_pack val_size eval_on_each_dataset use_curriculum curriculum_seed curriculum packing "
-     "neat_packing",
+     "model_name_or_path model_revision hub follow_links stage_to stage_limit tokenizer_name_or_path stage seed log_level "
+     "ddp_timeout",
+     "pack eval_pack val_size eval_on_each_dataset use_curriculum curriculum_seed curriculum packing neat_packing",
      "model_name_or_path: models/smollm2  # or tokenizer_name_or_path\n"
      "template: smollm2\n"
      "dataset_dir: examples/data\n"

@@ -68,15 +68,14 @@ constexpr ImportKey kDeepspeedKeys[] = {
     {Role::no_effect, "zero_allow_untested_optimizer zero_force_ds_cpu_optimizer gradient_predivide_factor",
      "it concerns DeepSpeed's own machinery"},
     {Role::no_effect,
-     "steps_per_print wall_clock_breakdown dump_state memory_breakdown comms_config.* comms_logger.* "
-     "monitor_config.* tensorboard.* wandb.* csv_monitor.* comet.* flops_profiler.*",
+     "steps_per_print wall_clock_breakdown dump_state memory_breakdown comms_config.* comms_logger.* monitor_config.* "
+     "tensorboard.* wandb.* csv_monitor.* comet.* flops_profiler.*",
      "the log and trainer_log.jsonl contain this information"},
     {Role::no_effect,
-     "aio.* activation_checkpointing.* checkpoint.* compile.* tensor_parallel.* data_types.* amp.* "
-     "torch_autocast.* "
-     "data_efficiency.* curriculum_learning.* elasticity.* progressive_layer_drop.* eigenvalue.* pipeline.* "
-     "disable_allgather use_data_before_expert_parallelism hybrid_engine.* autotuning.* nebula.* "
-     "seq_parallel_communication_data_type graph_harvesting",
+     "aio.* activation_checkpointing.* checkpoint.* compile.* tensor_parallel.* data_types.* amp.* torch_autocast.* "
+     "data_efficiency.* curriculum_learning.* elasticity.* progressive_layer_drop.* eigenvalue.* pipeline.* disable_allgather "
+     "use_data_before_expert_parallelism hybrid_engine.* autotuning.* nebula.* seq_parallel_communication_data_type "
+     "graph_harvesting",
      "it concerns DeepSpeed's own machinery"},
     {Role::no_effect, "_comment", "it is a comment"},
 };

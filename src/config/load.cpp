@@ -156,8 +156,8 @@ void note_swift_defaults(RunConfig& config, const std::vector<Setting>& settings
   }
   if (defaults.empty()) return;
   config.notes.push_back(
-      fmt::format("this run uses ms-swift's keys with LLaMA-Factory's defaults; these keys are not given, and "
-                  "ms-swift's defaults differ: {}",
+      fmt::format("this run uses ms-swift's keys with LLaMA-Factory's defaults; these keys are not given, and ms-swift's "
+                  "defaults differ: {}",
                   defaults));
 }
 

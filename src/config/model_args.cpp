@@ -24,10 +24,7 @@ void ModelArgs::visit(const FieldVisitor& field) {
   field(Field("stage_to", "folder on each node's local disk; model, adapters, packs and data are copied there once, over MPI")
             .path(),
         &stage_to);
-  field(Field("stage_limit",
-              "largest size of stage_to in GB; the least recently used copies are "
-              "removed first")
-            .above(0),
+  field(Field("stage_limit", "largest size of stage_to in GB; the least recently used copies are removed first").above(0),
         &stage_limit);
   field(Field("infer_dtype", "type of weights and compute in eval, generate, chat, predict and export; auto: the model's own")
             .one_of({"auto", "float16", "bfloat16", "float32"}),

@@ -48,10 +48,7 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
         &a.dataloader_drop_last);
   field(Field("num_train_epochs", "passes over the training set").above(0).at_most(kMostSteps), &a.num_train_epochs);
   field(Field("max_steps", "number of optimizer steps; 1 or more overrides num_train_epochs").in(-1, kMostSteps), &a.max_steps);
-  field(Field("max_hours",
-              "stop with a checkpoint (exit code 75) after this number of hours; 0: no "
-              "limit")
-            .at_least(0),
+  field(Field("max_hours", "stop with a checkpoint (exit code 75) after this number of hours; 0: no limit").at_least(0),
         &a.max_hours);
   field(Field("ddp_timeout",
               "end the job after this number of seconds without a sign of life from one rank or without progress on all ranks; "
@@ -59,15 +56,13 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
             .at_least(1),
         &a.ddp_timeout);
   field(Field("straggler_action",
-              "action if a rank is three times as slow as the others: warn, or save a checkpoint and end "
-              "the run")
+              "action if a rank is three times as slow as the others: warn, or save a checkpoint and end the run")
             .one_of({"warn", "stop"}),
         &a.straggler_action);
   field(Field("loss_spike_factor", "skip a step's update if its loss exceeds the usual loss by this factor; 0: off").at_least(0),
         &a.loss_spike_factor);
   field(Field("max_skipped_updates",
-              "end the run after this number of consecutive skipped updates (NaN, Inf, loss "
-              "spikes); 0: no limit")
+              "end the run after this number of consecutive skipped updates (NaN, Inf, loss spikes); 0: no limit")
             .at_least(0),
         &a.max_skipped_updates);
   field(Field("async_save", "write checkpoints from a copy in host memory while training continues"), &a.async_save);
@@ -95,14 +90,9 @@ void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("apollo_rank", "APOLLO: rank of the projection").at_least(1), &a.apollo_rank);
   field(Field("apollo_update_interval", "APOLLO: steps between updates of the projection").at_least(1),
         &a.apollo_update_interval);
-  field(Field("apollo_scale",
-              "APOLLO: updates of projected matrices are multiplied by "
-              "sqrt(apollo_scale)")
-            .above(0),
+  field(Field("apollo_scale", "APOLLO: updates of projected matrices are multiplied by sqrt(apollo_scale)").above(0),
         &a.apollo_scale);
-  field(Field("apollo_proj",
-              "APOLLO: projection onto random vectors (random) or the leading singular "
-              "vectors (svd)")
+  field(Field("apollo_proj", "APOLLO: projection onto random vectors (random) or the leading singular vectors (svd)")
             .one_of({"random", "svd"}),
         &a.apollo_proj);
   field(Field("apollo_proj_type", "APOLLO: side of a matrix to project: the longer one (std), or always right or left")
@@ -115,9 +105,7 @@ void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
         &a.apollo_scale_front);
   field(Field("learning_rate", "peak learning rate").at_least(0), &a.learning_rate);
   field(Field("scale_lr_by_world_size", "multiply learning_rate by the number of ranks"), &a.scale_lr_by_world_size);
-  field(Field("weight_decay",
-              "weight decay, decoupled from the gradient except for sgd; not applied to norms and "
-              "biases")
+  field(Field("weight_decay", "weight decay, decoupled from the gradient except for sgd; not applied to norms and biases")
             .at_least(0),
         &a.weight_decay);
   field(Field("adam_beta1", "AdamW: decay of the first moment; Lion: weight of the momentum in the update direction")
@@ -155,9 +143,7 @@ void visit_numerics(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("fp16_loss_scale_window", "fp16: steps without overflow until the loss scale doubles").at_least(1),
         &a.fp16_loss_scale_window);
   field(Field("fp16_hysteresis", "fp16: overflows until the loss scale is halved").at_least(1), &a.fp16_hysteresis);
-  field(Field("fp16_consecutive_hysteresis",
-              "fp16: a step without overflow resets the count of "
-              "fp16_hysteresis"),
+  field(Field("fp16_consecutive_hysteresis", "fp16: a step without overflow resets the count of fp16_hysteresis"),
         &a.fp16_consecutive_hysteresis);
   field(Field("fp16_min_loss_scale", "fp16: smallest dynamic loss scale").above(0), &a.fp16_min_loss_scale);
   field(Field("pure_bf16", "bf16 everywhere, without fp32 masters: half the memory, less exact"), &a.pure_bf16);
@@ -214,8 +200,7 @@ void visit_events(TrainingArgs& a, const FieldVisitor& field) {
 
 void visit_watching(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("report_to",
-              "destinations of metrics in addition to trainer_log.jsonl: tensorboard, mlflow, both, or all that can "
-              "run here")
+              "destinations of metrics in addition to trainer_log.jsonl: tensorboard, mlflow, both, or all that can run here")
             .shown_default("none"),
         &a.report_to);
   field(Field("run_name", "the run's name in TensorBoard, MLflow and the report"), &a.run_name);

@@ -350,8 +350,7 @@ class Translator {
     for (const char* name : {"load_args", "load_data_args", "load_args_from_ckpt_dir", "load_dataset_config"})
       if (const Setting* asked = find_typed(name); swift_ && asked != nullptr && is_on(asked))
         fail_config(
-            "{}: it is refused in training, which reads only this run file and the command line: name the data in "
-            "dataset",
+            "{}: it is refused in training, which reads only this run file and the command line: name the data in dataset",
             asked->where);
   }
 

@@ -127,17 +127,13 @@ void check_labels(const RunConfig& c) {
     for (const auto& [key, asked] :
          {std::pair{"num_labels", f.num_labels.has_value()}, {"problem_type", !f.problem_type.empty()}})
       if (asked && (c.is_given("stage") || c.data.pack.empty()))
-        fail_config(
-            "{} belongs to a classifier, but {} is {}: set stage: seq_cls (task_type: seq_cls), or "
-            "remove it",
-            at_key(c, key), at_key(c, "stage"), f.stage);
+        fail_config("{} belongs to a classifier, but {} is {}: set stage: seq_cls (task_type: seq_cls), or remove it",
+                    at_key(c, key), at_key(c, "stage"), f.stage);
     return;
   }
   if (!f.num_labels)
-    fail_config(
-        "{} is seq_cls, which needs num_labels: set it to the number of labels, or to 1 for a "
-        "regression",
-        at_key(c, "stage"));
+    fail_config("{} is seq_cls, which needs num_labels: set it to the number of labels, or to 1 for a regression",
+                at_key(c, "stage"));
   if (*f.num_labels == 1 && f.problem(1) == "single_label_classification")
     fail_config(
         "{} is 1 and {} is single_label_classification, so every text has the same label: set problem_type: regression, or "
@@ -248,10 +244,8 @@ void check_deterministic(const RunConfig& c) {
 void check_cuda_graphs(const RunConfig& c) {
   if (!c.training.cuda_graphs) return;
   if (c.finetuning.finetuning_type == "oft")
-    fail_config(
-        "{} does not work with finetuning_type oft, because the host computes the rotations: "
-        "remove it",
-        at_key(c, "cuda_graphs"));
+    fail_config("{} does not work with finetuning_type oft, because the host computes the rotations: remove it",
+                at_key(c, "cuda_graphs"));
   if (const auto& s = c.parallel.strategy; s != "auto" && s != "ddp" && s != "zero1") {
     fail_config(
         "{} needs weights and gradients at fixed addresses, but {} is {}, which shards them: use ddp or zero1, or remove "
@@ -267,8 +261,7 @@ void check_cuda_graphs(const RunConfig& c) {
                                    {"offload_param", c.parallel.offload_param},
                                    {"offload_activations", c.parallel.offload_activations}})
     exclude(c, place != "none", "cuda_graphs", key,
-            "offloaded tensors come back at other addresses; graphs are for small models, which "
-            "fit without offloading");
+            "offloaded tensors come back at other addresses; graphs are for small models, which fit without offloading");
 }
 
 void check_evaluation(const RunConfig& c) {

@@ -148,8 +148,7 @@ void StageFolder::make_room(std::uint64_t needed, const fs::path& source) const 
     log::info("removed the least recently used copy '{}' ({}) to make room", copy.folder.string(), bytes_of(copy.item.bytes()));
   }
   require(has_room(0),
-          "no room in '{}' for {} of {}: the disk has {} free, other copies have {}, and {} of these are not in "
-          "use{}",
+          "no room in '{}' for {} of {}: the disk has {} free, other copies have {}, and {} of these are not in use{}",
           dir_.string(), bytes_of(needed), source.string(), bytes_of(fs::space(dir_).available), bytes_of(there),
           bytes_of(may_go), limit_ == 0 ? "" : fmt::format(", stage_limit is {}", bytes_of(limit_)));
 }

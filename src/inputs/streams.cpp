@@ -66,12 +66,11 @@ void StreamReader::read(std::span<std::byte> bytes) {
 void StreamReader::close_file() {
   files_[at_.file].hash = hasher_->hex();
   hasher_.reset();
-  struct stat now{};
+  struct stat now {};
   const StagedFile& file = files_[at_.file];
   if (fd_ >= 0 && error_.empty() &&
       (fstat(fd_, &now) != 0 || changed_at(now) != file.changed || static_cast<std::uint64_t>(now.st_size) != file.bytes))
-    error_ =
-        fmt::format("'{}' changed during staging: run again when nobody writes to it", (base_ / file.path).string());
+    error_ = fmt::format("'{}' changed during staging: run again when nobody writes to it", (base_ / file.path).string());
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
   at_.next_file();
