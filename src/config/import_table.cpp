@@ -149,7 +149,7 @@ std::map<std::string, Leaf, std::less<>> import_keys(RunConfig& config, const Va
     }
   }
   for (const auto& [reason, paths] : no_effect) {
-    config.notes.push_back(fmt::format("{}: no effect here: {}: {}", file, paths, reason));
+    config.notes.push_back(fmt::format("{}: keys without effect in qft: {}: {}", file, paths, reason));
   }
   return collected;
 }
