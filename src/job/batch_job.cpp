@@ -90,8 +90,8 @@ bool is_number_of_job(const std::string& job) {
   return std::isdigit(static_cast<unsigned char>(job[0])) != 0;
 }
 
-JobEnd slurm_end(const std::string& job, const Ask& ask) {
-  // A task of an array has a job number of its own, but the array's number would show all tasks.
+JobEnd slurm_end(const std::string& job, const QueryProgram& ask) {
+  // One task of an array has the array's number as its job number, for which scontrol would show all tasks.
   const std::string array = environment("SLURM_ARRAY_JOB_ID"), task = environment("SLURM_ARRAY_TASK_ID");
   const bool of_array = !array.empty() && is_number_of_job(array) && !task.empty();
   // Otherwise the user's settings choose the format of times.
@@ -105,7 +105,7 @@ JobEnd slurm_end(const std::string& job, const Ask& ask) {
                       answer.ok() ? "scontrol show job prints no EndTime" : "scontrol show job: " + answer.error, kAdvice)};
 }
 
-JobEnd pbs_end(const std::string& job, double now, const Ask& ask) {
+JobEnd pbs_end(const std::string& job, double now, const QueryProgram& ask) {
   const Answer answer = ask({"env", "LC_ALL=C", "qstat", "-f", job});
   auto limit = seconds_in("PBS_WALLTIME");
   if (!limit && answer.ok()) limit = duration(value_of(answer.text, "Resource_List.walltime"));
@@ -122,7 +122,7 @@ JobEnd pbs_end(const std::string& job, double now, const Ask& ask) {
 
 }  // namespace
 
-JobRun find_job_run(const Ask& ask) {
+JobRun find_job_run(const QueryProgram& ask) {
   JobRun run{batch_job(), 0};
   const std::string counted = environment("SLURM_RESTART_COUNT");
   if (!counted.empty()) run.restarts = static_cast<std::int64_t>(number(counted).value_or(0));
@@ -145,7 +145,7 @@ bool was_requeued(const JobRun& before, const JobRun& now) {
   return !before.restarts || !now.restarts || *before.restarts < *now.restarts;
 }
 
-JobEnd find_job_end(double now, const Ask& ask) {
+JobEnd find_job_end(double now, const QueryProgram& ask) {
   for (const char* variable : {"QFT_JOB_END", "SLURM_JOB_END_TIME"})
     if (const auto end = seconds_in(variable)) return {end, ""};
   const std::string job = batch_job();

@@ -12,7 +12,7 @@ namespace {
 
 using Ranks = std::vector<const Watched*>;
 
-/// The first collective of a group that a device is stuck in, and where the group's ranks are.
+/// The first collective of a group that a device is stuck in, and the progress of the group's ranks.
 struct Stall {
   comm::CollectiveNote call;
   Ranks in;              ///< their devices are in it

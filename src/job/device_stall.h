@@ -15,7 +15,7 @@ std::string names_of(const std::vector<const Watched*>& ranks);
 std::string describe(const comm::CollectiveNote& n);
 
 /// If devices are stuck in a collective, describes which hosts did not call it or which devices did not reach it; empty if no
-/// device is in a collective. Does not name a rank whose device is held up by another collective.
+/// device is in a collective. Does not name a rank if another collective holds up its device.
 std::string device_stall(std::span<const Watched> ranks, double idle_seconds);
 
 }  // namespace qft::job

@@ -60,7 +60,7 @@ std::string report(const std::string& reason, std::span<const Watched> ranks) {
   return text;
 }
 
-/// Returns the ranks that are not where most ranks are; in a tie, those that are behind.
+/// Returns the ranks outside the collective that most ranks wait in; in a tie, the ranks that are behind.
 std::vector<const Watched*> outliers(const std::vector<const Watched*>& waiting) {
   std::map<Place, std::vector<const Watched*>> groups;
   for (const Watched* r : waiting) groups[place_of(r->beat)].push_back(r);
@@ -92,7 +92,7 @@ std::string mismatch(std::span<const Watched> ranks, bool world_only) {
   return {};
 }
 
-/// Returns the rank whose device's collectives failed first; null if none failed.
+/// Returns the rank with the first failed device collective; null if none failed.
 const Watched* first_failed(std::span<const Watched> ranks) {
   const Watched* first = nullptr;
   for (const Watched& r : ranks)
@@ -145,10 +145,10 @@ std::optional<std::string> diagnose(std::span<const Watched> ranks, double timeo
     if (!r.beat.finished) idle = std::min(idle, r.idle_seconds);
   const bool all_finished = idle == 1e300, stuck = !all_finished && idle > timeout_seconds;
   // If nothing moves, a few missing heartbeats show which rank is silent.
-  const double patience = stuck ? std::min(kSilenceWhenStuck, timeout_seconds) : timeout_seconds;
+  const double limit = stuck ? std::min(kSilenceWhenStuck, timeout_seconds) : timeout_seconds;
   std::vector<const Watched*> silent;
   for (const Watched& r : ranks)
-    if (!r.beat.finished && r.silent_seconds > patience) silent.push_back(&r);
+    if (!r.beat.finished && r.silent_seconds > limit) silent.push_back(&r);
   if (!silent.empty())
     return report(fmt::format("{} {} no sign of life for {:.0f} s (stopped, or the node or its network is gone)",
                               names_of(silent), silent.size() > 1 ? "show" : "shows", silent.front()->silent_seconds),
@@ -161,9 +161,9 @@ std::optional<std::string> diagnose_mismatch(std::span<const Watched> ranks) {
   return differ.empty() ? std::nullopt : std::optional(report(differ, ranks));
 }
 
-std::optional<std::string> diagnose_failure(std::span<const Watched> ranks, double patience_seconds) {
+std::optional<std::string> diagnose_failure(std::span<const Watched> ranks, double grace_seconds) {
   const Watched* first = first_failed(ranks);
-  if (first == nullptr || first->failed_seconds < patience_seconds) return std::nullopt;
+  if (first == nullptr || first->failed_seconds < grace_seconds) return std::nullopt;
   return report(failure_of(*first), ranks);
 }
 

@@ -46,8 +46,8 @@ std::optional<std::string> diagnose(std::span<const Watched> ranks, double timeo
 /// both would report.
 std::optional<std::string> diagnose_mismatch(std::span<const Watched> ranks);
 
-/// Reports a rank if its device's collectives failed more than `patience_seconds` ago and the rank has not ended.
-std::optional<std::string> diagnose_failure(std::span<const Watched> ranks, double patience_seconds);
+/// Reports a rank if its device's collectives failed more than `grace_seconds` ago and the rank has not ended.
+std::optional<std::string> diagnose_failure(std::span<const Watched> ranks, double grace_seconds);
 
 /// Finds ranks that take three times as long as the others for the same work.
 class StragglerWatch {

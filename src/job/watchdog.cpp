@@ -137,9 +137,9 @@ void Watchdog::Impl::beat(bool finished) {
 void Watchdog::Impl::receive_until(Clock::time_point when) {
   Message message;
   while (true) {
-    const auto patience = std::chrono::ceil<std::chrono::milliseconds>(when - Clock::now());
-    if (size_ == 1) return std::this_thread::sleep_for(std::max(patience, std::chrono::milliseconds(0)));
-    const auto from = socket_.receive(&message, sizeof message, patience);
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(when - Clock::now());
+    if (size_ == 1) return std::this_thread::sleep_for(std::max(left, std::chrono::milliseconds(0)));
+    const auto from = socket_.receive(&message, sizeof message, left);
     if (!from) return;
     if (message.job != job_) continue;
     if (message.kind == MessageKind::end) end_process("");

@@ -62,8 +62,8 @@ MicroInput input_of(const ModelSpec& spec, const MeasureOptions& o, c10::Device 
 
 }  // namespace
 
-LayersHere::LayersHere(const ModelSpec& spec, const optim::Precision& precision, c10::Device device,
-                       const MeasureOptions& options)
+SampleLayers::SampleLayers(const ModelSpec& spec, const optim::Precision& precision, c10::Device device,
+                           const MeasureOptions& options)
     : spec_(few_layers(spec, precision)),
       precision_(precision),
       device_(device),
@@ -93,11 +93,11 @@ LayersHere::LayersHere(const ModelSpec& spec, const optim::Precision& precision,
   make_buffers();
 }
 
-at::Tensor LayersHere::random(at::IntArrayRef shape) const {
+at::Tensor SampleLayers::random(at::IntArrayRef shape) const {
   return at::randn(shape, at::TensorOptions().dtype(at::kFloat).device(device_)).mul_(0.02).to(precision_.compute);
 }
 
-void LayersHere::make_buffers() {
+void SampleLayers::make_buffers() {
   const auto& c = spec_.config;
   const std::int64_t tokens = input_.num_tokens();
   const auto statistics = at::TensorOptions().dtype(transformer_->statistics_dtype()).device(device_);
@@ -136,7 +136,7 @@ void LayersHere::make_buffers() {
   grad_head_values_ = at::zeros_like(head_values_).fill_(-1e-3);
 }
 
-LayersHere::Place LayersHere::place_of(int index) const {
+SampleLayers::Place SampleLayers::place_of(int index) const {
   const model::Layer& layer = spec_.layers.front();
   for (std::size_t s = 0; s < layer.size(); ++s) {
     const auto groups = layer[s].linears();
@@ -147,47 +147,47 @@ LayersHere::Place LayersHere::place_of(int index) const {
   fail("a layer has no projection {} more", index);
 }
 
-int LayersHere::projections_of_a_layer() const {
+int SampleLayers::projections_of_a_layer() const {
   std::size_t count = 0;
   for (const model::SubLayerSpec& sublayer : spec_.layers.front()) count += sublayer.linears().size();
   return static_cast<int>(count);
 }
 
-const Projection& LayersHere::projection(const LayerWeights& w, int index) const {
+const Projection& SampleLayers::projection(const LayerWeights& w, int index) const {
   const Place place = place_of(index);
   return w[place.sublayer].linears[place.linear];
 }
 
-std::string LayersHere::projection_name(int index) const {
+std::string SampleLayers::projection_name(int index) const {
   std::string names;
   for (const LinearSpec& linear : place_of(index).group->linears) names += (names.empty() ? "" : ", ") + linear.name;
   return names;
 }
 
-double LayersHere::projection_operations(int index, bool backward) const {
+double SampleLayers::projection_operations(int index, bool backward) const {
   const Projection& p = projection(layers_.front().base, index);
   const double once = 2.0 * static_cast<double>(input_.num_tokens()) * static_cast<double>(p.weights.weight.numel());
   return backward && p.grads.weight.defined() ? 2 * once : once;
 }
 
-LayersHere::Sides LayersHere::sides(int index) const {
+SampleLayers::Sides SampleLayers::sides(int index) const {
   const ParamGroup& group = *place_of(index).group;
   return {rows_.narrow(0, 0, input_.num_tokens() * group.in()).view({-1, group.in()}),
           out_rows_.narrow(0, 0, input_.num_tokens() * group.out()).view({-1, group.out()})};
 }
 
-at::Tensor LayersHere::scratch_like(const char* name, const at::Tensor& t) {
+at::Tensor SampleLayers::scratch_like(const char* name, const at::Tensor& t) {
   return transformer_->workspace().get(name, t.sizes(), precision_.compute);
 }
 
-void LayersHere::products_forward(int index) {
+void SampleLayers::products_forward(int index) {
   const Sides s = sides(index);
   at::Tensor out = scratch_like("measure.out", s.out);
   for (const Layer& layer : layers_)
     ops::linear_forward(s.in, projection(layer.base, index).weights, {}, out, {}, transformer_->workspace());
 }
 
-void LayersHere::products_backward(int index) {
+void SampleLayers::products_backward(int index) {
   const Sides s = sides(index);
   at::Tensor gx = scratch_like("measure.gx", s.in);
   for (const Layer& layer : layers_) {
@@ -196,7 +196,7 @@ void LayersHere::products_backward(int index) {
   }
 }
 
-void LayersHere::projections(bool lora) {
+void SampleLayers::projections(bool lora) {
   auto& workspace = transformer_->workspace();
   for (const Layer& layer : layers_) {
     for (int i = 0; i < projections_of_a_layer(); ++i) {
@@ -211,18 +211,18 @@ void LayersHere::projections(bool lora) {
   }
 }
 
-ops::AttentionOptions LayersHere::attention_options() const {
+ops::AttentionOptions SampleLayers::attention_options() const {
   return {1.0 / std::sqrt(static_cast<double>(spec_.config.head_dim)), spec_.config.window(0)};
 }
 
-void LayersHere::attention_forward() {
+void SampleLayers::attention_forward() {
   const auto& c = spec_.config;
   const auto in = ops::split_qkv(qkv_, c.num_heads, c.num_kv_heads, c.head_dim);
   for (int i = 0; i < count(); ++i)
     ops::attention_forward(in, input_.sequences, attention_options(), attention_, lse_, transformer_->workspace());
 }
 
-void LayersHere::attention_backward() {
+void SampleLayers::attention_backward() {
   const auto& c = spec_.config;
   auto& workspace = transformer_->workspace();
   const auto in = ops::split_qkv(qkv_, c.num_heads, c.num_kv_heads, c.head_dim);
@@ -232,7 +232,7 @@ void LayersHere::attention_backward() {
     ops::attention_backward(gout, in, attention_, lse_, input_.sequences, attention_options(), grads, workspace);
 }
 
-void LayersHere::elementwise() {
+void SampleLayers::elementwise() {
   const auto& c = spec_.config;
   auto& workspace = transformer_->workspace();
   const at::Tensor heads = ops::heads_view(qkv_, 0, c.num_heads + c.num_kv_heads, c.head_dim);
@@ -257,7 +257,7 @@ void LayersHere::elementwise() {
   }
 }
 
-void LayersHere::forward() {
+void SampleLayers::forward() {
   for (int i = 0; i < count(); ++i) {
     const auto mark = arena_.mark();
     const LayerWeights& w = layers_[static_cast<std::size_t>(i)].weights;
@@ -266,7 +266,7 @@ void LayersHere::forward() {
   }
 }
 
-void LayersHere::forward_backward() {
+void SampleLayers::forward_backward() {
   for (int i = 0; i < count(); ++i) {
     const auto mark = arena_.mark();
     const LayerWeights& w = layers_[static_cast<std::size_t>(i)].weights;
@@ -278,7 +278,7 @@ void LayersHere::forward_backward() {
   }
 }
 
-void LayersHere::head() {
+void SampleLayers::head() {
   transformer_->head_forward_backward(head_, input_, x_, grad_head_values_, head_values_, g_);
 }
 

@@ -11,10 +11,11 @@
 namespace qft::plan {
 
 /// The layers, their inputs and their buffers.
-class LayersHere {
+class SampleLayers {
  public:
   /// `spec`: the whole model's. Makes more layers than the caches can hold, so that weights come from memory as in a run.
-  LayersHere(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device, const MeasureOptions& options);
+  SampleLayers(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device,
+               const MeasureOptions& options);
 
   const model::ModelSpec& spec() const { return spec_; }  ///< spec of these few layers
   int count() const { return static_cast<int>(layers_.size()); }

@@ -17,7 +17,7 @@ constexpr std::int64_t kMostRanks = 4096, kMostThreads = 65536;  ///< per node: 
 void Machine::visit(const config::FieldVisitor& field) {
   field(Field("name", "the machine in one line"), &name);
   field(Field("source", "where the numbers come from"), &source);
-  field(Field("assumed", "keys whose values nobody has measured"), &assumed);
+  field(Field("assumed", "keys with values that nobody has measured"), &assumed);
   static const std::vector<std::string> kinds = device::kind_names();
   Field what_computes("device", "what computes");
   what_computes.choices.assign(kinds.begin(), kinds.end());

@@ -296,7 +296,7 @@ class Measurement::Impl {
   model::ModelSpec whole_;
   optim::Precision precision_;
   MeasureOptions options_;
-  LayersHere layers_;
+  SampleLayers layers_;
   MicroShape shape_;
 };
 

@@ -33,11 +33,12 @@ Side compute(const Values& values, const at::Tensor& qkv, const at::Tensor& gout
   const ops::AttentionOptions options{1.0 / std::sqrt(static_cast<double>(head_dim)), window};
   const ops::QkvViews in = ops::split_qkv(qkv, kHeads, kKvHeads, head_dim);
   ops::Workspace workspace(values.device());
-  Side s{
-      values.room({packed.num_tokens(), kHeads * head_dim}), values.room({kHeads, packed.num_tokens()}, values.statistics()), {}};
+  Side s{values.result_buffer({packed.num_tokens(), kHeads * head_dim}),
+         values.result_buffer({kHeads, packed.num_tokens()}, values.statistics()),
+         {}};
   ops::attention_forward(in, packed, options, s.out, s.lse, workspace, kernel);
   if (!backward) return s;
-  s.grads = values.room(qkv.sizes());
+  s.grads = values.result_buffer(qkv.sizes());
   ops::attention_backward(gout, in, s.out, s.lse, packed, options, ops::split_qkv(s.grads, kHeads, kKvHeads, head_dim), workspace,
                           kernel);
   return s;
@@ -73,7 +74,7 @@ void check_one(Runner& runner, at::ScalarType type, Kernel kernel, std::string_v
 
 /// Returns the device's kernels for a type. Explicit matrices on the CPU in fp64 are the oracle itself.
 std::vector<std::pair<Kernel, std::string_view>> kernels_for(Runner& runner, at::ScalarType type) {
-  const at::Tensor q = Values(runner.device(), type).room({4, 2, 64});
+  const at::Tensor q = Values(runner.device(), type).result_buffer({4, 2, 64});
   const Kernel best = ops::default_attention_kernel(q);
   std::vector<std::pair<Kernel, std::string_view>> all;
   if (best == Kernel::blocked) all.push_back({Kernel::blocked, "blocks"});
@@ -85,7 +86,7 @@ std::vector<std::pair<Kernel, std::string_view>> kernels_for(Runner& runner, at:
 }  // namespace
 
 void check_attention(Runner& runner) {
-  for (const at::ScalarType type : runner.judged())
+  for (const at::ScalarType type : runner.checked_types())
     for (const auto& [kernel, name] : kernels_for(runner, type))
       for (const std::int64_t head_dim : {64, 80, 96, 100, 128})
         for (const std::int64_t window : {0, 50}) check_one(runner, type, kernel, name, head_dim, window);

@@ -167,7 +167,7 @@ void check_memory(Runner& runner) {
 void check_copies(Runner& runner) {
   for (const std::size_t bytes : {std::size_t{1}, std::size_t{4099}, (std::size_t{8} << 20) + 13}) check_bytes(runner, bytes);
   check_upload(runner);
-  for (const at::ScalarType type : runner.judged()) check_conversion(runner, type);
+  for (const at::ScalarType type : runner.checked_types()) check_conversion(runner, type);
   check_streams(runner);
   check_graphs(runner);
   check_memory(runner);

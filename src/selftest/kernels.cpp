@@ -64,8 +64,9 @@ void check_norm(Runner& runner, at::ScalarType type, const Shape& shape) {
     Values values(runner.device(), type);
     const auto x = shape.shifted ? values.rows(shape.rows, shape.width, 2.0) : values.normal({shape.rows, shape.width}, 2.0);
     const auto w = values.normal({shape.width});
-    const at::Tensor y = values.room({shape.rows, shape.width}), rstd = values.room({shape.rows}, values.statistics());
-    const at::Tensor want = exact_room(y.sizes()), want_rstd = exact_room(rstd.sizes());
+    const at::Tensor y = values.result_buffer({shape.rows, shape.width}),
+                     rstd = values.result_buffer({shape.rows}, values.statistics());
+    const at::Tensor want = exact_buffer(y.sizes()), want_rstd = exact_buffer(rstd.sizes());
     ops::rms_norm_forward(x.here, w.here, kEps, y, rstd);
     ops::generic::rms_norm_forward(x.exact, w.exact, kEps, want, want_rstd);
     out.compare("the result", y, want, limits.elementwise);
@@ -77,11 +78,11 @@ void check_norm(Runner& runner, at::ScalarType type, const Shape& shape) {
     const auto x = shape.shifted ? values.rows(shape.rows, shape.width, 2.0) : values.normal({shape.rows, shape.width}, 2.0);
     const auto gy = values.normal({shape.rows, shape.width}), w = values.normal({shape.width}),
                residual = values.normal({shape.rows, shape.width});
-    const at::Tensor want_rstd = exact_room({shape.rows}), scratch = exact_room(x.exact.sizes());
+    const at::Tensor want_rstd = exact_buffer({shape.rows}), scratch = exact_buffer(x.exact.sizes());
     ops::generic::rms_norm_forward(x.exact, w.exact, kEps, scratch, want_rstd);
     const at::Tensor rstd = want_rstd.to(values.statistics()).to(runner.device());
-    const at::Tensor gx = values.room(gy.here.sizes()), gw = values.zeros({shape.width}, values.statistics());
-    const at::Tensor want = exact_room(gx.sizes()), want_gw = exact_room(gw.sizes()).zero_();
+    const at::Tensor gx = values.result_buffer(gy.here.sizes()), gw = values.zeros({shape.width}, values.statistics());
+    const at::Tensor want = exact_buffer(gx.sizes()), want_gw = exact_buffer(gw.sizes()).zero_();
     ops::rms_norm_backward(gy.here, x.here, w.here, rstd, residual.here, gx, gw, workspace);
     ops::generic::rms_norm_backward(gy.exact, x.exact, w.exact, want_rstd, residual.exact, want, want_gw);
     out.compare("the input's gradient", gx, want, limits.elementwise);
@@ -117,7 +118,7 @@ void check_swiglu(Runner& runner, at::ScalarType type, const Shape& shape) {
   runner.check(kSwigluForward, shape.text(type), [&](Outcome& out) {
     Values values(runner.device(), type);
     const auto gate_up = make(values, shape, 2 * shape.width, 2.0);
-    const at::Tensor act = values.room({shape.rows, shape.width}), want = exact_room(act.sizes());
+    const at::Tensor act = values.result_buffer({shape.rows, shape.width}), want = exact_buffer(act.sizes());
     ops::swiglu_forward(gate_up.here, act);
     ops::generic::swiglu_forward(gate_up.exact, want);
     out.compare("the result", act, want, limit);
@@ -125,8 +126,8 @@ void check_swiglu(Runner& runner, at::ScalarType type, const Shape& shape) {
   runner.check(kSwigluBackward, shape.text(type), [&](Outcome& out) {
     Values values(runner.device(), type);
     const auto gate_up = make(values, shape, 2 * shape.width, 2.0), gact = make(values, shape, shape.width);
-    const at::Tensor grad = values.room(gate_up.here.sizes()), act = values.room(gact.here.sizes());
-    const at::Tensor want = exact_room(grad.sizes()), want_act = exact_room(act.sizes());
+    const at::Tensor grad = values.result_buffer(gate_up.here.sizes()), act = values.result_buffer(gact.here.sizes());
+    const at::Tensor want = exact_buffer(grad.sizes()), want_act = exact_buffer(act.sizes());
     ops::swiglu_backward(gate_up.here, gact.here, grad, act);
     ops::generic::swiglu_backward(gate_up.exact, gact.exact, want, want_act);
     out.compare("the gradient", grad, want, limit);
@@ -146,7 +147,7 @@ void check_dropout(Runner& runner, at::ScalarType type, const Shape& shape) {
     const ops::RowIdentity rows{values.int64s(samples), values.int32s(positions)};
     const ops::RowIdentity host_rows{host.int64s(samples), host.int32s(positions)};
     const auto x = make(values, shape, shape.width), g = make(values, shape, shape.width), sum = make(values, shape, shape.width);
-    const at::Tensor y = values.room({shape.rows, shape.width}), again = values.room(y.sizes());
+    const at::Tensor y = values.result_buffer({shape.rows, shape.width}), again = values.result_buffer(y.sizes());
     ops::dropout_forward(x.here, key, rows, kP, y);
     ops::dropout_backward({x.here, again, g.here, sum.here}, key, rows, kP);
     const at::Tensor want = ops::generic::dropped(x.exact, key, host_rows, kP);
@@ -184,7 +185,7 @@ void check_embedding(Runner& runner, at::ScalarType type, std::int64_t tokens, s
     // many occurrences of one token
     for (std::size_t t = 0; t < ids.size(); t += 2) ids[t] = static_cast<std::int32_t>(vocabulary) - 1;
     const auto gy = values.normal({tokens, width});
-    const at::Tensor grad = values.zeros({vocabulary, width}, values.statistics()), want = exact_room(grad.sizes()).zero_();
+    const at::Tensor grad = values.zeros({vocabulary, width}, values.statistics()), want = exact_buffer(grad.sizes()).zero_();
     ops::embedding_backward(values.int32s(ids), gy.here, grad);
     want.index_add_(0, Values(c10::kCPU, type).int32s(ids), gy.exact);
     out.compare("the gradient", grad, want, limits_of(values.statistics()).elementwise);
@@ -194,7 +195,7 @@ void check_embedding(Runner& runner, at::ScalarType type, std::int64_t tokens, s
 }  // namespace
 
 void check_kernels(Runner& runner) {
-  for (const at::ScalarType type : runner.judged()) {
+  for (const at::ScalarType type : runner.checked_types()) {
     for (const Shape& shape : kShapes) check_norm(runner, type, shape);
     check_rope(runner, type, 1, 1, 64);
     check_rope(runner, type, 37, 3, 80);

@@ -93,12 +93,12 @@ void check_optimizers(Runner& runner) {
                        {"pure_bf16", optim::Precision::pure_bf16()}};
   for (const optim::RuleSpec& rule : optim::rules())
     for (const Types& types : all) {
-      if (std::ranges::find(runner.judged(), types.precision.compute) == runner.judged().end()) continue;
+      if (std::ranges::find(runner.checked_types(), types.precision.compute) == runner.checked_types().end()) continue;
       check_rule(runner, rule.optim.front(), types, 1, 0);
       check_rule(runner, rule.optim.front(), types, 1029, 3);
       check_rule(runner, rule.optim.front(), types, 1000003, 0);
     }
-  for (const at::ScalarType type : runner.judged()) check_norm(runner, type);
+  for (const at::ScalarType type : runner.checked_types()) check_norm(runner, type);
 }
 
 }  // namespace qft::selftest

@@ -68,9 +68,9 @@ Layer one_side(const Group& g, const std::vector<Values::Pair>& drawn, Half half
   std::vector<std::int64_t> samples(static_cast<std::size_t>(g.tokens), 12345);
   l.dropout = {g.dropout, {1, 2, 3, 0}, {}};
   if (g.dropout > 0) l.dropout.rows = {values.int64s(samples), values.int32s(numbers(g.tokens, 1000))};
-  l.y = values.room(l.gy.sizes());
-  l.gx = values.room(l.x.sizes());
-  l.saved = values.room({g.tokens, ops::lora_saved_columns(l.w)});
+  l.y = values.result_buffer(l.gy.sizes());
+  l.gx = values.result_buffer(l.x.sizes());
+  l.saved = values.result_buffer({g.tokens, ops::lora_saved_columns(l.w)});
   ops::Workspace workspace(values.device());
   ops::linear_forward(l.x, l.w, l.dropout, l.y, l.saved, workspace);
   ops::linear_backward(l.gy, l.x, l.w, l.dropout, l.saved, l.gx, ops::GradMode::write, l.grads, workspace);
@@ -131,7 +131,7 @@ void check_head(Runner& runner, at::ScalarType type, std::int64_t tokens, std::i
     const auto run = [&](const Values& side, const at::Tensor& x1, const at::Tensor& w1, const at::Tensor& g1) {
       const ops::HeadLabels where{side.int32s(rows), side.int32s(targets)};
       ops::Workspace workspace(side.device());
-      const at::Tensor logprobs = side.room({labels}, side.statistics()), gx = side.room(x1.sizes()),
+      const at::Tensor logprobs = side.result_buffer({labels}, side.statistics()), gx = side.result_buffer(x1.sizes()),
                        gw = side.zeros(w1.sizes(), side.statistics());
       ops::head_forward_backward(x1, w1, where, g1, logprobs, gx, gw, workspace);
       return std::array{logprobs, gx, gw};
@@ -147,7 +147,7 @@ void check_head(Runner& runner, at::ScalarType type, std::int64_t tokens, std::i
 }  // namespace
 
 void check_products(Runner& runner) {
-  for (const at::ScalarType type : runner.judged()) {
+  for (const at::ScalarType type : runner.checked_types()) {
     for (const Group& g : groups()) check_linear(runner, type, g);
     check_sums(runner, type, 1, 17, 31);
     check_sums(runner, type, 37, 97, 41);

@@ -76,7 +76,7 @@ class Runner {
   /// True if the device computes in this type.
   bool has(at::ScalarType type) const;
   /// Returns the types to check. Excludes fp64 on the CPU: it is the oracle itself.
-  std::span<const at::ScalarType> judged() const {
+  std::span<const at::ScalarType> checked_types() const {
     return std::span(dtypes_).subspan(device().is_cpu() && has(at::kDouble) ? 1 : 0);
   }
 

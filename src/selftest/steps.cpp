@@ -115,7 +115,7 @@ class Steps {
 
   void run() {
     const auto strategies = strategies_for(runner_.session().size());
-    // fp64 tells the exact order of magnitudes from rounding; fp32 if the device has no fp64.
+    // Only fp64 separates small deviations from rounding; fp32 if the device has no fp64.
     const at::ScalarType exact = runner_.has(at::kDouble) ? at::kDouble : at::kFloat;
     for (const Kind& kind : kKinds)
       for (const std::string_view strategy : strategies)

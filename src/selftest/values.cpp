@@ -38,7 +38,7 @@ Values::Pair Values::rows(std::int64_t count, std::int64_t width, double scale) 
   return pair(at::empty({count, width + 5}, on(device_, type_)).narrow(1, 3, width), {count, width}, scale);
 }
 
-at::Tensor Values::room(at::IntArrayRef shape, at::ScalarType type) const {
+at::Tensor Values::result_buffer(at::IntArrayRef shape, at::ScalarType type) const {
   return at::empty(shape, on(device_, type)).fill_(std::numeric_limits<double>::quiet_NaN());
 }
 
@@ -54,7 +54,7 @@ at::Tensor Values::int64s(const std::vector<std::int64_t>& values) const {
   return device::upload(values, device_);
 }
 
-at::Tensor exact_room(at::IntArrayRef shape) {
+at::Tensor exact_buffer(at::IntArrayRef shape) {
   return at::empty(shape, on(c10::kCPU, at::kDouble)).fill_(std::numeric_limits<double>::quiet_NaN());
 }
 

@@ -27,8 +27,8 @@ class Values {
   Pair rows(std::int64_t count, std::int64_t width, double scale = 1.0);
 
   /// Returns memory for results, filled with NaN so that unwritten elements show.
-  at::Tensor room(at::IntArrayRef shape) const { return room(shape, type_); }
-  at::Tensor room(at::IntArrayRef shape, at::ScalarType type) const;
+  at::Tensor result_buffer(at::IntArrayRef shape) const { return result_buffer(shape, type_); }
+  at::Tensor result_buffer(at::IntArrayRef shape, at::ScalarType type) const;
   at::Tensor zeros(at::IntArrayRef shape, at::ScalarType type) const;
   at::Tensor int32s(const std::vector<std::int32_t>& values) const;
   at::Tensor int64s(const std::vector<std::int64_t>& values) const;
@@ -47,7 +47,7 @@ class Values {
 };
 
 /// Tensors in fp64 on the CPU, for oracles.
-at::Tensor exact_room(at::IntArrayRef shape);
+at::Tensor exact_buffer(at::IntArrayRef shape);
 at::Tensor exact(const at::Tensor& values);
 /// Returns `count` unordered numbers from 0 to below `below`, derived from the index only.
 std::vector<std::int32_t> numbers(std::int64_t count, std::int64_t below);

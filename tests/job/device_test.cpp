@@ -1,4 +1,5 @@
-// Jobs whose devices hang in a collective, or whose collectives fail while the hosts wait: who is named, and that they end.
+// Tests jobs with devices that hang in a collective, or with collectives that fail while the hosts wait: they must end and name
+// the culprit.
 #include <algorithm>
 
 #include "jobs.h"

@@ -93,7 +93,7 @@ TEST(Diagnosis, TheReportShowsEveryRank) {
   EXPECT_NE(text->find("rank 1 on n0: phase train, last collective send(F32, 3, to 0)"), std::string::npos) << *text;
 }
 
-/// A rank whose host waits for its device. The device has finished all collectives of group `name` before number `next`.
+/// A rank that waits for its device. The device has finished all collectives of group `name` before number `next`.
 constexpr int kGroup = 2;
 Watched on_device(int number, const std::string& name, std::uint64_t called, std::uint64_t next, bool reached) {
   Watched w = rank(number, false, "", 0);

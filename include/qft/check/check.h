@@ -1,5 +1,5 @@
-// `qft check`: finds in seconds what would break or slow down a job. The table of probes is in src/check/probes.cpp; each probe
-// gathers facts on every rank and judges them on rank 0.
+// `qft check`: finds problems in seconds that would break or slow down a job. The table of probes is in src/check/probes.cpp;
+// each probe gathers facts on every rank and judges them on rank 0.
 #pragma once
 
 #include "qft/comm/session.h"
@@ -53,7 +53,7 @@ struct ExpectedLinks {
   double network_bytes_per_second = 0;
 };
 
-/// What to check, and how.
+/// The settings of a check.
 struct Options {
   std::vector<NeededPath> paths;
   c10::Device device = c10::kCPU;
@@ -76,7 +76,7 @@ struct Report {
   std::exception_ptr refusal;  ///< the exception of Options::run
 
   bool passed() const;  ///< true if no verdict is a problem
-  /// Returns the host names to leave out of the job: those named by problems.
+  /// Returns the host names to leave out of the job: the nodes that problems name.
   std::vector<std::string> exclude() const;
 };
 

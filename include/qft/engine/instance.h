@@ -24,7 +24,7 @@
 
 namespace qft::engine {
 
-/// What loading took.
+/// Cost of loading.
 struct LoadReport {
   double seconds = 0.0;
   std::int64_t bytes_read = 0;  ///< bytes of the model's files that this rank read

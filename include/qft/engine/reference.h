@@ -15,7 +15,7 @@
 
 namespace qft::engine {
 
-/// Where the reference's log-probabilities come from.
+/// The source of the reference's log-probabilities.
 enum class ReferenceKind : std::uint8_t {
   none,
   lane,   ///< the model without its adapter: a lane of the action lists

@@ -13,7 +13,7 @@ namespace qft::engine {
 /// Called on each rank between micro-batches; if any rank returns true, the pass ends on all ranks.
 using AskedToEnd = std::function<bool()>;
 
-/// A reference whose sums are in host memory.
+/// A reference with precomputed sums in host memory.
 class StoredReference final : public Reference {
  public:
   /// `sums` [sequences of the pack]: the same on every rank; 8 bytes of host memory per sequence.

@@ -20,7 +20,7 @@ struct JobEnd {
 };
 
 /// Runs a program of the batch system and returns its answer.
-using Ask = std::function<Answer(const std::vector<std::string>& command)>;
+using QueryProgram = std::function<Answer(const std::vector<std::string>& command)>;
 
 /// A batch job since it last left the queue.
 struct JobRun {
@@ -30,7 +30,7 @@ struct JobRun {
 
 /// Reads the restarts from SLURM_RESTART_COUNT, for PBS from run_count in `qstat -f`. A program started by hand in an interactive
 /// job counts as not requeued.
-JobRun find_job_run(const Ask& ask);
+JobRun find_job_run(const QueryProgram& ask);
 /// Returns this process's job. Asks once, for at most ten seconds. Call on rank 0: a launcher may not pass the job's variables to
 /// other ranks.
 const JobRun& this_job();
@@ -40,7 +40,7 @@ bool was_requeued(const JobRun& before, const JobRun& now);
 /// Returns the end of the job: QFT_JOB_END or SLURM_JOB_END_TIME if set (Unix time). Else SLURM's end time from `scontrol show
 /// job`, or PBS's limit (`qstat -f`, or Torque's PBS_WALLTIME) counted from the job's start; if the start is unknown, from `now`,
 /// with a note. Throws ConfigError if a variable is not a number.
-JobEnd find_job_end(double now, const Ask& ask);
+JobEnd find_job_end(double now, const QueryProgram& ask);
 
 /// The same for all ranks. Rank 0 asks, at most ten seconds per program, and logs the note. Collective.
 std::optional<double> job_end(comm::Communicator& comm);

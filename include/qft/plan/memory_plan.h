@@ -22,7 +22,7 @@ namespace qft::plan {
 struct MemoryPlan {
   std::int64_t weights = 0;      ///< kept between uses
   std::int64_t gathered = 0;     ///< gathered from other ranks or host memory, in use or prefetched
-  std::int64_t gradients = 0;    ///< kept over the step, or in flight to their owners
+  std::int64_t gradients = 0;    ///< kept over the step, and in flight to their owners
   std::int64_t optimizer = 0;    ///< masters and optimizer state
   std::int64_t activations = 0;  ///< activations of all micro-batches in flight
   std::int64_t buffers = 0;      ///< scratch of the operations, and of one recomputed layer

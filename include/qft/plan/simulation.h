@@ -10,8 +10,8 @@ namespace qft::plan {
 /// Means over the workload's steps: seconds, and bytes that a rank receives.
 struct StepTime {
   double step = 0;
-  double compute = 0;      ///< busy seconds of the busiest link: shard group, replicas, or host memory
-  double wire = 0;         ///< all transfers of all links one after another, latencies included
+  double compute = 0;      ///< forward, backward and optimizer, if nothing else used the cores
+  double wire = 0;         ///< busy seconds of the busiest link: shard group, replicas, or host memory
   double transfers = 0;    ///< all transfers of all links one after another, with their latencies
   double gather_wait = 0;  ///< compute waits for weights
   double reduce_wait = 0;  ///< compute waits for gradients and for the ranks' agreement

@@ -38,7 +38,7 @@ struct Row {
   std::string name() const { return group + "/" + what + "/" + setting; }
 };
 
-/// What to check, and how.
+/// The settings of a self-test.
 struct Options {
   c10::Device device = c10::kCPU;
   std::string only = {};                        ///< regular expression on name() of checks; empty: all checks
