@@ -152,17 +152,17 @@ int dispatch(comm::Session& session, std::span<const std::string> args) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  take_write_errors();
+  ignore_write_signals();
   const bool trains = argc > 1 && std::string_view(argv[1]) == apps::kTrain.name;
   if (trains) job::catch_stop_signals();  // programs without checkpoints end by the signal's default
   device::tune_allocator();
-  if (trains) device::ask_for_huge_pages();
-  device::bound_kernel_caches();
+  if (trains) device::request_huge_pages();
+  device::limit_kernel_caches();
   const std::vector<std::string> args(argv + std::min(1, argc), argv + argc);
   std::optional<int> printed;
   const int code = run_program([&] { return (printed = print_text(args)).value_or(kExitOk); });
-  if (printed || code != kExitOk) end_program(code);
+  if (printed || code != kExitOk) quick_exit_program(code);
   if (const auto* command = find_subcommand(args[0]); command != nullptr && command->run_alone != nullptr)
-    end_program(run_program([&] { return run_alone(*command, args); }));
-  end_program(job::run_main(argc, argv, dispatch));
+    quick_exit_program(run_program([&] { return run_alone(*command, args); }));
+  quick_exit_program(job::run_main(argc, argv, dispatch));
 }

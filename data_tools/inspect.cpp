@@ -53,7 +53,7 @@ int run(const config::CommandLine& line) {
                   path, pack->attributes().tokenizer_hash, tokenizer->hash());
     if (line.json) {
       nlohmann::ordered_json summary = pack::summarize(*pack);
-      if (tokenizer) summary["samples"] = pack::items_as_text(*pack, *tokenizer, items);
+      if (tokenizer) summary["samples"] = pack::items_to_json(*pack, *tokenizer, items);
       std::cout << summary.dump(2) << "\n";
     } else {
       std::cout << pack::format_summary(*pack);

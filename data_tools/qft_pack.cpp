@@ -72,17 +72,17 @@ std::string output_of(const config::CommandLine& line, const char* command) {
 
 int main(int argc, char** argv) {
   using namespace qft;  // NOLINT: a program
-  take_write_errors();
+  ignore_write_signals();
   log::init({});
   const std::vector<std::string> given(argv + std::min(1, argc), argv + argc);
   const pack_tool::Command& command = pack_tool::find_command(given);
   if (!command.run && pack_tool::asks_for_text(given))
-    end_program(run_program([&] {
+    quick_exit_program(run_program([&] {
       if (is_first_process()) pack_tool::parse(command, given);  // prints the text
       return static_cast<int>(kExitOk);
     }));
-  if (command.run) end_program(pack_tool::run_alone(command, given));
-  end_program(job::run_main(argc, argv, [&](comm::Session& session, std::span<const std::string> arguments) -> int {
+  if (command.run) quick_exit_program(pack_tool::run_alone(command, given));
+  quick_exit_program(job::run_main(argc, argv, [&](comm::Session& session, std::span<const std::string> arguments) -> int {
     const std::vector<std::string> mine(arguments.begin(), arguments.end());
     const auto line = pack_tool::parse(command, mine);
     return line ? command.run_on_ranks(session, *line) : static_cast<int>(kExitOk);

@@ -49,7 +49,7 @@ int run(const config::CommandLine& line) {
   const fs::path target = output_of(line, "convert", "the safetensors file to write");
   if (target.extension() != ".safetensors")
     fail_config("qft-ckpt convert: --output '{}' must end in .safetensors", target.string());
-  io::require_free(target, "output file");
+  io::require_absent_or_empty(target, "output file");
   const auto from = io::open_tensor_file(line.words[0]);
   require(!from->entries().empty(), "'{}' holds no tensors", line.words[0]);
   copy(*from, target);

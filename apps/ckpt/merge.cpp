@@ -35,7 +35,7 @@ config::CommandSpec spec() {
 
 /// Returns the folder of a model with a hub name; nullopt if no cache has it.
 std::optional<fs::path> in_cache(const std::string& name) {
-  if (!is_named_as_on_a_hub(name)) return std::nullopt;
+  if (!is_hub_name(name)) return std::nullopt;
   for (const hub::Hub hub : {hub::Hub::huggingface, hub::Hub::modelscope})
     if (auto folder = hub::find_cached({hub, hub::Kind::model, name, ""}, {})) return folder;
   return std::nullopt;
@@ -45,7 +45,7 @@ fs::path base_of(const config::CommandLine& line, const fs::path& adapter) {
   if (line.options.count("base")) {
     const fs::path base = line.options["base"].as<std::string>();
     io::require_directory(base, "base model");
-    model::warn_of_other_base(adapter, base.string(), base);
+    model::warn_about_other_base(adapter, base.string(), base);
     return base;
   }
   const std::string name = model::read_base_model_name(adapter);

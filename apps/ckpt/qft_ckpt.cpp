@@ -81,7 +81,7 @@ std::vector<std::filesystem::path> checkpoints_of(const std::vector<std::string>
 }  // namespace qft::ckpt_tool
 
 int main(int argc, char** argv) {
-  qft::take_write_errors();
+  qft::ignore_write_signals();
   qft::log::init({});
   return qft::run_program([&] { return qft::ckpt_tool::run({argv + std::min(1, argc), argv + argc}); });
 }

@@ -25,7 +25,7 @@ int run(const config::CommandLine& line) {
   for (const auto& dir : checkpoints_of(line.words)) {
     checkpoint::VerifyReport report = checkpoint::verify(dir);
     if (report.ok())
-      checkpoint::find_not_finite(dir, report);
+      checkpoint::find_non_finite(dir, report);
     else
       code = kExitFailed;
     if (line.json)

@@ -97,7 +97,7 @@ Json gather_here(const Probe& probe, Context& context) {
 
 std::vector<Json> gather_all(const Probe& probe, Context& context) {
   std::optional<StallTimeout> stall_timeout;  // not for the run: it reads all of its data, and the watchdog watches it
-  if (probe.gather != gather_run) stall_timeout.emplace(context.session, probe.name, context.options.patience_seconds);
+  if (probe.gather != gather_run) stall_timeout.emplace(context.session, probe.name, context.options.stall_timeout_seconds);
   std::vector<Json> all;
   const Json facts = gather_here(probe, context);
   if (stall_timeout)

@@ -121,7 +121,7 @@ std::string try_to_write(const fs::path& folder) {
 }
 
 /// Returns whether this rank sees a file that rank 0 writes there. Collective.
-bool sees_rank_zeros_file(comm::Session& session, const fs::path& path) {
+bool sees_file_of_rank_zero(comm::Session& session, const fs::path& path) {
   const auto name = fmt::format(".qft-check-{}", comm::broadcast_string(session.world(), random_hex()));
   const fs::path file = existing_folder(path) / name;
   if (session.rank() == 0) {
@@ -179,7 +179,7 @@ Json gather_outputs(Context& context) {
                        {"path", needed.path.string()},
                        {"error", try_to_write(folder)},
                        {"inodes", room_in(folder).files},
-                       {"sees", sees_rank_zeros_file(context.session, needed.path)}});
+                       {"sees", sees_file_of_rank_zero(context.session, needed.path)}});
   }
   return {{"outputs", outputs}};
 }

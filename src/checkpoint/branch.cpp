@@ -72,7 +72,7 @@ void mark_line(std::vector<Entry>& entries) {
   });
   for (Entry& e : entries) {
     const auto bound = last.find(e.run.id);
-    e.in_line = e.origin == Origin::ours && !e.aside && bound != last.end() && e.step <= bound->second;
+    e.on_live_branch = e.origin == Origin::ours && !e.aside && bound != last.end() && e.step <= bound->second;
   }
 }
 
@@ -122,7 +122,7 @@ std::vector<Entry> survey(const fs::path& output_dir) {
   mark_line(entries);
   const auto rank = [](const Entry& e) {
     const bool known = e.origin == Origin::ours || e.origin == Origin::damaged;
-    const bool line = e.in_line || (e.origin == Origin::damaged && !e.aside);
+    const bool line = e.on_live_branch || (e.origin == Origin::damaged && !e.aside);
     return std::tuple(known, line, line ? 0 : e.run.number, e.step);
   };
   std::stable_sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) { return rank(a) > rank(b); });

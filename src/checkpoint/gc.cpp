@@ -60,7 +60,7 @@ std::set<std::string> best_names(const fs::path& output_dir, const std::vector<E
   };
   add_state(output_dir / "trainer_state.json");
   for (const Entry& e : entries)
-    if (e.in_line) add_state(e.dir / "trainer_state.json");
+    if (e.on_live_branch) add_state(e.dir / "trainer_state.json");
   return names;
 }
 
@@ -71,7 +71,7 @@ void plan_checkpoints(const fs::path& output_dir, const GcOptions& options, std:
   std::int64_t good = 0;
   for (const Entry& e : entries) {
     GcEntry entry{e.dir, false, e.reason, measure(e.dir).bytes};
-    const std::string branch = e.in_line ? "" : ", of an abandoned branch";
+    const std::string branch = e.on_live_branch ? "" : ", of an abandoned branch";
     if (e.origin == Origin::damaged) {
       entry.reason = "damaged: not counted, kept for inspection: " + e.reason;
     } else if (e.origin != Origin::ours) {

@@ -29,7 +29,7 @@ VerifyReport::NotFinite count(const TensorSource& source, const std::string& nam
 
 }  // namespace
 
-void find_not_finite(const std::filesystem::path& dir, VerifyReport& report) {
+void find_non_finite(const std::filesystem::path& dir, VerifyReport& report) {
   const TensorSource source = TensorSource::open(dir);
   for (const auto& [name, tensor] : source.tensors()) {
     if (!is_floating(tensor.dtype)) continue;

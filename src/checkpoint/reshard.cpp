@@ -67,7 +67,7 @@ void copy_others(io::Storage& storage, const Checkpoint& source, const fs::path&
 
 Manifest reshard(io::Storage& storage, const fs::path& from, const fs::path& to, int ranks) {
   if (ranks < 1 || ranks > 99999) fail_config("a checkpoint cannot be for {} ranks: give 1 to 99999", ranks);
-  io::require_free(to, "output");
+  io::require_absent_or_empty(to, "output");
   require_checkpoint(from);
   const Checkpoint source = Checkpoint::open(from);
   if (const auto step = step_of(to.filename().string()); step && *step != source.manifest().step)

@@ -17,7 +17,7 @@ namespace {
 
 /// Returns why this process uses no device of `kind`.
 std::string reason_against(const std::string& kind) {
-  const device::BackendEntry* entry = device::find_entry(kind);
+  const device::BackendEntry* entry = device::find_backend_entry(kind);
   return entry == nullptr ? "unknown here" : entry->why;
 }
 
@@ -38,7 +38,7 @@ std::string agreed_kind(Session& session, const device::DeviceWish& wish) {
 }
 
 std::vector<std::string> uuids_of(const std::string& kind) {
-  const device::BackendEntry& entry = *device::find_entry(kind);
+  const device::BackendEntry& entry = *device::find_backend_entry(kind);
   std::vector<std::string> uuids;
   for (int i = 0; i < entry.count; ++i) uuids.push_back(entry.backend->facts(i).uuid);
   return uuids;
@@ -65,7 +65,7 @@ c10::Device choose_device(Session& session, std::string_view text) {
   const std::string& mine = uuids[static_cast<std::size_t>(index)];
   const int sharers = sharers_of(session, mine);
   std::string refusal = device::obstacle_of(kind, index);
-  const auto type = device::find_entry(kind)->backend->type();
+  const auto type = device::find_backend_entry(kind)->backend->type();
   const device::DeviceFacts& facts = device::facts_of(c10::Device(type, static_cast<c10::DeviceIndex>(index)));
   if (!refusal.empty())
     refusal = fmt::format("{}: {}", session.hostname(), refusal);

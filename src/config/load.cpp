@@ -75,8 +75,9 @@ void note_training(RunConfig& config) {
   only(compares, {"pref_beta", "pref_ftx", "precompute_ref_log_probs"});
   const bool shares = config.finetuning.trains_pairs();
   only(shares, {"share_prompts"});
-  if (shares && config.is_given("share_prompts") && config.finetuning.share_prompts && !config.prompts_apart().empty())
-    config.notes.push_back(fmt::format("{} has no effect: {}", at_key(config, "share_prompts"), config.prompts_apart()));
+  if (shares && config.is_given("share_prompts") && config.finetuning.share_prompts && !config.unshared_prompts_reason().empty())
+    config.notes.push_back(
+        fmt::format("{} has no effect: {}", at_key(config, "share_prompts"), config.unshared_prompts_reason()));
   only(compares || config.finetuning.use_asft_loss, {"ref_model", "ref_model_adapters"});
   only(compares && !pairs, {"kto_chosen_weight", "kto_rejected_weight"});
   if (compares && config.finetuning.lora_dropout > 0) {

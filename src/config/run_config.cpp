@@ -111,12 +111,12 @@ bool RunConfig::recompute() const {
   return training.gradient_checkpointing.value_or(!model.disable_gradient_checkpointing);
 }
 
-bool RunConfig::chooses_recompute() const {
+bool RunConfig::may_choose_recompute() const {
   return parallel.max_memory > 0 && !training.gradient_checkpointing.has_value() && !model.disable_gradient_checkpointing &&
          parallel.offload_activations == "none";
 }
 
-std::string_view RunConfig::prompts_apart() const {
+std::string_view RunConfig::unshared_prompts_reason() const {
   if (!finetuning.trains_pairs()) return "only stages dpo and rm have pairs";
   if (!finetuning.share_prompts) return "share_prompts is false";
   if (training.neftune_noise_alpha > 0) return "neftune_noise_alpha adds different noise to each sequence";

@@ -46,8 +46,8 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("dataloader_drop_last",
               "drop the last samples of an epoch if they do not fill a micro-batch on every rank (other samples in each epoch)"),
         &a.dataloader_drop_last);
-  field(Field("num_train_epochs", "passes over the training set").above(0).at_most(kMostSteps), &a.num_train_epochs);
-  field(Field("max_steps", "number of optimizer steps; 1 or more overrides num_train_epochs").in(-1, kMostSteps), &a.max_steps);
+  field(Field("num_train_epochs", "passes over the training set").above(0).at_most(kMaxSteps), &a.num_train_epochs);
+  field(Field("max_steps", "number of optimizer steps; 1 or more overrides num_train_epochs").in(-1, kMaxSteps), &a.max_steps);
   field(Field("max_hours", "stop with a checkpoint (exit code 75) after this number of hours; 0: no limit").at_least(0),
         &a.max_hours);
   field(Field("ddp_timeout",

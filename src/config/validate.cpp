@@ -323,7 +323,7 @@ void check_purpose(const RunConfig& c, Purpose purpose) {
   // An adapter on a hub names its base model after the download.
   const auto& adapters = c.model.adapter_name_or_path;
   const bool model = !c.model.model_name_or_path.empty() ||
-                     (!adapters.empty() && is_named_as_on_a_hub(adapters.front()) && !std::filesystem::exists(adapters.front()));
+                     (!adapters.empty() && is_hub_name(adapters.front()) && !std::filesystem::exists(adapters.front()));
   const bool train_data = !c.data.dataset.empty() || !c.data.pack.empty();
   const bool eval_data = train_data || !c.data.eval_dataset.empty() || !c.data.eval_pack.empty();
   switch (purpose) {

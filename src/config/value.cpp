@@ -54,7 +54,7 @@ std::string read_text(const std::filesystem::path& path) {
   if (!in) fail_config("cannot read {}: no permission", path.string());
   std::string text{std::istreambuf_iterator<char>(in), {}};
   if (in.bad()) fail_config("cannot read {}: the read failed half-way", path.string());
-  if (const std::string fault = describe_no_text(text, path); !fault.empty()) fail_config("{}", fault);
+  if (const std::string fault = describe_non_text(text, path); !fault.empty()) fail_config("{}", fault);
   return text;
 }
 

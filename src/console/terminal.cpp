@@ -45,7 +45,7 @@ void take() {
 }
 
 struct sigaction action_of(void (*handler)(int), int flags) {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = handler;
   action.sa_flags = flags;
   return action;

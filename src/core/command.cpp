@@ -78,7 +78,7 @@ std::optional<int> wait_for_exit(pid_t pid, Clock::time_point deadline) {
 
 }  // namespace
 
-Answer ask_program(const std::vector<std::string>& command, std::chrono::milliseconds timeout) {
+Answer run_command(const std::vector<std::string>& command, std::chrono::milliseconds timeout) {
   QFT_ASSERT(!command.empty(), "no program to ask");
   const auto deadline = Clock::now() + timeout;
   std::array<int, 2> pipe_ends{};

@@ -11,7 +11,7 @@ std::string describe_pointer(std::string_view lead, const std::filesystem::path&
                      path.string(), folder);
 }
 
-std::string describe_no_text(std::string_view lead, const std::filesystem::path& path) {
+std::string describe_non_text(std::string_view lead, const std::filesystem::path& path) {
   if (std::string pointer = describe_pointer(lead, path); !pointer.empty()) return pointer;
   const std::string name = path.string();
   // By the byte-order mark, or by the zero byte next to each ASCII letter.

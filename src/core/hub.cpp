@@ -9,7 +9,7 @@
 
 namespace qft {
 
-bool is_named_as_on_a_hub(const std::string& name) {
+bool is_hub_name(const std::string& name) {
   const std::size_t slash = name.find('/');
   if (slash == name.npos || slash != name.rfind('/') || name.starts_with('.')) return false;
   if (is_data_file(name)) return false;
@@ -17,7 +17,7 @@ bool is_named_as_on_a_hub(const std::string& name) {
   return slash > 0 && name.find(' ') == name.npos && !std::filesystem::exists(name.substr(0, slash), code);
 }
 
-std::string how_to_fetch(std::string_view what, std::string_view name) {
+std::string fetch_hint(std::string_view what, std::string_view name) {
   return fmt::format(
       "If it is on a hub, fetch it on a node with network access (a login node): 'qft fetch {}{}'. It goes into a cache that all "
       "nodes must see (HF_HOME); or give --to DIR and name that folder",

@@ -79,7 +79,7 @@ void require_single_keys(std::string_view text, const std::string& where) {
   nlohmann::json::sax_parse(LineCounter{text.data(), &line}, LineCounter{text.data() + text.size(), &line}, &keys);
 }
 
-std::string as_utf8(std::string_view text) {
+std::string replace_invalid_utf8(std::string_view text) {
   const auto quoted = nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return nlohmann::json::parse(quoted).get<std::string>();
 }

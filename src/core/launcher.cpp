@@ -81,7 +81,7 @@ bool is_first_process() {
   return std::ranges::none_of(kRanks, [](const char* variable) { return number_in(variable) > 0; });
 }
 
-std::string drawing_terminal() {
+std::string progress_terminal() {
   if (isatty(STDERR_FILENO) == 1) return "/dev/stderr";
   const auto pid = launcher_process();
   if (!pid) return {};

@@ -9,7 +9,7 @@
 
 namespace qft {
 
-void take_write_errors() {
+void ignore_write_signals() {
   for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
 }
 
@@ -27,7 +27,7 @@ int run_program(const std::function<int()>& body) {
   }
 }
 
-void end_program(int code) {
+void quick_exit_program(int code) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   std::exit(code);
 #else

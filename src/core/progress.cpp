@@ -26,7 +26,8 @@ constexpr std::string_view kClearLine = "\r\x1b[K";
 Progress::Progress(std::string title, std::int64_t total, bool active, Clock::duration first_line)
     : title_(std::move(title)), total_(total), active_(active), start_(Clock::now()), next_(start_), wait_(first_line) {
   if (!active) return;
-  if (const std::string path = drawing_terminal(); !path.empty()) terminal_ = open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
+  if (const std::string path = progress_terminal(); !path.empty())
+    terminal_ = open(path.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
   relayed_ = isatty(STDERR_FILENO) != 1;
   if (terminal_ < 0) next_ += wait_;
 }

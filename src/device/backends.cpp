@@ -168,7 +168,7 @@ std::vector<std::string> kind_names() {
   return names;
 }
 
-const BackendEntry* find_entry(std::string_view kind) {
+const BackendEntry* find_backend_entry(std::string_view kind) {
   const auto entries = load_backends();
   const auto entry = std::ranges::find(entries, kind, &BackendEntry::name);
   return entry == entries.end() ? nullptr : &*entry;
@@ -213,7 +213,7 @@ std::vector<std::string> backend_warnings() {
 }
 
 std::string obstacle_of(std::string_view kind, int index) {
-  const BackendEntry* entry = find_entry(kind);
+  const BackendEntry* entry = find_backend_entry(kind);
   if (entry == nullptr || entry->backend == nullptr) return {};
   const DeviceFacts& facts = facts_of(c10::Device(entry->backend->type(), static_cast<c10::DeviceIndex>(index)));
   if (facts.obstacle.empty()) return {};

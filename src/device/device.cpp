@@ -37,7 +37,7 @@ DeviceWish parse_device(std::string_view wish) {
   if (wish == "auto" || wish == "cpu") return {std::string(wish), {}};
   const auto colon = wish.find(':');
   DeviceWish parsed{std::string(wish.substr(0, colon)), {}};
-  bool known = find_entry(parsed.kind) != nullptr;
+  bool known = find_backend_entry(parsed.kind) != nullptr;
   if (colon != std::string_view::npos) {
     const auto digits = wish.substr(colon + 1);
     int index = 0;
@@ -56,7 +56,7 @@ std::string kind_for(const DeviceWish& wish) {
       if (entry.count > 0) return entry.name;
     return "cpu";
   }
-  const BackendEntry& entry = *find_entry(wish.kind);
+  const BackendEntry& entry = *find_backend_entry(wish.kind);
   if (entry.count == 0) fail_config("device '{}' cannot be used here: {}", wish.kind, entry.why);
   if (wish.index && *wish.index >= entry.count)
     fail_config("device '{}:{}' does not exist: this process sees {} (0..{})", wish.kind, *wish.index, entry.count,
@@ -66,13 +66,13 @@ std::string kind_for(const DeviceWish& wish) {
 
 int device_count(std::string_view kind) {
   if (kind == "cpu") return 1;
-  const BackendEntry* entry = find_entry(kind);
+  const BackendEntry* entry = find_backend_entry(kind);
   return entry == nullptr ? 0 : entry->count;
 }
 
 c10::Device use_device(std::string_view kind, int index) {
   if (kind == "cpu") return c10::kCPU;
-  const BackendEntry* entry = find_entry(kind);
+  const BackendEntry* entry = find_backend_entry(kind);
   QFT_ASSERT(entry != nullptr && index < entry->count, "device {}:{} is not here", kind, index);
   const c10::Device device(entry->backend->type(), static_cast<c10::DeviceIndex>(index));
   c10::impl::VirtualGuardImpl(device.type()).setDevice(device);

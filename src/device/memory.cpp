@@ -207,12 +207,12 @@ std::int64_t kernel_cache_bytes(std::int64_t micro_batches) {
   return kernels_for(micro_batches) * kKernelCacheBytes / kKernelsPerMicroBatch;
 }
 
-void bound_kernel_caches() {
+void limit_kernel_caches() {
   owns_kernel_capacity = std::getenv("ONEDNN_PRIMITIVE_CACHE_CAPACITY") == nullptr && putenv(kernel_capacity) == 0;
   setenv("LRU_CACHE_CAPACITY", "1", 0);  // ATen's own cache on top of it
 }
 
-std::int64_t keep_kernels_for(std::int64_t micro_batches) {
+std::int64_t raise_kernel_cache_limit(std::int64_t micro_batches) {
   if (owns_kernel_capacity) {
     const std::string digits = std::to_string(10000 + kernels_for(micro_batches)).substr(1);
     std::copy(digits.begin(), digits.end(), std::end(kernel_capacity) - 1 - digits.size());
@@ -220,7 +220,7 @@ std::int64_t keep_kernels_for(std::int64_t micro_batches) {
   return kernel_cache_bytes(micro_batches);
 }
 
-void ask_for_huge_pages() {
+void request_huge_pages() {
   setenv("THP_MEM_ALLOC_ENABLE", "1", 0);  // LibTorch's setting: madvise for tensors of 2 MiB and more
 }
 

@@ -303,7 +303,7 @@ std::pair<std::string, std::string> split_sample(const std::string& name) {
                          : fmt::format("'{}': there is no {}", name, info_file.string());
   text += ", and there is no such file or folder either";
   if (name.find(' ') != name.npos) text += ": separate datasets by commas";
-  if (is_named_as_on_a_hub(name)) text += ". " + how_to_fetch("dataset", name.substr(0, name.find(':')));
+  if (is_hub_name(name)) text += ". " + fetch_hint("dataset", name.substr(0, name.find(':')));
   fail_config("dataset: {}", text);
 }
 
@@ -354,7 +354,7 @@ struct Folder {
       auto hub = hub_of(entry_of(plain).value, modelscope);
       return hub && of_v1 && fs::is_directory(hub->id, code) ? std::nullopt : std::move(hub);
     }
-    if (fs::exists(plain, code) || fs::exists(id, code) || !is_named_as_on_a_hub(id)) return std::nullopt;
+    if (fs::exists(plain, code) || fs::exists(id, code) || !is_hub_name(id)) return std::nullopt;
     return HubDataset{hub_key(id), "", id, ""};
   }
 

@@ -83,7 +83,7 @@ void EncodedSequence::learn(std::int32_t begin, std::int32_t end, float weight) 
   span_weights.back() = weight;
 }
 
-std::pair<std::int64_t, std::int64_t> fit_turn(std::int64_t source, std::int64_t target, std::int64_t budget) {
+std::pair<std::int64_t, std::int64_t> fit_exchange(std::int64_t source, std::int64_t target, std::int64_t budget) {
   std::int64_t most = budget;
   if (target * 2 >= budget) {
     if (source * 2 < budget)
@@ -104,7 +104,7 @@ struct KeptExchange {
 };
 
 KeptExchange fit(const Exchange& turn, std::int64_t budget) {
-  const auto [source, target] = fit_turn(length(turn.source), length(turn.target), budget);
+  const auto [source, target] = fit_exchange(length(turn.source), length(turn.target), budget);
   return {source, target};
 }
 
@@ -279,7 +279,7 @@ Encoded Encoder::encode_pair(const Conversation& conversation) const {
   const auto longest = [&](std::vector<std::int32_t> Exchange::* part) {
     return std::max(length(answers[0].*part), length(answers[1].*part));
   };
-  const auto [source, target] = fit_turn(longest(&Exchange::source), longest(&Exchange::target), options_.cutoff_len);
+  const auto [source, target] = fit_exchange(longest(&Exchange::source), longest(&Exchange::target), options_.cutoff_len);
   Encoded encoded;
   for (const Exchange& answer : answers) {
     EncodedSequence& sequence = encoded.sequences.emplace_back();
@@ -296,7 +296,7 @@ Encoded Encoder::encode_feedback(const Conversation& conversation) const {
   for (const Message& response : conversation.responses) {
     Exchange answer = template_.encode_answer(conversation, response, thinks);
     if (template_.spec().efficient_eos) answer.target.push_back(*template_.eos_id());
-    const auto [source, target] = fit_turn(length(answer.source), length(answer.target), options_.cutoff_len);
+    const auto [source, target] = fit_exchange(length(answer.source), length(answer.target), options_.cutoff_len);
     EncodedSequence& sequence = encoded.sequences.emplace_back();
     append_prompt(answer, source, 0, sequence);
     append(sequence, answer.target, {0, target}, 1);
@@ -326,7 +326,7 @@ Encoded Encoder::encode_labelled(const Conversation& conversation) const {
   return encoded;
 }
 
-bool is_liked(const std::vector<std::pair<std::string, std::string>>& tags) {
+bool is_desirable(const std::vector<std::pair<std::string, std::string>>& tags) {
   for (const auto& [name, value] : tags)
     if (name == kFeedbackTag) return value == "true";
   fail("an item of stage kto lacks the tag {}; pack the data again", kFeedbackTag);

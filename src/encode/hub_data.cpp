@@ -117,7 +117,7 @@ std::optional<HubDataset> hub_of(const nlohmann::json& entry, bool modelscope) {
 
 std::string fetched_folder(const std::string& id, const std::string& where, const HubFolders& folders) {
   const auto folder = folders.find(hub_key(id));
-  if (folder == folders.end()) fail_config("{}: {}", where, how_to_fetch("dataset", id));
+  if (folder == folders.end()) fail_config("{}: {}", where, fetch_hint("dataset", id));
   return folder->second;
 }
 

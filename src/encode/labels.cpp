@@ -16,7 +16,7 @@ double number_of(const nlohmann::ordered_json& value, const std::string& label) 
 
 }  // namespace
 
-std::vector<double> class_values(const std::string& label) {
+std::vector<double> parse_targets(const std::string& label) {
   const auto json = nlohmann::ordered_json::parse(label == "True" ? "true" : label == "False" ? "false" : label, nullptr, false);
   std::vector<double> values;
   if (!json.is_array()) return {number_of(json, label.empty() ? "an empty text" : "'" + label + "'")};
@@ -24,9 +24,9 @@ std::vector<double> class_values(const std::string& label) {
   return values;
 }
 
-std::optional<std::vector<double>> classes_of(const std::vector<std::pair<std::string, std::string>>& tags) {
+std::optional<std::vector<double>> targets_from_tags(const std::vector<std::pair<std::string, std::string>>& tags) {
   for (const auto& [name, value] : tags)
-    if (name == kLabelTag) return class_values(value);
+    if (name == kLabelTag) return parse_targets(value);
   return std::nullopt;
 }
 

@@ -100,7 +100,7 @@ void RecordConverter::read_feedback(const Object& record, Conversation& conversa
 void RecordConverter::read_label(const Object& record, Conversation& conversation) const {
   if (!find(record, spec_.columns.label)) return;
   conversation.label = text_or_json(record, spec_.columns.label);
-  class_values(conversation.label);  // throws if invalid
+  parse_targets(conversation.label);  // throws if invalid
 }
 
 // Adds an answer of a pair from `column`: a text, a message, or a list that ends with the answer. `question` is the

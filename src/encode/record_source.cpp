@@ -40,7 +40,7 @@ RecordLayout layout_of(const std::filesystem::path& file, std::string_view bytes
 }
 
 void require_text(std::string_view bytes, const std::filesystem::path& file) {
-  const std::string fault = describe_no_text(bytes.substr(0, kLeadBytes), file);
+  const std::string fault = describe_non_text(bytes.substr(0, kLeadBytes), file);
   require(fault.empty(), "{}", fault);
 }
 

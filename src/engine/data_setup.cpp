@@ -35,7 +35,7 @@ fs::path own_pack(const config::RunConfig& config, CorpusPart part) {
 /// True if a pack of exactly these inputs exists at `path`.
 bool have_pack(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm, CorpusPart part,
                const fs::path& path, const pack::BeforePacking& before) {
-  const auto outlook = pack::look_at_datasets(config, part, comm, path, before);
+  const auto outlook = pack::preview_datasets(config, part, comm, path, before);
   if (outlook.vocab_size > model.vocab_size)
     fail_config("tokenizer '{}' and template have {} token ids, model '{}' has {}: use the model's own tokenizer",
                 config.tokenizer_path(), outlook.vocab_size, config.model.model_name_or_path, model.vocab_size);
@@ -225,7 +225,7 @@ void check_pairs(const pack::PackReader& pack, const loader::ItemSubset& items) 
 void check_feedback(const pack::PackReader& pack, const loader::ItemSubset& items, const config::FinetuningArgs& f) {
   const std::vector<std::string> tags = pack.item_tags();
   const ItemCount liked(pack, items, [&](std::int64_t number) {
-    return encode::is_liked(pack::tags_from_json(tags.at(static_cast<std::size_t>(number))));
+    return encode::is_desirable(pack::tags_from_json(tags.at(static_cast<std::size_t>(number))));
   });
   const std::int64_t others = liked.all - liked.count;
   if (liked.count == 0 || others == 0)
@@ -249,7 +249,7 @@ void check_labels(const pack::PackReader& pack, const loader::ItemSubset& items,
   const Problem& kind = problem(f.problem(labels));
   const std::vector<std::string> tags = pack.item_tags();
   const ItemCount without(pack, items, [&](std::int64_t number) {
-    const auto label = encode::classes_of(pack::tags_from_json(tags.at(static_cast<std::size_t>(number))));
+    const auto label = encode::targets_from_tags(pack::tags_from_json(tags.at(static_cast<std::size_t>(number))));
     if (!label) return true;
     const std::string fault = fault_of_label(kind, labels, *label);
     if (fault.empty()) return false;
@@ -334,7 +334,7 @@ std::pair<loader::ItemSubset, loader::ItemSubset> split(const config::RunConfig&
 bool has_labels(const EvalSet& set) {
   const std::vector<std::string> tags = set.pack->item_tags();
   const ItemCount labelled(*set.pack, set.items, [&](std::int64_t number) {
-    return encode::classes_of(pack::tags_from_json(tags.at(static_cast<std::size_t>(number)))).has_value();
+    return encode::targets_from_tags(pack::tags_from_json(tags.at(static_cast<std::size_t>(number)))).has_value();
   });
   return labelled.count == labelled.all;
 }
@@ -343,14 +343,14 @@ void require_labels(const EvalSet& set, const config::RunConfig& config, comm::C
   if (objective_of(config).classes) check_items(*set.pack, set.items, config, comm);
 }
 
-fs::path pack_place(const config::RunConfig& config, CorpusPart part) {
+fs::path pack_path(const config::RunConfig& config, CorpusPart part) {
   const std::string& given = part == CorpusPart::train ? config.data.pack : config.data.eval_pack;
   return given.empty() ? own_pack(config, part) : fs::path(given);
 }
 
 std::unique_ptr<loader::EvalLoader> EvalSet::loader(const config::RunConfig& config, const comm::Communicator& comm) const {
   return std::make_unique<loader::EvalLoader>(pack, items, config.training.per_device_eval_batch_size, comm.rank(), comm.size(),
-                                              /*max_items=*/0, config.prompts_apart().empty());
+                                              /*max_items=*/0, config.unshared_prompts_reason().empty());
 }
 
 std::vector<std::pair<std::string, EvalSet>> EvalSet::by_dataset() const {

@@ -42,7 +42,7 @@ model::Shard shard_of(const model::ParamSpec& p, const model::Shard& flat) {
 bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, const optim::Precision& precision,
                const parallel::Strategy& strategy, c10::Device device) {
   if (!config.training.cuda_graphs || !device::records_graphs(device)) return false;
-  if (!strategy.stays_put())
+  if (!strategy.has_fixed_addresses())
     fail_config(
         "cuda_graphs needs weights and gradients at fixed addresses, but strategy {} runs, which shards them: use ddp or zero1, "
         "or remove cuda_graphs",
@@ -51,7 +51,7 @@ bool graphs_of(const config::RunConfig& config, const model::ModelSpec& spec, co
     fail_config(
         "cuda_graphs replays layers with one table of angles, but the model's rope scaling is dynamic: remove cuda_graphs");
   const bool bf16_has_flash = precision.compute == at::kFloat && device::facts_of(device).bf16 &&
-                              ops::usual_attention_path(at::kBFloat16, spec.config.head_dim) == ops::AttentionPath::flash;
+                              ops::planned_attention_path(at::kBFloat16, spec.config.head_dim) == ops::AttentionPath::flash;
   for (const model::Layer& layer : spec.layers)
     for (const model::SubLayerSpec& sublayer : layer)
       if (!model::make_sublayer(spec.config, sublayer)->can_be_captured(device, precision.compute))
@@ -126,7 +126,7 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
     model::require_base_weights(b.spec, *b.files);
     if (!adapters.live.empty()) model::require_adapter(b.spec, adapters.live);
     if (b.spec.head.of_sequences()) require_value_head(config, b.spec, *b.files, use);
-    b.types = training ? InferencePrecision{training_precision(config), note_of_fp32(config, *b.files)}
+    b.types = training ? InferencePrecision{training_precision(config), fp32_notice(config, *b.files)}
                        : inference_precision(config, *b.files);
     b.types = supported_types(std::move(b.types), config, use, device, all_bf16);
   });
@@ -142,14 +142,14 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
   if (training)
     comm::agreed(comm, [&] {
       reference = reference_spec(config, b.spec, use);
-      if (reference) require_own_prompts(config, reference->config.rope);
+      if (reference) require_shareable_prompts(config, reference->config.rope);
     });
   b.plan = plan::plan_execution(config, b.spec, b.types.precision, objective, comm, device, training, batches,
                                 reference ? &*reference : nullptr);
   if (training) comm::agreed(comm, [&] { b.graphs = graphs_of(config, b.spec, b.types.precision, b.plan.strategy, device); });
   const plan::ExecutionPlan& plan = b.plan;
   const std::int64_t kernels =
-      device.is_cpu() ? device::keep_kernels_for(plan::kernel_sets(b.spec, b.types.precision, plan.group)) : 0;
+      device.is_cpu() ? device::raise_kernel_cache_limit(plan::kernel_sets(b.spec, b.types.precision, plan.group)) : 0;
   b.memory = {plan.footprint.memory, before, kernels, device.is_cpu() ? plan.footprint.staged : 0, plan.available, plan.reason};
   return b;
 }
@@ -169,7 +169,7 @@ std::unique_ptr<Instance> Instance::build(InstanceOptions options, comm::Communi
   const InstanceOptions& d = m.options_;
   const bool training = use == Use::training;
   m.transformer_ = std::make_unique<model::Transformer>(d.spec, d.precision.compute, device);
-  m.transformer_->hold_logits(d.head_rows);
+  m.transformer_->set_logit_rows(d.head_rows);
   m.layout_ = std::make_unique<parallel::Layout>(comm, device, d.strategy, d.hsdp_group_size, d.offload);
   const parallel::Layout& layout = *m.layout_;
   for (model::UnitSpec& unit : m.options_.spec.units)
@@ -296,7 +296,7 @@ std::unique_ptr<Instance> Instance::load(const config::RunConfig& config, comm::
     std::shared_ptr<const io::TensorFile> initial;
     if (pissa) {
       initial = pissa->open();
-      model::take_out(*load_plan.files, self->spec(), pissa->open());
+      model::subtract_initial_factors(*load_plan.files, self->spec(), pissa->open());
     }
     self->report_.bytes_read = load_weights(config, use, *load_plan.files, *self, initial.get());
     if (comm.rank() == 0) self->initial_factors_ = std::move(initial);
@@ -325,14 +325,15 @@ parallel::ActionList Instance::training_list(int micro_batches, int max_micro_ba
   const int group = static_cast<int>(std::clamp<std::int64_t>(options_.group, 1, std::max(1, max_micro_batches)));
   const int votes = parallel::groups_per_vote(seconds, (max_micro_batches + group - 1) / group);
   const bool reduce_every_group = s.reduce_every_group() || options_.reduction_order == parallel::ReductionOrder::by_micro_batch;
-  return parallel::with_gathers(parallel::training_schedule(spec(), {micro_batches, max_micro_batches, group, reduce_every_group,
-                                                                     s.reshard_after_forward, votes, options_.reference}),
-                                store_->gathered_bytes(), options_.prefetch_budget);
+  return parallel::insert_prefetches(
+      parallel::training_schedule(spec(), {micro_batches, max_micro_batches, group, reduce_every_group, s.reshard_after_forward,
+                                           votes, options_.reference}),
+      store_->gathered_bytes(), options_.prefetch_budget);
 }
 
 parallel::ActionList Instance::evaluation_list(int micro_batches, int max_micro_batches) const {
   const int all = std::max(1, max_micro_batches);
-  return parallel::with_gathers(
+  return parallel::insert_prefetches(
       parallel::evaluation_schedule(
           spec(), {.micro_batches = micro_batches,
                    .max_micro_batches = max_micro_batches,
@@ -372,7 +373,7 @@ void Instance::publish() {
   store_->publish();
 }
 
-at::Tensor Instance::master_room() const {
+at::Tensor Instance::master_buffer() const {
   comm::Communicator& shard = layout_->shard();
   std::int64_t largest = 0;
   for (const int i : optimizer_index_)

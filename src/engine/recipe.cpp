@@ -324,7 +324,7 @@ std::string problem_of(const config::RunConfig& config, const model::ModelConfig
   return f.problem_type.empty() && !model.problem_type.empty() ? model.problem_type : f.problem(labels);
 }
 
-std::string note_of_fp32(const config::RunConfig& config, const io::ModelFiles& files) {
+std::string fp32_notice(const config::RunConfig& config, const io::ModelFiles& files) {
   const auto& t = config.training;
   const bool said = config.is_given("bf16") || t.bf16 || t.fp16 || t.pure_bf16 || t.compute_dtype != "auto";
   const at::ScalarType type = file_type(files);
@@ -357,8 +357,8 @@ model::ModelConfig architecture_of(const config::RunConfig& config, Use use) {
   return tokens <= before ? model : model.scaled_to(tokens, config.model.rope_scaling);
 }
 
-void require_own_prompts(const config::RunConfig& config, const model::RopeConfig& rope) {
-  if (rope.follows(config.data.cutoff_len) && config.prompts_apart().empty())
+void require_shareable_prompts(const config::RunConfig& config, const model::RopeConfig& rope) {
+  if (rope.follows(config.data.cutoff_len) && config.unshared_prompts_reason().empty())
     fail_config(
         "the model's rope scaling is dynamic: beyond {} tokens the angles of a pair's prompt depend on each answer's length, but "
         "cutoff_len is {} and prompts are computed once for both answers: set share_prompts: false",
@@ -367,8 +367,8 @@ void require_own_prompts(const config::RunConfig& config, const model::RopeConfi
 
 void warn_of_other_bases(const config::RunConfig& config, const Adapters& adapters) {
   for (const std::filesystem::path& dir : adapters.merged)
-    model::warn_of_other_base(dir, config.model.model_name_or_path, config.model_path());
-  if (!adapters.live.empty()) model::warn_of_other_base(adapters.live, config.model.model_name_or_path, config.model_path());
+    model::warn_about_other_base(dir, config.model.model_name_or_path, config.model_path());
+  if (!adapters.live.empty()) model::warn_about_other_base(adapters.live, config.model.model_name_or_path, config.model_path());
 }
 
 model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
@@ -381,12 +381,12 @@ model::ModelSpec spec_of(const config::RunConfig& config, Use use) {
                                         : model::Finetuning::full;
   const model::ModelConfig architecture = architecture_of(config, use);
   require_head(config, architecture, adapter, use);
-  if (training) require_own_prompts(config, architecture.rope);
+  if (training) require_shareable_prompts(config, architecture.rope);
   const std::optional<io::ModelFiles> files = stored_files(config, architecture, method, use);
   model::ModelSpec spec =
       model::ModelSpec::build(architecture, method, adapter,
-                              architecture.stored ? model::at_rest_of(*architecture.stored, files ? &*files : nullptr)
-                                                  : model::AtRest::in(quantization_of(config.model)),
+                              architecture.stored ? model::weight_storage_of(*architecture.stored, files ? &*files : nullptr)
+                                                  : model::WeightStorage::in(quantization_of(config.model)),
                               head_of(config), freeze ? freeze_of(f, architecture.num_layers) : model::FreezeConfig{});
   if (training && adapter.enabled() && adapters_of(config, use).live.empty()) require_targets(config, spec);
   if (training && f.loraplus_lr_ratio) set_rates(spec, *f.loraplus_lr_ratio);

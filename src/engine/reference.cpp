@@ -133,8 +133,8 @@ std::int64_t ReferenceModel::bytes() const {
   return store.weights + store.gathered_peak + executor.activations + executor.buffers;
 }
 
-std::unique_ptr<ReferenceModel> load_beside(const RunConfig& config, const Instance& policy, comm::Communicator& comm,
-                                            c10::Device device, Use use) {
+std::unique_ptr<ReferenceModel> load_reference_beside(const RunConfig& config, const Instance& policy, comm::Communicator& comm,
+                                                      c10::Device device, Use use) {
   bool wanted = false;
   comm::agreed(comm, [&] { wanted = reference_of(config, policy.spec(), use) == ReferenceKind::model; });
   return wanted ? ReferenceModel::load(config, comm, device, use, &policy.layout()) : nullptr;

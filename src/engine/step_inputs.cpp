@@ -13,14 +13,14 @@
 
 namespace qft::engine {
 
-void Estimate::agree_on_kl(comm::Communicator& comm, parallel::BatchTotals& totals) {
+void Estimate::reduce_kl(comm::Communicator& comm, parallel::BatchTotals& totals) {
   const std::vector<double> sums = sums_.agree(comm);
   totals.kl = sums[0] < 0.0 || sums[1] == 0.0 ? 0.0 : sums[0] / sums[1];  // NaN stays NaN
   totals.liked = sums[2];
   totals.tokens = sums[3];
 }
 
-void Estimate::agree_on_reward(comm::Communicator& comm, parallel::BatchTotals& totals) {
+void Estimate::reduce_reward(comm::Communicator& comm, parallel::BatchTotals& totals) {
   const std::vector<double> sums = sums_.agree(comm);
   totals.reward = sums[1] == 0.0 ? 0.0 : sums[0] / sums[1];
 }
@@ -30,7 +30,7 @@ bool StepInputs::compares_rewards() const {
 }
 
 void StepInputs::agree(Estimate& estimate, comm::Communicator& comm, parallel::BatchTotals& totals) const {
-  row_.estimates_kl ? estimate.agree_on_kl(comm, totals) : estimate.agree_on_reward(comm, totals);
+  row_.estimates_kl ? estimate.reduce_kl(comm, totals) : estimate.reduce_reward(comm, totals);
 }
 
 void StepInputs::estimate(std::span<const loader::MicroBatch> batches, std::int64_t rounds, std::int64_t first,

@@ -31,7 +31,7 @@ struct PackScores {
 /// Opens a pack's scores. Rank 0 reads the file. Collective.
 PackScores open(const config::RunConfig& config, std::shared_ptr<const pack::PackReader> pack, pack::CorpusPart part,
                 comm::Communicator& comm) {
-  PackScores scored{std::move(pack), reference_path(pack_place(config, part))};
+  PackScores scored{std::move(pack), reference_path(pack_path(config, part))};
   comm::agreed(comm, [&] {
     if (comm.rank() != 0) return;
     scored.identity = identity_of(reference_config(config, Use::training), scored.pack->fingerprint());
@@ -49,7 +49,7 @@ class RemainingItems {
   RemainingItems(const config::RunConfig& config, const PackScores& scored, const comm::Communicator& comm)
       : micro_items_(config.training.per_device_train_batch_size),
         batches_per_acquire_(std::max<std::int64_t>(1, config.training.gradient_accumulation_steps)),
-        share_prompts_(config.prompts_apart().empty()) {
+        share_prompts_(config.unshared_prompts_reason().empty()) {
     const std::int64_t first = scored.sums.items;
     auto items = std::make_shared<std::vector<std::int64_t>>(static_cast<std::size_t>(scored.pack->num_items() - first));
     std::iota(items->begin(), items->end(), first);
@@ -92,7 +92,7 @@ void score_round(ReferenceModel& model, std::span<const loader::MicroBatch> batc
 
 /// Computes the missing sums until done or asked to end, and writes them.
 void complete(PackScores& scored, RemainingItems& rest, ReferenceModel& model, comm::Communicator& comm,
-              const AskedToEnd& asked) {
+              const StopRequested& asked) {
   const double started = steady_seconds();
   const std::int64_t before = scored.sums.items, all = scored.pack->num_items();
   Progress bar("reference", rest.rounds(), comm.rank() == 0);
@@ -133,7 +133,7 @@ void StoredReference::score(std::span<const loader::MicroBatch> batches, std::sp
 }
 
 References stored_references(const config::RunConfig& config, const TrainingData& data, comm::Communicator& comm,
-                             c10::Device device, const AskedToEnd& asked) {
+                             c10::Device device, const StopRequested& asked) {
   if (!config.finetuning.precompute_ref_log_probs) return {};
   bool wanted = false;
   comm::agreed(comm,

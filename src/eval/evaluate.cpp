@@ -110,13 +110,14 @@ Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c
   const bool writes = comm.rank() == 0 && !dir.empty() && wanted.files;
   comm::agreed(comm, [&] {
     if (writes) io::probe_writable(dir);
-    if (wanted.likelihood) engine::require_own_prompts(config, engine::architecture_of(config, engine::Use::inference).rope);
+    if (wanted.likelihood)
+      engine::require_shareable_prompts(config, engine::architecture_of(config, engine::Use::inference).rope);
   });
   const auto instance = infer::load_for_inference(config, comm, device);
   const auto set = engine::open_eval_data(config, instance->spec().config, comm);
   engine::require_labels(set, config, comm);
   const auto reference =
-      wanted.likelihood ? engine::load_beside(config, *instance, comm, device, engine::Use::inference) : nullptr;
+      wanted.likelihood ? engine::load_reference_beside(config, *instance, comm, device, engine::Use::inference) : nullptr;
   Evaluation result{config.model.model_name_or_path,
                     engine::adapters_of(config, engine::Use::inference).live.string(),
                     infer::type_of(*instance),
@@ -184,7 +185,7 @@ std::map<std::string, double> answer_values(engine::Instance& instance, const en
   return values;
 }
 
-bool is_score(std::string_view name) {
+bool is_quality_metric(std::string_view name) {
   return name != kPerplexity && !name.ends_with(kRuntime) && !name.ends_with(kSamplesPerSecond) &&
          !name.ends_with(kStepsPerSecond);
 }
@@ -207,7 +208,7 @@ std::string metric_key(const config::RunConfig& config, const engine::EvalSet& s
     if (values.contains(key)) return key;
   std::vector<std::string> names;
   for (const auto& [name, value] : values)
-    if (is_score(name) || name == kPerplexity) names.push_back(name);
+    if (is_quality_metric(name) || name == kPerplexity) names.push_back(name);
   const auto given = config.given.find("metric_for_best_model");
   fail_config("{}metric_for_best_model is {}, which evaluations of this run do not report: name one of {}",
               given == config.given.end() ? "" : given->second + ": ", asked, fmt::join(names, ", "));

@@ -74,8 +74,8 @@ std::int64_t new_tokens_of(const infer::Answer& answer) {
 ordered_json answer_line(std::int64_t number, const Prompt& prompt, const infer::Answer& answer,
                          const tokenizer::Tokenizer& tokenizer, bool skip_special) {
   ordered_json line = beginning(number, prompt);
-  line["prompt"] = as_utf8(tokenizer.decode(prompt.tokens));
-  line["predict"] = as_utf8(tokenizer.decode(answer.ids, skip_special));
+  line["prompt"] = replace_invalid_utf8(tokenizer.decode(prompt.tokens));
+  line["predict"] = replace_invalid_utf8(tokenizer.decode(answer.ids, skip_special));
   if (!prompt.label.empty()) line["label"] = prompt.label;
   line["finish"] = answer.stop >= 0 ? "stop" : "length";
   line["prompt_tokens"] = prompt.tokens.size();
@@ -95,7 +95,7 @@ std::vector<std::size_t> take_mine(std::vector<Prompt>& prompts, const std::vect
     costs.push_back(infer::cost_of(std::ssize(p.tokens), p.max_new_tokens));
   }
   std::vector<bool> keep(prompts.size(), false);
-  for (const std::size_t i : infer::dealt_to(comm.rank(), costs, comm.size())) {
+  for (const std::size_t i : infer::assigned_to(comm.rank(), costs, comm.size())) {
     mine.push_back(open[i]);
     keep[open[i]] = true;
   }
@@ -111,7 +111,7 @@ void answer(const Prompts& prompts, const std::vector<std::size_t>& mine, const 
   const auto start = std::chrono::steady_clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
   const auto shortened = std::ranges::count_if(mine, [&](std::size_t i) { return prompts.all[i].shortened; });
-  infer::warn_of_short_answers(shortened, instance->spec().config.max_position_embeddings, comm);
+  infer::warn_about_shortened_answers(shortened, instance->spec().config.max_position_embeddings, comm);
   std::vector<infer::Request> requests;
   for (const std::size_t i : mine) requests.push_back({prompts.all[i].tokens, prompts.all[i].max_new_tokens, i});
   Progress bar("generate", std::ssize(mine), comm.rank() == 0);

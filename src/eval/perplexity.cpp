@@ -48,9 +48,9 @@ struct PassResult {
 
 Likelihood score(const config::RunConfig& config, const PassResult& pass_result) {
   const auto objective = objective_for(config, totals_of(pass_result.counts, pass_result.weighted));
-  const parallel::Score score = parallel::add_up(*objective, pass_result.sums);
+  const parallel::Score score = parallel::compute_score(*objective, pass_result.sums);
   Likelihood result = pass_result.counts;
-  result.loss = plain_nan(score.loss / objective->denominator() + score.added);
+  result.loss = unsigned_nan(score.loss / objective->denominator() + score.added);
   result.metrics = score.metrics;
   if (engine::objective_of(config).name == "cross_entropy") result.perplexity = std::exp(result.loss);
   if (const auto nll = score.metrics.find(kNll); nll != score.metrics.end()) result.perplexity = std::exp(nll->second);

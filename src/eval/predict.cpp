@@ -44,7 +44,9 @@ void from_json(const nlohmann::json& json, Answered& a) {
 
 Answered answered(const PredictTask& task, const infer::Answer& answer, const tokenizer::Tokenizer& tokenizer, bool skip_special,
                   WordCutter& cutter) {
-  const auto text = [&](const std::vector<std::int32_t>& ids, bool skip) { return as_utf8(tokenizer.decode(ids, skip)); };
+  const auto text = [&](const std::vector<std::int32_t>& ids, bool skip) {
+    return replace_invalid_utf8(tokenizer.decode(ids, skip));
+  };
   Answered a;
   a.order = task.order;
   a.new_tokens = static_cast<std::int64_t>(answer.ids.size()) + (answer.stop >= 0 ? 1 : 0);
@@ -116,8 +118,8 @@ PredictResult predict(engine::Instance& instance, const pack::PackReader& pack, 
     tasks = tasks_of(pack, items, config, instance.spec().config, comm.rank(), comm.size());
     stop_ids = infer::stop_tokens(chat->stop_token_ids(), chat->tokenizer(), instance.spec().config);
   });
-  infer::warn_of_short_answers(std::ranges::count_if(tasks, &PredictTask::shortened),
-                               instance.spec().config.max_position_embeddings, comm);
+  infer::warn_about_shortened_answers(std::ranges::count_if(tasks, &PredictTask::shortened),
+                                      instance.spec().config.max_position_embeddings, comm);
   std::vector<infer::Request> requests;
   for (const auto& task : tasks) requests.push_back({task.prompt, task.max_new_tokens, static_cast<std::uint64_t>(task.item)});
   Progress bar("predict", static_cast<std::int64_t>(tasks.size()), comm.rank() == 0);

@@ -52,7 +52,7 @@ std::vector<PredictTask> tasks_of(const pack::PackReader& pack, const loader::It
   }
   std::vector<PredictTask> tasks;
   pack::FlatItem flat;
-  for (const std::size_t i : infer::dealt_to(rank, costs, ranks)) {
+  for (const std::size_t i : infer::assigned_to(rank, costs, ranks)) {
     tasks.push_back(read_task(pack, item_at(i), config, model, flat));
     tasks.back().order = static_cast<std::int64_t>(i);
   }

@@ -51,7 +51,7 @@ std::string label_of(const encode::Conversation& conversation, std::size_t answe
   if (conversation.responses.size() != answers || !conversation.desirable.value_or(true)) return "";
   const encode::Message& answer = conversation.responses.front();
   if (answer.calls.empty() && !answer.thought) return answer.text;
-  return as_utf8(chat.tokenizer().decode(chat.encode_answer(conversation, answer).target, skip_special));
+  return replace_invalid_utf8(chat.tokenizer().decode(chat.encode_answer(conversation, answer).target, skip_special));
 }
 
 bool is_blank(std::string_view text) {
@@ -94,7 +94,7 @@ class PromptReader {
         fail("{}{}{}", encode::describe(drop->reason), drop->detail.empty() ? "" : ": ", drop->detail);
       render(std::get<encode::Conversation>(converted), prompt);
     } catch (const Error& error) {
-      prompt.error = as_utf8(fmt::format("{}: {}", record.where(), error.what()));
+      prompt.error = replace_invalid_utf8(fmt::format("{}: {}", record.where(), error.what()));
       prompt.tokens.clear();
     }
     return prompt;

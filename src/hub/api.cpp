@@ -59,7 +59,7 @@ net::Response Api::send(net::Client& client, net::Request request) const {
   });
   for (;;) {
     const auto until = Clock::now() + kWholeAnswer;
-    request.go_on = [&] { return activity::tick(), retry_.may_continue() && Clock::now() < until; };
+    request.keep_going = [&] { return activity::tick(), retry_.may_continue() && Clock::now() < until; };
     std::string fault;
     std::chrono::seconds asked{};
     try {
@@ -96,11 +96,11 @@ nlohmann::json Api::ask(net::Client& client, const net::Request& request, net::R
 
 void Api::add(Listing& listing, RemoteFile file) const {
   require(stays_inside(file.path), "{}: the hub lists the file '{}', which is not a path in the repository: nothing was written",
-          source_.id, as_utf8(file.path));
+          source_.id, replace_invalid_utf8(file.path));
   const std::size_t digits = file.check == RemoteFile::Check::sha256 ? 64 : file.check == RemoteFile::Check::git_blob ? 40 : 0;
   require(file.digest.size() == digits && is_hex(file.digest),
-          "{}: the hub states '{}' as the hash of {}: expected {} hex digits", source_.id, as_utf8(file.digest), file.path,
-          digits);
+          "{}: the hub states '{}' as the hash of {}: expected {} hex digits", source_.id, replace_invalid_utf8(file.digest),
+          file.path, digits);
   listing.files.push_back(std::move(file));
 }
 
@@ -115,7 +115,7 @@ std::string Api::words_of(const net::Response& response) const {
     }
   }
   std::ranges::replace_if(words, [](unsigned char c) { return c < ' '; }, ' ');
-  return redacted(as_utf8(words.substr(0, kMostWords)), settings_.token);
+  return redacted(replace_invalid_utf8(words.substr(0, kMostWords)), settings_.token);
 }
 
 void Api::refuse_token() const {

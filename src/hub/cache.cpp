@@ -112,7 +112,7 @@ std::string missing_of(const Listing& listing, const fs::path& folder, const Wan
 
 void keep_listing(const fs::path& home, const std::string& revision, const Listing& listing) {
   json files = json::object();
-  for (const RemoteFile& file : listing.files) files[as_utf8(file.path)] = {{"size", file.bytes}};
+  for (const RemoteFile& file : listing.files) files[replace_invalid_utf8(file.path)] = {{"size", file.bytes}};
   const fs::path file = listing_file(home, revision);
   const std::string text = json{{"format_version", 1}, {"files", std::move(files)}}.dump(1) + "\n";
   std::error_code code;

@@ -140,7 +140,7 @@ class FileDownload {
   Fault request(PartFile& part) {
     net::Request r = download_.api.file(download_.listing, file_);
     r.first_byte = static_cast<std::int64_t>(part.size());
-    r.go_on = [this] { return activity::tick(), state_.may_continue(); };
+    r.keep_going = [this] { return activity::tick(), state_.may_continue(); };
     r.sink = [&](std::string_view bytes) {
       require(bytes.size() <= file_.bytes - part.size(), "{}: {} is longer than the {} bytes that the hub states",
               download_.api.source().id, file_.path, file_.bytes);

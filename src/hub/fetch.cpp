@@ -55,7 +55,7 @@ void ask_hub(Source source, const Wanted& wanted, const FetchOptions& options, C
   Listing listing;
   try {
     net::Client client;
-    listing = api_of(source, settings, {kShortPatience, options.go_on})->list(client);
+    listing = api_of(source, settings, {kShortPatience, options.keep_going})->list(client);
   } catch (const Error& e) {
     log::warn("{}: using '{}', which may lack files", e.what(), cached.folder.string());
     return;
@@ -94,7 +94,7 @@ Fetched fetch(const Source& source, const Wanted& wanted, const FetchOptions& op
     fail("{} forbids fetching {}, which is not complete in the cache: unset it to download", offline, source.id);
   }
   const Settings settings = settings_of(source.hub);
-  const RetryPolicy trying{options.patience, options.go_on};
+  const RetryPolicy trying{options.patience, options.keep_going};
   const auto api = api_of(source, settings, trying);
   net::Client client;
   const Listing listing = api->list(client);

@@ -30,7 +30,8 @@ int open_at(const std::filesystem::path& path) {
 
 }  // namespace
 
-FileLock::FileLock(const std::filesystem::path& path, const std::function<void()>& waits, const std::function<bool()>& go_on) {
+FileLock::FileLock(const std::filesystem::path& path, const std::function<void()>& waits,
+                   const std::function<bool()>& keep_going) {
   fd_ = open_at(path);
   for (bool first = true;; first = false) {
     if (flock(fd_, LOCK_EX | LOCK_NB) == 0) {
@@ -43,7 +44,7 @@ FileLock::FileLock(const std::filesystem::path& path, const std::function<void()
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) return;  // ENOLCK, ENOSYS, EOPNOTSUPP
     if (first) waits();
-    if (!go_on()) {
+    if (!keep_going()) {
       close(fd_);
       fail("stopped waiting for '{}', which another process holds", path.string());
     }

@@ -8,9 +8,9 @@ namespace qft::hub {
 
 class FileLock {
  public:
-  /// Waits for another process that holds the lock while `go_on` returns true; then throws Error. Calls `waits` once before
+  /// Waits for another process that holds the lock while `keep_going` returns true; then throws Error. Calls `waits` once before
   /// waiting.
-  FileLock(const std::filesystem::path& path, const std::function<void()>& waits, const std::function<bool()>& go_on);
+  FileLock(const std::filesystem::path& path, const std::function<void()>& waits, const std::function<bool()>& keep_going);
   ~FileLock();
   FileLock(const FileLock&) = delete;
   FileLock& operator=(const FileLock&) = delete;

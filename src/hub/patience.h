@@ -13,9 +13,9 @@ namespace qft::hub {
 
 /// How long to wait for a hub that answered once.
 struct RetryPolicy {
-  std::chrono::seconds patience{600};  ///< longest time without progress
-  std::function<bool()> go_on = {};    ///< polled often; false stops the wait. Empty: never stops it
-  bool may_continue() const { return !go_on || go_on(); }
+  std::chrono::seconds patience{600};     ///< longest time without progress
+  std::function<bool()> keep_going = {};  ///< polled often; false stops the wait. Empty: never stops it
+  bool may_continue() const { return !keep_going || keep_going(); }
 };
 
 /// True for too many requests, or a server that cannot answer now.
@@ -32,7 +32,7 @@ class RetryTimer {
   /// `say` receives a message before a wait long enough to be noticed.
   RetryTimer(RetryPolicy trying, std::function<void(const std::string&)> say);
   /// Waits before the next attempt after `fault`, at least the time `asked` by the server. Returns false if there should be no
-  /// more attempts: they reached the longest wait, or go_on returned false.
+  /// more attempts: they reached the longest wait, or keep_going returned false.
   bool wait(const std::string& fault, std::chrono::seconds asked = {});
   /// Call after progress.
   void reset() { tries_ = 0, waited_ = {}; }

@@ -77,7 +77,7 @@ std::vector<int> deal(std::span<const std::int64_t> costs, int ranks) {
   return owner;
 }
 
-std::vector<std::size_t> dealt_to(int rank, std::span<const std::int64_t> costs, int ranks) {
+std::vector<std::size_t> assigned_to(int rank, std::span<const std::int64_t> costs, int ranks) {
   const std::vector<int> owner = deal(costs, ranks);
   std::vector<std::size_t> mine;
   for (std::size_t i = 0; i < costs.size(); ++i)
@@ -86,7 +86,7 @@ std::vector<std::size_t> dealt_to(int rank, std::span<const std::int64_t> costs,
   return mine;
 }
 
-void warn_of_short_answers(std::int64_t shortened, std::int64_t positions, comm::Communicator& comm) {
+void warn_about_shortened_answers(std::int64_t shortened, std::int64_t positions, comm::Communicator& comm) {
   const std::int64_t all = comm::all_reduce_value(comm, shortened);
   if (all > 0 && comm.rank() == 0)
     log::warn(

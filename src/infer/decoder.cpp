@@ -55,7 +55,8 @@ std::size_t Decoder::group_end(std::span<const Input> inputs, std::size_t begin)
   if (!transformer_.device().is_cpu()) return inputs.size();
   std::size_t end = begin + 1;
   if (inputs[begin].tokens.size() > 1) return end;
-  while (end < inputs.size() && inputs[end].tokens.size() == 1 && end - begin < static_cast<std::size_t>(ops::kFewRows)) ++end;
+  while (end < inputs.size() && inputs[end].tokens.size() == 1 && end - begin < static_cast<std::size_t>(ops::kMaxGemvRows))
+    ++end;
   return end;
 }
 
@@ -84,7 +85,7 @@ void Decoder::forward_group(std::span<const Input> inputs, const at::Tensor& log
   ops::embedding_forward(device::upload(ids, t.device()), embedding_.value, x);
   const auto pass_mark = arena_.mark();
   const model::Angles by_position{device::upload(positions, t.device()), t.rope()};
-  const model::Angles angles = t.own_angles(ranges, arena_).value_or(by_position);
+  const model::Angles angles = t.dynamic_angles(ranges, arena_).value_or(by_position);
   for (int i = 0; i < static_cast<int>(layers_.size()); ++i) {
     const auto mark = arena_.mark();
     const model::LayerWeights& w = layers_[static_cast<std::size_t>(i)];

@@ -53,7 +53,7 @@ fs::path unused_result(const config::RunConfig& config) {
   return {};
 }
 
-std::string key_for(const fs::path& dir) {
+std::string setting_for(const fs::path& dir) {
   return fmt::format("{}={}", holds_adapter(dir) ? "adapter_name_or_path" : "model_name_or_path", dir.string());
 }
 
@@ -67,7 +67,7 @@ std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& co
             instance->precision_reason());
   if (const fs::path unused = unused_result(config); !unused.empty())
     log::warn("the model '{}' is used without the training result in '{}': to use the result, set {}", base, unused.string(),
-              key_for(unused));
+              setting_for(unused));
   return instance;
 }
 

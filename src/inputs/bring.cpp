@@ -41,7 +41,7 @@ HubInput hub_input_of(const json& j) {
 
 /// Runs find() on rank 0 and returns the result as text for the other ranks.
 std::string find_as_text(RunConfig config, Purpose purpose) {
-  const hub::FetchOptions options{.go_on = [] { return job::stop_requested() == 0; }};
+  const hub::FetchOptions options{.keep_going = [] { return job::stop_requested() == 0; }};
   const Locate locate = [&](const hub::Source& source, const hub::Wanted& wanted) {
     return purpose == Purpose::check ? in_cache(source, wanted) : hub::locate(source, wanted, options);
   };

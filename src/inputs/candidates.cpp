@@ -57,7 +57,7 @@ StagedItem list_files(const RunConfig& c, const Candidate& candidate, const fs::
   item.name = candidate.key.substr(candidate.key.find(':') == std::string::npos ? 0 : candidate.key.find(':') + 1);
   item.name = fs::path(item.name).lexically_normal().filename().string();
   for (const std::string& file : files) {
-    struct stat status {};
+    struct stat status{};
     require(stat((base / file).c_str(), &status) == 0, "cannot read '{}'", (base / file).string());
     item.files.push_back({.path = file, .bytes = static_cast<std::uint64_t>(status.st_size), .changed = changed_at(status)});
   }
@@ -103,10 +103,11 @@ StagedItem item_of(const RunConfig& c, const Candidate& candidate) {
     return {};
   }
   for (const auto& name : {item.source.string(), item.name})
-    require(as_utf8(name) == name, "cannot stage '{}': its name is not UTF-8; rename it", as_utf8(name));
+    require(replace_invalid_utf8(name) == name, "cannot stage '{}': its name is not UTF-8; rename it",
+            replace_invalid_utf8(name));
   for (const StagedFile& file : item.files)
-    require(as_utf8(file.path) == file.path, "cannot stage '{}': the name '{}' in it is not UTF-8; rename it",
-            item.source.string(), as_utf8(file.path));
+    require(replace_invalid_utf8(file.path) == file.path, "cannot stage '{}': the name '{}' in it is not UTF-8; rename it",
+            item.source.string(), replace_invalid_utf8(file.path));
   return item;
 }
 

@@ -39,7 +39,7 @@ std::int64_t changed_at(const struct stat& status) {
 
 std::optional<Copy> copy_at(const fs::path& folder) {
   const fs::path manifest = folder / kManifest;
-  struct stat status {};
+  struct stat status{};
   if (lstat(manifest.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
   try {
     const json j = io::read_json(manifest);
@@ -62,7 +62,7 @@ std::vector<Copy> copies_in(const fs::path& dir) {
 
 bool is_unchanged(const Copy& copy) {
   return std::ranges::all_of(copy.item.files, [&](const StagedFile& file) {
-    struct stat status {};
+    struct stat status{};
     return stat((copy.folder / file.path).c_str(), &status) == 0 && static_cast<std::uint64_t>(status.st_size) == file.bytes &&
            changed_at(status) == file.copied;
   });

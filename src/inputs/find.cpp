@@ -20,7 +20,7 @@ class Search {
   /// Adds `name` if it is not a path.
   void path(const std::string& name, const hub::Wanted& wanted, const std::string& revision = {}) {
     std::error_code code;
-    if (name.empty() || fs::exists(name, code) || !is_named_as_on_a_hub(name)) return;
+    if (name.empty() || fs::exists(name, code) || !is_hub_name(name)) return;
     add(name, source_of(name, hub_, hub::Kind::model, revision), wanted);
   }
 
@@ -88,7 +88,7 @@ fs::path in_cache(const hub::Source& source, const hub::Wanted& wanted) {
     if (const auto folder = hub::find_cached(there, wanted)) return *folder;
   }
   fail_config("'{}' is not a path, and no cache has all of its files. {}", source.id,
-              how_to_fetch(hub::name_of(source.kind), source.id));
+              fetch_hint(hub::name_of(source.kind), source.id));
 }
 
 std::vector<HubInput> find(RunConfig& config, Purpose purpose, const Locate& locate) {

@@ -30,8 +30,7 @@ using config::RunConfig;
 using std::chrono::milliseconds;
 
 bool on_same_disk(const fs::path& a, const fs::path& b) {
-  struct stat at_a {
-  }, at_b{};
+  struct stat at_a{}, at_b{};
   return stat(a.c_str(), &at_a) == 0 && stat(b.c_str(), &at_b) == 0 && at_a.st_dev == at_b.st_dev;
 }
 
@@ -119,8 +118,8 @@ class Stager {
     const fs::path path = config_.folder_of(candidate.key);
     input.in_place = !own.files.empty() && on_same_disk(path, dir_);
     if (any_of_leaders(input.in_place && !holds)) {
-      const auto theirs = nlohmann::json::parse(comm::on_root(
-          leaders_, [&] { return sampled_hashes(own).dump(); }, input.holder));
+      const auto theirs =
+          nlohmann::json::parse(comm::on_root(leaders_, [&] { return sampled_hashes(own).dump(); }, input.holder));
       input.in_place = input.in_place && (holds || is_same(own, theirs));
     }
     comm::agreed(leaders_, [&] { input.there = input.in_place ? path : disk().find(input.item); });

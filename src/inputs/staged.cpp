@@ -156,7 +156,7 @@ void StageFolder::make_room(std::uint64_t needed, const fs::path& source) const 
 fs::path StageFolder::commit(const StagedItem& item, const fs::path& made) {
   StagedItem copied = item;
   for (StagedFile& file : copied.files) {
-    struct stat status {};
+    struct stat status{};
     require(stat((made / file.path).c_str(), &status) == 0, "cannot read '{}'", (made / file.path).string());
     file.copied = changed_at(status);
   }

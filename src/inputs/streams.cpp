@@ -66,7 +66,7 @@ void StreamReader::read(std::span<std::byte> bytes) {
 void StreamReader::close_file() {
   files_[at_.file].hash = hasher_->hex();
   hasher_.reset();
-  struct stat now {};
+  struct stat now{};
   const StagedFile& file = files_[at_.file];
   if (fd_ >= 0 && error_.empty() &&
       (fstat(fd_, &now) != 0 || changed_at(now) != file.changed || static_cast<std::uint64_t>(now.st_size) != file.bytes))

@@ -126,7 +126,7 @@ ChatTemplates read_chat_templates(const fs::path& dir) {
   }
   if (found.main || !found.named.empty()) return found;
   add_from_json(dir, kTokenizerConfigFile, found);
-  if (!found.main && found.named.empty()) add_from_json(dir, kOldChatTemplateFile, found);
+  if (!found.main && found.named.empty()) add_from_json(dir, kLegacyChatTemplateFile, found);
   return found;
 }
 

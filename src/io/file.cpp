@@ -111,7 +111,7 @@ std::string read_text_file(const std::filesystem::path& path, std::uint64_t limi
           limit);
   std::string text(file.size(), '\0');
   file.pread(0, text.data(), text.size());
-  const std::string fault = describe_no_text(text, path);
+  const std::string fault = describe_non_text(text, path);
   require(fault.empty(), "{}", fault);
   return text;
 }
@@ -127,7 +127,7 @@ void require_directory(const std::filesystem::path& path, const std::string& wha
   require(std::filesystem::is_directory(status), "{} '{}' is not a directory", what, path.string());
 }
 
-void require_free(const std::filesystem::path& path, const std::string& what) {
+void require_absent_or_empty(const std::filesystem::path& path, const std::string& what) {
   namespace fs = std::filesystem;
   if (fs::exists(fs::symlink_status(path)) && (!fs::is_directory(path) || !fs::is_empty(path)))
     fail_config("{} '{}' exists and is not an empty directory: choose another name or remove it", what, path.string());

@@ -136,7 +136,7 @@ JobRun find_job_run(const QueryProgram& ask) {
 }
 
 const JobRun& this_job() {
-  static const JobRun run = find_job_run([](const auto& command) { return ask_program(command, kQueryTimeout); });
+  static const JobRun run = find_job_run([](const auto& command) { return run_command(command, kQueryTimeout); });
   return run;
 }
 
@@ -160,7 +160,7 @@ std::optional<double> job_end(comm::Communicator& comm) {
   double at = std::numeric_limits<double>::quiet_NaN();
   comm::agreed(comm, [&] {
     if (comm.rank() != 0) return;
-    const JobEnd end = find_job_end(unix_seconds(), [](const auto& command) { return ask_program(command, kQueryTimeout); });
+    const JobEnd end = find_job_end(unix_seconds(), [](const auto& command) { return run_command(command, kQueryTimeout); });
     if (!end.note.empty()) log::warn("{}", end.note);
     if (end.at) at = *end.at;
   });

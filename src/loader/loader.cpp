@@ -57,9 +57,9 @@ MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::i
     pack.read(item, flat);
     append_item(batch, flat, item * pack.attributes().sequences_per_item);
     if (share_prompts) batch.shared.insert(batch.shared.end(), {0, shared_prompt(flat)});
-    if (pack.attributes().stage == "kto") batch.liked.push_back(encode::is_liked(pack.origin(item).tags) ? 1 : 0);
+    if (pack.attributes().stage == "kto") batch.liked.push_back(encode::is_desirable(pack.origin(item).tags) ? 1 : 0);
     if (pack.attributes().stage == "seq_cls")
-      if (auto classes = encode::classes_of(pack.origin(item).tags)) batch.classes.push_back(std::move(*classes));
+      if (auto classes = encode::targets_from_tags(pack.origin(item).tags)) batch.classes.push_back(std::move(*classes));
     const auto i = static_cast<std::size_t>(item);
     const auto got_tokens = static_cast<std::int64_t>(batch.tokens.size() - tokens_before);
     const auto got_labels = static_cast<std::int64_t>(batch.label_positions.size() - labels_before);
@@ -123,7 +123,7 @@ BatchBounds Loader::bounds() const {
   return batch_bounds(schedule_, pack_->item_tokens(), pack_->item_labels(), pack_->attributes().sequences_per_item, shared_);
 }
 
-double Loader::shared_share() const {
+double Loader::shared_token_fraction() const {
   if (shared_.empty()) return 0.0;
   std::int64_t shared = 0, tokens = 0;
   const auto add = [&](std::int64_t item) {

@@ -67,7 +67,7 @@ LoaderOptions loader_options(const config::RunConfig& config) {
   options.drop_last = t.dataloader_drop_last;
   options.num_epochs = t.num_train_epochs;
   options.max_steps = std::max<std::int64_t>(0, t.max_steps);
-  options.share_prompts = config.prompts_apart().empty();
+  options.share_prompts = config.unshared_prompts_reason().empty();
   return options;
 }
 
@@ -217,9 +217,9 @@ void StepSchedule::count_steps() {
   steps_per_epoch_ = ceil_div(used_units_, global_batch_);
   const double steps = options.max_steps > 0 ? static_cast<double>(options.max_steps)
                                              : std::ceil(options.num_epochs * static_cast<double>(steps_per_epoch_));
-  if (steps > static_cast<double>(config::kMostSteps))
+  if (steps > static_cast<double>(config::kMaxSteps))
     fail_config("num_train_epochs {} of {} steps each are {} steps: a run has {} at most; lower num_train_epochs",
-                options.num_epochs, steps_per_epoch_, steps, config::kMostSteps);
+                options.num_epochs, steps_per_epoch_, steps, config::kMaxSteps);
   total_steps_ = static_cast<std::int64_t>(steps);
 }
 

@@ -69,7 +69,7 @@ bool is_same_model(const std::string& named, const std::string& given, const fs:
 
 }  // namespace
 
-void warn_of_other_base(const fs::path& adapter, const std::string& given, const fs::path& folder) {
+void warn_about_other_base(const fs::path& adapter, const std::string& given, const fs::path& folder) {
   const std::string named = read_base_model_name(adapter);
   if (named.empty() || is_same_model(named, given, folder)) return;
   log::warn_once(fmt::format(

@@ -111,7 +111,7 @@ AddedTokens add_to(TokenizerFiles& tokenizer, const AddTokensRequest& request) {
 }  // namespace
 
 AddedTokens add_tokens(io::Storage& storage, const AddTokensRequest& request) {
-  io::require_free(request.target, "the directory of the model with more tokens");
+  io::require_absent_or_empty(request.target, "the directory of the model with more tokens");
   const ModelConfig config = ModelConfig::load(request.base);
   if (config.stored) fail_config("'{}' is quantised in its files: add tokens to the 16-bit model", request.base.string());
   const io::ModelFiles files = io::ModelFiles::open(request.base);

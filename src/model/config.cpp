@@ -166,8 +166,7 @@ void reject_unimplemented(const Reader& reader, const Architecture& arch) {
 
 std::string read_text(const std::filesystem::path& dir, const char* name) {
   const auto path = member_of(dir, name);
-  if (is_named_as_on_a_hub(dir.string()))
-    fail_config("folder '{}' does not exist. {}", dir.string(), how_to_fetch("model", dir.string()));
+  if (is_hub_name(dir.string())) fail_config("folder '{}' does not exist. {}", dir.string(), fetch_hint("model", dir.string()));
   if (!std::filesystem::exists(dir)) fail_config("model folder '{}' does not exist", dir.string());
   if (!std::filesystem::exists(path))
     fail_config("cannot read '{}': is '{}' a model directory in Hugging Face layout?", path.string(), dir.string());

@@ -85,7 +85,7 @@ void deepen(Json& object, const ModelConfig& model, std::int64_t added) {
 }  // namespace
 
 std::int64_t expand_model(io::Storage& storage, const ExpandRequest& request) {
-  io::require_free(request.target, "the expanded model's directory");
+  io::require_absent_or_empty(request.target, "the expanded model's directory");
   const ModelConfig config = ModelConfig::load(request.base);
   if (config.stored) fail_config("'{}' is quantised in its files: expand the 16-bit model", request.base.string());
   require_alike(config, request.layers);

@@ -175,7 +175,7 @@ void write_config_files(io::Storage& storage, const ExportRequest& request, cons
 }
 
 ExportReport export_model(io::Storage& storage, const ExportRequest& request) {
-  io::require_free(request.target, "export directory");
+  io::require_absent_or_empty(request.target, "export directory");
   QFT_ASSERT(request.format == ExportFormat::safetensors || request.code != nullptr, "this format needs LibTorch");
   MergedModel model(request.base, request.adapter, request.earlier, request.code);
   require_head_fits(request, model);

@@ -37,7 +37,7 @@ std::set<std::string> quantised_tensors(const ModelSpec& plain) {
         "export_quantization_bit is not implemented for models with experts or delta nets, such as this {}: export in 16 bits",
         plain.config.architecture);
   std::set<std::string> names;
-  const ModelSpec spec = ModelSpec::build(plain.config, Finetuning::full, {}, AtRest::in(kKind));
+  const ModelSpec spec = ModelSpec::build(plain.config, Finetuning::full, {}, WeightStorage::in(kKind));
   for (const UnitSpec& unit : spec.units)
     for (const ParamSpec& p : unit.params)
       if (p.is_quantized()) names.insert(p.name);
@@ -62,7 +62,7 @@ std::vector<io::TensorSpec> specs_of(const ModelTensor& tensor) {
 
 std::string state_of(const ModelTensor& tensor, DType type, float offset) {
   const nlohmann::ordered_json state{{"quant_type", "nf4"},
-                                     {"blocksize", ops::kBlockOf4Bits},
+                                     {"blocksize", ops::kFourBitBlock},
                                      {"dtype", torch_name(type)},
                                      {"shape", tensor.shape},
                                      {"nested_blocksize", ops::kNestedBlock},

@@ -12,7 +12,7 @@ namespace qft::model {
 
 struct ExportCode {
   std::unique_ptr<StoredFormat> (*stored_format)(const StoredQuantization& stored);
-  AtRest (*at_rest)(const StoredQuantization& stored, const io::ModelFiles* files);
+  WeightStorage (*weight_storage)(const StoredQuantization& stored, const io::ModelFiles* files);
   /// Decodes a tensor that the files hold quantised, merges it and writes it as `type`.
   void (*write_decoded)(MergedModel& model, const ModelTensor& tensor, DType type, io::ModelWriter& writer);
   /// Both write into the empty folder `target`.

@@ -54,9 +54,9 @@ void Transformer::observe_routing(int layer, const MicroInput& in, const LayerSa
 }
 
 void Transformer::layer_forward(int layer, const LayerWeights& w, const MicroInput& in, const RandomPass& random,
-                                const at::Tensor& y, const LayerSaved& saved, const NeedExperts& need_experts) {
+                                const at::Tensor& y, const LayerSaved& saved, const ExpertRowsCallback& on_expert_rows) {
   LayerPass pass = pass_over(layer, in, random);
-  if (need_experts) pass.need_experts = &need_experts;
+  if (on_expert_rows) pass.on_expert_rows = &on_expert_rows;
   run_forward(layer, w, y, saved, [&](std::size_t i, const at::Tensor& normed, const at::Tensor& branch) {
     sublayers(layer)[i]->forward(w[i], normed, pass, saved.sublayers[i], branch);
   });

@@ -81,14 +81,14 @@ void require_base_weights(const ModelSpec& spec, const io::ModelFiles& files) {
   require_tensors(spec, files, stored.get());
 }
 
-AtRest at_rest_of(const StoredQuantization& stored, const io::ModelFiles* files) {
-  AtRest at_rest = AtRest::in(stored.kind);
-  at_rest.by_file_tensor = true;
+WeightStorage weight_storage_of(const StoredQuantization& stored, const io::ModelFiles* files) {
+  WeightStorage weight_storage = WeightStorage::in(stored.kind);
+  weight_storage.by_file_tensor = true;
   if (files != nullptr)
-    at_rest.format_of = [format = std::shared_ptr(make_stored_format(stored)), files](const std::string& weight) {
+    weight_storage.format_of = [format = std::shared_ptr(make_stored_format(stored)), files](const std::string& weight) {
       return format->kind(*files, weight);
     };
-  return at_rest;
+  return weight_storage;
 }
 
 std::int64_t load_base_weights(const ModelSpec& spec, const io::ModelFiles& files, const ParamAccess& access) {

@@ -152,7 +152,7 @@ void merge_adapters(io::ModelFiles& files, const ModelConfig& config, const std:
   }
 }
 
-void take_out(io::ModelFiles& files, const ModelSpec& spec, std::unique_ptr<io::TensorFile> initial) {
+void subtract_initial_factors(io::ModelFiles& files, const ModelSpec& spec, std::unique_ptr<io::TensorFile> initial) {
   LoraConfig minus = spec.adapter.lora;
   minus.alpha = -minus.alpha;
   for (auto& [key, alpha] : minus.alphas) alpha = -alpha;

@@ -31,7 +31,8 @@ ModelSpec spec_of(const fs::path& base, const io::ModelFiles& files, const fs::p
   if (config.stored && code == nullptr)
     fail_config("the files of '{}' are quantised, and qft-ckpt cannot decode them: use qft export", base.string());
   return ModelSpec::build(config, own.enabled() ? Finetuning::adapter : Finetuning::full, own,
-                          config.stored ? code->at_rest(*config.stored, &files) : AtRest::in({}), head_of(config, own));
+                          config.stored ? code->weight_storage(*config.stored, &files) : WeightStorage::in({}),
+                          head_of(config, own));
 }
 
 io::ModelFiles open_merged(const fs::path& base, const std::vector<fs::path>& earlier) {

@@ -63,7 +63,7 @@ at::Tensor merged_values(MergedModel& model, const ModelTensor& tensor) {
 }
 
 const ExportCode& export_code() {
-  static constexpr ExportCode kCode{make_stored_format, at_rest_of, write_decoded, export_bitsandbytes, export_gguf};
+  static constexpr ExportCode kCode{make_stored_format, weight_storage_of, write_decoded, export_bitsandbytes, export_gguf};
   return kCode;
 }
 

@@ -71,7 +71,7 @@ class PlainAdapter : public io::TensorFile {
     const Role role = role_of(entry.name);
     if (role == Role::base) return adapter_->read(now, first_byte, bytes, dst);
     const std::int64_t rank = now.shape[role == Role::lora_a ? 0 : 1];
-    const auto both = beside_initial(role, rank, values_of(*adapter_, now), values_of(*initial_, initial_->at(entry.name)));
+    const auto both = with_initial_factor(role, rank, values_of(*adapter_, now), values_of(*initial_, initial_->at(entry.name)));
     std::memcpy(dst, reinterpret_cast<const char*>(both.data()) + first_byte, bytes);
   }
 
@@ -111,7 +111,7 @@ std::unique_ptr<io::TensorFile> open_initial_factors(const std::filesystem::path
   return std::make_unique<InitialFactors>(io::open_tensor_file(file));
 }
 
-std::vector<float> beside_initial(Role role, std::int64_t rank, std::span<const float> now, std::span<const float> initial) {
+std::vector<float> with_initial_factor(Role role, std::int64_t rank, std::span<const float> now, std::span<const float> initial) {
   QFT_ASSERT(now.size() == initial.size(), "{} trained elements, but {} initial ones", now.size(), initial.size());
   std::vector<float> both;
   both.reserve(now.size() * 2);
@@ -129,7 +129,8 @@ std::vector<float> beside_initial(Role role, std::int64_t rank, std::span<const 
   return both;
 }
 
-std::unique_ptr<io::TensorFile> as_plain(std::unique_ptr<io::TensorFile> adapter, std::unique_ptr<io::TensorFile> initial) {
+std::unique_ptr<io::TensorFile> as_plain_adapter(std::unique_ptr<io::TensorFile> adapter,
+                                                 std::unique_ptr<io::TensorFile> initial) {
   return std::make_unique<PlainAdapter>(std::move(adapter), std::move(initial));
 }
 

@@ -29,7 +29,7 @@ SequenceState::SequenceState(const ModelSpec& spec, std::int64_t capacity, at::S
 std::int64_t SequenceState::truncate(std::int64_t length) {
   QFT_ASSERT(length <= length_, "cannot truncate {} tokens to {}", length_, length);
   const auto all = std::views::join(states_);
-  const bool can = std::ranges::all_of(all, [&](const auto& state) { return !state || state->can_go_back_to(length); });
+  const bool can = std::ranges::all_of(all, [&](const auto& state) { return !state || state->can_truncate_to(length); });
   length_ = can ? length : 0;
   if (length_ == 0)
     for (const auto& state : all)

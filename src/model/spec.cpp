@@ -95,19 +95,19 @@ void place_outer(UnitSpec& unit, const ModelSpec& spec, const Tensor& tensor) {
 }
 
 /// Returns the common format of these weights, which are stored consecutively.
-ops::Quantization common_format(const AtRest& at_rest, const std::vector<std::string>& tensors) {
-  const ops::Quantization kind = at_rest.format_of(tensors.front());
+ops::Quantization common_format(const WeightStorage& weight_storage, const std::vector<std::string>& tensors) {
+  const ops::Quantization kind = weight_storage.format_of(tensors.front());
   for (const std::string& tensor : tensors)
-    if (const ops::Quantization other = at_rest.format_of(tensor); other != kind)
+    if (const ops::Quantization other = weight_storage.format_of(tensor); other != kind)
       fail("'{}' is kept as {}, but '{}' as {}: quantise all experts of a layer in the same format", tensors.front(),
            ops::describe(kind), tensor, ops::describe(other));
   return kind;
 }
 
 /// Returns the formats of a projection group's linears: if any linear is quantised, all are decoded together.
-std::vector<ops::Quantization> formats_of(const AtRest& at_rest, const std::vector<std::string>& tensors) {
+std::vector<ops::Quantization> formats_of(const WeightStorage& weight_storage, const std::vector<std::string>& tensors) {
   std::vector<ops::Quantization> kinds;
-  for (const std::string& tensor : tensors) kinds.push_back(at_rest.format_of(tensor));
+  for (const std::string& tensor : tensors) kinds.push_back(weight_storage.format_of(tensor));
   const auto is_plain = [](const ops::Quantization& kind) { return kind.format == ops::QuantFormat::none; };
   if (std::ranges::all_of(kinds, is_plain)) return kinds;
   std::ranges::replace_if(kinds, is_plain, ops::Quantization{ops::QuantFormat::fp32});
@@ -115,7 +115,7 @@ std::vector<ops::Quantization> formats_of(const AtRest& at_rest, const std::vect
 }
 
 void place_stack(UnitSpec& unit, const std::string& prefix, const ModelSpec& spec, const ParamGroup& group,
-                 const AtRest& at_rest) {
+                 const WeightStorage& weight_storage) {
   Tensor tensor{path_of(group.stack), {group.stack.experts, group.out(), group.in()}, true, /*decays=*/true, Along::own};
   std::vector<std::size_t> linears(group.linears.size());
   std::iota(linears.begin(), linears.end(), std::size_t{0});
@@ -123,12 +123,12 @@ void place_stack(UnitSpec& unit, const std::string& prefix, const ModelSpec& spe
   std::vector<std::string> names;
   for (const FileTensor& part : tensor.parts) names.push_back(part.name);
   if (names.empty()) names.push_back(prefix + tensor.path);
-  const std::int64_t pieces = at_rest.by_file_tensor ? std::ssize(names) : 1;
-  place_base(unit, prefix, spec, tensor, common_format(at_rest, names), pieces);
+  const std::int64_t pieces = weight_storage.by_file_tensor ? std::ssize(names) : 1;
+  place_base(unit, prefix, spec, tensor, common_format(weight_storage, names), pieces);
 }
 
 void place_group(UnitSpec& unit, const std::string& prefix, const ModelSpec& spec, const ParamGroup& group,
-                 const AtRest& at_rest) {
+                 const WeightStorage& weight_storage) {
   if (group.linears.empty())
     return place_base(unit, prefix, spec,
                       {.path = group.tensor,
@@ -137,11 +137,12 @@ void place_group(UnitSpec& unit, const std::string& prefix, const ModelSpec& spe
                        .tensor_axis = group.of_heads   ? Along::own
                                       : group.per_head ? Along::sum
                                                        : Along::copy});
-  if (group.is_stack()) return place_stack(unit, prefix, spec, group, at_rest);
+  if (group.is_stack()) return place_stack(unit, prefix, spec, group, weight_storage);
   const bool router = std::ranges::any_of(group.linears, [](const LinearSpec& linear) { return is_router(linear.name); });
   std::vector<std::string> names;
   for (const LinearSpec& linear : group.linears) names.push_back(prefix + linear.path + ".weight");
-  const std::vector<ops::Quantization> kinds = router ? std::vector<ops::Quantization>(names.size()) : formats_of(at_rest, names);
+  const std::vector<ops::Quantization> kinds =
+      router ? std::vector<ops::Quantization>(names.size()) : formats_of(weight_storage, names);
   for (std::size_t i = 0; i < group.linears.size(); ++i) {
     const LinearSpec& linear = group.linears[i];
     place_base(unit, prefix, spec, {linear.path + ".weight", {linear.out, linear.in}, i == 0, /*decays=*/true, Along::own},
@@ -172,13 +173,13 @@ UnitSpec finished(UnitSpec unit) {
   return unit;
 }
 
-UnitSpec build_layer(const ModelSpec& spec, int index, const AtRest& at_rest) {
+UnitSpec build_layer(const ModelSpec& spec, int index, const WeightStorage& weight_storage) {
   UnitSpec unit = unit_of(UnitSpec::Kind::layer, index, fmt::format("layer {}", index));
   const std::string prefix = layer_prefix(spec.config, index);
   const Layer& layer = spec.layers[static_cast<std::size_t>(index)];
   for (const auto& sublayer : layer) {
     place_base(unit, prefix, spec, {.path = sublayer.norm, .shape = {spec.config.hidden_size}});
-    for (const ParamGroup& group : sublayer.params) place_group(unit, prefix, spec, group, at_rest);
+    for (const ParamGroup& group : sublayer.params) place_group(unit, prefix, spec, group, weight_storage);
   }
   if (const AdapterKind* kind = kind_of(spec.adapter))
     for (const auto& sublayer : layer)
@@ -264,8 +265,8 @@ std::vector<FileTensor> ModelSpec::in_adapter(const ParamSpec& param) const {
   return {{kAdapterPrefix + param.name, param.shape}};
 }
 
-ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, const AdapterConfig& adapter, const AtRest& at_rest,
-                           Head head, const FreezeConfig& freeze) {
+ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, const AdapterConfig& adapter,
+                           const WeightStorage& weight_storage, Head head, const FreezeConfig& freeze) {
   const AdapterKind* kind = kind_of(adapter);
   QFT_ASSERT((finetuning == Finetuning::adapter) == (kind != nullptr), "{} does not match the fine-tuning method",
              kind == nullptr ? "no adapter" : kind->name);
@@ -284,7 +285,7 @@ ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, con
   for (int i = 0; i < config.num_layers; ++i) spec.layers.push_back(describe_layer(config, i));
   if (kind != nullptr) kind->wrap(spec.adapter, config, spec.layers);
   spec.units.push_back(build_embedding(spec));
-  for (int i = 0; i < config.num_layers; ++i) spec.units.push_back(build_layer(spec, i, at_rest));
+  for (int i = 0; i < config.num_layers; ++i) spec.units.push_back(build_layer(spec, i, weight_storage));
   spec.units.push_back(build_head(spec));
   require_trained_parts(spec);
   if (kind != nullptr) require_wrapped(spec);

@@ -100,7 +100,8 @@ std::unique_ptr<io::TensorFile> open_adapter(const std::filesystem::path& dir) {
       log::warn_once(
           fmt::format("'{}': the adapter is read from {}; {} is ignored", dir.string(), path.filename().string(), way.file));
   auto file = io::open_tensor_file(path);
-  return is_unconverted(dir) ? as_plain(std::move(file), open_initial_factors(member_of(dir, kPissaInitFile))) : std::move(file);
+  return is_unconverted(dir) ? as_plain_adapter(std::move(file), open_initial_factors(member_of(dir, kPissaInitFile)))
+                             : std::move(file);
 }
 
 std::string base_weight_of(const ParamSpec& factor) {

@@ -96,10 +96,10 @@ void move_listed(io::Storage& storage, const fs::path& to, const io::ChatTemplat
 /// transformers' processors read this file first, and reject it beside named templates.
 void set_old_template(io::Storage& storage, const fs::path& to, const std::string& text, Written& written) {
   if (written.any_in(io::kNamedTemplatesFolder)) {
-    storage.remove(to / io::kOldChatTemplateFile);
-    written.drop(io::kOldChatTemplateFile);
+    storage.remove(to / io::kLegacyChatTemplateFile);
+    written.drop(io::kLegacyChatTemplateFile);
   } else {
-    write_object(storage, to / io::kOldChatTemplateFile, {{kTemplateKey, text}});
+    write_object(storage, to / io::kLegacyChatTemplateFile, {{kTemplateKey, text}});
   }
 }
 
@@ -114,7 +114,7 @@ void set_template(io::Storage& storage, const fs::path& tokenizer, const fs::pat
   }
   io::write_file(storage, to / io::kChatTemplateFile, text);
   written.add(io::kChatTemplateFile);
-  if (written.has(io::kOldChatTemplateFile)) set_old_template(storage, to, text, written);
+  if (written.has(io::kLegacyChatTemplateFile)) set_old_template(storage, to, text, written);
   if (!written.has(io::kTokenizerConfigFile)) return;
   Json config = read_object(to / io::kTokenizerConfigFile);
   if (!config.contains(kTemplateKey)) return;

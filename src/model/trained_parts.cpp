@@ -71,7 +71,7 @@ void require_saved(const ModelSpec& spec) {
     if (!found.empty()) continue;
     fail_config(
         "{} '{}' is not a module of this {}, which has {}",
-        spec.adapter.targets().key_words("additional_target (PEFT's modules_to_save)", "modules_to_save"), module,
+        spec.adapter.targets().key_for_errors("additional_target (PEFT's modules_to_save)", "modules_to_save"), module,
         spec.config.model_type,
         fmt::join(words_of(spec, [](const UnitSpec&, const ParamSpec& p) { return last_word(module_of(p.name)); }), ", "));
   }

@@ -81,7 +81,7 @@ void Transformer::ensure_positions(std::int64_t length) {
                                 attention_scaling());
 }
 
-std::optional<Angles> Transformer::own_angles(std::span<const TokenRange> sequences, Arena& arena) const {
+std::optional<Angles> Transformer::dynamic_angles(std::span<const TokenRange> sequences, Arena& arena) const {
   const ModelConfig& c = spec_.config;
   const auto length = [](const TokenRange& s) { return s.first + s.count; };
   if (std::ranges::none_of(sequences, [&](const TokenRange& s) { return c.rope.follows(length(s)); })) return std::nullopt;
@@ -104,14 +104,14 @@ std::optional<Angles> Transformer::own_angles(std::span<const TokenRange> sequen
   return angles;
 }
 
-std::optional<Angles> Transformer::own_angles(const MicroInput& in, Arena& arena) const {
+std::optional<Angles> Transformer::dynamic_angles(const MicroInput& in, Arena& arena) const {
   if (!spec_.config.rope.follows(in.sequences.max_length)) return std::nullopt;
   QFT_ASSERT(!in.sequences.shared.any(), "sequences with up to {} tokens share rows, but rotate them differently",
              in.sequences.max_length);
   const std::vector<std::int32_t>& bounds = in.sequences.cu_seqlens;
   std::vector<TokenRange> sequences;
   for (std::size_t s = 0; s + 1 < bounds.size(); ++s) sequences.push_back({0, bounds[s + 1] - bounds[s]});
-  return own_angles(sequences, arena);
+  return dynamic_angles(sequences, arena);
 }
 
 at::Tensor Transformer::scratch(const char* name, std::int64_t rows, std::int64_t columns) {
@@ -143,7 +143,7 @@ at::Tensor Transformer::head_input(const HeadWeights& head, const at::Tensor& x,
 }
 
 void Transformer::head_forward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& values,
-                               const ops::RowReader& reader) {
+                               const ops::LogitsReader& reader) {
   at::Tensor rstd;
   if (spec_.head.of_sequences()) {
     const at::Tensor last = x.index_select(0, last_rows(in.sequences, device()));
@@ -154,7 +154,7 @@ void Transformer::head_forward(const HeadWeights& head, const MicroInput& in, co
 
 void Transformer::head_forward_backward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x,
                                         const at::Tensor& grad_values, const at::Tensor& values, const at::Tensor& g,
-                                        const ops::RowReader& reader) {
+                                        const ops::LogitsReader& reader) {
   at::Tensor rstd;
   if (spec_.head.of_sequences()) {
     const at::Tensor rows = last_rows(in.sequences, device());

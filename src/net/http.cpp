@@ -102,9 +102,9 @@ struct Transfer {
   CURL* handle;
   const Request& request;
   Response& response;
-  bool ended_here = false;         ///< by sink or go_on
+  bool ended_here = false;         ///< by sink or keep_going
   bool wrong_range = false;        ///< the answer starts at another byte than requested
-  std::exception_ptr thrown = {};  ///< by sink or go_on: exceptions must not pass through C
+  std::exception_ptr thrown = {};  ///< by sink or keep_going: exceptions must not pass through C
 
   template <class F>
   bool ask(F&& f) {
@@ -156,7 +156,7 @@ std::size_t on_header(char* data, std::size_t, std::size_t bytes, void* transfer
 
 int on_progress(void* transfer, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
   auto& t = *static_cast<Transfer*>(transfer);
-  return !t.request.go_on || t.ask(t.request.go_on) ? 0 : 1;
+  return !t.request.keep_going || t.ask(t.request.keep_going) ? 0 : 1;
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ std::int64_t padded_lse_length(std::int64_t longest) {
 
 }  // namespace sdpa
 
-AttentionPath usual_attention_path(at::ScalarType dtype, std::int64_t head_dim) {
+AttentionPath planned_attention_path(at::ScalarType dtype, std::int64_t head_dim) {
   constexpr std::int64_t kMaxFlashHeadDim = 256;
   if (dtype == at::kDouble) return AttentionPath::matrices;
   return dtype != at::kFloat && head_dim <= kMaxFlashHeadDim ? AttentionPath::flash : AttentionPath::efficient;

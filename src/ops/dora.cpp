@@ -122,7 +122,7 @@ bool blocked_forward(const at::Tensor& x, const LinearWeights& w, const at::Tens
                      Workspace& workspace) {
   std::int64_t rows = 0;
   for (const LoraPart& part : w.lora) rows += part.rows;
-  if (x.size(0) <= kFewRows || !blocked::supports(y) || rows != w.weight.size(0)) return false;
+  if (x.size(0) <= kMaxGemvRows || !blocked::supports(y) || rows != w.weight.size(0)) return false;
   const at::Tensor ranks = saved.narrow(1, 0, sum_of_ranks(w));
   project_down(x, w, {}, ranks, workspace);
   return blocked::multiply(
@@ -198,11 +198,11 @@ void dora_norms(const at::Tensor& weight, const at::Tensor& a, const at::Tensor&
                   [&](std::int64_t begin, std::int64_t end) { kernels.norms(args, begin, end); });
   });
   if (!done) norms_by_tiles(weight, a, b, scaling, norms);
-  norms.clamp_min_(kDoraLeastNorm);
+  norms.clamp_min_(kDoraMinNorm);
 }
 
 void dora_factors(const at::Tensor& magnitudes, const at::Tensor& norms, const at::Tensor& factors) {
-  const at::Tensor rounded = norms.to(magnitudes.scalar_type()).to(norms.scalar_type()).clamp_min_(kDoraLeastNorm);
+  const at::Tensor rounded = norms.to(magnitudes.scalar_type()).to(norms.scalar_type()).clamp_min_(kDoraMinNorm);
   factors.copy_(magnitudes).div_(rounded);
 }
 

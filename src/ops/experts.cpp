@@ -86,7 +86,7 @@ void route_backward(const at::Tensor& probabilities, const at::Tensor& experts, 
   glogits.copy_(probabilities * (g - inner));
 }
 
-ExpertRows deal_rows(const at::Tensor& experts, std::int64_t count, Workspace& workspace) {
+ExpertRows group_by_expert(const at::Tensor& experts, std::int64_t count, Workspace& workspace) {
   const std::int64_t rows = experts.numel(), per_token = experts.size(1);
   const at::Tensor chosen = experts.cpu();
   const auto* expert = chosen.const_data_ptr<std::int32_t>();
@@ -116,7 +116,7 @@ ExpertRows deal_rows(const at::Tensor& experts, std::int64_t count, Workspace& w
   return grouped_rows;
 }
 
-std::int64_t dealt_bytes(std::int64_t tokens, std::int64_t per_token) {
+std::int64_t expert_rows_bytes(std::int64_t tokens, std::int64_t per_token) {
   return 2 * tokens * per_token * std::int64_t{sizeof(std::int64_t)};
 }
 

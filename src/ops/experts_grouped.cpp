@@ -107,7 +107,7 @@ bool grouped_backward(GroupedProduct product, const ExpertRows& grouped_rows, co
   return true;
 }
 
-std::int64_t grouped_bytes(std::int64_t rows, std::int64_t columns, at::ScalarType dtype) {
+std::int64_t grouped_product_bytes(std::int64_t rows, std::int64_t columns, at::ScalarType dtype) {
   return dtype == at::kBFloat16 ? rows * columns * static_cast<std::int64_t>(c10::elementSize(dtype)) : 0;
 }
 

@@ -17,7 +17,7 @@ namespace qft::ops {
 namespace {
 
 /// Logit rows per chunk: enough for efficient matmuls, and small compared with the activations.
-constexpr std::int64_t kMinChunkRows = 256, kMaxChunkRows = 512, kRowMultiple = kFewestChunkRows;
+constexpr std::int64_t kMinChunkRows = 256, kMaxChunkRows = 512, kRowMultiple = kMinEfficientRows;
 constexpr std::int64_t kChunkElements = std::int64_t{1} << 24;
 
 void check(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels) {
@@ -52,7 +52,7 @@ void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at
     generic::cross_entropy_rows(logits, targets, grad_logprobs, logprobs);
 }
 
-at::Tensor reference_logits(const RowReader& reader, const at::Tensor& weight, std::int64_t first, std::int64_t count,
+at::Tensor reference_logits(const LogitsReader& reader, const at::Tensor& weight, std::int64_t first, std::int64_t count,
                             Workspace& workspace) {
   if (!reader.reference.defined()) return {};
   const at::Tensor& theirs = reader.reference_weight.defined() ? reader.reference_weight : weight;
@@ -64,7 +64,7 @@ at::Tensor reference_logits(const RowReader& reader, const at::Tensor& weight, s
 /// One pass in chunks of labels. Skips undefined logprobs, grad_logprobs, gx and gweight.
 void run(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& grad_logprobs,
          const at::Tensor& logprobs, const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace,
-         std::int64_t chunk_rows, const RowReader& reader = {}) {
+         std::int64_t chunk_rows, const LogitsReader& reader = {}) {
   check(x, weight, labels);
   if (gx.defined()) gx.zero_();
   const std::int64_t step = chunk_rows > 0 ? chunk_rows : head_chunk_rows(weight.size(0)), width = x.size(1);
@@ -101,7 +101,7 @@ std::int64_t head_chunk_rows(std::int64_t vocab_size) {
 }
 
 void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& logprobs,
-                  Workspace& workspace, std::int64_t chunk_rows, const RowReader& reader) {
+                  Workspace& workspace, std::int64_t chunk_rows, const LogitsReader& reader) {
   run(x, weight, labels, {}, logprobs, {}, {}, workspace, chunk_rows, reader);
 }
 
@@ -112,7 +112,7 @@ void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabe
 
 void head_forward_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
                            const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& gx,
-                           const at::Tensor& gweight, Workspace& workspace, std::int64_t chunk_rows, const RowReader& reader) {
+                           const at::Tensor& gweight, Workspace& workspace, std::int64_t chunk_rows, const LogitsReader& reader) {
   run(x, weight, labels, grad_logprobs, logprobs, gx, gweight, workspace, chunk_rows, reader);
 }
 

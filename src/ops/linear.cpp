@@ -19,7 +19,7 @@ namespace {
 /// y = scale * x weight^T + bias, or with `add` y += x weight^T, with the kernel for few rows; false if there is none.
 bool gemv_into(const at::Tensor& y, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias, Workspace& workspace,
                double scale = 1.0, bool add = false) {
-  if (x.size(0) > kFewRows || weight.stride(1) != 1 || y.stride(1) != 1) return false;
+  if (x.size(0) > kMaxGemvRows || weight.stride(1) != 1 || y.stride(1) != 1) return false;
   return cpu::with_kernel_type(x, [&]<class T>() {
     const at::Tensor wide = workspace.get("op.gemv_x", x.sizes(), at::kFloat);
     wide.copy_(x);
@@ -200,7 +200,7 @@ void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropo
   if (!w.oft.empty()) return oft_forward(x, w, y, workspace);
   if (!w.lora.empty()) project_down(x, w, dropout, saved, workspace);
   const auto terms = output_terms(w, saved);
-  if (x.size(0) > kFewRows && blocked::multiply({y, x, w.weight.t(), w.bias, 1.0, terms}, workspace)) return;
+  if (x.size(0) > kMaxGemvRows && blocked::multiply({y, x, w.weight.t(), w.bias, 1.0, terms}, workspace)) return;
   base_forward(x, w, y, workspace);
   for (const blocked::NarrowTerm& term : terms) {
     const at::Tensor place = y.narrow(1, term.column0, term.b.size(1));

@@ -226,7 +226,7 @@ bool multiply(const Product& p, Workspace& workspace, TileType tile_type) {
   return true;
 }
 
-std::int64_t copied_bytes(std::int64_t m, std::int64_t k, TileType tile_type) {
+std::int64_t operand_copy_bytes(std::int64_t m, std::int64_t k, TileType tile_type) {
   if (tile_type == TileType::bf16) return kRowUnit * k * element_size(tile_type);
   return padded(std::min(m, rows_widened(m, k)), kRowUnit) * k * std::int64_t{sizeof(float)};
 }

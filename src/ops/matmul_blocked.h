@@ -33,6 +33,6 @@ struct Product {
 bool multiply(const Product& product, Workspace& workspace, TileType tile_type = preferred_tile_type(at::kBFloat16));
 
 /// Bytes for copying a left-hand side [m, k] at a time: the rows of a partial unit, or all rows if they are widened.
-std::int64_t copied_bytes(std::int64_t m, std::int64_t k, TileType tile_type = preferred_tile_type(at::kBFloat16));
+std::int64_t operand_copy_bytes(std::int64_t m, std::int64_t k, TileType tile_type = preferred_tile_type(at::kBFloat16));
 
 }  // namespace qft::ops::blocked

@@ -42,8 +42,8 @@ bool blocked_bf16_matmul() {
   return blocked::available(at::kBFloat16);
 }
 
-std::int64_t copied_bytes(std::int64_t m, std::int64_t k, at::ScalarType dtype) {
-  return dtype == at::kBFloat16 && blocked_bf16_matmul() ? blocked::copied_bytes(m, k) : 0;
+std::int64_t operand_copy_bytes(std::int64_t m, std::int64_t k, at::ScalarType dtype) {
+  return dtype == at::kBFloat16 && blocked_bf16_matmul() ? blocked::operand_copy_bytes(m, k) : 0;
 }
 
 }  // namespace qft::ops

@@ -91,7 +91,7 @@ struct BlockView {
 
 at::Tensor in_type(const at::Tensor& rotations, at::ScalarType type, Workspace& workspace) {
   if (rotations.scalar_type() == type) return rotations;
-  const at::Tensor held = workspace.get("op.oft_turns", rotations.sizes(), type);
+  const at::Tensor held = workspace.get("op.oft_rotations", rotations.sizes(), type);
   held.copy_(rotations);
   return held;
 }
@@ -126,12 +126,12 @@ void add_skew_gradient(const at::Tensor& x, const at::Tensor& g, const OftPart& 
     const std::int64_t n = std::min(step, x.size(1) - first);
     sums.add_(at::bmm(x.narrow(1, first, n).transpose(1, 2), g.narrow(1, first, n)));
   }
-  oft_turns_backward(sums, part.skew, part.terms, part.rotations, gskew);
+  oft_rotations_backward(sums, part.skew, part.terms, part.rotations, gskew);
 }
 
 }  // namespace
 
-void oft_turns(const at::Tensor& skew, CayleyTerms terms, const at::Tensor& rotations) {
+void oft_rotations(const at::Tensor& skew, CayleyTerms terms, const at::Tensor& rotations) {
   const at::Tensor q = skew_blocks(skew, rotations);
   if (terms == kCayleyExact)
     rotations.copy_(at::linalg_solve(identity(q) + q, -2 * q, /*left=*/false));
@@ -139,8 +139,8 @@ void oft_turns(const at::Tensor& skew, CayleyTerms terms, const at::Tensor& rota
     rotations.copy_(at::bmm(q, horner(q, terms).front()));
 }
 
-void oft_turns_backward(const at::Tensor& grotations, const at::Tensor& skew, CayleyTerms terms, const at::Tensor& rotations,
-                        const at::Tensor& gskew) {
+void oft_rotations_backward(const at::Tensor& grotations, const at::Tensor& skew, CayleyTerms terms, const at::Tensor& rotations,
+                            const at::Tensor& gskew) {
   const std::int64_t b = rotations.size(1);
   const at::Tensor g = skew_gradient(grotations.to(rotations.scalar_type()), skew_blocks(skew, rotations), terms, rotations);
   const at::Tensor both = (g - g.transpose(1, 2)).reshape({rotations.size(0), b * b});
@@ -156,7 +156,7 @@ std::int64_t oft_scratch_bytes(std::int64_t tokens, std::int64_t columns, std::i
 }
 
 void oft_forward(const at::Tensor& x, const LinearWeights& w, const at::Tensor& y, Workspace& workspace) {
-  const bool few = x.size(0) <= kFewRows;
+  const bool few = x.size(0) <= kMaxGemvRows;
   const BlockView layout(x, w.oft.front());
   at::Tensor blocks;
   if (!few) blocks = layout.gathered(x, "op.oft_blocks", workspace);

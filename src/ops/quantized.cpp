@@ -19,7 +19,7 @@
 namespace qft::ops {
 namespace {
 
-constexpr std::int64_t kPiece = kBlockOf4Bits << 14;  ///< numbers that are widened to fp32 at a time
+constexpr std::int64_t kPiece = kFourBitBlock << 14;  ///< numbers that are widened to fp32 at a time
 constexpr float kZeroBlockScale = 1e-38F;             ///< bitsandbytes' scale for all-zero blocks
 
 /// The 4-bit codes in ascending order of their values, and the bounds between them.
@@ -50,7 +50,7 @@ float max_magnitude(const float* values, std::int64_t count) {
 /// Quantises one block. Like bitsandbytes, multiplies whole blocks by the inverse scale and divides a partial last block.
 void quantize_block(const FourBits& table, const float* values, std::int64_t count, std::uint8_t* codes, float& scale) {
   scale = max_magnitude(values, count);
-  const bool whole = count == kBlockOf4Bits;
+  const bool whole = count == kFourBitBlock;
   if (!whole) scale = std::max(scale, kZeroBlockScale);
   const float inverse = 1.0F / std::max(scale, kZeroBlockScale);
   const auto code = [&](std::int64_t i) {

@@ -73,7 +73,7 @@ void decode_blocks_generic(const at::Tensor& bytes, const QuantizedLayout& layou
 }
 
 void decode_rows_generic(const at::Tensor& bytes, const QuantizedLayout& layout, const at::Tensor& out) {
-  const std::int64_t tile = layout.kind.tile_rows, columns = layout.columns, across = layout.blocks_of_row();
+  const std::int64_t tile = layout.kind.tile_rows, columns = layout.columns, across = layout.blocks_per_row();
   const at::Tensor scales = scales_of(bytes, layout).view({-1, across});
   const at::Tensor matrix = out.view({layout.rows, columns});
   /// Expands rows [first, first + count) of a per-tile or per-group tensor to one value per number.
@@ -176,7 +176,7 @@ class RowDecoder {
 
  private:
   void decode_places(std::int64_t row, T* out) const {
-    const std::int64_t block = layout_.block(), across = layout_.blocks_of_row();
+    const std::int64_t block = layout_.block(), across = layout_.blocks_per_row();
     const std::int64_t scale0 = row / layout_.kind.tile_rows * across;
     for (std::int64_t b = 0; b < across; ++b) {
       const std::int64_t first = b * block, count = std::min(block, layout_.columns - first);

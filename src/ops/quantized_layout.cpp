@@ -33,7 +33,7 @@ std::string describe(const Quantization& kind) {
 }
 
 std::int64_t QuantizedLayout::block() const {
-  return in_blocks(kind.format) ? kBlockOf4Bits : kind.columns > 0 ? kind.columns : columns;
+  return in_blocks(kind.format) ? kFourBitBlock : kind.columns > 0 ? kind.columns : columns;
 }
 
 std::int64_t QuantizedLayout::code_bytes() const {
@@ -43,7 +43,7 @@ std::int64_t QuantizedLayout::code_bytes() const {
 
 std::int64_t QuantizedLayout::blocks() const {
   if (kind.format == QuantFormat::fp32) return 0;
-  return in_blocks(kind.format) ? pieces(numel(), kBlockOf4Bits) : pieces(rows, kind.tile_rows) * blocks_of_row();
+  return in_blocks(kind.format) ? pieces(numel(), kFourBitBlock) : pieces(rows, kind.tile_rows) * blocks_per_row();
 }
 
 QuantizedLayout QuantizedLayout::of(const Quantization& kind, std::int64_t rows, std::int64_t columns) {

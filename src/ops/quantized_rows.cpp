@@ -10,7 +10,7 @@
 namespace qft::ops {
 namespace {
 
-constexpr std::int64_t kRowOfBlocks = 64 * kBlockOf4Bits;  ///< a multiple of a thread's share
+constexpr std::int64_t kRowOfBlocks = 64 * kFourBitBlock;  ///< a multiple of a thread's share
 
 std::array<float, 256> numbers_of(QuantFormat format) {
   std::array<float, 256> numbers{};
@@ -36,7 +36,7 @@ QuantizedRows QuantizedRows::of(const QuantizedLayout& l) {
           .width = width,
           .numel = l.numel(),
           .block = l.block(),
-          .across = flat ? width / l.block() : l.blocks_of_row(),
+          .across = flat ? width / l.block() : l.blocks_per_row(),
           .tile_rows = flat ? 1 : l.kind.tile_rows,
           .scales = l.scales,
           .nested_scales = l.nested_scales,

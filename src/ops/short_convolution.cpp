@@ -139,8 +139,8 @@ void backward_cpu(const cpu::ShortConvolution<T>& whole, const PackedSequences& 
 }
 
 void check(const at::Tensor& x, const at::Tensor& weight) {
-  QFT_ASSERT(weight.dim() == 2 && weight.size(1) >= 1 && weight.size(1) <= kMostTaps, "a filter has {} taps, the maximum is {}",
-             weight.size(-1), kMostTaps);
+  QFT_ASSERT(weight.dim() == 2 && weight.size(1) >= 1 && weight.size(1) <= kMaxTaps, "a filter has {} taps, the maximum is {}",
+             weight.size(-1), kMaxTaps);
   QFT_ASSERT(x.dim() == 2 && x.stride(1) == 1 && weight.size(0) == x.size(1), "{} filters for {} channels", weight.size(0),
              x.size(-1));
 }
@@ -182,7 +182,7 @@ void backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weigh
 
 std::int64_t short_convolution_scratch_bytes(std::int64_t tokens, std::int64_t sequences, std::int64_t channels,
                                              at::ScalarType dtype, bool backward) {
-  const std::int64_t rows = tokens + sequences * (kMostTaps - 1), item = dtype == at::kDouble ? 8 : 4;
+  const std::int64_t rows = tokens + sequences * (kMaxTaps - 1), item = dtype == at::kDouble ? 8 : 4;
   return (backward ? 8 : 4) * rows * channels_at_once(rows, channels) * item;
 }
 

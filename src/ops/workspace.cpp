@@ -21,8 +21,8 @@ at::Tensor Workspace::get(std::string_view name, at::IntArrayRef shape, at::Scal
   return buffer.narrow(0, 0, bytes).view(dtype).view(shape);
 }
 
-Workspace::Places Workspace::places_used_by(const std::function<void()>& body) {
-  QFT_ASSERT(recording_ == nullptr, "calls of places_used_by() must not nest");
+Workspace::Places Workspace::addresses_used_by(const std::function<void()>& body) {
+  QFT_ASSERT(recording_ == nullptr, "calls of addresses_used_by() must not nest");
   Places places;
   recording_ = &places;
   try {

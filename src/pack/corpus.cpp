@@ -242,7 +242,8 @@ PackAttributes Corpus::attributes() const {
     PackSource& source = attributes.sources.emplace_back();
     source.name = specs_[d].name;
     source.hash = sources_[d]->hash();
-    for (const auto& [path, bytes] : sources_[d]->files()) source.files.push_back({as_utf8(path.filename().string()), bytes});
+    for (const auto& [path, bytes] : sources_[d]->files())
+      source.files.push_back({replace_invalid_utf8(path.filename().string()), bytes});
   }
   return attributes;
 }

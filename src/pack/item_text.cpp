@@ -45,7 +45,7 @@ std::vector<Piece> pieces_of(const encode::EncodedSequence& sequence, const toke
 std::string sequence_name(const PackReader& pack, const encode::EncodedItem& item, std::size_t number) {
   if (item.sequences.size() == 1) return {};
   if (pack.attributes().stage != "kto") return number == 0 ? "chosen" : "rejected";
-  return number > 0 ? "another answer, for the KL" : encode::is_liked(item.tags) ? "liked" : "disliked";
+  return number > 0 ? "another answer, for the KL" : encode::is_desirable(item.tags) ? "liked" : "disliked";
 }
 
 /// Returns the text on one line; a long text is reduced to its beginning and its end.
@@ -114,7 +114,7 @@ std::vector<std::string> sample_lines(const PackReader& pack, std::int64_t numbe
   return lines;
 }
 
-nlohmann::ordered_json items_as_text(const PackReader& pack, const tokenizer::Tokenizer& tokenizer, std::int64_t count) {
+nlohmann::ordered_json items_to_json(const PackReader& pack, const tokenizer::Tokenizer& tokenizer, std::int64_t count) {
   nlohmann::ordered_json items = nlohmann::ordered_json::array();
   for (std::int64_t i = 0; i < std::min(count, pack.num_items()); ++i) {
     const encode::EncodedItem item = pack.item(i);

@@ -152,7 +152,7 @@ class LabelSink : public encode::ItemSink {
 
 }  // namespace
 
-PackPreview look_at_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm,
+PackPreview preview_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm,
                              const std::filesystem::path& path, const BeforePacking& before) {
   const activity::Phase phase("pack");
   PackPreview preview;

@@ -171,7 +171,7 @@ void write_json_lines(const PackReader& pack, std::int64_t first, std::int64_t c
       line.pop_back();
       line += ",\"kl\":";
       append(line, item.sequences.back());
-      line += fmt::format(",\"{}\":{}}}", encode::kFeedbackTag, encode::is_liked(item.tags));
+      line += fmt::format(",\"{}\":{}}}", encode::kFeedbackTag, encode::is_desirable(item.tags));
     } else if (item.sequences.size() == 2) {
       line += "{\"chosen\":";
       append(line, item.sequences[0]);
@@ -180,7 +180,7 @@ void write_json_lines(const PackReader& pack, std::int64_t first, std::int64_t c
       line += '}';
     } else {
       append(line, item.sequences.front());
-      if (const auto label = classifies ? encode::classes_of(item.tags) : std::nullopt) {
+      if (const auto label = classifies ? encode::targets_from_tags(item.tags) : std::nullopt) {
         line.pop_back();
         line += fmt::format(",\"{}\":[{}]}}", encode::kLabelTag, fmt::join(*label, ","));
       }

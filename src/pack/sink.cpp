@@ -101,7 +101,7 @@ void PackSink::leave_out(std::int32_t dataset, encode::DropReason reason, const 
   const bool is_first = drops.counts[static_cast<std::size_t>(reason)] == 0, is_listed = reason == encode::DropReason::unreadable;
   // The record may contain any bytes, but a part's header is JSON.
   constexpr std::size_t kMaxReasonBytes = 1000;
-  const std::string text = is_first || is_listed ? as_utf8(what.substr(0, kMaxReasonBytes)) : std::string();
+  const std::string text = is_first || is_listed ? replace_invalid_utf8(what.substr(0, kMaxReasonBytes)) : std::string();
   drops.add(reason, text);
   if (is_listed) part_.summary.skipped.push_back(text);
 }

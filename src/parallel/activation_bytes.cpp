@@ -24,7 +24,8 @@ std::int64_t saved_bytes(const model::ModelSpec& spec, const model::Layer& layer
   return tokens * (values * item + statistics * (compute == at::kDouble ? 8 : 4) + indices * 4);
 }
 
-/// Bytes of each token's cosines, sines and row number, if the angles depend on the sequence length (Transformer::own_angles).
+/// Bytes of each token's cosines, sines and row number, if the angles depend on the sequence length
+/// (Transformer::dynamic_angles).
 std::int64_t angle_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {
   if (!spec.config.rope.follows(tokens)) return 0;
   return tokens * (spec.config.rotary_dim() * (compute == at::kDouble ? 8 : 4) + 4);

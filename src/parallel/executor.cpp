@@ -38,8 +38,8 @@ class Stopwatch {
 };
 
 /// Returns the callback that runs Objective::read_rows() on the head's chunks.
-ops::RowReader reader(const Objective& objective, const model::MicroInput& in, const at::Tensor& values, const at::Tensor& grad,
-                      double loss_scale) {
+ops::LogitsReader reader(const Objective& objective, const model::MicroInput& in, const at::Tensor& values,
+                         const at::Tensor& grad, double loss_scale) {
   const auto read = [&objective, &in, values, grad, loss_scale](const ops::HeadChunk& chunk) {
     const at::Tensor part = grad.defined() ? grad.narrow(0, chunk.first, chunk.size()) : grad;
     const at::Tensor more = objective.read_rows(in, chunk, values.narrow(1, chunk.first, chunk.size()), part);
@@ -64,7 +64,7 @@ struct Executor::Pass {
   const Objective* objective = nullptr;      ///< in evaluations only set if the objective reads rows
   const ObserveLogprobs* observe = nullptr;  ///< set in evaluations
   model::RandomPass random = {};
-  AskedToStop asked_to_stop = {};
+  StopRequested asked_to_stop = {};
   double loss_scale = 1.0;
   MicroRange range = {};
   std::vector<at::Tensor>* head_rows = nullptr;  ///< by micro-batch; set if only the head's rows are wanted
@@ -94,7 +94,7 @@ Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Co
 Executor::~Executor() = default;
 
 StepResult Executor::train(const ActionList& list, std::span<const model::MicroInput> micros, const Objective& objective,
-                           std::uint64_t step, const AskedToStop& asked_to_stop, double loss_scale, const MicroRange& range) {
+                           std::uint64_t step, const StopRequested& asked_to_stop, double loss_scale, const MicroRange& range) {
   QFT_ASSERT(range.total == 0 || range.count == static_cast<std::int64_t>(micros.size()), "{} micro-batches, not {}",
              micros.size(), range.count);
   Pass pass{micros,        &objective, nullptr, {options_.lora_dropout, options_.noise_alpha, options_.seed, step},
@@ -143,7 +143,7 @@ void Executor::interpret(const ActionList& list, Pass& pass) {
       activity::tick();
     }
   };
-  or_explain_memory(perform_all, where, [&] { return memory_held(); }, options_.memory_advice);
+  explain_out_of_memory(perform_all, where, [&] { return memory_held(); }, options_.memory_advice);
 }
 
 void Executor::perform(const Action& action, Pass& pass) {
@@ -250,7 +250,7 @@ void Executor::forward_layer(const Action& action, MicroInFlight& micro, const P
   LayerCall call = units_->layer(action.target, action.lane == Lane::reference ? BindMode::base : BindMode::weights);
   call.counts_routing = action.lane == Lane::policy;
   if (transformer_.spec().has_experts(action.target))
-    call.need_experts = [this, unit = action.target](std::span<const std::int64_t> begins) {
+    call.on_expert_rows = [this, unit = action.target](std::span<const std::int64_t> begins) {
       const double start = steady_seconds();
       gather_experts(unit, begins);
       times_.forward -= steady_seconds() - start;
@@ -265,7 +265,7 @@ void Executor::backward_layer(const Action& action, MicroInFlight& micro, const 
   const auto mark = scratch.mark();
   LayerCall call = units_->layer(action.target, BindMode::gradients);
   if (transformer_.spec().has_experts(action.target))
-    call.need_experts = [this, unit = action.target](auto begins) { store_.verify_experts(unit, begins); };
+    call.on_expert_rows = [this, unit = action.target](auto begins) { store_.verify_experts(unit, begins); };
   micro.backward(call, action.needs_gradient, scratch);
   run(call, micro, pass);
   scratch.release(mark);
@@ -298,7 +298,7 @@ void Executor::forward_head(const Action& action, MicroInFlight& micro, Pass& pa
   const auto room = [&](at::IntArrayRef shape) { return scratch.alloc(shape, transformer_.statistics_dtype()); };
   const at::Tensor values = room({count}), rows = kept > 0 ? room({kept, count}) : at::Tensor();
   const at::Tensor grad = both ? room({count}) : at::Tensor();
-  ops::RowReader rows_reader = kept > 0 ? reader(*pass.objective, in, rows, grad, pass.loss_scale) : ops::RowReader();
+  ops::LogitsReader rows_reader = kept > 0 ? reader(*pass.objective, in, rows, grad, pass.loss_scale) : ops::LogitsReader();
   at::Tensor reference = std::exchange(pass.reference[static_cast<std::size_t>(action.micro)], {});
   if (pass.reads_reference_rows()) {
     const bool lane = reference.defined();

@@ -119,7 +119,7 @@ class PrefetchPlanner {
 
 }  // namespace
 
-ActionList with_gathers(const ActionList& list, const std::vector<GatheredBytes>& units, std::int64_t prefetch_budget) {
+ActionList insert_prefetches(const ActionList& list, const std::vector<GatheredBytes>& units, std::int64_t prefetch_budget) {
   return PrefetchPlanner(list, units, prefetch_budget).run();
 }
 

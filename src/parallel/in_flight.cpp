@@ -21,7 +21,7 @@ void MicroInFlight::open(int micro, const model::MicroInput& in, bool training, 
   micro_ = micro;
   in_ = &in;
   reserve(in.num_tokens(), training, scratch);
-  if (auto angles = transformer_.own_angles(in, arena_)) {
+  if (auto angles = transformer_.dynamic_angles(in, arena_)) {
     input_with_angles_ = in;
     input_with_angles_.angles = std::move(angles);
     in_ = &input_with_angles_;

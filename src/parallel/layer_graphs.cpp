@@ -119,7 +119,7 @@ void LayerGraphs::start_over(RecordedCall& recorded, const LayerCall& call, cons
         counts_.moved, counts_.forgotten, kShapes, counts_.replayed);
   recorded = {};
   recorded.workspace =
-      transformer_.workspace().places_used_by([&] { pool_.warm_up([&] { call.run(transformer_, in, {}, {}); }); });
+      transformer_.workspace().addresses_used_by([&] { pool_.warm_up([&] { call.run(transformer_, in, {}, {}); }); });
   recorded.addresses = addresses;
   ++counts_.by_kernels;
 }

@@ -31,8 +31,8 @@ std::string first_line(const std::string& text) {
 
 }  // namespace
 
-void or_explain_memory(const std::function<void()>& body, const std::function<std::string()>& where,
-                       const std::function<std::string()>& held, const std::string& advice) {
+void explain_out_of_memory(const std::function<void()>& body, const std::function<std::string()>& where,
+                           const std::function<std::string()>& held, const std::string& advice) {
   try {
     body();
   } catch (const std::bad_alloc&) {

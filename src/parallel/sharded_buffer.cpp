@@ -113,7 +113,7 @@ bool ShardedBuffer::gather(const Ranges& parts) {
     return true;
   }
   QFT_ASSERT(gathers_parts(), "partial gather of a buffer of {} elements that is only gathered as a whole", division_.n);
-  if (transfers_->staged.now() + bytes_of(missing) > transfers_->staging_limit) return false;
+  if (transfers_->staged.now() + bytes_of(missing) > transfers_->max_staging_bytes) return false;
   start(missing);
   return true;
 }

@@ -37,7 +37,7 @@ class ShardedStore final : public WeightStore {
     QFT_ASSERT(strategy.gradients || !offload.optimizer, "{} keeps gradients whole: their owner's part cannot be offloaded",
                strategy.name);
     const auto options = at::TensorOptions().dtype(precision.compute).device(device);
-    transfers_.staging_limit = staging_limit(spec, precision.compute);
+    transfers_.max_staging_bytes = max_staging_bytes(spec, precision.compute);
     const Residency residency{!strategy.weights, offload.weights};
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const auto& unit = spec.units[u];
@@ -102,7 +102,7 @@ class ShardedStore final : public WeightStore {
     if (offload_.optimizer) copy_to_host(r);
     reductions_.push_back(std::move(r));
     // Bounds the gradients in flight. The limit depends on the calls only, so it is the same on every rank.
-    while (strategy_.gradients && reductions_.size() > kReductionsInFlight) complete_oldest();
+    while (strategy_.gradients && reductions_.size() > kMaxReductionsInFlight) complete_oldest();
   }
 
   void poll() override {

@@ -33,12 +33,12 @@ std::size_t width_of(const Objective& objective) {
 
 }  // namespace
 
-Score add_up(const Objective& objective, std::span<const double> sums) {
+Score compute_score(const Objective& objective, std::span<const double> sums) {
   const std::vector<double> totals = columns(sums, width_of(objective));
   Score score{totals[0]};
   for (std::size_t m = 0; m < objective.metrics().size(); ++m)
     if (const double count = totals[2 + 2 * m]; count > 0)
-      score.metrics[std::string(objective.metrics()[m])] = plain_nan(totals[1 + 2 * m] / count);
+      score.metrics[std::string(objective.metrics()[m])] = unsigned_nan(totals[1 + 2 * m] / count);
   score.added = objective.summarise(score.metrics);
   return score;
 }
@@ -58,11 +58,11 @@ StepResult agree(const StepShare& share, const Objective& objective, const Micro
     std::ranges::copy(columns(values, width), agreed.begin() + kSums);
   }
   comm.host().all_reduce(agreed.data(), agreed.size(), DType::f64);
-  Score score = add_up(objective, std::span(agreed).subspan(kSums));
+  Score score = compute_score(objective, std::span(agreed).subspan(kSums));
   const double loss = score.loss + score.added;
-  return {.loss = plain_nan(loss),
+  return {.loss = unsigned_nan(loss),
           .metrics = std::move(score.metrics),
-          .grad_norm = plain_nan(std::sqrt(agreed[0]) / share.loss_scale),
+          .grad_norm = unsigned_nan(std::sqrt(agreed[0]) / share.loss_scale),
           .finite = std::isfinite(agreed[0]) && std::isfinite(loss),
           .votes = static_cast<int>(agreed[2]),
           .seconds = agreed[1] / comm.size()};

@@ -94,7 +94,7 @@ std::int64_t UsedExperts::max_staged_elements(std::int64_t n) const {
   return n - experts / 2;
 }
 
-std::int64_t staging_limit(const model::ModelSpec& spec, at::ScalarType compute) {
+std::int64_t max_staging_bytes(const model::ModelSpec& spec, at::ScalarType compute) {
   std::int64_t most = 0;
   for (const model::UnitSpec& unit : spec.units)
     if (const UsedExperts experts(spec, unit); !experts.empty())

@@ -140,7 +140,7 @@ class ExecutionPlanner {
   /// If the data is unknown, pairs may share prompts.
   std::int64_t expanded() const {
     if (batches_.tokens > 0) return batches_.expanded;
-    return config_.prompts_apart().empty() ? tokens() : 0;
+    return config_.unshared_prompts_reason().empty() ? tokens() : 0;
   }
   bool graphs() const { return training_ && config_.training.cuda_graphs && device::records_graphs(device_); }
 
@@ -194,7 +194,7 @@ class ExecutionPlanner {
     std::vector<ExecutionPlan> all;
     const parallel::Offload asked = offload_of(config_, devices_);
     for (const std::string_view name : automatic_strategies(comm_.size(), config_.training.deterministic))
-      if (const parallel::Strategy& s = parallel::strategy_of(name); s.stays_put() || !graphs())
+      if (const parallel::Strategy& s = parallel::strategy_of(name); s.has_fixed_addresses() || !graphs())
         all.push_back(evaluated(s, asked));
     if (!devices_.own_memory || config_.training.deterministic || graphs()) return all;
     const parallel::Strategy last = all.back().strategy;

@@ -43,10 +43,10 @@ ModelSpec few_layers(const ModelSpec& whole, const optim::Precision& precision) 
   adapter.lora.target_parameters.clear();
   // layers that train, even if only some do
   const Finetuning method = adapter.enabled() ? Finetuning::adapter : Finetuning::full;
-  ModelSpec few = ModelSpec::build(config, method, adapter, AtRest::in({}), whole.head);
+  ModelSpec few = ModelSpec::build(config, method, adapter, WeightStorage::in({}), whole.head);
   if (!adapter.enabled() || (few.num_params(true) > 0 && whole.adapter.lora.target_parameters.empty())) return few;
   adapter.targets().set_targets("all");
-  return ModelSpec::build(config, method, adapter, AtRest::in({}), whole.head);
+  return ModelSpec::build(config, method, adapter, WeightStorage::in({}), whole.head);
 }
 
 MicroInput input_of(const ModelSpec& spec, const MeasureOptions& o, c10::Device device) {
@@ -71,7 +71,7 @@ SampleLayers::SampleLayers(const ModelSpec& spec, const optim::Precision& precis
       transformer_(std::make_unique<Transformer>(spec_, precision.compute, device)),
       arena_(device) {
   transformer_->ensure_positions(input_.sequences.max_length);
-  input_.angles = transformer_->own_angles(input_, arena_);
+  input_.angles = transformer_->dynamic_angles(input_, arena_);
   const auto grads = at::TensorOptions().dtype(precision.grad).device(device);
   for (int layer = 0; layer < static_cast<int>(spec_.config.num_layers); ++layer) {
     const auto& unit = spec_.units[static_cast<std::size_t>(layer) + 1];

@@ -202,7 +202,7 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
     bytes += run.spec.head.values * c.hidden_size * 2 * statistics_bytes(run) + 2 * head_values(run) * statistics_bytes(run);
   }
   const auto copied = [&](std::int64_t m, std::int64_t k) {
-    return run.on_cpu ? ops::copied_bytes(m, k, run.precision.compute) : 0;
+    return run.on_cpu ? ops::operand_copy_bytes(m, k, run.precision.compute) : 0;
   };
   bytes +=
       run.training ? std::max(copied(run.tokens, widest.output), copied(rows, c.vocab_size)) : copied(run.tokens, widest.input);
@@ -257,7 +257,7 @@ TransientPeaks transient_peaks(const ExecutionConfig& run, const parallel::Actio
 /// Staging bytes of experts that are gathered separately: ahead, and while compute waits for them.
 std::int64_t staging_bytes(const ExecutionConfig& run) {
   if (!run.strategy.weights || run.shard_ranks == 1) return 0;
-  const std::int64_t ahead = parallel::staging_limit(run.spec, run.precision.compute);
+  const std::int64_t ahead = parallel::max_staging_bytes(run.spec, run.precision.compute);
   return ahead + std::min(ahead, parallel::Transfers::kPieceBytes);
 }
 
@@ -301,9 +301,9 @@ std::string describe(const MemoryPlan& p) {
 std::vector<MemoryPolicy> policies_of(const config::RunConfig& config) {
   if (config.parallel.max_memory <= 0) return {{config.recompute(), 0}};
   std::vector<MemoryPolicy> all;
-  if (config.chooses_recompute()) all.push_back({false, 0});
+  if (config.may_choose_recompute()) all.push_back({false, 0});
   all.push_back({config.recompute(), 0});
-  all.push_back({config.recompute(), ops::kFewestChunkRows});
+  all.push_back({config.recompute(), ops::kMinEfficientRows});
   return all;
 }
 
@@ -404,7 +404,7 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
   const parallel::ScheduleOptions options{
       max_micro_batches,     max_micro_batches, group, run.strategy.reduce_every_group(), run.strategy.reshard_after_forward,
       /*groups_per_vote=*/0, run.reference};
-  const parallel::ActionList list = parallel::with_gathers(
+  const parallel::ActionList list = parallel::insert_prefetches(
       run.training ? parallel::training_schedule(run.spec, options) : parallel::evaluation_schedule(run.spec, options), units,
       prefetch_budget);
   const TransientPeaks peaks = transient_peaks(run, list, units);

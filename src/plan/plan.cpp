@@ -42,7 +42,7 @@ class Planner {
       if (!question_.only.empty() && strategy.name != question_.only) continue;
       if (plan_.ranks == 1 && strategy.sharded()) continue;
       if (strategy.grouped && !groups()) continue;
-      if (graphs_ && !strategy.stays_put()) continue;
+      if (graphs_ && !strategy.has_fixed_addresses()) continue;
       for (const std::int64_t group : groups_of(strategy)) add(strategy, group);
     }
   }
@@ -93,7 +93,7 @@ class Planner {
             .on_cpu = on_cpu(),
             .attention = on_cpu() ? ops::AttentionPath::cpu
                          : plan_.process.torch_attention
-                             ? ops::usual_attention_path(plan_.recipe.precision.compute, plan_.recipe.spec.config.head_dim)
+                             ? ops::planned_attention_path(plan_.recipe.precision.compute, plan_.recipe.spec.config.head_dim)
                              : ops::AttentionPath::matrices,
             // Devices have kernels for the same types as the CPU.
             .plain_operations = !plan_.process.kernels || ops::generic::takes(c10::kCPU, plan_.recipe.precision.compute),

@@ -79,7 +79,7 @@ class Simulator {
 
   void perform(const parallel::ActionList& list, const std::vector<MicroShape>& micros) {
     micros_ = &micros;
-    for (const Action& action : parallel::with_gathers(list, units_, prefetch_budget_)) perform(action);
+    for (const Action& action : parallel::insert_prefetches(list, units_, prefetch_budget_)) perform(action);
   }
 
   void perform(const Action& action) {
@@ -185,7 +185,7 @@ class Simulator {
     }
     if (run_.offload.optimizer) done = host_.start(done, elements / run_.shard_ranks * wide_item(), 0);
     reductions_.push_back(done);
-    while (run_.strategy.gradients && reductions_.size() > parallel::kReductionsInFlight) complete_oldest();
+    while (run_.strategy.gradients && reductions_.size() > parallel::kMaxReductionsInFlight) complete_oldest();
   }
 
   void reduce_bucket(int bucket) {

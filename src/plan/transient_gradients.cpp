@@ -37,7 +37,7 @@ void TransientGradients::reduce(int unit) {
   add(wider);
   open_.erase(unit);
   reducing_.push_back(bytes + wider);
-  if (reducing_.size() <= parallel::kReductionsInFlight) return;
+  if (reducing_.size() <= parallel::kMaxReductionsInFlight) return;
   add(-reducing_.front());
   reducing_.pop_front();
 }

@@ -97,7 +97,7 @@ Workload full_rows(const config::RunConfig& config, int ranks, int item_sequence
   const std::int64_t rows = std::min({micro, limit, share});
   MicroShape shape;
   for (std::int64_t i = 0; i < rows * item_sequences; ++i) shape.add_sequence(cutoff, cutoff);
-  if (config.prompts_apart().empty()) shape.share(0);
+  if (config.unshared_prompts_reason().empty()) shape.share(0);
   StepShape step;
   step.max_micro_batches = std::max<std::int64_t>(1, (units + rows * ranks - 1) / (rows * ranks));
   step.micros.assign(static_cast<std::size_t>(step.max_micro_batches), shape);

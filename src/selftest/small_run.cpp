@@ -148,7 +148,7 @@ SmallRun::SmallRun(const SmallCase& c, comm::Communicator& comm, c10::Device dev
   instance_->publish();
 }
 
-parallel::StepResult SmallRun::step(int number, int pack, const parallel::AskedToStop& asked_to_stop) {
+parallel::StepResult SmallRun::step(int number, int pack, const parallel::StopRequested& asked_to_stop) {
   const auto batch = global_batch(number, case_.item_sequences, case_.same_prompts);
   double labels = 0;
   for (const auto& s : batch) labels += static_cast<double>(s.labels.size());
@@ -160,7 +160,7 @@ parallel::StepResult SmallRun::step(int number, int pack, const parallel::AskedT
   const parallel::MicroRange range =
       case_.deterministic ? parallel::MicroRange{first, last - first, bins} : parallel::MicroRange{};
   double tokens = 0, liked = 0, first_labels = 0;
-  for (const auto& s : batch) tokens += static_cast<double>(s.tokens.size()), liked += is_liked(s);
+  for (const auto& s : batch) tokens += static_cast<double>(s.tokens.size()), liked += is_desirable(s);
   for (std::size_t s = 0; s < batch.size(); s += static_cast<std::size_t>(case_.item_sequences))
     first_labels += static_cast<double>(batch[s].labels.size());
   const parallel::BatchTotals totals{.label_tokens = labels,
@@ -182,7 +182,7 @@ parallel::StepResult SmallRun::step(int number, int pack, const parallel::AskedT
 
 std::vector<double> SmallRun::weights() const {
   std::vector<double> all;
-  const at::Tensor room = instance_->master_room();
+  const at::Tensor room = instance_->master_buffer();
   for (int u = 0; u < spec().num_units(); ++u) {
     const std::int64_t count = spec().units[static_cast<std::size_t>(u)].trainable_numel;
     if (count == 0) continue;
@@ -213,7 +213,7 @@ model::MicroInput SmallRun::build(const std::vector<Sequence>& batch, int first,
       const Sequence& first = batch[static_cast<std::size_t>(s) - 1];
       shared.back() = loader::shared_prompt(first.tokens, first.labels.front(), q.tokens, q.labels.front());
     }
-    liked.push_back(is_liked(q) ? 1 : 0);
+    liked.push_back(is_desirable(q) ? 1 : 0);
     if (case_.labels > 0) classes.push_back({static_cast<double>(q.id % case_.labels)});
     if ((s + 1) % each == 0) items.push_back(static_cast<std::int32_t>(samples.size()));
   }

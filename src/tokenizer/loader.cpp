@@ -28,7 +28,7 @@ struct JsonFile {
     const auto path = member_of(dir, name);
     const auto error = simdjson::padded_string::load(path.string()).get(text);
     require(error == simdjson::SUCCESS, "cannot read {}: {}", path.string(), simdjson::error_message(error));
-    const std::string fault = describe_no_text(std::string_view(text), path);
+    const std::string fault = describe_non_text(std::string_view(text), path);
     require(fault.empty(), "{}", fault);
     if (path.filename() == "tokenizer_config.json") drop_length_limit(path.string());
     simdjson::dom::element element;

@@ -95,13 +95,13 @@ HostUse host_use(const fs::path& root) {
   return use;
 }
 
-void MachineUse::Sum::add(double v) {
+void MachineMonitor::Sum::add(double v) {
   sum += v;
   most = n == 0 ? v : std::max(most, v);
   ++n;
 }
 
-MachineUse::MachineUse(Gpus gpus, double seconds) : gpus_(std::move(gpus)) {
+MachineMonitor::MachineMonitor(Gpus gpus, double seconds) : gpus_(std::move(gpus)) {
   thread_ = start_thread([this, seconds] {
     std::unique_lock lock(mutex_);
     while (!ends_) {
@@ -113,7 +113,7 @@ MachineUse::MachineUse(Gpus gpus, double seconds) : gpus_(std::move(gpus)) {
   });
 }
 
-MachineUse::~MachineUse() {
+MachineMonitor::~MachineMonitor() {
   {
     const std::lock_guard lock(mutex_);
     ends_ = true;
@@ -122,7 +122,7 @@ MachineUse::~MachineUse() {
   thread_.join();
 }
 
-void MachineUse::sample() {
+void MachineMonitor::sample() {
   const auto gpus = gpus_();
   const HostUse host = host_use();
   const std::lock_guard lock(mutex_);
@@ -140,7 +140,7 @@ void MachineUse::sample() {
   seen_ = true;
 }
 
-json MachineUse::take() {
+json MachineMonitor::take() {
   const std::lock_guard lock(mutex_);
   json taken = json::object();
   if (!std::exchange(seen_, false)) return taken;

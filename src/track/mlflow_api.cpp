@@ -103,7 +103,7 @@ json MlflowApi::send(net::Request request) {
   request.token = token_;
   if (!basic_.empty()) request.headers.push_back({"Authorization", "Basic " + basic_});
   request.follow_redirects = false;  // following would turn a POST into a GET
-  request.go_on = [this] { return !deadline_->passed(); };
+  request.keep_going = [this] { return !deadline_->passed(); };
   const net::Response response = client_->send(request);
   const json body = json::parse(response.body, nullptr, /*allow_exceptions=*/false);
   const bool object = body.is_object();

@@ -38,7 +38,7 @@ class TensorBoard : public Tracker {
     last_.cut(run_.from_step);
     const double now = unix_seconds();
     file_.emplace(dir_);
-    if (run_.from_step < kNoStep) file_->start(run_.from_step + 1, now);
+    if (run_.from_step < kKeepAllSteps) file_->start(run_.from_step + 1, now);
     // As transformers does: the settings, on the text page.
     file_->text("args/text_summary", run_.settings.dump(2, ' ', false, nlohmann::json::error_handler_t::replace), 0, now);
     file_->flush();

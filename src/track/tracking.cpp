@@ -127,7 +127,7 @@ Tracking::Tracking(const std::vector<std::string>& names, const Run& run, const 
 }
 
 Tracking::~Tracking() {
-  end(Status::failed, kPatienceAfterFailure);
+  end(Status::failed, kFinishSecondsAfterFailure);
 }
 
 bool Tracking::end(Status status, double patience) {
@@ -150,7 +150,7 @@ std::vector<std::string> send_run(const std::filesystem::path& output_dir, const
     asked = given->get<std::vector<std::string>>();
   const auto chosen = chosen_trackers(asked);
   if (chosen.empty()) fail_config("report_to of the run is none: name a tracker, such as --to mlflow");
-  run.from_step = kNoStep;  // keeps everything the tracker has
+  run.from_step = kKeepAllSteps;  // keeps everything the tracker has
   std::vector<std::string> report;
   for (const std::string& name : chosen) {
     const auto tracker = make_tracker(name, run, std::make_shared<Deadline>());

@@ -167,8 +167,9 @@ void tell_of_no_effect(const Banner& b, const config::RunConfig& config, engine:
   if (model.attention_dropout > 0.0)
     log::warn("attention_dropout of the model's config.json is {}: this is not implemented, training continues without it",
               model.attention_dropout);
-  if (b.shared == 0 && config.finetuning.trains_pairs() && config.finetuning.share_prompts && !config.prompts_apart().empty())
-    log::info("note: each pair's prompt is computed twice: {}", config.prompts_apart());
+  if (b.shared == 0 && config.finetuning.trains_pairs() && config.finetuning.share_prompts &&
+      !config.unshared_prompts_reason().empty())
+    log::info("note: each pair's prompt is computed twice: {}", config.unshared_prompts_reason());
 }
 
 }  // namespace

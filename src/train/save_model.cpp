@@ -77,7 +77,7 @@ AddedTensors gather_added(engine::Instance& instance, comm::Communicator& comm) 
   at::Tensor buffer;
   device::StagedCopy staged(instance.transformer().device());
   take_memory(comm, instance.transformer().device(), "gathering the adapter", [&] {
-    if (instance.spec().adapter.enabled()) buffer = instance.master_room();
+    if (instance.spec().adapter.enabled()) buffer = instance.master_buffer();
     if (comm.rank() != 0) return;
     staged.reserve();
     for_each_added(instance.spec(), [&](int, const model::ParamSpec& p) {
@@ -136,7 +136,7 @@ Tensors converted(Tensors adapter, const io::TensorFile& initial) {
       return std::span(t.const_data_ptr<float>(), static_cast<std::size_t>(t.numel()));
     };
     const std::vector<float> both =
-        model::beside_initial(a ? model::Role::lora_a : model::Role::lora_b, a ? shape[0] : shape[1], all(now), all(first));
+        model::with_initial_factor(a ? model::Role::lora_a : model::Role::lora_b, a ? shape[0] : shape[1], all(now), all(first));
     shape[a ? 0 : 1] *= 2;
     values = at::empty(shape, at::kFloat);
     std::ranges::copy(both, values.data_ptr<float>());
@@ -336,7 +336,7 @@ void require_conversion(const config::RunConfig& config, const io::ModelFiles& f
       files.dir().string(),
       trained.empty() ? std::string("Give the adapter in the output_dir of the training")
       : whole         ? fmt::format("The training wrote a whole model to '{}', which needs no export", trained.string())
-                      : fmt::format("Give {}, which was trained from this file", infer::key_for(trained)));
+                      : fmt::format("Give {}, which was trained from this file", infer::setting_for(trained)));
 }
 
 model::ExportFormat format_of(const config::ExportArgs& exporting) {

@@ -32,7 +32,7 @@ using config::SweepRun;
 void compare(const std::vector<SweepRun>& runs) {
   std::vector<fs::path> dirs;
   for (const SweepRun& run : runs)
-    if (watch::holds_run(run.dir)) dirs.push_back(run.dir);
+    if (watch::is_run_dir(run.dir)) dirs.push_back(run.dir);
   if (dirs.empty()) return;
   try {
     const auto comparison = watch::compare_runs(dirs);
@@ -48,7 +48,7 @@ void compare(const std::vector<SweepRun>& runs) {
 void require_no_run_above(const std::vector<SweepRun>& runs, comm::Communicator& comm) {
   comm::agreed(comm, [&] {
     const fs::path above = runs.front().dir.parent_path();
-    if (comm.rank() == 0 && watch::holds_run(above))
+    if (comm.rank() == 0 && watch::is_run_dir(above))
       fail_config("output_dir '{}' already holds a run: choose another for the sweep, which makes a folder for each of its runs",
                   above.string());
   });

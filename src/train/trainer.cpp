@@ -112,7 +112,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   instance_ = engine::Instance::load(config_, comm_, device, engine::Use::training, setup.batches, from.value_or(""));
   if (!references_.training)
     references_.training = references_.evaluation =
-        engine::load_beside(config_, *instance_, comm_, device, engine::Use::training);
+        engine::load_reference_beside(config_, *instance_, comm_, device, engine::Use::training);
   scaler_ = scaler_of(config_);
   if (const auto& saved = setup.saved) {
     const auto& state = saved->state();
@@ -306,7 +306,7 @@ void Trainer::evaluate(double epoch) {
     e.epoch = epoch;
     e.eval_loss = result.loss;
     for (const auto& [name, value] : eval_)
-      if (eval::is_score(name) && name != kEvalLoss) e.metrics[name] = value;
+      if (eval::is_quality_metric(name) && name != kEvalLoss) e.metrics[name] = value;
     e.elapsed_seconds = progression_.elapsed_seconds + steady_seconds() - start_;
     e.total_tokens = progression_.total_tokens;
     e.label_tokens = progression_.label_tokens;
@@ -399,7 +399,7 @@ void Trainer::forget_other_best() {
 
 /// Sets eval_ to the scores of the best checkpoint, read from the log.
 void Trainer::restore_scores(const BestModel& best) {
-  std::erase_if(eval_, [](const auto& value) { return eval::is_score(value.first) || value.first == "perplexity"; });
+  std::erase_if(eval_, [](const auto& value) { return eval::is_quality_metric(value.first) || value.first == "perplexity"; });
   eval_[best.metric] = best.at_checkpoint.metric;
   if (is_root())
     for (const LogEntry& e : log_->entries()) {

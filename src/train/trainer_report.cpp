@@ -23,7 +23,7 @@ namespace qft::train {
 void Trainer::begin_watching() {
   const auto& t = config_.training;
   auto hosts = comm::all_gather_strings(comm_, session_.hostname());
-  if (session_.local_rank() == 0) machine_ = std::make_unique<track::MachineUse>(gpus_here);
+  if (session_.local_rank() == 0) machine_ = std::make_unique<track::MachineMonitor>(gpus_here);
   if (!is_root()) return;
   Banner banner;
   banner.model = config_.model.model_name_or_path;
@@ -36,7 +36,7 @@ void Trainer::begin_watching() {
     banner.held_out = data_.eval->items ? static_cast<std::int64_t>(data_.eval->items->size()) : data_.eval->pack->num_items();
   if (const auto* rows = loader_->schedule().rows()) banner.rows = rows->rows();
   banner.hosts = std::move(hosts);
-  banner.shared = loader_->shared_share();
+  banner.shared = loader_->shared_token_fraction();
   banner.first_sample = data_.first_sample;
   print(banner, config_, *instance_, session_);
   if (progression_.step >= loader_->total_steps()) return;  // a finished run keeps its description
@@ -175,7 +175,7 @@ void Trainer::write_results(double epoch) {
         n.replayed, n.by_kernels, n.captured, n.moved, n.forgotten);
   }
   log::info("done: {} in {}, mean loss {:.4f}; results in '{}'", counted(progression_.step, "step"), format_duration(seconds),
-            plain_nan(loss), t.output_dir);
+            unsigned_nan(loss), t.output_dir);
 }
 
 int Trainer::verdict() const {

@@ -103,7 +103,7 @@ std::vector<track::GpuUse> gpus_here() {
   return list;
 }
 
-std::map<std::string, std::vector<double>> gather_use(track::MachineUse* here, comm::Communicator& comm) {
+std::map<std::string, std::vector<double>> gather_use(track::MachineMonitor* here, comm::Communicator& comm) {
   const std::string mine = here == nullptr ? "{}" : here->take().dump();
   std::map<std::string, std::vector<double>> all;
   for (const std::string& text : comm::all_gather_strings(comm, mine)) {
@@ -143,7 +143,7 @@ void Watching::end(track::Status status) {
   write(track::to_string(status));
   report();
   reporter_.join();  // MLflow stores the report
-  tracking_->end(status, status == track::Status::failed ? track::kPatienceAfterFailure : track::kPatience);
+  tracking_->end(status, status == track::Status::failed ? track::kFinishSecondsAfterFailure : track::kPatience);
   tracking_.reset();
 }
 

@@ -33,7 +33,7 @@ std::vector<track::GpuUse> gpus_here();
 
 /// Returns the nodes' resource use since the last call, in node order. `here`: set on each node's first rank, null elsewhere.
 /// Collective.
-std::map<std::string, std::vector<double>> gather_use(track::MachineUse* here, comm::Communicator& comm);
+std::map<std::string, std::vector<double>> gather_use(track::MachineMonitor* here, comm::Communicator& comm);
 
 /// Writes run.json and report.html, and feeds the trackers.
 class Watching {

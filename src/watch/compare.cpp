@@ -82,11 +82,11 @@ ComparedRun figures_of(const RunView& view) {
 
 /// Returns the directory if it holds a run, else its subfolders that do.
 std::vector<fs::path> run_folders(const fs::path& dir) {
-  if (holds_run(dir)) return {dir};
+  if (is_run_dir(dir)) return {dir};
   std::vector<fs::path> found;
   std::error_code code;
   for (fs::directory_iterator it(dir, code), end; !code && it != end; it.increment(code))
-    if (it->is_directory(code) && holds_run(it->path())) found.push_back(it->path());
+    if (it->is_directory(code) && is_run_dir(it->path())) found.push_back(it->path());
   std::ranges::sort(found);
   return found;
 }

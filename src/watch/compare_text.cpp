@@ -56,7 +56,7 @@ std::string figures(const Comparison& c) {
   for (std::size_t i = 0; i < c.runs.size(); ++i) {
     const ComparedRun& run = c.runs[i];
     rows.push_back({letter_of(i), number_text(run.best_eval_loss, 4), step_text(run.best_eval_step),
-                    run.view.curves.contains("loss") ? fmt::format("{:.4f}", plain_nan(run.loss)) : "-",
+                    run.view.curves.contains("loss") ? fmt::format("{:.4f}", unsigned_nan(run.loss)) : "-",
                     fmt::format("{}/{}", step_text(run.step), step_text(run.total_steps)), number_text(run.tokens_per_second, 0),
                     format_duration(run.seconds), std::isfinite(run.memory_peak) ? format_bytes(run.memory_peak) : "-",
                     plain(run.view.status), plain(run.name)});

@@ -52,7 +52,7 @@ double RunView::now(const std::string& metric) const {
   return it == curves.end() || it->second.empty() ? NAN : it->second.back().second;
 }
 
-bool holds_run(const fs::path& dir) {
+bool is_run_dir(const fs::path& dir) {
   std::error_code code;
   return std::ranges::any_of(std::initializer_list<const char*>{track::kRunFile, track::kLogFile, kProgressFile},
                              [&](const char* name) { return fs::exists(dir / name, code); });
@@ -66,7 +66,7 @@ const RunView& RunReader::refresh() {
   io::require_directory(view_.dir, "the output_dir");
   view_.description = read_if(view_.dir / track::kRunFile);
   if (!view_.description.is_object()) view_.description = nullptr;
-  if (!holds_run(view_.dir))
+  if (!is_run_dir(view_.dir))
     fail("'{}' has none of {}, {} and {}: it is not an output_dir of qft train, or training did not begin", view_.dir.string(),
          track::kRunFile, track::kLogFile, kProgressFile);
   view_.progress = read_if(view_.dir / kProgressFile);
@@ -156,7 +156,7 @@ void RunReader::find_warnings() {
   for (const char* metric : {"loss", "grad_norm"})
     if (view_.curves.contains(metric) && !std::isfinite(view_.now(metric)))
       w.push_back(fmt::format("{} of step {:.0f} is {}, which is not finite", metric, number_in(view_.last, "current_steps"),
-                              plain_nan(view_.now(metric))));
+                              unsigned_nan(view_.now(metric))));
   if (const double skipped = number_in(view_.last, "skipped_updates"); skipped > 0)
     w.push_back(fmt::format("{:.0f} updates were skipped", skipped));
   const double waiting = unix_seconds() - number_in(view_.last, "time");

@@ -56,7 +56,7 @@ TEST(Verify, NamesTensorsWithValuesThatAreNoNumbers) {
   }();
   VerifyReport report = verify(path);
   ASSERT_TRUE(report.ok());
-  find_not_finite(path, report);
+  find_non_finite(path, report);
   EXPECT_TRUE(report.ok());
   ASSERT_EQ(report.not_finite.size(), 1U);
   EXPECT_EQ(report.not_finite[0].nan, 2U);

@@ -65,34 +65,24 @@ TEST(TypedKeys, NeedNoRunFile) {
 }
 
 TEST(TypedKeys, ExplainMistakes) {
-  EXPECT_CONTAINS(error_of([] {
-                    parse({"--learning_rat", "1"});
-                  }),
+  EXPECT_CONTAINS(error_of([] { parse({"--learning_rat", "1"}); }),
                   "--learning_rat: there is no such option or key: did you mean 'learning_rate'?");
   EXPECT_CONTAINS(error_of([] { parse({"--learning_rate"}); }), "--learning_rate needs a value");
   EXPECT_CONTAINS(error_of([] { parse({"--learning_rate", "--bf16"}); }), "--learning_rate needs a value");
   EXPECT_CONTAINS(error_of([] { parse({"--dataset", "--bf16"}); }), "--dataset needs a value");
   EXPECT_CONTAINS(error_of([] { parse({"--default_system", "You", "are"}); }), "unexpected argument 'are'");
-  EXPECT_CONTAINS(error_of([] {
-                    parse({"--learning_rate", "fast"}).load(Purpose::any);
-                  }),
+  EXPECT_CONTAINS(error_of([] { parse({"--learning_rate", "fast"}).load(Purpose::any); }),
                   "command line: --learning_rate=fast: expected a number");
   EXPECT_CONTAINS(error_of([] { parse({"-x", "run.yaml"}); }), "-x");
   EXPECT_CONTAINS(error_of([] { parse({"--dataset", "a", "b\xff"}); }), "qft train: --dataset: not valid UTF-8");
 }
 
 TEST(TypedKeys, KnowTheCommandsOfOtherTools) {
-  EXPECT_CONTAINS(error_of([] {
-                    parse({"torchrun", "--nproc_per_node", "8", "train.py", "--model", "m"});
-                  }),
+  EXPECT_CONTAINS(error_of([] { parse({"torchrun", "--nproc_per_node", "8", "train.py", "--model", "m"}); }),
                   "'torchrun' is part of another tool's command: remove it and keep the keys after it; mpirun");
-  EXPECT_CONTAINS(error_of([] {
-                    parse({"CUDA_VISIBLE_DEVICES=0,1", "swift", "sft", "--model", "m"});
-                  }),
+  EXPECT_CONTAINS(error_of([] { parse({"CUDA_VISIBLE_DEVICES=0,1", "swift", "sft", "--model", "m"}); }),
                   "'swift' is part of another tool's command");
-  EXPECT_CONTAINS(error_of([] {
-                    parse({"NPROC_PER_NODE=8", "--model", "m"}).load(Purpose::train);
-                  }),
+  EXPECT_CONTAINS(error_of([] { parse({"NPROC_PER_NODE=8", "--model", "m"}).load(Purpose::train); }),
                   "command line: NPROC_PER_NODE=8: not a key: set environment variables before the command");
 }
 

@@ -94,13 +94,9 @@ TEST(CommandLine, SuggestsOnlyKeysThatAct) {
 TEST(CommandLine, ExplainsMistakes) {
   EXPECT_CONTAINS(error_of([] { parse(ranks_spec(), {}); }), "the run file (.yaml, .yml or .json) is missing");
   EXPECT_CONTAINS(error_of([] { parse(ranks_spec(), {"run.yaml", "stray"}); }), "unexpected argument 'stray'");
-  EXPECT_CONTAINS(error_of([] {
-                    parse(ranks_spec(), {"run.yaml", "other.yaml"});
-                  }),
+  EXPECT_CONTAINS(error_of([] { parse(ranks_spec(), {"run.yaml", "other.yaml"}); }),
                   "there are two run files, run.yaml and other.yaml");
-  EXPECT_CONTAINS(error_of([] {
-                    parse(ranks_spec(), {"run.yaml", "--rank", "4"});
-                  }),
+  EXPECT_CONTAINS(error_of([] { parse(ranks_spec(), {"run.yaml", "--rank", "4"}); }),
                   "--rank: there is no such option or key: did you mean 'ranks'?");
   EXPECT_CONTAINS(error_of([] { parse(ranks_spec(), {"run.yaml", "--ranks", "many"}); }), "see qft train --help");
   EXPECT_CONTAINS(error_of([] { parse(ranks_spec(), {"run.yaml", "--ranks"}); }), "ranks");

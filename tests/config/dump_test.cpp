@@ -116,9 +116,7 @@ TEST(Dump, IsYamlToOtherParsersToo) {
 }
 
 TEST(Dump, FromJsonRejectsWhatItDoesNotKnow) {
-  EXPECT_CONTAINS(error_of([] {
-                    from_json({{"lora_rnak", 8}}, "checkpoint-5");
-                  }),
+  EXPECT_CONTAINS(error_of([] { from_json({{"lora_rnak", 8}}, "checkpoint-5"); }),
                   "checkpoint-5: lora_rnak: unknown key: did you mean 'lora_rank'?");
   EXPECT_CONTAINS(error_of([] { from_json({{"lora_rank", "x"}}, "checkpoint-5"); }), "checkpoint-5: lora_rank: expected");
 }

@@ -120,7 +120,7 @@ TEST(LoadRunConfig, RefusesMoreStepsThanARunCanHave) {
   for (const char* text : {"save_steps: 99999999999999999999\n", "eval_steps: 1e10\n", "logging_steps: 1e300\n",
                            "warmup_steps: 2e9\n", "num_train_epochs: 1.0e300\n", "max_steps: 9000000000000000000\n"})
     EXPECT_CONTAINS(error_of_text(text), "1000000000") << text;
-  EXPECT_EQ(load_text("max_steps: 1000000000\n").training.max_steps, kMostSteps);
+  EXPECT_EQ(load_text("max_steps: 1000000000\n").training.max_steps, kMaxSteps);
 }
 
 TEST(LoadRunConfig, ReadsEndingsInAnyCase) {

@@ -71,21 +71,21 @@ TEST(SingleKeys, AreRequiredWithTheLinesOfBoth) {
 }
 
 TEST(AsUtf8, ReplacesWhatNoJsonCanHold) {
-  EXPECT_EQ(as_utf8("donn\xE9"
-                    "es"),
+  EXPECT_EQ(replace_invalid_utf8("donn\xE9"
+                                 "es"),
             "donn\uFFFDes");
-  EXPECT_EQ(as_utf8("\u00e9\n"), "\u00e9\n");
+  EXPECT_EQ(replace_invalid_utf8("\u00e9\n"), "\u00e9\n");
 }
 
 TEST(FileKind, IsToldFromTheFirstBytes) {
   const auto contains = [](const std::string& text, std::string_view part) { return text.find(part) != text.npos; };
-  EXPECT_TRUE(contains(describe_no_text("version https://git-lfs.github.com/spec/v1\n", "d/x.json"),
+  EXPECT_TRUE(contains(describe_non_text("version https://git-lfs.github.com/spec/v1\n", "d/x.json"),
                        "'d/x.json' is a Git LFS pointer, not the file itself: run 'git lfs pull' in d"));
   EXPECT_TRUE(contains(describe_pointer("version https://git-lfs.github.com/spec/v1\n", "x.h5"), "'git lfs pull' in ."));
-  EXPECT_TRUE(contains(describe_no_text("\xFF\xFE{", "x"), "is UTF-16"));
-  EXPECT_TRUE(contains(describe_no_text(std::string_view("\0{", 2), "x"), "is UTF-16"));
-  EXPECT_TRUE(contains(describe_no_text("\x1F\x8B\x08", "x"), "is compressed"));
-  for (const char* text : {"", "{", "{}", "version: 1", "\xEF\xBB\xBF{"}) EXPECT_EQ(describe_no_text(text, "x"), "") << text;
+  EXPECT_TRUE(contains(describe_non_text("\xFF\xFE{", "x"), "is UTF-16"));
+  EXPECT_TRUE(contains(describe_non_text(std::string_view("\0{", 2), "x"), "is UTF-16"));
+  EXPECT_TRUE(contains(describe_non_text("\x1F\x8B\x08", "x"), "is compressed"));
+  for (const char* text : {"", "{", "{}", "version: 1", "\xEF\xBB\xBF{"}) EXPECT_EQ(describe_non_text(text, "x"), "") << text;
   EXPECT_EQ(describe_pointer("\xFF\xFE", "x"), "");
 }
 

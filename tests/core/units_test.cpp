@@ -27,9 +27,9 @@ TEST(Units, Durations) {
 }
 
 TEST(Units, ANanHasNoSign) {
-  EXPECT_FALSE(std::signbit(plain_nan(-std::nan(""))));
-  EXPECT_TRUE(std::isnan(plain_nan(-std::nan(""))));
-  EXPECT_EQ(plain_nan(-2.5), -2.5);
+  EXPECT_FALSE(std::signbit(unsigned_nan(-std::nan(""))));
+  EXPECT_TRUE(std::isnan(unsigned_nan(-std::nan(""))));
+  EXPECT_EQ(unsigned_nan(-2.5), -2.5);
 }
 
 }  // namespace qft

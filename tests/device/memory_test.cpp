@@ -117,10 +117,10 @@ TEST(TuneAllocator, KeepsTheUsersSettings) {
 
 TEST(HugePages, AreAskedForUnlessTheUserSaysOtherwise) {
   unsetenv("THP_MEM_ALLOC_ENABLE");
-  ask_for_huge_pages();
+  request_huge_pages();
   EXPECT_STREQ(std::getenv("THP_MEM_ALLOC_ENABLE"), "1");
   setenv("THP_MEM_ALLOC_ENABLE", "0", 1);
-  ask_for_huge_pages();
+  request_huge_pages();
   EXPECT_STREQ(std::getenv("THP_MEM_ALLOC_ENABLE"), "0");
   unsetenv("THP_MEM_ALLOC_ENABLE");
 }

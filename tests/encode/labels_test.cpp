@@ -16,7 +16,7 @@ using qft::test::expect_error;
 using Values = std::vector<double>;
 
 TEST(Labels, AreNumbersListsOrTextsOfThese) {
-  const auto values = [](const char* label) { return qft::encode::class_values(label); };
+  const auto values = [](const char* label) { return qft::encode::parse_targets(label); };
   EXPECT_EQ(values("2"), Values{2});
   EXPECT_EQ(values("-0.25"), Values{-0.25});
   EXPECT_EQ(values("True"), Values{1});
@@ -62,8 +62,8 @@ TEST(Labels, OfTextsWithoutAnAnswer) {
 }
 
 TEST(Labels, AreTagsOfItems) {
-  EXPECT_EQ(qft::encode::classes_of({{"source", "web"}, {"label", "[1]"}}), Values{1});
-  EXPECT_FALSE(qft::encode::classes_of({{"source", "web"}}).has_value());
+  EXPECT_EQ(qft::encode::targets_from_tags({{"source", "web"}, {"label", "[1]"}}), Values{1});
+  EXPECT_FALSE(qft::encode::targets_from_tags({{"source", "web"}}).has_value());
 }
 
 }  // namespace

@@ -222,12 +222,12 @@ TEST(DatasetPaths, MarksAreReadForStageKto) {
                    R"({"messages": [{"role": "user", "content": "r"}, {"role": "assistant", "content": "b"}], "label": false})");
   const auto items = run.read("swift.jsonl").items;
   ASSERT_EQ(items.size(), 2u);
-  EXPECT_TRUE(qft::encode::is_liked(items[0].tags));
-  EXPECT_FALSE(qft::encode::is_liked(items[1].tags));
+  EXPECT_TRUE(qft::encode::is_desirable(items[0].tags));
+  EXPECT_FALSE(qft::encode::is_desirable(items[1].tags));
   run.folder.write("trl.jsonl", R"({"prompt": "q", "completion": "a", "label": false})"
                                 "\n"
                                 R"({"prompt": "r", "completion": "b", "label": true})");
-  EXPECT_FALSE(qft::encode::is_liked(run.read("trl.jsonl").items[0].tags));
+  EXPECT_FALSE(qft::encode::is_desirable(run.read("trl.jsonl").items[0].tags));
   run.folder.write("none.jsonl", R"({"prompt": "q", "completion": "a", "label": 3})");
   expect_error<ConfigError>([&] { run.read("none.jsonl"); }, {"has no marks", "kto_tag"});
   run.config.finetuning.stage = "sft";

@@ -50,7 +50,7 @@ TEST(Flags, OfMarksAreReadFromEveryKindOfFile) {
   run.config.finetuning.stage = "kto";
   const auto liked = [&](const std::string& file, std::string_view text) {
     std::string marks;
-    for (const auto& item : run.read(file, text).items) marks += qft::encode::is_liked(item.tags) ? '+' : '-';
+    for (const auto& item : run.read(file, text).items) marks += qft::encode::is_desirable(item.tags) ? '+' : '-';
     return marks;
   };
   EXPECT_EQ(liked("d.csv", "prompt,completion,label\nq,a,true\nq,b,false\n"), "+-");

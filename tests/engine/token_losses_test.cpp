@@ -98,7 +98,7 @@ Result ours(const std::string& name, double alpha, const at::Tensor& x, const at
   const auto read = [&](const ops::HeadChunk& chunk) {
     return loss.read_rows(in, chunk, rows.narrow(1, chunk.first, chunk.size()), grad.narrow(0, chunk.first, chunk.size()));
   };
-  ops::head_forward_backward(x, table, in.labels, grad, logprobs, gx, gtable, workspace, ops::kFewestChunkRows,
+  ops::head_forward_backward(x, table, in.labels, grad, logprobs, gx, gtable, workspace, ops::kMinEfficientRows,
                              {read, reference});
   const at::Tensor sums = loss.observe(in, {logprobs, {}, rows}, {});
   EXPECT_EQ(sums.numel(), loss.reference_rows() ? 7 : 5);
@@ -108,7 +108,7 @@ Result ours(const std::string& name, double alpha, const at::Tensor& x, const at
   const auto look = [&](const ops::HeadChunk& chunk) {
     return loss.read_rows(in, chunk, values.narrow(1, chunk.first, chunk.size()), {});
   };
-  ops::head_forward(x, table, in.labels, again, workspace, ops::kFewestChunkRows, {look, reference});
+  ops::head_forward(x, table, in.labels, again, workspace, ops::kMinEfficientRows, {look, reference});
   EXPECT_TRUE(loss.observe(in, {again, {}, values}, {}).equal(sums)) << "an evaluation scores what a step does";
   return {sums[0], sums[1], sums[3], loss.reference_rows() ? sums[5] : at::Tensor(), gx, gtable};
 }

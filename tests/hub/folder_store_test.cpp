@@ -112,12 +112,12 @@ TEST_F(FolderStore, LocksOfARevisionWithASlashAreThoseOfTheHubsClient) {
 
 TEST_F(FolderStore, LocksByTheFileThatThePathNames) {
   const fs::path path = root_ / "a.lock";
-  const auto go_on = [] { return true; };
-  auto first = std::make_unique<FileLock>(path, [] {}, go_on);
+  const auto keep_going = [] { return true; };
+  auto first = std::make_unique<FileLock>(path, [] {}, keep_going);
   FileLock::remove_free(path);
   EXPECT_TRUE(fs::exists(path));
   // A waiter locks the new file if the old one is removed meanwhile.
-  FileLock second(path, [&] { fs::remove(path), first.reset(); }, go_on);
+  FileLock second(path, [&] { fs::remove(path), first.reset(); }, keep_going);
   EXPECT_TRUE(second.held());
   EXPECT_TRUE(fs::exists(path));
 }

@@ -42,7 +42,7 @@ TEST(Patience, EndsWhereItIsEnough) {
 TEST(Patience, IsSaidAndEndsOnRequest) {
   std::vector<std::string> said;
   int asked = 0;
-  RetryTimer patience({.go_on = [&] { return ++asked < 3; }}, [&](const std::string& words) { said.push_back(words); });
+  RetryTimer patience({.keep_going = [&] { return ++asked < 3; }}, [&](const std::string& words) { said.push_back(words); });
   const auto start = std::chrono::steady_clock::now();
   EXPECT_FALSE(patience.wait("hub answers 429", seconds(30)));
   EXPECT_LT(std::chrono::steady_clock::now() - start, seconds(5));

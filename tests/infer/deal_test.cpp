@@ -25,7 +25,7 @@ TEST(Deal, FewerItemsThanRanksLeavesSomeWithout) {
   const auto owner = deal(costs, 4);
   EXPECT_NE(owner[0], owner[1]);
   EXPECT_TRUE(deal({}, 3).empty());
-  EXPECT_EQ(dealt_to(owner[0], costs, 4), std::vector<std::size_t>{0});
+  EXPECT_EQ(assigned_to(owner[0], costs, 4), std::vector<std::size_t>{0});
 }
 
 }  // namespace

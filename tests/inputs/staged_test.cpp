@@ -35,7 +35,7 @@ class Staged : public testing::Test {
       const fs::path path = item.source / file;
       fs::create_directories(path.parent_path());
       std::ofstream(path) << std::string(size, 'x');
-      struct stat status {};
+      struct stat status{};
       stat(path.c_str(), &status);
       item.files.push_back({.path = file, .bytes = size, .changed = changed_at(status)});
     }
@@ -162,7 +162,9 @@ TEST_F(Staged, OfAKilledProcessIsNeverTakenForACopy) {
 
 TEST_F(Staged, OfAKilledProcessGoesAtOnce) {
   const StagedItem item = original("model", 5000);
-  { static_cast<void>(StageFolder(disk(), 0).begin(item)); }
+  {
+    static_cast<void>(StageFolder(disk(), 0).begin(item));
+  }
   StageFolder folder(disk(), 0);
   const fs::path other = folder.begin(original("b", 10)), third = folder.begin(original("c", 10));
   EXPECT_EQ(std::distance(fs::directory_iterator(disk()), fs::directory_iterator()), 2) << "unfinished copies stay";

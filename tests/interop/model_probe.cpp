@@ -45,7 +45,7 @@ at::Tensor all_logits(engine::Instance& instance, model::MicroInput in) {
   const auto flat = [&](int unit) { return instance.weights().acquire(unit); };
   t.ensure_positions(in.sequences.max_length);
   model::Arena arena(at::kCPU);
-  in.angles = t.own_angles(in, arena);
+  in.angles = t.dynamic_angles(in, arena);
   const auto options = at::TensorOptions().dtype(t.dtype());
   at::Tensor x = at::full({in.num_tokens(), spec.config.hidden_size}, 0.0, options), y = x.clone();
   const auto embed = model::bind_weight(spec.units[0], model::kEmbedTokens, flat(0));

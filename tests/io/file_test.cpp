@@ -73,12 +73,13 @@ TEST(ProbeWritable, MakesTheDirectoryAndLeavesNothingInIt) {
 
 TEST(RequireFree, TakesNothingAndAnEmptyDirectoryOnly) {
   const TempDir dir;
-  require_free(dir / "none", "output");
+  require_absent_or_empty(dir / "none", "output");
   std::filesystem::create_directory(dir / "empty");
-  require_free(dir / "empty", "output");
-  EXPECT_TRUE(contains(error_of([&] { require_free(dir.path(), "output"); }), "output '" + dir.path().string() + "' exists"));
+  require_absent_or_empty(dir / "empty", "output");
+  EXPECT_TRUE(
+      contains(error_of([&] { require_absent_or_empty(dir.path(), "output"); }), "output '" + dir.path().string() + "' exists"));
   std::filesystem::create_symlink("nowhere", dir / "link");
-  EXPECT_TRUE(contains(error_of([&] { require_free(dir / "link", "output"); }), "link"));
+  EXPECT_TRUE(contains(error_of([&] { require_absent_or_empty(dir / "link", "output"); }), "link"));
 }
 
 }  // namespace qft::io

@@ -205,7 +205,7 @@ TEST(AdapterBase, AnotherSpellingIsNoOtherModel) {
   write_tensors(other / "model.safetensors", {{"a", {4}, 1}});
   const auto said = [&](const std::string& named, const std::filesystem::path& folder) {
     read_with(dir, plain_lora(), {{"base_model_name_or_path", named}});
-    return warning_of([&] { warn_of_other_base(dir.path(), folder.string(), folder); });
+    return warning_of([&] { warn_about_other_base(dir.path(), folder.string(), folder); });
   };
   const std::string cache = "/hub/models--Qwen--Qwen2.5-0.5B-Instruct/snapshots/4e2f";
   for (const std::string& named :

@@ -105,7 +105,7 @@ TEST(Boxes, AreReadAndInitialisedAsPartsOfTheWhole) {
 
 TEST(ValueHead, HasTheSameInitialValuesInAnyPart) {
   const ModelSpec lora = spec_with_lora();
-  const ModelSpec spec = ModelSpec::build(lora.config, Finetuning::full, {}, AtRest::in({}), Head::value);
+  const ModelSpec spec = ModelSpec::build(lora.config, Finetuning::full, {}, WeightStorage::in({}), Head::value);
   const double bound = 1.0 / std::sqrt(static_cast<double>(spec.config.hidden_size));
   Shards whole(0, 1), part(0.3, 0.8), other(0, 1);
   init_value_head(spec, 7, whole.access());
@@ -122,7 +122,7 @@ TEST(ValueHead, HasTheSameInitialValuesInAnyPart) {
 
 TEST(ValueHead, OfAClassifierStartsNormal) {
   const ModelSpec lora = spec_with_lora();
-  const ModelSpec spec = ModelSpec::build(lora.config, Finetuning::full, {}, AtRest::in({}), Head::classifier(400));
+  const ModelSpec spec = ModelSpec::build(lora.config, Finetuning::full, {}, WeightStorage::in({}), Head::classifier(400));
   Shards whole(0, 1), part(0.3, 0.8);
   init_value_head(spec, 7, whole.access());
   init_value_head(spec, 7, part.access());

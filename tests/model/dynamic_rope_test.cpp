@@ -93,7 +93,7 @@ class Dynamic : public ::testing::TestWithParam<const char*> {
   MicroInput input(const Transformer& t, std::vector<std::int32_t> bounds) {
     MicroInput in =
         MicroInput::build(std::vector<std::int32_t>(static_cast<std::size_t>(bounds.back()), 1), bounds, {}, {}, at::kCPU);
-    in.angles = t.own_angles(in, arena_);
+    in.angles = t.dynamic_angles(in, arena_);
     return in;
   }
 
@@ -126,8 +126,8 @@ TEST_P(Dynamic, AnglesAreThoseOfEachSequenceAlone) {
 TEST_P(Dynamic, NewTokensOfADecodingPassHaveThoseOfTheLengthSoFar) {
   const Transformer t(spec_, at::kFloat, at::kCPU);
   const std::vector<TokenRange> below = {{0, 8}, {7, 1}}, mixed = {{8, 1}, {3, 1}, {0, 12}};
-  EXPECT_FALSE(t.own_angles(below, arena_));
-  const auto angles = t.own_angles(mixed, arena_);
+  EXPECT_FALSE(t.dynamic_angles(below, arena_));
+  const auto angles = t.dynamic_angles(mixed, arena_);
   ASSERT_TRUE(angles);
   const ops::RopeTable::Stretch expected[] = {{spec_.config.inverse_frequencies(9), 8, 1},
                                               {spec_.config.inverse_frequencies(), 3, 1},

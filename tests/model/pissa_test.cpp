@@ -133,7 +133,7 @@ TEST(Pissa, AnUnconvertedAdapterReadsAsThePlainOne) {
     return open_initial_factors(dir / kPissaInitFile);
   };
   const auto plain = [&](const std::string& prefix, std::int64_t rows) {
-    return as_plain(io::open_tensor_file(dir / "adapter_model.safetensors"), initial(prefix, rows));
+    return as_plain_adapter(io::open_tensor_file(dir / "adapter_model.safetensors"), initial(prefix, rows));
   };
   const auto file = plain(kPissaPrefix, 2);
   EXPECT_EQ(file->at(a).shape, (std::vector<std::int64_t>{2, 3}));

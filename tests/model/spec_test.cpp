@@ -190,8 +190,9 @@ TEST(Spec, AClassifiersHeadIsAmongTheTensorsOfTheModelOrTheAdapter) {
   lora.rank = 3;
   lora.set_targets("all");
   for (const bool adapted : {true, false}) {
-    const auto spec = ModelSpec::build(parsed, adapted ? Finetuning::adapter : Finetuning::full,
-                                       adapted ? AdapterConfig(lora) : AdapterConfig{}, AtRest::in({}), Head::classifier(5));
+    const auto spec =
+        ModelSpec::build(parsed, adapted ? Finetuning::adapter : Finetuning::full,
+                         adapted ? AdapterConfig(lora) : AdapterConfig{}, WeightStorage::in({}), Head::classifier(5));
     const auto& params = spec.units.back().params;
     ASSERT_EQ(params.size(), 2U);
     EXPECT_EQ(params[1].name, "score.weight");
@@ -226,7 +227,7 @@ TEST(Spec, ValueHeadTakesThePlaceOfLmHeadAndTrainsBesideLora) {
     lora.rank = 3;
     lora.set_targets("all");
     const auto parsed = ModelConfig::parse(config.dump(), "t");
-    const auto spec = ModelSpec::build(parsed, Finetuning::adapter, lora, AtRest::in({}), Head::value);
+    const auto spec = ModelSpec::build(parsed, Finetuning::adapter, lora, WeightStorage::in({}), Head::value);
     EXPECT_EQ(spec.units_of_block(spec.head_unit()), (std::vector<int>{spec.head_unit()}));
     EXPECT_EQ(spec.config.is_other("lm_head.weight"), !tied);
     const auto& params = spec.units.back().params;

@@ -142,7 +142,7 @@ TEST(ModulesToSave, AreNotQuantised) {
   lora.set_targets("q_proj");
   lora.modules_to_save = {"mlp"};
   const ModelSpec spec =
-      ModelSpec::build(config_of("llama", false), Finetuning::adapter, lora, AtRest::in({ops::QuantFormat::int8}));
+      ModelSpec::build(config_of("llama", false), Finetuning::adapter, lora, WeightStorage::in({ops::QuantFormat::int8}));
   for (const ParamSpec& p : spec.units[1].params) {
     const bool matrix = p.shape.size() == 2 && p.role == Role::base;
     EXPECT_EQ(p.is_quantized(), matrix && !p.path.starts_with("mlp")) << p.path;
@@ -150,7 +150,8 @@ TEST(ModulesToSave, AreNotQuantised) {
 }
 
 TEST(Quantised, IsAModelThatRunsAsItIs) {
-  const auto spec = ModelSpec::build(config_of("llama", false), Finetuning::full, {}, AtRest::in({ops::QuantFormat::int8}));
+  const auto spec =
+      ModelSpec::build(config_of("llama", false), Finetuning::full, {}, WeightStorage::in({ops::QuantFormat::int8}));
   for (const ParamSpec& p : spec.units[1].params) EXPECT_EQ(p.is_quantized(), p.shape.size() == 2) << p.path;
 }
 

@@ -59,7 +59,7 @@ TEST(Client, APipeSignalWithinATransferIsNotTheEnd) {
   Client client;
   Request request;
   request.url = server.url();
-  request.go_on = [] {
+  request.keep_going = [] {
     raise(SIGPIPE);  // like OpenSSL if the other side has closed the connection
     return false;
   };

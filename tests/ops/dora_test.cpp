@@ -119,7 +119,7 @@ TEST(Dora, NormsMatchTheFullMatrix) {
 TEST(Dora, FactorsAreOneIfMagnitudesEqualNorms) {
   for (const at::ScalarType dtype : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
     const at::Tensor norms = randn({50}, statistics_dtype(dtype), 1).abs().add_(0.1), factors = at::empty_like(norms);
-    norms.narrow(0, 7, 1).fill_(kDoraLeastNorm);  // not representable in fp16
+    norms.narrow(0, 7, 1).fill_(kDoraMinNorm);  // not representable in fp16
     dora_factors(norms.to(dtype), norms, factors);
     EXPECT_TRUE(factors.narrow(0, 0, 7).eq(1).all().item<bool>() && factors.narrow(0, 8, 42).eq(1).all().item<bool>()) << dtype;
     EXPECT_EQ(factors[7].item<double>(), dtype == at::kHalf ? 0.0 : 1.0);

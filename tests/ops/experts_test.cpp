@@ -61,11 +61,11 @@ TEST(Experts, ARouterAgreesWithAutograd) {
 
 TEST(Experts, RowsLieByExpertInTheOrderOfTokens) {
   const at::Tensor experts = int32s({2, 0, 0, 4, 2, 0}).view({3, 2});
-  const ExpertRows grouped_rows = deal_rows(experts, kExperts, workspace());
+  const ExpertRows grouped_rows = group_by_expert(experts, kExperts, workspace());
   EXPECT_EQ(grouped_rows.begins, (std::vector<std::int64_t>{0, 3, 3, 5, 5, 6}));
   EXPECT_TRUE(grouped_rows.tokens.equal(int32s({0, 1, 2, 0, 2, 1}).to(at::kLong)));
   EXPECT_TRUE(grouped_rows.places.equal(int32s({3, 0, 1, 5, 4, 2}).to(at::kLong)));
-  EXPECT_EQ(deal_rows(experts.narrow(0, 0, 0), kExperts, workspace()).count(), 0);
+  EXPECT_EQ(group_by_expert(experts.narrow(0, 0, 0), kExperts, workspace()).count(), 0);
 }
 
 struct Stack {
@@ -125,7 +125,7 @@ void compare_linears(at::ScalarType dtype, const Widths& n, c10::Device device) 
       differentiate([&](const auto& in) { return token_by_token(in, experts); }, {x, stack.weight, stack.a, stack.b}, gy);
   Workspace own(device);
   const Stack stack_here{here(stack.weight), here(stack.a), here(stack.b)};
-  const ExpertRows grouped_rows = deal_rows(here(experts), kExperts, own);
+  const ExpertRows grouped_rows = group_by_expert(here(experts), kExperts, own);
   const std::int64_t rows = grouped_rows.count();
   const at::Tensor in = here(empty({rows, n.in}, dtype)), y = here(empty({rows, n.out}, dtype)),
                    saved = here(empty({rows, 2 * n.rank}, dtype)), out = here(empty({kTokens, n.out}, dtype));
@@ -180,7 +180,7 @@ TEST(Experts, GroupedProductsMatchSingleProducts) {
                     randn({kExperts, kOut, kRank}, at::kDouble, 5)};
   at::Tensor experts = route(randn({kTokens, kExperts}, at::kDouble, 6), 2, false).experts;
   experts.masked_fill_(experts == 3, 1);  // the fourth expert has no row
-  const ExpertRows grouped_rows = deal_rows(experts, kExperts, workspace());
+  const ExpertRows grouped_rows = group_by_expert(experts, kExperts, workspace());
   const std::int64_t rows = grouped_rows.count();
   const at::Tensor x = randn({rows, kIn}, at::kDouble, 1), gy = randn({rows, kOut}, at::kDouble, 2);
   struct Result {
@@ -220,7 +220,7 @@ TEST(Experts, AreBatchInvariant) {
     const at::Tensor x = randn({kTokens, kIn}, dtype, 1), weight = randn({kExperts, kOut, kIn}, dtype, 3);
     const at::Tensor experts = route(randn({kTokens, kExperts}, dtype, 6), 2, false).experts;
     const auto sums = [&](std::int64_t first, std::int64_t count) {
-      const ExpertRows grouped_rows = deal_rows(experts.narrow(0, first, count), kExperts, workspace());
+      const ExpertRows grouped_rows = group_by_expert(experts.narrow(0, first, count), kExperts, workspace());
       const at::Tensor in = empty({grouped_rows.count(), kIn}, dtype), y = empty({grouped_rows.count(), kOut}, dtype),
                        out = empty({count, kOut}, dtype);
       gather_rows(x.narrow(0, first, count), grouped_rows, in);

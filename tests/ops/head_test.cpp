@@ -74,7 +74,7 @@ TEST(Head, FewerRowsAtATimeGiveTheSame) {
   const HeadLabels labels = labels_for(150, 40, 1);
   const at::Tensor grad = randn({150}, at::kDouble, 3);
   std::vector<at::Tensor> logprobs, gx, gw;
-  for (const std::int64_t rows : {std::int64_t{0}, kFewestChunkRows}) {
+  for (const std::int64_t rows : {std::int64_t{0}, kMinEfficientRows}) {
     logprobs.push_back(empty({150}, at::kDouble));
     gx.push_back(empty(x.sizes(), at::kDouble));
     gw.push_back(zeros(weight.sizes(), at::kDouble));

@@ -62,7 +62,7 @@ TEST_P(BlockedProduct, AppliesFactorsAndKeepsUnscaledOutput) {
 }
 
 TEST(WidenedProduct, NeedsNoCopyForZeroRows) {
-  EXPECT_EQ(copied_bytes(0, 64, TileType::fp32), 0);
+  EXPECT_EQ(operand_copy_bytes(0, 64, TileType::fp32), 0);
 }
 
 TEST_P(BlockedProduct, TakesColumnsOfWiderTensors) {

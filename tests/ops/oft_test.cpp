@@ -71,7 +71,7 @@ LinearCase make(const OftGroup& group, at::ScalarType dtype, at::ScalarType grad
     if (group.adapted[i]) {
       OftPart part{randn({blocks, b * (b - 1) / 2}, dtype, 20 + i, 0.05), empty({blocks, b, b}, statistics_dtype(dtype)), row0,
                    group.rows[i], group.terms};
-      oft_turns(part.skew, part.terms, part.rotations);
+      oft_rotations(part.skew, part.terms, part.rotations);
       c.w.oft.push_back(part);
       c.grads.oft.push_back(zeros(part.skew.sizes(), grad_dtype));
       c.inputs.push_back(part.skew);
@@ -124,7 +124,7 @@ TEST(Oft, CayleysTransformIsOrthogonalAndTheSeriesComesNearIt) {
   const at::Tensor skew = randn({3, 28}, at::kDouble, 1, 0.05), rotations = zeros({3, 8, 8}, at::kDouble);
   const at::Tensor one = at::eye(8, rotations.options());
   const auto error = [&](CayleyTerms terms) {
-    oft_turns(skew, terms, rotations);
+    oft_rotations(skew, terms, rotations);
     const at::Tensor r = rotations + one;
     return relative_error(at::bmm(r, r.transpose(1, 2)), one.expand({3, 8, 8}));
   };
@@ -132,18 +132,18 @@ TEST(Oft, CayleysTransformIsOrthogonalAndTheSeriesComesNearIt) {
   EXPECT_LT(error(9), error(5));
   EXPECT_LT(error(5), error(2));
   const at::Tensor exact = zeros({3, 8, 8}, at::kDouble);
-  oft_turns(-skew, kCayleyExact, exact);
-  oft_turns(skew, 60, rotations);
+  oft_rotations(-skew, kCayleyExact, exact);
+  oft_rotations(skew, 60, rotations);
   expect_close(rotations, exact, 1e-12, "the series is Cayley's transform of -Q");
 }
 
 TEST(Oft, IsBatchInvariantForFewRows) {
   for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-    const OftGroup group{kFewRows, 64, 8, false, 5, {40, 24}, {true, false}, true};
+    const OftGroup group{kMaxGemvRows, 64, 8, false, 5, {40, 24}, {true, false}, true};
     const LinearCase c = make(group, dtype, dtype);
-    const at::Tensor all = empty({kFewRows, 64}, dtype), one = empty({1, 64}, dtype);
+    const at::Tensor all = empty({kMaxGemvRows, 64}, dtype), one = empty({1, 64}, dtype);
     linear_forward(c.inputs[0], c.w, {}, all, {}, workspace());
-    for (std::int64_t t = 0; t < kFewRows; ++t) {
+    for (std::int64_t t = 0; t < kMaxGemvRows; ++t) {
       linear_forward(c.inputs[0].narrow(0, t, 1).clone(), c.w, {}, one, {}, workspace());
       EXPECT_TRUE(one.equal(all.narrow(0, t, 1))) << c10::toString(dtype) << " row " << t;
     }

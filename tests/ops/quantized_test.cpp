@@ -40,7 +40,7 @@ TEST(Quantized, KernelsDecodeTheSameBitsAsPlainCalls) {
 float number_at(const at::Tensor& bytes, const QuantizedLayout& layout, std::int64_t row, std::int64_t place) {
   const auto* p = bytes.data_ptr<std::uint8_t>();
   const std::int64_t at = row * layout.columns + place;
-  const std::int64_t scale = row / layout.kind.tile_rows * layout.blocks_of_row() + place / layout.block();
+  const std::int64_t scale = row / layout.kind.tile_rows * layout.blocks_per_row() + place / layout.block();
   const float factor = reinterpret_cast<const float*>(p + layout.scales)[scale];
   if (layout.kind.format == QuantFormat::fp8)
     return static_cast<float>(c10::Float8_e4m3fn(p[at], c10::Float8_e4m3fn::from_bits())) * factor;

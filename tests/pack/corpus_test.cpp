@@ -37,11 +37,11 @@ const json kOpenai = {{"formatting", "openai"},
 
 TEST(FitTurn, SharesTheBudgetAsLlamaFactoryDoes) {
   using Pair = std::pair<std::int64_t, std::int64_t>;
-  EXPECT_EQ(fit_turn(10, 10, 100), (Pair{10, 10}));   // fits
-  EXPECT_EQ(fit_turn(100, 40, 100), (Pair{60, 40}));  // a short target is kept whole
-  EXPECT_EQ(fit_turn(40, 100, 100), (Pair{40, 60}));  // so is a short source
-  EXPECT_EQ(fit_turn(75, 150, 100), (Pair{34, 66}));  // in proportion, the target rounded down
-  EXPECT_EQ(fit_turn(100, 4, 8), (Pair{8, 0}));
+  EXPECT_EQ(fit_exchange(10, 10, 100), (Pair{10, 10}));   // fits
+  EXPECT_EQ(fit_exchange(100, 40, 100), (Pair{60, 40}));  // a short target is kept whole
+  EXPECT_EQ(fit_exchange(40, 100, 100), (Pair{40, 60}));  // so is a short source
+  EXPECT_EQ(fit_exchange(75, 150, 100), (Pair{34, 66}));  // in proportion, the target rounded down
+  EXPECT_EQ(fit_exchange(100, 4, 8), (Pair{8, 0}));
 }
 
 TEST(Conversations, LearnEveryAnswerButNotTheQuestions) {

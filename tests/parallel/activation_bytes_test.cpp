@@ -66,7 +66,7 @@ TEST(ActivationBytes, CountAnglesWhereASequenceMayHaveItsOwn) {
   model::Transformer t(dynamic, at::kFloat, at::kCPU);
   const std::vector<std::int32_t> ids(kTokens, 1), cu = {0, kTokens};
   model::Arena arena(at::kCPU);
-  ASSERT_TRUE(t.own_angles(model::MicroInput::build(ids, cu, {}, {}, at::kCPU), arena));
+  ASSERT_TRUE(t.dynamic_angles(model::MicroInput::build(ids, cu, {}, {}, at::kCPU), arena));
   for (const bool offloaded : {false, true})
     EXPECT_EQ(activation_bytes(dynamic, at::kFloat, kTokens, true, offloaded),
               activation_bytes(plain, at::kFloat, kTokens, true, offloaded) + arena.mark().used);
@@ -88,8 +88,8 @@ TEST(ActivationBytes, OfLayersBelowTheLowestThatTrainsAreNotKept) {
   constexpr std::int64_t kTokens = 1024, kBoundary = kTokens * 64 * 4;
   const auto all = spec_of("llama", 0);
   const auto last =
-      model::ModelSpec::build(all.config, model::Finetuning::freeze, {}, model::AtRest::in({}), model::Head::language_model,
-                              {.layers = {2}, .modules = {"all"}, .extra_modules = {}});
+      model::ModelSpec::build(all.config, model::Finetuning::freeze, {}, model::WeightStorage::in({}),
+                              model::Head::language_model, {.layers = {2}, .modules = {"all"}, .extra_modules = {}});
   EXPECT_EQ(activation_bytes(last, at::kFloat, kTokens, true), kBoundary * (2 + 1 + 1));  // one kept, and one passed on
   const std::int64_t kept =
       activation_bytes(last, at::kFloat, kTokens, false) - activation_bytes(last, at::kFloat, kTokens, true);

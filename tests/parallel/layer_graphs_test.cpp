@@ -163,7 +163,7 @@ TEST_P(LayerGraphsTest, StartOverWhereDecodedWeightsHaveMoved) {
   lora.rank = 3;
   lora.set_targets("all");
   const auto quantized = model::ModelSpec::build(make_spec({}).config, model::Finetuning::adapter, lora,
-                                                 model::AtRest::in({ops::QuantFormat::int8}));
+                                                 model::WeightStorage::in({ops::QuantFormat::int8}));
   OneLayer layer(device(), device().is_cpu() ? at::kDouble : at::kBFloat16, quantized);
   const at::Tensor first = layer.run(50);
   EXPECT_TRUE(at::equal(layer.run(50), first));

@@ -145,13 +145,14 @@ TEST(Schedule, HoldsWeightsAndOrderForEveryShape) {
                 const auto list = training_schedule(spec, options);
                 EXPECT_EQ(list.back().kind, ActionKind::step);
                 check(spec, options, list);
-                check(spec, options, with_gathers(list, gathered(spec), 3000));
+                check(spec, options, insert_prefetches(list, gathered(spec), 3000));
                 if (!lora) continue;
                 ScheduleOptions lanes = options;
                 lanes.reference = true;
                 const auto both = training_schedule(spec, lanes);
                 check_reference(spec, both, list);
-                check_reference(spec, with_gathers(both, gathered(spec), 3000), with_gathers(list, gathered(spec), 3000));
+                check_reference(spec, insert_prefetches(both, gathered(spec), 3000),
+                                insert_prefetches(list, gathered(spec), 3000));
               }
 }
 
@@ -164,7 +165,7 @@ TEST(Schedule, RanksWithFewerMicroBatchesHaveAsManyPassesOfExperts) {
         const ScheduleOptions options{.micro_batches = micros, .max_micro_batches = 5, .group = group, .reference = reference};
         for (const auto& list : {training_schedule(spec, options), evaluation_schedule(spec, options)}) {
           std::map<int, std::vector<Lane>> passes;
-          for (const Action& a : with_gathers(list, gathered(spec), 3000)) {
+          for (const Action& a : insert_prefetches(list, gathered(spec), 3000)) {
             if (a.kind == ActionKind::absent) {
               EXPECT_TRUE(spec.has_experts(a.target)) << describe(a, spec);
             }
@@ -259,7 +260,7 @@ TEST(Gathers, StayWithinTheBudgetAndComeBeforeTheirUse) {
       for (const auto& u : units) largest = std::max(largest, u.total());
       const auto list = training_schedule(spec, {3, 3, 2, true});
       for (const std::int64_t prefetch_budget : {std::int64_t{1}, largest, 2 * largest, 100 * largest}) {
-        const auto result = simulate(with_gathers(list, units, prefetch_budget), units);
+        const auto result = simulate(insert_prefetches(list, units, prefetch_budget), units);
         EXPECT_EQ(result.late, 0);
         EXPECT_LE(result.waiting_peak, std::max(prefetch_budget, largest)) << prefetch_budget;
       }
@@ -270,7 +271,7 @@ TEST(Gathers, BreadthFirstGathersOncePerPass) {
   const auto spec = tiny(false, true);
   const auto units = gathered(spec);
   const auto bytes = [&](int group) {
-    return simulate(with_gathers(training_schedule(spec, {8, 8, group, true}), units, 1), units).bytes;
+    return simulate(insert_prefetches(training_schedule(spec, {8, 8, group, true}), units, 1), units).bytes;
   };
   // Between groups nothing changes except the units that the prefetch budget keeps at the turn from one group to the next.
   EXPECT_EQ(bytes(1), 8 * bytes(8));
@@ -281,7 +282,7 @@ TEST(Gathers, ATiedEmbeddingComesOnceForTheFirstBlockAndTheHead) {
     const auto spec = tiny(true, lora);
     const auto units = gathered(spec);
     const auto gathers = [&](const ActionList& list) {
-      return std::ranges::count_if(with_gathers(list, units, 1), [](const Action& a) {
+      return std::ranges::count_if(insert_prefetches(list, units, 1), [](const Action& a) {
         return (a.kind == ActionKind::gather || a.kind == ActionKind::gather_frozen) && a.target == 0;
       });
     };
@@ -296,13 +297,13 @@ TEST(Gathers, ATiedEmbeddingComesOnceForTheFirstBlockAndTheHead) {
 TEST(Gathers, WhatEveryRankHoldsIsLeftAlone) {
   const auto spec = tiny(true, false);
   const auto list = training_schedule(spec, {2, 2, 1, true});
-  EXPECT_EQ(with_gathers(list, std::vector<GatheredBytes>(spec.units.size()), 1), list);
+  EXPECT_EQ(insert_prefetches(list, std::vector<GatheredBytes>(spec.units.size()), 1), list);
 }
 
 TEST(Gathers, TheNextStepsEmbeddingSetsOutDuringTheLastBackward) {
   const auto spec = tiny(true, true);
   const auto units = gathered(spec);
-  const auto list = with_gathers(training_schedule(spec, {2, 2, 2, true}), units, units[0].total() + units[1].total());
+  const auto list = insert_prefetches(training_schedule(spec, {2, 2, 2, true}), units, units[0].total() + units[1].total());
   const auto place = [&](ActionKind kind, int target) {
     return std::find_if(list.begin(), list.end(), [&](const Action& a) { return a.kind == kind && a.target == target; });
   };
@@ -315,7 +316,7 @@ TEST(Gathers, TheNextStepsEmbeddingSetsOutDuringTheLastBackward) {
 TEST(Gathers, AllFrozenWeightsWithinTheBudgetSetOutForTheNextStep) {
   const auto prepared = [](const model::ModelSpec& spec) {
     std::set<int> units;
-    for (const Action& a : with_gathers(training_schedule(spec, {2, 2, 2, true}), gathered(spec), std::int64_t{1} << 40))
+    for (const Action& a : insert_prefetches(training_schedule(spec, {2, 2, 2, true}), gathered(spec), std::int64_t{1} << 40))
       if (a.kind == ActionKind::gather_frozen) {
         EXPECT_TRUE(units.insert(a.target).second) << a.target;
       }

@@ -7,7 +7,7 @@
 namespace qft::plan {
 namespace {
 
-model::ModelSpec tiny(bool lora, std::int64_t window = 0, const model::AtRest& at_rest = {}) {
+model::ModelSpec tiny(bool lora, std::int64_t window = 0, const model::WeightStorage& weight_storage = {}) {
   std::string text = R"({"model_type":"qwen2","hidden_size":64,"intermediate_size":128,"num_hidden_layers":6,)"
                      R"("num_attention_heads":4,"vocab_size":512,"tie_word_embeddings":false})";
   if (window > 0) text.insert(1, fmt::format(R"("use_sliding_window":true,"max_window_layers":1,"sliding_window":{},)", window));
@@ -18,7 +18,7 @@ model::ModelSpec tiny(bool lora, std::int64_t window = 0, const model::AtRest& a
     config.set_targets("all");
   }
   return model::ModelSpec::build(model::ModelConfig::parse(text, "tiny"),
-                                 lora ? model::Finetuning::adapter : model::Finetuning::full, config, at_rest);
+                                 lora ? model::Finetuning::adapter : model::Finetuning::full, config, weight_storage);
 }
 
 Workload rows(int count, std::int64_t tokens) {
@@ -206,14 +206,14 @@ TEST(Memory, OfAReferenceIsItsWeightsAndItsPasses) {
 }
 
 TEST(Simulation, ReceivesWhatTheActionListMoves) {
-  const auto plain = tiny(true), full = tiny(false), quantized = tiny(true, 0, model::AtRest::in({ops::QuantFormat::nf4}));
+  const auto plain = tiny(true), full = tiny(false), quantized = tiny(true, 0, model::WeightStorage::in({ops::QuantFormat::nf4}));
   for (const auto* spec : {&plain, &full, &quantized})
     for (const char* strategy : {"zero1", "zero2", "shard_grad_op", "zero3"})
       for (const int ranks : {2, 3})
         for (const std::int64_t group : {1, 2, 5}) {
           const ExecutionConfig run = execution_config(*spec, strategy, ranks, group, 0);
           const auto units = gathered_bytes(run);
-          const auto list = parallel::with_gathers(
+          const auto list = parallel::insert_prefetches(
               parallel::training_schedule(
                   *spec, {5, 5, static_cast<int>(group), run.strategy.reduce_every_group(), run.strategy.reshard_after_forward}),
               units, default_prefetch_budget(*spec, units));
@@ -225,7 +225,7 @@ TEST(Simulation, ReceivesWhatTheActionListMoves) {
 }
 
 TEST(Simulation, DecodesAQuantizedBaseOnceAPass) {
-  const auto plain = tiny(true), quantized = tiny(true, 0, model::AtRest::in({ops::QuantFormat::nf4}));
+  const auto plain = tiny(true), quantized = tiny(true, 0, model::WeightStorage::in({ops::QuantFormat::nf4}));
   double bytes = 0;
   for (const auto& unit : quantized.units) bytes += static_cast<double>(2 * unit.quantized_numel + unit.packed_bytes);
   ASSERT_GT(bytes, 0);

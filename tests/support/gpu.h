@@ -16,7 +16,7 @@ inline bool has_gpu() {
   const char* built = std::getenv("QFT_BACKEND_PATH");
   const bool is_due = std::filesystem::exists("/dev/nvidia0") && built != nullptr &&
                       std::filesystem::exists(std::filesystem::path(built) / "libqft_cuda.so");
-  if (is_due) ADD_FAILURE() << "a GPU is present but not used: " << device::find_entry("cuda")->why;
+  if (is_due) ADD_FAILURE() << "a GPU is present but not used: " << device::find_backend_entry("cuda")->why;
   return false;
 }
 

@@ -41,9 +41,9 @@ TEST(HostUse, IsWhatLinuxTells) {
   EXPECT_EQ(nothing.memory, 0);
 }
 
-TEST(MachineUse, HasMeansAndPeaksSinceItWasTaken) {
+TEST(MachineMonitor, HasMeansAndPeaksSinceItWasTaken) {
   int looks = 0;
-  MachineUse use(
+  MachineMonitor use(
       [&] {
         ++looks;
         GpuUse gpu{looks % 2 == 0 ? 100.0 : 50.0, 600.0, 60.0 + looks, 5e9};
@@ -61,8 +61,8 @@ TEST(MachineUse, HasMeansAndPeaksSinceItWasTaken) {
   EXPECT_TRUE(taken.contains("network_received") && taken.contains("disk_written"));
 }
 
-TEST(MachineUse, IsEmptyWhereNothingWasSeenSince) {
-  MachineUse use([] { return std::vector<GpuUse>(); }, 1000);
+TEST(MachineMonitor, IsEmptyWhereNothingWasSeenSince) {
+  MachineMonitor use([] { return std::vector<GpuUse>(); }, 1000);
   while (use.take().empty()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   EXPECT_TRUE(use.take().empty());
 }

@@ -65,7 +65,7 @@ struct Options {
   std::string only;                  ///< regular expression on group and name of probes; empty: all probes
   std::size_t largest_message = std::size_t{16} << 20;
   /// Longest duration of a probe. A longer one ends the program on every rank with exit code 1 and names probe and rank.
-  double patience_seconds = 60;
+  double stall_timeout_seconds = 60;
   std::filesystem::path root = "/";  ///< parent of /proc and /sys; tests use another folder
 };
 

@@ -30,9 +30,9 @@ struct Entry {
   std::string reason;  ///< why the origin is not `ours`
   RunRecord run;       ///< this and the next fields are set only for `ours`
   std::string checksum;
-  bool has_state = false;  ///< a run can resume from it
-  bool aside = false;      ///< renamed, because a newer checkpoint of this step took its name
-  bool in_line = false;    ///< written by the live branch or one of its ancestors
+  bool has_state = false;       ///< a run can resume from it
+  bool aside = false;           ///< renamed, because a newer checkpoint of this step took its name
+  bool on_live_branch = false;  ///< written by the live branch or one of its ancestors
 };
 
 /// Examines `dir`. Of the files, only the manifest is hashed.

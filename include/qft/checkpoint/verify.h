@@ -31,7 +31,7 @@ VerifyReport verify(const std::filesystem::path& dir);
 
 /// Adds the tensors with NaN or infinite values to an error-free report of `dir`. Reads all tensors, one piece in memory at a
 /// time. These values were written so; therefore they are warnings, not errors.
-void find_not_finite(const std::filesystem::path& dir, VerifyReport& report);
+void find_non_finite(const std::filesystem::path& dir, VerifyReport& report);
 
 /// Like verify(), but requires a manifest and checksums only this rank's share of the files (distributed by size). All parts
 /// together do the work of verify().

@@ -22,7 +22,7 @@ using FieldRef = std::variant<bool*, std::int64_t*, double*, std::string*, std::
                               std::optional<bool>*, std::optional<std::int64_t>*, std::optional<double>*, nlohmann::json*>;
 
 /// Upper limit for steps and for epochs. No real run reaches it, and sample counts below it fit in 64 bits.
-inline constexpr std::int64_t kMostSteps = 1'000'000'000;
+inline constexpr std::int64_t kMaxSteps = 1'000'000'000;
 
 /// A key's name, its one-line help and the rule for its values. The visit() functions build it.
 class Field {
@@ -54,10 +54,10 @@ class Field {
     max = high;
     return std::move(*this);
   }
-  /// Allows a number of steps: a whole number up to kMostSteps, or a fraction of all steps below 1.
+  /// Allows a number of steps: a whole number up to kMaxSteps, or a fraction of all steps below 1.
   Field&& steps() && {
     whole_from_one = true;
-    return std::move(*this).at_most(kMostSteps);
+    return std::move(*this).at_most(kMaxSteps);
   }
   /// Marks the value as one or several paths: ~ and $VARS expand.
   Field&& path() && {

@@ -79,9 +79,9 @@ struct RunConfig {
   /// True if backward recomputes activations: gradient_checkpointing, else LLaMA-Factory's default (on).
   bool recompute() const;
   /// True if max_memory is given and no other key decides about recomputation.
-  bool chooses_recompute() const;
+  bool may_choose_recompute() const;
   /// Returns the reason why a pair's sequences do not share their prompt's rows; empty if they share them.
-  std::string_view prompts_apart() const;
+  std::string_view unshared_prompts_reason() const;
   /// Returns this node's folder for `name` from `folders`, else `name` itself.
   const std::string& folder_of(const std::string& name) const;
   /// Returns the folder of model_name_or_path.

@@ -16,6 +16,6 @@ struct Answer {
 
 /// Runs a program found on PATH, without shell or input, and waits at most `timeout` for its end. On a timeout the program
 /// and its children are killed. Never throws because of the program's behaviour.
-Answer ask_program(const std::vector<std::string>& command, std::chrono::milliseconds timeout);
+Answer run_command(const std::vector<std::string>& command, std::chrono::milliseconds timeout);
 
 }  // namespace qft

@@ -15,6 +15,6 @@ inline constexpr std::size_t kLeadBytes = 64;
 std::string describe_pointer(std::string_view lead, const std::filesystem::path& path);
 
 /// Like describe_pointer(), for each kind of file that has no plain text: an LFS pointer, UTF-16, a compressed file.
-std::string describe_no_text(std::string_view lead, const std::filesystem::path& path);
+std::string describe_non_text(std::string_view lead, const std::filesystem::path& path);
 
 }  // namespace qft

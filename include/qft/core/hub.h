@@ -7,9 +7,9 @@
 namespace qft {
 
 /// True if `name` has the form owner/name and does not look like a path that was meant to be in this folder.
-bool is_named_as_on_a_hub(const std::string& name);
+bool is_hub_name(const std::string& name);
 
 /// Returns "If it is on a hub, fetch it ...: 'qft fetch NAME' ..."; `what` is "model" or "dataset".
-std::string how_to_fetch(std::string_view what, std::string_view name);
+std::string fetch_hint(std::string_view what, std::string_view name);
 
 }  // namespace qft

@@ -24,7 +24,7 @@ struct JsonFault {
 JsonFault find_json_fault(std::string_view text, std::size_t at, std::string_view reason);
 
 /// Returns the text with U+FFFD in place of each byte that is not valid UTF-8, so that any JSON can hold it.
-std::string as_utf8(std::string_view text);
+std::string replace_invalid_utf8(std::string_view text);
 
 /// Returns a JSON number, or a string for NaN and infinities, which JSON does not have.
 nlohmann::ordered_json json_number(double value);

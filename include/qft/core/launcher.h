@@ -23,6 +23,6 @@ bool is_first_process();
 
 /// Returns the path of a terminal on which to draw for the person who started the program: stderr if it is a terminal; under
 /// mpirun, which gives its ranks pipes, mpirun's stderr if that is a terminal and mpirun runs in the foreground. Otherwise "".
-std::string drawing_terminal();
+std::string progress_terminal();
 
 }  // namespace qft

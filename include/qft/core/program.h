@@ -10,7 +10,7 @@ namespace qft {
 
 /// Ignores SIGPIPE and SIGXFSZ, so that a write to a closed pipe or beyond the file size limit (ulimit -f) is an ordinary error
 /// and does not kill the run. Call this first in main().
-void take_write_errors();
+void ignore_write_signals();
 
 /// Returns body()'s exit code. An exception goes to stderr as "error: message"; the exit code is then the Error's, or
 /// kExitFailed for other exceptions.
@@ -18,7 +18,7 @@ int run_program(const std::function<int()>& body);
 
 /// Ends the program after it has flushed its output and run the std::at_quick_exit() functions. Static objects are not destroyed:
 /// LibTorch's take 65 ms, a quarter of a short program. Under a sanitizer, which looks for leaks, it exits normally.
-[[noreturn]] void end_program(int code);
+[[noreturn]] void quick_exit_program(int code);
 
 /// Returns the folder of the running program; empty if the system does not tell.
 std::filesystem::path program_folder();

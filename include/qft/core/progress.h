@@ -12,7 +12,7 @@ class Progress {
  public:
   using Clock = std::chrono::steady_clock;
   /// If not `active` (other ranks), every call is a no-op. `total` 0: unknown, only counts are shown. Without a terminal
-  /// (drawing_terminal()) a line is logged after `first_line`, then at intervals that double up to a minute.
+  /// (progress_terminal()) a line is logged after `first_line`, then at intervals that double up to a minute.
   Progress(std::string title, std::int64_t total, bool active = true, Clock::duration first_line = std::chrono::seconds(10));
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;

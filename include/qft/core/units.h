@@ -16,6 +16,6 @@ std::string format_count(double count);
 /// Returns for example "1 step", "2 steps". The noun's plural must end in s.
 std::string counted(std::int64_t count, std::string_view noun);
 /// Returns `value`, but clears the sign of a NaN: the sign means nothing and would be printed.
-double plain_nan(double value);
+double unsigned_nan(double value);
 
 }  // namespace qft

@@ -29,7 +29,7 @@ std::span<const BackendEntry> load_backends();
 std::vector<std::string> kind_names();
 
 /// Returns the entry of a kind by name; null if there is none.
-const BackendEntry* find_entry(std::string_view kind);
+const BackendEntry* find_backend_entry(std::string_view kind);
 
 /// Returns the back end of a device type; null for the CPU and for kinds that are not loaded.
 const Backend* find_backend(c10::DeviceType type);

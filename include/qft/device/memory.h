@@ -84,7 +84,7 @@ class DeviceBuffer {
 /// the host memory must live until the copy has run.
 void copy_bytes(void* to, const void* from, std::size_t bytes, c10::Device device);
 
-/// Bytes that LibTorch's compiled CPU kernels may keep after bound_kernel_caches(): 64 kernels of about half a MB each (measured;
+/// Bytes that LibTorch's compiled CPU kernels may keep after limit_kernel_caches(): 64 kernels of about half a MB each (measured;
 /// the code buffer of a oneDNN kernel alone takes 256 KiB).
 inline constexpr std::int64_t kKernelCacheBytes = 32'000'000;
 
@@ -97,11 +97,11 @@ std::int64_t kernel_cache_bytes(std::int64_t micro_batches);
 
 /// Limits the caches of compiled CPU kernels. Each number of tokens or labels compiles new kernels, half a MB each, and LibTorch
 /// would keep a thousand; a micro-batch uses fewer than this limit. Call it first in main(). The user's settings take precedence.
-void bound_kernel_caches();
+void limit_kernel_caches();
 
-/// Raises the limit of bound_kernel_caches() for `micro_batches` micro-batches in flight. They alternate, and evicted kernels
+/// Raises the limit of limit_kernel_caches() for `micro_batches` micro-batches in flight. They alternate, and evicted kernels
 /// would be compiled again for every layer. Call it before LibTorch's first product. Returns the bytes that may be kept.
-std::int64_t keep_kernels_for(std::int64_t micro_batches);
+std::int64_t raise_kernel_cache_limit(std::int64_t micro_batches);
 
 /// Makes malloc keep large blocks instead of returning them to the kernel, so that a new tensor does not fault in the pages of a
 /// freed one again. Call it first in main(), before threads start. The user's MALLOC_* and GLIBC_TUNABLES settings take
@@ -111,6 +111,6 @@ bool tune_allocator();
 /// Puts host tensors of 2 MiB and more into huge pages if the kernel grants them on request. For a process with long-lived
 /// tensors, because their alignment leaves holes. Call it before the first tensor is made. The user's THP_MEM_ALLOC_ENABLE takes
 /// precedence.
-void ask_for_huge_pages();
+void request_huge_pages();
 
 }  // namespace qft::device

@@ -50,7 +50,7 @@ struct Conversation {
   std::vector<Message> responses;
   std::string answer_fault;       // why the answer is missing, if the record has something else in its place
   std::optional<bool> desirable;  // whether the answer is desirable; unset if the data has no such tag
-  std::string label;              // the classifier's target, as text for class_values(); empty: absent in the data
+  std::string label;              // the classifier's target, as text for parse_targets(); empty: absent in the data
   std::string system;             // empty: the template's default, unless has_system
   // messages begin with a system message; the model's own template shows even an empty one
   bool has_system = false;

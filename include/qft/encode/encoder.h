@@ -34,7 +34,7 @@ struct Encoded {
 
 /// Returns how many tokens of an exchange's source and target fit into `budget`, at most the tokens that exist. Cuts the longer
 /// part first, and both in proportion if both are long.
-std::pair<std::int64_t, std::int64_t> fit_turn(std::int64_t source, std::int64_t target, std::int64_t budget);
+std::pair<std::int64_t, std::int64_t> fit_exchange(std::int64_t source, std::int64_t target, std::int64_t budget);
 
 /// Immutable and thread-safe.
 class Encoder {

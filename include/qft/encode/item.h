@@ -54,15 +54,15 @@ struct RecordText;
 /// estimate the KL divergence, the answer to another question after the same prompt.
 inline constexpr std::string_view kFeedbackTag = "kto_tag";
 /// Reads it from an item's tags. Throws Error if the tag is missing.
-bool is_liked(const std::vector<std::pair<std::string, std::string>>& tags);
+bool is_desirable(const std::vector<std::pair<std::string, std::string>>& tags);
 
-/// The tag of items in stage seq_cls: the classifier's target, as text for class_values().
+/// The tag of items in stage seq_cls: the classifier's target, as text for parse_targets().
 inline constexpr std::string_view kLabelTag = "label";
 /// Parses a record's label: a number, a list of numbers, or either as text (in csv files); true is 1, false 0. Throws Error,
 /// without the place, for anything else.
-std::vector<double> class_values(const std::string& label);
+std::vector<double> parse_targets(const std::string& label);
 /// Parses the label in an item's tags; nothing if there is none.
-std::optional<std::vector<double>> classes_of(const std::vector<std::pair<std::string, std::string>>& tags);
+std::optional<std::vector<double>> targets_from_tags(const std::vector<std::pair<std::string, std::string>>& tags);
 
 /// Takes items in source order, one chunk at a time.
 class ItemSink {

@@ -38,13 +38,13 @@ struct TrainingData {
 };
 
 /// Returns the path of this run's pack of `part`, existing or not, as rank 0 sees it (not a copy on a node-local disk).
-std::filesystem::path pack_place(const config::RunConfig& config, pack::CorpusPart part);
+std::filesystem::path pack_path(const config::RunConfig& config, pack::CorpusPart part);
 
 /// What to do if no pack is given and no pack of these inputs exists: make it, or leave it.
 enum class MissingPacks { make, leave };
 
 /// Opens (or first makes) the packs that training needs. Checks them against tokenizer, template, cutoff_len and the model's
-/// vocabulary. With MissingPacks::leave nothing is written: if a pack is missing, pack::look_at_datasets reads its datasets, and
+/// vocabulary. With MissingPacks::leave nothing is written: if a pack is missing, pack::preview_datasets reads its datasets, and
 /// `pack` (or that of `eval`) is null. Calls `before` if the training pack does not match these inputs. Collective.
 TrainingData open_training_data(const config::RunConfig& config, const model::ModelConfig& model, comm::Communicator& comm,
                                 MissingPacks missing = MissingPacks::make, const pack::BeforePacking& before = {});

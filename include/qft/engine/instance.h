@@ -129,7 +129,7 @@ class Instance {
   /// Copies changed masters to the weights on all ranks. Collective.
   void publish();
   /// Allocates a buffer that fits whole_master() of any unit; undefined if each rank has whole masters. Not collective.
-  at::Tensor master_room() const;
+  at::Tensor master_buffer() const;
   /// Returns a unit's trainable parameters [trainable_numel] from the optimizer's masters, complete on every rank. The result
   /// lies in `room` until the next use of `room`, or in new memory if `room` is undefined. Collective.
   at::Tensor whole_master(int unit, const at::Tensor& room) const;

@@ -31,7 +31,7 @@ struct InferencePrecision {
 InferencePrecision inference_precision(const config::RunConfig& config, const io::ModelFiles& files);
 /// If training computes in fp32 only because no key sets a type, and the files have 16 bits, returns a note with both types and
 /// the key to set. Else returns an empty string.
-std::string note_of_fp32(const config::RunConfig& config, const io::ModelFiles& files);
+std::string fp32_notice(const config::RunConfig& config, const io::ModelFiles& files);
 
 /// Returns the model's config.json after rope_scaling: for cutoff_len tokens in training or if that key is given, else for twice
 /// the positions that the model was trained for, as LLaMA-Factory does. Unchanged if the model already has enough positions.
@@ -39,7 +39,7 @@ model::ModelConfig architecture_of(const config::RunConfig& config, Use use);
 
 /// Prompt rows shared by both sequences of a pair have one rotary angle each. Throws ConfigError if pairs share prompts but
 /// longer sequences would need other angles.
-void require_own_prompts(const config::RunConfig& config, const model::RopeConfig& rope);
+void require_shareable_prompts(const config::RunConfig& config, const model::RopeConfig& rope);
 
 /// Returns the units and tensors of the run's model from its config.json: with a sequence head in stages rm and seq_cls, and with
 /// the adapter of Adapters::live or, without one, of the run file. Throws as the readers of those files do.

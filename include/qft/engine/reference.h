@@ -75,7 +75,7 @@ class ReferenceModel final : public Reference {
 };
 
 /// Loads a ReferenceModel if reference_of() returns `model`; else returns null. Collective.
-std::unique_ptr<ReferenceModel> load_beside(const config::RunConfig& config, const Instance& policy, comm::Communicator& comm,
-                                            c10::Device device, Use use);
+std::unique_ptr<ReferenceModel> load_reference_beside(const config::RunConfig& config, const Instance& policy,
+                                                      comm::Communicator& comm, c10::Device device, Use use);
 
 }  // namespace qft::engine

@@ -29,9 +29,9 @@ class Estimate {
     sums_.set(index, std::array{sum, count, liked, tokens});
   }
   /// Sets `kl` (at least 0), `liked` and `tokens`. Collective.
-  void agree_on_kl(comm::Communicator& comm, parallel::BatchTotals& totals);
+  void reduce_kl(comm::Communicator& comm, parallel::BatchTotals& totals);
   /// Sets `reward` (0 without answers). Collective.
-  void agree_on_reward(comm::Communicator& comm, parallel::BatchTotals& totals);
+  void reduce_reward(comm::Communicator& comm, parallel::BatchTotals& totals);
 
  private:
   static constexpr std::size_t kWidth = 4;

@@ -11,7 +11,7 @@
 namespace qft::engine {
 
 /// Called on each rank between micro-batches; if any rank returns true, the pass ends on all ranks.
-using AskedToEnd = std::function<bool()>;
+using StopRequested = std::function<bool()>;
 
 /// A reference with precomputed sums in host memory.
 class StoredReference final : public Reference {
@@ -29,6 +29,6 @@ class StoredReference final : public Reference {
 /// freed afterwards. Collective. Throws ConfigError if a file belongs to another pack or reference, Error if it is damaged, and
 /// job::Stopped on a stop request, after writing the sums computed so far.
 References stored_references(const config::RunConfig& config, const TrainingData& data, comm::Communicator& comm,
-                             c10::Device device, const AskedToEnd& asked);
+                             c10::Device device, const StopRequested& asked);
 
 }  // namespace qft::engine

@@ -59,7 +59,7 @@ std::map<std::string, double> eval_values(const PerplexityResult& result, const 
 std::map<std::string, double> answer_values(engine::Instance& instance, const engine::EvalSet& set,
                                             const config::RunConfig& config, comm::Communicator& comm);
 /// True if the metric `name` measures model quality; false for run times, speeds and perplexity (eval_loss determines it).
-bool is_score(std::string_view name);
+bool is_quality_metric(std::string_view name);
 /// Returns the full name of metric_for_best_model, which may be given with or without "eval_". Throws ConfigError listing the
 /// metrics if this run does not report such a metric.
 std::string metric_key(const config::RunConfig& config, const engine::EvalSet& set);

@@ -30,8 +30,8 @@ struct FetchOptions {
   std::filesystem::path to = {};  ///< target folder for the files alone; empty: the hub's cache
   int threads = 8;                ///< parallel downloads
   bool show_progress = true;
-  std::chrono::seconds patience{600};  ///< longest wait for a hub that answered once and now is busy or unreachable
-  std::function<bool()> go_on = {};    ///< polled often; false ends the download with an Error. Empty: never ends it
+  std::chrono::seconds patience{600};     ///< longest wait for a hub that answered once and now is busy or unreachable
+  std::function<bool()> keep_going = {};  ///< polled often; false ends the download with an Error. Empty: never ends it
 };
 
 struct Fetched {

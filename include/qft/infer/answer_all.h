@@ -21,11 +21,11 @@ std::int64_t cost_of(std::int64_t prompt_tokens, std::int64_t answer_tokens);
 /// rank with the lowest total.
 std::vector<int> deal(std::span<const std::int64_t> costs, int ranks);
 /// Returns the items that deal() assigns to `rank`, the most expensive first.
-std::vector<std::size_t> dealt_to(int rank, std::span<const std::int64_t> costs, int ranks);
+std::vector<std::size_t> assigned_to(int rank, std::span<const std::int64_t> costs, int ranks);
 
 /// Warns on rank 0 if answers on any rank have less room than requested. `shortened`: how many of this rank's answers are cut off
 /// at the model's positions. Collective.
-void warn_of_short_answers(std::int64_t shortened, std::int64_t positions, comm::Communicator& comm);
+void warn_about_shortened_answers(std::int64_t shortened, std::int64_t positions, comm::Communicator& comm);
 
 /// Answers this rank's requests with the sampling keys of `config`. At most per_device_eval_batch_size sequences are in flight,
 /// fewer if their keys and values do not fit in memory (logged). `done` receives a request's index and its answer, in the order

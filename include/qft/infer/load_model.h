@@ -17,7 +17,7 @@ std::filesystem::path unused_result(const config::RunConfig& config);
 /// Returns true if the result `dir` is an adapter rather than a whole model.
 bool holds_adapter(const std::filesystem::path& dir);
 /// Returns the setting that makes a program use the result `dir`: "adapter_name_or_path=out" (or model_name_or_path).
-std::string key_for(const std::filesystem::path& dir);
+std::string setting_for(const std::filesystem::path& dir);
 
 /// Calls Instance::load() for inference. Rank 0 logs model, adapter and element type, and warns about an unused_result().
 /// Collective.

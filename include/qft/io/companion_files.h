@@ -19,7 +19,7 @@ inline constexpr const char* kSpecialTokensFile = "special_tokens_map.json";
 inline constexpr const char* kGenerationConfigFile = "generation_config.json";
 inline constexpr const char* kChatTemplateFile = "chat_template.jinja";
 /// Processors' older form, as transformers wrote it: {"chat_template": "..."}.
-inline constexpr const char* kOldChatTemplateFile = "chat_template.json";
+inline constexpr const char* kLegacyChatTemplateFile = "chat_template.json";
 /// Holds one file NAME.jinja per named template.
 inline constexpr const char* kNamedTemplatesFolder = "additional_chat_templates";
 inline constexpr const char* kDefaultTemplate = "default";

@@ -62,7 +62,7 @@ class Mapping {
 };
 
 /// Returns a whole text file (configuration, index). Throws Error if the file is missing, larger than `limit` bytes, or not plain
-/// text (describe_no_text() of core/file_kind.h).
+/// text (describe_non_text() of core/file_kind.h).
 std::string read_text_file(const std::filesystem::path& path, std::uint64_t limit = 256u << 20);
 
 /// Reads a JSON file with the checks of parse_json() in core/json.h; throws Error with the path.
@@ -72,7 +72,7 @@ nlohmann::json read_json(const std::filesystem::path& path);
 void require_directory(const std::filesystem::path& path, const std::string& what);
 
 /// Throws ConfigError unless `path` does not exist or is an empty directory; `what` as above.
-void require_free(const std::filesystem::path& path, const std::string& what);
+void require_absent_or_empty(const std::filesystem::path& path, const std::string& what);
 
 /// Creates `dir` if needed and checks with a small temporary file that this process can write there. Throws Error with the
 /// system's reason.

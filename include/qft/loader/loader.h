@@ -29,7 +29,7 @@ struct MicroBatch {
   // [S] first tokens of each that equal the previous sequence's and use its rows (share_prompts); empty: no shared rows
   std::vector<std::int32_t> shared;
   std::vector<std::uint8_t> liked;  // [I] in packs of stage kto: 1 if the answer is desirable; otherwise empty
-  // [I] in packs of stage seq_cls with labelled records: the labels' values (encode::class_values()); otherwise empty
+  // [I] in packs of stage seq_cls with labelled records: the labels' values (encode::parse_targets()); otherwise empty
   std::vector<std::vector<double>> classes;
 
   /// Returns the number of computed tokens: all tokens except the shared ones.
@@ -70,7 +70,7 @@ class Loader {
   /// Returns the bounds of the whole run on all ranks.
   BatchBounds bounds() const;
   /// Returns the fraction of an epoch's tokens that use shared rows; 0: none, or unknown.
-  double shared_share() const;
+  double shared_token_fraction() const;
 
   /// Returns the batch of the next step; blocks until it is read. Throws Error with pack and item if an item is damaged, and
   /// after the last step.

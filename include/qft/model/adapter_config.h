@@ -23,7 +23,7 @@ AdapterConfig read_adapter_config(const std::filesystem::path& dir);
 std::string read_base_model_name(const std::filesystem::path& dir);
 /// Warns if the adapter names another base model than `given`, which lies in `folder`. Another spelling, a copy and a quantised
 /// version count as the same model.
-void warn_of_other_base(const std::filesystem::path& adapter, const std::string& given, const std::filesystem::path& folder);
+void warn_about_other_base(const std::filesystem::path& adapter, const std::string& given, const std::filesystem::path& folder);
 /// Returns the text of adapter_config.json as PEFT writes it.
 std::string adapter_config_json(const AdapterConfig& adapter, const std::string& base_model_name_or_path);
 

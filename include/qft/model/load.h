@@ -27,7 +27,7 @@ std::vector<std::pair<FileTensor, at::Tensor>> as_in_files(const ParamSpec& para
 
 /// Returns the formats in which files hold the linears that config.json declares as quantised; the linears are kept in these
 /// formats. `files` must outlive the result; nullptr: assumes config.json's formats, for plans.
-AtRest at_rest_of(const StoredQuantization& stored, const io::ModelFiles* files);
+WeightStorage weight_storage_of(const StoredQuantization& stored, const io::ModelFiles* files);
 
 /// Throws as load_base_weights() does for anything visible in the files' headers: a missing, unknown or mismatched tensor. Reads
 /// no data.

@@ -27,13 +27,14 @@ std::unique_ptr<io::TensorFile> open_initial_factors(const std::filesystem::path
 
 /// Makes `files` return W - scaling B0 A0 for the weights that spec.adapter.lora wraps, rounded once to the file's element type.
 /// Throws Error if the factors belong to another model or other targets.
-void take_out(io::ModelFiles& files, const ModelSpec& spec, std::unique_ptr<io::TensorFile> initial);
+void subtract_initial_factors(io::ModelFiles& files, const ModelSpec& spec, std::unique_ptr<io::TensorFile> initial);
 
 /// Concatenates a trained factor and its initial value: [A; A0], or [B, -B0] with `rank` columns of each per row. W + scaling [B,
 /// -B0] [A; A0] is then the trained model, where W is the model's original weight (PEFT's subtract_mutated_init).
-std::vector<float> beside_initial(Role role, std::int64_t rank, std::span<const float> now, std::span<const float> initial);
+std::vector<float> with_initial_factor(Role role, std::int64_t rank, std::span<const float> now, std::span<const float> initial);
 
 /// Returns an unconverted adapter as the plain adapter that LoraConfig::plain() describes.
-std::unique_ptr<io::TensorFile> as_plain(std::unique_ptr<io::TensorFile> adapter, std::unique_ptr<io::TensorFile> initial);
+std::unique_ptr<io::TensorFile> as_plain_adapter(std::unique_ptr<io::TensorFile> adapter,
+                                                 std::unique_ptr<io::TensorFile> initial);
 
 }  // namespace qft::model

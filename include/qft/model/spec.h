@@ -144,13 +144,13 @@ inline constexpr const char* kValueHeadBias = "v_head.summary.bias";
 inline constexpr const char* kScore = "score.weight";  ///< [labels, hidden]
 
 /// Storage format of the layers' frozen linears.
-struct AtRest {
+struct WeightStorage {
   /// Returns a weight's format, given the weight's name in files. Not called for routers.
   std::function<ops::Quantization(const std::string& tensor)> format_of = [](const std::string&) { return ops::Quantization{}; };
   bool by_file_tensor = false;  ///< in a stack, each tensor of the files is quantised separately
 
   /// Returns the same format for all linears.
-  static AtRest in(const ops::Quantization& kind) {
+  static WeightStorage in(const ops::Quantization& kind) {
     return {[kind](const std::string&) { return kind; }};
   }
 };
@@ -201,7 +201,8 @@ struct ModelSpec {
   /// quantised ones, as fp32. Throws Error if a stack's parts have several formats; ConfigError as require_trained_parts(), and
   /// if the model's files hold a trainable weight quantised.
   static ModelSpec build(const ModelConfig& config, Finetuning finetuning, const AdapterConfig& adapter,
-                         const AtRest& at_rest = {}, Head head = Head::language_model, const FreezeConfig& freeze = {});
+                         const WeightStorage& weight_storage = {}, Head head = Head::language_model,
+                         const FreezeConfig& freeze = {});
 };
 
 /// Each group of adjacent tensors starts on this boundary (in elements) of a flat buffer, which keeps vector loads aligned.

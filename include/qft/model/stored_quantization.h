@@ -20,8 +20,8 @@ enum class StoredMethod : std::uint8_t {
 
 struct StoredQuantization {
   StoredMethod method = StoredMethod::bitsandbytes;
-  ops::Quantization kind = {};  ///< format of the quantised linears; for bitsandbytes, each weight's files give its format
-  bool zeros_less_one = false;  ///< gptq: stored zero points are one too small (format version 1)
+  ops::Quantization kind = {};   ///< format of the quantised linears; for bitsandbytes, each weight's files give its format
+  bool zeros_minus_one = false;  ///< gptq: stored zero points are one too small (format version 1)
   const char* scale = ".weight_scale_inv";  ///< fp8: suffix of the scales' names
 };
 /// Returns a description for messages: "GPTQ: int4 in groups of 128".

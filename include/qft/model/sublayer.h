@@ -34,7 +34,7 @@ class DecodeState {
  public:
   virtual ~DecodeState() = default;
   /// Returns true if the state can continue after its first `length` tokens as if it had never seen the others.
-  virtual bool can_go_back_to(std::int64_t /*length*/) const { return true; }
+  virtual bool can_truncate_to(std::int64_t /*length*/) const { return true; }
   /// Returns to the start of a sequence.
   virtual void forget() {}
 };
@@ -46,10 +46,10 @@ struct NewTokens {
 };
 
 /// Called before the weights of experts are read, with the first row of each expert (ops::ExpertRows::begins).
-using NeedExperts = std::function<void(std::span<const std::int64_t> begins)>;
+using ExpertRowsCallback = std::function<void(std::span<const std::int64_t> begins)>;
 
 /// Kernels selected for this device, as far as they determine memory use.
-struct OperationPaths {
+struct KernelChoice {
   ops::AttentionPath attention = ops::AttentionPath::cpu;
   bool plain = false;  ///< none of qft's own kernels: ops::generic::takes()
   bool on_cpu() const { return attention == ops::AttentionPath::cpu; }
@@ -65,7 +65,7 @@ struct LayerPass {
   at::ScalarType dtype;
   const Routing* routing = nullptr;  ///< the micro-batch's router statistics; nullptr: not observed
   RoutingLoss routing_loss = {};
-  const NeedExperts* need_experts = nullptr;  ///< nullptr: all experts' weights are present
+  const ExpertRowsCallback* on_expert_rows = nullptr;  ///< nullptr: all experts' weights are present
 
   std::int64_t tokens() const { return positions.size(0); }
   at::Tensor scratch(const ScratchSpec& spec) const { return workspace.get(spec.name, {tokens(), spec.columns}, dtype); }
@@ -104,7 +104,7 @@ class SubLayer {
   /// Returns an upper bound for the scratch bytes of its operations, in addition to SubLayerSpec::scratch and the linears'
   /// scratch.
   virtual std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
-                                               const OperationPaths& paths) const;
+                                               const KernelChoice& paths) const;
   /// Returns true if a captured CUDA graph also serves other sequences with the same count and maximum length.
   virtual bool can_be_captured(c10::Device device, at::ScalarType dtype) const;
 

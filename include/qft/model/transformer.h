@@ -46,8 +46,8 @@ struct MicroInput {
   std::vector<std::int32_t> label_offsets;  ///< [S + 1]: the labels of sequence s are [offsets[s], offsets[s + 1])
   /// [I + 1]: likewise, the sequences of each item (a sample, a pair); items are never split.
   std::vector<std::int32_t> item_offsets;
-  /// Set if the model's frequencies depend on a sequence's length and one sequence is long enough (Transformer::own_angles); else
-  /// the angles follow from `positions`.
+  /// Set if the model's frequencies depend on a sequence's length and one sequence is long enough (Transformer::dynamic_angles);
+  /// else the angles follow from `positions`.
   std::optional<Angles> angles;
   Routing routing;       ///< for models with experts in training; filled by the layers' forward passes
   at::Tensor reference;  ///< [S] fp64: summed log-probabilities of each sequence's labels under a reference model, if requested
@@ -92,16 +92,16 @@ class Transformer {
   Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device);
 
   /// Sets how many rows of logits the head holds at a time; 0 (the default): ops::head_chunk_rows().
-  void hold_logits(std::int64_t rows) { head_rows_ = rows; }
+  void set_logit_rows(std::int64_t rows) { head_rows_ = rows; }
 
   /// Grows the rotary table to `length` positions. Call with the longest sequence's length before a forward. With dynamic scaling
   /// the table ends at the length above which sequences have their own frequencies.
   void ensure_positions(std::int64_t length);
   /// Returns the rows' angles, in memory of `arena`, if some sequence is long enough to have its own frequencies; else nothing.
   /// Each sequence gets the frequencies it would have alone. Queues a copy and does not wait for it.
-  std::optional<Angles> own_angles(std::span<const TokenRange> sequences, Arena& arena) const;
+  std::optional<Angles> dynamic_angles(std::span<const TokenRange> sequences, Arena& arena) const;
   /// Returns the angles of a micro-batch, whose sequences must not share rows if some sequence has its own frequencies.
-  std::optional<Angles> own_angles(const MicroInput& in, Arena& arena) const;
+  std::optional<Angles> dynamic_angles(const MicroInput& in, Arena& arena) const;
 
   /// Looks up the embeddings y [T, hidden].
   void embedding_forward(const Weight& table, const MicroInput& in, const at::Tensor& y);
@@ -114,9 +114,9 @@ class Transformer {
   /// the rest.
   LayerSaved room_for(int layer, const LayerWeights& w, const at::Tensor& x, Arena& arena) const;
   /// Computes y = layer(saved.x()) and fills the other tensors of `saved`, which comes from room_for(). y [T, hidden] must not
-  /// overlap x. `need_experts`: empty if all weights are present.
+  /// overlap x. `on_expert_rows`: empty if all weights are present.
   void layer_forward(int layer, const LayerWeights& w, const MicroInput& in, const RandomPass& random, const at::Tensor& y,
-                     const LayerSaved& saved, const NeedExperts& need_experts = {});
+                     const LayerSaved& saved, const ExpertRowsCallback& on_expert_rows = {});
   /// Adds to `in.routing` the statistics of the layer's routers in a forward pass. Do not call after a recomputed forward.
   void observe_routing(int layer, const MicroInput& in, const LayerSaved& saved) const;
   /// `g` [T, hidden] holds y's gradient and receives x's gradient (undefined contents if !needs_input_grad). Adds to the weights'
@@ -134,11 +134,11 @@ class Transformer {
   std::int64_t head_values(const MicroInput& in) const;
   /// Computes values [head_values()], fp32 (fp64 for fp64 data). `reader` sees the rows of logits.
   void head_forward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& values,
-                    const ops::RowReader& reader = {});
+                    const ops::LogitsReader& reader = {});
   /// Computes values and gradients in one pass. grad_values is given, or filled in by `reader`; g [T, hidden] receives x's
   /// gradient. Skips `values` if undefined.
   void head_forward_backward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& grad_values,
-                             const at::Tensor& values, const at::Tensor& g, const ops::RowReader& reader = {});
+                             const at::Tensor& values, const at::Tensor& g, const ops::LogitsReader& reader = {});
   /// Computes rows [L, hidden]: the labels' rows after the final norm, which the head multiplies.
   void head_rows(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& rows);
   /// Returns final norm and all logits of chosen rows: [rows.numel(), vocab], for decoding and comparisons; valid until the next

@@ -43,7 +43,7 @@ struct Request {
   /// Takes the body of a 2xx answer as it arrives; false ends the transfer. Without it the body goes to Response::body.
   std::function<bool(std::string_view)> sink;
   /// Polled about once a second; false ends the transfer.
-  std::function<bool()> go_on;
+  std::function<bool()> keep_going;
 };
 
 struct Response {
@@ -66,8 +66,8 @@ class Client {
   Client& operator=(Client&&) noexcept;
 
   /// Takes proxies (https_proxy, no_proxy ...) and certificates (CURL_CA_BUNDLE, REQUESTS_CA_BUNDLE, SSL_CERT_FILE) from the
-  /// environment. Returns an answer with any status. Throws NetworkError if there is no answer, also if `sink` or `go_on` ended
-  /// the transfer. Redirects to another site get no secrets, and messages never show one.
+  /// environment. Returns an answer with any status. Throws NetworkError if there is no answer, also if `sink` or `keep_going`
+  /// ended the transfer. Redirects to another site get no secrets, and messages never show one.
   Response send(const Request& request);
 
  private:

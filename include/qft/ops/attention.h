@@ -70,7 +70,7 @@ enum class AttentionPath : std::uint8_t {
 /// Returns the path for this dtype and head size on `device`. Asks LibTorch once and caches the answer.
 AttentionPath attention_path(c10::Device device, at::ScalarType dtype, std::int64_t head_dim);
 /// Assumes a chip with flash attention; used to plan without a GPU.
-AttentionPath usual_attention_path(at::ScalarType dtype, std::int64_t head_dim);
+AttentionPath planned_attention_path(at::ScalarType dtype, std::int64_t head_dim);
 
 /// out = softmax(scale * q k^T + mask) v per sequence and head. The mask is causal and applies the window. Results are
 /// bit-identical without a window if no sequence is longer than the window. `blocked`, and flash attention on CUDA devices, skip

@@ -11,7 +11,7 @@
 
 namespace qft::ops {
 
-/// norms[i] = || weight[i] + scaling (b a)[i] ||, at least kDoraLeastNorm, summed in fp32 (fp64 for fp64).
+/// norms[i] = || weight[i] + scaling (b a)[i] ||, at least kDoraMinNorm, summed in fp32 (fp64 for fp64).
 ///   weight [rows, K], a [r, K], b [rows, r]; norms [rows] fp32, or fp64 for fp64
 void dora_norms(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b, double scaling, const at::Tensor& norms);
 

@@ -41,9 +41,9 @@ struct ExpertRows {
 };
 /// Groups the rows by route_forward's choice. The tensors belong to the workspace and stay valid until the next call. The host
 /// waits for the device.
-ExpertRows deal_rows(const at::Tensor& experts, std::int64_t count, Workspace& workspace);
-/// Workspace bytes that deal_rows() needs.
-std::int64_t dealt_bytes(std::int64_t tokens, std::int64_t per_token);
+ExpertRows group_by_expert(const at::Tensor& experts, std::int64_t count, Workspace& workspace);
+/// Workspace bytes that group_by_expert() needs.
+std::int64_t expert_rows_bytes(std::int64_t tokens, std::int64_t per_token);
 
 /// rows[i] = x[token of row i]. x [T, K], rows [rows, K], contiguous.
 void gather_rows(const at::Tensor& x, const ExpertRows& grouped_rows, const at::Tensor& rows);
@@ -65,7 +65,7 @@ void experts_backward(const ExpertRows& grouped_rows, const at::Tensor& gy, cons
                       GradMode mode, const LinearGrads& grads, Workspace& workspace);
 /// Bytes that forward or backward allocates for this many rows and columns on a device with grouped products (all experts in one
 /// call).
-std::int64_t grouped_bytes(std::int64_t rows, std::int64_t columns, at::ScalarType dtype);
+std::int64_t grouped_product_bytes(std::int64_t rows, std::int64_t columns, at::ScalarType dtype);
 /// Returns each grouped row's identity for dropout; undefined tensors if there is no dropout.
 RowIdentity rows_of(const RowIdentity& tokens, const ExpertRows& grouped_rows);
 

@@ -18,10 +18,10 @@ struct HeadLabels {
   std::int64_t size() const { return rows.size(0); }
 };
 
-/// Returns the number of logit rows per chunk for this vocabulary size. Products with fewer than kFewestChunkRows rows are
+/// Returns the number of logit rows per chunk for this vocabulary size. Products with fewer than kMinEfficientRows rows are
 /// inefficient.
 std::int64_t head_chunk_rows(std::int64_t vocab_size);
-inline constexpr std::int64_t kFewestChunkRows = 64;
+inline constexpr std::int64_t kMinEfficientRows = 64;
 
 /// Consecutive labels of a batch, while their logits exist.
 struct HeadChunk {
@@ -29,12 +29,12 @@ struct HeadChunk {
   at::Tensor logits;       ///< [n, V], x's dtype
   at::Tensor targets;      ///< int32 [n]
   at::Tensor logprobs;     ///< [n], log-probabilities of the targets
-  at::Tensor reference;    ///< [n, V], the reference's logits, if RowReader provides a reference
+  at::Tensor reference;    ///< [n, V], the reference's logits, if LogitsReader provides a reference
   std::int64_t size() const { return targets.size(0); }
 };
 
 /// A callback on rows of logits.
-struct RowReader {
+struct LogitsReader {
   /// Called for each chunk in order, before the gradient of the chunk's log-probabilities is used; the callback may fill that
   /// gradient in. Returns a term to add to the gradient of the logits, [n, V]; undefined: nothing. Empty: no callback.
   std::function<at::Tensor(const HeadChunk& chunk)> read = {};
@@ -49,7 +49,7 @@ struct RowReader {
 ///   logprobs  [L], fp64 for fp64 data, else fp32
 /// `chunk_rows`: logit rows per chunk; 0: head_chunk_rows().
 void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& logprobs,
-                  Workspace& workspace, std::int64_t chunk_rows = 0, const RowReader& reader = {});
+                  Workspace& workspace, std::int64_t chunk_rows = 0, const LogitsReader& reader = {});
 
 /// Computes gradients from the log-probabilities' gradients. Recomputes the logits.
 ///   grad_logprobs  [L], dtype of logprobs
@@ -63,6 +63,6 @@ void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabe
 void head_forward_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
                            const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& gx,
                            const at::Tensor& gweight, Workspace& workspace, std::int64_t chunk_rows = 0,
-                           const RowReader& reader = {});
+                           const LogitsReader& reader = {});
 
 }  // namespace qft::ops

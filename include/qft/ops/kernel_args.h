@@ -63,7 +63,7 @@ struct SwigluBackward {
 };
 
 /// DoRA: lower bound for a row's norm. A zero row has no direction; this avoids NaN.
-inline constexpr double kDoraLeastNorm = 1e-12;
+inline constexpr double kDoraMinNorm = 1e-12;
 
 /// norms[i] = || weight[i] + scaling * sum over r of b[i][r] a[r] ||
 template <class T>

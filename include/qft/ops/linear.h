@@ -64,7 +64,7 @@ std::int64_t lora_saved_columns(const LinearWeights& w);
 
 /// Up to this many rows of x, reading the weight dominates and a dedicated kernel runs (CPU, fp32 and bf16). It is
 /// batch-invariant: a row of y does not depend on the other rows of x.
-inline constexpr std::int64_t kFewRows = 8;
+inline constexpr std::int64_t kMaxGemvRows = 8;
 
 /// y = x W^T + bias + LoRA; with OFT (x R) W^T + bias.
 ///   x      [T, K] contiguous

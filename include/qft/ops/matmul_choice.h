@@ -16,6 +16,6 @@ bool choose_fp32_matmul();
 bool blocked_bf16_matmul();
 
 /// Bytes that the CPU's product allocates to copy a left-hand side [m, k], or some of its rows.
-std::int64_t copied_bytes(std::int64_t m, std::int64_t k, at::ScalarType dtype);
+std::int64_t operand_copy_bytes(std::int64_t m, std::int64_t k, at::ScalarType dtype);
 
 }  // namespace qft::ops

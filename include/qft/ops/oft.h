@@ -14,12 +14,12 @@ namespace qft::ops {
 /// rotations = R - I of each block, in fp32 (fp64 for fp64).
 ///   skew [blocks, b (b - 1) / 2]: the elements of Q above its diagonal, row by row; rotations [blocks, b, b] fp32, or fp64 for
 ///   fp64
-void oft_turns(const at::Tensor& skew, CayleyTerms terms, const at::Tensor& rotations);
+void oft_rotations(const at::Tensor& skew, CayleyTerms terms, const at::Tensor& rotations);
 
 /// Backpropagates grotations [blocks, b, b], the gradient of the rotations (or equally of R), into gskew (accumulated).
 ///   gskew [blocks, b (b - 1) / 2], any floating type
-void oft_turns_backward(const at::Tensor& grotations, const at::Tensor& skew, CayleyTerms terms, const at::Tensor& rotations,
-                        const at::Tensor& gskew);
+void oft_rotations_backward(const at::Tensor& grotations, const at::Tensor& skew, CayleyTerms terms, const at::Tensor& rotations,
+                            const at::Tensor& gskew);
 
 /// Maximum bytes for forward and backward in a linear with `columns` inputs: workspace plus other allocations.
 std::int64_t oft_scratch_bytes(std::int64_t tokens, std::int64_t columns, std::int64_t block, at::ScalarType compute,

@@ -29,7 +29,7 @@ constexpr bool four_bits(QuantFormat format) {
   return in_blocks(format) || format == QuantFormat::groups4;
 }
 
-inline constexpr std::int64_t kBlockOf4Bits = 64;  ///< numbers per scale
+inline constexpr std::int64_t kFourBitBlock = 64;  ///< numbers per scale
 inline constexpr std::int64_t kNestedBlock = 256;  ///< scales per scale of scales
 
 struct Quantization {
@@ -61,7 +61,7 @@ struct QuantizedLayout {
   /// Consecutive numbers per scale, and the number of scales: in total, and per row (or row of tiles).
   std::int64_t block() const;
   std::int64_t blocks() const;
-  std::int64_t blocks_of_row() const { return (columns + block() - 1) / block(); }
+  std::int64_t blocks_per_row() const { return (columns + block() - 1) / block(); }
 };
 
 }  // namespace qft::ops

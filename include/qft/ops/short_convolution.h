@@ -12,12 +12,12 @@
 namespace qft::ops {
 
 /// Maximum filter length.
-inline constexpr std::int64_t kMostTaps = 8;
+inline constexpr std::int64_t kMaxTaps = 8;
 
 /// y[t, c] = silu(sum over i < K of weight[c, i] x[t - (K - 1) + i, c]), with zero rows before the sequence's start: torch's
 /// causal depthwise Conv1d. Sums in fp32 (fp64 for fp64), from the oldest row on, and rounds once.
 ///   x, y    [T, C], unit stride in the last dimension, any stride of rows. y must not overlap x.
-///   weight  [C, K] contiguous, K <= kMostTaps
+///   weight  [C, K] contiguous, K <= kMaxTaps
 void short_convolution_forward(const at::Tensor& x, const at::Tensor& weight, const PackedSequences& sequences,
                                const at::Tensor& y, Workspace& workspace);
 

@@ -33,7 +33,7 @@ class Workspace {
     std::map<const at::Tensor*, const void*> addresses_;  ///< by buffer of the workspace
   };
   /// Runs `body` and returns the addresses of all tensors that it requested. Calls must not nest.
-  Places places_used_by(const std::function<void()>& body);
+  Places addresses_used_by(const std::function<void()>& body);
 
   /// Bytes of memory in use. On the host, which allocates pages on first touch: the largest requests; elsewhere: everything
   /// reserved.

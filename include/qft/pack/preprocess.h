@@ -42,7 +42,7 @@ struct PackPreview {
 
 /// Opens the datasets like pack_datasets() and encodes up to kChunksRead chunks, spread over all of them, without writing
 /// anything. Collective; throws the same Error on all ranks as packing these chunks would.
-PackPreview look_at_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm,
+PackPreview preview_datasets(const config::RunConfig& config, CorpusPart part, comm::Communicator& comm,
                              const std::filesystem::path& path, const BeforePacking& before = {});
 
 inline constexpr std::size_t kChunksRead = 64;  // about a megabyte each

@@ -33,7 +33,7 @@ std::vector<std::string> sample_lines(const PackReader& pack, std::int64_t numbe
 
 /// Returns the same for programs: item, dataset, record, category, and per sequence its pieces as {"text", "learned"}, with
 /// "weight" if that is not 1.
-nlohmann::ordered_json items_as_text(const PackReader& pack, const tokenizer::Tokenizer& tokenizer, std::int64_t count);
+nlohmann::ordered_json items_to_json(const PackReader& pack, const tokenizer::Tokenizer& tokenizer, std::int64_t count);
 
 /// Writes items [first, first + count) as lines {"ids":[...],"label_spans":[[begin,end],...]}, with "span_weights":[...] if the
 /// item has weights other than 1. Pairs are {"chosen":{...},"rejected":{...}}; items of stage kto have

@@ -90,6 +90,6 @@ struct GatheredBytes {
 /// prefetched units take at most `prefetch_budget` bytes (one unit is always allowed). A unit that is needed again within the
 /// budget is not released in between. A training step ends by prefetching the frozen weights that the next step starts with. The
 /// result is the same on every rank.
-ActionList with_gathers(const ActionList& list, const std::vector<GatheredBytes>& units, std::int64_t prefetch_budget);
+ActionList insert_prefetches(const ActionList& list, const std::vector<GatheredBytes>& units, std::int64_t prefetch_budget);
 
 }  // namespace qft::parallel

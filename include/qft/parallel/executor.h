@@ -24,7 +24,7 @@ struct PhaseTimes {
 
 /// Returns whether this rank is asked to stop. Called when the ranks vote: at the end of the step (`step_done`), or between
 /// groups, where true abandons the step.
-using AskedToStop = std::function<bool(bool step_done)>;
+using StopRequested = std::function<bool(bool step_done)>;
 
 /// Receives the log-probabilities of a micro-batch's labels; valid only during the call.
 using ObserveLogprobs = std::function<void(const Logprobs& logprobs)>;
@@ -43,7 +43,7 @@ struct ExecutorOptions {
   std::uint64_t seed = 0;
   std::string memory_advice;  ///< settings to change if memory runs out
   bool debug_sync = false;    ///< from the second training step on, throw Error if the host waits for its device
-  bool graphs = false;        ///< run layers as graphs in training steps; requires lora_dropout 0 and Strategy::stays_put()
+  bool graphs = false;  ///< run layers as graphs in training steps; requires lora_dropout 0 and Strategy::has_fixed_addresses()
 };
 
 class AcquiredUnits;
@@ -63,7 +63,7 @@ class Executor {
   /// `loss_scale` multiplies the gradients, also in the store; returned values are unscaled. `range` is the position of `micros`
   /// in the global batch; if it is set, loss and metrics are summed in the order of the micro-batches too.
   StepResult train(const ActionList& list, std::span<const model::MicroInput> micros, const Objective& objective,
-                   std::uint64_t step, const AskedToStop& asked_to_stop = {}, double loss_scale = 1.0,
+                   std::uint64_t step, const StopRequested& asked_to_stop = {}, double loss_scale = 1.0,
                    const MicroRange& range = {});
   /// Runs forward up to the head. Returns for each micro-batch the hidden states of its labels' rows as the head reads them, [L,
   /// hidden]. Collective only if the store is, as evaluate().

@@ -16,12 +16,12 @@ struct LayerCall {
   at::Tensor y;  ///< [T, hidden]: the output that forward writes; defined for forward
   at::Tensor g;  ///< [T, hidden]: y's gradient, which backward replaces by x's; defined for backward
   bool needs_input_grad = true;
-  bool counts_routing = true;            ///< count this pass in the routing statistics (policy only)
-  model::NeedExperts need_experts = {};  ///< for forward passes, including recomputed ones
+  bool counts_routing = true;                     ///< count this pass in the routing statistics (policy only)
+  model::ExpertRowsCallback on_expert_rows = {};  ///< for forward passes, including recomputed ones
 
   void run(model::Transformer& transformer, const model::MicroInput& in, const model::RandomPass& random,
            const model::RoutingLoss& routing) const {
-    if (y.defined()) transformer.layer_forward(layer, *weights, in, random, y, saved, need_experts);
+    if (y.defined()) transformer.layer_forward(layer, *weights, in, random, y, saved, on_expert_rows);
     if (y.defined() && !g.defined() && counts_routing) transformer.observe_routing(layer, in, saved);
     if (g.defined()) transformer.layer_backward(layer, *weights, in, random, saved, g, needs_input_grad, routing);
   }

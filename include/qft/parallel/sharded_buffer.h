@@ -79,7 +79,7 @@ struct Transfers {
   device::Stream copies;  ///< copies between host and device
   Gauge gathered;         ///< gathered bytes
   Gauge staged;           ///< staging bytes of partial gathers, included in `gathered`
-  std::int64_t staging_limit = 0;
+  std::int64_t max_staging_bytes = 0;
   BlockPool pool;
   /// Makes the current stream wait for all copies, so that later work, such as reuse of freed memory, comes after them.
   void join() const noexcept;
@@ -118,7 +118,8 @@ class ShardedBuffer {
   void gather();
   /// Starts gathering these parts only; the same parts on every rank. Unless gathers_parts(), they must be the whole buffer. The
   /// parts travel through a staging buffer of their size, which lives until fetch(). Returns false and starts nothing if the
-  /// store's staging buffers would exceed Transfers::staging_limit; returns true if all parts are here or in flight. Collective.
+  /// store's staging buffers would exceed Transfers::max_staging_bytes; returns true if all parts are here or in flight.
+  /// Collective.
   bool gather(const Ranges& parts);
   /// Waits for these parts. Gathers parts that are not in flight, in pieces of at most kPieceBytes. Collective.
   void fetch(const Ranges& parts);

@@ -33,7 +33,7 @@ struct Score {
 };
 
 /// Computes the score from the sums that Objective::observe() returned, one micro-batch after the other.
-Score add_up(const Objective& objective, std::span<const double> sums);
+Score compute_score(const Objective& objective, std::span<const double> sums);
 
 /// One rank's part of a step.
 struct StepShare {

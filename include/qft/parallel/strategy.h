@@ -21,7 +21,7 @@ struct Strategy {
   bool reduce_every_group() const { return gradients; }
   bool sharded() const { return optimizer; }
   /// True if weights and gradients keep their addresses from the first step on, as CUDA graphs need.
-  bool stays_put() const { return !gradients && !weights; }
+  bool has_fixed_addresses() const { return !gradients && !weights; }
 };
 
 /// State kept in host memory between uses. Not needed on the CPU, where device memory is host memory.

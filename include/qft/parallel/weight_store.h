@@ -41,7 +41,7 @@ class WeightReader {
   virtual ~WeightReader() = default;
 
   /// Allocates the memory into which the unit will be gathered, if it needs any. Not collective, so a rank with too little memory
-  /// can tell the others before they gather. A partially prefetched unit needs at most staging_limit() bytes more.
+  /// can tell the others before they gather. A partially prefetched unit needs at most max_staging_bytes() bytes more.
   virtual void make_room(int unit) = 0;
   /// Returns the unit's weights, whole and readable until the matching release(). Calls may nest. Gathers missing weights:
   /// collective if weights are sharded.
@@ -103,7 +103,7 @@ class WeightStore : public WeightReader {
 
 /// Maximum number of unit gradients in flight to their owners. Without a limit they would pile up if the network is slower than
 /// the computation.
-inline constexpr std::size_t kReductionsInFlight = 2;
+inline constexpr std::size_t kMaxReductionsInFlight = 2;
 
 /// Approximate bucket size of the replicated store's gradient all-reduces, in bytes.
 inline constexpr std::int64_t kBucketBytes = 25 << 20;
@@ -119,7 +119,7 @@ enum class ReductionOrder : std::uint8_t { as_ready, by_micro_batch };
 
 /// Returns the upper bound in bytes of the staging buffers for partial gathers (ShardedBuffer::gather(parts)): all non-expert
 /// weights of the largest layer with unquantised experts, plus half its experts.
-std::int64_t staging_limit(const model::ModelSpec& spec, at::ScalarType compute);
+std::int64_t max_staging_bytes(const model::ModelSpec& spec, at::ScalarType compute);
 
 /// Makes the store that keeps everything on every rank (plain data parallelism, or one rank). Gradients lie in one buffer, last
 /// unit first, so buckets of `bucket_bytes` fill in the order of the backward pass and are all-reduced while it continues. `comm`

@@ -25,7 +25,7 @@ struct StepTime {
 /// Simulates the workload's steps one after another on the rank with most compute, and assumes that the other ranks keep pace.
 ///   - An action computes for seconds(work). Its transfers start at its place in the list and run one after another on the
 ///    group's link: each takes bytes / bandwidth, and ends no earlier than one latency per hop of its ring.
-///   - acquire waits for its unit. Sharded: at most kReductionsInFlight reductions are in flight. Replicated: reduce starts an
+///   - acquire waits for its unit. Sharded: at most kMaxReductionsInFlight reductions are in flight. Replicated: reduce starts an
 ///    all-reduce when a bucket is full. The step waits for all reductions.
 ///   - While a link is busy, compute runs at 1 - compute_s_per_gb x bandwidth of its speed.
 ///   - Forward passes before the step, also those of a separate reference model, run one after another without overlap.

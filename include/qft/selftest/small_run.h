@@ -67,7 +67,7 @@ struct Sequence {
 };
 
 /// True for two of three sequences.
-inline bool is_liked(const Sequence& sequence) {
+inline bool is_desirable(const Sequence& sequence) {
   return sequence.id % 3 != 0;
 }
 
@@ -87,7 +87,7 @@ class SmallRun {
 
   /// Runs one optimizer step; `pack` items share a micro-batch. With `asked_to_stop` the ranks vote before each group.
   /// Collective.
-  parallel::StepResult step(int number, int pack, const parallel::AskedToStop& asked_to_stop = {});
+  parallel::StepResult step(int number, int pack, const parallel::StopRequested& asked_to_stop = {});
   parallel::ActionList list(int micros, int max_micro_batches, double seconds = 0.0) const {
     return instance_->training_list(micros, max_micro_batches, seconds);
   }

@@ -32,14 +32,14 @@ struct HostUse {
 HostUse host_use(const std::filesystem::path& root = "/");
 
 /// Samples the machine every few seconds in a background thread.
-class MachineUse {
+class MachineMonitor {
  public:
   using Gpus = std::function<std::vector<GpuUse>()>;
   /// The thread calls `gpus`, which must not throw.
-  explicit MachineUse(Gpus gpus, double seconds = 5.0);
-  ~MachineUse();
-  MachineUse(const MachineUse&) = delete;
-  MachineUse& operator=(const MachineUse&) = delete;
+  explicit MachineMonitor(Gpus gpus, double seconds = 5.0);
+  ~MachineMonitor();
+  MachineMonitor(const MachineMonitor&) = delete;
+  MachineMonitor& operator=(const MachineMonitor&) = delete;
 
   /// Returns values since the last call. Per GPU: mean use in percent, mean power in watts, highest temperature and highest
   /// memory. For the host: memory, and bytes per second of network and disks. The values are lists, as in trainer_log.jsonl; the

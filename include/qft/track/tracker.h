@@ -37,7 +37,7 @@ enum class Status : std::uint8_t {
 std::string_view to_string(Status status);
 
 /// Larger than all steps: a Run with this from_step keeps everything a tracker has.
-inline constexpr std::int64_t kNoStep = std::numeric_limits<std::int64_t>::max();
+inline constexpr std::int64_t kKeepAllSteps = std::numeric_limits<std::int64_t>::max();
 
 /// Description of a run for trackers.
 struct Run {

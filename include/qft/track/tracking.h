@@ -12,7 +12,7 @@
 namespace qft::track {
 
 /// Seconds that end() waits. After a failure the time is short, because the other ranks wait for this rank's report.
-inline constexpr double kPatience = 15.0, kPatienceAfterFailure = 2.0;
+inline constexpr double kPatience = 15.0, kFinishSecondsAfterFailure = 2.0;
 
 class Tracking {
  public:

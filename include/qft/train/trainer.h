@@ -92,7 +92,7 @@ class Trainer {
   std::unique_ptr<Watching> watching_;           ///< rank 0's, from run() on
   std::unique_ptr<ProgressFile> progress_file_;  ///< rank 0's, until the end of run(); removed before watching_ records the end
   std::unique_ptr<StepTrace> trace_;             ///< null unless the run file asks for a trace
-  std::unique_ptr<track::MachineUse> machine_;   ///< on a node's first rank
+  std::unique_ptr<track::MachineMonitor> machine_;  ///< on a node's first rank
   std::unique_ptr<Progress> bar_;
 
   /// Progress since the last log line.

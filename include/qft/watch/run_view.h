@@ -53,7 +53,7 @@ inline constexpr std::size_t kSamples = 20;
 inline constexpr const char* kProgressFile = ".qft-progress.json";
 
 /// True if a directory has a file of a run.
-bool holds_run(const std::filesystem::path& dir);
+bool is_run_dir(const std::filesystem::path& dir);
 
 /// Reads an output_dir repeatedly; reads only the new part of the log.
 class RunReader {

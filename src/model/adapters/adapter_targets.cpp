@@ -47,7 +47,7 @@ std::string AdapterTargets::own_name(const std::string& name) const {
   return name;
 }
 
-std::string AdapterTargets::key_words(std::string_view key_of_run_files, std::string_view key_of_peft) const {
+std::string AdapterTargets::key_for_errors(std::string_view key_of_run_files, std::string_view key_of_peft) const {
   return origin.empty() ? std::string(key_of_run_files) : fmt::format("'{}': {}", origin, key_of_peft);
 }
 
@@ -88,7 +88,7 @@ void AdapterTargets::set_targets(const std::string& list) {
       paths.push_back(word);
   }
   if (names.empty() && paths.empty() && absent.empty())
-    fail_config("{} is empty: use all, or a list of modules", key_words(key, "target_modules"));
+    fail_config("{} is empty: use all, or a list of modules", key_for_errors(key, "target_modules"));
   std::ranges::copy_if(known, std::back_inserter(targets), [&](const std::string& name) { return names.contains(name); });
   std::ranges::copy(paths, std::back_inserter(targets));
 }

@@ -46,7 +46,7 @@ template <class Number>
 void scale_to(float magnitude, std::vector<Number>& row) {
   double squares = 0;
   for (const Number v : row) squares += static_cast<double>(v) * static_cast<double>(v);
-  const double factor = static_cast<double>(magnitude) / std::max(std::sqrt(squares), ops::kDoraLeastNorm);
+  const double factor = static_cast<double>(magnitude) / std::max(std::sqrt(squares), ops::kDoraMinNorm);
   for (Number& v : row) v = static_cast<Number>(static_cast<double>(v) * factor);
 }
 

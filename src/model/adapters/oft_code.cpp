@@ -39,7 +39,7 @@ void derive(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat
       for (const OftRows& rows : group.oft) {
         const ParamSpec* skew = find_param(unit, group.linears[rows.linear].path + kOftR);
         QFT_ASSERT(skew != nullptr, "{} has no rotations for {}", unit.name, group.linears[rows.linear].path);
-        ops::oft_turns(view_of(*skew, flat).value, rows.terms, rotations_of(*skew, rows, flat.derived));
+        ops::oft_rotations(view_of(*skew, flat).value, rows.terms, rotations_of(*skew, rows, flat.derived));
       }
 }
 

@@ -128,7 +128,7 @@ class Bitsandbytes : public StoredFormat {
               expected.dump());
     };
     same("quant_type", std::string(name_of(layout.kind.format)));
-    same("blocksize", ops::kBlockOf4Bits);
+    same("blocksize", ops::kFourBitBlock);
     same("shape", nlohmann::json{layout.rows, layout.columns});
     if (!layout.kind.nested) return 0.0;
     same("nested_blocksize", ops::kNestedBlock);

@@ -27,7 +27,7 @@ class Fp8 : public StoredFormat {
   void check(const io::ModelFiles& files, const std::string& weight, const ops::QuantizedLayout& layout) const override {
     require_tensor(files, weight, {layout.rows, layout.columns}, {DType::u8});
     if (is_one(files, weight)) return;
-    const std::vector<std::int64_t> tiles{layout.blocks() / layout.blocks_of_row(), layout.blocks_of_row()};
+    const std::vector<std::int64_t> tiles{layout.blocks() / layout.blocks_per_row(), layout.blocks_per_row()};
     require_tensor(files, scale_of(weight), tiles, kScales);
   }
 

@@ -43,7 +43,7 @@ class Groups : public StoredFormat {
     require(layout.rows % in_word_ == 0 && layout.columns % in_word_ == 0,
             "'{}': '{}' is {} x {}, and neither size is a multiple of {} (integers per word): the model cannot be in this format",
             where, weight, layout.rows, layout.columns, in_word_);
-    const std::int64_t groups = layout.blocks_of_row();
+    const std::int64_t groups = layout.blocks_per_row();
     require_tensor(files, beside(weight, ".qweight"), shape_of_codes(layout), kWords);
     require_tensor(files, beside(weight, ".qzeros"), {groups, layout.rows / in_word_}, kWords);
     require_tensor(files, beside(weight, ".scales"), {groups, layout.rows}, kScales);
@@ -59,7 +59,7 @@ class Groups : public StoredFormat {
     const Words codes = read_words(files, beside(weight, ".qweight"), count);
     const Words zeros = read_words(files, beside(weight, ".qzeros"), count);
     const std::vector<float> scales = read_floats(files, beside(weight, ".scales"), count);
-    const std::int64_t groups = layout.blocks_of_row(), columns = layout.columns;
+    const std::int64_t groups = layout.blocks_per_row(), columns = layout.columns;
     at::parallel_for(0, layout.rows, std::max<std::int64_t>(1, 4096 / columns), [&](std::int64_t begin, std::int64_t end) {
       std::vector<std::uint8_t> row(static_cast<std::size_t>(columns));
       for (std::int64_t r = begin; r < end; ++r) {
@@ -99,7 +99,7 @@ class Groups : public StoredFormat {
     if (files.find(name) == nullptr) return order;
     const std::string where = fmt::format("'{}': tensor '{}'", files.at(name).file->path().string(), name);
     const Words group_of = read_words(files, name, count);
-    const std::int64_t groups = layout.blocks_of_row(), block = layout.block();
+    const std::int64_t groups = layout.blocks_per_row(), block = layout.block();
     std::vector<std::int64_t> sizes(static_cast<std::size_t>(groups));
     for (std::size_t i = 0; i < group_of.size(); ++i) {
       require(group_of[i] < groups, "{}: column {} is in group {}, but there are {}: is the file damaged?", where, i,
@@ -149,7 +149,7 @@ class Gptq : public Groups {
   }
   std::uint8_t zero_at(const Words& zeros, const QuantizedLayout& layout, std::int64_t group, std::int64_t row) const override {
     const std::uint8_t zero = number(zeros[static_cast<std::size_t>((group * layout.rows + row) / in_word_)], row % in_word_);
-    return stored_.zeros_less_one ? static_cast<std::uint8_t>((zero + 1U) & mask()) : zero;
+    return stored_.zeros_minus_one ? static_cast<std::uint8_t>((zero + 1U) & mask()) : zero;
   }
 };
 

@@ -45,7 +45,7 @@ StoredQuantization read_gptq(const ConfigReader& config) {
   const std::string format = config.text("checkpoint_format", "gptq");
   require(format == "gptq" || format == "gptq_v2", "{}: checkpoint_format '{}' is not implemented (implemented: gptq, gptq_v2)",
           config.where(), format);
-  q.zeros_less_one = format == "gptq";
+  q.zeros_minus_one = format == "gptq";
   return q;
 }
 

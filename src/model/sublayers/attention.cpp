@@ -122,7 +122,7 @@ class Attention final : public SubLayer {
   }
 
   std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
-                                       const OperationPaths& paths) const override {
+                                       const KernelChoice& paths) const override {
     const std::int64_t gate = gated_ ? ops::head_gate_scratch_bytes(sizes.tokens, heads_ * head_dim_, dtype, backward) : 0;
     return std::max(gate, ops::attention_scratch_bytes(sizes, heads_, kv_heads_, head_dim_, dtype, backward, paths.attention));
   }

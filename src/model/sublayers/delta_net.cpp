@@ -25,7 +25,7 @@ struct RecurrentState final : DecodeState {
   ops::GatedDeltaState rule;
   ops::DeltaShape shape;
 
-  bool can_go_back_to(std::int64_t length) const override { return length == rule.tokens; }
+  bool can_truncate_to(std::int64_t length) const override { return length == rule.tokens; }
   void forget() override {
     rows.zero_();
     rule = ops::GatedDeltaState::make(shape, rule.state.scalar_type(), rule.state.device());
@@ -121,7 +121,7 @@ class DeltaNet final : public SubLayer {
   }
 
   std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
-                                       const OperationPaths& paths) const override {
+                                       const KernelChoice& paths) const override {
     const auto item = static_cast<std::int64_t>(c10::elementSize(statistics_dtype(dtype)));
     const ops::DeltaPath path = paths.on_cpu() ? ops::DeltaPath::cpu
                                 : paths.plain  ? ops::DeltaPath::plain

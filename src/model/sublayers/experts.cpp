@@ -40,8 +40,8 @@ class Experts final : public SubLayer {
     ops::linear_forward(x, w.linears[kRouter].weights, pass.dropout, logits, s.lora[kRouter], pass.workspace);
     ops::route_forward(logits, normalise_, s.tensors[kProbabilities], s.tensors[kLogSums].view({-1}), s.tensors[kExperts],
                        s.tensors[kWeights]);
-    const ops::ExpertRows assignment = ops::deal_rows(s.tensors[kExperts], count_, pass.workspace);
-    if (pass.need_experts != nullptr) (*pass.need_experts)(assignment.begins);
+    const ops::ExpertRows assignment = ops::group_by_expert(s.tensors[kExperts], count_, pass.workspace);
+    if (pass.on_expert_rows != nullptr) (*pass.on_expert_rows)(assignment.begins);
     const ops::LoraDropout dropout = dropout_of(pass, assignment);
     const at::Tensor rows = expert_rows(pass, kX), act = expert_rows(pass, kAct), y = expert_rows(pass, kY);
     ops::gather_rows(x, assignment, rows);
@@ -55,7 +55,7 @@ class Experts final : public SubLayer {
 
   void backward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
                 const at::Tensor& gout, const at::Tensor& gx, ops::GradMode mode) const override {
-    const ops::ExpertRows assignment = ops::deal_rows(s.tensors[kExperts], count_, pass.workspace);
+    const ops::ExpertRows assignment = ops::group_by_expert(s.tensors[kExperts], count_, pass.workspace);
     const ops::LoraDropout dropout = dropout_of(pass, assignment);
     const Projection &in = w.linears[kGateUp], &down = w.linears[down_];
     const at::Tensor act = expert_rows(pass, kAct), gact = expert_rows(pass, kGradAct), weights = weights_of_rows(s, assignment);
@@ -78,11 +78,11 @@ class Experts final : public SubLayer {
   }
 
   std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
-                                       const OperationPaths& paths) const override {
+                                       const KernelChoice& paths) const override {
     const auto item = static_cast<std::int64_t>(c10::elementSize(dtype == at::kDouble ? at::kDouble : at::kFloat));
     const std::int64_t router = sizes.tokens * count_ * item;  // logits; in backward, the terms of their gradient
-    const std::int64_t grouped = paths.on_cpu() ? 0 : ops::grouped_bytes(sizes.tokens * per_token_, widest_, dtype);
-    return ops::dealt_bytes(sizes.tokens, per_token_) + (backward ? 4 : 2) * router + grouped;
+    const std::int64_t grouped = paths.on_cpu() ? 0 : ops::grouped_product_bytes(sizes.tokens * per_token_, widest_, dtype);
+    return ops::expert_rows_bytes(sizes.tokens, per_token_) + (backward ? 4 : 2) * router + grouped;
   }
 
   /// The host learns the rows' experts only after the router has run.

@@ -27,7 +27,7 @@ std::int64_t SubLayer::state_bytes(at::ScalarType /*dtype*/) const {
 }
 
 std::int64_t SubLayer::operation_scratch_bytes(const ops::PackedSizes& /*sizes*/, at::ScalarType /*dtype*/, bool /*backward*/,
-                                               const OperationPaths& /*paths*/) const {
+                                               const KernelChoice& /*paths*/) const {
   return 0;
 }
 

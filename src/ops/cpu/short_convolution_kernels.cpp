@@ -18,7 +18,7 @@ namespace HWY_NAMESPACE {
 /// The rows that token t sees, the oldest first; null for rows before the sequence.
 template <class T>
 struct Seen {
-  const T* rows[kMostTaps];
+  const T* rows[kMaxTaps];
   Seen(const ShortConvolution<T>& a, std::int64_t t) {
     for (std::int64_t i = 0; i < a.taps; ++i) {
       const std::int64_t r = t - (a.taps - 1) + i;
@@ -56,7 +56,7 @@ void convolve(const ShortConvolution<T>& a, std::int64_t begin, std::int64_t end
 /// Walks from the last token back. A ring holds gz of the `taps` tokens from t on, in row t % taps.
 template <class T>
 void convolve_backward(const ShortConvolution<T>& a, std::int64_t begin, std::int64_t end) {
-  float ring[kMostTaps][kConvolutionChannels] = {};
+  float ring[kMaxTaps][kConvolutionChannels] = {};
   for (std::int64_t t = a.tokens - 1; t >= 0; --t) {
     const Seen<T> seen(a, t);
     float* newest = ring[t % a.taps];
