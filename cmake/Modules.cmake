@@ -87,7 +87,7 @@ endfunction()
 # the sources that state or compare it.
 set(_abi "")
 foreach(_header include/qft/core/dtype.h include/qft/device/backend.h include/qft/device/graph.h include/qft/comm/collective_library.h
-                include/qft/ops/kernel_args.h src/ops/device_kernels.h src/optim/device_kernels.h)
+                include/qft/ops/kernel_args.h src/ops/common/device_kernels.h src/optim/device_kernels.h)
   set_property(DIRECTORY "${CMAKE_SOURCE_DIR}" APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/${_header}")
   file(SHA256 "${CMAKE_SOURCE_DIR}/${_header}" _digest)
   string(APPEND _abi "${_digest}")

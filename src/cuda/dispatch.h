@@ -4,7 +4,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
-#include "../ops/tensor_args.h"
+#include "../ops/common/tensor_args.h"
 #include "launch.h"
 #include <c10/core/ScalarType.h>
 

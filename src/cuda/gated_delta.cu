@@ -1,6 +1,6 @@
 // Instantiates the gated delta rule's kernels for the types that ops.cpp uses. A separate file, because it takes longest to
 // compile.
-#include "../ops/cuda/gated_delta.cuh"
+#include "../ops/gated_delta/gated_delta_cuda.cuh"
 #include "launch.cuh"
 
 namespace qft::ops::cuda {

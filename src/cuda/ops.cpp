@@ -1,8 +1,8 @@
 // The back end's ops part: converts tensors to arguments of the kernels in ops.cu.
-#include "../ops/cuda/launches.h"
-#include "../ops/device_kernels.h"
-#include "../ops/gated_delta_tensor_args.h"
-#include "../ops/noise_tensor_args.h"
+#include "../ops/common/device_kernels.h"
+#include "../ops/common/launches_cuda.h"
+#include "../ops/embedding/embedding_noise_tensor_args.h"
+#include "../ops/gated_delta/gated_delta_tensor_args_cuda.h"
 #include "dispatch.h"
 #include "parts.h"
 #include <ATen/cuda/CUDAContext.h>

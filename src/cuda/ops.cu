@@ -1,11 +1,12 @@
 // Instantiates the ops kernels for the element types that ops.cpp uses.
-#include "../ops/cuda/activation.cuh"
-#include "../ops/cuda/cross_entropy.cuh"
-#include "../ops/cuda/dropout.cuh"
-#include "../ops/cuda/embedding.cuh"
-#include "../ops/cuda/embedding_noise.cuh"
-#include "../ops/cuda/norm.cuh"
-#include "../ops/cuda/quantized.cuh"
+#include "../ops/activation/swiglu_cuda.cuh"
+#include "../ops/dropout/dropout_cuda.cuh"
+#include "../ops/embedding/embedding_cuda.cuh"
+#include "../ops/embedding/embedding_noise_cuda.cuh"
+#include "../ops/head/cross_entropy_cuda.cuh"
+#include "../ops/norm/norm_cuda.cuh"
+#include "../ops/quantized/quantized_cuda.cuh"
+#include "../ops/rope/rope_cuda.cuh"
 #include "launch.cuh"
 
 namespace qft::ops::cuda {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "ops/attention_blocked.h"
+#include "ops/attention/attention_blocked_cpu.h"
 #include "ops_support.h"
 #include "support/gpu.h"
 #include <ATen/TensorOperators.h>

@@ -9,8 +9,8 @@
 #include <limits>
 
 #include "kernels_support.h"
-#include "ops/cuda/gated_delta.cuh"
-#include "ops/gated_delta_tensor_args.h"
+#include "ops/gated_delta/gated_delta_cuda.cuh"
+#include "ops/gated_delta/gated_delta_tensor_args_cuda.h"
 #include "ops_support.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>

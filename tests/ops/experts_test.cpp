@@ -1,6 +1,6 @@
 #include "qft/ops/experts.h"
 
-#include "ops/experts_grouped.h"
+#include "ops/experts/experts_grouped_cuda.h"
 #include "ops_support.h"
 #include "support/gpu.h"
 #include <ATen/TensorOperators.h>

@@ -1,7 +1,7 @@
 #include <limits>
 
-#include "ops/brgemm.h"
-#include "ops/matmul_blocked.h"
+#include "ops/linear/brgemm_cpu.h"
+#include "ops/linear/matmul_blocked_cpu.h"
 #include "ops_support.h"
 #include <ATen/TensorOperators.h>
 

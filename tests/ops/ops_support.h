@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "ops/brgemm.h"
+#include "ops/linear/brgemm_cpu.h"
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 

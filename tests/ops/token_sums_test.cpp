@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "ops/token_sums_blocked.h"
+#include "ops/linear/token_sums_blocked_cpu.h"
 #include "ops_support.h"
 #include <ATen/TensorOperators.h>
 

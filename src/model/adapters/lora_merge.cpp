@@ -54,7 +54,7 @@ void scale_to(float magnitude, std::vector<Number>& row) {
 /// `sums` and `values` are buffers for one row.
 void merge_row(DType from_type, const char* from, DType to_type, char* to, const Row& row, std::int64_t columns,
                std::vector<float>& sums, std::vector<float>& values) {
-  const auto kernels = ops::cpu::activation_kernels<float>();
+  const auto kernels = ops::cpu::add_kernels<float>();
   std::fill(sums.begin(), sums.end(), 0.0F);
   for (std::int64_t first = 0; first < columns; first += kColumns) {
     const std::int64_t n = std::min(kColumns, columns - first);

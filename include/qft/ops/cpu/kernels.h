@@ -20,17 +20,29 @@ template <class T>
 NormKernels<T> norm_kernels();
 
 template <class T>
-struct ActivationKernels {
-  void (*swiglu_forward)(const SwigluForward<T>& args, std::int64_t begin, std::int64_t end);
-  void (*swiglu_backward)(const SwigluBackward<T>& args, std::int64_t begin, std::int64_t end);
-  void (*rope)(const Rope<T>& args, std::int64_t begin, std::int64_t end);
+struct SwigluKernels {
+  void (*forward)(const SwigluForward<T>& args, std::int64_t begin, std::int64_t end);
+  void (*backward)(const SwigluBackward<T>& args, std::int64_t begin, std::int64_t end);
+};
+template <class T>
+SwigluKernels<T> swiglu_kernels();
+
+template <class T>
+struct RopeKernels {
+  void (*rotate)(const Rope<T>& args, std::int64_t begin, std::int64_t end);
+};
+template <class T>
+RopeKernels<T> rope_kernels();
+
+template <class T>
+struct AddKernels {
   /// to += from
   void (*add)(T* to, const T* from, std::int64_t n);
   /// to += scale * from
   void (*add_to_float)(float* to, const T* from, float scale, std::int64_t n);
 };
 template <class T>
-ActivationKernels<T> activation_kernels();
+AddKernels<T> add_kernels();
 
 template <class T>
 struct DoraKernels {

@@ -1,0 +1,99 @@
+// Dropout with Philox4x32-10: a vector of counters at a time; each counter decides eight features.
+// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
+// clang-format off
+#include "../common/targets_cpu.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/dropout/dropout_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include "qft/ops/cpu/kernels.h"
+#include "../common/vector-inl.h"
+// clang-format on
+
+#include <algorithm>
+
+HWY_BEFORE_NAMESPACE();
+namespace qft::ops::cpu {
+namespace HWY_NAMESPACE {
+
+using Counters = hn::CappedTag<std::uint64_t, kMaxLanes / 2>;
+using CounterVec = hn::Vec<Counters>;
+
+/// Multiplies the low words of a and b to 64 bits; ignores their high words.
+HWY_INLINE CounterVec multiply(CounterVec a, CounterVec b) {
+  return hn::MulEven(hn::BitCast(Words(), a), hn::BitCast(Words(), b));
+}
+
+/// Returns the random words of counters {first + lane, position, id, id >> 32} in feature order: two pairs per lane.
+HWY_INLINE void random_words(std::uint64_t first, std::uint32_t position, std::uint64_t id, PhiloxKey key, std::uint64_t* pairs) {
+  const Counters d;
+  const CounterVec m0 = hn::Set(d, kPhiloxMultiplier0), m1 = hn::Set(d, kPhiloxMultiplier1);
+  const CounterVec low = hn::Set(d, 0xFFFFFFFFU);
+  CounterVec c0 = hn::Iota(d, first), c1 = hn::Set(d, position), c2 = hn::Set(d, id), c3 = hn::Set(d, id >> 32);
+  for (int round = 0; round < kPhiloxRounds; ++round) {
+    const CounterVec p0 = multiply(c0, m0), p1 = multiply(c2, m1);
+    c0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), c1), hn::Set(d, key[0]));
+    c1 = p1;
+    c2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p0), c3), hn::Set(d, key[1]));
+    c3 = p0;
+    key[0] += kPhiloxWeyl0;
+    key[1] += kPhiloxWeyl1;
+  }
+  const CounterVec first_pair = hn::Or(hn::And(c0, low), hn::ShiftLeft<32>(c1));
+  const CounterVec second_pair = hn::Or(hn::And(c2, low), hn::ShiftLeft<32>(c3));
+  hn::StoreInterleaved2(first_pair, second_pair, d, pairs);
+}
+
+template <class T>
+void dropout_rows(const Dropout<T>& a, std::int64_t begin, std::int64_t end) {
+  HWY_ALIGN std::uint64_t pairs[kMaxLanes];
+  std::uint16_t halves[4 * kMaxLanes];
+  const std::size_t counters = hn::Lanes(Counters()), features = kCounterFeatures * counters;
+  const Vec scale = splat(a.scale);
+  const auto threshold = hn::Set(Words(), a.threshold);
+  for (std::int64_t r = begin; r < end; ++r) {
+    const std::int64_t row = r * a.width;
+    const auto width = static_cast<std::size_t>(a.width);
+    for (std::size_t first = 0; first < width; first += features) {
+      random_words(first / kCounterFeatures, static_cast<std::uint32_t>(a.positions[r]),
+                   static_cast<std::uint64_t>(a.sample_ids[r]), a.key, pairs);
+      std::memcpy(halves, pairs, features * sizeof(std::uint16_t));
+      const std::size_t at = static_cast<std::size_t>(row) + first;
+      for_vectors(std::min(features, width - first), [&](std::size_t i, auto extent) HWY_ATTR {
+        const auto drop = hn::RebindMask(Floats(), hn::Lt(hn::PromoteTo(Words(), hn::LoadU(Halves(), halves + i)), threshold));
+        const auto dropped = [&](const T* in)
+                                 HWY_ATTR { return hn::IfThenZeroElse(drop, hn::Mul(load(in + at + i, extent), scale)); };
+        if (a.in != nullptr) store(dropped(a.in), a.out + at + i, extent);
+        if (a.g != nullptr) store(hn::Add(dropped(a.g), load(a.gx + at + i, extent)), a.gx + at + i, extent);
+      });
+    }
+  }
+}
+
+DropoutKernels<float> dropout_kernels_f32() {
+  return {&dropout_rows<float>};
+}
+DropoutKernels<Bf16> dropout_kernels_bf16() {
+  return {&dropout_rows<Bf16>};
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace qft::ops::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qft::ops::cpu {
+
+HWY_EXPORT(dropout_kernels_f32);
+HWY_EXPORT(dropout_kernels_bf16);
+
+template <>
+DropoutKernels<float> dropout_kernels() {
+  return HWY_DYNAMIC_DISPATCH(dropout_kernels_f32)();
+}
+template <>
+DropoutKernels<Bf16> dropout_kernels() {
+  return HWY_DYNAMIC_DISPATCH(dropout_kernels_bf16)();
+}
+
+}  // namespace qft::ops::cpu
+#endif

@@ -1,0 +1,100 @@
+// Log-softmax of the label token and its gradient, one row of logits at a time.
+// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
+// clang-format off
+#include "../common/targets_cpu.h"
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "ops/head/cross_entropy_cpu.cpp"
+#include <hwy/foreach_target.h>
+#include "qft/ops/cpu/kernels.h"
+#include "../common/vector-inl.h"
+// clang-format on
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+HWY_BEFORE_NAMESPACE();
+namespace qft::ops::cpu {
+namespace HWY_NAMESPACE {
+
+/// Logits per block, so that the sum finds in cache what the maximum has read.
+constexpr std::int64_t kBlock = 4096;
+
+inline float value_at(const float* p) {
+  return *p;
+}
+inline float value_at(const Bf16* p) {
+  return hn::GetLane(load(p, Part{1}));
+}
+
+/// Returns log(sum(exp)); rescales the running sum when a block raises the maximum.
+template <class T>
+float log_sum_exp(const T* logits, std::int64_t n) {
+  const Vec least = splat(-std::numeric_limits<float>::infinity());
+  float maximum = -std::numeric_limits<float>::infinity();
+  double sum = 0;
+  for (std::int64_t first = 0; first < n; first += kBlock) {
+    const T* block = logits + first;
+    const auto count = static_cast<std::size_t>(std::min(kBlock, n - first));
+    Vec m = least;
+    for_vectors(count, [&](std::size_t i, auto extent) HWY_ATTR { m = hn::Max(m, load_or(block + i, extent, least)); });
+    const float raised = std::max(maximum, max_of(m));
+    if (raised > maximum) sum *= std::exp(static_cast<double>(maximum) - raised);
+    maximum = raised;
+    const Vec scale = splat(kLog2E), shift = splat(maximum);
+    Vec total = splat(0.0F);
+    for_vectors(count, [&](std::size_t i, auto extent) HWY_ATTR {
+      const Vec z = hn::Sub(load_or(block + i, extent, least), shift);
+      total = hn::Add(total, exp2(hn::Mul(z, scale)));
+    });
+    sum += sum_of(total);
+  }
+  return maximum + static_cast<float>(std::log(sum));
+}
+
+template <class T>
+void cross_entropy_rows(const CrossEntropy<T>& a, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t r = begin; r < end; ++r) {
+    T* logits = a.logits + r * a.vocab;
+    T* target = logits + a.targets[r];
+    const float lse = log_sum_exp(logits, a.vocab), logprob = value_at(target) - lse;
+    if (a.logprobs != nullptr) a.logprobs[r] = logprob;
+    if (a.grad == nullptr) continue;
+    const float g = a.grad[r];
+    const Vec shift = splat(lse), scale = splat(kLog2E), minus_g = splat(-g);
+    for_vectors(static_cast<std::size_t>(a.vocab), [&](std::size_t i, auto extent) HWY_ATTR {
+      const Vec p = exp2(hn::Mul(hn::Sub(load(logits + i, extent), shift), scale));
+      store(hn::Mul(minus_g, p), logits + i, extent);
+    });
+    store(splat(g - g * std::exp(logprob)), target, Part{1});
+  }
+}
+
+CrossEntropyKernels<float> cross_entropy_kernels_f32() {
+  return {&cross_entropy_rows<float>};
+}
+CrossEntropyKernels<Bf16> cross_entropy_kernels_bf16() {
+  return {&cross_entropy_rows<Bf16>};
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace qft::ops::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace qft::ops::cpu {
+
+HWY_EXPORT(cross_entropy_kernels_f32);
+HWY_EXPORT(cross_entropy_kernels_bf16);
+
+template <>
+CrossEntropyKernels<float> cross_entropy_kernels() {
+  return HWY_DYNAMIC_DISPATCH(cross_entropy_kernels_f32)();
+}
+template <>
+CrossEntropyKernels<Bf16> cross_entropy_kernels() {
+  return HWY_DYNAMIC_DISPATCH(cross_entropy_kernels_bf16)();
+}
+
+}  // namespace qft::ops::cpu
+#endif
