@@ -14,14 +14,14 @@
 namespace qft::engine {
 
 void Estimate::reduce_kl(comm::Communicator& comm, parallel::BatchTotals& totals) {
-  const std::vector<double> sums = sums_.agree(comm);
+  const std::vector<double> sums = sums_.all_reduce(comm);
   totals.kl = sums[0] < 0.0 || sums[1] == 0.0 ? 0.0 : sums[0] / sums[1];  // NaN stays NaN
   totals.liked = sums[2];
   totals.tokens = sums[3];
 }
 
 void Estimate::reduce_reward(comm::Communicator& comm, parallel::BatchTotals& totals) {
-  const std::vector<double> sums = sums_.agree(comm);
+  const std::vector<double> sums = sums_.all_reduce(comm);
   totals.reward = sums[1] == 0.0 ? 0.0 : sums[0] / sums[1];
 }
 
@@ -39,7 +39,7 @@ void StepInputs::estimate(std::span<const loader::MicroBatch> batches, std::int6
                     : estimate_rewards(build(batches, rounds, 0), rounds, first, estimate);
 }
 
-void StepInputs::complete(parallel::BatchTotals& totals, const loader::StepBatch& batch, comm::Communicator& comm) {
+void StepInputs::fill_totals(parallel::BatchTotals& totals, const loader::StepBatch& batch, comm::Communicator& comm) {
   if (estimates()) {
     Estimate before(batch.global_micro_batches);
     if (row_.estimates_kl) {

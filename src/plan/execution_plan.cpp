@@ -174,7 +174,7 @@ class ExecutionPlanner {
 
   /// Memory for the model itself. If the device uses host memory, checkpoint copies are subtracted here; on the CPU the footprint
   /// counts them.
-  Room room(const ExecutionConfig& run) const {
+  AvailableMemory room(const ExecutionConfig& run) const {
     const bool apart = device_.is_cpu() || devices_.own_memory;
     return {std::max<std::int64_t>(1, apart ? available_ : available_ - footprint_of(run, config_).staged), on_host_};
   }

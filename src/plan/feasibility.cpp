@@ -41,12 +41,12 @@ Footprint footprint_of(const ExecutionConfig& run, const config::RunConfig& conf
   return f;
 }
 
-bool fits(const Footprint& footprint, const Room& room) {
+bool fits(const Footprint& footprint, const AvailableMemory& room) {
   const auto holds = [](std::int64_t bytes, std::int64_t available) { return available == 0 || bytes <= available / 10 * 9; };
   return holds(footprint.needed, room.device) && holds(footprint.on_host, room.host);
 }
 
-PolicyFit fastest_that_fits(const config::RunConfig& config, const Room& room,
+PolicyFit fastest_that_fits(const config::RunConfig& config, const AvailableMemory& room,
                             const std::function<ExecutionConfig(const MemoryPolicy&)>& config_with) {
   PolicyFit fit;
   for (const MemoryPolicy& policy : policies_of(config)) {

@@ -291,9 +291,9 @@ std::string describe(const MemoryPlan& p) {
   std::string text;
   for (const auto& [bytes, name] : parts)
     if (bytes > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, format_bytes(static_cast<double>(bytes)));
-  if (p.apart > 0)
+  if (p.peak_overlap > 0)
     text += fmt::format("; {} less, because gathered weights, gradients and temporaries peak at different times",
-                        format_bytes(static_cast<double>(p.apart)));
+                        format_bytes(static_cast<double>(p.peak_overlap)));
   if (p.host > 0) text += fmt::format("; in host memory {}", format_bytes(static_cast<double>(p.host)));
   return text;
 }
@@ -440,12 +440,12 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
     p.buffers += std::max<std::int64_t>(0, whole_bytes(run) - p.gathered - p.activations - p.buffers);
   // The host's allocator keeps blocks for later use of the same size; a device's blocks serve any request.
   const Temporaries temporary(run);
-  if (!run.on_cpu) p.apart = peaks.gathered + peaks.gradients + std::max(temporary.layer, temporary.head) - peaks.all;
+  if (!run.on_cpu) p.peak_overlap = peaks.gathered + peaks.gradients + std::max(temporary.layer, temporary.head) - peaks.all;
   if (run.reference_model == nullptr) return p;
   const MemoryPlan reference = plan_memory(reference_passes(run));
   p.reference = reference.total() + (run.reference_rows ? rows_bytes(run) : 0);
   p.host += reference.host;
-  if (!run.on_cpu) p.apart += std::min(reference.gathered, p.gathered);  // the reference gathers between the steps
+  if (!run.on_cpu) p.peak_overlap += std::min(reference.gathered, p.gathered);  // the reference gathers between the steps
   return p;
 }
 

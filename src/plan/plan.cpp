@@ -137,7 +137,7 @@ class Planner {
 
   PolicyFit fastest_that_fits(const Strategy& strategy, std::int64_t group, const MicroShape& shape) const {
     const auto config_with = [&](const MemoryPolicy& policy) { return execution_config(strategy, group, policy, shape); };
-    const Room room{left(config_with({})), on_cpu() || plan_.process.unified ? 0 : host_left()};
+    const AvailableMemory room{left(config_with({})), on_cpu() || plan_.process.unified ? 0 : host_left()};
     return plan::fastest_that_fits(config_, room, config_with);
   }
 
@@ -180,7 +180,7 @@ class Planner {
     row.max_micro_batches = max_micro_batches_;
     row.shard_ranks = execution.shard_ranks;
     row.replicas = execution.replicas;
-    row.asked = config_.parallel.strategy == strategy.name;
+    row.requested = config_.parallel.strategy == strategy.name;
     row.memory = fit.footprint.memory;
     row.staged = on_host() ? fit.footprint.staged : 0;
     row.kernels = fit.footprint.kernels;

@@ -50,7 +50,7 @@ std::string seconds_text(double s) {
 }
 
 std::string name_of(const Row& row) {
-  return fmt::format("{}{}", row.strategy.name, row.asked ? " *" : "");
+  return fmt::format("{}{}", row.strategy.name, row.requested ? " *" : "");
 }
 
 /// A heading, and the cell of each row.
@@ -112,9 +112,9 @@ std::string memory_table(const Plan& plan) {
   const auto part = [unit](auto member) { return [unit, member](const Row& row) { return unit.text(row.memory.*member); }; };
   const auto of_row = [unit](auto member) { return [unit, member](const Row& row) { return unit.text(row.*member); }; };
   const auto some = [&](auto member) { return any_row(plan, [member](const Row& row) { return row.memory.*member > 0; }); };
-  const bool staged = any_row(plan, [](const Row& row) { return row.staged > 0; }),
-             process = any_row(plan, [](const Row& row) { return row.process > 0; });
-  const auto apart = [unit](const Row& row) { return unit.text(-row.memory.apart); };
+  const bool staged = any_row(plan, [](const Row&row) { return row.staged > 0; }),
+             process = any_row(plan, [](const Row&row) { return row.process > 0; });
+  const auto peak_overlap = [unit](const Row& row) { return unit.text(-row.memory.peak_overlap); };
   return table(fmt::format("memory of a rank in {}, for a micro-batch of {}", unit.name, micro_batch_text(plan)), plan.rows,
                {{"weights", part(&MemoryPlan::weights)},
                 {"gathered", part(&MemoryPlan::gathered)},
@@ -123,7 +123,7 @@ std::string memory_table(const Plan& plan) {
                 {"activations", part(&MemoryPlan::activations)},
                 {"buffers", part(&MemoryPlan::buffers)},
                 {"reference", part(&MemoryPlan::reference), some(&MemoryPlan::reference)},
-                {"not at once", apart, some(&MemoryPlan::apart)},
+                {"not at once", peak_overlap, some(&MemoryPlan::peak_overlap)},
                 {"saving", of_row(&Row::staged), staged},
                 {"process", of_row(&Row::process), process},
                 {"total", of_row(&Row::needed)}}) +
@@ -208,25 +208,14 @@ std::string machine_text(const Plan& plan) {
 nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
   const auto& m = row.memory;
   const StepTime& t = row.time;
-  nlohmann::ordered_json json = {{"strategy", row.strategy.name},
-                                 {"g", row.group},
-                                 {"micro_batches", row.max_micro_batches},
-                                 {"shard_ranks", row.shard_ranks},
-                                 {"replicas", row.replicas},
-                                 {"recompute", row.policy.recompute},
-                                 {"asked", row.asked}};
-  json["memory"] = {{"weights", m.weights},
-                    {"gathered", m.gathered},
-                    {"gradients", m.gradients},
-                    {"optimizer", m.optimizer},
-                    {"activations", m.activations},
-                    {"buffers", m.buffers},
-                    {"reference", m.reference},
-                    {"apart", m.apart},
-                    {"host", m.host},
-                    {"staged", row.staged},
-                    {"process", row.process},
-                    {"kernels", row.kernels},
+  nlohmann::ordered_json json = {
+      {"strategy", row.strategy.name},  {"g", row.group},           {"micro_batches", row.max_micro_batches},
+      {"shard_ranks", row.shard_ranks}, {"replicas", row.replicas}, {"recompute", row.policy.recompute},
+      {"asked", row.requested}};
+  json["memory"] = {{"weights", m.weights},     {"gathered", m.gathered},       {"gradients", m.gradients},
+                    {"optimizer", m.optimizer}, {"activations", m.activations}, {"buffers", m.buffers},
+                    {"reference", m.reference}, {"apart", m.peak_overlap},      {"host", m.host},
+                    {"staged", row.staged},     {"process", row.process},       {"kernels", row.kernels},
                     {"total", row.needed}};
   json["bytes"] = {{"weights", std::llround(t.gather_bytes)}, {"gradients", std::llround(t.reduce_bytes)}};
   if (plan.available > 0) {
@@ -251,7 +240,7 @@ std::string to_text(const Plan& plan) {
                       format_count(static_cast<double>(plan.recipe.spec.num_params(true))), counted(plan.ranks, "rank"),
                       plan.workload.description);
   text += machine_text(plan) + "\n" + memory_table(plan) + fits_table(plan) + "\n" + time_table(plan);
-  if (std::ranges::any_of(plan.rows, &Row::asked)) text += "\n* what the run file asks for\n";
+  if (std::ranges::any_of(plan.rows, &Row::requested)) text += "\n* what the run file asks for\n";
   return wrapped(text);
 }
 

@@ -231,7 +231,7 @@ parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
   parallel::BatchTotals totals{static_cast<double>(batch.global_label_tokens), static_cast<double>(batch.global_samples),
                                static_cast<double>(batch.global_tokens)};
   totals.weighted = batch.weighted;
-  step.complete(totals, batch, comm_);
+  step.fill_totals(totals, batch, comm_);
   if (step.compares_rewards()) {
     next_reward_ = progression_.reward.with(totals.reward);
     totals.reward = next_reward_.mean;

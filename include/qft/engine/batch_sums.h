@@ -18,7 +18,7 @@ class BatchSums {
   /// Sets the sums [width] of micro-batch `index`.
   void set(std::int64_t index, std::span<const double> sums);
   /// Returns the totals [width] over all micro-batches of all ranks, added in batch order. Collective.
-  std::vector<double> agree(comm::Communicator& comm);
+  std::vector<double> all_reduce(comm::Communicator& comm);
 
  private:
   std::size_t width_;

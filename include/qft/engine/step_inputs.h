@@ -55,8 +55,8 @@ class StepInputs {
   bool compares_rewards() const;
   /// Sets the totals that the objective needs and a batch alone does not give: the estimate (for rewards the batch's mean) and
   /// the number of labels of chosen answers. Collective.
-  void complete(parallel::BatchTotals& totals, const loader::StepBatch& batch, comm::Communicator& comm);
-  /// Returns the inputs to train or score. After complete() the batches must be those of the completed batch. `rounds`:
+  void fill_totals(parallel::BatchTotals& totals, const loader::StepBatch& batch, comm::Communicator& comm);
+  /// Returns the inputs to train or score. After fill_totals() the batches must be those of the completed batch. `rounds`:
   /// micro-batches of the rank that has most. Collective.
   std::vector<model::MicroInput> inputs(std::span<const loader::MicroBatch> batches, std::int64_t rounds);
   /// Adds micro-batches to the estimate; `first` is the number of the first one among all ranks' micro-batches. Collective.
@@ -74,7 +74,7 @@ class StepInputs {
   bool counts_chosen_;
   Instance& instance_;
   Reference* reference_;
-  /// inputs that complete() already built for the reward estimate; inputs() returns them
+  /// inputs that fill_totals() already built for the reward estimate; inputs() returns them
   std::optional<std::vector<model::MicroInput>> scored_inputs_;
 };
 

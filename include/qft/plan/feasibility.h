@@ -26,13 +26,13 @@ struct Footprint {
 Footprint footprint_of(const ExecutionConfig& run, const config::RunConfig& config);
 
 /// Bytes that the process leaves to the model; 0: unknown, and everything fits.
-struct Room {
+struct AvailableMemory {
   std::int64_t device = 0;  ///< on the CPU the host's
   std::int64_t host = 0;    ///< host memory per rank, besides a device with its own memory
 };
 
 /// True if the footprint fits. A tenth must stay free, because not everything is predicted.
-bool fits(const Footprint& footprint, const Room& room);
+bool fits(const Footprint& footprint, const AvailableMemory& room);
 
 /// A memory policy, and the memory that a rank needs under it.
 struct PolicyFit {
@@ -42,7 +42,7 @@ struct PolicyFit {
 };
 /// Returns the fastest policy that the run file allows and that fits, else the one that needs least. `config_with` returns the
 /// run under a policy.
-PolicyFit fastest_that_fits(const config::RunConfig& config, const Room& room,
+PolicyFit fastest_that_fits(const config::RunConfig& config, const AvailableMemory& room,
                             const std::function<ExecutionConfig(const MemoryPolicy&)>& config_with);
 
 /// Returns the largest group of micro-batches in flight that fits into `available` bytes with a fifth of them free; at least 1,

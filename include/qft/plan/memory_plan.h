@@ -28,12 +28,14 @@ struct MemoryPlan {
   std::int64_t buffers = 0;      ///< scratch of the operations, and of one recomputed layer
   std::int64_t reference = 0;    ///< everything of a reference with its own weights, gathered weights and rows included
   /// Subtracted: gathered weights, gradients and temporaries do not peak at the same time (device memory only).
-  std::int64_t apart = 0;
+  std::int64_t peak_overlap = 0;
   std::int64_t host = 0;  ///< offloaded to host memory; not in total()
 
   /// Returns the bytes allocated before the first step: exact, not an estimate.
   std::int64_t state() const { return weights + optimizer; }
-  std::int64_t total() const { return weights + gathered + gradients + optimizer + activations + buffers + reference - apart; }
+  std::int64_t total() const {
+    return weights + gathered + gradients + optimizer + activations + buffers + reference - peak_overlap;
+  }
 };
 
 /// Returns "weights 1.2 GB, gathered 0.3 GB, ...": the nonzero parts, largest first.

@@ -24,7 +24,7 @@ struct Row {
   std::int64_t max_micro_batches = 1;  ///< micro-batches in a step, on the rank with most
   int shard_ranks = 1, replicas = 1;
   MemoryPolicy policy;
-  bool asked = false;        ///< the run file asks for this row
+  bool requested = false;    ///< the run file asks for this row
   MemoryPlan memory;         ///< for one rank
   std::int64_t staged = 0;   ///< copies for checkpoints, if ranks compute in host memory
   std::int64_t process = 0;  ///< memory of the process besides the model, compiled kernels included
