@@ -56,7 +56,7 @@ class StepInputs {
   /// Sets the totals that the objective needs and a batch alone does not give: the estimate (for rewards the batch's mean) and
   /// the number of labels of chosen answers. Collective.
   void fill_totals(parallel::BatchTotals& totals, const loader::StepBatch& batch, comm::Communicator& comm);
-  /// Returns the inputs to train or score. After fill_totals() the batches must be those of the completed batch. `rounds`:
+  /// Returns the inputs to train or score. After fill_totals() pass the micro-batches of the same batch. `rounds`:
   /// micro-batches of the rank that has most. Collective.
   std::vector<model::MicroInput> inputs(std::span<const loader::MicroBatch> batches, std::int64_t rounds);
   /// Adds micro-batches to the estimate; `first` is the number of the first one among all ranks' micro-batches. Collective.
