@@ -112,8 +112,8 @@ std::string memory_table(const Plan& plan) {
   const auto part = [unit](auto member) { return [unit, member](const Row& row) { return unit.text(row.memory.*member); }; };
   const auto of_row = [unit](auto member) { return [unit, member](const Row& row) { return unit.text(row.*member); }; };
   const auto some = [&](auto member) { return any_row(plan, [member](const Row& row) { return row.memory.*member > 0; }); };
-  const bool staged = any_row(plan, [](const Row&row) { return row.staged > 0; }),
-             process = any_row(plan, [](const Row&row) { return row.process > 0; });
+  const bool staged = any_row(plan, [](const Row& row) { return row.staged > 0; }),
+             process = any_row(plan, [](const Row& row) { return row.process > 0; });
   const auto peak_overlap = [unit](const Row& row) { return unit.text(-row.memory.peak_overlap); };
   return table(fmt::format("memory of a rank in {}, for a micro-batch of {}", unit.name, micro_batch_text(plan)), plan.rows,
                {{"weights", part(&MemoryPlan::weights)},
