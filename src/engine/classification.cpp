@@ -110,13 +110,13 @@ void ClassificationLoss::known_gradient(const model::MicroInput&, const Tensor&)
 
 Tensor ClassificationLoss::targets_of(const model::MicroInput& in, c10::Device device) const {
   const auto texts = static_cast<std::size_t>(in.sequences.num_sequences()), width = static_cast<std::size_t>(labels_);
-  require(in.classes.size() == texts, "{} texts, but {} labels: name the label column as label in dataset_info.json", texts,
-          in.classes.size());
+  require(in.targets.size() == texts, "{} texts, but {} labels: name the label column as label in dataset_info.json", texts,
+          in.targets.size());
   std::vector<double> targets(texts * width, 0.0);
   for (std::size_t i = 0; i < texts; ++i)
-    if (const std::string fault = problem_.fill_target(in.classes[i], std::span(targets).subspan(i * width, width));
+    if (const std::string fault = problem_.fill_target(in.targets[i], std::span(targets).subspan(i * width, width));
         !fault.empty())
-      fail("a label is [{}]: {}", fmt::join(in.classes[i], ", "), fault);
+      fail("a label is [{}]: {}", fmt::join(in.targets[i], ", "), fault);
   return device::upload(std::span<const double>(targets), device).view({-1, labels_});
 }
 

@@ -106,12 +106,12 @@ void require_items_of(const pack::PackReader& pack, const config::RunConfig& con
   const auto& have = pack.attributes();
   const ObjectiveRow& row = objective_of(config);
   if (have.sequences_per_item == row.item_sequences && (have.stage == "kto") == row.estimates_kl &&
-      (have.stage == "seq_cls") == row.classes)
+      (have.stage == "seq_cls") == row.has_item_targets)
     return;
   fail_config("'{}' was packed for stage {}, {} sequences an item, but {} trains on {}: give a pack of that stage, or none",
               pack.path().string(), have.stage, have.sequences_per_item, config.finetuning.stage,
               row.estimates_kl         ? "single answers marked desirable or undesirable"
-              : row.classes            ? "texts with labels"
+              : row.has_item_targets   ? "texts with labels"
               : row.item_sequences > 1 ? "preference pairs"
                                        : "single samples");
 }
@@ -224,23 +224,24 @@ void check_pairs(const pack::PackReader& pack, const loader::ItemSubset& items) 
 /// KTO needs both desirable and undesirable answers. Its authors advise a total weight ratio between 1:1 and 4:3.
 void check_feedback(const pack::PackReader& pack, const loader::ItemSubset& items, const config::FinetuningArgs& f) {
   const std::vector<std::string> tags = pack.item_tags();
-  const ItemCount liked(pack, items, [&](std::int64_t number) {
+  const ItemCount desirable(pack, items, [&](std::int64_t number) {
     return encode::is_desirable(pack::tags_from_json(tags.at(static_cast<std::size_t>(number))));
   });
-  const std::int64_t others = liked.all - liked.count;
-  if (liked.count == 0 || others == 0)
+  const std::int64_t others = desirable.all - desirable.count;
+  if (desirable.count == 0 || others == 0)
     fail_config(
         "'{}': all {} answers are {}: stage kto learns from both kinds; is '{}' of dataset_info.json the right column? For "
         "answers that are all good use stage sft",
-        pack.path().string(), liked.all, liked.count == 0 ? "disliked" : "liked", encode::kFeedbackTag);
-  const double even = f.kto_rejected_weight * static_cast<double>(others) / static_cast<double>(liked.count);
+        pack.path().string(), desirable.all, desirable.count == 0 ? "undesirable" : "desirable", encode::kFeedbackTag);
+  const double even = f.kto_rejected_weight * static_cast<double>(others) / static_cast<double>(desirable.count);
   if (even == 0.0) return;  // asked for: kto_rejected_weight is 0
   const double balance = f.kto_chosen_weight / even;
   if (balance < 0.99 || balance > 4.0 / 3.0 + 0.01)
     log::warn(
-        "'{}': {} liked answers of weight {} and {} others of weight {}: their total weights are {:.2f} to 1, but 1 to 1.33 "
+        "'{}': {} desirable answers of weight {} and {} others of weight {}: their total weights are {:.2f} to 1, but 1 to 1.33 "
         "is advised: set kto_chosen_weight between {:.2f} and {:.2f}",
-        pack.path().string(), liked.count, f.kto_chosen_weight, others, f.kto_rejected_weight, balance, even, even * 4.0 / 3.0);
+        pack.path().string(), desirable.count, f.kto_chosen_weight, others, f.kto_rejected_weight, balance, even,
+        even * 4.0 / 3.0);
 }
 
 /// For stage seq_cls. Throws ConfigError for the first invalid label.
@@ -340,7 +341,7 @@ bool has_labels(const EvalSet& set) {
 }
 
 void require_labels(const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
-  if (objective_of(config).classes) check_items(*set.pack, set.items, config, comm);
+  if (objective_of(config).has_item_targets) check_items(*set.pack, set.items, config, comm);
 }
 
 fs::path pack_path(const config::RunConfig& config, CorpusPart part) {

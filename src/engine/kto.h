@@ -13,8 +13,8 @@ struct KtoOptions {
   double rejected_weight = 1.0;  ///< kto_rejected_weight
 };
 
-/// An item is one sequence; MicroInput::liked says whether its answer is desirable. Let r be its log-ratio: the sum over labels
-/// of the policy's log-probabilities minus the reference's. The loss is the mean over the items of
+/// An item is one sequence; MicroInput::desirable says whether its answer is desirable. Let r be its log-ratio: the sum over
+/// labels of the policy's log-probabilities minus the reference's. The loss is the mean over the items of
 ///   weight * (1 - sigmoid(beta * (r - kl)))  for desirable answers (equation 8; TRL: loss_type kto)
 ///   weight * (1 - sigmoid(beta * (kl - r)))  for undesirable answers
 /// `kl` (at least 0) belongs to the whole global batch; TRL and LLaMA-Factory use the micro-batch's. As in LLaMA-Factory, ftx

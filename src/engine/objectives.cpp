@@ -72,7 +72,7 @@ std::vector<ObjectiveRow> objectives() {
     all.push_back(
         {{.kind = Kind::row_local, .reference = loss.reference, .reference_rows = loss.reference}, loss.name, weighted_tokens});
   all.push_back({{.kind = Kind::sequence_level, .item_sequences = 2, .scores = true}, "rm", reward});
-  all.push_back({{.kind = Kind::sequence_level, .scores = true, .classes = true}, "seq_cls", classification});
+  all.push_back({{.kind = Kind::sequence_level, .scores = true, .has_item_targets = true}, "seq_cls", classification});
   all.push_back({{.kind = Kind::sequence_level, .item_sequences = 2, .reference = true, .estimates_kl = true}, "kto", kto});
   for (const PairLoss& loss : pair_losses())
     all.push_back({{.kind = Kind::sequence_level, .item_sequences = 2, .reference = loss.reference}, loss.name, preference});

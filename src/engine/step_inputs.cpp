@@ -16,7 +16,7 @@ namespace qft::engine {
 void Estimate::reduce_kl(comm::Communicator& comm, parallel::BatchTotals& totals) {
   const std::vector<double> sums = sums_.all_reduce(comm);
   totals.kl = sums[0] < 0.0 || sums[1] == 0.0 ? 0.0 : sums[0] / sums[1];  // NaN stays NaN
-  totals.liked = sums[2];
+  totals.desirable = sums[2];
   totals.tokens = sums[3];
 }
 
@@ -85,10 +85,10 @@ void StepInputs::estimate_kl(std::span<const loader::MicroBatch> batches, std::i
   if (sums.empty()) return;
   const at::Tensor all = at::stack(sums).cpu();
   for (std::size_t i = 0; i < sums.size(); ++i) {
-    const auto& liked = batches[i].liked;
+    const auto& desirable = batches[i].desirable;
     const std::size_t trained = batches[i].tokens.size() - static_cast<std::size_t>(inputs[i].num_tokens());
-    estimate.add(first + static_cast<std::int64_t>(i), all.const_data_ptr<double>()[i], static_cast<double>(liked.size()),
-                 std::accumulate(liked.begin(), liked.end(), 0.0), static_cast<double>(trained));
+    estimate.add(first + static_cast<std::int64_t>(i), all.const_data_ptr<double>()[i], static_cast<double>(desirable.size()),
+                 std::accumulate(desirable.begin(), desirable.end(), 0.0), static_cast<double>(trained));
   }
 }
 

@@ -57,9 +57,9 @@ MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::i
     pack.read(item, flat);
     append_item(batch, flat, item * pack.attributes().sequences_per_item);
     if (share_prompts) batch.shared.insert(batch.shared.end(), {0, shared_prompt(flat)});
-    if (pack.attributes().stage == "kto") batch.liked.push_back(encode::is_desirable(pack.origin(item).tags) ? 1 : 0);
+    if (pack.attributes().stage == "kto") batch.desirable.push_back(encode::is_desirable(pack.origin(item).tags) ? 1 : 0);
     if (pack.attributes().stage == "seq_cls")
-      if (auto classes = encode::targets_from_tags(pack.origin(item).tags)) batch.classes.push_back(std::move(*classes));
+      if (auto targets = encode::targets_from_tags(pack.origin(item).tags)) batch.targets.push_back(std::move(*targets));
     const auto i = static_cast<std::size_t>(item);
     const auto got_tokens = static_cast<std::int64_t>(batch.tokens.size() - tokens_before);
     const auto got_labels = static_cast<std::int64_t>(batch.label_positions.size() - labels_before);
@@ -85,7 +85,7 @@ std::int64_t MicroBatch::rows() const {
 MicroBatch sequences_of(const MicroBatch& batch, std::int32_t index) {
   MicroBatch part;
   part.cu_seqlens = part.item_offsets = {0};
-  part.liked = batch.liked;
+  part.desirable = batch.desirable;
   const auto take_label = [&](std::ptrdiff_t label, std::int32_t moved) {
     const auto l = static_cast<std::size_t>(label);
     part.label_positions.push_back(batch.label_positions[l] + moved);

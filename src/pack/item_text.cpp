@@ -45,7 +45,7 @@ std::vector<Piece> pieces_of(const encode::EncodedSequence& sequence, const toke
 std::string sequence_name(const PackReader& pack, const encode::EncodedItem& item, std::size_t number) {
   if (item.sequences.size() == 1) return {};
   if (pack.attributes().stage != "kto") return number == 0 ? "chosen" : "rejected";
-  return number > 0 ? "another answer, for the KL" : encode::is_desirable(item.tags) ? "liked" : "disliked";
+  return number > 0 ? "another answer, for the KL" : encode::is_desirable(item.tags) ? "desirable" : "undesirable";
 }
 
 /// Returns the text on one line; a long text is reduced to its beginning and its end.

@@ -159,14 +159,14 @@ parallel::StepResult SmallRun::step(int number, int pack, const parallel::StopRe
   const int max_micro_batches = (bins + ranks - 1) / ranks;
   const parallel::MicroRange range =
       case_.deterministic ? parallel::MicroRange{first, last - first, bins} : parallel::MicroRange{};
-  double tokens = 0, liked = 0, first_labels = 0;
-  for (const auto& s : batch) tokens += static_cast<double>(s.tokens.size()), liked += is_desirable(s);
+  double tokens = 0, desirable = 0, first_labels = 0;
+  for (const auto& s : batch) tokens += static_cast<double>(s.tokens.size()), desirable += is_desirable(s);
   for (std::size_t s = 0; s < batch.size(); s += static_cast<std::size_t>(case_.item_sequences))
     first_labels += static_cast<double>(batch[s].labels.size());
   const parallel::BatchTotals totals{.label_tokens = labels,
                                      .items = static_cast<double>(items),
                                      .tokens = tokens,
-                                     .liked = liked,
+                                     .desirable = desirable,
                                      .first_labels = first_labels,
                                      .weighted = case_.weighted};
   auto objective = case_.objective ? case_.objective(totals) : std::make_unique<parallel::TokenMeanLoss>(totals);
@@ -195,9 +195,9 @@ std::vector<double> SmallRun::weights() const {
 model::MicroInput SmallRun::build(const std::vector<Sequence>& batch, int first, int count) const {
   std::vector<std::int32_t> tokens, cu = {0}, labels, items = {0}, shared;
   std::vector<std::int64_t> samples;
-  std::vector<std::uint8_t> liked;
+  std::vector<std::uint8_t> desirable;
   std::vector<double> weights;
-  std::vector<std::vector<double>> classes;
+  std::vector<std::vector<double>> targets;
   const int each = case_.item_sequences;
   for (int s = first * each; s < (first + count) * each; ++s) {
     const auto& q = batch[static_cast<std::size_t>(s)];
@@ -213,14 +213,14 @@ model::MicroInput SmallRun::build(const std::vector<Sequence>& batch, int first,
       const Sequence& first = batch[static_cast<std::size_t>(s) - 1];
       shared.back() = loader::shared_prompt(first.tokens, first.labels.front(), q.tokens, q.labels.front());
     }
-    liked.push_back(is_desirable(q) ? 1 : 0);
-    if (case_.labels > 0) classes.push_back({static_cast<double>(q.id % case_.labels)});
+    desirable.push_back(is_desirable(q) ? 1 : 0);
+    if (case_.labels > 0) targets.push_back({static_cast<double>(q.id % case_.labels)});
     if ((s + 1) % each == 0) items.push_back(static_cast<std::int32_t>(samples.size()));
   }
   model::MicroInput in = model::MicroInput::build(tokens, cu, labels, samples, device_, items, shared);
-  in.liked = std::move(liked);
+  in.desirable = std::move(desirable);
   if (case_.weighted) in.label_weights = device::upload(weights, device_);
-  in.classes = std::move(classes);
+  in.targets = std::move(targets);
   in.routing = model::Routing::build(spec().config, in.sequences, instance_->transformer().statistics_dtype(), device_);
   return in;
 }

@@ -28,7 +28,7 @@ constexpr double kTexts = 7.0;  // texts of the global batch; the micro-batch ha
 model::MicroInput texts(std::vector<std::vector<double>> classes) {
   const std::vector<std::int32_t> tokens(8), bounds = {0, 1, 4, 6, 8};
   model::MicroInput in = model::MicroInput::build(tokens, bounds, {}, {}, at::kCPU);
-  in.classes = std::move(classes);
+  in.targets = std::move(classes);
   return in;
 }
 

@@ -18,9 +18,9 @@ namespace qft::engine {
 namespace {
 
 constexpr std::int64_t kAnswerLabels = 7;
-const std::vector<std::uint8_t> kLiked = {1, 0, 0, 1};
+const std::vector<std::uint8_t> kDesirable = {1, 0, 0, 1};
 /// Totals of the global batch; the micro-batch has four answers.
-const parallel::BatchTotals kKtoTotals{.label_tokens = 20, .items = 9, .liked = 3, .kl = 0.4};
+const parallel::BatchTotals kKtoTotals{.label_tokens = 20, .items = 9, .desirable = 3, .kl = 0.4};
 
 /// Four answers. Sequence s has 4 + s tokens; the last 1 + s % 3 are labels.
 model::MicroInput answers() {
@@ -31,7 +31,7 @@ model::MicroInput answers() {
     for (std::int32_t l = 1 + s % 3; l > 0; --l) labels.push_back(bounds.back() - l);
   }
   auto in = model::MicroInput::build(tokens, bounds, labels, {}, at::kCPU);
-  in.liked = kLiked;
+  in.desirable = kDesirable;
   return in;
 }
 
@@ -44,15 +44,15 @@ struct AnswerDraw {
 /// The sum of the micro-batch's losses.
 at::Tensor judged(const KtoOptions& o, const at::Tensor& policy, const AnswerDraw& draw) {
   at::Tensor loss = at::zeros({}, at::kDouble);
-  const double n = kKtoTotals.items, liked = kKtoTotals.liked;
-  for (std::size_t s = 0; s < kLiked.size(); ++s) {
+  const double n = kKtoTotals.items, desirable = kKtoTotals.desirable;
+  for (std::size_t s = 0; s < kDesirable.size(); ++s) {
     const auto begin = draw.in.label_offsets[s], end = draw.in.label_offsets[s + 1];
     const at::Tensor sum = policy.slice(0, begin, end).sum();
     const at::Tensor ratio = sum - draw.reference.slice(0, begin, end).sum();
-    if (kLiked[s]) {
+    if (kDesirable[s]) {
       loss = loss + o.chosen_weight * (1 - at::sigmoid(o.beta * (ratio - kKtoTotals.kl)));
-      // losses.mean() + ftx * mean(sft of the liked) / liked * n; the mean over n is taken here
-      loss = loss + n * o.ftx * (-sum / static_cast<double>(end - begin)) / liked / liked * n;
+      // losses.mean() + ftx * mean(sft of the desirable) / desirable * n; the mean over n is taken here
+      loss = loss + n * o.ftx * (-sum / static_cast<double>(end - begin)) / desirable / desirable * n;
     } else {
       loss = loss + o.rejected_weight * (1 - at::sigmoid(o.beta * (kKtoTotals.kl - ratio)));
     }
@@ -104,7 +104,7 @@ TEST(Kto, RefusesAnswersWithoutAJudgementAndAMissingReference) {
   AnswerDraw draw;
   const KtoLoss ours({}, kKtoTotals);
   EXPECT_THROW(ours.observe(draw.in, {draw.policy, {}}, {}), Error);
-  draw.in.liked.pop_back();
+  draw.in.desirable.pop_back();
   EXPECT_THROW(ours.observe(draw.in, {draw.policy, parallel::sequence_sums(draw.in, draw.reference)}, {}), Error);
 }
 

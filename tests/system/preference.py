@@ -160,7 +160,7 @@ def main():
         for what, changes, words in [("single samples in stage dpo", {"pack": str(tmp / "single.h5")}, "stage is dpo, sft in the pack"),
                                      ("pairs in stage sft", {"stage": "sft", "pack": str(tmp / "out/packs/train.h5")}, "stage is sft, dpo in the pack"),
                                      ("a reference of another vocabulary", {"pref_loss": "sigmoid", "ref_model": str(tmp / "other")}, "a vocabulary of 1100 tokens"),
-                                     ("answers that are all liked", {"stage": "kto", "dataset": "liked", "output_dir": str(tmp / "liked")}, "all 12 answers are liked"),
+                                     ("answers that are all liked", {"stage": "kto", "dataset": "liked", "output_dir": str(tmp / "liked")}, "all 12 answers are desirable"),
                                      ("pairs in stage kto", {"stage": "kto", "pack": str(tmp / "out/packs/train.h5")}, "stage is kto, dpo in the pack"),
                                      ("a loss that is not built", {"pref_loss": "kto_pair"}, "pref_loss is \"kto_pair\", which is not implemented"),
                                      ("answers that are all equal", {"dataset": "equal", "output_dir": str(tmp / "equal")}, "all 24 pairs have equal chosen and rejected answers"),

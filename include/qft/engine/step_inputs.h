@@ -25,10 +25,10 @@ class Estimate {
   explicit Estimate(std::int64_t micro_batches) : sums_(micro_batches, kWidth) {}
   /// Adds micro-batch `index`: the sum of `count` log-ratios or rewards, the number of desirable items, and the number of trained
   /// tokens.
-  void add(std::int64_t index, double sum, double count, double liked, double tokens) {
-    sums_.set(index, std::array{sum, count, liked, tokens});
+  void add(std::int64_t index, double sum, double count, double desirable, double tokens) {
+    sums_.set(index, std::array{sum, count, desirable, tokens});
   }
-  /// Sets `kl` (at least 0), `liked` and `tokens`. Collective.
+  /// Sets `kl` (at least 0), `desirable` and `tokens`. Collective.
   void reduce_kl(comm::Communicator& comm, parallel::BatchTotals& totals);
   /// Sets `reward` (0 without answers). Collective.
   void reduce_reward(comm::Communicator& comm, parallel::BatchTotals& totals);

@@ -28,9 +28,9 @@ struct MicroBatch {
   std::vector<std::int32_t> item_offsets;  // [I+1] index of each item's first sequence; first 0, last S
   // [S] first tokens of each that equal the previous sequence's and use its rows (share_prompts); empty: no shared rows
   std::vector<std::int32_t> shared;
-  std::vector<std::uint8_t> liked;  // [I] in packs of stage kto: 1 if the answer is desirable; otherwise empty
+  std::vector<std::uint8_t> desirable;  // [I] in packs of stage kto: 1 if the answer is desirable; otherwise empty
   // [I] in packs of stage seq_cls with labelled records: the labels' values (encode::parse_targets()); otherwise empty
-  std::vector<std::vector<double>> classes;
+  std::vector<std::vector<double>> targets;
 
   /// Returns the number of computed tokens: all tokens except the shared ones.
   std::int64_t rows() const;

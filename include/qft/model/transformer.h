@@ -51,13 +51,13 @@ struct MicroInput {
   std::optional<Angles> angles;
   Routing routing;       ///< for models with experts in training; filled by the layers' forward passes
   at::Tensor reference;  ///< [S] fp64: summed log-probabilities of each sequence's labels under a reference model, if requested
-  at::Tensor reference_rows;        ///< [L, E]: input rows of the reference model's head for the labels, if requested
-  at::Tensor reference_head;        ///< [V, E]: the reference model's head, if reference_rows is set
-  at::Tensor label_weights;         ///< fp64 [L]: weight of each label, if the data has weights; undefined: 1
-  std::vector<std::uint8_t> liked;  ///< [I]: whether an item's answer is desirable, if the data says it
+  at::Tensor reference_rows;            ///< [L, E]: input rows of the reference model's head for the labels, if requested
+  at::Tensor reference_head;            ///< [V, E]: the reference model's head, if reference_rows is set
+  at::Tensor label_weights;             ///< fp64 [L]: weight of each label, if the data has weights; undefined: 1
+  std::vector<std::uint8_t> desirable;  ///< [I]: whether an item's answer is desirable, if the data says it
   /// [I]: targets of a classifier for each item, if the data has them: a class index, several label indices, or regression
   /// values.
-  std::vector<std::vector<double>> classes;
+  std::vector<std::vector<double>> targets;
   /// Returns the number of computed rows.
   std::int64_t num_tokens() const { return tokens.size(0); }
 

@@ -26,7 +26,7 @@ struct ObjectiveTraits {
   bool reference = false;         ///< needs a reference model: the reference lane, or MicroInput::reference
   bool reference_rows = false;    ///< needs the reference's rows of logits, not its log-probabilities
   bool scores = false;            ///< uses the values of a sequence head instead of log-probabilities
-  bool classes = false;           ///< items have targets (MicroInput::classes)
+  bool has_item_targets = false;  ///< items have targets (MicroInput::targets)
   bool estimates_kl = false;      ///< an item's second sequence is not trained; it estimates BatchTotals::kl before the step
   bool compares_rewards = false;  ///< needs BatchTotals::reward before the step
 };
@@ -47,7 +47,7 @@ at::Tensor sequence_sums(const model::MicroInput& in, const at::Tensor& values);
 /// Counts of a step, over all ranks.
 struct BatchTotals {
   double label_tokens = 0, items = 0, tokens = 0;
-  double liked = 0;         ///< desirable items, if the data says so
+  double desirable = 0;     ///< desirable items, if the data says so
   double kl = 0;            ///< KL divergence of the policy from the reference, estimated before the step
   double reward = 0;        ///< baseline for rewards: a mean of rewards, known before the gradients
   double first_labels = 0;  ///< label tokens of the items' first sequences, if an objective needs them
