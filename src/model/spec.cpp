@@ -16,10 +16,10 @@ namespace {
 struct Tensor {
   std::string path;
   Shape shape;
-  bool starts_group = true;         ///< starts at an aligned offset; false: directly follows the previous tensor
-  bool decays = false;              ///< like HF Trainer: false for biases and norms
-  Along tensor_axis = Along::copy;  ///< gradient along comm::Axis::tensor
-  Along pipeline_axis = Along::own;
+  bool starts_group = true;  ///< starts at an aligned offset; false: directly follows the previous tensor
+  bool decays = false;       ///< like HF Trainer: false for biases and norms
+  GradPlacement tensor_axis = GradPlacement::replicated;  ///< gradient along comm::Axis::tensor
+  GradPlacement pipeline_axis = GradPlacement::sharded;
   std::vector<FileTensor> parts = {};
   Role role = Role::base;
 };
@@ -116,7 +116,8 @@ std::vector<ops::Quantization> formats_of(const WeightStorage& weight_storage, c
 
 void place_stack(UnitSpec& unit, const std::string& prefix, const ModelSpec& spec, const ParamGroup& group,
                  const WeightStorage& weight_storage) {
-  Tensor tensor{path_of(group.stack), {group.stack.experts, group.out(), group.in()}, true, /*decays=*/true, Along::own};
+  Tensor tensor{
+      path_of(group.stack), {group.stack.experts, group.out(), group.in()}, true, /*decays=*/true, GradPlacement::sharded};
   std::vector<std::size_t> linears(group.linears.size());
   std::iota(linears.begin(), linears.end(), std::size_t{0});
   if (!group.stack.fused) tensor.parts = expert_tensors(prefix, group, linears, ".weight", 0, group.in());
@@ -134,9 +135,9 @@ void place_group(UnitSpec& unit, const std::string& prefix, const ModelSpec& spe
                       {.path = group.tensor,
                        .shape = group.shape,
                        .decays = group.decays,
-                       .tensor_axis = group.of_heads   ? Along::own
-                                      : group.per_head ? Along::sum
-                                                       : Along::copy});
+                       .tensor_axis = group.of_heads   ? GradPlacement::sharded
+                                      : group.per_head ? GradPlacement::partial
+                                                       : GradPlacement::replicated});
   if (group.is_stack()) return place_stack(unit, prefix, spec, group, weight_storage);
   const bool router = std::ranges::any_of(group.linears, [](const LinearSpec& linear) { return is_router(linear.name); });
   std::vector<std::string> names;
@@ -145,8 +146,8 @@ void place_group(UnitSpec& unit, const std::string& prefix, const ModelSpec& spe
       router ? std::vector<ops::Quantization>(names.size()) : formats_of(weight_storage, names);
   for (std::size_t i = 0; i < group.linears.size(); ++i) {
     const LinearSpec& linear = group.linears[i];
-    place_base(unit, prefix, spec, {linear.path + ".weight", {linear.out, linear.in}, i == 0, /*decays=*/true, Along::own},
-               kinds[i]);
+    place_base(unit, prefix, spec,
+               {linear.path + ".weight", {linear.out, linear.in}, i == 0, /*decays=*/true, GradPlacement::sharded}, kinds[i]);
   }
   bool first = true;
   for (const LinearSpec& linear : group.linears)
@@ -155,7 +156,7 @@ void place_group(UnitSpec& unit, const std::string& prefix, const ModelSpec& spe
                  {.path = linear.path + ".bias",
                   .shape = {linear.out},
                   .starts_group = std::exchange(first, false),
-                  .tensor_axis = linear.split == Split::rows ? Along::own : Along::copy});
+                  .tensor_axis = linear.split == Split::rows ? GradPlacement::sharded : GradPlacement::replicated});
 }
 
 UnitSpec unit_of(UnitSpec::Kind kind, int layer, std::string name) {
@@ -197,8 +198,8 @@ UnitSpec build_embedding(const ModelSpec& spec) {
                {spec.config.vocab_size, spec.config.hidden_size},
                true,
                /*decays=*/true,
-               Along::own,
-               spec.ties_head() ? Along::sum : Along::own});
+               GradPlacement::sharded,
+               spec.ties_head() ? GradPlacement::partial : GradPlacement::sharded});
   return finished(std::move(unit));
 }
 
@@ -213,7 +214,8 @@ UnitSpec build_head(const ModelSpec& spec) {
                {.path = kValueHead, .shape = {1, spec.config.hidden_size}, .decays = true, .role = Role::value_head});
     place_base(unit, "", spec, {.path = kValueHeadBias, .shape = {1}, .role = Role::value_head});
   } else if (!spec.config.tie_word_embeddings) {
-    place_outer(unit, spec, {kLmHead, {spec.config.vocab_size, spec.config.hidden_size}, true, /*decays=*/true, Along::own});
+    place_outer(unit, spec,
+                {kLmHead, {spec.config.vocab_size, spec.config.hidden_size}, true, /*decays=*/true, GradPlacement::sharded});
     if (spec.untied) unit.params.back().parts = spec.units.front().params.front().in_files();
   }
   return finished(std::move(unit));
@@ -221,10 +223,11 @@ UnitSpec build_head(const ModelSpec& spec) {
 
 }  // namespace
 
-GradientAxes gradient_axes(Along tensor_axis, Along pipeline_axis) {
+GradientAxes gradient_axes(GradPlacement tensor_axis, GradPlacement pipeline_axis) {
   GradientAxes axes{};
-  const auto along = [&](comm::Axis axis) -> Along& { return axes[static_cast<std::size_t>(axis)]; };
-  for (const comm::Axis axis : {comm::Axis::replicate, comm::Axis::shard, comm::Axis::context}) along(axis) = Along::sum;
+  const auto along = [&](comm::Axis axis) -> GradPlacement& { return axes[static_cast<std::size_t>(axis)]; };
+  for (const comm::Axis axis : {comm::Axis::replicate, comm::Axis::shard, comm::Axis::context})
+    along(axis) = GradPlacement::partial;
   along(comm::Axis::pipeline) = pipeline_axis;
   along(comm::Axis::tensor) = tensor_axis;
   return axes;

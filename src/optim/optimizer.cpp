@@ -82,8 +82,9 @@ void Optimizer::allocate_state(std::size_t i, const Precision& precision) {
     const Segment& segment = params_[i].segments[piece.segment];
     const std::int64_t first = piece.begin + params_[i].begin - segment.begin, last = first + piece.end - piece.begin - 1;
     for (const StateSpec& spec : states_of(segment))
-      if (spec.per > 0)
-        piece.state.push_back(at::zeros({last / spec.per - first / spec.per + 1}, b.master.options().dtype(spec.type)));
+      if (spec.block_size > 0)
+        piece.state.push_back(
+            at::zeros({last / spec.block_size - first / spec.block_size + 1}, b.master.options().dtype(spec.type)));
   }
 }
 
@@ -97,7 +98,8 @@ void Optimizer::assign_owners() {
   for (Owned& owned : owners_->all())
     if (owners_->is_mine(owned))
       for (const StateSpec& spec : states_of(params_[owned.buffer].segments[owned.segment]))
-        if (spec.per == 0) owned.state.push_back(at::zeros(spec.shape, buffers_[owned.buffer].master.options().dtype(spec.type)));
+        if (spec.block_size == 0)
+          owned.state.push_back(at::zeros(spec.shape, buffers_[owned.buffer].master.options().dtype(spec.type)));
 }
 
 void Optimizer::step(double learning_rate, double grad_scale) {
@@ -170,7 +172,7 @@ std::vector<HeldState> Optimizer::held_states(std::size_t i, std::int64_t segmen
   std::size_t next = 0, owned_next = 0;
   for (const StateSpec& spec : states_of(*segment)) {
     HeldState h{spec, b.master.narrow(0, 0, 0).to(spec.type)};
-    if (spec.per == 0) {
+    if (spec.block_size == 0) {
       const auto& all = owners_->all();
       const auto owned =
           std::find_if(all.begin(), all.end(), [&](const Owned& o) { return o.buffer == i && o.segment == index; });
@@ -178,8 +180,8 @@ std::vector<HeldState> Optimizer::held_states(std::size_t i, std::int64_t segmen
       ++owned_next;
     } else if (begin < end) {
       h.values = spec_.is_uniform() ? b.state[next].narrow(0, begin, end - begin) : piece->state[next];
-      h.begin = first / spec.per;
-      h.shared = first % spec.per == 0 ? 0 : 1;
+      h.begin = first / spec.block_size;
+      h.shared = first % spec.block_size == 0 ? 0 : 1;
       ++next;
     }
     held.push_back(std::move(h));

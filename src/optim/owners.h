@@ -19,7 +19,7 @@ struct Owned {
   std::int64_t begin = 0, end = 0;      ///< range in the unit's buffer
   Shape stack;                          ///< Param::as_stack()
   int owner = 0;
-  std::vector<at::Tensor> state = {};  ///< on the owner: states with StateSpec::per 0
+  std::vector<at::Tensor> state = {};  ///< on the owner: states with StateSpec::block_size 0
 };
 
 class Owners {

@@ -21,7 +21,7 @@ class AcquiredUnits {
   /// Both must outlive this object.
   AcquiredUnits(const model::ModelSpec& spec, WeightStore& store);
 
-  void acquire(int unit, Need need) { held_[static_cast<std::size_t>(unit)] = &store_.acquire(unit, need); }
+  void acquire(int unit, GatherPurpose purpose) { held_[static_cast<std::size_t>(unit)] = &store_.acquire(unit, purpose); }
 
   // Views of acquired units; valid until the release.
   model::Weight embedding(BindMode mode) const { return weight(0, model::kEmbedTokens, mode); }

@@ -19,9 +19,9 @@ class Builder {
 
   int groups() const { return (options_.max_micro_batches + options_.group - 1) / options_.group; }
 
-  void acquire(int block, Need need) {
+  void acquire(int block, GatherPurpose purpose) {
     for (const int unit : spec_.units_of_block(block))
-      list_.push_back({.kind = ActionKind::acquire, .target = unit, .need = need});
+      list_.push_back({.kind = ActionKind::acquire, .target = unit, .purpose = purpose});
   }
   void release(int block) {
     for (const int unit : spec_.units_of_block(block)) list_.push_back({ActionKind::release, unit});
@@ -44,7 +44,7 @@ class Builder {
                        .last = head && bottom_ > block,
                        .needs_gradient = block >= bottom_});
     }
-    if (spec_.has_experts(block)) absent(block, group);
+    if (spec_.has_experts(block)) join_exchange(block, group);
   }
   /// Backward starts with the last micro-batch: its activations are most likely still in the cache.
   void backward(int block, int group) {
@@ -66,11 +66,11 @@ class Builder {
   int first(int group) const { return std::min(group * options_.group, options_.micro_batches); }
   int last(int group) const { return last_of(group, options_.micro_batches); }
   int last_of(int group, int micro_batches) const { return std::min((group + 1) * options_.group, micro_batches); }
-  void absent(int block, int group) {
+  void join_exchange(int block, int group) {
     const int passes = last_of(group, options_.max_micro_batches) - group * options_.group - (last(group) - first(group));
     for (int i = 0; i < passes; ++i) {
-      if (options_.reference) list_.push_back({.kind = ActionKind::absent, .target = block, .lane = Lane::reference});
-      list_.push_back({ActionKind::absent, block});
+      if (options_.reference) list_.push_back({.kind = ActionKind::join_exchange, .target = block, .lane = Lane::reference});
+      list_.push_back({ActionKind::join_exchange, block});
     }
   }
 
@@ -83,8 +83,8 @@ class Builder {
 }  // namespace
 
 std::string describe(const Action& action, const model::ModelSpec& spec) {
-  static constexpr const char* kNames[] = {"gather", "gather_frozen", "acquire", "forward", "backward",
-                                           "absent", "release",       "reduce",  "vote",    "step"};
+  static constexpr const char* kNames[] = {"gather",        "gather_frozen", "acquire", "forward", "backward",
+                                           "join_exchange", "release",       "reduce",  "vote",    "step"};
   const char* name = kNames[static_cast<std::size_t>(action.kind)];
   if (action.target < 0) return name;
   const std::string& unit = spec.units.at(static_cast<std::size_t>(action.target)).name;
@@ -108,12 +108,12 @@ ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions
     const bool last_group = group + 1 == build.groups();
     if (options.groups_per_vote > 0 && group % options.groups_per_vote == 0) build.vote();
     for (int block = 0; block <= top; ++block) {
-      build.acquire(block, Need::forward);
+      build.acquire(block, GatherPurpose::forward);
       build.forward(block, group);
       if (!stays(block) && !(block == 0 && spec.ties_head())) build.release(block);
     }
     for (int block = top; block >= bottom; --block) {
-      if (!stays(block)) build.acquire(block, Need::backward);
+      if (!stays(block)) build.acquire(block, GatherPurpose::backward);
       build.backward(block, group);
       // A tied embedding is reduced with block 0, its last user: units are reduced under their own block's index.
       if (last_group || options.reduce_every_group) build.reduce(block);
@@ -129,7 +129,7 @@ ActionList evaluation_schedule(const model::ModelSpec& spec, const ScheduleOptio
   Builder build(spec, options, spec.num_units());
   for (int group = 0; group < build.groups(); ++group)
     for (int block = 0; block < spec.num_units(); ++block) {
-      build.acquire(block, Need::forward);
+      build.acquire(block, GatherPurpose::forward);
       build.forward(block, group);
       if (block == 0 && spec.ties_head()) continue;
       build.release(block);

@@ -149,16 +149,16 @@ void Executor::interpret(const ActionList& list, Pass& pass) {
 void Executor::perform(const Action& action, Pass& pass) {
   switch (action.kind) {
     case ActionKind::gather:
-      return store_.gather(action.target, action.need);
+      return store_.gather(action.target, action.purpose);
     case ActionKind::gather_frozen:
-      return store_.gather(action.target, action.need, /*frozen_only=*/true);
+      return store_.gather(action.target, action.purpose, /*frozen_only=*/true);
     case ActionKind::acquire:
       return acquire(action);
     case ActionKind::forward:
       return forward(action, pass);
     case ActionKind::backward:
       return backward(action, pass);
-    case ActionKind::absent:
+    case ActionKind::join_exchange:
       return gather_experts(action.target, {});
     case ActionKind::release:
       return store_.release(action.target);
@@ -173,7 +173,7 @@ void Executor::perform(const Action& action, Pass& pass) {
 
 void Executor::acquire(const Action& action) {
   const Stopwatch watch(times_.gather);
-  units_->acquire(action.target, action.need);
+  units_->acquire(action.target, action.purpose);
 }
 
 void Executor::gather_experts(int unit, std::span<const std::int64_t> begins) {

@@ -27,21 +27,21 @@ void GatheredUnit::make_room() {
   decoded_.make_room();
 }
 
-Ranges GatheredUnit::needed(const ShardedBuffer& buffer, model::Part part, Need need) const {
-  return experts_.needed(part, buffer.division().n, need);
+Ranges GatheredUnit::needed(const ShardedBuffer& buffer, model::Part part, GatherPurpose purpose) const {
+  return experts_.needed(part, buffer.division().n, purpose);
 }
 
-bool GatheredUnit::gather(Need need, bool frozen_only) {
-  if (!std::exchange(gathers_, true) && need == Need::forward) experts_.start();
-  const bool frozen = frozen_.gather(needed(frozen_, model::Part::frozen, need));
+bool GatheredUnit::gather(GatherPurpose purpose, bool frozen_only) {
+  if (!std::exchange(gathers_, true) && purpose == GatherPurpose::forward) experts_.start();
+  const bool frozen = frozen_.gather(needed(frozen_, model::Part::frozen, purpose));
   packed_.gather();
-  return (frozen_only || trainable_.gather(needed(trainable_, model::Part::trainable, need))) && frozen;
+  return (frozen_only || trainable_.gather(needed(trainable_, model::Part::trainable, purpose))) && frozen;
 }
 
-const model::UnitBuffers& GatheredUnit::acquire(Need need, std::uint64_t& generations) {
-  gather(need, /*frozen_only=*/false);
-  frozen_.fetch(needed(frozen_, model::Part::frozen, need));
-  trainable_.fetch(needed(trainable_, model::Part::trainable, need));
+const model::UnitBuffers& GatheredUnit::acquire(GatherPurpose purpose, std::uint64_t& generations) {
+  gather(purpose, /*frozen_only=*/false);
+  frozen_.fetch(needed(frozen_, model::Part::frozen, purpose));
+  trainable_.fetch(needed(trainable_, model::Part::trainable, purpose));
   const at::Tensor frozen = frozen_.view(), trainable = trainable_.view(), packed = packed_.view();
   if (held_++ > 0) return views_;
   const bool comes = frozen_.frees_whole() || trainable_.frees_whole() || !decoded_.empty();

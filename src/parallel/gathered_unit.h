@@ -31,9 +31,9 @@ class GatheredUnit {
 
   void make_room();
   /// Prefetches the weights for `need`. Returns false if some of them could not start. Collective.
-  bool gather(Need need, bool frozen_only);
+  bool gather(GatherPurpose purpose, bool frozen_only);
   /// As WeightStore::acquire(); `generations` is the store's counter. Collective.
-  const model::UnitBuffers& acquire(Need need, std::uint64_t& generations);
+  const model::UnitBuffers& acquire(GatherPurpose purpose, std::uint64_t& generations);
   void release();
   /// Releases the unit no matter how many holders it has.
   void drop();
@@ -50,7 +50,7 @@ class GatheredUnit {
   std::int64_t derived_bytes() const { return derived_.bytes(); }
 
  private:
-  Ranges needed(const ShardedBuffer& buffer, model::Part part, Need need) const;
+  Ranges needed(const ShardedBuffer& buffer, model::Part part, GatherPurpose purpose) const;
   void free();
 
   const model::UnitSpec* unit_ = nullptr;

@@ -70,7 +70,7 @@ class PrefetchPlanner {
   }
 
   static Action gather_for(const Action& acquire, ActionKind kind) {
-    return {.kind = kind, .target = acquire.target, .need = acquire.need};
+    return {.kind = kind, .target = acquire.target, .purpose = acquire.purpose};
   }
 
   bool fits(std::int64_t more) const { return waiting_ == 0 || waiting_ + more <= prefetch_budget_; }

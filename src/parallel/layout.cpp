@@ -55,7 +55,7 @@ Layout::Layout(comm::Communicator& world, c10::Device device, const Strategy& st
 bool is_first_holder(const model::ParamSpec& param, const comm::Mesh& mesh) {
   // A partial gradient, once summed, is the same on all ranks of the axis, like a replicated one.
   for (const comm::Axis axis : {comm::Axis::pipeline, comm::Axis::context, comm::Axis::tensor})
-    if (param.along(axis) != model::Along::own && mesh.coordinate(axis) != 0) return false;
+    if (param.placement(axis) != model::GradPlacement::sharded && mesh.coordinate(axis) != 0) return false;
   return true;
 }
 

@@ -35,8 +35,8 @@ class ReplicatedStore final : public WeightStore {
   }
 
   void make_room(int unit) override { at(unit).decoded.make_room(); }
-  void gather(int, Need, bool) override {}
-  const model::UnitBuffers& acquire(int unit, Need) override { return acquire(unit); }
+  void gather(int, GatherPurpose, bool) override {}
+  const model::UnitBuffers& acquire(int unit, GatherPurpose) override { return acquire(unit); }
   void gather_experts(int, std::span<const std::int64_t>) override {}
   void verify_experts(int, std::span<const std::int64_t>) override {}
   const model::UnitBuffers& acquire(int unit) override {

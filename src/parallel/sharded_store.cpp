@@ -53,13 +53,13 @@ class ShardedStore final : public WeightStore {
 
   void make_room(int unit) override { at(unit).weights.make_room(); }
 
-  void gather(int unit, Need need, bool frozen_only) override {
-    if (!at(unit).weights.gather(need, frozen_only)) deferred_.push_back({unit, need, frozen_only});
+  void gather(int unit, GatherPurpose purpose, bool frozen_only) override {
+    if (!at(unit).weights.gather(purpose, frozen_only)) deferred_.push_back({unit, purpose, frozen_only});
   }
 
-  const model::UnitBuffers& acquire(int unit) override { return acquire(unit, Need::all); }
-  const model::UnitBuffers& acquire(int unit, Need need) override {
-    const model::UnitBuffers& buffers = at(unit).weights.acquire(need, generations_);
+  const model::UnitBuffers& acquire(int unit) override { return acquire(unit, GatherPurpose::all); }
+  const model::UnitBuffers& acquire(int unit, GatherPurpose purpose) override {
+    const model::UnitBuffers& buffers = at(unit).weights.acquire(purpose, generations_);
     start_deferred_gathers();
     return buffers;
   }
@@ -207,7 +207,7 @@ class ShardedStore final : public WeightStore {
 
   struct DeferredGather {
     int unit;
-    Need need;
+    GatherPurpose purpose;
     bool frozen_only;
   };
 
@@ -218,7 +218,7 @@ class ShardedStore final : public WeightStore {
     for (; !deferred_.empty(); deferred_.pop_front()) {
       const DeferredGather& next = deferred_.front();
       GatheredUnit& unit = at(next.unit).weights;
-      if (unit.is_awaited() && !unit.gather(next.need, next.frozen_only)) return;
+      if (unit.is_awaited() && !unit.gather(next.purpose, next.frozen_only)) return;
     }
   }
 

@@ -66,8 +66,9 @@ bool UsedExperts::more_than_half(std::span<const std::uint8_t> mask) const {
   return 2 * std::ranges::count(mask, 1) > count_;
 }
 
-Ranges UsedExperts::needed(model::Part part, std::int64_t n, Need need) const {
-  if (need == Need::all || !on_demand_ || (need == Need::backward && more_than_half(used_))) return {{0, n}};
+Ranges UsedExperts::needed(model::Part part, std::int64_t n, GatherPurpose purpose) const {
+  if (purpose == GatherPurpose::all || !on_demand_ || (purpose == GatherPurpose::backward && more_than_half(used_)))
+    return {{0, n}};
   return united(without_experts(part, n), of(used_, part));
 }
 

@@ -42,7 +42,7 @@ class UsedExperts {
   void set_agreed(std::span<const std::uint8_t> seen);
 
   /// Returns the ranges to gather of a buffer with `n` elements.
-  Ranges needed(model::Part part, std::int64_t n, Need need) const;
+  Ranges needed(model::Part part, std::int64_t n, GatherPurpose purpose) const;
   /// Returns the elements of these experts.
   Ranges of(std::span<const std::uint8_t> mask, model::Part part) const;
 

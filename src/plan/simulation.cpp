@@ -104,7 +104,7 @@ class Simulator {
       case ActionKind::reduce:
         reduce(action.target);
         break;
-      case ActionKind::absent:
+      case ActionKind::join_exchange:
       case ActionKind::vote:
         break;
       case ActionKind::step:

@@ -49,7 +49,7 @@ HeldState held_master(const model::ParamSpec& p, const model::Shard& shard, int 
 
 /// Elementwise state is laid out like its parameter. Other state cannot be split into boxes.
 HeldState held_state(const model::ParamSpec& p, optim::HeldState state, int unit) {
-  const bool alike = state.spec.per == 1;
+  const bool alike = state.spec.block_size == 1;
   QFT_ASSERT(alike || p.box == Box::whole(p.shape), "'{}' is split into boxes, but its optimizer state is not", p.name);
   const auto begin = static_cast<std::uint64_t>(state.begin);
   return {{state_name(state.spec, p), device::dtype_of(state.spec.type), alike ? p.shape : state.spec.shape,

@@ -262,7 +262,7 @@ TEST(Spec, ParametersDoNotOverlap) {
   }
 }
 
-/// Expects "sum", "copy" or "own" along the tensor axis, by the end of the path.
+/// Expects "partial", "replicated" or "sharded" along the tensor axis, by the end of the path.
 TEST(Spec, SaysWhatEachGradientIsAlongTheMesh) {
   LoraConfig lora;
   lora.rank = 2;
@@ -271,30 +271,32 @@ TEST(Spec, SaysWhatEachGradientIsAlongTheMesh) {
   auto config = base("qwen3");
   config["attention_bias"] = true;
   const auto spec = ModelSpec::build(ModelConfig::parse(config.dump(), "t"), Finetuning::adapter, lora);
-  const std::vector<std::pair<std::string, Along>> expected{{"input_layernorm.weight", Along::copy},
-                                                            {"q_proj.weight", Along::own},
-                                                            {"o_proj.weight", Along::own},
-                                                            {"q_norm.weight", Along::sum},
-                                                            {"q_proj.lora_A.weight", Along::sum},
-                                                            {"q_proj.lora_B.weight", Along::own},
-                                                            {"o_proj.lora_A.weight", Along::own},
-                                                            {"o_proj.lora_B.weight", Along::sum},
-                                                            {"up_proj.lora_A.weight", Along::sum},
-                                                            {"down_proj.lora_A.weight", Along::own},
-                                                            {"embed_tokens.weight", Along::own},
-                                                            {"q_proj.bias", Along::own},
-                                                            {"o_proj.bias", Along::copy},
-                                                            {"model.norm.weight", Along::copy}};
-  for (const auto& [tail, along] : expected) {
+  const std::vector<std::pair<std::string, GradPlacement>> expected{{"input_layernorm.weight", GradPlacement::replicated},
+                                                                    {"q_proj.weight", GradPlacement::sharded},
+                                                                    {"o_proj.weight", GradPlacement::sharded},
+                                                                    {"q_norm.weight", GradPlacement::partial},
+                                                                    {"q_proj.lora_A.weight", GradPlacement::partial},
+                                                                    {"q_proj.lora_B.weight", GradPlacement::sharded},
+                                                                    {"o_proj.lora_A.weight", GradPlacement::sharded},
+                                                                    {"o_proj.lora_B.weight", GradPlacement::partial},
+                                                                    {"up_proj.lora_A.weight", GradPlacement::partial},
+                                                                    {"down_proj.lora_A.weight", GradPlacement::sharded},
+                                                                    {"embed_tokens.weight", GradPlacement::sharded},
+                                                                    {"q_proj.bias", GradPlacement::sharded},
+                                                                    {"o_proj.bias", GradPlacement::replicated},
+                                                                    {"model.norm.weight", GradPlacement::replicated}};
+  for (const auto& [tail, placement] : expected) {
     bool found = false;
     for (const auto& unit : spec.units)
       for (const auto& p : unit.params) {
         if (!p.name.ends_with(tail)) continue;
         found = true;
-        EXPECT_EQ(p.along(comm::Axis::tensor), along) << p.name;
+        EXPECT_EQ(p.placement(comm::Axis::tensor), placement) << p.name;
         for (const auto axis : {comm::Axis::replicate, comm::Axis::shard, comm::Axis::context})
-          EXPECT_EQ(p.along(axis), Along::sum) << p.name;
-        EXPECT_EQ(p.along(comm::Axis::pipeline), tail == "embed_tokens.weight" ? Along::sum : Along::own) << "the table is tied";
+          EXPECT_EQ(p.placement(axis), GradPlacement::partial) << p.name;
+        EXPECT_EQ(p.placement(comm::Axis::pipeline),
+                  tail == "embed_tokens.weight" ? GradPlacement::partial : GradPlacement::sharded)
+            << "the table is tied";
         EXPECT_EQ(p.box, Box::whole(p.shape));
       }
     EXPECT_TRUE(found) << tail;

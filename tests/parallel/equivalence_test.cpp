@@ -194,7 +194,7 @@ TEST(Offload, CopiesRunBesideTheStreamThatComputes) {
   const OffloadedStore offloaded;
   const auto current = device::Stream::current(device_under_test());
   current.synchronize();
-  offloaded.store->gather(1, Need::all);
+  offloaded.store->gather(1, GatherPurpose::all);
   EXPECT_TRUE(current.idle());
   offloaded.store->acquire(1);
   offloaded.store->release(1);
@@ -206,10 +206,10 @@ TEST(Offload, WeightsOnTheirWayArriveBeforeTheirMemoryIsFreed) {
   const auto next_call = [] { return at::ones({4}, device_under_test()).sum().item<float>(); };
   {
     const OffloadedStore offloaded;
-    offloaded.store->gather(1, Need::all);
+    offloaded.store->gather(1, GatherPurpose::all);
     offloaded.store->abandon_step();
     EXPECT_EQ(next_call(), 4.0F);
-    offloaded.store->gather(1, Need::all);
+    offloaded.store->gather(1, GatherPurpose::all);
   }
   EXPECT_EQ(next_call(), 4.0F);
 }

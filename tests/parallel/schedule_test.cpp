@@ -62,7 +62,7 @@ void check_reference(const model::ModelSpec& spec, const ActionList& with, const
     ASSERT_LT(i + 1, with.size());
     const Action& next = with[i + 1];
     EXPECT_EQ(next.kind, with[i].kind);
-    EXPECT_TRUE(next.kind == ActionKind::forward || next.kind == ActionKind::absent);
+    EXPECT_TRUE(next.kind == ActionKind::forward || next.kind == ActionKind::join_exchange);
     EXPECT_EQ(next.lane, Lane::policy);
     EXPECT_EQ(std::pair(next.target, next.micro), std::pair(with[i].target, with[i].micro));
   }
@@ -106,7 +106,7 @@ void check(const model::ModelSpec& spec, const ScheduleOptions& options, const A
         break;
       case ActionKind::gather:
       case ActionKind::gather_frozen:
-      case ActionKind::absent:
+      case ActionKind::join_exchange:
       case ActionKind::vote:
       case ActionKind::step:
         break;
@@ -166,10 +166,10 @@ TEST(Schedule, RanksWithFewerMicroBatchesHaveAsManyPassesOfExperts) {
         for (const auto& list : {training_schedule(spec, options), evaluation_schedule(spec, options)}) {
           std::map<int, std::vector<Lane>> passes;
           for (const Action& a : insert_prefetches(list, gathered(spec), 3000)) {
-            if (a.kind == ActionKind::absent) {
+            if (a.kind == ActionKind::join_exchange) {
               EXPECT_TRUE(spec.has_experts(a.target)) << describe(a, spec);
             }
-            if (a.kind == ActionKind::forward || a.kind == ActionKind::absent) passes[a.target].push_back(a.lane);
+            if (a.kind == ActionKind::forward || a.kind == ActionKind::join_exchange) passes[a.target].push_back(a.lane);
           }
           std::vector<Lane> all;
           for (int m = 0; m < 5; ++m) {

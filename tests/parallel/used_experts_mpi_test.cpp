@@ -103,8 +103,8 @@ TEST(UsedExperts, CrossAloneToTheByte) {
       const int ranks = world().size(), rank = world().rank();
       std::set<int> all = {5};
       for (int r = 0; r < ranks; ++r) all.insert(10 + r);
-      store.gather(kUnit, Need::forward);
-      const model::UnitBuffers& forward = store.acquire(kUnit, Need::forward);
+      store.gather(kUnit, GatherPurpose::forward);
+      const model::UnitBuffers& forward = store.acquire(kUnit, GatherPurpose::forward);
       EXPECT_EQ(t.gathered(), t.from_others(t.rest()) + t.adapter());
       store.gather_experts(kUnit, begins_of({5, 10 + rank}));
       EXPECT_EQ(t.gathered(), t.from_others(t.experts(all)));
@@ -112,16 +112,16 @@ TEST(UsedExperts, CrossAloneToTheByte) {
       EXPECT_EQ(t.gathered(), 0U) << "they are here";
       t.expect_here(united(t.rest(), t.experts(all)), forward);
       store.release(kUnit);
-      store.gather(kUnit, Need::backward);
+      store.gather(kUnit, GatherPurpose::backward);
       EXPECT_EQ(t.gathered(), t.from_others(united(t.rest(), t.experts(all))) + t.adapter())
           << "the experts of forward, prefetched";
-      t.expect_here(united(t.rest(), t.experts(all)), store.acquire(kUnit, Need::backward));
+      t.expect_here(united(t.rest(), t.experts(all)), store.acquire(kUnit, GatherPurpose::backward));
       EXPECT_EQ(t.gathered(), 0U);
       EXPECT_NO_THROW(store.verify_experts(kUnit, begins_of({5, 10 + rank})));
       if (ranks > 1 || offloaded) {
         EXPECT_THROW(store.verify_experts(kUnit, begins_of({5, 0})), Error) << "a recomputed pass uses another expert";
       }
-      // Need::all gets the remaining experts.
+      // GatherPurpose::all gets the remaining experts.
       t.expect_here({{0, t.numel()}}, store.acquire(kUnit));
       store.release(kUnit);
       store.release(kUnit);
@@ -135,18 +135,18 @@ TEST(UsedExperts, AreGatheredLaterWhereOthersAreOnTheirWay) {
   WeightStore& store = t.store();
   const std::set<int> some = {1, 2, 3, 5, 8, 13};
   for (const int unit : {kUnit, kOther}) {
-    store.acquire(unit, Need::forward);
+    store.acquire(unit, GatherPurpose::forward);
     store.gather_experts(unit, begins_of(some));
     store.release(unit);
   }
   t.gathered();
   const std::uint64_t each = t.from_others(united(t.rest(), t.experts(some)));
-  store.gather(kOther, Need::backward);
-  store.gather(kUnit, Need::backward);
+  store.gather(kOther, GatherPurpose::backward);
+  store.gather(kUnit, GatherPurpose::backward);
   EXPECT_EQ(t.gathered(), each);
-  store.acquire(kOther, Need::backward);
+  store.acquire(kOther, GatherPurpose::backward);
   EXPECT_EQ(t.gathered(), each) << "its place is free";
-  t.expect_here(united(t.rest(), t.experts(some)), store.acquire(kUnit, Need::backward));
+  t.expect_here(united(t.rest(), t.experts(some)), store.acquire(kUnit, GatherPurpose::backward));
   EXPECT_EQ(t.gathered(), 0U);
   store.release(kOther);
   store.release(kUnit);
@@ -158,7 +158,7 @@ TEST(UsedExperts, OfWhichThereAreManyCrossTogetherAhead) {
     WeightStore& store = t.store();
     const int ranks = world().size(), rank = world().rank();
     const auto pass = [&](const std::set<int>& experts) {
-      store.acquire(kUnit, Need::forward);
+      store.acquire(kUnit, GatherPurpose::forward);
       const std::uint64_t before = t.gathered();
       store.gather_experts(kUnit, begins_of(experts));
       store.release(kUnit);

@@ -34,16 +34,16 @@ inline bool is_factor(Role role) {
 
 /// State of the gradient from a rank's backward pass along a mesh axis. (Assumes no sequence parallelism, and at least as many
 /// key and value heads as tensor-parallel ranks.)
-enum class Along : std::uint8_t {
-  sum,   ///< partial: the parameter's gradient is the sum over the ranks
-  copy,  ///< replicated: all ranks have the same gradient
-  own    ///< sharded: only this rank has this box or layer
+enum class GradPlacement : std::uint8_t {
+  partial,     ///< the parameter's gradient is the sum over the ranks
+  replicated,  ///< all ranks have the same gradient
+  sharded      ///< only this rank has this box or layer
 };
 /// Indexed by comm::Axis.
-using GradientAxes = std::array<Along, comm::kAxes>;
+using GradientAxes = std::array<GradPlacement, comm::kAxes>;
 /// Returns the gradient's state on every axis. Ranks with other samples, or with other tokens of a sample, hold partial
 /// gradients.
-GradientAxes gradient_axes(Along tensor_axis, Along pipeline_axis = Along::own);
+GradientAxes gradient_axes(GradPlacement tensor_axis, GradPlacement pipeline_axis = GradPlacement::sharded);
 
 /// A file's tensor that holds consecutive elements of a logical tensor.
 struct FileTensor {
@@ -89,7 +89,7 @@ struct ParamSpec {
 
   /// Returns the tensors that files hold for it.
   std::vector<FileTensor> in_files() const;
-  Along along(comm::Axis axis) const { return gradient[static_cast<std::size_t>(axis)]; }
+  GradPlacement placement(comm::Axis axis) const { return gradient[static_cast<std::size_t>(axis)]; }
 };
 
 /// The weights that are gathered, released and reduced together (FSDP's unit): those of the embedding, a layer, or the head.

@@ -56,7 +56,7 @@ struct StateSpec {
   Shape shape = {};  ///< of the whole tensor
   /// Consecutive parameter elements per state element, which lives with the first of them. 0: the parameter's owner holds the
   /// whole state.
-  std::int64_t per = 1;
+  std::int64_t block_size = 1;
 
   std::int64_t numel() const;
   std::int64_t bytes() const;
@@ -81,7 +81,7 @@ struct Update {
 /// The update of a whole parameter on its owner.
 struct WholeUpdate {
   at::Tensor values;  ///< Param::as_stack(), contiguous: holds the gradients; the rule replaces them by the values to subtract
-  std::vector<at::Tensor> state;  ///< states with StateSpec::per 0, in the order of RuleSpec::states()
+  std::vector<at::Tensor> state;  ///< states with StateSpec::block_size 0, in the order of RuleSpec::states()
   std::int64_t step = 1;
   std::uint64_t parameter = 0;  ///< unique index of the parameter, the same on any number of ranks
 };

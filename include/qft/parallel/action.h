@@ -16,7 +16,7 @@ enum class ActionKind : std::uint8_t {
   acquire,        ///< unit: its weights are readable until the matching release; gathers weights that were not prefetched
   forward,        ///< block, micro
   backward,       ///< block, micro: adds to the gradients of the block's units
-  absent,         ///< block: no micro-batch on this rank; only takes part in the collectives of the layer's forward pass
+  join_exchange,  ///< block: no micro-batch on this rank; only takes part in the collectives of the layer's forward pass
   release,        ///< unit: the last release frees its gathered weights
   reduce,         ///< unit: its gradients are complete on this rank (for the group or the step): start their reduction
   vote,           ///< all ranks exchange stop requests; if any rank is asked to stop, the rest of the step is dropped
@@ -31,11 +31,11 @@ enum class Lane : std::uint8_t {
 
 /// Purpose of a gather. Passes of a layer need only the experts that its routers select: forward learns which during the pass,
 /// backward uses the same experts (WeightStore::gather_experts).
-enum class Need : std::uint8_t { all, forward, backward };
+enum class GatherPurpose : std::uint8_t { all, forward, backward };
 
 struct Action {
   ActionKind kind;
-  int target = -1;  ///< block for forward, backward and absent; unit for the others
+  int target = -1;  ///< block for forward, backward and join_exchange; unit for the others
   // Fields of forward and backward:
   int micro = -1;      ///< index of the micro-batch within the step
   bool first = false;  ///< the micro-batch's first action: opens it
@@ -43,7 +43,7 @@ struct Action {
   /// forward: this block's backward follows; backward: the block below needs the gradient of this block's input
   bool needs_gradient = false;
   Lane lane = Lane::policy;
-  Need need = Need::all;  ///< for gather, gather_frozen and acquire
+  GatherPurpose purpose = GatherPurpose::all;  ///< for gather, gather_frozen and acquire
   bool operator==(const Action&) const = default;
 };
 
@@ -70,8 +70,8 @@ int groups_per_vote(double seconds, int groups);
 
 /// Returns the training step: for each group, all blocks forward, then backward. Backward stops at the lowest trainable block. A
 /// tied embedding stays acquired from the first block to the head. Every rank gets the same sequence of acquire, release and
-/// reduce, whatever its own number of micro-batches, and the same number of forward passes of layers with experts (`absent` where
-/// a rank has no micro-batch). Collectives therefore always match.
+/// reduce, whatever its own number of micro-batches, and the same number of forward passes of layers with experts
+/// (`join_exchange` where a rank has no micro-batch). Collectives therefore always match.
 ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions& options);
 
 /// Returns the forward passes alone (evaluation).

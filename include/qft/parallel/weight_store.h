@@ -58,10 +58,10 @@ class WeightReader {
 class WeightStore : public WeightReader {
  public:
   /// Prefetches the unit's weights, unless they are gathered or in flight. Collective if weights are sharded.
-  virtual void gather(int unit, Need need, bool frozen_only = false) = 0;
+  virtual void gather(int unit, GatherPurpose purpose, bool frozen_only = false) = 0;
   using WeightReader::acquire;
   /// As acquire(unit), but experts without rows in the passes of `need` may be missing.
-  virtual const model::UnitBuffers& acquire(int unit, Need need) = 0;
+  virtual const model::UnitBuffers& acquire(int unit, GatherPurpose purpose) = 0;
   /// Makes the experts with rows readable: those with different begins in ops::ExpertRows::begins. Each forward pass of a layer
   /// with experts calls it before it reads their weights, while the unit is acquired. Empty `begins`: a pass that only other
   /// ranks have. Collective if weights are sharded.

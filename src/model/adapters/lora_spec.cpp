@@ -15,8 +15,8 @@ namespace {
 /// The factor on the split side of its linear is split with it. Every rank holds the other factor whole, with a partial gradient:
 /// A gets the term of this rank's outputs; B and magnitudes (before the ranks' outputs are summed) get the term of this rank's
 /// inputs.
-Along lora_along_tensor(Role role, Split split) {
-  return (role != Role::lora_a) == (split == Split::rows) ? Along::own : Along::sum;
+GradPlacement lora_tensor_placement(Role role, Split split) {
+  return (role != Role::lora_a) == (split == Split::rows) ? GradPlacement::sharded : GradPlacement::partial;
 }
 
 /// Returns PEFT's name for a factor of a fused tensor. PEFT wraps the experts once per adapted tensor, the last one outermost.
@@ -53,7 +53,7 @@ std::vector<AdapterParam> stack_params(const ModelSpec& spec, int layer, const s
     p.shape = a ? Shape{experts, ranks, group.in()} : Shape{experts, rows, rank};
     p.trainable = true;
     p.weight_decay = true;
-    p.gradient = gradient_axes(lora_along_tensor(role, group.linears.front().split));
+    p.gradient = gradient_axes(lora_tensor_placement(role, group.linears.front().split));
     if (!fused) {
       p.parts = expert_tensors(kAdapterPrefix + prefix, group, linears, a ? kLoraA : kLoraB, a ? rank : 0, a ? group.in() : rank);
     } else {
@@ -88,7 +88,7 @@ std::vector<AdapterParam> lora_params(const ModelSpec& spec, int layer, const st
       p.name = kAdapterPrefix + prefix + p.path;
       p.trainable = true;
       p.weight_decay = true;
-      p.gradient = gradient_axes(lora_along_tensor(role, linear.split));
+      p.gradient = gradient_axes(lora_tensor_placement(role, linear.split));
       if (role == Role::magnitude) p.derived_numel = 2 * linear.out;
       params.push_back({std::move(p), std::exchange(first, false)});
     }

@@ -68,7 +68,7 @@ std::vector<AdapterParam> oft_params(const ModelSpec& /*spec*/, int /*layer*/, c
     p.trainable = true;
     p.weight_decay = true;
     // A rank with some of the outputs has a partial gradient; a rank with some of the inputs owns the blocks of these inputs.
-    p.gradient = gradient_axes(linear.split == Split::rows || rows.blocks == 1 ? Along::sum : Along::own);
+    p.gradient = gradient_axes(linear.split == Split::rows || rows.blocks == 1 ? GradPlacement::partial : GradPlacement::sharded);
     p.derived_numel = rows.blocks * rows.block * rows.block;
     params.push_back({std::move(p), params.empty()});
   }
