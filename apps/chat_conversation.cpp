@@ -25,7 +25,7 @@ std::size_t common_prefix(const std::vector<std::int32_t>& cached, const std::ve
 /// none.
 std::int64_t reusable_tokens(const std::vector<std::int32_t>& cached, const std::vector<std::int32_t>& prompt,
                              const model::RopeConfig& rope) {
-  if (rope.follows(static_cast<std::int64_t>(std::max(cached.size(), prompt.size())))) return 0;
+  if (rope.scales_for(static_cast<std::int64_t>(std::max(cached.size(), prompt.size())))) return 0;
   return static_cast<std::int64_t>(std::min(common_prefix(cached, prompt), prompt.size() - 1));
 }
 

@@ -62,7 +62,7 @@ class Dialogue {
     for (const auto& adapter : config_.model.adapter_name_or_path) adapters += (adapters.empty() ? "" : ", ") + adapter;
     std::cout << "You are talking to " << config_.model.model_name_or_path
               << (adapters.empty() ? "" : " and the adapter " + adapters) << "; the chat template is "
-              << (chat_.is_own() ? "the model's own" : chat_.spec().name) << ".\n"
+              << (chat_.is_jinja() ? "the model's own" : chat_.spec().name) << ".\n"
               << "/help lists commands and keys, Ctrl-C stops an answer, Ctrl-D ends." << std::endl;
   }
 

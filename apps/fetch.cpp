@@ -44,15 +44,16 @@ class Fetcher {
   explicit Fetcher(const config::CommandLine& line) : line_(line) {
     options_.threads = line.options["at-once"].as<int>();
     if (options_.threads < 1 || options_.threads > 64) fail_config("--at-once {}: 1 to 64", options_.threads);
-    options_.patience = std::chrono::seconds(std::max(0, line.options["patience"].as<int>()));
+    options_.max_wait = std::chrono::seconds(std::max(0, line.options["patience"].as<int>()));
     if (line.options.count("to")) options_.to = line.options["to"].as<std::string>();
   }
 
-  std::filesystem::path operator()(const hub::Source& source, const hub::Wanted& wanted) {
+  std::filesystem::path operator()(const hub::Source& source, const hub::FileSelection& wanted) {
     const hub::Fetched f = hub::fetch(source, wanted, options_);
     log::info("{} {}: {} files, {}, {}", hub::name_of(source.kind), source.id, f.files,
               format_bytes(static_cast<double>(f.bytes)),
-              f.came == 0 ? "already complete" : fmt::format("{} fetched", format_bytes(static_cast<double>(f.came))));
+              f.downloaded_bytes == 0 ? "already complete"
+                                      : fmt::format("{} fetched", format_bytes(static_cast<double>(f.downloaded_bytes))));
     if (!line_.json) std::printf("%s\n", f.folder.c_str());
     results_.push_back({{"hub", hub::name_of(source.hub)},
                         {"kind", hub::name_of(source.kind)},
@@ -62,7 +63,7 @@ class Fetcher {
                         {"folder", f.folder.string()},
                         {"files", f.files},
                         {"bytes", f.bytes},
-                        {"fetched_bytes", f.came}});
+                        {"fetched_bytes", f.downloaded_bytes}});
     return f.folder;
   }
 
@@ -76,10 +77,10 @@ class Fetcher {
   ordered_json results_ = ordered_json::array();
 };
 
-hub::Wanted wanted_of(const config::CommandLine& line) {
-  hub::Wanted wanted;
-  if (line.options.count("no-weights")) wanted.needs = hub::Needs::tokenizer;
-  if (line.options.count("dataset")) wanted.needs = hub::Needs::dataset;
+hub::FileSelection wanted_of(const config::CommandLine& line) {
+  hub::FileSelection wanted;
+  if (line.options.count("no-weights")) wanted.content = hub::Content::tokenizer;
+  if (line.options.count("dataset")) wanted.content = hub::Content::dataset;
   wanted.everything = line.options.count("all") > 0;
   if (line.options.count("include")) wanted.include = line.options["include"].as<std::vector<std::string>>();
   return wanted;
@@ -104,10 +105,10 @@ int run(const config::CommandLine& line) {
     fail_config("qft fetch: no name is given: name a model (owner/name) or a run file");
   if (to && (line.words.size() > 1 || !line.run_file.empty())) fail_config("qft fetch: --to takes one name at a time");
   Fetcher fetcher(line);
-  const hub::Wanted wanted = wanted_of(line);
+  const hub::FileSelection wanted = wanted_of(line);
   const std::string revision =
       line.options.count("revision") ? line.options["revision"].as<std::string>() : config.model.model_revision;
-  const auto kind = wanted.needs == hub::Needs::dataset ? hub::Kind::dataset : hub::Kind::model;
+  const auto kind = wanted.content == hub::Content::dataset ? hub::Kind::dataset : hub::Kind::model;
   for (const std::string& name : line.words)
     fetcher(inputs::source_of(name, hub::default_hub(config.model.hub), kind, revision), wanted);
   if (!line.run_file.empty() && inputs::find(config, config::Purpose::train, std::ref(fetcher)).empty())

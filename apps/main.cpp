@@ -80,7 +80,7 @@ void print_usage() {
       "\n");
   std::printf("%s", fmt::format("  {:<18} {}\n", "model_type", fmt::join(model::architectures(), ", ")).c_str());
   for (const char* key : {"stage", "pref_loss", "finetuning_type", "strategy", "optim", "lr_scheduler_type", "compute_dtype"})
-    std::printf("%s", fmt::format("  {:<18} {}\n", key, fmt::join(config::implemented(key), ", ")).c_str());
+    std::printf("%s", fmt::format("  {:<18} {}\n", key, fmt::join(config::implemented_values(key), ", ")).c_str());
 }
 
 std::optional<config::CommandLine> parse(const apps::Subcommand& command, std::span<const std::string> args) {

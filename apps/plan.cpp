@@ -46,7 +46,7 @@ plan::Workload workload(const config::RunConfig& config, int ranks, int item_seq
 /// Locates the model and data that the run file names.
 void complete(config::RunConfig& config) {
   inputs::find(config, config::Purpose::plan,
-               [](const hub::Source& source, const hub::Wanted& wanted) { return hub::locate(source, wanted); });
+               [](const hub::Source& source, const hub::FileSelection& wanted) { return hub::locate(source, wanted); });
   pack::take_pack_options(config, config::Purpose::plan);
 }
 

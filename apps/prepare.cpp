@@ -33,7 +33,7 @@ Prepared prepare(comm::Session& session, const config::CommandLine& line, config
   job::WatchdogOptions watch{std::chrono::seconds(p.config.training.ddp_timeout)};
   watch.stop_stragglers = p.config.training.straggler_action == "stop";
   job::Watchdog::current().set(watch);
-  inputs::bring(p.config, purpose, session);
+  inputs::fetch_and_stage(p.config, purpose, session);
   config::log_notes(p.config);
   if (purpose == config::Purpose::train || purpose == config::Purpose::eval) take_pack_options(session, p.config, purpose);
   p.config.check_world(session.size());

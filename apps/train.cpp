@@ -32,7 +32,8 @@ config::CommandSpec spec() {
 }
 
 /// Runs do_eval and do_predict without do_train.
-void evaluate_only(const config::RunConfig& config, comm::Session& session, c10::Device device, const eval::Wanted& wanted) {
+void evaluate_only(const config::RunConfig& config, comm::Session& session, c10::Device device,
+                   const eval::EvaluationParts& wanted) {
   const auto result = eval::evaluate(config, session.world(), device, wanted);
   if (session.rank() != 0) return;
   if (const auto& r = result.likelihood) log::info("{}  ({} samples, {:.1f} s)", r->scores(), r->items, r->seconds);

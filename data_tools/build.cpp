@@ -43,7 +43,7 @@ int run(comm::Session& session, const config::CommandLine& line) {
     fail_config("qft-pack: '{}' is neither a run file (.yaml) nor one of {}", line.words.front(), command_names());
   config::RunConfig config = config::start(line, config::Purpose::pack, session.rank(), session.size());
   job::Watchdog::current().set({std::chrono::seconds(config.training.ddp_timeout)});
-  inputs::bring(config, config::Purpose::pack, session);
+  inputs::fetch_and_stage(config, config::Purpose::pack, session);
   const std::string output = output_of(line, "qft-pack");
   const auto part = line.options.count("eval") ? pack::CorpusPart::eval : pack::CorpusPart::train;
   const pack::PackReport report = pack::pack_datasets(config, part, session.world(), output, workers_of(line, config));

@@ -43,7 +43,8 @@ std::vector<std::string> words_of(const config::CommandLine& line, const char* o
 
 void print(const model::AddedTokens& added, const std::string& path) {
   std::cout << fmt::format("{}: {} new tokens, ids {}\n", path, added.ids.size(), fmt::join(added.ids, ", "));
-  if (!added.had.empty()) std::cout << fmt::format("the tokenizer already had {}\n", fmt::join(added.had, ", "));
+  if (!added.already_known.empty())
+    std::cout << fmt::format("the tokenizer already had {}\n", fmt::join(added.already_known, ", "));
   std::cout << (added.rows == added.rows_before
                     ? fmt::format("the embeddings keep their {} rows, which have room for the new tokens\n", added.rows)
                     : fmt::format("the embeddings grew from {} to {} rows\n", added.rows_before, added.rows));
@@ -61,7 +62,7 @@ int run(const config::CommandLine& line) {
   if (line.json)
     std::cout << nlohmann::ordered_json{{"path", request.target.string()},
                                         {"ids", added.ids},
-                                        {"had", added.had},
+                                        {"had", added.already_known},
                                         {"rows_before", added.rows_before},
                                         {"rows", added.rows}}
               << "\n";

@@ -229,7 +229,7 @@ class Bench {
     const at::Tensor x = random({tokens_, kHidden}), y = random({tokens_, kHidden});
     report(
         "dropout", [&] { dropout_forward(x, {1, 2, 3, 4}, rows, 0.1, y); },
-        [&] { y.copy_(generic::dropped(x, {1, 2, 3, 4}, rows, 0.1)); });
+        [&] { y.copy_(generic::dropout(x, {1, 2, 3, 4}, rows, 0.1)); });
   }
 
   void attention() {

@@ -199,7 +199,7 @@ std::string summary(const Report& report) {
     return std::count_if(report.verdicts.begin(), report.verdicts.end(), [&](const Verdict& v) { return v.level == level; });
   };
   std::string text = fmt::format("{}: {} fine, {}, {}\n", report.passed() ? "check passed" : "check failed", count(Level::fine),
-                                 counted(count(Level::warning), "warning"), counted(count(Level::problem), "problem"));
+                                 count_noun(count(Level::warning), "warning"), count_noun(count(Level::problem), "problem"));
   const auto hosts = report.exclude();
   if (hosts.empty()) return text;
   text += "--exclude=";

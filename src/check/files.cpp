@@ -166,7 +166,7 @@ void judge_files(const Facts& facts, Judgement& out) {
     const PathReport report = judge_path(facts, paths[i], i, out);
     if (report.good)
       out.fine(fmt::format("{}: '{}': {}, {}, readable and the same on all ranks", paths[i].key, paths[i].path.string(),
-                           counted(report.files, "file"), format_bytes(report.bytes)));
+                           count_noun(report.files, "file"), format_bytes(report.bytes)));
   }
 }
 

@@ -35,10 +35,10 @@ Json as_json(const device::GpuState& gpu) {
           {"remap_failed", value_or_null(gpu.remap_failed)},
           {"slowed_by", gpu.slowed_by},
           {"clock_mhz", value_or_null(gpu.clock_mhz)},
-          {"most_clock_mhz", value_or_null(gpu.most_clock_mhz)},
+          {"most_clock_mhz", value_or_null(gpu.max_clock_mhz)},
           {"temperature", value_or_null(gpu.temperature)},
           {"pcie_lanes", value_or_null(gpu.pcie_lanes)},
-          {"most_pcie_lanes", value_or_null(gpu.most_pcie_lanes)},
+          {"most_pcie_lanes", value_or_null(gpu.max_pcie_lanes)},
           {"links_up", gpu.links_up},
           {"links_down", gpu.links_down},
           {"peers", gpu.peers}};

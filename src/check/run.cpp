@@ -81,9 +81,9 @@ void judge_space(const Facts& facts, Judgement& out) {
     // written.
     const std::int64_t room = facts.at(0, "outputs").at(i).at("free");
     const auto text =
-        fmt::format("{} of {} and the result of {} are {}; '{}' on {} has {} free", counted(count, "checkpoint"), size_text(each),
-                    size_text(result), size_text(needed), facts.at(0, "outputs").at(i).at("folder").get<std::string>(),
-                    facts.places.front().host, size_text(room));
+        fmt::format("{} of {} and the result of {} are {}; '{}' on {} has {} free", count_noun(count, "checkpoint"),
+                    size_text(each), size_text(result), size_text(needed),
+                    facts.at(0, "outputs").at(i).at("folder").get<std::string>(), facts.places.front().host, size_text(room));
     if (room >= 0 && room < needed)
       out.fail(text);
     else

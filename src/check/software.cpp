@@ -86,7 +86,7 @@ void judge_hosts(const Facts& facts, Judgement& out) {
     unique = false;
     out.warn(fmt::format("{} nodes have the name {}: messages cannot tell them apart", ranks.size(), host));
   }
-  if (unique) out.fine(fmt::format("{} on {}", counted(facts.ranks(), "rank"), counted(facts.nodes(), "node")));
+  if (unique) out.fine(fmt::format("{} on {}", count_noun(facts.ranks(), "rank"), count_noun(facts.nodes(), "node")));
 }
 
 void judge_device(const Facts& facts, Judgement& out) {

@@ -83,7 +83,7 @@ bool is_same(const BranchPoint& a, const BranchPoint& b) {
 
 }  // namespace
 
-Entry look_at(const fs::path& dir) {
+Entry examine(const fs::path& dir) {
   Entry entry;
   entry.dir = dir;
   const std::string name = dir.filename().string();
@@ -113,12 +113,12 @@ Entry look_at(const fs::path& dir) {
   return entry;
 }
 
-std::vector<Entry> survey(const fs::path& output_dir) {
+std::vector<Entry> rank_checkpoints(const fs::path& output_dir) {
   std::vector<Entry> entries;
-  for (const Candidate& c : list_checkpoints(output_dir)) entries.push_back(look_at(c.dir));
+  for (const Candidate& c : list_checkpoints(output_dir)) entries.push_back(examine(c.dir));
   if (fs::is_directory(output_dir))
     for (const std::string& name : io::posix_storage().list(output_dir))
-      if (step_aside(name)) entries.push_back(look_at(output_dir / name));
+      if (step_aside(name)) entries.push_back(examine(output_dir / name));
   mark_line(entries);
   const auto rank = [](const Entry& e) {
     const bool known = e.origin == Origin::ours || e.origin == Origin::damaged;
@@ -132,7 +132,7 @@ std::vector<Entry> survey(const fs::path& output_dir) {
 BranchPoint branch_point(const fs::path& dir) {
   BranchPoint point;
   point.path = normal(dir).string();
-  const Entry entry = look_at(dir);
+  const Entry entry = examine(dir);
   point.run = entry.run.id;
   point.step = entry.step;
   point.checksum = entry.checksum;
@@ -140,7 +140,7 @@ BranchPoint branch_point(const fs::path& dir) {
 }
 
 std::vector<fs::path> resume_order(const fs::path& output_dir, const std::optional<BranchPoint>& from) {
-  const std::vector<Entry> entries = survey(output_dir);
+  const std::vector<Entry> entries = rank_checkpoints(output_dir);
   std::vector<const Entry*> usable;
   for (const Entry& e : entries) {
     if (e.origin == Origin::foreign || e.origin == Origin::link) continue;
@@ -156,7 +156,7 @@ std::vector<fs::path> resume_order(const fs::path& output_dir, const std::option
 }
 
 RunRecord next_run(const fs::path& output_dir, const std::optional<fs::path>& from, bool named) {
-  const std::vector<Entry> entries = survey(output_dir);
+  const std::vector<Entry> entries = rank_checkpoints(output_dir);
   const Entry* live = live_of(entries);
   std::optional<BranchPoint> parent;
   if (from) {
@@ -168,7 +168,7 @@ RunRecord next_run(const fs::path& output_dir, const std::optional<fs::path>& fr
 
 void log_foreign(const fs::path& output_dir) {
   std::vector<std::string> names;
-  for (const Entry& e : survey(output_dir))
+  for (const Entry& e : rank_checkpoints(output_dir))
     if (e.origin == Origin::foreign) names.push_back(e.dir.filename().string());
   if (names.empty()) return;
   std::reverse(names.begin(), names.end());
@@ -177,7 +177,7 @@ void log_foreign(const fs::path& output_dir) {
 }
 
 void remove_ours(io::Storage& storage, const fs::path& output_dir) {
-  for (const Entry& e : survey(output_dir)) {
+  for (const Entry& e : rank_checkpoints(output_dir)) {
     if (e.origin != Origin::ours) continue;
     log::warn("overwrite_output_dir: removing '{}' of an earlier run", e.dir.string());
     remove_aside(storage, e.dir);

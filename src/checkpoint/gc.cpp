@@ -66,7 +66,7 @@ std::set<std::string> best_names(const fs::path& output_dir, const std::vector<E
 
 // Decides about committed checkpoints.
 void plan_checkpoints(const fs::path& output_dir, const GcOptions& options, std::vector<GcEntry>& plan) {
-  const std::vector<Entry> entries = survey(output_dir);
+  const std::vector<Entry> entries = rank_checkpoints(output_dir);
   const std::set<std::string> best = options.keep ? best_names(output_dir, entries) : std::set<std::string>{};
   std::int64_t good = 0;
   for (const Entry& e : entries) {

@@ -30,7 +30,7 @@ bool cut_id(std::string_view& name, char separator) {
 void prune_checkpoints(io::Storage& storage, const fs::path& output_dir, std::int64_t limit, const fs::path& newest,
                        const fs::path& best) {
   try {
-    std::vector<Entry> entries = survey(output_dir);
+    std::vector<Entry> entries = rank_checkpoints(output_dir);
     std::erase_if(entries, [](const Entry& e) { return e.origin != Origin::ours; });
     auto excess = static_cast<std::int64_t>(entries.size()) - limit;
     for (auto e = entries.rbegin(); e != entries.rend() && excess > 0; ++e) {
@@ -94,7 +94,7 @@ void remove_aside(io::Storage& storage, const fs::path& dir) {
 
 void set_aside(io::Storage& storage, const fs::path& dir) {
   if (!storage.exists(dir)) return;
-  const Entry there = look_at(dir);
+  const Entry there = examine(dir);
   if (there.origin == Origin::link || there.origin == Origin::foreign)
     fail("'{}' exists and is not a checkpoint of qft ({}): it is not replaced; move it away, or choose another output_dir",
          dir.string(), there.reason);

@@ -11,8 +11,8 @@
 #include <mutex>
 #include <utility>
 
+#include "backoff.h"
 #include "device_group.h"
-#include "patience.h"
 
 namespace qft::comm {
 

@@ -10,8 +10,8 @@
 #include <functional>
 #include <vector>
 
+#include "backoff.h"
 #include "call.h"
-#include "patience.h"
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace qft::comm {

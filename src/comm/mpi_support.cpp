@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "patience.h"
+#include "backoff.h"
 
 namespace qft::comm {
 

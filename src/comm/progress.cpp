@@ -7,7 +7,7 @@
 #include <iterator>
 #include <sys/prctl.h>
 
-#include "patience.h"
+#include "backoff.h"
 
 namespace qft::comm {
 

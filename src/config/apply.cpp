@@ -86,7 +86,7 @@ void apply_defaults(RunConfig& config, const std::vector<V1Default>& defaults, c
     const bool other = std::any_of(all.begin(), all.end(), [&](const Setting& s) {
       return ruled_out.find(fmt::format("|{}|", s.key)) != std::string::npos;
     });
-    if (other || is_set(row.key) || !reads(purpose, row.key)) continue;
+    if (other || is_set(row.key) || !reads_key(purpose, row.key)) continue;
     const BoundField* bound = find_field(fields, row.key);
     QFT_ASSERT(bound != nullptr, "the defaults of version 1 name '{}', which is not a key", row.key);
     const Value value{.kind = Value::Kind::scalar, .text = std::string(row.value)};

@@ -156,7 +156,7 @@ std::vector<Setting> settings_from(const Value& settings, const fs::path& file, 
     for (const std::string_view key : keys) {
       const Value* value = member(settings, key);
       if (!own_data && std::ranges::find(kHoldOutKeys, key) != std::end(kHoldOutKeys)) require_same(key, value, own, file);
-      if (value == nullptr || value->kind == Value::Kind::null || is_given(key) || !reads(purpose, key)) continue;
+      if (value == nullptr || value->kind == Value::Kind::null || is_given(key) || !reads_key(purpose, key)) continue;
       if (own_data && key != "cutoff_len") continue;
       if (row.part != Part::rope && !differs_from_default(key, *value)) continue;
       if (std::ranges::find(taken, key, &Setting::key) != taken.end()) continue;  // cutoff_len belongs to two parts

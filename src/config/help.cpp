@@ -202,7 +202,7 @@ std::string_view sample_run_file(Purpose purpose) {
   return program == nullptr ? std::string_view() : program->sample;
 }
 
-bool reads(Purpose purpose, std::string_view key) {
+bool reads_key(Purpose purpose, std::string_view key) {
   const ProgramKeys* program = program_keys_of(purpose);
   if (program == nullptr) return true;
   RunConfig defaults;
@@ -211,7 +211,7 @@ bool reads(Purpose purpose, std::string_view key) {
   return bound != nullptr && is_read(*program, *bound);
 }
 
-std::vector<std::string_view> implemented(std::string_view key) {
+std::vector<std::string_view> implemented_values(std::string_view key) {
   RunConfig defaults;
   const auto fields = bound_fields(defaults);
   const BoundField* bound = find_field(fields, key);

@@ -185,7 +185,7 @@ void note_unread(RunConfig& config, const std::vector<Setting>& settings, Purpos
     const bool loads_data = setting.key == "load_data_args" && as_bool(setting.value) == true;
     if (setting.from_file() || (foreign != nullptr && foreign->kind != ForeignKey::Class::renamed && !loads_data)) continue;
     const std::string_view key = foreign == nullptr || loads_data ? std::string_view(setting.key) : foreign->key;
-    if (!loads_data && (!config.is_given(key) || reads(purpose, key))) continue;
+    if (!loads_data && (!config.is_given(key) || reads_key(purpose, key))) continue;
     if (purpose == Purpose::generate && (key == "dataset" || key == "eval_dataset" || loads_data))
       fail_config(
           "{}: qft chat and qft generate read no datasets: use qft generate --input FILE --output FILE to answer a file, or qft "
@@ -273,7 +273,7 @@ RunConfig load_run_config(const std::filesystem::path& file, std::span<const std
   settings = split_sections(std::move(settings));
   const Dialect dialect = apply_settings(config, settings, purpose);
   const bool swift = dialect == Dialect::swift;
-  if (reads(purpose, "dataset")) {
+  if (reads_key(purpose, "dataset")) {
     expand_dataset_files(config, "dataset", purpose == Purpose::plan, config.data.dataset);
     expand_dataset_files(config, "eval_dataset", purpose == Purpose::plan, config.data.eval_dataset);
   }

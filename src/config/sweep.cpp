@@ -47,12 +47,12 @@ std::string override_text(const Value& value) {
 void require_sweepable(const std::string& key, std::string_view typed) {
   if (std::ranges::find(kPerRunKeys, key) != std::end(kPerRunKeys))
     fail_config("--sweep {}: {} cannot be swept: each run gets its own folder in output_dir and the folder's name", typed, key);
-  if (reads(Purpose::train, key)) return;
+  if (reads_key(Purpose::train, key)) return;
   RunConfig defaults;
   std::vector<std::string_view> names;
   const auto fields = bound_fields(defaults);
   for (const BoundField& field : fields)
-    if (reads(Purpose::train, field.field.name)) names.push_back(field.field.name);
+    if (reads_key(Purpose::train, field.field.name)) names.push_back(field.field.name);
   const std::string_view near = nearest(key, names);
   fail_config("--sweep {}: '{}' is not a key that qft train reads{}", typed, key,
               near.empty() ? ": qft train --help lists them" : fmt::format(": did you mean '{}'?", near));

@@ -134,7 +134,7 @@ void check_labels(const RunConfig& c) {
   if (!f.num_labels)
     fail_config("{} is seq_cls, which needs num_labels: set it to the number of labels, or to 1 for a regression",
                 at_key(c, "stage"));
-  if (*f.num_labels == 1 && f.problem(1) == "single_label_classification")
+  if (*f.num_labels == 1 && f.effective_problem_type(1) == "single_label_classification")
     fail_config(
         "{} is 1 and {} is single_label_classification, so every text has the same label: set problem_type: regression, or "
         "num_labels: 2",
@@ -175,7 +175,7 @@ void check_method(const RunConfig& c) {
         "{} puts samples into rows of cutoff_len tokens, but {} is {}, in which items have two sequences and may be longer: "
         "remove packing (there is no padding without packing either)",
         at_key(c, "packing"), at_key(c, "stage"), f.stage);
-  if (f.scores() && !c.eval.predict_logprobs.empty())
+  if (f.outputs_scores() && !c.eval.predict_logprobs.empty())
     fail_config("{} asks for log-probabilities, but {} is {}, and its model outputs scores: remove it; qft score writes scores",
                 at_key(c, "predict_logprobs"), at_key(c, "stage"), f.stage);
   check_labels(c);
@@ -313,7 +313,7 @@ void check_prediction(const RunConfig& c) {
     fail_config("{} is true, but {}: add do_predict: true, or remove it and run qft eval", at_key(c, "predict_with_generate"),
                 trains(c) ? "nothing is evaluated" : "a run without training only reports the loss");
   }
-  if (c.training.do_predict && c.finetuning.stage != "sft" && !c.finetuning.scores()) {
+  if (c.training.do_predict && c.finetuning.stage != "sft" && !c.finetuning.outputs_scores()) {
     fail_config("{} needs stage sft (answers), rm (scores) or seq_cls (labels), but {} is {}", at_key(c, "do_predict"),
                 at_key(c, "stage"), c.finetuning.stage);
   }
@@ -349,7 +349,7 @@ void check_purpose(const RunConfig& c, Purpose purpose) {
       need(c, !c.eval.predict_with_generate || !c.training.output_dir.empty(), "output_dir", "predict_with_generate");
       return need(c, eval_data, "eval_dataset, eval_pack, dataset or pack", "qft eval");
     case Purpose::generate:
-      if (c.finetuning.scores())
+      if (c.finetuning.outputs_scores())
         fail_config("{} is {}: {} outputs scores instead of answers: use qft score (or stage: sft to run the language model)",
                     at_key(c, "stage"), c.finetuning.stage, c.finetuning.stage == "rm" ? "a reward model" : "a classifier");
       return need(c, model, "model_name_or_path", "qft generate (or chat)");

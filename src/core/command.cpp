@@ -78,7 +78,7 @@ std::optional<int> wait_for_exit(pid_t pid, Clock::time_point deadline) {
 
 }  // namespace
 
-Answer run_command(const std::vector<std::string>& command, std::chrono::milliseconds timeout) {
+CommandOutput run_command(const std::vector<std::string>& command, std::chrono::milliseconds timeout) {
   QFT_ASSERT(!command.empty(), "no program to ask");
   const auto deadline = Clock::now() + timeout;
   std::array<int, 2> pipe_ends{};
@@ -86,7 +86,7 @@ Answer run_command(const std::vector<std::string>& command, std::chrono::millise
   pid_t pid = 0;
   const int failed = start(command, pipe_ends[1], pid);
   close(pipe_ends[1]);
-  Answer answer;
+  CommandOutput answer;
   if (failed != 0) {
     answer.error = fmt::format("{}: {}", command[0], std::strerror(failed));
   } else {

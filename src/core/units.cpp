@@ -33,7 +33,7 @@ std::string format_count(double count) {
   return scaled(count, {"", " K", " M", " B", " T", " P"});
 }
 
-std::string counted(std::int64_t count, std::string_view noun) {
+std::string count_noun(std::int64_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 

@@ -110,7 +110,7 @@ std::string describe_backends() {
       text += fmt::format("{}: not used: {}\n", entry.name, entry.why);
       continue;
     }
-    text += fmt::format("{}: {} ({}), {}\n", entry.name, counted(entry.count, "device"), text_of(entry.backend->facts(0)),
+    text += fmt::format("{}: {} ({}), {}\n", entry.name, count_noun(entry.count, "device"), text_of(entry.backend->facts(0)),
                         entry.backend->library_version());
     for (int i = 0; i < entry.count; ++i)
       if (const std::string obstacle = obstacle_of(entry.name, i); !obstacle.empty()) text += "  " + obstacle + "\n";

@@ -209,12 +209,12 @@ GpuState state_of(const Library& nvml, Device device) {
   for (const Reason& reason : kReasons)
     if ((slowed & reason.bit) != 0) gpu.slowed_by.emplace_back(reason.words);
   gpu.clock_mhz = as_int(nvml.number<unsigned>(nvml->clock, device, kMultiprocessors));
-  gpu.most_clock_mhz = as_int(nvml.number<unsigned>(nvml->most_clock, device, kMultiprocessors));
+  gpu.max_clock_mhz = as_int(nvml.number<unsigned>(nvml->most_clock, device, kMultiprocessors));
   gpu.temperature = as_int(nvml.number<unsigned>(nvml->temperature, device, kCelsius));
   if (const auto milliwatts = nvml.number<unsigned>(nvml->power, device)) gpu.watts = *milliwatts / 1e3;
   if (const auto use = nvml.number<Utilization>(nvml->utilization, device)) gpu.use_percent = static_cast<int>(use->gpu);
   gpu.pcie_lanes = as_int(nvml.number<unsigned>(nvml->lanes, device));
-  gpu.most_pcie_lanes = as_int(nvml.number<unsigned>(nvml->most_lanes, device));
+  gpu.max_pcie_lanes = as_int(nvml.number<unsigned>(nvml->most_lanes, device));
   for (unsigned link = 0; link < kMostLinks; ++link)
     if (const auto up = nvml.number<unsigned>(nvml->link, device, link)) (*up != 0 ? gpu.links_up : gpu.links_down) += 1;
   return gpu;

@@ -95,12 +95,12 @@ CpuShare cpu_share() {
 ThreadPlan plan_threads(const CpuShare& share, int sharers, int local_size) {
   ThreadPlan plan;
   int cores = share.cores;
-  std::string source = counted(cores, "core");
+  std::string source = count_noun(cores, "core");
   // The quota applies to the whole job on this node; the mask may be this rank's alone.
   const double quota_of_sharers = share.quota * sharers / std::max(local_size, 1);
   if (share.quota > 0 && quota_of_sharers < cores) {
     cores = std::max(1, static_cast<int>(std::floor(quota_of_sharers)));
-    source = fmt::format("{} of the cgroup's CPU quota {:.1f}", counted(cores, "core"), share.quota);
+    source = fmt::format("{} of the cgroup's CPU quota {:.1f}", count_noun(cores, "core"), share.quota);
   }
   const int fair = std::max(1, cores / std::max(sharers, 1));
   const int wished = positive_number(std::getenv("OMP_NUM_THREADS"));
@@ -109,15 +109,15 @@ ThreadPlan plan_threads(const CpuShare& share, int sharers, int local_size) {
                 : sharers > 1 ? fmt::format("{} / {} ranks", source, sharers)
                               : source;
   if (sharers > cores) {
-    plan.advice = fmt::format("{} ranks share {}: start fewer ranks per node", sharers, counted(cores, "core"));
+    plan.advice = fmt::format("{} ranks share {}: start fewer ranks per node", sharers, count_noun(cores, "core"));
   } else if (wished > fair) {
     plan.advice = fmt::format("{} threads in each of {} on {}: set OMP_NUM_THREADS={} or leave it unset", wished,
-                              counted(sharers, "rank"), counted(cores, "core"), fair);
+                              count_noun(sharers, "rank"), count_noun(cores, "core"), fair);
   } else if (sharers == 1 && local_size * static_cast<int>(share.cpus.size()) * 2 <= share.job_cpus && share.quota == 0) {
     plan.advice = fmt::format(
         "{} bound to {} each leave{} half or more of the job's {} CPUs on the node idle: mpirun "
         "--map-by socket:PE=N --bind-to core, or --bind-to none",
-        counted(local_size, "rank"), counted(share.cores, "core"), local_size == 1 ? "s" : "", share.job_cpus);
+        count_noun(local_size, "rank"), count_noun(share.cores, "core"), local_size == 1 ? "s" : "", share.job_cpus);
   }
   return plan;
 }

@@ -191,7 +191,7 @@ ChatTemplate::ChatTemplate(TemplateSpec spec, std::shared_ptr<const tokenizer::T
 
 ChatTemplate::ChatTemplate(const ModelChatTemplate& own, const std::filesystem::path& tokenizer_dir,
                            std::shared_ptr<const tokenizer::Tokenizer> tokenizer, const TemplateOptions& options)
-    : tokenizer_(std::move(tokenizer)), options_(options), own_(true), jinja_(own.text) {
+    : tokenizer_(std::move(tokenizer)), options_(options), is_jinja_(true), jinja_(own.text) {
   spec_.name = kOwn;
   spec_.origin = own.origin;
   auto renderer = std::make_shared<OwnRenderer>(own, tokenizer_dir, tokenizer_, options_);
@@ -313,7 +313,7 @@ std::vector<std::int32_t> ChatTemplate::render_prompt(const Conversation& conver
 std::vector<std::int32_t> ChatTemplate::stop_token_ids() const {
   std::vector<std::int32_t> ids;
   if (eos_id_) ids.push_back(*eos_id_);
-  if (own_ && tokenizer_->eos_id()) ids.push_back(*tokenizer_->eos_id());
+  if (is_jinja_ && tokenizer_->eos_id()) ids.push_back(*tokenizer_->eos_id());
   for (const std::string& word : spec_.stop_words) ids.push_back(*tokenizer_->token_to_id(word));
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
@@ -327,7 +327,7 @@ std::string ChatTemplate::document_end() const {
 }
 
 std::string ChatTemplate::jinja() const {
-  return own_ ? with_defaults(jinja_, options_) : std::string();
+  return is_jinja_ ? with_defaults(jinja_, options_) : std::string();
 }
 
 std::string ChatTemplate::hash() const {

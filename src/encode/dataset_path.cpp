@@ -46,7 +46,7 @@ DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name, std
   spec.later = columns_that_matter(seen, stage, spec);
   const std::string first = spec.files.front().string();
   const std::int64_t others = std::ssize(spec.files) - 1;
-  const std::string from = others == 0 ? first : fmt::format("{} and {}", first, counted(others, "more file"));
+  const std::string from = others == 0 ? first : fmt::format("{} and {}", first, count_noun(others, "more file"));
   log::info("dataset {}: {}reads {}", name, name_says_file ? "" : from + "; ", columns_read(spec, seen));
   if (const std::string& weight = spec.columns.weight; seen.has(weight))
     log::warn("dataset {}: the column '{}' is used as the weight of each record's labels; rename it if it means something else",

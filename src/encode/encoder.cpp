@@ -163,7 +163,7 @@ Encoder::Encoder(ChatTemplate chat_template, const EncoderOptions& options)
 
 std::variant<std::vector<Encoded>, DropReason> Encoder::encode(const Conversation& conversation) const {
   if (conversation.prompt.size() % 2 != 1) return DropReason::turns;
-  const bool answers = options_.kind != SampleKind::document && options_.kind != SampleKind::labelled;
+  const bool answers = options_.kind != SampleKind::document && options_.kind != SampleKind::sequence_label;
   if (answers) {
     const std::size_t expected = options_.kind == SampleKind::conversation ? 1 : 2;
     if (conversation.responses.size() != expected) {
@@ -195,7 +195,7 @@ std::vector<Encoded> Encoder::encode_kind(const Conversation& conversation, cons
       return {encode_pair(conversation)};
     case SampleKind::feedback:
       return {encode_feedback(conversation)};
-    case SampleKind::labelled:
+    case SampleKind::sequence_label:
       return {encode_labelled(conversation)};
     case SampleKind::conversation:
       break;
@@ -245,7 +245,7 @@ std::vector<Encoded> Encoder::encode_conversation(const Conversation& conversati
 // Appends `count` ids of an exchange's source. As in LLaMA-Factory, a source that does not fit loses its end. A Jinja template
 // keeps the end, which asks for the answer: its source may be a whole conversation, and the last question matters most.
 void Encoder::append_prompt(const Exchange& turn, std::int64_t count, float weight, EncodedSequence& sequence) const {
-  const std::int64_t from = template_.is_own() ? length(turn.source) - count : 0;
+  const std::int64_t from = template_.is_jinja() ? length(turn.source) - count : 0;
   append(sequence, turn.source, {from, count}, weight, turn.source_weights);
 }
 
@@ -255,7 +255,7 @@ Encoded Encoder::join_turns(const TrainingSample& turns, const Conversation& con
   const bool efficient_eos = template_.spec().efficient_eos;
   const std::int64_t budget = options_.cutoff_len - (efficient_eos ? 1 : 0);
   const std::vector<KeptExchange> kept =
-      template_.is_own() ? window_of(turns, budget, options_.mask_history) : shares_of(turns, budget, options_.mask_history);
+      template_.is_jinja() ? window_of(turns, budget, options_.mask_history) : shares_of(turns, budget, options_.mask_history);
   Encoded encoded;
   EncodedSequence& sequence = encoded.sequences.emplace_back();
   for (std::size_t t = 0; t < turns.size(); ++t) {
@@ -319,7 +319,7 @@ Encoded Encoder::encode_labelled(const Conversation& conversation) const {
   }
   const std::int64_t over = length(sequence.ids) - options_.cutoff_len;
   encoded.truncated = over > 0;
-  if (over > 0 && template_.is_own())
+  if (over > 0 && template_.is_jinja())
     sequence.ids.erase(sequence.ids.begin(), sequence.ids.begin() + over);
   else if (over > 0)
     sequence.ids.resize(static_cast<std::size_t>(options_.cutoff_len));

@@ -78,7 +78,7 @@ std::vector<std::string> first_difference_in(const DatasetSpec& spec, const Chat
 
 std::vector<std::string> compare_with_own(const config::RunConfig& config, const ChatTemplate& named,
                                           const std::vector<DatasetSpec>& specs) try {
-  if (named.is_own() || specs.empty()) return {};
+  if (named.is_jinja() || specs.empty()) return {};
   const auto own = ChatTemplate::own_for_comparison(config, named.shared_tokenizer());
   if (!own) return {};
   for (const DatasetSpec& spec : specs) {
@@ -93,7 +93,7 @@ std::vector<std::string> compare_with_own(const config::RunConfig& config, const
 std::vector<std::string> compare_with_own(const config::RunConfig& config) {
   if (config.data.dataset.empty() || config.finetuning.stage == "pt") return {};
   const ChatTemplate named = ChatTemplate::for_packing(config);
-  if (named.is_own()) return {};
+  if (named.is_jinja()) return {};
   return compare_with_own(
       config, named,
       load_dataset_info(config.folder_of(config.data.dataset_dir), config.data.dataset, config.folders, config.finetuning.stage));

@@ -42,7 +42,7 @@ std::string fill_one_class(Label label, std::span<double> target) {
 }
 
 std::string fill_values(Label label, std::span<double> target) {
-  if (label.size() != target.size()) return fmt::format("expected {}", counted(std::ssize(target), "number"));
+  if (label.size() != target.size()) return fmt::format("expected {}", count_noun(std::ssize(target), "number"));
   std::ranges::copy(label, target.begin());
   return {};
 }

@@ -40,7 +40,7 @@ bool have_pack(const config::RunConfig& config, const model::ModelConfig& model,
     fail_config("tokenizer '{}' and template have {} token ids, model '{}' has {}: use the model's own tokenizer",
                 config.tokenizer_path(), outlook.vocab_size, config.model.model_name_or_path, model.vocab_size);
   const auto& names = part == CorpusPart::train ? config.data.dataset : config.data.eval_dataset;
-  log::info("{}: {}; {} of {} chunks of them read and encoded{}", fmt::join(names, ", "), counted(outlook.records, "record"),
+  log::info("{}: {}; {} of {} chunks of them read and encoded{}", fmt::join(names, ", "), count_noun(outlook.records, "record"),
             outlook.chunks_read, outlook.chunks,
             outlook.is_current ? fmt::format("; packed already: '{}'", path.string()) : "; to be packed at the start");
   return outlook.is_current;
@@ -152,7 +152,7 @@ std::string cut_words(const pack::PackReader& pack) {
   std::int64_t records = 0, cut = 0;
   for (const pack::PackSource& source : pack.attributes().sources) records += source.records, cut += source.truncated;
   if (cut == 0) return {};
-  return fmt::format("; {} of {} were cut to cutoff_len {}: raise it", cut, counted(records, "record"),
+  return fmt::format("; {} of {} were cut to cutoff_len {}: raise it", cut, count_noun(records, "record"),
                      pack.attributes().cutoff_len);
 }
 
@@ -247,7 +247,7 @@ void check_feedback(const pack::PackReader& pack, const loader::ItemSubset& item
 /// For stage seq_cls. Throws ConfigError for the first invalid label.
 void check_labels(const pack::PackReader& pack, const loader::ItemSubset& items, const config::FinetuningArgs& f) {
   const std::int64_t labels = f.num_labels.value_or(1);
-  const Problem& kind = problem(f.problem(labels));
+  const Problem& kind = problem(f.effective_problem_type(labels));
   const std::vector<std::string> tags = pack.item_tags();
   const ItemCount without(pack, items, [&](std::int64_t number) {
     const auto label = encode::targets_from_tags(pack::tags_from_json(tags.at(static_cast<std::size_t>(number))));

@@ -346,7 +346,7 @@ void Instance::update(double learning_rate, double grad_scale) {
   executor_->without_waits([] { return std::string("the optimizer"); },
                            [&] {
                              optimizer_->step(learning_rate, grad_scale);
-                             store_->publish();
+                             store_->broadcast_updates();
                            });
 }
 
@@ -369,8 +369,8 @@ void Instance::settle() {
 }
 
 void Instance::publish() {
-  if (optimizer_) optimizer_->publish();
-  store_->publish();
+  if (optimizer_) optimizer_->refresh_copies();
+  store_->broadcast_updates();
 }
 
 at::Tensor Instance::master_buffer() const {

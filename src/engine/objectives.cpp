@@ -60,7 +60,8 @@ ObjectivePtr reward(const RunConfig&, const parallel::BatchTotals& totals) {
 
 ObjectivePtr classification(const RunConfig& config, const parallel::BatchTotals& totals) {
   const auto& f = config.finetuning;
-  return std::make_unique<ClassificationLoss>(problem(f.problem(f.num_labels.value_or(1))), f.num_labels.value_or(1), totals);
+  return std::make_unique<ClassificationLoss>(problem(f.effective_problem_type(f.num_labels.value_or(1))),
+                                              f.num_labels.value_or(1), totals);
 }
 
 using Kind = parallel::ObjectiveKind;

@@ -263,7 +263,7 @@ void require_head(const config::RunConfig& config, const model::ModelConfig& mod
   const std::int64_t asked = f.stage == "seq_cls" ? labels_of(config) : 0;
   const std::int64_t labels = own.targets().labels;
   const auto words = [](std::int64_t n) {
-    return n > 0 ? fmt::format("a classifier of {}", counted(n, "label")) : std::string("no classifier");
+    return n > 0 ? fmt::format("a classifier of {}", count_noun(n, "label")) : std::string("no classifier");
   };
   if (asked > 0) model::require_classifier(model);
   for (const std::filesystem::path& merged : adapters_of(config, use).merged)
@@ -278,9 +278,10 @@ void require_head(const config::RunConfig& config, const model::ModelConfig& mod
                 adapter.string(), words(labels),
                 use == Use::training ? ", or create_new_adapter: true, which merges it and trains a new one" : "");
   if (model.labels == 0 || labels > 0 || model.labels == asked) {
-    if (asked > 0 && !model.problem_type.empty() && f.problem_type.empty() && model.problem_type != f.problem(asked))
+    if (asked > 0 && !model.problem_type.empty() && f.problem_type.empty() &&
+        model.problem_type != f.effective_problem_type(asked))
       fail_config("'{}' is a classifier of problem_type {}, and num_labels: {} alone means {}: write problem_type",
-                  config.model.model_name_or_path, model.problem_type, asked, f.problem(asked));
+                  config.model.model_name_or_path, model.problem_type, asked, f.effective_problem_type(asked));
     return;
   }
   fail_config("stage {} asks for {}, but '{}' is {} by its config.json: set stage: seq_cls and num_labels: {}", f.stage,
@@ -321,7 +322,7 @@ model::HeadFile head_file(const config::RunConfig& config, const model::ModelSpe
 
 std::string problem_of(const config::RunConfig& config, const model::ModelConfig& model, std::int64_t labels) {
   const auto& f = config.finetuning;
-  return f.problem_type.empty() && !model.problem_type.empty() ? model.problem_type : f.problem(labels);
+  return f.problem_type.empty() && !model.problem_type.empty() ? model.problem_type : f.effective_problem_type(labels);
 }
 
 std::string fp32_notice(const config::RunConfig& config, const io::ModelFiles& files) {
@@ -358,7 +359,7 @@ model::ModelConfig architecture_of(const config::RunConfig& config, Use use) {
 }
 
 void require_shareable_prompts(const config::RunConfig& config, const model::RopeConfig& rope) {
-  if (rope.follows(config.data.cutoff_len) && config.unshared_prompts_reason().empty())
+  if (rope.scales_for(config.data.cutoff_len) && config.unshared_prompts_reason().empty())
     fail_config(
         "the model's rope scaling is dynamic: beyond {} tokens the angles of a pair's prompt depend on each answer's length, but "
         "cutoff_len is {} and prompts are computed once for both answers: set share_prompts: false",

@@ -29,7 +29,7 @@ bool StepInputs::compares_rewards() const {
   return engine::compares_rewards(config_);
 }
 
-void StepInputs::agree(Estimate& estimate, comm::Communicator& comm, parallel::BatchTotals& totals) const {
+void StepInputs::reduce_estimate(Estimate& estimate, comm::Communicator& comm, parallel::BatchTotals& totals) const {
   row_.estimates_kl ? estimate.reduce_kl(comm, totals) : estimate.reduce_reward(comm, totals);
 }
 
@@ -48,7 +48,7 @@ void StepInputs::fill_totals(parallel::BatchTotals& totals, const loader::StepBa
       scored_inputs_ = build(batch.micro_batches, batch.max_micro_batches, 0);
       estimate_rewards(*scored_inputs_, batch.max_micro_batches, batch.first_micro_batch, before);
     }
-    agree(before, comm, totals);
+    reduce_estimate(before, comm, totals);
   }
   if (!counts_chosen_) return;
   std::int64_t labels = 0;

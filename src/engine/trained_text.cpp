@@ -37,7 +37,7 @@ encode::JinjaOptions jinja_options(const config::RunConfig& config, const encode
 
 /// Returns the trained template as Jinja. The only place that knows the kinds of templates.
 std::string jinja_of(const config::RunConfig& config, const encode::ChatTemplate& chat, const std::string& own) {
-  return chat.is_own() ? chat.jinja() : encode::to_jinja(chat.spec(), jinja_options(config, chat, own));
+  return chat.is_jinja() ? chat.jinja() : encode::to_jinja(chat.spec(), jinja_options(config, chat, own));
 }
 
 bool names_template(const config::RunConfig& config) {

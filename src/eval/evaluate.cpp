@@ -105,7 +105,8 @@ PredictResult predict(engine::Instance& instance, const engine::EvalSet& set, co
   return answers_of(instance, set, config, comm, /*files=*/true);
 }
 
-Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, const Wanted& wanted) {
+Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c10::Device device,
+                    const EvaluationParts& wanted) {
   const fs::path dir = config.training.output_dir;
   const bool writes = comm.rank() == 0 && !dir.empty() && wanted.files;
   comm::agreed(comm, [&] {
@@ -120,7 +121,7 @@ Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c
       wanted.likelihood ? engine::load_reference_beside(config, *instance, comm, device, engine::Use::inference) : nullptr;
   Evaluation result{config.model.model_name_or_path,
                     engine::adapters_of(config, engine::Use::inference).live.string(),
-                    infer::type_of(*instance),
+                    infer::compute_type_name(*instance),
                     {},
                     {},
                     {}};
@@ -130,7 +131,7 @@ Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c
       if (writes) write_results(dir, "eval", eval_values(*result.likelihood, config));
     });
   }
-  if (wanted.answers && config.finetuning.scores())
+  if (wanted.answers && config.finetuning.outputs_scores())
     result.scores = predict_scores(*instance, set, config, comm);
   else if (wanted.answers)
     result.answers = answers_of(*instance, set, config, comm, wanted.files);

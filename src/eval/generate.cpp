@@ -150,13 +150,13 @@ ordered_json GenerateResult::values() const {
 
 std::string GenerateResult::describe() const {
   const std::int64_t answers = records - errors;
-  std::string text = counted(answers, "answer");
+  std::string text = count_noun(answers, "answer");
   if (earlier > 0) text += fmt::format(" ({} from an earlier start)", earlier);
   if (seconds > 0)
     text += fmt::format(", {} tokens in {}, {:.0f} tok/s", new_tokens, format_duration(seconds),
                         static_cast<double>(new_tokens) / seconds);
   if (cut_off > 0) text += fmt::format("; {} cut off by max_new_tokens, max_length or the model's positions", cut_off);
-  if (errors > 0) text += fmt::format("; {} could not be answered: their lines say why", counted(errors, "record"));
+  if (errors > 0) text += fmt::format("; {} could not be answered: their lines say why", count_noun(errors, "record"));
   return output == kStandardStream ? text : text + fmt::format("; '{}'", output);
 }
 
@@ -174,10 +174,10 @@ GenerateResult generate(const config::RunConfig& config, const std::string& inpu
   GenerateResult result{.output = output, .records = std::ssize(prompts->all) - prompts->blanks(), .errors = prompts->errors()};
   if (result.errors > 0 && comm.rank() == 0)
     log::warn("{} of {} cannot be answered, and their lines say why; the first: {}", result.errors,
-              counted(result.records, "record"), prompts->first_error());
+              count_noun(result.records, "record"), prompts->first_error());
   if (prompts->blanks() > 0 && comm.rank() == 0)
     log::info("--input {} has {}: index counts them, but the output has no line for them", input,
-              counted(prompts->blanks(), "blank line"));
+              count_noun(prompts->blanks(), "blank line"));
   json settings;
   comm::agreed(comm, [&] { settings = settings_of(config, *prompts); });
   const auto sink = open_sink(
@@ -190,7 +190,7 @@ GenerateResult generate(const config::RunConfig& config, const std::string& inpu
       comm);
   result.earlier = std::ssize(sink->done());
   if (result.earlier > 0 && comm.rank() == 0)
-    log::info("resuming '{}': {} of {} are answered already", output, result.earlier, counted(result.records, "record"));
+    log::info("resuming '{}': {} of {} are answered already", output, result.earlier, count_noun(result.records, "record"));
   const std::vector<std::size_t> mine = take_mine(prompts->all, sink->done(), comm);
   const activity::Phase phase("generate");
   if (comm::all_reduce_value(comm, std::ssize(mine)) > 0) answer(*prompts, mine, config, comm, device, *sink, result);

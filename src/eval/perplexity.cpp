@@ -65,7 +65,7 @@ void estimate(engine::StepInputs& step, loader::EvalLoader& loader, comm::Commun
     const loader::MicroBatch batch = loader.next().value();
     step.estimate(std::span(&batch, batch.tokens.empty() ? 0 : 1), 1, round * comm.size() + comm.rank(), estimate);
   }
-  step.agree(estimate, comm, totals);
+  step.reduce_estimate(estimate, comm, totals);
 }
 
 /// State that all passes share.

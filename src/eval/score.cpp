@@ -87,9 +87,9 @@ ScoreResult score_set(engine::Instance& instance, const engine::EvalSet& set, co
   Members members = result.pairs ? pair_members : score_member;
   if (result.classes && config.finetuning.problem_type.empty() && comm.rank() == 0)
     log::info("problem_type is not set, assuming {}: set it if the classifier was trained with another one",
-              config.finetuning.problem(instance.spec().head.values));
+              config.finetuning.effective_problem_type(instance.spec().head.values));
   if (result.classes)
-    members = [problem = config.finetuning.problem(instance.spec().head.values)](std::span<const float> values) {
+    members = [problem = config.finetuning.effective_problem_type(instance.spec().head.values)](std::span<const float> values) {
       return class_members(problem, values);
     };
   LinesFile file(path, "scores", comm);

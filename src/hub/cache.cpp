@@ -45,21 +45,21 @@ std::optional<Listing> listing_of(const fs::path& home, const std::string& revis
   return listing ? listing : read_listing(listing_file(home, revision));
 }
 
-Cached inspect_folder(const fs::path& folder, const Wanted& wanted, const std::optional<Listing>& listing = {}) {
+Cached inspect_folder(const fs::path& folder, const FileSelection& wanted, const std::optional<Listing>& listing = {}) {
   Cached cached{folder, {}, listing.has_value(), false};
   try {
     const std::string needed = missing_in(folder, wanted);
     cached.missing = listing ? missing_of(*listing, folder, wanted) : needed;
     // A tokenizer may be brought along; a dataset with records known to be missing is not usable.
     cached.usable_offline = needed.empty() || needed == "tokenizer.json";
-    if (wanted.needs == Needs::dataset && !cached.missing.empty()) cached.usable_offline = false;
+    if (wanted.content == Content::dataset && !cached.missing.empty()) cached.usable_offline = false;
   } catch (const Error& e) {  // an invalid index of weights
     cached.missing = e.what();
   }
   return cached;
 }
 
-Cached in_huggingface(const Source& source, const fs::path& cache, const Wanted& wanted) {
+Cached in_huggingface(const Source& source, const fs::path& cache, const FileSelection& wanted) {
   const fs::path home = cache / huggingface_folder(source);
   std::string commit = revision_of(source);
   std::error_code code;
@@ -74,7 +74,7 @@ Cached in_huggingface(const Source& source, const fs::path& cache, const Wanted&
   return fs::is_directory(snapshot, code) ? inspect_folder(snapshot, wanted, listing_of(home, commit)) : Cached();
 }
 
-Cached in_modelscope(const Source& source, const fs::path& cache, const Wanted& wanted) {
+Cached in_modelscope(const Source& source, const fs::path& cache, const FileSelection& wanted) {
   const fs::path snapshots = cache / modelscope_folder(source) / "snapshots";
   std::vector<fs::path> folders{snapshots / revision_of(source)};
   if (source.revision.empty() || source.revision == "main") {  // older clients store one revision, and dots as ___
@@ -99,7 +99,7 @@ Cached in_modelscope(const Source& source, const fs::path& cache, const Wanted& 
 
 }  // namespace
 
-std::string missing_of(const Listing& listing, const fs::path& folder, const Wanted& wanted) {
+std::string missing_of(const Listing& listing, const fs::path& folder, const FileSelection& wanted) {
   std::error_code code;
   const auto lacks = [&](const RemoteFile& file) { return fs::file_size(folder / file.path, code) != file.bytes || code; };
   const auto read = [&](const RemoteFile& file) { return io::read_text_file(folder / file.path); };
@@ -121,13 +121,13 @@ void keep_listing(const fs::path& home, const std::string& revision, const Listi
   io::atomic_write_file(io::posix_storage(), file, text);
 }
 
-Cached look_in_cache(const Source& source, const Wanted& wanted) {
+Cached look_in_cache(const Source& source, const FileSelection& wanted) {
   check(source);
   const fs::path cache = settings_of(source.hub).cache;
   return source.hub == Hub::huggingface ? in_huggingface(source, cache, wanted) : in_modelscope(source, cache, wanted);
 }
 
-std::vector<std::string> files_of(const fs::path& folder, const Wanted& wanted) {
+std::vector<std::string> files_of(const fs::path& folder, const FileSelection& wanted) {
   Listing listing;
   const auto options = fs::directory_options::skip_permission_denied;  // lost+found
   for (auto entry = fs::recursive_directory_iterator(folder, options); entry != fs::recursive_directory_iterator(); ++entry)
@@ -150,11 +150,11 @@ std::optional<fs::path> without_hub(const Cached& cached, const std::string& why
   return cached.folder;
 }
 
-std::optional<fs::path> find_cached(const Source& source, const Wanted& wanted) {
+std::optional<fs::path> find_cached(const Source& source, const FileSelection& wanted) {
   const Cached found = look_in_cache(source, wanted);
   if (const std::string offline = offline_by(); !offline.empty()) return without_hub(found, offline);
   if (found.folder.empty() || !found.missing.empty()) return std::nullopt;
-  if (!found.listed && wanted.needs == Needs::dataset)
+  if (!found.listed && wanted.content == Content::dataset)
     log::warn("there is no stored file list of {}: '{}' may lack files", source.id, found.folder.string());
   return found.folder;
 }

@@ -15,10 +15,10 @@ struct Cached {
 };
 /// Returns the folder, with a warning, if the hub cannot be asked (for the reason `why`) and the cached files suffice.
 std::optional<std::filesystem::path> without_hub(const Cached& cached, const std::string& why);
-Cached look_in_cache(const Source& source, const Wanted& wanted);
+Cached look_in_cache(const Source& source, const FileSelection& wanted);
 
 /// Returns the first file wanted from the listing that `folder` lacks; "" if none.
-std::string missing_of(const Listing& listing, const std::filesystem::path& folder, const Wanted& wanted);
+std::string missing_of(const Listing& listing, const std::filesystem::path& folder, const FileSelection& wanted);
 
 /// Stores a revision's listing in `home`, the repository's folder in a cache. The file is private to qft: given a listing in its
 /// own place (trees/), huggingface_hub would expect all files of the repository.

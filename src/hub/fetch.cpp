@@ -49,7 +49,7 @@ std::unique_ptr<Api> api_of(const Source& source, const Settings& settings, cons
 
 /// Asks the hub for the file list of a cache folder that has no stored listing, and records the first missing file. If the hub
 /// does not answer, the cached files have to suffice.
-void ask_hub(Source source, const Wanted& wanted, const FetchOptions& options, Cached& cached) {
+void ask_hub(Source source, const FileSelection& wanted, const FetchOptions& options, Cached& cached) {
   const Settings settings = settings_of(source.hub);
   if (source.hub == Hub::huggingface) source.revision = cached.folder.filename().string();  // the hub may have a newer one
   Listing listing;
@@ -63,7 +63,7 @@ void ask_hub(Source source, const Wanted& wanted, const FetchOptions& options, C
   cached.listed = true;
   cached.missing = missing_of(listing, cached.folder, wanted);
   if (!cached.missing.empty()) {
-    if (wanted.needs == Needs::dataset) cached.usable_offline = false;
+    if (wanted.content == Content::dataset) cached.usable_offline = false;
     return;
   }
   try {
@@ -74,7 +74,7 @@ void ask_hub(Source source, const Wanted& wanted, const FetchOptions& options, C
 }
 
 /// Returns the cached files if all files that a run needs are there; nothing if other files are requested.
-std::optional<Fetched> in_cache(const Source& source, const Wanted& wanted, const FetchOptions& options) {
+std::optional<Fetched> in_cache(const Source& source, const FileSelection& wanted, const FetchOptions& options) {
   if (!options.to.empty() || wanted.everything || !wanted.include.empty()) return std::nullopt;
   const auto folder = find_cached(source, wanted);
   if (!folder) return std::nullopt;
@@ -87,14 +87,14 @@ std::optional<Fetched> in_cache(const Source& source, const Wanted& wanted, cons
 
 }  // namespace
 
-Fetched fetch(const Source& source, const Wanted& wanted, const FetchOptions& options) {
+Fetched fetch(const Source& source, const FileSelection& wanted, const FetchOptions& options) {
   check(source);
   if (const std::string offline = offline_by(); !offline.empty()) {
     if (auto there = in_cache(source, wanted, options)) return *there;
     fail("{} forbids fetching {}, which is not complete in the cache: unset it to download", offline, source.id);
   }
   const Settings settings = settings_of(source.hub);
-  const RetryPolicy trying{options.patience, options.keep_going};
+  const RetryPolicy trying{options.max_wait, options.keep_going};
   const auto api = api_of(source, settings, trying);
   net::Client client;
   const Listing listing = api->list(client);
@@ -104,11 +104,11 @@ Fetched fetch(const Source& source, const Wanted& wanted, const FetchOptions& op
   std::vector<RemoteFile> files = select_first(listing, wanted);
   store->admit(files);
   Fetched result;
-  result.came = download_files(download, files);
+  result.downloaded_bytes = download_files(download, files);
   const auto weights = select_weights(listing, wanted, source.id,
                                       [&](const RemoteFile& file) { return io::read_text_file(store->readable(file)); });
   store->admit(weights);
-  result.came += download_files(download, weights);
+  result.downloaded_bytes += download_files(download, weights);
   files.insert(files.end(), weights.begin(), weights.end());
   require(!files.empty(), "none of the {} files in {} is needed: use qft fetch --all to fetch all", source.id,
           listing.files.size());
@@ -121,7 +121,7 @@ Fetched fetch(const Source& source, const Wanted& wanted, const FetchOptions& op
   return result;
 }
 
-fs::path locate(const Source& source, const Wanted& wanted, const FetchOptions& options) {
+fs::path locate(const Source& source, const FileSelection& wanted, const FetchOptions& options) {
   Cached own = look_in_cache(source, wanted);
   const std::string offline = offline_by();
   const bool there = !own.folder.empty() && own.missing.empty();

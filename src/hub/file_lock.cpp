@@ -35,7 +35,7 @@ FileLock::FileLock(const std::filesystem::path& path, const std::function<void()
   fd_ = open_at(path);
   for (bool first = true;; first = false) {
     if (flock(fd_, LOCK_EX | LOCK_NB) == 0) {
-      held_ = io::is_named(fd_, path);
+      held_ = io::is_same_file(fd_, path);
       if (held_) return;
       close(fd_);
       fd_ = open_at(path);
@@ -56,7 +56,7 @@ FileLock::FileLock(const std::filesystem::path& path, const std::function<void()
 void FileLock::remove_free(const std::filesystem::path& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (fd < 0) return;
-  if (flock(fd, LOCK_EX | LOCK_NB) == 0 && io::is_named(fd, path)) unlink(path.c_str());
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0 && io::is_same_file(fd, path)) unlink(path.c_str());
   close(fd);
 }
 

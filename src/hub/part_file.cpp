@@ -110,7 +110,7 @@ std::optional<std::string> PartFile::finish(const fs::path& whole) {
   }
   require(fsync(fd_) == 0, "cannot sync '{}' to disk: {}", path_.string(), std::strerror(errno));
   struct stat status{};
-  require(io::is_named(fd_, path_) && fstat(fd_, &status) == 0 && static_cast<std::uint64_t>(status.st_size) == file_.bytes,
+  require(io::is_same_file(fd_, path_) && fstat(fd_, &status) == 0 && static_cast<std::uint64_t>(status.st_size) == file_.bytes,
           "another process replaced '{}' during the download, so this file system may lack locks: run one download at a time",
           path_.string());
   io::posix_storage().rename(path_, whole);

@@ -12,13 +12,13 @@
 namespace qft::hub {
 
 /// Returns all wanted files except a model's weights.
-std::vector<RemoteFile> select_first(const Listing& listing, const Wanted& wanted);
+std::vector<RemoteFile> select_first(const Listing& listing, const FileSelection& wanted);
 
 /// Returns the weights; `read` returns the text of a file of select_first(). Throws Error that lists the files `id` has instead.
-std::vector<RemoteFile> select_weights(const Listing& listing, const Wanted& wanted, const std::string& id,
+std::vector<RemoteFile> select_weights(const Listing& listing, const FileSelection& wanted, const std::string& id,
                                        const std::function<std::string(const RemoteFile&)>& read);
 
 /// Returns the first wanted file that `folder` lacks, without a listing; "" if none is known to be missing.
-std::string missing_in(const std::filesystem::path& folder, const Wanted& wanted);
+std::string missing_in(const std::filesystem::path& folder, const FileSelection& wanted);
 
 }  // namespace qft::hub

@@ -63,7 +63,7 @@ std::int64_t cost_of(std::int64_t prompt_tokens, std::int64_t answer_tokens) {
   return prompt_tokens + kPromptTokensPerAnswerToken * answer_tokens;
 }
 
-std::vector<int> deal(std::span<const std::int64_t> costs, int ranks) {
+std::vector<int> assign_by_cost(std::span<const std::int64_t> costs, int ranks) {
   std::vector<std::size_t> order(costs.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, [&](std::size_t a, std::size_t b) { return costs[a] > costs[b]; });
@@ -78,7 +78,7 @@ std::vector<int> deal(std::span<const std::int64_t> costs, int ranks) {
 }
 
 std::vector<std::size_t> assigned_to(int rank, std::span<const std::int64_t> costs, int ranks) {
-  const std::vector<int> owner = deal(costs, ranks);
+  const std::vector<int> owner = assign_by_cost(costs, ranks);
   std::vector<std::size_t> mine;
   for (std::size_t i = 0; i < costs.size(); ++i)
     if (owner[i] == rank) mine.push_back(i);

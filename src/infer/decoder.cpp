@@ -89,7 +89,7 @@ void Decoder::forward_group(std::span<const Input> inputs, const at::Tensor& log
   for (int i = 0; i < static_cast<int>(layers_.size()); ++i) {
     const auto mark = arena_.mark();
     const model::LayerWeights& w = layers_[static_cast<std::size_t>(i)];
-    t.layer_decode(i, w, angles, sequences, y, t.room_for(i, w, x, arena_));
+    t.layer_decode(i, w, angles, sequences, y, t.allocate_saved(i, w, x, arena_));
     arena_.release(mark);
     std::swap(x, y);
   }

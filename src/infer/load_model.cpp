@@ -31,7 +31,7 @@ std::string adapter_words(const engine::Adapters& adapters, const model::Adapter
   if (adapters.live.empty()) return "no adapter";
   std::string merged;
   for (const fs::path& dir : adapters.merged) merged += fmt::format("adapter '{}', merged; ", dir.string());
-  if (adapter.oft.enabled()) return fmt::format("{}adapter '{}' ({})", merged, adapters.live.string(), adapter.oft.words());
+  if (adapter.oft.enabled()) return fmt::format("{}adapter '{}' ({})", merged, adapters.live.string(), adapter.oft.describe());
   const model::LoraConfig& lora = adapter.lora;
   return fmt::format("{}adapter '{}' ({}rank {}, alpha {}, on {})", merged, adapters.live.string(), lora.dora ? "DoRA, " : "",
                      lora.rank, lora.alpha,
@@ -48,7 +48,7 @@ fs::path unused_result(const config::RunConfig& config) {
   const fs::path dir = config.training.output_dir;
   if (dir.empty() || config.is_given("adapter_name_or_path") || is_inside(config.model.model_name_or_path, dir)) return {};
   if (holds_result(dir)) return dir;
-  for (const auto& entry : checkpoint::survey(dir))
+  for (const auto& entry : checkpoint::rank_checkpoints(dir))
     if (entry.origin == checkpoint::Origin::ours) return holds_result(entry.dir) ? entry.dir : fs::path();
   return {};
 }
@@ -63,15 +63,15 @@ std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& co
   if (comm.rank() != 0) return instance;
   const std::string& base = config.model.model_name_or_path;
   log::info("model '{}', {}; computed in {} ({})", base,
-            adapter_words(engine::adapters_of(config, engine::Use::inference), instance->spec().adapter), type_of(*instance),
-            instance->precision_reason());
+            adapter_words(engine::adapters_of(config, engine::Use::inference), instance->spec().adapter),
+            compute_type_name(*instance), instance->precision_reason());
   if (const fs::path unused = unused_result(config); !unused.empty())
     log::warn("the model '{}' is used without the training result in '{}': to use the result, set {}", base, unused.string(),
               setting_for(unused));
   return instance;
 }
 
-std::string type_of(const engine::Instance& instance) {
+std::string compute_type_name(const engine::Instance& instance) {
   return std::string(torch_name(device::dtype_of(instance.precision().compute)));
 }
 

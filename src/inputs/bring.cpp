@@ -22,7 +22,7 @@ json to_json(const HubInput& f) {
           {"kind", static_cast<int>(f.source.kind)},
           {"id", f.source.id},
           {"revision", f.source.revision},
-          {"needs", static_cast<int>(f.wanted.needs)},
+          {"needs", static_cast<int>(f.wanted.content)},
           {"part", f.wanted.folder},
           {"parts", f.wanted.folders}};
 }
@@ -33,7 +33,7 @@ HubInput hub_input_of(const json& j) {
   f.folder = j.at("folder").get<std::string>();
   f.source = {static_cast<hub::Hub>(j.at("hub").get<int>()), static_cast<hub::Kind>(j.at("kind").get<int>()),
               j.at("id").get<std::string>(), j.at("revision").get<std::string>()};
-  f.wanted.needs = static_cast<hub::Needs>(j.at("needs").get<int>());
+  f.wanted.content = static_cast<hub::Content>(j.at("needs").get<int>());
   f.wanted.folder = j.at("part").get<std::string>();
   f.wanted.folders = j.at("parts").get<std::vector<std::string>>();
   return f;
@@ -42,7 +42,7 @@ HubInput hub_input_of(const json& j) {
 /// Runs find() on rank 0 and returns the result as text for the other ranks.
 std::string find_as_text(RunConfig config, Purpose purpose) {
   const hub::FetchOptions options{.keep_going = [] { return job::stop_requested() == 0; }};
-  const Locate locate = [&](const hub::Source& source, const hub::Wanted& wanted) {
+  const Locate locate = [&](const hub::Source& source, const hub::FileSelection& wanted) {
     return purpose == Purpose::check ? in_cache(source, wanted) : hub::locate(source, wanted, options);
   };
   const std::size_t notes = config.notes.size();
@@ -71,7 +71,7 @@ fs::path here(const HubInput& f, const comm::Session& session) {
 
 }  // namespace
 
-void bring(RunConfig& config, Purpose purpose, comm::Session& session) {
+void fetch_and_stage(RunConfig& config, Purpose purpose, comm::Session& session) {
   const activity::Phase phase("finding the model and data");
   const std::string text = comm::on_root(session.world(), [&] {
     try {

@@ -68,11 +68,11 @@ StagedItem list_files(const RunConfig& c, const Candidate& candidate, const fs::
 
 std::vector<Candidate> candidates(const RunConfig& c, Purpose purpose) {
   const bool weights = purpose != Purpose::pack;
-  std::vector<Candidate> all{{c.model.model_name_or_path, {.needs = weights ? hub::Needs::model : hub::Needs::tokenizer}},
-                             {c.model.tokenizer_name_or_path, {.needs = hub::Needs::tokenizer}}};
+  std::vector<Candidate> all{{c.model.model_name_or_path, {.content = weights ? hub::Content::model : hub::Content::tokenizer}},
+                             {c.model.tokenizer_name_or_path, {.content = hub::Content::tokenizer}}};
   for (const std::string& name : c.model.adapter_name_or_path)
-    all.push_back({name, {.needs = hub::Needs::adapter, .folder = c.model.adapter_folder}});
-  const hub::Wanted everything{.everything = true};
+    all.push_back({name, {.content = hub::Content::adapter, .folder = c.model.adapter_folder}});
+  const hub::FileSelection everything{.everything = true};
   all.push_back({c.data.pack, everything});
   all.push_back({c.data.eval_pack, everything});
   const bool data = purpose == Purpose::pack || purpose == Purpose::train || purpose == Purpose::eval;

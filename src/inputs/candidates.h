@@ -15,7 +15,7 @@ namespace qft::inputs {
 struct Candidate {
   enum class Kind : std::uint8_t { plain, dataset_dir, dataset };
   std::string key;
-  hub::Wanted wanted;
+  hub::FileSelection wanted;
   Kind kind = Kind::plain;  ///< dataset_dir: only files of the named datasets; dataset: a path, unless it is an entry's name
 };
 

@@ -74,7 +74,7 @@ Lock lock_of(const fs::path& folder, int kind) {
   if (fd < 0) fd = open(manifest.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return {};
   const bool locked = flock(fd, kind | LOCK_NB) == 0;
-  const bool busy = locked ? !io::is_named(fd, manifest) : errno == EWOULDBLOCK || errno == EINTR;
+  const bool busy = locked ? !io::is_same_file(fd, manifest) : errno == EWOULDBLOCK || errno == EINTR;
   if (locked && !busy) return {fd, false};
   close(fd);
   return {-1, busy};

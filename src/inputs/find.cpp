@@ -18,7 +18,7 @@ class Search {
   Search(RunConfig& config, const Locate& locate) : config_(config), locate_(locate), hub_(hub::default_hub(config.model.hub)) {}
 
   /// Adds `name` if it is not a path.
-  void path(const std::string& name, const hub::Wanted& wanted, const std::string& revision = {}) {
+  void path(const std::string& name, const hub::FileSelection& wanted, const std::string& revision = {}) {
     std::error_code code;
     if (name.empty() || fs::exists(name, code) || !is_hub_name(name)) return;
     add(name, source_of(name, hub_, hub::Kind::model, revision), wanted);
@@ -34,7 +34,7 @@ class Search {
         if (config_.folders.contains(dataset.key)) continue;
         const hub::Hub hub = dataset.hub.empty() ? hub_ : hub::default_hub(dataset.hub);
         add(dataset.key, source_of(dataset.id, hub, hub::Kind::dataset),
-            {.needs = hub::Needs::dataset, .folders = folders_of(dataset.key, all)});
+            {.content = hub::Content::dataset, .folders = folders_of(dataset.key, all)});
         more = true;
       }
     }
@@ -54,7 +54,7 @@ class Search {
     return folders;
   }
 
-  void add(const std::string& key, const hub::Source& source, const hub::Wanted& wanted) {
+  void add(const std::string& key, const hub::Source& source, const hub::FileSelection& wanted) {
     if (config_.folders.contains(key)) return;
     const fs::path folder = locate_(source, wanted);
     config_.folders[key] = folder.string();
@@ -80,7 +80,7 @@ hub::Source source_of(const std::string& name, hub::Hub hub, hub::Kind kind, con
   return source;
 }
 
-fs::path in_cache(const hub::Source& source, const hub::Wanted& wanted) {
+fs::path in_cache(const hub::Source& source, const hub::FileSelection& wanted) {
   for (const hub::Hub hub : {source.hub, source.hub == hub::Hub::huggingface ? hub::Hub::modelscope : hub::Hub::huggingface}) {
     hub::Source there = source;
     there.hub = hub;
@@ -96,16 +96,16 @@ std::vector<HubInput> find(RunConfig& config, Purpose purpose, const Locate& loc
   const bool weights = purpose != Purpose::pack && purpose != Purpose::plan;
   if (weights)
     for (const std::string& name : config.model.adapter_name_or_path)
-      search.path(name, {.needs = hub::Needs::adapter, .folder = config.model.adapter_folder});
+      search.path(name, {.content = hub::Content::adapter, .folder = config.model.adapter_folder});
   if (config.model.model_name_or_path.empty() && !config.model.adapter_name_or_path.empty()) {
     config::take_base_model_from_adapter(config);
     if (config.model.model_name_or_path.empty())
       fail_config("model_name_or_path is not given, and the adapter {} names no base model: give model_name_or_path",
                   config.model.adapter_name_or_path.front());
   }
-  search.path(config.model.model_name_or_path, {.needs = weights ? hub::Needs::model : hub::Needs::tokenizer},
+  search.path(config.model.model_name_or_path, {.content = weights ? hub::Content::model : hub::Content::tokenizer},
               config.model.model_revision);
-  search.path(config.model.tokenizer_name_or_path, {.needs = hub::Needs::tokenizer});
+  search.path(config.model.tokenizer_name_or_path, {.content = hub::Content::tokenizer});
   if (reads_data(purpose)) {
     std::vector<std::string> names;  // together, because two may need parts of one repository
     if (config.data.pack.empty()) names = config.data.dataset;

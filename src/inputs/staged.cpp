@@ -107,7 +107,7 @@ std::unique_ptr<StageClaim> StageFolder::claim(const StagedItem& item) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (fd < 0) return std::make_unique<StageClaim>(path, fd);  // begin() will report the error
   const bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
-  if (locked ? io::is_named(fd, path) : errno != EWOULDBLOCK && errno != EINTR) return std::make_unique<StageClaim>(path, fd);
+  if (locked ? io::is_same_file(fd, path) : errno != EWOULDBLOCK && errno != EINTR) return std::make_unique<StageClaim>(path, fd);
   close(fd);
   return nullptr;
 }

@@ -13,7 +13,7 @@ constexpr int kSamples = 10;
 
 }  // namespace
 
-bool is_named(int fd, const std::filesystem::path& path) {
+bool is_same_file(int fd, const std::filesystem::path& path) {
   struct stat own{}, named{};
   return fstat(fd, &own) == 0 && stat(path.c_str(), &named) == 0 && own.st_ino == named.st_ino && own.st_dev == named.st_dev;
 }

@@ -95,7 +95,7 @@ JobEnd slurm_end(const std::string& job, const QueryProgram& ask) {
   const std::string array = environment("SLURM_ARRAY_JOB_ID"), task = environment("SLURM_ARRAY_TASK_ID");
   const bool of_array = !array.empty() && is_number_of_job(array) && !task.empty();
   // Otherwise the user's settings choose the format of times.
-  const Answer answer =
+  const CommandOutput answer =
       ask({"env", "SLURM_TIME_FORMAT=standard", "scontrol", "show", "job", of_array ? fmt::format("{}_{}", array, task) : job});
   const std::string end = answer.ok() ? value_of(answer.text, "EndTime") : "";
   if (const auto at = local_time(end, "%Y-%m-%dT%H:%M:%S")) return {at, ""};
@@ -106,7 +106,7 @@ JobEnd slurm_end(const std::string& job, const QueryProgram& ask) {
 }
 
 JobEnd pbs_end(const std::string& job, double now, const QueryProgram& ask) {
-  const Answer answer = ask({"env", "LC_ALL=C", "qstat", "-f", job});
+  const CommandOutput answer = ask({"env", "LC_ALL=C", "qstat", "-f", job});
   auto limit = seconds_in("PBS_WALLTIME");
   if (!limit && answer.ok()) limit = duration(value_of(answer.text, "Resource_List.walltime"));
   const std::string why = answer.ok() ? "qstat -f does not print it" : "qstat -f: " + answer.error;
@@ -129,7 +129,7 @@ JobRun find_job_run(const QueryProgram& ask) {
   if (run.job.empty() || !environment("SLURM_JOB_ID").empty() || environment("PBS_ENVIRONMENT") == "PBS_INTERACTIVE") return run;
   run.restarts.reset();
   if (!is_number_of_job(run.job)) return run;
-  const Answer answer = ask({"env", "LC_ALL=C", "qstat", "-f", run.job});
+  const CommandOutput answer = ask({"env", "LC_ALL=C", "qstat", "-f", run.job});
   if (const auto runs = number(answer.ok() ? value_of(answer.text, "run_count") : ""))
     run.restarts = std::max<std::int64_t>(0, std::llround(*runs) - 1);
   return run;

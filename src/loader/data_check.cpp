@@ -83,13 +83,13 @@ class CheckSink : public encode::ItemSink {
     special_leads_.erase(std::ranges::unique(special_leads_).begin(), special_leads_.end());
   }
 
-  void begin(const encode::RecordText& record) override {
+  void begin_record(const encode::RecordText& record) override {
     where_ = record.where();
     if (has_encoding_trouble(record.text)) note(encoding, where_);
     look_for_special_tokens(record);
   }
 
-  void leave_out(std::int32_t, encode::DropReason reason, const std::string& what) override {
+  void drop(std::int32_t, encode::DropReason reason, const std::string& what) override {
     constexpr Kind kKinds[encode::kDropReasons] = {role,         turns,        no_answer,
                                                    empty_answer, nothing_left, unreadable};  // in the order of DropReason
     note(kKinds[static_cast<std::size_t>(reason)], what);

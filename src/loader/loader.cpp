@@ -265,7 +265,7 @@ EvalLoader::EvalLoader(std::shared_ptr<const pack::PackReader> pack, ItemSubset 
     const std::int64_t tokens = pack_->item_tokens()[static_cast<std::size_t>(item_at(i))];
     tokens_ += tokens;
     micro_tokens = i % micro_batch_size == 0 ? tokens : micro_tokens + tokens;
-    most_tokens_ = std::max(most_tokens_, micro_tokens);
+    max_micro_batch_tokens_ = std::max(max_micro_batch_tokens_, micro_tokens);
     label_tokens_ += pack_->item_labels()[static_cast<std::size_t>(item_at(i))];
   }
 }

@@ -72,7 +72,7 @@ std::vector<std::string> unmet_targets(const AdapterTargets& targets, const std:
   one.text_prefix = targets.text_prefix;
   std::ranges::copy_if(targets.targets, std::back_inserter(unmet), [&](const std::string& target) {
     one.targets = {target};
-    return std::ranges::none_of(linears, [&](const std::string& name) { return one.targets_module(one.own_name(name)); });
+    return std::ranges::none_of(linears, [&](const std::string& name) { return one.targets_module(one.name_in_files(name)); });
   });
   return unmet;
 }

@@ -94,7 +94,7 @@ AddedTokens add_to(TokenizerFiles& tokenizer, const AddTokensRequest& request) {
     for (const std::string& token : tokens) {
       if (token.empty()) fail_config("a token to add is empty: give comma-separated words");
       if (tokenizer.has(token))
-        result.had.push_back(token);
+        result.already_known.push_back(token);
       else
         result.ids.push_back(tokenizer.add(token, special));
     }
@@ -102,9 +102,10 @@ AddedTokens add_to(TokenizerFiles& tokenizer, const AddTokensRequest& request) {
   add(request.tokens, false);
   add(request.special, true);
   if (result.ids.empty())
-    fail_config("nothing to add: {}", result.had.empty() ? std::string("no tokens are given")
-                                                         : fmt::format("the tokenizer in '{}' already has {}",
-                                                                       request.base.string(), fmt::join(result.had, ", ")));
+    fail_config("nothing to add: {}", result.already_known.empty()
+                                          ? std::string("no tokens are given")
+                                          : fmt::format("the tokenizer in '{}' already has {}", request.base.string(),
+                                                        fmt::join(result.already_known, ", ")));
   return result;
 }
 

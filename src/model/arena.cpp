@@ -65,7 +65,7 @@ std::int64_t Arena::reserved() const {
   return total;
 }
 
-std::int64_t Arena::held() const {
+std::int64_t Arena::bytes_in_use() const {
   return device_.is_cpu() ? sum(touched_) : reserved();
 }
 

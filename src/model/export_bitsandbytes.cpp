@@ -95,7 +95,7 @@ void write_quantised(MergedModel& model, const ModelTensor& tensor, DType type, 
   writer.append(from, static_cast<std::uint64_t>(layout.code_bytes()));
   writer.append(from + layout.scales, static_cast<std::uint64_t>(blocks));
   writer.append(from + layout.nested_scales, static_cast<std::uint64_t>(4 * nested));
-  writer.append(ops::table_of(kKind.format).data(), 16 * sizeof(float));
+  writer.append(ops::four_bit_values(kKind.format).data(), 16 * sizeof(float));
   writer.append(ops::dynamic_map(true).data(), 256 * sizeof(float));
   writer.append(state.data(), state.size());
 

@@ -202,7 +202,7 @@ std::optional<std::uint32_t> id_of(const char* role, const Vocabulary& vocabular
 void add_templates(const GgufTokenizerFiles& files, io::GgufMetadata& metadata) {
   io::ChatTemplates found = io::read_chat_templates(files.tokenizer);
   if (!found.main && found.named.empty()) found = io::read_chat_templates(files.model);
-  if (files.changes.chat_template) found = changed(std::move(found), *files.changes.chat_template);
+  if (files.changes.chat_template) found = with_trained_template(std::move(found), *files.changes.chat_template);
   std::vector<std::string> names;
   for (const auto& [name, text] : found.named) {
     std::string plain = name;

@@ -13,14 +13,14 @@ const at::Tensor& output_of(const LayerSaved& saved, std::size_t index, const at
 }
 
 bool entries_need_input(const SubLayerSpec& spec, const SubLayerWeights& w) {
-  for (int i = 0; i < spec.entries; ++i)
+  for (int i = 0; i < spec.input_groups; ++i)
     if (w.linears[static_cast<std::size_t>(i)].needs_input()) return true;
   return false;
 }
 
 }  // namespace
 
-LayerSaved Transformer::room_for(int layer, const LayerWeights& w, const at::Tensor& x, Arena& arena) const {
+LayerSaved Transformer::allocate_saved(int layer, const LayerWeights& w, const at::Tensor& x, Arena& arena) const {
   const std::int64_t tokens = x.size(0);
   LayerSaved saved;
   for (std::size_t i = 0; i < w.size(); ++i) {

@@ -68,7 +68,7 @@ std::int64_t reached(double factor, std::int64_t positions) {
 /// Returns the rotation base for a sequence with `length` tokens, in fp32 except for the power, like transformers.
 float base_of(const RopeConfig& rope, double dim, std::int64_t length) {
   const float theta = static_cast<float>(rope.theta);
-  if (!rope.follows(length)) return theta;
+  if (!rope.scales_for(length)) return theta;
   const double factor = rope.dynamic->factor;
   const float scaled = static_cast<float>(factor) * static_cast<float>(length) / static_cast<float>(rope.dynamic->positions);
   const float stretch = scaled - static_cast<float>(factor - 1.0);

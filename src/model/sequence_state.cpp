@@ -33,7 +33,7 @@ std::int64_t SequenceState::truncate(std::int64_t length) {
   length_ = can ? length : 0;
   if (length_ == 0)
     for (const auto& state : all)
-      if (state) state->forget();
+      if (state) state->reset();
   return length_;
 }
 

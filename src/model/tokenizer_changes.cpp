@@ -105,7 +105,7 @@ void set_old_template(io::Storage& storage, const fs::path& to, const std::strin
 
 void set_template(io::Storage& storage, const fs::path& tokenizer, const fs::path& to, const std::string& text,
                   Written& written) {
-  move_listed(storage, to, changed(io::read_chat_templates(tokenizer), text), written);
+  move_listed(storage, to, with_trained_template(io::read_chat_templates(tokenizer), text), written);
   for (const char* name : {kToolTemplate, io::kDefaultTemplate}) {
     const fs::path file = fs::path(io::kNamedTemplatesFolder) / (std::string(name) + ".jinja");
     if (!written.has(file)) continue;
@@ -162,7 +162,7 @@ Json with_first(std::int32_t id, const Json& others) {
 
 }  // namespace
 
-io::ChatTemplates changed(io::ChatTemplates templates, const std::string& text) {
+io::ChatTemplates with_trained_template(io::ChatTemplates templates, const std::string& text) {
   templates.main = text;
   templates.named.erase(kToolTemplate);
   return templates;

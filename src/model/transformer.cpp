@@ -84,28 +84,28 @@ void Transformer::ensure_positions(std::int64_t length) {
 std::optional<Angles> Transformer::dynamic_angles(std::span<const TokenRange> sequences, Arena& arena) const {
   const ModelConfig& c = spec_.config;
   const auto length = [](const TokenRange& s) { return s.first + s.count; };
-  if (std::ranges::none_of(sequences, [&](const TokenRange& s) { return c.rope.follows(length(s)); })) return std::nullopt;
-  std::vector<ops::RopeTable::Stretch> stretches;
+  if (std::ranges::none_of(sequences, [&](const TokenRange& s) { return c.rope.scales_for(length(s)); })) return std::nullopt;
+  std::vector<ops::RopeTable::PositionRange> ranges;
   std::int64_t tokens = 0;
   for (const TokenRange& s : sequences) {
-    stretches.push_back({c.inverse_frequencies(length(s)), s.first, s.count});
+    ranges.push_back({c.inverse_frequencies(length(s)), s.first, s.count});
     tokens += s.count;
   }
   const auto room = [&] { return arena.alloc({tokens, c.rotary_dim() / 2}, statistics_dtype()); };
   Angles angles{arena.alloc({tokens}, at::kInt), {room(), room()}};
   at::arange_out(angles.rows, tokens);
   if (device().is_cpu()) {
-    ops::RopeTable::write(stretches, dtype_, attention_scaling(), angles.table);
+    ops::RopeTable::write(ranges, dtype_, attention_scaling(), angles.table);
     return angles;
   }
-  const ops::RopeTable host = ops::RopeTable::build(stretches, dtype_, at::kCPU, attention_scaling());
+  const ops::RopeTable host = ops::RopeTable::build(ranges, dtype_, at::kCPU, attention_scaling());
   device::upload(host.cos, angles.table.cos);
   device::upload(host.sin, angles.table.sin);
   return angles;
 }
 
 std::optional<Angles> Transformer::dynamic_angles(const MicroInput& in, Arena& arena) const {
-  if (!spec_.config.rope.follows(in.sequences.max_length)) return std::nullopt;
+  if (!spec_.config.rope.scales_for(in.sequences.max_length)) return std::nullopt;
   QFT_ASSERT(!in.sequences.shared.any(), "sequences with up to {} tokens share rows, but rotate them differently",
              in.sequences.max_length);
   const std::vector<std::int32_t>& bounds = in.sequences.cu_seqlens;

@@ -115,7 +115,7 @@ void Optimizer::step(double learning_rate, double grad_scale) {
         published &= rule_->step(update);
       }
     }
-    if (!published && !b.has_whole()) publish(i);
+    if (!published && !b.has_whole()) refresh_copies(i);
   }
   rule_->agree(slices_);
   if (owners_) step_whole(learning_rate, grad_scale);
@@ -134,7 +134,7 @@ void Optimizer::step_whole(double learning_rate, double grad_scale) {
     if (!buffers_[i].has_whole()) continue;
     for (const Piece& piece : buffers_[i].pieces)
       if (piece.whole) apply_whole(update_of(i, piece, learning_rate, grad_scale));
-    publish(i);
+    refresh_copies(i);
   }
 }
 
@@ -189,7 +189,7 @@ std::vector<HeldState> Optimizer::held_states(std::size_t i, std::int64_t segmen
   return held;
 }
 
-void Optimizer::publish(std::size_t i) {
+void Optimizer::refresh_copies(std::size_t i) {
   const Buffer& b = buffers_[i];
   if (!b.has_copy) return;
   b.uploaded.synchronize();  // the previous upload must end before its source is overwritten
@@ -204,8 +204,8 @@ void Optimizer::upload(std::size_t i) {
   b.uploaded.record(device::Stream::current(params_[i].weights.device()));
 }
 
-void Optimizer::publish() {
-  for (std::size_t i = 0; i < params_.size(); ++i) publish(i);
+void Optimizer::refresh_copies() {
+  for (std::size_t i = 0; i < params_.size(); ++i) refresh_copies(i);
 }
 
 std::int64_t Optimizer::bytes() const {

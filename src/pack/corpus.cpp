@@ -27,7 +27,7 @@ const std::vector<std::string>& dataset_names(const config::RunConfig& config, C
 encode::SampleKind kind_of(const std::string& stage) {
   if (stage == "pt") return encode::SampleKind::document;
   if (stage == "kto") return encode::SampleKind::feedback;
-  if (stage == "seq_cls") return encode::SampleKind::labelled;
+  if (stage == "seq_cls") return encode::SampleKind::sequence_label;
   return stage == "sft" ? encode::SampleKind::conversation : encode::SampleKind::pair;
 }
 
@@ -122,7 +122,7 @@ std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, Corp
   options.mask_history = data.mask_history && options.kind == encode::SampleKind::conversation;
   options.loss_scale = config::parse_loss_scale(data.loss_scale).schemes;
   const bool plain = options.kind == encode::SampleKind::document ||
-                     (options.kind == encode::SampleKind::labelled && data.template_name == kPlainTemplate);
+                     (options.kind == encode::SampleKind::sequence_label && data.template_name == kPlainTemplate);
   options.add_bos_token = plain && adds_bos_token(config.tokenizer_path());
   corpus->make_encoders(config, options);
 
@@ -180,7 +180,7 @@ void Corpus::open_sources(const config::RunConfig& config) {
     extent.num_samples = specs_[d].num_samples;
     extent.max_samples = config.data.max_samples;
     if (const std::int64_t all = sources_[d]->size(), taken = extent.taken(); taken != all)
-      log::info("dataset {}: {} of {} taken", specs_[d].name, taken, counted(all, "record"));
+      log::info("dataset {}: {} of {} taken", specs_[d].name, taken, count_noun(all, "record"));
   }
   encode::MixOptions mix{config.data.mix_strategy, config.data.interleave_probs,
                          static_cast<std::uint64_t>(config.training.seed)};
@@ -261,7 +261,7 @@ class Corpus::ChunkReader {
     const encode::RecordText record = dataset.cursor.at(ref.record);
     ++counts.records;
     counts.bytes += static_cast<std::int64_t>(record.text.size());
-    sink_.begin(record);
+    sink_.begin_record(record);
     guarded(ref.dataset, [&] { return record.where(); }, counts, [&] { take(ref, record, dataset.converter.convert(record)); });
   }
 
@@ -289,7 +289,7 @@ class Corpus::ChunkReader {
       if (!corpus_.skip_broken_) fail("{}: {} (on_error: skip drops such records)", where(), error.what());
       ++counts.dropped[static_cast<std::size_t>(encode::DropReason::unreadable)];
       const std::string what = fmt::format("{}: {}", where(), error.what());
-      sink_.leave_out(dataset, encode::DropReason::unreadable, what);
+      sink_.drop(dataset, encode::DropReason::unreadable, what);
       corpus_.note_skipped(what);
     }
   }
@@ -394,7 +394,7 @@ class Corpus::ChunkReader {
                     where, counts);
       if (conversation.responses.front().is_empty()) return drop(ref, {encode::DropReason::empty_answer}, where, counts);
       feedback_.push_back({ref, where(), std::move(conversation)});
-    } else if (corpus_.encoder_->options().kind == encode::SampleKind::labelled) {
+    } else if (corpus_.encoder_->options().kind == encode::SampleKind::sequence_label) {
       const std::string& column = spec_of(ref).columns.label;
       if (!column.empty() && conversation.label.empty())
         return drop(ref, {encode::DropReason::no_answer, fmt::format("'{}' is missing or null", column)}, where, counts);
@@ -429,7 +429,7 @@ class Corpus::ChunkReader {
   template <class Where>
   void drop(const encode::RecordRef& ref, const encode::Drop& why, const Where& where, RecordCounts& counts) {
     ++counts.dropped[static_cast<std::size_t>(why.reason)];
-    sink_.leave_out(ref.dataset, why.reason, why.detail.empty() ? where() : fmt::format("{}: {}", where(), why.detail));
+    sink_.drop(ref.dataset, why.reason, why.detail.empty() ? where() : fmt::format("{}: {}", where(), why.detail));
   }
 
   // Explains the encoder's reason with the names of the columns.

@@ -109,7 +109,8 @@ std::vector<std::string> sample_lines(const PackReader& pack, std::int64_t numbe
       text += piece.learned() ? "[[" + excerpt(piece.text) + "]]" + factor(piece) : excerpt(piece.text);
     const std::string name = sequence_name(pack, item, s);
     lines.push_back(fmt::format("  {}{}, {} to learn: {}", name.empty() ? "" : name + ": ",
-                                counted(static_cast<std::int64_t>(sequence.ids.size()), "token"), sequence.num_labels(), text));
+                                count_noun(static_cast<std::int64_t>(sequence.ids.size()), "token"), sequence.num_labels(),
+                                text));
   }
   return lines;
 }

@@ -64,21 +64,22 @@ void check_same_inputs(const PackAttributes& attributes, comm::Communicator& com
 void log_result(const std::filesystem::path& path, const PackReport& report, const config::RunConfig& config,
                 const std::string& speed) {
   const PackSummary& s = report.summary;
-  log::info("packed {} into {}, {} tokens ({} to learn), {}: {} ({})", counted(s.records, "record"), counted(s.items, "item"),
-            s.tokens, s.labels, format_bytes(static_cast<double>(s.file_bytes)), path.string(), speed);
+  log::info("packed {} into {}, {} tokens ({} to learn), {}: {} ({})", count_noun(s.records, "record"),
+            count_noun(s.items, "item"), s.tokens, s.labels, format_bytes(static_cast<double>(s.file_bytes)), path.string(),
+            speed);
   if (s.truncated > 0)
     log::warn("{} of {} ({:.1f}%) are longer than cutoff_len {} and were cut: raise it to keep them whole", s.truncated,
-              counted(s.records, "record"), 100.0 * static_cast<double>(s.truncated) / static_cast<double>(s.records),
+              count_noun(s.records, "record"), 100.0 * static_cast<double>(s.truncated) / static_cast<double>(s.records),
               config.data.cutoff_len);
   if (const std::int64_t more = s.items - (s.records - s.dropped); more > 0 && config.finetuning.stage == "sft")
     log::info(
         "{} more than records: the chat template shows earlier answers differently from the model's output, so that a "
         "conversation "
         "makes one sample per such answer, with everything before it",
-        counted(more, "sample"));
+        count_noun(more, "sample"));
   if (s.dropped == 0) return;
   const std::string reasons = encode::describe(s.drops);
-  log::warn("{} of {} dropped{}{}", s.dropped, counted(s.records, "record"), reasons.empty() ? "" : ": ", reasons);
+  log::warn("{} of {} dropped{}{}", s.dropped, count_noun(s.records, "record"), reasons.empty() ? "" : ": ", reasons);
 }
 
 // Writes <pack>.skipped with a line per record, or removes an earlier build's file.
@@ -104,7 +105,7 @@ void list_skipped(const std::vector<std::string>& skipped, std::size_t limit, co
     for (const std::string& line : skipped) out << line << "\n";
     out.close();
     require(out.good(), "cannot write {}", file.string());
-    log::warn("skipped {}: {} lists them", counted(static_cast<std::int64_t>(skipped.size()), "broken record"), file.string());
+    log::warn("skipped {}: {} lists them", count_noun(static_cast<std::int64_t>(skipped.size()), "broken record"), file.string());
   });
 }
 
@@ -123,7 +124,7 @@ class LabelSink : public encode::ItemSink {
   void add(encode::EncodedItem&& item) override {
     for (const encode::EncodedSequence& sequence : item.sequences) labels += sequence.num_labels();
   }
-  void leave_out(std::int32_t dataset, encode::DropReason reason, const std::string& what) override {
+  void drop(std::int32_t dataset, encode::DropReason reason, const std::string& what) override {
     drops[static_cast<std::size_t>(dataset)].add(reason, what);
   }
   void count(const std::vector<RecordCounts>& counts) {

@@ -95,7 +95,7 @@ void PackSink::add(encode::EncodedItem&& item) try {
   fail("record {} of dataset {}: its category or a tag is not UTF-8", item.source_index, item.dataset);
 }
 
-void PackSink::leave_out(std::int32_t dataset, encode::DropReason reason, const std::string& what) {
+void PackSink::drop(std::int32_t dataset, encode::DropReason reason, const std::string& what) {
   check_dataset(dataset);
   encode::Drops& drops = part_.summary.drops[static_cast<std::size_t>(dataset)];
   const bool is_first = drops.counts[static_cast<std::size_t>(reason)] == 0, is_listed = reason == encode::DropReason::unreadable;

@@ -27,7 +27,7 @@ std::int64_t saved_bytes(const model::ModelSpec& spec, const model::Layer& layer
 /// Bytes of each token's cosines, sines and row number, if the angles depend on the sequence length
 /// (Transformer::dynamic_angles).
 std::int64_t angle_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {
-  if (!spec.config.rope.follows(tokens)) return 0;
+  if (!spec.config.rope.scales_for(tokens)) return 0;
   return tokens * (spec.config.rotary_dim() * (compute == at::kDouble ? 8 : 4) + 4);
 }
 

@@ -64,7 +64,7 @@ struct Executor::Pass {
   const Objective* objective = nullptr;      ///< in evaluations only set if the objective reads rows
   const ObserveLogprobs* observe = nullptr;  ///< set in evaluations
   model::RandomPass random = {};
-  StopRequested asked_to_stop = {};
+  StopRequested stop_requested = {};
   double loss_scale = 1.0;
   MicroRange range = {};
   std::vector<at::Tensor>* head_rows = nullptr;  ///< by micro-batch; set if only the head's rows are wanted
@@ -94,11 +94,11 @@ Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Co
 Executor::~Executor() = default;
 
 StepResult Executor::train(const ActionList& list, std::span<const model::MicroInput> micros, const Objective& objective,
-                           std::uint64_t step, const StopRequested& asked_to_stop, double loss_scale, const MicroRange& range) {
+                           std::uint64_t step, const StopRequested& stop_requested, double loss_scale, const MicroRange& range) {
   QFT_ASSERT(range.total == 0 || range.count == static_cast<std::int64_t>(micros.size()), "{} micro-batches, not {}",
              micros.size(), range.count);
-  Pass pass{micros,        &objective, nullptr, {options_.lora_dropout, options_.noise_alpha, options_.seed, step},
-            asked_to_stop, loss_scale, range};
+  Pass pass{micros,         &objective, nullptr, {options_.lora_dropout, options_.noise_alpha, options_.seed, step},
+            stop_requested, loss_scale, range};
   pass.sums.resize(micros.size());
   store_.start_step(range);
   interpret(list, pass);
@@ -219,11 +219,11 @@ void Executor::vote(Pass& pass) {
   device::Event done(transformer_.device());
   done.record(device::Stream::current(transformer_.device()));
   done.synchronize();
-  std::int32_t votes = pass.asked_to_stop && pass.asked_to_stop(/*step_done=*/false) ? 1 : 0;
+  std::int32_t votes = pass.stop_requested && pass.stop_requested(/*step_done=*/false) ? 1 : 0;
   comm_.host().all_reduce(&votes, 1, DType::i32);
   if (votes == 0) return;
   store_.abandon_step();
-  pass.result = {.votes = votes, .abandoned = true};
+  pass.result = {.stop_requests = votes, .abandoned = true};
 }
 
 void Executor::step(Pass& pass) {
@@ -231,8 +231,8 @@ void Executor::step(Pass& pass) {
   without_waits([] { return std::string("the end of the gradient reductions"); }, [&] { store_.finish_reductions(); });
   warm_ = true;
   const StepShare share{std::move(pass.sums), store_.local_grad_square_sum(), pass.loss_scale, steady_seconds() - pass.started,
-                        pass.asked_to_stop && pass.asked_to_stop(/*step_done=*/true)};
-  pass.result = agree(share, *pass.objective, pass.range, comm_);
+                        pass.stop_requested && pass.stop_requested(/*step_done=*/true)};
+  pass.result = combine_shares(share, *pass.objective, pass.range, comm_);
 }
 
 MicroInFlight& Executor::open(const Action& action, const Pass& pass) {
@@ -365,7 +365,7 @@ PhaseTimes Executor::take_times() {
 }
 
 ExecutorMemory Executor::memory() const {
-  return {in_flight_->bytes(), in_flight_->scratch().held() + transformer_.workspace().held()};
+  return {in_flight_->bytes(), in_flight_->scratch().bytes_in_use() + transformer_.workspace().bytes_in_use()};
 }
 
 }  // namespace qft::parallel

@@ -54,7 +54,7 @@ class MicroInFlight {
   /// Fills in the memory of a layer's backward call. `needs_gradient`: whether the input's gradient is needed.
   void backward(LayerCall& call, bool needs_gradient, model::Arena& scratch);
 
-  std::int64_t bytes() const { return arena_.held(); }
+  std::int64_t bytes() const { return arena_.bytes_in_use(); }
 
  private:
   void reserve(std::int64_t tokens, bool training, model::Arena& scratch);

@@ -88,7 +88,7 @@ LayerGraphs::ShapeGraphs& LayerGraphs::graphs_for(Place& place, const GraphShape
 void LayerGraphs::evict_oldest(Place& place) {
   const auto oldest = std::min_element(place.shapes.begin(), place.shapes.end(),
                                        [](const auto& a, const auto& b) { return a.second->used < b.second->used; });
-  counts_.forgotten += std::ranges::count_if(oldest->second->calls, [](const RecordedCall& r) { return r.graph != nullptr; });
+  counts_.evicted += std::ranges::count_if(oldest->second->calls, [](const RecordedCall& r) { return r.graph != nullptr; });
   place.shapes.erase(oldest);
 }
 
@@ -116,12 +116,12 @@ void LayerGraphs::start_over(RecordedCall& recorded, const LayerCall& call, cons
         "cuda_graphs: {} graphs were discarded because memory that they use had moved, {} because micro-batches have more than "
         "{} "
         "shapes; {} replays: capturing costs more than it saves, so remove the key or set packing: true",
-        counts_.moved, counts_.forgotten, kShapes, counts_.replayed);
+        counts_.moved, counts_.evicted, kShapes, counts_.replayed);
   recorded = {};
   recorded.workspace =
       transformer_.workspace().addresses_used_by([&] { pool_.warm_up([&] { call.run(transformer_, in, {}, {}); }); });
   recorded.addresses = addresses;
-  ++counts_.by_kernels;
+  ++counts_.uncaptured;
 }
 
 void LayerGraphs::run(std::size_t place, const LayerCall& call) {

@@ -78,7 +78,7 @@ class ReplicatedStore final : public WeightStore {
     return all;
   }
 
-  void publish() override {
+  void broadcast_updates() override {
     for (Unit& u : units_) u.derived.weights_changed();
   }
   void settle() override {}

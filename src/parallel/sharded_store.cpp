@@ -147,7 +147,7 @@ class ShardedStore final : public WeightStore {
     return all;
   }
 
-  void publish() override {
+  void broadcast_updates() override {
     for (Unit& u : units_) {
       u.weights.changed();
       // Starts gathering the updated weights at once; their next use waits for them.

@@ -43,7 +43,7 @@ Score compute_score(const Objective& objective, std::span<const double> sums) {
   return score;
 }
 
-StepResult agree(const StepShare& share, const Objective& objective, const MicroRange& range, comm::Communicator& comm) {
+StepResult combine_shares(const StepShare& share, const Objective& objective, const MicroRange& range, comm::Communicator& comm) {
   const std::size_t width = width_of(objective);
   std::vector<double> values = values_of(share.sums);
   for (std::size_t i = 0; i < values.size(); i += width) values[i] /= objective.denominator();
@@ -51,7 +51,7 @@ StepResult agree(const StepShare& share, const Objective& objective, const Micro
   std::vector<double> agreed(kSums + width * static_cast<std::size_t>(std::max<std::int64_t>(range.total, 1)));
   agreed[0] = share.grad_square_sum;
   agreed[1] = share.seconds;
-  agreed[2] = share.asked_to_stop ? 1.0 : 0.0;
+  agreed[2] = share.stop_requested ? 1.0 : 0.0;
   if (range.total > 0) {  // each micro-batch has its own place; the other ranks add zeros there
     std::ranges::copy(values, agreed.begin() + kSums + range.first * static_cast<std::int64_t>(width));
   } else {
@@ -64,7 +64,7 @@ StepResult agree(const StepShare& share, const Objective& objective, const Micro
           .metrics = std::move(score.metrics),
           .grad_norm = unsigned_nan(std::sqrt(agreed[0]) / share.loss_scale),
           .finite = std::isfinite(agreed[0]) && std::isfinite(loss),
-          .votes = static_cast<int>(agreed[2]),
+          .stop_requests = static_cast<int>(agreed[2]),
           .seconds = agreed[1] / comm.size()};
 }
 

@@ -35,7 +35,7 @@ struct Devices {
   Devices(c10::Device device, const model::ModelSpec& spec, at::ScalarType compute, comm::Communicator& comm) {
     const auto most = [&](int value) { return comm::all_reduce_value(comm, value, comm::ReduceOp::max); };
     own_memory = most(device::has_own_memory(device) ? 0 : 1) == 0;
-    plain_operations = most(ops::generic::takes(device, compute) ? 1 : 0) == 1;
+    plain_operations = most(ops::generic::runs_generic(device, compute) ? 1 : 0) == 1;
     attention =
         static_cast<ops::AttentionPath>(most(static_cast<int>(ops::attention_path(device, compute, spec.config.head_dim))));
   }

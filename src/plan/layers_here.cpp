@@ -261,7 +261,7 @@ void SampleLayers::forward() {
   for (int i = 0; i < count(); ++i) {
     const auto mark = arena_.mark();
     const LayerWeights& w = layers_[static_cast<std::size_t>(i)].weights;
-    transformer_->layer_forward(i, w, input_, {}, y_, transformer_->room_for(i, w, x_, arena_));
+    transformer_->layer_forward(i, w, input_, {}, y_, transformer_->allocate_saved(i, w, x_, arena_));
     arena_.release(mark);
   }
 }
@@ -270,7 +270,7 @@ void SampleLayers::forward_backward() {
   for (int i = 0; i < count(); ++i) {
     const auto mark = arena_.mark();
     const LayerWeights& w = layers_[static_cast<std::size_t>(i)].weights;
-    const LayerSaved saved = transformer_->room_for(i, w, x_, arena_);
+    const LayerSaved saved = transformer_->allocate_saved(i, w, x_, arena_);
     transformer_->layer_forward(i, w, input_, {}, y_, saved);
     g_.fill_(1e-3);
     transformer_->layer_backward(i, w, input_, {}, saved, g_, true);

@@ -96,7 +96,7 @@ class Planner {
                              ? ops::planned_attention_path(plan_.recipe.precision.compute, plan_.recipe.spec.config.head_dim)
                              : ops::AttentionPath::matrices,
             // Devices have kernels for the same types as the CPU.
-            .plain_operations = !plan_.process.kernels || ops::generic::takes(c10::kCPU, plan_.recipe.precision.compute),
+            .plain_operations = !plan_.process.kernels || ops::generic::runs_generic(c10::kCPU, plan_.recipe.precision.compute),
             .objective = plan_.recipe.objective.kind,
             .reference = plan_.recipe.objective.reference,
             .reference_rows = plan_.recipe.objective.reference_rows,

@@ -104,7 +104,7 @@ std::string longest_text(const Plan& plan, const Row& row) {
 
 std::string micro_batch_text(const Plan& plan) {
   const MicroShape& m = plan.workload.largest;
-  return fmt::format("{} in {}", counted(std::max(m.tokens, m.expanded), "token"), counted(m.sequences, "sequence"));
+  return fmt::format("{} in {}", count_noun(std::max(m.tokens, m.expanded), "token"), count_noun(m.sequences, "sequence"));
 }
 
 std::string memory_table(const Plan& plan) {
@@ -146,7 +146,7 @@ std::string fits_table(const Plan& plan) {
        {"recomputation", [](const Row& row) { return row.policy.recompute ? "on" : "off"; }, ways}});
   if (known)
     text += fmt::format("fits: a micro-batch of {}; longest sequence: of a micro-batch of {}, all as long\n",
-                        micro_batch_text(plan), counted(plan.sequences, "sequence"));
+                        micro_batch_text(plan), count_noun(plan.sequences, "sequence"));
   return "\n" + text;
 }
 
@@ -237,7 +237,7 @@ std::string to_text(const Plan& plan) {
   if (!plan.notes.empty()) text += "\n";
   text += fmt::format("model: {} {} parameters, {} trained; {}\ndata: {}\n", c.architecture,
                       format_count(static_cast<double>(plan.recipe.spec.num_params(false))),
-                      format_count(static_cast<double>(plan.recipe.spec.num_params(true))), counted(plan.ranks, "rank"),
+                      format_count(static_cast<double>(plan.recipe.spec.num_params(true))), count_noun(plan.ranks, "rank"),
                       plan.workload.description);
   text += machine_text(plan) + "\n" + memory_table(plan) + fits_table(plan) + "\n" + time_table(plan);
   if (std::ranges::any_of(plan.rows, &Row::requested)) text += "\n* what the run file asks for\n";

@@ -25,7 +25,7 @@ class Judge {
     const Row* taken = way_of(plan_, plan_.ranks);
     if (taken == nullptr) taken = &plan_.rows.front();  // one rank shards nothing
     v.fits = taken->fits;
-    v.way = taken->strategy.name;
+    v.strategy_text = taken->strategy.name;
     v.row = *taken;
     if (v.known && !v.fits) offload(v);
     if (plan_.machine) take_times(v);
@@ -89,7 +89,7 @@ class Judge {
       if (row == nullptr || !row->fits) continue;
       v.fits = true;
       v.row = *row;
-      v.way = std::string(last) + words;
+      v.strategy_text = std::string(last) + words;
       offloaded_ = settings;
       return;
     }

@@ -28,7 +28,7 @@ std::string short_seconds(double seconds) {
 
 std::string memory_words(const Plan& plan, const Verdict& v) {
   const auto what = [&] {
-    return fmt::format("{} on {} takes {} of the {} that a rank has", v.way, counted(plan.ranks, "rank"),
+    return fmt::format("{} on {} takes {} of the {} that a rank has", v.strategy_text, count_noun(plan.ranks, "rank"),
                        bytes_words(v.row.needed), bytes_words(plan.available));
   };
   if (v.fits) {
@@ -68,7 +68,7 @@ std::string time_words(const Verdict& v) {
   std::string text = fmt::format("time: {} a step", short_seconds(*v.step_seconds));
   if (v.tokens_per_second) text += fmt::format(", {:.0f} tokens/s of all ranks", *v.tokens_per_second);
   if (v.run_seconds)
-    text += fmt::format("; {} take {}, without loading, evaluation and checkpoints", counted(v.total_steps, "step"),
+    text += fmt::format("; {} take {}, without loading, evaluation and checkpoints", count_noun(v.total_steps, "step"),
                         duration_words(*v.run_seconds));
   else
     text += "; the number of steps is known after packing the data (qft-pack), or with max_steps";
@@ -79,7 +79,7 @@ std::string remedy_words(const Verdict& v) {
   if (v.remedies.empty()) return v.fits ? "" : "nothing that was tried fits: use more ranks, and settings that save memory\n";
   std::string text = v.fits ? "what fits without offloading, each planned (key=value, as on the command line):\n"
                             : "what fits, each planned (key=value, as on the command line):\n";
-  for (const Remedy& r : v.remedies) text += fmt::format("  {}: {} takes {}\n", r.change, r.way, bytes_words(r.needed));
+  for (const Remedy& r : v.remedies) text += fmt::format("  {}: {} takes {}\n", r.change, r.strategy_text, bytes_words(r.needed));
   return text;
 }
 
@@ -97,7 +97,7 @@ std::string to_text(const Plan& plan, const Verdict& v) {
 nlohmann::ordered_json to_json(const Verdict& v) {
   nlohmann::ordered_json json;
   if (v.known) json["fits"] = v.fits;
-  json["way"] = v.way;
+  json["way"] = v.strategy_text;
   json["strategy"] = v.row.strategy.name;
   json["g"] = v.row.group;
   json["memory"] = v.row.needed;
@@ -109,7 +109,8 @@ nlohmann::ordered_json to_json(const Verdict& v) {
   if (v.tokens_per_second) json["tokens_per_second"] = *v.tokens_per_second;
   if (!v.remedies.empty()) {
     json["remedies"] = nlohmann::ordered_json::array();
-    for (const Remedy& r : v.remedies) json["remedies"].push_back({{"change", r.change}, {"way", r.way}, {"memory", r.needed}});
+    for (const Remedy& r : v.remedies)
+      json["remedies"].push_back({{"change", r.change}, {"way", r.strategy_text}, {"memory", r.needed}});
   }
   return json;
 }

@@ -31,7 +31,7 @@ struct Linears {
     for (const model::ParamGroup* group : sublayer.linears()) {
       const std::int64_t rows = group->stack.per_token;
       weights += to_double(rows * group->out() * group->in());
-      if (index++ < sublayer.entries) entries += to_double(rows * group->out() * group->in());
+      if (index++ < sublayer.input_groups) entries += to_double(rows * group->out() * group->in());
       for (const model::OftRows& part : group->oft) {
         oft += to_double(group->in() * part.block);
         oft_inputs += to_double(group->in());

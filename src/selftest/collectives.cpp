@@ -39,7 +39,7 @@ std::unique_ptr<comm::Communicator> make(Runner& runner, const std::string& name
 std::string text_of(std::string_view group, const comm::Communicator& comm, const comm::CollectiveTrial& trial) {
   std::string type(safetensors_name(trial.dtype));
   std::ranges::transform(type, type.begin(), [](char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c); });
-  return fmt::format("{} ({}), {}, {} a rank{}", group, comm.backend(), type, counted(trial.count, "element"),
+  return fmt::format("{} ({}), {}, {} a rank{}", group, comm.backend(), type, count_noun(trial.count, "element"),
                      trial.uneven ? ", uneven" : "");
 }
 

@@ -150,10 +150,10 @@ void check_dropout(Runner& runner, at::ScalarType type, const Shape& shape) {
     const at::Tensor y = values.result_buffer({shape.rows, shape.width}), again = values.result_buffer(y.sizes());
     ops::dropout_forward(x.here, key, rows, kP, y);
     ops::dropout_backward({x.here, again, g.here, sum.here}, key, rows, kP);
-    const at::Tensor want = ops::generic::dropped(x.exact, key, host_rows, kP);
+    const at::Tensor want = ops::generic::dropout(x.exact, key, host_rows, kP);
     out.compare("the result", y, want, limits_of(type).elementwise);
     out.compare("the recomputed result", again, want, limits_of(type).elementwise);
-    out.compare("the gradient", sum.here, sum.exact + ops::generic::dropped(g.exact, key, host_rows, kP),
+    out.compare("the gradient", sum.here, sum.exact + ops::generic::dropout(g.exact, key, host_rows, kP),
                 limits_of(type).elementwise);
   });
 }

@@ -40,7 +40,7 @@ std::int64_t Report::count(Verdict verdict) const {
 std::string Report::summary() const {
   const auto failed = count(Verdict::failed), skipped = count(Verdict::skipped);
   const auto all = static_cast<std::int64_t>(rows.size());
-  const std::string where = fmt::format("on {}{}, {}, {:.0f} s", counted(ranks, "rank"),
+  const std::string where = fmt::format("on {}{}, {}, {:.0f} s", count_noun(ranks, "rank"),
                                         nodes > 1 ? fmt::format(" of {} nodes", nodes) : "", device, seconds);
   const std::string left_out = skipped > 0 ? fmt::format(" ({} skipped)", skipped) : "";
   if (failed > 0) return fmt::format("selftest FAILED: {} of {} checks{} {}", failed, all, left_out, where);

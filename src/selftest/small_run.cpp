@@ -148,7 +148,7 @@ SmallRun::SmallRun(const SmallCase& c, comm::Communicator& comm, c10::Device dev
   instance_->publish();
 }
 
-parallel::StepResult SmallRun::step(int number, int pack, const parallel::StopRequested& asked_to_stop) {
+parallel::StepResult SmallRun::step(int number, int pack, const parallel::StopRequested& stop_requested) {
   const auto batch = global_batch(number, case_.item_sequences, case_.same_prompts);
   double labels = 0;
   for (const auto& s : batch) labels += static_cast<double>(s.labels.size());
@@ -173,8 +173,8 @@ parallel::StepResult SmallRun::step(int number, int pack, const parallel::StopRe
   if (spec().config.experts.count > 0)
     objective = std::make_unique<parallel::RoutingObjective>(std::move(objective), spec().config, kRouting, totals);
   const auto result =
-      executor().train(list(static_cast<int>(micros.size()), max_micro_batches, asked_to_stop ? kLongStep : 0.0), micros,
-                       *objective, static_cast<std::uint64_t>(number), asked_to_stop, case_.loss_scale, range);
+      executor().train(list(static_cast<int>(micros.size()), max_micro_batches, stop_requested ? kLongStep : 0.0), micros,
+                       *objective, static_cast<std::uint64_t>(number), stop_requested, case_.loss_scale, range);
   if (!result.finite || result.abandoned) return result;
   instance_->update(case_.learning_rate, std::min(1.0, 1.0 / (result.grad_norm + 1e-6)) / case_.loss_scale);
   return result;

@@ -130,8 +130,8 @@ Tracking::~Tracking() {
   end(Status::failed, kFinishSecondsAfterFailure);
 }
 
-bool Tracking::end(Status status, double patience) {
-  const double until = steady_seconds() + patience;
+bool Tracking::end(Status status, double max_seconds) {
+  const double until = steady_seconds() + max_seconds;
   for (auto& feed : feeds_) feed->ask_to_end(status, until);
   bool all = true;
   for (auto& feed : feeds_) all = feed->join() && all;

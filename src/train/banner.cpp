@@ -31,7 +31,7 @@ std::string nodes_words(const std::vector<std::string>& hosts, int nodes) {
     if (std::ranges::find(names, host) == names.end()) names.push_back(host);
   const std::size_t left_out = names.size() > kMost ? names.size() - kMost : 0;
   names.resize(names.size() - left_out);
-  return fmt::format("{}: {}{}", counted(nodes, "node"), fmt::join(names, ", "),
+  return fmt::format("{}: {}{}", count_noun(nodes, "node"), fmt::join(names, ", "),
                      left_out > 0 ? fmt::format(" and {} more", left_out) : "");
 }
 
@@ -40,7 +40,8 @@ std::string batch_words(const Banner& b, int ranks) {
   const std::int64_t together = b.micro_batch_size * ranks;
   const std::string accumulated =
       b.global_batch_size % together == 0 ? fmt::format("x {} accumulated x", b.global_batch_size / together) : "at most, on";
-  return fmt::format("{} (micro-batch {} {} {})", b.global_batch_size, b.micro_batch_size, accumulated, counted(ranks, "rank"));
+  return fmt::format("{} (micro-batch {} {} {})", b.global_batch_size, b.micro_batch_size, accumulated,
+                     count_noun(ranks, "rank"));
 }
 
 /// The predicted memory of one rank, with its parts.
@@ -86,7 +87,7 @@ std::string method_words(const config::RunConfig& config, const model::ModelSpec
     return words + fmt::format(", {}{} of rank {}, alpha {}, dropout {} on {}", lora.dora ? "DoRA" : "LoRA",
                                lora.pissa ? " by PiSSA," : "", lora.rank, lora.alpha, lora.dropout,
                                spec.adapter.targets().targets_text());
-  if (spec.adapter.oft.enabled()) return words + ", " + spec.adapter.oft.words();
+  if (spec.adapter.oft.enabled()) return words + ", " + spec.adapter.oft.describe();
   return fmt::format("{}, {}", words, f.finetuning_type == "full" ? "all weights" : f.finetuning_type);
 }
 
@@ -121,7 +122,7 @@ std::string model_words(const std::string& path, const model::ModelSpec& spec, c
 
 std::string data_words(const Banner& b, const config::RunConfig& config) {
   const auto& d = config.data;
-  std::string words = counted(b.samples, "sample");
+  std::string words = count_noun(b.samples, "sample");
   if (b.held_out > 0) words += fmt::format(", and {} to evaluate", b.held_out);
   if (b.rows > 0) words += fmt::format(" in {} rows", b.rows);
   words += fmt::format("; template {}, cutoff_len {}", d.template_name.empty() ? "of the model" : d.template_name, d.cutoff_len);
@@ -176,8 +177,8 @@ void tell_of_no_effect(const Banner& b, const config::RunConfig& config, engine:
 
 void print(const Banner& b, const config::RunConfig& config, engine::Instance& instance, const comm::Session& session) {
   const auto& spec = instance.spec();
-  tell("run", fmt::format("qft {}, {} on {}, {} each on cpus {}; {}", version(), counted(session.size(), "rank"),
-                          nodes_words(b.hosts, session.node_count()), counted(at::get_num_threads(), "thread"),
+  tell("run", fmt::format("qft {}, {} on {}, {} each on cpus {}; {}", version(), count_noun(session.size(), "rank"),
+                          nodes_words(b.hosts, session.node_count()), count_noun(at::get_num_threads(), "thread"),
                           device::format_cpu_list(device::cpu_share().cpus), device::describe(instance.transformer().device())));
   tell("model", model_words(b.model, spec, instance));
   tell("weights", quantization_words(spec, instance.precision()));

@@ -192,7 +192,7 @@ bool was_measured(const checkpoint::Entry& entry, const BestModel::Measured& mea
 /// Returns the name of the checkpoint in `dir` that records this evaluation as its own; empty: none. Its name may differ, because
 /// another branch may have a checkpoint of that step.
 std::string find_measured(const fs::path& dir, const BestModel::Measured& measured) {
-  for (const checkpoint::Entry& entry : checkpoint::survey(dir)) {
+  for (const checkpoint::Entry& entry : checkpoint::rank_checkpoints(dir)) {
     if (entry.origin != checkpoint::Origin::ours || entry.step != measured.step) continue;
     try {
       if (was_measured(entry, measured)) return entry.dir.filename().string();

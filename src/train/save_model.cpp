@@ -107,7 +107,7 @@ Tensors as_named(Tensors tensors, const model::AdapterTargets& targets) {
   constexpr std::string_view kOuter = model::kAdapterPrefix;
   Tensors named;
   for (auto& [name, tensor] : tensors)
-    named[name.starts_with(kOuter) ? model::kAdapterPrefix + targets.own_name(name.substr(kOuter.size())) : name] =
+    named[name.starts_with(kOuter) ? model::kAdapterPrefix + targets.name_in_files(name.substr(kOuter.size())) : name] =
         std::move(tensor);
   return named;
 }

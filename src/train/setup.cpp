@@ -64,7 +64,7 @@ void require_room(const config::RunConfig& config, const Setup& setup, comm::Com
   const std::int64_t done = steps_done(setup);
   comm::agreed(comm, [&] {
     if (comm.rank() != 0) return;
-    for (const auto& entry : checkpoint::survey(config.training.output_dir)) {
+    for (const auto& entry : checkpoint::rank_checkpoints(config.training.output_dir)) {
       const bool others = entry.origin != checkpoint::Origin::ours && entry.origin != checkpoint::Origin::damaged && !entry.aside;
       if (others && entry.step > done && entry.step <= setup.loader->total_steps() &&
           saves_at(config.training, *setup.loader, entry.step))
@@ -131,7 +131,7 @@ Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::Missin
   if (s.saved) s.loader->resume(s.saved->state().at("data"));
   s.batches = s.loader->bounds();
   require_room(config, s, comm);
-  if (s.data.eval) s.batches.evaluation_tokens = s.data.eval->loader(config, comm)->most_tokens();
+  if (s.data.eval) s.batches.evaluation_tokens = s.data.eval->loader(config, comm)->max_micro_batch_tokens();
   return s;
 }
 

@@ -73,7 +73,7 @@ void share_packs(const std::vector<SweepRun>& runs, const SweepRun& run) {
 std::string result_of(const SweepRun& run) {
   auto settings = config::to_json(run.line.load(config::Purpose::train));
   for (const char* key : {"overwrite_output_dir", "resume_from_checkpoint"}) settings.erase(key);
-  for (const checkpoint::Entry& entry : checkpoint::survey(run.dir))
+  for (const checkpoint::Entry& entry : checkpoint::rank_checkpoints(run.dir))
     if (entry.origin == checkpoint::Origin::ours) return hash_hex(settings.dump() + entry.checksum);
   return {};
 }

@@ -211,7 +211,7 @@ int Trainer::train() {
     limit_.observe_step(seconds);
     activity::step_done(progression_.step + 1, seconds - (activity::waited_seconds() - waited),
                         step_work(instance_->spec(), batch));
-    stopping_ = result.votes > 0 && progression_.step + 1 < loader_->total_steps();
+    stopping_ = result.stop_requests > 0 && progression_.step + 1 < loader_->total_steps();
     after_step(batch, result);
     note(saver_->poll());
     if (trace_) trace_->after_step(progression_.step);
@@ -242,7 +242,7 @@ parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
   const auto objective = engine::make_objective(config_, instance_->spec().config, totals);
   const auto result = instance_->executor().train(
       list, inputs, *objective, static_cast<std::uint64_t>(progression_.step),
-      [this](bool step_done) { return asked_to_stop(step_done); }, scaler_.scale(), micro_range(config_, batch));
+      [this](bool step_done) { return stop_requested(step_done); }, scaler_.scale(), micro_range(config_, batch));
   if (result.abandoned) return result;
   const double started = steady_seconds();
   // As in transformers and DeepSpeed, a skipped update does not advance the schedule.
@@ -361,7 +361,7 @@ void Trainer::note(const std::optional<Saved>& saved) {
 }
 
 /// The time limit never cuts off a process' first step, so a job that is resubmitted makes progress each time.
-bool Trainer::asked_to_stop(bool step_done) const {
+bool Trainer::stop_requested(bool step_done) const {
   const bool limits = step_done || std::isfinite(step_seconds_);
   return job::stop_requested() != 0 || (limits && limit_.reached(unix_seconds())) || !activity::end_reason().empty();
 }
@@ -453,7 +453,7 @@ void Trainer::finish(double epoch) {
 }
 
 void Trainer::predict() {
-  if (config_.finetuning.scores()) {
+  if (config_.finetuning.outputs_scores()) {
     const auto scores = eval::predict_scores(*instance_, *data_.eval, config_, comm_);
     log::info("{}", eval::describe(scores));
     return;

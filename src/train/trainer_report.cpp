@@ -172,9 +172,9 @@ void Trainer::write_results(double epoch) {
     log::info(
         "cuda_graphs: {} layer calls replayed, {} run kernel by kernel; {} graphs captured, of these discarded: {} because "
         "memory moved, {} for newer shapes",
-        n.replayed, n.by_kernels, n.captured, n.moved, n.forgotten);
+        n.replayed, n.uncaptured, n.captured, n.moved, n.evicted);
   }
-  log::info("done: {} in {}, mean loss {:.4f}; results in '{}'", counted(progression_.step, "step"), format_duration(seconds),
+  log::info("done: {} in {}, mean loss {:.4f}; results in '{}'", count_noun(progression_.step, "step"), format_duration(seconds),
             unsigned_nan(loss), t.output_dir);
 }
 

@@ -143,7 +143,7 @@ void Watching::end(track::Status status) {
   write(track::to_string(status));
   report();
   reporter_.join();  // MLflow stores the report
-  tracking_->end(status, status == track::Status::failed ? track::kFinishSecondsAfterFailure : track::kPatience);
+  tracking_->end(status, status == track::Status::failed ? track::kFinishSecondsAfterFailure : track::kFinishSeconds);
   tracking_.reset();
 }
 

@@ -33,7 +33,7 @@ TEST(Nvml, TellsOfEachGpu) {
   EXPECT_EQ(a.remap_failed, true);
   EXPECT_EQ(a.remap_pending, false);
   EXPECT_EQ(a.pcie_lanes, 4);
-  EXPECT_EQ(a.most_pcie_lanes, 16);
+  EXPECT_EQ(a.max_pcie_lanes, 16);
   EXPECT_TRUE(a.slowed_by.empty()) << "idle is not a fault";
   EXPECT_EQ(a.peers, (std::vector<std::string>{"", "it is disabled in the driver"}));
   ASSERT_EQ(b.processes.size(), 1U);

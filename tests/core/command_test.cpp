@@ -8,7 +8,7 @@ namespace {
 using std::chrono::milliseconds;
 
 TEST(AskProgram, ReturnsWhatItSays) {
-  const Answer answer = run_command({"printf", "%s|", "one", "$(two)"}, milliseconds(5000));
+  const CommandOutput answer = run_command({"printf", "%s|", "one", "$(two)"}, milliseconds(5000));
   EXPECT_TRUE(answer.ok()) << answer.error;
   EXPECT_EQ(answer.text, "one|$(two)|");
 }

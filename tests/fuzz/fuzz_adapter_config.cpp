@@ -26,7 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (again.targets().targets_text() != adapter.targets().targets_text()) std::abort();
     if (same.rank != lora.rank || same.alpha != lora.alpha || same.dora != lora.dora) std::abort();
     if (same.ranks != lora.ranks || same.alphas != lora.alphas) std::abort();
-    if (again.oft.enabled() != adapter.oft.enabled() || again.oft.words() != adapter.oft.words()) std::abort();
+    if (again.oft.enabled() != adapter.oft.enabled() || again.oft.describe() != adapter.oft.describe()) std::abort();
   } catch (const qft::Error&) {
     // Refused.
   }

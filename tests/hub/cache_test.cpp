@@ -46,7 +46,7 @@ class Cache : public testing::Test {
 
 TEST_F(Cache, KnowsThatAPartOfADatasetIsAPart) {
   write(data_, "en/a.jsonl");
-  const Wanted wanted{.needs = Needs::dataset};
+  const FileSelection wanted{.content = Content::dataset};
   EXPECT_FALSE(look_in_cache(data_, wanted).listed);
   keep_listing(home(data_), kCommit, {kCommit, {{"en/a.jsonl", 2, {}, {}}, {"zh/b.jsonl", 2, {}, {}}}});
   const Cached cached = look_in_cache(data_, wanted);
@@ -62,8 +62,8 @@ TEST_F(Cache, KnowsThatAPartOfADatasetIsAPart) {
 
 TEST_F(Cache, HasNoFolderOfADatasetThatIsNotThere) {
   write(data_, "en/a.jsonl");
-  EXPECT_EQ(look_in_cache(data_, {.needs = Needs::dataset, .folders = {"en", "zh"}}).missing, "zh");
-  EXPECT_EQ(look_in_cache(data_, {.needs = Needs::dataset, .folders = {"en"}}).missing, "");
+  EXPECT_EQ(look_in_cache(data_, {.content = Content::dataset, .folders = {"en", "zh"}}).missing, "zh");
+  EXPECT_EQ(look_in_cache(data_, {.content = Content::dataset, .folders = {"en"}}).missing, "");
 }
 
 TEST_F(Cache, DoesWithoutSmallFilesWhereTheHubCannotBeAsked) {

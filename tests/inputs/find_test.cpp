@@ -20,7 +20,7 @@ TEST(Find, AsksForAllThatEntriesWantOfOneRepository) {
     config.data.dataset_dir = root.string();
     config.data.dataset = std::move(train);
     config.data.eval_dataset = std::move(eval);
-    const Locate locate = [&](const hub::Source&, const hub::Wanted&) { return root; };
+    const Locate locate = [&](const hub::Source&, const hub::FileSelection&) { return root; };
     const auto found = find(config, config::Purpose::pack, locate);
     EXPECT_EQ(found.size(), 1U);
     return found.at(0).wanted.folders;

@@ -52,7 +52,7 @@ at::Tensor all_logits(engine::Instance& instance, model::MicroInput in) {
   t.embedding_forward(embed, in, x);
   for (int layer = 0; layer < spec.config.num_layers; ++layer) {
     const auto weights = model::bind_layer(spec, spec.units[static_cast<std::size_t>(layer) + 1], flat(layer + 1));
-    t.layer_forward(layer, weights, in, {}, y, t.room_for(layer, weights, x, arena));
+    t.layer_forward(layer, weights, in, {}, y, t.allocate_saved(layer, weights, x, arena));
     std::swap(x, y);
   }
   const auto& head = spec.units.back();

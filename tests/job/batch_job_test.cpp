@@ -25,13 +25,13 @@ class BatchJob : public ::testing::Test {
   JobEnd end(const std::string& text, const std::string& error = "") {
     return find_job_end(kNow, [&](const std::vector<std::string>& command) {
       asked_ = command;
-      return Answer{text, error};
+      return CommandOutput{text, error};
     });
   }
   JobRun run(const std::string& text, const std::string& error = "") {
     return find_job_run([&](const std::vector<std::string>& command) {
       asked_ = command;
-      return Answer{text, error};
+      return CommandOutput{text, error};
     });
   }
   std::vector<std::string> asked_;

@@ -174,7 +174,7 @@ TEST(AdapterNames, OfTheTextModelAndOfTheWholeAreBothRead) {
             read_with(dir, plain_lora(), {{"target_modules", targets}, {"rank_pattern", {{pattern, 4}}}});
         const ModelSpec spec = spec_over(adapter, model);
         require_adapter(spec, dir.path());
-        EXPECT_EQ(adapter.targets().own_name("model.language_model.norm"), prefix + "norm") << "written as read";
+        EXPECT_EQ(adapter.targets().name_in_files("model.language_model.norm"), prefix + "norm") << "written as read";
       }
     }
 }

@@ -58,11 +58,11 @@ TEST(DynamicRope, BeginsAtMaxPositionEmbeddings) {
   auto text = dynamic("qwen2", 32, 4.0);
   text["rope_scaling"]["original_max_position_embeddings"] = 16;  // transformers ignores it too
   const ModelConfig c = parsed(text);
-  EXPECT_FALSE(c.rope.follows(32));
-  EXPECT_TRUE(c.rope.follows(33));
+  EXPECT_FALSE(c.rope.scales_for(32));
+  EXPECT_TRUE(c.rope.scales_for(33));
   EXPECT_EQ(c.first_positions(), 32);
   EXPECT_EQ(c.max_position_embeddings, 128) << "the positions that the scaling reaches";
-  EXPECT_FALSE(parsed(base("qwen2")).rope.follows(1 << 30));
+  EXPECT_FALSE(parsed(base("qwen2")).rope.scales_for(1 << 30));
   text["rope_scaling"]["factor"] = 0.5;
   EXPECT_THROW(parsed(text), Error);
   text = dynamic("llama", 32, 2.0);
@@ -129,9 +129,9 @@ TEST_P(Dynamic, NewTokensOfADecodingPassHaveThoseOfTheLengthSoFar) {
   EXPECT_FALSE(t.dynamic_angles(below, arena_));
   const auto angles = t.dynamic_angles(mixed, arena_);
   ASSERT_TRUE(angles);
-  const ops::RopeTable::Stretch expected[] = {{spec_.config.inverse_frequencies(9), 8, 1},
-                                              {spec_.config.inverse_frequencies(), 3, 1},
-                                              {spec_.config.inverse_frequencies(12), 0, 12}};
+  const ops::RopeTable::PositionRange expected[] = {{spec_.config.inverse_frequencies(9), 8, 1},
+                                                    {spec_.config.inverse_frequencies(), 3, 1},
+                                                    {spec_.config.inverse_frequencies(12), 0, 12}};
   EXPECT_TRUE(at::equal(angles->table.cos, ops::RopeTable::build(expected, at::kFloat, at::kCPU).cos));
   EXPECT_EQ(angles->rows.numel(), 14);
 }
@@ -147,7 +147,7 @@ TEST_P(Dynamic, LayersOfSequencesTogetherAreThoseOfEach) {
     flat.grad = at::zeros_like(flat.trainable);
     const MicroInput in = input(t, bounds);
     const LayerWeights weights = bind_layer(spec_, unit, flat);
-    const LayerSaved saved = t.room_for(0, weights, x, arena_);
+    const LayerSaved saved = t.allocate_saved(0, weights, x, arena_);
     const at::Tensor y = at::empty_like(x), g = gy.clone();
     t.layer_forward(0, weights, in, {}, y, saved);
     t.layer_backward(0, weights, in, {}, saved, g, true);

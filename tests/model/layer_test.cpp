@@ -76,7 +76,7 @@ class LayerUnderTest {
   double run(const After& after) {
     const auto mark = arena_.mark();
     const LayerWeights weights = bind_layer(spec_, spec_.units[static_cast<std::size_t>(layer_) + 1], flat);
-    const LayerSaved saved = transformer_.room_for(layer_, weights, x, arena_);
+    const LayerSaved saved = transformer_.allocate_saved(layer_, weights, x, arena_);
     const at::Tensor y = at::empty_like(x);
     transformer_.layer_forward(layer_, weights, in_, {}, y, saved);
     after(weights, saved);

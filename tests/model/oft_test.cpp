@@ -88,7 +88,7 @@ TEST(OftConfig, ReadsBackAsItIsWritten) {
   std::ofstream(dir.path() / kAdapterConfigFile) << adapter_config_json(oft, "m");
   const AdapterConfig again = read_adapter_config(dir.path());
   EXPECT_FALSE(again.lora.enabled());
-  EXPECT_EQ(again.oft.words(), oft.words());
+  EXPECT_EQ(again.oft.describe(), oft.describe());
   EXPECT_EQ(again.oft.modules_to_save, oft.modules_to_save);
   EXPECT_EQ(again.oft.terms, 7);
 }

@@ -97,7 +97,7 @@ TEST(TextNames, AreThoseOfTheFiles) {
       lora.rank = 2;
       lora.set_targets("q_proj");
       const ModelSpec spec = ModelSpec::build(loaded, Finetuning::adapter, lora);
-      EXPECT_EQ(spec.adapter.targets().own_name(prefix + "layers.0"), loaded.module_prefix + "layers.0");
+      EXPECT_EQ(spec.adapter.targets().name_in_files(prefix + "layers.0"), loaded.module_prefix + "layers.0");
     }
 }
 

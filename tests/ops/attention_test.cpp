@@ -253,13 +253,13 @@ TEST(AttentionScratch, MatchesTheWorkspaceUse) {
     };
     Workspace workspace(at::kCPU);
     attention_forward(in, packed, {0.2}, out, lse, workspace);
-    EXPECT_EQ(predicted(false), workspace.held()) << dtype;
+    EXPECT_EQ(predicted(false), workspace.bytes_in_use()) << dtype;
     attention_backward(gout, in, out, lse, packed, {0.2}, split_qkv(grads, 6, 2, shape.head_dim), workspace);
     // With several threads, four sequences are split less than the planned single one.
     if (at::get_num_threads() > 1)
-      EXPECT_GE(predicted(true), workspace.held()) << dtype;
+      EXPECT_GE(predicted(true), workspace.bytes_in_use()) << dtype;
     else
-      EXPECT_EQ(predicted(true), workspace.held()) << dtype;
+      EXPECT_EQ(predicted(true), workspace.bytes_in_use()) << dtype;
   }
 }
 
@@ -282,7 +282,7 @@ TEST(AttentionScratch, CoversOneSequenceIfPlannedForSeveral) {
         Workspace workspace(at::kCPU);
         attention_forward(in, packed, {0.2}, out, lse, workspace);
         attention_backward(gout, in, out, lse, packed, {0.2}, split_qkv(grads, 6, 2, 128), workspace);
-        EXPECT_LE(workspace.held(), planned)
+        EXPECT_LE(workspace.bytes_in_use(), planned)
             << n << " threads, " << tokens << " tokens in " << sequences << " sequences, " << dtype;
       }
     }

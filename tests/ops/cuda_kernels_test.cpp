@@ -255,7 +255,7 @@ TEST_P(CudaKernels, DropoutHasTheMasksOfTheCpu) {
   for (const at::ScalarType dtype : kKernelDtypes)
     for (const std::int64_t width : {1, 4, 30, 67, 576, 1040}) {
       const at::Tensor x = randn({rows, width}, dtype, 1), x2 = here(x), out2 = here(empty(x.sizes(), dtype));
-      const at::Tensor expected = generic::dropped(x, kKey, identity, 0.3);
+      const at::Tensor expected = generic::dropout(x, kKey, identity, 0.3);
       drop({x2, out2, {}, {}}, identity2, 0.3);
       EXPECT_TRUE(out2.to(at::kCPU).equal(expected)) << "width " << width;
       const at::Tensor sum = randn(x.sizes(), dtype, 2), sum2 = here(sum);
@@ -264,7 +264,7 @@ TEST_P(CudaKernels, DropoutHasTheMasksOfTheCpu) {
       const at::Tensor again = here(sum), g2 = here(randn(x.sizes(), dtype, 3));
       drop({x2, out2.zero_(), g2, again}, identity2, 0.3);
       EXPECT_TRUE(out2.to(at::kCPU).equal(expected)) << "width " << width;
-      expect_like(again, sum + generic::dropped(g2.to(at::kCPU), kKey, identity, 0.3), "added beside");
+      expect_like(again, sum + generic::dropout(g2.to(at::kCPU), kKey, identity, 0.3), "added beside");
       drop({x2, x2, {}, {}}, identity2, 0.3);  // in place
       EXPECT_TRUE(x2.equal(out2));
     }

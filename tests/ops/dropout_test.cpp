@@ -104,7 +104,7 @@ TEST(Dropout, BackwardUsesTheSameMaskAndAdds) {
 TEST(Dropout, MayWorkInPlaceAndAgreesWithTheGenericPath) {
   const RowIdentity rows = rows_of({1, 1, 1, 4});
   for (const at::ScalarType dtype : kDtypes) {
-    const at::Tensor x = randn({4, 93}, dtype, 1), expected = generic::dropped(x, kKey, rows, 0.4);
+    const at::Tensor x = randn({4, 93}, dtype, 1), expected = generic::dropout(x, kKey, rows, 0.4);
     dropout_forward(x, kKey, rows, 0.4, x);
     expect_close(x, expected, tolerance(dtype), "dropped");
     EXPECT_TRUE(x.eq(0).equal(expected.eq(0)));

@@ -243,7 +243,8 @@ TEST(GatedDelta, KernelsTakeTheMemoryThatIsPlanned) {
     const auto like = [](const at::Tensor& x) { return empty(x.sizes(), x.scalar_type()); };
     const GatedDeltaTensors grads{like(in.q), like(in.k), like(in.v), like(in.g), like(in.beta)};
     if (both) gated_delta_backward(out, in, {}, sequences, grads, own);
-    EXPECT_EQ(own.held(), gated_delta_scratch_bytes(kShape, {.tokens = 200, .longest = 200}, at::kFloat, DeltaPath::cpu, both));
+    EXPECT_EQ(own.bytes_in_use(),
+              gated_delta_scratch_bytes(kShape, {.tokens = 200, .longest = 200}, at::kFloat, DeltaPath::cpu, both));
   }
 }
 

@@ -129,7 +129,7 @@ TEST_P(InstructionSet, DropoutHasTheSameMask) {
   for (const at::ScalarType dtype : kKernelDtypes) {
     const at::Tensor x = randn({kRows, kWidth}, dtype, 1), out = empty(x.sizes(), dtype);
     dropout_forward(x, {1, 2, 3, 4}, rows, 0.3, out);
-    expect_close(out, generic::dropped(x, {1, 2, 3, 4}, rows, 0.3), tolerance(dtype), "dropped");
+    expect_close(out, generic::dropout(x, {1, 2, 3, 4}, rows, 0.3), tolerance(dtype), "dropped");
   }
 }
 

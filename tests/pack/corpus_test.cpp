@@ -176,7 +176,7 @@ TEST(Dropping, CountsByReason) {
 /// Keeps the reasons for records that make no item.
 struct KeepReasons : qft::test::KeepItems {
   std::vector<std::string> reasons;
-  void leave_out(std::int32_t, DropReason, const std::string& what) override { reasons.push_back(what); }
+  void drop(std::int32_t, DropReason, const std::string& what) override { reasons.push_back(what); }
 };
 
 TEST(Dropping, SaysWhichMessageOfWhichRecordAndWhoNamesTheRoles) {

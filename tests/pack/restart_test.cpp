@@ -48,7 +48,7 @@ TEST(PackRestart, SkippedRecordsOfPartsMadeBeforeAKillAreReported) {
   const Encoder encoder{40};
   const auto skipping = [&](std::size_t chunk, PackSink& sink) {
     encoder(chunk, sink);
-    if (chunk % 2 == 0) sink.leave_out(0, encode::DropReason::unreadable, fmt::format("d.jsonl:{}: \xff", chunk));
+    if (chunk % 2 == 0) sink.drop(0, encode::DropReason::unreadable, fmt::format("d.jsonl:{}: \xff", chunk));
   };
   in_child([&] {
     build(

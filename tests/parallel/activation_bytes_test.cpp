@@ -42,7 +42,7 @@ std::int64_t measured(const model::ModelSpec& spec, std::int64_t tokens) {
   const at::Tensor x = buffer(tokens * 64).view({tokens, 64}), y = at::empty_like(x);
   model::Arena arena(at::kCPU);
   const auto weights = model::bind_layer(spec, unit, flat);
-  t.layer_forward(0, weights, in, {}, y, t.room_for(0, weights, x, arena));
+  t.layer_forward(0, weights, in, {}, y, t.allocate_saved(0, weights, x, arena));
   return arena.mark().used;
 }
 

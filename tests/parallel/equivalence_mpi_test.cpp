@@ -192,7 +192,7 @@ TEST(Step, VotesAreCountedOnAllRanks) {
   const TokenMeanLoss loss({1.0, 1.0});
   const auto result = executor.train(training_schedule(spec, {0, 1, 1, false}), {}, loss, 0,
                                      [&](bool) { return world.rank() == world.size() - 1; });
-  EXPECT_EQ(result.votes, 1);
+  EXPECT_EQ(result.stop_requests, 1);
   EXPECT_FALSE(result.abandoned);
   EXPECT_EQ(result.grad_norm, 0.0);
 }

@@ -171,7 +171,7 @@ TEST(Step, ThatIsAbandonedLeavesNothingBehind) {
       return ++votes == 2 && world.rank() == world.size() - 1;
     });
     EXPECT_TRUE(result.abandoned);
-    EXPECT_EQ(result.votes, 1);
+    EXPECT_EQ(result.stop_requests, 1);
     EXPECT_EQ(votes, 2);
     EXPECT_EQ(stopped.reader().memory().gathered, 0);
     stopped.step(1, 1);

@@ -62,7 +62,7 @@ TEST(TrainingByGraphs, ReplaysWhatItCaptured) {
   for (int s = 2; s < 4; ++s) run.step(s, 1);
   const auto& after = run.executor().graphs()->counts();
   const std::int64_t micros = 9 * (world.rank() + 1) / world.size() - 9 * world.rank() / world.size();
-  EXPECT_EQ(after.by_kernels + after.replayed - before.by_kernels - before.replayed, 2 * micros * 3 * 2)
+  EXPECT_EQ(after.uncaptured + after.replayed - before.uncaptured - before.replayed, 2 * micros * 3 * 2)
       << "every layer both ways";
   EXPECT_GT(after.replayed, before.replayed);
   EXPECT_EQ(after.moved, 0) << "nothing moves on the way";

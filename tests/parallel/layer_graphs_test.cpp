@@ -70,7 +70,7 @@ class OneLayer {
     call.flat = flat_;
     call.weights = weights_;
     call.y = arena_.alloc(x.sizes(), transformer_.dtype()).fill_(-1.0);
-    call.saved = transformer_.room_for(0, *weights_, x, arena_);
+    call.saved = transformer_.allocate_saved(0, *weights_, x, arena_);
     graphs_.run(0, call);
     return call.y.narrow(0, 0, tokens).clone();
   }
@@ -81,7 +81,7 @@ class OneLayer {
     const auto in = model::MicroInput::build(ids, bounds, {}, {}, transformer_.device());
     arena_.release({});
     const at::Tensor x = arena_.alloc({tokens, spec_.config.hidden_size}, transformer_.dtype()).fill_(0.5), y = at::empty_like(x);
-    transformer_.layer_forward(0, *weights_, in, {}, y, transformer_.room_for(0, *weights_, x, arena_));
+    transformer_.layer_forward(0, *weights_, in, {}, y, transformer_.allocate_saved(0, *weights_, x, arena_));
     return y;
   }
 
@@ -113,11 +113,11 @@ class LayerGraphsTest : public ::testing::TestWithParam<bool> {
 TEST_P(LayerGraphsTest, RunByKernelsThenAreCapturedAndReplayed) {
   OneLayer layer(device());
   const at::Tensor first = layer.run(50);
-  EXPECT_EQ(layer.counts().by_kernels, 1);
+  EXPECT_EQ(layer.counts().uncaptured, 1);
   EXPECT_EQ(layer.counts().captured, 0);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(at::equal(layer.run(50), first));
   EXPECT_TRUE(at::equal(layer.run(60).narrow(0, 0, 50), first)) << "the same shape, and rows see none after them";
-  EXPECT_EQ(layer.counts().by_kernels, 1);
+  EXPECT_EQ(layer.counts().uncaptured, 1);
   EXPECT_EQ(layer.counts().captured, 1);
   EXPECT_EQ(layer.counts().replayed, 4);
   EXPECT_EQ(layer.counts().moved, 0);
@@ -140,7 +140,7 @@ TEST_P(LayerGraphsTest, StartOverWhereScratchMemoryHasMoved) {
   layer.transformer().workspace().clear();
   EXPECT_TRUE(at::equal(layer.run(50), first));
   EXPECT_EQ(layer.counts().moved, 1);
-  EXPECT_EQ(layer.counts().by_kernels, 2);
+  EXPECT_EQ(layer.counts().uncaptured, 2);
   EXPECT_TRUE(at::equal(layer.run(50), first));
   EXPECT_EQ(layer.counts().captured, 2);
 }
@@ -175,10 +175,10 @@ TEST_P(LayerGraphsTest, StartOverWhereDecodedWeightsHaveMoved) {
 TEST(LayerGraphsCounts, SayWhetherItPays) {
   using Counts = LayerGraphs::Counts;
   const auto costs = [](const Counts& counts) { return counts.is_unprofitable(); };
-  EXPECT_FALSE(costs({.by_kernels = 900, .captured = 900, .replayed = 900, .moved = 100})) << "a start";
-  EXPECT_FALSE(costs({.by_kernels = 9000, .captured = 9000, .replayed = 90000, .moved = 9000}));
-  EXPECT_TRUE(costs({.by_kernels = 9000, .captured = 9000, .replayed = 18000, .moved = 9000}));
-  EXPECT_TRUE(costs({.by_kernels = 9000, .captured = 9000, .replayed = 18000, .forgotten = 9000}));
+  EXPECT_FALSE(costs({.uncaptured = 900, .captured = 900, .replayed = 900, .moved = 100})) << "a start";
+  EXPECT_FALSE(costs({.uncaptured = 9000, .captured = 9000, .replayed = 90000, .moved = 9000}));
+  EXPECT_TRUE(costs({.uncaptured = 9000, .captured = 9000, .replayed = 18000, .moved = 9000}));
+  EXPECT_TRUE(costs({.uncaptured = 9000, .captured = 9000, .replayed = 18000, .evicted = 9000}));
 }
 
 TEST_P(LayerGraphsTest, OfScratchMemoryOnlyTheirOwnMatters) {
@@ -198,12 +198,12 @@ TEST_P(LayerGraphsTest, KeepSoManyShapesAndTheLastOnesUsed) {
   layer.run(tokens(0));
   EXPECT_EQ(layer.counts().captured, before.captured + 1) << "still known";
   layer.run(tokens(LayerGraphs::kShapes));
-  EXPECT_EQ(layer.counts().by_kernels, before.by_kernels + 1) << "forgotten";
+  EXPECT_EQ(layer.counts().uncaptured, before.uncaptured + 1) << "forgotten";
   layer.run(tokens(1));
-  EXPECT_EQ(layer.counts().by_kernels, before.by_kernels + 2) << "forgotten for that one";
-  EXPECT_EQ(layer.counts().forgotten, 0) << "the discarded shapes had no graph";
+  EXPECT_EQ(layer.counts().uncaptured, before.uncaptured + 2) << "forgotten for that one";
+  EXPECT_EQ(layer.counts().evicted, 0) << "the discarded shapes had no graph";
   for (std::size_t b = 1; b <= LayerGraphs::kShapes; ++b) layer.run(tokens(b));
-  EXPECT_EQ(layer.counts().forgotten, 1) << "that of the first";
+  EXPECT_EQ(layer.counts().evicted, 1) << "that of the first";
 }
 
 INSTANTIATE_TEST_SUITE_P(CpuAndGpu, LayerGraphsTest, ::testing::Bool());

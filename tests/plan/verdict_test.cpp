@@ -78,18 +78,18 @@ TEST_F(Verdicts, NameTheWayAndTheLargestMicroBatchThatFit) {
       auto more = settings;
       more.push_back("per_device_train_batch_size=" + std::to_string(rows));
       const Plan p = plan(more, 4);
-      return std::ranges::any_of(p.rows, [&](const Row& row) { return row.strategy.name == v.way && row.fits; });
+      return std::ranges::any_of(p.rows, [&](const Row& row) { return row.strategy.name == v.strategy_text && row.fits; });
     };
     EXPECT_TRUE(fits(v.largest_micro_batch));
     EXPECT_EQ(v.limit, MicroBatchLimit::memory);
     EXPECT_FALSE(fits(v.largest_micro_batch + 1));
     EXPECT_DOUBLE_EQ(v.run_seconds.value(), 100 * v.step_seconds.value());
     const std::string text = to_text(plan(settings, 4), v);
-    EXPECT_NE(text.find("fits: " + v.way + " on 4 ranks takes "), std::string::npos) << text;
+    EXPECT_NE(text.find("fits: " + v.strategy_text + " on 4 ranks takes "), std::string::npos) << text;
     EXPECT_NE(text.find(fmt::format("per_device_train_batch_size {} ", v.largest_micro_batch)), std::string::npos) << text;
     EXPECT_NE(text.find("100 steps take about "), std::string::npos) << text;
   }
-  EXPECT_EQ(verdict(settings, 1).way, "ddp");
+  EXPECT_EQ(verdict(settings, 1).strategy_text, "ddp");
 }
 
 TEST_F(Verdicts, SayWhatLimitsTheMicroBatch) {
@@ -125,7 +125,7 @@ TEST_F(Verdicts, NameWhatWouldFit) {
   machine = gpus(0.45);
   const Verdict v = verdict({"finetuning_type=full", "strategy=ddp", "gradient_checkpointing=false"}, 4);
   EXPECT_FALSE(v.fits);
-  EXPECT_EQ(v.way, "ddp");
+  EXPECT_EQ(v.strategy_text, "ddp");
   ASSERT_FALSE(v.remedies.empty());
   for (const Remedy& r : v.remedies) EXPECT_LE(r.needed, 0.9 * 0.45e9 + 1) << r.change;
   const auto changes = [](const Verdict& of) {
@@ -136,7 +136,7 @@ TEST_F(Verdicts, NameWhatWouldFit) {
   EXPECT_NE(changes(v).find("finetuning_type=lora"), std::string::npos) << changes(v);
   machine = gpus(0.2);
   const Verdict automatic = verdict({"finetuning_type=full"}, 1);
-  EXPECT_TRUE(!automatic.fits || automatic.way.find("host memory") != std::string::npos) << automatic.way;
+  EXPECT_TRUE(!automatic.fits || automatic.strategy_text.find("host memory") != std::string::npos) << automatic.strategy_text;
   EXPECT_FALSE(automatic.remedies.empty());
   machine = gpus(0.01);
   const Verdict never = verdict({"finetuning_type=full"}, 1);

@@ -34,7 +34,7 @@ TEST_F(Sim, AnArenaOfGrowingMicroBatchesTakesWhatTheLargestNeeds) {
       arena.alloc({need / 2}, at::kByte).zero_();
       arena.alloc({need / 4}, at::kByte).zero_();
       arena.release(mark);
-      EXPECT_LE(arena.held(), need + need / 32);
+      EXPECT_LE(arena.bytes_in_use(), need + need / 32);
     }
   });
   EXPECT_LE(most, 40 * kMiB / 32 * 33);
@@ -46,7 +46,7 @@ TEST_F(Sim, AnArenaThatGrewPieceByPieceKeepsNoGaps) {
     const auto mark = arena.mark();
     for (int i = 0; i < 4; ++i) arena.alloc({9 * kMiB}, at::kByte).zero_();  // chunks of 16 MiB would have room for one each
     arena.release(mark);
-    EXPECT_LE(arena.held(), 36 * kMiB / 32 * 33) << step;
+    EXPECT_LE(arena.bytes_in_use(), 36 * kMiB / 32 * 33) << step;
   }
 }
 

@@ -19,7 +19,7 @@ TEST_F(Sim, AnUploadIsDoneBeforeItsSourceIsWrittenAgain) {
     optimizer.step(/*learning_rate=*/0.5, /*grad_scale=*/1.0);
     seen.push_back(weights.clone());
   }
-  optimizer.publish();
+  optimizer.refresh_copies();
   EXPECT_TRUE(seen[0].to(at::kCPU).eq(-0.5).all().item<bool>());
   EXPECT_TRUE(seen[1].to(at::kCPU).eq(-1.0).all().item<bool>());
 }

@@ -129,7 +129,7 @@ TEST_F(QftOperations, TokenSumsOfHalvesAreOneProduct) {
     const std::int64_t queued = counters().queued;
     ops::add_token_sums(std::vector<ops::TokenSum>{{out, a_there, b_there}}, there.workspace);
     EXPECT_EQ(counters().queued - queued, 1);
-    EXPECT_EQ(there.workspace.held(), 0);
+    EXPECT_EQ(there.workspace.bytes_in_use(), 0);
     const at::Tensor exact = before.to(kType) + at::mm(a.to(kType).t(), b.to(kType));
     EXPECT_TRUE(at::allclose(out.cpu().to(kType), exact, 1e-6, 1e-6)) << type;
     // Transposed, and columns of a wider sum, as for LoRA's factors.

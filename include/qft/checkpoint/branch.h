@@ -36,11 +36,11 @@ struct Entry {
 };
 
 /// Examines `dir`. Of the files, only the manifest is hashed.
-Entry look_at(const std::filesystem::path& dir);
+Entry examine(const std::filesystem::path& dir);
 
 /// Returns every checkpoint of `output_dir`, best first: checkpoints in line and damaged ones (their branch is unknown) from the
 /// newest on, then checkpoints of abandoned branches, then foreign ones and links. Empty if the directory does not exist.
-std::vector<Entry> survey(const std::filesystem::path& output_dir);
+std::vector<Entry> rank_checkpoints(const std::filesystem::path& output_dir);
 
 /// Describes checkpoint `dir` as the parent of a branch: by its manifest if that still exists, otherwise by path alone.
 BranchPoint branch_point(const std::filesystem::path& dir);

@@ -28,10 +28,10 @@ struct GcEntry {
 };
 
 /// Returns one entry for each name that qft gives to checkpoints and to their unfinished and outgoing forms; other names are
-/// ignored. With `keep`, verifies checkpoints in the order of survey() (branch.h) until `keep` of them are good; each later one
-/// is removed if it is ours and no trainer state names it as the best. A checkpoint that fails to verify is never counted and
-/// never removed. Links are not followed and stay. Changes nothing on disk. Throws Error if `output_dir` is not a directory,
-/// ConfigError if `keep` is below 1.
+/// ignored. With `keep`, verifies checkpoints in the order of rank_checkpoints() (branch.h) until `keep` of them are good; each
+/// later one is removed if it is ours and no trainer state names it as the best. A checkpoint that fails to verify is never
+/// counted and never removed. Links are not followed and stay. Changes nothing on disk. Throws Error if `output_dir` is not a
+/// directory, ConfigError if `keep` is below 1.
 std::vector<GcEntry> plan_gc(const std::filesystem::path& output_dir, const GcOptions& options);
 
 /// Removes the entries with `remove` set; returns the removed bytes. Renames a checkpoint before the removal, so that half a

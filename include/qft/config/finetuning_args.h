@@ -72,11 +72,11 @@ struct FinetuningArgs {
   bool trains_adapter() const { return finetuning_type == "lora" || finetuning_type == "oft"; }
   void visit(const FieldVisitor& field);
   /// True if the model outputs scores for whole sequences instead of text.
-  bool scores() const { return stage == "rm" || stage == "seq_cls"; }
+  bool outputs_scores() const { return stage == "rm" || stage == "seq_cls"; }
   /// True if the stage trains on pairs: a chosen and a rejected answer to the same prompt.
   bool trains_pairs() const { return stage == "dpo" || stage == "rm"; }
   /// Returns problem_type, or its default for this number of labels.
-  std::string problem(std::int64_t labels) const {
+  std::string effective_problem_type(std::int64_t labels) const {
     if (!problem_type.empty()) return problem_type;
     return labels == 1 ? "regression" : "single_label_classification";
   }

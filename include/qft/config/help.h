@@ -16,10 +16,10 @@ std::string help_text(Purpose purpose);
 /// it. Wraps lines to the terminal's width. Throws ConfigError with the nearest name for an unknown key.
 std::string describe_key(std::string_view name);
 /// True if the programs of `purpose` read the key; always true for `any`.
-bool reads(Purpose purpose, std::string_view key);
+bool reads_key(Purpose purpose, std::string_view key);
 /// Returns the minimal run file of help_text(); empty for `any`.
 std::string_view sample_run_file(Purpose purpose);
 /// Returns the key's values that training implements, in the order of its help.
-std::vector<std::string_view> implemented(std::string_view key);
+std::vector<std::string_view> implemented_values(std::string_view key);
 
 }  // namespace qft::config

@@ -14,7 +14,7 @@ std::string format_bytes(double bytes);
 /// Returns for example "139.35 M", "2.10 K", "312" (decimal units).
 std::string format_count(double count);
 /// Returns for example "1 step", "2 steps". The noun's plural must end in s.
-std::string counted(std::int64_t count, std::string_view noun);
+std::string count_noun(std::int64_t count, std::string_view noun);
 /// Returns `value`, but clears the sign of a NaN: the sign means nothing and would be printed.
 double unsigned_nan(double value);
 

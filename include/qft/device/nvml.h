@@ -26,11 +26,11 @@ struct GpuState {
   std::optional<std::int64_t> uncorrected_errors;   ///< uncorrectable ECC errors since the driver was loaded
   std::optional<bool> remap_pending, remap_failed;  ///< memory rows wait for a reset to be replaced; a row could not be replaced
   std::vector<std::string> slowed_by;               ///< reasons for reduced clocks: "heat", "the power brake"
-  std::optional<int> clock_mhz, most_clock_mhz;     ///< of its multiprocessors
+  std::optional<int> clock_mhz, max_clock_mhz;      ///< of its multiprocessors
   std::optional<int> temperature;                   ///< degrees Celsius
   std::optional<double> watts;
   std::optional<int> use_percent;  ///< over the last sampling period
-  std::optional<int> pcie_lanes, most_pcie_lanes;
+  std::optional<int> pcie_lanes, max_pcie_lanes;
   int links_up = 0, links_down = 0;  ///< NVLink
   /// by index: "" for direct copies to that GPU's memory, and for itself; otherwise why direct copies are impossible
   std::vector<std::string> peers;

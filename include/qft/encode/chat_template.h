@@ -130,7 +130,7 @@ class ChatTemplate {
   const TemplateSpec& spec() const { return spec_; }
   const tokenizer::Tokenizer& tokenizer() const { return *tokenizer_; }
   const std::shared_ptr<const tokenizer::Tokenizer>& shared_tokenizer() const { return tokenizer_; }
-  bool is_own() const { return own_; }
+  bool is_jinja() const { return is_jinja_; }
   /// The text of the Jinja template, with the run's variables and system message as defaults; empty for a YAML template.
   std::string jinja() const;
   /// Hash of the template with all its options.
@@ -142,7 +142,7 @@ class ChatTemplate {
   TemplateSpec spec_;
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
   TemplateOptions options_;
-  bool own_ = false;
+  bool is_jinja_ = false;
   std::string jinja_;
   std::optional<std::int32_t> eos_id_, answer_end_;
   std::shared_ptr<const TemplateRenderer> renderer_;

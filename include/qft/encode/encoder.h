@@ -14,9 +14,9 @@
 namespace qft::encode {
 
 /// document: a text to continue. conversation: its answers are learned. pair: two answers to one question. feedback: an answer
-/// marked desirable or not, with an answer to another question. labelled: a conversation, with or without its last answer; the
-/// target applies to the whole sequence and no token is a label.
-enum class SampleKind { document, conversation, pair, feedback, labelled };
+/// marked desirable or not, with an answer to another question. sequence_label: a conversation, with or without its last answer;
+/// the target applies to the whole sequence and no token is a label.
+enum class SampleKind { document, conversation, pair, feedback, sequence_label };
 
 struct EncoderOptions {
   SampleKind kind = SampleKind::conversation;

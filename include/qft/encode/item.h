@@ -70,9 +70,9 @@ class ItemSink {
   virtual ~ItemSink() = default;
   virtual void add(EncodedItem&& item) = 0;
   /// Called with each record before it is converted; ignored by default.
-  virtual void begin(const RecordText&) {}
+  virtual void begin_record(const RecordText&) {}
   /// Called for a record of `dataset` that yields no item; `what`: "file:line: detail".
-  virtual void leave_out(std::int32_t /*dataset*/, DropReason, const std::string& /*what*/) {}
+  virtual void drop(std::int32_t /*dataset*/, DropReason, const std::string& /*what*/) {}
 };
 
 }  // namespace qft::encode

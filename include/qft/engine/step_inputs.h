@@ -62,7 +62,7 @@ class StepInputs {
   /// Adds micro-batches to the estimate; `first` is the number of the first one among all ranks' micro-batches. Collective.
   void estimate(std::span<const loader::MicroBatch> batches, std::int64_t rounds, std::int64_t first, Estimate& estimate);
   /// Reduces the estimate over the ranks and writes it to the totals. Collective.
-  void agree(Estimate& estimate, comm::Communicator& comm, parallel::BatchTotals& totals) const;
+  void reduce_estimate(Estimate& estimate, comm::Communicator& comm, parallel::BatchTotals& totals) const;
 
  private:
   void estimate_kl(std::span<const loader::MicroBatch> batches, std::int64_t rounds, std::int64_t first, Estimate& estimate);

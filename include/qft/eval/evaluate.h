@@ -23,7 +23,7 @@ namespace qft::eval {
 inline constexpr const char* kPredictionsFile = "generated_predictions.jsonl";
 
 /// The parts of an Evaluation to compute, and whether to write them to output_dir.
-struct Wanted {
+struct EvaluationParts {
   bool likelihood = true, answers = false, files = true;
 };
 
@@ -43,7 +43,7 @@ nlohmann::ordered_json to_json(const Evaluation& evaluation, const config::RunCo
 /// Runs `qft eval`, and `qft train` without training: loads the model, opens the evaluation set and scores it. If output_dir is
 /// set (answers need it) and `wanted.files` is true, rank 0 writes eval_results.json, predict_results.json, all_results.json and
 /// generated_predictions.jsonl there. Collective.
-Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, const Wanted& wanted);
+Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, const EvaluationParts& wanted);
 
 /// Runs predict() over `set`; rank 0 writes generated_predictions.jsonl, predict_results.json and all_results.json to output_dir.
 /// Collective; throws the errors of predict().

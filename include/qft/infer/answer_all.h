@@ -19,8 +19,8 @@ std::int64_t cost_of(std::int64_t prompt_tokens, std::int64_t answer_tokens);
 
 /// Returns the rank for each item such that the ranks' total costs differ little: assigns items by decreasing cost, each to the
 /// rank with the lowest total.
-std::vector<int> deal(std::span<const std::int64_t> costs, int ranks);
-/// Returns the items that deal() assigns to `rank`, the most expensive first.
+std::vector<int> assign_by_cost(std::span<const std::int64_t> costs, int ranks);
+/// Returns the items that assign_by_cost() assigns to `rank`, the most expensive first.
 std::vector<std::size_t> assigned_to(int rank, std::span<const std::int64_t> costs, int ranks);
 
 /// Warns on rank 0 if answers on any rank have less room than requested. `shortened`: how many of this rank's answers are cut off

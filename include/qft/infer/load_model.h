@@ -25,6 +25,6 @@ std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& co
                                                      c10::Device device);
 
 /// Returns the compute type, such as "bfloat16".
-std::string type_of(const engine::Instance& instance);
+std::string compute_type_name(const engine::Instance& instance);
 
 }  // namespace qft::infer

@@ -17,14 +17,14 @@ namespace qft::inputs {
 struct HubInput {
   std::string key;  ///< key in RunConfig::folders
   hub::Source source;
-  hub::Wanted wanted;
+  hub::FileSelection wanted;
   std::filesystem::path folder;
 };
 
 /// Returns the folder for a name in a run, or throws.
-using Locate = std::function<std::filesystem::path(const hub::Source&, const hub::Wanted&)>;
+using Locate = std::function<std::filesystem::path(const hub::Source&, const hub::FileSelection&)>;
 /// Finds the folder in a cache. Throws ConfigError with the command to fetch it if no cache has it. Opens no connection.
-std::filesystem::path in_cache(const hub::Source& source, const hub::Wanted& wanted);
+std::filesystem::path in_cache(const hub::Source& source, const hub::FileSelection& wanted);
 
 /// Finds the folders of the model, tokenizer, adapters and datasets that `purpose` needs and that have hub names (existing paths
 /// are not hub names), and adds them to config.folders. Takes the base model from the adapter if only an adapter is given. Not
@@ -34,11 +34,11 @@ std::vector<HubInput> find(config::RunConfig& config, config::Purpose purpose, c
 /// Does find() for all ranks: rank 0 searches, and fetches missing inputs once for all nodes (qft check fetches nothing). Every
 /// rank must then see the folders, or find the same commit in its own node's cache. Calls stage() if stage_to is set. Collective;
 /// throws the same Error on all ranks, with the node that lacks an input.
-void bring(config::RunConfig& config, config::Purpose purpose, comm::Session& session);
+void fetch_and_stage(config::RunConfig& config, config::Purpose purpose, comm::Session& session);
 
 /// Copies the run's inputs over MPI to stage_to on every node's local disk, once, from the first node that sees them, and adds
-/// the copies to config.folders. Uses inputs that are already on that disk and unchanged copies from earlier runs. bring() calls
-/// it. Collective; throws the same Error on all ranks.
+/// the copies to config.folders. Uses inputs that are already on that disk and unchanged copies from earlier runs.
+/// fetch_and_stage() calls it. Collective; throws the same Error on all ranks.
 void stage(config::RunConfig& config, config::Purpose purpose, comm::Session& session);
 
 /// Copies the pack that this run made at `path` to every node's local disk, like stage(). At least rank 0 must see the pack.

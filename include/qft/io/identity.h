@@ -9,7 +9,7 @@
 namespace qft::io {
 
 /// True if the path still names the open file: a lock on a removed or replaced file keeps nobody out.
-bool is_named(int fd, const std::filesystem::path& path);
+bool is_same_file(int fd, const std::filesystem::path& path);
 
 /// Returns 16 hex digits: a hash of the file size and ten samples, the first and last bytes among them; a small file is hashed
 /// whole. Throws Error.

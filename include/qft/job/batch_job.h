@@ -20,7 +20,7 @@ struct JobEnd {
 };
 
 /// Runs a program of the batch system and returns its answer.
-using QueryProgram = std::function<Answer(const std::vector<std::string>& command)>;
+using QueryProgram = std::function<CommandOutput(const std::vector<std::string>& command)>;
 
 /// A batch job since it last left the queue.
 struct JobRun {

@@ -114,7 +114,7 @@ class EvalLoader {
   std::int64_t global_label_tokens() const { return label_tokens_; }
   std::int64_t global_tokens() const { return tokens_; }
   /// Returns the tokens of the largest micro-batch on any rank.
-  std::int64_t most_tokens() const { return most_tokens_; }
+  std::int64_t max_micro_batch_tokens() const { return max_micro_batch_tokens_; }
   /// Returns this rank's next micro-batch: without tokens if the last round has none for it, nothing after max_micro_batches()
   /// calls.
   std::optional<MicroBatch> next();
@@ -127,7 +127,7 @@ class EvalLoader {
 
   std::shared_ptr<const pack::PackReader> pack_;
   ItemSubset items_;
-  std::int64_t micro_batch_size_, num_items_, max_micro_batches_, label_tokens_ = 0, tokens_ = 0, most_tokens_ = 0;
+  std::int64_t micro_batch_size_, num_items_, max_micro_batches_, label_tokens_ = 0, tokens_ = 0, max_micro_batch_tokens_ = 0;
   int rank_, world_size_;
   bool share_prompts_;
   std::unique_ptr<Prefetcher<MicroBatch>> prefetcher_;

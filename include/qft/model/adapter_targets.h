@@ -26,7 +26,7 @@ struct AdapterTargets {
 
   bool targets_module(std::string_view name) const;
   /// Returns the adapter's name for a module of the model, or for a module's tensor.
-  std::string own_name(const std::string& name) const;
+  std::string name_in_files(const std::string& name) const;
   /// Returns the key as errors name it: "lora_target", or "'ad/adapter_config.json': target_modules".
   std::string key_for_errors(std::string_view key_of_run_files, std::string_view key_of_peft) const;
   /// Parses `all` (every module except routers), a comma-separated list of names or path ends, or one regular expression for full

@@ -21,7 +21,7 @@ struct AddTokensRequest {
 
 struct AddedTokens {
   std::vector<std::int64_t> ids;           // new ids, in order; tokens that the tokenizer already had are left out
-  std::vector<std::string> had;            // tokens that the tokenizer already had
+  std::vector<std::string> already_known;  // tokens that the tokenizer already had
   std::int64_t rows_before = 0, rows = 0;  // rows of the embeddings
 };
 

@@ -30,7 +30,7 @@ class Arena {
   void release(Mark mark);
   /// Returns the bytes of memory in use. On the host, which allocates pages on first touch, this is the maximum ever used; on
   /// other devices, everything reserved.
-  std::int64_t held() const;
+  std::int64_t bytes_in_use() const;
 
  private:
   std::int64_t reserved() const;

@@ -39,7 +39,7 @@ struct RopeConfig {
   std::optional<Dynamic> dynamic;
 
   /// Returns true if a sequence with `length` tokens has its own frequencies.
-  bool follows(std::int64_t length) const { return dynamic && length > dynamic->positions; }
+  bool scales_for(std::int64_t length) const { return dynamic && length > dynamic->positions; }
 };
 
 /// Feed-forward by experts; each token uses a few of them (Shazeer et al. 2017; Mixtral, Qwen's MoE models).
@@ -129,7 +129,7 @@ struct ModelConfig {
   bool is_other(std::string_view tensor) const;
 
   /// Returns the inverse frequencies [rotary_dim / 2] for a sequence with `length` tokens, scaling applied (in fp32 arithmetic
-  /// where transformers uses fp32). They depend on `length` only if rope.follows(length).
+  /// where transformers uses fp32). They depend on `length` only if rope.scales_for(length).
   std::vector<double> inverse_frequencies(std::int64_t length = 0) const;
 
   /// Parses a config.json text. Throws Error, naming `where` and the key, for a missing or invalid value, and for a model_type,

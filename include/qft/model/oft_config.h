@@ -26,7 +26,7 @@ struct OftConfig : AdapterTargets {
   /// nearest divisor (the lower one on a tie), like PEFT.
   std::int64_t block_of(std::int64_t inputs) const;
   /// Returns a description: "OFT in blocks of 32 by 5 terms of the series on q_proj,v_proj".
-  std::string words() const;
+  std::string describe() const;
 };
 
 }  // namespace qft::model

@@ -36,7 +36,7 @@ class DecodeState {
   /// Returns true if the state can continue after its first `length` tokens as if it had never seen the others.
   virtual bool can_truncate_to(std::int64_t /*length*/) const { return true; }
   /// Returns to the start of a sequence.
-  virtual void forget() {}
+  virtual void reset() {}
 };
 
 /// New tokens of one sequence in a decoding pass. They follow `past` tokens, which `state` has seen.
@@ -51,7 +51,7 @@ using ExpertRowsCallback = std::function<void(std::span<const std::int64_t> begi
 /// Kernels selected for this device, as far as they determine memory use.
 struct KernelChoice {
   ops::AttentionPath attention = ops::AttentionPath::cpu;
-  bool plain = false;  ///< none of qft's own kernels: ops::generic::takes()
+  bool plain = false;  ///< none of qft's own kernels: ops::generic::runs_generic()
   bool on_cpu() const { return attention == ops::AttentionPath::cpu; }
 };
 

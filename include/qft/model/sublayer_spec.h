@@ -110,7 +110,7 @@ struct SubLayerSpec {
   bool norm_after = false;
   std::vector<ParamGroup> params;  ///< in the order of the flat buffers, after the norm
   std::int64_t window = 0;         ///< how many tokens a token sees, itself included; 0: all before it
-  int entries = 1;                 ///< this many of the first projection groups read the sub-layer's input
+  int input_groups = 1;            ///< this many of the first projection groups read the sub-layer's input
   std::vector<SavedSpec> saved;    ///< in addition to x, the norm's statistic and LoRA's x A^T
   std::vector<ScratchSpec> scratch;
   SubLayerCost forward, backward;  ///< include the norm and the residual addition; backward excludes recomputation

@@ -23,7 +23,7 @@ struct TokenizerChanges {
 
 /// Returns the templates with `text` as the trained template. Other named templates stay, except tool_use, which transformers
 /// would prefer whenever a conversation has tools.
-io::ChatTemplates changed(io::ChatTemplates templates, const std::string& text);
+io::ChatTemplates with_trained_template(io::ChatTemplates templates, const std::string& text);
 
 /// Returns the differences of the tokenizer's files in `trained` (an adapter's folder or a checkpoint) from `tokenizer`: template
 /// and end token. Empty if `trained` has no such files. Leaves out an end token that `tokenizer` does not have, and adds a note.
@@ -31,7 +31,7 @@ TokenizerChanges changes_between(const std::filesystem::path& tokenizer, const s
 
 /// Writes the companion files (io/companion_files.h) of `tokenizer` and `model` into `to` with the changes: the template as
 /// chat_template.jinja and in every other place that has one, and the end token as eos_token. Other named templates are treated
-/// as in changed(). Returns the paths relative to `to`.
+/// as in with_trained_template(). Returns the paths relative to `to`.
 std::vector<std::filesystem::path> write_tokenizer(io::Storage& storage, const std::filesystem::path& tokenizer,
                                                    const std::filesystem::path& model, const std::filesystem::path& to,
                                                    const TokenizerChanges& changes);

@@ -112,9 +112,9 @@ class Transformer {
 
   /// Returns the tensors for layer_forward's result with input x [T, hidden]: x itself, and uninitialised tensors in `arena` for
   /// the rest.
-  LayerSaved room_for(int layer, const LayerWeights& w, const at::Tensor& x, Arena& arena) const;
-  /// Computes y = layer(saved.x()) and fills the other tensors of `saved`, which comes from room_for(). y [T, hidden] must not
-  /// overlap x. `on_expert_rows`: empty if all weights are present.
+  LayerSaved allocate_saved(int layer, const LayerWeights& w, const at::Tensor& x, Arena& arena) const;
+  /// Computes y = layer(saved.x()) and fills the other tensors of `saved`, which comes from allocate_saved(). y [T, hidden] must
+  /// not overlap x. `on_expert_rows`: empty if all weights are present.
   void layer_forward(int layer, const LayerWeights& w, const MicroInput& in, const RandomPass& random, const at::Tensor& y,
                      const LayerSaved& saved, const ExpertRowsCallback& on_expert_rows = {});
   /// Adds to `in.routing` the statistics of the layer's routers in a forward pass. Do not call after a recomputed forward.

@@ -67,6 +67,6 @@ void experts_backward(const ExpertRows& grouped_rows, const at::Tensor& gy, cons
 /// call).
 std::int64_t grouped_product_bytes(std::int64_t rows, std::int64_t columns, at::ScalarType dtype);
 /// Returns each grouped row's identity for dropout; undefined tensors if there is no dropout.
-RowIdentity rows_of(const RowIdentity& tokens, const ExpertRows& grouped_rows);
+RowIdentity expert_row_identity(const RowIdentity& tokens, const ExpertRows& grouped_rows);
 
 }  // namespace qft::ops

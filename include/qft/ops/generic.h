@@ -27,7 +27,7 @@ void swiglu_forward(const at::Tensor& gate_up, const at::Tensor& act);
 void swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gact, const at::Tensor& ggate_up, const at::Tensor& act);
 
 /// Returns x * mask / (1 - p) as a new tensor.
-at::Tensor dropped(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p);
+at::Tensor dropout(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p);
 
 /// logprobs[i] = log softmax(logits[i])[targets[i]], if logprobs is defined. Then, if grad_logprobs is defined, overwrites
 /// logits[i] with the gradient of sum(grad_logprobs * logprobs).
@@ -36,7 +36,7 @@ void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& targets, con
                         const at::Tensor& logprobs);
 
 /// True if operations on `dtype` run as these calls on `device`: for fp64, and on devices without kernels of our own.
-bool takes(c10::Device device, at::ScalarType dtype);
+bool runs_generic(c10::Device device, at::ScalarType dtype);
 
 /// Sizes for one micro-batch; logit_rows: logit rows that exist at a time.
 struct Sizes {

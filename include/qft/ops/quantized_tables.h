@@ -11,6 +11,6 @@ namespace qft::ops {
 inline constexpr float kInverse127 = 0.007874015718698502F;
 
 /// Returns the 16 values of a 4-bit format, by code.
-const std::array<float, 16>& table_of(QuantFormat format);
+const std::array<float, 16>& four_bit_values(QuantFormat format);
 
 }  // namespace qft::ops

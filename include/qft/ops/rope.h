@@ -9,21 +9,22 @@
 
 namespace qft::ops {
 
-/// Cosines and sines by position. Row p is position p, unless the table was built from stretches. Angles are fp32 products as in
+/// Cosines and sines by position. Row p is position p, unless the table was built from ranges. Angles are fp32 products as in
 /// transformers, for any data dtype; values are rounded to the data's dtype before they are stored.
 struct RopeTable {
   at::Tensor cos, sin;  ///< [rows, head_dim / 2]; fp64 for fp64 data, else fp32
 
   /// Rows for positions first, first + 1, ... with their own frequencies.
-  struct Stretch {
-    std::vector<double> inverse_frequencies;  ///< [head_dim / 2], the same length in all stretches of a table
+  struct PositionRange {
+    std::vector<double> inverse_frequencies;  ///< [head_dim / 2], the same length in all ranges of a table
     std::int64_t first = 0, count = 0;
   };
-  /// Builds the rows of the stretches, one after another. Throws Error if there are none.
-  static RopeTable build(std::span<const Stretch> stretches, at::ScalarType data_dtype, c10::Device device,
+  /// Builds the rows of the ranges, one after another. Throws Error if there are none.
+  static RopeTable build(std::span<const PositionRange> ranges, at::ScalarType data_dtype, c10::Device device,
                          double attention_scaling = 1.0);
   /// Writes the same rows to an existing table in host memory, which must have as many rows.
-  static void write(std::span<const Stretch> stretches, at::ScalarType data_dtype, double attention_scaling, const RopeTable& to);
+  static void write(std::span<const PositionRange> ranges, at::ScalarType data_dtype, double attention_scaling,
+                    const RopeTable& to);
   /// `inverse_frequencies` [head_dim / 2], with any scaling applied (ModelConfig::inverse_frequencies()). `attention_scaling`
   /// multiplies cosines and sines (1 except for YaRN).
   static RopeTable build(std::span<const double> inverse_frequencies, std::int64_t max_positions, at::ScalarType data_dtype,

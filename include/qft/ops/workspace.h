@@ -23,7 +23,7 @@ class Workspace {
   /// Returns an uninitialised contiguous tensor in the memory kept under `name`.
   at::Tensor get(std::string_view name, at::IntArrayRef shape, at::ScalarType dtype);
   /// Addresses of some of the workspace's buffers.
-  class Places {
+  class BufferAddresses {
    public:
     /// True if none of the buffers has moved. The workspace must be alive.
     bool unmoved() const;
@@ -33,11 +33,11 @@ class Workspace {
     std::map<const at::Tensor*, const void*> addresses_;  ///< by buffer of the workspace
   };
   /// Runs `body` and returns the addresses of all tensors that it requested. Calls must not nest.
-  Places addresses_used_by(const std::function<void()>& body);
+  BufferAddresses addresses_used_by(const std::function<void()>& body);
 
   /// Bytes of memory in use. On the host, which allocates pages on first touch: the largest requests; elsewhere: everything
   /// reserved.
-  std::int64_t held() const;
+  std::int64_t bytes_in_use() const;
   /// Frees all buffers; tensors handed out live as long as somebody holds them.
   void clear();
   c10::Device device() const { return device_; }
@@ -48,8 +48,8 @@ class Workspace {
     at::Tensor bytes;
     std::int64_t largest_request = 0;  ///< largest request in bytes
   };
-  std::map<std::string, Buffer, std::less<>> buffers_;  ///< entries are never erased, because Places points to them
-  Places* recording_ = nullptr;
+  std::map<std::string, Buffer, std::less<>> buffers_;  ///< entries are never erased, because BufferAddresses points to them
+  BufferAddresses* recording_ = nullptr;
 };
 
 }  // namespace qft::ops

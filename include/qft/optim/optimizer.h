@@ -60,7 +60,7 @@ class Optimizer {
   const std::string& name(std::size_t i) const { return params_.at(i).name; }
 
   /// Copies all masters to their compute weights. Call it after masters were loaded or changed from outside.
-  void publish();
+  void refresh_copies();
 
   /// Returns the number of updates so far.
   std::int64_t steps() const { return steps_; }
@@ -96,7 +96,7 @@ class Optimizer {
   std::pair<std::int64_t, std::int64_t> here(std::size_t i, const Segment& segment) const;
   Update update_of(std::size_t i, const Piece& piece, double learning_rate, double grad_scale) const;
   void step_whole(double learning_rate, double grad_scale);
-  void publish(std::size_t i);
+  void refresh_copies(std::size_t i);
   /// Starts the copy to the device, if there is one.
   void upload(std::size_t i);
 

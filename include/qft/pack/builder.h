@@ -24,7 +24,7 @@ class PackSink : public encode::ItemSink {
  public:
   PackSink(const PackAttributes& attributes, PackPart& part) : attributes_(attributes), part_(part) {}
   void add(encode::EncodedItem&& item) override;
-  void leave_out(std::int32_t dataset, encode::DropReason reason, const std::string& what) override;
+  void drop(std::int32_t dataset, encode::DropReason reason, const std::string& what) override;
   /// Adds counts of `dataset`: records read, dropped, and cut to cutoff_len.
   void count(std::int32_t dataset, std::int64_t records, std::int64_t dropped, std::int64_t truncated);
   /// Adds consumed source bytes, for progress.

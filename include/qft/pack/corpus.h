@@ -48,7 +48,7 @@ class Corpus {
   const std::vector<encode::DatasetSpec>& datasets() const { return specs_; }
   const encode::ChatTemplate& chat_template() const { return encoder_->chat_template(); }
   /// True if tokens of its items are learned; false if the label applies to the whole sequence.
-  bool learns_tokens() const { return encoder_->options().kind != encode::SampleKind::labelled; }
+  bool learns_tokens() const { return encoder_->options().kind != encode::SampleKind::sequence_label; }
 
   /// Passes the chunk's items to the sink in order; returns counts by dataset. Throws Error "file:line: ..." for a broken record
   /// unless on_error is skip, and ConfigError if more than on_error_limit records were skipped.

@@ -63,7 +63,7 @@ class Executor {
   /// `loss_scale` multiplies the gradients, also in the store; returned values are unscaled. `range` is the position of `micros`
   /// in the global batch; if it is set, loss and metrics are summed in the order of the micro-batches too.
   StepResult train(const ActionList& list, std::span<const model::MicroInput> micros, const Objective& objective,
-                   std::uint64_t step, const StopRequested& asked_to_stop = {}, double loss_scale = 1.0,
+                   std::uint64_t step, const StopRequested& stop_requested = {}, double loss_scale = 1.0,
                    const MicroRange& range = {});
   /// Runs forward up to the head. Returns for each micro-batch the hidden states of its labels' rows as the head reads them, [L,
   /// hidden]. Collective only if the store is, as evaluate().

@@ -27,11 +27,11 @@ class LayerGraphs {
 
   /// Numbers of calls and graphs since the start.
   struct Counts {
-    std::int64_t by_kernels = 0, captured = 0, replayed = 0;  ///< a captured call is replayed at once and counts in both
+    std::int64_t uncaptured = 0, captured = 0, replayed = 0;  ///< a captured call is replayed at once and counts in both
     std::int64_t moved = 0;                                   ///< graphs discarded because memory had moved
-    std::int64_t forgotten = 0;  ///< graphs discarded because their shape was the least recently used
+    std::int64_t evicted = 0;  ///< graphs discarded because their shape was the least recently used
     /// True if too many graphs are discarded.
-    bool is_unprofitable() const { return moved + forgotten > 500 && replayed < 8 * (moved + forgotten); }
+    bool is_unprofitable() const { return moved + evicted > 500 && replayed < 8 * (moved + evicted); }
   };
 
   /// `transformer` must outlive this object.
@@ -52,8 +52,8 @@ class LayerGraphs {
   /// Addresses of all tensors that a call uses, except those in the workspace.
   using Addresses = std::vector<const void*>;
   struct RecordedCall {
-    Addresses addresses;               ///< empty until the call has run with these addresses
-    ops::Workspace::Places workspace;  ///< locations of its scratch memory in that run
+    Addresses addresses;                        ///< empty until the call has run with these addresses
+    ops::Workspace::BufferAddresses workspace;  ///< locations of its scratch memory in that run
     std::unique_ptr<device::Graph> graph;
   };
   struct ShapeGraphs {

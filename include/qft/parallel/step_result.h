@@ -20,9 +20,9 @@ struct StepResult {
   std::map<std::string, double> metrics = {};  ///< the objective's metrics by name; metrics with a zero count are missing
   double grad_norm = 0.0;                      ///< before clipping
   bool finite = true;                          ///< loss and norm are finite; if false, every rank must skip the update
-  int votes = 0;                               ///< number of ranks that are asked to stop
-  bool abandoned = false;                      ///< the ranks voted to stop before all gradients existed: only `votes` is valid
-  double seconds = 0.0;                        ///< duration of the step, mean over the ranks
+  int stop_requests = 0;                       ///< number of ranks that are asked to stop
+  bool abandoned = false;  ///< the ranks voted to stop before all gradients existed: only `stop_requests` is valid
+  double seconds = 0.0;    ///< duration of the step, mean over the ranks
 };
 
 /// Loss and metrics, from the sums of all micro-batches.
@@ -41,12 +41,12 @@ struct StepShare {
   double grad_square_sum = 0.0;
   double loss_scale = 1.0;  ///< the factor that multiplied the gradients
   double seconds = 0.0;
-  bool asked_to_stop = false;
+  bool stop_requested = false;
 };
 
 /// Combines the ranks' shares with one all-reduce. A value that is not finite on one rank is not finite on all. `range` is the
 /// position of the micro-batches in the global batch; if it is set, their sums are added in that order, which gives the same bits
 /// on any number of ranks. Waits for the device. Collective.
-StepResult agree(const StepShare& share, const Objective& objective, const MicroRange& range, comm::Communicator& comm);
+StepResult combine_shares(const StepShare& share, const Objective& objective, const MicroRange& range, comm::Communicator& comm);
 
 }  // namespace qft::parallel

@@ -91,7 +91,7 @@ class WeightStore : public WeightReader {
   /// Returns the parameters that this rank's optimizer updates, one entry per unit with trainable parameters.
   virtual std::vector<optim::FlatParams> owned() const = 0;
   /// Copies the parameters in owned(), which the optimizer has updated, to the other ranks that hold them. Collective.
-  virtual void publish() = 0;
+  virtual void broadcast_updates() = 0;
   /// Orders work queued from now on behind the transfers in flight. Call it before code other than the executor and the optimizer
   /// reads or writes weights. Sends nothing, but all ranks must call it at the same point, because it determines which weights
   /// are gathered next.

@@ -79,7 +79,7 @@ struct ExecutionConfig {
   std::int64_t expanded = 0;
   bool on_cpu = true;  ///< products on the CPU have extra scratch
   ops::AttentionPath attention = ops::AttentionPath::cpu;
-  bool plain_operations = false;  ///< no kernels of our own: ops::generic::takes()
+  bool plain_operations = false;  ///< no kernels of our own: ops::generic::runs_generic()
   parallel::ObjectiveKind objective = parallel::ObjectiveKind::row_local;
   bool reference = false;       ///< action lists have a reference lane
   bool reference_rows = false;  ///< the reference's rows of logits are held beside the policy's (lane or separate model)

@@ -33,16 +33,16 @@ enum class MicroBatchLimit {
 
 /// A change that makes the run fit.
 struct Remedy {
-  std::string change;   ///< "quantization_bit=4", "16 ranks"
-  std::string way;      ///< the strategy it then uses: "zero3"
-  std::int64_t needed;  ///< bytes per rank
+  std::string change;         ///< "quantization_bit=4", "16 ranks"
+  std::string strategy_text;  ///< the strategy it then uses: "zero3"
+  std::int64_t needed;        ///< bytes per rank
 };
 
 /// The conclusion of a plan.
 struct Verdict {
   bool known = false;                    ///< the memory of a rank is known
   bool fits = false;                     ///< the strategy that the run takes fits
-  std::string way;                       ///< the strategy: "zero3", "zero3 with the optimizer in host memory"
+  std::string strategy_text;             ///< the strategy: "zero3", "zero3 with the optimizer in host memory"
   Row row;                               ///< the row of that strategy, or the one that needs least if nothing fits
   std::int64_t micro_batch = 0;          ///< per_device_train_batch_size of the run
   std::int64_t largest_micro_batch = 0;  ///< the largest that fits with that strategy; 0: not searched, or none

@@ -85,9 +85,9 @@ class SmallRun {
   /// Collective.
   SmallRun(const SmallCase& c, comm::Communicator& comm, c10::Device device = c10::kCPU);
 
-  /// Runs one optimizer step; `pack` items share a micro-batch. With `asked_to_stop` the ranks vote before each group.
+  /// Runs one optimizer step; `pack` items share a micro-batch. With `stop_requested` the ranks vote before each group.
   /// Collective.
-  parallel::StepResult step(int number, int pack, const parallel::StopRequested& asked_to_stop = {});
+  parallel::StepResult step(int number, int pack, const parallel::StopRequested& stop_requested = {});
   parallel::ActionList list(int micros, int max_micro_batches, double seconds = 0.0) const {
     return instance_->training_list(micros, max_micro_batches, seconds);
   }

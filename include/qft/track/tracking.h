@@ -12,7 +12,7 @@
 namespace qft::track {
 
 /// Seconds that end() waits. After a failure the time is short, because the other ranks wait for this rank's report.
-inline constexpr double kPatience = 15.0, kFinishSecondsAfterFailure = 2.0;
+inline constexpr double kFinishSeconds = 15.0, kFinishSecondsAfterFailure = 2.0;
 
 class Tracking {
  public:
@@ -23,9 +23,9 @@ class Tracking {
   Tracking(const Tracking&) = delete;
   Tracking& operator=(const Tracking&) = delete;
 
-  /// Sends the rest of the log and how the run ended. Waits for at most `patience` seconds, and logs what it could not send.
+  /// Sends the rest of the log and how the run ended. Waits for at most `max_seconds`, and logs what it could not send.
   /// Returns true if everything was sent.
-  bool end(Status status, double patience = kPatience);
+  bool end(Status status, double max_seconds = kFinishSeconds);
 
  private:
   class Feed;

@@ -67,7 +67,7 @@ class Trainer {
   void write_results(double epoch);
   /// Logs whether updates were skipped. Returns the exit code: failed if all were skipped.
   int verdict() const;
-  bool asked_to_stop(bool step_done) const;
+  bool stop_requested(bool step_done) const;
   int stop(double epoch, double loss);
   std::int64_t interval(double steps) const;
   bool is_root() const { return comm_.rank() == 0; }

@@ -40,7 +40,7 @@ bool AdapterTargets::targets_module(std::string_view name) const {
   });
 }
 
-std::string AdapterTargets::own_name(const std::string& name) const {
+std::string AdapterTargets::name_in_files(const std::string& name) const {
   if (text_prefix.empty()) return name;
   for (const std::string_view prefix : kTextPrefixes)
     if (name.starts_with(prefix)) return text_prefix + name.substr(prefix.size());

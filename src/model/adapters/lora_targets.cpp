@@ -53,7 +53,7 @@ void LoraTargets::require_all_met(const std::vector<std::string>& modules) const
 }
 
 LoraRows LoraTargets::numbers(const std::string& module, LoraRows rows) const {
-  const std::string name = lora_.own_name(module);
+  const std::string name = lora_.name_in_files(module);
   rows.rank = static_cast<std::int64_t>(ranks_.number_of(name));
   rows.scaling = lora_.scaling(rows.rank, alphas_.number_of(name));
   rows.dora = lora_.dora;

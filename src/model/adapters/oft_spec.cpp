@@ -81,7 +81,7 @@ std::int64_t OftConfig::block_of(std::int64_t inputs) const {
   return rank > 0 ? inputs / nearest_divisor(inputs, rank) : nearest_divisor(inputs, block_size);
 }
 
-std::string OftConfig::words() const {
+std::string OftConfig::describe() const {
   return fmt::format("OFT in {}{} {} on {}", shared ? "shared " : "",
                      rank > 0 ? fmt::format("{} blocks", rank) : fmt::format("blocks of {}", block_size),
                      neumann ? fmt::format("by {} terms of the series", terms) : "by Cayley's transform", targets_text());

@@ -19,7 +19,7 @@ class TargetMatcher {
 
   /// Returns true if the adapter wraps the module with this full name.
   bool wraps(const std::string& module) const {
-    const std::string name = targets_.own_name(module);
+    const std::string name = targets_.name_in_files(module);
     return pattern_.empty() ? targets_.targets_module(name) : pattern_.front().matches(name);
   }
 

@@ -74,7 +74,7 @@ class Bitsandbytes : public StoredFormat {
       return count;
     }
     const double offset = check_state(files, weight, layout, count);
-    require_table(files, weight + ".quant_map", ops::table_of(layout.kind.format), count);
+    require_table(files, weight + ".quant_map", ops::four_bit_values(layout.kind.format), count);
     if (!layout.kind.nested) {
       copy_floats(files, weight + ".absmax", bytes + layout.scales, count);
       return count;

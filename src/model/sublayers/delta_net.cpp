@@ -26,7 +26,7 @@ struct RecurrentState final : DecodeState {
   ops::DeltaShape shape;
 
   bool can_truncate_to(std::int64_t length) const override { return length == rule.tokens; }
-  void forget() override {
+  void reset() override {
     rows.zero_();
     rule = ops::GatedDeltaState::make(shape, rule.state.scalar_type(), rule.state.device());
   }

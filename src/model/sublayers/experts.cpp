@@ -103,7 +103,7 @@ class Experts final : public SubLayer {
   }
   static ops::LoraDropout dropout_of(const LayerPass& pass, const ops::ExpertRows& assignment) {
     ops::LoraDropout dropout = pass.dropout;
-    dropout.rows = dropout.p > 0.0 ? ops::rows_of(pass.dropout.rows, assignment) : ops::RowIdentity{};
+    dropout.rows = dropout.p > 0.0 ? ops::expert_row_identity(pass.dropout.rows, assignment) : ops::RowIdentity{};
     return dropout;
   }
   /// Returns [rows, 1] in compute dtype.

@@ -31,7 +31,7 @@ SubLayerSpec describe_experts(const ModelConfig& c) {
                   {"experts_act", k * inner},
                   {"experts_y", k * hidden},
                   {"experts_gact", k * inner, /*backward_only=*/true}};
-  spec.entries = 2;
+  spec.input_groups = 2;
   const auto h = static_cast<double>(hidden), rows = static_cast<double>(k), i = static_cast<double>(inner);
   spec.forward.values = 5 * h + 4 * static_cast<double>(e.count) + rows * (3 * h + 5 * i);  // copied to experts' rows and back
   spec.backward.values = 6 * h + 6 * static_cast<double>(e.count) + rows * (7 * h + 12 * i);
@@ -41,7 +41,7 @@ SubLayerSpec describe_experts(const ModelConfig& c) {
                                                             {"up_proj", block + "shared_expert.up_proj", shared, hidden}}},
                                                {.linears = {{kSharedRouter, block + kSharedRouter, 1, hidden}}}});
   spec.params.push_back({.linears = {{"down_proj", block + "shared_expert.down_proj", hidden, shared, false, Split::columns}}});
-  spec.entries = 4;
+  spec.input_groups = 4;
   spec.saved.push_back({.columns = 2 * shared});
   spec.saved.push_back({.columns = 1});  // the shared expert's gate
   spec.scratch.push_back({"shared_act", shared});

@@ -144,7 +144,7 @@ std::int64_t attention_scratch_bytes(const PackedSizes& sizes, std::int64_t head
   Workspace counted(c10::kMeta);  // records the kernels' requests without allocating
   blocked::request_forward(shape, dtype, counted);
   if (backward) blocked::request_backward(shape, dtype, counted);
-  return counted.held();
+  return counted.bytes_in_use();
 }
 
 }  // namespace qft::ops

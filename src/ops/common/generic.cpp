@@ -101,7 +101,7 @@ std::int64_t scratch_bytes(const Sizes& sizes, at::ScalarType dtype) {
   return std::max({norm, swiglu, cross_entropy}) * item;
 }
 
-bool takes(c10::Device device, at::ScalarType dtype) {
+bool runs_generic(c10::Device device, at::ScalarType dtype) {
   if (dtype == at::kDouble) return true;
   return !device.is_cpu() && device::part_of<DeviceKernels>(device, "ops") == nullptr;
 }

@@ -21,10 +21,10 @@ at::Tensor Workspace::get(std::string_view name, at::IntArrayRef shape, at::Scal
   return buffer.narrow(0, 0, bytes).view(dtype).view(shape);
 }
 
-Workspace::Places Workspace::addresses_used_by(const std::function<void()>& body) {
+Workspace::BufferAddresses Workspace::addresses_used_by(const std::function<void()>& body) {
   QFT_ASSERT(recording_ == nullptr, "calls of addresses_used_by() must not nest");
-  Places places;
-  recording_ = &places;
+  BufferAddresses addresses;
+  recording_ = &addresses;
   try {
     body();
   } catch (...) {
@@ -32,10 +32,10 @@ Workspace::Places Workspace::addresses_used_by(const std::function<void()>& body
     throw;
   }
   recording_ = nullptr;
-  return places;
+  return addresses;
 }
 
-bool Workspace::Places::unmoved() const {
+bool Workspace::BufferAddresses::unmoved() const {
   return std::ranges::all_of(
       addresses_, [](const auto& place) { return place.first->defined() && place.first->const_data_ptr() == place.second; });
 }
@@ -44,7 +44,7 @@ void Workspace::clear() {
   for (auto& [name, buffer] : buffers_) buffer = {};
 }
 
-std::int64_t Workspace::held() const {
+std::int64_t Workspace::bytes_in_use() const {
   std::int64_t sum = 0;
   for (const auto& [name, buffer] : buffers_)
     if (buffer.bytes.defined()) sum += device_.is_cpu() ? buffer.largest_request : buffer.bytes.numel();

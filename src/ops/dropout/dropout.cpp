@@ -61,7 +61,7 @@ at::Tensor philox_halves(const RowIdentity& rows, std::int64_t width, PhiloxKey 
   return at::stack({words.bitwise_and(0xFFFF), words.bitwise_right_shift(16)}, -1).flatten(1).narrow(1, 0, width);
 }
 
-at::Tensor dropped(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p) {
+at::Tensor dropout(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p) {
   const at::Tensor halves = philox_halves(rows, x.size(1), key.philox_key());
   const at::Tensor mask = halves.ge(static_cast<std::int64_t>(dropout_threshold(p)));
   return (x.to(accumulate_dtype(x.scalar_type())) * mask * (1.0 / (1.0 - p))).to(x.scalar_type());
@@ -87,8 +87,8 @@ bool dropout_by_kernel(const DropoutBackward& t, const DropoutKey& key, const Ro
 void run(const DropoutBackward& t, const DropoutKey& key, const RowIdentity& rows, double p) {
   check(t, rows, p);
   if (dropout_by_kernel(t, key, rows, p)) return;
-  if (t.x.defined()) t.out.copy_(generic::dropped(t.x, key, rows, p));
-  if (t.g.defined()) t.gx.add_(generic::dropped(t.g, key, rows, p));
+  if (t.x.defined()) t.out.copy_(generic::dropout(t.x, key, rows, p));
+  if (t.g.defined()) t.gx.add_(generic::dropout(t.g, key, rows, p));
 }
 
 }  // namespace

@@ -172,7 +172,7 @@ void experts_backward(const ExpertRows& grouped_rows, const at::Tensor& gy, cons
   });
 }
 
-RowIdentity rows_of(const RowIdentity& tokens, const ExpertRows& grouped_rows) {
+RowIdentity expert_row_identity(const RowIdentity& tokens, const ExpertRows& grouped_rows) {
   if (!tokens.sample_ids.defined()) return {};
   return {at::index_select(tokens.sample_ids, 0, grouped_rows.tokens),
           at::index_select(tokens.positions, 0, grouped_rows.tokens)};

@@ -28,7 +28,7 @@ struct FourBits {
   std::array<float, 15> bounds{};
 
   explicit FourBits(QuantFormat format) {
-    std::array<float, 16> table = table_of(format);
+    std::array<float, 16> table = four_bit_values(format);
     const at::Tensor ranked = at::argsort(at::from_blob(table.data(), {16}, at::kFloat));
     for (std::size_t i = 0; i < 16; ++i) order[i] = static_cast<std::uint8_t>(ranked.data_ptr<std::int64_t>()[i]);
     for (std::size_t i = 0; i < 15; ++i) bounds[i] = (table[order[i]] + table[order[i + 1]]) / 2.0F;

@@ -52,7 +52,7 @@ at::Tensor numbers_of(const at::Tensor& bytes, const QuantizedLayout& layout, st
     const at::Tensor pairs = bytes.narrow(0, first / 2, (count + 1) / 2);
     const at::Tensor codes = at::stack({pairs.__rshift__(4), pairs.__and__(15)}, 1).view(-1).narrow(0, 0, count);
     if (format == QuantFormat::groups4) return codes.to(at::kFloat);
-    return at::index_select(on_device(table_of(format), bytes.device()), 0, codes.to(at::kInt));
+    return at::index_select(on_device(four_bit_values(format), bytes.device()), 0, codes.to(at::kInt));
   }
   const at::Tensor codes = bytes.narrow(0, first, count);
   if (format == QuantFormat::int8) return codes.view(at::kChar).to(at::kFloat);
@@ -129,7 +129,7 @@ class BlockScales {
 template <class T>
 void decode_blocks(const at::Tensor& bytes, const QuantizedLayout& layout, T* to) {
   const auto kernels = cpu::quantized_kernels<T>();
-  const float* table = table_of(layout.kind.format).data();
+  const float* table = four_bit_values(layout.kind.format).data();
   const auto* codes = bytes.data_ptr<std::uint8_t>();
   const std::int64_t block = layout.block();
   at::parallel_for(0, layout.blocks(), kGrain / block, [&](std::int64_t begin, std::int64_t end) {

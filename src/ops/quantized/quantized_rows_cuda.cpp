@@ -14,7 +14,7 @@ constexpr std::int64_t kRowOfBlocks = 64 * kFourBitBlock;  ///< a multiple of a 
 
 std::array<float, 256> numbers_of(QuantFormat format) {
   std::array<float, 256> numbers{};
-  if (in_blocks(format)) std::ranges::copy(table_of(format), numbers.begin());
+  if (in_blocks(format)) std::ranges::copy(four_bit_values(format), numbers.begin());
   for (std::size_t code = 0; code < numbers.size() && !in_blocks(format); ++code) {
     const auto bits = static_cast<std::uint8_t>(code);
     if (format == QuantFormat::fp8)

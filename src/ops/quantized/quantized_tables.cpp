@@ -37,7 +37,7 @@ std::array<float, 16> fp4() {
 
 }  // namespace
 
-const std::array<float, 16>& table_of(QuantFormat format) {
+const std::array<float, 16>& four_bit_values(QuantFormat format) {
   static const std::array<float, 16> kFp4 = fp4();
   return format == QuantFormat::fp4 ? kFp4 : kNf4;
 }

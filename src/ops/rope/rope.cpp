@@ -18,30 +18,30 @@ namespace qft::ops {
 
 RopeTable RopeTable::build(std::span<const double> inverse_frequencies, std::int64_t max_positions, at::ScalarType data_dtype,
                            c10::Device device, double attention_scaling) {
-  const Stretch all{{inverse_frequencies.begin(), inverse_frequencies.end()}, 0, max_positions};
+  const PositionRange all{{inverse_frequencies.begin(), inverse_frequencies.end()}, 0, max_positions};
   return build({&all, 1}, data_dtype, device, attention_scaling);
 }
 
-RopeTable RopeTable::build(std::span<const Stretch> stretches, at::ScalarType data_dtype, c10::Device device,
+RopeTable RopeTable::build(std::span<const PositionRange> ranges, at::ScalarType data_dtype, c10::Device device,
                            double attention_scaling) {
   std::int64_t rows = 0;
-  for (const Stretch& s : stretches) rows += s.count;
-  const std::size_t half = stretches.empty() ? 0 : stretches.front().inverse_frequencies.size();
+  for (const PositionRange& s : ranges) rows += s.count;
+  const std::size_t half = ranges.empty() ? 0 : ranges.front().inverse_frequencies.size();
   require(half > 0 && rows > 0, "a rotary table needs frequencies and positions: got {} frequencies, {} positions", half, rows);
   const auto options = at::TensorOptions().dtype(data_dtype == at::kDouble ? at::kDouble : at::kFloat);
   const at::Tensor cos = at::empty({rows, static_cast<std::int64_t>(half)}, options), sin = at::empty_like(cos);
-  write(stretches, data_dtype, attention_scaling, {cos, sin});
+  write(ranges, data_dtype, attention_scaling, {cos, sin});
   return {cos.to(device), sin.to(device)};
 }
 
-void RopeTable::write(std::span<const Stretch> stretches, at::ScalarType data_dtype, double attention_scaling,
+void RopeTable::write(std::span<const PositionRange> ranges, at::ScalarType data_dtype, double attention_scaling,
                       const RopeTable& to) {
   constexpr std::int64_t kRows = 4096;  // per chunk, to bound temporary memory
   std::int64_t row = 0;
   const auto finish = [&](const at::Tensor& values, const at::Tensor& part) {
     part.narrow(0, row, values.size(0)).copy_((values * attention_scaling).to(data_dtype));
   };
-  for (const Stretch& s : stretches) {
+  for (const PositionRange& s : ranges) {
     at::Tensor frequencies = at::empty({static_cast<std::int64_t>(s.inverse_frequencies.size())}, at::kFloat);
     std::ranges::copy(s.inverse_frequencies, frequencies.data_ptr<float>());
     for (std::int64_t first = s.first, end = s.first + s.count; first < end;) {

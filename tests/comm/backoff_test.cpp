@@ -1,5 +1,5 @@
 // How long a waiting thread sleeps between two polls.
-#include "comm/patience.h"
+#include "comm/backoff.h"
 
 #include <chrono>
 #include <ctime>

@@ -1,4 +1,4 @@
-#include "patience.h"
+#include "backoff.h"
 
 #include <algorithm>
 #include <sched.h>
