@@ -22,8 +22,7 @@ std::string usage() {
   std::string text = "usage: qft-ckpt COMMAND [options] DIR...\n\ncommands (qft-ckpt COMMAND --help for details)\n";
   for (const Command* command : kCommands) text += fmt::format("  {:<10} {}\n", command->name, command->purpose);
   return text +
-         "\nDIR is a checkpoint, an adapter or a model directory; inspect, diff and convert also accept a file of "
-         "tensors.\n";
+         "\nDIR is a checkpoint, an adapter or a model directory; inspect, diff and convert also accept a file of tensors.\n";
 }
 
 int run(std::vector<const char*> arguments) {

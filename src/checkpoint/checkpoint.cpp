@@ -31,9 +31,8 @@ Checkpoint Checkpoint::open(const fs::path& dir) {
 const TensorRecord& Checkpoint::require_tensor(std::string_view name) const {
   const TensorRecord* tensor = manifest_.find(name);
   require(tensor != nullptr,
-          "checkpoint '{}' has no tensor '{}': was it written with another finetuning_type, lora_target or "
-          "optim?",
-          dir_.string(), name);
+          "checkpoint '{}' has no tensor '{}': was it written with another finetuning_type, lora_target or optim?", dir_.string(),
+          name);
   return *tensor;
 }
 
@@ -80,9 +79,7 @@ void Checkpoint::copy(const TensorRecord& tensor, const BoxRange& wanted, void* 
 void Checkpoint::read(const HostSlice& target) const {
   const TensorRecord& tensor = require_tensor(target.name);
   require(tensor.dtype == target.dtype && tensor.shape == target.shape,
-          "tensor '{}' is {} [{}] in checkpoint '{}', but {} [{}] in this run: resume with the configuration "
-          "that "
-          "wrote it",
+          "tensor '{}' is {} [{}] in checkpoint '{}', but {} [{}] in this run: resume with the configuration that wrote it",
           target.name, safetensors_name(tensor.dtype), fmt::join(tensor.shape, ", "), dir_.string(),
           safetensors_name(target.dtype), fmt::join(target.shape, ", "));
   require_inside(target);

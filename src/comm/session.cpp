@@ -39,8 +39,7 @@ void require_one_job(int world_size) {
   if (!launched) return;
   fail(
       "the environment's {} says {} processes, but MPI sees a separate job of one rank in each: start with mpirun -np {}, or "
-      "with srun "
-      "--mpi=pmix (srun --mpi=list shows what this SLURM offers); unset {} to run a single process",
+      "with srun --mpi=pmix (srun --mpi=list shows what this SLURM offers); unset {} to run a single process",
       launched->variable, launched->count, launched->count, launched->variable);
 }
 

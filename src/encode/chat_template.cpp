@@ -113,9 +113,7 @@ void check_own_options(const OwnRenderer& renderer, const TemplateOptions& optio
   if (!options.tool_format.empty() && !renderer.writes_calls_as(find_tool_format(options.tool_format)))
     fail_config(
         "tool_format is '{}', but the chat template of '{}' writes calls differently; remove tool_format, or name a YAML "
-        "template "
-        "with "
-        "template",
+        "template with template",
         options.tool_format, origin);
   if (options.default_system && options.default_system->empty())
     fail_config(
@@ -203,8 +201,7 @@ ChatTemplate::ChatTemplate(const ModelChatTemplate& own, const std::filesystem::
     answer_end_ = has_eos ? tokenizer_->eos_id() : eos_id_;
     if (!answer_end_)
       log::warn_once(fmt::format(
-          "the chat template of '{}' has no special token after an answer, so a model trained with it does not "
-          "learn to end "
+          "the chat template of '{}' has no special token after an answer, so a model trained with it does not learn to end "
           "an answer. Copy the template, write {{{{ eos_token }}}} after answers, and name the copy with chat_template",
           own.origin));
   }

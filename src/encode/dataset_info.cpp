@@ -196,10 +196,8 @@ std::vector<fs::path> hub_entry_files(const Entry& entry, const HubDataset& hub,
 std::vector<fs::path> read_files(const Entry& entry, const fs::path& dataset_dir, const HubFolders& folders) {
   for (const auto& [key, reason] : kRefused)
     if (entry.value.contains(key))
-      fail_config(
-          "{}: {}: the dataset {}, and qft reads files only. Download it once as JSON lines and name it by "
-          "file_name",
-          entry.where, key, reason);
+      fail_config("{}: {}: the dataset {}, and qft reads files only. Download it once as JSON lines and name it by file_name",
+                  entry.where, key, reason);
   if (!entry.value.contains("file_name")) fail_config("{}: has no file_name", entry.where);
   std::vector<fs::path> files;
   const json& names = entry.value["file_name"];
@@ -265,8 +263,7 @@ json read_info(const fs::path& file) {
     json info = parse_json(text, file.string());
     require_single_keys(text, file.string());
     require(info.is_object(),
-            "{}: expected an object of datasets, got {}: write {{\"NAME\": {{\"file_name\": \"FILE.json\"}}, "
-            "...}}",
+            "{}: expected an object of datasets, got {}: write {{\"NAME\": {{\"file_name\": \"FILE.json\"}}, ...}}",
             file.string(), info.is_array() ? "a list" : info.dump().substr(0, 40));
     return info;
   } catch (const Error& e) {

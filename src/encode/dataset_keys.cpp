@@ -65,15 +65,13 @@ void require_keys(const DatasetSpec& spec, const RecordSource& source) {
   }
   if (columns.has_failed())
     fail_config(
-        "dataset '{}': no record of {} has the column '{}' (from {}). The columns are {}; name the right ones under columns "
-        "in "
+        "dataset '{}': no record of {} has the column '{}' (from {}). The columns are {}; name the right ones under columns in "
         "dataset_info.json{}",
         spec.name, files_of(spec), columns.first_missing(), spec.columns_from, columns.seen(),
         separator_advice(spec.files.front()));
   if (keys.has_failed())
     fail_config(
-        "dataset '{}': no message in {} has the key '{}' ({}, from {}). Messages have {}; name the right ones "
-        "under tags in "
+        "dataset '{}': no message in {} has the key '{}' ({}, from {}). Messages have {}; name the right ones under tags in "
         "dataset_info.json",
         spec.name, files_of(spec), keys.first_missing(), keys.first_missing() == spec.tags.role ? "role_tag" : "content_tag",
         spec.tags_from, keys.seen());

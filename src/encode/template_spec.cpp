@@ -170,10 +170,8 @@ TurnFormat parse_turn(std::string_view text, const std::string& where) {
     } else if (word == "bos_token" || word == "eos_token") {
       format.push_back({word == "bos_token" ? TurnPiece::Kind::bos : TurnPiece::Kind::eos, {}, false, {}});
     } else {
-      fail_config(
-          "{}: unknown placeholder {{{{{}}}}}; there are {{{{content}}}}, {{{{bos_token}}}} and "
-          "{{{{eos_token}}}}",
-          where, word);
+      fail_config("{}: unknown placeholder {{{{{}}}}}; there are {{{{content}}}}, {{{{bos_token}}}} and {{{{eos_token}}}}", where,
+                  word);
     }
   }
   return format;

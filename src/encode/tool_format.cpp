@@ -19,10 +19,8 @@ constexpr std::string_view kQwenPrompt =
 // The default date of Meta's template; the day of packing would make packs differ.
 constexpr std::string_view kLlama3Prompt =
     "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n"
-    "You have access to the following functions. To call a function, please respond with JSON for a function "
-    "call. "
-    "Respond in the format {\"name\": function name, \"parameters\": dictionary of argument name and its "
-    "value}. "
+    "You have access to the following functions. To call a function, please respond with JSON for a function call. "
+    "Respond in the format {\"name\": function name, \"parameters\": dictionary of argument name and its value}. "
     "Do not use variables.\n\n{tools}";
 
 constexpr std::string_view kMistralPrompt = "[AVAILABLE_TOOLS] [{tools}][/AVAILABLE_TOOLS]";
@@ -36,8 +34,7 @@ constexpr std::string_view kQwen35Prompt =
     "- Function calls MUST follow the specified format: an inner <function=...></function> block must be "
     "nested within <tool_call></tool_call> XML tags\n"
     "- Required parameters MUST be specified\n"
-    "- You may provide optional reasoning for your function call in natural language BEFORE the function "
-    "call, but NOT after\n"
+    "- You may provide optional reasoning for your function call in natural language BEFORE the function call, but NOT after\n"
     "- If there is no function call available, answer the question like normal with your current knowledge "
     "and do not tell the user about function calls\n</IMPORTANT>";
 

@@ -104,8 +104,7 @@ YamlRenderer::Body YamlRenderer::body_of(const Message& message, bool keeps_thou
     if (has_key)
       fail(
           "an answer has a thought in a separate key (reasoning_content, reasoning or thinking), but template '{}' does not "
-          "support "
-          "thoughts; name a template that does, use the model's own chat template, or write the thought into the content",
+          "support thoughts; name a template that does, use the model's own chat template, or write the thought into the content",
           spec_.name);
     return {&message, with_calls(message.text, !stripped(rest).empty(), message)};
   }
@@ -197,8 +196,7 @@ std::string YamlRenderer::system_of(const View& view) const {
   if (!conversation.documents.empty() || !conversation.template_kwargs.empty())
     fail(
         "the record has documents or chat_template_kwargs, which template '{}' does not show; use the model's own chat template, "
-        "or "
-        "remove the columns from dataset_info.json",
+        "or remove the columns from dataset_info.json",
         spec_.name);
   std::string system = conversation.system;
   if (conversation.thinking_note) add_thinking_note(system, !conversation.tools.empty());

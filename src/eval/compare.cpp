@@ -35,8 +35,7 @@ config::RunConfig tuned_of(const config::RunConfig& config, comm::Communicator& 
     const std::string dir = infer::unused_result(config).string();
     if (dir.empty())
       fail_config(
-          "--compare needs a tuned model beside the base '{}': set adapter_name_or_path, or the output_dir of the training; "
-          "'{}' "
+          "--compare needs a tuned model beside the base '{}': set adapter_name_or_path, or the output_dir of the training; '{}' "
           "holds none",
           config.model.model_name_or_path, config.training.output_dir);
     return dir;

@@ -105,8 +105,7 @@ class FileDownload {
       if (tries == 2)
         fail(
             "{}: {} from {} has the {} {}, but the hub states {}: it was removed. Try again; if that fails, a proxy or mirror on "
-            "the "
-            "way to {} changes files",
+            "the way to {} changes files",
             download_.api.source().id, file_.path, net::host_of(download_.api.settings().endpoint),
             file_.check == RemoteFile::Check::sha256 ? "sha256" : "git hash", *found, file_.digest,
             net::without_secrets(download_.api.settings().endpoint));

@@ -38,8 +38,7 @@ std::string advice(const Source& source, const Cached& cached) {
                                 : fmt::format("{} is incomplete: {} is missing", cached.folder.string(), cached.missing);
   return fmt::format(
       "{}. Fetch it on a machine with a network, such as a login node: 'qft fetch {}{}', into a cache that this node sees ({}), "
-      "or "
-      "with --to DIR, and use that folder",
+      "or with --to DIR, and use that folder",
       there, source.id, option_of(source), own.cache_key);
 }
 

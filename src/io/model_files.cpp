@@ -212,10 +212,8 @@ const TensorLocation& ModelFiles::at(std::string_view name) const {
   const TensorLocation* location = find(name);
   if (location == nullptr) {
     const std::vector<std::string> known = names();
-    fail(
-        "model '{}' has no tensor '{}' (it has {}, such as '{}'): do config.json and the weights belong "
-        "together?",
-        dir_.string(), name, known.size(), known.empty() ? "" : known.front());
+    fail("model '{}' has no tensor '{}' (it has {}, such as '{}'): do config.json and the weights belong together?",
+         dir_.string(), name, known.size(), known.empty() ? "" : known.front());
   }
   return *location;
 }

@@ -69,8 +69,7 @@ std::string in_words(const Stall& s, double idle) {
   if (s.left > 0) return fmt::format("{} of its ranks left the group without {}", s.left, waiting_for(s, idle));
   return fmt::format(
       "the devices of all its ranks have been in {}, number {} on '{}', for {:.0f} s: check the network between them, or their "
-      "library "
-      "(its own log says more, NCCL's by NCCL_DEBUG=INFO)",
+      "library (its own log says more, NCCL's by NCCL_DEBUG=INFO)",
       describe(s.call), s.call.number, s.call.communicator.data(), idle);
 }
 

@@ -24,10 +24,7 @@ double number_of(const json& value, std::string_view what) {
 
 const json& member(const json& object, const char* key) {
   if (!object.is_object() || !object.contains(key))
-    fail_config(
-        "curriculum: expected {{levels: [...], stages: [{{until: percent, shares: [...]}}, ...]}}, '{}' is "
-        "missing",
-        key);
+    fail_config("curriculum: expected {{levels: [...], stages: [{{until: percent, shares: [...]}}, ...]}}, '{}' is missing", key);
   return object[key];
 }
 
@@ -80,8 +77,7 @@ CurriculumPlan::CurriculumPlan(CurriculumTable table, std::vector<std::int64_t> 
     for (std::size_t l = 0; l < num_levels(); ++l)
       if (stage.shares[l] > 0 && pool_sizes_[l] == 0)
         fail_config(
-            "curriculum: the stage until {} % takes {:.3g} % of '{}', but no sample has that level: give it "
-            "share 0, or "
+            "curriculum: the stage until {} % takes {:.3g} % of '{}', but no sample has that level: give it share 0, or "
             "name the levels that the data has",
             stage.until * 100, stage.shares[l] * 100, table_.levels[l]);
   taken_.assign(num_levels(), 0);

@@ -64,8 +64,7 @@ MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::i
     const auto got_tokens = static_cast<std::int64_t>(batch.tokens.size() - tokens_before);
     const auto got_labels = static_cast<std::int64_t>(batch.label_positions.size() - labels_before);
     require(got_tokens == pack.item_tokens()[i] && got_labels == pack.item_labels()[i],
-            "'{}', item {}: {} tokens and {} labels, but its length table says {} and {}: the file is damaged, "
-            "copy or pack "
+            "'{}', item {}: {} tokens and {} labels, but its length table says {} and {}: the file is damaged, copy or pack "
             "it again",
             pack.path().string(), item, got_tokens, got_labels, pack.item_tokens()[i], pack.item_labels()[i]);
   }
@@ -232,8 +231,7 @@ void Loader::resume(const json& position) {
     if (saved != mine)
       fail_config(
           "cannot resume: {} is {} here, {} in the checkpoint, so the order of the samples would differ: {}, or start a new run "
-          "in "
-          "another output_dir (or here, with overwrite_output_dir: true)",
+          "in another output_dir (or here, with overwrite_output_dir: true)",
           key, mine.dump(), saved.dump(), remedy_for(key, saved));
   }
   const json step = position.value("step", json());

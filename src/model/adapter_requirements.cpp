@@ -93,8 +93,7 @@ void require_wrapped(const ModelSpec& spec) {
                 spec.config.model_type, examples(linears));
   if (!unmet.empty() && !targets.all_linear)
     log::warn_once(fmt::format(
-        "'{}': target_modules contains {}, which matches no linear module of this {}: nothing is wrapped for it, as in "
-        "PEFT",
+        "'{}': target_modules contains {}, which matches no linear module of this {}: nothing is wrapped for it, as in PEFT",
         targets.origin, fmt::join(unmet, ", "), spec.config.model_type));
 }
 

@@ -109,8 +109,7 @@ void require_adapter_tensors(const ModelSpec& spec, const io::TensorFile& file) 
   if (!extra.empty())
     fail(
         "'{}': {} tensors do not match adapter_config.json for this {}: {}. Was the adapter trained on another model? If not, "
-        "merge "
-        "it in PEFT (merge_and_unload) and use the merged model as model_name_or_path",
+        "merge it in PEFT (merge_and_unload) and use the merged model as model_name_or_path",
         path, others.size(), spec.config.model_type, extra);
 }
 

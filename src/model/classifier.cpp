@@ -21,8 +21,7 @@ Head head_of(const ModelConfig& config, const AdapterConfig& adapter) {
 void require_classifier(const ModelConfig& config) {
   if (config.model_type.starts_with(kNoClassifierPrefix))
     fail_config(
-        "stage seq_cls is not implemented for model_type {}: transformers lays out its classifier differently; use another "
-        "model",
+        "stage seq_cls is not implemented for model_type {}: transformers lays out its classifier differently; use another model",
         config.model_type);
 }
 

@@ -94,8 +94,7 @@ std::vector<const io::TensorEntry*> others(const ModelSpec& spec, const io::Mode
       const io::TensorLocation& at = files.at(name);
       require(!spec.config.stored || is_floating(at.entry->dtype),
               "'{}': tensor '{}' is also quantised, but belongs to no decoder layer, so a 16-bit copy cannot hold it: export "
-              "from the "
-              "16-bit model",
+              "from the 16-bit model",
               at.file->path().string(), name);
       entries.push_back(at.entry);
     }
@@ -158,8 +157,7 @@ void require_head_fits(const ExportRequest& request, const MergedModel& model) {
   if (const fs::path head = io::value_head_of(from); request.format == ExportFormat::gguf && !head.empty())
     fail_config(
         "'{}' is a reward model, and GGUF cannot hold its head ('{}'): export without export_format, or remove that file from "
-        "the "
-        "model",
+        "the model",
         from.string(), head.filename().string());
 }
 

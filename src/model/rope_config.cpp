@@ -151,8 +151,7 @@ void check_keys(const ConfigReader& scaling, std::vector<std::string>& notes) {
   for (const auto& [key, value] : scaling.object().items()) {
     require(!value.is_object(),
             "{}: '{}' has rotary parameters for one kind of layer; only parameters shared by all layers are implemented "
-            "(transformers "
-            "has no others for this model)",
+            "(transformers has no others for this model)",
             scaling.where(), key);
     if (std::ranges::find(kScalingKeys, key) == std::end(kScalingKeys) && !value.is_null())
       notes.push_back(fmt::format("{}: {} is {}, but is ignored (also by transformers)", scaling.where(), key, value.dump()));

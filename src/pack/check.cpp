@@ -20,14 +20,12 @@ void PackReader::check_against(const PackExpectation& expected) const {
         pack, attributes_.tokenizer_hash, expected.tokenizer_hash);
   if (attributes_.template_hash != expected.template_hash)
     fail_config(
-        "pack '{}' was made with template '{}' (hash {}), the run's template has hash {}: set the same "
-        "template, "
+        "pack '{}' was made with template '{}' (hash {}), the run's template has hash {}: set the same template, "
         "or repack with qft-pack",
         pack, attributes_.template_name, attributes_.template_hash, expected.template_hash);
   if (attributes_.vocab_size > expected.vocab_size)
     fail_config(
-        "pack '{}' was made with {} token ids, the model has {}: use the model that the pack was made for, "
-        "or "
+        "pack '{}' was made with {} token ids, the model has {}: use the model that the pack was made for, or "
         "repack with qft-pack",
         pack, attributes_.vocab_size, expected.vocab_size);
   if (attributes_.cutoff_len != expected.cutoff_len)

@@ -322,8 +322,7 @@ class Corpus::ChunkReader {
     }
     throw ConfigError(
         fmt::format("{}: stage kto estimates the KL divergence from another record's answer, but no other record has a mark "
-                    "and an answer: "
-                    "add records",
+                    "and an answer: add records",
                     lone.where));
   }
 

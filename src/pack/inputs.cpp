@@ -152,10 +152,8 @@ void require_same_pack(const json& position, const PackAttributes& attributes) {
   if (before == attributes.fingerprint()) return;
   const std::string changed =
       position.contains("made_of") ? changes(position["made_of"], described_inputs(attributes)) : "it does not record its data";
-  fail_config(
-      "cannot resume: the data differs from the checkpoint's: {}; set it back, or start a new run in another "
-      "output_dir",
-      changed);
+  fail_config("cannot resume: the data differs from the checkpoint's: {}; set it back, or start a new run in another output_dir",
+              changed);
 }
 
 }  // namespace qft::pack

@@ -74,8 +74,7 @@ void log_result(const std::filesystem::path& path, const PackReport& report, con
   if (const std::int64_t more = s.items - (s.records - s.dropped); more > 0 && config.finetuning.stage == "sft")
     log::info(
         "{} more than records: the chat template shows earlier answers differently from the model's output, so that a "
-        "conversation "
-        "makes one sample per such answer, with everything before it",
+        "conversation makes one sample per such answer, with everything before it",
         count_noun(more, "sample"));
   if (s.dropped == 0) return;
   const std::string reasons = encode::describe(s.drops);
@@ -89,10 +88,8 @@ void list_skipped(const std::vector<std::string>& skipped, std::size_t limit, co
     if (comm.rank() != 0) return;
     if (skipped.size() > limit) {
       std::filesystem::remove(path);
-      fail(
-          "{} broken records, more than on_error_limit {}, the first is {}: repair the data, or raise the "
-          "limit",
-          skipped.size(), limit, skipped.front());
+      fail("{} broken records, more than on_error_limit {}, the first is {}: repair the data, or raise the limit", skipped.size(),
+           limit, skipped.front());
     }
     std::filesystem::path file = path;
     file += ".skipped";
@@ -183,8 +180,7 @@ PackPreview preview_datasets(const config::RunConfig& config, CorpusPart part, c
   }
   if (sink.labels == 0)
     fail_config(
-        "no sample has anything to learn in the {} of {} chunks of records that were read: is cutoff_len {} "
-        "too short, or are "
+        "no sample has anything to learn in the {} of {} chunks of records that were read: is cutoff_len {} too short, or are "
         "the answers empty?{}{}",
         preview.chunks_read, preview.chunks, config.data.cutoff_len, drops.total() == 0 ? "" : " Dropped were ",
         encode::describe(drops));

@@ -75,8 +75,7 @@ std::string describe_no_pack(const std::filesystem::path& path) {
                        name);
   if (type == ".json" || type == ".jsonl" || type == ".txt")
     return fmt::format(
-        "'{}' is a data file, not a pack: pack it with qft-pack RUN.yaml --dataset {} --output PACK.h5, and "
-        "name that; qft-pack "
+        "'{}' is a data file, not a pack: pack it with qft-pack RUN.yaml --dataset {} --output PACK.h5, and name that; qft-pack "
         "check RUN.yaml --dataset {} looks for faults in it",
         name, name, name);
   return {};
@@ -106,8 +105,7 @@ void PackReader::read_header() {
   attributes_ = read_attributes(file);
   fingerprint_ = file.get_string("fingerprint");
   require(fingerprint_ == attributes_.fingerprint(),
-          "'{}': fingerprint {} does not follow from the other attributes ({}): they were changed after "
-          "packing, repack",
+          "'{}': fingerprint {} does not follow from the other attributes ({}): they were changed after packing, repack",
           path().string(), fingerprint_, attributes_.fingerprint());
   for (std::size_t i = 0; i < kPackArrays; ++i) {
     if (!has_array(i, weighted_)) continue;
@@ -262,9 +260,7 @@ encode::EncodedItem PackReader::origin(std::int64_t index) const {
   std::uint32_t stored = 0;
   read_range<std::uint32_t>(PackArray::item_crc32c, 2 * index + 1, {&stored, 1});
   require(stored == origin_crc(item.category, item.dataset, item.source_index, tags),
-          "{}: the CRC32C of its category, dataset, index and tags does not match: the file is damaged, copy "
-          "or pack it "
-          "again",
+          "{}: the CRC32C of its category, dataset, index and tags does not match: the file is damaged, copy or pack it again",
           where(index));
   item.tags = tags_from_json(tags);
   return item;

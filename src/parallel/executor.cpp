@@ -86,8 +86,7 @@ Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Co
       in_flight_(std::make_unique<InFlight>(transformer, ActivationPolicy{options.recompute, options.offload_inputs})),
       graphs_(options.graphs ? std::make_unique<LayerGraphs>(transformer) : nullptr) {
   QFT_ASSERT(!options.graphs || (options.lora_dropout == 0.0 && !options.offload_inputs),
-             "graphs support neither LoRA dropout nor "
-             "offloaded activations");
+             "graphs support neither LoRA dropout nor offloaded activations");
   QFT_ASSERT(options.recompute || !options.offload_inputs, "offloading layer inputs needs recomputation");
 }
 

@@ -114,8 +114,7 @@ void LayerGraphs::start_over(RecordedCall& recorded, const LayerCall& call, cons
   if (counts_.is_unprofitable() && !std::exchange(warned_, true))
     log::warn(
         "cuda_graphs: {} graphs were discarded because memory that they use had moved, {} because micro-batches have more than "
-        "{} "
-        "shapes; {} replays: capturing costs more than it saves, so remove the key or set packing: true",
+        "{} shapes; {} replays: capturing costs more than it saves, so remove the key or set packing: true",
         counts_.moved, counts_.evicted, kShapes, counts_.replayed);
   recorded = {};
   recorded.workspace =

@@ -18,8 +18,7 @@ namespace {
 
 constexpr const char* kKernelsReport =
     "train with 'use_cpu: true' or on other nodes meanwhile; update the driver; if the failure stays, report this line with the "
-    "output of "
-    "qft --version";
+    "output of qft --version";
 
 constexpr Subject kNormForward{"kernels", "rms_norm forward",
                                "the input of every attention and feed-forward layer is wrong, and so is every loss",

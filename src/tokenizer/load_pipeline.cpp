@@ -82,8 +82,7 @@ void load_pre_tokenizer(const JsonValue& pre_tokenizer, std::optional<bool> pref
       out.add(Digits{part.at("individual_digits").boolean()});
     } else {
       fail(
-          "{}: the pre-tokenizer '{}' is not supported; qft supports ByteLevel, Split, Digits and Sequence, as in "
-          "byte-level "
+          "{}: the pre-tokenizer '{}' is not supported; qft supports ByteLevel, Split, Digits and Sequence, as in byte-level "
           "BPE tokenizers",
           part.place(), type);
     }

@@ -40,8 +40,7 @@ class Translator {
  private:
   [[noreturn]] void refuse(std::string_view what) const {
     fail(
-        "the pattern '{}' has {} at offset {}, which qft does not support: its meaning differs between regex "
-        "engines. "
+        "the pattern '{}' has {} at offset {}, which qft does not support: its meaning differs between regex engines. "
         "Write the pattern without it in tokenizer.json, or use a tokenizer of a supported family",
         text_, what, at_);
   }

@@ -145,10 +145,8 @@ void require_utf8(std::string_view text) {
     if (s.state != Sequence::kWhole) break;
     i += s.bytes;
   }
-  fail(
-      "the text is not UTF-8: byte 0x{:02X} at offset {} of {}; convert the source (iconv -t UTF-8) or "
-      "repair it",
-      static_cast<unsigned char>(text[i]), i, text.size());
+  fail("the text is not UTF-8: byte 0x{:02X} at offset {} of {}; convert the source (iconv -t UTF-8) or repair it",
+       static_cast<unsigned char>(text[i]), i, text.size());
 }
 
 std::size_t append_lossy(std::string_view bytes, bool partial, std::string& out) {

@@ -226,8 +226,7 @@ std::optional<fs::path> find_resume_point(const config::RunConfig& config, comm:
     }
     if (asked)
       fail_config(
-          "resume_from_checkpoint is true, but '{}' holds no valid checkpoint: remove the key to start "
-          "from the beginning",
+          "resume_from_checkpoint is true, but '{}' holds no valid checkpoint: remove the key to start from the beginning",
           t.output_dir);
   }
   const bool used = comm::broadcast_value<std::int32_t>(comm, in_use(t)) != 0;

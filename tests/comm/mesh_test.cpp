@@ -31,8 +31,7 @@ TEST(Degrees, TheOpenDegreeTakesWhatRemains) {
 
 TEST(Degrees, RefusesWhatDoesNotFitAndSaysWhatWould) {
   EXPECT_EQ(refusal({.replicate = 0, .shard = 4}, 6),
-            "6 ranks do not divide by 4 (replicate ? x shard 4): start a multiple of 4 ranks or change the "
-            "degrees");
+            "6 ranks do not divide by 4 (replicate ? x shard 4): start a multiple of 4 ranks or change the degrees");
   EXPECT_EQ(refusal({.replicate = 2, .shard = 4}, 6),
             "parallel degrees replicate 2 x shard 4 need 8 ranks, but 6 run: start 8 ranks or change the degrees");
   EXPECT_NE(refusal({.replicate = 0, .shard = 0}, 4).find("replicate and shard are both 0"), std::string::npos);

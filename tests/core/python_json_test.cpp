@@ -37,8 +37,7 @@ TEST(PythonJson, NumbersThatOnlyPythonHas) {
 
 TEST(PythonJson, Indented) {
   EXPECT_EQ(round_trip(R"({"a":[1,2],"b":{},"c":{"d":[]}})", 4),
-            "{\n    \"a\": [\n        1,\n        2\n    ],\n    \"b\": {},\n    \"c\": {\n        \"d\": "
-            "[]\n    }\n}");
+            "{\n    \"a\": [\n        1,\n        2\n    ],\n    \"b\": {},\n    \"c\": {\n        \"d\": []\n    }\n}");
 }
 
 std::string refusal(std::string_view text) {

@@ -129,8 +129,7 @@ TEST(RecordSource, HashFollowsTheContents) {
 TEST(RecordSource, CsvRowsBecomeObjectsOfTexts) {
   TempFolder folder;
   const auto file = folder.write("a.csv",
-                                 "\xEF\xBB\xBF"
-                                 "instruction,\"out\"\"put\",note\r\n"
+                                 "\xEF\xBB\xBFinstruction,\"out\"\"put\",note\r\n"
                                  "q,42,\r\n"
                                  "\r\n"
                                  "\"two\nlines, and \"\"quotes\"\"\",\"a\\b\",\"\"\n"

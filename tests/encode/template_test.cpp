@@ -239,8 +239,7 @@ TEST(Tools, AreDescribedInTheSystemMessage) {
   const std::string text = b.text(turns_of(b.bind(kMarked), c, false)[0].source);
   EXPECT_EQ(text.substr(0, text.find("Use the following")),
             "[You have access to the following tools:\n> Tool Name: f\nTool Description: d\nTool Args:\n"
-            "  - p (array, required): e, should be one of [x, y], where each item should be string\n  - o "
-            "(): \n\n");
+            "  - p (array, required): e, should be one of [x, y], where each item should be string\n  - o (): \n\n");
   EXPECT_NE(text.find("one of [f])"), text.npos);
   c.tools = qft::Json::array();
   EXPECT_EQ(b.text(turns_of(b.bind(kMarked), c, false)[0].source), "<q>");

@@ -111,8 +111,7 @@ void check_adapter_keys(const json& config, const std::string& peft_type, const 
     else if (rule == nullptr)
       fail(
           "{}: {} = {} is not known to qft and may change the adapter's result (from a newer PEFT?): {}, or remove the key if it "
-          "has no "
-          "effect",
+          "has no effect",
           where, key, value.dump(), kMergeInPeft);
     else if (rule->effect == Effect::rejected)
       fail("{}: {} = {} is not implemented: {}", where, key, value.dump(), rule->reason);

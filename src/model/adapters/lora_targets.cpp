@@ -47,8 +47,7 @@ void LoraTargets::require_all_met(const std::vector<std::string>& modules) const
       if (std::ranges::none_of(modules, [&](const std::string& name) { return key.pattern.matches(name); }))
         fail_config(
             "{}: '{}' matches no module that lora_target wraps: as in PEFT, it must match the end of a name, starting after a "
-            "dot, "
-            "such as '{}'",
+            "dot, such as '{}'",
             pattern->what, key.text, modules.empty() ? "q_proj" : modules.front());
 }
 
@@ -95,8 +94,7 @@ void LoraTargets::set_rows(const std::string& prefix, Layer& layer) const {
       if (group.is_stack() && !group.lora.empty() && lora_.dora)
         fail_config(
             "use_dora is not available for the linears of experts ('{}{}'; nor in PEFT): name other modules in lora_target, such "
-            "as "
-            "q_proj, k_proj, v_proj, o_proj, or train plain LoRA",
+            "as q_proj, k_proj, v_proj, o_proj, or train plain LoRA",
             prefix, group.stack.path);
     }
 }

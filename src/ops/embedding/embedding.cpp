@@ -32,8 +32,7 @@ void embedding_forward(const at::Tensor& tokens, const at::Tensor& weight, const
     const auto bad =
         std::find_if(first, first + tokens.numel(), [&](std::int32_t token) { return token < 0 || token >= weight.size(0); });
     require(bad == first + tokens.numel(),
-            "token {} is outside the embedding's {} rows: the data was packed with another tokenizer than "
-            "the model's",
+            "token {} is outside the embedding's {} rows: the data was packed with another tokenizer than the model's",
             bad == first + tokens.numel() ? 0 : *bad, weight.size(0));
   }
   at::Tensor out = y;

@@ -29,8 +29,7 @@ void check(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labe
     QFT_ASSERT(rows[i] > (i == 0 ? -1 : rows[i - 1]) && rows[i] < x.size(0),
                "label {}: hidden row {} of {} is out of order or range", i, rows[i], x.size(0));
     require(targets[i] >= 0 && targets[i] < weight.size(0),
-            "label token {} is outside the vocabulary of {}: the data was packed with another tokenizer than "
-            "the model's",
+            "label token {} is outside the vocabulary of {}: the data was packed with another tokenizer than the model's",
             targets[i], weight.size(0));
   }
 }
