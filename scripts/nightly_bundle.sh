@@ -50,7 +50,7 @@ if ann sh -c 'id -nG | grep -qwE "sudo|root" || command -v sudo || touch /usr/lo
   echo "the user has rights" >&2
   exit 1
 fi
-# The commands of README.md, in its order.
+# The commands of docs/first_run.md, in its order.
 ann tar -xJf /home/ann/qft-bundle.tar.xz -C /home/ann
 (ann qft --version 2>&1 || true) | grep "no LibTorch"
 # shellcheck disable=SC2016

@@ -1,4 +1,4 @@
-"""Reads a pack with h5py alone and compares it with the items that went in: pack_h5py_interop.py PACK EXPECTED README."""
+"""Reads a pack with h5py alone and compares it with the items that went in: pack_h5py_interop.py PACK EXPECTED PAGE."""
 import contextlib
 import io
 import json
@@ -28,9 +28,9 @@ def items(pack):
         }
 
 
-def readme_lines(readme, path):
-    """Returns the README example's output for the pack."""
-    with open(readme, encoding="utf-8") as text:
+def page_lines(page, path):
+    """What the example in docs/data.md prints of the pack."""
+    with open(page, encoding="utf-8") as text:
         code = next(block.split("```")[0] for block in text.read().split("```python\n")[1:] if "h5py" in block)
     assert len(code.splitlines()) == 5 and "train.h5" in code
     out = io.StringIO()
@@ -44,7 +44,7 @@ def main():
     with open(sys.argv[2], encoding="utf-8") as lines:
         expected = [json.loads(line) for line in lines]
     assert list(items(pack)) == expected
-    assert readme_lines(sys.argv[3], sys.argv[1]) == [
+    assert page_lines(sys.argv[3], sys.argv[1]) == [
         f"{sequence['ids']} {sequence['label_spans']}" for item in expected for sequence in item["sequences"]]
     assert all(pack[name].chunks is None and pack[name].compression is None for name in pack)
     assert pack.attrs["format_version"] == 1 and pack.attrs["tokenizer_hash"] == b"tok"

@@ -38,7 +38,7 @@ TEST(PackInterop, H5pyReadsItemsTagsAndAttributes) {
   }
   expected.close();
   const std::string command = python + " " + test::kSourceDir + "/tests/pack/h5py_interop.py " + (dir / "p.h5").string() + " " +
-                              (dir / "expected.jsonl").string() + " " + test::kSourceDir + "/README.md";
+                              (dir / "expected.jsonl").string() + " " + test::kSourceDir + "/docs/data.md";
   EXPECT_EQ(std::system(command.c_str()), 0);
 }
 
