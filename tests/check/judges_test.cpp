@@ -70,10 +70,10 @@ TEST_F(Judges, TheTableIsInOrder) {
 }
 
 TEST_F(Judges, TheDocumentHasTheTable) {
-  std::ifstream in(std::filesystem::path(qft::test::kSourceDir) / "docs/check.md");
+  std::ifstream in(std::filesystem::path(qft::test::kSourceDir) / "docs/clusters.md");
   const std::string text((std::istreambuf_iterator<char>(in)), {});
   EXPECT_NE(text.find("<!-- probes -->\n" + describe_probes() + "<!-- end of probes -->"), std::string::npos)
-      << "docs/check.md lacks:\n"
+      << "docs/clusters.md lacks:\n"
       << describe_probes();
 }
 
