@@ -226,7 +226,7 @@ TEST(LlamaFactoryV1, TheTablesHoldTogether) {
 
 // The page and the table have the same keys.
 TEST(LlamaFactoryV1, ThePageHasEveryKey) {
-  std::ifstream file(test::kSourceDir + "/docs/llama_factory_v1.md");
+  std::ifstream file(test::kSourceDir + "/docs/coming_from.md");
   const std::string page{std::istreambuf_iterator<char>(file), {}};
   for (const ForeignKey& key : foreign_keys()) {
     const bool section = find_foreign(fmt::format("{}.name", key.name)) != nullptr;
