@@ -37,7 +37,7 @@ constexpr ForeignRow kSwift[] = {
     {kRefused,
      "freeze_parameters freeze_parameters_regex freeze_parameters_ratio trainable_parameters trainable_parameters_regex "
      "additional_trainable_parameters",
-     "finetuning_type: freeze trains some layers or modules (docs/trained_weights.md)", "null|0|0.0"},
+     "finetuning_type: freeze trains some layers or modules (docs/methods.md)", "null|0|0.0"},
     {kNoEffect,
      "lora_ga_batch_size lora_ga_iters lora_ga_max_length lora_ga_direction lora_ga_scale lora_ga_stable_gamma "
      "fourier_n_frequency fourier_scaling boft_block_size boft_block_num boft_n_butterfly_factor boft_dropout "
