@@ -38,10 +38,10 @@ def broken_links(page):
 
 
 def missing_paths(page):
-    """A path counts from the root, from include/qft, src or docs; a name without a folder may be anywhere. Placeholders are skipped."""
+    """A path counts from the root, from include/qft, src or docs; a name without a folder may be anywhere. Placeholders and endings are skipped."""
     for path in re.findall(r"`([\w.*/-]+)`", prose(page.read_text())):
         inside = path.split("/")[0] in FOLDERS and "/" in path
-        if "NAME" in path or "*" in path or not (inside or path.endswith(ENDINGS)):
+        if "NAME" in path or "*" in path or path.startswith(".") or not (inside or path.endswith(ENDINGS)):
             continue
         found = "/" not in path and path in names or any((ROOT / base / path).exists() for base in ("", "include/qft", "src", "docs"))
         if not found:
