@@ -169,7 +169,7 @@ std::string describe_foreign(const ForeignKey& key) {
     case ForeignKey::Class::combined:
       return fmt::format("{} works together with other keys of its tool\n", head);
     case ForeignKey::Class::section:
-      return fmt::format("{} is a section; its keys are read (docs/coming_from.md)\n", head);
+      return fmt::format("{} is a section; qft reads its keys (docs/coming_from.md)\n", head);
     case ForeignKey::Class::ranks:
       return fmt::format("{} must equal the number of ranks\n", head);
     case ForeignKey::Class::no_effect:

@@ -29,7 +29,7 @@ def items(pack):
 
 
 def page_lines(page, path):
-    """What the example in docs/data.md prints of the pack."""
+    """Returns the output of the example in docs/data.md for the pack."""
     with open(page, encoding="utf-8") as text:
         code = next(block.split("```")[0] for block in text.read().split("```python\n")[1:] if "h5py" in block)
     assert len(code.splitlines()) == 5 and "train.h5" in code
