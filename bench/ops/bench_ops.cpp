@@ -165,8 +165,8 @@ class Bench {
             "forward", [&] { experts_forward(dealt, x, stack, 0, {}, y, {}, workspace_); },
             [&] { linear_forward(x, dense, {}, y, {}, workspace_); });
         compare(
-            "backward", [&] { experts_backward(dealt, y, x, stack, 0, {}, {}, gx, GradMode::write, {}, workspace_); },
-            [&] { linear_backward(y, x, dense, {}, {}, gx, GradMode::write, {}, workspace_); });
+            "backward", [&] { experts_backward(dealt, {.gy = y, .x = x, .gx = gx}, stack, 0, {}, {}, workspace_); },
+            [&] { linear_backward({.gy = y, .x = x, .gx = gx}, dense, {}, {}, workspace_); });
       }
   }
 
@@ -207,11 +207,18 @@ class Bench {
         "rms_norm forward", [&] { rms_norm_forward(x, w, 1e-5, y, rstd); },
         [&] { generic::rms_norm_forward(x, w, 1e-5, y, rstd); });
     report(
-        "rms_norm backward", [&] { rms_norm_backward(y, x, w, rstd, x, gx, {}, workspace_); },
-        [&] { generic::rms_norm_backward(y, x, w, rstd, x, gx, {}); });
+        "rms_norm backward",
+        [&] { rms_norm_backward({.gy = y, .x = x, .weight = w, .rstd = rstd, .residual_grad = x, .gx = gx}, workspace_); },
+        [&] { generic::rms_norm_backward({.gy = y, .x = x, .weight = w, .rstd = rstd, .residual_grad = x, .gx = gx}); });
     report(
-        "rms_norm backward + weight", [&] { rms_norm_backward(y, x, w, rstd, x, gx, gw, workspace_); },
-        [&] { generic::rms_norm_backward(y, x, w, rstd, x, gx, gw); });
+        "rms_norm backward + weight",
+        [&] {
+          rms_norm_backward({.gy = y, .x = x, .weight = w, .rstd = rstd, .residual_grad = x, .gx = gx, .gweight = gw},
+                            workspace_);
+        },
+        [&] {
+          generic::rms_norm_backward({.gy = y, .x = x, .weight = w, .rstd = rstd, .residual_grad = x, .gx = gx, .gweight = gw});
+        });
   }
 
   void elementwise() {
@@ -244,7 +251,10 @@ class Bench {
         return [&, kernel] { attention_forward(in, packed, options, out, lse, workspace_, kernel); };
       };
       const auto backward = [&](AttentionKernel kernel) {
-        return [&, kernel] { attention_backward(gout, in, out, lse, packed, options, grads, workspace_, kernel); };
+        return [&, kernel] {
+          attention_backward({.gout = gout, .in = in, .out = out, .lse = lse, .grads = grads}, packed, options, workspace_,
+                             kernel);
+        };
       };
       report((name + " forward").c_str(), forward(AttentionKernel::automatic), forward(AttentionKernel::sdpa));
       report((name + " backward").c_str(), backward(AttentionKernel::automatic), backward(AttentionKernel::sdpa));
@@ -273,11 +283,11 @@ class Bench {
     report((std::string(name) + " fwd").c_str(), [&] { linear_forward(x, w, {}, y, saved, workspace_); },
            [&] { linear_forward(x, base, {}, y, {}, workspace_); });
     report((std::string(name) + " bwd").c_str(),
-           [&] { linear_backward(y, x, w, {}, saved, gx, GradMode::write, grads, workspace_); },
-           [&] { linear_backward(y, x, base, {}, {}, gx, GradMode::write, {}, workspace_); });
+           [&] { linear_backward({.gy = y, .x = x, .saved = saved, .gx = gx}, w, {}, grads, workspace_); },
+           [&] { linear_backward({.gy = y, .x = x, .gx = gx}, base, {}, {}, workspace_); });
     LinearGrads full{floats({total, inputs}), {}, {}};
     report((std::string(name) + " full bwd").c_str(),
-           [&] { linear_backward(y, x, base, {}, {}, gx, GradMode::write, full, workspace_); }, nullptr);
+           [&] { linear_backward({.gy = y, .x = x, .gx = gx}, base, {}, full, workspace_); }, nullptr);
   }
 
   void head() {
@@ -286,9 +296,22 @@ class Bench {
     const HeadLabels labels{positions_, positions_};
     const at::Tensor logprobs = floats({tokens_}), grad = floats({tokens_}).fill_(-0.01);
     at::Tensor logits = random({std::min(tokens_, head_chunk_rows(kVocab)), kVocab});
-    report("head forward + backward", [&] { head_forward_backward(x, w, labels, grad, logprobs, gx, {}, workspace_); }, nullptr);
+    report(
+        "head forward + backward",
+        [&] {
+          head_forward_backward({.x = x, .weight = w, .labels = labels, .grad_logprobs = grad, .logprobs = logprobs, .gx = gx},
+                                workspace_);
+        },
+        nullptr);
     const at::Tensor gw = floats(w.sizes());
-    report("  with weight gradient", [&] { head_forward_backward(x, w, labels, grad, logprobs, gx, gw, workspace_); }, nullptr);
+    report(
+        "  with weight gradient",
+        [&] {
+          head_forward_backward(
+              {.x = x, .weight = w, .labels = labels, .grad_logprobs = grad, .logprobs = logprobs, .gx = gx, .gweight = gw},
+              workspace_);
+        },
+        nullptr);
     const std::int64_t n = logits.size(0);
     report("  its matmul, one chunk", [&] { at::mm_out(logits, x.narrow(0, 0, n), w.t()); }, nullptr);
     report(

@@ -116,13 +116,24 @@ void Transformer::norm_before_backward(const SubLayer& sublayer, const SubLayerW
   // The norm's own gradient needs gbranch even if nothing below trains.
   propagate = propagate || w.norm.grad.defined();
   sublayer.backward(w, normed, pass, s, g, gbranch, propagate ? ops::GradMode::write : ops::GradMode::skip);
-  if (propagate) ops::rms_norm_backward(gbranch, s.x, w.norm.value, s.rstd, g, g, w.norm.grad, workspace_, norm_);
+  if (propagate)
+    ops::rms_norm_backward({.gy = gbranch,
+                            .x = s.x,
+                            .weight = w.norm.value,
+                            .rstd = s.rstd,
+                            .residual_grad = g,
+                            .gx = g,
+                            .gweight = w.norm.grad,
+                            .form = norm_},
+                           workspace_);
 }
 
 void Transformer::norm_after_backward(const SubLayer& sublayer, const SubLayerWeights& w, const LayerPass& pass,
                                       const SubLayerSaved& s, const at::Tensor& g, bool propagate) {
   const at::Tensor gout = scratch("norm", g.size(0), g.size(1)), gbranch = scratch("branch", g.size(0), g.size(1));
-  ops::rms_norm_backward(g, s.tensors.back(), w.norm.value, s.rstd, {}, gout, w.norm.grad, workspace_, norm_);
+  ops::rms_norm_backward(
+      {.gy = g, .x = s.tensors.back(), .weight = w.norm.value, .rstd = s.rstd, .gx = gout, .gweight = w.norm.grad, .form = norm_},
+      workspace_);
   sublayer.backward(w, s.x, pass, s, gout, gbranch, propagate ? ops::GradMode::write : ops::GradMode::skip);
   if (propagate) g.add_(gbranch);
 }

@@ -161,15 +161,24 @@ void Transformer::head_forward_backward(const HeadWeights& head, const MicroInpu
     const at::Tensor last = x.index_select(0, rows), y = head_input(head, last, rstd), gy = at::empty_like(last);
     if (values.defined()) ops::value_head_forward(y, head.table.value, head.bias.value, values);
     ops::value_head_backward(y, head.table.value, grad_values, gy, head.table.grad, head.bias.grad);
-    ops::rms_norm_backward(gy, last, head.norm.value, rstd, {}, gy, head.norm.grad, workspace_, norm_);
+    ops::rms_norm_backward(
+        {.gy = gy, .x = last, .weight = head.norm.value, .rstd = rstd, .gx = gy, .gweight = head.norm.grad, .form = norm_},
+        workspace_);
     g.zero_();
     g.index_copy_(0, rows, gy);
     return;
   }
   const at::Tensor y = head_input(head, x, rstd);
-  ops::head_forward_backward(y, head.table.value, in.labels, grad_values, values, g, head.table.grad, workspace_, head_rows_,
-                             reader);
-  ops::rms_norm_backward(g, x, head.norm.value, rstd, {}, g, head.norm.grad, workspace_, norm_);
+  ops::head_forward_backward({.x = y,
+                              .weight = head.table.value,
+                              .labels = in.labels,
+                              .grad_logprobs = grad_values,
+                              .logprobs = values,
+                              .gx = g,
+                              .gweight = head.table.grad},
+                             workspace_, head_rows_, reader);
+  ops::rms_norm_backward(
+      {.gy = g, .x = x, .weight = head.norm.value, .rstd = rstd, .gx = g, .gweight = head.norm.grad, .form = norm_}, workspace_);
 }
 
 void Transformer::head_rows(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& rows) {

@@ -192,7 +192,7 @@ void SampleLayers::products_backward(int index) {
   at::Tensor gx = scratch_like("measure.gx", s.in);
   for (const Layer& layer : layers_) {
     const Projection& p = projection(layer.base, index);
-    ops::linear_backward(s.out, s.in, p.weights, {}, {}, gx, ops::GradMode::write, p.grads, transformer_->workspace());
+    ops::linear_backward({.gy = s.out, .x = s.in, .gx = gx}, p.weights, {}, p.grads, transformer_->workspace());
   }
 }
 
@@ -205,8 +205,8 @@ void SampleLayers::projections(bool lora) {
       const at::Tensor saved = columns > 0 ? saved_.narrow(1, 0, columns).contiguous() : at::Tensor();
       const Sides s = sides(i);
       ops::linear_forward(s.in, p.weights, {}, s.out, saved, workspace);
-      ops::linear_backward(s.out, s.in, p.weights, {}, saved, scratch_like("measure.gx", s.in), ops::GradMode::write, p.grads,
-                           workspace);
+      ops::linear_backward({.gy = s.out, .x = s.in, .saved = saved, .gx = scratch_like("measure.gx", s.in)}, p.weights, {},
+                           p.grads, workspace);
     }
   }
 }
@@ -229,7 +229,8 @@ void SampleLayers::attention_backward() {
   const auto grads = ops::split_qkv(scratch_like("measure.gqkv", qkv_), c.num_heads, c.num_kv_heads, c.head_dim);
   const at::Tensor gout = scratch_like("measure.gout", attention_);
   for (int i = 0; i < count(); ++i)
-    ops::attention_backward(gout, in, attention_, lse_, input_.sequences, attention_options(), grads, workspace);
+    ops::attention_backward({.gout = gout, .in = in, .out = attention_, .lse = lse_, .grads = grads}, input_.sequences,
+                            attention_options(), workspace);
 }
 
 void SampleLayers::elementwise() {
@@ -252,7 +253,9 @@ void SampleLayers::elementwise() {
     norms();
     activate();
     gated ? ops::swiglu_backward(inner_, act_, ginner, {}) : ops::squared_relu_backward(inner_, act_, ginner);
-    for (int i = 0; i < 2; ++i) ops::rms_norm_backward(y_, x_, norm_weight_, rstd_, g_, g_, {}, workspace);
+    for (int i = 0; i < 2; ++i)
+      ops::rms_norm_backward({.gy = y_, .x = x_, .weight = norm_weight_, .rstd = rstd_, .residual_grad = g_, .gx = g_},
+                             workspace);
     ops::rope(heads, angles.rows, angles.table, ops::RopeDirection::backward);
   }
 }

@@ -39,8 +39,9 @@ Side compute(const Values& values, const at::Tensor& qkv, const at::Tensor& gout
   ops::attention_forward(in, packed, options, s.out, s.lse, workspace, kernel);
   if (!backward) return s;
   s.grads = values.result_buffer(qkv.sizes());
-  ops::attention_backward(gout, in, s.out, s.lse, packed, options, ops::split_qkv(s.grads, kHeads, kKvHeads, head_dim), workspace,
-                          kernel);
+  ops::attention_backward(
+      {.gout = gout, .in = in, .out = s.out, .lse = s.lse, .grads = ops::split_qkv(s.grads, kHeads, kKvHeads, head_dim)}, packed,
+      options, workspace, kernel);
   return s;
 }
 

@@ -82,8 +82,16 @@ void check_norm(Runner& runner, at::ScalarType type, const Shape& shape) {
     const at::Tensor rstd = want_rstd.to(values.statistics()).to(runner.device());
     const at::Tensor gx = values.result_buffer(gy.here.sizes()), gw = values.zeros({shape.width}, values.statistics());
     const at::Tensor want = exact_buffer(gx.sizes()), want_gw = exact_buffer(gw.sizes()).zero_();
-    ops::rms_norm_backward(gy.here, x.here, w.here, rstd, residual.here, gx, gw, workspace);
-    ops::generic::rms_norm_backward(gy.exact, x.exact, w.exact, want_rstd, residual.exact, want, want_gw);
+    ops::rms_norm_backward(
+        {.gy = gy.here, .x = x.here, .weight = w.here, .rstd = rstd, .residual_grad = residual.here, .gx = gx, .gweight = gw},
+        workspace);
+    ops::generic::rms_norm_backward({.gy = gy.exact,
+                                     .x = x.exact,
+                                     .weight = w.exact,
+                                     .rstd = want_rstd,
+                                     .residual_grad = residual.exact,
+                                     .gx = want,
+                                     .gweight = want_gw});
     out.compare("the input's gradient", gx, want, limits.elementwise);
     out.compare("the weight's gradient", gw, want_gw, limits.elementwise);
   });

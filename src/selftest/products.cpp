@@ -73,7 +73,7 @@ Layer one_side(const Group& g, const std::vector<Values::Pair>& drawn, Half half
   l.saved = values.result_buffer({g.tokens, ops::lora_saved_columns(l.w)});
   ops::Workspace workspace(values.device());
   ops::linear_forward(l.x, l.w, l.dropout, l.y, l.saved, workspace);
-  ops::linear_backward(l.gy, l.x, l.w, l.dropout, l.saved, l.gx, ops::GradMode::write, l.grads, workspace);
+  ops::linear_backward({.gy = l.gy, .x = l.x, .saved = l.saved, .gx = l.gx}, l.w, l.dropout, l.grads, workspace);
   return l;
 }
 
@@ -133,7 +133,9 @@ void check_head(Runner& runner, at::ScalarType type, std::int64_t tokens, std::i
       ops::Workspace workspace(side.device());
       const at::Tensor logprobs = side.result_buffer({labels}, side.statistics()), gx = side.result_buffer(x1.sizes()),
                        gw = side.zeros(w1.sizes(), side.statistics());
-      ops::head_forward_backward(x1, w1, where, g1, logprobs, gx, gw, workspace);
+      ops::head_forward_backward(
+          {.x = x1, .weight = w1, .labels = where, .grad_logprobs = g1, .logprobs = logprobs, .gx = gx, .gweight = gw},
+          workspace);
       return std::array{logprobs, gx, gw};
     };
     const auto ours = run(values, x.here, w.here, grad.here), want = run(oracle, x.exact, w.exact, grad.exact);

@@ -98,8 +98,9 @@ Result ours(const std::string& name, double alpha, const at::Tensor& x, const at
   const auto read = [&](const ops::HeadChunk& chunk) {
     return loss.read_rows(in, chunk, rows.narrow(1, chunk.first, chunk.size()), grad.narrow(0, chunk.first, chunk.size()));
   };
-  ops::head_forward_backward(x, table, in.labels, grad, logprobs, gx, gtable, workspace, ops::kMinEfficientRows,
-                             {read, reference});
+  ops::head_forward_backward(
+      {.x = x, .weight = table, .labels = in.labels, .grad_logprobs = grad, .logprobs = logprobs, .gx = gx, .gweight = gtable},
+      workspace, ops::kMinEfficientRows, {read, reference});
   const at::Tensor sums = loss.observe(in, {logprobs, {}, rows}, {});
   EXPECT_EQ(sums.numel(), loss.reference_rows() ? 7 : 5);
   EXPECT_EQ(sums[2].item<double>(), static_cast<double>(in.labels.size()));

@@ -129,8 +129,10 @@ TEST_P(Attention, AgreesWithAutograd) {
           [](const QkvViews& in, const PackedSequences& packed, const AttentionOptions& options, const at::Tensor& out,
              const at::Tensor& lse) { attention_forward(in, packed, options, out, lse, workspace(), GetParam()); },
           [](const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
-             const PackedSequences& packed, const AttentionOptions& options,
-             const QkvViews& grads) { attention_backward(gout, in, out, lse, packed, options, grads, workspace(), GetParam()); });
+             const PackedSequences& packed, const AttentionOptions& options, const QkvViews& grads) {
+            attention_backward({.gout = gout, .in = in, .out = out, .lse = lse, .grads = grads}, packed, options, workspace(),
+                               GetParam());
+          });
     }
   }
 }
@@ -146,7 +148,8 @@ TEST_P(BlockedAttention, AgreesWithAutograd) {
            const at::Tensor& lse) { blocked::attention_forward(in, packed, options, out, lse, workspace(), GetParam()); },
         [](const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
            const PackedSequences& packed, const AttentionOptions& options, const QkvViews& grads) {
-          blocked::attention_backward(gout, in, out, lse, packed, options, grads, workspace(), GetParam());
+          blocked::attention_backward({.gout = gout, .in = in, .out = out, .lse = lse, .grads = grads}, packed, options,
+                                      workspace(), GetParam());
         });
   }
 }
@@ -161,7 +164,8 @@ TEST_P(BlockedAttention, IgnoresAWindowThatNoSequenceExceeds) {
     const at::Tensor out = empty(gout.sizes(), at::kBFloat16), lse = empty({4, 670}, at::kFloat),
                      grads = empty(qkv.sizes(), at::kBFloat16);
     blocked::attention_forward(in, packed, {0.2, window}, out, lse, workspace(), GetParam());
-    blocked::attention_backward(gout, in, out, lse, packed, {0.2, window}, split_qkv(grads, 4, 2, 24), workspace(), GetParam());
+    blocked::attention_backward({.gout = gout, .in = in, .out = out, .lse = lse, .grads = split_qkv(grads, 4, 2, 24)}, packed,
+                                {0.2, window}, workspace(), GetParam());
     all[window > 0] = {out, lse, grads};
   }
   for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(at::equal(all[0][i], all[1][i])) << i;
@@ -195,8 +199,9 @@ TEST(AttentionOnGpu, AgreesWithAutograd) {
           [&](const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
               const PackedSequences& packed, const AttentionOptions& options, const QkvViews& grads) {
             const QkvViews gpu_grads = there(grads);
-            attention_backward(gout.to(gpu), there(in), out.to(gpu), lse.to(gpu), packed_there(packed), options, gpu_grads,
-                               scratch);
+            attention_backward(
+                {.gout = gout.to(gpu), .in = there(in), .out = out.to(gpu), .lse = lse.to(gpu), .grads = gpu_grads},
+                packed_there(packed), options, scratch);
             grads.q.copy_(gpu_grads.q);
             grads.k.copy_(gpu_grads.k);
             grads.v.copy_(gpu_grads.v);
@@ -231,7 +236,8 @@ TEST_P(Attention, PassesNanOnWithinItsSequenceOnly) {
     attention_forward(in, packed, {0.25}, out, lse, workspace(), GetParam());
     EXPECT_TRUE(out[69].isnan().all().item<bool>());
     EXPECT_EQ(out.isnan().sum().item<std::int64_t>(), 16);
-    attention_backward(out.clone().fill_(1.0), in, out, lse, packed, {0.25}, split_qkv(grad, 1, 1, 16), workspace(), GetParam());
+    attention_backward({.gout = out.clone().fill_(1.0), .in = in, .out = out, .lse = lse, .grads = split_qkv(grad, 1, 1, 16)},
+                       packed, {0.25}, workspace(), GetParam());
     EXPECT_TRUE(grad.narrow(0, 0, 70).narrow(1, 32, 16).isnan().any().item<bool>());
     EXPECT_TRUE(grad.narrow(0, 70, 70).isfinite().all().item<bool>());
   }
@@ -254,7 +260,8 @@ TEST(AttentionScratch, MatchesTheWorkspaceUse) {
     Workspace workspace(at::kCPU);
     attention_forward(in, packed, {0.2}, out, lse, workspace);
     EXPECT_EQ(predicted(false), workspace.bytes_in_use()) << dtype;
-    attention_backward(gout, in, out, lse, packed, {0.2}, split_qkv(grads, 6, 2, shape.head_dim), workspace);
+    attention_backward({.gout = gout, .in = in, .out = out, .lse = lse, .grads = split_qkv(grads, 6, 2, shape.head_dim)}, packed,
+                       {0.2}, workspace);
     // With several threads, four sequences are split less than the planned single one.
     if (at::get_num_threads() > 1)
       EXPECT_GE(predicted(true), workspace.bytes_in_use()) << dtype;
@@ -281,7 +288,8 @@ TEST(AttentionScratch, CoversOneSequenceIfPlannedForSeveral) {
         const PackedSequences packed = PackedSequences::build(cu_seqlens, at::kCPU);
         Workspace workspace(at::kCPU);
         attention_forward(in, packed, {0.2}, out, lse, workspace);
-        attention_backward(gout, in, out, lse, packed, {0.2}, split_qkv(grads, 6, 2, 128), workspace);
+        attention_backward({.gout = gout, .in = in, .out = out, .lse = lse, .grads = split_qkv(grads, 6, 2, 128)}, packed, {0.2},
+                           workspace);
         EXPECT_LE(workspace.bytes_in_use(), planned)
             << n << " threads, " << tokens << " tokens in " << sequences << " sequences, " << dtype;
       }

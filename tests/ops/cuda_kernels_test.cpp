@@ -49,7 +49,10 @@ class CudaKernels : public KernelTest {
   }
   void norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& w, const at::Tensor& rstd,
                      const at::Tensor& residual, const at::Tensor& gx, const at::Tensor& gw) {
-    if (on_gpu()) return rms_norm_backward(gy, x, w, rstd, residual, gx, gw, workspace_, form_);
+    if (on_gpu())
+      return rms_norm_backward(
+          {.gy = gy, .x = x, .weight = w, .rstd = rstd, .residual_grad = residual, .gx = gx, .gweight = gw, .form = form_},
+          workspace_);
     with_type(x.scalar_type(), [&]<class T>() {
       const auto args = norm_backward_args<T>(gy, x, w, rstd, residual, gx, form_);
       const at::Tensor partial = empty({norm_weight_grad_parts(rstd.numel()), x.size(-1)}, at::kFloat);
@@ -138,7 +141,8 @@ void CudaKernels::compare_norm(const at::Tensor& x, const at::Tensor& gy, std::u
 
   for (const bool with_residual : {false, true}) {
     const at::Tensor more = with_residual ? residual : at::Tensor();
-    generic::rms_norm_backward(gy, x, w, rstd, more, gx, gw, form_);
+    generic::rms_norm_backward(
+        {.gy = gy, .x = x, .weight = w, .rstd = rstd, .residual_grad = more, .gx = gx, .gweight = gw, .form = form_});
     const at::Tensor gx2 = here(gy);  // in place, as in the q and k norms
     norm_backward(gx2, x2, w2, rstd2, here(more), gx2, gw2);
     expect_like(gx2, gx, "gx");
@@ -172,7 +176,8 @@ TEST_P(CudaKernels, NormTakesHeadsOfFusedRows) {
 
       const at::Tensor grads2 = here(grads);
       norm_backward(heads(grads2), heads(before), w2, rstd2, {}, heads(grads2), {});
-      generic::rms_norm_backward(heads(grads), heads(before.to(at::kCPU)), w, rstd, {}, heads(grads), {});
+      generic::rms_norm_backward(
+          {.gy = heads(grads), .x = heads(before.to(at::kCPU)), .weight = w, .rstd = rstd, .gx = heads(grads)});
       expect_like(grads2, grads, "gx and its neighbours");
     }
 }
@@ -301,7 +306,8 @@ void CudaKernels::cross_entropy(const at::Tensor& logits, const at::Tensor& targ
   const HeadLabels labels{here(int32s(all)), targets};
   if (!grad.defined()) return head_forward(x, unit, labels, logprobs, workspace_);
   if (!logprobs.defined()) return head_backward(x, unit, labels, grad, logits, {}, workspace_);
-  head_forward_backward(x, unit, labels, grad, logprobs, logits, {}, workspace_);
+  head_forward_backward({.x = x, .weight = unit, .labels = labels, .grad_logprobs = grad, .logprobs = logprobs, .gx = logits},
+                        workspace_);
 }
 
 TEST_P(CudaKernels, CrossEntropyAgreesWithTheGenericOperation) {

@@ -149,7 +149,7 @@ TEST(GatedNorm, AgreesWithAutograd) {
       gated_norm_forward(x, z, w, 1e-6, y, rstd);
       expect_close(y, oracle.value, tolerance(dtype), "y");
       const at::Tensor gx = gy.clone(), gz = z.clone(), gw = randn({width}, statistics_dtype(dtype), 5), before = gw.clone();
-      gated_norm_backward(gx, x, gz, w, rstd, gx, gz, gw, workspace());
+      gated_norm_backward({.gy = gx, .x = x, .z = gz, .weight = w, .rstd = rstd, .gx = gx, .gz = gz, .gweight = gw}, workspace());
       expect_close(gx, oracle.grads[0], tolerance(dtype), "gx");
       expect_close(gz, oracle.grads[1], tolerance(dtype), "gz");
       expect_close(gw, before + oracle.grads[2], tolerance(dtype), "gw");
@@ -166,7 +166,8 @@ TEST(GatedNorm, MatchesSingleRowsInChunks) {
     const at::Tensor y = at::empty_like(part(x)), gx = at::empty_like(y), gz = at::empty_like(y),
                      gw = zeros({kWidth}, at::kDouble), rstd = empty({rows, 1}, at::kDouble);
     gated_norm_forward(part(x), part(z), w, 1e-6, y, rstd);
-    gated_norm_backward(part(gy), part(x), part(z), w, rstd, gx, gz, gw, workspace());
+    gated_norm_backward(
+        {.gy = part(gy), .x = part(x), .z = part(z), .weight = w, .rstd = rstd, .gx = gx, .gz = gz, .gweight = gw}, workspace());
     return std::vector<at::Tensor>{y, gx, gz, gw};
   };
   const auto all = both(0, kRows);
@@ -180,7 +181,8 @@ TEST(GatedNorm, ZeroRowsStayFinite) {
     const at::Tensor x = zeros({2, 3, 24}, dtype), w = randn({24}, dtype, 1), y = empty(x.sizes(), dtype);
     const at::Tensor rstd = empty({2, 3}, statistics_dtype(dtype)), gx = empty(x.sizes(), dtype), gz = empty(x.sizes(), dtype);
     gated_norm_forward(x, x, w, 1e-6, y, rstd);
-    gated_norm_backward(randn(x.sizes(), dtype, 2), x, x, w, rstd, gx, gz, {}, workspace());
+    gated_norm_backward({.gy = randn(x.sizes(), dtype, 2), .x = x, .z = x, .weight = w, .rstd = rstd, .gx = gx, .gz = gz},
+                        workspace());
     EXPECT_EQ(y.abs().sum().item<double>() + gz.abs().sum().item<double>() + gx.abs().sum().item<double>(), 0.0);
   }
 }

@@ -146,7 +146,7 @@ TEST(Dora, ARowOfZerosGivesNoNan) {
       LinearGrads grads;
       grads.lora.push_back({zeros(a.sizes(), dtype), zeros(b.sizes(), dtype), zeros({6}, dtype)});
       const at::Tensor gx = empty(x.sizes(), dtype);
-      linear_backward(randn({3, 6}, dtype, 5), x, w, dropout, saved, gx, GradMode::write, grads, workspace());
+      linear_backward({.gy = randn({3, 6}, dtype, 5), .x = x, .saved = saved, .gx = gx}, w, dropout, grads, workspace());
       for (const at::Tensor& t : {y, gx, grads.lora[0].a, grads.lora[0].b, grads.lora[0].magnitude})
         EXPECT_TRUE(t.isfinite().all().item<bool>()) << dtype << " p " << p;
       EXPECT_EQ(y.select(1, 2).abs().max().item<double>(), 0.0);

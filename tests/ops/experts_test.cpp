@@ -139,7 +139,8 @@ void compare_linears(at::ScalarType dtype, const Widths& n, c10::Device device) 
                    gb = here(zeros(stack.b.sizes(), wide)), gx = here(empty({rows, n.in}, dtype)),
                    gsum = here(empty({kTokens, n.in}, dtype));
   gather_rows(here(gy), grouped_rows, y);
-  experts_backward(grouped_rows, y, in, stack_here.weights(), 2, {}, saved, gx, GradMode::write, Stack::grads(gw, ga, gb), own);
+  experts_backward(grouped_rows, {.gy = y, .x = in, .saved = saved, .gx = gx}, stack_here.weights(), 2, {},
+                   Stack::grads(gw, ga, gb), own);
   sum_rows(gx, grouped_rows, gsum, GradMode::write);
   expect_close(gsum.cpu(), oracle.grads[0], tolerance(dtype), "x gradient");
   expect_close(gw.cpu(), oracle.grads[1], tolerance(dtype), "weight gradient");
@@ -193,10 +194,12 @@ TEST(Experts, GroupedProductsMatchSingleProducts) {
     const LinearGrads grads = Stack::grads(r.gw, r.ga, r.gb);
     if (grouped) {
       EXPECT_TRUE(grouped_forward(of_groups, grouped_rows, x, stack.weights(), {}, r.y, r.saved));
-      EXPECT_TRUE(grouped_backward(of_groups, grouped_rows, gy, x, stack.weights(), {}, r.saved, r.gx, mode, grads, workspace()));
+      EXPECT_TRUE(grouped_backward(of_groups, grouped_rows, {.gy = gy, .x = x, .saved = r.saved, .gx = r.gx, .mode = mode},
+                                   stack.weights(), {}, grads, workspace()));
     } else {
       experts_forward(grouped_rows, x, stack.weights(), 2, {}, r.y, r.saved, workspace());
-      experts_backward(grouped_rows, gy, x, stack.weights(), 2, {}, r.saved, r.gx, mode, grads, workspace());
+      experts_backward(grouped_rows, {.gy = gy, .x = x, .saved = r.saved, .gx = r.gx, .mode = mode}, stack.weights(), 2, {},
+                       grads, workspace());
     }
     return r;
   };

@@ -51,7 +51,14 @@ void compare(std::int64_t tokens, std::int64_t width, std::int64_t vocab, std::i
 
   const at::Tensor fused_logprobs = empty(logprobs.sizes(), logprobs.scalar_type()), fused_gx = empty(x.sizes(), dtype);
   const at::Tensor fused_gw = zeros(weight.sizes(), dtype);
-  head_forward_backward(x, weight, labels, grad, fused_logprobs, fused_gx, fused_gw, workspace());
+  head_forward_backward({.x = x,
+                         .weight = weight,
+                         .labels = labels,
+                         .grad_logprobs = grad,
+                         .logprobs = fused_logprobs,
+                         .gx = fused_gx,
+                         .gweight = fused_gw},
+                        workspace());
   EXPECT_TRUE(fused_logprobs.equal(logprobs));
   EXPECT_TRUE(fused_gx.equal(gx));
   expect_close(fused_gw, oracle.grads[1], limit, "gweight in the weight's dtype");
@@ -78,7 +85,14 @@ TEST(Head, FewerRowsAtATimeGiveTheSame) {
     logprobs.push_back(empty({150}, at::kDouble));
     gx.push_back(empty(x.sizes(), at::kDouble));
     gw.push_back(zeros(weight.sizes(), at::kDouble));
-    head_forward_backward(x, weight, labels, grad, logprobs.back(), gx.back(), gw.back(), workspace(), rows);
+    head_forward_backward({.x = x,
+                           .weight = weight,
+                           .labels = labels,
+                           .grad_logprobs = grad,
+                           .logprobs = logprobs.back(),
+                           .gx = gx.back(),
+                           .gweight = gw.back()},
+                          workspace(), rows);
   }
   // Not bit-identical: MKL computes fp64 products, and its order of sums may depend on the number of rows, as on AVX2.
   expect_close(logprobs[1], logprobs[0], 1e-14, "logprobs");
@@ -89,7 +103,9 @@ TEST(Head, FewerRowsAtATimeGiveTheSame) {
 TEST(Head, NoLabelsGiveAZeroGradient) {
   const at::Tensor x = randn({3, 8}, at::kFloat, 1), weight = randn({10, 8}, at::kFloat, 2);
   const at::Tensor none = empty({0}, at::kFloat), gx = empty(x.sizes(), at::kFloat);
-  head_forward_backward(x, weight, {int32s({}), int32s({})}, none, none, gx, {}, workspace());
+  head_forward_backward(
+      {.x = x, .weight = weight, .labels = {int32s({}), int32s({})}, .grad_logprobs = none, .logprobs = none, .gx = gx},
+      workspace());
   EXPECT_TRUE(gx.eq(0).all().item<bool>());
 }
 
@@ -106,7 +122,13 @@ TEST(Head, PassesNanOn) {
     const at::Tensor x = randn({2, 8}, dtype, 1), weight = randn({50, 8}, dtype, 2), gx = empty({2, 8}, dtype);
     x[1].fill_(std::numeric_limits<double>::quiet_NaN());
     const at::Tensor logprobs = zeros({2}, statistics_dtype(dtype)), grad = logprobs.clone().fill_(1.0);
-    head_forward_backward(x, weight, {int32s({0, 1}), int32s({3, 4})}, grad, logprobs, gx, {}, workspace());
+    head_forward_backward({.x = x,
+                           .weight = weight,
+                           .labels = {int32s({0, 1}), int32s({3, 4})},
+                           .grad_logprobs = grad,
+                           .logprobs = logprobs,
+                           .gx = gx},
+                          workspace());
     EXPECT_TRUE(logprobs[1].isnan().item<bool>() && gx[1].isnan().all().item<bool>());
     EXPECT_TRUE(gx[0].isfinite().all().item<bool>());
   }

@@ -41,11 +41,11 @@ Oracle compare_linear(const LinearCase& c, double p, double limit, const LinearF
   expect_close(y, oracle.value, limit, "y");
 
   const at::Tensor gx = empty(x.sizes(), x.scalar_type()), sum = randn(x.sizes(), x.scalar_type(), 6), before = sum.clone();
-  linear_backward(gy, x, c.w, dropout, saved, gx, GradMode::write, c.grads, workspace());
+  linear_backward({.gy = gy, .x = x, .saved = saved, .gx = gx}, c.w, dropout, c.grads, workspace());
   expect_close(gx, oracle.grads[0], limit, "gx");
-  linear_backward(gy, x, c.w, dropout, saved, sum, GradMode::accumulate, {}, workspace());
+  linear_backward({.gy = gy, .x = x, .saved = saved, .gx = sum, .mode = GradMode::accumulate}, c.w, dropout, {}, workspace());
   expect_close(sum, before + oracle.grads[0], limit, "accumulated gx");
-  linear_backward(gy, x, c.w, dropout, saved, {}, GradMode::skip, c.grads, workspace());
+  linear_backward({.gy = gy, .x = x, .saved = saved, .mode = GradMode::skip}, c.w, dropout, c.grads, workspace());
   return oracle;
 }
 

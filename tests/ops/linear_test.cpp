@@ -103,7 +103,7 @@ TEST(Linear, FrozenParametersNeedNeitherGradientNorInput) {
   LinearCase c = make(group, at::kFloat, at::kFloat);
   const at::Tensor gy = randn({5, 16}, at::kFloat, 5), gx = empty({5, 16}, at::kFloat);
   LinearWeights base{c.w.weight, c.w.bias, {}};
-  linear_backward(gy, {}, base, {}, {}, gx, GradMode::write, {}, workspace());
+  linear_backward({.gy = gy, .gx = gx}, base, {}, {}, workspace());
   expect_close(gx, at::matmul(gy, c.w.weight), 1e-6, "gx");
 }
 

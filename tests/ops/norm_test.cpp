@@ -31,7 +31,9 @@ void compare_with_autograd(at::IntArrayRef shape, at::ScalarType dtype, bool wit
   expect_close(y, oracle.value, tolerance(dtype), "y");
 
   const at::Tensor gx = empty(shape, dtype), gw = randn(w.sizes(), statistics_dtype(dtype), 5), before = gw.clone();
-  rms_norm_backward(gy, x, w, rstd, residual, gx, gw, workspace(), form);
+  rms_norm_backward(
+      {.gy = gy, .x = x, .weight = w, .rstd = rstd, .residual_grad = residual, .gx = gx, .gweight = gw, .form = form},
+      workspace());
   expect_close(gx, with_residual ? oracle.grads[0] + residual : oracle.grads[0], tolerance(dtype), "gx");
   expect_close(gw, before + oracle.grads[1], tolerance(dtype), "gw");
 }
@@ -60,7 +62,9 @@ TEST(RmsNorm, NormalisesHeadsOfFusedRows) {
     EXPECT_TRUE(rows.narrow(1, 0, 2 * head_dim).equal(original.narrow(1, 0, 2 * head_dim)));
     EXPECT_TRUE(rows.narrow(1, 5 * head_dim, 5 * head_dim).equal(original.narrow(1, 5 * head_dim, 5 * head_dim)));
 
-    rms_norm_backward(gx, heads_view(original, 2, heads, head_dim), w, rstd, {}, gx, gw, workspace());
+    rms_norm_backward(
+        {.gy = gx, .x = heads_view(original, 2, heads, head_dim), .weight = w, .rstd = rstd, .gx = gx, .gweight = gw},
+        workspace());
     expect_close(gx, oracle.grads[0], tolerance(dtype), "gx");
     expect_close(gw, oracle.grads[1], tolerance(dtype), "gw");
     EXPECT_TRUE(heads_view(grads, 0, 2, head_dim).equal(heads_view(grads_before, 0, 2, head_dim)));
@@ -86,7 +90,7 @@ TEST(RmsNorm, FrozenWeightNeedsNoGradient) {
   const at::Tensor y = empty(x.sizes(), at::kFloat), gx = randn(x.sizes(), at::kFloat, 3);
   const Oracle oracle = differentiate(rms_norm, {x, w}, gx);
   rms_norm_forward(x, w, kEps, y, rstd);
-  rms_norm_backward(gx, x, w, rstd, {}, gx, {}, workspace());
+  rms_norm_backward({.gy = gx, .x = x, .weight = w, .rstd = rstd, .gx = gx}, workspace());
   expect_close(gx, oracle.grads[0], tolerance(at::kFloat), "gx");
 }
 

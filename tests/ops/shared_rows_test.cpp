@@ -103,12 +103,15 @@ TEST(SharedRows, AttentionMatchesSeparateRows) {
       const at::Tensor out = empty(gout.sizes(), dtype), lse = empty({heads, 37}, statistics_dtype(dtype)),
                        grads = empty(qkv.sizes(), dtype);
       attention_forward(views(qkv), packed, options, out, lse, workspace());
-      attention_backward(gout, views(qkv), out, lse, packed, options, views(grads), workspace());
+      attention_backward({.gout = gout, .in = views(qkv), .out = out, .lse = lse, .grads = views(grads)}, packed, options,
+                         workspace());
 
       const at::Tensor all = expanded.expand(qkv), all_out = empty({45, heads * dim}, dtype),
                        all_lse = empty({heads, 45}, statistics_dtype(dtype)), all_grads = empty({45, columns}, dtype);
       attention_forward(views(all), whole, options, all_out, all_lse, workspace());
-      attention_backward(expanded.gradient(gout), views(all), all_out, all_lse, whole, options, views(all_grads), workspace());
+      attention_backward(
+          {.gout = expanded.gradient(gout), .in = views(all), .out = all_out, .lse = all_lse, .grads = views(all_grads)}, whole,
+          options, workspace());
       const double limit = dtype == at::kBFloat16 ? kOneRounding : dtype == at::kFloat ? 1e-6 : 1e-14;
       expect_close(expanded.expand(out), all_out, limit, "out");
       expect_close(at::index_select(lse, 1, expanded.index), all_lse, 1e-6, "lse");

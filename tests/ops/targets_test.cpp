@@ -44,9 +44,9 @@ TEST_P(InstructionSet, NormAgreesWithTheGenericPath) {
     const at::Tensor gw = zeros({kWidth}, at::kFloat), gw2 = gw.clone(), y2 = y.clone(), gx2 = gx.clone();
     const at::Tensor rstd2 = rstd.clone();
     rms_norm_forward(x, w, 1e-5, y, rstd);
-    rms_norm_backward(gy, x, w, rstd, gy, gx, gw, workspace());
+    rms_norm_backward({.gy = gy, .x = x, .weight = w, .rstd = rstd, .residual_grad = gy, .gx = gx, .gweight = gw}, workspace());
     generic::rms_norm_forward(x, w, 1e-5, y2, rstd2);
-    generic::rms_norm_backward(gy, x, w, rstd2, gy, gx2, gw2);
+    generic::rms_norm_backward({.gy = gy, .x = x, .weight = w, .rstd = rstd2, .residual_grad = gy, .gx = gx2, .gweight = gw2});
     expect_close(y, y2, tolerance(dtype), "y");
     expect_close(gx, gx2, tolerance(dtype), "gx");
     expect_close(gw, gw2, tolerance(dtype), "gw");
@@ -139,8 +139,14 @@ TEST_P(InstructionSet, HeadAgreesWithItsFp64Form) {
     const at::Tensor x = randn({6, 16}, dtype, 1), w = randn({kWidth, 16}, dtype, 2), gx = empty(x.sizes(), dtype);
     const at::Tensor logprobs = empty({3}, at::kFloat), expected = empty({3}, at::kDouble);
     const at::Tensor gx2 = empty(x.sizes(), at::kDouble);
-    head_forward_backward(x, w, {labels, targets}, grad, logprobs, gx, {}, workspace());
-    head_forward_backward(x.to(at::kDouble), w.to(at::kDouble), {labels, targets}, grad.to(at::kDouble), expected, gx2, {},
+    head_forward_backward(
+        {.x = x, .weight = w, .labels = {labels, targets}, .grad_logprobs = grad, .logprobs = logprobs, .gx = gx}, workspace());
+    head_forward_backward({.x = x.to(at::kDouble),
+                           .weight = w.to(at::kDouble),
+                           .labels = {labels, targets},
+                           .grad_logprobs = grad.to(at::kDouble),
+                           .logprobs = expected,
+                           .gx = gx2},
                           workspace());
     expect_close(logprobs, expected, dtype == at::kFloat ? 5e-6 : 1e-2, "logprobs");
     expect_close(gx, gx2, dtype == at::kFloat ? 5e-6 : 1e-2, "gx");
@@ -159,7 +165,8 @@ TEST_P(InstructionSet, AttentionAgreesWithTheReference) {
         const at::Tensor lse = empty({2, 90}, at::kFloat);
         outs[plain] = empty(gout.sizes(), dtype), grads[plain] = empty(qkv.sizes(), dtype);
         attention_forward(in, packed, options, outs[plain], lse, workspace(), kernel);
-        attention_backward(gout, in, outs[plain], lse, packed, options, split_qkv(grads[plain], 2, 1, 24), workspace(), kernel);
+        attention_backward({.gout = gout, .in = in, .out = outs[plain], .lse = lse, .grads = split_qkv(grads[plain], 2, 1, 24)},
+                           packed, options, workspace(), kernel);
       }
       expect_close(outs[0], outs[1], 2 * tolerance(dtype), "out");
       expect_close(grads[0], grads[1], 2 * tolerance(dtype), "gradients");

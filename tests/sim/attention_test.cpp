@@ -57,7 +57,10 @@ struct Call {
   }
   ops::QkvViews views(const at::Tensor& rows) const { return ops::split_qkv(rows, shape.heads, shape.kv_heads, shape.head_dim); }
   void forward() { ops::attention_forward(views(qkv), sequences, options_, out, lse, workspace, kernel); }
-  void backward() { ops::attention_backward(gout, views(qkv), out, lse, sequences, options_, views(grads), workspace, kernel); }
+  void backward() {
+    ops::attention_backward({.gout = gout, .in = views(qkv), .out = out, .lse = lse, .grads = views(grads)}, sequences, options_,
+                            workspace, kernel);
+  }
 
   Shape shape;
   AttentionKernel kernel;

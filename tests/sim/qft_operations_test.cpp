@@ -62,7 +62,8 @@ TEST_F(QftOperations, Norm) {
     const at::Tensor x = p.in({kTokens, kWidth}), w = p.in({kWidth}), y = p.out({kTokens, kWidth}), rstd = p.out({kTokens});
     const at::Tensor gx = p.in({kTokens, kWidth}, 0.5), gw = p.out({kWidth});
     ops::rms_norm_forward(x, w, 1e-6, y, rstd);
-    ops::rms_norm_backward(y, x, w, rstd, gx, gx, gw, p.workspace);
+    ops::rms_norm_backward({.gy = y, .x = x, .weight = w, .rstd = rstd, .residual_grad = gx, .gx = gx, .gweight = gw},
+                           p.workspace);
     return std::vector{y, rstd, gx, gw};
   });
 }
@@ -99,7 +100,8 @@ TEST_F(QftOperations, LinearWithLoraAndDropout) {
         0.25, {1, 2, 3, 4}, {p.whole({5, 5, 5, 5, 6, 6, 6, 7, 7}, at::kLong), p.whole({0, 1, 2, 3, 0, 1, 2, 0, 1})}};
     const at::Tensor saved = p.out({kTokens, ops::lora_saved_columns(w)});
     ops::linear_forward(x, w, dropout, y, saved, p.workspace);
-    ops::linear_backward(y, x, w, dropout, saved, gx, ops::GradMode::accumulate, grads, p.workspace);
+    ops::linear_backward({.gy = y, .x = x, .saved = saved, .gx = gx, .mode = ops::GradMode::accumulate}, w, dropout, grads,
+                         p.workspace);
     return std::vector{y, saved, gx, grads.weight, grads.bias, grads.lora[0].a, grads.lora[0].b};
   });
 }
@@ -112,7 +114,9 @@ TEST_F(QftOperations, EmbeddingAndHead) {
     const ops::HeadLabels labels{p.whole({0, 2, 3, 4, 7}), p.whole({22, 3, 3, 7, 0})};
     const at::Tensor logprobs = p.out({5}), alone = p.out({5}), gx = p.out({kTokens, kWidth}), gw = p.out({kVocab, kWidth});
     ops::head_forward(x, weight, labels, alone, p.workspace, 2);
-    ops::head_forward_backward(x, weight, labels, p.in({5}), logprobs, gx, gw, p.workspace, 2);
+    ops::head_forward_backward(
+        {.x = x, .weight = weight, .labels = labels, .grad_logprobs = p.in({5}), .logprobs = logprobs, .gx = gx, .gweight = gw},
+        p.workspace, 2);
     ops::head_backward(x, weight, labels, p.in({5}), gx, gw, p.workspace);
     ops::embedding_backward(tokens, gx, gw);
     return std::vector{x, alone, logprobs, gx, gw};
@@ -150,8 +154,9 @@ TEST_F(QftOperations, Attention) {
       const ops::AttentionOptions options{0.5, window};
       ops::attention_forward(ops::split_qkv(qkv, 4, 2, 4), sequences, options, out, lse, p.workspace,
                              ops::AttentionKernel::reference);
-      ops::attention_backward(out, ops::split_qkv(qkv, 4, 2, 4), out, lse, sequences, options, ops::split_qkv(gqkv, 4, 2, 4),
-                              p.workspace, ops::AttentionKernel::reference);
+      ops::attention_backward(
+          {.gout = out, .in = ops::split_qkv(qkv, 4, 2, 4), .out = out, .lse = lse, .grads = ops::split_qkv(gqkv, 4, 2, 4)},
+          sequences, options, p.workspace, ops::AttentionKernel::reference);
       return std::vector{out, lse, gqkv};
     });
 }

@@ -46,7 +46,10 @@ TEST_F(Scratch, OfPlainOperationsIsWhatIsPlanned) {
     type = each;
     const at::Tensor x = rows(kHidden), gy = rows(kHidden), weight = at::ones({kHidden}, on_device(type)), gx = rows(kHidden);
     const at::Tensor rstd = statistics({kScratchTokens}), gweight = statistics({kHidden});
-    expect_within("norm", taken([&] { ops::generic::rms_norm_backward(gy, x, weight, rstd, gy, gx, gweight); }),
+    expect_within("norm", taken([&] {
+                    ops::generic::rms_norm_backward(
+                        {.gy = gy, .x = x, .weight = weight, .rstd = rstd, .residual_grad = gy, .gx = gx, .gweight = gweight});
+                  }),
                   {.tokens = kScratchTokens, .hidden = kHidden});
     const at::Tensor gate_up = rows(2 * kIntermediate), gact = rows(kIntermediate), act = rows(kIntermediate);
     expect_within("swiglu", taken([&] { ops::generic::swiglu_backward(gate_up, gact, gate_up, act); }),
@@ -101,8 +104,17 @@ TEST_F(Scratch, OfTheDeltaNetIsWhatIsPlanned) {
         };
         const at::Tensor norm_grad = statistics({s.value_dim});
         within("norm", taken([&] { ops::gated_norm_forward(in.v, out, norm, 1e-6, grads.v, per_head); }), of_norm(false));
-        within("its gradient",
-               taken([&] { ops::gated_norm_backward(out, in.v, in.v, norm, per_head, out, grads.v, norm_grad, workspace); }),
+        within("its gradient", taken([&] {
+                 ops::gated_norm_backward({.gy = out,
+                                           .x = in.v,
+                                           .z = in.v,
+                                           .weight = norm,
+                                           .rstd = per_head,
+                                           .gx = out,
+                                           .gz = grads.v,
+                                           .gweight = norm_grad},
+                                          workspace);
+               }),
                of_norm(true));
         const ops::DeltaGateInputs gates{rows(s.value_heads, tokens), rows(s.value_heads, tokens), rows(s.value_heads, 1)[0],
                                          rows(s.value_heads, 1)[0]};
@@ -121,7 +133,10 @@ TEST_F(Scratch, OfGatesIsWhatIsPlanned) {
   const at::Tensor x = at::ones({kTokens, kHeads, kWidth}, on_device(type)), weight = at::ones({kWidth}, on_device(type));
   const at::Tensor rstd = statistics({kTokens, kHeads}), gweight = statistics({kWidth});
   ops::Workspace workspace(device());
-  const std::int64_t norm = taken([&] { ops::gated_norm_backward(x, x, x, weight, rstd, x, x, gweight, workspace); });
+  const std::int64_t norm = taken([&] {
+    ops::gated_norm_backward({.gy = x, .x = x, .z = x, .weight = weight, .rstd = rstd, .gx = x, .gz = x, .gweight = gweight},
+                             workspace);
+  });
   const std::int64_t planned = ops::gated_norm_scratch_bytes(kTokens, kHeads * kWidth, type, /*on_cpu=*/false, true);
   EXPECT_LE(norm, planned + planned / 20);
   EXPECT_GE(norm, planned * 9 / 10);

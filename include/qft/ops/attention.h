@@ -83,10 +83,14 @@ void attention_forward(const QkvViews& in, const PackedSequences& sequences, con
                        const at::Tensor& out, const at::Tensor& lse, Workspace& workspace,
                        AttentionKernel kernel = AttentionKernel::automatic);
 
+struct AttentionBackward {
+  at::Tensor gout;      ///< like out
+  QkvViews in;          ///< the forward's
+  at::Tensor out, lse;  ///< the forward's results
+  QkvViews grads;       ///< like in
+};
 /// Writes the gradients of q, k and v into `grads`.
-///   gout  like out
-void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
-                        const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads,
+void attention_backward(const AttentionBackward& tensors, const PackedSequences& sequences, const AttentionOptions& options,
                         Workspace& workspace, AttentionKernel kernel = AttentionKernel::automatic);
 
 /// Upper bounds on the size of a micro-batch.

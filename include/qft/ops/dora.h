@@ -31,7 +31,7 @@ std::int64_t dora_scratch_bytes(std::int64_t tokens, std::int64_t rows, at::Scal
 //   with dropout     y = x W^T + bias + (factor - 1) * dropout(x) W^T + factor * LoRA, a second product with each part's weight
 void dora_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& y,
                   const at::Tensor& saved, Workspace& workspace);
-void dora_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
-                   const at::Tensor& saved, const at::Tensor& gx, GradMode mode, const LinearGrads& grads, Workspace& workspace);
+void dora_backward(const LinearBackward& tensors, const LinearWeights& w, const LoraDropout& dropout, const LinearGrads& grads,
+                   Workspace& workspace);
 
 }  // namespace qft::ops

@@ -59,10 +59,9 @@ LinearGrads expert_of(const LinearGrads& stack, std::int64_t e);
 /// `dropout.rows` identifies the grouped rows, not the tokens.
 void experts_forward(const ExpertRows& grouped_rows, const at::Tensor& x, const LinearWeights& stack, std::uint32_t sites,
                      const LoraDropout& dropout, const at::Tensor& y, const at::Tensor& saved, Workspace& workspace);
-/// Runs linear_backward() for each expert; gx [rows, K].
-void experts_backward(const ExpertRows& grouped_rows, const at::Tensor& gy, const at::Tensor& x, const LinearWeights& stack,
-                      std::uint32_t sites, const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gx,
-                      GradMode mode, const LinearGrads& grads, Workspace& workspace);
+/// Runs linear_backward() for each expert over its rows of gy, x, saved and gx.
+void experts_backward(const ExpertRows& grouped_rows, const LinearBackward& tensors, const LinearWeights& stack,
+                      std::uint32_t sites, const LoraDropout& dropout, const LinearGrads& grads, Workspace& workspace);
 /// Bytes that forward or backward allocates for this many rows and columns on a device with grouped products (all experts in one
 /// call).
 std::int64_t grouped_product_bytes(std::int64_t rows, std::int64_t columns, at::ScalarType dtype);

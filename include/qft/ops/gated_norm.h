@@ -14,12 +14,13 @@ namespace qft::ops {
 void gated_norm_forward(const at::Tensor& x, const at::Tensor& z, const at::Tensor& weight, double eps, const at::Tensor& y,
                         const at::Tensor& rstd);
 
-/// Computes input gradients from y's gradient; x, z and rstd are the forward's.
-///   gx, gz   like x; gx may be gy, gz may be z
-///   gweight  [D], accumulated, the weight's dtype or a wider one; undefined if the weight is frozen
-void gated_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& z, const at::Tensor& weight,
-                         const at::Tensor& rstd, const at::Tensor& gx, const at::Tensor& gz, const at::Tensor& gweight,
-                         Workspace& workspace);
+struct GatedNormBackward {
+  at::Tensor gy, x, z, weight, rstd;  ///< all but gy are the forward's
+  at::Tensor gx, gz;                  ///< like x; gx may be gy, gz may be z
+  at::Tensor gweight = {};            ///< [D], accumulated, the weight's dtype or a wider one; undefined if the weight is frozen
+};
+/// Computes input gradients from y's gradient.
+void gated_norm_backward(const GatedNormBackward& tensors, Workspace& workspace);
 
 /// Maximum scratch bytes for forward or backward for T rows with heads * D = `columns` values.
 std::int64_t gated_norm_scratch_bytes(std::int64_t tokens, std::int64_t columns, at::ScalarType dtype, bool on_cpu,

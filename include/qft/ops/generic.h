@@ -17,9 +17,7 @@ inline at::ScalarType accumulate_dtype(at::ScalarType dtype) {
 
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd,
                       NormWeight form = NormWeight::plain);
-void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
-                       const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight,
-                       NormWeight form = NormWeight::plain);
+void rms_norm_backward(const NormBackward& tensors);
 
 void rope(const at::Tensor& x, const at::Tensor& positions, const RopeTable& table, RopeDirection direction);
 

@@ -58,11 +58,15 @@ void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabel
 void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& grad_logprobs,
                    const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace);
 
+/// Arguments as above.
+struct HeadForwardBackward {
+  at::Tensor x, weight;
+  HeadLabels labels;
+  at::Tensor grad_logprobs = {}, logprobs = {}, gx = {}, gweight = {};
+};
 /// Forward and backward in one pass over the logits. For objectives with a constant grad_logprobs (cross-entropy), or one that
-/// depends only on the label's own row of logits: `reader` then fills grad_logprobs in. Arguments as above.
-void head_forward_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
-                           const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& gx,
-                           const at::Tensor& gweight, Workspace& workspace, std::int64_t chunk_rows = 0,
+/// depends only on the label's own row of logits: `reader` then fills grad_logprobs in.
+void head_forward_backward(const HeadForwardBackward& tensors, Workspace& workspace, std::int64_t chunk_rows = 0,
                            const LogitsReader& reader = {});
 
 }  // namespace qft::ops

@@ -77,12 +77,16 @@ void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropo
 /// How backward writes gx.
 enum class GradMode { skip, write, accumulate };
 
+struct LinearBackward {
+  at::Tensor gy;          ///< [T, N]
+  at::Tensor x = {};      ///< [T, K], the forward's; may be undefined if no weight, a or skew needs a gradient
+  at::Tensor saved = {};  ///< the forward's
+  at::Tensor gx = {};     ///< [T, K], not gy; ignored if mode is skip
+  GradMode mode = GradMode::write;
+};
+
 /// gx = (or +=) gy W + LoRA's gradient, with OFT gy W R^T; accumulates into grads.
-///   gy     [T, N]; x, saved: the forward's
-///   gx     [T, K], not gy; ignored if mode is skip
-/// x may be undefined if no gradient needs it: the weight is frozen and no a or skew needs a gradient.
-void linear_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
-                     const at::Tensor& saved, const at::Tensor& gx, GradMode mode, const LinearGrads& grads,
+void linear_backward(const LinearBackward& tensors, const LinearWeights& w, const LoraDropout& dropout, const LinearGrads& grads,
                      Workspace& workspace);
 
 }  // namespace qft::ops

@@ -22,12 +22,15 @@ enum class NormWeight : std::uint8_t { plain, zero_centred, rounded_last };
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd,
                       NormWeight form = NormWeight::plain);
 
+struct NormBackward {
+  at::Tensor gy, x;               ///< as x above; x is the forward's
+  at::Tensor weight, rstd;        ///< the forward's
+  at::Tensor residual_grad = {};  ///< like gx, or undefined
+  at::Tensor gx;                  ///< as x above; may be gy or residual_grad itself
+  at::Tensor gweight = {};        ///< [D], the weight's dtype or a wider one; undefined if the weight is frozen
+  NormWeight form = NormWeight::plain;
+};
 /// gx = d(norm)/dx^T gy + residual_grad; gweight += sum over rows of gy * x * rstd.
-///   gy, x, gx      as x above (x: the forward's input); gx may be gy or residual_grad itself
-///   residual_grad  like gx, or undefined
-///   gweight        [D], the weight's dtype or a wider one; undefined if the weight is frozen
-void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
-                       const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace,
-                       NormWeight form = NormWeight::plain);
+void rms_norm_backward(const NormBackward& tensors, Workspace& workspace);
 
 }  // namespace qft::ops

@@ -27,7 +27,6 @@ std::int64_t oft_scratch_bytes(std::int64_t tokens, std::int64_t columns, std::i
 
 // linear_forward and linear_backward call these if `w` has parts with OFT. Batch-invariant if the product without OFT is.
 void oft_forward(const at::Tensor& x, const LinearWeights& w, const at::Tensor& y, Workspace& workspace);
-void oft_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, const at::Tensor& gx, GradMode mode,
-                  const LinearGrads& grads, Workspace& workspace);
+void oft_backward(const LinearBackward& tensors, const LinearWeights& w, const LinearGrads& grads, Workspace& workspace);
 
 }  // namespace qft::ops

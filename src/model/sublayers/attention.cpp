@@ -91,22 +91,36 @@ class Attention final : public SubLayer {
                 const at::Tensor& gout, const at::Tensor& gx, ops::GradMode mode) const override {
     const Projection &qkv = w.linears[kQkv], &output = w.linears[kOutput];
     const at::Tensor gattended = pass.scratch(spec_.scratch[kGradAttended]), gqkv = pass.scratch(spec_.scratch[kGradQkv]);
-    ops::linear_backward(gout, gated(pass, s), output.weights, pass.dropout, s.lora[kOutput], gattended, ops::GradMode::write,
-                         output.grads, pass.workspace);
+    ops::linear_backward({.gy = gout, .x = gated(pass, s), .saved = s.lora[kOutput], .gx = gattended}, output.weights,
+                         pass.dropout, output.grads, pass.workspace);
     if (gated_) ops::head_gate_backward(gattended, s.tensors[kAttended], gates(s.tensors[kQkvRows]), gates(gqkv));
     const ops::QkvViews raw_grads = raw(gqkv), grads = inputs(gqkv, gated_ ? pass.scratch(spec_.scratch[kGradQk]) : gqkv);
-    ops::attention_backward(gattended, inputs(s), s.tensors[kAttended], s.tensors[kLogSumExp], *pass.sequences, options_, grads,
-                            pass.workspace);
+    ops::attention_backward(
+        {.gout = gattended, .in = inputs(s), .out = s.tensors[kAttended], .lse = s.tensors[kLogSumExp], .grads = grads},
+        *pass.sequences, options_, pass.workspace);
     rotate(gated_ ? pass.scratch(spec_.scratch[kGradQk]) : gqkv, pass, ops::RopeDirection::backward);
     if (qk_norm_) {
       const auto before = raw(s.tensors[kQkvRows]);
       const Weight &q = w.vectors[kQNorm], &k = w.vectors[kKNorm];
-      ops::rms_norm_backward(normed(grads.q), normed(before.q), q.value, statistic(s, kQStatistic), {}, normed(raw_grads.q),
-                             q.grad, pass.workspace, norm_);
-      ops::rms_norm_backward(normed(grads.k), normed(before.k), k.value, statistic(s, kKStatistic), {}, normed(raw_grads.k),
-                             k.grad, pass.workspace, norm_);
+      ops::rms_norm_backward({.gy = normed(grads.q),
+                              .x = normed(before.q),
+                              .weight = q.value,
+                              .rstd = statistic(s, kQStatistic),
+                              .gx = normed(raw_grads.q),
+                              .gweight = q.grad,
+                              .form = norm_},
+                             pass.workspace);
+      ops::rms_norm_backward({.gy = normed(grads.k),
+                              .x = normed(before.k),
+                              .weight = k.value,
+                              .rstd = statistic(s, kKStatistic),
+                              .gx = normed(raw_grads.k),
+                              .gweight = k.grad,
+                              .form = norm_},
+                             pass.workspace);
     }
-    ops::linear_backward(gqkv, x, qkv.weights, pass.dropout, s.lora[kQkv], gx, mode, qkv.grads, pass.workspace);
+    ops::linear_backward({.gy = gqkv, .x = x, .saved = s.lora[kQkv], .gx = gx, .mode = mode}, qkv.weights, pass.dropout,
+                         qkv.grads, pass.workspace);
   }
 
   std::unique_ptr<DecodeState> make_state(std::int64_t capacity, at::ScalarType dtype, c10::Device device) const override {

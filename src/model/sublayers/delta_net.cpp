@@ -76,10 +76,17 @@ class DeltaNet final : public SubLayer {
     const at::Tensor &rows = s.tensors[kRows], &values = s.tensors[kValues];
     const at::Tensor gvalues = pass.scratch(spec_.scratch[kGradValues]), grows = pass.scratch(spec_.scratch[kGradRows]);
     const at::Tensor normed = output.needs_input() ? norm(w, pass, s) : at::Tensor();
-    ops::linear_backward(gout, normed, output.weights, pass.dropout, s.lora[kOutput], gvalues, ops::GradMode::write, output.grads,
-                         pass.workspace);
-    ops::gated_norm_backward(heads(gvalues), heads(values), gates(rows), w.vectors[kNorm].value, s.tensors[kStatistic],
-                             heads(gvalues), gates(grows), w.vectors[kNorm].grad, pass.workspace);
+    ops::linear_backward({.gy = gout, .x = normed, .saved = s.lora[kOutput], .gx = gvalues}, output.weights, pass.dropout,
+                         output.grads, pass.workspace);
+    ops::gated_norm_backward({.gy = heads(gvalues),
+                              .x = heads(values),
+                              .z = gates(rows),
+                              .weight = w.vectors[kNorm].value,
+                              .rstd = s.tensors[kStatistic],
+                              .gx = heads(gvalues),
+                              .gz = gates(grows),
+                              .gweight = w.vectors[kNorm].grad},
+                             pass.workspace);
 
     const at::Tensor convolved = pass.scratch(spec_.scratch[kConvolved]),
                      gconvolved = pass.scratch(spec_.scratch[kGradConvolved]);
@@ -104,7 +111,8 @@ class DeltaNet final : public SubLayer {
       projected = pass.scratch(spec_.scratch[kProjected]);
       for_parts(grows, projected, [](const at::Tensor& part, const at::Tensor& of_heads) { of_heads.copy_(part); });
     }
-    ops::linear_backward(projected, x, input.weights, pass.dropout, s.lora[kInput], gx, mode, input.grads, pass.workspace);
+    ops::linear_backward({.gy = projected, .x = x, .saved = s.lora[kInput], .gx = gx, .mode = mode}, input.weights, pass.dropout,
+                         input.grads, pass.workspace);
   }
 
   std::unique_ptr<DecodeState> make_state(std::int64_t /*capacity*/, at::ScalarType dtype, c10::Device device) const override {

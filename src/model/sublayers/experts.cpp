@@ -65,8 +65,9 @@ class Experts final : public SubLayer {
     const at::Tensor gweights = backward_down(pass, assignment, down, s, dropout, {act, weights, gy, gact});
     ops::swiglu_backward(gate_up(s), gact, gate_up(s), {});
     if (in.needs_input()) ops::gather_rows(x, assignment, rows);
-    ops::experts_backward(assignment, gate_up(s), in.needs_input() ? rows : at::Tensor(), in.weights, 2, dropout, s.lora[kGateUp],
-                          gy, mode, in.grads, pass.workspace);
+    ops::experts_backward(
+        assignment, {.gy = gate_up(s), .x = in.needs_input() ? rows : at::Tensor(), .saved = s.lora[kGateUp], .gx = gy, .mode = mode},
+        in.weights, 2, dropout, in.grads, pass.workspace);
     if (mode != ops::GradMode::skip) ops::sum_rows(gy, assignment, gx, mode);
     const ops::GradMode more = mode == ops::GradMode::skip ? mode : ops::GradMode::accumulate;
     backward_router(w, x, pass, s, gweights, gx, more);
@@ -123,7 +124,7 @@ class Experts final : public SubLayer {
     const auto wide = s.tensors[kProbabilities].scalar_type();
     const at::Tensor unweighted = r.act.clone();
     r.act.mul_(r.weights);
-    ops::experts_backward(assignment, r.gy, r.act, down.weights, 1, dropout, s.lora[down_], r.gact, ops::GradMode::write,
+    ops::experts_backward(assignment, {.gy = r.gy, .x = r.act, .saved = s.lora[down_], .gx = r.gact}, down.weights, 1, dropout,
                           down.grads, pass.workspace);
     const at::Tensor of_rows = at::sum(r.gact.to(wide) * unweighted, 1);
     r.gact.mul_(r.weights);
@@ -140,7 +141,8 @@ class Experts final : public SubLayer {
     if (pass.routing != nullptr && loss.z != 0.0)
       grads.log_sums = pass.routing->square_gradient(s.tensors[kLogSums].view({-1})).mul_(loss.z);
     ops::route_backward(s.tensors[kProbabilities], s.tensors[kExperts], normalise_, grads, glogits);
-    ops::linear_backward(glogits, x, router.weights, pass.dropout, s.lora[kRouter], gx, mode, router.grads, pass.workspace);
+    ops::linear_backward({.gy = glogits, .x = x, .saved = s.lora[kRouter], .gx = gx, .mode = mode}, router.weights, pass.dropout,
+                         router.grads, pass.workspace);
   }
 
   void forward_shared(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
@@ -165,14 +167,16 @@ class Experts final : public SubLayer {
     ops::swiglu_forward(rows, act);
     const at::Tensor ungated = act.clone();
     act.mul_(gate);
-    ops::linear_backward(gout, act, down.weights, pass.dropout, s.lora[shared_down_], gact, ops::GradMode::write, down.grads,
-                         pass.workspace);
+    ops::linear_backward({.gy = gout, .x = act, .saved = s.lora[shared_down_], .gx = gact}, down.weights, pass.dropout,
+                         down.grads, pass.workspace);
     const at::Tensor open = gate.to(wide), ggate = at::sum(gact.to(wide) * ungated, 1, /*keepdim=*/true);
     gact.mul_(gate);
     ops::swiglu_backward(rows, gact, rows, {});
-    ops::linear_backward(rows, x, in.weights, pass.dropout, s.lora[kSharedGateUp], gx, mode, in.grads, pass.workspace);
+    ops::linear_backward({.gy = rows, .x = x, .saved = s.lora[kSharedGateUp], .gx = gx, .mode = mode}, in.weights, pass.dropout,
+                         in.grads, pass.workspace);
     gate.copy_(ggate * open * (1.0 - open));
-    ops::linear_backward(gate, x, router.weights, pass.dropout, s.lora[kSharedRouter], gx, mode, router.grads, pass.workspace);
+    ops::linear_backward({.gy = gate, .x = x, .saved = s.lora[kSharedRouter], .gx = gx, .mode = mode}, router.weights,
+                         pass.dropout, router.grads, pass.workspace);
   }
 
   std::int64_t count_, per_token_, widest_;

@@ -29,10 +29,11 @@ class DenseFeedForward final : public SubLayer {
       act = pass.scratch(spec_.scratch[kAct]);
       Activation::forward(rows, act);
     }
-    ops::linear_backward(gout, act, down.weights, pass.dropout, s.lora[kDown], gact, ops::GradMode::write, down.grads,
+    ops::linear_backward({.gy = gout, .x = act, .saved = s.lora[kDown], .gx = gact}, down.weights, pass.dropout, down.grads,
                          pass.workspace);
     Activation::backward(rows, gact);
-    ops::linear_backward(rows, x, in.weights, pass.dropout, s.lora[kIn], gx, mode, in.grads, pass.workspace);
+    ops::linear_backward({.gy = rows, .x = x, .saved = s.lora[kIn], .gx = gx, .mode = mode}, in.weights, pass.dropout, in.grads,
+                         pass.workspace);
   }
 
  private:

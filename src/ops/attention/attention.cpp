@@ -90,17 +90,16 @@ void forward(AttentionKernel kernel, const QkvViews& in, const PackedSequences& 
   }
 }
 
-void backward(AttentionKernel kernel, const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
-              const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads, Workspace& workspace) {
+void backward(AttentionKernel kernel, const AttentionBackward& t, const PackedSequences& sequences,
+              const AttentionOptions& options, Workspace& workspace) {
   switch (kernel) {
     case AttentionKernel::blocked:
-      return blocked::attention_backward(gout, in, out, lse, sequences, options, grads, workspace,
-                                         blocked::preferred_tile_type(in.q.scalar_type()));
+      return blocked::attention_backward(t, sequences, options, workspace, blocked::preferred_tile_type(t.in.q.scalar_type()));
     case AttentionKernel::sdpa:
-      if (in.q.is_cpu()) return sdpa::attention_backward(gout, in, out, lse, sequences, options, grads);
-      return sdpa::device_attention_backward(gout, in, out, lse, sequences, options, grads);
+      if (t.in.q.is_cpu()) return sdpa::attention_backward(t, sequences, options);
+      return sdpa::device_attention_backward(t, sequences, options);
     default:
-      return reference::attention_backward(gout, in, out, lse, sequences, options, grads);
+      return reference::attention_backward(t, sequences, options);
   }
 }
 
@@ -160,23 +159,22 @@ void attention_forward(const QkvViews& in, const PackedSequences& sequences, con
   first_rows(all_lse.t(), shared, lse.t());
 }
 
-void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
-                        const PackedSequences& sequences, const AttentionOptions& given, const QkvViews& grads,
+void attention_backward(const AttentionBackward& t, const PackedSequences& sequences, const AttentionOptions& given,
                         Workspace& workspace, AttentionKernel kernel) {
-  check(in, sequences, out, lse);
+  check(t.in, sequences, t.out, t.lse);
   const AttentionOptions options = without_unused_window(given, sequences);
   const SharedRows& shared = sequences.shared;
-  if (!shared.any()) return backward(resolve_kernel(kernel, in.q), gout, in, out, lse, sequences, options, grads, workspace);
-  const ExpandedRows rows(in, lse, shared, workspace);
+  if (!shared.any()) return backward(resolve_kernel(kernel, t.in.q), t, sequences, options, workspace);
+  const ExpandedRows rows(t.in, t.lse, shared, workspace);
   const at::Tensor all_gout = rows.out(kSharedGradOut), all_out = rows.out(kSharedOut), all_lse = rows.lse();
-  expand_gradient(gout, shared, all_gout);
-  expand_rows(out, shared, all_out);
-  expand_rows(lse.t(), shared, all_lse.t());
+  expand_gradient(t.gout, shared, all_gout);
+  expand_rows(t.out, shared, all_out);
+  expand_rows(t.lse.t(), shared, all_lse.t());
   const QkvViews all_grads = rows.qkv(kSharedGradIn);
-  backward(resolve_kernel(kernel, in.q), all_gout, rows.inputs(), all_out, all_lse, sequences, options, all_grads, workspace);
-  sum_tokens(all_grads.q, shared, grads.q);
-  sum_tokens(all_grads.k, shared, grads.k);
-  sum_tokens(all_grads.v, shared, grads.v);
+  backward(resolve_kernel(kernel, t.in.q), {all_gout, rows.inputs(), all_out, all_lse, all_grads}, sequences, options, workspace);
+  sum_tokens(all_grads.q, shared, t.grads.q);
+  sum_tokens(all_grads.k, shared, t.grads.k);
+  sum_tokens(all_grads.v, shared, t.grads.v);
 }
 
 }  // namespace qft::ops

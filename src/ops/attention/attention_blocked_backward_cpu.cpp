@@ -193,12 +193,11 @@ void request_backward(const Shape& shape, at::ScalarType dtype, Workspace& works
   with_elements(dtype, preferred_tile_type(dtype), [&]<class T, class E>() { BackwardBuffers<E>(Problem<E>(shape), workspace); });
 }
 
-void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
-                        const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads,
+void attention_backward(const AttentionBackward& t, const PackedSequences& sequences, const AttentionOptions& options,
                         Workspace& workspace, TileType tile_type) {
-  const at::Tensor gout_heads = gout.view(in.q.sizes()), out_heads = out.view(in.q.sizes());
-  const Arguments arguments{gout_heads, out_heads, lse, in, grads, static_cast<float>(options.scale)};
-  with_elements(in.q.scalar_type(), tile_type,
+  const at::Tensor gout_heads = t.gout.view(t.in.q.sizes()), out_heads = t.out.view(t.in.q.sizes());
+  const Arguments arguments{gout_heads, out_heads, t.lse, t.in, t.grads, static_cast<float>(options.scale)};
+  with_elements(t.in.q.scalar_type(), tile_type,
                 [&]<class T, class E>() { backward<T, E>(arguments, sequences, options, workspace); });
 }
 

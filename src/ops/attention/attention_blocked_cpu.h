@@ -15,8 +15,7 @@ namespace qft::ops::blocked {
 
 void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
                        const at::Tensor& out, const at::Tensor& lse, Workspace& workspace, TileType tile_type);
-void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
-                        const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads,
+void attention_backward(const AttentionBackward& tensors, const PackedSequences& sequences, const AttentionOptions& options,
                         Workspace& workspace, TileType tile_type);
 
 /// A problem with `tokens` tokens and at most `sequences` sequences.

@@ -167,11 +167,11 @@ void device_attention_forward(const QkvViews& in, const PackedSequences& seq, co
   forward(aligned(in), seq, options, out.view(in.q.sizes()), lse);
 }
 
-void device_attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
-                               const PackedSequences& seq, const AttentionOptions& options, const QkvViews& grads) {
+void device_attention_backward(const AttentionBackward& t, const PackedSequences& seq, const AttentionOptions& options) {
   if (seq.num_tokens() == 0) return;
-  const auto backward = kernel_for(in) == AttentionPath::flash ? &flash_backward : &efficient_backward;
-  backward(aligned(gout.view(in.q.sizes())), aligned(in), aligned(out.view(in.q.sizes())), lse, seq, options, grads);
+  const auto backward = kernel_for(t.in) == AttentionPath::flash ? &flash_backward : &efficient_backward;
+  backward(aligned(t.gout.view(t.in.q.sizes())), aligned(t.in), aligned(t.out.view(t.in.q.sizes())), t.lse, seq, options,
+           t.grads);
 }
 
 }  // namespace qft::ops::sdpa

@@ -11,15 +11,13 @@ at::Tensor masked_keys(std::int64_t queries, std::int64_t keys, std::int64_t win
 namespace reference {
 void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
                        const at::Tensor& out, const at::Tensor& lse);
-void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
-                        const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads);
+void attention_backward(const AttentionBackward& tensors, const PackedSequences& sequences, const AttentionOptions& options);
 }  // namespace reference
 
 namespace sdpa {
 void attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
                        const at::Tensor& out, const at::Tensor& lse);
-void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
-                        const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads);
+void attention_backward(const AttentionBackward& tensors, const PackedSequences& sequences, const AttentionOptions& options);
 
 /// Head size after padding for these kernels.
 std::int64_t aligned_head_dim(std::int64_t head_dim, at::ScalarType dtype);
@@ -29,8 +27,8 @@ std::int64_t padded_lse_length(std::int64_t longest);
 /// attention_forward and attention_backward on an accelerator. attention_path() picks the kernel and must not be `matrices`.
 void device_attention_forward(const QkvViews& in, const PackedSequences& sequences, const AttentionOptions& options,
                               const at::Tensor& out, const at::Tensor& lse);
-void device_attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
-                               const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads);
+void device_attention_backward(const AttentionBackward& tensors, const PackedSequences& sequences,
+                               const AttentionOptions& options);
 }  // namespace sdpa
 
 }  // namespace qft::ops

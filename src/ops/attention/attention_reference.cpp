@@ -55,21 +55,20 @@ void attention_forward(const QkvViews& in, const PackedSequences& sequences, con
   }
 }
 
-void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
-                        const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads) {
-  const Heads h = heads_of(in);
+void attention_backward(const AttentionBackward& t, const PackedSequences& sequences, const AttentionOptions& options) {
+  const Heads h = heads_of(t.in);
   for (std::int64_t s = 0; s < sequences.num_sequences(); ++s) {
     const std::int64_t first = sequences.cu_seqlens[s], n = sequences.cu_seqlens[s + 1] - first;
     if (n == 0) continue;
-    const at::Tensor q = by_head(in.q, first, n, h), k = by_head(in.k, first, n, h), v = by_head(in.v, first, n, h);
-    const at::Tensor go = by_head(gout, first, n, h), o = by_head(out, first, n, h);
-    const at::Tensor l = lse.narrow(1, first, n).reshape({h.kv_heads, h.group, n, 1});
+    const at::Tensor q = by_head(t.in.q, first, n, h), k = by_head(t.in.k, first, n, h), v = by_head(t.in.v, first, n, h);
+    const at::Tensor go = by_head(t.gout, first, n, h), o = by_head(t.out, first, n, h);
+    const at::Tensor l = t.lse.narrow(1, first, n).reshape({h.kv_heads, h.group, n, 1});
     const at::Tensor p = (scores(q, k, options) - l).exp_();
     // Softmax backward: dS = P * (dP - rowsum(dO * O)); this row sum equals rowsum(P * dP).
     const at::Tensor ds = p.mul(at::matmul(go, v.transpose(-2, -1)) - (go * o).sum(-1, true)).mul_(options.scale);
-    store(grads.q, first, at::matmul(ds, k));
-    store(grads.k, first, at::matmul(ds.transpose(-2, -1), q).sum(1, true));
-    store(grads.v, first, at::matmul(p.transpose(-2, -1), go).sum(1, true));
+    store(t.grads.q, first, at::matmul(ds, k));
+    store(t.grads.k, first, at::matmul(ds.transpose(-2, -1), q).sum(1, true));
+    store(t.grads.v, first, at::matmul(p.transpose(-2, -1), go).sum(1, true));
   }
 }
 

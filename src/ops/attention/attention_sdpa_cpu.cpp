@@ -47,22 +47,21 @@ void attention_forward(const QkvViews& in, const PackedSequences& sequences, con
   }
 }
 
-void attention_backward(const at::Tensor& gout, const QkvViews& in, const at::Tensor& out, const at::Tensor& lse,
-                        const PackedSequences& sequences, const AttentionOptions& options, const QkvViews& grads) {
-  const std::int64_t kv_heads = in.k.size(1), group = in.q.size(1) / kv_heads;
-  const at::Tensor out_heads = as_heads(out, in.q), gout_heads = as_heads(gout, in.q);
+void attention_backward(const AttentionBackward& t, const PackedSequences& sequences, const AttentionOptions& options) {
+  const std::int64_t kv_heads = t.in.k.size(1), group = t.in.q.size(1) / kv_heads;
+  const at::Tensor out_heads = as_heads(t.out, t.in.q), gout_heads = as_heads(t.gout, t.in.q);
   for (std::int64_t s = 0; s < sequences.num_sequences(); ++s) {
     const std::int64_t first = sequences.cu_seqlens[s], n = sequences.cu_seqlens[s + 1] - first;
     if (n == 0) continue;
     auto heads = [&](const at::Tensor& rows) { return by_head(rows, first, n, kv_heads, group); };
-    const auto mask = mask_of(n, options, in.q);
-    const at::Tensor l = lse.narrow(1, first, n).reshape({kv_heads, group, n}).contiguous();
+    const auto mask = mask_of(n, options, t.in.q);
+    const at::Tensor l = t.lse.narrow(1, first, n).reshape({kv_heads, group, n}).contiguous();
     const auto [gq, gk, gv] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        heads(gout_heads), heads(in.q), heads(in.k), heads(in.v), heads(out_heads), l, 0.0, !mask.has_value(), mask,
+        heads(gout_heads), heads(t.in.q), heads(t.in.k), heads(t.in.v), heads(out_heads), l, 0.0, !mask.has_value(), mask,
         options.scale);
-    heads(grads.q).copy_(gq);
-    grads.k.narrow(0, first, n).copy_(gk.sum(1).permute({1, 0, 2}));
-    grads.v.narrow(0, first, n).copy_(gv.sum(1).permute({1, 0, 2}));
+    heads(t.grads.q).copy_(gq);
+    t.grads.k.narrow(0, first, n).copy_(gk.sum(1).permute({1, 0, 2}));
+    t.grads.v.narrow(0, first, n).copy_(gv.sum(1).permute({1, 0, 2}));
   }
 }
 

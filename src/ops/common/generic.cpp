@@ -35,19 +35,18 @@ void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,
     y.copy_((xf * r) * factor(weight, form));
 }
 
-void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
-                       const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight, NormWeight form) {
-  const at::Tensor xf = accumulated(x), gf = accumulated(gy), r = rstd.unsqueeze(-1);
+void rms_norm_backward(const NormBackward& t) {
+  const at::Tensor xf = accumulated(t.x), gf = accumulated(t.gy), r = t.rstd.unsqueeze(-1);
   const at::Tensor xhat = xf * r;
-  if (gweight.defined()) {
+  if (t.gweight.defined()) {
     // A plain weight multiplies the rounded value.
-    const at::Tensor rounded = form == NormWeight::plain ? accumulated(xhat.to(x.scalar_type())) : xhat;
-    gweight.add_((gf * rounded).reshape({-1, x.size(-1)}).sum(0));
+    const at::Tensor rounded = t.form == NormWeight::plain ? accumulated(xhat.to(t.x.scalar_type())) : xhat;
+    t.gweight.add_((gf * rounded).reshape({-1, t.x.size(-1)}).sum(0));
   }
-  at::Tensor g = gf * factor(weight, form);
+  at::Tensor g = gf * factor(t.weight, t.form);
   g.sub_(xhat * (g * xhat).mean(-1, true)).mul_(r);
-  if (residual_grad.defined()) g.add_(residual_grad);
-  gx.copy_(g);
+  if (t.residual_grad.defined()) g.add_(t.residual_grad);
+  t.gx.copy_(g);
 }
 
 void rope(const at::Tensor& x, const at::Tensor& positions, const RopeTable& table, RopeDirection direction) {

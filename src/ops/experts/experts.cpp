@@ -161,14 +161,16 @@ void experts_forward(const ExpertRows& grouped_rows, const at::Tensor& x, const 
   });
 }
 
-void experts_backward(const ExpertRows& grouped_rows, const at::Tensor& gy, const at::Tensor& x, const LinearWeights& stack,
-                      std::uint32_t sites, const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gx,
-                      GradMode mode, const LinearGrads& grads, Workspace& workspace) {
-  if (grouped_backward(grouped_product_of(gy), grouped_rows, gy, x, stack, dropout, saved, gx, mode, grads, workspace)) return;
+void experts_backward(const ExpertRows& grouped_rows, const LinearBackward& t, const LinearWeights& stack, std::uint32_t sites,
+                      const LoraDropout& dropout, const LinearGrads& grads, Workspace& workspace) {
+  if (grouped_backward(grouped_product_of(t.gy), grouped_rows, t, stack, dropout, grads, workspace)) return;
   for_each_expert(grouped_rows, [&](std::int64_t e, std::int64_t first, std::int64_t count) {
-    linear_backward(gy.narrow(0, first, count), rows_if(x, first, count), expert_of(stack, e, sites),
-                    rows_of(dropout, first, count), rows_if(saved, first, count), rows_if(gx, first, count), mode,
-                    expert_of(grads, e), workspace);
+    linear_backward({.gy = t.gy.narrow(0, first, count),
+                     .x = rows_if(t.x, first, count),
+                     .saved = rows_if(t.saved, first, count),
+                     .gx = rows_if(t.gx, first, count),
+                     .mode = t.mode},
+                    expert_of(stack, e, sites), rows_of(dropout, first, count), expert_of(grads, e), workspace);
   });
 }
 

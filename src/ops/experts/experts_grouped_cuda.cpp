@@ -79,29 +79,28 @@ bool grouped_forward(GroupedProduct product, const ExpertRows& grouped_rows, con
   return true;
 }
 
-bool grouped_backward(GroupedProduct product, const ExpertRows& grouped_rows, const at::Tensor& gy, const at::Tensor& x,
-                      const LinearWeights& stack, const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gx,
-                      GradMode mode, const LinearGrads& grads, Workspace& workspace) {
+bool grouped_backward(GroupedProduct product, const ExpertRows& grouped_rows, const LinearBackward& t, const LinearWeights& stack,
+                      const LoraDropout& dropout, const LinearGrads& grads, Workspace& workspace) {
   if (!supports(product, stack, dropout)) return false;
-  at::Tensor gbase = mode == GradMode::skip ? at::Tensor() : product(gy, stack.weight, grouped_rows.ends);
-  if (mode != GradMode::skip && !gbase.defined()) return false;
-  if (mode == GradMode::write) gx.copy_(gbase);
-  if (mode == GradMode::accumulate) gx.add_(gbase);
+  at::Tensor gbase = t.mode == GradMode::skip ? at::Tensor() : product(t.gy, stack.weight, grouped_rows.ends);
+  if (t.mode != GradMode::skip && !gbase.defined()) return false;
+  if (t.mode == GradMode::write) t.gx.copy_(gbase);
+  if (t.mode == GradMode::accumulate) t.gx.add_(gbase);
   gbase.reset();
   if (!stack.lora.empty()) {
     const Products multiply(product, grouped_rows);
-    const at::Tensor gsaved = workspace.get("op.lora_gsaved", {gy.size(0), lora_saved_columns(stack)}, gy.scalar_type());
+    const at::Tensor gsaved = workspace.get("op.lora_gsaved", {t.gy.size(0), lora_saved_columns(stack)}, t.gy.scalar_type());
     for_parts(stack, gsaved, [&](std::size_t i, const at::Tensor& columns) {
       const LoraPart& part = stack.lora[i];
-      columns.copy_(multiply(gy.narrow(1, part.row0, part.rows), part.b)).mul_(part.scaling);
-      if (mode != GradMode::skip) gx.add_(multiply(columns, part.a));
+      columns.copy_(multiply(t.gy.narrow(1, part.row0, part.rows), part.b)).mul_(part.scaling);
+      if (t.mode != GradMode::skip) t.gx.add_(multiply(columns, part.a));
     });
-    if (!grads.lora.empty()) lora_grads(multiply, gy, x, stack, saved, gsaved, grads.lora);
+    if (!grads.lora.empty()) lora_grads(multiply, t.gy, t.x, stack, t.saved, gsaved, grads.lora);
   }
   if (!grads.weight.defined()) return true;
   // One by one, to keep the sums in fp32; the grouped product would round them.
   for_each_expert(grouped_rows, [&](std::int64_t e, std::int64_t first, std::int64_t rows) {
-    add_token_sums(std::array{TokenSum{grads.weight.select(0, e), gy.narrow(0, first, rows), x.narrow(0, first, rows)}},
+    add_token_sums(std::array{TokenSum{grads.weight.select(0, e), t.gy.narrow(0, first, rows), t.x.narrow(0, first, rows)}},
                    workspace);
   });
   return true;

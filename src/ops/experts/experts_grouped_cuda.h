@@ -29,8 +29,7 @@ using GroupedProduct = at::Tensor (*)(const at::Tensor& a, const at::Tensor& b, 
 /// (masks differ per expert), DoRA or OFT, or if the product rejects the operands.
 bool grouped_forward(GroupedProduct product, const ExpertRows& grouped_rows, const at::Tensor& x, const LinearWeights& stack,
                      const LoraDropout& dropout, const at::Tensor& y, const at::Tensor& saved);
-bool grouped_backward(GroupedProduct product, const ExpertRows& grouped_rows, const at::Tensor& gy, const at::Tensor& x,
-                      const LinearWeights& stack, const LoraDropout& dropout, const at::Tensor& saved, const at::Tensor& gx,
-                      GradMode mode, const LinearGrads& grads, Workspace& workspace);
+bool grouped_backward(GroupedProduct product, const ExpertRows& grouped_rows, const LinearBackward& tensors,
+                      const LinearWeights& stack, const LoraDropout& dropout, const LinearGrads& grads, Workspace& workspace);
 
 }  // namespace qft::ops

@@ -61,34 +61,32 @@ at::Tensor reference_logits(const LogitsReader& reader, const at::Tensor& weight
 }
 
 /// One pass in chunks of labels. Skips undefined logprobs, grad_logprobs, gx and gweight.
-void run(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& grad_logprobs,
-         const at::Tensor& logprobs, const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace,
-         std::int64_t chunk_rows, const LogitsReader& reader = {}) {
-  check(x, weight, labels);
-  if (gx.defined()) gx.zero_();
-  const std::int64_t step = chunk_rows > 0 ? chunk_rows : head_chunk_rows(weight.size(0)), width = x.size(1);
-  for (std::int64_t first = 0; first < labels.size(); first += step) {
-    const std::int64_t n = std::min(step, labels.size() - first);
-    auto slice = [&](const at::Tensor& t) { return t.defined() ? t.narrow(0, first, n) : t; };
-    const at::Tensor rows = slice(labels.rows);
-    at::Tensor hidden = workspace.get("op.head_hidden", {n, width}, x.scalar_type());
-    at::index_select_out(hidden, x, 0, rows);
-    const at::Tensor logits = workspace.get("op.head_logits", {n, weight.size(0)}, x.scalar_type());
-    mm_into(logits, hidden, weight.t(), workspace);
-    const at::Tensor targets = slice(labels.targets), grad = slice(grad_logprobs);
-    at::Tensor of_targets = slice(logprobs);
+void run(const HeadForwardBackward& t, Workspace& workspace, std::int64_t chunk_rows, const LogitsReader& reader = {}) {
+  check(t.x, t.weight, t.labels);
+  if (t.gx.defined()) t.gx.zero_();
+  const std::int64_t step = chunk_rows > 0 ? chunk_rows : head_chunk_rows(t.weight.size(0)), width = t.x.size(1);
+  for (std::int64_t first = 0; first < t.labels.size(); first += step) {
+    const std::int64_t n = std::min(step, t.labels.size() - first);
+    auto slice = [&](const at::Tensor& all) { return all.defined() ? all.narrow(0, first, n) : all; };
+    const at::Tensor rows = slice(t.labels.rows);
+    at::Tensor hidden = workspace.get("op.head_hidden", {n, width}, t.x.scalar_type());
+    at::index_select_out(hidden, t.x, 0, rows);
+    const at::Tensor logits = workspace.get("op.head_logits", {n, t.weight.size(0)}, t.x.scalar_type());
+    mm_into(logits, hidden, t.weight.t(), workspace);
+    const at::Tensor targets = slice(t.labels.targets), grad = slice(t.grad_logprobs);
+    at::Tensor of_targets = slice(t.logprobs);
     at::Tensor more;
     if (reader.read) {
       cross_entropy(logits, targets, {}, of_targets);
-      more = reader.read({first, logits, targets, of_targets, reference_logits(reader, weight, first, n, workspace)});
+      more = reader.read({first, logits, targets, of_targets, reference_logits(reader, t.weight, first, n, workspace)});
       of_targets = at::Tensor();
     }
     if (grad.defined() || of_targets.defined()) cross_entropy(logits, targets, grad, of_targets);
-    if (!grad_logprobs.defined()) continue;
+    if (!t.grad_logprobs.defined()) continue;
     if (more.defined()) logits.add_(more);
-    if (gweight.defined()) add_token_sums(std::array{TokenSum{gweight, logits, hidden}}, workspace);
-    mm_into(hidden, logits, weight, workspace);
-    gx.index_copy_(0, rows.to(at::kLong), hidden);
+    if (t.gweight.defined()) add_token_sums(std::array{TokenSum{t.gweight, logits, hidden}}, workspace);
+    mm_into(hidden, logits, t.weight, workspace);
+    t.gx.index_copy_(0, rows.to(at::kLong), hidden);
   }
 }
 
@@ -101,18 +99,16 @@ std::int64_t head_chunk_rows(std::int64_t vocab_size) {
 
 void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& logprobs,
                   Workspace& workspace, std::int64_t chunk_rows, const LogitsReader& reader) {
-  run(x, weight, labels, {}, logprobs, {}, {}, workspace, chunk_rows, reader);
+  run({.x = x, .weight = weight, .labels = labels, .logprobs = logprobs}, workspace, chunk_rows, reader);
 }
 
 void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& grad_logprobs,
                    const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace) {
-  run(x, weight, labels, grad_logprobs, {}, gx, gweight, workspace, 0);
+  run({.x = x, .weight = weight, .labels = labels, .grad_logprobs = grad_logprobs, .gx = gx, .gweight = gweight}, workspace, 0);
 }
 
-void head_forward_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels,
-                           const at::Tensor& grad_logprobs, const at::Tensor& logprobs, const at::Tensor& gx,
-                           const at::Tensor& gweight, Workspace& workspace, std::int64_t chunk_rows, const LogitsReader& reader) {
-  run(x, weight, labels, grad_logprobs, logprobs, gx, gweight, workspace, chunk_rows, reader);
+void head_forward_backward(const HeadForwardBackward& t, Workspace& workspace, std::int64_t chunk_rows, const LogitsReader& reader) {
+  run(t, workspace, chunk_rows, reader);
 }
 
 }  // namespace qft::ops

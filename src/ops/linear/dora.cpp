@@ -170,18 +170,17 @@ void dropped_part_backward(const at::Tensor& gy, const at::Tensor& x, const Line
   if (grads.a.defined()) add_token_sums(std::array{TokenSum{grads.a, gsaved, tensors.out}}, workspace);
 }
 
-void backward_with_dropout(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
-                           const at::Tensor& saved, const at::Tensor& gx, GradMode mode, const LinearGrads& grads,
+void backward_with_dropout(const LinearBackward& t, const LinearWeights& w, const LoraDropout& dropout, const LinearGrads& grads,
                            Workspace& workspace) {
-  linear_backward(gy, {}, {w.weight, {}, {}}, {}, {}, gx, mode, {}, workspace);
-  const std::vector<at::Tensor> ranks = saved_ranks(w, saved);
-  for_outputs(w, saved, [&](std::size_t i, const at::Tensor& u) {
+  linear_backward({.gy = t.gy, .gx = t.gx, .mode = t.mode}, {w.weight, {}, {}}, {}, {}, workspace);
+  const std::vector<at::Tensor> ranks = saved_ranks(w, t.saved);
+  for_outputs(w, t.saved, [&](std::size_t i, const at::Tensor& u) {
     const LoraPart& part = w.lora[i];
     const LinearGrads::Lora own = grads.lora.empty() ? LinearGrads::Lora{} : grads.lora[i];
-    const at::Tensor g = gy.narrow(1, part.row0, part.rows);
+    const at::Tensor g = t.gy.narrow(1, part.row0, part.rows);
     const at::Tensor gu = workspace.get("op.dora_rows", g.sizes(), g.scalar_type());
     apply_factor_backward(g, u, part, gu, own.magnitude, workspace);
-    dropped_part_backward(g, x, w, i, dropout, ranks[i], gu, mode == GradMode::skip ? at::Tensor() : gx, own, workspace);
+    dropped_part_backward(g, t.x, w, i, dropout, ranks[i], gu, t.mode == GradMode::skip ? at::Tensor() : t.gx, own, workspace);
   });
 }
 
@@ -230,21 +229,22 @@ void dora_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropout
              [&](std::int64_t row0, std::int64_t rows) { y.narrow(1, row0, rows).add_(w.bias.narrow(0, row0, rows)); });
 }
 
-void dora_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
-                   const at::Tensor& saved, const at::Tensor& gx, GradMode mode, const LinearGrads& grads, Workspace& workspace) {
+void dora_backward(const LinearBackward& t, const LinearWeights& w, const LoraDropout& dropout, const LinearGrads& grads,
+                   Workspace& workspace) {
   QFT_ASSERT(!grads.weight.defined(), "DoRA does not train the weight itself ({} rows)", w.weight.size(0));
-  if (grads.bias.defined()) grads.bias.add_(gy.sum(0, false, grads.bias.scalar_type()));
-  if (dropout.p > 0.0) return backward_with_dropout(gy, x, w, dropout, saved, gx, mode, grads, workspace);
-  const at::Tensor gu = workspace.get("op.dora_rows", gy.sizes(), gy.scalar_type());
-  for_gaps(w, w.lora, [&](std::int64_t row0, std::int64_t rows) { gu.narrow(1, row0, rows).copy_(gy.narrow(1, row0, rows)); });
-  for_outputs(w, saved, [&](std::size_t i, const at::Tensor& u) {
+  if (grads.bias.defined()) grads.bias.add_(t.gy.sum(0, false, grads.bias.scalar_type()));
+  if (dropout.p > 0.0) return backward_with_dropout(t, w, dropout, grads, workspace);
+  const at::Tensor gu = workspace.get("op.dora_rows", t.gy.sizes(), t.gy.scalar_type());
+  for_gaps(w, w.lora, [&](std::int64_t row0, std::int64_t rows) { gu.narrow(1, row0, rows).copy_(t.gy.narrow(1, row0, rows)); });
+  for_outputs(w, t.saved, [&](std::size_t i, const at::Tensor& u) {
     const LoraPart& part = w.lora[i];
-    apply_factor_backward(gy.narrow(1, part.row0, part.rows), u, part, gu.narrow(1, part.row0, part.rows),
+    apply_factor_backward(t.gy.narrow(1, part.row0, part.rows), u, part, gu.narrow(1, part.row0, part.rows),
                           grads.lora.empty() ? at::Tensor() : grads.lora[i].magnitude, workspace);
   });
   LinearGrads factors;
   for (const LinearGrads::Lora& lora : grads.lora) factors.lora.push_back({lora.a, lora.b});
-  linear_backward(gu, x, lora_only(w), {}, saved.narrow(1, 0, sum_of_ranks(w)), gx, mode, factors, workspace);
+  linear_backward({.gy = gu, .x = t.x, .saved = t.saved.narrow(1, 0, sum_of_ranks(w)), .gx = t.gx, .mode = t.mode}, lora_only(w),
+                  {}, factors, workspace);
 }
 
 }  // namespace qft::ops

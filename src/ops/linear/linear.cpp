@@ -208,19 +208,19 @@ void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropo
   }
 }
 
-void linear_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, const LoraDropout& dropout,
-                     const at::Tensor& saved, const at::Tensor& gx, GradMode mode, const LinearGrads& grads,
+void linear_backward(const LinearBackward& t, const LinearWeights& w, const LoraDropout& dropout, const LinearGrads& grads,
                      Workspace& workspace) {
   QFT_ASSERT(grads.lora.empty() || grads.lora.size() == w.lora.size(), "{} LoRA gradients for {} parts", grads.lora.size(),
              w.lora.size());
-  if (is_dora(w)) return dora_backward(gy, x, w, dropout, saved, gx, mode, grads, workspace);
-  if (!w.oft.empty()) return oft_backward(gy, x, w, gx, mode, grads, workspace);
-  const at::Tensor gsaved = w.lora.empty() ? at::Tensor() : project_up_backward(gy, w, workspace);
-  if (mode != GradMode::skip) input_grad(gy, w, dropout, gsaved, gx, mode, workspace);
-  if (grads.weight.defined()) add_token_sums(std::array{TokenSum{grads.weight, gy, x}}, workspace);
-  if (grads.bias.defined()) grads.bias.add_(gy.sum(0, false, grads.bias.scalar_type()));
-  if (!grads.lora.empty()) lora_grads(gy, x, w, dropout, saved, gsaved, grads.lora, workspace);
-  if (dropout.p > 0.0) dropout_grads(x, w, dropout, gsaved, mode == GradMode::skip ? at::Tensor() : gx, grads.lora, workspace);
+  if (is_dora(w)) return dora_backward(t, w, dropout, grads, workspace);
+  if (!w.oft.empty()) return oft_backward(t, w, grads, workspace);
+  const at::Tensor gsaved = w.lora.empty() ? at::Tensor() : project_up_backward(t.gy, w, workspace);
+  if (t.mode != GradMode::skip) input_grad(t.gy, w, dropout, gsaved, t.gx, t.mode, workspace);
+  if (grads.weight.defined()) add_token_sums(std::array{TokenSum{grads.weight, t.gy, t.x}}, workspace);
+  if (grads.bias.defined()) grads.bias.add_(t.gy.sum(0, false, grads.bias.scalar_type()));
+  if (!grads.lora.empty()) lora_grads(t.gy, t.x, w, dropout, t.saved, gsaved, grads.lora, workspace);
+  if (dropout.p > 0.0)
+    dropout_grads(t.x, w, dropout, gsaved, t.mode == GradMode::skip ? at::Tensor() : t.gx, grads.lora, workspace);
 }
 
 }  // namespace qft::ops

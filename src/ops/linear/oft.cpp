@@ -177,32 +177,32 @@ void oft_forward(const at::Tensor& x, const LinearWeights& w, const at::Tensor& 
   });
 }
 
-void oft_backward(const at::Tensor& gy, const at::Tensor& x, const LinearWeights& w, const at::Tensor& gx, GradMode mode,
-                  const LinearGrads& grads, Workspace& workspace) {
+void oft_backward(const LinearBackward& t, const LinearWeights& w, const LinearGrads& grads, Workspace& workspace) {
   QFT_ASSERT(!grads.weight.defined(), "OFT does not train the weight itself ({} rows)", w.weight.size(0));
-  if (grads.bias.defined()) grads.bias.add_(gy.sum(0, false, grads.bias.scalar_type()));
-  const auto type = gy.scalar_type();
-  const at::Tensor g = workspace.get("op.oft_g", {gy.size(0), w.weight.size(1)}, type);
+  if (grads.bias.defined()) grads.bias.add_(t.gy.sum(0, false, grads.bias.scalar_type()));
+  const auto type = t.gy.scalar_type();
+  GradMode mode = t.mode;  // accumulate after the first part
+  const at::Tensor g = workspace.get("op.oft_g", {t.gy.size(0), w.weight.size(1)}, type);
   const BlockView layout(g, w.oft.front());
   at::Tensor blocks;
-  if (!grads.oft.empty()) blocks = layout.gathered(x, "op.oft_blocks", workspace);
+  if (!grads.oft.empty()) blocks = layout.gathered(t.x, "op.oft_blocks", workspace);
   for (std::size_t i = 0; i < w.oft.size(); ++i) {
     const OftPart& part = w.oft[i];
-    linear_backward(gy.narrow(1, part.row0, part.rows), {}, rows_of(w, part.row0, part.rows, false), {}, {}, g, GradMode::write,
-                    {}, workspace);
+    linear_backward({.gy = t.gy.narrow(1, part.row0, part.rows), .gx = g}, rows_of(w, part.row0, part.rows, false), {}, {},
+                    workspace);
     const at::Tensor of_g = layout.gathered(g, "op.oft_gblocks", workspace);
     if (!grads.oft.empty()) add_skew_gradient(blocks, of_g, part, kSumTokens * (layout.shared ? layout.blocks : 1), grads.oft[i]);
     if (mode == GradMode::skip) continue;
     const at::Tensor rotations = in_type(part.rotations, type, workspace);
-    at::Tensor out = layout.seen(gx);
+    at::Tensor out = layout.seen(t.gx);
     if (mode == GradMode::accumulate) out.add_(layout.seen(g));
     at::add_out(out, mode == GradMode::write ? layout.seen(g) : out, product(of_g, rotations.transpose(1, 2), workspace));
     mode = GradMode::accumulate;
   }
   if (mode != GradMode::skip)
     for_gaps(w, w.oft, [&](std::int64_t row0, std::int64_t rows) {
-      linear_backward(gy.narrow(1, row0, rows), {}, rows_of(w, row0, rows, false), {}, {}, gx, GradMode::accumulate, {},
-                      workspace);
+      linear_backward({.gy = t.gy.narrow(1, row0, rows), .gx = t.gx, .mode = GradMode::accumulate}, rows_of(w, row0, rows, false),
+                      {}, {}, workspace);
     });
 }
 

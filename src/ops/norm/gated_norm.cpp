@@ -98,21 +98,20 @@ void gated_norm_forward(const at::Tensor& x, const at::Tensor& z, const at::Tens
   for_rows(x, [&](const auto& part) { forward_generic(part(x), part(z), weight, eps, part(y), part(rstd)); });
 }
 
-void gated_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& z, const at::Tensor& weight,
-                         const at::Tensor& rstd, const at::Tensor& gx, const at::Tensor& gz, const at::Tensor& gweight,
-                         Workspace& workspace) {
-  check(x, z, weight, rstd);
-  const bool done = cpu::with_kernel_type(x, [&]<class T>() {
-    cpu::GatedNorm<T> args = arguments<T>(x, z, weight, rstd);
-    args.gy = head_rows<const T>(gy), args.gx = head_rows<T>(gx), args.gz = head_rows<T>(gz);
-    backward_cpu(args, rstd.numel(), gweight, workspace);
+void gated_norm_backward(const GatedNormBackward& t, Workspace& workspace) {
+  check(t.x, t.z, t.weight, t.rstd);
+  const bool done = cpu::with_kernel_type(t.x, [&]<class T>() {
+    cpu::GatedNorm<T> args = arguments<T>(t.x, t.z, t.weight, t.rstd);
+    args.gy = head_rows<const T>(t.gy), args.gx = head_rows<T>(t.gx), args.gz = head_rows<T>(t.gz);
+    backward_cpu(args, t.rstd.numel(), t.gweight, workspace);
   });
   if (done) return;
   at::Tensor sums;
-  if (gweight.defined()) sums = at::zeros(gweight.sizes(), rstd.options());
-  for_rows(x,
-           [&](const auto& part) { backward_generic(part(gy), part(x), part(z), weight, part(rstd), part(gx), part(gz), sums); });
-  if (gweight.defined()) gweight.add_(sums);
+  if (t.gweight.defined()) sums = at::zeros(t.gweight.sizes(), t.rstd.options());
+  for_rows(t.x, [&](const auto& part) {
+    backward_generic(part(t.gy), part(t.x), part(t.z), t.weight, part(t.rstd), part(t.gx), part(t.gz), sums);
+  });
+  if (t.gweight.defined()) t.gweight.add_(sums);
 }
 
 std::int64_t gated_norm_scratch_bytes(std::int64_t tokens, std::int64_t columns, at::ScalarType dtype, bool on_cpu,

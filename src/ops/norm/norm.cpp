@@ -47,20 +47,20 @@ void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,
     generic::rms_norm_forward(x, weight, eps, y, rstd, form);
 }
 
-void rms_norm_backward(const at::Tensor& gy, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& rstd,
-                       const at::Tensor& residual_grad, const at::Tensor& gx, const at::Tensor& gweight, Workspace& workspace,
-                       NormWeight form) {
-  check(x, weight, rstd);
-  const bool done = cpu::with_kernel_type(x, [&]<class T>() {
-    backward_cpu(norm_backward_args<T>(gy, x, weight, rstd, residual_grad, gx, form), rstd.numel(), gweight, workspace);
+void rms_norm_backward(const NormBackward& t, Workspace& workspace) {
+  check(t.x, t.weight, t.rstd);
+  const bool done = cpu::with_kernel_type(t.x, [&]<class T>() {
+    backward_cpu(norm_backward_args<T>(t.gy, t.x, t.weight, t.rstd, t.residual_grad, t.gx, t.form), t.rstd.numel(), t.gweight,
+                 workspace);
   });
   if (done) return;
-  const DeviceKernels* kernels = device_kernels(x);
+  const DeviceKernels* kernels = device_kernels(t.x);
   at::Tensor partial;
-  if (kernels != nullptr && gweight.defined())
-    partial = workspace.get("op.norm_gweight", {norm_weight_grad_parts(rstd.numel()), x.size(-1)}, at::kFloat);
-  if (kernels == nullptr || !kernels->rms_norm_backward(gy, x, weight, rstd, residual_grad, gx, gweight, partial, form))
-    generic::rms_norm_backward(gy, x, weight, rstd, residual_grad, gx, gweight, form);
+  if (kernels != nullptr && t.gweight.defined())
+    partial = workspace.get("op.norm_gweight", {norm_weight_grad_parts(t.rstd.numel()), t.x.size(-1)}, at::kFloat);
+  if (kernels == nullptr ||
+      !kernels->rms_norm_backward(t.gy, t.x, t.weight, t.rstd, t.residual_grad, t.gx, t.gweight, partial, t.form))
+    generic::rms_norm_backward(t);
 }
 
 }  // namespace qft::ops
