@@ -153,7 +153,7 @@ def sites_of(text, path):
 def sites():
     """Of the sources as they are here."""
     for folder in FOLDERS:
-        for file in sorted((ROOT / "src" / folder).glob("*.cpp")):
+        for file in sorted((ROOT / "src" / folder).rglob("*.cpp")):
             path = str(file.relative_to(ROOT))
             if path.removeprefix("src/") not in SKIPPED:
                 yield from sites_of(file.read_text(), path)
