@@ -1,13 +1,8 @@
 // SwiGLU.
-// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
-// clang-format off
-#include "../common/targets_cpu.h"
-#undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/activation/swiglu_cpu.cpp"
-#include <hwy/foreach_target.h>
 #include "qft/ops/cpu/kernels.h"
+
 #include "../common/vector-inl.h"
-// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
@@ -42,12 +37,7 @@ void swiglu_backward_rows(const SwigluBackward<T>& a, std::int64_t begin, std::i
   }
 }
 
-SwigluKernels<float> swiglu_kernels_f32() {
-  return {&swiglu_forward_rows<float>, &swiglu_backward_rows<float>};
-}
-SwigluKernels<Bf16> swiglu_kernels_bf16() {
-  return {&swiglu_forward_rows<Bf16>, &swiglu_backward_rows<Bf16>};
-}
+QFT_TARGET_KERNELS(SwigluKernels, swiglu_kernels, &swiglu_forward_rows<T>, &swiglu_backward_rows<T>);
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qft::ops::cpu
@@ -55,18 +45,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qft::ops::cpu {
-
-HWY_EXPORT(swiglu_kernels_f32);
-HWY_EXPORT(swiglu_kernels_bf16);
-
-template <>
-SwigluKernels<float> swiglu_kernels() {
-  return HWY_DYNAMIC_DISPATCH(swiglu_kernels_f32)();
-}
-template <>
-SwigluKernels<Bf16> swiglu_kernels() {
-  return HWY_DYNAMIC_DISPATCH(swiglu_kernels_bf16)();
-}
-
+QFT_EXPORT_KERNELS(SwigluKernels, swiglu_kernels);
 }  // namespace qft::ops::cpu
 #endif

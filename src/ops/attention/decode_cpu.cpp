@@ -1,13 +1,8 @@
 // Attention of one query over cached keys and values.
-// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
-// clang-format off
-#include "../common/targets_cpu.h"
-#undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/attention/decode_cpu.cpp"
-#include <hwy/foreach_target.h>
 #include "qft/ops/cpu/kernels.h"
+
 #include "../common/vector-inl.h"
-// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
@@ -52,12 +47,7 @@ void decode_heads(const DecodeAttention<T>& a, std::int64_t begin, std::int64_t 
   }
 }
 
-DecodeKernels<float> decode_kernels_f32() {
-  return {&decode_heads<float>};
-}
-DecodeKernels<Bf16> decode_kernels_bf16() {
-  return {&decode_heads<Bf16>};
-}
+QFT_TARGET_KERNELS(DecodeKernels, decode_kernels, &decode_heads<T>);
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qft::ops::cpu
@@ -65,18 +55,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qft::ops::cpu {
-
-HWY_EXPORT(decode_kernels_f32);
-HWY_EXPORT(decode_kernels_bf16);
-
-template <>
-DecodeKernels<float> decode_kernels() {
-  return HWY_DYNAMIC_DISPATCH(decode_kernels_f32)();
-}
-template <>
-DecodeKernels<Bf16> decode_kernels() {
-  return HWY_DYNAMIC_DISPATCH(decode_kernels_bf16)();
-}
-
+QFT_EXPORT_KERNELS(DecodeKernels, decode_kernels);
 }  // namespace qft::ops::cpu
 #endif

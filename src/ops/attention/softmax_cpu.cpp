@@ -1,17 +1,12 @@
 // Softmax and its gradient on tiles of attention scores.
-// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
-// clang-format off
-#include "../common/targets_cpu.h"
-#undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/attention/softmax_cpu.cpp"
-#include <hwy/foreach_target.h>
 #include "softmax_cpu.h"
-#include "../common/vector-inl.h"
-// clang-format on
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+
+#include "../common/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {

@@ -1,14 +1,8 @@
 // Sums of rows.
-// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
-// clang-format off
-#include "../common/targets_cpu.h"
-#undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/common/add_cpu.cpp"
-#include <hwy/foreach_target.h>
-#include "instruction_sets.h"
 #include "qft/ops/cpu/kernels.h"
+
 #include "vector-inl.h"
-// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
@@ -29,12 +23,7 @@ void add_to_float(float* to, const T* from, float scale, std::int64_t n) {
   });
 }
 
-AddKernels<float> add_kernels_f32() {
-  return {&add<float>, &add_to_float<float>};
-}
-AddKernels<Bf16> add_kernels_bf16() {
-  return {&add<Bf16>, &add_to_float<Bf16>};
-}
+QFT_TARGET_KERNELS(AddKernels, add_kernels, &add<T>, &add_to_float<T>);
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qft::ops::cpu
@@ -42,19 +31,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qft::ops::cpu {
-
-HWY_EXPORT(add_kernels_f32);
-HWY_EXPORT(add_kernels_bf16);
-
-template <>
-AddKernels<float> add_kernels() {
-  instruction_sets_are_held();  // otherwise programs that only use these kernels would not read QFT_CPU_ISA
-  return HWY_DYNAMIC_DISPATCH(add_kernels_f32)();
-}
-template <>
-AddKernels<Bf16> add_kernels() {
-  return HWY_DYNAMIC_DISPATCH(add_kernels_bf16)();
-}
-
+QFT_EXPORT_KERNELS(AddKernels, add_kernels);
 }  // namespace qft::ops::cpu
 #endif

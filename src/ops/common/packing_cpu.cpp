@@ -1,17 +1,11 @@
 // Copies one head's rows into the layouts for tiled attention's matrix products, and back.
-// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
-// clang-format off
-#include "targets_cpu.h"
-#undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/common/packing_cpu.cpp"
-#include <hwy/foreach_target.h>
 #include "packing_cpu.h"
-#include "vector-inl.h"
-// clang-format on
 
 #include <algorithm>
 #include <type_traits>
 
+#include "vector-inl.h"
 #include <hwy/cache_control.h>
 
 HWY_BEFORE_NAMESPACE();

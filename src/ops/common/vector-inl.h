@@ -1,5 +1,7 @@
 // Vector helpers for the CPU kernels: float and bf16 rows, whole vectors and tails, exp. Included once per target. Highway's
 // toggle replaces the include guard: every target gets its own copy.
+#include "targets_cpu.h"  // outside of the toggle: compiles the including file for the other targets first
+
 #if defined(QFT_MODEL_OPS_VECTOR_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef QFT_MODEL_OPS_VECTOR_INL_H
 #undef QFT_MODEL_OPS_VECTOR_INL_H

@@ -1,15 +1,10 @@
 // Dropout with Philox4x32-10: a vector of counters at a time; each counter decides eight features.
-// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
-// clang-format off
-#include "../common/targets_cpu.h"
-#undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/dropout/dropout_cpu.cpp"
-#include <hwy/foreach_target.h>
 #include "qft/ops/cpu/kernels.h"
-#include "../common/vector-inl.h"
-// clang-format on
 
 #include <algorithm>
+
+#include "../common/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
@@ -69,12 +64,7 @@ void dropout_rows(const Dropout<T>& a, std::int64_t begin, std::int64_t end) {
   }
 }
 
-DropoutKernels<float> dropout_kernels_f32() {
-  return {&dropout_rows<float>};
-}
-DropoutKernels<Bf16> dropout_kernels_bf16() {
-  return {&dropout_rows<Bf16>};
-}
+QFT_TARGET_KERNELS(DropoutKernels, dropout_kernels, &dropout_rows<T>);
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qft::ops::cpu
@@ -82,18 +72,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qft::ops::cpu {
-
-HWY_EXPORT(dropout_kernels_f32);
-HWY_EXPORT(dropout_kernels_bf16);
-
-template <>
-DropoutKernels<float> dropout_kernels() {
-  return HWY_DYNAMIC_DISPATCH(dropout_kernels_f32)();
-}
-template <>
-DropoutKernels<Bf16> dropout_kernels() {
-  return HWY_DYNAMIC_DISPATCH(dropout_kernels_bf16)();
-}
-
+QFT_EXPORT_KERNELS(DropoutKernels, dropout_kernels);
 }  // namespace qft::ops::cpu
 #endif

@@ -2,16 +2,10 @@
 // ops/gated_delta.h, and the prefix g for gradients:
 //   gu_j = sum over i >= j of W_ij go_i + exp(G_last - G_j) k_j gS' - sum over i > j of P_ij gr_i,   gr_i = beta_i gu_i = gv_i
 //   gW_ij = go_i u_j,   gP_ij = -gr_i u_j,   gbeta_i = gu_i r_i
-// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
-// clang-format off
-#include "../common/targets_cpu.h"
-#undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/gated_delta/delta_rule_backward_cpu.cpp"
-#include <hwy/foreach_target.h>
-#include "delta_rule_cpu-inl.h"
-// clang-format on
-
 #include <cmath>
+
+#include "delta_rule_cpu-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
@@ -249,12 +243,7 @@ void backward(const DeltaRule<T>& a, const DeltaRows& at, const DeltaMemory& mem
   Backward<T>(a, at, memory, gstates, scratch).run();
 }
 
-DeltaBackward<float> delta_backward_f32() {
-  return &backward<float>;
-}
-DeltaBackward<Bf16> delta_backward_bf16() {
-  return &backward<Bf16>;
-}
+QFT_TARGET_KERNELS(DeltaBackward, delta_backward, &backward<T>);
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qft::ops::cpu
@@ -262,18 +251,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qft::ops::cpu {
-
-HWY_EXPORT(delta_backward_f32);
-HWY_EXPORT(delta_backward_bf16);
-
-template <>
-DeltaBackward<float> delta_backward() {
-  return HWY_DYNAMIC_DISPATCH(delta_backward_f32)();
-}
-template <>
-DeltaBackward<Bf16> delta_backward() {
-  return HWY_DYNAMIC_DISPATCH(delta_backward_bf16)();
-}
-
+QFT_EXPORT_KERNELS(DeltaBackward, delta_backward);
 }  // namespace qft::ops::cpu
 #endif

@@ -1,5 +1,7 @@
 // Shared by forward and backward of the gated delta rule: a chunk's rows, decays and scratch. Included once per target, after
 // vector-inl.h. Matrices over pairs of a chunk's rows are [.., kDeltaChunk], with row i and column j.
+#include "../common/targets_cpu.h"  // outside of the toggle: compiles the including file for the other targets first
+
 #if defined(QFT_OPS_DELTA_RULE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef QFT_OPS_DELTA_RULE_INL_H
 #undef QFT_OPS_DELTA_RULE_INL_H

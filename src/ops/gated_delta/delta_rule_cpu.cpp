@@ -1,14 +1,8 @@
 // The gated delta rule, forward: all or some rows of a chunk.
-// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
-// clang-format off
-#include "../common/targets_cpu.h"
-#undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/gated_delta/delta_rule_cpu.cpp"
-#include <hwy/foreach_target.h>
-#include "delta_rule_cpu-inl.h"
-// clang-format on
-
 #include <cmath>
+
+#include "delta_rule_cpu-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
@@ -134,12 +128,7 @@ void advance(const DeltaRule<T>& a, const DeltaRows& at, const DeltaMemory& memo
   Advance<T>(a, at, memory, scratch).run();
 }
 
-DeltaAdvance<float> delta_advance_f32() {
-  return &advance<float>;
-}
-DeltaAdvance<Bf16> delta_advance_bf16() {
-  return &advance<Bf16>;
-}
+QFT_TARGET_KERNELS(DeltaAdvance, delta_advance, &advance<T>);
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qft::ops::cpu
@@ -147,18 +136,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qft::ops::cpu {
-
-HWY_EXPORT(delta_advance_f32);
-HWY_EXPORT(delta_advance_bf16);
-
-template <>
-DeltaAdvance<float> delta_advance() {
-  return HWY_DYNAMIC_DISPATCH(delta_advance_f32)();
-}
-template <>
-DeltaAdvance<Bf16> delta_advance() {
-  return HWY_DYNAMIC_DISPATCH(delta_advance_bf16)();
-}
-
+QFT_EXPORT_KERNELS(DeltaAdvance, delta_advance);
 }  // namespace qft::ops::cpu
 #endif

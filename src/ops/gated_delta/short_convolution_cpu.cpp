@@ -1,15 +1,9 @@
 // The gated delta net's short convolution.
-// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
-// clang-format off
-#include "../common/targets_cpu.h"
-#undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/gated_delta/short_convolution_cpu.cpp"
-#include <hwy/foreach_target.h>
 #include "qft/ops/cpu/delta_net_kernels.h"
-#include "../common/vector-inl.h"
-// clang-format on
-
 #include "qft/ops/short_convolution.h"
+
+#include "../common/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
@@ -82,12 +76,7 @@ void convolve_backward(const ShortConvolution<T>& a, std::int64_t begin, std::in
   }
 }
 
-ConvolutionKernels<float> convolution_kernels_f32() {
-  return {&convolve<float>, &convolve_backward<float>};
-}
-ConvolutionKernels<Bf16> convolution_kernels_bf16() {
-  return {&convolve<Bf16>, &convolve_backward<Bf16>};
-}
+QFT_TARGET_KERNELS(ConvolutionKernels, convolution_kernels, &convolve<T>, &convolve_backward<T>);
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qft::ops::cpu
@@ -95,18 +84,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qft::ops::cpu {
-
-HWY_EXPORT(convolution_kernels_f32);
-HWY_EXPORT(convolution_kernels_bf16);
-
-template <>
-ConvolutionKernels<float> convolution_kernels() {
-  return HWY_DYNAMIC_DISPATCH(convolution_kernels_f32)();
-}
-template <>
-ConvolutionKernels<Bf16> convolution_kernels() {
-  return HWY_DYNAMIC_DISPATCH(convolution_kernels_bf16)();
-}
-
+QFT_EXPORT_KERNELS(ConvolutionKernels, convolution_kernels);
 }  // namespace qft::ops::cpu
 #endif

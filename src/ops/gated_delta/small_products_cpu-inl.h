@@ -1,5 +1,7 @@
 // Products of small fp32 matrices in cache. Each element is one chain of multiply-adds in the order of the inner index, for any
 // number of rows: a row has the same bits alone as in a whole matrix. Included once per target, after vector-inl.h.
+#include "../common/targets_cpu.h"  // outside of the toggle: compiles the including file for the other targets first
+
 #if defined(QFT_OPS_SMALL_PRODUCTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef QFT_OPS_SMALL_PRODUCTS_INL_H
 #undef QFT_OPS_SMALL_PRODUCTS_INL_H

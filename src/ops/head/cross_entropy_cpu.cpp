@@ -1,17 +1,12 @@
 // Log-softmax of the label token and its gradient, one row of logits at a time.
-// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
-// clang-format off
-#include "../common/targets_cpu.h"
-#undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/head/cross_entropy_cpu.cpp"
-#include <hwy/foreach_target.h>
 #include "qft/ops/cpu/kernels.h"
-#include "../common/vector-inl.h"
-// clang-format on
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+
+#include "../common/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
@@ -70,12 +65,7 @@ void cross_entropy_rows(const CrossEntropy<T>& a, std::int64_t begin, std::int64
   }
 }
 
-CrossEntropyKernels<float> cross_entropy_kernels_f32() {
-  return {&cross_entropy_rows<float>};
-}
-CrossEntropyKernels<Bf16> cross_entropy_kernels_bf16() {
-  return {&cross_entropy_rows<Bf16>};
-}
+QFT_TARGET_KERNELS(CrossEntropyKernels, cross_entropy_kernels, &cross_entropy_rows<T>);
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qft::ops::cpu
@@ -83,18 +73,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qft::ops::cpu {
-
-HWY_EXPORT(cross_entropy_kernels_f32);
-HWY_EXPORT(cross_entropy_kernels_bf16);
-
-template <>
-CrossEntropyKernels<float> cross_entropy_kernels() {
-  return HWY_DYNAMIC_DISPATCH(cross_entropy_kernels_f32)();
-}
-template <>
-CrossEntropyKernels<Bf16> cross_entropy_kernels() {
-  return HWY_DYNAMIC_DISPATCH(cross_entropy_kernels_bf16)();
-}
-
+QFT_EXPORT_KERNELS(CrossEntropyKernels, cross_entropy_kernels);
 }  // namespace qft::ops::cpu
 #endif

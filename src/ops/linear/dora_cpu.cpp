@@ -1,17 +1,12 @@
 // DoRA: norms of adapted rows, and outputs times their factors.
-// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
-// clang-format off
-#include "../common/targets_cpu.h"
-#undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/dora_cpu.cpp"
-#include <hwy/foreach_target.h>
 #include "qft/ops/cpu/kernels.h"
-#include "../common/vector-inl.h"
-// clang-format on
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
+
+#include "../common/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
@@ -91,12 +86,7 @@ void backward_rows(const DoraBackward<T>& a, float* sums, std::int64_t begin, st
   }
 }
 
-DoraKernels<float> dora_kernels_f32() {
-  return {&norm_rows<float>, &forward_rows<float>, &backward_rows<float>};
-}
-DoraKernels<Bf16> dora_kernels_bf16() {
-  return {&norm_rows<Bf16>, &forward_rows<Bf16>, &backward_rows<Bf16>};
-}
+QFT_TARGET_KERNELS(DoraKernels, dora_kernels, &norm_rows<T>, &forward_rows<T>, &backward_rows<T>);
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qft::ops::cpu
@@ -104,18 +94,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qft::ops::cpu {
-
-HWY_EXPORT(dora_kernels_f32);
-HWY_EXPORT(dora_kernels_bf16);
-
-template <>
-DoraKernels<float> dora_kernels() {
-  return HWY_DYNAMIC_DISPATCH(dora_kernels_f32)();
-}
-template <>
-DoraKernels<Bf16> dora_kernels() {
-  return HWY_DYNAMIC_DISPATCH(dora_kernels_bf16)();
-}
-
+QFT_EXPORT_KERNELS(DoraKernels, dora_kernels);
 }  // namespace qft::ops::cpu
 #endif

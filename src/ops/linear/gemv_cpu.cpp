@@ -1,13 +1,8 @@
 // Products of a weight matrix with a few rows; limited by memory bandwidth.
-// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
-// clang-format off
-#include "../common/targets_cpu.h"
-#undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/gemv_cpu.cpp"
-#include <hwy/foreach_target.h>
 #include "qft/ops/cpu/kernels.h"
+
 #include "../common/vector-inl.h"
-// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
@@ -60,12 +55,7 @@ void gemv_rows(const Gemv<T>& a, std::int64_t begin, std::int64_t end) {
   }
 }
 
-GemvKernels<float> gemv_kernels_f32() {
-  return {&gemv_rows<float>};
-}
-GemvKernels<Bf16> gemv_kernels_bf16() {
-  return {&gemv_rows<Bf16>};
-}
+QFT_TARGET_KERNELS(GemvKernels, gemv_kernels, &gemv_rows<T>);
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qft::ops::cpu
@@ -73,18 +63,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qft::ops::cpu {
-
-HWY_EXPORT(gemv_kernels_f32);
-HWY_EXPORT(gemv_kernels_bf16);
-
-template <>
-GemvKernels<float> gemv_kernels() {
-  return HWY_DYNAMIC_DISPATCH(gemv_kernels_f32)();
-}
-template <>
-GemvKernels<Bf16> gemv_kernels() {
-  return HWY_DYNAMIC_DISPATCH(gemv_kernels_bf16)();
-}
-
+QFT_EXPORT_KERNELS(GemvKernels, gemv_kernels);
 }  // namespace qft::ops::cpu
 #endif

@@ -1,16 +1,11 @@
 // Products with so few columns that reading the large side dominates. The kernels read that side unconverted, each element once
 // or twice from the cache, and widen it in registers.
-// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
-// clang-format off
-#include "../common/targets_cpu.h"
-#undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/narrow_kernels_cpu.cpp"
-#include <hwy/foreach_target.h>
 #include "qft/ops/cpu/kernels.h"
-#include "../common/vector-inl.h"
-// clang-format on
 
 #include <algorithm>
+
+#include "../common/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {

@@ -1,13 +1,8 @@
 // The last step of a tiled matrix product: scales the fp32 sums, adds the bias and rounds into the result.
-// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
-// clang-format off
-#include "../common/targets_cpu.h"
-#undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/linear/store_sums_cpu.cpp"
-#include <hwy/foreach_target.h>
 #include "qft/ops/cpu/kernels.h"
+
 #include "../common/vector-inl.h"
-// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {

@@ -1,15 +1,10 @@
 // The gated delta net's norm with its gate.
-// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
-// clang-format off
-#include "../common/targets_cpu.h"
-#undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/norm/gated_norm_cpu.cpp"
-#include <hwy/foreach_target.h>
 #include "qft/ops/cpu/delta_net_kernels.h"
-#include "../common/vector-inl.h"
-// clang-format on
 
 #include <cmath>
+
+#include "../common/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
@@ -65,12 +60,7 @@ void backward_rows(const GatedNorm<T>& a, float* gweight, std::int64_t begin, st
   }
 }
 
-GatedNormKernels<float> gated_norm_kernels_f32() {
-  return {&forward_rows<float>, &backward_rows<float>};
-}
-GatedNormKernels<Bf16> gated_norm_kernels_bf16() {
-  return {&forward_rows<Bf16>, &backward_rows<Bf16>};
-}
+QFT_TARGET_KERNELS(GatedNormKernels, gated_norm_kernels, &forward_rows<T>, &backward_rows<T>);
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qft::ops::cpu
@@ -78,18 +68,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qft::ops::cpu {
-
-HWY_EXPORT(gated_norm_kernels_f32);
-HWY_EXPORT(gated_norm_kernels_bf16);
-
-template <>
-GatedNormKernels<float> gated_norm_kernels() {
-  return HWY_DYNAMIC_DISPATCH(gated_norm_kernels_f32)();
-}
-template <>
-GatedNormKernels<Bf16> gated_norm_kernels() {
-  return HWY_DYNAMIC_DISPATCH(gated_norm_kernels_bf16)();
-}
-
+QFT_EXPORT_KERNELS(GatedNormKernels, gated_norm_kernels);
 }  // namespace qft::ops::cpu
 #endif

@@ -1,15 +1,10 @@
 // RMSNorm of rows; statistics and arithmetic are fp32 for every row type.
-// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
-// clang-format off
-#include "../common/targets_cpu.h"
-#undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/norm/norm_cpu.cpp"
-#include <hwy/foreach_target.h>
 #include "qft/ops/cpu/kernels.h"
-#include "../common/vector-inl.h"
-// clang-format on
 
 #include <cmath>
+
+#include "../common/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
@@ -67,12 +62,7 @@ void backward_rows(const RmsNormBackward<T>& a, float* gweight, std::int64_t beg
   }
 }
 
-NormKernels<float> norm_kernels_f32() {
-  return {&forward_rows<float>, &backward_rows<float>};
-}
-NormKernels<Bf16> norm_kernels_bf16() {
-  return {&forward_rows<Bf16>, &backward_rows<Bf16>};
-}
+QFT_TARGET_KERNELS(NormKernels, norm_kernels, &forward_rows<T>, &backward_rows<T>);
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qft::ops::cpu
@@ -80,18 +70,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qft::ops::cpu {
-
-HWY_EXPORT(norm_kernels_f32);
-HWY_EXPORT(norm_kernels_bf16);
-
-template <>
-NormKernels<float> norm_kernels() {
-  return HWY_DYNAMIC_DISPATCH(norm_kernels_f32)();
-}
-template <>
-NormKernels<Bf16> norm_kernels() {
-  return HWY_DYNAMIC_DISPATCH(norm_kernels_bf16)();
-}
-
+QFT_EXPORT_KERNELS(NormKernels, norm_kernels);
 }  // namespace qft::ops::cpu
 #endif

@@ -1,16 +1,11 @@
 // Decodes quantised weights to numbers.
-// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
-// clang-format off
-#include "../common/targets_cpu.h"
-#undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/quantized/quantized_cpu.cpp"
-#include <hwy/foreach_target.h>
 #include "qft/ops/cpu/quantized_kernels.h"
 #include "qft/ops/quantized_tables.h"
-#include "../common/vector-inl.h"
-// clang-format on
 
 #include <type_traits>
+
+#include "../common/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
@@ -207,12 +202,7 @@ template <class T>
 QuantizedKernels<T> all_kernels() {
   return {&decode_four_bits<T>, &decode_int8<T>, &decode_fp8<T>, &decode_group<T>, &reorder<T>};
 }
-QuantizedKernels<float> quantized_kernels_f32() {
-  return all_kernels<float>();
-}
-QuantizedKernels<Bf16> quantized_kernels_bf16() {
-  return all_kernels<Bf16>();
-}
+QFT_TARGET_KERNELS(QuantizedKernels, quantized_kernels, all_kernels<T>());
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qft::ops::cpu
@@ -220,18 +210,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qft::ops::cpu {
-
-HWY_EXPORT(quantized_kernels_f32);
-HWY_EXPORT(quantized_kernels_bf16);
-
-template <>
-QuantizedKernels<float> quantized_kernels() {
-  return HWY_DYNAMIC_DISPATCH(quantized_kernels_f32)();
-}
-template <>
-QuantizedKernels<Bf16> quantized_kernels() {
-  return HWY_DYNAMIC_DISPATCH(quantized_kernels_bf16)();
-}
-
+QFT_EXPORT_KERNELS(QuantizedKernels, quantized_kernels);
 }  // namespace qft::ops::cpu
 #endif

@@ -1,13 +1,8 @@
 // Rotary embedding.
-// foreach_target.h compiles this file once per instruction set; it must come before the kernels' own headers.
-// clang-format off
-#include "../common/targets_cpu.h"
-#undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "ops/rope/rope_cpu.cpp"
-#include <hwy/foreach_target.h>
 #include "qft/ops/cpu/kernels.h"
+
 #include "../common/vector-inl.h"
-// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace qft::ops::cpu {
@@ -30,12 +25,7 @@ void rope_rows(const Rope<T>& a, std::int64_t begin, std::int64_t end) {
   }
 }
 
-RopeKernels<float> rope_kernels_f32() {
-  return {&rope_rows<float>};
-}
-RopeKernels<Bf16> rope_kernels_bf16() {
-  return {&rope_rows<Bf16>};
-}
+QFT_TARGET_KERNELS(RopeKernels, rope_kernels, &rope_rows<T>);
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qft::ops::cpu
@@ -43,18 +33,6 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 namespace qft::ops::cpu {
-
-HWY_EXPORT(rope_kernels_f32);
-HWY_EXPORT(rope_kernels_bf16);
-
-template <>
-RopeKernels<float> rope_kernels() {
-  return HWY_DYNAMIC_DISPATCH(rope_kernels_f32)();
-}
-template <>
-RopeKernels<Bf16> rope_kernels() {
-  return HWY_DYNAMIC_DISPATCH(rope_kernels_bf16)();
-}
-
+QFT_EXPORT_KERNELS(RopeKernels, rope_kernels);
 }  // namespace qft::ops::cpu
 #endif
