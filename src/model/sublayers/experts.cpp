@@ -66,7 +66,8 @@ class Experts final : public SubLayer {
     ops::swiglu_backward(gate_up(s), gact, gate_up(s), {});
     if (in.needs_input()) ops::gather_rows(x, assignment, rows);
     ops::experts_backward(
-        assignment, {.gy = gate_up(s), .x = in.needs_input() ? rows : at::Tensor(), .saved = s.lora[kGateUp], .gx = gy, .mode = mode},
+        assignment,
+        {.gy = gate_up(s), .x = in.needs_input() ? rows : at::Tensor(), .saved = s.lora[kGateUp], .gx = gy, .mode = mode},
         in.weights, 2, dropout, in.grads, pass.workspace);
     if (mode != ops::GradMode::skip) ops::sum_rows(gy, assignment, gx, mode);
     const ops::GradMode more = mode == ops::GradMode::skip ? mode : ops::GradMode::accumulate;

@@ -107,7 +107,8 @@ void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabe
   run({.x = x, .weight = weight, .labels = labels, .grad_logprobs = grad_logprobs, .gx = gx, .gweight = gweight}, workspace, 0);
 }
 
-void head_forward_backward(const HeadForwardBackward& t, Workspace& workspace, std::int64_t chunk_rows, const LogitsReader& reader) {
+void head_forward_backward(const HeadForwardBackward& t, Workspace& workspace, std::int64_t chunk_rows,
+                           const LogitsReader& reader) {
   run(t, workspace, chunk_rows, reader);
 }
 
