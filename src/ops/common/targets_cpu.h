@@ -9,8 +9,6 @@
 // uses NEON, which is as wide as Grace's SVE.
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128)
 
-#include <hwy/foreach_target.h>  // must come before highway.h
-
 /// Last in HWY_NAMESPACE: defines the kernels for float and Bf16 rows. The arguments after `name` initialise a Kernels<T>.
 #define QFT_TARGET_KERNELS(Kernels, name, ...) \
   Kernels<float> name##_f32() {                \
@@ -39,3 +37,5 @@
     return HWY_DYNAMIC_DISPATCH(name##_bf16)(); \
   }                                             \
   static_assert(true)
+
+#include <hwy/foreach_target.h>  // last, because it compiles the file that uses these macros; must come before highway.h
