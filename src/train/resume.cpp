@@ -173,8 +173,9 @@ fs::path branch_from(const fs::path& named, const config::RunConfig& config, com
   const auto latest = checkpoint::find_latest_verified(comm, t.output_dir, named);
   if (latest && (!t.overwrite_output_dir || should_resume(*latest, comm))) {
     if (comm.rank() == 0)
-      log::info("'{}' belongs to the branch that began at '{}' and is resumed (to start from '{1}' again use another output_dir)",
-                latest->string(), named.string());
+      log::info(
+          "'{0}' belongs to the branch that began at '{1}' and is resumed (to start from '{1}' again use another output_dir)",
+          latest->string(), named.string());
     return *latest;
   }
   checkpoint::require_verified(comm, named);
