@@ -32,7 +32,9 @@ TEST(Keys, ArrowsOfAllTerminalsAreKnown) {
   EXPECT_EQ(keys_of("\x1bOA\x1bOB\x1bOC\x1bOD"), arrows);
   EXPECT_EQ(keys_of("\x1b[H\x1b[F\x1b[1~\x1b[4~\x1b[3~"),
             (std::vector{Key::home, Key::end, Key::home, Key::end, Key::erase_right}));
-  EXPECT_EQ(keys_of("\x1b[1;5D\x1b[1;3C\x1bb\x1bf"),
+  EXPECT_EQ(keys_of("\x1b[1;5D\x1b[1;3C\x1b"
+                    "b\x1b"
+                    "f"),
             (std::vector{Key::word_left, Key::word_right, Key::word_left, Key::word_right}));
   EXPECT_EQ(keys_of("\x1b\r\x1b[13;2u\r\n"), (std::vector{Key::new_line, Key::new_line, Key::enter, Key::enter}));
 }

@@ -71,7 +71,9 @@ TEST(SingleKeys, AreRequiredWithTheLinesOfBoth) {
 }
 
 TEST(AsUtf8, ReplacesWhatNoJsonCanHold) {
-  EXPECT_EQ(replace_invalid_utf8("donn\xE9es"), "donn\uFFFDes");
+  EXPECT_EQ(replace_invalid_utf8("donn\xE9"
+                                 "es"),
+            "donn\uFFFDes");
   EXPECT_EQ(replace_invalid_utf8("\u00e9\n"), "\u00e9\n");
 }
 

@@ -232,8 +232,10 @@ TEST_F(PackProgram, SaysWhyADatasetIsLeftOutWhole) {
     EXPECT_FALSE(std::filesystem::exists(pack("u.h5")));
   }
   std::filesystem::create_directory(folder.path() / "latin");
-  folder.write("latin/donn\xE9es.json",
-               R"([{"instruction": "q", "input": "", "output": "a"}, {"instruction": "q", "input": "", "output": ""}])");
+  folder.write(
+      "latin/donn\xE9"
+      "es.json",
+      R"([{"instruction": "q", "input": "", "output": "a"}, {"instruction": "q", "input": "", "output": ""}])");
   folder.write("few.json", R"([{"instruction": "", "input": "", "output": ""}])");
   const Outcome beside = make("b.h5", 1, "dataset=" + pack("latin") + "," + pack("few.json"));
   EXPECT_EQ(beside.code, 0) << beside.out;
