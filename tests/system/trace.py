@@ -1,6 +1,7 @@
 """A trace of chosen steps: the form that viewers read, a thread for each lane of each rank, prefetches beside the computation, the
 loader and a save that runs in the background; the simulated device's streams; files that are not to be replaced."""
 import json
+import os
 import tempfile
 from pathlib import Path
 
@@ -46,9 +47,9 @@ def main():
         tmp = Path(name)
         settings = {**make(tmp), "max_steps": 6, "logging_steps": 1, "save_steps": 3, "strategy": "zero3", "finetuning_type": "full"}
 
-        def train(what, env=None, **changes):
+        def train(what, **changes):
             run_file = write(tmp / f"{what}.yaml", {**settings, "output_dir": str(tmp / what), **changes})
-            return mpirun(2, [qft, "train", run_file], check=False, timeout=120, **({"env": env} if env else {}))
+            return mpirun(2, [qft, "train", run_file], check=False, timeout=120)
 
         file = tmp / "traces/steps.json"
         result = train("zero3", trace=str(file), trace_steps="2-3")
@@ -89,6 +90,14 @@ def main():
         losses = [[json.loads(line)["loss"] for line in (tmp / run / "trainer_log.jsonl").read_text().splitlines() if "loss" in json.loads(line)][:6]
                   for run in ("plain", "zero3")]
         report.equal("a traced run has the same losses", losses[0], losses[1])
+
+        os.environ |= {"QFT_DEVICE": "sim", "QFT_BACKEND_PATH": str(args.build / "tests")}
+        sim = train("sim", trace=str(tmp / "sim.json"), trace_steps="2", compute_dtype="float32")
+        report.equal("on the simulated device: ends with 0", sim.returncode, 0)
+        trace = json.loads((tmp / "sim.json").read_text())
+        check_form(report, "    ...", trace)
+        for lane, word in (("stream: compute", "forward"), ("stream: compute", "optimizer"), ("stream: collectives", "all_gather")):
+            report.holds(f"    ... {lane} did {word}", spans(trace, 1, lane, word), sorted({e.get("cat") for e in trace["traceEvents"]} - {None}))
     report.finish()
 
 
