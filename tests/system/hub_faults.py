@@ -69,7 +69,7 @@ def check_refusals(report, hub, fetch):
         ("a private model without a token", ["Acme/private"], {}, ["private", "no token is given"]),
         ("a wrong token", ["Acme/gated"], {"HF_TOKEN": wrong}, ["refuses the token of HF_TOKEN"]),
         ("on ModelScope", ["--hub", "modelscope", "Acme/tiny"], {"MODELSCOPE_API_TOKEN": wrong}, ["refuses the token of MODELSCOPE_API_TOKEN"]),
-        ("a listing that ModelScope cuts", ["--hub", "modelscope", "Acme/many"], {}, ["lists the first 3000"]),
+        ("a listing that ModelScope cuts", ["--hub", "modelscope", "Acme/many"], {}, ["lists only the first 3000"]),
         ("weights of another kind", ["Acme/gguf"], {}, ["no weights that qft reads", "model.gguf", "--all"]),
         ("an index that names what is not there", ["Acme/torn"], {}, ["names 'model-1.safetensors'"]),
         ("a name that is none", ["../../etc/passwd"], {}, ["does not name a model on a hub"]),
@@ -193,7 +193,7 @@ def check_together(report, hub, cdn, fetch):
     cdn.delay = 0.0
     report.equal("three processes at once", [p.returncode for p in processes], [0] * 3)
     report.equal("  fetch each byte once", cdn.served[WEIGHTS], 4_000_000)
-    report.holds("  the others say that they wait", sum("waiting for it" in e for e in errors) == 2, errors)
+    report.holds("  the others say that they wait", sum("waiting for another process" in e for e in errors) == 2, errors)
 
 
 def check_full_disk(report, hub, cdn, fetch):

@@ -164,10 +164,10 @@ def main():
                                      ("pairs in stage kto", {"stage": "kto", "pack": str(tmp / "out/packs/train.h5")}, "stage is kto, dpo in the pack"),
                                      ("a loss that is not built", {"pref_loss": "kto_pair"}, "pref_loss is \"kto_pair\", which is not implemented"),
                                      ("answers that are all equal", {"dataset": "equal", "output_dir": str(tmp / "equal")}, "all 24 pairs have equal chosen and rejected answers"),
-                                     ("pairs of a reward model that are all equal", {"stage": "rm", "dataset": "equal", "output_dir": str(tmp / "equal_rm")}, "in all 24 pairs"),
+                                     ("pairs of a reward model that are all equal", {"stage": "rm", "dataset": "equal", "output_dir": str(tmp / "equal_rm")}, "all 24 pairs have equal"),
                                      ("a loss with two meanings", {"rpo_alpha": 0.5, "ld_alpha": 0.5}, "rpo_alpha and"),
                                      ("nothing that counts", {"stage": "kto", "dataset": "answers", "kto_chosen_weight": 0, "kto_rejected_weight": 0}, "nothing is trained"),
-                                     ("two losses of ms-swift", {"stage": None, "pref_loss": None, "pref_beta": None, "rlhf_type": "cpo", "loss_type": "hinge"}, "both mean pref_loss"),
+                                     ("two losses of ms-swift", {"stage": None, "pref_loss": None, "pref_beta": None, "rlhf_type": "cpo", "loss_type": "hinge"}, "both set pref_loss"),
                                      ("rewards without a reference", {"pref_loss": "simpo", "pref_bco_weight": 0.3}, "which has no reference model: remove it"),
                                      ("packing", {"packing": True}, "remove packing")]:
             if "vocabulary" in what:
