@@ -85,9 +85,9 @@ TEST(Boxes, ASliceMustLieInItsTensor) {
   const auto read = [&](const Box& box, std::uint64_t begin, std::uint64_t end) {
     return error_of([&] { checkpoint.read({{"w", DType::f32, kShape, box, begin, end}, &value}); });
   };
-  EXPECT_TRUE(contains(read({{0, 6}, {6, 5}}, 0, 1), "tensor 'w' has shape [6, 10], box [6, 5] from [0, 6] on given"));
+  EXPECT_TRUE(contains(read({{0, 6}, {6, 5}}, 0, 1), "tensor 'w' has shape [6, 10], got box [6, 5] from [0, 6] on"));
   EXPECT_TRUE(
-      contains(read({{0, 6}, {1, 4}}, 4, 5), "tensor 'w' has 4 elements in the box [1, 4] from [0, 6] on, slice [4, 5) given"));
+      contains(read({{0, 6}, {1, 4}}, 4, 5), "tensor 'w' has 4 elements in the box [1, 4] from [0, 6] on, got slice [4, 5)"));
   EXPECT_TRUE(
       contains(error_of([&] { save(dir / "other", {{{{0, 0}, {6, 5}}, 0, 30}}); }), "has 60 elements, but its boxes hold 30"));
 }

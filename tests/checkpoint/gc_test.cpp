@@ -65,7 +65,7 @@ TEST(Gc, RemovesWhatIsUnfinishedAndNothingThatItDoesNotKnow) {
   for (const char* name : {"tmp-checkpoint-notes.0a1b2c3d/a", "tmp-checkpoint-1-two.0a1b2c3d/a", "tmp-checkpoint-9/a",
                            "tmp-mine/a", "tmp-pruned-mine/a", "checkpoint-final/a", "checkpoint-007/a", "notes.txt", "logs/a"})
     write_bytes(dir / name, "mine");
-  write_bytes(dir / "checkpoint-3/model.safetensors", "another program's");
+  write_bytes(dir / "checkpoint-3/model.safetensors", "belongs to another program");
   fs::create_directory_symlink("logs", dir / "checkpoint-4");
   fs::create_directory_symlink("logs", dir / "tmp-checkpoint-8.0a1b2c3d");
   const auto entries = plan(dir.path(), 1);

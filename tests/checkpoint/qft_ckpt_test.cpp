@@ -100,7 +100,7 @@ TEST(QftCkpt, ReshardsAndRefuses) {
   EXPECT_EQ(run(dir, "diff --strict " + a + " " + to).code, 1);
   const Outcome parent = run(dir, "reshard " + (dir / "a").string() + " --ranks 3 --output " + (dir / "other").string());
   EXPECT_EQ(parent.code, 2);
-  EXPECT_TRUE(contains(parent.err, "give one of them, such as '" + a + "'")) << parent.err;
+  EXPECT_TRUE(contains(parent.err, "give one, such as '" + a + "'")) << parent.err;
   const Outcome misnamed = run(dir, "reshard " + a + " --ranks 3 --output " + (dir / "b/checkpoint-11").string());
   EXPECT_EQ(misnamed.code, 2);
   EXPECT_TRUE(contains(misnamed.err, "is the name of step 11")) << misnamed.err;

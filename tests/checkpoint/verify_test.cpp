@@ -214,7 +214,7 @@ TEST(Inspect, DamagedSidecarsDoNotStopIt) {
   EXPECT_FALSE(summary.contains("loss"));
   EXPECT_EQ(summary["adapter"]["targets"], "all-linear");
   EXPECT_TRUE(contains(format_summary(summary), "all-linear"));
-  EXPECT_TRUE(contains(error_of([&] { summarize(dir.path()); }), "no checkpoint, adapter or model"));
+  EXPECT_TRUE(contains(error_of([&] { summarize(dir.path()); }), "is not a checkpoint, adapter or model"));
 }
 
 }  // namespace qft::checkpoint

@@ -174,7 +174,7 @@ TEST(LlamaFactoryV1, RefusedKeysAreNamedWithTheirLines) {
        "run.yaml:6: peft_config.r: peft_config has no name; its name selects the keys: lora and freeze are"},
       {"peft_config:\n  name: oft\n", "run.yaml:6: peft_config.name: 'oft' is refused: lora and freeze are implemented"},
       {"peft_config:\n  name: freeze\n  r: 8\n",
-       "run.yaml:7: peft_config.r: peft_config of name freeze (run.yaml:6) has no such key"},
+       "run.yaml:7: peft_config.r: peft_config with name freeze (run.yaml:6) does not have this key"},
       {"peft_config: lora\n", "run.yaml:5: peft_config: expected a mapping with a name and its keys, got 'lora'"},
       {"peft_config:\n  name: lora\n  r: x\n", "run.yaml:7: peft_config.r: expected an integer"},
       {"peft_config:\n  name: lora\n  export_hub_model_id: x\n",
@@ -196,7 +196,7 @@ TEST(LlamaFactoryV1, TheCommandLineReachesIntoSections) {
   EXPECT_EQ(load_v1(lora, {"peft_config.r=16"}).finetuning.lora_rank, 16);
   EXPECT_EQ(load_v1("", {R"(--peft_config={"name": "lora", "r": 16})"}).finetuning.lora_rank, 16);
   EXPECT_EQ(load_v1(lora, {"peft_config=null"}).finetuning.finetuning_type, "full");
-  EXPECT_CONTAINS(error_of_v1(lora, {"peft_config.rank=16"}), "command line: peft_config.rank=16: peft_config of name lora");
+  EXPECT_CONTAINS(error_of_v1(lora, {"peft_config.rank=16"}), "command line: peft_config.rank=16: peft_config with name lora");
 }
 
 TEST(LlamaFactoryV1, ADatasetFileStandsForItsDatasets) {

@@ -304,7 +304,7 @@ TEST(RunConfig, KeepsTheWatchdogOnUnderAnyTimeout) {
   EXPECT_EQ(c.training.ddp_timeout, 14400);
   ASSERT_EQ(c.notes.size(), 1u);
   EXPECT_CONTAINS(c.notes[0], "run.yaml:2: ddp_timeout is 180000000 s");
-  EXPECT_CONTAINS(c.notes[0], "it counts as 14400 s");
+  EXPECT_CONTAINS(c.notes[0], "using 14400 s");
   EXPECT_EQ(load_text("ddp_timeout: 14400\n").training.ddp_timeout, 14400);
   EXPECT_TRUE(load_text("ddp_timeout: 14400\n").notes.empty());
 }

@@ -247,7 +247,7 @@ TEST(OtherTools, MaxEpochsIsABoundBesideTheEpochs) {
   EXPECT_EQ(load_typed({"--max_epochs=2"}).training.num_train_epochs, 2);
   const RunConfig less = load_typed({"--max_epochs=2", "--num_train_epochs=5"});
   EXPECT_EQ(less.training.num_train_epochs, 2);
-  EXPECT_TRUE(has_note(less, "--max_epochs=2: the run has 2 epochs instead of 5"));
+  EXPECT_TRUE(has_note(less, "--max_epochs=2: the run and its learning-rate schedule have 2 epochs instead of 5"));
   EXPECT_EQ(load_typed({"--max_epochs=9", "--num_train_epochs=5"}).training.num_train_epochs, 5);
   EXPECT_EQ(load_typed({"--max_epochs=null"}).training.num_train_epochs, 3);
   EXPECT_EQ(load_typed({"--max_epochs=1", "--num_train_epochs=null"}).training.num_train_epochs, 1);
@@ -277,7 +277,7 @@ TEST(OtherTools, StoppingEarlyKeepsTheBest) {
   const RunConfig c = load_typed({"--early_stop_interval=3", "--split_dataset_ratio=0.1"});
   EXPECT_EQ(c.finetuning.early_stopping_steps, 3);
   EXPECT_TRUE(c.training.load_best_model_at_end);
-  EXPECT_TRUE(has_note(c, "load_best_model_at_end is not given: 'true', by command line: --early_stop_interval=3"));
+  EXPECT_TRUE(has_note(c, "load_best_model_at_end is not given: using 'true', because of command line: --early_stop_interval=3"));
 }
 
 TEST(OtherTools, DefaultsThatDifferAreSaid) {
@@ -313,7 +313,7 @@ TEST(OtherTools, TwoMeaningsAreToldApartOrRefused) {
 TEST(OtherTools, TwoNamesOfAKeyMustAgree) {
   EXPECT_CONTAINS(error_of_text("lora_r: 4\nlora_rank: 8\n"),
                   "run.yaml:2: lora_rank is '8', but run.yaml:1: lora_r is '4', and both set lora_rank: keep one");
-  EXPECT_CONTAINS(error_of_typed({"--torch_dtype=bfloat16", "--bf16=false"}), "both mean bf16");
+  EXPECT_CONTAINS(error_of_typed({"--torch_dtype=bfloat16", "--bf16=false"}), "both set bf16");
   EXPECT_EQ(load_text("lora_r: 4\nlora_rank: 4\n").finetuning.lora_rank, 4);
   EXPECT_EQ(load_text("learning_rate: 1e-4\nlr: 0.0001\n").training.learning_rate, 1e-4);
   // The command line overrides the file under any name.
@@ -348,7 +348,7 @@ TEST(OtherTools, KeysOfSwiftsRlhfAreThoseOfLosses) {
   const auto kto = load_typed({"--rlhf_type=kto", "--loss_type=kto", "--desirable_weight=1.2", "--undesirable_weight=0.8"});
   EXPECT_EQ(kto.finetuning.kto_chosen_weight, 1.2);
   EXPECT_EQ(kto.finetuning.kto_rejected_weight, 0.8);
-  EXPECT_CONTAINS(error_of_typed({"--rlhf_type=cpo", "--loss_type=hinge"}), "both mean pref_loss");
+  EXPECT_CONTAINS(error_of_typed({"--rlhf_type=cpo", "--loss_type=hinge"}), "both set pref_loss");
   EXPECT_CONTAINS(error_of_typed({"--rlhf_type=dpo", "--loss_type=apo_zero"}),
                   "allowed are sigmoid, hinge, ipo, orpo, simpo and cpo");
   const RunConfig a = load_text("base_model: m\ndatasets: []\nrl: ipo\nlabel_smoothing: 0.0\nnoisy_embedding_alpha: 5\n");
@@ -539,7 +539,7 @@ TEST(SavedRun, IsRepeated) {
                R"({"run": "x", "ranks": 2, "settings": {"scale_lr_by_world_size": true, "learning_rate": 0.01}})");
   const RunConfig scaled = load_run_config(folder.path() + "/scaled/run.json", {}, Purpose::any);
   EXPECT_NO_THROW(scaled.check_world(2));
-  EXPECT_CONTAINS(error_of([&] { scaled.check_world(1); }), "run.json: ranks is 2, but 1 rank(s) run");
+  EXPECT_CONTAINS(error_of([&] { scaled.check_world(1); }), "run.json: ranks is 2, but the job has 1 rank(s)");
   EXPECT_CONTAINS(error_of([&] { load_run_config(file, {}, Purpose::generate); }),
                   "to use the trained model give the run's folder");
 }

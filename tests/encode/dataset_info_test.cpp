@@ -126,7 +126,7 @@ TEST(DatasetInfo, RefusesWhatWouldBeIgnoredOtherwise) {
   info.refuses(with("ranking", "yes"), {"ranking", "true or false"});
   info.refuses(with("ranking", true), {"chosen and rejected"});
   info.refuses(with("num_samples", 0), {"num_samples", "at least 1"});
-  info.refuses(with("split", "test"), {"no 'test'", "all its records are train"});
+  info.refuses(with("split", "test"), {"has no split 'test'", "all its records are train"});
   info.refuses(with("split", "train[10%]"), {"train[10%]", "does not have the form"});
   info.refuses(with("split", "train[:120%]"), {"120%"});
   info.refuses(with("split", ""), {"split"});

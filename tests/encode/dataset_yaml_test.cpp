@@ -111,8 +111,8 @@ TEST(DatasetYaml, BlocksThatAreNotReadAreNamed) {
   const std::string start = R"({"messages": [{"role": "user", "content": [{"type": "text", "value": "q"}]}, )";
   const std::pair<std::string, std::string> cases[] = {
       {R"({"role": "assistant", "content": [{"type": "image_url", "value": "x"}]}]})",
-       "message 2: content: a block has the type 'image_url': qft reads text"},
-      {R"({"role": "assistant", "content": [{"type": "x"}]}]})", "a block has the type 'x': qft reads text, thinking"},
+       "message 2: content: a block has the type 'image_url'; qft reads text"},
+      {R"({"role": "assistant", "content": [{"type": "x"}]}]})", "a block has the type 'x'; qft reads text, thinking"},
       {R"({"role": "assistant", "content": [{"type": "text"}]}]})",
        "a block of type 'text' has none of the keys text, value; its keys are 'type'"},
       {R"({"role": "assistant", "content": [{"type": "text", "value": "a"}], "loss_weight": 0.5}]})",

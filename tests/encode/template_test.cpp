@@ -83,7 +83,7 @@ TEST(TemplateFile, MistakesAreErrorsWithFileAndLine) {
       {"name: a\nname: b\n", "given twice"},
       {"name: &n a\nsystem: *n\n", "t.yaml:1: YAML anchors and aliases"},
       {"user: \"{{content}}\"\n", "needs a name"},
-      {"- a\n", "mapping"},
+      {"- a\n", "must map keys to texts"},
       {"name: [\n", "t.yaml:"},
   };
   for (const auto& [yaml, message] : cases) {

@@ -60,7 +60,7 @@ TEST(ReadTextFile, HasALimit) {
   const TempDir dir;
   write_bytes(dir / "a", "0123456789");
   EXPECT_EQ(read_text_file(dir / "a"), "0123456789");
-  EXPECT_TRUE(contains(error_of([&] { read_text_file(dir / "a", 9); }), "10 bytes, more than the 9"));
+  EXPECT_TRUE(contains(error_of([&] { read_text_file(dir / "a", 9); }), "10 bytes, more than the limit of 9"));
 }
 
 TEST(ProbeWritable, MakesTheDirectoryAndLeavesNothingInIt) {

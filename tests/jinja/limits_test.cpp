@@ -73,7 +73,7 @@ TEST(Limits, NestingHasABoundWhenParsed) {
   for (int i = 0; i < 100'000; ++i) nots += "not ";
   for (int i = 0; i < 100'000; ++i) sum += " + 1";
   EXPECT_TRUE(says(error_of(nots + "1 }}"), "nested more than 100 deep"));
-  EXPECT_TRUE(says(error_of(sum + " }}"), "more than 400 operators"));
+  EXPECT_TRUE(says(error_of(sum + " }}"), "more than 400 nested operators"));
 }
 
 TEST(Limits, CyclesEndWithTheirRendering) {

@@ -224,7 +224,7 @@ TEST_F(PackProgram, SaysWhyADatasetIsLeftOutWhole) {
   for (const std::string datasets : {"user", "d,user"}) {
     const Outcome none = make("u.h5", 1, "dataset=" + datasets);
     EXPECT_EQ(none.code, 1);
-    EXPECT_NE(none.out.find("dataset 'user': not one of its 2 records can be learned: 2 unknown role (the first: "),
+    EXPECT_NE(none.out.find("dataset 'user': none of its 2 records can be learned: 2 unknown role (the first: "),
               std::string::npos)
         << none.out;
     EXPECT_NE(none.out.find("user.jsonl:1: message 1 has the role 'clerk'; the roles are human, gpt, "), std::string::npos)

@@ -194,7 +194,7 @@ TEST(PackRestart, RefusesWhatCannotBecomeAPack) {
       error_of([&] {
         build(dir / "r.h5", [](std::size_t chunk, PackSink& sink) { sink.add(test::make_item(1, chunk == 0 ? 1 : 2)); }, 2);
       }),
-      "items of 1 and of 2 sequences"));
+      "items with 1 and with 2 sequences"));
 }
 
 TEST(PackRestart, ReportsProgressAndASummary) {

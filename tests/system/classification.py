@@ -104,7 +104,7 @@ def check_bad_input(report, qft, tmp, settings):
              ("a classifier as a language model", "eval", {**trained, "stage": "sft", "num_labels": None, "dataset": "numbers", "eval_dataset": "numbers"},
               "is of a classifier of 3 labels", 2),
              ("an adapter without its head", "eval", {"adapter_name_or_path": str(tmp / "headless")}, "has no classification head", 1),
-             ("the base model alone", "score", {}, "it is no classifier", 2),
+             ("the base model alone", "score", {}, "it is not a classifier", 2),
              ("an export to GGUF", "export", {**trained, "export_dir": str(tmp / "gguf"), "export_format": "gguf"}, "is not implemented: export in 16 bits", 2),
              ("answers of a classifier", "generate", {**trained, "prompt": "hello"}, "a classifier outputs scores", 2),
              ("another task of ms-swift", "train", {"stage": None, "num_labels": None, "task_type": "reranker", **bad}, "embeddings and rerankers are not implemented", 2)]

@@ -128,7 +128,7 @@ const Refusal kRefusals[] = {
     {"no_byte_level", [](json& t, json&) { t["pre_tokenizer"]["pretokenizers"].erase(1); }, {"no ByteLevel"}},
     {"byte_level_in_the_middle",
      [](json& t, json&) { t["pre_tokenizer"]["pretokenizers"].push_back(split_of("a")); },
-     {"after ByteLevel"}},
+     {"follows ByteLevel"}},
     {"behavior", [](json& t, json&) { t["pre_tokenizer"]["pretokenizers"][0]["behavior"] = "Odd"; }, {"'Odd'", "Contiguous"}},
     {"empty_literal", [](json& t, json&) { t["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {{"String", ""}}; }, {"empty"}},
     {"decoder", [](json& t, json&) { t["decoder"] = {{"type", "Metaspace"}}; }, {"decoder", "ByteLevel"}},

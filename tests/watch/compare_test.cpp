@@ -133,7 +133,7 @@ TEST_F(CompareTest, NamesFoldersThatItCannotRead) {
 
 TEST_F(CompareTest, SaysWhereEvalLossesAreOverOtherData) {
   run("a", 1, 1, 10, {{"val_size", 4}, {"seed", 1}}), run("b", 1, 2, 10, {{"val_size", 4}, {"seed", 2}});
-  EXPECT_NE(all_of(compare({"a", "b"}).problems).find("seed differs: eval_loss may be over other data"), std::string::npos);
+  EXPECT_NE(all_of(compare({"a", "b"}).problems).find("seed differs: eval_loss may be over different data"), std::string::npos);
   run("b", 1, 2, 10, {{"val_size", 4}, {"seed", 1}});
   EXPECT_TRUE(compare({"a", "b"}).problems.empty());
 }
