@@ -127,7 +127,7 @@ def check_choice(report, tmp, qft, settings):
     report.holds("the choice is told", "eval_long_accuracy" in told.stdout + told.stderr, told.stderr)
     more = {**chooses, "output_dir": str(out), "num_train_epochs": 3, "metric_for_best_model": "eval_short_loss"}
     told = mpirun(1, [qft, "train", write(tmp / "more.yaml", more)])
-    report.holds("another metric forgets the best so far", "was one by eval_long_accuracy" in told.stdout + told.stderr, told.stderr)
+    report.holds("another metric forgets the best so far", "was by eval_long_accuracy" in told.stdout + told.stderr, told.stderr)
     state = json.loads((out / "trainer_state.json").read_text())
     late = [entry for entry in log_of(out) if "eval_loss" in entry and entry["current_steps"] > 8]
     report.equal("... and is the least of the new ones", state["best_metric"], min(entry["eval_short_loss"] for entry in late))
