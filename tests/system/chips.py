@@ -97,7 +97,7 @@ def main():
         obstacle = "its compute capability is 7.0, but qft's kernels are compiled for 8.0, 9.0"
         result, told, _ = run("train", {}, ranks=2, QFT_SIM_OBSTACLE=obstacle)
         report.equal("a chip without kernels is refused before anything runs", result.returncode, 2)
-        report.holds("with both versions and what to do", re.search(rf"sim:0 \(simulated device\) cannot be used: {obstacle}; take .*use_cpu", told), told)
+        report.holds("with both versions and what to do", re.search(rf"sim:0 \(simulated device\) cannot be used: {obstacle}; use .*use_cpu", told), told)
         report.holds("in one message", told.count(obstacle) == 1, told)
         result, _, losses = run("train", {"use_cpu": True}, QFT_SIM_OBSTACLE=obstacle)
         report.holds("use_cpu: true goes on without it", result.returncode == 0 and losses, result.stderr)

@@ -145,13 +145,13 @@ def check_bad_input(report, qft, tmp, settings):
     use = lambda name: {"adapter_name_or_path": str(tmp / name)}
     cases = [("a head of another width", "eval", use("narrow"), "'v_head.summary.weight' has shape [1, 16], but the model's config.json requires [1, 32]", 1),
              ("a head of two outputs, in training", "train", {**use("two"), "output_dir": str(tmp / "bad")}, "has shape [2, 32]", 1),
-             ("an adapter without a head", "eval", use("headless"), "has no value_head.safetensors (nor value_head.bin): it is no reward model", 2),
-             ("the base model alone", "score", {}, "it is no reward model", 2),
+             ("an adapter without a head", "eval", use("headless"), "has no value_head.safetensors (nor value_head.bin): it is not a reward model", 2),
+             ("the base model alone", "score", {}, "it is not a reward model", 2),
              ("a head by other names", "eval", use("other"), "v_head.summary.weight", 1),
              ("log-probabilities", "eval", {**use("one"), "predict_logprobs": str(tmp / "l.jsonl")}, "qft score writes scores", 2),
              ("packing", "train", {"packing": True, "output_dir": str(tmp / "bad")}, "remove packing", 2),
              ("answers of a reward model", "generate", {**use("one"), "prompt": "hello"}, "a reward model outputs scores", 2),
-             ("pairs and answers together", "score", {**use("one"), "eval_dataset": ["pairs", "numbers"]}, "score them one after the other", 2),
+             ("pairs and answers together", "score", {**use("one"), "eval_dataset": ["pairs", "numbers"]}, "score them one after another", 2),
              ("an export to GGUF", "export", {**use("one"), "export_dir": str(tmp / "gguf"), "export_format": "gguf"}, "GGUF cannot hold its head ('value_head.safetensors')", 2),
              ("single answers in training", "train", {"dataset": "numbers", "output_dir": str(tmp / "bad")}, "holds no preference pairs", 2)]
     check_refused(report, qft, tmp / "bad.yaml", {**settings, "output_dir": str(tmp / "evaluated")}, cases)

@@ -103,7 +103,7 @@ def main():
         result = run([qft, "watch", out], check=False, stdin=subprocess.DEVNULL)
         report.holds("without a terminal it says what to do", result.returncode == 2 and "--once" in result.stderr, result.stderr)
         result = run([qft, "watch", tmp / "data"], check=False)
-        report.holds("a folder without a run is refused", result.returncode == 1 and "no output_dir of qft train" in result.stderr, result.stderr)
+        report.holds("a folder without a run is refused", result.returncode == 1 and "not an output_dir of qft train" in result.stderr, result.stderr)
 
         kept = (out / "report.html").read_text()
         report.holds("training leaves report.html", '"status":"finished"' in kept, kept[-500:])
