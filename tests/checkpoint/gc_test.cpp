@@ -75,7 +75,7 @@ TEST(Gc, RemovesWhatIsUnfinishedAndNothingThatItDoesNotKnow) {
   for (const char* name : {"tmp-checkpoint-20.0a1b2c3d", "tmp-checkpoint-20-3.0a1b2c3d", "tmp-pruned-checkpoint-5",
                            "tmp-pruned-abandoned-checkpoint-5-0a1b2c3d"})
     EXPECT_TRUE(entries.at(name).remove) << name;
-  EXPECT_TRUE(contains(entries.at("checkpoint-3").reason, "another program's"));
+  EXPECT_TRUE(contains(entries.at("checkpoint-3").reason, "belongs to another program"));
   EXPECT_TRUE(contains(entries.at("checkpoint-4").reason, "a link"));
   run_gc(io::posix_storage(), plan_gc(dir.path(), {1, {}}));
   for (const char* name : {"tmp-checkpoint-notes.0a1b2c3d/a", "tmp-checkpoint-1-two.0a1b2c3d/a", "tmp-checkpoint-9/a",
