@@ -172,7 +172,7 @@ def answer(result):
     text = re.sub(r"^.*?\berror\b[\]:]*\s*", "", text)
     text = re.sub(r"^qft:?\s*", "", text).replace("command line: ", "").replace("configuration: ", "").replace("|", "\\|")
     text = re.sub(r"/\S*/((made|run)/|(?=data/))", "", text)
-    unfit = re.search(r"quantization_config|model_type|architecture|text alone", text)
+    unfit = re.search(r"quantization_config|model_type|architecture|text only", text)
     if result.returncode == 2 or (result.returncode == 1 and unfit):
         return "refused: " + (text if len(text) <= 200 else text[:200].rsplit(" ", 1)[0] + " ...")
     return f"FAILED with {result.returncode}: {text}"
