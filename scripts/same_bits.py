@@ -90,7 +90,8 @@ def train(build, directory, settings):
     out = Path(settings["output_dir"])
     mpirun(2, [build / "bin/qft", "train", write(directory / "run.yaml", settings)], timeout=300)
     if settings["finetuning_type"] != "full" and settings["stage"] not in ("rm", "seq_cls") and "quantization_bit" not in settings:
-        run([build / "bin/qft", "export", out, f"export_dir={out / 'exported'}"], check=False)
+        run([build / "bin/qft", "export", f"model_name_or_path={settings['model_name_or_path']}", f"adapter_name_or_path={out}",
+             f"export_dir={out / 'exported'}", f"template={settings['template']}"])
     return contents(build, out)
 
 
