@@ -89,7 +89,7 @@ def contents(build, out):
 def train(build, directory, settings):
     out = Path(settings["output_dir"])
     mpirun(2, [build / "bin/qft", "train", write(directory / "run.yaml", settings)], timeout=300)
-    if settings["finetuning_type"] != "full" and settings["stage"] not in ("rm", "seq_cls") and "quantization_bit" not in settings:
+    if (out / "adapter_config.json").exists() and settings["stage"] not in ("rm", "seq_cls") and "quantization_bit" not in settings:
         run([build / "bin/qft", "export", f"model_name_or_path={settings['model_name_or_path']}", f"adapter_name_or_path={out}",
              f"export_dir={out / 'exported'}", f"template={settings['template']}"])
     return contents(build, out)
