@@ -8,7 +8,8 @@
 
 namespace qft::device {
 
-struct StreamSpan::Marks {
+/// Work on a stream, between two events.
+struct StreamMarks {
   std::string lane, name;
   Stream stream;
   Event begin, end;
@@ -21,11 +22,7 @@ struct Recording {
   std::mutex mutex;
   std::optional<Event> origin;
   double origin_seconds = 0.0;  ///< steady_seconds() at `origin`
-  struct Finished {
-    std::string lane, name;
-    Event begin, end;
-  };
-  std::vector<Finished> finished;
+  std::vector<std::shared_ptr<StreamMarks>> finished;
 };
 
 Recording& recording() {
@@ -51,17 +48,18 @@ void stop_stream_trace() {
   const std::lock_guard lock(r.mutex);
   if (!r.origin) return;
   const auto seconds = [&](const Event& event) { return r.origin_seconds + event.milliseconds_since(*r.origin) / 1e3; };
-  for (const Recording::Finished& work : r.finished) {
-    work.end.synchronize();
-    trace::add({work.lane, work.name, seconds(work.begin), seconds(work.end)});
+  for (const auto& work : r.finished) {
+    work->end.synchronize();
+    trace::add({work->lane, work->name, seconds(work->begin), seconds(work->end)});
   }
   r.finished.clear();
   r.origin.reset();
 }
 
 void StreamSpan::begin(const Stream& stream, std::string_view lane, std::string name) {
-  marks_ = std::make_shared<Marks>(Marks{std::string(lane), std::move(name), stream, Event(stream.device(), /*timing=*/true),
-                                         Event(stream.device(), /*timing=*/true)});
+  marks_ = std::make_shared<StreamMarks>(StreamMarks{std::string(lane), std::move(name), stream,
+                                                     Event(stream.device(), /*timing=*/true),
+                                                     Event(stream.device(), /*timing=*/true)});
   marks_->begin.record(stream);
 }
 
@@ -70,8 +68,7 @@ StreamSpan::~StreamSpan() {
   marks_->end.record(marks_->stream);
   Recording& r = recording();
   const std::lock_guard lock(r.mutex);
-  if (r.origin)
-    r.finished.push_back({std::move(marks_->lane), std::move(marks_->name), std::move(marks_->begin), std::move(marks_->end)});
+  if (r.origin) r.finished.push_back(std::move(marks_));
 }
 
 }  // namespace qft::device

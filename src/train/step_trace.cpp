@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
-#include <unistd.h>
 #include <utility>
 
 #include <fmt/format.h>
@@ -26,11 +25,6 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 constexpr const char* kWriter = "qft";
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "unknown host";
-}
 
 bool is_our_trace(const fs::path& file) {
   try {
@@ -118,13 +112,13 @@ ordered_json trace_json(const std::vector<RankSpans>& ranks, std::int64_t first_
           {"traceEvents", std::move(events)}};
 }
 
-StepTrace::StepTrace(const config::TrainingArgs& t, std::int64_t total_steps, comm::Communicator& comm, c10::Device device)
-    : comm_(comm), device_(device), file_(t.trace) {
+StepTrace::StepTrace(const config::TrainingArgs& t, std::int64_t total_steps, comm::Session& session, c10::Device device)
+    : session_(session), comm_(session.world()), device_(device), file_(t.trace) {
   std::tie(first_, last_) = t.traced_steps().value();
   if (first_ > total_steps)
     fail_config("trace_steps is {}, but the run has {} steps: choose steps from 1 to {}", t.trace_steps, total_steps,
                 total_steps);
-  if (last_ > total_steps && comm.rank() == 0)
+  if (last_ > total_steps && comm_.rank() == 0)
     log::warn("trace_steps is {}, but the run has {} steps: the trace ends with the run", t.trace_steps, total_steps);
   comm::agreed(comm_, [&] {
     if (comm_.rank() != 0) return;
@@ -156,7 +150,7 @@ void StepTrace::finish() {
 
 void StepTrace::write() {
   device::stop_stream_trace();
-  RankSpans mine{host_name(), trace::stop()};
+  RankSpans mine{session_.hostname(), trace::stop()};
   for (trace::Span& span : mine.spans) span.begin -= origin_, span.end -= origin_;
   origin_ = 0.0;
   const std::vector<std::string> texts = comm::all_gather_strings(comm_, text_of(mine));

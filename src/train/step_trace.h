@@ -2,7 +2,7 @@
 // open.
 #pragma once
 
-#include "qft/comm/communicator.h"
+#include "qft/comm/session.h"
 #include "qft/config/training_args.h"
 #include "qft/core/trace.h"
 
@@ -29,8 +29,8 @@ nlohmann::ordered_json trace_json(const std::vector<RankSpans>& ranks, std::int6
 class StepTrace {
  public:
   /// `t.trace` names the file. Throws ConfigError if trace_steps begin behind `total_steps`, or if the file is not a trace of
-  /// qft. Collective over `comm`, which must outlive this.
-  StepTrace(const config::TrainingArgs& t, std::int64_t total_steps, comm::Communicator& comm, c10::Device device);
+  /// qft. Collective; `session` must outlive this.
+  StepTrace(const config::TrainingArgs& t, std::int64_t total_steps, comm::Session& session, c10::Device device);
 
   /// Begins the recording if `step` (from 1) is the first step of it that this process runs. Collective.
   void before_step(std::int64_t step);
@@ -42,6 +42,7 @@ class StepTrace {
  private:
   void write();
 
+  comm::Session& session_;
   comm::Communicator& comm_;
   c10::Device device_;
   std::filesystem::path file_;

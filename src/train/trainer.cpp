@@ -130,7 +130,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   if (!setup.saved) remove_earlier_run(t.output_dir, comm_);
   if (is_root()) log_ = std::make_unique<RunLog>(t.output_dir, progression_.step);
   saver_ = std::make_unique<Saver>(config_, *instance_, comm_);
-  if (!t.trace.empty()) trace_ = std::make_unique<StepTrace>(t, loader_->total_steps(), comm_, device);
+  if (!t.trace.empty()) trace_ = std::make_unique<StepTrace>(t, loader_->total_steps(), session_, device);
   last_saved_ = progression_.step;
   job::stop_before_training(comm_, leave);
 }

@@ -20,6 +20,8 @@ void start_stream_trace(c10::Device device);
 /// Adds the spans of the work queued since start_stream_trace() to the trace: call before trace::stop(). Waits for the device.
 void stop_stream_trace();
 
+struct StreamMarks;
+
 /// Records when the device does the work that is queued on `stream` between construction and destruction. No effect on the CPU,
 /// or if there is no recording. Any thread.
 class StreamSpan {
@@ -34,9 +36,8 @@ class StreamSpan {
   StreamSpan& operator=(const StreamSpan&) = delete;
 
  private:
-  struct Marks;
   void begin(const Stream& stream, std::string_view lane, std::string name);
-  std::shared_ptr<Marks> marks_;  ///< null: not recorded
+  std::shared_ptr<StreamMarks> marks_;  ///< null: not recorded
 };
 
 }  // namespace qft::device
