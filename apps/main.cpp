@@ -9,6 +9,7 @@
 #include "qft/device/backends.h"
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
+#include "qft/dialects/dialects.h"
 #include "qft/job/run_main.h"
 #include "qft/job/stop_signal.h"
 #include "qft/model/architectures.h"
@@ -86,7 +87,7 @@ void print_usage() {
 std::optional<config::CommandLine> parse(const apps::Subcommand& command, std::span<const std::string> args) {
   std::vector<const char*> argv;
   for (const auto& a : args) argv.push_back(a.c_str());
-  return config::parse_command_line(command.spec(), static_cast<int>(argv.size()), argv.data());
+  return config::parse_command_line(command.spec(), static_cast<int>(argv.size()), argv.data(), 1, dialects::all());
 }
 
 /// Runs a subcommand that uses one process.
@@ -113,7 +114,7 @@ int print_topics(std::span<const std::string> topics) {
     if (const auto* command = find_subcommand(topic))
       parse(*command, std::vector<std::string>{topic, "--help"});
     else
-      std::printf("%s", config::describe_key(topic).c_str());
+      std::printf("%s", config::describe_key(topic, dialects::all()).c_str());
   }
   return kExitOk;
 }

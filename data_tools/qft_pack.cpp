@@ -3,6 +3,7 @@
 #include "qft/core/launcher.h"
 #include "qft/core/log.h"
 #include "qft/core/program.h"
+#include "qft/dialects/dialects.h"
 #include "qft/job/run_main.h"
 
 #include <algorithm>
@@ -30,7 +31,7 @@ std::optional<config::CommandLine> parse(const Command& command, std::vector<std
   if (word != arguments.end()) arguments.erase(word);
   std::vector<const char*> argv;
   for (const std::string& argument : arguments) argv.push_back(argument.c_str());
-  return config::parse_command_line(command.spec(), static_cast<int>(argv.size()), argv.data(), 0);
+  return config::parse_command_line(command.spec(), static_cast<int>(argv.size()), argv.data(), 0, dialects::all());
 }
 
 bool asks_for_text(const std::vector<std::string>& arguments) {

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${1:-1}
-tests=(core_test config_test io_test tokenizer_test checkpoint_test pack_test loader_test encode_test)
+tests=(core_test config_test dialects_test io_test tokenizer_test checkpoint_test pack_test loader_test encode_test)
 
 cmake --preset sanitize
 # checkpoint_test runs the program too.

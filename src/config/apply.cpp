@@ -1,16 +1,13 @@
 #include "apply.h"
 
+#include "qft/config/bound_field.h"
 #include "qft/config/help.h"
 #include "qft/config/nearest.h"
+#include "qft/config/store.h"
 #include "qft/core/error.h"
 
 #include <algorithm>
 #include <cctype>
-
-#include "bound_field.h"
-#include "foreign_keys.h"
-#include "store.h"
-#include "translate.h"
 
 namespace qft::config {
 namespace {
@@ -20,14 +17,13 @@ bool is_environment(std::string_view name) {
   return std::none_of(name.begin(), name.end(), [](unsigned char c) { return std::islower(c) != 0; });
 }
 
-[[noreturn]] void fail_unknown(const Setting& setting, const std::vector<BoundField>& fields) {
+[[noreturn]] void fail_unknown(const Setting& setting, const std::vector<BoundField>& fields, const Dialects& dialects) {
   if (is_environment(setting.key))
     fail_config("{}: not a key: set environment variables before the command; mpirun -np N or srun sets the number of ranks",
                 setting.where);
   std::vector<std::string_view> names;
   for (const BoundField& bound : fields) names.push_back(bound.field.name);
-  for (const ForeignKey& key : foreign_keys())
-    if (has_effect(key)) names.push_back(key.name);
+  for (const std::string_view name : dialects.names()) names.push_back(name);
   fail_config("{}: unknown key{}", setting.where, suggestion(setting.key, names, "see qft train --help"));
 }
 
@@ -38,20 +34,6 @@ bool same_value(const Value& a, const Value& b) {
   const auto x = as_double(a), y = as_double(b);
   const auto p = as_bool(a), q = as_bool(b);
   return a.text == b.text || (x && x == y) || (p && p == q);
-}
-
-// Drops repeated settings: keeps the last value at the first position.
-std::vector<Setting> latest(const std::vector<Setting>& settings) {
-  std::vector<Setting> kept;
-  for (const Setting& setting : settings) {
-    const auto earlier = std::find_if(kept.begin(), kept.end(), [&](const Setting& s) { return s.key == setting.key; });
-    if (earlier == kept.end()) {
-      kept.push_back(setting);
-    } else {
-      *earlier = setting;
-    }
-  }
-  return kept;
 }
 
 // Keeps the later of two settings for one key. Two names for one key in the same place must agree.
@@ -74,28 +56,27 @@ std::vector<Setting> effective(std::vector<Setting> settings) {
 }
 
 // Applies another tool's defaults to keys that nothing else sets. They do not count as given.
-void apply_defaults(RunConfig& config, const std::vector<V1Default>& defaults, const std::vector<Setting>& all, Purpose purpose) {
+void apply_defaults(RunConfig& config, const Translation& translation, const std::vector<Setting>& all, Purpose purpose) {
   RunConfig fresh;
   const std::vector<BoundField> fields = bound_fields(config), initial = bound_fields(fresh);
   const auto is_set = [&](std::string_view key) {
     return std::any_of(all.begin(), all.end(), [&](const Setting& s) { return s.key == key; });
   };
   std::string taken;
-  for (const V1Default& row : defaults) {
+  for (const Translation::Default& row : translation.defaults) {
     const std::string ruled_out = fmt::format("|{}|", row.unless);
     const bool other = std::any_of(all.begin(), all.end(), [&](const Setting& s) {
       return ruled_out.find(fmt::format("|{}|", s.key)) != std::string::npos;
     });
     if (other || is_set(row.key) || !reads_key(purpose, row.key)) continue;
     const BoundField* bound = find_field(fields, row.key);
-    QFT_ASSERT(bound != nullptr, "the defaults of version 1 name '{}', which is not a key", row.key);
+    QFT_ASSERT(bound != nullptr, "a table of defaults names '{}', which is not a key", row.key);
     const Value value{.kind = Value::Kind::scalar, .text = std::string(row.value)};
     store(bound->field, bound->ref, initial[bound - fields.data()].ref, value, row.key);
     taken += fmt::format("{}{}: {}", taken.empty() ? "" : ", ", row.key, row.value);
   }
   if (taken.empty()) return;
-  config.notes.push_back(
-      fmt::format("this run file has keys of LLaMA-Factory's version 1, so that version's defaults apply: {}", taken));
+  config.notes.push_back(fmt::format("{}: {}", translation.defaults_reason, taken));
 }
 
 // Applies the settings of the run that wrote the adapter or model to keys that nothing else sets.
@@ -142,17 +123,12 @@ Setting override_setting(const std::string& text) {
   // The shell has removed the quotes: everything but null is a text, and its key decides the type.
   const bool null = value.text.empty() || value.text == "null" || value.text == "~";
   value.kind = null ? Value::Kind::null : Value::Kind::scalar;
-  const ForeignKey* foreign = find_foreign(key);  // the table looks into lists; a message must stay a text
-  if (foreign != nullptr && foreign->kind != ForeignKey::Class::either) value = parse_nested(value, where);
   return {std::move(key), std::move(value), "command line", where};
 }
 
-Dialect apply_settings(RunConfig& config, const std::vector<Setting>& settings, Purpose purpose, bool expand_paths) {
+void apply_settings(RunConfig& config, Translation translation, const Dialects& dialects, Purpose purpose, bool expand_paths) {
   RunConfig fresh;
   const std::vector<BoundField> fields = bound_fields(config), initial = bound_fields(fresh);
-  std::vector<std::string_view> own;
-  for (const BoundField& bound : fields) own.push_back(bound.field.name);
-  Translation translation = translate(latest(settings), purpose, own);
   config.notes.insert(config.notes.end(), translation.notes.begin(), translation.notes.end());
   config.world_claims.insert(config.world_claims.end(), translation.claims.begin(), translation.claims.end());
   std::vector<Setting> all = effective(std::move(translation.settings));
@@ -167,7 +143,7 @@ Dialect apply_settings(RunConfig& config, const std::vector<Setting>& settings, 
   apply_earlier_run(config, std::move(translation.earlier), all);
   for (const Setting& setting : all) {
     const BoundField* bound = find_field(fields, setting.key);
-    if (bound == nullptr) fail_unknown(setting, fields);
+    if (bound == nullptr) fail_unknown(setting, fields, dialects);
     const FieldRef reset = initial[bound - fields.data()].ref;
     try {
       store(bound->field, bound->ref, reset, setting.value, setting.where, expand_paths);
@@ -177,8 +153,7 @@ Dialect apply_settings(RunConfig& config, const std::vector<Setting>& settings, 
     }
     config.given[setting.key] = setting.source;
   }
-  apply_defaults(config, translation.defaults, all, purpose);
-  return translation.dialect;
+  apply_defaults(config, translation, all, purpose);
 }
 
 }  // namespace qft::config

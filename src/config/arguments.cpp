@@ -1,7 +1,9 @@
 #include "arguments.h"
 
+#include "qft/config/bound_field.h"
 #include "qft/config/nearest.h"
 #include "qft/config/run_config.h"
+#include "qft/config/value.h"
 #include "qft/core/error.h"
 #include "qft/core/file_ending.h"
 
@@ -9,9 +11,6 @@
 #include <cctype>
 #include <optional>
 
-#include "bound_field.h"
-#include "foreign_keys.h"
-#include "value.h"
 #include <boost/program_options/option.hpp>
 #include <boost/program_options/value_semantic.hpp>
 
@@ -31,7 +30,7 @@ const std::vector<BoundField>& own_fields() {
 }
 
 /// Returns nullopt for an unknown name.
-std::optional<ValueCount> value_count(std::string_view name) {
+std::optional<ValueCount> value_count(std::string_view name, const Dialects& dialects) {
   if (const BoundField* own = find_field(own_fields(), name)) {
     if (std::holds_alternative<bool*>(own->ref) || std::holds_alternative<std::optional<bool>*>(own->ref))
       return ValueCount::flag;
@@ -39,9 +38,9 @@ std::optional<ValueCount> value_count(std::string_view name) {
         std::holds_alternative<std::vector<std::string>*>(own->ref) || std::holds_alternative<std::vector<double>*>(own->ref);
     return list ? ValueCount::many : ValueCount::one;
   }
-  const ForeignKey* foreign = find_foreign(name);
-  if (foreign == nullptr) return std::nullopt;
-  if (!foreign->key.empty()) return value_count(foreign->key);
+  const auto foreign = dialects.find(name);
+  if (!foreign) return std::nullopt;
+  if (!foreign->own.empty()) return value_count(foreign->own, dialects);
   return ValueCount::many;  // none, one or several: the following words decide
 }
 
@@ -67,16 +66,11 @@ std::string key_name(std::string_view typed) {
   return name;
 }
 
-/// True for "name=..." with a known name.
-bool is_setting(std::string_view argument) {
-  const std::size_t sign = argument.find('=');
-  return sign != std::string_view::npos && value_count(key_name(argument.substr(0, sign))).has_value();
-}
-
 class Sorter {
  public:
-  Sorter(const std::vector<std::string>& arguments, const po::options_description& options, std::string_view program)
-      : arguments_(arguments), options_(options), program_(program) {}
+  Sorter(const std::vector<std::string>& arguments, const po::options_description& options, std::string_view program,
+         const Dialects& dialects)
+      : arguments_(arguments), options_(options), program_(program), dialects_(dialects) {}
 
   Arguments run() && {
     while (at_ < arguments_.size()) {
@@ -121,8 +115,7 @@ class Sorter {
     std::vector<std::string> texts;
     for (const auto& option : options_.options()) texts.push_back(key_name(option->long_name()));
     for (const BoundField& field : own_fields()) texts.emplace_back(field.field.name);
-    for (const ForeignKey& key : foreign_keys())
-      if (has_effect(key)) texts.emplace_back(key.name);
+    for (const std::string_view other : dialects_.names()) texts.emplace_back(other);
     const std::vector<std::string_view> names(texts.begin(), texts.end());
     fail_config("{}: {}: there is no such option or key{}", program_, argument,
                 suggestion(name, names, fmt::format("see {} --help", program_)));
@@ -138,14 +131,14 @@ class Sorter {
     const std::string& argument = arguments_[at_++];
     const std::size_t sign = argument.find('=');
     const std::string name = key_name(std::string_view(argument).substr(2, sign == argument.npos ? sign : sign - 2));
-    const auto kind = value_count(name);
+    const auto kind = value_count(name, dialects_);
     if (sign != argument.npos) {
       if (!kind) fail_unknown(argument.substr(0, sign), name);
       const std::string value = argument.substr(sign + 1);
       const auto flag = kind == ValueCount::flag ? flag_word(value) : std::nullopt;
       return add_setting(name, flag ? (*flag ? "true" : "false") : value);
     }
-    if (!kind && name.starts_with("no_") && value_count(name.substr(3)) == ValueCount::flag)
+    if (!kind && name.starts_with("no_") && value_count(name.substr(3), dialects_) == ValueCount::flag)
       return add_setting(name.substr(3), "false");
     if (!kind) fail_unknown(argument, name);
     if (*kind == ValueCount::flag) return take_flag(name);
@@ -160,10 +153,16 @@ class Sorter {
     add_setting(name, flag.value_or(true) ? "true" : "false");
   }
 
+  /// True for "name=..." with a known name.
+  bool is_setting(std::string_view argument) const {
+    const std::size_t sign = argument.find('=');
+    return sign != std::string_view::npos && value_count(key_name(argument.substr(0, sign)), dialects_).has_value();
+  }
+
   // Takes all words up to the next option, key=value or run file. The first value may look like one of them.
   void take_values(const std::string& argument, const std::string& name) {
-    const bool own =
-        find_field(own_fields(), name) != nullptr || (find_foreign(name) != nullptr && !find_foreign(name)->key.empty());
+    const auto foreign = dialects_.find(name);
+    const bool own = find_field(own_fields(), name) != nullptr || (foreign && !foreign->own.empty());
     std::vector<std::string> values;
     while (!ends_values()) {
       const std::string& next = arguments_[at_];
@@ -182,6 +181,7 @@ class Sorter {
   const std::vector<std::string>& arguments_;
   const po::options_description& options_;
   std::string_view program_;
+  const Dialects& dialects_;
   std::size_t at_ = 0;
   Arguments out_;
 };
@@ -189,8 +189,8 @@ class Sorter {
 }  // namespace
 
 Arguments sort_options(const std::vector<std::string>& arguments, const po::options_description& options,
-                       std::string_view program) {
-  return Sorter(arguments, options, program).run();
+                       std::string_view program, const Dialects& dialects) {
+  return Sorter(arguments, options, program, dialects).run();
 }
 
 bool is_run_file(std::string_view argument) {

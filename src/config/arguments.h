@@ -1,6 +1,8 @@
 // Sorts the words of a command line into program options and keys.
 #pragma once
 
+#include "qft/config/dialects.h"
+
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,9 +18,9 @@ struct Arguments {
 
 /// Sorts the arguments. Keys may be written --key value, --key=value, --key alone (true) or --no_key (false), with dashes or
 /// underscores. Keys with list values take several words, which become one "[...]". Throws ConfigError for an option that is
-/// neither in `options` nor a key, and for a key without a value.
+/// neither in `options` nor a key of qft or of `dialects`, and for a key without a value.
 Arguments sort_options(const std::vector<std::string>& arguments, const boost::program_options::options_description& options,
-                       std::string_view program);
+                       std::string_view program, const Dialects& dialects);
 
 /// True if the word ends in .yaml, .yml or .json.
 bool is_run_file(std::string_view argument);

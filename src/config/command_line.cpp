@@ -1,6 +1,7 @@
 #include "qft/config/command_line.h"
 
 #include "qft/config/help.h"
+#include "qft/config/saved_run.h"
 #include "qft/config/start.h"
 #include "qft/core/error.h"
 #include "qft/core/log_file.h"
@@ -15,8 +16,6 @@
 
 #include "apply.h"
 #include "arguments.h"
-#include "runnable.h"
-#include "saved_run.h"
 #include <boost/program_options/errors.hpp>
 #include <boost/program_options/parsers.hpp>
 #include <boost/program_options/positional_options.hpp>
@@ -92,7 +91,7 @@ bool starts_other_tools(std::string_view word) {
 // Folders on the command line without a key: adapters and a model.
 class Folders {
  public:
-  explicit Folders(const CommandSpec& spec) : spec_(spec) {}
+  Folders(const CommandSpec& spec, const Dialects& dialects) : spec_(spec), dialects_(dialects) {}
 
   void add(const std::string& folder) {
     const std::filesystem::path dir = folder;
@@ -109,9 +108,9 @@ class Folders {
     if (adapters_.empty() && model_.empty()) return;
     std::vector<std::string> keys;
     for (const std::string& typed : overrides) {
-      const std::string key = keys.emplace_back(override_setting(typed).key);
-      const bool again = ((key == "adapter_name_or_path" || key == "adapters") && !adapters_.empty()) ||
-                         ((key == "model_name_or_path" || key == "model") && !model_.empty());
+      const std::string key = keys.emplace_back(own_name(override_setting(typed).key));
+      const bool again =
+          (key == "adapter_name_or_path" && !adapters_.empty()) || (key == "model_name_or_path" && !model_.empty());
       if (again)
         fail_config("{}: the folder '{}' and {} are both given: keep one", spec_.name,
                     key.starts_with("adapter") ? adapters_.front() : model_, typed);
@@ -124,6 +123,10 @@ class Folders {
   }
 
  private:
+  std::string own_name(const std::string& key) const {
+    const auto foreign = dialects_.find(key);
+    return foreign && foreign->renames ? std::string(foreign->own) : key;
+  }
   /// Without a run file, evaluates the run's held-out data and exports to a folder beside the given one.
   void add_defaults(const std::vector<std::string>& keys, std::vector<std::string>& settings) const {
     const auto given = [&](std::initializer_list<std::string_view> names) {
@@ -132,7 +135,7 @@ class Folders {
     std::string folder = adapters_.empty() ? model_ : adapters_.back();
     while (folder.size() > 1 && folder.ends_with('/')) folder.pop_back();
     const bool evaluates = spec_.purpose == Purpose::eval;
-    if (evaluates && !given({"dataset", "eval_dataset", "val_dataset", "pack", "eval_pack", "load_data_args"}))
+    if (evaluates && !given({"dataset", "eval_dataset", "pack", "eval_pack", "load_data_args"}))
       settings.emplace_back("load_data_args=true");
     if (evaluates && !given({"output_dir"})) settings.push_back("output_dir=" + folder + "-eval");
     if (spec_.purpose == Purpose::export_model && !given({"export_dir", "output_dir"}))
@@ -140,6 +143,7 @@ class Folders {
   }
 
   const CommandSpec& spec_;
+  const Dialects& dialects_;
   std::vector<std::string> adapters_;
   std::string model_;
 };
@@ -147,7 +151,7 @@ class Folders {
 // Sorts the arguments into run file, overrides, folders and words.
 void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arguments, CommandLine& line) {
   std::error_code code;
-  Folders folders(spec);
+  Folders folders(spec, *line.dialects);
   for (const std::string& argument : arguments) {
     const bool configurable = spec.run_file != RunFile::none;
     const std::size_t sign = argument.find('=');
@@ -213,15 +217,17 @@ RunConfig start(const CommandLine& line, Purpose purpose, int rank, int ranks) {
   return config;
 }
 
-std::optional<CommandLine> parse_command_line(const CommandSpec& spec, int argc, const char* const* argv, int first) {
+std::optional<CommandLine> parse_command_line(const CommandSpec& spec, int argc, const char* const* argv, int first,
+                                              const Dialects& dialects) {
   std::vector<std::string> arguments(argv + std::min(first, argc), argv + argc);
   std::vector<std::string> rest;
   if (spec.run_file != RunFile::none) {
-    Arguments sorted = sort_options(arguments, visible_options(spec), spec.name);
+    Arguments sorted = sort_options(arguments, visible_options(spec), spec.name, dialects);
     arguments = std::move(sorted.program);
     rest = std::move(sorted.rest);
   }
   CommandLine line;
+  line.dialects = &dialects;
   line.options = parse(spec, arguments);
   if (line.options.count("help") != 0) {
     print_help(spec);

@@ -1,9 +1,11 @@
-#include "dump.h"
+#include "qft/config/dump.h"
 
+#include "qft/config/bound_field.h"
 #include "qft/core/error.h"
 
+#include <utility>
+
 #include "apply.h"
-#include "bound_field.h"
 
 namespace qft::config {
 namespace {
@@ -79,11 +81,11 @@ std::string to_yaml(const RunConfig& config) {
 
 RunConfig from_json(const json& object, std::string_view where) {
   RunConfig config;
-  std::vector<Setting> settings;
+  Translation own;
   for (const auto& [key, value] : parse_json(object.dump(), where).entries) {
-    settings.push_back({key, value, std::string(where), fmt::format("{}: {}", where, key)});
+    own.settings.push_back({key, value, std::string(where), fmt::format("{}: {}", where, key)});
   }
-  apply_settings(config, settings, Purpose::any, false);
+  apply_settings(config, std::move(own), kOwnKeysOnly, Purpose::any, false);
   return config;
 }
 

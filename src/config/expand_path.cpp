@@ -1,4 +1,4 @@
-#include "expand_path.h"
+#include "qft/config/expand_path.h"
 
 #include "qft/core/error.h"
 

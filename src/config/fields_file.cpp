@@ -1,14 +1,14 @@
 #include "qft/config/fields_file.h"
 
+#include "qft/config/dump.h"
 #include "qft/config/nearest.h"
+#include "qft/config/store.h"
 #include "qft/core/error.h"
 
 #include <algorithm>
 #include <vector>
 
 #include "apply.h"
-#include "dump.h"
-#include "store.h"
 
 namespace qft::config {
 namespace {

@@ -1,17 +1,16 @@
 #include "qft/config/help.h"
 
+#include "qft/config/bound_field.h"
+#include "qft/config/dump.h"
 #include "qft/config/nearest.h"
+#include "qft/config/store.h"
 #include "qft/core/error.h"
 #include "qft/core/wrap.h"
 
 #include <algorithm>
 #include <unistd.h>
 
-#include "bound_field.h"
-#include "dump.h"
-#include "foreign_keys.h"
 #include "runnable.h"
-#include "store.h"
 
 namespace qft::config {
 namespace {
@@ -124,62 +123,17 @@ std::string line_of(const BoundField& bound, const std::vector<std::string_view>
   return wrapped(line, kIndent, static_cast<std::size_t>(terminal_columns(STDOUT_FILENO))) + "\n";
 }
 
-std::string_view tool_name(ForeignKey::Tool tool) {
-  switch (tool) {
-    case ForeignKey::Tool::llama_factory:
-      return "LLaMA-Factory, transformers";
-    case ForeignKey::Tool::llama_factory_v1:
-      return "version 1 of LLaMA-Factory";
-    case ForeignKey::Tool::swift:
-      return "ms-swift";
-    case ForeignKey::Tool::other:
-      break;
-  }
-  return "other tools";
-}
-
-std::string describe_own(const BoundField& bound) {
-  std::string readers, names;
+std::string describe_own(const BoundField& bound, const Dialects& dialects) {
+  std::string readers;
   for (const ProgramKeys& program : kProgramKeys)
     if (is_read(program, bound)) readers += fmt::format("{}{}", readers.empty() ? "" : ", ", program.programs);
-  for (const ForeignKey& key : foreign_keys())
-    if (key.kind == ForeignKey::Class::renamed && key.key == bound.field.name && key.name != key.key)
-      names += fmt::format("{}{}", names.empty() ? "" : ", ", key.name);
   std::string text = fmt::format("{}: {}\n  value    {}\n  default  {}\n", bound.field.name, bound.field.help,
                                  expected(bound.field, bound.ref), default_of(bound));
   if (!bound.field.advice.empty()) text += fmt::format("  advice   {}\n", bound.field.advice);
   text += fmt::format("  read by  {}\n", readers);
-  if (!names.empty()) text += fmt::format("  also     {} of other tools\n", names);
+  if (const auto names = dialects.names_of(bound.field.name); !names.empty())
+    text += fmt::format("  also     {} of other tools\n", fmt::join(names, ", "));
   return text;
-}
-
-std::string describe_foreign(const ForeignKey& key) {
-  const std::string head = fmt::format("{} ({})", key.name, tool_name(key.tool));
-  switch (key.kind) {
-    case ForeignKey::Class::renamed:
-      return fmt::format("{} is called {} in qft{}\n", head, key.key,
-                         key.words.empty() ? "" : fmt::format("; its values in qft: {}", key.words));
-    case ForeignKey::Class::converted:
-      return fmt::format(
-          "{} sets keys depending on its value: {}\n  qft refuses any other value: "
-          "{}\n",
-          head, key.words, key.reason);
-    case ForeignKey::Class::either:
-      return fmt::format("{} has two meanings: {}\n", head, key.reason);
-    case ForeignKey::Class::combined:
-      return fmt::format("{} works together with other keys of its tool\n", head);
-    case ForeignKey::Class::section:
-      return fmt::format("{} is a section; qft reads its keys (docs/coming_from.md)\n", head);
-    case ForeignKey::Class::ranks:
-      return fmt::format("{} must equal the number of ranks\n", head);
-    case ForeignKey::Class::no_effect:
-      return fmt::format("{} has no effect in qft: {}\n", head, key.reason);
-    case ForeignKey::Class::refused:
-      break;
-  }
-  return fmt::format(
-      "qft refuses {}: {}\n{}", head, key.reason,
-      key.harmless.empty() ? "" : fmt::format("  accepted values, because they change nothing: {}\n", key.harmless));
 }
 
 std::string wrap_lines(const std::string& text) {
@@ -222,15 +176,15 @@ std::vector<std::string_view> implemented_values(std::string_view key) {
   return words;
 }
 
-std::string describe_key(std::string_view name) {
+std::string describe_key(std::string_view name, const Dialects& dialects) {
   std::string key(name.substr(name.starts_with("--") ? 2 : 0));
   std::ranges::replace(key, '-', '_');
   RunConfig defaults;
   const auto fields = bound_fields(defaults);
-  if (const BoundField* own = find_field(fields, key)) return wrap_lines(describe_own(*own));
-  if (const ForeignKey* foreign = find_foreign(key)) {
-    std::string text = describe_foreign(*foreign);
-    if (const BoundField* own = find_field(fields, foreign->key)) text += "\n" + describe_own(*own);
+  if (const BoundField* own = find_field(fields, key)) return wrap_lines(describe_own(*own, dialects));
+  if (const auto foreign = dialects.find(key)) {
+    std::string text = dialects.describe(key);
+    if (const BoundField* own = find_field(fields, foreign->own)) text += "\n" + describe_own(*own, dialects);
     return wrap_lines(text);
   }
   std::vector<std::string_view> names;

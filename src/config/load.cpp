@@ -1,6 +1,10 @@
+#include "qft/config/bound_field.h"
+#include "qft/config/dialects.h"
 #include "qft/config/help.h"
 #include "qft/config/run_config.h"
+#include "qft/config/saved_run.h"
 #include "qft/config/start.h"
+#include "qft/config/value.h"
 #include "qft/core/error.h"
 #include "qft/core/file_ending.h"
 
@@ -10,13 +14,7 @@
 #include <utility>
 
 #include "apply.h"
-#include "bound_field.h"
-#include "foreign_keys.h"
-#include "import_table.h"
-#include "llama_factory_v1.h"
 #include "runnable.h"
-#include "saved_run.h"
-#include "value.h"
 
 namespace qft::config {
 namespace {
@@ -139,52 +137,15 @@ void note_precedence(RunConfig& config, Purpose purpose) {
   }
 }
 
-bool has_key(const std::vector<Setting>& settings, std::string_view key) {
-  return std::any_of(settings.begin(), settings.end(), [&](const Setting& s) { return s.key == key; });
-}
-
-// Notes ms-swift's other defaults for missing keys.
-void note_swift_defaults(RunConfig& config, const std::vector<Setting>& settings) {
-  const TrainingArgs& t = config.training;
-  const FinetuningArgs& f = config.finetuning;
-  std::string defaults;
-  for (const SwiftDefault& row : swift_defaults()) {
-    const bool lora_only = row.key.starts_with("lora_") && f.finetuning_type != "lora";
-    const bool batch = row.key == "gradient_accumulation_steps" && t.global_batch_size;
-    const bool type = row.key == "compute_dtype" && (t.bf16 || t.fp16 || t.pure_bf16);
-    if (config.is_given(row.key) || has_key(settings, row.key) || lora_only || batch || type) continue;
-    defaults += fmt::format("{}{} ({})", defaults.empty() ? "" : ", ", row.key, row.value);
-  }
-  if (defaults.empty()) return;
-  config.notes.push_back(
-      fmt::format("this run uses ms-swift's keys with LLaMA-Factory's defaults; these keys are not given, and ms-swift's "
-                  "defaults differ: {}",
-                  defaults));
-}
-
-// Scripts of other tools train all weights unless LoRA is requested.
-void note_tuner(RunConfig& config, const std::vector<Setting>& settings) {
-  const auto speaks_of_lora = [](const auto& given) {
-    return given.first == "finetuning_type" || given.first.starts_with("lora_");
-  };
-  const auto of_scripts = std::find_if(settings.begin(), settings.end(), [](const Setting& s) {
-    const ForeignKey* foreign = find_foreign(s.key);
-    return foreign != nullptr && foreign->tool == ForeignKey::Tool::other && !foreign->key.empty();
-  });
-  if (of_scripts == settings.end() || std::any_of(config.given.begin(), config.given.end(), speaks_of_lora)) return;
-  config.notes.push_back(fmt::format("finetuning_type is not given: using {}, but tools with the key {} train all weights (full)",
-                                     config.finetuning.finetuning_type, of_scripts->key));
-}
-
 // Notes keys on the command line that the program does not read. A run file serves several programs, but the command line only
 // one.
-void note_unread(RunConfig& config, const std::vector<Setting>& settings, Purpose purpose) {
+void note_unread(RunConfig& config, const std::vector<Setting>& settings, Purpose purpose, const Dialects& dialects) {
   if (purpose == Purpose::any || purpose == Purpose::train || purpose == Purpose::plan || purpose == Purpose::check) return;
   for (const Setting& setting : settings) {
-    const ForeignKey* foreign = find_foreign(setting.key);
+    const auto foreign = dialects.find(setting.key);
     const bool loads_data = setting.key == "load_data_args" && as_bool(setting.value) == true;
-    if (setting.from_file() || (foreign != nullptr && foreign->kind != ForeignKey::Class::renamed && !loads_data)) continue;
-    const std::string_view key = foreign == nullptr || loads_data ? std::string_view(setting.key) : foreign->key;
+    if (setting.from_file() || (foreign && !foreign->renames && !loads_data)) continue;
+    const std::string_view key = !foreign || loads_data ? std::string_view(setting.key) : foreign->own;
     if (!loads_data && (!config.is_given(key) || reads_key(purpose, key))) continue;
     if (purpose == Purpose::generate && (key == "dataset" || key == "eval_dataset" || loads_data))
       fail_config(
@@ -194,21 +155,6 @@ void note_unread(RunConfig& config, const std::vector<Setting>& settings, Purpos
     if (loads_data) continue;
     config.notes.push_back(fmt::format("{} has no effect in this program (--help lists its keys)", setting.where));
   }
-}
-
-// Sets the output folders as ms-swift does, for runs with its keys.
-void set_swift_folders(RunConfig& config, Purpose purpose) {
-  std::string& output = config.training.output_dir;
-  if (purpose == Purpose::train && output.empty() && !config.model.model_name_or_path.empty()) {
-    const auto model = (std::filesystem::path(config.model.model_name_or_path) / ".").parent_path().filename();
-    output = (std::filesystem::path("output") / model).string();
-    config.notes.push_back(fmt::format("output_dir is not given: using {}, as in ms-swift", output));
-  }
-  std::string& exported = config.exporting.export_dir;
-  if (purpose != Purpose::export_model || !exported.empty()) return;
-  if (output.empty() && config.model.adapter_name_or_path.empty()) return;
-  exported = output.empty() ? config.model.adapter_name_or_path.back() + "-merged" : std::exchange(output, "");
-  config.notes.push_back(fmt::format("export_dir is not given: using {}, as in ms-swift", exported));
 }
 
 // Replaces a YAML file among the datasets (as in LLaMA-Factory's version 1) by all datasets that it describes. For `plan` the
@@ -239,10 +185,11 @@ void expand_dataset_files(const RunConfig& config, std::string_view key, bool pl
 }
 
 // Reads the settings of a run file, or of an earlier run's run.json.
-std::vector<Setting> settings_in_file(const std::filesystem::path& file, const std::vector<Setting>& overrides, Purpose purpose) {
+std::vector<Setting> settings_in_file(RunConfig& config, const std::filesystem::path& file, const std::vector<Setting>& overrides,
+                                      Purpose purpose) {
   const Value document = parse_file(file);
   if (is_json_file(file) && settings_in(document) != nullptr)
-    return settings_to_repeat(document, file.string(), overrides, purpose);
+    return settings_to_repeat(document, file.string(), overrides, purpose, config.world_claims);
   return settings_of(document, file.string());
 }
 
@@ -263,29 +210,30 @@ void take_base_model_from_adapter(RunConfig& config) {
 }
 
 RunConfig load_run_config(const std::filesystem::path& file, std::span<const std::string> overrides, Purpose purpose) {
+  return load_run_config(file, overrides, purpose, kOwnKeysOnly);
+}
+
+RunConfig load_run_config(const std::filesystem::path& file, std::span<const std::string> overrides, Purpose purpose,
+                          const Dialects& dialects) {
   RunConfig config;
   config.source = file;
   std::vector<Setting> settings;
   std::vector<Setting> typed;
   for (const std::string& text : overrides) typed.push_back(override_setting(text));
-  if (!file.empty()) settings = settings_in_file(file, typed, purpose);
+  if (!file.empty()) settings = settings_in_file(config, file, typed, purpose);
   settings.insert(settings.end(), std::make_move_iterator(typed.begin()), std::make_move_iterator(typed.end()));
-  settings = split_sections(std::move(settings));
-  const Dialect dialect = apply_settings(config, settings, purpose);
-  const bool swift = dialect == Dialect::swift;
+  const Translation translation = dialects.translate(std::move(settings), purpose);
+  apply_settings(config, translation, dialects, purpose);
   if (reads_key(purpose, "dataset")) {
     expand_dataset_files(config, "dataset", purpose == Purpose::plan, config.data.dataset);
     expand_dataset_files(config, "eval_dataset", purpose == Purpose::plan, config.data.eval_dataset);
   }
   take_base_model_from_adapter(config);
-  if (swift && purpose == Purpose::train) note_swift_defaults(config, settings);
-  if (dialect == Dialect::own && purpose == Purpose::train) note_tuner(config, settings);
-  if (swift) set_swift_folders(config, purpose);
-  import_launchers(config);
+  dialects.complete(config, translation, purpose);
   config.resolve();
   config.validate(purpose);
   note_without_effect(config);
-  note_unread(config, settings, purpose);
+  note_unread(config, translation.given, purpose, dialects);
   note_precedence(config, purpose);
   return config;
 }

@@ -20,4 +20,10 @@ void ParallelArgs::visit(const FieldVisitor& field) {
         &offload_activations);
 }
 
+std::string canonical_strategy(const std::string& name) {
+  if (name == "zero0") return "ddp";
+  if (name == "full_shard") return "zero3";
+  return name;
+}
+
 }  // namespace qft::config

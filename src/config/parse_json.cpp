@@ -1,3 +1,4 @@
+#include "qft/config/value.h"
 #include "qft/core/error.h"
 #include "qft/core/json.h"
 
@@ -6,7 +7,6 @@
 #include <utility>
 
 #include "tree_builder.h"
-#include "value.h"
 #include <nlohmann/json.hpp>
 
 namespace qft::config {

@@ -1,10 +1,10 @@
+#include "qft/config/value.h"
 #include "qft/config/yaml.h"
 #include "qft/core/error.h"
 
 #include <sstream>
 
 #include "tree_builder.h"
-#include "value.h"
 #include "yaml_fault.h"
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>

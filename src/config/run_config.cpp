@@ -1,12 +1,10 @@
 #include "qft/config/run_config.h"
 
+#include "qft/config/bound_field.h"
 #include "qft/config/start.h"
+#include "qft/config/value.h"
 #include "qft/core/convert.h"
 #include "qft/core/error.h"
-
-#include "bound_field.h"
-#include "runnable.h"
-#include "value.h"
 
 namespace qft::config {
 namespace {
@@ -89,6 +87,14 @@ void RunConfig::resolve() {
   if (training.log_level == "passive") training.log_level = "info";
   if (training.log_level == "critical") training.log_level = "error";
   parallel.strategy = canonical_strategy(parallel.strategy);
+}
+
+bool uses_models(Purpose purpose) {
+  return purpose == Purpose::eval || purpose == Purpose::generate || purpose == Purpose::export_model;
+}
+
+bool trains_by(std::optional<bool> do_train, bool do_eval, bool do_predict) {
+  return do_train.value_or(!do_eval && !do_predict);
 }
 
 bool trains(const RunConfig& c) {

@@ -1,12 +1,11 @@
 #include "runnable.h"
 
+#include "qft/config/bound_field.h"
+#include "qft/config/dump.h"
 #include "qft/core/error.h"
 
 #include <algorithm>
 #include <initializer_list>
-
-#include "bound_field.h"
-#include "dump.h"
 
 namespace qft::config {
 namespace {
@@ -40,20 +39,6 @@ std::vector<std::string_view> not_implemented(std::string_view key, Purpose purp
   for (const MissingFeature& row : kMissingFeatures)
     if (row.key == key && applies_to(row, purpose)) values.push_back(row.value);
   return values;
-}
-
-bool uses_models(Purpose purpose) {
-  return purpose == Purpose::eval || purpose == Purpose::generate || purpose == Purpose::export_model;
-}
-
-bool trains_by(std::optional<bool> do_train, bool do_eval, bool do_predict) {
-  return do_train.value_or(!do_eval && !do_predict);
-}
-
-std::string canonical_strategy(const std::string& name) {
-  if (name == "zero0") return "ddp";
-  if (name == "full_shard") return "zero3";
-  return name;
 }
 
 void note_without_effect(RunConfig& config) {

@@ -3,21 +3,10 @@
 
 #include "qft/config/run_config.h"
 
-#include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
 
 namespace qft::config {
-
-/// Returns the canonical name of a strategy: zero0 is ddp, full_shard is zero3.
-std::string canonical_strategy(const std::string& name);
-
-/// True if the programs of `purpose` use a trained adapter or model: they accept its folder and read its run's settings.
-bool uses_models(Purpose purpose);
-
-/// True if `qft train` trains: do_train decides if given; else do_eval or do_predict turns training off.
-bool trains_by(std::optional<bool> do_train, bool do_eval, bool do_predict);
 
 /// Notes given keys without effect because a related key is not implemented.
 void note_without_effect(RunConfig& config);

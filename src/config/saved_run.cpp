@@ -1,4 +1,4 @@
-#include "saved_run.h"
+#include "qft/config/saved_run.h"
 
 #include "qft/core/error.h"
 
@@ -6,7 +6,6 @@
 #include <filesystem>
 
 #include "apply.h"
-#include "runnable.h"
 
 namespace qft::config {
 namespace {
@@ -28,6 +27,12 @@ Value needed(const Value& settings, const Value* given, std::string_view file) {
   for (const auto& [key, value] : settings.entries)
     if (!is_given(key, value) && follows.contains(key) && follows[key] != as_json(value)) typed.entries.emplace_back(key, value);
   return typed;
+}
+
+std::int64_t number_of_ranks(const Value& value, std::string_view file) {
+  const auto number = as_int(value);
+  if (!number || *number < 1) fail_config("{}: ranks: expected an integer of at least 1, got {}", file, describe(value));
+  return *number;
 }
 
 }  // namespace
@@ -65,7 +70,7 @@ bool differs_from_default(std::string_view key, const Value& value) {
 }
 
 std::vector<Setting> settings_to_repeat(const Value& document, std::string_view file, const std::vector<Setting>& overrides,
-                                        Purpose purpose) {
+                                        Purpose purpose, std::vector<WorldClaim>& claims) {
   if (uses_models(purpose))
     fail_config("{} describes a run of qft train: to use the trained model give the run's folder, as in qft chat {}", file,
                 std::filesystem::absolute(file).parent_path().string());
@@ -77,7 +82,7 @@ std::vector<Setting> settings_to_repeat(const Value& document, std::string_view 
   // The effect of scale_lr_by_world_size depends on the number of ranks.
   if (const Value* ranks = member(document, "ranks");
       ranks != nullptr && as_bool(member_or_null(settings, "scale_lr_by_world_size")) == true)
-    all.push_back({"num_processes", *ranks, fmt::format("{}: ranks", file), fmt::format("{}: ranks", file)});
+    claims.push_back({WorldClaim::Kind::ranks, number_of_ranks(*ranks, file), fmt::format("{}: ranks", file)});
   if (!keeps_batch) return all;
   std::erase_if(all, [](const Setting& s) { return s.key == "gradient_accumulation_steps" || s.key == "global_batch_size"; });
   Value one_key{.kind = Value::Kind::map, .entries = {{"global_batch_size", *batch}}};

@@ -1,13 +1,12 @@
-#include "store.h"
+#include "qft/config/store.h"
 
+#include "qft/config/expand_path.h"
 #include "qft/config/nearest.h"
 #include "qft/core/error.h"
 
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
-
-#include "expand_path.h"
 
 namespace qft::config {
 namespace {

@@ -1,8 +1,10 @@
 #include "qft/config/sweep.h"
 
+#include "qft/config/bound_field.h"
 #include "qft/config/help.h"
 #include "qft/config/nearest.h"
 #include "qft/config/start.h"
+#include "qft/config/value.h"
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
 
@@ -11,8 +13,6 @@
 #include <string_view>
 #include <utility>
 
-#include "bound_field.h"
-#include "value.h"
 #include <fmt/ranges.h>
 
 namespace qft::config {

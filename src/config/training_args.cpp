@@ -1,10 +1,10 @@
 #include "qft/config/training_args.h"
 
+#include "qft/config/optimizers.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-
-#include "optimizers.h"
 
 namespace qft::config {
 namespace {

@@ -1,11 +1,11 @@
 // Builds a Value from a parser's events. Rejects repeated keys and deep nesting.
 #pragma once
 
+#include "qft/config/value.h"
+
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "value.h"
 
 namespace qft::config {
 

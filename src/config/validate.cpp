@@ -1,4 +1,5 @@
 // Checks relations between keys, as LLaMA-Factory and transformers do, and the keys that each program requires.
+#include "qft/config/bound_field.h"
 #include "qft/config/run_config.h"
 #include "qft/config/start.h"
 #include "qft/core/error.h"
@@ -7,7 +8,6 @@
 #include <cmath>
 #include <filesystem>
 
-#include "bound_field.h"
 #include "runnable.h"
 
 namespace qft::config {

@@ -1,4 +1,4 @@
-#include "value.h"
+#include "qft/config/value.h"
 
 #include "qft/core/error.h"
 #include "qft/core/file_ending.h"

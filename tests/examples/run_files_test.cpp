@@ -1,5 +1,5 @@
 // Every run file that the project ships must load without keys that are only noted or are refused.
-#include "qft/config/run_config.h"
+#include "qft/dialects/dialects.h"
 
 #include <filesystem>
 #include <string>
@@ -32,7 +32,7 @@ TEST(RunFiles, LoadForTheirPurpose) {
     const bool exports = file.stem() == "export";
     const auto purpose = exports ? config::Purpose::export_model : config::Purpose::train;
     config::RunConfig run;
-    ASSERT_NO_THROW(run = config::load_run_config(file, {}, purpose));
+    ASSERT_NO_THROW(run = config::load_run_config(file, {}, purpose, dialects::all()));
     EXPECT_TRUE(run.notes.empty()) << run.notes.front();
     EXPECT_TRUE(exports || run.training.bf16);
   }
@@ -40,7 +40,8 @@ TEST(RunFiles, LoadForTheirPurpose) {
 
 TEST(RunFiles, ADeepSpeedFileIsTakenAtItsWord) {
   std::filesystem::current_path(test::kSourceDir);
-  const auto run = config::load_run_config("configs/qwen3_zero3_offload_curriculum.yaml");
+  const auto run =
+      config::load_run_config("configs/qwen3_zero3_offload_curriculum.yaml", {}, config::Purpose::any, dialects::all());
   EXPECT_EQ(run.parallel.strategy, "zero3");
   EXPECT_EQ(run.parallel.offload_optimizer, "cpu");
   EXPECT_EQ(run.parallel.offload_param, "cpu");

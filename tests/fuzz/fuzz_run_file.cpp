@@ -1,7 +1,7 @@
 // A run file and the files that it names: any text gives a configuration that survives a dump and reload, or an error with a
 // place.
-#include "qft/config/run_config.h"
 #include "qft/core/error.h"
+#include "qft/dialects/dialects.h"
 
 #include <array>
 #include <string>
@@ -25,12 +25,16 @@ constexpr std::array<Kind, 6> kKinds{{{"run.yaml", ""},
                                       {"fsdp.yaml", "fsdp_config"},
                                       {"", ""}}};
 
+RunConfig load_file(const std::string& file, const std::vector<std::string>& overrides = {}) {
+  return load_run_config(file, overrides, Purpose::any, qft::dialects::all());
+}
+
 RunConfig load(const qft::test::ScratchFolder& folder, const Kind& kind, const std::uint8_t* data, std::size_t size) {
-  if (*kind.file == '\0') return load_run_config({}, std::vector<std::string>{{reinterpret_cast<const char*>(data), size}});
+  if (*kind.file == '\0') return load_file({}, std::vector<std::string>{{reinterpret_cast<const char*>(data), size}});
   const std::string file = folder.write(kind.file, data, size);
-  if (*kind.key == '\0') return load_run_config(file);
+  if (*kind.key == '\0') return load_file(file);
   const std::string fsdp = kind.key == std::string("fsdp_config") ? "true" : "null";
-  return load_run_config({}, std::vector<std::string>{std::string(kind.key) + "=" + file, "fsdp=" + fsdp});
+  return load_file({}, std::vector<std::string>{std::string(kind.key) + "=" + file, "fsdp=" + fsdp});
 }
 
 // The dump of a configuration is a run file with the same meaning. It contains the imported values, so it does not need the
@@ -40,7 +44,7 @@ void require_round_trip(const qft::test::ScratchFolder& folder, RunConfig config
   config.training.accelerate_config.clear();
   const std::string text = to_yaml(config);
   const std::string file = folder.write("dump.yaml", reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
-  if (to_json(load_run_config(file)) != to_json(config)) std::abort();
+  if (to_json(load_file(file)) != to_json(config)) std::abort();
 }
 
 }  // namespace

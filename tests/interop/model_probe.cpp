@@ -4,6 +4,7 @@
 // INPUT: {"sequences": [{"ids": [...], "label_spans": [[begin, end], ...]}, ...], "group": g, "micro_batch": n}
 // OUTPUT: "logits" [T, V], "logprobs" [labels], "loss" [1], and "grad.<name>" for every trainable parameter.
 #include "qft/core/error.h"
+#include "qft/dialects/dialects.h"
 #include "qft/engine/instance.h"
 #include "qft/engine/objectives.h"
 #include "qft/io/storage.h"
@@ -73,7 +74,7 @@ void write(const std::string& path, const std::map<std::string, at::Tensor>& ten
 }
 
 void compute(comm::Session& session, const nlohmann::json& job) {
-  const auto config = config::load_run_config(job.at("run").get<std::string>(), {});
+  const auto config = config::load_run_config(job.at("run").get<std::string>(), {}, config::Purpose::any, dialects::all());
   const auto& input = job.at("input");
   auto instance = engine::Instance::load(config, session.world(), at::kCPU, engine::Use::training);
   const int per_micro = input.value("micro_batch", 1);

@@ -1,6 +1,7 @@
 // The command line of all programs: NAME [RUN.yaml] [words] [key=value | --key value ...] [options].
 #pragma once
 
+#include "qft/config/dialects.h"
 #include "qft/config/run_config.h"
 #include "qft/core/log.h"
 
@@ -36,15 +37,18 @@ struct CommandLine {
   bool json = false;
   std::optional<log::Severity> log_level;         // --log-level; not set: the run file's log_level applies
   boost::program_options::variables_map options;  // the program's own
+  const Dialects* dialects = &kOwnKeysOnly;       // translates the keys of other tools
 
   /// Loads the run file (or the defaults without one), applies the overrides and checks the result for `purpose`.
-  RunConfig load(Purpose purpose) const { return load_run_config(run_file, overrides, purpose); }
+  RunConfig load(Purpose purpose) const { return load_run_config(run_file, overrides, purpose, *dialects); }
 };
 
 /// Parses argv[first...]. Returns nullopt after printing --help or --version to stdout (exit with 0). If the program accepts a
 /// run file, it accepts keys too: key=value, --key value, --key (true), --no_key, with dashes or underscores, and several values
 /// for a list. The first argument that ends in .yaml, .yml or .json is the run file. In programs that use models, a folder that
-/// holds an adapter or a model sets adapter_name_or_path or model_name_or_path. The rest are words. Throws ConfigError.
-std::optional<CommandLine> parse_command_line(const CommandSpec& spec, int argc, const char* const* argv, int first = 1);
+/// holds an adapter or a model sets adapter_name_or_path or model_name_or_path. The rest are words. `dialects` adds the keys of
+/// other tools and must outlive the result. Throws ConfigError.
+std::optional<CommandLine> parse_command_line(const CommandSpec& spec, int argc, const char* const* argv, int first = 1,
+                                              const Dialects& dialects = kOwnKeysOnly);
 
 }  // namespace qft::config

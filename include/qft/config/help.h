@@ -1,6 +1,7 @@
 // The help texts for the keys of a run file.
 #pragma once
 
+#include "qft/config/dialects.h"
 #include "qft/config/run_config.h"
 
 #include <string>
@@ -14,7 +15,7 @@ namespace qft::config {
 std::string help_text(Purpose purpose);
 /// Explains a key of qft or of another tool: its values, its default, the programs that read it, and why qft refuses or ignores
 /// it. Wraps lines to the terminal's width. Throws ConfigError with the nearest name for an unknown key.
-std::string describe_key(std::string_view name);
+std::string describe_key(std::string_view name, const Dialects& dialects = kOwnKeysOnly);
 /// True if the programs of `purpose` read the key; always true for `any`.
 bool reads_key(Purpose purpose, std::string_view key);
 /// Returns the minimal run file of help_text(); empty for `any`.

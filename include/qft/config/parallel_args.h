@@ -21,4 +21,7 @@ struct ParallelArgs {
   bool operator==(const ParallelArgs&) const = default;
 };
 
+/// Returns the canonical name of a strategy: zero0 is ddp, full_shard is zero3.
+std::string canonical_strategy(const std::string& name);
+
 }  // namespace qft::config

@@ -26,6 +26,9 @@ namespace qft::config {
 /// relations between keys.
 enum class Purpose { any, pack, train, eval, generate, export_model, plan, check };
 
+/// True if the programs of `purpose` use a trained adapter or model: they accept its folder and read its run's settings.
+bool uses_models(Purpose purpose);
+
 /// A number from an imported file. It is compared when the number of ranks or steps is known.
 struct WorldClaim {
   enum class Kind { ranks, global_batch, steps } kind;
@@ -95,9 +98,9 @@ struct RunConfig {
 /// If only an adapter is given, sets model_name_or_path to the base model in its adapter_config.json and adds a note.
 void take_base_model_from_adapter(RunConfig& config);
 
-/// Reads a .yaml, .yml or .json run file and applies `overrides` ("key=value", the later wins). Imports the files that deepspeed,
-/// fsdp and accelerate_config name, then resolves and validates. An empty `file` means no keys. Not collective. Throws
-/// ConfigError "file:line: key: expected ..., got ...".
+/// Reads a .yaml, .yml or .json run file with qft's keys and applies `overrides` ("key=value", the later wins), then resolves and
+/// validates. An empty `file` means no keys. Not collective. Throws ConfigError "file:line: key: expected ..., got ...".
+/// qft/config/dialects.h has the same for run files with keys of other tools.
 RunConfig load_run_config(const std::filesystem::path& file, std::span<const std::string> overrides = {},
                           Purpose purpose = Purpose::any);
 

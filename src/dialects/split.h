@@ -1,11 +1,11 @@
-// Splits the texts in which tables list several words. Private to config.
+// Splits the texts in which tables list several words. Private to dialects.
 #pragma once
 
 #include <algorithm>
 #include <string_view>
 #include <vector>
 
-namespace qft::config {
+namespace qft::dialects {
 
 /// Returns the non-empty parts of `text` between marks, as views into it.
 inline std::vector<std::string_view> split(std::string_view text, std::string_view mark = " ") {
@@ -18,4 +18,4 @@ inline std::vector<std::string_view> split(std::string_view text, std::string_vi
   return parts;
 }
 
-}  // namespace qft::config
+}  // namespace qft::dialects

@@ -1,9 +1,9 @@
 // One key with its value, as written.
 #pragma once
 
-#include <string>
+#include "qft/config/value.h"
 
-#include "value.h"
+#include <string>
 
 namespace qft::config {
 

@@ -1,6 +1,9 @@
 #include "earlier_run.h"
 
+#include "qft/config/expand_path.h"
 #include "qft/config/help.h"
+#include "qft/config/saved_run.h"
+#include "qft/config/store.h"
 #include "qft/core/error.h"
 #include "qft/core/file_ending.h"
 
@@ -9,12 +12,9 @@
 #include <optional>
 #include <string_view>
 
-#include "expand_path.h"
-#include "saved_run.h"
 #include "split.h"
-#include "store.h"
 
-namespace qft::config {
+namespace qft::dialects {
 namespace {
 
 namespace fs = std::filesystem;
@@ -74,7 +74,7 @@ std::optional<UsedModel> used_folder(const std::vector<Setting>& own) {
     if (words.empty() || words.back().empty()) return std::nullopt;
     const std::size_t begin = words.back().find_first_not_of(' ');
     const std::string typed(words.back().substr(std::min(begin, words.back().size())));
-    return UsedModel{typed, fs::absolute(expand_path(typed, setting->where))};
+    return UsedModel{typed, fs::absolute(config::expand_path(typed, setting->where))};
   };
   if (auto adapter = last_of("adapter_name_or_path", ",")) {
     adapter->is_adapter = true;
@@ -88,8 +88,8 @@ std::optional<UsedModel> used_folder(const std::vector<Setting>& own) {
 std::optional<fs::path> run_file_in(const fs::path& folder) {
   std::error_code code;
   const fs::path plain = (folder / ".").lexically_normal().parent_path();
-  if (fs::is_regular_file(plain / kSavedRun, code)) return plain / kSavedRun;
-  const fs::path above = plain.parent_path() / kSavedRun;
+  if (fs::is_regular_file(plain / config::kSavedRun, code)) return plain / config::kSavedRun;
+  const fs::path above = plain.parent_path() / config::kSavedRun;
   if (plain.filename().string().starts_with("checkpoint-") && fs::is_regular_file(above, code)) return above;
   return std::nullopt;
 }
@@ -130,7 +130,7 @@ bool is_skipped(const PartKeys& row, const Value& settings, const std::vector<Se
     case Part::base:
       return !of_adapter || any_given;
     case Part::rope:
-      return !of_adapter || any_given || !differs_from_default("rope_scaling", member_or_null(settings, "rope_scaling"));
+      return !of_adapter || any_given || !config::differs_from_default("rope_scaling", member_or_null(settings, "rope_scaling"));
     case Part::type:
     case Part::quantization:
       return any_given;
@@ -158,7 +158,7 @@ std::vector<Setting> settings_from(const Value& settings, const fs::path& file, 
       if (!own_data && std::ranges::find(kHoldOutKeys, key) != std::end(kHoldOutKeys)) require_same(key, value, own, file);
       if (value == nullptr || value->kind == Value::Kind::null || is_given(key) || !reads_key(purpose, key)) continue;
       if (own_data && key != "cutoff_len") continue;
-      if (row.part != Part::rope && !differs_from_default(key, *value)) continue;
+      if (row.part != Part::rope && !config::differs_from_default(key, *value)) continue;
       if (std::ranges::find(taken, key, &Setting::key) != taken.end()) continue;  // cutoff_len belongs to two parts
       taken.push_back({std::string(key), as_typed(*value), file.string(), fmt::format("{}: {}", file.string(), key)});
     }
@@ -192,7 +192,7 @@ std::vector<Setting> settings_of_earlier_run(const std::vector<Setting>& typed, 
     fail_config(
         "load_data_args is true, but {} no {}, which has the settings of a qft run (ms-swift's args.json is not read, because "
         "ms-swift holds out other samples): name the data in eval_dataset",
-        used ? fmt::format("'{}' has", used->typed) : "no adapter or model is given, so there is", kSavedRun);
+        used ? fmt::format("'{}' has", used->typed) : "no adapter or model is given, so there is", config::kSavedRun);
   if (!file) return {};
   const bool asked = data || flag_of(typed, {"load_args", "load_args_from_ckpt_dir"}).has_value();
   const std::optional<Value> settings = read_settings(*file, asked);
@@ -205,4 +205,4 @@ std::vector<Setting> settings_of_earlier_run(const std::vector<Setting>& typed, 
   return settings_from(*settings, *file, own, purpose, used->is_adapter, data);
 }
 
-}  // namespace qft::config
+}  // namespace qft::dialects

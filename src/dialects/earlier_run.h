@@ -1,13 +1,11 @@
 // Settings of the run that wrote an adapter or a model, so that programs use it as it was trained.
 #pragma once
 
-#include "qft/config/run_config.h"
-
 #include <vector>
 
-#include "setting.h"
+#include "config_names.h"
 
-namespace qft::config {
+namespace qft::dialects {
 
 /// Reads run.json in the folder of the adapter, else of the model (for a checkpoint also in the folder above). Returns its
 /// settings that `purpose` reads, that `own` does not give and that differ from the defaults: template, system message, element
@@ -16,4 +14,4 @@ namespace qft::config {
 /// load_data_args is true, but there is no run.json or its run had nothing to evaluate.
 std::vector<Setting> settings_of_earlier_run(const std::vector<Setting>& typed, const std::vector<Setting>& own, Purpose purpose);
 
-}  // namespace qft::config
+}  // namespace qft::dialects

@@ -1,15 +1,15 @@
 #include "llama_factory_v1.h"
 
+#include "qft/config/store.h"
 #include "qft/core/error.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "split.h"
-#include "store.h"
 #include <fmt/ranges.h>
 
-namespace qft::config {
+namespace qft::dialects {
 namespace {
 
 bool is_section(std::string_view key) {
@@ -46,10 +46,7 @@ std::vector<std::string_view> keys_of(const V1Plugin& plugin) {
 class Reader {
  public:
   explicit Reader(const std::vector<Setting>& settings) : settings_(settings) {
-    out_.used = std::any_of(settings.begin(), settings.end(), [](const Setting& s) {
-      const ForeignKey* foreign = find_foreign(s.key);
-      return foreign != nullptr && foreign->tool == ForeignKey::Tool::llama_factory_v1;
-    });
+    out_.used = dialect_of(settings) == Dialect::llama_factory_v1;
   }
 
   V1Sections run() && {
@@ -57,7 +54,7 @@ class Reader {
     if (!out_.used) return {};
     join_muon();
     note_batching();
-    for (const V1Default& row : v1_defaults()) out_.defaults.push_back(row);
+    for (const Translation::Default& row : v1_defaults()) out_.defaults.push_back(row);
     return std::move(out_);
   }
 
@@ -171,4 +168,4 @@ V1Sections read_v1(const std::vector<Setting>& settings) {
   return Reader(settings).run();
 }
 
-}  // namespace qft::config
+}  // namespace qft::dialects

@@ -7,9 +7,8 @@
 #include <vector>
 
 #include "foreign_table.h"
-#include "setting.h"
 
-namespace qft::config {
+namespace qft::dialects {
 
 /// A section. Its `name` entry determines its keys.
 struct V1Section {
@@ -28,13 +27,8 @@ struct V1Plugin {
 };
 std::span<const V1Plugin> v1_plugins();
 
-/// A default of version 1 that differs from the older format's.
-struct V1Default {
-  std::string_view key;
-  std::string_view value;
-  std::string_view unless = {};  // not applied if one of these keys is given: "fp16|pure_bf16"
-};
-std::span<const V1Default> v1_defaults();
+/// The defaults of version 1 that differ from the older format's.
+std::span<const Translation::Default> v1_defaults();
 
 /// Splits each section into settings: peft_config with r and name becomes peft_config.r and peft_config.name, each with its own
 /// line. A later null removes a section. Throws ConfigError for a section that is not a mapping.
@@ -44,7 +38,7 @@ std::vector<Setting> split_sections(std::vector<Setting> settings);
 struct V1Sections {
   bool used = false;              // true if there are keys of version 1
   std::vector<Setting> settings;  // with qft's keys
-  std::vector<V1Default> defaults;
+  std::vector<Translation::Default> defaults;
   std::vector<std::string> notes;
 };
 
@@ -52,4 +46,4 @@ struct V1Sections {
 /// implemented, and for keys that belong to another name.
 V1Sections read_v1(const std::vector<Setting>& settings);
 
-}  // namespace qft::config
+}  // namespace qft::dialects

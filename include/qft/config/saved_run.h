@@ -2,11 +2,10 @@
 #pragma once
 
 #include "qft/config/run_config.h"
+#include "qft/config/setting.h"
 
 #include <string_view>
 #include <vector>
-
-#include "setting.h"
 
 namespace qft::config {
 
@@ -29,8 +28,9 @@ bool differs_from_default(std::string_view key, const Value& value);
 
 /// Returns the settings with which `qft train` repeats the run in `document` (the content of the run.json `file`): the settings
 /// that differ from the defaults, and the run's global batch size, so that any number of ranks takes the same steps. Omits the
-/// batch size if `overrides` set one. Throws ConfigError for programs that use models: they need the run's folder.
+/// batch size if `overrides` set one. If the result depends on the number of ranks, adds the run's number to `claims`. Throws
+/// ConfigError for programs that use models: they need the run's folder.
 std::vector<Setting> settings_to_repeat(const Value& document, std::string_view file, const std::vector<Setting>& overrides,
-                                        Purpose purpose);
+                                        Purpose purpose, std::vector<WorldClaim>& claims);
 
 }  // namespace qft::config

@@ -9,7 +9,7 @@
 #include "foreign_table.h"
 #include "split.h"
 
-namespace qft::config {
+namespace qft::dialects {
 namespace {
 
 std::vector<ForeignKey> split_rows() {
@@ -43,6 +43,18 @@ const std::vector<ForeignKey>& foreign_keys() {
   return keys;
 }
 
+Dialect dialect_of(const std::vector<Setting>& settings) {
+  using Tool = ForeignKey::Tool;
+  bool swift = false;
+  for (const Setting& setting : settings) {
+    const ForeignKey* foreign = find_foreign(setting.key);
+    if (foreign == nullptr) continue;
+    if (foreign->tool == Tool::llama_factory_v1) return Dialect::llama_factory_v1;  // `model` is a key of ms-swift too
+    swift |= foreign->tool == Tool::swift && foreign->kind != ForeignKey::Class::either;
+  }
+  return swift ? Dialect::swift : Dialect::own;
+}
+
 bool has_effect(const ForeignKey& key) {
   using Class = ForeignKey::Class;
   return key.kind == Class::renamed || key.kind == Class::converted || key.kind == Class::combined || key.kind == Class::either;
@@ -65,4 +77,4 @@ bool is_harmless(std::string_view harmless, const Value& value) {
   return fmt::format("|{}|", harmless).find(fmt::format("|{}|", word)) != std::string::npos;
 }
 
-}  // namespace qft::config
+}  // namespace qft::dialects

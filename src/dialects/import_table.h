@@ -1,17 +1,15 @@
 // Imports launcher files of other tools (DeepSpeed JSON, accelerate YAML) by tables of their keys.
 #pragma once
 
-#include "qft/config/run_config.h"
-
 #include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "value.h"
+#include "config_names.h"
 
-namespace qft::config {
+namespace qft::dialects {
 
 /// A key of such a file, or several keys with one meaning (separated by blanks). Dots separate nested keys. "name.*" matches all
 /// keys below `name` that have no row.
@@ -74,4 +72,4 @@ void import_accelerate(RunConfig& config, const std::string& file);
 /// Imports the options of `fsdp:` with the mapping of `fsdp_config:`, with transformers' meaning.
 void import_fsdp(RunConfig& config);
 
-}  // namespace qft::config
+}  // namespace qft::dialects

@@ -1,3 +1,5 @@
+#include "qft/config/bound_field.h"
+#include "qft/config/expand_path.h"
 #include "qft/core/error.h"
 #include "qft/core/file_ending.h"
 
@@ -5,11 +7,9 @@
 #include <filesystem>
 #include <sstream>
 
-#include "bound_field.h"
-#include "expand_path.h"
 #include "import_table.h"
 
-namespace qft::config {
+namespace qft::dialects {
 namespace {
 
 using Role = ImportKey::Role;
@@ -227,20 +227,20 @@ void import_accelerate(RunConfig& config, const std::string& file) {
 void import_fsdp(RunConfig& config) {
   const std::string where = at_key(config, "fsdp");
   if (const auto& named = config.training.fsdp; named.is_string() && is_json_file(named.get<std::string>())) {
-    read_fsdp_file(config, expand_path(named.get<std::string>(), where));
+    read_fsdp_file(config, config::expand_path(named.get<std::string>(), where));
   }
   const nlohmann::json& options = config.training.fsdp;
   std::string text = options.is_string() ? options.get<std::string>() : "";
   if (options.is_array()) {
     for (const auto& item : options) text += item.is_string() ? item.get<std::string>() + " " : item.dump() + " ";
   }
-  if (is_yaml_file(text)) return import_accelerate(config, expand_path(text, where));
+  if (is_yaml_file(text)) return import_accelerate(config, config::expand_path(text, where));
 
   Leaves leaves;
   const nlohmann::json& more = config.training.fsdp_config;
   const std::string more_where = at_key(config, "fsdp_config");
   if (more.is_string()) {
-    const std::string file = expand_path(more.get<std::string>(), more_where);
+    const std::string file = config::expand_path(more.get<std::string>(), more_where);
     leaves = import_keys(config, without_prefix(parse_file(file)), file, false, kFsdpKeys);
   } else if (!more.is_null()) {
     const Value section = without_prefix(parse_json(more.dump(), more_where));
@@ -259,4 +259,4 @@ void import_fsdp(RunConfig& config) {
   fail_config("{}: expected words such as full_shard, or an accelerate YAML file, got {}", where, options.dump());
 }
 
-}  // namespace qft::config
+}  // namespace qft::dialects

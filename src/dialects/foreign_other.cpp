@@ -1,7 +1,8 @@
-#include "foreign_table.h"
-#include "optimizers.h"
+#include "qft/config/optimizers.h"
 
-namespace qft::config {
+#include "foreign_table.h"
+
+namespace qft::dialects {
 namespace {
 
 // Keys that several tools share, and keys of TRL, transformers' training scripts, FastChat, alpaca-lora, MedicalGPT,
@@ -162,7 +163,7 @@ constexpr ForeignRow kOther[] = {
               "adamw_torch|adamw_torch_fused|adamw_hf|adamw|lion_32bit|lion|sgd|adamw_8bit|adamw_bnb_8bit|paged_adamw_8bit|muon|"
               "adafactor|galore_adamw|apollo_adamw: "
               "optim=*",
-              kOptimizersHere),
+              config::kOptimizersHere),
     {kRefused, "optimizer_in_bwd", "gradients are summed and clipped before the update: remove the key", kOff},
     {kNoEffect, "verbose compile device accelerator custom_sharded_layers ignore_bias_buffers", "it changes no result",
      "null|true|false|auto|cuda|gpu"},
@@ -222,4 +223,4 @@ std::span<const ForeignRow> other_rows() {
   return kOther;
 }
 
-}  // namespace qft::config
+}  // namespace qft::dialects

@@ -1,6 +1,6 @@
 #include "foreign_table.h"
 
-namespace qft::config {
+namespace qft::dialects {
 namespace {
 
 // Keys of ms-swift, versions 2 to 4.
@@ -173,4 +173,4 @@ std::span<const SwiftDefault> swift_defaults() {
   return kSwiftDefaults;
 }
 
-}  // namespace qft::config
+}  // namespace qft::dialects

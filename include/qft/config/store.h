@@ -2,10 +2,9 @@
 #pragma once
 
 #include "qft/config/field.h"
+#include "qft/config/value.h"
 
 #include <string_view>
-
-#include "value.h"
 
 namespace qft::config {
 

@@ -1,4 +1,7 @@
+#include "qft/config/bound_field.h"
+#include "qft/config/expand_path.h"
 #include "qft/config/nearest.h"
+#include "qft/config/optimizers.h"
 #include "qft/core/error.h"
 
 #include <algorithm>
@@ -6,12 +9,9 @@
 #include <map>
 #include <utility>
 
-#include "bound_field.h"
-#include "expand_path.h"
 #include "import_table.h"
-#include "optimizers.h"
 
-namespace qft::config {
+namespace qft::dialects {
 namespace {
 
 using Role = ImportKey::Role;
@@ -108,7 +108,8 @@ constexpr Optimizer kOptimizers[] = {{"AdamW", "adamw"}, {"Adam", "adamw"}, {"ad
 void match_optimizer(RunConfig& config, const Leaf& leaf) {
   const auto* row = std::find_if(std::begin(kOptimizers), std::end(kOptimizers),
                                  [&](const Optimizer& o) { return o.theirs == leaf.value.text; });
-  if (row == std::end(kOptimizers)) fail_config("{}: {} is refused: {}", leaf.where, describe(leaf.value), kOptimizersHere);
+  if (row == std::end(kOptimizers))
+    fail_config("{}: {} is refused: {}", leaf.where, describe(leaf.value), config::kOptimizersHere);
   const std::string& optim = config.training.optim;
   if (!optim.starts_with(row->ours) || optim.ends_with("_8bit")) match_key(config, "optim", plain(row->ours), leaf);
 }
@@ -206,12 +207,12 @@ void import_deepspeed_named(RunConfig& config, const nlohmann::json& name, std::
     }
     names.push_back(named.name);
   }
-  const std::filesystem::path path = expand_path(text, where);
+  const std::filesystem::path path = config::expand_path(text, where);
   if (!std::filesystem::exists(path)) {
     fail_config("{}: there is no file '{}', and the name is not one of {}{}", where, path.string(), fmt::join(names, ", "),
-                suggestion(text, names, "paths are relative to the working directory"));
+                config::suggestion(text, names, "paths are relative to the working directory"));
   }
   import_deepspeed(config, parse_file(path), path.string(), false);
 }
 
-}  // namespace qft::config
+}  // namespace qft::dialects

@@ -1,7 +1,8 @@
-#include "foreign_table.h"
-#include "optimizers.h"
+#include "qft/config/optimizers.h"
 
-namespace qft::config {
+#include "foreign_table.h"
+
+namespace qft::dialects {
 namespace {
 
 // Keys of LLaMA-Factory and of transformers' TrainingArguments.
@@ -89,7 +90,7 @@ constexpr ForeignRow kLlamaFactory[] = {
      "ppo_buffer_size ppo_epochs ppo_score_norm ppo_target ppo_whiten_rewards reward_model reward_model_adapters "
      "reward_model_quantization_bit reward_model_type",
      "it belongs to a stage that qft does not have", ""},
-    {kRefused, "use_badam use_adam_mini", kOptimizersHere, kOff},
+    {kRefused, "use_badam use_adam_mini", config::kOptimizersHere, kOff},
     converted("use_muon", "true: optim=muon; false|null:", "expected true or false"),
     converted("use_apollo", "true: optim=apollo_adamw; false|null:", "expected true or false"),
     converted("use_galore", "true: optim=galore_adamw; false|null:", "expected true or false"),
@@ -167,4 +168,4 @@ std::span<const ForeignRow> llama_factory_rows() {
   return kLlamaFactory;
 }
 
-}  // namespace qft::config
+}  // namespace qft::dialects

@@ -1,14 +1,14 @@
 // Run files of LLaMA-Factory's version 1: the meaning of each key of its sections, and errors in sections.
-#include "config/llama_factory_v1.h"
+#include "dialects/llama_factory_v1.h"
 
 #include <iterator>
 #include <regex>
 
-#include "config/foreign_keys.h"
-#include "config_files.h"
+#include "dialect_files.h"
+#include "dialects/foreign_keys.h"
 #include "test_paths.h"
 
-namespace qft::config {
+namespace qft::dialects {
 namespace {
 
 constexpr const char* kBase = "model: m\nmodel_class: llm\noutput_dir: o\ntrain_dataset: d.json\n";
@@ -239,4 +239,4 @@ TEST(LlamaFactoryV1, ThePageHasEveryKey) {
 }
 
 }  // namespace
-}  // namespace qft::config
+}  // namespace qft::dialects

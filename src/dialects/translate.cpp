@@ -1,5 +1,8 @@
 #include "translate.h"
 
+#include "qft/config/bound_field.h"
+#include "qft/config/start.h"
+#include "qft/config/store.h"
 #include "qft/core/error.h"
 
 #include <algorithm>
@@ -7,10 +10,10 @@
 
 #include "earlier_run.h"
 #include "foreign_keys.h"
-#include "runnable.h"
+#include "llama_factory_v1.h"
 #include "split.h"
 
-namespace qft::config {
+namespace qft::dialects {
 namespace {
 
 using Class = ForeignKey::Class;
@@ -42,18 +45,35 @@ Value with_words(const Value& value, std::string_view words) {
   return out;
 }
 
+// Drops repeated settings: keeps the last value at the first position.
+std::vector<Setting> without_repeats(const std::vector<Setting>& settings) {
+  std::vector<Setting> kept;
+  for (const Setting& setting : settings) {
+    const auto earlier = std::find_if(kept.begin(), kept.end(), [&](const Setting& s) { return s.key == setting.key; });
+    if (earlier == kept.end()) {
+      kept.push_back(setting);
+    } else {
+      *earlier = setting;
+    }
+  }
+  return kept;
+}
+
+// Looks into lists and mappings on the command line. A key with two meanings may be a message, which must stay a text.
+void parse_typed(std::vector<Setting>& settings) {
+  for (Setting& setting : settings) {
+    const ForeignKey* foreign = setting.from_file() ? nullptr : find_foreign(setting.key);
+    if (foreign != nullptr && foreign->kind != Class::either) setting.value = parse_nested(setting.value, setting.where);
+  }
+}
+
 class Translator {
  public:
-  Translator(const std::vector<Setting>& settings, Purpose purpose, const std::vector<std::string_view>& own)
-      : settings_(settings), purpose_(purpose), own_(own), v1_(read_v1(settings)) {
-    for (const Setting& setting : settings) {
-      const ForeignKey* foreign = find_foreign(setting.key);
-      swift_ |= foreign != nullptr && foreign->tool == ForeignKey::Tool::swift && foreign->kind != Class::either;
-    }
-    swift_ &= !v1_.used;  // both say model
-    out_.dialect = v1_.used ? Dialect::llama_factory_v1 : swift_ ? Dialect::swift : Dialect::own;
+  Translator(const std::vector<Setting>& settings, Purpose purpose)
+      : settings_(settings), purpose_(purpose), v1_(read_v1(settings)), swift_(dialect_of(settings) == Dialect::swift) {
     out_.notes = std::move(v1_.notes);
     out_.defaults = std::move(v1_.defaults);
+    out_.defaults_reason = "this run file has keys of LLaMA-Factory's version 1, so that version's defaults apply";
   }
 
   Translation run() && {
@@ -81,7 +101,10 @@ class Translator {
   }
 
  private:
-  bool is_own(std::string_view name) const { return std::find(own_.begin(), own_.end(), name) != own_.end(); }
+  static bool is_own(std::string_view name) {
+    RunConfig defaults;
+    return find_field(bound_fields(defaults), name) != nullptr;
+  }
 
   // True if the key is given under a name with only one meaning.
   bool has(std::string_view key) const {
@@ -285,7 +308,7 @@ class Translator {
     if (steps != nullptr && as_double(steps->value).value_or(0) > 0)
       fail_config("{} and {} end the run at different steps: keep one", bound->where, steps->where);
     const bool given = epochs != nullptr && word_of(epochs->value) != "null";
-    const double asked = given ? as_double(epochs->value).value_or(0) : TrainingArgs{}.num_train_epochs;
+    const double asked = given ? as_double(epochs->value).value_or(0) : config::TrainingArgs{}.num_train_epochs;
     if (!given && *most > asked)
       fail_config(
           "{}: 'max_epochs' has two meanings: in ms-swift it is a limit in addition to num_train_epochs (default {}), in "
@@ -338,7 +361,7 @@ class Translator {
       const auto found = std::ranges::find(out_.settings, key, &Setting::key);
       return found == out_.settings.end() ? std::nullopt : as_bool(found->value);
     };
-    return !trains_by(flag("do_train"), flag("do_eval") == true, flag("do_predict") == true);
+    return !config::trains_by(flag("do_train"), flag("do_eval") == true, flag("do_predict") == true);
   }
 
   // Uses an adapter or model as it was trained, unless load_args is false. load_data_args also takes the run's data.
@@ -356,17 +379,20 @@ class Translator {
 
   const std::vector<Setting>& settings_;
   Purpose purpose_;
-  const std::vector<std::string_view>& own_;
   V1Sections v1_;
-  bool swift_ = false;
+  bool swift_;
   std::vector<std::pair<const Setting*, std::string_view>> unused_;  // each with its reason
   Translation out_;
 };
 
 }  // namespace
 
-Translation translate(const std::vector<Setting>& settings, Purpose purpose, const std::vector<std::string_view>& own) {
-  return Translator(settings, purpose, own).run();
+Translation translate(std::vector<Setting> settings, Purpose purpose) {
+  parse_typed(settings);
+  settings = split_sections(std::move(settings));
+  Translation translation = Translator(without_repeats(settings), purpose).run();
+  translation.given = std::move(settings);
+  return translation;
 }
 
-}  // namespace qft::config
+}  // namespace qft::dialects

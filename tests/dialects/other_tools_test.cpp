@@ -3,20 +3,20 @@
 
 #include <set>
 
-#include "config_files.h"
+#include "dialect_files.h"
 
-namespace qft::config {
+namespace qft::dialects {
 namespace {
 
 const std::vector<std::string> kSwift = {"--model=m", "--dataset=d"};
 
 RunConfig load_typed(std::vector<std::string> overrides, Purpose purpose = Purpose::train) {
   overrides.insert(overrides.begin(), kSwift.begin(), kSwift.end());
-  return load_run_config({}, overrides, purpose);
+  return load({}, overrides, purpose);
 }
 
 std::string error_of_typed(std::vector<std::string> overrides, Purpose purpose = Purpose::train) {
-  return error_of([&] { load_run_config({}, overrides, purpose); });
+  return error_of([&] { load({}, overrides, purpose); });
 }
 
 bool has_note(const RunConfig& c, std::string_view part) {
@@ -76,7 +76,7 @@ TEST(OtherTools, AVisionTowerThatIsToTrainIsRefused) {
 
 // Command lines for TRL and MedicalGPT, and files of axolotl and torchtune.
 TEST(OtherTools, CommandsOfTrlAreUnderstood) {
-  const RunConfig c = load_run_config(
+  const RunConfig c = load(
       {},
       std::vector<std::string>{"--model_name_or_path=Qwen/Qwen2.5-0.5B", "--dataset_name=data/capybara", "--learning_rate=2.0e-5",
                                "--num_train_epochs=1", "--packing=true", "--use_peft=true", "--lora_r=32", "--lora_alpha=16",
@@ -89,21 +89,21 @@ TEST(OtherTools, CommandsOfTrlAreUnderstood) {
   EXPECT_TRUE(c.training.bf16);
   EXPECT_FALSE(has_note(c, "ms-swift"));
   const std::vector<std::string> full = {"--model_name_or_path=m", "--dataset_name=d", "--output_dir=o"};
-  EXPECT_TRUE(has_note(load_run_config({}, full, Purpose::train),
+  EXPECT_TRUE(has_note(load({}, full, Purpose::train),
                        "finetuning_type is not given: using lora, but tools with the key dataset_name train all weights"));
   EXPECT_CONTAINS(error_of_typed({"--model_name_or_path=m", "--dataset_name=d", "--use_peft=true", "--max_length=512"}),
                   "'max_length' has two meanings");
 }
 
 TEST(OtherTools, CommandsOfMedicalGptAreUnderstood) {
-  const RunConfig c = load_run_config(
-      {},
-      std::vector<std::string>{"--model_name_or_path=m", "--train_file_dir=./data/finetune", "--validation_file_dir=./data/valid",
-                               "--do_train=true", "--do_eval=true", "--use_peft=True", "--model_max_length=4096",
-                               "--template_name=qwen", "--target_modules=all", "--lora_rank=8", "--torch_dtype=bfloat16",
-                               "--flash_attn=True", "--device_map=auto", "--ddp_find_unused_parameters=False",
-                               "--cache_dir=./cache", "--output_dir=o"},
-      Purpose::train);
+  const RunConfig c =
+      load({},
+           std::vector<std::string>{"--model_name_or_path=m", "--train_file_dir=./data/finetune",
+                                    "--validation_file_dir=./data/valid", "--do_train=true", "--do_eval=true", "--use_peft=True",
+                                    "--model_max_length=4096", "--template_name=qwen", "--target_modules=all", "--lora_rank=8",
+                                    "--torch_dtype=bfloat16", "--flash_attn=True", "--device_map=auto",
+                                    "--ddp_find_unused_parameters=False", "--cache_dir=./cache", "--output_dir=o"},
+           Purpose::train);
   EXPECT_EQ(c.data.cutoff_len, 4096);
   EXPECT_EQ(c.data.template_name, "qwen");
   EXPECT_EQ(c.finetuning.lora_target, std::vector<std::string>{"all"});
@@ -409,7 +409,7 @@ constexpr const char* kHeldOut =
 RunConfig load_with(const EarlierRun& run, std::vector<std::string> more, Purpose purpose = Purpose::eval,
                     const char* below = "") {
   more.insert(more.begin(), {"--model=m", "--adapters=" + run.dir + below});
-  return load_run_config({}, more, purpose);
+  return load({}, more, purpose);
 }
 
 TEST(EarlierRun, LoadDataArgsTakesItsDataAndItsText) {
@@ -452,29 +452,29 @@ TEST(EarlierRun, DecidesUnderEverySpelling) {
     for (const Purpose purpose : {Purpose::generate, Purpose::eval}) {
       std::vector<std::string> all = typed;
       if (purpose == Purpose::eval) all.emplace_back("eval_dataset=v.json");
-      const RunConfig c = load_run_config({}, all, purpose);
+      const RunConfig c = load({}, all, purpose);
       EXPECT_EQ(c.data.template_name, "qwen3") << typed.back();
       EXPECT_EQ(c.data.default_system, "Be kind.") << typed.back();
       EXPECT_TRUE(c.training.bf16) << typed.back();
       EXPECT_TRUE(c.data.dataset.empty()) << typed.back();
     }
-  EXPECT_EQ(load_run_config(run.folder.path() + "/llama.yaml", {}, Purpose::generate).data.template_name, "qwen3");
+  EXPECT_EQ(load(run.folder.path() + "/llama.yaml", {}, Purpose::generate).data.template_name, "qwen3");
   const std::vector<std::string> off = {base, "adapter_name_or_path=" + run.dir, "load_args=false"};
-  EXPECT_EQ(load_run_config({}, off, Purpose::generate).data.template_name, "");
+  EXPECT_EQ(load({}, off, Purpose::generate).data.template_name, "");
 }
 
 TEST(EarlierRun, IsThatOfTheLastAdapter) {
   const EarlierRun first(kHeldOut), last(R"({"template": "alpaca", "quantization_bit": 4})");
   for (const std::string& typed : {"adapter_name_or_path=" + first.dir + "," + last.dir,
                                    "adapter_name_or_path=[\"" + first.dir + "\", \"" + last.dir + "/./checkpoint-2/.\"]"}) {
-    const RunConfig c = load_run_config({}, std::vector<std::string>{"model_name_or_path=m", typed}, Purpose::generate);
+    const RunConfig c = load({}, std::vector<std::string>{"model_name_or_path=m", typed}, Purpose::generate);
     EXPECT_EQ(c.data.template_name, "alpaca") << typed;
     EXPECT_EQ(c.data.default_system, "") << typed;
     EXPECT_EQ(c.model.quantization_bit, 4) << typed;
   }
   const std::string above = std::filesystem::path(first.dir).parent_path().string();
   const std::vector<std::string> below = {"model_name_or_path=m", "adapter_name_or_path=" + above, "adapter_folder=run"};
-  EXPECT_EQ(load_run_config({}, below, Purpose::generate).data.template_name, "qwen3");
+  EXPECT_EQ(load({}, below, Purpose::generate).data.template_name, "qwen3");
 }
 
 TEST(EarlierRun, ScalesPositionsOfAnAdapterToTheLengthOfTraining) {
@@ -483,7 +483,7 @@ TEST(EarlierRun, ScalesPositionsOfAnAdapterToTheLengthOfTraining) {
   EXPECT_EQ(c.model.rope_scaling, "linear");
   EXPECT_TRUE(c.is_given("cutoff_len"));
   EXPECT_EQ(c.model.model_revision, "v2");
-  const RunConfig full = load_run_config({}, std::vector<std::string>{"model_name_or_path=" + run.dir}, Purpose::generate);
+  const RunConfig full = load({}, std::vector<std::string>{"model_name_or_path=" + run.dir}, Purpose::generate);
   EXPECT_EQ(full.model.rope_scaling, "") << "its config.json has it";
   EXPECT_EQ(full.model.model_revision, "");
 }
@@ -493,10 +493,10 @@ TEST(EarlierRun, DecidesWhereTrainOnlyPredicts) {
   std::vector<std::string> typed = {"model_name_or_path=m", "adapter_name_or_path=" + run.dir,
                                     "eval_dataset=v.json",  "output_dir=o",
                                     "do_predict=true",      "predict_with_generate=true"};
-  EXPECT_EQ(load_run_config({}, typed, Purpose::train).data.template_name, "qwen3");
+  EXPECT_EQ(load({}, typed, Purpose::train).data.template_name, "qwen3");
   typed.emplace_back("do_train=true");
   typed.emplace_back("dataset=d.json");
-  EXPECT_EQ(load_run_config({}, typed, Purpose::train).data.template_name, "");
+  EXPECT_EQ(load({}, typed, Purpose::train).data.template_name, "");
 }
 
 TEST(EarlierRun, AnErrorInItNamesFileAndKey) {
@@ -520,9 +520,9 @@ TEST(SavedRun, IsRepeated) {
       "settings": {"lora_rank": 4, "lora_alpha": 8, "learning_rate": 0.001, "do_train": true, "do_eval": true, "seed": 42,
                    "data_seed": 42, "bf16": true, "gradient_accumulation_steps": 1, "dataset": null, "eval_steps": 500.0}})");
   const std::string file = folder.path() + "/out/run.json";
-  const RunConfig c = load_run_config(
-      file, std::vector<std::string>{"seed=7", "model_name_or_path=m", "output_dir=o", "dataset=d.json", "val_size=0.1"},
-      Purpose::train);
+  const RunConfig c =
+      load(file, std::vector<std::string>{"seed=7", "model_name_or_path=m", "output_dir=o", "dataset=d.json", "val_size=0.1"},
+           Purpose::train);
   EXPECT_EQ(c.finetuning.lora_rank, 4);
   EXPECT_FALSE(c.is_given("lora_alpha")) << "it follows from the rank";
   EXPECT_EQ(c.training.global_batch_size, 12);
@@ -530,18 +530,17 @@ TEST(SavedRun, IsRepeated) {
   EXPECT_TRUE(c.training.bf16) << "not typed, and not the default: another tool's default";
   EXPECT_TRUE(trains(c));
   EXPECT_FALSE(c.is_given("gradient_accumulation_steps"));
-  const RunConfig other = load_run_config(file,
-                                          std::vector<std::string>{"per_device_train_batch_size=3", "model_name_or_path=m",
-                                                                   "output_dir=o", "dataset=d.json", "val_size=0.1"},
-                                          Purpose::train);
+  const RunConfig other = load(file,
+                               std::vector<std::string>{"per_device_train_batch_size=3", "model_name_or_path=m", "output_dir=o",
+                                                        "dataset=d.json", "val_size=0.1"},
+                               Purpose::train);
   EXPECT_FALSE(other.training.global_batch_size.has_value());
   folder.write("scaled/run.json",
                R"({"run": "x", "ranks": 2, "settings": {"scale_lr_by_world_size": true, "learning_rate": 0.01}})");
-  const RunConfig scaled = load_run_config(folder.path() + "/scaled/run.json", {}, Purpose::any);
+  const RunConfig scaled = load(folder.path() + "/scaled/run.json", {}, Purpose::any);
   EXPECT_NO_THROW(scaled.check_world(2));
   EXPECT_CONTAINS(error_of([&] { scaled.check_world(1); }), "run.json: ranks is 2, but the job has 1 rank(s)");
-  EXPECT_CONTAINS(error_of([&] { load_run_config(file, {}, Purpose::generate); }),
-                  "to use the trained model give the run's folder");
+  EXPECT_CONTAINS(error_of([&] { load(file, {}, Purpose::generate); }), "to use the trained model give the run's folder");
 }
 
 TEST(EarlierRun, WhatIsTypedCounts) {
@@ -574,15 +573,14 @@ TEST(OtherTools, QuantBitsOfAnExportAreWhatItWrites) {
                                          "--quant_method=bnb",
                                          "--bnb_4bit_quant_type=nf4",
                                          "--bnb_4bit_use_double_quant=true"};
-  const RunConfig c = load_run_config({}, four, Purpose::export_model);
+  const RunConfig c = load({}, four, Purpose::export_model);
   EXPECT_EQ(c.exporting.export_quantization_bit, 4);
   EXPECT_FALSE(c.model.quantization_bit.has_value());
   for (const char* other : {"--quant_method=fp8", "--bnb_4bit_quant_type=fp4", "--bnb_4bit_use_double_quant=false"})
-    EXPECT_CONTAINS(error_of([&] {
-                      load_run_config({}, std::vector<std::string>{"--model=m", "--output_dir=o", other}, Purpose::export_model);
-                    }),
-                    "is refused: exports have 16 bits, or 4 bits in bitsandbytes' nf4");
+    EXPECT_CONTAINS(
+        error_of([&] { load({}, std::vector<std::string>{"--model=m", "--output_dir=o", other}, Purpose::export_model); }),
+        "is refused: exports have 16 bits, or 4 bits in bitsandbytes' nf4");
 }
 
 }  // namespace
-}  // namespace qft::config
+}  // namespace qft::dialects

@@ -6,7 +6,7 @@
 
 #include "foreign_keys.h"
 
-namespace qft::config {
+namespace qft::dialects {
 
 /// Keys that share everything but their names. Blanks separate the names.
 struct ForeignRow {
@@ -62,4 +62,4 @@ std::span<const ForeignRow> v1_rows();             // keys of LLaMA-Factory's ve
 std::span<const ForeignRow> swift_rows();
 std::span<const ForeignRow> other_rows();
 
-}  // namespace qft::config
+}  // namespace qft::dialects

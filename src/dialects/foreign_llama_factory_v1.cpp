@@ -1,6 +1,6 @@
 #include "llama_factory_v1.h"
 
-namespace qft::config {
+namespace qft::dialects {
 namespace {
 
 using Class = ForeignKey::Class;
@@ -101,7 +101,7 @@ constexpr V1Plugin kPlugins[] = {
     {"optim_config", "", "", "weight_decay=0.01"},
 };
 
-constexpr V1Default kDefaults[] = {
+constexpr Translation::Default kDefaults[] = {
     {"learning_rate", "1e-4"},
     {"lr_scheduler_type", "constant"},
     {"per_device_train_batch_size", "1"},
@@ -133,8 +133,8 @@ std::span<const V1Plugin> v1_plugins() {
   return kPlugins;
 }
 
-std::span<const V1Default> v1_defaults() {
+std::span<const Translation::Default> v1_defaults() {
   return kDefaults;
 }
 
-}  // namespace qft::config
+}  // namespace qft::dialects

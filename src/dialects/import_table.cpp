@@ -1,18 +1,17 @@
 #include "import_table.h"
 
+#include "qft/config/bound_field.h"
+#include "qft/config/dump.h"
 #include "qft/config/nearest.h"
+#include "qft/config/store.h"
 #include "qft/core/error.h"
 
 #include <cmath>
 
-#include "bound_field.h"
-#include "dump.h"
 #include "foreign_keys.h"
-#include "runnable.h"
 #include "split.h"
-#include "store.h"
 
-namespace qft::config {
+namespace qft::dialects {
 namespace {
 
 using Role = ImportKey::Role;
@@ -72,7 +71,8 @@ bool is_auto(const Value& value) {
   for (const ImportKey& row : table) {
     for (const std::string_view pattern : split(row.paths)) names.push_back(pattern);
   }
-  fail_config("{}: unknown key{}", leaf.where, suggestion(leaf.path, names, "remove it if the run does not depend on it"));
+  fail_config("{}: unknown key{}", leaf.where,
+              config::suggestion(leaf.path, names, "remove it if the run does not depend on it"));
 }
 
 }  // namespace
@@ -92,7 +92,7 @@ Value plain(std::string_view text) {
 void match_key(RunConfig& config, std::string_view key, const Value& value, const Leaf& leaf) {
   RunConfig scratch, fresh;
   const auto ours = bound_fields(config), theirs = bound_fields(scratch), initial = bound_fields(fresh);
-  const BoundField* own = find_field(ours, key);
+  const config::BoundField* own = find_field(ours, key);
   QFT_ASSERT(own != nullptr, "the import table names '{}', which is not a key", key);
   const std::size_t index = own - ours.data();
   store(own->field, theirs[index].ref, initial[index].ref, value, leaf.where);
@@ -110,7 +110,7 @@ void match_key(RunConfig& config, std::string_view key, const Value& value, cons
 
 void match_strategy(RunConfig& config, const std::string& strategy, const Leaf& leaf) {
   std::string& own = config.parallel.strategy;
-  if (own == "auto" || canonical_strategy(own) == canonical_strategy(strategy)) {
+  if (own == "auto" || config::canonical_strategy(own) == config::canonical_strategy(strategy)) {
     own = strategy;
     config.given["strategy"] = leaf.where;
     return;
@@ -179,4 +179,4 @@ void import_launchers(RunConfig& config) {
   if (!training.accelerate_config.empty()) import_accelerate(config, training.accelerate_config);
 }
 
-}  // namespace qft::config
+}  // namespace qft::dialects

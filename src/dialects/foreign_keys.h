@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "value.h"
+#include "config_names.h"
 
-namespace qft::config {
+namespace qft::dialects {
 
 struct ForeignKey {
   enum class Class {
@@ -36,6 +36,12 @@ struct ForeignKey {
   std::string_view words;
 };
 
+/// The tool whose defaults apply to missing keys.
+enum class Dialect { own, swift, llama_factory_v1 };
+
+/// Keys that only one tool has determine the dialect.
+Dialect dialect_of(const std::vector<Setting>& settings);
+
 /// Returns the whole table.
 const std::vector<ForeignKey>& foreign_keys();
 
@@ -55,4 +61,4 @@ struct SwiftDefault {
 };
 std::span<const SwiftDefault> swift_defaults();
 
-}  // namespace qft::config
+}  // namespace qft::dialects

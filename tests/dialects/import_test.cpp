@@ -1,7 +1,7 @@
 // DeepSpeed and accelerate files: every key is read and compared with the run file; nothing is ignored silently.
-#include "config_files.h"
+#include "dialect_files.h"
 
-namespace qft::config {
+namespace qft::dialects {
 namespace {
 
 /// A stock DeepSpeed file, with `zero` as the zero_optimization section.
@@ -17,11 +17,11 @@ std::string deepspeed_json(const std::string& zero, const std::string& extra = "
 class Import : public testing::Test {
  protected:
   RunConfig deepspeed(const std::string& json, const std::string& run = "bf16: true\n", Purpose purpose = Purpose::any) {
-    return load_run_config(folder_.write("run.yaml", run + "deepspeed: " + folder_.write("ds.json", json) + "\n"), {}, purpose);
+    return load(folder_.write("run.yaml", run + "deepspeed: " + folder_.write("ds.json", json) + "\n"), {}, purpose);
   }
   RunConfig accelerate(const std::string& yaml, const std::string& run = "bf16: true\n",
                        const std::string& key = "accelerate_config") {
-    return load_run_config(folder_.write("run.yaml", run + key + ": " + folder_.write("acc.yaml", yaml) + "\n"));
+    return load(folder_.write("run.yaml", run + key + ": " + folder_.write("acc.yaml", yaml) + "\n"));
   }
   std::string deepspeed_error(const std::string& json, const std::string& run = "bf16: true\n") {
     return error_of([&] { deepspeed(json, run); });
@@ -332,4 +332,4 @@ TEST_F(Import, TakesOneLauncherOnly) {
 }
 
 }  // namespace
-}  // namespace qft::config
+}  // namespace qft::dialects
