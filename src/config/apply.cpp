@@ -64,11 +64,7 @@ void apply_defaults(RunConfig& config, const Translation& translation, const std
   };
   std::string taken;
   for (const Translation::Default& row : translation.defaults) {
-    const std::string ruled_out = fmt::format("|{}|", row.unless);
-    const bool other = std::any_of(all.begin(), all.end(), [&](const Setting& s) {
-      return ruled_out.find(fmt::format("|{}|", s.key)) != std::string::npos;
-    });
-    if (other || is_set(row.key) || !reads_key(purpose, row.key)) continue;
+    if (std::ranges::any_of(row.unless, is_set) || is_set(row.key) || !reads_key(purpose, row.key)) continue;
     const BoundField* bound = find_field(fields, row.key);
     QFT_ASSERT(bound != nullptr, "a table of defaults names '{}', which is not a key", row.key);
     const Value value{.kind = Value::Kind::scalar, .text = std::string(row.value)};

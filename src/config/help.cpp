@@ -8,6 +8,7 @@
 #include "qft/core/wrap.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <unistd.h>
 
 #include "runnable.h"
@@ -15,19 +16,20 @@
 namespace qft::config {
 namespace {
 
-/// The keys that the programs of a purpose read. Blanks separate names.
+using Names = std::initializer_list<const char*>;
+
+/// The keys that the programs of a purpose read.
 struct ProgramKeys {
   Purpose purpose;
   std::string_view programs;  // as the help names them
-  std::string_view groups;    // groups that they read in full,
-  std::string_view keys;      // further keys that they read
-  std::string_view except;    // keys of `groups` that they do not read
+  Names groups;               // groups that they read in full,
+  Names keys;                 // further keys that they read
+  Names except;               // keys of `groups` that they do not read
   std::string_view sample;    // minimal run file, relative to the source tree's root; its keys are the required ones
 };
 
-constexpr std::string_view kTrainingGroups = "model method dataset train parallel eval generate";
-constexpr std::string_view kNotInTraining = "infer_dtype predict_logprobs prompt system";
-constexpr std::string_view kComputing = "bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu seed log_level ddp_timeout";
+constexpr Names kTrainingGroups = {"model", "method", "dataset", "train", "parallel", "eval", "generate"};
+constexpr Names kNotInTraining = {"infer_dtype", "predict_logprobs", "prompt", "system"};
 constexpr std::string_view kTrainingSample =
     "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
     "template: smollm2\n"
@@ -35,46 +37,156 @@ constexpr std::string_view kTrainingSample =
     "dataset: hpc_qa_train  # or pack: the file that qft-pack wrote\n"
     "output_dir: out\n";
 
-const ProgramKeys kProgramKeys[] = {
-    {Purpose::train, "qft train", kTrainingGroups, "", kNotInTraining, kTrainingSample},
-    {Purpose::eval, "qft eval, qft score", "dataset parallel eval generate",
-     "model_name_or_path model_revision hub follow_links stage_to stage_limit tokenizer_name_or_path adapter_name_or_path "
-     "adapter_folder infer_dtype quantization_bit quantization_method quantization_type double_quantization rope_scaling stage "
-     "pref_loss pref_beta pref_ftx simpo_gamma rpo_alpha dpo_label_smoothing ld_alpha pref_bco_weight kto_chosen_weight "
-     "kto_rejected_weight num_labels problem_type ref_model ref_model_adapters precompute_ref_log_probs share_prompts "
-     "use_dft_loss use_eaft_loss eaft_alpha use_asft_loss asft_alpha compute_accuracy output_dir overwrite_output_dir "
-     "per_device_eval_batch_size bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu deterministic seed log_level ddp_timeout "
-     "deepspeed fsdp fsdp_config accelerate_config",
-     "prompt system use_curriculum curriculum_seed curriculum packing neat_packing offload_optimizer offload_activations",
+constexpr ProgramKeys kProgramKeys[] = {
+    {Purpose::train, "qft train", kTrainingGroups, {}, kNotInTraining, kTrainingSample},
+    {Purpose::eval,
+     "qft eval, qft score",
+     {"dataset", "parallel", "eval", "generate"},
+     {"model_name_or_path",
+      "model_revision",
+      "hub",
+      "follow_links",
+      "stage_to",
+      "stage_limit",
+      "tokenizer_name_or_path",
+      "adapter_name_or_path",
+      "adapter_folder",
+      "infer_dtype",
+      "quantization_bit",
+      "quantization_method",
+      "quantization_type",
+      "double_quantization",
+      "rope_scaling",
+      "stage",
+      "pref_loss",
+      "pref_beta",
+      "pref_ftx",
+      "simpo_gamma",
+      "rpo_alpha",
+      "dpo_label_smoothing",
+      "ld_alpha",
+      "pref_bco_weight",
+      "kto_chosen_weight",
+      "kto_rejected_weight",
+      "num_labels",
+      "problem_type",
+      "ref_model",
+      "ref_model_adapters",
+      "precompute_ref_log_probs",
+      "share_prompts",
+      "use_dft_loss",
+      "use_eaft_loss",
+      "eaft_alpha",
+      "use_asft_loss",
+      "asft_alpha",
+      "compute_accuracy",
+      "output_dir",
+      "overwrite_output_dir",
+      "per_device_eval_batch_size",
+      "bf16",
+      "fp16",
+      "pure_bf16",
+      "compute_dtype",
+      "tf32",
+      "use_cpu",
+      "deterministic",
+      "seed",
+      "log_level",
+      "ddp_timeout",
+      "deepspeed",
+      "fsdp",
+      "fsdp_config",
+      "accelerate_config"},
+     {"prompt", "system", "use_curriculum", "curriculum_seed", "curriculum", "packing", "neat_packing", "offload_optimizer",
+      "offload_activations"},
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "template: smollm2\n"
      "dataset_dir: examples/data\n"
      "eval_dataset: cluster_questions  # or eval_pack, dataset, pack\n"
      "output_dir: out\n"},
-    {Purpose::generate, "qft generate, qft chat", "generate",
-     "model_name_or_path model_revision hub follow_links stage_to stage_limit tokenizer_name_or_path adapter_name_or_path "
-     "adapter_folder infer_dtype template chat_template chat_template_kwargs quantization_bit quantization_method "
-     "quantization_type double_quantization rope_scaling cutoff_len default_system enable_thinking tool_format dataset_dir "
-     "per_device_eval_batch_size overwrite_output_dir bf16 fp16 pure_bf16 compute_dtype tf32 use_cpu seed log_level ddp_timeout",
-     "",
+    {Purpose::generate,
+     "qft generate, qft chat",
+     {"generate"},
+     {"model_name_or_path",
+      "model_revision",
+      "hub",
+      "follow_links",
+      "stage_to",
+      "stage_limit",
+      "tokenizer_name_or_path",
+      "adapter_name_or_path",
+      "adapter_folder",
+      "infer_dtype",
+      "template",
+      "chat_template",
+      "chat_template_kwargs",
+      "quantization_bit",
+      "quantization_method",
+      "quantization_type",
+      "double_quantization",
+      "rope_scaling",
+      "cutoff_len",
+      "default_system",
+      "enable_thinking",
+      "tool_format",
+      "dataset_dir",
+      "per_device_eval_batch_size",
+      "overwrite_output_dir",
+      "bf16",
+      "fp16",
+      "pure_bf16",
+      "compute_dtype",
+      "tf32",
+      "use_cpu",
+      "seed",
+      "log_level",
+      "ddp_timeout"},
+     {},
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "template: smollm2\n"},
-    {Purpose::export_model, "qft export", "export",
-     "model_name_or_path model_revision hub follow_links stage_to stage_limit tokenizer_name_or_path adapter_name_or_path "
-     "adapter_folder infer_dtype rope_scaling cutoff_len log_level template chat_template chat_template_kwargs default_system "
-     "tool_format enable_thinking preserve_thinking mask_history",
-     "",
+    {Purpose::export_model,
+     "qft export",
+     {"export"},
+     {"model_name_or_path",
+      "model_revision",
+      "hub",
+      "follow_links",
+      "stage_to",
+      "stage_limit",
+      "tokenizer_name_or_path",
+      "adapter_name_or_path",
+      "adapter_folder",
+      "infer_dtype",
+      "rope_scaling",
+      "cutoff_len",
+      "log_level",
+      "template",
+      "chat_template",
+      "chat_template_kwargs",
+      "default_system",
+      "tool_format",
+      "enable_thinking",
+      "preserve_thinking",
+      "mask_history"},
+     {},
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "adapter_name_or_path: demo_output/tuned\n"
      "export_dir: exported\n"},
-    {Purpose::plan, "qft plan", kTrainingGroups, "", kNotInTraining,
+    {Purpose::plan,
+     "qft plan",
+     kTrainingGroups,
+     {},
+     kNotInTraining,
      "model_name_or_path: models/smollm2  # its config.json is enough\n"
      "cutoff_len: 512\n"},
-    {Purpose::check, "qft check", kTrainingGroups, "", kNotInTraining, kTrainingSample},
-    {Purpose::pack, "qft-pack", "dataset",
-     "model_name_or_path model_revision hub follow_links stage_to stage_limit tokenizer_name_or_path stage seed log_level "
-     "ddp_timeout",
-     "pack eval_pack val_size eval_on_each_dataset use_curriculum curriculum_seed curriculum packing neat_packing",
+    {Purpose::check, "qft check", kTrainingGroups, {}, kNotInTraining, kTrainingSample},
+    {Purpose::pack,
+     "qft-pack",
+     {"dataset"},
+     {"model_name_or_path", "model_revision", "hub", "follow_links", "stage_to", "stage_limit", "tokenizer_name_or_path", "stage",
+      "seed", "log_level", "ddp_timeout"},
+     {"pack", "eval_pack", "val_size", "eval_on_each_dataset", "use_curriculum", "curriculum_seed", "curriculum", "packing",
+      "neat_packing"},
      "model_name_or_path: models/smollm2  # or tokenizer_name_or_path\n"
      "template: smollm2\n"
      "dataset_dir: examples/data\n"
@@ -86,8 +198,8 @@ const ProgramKeys* program_keys_of(Purpose purpose) {
   return row == std::end(kProgramKeys) ? nullptr : row;
 }
 
-bool has_word(std::string_view words, std::string_view word) {
-  return fmt::format(" {} ", words).find(fmt::format(" {} ", word)) != std::string::npos;
+bool has(Names names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
 }
 
 bool is_required(const ProgramKeys& program, std::string_view key) {
@@ -95,8 +207,8 @@ bool is_required(const ProgramKeys& program, std::string_view key) {
 }
 
 bool is_read(const ProgramKeys& program, const BoundField& bound) {
-  if (has_word(program.except, bound.field.name)) return false;
-  return has_word(program.groups, bound.group) || has_word(program.keys, bound.field.name);
+  if (has(program.except, bound.field.name)) return false;
+  return has(program.groups, bound.group) || has(program.keys, bound.field.name);
 }
 
 std::string default_of(const BoundField& bound) {

@@ -43,7 +43,7 @@ void note_tuner(RunConfig& config, const std::vector<Setting>& settings) {
   };
   const auto of_scripts = std::find_if(settings.begin(), settings.end(), [](const Setting& s) {
     const ForeignKey* foreign = find_foreign(s.key);
-    return foreign != nullptr && foreign->tool == ForeignKey::Tool::other && !foreign->key.empty();
+    return foreign != nullptr && foreign->tool == ForeignKey::Tool::other && !foreign->own().empty();
   });
   if (of_scripts == settings.end() || std::any_of(config.given.begin(), config.given.end(), speaks_of_lora)) return;
   config.notes.push_back(fmt::format("finetuning_type is not given: using {}, but tools with the key {} train all weights (full)",

@@ -15,7 +15,7 @@ class AllDialects final : public config::Dialects {
   std::optional<Key> find(std::string_view name) const override {
     const ForeignKey* foreign = find_foreign(name);
     if (foreign == nullptr) return std::nullopt;
-    return Key{.own = foreign->key, .renames = foreign->kind == ForeignKey::Class::renamed};
+    return Key{.own = foreign->own(), .renames = foreign->as<Renamed>() != nullptr};
   }
   std::vector<std::string_view> names() const override {
     std::vector<std::string_view> names;
@@ -26,7 +26,7 @@ class AllDialects final : public config::Dialects {
   std::vector<std::string_view> names_of(std::string_view own) const override {
     std::vector<std::string_view> names;
     for (const ForeignKey& key : foreign_keys())
-      if (key.kind == ForeignKey::Class::renamed && key.key == own && key.name != own) names.push_back(key.name);
+      if (key.as<Renamed>() != nullptr && key.own() == own && key.name != own) names.push_back(key.name);
     return names;
   }
   std::string describe(std::string_view name) const override { return describe_foreign(*find_foreign(name)); }

@@ -12,7 +12,7 @@
 #include <optional>
 #include <string_view>
 
-#include "split.h"
+#include "key_rows.h"
 
 namespace qft::dialects {
 namespace {
@@ -22,20 +22,20 @@ namespace fs = std::filesystem;
 enum class Part { base, rope, type, quantization, form, text, data };
 struct PartKeys {
   Part part;
-  std::string_view keys;
+  Names keys;
 };
 // base and rope apply to adapters only: a full model's files contain them. If any key of base, rope, type or quantization is
 // given, no key of that part is taken. If another template is given, no key of form is taken.
 constexpr PartKeys kPartKeys[] = {
-    {Part::base, "model_revision"},
-    {Part::rope, "rope_scaling cutoff_len"},  // positions are scaled to the run's cutoff_len
-    {Part::type, "bf16 fp16 pure_bf16 compute_dtype infer_dtype"},
-    {Part::quantization, "quantization_bit quantization_method quantization_type double_quantization"},
-    {Part::form, "template tool_format enable_thinking preserve_thinking"},
-    {Part::text, "default_system"},
+    {Part::base, {"model_revision"}},
+    {Part::rope, {"rope_scaling", "cutoff_len"}},  // positions are scaled to the run's cutoff_len
+    {Part::type, {"bf16", "fp16", "pure_bf16", "compute_dtype", "infer_dtype"}},
+    {Part::quantization, {"quantization_bit", "quantization_method", "quantization_type", "double_quantization"}},
+    {Part::form, {"template", "tool_format", "enable_thinking", "preserve_thinking"}},
+    {Part::text, {"default_system"}},
     {Part::data,
-     "dataset eval_dataset dataset_dir pack eval_pack mix_strategy interleave_probs max_samples val_size seed data_seed "
-     "cutoff_len train_on_prompt mask_history loss_scale on_error"},
+     {"dataset", "eval_dataset", "dataset_dir", "pack", "eval_pack", "mix_strategy", "interleave_probs", "max_samples",
+      "val_size", "seed", "data_seed", "cutoff_len", "train_on_prompt", "mask_history", "loss_scale", "on_error"}},
 };
 
 // Keys that determine the held-out samples.
@@ -65,23 +65,25 @@ struct UsedModel {
   bool is_adapter = false;
 };
 std::optional<UsedModel> used_folder(const std::vector<Setting>& own) {
-  const auto last_of = [&](const char* key, std::string_view mark) -> std::optional<UsedModel> {
+  const auto last_of = [&](const char* key, bool is_list) -> std::optional<UsedModel> {
     const Setting* setting = find(own, key);
     if (setting == nullptr) return std::nullopt;
     const Value value = parse_nested(setting->value, setting->where);
     const std::string text = value.items.empty() ? value.text : value.items.back().text;
-    const auto words = value.items.empty() && !mark.empty() ? split(text, mark) : std::vector<std::string_view>{text};
-    if (words.empty() || words.back().empty()) return std::nullopt;
-    const std::size_t begin = words.back().find_first_not_of(' ');
-    const std::string typed(words.back().substr(std::min(begin, words.back().size())));
+    const bool list = is_list && value.items.empty();
+    const std::size_t end = list ? text.find_last_not_of(',') + 1 : text.size();
+    const std::size_t comma = list && end > 0 ? text.rfind(',', end - 1) : std::string::npos;
+    const std::size_t begin = text.find_first_not_of(' ', comma == std::string::npos ? 0 : comma + 1);
+    if (end == 0) return std::nullopt;
+    const std::string typed = begin < end ? text.substr(begin, end - begin) : "";
     return UsedModel{typed, fs::absolute(config::expand_path(typed, setting->where))};
   };
-  if (auto adapter = last_of("adapter_name_or_path", ",")) {
+  if (auto adapter = last_of("adapter_name_or_path", true)) {
     adapter->is_adapter = true;
     if (const Setting* below = find(own, "adapter_folder")) adapter->folder /= below->value.text;
     return adapter;
   }
-  return last_of("model_name_or_path", "");
+  return last_of("model_name_or_path", false);
 }
 
 /// Looks beside the weights and, for a checkpoint, in the output_dir above.
@@ -124,8 +126,7 @@ bool has_other_template(const Value& settings, const std::vector<Setting>& own) 
 
 /// True if no key of this part is taken.
 bool is_skipped(const PartKeys& row, const Value& settings, const std::vector<Setting>& own, bool of_adapter, bool with_data) {
-  const auto keys = split(row.keys);
-  const bool any_given = std::ranges::any_of(keys, [&](std::string_view key) { return find(own, key) != nullptr; });
+  const bool any_given = std::ranges::any_of(row.keys, [&](std::string_view key) { return find(own, key) != nullptr; });
   switch (row.part) {
     case Part::base:
       return !of_adapter || any_given;
@@ -148,12 +149,11 @@ std::vector<Setting> settings_from(const Value& settings, const fs::path& file, 
                                    bool of_adapter, bool with_data) {
   std::vector<Setting> taken;
   for (const PartKeys& row : kPartKeys) {
-    const auto keys = split(row.keys);
     const auto is_given = [&](std::string_view key) { return find(own, key) != nullptr; };
     if (is_skipped(row, settings, own, of_adapter, with_data)) continue;
     const bool own_data =
         row.part == Part::data && (is_given("dataset") || is_given("eval_dataset") || is_given("pack") || is_given("eval_pack"));
-    for (const std::string_view key : keys) {
+    for (const std::string_view key : row.keys) {
       const Value* value = member(settings, key);
       if (!own_data && std::ranges::find(kHoldOutKeys, key) != std::end(kHoldOutKeys)) require_same(key, value, own, file);
       if (value == nullptr || value->kind == Value::Kind::null || is_given(key) || !reads_key(purpose, key)) continue;

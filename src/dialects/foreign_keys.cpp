@@ -4,26 +4,29 @@
 
 #include <algorithm>
 #include <unordered_map>
-#include <utility>
 
 #include "foreign_table.h"
-#include "split.h"
 
 namespace qft::dialects {
 namespace {
 
-std::vector<ForeignKey> split_rows() {
+std::vector<ForeignKey> all_keys() {
   using Tool = ForeignKey::Tool;
   std::vector<ForeignKey> keys;
-  for (const auto& [tool, rows] : {std::pair{Tool::llama_factory, llama_factory_rows()},
-                                   {Tool::llama_factory_v1, v1_rows()},
-                                   {Tool::swift, swift_rows()},
-                                   {Tool::other, other_rows()}}) {
-    for (const ForeignRow& row : rows)
-      for (const std::string_view name : split(row.names))
-        keys.push_back({row.kind, tool, name, row.reason, row.harmless, row.key, row.words});
-  }
+  const auto add = [&](Tool tool, const ForeignTables& tables) {
+    for_each_key(tables, [&](std::string_view name, ForeignKey::Meaning meaning) { keys.push_back({name, tool, meaning}); });
+  };
+  add(Tool::llama_factory, llama_factory_tables());
+  for (const ForeignTables& section : v1_tables()) add(Tool::llama_factory_v1, section);
+  add(Tool::swift, swift_tables());
+  add(Tool::other, other_tables());
   return keys;
+}
+
+template <class Row>
+void add_rows(std::span<const Row> rows, const std::function<void(std::string_view, ForeignKey::Meaning)>& add) {
+  for (const Row& row : rows)
+    for (const char* name : row.names) add(name, &row);
 }
 
 using Index = std::unordered_map<std::string_view, const ForeignKey*>;
@@ -38,8 +41,25 @@ Index make_index() {
 
 }  // namespace
 
+std::string_view ForeignKey::own() const {
+  if (const auto* row = as<Renamed>()) return row->key;
+  if (const auto* row = as<Either>()) return row->swift;
+  return {};
+}
+
+void for_each_key(const ForeignTables& tables, const std::function<void(std::string_view, ForeignKey::Meaning)>& add) {
+  add_rows(tables.renamed, add);
+  add_rows(tables.converted, add);
+  for (const Either& row : tables.either) add(row.name, &row);
+  for (const char* name : tables.combined) add(name, Combined{});
+  for (const char* name : tables.sections) add(name, Section{});
+  for (const char* name : tables.ranks) add(name, Ranks{});
+  add_rows(tables.no_effect, add);
+  add_rows(tables.refused, add);
+}
+
 const std::vector<ForeignKey>& foreign_keys() {
-  static const std::vector<ForeignKey> keys = split_rows();
+  static const std::vector<ForeignKey> keys = all_keys();
   return keys;
 }
 
@@ -50,14 +70,13 @@ Dialect dialect_of(const std::vector<Setting>& settings) {
     const ForeignKey* foreign = find_foreign(setting.key);
     if (foreign == nullptr) continue;
     if (foreign->tool == Tool::llama_factory_v1) return Dialect::llama_factory_v1;  // `model` is a key of ms-swift too
-    swift |= foreign->tool == Tool::swift && foreign->kind != ForeignKey::Class::either;
+    swift |= foreign->tool == Tool::swift && foreign->as<Either>() == nullptr;
   }
   return swift ? Dialect::swift : Dialect::own;
 }
 
 bool has_effect(const ForeignKey& key) {
-  using Class = ForeignKey::Class;
-  return key.kind == Class::renamed || key.kind == Class::converted || key.kind == Class::combined || key.kind == Class::either;
+  return key.as<Renamed>() != nullptr || key.as<Converted>() != nullptr || key.as<Either>() != nullptr || key.is<Combined>();
 }
 
 const ForeignKey* find_foreign(std::string_view name) {
@@ -66,7 +85,7 @@ const ForeignKey* find_foreign(std::string_view name) {
   return found == index.end() ? nullptr : found->second;
 }
 
-bool is_harmless(std::string_view harmless, const Value& value) {
+bool is_harmless(Names harmless, const Value& value) {
   if (value.kind == Value::Kind::list) {
     if (value.items.size() == 1) return is_harmless(harmless, value.items[0]);
     return value.items.empty();
@@ -74,7 +93,7 @@ bool is_harmless(std::string_view harmless, const Value& value) {
   if (value.kind == Value::Kind::map) return value.entries.empty();
   std::string word = value.kind == Value::Kind::null || value.text.empty() ? "null" : value.text;
   if (const auto flag = as_bool(value)) word = *flag ? "true" : "false";
-  return fmt::format("|{}|", harmless).find(fmt::format("|{}|", word)) != std::string::npos;
+  return std::ranges::find(harmless, word) != harmless.end();
 }
 
 }  // namespace qft::dialects

@@ -1,40 +1,50 @@
 // The table of other tools' keys and their meaning in qft, for run files and the command line.
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "config_names.h"
+#include "foreign_table.h"
 
 namespace qft::dialects {
 
+struct Combined {};
+struct Section {};
+struct Ranks {};
+
+/// A key of another tool and its meaning.
 struct ForeignKey {
-  enum class Class {
-    renamed,    // another name for `key`
-    converted,  // `words` maps its values to settings
-    combined,   // works together with other keys: see translate.cpp
-    either,     // has two meanings: `key` in ms-swift, `words` in other tools
-    section,    // a section of LLaMA-Factory's version 1, or its name: see llama_factory_v1.h
-    ranks,      // a number that must equal the number of ranks
-    no_effect,  // has no effect in qft, noted once
-    refused,    // qft would give another result than asked for
-  };
   /// llama_factory: keys of LLaMA-Factory and of transformers' TrainingArguments. llama_factory_v1, swift: keys that only this
   /// tool has; one of them determines the dialect. other: keys of several tools, training scripts, TRL, axolotl, Lightning and
   /// launchers.
   enum class Tool { llama_factory, llama_factory_v1, swift, other };
-  Class kind;
-  Tool tool;
+  using Meaning =
+      std::variant<const Renamed*, const Converted*, const Either*, const NoEffect*, const Refused*, Combined, Section, Ranks>;
   std::string_view name;
-  std::string_view reason;    // no_effect, refused: reason and remedy; converted, either: text that an error adds
-  std::string_view harmless;  // no_effect, refused: values that change nothing (the tool's default), as "null|false|1"
-  std::string_view key;
-  /// renamed: translated values, "all-linear=all|none=null". converted: "full: finetuning_type=full; lora|peft: ..."; * matches
-  /// any value, and key?=value applies if nothing else sets the key. either: the key that tools other than ms-swift mean; used if
-  /// `key` itself is given; empty: none.
-  std::string_view words;
+  Tool tool;
+  Meaning meaning;
+
+  /// Returns the row of this kind; nullptr if the key has another kind.
+  template <class Row>
+  const Row* as() const {
+    const auto* row = std::get_if<const Row*>(&meaning);
+    return row == nullptr ? nullptr : *row;
+  }
+  /// True for the kinds without a row.
+  template <class Kind>
+  bool is() const {
+    return std::holds_alternative<Kind>(meaning);
+  }
+  /// Returns the key of qft that it means (in ms-swift, if it has two meanings); empty if that depends on its value, or none.
+  std::string_view own() const;
 };
+
+/// Calls `add(name, meaning)` for each key of the tables.
+void for_each_key(const ForeignTables& tables, const std::function<void(std::string_view, ForeignKey::Meaning)>& add);
 
 /// The tool whose defaults apply to missing keys.
 enum class Dialect { own, swift, llama_factory_v1 };
@@ -51,8 +61,8 @@ bool has_effect(const ForeignKey& key);
 /// Returns the row with this name, or nullptr.
 const ForeignKey* find_foreign(std::string_view name);
 
-/// True if `value` is one of the words in `harmless` ("null|false|1"). Lists and mappings are harmless only if empty.
-bool is_harmless(std::string_view harmless, const Value& value);
+/// True if `value` is one of the words in `harmless`. Lists and mappings are harmless only if empty.
+bool is_harmless(Names harmless, const Value& value);
 
 /// A default of ms-swift that differs from LLaMA-Factory's.
 struct SwiftDefault {

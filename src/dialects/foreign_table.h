@@ -1,50 +1,40 @@
-// The rows of the table of other tools' keys. Each tool's rows have their own file.
+// The tables of other tools' keys. Each tool's tables have their own file.
 #pragma once
 
 #include <span>
 #include <string_view>
+#include <vector>
 
-#include "foreign_keys.h"
+#include "key_rows.h"
 
 namespace qft::dialects {
 
-/// Keys that share everything but their names. Blanks separate the names.
-struct ForeignRow {
-  ForeignKey::Class kind;
-  std::string_view names;
-  std::string_view reason = {};
-  std::string_view harmless = {};
-  std::string_view key = {};
-  std::string_view words = {};
+struct ForeignTables {
+  std::span<const Renamed> renamed = {};
+  std::span<const Converted> converted = {};
+  std::span<const Either> either = {};
+  Names combined = {};  // work together with other keys: see translate.cpp
+  Names sections = {};  // sections of LLaMA-Factory's version 1, and their names: see llama_factory_v1.h
+  Names ranks = {};     // numbers that must equal the number of ranks
+  std::span<const NoEffect> no_effect = {};
+  std::span<const Refused> refused = {};
 };
 
-constexpr auto kNoEffect = ForeignKey::Class::no_effect;
-constexpr auto kRefused = ForeignKey::Class::refused;
-
-constexpr ForeignRow renamed(std::string_view names, std::string_view key, std::string_view words = {}) {
-  return {.kind = ForeignKey::Class::renamed, .names = names, .key = key, .words = words};
-}
-
-constexpr ForeignRow converted(std::string_view names, std::string_view rules, std::string_view reason) {
-  return {.kind = ForeignKey::Class::converted, .names = names, .reason = reason, .words = rules};
-}
-
-constexpr ForeignRow either(std::string_view name, std::string_view swift, std::string_view otherwise,
-                            std::string_view meanings) {
-  return {.kind = ForeignKey::Class::either, .names = name, .reason = meanings, .key = swift, .words = otherwise};
-}
-
-constexpr std::string_view kOff = "null|false|no";
-constexpr std::string_view kZeroNames =
-    "default-zero0=zero0|default-zero1=zero1|default-zero2=zero2|default-zero3=zero3|default-zero2-offload="
-    "zero2_offload|"
-    "default-zero3-offload=zero3_offload|zero2-offload=zero2_offload|zero3-offload=zero3_offload";
+constexpr Names kOff = {"null", "false", "no"};
+constexpr Names kFrozen = {"null", "true"};
+constexpr std::initializer_list<Word> kZeroNames = {{"default-zero0", "zero0"},
+                                                    {"default-zero1", "zero1"},
+                                                    {"default-zero2", "zero2"},
+                                                    {"default-zero3", "zero3"},
+                                                    {"default-zero2-offload", "zero2_offload"},
+                                                    {"default-zero3-offload", "zero3_offload"},
+                                                    {"zero2-offload", "zero2_offload"},
+                                                    {"zero3-offload", "zero3_offload"}};
 
 // Reasons that several rows share.
 constexpr std::string_view kText = "models are text only";
 constexpr std::string_view kTower =
     "qft trains only the text model and leaves the vision tower and its projector unchanged: remove the key, or set it to true";
-constexpr std::string_view kFrozen = "null|true";
 constexpr std::string_view kTuner = "it belongs to a method that qft does not have";
 constexpr std::string_view kEngine = "it belongs to another inference engine";
 constexpr std::string_view kMetrics = "metrics go to trainer_log.jsonl in output_dir and to the trackers in report_to";
@@ -57,9 +47,9 @@ constexpr std::string_view kVocabulary =
     "add tokens before training: qft-ckpt add-tokens MODEL --tokens A,B --output DIR, then train DIR";
 constexpr std::string_view kRanks = "mpirun or srun starts the ranks: no rendezvous is needed";
 
-std::span<const ForeignRow> llama_factory_rows();  // also the keys of transformers' TrainingArguments
-std::span<const ForeignRow> v1_rows();             // keys of LLaMA-Factory's version 1
-std::span<const ForeignRow> swift_rows();
-std::span<const ForeignRow> other_rows();
+const ForeignTables& llama_factory_tables();  // also the keys of transformers' TrainingArguments
+std::vector<ForeignTables> v1_tables();       // LLaMA-Factory's version 1: the top level and each section
+const ForeignTables& swift_tables();
+const ForeignTables& other_tables();
 
 }  // namespace qft::dialects

@@ -12,43 +12,56 @@
 namespace qft::dialects {
 namespace {
 
-using Role = ImportKey::Role;
-
 constexpr std::string_view kLaunch = "mpirun or srun places the ranks";
 
 // Keys of an accelerate file outside fsdp_config.
-constexpr ImportKey kAccelerateKeys[] = {
-    {Role::ranks, "num_processes", ""},
-    {Role::collect, "distributed_type mixed_precision", ""},
-    {Role::matches, "use_cpu", "use_cpu"},
-    {Role::matches, "gradient_accumulation_steps deepspeed_config.gradient_accumulation_steps", "gradient_accumulation_steps"},
-    {Role::matches, "gradient_clipping deepspeed_config.gradient_clipping", "max_grad_norm"},
-    {Role::collect,
-     "deepspeed_config.deepspeed_config_file deepspeed_config.zero_stage deepspeed_config.offload_optimizer_device "
-     "deepspeed_config.offload_param_device",
-     ""},
-    {Role::refused, "compute_environment", "qft runs where mpirun starts it", "LOCAL_MACHINE"},
-    {Role::refused, "megatron_lm_config.* parallelism_config.*", "it is not implemented: remove the section", "0|1"},
-    {Role::refused, "tpu_use_cluster tpu_use_sudo", "there are no TPUs here", "false"},
-    {Role::no_effect,
-     "machine_rank num_machines main_process_ip main_process_port rdzv_backend same_network gpu_ids mpirun_config.* "
-     "main_training_function enable_cpu_affinity command_file commands tpu_name tpu_zone tpu_vm tpu_env",
-     kLaunch},
-    {Role::no_effect, "debug downcast_bf16 dynamo_backend dynamo_config.* fp8_config.* ipex_config.*",
-     "it concerns accelerate's own machinery"},
-    {Role::no_effect, "deepspeed_config.*", "it concerns DeepSpeed's own machinery"},
+constexpr Renamed kAccelerateMatches[] = {
+    {{"use_cpu"}, "use_cpu"},
+    {{"gradient_accumulation_steps", "deepspeed_config.gradient_accumulation_steps"}, "gradient_accumulation_steps"},
+    {{"gradient_clipping", "deepspeed_config.gradient_clipping"}, "max_grad_norm"},
 };
 
-// Keys of fsdp_config. accelerate writes them with the prefix "fsdp_", transformers without it.
-constexpr ImportKey kFsdpKeys[] = {
-    {Role::collect, "sharding_strategy offload_params reshard_after_forward activation_checkpointing activation_cpu_offload", ""},
-    {Role::refused, "version", "allowed are FSDP versions 1 and 2", "1|2"},
-    {Role::no_effect,
-     "auto_wrap_policy transformer_layer_cls_to_wrap min_num_params backward_prefetch backward_prefetch_policy forward_prefetch "
-     "cpu_ram_efficient_loading sync_module_states use_orig_params limit_all_gathers state_dict_type ignored_modules",
-     "qft shards by the model's layers and plans their transfers"},
-    {Role::refused, "xla xla_fsdp_settings xla_fsdp_grad_ckpt xla_fsdp_v2", "there are no TPUs here", "false"},
+constexpr NoEffect kAccelerateNoEffect[] = {
+    {{"machine_rank", "num_machines", "main_process_ip", "main_process_port", "rdzv_backend", "same_network", "gpu_ids",
+      "mpirun_config.*", "main_training_function", "enable_cpu_affinity", "command_file", "commands", "tpu_name", "tpu_zone",
+      "tpu_vm", "tpu_env"},
+     kLaunch},
+    {{"debug", "downcast_bf16", "dynamo_backend", "dynamo_config.*", "fp8_config.*", "ipex_config.*"},
+     "it concerns accelerate's own machinery"},
+    {{"deepspeed_config.*"}, "it concerns DeepSpeed's own machinery"},
 };
+
+constexpr Refused kAccelerateRefused[] = {
+    {{"compute_environment"}, "qft runs where mpirun starts it", {"LOCAL_MACHINE"}},
+    {{"megatron_lm_config.*", "parallelism_config.*"}, "it is not implemented: remove the section", {"0", "1"}},
+    {{"tpu_use_cluster", "tpu_use_sudo"}, "there are no TPUs here", {"false"}},
+};
+
+constexpr ImportTables kAccelerateKeys = {
+    .matches = kAccelerateMatches,
+    .collect = {"distributed_type", "mixed_precision", "deepspeed_config.deepspeed_config_file", "deepspeed_config.zero_stage",
+                "deepspeed_config.offload_optimizer_device", "deepspeed_config.offload_param_device"},
+    .ranks = {"num_processes"},
+    .no_effect = kAccelerateNoEffect,
+    .refused = kAccelerateRefused};
+
+// Keys of fsdp_config. accelerate writes them with the prefix "fsdp_", transformers without it.
+constexpr NoEffect kFsdpNoEffect[] = {
+    {{"auto_wrap_policy", "transformer_layer_cls_to_wrap", "min_num_params", "backward_prefetch", "backward_prefetch_policy",
+      "forward_prefetch", "cpu_ram_efficient_loading", "sync_module_states", "use_orig_params", "limit_all_gathers",
+      "state_dict_type", "ignored_modules"},
+     "qft shards by the model's layers and plans their transfers"},
+};
+
+constexpr Refused kFsdpRefused[] = {
+    {{"version"}, "allowed are FSDP versions 1 and 2", {"1", "2"}},
+    {{"xla", "xla_fsdp_settings", "xla_fsdp_grad_ckpt", "xla_fsdp_v2"}, "there are no TPUs here", {"false"}},
+};
+
+constexpr ImportTables kFsdpKeys = {.collect = {"sharding_strategy", "offload_params", "reshard_after_forward",
+                                                "activation_checkpointing", "activation_cpu_offload"},
+                                    .no_effect = kFsdpNoEffect,
+                                    .refused = kFsdpRefused};
 
 using Leaves = std::map<std::string, Leaf, std::less<>>;
 

@@ -6,15 +6,37 @@
 #include "qft/config/store.h"
 #include "qft/core/error.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "foreign_keys.h"
-#include "split.h"
 
 namespace qft::dialects {
 namespace {
 
-using Role = ImportKey::Role;
+enum class Role { matches, collect, batch, ranks, no_effect, refused };
+
+/// One path, or one pattern of paths, of ImportTables.
+struct ImportKey {
+  Role role;
+  std::string_view pattern;
+  std::string_view key_or_reason = {};
+  Names harmless = {};
+};
+
+std::vector<ImportKey> keys_of(const ImportTables& tables) {
+  std::vector<ImportKey> keys;
+  for (const Renamed& row : tables.matches)
+    for (const char* name : row.names) keys.push_back({Role::matches, name, row.key});
+  for (const char* name : tables.collect) keys.push_back({Role::collect, name});
+  for (const char* name : tables.batch) keys.push_back({Role::batch, name});
+  for (const char* name : tables.ranks) keys.push_back({Role::ranks, name});
+  for (const NoEffect& row : tables.no_effect)
+    for (const char* name : row.names) keys.push_back({Role::no_effect, name, row.reason});
+  for (const Refused& row : tables.refused)
+    for (const char* name : row.names) keys.push_back({Role::refused, name, row.reason, row.harmless});
+  return keys;
+}
 
 constexpr double kMaxClaim = 1e15;  // above this a double cannot hold every integer
 
@@ -24,14 +46,12 @@ bool covers(std::string_view pattern, std::string_view path) {
   return path.starts_with(stem) && path.size() > stem.size() && path[stem.size()] == '.';
 }
 
-// A row for the path itself takes precedence over a "name.*" above it.
-const ImportKey* find_row(std::span<const ImportKey> table, std::string_view path) {
+// A key for the path itself takes precedence over a "name.*" above it.
+const ImportKey* find_key(const std::vector<ImportKey>& keys, std::string_view path) {
   const ImportKey* above = nullptr;
-  for (const ImportKey& row : table) {
-    for (const std::string_view pattern : split(row.paths)) {
-      if (pattern == path) return &row;
-      if (covers(pattern, path)) above = &row;
-    }
+  for (const ImportKey& key : keys) {
+    if (key.pattern == path) return &key;
+    if (covers(key.pattern, path)) above = &key;
   }
   return above;
 }
@@ -47,14 +67,11 @@ void list_leaves(const Value& value, const std::string& path, std::vector<Leaf>&
   }
 }
 
-// True if the table has keys below the path, so that its value must be a mapping.
-bool is_section(std::span<const ImportKey> table, std::string_view path) {
-  for (const ImportKey& row : table) {
-    for (const std::string_view pattern : split(row.paths)) {
-      if (pattern.starts_with(path) && pattern.size() > path.size() && pattern[path.size()] == '.') return true;
-    }
-  }
-  return false;
+// True if there are keys below the path, so that its value must be a mapping.
+bool has_keys_below(const std::vector<ImportKey>& keys, std::string_view path) {
+  return std::ranges::any_of(keys, [&](const ImportKey& key) {
+    return key.pattern.starts_with(path) && key.pattern.size() > path.size() && key.pattern[path.size()] == '.';
+  });
 }
 
 // True for a section that is explicitly empty: null, {} or false.
@@ -66,11 +83,9 @@ bool is_auto(const Value& value) {
   return value.kind == Value::Kind::scalar && value.text == "auto";
 }
 
-[[noreturn]] void fail_unknown(const Leaf& leaf, std::span<const ImportKey> table) {
+[[noreturn]] void fail_unknown(const Leaf& leaf, const std::vector<ImportKey>& keys) {
   std::vector<std::string_view> names;
-  for (const ImportKey& row : table) {
-    for (const std::string_view pattern : split(row.paths)) names.push_back(pattern);
-  }
+  for (const ImportKey& key : keys) names.push_back(key.pattern);
   fail_config("{}: unknown key{}", leaf.where,
               config::suggestion(leaf.path, names, "remove it if the run does not depend on it"));
 }
@@ -120,10 +135,11 @@ void match_strategy(RunConfig& config, const std::string& strategy, const Leaf& 
 }
 
 std::map<std::string, Leaf, std::less<>> import_keys(RunConfig& config, const Value& document, std::string_view file,
-                                                     bool inlined, std::span<const ImportKey> table) {
+                                                     bool inlined, const ImportTables& tables) {
   if (document.kind != Value::Kind::map) {
     fail_config("{}: expected a mapping of keys to values, got {}", file, describe(document));
   }
+  const std::vector<ImportKey> keys = keys_of(tables);
   std::vector<Leaf> leaves;
   list_leaves(document, "", leaves);
   std::map<std::string, Leaf, std::less<>> collected;
@@ -131,12 +147,12 @@ std::map<std::string, Leaf, std::less<>> import_keys(RunConfig& config, const Va
   for (Leaf& leaf : leaves) {
     leaf.source = inlined ? std::string(file) : fmt::format("{}:{}", file, leaf.value.line);
     leaf.where = inlined ? fmt::format("{}.{}", file, leaf.path) : fmt::format("{}: {}", leaf.source, leaf.path);
-    if (is_section(table, leaf.path)) {
+    if (has_keys_below(keys, leaf.path)) {
       if (is_nothing(leaf.value)) continue;
       fail_config("{}: expected a mapping of keys to values, got {}", leaf.where, describe(leaf.value));
     }
-    const ImportKey* row = find_row(table, leaf.path);
-    if (row == nullptr) fail_unknown(leaf, table);
+    const ImportKey* row = find_key(keys, leaf.path);
+    if (row == nullptr) fail_unknown(leaf, keys);
     const bool is_set = !is_auto(leaf.value) && leaf.value.kind != Value::Kind::null;
     if (row->role == Role::matches && is_set) match_key(config, row->key_or_reason, leaf.value, leaf);
     if (row->role == Role::batch && is_set) add_claim(config, WorldClaim::Kind::global_batch, leaf);

@@ -8,24 +8,18 @@
 #include <vector>
 
 #include "config_names.h"
+#include "key_rows.h"
 
 namespace qft::dialects {
 
-/// A key of such a file, or several keys with one meaning (separated by blanks). Dots separate nested keys. "name.*" matches all
-/// keys below `name` that have no row.
-struct ImportKey {
-  enum class Role {
-    matches,    // means the run file's key `key_or_reason`: must agree with it, or sets it if it is not given
-    collect,    // the importer interprets it after reading all keys
-    batch,      // samples in a global batch: checked when the number of ranks is known
-    ranks,      // number of ranks
-    no_effect,  // has no effect in qft; `key_or_reason` is the reason
-    refused,    // refused unless harmless; `key_or_reason` is the reason
-  };
-  Role role;
-  std::string_view paths;
-  std::string_view key_or_reason;
-  std::string_view harmless = {};  // refused: values that change nothing, as "null|false"
+/// The keys of such a file by their meaning. Dots separate nested keys. "name.*" matches all keys below `name` that have no row.
+struct ImportTables {
+  std::span<const Renamed> matches = {};  // mean a key of the run file: must agree with it, or set it if it is not given
+  Names collect = {};                     // the importer interprets them after reading all keys
+  Names batch = {};                       // samples in a global batch: checked when the number of ranks is known
+  Names ranks = {};                       // number of ranks
+  std::span<const NoEffect> no_effect = {};
+  std::span<const Refused> refused = {};
 };
 
 /// A key in a file with a value that is not a mapping.
@@ -36,11 +30,11 @@ struct Leaf {
   std::string source;  // "ds.json:7"
 };
 
-/// Reads `document` into `config` by `table` and returns the collected leaves by path. `file` names the document. `inlined`: the
+/// Reads `document` into `config` by `tables` and returns the collected leaves by path. `file` names the document. `inlined`: the
 /// document is part of the run file, so its line numbers are meaningless. Throws ConfigError for unknown and refused keys and for
 /// contradictions with the run file.
 std::map<std::string, Leaf, std::less<>> import_keys(RunConfig& config, const Value& document, std::string_view file,
-                                                     bool inlined, std::span<const ImportKey> table);
+                                                     bool inlined, const ImportTables& tables);
 
 /// Sets the run file's `key` to `value`. If the run file has another value, throws ConfigError with both.
 void match_key(RunConfig& config, std::string_view key, const Value& value, const Leaf& leaf);

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "split.h"
+#include "foreign_keys.h"
 #include <fmt/ranges.h>
 
 namespace qft::dialects {
@@ -14,7 +14,7 @@ namespace {
 
 bool is_section(std::string_view key) {
   const ForeignKey* foreign = find_foreign(key);
-  return foreign != nullptr && foreign->kind == ForeignKey::Class::section && key.find('.') == key.npos;
+  return foreign != nullptr && foreign->is<Section>() && key.find('.') == key.npos;
 }
 
 bool is_below(std::string_view key, std::string_view section) {
@@ -26,20 +26,18 @@ const Setting* latest(const std::vector<Setting>& settings, std::string_view key
   return found == settings.rend() ? nullptr : &*found;
 }
 
-// Adds the assignments "a=1 b=2" as settings that come from `by`.
-void assign(std::string_view text, const Setting& by, std::vector<Setting>& settings) {
-  for (const std::string_view assignment : split(text)) {
-    const std::size_t sign = assignment.find('=');
-    Value value{.kind = Value::Kind::scalar, .text = std::string(assignment.substr(sign + 1)), .line = by.value.line};
-    settings.push_back({std::string(assignment.substr(0, sign)), std::move(value), by.source, by.where, by.key});
-  }
+// Adds a setting that comes from `by`.
+void assign(std::string_view key, std::string_view text, const Setting& by, std::vector<Setting>& settings) {
+  Value value{.kind = Value::Kind::scalar, .text = std::string(text), .line = by.value.line};
+  settings.push_back({std::string(key), std::move(value), by.source, by.where, by.key});
 }
 
 // Returns the plugin's keys without their section.
 std::vector<std::string_view> keys_of(const V1Plugin& plugin) {
   std::vector<std::string_view> keys;
-  for (const ForeignRow& row : plugin.rows)
-    for (const std::string_view name : split(row.names)) keys.push_back(name.substr(plugin.section.size() + 1));
+  for_each_key(plugin.tables, [&](std::string_view name, const ForeignKey::Meaning&) {
+    keys.push_back(name.substr(plugin.section.size() + 1));
+  });
   return keys;
 }
 
@@ -68,12 +66,9 @@ class Reader {
     const V1Plugin& plugin = choose(section, name);
     if (name != nullptr) {
       check_keys(plugin, *name);
-      assign(plugin.sets, *name, out_.settings);
+      for (const Assignment& set : plugin.sets) assign(set.key, set.value, *name, out_.settings);
     }
-    for (const std::string_view assignment : split(plugin.defaults)) {
-      const std::size_t sign = assignment.find('=');
-      out_.defaults.push_back({assignment.substr(0, sign), assignment.substr(sign + 1)});
-    }
+    for (const Assignment& row : plugin.defaults) out_.defaults.push_back({row.key, row.value});
   }
 
   static const V1Plugin& choose(const V1Section& section, const Setting* name) {
@@ -111,7 +106,7 @@ class Reader {
       args += fmt::format("{}{}={}", args.empty() ? "" : ",", key, flag ? (*flag ? "true" : "false") : setting->value.text);
       if (first == nullptr) first = setting;
     }
-    if (first != nullptr) assign("optim_args=" + args, *first, out_.settings);
+    if (first != nullptr) assign("optim_args", args, *first, out_.settings);
     const Setting* betas = latest(settings_, "optim_config.adamw_betas");
     if (betas == nullptr || betas->value.kind == Value::Kind::null) return;
     const Value pair = parse_nested(betas->value, betas->where);

@@ -1,11 +1,13 @@
 // Run files of LLaMA-Factory's version 1. They have sections such as peft_config; a section's `name` determines its keys.
 #pragma once
 
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "config_names.h"
 #include "foreign_table.h"
 
 namespace qft::dialects {
@@ -20,10 +22,10 @@ std::span<const V1Section> v1_sections();
 /// The meaning of a section with one of its names.
 struct V1Plugin {
   std::string_view section{};
-  std::string_view name{};             // empty: the section is not given
-  std::string_view sets{};             // "finetuning_type=lora"
-  std::string_view defaults{};         // defaults: "lora_alpha=16 lora_dropout=0.05"
-  std::span<const ForeignRow> rows{};  // its keys, which are also rows of the table of foreign keys
+  std::string_view name{};  // empty: the section is not given
+  std::initializer_list<Assignment> sets{};
+  std::initializer_list<Assignment> defaults{};
+  ForeignTables tables{};  // its keys
 };
 std::span<const V1Plugin> v1_plugins();
 

@@ -11,12 +11,9 @@
 #include "earlier_run.h"
 #include "foreign_keys.h"
 #include "llama_factory_v1.h"
-#include "split.h"
 
 namespace qft::dialects {
 namespace {
-
-using Class = ForeignKey::Class;
 
 // Returns the word for a scalar in the tables.
 std::string word_of(const Value& value) {
@@ -30,18 +27,16 @@ Value scalar(std::string_view text, int line) {
   return Value{.kind = Value::Kind::scalar, .text = std::string(text), .line = line};
 }
 
-// Translates the value by "all-linear=all|none=null", also inside lists.
-Value with_words(const Value& value, std::string_view words) {
+// Translates the value, also inside lists.
+Value with_words(const Value& value, std::initializer_list<Word> words) {
   Value out = value;
   if (value.kind == Value::Kind::list) {
     for (Value& item : out.items) item = with_words(item, words);
     return out;
   }
   const std::string word = word_of(value);
-  for (const std::string_view pair : split(words, "|")) {
-    const std::size_t sign = pair.find('=');
-    if (pair.substr(0, sign) == word) return scalar(pair.substr(sign + 1), value.line);
-  }
+  for (const Word& row : words)
+    if (row.theirs == word) return scalar(row.ours, value.line);
   return out;
 }
 
@@ -63,7 +58,7 @@ std::vector<Setting> without_repeats(const std::vector<Setting>& settings) {
 void parse_typed(std::vector<Setting>& settings) {
   for (Setting& setting : settings) {
     const ForeignKey* foreign = setting.from_file() ? nullptr : find_foreign(setting.key);
-    if (foreign != nullptr && foreign->kind != Class::either) setting.value = parse_nested(setting.value, setting.where);
+    if (foreign != nullptr && foreign->as<Either>() == nullptr) setting.value = parse_nested(setting.value, setting.where);
   }
 }
 
@@ -110,8 +105,8 @@ class Translator {
   bool has(std::string_view key) const {
     return std::any_of(settings_.begin(), settings_.end(), [&](const Setting& s) {
       const ForeignKey* foreign = find_foreign(s.key);
-      return s.key == key ? foreign == nullptr || foreign->kind != Class::either
-                          : foreign != nullptr && foreign->kind == Class::renamed && foreign->key == key;
+      return s.key == key ? foreign == nullptr || foreign->as<Either>() == nullptr
+                          : foreign != nullptr && foreign->as<Renamed>() != nullptr && foreign->own() == key;
     });
   }
 
@@ -121,41 +116,29 @@ class Translator {
   }
 
   void take(const Setting& setting, const ForeignKey& key) {
-    switch (key.kind) {
-      case Class::renamed:
-        if (purpose_ == Purpose::export_model && matches_export_format(setting, key)) return;
-        return out_.settings.push_back(as(setting, renamed_key(key), with_words(setting.value, key.words)));
-      case Class::converted:
-        return convert(setting, key);
-      case Class::either:
-        return choose(setting, key);
-      case Class::ranks:
-        return claim(setting);
-      case Class::combined:
-      case Class::section:
-        return;
-      case Class::no_effect:
-        if (is_harmless(key.harmless, setting.value)) return;
-        unused_.push_back({&setting, key.reason});
-        return;
-      case Class::refused:
-        if (is_harmless(key.harmless, setting.value)) return;
-        fail_config("{}: {} is refused: {}", setting.where, key.name.ends_with("_token") ? "it" : describe(setting.value),
-                    key.reason);
-    }
+    if (const auto* row = key.as<Renamed>()) return rename(setting, *row);
+    if (const auto* row = key.as<Converted>()) return convert(setting, *row);
+    if (const auto* row = key.as<Either>()) return choose(setting, *row);
+    if (key.is<Ranks>()) return claim(setting);
+    if (const auto* row = key.as<NoEffect>(); row != nullptr && !is_harmless(row->harmless, setting.value))
+      unused_.push_back({&setting, row->reason});
+    if (const auto* row = key.as<Refused>(); row != nullptr && !is_harmless(row->harmless, setting.value))
+      fail_config("{}: {} is refused: {}", setting.where, key.name.ends_with("_token") ? "it" : describe(setting.value),
+                  row->reason);
   }
 
-  // For an export, ms-swift's quant_bits is the format to write.
-  std::string_view renamed_key(const ForeignKey& key) const {
-    const bool written = purpose_ == Purpose::export_model && key.name == "quant_bits";
-    return written ? "export_quantization_bit" : key.key;
+  void rename(const Setting& setting, const Renamed& row) {
+    if (purpose_ == Purpose::export_model && matches_export_format(setting, row.key)) return;
+    // For an export, ms-swift's quant_bits is the format to write.
+    const bool written = purpose_ == Purpose::export_model && setting.key == "quant_bits";
+    out_.settings.push_back(as(setting, written ? "export_quantization_bit" : row.key, with_words(setting.value, row.words)));
   }
 
   // Exports have only one 4-bit format. True if the key is part of it and agrees with it.
-  static bool matches_export_format(const Setting& setting, const ForeignKey& key) {
+  static bool matches_export_format(const Setting& setting, std::string_view key) {
     for (const auto& [name, word] :
          {std::pair{"quantization_method", "bnb"}, {"quantization_type", "nf4"}, {"double_quantization", "true"}}) {
-      if (key.key != name) continue;
+      if (key != name) continue;
       const std::string asked = word_of(setting.value);
       if (asked == word || asked == "null") return true;
       fail_config("{}: {} is refused: exports have 16 bits, or 4 bits in bitsandbytes' nf4 with double quantization",
@@ -164,44 +147,41 @@ class Translator {
     return false;
   }
 
-  void convert(const Setting& setting, const ForeignKey& key) {
+  void convert(const Setting& setting, const Converted& row) {
     const std::string word = word_of(setting.value);
-    for (const std::string_view rule : split(key.words, "; ")) {
-      const std::size_t colon = rule.find(':');
-      const auto words = split(rule.substr(0, colon), "|");
-      const auto fits = std::find_if(words.begin(), words.end(), [&](std::string_view w) {
-        return w.ends_with('*') ? word.starts_with(w.substr(0, w.size() - 1)) : w == word;
+    for (const Case& each : row.cases) {
+      const auto fits = std::ranges::find_if(each.values, [&](std::string_view value) {
+        return value.ends_with('*') ? word.starts_with(value.substr(0, value.size() - 1)) : value == word;
       });
-      if (fits == words.end()) continue;
-      const bool begins = fits->size() > 1 && fits->ends_with('*');
-      const Value rest = begins ? scalar(word.substr(fits->size() - 1), setting.value.line) : setting.value;
-      for (std::string_view assignment : split(rule.substr(colon + 1), " ")) {
-        const std::size_t sign = assignment.find('=');
-        const bool fallback = assignment[sign - 1] == '?';
-        const std::string_view name = assignment.substr(0, sign - fallback), text = assignment.substr(sign + 1);
-        Setting made = as(setting, name, text == "*" ? rest : scalar(text, setting.value.line));
-        (fallback ? out_.fallbacks : out_.settings).push_back(std::move(made));
+      if (fits == each.values.end()) continue;
+      const std::string_view pattern = *fits;
+      const bool begins = pattern.size() > 1 && pattern.ends_with('*');
+      const Value rest = begins ? scalar(word.substr(pattern.size() - 1), setting.value.line) : setting.value;
+      for (const Assignment& set : each.sets) {
+        const bool given = set.value == std::string_view("*");
+        Setting made = as(setting, set.key, given ? rest : scalar(set.value, setting.value.line));
+        (set.if_unset ? out_.fallbacks : out_.settings).push_back(std::move(made));
       }
       return;
     }
-    fail_config("{}: {} is refused: {}", setting.where, describe(setting.value), key.reason);
+    fail_config("{}: {} is refused: {}", setting.where, describe(setting.value), row.otherwise);
   }
 
   // Decides a name with two meanings: ms-swift's meaning among keys of ms-swift; the other meaning if the first one's key is
   // given.
-  void choose(const Setting& setting, const ForeignKey& key) {
+  void choose(const Setting& setting, const Either& row) {
     if (word_of(setting.value) == "null") return;
     const bool generates = purpose_ == Purpose::any || purpose_ == Purpose::generate || purpose_ == Purpose::export_model;
-    if (!key.words.empty() && (has(key.key) || (generates && is_own(key.name)))) {
-      return out_.settings.push_back(as(setting, key.words, setting.value));
+    if (!row.other.empty() && (has(row.swift) || (generates && is_own(row.name)))) {
+      return out_.settings.push_back(as(setting, row.other, setting.value));
     }
-    if (swift_ && key.key.empty()) {
+    if (swift_ && row.swift.empty()) {
       out_.notes.push_back(
           fmt::format("{} has no effect in qft, which does not change texts: write the names into the data", setting.where));
       return;
     }
-    if (swift_) return out_.settings.push_back(as(setting, key.key, setting.value));
-    fail_config("{}: '{}' has two meanings: {}", setting.where, key.name, key.reason);
+    if (swift_) return out_.settings.push_back(as(setting, row.swift, setting.value));
+    fail_config("{}: '{}' has two meanings: {}", setting.where, row.name, row.meanings);
   }
 
   void claim(const Setting& setting) {

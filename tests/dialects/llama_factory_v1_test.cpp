@@ -220,7 +220,9 @@ TEST(LlamaFactoryV1, TheTablesHoldTogether) {
     for (const V1Section& section : v1_sections()) known |= section.name == plugin.section;
     EXPECT_TRUE(known) << plugin.section;
     EXPECT_NE(find_foreign(plugin.section), nullptr) << plugin.section;
-    for (const ForeignRow& row : plugin.rows) EXPECT_TRUE(row.names.starts_with(std::string(plugin.section) + ".")) << row.names;
+    for_each_key(plugin.tables, [&](std::string_view name, const ForeignKey::Meaning&) {
+      EXPECT_TRUE(name.starts_with(std::string(plugin.section) + ".")) << name;
+    });
   }
 }
 

@@ -5,6 +5,7 @@
 #include "qft/config/setting.h"
 
 #include <filesystem>
+#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -19,7 +20,7 @@ struct Translation {
   struct Default {
     std::string_view key;
     std::string_view value;
-    std::string_view unless = {};  // not applied if one of these keys is given: "fp16|pure_bf16"
+    std::initializer_list<const char*> unless = {};  // not applied if one of these keys is given
   };
   std::vector<Setting> given;      // before the translation, with one setting for each key of a section
   std::vector<Setting> settings;   // with qft's keys; unknown keys are unchanged
