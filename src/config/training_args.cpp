@@ -69,13 +69,9 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
 }
 
 void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
-  field(Field("optim",
-              "optimizer: AdamW (four names), AdamW with 8-bit moments (three names), Lion, SGD, Muon, Adafactor, GaLore or "
-              "APOLLO")
-            .one_of({"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw", "lion_32bit", "lion", "sgd", "adamw_8bit",
-                     "adamw_bnb_8bit", "paged_adamw_8bit", "muon", "adafactor", "galore_adamw", "apollo_adamw"})
-            .advise(kOptimizersHere),
-        &a.optim);
+  Field optim = Field("optim", "optimizer; several values have the same meaning (docs/sharding.md)").advise(kOptimizersHere);
+  for (const OptimizerNames& row : kOptimizers) optim.choices.insert(optim.choices.end(), row.optim.begin(), row.optim.end());
+  field(optim, &a.optim);
   field(Field("optim_args", "more optimizer arguments, in transformers' form: momentum=0.9,nesterov=true"), &a.optim_args);
   field(Field("galore_target", "GaLore: modules with projected gradients; only all is implemented"), &a.galore_target);
   field(Field("galore_rank", "GaLore: rank of the projection").at_least(1), &a.galore_rank);

@@ -1,5 +1,3 @@
-#include "qft/config/optimizers.h"
-
 #include "foreign_table.h"
 
 namespace qft::dialects {
@@ -42,6 +40,7 @@ constexpr Renamed kOtherRenamed[] = {
     {{"eval_batch_size"}, "per_device_eval_batch_size"},
     {{"accumulate_grad_batches"}, "gradient_accumulation_steps"},
     {{"num_epochs", "epochs"}, "num_train_epochs"},
+    {{"optimizer"}, "optim"},
     {{"lr"}, "learning_rate"},
     {{"lr_scheduler"}, "lr_scheduler_type"},
     {{"num_warmup_steps", "lr_warmup_steps", "warmup_iters"}, "warmup_steps"},
@@ -124,12 +123,6 @@ constexpr Converted kOtherConverted[] = {
     {{"offload"},
      {{{"true"}, {{"offload_param", "cpu"}, {"offload_optimizer", "cpu"}}}, {{"false", "null"}, {}}},
      "expected true or false"},
-    {{"optimizer"},
-     {{{"null"}, {}},
-      {{"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw", "lion_32bit", "lion", "sgd", "adamw_8bit", "adamw_bnb_8bit",
-        "paged_adamw_8bit", "muon", "adafactor", "galore_adamw", "apollo_adamw"},
-       {{"optim", "*"}}}},
-     config::kOptimizersHere},
     {{"auto_resume_from_checkpoints"},
      {{{"true"}, {{"resume_from_checkpoint", "true"}}}, {{"false", "null"}, {}}},
      "expected true or false"},

@@ -125,20 +125,14 @@ nlohmann::json document_of(const NamedConfig& named) {
   return {{"zero_optimization", zero}};
 }
 
-// DeepSpeed's optimizers, and the prefix of the equivalent values of `optim`.
-struct Optimizer {
-  std::string_view theirs, ours;
-};
-constexpr Optimizer kOptimizers[] = {{"AdamW", "adamw"}, {"Adam", "adamw"}, {"adamw", "adamw"}, {"adam", "adamw"},
-                                     {"Lion", "lion"},   {"lion", "lion"},  {"SGD", "sgd"},     {"Adafactor", "adafactor"}};
-
 void match_optimizer(RunConfig& config, const Leaf& leaf) {
-  const auto* row = std::find_if(std::begin(kOptimizers), std::end(kOptimizers),
-                                 [&](const Optimizer& o) { return o.theirs == leaf.value.text; });
-  if (row == std::end(kOptimizers))
-    fail_config("{}: {} is refused: {}", leaf.where, describe(leaf.value), config::kOptimizersHere);
-  const std::string& optim = config.training.optim;
-  if (!optim.starts_with(row->ours) || optim.ends_with("_8bit")) match_key(config, "optim", plain(row->ours), leaf);
+  for (const config::OptimizerNames& row : config::kOptimizers) {
+    if (std::ranges::find(row.deepspeed, leaf.value.text) == row.deepspeed.end()) continue;
+    const bool agrees = std::ranges::find(row.optim, config.training.optim) != row.optim.end();
+    if (!agrees) match_key(config, "optim", plain(row.plain), leaf);
+    return;
+  }
+  fail_config("{}: {} is refused: {}", leaf.where, describe(leaf.value), config::kOptimizersHere);
 }
 
 void match_betas(RunConfig& config, const Leaf& leaf) {

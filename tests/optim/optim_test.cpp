@@ -1,4 +1,4 @@
-#include "qft/config/training_args.h"
+#include "qft/config/optimizers.h"
 #include "qft/core/error.h"
 #include "qft/ops/dynamic_map.h"
 #include "qft/optim/optimizer.h"
@@ -65,14 +65,16 @@ TEST(AdamW, KeepsMastersInFullPrecision) {
   EXPECT_TRUE(weights.equal(adam.master(0).to(at::kBFloat16)));
 }
 
-// The configuration cannot see the table, so it has its own list.
-TEST(Rules, AreWhatTheKeyOptimNames) {
-  std::vector<std::string_view> words, known;
-  config::TrainingArgs().visit([&](const config::Field& field, const config::FieldRef&) {
-    if (field.name == "optim") words = field.choices;
-  });
-  for (const RuleSpec& rule : rules()) known.insert(known.end(), rule.optim.begin(), rule.optim.end());
-  EXPECT_EQ(words, known);
+// The configuration cannot see the rules, so it has a table of their names.
+TEST(Rules, AreTheOptimizersOfTheConfiguration) {
+  ASSERT_EQ(rules().size(), std::size(config::kOptimizers));
+  for (std::size_t i = 0; i < rules().size(); ++i) {
+    const config::OptimizerNames& names = config::kOptimizers[i];
+    EXPECT_EQ(rules()[i].name, names.name);
+    EXPECT_EQ(rules()[i].optim, (std::vector<std::string_view>(names.optim.begin(), names.optim.end()))) << names.name;
+    EXPECT_EQ(names.plain.empty(), names.deepspeed.size() == 0) << names.name;
+    if (!names.plain.empty()) EXPECT_EQ(&rule_of(names.plain), &rules()[i]);
+  }
   for (const RuleSpec& rule : rules())
     for (const std::string_view optim : rule.optim) EXPECT_EQ(&rule_of(optim), &rule);
   EXPECT_THROW(rule_of("adam_mini"), ConfigError);
