@@ -31,7 +31,6 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
   field(Field("use_rslora", "scale LoRA by lora_alpha / sqrt(lora_rank)"), &use_rslora);
   field(Field("use_dora", "DoRA: also train the magnitude of each row of the weight"), &use_dora);
   field(Field("loraplus_lr_ratio", "LoRA+: ratio of the learning rates of B and A").above(0), &loraplus_lr_ratio);
-  field(Field("loraplus_lr_embedding", "LoRA+: learning rate of LoRA on embeddings").above(0), &loraplus_lr_embedding);
   field(
       Field("pissa_init", "PiSSA: initialise LoRA from each weight's principal singular vectors and freeze the residual weight"),
       &pissa_init);
@@ -44,14 +43,12 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
       &oft_rank);
   field(Field("oft_block_size", "OFT: size of a block; 0: follows from oft_rank").at_least(0), &oft_block_size);
   field(Field("oft_target", "OFT: linear layers that get rotations, named as in lora_target"), &oft_target);
-  field(Field("module_dropout", "OFT: must be 0, because PEFT ignores it").in_half_open(0, 1), &module_dropout);
   field(Field("use_cayley_neumann",
               "OFT: compute rotations by a Neumann series, faster but not exactly orthogonal; false: by the exact Cayley "
               "transform"),
         &use_cayley_neumann);
   field(Field("num_cayley_neumann_terms", "OFT: terms of the Neumann series").in(2, 64), &num_cayley_neumann_terms);
   field(Field("block_share", "OFT: one rotation for all blocks of a linear's inputs"), &block_share);
-  field(Field("coft", "OFT: limit the rotations (not implemented)"), &coft);
   field(Field("create_new_adapter", "merge the loaded adapters and train a new one"), &create_new_adapter);
   field(Field("freeze_trainable_layers", "freeze: train the last n layers; if negative, the first n"), &freeze_trainable_layers);
   field(Field("freeze_trainable_modules", "freeze: modules to train in these layers"), &freeze_trainable_modules);

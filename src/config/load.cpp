@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "apply.h"
-#include "runnable.h"
 
 namespace qft::config {
 namespace {
@@ -58,9 +57,9 @@ void note_training(RunConfig& config) {
         config.notes.push_back(fmt::format("{} has no effect: {}", at_key(config, key),
                                            t.optim != optim ? "optim is " + t.optim : "optim_args is given"));
   };
-  of_optimizer("galore_adamw", {"galore_target", "galore_rank", "galore_update_interval", "galore_scale", "galore_proj_type"});
-  of_optimizer("apollo_adamw", {"apollo_target", "apollo_rank", "apollo_update_interval", "apollo_scale", "apollo_proj",
-                                "apollo_proj_type", "apollo_scale_type", "apollo_scale_front"});
+  of_optimizer("galore_adamw", {"galore_rank", "galore_update_interval", "galore_scale", "galore_proj_type"});
+  of_optimizer("apollo_adamw", {"apollo_rank", "apollo_update_interval", "apollo_scale", "apollo_proj", "apollo_proj_type",
+                                "apollo_scale_type", "apollo_scale_front"});
   const bool pairs = config.finetuning.stage == "dpo", compares = pairs || config.finetuning.stage == "kto";
   const bool pack_decides = !config.is_given("stage") && !config.data.pack.empty();
   const auto only = [&](bool used, std::initializer_list<const char*> keys) {
@@ -90,8 +89,8 @@ void note_training(RunConfig& config) {
             fmt::format("{} has no effect: {} is {}", at_key(config, key), at_key(config, "finetuning_type"), method));
   };
   of_method(method == "freeze", {"freeze_trainable_layers", "freeze_trainable_modules", "freeze_extra_modules"});
-  of_method(method == "oft", {"oft_rank", "oft_block_size", "oft_target", "module_dropout", "use_cayley_neumann",
-                              "num_cayley_neumann_terms", "block_share", "coft"});
+  of_method(method == "oft",
+            {"oft_rank", "oft_block_size", "oft_target", "use_cayley_neumann", "num_cayley_neumann_terms", "block_share"});
   of_method(method != "oft", {"lora_rank", "lora_alpha", "lora_dropout", "lora_target", "lora_target_parameters"});
   for (const char* key : {"pissa_iter", "pissa_convert"})
     if (!config.finetuning.pissa_init && config.is_given(key))
@@ -232,7 +231,6 @@ RunConfig load_run_config(const std::filesystem::path& file, std::span<const std
   dialects.complete(config, translation, purpose);
   config.resolve();
   config.validate(purpose);
-  note_without_effect(config);
   note_unread(config, translation.given, purpose, dialects);
   note_precedence(config, purpose);
   return config;

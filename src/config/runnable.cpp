@@ -24,8 +24,6 @@ constexpr auto kPairPurposes = {Purpose::train, Purpose::eval, Purpose::plan};
 // The only list of missing features. Remove a row after implementing it.
 const MissingFeature kMissingFeatures[] = {
     {"pref_loss", "kto_pair", kPairPurposes, "TRL has dropped it too; pref_loss: sigmoid is the nearest", "dpo"},
-    // Without effect instead of refused, because it only matters for an unimplemented feature.
-    {"loraplus_lr_embedding", "", {}, "qft does not put LoRA on embeddings"},
 };
 
 bool applies_to(const MissingFeature& row, Purpose purpose) {
@@ -39,12 +37,6 @@ std::vector<std::string_view> not_implemented(std::string_view key, Purpose purp
   for (const MissingFeature& row : kMissingFeatures)
     if (row.key == key && applies_to(row, purpose)) values.push_back(row.value);
   return values;
-}
-
-void note_without_effect(RunConfig& config) {
-  for (const MissingFeature& row : kMissingFeatures)
-    if (row.purposes.size() == 0 && config.is_given(row.key))
-      config.notes.push_back(fmt::format("{} has no effect in qft: {}", at_key(config, row.key), row.advice));
 }
 
 void require_runnable(const RunConfig& config, Purpose purpose) {

@@ -8,9 +8,6 @@
 
 namespace qft::config {
 
-/// Notes given keys without effect because a related key is not implemented.
-void note_without_effect(RunConfig& config);
-
 /// Throws ConfigError if a key has a value that the programs of `purpose` do not implement.
 void require_runnable(const RunConfig& config, Purpose purpose);
 

@@ -18,14 +18,16 @@ Value needed(const Value& settings, const Value* given, std::string_view file) {
     if (given == nullptr) return differs_from_default(key, value);  // run.json of an earlier version has no list of given keys
     return std::ranges::find(given->items, key, &Value::text) != given->items.end();
   };
-  Value typed{.kind = Value::Kind::map, .line = settings.line};
+  const nlohmann::json defaults = to_json(RunConfig{});
+  Value typed{.kind = Value::Kind::map, .line = settings.line}, removed = typed;  // removed: keys of an earlier version
   for (const auto& [key, value] : settings.entries)
-    if (is_given(key, value)) typed.entries.emplace_back(key, value);
+    if (is_given(key, value)) (defaults.contains(key) ? typed : removed).entries.emplace_back(key, value);
   RunConfig config = from_json(as_json(typed), file);
   config.resolve();
   const nlohmann::json follows = to_json(config);
   for (const auto& [key, value] : settings.entries)
     if (!is_given(key, value) && follows.contains(key) && follows[key] != as_json(value)) typed.entries.emplace_back(key, value);
+  for (auto& entry : removed.entries) typed.entries.push_back(std::move(entry));
   return typed;
 }
 

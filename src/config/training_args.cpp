@@ -73,7 +73,6 @@ void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
   for (const OptimizerNames& row : kOptimizers) optim.choices.insert(optim.choices.end(), row.optim.begin(), row.optim.end());
   field(optim, &a.optim);
   field(Field("optim_args", "more optimizer arguments, in transformers' form: momentum=0.9,nesterov=true"), &a.optim_args);
-  field(Field("galore_target", "GaLore: modules with projected gradients; only all is implemented"), &a.galore_target);
   field(Field("galore_rank", "GaLore: rank of the projection").at_least(1), &a.galore_rank);
   field(Field("galore_update_interval", "GaLore: steps between updates of the projection").at_least(1),
         &a.galore_update_interval);
@@ -82,7 +81,6 @@ void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
               "GaLore: side of a matrix to project: the longer one (std), the shorter one (reverse_std), or always left or right")
             .one_of({"std", "reverse_std", "left", "right"}),
         &a.galore_proj_type);
-  field(Field("apollo_target", "APOLLO: modules with projected gradients; only all is implemented"), &a.apollo_target);
   field(Field("apollo_rank", "APOLLO: rank of the projection").at_least(1), &a.apollo_rank);
   field(Field("apollo_update_interval", "APOLLO: steps between updates of the projection").at_least(1),
         &a.apollo_update_interval);

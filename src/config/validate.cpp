@@ -111,14 +111,6 @@ void check_oft(const RunConfig& c) {
   if ((f.oft_rank > 0) == (f.oft_block_size > 0))
     fail_config("{} is {} and {} is {}: give the number of blocks or their size, and set the other one to 0",
                 at_key(c, "oft_rank"), f.oft_rank, at_key(c, "oft_block_size"), f.oft_block_size);
-  if (f.module_dropout > 0)
-    fail_config("{} is {}, but PEFT's OFT ignores it, so LLaMA-Factory trains without it: set it to 0 for the same training",
-                at_key(c, "module_dropout"), f.module_dropout);
-  if (f.coft)
-    fail_config(
-        "{} is true, which is not implemented: it changes weights in each forward pass, and several ranks may share a block; "
-        "remove it (a smaller learning_rate keeps rotations small)",
-        at_key(c, "coft"));
 }
 
 void check_labels(const RunConfig& c) {

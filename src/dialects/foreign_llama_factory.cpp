@@ -85,6 +85,7 @@ constexpr NoEffect kLlamaFactoryNoEffect[] = {
     {{"badam_mode", "badam_start_block", "badam_switch_mode", "badam_switch_interval", "badam_update_ratio", "badam_mask_mode",
       "badam_verbose"},
      "it belongs to an optimizer that qft does not have"},
+    {{"loraplus_lr_embedding"}, "qft does not put LoRA on embeddings"},
     {{"galore_layerwise", "apollo_layerwise"},
      "gradients are summed over the batch and clipped before any layer is updated",
      kOff},
@@ -154,6 +155,14 @@ constexpr Refused kLlamaFactoryRefused[] = {
     // Methods and optimizers.
     {{"ref_model_quantization_bit"}, "ref_model computes in the run's type: remove the key", {"null"}},
     {{"use_badam", "use_adam_mini"}, config::kOptimizersHere, kOff},
+    {{"coft"},
+     "it changes weights in each forward pass, and several ranks may share a block: remove it (a smaller learning_rate keeps "
+     "rotations small)",
+     kOff},
+    {{"module_dropout"},
+     "PEFT's OFT ignores it, so LLaMA-Factory trains without it: set it to 0 for the same training",
+     {"null", "0", "0.0"}},
+    {{"galore_target", "apollo_target"}, "only all is implemented, every matrix of the layers: remove it", {"null", "all"}},
     {{"optim_target_modules"}, "GaLore and APOLLO project every matrix of the layers: remove the key", {"null"}},
     {{"label_smoothing_factor"}, "it is not implemented: remove the key", {"null", "0", "0.0"}},
     {{"use_mca", "use_megatron_bridge", "use_hyper_parallel"}, "qft does not use these backends: remove the key", kOff},

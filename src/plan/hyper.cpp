@@ -1,7 +1,5 @@
 #include "qft/plan/hyper.h"
 
-#include "qft/core/error.h"
-
 #include <fmt/format.h>
 
 namespace qft::plan {
@@ -10,17 +8,11 @@ namespace {
 /// Returns optim_args; if empty, the equivalent of LLaMA-Factory's keys.
 std::string args_of(const config::TrainingArgs& t, const optim::RuleSpec& rule) {
   if (!t.optim_args.empty()) return t.optim_args;
-  const auto all = [](std::string_view key, const std::vector<std::string>& target) {
-    if (target != std::vector<std::string>{"all"})
-      fail_config("{}: only all (every matrix of the layers) is implemented: remove it", key);
-  };
   if (rule.name == "GaLore") {
-    all("galore_target", t.galore_target);
     return fmt::format("rank={},update_proj_gap={},scale={},proj_type={}", t.galore_rank, t.galore_update_interval,
                        t.galore_scale, t.galore_proj_type);
   }
   if (rule.name == "APOLLO") {
-    all("apollo_target", t.apollo_target);
     return fmt::format("rank={},update_proj_gap={},scale={},proj={},proj_type={},scale_type={},scale_front={}", t.apollo_rank,
                        t.apollo_update_interval, t.apollo_scale, t.apollo_proj, t.apollo_proj_type, t.apollo_scale_type,
                        t.apollo_scale_front);

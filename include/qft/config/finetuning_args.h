@@ -26,15 +26,12 @@ struct FinetuningArgs {
   std::int64_t oft_rank = 0;
   std::int64_t oft_block_size = 32;  // RunConfig::resolve() sets 0 if oft_rank is given
   std::vector<std::string> oft_target = {"all"};
-  double module_dropout = 0.0;
   bool use_cayley_neumann = true;
   std::int64_t num_cayley_neumann_terms = 5;
   bool block_share = false;
-  bool coft = false;
   bool use_rslora = false;
   bool use_dora = false;
   std::optional<double> loraplus_lr_ratio;
-  double loraplus_lr_embedding = 1e-6;
   bool pissa_init = false;
   std::int64_t pissa_iter = 16;
   bool pissa_convert = false;

@@ -10,9 +10,9 @@
 namespace qft::config {
 
 struct OptimizerNames {
-  std::string_view name;                             // the rule's name, for messages
-  std::initializer_list<const char*> optim;          // the values of `optim` with the same meaning
-  std::string_view plain = {};                       // the value of `optim` that DeepSpeed's names mean
+  std::string_view name;                              // the rule's name, for messages
+  std::initializer_list<const char*> optim;           // the values of `optim` with the same meaning
+  std::string_view plain = {};                        // the value of `optim` that DeepSpeed's names mean
   std::initializer_list<const char*> deepspeed = {};  // empty: DeepSpeed has no optimizer with this rule
 };
 

@@ -45,12 +45,10 @@ struct TrainingArgs {
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
   std::string optim_args;
-  std::vector<std::string> galore_target = {"all"};
   std::int64_t galore_rank = 16;
   std::int64_t galore_update_interval = 200;
   double galore_scale = 2.0;
   std::string galore_proj_type = "std";
-  std::vector<std::string> apollo_target = {"all"};
   std::int64_t apollo_rank = 16;
   std::int64_t apollo_update_interval = 200;
   double apollo_scale = 32.0;
