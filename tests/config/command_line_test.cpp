@@ -68,7 +68,6 @@ TEST(CommandLine, TakesAFolderForItsAdapterOrModel) {
   EXPECT_EQ(parse(spec, {tuned.c_str(), tuned.c_str(), "top_k=1"})->overrides,
             (std::vector<std::string>{"adapter_name_or_path=[\"" + tuned + "\",\"" + tuned + "\"]", "top_k=1"}));
   EXPECT_CONTAINS(error_of([&] { parse(spec, {base.c_str(), base.c_str()}); }), "are both models");
-  EXPECT_CONTAINS(error_of([&] { parse(spec, {tuned.c_str(), "--adapters=x"}); }), "are both given: keep one");
   spec.purpose = Purpose::eval;
   const std::string adapter = "adapter_name_or_path=[\"" + tuned + "\"]";
   EXPECT_EQ(parse(spec, {tuned.c_str()})->overrides,
@@ -82,13 +81,6 @@ TEST(CommandLine, TakesAFolderForItsAdapterOrModel) {
   EXPECT_CONTAINS(error_of([&] { parse(ranks_spec(), {(folder.path() + "/out").c_str()}); }), "give its run.json to repeat it");
   EXPECT_CONTAINS(error_of([&] { parse(spec, {data.c_str()}); }), "holds no adapter (adapter_config.json) and no model");
   EXPECT_CONTAINS(error_of([&] { parse(ranks_spec(), {tuned.c_str()}); }), "unexpected argument");
-}
-
-TEST(CommandLine, SuggestsOnlyKeysThatAct) {
-  for (const char* argument : {"--overwrite_cach", "overwrite_cach=true"}) {  // overwrite_cache has no effect
-    const std::string error = error_of([&] { parse(ranks_spec(), {"run.yaml", argument})->load(Purpose::any); });
-    EXPECT_EQ(error.find("overwrite_cache'"), std::string::npos) << error;
-  }
 }
 
 TEST(CommandLine, ExplainsMistakes) {

@@ -131,43 +131,6 @@ TEST(LoadRunConfig, ReadsEndingsInAnyCase) {
   EXPECT_EQ(load_run_config(folder.path() + "/run.Json").finetuning.lora_rank, 4);
 }
 
-TEST(LoadRunConfig, NamesKeysWithoutEffectInOneLine) {
-  const RunConfig c = load_text("overwrite_cache: true\ndataloader_num_workers: 4\n");
-  ASSERT_EQ(c.notes.size(), 1u);
-  EXPECT_EQ(c.notes[0], "keys without effect in qft: overwrite_cache, dataloader_num_workers (qft help KEY explains them)");
-}
-
-TEST(LoadRunConfig, ReadsTheOtherKindsOfLlamaFactoryFiles) {
-  const std::string common = "model_name_or_path: m\ntrust_remote_code: true\n";
-  const std::string output =
-      "output_dir: saves/x\nlogging_steps: 10\nsave_steps: 500\nplot_loss: true\noverwrite_output_dir: true\n"
-      "save_only_model: false\nreport_to: none  # choices: [none, wandb]\nddp_timeout: 180000000\n"
-      "resume_from_checkpoint: null\nlearning_rate: 1.0e-4\nbf16: true\ndataloader_num_workers: 4\n";
-  const RunConfig pretrain =
-      load_text(common + output + "stage: pt\ndo_train: true\ndataset: c4_demo\nmax_samples: 1000\n", {}, Purpose::train);
-  EXPECT_EQ(pretrain.data.packing, true) << "stage pt packs unless told otherwise";
-  const RunConfig preference = load_text(common + output +
-                                             "stage: dpo\npref_beta: 0.1\npref_loss: sigmoid\ndataset: dpo_en_demo\n"
-                                             "template: qwen3_nothink\n",
-                                         {}, Purpose::pack);
-  EXPECT_EQ(preference.finetuning.stage, "dpo");
-  const RunConfig merge = load_text(common +
-                                        "adapter_name_or_path: saves/a,saves/b\nexport_dir: out\nexport_size: 2\n"
-                                        "export_device: cpu\nexport_legacy_format: false\ntemplate: qwen\n",
-                                    {}, Purpose::export_model);
-  EXPECT_EQ(merge.model.adapter_name_or_path, (std::vector<std::string>{"saves/a", "saves/b"}));
-  const RunConfig chat = load_text(common + "template: qwen\ninfer_backend: huggingface\n", {}, Purpose::generate);
-  EXPECT_TRUE(chat.generate.do_sample);
-  const RunConfig predict = load_text(common +
-                                      "stage: sft\ndo_predict: true\nfinetuning_type: lora\neval_dataset: identity\n"
-                                      "predict_with_generate: true\noverwrite_cache: true\nper_device_eval_batch_size: 1\n");
-  EXPECT_TRUE(predict.eval.predict_with_generate);
-  const RunConfig freeze = load_text(common + output +
-                                     "dataset: a\nfinetuning_type: freeze\n"
-                                     "freeze_trainable_layers: 8\nfreeze_trainable_modules: all\n");
-  EXPECT_EQ(freeze.finetuning.freeze_trainable_layers, 8);
-}
-
 TEST(LoadRunConfig, ReadsNumbersInEveryUsualForm) {
   for (const char* form : {"0.0001", "1e-4", "1.0e-4", "1.E-4", "+1e-4", ".1e-3", "\"1e-4\"", "'0.0001'"}) {
     EXPECT_DOUBLE_EQ(load_text(std::string("learning_rate: ") + form).training.learning_rate, 1e-4) << form;
@@ -192,7 +155,6 @@ TEST(LoadRunConfig, TakesAnUnquotedNoForTheWordNo) {
     EXPECT_EQ(load_text(std::string("eval_strategy: ") + word).training.eval_strategy, "no") << word;
     EXPECT_EQ(load_text(std::string("save_strategy: ") + word).training.save_strategy, "no") << word;
   }
-  EXPECT_EQ(load_text("evaluation_strategy: no").training.eval_strategy, "no") << "the older name";
 }
 
 TEST(LoadRunConfig, TakesNullForNotSet) {

@@ -129,7 +129,7 @@ TEST(LlamaFactoryV1, DefaultsAreVersionOnes) {
 // Every default in the table is a valid value of its key and differs from the older format's default.
 TEST(LlamaFactoryV1, DefaultsDifferFromTheOlderFormats) {
   std::vector<std::pair<std::string, std::string>> all;
-  for (const V1Default& row : v1_defaults()) all.emplace_back(row.key, row.value);
+  for (const Translation::Default& row : v1_defaults()) all.emplace_back(row.key, row.value);
   for (const auto& [key, value] : all) {
     const std::string set = key + ": " + value + "\n";
     EXPECT_NE(to_json(load_text(set)).at(key), to_json(load_text("")).at(key)) << set;

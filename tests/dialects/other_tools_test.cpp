@@ -44,7 +44,7 @@ TEST(OtherTools, NamesOfSwiftMeanOurKeys) {
   EXPECT_TRUE(c.data.mask_history);
   const RunConfig weighted = load_typed({"--loss_scale=all+hermes", "--is_binary_loss_scale=false", "--loss_type=loss_scale"});
   EXPECT_TRUE(weighted.data.train_on_prompt && !weighted.data.mask_history);
-  EXPECT_EQ(parse_loss_scale(weighted.data.loss_scale).schemes, "hermes");
+  EXPECT_EQ(config::parse_loss_scale(weighted.data.loss_scale).schemes, "hermes");
 }
 
 TEST(OtherTools, NamesOfScriptsMeanOurKeys) {
@@ -371,7 +371,7 @@ TEST(OtherTools, RefusalsSayWhyAndWhatToDo) {
   EXPECT_CONTAINS(error_of_typed({"--sequence_parallel_size=2"}), "not implemented");
   EXPECT_CONTAINS(error_of_text("torch_dtype: int8\n"), "allowed are bfloat16, float16 and float32");
   for (const auto& [word, iterations] : {std::pair{"pissa", -1}, {"pissa_niter_4", 4}}) {
-    const FinetuningArgs f = load_text(fmt::format("init_weights: {}\n", word)).finetuning;
+    const config::FinetuningArgs f = load_text(fmt::format("init_weights: {}\n", word)).finetuning;
     EXPECT_TRUE(f.pissa_init);
     EXPECT_EQ(f.pissa_iter, iterations);
   }
