@@ -80,7 +80,7 @@ TEST(Dump, EveryKeySurvivesJson) {
 
 TEST(Dump, EveryKeySurvivesYaml) {
   // The test values of these keys are invalid alone; other tests cover the keys.
-  const std::set<std::string> related = {"deepspeed",         "fsdp",          "accelerate_config", "strategy",
+  const std::set<std::string> related = {"deepspeed",         "fsdp",          "fsdp_config", "accelerate_config", "strategy",
                                          "offload_optimizer", "offload_param", "trace_steps"};
   for_each_change([&](const std::string& name, RunConfig config) {
     SCOPED_TRACE(name);

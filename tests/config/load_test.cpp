@@ -23,7 +23,6 @@ dataset: alpaca_en,identity
 dataset_dir: /data
 template: qwen
 cutoff_len: 2048
-overwrite_cache: true
 preprocessing_num_workers: 8
 
 ### output
