@@ -53,7 +53,7 @@ std::string describe_foreign(const ForeignKey& key) {
                        row->harmless.size() == 0
                            ? ""
                            : fmt::format("  accepted values, because they change nothing: {}\n", fmt::join(row->harmless, "|")));
-  if (key.is<Section>()) return fmt::format("{} is a section; qft reads its keys (docs/llama_factory_v1.md)\n", head);
+  if (key.is<Section>()) return fmt::format("{} is a section; qft reads its keys (docs/coming_from.md)\n", head);
   if (key.is<Ranks>()) return fmt::format("{} must equal the number of ranks\n", head);
   return fmt::format("{} works together with other keys of its tool\n", head);
 }

@@ -34,7 +34,7 @@ constexpr Refused kTopRefused[] = {
     {{"lr_scheduler_config"},
      "version 1 of LLaMA-Factory defines no schedules yet: write lr_scheduler_type and warmup_steps or warmup_ratio",
      {"null"}},
-    {{"custom_chat_template"}, "name a Jinja file in chat_template, or a template in template (docs/models.md)", {"null"}},
+    {{"custom_chat_template"}, "name a Jinja file in chat_template, or a template in template (docs/data.md)", {"null"}},
     {{"cp_size"}, "context parallelism is not implemented: remove the key", {"null", "1"}},
     {{"mp_replicate_size"},
      "write strategy: hsdp, and in hsdp_group_size the number of ranks that share the weights",

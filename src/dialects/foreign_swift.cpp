@@ -198,7 +198,7 @@ constexpr Refused kSwiftRefused[] = {
     {{"use_swift_lora", "use_loss_scale", "use_flash_ckpt"}, "it is not implemented: remove the key", kOff},
     {{"freeze_parameters", "freeze_parameters_regex", "freeze_parameters_ratio", "trainable_parameters",
       "trainable_parameters_regex", "additional_trainable_parameters"},
-     "finetuning_type: freeze trains some layers or modules (docs/trained_weights.md)",
+     "finetuning_type: freeze trains some layers or modules (docs/methods.md)",
      {"null", "0", "0.0"}},
     {{"enable_channel_loss"}, "the loss is cross-entropy over all samples: remove the key", kOff},
     {{"is_binary_loss_scale"}, "loss_scale sets the weights of tokens: remove the key", {"null", "false"}},
