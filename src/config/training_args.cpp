@@ -69,7 +69,7 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
 }
 
 void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
-  Field optim = Field("optim", "optimizer; several values have the same meaning (docs/sharding.md)").advise(kOptimizersHere);
+  Field optim = Field("optim", "optimizer; several values have the same meaning (docs/methods.md)").advise(kOptimizersHere);
   for (const OptimizerNames& row : kOptimizers) optim.choices.insert(optim.choices.end(), row.optim.begin(), row.optim.end());
   field(optim, &a.optim);
   field(Field("optim_args", "more optimizer arguments, in transformers' form: momentum=0.9,nesterov=true"), &a.optim_args);
