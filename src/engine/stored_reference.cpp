@@ -61,7 +61,7 @@ class RemainingItems {
   std::int64_t batches_per_acquire() const { return std::min(batches_per_acquire_, rounds()); }
   plan::Batches bounds() const {
     const std::int64_t tokens = loader_->max_micro_batch_tokens();
-    return {.tokens = tokens, .expanded = share_prompts_ ? tokens : 0, .max_micro_batches = batches_per_acquire()};
+    return {.shape = {.tokens = tokens, .expanded = share_prompts_ ? tokens : 0}, .max_micro_batches = batches_per_acquire()};
   }
   /// Returns this rank's micro-batches of the next `rounds` rounds.
   std::vector<loader::MicroBatch> next(std::int64_t rounds) {

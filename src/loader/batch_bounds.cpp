@@ -24,30 +24,32 @@ BatchBounds batch_bounds(const StepSchedule& schedule, std::span<const std::int3
         longest = std::max<std::int64_t>(longest, tokens[static_cast<std::size_t>(item)]);
       }
       const std::int64_t sequences = static_cast<std::int64_t>(items.size()) * item_sequences;
-      most.tokens = std::max(most.tokens, t - again);
-      if (!shared.empty()) most.expanded = std::max(most.expanded, t);
-      most.labels = std::max(most.labels, l);
-      most.sequences = std::max(most.sequences, sequences);
-      most.longest = std::max(most.longest, longest);
-      most.padded = std::max(most.padded, sequences * longest);
+      most.shape.tokens = std::max(most.shape.tokens, t - again);
+      if (!shared.empty()) most.shape.expanded = std::max(most.shape.expanded, t);
+      most.shape.labels = std::max(most.shape.labels, l);
+      most.shape.sequences = std::max(most.shape.sequences, sequences);
+      most.shape.longest = std::max(most.shape.longest, longest);
+      most.shape.padded = std::max(most.shape.padded, sequences * longest);
     }
   }
   if (count == total) return most;
   const auto& options = schedule.options();
   const std::int64_t units = std::min(options.micro_batch_size, schedule.global_batch_size());
-  most.sequences = units * schedule.max_items_per_unit() * item_sequences;
+  most.shape.sequences = units * schedule.max_items_per_unit() * item_sequences;
   const auto consider = [&](std::int64_t item) {
-    most.tokens = std::max<std::int64_t>(most.tokens, tokens[static_cast<std::size_t>(item)] - shared_of(item));
-    if (!shared.empty()) most.expanded = std::max<std::int64_t>(most.expanded, tokens[static_cast<std::size_t>(item)]);
-    most.labels = std::max<std::int64_t>(most.labels, labels[static_cast<std::size_t>(item)]);
-    most.longest = std::max<std::int64_t>(most.longest, tokens[static_cast<std::size_t>(item)]);
+    most.shape.tokens = std::max<std::int64_t>(most.shape.tokens, tokens[static_cast<std::size_t>(item)] - shared_of(item));
+    if (!shared.empty())
+      most.shape.expanded = std::max<std::int64_t>(most.shape.expanded, tokens[static_cast<std::size_t>(item)]);
+    most.shape.labels = std::max<std::int64_t>(most.shape.labels, labels[static_cast<std::size_t>(item)]);
+    most.shape.longest = std::max<std::int64_t>(most.shape.longest, tokens[static_cast<std::size_t>(item)]);
   };
   if (const auto& chosen = options.items; chosen) {
     for (const std::int64_t item : *chosen) consider(item);
   } else {
     for (std::size_t i = 0; i < tokens.size(); ++i) consider(static_cast<std::int64_t>(i));
   }
-  most.padded = std::max(most.padded, units * item_sequences * most.longest);  // the longest item in a separate row
+  most.shape.padded =
+      std::max(most.shape.padded, units * item_sequences * most.shape.longest);  // the longest item in a separate row
   return most;
 }
 

@@ -114,19 +114,14 @@ class ExecutionPlanner {
             .training = training_,
             .recompute = policy.recompute,
             .lora_dropout = spec_.adapter.lora.dropout > 0.0,
-            .tokens = graphs() ? parallel::padded_tokens(tokens()) : tokens(),
+            .shape = shape(),
             .group = group,
             .micro_batches = batches_.max_micro_batches,
             .evaluation_tokens = batches_.evaluation_tokens,
             .prefetch_budget = config_.parallel.prefetch_bytes,
             .partial_sums = partial_sums(),
-            .labels = batches_.labels,
             .head_rows = policy.head_rows,
             .graphs = graphs(),
-            .sequences = batches_.sequences,
-            .longest = batches_.longest,
-            .padded = batches_.padded,
-            .expanded = expanded(),
             .on_cpu = device_.is_cpu(),
             .attention = devices_.attention,
             .plain_operations = devices_.plain_operations,
@@ -137,10 +132,11 @@ class ExecutionPlanner {
             .hyper = hyper_of(config_.training)};
   }
 
-  /// If the data is unknown, pairs may share prompts.
-  std::int64_t expanded() const {
-    if (batches_.tokens > 0) return batches_.expanded;
-    return config_.unshared_prompts_reason().empty() ? tokens() : 0;
+  BatchShape shape() const {
+    BatchShape shape = batches_.shape;
+    if (shape.tokens == 0) shape.expanded = config_.unshared_prompts_reason().empty() ? tokens() : 0;  // pairs may share prompts
+    shape.tokens = graphs() ? parallel::padded_tokens(tokens()) : tokens();
+    return shape;
   }
   bool graphs() const { return training_ && config_.training.cuda_graphs && device::records_graphs(device_); }
 
@@ -167,7 +163,7 @@ class ExecutionPlanner {
     return (training_ ? t.per_device_train_batch_size : t.per_device_eval_batch_size) * item_tokens();
   }
   std::int64_t tokens() const {
-    if (batches_.tokens > 0) return batches_.tokens;
+    if (batches_.shape.tokens > 0) return batches_.shape.tokens;
     const std::int64_t limit = training_ ? config_.training.max_tokens_per_micro_batch : 0;
     return limit > 0 ? std::min(full_tokens(), std::max(limit, item_tokens())) : full_tokens();
   }

@@ -60,7 +60,7 @@ PolicyFit fastest_that_fits(const config::RunConfig& config, const AvailableMemo
 std::int64_t largest_group(const ExecutionConfig& one, const Footprint& footprint, std::int64_t available,
                            std::int64_t micro_batches) {
   const std::int64_t each =
-      parallel::activation_bytes(one.spec, one.precision.compute, one.tokens, one.recompute, one.offload.activations);
+      parallel::activation_bytes(one.spec, one.precision.compute, one.shape.tokens, one.recompute, one.offload.activations);
   const std::int64_t more = std::max<std::int64_t>(1, each + kernel_bytes(one, 2) - kernel_bytes(one, 1));
   const std::int64_t group = (available / 5 * 4 - (footprint.needed - each)) / more;
   return std::clamp<std::int64_t>(group, 1, std::max<std::int64_t>(1, micro_batches));

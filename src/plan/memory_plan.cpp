@@ -57,13 +57,12 @@ std::int64_t gradient_bytes(const ExecutionConfig& run, std::int64_t transient, 
 
 /// The largest scratch of any sub-layer's operations.
 std::int64_t operation_bytes(const ExecutionConfig& run) {
-  const ops::PackedSizes sizes{run.tokens, std::max<std::int64_t>(run.sequences, 1), run.longest, run.padded, run.expanded};
   std::int64_t most = 0;
   for (const model::Layer& layer : run.spec.layers)
     for (const model::SubLayerSpec& sublayer : layer)
-      most = std::max(
-          most, make_sublayer(run.spec.config, sublayer)
-                    ->operation_scratch_bytes(sizes, run.precision.compute, run.training, {run.attention, run.plain_operations}));
+      most = std::max(most, make_sublayer(run.spec.config, sublayer)
+                                ->operation_scratch_bytes(run.shape, run.precision.compute, run.training,
+                                                          {run.attention, run.plain_operations}));
   return most;
 }
 
@@ -86,8 +85,8 @@ struct LargestSizes {
           // An accelerator may multiply all experts' rows at once, the CPU one expert's.
           ranks = std::max(ranks, sum * (run.on_cpu ? 1 : group->stack.per_token));
           for (const model::OftRows& part : group->oft)
-            oft_scratch = std::max(
-                oft_scratch, ops::oft_scratch_bytes(run.tokens, group->in(), part.block, run.precision.compute, run.training));
+            oft_scratch = std::max(oft_scratch, ops::oft_scratch_bytes(run.shape.tokens, group->in(), part.block,
+                                                                       run.precision.compute, run.training));
         }
         for (const model::ScratchSpec& s : sublayer.scratch)
           if (run.training || !s.backward_only) named[s.name] = std::max(named[s.name], s.columns);
@@ -108,13 +107,9 @@ std::int64_t graph_bytes(const ExecutionConfig& run) {
   return 2 * operation_bytes(run) + graphs * kGraphBytes;
 }
 
-std::int64_t labels_of(const ExecutionConfig& run) {
-  return run.labels > 0 ? std::min(run.labels, run.tokens) : run.tokens;
-}
-
 /// Number of values that the head gives, and bytes of each value.
 std::int64_t head_values(const ExecutionConfig& run) {
-  return run.spec.head.of_sequences() ? std::max<std::int64_t>(run.sequences, 1) * run.spec.head.values : labels_of(run);
+  return run.spec.head.of_sequences() ? run.shape.num_sequences() * run.spec.head.values : run.shape.num_labels();
 }
 std::int64_t statistics_bytes(const ExecutionConfig& run) {
   return size_of(run.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
@@ -131,13 +126,13 @@ std::int64_t reference_bytes(const ExecutionConfig& run) {
   if (!run.reference) return 0;
   const std::int64_t label =
       run.reference_rows ? run.spec.config.hidden_size * size_of(run.precision.compute) : statistics_bytes(run);
-  return parallel::forward_bytes(run.spec, run.precision.compute, run.tokens) + labels_of(run) * label;
+  return parallel::forward_bytes(run.spec, run.precision.compute, run.shape.tokens) + run.shape.num_labels() * label;
 }
 
 /// Rows of logits held at a time.
 std::int64_t head_rows(const ExecutionConfig& run) {
   if (run.spec.head.of_sequences()) return 0;
-  return std::min(labels_of(run), run.head_rows > 0 ? run.head_rows : ops::head_chunk_rows(run.spec.config.vocab_size));
+  return std::min(run.shape.num_labels(), run.head_rows > 0 ? run.head_rows : ops::head_chunk_rows(run.spec.config.vocab_size));
 }
 
 /// Tensors of all tokens' log-probabilities, while an objective compares a chunk's rows with the reference's.
@@ -154,8 +149,8 @@ struct Temporaries {
     const auto plain = [&](const ops::generic::Sizes& sizes) {
       return ops::generic::scratch_bytes(sizes, run.precision.compute);
     };
-    layer = std::max(layer, plain({run.tokens, c.hidden_size, c.intermediate_size, 0, 0}));
-    head += plain({run.tokens, c.hidden_size, 0, head_rows(run), c.vocab_size});
+    layer = std::max(layer, plain({run.shape.tokens, c.hidden_size, c.intermediate_size, 0, 0}));
+    head += plain({run.shape.tokens, c.hidden_size, 0, head_rows(run), c.vocab_size});
   }
 };
 
@@ -183,32 +178,32 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
   const Temporaries temporary(run);
   const std::int64_t dora =
       run.spec.adapter.lora.dora && run.training
-          ? ops::dora_scratch_bytes(run.tokens, widest.output, run.precision.compute, run.lora_dropout, run.on_cpu)
+          ? ops::dora_scratch_bytes(run.shape.tokens, widest.output, run.precision.compute, run.lora_dropout, run.on_cpu)
           : 0;
-  std::int64_t bytes = run.tokens * columns * item + std::max(temporary.layer, temporary.head) + dora + widest.oft_scratch;
+  std::int64_t bytes = run.shape.tokens * columns * item + std::max(temporary.layer, temporary.head) + dora + widest.oft_scratch;
   if (run.spec.adapter.lora.dora && !run.on_cpu) bytes += ops::dora_norm_bytes(widest.input);
   if (run.training) {
     const std::int64_t adapter_rows = widest.ranks;
-    bytes += run.tokens * adapter_rows * item;
+    bytes += run.shape.tokens * adapter_rows * item;
     const bool full = trains_matrices(run.spec);
-    bytes += ops::token_sum_bytes(run.tokens, full ? widest.output : adapter_rows, full ? widest.input : widest.both,
+    bytes += ops::token_sum_bytes(run.shape.tokens, full ? widest.output : adapter_rows, full ? widest.input : widest.both,
                                   run.precision.compute, run.precision.grad);
   }
   bytes += rows * ((run.reference_rows ? 2 : 1) * c.vocab_size + c.hidden_size) * item;
   // The last row of each sequence, its norm and gradient, and converted copies of these.
   if (run.spec.head.of_sequences()) {
-    bytes += std::max<std::int64_t>(run.sequences, 1) * c.hidden_size * (3 * item + 2 * statistics_bytes(run));
+    bytes += run.shape.num_sequences() * c.hidden_size * (3 * item + 2 * statistics_bytes(run));
     // The converted weight of the head, and the term of its gradient.
     bytes += run.spec.head.values * c.hidden_size * 2 * statistics_bytes(run) + 2 * head_values(run) * statistics_bytes(run);
   }
   const auto copied = [&](std::int64_t m, std::int64_t k) {
     return run.on_cpu ? ops::operand_copy_bytes(m, k, run.precision.compute) : 0;
   };
-  bytes +=
-      run.training ? std::max(copied(run.tokens, widest.output), copied(rows, c.vocab_size)) : copied(run.tokens, widest.input);
+  bytes += run.training ? std::max(copied(run.shape.tokens, widest.output), copied(rows, c.vocab_size))
+                        : copied(run.shape.tokens, widest.input);
   bytes += graph_bytes(run);
   if (!run.training || needs_recompute_arena(run))
-    bytes += parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
+    bytes += parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.shape.tokens);
   return bytes;
 }
 
@@ -218,14 +213,14 @@ std::int64_t evaluation_bytes(const ExecutionConfig& run) {
   const auto buffers_for = [&](std::int64_t tokens) {
     ExecutionConfig forward = run;
     forward.training = forward.graphs = false;
-    forward.tokens = tokens;
-    forward.expanded = run.expanded > 0 ? std::max(run.expanded, tokens) : 0;
-    forward.labels = 0;
+    forward.shape.tokens = tokens;
+    forward.shape.expanded = run.shape.expanded > 0 ? std::max(run.shape.expanded, tokens) : 0;
+    forward.shape.labels = 0;
     return buffer_bytes(forward);
   };
   const std::int64_t layer =
-      needs_recompute_arena(run) ? 0 : parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.tokens);
-  return std::max<std::int64_t>(0, buffers_for(run.evaluation_tokens) - (buffers_for(run.tokens) - layer));
+      needs_recompute_arena(run) ? 0 : parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.shape.tokens);
+  return std::max<std::int64_t>(0, buffers_for(run.evaluation_tokens) - (buffers_for(run.shape.tokens) - layer));
 }
 
 /// Peaks of the bytes that come and go within a step.
@@ -361,15 +356,10 @@ ExecutionConfig reference_passes(const ExecutionConfig& run) {
           .shard_ranks = run.shard_ranks,
           .replicas = run.replicas,
           .training = false,
-          .tokens = run.tokens,
+          .shape = run.shape,
           .group = std::max<std::int64_t>(1, run.micro_batches),
           .micro_batches = run.micro_batches,
           .prefetch_budget = run.prefetch_budget,
-          .labels = run.labels,
-          .sequences = run.sequences,
-          .longest = run.longest,
-          .padded = run.padded,
-          .expanded = run.expanded,
           .on_cpu = run.on_cpu,
           .attention = run.attention,
           .plain_operations = run.plain_operations,
@@ -383,7 +373,7 @@ namespace {
 std::int64_t rows_bytes(const ExecutionConfig& run) {
   const model::ModelSpec& spec = *run.reference_model;
   const std::int64_t item = size_of(run.precision.compute);
-  const std::int64_t rows = std::max<std::int64_t>(1, run.micro_batches) * labels_of(run);
+  const std::int64_t rows = std::max<std::int64_t>(1, run.micro_batches) * run.shape.num_labels();
   const bool apart = run.strategy.weights || run.offload.weights;
   const auto whole = [&](int unit) { return spec.units[static_cast<std::size_t>(unit)].bytes(item); };
   const std::int64_t head = whole(spec.head_unit()) + (spec.ties_head() ? whole(0) : 0);
@@ -425,14 +415,15 @@ MemoryPlan plan_memory(const ExecutionConfig& run) {
     if (run.offload.optimizer && !run.offload.weights) p.host += masters * item;  // rounded copies on their way to the device
     p.gradients = gradient_bytes(run, peaks.gradients, p.host);
     const std::int64_t micro =
-        parallel::activation_bytes(run.spec, run.precision.compute, run.tokens, run.recompute, run.offload.activations);
+        parallel::activation_bytes(run.spec, run.precision.compute, run.shape.tokens, run.recompute, run.offload.activations);
     p.activations = run.group * (micro + grad_values_bytes(run) + reference_bytes(run));
     // LibTorch's pinned memory has blocks of powers of two.
-    const auto input = static_cast<std::uint64_t>(parallel::boundary_bytes(run.spec, run.precision.compute, run.tokens));
+    const auto input = static_cast<std::uint64_t>(parallel::boundary_bytes(run.spec, run.precision.compute, run.shape.tokens));
     if (run.offload.activations)
       p.host += run.group * run.spec.config.num_layers * static_cast<std::int64_t>(std::bit_ceil(input));
   } else {
-    p.activations = run.group * (parallel::forward_bytes(run.spec, run.precision.compute, run.tokens) + reference_bytes(run));
+    p.activations =
+        run.group * (parallel::forward_bytes(run.spec, run.precision.compute, run.shape.tokens) + reference_bytes(run));
   }
   p.buffers = buffer_bytes(run) + evaluation_bytes(run);
   // An update runs after gathered weights and activations are freed.

@@ -67,7 +67,7 @@ class Planner {
   }
 
   ExecutionConfig execution_config(const Strategy& strategy, std::int64_t group, const MemoryPolicy& policy,
-                                   const MicroShape& largest) const {
+                                   const BatchShape& largest) const {
     const int shard = !strategy.sharded() ? 1 : strategy.grouped ? group_ranks() : plan_.ranks;
     return {.spec = plan_.recipe.spec,
             .precision = plan_.recipe.precision,
@@ -78,18 +78,13 @@ class Planner {
             .replicas = plan_.ranks / shard,
             .recompute = policy.recompute,
             .lora_dropout = plan_.recipe.spec.adapter.lora.dropout > 0.0,
-            .tokens = largest.tokens,
+            .shape = largest,
             .group = group,
             .micro_batches = max_micro_batches_,
             .prefetch_budget = config_.parallel.prefetch_bytes,
             .partial_sums = config_.training.deterministic ? partial_sums(max_micro_batches_) : 0,
-            .labels = largest.labels,
             .head_rows = policy.head_rows,
             .graphs = graphs_,
-            .sequences = largest.sequences,
-            .longest = largest.longest,
-            .padded = largest.padded,
-            .expanded = largest.expanded,
             .on_cpu = on_cpu(),
             .attention = on_cpu() ? ops::AttentionPath::cpu
                          : plan_.process.torch_attention
@@ -135,7 +130,7 @@ class Planner {
     return std::max<std::int64_t>(1, share - process());
   }
 
-  PolicyFit fastest_that_fits(const Strategy& strategy, std::int64_t group, const MicroShape& shape) const {
+  PolicyFit fastest_that_fits(const Strategy& strategy, std::int64_t group, const BatchShape& shape) const {
     const auto config_with = [&](const MemoryPolicy& policy) { return execution_config(strategy, group, policy, shape); };
     const AvailableMemory room{left(config_with({})), on_cpu() || plan_.process.unified ? 0 : host_left()};
     return plan::fastest_that_fits(config_, room, config_with);
@@ -188,7 +183,7 @@ class Planner {
     row.needed = process() + fit.footprint.needed + staged_beside(fit.footprint);
     row.fits = fit.fits;
     if (question_.costs) {
-      const MicroShape& largest = plan_.workload.largest;
+      const BatchShape& largest = plan_.workload.largest;
       const std::int64_t tokens = std::max(largest.tokens, largest.expanded),
                          each = (tokens + plan_.sequences - 1) / plan_.sequences;
       row.longest = longest(strategy, group, fit.fits ? 0 : each);

@@ -103,7 +103,7 @@ std::string longest_text(const Plan& plan, const Row& row) {
 }
 
 std::string micro_batch_text(const Plan& plan) {
-  const MicroShape& m = plan.workload.largest;
+  const BatchShape& m = plan.workload.largest;
   return fmt::format("{} in {}", count_noun(std::max(m.tokens, m.expanded), "token"), count_noun(m.sequences, "sequence"));
 }
 

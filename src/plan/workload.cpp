@@ -64,12 +64,7 @@ Workload workload_of(const loader::StepSchedule& schedule, std::span<const std::
         step_of(schedule.plan(i * total / count), schedule.world_size(), {tokens, labels, shared, item_sequences}));
   const loader::BatchBounds most = loader::batch_bounds(schedule, tokens, labels, item_sequences, shared);
   all.total_steps = total;
-  all.largest.tokens = most.tokens;
-  all.largest.labels = most.labels;
-  all.largest.sequences = most.sequences;
-  all.largest.longest = most.longest;
-  all.largest.padded = most.padded;
-  all.largest.expanded = most.expanded;
+  static_cast<BatchShape&>(all.largest) = most.shape;
   double sum = 0;
   for (const StepShape& step : all.steps) sum += static_cast<double>(step.tokens);
   all.description =

@@ -36,22 +36,22 @@ TEST(BatchBounds, AreReachedAndNeverExceeded) {
           const std::int64_t n = tokens[static_cast<std::size_t>(item)];
           t += n, l += labels[static_cast<std::size_t>(item)], longest = std::max(longest, n);
         }
-        seen.longest = std::max(seen.longest, longest);
-        seen.padded = std::max(seen.padded, longest * static_cast<std::int64_t>(items.size()));
-        seen.tokens = std::max(seen.tokens, t);
-        seen.labels = std::max(seen.labels, l);
-        seen.sequences = std::max(seen.sequences, static_cast<std::int64_t>(items.size()));
+        seen.shape.longest = std::max(seen.shape.longest, longest);
+        seen.shape.padded = std::max(seen.shape.padded, longest * static_cast<std::int64_t>(items.size()));
+        seen.shape.tokens = std::max(seen.shape.tokens, t);
+        seen.shape.labels = std::max(seen.shape.labels, l);
+        seen.shape.sequences = std::max(seen.shape.sequences, static_cast<std::int64_t>(items.size()));
       }
     }
-    EXPECT_EQ(bounds.tokens, seen.tokens) << packing;
-    EXPECT_EQ(bounds.labels, seen.labels) << packing;
-    EXPECT_EQ(bounds.sequences, seen.sequences) << packing;
-    EXPECT_EQ(bounds.longest, seen.longest) << packing;
-    EXPECT_EQ(bounds.padded, seen.padded) << packing;
-    EXPECT_LE(bounds.padded, bounds.longest * bounds.sequences) << packing;
+    EXPECT_EQ(bounds.shape.tokens, seen.shape.tokens) << packing;
+    EXPECT_EQ(bounds.shape.labels, seen.shape.labels) << packing;
+    EXPECT_EQ(bounds.shape.sequences, seen.shape.sequences) << packing;
+    EXPECT_EQ(bounds.shape.longest, seen.shape.longest) << packing;
+    EXPECT_EQ(bounds.shape.padded, seen.shape.padded) << packing;
+    EXPECT_LE(bounds.shape.padded, bounds.shape.longest * bounds.shape.sequences) << packing;
     EXPECT_EQ(bounds.max_micro_batches, seen.max_micro_batches) << packing;
     EXPECT_EQ(bounds.max_micro_batches, 4);
-    EXPECT_LE(bounds.tokens, packing ? 300 : 3 * 95);
+    EXPECT_LE(bounds.shape.tokens, packing ? 300 : 3 * 95);
   }
 }
 
@@ -62,9 +62,9 @@ TEST(BatchBounds, OfALongRunHoldItsLongestItem) {
   options.num_epochs = 1;
   const StepSchedule schedule(tokens, labels, options, 1);
   const BatchBounds bounds = batch_bounds(schedule, tokens, labels, 2);
-  EXPECT_EQ(bounds.tokens, 99);
-  EXPECT_EQ(bounds.longest, 99);
-  EXPECT_EQ(bounds.padded, 2 * 99);
+  EXPECT_EQ(bounds.shape.tokens, 99);
+  EXPECT_EQ(bounds.shape.longest, 99);
+  EXPECT_EQ(bounds.shape.padded, 2 * 99);
 }
 
 TEST(BatchBounds, OfALongRunHoldItsFullestRow) {
@@ -74,8 +74,8 @@ TEST(BatchBounds, OfALongRunHoldItsFullestRow) {
   LoaderOptions options = options_of(2, 1, true);
   options.num_epochs = 1;
   const StepSchedule schedule(tokens, labels, options, 1);
-  EXPECT_EQ(batch_bounds(schedule, tokens, labels).sequences, 2 * 20);
-  EXPECT_EQ(batch_bounds(schedule, tokens, labels, 2).sequences, 2 * 20 * 2);
+  EXPECT_EQ(batch_bounds(schedule, tokens, labels).shape.sequences, 2 * 20);
+  EXPECT_EQ(batch_bounds(schedule, tokens, labels, 2).shape.sequences, 2 * 20 * 2);
 }
 
 }  // namespace

@@ -124,9 +124,9 @@ TEST(SharedPrompts, ChangeNoBatchButItsRows) {
     }
   }
   EXPECT_LT(all_rows, all_tokens);
-  EXPECT_EQ(bounds.tokens, most_rows);
-  EXPECT_EQ(bounds.expanded, most_tokens);
-  EXPECT_EQ(std::pair(apart.tokens, apart.expanded), std::pair(most_tokens, std::int64_t{0}));
+  EXPECT_EQ(bounds.shape.tokens, most_rows);
+  EXPECT_EQ(bounds.shape.expanded, most_tokens);
+  EXPECT_EQ(std::pair(apart.shape.tokens, apart.shape.expanded), std::pair(most_tokens, std::int64_t{0}));
   EXPECT_DOUBLE_EQ(with.shared_token_fraction(), 1.0 - static_cast<double>(all_rows) / static_cast<double>(all_tokens));
   EXPECT_EQ(without.shared_token_fraction(), 0.0);
 }

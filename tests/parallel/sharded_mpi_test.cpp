@@ -133,7 +133,7 @@ TEST(Memory, IsWhatThePlanSays) {
                                                .offload = offload,
                                                .shard_ranks = layout.shard().size(),
                                                .replicas = layout.replicate().size(),
-                                               .tokens = 64,
+                                               .shape = {.tokens = 64},
                                                .group = 2,
                                                .prefetch_budget = c.prefetch_budget});
           SCOPED_TRACE(fmt::format("{} {} {} {}", strategy, lora ? "LoRA" : "full", offload.any() ? "offloaded" : "",

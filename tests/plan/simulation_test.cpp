@@ -50,7 +50,7 @@ ExecutionConfig execution_config(const model::ModelSpec& spec, const char* strat
           .offload = {},
           .shard_ranks = s.sharded() ? ranks : 1,
           .replicas = s.sharded() ? 1 : ranks,
-          .tokens = 32,
+          .shape = {.tokens = 32},
           .group = group,
           .prefetch_budget = prefetch_budget};
 }

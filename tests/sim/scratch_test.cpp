@@ -74,7 +74,7 @@ TEST_F(Scratch, OfTheDeltaNetIsWhatIsPlanned) {
         type = each;
         const std::int64_t tokens = bounds.back(), channels = 2 * s.key_heads * s.key_dim + s.value_heads * s.value_dim;
         const ops::PackedSequences sequences = ops::PackedSequences::build(bounds, device());
-        const ops::PackedSizes sizes{.tokens = tokens, .sequences = std::ssize(bounds) - 1};
+        const BatchShape sizes{.tokens = tokens, .sequences = std::ssize(bounds) - 1};
         const auto heads = [&](std::int64_t count, std::int64_t dim) { return at::ones({tokens, count, dim}, on_device(type)); };
         const auto operands = [&] {
           return ops::GatedDeltaTensors{heads(s.key_heads, s.key_dim), heads(s.key_heads, s.key_dim),

@@ -1,6 +1,7 @@
 // The largest micro-batches of a run, computed from the lengths of its items before it starts.
 #pragma once
 
+#include "qft/core/batch_shape.h"
 #include "qft/loader/schedule.h"
 
 #include <cstdint>
@@ -8,14 +9,11 @@
 
 namespace qft::loader {
 
-/// Maximum sizes; 0: unknown.
+/// The largest micro-batches of a run.
 struct BatchBounds {
-  std::int64_t tokens = 0, labels = 0, sequences = 0;  ///< per micro-batch; `tokens` counts rows
-  std::int64_t expanded = 0;           ///< tokens of a micro-batch's sequences, if these share rows; 0: they share none
-  std::int64_t longest = 0;            ///< tokens of a sequence; of an item, if items have several sequences
-  std::int64_t padded = 0;             ///< tokens of a micro-batch if all its sequences were as long as its longest
-  std::int64_t max_micro_batches = 0;  ///< micro-batches of a rank in a step
-  std::int64_t evaluation_tokens = 0;  ///< tokens of an evaluation micro-batch during training; 0: no evaluations
+  BatchShape shape;  ///< the largest of each size; `longest` is an item's tokens if items have several sequences
+  std::int64_t max_micro_batches = 0;  ///< of a rank in a step; 0: unknown
+  std::int64_t evaluation_tokens = 0;  ///< tokens of a micro-batch of evaluations during training; 0: there are none
 };
 
 /// Computes the bounds. tokens[i], labels[i]: the lengths from which the schedule was made. Plans all steps of runs with up to

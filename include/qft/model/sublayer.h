@@ -103,7 +103,7 @@ class SubLayer {
   virtual std::int64_t state_bytes(at::ScalarType dtype) const;
   /// Returns an upper bound for the scratch bytes of its operations, in addition to SubLayerSpec::scratch and the linears'
   /// scratch.
-  virtual std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
+  virtual std::int64_t operation_scratch_bytes(const BatchShape& sizes, at::ScalarType dtype, bool backward,
                                                const KernelChoice& paths) const;
   /// Returns true if a captured CUDA graph also serves other sequences with the same count and maximum length.
   virtual bool can_be_captured(c10::Device device, at::ScalarType dtype) const;

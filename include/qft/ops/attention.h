@@ -1,6 +1,7 @@
 // Causal self-attention over packed sequences, with grouped query heads.
 #pragma once
 
+#include "qft/core/batch_shape.h"
 #include "qft/ops/shared_rows.h"
 #include "qft/ops/workspace.h"
 
@@ -93,17 +94,8 @@ struct AttentionBackward {
 void attention_backward(const AttentionBackward& tensors, const PackedSequences& sequences, const AttentionOptions& options,
                         Workspace& workspace, AttentionKernel kernel = AttentionKernel::automatic);
 
-/// Upper bounds on the size of a micro-batch.
-struct PackedSizes {
-  std::int64_t tokens = 0, sequences = 1;
-  std::int64_t longest = 0;  ///< tokens of the longest sequence; 0: unknown, assumed to be twice the average
-  /// tokens after padding every sequence to the longest of its batch; 0: unknown, derived from `longest`
-  std::int64_t padded = 0;
-  /// Number of tokens if sequences share rows (`tokens` then counts rows); 0: no sharing.
-  std::int64_t expanded = 0;
-};
 /// Maximum workspace bytes for attention with this process's number of threads. For LibTorch's kernels this is an estimate.
-std::int64_t attention_scratch_bytes(const PackedSizes& sizes, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
+std::int64_t attention_scratch_bytes(const BatchShape& sizes, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
                                      at::ScalarType dtype, bool backward, AttentionPath path = AttentionPath::cpu);
 
 /// A sequence's new tokens, with the keys and values of the whole sequence so far, including the new tokens.

@@ -58,7 +58,7 @@ enum class DeltaPath : std::uint8_t {
 /// Maximum scratch bytes for forward or backward. On the CPU: one chunk of one key head per thread of this process;
 /// backward adds the states of a segment. On accelerators: all heads of the chunks that are computed at once, which is two
 /// segments with our kernels, otherwise one.
-std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, const PackedSizes& sizes, at::ScalarType dtype, DeltaPath path,
+std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, const BatchShape& sizes, at::ScalarType dtype, DeltaPath path,
                                        bool backward);
 
 /// Extra scratch bytes for forward or backward (with the short convolution before it) if sequences with `tokens` tokens share

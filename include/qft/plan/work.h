@@ -1,6 +1,7 @@
 // Counts the work of a step's actions from the shapes: operations of matrix products, and bytes that everything else moves.
 #pragma once
 
+#include "qft/core/batch_shape.h"
 #include "qft/model/spec.h"
 #include "qft/parallel/objective.h"
 #include "qft/plan/machine.h"
@@ -12,15 +13,8 @@
 
 namespace qft::plan {
 
-/// The shape of a micro-batch.
-struct MicroShape {
-  std::int64_t tokens = 0;  ///< computed rows
-  std::int64_t labels = 0;
-  std::int64_t sequences = 0;
-  std::int64_t longest = 0;   ///< tokens of the longest sequence
-  std::int64_t padded = 0;    ///< tokens if each sequence were padded to the longest
-  std::int64_t expanded = 0;  ///< tokens of all sequences, if they share rows; 0: they share none
-
+/// The shape of a micro-batch, with the lengths of its sequences.
+struct MicroShape : BatchShape {
   /// Appends a sequence.
   void add_sequence(std::int64_t length, std::int64_t sequence_labels);
   /// Makes the last sequence share `rows` rows with the one before.

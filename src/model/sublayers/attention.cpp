@@ -135,7 +135,7 @@ class Attention final : public SubLayer {
     return 2 * kv_heads_ * head_dim_ * static_cast<std::int64_t>(c10::elementSize(dtype));
   }
 
-  std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
+  std::int64_t operation_scratch_bytes(const BatchShape& sizes, at::ScalarType dtype, bool backward,
                                        const KernelChoice& paths) const override {
     const std::int64_t gate = gated_ ? ops::head_gate_scratch_bytes(sizes.tokens, heads_ * head_dim_, dtype, backward) : 0;
     return std::max(gate, ops::attention_scratch_bytes(sizes, heads_, kv_heads_, head_dim_, dtype, backward, paths.attention));

@@ -128,7 +128,7 @@ class DeltaNet final : public SubLayer {
            ops::GatedDeltaState::bytes(shape_, statistics_dtype(dtype));
   }
 
-  std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
+  std::int64_t operation_scratch_bytes(const BatchShape& sizes, at::ScalarType dtype, bool backward,
                                        const KernelChoice& paths) const override {
     const auto item = static_cast<std::int64_t>(c10::elementSize(statistics_dtype(dtype)));
     const ops::DeltaPath path = paths.on_cpu() ? ops::DeltaPath::cpu
@@ -137,8 +137,8 @@ class DeltaNet final : public SubLayer {
     // Only one of these operations runs at a time.
     const std::int64_t tokens = std::max(sizes.tokens, sizes.expanded),
                        convolution = paths.on_cpu() ? 0
-                                                    : ops::short_convolution_scratch_bytes(tokens, sizes.sequences, d_.channels(),
-                                                                                           dtype, backward),
+                                                    : ops::short_convolution_scratch_bytes(tokens, sizes.num_sequences(),
+                                                                                           d_.channels(), dtype, backward),
                        gates = paths.on_cpu() ? 0 : ops::delta_gates_scratch_bytes(sizes.tokens, d_.value_heads, dtype, backward),
                        norm = ops::gated_norm_scratch_bytes(sizes.tokens, d_.values(), dtype, paths.on_cpu(), backward);
     return (backward ? 2 * sizes.tokens * d_.value_heads * item : 0) +

@@ -79,7 +79,7 @@ class Experts final : public SubLayer {
     routing.add(layer, s.tensors[kProbabilities], s.tensors[kExperts], s.tensors[kLogSums].view({-1}));
   }
 
-  std::int64_t operation_scratch_bytes(const ops::PackedSizes& sizes, at::ScalarType dtype, bool backward,
+  std::int64_t operation_scratch_bytes(const BatchShape& sizes, at::ScalarType dtype, bool backward,
                                        const KernelChoice& paths) const override {
     const auto item = static_cast<std::int64_t>(c10::elementSize(dtype == at::kDouble ? at::kDouble : at::kFloat));
     const std::int64_t router = sizes.tokens * count_ * item;  // logits; in backward, the terms of their gradient

@@ -26,7 +26,7 @@ std::int64_t SubLayer::state_bytes(at::ScalarType /*dtype*/) const {
   return 0;
 }
 
-std::int64_t SubLayer::operation_scratch_bytes(const ops::PackedSizes& /*sizes*/, at::ScalarType /*dtype*/, bool /*backward*/,
+std::int64_t SubLayer::operation_scratch_bytes(const BatchShape& /*sizes*/, at::ScalarType /*dtype*/, bool /*backward*/,
                                                const KernelChoice& /*paths*/) const {
   return 0;
 }

@@ -23,7 +23,7 @@ std::int64_t shared_bytes(const blocked::Shape& s, at::ScalarType dtype, bool ba
 /// One call on an accelerator; computes the bytes that LibTorch's kernels allocate for it.
 class DeviceScratch {
  public:
-  DeviceScratch(const blocked::Shape& size, const PackedSizes& packed, at::ScalarType dtype, AttentionPath path)
+  DeviceScratch(const blocked::Shape& size, const BatchShape& packed, at::ScalarType dtype, AttentionPath path)
       : size_(size),
         path_(path),
         item_(static_cast<std::int64_t>(c10::elementSize(dtype))),
@@ -128,16 +128,16 @@ AttentionPath planned_attention_path(at::ScalarType dtype, std::int64_t head_dim
   return dtype != at::kFloat && head_dim <= kMaxFlashHeadDim ? AttentionPath::flash : AttentionPath::efficient;
 }
 
-std::int64_t attention_scratch_bytes(const PackedSizes& sizes, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
+std::int64_t attention_scratch_bytes(const BatchShape& sizes, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_dim,
                                      at::ScalarType dtype, bool backward, AttentionPath path) {
   if (sizes.expanded > 0) {
-    PackedSizes expanded_sizes = sizes;
+    BatchShape expanded_sizes = sizes;
     expanded_sizes.tokens = std::exchange(expanded_sizes.expanded, 0);
     return attention_scratch_bytes(expanded_sizes, heads, kv_heads, head_dim, dtype, backward, path) +
-           shared_bytes({expanded_sizes.tokens, expanded_sizes.sequences, heads, kv_heads, head_dim}, dtype, backward);
+           shared_bytes({expanded_sizes.tokens, expanded_sizes.num_sequences(), heads, kv_heads, head_dim}, dtype, backward);
   }
   const std::int64_t tokens = sizes.tokens;
-  const blocked::Shape shape{tokens, sizes.sequences, heads, kv_heads, head_dim};
+  const blocked::Shape shape{tokens, sizes.num_sequences(), heads, kv_heads, head_dim};
   if (path != AttentionPath::cpu) return DeviceScratch(shape, sizes, dtype, path).bytes(backward);
   if (dtype == at::kDouble || !blocked::available(dtype))  // queries and output gradients, also transposed, and sums
     return backward ? tokens * heads * head_dim * (4 * static_cast<std::int64_t>(c10::elementSize(dtype)) + 4) : 0;

@@ -179,10 +179,10 @@ std::int64_t shared_delta_bytes(const DeltaShape& shape, std::int64_t tokens, at
   return forward + tokens * ((channels + values) * item + gates) + states;
 }
 
-std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, const PackedSizes& sizes, at::ScalarType dtype, DeltaPath path,
+std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, const BatchShape& sizes, at::ScalarType dtype, DeltaPath path,
                                        bool backward) {
   const std::int64_t tokens = std::max(sizes.tokens, sizes.expanded), longest = sizes.longest > 0 ? sizes.longest : tokens;
-  const std::int64_t chunks = tokens / kDeltaChunk + sizes.sequences;
+  const std::int64_t chunks = tokens / kDeltaChunk + sizes.num_sequences();
   if (path == DeltaPath::device && fits_kernels(shape, dtype)) return delta_work_bytes(shape, chunks, backward);
   if (path != DeltaPath::cpu) return batched::delta_scratch_bytes(shape, chunks, dtype, backward);
   if (kernels::supports_delta(c10::kCPU, dtype)) return kernels::delta_scratch_bytes(shape, longest, backward);
