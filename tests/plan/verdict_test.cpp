@@ -1,6 +1,7 @@
 #include "qft/plan/verdict.h"
 
 #include "qft/core/error.h"
+#include "qft/dialects/dialects.h"
 #include "qft/engine/recipe.h"
 
 #include <cmath>
@@ -44,7 +45,7 @@ class Verdicts : public ::testing::Test {
   config::RunConfig config(std::vector<std::string> settings) const {
     settings.insert(settings.begin(), {"model_name_or_path=" + dir_.path().string(), "bf16=true", "cutoff_len=512", "stage=sft",
                                        "do_train=true", "dataset=x", "output_dir=" + (dir_ / "out").string()});
-    return config::load_run_config({}, settings, config::Purpose::plan);
+    return config::load_run_config({}, settings, config::Purpose::plan, dialects::all());
   }
   Plan plan(const std::vector<std::string>& settings, int ranks, const Question& question = {}) const {
     return plan_of(config(settings), ranks, question);
