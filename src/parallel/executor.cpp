@@ -77,17 +77,19 @@ struct Executor::Pass {
   bool reads_reference_rows() const { return objective != nullptr && objective->reference_rows(); }
 };
 
-Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm, const ExecutorOptions& options)
+Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm, const Schedule& schedule,
+                   const model::RandomPass& random, Diagnostics diagnostics)
     : transformer_(transformer),
       store_(store),
       comm_(comm),
-      options_(options),
+      random_(random),
+      diagnostics_(std::move(diagnostics)),
       units_(std::make_unique<AcquiredUnits>(transformer.spec(), store)),
-      in_flight_(std::make_unique<InFlight>(transformer, ActivationPolicy{options.recompute, options.offload_inputs})),
-      graphs_(options.graphs ? std::make_unique<LayerGraphs>(transformer) : nullptr) {
-  QFT_ASSERT(!options.graphs || (options.lora_dropout == 0.0 && !options.offload_inputs),
+      in_flight_(std::make_unique<InFlight>(transformer, ActivationPolicy{schedule.recompute, schedule.offload_inputs})),
+      graphs_(schedule.graphs ? std::make_unique<LayerGraphs>(transformer) : nullptr) {
+  QFT_ASSERT(!schedule.graphs || (random.lora_dropout == 0.0 && !schedule.offload_inputs),
              "graphs support neither LoRA dropout nor offloaded activations");
-  QFT_ASSERT(options.recompute || !options.offload_inputs, "offloading layer inputs needs recomputation");
+  QFT_ASSERT(schedule.recompute || !schedule.offload_inputs, "offloading layer inputs needs recomputation");
 }
 
 Executor::~Executor() = default;
@@ -96,8 +98,8 @@ StepResult Executor::train(const ActionList& list, std::span<const model::MicroI
                            std::uint64_t step, const StopRequested& stop_requested, double loss_scale, const MicroRange& range) {
   QFT_ASSERT(range.total == 0 || range.count == static_cast<std::int64_t>(micros.size()), "{} micro-batches, not {}",
              micros.size(), range.count);
-  Pass pass{micros,         &objective, nullptr, {options_.lora_dropout, options_.noise_alpha, options_.seed, step},
-            stop_requested, loss_scale, range};
+  Pass pass{micros, &objective, nullptr, random_, stop_requested, loss_scale, range};
+  pass.random.step = step;
   pass.sums.resize(micros.size());
   store_.start_step(range);
   interpret(list, pass);
@@ -142,7 +144,7 @@ void Executor::interpret(const ActionList& list, Pass& pass) {
       activity::tick();
     }
   };
-  explain_out_of_memory(perform_all, where, [&] { return memory_held(); }, options_.memory_advice);
+  explain_out_of_memory(perform_all, where, [&] { return memory_held(); }, diagnostics_.memory_advice);
 }
 
 void Executor::perform(const Action& action, Pass& pass) {
@@ -347,7 +349,7 @@ void Executor::backward_head(const Action& action, MicroInFlight& micro, const P
 }
 
 void Executor::without_waits(const std::function<std::string()>& what, const std::function<void()>& part) const {
-  device::without_waits(transformer_.device(), options_.debug_sync && warm_, what, part);
+  device::without_waits(transformer_.device(), diagnostics_.debug_sync && warm_, what, part);
 }
 
 std::string Executor::memory_held() const {
