@@ -15,6 +15,11 @@ constexpr const char* kTiny =
     R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":64,"intermediate_size":128,"num_hidden_layers":6,)"
     R"("num_attention_heads":4,"num_key_value_heads":4,"vocab_size":512,"tie_word_embeddings":false,"rms_norm_eps":1e-5,"hidden_act":"silu"})";
 
+Plan planned(const config::RunConfig& config, int ranks, const std::optional<Machine>& machine = {}, const Process& here = {}) {
+  const auto source = engine::ModelSource::read(config, engine::Use::training);
+  return make_plan(config, engine::plan_of(config, source), ranks, machine, full_rows(config, ranks), here);
+}
+
 /// Returns the row of ddp.
 Row ddp(const TempDir& dir, double max_memory, std::optional<bool> gradient_checkpointing = {}) {
   config::RunConfig config;
@@ -30,11 +35,6 @@ Row ddp(const TempDir& dir, double max_memory, std::optional<bool> gradient_chec
     if (row.strategy().name == "ddp") return row;
   ADD_FAILURE() << "no row of ddp";
   return {};
-}
-
-Plan planned(const config::RunConfig& config, int ranks, const std::optional<Machine>& machine = {}, const Process& here = {}) {
-  const auto source = engine::ModelSource::read(config, engine::Use::training);
-  return make_plan(config, engine::plan_of(config, source), ranks, machine, full_rows(config, ranks), here);
 }
 
 TEST(MaxMemory, DecidesWhatIsComputedAgain) {
