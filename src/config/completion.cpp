@@ -123,18 +123,18 @@ std::string command_branches(const ProgramSpec& program, KeySets& sets) {
   return out + fallback;
 }
 
-/// Returns a branch for each list of values, with the keys that have it.
-std::string value_branches() {
+/// Returns a branch for each list of values, with the program's keys that have it.
+std::string value_branches(const ProgramSpec& program) {
   RunConfig defaults;
   std::map<std::string, std::string> names;  // by values
-  for (const BoundField& key : bound_fields(defaults)) {
+  for (const BoundField& key : keys_of(program, defaults)) {
     std::string& all = names[key_values(key)];
     all += (all.empty() ? "" : "|") + std::string(key.field.name);
   }
+  names.erase("");
   std::string out;
-  for (const auto& [values, keys] : names)
-    if (!values.empty()) out += fmt::format("    {}) values=\"{}\" ;;\n", keys, values);
-  return out;
+  for (const auto& [values, keys] : names) out += fmt::format("    {}) values=\"{}\" ;;\n", keys, values);
+  return out.empty() ? out : "  case $name in\n" + out + "  esac\n";
 }
 
 }  // namespace
@@ -151,7 +151,7 @@ std::string bash_completion(const ProgramSpec& program) {
       fmt::format("# Completes command lines of {0} in bash. Made by `{0} help bash`.\n{1}() {{\n", program.name, function);
   out += kReadLine;
   out += sets.definitions();
-  out += "  case $name in\n" + value_branches() + "  esac\n";
+  out += value_branches(program);
   out += fmt::format("  [[ $key != --log-level ]] || values=\"{}\"\n", fmt::join(log::kSeverityNames, " "));
   out += fmt::format("  [[ -n $command ]] || words=\"{}\"\n", plain_words(words));
   out += "  case $command in\n" + commands + "  esac\n";

@@ -16,6 +16,8 @@
 namespace qft::config {
 namespace {
 
+namespace po = boost::program_options;
+
 /// Escapes text for troff. Without escapes, troff prints hyphens, quotes and a few signs as characters that cannot be pasted.
 std::string troff(std::string_view text) {
   std::string out;
@@ -56,10 +58,11 @@ std::string man_entry(std::string_view term, std::string_view text) {
   return fmt::format(".TP\n\\fB{}\\fR\n{}\n", troff(term), troff(text));
 }
 
-std::string man_options(const CommandSpec& spec) {
+/// Describes the options except those that `without` has too.
+std::string man_options(const po::options_description& options, const po::options_description& without = {}) {
   std::string out;
-  const auto visible = visible_options(spec);
-  for (const auto& option : visible.options()) {
+  for (const auto& option : options.options()) {
+    if (without.find_nothrow(option->long_name(), false) != nullptr) continue;
     const std::string value = option->format_parameter();
     out += man_entry(option->format_name() + (value.empty() ? "" : " " + value), option->description());
   }
@@ -73,20 +76,21 @@ std::string man_keys(const ProgramSpec& program) {
   for (const BoundField& key : keys_of(program, defaults)) {
     if (key.group != group) out += fmt::format(".SS Keys: {}\n", troff(key.group));
     group = key.group;
-    out += man_entry(key.field.name, fmt::format("{}. Value: {}. Default: {}. Read by {}.", key.field.help, values_of(key),
-                                                 default_of(key), readers_of(key)));
+    out += man_entry(key.field.name, key.field.help);
+    for (const auto& [name, text] :
+         {std::pair{"Value", values_of(key)}, {"Default", default_of(key)}, {"Read by", readers_of(key)}})
+      out += fmt::format(".br\n{}: {}\n", name, troff(text));
   }
   if (out.empty()) return out;
   return ".SH KEYS\n" +
-         troff("Write the keys into the run file, or on the command line as key=value, --key value or --key (true).") + "\n" +
-         out;
+         troff("Write a key into the run file, or on the command line as key=value, --key value or --key (true).") + "\n" + out;
 }
 
 /// Escapes text for a cell of a Markdown table.
 std::string cell(std::string_view text) {
   std::string out;
   for (const char c : text) {
-    if (std::string_view("|<>*_[]`").find(c) != std::string_view::npos) out += '\\';
+    if (std::string_view("|<>*[]`").find(c) != std::string_view::npos) out += '\\';
     out += c;
   }
   return out;
@@ -152,15 +156,19 @@ std::vector<BoundField> keys_of(const ProgramSpec& program, RunConfig& defaults)
 std::string man_page(const ProgramSpec& program) {
   std::string title = program.name;
   std::ranges::transform(title, title.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  std::string out = fmt::format(".TH {} 1 \"\" \"qft {}\" \"User Commands\"\n.SH NAME\n{} \\- {}\n.SH SYNOPSIS\n.nf\n",
-                                troff(title), troff(version()), troff(program.name), troff(program.summary));
+  // Neither hyphens nor wide blanks: users copy the names.
+  std::string out =
+      fmt::format(".TH {} 1 \"\" \"qft {}\" \"User Commands\"\n.nh\n.ad l\n.SH NAME\n{} \\- {}\n.SH SYNOPSIS\n.nf\n",
+                  troff(title), troff(version()), troff(program.name), troff(program.summary));
   for (const CommandSpec& spec : program.commands) out += troff(usage_of(spec)) + "\n";
   out += troff(program.name + " help TOPIC...") + "\n.fi\n.SH COMMANDS\n";
+  const po::options_description common = visible_options({});
   for (const CommandSpec& spec : program.commands)
-    out += fmt::format(".SS {}\n{}\n{}", troff(spec.name), troff(spec.summary), man_options(spec));
+    out += fmt::format(".SS {}\n{}\n{}", troff(spec.name), troff(spec.summary), man_options(visible_options(spec), common));
   out += fmt::format(".SS {}\nPrints the help of a command, or one of these:\n", troff(program.name + " help TOPIC..."));
   for (const Topic& topic : kTopics)
     if (has_topic(program, topic)) out += man_entry(topic.name, topic.help);
+  out += ".SH OPTIONS\nEvery command has these options too:\n" + man_options(common);
   out += man_keys(program);
   out += ".SH EXIT STATUS\n" + man_entry(std::to_string(kExitOk), "Done.") + man_entry(std::to_string(kExitFailed), "Failed.") +
          man_entry(std::to_string(kExitUsage), "The command line or the run file is wrong.");
