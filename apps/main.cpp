@@ -129,7 +129,10 @@ std::optional<int> print_text(std::span<const std::string> args) {
       command != nullptr && std::ranges::any_of(args, [](const std::string& a) { return is_help(a) || a == "--version"; });
   if (!usage && !version_only && !help && !asks) return std::nullopt;
   if (!is_first_process()) return args.empty() ? kExitUsage : kExitOk;
-  if (asks) return std::fputs(config::help_on(args.subspan(1), describe_program()).c_str(), stdout), kExitOk;
+  if (asks) {
+    std::printf("%s", config::help_on(args.subspan(1), describe_program()).c_str());
+    return kExitOk;
+  }
   if (help) return parse(*command, args) ? std::nullopt : std::optional<int>(kExitOk);
   if (usage)
     print_usage();

@@ -76,7 +76,7 @@ TEST(Reference, KeysPageHasARowOfFiveCellsForEachKey) {
   }
   EXPECT_GT(rows, 200);
   EXPECT_CONTAINS(page, "\n| `lora_rank` | `8` | an integer of at least 1 | rank of the LoRA matrices | train, plan, check |\n");
-  EXPECT_CONTAINS(page, "not implemented: kto\\_pair");
+  EXPECT_CONTAINS(page, "not implemented: kto_pair");
 }
 
 TEST(Reference, HelpFindsCommandsTopicsAndKeys) {
