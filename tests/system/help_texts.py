@@ -1,4 +1,5 @@
 """The texts that `PROGRAM help` makes: docs/keys.md is up to date, bash completes with the scripts, groff formats the man pages."""
+import functools
 import os
 import pty
 import re
@@ -14,11 +15,17 @@ PROGRAMS = ("qft", "qft-pack", "qft-ckpt")
 PROMPT = b"ready> "
 
 
+@functools.cache
+def text_of(*command):
+    """What the command prints. Each is run once."""
+    return run(command).stdout
+
+
 def check_keys_page(report, qft):
-    page = run([qft, "help", "keys"]).stdout
+    page = text_of(qft, "help", "keys")
     report.holds("docs/keys.md is what `qft help keys` prints (else run: build/bin/qft help keys > docs/keys.md)",
                  page == (ROOT / "docs/keys.md").read_text(), "they differ")
-    shown = re.findall(r"^  (\w+) +\S", run([qft, "train", "--help"]).stdout.partition("its keys")[2], re.M)
+    shown = re.findall(r"^  (\w+) +\S", text_of(qft, "train", "--help").partition("its keys")[2], re.M)
     missing = [key for key in shown if f"\n| `{key}` | " not in page]
     report.holds(f"the page has the {len(shown)} keys of qft train --help", len(shown) > 200 and not missing, missing)
 
@@ -27,20 +34,20 @@ def check_files(report, build):
     """The build writes the files that are installed."""
     for program in PROGRAMS:
         for topic, file in (("man", f"share/man/man1/{program}.1"), ("bash", f"share/bash-completion/completions/{program}")):
-            path, text = build / file, run([build / "bin" / program, "help", topic]).stdout
+            path, text = build / file, text_of(build / "bin" / program, "help", topic)
             report.holds(f"{file} is what `{program} help {topic}` prints", path.exists() and path.read_text() == text, "it differs, or is not there")
 
 
 def check_topics(report, build):
     for program in PROGRAMS:
         for topic in ("man", "bash"):
-            report.holds(f"{program} help names {topic}", re.search(rf"^  {topic} +\w", run([build / "bin" / program, "help"]).stdout, re.M))
+            report.holds(f"{program} help names {topic}", re.search(rf"^  {topic} +\w", text_of(build / "bin" / program, "help"), re.M))
         wrong = run([build / "bin" / program, "help", "mna"], check=False)
         report.holds(f"{program} help refuses an unknown topic", wrong.returncode == 2 and "'mna'" in wrong.stderr and not wrong.stdout, wrong)
-    report.holds("qft help names keys", "\n  keys " in run([build / "bin/qft", "help"]).stdout)
-    explained = [run([build / "bin" / program, "help", "lora_rank"]).stdout for program in ("qft", "qft-pack")]
+    report.holds("qft help names keys", "\n  keys " in text_of(build / "bin/qft", "help"))
+    explained = [text_of(build / "bin" / program, "help", "lora_rank") for program in ("qft", "qft-pack")]
     report.holds("qft and qft-pack explain a key", explained[0].startswith("lora_rank: ") and explained[0] == explained[1], explained)
-    report.holds("help of a command is its --help", run([build / "bin/qft-ckpt", "help", "gc"]).stdout == run([build / "bin/qft-ckpt", "gc", "--help"]).stdout)
+    report.holds("help of a command is its --help", text_of(build / "bin/qft-ckpt", "help", "gc") == text_of(build / "bin/qft-ckpt", "gc", "--help"))
 
 
 class Completion:
@@ -50,7 +57,7 @@ class Completion:
         self.scripts, self.folder = {}, folder
         for program in PROGRAMS:
             self.scripts[program] = folder / f"{program}.bash"
-            self.scripts[program].write_text(run([build / "bin" / program, "help", "bash"]).stdout)
+            self.scripts[program].write_text(text_of(build / "bin" / program, "help", "bash"))
 
     def __call__(self, *words):
         """The candidates for the last word. As in bash, key=value is three words, or two if the value is empty."""
@@ -107,7 +114,7 @@ def check_candidates(report, complete, qft):
         ("qft-ckpt", "help", "b"): ["bash"],
     }.items():
         report.equal(" ".join(words) + "<TAB>", complete(*words), expected)
-    shown = run([qft, "train", "--help"]).stdout
+    shown = text_of(qft, "train", "--help")
     options = set(re.findall(r"^  .*?--([a-z][\w-]+)", shown.partition("Keys of RUN.yaml")[0], re.M)) | set(re.findall(r"^  (\w+) +\S", shown.partition("its keys")[2], re.M))
     report.equal("qft train --<TAB> lists all of --help", options ^ {word[2:] for word in complete("qft", "train", "--")}, set())
 
@@ -172,7 +179,7 @@ def check_terminal(report, complete):
 
 def check_man(report, build):
     for program in PROGRAMS:
-        page = run([build / "bin" / program, "help", "man"]).stdout
+        page = text_of(build / "bin" / program, "help", "man")
         heads = re.findall(r"^\.SH (.*)", page, re.M)
         keys = [] if program == "qft-ckpt" else ["KEYS"]
         report.equal(f"{program}(1) has the usual sections", heads, ["NAME", "SYNOPSIS", "COMMANDS", "OPTIONS", *keys, "EXIT STATUS", "SEE ALSO"])
