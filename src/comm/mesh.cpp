@@ -76,8 +76,7 @@ std::string describe(const Degrees& degrees) {
   return fmt::format("{} {} = {}", ranks, ranks == 1 ? "rank" : "ranks", product(all));
 }
 
-Mesh::Mesh(Communicator& world, Degrees degrees, const ForDevice& for_device)
-    : degrees_(resolve(degrees, world.size())) {
+Mesh::Mesh(Communicator& world, Degrees degrees, const ForDevice& for_device) : degrees_(resolve(degrees, world.size())) {
   const auto extent = values(degrees_);
   int rest = world.rank();
   for (std::size_t a = kAxes; a-- > 0;) {

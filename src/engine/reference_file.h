@@ -20,8 +20,8 @@ struct ReferenceIdentity {
   std::string quantization;  ///< quantisation that the run file asks for; "none" without
 };
 
-/// `own`: the run that loads the reference (reference_config()) from `source`; `pack`: the fingerprint of the scored pack. Reads ten samples of
-/// each large file and small files whole. Throws Error.
+/// `own`: the run that loads the reference (reference_config()) from `source`; `pack`: the fingerprint of the scored pack. Reads
+/// ten samples of each large file and small files whole. Throws Error.
 ReferenceIdentity identity_of(const config::RunConfig& own, const ModelSource& source, const std::string& pack);
 
 /// The known log-probabilities of a pack.

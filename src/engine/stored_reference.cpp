@@ -140,7 +140,8 @@ References stored_references(const config::RunConfig& config, const ModelSource&
   if (!wanted) return {};
   const ModelSource& reference = *source.reference();
   std::vector<PackScores> packs = {open(config, reference, data.pack, pack::CorpusPart::train, comm)};
-  if (data.eval && data.eval->pack != data.pack) packs.push_back(open(config, reference, data.eval->pack, pack::CorpusPart::eval, comm));
+  if (data.eval && data.eval->pack != data.pack)
+    packs.push_back(open(config, reference, data.eval->pack, pack::CorpusPart::eval, comm));
   std::unique_ptr<ReferenceModel> model;
   for (PackScores& scored : packs) {
     if (scored.whole()) {

@@ -36,7 +36,8 @@ std::string adapter_words(const engine::ModelSource& source, const model::Adapte
   if (config.oft.enabled()) return fmt::format("{}adapter '{}' ({})", merged, dir.string(), config.oft.describe());
   const model::LoraConfig& lora = config.lora;
   return fmt::format("{}adapter '{}' ({}rank {}, alpha {}, on {})", merged, dir.string(), lora.dora ? "DoRA, " : "", lora.rank,
-                     lora.alpha, lora.target_pattern.empty() ? fmt::format("{}", fmt::join(lora.targets, ", ")) : lora.target_pattern);
+                     lora.alpha,
+                     lora.target_pattern.empty() ? fmt::format("{}", fmt::join(lora.targets, ", ")) : lora.target_pattern);
 }
 
 }  // namespace
@@ -63,8 +64,8 @@ std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& co
   auto instance = engine::Instance::load(engine::resolve_run(config, source, comm, device), source, comm, device);
   if (comm.rank() != 0) return instance;
   const std::string& base = config.model.model_name_or_path;
-  log::info("model '{}', {}; computed in {} ({})", base, adapter_words(source, instance->spec().adapter), compute_type_name(*instance),
-            instance->plan().precision_reason);
+  log::info("model '{}', {}; computed in {} ({})", base, adapter_words(source, instance->spec().adapter),
+            compute_type_name(*instance), instance->plan().precision_reason);
   if (const fs::path unused = unused_result(config); !unused.empty())
     log::warn("the model '{}' is used without the training result in '{}': to use the result, set {}", base, unused.string(),
               setting_for(unused));

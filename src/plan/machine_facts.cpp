@@ -43,8 +43,8 @@ MachineFacts machine_facts(const config::RunConfig& config, const RunPlan& run, 
     facts.host = least(std::max<std::int64_t>(1, device::memory_left(c10::kCPU, neighbours)));
   }
   if (const double limit = config.parallel.max_memory * 1e9; limit > 0 && *facts.available <= 0)
-    fail_config("max_memory {} is less than the {} that a process takes before it loads the model: raise it",
-                format_bytes(limit), format_bytes(limit - static_cast<double>(*facts.available)));
+    fail_config("max_memory {} is less than the {} that a process takes before it loads the model: raise it", format_bytes(limit),
+                format_bytes(limit - static_cast<double>(*facts.available)));
   const std::int64_t group = config.parallel.hsdp_group_size;
   if (config.parallel.strategy == "hsdp") facts.group_ranks = group > 0 ? group : parallel::ranks_of_a_node(comm);
   return facts;

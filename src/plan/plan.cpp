@@ -209,8 +209,8 @@ Process process_here(const config::RunConfig& config) {
   return {.on_cpu = true, .bytes = device::memory_use(c10::kCPU).current};
 }
 
-Plan make_plan(const config::RunConfig& config, RunPlan run, int ranks, const std::optional<Machine>& machine,
-               Workload workload, const Process& here, const Question& question) {
+Plan make_plan(const config::RunConfig& config, RunPlan run, int ranks, const std::optional<Machine>& machine, Workload workload,
+               const Process& here, const Question& question) {
   if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
   config.check_world(ranks);
   Plan plan;

@@ -134,7 +134,8 @@ std::string memory_table(const Plan& plan) {
 std::string fits_table(const Plan& plan) {
   const Unit unit = memory_unit(plan);
   const bool known = plan.available > 0, host = any_row(plan, [](const Row& row) { return row.memory().host > 0; });
-  const bool ways = any_row(plan, [&](const Row& row) { return row.run.schedule.recompute != plan.rows.front().run.schedule.recompute; });
+  const bool ways =
+      any_row(plan, [&](const Row& row) { return row.run.schedule.recompute != plan.rows.front().run.schedule.recompute; });
   if (!known && !host) return {};
   std::string text = table(
       known ? fmt::format("what fits into the {} of a rank, a tenth of it left free", bytes(plan.available)) : "host memory",
@@ -208,10 +209,13 @@ std::string machine_text(const Plan& plan) {
 nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
   const auto& m = row.memory();
   const StepTime& t = row.time;
-  nlohmann::ordered_json json = {
-      {"strategy", row.strategy().name},  {"g", row.group()},           {"micro_batches", row.run.micro_batches},
-      {"shard_ranks", row.run.sharding.shard_ranks}, {"replicas", row.run.sharding.replicas}, {"recompute", row.run.schedule.recompute},
-      {"asked", row.requested}};
+  nlohmann::ordered_json json = {{"strategy", row.strategy().name},
+                                 {"g", row.group()},
+                                 {"micro_batches", row.run.micro_batches},
+                                 {"shard_ranks", row.run.sharding.shard_ranks},
+                                 {"replicas", row.run.sharding.replicas},
+                                 {"recompute", row.run.schedule.recompute},
+                                 {"asked", row.requested}};
   json["memory"] = {{"weights", m.weights},     {"gathered", m.gathered},       {"gradients", m.gradients},
                     {"optimizer", m.optimizer}, {"activations", m.activations}, {"buffers", m.buffers},
                     {"reference", m.reference}, {"apart", m.peak_overlap},      {"host", m.host},

@@ -142,7 +142,8 @@ class Simulator {
     const auto bytes = static_cast<double>(brought.gathered());
     if (bytes == 0.0) return brought;
     double sets_out = now_;
-    if (run_.sharding.offload.weights) sets_out = host_.start(now_, run_.sharding.strategy.weights ? bytes / run_.sharding.shard_ranks : bytes, 0);
+    if (run_.sharding.offload.weights)
+      sets_out = host_.start(now_, run_.sharding.strategy.weights ? bytes / run_.sharding.shard_ranks : bytes, 0);
     double& arrival = arrival_[static_cast<std::size_t>(action.target)];
     arrival = std::max(arrival, sets_out);
     if (run_.sharding.shard_ranks > 1 && run_.sharding.strategy.weights) arrival = std::max(arrival, all_gather(sets_out, bytes));
@@ -212,7 +213,8 @@ class Simulator {
     if (run_.sharding.strategy.weights || run_.sharding.shard_ranks == 1 || run_.sharding.offload.weights) return;
     for (std::size_t u = 0; u < arrival_.size(); ++u)
       if (const auto n = run_.spec->units[u].trainable_numel; n > 0)
-        arrival_[u] = all_gather(now_, static_cast<double>(padded_numel(n, run_.sharding.shard_ranks)) * size_of(run_.precision.compute));
+        arrival_[u] =
+            all_gather(now_, static_cast<double>(padded_numel(n, run_.sharding.shard_ranks)) * size_of(run_.precision.compute));
   }
 
   /// The rule reads and writes gradient, master and state, and writes the weight; the norm reads the gradient once more.

@@ -32,7 +32,8 @@ std::string memory_words(const Plan& plan, const Verdict& v) {
                        bytes_words(v.row.needed), bytes_words(plan.available));
   };
   if (v.fits) {
-    const std::string host = v.row.memory().host > 0 ? fmt::format(", and {} of host memory", bytes_words(v.row.memory().host)) : "";
+    const std::string host =
+        v.row.memory().host > 0 ? fmt::format(", and {} of host memory", bytes_words(v.row.memory().host)) : "";
     return fmt::format("fits: {}{}\n", what(), host);
   }
   return fmt::format("does not fit: {}, and a run may use nine tenths of that\n", what());

@@ -48,8 +48,7 @@ std::string batch_words(const Banner& b, int ranks) {
 std::string memory_words(const plan::RunPlan& run) {
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
   const plan::Footprint& footprint = run.footprint;
-  std::string parts =
-      fmt::format("{}; the process before loading {}", plan::describe(footprint.memory), bytes(run.process));
+  std::string parts = fmt::format("{}; the process before loading {}", plan::describe(footprint.memory), bytes(run.process));
   if (footprint.kernels > 0) parts += fmt::format(", compiled kernels {}", bytes(footprint.kernels));
   if (run.on_cpu && footprint.staged > 0) parts += fmt::format(", checkpoint copies {}", bytes(footprint.staged));
   return fmt::format("{} of {} available ({})", bytes(run.predicted()), bytes(run.process + run.available), parts);
@@ -185,9 +184,9 @@ void print(const Banner& b, const config::RunConfig& config, engine::Instance& i
   tell("weights", quantization_words(spec, instance.precision()));
   tell("method", method_words(config, spec));
   tell("data", data_words(b, config));
-  tell("precision",
-       fmt::format("{}; recomputation {}{}", precision_words(instance.precision()), instance.plan().schedule.recompute ? "on" : "off",
-                   instance.plan().precision_reason.empty() ? "" : "; " + instance.plan().precision_reason));
+  tell("precision", fmt::format("{}; recomputation {}{}", precision_words(instance.precision()),
+                                instance.plan().schedule.recompute ? "on" : "off",
+                                instance.plan().precision_reason.empty() ? "" : "; " + instance.plan().precision_reason));
   tell("strategy", strategy_words(config, instance));
   tell("memory", "of a rank, predicted: " + memory_words(instance.plan()));
   tell("steps", steps_words(b, config, session.size()));

@@ -54,8 +54,8 @@ std::string model_words(const config::RunConfig& config, const plan::RunPlan& ru
 
 std::string memory_words(const plan::RunPlan& run) {
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
-  return fmt::format("{} fits: {} predicted, {} available to a rank ({})", parallel::describe(run.sharding), bytes(run.predicted()),
-                     bytes(run.available), plan::describe(run.footprint.memory));
+  return fmt::format("{} fits: {} predicted, {} available to a rank ({})", parallel::describe(run.sharding),
+                     bytes(run.predicted()), bytes(run.available), plan::describe(run.footprint.memory));
 }
 
 /// Another program's checkpoint-<step> is never replaced: better to fail now than when that step is saved.
@@ -102,8 +102,7 @@ RunPreview check_evaluation(const config::RunConfig& config, comm::Communicator&
   const auto source = engine::ModelSource::read(config, engine::Use::inference, comm);
   const plan::RunPlan run = engine::resolve_run(config, source, comm, device);
   engine::open_eval_data(config, run.spec->config, comm, engine::MissingPacks::leave);
-  return {.lines = {model_words(config, run), memory_words(run),
-                    "nothing is trained: only do_eval or do_predict was requested"}};
+  return {.lines = {model_words(config, run), memory_words(run), "nothing is trained: only do_eval or do_predict was requested"}};
 }
 
 }  // namespace
@@ -124,9 +123,10 @@ Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::Missin
     s.source.emplace(engine::ModelSource::read(config, engine::Use::training));
     engine::plan_of(config, *s.source);
   });
-  s.data = engine::open_training_data(config, s.source->config(), comm, missing, [&](const pack::PackAttributes& wanted, comm::Communicator&) {
-    if (s.saved) pack::require_same_pack(s.saved->state().at("data"), wanted);
-  });
+  s.data = engine::open_training_data(config, s.source->config(), comm, missing,
+                                      [&](const pack::PackAttributes& wanted, comm::Communicator&) {
+                                        if (s.saved) pack::require_same_pack(s.saved->state().at("data"), wanted);
+                                      });
   if (!s.data.pack || (s.data.eval && !s.data.eval->pack)) return s;
   s.loader = s.data.loader(config, comm);
   config.check_steps(s.loader->total_steps());
@@ -150,8 +150,7 @@ RunPreview check_run(config::RunConfig config, comm::Communicator& comm, c10::De
   const Setup setup = set_up(config, comm, engine::MissingPacks::leave);
   const plan::RunPlan run = engine::resolve_run(config, *setup.source, comm, device, setup.batches);
   if (setup.saved) require_same_tensors(*setup.saved, *run.rule, run.hyper, *run.spec);
-  std::vector<std::string> lines = {model_words(config, run), data_words(setup), memory_words(run),
-                                    start_words(config, setup)};
+  std::vector<std::string> lines = {model_words(config, run), data_words(setup), memory_words(run), start_words(config, setup)};
   comm::agreed(comm, [&] {
     if (comm.rank() != 0) return;
     for (std::string& line : encode::compare_with_own(config)) lines.push_back(std::move(line));

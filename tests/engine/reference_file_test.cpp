@@ -117,9 +117,13 @@ TEST(ReferenceIdentityOf, FollowsWeightsConfigurationAndAdapterNotTheirFolders) 
                              R"("num_attention_heads":4,"vocab_size":512,"max_position_embeddings":256})";
   model("a", config, "weights"), model("b", config, "weights"), model("c", config, "weight5");
   std::filesystem::create_directories(dir / "adapter");
-  write_bytes(dir / "adapter/adapter_config.json",
-              R"({"peft_type":"LORA","r":8,"lora_alpha":16,"target_modules":["q_proj"]})");
-  write_bytes(dir / "adapter/adapter_model.safetensors", "factors");
+  write_bytes(dir / "adapter/adapter_config.json", R"({"peft_type":"LORA","r":8,"lora_alpha":16,"target_modules":["q_proj"]})");
+  const auto factors = [&](const std::string& text) {  // a file without tensors
+    const std::string header = R"({"__metadata__":{"text":")" + text + R"("}})";
+    write_bytes(dir / "adapter/adapter_model.safetensors",
+                std::string(1, static_cast<char>(header.size())) + std::string(7, '\0') + header);
+  };
+  factors("factors");
   const auto of = [&](const char* name, const std::vector<std::string>& adapters = {}, const char* rope_scaling = "") {
     config::RunConfig config;
     config.model.rope_scaling = rope_scaling;
@@ -137,7 +141,7 @@ TEST(ReferenceIdentityOf, FollowsWeightsConfigurationAndAdapterNotTheirFolders) 
   EXPECT_NE(of("a", {}, "linear").model, a.model) << "with twice the positions";
   const ReferenceIdentity tuned = of("a", {(dir / "adapter").string()});
   EXPECT_EQ(tuned.model, a.model);
-  write_bytes(dir / "adapter/adapter_model.safetensors", "fact0rs");
+  factors("fact0rs");
   EXPECT_NE(of("a", {(dir / "adapter").string()}).adapter, tuned.adapter);
 }
 

@@ -50,7 +50,7 @@ TEST(RunFiles, ADeepSpeedFileIsTakenAtItsWord) {
 
 TEST(RunFiles, TheDemoNamesFilesOfThisTree) {
   const std::filesystem::path root = test::kSourceDir;
-  const auto run = config::load_run_config(root / "examples/demo.yaml");
+  const auto run = config::load_run_config(root / "examples/demo.yaml", {}, config::Purpose::any, dialects::all());
   EXPECT_EQ(run.data.dataset, std::vector<std::string>{"cluster_facts"});
   EXPECT_EQ(run.data.eval_dataset, std::vector<std::string>{"cluster_questions"});
   EXPECT_TRUE(std::filesystem::exists(root / run.data.dataset_dir / "dataset_info.json"));

@@ -255,7 +255,7 @@ TEST(AttentionScratch, MatchesTheWorkspaceUse) {
     const at::Tensor out = empty(gout.sizes(), dtype), lse = empty({6, packed.num_tokens()}, at::kFloat),
                      grads = empty(qkv.sizes(), dtype);
     const auto predicted = [&](bool backward) {
-      return attention_scratch_bytes({packed.num_tokens(), 4}, 6, 2, shape.head_dim, dtype, backward);
+      return attention_scratch_bytes({.tokens = packed.num_tokens(), .sequences = 4}, 6, 2, shape.head_dim, dtype, backward);
     };
     Workspace workspace(at::kCPU);
     attention_forward(in, packed, {0.2}, out, lse, workspace);
@@ -279,7 +279,7 @@ TEST(AttentionScratch, CoversOneSequenceIfPlannedForSeveral) {
     for (const auto dtype : {at::kFloat, at::kBFloat16}) {
       const at::Tensor qkv = randn({tokens, 10 * 128}, dtype, 1), gout = randn({tokens, 6 * 128}, dtype, 2);
       if (default_attention_kernel(qkv) != AttentionKernel::blocked) continue;
-      const std::int64_t planned = attention_scratch_bytes({tokens, 4}, 6, 2, 128, dtype, true);
+      const std::int64_t planned = attention_scratch_bytes({.tokens = tokens, .sequences = 4}, 6, 2, 128, dtype, true);
       const QkvViews in = split_qkv(qkv, 6, 2, 128);
       const at::Tensor out = empty(gout.sizes(), dtype), lse = empty({6, tokens}, at::kFloat), grads = empty(qkv.sizes(), dtype);
       for (const std::int32_t sequences : {1, 2, 4}) {

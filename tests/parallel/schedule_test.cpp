@@ -189,8 +189,7 @@ TEST(Schedule, EvaluationNeedsNoGradientAndEndsAtTheHead) {
   const auto spec = tiny(true, true);
   const auto list = evaluation_actions(spec, {2, false}, {3, 3});
   check_marks(spec, list);
-  check_reference(spec, evaluation_actions(spec, {.group = 2, .reference = true}, {3, 3}),
-                  list);
+  check_reference(spec, evaluation_actions(spec, {.group = 2, .reference = true}, {3, 3}), list);
 }
 
 TEST(Schedule, AnActionIsDescribedWithItsLane) {
@@ -352,7 +351,8 @@ TEST(Schedule, RanksWithDifferentWorkIssueTheSameCollectives) {
 
 TEST(Schedule, NothingFlowsBelowTheLowestTrainableBlock) {
   const auto spec = tiny(false, true);  // LoRA: the embedding is frozen
-  for (const Action& a : training_actions(spec, {1, false}, {2, 2})) EXPECT_FALSE(a.kind == ActionKind::backward && a.target == 0);
+  for (const Action& a : training_actions(spec, {1, false}, {2, 2}))
+    EXPECT_FALSE(a.kind == ActionKind::backward && a.target == 0);
 }
 
 }  // namespace

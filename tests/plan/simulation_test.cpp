@@ -111,8 +111,7 @@ TEST(Simulation, OfOneRankIsItsCompute) {
   const double update = static_cast<double>(spec.num_params(true)) * (3 * 4 + 2 * 4 + 4 * 4 + 2) / (m.memory_gb_s * 1e9);
   EXPECT_NEAR(t.step, seconds_of_blocks + update, 1e-3 * t.step);  // alignment gaps are updated too
   EXPECT_DOUBLE_EQ(t.step, t.compute);
-  const StepTime lion =
-      simulate(run_plan(spec, "ddp", 1, 1, 1, "lion"), m, work);  // reads and writes one value less per element
+  const StepTime lion = simulate(run_plan(spec, "ddp", 1, 1, 1, "lion"), m, work);  // reads and writes one value less per element
   EXPECT_NEAR(t.step - lion.step, static_cast<double>(spec.num_params(true)) * 2 * 4 / (m.memory_gb_s * 1e9), 0.01 * update);
   EXPECT_EQ(t.wire + t.gather_wait + t.reduce_wait, 0);
 }
@@ -213,8 +212,8 @@ TEST(Simulation, ReceivesWhatTheActionListMoves) {
         for (const std::int64_t group : {1, 2, 5}) {
           const RunPlan run = run_plan(*spec, strategy, ranks, group, 0);
           const auto units = gathered_bytes(run);
-          const auto list = parallel::insert_prefetches(
-              parallel::training_actions(*spec, run.schedule, {5, 5}), units, prefetch_budget(run, units));
+          const auto list = parallel::insert_prefetches(parallel::training_actions(*spec, run.schedule, {5, 5}), units,
+                                                        prefetch_budget(run, units));
           const auto traffic = step_traffic(list, *spec, run.sharding.strategy, run.precision, ranks);
           const StepTime t = simulate(run, machine(1), rows(5, 32));
           EXPECT_NEAR(t.gather_bytes, static_cast<double>(traffic.all_gather), 0.5) << strategy << ranks << group;

@@ -51,7 +51,8 @@ class Verdicts : public ::testing::Test {
     return plan_of(config(settings), ranks, question);
   }
   Plan plan_of(const config::RunConfig& c, int ranks, const Question& question = {}) const {
-    return make_plan(c, engine::plan_of(c, engine::ModelSource::read(c, engine::Use::training)), ranks, machine, full_rows(c, ranks), {}, question);
+    return make_plan(c, engine::plan_of(c, engine::ModelSource::read(c, engine::Use::training)), ranks, machine,
+                     full_rows(c, ranks), {}, question);
   }
   Verdict verdict(const std::vector<std::string>& settings, int ranks) const {
     return judge(plan(settings, ranks), config(settings), [&](const Variant& variant, const Question& question) {
@@ -157,7 +158,8 @@ TEST_F(Verdicts, OfRowsAgreeWithTheirLongestSequences) {
       const Plan p = plan({"finetuning_type=full", "per_device_train_batch_size=" + std::to_string(rows)}, 4);
       EXPECT_EQ(p.sequences, rows);
       for (const Row& row : p.rows)
-        EXPECT_EQ(row.run.fits, row.longest >= 512) << row.strategy().name << " " << row.group() << " " << gb << " GB: " << row.longest;
+        EXPECT_EQ(row.run.fits, row.longest >= 512)
+            << row.strategy().name << " " << row.group() << " " << gb << " GB: " << row.longest;
     }
 }
 

@@ -180,9 +180,9 @@ void expect_planned(const Shape& shape, c10::Device device, at::ScalarType type,
   const auto taken = static_cast<double>(peak_use() - before);
   const auto sequences = static_cast<std::int64_t>(shape.lengths.size());
   const std::int64_t longest = *std::max_element(shape.lengths.begin(), shape.lengths.end());
-  const auto planned = static_cast<double>(
-      ops::attention_scratch_bytes({shape.tokens(), sequences, longest, sequences * longest}, shape.heads, shape.kv_heads,
-                                   shape.head_dim, type, backward, ops::attention_path(device, type, shape.head_dim)));
+  const auto planned = static_cast<double>(ops::attention_scratch_bytes(
+      {.tokens = shape.tokens(), .sequences = sequences, .longest = longest, .padded = sequences * longest}, shape.heads,
+      shape.kv_heads, shape.head_dim, type, backward, ops::attention_path(device, type, shape.head_dim)));
   EXPECT_LE(taken, planned);
   EXPECT_GE(taken, share * planned);
 }

@@ -56,7 +56,6 @@ class Mesh {
   int degree(Axis axis) const;
   int coordinate(Axis axis) const;
 
-
  private:
   Degrees degrees_;
   std::array<int, kAxes> coordinates_{};

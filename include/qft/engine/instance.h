@@ -32,11 +32,11 @@ struct LoadReport {
 /// See the top of this file.
 class Instance {
  public:
-  /// Loads the model's weights and, with an adapter, reads or initialises it. `run` and `source`: from resolve_run(), for the same
-  /// ranks. `resumed`: the checkpoint that training resumes from, or empty. It holds the initial PiSSA factors; without a checkpoint
-  /// they are computed here. Collective over `comm`, which must outlive the instance. Throws Error.
-  static std::unique_ptr<Instance> load(plan::RunPlan run, const ModelSource& source, comm::Communicator& comm, c10::Device device,
-                                        const std::filesystem::path& resumed = {});
+  /// Loads the model's weights and, with an adapter, reads or initialises it. `run` and `source`: from resolve_run(), for the
+  /// same ranks. `resumed`: the checkpoint that training resumes from, or empty. It holds the initial PiSSA factors; without a
+  /// checkpoint they are computed here. Collective over `comm`, which must outlive the instance. Throws Error.
+  static std::unique_ptr<Instance> load(plan::RunPlan run, const ModelSource& source, comm::Communicator& comm,
+                                        c10::Device device, const std::filesystem::path& resumed = {});
 
   /// Builds an instance with unset weights. The caller writes them through param() and then calls publish(). Collective over
   /// `comm`, which must outlive the instance.

@@ -24,8 +24,8 @@ optim::Precision training_precision(const config::RunConfig& config);
 /// pure_bf16 as true); else the type of the model's files, but fp32 for fp16 files, and fp32 for bf16 files with `bf16: false`.
 ChosenPrecision inference_precision(const config::RunConfig& config, const io::ModelFiles& files);
 
-/// Returns the element types of the run. `all_bf16`: the devices of all ranks have bf16; if not, replaces bf16 by fp32 if only the
-/// model's files asked for it, else throws ConfigError on the ranks without it.
+/// Returns the element types of the run. `all_bf16`: the devices of all ranks have bf16; if not, replaces bf16 by fp32 if only
+/// the model's files asked for it, else throws ConfigError on the ranks without it.
 ChosenPrecision precision_of(const config::RunConfig& config, const ModelSource& source, c10::Device device, bool all_bf16);
 
 /// True if the device computes in bf16.

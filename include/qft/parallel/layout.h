@@ -13,8 +13,8 @@
 
 namespace qft::parallel {
 
-/// Returns the number of ranks per node: the groups of a grouped strategy without hsdp_group_size. Collective over `world`. Throws
-/// ConfigError unless all nodes have the same number and the ranks of a node are neighbours.
+/// Returns the number of ranks per node: the groups of a grouped strategy without hsdp_group_size. Collective over `world`.
+/// Throws ConfigError unless all nodes have the same number and the ranks of a node are neighbours.
 int ranks_of_a_node(comm::Communicator& world);
 
 /// Returns whether this rank is the first holder of a parameter's box along the axes on which ranks compute the same model

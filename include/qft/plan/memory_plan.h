@@ -18,8 +18,8 @@ std::int64_t padded_numel(std::int64_t n, int ranks);
 /// Returns the bytes that gathering each unit allocates.
 std::vector<parallel::GatheredBytes> gathered_bytes(const RunPlan& run);
 
-/// Returns the run's prefetch budget. Default: the bytes of the largest unit plus four layers; that many layers are computed while
-/// the unit is gathered (for example a tied embedding, between forward and backward). `units`: gathered_bytes(run).
+/// Returns the run's prefetch budget. Default: the bytes of the largest unit plus four layers; that many layers are computed
+/// while the unit is gathered (for example a tied embedding, between forward and backward). `units`: gathered_bytes(run).
 std::int64_t prefetch_budget(const RunPlan& run, const std::vector<parallel::GatheredBytes>& units);
 
 /// Predicts the memory of one rank.

@@ -65,10 +65,10 @@ struct Question {
 };
 
 /// Plans a row for each strategy: with g = 1, with breadth_first_micro_batches, and with the largest g that fits. `config`: the
-/// run file's; `run`: its model and settings; `here`: the process of a rank if there is no machine. Throws ConfigError if the run file
-/// does not suit the number of ranks.
-Plan make_plan(const config::RunConfig& config, RunPlan run, int ranks, const std::optional<Machine>& machine,
-               Workload workload, const Process& here = {}, const Question& question = {});
+/// run file's; `run`: its model and settings; `here`: the process of a rank if there is no machine. Throws ConfigError if the run
+/// file does not suit the number of ranks.
+Plan make_plan(const config::RunConfig& config, RunPlan run, int ranks, const std::optional<Machine>& machine, Workload workload,
+               const Process& here = {}, const Question& question = {});
 
 /// Formats the plan as tables: memory, what fits, traffic and time, and which numbers of the machine are measured or assumed. At
 /// most 120 columns wide.

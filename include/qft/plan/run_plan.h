@@ -29,10 +29,10 @@ struct Saving {
 /// other: model and settings, then the work, then the execution and its prediction.
 struct RunPlan {
   // The model and what trains it:
-  bool training = true;                        ///< false: forward passes only, without gradients and optimizer
+  bool training = true;  ///< false: forward passes only, without gradients and optimizer
   std::shared_ptr<const model::ModelSpec> spec;
   optim::Precision precision = {};
-  std::string precision_reason = {};           ///< for inference: the key or file that decided `precision`; in training a note, or empty
+  std::string precision_reason = {};  ///< for inference: the key or file that decided `precision`; in training a note, or empty
   parallel::ObjectiveTraits objective = {};
   /// A reference with its own weights under the same strategy. It scores a step's micro-batches in one pass before the step.
   std::shared_ptr<const model::ModelSpec> reference_model = {};
@@ -51,7 +51,7 @@ struct RunPlan {
   // The execution:
   parallel::Sharding sharding = {};  ///< `prefetch_budget` 0: default_prefetch_budget()
   parallel::Schedule schedule = {};
-  bool on_cpu = true;                ///< products on the CPU have extra scratch
+  bool on_cpu = true;  ///< products on the CPU have extra scratch
   model::KernelChoice kernels = {};
 
   // The prediction for one rank:
