@@ -148,8 +148,7 @@ std::int64_t labels_of(const config::RunConfig& config) {
 
 /// No dropout if the loss compares the log-probabilities of an item's sequences, as in TRL and LLaMA-Factory.
 double dropout_of(const config::RunConfig& config) {
-  const ObjectiveRow& row = objective_of(config);
-  return row.item_sequences > 1 && !row.scores ? 0.0 : config.finetuning.lora_dropout;
+  return config.stage().lora_dropout ? config.finetuning.lora_dropout : 0.0;
 }
 
 model::LoraConfig lora_of(const config::RunConfig& config) {
@@ -192,7 +191,7 @@ model::AdapterConfig adapter_of(const config::RunConfig& config, Use use) {
     own = oft_of(config.finetuning);
   else
     own = lora_of(config);
-  if (config.finetuning.stage == "seq_cls") {
+  if (config.stage().classifies()) {
     own.targets().labels = labels_of(config);
     std::erase(own.targets().modules_to_save, "score");  // the head always trains
   }
@@ -253,14 +252,14 @@ ops::Quantization quantization_of(const config::ModelArgs& model) {
 }
 
 model::Head head_of(const config::RunConfig& config) {
-  if (config.finetuning.stage == "seq_cls") return model::Head::classifier(labels_of(config));
-  return objective_of(config).scores ? model::Head::value : model::Head::language_model;
+  if (config.stage().classifies()) return model::Head::classifier(labels_of(config));
+  return config.stage().head == config::HeadKind::value ? model::Head::value : model::Head::language_model;
 }
 
 /// Throws ConfigError if the run's head differs from the head of the adapter or the model. Training may replace the model's.
 void require_head(const config::RunConfig& config, const model::ModelConfig& model, const model::AdapterConfig& own, Use use) {
   const auto& f = config.finetuning;
-  const std::int64_t asked = f.stage == "seq_cls" ? labels_of(config) : 0;
+  const std::int64_t asked = config.stage().classifies() ? labels_of(config) : 0;
   const std::int64_t labels = own.targets().labels;
   const auto words = [](std::int64_t n) {
     return n > 0 ? fmt::format("a classifier of {}", count_noun(n, "label")) : std::string("no classifier");

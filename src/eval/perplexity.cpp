@@ -34,8 +34,7 @@ parallel::BatchTotals totals_of(const Likelihood& counts, bool weighted) {
 
 std::unique_ptr<parallel::Objective> objective_for(const config::RunConfig& config, const parallel::BatchTotals& totals) {
   auto objective = engine::objective_of(config).make(config, totals);
-  const bool answers = config.finetuning.stage == "sft" || config.finetuning.stage == "pt";
-  if (!config.finetuning.compute_accuracy || !answers) return objective;
+  if (!config.finetuning.compute_accuracy || !config.stage().token_loss) return objective;
   return std::make_unique<AccuracyObjective>(std::move(objective));
 }
 

@@ -40,7 +40,7 @@ void append_item(MicroBatch& batch, const pack::FlatItem& item, std::int64_t fir
 /// Reads items into one micro-batch, and compares them with the length table from which the batch was planned.
 MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::int64_t> items, bool share_prompts) {
   MicroBatch batch;
-  share_prompts = share_prompts && has_pairs(pack.attributes());
+  share_prompts = share_prompts && pack.attributes().stage_row().has_pairs();
   std::int64_t tokens = 0, labels = 0;
   for (const std::int64_t item : items) {
     tokens += pack.item_tokens()[static_cast<std::size_t>(item)];

@@ -453,7 +453,7 @@ void Trainer::finish(double epoch) {
 }
 
 void Trainer::predict() {
-  if (config_.finetuning.outputs_scores()) {
+  if (config_.stage().outputs_scores()) {
     const auto scores = eval::predict_scores(*instance_, *data_.eval, config_, comm_);
     log::info("{}", eval::describe(scores));
     return;

@@ -21,6 +21,7 @@
 // other than 1, otherwise version 1.
 #pragma once
 
+#include "qft/config/stages.h"
 #include "qft/encode/item.h"
 
 #include <cstdint>
@@ -88,6 +89,8 @@ struct PackAttributes {
   std::int64_t sequences_per_item = 1;      // 1, or 2 for pairs
   std::int64_t max_item_tokens = 0;
 
+  /// Returns the row of `stage`. Throws ConfigError if this version of qft has no such stage.
+  const config::Stage& stage_row() const { return config::stage_of(stage); }
   /// Returns the XXH3-128 of everything known before the items are made: the sources without their counts, and no field that the
   /// builder fills in. Equal inputs give equal packs.
   std::string fingerprint() const;
