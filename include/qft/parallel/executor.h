@@ -47,6 +47,7 @@ struct ExecutorOptions {
 };
 
 class AcquiredUnits;
+struct HeadBlock;
 class InFlight;
 class MicroInFlight;
 
@@ -95,12 +96,10 @@ class Executor {
   void vote(Pass& pass);
   void step(Pass& pass);
 
+  HeadBlock head_block(const Action& action, MicroInFlight& micro, const Pass& pass);
   MicroInFlight& open(const Action& action, const Pass& pass);
   void forward_layer(const Action& action, MicroInFlight& micro, const Pass& pass);
   void backward_layer(const Action& action, MicroInFlight& micro, const Pass& pass);
-  void forward_head(const Action& action, MicroInFlight& micro, Pass& pass);
-  void forward_reference_head(const Action& action, const MicroInFlight& micro, Pass& pass);
-  void backward_head(const Action& action, MicroInFlight& micro, const Pass& pass);
   void run(const LayerCall& call, const MicroInFlight& micro, const Pass& pass);
   std::string memory_held() const;
 
