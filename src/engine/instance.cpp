@@ -135,7 +135,7 @@ LoadPlan load_plan_of(const config::RunConfig& config, comm::Communicator& comm,
       log::warn_once(warning);
   device::release_unused();  // frees what packing and the tokenizer took
   const std::int64_t before = device::memory_use(device).current;
-  parallel::ObjectiveTraits objective = objective_of(config);
+  parallel::ObjectiveTraits objective = traits_of(config);
   b.lane = has_reference_lane(config, b.spec, use);
   objective.reference = b.lane;
   std::optional<model::ModelSpec> reference;

@@ -410,9 +410,8 @@ optim::Precision training_precision(const config::RunConfig& config) {
 }
 
 plan::Recipe recipe_of(const config::RunConfig& config) {
-  plan::Recipe recipe{spec_of(config, Use::training), training_precision(config), objective_of(config)};
+  plan::Recipe recipe{spec_of(config, Use::training), training_precision(config), traits_of(config)};
   recipe.objective.reference = has_reference_lane(config, recipe.spec, Use::training);
-  recipe.objective.compares_rewards = compares_rewards(config);
   recipe.reference_model = reference_spec(config, recipe.spec, Use::training);
   return recipe;
 }

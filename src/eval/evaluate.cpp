@@ -47,7 +47,7 @@ std::string logprobs_lines(const loader::MicroBatch& batch, const at::Tensor& lo
   return text;
 }
 
-PerplexityResult likelihood_of(engine::Instance& instance, engine::Reference* reference, const engine::EvalSet& set,
+PerplexityResult likelihood_of(engine::Instance& instance, engine::ColumnSource* reference, const engine::EvalSet& set,
                                const config::RunConfig& config, comm::Communicator& comm) {
   std::optional<LinesFile> file;
   if (!config.eval.predict_logprobs.empty()) file.emplace(config.eval.predict_logprobs, "predict_logprobs", comm);

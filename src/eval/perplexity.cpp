@@ -51,20 +51,20 @@ Likelihood score(const config::RunConfig& config, const PassResult& pass_result)
   Likelihood result = pass_result.counts;
   result.loss = unsigned_nan(score.loss / objective->denominator() + score.added);
   result.metrics = score.metrics;
-  if (engine::objective_of(config).name == "cross_entropy") result.perplexity = std::exp(result.loss);
+  if (engine::objective_of(config).loss_is_nll) result.perplexity = std::exp(result.loss);
   if (const auto nll = score.metrics.find(kNll); nll != score.metrics.end()) result.perplexity = std::exp(nll->second);
   return result;
 }
 
 /// Makes a separate pass before the scoring pass.
-void estimate(engine::StepInputs& step, loader::EvalLoader& loader, comm::Communicator& comm, parallel::BatchTotals& totals) {
-  engine::Estimate estimate(loader.max_micro_batches() * comm.size());
+void observe_set(engine::StepInputs& step, loader::EvalLoader& loader, comm::Communicator& comm, parallel::BatchTotals& totals) {
+  step.begin(loader.max_micro_batches() * comm.size());
   loader.rewind();
   for (std::int64_t round = 0; round < loader.max_micro_batches(); ++round) {
     const loader::MicroBatch batch = loader.next().value();
-    step.estimate(std::span(&batch, batch.tokens.empty() ? 0 : 1), 1, round * comm.size() + comm.rank(), estimate);
+    step.observe({std::span(&batch, batch.tokens.empty() ? 0 : 1), 1, round * comm.size() + comm.rank()});
   }
-  step.reduce_estimate(estimate, comm, totals);
+  step.finish(comm, totals);
 }
 
 /// State that all passes share.
@@ -87,7 +87,7 @@ PassResult pass_over(loader::EvalLoader& loader, PassContext& p) {
                          loader.weighted(),
                          {}};
   parallel::BatchTotals totals = totals_of(pass_result.counts, pass_result.weighted);
-  if (p.step.estimates()) estimate(p.step, loader, p.comm, totals);
+  if (p.step.observes()) observe_set(p.step, loader, p.comm, totals);
   const auto objective = objective_for(p.config, totals);
   const std::size_t width = 1 + 2 * objective->metrics().size();
   // Each micro-batch has its own place, so that sums are the same on any number of ranks.
@@ -134,7 +134,7 @@ std::string PerplexityResult::scores() const {
   return text;
 }
 
-PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, engine::Reference* reference,
+PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, engine::ColumnSource* reference,
                           const engine::EvalSet& set, comm::Communicator& comm, const HeadValues& values,
                           const std::string& bar) {
   std::vector<std::pair<std::string, engine::EvalSet>> sets;
@@ -147,7 +147,7 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
   std::vector<std::unique_ptr<loader::EvalLoader>> loaders;
   std::int64_t rounds = 0;
   for (const auto& [name, part] : sets) rounds += loaders.emplace_back(part.loader(config, comm))->max_micro_batches();
-  PassContext passes{config, instance, engine::StepInputs(config, instance, reference),
+  PassContext passes{config, instance, engine::StepInputs(config, instance, reference, /*state=*/nullptr),
                      comm,   values,   Progress(bar, rounds, !bar.empty() && comm.rank() == 0)};
   std::vector<PassResult> parts;
   for (const auto& loader : loaders) parts.push_back(pass_over(*loader, passes));

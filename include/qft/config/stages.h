@@ -51,7 +51,7 @@ struct Stage {
   std::string_view items;   ///< for messages; stages with the same text train on the same packs
   SampleKind sample = SampleKind::conversation;
   int sequences = 1;            ///< sequences per item
-  int trained_sequences = 1;    ///< the item's first sequences, which train; the others are only read before the step
+  bool trains_first_only = false;  ///< an item's other sequences are only read before the step
   HeadKind head = HeadKind::language_model;
   bool token_labels = true;     ///< tokens are labels; an item without one is left out
   bool token_loss = false;      ///< a mean over labels: evaluations report perplexity, and compute_accuracy applies
