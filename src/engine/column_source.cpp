@@ -18,7 +18,7 @@ RunningMean mean_from_json(const nlohmann::json& json) {
 }  // namespace
 
 // The mean reward has a key of its own, which is always there: checkpoints of earlier versions have it.
-void write(const SourceState& state, nlohmann::json& progress) {
+void write_state(const SourceState& state, nlohmann::json& progress) {
   progress[totals::kReward] = to_json(RunningMean());
   for (const auto& [name, mean] : state.means)
     (name == totals::kReward ? progress[name] : progress[kMeans][name]) = to_json(mean);

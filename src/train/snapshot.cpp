@@ -83,7 +83,7 @@ nlohmann::json to_json(const Progression& p) {
           {"loss_sum", p.loss_sum},
           {"finite_steps", p.finite_steps},
           {"best", to_json(p.best)}};
-  engine::write(p.sources, json);
+  engine::write_state(p.sources, json);
   return json;
 }
 

@@ -34,7 +34,7 @@ struct SourceState {
 };
 
 /// Adds the state to the JSON of a run's progress, and reads it from there. A mean that is missing has no steps.
-void write(const SourceState& state, nlohmann::json& progress);
+void write_state(const SourceState& state, nlohmann::json& progress);
 SourceState source_state_from_json(const nlohmann::json& progress);
 
 /// Micro-batches of this rank.

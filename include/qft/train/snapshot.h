@@ -5,7 +5,7 @@
 #include "qft/checkpoint/writer.h"
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
-#include "qft/engine/batch_sums.h"
+#include "qft/engine/column_source.h"
 #include "qft/engine/instance.h"
 #include "qft/train/best_model.h"
 #include "qft/train/run_log.h"
