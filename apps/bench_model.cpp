@@ -1,7 +1,7 @@
 // qft bench gemm | attention | step | machine: times the model's operations on this machine.
 #include "qft/comm/exchange.h"
 #include "qft/engine/data_setup.h"
-#include "qft/engine/recipe.h"
+#include "qft/engine/run_plan.h"
 #include "qft/io/storage.h"
 #include "qft/plan/measure.h"
 #include "qft/plan/workload.h"
@@ -61,12 +61,12 @@ int measure(Measured what, comm::Session& session, const config::CommandLine& li
     fail_config("qft bench machine: --output FILE.yaml is missing");
   const auto [config, device] = prepare(session, line, config::Purpose::plan);
   std::optional<plan::MeasureOptions> options;
-  plan::Recipe recipe;
+  plan::RunPlan run;
   comm::agreed(session.world(), [&, &config = config] {
-    recipe = engine::recipe_of(config);
-    options = options_of(line, config, recipe.objective.item_sequences, session.size());
+    run = engine::plan_of(config, engine::ModelSource::read(config, engine::Use::training));
+    options = options_of(line, config, run.objective.item_sequences, session.size());
   });
-  plan::Measurement here(session, std::move(recipe), device, *options);
+  plan::Measurement here(session, run, device, *options);
   if (what == Measured::gemm) print(session, line, *options, here.gemm());
   if (what == Measured::attention) print(session, line, *options, here.attention());
   if (what == Measured::step) print(session, line, *options, here.step(here.machine()));

@@ -2,7 +2,6 @@
 
 #include "qft/core/log.h"
 #include "qft/encode/chat_template.h"
-#include "qft/engine/recipe.h"
 #include "qft/engine/token_rows.h"
 #include "qft/infer/generator.h"
 #include "qft/infer/load_model.h"
@@ -77,12 +76,13 @@ int run(comm::Session& session, const config::CommandLine& line) {
   const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
   const auto chat = encode::ChatTemplate::from_config(config, tokenizer);
   const auto prompt = chat.render_prompt(messages, config.generate.system);
-  const model::ModelConfig model = engine::architecture_of(config, engine::Use::inference);
+  const auto source = engine::ModelSource::read(config, engine::Use::inference);
+  const model::ModelConfig& model = source.config();
   engine::require_token_rows(chat.tokenizer(), prompt, config.model.model_name_or_path, model.vocab_size);
   engine::warn_of_token_rows(chat.tokenizer(), config.model.model_name_or_path, model.vocab_size);
   const std::int64_t positions = model.max_position_embeddings;
   const auto limit = infer::answer_limit(config.generate, positions, static_cast<std::int64_t>(prompt.size()));
-  auto instance = infer::load_for_inference(config, session.world(), device);
+  auto instance = infer::load_for_inference(config, source, session.world(), device);
   infer::Decoder decoder(*instance, static_cast<std::int64_t>(prompt.size()) + limit.tokens);
   infer::Sampler sampler(infer::sampler_options(config));
   const auto stop_ids = infer::stop_tokens(chat.stop_token_ids(), *tokenizer, instance->spec().config);

@@ -4,7 +4,7 @@
 #include "qft/device/backends.h"
 #include "qft/device/threads.h"
 #include "qft/engine/data_setup.h"
-#include "qft/engine/recipe.h"
+#include "qft/engine/run_plan.h"
 #include "qft/hub/fetch.h"
 #include "qft/inputs/inputs.h"
 #include "qft/pack/options.h"
@@ -52,9 +52,9 @@ void complete(config::RunConfig& config) {
 
 plan::Plan planned(const config::RunConfig& config, int ranks, const std::optional<plan::Machine>& machine,
                    const plan::Question& question = {}) {
-  plan::Recipe recipe = engine::recipe_of(config);
-  plan::Workload work = workload(config, ranks, recipe.objective.item_sequences);
-  return plan::make_plan(config, std::move(recipe), ranks, machine, std::move(work), plan::process_here(config), question);
+  plan::RunPlan run = engine::plan_of(config, engine::ModelSource::read(config, engine::Use::training));
+  plan::Workload work = workload(config, ranks, run.objective.item_sequences);
+  return plan::make_plan(config, std::move(run), ranks, machine, std::move(work), plan::process_here(config), question);
 }
 
 int ranks_of(const config::CommandLine& line) {

@@ -2,6 +2,8 @@
 
 #include "qft/core/error.h"
 
+#include <functional>
+#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -68,8 +70,14 @@ Degrees resolve(Degrees degrees, int world_size) {
   return degrees;
 }
 
+std::string describe(const Degrees& degrees) {
+  const auto all = values(degrees);
+  const int ranks = std::accumulate(all.begin(), all.end(), 1, std::multiplies<>());
+  return fmt::format("{} {} = {}", ranks, ranks == 1 ? "rank" : "ranks", product(all));
+}
+
 Mesh::Mesh(Communicator& world, Degrees degrees, const ForDevice& for_device)
-    : world_size_(world.size()), degrees_(resolve(degrees, world.size())) {
+    : degrees_(resolve(degrees, world.size())) {
   const auto extent = values(degrees_);
   int rest = world.rank();
   for (std::size_t a = kAxes; a-- > 0;) {
@@ -94,10 +102,6 @@ int Mesh::degree(Axis axis) const {
 }
 int Mesh::coordinate(Axis axis) const {
   return coordinates_[static_cast<std::size_t>(axis)];
-}
-
-std::string Mesh::describe() const {
-  return fmt::format("{} {} = {}", world_size_, world_size_ == 1 ? "rank" : "ranks", product(values(degrees_)));
 }
 
 }  // namespace qft::comm

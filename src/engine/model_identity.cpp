@@ -1,7 +1,6 @@
 #include "qft/engine/model_identity.h"
 
 #include "qft/core/hash.h"
-#include "qft/engine/recipe.h"
 #include "qft/io/identity.h"
 #include "qft/io/model_files.h"
 #include "qft/model/adapter_config.h"
@@ -37,14 +36,13 @@ std::string quantization_words(const config::ModelArgs& m) {
 
 }  // namespace
 
-ModelIdentity model_identity_of(const config::RunConfig& config) {
+ModelIdentity model_identity_of(const config::RunConfig& config, const ModelSource& source) {
   Hasher model, adapters;
-  model.update(architecture_of(config, Use::inference).raw);
-  add_weights(model, config.model_path());
-  const Adapters on_it = adapters_of(config, Use::inference);
-  for (const fs::path& dir : on_it.merged) add_adapter(adapters, dir);
-  if (!on_it.live.empty()) add_adapter(adapters, on_it.live);
-  const bool bare = on_it.merged.empty() && on_it.live.empty();
+  model.update(source.config().raw);
+  add_weights(model, source.dir());
+  for (const AdapterSource& adapter : source.merged()) add_adapter(adapters, adapter.dir);
+  if (source.live()) add_adapter(adapters, source.live()->dir);
+  const bool bare = source.merged().empty() && !source.live();
   return {model.hex(), bare ? "none" : adapters.hex(), quantization_words(config.model)};
 }
 

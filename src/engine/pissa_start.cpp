@@ -62,8 +62,8 @@ PissaStart::TemporaryFile::~TemporaryFile() {
   if (!file.empty()) fs::remove(file, ignored);
 }
 
-PissaStart::PissaStart(const config::RunConfig& config, const model::ModelSpec& spec, const io::ModelFiles& files,
-                       const fs::path& resumed, comm::Communicator& comm) {
+PissaStart::PissaStart(const model::ModelSpec& spec, const io::ModelFiles& files, std::uint64_t seed, const fs::path& resumed,
+                       comm::Communicator& comm) {
   const bool first = comm.rank() == 0;
   comm::agreed(comm, [&] {
     const fs::path own = fs::temp_directory_path() / fmt::format("qft-{}-{}", random_hex(), model::kPissaInitFile);
@@ -76,7 +76,7 @@ PissaStart::PissaStart(const config::RunConfig& config, const model::ModelSpec& 
       log::info("PiSSA: decomposing the weights, {}", spec.adapter.lora.pissa->iterations < 0
                                                           ? std::string("exactly (pissa_iter: 16 is faster)")
                                                           : fmt::format("by {} iterations", spec.adapter.lora.pissa->iterations));
-    model::write_initial_factors(spec, files, static_cast<std::uint64_t>(config.training.seed), io::posix_storage(), file_, comm);
+    model::write_initial_factors(spec, files, seed, io::posix_storage(), file_, comm);
   }
   copy_to_others(file_, file_, comm);
 }

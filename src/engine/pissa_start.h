@@ -2,7 +2,6 @@
 #pragma once
 
 #include "qft/comm/communicator.h"
-#include "qft/config/run_config.h"
 #include "qft/io/model_files.h"
 #include "qft/model/spec.h"
 
@@ -17,8 +16,8 @@ class PissaStart {
  public:
   /// `resumed`: the checkpoint that training resumes from, as rank 0 sees it; empty: computes new factors from the weights of
   /// `files`. Collective; throws Error on all ranks.
-  PissaStart(const config::RunConfig& config, const model::ModelSpec& spec, const io::ModelFiles& files,
-             const std::filesystem::path& resumed, comm::Communicator& comm);
+  PissaStart(const model::ModelSpec& spec, const io::ModelFiles& files, std::uint64_t seed, const std::filesystem::path& resumed,
+             comm::Communicator& comm);
 
   std::unique_ptr<io::TensorFile> open() const;
 

@@ -5,7 +5,6 @@
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/engine/objectives.h"
-#include "qft/engine/recipe.h"
 #include "qft/tokenizer/tokenizer.h"
 
 #include <string>
@@ -23,9 +22,14 @@ bool names_reference(const RunConfig& config) {
   return !config.finetuning.ref_model.empty() || !config.finetuning.ref_model_adapters.empty();
 }
 
+/// True if the objective reads sums of log-probabilities that are computed before the first step.
+bool is_stored(const RunConfig& config, const ObjectiveRow& row, Use use) {
+  return use == Use::training && config.finetuning.precompute_ref_log_probs && !row.reads(columns::kReferenceRows);
+}
+
 /// The loss compares log-probabilities of equal token ids.
-void require_same_vocabulary(const RunConfig& config, const RunConfig& own) {
-  const auto policy = model::ModelConfig::load(config.model_path()), theirs = model::ModelConfig::load(own.model_path());
+void require_same_vocabulary(const RunConfig& config, const model::ModelConfig& policy, const RunConfig& own,
+                             const model::ModelConfig& theirs) {
   if (policy.vocab_size != theirs.vocab_size)
     fail_config("ref_model '{}' has a vocabulary of {} tokens, but the model '{}' has {}: a reference must read the same tokens",
                 own.model.model_name_or_path, theirs.vocab_size, config.model.model_name_or_path, policy.vocab_size);
@@ -40,20 +44,24 @@ void require_same_vocabulary(const RunConfig& config, const RunConfig& own) {
 
 }  // namespace
 
-bool has_reference_lane(const RunConfig& config, const model::ModelSpec& spec, Use use) {
+bool has_reference_lane(const RunConfig& config, const model::AdapterConfig& adapter, Use use) {
   const ObjectiveRow& row = objective_of(config);
-  const bool stored = use == Use::training && config.finetuning.precompute_ref_log_probs && !row.reads(columns::kReferenceRows);
-  if (!row.reads_reference() || stored || names_reference(config)) return false;
+  if (!row.reads_reference() || is_stored(config, row, use) || names_reference(config)) return false;
   // PiSSA's base weights without the adapter are not the original model.
-  return spec.adapter.enabled() && !spec.adapter.lora.pissa && spec.adapter.targets().modules_to_save.empty();
+  return adapter.enabled() && !adapter.lora.pissa && adapter.targets().modules_to_save.empty();
 }
 
-ReferenceKind reference_of(const RunConfig& config, const model::ModelSpec& spec, Use use) {
+bool has_separate_reference(const RunConfig& config, const model::AdapterConfig& adapter, Use use) {
+  const ReferenceKind kind = reference_of(config, adapter, use);
+  return kind == ReferenceKind::model || kind == ReferenceKind::file;
+}
+
+ReferenceKind reference_of(const RunConfig& config, const model::AdapterConfig& adapter, Use use) {
   const ObjectiveRow& row = objective_of(config);
   if (!row.reads_reference()) return ReferenceKind::none;
-  if (has_reference_lane(config, spec, use)) return ReferenceKind::lane;
-  if (use == Use::training && config.finetuning.precompute_ref_log_probs && !row.reads(columns::kReferenceRows)) return ReferenceKind::file;
-  if (names_reference(config) || use == Use::training || spec.adapter.enabled()) return ReferenceKind::model;
+  if (has_reference_lane(config, adapter, use)) return ReferenceKind::lane;
+  if (is_stored(config, row, use)) return ReferenceKind::file;
+  if (names_reference(config) || use == Use::training || adapter.enabled()) return ReferenceKind::model;
   fail_config(
       "{} compares the model with a reference, but there is no adapter to switch off and no ref_model: "
       "give adapter_name_or_path, or ref_model (the model that training started from)",
@@ -67,7 +75,7 @@ RunConfig reference_config(const RunConfig& config, Use use) {
     own.model.adapter_name_or_path = config.finetuning.ref_model_adapters;
     own.model.adapter_folder.clear();
   } else {
-    own.model.adapter_name_or_path.resize(adapters_of(config, use).merged.size());
+    own.model.adapter_name_or_path.resize(adapter_paths(config, use).merged.size());
     own.finetuning.ref_model = own.model.model_name_or_path;  // the reference has no reference
   }
   if (use == Use::training) {
@@ -77,28 +85,26 @@ RunConfig reference_config(const RunConfig& config, Use use) {
   return own;
 }
 
-std::optional<model::ModelSpec> reference_spec(const RunConfig& config, const model::ModelSpec& spec, Use use) {
-  if (reference_of(config, spec, use) != ReferenceKind::model) return {};
-  return spec_of(reference_config(config, use), Use::inference);
-}
-
-std::unique_ptr<ReferenceModel> ReferenceModel::load(const RunConfig& config, comm::Communicator& comm, c10::Device device,
-                                                     Use use, const parallel::Layout* layout, const plan::Batches& batches) {
+std::unique_ptr<ReferenceModel> ReferenceModel::load(const RunConfig& config, const ModelSource& policy, comm::Communicator& comm,
+                                                     c10::Device device, const parallel::Sharding* sharding,
+                                                     const plan::Batches& batches) {
   RunConfig own;
+  std::shared_ptr<const ModelSource> source = policy.reference();
   comm::agreed(comm, [&] {
-    own = reference_config(config, use);
-    require_same_vocabulary(config, own);
+    own = reference_config(config, policy.use());
+    if (!source) source = std::make_shared<const ModelSource>(ModelSource::read(own, Use::inference));
+    require_same_vocabulary(config, policy.own_config(), own, source->own_config());
   });
-  if (layout != nullptr) {
-    own.parallel.strategy = layout->strategy().name;
-    if (layout->offload().weights) own.parallel.offload_param = "cpu";
+  if (sharding != nullptr) {
+    own.parallel.strategy = sharding->strategy.name;
+    if (sharding->offload.weights) own.parallel.offload_param = "cpu";
   }
-  auto instance = Instance::load(own, comm, device, Use::inference, batches);
+  auto instance = Instance::load(resolve_run(own, *source, comm, device, batches), *source, comm, device);
   if (comm.rank() == 0)
     log::info(
         "reference: model '{}'{}, frozen, {}, {}", own.model.model_name_or_path,
         own.model.adapter_name_or_path.empty() ? "" : fmt::format(" with adapter '{}'", own.model.adapter_name_or_path.back()),
-        c10::toString(instance->precision().compute), instance->layout().describe());
+        c10::toString(instance->precision().compute), parallel::describe(instance->plan().sharding));
   std::unique_ptr<ReferenceModel> reference(new ReferenceModel(std::move(instance)));
   if (objective_of(config).reads(columns::kReferenceRows)) reference->hold_head();
   return reference;
@@ -134,11 +140,11 @@ std::int64_t ReferenceModel::bytes() const {
   return store.weights + store.gathered_peak + executor.activations + executor.buffers;
 }
 
-std::unique_ptr<ReferenceModel> load_reference_beside(const RunConfig& config, const Instance& policy, comm::Communicator& comm,
-                                                      c10::Device device, Use use) {
+std::unique_ptr<ReferenceModel> load_reference_beside(const RunConfig& config, const ModelSource& source, const Instance& policy,
+                                                      comm::Communicator& comm, c10::Device device) {
   bool wanted = false;
-  comm::agreed(comm, [&] { wanted = reference_of(config, policy.spec(), use) == ReferenceKind::model; });
-  return wanted ? ReferenceModel::load(config, comm, device, use, &policy.layout()) : nullptr;
+  comm::agreed(comm, [&] { wanted = reference_of(config, policy.spec().adapter, source.use()) == ReferenceKind::model; });
+  return wanted ? ReferenceModel::load(config, source, comm, device, &policy.plan().sharding) : nullptr;
 }
 
 }  // namespace qft::engine

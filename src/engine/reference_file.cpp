@@ -62,8 +62,8 @@ ReferenceSums read_sums(const io::h5::File& file, std::int64_t items, std::int64
 
 }  // namespace
 
-ReferenceIdentity identity_of(const config::RunConfig& own, const std::string& pack) {
-  const ModelIdentity model = model_identity_of(own);
+ReferenceIdentity identity_of(const config::RunConfig& own, const ModelSource& source, const std::string& pack) {
+  const ModelIdentity model = model_identity_of(own, source);
   return {pack, model.model, model.adapter, own.model.infer_dtype, model.quantization};
 }
 

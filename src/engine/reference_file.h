@@ -1,7 +1,7 @@
 // The file of a reference's log-probabilities beside a pack: <pack>.reference, HDF5. Private to engine.
 #pragma once
 
-#include "qft/config/run_config.h"
+#include "qft/engine/model_source.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -20,9 +20,9 @@ struct ReferenceIdentity {
   std::string quantization;  ///< quantisation that the run file asks for; "none" without
 };
 
-/// `own`: the run that loads the reference (reference_config()); `pack`: the fingerprint of the scored pack. Reads ten samples of
+/// `own`: the run that loads the reference (reference_config()) from `source`; `pack`: the fingerprint of the scored pack. Reads ten samples of
 /// each large file and small files whole. Throws Error.
-ReferenceIdentity identity_of(const config::RunConfig& own, const std::string& pack);
+ReferenceIdentity identity_of(const config::RunConfig& own, const ModelSource& source, const std::string& pack);
 
 /// The known log-probabilities of a pack.
 struct ReferenceSums {

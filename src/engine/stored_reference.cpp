@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "adapter_choice.h"
 #include "reference_file.h"
 
 namespace qft::engine {
@@ -28,12 +29,12 @@ struct PackScores {
 };
 
 /// Opens a pack's scores. Rank 0 reads the file. Collective.
-PackScores open(const config::RunConfig& config, std::shared_ptr<const pack::PackReader> pack, pack::CorpusPart part,
-                comm::Communicator& comm) {
+PackScores open(const config::RunConfig& config, const ModelSource& reference, std::shared_ptr<const pack::PackReader> pack,
+                pack::CorpusPart part, comm::Communicator& comm) {
   PackScores scored{std::move(pack), reference_path(pack_path(config, part))};
   comm::agreed(comm, [&] {
     if (comm.rank() != 0) return;
-    scored.identity = identity_of(reference_config(config, Use::training), scored.pack->fingerprint());
+    scored.identity = identity_of(reference_config(config, Use::training), reference, scored.pack->fingerprint());
     if (auto found = read_reference(scored.path, scored.identity, scored.pack->num_items(), scored.pack->num_sequences()))
       scored.sums = std::move(*found);
   });
@@ -131,15 +132,14 @@ void StoredReference::fill(const SourceBatch& batch, std::span<model::MicroInput
   }
 }
 
-References stored_references(const config::RunConfig& config, const TrainingData& data, comm::Communicator& comm,
-                             c10::Device device, const StopRequested& asked) {
-  if (!config.finetuning.precompute_ref_log_probs) return {};
+References stored_references(const config::RunConfig& config, const ModelSource& source, const TrainingData& data,
+                             comm::Communicator& comm, c10::Device device, const StopRequested& asked) {
   bool wanted = false;
-  comm::agreed(comm,
-               [&] { wanted = reference_of(config, spec_of(config, Use::training), Use::training) == ReferenceKind::file; });
+  comm::agreed(comm, [&] { wanted = reference_of(config, adapter_of(config, source), Use::training) == ReferenceKind::file; });
   if (!wanted) return {};
-  std::vector<PackScores> packs = {open(config, data.pack, pack::CorpusPart::train, comm)};
-  if (data.eval && data.eval->pack != data.pack) packs.push_back(open(config, data.eval->pack, pack::CorpusPart::eval, comm));
+  const ModelSource& reference = *source.reference();
+  std::vector<PackScores> packs = {open(config, reference, data.pack, pack::CorpusPart::train, comm)};
+  if (data.eval && data.eval->pack != data.pack) packs.push_back(open(config, reference, data.eval->pack, pack::CorpusPart::eval, comm));
   std::unique_ptr<ReferenceModel> model;
   for (PackScores& scored : packs) {
     if (scored.whole()) {
@@ -148,7 +148,7 @@ References stored_references(const config::RunConfig& config, const TrainingData
       continue;
     }
     RemainingItems rest(config, scored, comm);
-    if (!model) model = ReferenceModel::load(config, comm, device, Use::training, nullptr, rest.bounds());
+    if (!model) model = ReferenceModel::load(config, source, comm, device, nullptr, rest.bounds());
     complete(scored, rest, *model, comm, asked);
   }
   References references;

@@ -109,18 +109,18 @@ Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c
                     const EvaluationParts& wanted) {
   const fs::path dir = config.training.output_dir;
   const bool writes = comm.rank() == 0 && !dir.empty() && wanted.files;
+  const auto source = engine::ModelSource::read(config, engine::Use::inference, comm);
   comm::agreed(comm, [&] {
     if (writes) io::probe_writable(dir);
-    if (wanted.likelihood)
-      engine::require_shareable_prompts(config, engine::architecture_of(config, engine::Use::inference).rope);
+    if (wanted.likelihood) engine::require_shareable_prompts(config, source.config().rope);
   });
-  const auto instance = infer::load_for_inference(config, comm, device);
+  const auto instance = infer::load_for_inference(config, source, comm, device);
   const auto set = engine::open_eval_data(config, instance->spec().config, comm);
   engine::require_labels(set, config, comm);
   const auto reference =
-      wanted.likelihood ? engine::load_reference_beside(config, *instance, comm, device, engine::Use::inference) : nullptr;
+      wanted.likelihood ? engine::load_reference_beside(config, source, *instance, comm, device) : nullptr;
   Evaluation result{config.model.model_name_or_path,
-                    engine::adapters_of(config, engine::Use::inference).live.string(),
+                    source.live() ? source.live()->dir.string() : std::string(),
                     infer::compute_type_name(*instance),
                     {},
                     {},

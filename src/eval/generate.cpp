@@ -10,7 +10,7 @@
 #include "qft/core/units.h"
 #include "qft/device/scalar_type.h"
 #include "qft/engine/model_identity.h"
-#include "qft/engine/recipe.h"
+#include "qft/engine/precision.h"
 #include "qft/infer/answer_all.h"
 #include "qft/infer/load_model.h"
 #include "qft/io/model_files.h"
@@ -34,10 +34,10 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 
 /// Returns everything that answers depend on.
-json settings_of(const config::RunConfig& config, const Prompts& prompts) {
+json settings_of(const config::RunConfig& config, const engine::ModelSource& source, const Prompts& prompts) {
   const config::GenerateArgs& g = config.generate;
-  const engine::ModelIdentity model = engine::model_identity_of(config);
-  const auto compute = engine::inference_precision(config, io::ModelFiles::open(config.model_path())).precision.compute;
+  const engine::ModelIdentity model = engine::model_identity_of(config, source);
+  const auto compute = engine::inference_precision(config, source.files()).precision.compute;
   return {{"prompts", prompts.hash},
           {"model", model.model},
           {"adapter", model.adapter},
@@ -106,8 +106,9 @@ std::vector<std::size_t> take_mine(std::vector<Prompt>& prompts, const std::vect
 
 /// Answers this rank's records and adds them to `sink`. Collective.
 void answer(const Prompts& prompts, const std::vector<std::size_t>& mine, const config::RunConfig& config,
-            comm::Communicator& comm, c10::Device device, AnswerSink& sink, GenerateResult& result) {
-  const auto instance = infer::load_for_inference(config, comm, device);
+            const engine::ModelSource& source, comm::Communicator& comm, c10::Device device, AnswerSink& sink,
+            GenerateResult& result) {
+  const auto instance = infer::load_for_inference(config, source, comm, device);
   const auto start = std::chrono::steady_clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
   const auto shortened = std::ranges::count_if(mine, [&](std::size_t i) { return prompts.all[i].shortened; });
@@ -165,10 +166,11 @@ GenerateResult generate(const config::RunConfig& config, const std::string& inpu
   const bool streams = input == kStandardStream || output == kStandardStream;
   if (streams && comm.size() > 1)
     fail_config("--input - and --output - work with one rank, not {}: name files, or start without mpirun", comm.size());
+  const auto source = engine::ModelSource::read(config, engine::Use::inference, comm);
   std::optional<Prompts> prompts;
   comm::agreed(comm, [&] {
     if (comm.rank() == 0 && output != kStandardStream) require_output(output, config.training.overwrite_output_dir);
-    prompts.emplace(read_prompts(input, config, engine::architecture_of(config, engine::Use::inference)));
+    prompts.emplace(read_prompts(input, config, source.config()));
   });
   require_same_prompts(prompts->hash, input, comm);
   GenerateResult result{.output = output, .records = std::ssize(prompts->all) - prompts->blanks(), .errors = prompts->errors()};
@@ -179,7 +181,7 @@ GenerateResult generate(const config::RunConfig& config, const std::string& inpu
     log::info("--input {} has {}: index counts them, but the output has no line for them", input,
               count_noun(prompts->blanks(), "blank line"));
   json settings;
-  comm::agreed(comm, [&] { settings = settings_of(config, *prompts); });
+  comm::agreed(comm, [&] { settings = settings_of(config, source, *prompts); });
   const auto sink = open_sink(
       output, settings, config.training.overwrite_output_dir, std::ssize(prompts->all),
       [&](std::int64_t i) -> std::optional<std::string> {
@@ -193,7 +195,7 @@ GenerateResult generate(const config::RunConfig& config, const std::string& inpu
     log::info("resuming '{}': {} of {} are answered already", output, result.earlier, count_noun(result.records, "record"));
   const std::vector<std::size_t> mine = take_mine(prompts->all, sink->done(), comm);
   const activity::Phase phase("generate");
-  if (comm::all_reduce_value(comm, std::ssize(mine)) > 0) answer(*prompts, mine, config, comm, device, *sink, result);
+  if (comm::all_reduce_value(comm, std::ssize(mine)) > 0) answer(*prompts, mine, config, source, comm, device, *sink, result);
   result.cut_off = sink->finish();
   return result;
 }

@@ -27,15 +27,16 @@ bool is_inside(const fs::path& path, const fs::path& dir) {
 }
 
 /// Returns "adapter 'out' (rank 8, alpha 16, on q_proj, v_proj)".
-std::string adapter_words(const engine::Adapters& adapters, const model::AdapterConfig& adapter) {
-  if (adapters.live.empty()) return "no adapter";
+std::string adapter_words(const engine::ModelSource& source, const model::AdapterConfig& config) {
+  if (!source.live()) return "no adapter";
   std::string merged;
-  for (const fs::path& dir : adapters.merged) merged += fmt::format("adapter '{}', merged; ", dir.string());
-  if (adapter.oft.enabled()) return fmt::format("{}adapter '{}' ({})", merged, adapters.live.string(), adapter.oft.describe());
-  const model::LoraConfig& lora = adapter.lora;
-  return fmt::format("{}adapter '{}' ({}rank {}, alpha {}, on {})", merged, adapters.live.string(), lora.dora ? "DoRA, " : "",
-                     lora.rank, lora.alpha,
-                     lora.target_pattern.empty() ? fmt::format("{}", fmt::join(lora.targets, ", ")) : lora.target_pattern);
+  for (const engine::AdapterSource& adapter : source.merged())
+    merged += fmt::format("adapter '{}', merged; ", adapter.dir.string());
+  const fs::path& dir = source.live()->dir;
+  if (config.oft.enabled()) return fmt::format("{}adapter '{}' ({})", merged, dir.string(), config.oft.describe());
+  const model::LoraConfig& lora = config.lora;
+  return fmt::format("{}adapter '{}' ({}rank {}, alpha {}, on {})", merged, dir.string(), lora.dora ? "DoRA, " : "", lora.rank,
+                     lora.alpha, lora.target_pattern.empty() ? fmt::format("{}", fmt::join(lora.targets, ", ")) : lora.target_pattern);
 }
 
 }  // namespace
@@ -57,18 +58,23 @@ std::string setting_for(const fs::path& dir) {
   return fmt::format("{}={}", holds_adapter(dir) ? "adapter_name_or_path" : "model_name_or_path", dir.string());
 }
 
-std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& config, comm::Communicator& comm,
-                                                     c10::Device device) {
-  auto instance = engine::Instance::load(config, comm, device, engine::Use::inference);
+std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& config, const engine::ModelSource& source,
+                                                     comm::Communicator& comm, c10::Device device) {
+  auto instance = engine::Instance::load(engine::resolve_run(config, source, comm, device), source, comm, device);
   if (comm.rank() != 0) return instance;
   const std::string& base = config.model.model_name_or_path;
-  log::info("model '{}', {}; computed in {} ({})", base,
-            adapter_words(engine::adapters_of(config, engine::Use::inference), instance->spec().adapter),
-            compute_type_name(*instance), instance->precision_reason());
+  log::info("model '{}', {}; computed in {} ({})", base, adapter_words(source, instance->spec().adapter), compute_type_name(*instance),
+            instance->plan().precision_reason);
   if (const fs::path unused = unused_result(config); !unused.empty())
     log::warn("the model '{}' is used without the training result in '{}': to use the result, set {}", base, unused.string(),
               setting_for(unused));
   return instance;
+}
+
+std::unique_ptr<engine::Instance> load_for_inference(const config::RunConfig& config, comm::Communicator& comm,
+                                                     c10::Device device) {
+  const auto source = engine::ModelSource::read(config, engine::Use::inference, comm);
+  return load_for_inference(config, source, comm, device);
 }
 
 std::string compute_type_name(const engine::Instance& instance) {

@@ -253,6 +253,7 @@ ModelConfig ModelConfig::scaled_to(std::int64_t tokens, const std::string& rope_
   scaled.text_prefix = text_prefix;
   scaled.tie_word_embeddings = tie_word_embeddings;
   scaled.rewritten = rewritten;
+  scaled.scaled_from = before;
   return scaled;
 }
 

@@ -8,16 +8,24 @@
 namespace qft::parallel {
 namespace {
 
+/// Micro-batches of a full group.
+int group_of(const Schedule& schedule, int most) {
+  return static_cast<int>(std::clamp<std::int64_t>(schedule.group, 1, std::max(1, most)));
+}
+
 class Builder {
  public:
   /// `bottom`: lowest block that gradients reach; num_units(): none.
-  Builder(const model::ModelSpec& spec, const ScheduleOptions& options, int bottom)
-      : spec_(spec), options_(options), bottom_(bottom) {
-    QFT_ASSERT(options.group >= 1 && options.max_micro_batches >= options.micro_batches && options.micro_batches >= 0,
-               "group {}, at most {} micro-batches, here {}", options.group, options.max_micro_batches, options.micro_batches);
+  Builder(const model::ModelSpec& spec, const Schedule& schedule, const MicroBatches& micro_batches, int bottom)
+      : spec_(spec),
+        reference_(schedule.reference),
+        group_(group_of(schedule, micro_batches.most)),
+        here_(micro_batches.here),
+        most_(micro_batches.most),
+        bottom_(bottom) {
+    QFT_ASSERT(schedule.group >= 1 && most_ >= here_ && here_ >= 0, "group {}, at most {} micro-batches, here {}", schedule.group,
+               most_, here_);
   }
-
-  int groups() const { return (options_.max_micro_batches + options_.group - 1) / options_.group; }
 
   void acquire(int block, GatherPurpose purpose) {
     for (const int unit : spec_.units_of_block(block))
@@ -30,7 +38,7 @@ class Builder {
   void forward(int block, int group) {
     const bool head = block == spec_.head_unit();
     for (int m = first(group); m < last(group); ++m) {
-      if (options_.reference)
+      if (reference_)
         list_.push_back({.kind = ActionKind::forward,
                          .target = block,
                          .micro = m,
@@ -63,19 +71,20 @@ class Builder {
   ActionList take() { return std::move(list_); }
 
  private:
-  int first(int group) const { return std::min(group * options_.group, options_.micro_batches); }
-  int last(int group) const { return last_of(group, options_.micro_batches); }
-  int last_of(int group, int micro_batches) const { return std::min((group + 1) * options_.group, micro_batches); }
+  int first(int group) const { return std::min(group * group_, here_); }
+  int last(int group) const { return last_of(group, here_); }
+  int last_of(int group, int micro_batches) const { return std::min((group + 1) * group_, micro_batches); }
   void join_exchange(int block, int group) {
-    const int passes = last_of(group, options_.max_micro_batches) - group * options_.group - (last(group) - first(group));
+    const int passes = last_of(group, most_) - group * group_ - (last(group) - first(group));
     for (int i = 0; i < passes; ++i) {
-      if (options_.reference) list_.push_back({.kind = ActionKind::join_exchange, .target = block, .lane = Lane::reference});
+      if (reference_) list_.push_back({.kind = ActionKind::join_exchange, .target = block, .lane = Lane::reference});
       list_.push_back({ActionKind::join_exchange, block});
     }
   }
 
   const model::ModelSpec& spec_;
-  const ScheduleOptions& options_;
+  bool reference_;
+  int group_, here_, most_;
   int bottom_;
   ActionList list_;
 };
@@ -92,21 +101,34 @@ std::string describe(const Action& action, const model::ModelSpec& spec) {
   return fmt::format("{}({}, micro {}{})", name, unit, action.micro, action.lane == Lane::reference ? ", reference" : "");
 }
 
+Schedule make_schedule(const Sharding& sharding) {
+  const bool by_micro_batch = sharding.reduction_order == ReductionOrder::by_micro_batch;
+  return {.reduce_every_group = sharding.strategy.reduce_every_group() || by_micro_batch,
+          .reshard_after_forward = sharding.strategy.reshard_after_forward,
+          .offload_inputs = sharding.offload.activations};
+}
+
+int groups_of(const Schedule& schedule, int most) {
+  const int group = group_of(schedule, most);
+  return (most + group - 1) / group;
+}
+
 int groups_per_vote(double seconds, int groups) {
   constexpr double kLongStep = 4.0, kBetweenVotes = 2.0;
   if (seconds < kLongStep) return 0;
   return static_cast<int>(std::clamp(std::ceil(kBetweenVotes * groups / seconds), 1.0, std::max(1.0, double(groups))));
 }
 
-ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions& options) {
+ActionList training_actions(const model::ModelSpec& spec, const Schedule& schedule, const MicroBatches& micro_batches) {
   const int top = spec.head_unit();
   const int bottom = spec.lowest_trained_block();
-  Builder build(spec, options, bottom);
+  Builder build(spec, schedule, micro_batches, bottom);
   // Forward turns around at the head: its backward needs the same weights at once.
-  const auto stays = [&](int block) { return block >= bottom && (block == top || !options.reshard_after_forward); };
-  for (int group = 0; group < build.groups(); ++group) {
-    const bool last_group = group + 1 == build.groups();
-    if (options.groups_per_vote > 0 && group % options.groups_per_vote == 0) build.vote();
+  const auto stays = [&](int block) { return block >= bottom && (block == top || !schedule.reshard_after_forward); };
+  const int groups = groups_of(schedule, micro_batches.most);
+  for (int group = 0; group < groups; ++group) {
+    const bool last_group = group + 1 == groups;
+    if (micro_batches.groups_per_vote > 0 && group % micro_batches.groups_per_vote == 0) build.vote();
     for (int block = 0; block <= top; ++block) {
       build.acquire(block, GatherPurpose::forward);
       build.forward(block, group);
@@ -116,7 +138,7 @@ ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions
       if (!stays(block)) build.acquire(block, GatherPurpose::backward);
       build.backward(block, group);
       // A tied embedding is reduced with block 0, its last user: units are reduced under their own block's index.
-      if (last_group || options.reduce_every_group) build.reduce(block);
+      if (last_group || schedule.reduce_every_group) build.reduce(block);
       build.release(block);
       if (block == top && spec.ties_head() && !stays(0)) build.release(0);
     }
@@ -125,9 +147,10 @@ ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions
   return build.take();
 }
 
-ActionList evaluation_schedule(const model::ModelSpec& spec, const ScheduleOptions& options) {
-  Builder build(spec, options, spec.num_units());
-  for (int group = 0; group < build.groups(); ++group)
+ActionList evaluation_actions(const model::ModelSpec& spec, const Schedule& schedule, const MicroBatches& micro_batches) {
+  Builder build(spec, schedule, micro_batches, spec.num_units());
+  const int groups = groups_of(schedule, micro_batches.most);
+  for (int group = 0; group < groups; ++group)
     for (int block = 0; block < spec.num_units(); ++block) {
       build.acquire(block, GatherPurpose::forward);
       build.forward(block, group);

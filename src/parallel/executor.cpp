@@ -60,17 +60,19 @@ struct Executor::Pass {
   bool training() const { return objective != nullptr; }
 };
 
-Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm, const ExecutorOptions& options)
+Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm, const Schedule& schedule,
+                   const model::RandomPass& random, Diagnostics diagnostics)
     : transformer_(transformer),
       store_(store),
       comm_(comm),
-      options_(options),
+      random_(random),
+      diagnostics_(std::move(diagnostics)),
       units_(std::make_unique<AcquiredUnits>(transformer.spec(), store)),
-      in_flight_(std::make_unique<InFlight>(transformer, ActivationPolicy{options.recompute, options.offload_inputs})),
-      graphs_(options.graphs ? std::make_unique<LayerGraphs>(transformer) : nullptr) {
-  QFT_ASSERT(!options.graphs || (options.lora_dropout == 0.0 && !options.offload_inputs),
+      in_flight_(std::make_unique<InFlight>(transformer, ActivationPolicy{schedule.recompute, schedule.offload_inputs})),
+      graphs_(schedule.graphs ? std::make_unique<LayerGraphs>(transformer) : nullptr) {
+  QFT_ASSERT(!schedule.graphs || (random.lora_dropout == 0.0 && !schedule.offload_inputs),
              "graphs support neither LoRA dropout nor offloaded activations");
-  QFT_ASSERT(options.recompute || !options.offload_inputs, "offloading layer inputs needs recomputation");
+  QFT_ASSERT(schedule.recompute || !schedule.offload_inputs, "offloading layer inputs needs recomputation");
 }
 
 Executor::~Executor() = default;
@@ -82,8 +84,8 @@ StepResult Executor::train(const ActionList& list, std::span<const model::MicroI
   ReferenceLane lane(objective.reference_rows(), micros.size());
   std::vector<at::Tensor> sums(micros.size());
   const auto head = training_head(objective, loss_scale, lane, sums);
-  Pass pass{micros,         *head,      lane,  &objective, {options_.lora_dropout, options_.noise_alpha, options_.seed, step},
-            stop_requested, loss_scale, range, &sums};
+  Pass pass{micros, *head, lane, &objective, random_, stop_requested, loss_scale, range, &sums};
+  pass.random.step = step;
   store_.start_step(range);
   interpret(list, pass);
   return pass.result;
@@ -129,7 +131,7 @@ void Executor::interpret(const ActionList& list, Pass& pass) {
       activity::tick();
     }
   };
-  explain_out_of_memory(perform_all, where, [&] { return memory_held(); }, options_.memory_advice);
+  explain_out_of_memory(perform_all, where, [&] { return memory_held(); }, diagnostics_.memory_advice);
 }
 
 void Executor::perform(const Action& action, Pass& pass) {
@@ -272,7 +274,7 @@ void Executor::run(const LayerCall& call, const MicroInFlight& micro, const Pass
 }
 
 void Executor::without_waits(const std::function<std::string()>& what, const std::function<void()>& part) const {
-  device::without_waits(transformer_.device(), options_.debug_sync && warm_, what, part);
+  device::without_waits(transformer_.device(), diagnostics_.debug_sync && warm_, what, part);
 }
 
 std::string Executor::memory_held() const {

@@ -1,5 +1,6 @@
 #include "qft/parallel/strategy.h"
 
+#include "qft/comm/mesh.h"
 #include "qft/core/error.h"
 
 #include <algorithm>
@@ -26,6 +27,32 @@ Strategy with_offload(Strategy strategy, const Offload& offload) {
   if (!strategy.optimizer) strategy.optimizer = strategy.gradients = strategy.weights = true;
   if (offload.optimizer) strategy.gradients = true;
   return strategy;
+}
+
+Sharding make_sharding(const Strategy& strategy, const Offload& offload, int ranks, std::int64_t group_ranks) {
+  Sharding sharding{.strategy = with_offload(strategy, offload), .offload = offload};
+  if (strategy.sharded()) {
+    const std::int64_t group = strategy.grouped ? std::min<std::int64_t>(group_ranks, 1 << 30) : ranks;
+    QFT_ASSERT(group > 0, "strategy {} has groups of {} ranks", strategy.name, group);
+    if (ranks % group != 0)
+      fail_config("hsdp_group_size {} does not divide the {} ranks: start a multiple of {} ranks, or change it", group, ranks,
+                  group);
+    sharding.shard_ranks = static_cast<int>(group);
+  }
+  sharding.replicas = ranks / sharding.shard_ranks;
+  return sharding;
+}
+
+std::string describe(const Sharding& sharding) {
+  const comm::Degrees degrees{.replicate = sharding.replicas, .shard = sharding.shard_ranks};
+  std::string text = fmt::format("{}: {}", sharding.strategy.name, comm::describe(degrees));
+  const Offload& offload = sharding.offload;
+  if (!offload.any()) return text;
+  text += "; offloaded to host memory:";
+  if (offload.optimizer) text += " optimizer";
+  if (offload.weights) text += " weights";
+  if (offload.activations) text += " activations";
+  return text;
 }
 
 std::span<const Strategy> strategies() {

@@ -4,6 +4,7 @@
 #include "qft/device/staged_copy.h"
 #include "qft/ops/matmul_choice.h"
 #include "qft/parallel/activation_bytes.h"
+#include "qft/plan/memory_plan.h"
 
 #include <algorithm>
 
@@ -11,8 +12,8 @@ namespace qft::plan {
 namespace {
 
 /// For `group` micro-batches in flight.
-std::int64_t kernel_bytes(const ExecutionConfig& run, std::int64_t group) {
-  return run.on_cpu ? device::kernel_cache_bytes(kernel_sets(run.spec, run.precision, group)) : 0;
+std::int64_t kernel_bytes(const RunPlan& run, std::int64_t group) {
+  return run.on_cpu ? device::kernel_cache_bytes(kernel_sets(*run.spec, run.precision, group)) : 0;
 }
 
 }  // namespace
@@ -28,17 +29,24 @@ std::int64_t kernel_sets(const model::ModelSpec& spec, const optim::Precision& p
   return shared ? 0 : group;
 }
 
-Footprint footprint_of(const ExecutionConfig& run, const config::RunConfig& config) {
-  const auto& t = config.training;
+Footprint footprint_of(const RunPlan& run) {
   Footprint f;
   f.memory = plan_memory(run);
-  f.kernels = kernel_bytes(run, run.group);
+  f.kernels = kernel_bytes(run, run.schedule.group);
   // Data on a device is copied to the host before it is written, with and without async_save.
-  if (run.training && t.save_strategy != "no" && (t.async_save || !run.on_cpu)) f.staged = staged_bytes(run, t.save_only_model);
+  if (run.training && run.saving.enabled && (run.saving.async || !run.on_cpu)) f.staged = staged_bytes(run);
   if (run.training && !run.on_cpu) f.staged += static_cast<std::int64_t>(device::StagedCopy::kBytes);
   f.needed = f.memory.total() + (run.on_cpu ? f.memory.host + f.staged + f.kernels : 0);
   if (!run.on_cpu) f.on_host = f.memory.host + f.staged;
   return f;
+}
+
+AvailableMemory memory_for(const RunPlan& run, const MachineFacts& machine) {
+  AvailableMemory room{.host = machine.host};
+  if (!machine.available) return room;
+  const bool unified = !machine.on_cpu && !machine.own_memory;
+  room.device = std::max<std::int64_t>(1, *machine.available - (unified ? footprint_of(run).staged : 0));
+  return room;
 }
 
 bool fits(const Footprint& footprint, const AvailableMemory& room) {
@@ -46,23 +54,22 @@ bool fits(const Footprint& footprint, const AvailableMemory& room) {
   return holds(footprint.needed, room.device) && holds(footprint.on_host, room.host);
 }
 
-PolicyFit fastest_that_fits(const config::RunConfig& config, const AvailableMemory& room,
-                            const std::function<ExecutionConfig(const MemoryPolicy&)>& config_with) {
-  PolicyFit fit;
-  for (const MemoryPolicy& policy : policies_of(config)) {
-    fit = {policy, footprint_of(config_with(policy), config)};
-    fit.fits = fits(fit.footprint, room);
-    if (fit.fits) break;
+RunPlan with_fastest(RunPlan run, std::span<const parallel::Schedule> schedules, const MachineFacts& machine) {
+  const AvailableMemory room = memory_for(run, machine);
+  for (const parallel::Schedule& schedule : schedules) {
+    run.schedule = schedule;
+    run.footprint = footprint_of(run);
+    run.fits = fits(run.footprint, room);
+    if (run.fits) break;
   }
-  return fit;
+  return run;
 }
 
-std::int64_t largest_group(const ExecutionConfig& one, const Footprint& footprint, std::int64_t available,
-                           std::int64_t micro_batches) {
-  const std::int64_t each =
-      parallel::activation_bytes(one.spec, one.precision.compute, one.shape.tokens, one.recompute, one.offload.activations);
+std::int64_t largest_group(const RunPlan& one, const MachineFacts& machine, std::int64_t micro_batches) {
+  const std::int64_t each = parallel::activation_bytes(*one.spec, one.precision.compute, one.shape.tokens, one.schedule.recompute,
+                                                       one.schedule.offload_inputs);
   const std::int64_t more = std::max<std::int64_t>(1, each + kernel_bytes(one, 2) - kernel_bytes(one, 1));
-  const std::int64_t group = (available / 5 * 4 - (footprint.needed - each)) / more;
+  const std::int64_t group = (memory_for(one, machine).device / 5 * 4 - (one.footprint.needed - each)) / more;
   return std::clamp<std::int64_t>(group, 1, std::max<std::int64_t>(1, micro_batches));
 }
 

@@ -28,14 +28,14 @@ std::int64_t model_file_bytes(const model::ModelSpec& spec, const optim::Precisi
   return spec.num_params(false) * size_of(p.compute);
 }
 
-std::int64_t checkpoint_bytes(const model::ModelSpec& spec, const optim::Precision& p, const optim::RuleSpec& rule,
-                              const optim::Hyper& hyper, bool model_only) {
-  if (model_only) return model_file_bytes(spec, p);
-  std::int64_t state = spec.num_params(true) * size_of(p.master);
-  for (const auto& unit : spec.units)
+std::int64_t checkpoint_bytes(const RunPlan& run) {
+  const optim::Precision& p = run.precision;
+  if (run.saving.model_only) return model_file_bytes(*run.spec, p);
+  std::int64_t state = run.spec->num_params(true) * size_of(p.master);
+  for (const auto& unit : run.spec->units)
     for (const auto& param : unit.params)
-      if (param.trainable) state += rule.state_bytes(parallel::optimizer_param(param), hyper, p);
-  return state + model_file_bytes(spec, p);
+      if (param.trainable) state += run.rule->state_bytes(parallel::optimizer_param(param), run.hyper, p);
+  return state + model_file_bytes(*run.spec, p);
 }
 
 }  // namespace qft::plan

@@ -47,12 +47,12 @@ double total_operations(const std::vector<Sample>& samples) {
 
 class Measurement::Impl {
  public:
-  Impl(comm::Session& session, Recipe recipe, c10::Device device, const MeasureOptions& options)
+  Impl(comm::Session& session, const RunPlan& run, c10::Device device, const MeasureOptions& options)
       : session_(session),
         device_(device),
         before_(device::memory_use(device).current),
-        whole_(std::move(recipe.spec)),
-        precision_(recipe.precision),
+        whole_(*run.spec),
+        precision_(run.precision),
         options_(options),
         layers_(whole_, precision_, device, options) {
     for (std::int64_t t = 0; t < options.tokens; t += options.sequence)
@@ -300,8 +300,8 @@ class Measurement::Impl {
   MicroShape shape_;
 };
 
-Measurement::Measurement(comm::Session& session, Recipe recipe, c10::Device device, const MeasureOptions& options)
-    : impl_(std::make_unique<Impl>(session, std::move(recipe), device, options)) {}
+Measurement::Measurement(comm::Session& session, const RunPlan& run, c10::Device device, const MeasureOptions& options)
+    : impl_(std::make_unique<Impl>(session, run, device, options)) {}
 Measurement::~Measurement() = default;
 
 std::vector<Sample> Measurement::gemm() {

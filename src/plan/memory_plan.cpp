@@ -1,6 +1,5 @@
 #include "qft/plan/memory_plan.h"
 
-#include "qft/core/units.h"
 #include "qft/model/export.h"
 #include "qft/model/sublayer.h"
 #include "qft/ops/dora.h"
@@ -16,10 +15,7 @@
 #include "qft/parallel/weight_store.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <functional>
-#include <iterator>
 #include <map>
 #include <string_view>
 
@@ -34,35 +30,35 @@ namespace {
 constexpr std::int64_t kLayersAhead = 4;
 
 /// Elements of a rank's slice of a buffer in the shard group, and of the whole buffer with padding.
-std::int64_t slice(const ExecutionConfig& run, std::int64_t n) {
-  return n == 0 ? 0 : parallel::Division::share(n, run.shard_ranks);
+std::int64_t slice(const RunPlan& run, std::int64_t n) {
+  return n == 0 ? 0 : parallel::Division::share(n, run.sharding.shard_ranks);
 }
-std::int64_t padded(const ExecutionConfig& run, std::int64_t n) {
-  return run.strategy.sharded() ? padded_numel(n, run.shard_ranks) : n;
+std::int64_t padded(const RunPlan& run, std::int64_t n) {
+  return run.sharding.strategy.sharded() ? padded_numel(n, run.sharding.shard_ranks) : n;
 }
 
 /// Returns the device bytes of gradients kept over the step and in flight (`transient`). Adds offloaded gradients to `host`.
-std::int64_t gradient_bytes(const ExecutionConfig& run, std::int64_t transient, std::int64_t& host) {
+std::int64_t gradient_bytes(const RunPlan& run, std::int64_t transient, std::int64_t& host) {
   const std::int64_t item = size_of(run.precision.grad), wide_item = size_of(parallel::wide(run.precision.grad));
   std::int64_t sums = 0, whole = 0;
-  for (const auto& unit : run.spec.units) {
+  for (const auto& unit : run.spec->units) {
     sums += slice(run, unit.trainable_numel) * (wide_item + (item == wide_item ? 0 : item));
     whole += padded(run, unit.trainable_numel);
   }
-  const bool staged = item < wide_item && (run.strategy.sharded() || run.replicas > 1);
-  if (!run.strategy.gradients) return whole * (item + (staged ? wide_item : 0) + run.partial_sums * wide_item);
-  if (run.offload.optimizer) host += sums;
-  return (run.offload.optimizer ? 0 : sums) + transient;
+  const bool staged = item < wide_item && (run.sharding.strategy.sharded() || run.sharding.replicas > 1);
+  if (!run.sharding.strategy.gradients) return whole * (item + (staged ? wide_item : 0) + run.partial_sums * wide_item);
+  if (run.sharding.offload.optimizer) host += sums;
+  return (run.sharding.offload.optimizer ? 0 : sums) + transient;
 }
 
 /// The largest scratch of any sub-layer's operations.
-std::int64_t operation_bytes(const ExecutionConfig& run) {
+std::int64_t operation_bytes(const RunPlan& run) {
   std::int64_t most = 0;
-  for (const model::Layer& layer : run.spec.layers)
+  for (const model::Layer& layer : run.spec->layers)
     for (const model::SubLayerSpec& sublayer : layer)
-      most = std::max(most, make_sublayer(run.spec.config, sublayer)
+      most = std::max(most, make_sublayer(run.spec->config, sublayer)
                                 ->operation_scratch_bytes(run.shape, run.precision.compute, run.training,
-                                                          {run.attention, run.plain_operations}));
+                                                          run.kernels));
   return most;
 }
 
@@ -71,10 +67,10 @@ struct LargestSizes {
   std::int64_t input = 0, output = 0, both = 0, ranks = 0, scratch = 0;  ///< `ranks`: LoRA ranks of one group
   std::int64_t oft_scratch = 0;                                          ///< bytes of OFT's scratch
 
-  explicit LargestSizes(const ExecutionConfig& run) {
-    std::map<std::string_view, std::int64_t> named = {{"norm", run.spec.config.hidden_size},
-                                                      {"branch", run.spec.config.hidden_size}};
-    for (const model::Layer& layer : run.spec.layers)
+  explicit LargestSizes(const RunPlan& run) {
+    std::map<std::string_view, std::int64_t> named = {{"norm", run.spec->config.hidden_size},
+                                                      {"branch", run.spec->config.hidden_size}};
+    for (const model::Layer& layer : run.spec->layers)
       for (const model::SubLayerSpec& sublayer : layer) {
         for (const model::ParamGroup* group : sublayer.linears()) {
           input = std::max(input, group->in());
@@ -99,40 +95,40 @@ struct LargestSizes {
 constexpr std::int64_t kGraphBytes = 64 << 10;
 
 /// Estimates the extra bytes of CUDA graphs.
-std::int64_t graph_bytes(const ExecutionConfig& run) {
-  if (!run.graphs) return 0;
+std::int64_t graph_bytes(const RunPlan& run) {
+  if (!run.schedule.graphs) return 0;
   const std::int64_t graphs =
-      2 * run.spec.config.num_layers * run.group * static_cast<std::int64_t>(parallel::LayerGraphs::kShapes);
+      2 * run.spec->config.num_layers * run.schedule.group * static_cast<std::int64_t>(parallel::LayerGraphs::kShapes);
   // Attention's temporary memory stays reserved twice: in the graphs' own pool, and on the stream of the first calls.
   return 2 * operation_bytes(run) + graphs * kGraphBytes;
 }
 
 /// Number of values that the head gives, and bytes of each value.
-std::int64_t head_values(const ExecutionConfig& run) {
-  return run.spec.head.of_sequences() ? run.shape.num_sequences() * run.spec.head.values : run.shape.num_labels();
+std::int64_t head_values(const RunPlan& run) {
+  return run.spec->head.of_sequences() ? run.shape.num_sequences() * run.spec->head.values : run.shape.num_labels();
 }
-std::int64_t statistics_bytes(const ExecutionConfig& run) {
+std::int64_t statistics_bytes(const RunPlan& run) {
   return size_of(run.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
 }
 
 /// Bytes of the gradients of the head's values, kept until its backward.
-std::int64_t grad_values_bytes(const ExecutionConfig& run) {
-  if (run.objective == parallel::ObjectiveKind::row_local) return 0;
+std::int64_t grad_values_bytes(const RunPlan& run) {
+  if (run.objective.kind == parallel::ObjectiveKind::row_local) return 0;
   return head_values(run) * statistics_bytes(run);
 }
 
 /// Bytes of a micro-batch's reference lane: a layer's input and output, and log-probabilities or the labels' rows.
-std::int64_t reference_bytes(const ExecutionConfig& run) {
-  if (!run.reference) return 0;
+std::int64_t reference_bytes(const RunPlan& run) {
+  if (!run.schedule.reference) return 0;
   const std::int64_t label =
-      run.reference_rows ? run.spec.config.hidden_size * size_of(run.precision.compute) : statistics_bytes(run);
-  return parallel::forward_bytes(run.spec, run.precision.compute, run.shape.tokens) + run.shape.num_labels() * label;
+      run.objective.reference_rows ? run.spec->config.hidden_size * size_of(run.precision.compute) : statistics_bytes(run);
+  return parallel::forward_bytes(*run.spec, run.precision.compute, run.shape.tokens) + run.shape.num_labels() * label;
 }
 
 /// Rows of logits held at a time.
-std::int64_t head_rows(const ExecutionConfig& run) {
-  if (run.spec.head.of_sequences()) return 0;
-  return std::min(run.shape.num_labels(), run.head_rows > 0 ? run.head_rows : ops::head_chunk_rows(run.spec.config.vocab_size));
+std::int64_t head_rows(const RunPlan& run) {
+  if (run.spec->head.of_sequences()) return 0;
+  return std::min(run.shape.num_labels(), run.schedule.head_rows > 0 ? run.schedule.head_rows : ops::head_chunk_rows(run.spec->config.vocab_size));
 }
 
 /// Tensors of all tokens' log-probabilities, while an objective compares a chunk's rows with the reference's.
@@ -142,10 +138,10 @@ constexpr std::int64_t kRowTensors = 4;
 struct Temporaries {
   std::int64_t layer, head = 0;
 
-  explicit Temporaries(const ExecutionConfig& run) : layer(operation_bytes(run)) {
-    if (run.reference_rows) head = kRowTensors * head_rows(run) * run.spec.config.vocab_size * statistics_bytes(run);
-    if (!run.plain_operations) return;
-    const auto& c = run.spec.config;
+  explicit Temporaries(const RunPlan& run) : layer(operation_bytes(run)) {
+    if (run.objective.reference_rows) head = kRowTensors * head_rows(run) * run.spec->config.vocab_size * statistics_bytes(run);
+    if (!run.kernels.plain) return;
+    const auto& c = run.spec->config;
     const auto plain = [&](const ops::generic::Sizes& sizes) {
       return ops::generic::scratch_bytes(sizes, run.precision.compute);
     };
@@ -163,38 +159,38 @@ bool trains_matrices(const model::ModelSpec& spec) {
 }
 
 /// True if some layer's activations are not kept, so that training steps need an arena for one layer.
-bool needs_recompute_arena(const ExecutionConfig& run) {
-  return run.recompute || run.reference || run.spec.lowest_trained_block() > 1;
+bool needs_recompute_arena(const RunPlan& run) {
+  return run.schedule.recompute || run.schedule.reference || run.spec->lowest_trained_block() > 1;
 }
 
 /// Bytes of layers and head besides the activations: Workspace, and the arena of a recomputed layer.
-std::int64_t buffer_bytes(const ExecutionConfig& run) {
-  const auto& c = run.spec.config;
+std::int64_t buffer_bytes(const RunPlan& run) {
+  const auto& c = run.spec->config;
   const std::int64_t item = size_of(run.precision.compute);
   const LargestSizes widest(run);
   std::int64_t columns = widest.scratch;
-  if (run.training && run.lora_dropout) columns += 2 * widest.input;
+  if (run.training && run.random.lora_dropout > 0.0) columns += 2 * widest.input;
   const std::int64_t rows = head_rows(run);
   const Temporaries temporary(run);
   const std::int64_t dora =
-      run.spec.adapter.lora.dora && run.training
-          ? ops::dora_scratch_bytes(run.shape.tokens, widest.output, run.precision.compute, run.lora_dropout, run.on_cpu)
+      run.spec->adapter.lora.dora && run.training
+          ? ops::dora_scratch_bytes(run.shape.tokens, widest.output, run.precision.compute, run.random.lora_dropout > 0.0, run.on_cpu)
           : 0;
   std::int64_t bytes = run.shape.tokens * columns * item + std::max(temporary.layer, temporary.head) + dora + widest.oft_scratch;
-  if (run.spec.adapter.lora.dora && !run.on_cpu) bytes += ops::dora_norm_bytes(widest.input);
+  if (run.spec->adapter.lora.dora && !run.on_cpu) bytes += ops::dora_norm_bytes(widest.input);
   if (run.training) {
     const std::int64_t adapter_rows = widest.ranks;
     bytes += run.shape.tokens * adapter_rows * item;
-    const bool full = trains_matrices(run.spec);
+    const bool full = trains_matrices(*run.spec);
     bytes += ops::token_sum_bytes(run.shape.tokens, full ? widest.output : adapter_rows, full ? widest.input : widest.both,
                                   run.precision.compute, run.precision.grad);
   }
-  bytes += rows * ((run.reference_rows ? 2 : 1) * c.vocab_size + c.hidden_size) * item;
+  bytes += rows * ((run.objective.reference_rows ? 2 : 1) * c.vocab_size + c.hidden_size) * item;
   // The last row of each sequence, its norm and gradient, and converted copies of these.
-  if (run.spec.head.of_sequences()) {
+  if (run.spec->head.of_sequences()) {
     bytes += run.shape.num_sequences() * c.hidden_size * (3 * item + 2 * statistics_bytes(run));
     // The converted weight of the head, and the term of its gradient.
-    bytes += run.spec.head.values * c.hidden_size * 2 * statistics_bytes(run) + 2 * head_values(run) * statistics_bytes(run);
+    bytes += run.spec->head.values * c.hidden_size * 2 * statistics_bytes(run) + 2 * head_values(run) * statistics_bytes(run);
   }
   const auto copied = [&](std::int64_t m, std::int64_t k) {
     return run.on_cpu ? ops::operand_copy_bytes(m, k, run.precision.compute) : 0;
@@ -203,23 +199,23 @@ std::int64_t buffer_bytes(const ExecutionConfig& run) {
                         : copied(run.shape.tokens, widest.input);
   bytes += graph_bytes(run);
   if (!run.training || needs_recompute_arena(run))
-    bytes += parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.shape.tokens);
+    bytes += parallel::recomputed_layer_bytes(*run.spec, run.precision.compute, run.shape.tokens);
   return bytes;
 }
 
 /// Extra bytes of evaluations between the steps: buffers grow to the evaluation's micro-batches, and stay.
-std::int64_t evaluation_bytes(const ExecutionConfig& run) {
+std::int64_t evaluation_bytes(const RunPlan& run) {
   if (!run.training || run.evaluation_tokens == 0) return 0;
   const auto buffers_for = [&](std::int64_t tokens) {
-    ExecutionConfig forward = run;
-    forward.training = forward.graphs = false;
+    RunPlan forward = run;
+    forward.training = forward.schedule.graphs = false;
     forward.shape.tokens = tokens;
     forward.shape.expanded = run.shape.expanded > 0 ? std::max(run.shape.expanded, tokens) : 0;
     forward.shape.labels = 0;
     return buffer_bytes(forward);
   };
   const std::int64_t layer =
-      needs_recompute_arena(run) ? 0 : parallel::recomputed_layer_bytes(run.spec, run.precision.compute, run.shape.tokens);
+      needs_recompute_arena(run) ? 0 : parallel::recomputed_layer_bytes(*run.spec, run.precision.compute, run.shape.tokens);
   return std::max<std::int64_t>(0, buffers_for(run.evaluation_tokens) - (buffers_for(run.shape.tokens) - layer));
 }
 
@@ -228,13 +224,13 @@ struct TransientPeaks {
   std::int64_t gathered, gradients, all;  ///< `all`: including the operations' temporaries
 };
 
-TransientPeaks transient_peaks(const ExecutionConfig& run, const parallel::ActionList& list,
+TransientPeaks transient_peaks(const RunPlan& run, const parallel::ActionList& list,
                                const std::vector<parallel::GatheredBytes>& units) {
   parallel::Gauge gathered, gradients, all;
   GatheredSet gathered_set(units);
   TransientGradients transient(run, {&gradients, &all});
   const Temporaries temporaries(run);
-  const bool gradients_come = run.training && run.strategy.gradients;
+  const bool gradients_come = run.training && run.sharding.strategy.gradients;
   for (const parallel::Action& action : list) {
     const std::int64_t before = gathered_set.here();
     gathered_set.run(action);
@@ -242,7 +238,7 @@ TransientPeaks transient_peaks(const ExecutionConfig& run, const parallel::Actio
     all.add(gathered_set.here() - before);
     if (gradients_come) transient.run(action);
     if (action.kind != parallel::ActionKind::forward && action.kind != parallel::ActionKind::backward) continue;
-    const std::int64_t temporary = action.target == run.spec.head_unit() ? temporaries.head : temporaries.layer;
+    const std::int64_t temporary = action.target == run.spec->head_unit() ? temporaries.head : temporaries.layer;
     all.add(temporary);
     all.add(-temporary);
   }
@@ -250,57 +246,29 @@ TransientPeaks transient_peaks(const ExecutionConfig& run, const parallel::Actio
 }
 
 /// Staging bytes of experts that are gathered separately: ahead, and while compute waits for them.
-std::int64_t staging_bytes(const ExecutionConfig& run) {
-  if (!run.strategy.weights || run.shard_ranks == 1) return 0;
-  const std::int64_t ahead = parallel::max_staging_bytes(run.spec, run.precision.compute);
+std::int64_t staging_bytes(const RunPlan& run) {
+  if (!run.sharding.strategy.weights || run.sharding.shard_ranks == 1) return 0;
+  const std::int64_t ahead = parallel::max_staging_bytes(*run.spec, run.precision.compute);
   return ahead + std::min(ahead, parallel::Transfers::kPieceBytes);
 }
 
 /// Temporary bytes of an update of whole parameters: transfers to owners and back, one parameter, and the computation of one of
 /// its matrices.
-std::int64_t whole_bytes(const ExecutionConfig& run) {
+std::int64_t whole_bytes(const RunPlan& run) {
   constexpr std::int64_t kTravelling = 5, kComputed = 4;
   std::int64_t most = 0;
-  if (run.rule.whole == nullptr) return most;
-  for (const auto& unit : run.spec.units)
+  if (run.rule->whole == nullptr) return most;
+  for (const auto& unit : run.spec->units)
     for (const auto& p : unit.params) {
       const optim::Param param = parallel::optimizer_param(p);
-      if (!p.trainable || !run.rule.whole(param)) continue;
+      if (!p.trainable || !run.rule->whole(param)) continue;
       const std::int64_t matrix = param.numel() / param.as_stack()[0];
-      most = std::max(most, matrix * kComputed + (run.shard_ranks > 1 ? param.numel() * kTravelling : 0));
+      most = std::max(most, matrix * kComputed + (run.sharding.shard_ranks > 1 ? param.numel() * kTravelling : 0));
     }
   return most * size_of(run.precision.grad);
 }
 
 }  // namespace
-
-std::string describe(const MemoryPlan& p) {
-  std::array<std::pair<std::int64_t, const char*>, 7> parts = {{{p.weights, "weights"},
-                                                                {p.gathered, "gathered weights"},
-                                                                {p.gradients, "gradients"},
-                                                                {p.optimizer, "optimizer"},
-                                                                {p.activations, "activations"},
-                                                                {p.buffers, "buffers"},
-                                                                {p.reference, "reference"}}};
-  std::sort(parts.begin(), parts.end(), std::greater<>());
-  std::string text;
-  for (const auto& [bytes, name] : parts)
-    if (bytes > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", name, format_bytes(static_cast<double>(bytes)));
-  if (p.peak_overlap > 0)
-    text += fmt::format("; {} less, because gathered weights, gradients and temporaries peak at different times",
-                        format_bytes(static_cast<double>(p.peak_overlap)));
-  if (p.host > 0) text += fmt::format("; in host memory {}", format_bytes(static_cast<double>(p.host)));
-  return text;
-}
-
-std::vector<MemoryPolicy> policies_of(const config::RunConfig& config) {
-  if (config.parallel.max_memory <= 0) return {{config.recompute(), 0}};
-  std::vector<MemoryPolicy> all;
-  if (config.may_choose_recompute()) all.push_back({false, 0});
-  all.push_back({config.recompute(), 0});
-  all.push_back({config.recompute(), ops::kMinEfficientRows});
-  return all;
-}
 
 std::int64_t partial_sums(std::int64_t micro_batches) {
   return 2 * std::bit_width(static_cast<std::uint64_t>(micro_batches)) - 1;
@@ -310,71 +278,70 @@ std::int64_t padded_numel(std::int64_t n, int ranks) {
   return n == 0 ? 0 : parallel::Division::share(n, ranks) * ranks;
 }
 
-std::vector<parallel::GatheredBytes> gathered_bytes(const ExecutionConfig& run) {
+std::vector<parallel::GatheredBytes> gathered_bytes(const RunPlan& run) {
   const std::int64_t item = size_of(run.precision.compute);
-  const bool comes = run.offload.weights || (run.strategy.weights && run.shard_ranks > 1);
+  const bool comes = run.sharding.offload.weights || (run.sharding.strategy.weights && run.sharding.shard_ranks > 1);
   std::vector<parallel::GatheredBytes> all;
-  for (const auto& unit : run.spec.units)
+  for (const auto& unit : run.spec->units)
     all.push_back({comes ? padded(run, unit.frozen_numel) * item + padded(run, unit.packed_bytes) : 0,
                    comes ? padded(run, unit.trainable_numel) * item : 0, unit.quantized_numel * item});
   return all;
 }
 
-std::int64_t default_prefetch_budget(const model::ModelSpec& spec, const std::vector<parallel::GatheredBytes>& units) {
+std::int64_t prefetch_budget(const RunPlan& run, const std::vector<parallel::GatheredBytes>& units) {
+  if (run.sharding.prefetch_budget > 0) return run.sharding.prefetch_budget;
   std::int64_t unit = 0, layer = 0, decoded = 0;
   for (std::size_t u = 0; u < units.size(); ++u) {
     unit = std::max(unit, units[u].gathered());
-    if (spec.units[u].kind == model::UnitSpec::Kind::layer) layer = std::max(layer, units[u].gathered());
+    if (run.spec->units[u].kind == model::UnitSpec::Kind::layer) layer = std::max(layer, units[u].gathered());
     decoded = std::max(decoded, units[u].decoded);
   }
   return unit + kLayersAhead * layer + (layer > 0 ? decoded : 0);
 }
 
-std::int64_t staged_bytes(const ExecutionConfig& run, bool model_only) {
+std::int64_t staged_bytes(const RunPlan& run) {
   const auto& p = run.precision;
   std::int64_t state = 0, trainable = 0;
-  for (const auto& unit : run.spec.units) {
-    const std::int64_t owned = run.strategy.optimizer ? slice(run, unit.trainable_numel) : unit.trainable_numel;
-    state += (owned * size_of(p.master) + parallel::state_bytes(run.rule, run.hyper, p, unit, owned)) / run.replicas;
+  for (const auto& unit : run.spec->units) {
+    const std::int64_t owned = run.sharding.strategy.optimizer ? slice(run, unit.trainable_numel) : unit.trainable_numel;
+    state += (owned * size_of(p.master) + parallel::state_bytes(*run.rule, run.hyper, p, unit, owned)) / run.sharding.replicas;
     trainable += unit.trainable_numel;
   }
-  if (model_only) state = 0;
-  if (run.spec.adapter.enabled()) return state + trainable * size_of(p.master);  // rank 0 writes the adapter
-  const std::int64_t whole = run.spec.num_params(false) * size_of(p.compute);
+  if (run.saving.model_only) state = 0;
+  if (run.spec->adapter.enabled()) return state + trainable * size_of(p.master);  // rank 0 writes the adapter
+  const std::int64_t whole = run.spec->num_params(false) * size_of(p.compute);
   // Each writing rank writes at least one file.
   const auto file = static_cast<std::int64_t>(model::kDefaultShardBytes);
-  return state + std::min(whole, std::max(whole / (run.shard_ranks * run.replicas), file));
+  return state + std::min(whole, std::max(whole / (run.sharding.shard_ranks * run.sharding.replicas), file));
 }
 
-ExecutionConfig reference_passes(const ExecutionConfig& run) {
+RunPlan reference_passes(const RunPlan& run) {
   const at::ScalarType type = run.precision.compute;
-  return {.spec = *run.reference_model,
-          .precision = {type, type, type, type},
-          .rule = run.rule,
-          .strategy = run.strategy,
-          .offload = {.weights = run.offload.weights},
-          .shard_ranks = run.shard_ranks,
-          .replicas = run.replicas,
-          .training = false,
-          .shape = run.shape,
-          .group = std::max<std::int64_t>(1, run.micro_batches),
-          .micro_batches = run.micro_batches,
-          .prefetch_budget = run.prefetch_budget,
-          .on_cpu = run.on_cpu,
-          .attention = run.attention,
-          .plain_operations = run.plain_operations,
-          .objective = parallel::ObjectiveKind::sequence_level};
+  RunPlan reference;
+  reference.training = false;
+  reference.spec = run.reference_model;
+  reference.precision = {type, type, type, type};
+  reference.objective.kind = parallel::ObjectiveKind::sequence_level;
+  reference.shape = run.shape;
+  reference.micro_batches = run.micro_batches;
+  reference.sharding = run.sharding;
+  reference.sharding.offload = {.weights = run.sharding.offload.weights};
+  reference.schedule.group = std::max<std::int64_t>(1, run.micro_batches);
+  reference.schedule.recompute = true;
+  reference.on_cpu = run.on_cpu;
+  reference.kernels = run.kernels;
+  return reference;
 }
 
 namespace {
 
 /// Bytes that a separate reference adds if the objective reads rows: a row for each label of a step, and the head, which stays
 /// gathered.
-std::int64_t rows_bytes(const ExecutionConfig& run) {
+std::int64_t rows_bytes(const RunPlan& run) {
   const model::ModelSpec& spec = *run.reference_model;
   const std::int64_t item = size_of(run.precision.compute);
   const std::int64_t rows = std::max<std::int64_t>(1, run.micro_batches) * run.shape.num_labels();
-  const bool apart = run.strategy.weights || run.offload.weights;
+  const bool apart = run.sharding.strategy.weights || run.sharding.offload.weights;
   const auto whole = [&](int unit) { return spec.units[static_cast<std::size_t>(unit)].bytes(item); };
   const std::int64_t head = whole(spec.head_unit()) + (spec.ties_head() ? whole(0) : 0);
   return rows * spec.config.hidden_size * item + (apart ? head : 0);
@@ -382,59 +349,54 @@ std::int64_t rows_bytes(const ExecutionConfig& run) {
 
 }  // namespace
 
-MemoryPlan plan_memory(const ExecutionConfig& run) {
+MemoryPlan plan_memory(const RunPlan& run) {
   MemoryPlan p;
   const std::int64_t item = size_of(run.precision.compute);
   const auto units = gathered_bytes(run);
-  const std::int64_t prefetch_budget = run.prefetch_budget > 0 ? run.prefetch_budget : default_prefetch_budget(run.spec, units);
   // Two groups if there are as many: memory may peak between two groups.
-  const std::int64_t two_groups = 2 * run.group;
-  const int group = static_cast<int>(run.group);
-  const int max_micro_batches = static_cast<int>(run.micro_batches > 0 ? std::min(run.micro_batches, two_groups) : two_groups);
-  const parallel::ScheduleOptions options{
-      max_micro_batches,     max_micro_batches, group, run.strategy.reduce_every_group(), run.strategy.reshard_after_forward,
-      /*groups_per_vote=*/0, run.reference};
-  const parallel::ActionList list = parallel::insert_prefetches(
-      run.training ? parallel::training_schedule(run.spec, options) : parallel::evaluation_schedule(run.spec, options), units,
-      prefetch_budget);
+  const std::int64_t two_groups = 2 * run.schedule.group;
+  const int most = static_cast<int>(run.micro_batches > 0 ? std::min(run.micro_batches, two_groups) : two_groups);
+  const auto actions = run.training ? parallel::training_actions : parallel::evaluation_actions;
+  const parallel::ActionList list =
+      parallel::insert_prefetches(actions(*run.spec, run.schedule, {.here = most, .most = most}), units, prefetch_budget(run, units));
   const TransientPeaks peaks = transient_peaks(run, list, units);
   p.gathered = peaks.gathered + staging_bytes(run);
   std::int64_t kept = 0, masters = 0, state = 0;
-  for (const auto& unit : run.spec.units) {
-    const auto kept_of = [&](std::int64_t n) { return run.strategy.weights ? slice(run, n) : padded(run, n); };
+  for (const auto& unit : run.spec->units) {
+    const auto kept_of = [&](std::int64_t n) { return run.sharding.strategy.weights ? slice(run, n) : padded(run, n); };
     kept += (kept_of(unit.frozen_numel) + kept_of(unit.trainable_numel)) * item + kept_of(unit.packed_bytes);
     p.weights += unit.derived_numel * size_of(run.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
-    const std::int64_t owned = run.strategy.optimizer ? slice(run, unit.trainable_numel) : unit.trainable_numel;
+    const std::int64_t owned = run.sharding.strategy.optimizer ? slice(run, unit.trainable_numel) : unit.trainable_numel;
     masters += owned;
-    state += parallel::state_bytes(run.rule, run.hyper, run.precision, unit, owned);
+    state += parallel::state_bytes(*run.rule, run.hyper, run.precision, unit, owned);
   }
-  (run.offload.weights ? p.host : p.weights) += kept;
+  (run.sharding.offload.weights ? p.host : p.weights) += kept;
   if (run.training) {
-    const bool copy = run.precision.has_master_copy() || run.offload.optimizer != run.offload.weights;
-    (run.offload.optimizer ? p.host : p.optimizer) += state + (copy ? masters * size_of(run.precision.master) : 0);
-    if (run.offload.optimizer && !run.offload.weights) p.host += masters * item;  // rounded copies on their way to the device
+    const bool copy = run.precision.has_master_copy() || run.sharding.offload.optimizer != run.sharding.offload.weights;
+    (run.sharding.offload.optimizer ? p.host : p.optimizer) += state + (copy ? masters * size_of(run.precision.master) : 0);
+    if (run.sharding.offload.optimizer && !run.sharding.offload.weights) p.host += masters * item;  // rounded copies on their way to the device
     p.gradients = gradient_bytes(run, peaks.gradients, p.host);
     const std::int64_t micro =
-        parallel::activation_bytes(run.spec, run.precision.compute, run.shape.tokens, run.recompute, run.offload.activations);
-    p.activations = run.group * (micro + grad_values_bytes(run) + reference_bytes(run));
+        parallel::activation_bytes(*run.spec, run.precision.compute, run.shape.tokens, run.schedule.recompute, run.sharding.offload.activations);
+    p.activations = run.schedule.group * (micro + grad_values_bytes(run) + reference_bytes(run));
     // LibTorch's pinned memory has blocks of powers of two.
-    const auto input = static_cast<std::uint64_t>(parallel::boundary_bytes(run.spec, run.precision.compute, run.shape.tokens));
-    if (run.offload.activations)
-      p.host += run.group * run.spec.config.num_layers * static_cast<std::int64_t>(std::bit_ceil(input));
+    const auto input = static_cast<std::uint64_t>(parallel::boundary_bytes(*run.spec, run.precision.compute, run.shape.tokens));
+    if (run.sharding.offload.activations)
+      p.host += run.schedule.group * run.spec->config.num_layers * static_cast<std::int64_t>(std::bit_ceil(input));
   } else {
     p.activations =
-        run.group * (parallel::forward_bytes(run.spec, run.precision.compute, run.shape.tokens) + reference_bytes(run));
+        run.schedule.group * (parallel::forward_bytes(*run.spec, run.precision.compute, run.shape.tokens) + reference_bytes(run));
   }
   p.buffers = buffer_bytes(run) + evaluation_bytes(run);
   // An update runs after gathered weights and activations are freed.
-  if (run.training && !run.offload.optimizer)
+  if (run.training && !run.sharding.offload.optimizer)
     p.buffers += std::max<std::int64_t>(0, whole_bytes(run) - p.gathered - p.activations - p.buffers);
   // The host's allocator keeps blocks for later use of the same size; a device's blocks serve any request.
   const Temporaries temporary(run);
   if (!run.on_cpu) p.peak_overlap = peaks.gathered + peaks.gradients + std::max(temporary.layer, temporary.head) - peaks.all;
   if (run.reference_model == nullptr) return p;
   const MemoryPlan reference = plan_memory(reference_passes(run));
-  p.reference = reference.total() + (run.reference_rows ? rows_bytes(run) : 0);
+  p.reference = reference.total() + (run.objective.reference_rows ? rows_bytes(run) : 0);
   p.host += reference.host;
   if (!run.on_cpu) p.peak_overlap += std::min(reference.gathered, p.gathered);  // the reference gathers between the steps
   return p;

@@ -5,9 +5,8 @@
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
 #include "qft/ops/generic.h"
-#include "qft/plan/execution_plan.h"
 #include "qft/plan/feasibility.h"
-#include "qft/plan/hyper.h"
+#include "qft/plan/resolve.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -23,11 +22,14 @@ class Planner {
   Planner(const config::RunConfig& config, Plan& plan, const Question& question)
       : config_(config), plan_(plan), question_(question) {
     for (const StepShape& step : plan.workload.steps) max_micro_batches_ = std::max(max_micro_batches_, step.max_micro_batches);
+    facts_ = facts();
     const auto& p = config.parallel;
     graphs_ = !on_cpu() && config.training.cuda_graphs;
     if (graphs_) plan.workload = padded_to_graph_shapes(std::move(plan.workload));
+    const BatchShape& largest = plan.workload.largest;
+    run_ = with_work(plan.run, config, facts_, {.shape = largest, .max_micro_batches = max_micro_batches_});
     if (!on_host()) offload_ = {p.offload_optimizer == "cpu", p.offload_param == "cpu", p.offload_activations == "cpu"};
-    if (const std::string warning = precision_warning(plan.recipe.precision, on_cpu()); !warning.empty())
+    if (const std::string warning = precision_warning(plan.run.precision, on_cpu()); !warning.empty())
       plan.notes.push_back(warning);
     for (const auto& [key, place] : {std::pair{"offload_optimizer", &p.offload_optimizer},
                                      {"offload_param", &p.offload_param},
@@ -66,37 +68,24 @@ class Planner {
     return divides && size > 1 && size < plan_.ranks;
   }
 
-  ExecutionConfig execution_config(const Strategy& strategy, std::int64_t group, const MemoryPolicy& policy,
-                                   const BatchShape& largest) const {
-    const int shard = !strategy.sharded() ? 1 : strategy.grouped ? group_ranks() : plan_.ranks;
-    return {.spec = plan_.recipe.spec,
-            .precision = plan_.recipe.precision,
-            .rule = optim::rule_of(config_.training.optim),
-            .strategy = parallel::with_offload(strategy, offload_),
-            .offload = offload_,
-            .shard_ranks = shard,
-            .replicas = plan_.ranks / shard,
-            .recompute = policy.recompute,
-            .lora_dropout = plan_.recipe.spec.adapter.lora.dropout > 0.0,
-            .shape = largest,
-            .group = group,
-            .micro_batches = max_micro_batches_,
-            .prefetch_budget = config_.parallel.prefetch_bytes,
-            .partial_sums = config_.training.deterministic ? partial_sums(max_micro_batches_) : 0,
-            .head_rows = policy.head_rows,
-            .graphs = graphs_,
-            .on_cpu = on_cpu(),
-            .attention = on_cpu() ? ops::AttentionPath::cpu
-                         : plan_.process.torch_attention
-                             ? ops::planned_attention_path(plan_.recipe.precision.compute, plan_.recipe.spec.config.head_dim)
-                             : ops::AttentionPath::matrices,
-            // Devices have kernels for the same types as the CPU.
-            .plain_operations = !plan_.process.kernels || ops::generic::runs_generic(c10::kCPU, plan_.recipe.precision.compute),
-            .objective = plan_.recipe.objective.kind,
-            .reference = plan_.recipe.objective.reference,
-            .reference_rows = plan_.recipe.objective.reference_rows,
-            .reference_model = plan_.recipe.reference_model ? &*plan_.recipe.reference_model : nullptr,
-            .hyper = hyper_of(config_.training)};
+  /// The machine that the plan assumes.
+  MachineFacts facts() const {
+    const at::ScalarType compute = plan_.run.precision.compute;
+    MachineFacts facts{.ranks = plan_.ranks,
+                       .group_ranks = group_ranks(),
+                       .on_cpu = on_cpu(),
+                       .own_memory = !on_host(),
+                       .records_graphs = !on_cpu(),
+                       .process = process()};
+    if (!on_cpu())
+      facts.kernels.attention = plan_.process.torch_attention
+                                    ? ops::planned_attention_path(compute, plan_.run.spec->config.head_dim)
+                                    : ops::AttentionPath::matrices;
+    // Devices have kernels for the same types as the CPU.
+    facts.kernels.plain = !plan_.process.kernels || ops::generic::runs_generic(c10::kCPU, compute);
+    if (plan_.available > 0) facts.available = plan_.available - process();
+    if (!on_host()) facts.host = host_left();
+    return facts;
   }
 
   std::int64_t process() const { return plan_.process.bytes; }
@@ -116,12 +105,6 @@ class Planner {
   /// Checkpoint copies to add to a footprint, which counts them only on the CPU; nonzero if the device uses host memory.
   std::int64_t staged_beside(const Footprint& footprint) const { return plan_.process.unified ? footprint.staged : 0; }
 
-  /// Bytes that the process leaves to the model of `run`; 0: unknown.
-  std::int64_t left(const ExecutionConfig& run) const {
-    if (plan_.available == 0) return 0;
-    return std::max<std::int64_t>(1, plan_.available - process() - staged_beside(footprint_of(run, config_)));
-  }
-
   /// A rank's share of its node's memory, minus the process; 0: unknown.
   std::int64_t host_left() const {
     if (!plan_.machine || plan_.machine->host_memory_gb <= 0) return 0;
@@ -130,23 +113,19 @@ class Planner {
     return std::max<std::int64_t>(1, share - process());
   }
 
-  PolicyFit fastest_that_fits(const Strategy& strategy, std::int64_t group, const BatchShape& shape) const {
-    const auto config_with = [&](const MemoryPolicy& policy) { return execution_config(strategy, group, policy, shape); };
-    const AvailableMemory room{left(config_with({})), on_cpu() || plan_.process.unified ? 0 : host_left()};
-    return plan::fastest_that_fits(config_, room, config_with);
+  RunPlan under(const Strategy& strategy, std::int64_t group, const RunPlan& run) const {
+    return under_strategy(run, config_, facts_, strategy, offload_, group);
   }
 
   std::int64_t largest(const Strategy& strategy) const {
     if (plan_.available == 0) return max_micro_batches_;
-    const PolicyFit one = fastest_that_fits(strategy, 1, plan_.workload.largest);
-    const ExecutionConfig run = execution_config(strategy, 1, one.policy, plan_.workload.largest);
-    return largest_group(run, one.footprint, left(run), max_micro_batches_);
+    return largest_group(under(strategy, 1, run_), facts_, max_micro_batches_);
   }
 
   /// Finds the longest sequence by bisection, in steps of kLongestStep. `below`: a length known not to fit; 0: none.
   std::int64_t longest(const Strategy& strategy, std::int64_t group, std::int64_t below) const {
     if (plan_.available == 0) return 0;
-    const model::ModelConfig& model = plan_.recipe.spec.config;
+    const model::ModelConfig& model = plan_.run.spec->config;
     const bool shares = plan_.workload.largest.expanded > 0;  // shared prompts use one table of angles
     std::int64_t limit = shares && model.rope.dynamic ? model.rope.dynamic->positions : model.max_position_embeddings;
     if (below > 0) limit = std::min(limit, (below - 1) / kLongestStep * kLongestStep);
@@ -155,7 +134,9 @@ class Planner {
       MicroShape micro;
       for (std::int64_t i = 0; i < plan_.sequences; ++i) micro.add_sequence(tokens_of(steps), tokens_of(steps));
       if (shares) micro.share(0);
-      return fastest_that_fits(strategy, group, micro).fits;
+      RunPlan run = run_;
+      run.shape = micro;
+      return under(strategy, group, run).fits;
     };
     std::int64_t fitting = 0, beyond = (limit + kLongestStep - 1) / kLongestStep + 1;
     while (beyond - fitting > 1) {
@@ -166,31 +147,21 @@ class Planner {
   }
 
   void add(const Strategy& strategy, std::int64_t group) {
-    const PolicyFit fit = fastest_that_fits(strategy, group, plan_.workload.largest);
-    const ExecutionConfig execution = execution_config(strategy, group, fit.policy, plan_.workload.largest);
-    Row row;
-    row.policy = fit.policy;
-    row.strategy = strategy;
-    row.group = group;
-    row.max_micro_batches = max_micro_batches_;
-    row.shard_ranks = execution.shard_ranks;
-    row.replicas = execution.replicas;
+    Row row{.run = under(strategy, group, run_)};
+    const Footprint& footprint = row.run.footprint;
     row.requested = config_.parallel.strategy == strategy.name;
-    row.memory = fit.footprint.memory;
-    row.staged = on_host() ? fit.footprint.staged : 0;
-    row.kernels = fit.footprint.kernels;
-    row.process = process() + row.kernels;
-    row.needed = process() + fit.footprint.needed + staged_beside(fit.footprint);
-    row.fits = fit.fits;
+    row.staged = on_host() ? footprint.staged : 0;
+    row.process = process() + footprint.kernels;
+    row.needed = process() + footprint.needed + staged_beside(footprint);
     if (question_.costs) {
       const BatchShape& largest = plan_.workload.largest;
       const std::int64_t tokens = std::max(largest.tokens, largest.expanded),
                          each = (tokens + plan_.sequences - 1) / plan_.sequences;
-      row.longest = longest(strategy, group, fit.fits ? 0 : each);
+      row.longest = longest(strategy, group, row.run.fits ? 0 : each);
       // The bytes do not depend on the machine, so any machine will do.
-      row.time = simulate(execution, plan_.machine.value_or(any_machine()), plan_.workload);
+      row.time = simulate(row.run, plan_.machine.value_or(any_machine()), plan_.workload);
     }
-    plan_.rows.push_back(row);
+    plan_.rows.push_back(std::move(row));
   }
 
   static Machine any_machine() {
@@ -205,6 +176,8 @@ class Planner {
   const config::RunConfig& config_;
   Plan& plan_;
   const Question& question_;
+  MachineFacts facts_;
+  RunPlan run_;  ///< with the largest micro-batch, without execution
   parallel::Offload offload_;
   bool graphs_ = false;
   std::int64_t max_micro_batches_ = 1;
@@ -236,12 +209,12 @@ Process process_here(const config::RunConfig& config) {
   return {.on_cpu = true, .bytes = device::memory_use(c10::kCPU).current};
 }
 
-Plan make_plan(const config::RunConfig& config, Recipe recipe, int ranks, const std::optional<Machine>& machine,
+Plan make_plan(const config::RunConfig& config, RunPlan run, int ranks, const std::optional<Machine>& machine,
                Workload workload, const Process& here, const Question& question) {
   if (ranks < 1) fail_config("--ranks {}: at least 1", ranks);
   config.check_world(ranks);
   Plan plan;
-  plan.recipe = std::move(recipe);
+  plan.run = std::move(run);
   plan.ranks = ranks;
   plan.machine = machine;
   plan.process =
@@ -249,7 +222,7 @@ Plan make_plan(const config::RunConfig& config, Recipe recipe, int ranks, const 
   plan.available = machine ? machine->memory_of_a_rank(ranks) : 0;
   if (const auto limit = static_cast<std::int64_t>(config.parallel.max_memory * 1e9); limit > 0)
     plan.available = plan.available > 0 ? std::min(plan.available, limit) : limit;
-  const auto& objective = plan.recipe.objective;
+  const auto& objective = plan.run.objective;
   plan.workload = objective.pass_before == parallel::PassBefore::untrained_sequences ? with_estimates(std::move(workload))
                   : objective.pass_before == parallel::PassBefore::trained_sequences ? with_rewards(std::move(workload))
                                                : std::move(workload);

@@ -40,7 +40,7 @@ struct Unit {
 /// The unit of the memory tables.
 Unit memory_unit(const Plan& plan) {
   std::int64_t most = 0;
-  for (const Row& row : plan.rows) most = std::max({most, row.needed, row.memory.host});
+  for (const Row& row : plan.rows) most = std::max({most, row.needed, row.memory().host});
   return Unit::of(static_cast<double>(most));
 }
 
@@ -50,7 +50,7 @@ std::string seconds_text(double s) {
 }
 
 std::string name_of(const Row& row) {
-  return fmt::format("{}{}", row.strategy.name, row.requested ? " *" : "");
+  return fmt::format("{}{}", row.strategy().name, row.requested ? " *" : "");
 }
 
 /// A heading, and the cell of each row.
@@ -66,7 +66,7 @@ std::string table(const std::string& title, const std::vector<Row>& rows, const 
   std::vector<std::vector<std::string>> all = {{"strategy"}, {"g"}};
   for (const Row& row : rows) {
     all[0].push_back(name_of(row));
-    all[1].push_back(fmt::format("{}", row.group));
+    all[1].push_back(fmt::format("{}", row.group()));
   }
   for (const Column& column : columns) {
     if (!column.shown) continue;
@@ -99,7 +99,7 @@ bool any_row(const Plan& plan, const std::function<bool(const Row&)>& holds) {
 
 std::string longest_text(const Plan& plan, const Row& row) {
   if (row.longest == 0) return "none";
-  return fmt::format("{}{}", row.longest, row.longest == plan.recipe.spec.config.max_position_embeddings ? " (all)" : "");
+  return fmt::format("{}{}", row.longest, row.longest == plan.run.spec->config.max_position_embeddings ? " (all)" : "");
 }
 
 std::string micro_batch_text(const Plan& plan) {
@@ -109,12 +109,12 @@ std::string micro_batch_text(const Plan& plan) {
 
 std::string memory_table(const Plan& plan) {
   const Unit unit = memory_unit(plan);
-  const auto part = [unit](auto member) { return [unit, member](const Row& row) { return unit.text(row.memory.*member); }; };
+  const auto part = [unit](auto member) { return [unit, member](const Row& row) { return unit.text(row.memory().*member); }; };
   const auto of_row = [unit](auto member) { return [unit, member](const Row& row) { return unit.text(row.*member); }; };
-  const auto some = [&](auto member) { return any_row(plan, [member](const Row& row) { return row.memory.*member > 0; }); };
+  const auto some = [&](auto member) { return any_row(plan, [member](const Row& row) { return row.memory().*member > 0; }); };
   const bool staged = any_row(plan, [](const Row& row) { return row.staged > 0; }),
              process = any_row(plan, [](const Row& row) { return row.process > 0; });
-  const auto peak_overlap = [unit](const Row& row) { return unit.text(-row.memory.peak_overlap); };
+  const auto peak_overlap = [unit](const Row& row) { return unit.text(-row.memory().peak_overlap); };
   return table(fmt::format("memory of a rank in {}, for a micro-batch of {}", unit.name, micro_batch_text(plan)), plan.rows,
                {{"weights", part(&MemoryPlan::weights)},
                 {"gathered", part(&MemoryPlan::gathered)},
@@ -133,17 +133,17 @@ std::string memory_table(const Plan& plan) {
 /// Both columns are for micro-batches with equally many sequences.
 std::string fits_table(const Plan& plan) {
   const Unit unit = memory_unit(plan);
-  const bool known = plan.available > 0, host = any_row(plan, [](const Row& row) { return row.memory.host > 0; });
-  const bool ways = any_row(plan, [&](const Row& row) { return row.policy.recompute != plan.rows.front().policy.recompute; });
+  const bool known = plan.available > 0, host = any_row(plan, [](const Row& row) { return row.memory().host > 0; });
+  const bool ways = any_row(plan, [&](const Row& row) { return row.run.schedule.recompute != plan.rows.front().run.schedule.recompute; });
   if (!known && !host) return {};
   std::string text = table(
       known ? fmt::format("what fits into the {} of a rank, a tenth of it left free", bytes(plan.available)) : "host memory",
       plan.rows,
       {{fmt::format("total {}", unit.name), [unit](const Row& row) { return unit.text(row.needed); }},
-       {fmt::format("on the host {}", unit.name), [unit](const Row& row) { return unit.text(row.memory.host); }, host},
-       {"fits", [](const Row& row) { return row.fits ? "yes" : "no"; }, known},
+       {fmt::format("on the host {}", unit.name), [unit](const Row& row) { return unit.text(row.memory().host); }, host},
+       {"fits", [](const Row& row) { return row.run.fits ? "yes" : "no"; }, known},
        {"longest sequence, tokens", [&](const Row& row) { return longest_text(plan, row); }, known},
-       {"recomputation", [](const Row& row) { return row.policy.recompute ? "on" : "off"; }, ways}});
+       {"recomputation", [](const Row& row) { return row.run.schedule.recompute ? "on" : "off"; }, ways}});
   if (known)
     text += fmt::format("fits: a micro-batch of {}; longest sequence: of a micro-batch of {}, all as long\n",
                         micro_batch_text(plan), count_noun(plan.sequences, "sequence"));
@@ -206,20 +206,20 @@ std::string machine_text(const Plan& plan) {
 }
 
 nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
-  const auto& m = row.memory;
+  const auto& m = row.memory();
   const StepTime& t = row.time;
   nlohmann::ordered_json json = {
-      {"strategy", row.strategy.name},  {"g", row.group},           {"micro_batches", row.max_micro_batches},
-      {"shard_ranks", row.shard_ranks}, {"replicas", row.replicas}, {"recompute", row.policy.recompute},
+      {"strategy", row.strategy().name},  {"g", row.group()},           {"micro_batches", row.run.micro_batches},
+      {"shard_ranks", row.run.sharding.shard_ranks}, {"replicas", row.run.sharding.replicas}, {"recompute", row.run.schedule.recompute},
       {"asked", row.requested}};
   json["memory"] = {{"weights", m.weights},     {"gathered", m.gathered},       {"gradients", m.gradients},
                     {"optimizer", m.optimizer}, {"activations", m.activations}, {"buffers", m.buffers},
                     {"reference", m.reference}, {"apart", m.peak_overlap},      {"host", m.host},
-                    {"staged", row.staged},     {"process", row.process},       {"kernels", row.kernels},
+                    {"staged", row.staged},     {"process", row.process},       {"kernels", row.run.footprint.kernels},
                     {"total", row.needed}};
   json["bytes"] = {{"weights", std::llround(t.gather_bytes)}, {"gradients", std::llround(t.reduce_bytes)}};
   if (plan.available > 0) {
-    json["fits"] = row.fits;
+    json["fits"] = row.run.fits;
     json["longest_sequence"] = row.longest;
   }
   if (plan.machine)
@@ -231,13 +231,13 @@ nlohmann::ordered_json row_json(const Plan& plan, const Row& row) {
 }  // namespace
 
 std::string to_text(const Plan& plan) {
-  const auto& c = plan.recipe.spec.config;
+  const auto& c = plan.run.spec->config;
   std::string text;
   for (const std::string& note : plan.notes) text += fmt::format("note: {}\n", note);
   if (!plan.notes.empty()) text += "\n";
   text += fmt::format("model: {} {} parameters, {} trained; {}\ndata: {}\n", c.architecture,
-                      format_count(static_cast<double>(plan.recipe.spec.num_params(false))),
-                      format_count(static_cast<double>(plan.recipe.spec.num_params(true))), count_noun(plan.ranks, "rank"),
+                      format_count(static_cast<double>(plan.run.spec->num_params(false))),
+                      format_count(static_cast<double>(plan.run.spec->num_params(true))), count_noun(plan.ranks, "rank"),
                       plan.workload.description);
   text += machine_text(plan) + "\n" + memory_table(plan) + fits_table(plan) + "\n" + time_table(plan);
   if (std::ranges::any_of(plan.rows, &Row::requested)) text += "\n* what the run file asks for\n";

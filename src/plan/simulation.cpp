@@ -25,17 +25,19 @@ double received(double bytes, int ranks) {
 
 class Simulator {
  public:
-  Simulator(const ExecutionConfig& run, const Machine& machine)
+  Simulator(const RunPlan& run, const Machine& machine)
       : run_(run),
         machine_(machine),
-        shard_(link_of(machine, run.shard_ranks, 1)),
-        replicas_(link_of(machine, run.replicas, run.shard_ranks)),
+        shard_(link_of(machine, run.sharding.shard_ranks, 1)),
+        replicas_(link_of(machine, run.sharding.replicas, run.sharding.shard_ranks)),
         host_({machine.host_device_gb_s * 1e9, 0}),
         units_(gathered_bytes(run)),
         gathered_set_(units_),
-        arrival_(run.spec.units.size(), 0.0),
-        buckets_(parallel::gradient_buckets(run.spec, run.precision.grad)) {
-    prefetch_budget_ = run.prefetch_budget > 0 ? run.prefetch_budget : default_prefetch_budget(run.spec, units_);
+        training_(run.schedule),
+        arrival_(run.spec->units.size(), 0.0),
+        buckets_(parallel::gradient_buckets(*run.spec, run.precision.grad)) {
+    prefetch_budget_ = prefetch_budget(run, units_);
+    training_.reduce_every_group = run.sharding.strategy.reduce_every_group();  // partial sums of a tree stay on the rank
   }
 
   double now() const { return now_; }
@@ -51,30 +53,21 @@ class Simulator {
                        0);
     for (const int bucket : buckets_)
       if (bucket >= 0) ++open_units_[static_cast<std::size_t>(bucket)];
-    const int max_micro_batches = static_cast<int>(step.max_micro_batches), own = static_cast<int>(step.micros.size());
     total_.tokens += static_cast<double>(step.tokens);
-    perform(parallel::training_schedule(run_.spec, {own, max_micro_batches, group_of(max_micro_batches),
-                                                    run_.strategy.reduce_every_group(), run_.strategy.reshard_after_forward,
-                                                    /*groups_per_vote=*/0, run_.reference}),
-            step.micros);
+    perform(parallel::training_actions(*run_.spec, training_, counts(step.micros, step.max_micro_batches)), step.micros);
   }
 
   /// Plays a forward pass without gradients.
   void pass(const std::vector<MicroShape>& micros, std::int64_t max_micro_batches) {
     if (micros.empty()) return;
-    const int most = static_cast<int>(max_micro_batches);
-    perform(parallel::evaluation_schedule(run_.spec, {.micro_batches = static_cast<int>(micros.size()),
-                                                      .max_micro_batches = most,
-                                                      .group = group_of(most),
-                                                      .reference = run_.reference}),
-            micros);
+    perform(parallel::evaluation_actions(*run_.spec, run_.schedule, counts(micros, max_micro_batches)), micros);
   }
 
  private:
-  const model::UnitSpec& unit(int index) const { return run_.spec.units[static_cast<std::size_t>(index)]; }
+  const model::UnitSpec& unit(int index) const { return run_.spec->units[static_cast<std::size_t>(index)]; }
 
-  int group_of(int max_micro_batches) const {
-    return static_cast<int>(std::clamp<std::int64_t>(run_.group, 1, std::max(1, max_micro_batches)));
+  static parallel::MicroBatches counts(const std::vector<MicroShape>& micros, std::int64_t most) {
+    return {.here = static_cast<int>(micros.size()), .most = static_cast<int>(most)};
   }
 
   void perform(const parallel::ActionList& list, const std::vector<MicroShape>& micros) {
@@ -98,8 +91,8 @@ class Simulator {
         compute(forward_of(action));
         break;
       case ActionKind::backward:
-        compute(backward_work(run_.spec, action.target, micro(action), run_.precision.compute, run_.recompute,
-                              action.needs_gradient, run_.objective));
+        compute(backward_work(*run_.spec, action.target, micro(action), run_.precision.compute, run_.schedule.recompute,
+                              action.needs_gradient, run_.objective.kind));
         break;
       case ActionKind::reduce:
         reduce(action.target);
@@ -117,7 +110,7 @@ class Simulator {
 
   /// The reference lane skips the adapter.
   Work forward_of(const Action& action) const {
-    Work work = forward_work(run_.spec, action.target, micro(action), run_.precision.compute, run_.objective);
+    Work work = forward_work(*run_.spec, action.target, micro(action), run_.precision.compute, run_.objective.kind);
     if (action.lane == parallel::Lane::reference) work.narrow = 0;
     return work;
   }
@@ -149,17 +142,17 @@ class Simulator {
     const auto bytes = static_cast<double>(brought.gathered());
     if (bytes == 0.0) return brought;
     double sets_out = now_;
-    if (run_.offload.weights) sets_out = host_.start(now_, run_.strategy.weights ? bytes / run_.shard_ranks : bytes, 0);
+    if (run_.sharding.offload.weights) sets_out = host_.start(now_, run_.sharding.strategy.weights ? bytes / run_.sharding.shard_ranks : bytes, 0);
     double& arrival = arrival_[static_cast<std::size_t>(action.target)];
     arrival = std::max(arrival, sets_out);
-    if (run_.shard_ranks > 1 && run_.strategy.weights) arrival = std::max(arrival, all_gather(sets_out, bytes));
+    if (run_.sharding.shard_ranks > 1 && run_.sharding.strategy.weights) arrival = std::max(arrival, all_gather(sets_out, bytes));
     return brought;
   }
 
   double all_gather(double at, double bytes) {
-    const double travels = received(bytes, run_.shard_ranks);
+    const double travels = received(bytes, run_.sharding.shard_ranks);
     total_.gather_bytes += travels;
-    return shard_.start(at, travels, run_.shard_ranks - 1);
+    return shard_.start(at, travels, run_.sharding.shard_ranks - 1);
   }
 
   double all_reduce(Wire& wire, double bytes, int ranks) {
@@ -171,29 +164,29 @@ class Simulator {
 
   void reduce(int index) {
     const auto elements = static_cast<double>(unit(index).trainable_numel);
-    if (!run_.strategy.sharded()) {
+    if (!run_.sharding.strategy.sharded()) {
       const auto bucket = static_cast<std::size_t>(buckets_[static_cast<std::size_t>(index)]);
       if (--open_units_[bucket] == 0) reduce_bucket(static_cast<int>(bucket));
       return;
     }
-    const double padded = static_cast<double>(padded_numel(unit(index).trainable_numel, run_.shard_ranks));
+    const double padded = static_cast<double>(padded_numel(unit(index).trainable_numel, run_.sharding.shard_ranks));
     double done = now_;
-    if (run_.shard_ranks > 1) {
-      const double travels = received(padded * wide_item(), run_.shard_ranks);
+    if (run_.sharding.shard_ranks > 1) {
+      const double travels = received(padded * wide_item(), run_.sharding.shard_ranks);
       total_.reduce_bytes += travels;
-      done = shard_.start(now_, travels, run_.shard_ranks - 1);
+      done = shard_.start(now_, travels, run_.sharding.shard_ranks - 1);
     }
-    if (run_.offload.optimizer) done = host_.start(done, elements / run_.shard_ranks * wide_item(), 0);
+    if (run_.sharding.offload.optimizer) done = host_.start(done, elements / run_.sharding.shard_ranks * wide_item(), 0);
     reductions_.push_back(done);
-    while (run_.strategy.gradients && reductions_.size() > parallel::kMaxReductionsInFlight) complete_oldest();
+    while (run_.sharding.strategy.gradients && reductions_.size() > parallel::kMaxReductionsInFlight) complete_oldest();
   }
 
   void reduce_bucket(int bucket) {
-    if (run_.replicas <= 1) return;
+    if (run_.sharding.replicas <= 1) return;
     double bytes = 0;
     for (std::size_t u = 0; u < buckets_.size(); ++u)
-      if (buckets_[u] == bucket) bytes += static_cast<double>(run_.spec.units[u].trainable_numel) * wide_item();
-    reductions_.push_back(all_reduce(replicas_, bytes, run_.replicas));
+      if (buckets_[u] == bucket) bytes += static_cast<double>(run_.spec->units[u].trainable_numel) * wide_item();
+    reductions_.push_back(all_reduce(replicas_, bytes, run_.sharding.replicas));
   }
 
   void complete_oldest() {
@@ -205,35 +198,35 @@ class Simulator {
   void finish() {
     while (!reductions_.empty()) complete_oldest();
     double trainable = 0;
-    for (const auto& u : run_.spec.units) trainable += static_cast<double>(u.trainable_numel);
-    const double owned = run_.strategy.optimizer ? trainable / run_.shard_ranks : trainable;
-    if (run_.strategy.sharded() && run_.replicas > 1)
-      wait_until(all_reduce(replicas_, owned * wide_item(), run_.replicas), total_.reduce_wait);
-    const Link& slowest = run_.replicas > 1 ? replicas_.link() : shard_.link();
-    const int ranks = run_.shard_ranks * run_.replicas;
+    for (const auto& u : run_.spec->units) trainable += static_cast<double>(u.trainable_numel);
+    const double owned = run_.sharding.strategy.optimizer ? trainable / run_.sharding.shard_ranks : trainable;
+    if (run_.sharding.strategy.sharded() && run_.sharding.replicas > 1)
+      wait_until(all_reduce(replicas_, owned * wide_item(), run_.sharding.replicas), total_.reduce_wait);
+    const Link& slowest = run_.sharding.replicas > 1 ? replicas_.link() : shard_.link();
+    const int ranks = run_.sharding.shard_ranks * run_.sharding.replicas;
     if (ranks > 1) {  // the ranks agree on three numbers
       agreed_ += 2 * slowest.latency;
       wait_until(now_ + 2 * slowest.latency, total_.reduce_wait);
     }
     update(owned);
-    if (run_.strategy.weights || run_.shard_ranks == 1 || run_.offload.weights) return;
+    if (run_.sharding.strategy.weights || run_.sharding.shard_ranks == 1 || run_.sharding.offload.weights) return;
     for (std::size_t u = 0; u < arrival_.size(); ++u)
-      if (const auto n = run_.spec.units[u].trainable_numel; n > 0)
-        arrival_[u] = all_gather(now_, static_cast<double>(padded_numel(n, run_.shard_ranks)) * size_of(run_.precision.compute));
+      if (const auto n = run_.spec->units[u].trainable_numel; n > 0)
+        arrival_[u] = all_gather(now_, static_cast<double>(padded_numel(n, run_.sharding.shard_ranks)) * size_of(run_.precision.compute));
   }
 
   /// The rule reads and writes gradient, master and state, and writes the weight; the norm reads the gradient once more.
   void update(double elements) {
     const auto& p = run_.precision;
     double state = 0, trainable = 0, whole = 0, operations = 0;
-    for (const auto& unit : run_.spec.units) {
+    for (const auto& unit : run_.spec->units) {
       trainable += static_cast<double>(unit.trainable_numel);
-      state += static_cast<double>(parallel::state_bytes(run_.rule, run_.hyper, p, unit, unit.trainable_numel));
+      state += static_cast<double>(parallel::state_bytes(*run_.rule, run_.hyper, p, unit, unit.trainable_numel));
       for (const auto& param : unit.params) {
         const optim::Param subject = parallel::optimizer_param(param);
-        if (!param.trainable || run_.rule.whole == nullptr || !run_.rule.whole(subject)) continue;
+        if (!param.trainable || run_.rule->whole == nullptr || !run_.rule->whole(subject)) continue;
         whole += static_cast<double>(subject.numel());
-        if (run_.rule.operations != nullptr) operations += run_.rule.operations(subject);
+        if (run_.rule->operations != nullptr) operations += run_.rule->operations(subject);
       }
     }
     const double share = trainable > 0 ? elements / trainable : 0;
@@ -244,19 +237,20 @@ class Simulator {
 
   /// Gradients of whole parameters travel to their owners, which compute the update, and back.
   void send_to_owners(double bytes, double operations) {
-    if (run_.shard_ranks > 1 && bytes > 0) {
-      const double travels = 2 * received(bytes, run_.shard_ranks);
+    if (run_.sharding.shard_ranks > 1 && bytes > 0) {
+      const double travels = 2 * received(bytes, run_.sharding.shard_ranks);
       total_.reduce_bytes += travels;
       wait_until(shard_.start(now_, travels, 2), total_.reduce_wait);
     }
     if (operations > 0) compute(operations / machine_.matmul_flops(run_.precision.compute));
   }
 
-  const ExecutionConfig& run_;
+  const RunPlan& run_;
   const Machine& machine_;
   Wire shard_, replicas_, host_;
   std::vector<parallel::GatheredBytes> units_;
   GatheredSet gathered_set_;
+  parallel::Schedule training_;
   std::vector<double> arrival_;  ///< by unit: end of its gather in flight
   std::vector<int> buckets_, open_units_;
   std::deque<double> reductions_;
@@ -268,9 +262,9 @@ class Simulator {
 
 }  // namespace
 
-StepTime simulate(const ExecutionConfig& run, const Machine& machine, const Workload& workload) {
+StepTime simulate(const RunPlan& run, const Machine& machine, const Workload& workload) {
   std::deque<Simulator> simulators;  // the policy's and, if it has a separate model, the reference's, which runs first
-  const std::optional<ExecutionConfig> other = run.reference_model ? std::optional(reference_passes(run)) : std::nullopt;
+  const std::optional<RunPlan> other = run.reference_model ? std::optional(reference_passes(run)) : std::nullopt;
   if (other) simulators.emplace_back(*other, machine);
   Simulator& policy = simulators.emplace_back(run, machine);
   const auto play = [&](const StepShape& step) {

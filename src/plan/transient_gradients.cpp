@@ -6,17 +6,17 @@
 
 namespace qft::plan {
 
-TransientGradients::TransientGradients(const ExecutionConfig& run, std::vector<parallel::Gauge*> gauges)
+TransientGradients::TransientGradients(const RunPlan& run, std::vector<parallel::Gauge*> gauges)
     : run_(run),
       gauges_(std::move(gauges)),
       item_(static_cast<std::int64_t>(c10::elementSize(run.precision.grad))),
       wide_item_(static_cast<std::int64_t>(c10::elementSize(parallel::wide(run.precision.grad)))) {}
 
 void TransientGradients::run(const parallel::Action& action) {
-  const bool head = action.kind == parallel::ActionKind::forward && action.target == run_.spec.head_unit() &&
-                    run_.objective == parallel::ObjectiveKind::row_local;
+  const bool head = action.kind == parallel::ActionKind::forward && action.target == run_.spec->head_unit() &&
+                    run_.objective.kind == parallel::ObjectiveKind::row_local;
   if (head || action.kind == parallel::ActionKind::backward)
-    for (const int unit : run_.spec.units_of_block(action.target)) use(unit);
+    for (const int unit : run_.spec->units_of_block(action.target)) use(unit);
   if (action.kind == parallel::ActionKind::reduce) reduce(action.target);
 }
 
@@ -25,8 +25,8 @@ void TransientGradients::add(std::int64_t bytes) {
 }
 
 void TransientGradients::use(int unit) {
-  const std::int64_t n = run_.spec.units[static_cast<std::size_t>(unit)].trainable_numel;
-  const std::int64_t bytes = (run_.strategy.sharded() ? padded_numel(n, run_.shard_ranks) : n) * item_;
+  const std::int64_t n = run_.spec->units[static_cast<std::size_t>(unit)].trainable_numel;
+  const std::int64_t bytes = (run_.sharding.strategy.sharded() ? padded_numel(n, run_.sharding.shard_ranks) : n) * item_;
   if (bytes > 0 && open_.emplace(unit, bytes).second) add(bytes);
 }
 

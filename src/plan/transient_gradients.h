@@ -15,7 +15,7 @@ namespace qft::plan {
 class TransientGradients {
  public:
   /// Adds and subtracts its bytes in each of `gauges`. `run` and the gauges must outlive this.
-  TransientGradients(const ExecutionConfig& run, std::vector<parallel::Gauge*> gauges);
+  TransientGradients(const RunPlan& run, std::vector<parallel::Gauge*> gauges);
 
   /// Applies the allocations of the executor and the store in this action.
   void run(const parallel::Action& action);
@@ -25,7 +25,7 @@ class TransientGradients {
   void use(int unit);
   void reduce(int unit);
 
-  const ExecutionConfig& run_;
+  const RunPlan& run_;
   std::vector<parallel::Gauge*> gauges_;
   std::int64_t item_, wide_item_;
   std::map<int, std::int64_t> open_;   ///< by unit: bytes of gradients that are accumulating

@@ -1,7 +1,7 @@
 #include "qft/plan/verdict.h"
 
 #include "qft/core/error.h"
-#include "qft/plan/execution_plan.h"
+#include "qft/plan/resolve.h"
 
 #include <algorithm>
 
@@ -24,8 +24,8 @@ class Judge {
     v.total_steps = plan_.workload.total_steps;
     const Row* taken = way_of(plan_, plan_.ranks);
     if (taken == nullptr) taken = &plan_.rows.front();  // one rank shards nothing
-    v.fits = taken->fits;
-    v.strategy_text = taken->strategy.name;
+    v.fits = taken->run.fits;
+    v.strategy_text = taken->strategy().name;
     v.row = *taken;
     if (v.known && !v.fits) offload(v);
     if (plan_.machine) take_times(v);
@@ -41,12 +41,12 @@ class Judge {
   const Row* order_of(const Plan& plan, std::string_view name) const {
     const Row *first = nullptr, *last = nullptr;
     for (const Row& row : plan.rows) {
-      if (row.strategy.name != name) continue;
-      if (first == nullptr || row.group < first->group) first = &row;
-      if (last == nullptr || row.group > last->group) last = &row;
+      if (row.strategy().name != name) continue;
+      if (first == nullptr || row.group() < first->group()) first = &row;
+      if (last == nullptr || row.group() > last->group()) last = &row;
     }
     if (config_.training.breadth_first_micro_batches > 0 || first == nullptr) return last;
-    return first->fits && first->memory.gathered > 0 ? last : first;
+    return first->run.fits && first->memory().gathered > 0 ? last : first;
   }
 
   /// The run's row; if none fits, the one that needs least.
@@ -56,7 +56,7 @@ class Judge {
     for (const std::string_view name : automatic_strategies(ranks, config_.training.deterministic)) {
       const Row* row = order_of(plan, name);
       if (row == nullptr) continue;
-      if (row->fits) return row;
+      if (row->run.fits) return row;
       if (least == nullptr || row->needed < least->needed) least = row;
     }
     return least;
@@ -86,7 +86,7 @@ class Judge {
       settings.emplace_back(setting);
       const auto plan = planned({settings, plan_.ranks}, {.only = last, .costs = true});
       const Row* row = plan ? order_of(*plan, last) : nullptr;
-      if (row == nullptr || !row->fits) continue;
+      if (row == nullptr || !row->run.fits) continue;
       v.fits = true;
       v.row = *row;
       v.strategy_text = std::string(last) + words;
@@ -105,7 +105,7 @@ class Judge {
   /// Doubles until something fails, then bisects.
   void take_largest_micro_batch(Verdict& v) const {
     if (config_.training.max_tokens_per_micro_batch > 0) return;  // the token limit decides
-    const std::string name(v.row.strategy.name);
+    const std::string name(v.row.strategy().name);
     std::int64_t tokens = plan_.workload.largest.tokens, fitting = v.micro_batch, beyond = 2 * fitting;
     const auto limit_of = [&](std::int64_t rows) -> std::optional<MicroBatchLimit> {
       const auto plan = planned({offloaded_, plan_.ranks, rows}, {.only = name, .costs = false}, &v.refusal);
@@ -115,7 +115,7 @@ class Judge {
         const auto& global = config_.training.global_batch_size;
         return global && rows * plan_.ranks > *global ? MicroBatchLimit::global_batch : MicroBatchLimit::data;
       }
-      if (!row->fits) return MicroBatchLimit::memory;
+      if (!row->run.fits) return MicroBatchLimit::memory;
       tokens = plan->workload.largest.tokens;
       return std::nullopt;
     };
@@ -135,8 +135,8 @@ class Judge {
   std::optional<Remedy> tried(const std::vector<std::string>& settings, int ranks, const std::string& change) const {
     const auto plan = planned({settings, ranks}, kMemoryOnly);
     const Row* row = plan ? way_of(*plan, ranks) : nullptr;
-    if (row == nullptr || !row->fits) return std::nullopt;
-    return Remedy{change, std::string(row->strategy.name), row->needed};
+    if (row == nullptr || !row->run.fits) return std::nullopt;
+    return Remedy{change, std::string(row->strategy().name), row->needed};
   }
 
   /// Settings that save memory and that the run does not use yet.
@@ -162,7 +162,7 @@ class Judge {
     };
     if (!automatic())
       for (const std::string_view name : automatic_strategies(plan_.ranks, config_.training.deterministic))
-        if (const Row* row = order_of(plan_, name); row != nullptr && row->fits && name != config_.parallel.strategy) {
+        if (const Row* row = order_of(plan_, name); row != nullptr && row->run.fits && name != config_.parallel.strategy) {
           all.push_back({fmt::format("strategy={}", name), std::string(name), row->needed});
           break;
         }

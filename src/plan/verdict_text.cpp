@@ -32,7 +32,7 @@ std::string memory_words(const Plan& plan, const Verdict& v) {
                        bytes_words(v.row.needed), bytes_words(plan.available));
   };
   if (v.fits) {
-    const std::string host = v.row.memory.host > 0 ? fmt::format(", and {} of host memory", bytes_words(v.row.memory.host)) : "";
+    const std::string host = v.row.memory().host > 0 ? fmt::format(", and {} of host memory", bytes_words(v.row.memory().host)) : "";
     return fmt::format("fits: {}{}\n", what(), host);
   }
   return fmt::format("does not fit: {}, and a run may use nine tenths of that\n", what());
@@ -98,8 +98,8 @@ nlohmann::ordered_json to_json(const Verdict& v) {
   nlohmann::ordered_json json;
   if (v.known) json["fits"] = v.fits;
   json["way"] = v.strategy_text;
-  json["strategy"] = v.row.strategy.name;
-  json["g"] = v.row.group;
+  json["strategy"] = v.row.strategy().name;
+  json["g"] = v.row.group();
   json["memory"] = v.row.needed;
   json["per_device_train_batch_size"] = v.micro_batch;
   if (v.largest_micro_batch > 0) json["largest_per_device_train_batch_size"] = v.largest_micro_batch;

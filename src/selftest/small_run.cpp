@@ -38,27 +38,24 @@ void fill(const model::Shard& slice, const model::ParamSpec& p, double bound, do
   slice.values.copy_(at::from_blob(values.data(), {count}, at::kDouble));
 }
 
-engine::InstanceOptions options_of(const SmallCase& c) {
-  return {.spec = make_spec(c),
-          .precision = c.precision,
-          .strategy = parallel::strategy_of(c.strategy),
-          .hsdp_group_size = c.hsdp_group,
-          .offload = c.offload,
-          .group = c.group,
-          .prefetch_budget = c.prefetch_budget,
-          .reference = c.reference,
-          .reduction_order = c.deterministic ? parallel::ReductionOrder::by_micro_batch : parallel::ReductionOrder::as_ready,
-          .bucket_bytes = 2048,
-          .rule = &optim::rule_of(c.optim),
-          .hyper = {.eps = c.eps, .weight_decay = 0.01},
-          .executor = {.recompute = c.recompute,
-                       .offload_inputs = c.offload.activations,
-                       .lora_dropout = c.lora ? c.dropout : 0.0,
-                       .noise_alpha = c.noise_alpha,
-                       .seed = 99,
-                       .memory_advice = {},
-                       .debug_sync = c.debug_sync,
-                       .graphs = c.graphs}};
+plan::RunPlan plan_of(const SmallCase& c, int ranks) {
+  plan::RunPlan run;
+  run.spec = std::make_shared<const model::ModelSpec>(make_spec(c));
+  run.precision = c.precision;
+  run.rule = &optim::rule_of(c.optim);
+  run.hyper = {.eps = c.eps, .weight_decay = 0.01};
+  run.random = {.lora_dropout = c.lora ? c.dropout : 0.0, .noise_alpha = c.noise_alpha, .seed = 99};
+  run.diagnostics.debug_sync = c.debug_sync;
+  run.sharding = parallel::make_sharding(parallel::strategy_of(c.strategy), c.offload, ranks, c.hsdp_group);
+  if (c.deterministic) run.sharding.reduction_order = parallel::ReductionOrder::by_micro_batch;
+  run.sharding.bucket_bytes = 2048;
+  run.sharding.prefetch_budget = c.prefetch_budget;
+  run.schedule = parallel::make_schedule(run.sharding);
+  run.schedule.group = c.group;
+  run.schedule.reference = c.reference;
+  run.schedule.recompute = c.recompute;
+  run.schedule.graphs = c.graphs;
+  return run;
 }
 
 model::Head head_of(const SmallCase& c) {
@@ -141,7 +138,7 @@ SmallRun::SmallRun(const SmallCase& c, comm::Communicator& comm, c10::Device dev
     : case_(c),
       comm_(comm),
       device_(device),
-      instance_(engine::Instance::build(options_of(c), comm, device, engine::Use::training)) {
+      instance_(engine::Instance::build(plan_of(c, comm.size()), comm, device)) {
   for (int u = 0; u < spec().num_units(); ++u)
     for (const auto& p : spec().units[static_cast<std::size_t>(u)].params) {
       const bool norm = p.shape.size() == 1 && p.name.find("norm") != std::string::npos;

@@ -45,13 +45,14 @@ std::string batch_words(const Banner& b, int ranks) {
 }
 
 /// The predicted memory of one rank, with its parts.
-std::string memory_words(const engine::MemoryPrediction& memory) {
-  std::string parts = fmt::format("{}; the process before loading {}", plan::describe(memory.plan),
-                                  format_bytes(static_cast<double>(memory.before)));
-  if (memory.kernels > 0) parts += fmt::format(", compiled kernels {}", format_bytes(static_cast<double>(memory.kernels)));
-  if (memory.staged > 0) parts += fmt::format(", checkpoint copies {}", format_bytes(static_cast<double>(memory.staged)));
-  return fmt::format("{} of {} available ({})", format_bytes(static_cast<double>(memory.total())),
-                     format_bytes(static_cast<double>(memory.before + memory.available)), parts);
+std::string memory_words(const plan::RunPlan& run) {
+  const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
+  const plan::Footprint& footprint = run.footprint;
+  std::string parts =
+      fmt::format("{}; the process before loading {}", plan::describe(footprint.memory), bytes(run.process));
+  if (footprint.kernels > 0) parts += fmt::format(", compiled kernels {}", bytes(footprint.kernels));
+  if (run.on_cpu && footprint.staged > 0) parts += fmt::format(", checkpoint copies {}", bytes(footprint.staged));
+  return fmt::format("{} of {} available ({})", bytes(run.predicted()), bytes(run.process + run.available), parts);
 }
 
 /// Sizes of the quantised and the unquantised weights; empty without quantisation.
@@ -94,7 +95,7 @@ std::string method_words(const config::RunConfig& config, const model::ModelSpec
 
 /// Describes the effect of rope_scaling on the model.
 std::string scaling_words(const config::RunConfig& config, const model::ModelConfig& c) {
-  if (c.rope.dynamic && config.data.cutoff_len > model::ModelConfig::load(config.model_path()).first_positions())
+  if (c.rope.dynamic && c.scaled_from > 0)
     return fmt::format(
         "frequencies change only beyond {} tokens, as with LLaMA-Factory; to use it in other programs write it into the model's "
         "config.json (docs/models.md)",
@@ -132,8 +133,8 @@ std::string data_words(const Banner& b, const config::RunConfig& config) {
 }
 
 std::string strategy_words(const config::RunConfig& config, const engine::Instance& instance) {
-  std::string words = instance.layout().describe();
-  if (const std::string& reason = instance.memory().reason; !reason.empty())
+  std::string words = parallel::describe(instance.plan().sharding);
+  if (const std::string& reason = instance.plan().reason; !reason.empty())
     words += fmt::format("; by strategy {}: {}", config.parallel.strategy, reason);
   if (instance.group() > 1)
     words += fmt::format("; breadth-first: up to {} micro-batches pass a block together", instance.group());
@@ -186,10 +187,10 @@ void print(const Banner& b, const config::RunConfig& config, engine::Instance& i
   tell("method", method_words(config, spec));
   tell("data", data_words(b, config));
   tell("precision",
-       fmt::format("{}; recomputation {}{}", precision_words(instance.precision()), instance.recompute() ? "on" : "off",
-                   instance.precision_reason().empty() ? "" : "; " + instance.precision_reason()));
+       fmt::format("{}; recomputation {}{}", precision_words(instance.precision()), instance.plan().schedule.recompute ? "on" : "off",
+                   instance.plan().precision_reason.empty() ? "" : "; " + instance.plan().precision_reason));
   tell("strategy", strategy_words(config, instance));
-  tell("memory", "of a rank, predicted: " + memory_words(instance.memory()));
+  tell("memory", "of a rank, predicted: " + memory_words(instance.plan()));
   tell("steps", steps_words(b, config, session.size()));
   tell_of_no_effect(b, config, instance);
   for (const std::string& line : b.first_sample) log::info("{}", line);

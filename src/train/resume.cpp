@@ -105,10 +105,10 @@ std::vector<std::string> fixed_keys(const config::RunConfig& config) {
                                 "double_quantization",
                                 "rope_scaling"};
   // An existing adapter brings its own settings.
-  if (config.finetuning.finetuning_type == "lora" && engine::adapters_of(config, engine::Use::training).live.empty())
+  if (config.finetuning.finetuning_type == "lora" && engine::adapter_paths(config, engine::Use::training).live.empty())
     keys.insert(keys.end(), {"lora_rank", "lora_alpha", "use_rslora", "use_dora", "pissa_init", "rank_pattern", "alpha_pattern",
                              "additional_target"});
-  if (config.finetuning.finetuning_type == "oft" && engine::adapters_of(config, engine::Use::training).live.empty())
+  if (config.finetuning.finetuning_type == "oft" && engine::adapter_paths(config, engine::Use::training).live.empty())
     keys.insert(keys.end(), {"oft_rank", "oft_block_size", "use_cayley_neumann", "num_cayley_neumann_terms", "block_share",
                              "additional_target"});
   if (config.finetuning.finetuning_type == "freeze")

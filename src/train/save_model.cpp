@@ -6,7 +6,7 @@
 #include "qft/core/log.h"
 #include "qft/device/scalar_type.h"
 #include "qft/device/staged_copy.h"
-#include "qft/engine/recipe.h"
+#include "qft/engine/model_source.h"
 #include "qft/engine/trained_text.h"
 #include "qft/infer/load_model.h"
 #include "qft/io/companion_files.h"
@@ -292,17 +292,12 @@ std::vector<FileRecord> save_base_model(engine::Instance& instance, const fs::pa
   return records_of(*writer, dir);
 }
 
-/// Returns the text of config.json if rope_scaling changes it; else empty.
-std::string scaled_config(const config::RunConfig& config, engine::Use use) {
-  return config.model.rope_scaling.empty() ? std::string() : engine::architecture_of(config, use).raw;
-}
-
-/// The same for a trained model; its head may change config.json too.
+/// Returns the text of config.json if rope_scaling, untied embeddings or the head of a trained model change it; else empty.
 std::string changed_config(const config::RunConfig& config, const model::ModelSpec& spec) {
-  const model::Head& head = spec.head;
-  if (!head.classifies) return spec.config.rewritten ? spec.config.raw : scaled_config(config, engine::Use::training);
-  const model::ModelConfig model = engine::architecture_of(config, engine::Use::training);
-  return model::classifier_config(model.raw, model, head.values, engine::problem_of(config, model, head.values));
+  const model::ModelConfig& model = spec.config;
+  if (spec.head.classifies)
+    return model::classifier_config(model.raw, model, spec.head.values, engine::problem_of(config, model, spec.head.values));
+  return model.rewritten || !config.model.rope_scaling.empty() ? model.raw : std::string();
 }
 
 /// Writes the files beside the weights.
@@ -324,8 +319,9 @@ void write_companions(const config::RunConfig& config, const model::ModelSpec& s
 }
 
 /// Without an adapter an export would only copy the model. Throws ConfigError unless it changes the format or the element type.
-void require_conversion(const config::RunConfig& config, const io::ModelFiles& files, std::optional<DType> dtype) {
-  if (model::ModelConfig::load(files.dir()).stored) return;
+void require_conversion(const config::RunConfig& config, const engine::ModelSource& source, std::optional<DType> dtype) {
+  if (source.own_config().stored) return;
+  const io::ModelFiles& files = source.files();
   for (const std::string& name : files.names())
     if (dtype && files.at(name).entry->dtype != *dtype) return;
   const fs::path trained = infer::unused_result(config);
@@ -388,7 +384,11 @@ WriteModel stage_model(const config::RunConfig& config, engine::Instance& instan
 
 void export_model(const config::RunConfig& config, io::Storage& storage) {
   const fs::path base = config.model_path();
-  const auto [earlier, adapter] = engine::adapters_of(config, engine::Use::inference);
+  const auto source = engine::ModelSource::read(config, engine::Use::inference);
+  const std::optional<engine::AdapterSource>& live = source.live();
+  const fs::path adapter = live ? live->dir : fs::path();
+  std::vector<fs::path> earlier;
+  for (const engine::AdapterSource& merged : source.merged()) earlier.push_back(merged.dir);
   if (config.model.quantization_bit)
     fail_config(
         "{}: quantization_bit is {}, which sets how training holds weights, but an export has 16 bits, or the type of "
@@ -399,23 +399,21 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
   const std::optional<DType> dtype = dtype_from_torch(config.model.infer_dtype);
   const model::ExportFormat format = format_of(config.exporting);
   if (adapter.empty() && format == model::ExportFormat::safetensors)
-    require_conversion(config, io::ModelFiles::open(base), dtype);
-  const std::string scaled = scaled_config(config, engine::Use::inference);
+    require_conversion(config, source, dtype);
+  const std::string scaled = config.model.rope_scaling.empty() ? std::string() : source.config().raw;
   if (!scaled.empty() && (format == model::ExportFormat::gguf || format == model::ExportFormat::gguf_q8_0))
     fail_config("{}: rope_scaling is {}, but an export to GGUF cannot write it: {}", config.given.find("rope_scaling")->second,
                 config.model.rope_scaling,
                 config.model.rope_scaling == "linear" || config.model.rope_scaling == "llama3"
                     ? "export to safetensors with it first, then export the result to GGUF"
                     : "leave it out for texts within the model's positions");
-  engine::warn_of_other_bases(config, engine::adapters_of(config, engine::Use::inference));
-  const model::ModelConfig model = model::ModelConfig::load(base);
-  const model::Head head = model::head_of(model, adapter.empty() ? model::AdapterConfig{} : model::read_adapter_config(adapter));
-  for (const fs::path& merged : earlier)
-    if (model::read_adapter_config(merged).targets().labels > 0 && !head.classifies)
+  const model::Head head = model::head_of(source.own_config(), live ? live->config : model::AdapterConfig{});
+  for (const engine::AdapterSource& merged : source.merged())
+    if (merged.config.targets().labels > 0 && !head.classifies)
       fail_config(
           "the adapter '{}' belongs to a classifier, but the last adapter '{}' lacks the classifier's head: export the first one "
           "alone",
-          merged.string(), adapter.string());
+          merged.dir.string(), adapter.string());
   const auto& exporting = config.exporting;
   const auto report = model::export_model(
       storage, {base, adapter, earlier, config.tokenizer_path(), exporting.export_dir,

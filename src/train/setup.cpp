@@ -6,12 +6,11 @@
 #include "qft/core/error.h"
 #include "qft/core/units.h"
 #include "qft/encode/template_comparison.h"
-#include "qft/engine/recipe.h"
+#include "qft/engine/run_plan.h"
 #include "qft/job/batch_job.h"
 #include "qft/job/stop_signal.h"
 #include "qft/pack/inputs.h"
 #include "qft/plan/file_sizes.h"
-#include "qft/plan/hyper.h"
 #include "qft/track/tracker.h"
 #include "qft/train/snapshot.h"
 
@@ -46,17 +45,17 @@ std::string data_words(const Setup& setup) {
                      setup.loader->total_steps());
 }
 
-std::string model_words(const config::RunConfig& config, const engine::InstancePreview& preview) {
-  const auto& spec = preview.spec;
+std::string model_words(const config::RunConfig& config, const plan::RunPlan& run) {
+  const auto& spec = *run.spec;
   return fmt::format("model '{}' is complete: {}, {} parameters, {} trainable", config.model.model_name_or_path,
                      spec.config.architecture, format_count(static_cast<double>(spec.num_params(false))),
                      format_count(static_cast<double>(spec.num_params(true))));
 }
 
-std::string memory_words(const engine::InstancePreview& preview) {
+std::string memory_words(const plan::RunPlan& run) {
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
-  return fmt::format("{} fits: {} predicted, {} available to a rank ({})", preview.layout, bytes(preview.memory.total()),
-                     bytes(preview.memory.available), plan::describe(preview.memory.plan));
+  return fmt::format("{} fits: {} predicted, {} available to a rank ({})", parallel::describe(run.sharding), bytes(run.predicted()),
+                     bytes(run.available), plan::describe(run.footprint.memory));
 }
 
 /// Another program's checkpoint-<step> is never replaced: better to fail now than when that step is saved.
@@ -100,9 +99,10 @@ std::int64_t checkpoints_of(const config::RunConfig& config, const Setup& setup)
 
 /// For do_eval and do_predict without do_train.
 RunPreview check_evaluation(const config::RunConfig& config, comm::Communicator& comm, c10::Device device) {
-  const auto preview = engine::Instance::preview(config, comm, device, engine::Use::inference);
-  engine::open_eval_data(config, preview.spec.config, comm, engine::MissingPacks::leave);
-  return {.lines = {model_words(config, preview), memory_words(preview),
+  const auto source = engine::ModelSource::read(config, engine::Use::inference, comm);
+  const plan::RunPlan run = engine::resolve_run(config, source, comm, device);
+  engine::open_eval_data(config, run.spec->config, comm, engine::MissingPacks::leave);
+  return {.lines = {model_words(config, run), memory_words(run),
                     "nothing is trained: only do_eval or do_predict was requested"}};
 }
 
@@ -120,9 +120,11 @@ Setup set_up(config::RunConfig& config, comm::Communicator& comm, engine::Missin
   });
   if (point) s.same_settings = adopt(config, s.saved.emplace(comm, *point), comm);
   // Before packing: refuses models that cannot train.
-  model::ModelConfig model;
-  comm::agreed(comm, [&] { model = engine::spec_of(config, engine::Use::training).config; });
-  s.data = engine::open_training_data(config, model, comm, missing, [&](const pack::PackAttributes& wanted, comm::Communicator&) {
+  comm::agreed(comm, [&] {
+    s.source.emplace(engine::ModelSource::read(config, engine::Use::training));
+    engine::plan_of(config, *s.source);
+  });
+  s.data = engine::open_training_data(config, s.source->config(), comm, missing, [&](const pack::PackAttributes& wanted, comm::Communicator&) {
     if (s.saved) pack::require_same_pack(s.saved->state().at("data"), wanted);
   });
   if (!s.data.pack || (s.data.eval && !s.data.eval->pack)) return s;
@@ -146,18 +148,16 @@ RunPreview check_run(config::RunConfig config, comm::Communicator& comm, c10::De
   job::job_end(comm);
   if (!config::trains(config)) return check_evaluation(config, comm, device);
   const Setup setup = set_up(config, comm, engine::MissingPacks::leave);
-  const auto preview = engine::Instance::preview(config, comm, device, engine::Use::training, setup.batches);
-  const auto& rule = optim::rule_of(config.training.optim);
-  const optim::Hyper hyper = plan::hyper_of(config.training);
-  if (setup.saved) require_same_tensors(*setup.saved, rule, hyper, preview.spec);
-  std::vector<std::string> lines = {model_words(config, preview), data_words(setup), memory_words(preview),
+  const plan::RunPlan run = engine::resolve_run(config, *setup.source, comm, device, setup.batches);
+  if (setup.saved) require_same_tensors(*setup.saved, *run.rule, run.hyper, *run.spec);
+  std::vector<std::string> lines = {model_words(config, run), data_words(setup), memory_words(run),
                                     start_words(config, setup)};
   comm::agreed(comm, [&] {
     if (comm.rank() != 0) return;
     for (std::string& line : encode::compare_with_own(config)) lines.push_back(std::move(line));
   });
-  return {std::move(lines), plan::checkpoint_bytes(preview.spec, preview.precision, rule, hyper, config.training.save_only_model),
-          checkpoints_of(config, setup), plan::model_file_bytes(preview.spec, preview.precision)};
+  return {std::move(lines), plan::checkpoint_bytes(run), checkpoints_of(config, setup),
+          plan::model_file_bytes(*run.spec, run.precision)};
 }
 
 }  // namespace qft::train

@@ -108,11 +108,12 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   schedule.total_steps = loader_->total_steps();
   schedule.log_warmup = t.warmup_type == "log";
   schedule_ = optim::make_schedule(t.lr_scheduler_type, t.lr_scheduler_kwargs, schedule);
-  references_ = stored_references(device, leave);
-  instance_ = engine::Instance::load(config_, comm_, device, engine::Use::training, setup.batches, from.value_or(""));
+  references_ = stored_references(*setup.source, device, leave);
+  instance_ = engine::Instance::load(engine::resolve_run(config_, *setup.source, comm_, device, setup.batches), *setup.source,
+                                     comm_, device, from.value_or(""));
   if (!references_.training)
     references_.training = references_.evaluation =
-        engine::load_reference_beside(config_, *instance_, comm_, device, engine::Use::training);
+        engine::load_reference_beside(config_, *setup.source, *instance_, comm_, device);
   scaler_ = scaler_of(config_);
   if (const auto& saved = setup.saved) {
     const auto& state = saved->state();
@@ -136,11 +137,12 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
 }
 
 /// Computes the references for precompute_ref_log_probs. A request to stop, or the time limit, keeps those computed so far.
-engine::References Trainer::stored_references(c10::Device device, const std::function<void()>& leave) {
+engine::References Trainer::stored_references(const engine::ModelSource& source, c10::Device device,
+                                              const std::function<void()>& leave) {
   const activity::Phase phase("reference");
   const auto asked = [&] { return job::stop_requested() != 0 || limit_.reached(unix_seconds()); };
   try {
-    return engine::stored_references(config_, data_, comm_, device, asked);
+    return engine::stored_references(config_, source, data_, comm_, device, asked);
   } catch (const job::Stopped&) {
     leave();
     throw;

@@ -93,14 +93,14 @@ void Trainer::warn_skipped(const std::string& objection, double scale) const {
 void Trainer::report_memory() {
   const auto peaks = comm::all_gather_value(comm_, device::memory_use(instance_->transformer().device()).peak);
   if (!is_root()) return;
-  const auto& forecast = instance_->memory();
+  const plan::RunPlan& run = instance_->plan();
   const std::int64_t peak = *std::max_element(peaks.begin(), peaks.end());
   bar_->clear();
   log::info("memory of a rank, peak: {}, predicted {}", format_bytes(static_cast<double>(peak)),
-            format_bytes(static_cast<double>(forecast.total())));
-  memory_ = {{"memory_peak", static_cast<double>(peak)}, {"memory_predicted", static_cast<double>(forecast.total())}};
+            format_bytes(static_cast<double>(run.predicted())));
+  memory_ = {{"memory_peak", static_cast<double>(peak)}, {"memory_predicted", static_cast<double>(run.predicted())}};
   const parallel::StoreMemory held = instance_->weights().memory();
-  const auto& plan = forecast.plan;
+  const plan::MemoryPlan& plan = run.footprint.memory;
   std::string parts;
   const auto part = [&](const char* name, std::int64_t predicted, std::int64_t here) {
     if (predicted == 0 && here == 0) return;

@@ -49,20 +49,20 @@ std::vector<std::string> given_keys(const config::RunConfig& config) {
   return keys;
 }
 
-ordered_json memory_of(const engine::MemoryPrediction& m) {
-  const plan::MemoryPlan& p = m.plan;
-  return {{"total", m.total()},
-          {"available", m.before + m.available},
+ordered_json memory_of(const plan::RunPlan& run) {
+  const plan::MemoryPlan& p = run.footprint.memory;
+  return {{"total", run.predicted()},
+          {"available", run.process + run.available},
           {"parts",
-           {{"process", m.before},
+           {{"process", run.process},
             {"weights", p.weights},
             {"gathered", p.gathered},
             {"gradients", p.gradients},
             {"optimizer", p.optimizer},
             {"activations", p.activations},
             {"buffers", p.buffers},
-            {"kernels", m.kernels},
-            {"checkpoint copies", m.staged}}}};
+            {"kernels", run.footprint.kernels},
+            {"checkpoint copies", run.on_cpu ? run.footprint.staged : 0}}}};
 }
 
 }  // namespace
@@ -79,7 +79,7 @@ ordered_json describe_run(const Banner& b, const config::RunConfig& config, engi
           {"ranks", b.hosts.size()},
           {"hosts", b.hosts},
           {"device", device::describe(instance.transformer().device())},
-          {"strategy", instance.layout().describe()},
+          {"strategy", parallel::describe(instance.plan().sharding)},
           {"model",
            {{"path", b.model},
             {"architecture", spec.config.architecture},
@@ -91,7 +91,7 @@ ordered_json describe_run(const Banner& b, const config::RunConfig& config, engi
           {"total_steps", b.total_steps},
           {"global_batch_size", b.global_batch_size},
           {"micro_batch_size", b.micro_batch_size},
-          {"memory", memory_of(instance.memory())},
+          {"memory", memory_of(instance.plan())},
           {"given", given_keys(config)},
           {"settings", track::without_secrets(config::to_json(config))}};
 }

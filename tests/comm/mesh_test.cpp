@@ -49,7 +49,7 @@ TEST(Mesh, NeighbouringRanksDifferInTheInnermostAxis) {
   EXPECT_EQ(all_gather_value(mesh.group(Axis::replicate), rank), (std::vector<int>{rank % 2, rank % 2 + 2}));
   EXPECT_EQ(mesh.group(Axis::tensor).size(), 1);
   EXPECT_EQ(mesh.group(Axis::shard).name(), "shard");
-  EXPECT_EQ(mesh.describe(), "4 ranks = replicate 2 x shard 2");
+  EXPECT_EQ(describe(mesh.degrees()), "4 ranks = replicate 2 x shard 2");
 }
 
 TEST(Mesh, TheDataGroupLeavesOutTensorAndPipeline) {

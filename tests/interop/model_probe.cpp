@@ -76,7 +76,9 @@ void write(const std::string& path, const std::map<std::string, at::Tensor>& ten
 void compute(comm::Session& session, const nlohmann::json& job) {
   const auto config = config::load_run_config(job.at("run").get<std::string>(), {}, config::Purpose::any, dialects::all());
   const auto& input = job.at("input");
-  auto instance = engine::Instance::load(config, session.world(), at::kCPU, engine::Use::training);
+  const auto source = engine::ModelSource::read(config, engine::Use::training);
+  auto instance =
+      engine::Instance::load(engine::resolve_run(config, source, session.world(), at::kCPU), source, session.world(), at::kCPU);
   const int per_micro = input.value("micro_batch", 1);
   Sequences all;
   std::vector<Sequences> micros;
@@ -90,7 +92,7 @@ void compute(comm::Session& session, const nlohmann::json& job) {
   out["logits"] = all_logits(*instance, all.build());
   const std::vector<model::MicroInput> whole = {all.build()};
   instance->executor().evaluate(
-      parallel::evaluation_schedule(instance->spec(), {1, 1, 1, false}), whole,
+      parallel::evaluation_actions(instance->spec(), {}, {}), whole,
       [&](const parallel::Logprobs& values) { out["logprobs"] = values.policy.to(at::kDouble, false, true); });
 
   std::vector<model::MicroInput> inputs;
@@ -103,7 +105,7 @@ void compute(comm::Session& session, const nlohmann::json& job) {
     inputs[i].routing =
         model::Routing::build(instance->spec().config, inputs[i].sequences, instance->transformer().statistics_dtype(), at::kCPU);
   const auto result = instance->executor().train(
-      parallel::training_schedule(instance->spec(), {n, n, input.value("group", 1), false}), inputs, *loss, 0);
+      parallel::training_actions(instance->spec(), {.group = input.value("group", 1)}, {n, n}), inputs, *loss, 0);
   out["loss"] = at::full({1}, result.loss, at::kDouble);
   out["grad_norm"] = at::full({1}, result.grad_norm, at::kDouble);
   for (int u = 0; u < instance->spec().num_units(); ++u)

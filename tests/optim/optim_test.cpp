@@ -73,7 +73,9 @@ TEST(Rules, AreTheOptimizersOfTheConfiguration) {
     EXPECT_EQ(rules()[i].name, names.name);
     EXPECT_EQ(rules()[i].optim, (std::vector<std::string_view>(names.optim.begin(), names.optim.end()))) << names.name;
     EXPECT_EQ(names.plain.empty(), names.deepspeed.size() == 0) << names.name;
-    if (!names.plain.empty()) EXPECT_EQ(&rule_of(names.plain), &rules()[i]);
+    if (!names.plain.empty()) {
+      EXPECT_EQ(&rule_of(names.plain), &rules()[i]);
+    }
   }
   for (const RuleSpec& rule : rules())
     for (const std::string_view optim : rule.optim) EXPECT_EQ(&rule_of(optim), &rule);

@@ -190,7 +190,7 @@ TEST(Step, VotesAreCountedOnAllRanks) {
   const auto store = make_replicated_store(spec, c.precision, device_under_test(), world, true);
   Executor executor(transformer, *store, world, {});
   const TokenMeanLoss loss({1.0, 1.0});
-  const auto result = executor.train(training_schedule(spec, {0, 1, 1, false}), {}, loss, 0,
+  const auto result = executor.train(training_actions(spec, {1, false}, {0, 1}), {}, loss, 0,
                                      [&](bool) { return world.rank() == world.size() - 1; });
   EXPECT_EQ(result.stop_requests, 1);
   EXPECT_FALSE(result.abandoned);

@@ -82,7 +82,7 @@ TEST(TrainingByGraphs, NoticesThatMemoryHasMoved) {
     if (s != 2) continue;
     const std::vector<std::int32_t> tokens(700, 1), bounds = {0, 700}, labels = {5};
     const auto in = model::MicroInput::build(tokens, bounds, labels, {}, device_under_test());
-    with.executor().evaluate(evaluation_schedule(with.spec(), {1, 1, 1}), {&in, 1}, [](const Logprobs&) {});
+    with.executor().evaluate(evaluation_actions(with.spec(), {1}, {1, 1}), {&in, 1}, [](const Logprobs&) {});
   }
   const auto& counts = with.executor().graphs()->counts();
   EXPECT_GE(counts.moved, 6) << "three layers both ways";

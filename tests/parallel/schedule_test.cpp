@@ -70,7 +70,7 @@ void check_reference(const model::ModelSpec& spec, const ActionList& with, const
 }
 
 /// Checks every property that an executor relies on; stops at the first failure.
-void check(const model::ModelSpec& spec, const ScheduleOptions& options, const ActionList& list) {
+void check(const model::ModelSpec& spec, const Schedule& schedule, const MicroBatches& counts, const ActionList& list) {
   check_marks(spec, list);
   std::map<int, int> held;
   std::map<std::pair<int, int>, int> forwards, backwards;
@@ -98,7 +98,7 @@ void check(const model::ModelSpec& spec, const ScheduleOptions& options, const A
             ASSERT_EQ((backwards[{a.target + 1, a.micro}]), 1);
           }
           ASSERT_EQ((backwards[{a.target, a.micro}]++), 0);
-          ASSERT_EQ(reductions[a.target], options.reduce_every_group ? reductions[a.target] : 0);
+          ASSERT_EQ(reductions[a.target], schedule.reduce_every_group ? reductions[a.target] : 0);
         }
         break;
       case ActionKind::reduce:
@@ -113,13 +113,13 @@ void check(const model::ModelSpec& spec, const ScheduleOptions& options, const A
     }
   }
   for (const auto& [unit, count] : held) EXPECT_EQ(count, 0) << "unit " << unit << " stays held";
-  const int groups = (options.max_micro_batches + options.group - 1) / options.group;
+  const int groups = groups_of(schedule, counts.most);
   bool flows = false;  // from the lowest trained block upwards
   for (int b = 0; b < spec.num_units(); ++b) {
     const bool trains = spec.units[static_cast<std::size_t>(b)].trainable_numel > 0;
     for (const int unit : spec.units_of_block(b)) flows = flows || spec.units[static_cast<std::size_t>(unit)].trainable_numel > 0;
-    EXPECT_EQ(reductions[b], trains ? (options.reduce_every_group ? groups : 1) : 0) << b;
-    for (int m = 0; m < options.micro_batches; ++m) {
+    EXPECT_EQ(reductions[b], trains ? (schedule.reduce_every_group ? groups : 1) : 0) << b;
+    for (int m = 0; m < counts.here; ++m) {
       EXPECT_EQ((forwards[{b, m}]), 1);
       EXPECT_EQ((backwards[{b, m}]), flows ? 1 : 0) << "block " << b << ", micro-batch " << m;
     }
@@ -138,18 +138,19 @@ TEST(Schedule, HoldsWeightsAndOrderForEveryShape) {
       for (const bool every : {false, true})
         for (int max_micro_batches = 1; max_micro_batches <= 5; ++max_micro_batches)
           for (int micros = 0; micros <= max_micro_batches; ++micros)
-            for (int group = 1; group <= max_micro_batches; ++group)
+            for (std::int64_t group = 1; group <= max_micro_batches; ++group)
               for (const bool reshard : {false, true}) {
                 const auto spec = tiny(tied, lora);
-                const ScheduleOptions options{micros, max_micro_batches, group, every, reshard};
-                const auto list = training_schedule(spec, options);
+                const Schedule schedule{group, every, reshard};
+                const MicroBatches counts{micros, max_micro_batches};
+                const auto list = training_actions(spec, schedule, counts);
                 EXPECT_EQ(list.back().kind, ActionKind::step);
-                check(spec, options, list);
-                check(spec, options, insert_prefetches(list, gathered(spec), 3000));
+                check(spec, schedule, counts, list);
+                check(spec, schedule, counts, insert_prefetches(list, gathered(spec), 3000));
                 if (!lora) continue;
-                ScheduleOptions lanes = options;
+                Schedule lanes = schedule;
                 lanes.reference = true;
-                const auto both = training_schedule(spec, lanes);
+                const auto both = training_actions(spec, lanes, counts);
                 check_reference(spec, both, list);
                 check_reference(spec, insert_prefetches(both, gathered(spec), 3000),
                                 insert_prefetches(list, gathered(spec), 3000));
@@ -160,10 +161,11 @@ TEST(Schedule, HoldsWeightsAndOrderForEveryShape) {
 TEST(Schedule, RanksWithFewerMicroBatchesHaveAsManyPassesOfExperts) {
   const auto spec = tiny(false, true, /*experts=*/true);
   for (const bool reference : {false, true})
-    for (const int group : {1, 2, 5})
+    for (const std::int64_t group : {1, 2, 5})
       for (int micros = 0; micros <= 5; ++micros) {
-        const ScheduleOptions options{.micro_batches = micros, .max_micro_batches = 5, .group = group, .reference = reference};
-        for (const auto& list : {training_schedule(spec, options), evaluation_schedule(spec, options)}) {
+        const Schedule schedule{.group = group, .reference = reference};
+        const MicroBatches counts{micros, 5};
+        for (const auto& list : {training_actions(spec, schedule, counts), evaluation_actions(spec, schedule, counts)}) {
           std::map<int, std::vector<Lane>> passes;
           for (const Action& a : insert_prefetches(list, gathered(spec), 3000)) {
             if (a.kind == ActionKind::join_exchange) {
@@ -185,9 +187,9 @@ TEST(Schedule, RanksWithFewerMicroBatchesHaveAsManyPassesOfExperts) {
 
 TEST(Schedule, EvaluationNeedsNoGradientAndEndsAtTheHead) {
   const auto spec = tiny(true, true);
-  const auto list = evaluation_schedule(spec, {3, 3, 2, false});
+  const auto list = evaluation_actions(spec, {2, false}, {3, 3});
   check_marks(spec, list);
-  check_reference(spec, evaluation_schedule(spec, {.micro_batches = 3, .max_micro_batches = 3, .group = 2, .reference = true}),
+  check_reference(spec, evaluation_actions(spec, {.group = 2, .reference = true}, {3, 3}),
                   list);
 }
 
@@ -201,7 +203,7 @@ TEST(Schedule, AnActionIsDescribedWithItsLane) {
 
 TEST(Schedule, VotesStandBetweenGroups) {
   const auto spec = tiny(false, true);
-  const auto list = training_schedule(spec, {5, 5, 1, true, true, 2});
+  const auto list = training_actions(spec, {1, true, true}, {5, 5, 2});
   int micros = 0;
   std::vector<int> before;  // micro-batches done before each vote
   for (const Action& a : list) {
@@ -258,7 +260,7 @@ TEST(Gathers, StayWithinTheBudgetAndComeBeforeTheirUse) {
       const auto units = gathered(spec);
       std::int64_t largest = 0;
       for (const auto& u : units) largest = std::max(largest, u.total());
-      const auto list = training_schedule(spec, {3, 3, 2, true});
+      const auto list = training_actions(spec, {2, true}, {3, 3});
       for (const std::int64_t prefetch_budget : {std::int64_t{1}, largest, 2 * largest, 100 * largest}) {
         const auto result = simulate(insert_prefetches(list, units, prefetch_budget), units);
         EXPECT_EQ(result.late, 0);
@@ -271,7 +273,7 @@ TEST(Gathers, BreadthFirstGathersOncePerPass) {
   const auto spec = tiny(false, true);
   const auto units = gathered(spec);
   const auto bytes = [&](int group) {
-    return simulate(insert_prefetches(training_schedule(spec, {8, 8, group, true}), units, 1), units).bytes;
+    return simulate(insert_prefetches(training_actions(spec, {group, true}, {8, 8}), units, 1), units).bytes;
   };
   // Between groups nothing changes except the units that the prefetch budget keeps at the turn from one group to the next.
   EXPECT_EQ(bytes(1), 8 * bytes(8));
@@ -289,21 +291,21 @@ TEST(Gathers, ATiedEmbeddingComesOnceForTheFirstBlockAndTheHead) {
     constexpr int kGroups = 3;
     // One more: with LoRA the next step's; in full training the block at which gradients end, which a group shares with the start
     // of the next one.
-    EXPECT_EQ(gathers(training_schedule(spec, {kGroups, kGroups, 1, true})), kGroups + 1);
-    EXPECT_EQ(gathers(evaluation_schedule(spec, {kGroups, kGroups, 1})), 1) << "the head's is the next group's first";
+    EXPECT_EQ(gathers(training_actions(spec, {1, true}, {kGroups, kGroups})), kGroups + 1);
+    EXPECT_EQ(gathers(evaluation_actions(spec, {1}, {kGroups, kGroups})), 1) << "the head's is the next group's first";
   }
 }
 
 TEST(Gathers, WhatEveryRankHoldsIsLeftAlone) {
   const auto spec = tiny(true, false);
-  const auto list = training_schedule(spec, {2, 2, 1, true});
+  const auto list = training_actions(spec, {1, true}, {2, 2});
   EXPECT_EQ(insert_prefetches(list, std::vector<GatheredBytes>(spec.units.size()), 1), list);
 }
 
 TEST(Gathers, TheNextStepsEmbeddingSetsOutDuringTheLastBackward) {
   const auto spec = tiny(true, true);
   const auto units = gathered(spec);
-  const auto list = insert_prefetches(training_schedule(spec, {2, 2, 2, true}), units, units[0].total() + units[1].total());
+  const auto list = insert_prefetches(training_actions(spec, {2, true}, {2, 2}), units, units[0].total() + units[1].total());
   const auto place = [&](ActionKind kind, int target) {
     return std::find_if(list.begin(), list.end(), [&](const Action& a) { return a.kind == kind && a.target == target; });
   };
@@ -316,7 +318,7 @@ TEST(Gathers, TheNextStepsEmbeddingSetsOutDuringTheLastBackward) {
 TEST(Gathers, AllFrozenWeightsWithinTheBudgetSetOutForTheNextStep) {
   const auto prepared = [](const model::ModelSpec& spec) {
     std::set<int> units;
-    for (const Action& a : insert_prefetches(training_schedule(spec, {2, 2, 2, true}), gathered(spec), std::int64_t{1} << 40))
+    for (const Action& a : insert_prefetches(training_actions(spec, {2, true}, {2, 2}), gathered(spec), std::int64_t{1} << 40))
       if (a.kind == ActionKind::gather_frozen) {
         EXPECT_TRUE(units.insert(a.target).second) << a.target;
       }
@@ -330,7 +332,7 @@ TEST(Schedule, BreadthFirstAcquiresEachUnitOncePerPassAndGroup) {
   const auto spec = tiny(false, true);
   const auto acquires = [&](int group) {
     int n = 0;
-    for (const Action& a : training_schedule(spec, {8, 8, group, false})) n += a.kind == ActionKind::acquire;
+    for (const Action& a : training_actions(spec, {group, false}, {8, 8})) n += a.kind == ActionKind::acquire;
     return n;
   };
   EXPECT_EQ(acquires(1), 8 * acquires(8));
@@ -340,7 +342,7 @@ TEST(Schedule, RanksWithDifferentWorkIssueTheSameCollectives) {
   const auto spec = tiny(true, false);
   const auto collectives = [&](int micros) {
     ActionList kept;
-    for (const Action& a : training_schedule(spec, {micros, 3, 2, true}))
+    for (const Action& a : training_actions(spec, {2, true}, {micros, 3}))
       if (a.micro < 0) kept.push_back(a);
     return kept;
   };
@@ -350,7 +352,7 @@ TEST(Schedule, RanksWithDifferentWorkIssueTheSameCollectives) {
 
 TEST(Schedule, NothingFlowsBelowTheLowestTrainableBlock) {
   const auto spec = tiny(false, true);  // LoRA: the embedding is frozen
-  for (const Action& a : training_schedule(spec, {2, 2, 1, false})) EXPECT_FALSE(a.kind == ActionKind::backward && a.target == 0);
+  for (const Action& a : training_actions(spec, {1, false}, {2, 2})) EXPECT_FALSE(a.kind == ActionKind::backward && a.target == 0);
 }
 
 }  // namespace

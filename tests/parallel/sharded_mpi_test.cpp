@@ -126,16 +126,10 @@ TEST(Memory, IsWhatThePlanSays) {
           TinyRun run(c, world());
           for (int s = 0; s < 2; ++s) run.step(s, 1);
           const auto& layout = run.layout();
-          const auto plan = plan::plan_memory({.spec = run.spec(),
-                                               .precision = precision,
-                                               .rule = run.optimizer().rule(),
-                                               .strategy = layout.strategy(),
-                                               .offload = offload,
-                                               .shard_ranks = layout.shard().size(),
-                                               .replicas = layout.replicate().size(),
-                                               .shape = {.tokens = 64},
-                                               .group = 2,
-                                               .prefetch_budget = c.prefetch_budget});
+          plan::RunPlan planned = run.instance().plan();
+          planned.schedule.recompute = true;
+          planned.shape = {.tokens = 64};
+          const auto plan = plan::plan_memory(planned);
           SCOPED_TRACE(fmt::format("{} {} {} {}", strategy, lora ? "LoRA" : "full", offload.any() ? "offloaded" : "",
                                    c10::toString(precision.grad)));
           const StoreMemory held = run.reader().memory();

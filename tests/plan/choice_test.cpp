@@ -1,5 +1,5 @@
 #include "qft/core/error.h"
-#include "qft/engine/recipe.h"
+#include "qft/engine/run_plan.h"
 #include "qft/plan/plan.h"
 
 #include "io/temp_dir.h"
@@ -15,6 +15,11 @@ constexpr const char* kTiny =
     R"({"architectures":["LlamaForCausalLM"],"model_type":"llama","hidden_size":64,"intermediate_size":128,"num_hidden_layers":6,)"
     R"("num_attention_heads":4,"num_key_value_heads":4,"vocab_size":512,"tie_word_embeddings":false,"rms_norm_eps":1e-5,"hidden_act":"silu"})";
 
+Plan planned(const config::RunConfig& config, int ranks, const std::optional<Machine>& machine = {}, const Process& here = {}) {
+  const auto source = engine::ModelSource::read(config, engine::Use::training);
+  return make_plan(config, engine::plan_of(config, source), ranks, machine, full_rows(config, ranks), here);
+}
+
 /// Returns the row of ddp.
 Row ddp(const TempDir& dir, double max_memory, std::optional<bool> gradient_checkpointing = {}) {
   config::RunConfig config;
@@ -25,9 +30,9 @@ Row ddp(const TempDir& dir, double max_memory, std::optional<bool> gradient_chec
   config.parallel.max_memory = max_memory;
   config.training.gradient_checkpointing = gradient_checkpointing;
   config.resolve();
-  const Plan plan = make_plan(config, engine::recipe_of(config), 2, std::nullopt, full_rows(config, 2));
+  const Plan plan = planned(config, 2);
   for (const Row& row : plan.rows)
-    if (row.strategy.name == "ddp") return row;
+    if (row.strategy().name == "ddp") return row;
   ADD_FAILURE() << "no row of ddp";
   return {};
 }
@@ -46,8 +51,8 @@ TEST(MaxMemory, DecidesWhatIsComputedAgain) {
   const Row less = ddp(dir, allowing(kept.needed - 1000000));
   EXPECT_TRUE(less.policy.recompute && less.fits && less.policy.head_rows == 0);
   const Row least = ddp(dir, allowing(usual.needed - 300000));
-  EXPECT_TRUE(least.policy.recompute && least.fits && least.policy.head_rows > 0) << least.needed;
-  EXPECT_FALSE(ddp(dir, 1e-3).fits);
+  EXPECT_TRUE(least.run.schedule.recompute && least.run.fits && least.run.schedule.head_rows > 0) << least.needed;
+  EXPECT_FALSE(ddp(dir, 1e-3).run.fits);
 }
 
 TEST(MaxMemory, LeavesWhatAKeySays) {
@@ -67,16 +72,16 @@ TEST(CudaGraphs, ArePlannedWithWhatTheyPadAndHold) {
   config.training.bf16 = true;
   config.training.per_device_train_batch_size = 1;
   config.resolve();
-  const Plan without = make_plan(config, engine::recipe_of(config), 2, std::nullopt, full_rows(config, 2));
+  const Plan without = planned(config, 2);
   config.training.cuda_graphs = true;
-  const Plan with = make_plan(config, engine::recipe_of(config), 2, std::nullopt, full_rows(config, 2));
+  const Plan with = planned(config, 2);
   ASSERT_EQ(with.rows.size(), 2U) << "ddp and zero1";
-  EXPECT_EQ(with.rows[1].strategy.name, "zero1");
+  EXPECT_EQ(with.rows[1].strategy().name, "zero1");
   EXPECT_GT(without.rows.size(), 2U);
   EXPECT_EQ(with.workload.largest.tokens, 2048);
-  EXPECT_GT(with.rows[0].memory.activations, without.rows[0].memory.activations);
-  EXPECT_GT(with.rows[0].memory.buffers, without.rows[0].memory.buffers * 2048 / 2000);
-  EXPECT_EQ(with.rows[0].memory.state(), without.rows[0].memory.state());
+  EXPECT_GT(with.rows[0].memory().activations, without.rows[0].memory().activations);
+  EXPECT_GT(with.rows[0].memory().buffers, without.rows[0].memory().buffers * 2048 / 2000);
+  EXPECT_EQ(with.rows[0].memory().state(), without.rows[0].memory().state());
 }
 
 TEST(UnifiedMemory, IsOffloadedToNowhereAndHoldsTheCopiesForCheckpoints) {
@@ -98,30 +103,30 @@ TEST(UnifiedMemory, IsOffloadedToNowhereAndHoldsTheCopiesForCheckpoints) {
   const auto row_of = [&](bool unified, double gb) {
     machine.unified = unified;
     machine.memory_gb = gb;
-    const Plan plan = make_plan(config, engine::recipe_of(config), 1, machine, full_rows(config, 1));
+    const Plan plan = planned(config, 1, machine);
     EXPECT_EQ(plan.notes.empty(), !unified);
     EXPECT_EQ(to_text(plan).find("offload_optimizer is cpu, which has no effect") == std::string::npos, !unified);
     return plan.rows.at(0);
   };
   const Row apart = row_of(false, 80), unified = row_of(true, 80);
-  EXPECT_EQ(apart.memory.optimizer, 0);
-  EXPECT_EQ(unified.memory.host, 0);
-  EXPECT_GT(unified.memory.optimizer, 0);
-  EXPECT_GT(apart.memory.host, unified.memory.optimizer) << "includes the gradient sums";
+  EXPECT_EQ(apart.memory().optimizer, 0);
+  EXPECT_EQ(unified.memory().host, 0);
+  EXPECT_GT(unified.memory().optimizer, 0);
+  EXPECT_GT(apart.memory().host, unified.memory().optimizer) << "includes the gradient sums";
   EXPECT_EQ(apart.staged, 0);
   EXPECT_GT(unified.staged, 0);
-  EXPECT_EQ(unified.needed, unified.memory.total() + unified.staged);
+  EXPECT_EQ(unified.needed, unified.memory().total() + unified.staged);
   // Memory for the model with a tenth free does not hold the checkpoint copies too.
-  const auto only_model = static_cast<double>(unified.memory.total()) * 1.01 / 0.9e9;
-  EXPECT_FALSE(row_of(true, only_model).fits);
-  EXPECT_TRUE(row_of(true, only_model + 1.01e-9 * static_cast<double>(unified.staged)).fits);
+  const auto only_model = static_cast<double>(unified.memory().total()) * 1.01 / 0.9e9;
+  EXPECT_FALSE(row_of(true, only_model).run.fits);
+  EXPECT_TRUE(row_of(true, only_model + 1.01e-9 * static_cast<double>(unified.staged)).run.fits);
 
   // Offloaded tensors must fit into the node's memory, if it is known.
-  EXPECT_TRUE(apart.fits);
-  machine.host_memory_gb = 0.9e-9 * static_cast<double>(apart.memory.host);
-  EXPECT_FALSE(row_of(false, 80).fits);
+  EXPECT_TRUE(apart.run.fits);
+  machine.host_memory_gb = 0.9e-9 * static_cast<double>(apart.memory().host);
+  EXPECT_FALSE(row_of(false, 80).run.fits);
   machine.host_memory_gb = 1000;
-  EXPECT_TRUE(row_of(false, 80).fits);
+  EXPECT_TRUE(row_of(false, 80).run.fits);
 }
 
 TEST(Precision, Fp16OnACpuIsWarnedOf) {
@@ -132,7 +137,7 @@ TEST(Precision, Fp16OnACpuIsWarnedOf) {
     config.model.model_name_or_path = dir.path().string();
     (fp16 ? config.training.fp16 : config.training.bf16) = true;
     config.resolve();
-    return make_plan(config, engine::recipe_of(config), 1, std::nullopt, full_rows(config, 1), {.on_cpu = on_cpu}).notes;
+    return planned(config, 1, std::nullopt, {.on_cpu = on_cpu}).notes;
   };
   ASSERT_EQ(notes(true, true).size(), 1U);
   EXPECT_NE(notes(true, true)[0].find("set bf16: true"), std::string::npos);
@@ -149,7 +154,7 @@ TEST(Hsdp, AskedForWithoutGroupsIsAnError) {
     config.parallel.strategy = "hsdp";
     config.parallel.hsdp_group_size = group;
     config.resolve();
-    return make_plan(config, engine::recipe_of(config), 4, std::nullopt, full_rows(config, 4));
+    return planned(config, 4);
   };
   EXPECT_THROW(plan(0), ConfigError);  // no machine tells the ranks per node
   EXPECT_THROW(plan(3), ConfigError);

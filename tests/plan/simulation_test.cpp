@@ -40,19 +40,19 @@ Machine machine(double gb_s, double tflops = 1.0) {
 }
 
 /// Gathers one unit ahead unless `prefetch_budget` says otherwise: with so few layers the default would keep most units.
-ExecutionConfig execution_config(const model::ModelSpec& spec, const char* strategy, int ranks, std::int64_t group,
-                                 std::int64_t prefetch_budget = 1, const char* optim = "adamw") {
-  const auto& s = parallel::strategy_of(strategy);
-  return {.spec = spec,
-          .precision = optim::Precision::bf16(),
-          .rule = optim::rule_of(optim),
-          .strategy = s,
-          .offload = {},
-          .shard_ranks = s.sharded() ? ranks : 1,
-          .replicas = s.sharded() ? 1 : ranks,
-          .shape = {.tokens = 32},
-          .group = group,
-          .prefetch_budget = prefetch_budget};
+RunPlan run_plan(const model::ModelSpec& spec, const char* strategy, int ranks, std::int64_t group,
+                 std::int64_t prefetch_budget = 1, const char* optim = "adamw") {
+  RunPlan run;
+  run.spec = std::make_shared<const model::ModelSpec>(spec);
+  run.precision = optim::Precision::bf16();
+  run.rule = &optim::rule_of(optim);
+  run.shape = {.tokens = 32};
+  run.sharding = parallel::make_sharding(parallel::strategy_of(strategy), {}, ranks, ranks);
+  run.sharding.prefetch_budget = prefetch_budget;
+  run.schedule = parallel::make_schedule(run.sharding);
+  run.schedule.group = group;
+  run.schedule.recompute = true;
+  return run;
 }
 
 TEST(Work, CountsTheOperationsOfALayer) {
@@ -100,7 +100,7 @@ TEST(Simulation, OfOneRankIsItsCompute) {
   const auto spec = tiny(true);
   const Workload work = rows(3, 32);
   const Machine m = machine(1);
-  const StepTime t = simulate(execution_config(spec, "ddp", 1, 1), m, work);
+  const StepTime t = simulate(run_plan(spec, "ddp", 1, 1), m, work);
   double seconds_of_blocks = 0;
   for (int block = 0; block < spec.num_units(); ++block)
     for (const MicroShape& micro : work.steps[0].micros) {
@@ -112,7 +112,7 @@ TEST(Simulation, OfOneRankIsItsCompute) {
   EXPECT_NEAR(t.step, seconds_of_blocks + update, 1e-3 * t.step);  // alignment gaps are updated too
   EXPECT_DOUBLE_EQ(t.step, t.compute);
   const StepTime lion =
-      simulate(execution_config(spec, "ddp", 1, 1, 1, "lion"), m, work);  // reads and writes one value less per element
+      simulate(run_plan(spec, "ddp", 1, 1, 1, "lion"), m, work);  // reads and writes one value less per element
   EXPECT_NEAR(t.step - lion.step, static_cast<double>(spec.num_params(true)) * 2 * 4 / (m.memory_gb_s * 1e9), 0.01 * update);
   EXPECT_EQ(t.wire + t.gather_wait + t.reduce_wait, 0);
 }
@@ -123,7 +123,7 @@ TEST(Simulation, CountsWhatAnOptimizerMovesAndComputes) {
   const Workload work = rows(4, 32);
   const Machine m = machine(1);
   const auto by = [&](const char* optim, int ranks) {
-    return simulate(execution_config(spec, ranks > 1 ? "zero3" : "ddp", ranks, 1, 1, optim), m, work);
+    return simulate(run_plan(spec, ranks > 1 ? "zero3" : "ddp", ranks, 1, 1, optim), m, work);
   };
   double matrices = 0;
   for (const auto& unit : spec.units)
@@ -138,7 +138,7 @@ TEST(Simulation, CountsWhatAnOptimizerMovesAndComputes) {
 TEST(Memory, OfTheOptimizerIsItsRulesState) {
   const auto spec = tiny(false);
   const auto optimizer = [&](const char* optim) {
-    return static_cast<double>(plan_memory(execution_config(spec, "zero3", 4, 1, 1, optim)).optimizer);
+    return static_cast<double>(plan_memory(run_plan(spec, "zero3", 4, 1, 1, optim)).optimizer);
   };
   const double masters = optimizer("sgd"), each = (optimizer("adamw") - masters) / 2;
   EXPECT_DOUBLE_EQ(optimizer("lion") - masters, each);
@@ -154,17 +154,17 @@ TEST(Simulation, CountsTheReferencesPasses) {
   const Machine m = machine(1e6);
   for (const char* strategy : {"ddp", "zero3"}) {
     SCOPED_TRACE(strategy);
-    ExecutionConfig run = execution_config(spec, strategy, 4, 5, 0);
-    run.objective = parallel::ObjectiveKind::sequence_level;
+    RunPlan run = run_plan(spec, strategy, 4, 5, 0);
+    run.objective.kind = parallel::ObjectiveKind::sequence_level;
     run.micro_batches = 5;
     const StepTime alone = simulate(run, m, rows(5, 32));
-    run.reference_model = &other;
+    run.reference_model = std::make_shared<const model::ModelSpec>(other);
     const StepTime beside = simulate(run, m, rows(5, 32));
-    EXPECT_NEAR(beside.gather_bytes - alone.gather_bytes, run.strategy.weights ? weights * 3 / 4 : 0.0, 0.02 * weights);
+    EXPECT_NEAR(beside.gather_bytes - alone.gather_bytes, run.sharding.strategy.weights ? weights * 3 / 4 : 0.0, 0.02 * weights);
     EXPECT_EQ(beside.reduce_bytes, alone.reduce_bytes);
     Work forward;
     for (int block = 0; block <= other.head_unit(); ++block)
-      forward += forward_work(other, block, rows(1, 32).largest, at::kBFloat16, run.objective);
+      forward += forward_work(other, block, rows(1, 32).largest, at::kBFloat16, run.objective.kind);
     EXPECT_NEAR(beside.compute - alone.compute, 5 * seconds(forward, m, at::kBFloat16), 1e-6 * alone.compute);
   }
 }
@@ -182,7 +182,7 @@ TEST(Simulation, OfKtoTrainsHalfAndEstimatesWithTheRest) {
   EXPECT_EQ(kto.steps[0].micros[0].tokens, 32);
   EXPECT_EQ(kto.steps[0].micros[0].labels, 16);
   EXPECT_EQ(kto.largest.tokens, 64) << "whole micro-batches are read";
-  const ExecutionConfig run = execution_config(spec, "zero3", 2, 2, 1);
+  const RunPlan run = run_plan(spec, "zero3", 2, 2, 1);
   const StepTime pairs = simulate(run, machine(1), work), t = simulate(run, machine(1), kto);
   EXPECT_LT(t.compute, 0.8 * pairs.compute);
   EXPECT_GT(t.compute, 0.5 * pairs.compute);
@@ -193,9 +193,9 @@ TEST(Simulation, OfKtoTrainsHalfAndEstimatesWithTheRest) {
 TEST(Memory, OfAReferenceIsItsWeightsAndItsPasses) {
   const auto spec = tiny(true), other = tiny(false);
   for (const int ranks : {1, 4}) {
-    ExecutionConfig run = execution_config(spec, ranks > 1 ? "zero3" : "ddp", ranks, 1, 1);
+    RunPlan run = run_plan(spec, ranks > 1 ? "zero3" : "ddp", ranks, 1, 1);
     const MemoryPlan alone = plan_memory(run);
-    run.reference_model = &other;
+    run.reference_model = std::make_shared<const model::ModelSpec>(other);
     const MemoryPlan beside = plan_memory(run);
     const double weights = 2.0 * static_cast<double>(other.num_params(false)) / ranks;
     EXPECT_EQ(alone.reference, 0);
@@ -211,13 +211,11 @@ TEST(Simulation, ReceivesWhatTheActionListMoves) {
     for (const char* strategy : {"zero1", "zero2", "shard_grad_op", "zero3"})
       for (const int ranks : {2, 3})
         for (const std::int64_t group : {1, 2, 5}) {
-          const ExecutionConfig run = execution_config(*spec, strategy, ranks, group, 0);
+          const RunPlan run = run_plan(*spec, strategy, ranks, group, 0);
           const auto units = gathered_bytes(run);
           const auto list = parallel::insert_prefetches(
-              parallel::training_schedule(
-                  *spec, {5, 5, static_cast<int>(group), run.strategy.reduce_every_group(), run.strategy.reshard_after_forward}),
-              units, default_prefetch_budget(*spec, units));
-          const auto traffic = step_traffic(list, *spec, run.strategy, run.precision, ranks);
+              parallel::training_actions(*spec, run.schedule, {5, 5}), units, prefetch_budget(run, units));
+          const auto traffic = step_traffic(list, *spec, run.sharding.strategy, run.precision, ranks);
           const StepTime t = simulate(run, machine(1), rows(5, 32));
           EXPECT_NEAR(t.gather_bytes, static_cast<double>(traffic.all_gather), 0.5) << strategy << ranks << group;
           EXPECT_NEAR(t.reduce_bytes, static_cast<double>(traffic.reduce_scatter), 0.5) << strategy << ranks << group;
@@ -231,7 +229,7 @@ TEST(Simulation, DecodesAQuantizedBaseOnceAPass) {
   ASSERT_GT(bytes, 0);
   const auto more = [&](const char* strategy, std::int64_t group) {
     const auto compute = [&](const model::ModelSpec& spec) {
-      return simulate(execution_config(spec, strategy, 2, group), machine(1), rows(4, 32)).compute;
+      return simulate(run_plan(spec, strategy, 2, group), machine(1), rows(4, 32)).compute;
     };
     return (compute(quantized) - compute(plain)) * machine(1).memory_gb_s * 1e9 / bytes;
   };
@@ -245,7 +243,7 @@ TEST(Simulation, DecodesAQuantizedBaseOnceAPass) {
 TEST(Simulation, OfASlowWireIsTheWire) {
   const auto spec = tiny(true);
   for (const std::int64_t group : {1, 4}) {
-    const StepTime t = simulate(execution_config(spec, "zero3", 2, group), machine(1e-3, 1e3), rows(4, 32));
+    const StepTime t = simulate(run_plan(spec, "zero3", 2, group), machine(1e-3, 1e3), rows(4, 32));
     const double carried = (t.gather_bytes + t.reduce_bytes) / 1e6;
     EXPECT_NEAR(t.wire, carried, 1e-9 * carried);
     EXPECT_NEAR(t.step, carried, 0.02 * carried) << group;  // the update, and the pause before the next step's first weights
@@ -254,7 +252,7 @@ TEST(Simulation, OfASlowWireIsTheWire) {
 
 TEST(Simulation, OfAFastWireIsTheCompute) {
   const auto spec = tiny(true);
-  const StepTime t = simulate(execution_config(spec, "zero3", 4, 1), machine(1e6), rows(4, 64));
+  const StepTime t = simulate(run_plan(spec, "zero3", 4, 1), machine(1e6), rows(4, 64));
   EXPECT_NEAR(t.step, t.compute, 1e-3 * t.compute);
 }
 
@@ -263,7 +261,7 @@ TEST(Simulation, LiesBetweenFullOverlapAndNone) {
   for (const char* strategy : {"ddp", "zero1", "zero2", "shard_grad_op", "zero3"})
     for (const double gb_s : {0.01, 0.1, 1.0, 10.0})
       for (const std::int64_t group : {1, 3, 8}) {
-        const StepTime t = simulate(execution_config(spec, strategy, 4, group), machine(gb_s), rows(8, 64));
+        const StepTime t = simulate(run_plan(spec, strategy, 4, group), machine(gb_s), rows(8, 64));
         EXPECT_GE(t.step, std::max(t.compute, t.wire) * 0.999) << strategy << gb_s << group;
         EXPECT_LE(t.step, t.serial() * 1.001) << strategy << gb_s << group;
         EXPECT_NEAR(t.step, t.compute + t.gather_wait + t.reduce_wait, 1e-9) << strategy << gb_s << group;
@@ -272,8 +270,8 @@ TEST(Simulation, LiesBetweenFullOverlapAndNone) {
 
 TEST(Simulation, BreadthFirstHidesTheWire) {
   const auto spec = tiny(true);
-  const StepTime first = simulate(execution_config(spec, "zero3", 2, 1), machine(0.2), rows(8, 64));
-  const StepTime all = simulate(execution_config(spec, "zero3", 2, 8), machine(0.2), rows(8, 64));
+  const StepTime first = simulate(run_plan(spec, "zero3", 2, 1), machine(0.2), rows(8, 64));
+  const StepTime all = simulate(run_plan(spec, "zero3", 2, 8), machine(0.2), rows(8, 64));
   EXPECT_GT(first.gather_bytes, 6 * all.gather_bytes);
   EXPECT_GT(first.step, 1.5 * all.step);
 }
@@ -281,9 +279,9 @@ TEST(Simulation, BreadthFirstHidesTheWire) {
 TEST(Simulation, TransfersTakeComputeWhereTheyShareCores) {
   const auto spec = tiny(true);
   Machine m = machine(0.5);
-  const StepTime before = simulate(execution_config(spec, "zero3", 2, 8), m, rows(8, 2048));
+  const StepTime before = simulate(run_plan(spec, "zero3", 2, 8), m, rows(8, 2048));
   m.compute_s_per_gb = 1.0;  // half of the cores while the wire is busy
-  const StepTime after = simulate(execution_config(spec, "zero3", 2, 8), m, rows(8, 2048));
+  const StepTime after = simulate(run_plan(spec, "zero3", 2, 8), m, rows(8, 2048));
   const double takes = (after.gather_bytes + after.reduce_bytes) * 1e-9;
   EXPECT_LE(after.step - before.step, takes);
   EXPECT_GE(after.step - before.step, 0.8 * takes);  // less if nothing computes anyway
@@ -294,7 +292,7 @@ TEST(Simulation, PaysALatencyForEachHop) {
   Machine m = machine(1e6, 1e6);
   m.network_latency_us = 1000;
   // The single bucket is all-reduced in 2 x 3 hops; the ranks' agreement takes two more.
-  EXPECT_NEAR(simulate(execution_config(spec, "ddp", 4, 1), m, rows(2, 32)).step, 8e-3, 1e-4);
+  EXPECT_NEAR(simulate(run_plan(spec, "ddp", 4, 1), m, rows(2, 32)).step, 8e-3, 1e-4);
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 #include "qft/plan/verdict.h"
 
 #include "qft/core/error.h"
-#include "qft/engine/recipe.h"
+#include "qft/dialects/dialects.h"
+#include "qft/engine/run_plan.h"
 
 #include <cmath>
 #include <sstream>
@@ -44,13 +45,13 @@ class Verdicts : public ::testing::Test {
   config::RunConfig config(std::vector<std::string> settings) const {
     settings.insert(settings.begin(), {"model_name_or_path=" + dir_.path().string(), "bf16=true", "cutoff_len=512", "stage=sft",
                                        "do_train=true", "dataset=x", "output_dir=" + (dir_ / "out").string()});
-    return config::load_run_config({}, settings, config::Purpose::plan);
+    return config::load_run_config({}, settings, config::Purpose::plan, dialects::all());
   }
   Plan plan(const std::vector<std::string>& settings, int ranks, const Question& question = {}) const {
     return plan_of(config(settings), ranks, question);
   }
   Plan plan_of(const config::RunConfig& c, int ranks, const Question& question = {}) const {
-    return make_plan(c, engine::recipe_of(c), ranks, machine, full_rows(c, ranks), {}, question);
+    return make_plan(c, engine::plan_of(c, engine::ModelSource::read(c, engine::Use::training)), ranks, machine, full_rows(c, ranks), {}, question);
   }
   Verdict verdict(const std::vector<std::string>& settings, int ranks) const {
     return judge(plan(settings, ranks), config(settings), [&](const Variant& variant, const Question& question) {
@@ -78,7 +79,7 @@ TEST_F(Verdicts, NameTheWayAndTheLargestMicroBatchThatFit) {
       auto more = settings;
       more.push_back("per_device_train_batch_size=" + std::to_string(rows));
       const Plan p = plan(more, 4);
-      return std::ranges::any_of(p.rows, [&](const Row& row) { return row.strategy.name == v.strategy_text && row.fits; });
+      return std::ranges::any_of(p.rows, [&](const Row& row) { return row.strategy().name == v.strategy_text && row.run.fits; });
     };
     EXPECT_TRUE(fits(v.largest_micro_batch));
     EXPECT_EQ(v.limit, MicroBatchLimit::memory);
@@ -156,7 +157,7 @@ TEST_F(Verdicts, OfRowsAgreeWithTheirLongestSequences) {
       const Plan p = plan({"finetuning_type=full", "per_device_train_batch_size=" + std::to_string(rows)}, 4);
       EXPECT_EQ(p.sequences, rows);
       for (const Row& row : p.rows)
-        EXPECT_EQ(row.fits, row.longest >= 512) << row.strategy.name << " " << row.group << " " << gb << " GB: " << row.longest;
+        EXPECT_EQ(row.run.fits, row.longest >= 512) << row.strategy().name << " " << row.group() << " " << gb << " GB: " << row.longest;
     }
 }
 
@@ -180,7 +181,7 @@ TEST_F(Verdicts, OfTimeKeepOverlapBetweenItsBounds) {
             for (const Row& row : p.rows) {
               const StepTime& t = row.time;
               const std::string what =
-                  fmt::format("{} g={} ranks={} {} {} {}", row.strategy.name, row.group, ranks, offload, type, network);
+                  fmt::format("{} g={} ranks={} {} {} {}", row.strategy().name, row.group(), ranks, offload, type, network);
               const double rounding = 1e-9 * t.serial();
               EXPECT_GE(t.step, t.compute - rounding) << what;
               EXPECT_GE(t.step, t.wire - rounding) << what;

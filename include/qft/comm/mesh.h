@@ -37,6 +37,9 @@ struct Degrees {
 /// world_size, if a degree is negative, or if two are 0.
 Degrees resolve(Degrees degrees, int world_size);
 
+/// Describes resolved degrees: "8 ranks = replicate 2 x shard 4".
+std::string describe(const Degrees& degrees);
+
 /// The groups of this rank. The world must outlive the mesh.
 class Mesh {
  public:
@@ -53,11 +56,8 @@ class Mesh {
   int degree(Axis axis) const;
   int coordinate(Axis axis) const;
 
-  /// Describes the mesh: "8 ranks = replicate 2 x shard 4".
-  std::string describe() const;
 
  private:
-  int world_size_;
   Degrees degrees_;
   std::array<int, kAxes> coordinates_{};
   std::array<std::unique_ptr<Communicator>, kAxes> groups_;

@@ -1,7 +1,7 @@
 // Identifies the model that a run computes with, by file contents and not by names.
 #pragma once
 
-#include "qft/config/run_config.h"
+#include "qft/engine/model_source.h"
 
 #include <string>
 
@@ -14,8 +14,8 @@ struct ModelIdentity {
   std::string quantization;  ///< quantisation that the run file asks for; "none" without
 };
 
-/// Returns the identity of the model and adapters that `config` names for inference. Reads ten samples of each large file and
+/// Returns the identity of `source`, read for inference of the run `config`. Reads ten samples of each large file and
 /// small files whole. Not collective. Throws Error.
-ModelIdentity model_identity_of(const config::RunConfig& config);
+ModelIdentity model_identity_of(const config::RunConfig& config, const ModelSource& source);
 
 }  // namespace qft::engine

@@ -7,11 +7,10 @@
 #include "qft/engine/column_source.h"
 #include "qft/engine/instance.h"
 #include "qft/loader/loader.h"
-#include "qft/model/spec.h"
+#include "qft/model/adapter_config.h"
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 
 namespace qft::engine {
@@ -24,17 +23,16 @@ enum class ReferenceKind : std::uint8_t {
   file    ///< log-probabilities computed before the first step: stored_reference.h
 };
 
-/// True if the reference is a lane of the action lists of a model of `spec`.
-bool has_reference_lane(const config::RunConfig& config, const model::ModelSpec& spec, Use use);
-
-/// Returns the kind of reference. Throws ConfigError if the objective needs a reference and there is none.
-ReferenceKind reference_of(const config::RunConfig& config, const model::ModelSpec& spec, Use use);
+/// Returns the kind of reference of a policy with `adapter`. Throws ConfigError if the objective needs a reference and there is
+/// none.
+ReferenceKind reference_of(const config::RunConfig& config, const model::AdapterConfig& adapter, Use use);
+/// True if the reference is a lane of the policy's action lists. Never throws.
+bool has_reference_lane(const config::RunConfig& config, const model::AdapterConfig& adapter, Use use);
+/// True if the reference is a model with its own weights, or log-probabilities that such a model computes before the first step.
+bool has_separate_reference(const config::RunConfig& config, const model::AdapterConfig& adapter, Use use);
 
 /// Returns the run that loads the reference for inference: the named reference, else the model without the trained adapter.
 config::RunConfig reference_config(const config::RunConfig& config, Use use);
-
-/// For ReferenceKind::model returns the reference's spec; else nullopt. `spec`: the policy's.
-std::optional<model::ModelSpec> reference_spec(const config::RunConfig& config, const model::ModelSpec& spec, Use use);
 
 /// The references of training and evaluation items. Null: no reference, or a lane.
 struct References {
@@ -42,15 +40,14 @@ struct References {
 };
 
 /// A reference with its own frozen weights, in the run's type and without gradients. All micro-batches of a call share one
-/// acquire per block. Fills columns::kReference; if the objective reads columns::kReferenceRows, fills those, the head stays
-/// gathered beside the policy's, and rows are kept for each label
-/// of a step.
+/// acquire per block. Fills columns::kReference; if the objective reads columns::kReferenceRows, fills those, the
+/// head stays gathered beside the policy's, and rows are kept for each label of a step.
 class ReferenceModel final : public ColumnSource {
  public:
-  /// Loads the reference. Collective; `comm` must outlive the model. `layout`: the policy's, which the reference copies; null:
-  /// the run file's. Throws ConfigError if its vocabulary differs from the policy's.
-  static std::unique_ptr<ReferenceModel> load(const config::RunConfig& config, comm::Communicator& comm, c10::Device device,
-                                              Use use, const parallel::Layout* layout = nullptr,
+  /// Loads the reference of a policy that uses `policy`. Collective; `comm` must outlive the model. `sharding`: the policy's, which
+  /// the reference copies; null: the run file's. Throws ConfigError if its vocabulary differs from the policy's.
+  static std::unique_ptr<ReferenceModel> load(const config::RunConfig& config, const ModelSource& policy, comm::Communicator& comm,
+                                              c10::Device device, const parallel::Sharding* sharding = nullptr,
                                               const plan::Batches& batches = {});
 
   /// Copies the micro-batch to tensors on the reference's device.
@@ -65,8 +62,9 @@ class ReferenceModel final : public ColumnSource {
   at::Tensor head_;  ///< [V, hidden]; set if the objective reads rows
 };
 
-/// Loads a ReferenceModel if reference_of() returns `model`; else returns null. Collective.
-std::unique_ptr<ReferenceModel> load_reference_beside(const config::RunConfig& config, const Instance& policy,
-                                                      comm::Communicator& comm, c10::Device device, Use use);
+/// Loads a ReferenceModel beside `policy`, which was loaded from `source`, if reference_of() returns `model`; else returns null.
+/// Collective.
+std::unique_ptr<ReferenceModel> load_reference_beside(const config::RunConfig& config, const ModelSource& source,
+                                                      const Instance& policy, comm::Communicator& comm, c10::Device device);
 
 }  // namespace qft::engine

@@ -111,6 +111,7 @@ struct ModelConfig {
   std::string problem_type;                  ///< of a classifier, if config.json names it
   std::string raw;                           ///< config.json as read, for export
   bool rewritten = false;                    ///< `raw` was corrected to match the weights and differs from the file
+  std::int64_t scaled_from = 0;              ///< first_positions() of the model that scaled_to() extended; 0: not scaled
   std::vector<std::string> notes;            ///< remarks on the file for the user; load() logs them as warnings
 
   std::int64_t q_size() const { return num_heads * head_dim; }

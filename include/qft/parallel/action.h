@@ -3,6 +3,7 @@
 #pragma once
 
 #include "qft/model/spec.h"
+#include "qft/parallel/strategy.h"
 
 #include <cstdint>
 #include <string>
@@ -52,16 +53,30 @@ using ActionList = std::vector<Action>;
 /// Describes the action for logs and traces: "forward(layer 3, micro 1)". Names the lane unless the lane is policy.
 std::string describe(const Action& action, const model::ModelSpec& spec);
 
-/// Inputs of a schedule besides the model.
-struct ScheduleOptions {
-  int micro_batches = 1;              ///< on this rank; may be 0
-  int max_micro_batches = 1;          ///< maximum of `micro_batches` over all ranks: gives every rank the same number of groups
-  int group = 1;                      ///< micro-batches that pass a block per acquire; 1 = depth-first
+/// How a rank orders and computes the micro-batches of its steps.
+struct Schedule {
+  std::int64_t group = 1;             ///< most micro-batches that pass a block per acquire; 1 = depth-first
   bool reduce_every_group = false;    ///< true: gradients are reduced after each group (sharded gradients); false: once per step
   bool reshard_after_forward = true;  ///< release gathered weights after forward and gather them again for backward
-  int groups_per_vote = 0;            ///< groups between votes, with a vote before the first; 0: vote only at the end of the step
   bool reference = false;             ///< add a reference lane; it passes each block before the policy, under the same acquire
+  bool recompute = false;             ///< keep only the layers' inputs and run forward again before backward
+  bool offload_inputs = false;        ///< with recompute: keep the inputs in host memory
+  std::int64_t head_rows = 0;         ///< rows of logits held at a time; 0: ops::head_chunk_rows()
+  bool graphs = false;                ///< run layers as graphs in training steps; requires Strategy::has_fixed_addresses()
 };
+
+/// Returns the schedule of one micro-batch in flight that suits a sharding.
+Schedule make_schedule(const Sharding& sharding);
+
+/// The micro-batches of one step or evaluation.
+struct MicroBatches {
+  int here = 1;             ///< on this rank; may be 0
+  int most = 1;             ///< maximum of `here` over all ranks: gives every rank the same number of groups
+  int groups_per_vote = 0;  ///< groups between votes, with a vote before the first; 0: vote only at the end of the step
+};
+
+/// Returns the number of groups into which a step of `most` micro-batches is divided.
+int groups_of(const Schedule& schedule, int most);
 
 /// Returns how many groups pass between two votes in a step of `groups` groups that takes about `seconds`. Votes are at least two
 /// seconds apart, because ranks wait for each other in a vote. Returns 0 (no vote within the step) for short steps. Equal
@@ -72,10 +87,10 @@ int groups_per_vote(double seconds, int groups);
 /// tied embedding stays acquired from the first block to the head. Every rank gets the same sequence of acquire, release and
 /// reduce, whatever its own number of micro-batches, and the same number of forward passes of layers with experts
 /// (`join_exchange` where a rank has no micro-batch). Collectives therefore always match.
-ActionList training_schedule(const model::ModelSpec& spec, const ScheduleOptions& options);
+ActionList training_actions(const model::ModelSpec& spec, const Schedule& schedule, const MicroBatches& micro_batches);
 
 /// Returns the forward passes alone (evaluation).
-ActionList evaluation_schedule(const model::ModelSpec& spec, const ScheduleOptions& options);
+ActionList evaluation_actions(const model::ModelSpec& spec, const Schedule& schedule, const MicroBatches& micro_batches);
 
 /// Bytes of a unit's gathered weights, and of its decoded weights between acquire and release; 0 for weights that every rank
 /// keeps anyway.

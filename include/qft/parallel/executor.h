@@ -35,15 +35,10 @@ struct ExecutorMemory {
   std::int64_t buffers = 0;      ///< scratch of the operations and of a recomputed layer
 };
 
-struct ExecutorOptions {
-  bool recompute = false;       ///< keep only the layers' inputs and run forward again before backward
-  bool offload_inputs = false;  ///< with recompute: keep the inputs in host memory
-  double lora_dropout = 0.0;
-  double noise_alpha = 0.0;  ///< NEFTune's alpha, in training steps; the reference lane gets no noise
-  std::uint64_t seed = 0;
-  std::string memory_advice;  ///< settings to change if memory runs out
-  bool debug_sync = false;    ///< from the second training step on, throw Error if the host waits for its device
-  bool graphs = false;  ///< run layers as graphs in training steps; requires lora_dropout 0 and Strategy::has_fixed_addresses()
+/// Help for those who debug a run.
+struct Diagnostics {
+  std::string memory_advice = {};  ///< settings to change if memory runs out
+  bool debug_sync = false;         ///< from the second training step on, throw Error if the host waits for its device
 };
 
 class AcquiredUnits;
@@ -53,8 +48,10 @@ class MicroInFlight;
 
 class Executor {
  public:
-  /// All references must outlive the executor. `comm`: the ranks that sum their gradients.
-  Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm, const ExecutorOptions& options);
+  /// The transformer, the store and `comm` must outlive the executor. `comm`: the ranks that sum their gradients. `random`: the
+  /// random numbers of training steps, without the step. Graphs require that it has no LoRA dropout.
+  Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm, const Schedule& schedule,
+           const model::RandomPass& random, Diagnostics diagnostics);
   ~Executor();
 
   /// Runs a whole training step except the optimizer: the reduced gradients end up in the store. The all-reduce that ends the
@@ -106,7 +103,8 @@ class Executor {
   model::Transformer& transformer_;
   WeightStore& store_;
   comm::Communicator& comm_;
-  ExecutorOptions options_;
+  model::RandomPass random_;
+  Diagnostics diagnostics_;
   std::unique_ptr<AcquiredUnits> units_;
   std::unique_ptr<InFlight> in_flight_;
   std::unique_ptr<LayerGraphs> graphs_;

@@ -13,9 +13,9 @@
 
 namespace qft::parallel {
 
-/// Returns how many ranks share one copy and how many hold the same slices. Collective for a grouped strategy with `group` 0.
-/// Throws ConfigError as Layout does.
-comm::Degrees degrees_of(comm::Communicator& world, const Strategy& strategy, std::int64_t group);
+/// Returns the number of ranks per node: the groups of a grouped strategy without hsdp_group_size. Collective over `world`. Throws
+/// ConfigError unless all nodes have the same number and the ranks of a node are neighbours.
+int ranks_of_a_node(comm::Communicator& world);
 
 /// Returns whether this rank is the first holder of a parameter's box along the axes on which ranks compute the same model
 /// (pipeline, context, tensor). The weight stores handle copies along the replicate and shard axes.
@@ -23,25 +23,20 @@ bool is_first_holder(const model::ParamSpec& param, const comm::Mesh& mesh);
 
 class Layout {
  public:
-  /// Collective over `world`, which must outlive the layout. `group`: ranks that share one copy under a grouped strategy; 0: the
-  /// ranks of a node. Throws ConfigError if the ranks cannot be divided into such groups.
-  Layout(comm::Communicator& world, c10::Device device, const Strategy& strategy, std::int64_t group,
-         const Offload& offload = {});
+  /// `sharding`: for the ranks of `world`. Collective over `world`, which must outlive the layout.
+  Layout(comm::Communicator& world, c10::Device device, const Sharding& sharding);
 
-  /// The strategy as the store runs it: see with_offload().
-  const Strategy& strategy() const { return strategy_; }
-  const Offload& offload() const { return offload_; }
+  const Strategy& strategy() const { return sharding_.strategy; }
+  const Offload& offload() const { return sharding_.offload; }
   /// For device buffers: the ranks that share one copy (this rank alone if nothing is sharded).
   comm::Communicator& shard() const { return mesh_->group(comm::Axis::shard); }
   /// The ranks that hold the same slices as this rank (all ranks if nothing is sharded).
   comm::Communicator& replicate() const { return mesh_->group(comm::Axis::replicate); }
   const comm::Mesh& mesh() const { return *mesh_; }
-  /// Describes the layout: "zero3: 8 ranks = replicate 2 x shard 4; offloaded to host memory: optimizer".
-  std::string describe() const;
+  const Sharding& sharding() const { return sharding_; }
 
  private:
-  Strategy strategy_;
-  Offload offload_;
+  Sharding sharding_;
   std::unique_ptr<comm::Mesh> mesh_;
 };
 

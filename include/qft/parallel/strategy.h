@@ -1,6 +1,7 @@
 // How a strategy splits state over the ranks: the single table from which stores, schedules and costs are made.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,6 +36,32 @@ struct Offload {
 /// Returns `strategy` as the stores run it with `offload`. Gradients of an offloaded optimizer are reduced to their owner after
 /// every group, as under zero2. If nothing is sharded, each rank forms a shard group alone and owns everything.
 Strategy with_offload(Strategy strategy, const Offload& offload);
+
+/// Approximate bucket size of the replicated store's gradient all-reduces, in bytes.
+inline constexpr std::int64_t kBucketBytes = 25 << 20;
+
+/// How gradients are summed. as_ready: during the backward pass, in an order that depends on the ranks. by_micro_batch: each
+/// micro-batch ends with its reduce(), and a binary tree over all micro-batches gives the sum, so its bits do not depend on the
+/// number of ranks; this keeps up to 2 log2(micro-batches of a rank) partial sums.
+enum class ReductionOrder : std::uint8_t { as_ready, by_micro_batch };
+
+/// How the ranks hold and exchange a model's weights, gradients and optimizer state.
+struct Sharding {
+  Strategy strategy = {"ddp"};  ///< as the stores run it: after with_offload()
+  Offload offload = {};
+  int shard_ranks = 1;  ///< ranks that share one copy of the weights
+  int replicas = 1;     ///< ranks that hold the same shard
+  ReductionOrder reduction_order = ReductionOrder::as_ready;
+  std::int64_t bucket_bytes = kBucketBytes;
+  std::int64_t prefetch_budget = 0;  ///< bytes of weights gathered ahead
+};
+
+/// Returns how `ranks` ranks run a row of strategies(). `group_ranks`: ranks that share one copy under a grouped strategy. Throws
+/// ConfigError if it does not divide `ranks`.
+Sharding make_sharding(const Strategy& strategy, const Offload& offload, int ranks, std::int64_t group_ranks);
+
+/// Describes the sharding: "zero3: 8 ranks = replicate 2 x shard 4; offloaded to host memory: optimizer".
+std::string describe(const Sharding& sharding);
 
 /// Returns all rows, from the least to the most sharded.
 std::span<const Strategy> strategies();

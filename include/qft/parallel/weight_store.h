@@ -105,17 +105,9 @@ class WeightStore : public WeightReader {
 /// the computation.
 inline constexpr std::size_t kMaxReductionsInFlight = 2;
 
-/// Approximate bucket size of the replicated store's gradient all-reduces, in bytes.
-inline constexpr std::int64_t kBucketBytes = 25 << 20;
-
 /// Returns the bucket of each unit; -1 if nothing in it trains. Buckets fill from the last unit on, in the order of the backward
 /// pass.
 std::vector<int> gradient_buckets(const model::ModelSpec& spec, at::ScalarType grad, std::int64_t bucket_bytes = kBucketBytes);
-
-/// How gradients are summed. as_ready: during the backward pass, in an order that depends on the ranks. by_micro_batch: each
-/// micro-batch ends with its reduce(), and a binary tree over all micro-batches gives the sum, so its bits do not depend on the
-/// number of ranks; this keeps up to 2 log2(micro-batches of a rank) partial sums.
-enum class ReductionOrder : std::uint8_t { as_ready, by_micro_batch };
 
 /// Returns the upper bound in bytes of the staging buffers for partial gathers (ShardedBuffer::gather(parts)): all non-expert
 /// weights of the largest layer with unquantised experts, plus half its experts.

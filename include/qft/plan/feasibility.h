@@ -1,11 +1,11 @@
 // Decides whether a run fits into a rank's memory. Used by `strategy: auto` and by `qft plan`.
 #pragma once
 
-#include "qft/config/run_config.h"
-#include "qft/plan/memory_plan.h"
+#include "qft/plan/machine_facts.h"
+#include "qft/plan/run_plan.h"
 
 #include <cstdint>
-#include <functional>
+#include <span>
 
 namespace qft::plan {
 
@@ -14,40 +14,26 @@ namespace qft::plan {
 /// kernels serve any count.
 std::int64_t kernel_sets(const model::ModelSpec& spec, const optim::Precision& precision, std::int64_t group);
 
-/// The most memory that a rank needs, in bytes, beyond its process.
-struct Footprint {
-  MemoryPlan memory;
-  std::int64_t staged = 0;   ///< host copies of a checkpoint that is written while training continues
-  std::int64_t kernels = 0;  ///< compiled products on the CPU
-  std::int64_t needed = 0;   ///< the part in device memory; on the CPU everything
-  std::int64_t on_host = 0;  ///< the part in host memory; on the CPU 0
-};
 /// Predicts the memory of `run`, checkpoint copies and compiled kernels included.
-Footprint footprint_of(const ExecutionConfig& run, const config::RunConfig& config);
+Footprint footprint_of(const RunPlan& run);
 
 /// Bytes that the process leaves to the model; 0: unknown, and everything fits.
 struct AvailableMemory {
   std::int64_t device = 0;  ///< on the CPU the host's
   std::int64_t host = 0;    ///< host memory per rank, besides a device with its own memory
 };
+/// Returns the memory of the machine for the model of `run`. If a device uses host memory, checkpoint copies are subtracted here;
+/// on the CPU the footprint counts them.
+AvailableMemory memory_for(const RunPlan& run, const MachineFacts& machine);
 
 /// True if the footprint fits. A tenth must stay free, because not everything is predicted.
 bool fits(const Footprint& footprint, const AvailableMemory& room);
 
-/// A memory policy, and the memory that a rank needs under it.
-struct PolicyFit {
-  MemoryPolicy policy;
-  Footprint footprint;
-  bool fits = true;
-};
-/// Returns the fastest policy that the run file allows and that fits, else the one that needs least. `config_with` returns the
-/// run under a policy.
-PolicyFit fastest_that_fits(const config::RunConfig& config, const AvailableMemory& room,
-                            const std::function<ExecutionConfig(const MemoryPolicy&)>& config_with);
+/// Returns `run` with the fastest of `schedules` that fits, else with the last one, and its footprint.
+RunPlan with_fastest(RunPlan run, std::span<const parallel::Schedule> schedules, const MachineFacts& machine);
 
-/// Returns the largest group of micro-batches in flight that fits into `available` bytes with a fifth of them free; at least 1,
-/// at most `micro_batches`. `one`: the run with one micro-batch in flight; it needs `footprint`.
-std::int64_t largest_group(const ExecutionConfig& one, const Footprint& footprint, std::int64_t available,
-                           std::int64_t micro_batches);
+/// Returns the largest group of micro-batches in flight that fits into the machine with a fifth of its memory free; at least 1,
+/// at most `micro_batches`. `one`: the run with one micro-batch in flight and its footprint.
+std::int64_t largest_group(const RunPlan& one, const MachineFacts& machine, std::int64_t micro_batches);
 
 }  // namespace qft::plan

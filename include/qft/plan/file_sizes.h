@@ -1,9 +1,7 @@
 // Predicts the sizes of the files that a run writes.
 #pragma once
 
-#include "qft/model/spec.h"
-#include "qft/optim/precision.h"
-#include "qft/optim/rule.h"
+#include "qft/plan/run_plan.h"
 
 #include <cstdint>
 
@@ -12,9 +10,8 @@ namespace qft::plan {
 /// Returns the bytes of a model's or an adapter's tensors in files.
 std::int64_t model_file_bytes(const model::ModelSpec& spec, const optim::Precision& precision);
 
-/// Returns the bytes of one checkpoint on disk, summed over all ranks: masters and optimizer state (unless `model_only`) and the
+/// Returns the bytes of one checkpoint on disk, summed over all ranks: masters and optimizer state (unless Saving::model_only) and the
 /// model or the adapter. Does not count files that do not grow with the model (tokenizer, logs, manifest).
-std::int64_t checkpoint_bytes(const model::ModelSpec& spec, const optim::Precision& precision, const optim::RuleSpec& rule,
-                              const optim::Hyper& hyper, bool model_only);
+std::int64_t checkpoint_bytes(const RunPlan& run);
 
 }  // namespace qft::plan

@@ -3,7 +3,7 @@
 
 #include "qft/comm/session.h"
 #include "qft/plan/machine.h"
-#include "qft/plan/memory_plan.h"
+#include "qft/plan/run_plan.h"
 
 #include <memory>
 #include <string>
@@ -33,8 +33,8 @@ struct MeasureOptions {
 /// Measurements on all ranks of a session.
 class Measurement {
  public:
-  /// All calls are collective over the session's ranks. `recipe`: shapes, LoRA and element types.
-  Measurement(comm::Session& session, Recipe recipe, c10::Device device, const MeasureOptions& options);
+  /// All calls are collective over the session's ranks. `run`: shapes, LoRA and element types.
+  Measurement(comm::Session& session, const RunPlan& run, c10::Device device, const MeasureOptions& options);
   ~Measurement();
   Measurement(const Measurement&) = delete;
   Measurement& operator=(const Measurement&) = delete;

@@ -2,9 +2,8 @@
 #pragma once
 
 #include "qft/config/run_config.h"
-#include "qft/model/spec.h"
 #include "qft/plan/machine.h"
-#include "qft/plan/memory_plan.h"
+#include "qft/plan/run_plan.h"
 #include "qft/plan/simulation.h"
 #include "qft/plan/workload.h"
 
@@ -19,22 +18,19 @@ namespace qft::plan {
 
 /// A strategy with an order of its micro-batches, and the cost of a step.
 struct Row {
-  parallel::Strategy strategy;
-  std::int64_t group = 1;              ///< micro-batches per gather of a block
-  std::int64_t max_micro_batches = 1;  ///< micro-batches in a step, on the rank with most
-  int shard_ranks = 1, replicas = 1;
-  MemoryPolicy policy;
+  RunPlan run;               ///< `fits` is true if the machine is unknown
   bool requested = false;    ///< the run file asks for this row
-  MemoryPlan memory;         ///< for one rank
   std::int64_t staged = 0;   ///< copies for checkpoints, if ranks compute in host memory
   std::int64_t process = 0;  ///< memory of the process besides the model, compiled kernels included
-  std::int64_t kernels = 0;  ///< the compiled kernels in `process`
   std::int64_t needed = 0;   ///< the total
-  bool fits = true;          ///< into nine tenths of a rank's memory; true if the machine is unknown
   /// Tokens of the longest sequences with which a micro-batch of Plan::sequences fits; 0: none, or unknown. Below the run's own
   /// length if the run's micro-batches do not fit.
   std::int64_t longest = 0;
   StepTime time;  ///< without a machine description only the bytes are meaningful
+
+  const parallel::Strategy& strategy() const { return run.sharding.strategy; }
+  std::int64_t group() const { return run.schedule.group; }
+  const MemoryPlan& memory() const { return run.footprint.memory; }
 };
 
 /// The memory of a rank's process before it loads a model.
@@ -51,7 +47,7 @@ Process process_here(const config::RunConfig& config);
 
 /// The content of `qft plan`'s output.
 struct Plan {
-  Recipe recipe;
+  RunPlan run;  ///< the model, without work and execution
   int ranks = 1;
   std::optional<Machine> machine;
   Process process;
@@ -69,9 +65,9 @@ struct Question {
 };
 
 /// Plans a row for each strategy: with g = 1, with breadth_first_micro_batches, and with the largest g that fits. `config`: the
-/// run file's; `recipe`: what it trains; `here`: the process of a rank if there is no machine. Throws ConfigError if the run file
+/// run file's; `run`: its model and settings; `here`: the process of a rank if there is no machine. Throws ConfigError if the run file
 /// does not suit the number of ranks.
-Plan make_plan(const config::RunConfig& config, Recipe recipe, int ranks, const std::optional<Machine>& machine,
+Plan make_plan(const config::RunConfig& config, RunPlan run, int ranks, const std::optional<Machine>& machine,
                Workload workload, const Process& here = {}, const Question& question = {});
 
 /// Formats the plan as tables: memory, what fits, traffic and time, and which numbers of the machine are measured or assumed. At

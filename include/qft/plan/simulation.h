@@ -31,6 +31,6 @@ struct StepTime {
 ///   - Forward passes before the step, also those of a separate reference model, run one after another without overlap.
 /// The first step warms up and is not counted if there are others. `run.tokens` is ignored: the workload has the sizes of its
 /// micro-batches.
-StepTime simulate(const ExecutionConfig& run, const Machine& machine, const Workload& workload);
+StepTime simulate(const RunPlan& run, const Machine& machine, const Workload& workload);
 
 }  // namespace qft::plan

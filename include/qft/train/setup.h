@@ -19,6 +19,7 @@ namespace qft::train {
 struct Setup {
   std::optional<checkpoint::SharedCheckpoint> saved;  ///< the checkpoint to resume from
   bool same_settings = false;                         ///< settings equal those of `saved`
+  std::optional<engine::ModelSource> source;          ///< always set
   engine::TrainingData data;
   std::unique_ptr<loader::Loader> loader;  ///< at the position of `saved`; null if there is no pack
   plan::Batches batches;                   ///< bounds of the batches that the loader will produce
@@ -49,7 +50,7 @@ struct RunPreview {
 };
 
 /// Makes all checks that `qft train` makes before its first step, without writing anything or loading the model: set_up(), files
-/// and memory (Instance::preview()), and the checkpoint's tensors; if nothing is trained, the checks of an evaluation.
+/// and memory (resolve_run()), and the checkpoint's tensors; if nothing is trained, the checks of an evaluation.
 /// Collective; throws as training would.
 RunPreview check_run(config::RunConfig config, comm::Communicator& comm, c10::Device device);
 

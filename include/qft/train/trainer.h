@@ -43,7 +43,7 @@ class Trainer {
   int run();
 
  private:
-  engine::References stored_references(c10::Device device, const std::function<void()>& leave);
+  engine::References stored_references(const engine::ModelSource& source, c10::Device device, const std::function<void()>& leave);
   bool was_finished();
   int train();
   void begin_watching();

@@ -1,0 +1,24 @@
+// Resolves a run: run file, model files and machine make one plan::RunPlan.
+#pragma once
+
+#include "qft/comm/communicator.h"
+#include "qft/config/run_config.h"
+#include "qft/engine/model_source.h"
+#include "qft/plan/resolve.h"
+#include "qft/plan/run_plan.h"
+
+#include <c10/core/Device.h>
+
+namespace qft::engine {
+
+/// Returns the part of the plan that does not depend on the machine: model, element types of training, objective, settings. Reads
+/// nothing but the weight files' headers of quantised models. Throws ConfigError if run file and model do not fit.
+plan::RunPlan plan_of(const config::RunConfig& config, const ModelSource& source);
+
+/// Resolves the run on these ranks, and checks before anything is allocated whatever the headers of its files show. `batches`: the
+/// largest batches that the loader will produce; if unknown, memory is planned for full rows. Merges adapters into the files of
+/// `source`. Logs warnings. Collective; throws Error or ConfigError, on all ranks, if something does not fit.
+plan::RunPlan resolve_run(const config::RunConfig& config, const ModelSource& source, comm::Communicator& comm, c10::Device device,
+                          const plan::Batches& batches = {});
+
+}  // namespace qft::engine

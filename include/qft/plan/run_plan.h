@@ -1,0 +1,70 @@
+// One run, resolved: the run file, the model's files and the machine decide it once; nothing below this reads a RunConfig.
+#pragma once
+
+#include "qft/core/batch_shape.h"
+#include "qft/model/spec.h"
+#include "qft/model/sublayer.h"
+#include "qft/model/transformer.h"
+#include "qft/optim/precision.h"
+#include "qft/optim/rule.h"
+#include "qft/parallel/executor.h"
+#include "qft/parallel/objective.h"
+#include "qft/parallel/strategy.h"
+#include "qft/plan/footprint.h"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace qft::plan {
+
+/// Checkpoints of a run, as far as they take memory.
+struct Saving {
+  bool enabled = false;
+  bool async = false;       ///< written while training continues
+  bool model_only = false;  ///< without masters and optimizer state
+};
+
+/// Everything that a rank's memory, time and results depend on, besides weights and data. resolve() fills the parts one after the
+/// other: model and settings, then the work, then the execution and its prediction.
+struct RunPlan {
+  // The model and what trains it:
+  bool training = true;                        ///< false: forward passes only, without gradients and optimizer
+  std::shared_ptr<const model::ModelSpec> spec;
+  optim::Precision precision = {};
+  std::string precision_reason = {};           ///< for inference: the key or file that decided `precision`; in training a note, or empty
+  parallel::ObjectiveTraits objective = {};
+  /// A reference with its own weights under the same strategy. It scores a step's micro-batches in one pass before the step.
+  std::shared_ptr<const model::ModelSpec> reference_model = {};
+  const optim::RuleSpec* rule = &optim::rule_of("adamw");  ///< the optimizer's
+  optim::Hyper hyper = {};
+  model::RandomPass random = {};  ///< of training steps
+  parallel::Diagnostics diagnostics = {};
+  Saving saving = {};
+
+  // The work:
+  BatchShape shape = {};               ///< the largest micro-batch; with graphs its tokens are padded
+  std::int64_t micro_batches = 0;      ///< in a step, on the rank with most; 0: unknown
+  std::int64_t evaluation_tokens = 0;  ///< of the largest micro-batch of evaluations between the steps; 0: none
+  std::int64_t partial_sums = 0;       ///< gradient sums that ReductionOrder::by_micro_batch keeps at once
+
+  // The execution:
+  parallel::Sharding sharding = {};  ///< `prefetch_budget` 0: default_prefetch_budget()
+  parallel::Schedule schedule = {};
+  bool on_cpu = true;                ///< products on the CPU have extra scratch
+  model::KernelChoice kernels = {};
+
+  // The prediction for one rank:
+  Footprint footprint = {};
+  bool fits = true;
+  std::int64_t process = 0;    ///< bytes of the process before it loads the model
+  std::int64_t available = 0;  ///< bytes that the model may take, on the rank with the least; 0: unknown
+  std::string reason = {};     ///< why this strategy, if the run file says auto
+
+  /// Returns the predicted peak of the process, in bytes of device memory; on the CPU of host memory.
+  std::int64_t predicted() const {
+    return process + footprint.memory.total() + footprint.kernels + (on_cpu ? footprint.staged : 0);
+  }
+};
+
+}  // namespace qft::plan

@@ -1,0 +1,88 @@
+#include "qft/engine/model_source.h"
+
+#include "qft/comm/exchange.h"
+#include "qft/core/error.h"
+#include "qft/engine/reference.h"
+
+#include <utility>
+
+#include "adapter_choice.h"
+
+namespace qft::engine {
+namespace {
+
+model::ModelConfig scaled(const model::ModelConfig& own, const config::RunConfig& config, Use use) {
+  if (config.model.rope_scaling.empty()) return own;
+  const bool by_length = use == Use::training || config.is_given("cutoff_len");
+  const std::int64_t before = own.first_positions(), tokens = by_length ? config.data.cutoff_len : 2 * before;
+  return tokens <= before ? own : own.scaled_to(tokens, config.model.rope_scaling);
+}
+
+}  // namespace
+
+AdapterPaths adapter_paths(const config::RunConfig& config, Use use) {
+  AdapterPaths adapters;
+  adapters.merged = config.adapter_paths();
+  if (adapters.merged.empty() || (use == Use::training && config.finetuning.create_new_adapter)) return adapters;
+  adapters.live = std::move(adapters.merged.back());
+  adapters.merged.pop_back();
+  return adapters;
+}
+
+ModelSource ModelSource::read(const config::RunConfig& config, Use use) {
+  const AdapterPaths paths = adapter_paths(config, use);
+  const auto read_adapter = [&](const std::filesystem::path& dir) {
+    AdapterSource adapter{dir, model::read_adapter_config(dir)};
+    model::warn_about_other_base(dir, config.model.model_name_or_path, config.model_path());
+    return adapter;
+  };
+  ModelSource source;
+  source.use_ = use;
+  source.dir_ = config.model_path();
+  source.own_ = model::ModelConfig::load(source.dir_.string());
+  source.scaled_ = scaled(source.own_, config, use);
+  for (const std::filesystem::path& dir : paths.merged) source.merged_.push_back(read_adapter(dir));
+  if (!paths.live.empty()) source.live_ = read_adapter(paths.live);
+  if (use == Use::training && has_separate_reference(config, adapter_of(config, source), use))
+    source.reference_ = std::make_shared<const ModelSource>(read(reference_config(config, use), Use::inference));
+  return source;
+}
+
+ModelSource ModelSource::read(const config::RunConfig& config, Use use, comm::Communicator& comm) {
+  ModelSource source;
+  comm::agreed(comm, [&] { source = read(config, use); });
+  return source;
+}
+
+std::filesystem::path ModelSource::last_adapter() const {
+  if (live_) return live_->dir;
+  return merged_.empty() ? std::filesystem::path() : merged_.back().dir;
+}
+
+bool ModelSource::has_weights() const {
+  return files_ != nullptr || io::holds_model_weights(dir_);
+}
+
+io::ModelFiles& ModelSource::files() const {
+  if (!files_) files_ = std::make_shared<io::ModelFiles>(io::ModelFiles::open(dir_));
+  return *files_;
+}
+
+model::HeadFile head_file(const ModelSource& source, const model::ModelSpec& spec) {
+  return model::find_head(spec, source.files(), source.last_adapter());
+}
+
+void require_shareable_prompts(const config::RunConfig& config, const model::RopeConfig& rope) {
+  if (rope.scales_for(config.data.cutoff_len) && config.unshared_prompts_reason().empty())
+    fail_config(
+        "the model's rope scaling is dynamic: beyond {} tokens the angles of a pair's prompt depend on each answer's length, but "
+        "cutoff_len is {} and prompts are computed once for both answers: set share_prompts: false",
+        rope.dynamic->positions, config.data.cutoff_len);
+}
+
+std::string problem_of(const config::RunConfig& config, const model::ModelConfig& model, std::int64_t labels) {
+  const auto& f = config.finetuning;
+  return f.problem_type.empty() && !model.problem_type.empty() ? model.problem_type : f.effective_problem_type(labels);
+}
+
+}  // namespace qft::engine
