@@ -6,8 +6,7 @@ namespace {
 constexpr ItemColumn kFeedback[] = {
     {columns::kDesirable, [](const auto& tags, Column& column) { column.values.push_back(is_desirable(tags) ? 1.0 : 0.0); }}};
 constexpr ItemColumn kSequenceLabel[] = {{columns::kTargets, [](const auto& tags, Column& column) {
-                                            const auto targets = targets_from_tags(tags);
-                                            column.append_list(targets ? std::span<const double>(*targets) : std::span<const double>());
+                                            if (const auto targets = targets_from_tags(tags)) column.append_list(*targets);
                                           }}};
 
 }  // namespace

@@ -74,6 +74,10 @@ MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::i
             "it again",
             pack.path().string(), item, got_tokens, got_labels, pack.item_tokens()[i], pack.item_labels()[i]);
   }
+  // Unlabelled items can be scored, but nothing is compared with their labels.
+  std::erase_if(batch.columns, [&](const auto& column) {
+    return column.second.space == IndexSpace::item && column.second.size() != items.size();
+  });
   return batch;
 }
 

@@ -8,10 +8,6 @@
 
 namespace qft::model {
 
-void InputColumns::erase(std::string_view name) {
-  if (const auto found = columns_.find(name); found != columns_.end()) columns_.erase(found);
-}
-
 const InputColumn& InputColumns::at(std::string_view name) const {
   const auto found = columns_.find(name);
   if (found != columns_.end()) return found->second;

@@ -12,7 +12,7 @@ namespace qft::columns {
 
 /// Items of kind feedback: 1 if the item's answer is desirable, else 0.
 inline constexpr std::string_view kDesirable = "desirable";
-/// Items of kind sequence_label: the item's targets: a class index, several label indices, or regression values; no values without a label.
+/// Items of kind sequence_label, lists: a class index, several label indices, or regression values.
 inline constexpr std::string_view kTargets = "targets";
 
 }  // namespace qft::columns
@@ -22,7 +22,8 @@ namespace qft::encode {
 /// A column with one entry per item.
 struct ItemColumn {
   std::string_view name;
-  /// Appends the item's entry. Throws Error if a tag is missing or cannot be read.
+  /// Appends the item's entry; does nothing if the item has none. Throws Error if a tag that must be there is missing, or if it
+  /// cannot be read.
   void (*append)(const std::vector<std::pair<std::string, std::string>>& tags, Column& column);
 };
 

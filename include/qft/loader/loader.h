@@ -28,7 +28,8 @@ struct MicroBatch {
   std::vector<std::int32_t> item_offsets;  // [I+1] index of each item's first sequence; first 0, last S
   // [S] first tokens of each that equal the previous sequence's and use its rows (share_prompts); empty: no shared rows
   std::vector<std::int32_t> shared;
-  // Label weights, if the pack has weights, and the columns that the items' tags hold (encode/item_columns.h).
+  // Label weights, if the pack has weights, and the columns of the items' tags (encode/item_columns.h) in
+  // which every item has an entry.
   Columns columns;
 
   /// Returns the number of computed tokens: all tokens except the shared ones.

@@ -22,7 +22,6 @@ struct InputColumn {
 class InputColumns {
  public:
   void set(std::string_view name, InputColumn column) { columns_.insert_or_assign(std::string(name), std::move(column)); }
-  void erase(std::string_view name);
   bool has(std::string_view name) const { return columns_.contains(name); }
   /// Returns the column. Throws Error with its name if the micro-batch lacks it.
   const InputColumn& at(std::string_view name) const;

@@ -21,7 +21,7 @@ struct MachineFacts {
   bool records_graphs = false;          ///< devices record CUDA graphs
   model::KernelChoice kernels = {};     ///< of all devices, the kernels that take most memory
   std::int64_t process = 0;             ///< bytes of this process before it loads the model
-  std::optional<std::int64_t> available;  ///< bytes that the model may take, on the rank with the least; nullopt: unknown
+  std::optional<std::int64_t> available = {};  ///< bytes that the model may take, on the rank with the least; nullopt: unknown
   std::int64_t host = 0;                ///< bytes of host memory per rank beside a device's own memory; 0: not needed, or unknown
 };
 

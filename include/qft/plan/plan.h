@@ -26,7 +26,7 @@ struct Row {
   /// Tokens of the longest sequences with which a micro-batch of Plan::sequences fits; 0: none, or unknown. Below the run's own
   /// length if the run's micro-batches do not fit.
   std::int64_t longest = 0;
-  StepTime time;  ///< without a machine description only the bytes are meaningful
+  StepTime time = {};  ///< without a machine description only the bytes are meaningful
 
   const parallel::Strategy& strategy() const { return run.sharding.strategy; }
   std::int64_t group() const { return run.schedule.group; }
