@@ -47,7 +47,7 @@ class KlEstimate final : public ColumnSource {
 void KlEstimate::observe(const SourceBatch& batch, const Inputs&) {
   std::vector<loader::MicroBatch> others;
   for (const loader::MicroBatch& micro : batch.batches) others.push_back(loader::select_sequence(micro, 1));
-  const auto inputs = make_inputs(instance_, reference_, {others, batch.rounds, batch.first});
+  const auto inputs = make_inputs(instance_, reference_, batch.of(others));
   std::vector<Tensor> ratios;
   instance_.executor().evaluate(
       instance_.evaluation_list(static_cast<int>(inputs.size()), static_cast<int>(batch.rounds)), inputs,

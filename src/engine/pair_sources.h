@@ -1,4 +1,4 @@
-// What the losses of pairs need to know of a whole batch before the step.
+// Sources of the totals that losses of pairs read.
 #pragma once
 
 #include "qft/engine/objectives.h"

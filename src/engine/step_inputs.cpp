@@ -19,21 +19,20 @@ StepInputs::StepInputs(const config::RunConfig& config, Instance& instance, Colu
     if (source->observes()) observers_.push_back(source.get());
 }
 
-std::vector<model::MicroInput> StepInputs::build(const SourceBatch& batch) {
+std::vector<loader::MicroBatch> StepInputs::firsts_of(const SourceBatch& batch) const {
   std::vector<loader::MicroBatch> firsts;
   if (trains_first_only_)
     for (const loader::MicroBatch& micro : batch.batches) firsts.push_back(loader::select_sequence(micro, 0));
-  const SourceBatch trained{trains_first_only_ ? std::span<const loader::MicroBatch>(firsts) : batch.batches, batch.rounds,
-                            batch.first};
-  auto inputs = make_inputs(instance_, reference_, trained);
-  for (const auto& source : sources_) source->fill(trained, inputs);
-  return inputs;
+  return firsts;
 }
 
 std::optional<std::vector<model::MicroInput>> StepInputs::pass_before(const SourceBatch& batch) {
   std::optional<std::vector<model::MicroInput>> built;
   const auto inputs = [&] {
-    if (!built) built = build(batch);
+    if (!built) {
+      const auto firsts = firsts_of(batch);
+      built = make_inputs(instance_, reference_, trains_first_only_ ? batch.of(firsts) : batch);
+    }
     return std::span<const model::MicroInput>(*built);
   };
   for (ColumnSource* source : observers_) source->observe(batch, inputs);
@@ -46,9 +45,12 @@ void StepInputs::fill_totals(parallel::BatchTotals& totals, const loader::StepBa
   finish(comm, totals);
 }
 
-std::vector<model::MicroInput> StepInputs::inputs(std::span<const loader::MicroBatch> batches, std::int64_t rounds) {
-  if (built_) return *std::exchange(built_, std::nullopt);
-  return build({batches, rounds});
+std::vector<model::MicroInput> StepInputs::inputs(const SourceBatch& batch) {
+  const auto firsts = firsts_of(batch);
+  const SourceBatch trained = trains_first_only_ ? batch.of(firsts) : batch;
+  auto inputs = built_ ? *std::exchange(built_, std::nullopt) : make_inputs(instance_, reference_, trained);
+  for (const auto& source : sources_) source->fill(trained, inputs);
+  return inputs;
 }
 
 void StepInputs::begin(std::int64_t micro_batches) {

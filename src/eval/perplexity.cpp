@@ -97,7 +97,9 @@ PassResult pass_over(loader::EvalLoader& loader, PassContext& p) {
     std::copy_n(mine.const_data_ptr<double>(), width,
                 pass_result.sums.begin() + static_cast<std::ptrdiff_t>(width) * (round * p.comm.size() + p.comm.rank()));
   };
-  const auto inputs = [&](std::span<const loader::MicroBatch> batches) { return p.step.inputs(batches, 1); };
+  const auto inputs = [&](std::span<const loader::MicroBatch> batches, std::int64_t round) {
+    return p.step.inputs({batches, 1, round * p.comm.size() + p.comm.rank()});
+  };
   forward_pass(p.instance, loader, inputs, {objective.get(), observe, p.values, [&](std::int64_t) { p.bar.update(++p.rounds); }});
   p.comm.all_reduce(pass_result.sums.data(), pass_result.sums.size(), DType::f64);
   pass_result.counts.seconds = steady_seconds() - started;

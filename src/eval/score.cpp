@@ -110,7 +110,7 @@ ScoreResult score_set(engine::Instance& instance, const engine::EvalSet& set, co
     result.metrics = scored.metrics;
     result.metrics["loss"] = scored.loss;
   } else {
-    const auto inputs = [&](std::span<const loader::MicroBatch> batches) {
+    const auto inputs = [&](std::span<const loader::MicroBatch> batches, std::int64_t) {
       std::vector<model::MicroInput> all;
       for (const auto& batch : batches) all.push_back(instance.input(batch));
       return all;

@@ -23,7 +23,7 @@ Column& column_of(MicroBatch& batch, std::string_view name, IndexSpace space) {
   return batch.columns.try_emplace(std::string(name), Column{space}).first->second;
 }
 
-void append_item(MicroBatch& batch, const pack::FlatItem& item, std::int64_t first_sample) {
+void append_item(MicroBatch& batch, const pack::FlatItem& item) {
   std::int64_t begin = 0, span = 0;
   for (std::size_t s = 0; s < item.sequence_ends.size(); ++s) {
     const auto base = static_cast<std::int32_t>(batch.tokens.size());
@@ -36,7 +36,7 @@ void append_item(MicroBatch& batch, const pack::FlatItem& item, std::int64_t fir
             .values.resize(batch.label_positions.size(), static_cast<double>(item.span_weights[static_cast<std::size_t>(span)]));
     }
     batch.cu_seqlens.push_back(static_cast<std::int32_t>(batch.tokens.size()));
-    batch.samples.push_back(first_sample + static_cast<std::int64_t>(s));
+    batch.samples.push_back(item.first_sequence + static_cast<std::int64_t>(s));
     begin = item.sequence_ends[s];
   }
   batch.item_offsets.push_back(static_cast<std::int32_t>(batch.samples.size()));
@@ -62,7 +62,7 @@ MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::i
   for (const std::int64_t item : items) {
     const std::size_t tokens_before = batch.tokens.size(), labels_before = batch.label_positions.size();
     pack.read(item, flat);
-    append_item(batch, flat, item * pack.attributes().sequences_per_item);
+    append_item(batch, flat);
     if (share_prompts) batch.shared.insert(batch.shared.end(), {0, shared_prompt(flat)});
     for (const encode::ItemColumn& column : item_columns)
       column.append(pack.origin(item).tags, column_of(batch, column.name, IndexSpace::item));

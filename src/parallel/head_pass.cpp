@@ -21,7 +21,7 @@ ops::LogitsReader reader(const Objective& objective, const model::MicroInput& in
   return {read};
 }
 
-/// Scratch memory for the head's output of a micro-batch, until the end of the scope, and what the objective reads beside it.
+/// Scratch memory for the head's output of a micro-batch, until the end of the scope, and the reference's columns.
 class HeadOutput {
  public:
   /// `objective`: null if none reads rows. `with_grad`: also takes memory for the values' gradient.

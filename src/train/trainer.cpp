@@ -235,7 +235,7 @@ parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
                                static_cast<double>(batch.global_tokens)};
   totals.weighted = batch.weighted;
   step.fill_totals(totals, batch, comm_);
-  const auto inputs = step.inputs(batch.micro_batches, batch.max_micro_batches);
+  const auto inputs = step.inputs({batch.micro_batches, batch.max_micro_batches, batch.first_micro_batch});
   const auto list =
       instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches), step_seconds_);
   const auto objective = engine::make_objective(config_, instance_->spec().config, totals);

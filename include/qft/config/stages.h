@@ -12,12 +12,12 @@ namespace qft::config {
 struct FinetuningArgs;
 struct RunConfig;
 
-/// What a record becomes. document: a text to continue. conversation: its answers are learned. pair: two answers to one question.
+/// The sample that a record becomes. document: a text to continue. conversation: its answers are learned. pair: two answers to one question.
 /// feedback: an answer marked desirable or not, with an answer to another question. sequence_label: a conversation, with or
 /// without its last answer; the target applies to the whole sequence and no token is a label.
 enum class SampleKind : std::uint8_t { document, conversation, pair, feedback, sequence_label };
 
-/// What the model computes from the last layer's output.
+/// The model's output.
 enum class HeadKind : std::uint8_t {
   language_model,  ///< logits of the next token
   value,           ///< one score per sequence
@@ -58,7 +58,7 @@ struct Stage {
   bool weighs_labels = false;   ///< labels may have weights: loss_scale, and the records' weights
   bool lora_dropout = true;     ///< false if the loss compares log-probabilities: dropout would add noise to them
   std::string_view model = {};  ///< the model that it trains, for messages about models without answers
-  std::string_view predicts = {};               ///< what do_predict writes; empty: do_predict is refused
+  std::string_view predicts = {};               ///< do_predict writes this; empty: do_predict is refused
   std::string_view perplexity_alias = {};       ///< a second name under which evaluations report perplexity
   std::initializer_list<std::string_view> shown_metrics = {};  ///< metrics that the log shows beside eval_loss
   std::initializer_list<StageKey> keys = {};    ///< keys without effect in stages that do not list them

@@ -1,5 +1,5 @@
-// Named columns of a micro-batch: what the data, or a pass before the step, says beside tokens and labels. Loader and step inputs
-// move them without knowing them; the objective reads them by name.
+// Named columns of a micro-batch: values beside tokens and labels, from the data or from a pass before the step. Loader and step
+// inputs move them without knowing them; the objective reads them by name.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace qft {
 
-/// What an entry of a column belongs to.
+/// A column has one entry for each token, label, sequence or item of the micro-batch.
 enum class IndexSpace : std::uint8_t { token, label, sequence, item };
 
 /// Values in host memory. An entry is one number or, in a column of lists, any count of numbers.

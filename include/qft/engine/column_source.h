@@ -1,5 +1,5 @@
-// What an objective reads beside tokens and labels is filled in before the step: columns of micro-batches, and named totals of the
-// batch. A reference model, stored log-probabilities and KTO's KL divergence are sources; so would be a teacher or a rollout.
+// Sources fill columns of micro-batches, and named totals of the batch, before the step; the objective reads them. A reference
+// model, stored log-probabilities and KTO's KL divergence are sources; a teacher or a rollout would be sources too.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -27,7 +27,7 @@ struct RunningMean {
   bool operator==(const RunningMean&) const = default;
 };
 
-/// What sources carry from step to step, by name. Saved with the training state.
+/// State of sources between steps, by name. Saved with the training state.
 struct SourceState {
   std::map<std::string, RunningMean, std::less<>> means = {};
   bool operator==(const SourceState&) const = default;
@@ -42,16 +42,19 @@ struct SourceBatch {
   std::span<const loader::MicroBatch> batches;
   std::int64_t rounds = 0;  ///< micro-batches of the rank that has most
   std::int64_t first = 0;   ///< number of the first one among all ranks' micro-batches
+
+  /// Returns the same part of the batch with other contents.
+  SourceBatch of(std::span<const loader::MicroBatch> others) const { return {others, rounds, first}; }
 };
 
 /// All functions are collective. A source overrides fill() if it fills columns, the others if it computes totals.
 class ColumnSource {
  public:
-  /// Returns the trained sequences of the batch as inputs, with the columns of all other sources. Builds them at the first call.
+  /// Returns the trained sequences of the batch as inputs, with the reference's columns. Builds them at the first call.
   using Inputs = std::function<std::span<const model::MicroInput>()>;
 
   virtual ~ColumnSource() = default;
-  /// Fills columns in `micros`; micros[i] was made of batches[i].
+  /// Fills columns in `micros`; micros[i] was made of batches[i]. Called after finish().
   virtual void fill(const SourceBatch& /*batch*/, std::span<model::MicroInput> /*micros*/) {}
 
   /// True if the source needs to see the whole global batch, or the whole evaluation set, before a pass that trains or scores.

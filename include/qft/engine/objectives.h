@@ -1,4 +1,4 @@
-// The second half of the table of stages (config/stages.h): the objective of a run, and what fills the columns that it reads.
+// The second half of the table of stages (config/stages.h): the objective of a run, and the sources of the columns that it reads.
 #pragma once
 
 #include "qft/config/run_config.h"
@@ -26,7 +26,7 @@ namespace qft::engine {
 
 class Instance;
 
-/// What the sources of an objective work with. All must outlive them.
+/// For the sources of an objective. All references must outlive them.
 struct SourceContext {
   const config::RunConfig& config;
   Instance& instance;
@@ -58,7 +58,7 @@ struct ObjectiveRow {
 /// Returns the row that a run file selects.
 const ObjectiveRow& objective_of(const config::RunConfig& config);
 
-/// Returns what planning needs to know about the run's objective.
+/// Returns the properties of the run's objective that planning needs.
 parallel::ObjectiveTraits traits_of(const config::RunConfig& config);
 
 /// Creates the objective of a step: the selected row's, and for a model with experts the router losses added to it.

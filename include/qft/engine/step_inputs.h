@@ -29,8 +29,8 @@ class StepInputs {
   bool observes() const { return !observers_.empty(); }
   /// For a training step: sets the totals that sources compute. Collective.
   void fill_totals(parallel::BatchTotals& totals, const loader::StepBatch& batch, comm::Communicator& comm);
-  /// Returns the inputs to train or score. After fill_totals() pass the micro-batches of the same batch. Collective.
-  std::vector<model::MicroInput> inputs(std::span<const loader::MicroBatch> batches, std::int64_t rounds);
+  /// Returns the inputs to train or score. After fill_totals() or finish() pass micro-batches of the same batch. Collective.
+  std::vector<model::MicroInput> inputs(const SourceBatch& batch);
 
   /// For evaluations: the parts of fill_totals(), over a set of `micro_batches` on all ranks. Collective.
   void begin(std::int64_t micro_batches);
@@ -38,7 +38,8 @@ class StepInputs {
   void finish(comm::Communicator& comm, parallel::BatchTotals& totals);
 
  private:
-  std::vector<model::MicroInput> build(const SourceBatch& batch);
+  /// If only items' first sequences train: those.
+  std::vector<loader::MicroBatch> firsts_of(const SourceBatch& batch) const;
   /// Returns the inputs if a source asked for them.
   std::optional<std::vector<model::MicroInput>> pass_before(const SourceBatch& batch);
 

@@ -24,7 +24,7 @@ struct MicroBatch {
   // [L] ascending indices into tokens of the label tokens. Hidden state p-1 predicts the token at p, so the first token of a
   // sequence is never a label.
   std::vector<std::int32_t> label_positions;
-  std::vector<std::int64_t> samples;       // [S] item * sequences per item + index in the item
+  std::vector<std::int64_t> samples;       // [S] number of the sequence in the pack
   std::vector<std::int32_t> item_offsets;  // [I+1] index of each item's first sequence; first 0, last S
   // [S] first tokens of each that equal the previous sequence's and use its rows (share_prompts); empty: no shared rows
   std::vector<std::int32_t> shared;

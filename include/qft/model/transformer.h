@@ -51,7 +51,7 @@ struct MicroInput {
   /// else the angles follow from `positions`.
   std::optional<Angles> angles;
   Routing routing;  ///< for models with experts in training; filled by the layers' forward passes
-  InputColumns columns;  ///< what the objective reads beside this
+  InputColumns columns;  ///< for the objective
   /// Returns the number of computed rows.
   std::int64_t num_tokens() const { return tokens.size(0); }
   /// Returns the number of entries that a column of this space has. Tokens count once per sequence, even if they share a row.

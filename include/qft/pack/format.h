@@ -103,6 +103,7 @@ struct FlatItem {
   std::vector<std::int64_t> span_ends;      // [sequences] index into spans
   std::vector<encode::Span> spans;          // positions within their sequence
   std::vector<float> span_weights = {};     // [spans]; empty if the pack has no weights
+  std::int64_t first_sequence = 0;          // number of its first sequence in the pack; set by the reader
 
   /// Returns column 0 of item_crc32c: CRC32C of the sequences with boundaries and spans, and with weights if one is not 1.
   std::uint32_t crc() const;

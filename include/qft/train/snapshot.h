@@ -32,7 +32,7 @@ struct Progression {
   double elapsed_seconds = 0.0;
   double loss_sum = 0.0;          ///< sum of the finite losses, for train_loss
   std::int64_t finite_steps = 0;  ///< steps with a finite loss
-  engine::SourceState sources;    ///< of what fills columns and totals before a step
+  engine::SourceState sources;    ///< state of the objective's sources
   BestModel best;
 
   /// Returns the mean of the finite losses; NaN if there is none.
