@@ -23,8 +23,7 @@ std::string stage_help() {
       parts.push_back(std::string(last = stage.learns) + " (" + std::string(stage.name) + ")");
   }
   std::string text = "what to learn: ";
-  for (std::size_t i = 0; i < parts.size(); ++i)
-    text += (i == 0 ? "" : i + 1 == parts.size() ? " or " : ", ") + parts[i];
+  for (std::size_t i = 0; i < parts.size(); ++i) text += (i == 0 ? "" : i + 1 == parts.size() ? " or " : ", ") + parts[i];
   return text;
 }
 

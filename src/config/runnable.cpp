@@ -32,9 +32,8 @@ bool applies_to(const MissingFeature& row, Purpose purpose) {
 /// True if other stages read the key, but the run's stage does not.
 bool is_unread(const RunConfig& config, std::string_view key) {
   if (config.stage().reads(key, config.finetuning)) return false;
-  return std::ranges::any_of(stages(), [&](const Stage& stage) {
-    return std::ranges::find(stage.keys, key, &StageKey::key) != stage.keys.end();
-  });
+  return std::ranges::any_of(
+      stages(), [&](const Stage& stage) { return std::ranges::find(stage.keys, key, &StageKey::key) != stage.keys.end(); });
 }
 
 }  // namespace

@@ -20,9 +20,10 @@ void check_pair_loss(const RunConfig& c) {
     fail_config("{} compares rewards relative to a reference model, but {} is {}, which has no reference model: remove it",
                 at_key(c, "pref_bco_weight"), at_key(c, "pref_loss"), f.pref_loss);
   if (f.rpo_alpha > 0 && f.ld_alpha.has_value())
-    fail_config("{} and {} exclude each other: the chosen answers' SFT loss would also weight labels by ld_alpha; pref_ftx does "
-                "this, as in LLaMA-Factory",
-                at_key(c, "rpo_alpha"), at_key(c, "ld_alpha"));
+    fail_config(
+        "{} and {} exclude each other: the chosen answers' SFT loss would also weight labels by ld_alpha; pref_ftx does "
+        "this, as in LLaMA-Factory",
+        at_key(c, "rpo_alpha"), at_key(c, "ld_alpha"));
 }
 
 void check_feedback_weights(const RunConfig& c) {
@@ -46,9 +47,9 @@ void check_num_labels(const RunConfig& c) {
 constexpr RefusedKey kNoPacking = {
     "packing", [](const RunConfig& c) { return c.data.packing == true; }, "puts samples into rows of cutoff_len tokens",
     "in which items have two sequences and may be longer: remove packing (there is no padding without packing either)"};
-constexpr RefusedKey kNoLogprobs = {
-    "predict_logprobs", [](const RunConfig& c) { return !c.eval.predict_logprobs.empty(); }, "asks for log-probabilities",
-    "and its model outputs scores: remove it; qft score writes scores"};
+constexpr RefusedKey kNoLogprobs = {"predict_logprobs", [](const RunConfig& c) { return !c.eval.predict_logprobs.empty(); },
+                                    "asks for log-probabilities",
+                                    "and its model outputs scores: remove it; qft score writes scores"};
 
 const Stage kStages[] = {
     {.name = "pt",

@@ -289,8 +289,8 @@ void check_prediction(const RunConfig& c) {
       if (!stage.predicts.empty()) rows.push_back(fmt::format("{} ({})", stage.name, stage.predicts));
     const std::string last = rows.back();
     rows.pop_back();
-    fail_config("{} needs stage {} or {}, but {} is {}", at_key(c, "do_predict"), fmt::join(rows, ", "), last,
-                at_key(c, "stage"), c.finetuning.stage);
+    fail_config("{} needs stage {} or {}, but {} is {}", at_key(c, "do_predict"), fmt::join(rows, ", "), last, at_key(c, "stage"),
+                c.finetuning.stage);
   }
 }
 

@@ -309,8 +309,7 @@ class Translator {
   void leave_texts_plain() {
     const Setting* chat = find_typed("use_chat_template");
     if (is_on(chat)) return;
-    const bool classifies = std::any_of(out_.settings.begin(), out_.settings.end(),
-                                        [](const Setting& s) {
+    const bool classifies = std::any_of(out_.settings.begin(), out_.settings.end(), [](const Setting& s) {
       const config::Stage* stage = s.key == "stage" ? config::find_stage(word_of(s.value)) : nullptr;
       return stage != nullptr && stage->classifies();
     });

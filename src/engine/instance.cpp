@@ -50,8 +50,7 @@ std::unique_ptr<Instance> Instance::build(plan::RunPlan run, comm::Communicator&
     m.optimizer_ = std::make_unique<optim::Optimizer>(*p.rule, m.store_->owned(), p.hyper, p.precision,
                                                       layout.strategy().sharded() ? &layout.shard() : nullptr);
   }
-  m.executor_ =
-      std::make_unique<parallel::Executor>(*m.transformer_, *m.store_, comm, p.schedule, p.random, p.diagnostics);
+  m.executor_ = std::make_unique<parallel::Executor>(*m.transformer_, *m.store_, comm, p.schedule, p.random, p.diagnostics);
   return self;
 }
 

@@ -14,8 +14,7 @@ namespace qft::engine {
 struct ItemCount {
   std::int64_t all = 0, count = 0, first = -1;
   /// `items`: null for all.
-  ItemCount(const pack::PackReader& pack, const loader::ItemSubset& items,
-            const std::function<bool(std::int64_t item)>& matches);
+  ItemCount(const pack::PackReader& pack, const loader::ItemSubset& items, const std::function<bool(std::int64_t item)>& matches);
 };
 
 /// Returns "; 18 of 25 records were cut to cutoff_len 8: raise it", or "" if none was cut.

@@ -106,11 +106,12 @@ constexpr ObjectiveRow kKtoObjective = {
       const auto& f = config.finetuning;
       return std::make_unique<KtoLoss>(KtoOptions{f.pref_beta, f.pref_ftx, f.kto_chosen_weight, f.kto_rejected_weight}, totals);
     },
-    .make_sources = [](const SourceContext& context) {
-      Sources sources;
-      sources.push_back(std::make_unique<KlEstimate>(context));
-      return sources;
-    },
+    .make_sources =
+        [](const SourceContext& context) {
+          Sources sources;
+          sources.push_back(std::make_unique<KlEstimate>(context));
+          return sources;
+        },
     .check_items = check_feedback};
 
 }  // namespace
@@ -138,15 +139,13 @@ Tensor KtoLoss::observe_sequences(const model::MicroInput& in, const parallel::S
   const Tensor ratio = sums.policy - sums.reference, reward = ratio * options_.beta;
   const Tensor gain = at::sigmoid(sign * (ratio - kl) * options_.beta);
   const Tensor lengths = sums.counts.clamp_min(1.0);  // the mean over no labels is 0: the answer was cut off
-  const double ftx =
-      all_desirable > 0 ? options_.ftx * (totals_.items / all_desirable) * (totals_.items / all_desirable) : 0.0;
+  const double ftx = all_desirable > 0 ? options_.ftx * (totals_.items / all_desirable) * (totals_.items / all_desirable) : 0.0;
   const Tensor by_mean = desirable * -ftx;
   if (grad.defined()) grad.copy_((weight * sign * gain * (gain - 1.0) * options_.beta + by_mean / lengths) / totals_.items);
   const Tensor loss = (weight * (1.0 - gain) + by_mean * (sums.policy / lengths)).sum();
   const Tensor all = at::ones_like(desirable);
   const Tensor totals =
-      at::stack({reward * desirable, reward * undesirable, sums.policy * desirable, sums.policy * undesirable, all * kl})
-          .sum(1);
+      at::stack({reward * desirable, reward * undesirable, sums.policy * desirable, sums.policy * undesirable, all * kl}).sum(1);
   const Tensor counts = at::stack({desirable, undesirable, desirable, undesirable, all}).sum(1);
   return at::cat({loss.view({1}), at::stack({totals, counts}, 1).view({-1})});
 }

@@ -25,7 +25,7 @@ struct StageObjectives {
 };
 
 constexpr StageObjectives kStages[] = {
-    {"pt", token_objective},   {"sft", token_objective}, {"dpo", pair_objective},
+    {"pt", token_objective},  {"sft", token_objective}, {"dpo", pair_objective},
     {"rm", reward_objective}, {"kto", kto_objective},   {"seq_cls", classification_objective},
 };
 

@@ -43,8 +43,7 @@ void MeanReward::observe(const SourceBatch& batch, const Inputs& inputs) {
   for (std::size_t i = 0; i < sums.size(); ++i) {
     const at::Tensor of = sums[i].cpu();
     const double* v = of.const_data_ptr<double>();
-    sums_->set(batch.first + static_cast<std::int64_t>(i),
-               std::array{v[chosen] + v[rejected], v[chosen + 1] + v[rejected + 1]});
+    sums_->set(batch.first + static_cast<std::int64_t>(i), std::array{v[chosen] + v[rejected], v[chosen + 1] + v[rejected + 1]});
   }
 }
 

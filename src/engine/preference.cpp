@@ -157,10 +157,7 @@ const PairLoss& pair_loss(std::string_view name) {
 }
 
 PreferenceLoss::PreferenceLoss(const PairLoss& loss, const PairOptions& options, const parallel::BatchTotals& totals)
-    : loss_(loss),
-      options_(options),
-      totals_(totals),
-      names_(std::begin(kPreferenceMetrics), std::end(kPreferenceMetrics)) {
+    : loss_(loss), options_(options), totals_(totals), names_(std::begin(kPreferenceMetrics), std::end(kPreferenceMetrics)) {
   names_.insert(names_.end(), loss.metrics.begin(), loss.metrics.end());
   names_.insert(names_.end(), std::begin(kLabelMetrics), std::end(kLabelMetrics) - (options.rpo_alpha > 0 ? 0 : 1));
 }
@@ -222,8 +219,7 @@ Tensor PreferenceLoss::observe_sequences(const model::MicroInput& in, const para
   if (grad.defined()) {
     const Tensor by_value = at::stack({terms.by_chosen, terms.by_rejected}, 1).view({-1});
     grad.copy_((loss_.mean ? by_value / lengths : by_value) / totals_.items);
-    const double by_label =
-        options_.rpo_alpha > 0 ? options_.rpo_alpha / std::max(totals_.at(totals::kChosenLabels), 1.0) : 0.0;
+    const double by_label = options_.rpo_alpha > 0 ? options_.rpo_alpha / std::max(totals_.at(totals::kChosenLabels), 1.0) : 0.0;
     side(grad, 0).sub_(options_.ftx / totals_.items / side(lengths, 0) + by_label);
   }
   std::vector<Tensor> metrics = {chosen * options_.beta,  rejected * options_.beta, margins.gt(0.0).to(at::kDouble),

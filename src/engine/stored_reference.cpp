@@ -127,7 +127,8 @@ void StoredReference::fill(const SourceBatch& batch, std::span<model::MicroInput
   QFT_ASSERT(batch.batches.size() == micros.size(), "{} micro-batches, {} inputs", batch.batches.size(), micros.size());
   for (std::size_t b = 0; b < micros.size(); ++b) {
     Column column{IndexSpace::sequence};
-    for (const std::int64_t sample : batch.batches[b].samples) column.values.push_back(sums_.at(static_cast<std::size_t>(sample)));
+    for (const std::int64_t sample : batch.batches[b].samples)
+      column.values.push_back(sums_.at(static_cast<std::size_t>(sample)));
     micros[b].set_columns({{std::string(columns::kReference), std::move(column)}});
   }
 }
@@ -139,7 +140,8 @@ References stored_references(const config::RunConfig& config, const ModelSource&
   if (!wanted) return {};
   const ModelSource& reference = *source.reference();
   std::vector<PackScores> packs = {open(config, reference, data.pack, pack::CorpusPart::train, comm)};
-  if (data.eval && data.eval->pack != data.pack) packs.push_back(open(config, reference, data.eval->pack, pack::CorpusPart::eval, comm));
+  if (data.eval && data.eval->pack != data.pack)
+    packs.push_back(open(config, reference, data.eval->pack, pack::CorpusPart::eval, comm));
   std::unique_ptr<ReferenceModel> model;
   for (PackScores& scored : packs) {
     if (scored.whole()) {

@@ -58,9 +58,8 @@ std::unique_ptr<parallel::Objective> make_token_loss(const config::RunConfig& co
 std::vector<ObjectiveRow> token_rows() {
   std::vector<ObjectiveRow> rows = {{.name = "cross_entropy", .make = make_token_loss, .loss_is_nll = true}};
   for (const TokenLoss& loss : kTokenLosses)
-    rows.push_back({.name = loss.name,
-                    .columns = std::span(kReadColumns).first(loss.reference ? 1 : 0),
-                    .make = make_token_loss});
+    rows.push_back(
+        {.name = loss.name, .columns = std::span(kReadColumns).first(loss.reference ? 1 : 0), .make = make_token_loss});
   return rows;
 }
 

@@ -19,8 +19,8 @@ struct TokenLoss {
   std::string_view name;
   /// Writes the weights of a chunk's labels to `weights` [n].
   void (*weigh)(const TokenLossOptions& options, const ops::HeadChunk& chunk, const at::Tensor& weights);
-  bool config::FinetuningArgs::*key;  ///< the key that selects it
-  bool reference = false;             ///< adds the KL distance to the reference
+  bool config::FinetuningArgs::* key;  ///< the key that selects it
+  bool reference = false;              ///< adds the KL distance to the reference
 };
 
 /// Returns the objective of a run of stage pt or sft: cross-entropy, unless a key selects a row.

@@ -105,8 +105,8 @@ std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, Corp
   std::shared_ptr<Corpus> corpus(new Corpus);
   const config::DataArgs& data = config.data;
   corpus->stage_ = &config.stage();
-  corpus->specs_ =
-      encode::load_dataset_info(config.folder_of(data.dataset_dir), dataset_names(config, part), config.folders, corpus->stage_->name);
+  corpus->specs_ = encode::load_dataset_info(config.folder_of(data.dataset_dir), dataset_names(config, part), config.folders,
+                                             corpus->stage_->name);
   check_stage(corpus->specs_, *corpus->stage_);
 
   encode::EncoderOptions options;

@@ -160,8 +160,7 @@ void ReferenceLane::forward(const HeadBlock& b) {
 
 std::unique_ptr<HeadPass> training_head(const Objective& objective, double loss_scale, ReferenceLane& lane,
                                         std::vector<at::Tensor>& sums) {
-  if (objective.kind() == ObjectiveKind::row_local)
-    return std::make_unique<RowLocalTraining>(objective, loss_scale, lane, sums);
+  if (objective.kind() == ObjectiveKind::row_local) return std::make_unique<RowLocalTraining>(objective, loss_scale, lane, sums);
   return std::make_unique<TwoPassTraining>(objective, loss_scale, lane, sums);
 }
 

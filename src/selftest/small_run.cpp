@@ -135,10 +135,7 @@ std::vector<std::int32_t> small_tokens(int number, int length) {
 }
 
 SmallRun::SmallRun(const SmallCase& c, comm::Communicator& comm, c10::Device device)
-    : case_(c),
-      comm_(comm),
-      device_(device),
-      instance_(engine::Instance::build(plan_of(c, comm.size()), comm, device)) {
+    : case_(c), comm_(comm), device_(device), instance_(engine::Instance::build(plan_of(c, comm.size()), comm, device)) {
   for (int u = 0; u < spec().num_units(); ++u)
     for (const auto& p : spec().units[static_cast<std::size_t>(u)].params) {
       const bool norm = p.shape.size() == 1 && p.name.find("norm") != std::string::npos;

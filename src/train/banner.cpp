@@ -48,8 +48,7 @@ std::string batch_words(const Banner& b, int ranks) {
 std::string memory_words(const plan::RunPlan& run) {
   const auto bytes = [](std::int64_t n) { return format_bytes(static_cast<double>(n)); };
   const plan::Footprint& footprint = run.footprint;
-  std::string parts =
-      fmt::format("{}; the process before loading {}", plan::describe(footprint.memory), bytes(run.process));
+  std::string parts = fmt::format("{}; the process before loading {}", plan::describe(footprint.memory), bytes(run.process));
   if (footprint.kernels > 0) parts += fmt::format(", compiled kernels {}", bytes(footprint.kernels));
   if (run.on_cpu && footprint.staged > 0) parts += fmt::format(", checkpoint copies {}", bytes(footprint.staged));
   return fmt::format("{} of {} available ({})", bytes(run.predicted()), bytes(run.process + run.available), parts);
@@ -170,8 +169,7 @@ void tell_of_no_effect(const Banner& b, const config::RunConfig& config, engine:
   if (model.attention_dropout > 0.0)
     log::warn("attention_dropout of the model's config.json is {}: this is not implemented, training continues without it",
               model.attention_dropout);
-  if (b.shared == 0 && config.stage().has_pairs() && config.finetuning.share_prompts &&
-      !config.unshared_prompts_reason().empty())
+  if (b.shared == 0 && config.stage().has_pairs() && config.finetuning.share_prompts && !config.unshared_prompts_reason().empty())
     log::info("note: each pair's prompt is computed twice: {}", config.unshared_prompts_reason());
 }
 
@@ -186,9 +184,9 @@ void print(const Banner& b, const config::RunConfig& config, engine::Instance& i
   tell("weights", quantization_words(spec, instance.precision()));
   tell("method", method_words(config, spec));
   tell("data", data_words(b, config));
-  tell("precision",
-       fmt::format("{}; recomputation {}{}", precision_words(instance.precision()), instance.plan().schedule.recompute ? "on" : "off",
-                   instance.plan().precision_reason.empty() ? "" : "; " + instance.plan().precision_reason));
+  tell("precision", fmt::format("{}; recomputation {}{}", precision_words(instance.precision()),
+                                instance.plan().schedule.recompute ? "on" : "off",
+                                instance.plan().precision_reason.empty() ? "" : "; " + instance.plan().precision_reason));
   tell("strategy", strategy_words(config, instance));
   tell("memory", "of a rank, predicted: " + memory_words(instance.plan()));
   tell("steps", steps_words(b, config, session.size()));

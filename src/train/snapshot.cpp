@@ -76,13 +76,13 @@ std::vector<HeldState> held_states(engine::Instance& instance) {
 
 nlohmann::json to_json(const Progression& p) {
   nlohmann::json json = {{"step", p.step},
-          {"guard", to_json(p.guard)},
-          {"total_tokens", p.total_tokens},
-          {"label_tokens", p.label_tokens},
-          {"elapsed_seconds", p.elapsed_seconds},
-          {"loss_sum", p.loss_sum},
-          {"finite_steps", p.finite_steps},
-          {"best", to_json(p.best)}};
+                         {"guard", to_json(p.guard)},
+                         {"total_tokens", p.total_tokens},
+                         {"label_tokens", p.label_tokens},
+                         {"elapsed_seconds", p.elapsed_seconds},
+                         {"loss_sum", p.loss_sum},
+                         {"finite_steps", p.finite_steps},
+                         {"best", to_json(p.best)}};
   engine::write_state(p.sources, json);
   return json;
 }

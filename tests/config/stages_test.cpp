@@ -17,7 +17,8 @@ TEST(Stages, NameKeysThatExist) {
   const auto fields = bound_fields(config);
   for (const Stage& stage : stages()) {
     for (const StageKey& row : stage.keys) EXPECT_NE(find_field(fields, row.key), nullptr) << stage.name << ": " << row.key;
-    for (const std::string_view key : stage.own_keys.keys) EXPECT_NE(find_field(fields, key), nullptr) << stage.name << ": " << key;
+    for (const std::string_view key : stage.own_keys.keys)
+      EXPECT_NE(find_field(fields, key), nullptr) << stage.name << ": " << key;
     for (const RefusedKey& row : stage.refused) EXPECT_NE(find_field(fields, row.key), nullptr) << stage.name << ": " << row.key;
   }
 }

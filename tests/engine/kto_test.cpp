@@ -124,7 +124,8 @@ TEST(Kto, NamesTheColumnAndTheTotalThatAreMissing) {
   EXPECT_THROW(ours.observe(draw.in, {draw.policy, {}}, {}), Error);
   const auto without_kl = [&] { KtoLoss({}, {.items = kItems}).observe(draw.in, logprobs, {}); };
   EXPECT_NE(error_of(without_kl).find("the total 'kl'"), std::string::npos) << error_of(without_kl);
-  EXPECT_THROW(draw.in.set_columns({{std::string(columns::kDesirable), {IndexSpace::item, {1, 0}}}}), Error) << "two of four items";
+  EXPECT_THROW(draw.in.set_columns({{std::string(columns::kDesirable), {IndexSpace::item, {1, 0}}}}), Error)
+      << "two of four items";
   draw.in.columns = {};
   const auto without_column = [&] { ours.observe(draw.in, logprobs, {}); };
   EXPECT_NE(error_of(without_column).find("lacks the column 'desirable'"), std::string::npos) << error_of(without_column);

@@ -44,11 +44,11 @@ struct References {
 /// head stays gathered beside the policy's, and rows are kept for each label of a step.
 class ReferenceModel final : public ColumnSource {
  public:
-  /// Loads the reference of a policy that uses `policy`. Collective; `comm` must outlive the model. `sharding`: the policy's, which
-  /// the reference copies; null: the run file's. Throws ConfigError if its vocabulary differs from the policy's.
-  static std::unique_ptr<ReferenceModel> load(const config::RunConfig& config, const ModelSource& policy, comm::Communicator& comm,
-                                              c10::Device device, const parallel::Sharding* sharding = nullptr,
-                                              const plan::Batches& batches = {});
+  /// Loads the reference of a policy that uses `policy`. Collective; `comm` must outlive the model. `sharding`: the policy's,
+  /// which the reference copies; null: the run file's. Throws ConfigError if its vocabulary differs from the policy's.
+  static std::unique_ptr<ReferenceModel> load(const config::RunConfig& config, const ModelSource& policy,
+                                              comm::Communicator& comm, c10::Device device,
+                                              const parallel::Sharding* sharding = nullptr, const plan::Batches& batches = {});
 
   /// Copies the micro-batch to tensors on the reference's device.
   model::MicroInput input(const loader::MicroBatch& batch) const { return instance_->input(batch); }

@@ -24,10 +24,10 @@ class StoredReference final : public ColumnSource {
   std::vector<double> sums_;
 };
 
-/// For a training run of `source` with precompute_ref_log_probs, returns references from the files beside its packs; else null ones. Missing
-/// sums are computed first, with one forward pass of the reference over the packs under the run's strategy; the reference is
-/// freed afterwards. Collective. Throws ConfigError if a file belongs to another pack or reference, Error if it is damaged, and
-/// job::Stopped on a stop request, after writing the sums computed so far.
+/// For a training run of `source` with precompute_ref_log_probs, returns references from the files beside its packs; else null
+/// ones. Missing sums are computed first, with one forward pass of the reference over the packs under the run's strategy; the
+/// reference is freed afterwards. Collective. Throws ConfigError if a file belongs to another pack or reference, Error if it is
+/// damaged, and job::Stopped on a stop request, after writing the sums computed so far.
 References stored_references(const config::RunConfig& config, const ModelSource& source, const TrainingData& data,
                              comm::Communicator& comm, c10::Device device, const StopRequested& asked);
 

@@ -15,7 +15,7 @@ struct InputColumn {
   IndexSpace space = IndexSpace::item;
   at::Tensor values = {};  ///< [entries, ...] on the device; undefined if entries are lists
   Column lists = {};       ///< entries that are lists, in host memory
-  at::Tensor head = {};    ///< [V, E] if `values` [entries, E] are rows of hidden states of another model: its head; else undefined
+  at::Tensor head = {};  ///< [V, E] if `values` [entries, E] are rows of hidden states of another model: its head; else undefined
 };
 
 /// By name. Tensors are shared between copies.

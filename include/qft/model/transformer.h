@@ -50,7 +50,7 @@ struct MicroInput {
   /// Set if the model's frequencies depend on a sequence's length and one sequence is long enough (Transformer::dynamic_angles);
   /// else the angles follow from `positions`.
   std::optional<Angles> angles;
-  Routing routing;  ///< for models with experts in training; filled by the layers' forward passes
+  Routing routing;       ///< for models with experts in training; filled by the layers' forward passes
   InputColumns columns;  ///< for the objective
   /// Returns the number of computed rows.
   std::int64_t num_tokens() const { return tokens.size(0); }
