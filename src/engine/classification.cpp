@@ -107,12 +107,12 @@ void check_labels(const pack::PackReader& pack, const loader::ItemSubset& items,
         pack.path().string(), without.count, without.all, without.first);
 }
 
-constexpr std::string_view kReadColumns[] = {columns::kTargets};
+constexpr std::string_view kClassColumns[] = {columns::kTargets};
 
 constexpr ObjectiveRow kClassificationObjective = {
     .name = "seq_cls",
     .kind = parallel::ObjectiveKind::sequence_level,
-    .columns = kReadColumns,
+    .columns = kClassColumns,
     .make = [](const config::RunConfig& config, const parallel::BatchTotals& totals) -> std::unique_ptr<parallel::Objective> {
       const auto& f = config.finetuning;
       return std::make_unique<ClassificationLoss>(problem(f.effective_problem_type(f.num_labels.value_or(1))),

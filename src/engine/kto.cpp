@@ -96,12 +96,12 @@ void check_feedback(const pack::PackReader& pack, const loader::ItemSubset& item
         even * 4.0 / 3.0);
 }
 
-constexpr std::string_view kReadColumns[] = {columns::kReference, columns::kDesirable};
+constexpr std::string_view kKtoColumns[] = {columns::kReference, columns::kDesirable};
 
 constexpr ObjectiveRow kKtoObjective = {
     .name = "kto",
     .kind = parallel::ObjectiveKind::sequence_level,
-    .columns = kReadColumns,
+    .columns = kKtoColumns,
     .make = [](const config::RunConfig& config, const parallel::BatchTotals& totals) -> std::unique_ptr<parallel::Objective> {
       const auto& f = config.finetuning;
       return std::make_unique<KtoLoss>(KtoOptions{f.pref_beta, f.pref_ftx, f.kto_chosen_weight, f.kto_rejected_weight}, totals);

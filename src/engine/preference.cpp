@@ -88,14 +88,14 @@ constexpr PairLoss kPairLosses[] = {
     {.name = "cpo", .terms = sigmoid},
 };
 
-constexpr std::string_view kReadColumns[] = {columns::kReference};
+constexpr std::string_view kPairColumns[] = {columns::kReference};
 
-PairOptions options_of(const config::FinetuningArgs& f) {
+PairOptions pair_options(const config::FinetuningArgs& f) {
   return {f.pref_beta, f.simpo_gamma, f.pref_ftx, f.dpo_label_smoothing, f.rpo_alpha, f.ld_alpha, f.pref_bco_weight};
 }
 
 std::unique_ptr<parallel::Objective> make_pair_loss(const config::RunConfig& config, const parallel::BatchTotals& totals) {
-  return std::make_unique<PreferenceLoss>(pair_loss(config.finetuning.pref_loss), options_of(config.finetuning), totals);
+  return std::make_unique<PreferenceLoss>(pair_loss(config.finetuning.pref_loss), pair_options(config.finetuning), totals);
 }
 
 std::vector<ObjectiveRow> pair_rows() {
@@ -103,7 +103,7 @@ std::vector<ObjectiveRow> pair_rows() {
   for (const PairLoss& loss : kPairLosses)
     rows.push_back({.name = loss.name,
                     .kind = parallel::ObjectiveKind::sequence_level,
-                    .columns = std::span(kReadColumns).first(loss.reference ? 1 : 0),
+                    .columns = std::span(kPairColumns).first(loss.reference ? 1 : 0),
                     .make = make_pair_loss,
                     .make_sources = pair_sources,
                     .scores_first = compares_rewards,

@@ -39,7 +39,7 @@ constexpr TokenLoss kTokenLosses[] = {{"dft", probability, &config::FinetuningAr
                                       {"eaft", entropy, &config::FinetuningArgs::use_eaft_loss},
                                       {"asft", probability, &config::FinetuningArgs::use_asft_loss, true}};
 
-constexpr std::string_view kReadColumns[] = {columns::kReferenceRows};
+constexpr std::string_view kTokenColumns[] = {columns::kReferenceRows};
 
 /// Returns the row that a key selects; null: cross-entropy.
 const TokenLoss* selected(const config::RunConfig& config) {
@@ -59,7 +59,7 @@ std::vector<ObjectiveRow> token_rows() {
   std::vector<ObjectiveRow> rows = {{.name = "cross_entropy", .make = make_token_loss, .loss_is_nll = true}};
   for (const TokenLoss& loss : kTokenLosses)
     rows.push_back(
-        {.name = loss.name, .columns = std::span(kReadColumns).first(loss.reference ? 1 : 0), .make = make_token_loss});
+        {.name = loss.name, .columns = std::span(kTokenColumns).first(loss.reference ? 1 : 0), .make = make_token_loss});
   return rows;
 }
 
