@@ -1,6 +1,7 @@
 #include "bench.h"
 
 #include "qft/core/error.h"
+#include "qft/device/backends.h"
 #include "qft/device/device.h"
 
 #include <string>
@@ -38,6 +39,8 @@ config::CommandSpec spec() {
       "tokens", po::value<std::int64_t>(), "tokens in the micro-batch; absent: as in the run's largest micro-batch")(
       "sequence", po::value<std::int64_t>(), "tokens in each sequence")("output", po::value<std::string>(),
                                                                         "machine: the file to write");
+  s.choices["device"] = device::kind_names();
+  for (const auto* b : kBenchmarks) s.choices[""].emplace_back(b->name);
   return s;
 }
 

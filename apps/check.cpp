@@ -29,6 +29,7 @@ config::CommandSpec spec() {
                           "expected network speed: a machine for qft plan, by a name such as h100 or as a file")(
       "only", po::value<std::string>()->default_value(""),
       "run only probes with a group/name that matches this regular expression");
+  s.choices["machine"] = plan::machine_names();
   return s;
 }
 

@@ -1,6 +1,7 @@
 // `qft SUBCOMMAND RUN.yaml [key=value ...]`: finds and runs the subcommand.
 #include "qft/config/help.h"
 #include "qft/config/nearest.h"
+#include "qft/config/reference.h"
 #include "qft/core/error.h"
 #include "qft/core/file_ending.h"
 #include "qft/core/launcher.h"
@@ -69,16 +70,26 @@ std::string suggest(std::string_view word) {
   return near.empty() ? "" : fmt::format("did you mean '{}'? ", near);
 }
 
+config::ProgramSpec describe_program() {
+  config::ProgramSpec program{"qft", "distributed fine-tuning of Qwen-family models over MPI", {}, &dialects::all()};
+  for (const auto* s : kSubcommands) program.commands.push_back(s->spec());
+  return program;
+}
+
 void print_usage() {
-  std::printf("qft %s: distributed fine-tuning of Qwen-family models over MPI\n\nusage: [mpirun -np N] qft SUBCOMMAND ...\n\n",
-              std::string(version()).c_str());
+  const config::ProgramSpec program = describe_program();
+  std::printf("qft %s: %s\n\nusage: [mpirun -np N] qft SUBCOMMAND ...\n\n", std::string(version()).c_str(),
+              program.summary.c_str());
   for (const auto* s : kSubcommands) std::printf("  %-10s %s\n", s->name, s->spec().summary.c_str());
   std::printf(
       "\n"
-      "qft SUBCOMMAND --help lists its options and keys; qft help KEY explains a key of qft or of another tool.\n"
+      "qft SUBCOMMAND --help lists its options and keys. qft help TOPIC prints:\n"
+      "\n"
+      "%s"
       "\n"
       "What is implemented:\n"
-      "\n");
+      "\n",
+      config::list_topics(program).c_str());
   std::printf("%s", fmt::format("  {:<18} {}\n", "model_type", fmt::join(model::architectures(), ", ")).c_str());
   for (const char* key : {"stage", "pref_loss", "finetuning_type", "strategy", "optim", "lr_scheduler_type", "compute_dtype"})
     std::printf("%s", fmt::format("  {:<18} {}\n", key, fmt::join(config::implemented_values(key), ", ")).c_str());
@@ -108,17 +119,6 @@ const apps::Subcommand* find_subcommand(std::string_view word) {
   return found == std::end(kSubcommands) ? nullptr : *found;
 }
 
-/// `qft help TOPIC...`: prints the --help of subcommands and explains keys.
-int print_topics(std::span<const std::string> topics) {
-  for (const std::string& topic : topics) {
-    if (const auto* command = find_subcommand(topic))
-      parse(*command, std::vector<std::string>{topic, "--help"});
-    else
-      std::printf("%s", config::describe_key(topic, dialects::all()).c_str());
-  }
-  return kExitOk;
-}
-
 /// Prints help or version without starting MPI. Returns nullopt for other command lines.
 std::optional<int> print_text(std::span<const std::string> args) {
   const auto* command = args.empty() ? nullptr : find_subcommand(args[0]);
@@ -129,7 +129,10 @@ std::optional<int> print_text(std::span<const std::string> args) {
       command != nullptr && std::ranges::any_of(args, [](const std::string& a) { return is_help(a) || a == "--version"; });
   if (!usage && !version_only && !help && !asks) return std::nullopt;
   if (!is_first_process()) return args.empty() ? kExitUsage : kExitOk;
-  if (asks) return print_topics(args.subspan(1));
+  if (asks) {
+    std::printf("%s", config::help_on(args.subspan(1), describe_program()).c_str());
+    return kExitOk;
+  }
   if (help) return parse(*command, args) ? std::nullopt : std::optional<int>(kExitOk);
   if (usage)
     print_usage();

@@ -34,6 +34,8 @@ config::CommandSpec spec() {
       "machine", po::value<std::string>(),
       "machine: a name such as h100, or a file from qft bench machine; append changed keys after commas: h100,network_gb_s=92; "
       "list: print the names");
+  s.choices["machine"] = plan::machine_names();
+  s.choices["machine"].emplace_back("list");
   return s;
 }
 

@@ -3,6 +3,7 @@
 
 #include "qft/comm/device_choice.h"
 #include "qft/core/log.h"
+#include "qft/device/backends.h"
 #include "qft/device/device.h"
 #include "qft/device/threads.h"
 #include "qft/job/watchdog.h"
@@ -30,6 +31,7 @@ config::CommandSpec spec() {
   s.options.add_options()("device", po::value<std::string>()->default_value("auto"), device::device_words().c_str())(
       "only", po::value<std::string>()->default_value(""),
       "run only checks with a group/what/case that matches this regular expression");
+  s.choices["device"] = device::kind_names();
   return s;
 }
 

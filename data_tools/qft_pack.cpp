@@ -1,4 +1,5 @@
 // qft-pack: encodes datasets into a pack file, in parallel under mpirun. Further commands work on packs.
+#include "qft/config/reference.h"
 #include "qft/core/error.h"
 #include "qft/core/launcher.h"
 #include "qft/core/log.h"
@@ -7,6 +8,8 @@
 #include "qft/job/run_main.h"
 
 #include <algorithm>
+#include <iostream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,9 +37,26 @@ std::optional<config::CommandLine> parse(const Command& command, std::vector<std
   return config::parse_command_line(command.spec(), static_cast<int>(argv.size()), argv.data(), 0, dialects::all());
 }
 
+config::ProgramSpec describe_program() {
+  config::ProgramSpec program{
+      "qft-pack", "encodes datasets into a pack, the file that qft trains on", {kBuild.spec()}, &dialects::all()};
+  for (const Command* command : kCommands) program.commands.push_back(command->spec());
+  return program;
+}
+
 bool asks_for_text(const std::vector<std::string>& arguments) {
   return std::any_of(arguments.begin(), arguments.end(),
                      [](const std::string& a) { return a == "--help" || a == "-h" || a == "--version"; });
+}
+
+/// `qft-pack help TOPIC...`; without a topic, prints --help and the list of topics.
+int print_topics(std::span<const std::string> topics) {
+  if (!is_first_process()) return kExitOk;
+  const config::ProgramSpec program = describe_program();
+  if (topics.empty()) parse(kBuild, {"--help"});
+  std::cout << (topics.empty() ? "\nqft-pack help TOPIC prints:\n" + config::list_topics(program)
+                               : config::help_on(topics, program));
+  return kExitOk;
 }
 
 int run_alone(const Command& command, const std::vector<std::string>& arguments) {
@@ -76,6 +96,8 @@ int main(int argc, char** argv) {
   ignore_write_signals();
   log::init({});
   const std::vector<std::string> given(argv + std::min(1, argc), argv + argc);
+  if (!given.empty() && given.front() == "help")
+    quick_exit_program(run_program([&] { return pack_tool::print_topics(std::span(given).subspan(1)); }));
   const pack_tool::Command& command = pack_tool::find_command(given);
   if (!command.run && pack_tool::asks_for_text(given))
     quick_exit_program(run_program([&] {

@@ -1,5 +1,6 @@
 // qft-ckpt: inspects, verifies and converts checkpoints. Needs no mpirun.
 #include "qft/checkpoint/checkpoint.h"
+#include "qft/config/reference.h"
 #include "qft/core/log.h"
 #include "qft/core/member.h"
 #include "qft/core/program.h"
@@ -18,11 +19,19 @@ namespace {
 
 const Command* const kCommands[] = {&kInspect, &kVerify, &kDiff, &kMerge, &kExpand, &kAddTokens, &kConvert, &kReshard, &kGc};
 
+config::ProgramSpec describe_program() {
+  config::ProgramSpec program{"qft-ckpt", "inspects, verifies and converts checkpoints", {}};
+  for (const Command* command : kCommands) program.commands.push_back(command->spec());
+  return program;
+}
+
 std::string usage() {
   std::string text = "usage: qft-ckpt COMMAND [options] DIR...\n\ncommands (qft-ckpt COMMAND --help for details)\n";
   for (const Command* command : kCommands) text += fmt::format("  {:<10} {}\n", command->name, command->purpose);
   return text +
-         "\nDIR is a checkpoint, an adapter or a model directory; inspect, diff and convert also accept a file of tensors.\n";
+         "\nDIR is a checkpoint, an adapter or a model directory; inspect, diff and convert also accept a file of tensors.\n"
+         "\nqft-ckpt help TOPIC prints:\n" +
+         config::list_topics(describe_program());
 }
 
 int run(std::vector<const char*> arguments) {
@@ -37,7 +46,11 @@ int run(std::vector<const char*> arguments) {
     return command->run(*line);
   }
   const std::string_view word = arguments.front();
-  if (word == "--help" || word == "-h") {
+  if (word == "help" && arguments.size() > 1) {
+    std::cout << config::help_on(std::vector<std::string>(arguments.begin() + 1, arguments.end()), describe_program());
+    return kExitOk;
+  }
+  if (word == "--help" || word == "-h" || word == "help") {
     std::cout << usage();
     return kExitOk;
   }

@@ -6,6 +6,7 @@
 #include "qft/core/error.h"
 #include "qft/core/log_file.h"
 #include "qft/core/member.h"
+#include "qft/core/severity_names.h"
 #include "qft/core/version.h"
 
 #include <algorithm>
@@ -16,10 +17,13 @@
 
 #include "apply.h"
 #include "arguments.h"
+#include "help_parts.h"
 #include <boost/program_options/errors.hpp>
 #include <boost/program_options/parsers.hpp>
 #include <boost/program_options/positional_options.hpp>
 #include <boost/program_options/value_semantic.hpp>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace qft::config {
 namespace {
@@ -28,39 +32,6 @@ namespace po = boost::program_options;
 using RunFile = CommandSpec::RunFile;
 
 constexpr const char* kArguments = "arguments";
-
-std::string usage(const CommandSpec& spec) {
-  std::string text = "usage: " + spec.name;
-  if (spec.run_file != RunFile::none) {
-    text += uses_models(spec.purpose) ? " [RUN.yaml | FOLDER]" : " [RUN.yaml]";
-  }
-  if (!spec.words.empty()) text += " " + spec.words;
-  if (spec.run_file != RunFile::none) text += " [key=value | --key value ...]";
-  return text + " [options]";
-}
-
-po::options_description visible_options(const CommandSpec& spec) {
-  po::options_description all;
-  if (!spec.options.options().empty()) all.add(spec.options);
-  po::options_description common("common options");
-  common.add_options()("help,h", "print this help and exit")("version", "print the version and exit")(
-      "log-level", po::value<std::string>(), "trace, debug, info, warning or error");
-  if (spec.machine_readable) common.add_options()("json", "print results as JSON");
-  all.add(common);
-  return all;
-}
-
-void print_help(const CommandSpec& spec) {
-  std::ostringstream out;
-  out << usage(spec) << "\n\n" << spec.summary << "\n" << visible_options(spec);
-  if (spec.run_file != RunFile::none) {
-    out << "\n"
-           "Keys of RUN.yaml, with [default]. Override them on the command line with key=value, --key value or --key (true):\n"
-           "\n"
-        << help_text(spec.purpose);
-  }
-  std::cout << out.str() << std::flush;
-}
 
 po::variables_map parse(const CommandSpec& spec, const std::vector<std::string>& arguments) {
   po::options_description all = visible_options(spec);
@@ -176,26 +147,59 @@ void sort_arguments(const CommandSpec& spec, const std::vector<std::string>& arg
       if (configurable && std::filesystem::is_regular_file(std::filesystem::path(argument) / kSavedRun, code))
         fail_config("{}: '{}' is the folder of a run: give its run.json to repeat it, as in {} {}", spec.name, argument,
                     spec.name, (std::filesystem::path(argument) / kSavedRun).string());
-      fail_config("{}: unexpected argument '{}'{}\n{}", spec.name, argument,
+      fail_config("{}: unexpected argument '{}'{}\nusage: {}", spec.name, argument,
                   configurable ? ": run files end in .yaml, .yml or .json; write keys as key=value or --key value, and put a "
                                  "value with blanks in quotes"
                                : "",
-                  usage(spec));
+                  usage_of(spec));
     }
   }
   folders.put_before(line.overrides, line.run_file.empty());
   if (spec.run_file == RunFile::required && line.run_file.empty() && line.overrides.empty()) {
     fail_config(
         "{}: the run file (.yaml, .yml or .json) is missing: give one, or its keys as --key "
-        "value\n{}",
-        spec.name, usage(spec));
+        "value\nusage: {}",
+        spec.name, usage_of(spec));
   }
   if (line.words.size() < spec.min_words) {
-    fail_config("{}: expected at least {} of {}\n{}", spec.name, spec.min_words, spec.words, usage(spec));
+    fail_config("{}: expected at least {} of {}\nusage: {}", spec.name, spec.min_words, spec.words, usage_of(spec));
   }
 }
 
 }  // namespace
+
+std::string usage_of(const CommandSpec& spec) {
+  std::string text = spec.name;
+  if (spec.run_file != RunFile::none) {
+    text += uses_models(spec.purpose) ? " [RUN.yaml | FOLDER]" : " [RUN.yaml]";
+  }
+  if (!spec.words.empty()) text += " " + spec.words;
+  if (spec.run_file != RunFile::none) text += " [key=value | --key value ...]";
+  return text + " [options]";
+}
+
+po::options_description visible_options(const CommandSpec& spec) {
+  po::options_description all;
+  if (!spec.options.options().empty()) all.add(spec.options);
+  po::options_description common("common options");
+  common.add_options()("help,h", "print this help and exit")("version", "print the version and exit")(
+      "log-level", po::value<std::string>(), fmt::format("{}", fmt::join(log::kSeverityNames, ", ")).c_str());
+  if (spec.machine_readable) common.add_options()("json", "print results as JSON");
+  all.add(common);
+  return all;
+}
+
+std::string help_of(const CommandSpec& spec) {
+  std::ostringstream out;
+  out << "usage: " << usage_of(spec) << "\n\n" << spec.summary << "\n" << visible_options(spec);
+  if (spec.run_file != RunFile::none) {
+    out << "\n"
+           "Keys of RUN.yaml, with [default]. Override them on the command line with key=value, --key value or --key (true):\n"
+           "\n"
+        << help_text(spec.purpose);
+  }
+  return out.str();
+}
 
 void log_notes(RunConfig& config) {
   for (const std::string& note : config.notes) log::info("note: {}", note);
@@ -230,7 +234,7 @@ std::optional<CommandLine> parse_command_line(const CommandSpec& spec, int argc,
   line.dialects = &dialects;
   line.options = parse(spec, arguments);
   if (line.options.count("help") != 0) {
-    print_help(spec);
+    std::cout << help_of(spec) << std::flush;
     return std::nullopt;
   }
   if (line.options.count("version") != 0) {

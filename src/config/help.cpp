@@ -11,6 +11,7 @@
 #include <initializer_list>
 #include <unistd.h>
 
+#include "help_parts.h"
 #include "runnable.h"
 
 namespace qft::config {
@@ -211,20 +212,6 @@ bool is_read(const ProgramKeys& program, const BoundField& bound) {
   return has(program.groups, bound.group) || has(program.keys, bound.field.name);
 }
 
-std::string default_of(const BoundField& bound) {
-  if (!bound.field.default_text.empty()) return std::string(bound.field.default_text);
-  const nlohmann::json value = field_value(bound.field, bound.ref);
-  if (value.is_null()) return "none";
-  if (value.is_string()) return value;
-  if (!value.is_array()) return value.dump();
-  std::string list;
-  for (const auto& item : value) {
-    if (!list.empty()) list += ',';
-    list += item.is_string() ? item.get<std::string>() : item.dump();
-  }
-  return list;
-}
-
 std::string line_of(const BoundField& bound, const std::vector<std::string_view>& missing) {
   std::string words;
   for (const std::string_view word : bound.field.choices)
@@ -236,13 +223,10 @@ std::string line_of(const BoundField& bound, const std::vector<std::string_view>
 }
 
 std::string describe_own(const BoundField& bound, const Dialects& dialects) {
-  std::string readers;
-  for (const ProgramKeys& program : kProgramKeys)
-    if (is_read(program, bound)) readers += fmt::format("{}{}", readers.empty() ? "" : ", ", program.programs);
-  std::string text = fmt::format("{}: {}\n  value    {}\n  default  {}\n", bound.field.name, bound.field.help,
-                                 expected(bound.field, bound.ref), default_of(bound));
+  std::string text = fmt::format("{}: {}\n  value    {}\n  default  {}\n", bound.field.name, bound.field.help, values_of(bound),
+                                 default_of(bound));
   if (!bound.field.advice.empty()) text += fmt::format("  advice   {}\n", bound.field.advice);
-  text += fmt::format("  read by  {}\n", readers);
+  text += fmt::format("  read by  {}\n", readers_of(bound));
   if (const auto names = dialects.names_of(bound.field.name); !names.empty())
     text += fmt::format("  also     {} of other tools\n", fmt::join(names, ", "));
   return text;
@@ -263,18 +247,58 @@ std::string wrap_lines(const std::string& text) {
 
 }  // namespace
 
+std::string default_of(const BoundField& bound) {
+  if (!bound.field.default_text.empty()) return std::string(bound.field.default_text);
+  const nlohmann::json value = field_value(bound.field, bound.ref);
+  if (value.is_null()) return "none";
+  if (value.is_string()) return value;
+  if (!value.is_array()) return value.dump();
+  std::string list;
+  for (const auto& item : value) {
+    if (!list.empty()) list += ',';
+    list += item.is_string() ? item.get<std::string>() : item.dump();
+  }
+  return list;
+}
+
+std::string values_of(const BoundField& bound) {
+  const auto missing = not_implemented(bound.field.name, Purpose::train);
+  if (std::ranges::find(missing, "") != missing.end()) return "the default only: other values are not implemented";
+  std::string text = expected(bound.field, bound.ref);
+  if (!missing.empty()) text += fmt::format("; not implemented: {}", fmt::join(missing, ", "));
+  return text;
+}
+
+std::vector<std::string_view> implemented_values(const BoundField& bound) {
+  std::vector<std::string_view> words = bound.field.choices;
+  const auto missing = not_implemented(bound.field.name, Purpose::train);
+  std::erase_if(words, [&](std::string_view word) { return std::ranges::find(missing, word) != missing.end(); });
+  return words;
+}
+
+std::string readers_of(const BoundField& bound) {
+  std::string readers;
+  for (const ProgramKeys& program : kProgramKeys)
+    if (is_read(program, bound)) readers += fmt::format("{}{}", readers.empty() ? "" : ", ", program.programs);
+  return readers;
+}
+
+bool reads_key(Purpose purpose, const BoundField& bound) {
+  const ProgramKeys* program = program_keys_of(purpose);
+  return program == nullptr || is_read(*program, bound);
+}
+
 std::string_view sample_run_file(Purpose purpose) {
   const ProgramKeys* program = program_keys_of(purpose);
   return program == nullptr ? std::string_view() : program->sample;
 }
 
 bool reads_key(Purpose purpose, std::string_view key) {
-  const ProgramKeys* program = program_keys_of(purpose);
-  if (program == nullptr) return true;
+  if (purpose == Purpose::any) return true;
   RunConfig defaults;
   const auto fields = bound_fields(defaults);
   const BoundField* bound = find_field(fields, key);
-  return bound != nullptr && is_read(*program, *bound);
+  return bound != nullptr && reads_key(purpose, *bound);
 }
 
 std::vector<std::string_view> implemented_values(std::string_view key) {
@@ -282,10 +306,7 @@ std::vector<std::string_view> implemented_values(std::string_view key) {
   const auto fields = bound_fields(defaults);
   const BoundField* bound = find_field(fields, key);
   QFT_ASSERT(bound != nullptr, "'{}' is not a key", key);
-  std::vector<std::string_view> words = bound->field.choices;
-  const auto missing = not_implemented(key, Purpose::train);
-  std::erase_if(words, [&](std::string_view word) { return std::ranges::find(missing, word) != missing.end(); });
-  return words;
+  return implemented_values(*bound);
 }
 
 std::string describe_key(std::string_view name, const Dialects& dialects) {

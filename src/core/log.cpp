@@ -2,6 +2,7 @@
 
 #include "qft/core/error.h"
 #include "qft/core/log_file.h"
+#include "qft/core/severity_names.h"
 
 #include <algorithm>
 #include <atomic>
@@ -33,8 +34,6 @@ namespace bl = boost::log;
 using Sink = bl::sinks::synchronous_sink<bl::sinks::text_ostream_backend>;
 using FileSink = bl::sinks::synchronous_sink<bl::sinks::text_file_backend>;
 using Logger = bl::sources::severity_logger_mt<Severity>;
-
-constexpr const char* kSeverityNames[] = {"trace", "debug", "info", "warning", "error"};
 
 constexpr std::uintmax_t kFileBytes = std::uintmax_t{16} << 20;
 constexpr unsigned kFilesKept = 5;

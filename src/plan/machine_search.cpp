@@ -80,6 +80,12 @@ Machine find_machine(const std::string& asked) {
   return machine;
 }
 
+std::vector<std::string> machine_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, file] : described_machines()) names.push_back(name);
+  return names;
+}
+
 std::string list_machines() {
   const auto all = described_machines();
   std::size_t width = 0;

@@ -117,7 +117,8 @@ TEST(ReferenceIdentityOf, FollowsWeightsConfigurationAndAdapterNotTheirFolders) 
                              R"("num_attention_heads":4,"vocab_size":512,"max_position_embeddings":256})";
   model("a", config, "weights"), model("b", config, "weights"), model("c", config, "weight5");
   std::filesystem::create_directories(dir / "adapter");
-  write_bytes(dir / "adapter/adapter_config.json", "{}");
+  write_bytes(dir / "adapter/adapter_config.json",
+              R"({"peft_type":"LORA","r":8,"lora_alpha":16,"target_modules":["q_proj"]})");
   write_bytes(dir / "adapter/adapter_model.safetensors", "factors");
   const auto of = [&](const char* name, const std::vector<std::string>& adapters = {}, const char* rope_scaling = "") {
     config::RunConfig config;
@@ -125,7 +126,7 @@ TEST(ReferenceIdentityOf, FollowsWeightsConfigurationAndAdapterNotTheirFolders) 
     config.model.model_name_or_path = (dir / name).string();
     config.model.adapter_name_or_path = adapters;
     config.model.infer_dtype = "float32";
-    return identity_of(config, "0123");
+    return identity_of(config, ModelSource::read(config, Use::inference), "0123");
   };
   const ReferenceIdentity a = of("a");
   EXPECT_EQ(a.pack, "0123");

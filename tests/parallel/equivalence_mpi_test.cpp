@@ -188,7 +188,7 @@ TEST(Step, VotesAreCountedOnAllRanks) {
   const auto spec = make_spec(c);
   model::Transformer transformer(spec, at::kDouble, device_under_test());
   const auto store = make_replicated_store(spec, c.precision, device_under_test(), world, true);
-  Executor executor(transformer, *store, world, {});
+  Executor executor(transformer, *store, world, {}, {}, {});
   const TokenMeanLoss loss({1.0, 1.0});
   const auto result = executor.train(training_actions(spec, {1, false}, {0, 1}), {}, loss, 0,
                                      [&](bool) { return world.rank() == world.size() - 1; });

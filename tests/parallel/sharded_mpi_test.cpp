@@ -125,7 +125,6 @@ TEST(Memory, IsWhatThePlanSays) {
                        .optim = lora == offload.any() ? "lion" : "adamw"};
           TinyRun run(c, world());
           for (int s = 0; s < 2; ++s) run.step(s, 1);
-          const auto& layout = run.layout();
           plan::RunPlan planned = run.instance().plan();
           planned.schedule.recompute = true;
           planned.shape = {.tokens = 64};

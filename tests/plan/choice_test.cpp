@@ -41,15 +41,15 @@ TEST(MaxMemory, DecidesWhatIsComputedAgain) {
   const TempDir dir;
   write_bytes(dir / "config.json", kTiny);
   const Row usual = ddp(dir, 0);
-  EXPECT_TRUE(usual.policy.recompute);
+  EXPECT_TRUE(usual.run.schedule.recompute);
   const Row kept = ddp(dir, 100);
-  EXPECT_FALSE(kept.policy.recompute);
+  EXPECT_FALSE(kept.run.schedule.recompute);
   EXPECT_GT(kept.needed, usual.needed);
 
   const auto allowing = [](std::int64_t bytes) { return static_cast<double>(bytes) * 1.001 / 0.9e9; };
-  EXPECT_FALSE(ddp(dir, allowing(kept.needed)).policy.recompute);
+  EXPECT_FALSE(ddp(dir, allowing(kept.needed)).run.schedule.recompute);
   const Row less = ddp(dir, allowing(kept.needed - 1000000));
-  EXPECT_TRUE(less.policy.recompute && less.fits && less.policy.head_rows == 0);
+  EXPECT_TRUE(less.run.schedule.recompute && less.run.fits && less.run.schedule.head_rows == 0);
   const Row least = ddp(dir, allowing(usual.needed - 300000));
   EXPECT_TRUE(least.run.schedule.recompute && least.run.fits && least.run.schedule.head_rows > 0) << least.needed;
   EXPECT_FALSE(ddp(dir, 1e-3).run.fits);
@@ -58,8 +58,8 @@ TEST(MaxMemory, DecidesWhatIsComputedAgain) {
 TEST(MaxMemory, LeavesWhatAKeySays) {
   const TempDir dir;
   write_bytes(dir / "config.json", kTiny);
-  EXPECT_TRUE(ddp(dir, 100, true).policy.recompute);
-  EXPECT_FALSE(ddp(dir, 1e-3, false).policy.recompute);
+  EXPECT_TRUE(ddp(dir, 100, true).run.schedule.recompute);
+  EXPECT_FALSE(ddp(dir, 1e-3, false).run.schedule.recompute);
 }
 
 TEST(CudaGraphs, ArePlannedWithWhatTheyPadAndHold) {

@@ -124,6 +124,8 @@ TEST(Machines, AreFoundByName) {
   EXPECT_NE(list.find("\nh100 "), std::string::npos) << list;
   EXPECT_EQ(std::ranges::count(list, '\n'),
             std::distance(fs::directory_iterator(fs::path(test::kSourceDir) / "configs/machines"), {}));
+  EXPECT_EQ(std::ranges::count(list, '\n'), std::ssize(machine_names()));
+  EXPECT_EQ(std::ranges::count(machine_names(), "h100"), 1);
   unsetenv("QFT_MACHINES");
 }
 

@@ -6,6 +6,8 @@
 #include "qft/core/log.h"
 
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +29,8 @@ struct CommandSpec {
   bool machine_readable = false;   // accepts --json
   /// The program's own options, such as --ranks. --help, --version, --json and --log-level are added.
   boost::program_options::options_description options = boost::program_options::options_description("options");
+  /// Known values of options, by name without dashes; "" names the words. For completion only: other values may be valid too.
+  std::map<std::string, std::vector<std::string>, std::less<>> choices = {};
 };
 
 /// A parsed command line.

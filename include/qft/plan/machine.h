@@ -61,6 +61,9 @@ struct Machine {
 /// Machine::load() does.
 Machine find_machine(const std::string& asked);
 
+/// Returns the names of the descriptions that find_machine() finds by name, sorted.
+std::vector<std::string> machine_names();
+
 /// Returns a sorted line per named description: "h100  8 x ...", or its error if it cannot be read.
 std::string list_machines();
 
