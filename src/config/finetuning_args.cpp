@@ -1,14 +1,37 @@
 #include "qft/config/finetuning_args.h"
 
+#include "qft/config/stages.h"
+
 namespace qft::config {
+namespace {
+
+std::vector<std::string_view> stage_names() {
+  std::vector<std::string_view> names;
+  for (const Stage& stage : stages()) names.push_back(stage.name);
+  return names;
+}
+
+/// Returns "what to learn: raw text (pt), instructions (sft) ... or text labels (seq_cls)". Neighbours that learn the same share
+/// brackets.
+std::string stage_help() {
+  std::vector<std::string> parts;
+  std::string_view last;
+  for (const Stage& stage : stages()) {
+    if (stage.learns == last)
+      parts.back().insert(parts.back().size() - 1, ", " + std::string(stage.name));
+    else
+      parts.push_back(std::string(last = stage.learns) + " (" + std::string(stage.name) + ")");
+  }
+  std::string text = "what to learn: ";
+  for (std::size_t i = 0; i < parts.size(); ++i) text += (i == 0 ? "" : i + 1 == parts.size() ? " or " : ", ") + parts[i];
+  return text;
+}
+
+}  // namespace
 
 void FinetuningArgs::visit(const FieldVisitor& field) {
-  field(Field("stage",
-              "what to learn: raw text (pt), instructions (sft), preference pairs (dpo, rm), answers marked good or bad (kto) or "
-              "text labels (seq_cls)")
-            .one_of({"pt", "sft", "dpo", "rm", "kto", "seq_cls"})
-            .advise("other stages, such as ppo, are not implemented"),
-        &stage);
+  static const std::string kStageHelp = stage_help();
+  field(Field("stage", kStageHelp).one_of(stage_names()).advise("other stages, such as ppo, are not implemented"), &stage);
   field(Field("finetuning_type", "which weights train")
             .one_of({"lora", "oft", "full", "freeze"})
             .advise("other methods are not implemented: lora is the nearest"),

@@ -35,6 +35,31 @@ void note_inference(RunConfig& config, Purpose purpose) {
     if (asks) note_winner(config, "infer_dtype", key);
 }
 
+bool pack_decides_stage(const RunConfig& config) {
+  return !config.is_given("stage") && !config.data.pack.empty();
+}
+
+void note_unused_in_stage(RunConfig& config, std::string_view key) {
+  config.notes.push_back(
+      fmt::format("{} has no effect: {} is {}", at_key(config, key), at_key(config, "stage"), config.finetuning.stage));
+}
+
+// Notes given keys that other stages read, but this one does not.
+void note_stage(RunConfig& config) {
+  const FinetuningArgs& f = config.finetuning;
+  const Stage& stage = config.stage();
+  std::vector<std::string_view> noted;
+  for (const Stage& other : stages())
+    for (const StageKey& row : other.keys) {
+      if (!config.is_given(row.key) || stage.reads(row.key, f) || std::ranges::find(noted, row.key) != noted.end()) continue;
+      noted.push_back(row.key);
+      if (!pack_decides_stage(config)) note_unused_in_stage(config, row.key);
+    }
+  if (stage.has_pairs() && config.is_given("share_prompts") && f.share_prompts && !config.unshared_prompts_reason().empty())
+    config.notes.push_back(
+        fmt::format("{} has no effect: {}", at_key(config, "share_prompts"), config.unshared_prompts_reason()));
+}
+
 // Notes which of two training keys for the same thing applies.
 void note_training(RunConfig& config) {
   const TrainingArgs& t = config.training;
@@ -60,24 +85,8 @@ void note_training(RunConfig& config) {
   of_optimizer("galore_adamw", {"galore_rank", "galore_update_interval", "galore_scale", "galore_proj_type"});
   of_optimizer("apollo_adamw", {"apollo_rank", "apollo_update_interval", "apollo_scale", "apollo_proj", "apollo_proj_type",
                                 "apollo_scale_type", "apollo_scale_front"});
-  const bool pairs = config.finetuning.stage == "dpo", compares = pairs || config.finetuning.stage == "kto";
-  const bool pack_decides = !config.is_given("stage") && !config.data.pack.empty();
-  const auto only = [&](bool used, std::initializer_list<const char*> keys) {
-    for (const char* key : keys)
-      if (!used && !pack_decides && config.is_given(key))
-        config.notes.push_back(
-            fmt::format("{} has no effect: {} is {}", at_key(config, key), at_key(config, "stage"), config.finetuning.stage));
-  };
-  only(pairs, {"pref_loss", "simpo_gamma", "rpo_alpha", "dpo_label_smoothing", "ld_alpha", "pref_bco_weight"});
-  only(compares, {"pref_beta", "pref_ftx", "precompute_ref_log_probs"});
-  const bool shares = config.finetuning.trains_pairs();
-  only(shares, {"share_prompts"});
-  if (shares && config.is_given("share_prompts") && config.finetuning.share_prompts && !config.unshared_prompts_reason().empty())
-    config.notes.push_back(
-        fmt::format("{} has no effect: {}", at_key(config, "share_prompts"), config.unshared_prompts_reason()));
-  only(compares || config.finetuning.use_asft_loss, {"ref_model", "ref_model_adapters"});
-  only(compares && !pairs, {"kto_chosen_weight", "kto_rejected_weight"});
-  if (compares && config.finetuning.lora_dropout > 0) {
+  note_stage(config);
+  if (!config.stage().lora_dropout && config.finetuning.lora_dropout > 0) {
     config.notes.push_back(fmt::format("{} has no effect: as in LLaMA-Factory and TRL, stage {} trains without dropout",
                                        at_key(config, "lora_dropout"), config.finetuning.stage));
   }
@@ -106,15 +115,12 @@ void note_training(RunConfig& config) {
                                          {"asft_alpha", "use_asft_loss", config.finetuning.use_asft_loss}})
     if (config.is_given(key) && !asked)
       config.notes.push_back(fmt::format("{} has no effect without {}", at_key(config, key), loss));
-  if (config.finetuning.compute_accuracy && config.finetuning.stage != "sft" && config.finetuning.stage != "pt" &&
-      !pack_decides) {
-    config.notes.push_back(fmt::format("{} has no effect: {} is {}", at_key(config, "compute_accuracy"), at_key(config, "stage"),
-                                       config.finetuning.stage));
-  }
+  if (config.finetuning.compute_accuracy && !config.stage().token_loss && !pack_decides_stage(config))
+    note_unused_in_stage(config, "compute_accuracy");
 }
 
 void note_packing(RunConfig& config) {
-  if (config.data.packing == true && !config.data.neat_packing && config.finetuning.stage == "sft") {
+  if (config.data.packing == true && !config.data.neat_packing && config.stage().sample == SampleKind::conversation) {
     config.notes.push_back(
         fmt::format("{}: samples in one row do not attend to each other, as with neat_packing", at_key(config, "packing")));
   }

@@ -41,12 +41,12 @@ namespace {
 /// Applies the base of loss_scale to mask_history and train_on_prompt.
 void resolve_loss_scale(RunConfig& c) {
   const auto [base, schemes] = parse_loss_scale(c.data.loss_scale);
-  const std::string& stage = c.finetuning.stage;
-  const std::string_view learned = stage == "pt" ? "all" : "last_round";  // fixed in stages other than sft
-  if (stage != "sft" && (!schemes.empty() || (!base.empty() && base != "default" && base != learned)))
+  const Stage& stage = c.stage();
+  const std::string_view learned = stage.has_documents() ? "all" : "last_round";  // fixed if labels have no weights
+  if (!stage.weighs_labels && (!schemes.empty() || (!base.empty() && base != "default" && base != learned)))
     fail_config("{} is {}, but {} is {}, which gives {} the same weight: remove it", at_key(c, "loss_scale"), c.data.loss_scale,
-                at_key(c, "stage"), stage, stage == "pt" ? "all tokens" : "the tokens of answers");
-  if (stage != "sft" || base.empty()) return;
+                at_key(c, "stage"), stage.name, stage.has_documents() ? "all tokens" : "the tokens of answers");
+  if (!stage.weighs_labels || base.empty()) return;
   for (const auto& [key, value, asked] : {std::tuple("mask_history", &c.data.mask_history, base == "last_round"),
                                           std::tuple("train_on_prompt", &c.data.train_on_prompt, base == "all")}) {
     if (c.is_given(key) && *value != asked)
@@ -66,7 +66,7 @@ void RunConfig::resolve() {
   }
   if (finetuning.lora_alpha == 0) finetuning.lora_alpha = 2 * finetuning.lora_rank;
   if (finetuning.oft_rank > 0 && !is_given("oft_block_size")) finetuning.oft_block_size = 0;
-  if (!data.packing) data.packing = data.neat_packing || finetuning.stage == "pt";
+  if (!data.packing) data.packing = data.neat_packing || stage().has_documents();
   if (!training.data_seed) training.data_seed = training.seed;
   if (training.eval_steps == 0.0) training.eval_steps = training.logging_steps > 0.0 ? training.logging_steps : kDefaultEvalSteps;
   if (training.eval_strategy != "no") training.do_eval = true;
@@ -123,7 +123,7 @@ bool RunConfig::may_choose_recompute() const {
 }
 
 std::string_view RunConfig::unshared_prompts_reason() const {
-  if (!finetuning.trains_pairs()) return "only stages dpo and rm have pairs";
+  if (!stage().has_pairs()) return "only stages dpo and rm have pairs";
   if (!finetuning.share_prompts) return "share_prompts is false";
   if (training.neftune_noise_alpha > 0) return "neftune_noise_alpha adds different noise to each sequence";
   if (training.cuda_graphs) return "cuda_graphs replays recorded layers for sequences of other lengths";

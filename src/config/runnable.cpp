@@ -16,18 +16,24 @@ struct MissingFeature {
   std::string_view value;
   std::initializer_list<Purpose> purposes;
   std::string_view advice;
-  std::string_view stage = {};  ///< only in this stage; empty: in all stages
 };
 
 constexpr auto kPairPurposes = {Purpose::train, Purpose::eval, Purpose::plan};
 
 // The only list of missing features. Remove a row after implementing it.
 const MissingFeature kMissingFeatures[] = {
-    {"pref_loss", "kto_pair", kPairPurposes, "TRL has dropped it too; pref_loss: sigmoid is the nearest", "dpo"},
+    {"pref_loss", "kto_pair", kPairPurposes, "TRL has dropped it too; pref_loss: sigmoid is the nearest"},
 };
 
 bool applies_to(const MissingFeature& row, Purpose purpose) {
   return std::find(row.purposes.begin(), row.purposes.end(), purpose) != row.purposes.end();
+}
+
+/// True if other stages read the key, but the run's stage does not.
+bool is_unread(const RunConfig& config, std::string_view key) {
+  if (config.stage().reads(key, config.finetuning)) return false;
+  return std::ranges::any_of(
+      stages(), [&](const Stage& stage) { return std::ranges::find(stage.keys, key, &StageKey::key) != stage.keys.end(); });
 }
 
 }  // namespace
@@ -43,7 +49,7 @@ void require_runnable(const RunConfig& config, Purpose purpose) {
   RunConfig asked = config, defaults;
   const auto fields = bound_fields(asked), initial = bound_fields(defaults);
   for (const MissingFeature& row : kMissingFeatures) {
-    if (!applies_to(row, purpose) || (!row.stage.empty() && row.stage != config.finetuning.stage)) continue;
+    if (!applies_to(row, purpose) || is_unread(config, row.key)) continue;
     const BoundField* field = find_field(fields, row.key);
     QFT_ASSERT(field != nullptr, "the list of missing features names '{}', which is not a key", row.key);
     const nlohmann::json value = field_value(field->field, field->ref);

@@ -1,5 +1,6 @@
 // Checks relations between keys, as LLaMA-Factory and transformers do, and the keys that each program requires.
 #include "qft/config/bound_field.h"
+#include "qft/config/dump.h"
 #include "qft/config/run_config.h"
 #include "qft/config/start.h"
 #include "qft/core/error.h"
@@ -9,6 +10,7 @@
 #include <filesystem>
 
 #include "runnable.h"
+#include <fmt/ranges.h>
 
 namespace qft::config {
 namespace {
@@ -113,24 +115,29 @@ void check_oft(const RunConfig& c) {
                 at_key(c, "oft_rank"), f.oft_rank, at_key(c, "oft_block_size"), f.oft_block_size);
 }
 
-void check_labels(const RunConfig& c) {
-  const FinetuningArgs& f = c.finetuning;
-  if (f.stage != "seq_cls") {
-    for (const auto& [key, asked] :
-         {std::pair{"num_labels", f.num_labels.has_value()}, {"problem_type", !f.problem_type.empty()}})
-      if (asked && (c.is_given("stage") || c.data.pack.empty()))
-        fail_config("{} belongs to a classifier, but {} is {}: set stage: seq_cls (task_type: seq_cls), or remove it",
-                    at_key(c, key), at_key(c, "stage"), f.stage);
-    return;
+/// True if the key has another value than its default.
+bool is_set(const std::vector<BoundField>& given, const std::vector<BoundField>& initial, std::string_view key) {
+  const BoundField *mine = find_field(given, key), *theirs = find_field(initial, key);
+  QFT_ASSERT(mine != nullptr, "the table of stages names '{}', which is not a key", key);
+  return field_value(mine->field, mine->ref) != field_value(theirs->field, theirs->ref);
+}
+
+/// Refuses keys that do not fit the stage: keys of other stages, and the keys that its row refuses.
+void check_stage(const RunConfig& c) {
+  const Stage& stage = c.stage();
+  RunConfig copy = c, defaults;
+  const auto given = bound_fields(copy), initial = bound_fields(defaults);
+  for (const Stage& other : stages()) {
+    if (&other == &stage || (other.own_keys.pack_may_decide && !c.is_given("stage") && !c.data.pack.empty())) continue;
+    for (const std::string_view key : other.own_keys.keys)
+      if (is_set(given, initial, key))
+        fail_config("{} {}, but {} is {}{}", at_key(c, key), other.own_keys.claim, at_key(c, "stage"), stage.name,
+                    other.own_keys.remedy);
   }
-  if (!f.num_labels)
-    fail_config("{} is seq_cls, which needs num_labels: set it to the number of labels, or to 1 for a regression",
-                at_key(c, "stage"));
-  if (*f.num_labels == 1 && f.effective_problem_type(1) == "single_label_classification")
-    fail_config(
-        "{} is 1 and {} is single_label_classification, so every text has the same label: set problem_type: regression, or "
-        "num_labels: 2",
-        at_key(c, "num_labels"), at_key(c, "problem_type"));
+  for (const RefusedKey& row : stage.refused)
+    if (row.is_used(c))
+      fail_config("{} {}, but {} is {}, {}", at_key(c, row.key), row.claim, at_key(c, "stage"), stage.name, row.reason);
+  if (stage.check != nullptr) stage.check(c);
 }
 
 void check_method(const RunConfig& c) {
@@ -156,42 +163,13 @@ void check_method(const RunConfig& c) {
   if (f.use_llama_pro && f.finetuning_type != "freeze")
     fail_config("{} needs finetuning_type freeze, but {} is {}: LoRA on only the expanded layers is not implemented",
                 at_key(c, "use_llama_pro"), at_key(c, "finetuning_type"), f.finetuning_type);
-  const auto sft_only = [&](bool asked, std::string_view key) {
-    if (asked && f.stage != "sft") {
-      fail_config("{} needs stage sft, but {} is {}", at_key(c, key), at_key(c, "stage"), f.stage);
-    }
-  };
-  sft_only(c.data.neat_packing, "neat_packing");
-  if (c.data.packing == true && (f.stage == "dpo" || f.stage == "kto" || f.stage == "rm"))
-    fail_config(
-        "{} puts samples into rows of cutoff_len tokens, but {} is {}, in which items have two sequences and may be longer: "
-        "remove packing (there is no padding without packing either)",
-        at_key(c, "packing"), at_key(c, "stage"), f.stage);
-  if (f.outputs_scores() && !c.eval.predict_logprobs.empty())
-    fail_config("{} asks for log-probabilities, but {} is {}, and its model outputs scores: remove it; qft score writes scores",
-                at_key(c, "predict_logprobs"), at_key(c, "stage"), f.stage);
-  check_labels(c);
-  if (f.dpo_label_smoothing > 0 && f.stage == "dpo" && f.pref_loss != "sigmoid" && f.pref_loss != "cpo")
-    fail_config("{} needs pref_loss sigmoid or cpo, but {} is {}: remove it", at_key(c, "dpo_label_smoothing"),
-                at_key(c, "pref_loss"), f.pref_loss);
-  if (f.pref_bco_weight > 0 && f.stage == "dpo" && (f.pref_loss == "orpo" || f.pref_loss == "simpo" || f.pref_loss == "cpo"))
-    fail_config("{} compares rewards relative to a reference model, but {} is {}, which has no reference model: remove it",
-                at_key(c, "pref_bco_weight"), at_key(c, "pref_loss"), f.pref_loss);
-  if (f.stage == "kto" && f.kto_chosen_weight == 0 && f.kto_rejected_weight == 0)
-    fail_config("{} and {} are both 0, so nothing is trained: set one of them above 0", at_key(c, "kto_chosen_weight"),
-                at_key(c, "kto_rejected_weight"));
-  exclude(c, f.stage == "dpo" && f.rpo_alpha > 0 && f.ld_alpha.has_value(), "rpo_alpha", "ld_alpha",
-          "the chosen answers' SFT loss would also weight labels by ld_alpha; pref_ftx does this, as in LLaMA-Factory");
+  check_stage(c);
   std::string_view loss;
   for (const auto& [key, asked] :
        {std::pair{"use_dft_loss", f.use_dft_loss}, {"use_eaft_loss", f.use_eaft_loss}, {"use_asft_loss", f.use_asft_loss}}) {
-    sft_only(asked, key);
     exclude(c, asked && !loss.empty(), loss, key, "a run has one loss");
     if (asked) loss = key;
   }
-  sft_only(c.data.train_on_prompt, "train_on_prompt");
-  sft_only(c.data.mask_history, "mask_history");
-  sft_only(c.eval.predict_with_generate, "predict_with_generate");
   exclude(c, c.eval.predict_with_generate && f.compute_accuracy, "predict_with_generate", "compute_accuracy",
           "generation has no token accuracy");
   exclude(c, c.eval.predict_with_generate && c.data.train_on_prompt, "predict_with_generate", "train_on_prompt",
@@ -269,7 +247,7 @@ void check_evaluation(const RunConfig& c) {
   needs_data(t.do_eval, "do_eval");
   needs_data(t.do_predict, "do_predict");
   needs_data(c.eval.predict_with_generate, "predict_with_generate");
-  if (c.finetuning.stage == "sft" && t.do_predict && !c.eval.predict_with_generate) {
+  if (c.stage().generates() && t.do_predict && !c.eval.predict_with_generate) {
     fail_config("{} needs predict_with_generate: true", at_key(c, "do_predict"));
   }
   if (c.finetuning.early_stopping_steps && !t.load_best_model_at_end) {
@@ -305,9 +283,14 @@ void check_prediction(const RunConfig& c) {
     fail_config("{} is true, but {}: add do_predict: true, or remove it and run qft eval", at_key(c, "predict_with_generate"),
                 trains(c) ? "nothing is evaluated" : "a run without training only reports the loss");
   }
-  if (c.training.do_predict && c.finetuning.stage != "sft" && !c.finetuning.outputs_scores()) {
-    fail_config("{} needs stage sft (answers), rm (scores) or seq_cls (labels), but {} is {}", at_key(c, "do_predict"),
-                at_key(c, "stage"), c.finetuning.stage);
+  if (c.training.do_predict && c.stage().predicts.empty()) {
+    std::vector<std::string> rows;
+    for (const Stage& stage : stages())
+      if (!stage.predicts.empty()) rows.push_back(fmt::format("{} ({})", stage.name, stage.predicts));
+    const std::string last = rows.back();
+    rows.pop_back();
+    fail_config("{} needs stage {} or {}, but {} is {}", at_key(c, "do_predict"), fmt::join(rows, ", "), last, at_key(c, "stage"),
+                c.finetuning.stage);
   }
 }
 
@@ -341,9 +324,9 @@ void check_purpose(const RunConfig& c, Purpose purpose) {
       need(c, !c.eval.predict_with_generate || !c.training.output_dir.empty(), "output_dir", "predict_with_generate");
       return need(c, eval_data, "eval_dataset, eval_pack, dataset or pack", "qft eval");
     case Purpose::generate:
-      if (c.finetuning.outputs_scores())
+      if (c.stage().outputs_scores())
         fail_config("{} is {}: {} outputs scores instead of answers: use qft score (or stage: sft to run the language model)",
-                    at_key(c, "stage"), c.finetuning.stage, c.finetuning.stage == "rm" ? "a reward model" : "a classifier");
+                    at_key(c, "stage"), c.finetuning.stage, c.stage().model);
       return need(c, model, "model_name_or_path", "qft generate (or chat)");
     case Purpose::export_model:
       need(c, model, "model_name_or_path", "qft export");

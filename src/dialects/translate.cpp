@@ -309,8 +309,10 @@ class Translator {
   void leave_texts_plain() {
     const Setting* chat = find_typed("use_chat_template");
     if (is_on(chat)) return;
-    const bool classifies = std::any_of(out_.settings.begin(), out_.settings.end(),
-                                        [](const Setting& s) { return s.key == "stage" && word_of(s.value) == "seq_cls"; });
+    const bool classifies = std::any_of(out_.settings.begin(), out_.settings.end(), [](const Setting& s) {
+      const config::Stage* stage = s.key == "stage" ? config::find_stage(word_of(s.value)) : nullptr;
+      return stage != nullptr && stage->classifies();
+    });
     if (!classifies) fail_config("{}: {} is refused: use stage: pt to train on raw texts", chat->where, describe(chat->value));
     std::erase_if(out_.settings, [](const Setting& s) { return s.key == "template"; });
     out_.settings.push_back(as(*chat, "template", scalar("empty", chat->value.line)));

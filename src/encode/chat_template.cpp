@@ -69,7 +69,7 @@ Choice choose(const config::RunConfig& config) {
     return {std::string(kOwn), ModelChatTemplate{io::read_text_file(data.chat_template), "", data.chat_template},
             config.tokenizer_path()};
   }
-  if (data.template_name.empty() && config.finetuning.stage == "pt") return {std::string(kPlain), std::nullopt};
+  if (data.template_name.empty() && config.stage().has_documents()) return {std::string(kPlain), std::nullopt};
   if (!data.template_name.empty() && data.template_name != kOwn) return {data.template_name, std::nullopt};
   Choice choice = own_choice(config);
   if (!choice.own)
@@ -251,7 +251,7 @@ std::optional<ChatTemplate> ChatTemplate::own_for_comparison(const config::RunCo
                                                              std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
   const std::string& name = config.data.template_name;
   const bool is_jinja = name == kOwn || (name.empty() && config.data.chat_template.empty());
-  if (is_jinja || name == kPlain || config.finetuning.stage == "pt") return std::nullopt;
+  if (is_jinja || name == kPlain || config.stage().has_documents()) return std::nullopt;
   const Choice choice = own_choice(config);
   if (!choice.own) return std::nullopt;
   config::RunConfig plain = config;

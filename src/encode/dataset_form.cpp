@@ -149,7 +149,7 @@ void decide_texts(const FirstRecords& seen, const std::string& where, bool pairs
 
 }  // namespace
 
-void decide_form(const FirstRecords& seen, const std::string& where, std::string_view stage, DatasetSpec& spec) {
+void decide_form(const FirstRecords& seen, const std::string& where, const config::Stage* stage, DatasetSpec& spec) {
   if (const std::string media = seen.first(kMediaWords); !media.empty())
     fail_config("{}: has the column '{}', but qft trains on text only; remove the column to train on the texts",
                 seen.columns.at(media), media);
@@ -159,10 +159,12 @@ void decide_form(const FirstRecords& seen, const std::string& where, std::string
   spec.optional_columns.clear();
   c.system = column_or_unseen(seen, kSystemWords, spec);
   c.tools = column_or_unseen(seen, {"tools"}, spec);
-  const bool pairs = stage != "sft" && stage != "pt" && stage != "kto" && stage != "seq_cls" && decide_pairs(seen, spec);
-  if (stage == "seq_cls") c.label = seen.first(kLabelWords);
-  if (const std::string mark = seen.first(kMarkWords); stage == "kto" && seen.flags.contains(mark)) c.kto_tag = mark;
-  if (stage == "sft") c.weight = column_of_weights(seen, spec);
+  const auto learns = [&](config::SampleKind kind) { return stage != nullptr && stage->sample == kind; };
+  const bool pairs = (stage == nullptr || stage->has_pairs()) && decide_pairs(seen, spec);
+  if (learns(config::SampleKind::sequence_label)) c.label = seen.first(kLabelWords);
+  if (const std::string mark = seen.first(kMarkWords); learns(config::SampleKind::feedback) && seen.flags.contains(mark))
+    c.kto_tag = mark;
+  if (stage != nullptr && stage->weighs_labels) c.weight = column_of_weights(seen, spec);
   if (c.messages = column_of_messages(seen, spec); !c.messages.empty())
     decide_messages(seen, seen.columns.at(c.messages), spec);
   else

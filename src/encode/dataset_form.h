@@ -1,6 +1,8 @@
 // Guesses the format of records from the first ones. Private to encode.
 #pragma once
 
+#include "qft/config/stages.h"
+
 #include <string>
 #include <string_view>
 
@@ -10,10 +12,10 @@ namespace qft::encode {
 
 /// Sets formatting, columns and tags of `spec` by the evidence in `seen`; `where` names the files in messages. Optional columns
 /// get their names even if no record has them (spec.optional_columns). Throws ConfigError if no format fits.
-void decide_form(const FirstRecords& seen, const std::string& where, std::string_view stage, DatasetSpec& spec);
+void decide_form(const FirstRecords& seen, const std::string& where, const config::Stage* stage, DatasetSpec& spec);
 
 /// Returns the columns that would have changed this decision if a record had had them.
-std::vector<LaterColumn> columns_that_matter(const FirstRecords& seen, std::string_view stage, const DatasetSpec& spec);
+std::vector<LaterColumn> columns_that_matter(const FirstRecords& seen, const config::Stage* stage, const DatasetSpec& spec);
 
 /// Throws Error if a later record has a column, a form of messages or a role word that would have changed the decision by the
 /// first records. Does nothing if the first records did not decide.

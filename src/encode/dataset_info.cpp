@@ -307,13 +307,13 @@ std::pair<std::string, std::string> split_sample(const std::string& name) {
 /// dataset_dir and the content of its dataset_info.json.
 struct Folder {
   const HubFolders& folders;
-  std::string_view stage;  // stage that reads the records; empty: any
+  const config::Stage* stage;  // stage that reads the records; null: any
   fs::path dir, info_file;
   json info;
   bool of_v1 = false;  // read from YAML of LLaMA-Factory's version 1
 
   /// "ONLINE" has no file; "REMOTE:owner/name" is on a hub.
-  Folder(const std::string& name, const HubFolders& where, std::string_view reader = {})
+  Folder(const std::string& name, const HubFolders& where, const config::Stage* reader = nullptr)
       : folders(where),
         stage(reader),
         dir(folder_of(name, where)),
@@ -424,7 +424,7 @@ std::vector<std::string> DatasetSpec::named_columns() const {
 
 std::vector<DatasetSpec> load_dataset_info(const fs::path& dataset_dir, std::span<const std::string> names,
                                            const HubFolders& folders, std::string_view stage) {
-  const Folder folder(dataset_dir.string(), folders, stage);
+  const Folder folder(dataset_dir.string(), folders, stage.empty() ? nullptr : &config::stage_of(stage));
   if (names.empty() && !fs::is_regular_file(folder.info_file)) fail_config("there is no {}", folder.info_file.string());
   std::vector<DatasetSpec> specs;
   std::set<std::string> seen;

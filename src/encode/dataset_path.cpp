@@ -14,14 +14,14 @@ namespace qft::encode {
 
 namespace fs = std::filesystem;
 
-std::optional<DatasetSpec> dataset_at(const fs::path& path, const std::string& name, std::string_view stage) {
+std::optional<DatasetSpec> dataset_at(const fs::path& path, const std::string& name, const config::Stage* stage) {
   std::error_code code;
   const bool folder = fs::is_directory(path, code);
   if (!folder && !fs::is_regular_file(path, code)) return std::nullopt;
   return dataset_of(folder ? data_files_in(path) : std::vector<fs::path>{path}, name, stage, !folder);
 }
 
-DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name, std::string_view stage, bool name_says_file) {
+DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name, const config::Stage* stage, bool name_says_file) {
   DatasetSpec spec;
   spec.name = name;
   spec.columns_from = spec.tags_from = "the first records";

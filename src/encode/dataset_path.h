@@ -1,6 +1,7 @@
 // Datasets named by file or folder instead of an entry in dataset_info.json.
 #pragma once
 
+#include "qft/config/stages.h"
 #include "qft/encode/dataset_info.h"
 
 #include <algorithm>
@@ -22,11 +23,11 @@ inline bool is_one_of(std::string_view word, Words words) {
 /// Describes dataset `name` at `path`: a file of a type in kDataTypes, or a folder with such files (only the training files if
 /// it has others too). Guesses the format from the first records: messages or conversations, pairs of turns, instruction and
 /// output, a question and an answer, text. Reads two answers (chosen and rejected, or rejected_response beside messages) for
-/// stages dpo and rm and for an empty `stage`; reads marks (kto_tag, label) for stage kto. Returns nullopt if the path does not
+/// a `stage` that has pairs and for null; reads marks (kto_tag, label) for stage kto. Returns nullopt if the path does not
 /// exist. Throws ConfigError with the file and its columns if no format fits.
-std::optional<DatasetSpec> dataset_at(const std::filesystem::path& path, const std::string& name, std::string_view stage);
+std::optional<DatasetSpec> dataset_at(const std::filesystem::path& path, const std::string& name, const config::Stage* stage);
 /// Does the same for known files, at least one. Logs the first file unless `name` already names it (`name_says_file`).
-DatasetSpec dataset_of(std::vector<std::filesystem::path> files, const std::string& name, std::string_view stage,
+DatasetSpec dataset_of(std::vector<std::filesystem::path> files, const std::string& name, const config::Stage* stage,
                        bool name_says_file = false);
 
 /// Returns the data files of a folder: all files of the first type in kDataTypes that it contains, or only the training files

@@ -122,7 +122,7 @@ std::optional<std::pair<fs::path, std::string>> part_of_yaml(const std::string& 
   return std::nullopt;
 }
 
-json read_dataset_yaml(const fs::path& file, std::string_view stage) {
+json read_dataset_yaml(const fs::path& file, const config::Stage* stage) {
   const std::string text = io::read_text_file(file);
   config::require_plain_yaml(text, file.string());
   const YAML::Node document = YAML::Load(text);
@@ -132,7 +132,7 @@ json read_dataset_yaml(const fs::path& file, std::string_view stage) {
         "local, converter: alpaca}}'",
         file.string());
   json entries = json::object();
-  const bool pairs = stage == "dpo" || stage == "rm";
+  const bool pairs = stage != nullptr && stage->has_pairs();
   for (const auto& dataset : document) {
     const auto name = dataset.first.as<std::string>();
     entries[name] = Description(file, name, dataset.second, pairs).entry();

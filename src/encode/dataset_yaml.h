@@ -1,6 +1,8 @@
 // Reads the YAML files that describe datasets in LLaMA-Factory's version 1 (train_dataset).
 #pragma once
 
+#include "qft/config/stages.h"
+
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -18,6 +20,6 @@ std::optional<std::pair<std::filesystem::path, std::string>> part_of_yaml(const 
 /// num_samples, converter formatting, columns and tags. Without a converter, records have version 1's own form, with pairs if
 /// `stage` trains on pairs. Keys unknown to version 1 are kept. Throws ConfigError "file:line: name: key: ..." if something is
 /// missing or not implemented.
-nlohmann::json read_dataset_yaml(const std::filesystem::path& file, std::string_view stage);
+nlohmann::json read_dataset_yaml(const std::filesystem::path& file, const config::Stage* stage);
 
 }  // namespace qft::encode

@@ -33,7 +33,7 @@ FirstRecords with_column(FirstRecords seen, std::string_view column, ValueKind k
 }
 
 // Describes how the records would be read then; "" if the same as `spec`.
-std::string describe_changed_form(const FirstRecords& seen, std::string_view stage, const DatasetSpec& spec) {
+std::string describe_changed_form(const FirstRecords& seen, const config::Stage* stage, const DatasetSpec& spec) {
   DatasetSpec other = spec;
   try {
     decide_form(seen, "the file", stage, other);
@@ -120,7 +120,7 @@ void check_messages(const dom::object& record, const std::string& column, const 
 
 }  // namespace
 
-std::vector<LaterColumn> columns_that_matter(const FirstRecords& seen, std::string_view stage, const DatasetSpec& spec) {
+std::vector<LaterColumn> columns_that_matter(const FirstRecords& seen, const config::Stage* stage, const DatasetSpec& spec) {
   std::vector<LaterColumn> later;
   for (const Words& words : kAllWords)
     for (const std::string_view word : words) {

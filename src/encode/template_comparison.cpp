@@ -91,7 +91,7 @@ std::vector<std::string> compare_with_own(const config::RunConfig& config, const
 }
 
 std::vector<std::string> compare_with_own(const config::RunConfig& config) {
-  if (config.data.dataset.empty() || config.finetuning.stage == "pt") return {};
+  if (config.data.dataset.empty() || config.stage().has_documents()) return {};
   const ChatTemplate named = ChatTemplate::for_packing(config);
   if (named.is_jinja()) return {};
   return compare_with_own(

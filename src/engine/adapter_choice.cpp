@@ -126,8 +126,7 @@ model::OftConfig oft_of(const config::FinetuningArgs& f) {
 
 /// No dropout if the loss compares the log-probabilities of an item's sequences, as in TRL and LLaMA-Factory.
 double dropout_of(const config::RunConfig& config) {
-  const ObjectiveRow& row = objective_of(config);
-  return row.item_sequences > 1 && !row.scores ? 0.0 : config.finetuning.lora_dropout;
+  return config.stage().lora_dropout ? config.finetuning.lora_dropout : 0.0;
 }
 
 model::LoraConfig lora_of(const config::RunConfig& config) {
@@ -177,7 +176,7 @@ model::AdapterConfig adapter_of(const config::RunConfig& config, const ModelSour
     own = oft_of(config.finetuning);
   else
     own = lora_of(config);
-  if (config.finetuning.stage == "seq_cls") {
+  if (config.stage().classifies()) {
     own.targets().labels = labels_of(config);
     std::erase(own.targets().modules_to_save, "score");  // the head always trains
   }

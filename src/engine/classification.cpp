@@ -3,10 +3,12 @@
 #include "qft/core/error.h"
 #include "qft/core/units.h"
 #include "qft/device/upload.h"
+#include "qft/encode/item_columns.h"
 
 #include <algorithm>
 #include <cmath>
 
+#include "item_count.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/cat.h>
@@ -82,7 +84,47 @@ constexpr Problem kProblems[] = {
     {"regression", fill_values, squared_error, squared_error_gradient, nullptr},
 };
 
+/// Throws ConfigError for the first invalid label.
+void check_labels(const pack::PackReader& pack, const loader::ItemSubset& items, const config::RunConfig& config) {
+  const config::FinetuningArgs& f = config.finetuning;
+  const std::int64_t labels = f.num_labels.value_or(1);
+  const Problem& kind = problem(f.effective_problem_type(labels));
+  const std::vector<std::string> tags = pack.item_tags();
+  const ItemCount without(pack, items, [&](std::int64_t number) {
+    const auto label = encode::targets_from_tags(pack::tags_from_json(tags.at(static_cast<std::size_t>(number))));
+    if (!label) return true;
+    const std::string fault = fault_of_label(kind, labels, *label);
+    if (fault.empty()) return false;
+    const encode::EncodedItem item = pack.origin(number);
+    fail_config("'{}': record {} of '{}' has the label [{}]: {} ({} with num_labels: {})", pack.path().string(),
+                item.source_index, pack.attributes().sources.at(static_cast<std::size_t>(item.dataset)).name,
+                fmt::join(*label, ", "), fault, kind.name, labels);
+  });
+  if (without.count > 0)
+    fail_config(
+        "'{}': {} of {} texts have no label (the first: item {}), but stage seq_cls needs one: name the label column as label in "
+        "dataset_info.json, or call it label in a file that dataset names itself",
+        pack.path().string(), without.count, without.all, without.first);
+}
+
+constexpr std::string_view kClassColumns[] = {columns::kTargets};
+
+constexpr ObjectiveRow kClassificationObjective = {
+    .name = "seq_cls",
+    .kind = parallel::ObjectiveKind::sequence_level,
+    .columns = kClassColumns,
+    .make = [](const config::RunConfig& config, const parallel::BatchTotals& totals) -> std::unique_ptr<parallel::Objective> {
+      const auto& f = config.finetuning;
+      return std::make_unique<ClassificationLoss>(problem(f.effective_problem_type(f.num_labels.value_or(1))),
+                                                  f.num_labels.value_or(1), totals);
+    },
+    .check_items = check_labels};
+
 }  // namespace
+
+const ObjectiveRow& classification_objective(const config::RunConfig&) {
+  return kClassificationObjective;
+}
 
 std::span<const Problem> problems() {
   return kProblems;
@@ -110,13 +152,12 @@ void ClassificationLoss::known_gradient(const model::MicroInput&, const Tensor&)
 
 Tensor ClassificationLoss::targets_of(const model::MicroInput& in, c10::Device device) const {
   const auto texts = static_cast<std::size_t>(in.sequences.num_sequences()), width = static_cast<std::size_t>(labels_);
-  require(in.targets.size() == texts, "{} texts, but {} labels: name the label column as label in dataset_info.json", texts,
-          in.targets.size());
+  const Column& given = in.columns.at(columns::kTargets).lists;
   std::vector<double> targets(texts * width, 0.0);
   for (std::size_t i = 0; i < texts; ++i)
-    if (const std::string fault = problem_.fill_target(in.targets[i], std::span(targets).subspan(i * width, width));
+    if (const std::string fault = problem_.fill_target(given.entry(i), std::span(targets).subspan(i * width, width));
         !fault.empty())
-      fail("a label is [{}]: {}", fmt::join(in.targets[i], ", "), fault);
+      fail("a label is [{}]: {}", fmt::join(given.entry(i), ", "), fault);
   return device::upload(std::span<const double>(targets), device).view({-1, labels_});
 }
 

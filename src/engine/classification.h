@@ -1,6 +1,7 @@
 // Losses of text classifiers, as in transformers (ForSequenceClassificationLoss).
 #pragma once
 
+#include "qft/engine/objectives.h"
 #include "qft/parallel/objective.h"
 
 #include <cstdint>
@@ -9,6 +10,9 @@
 #include <vector>
 
 namespace qft::engine {
+
+/// Returns the objective of stage seq_cls.
+const ObjectiveRow& classification_objective(const config::RunConfig& config);
 
 /// A kind of classification: its targets, and its loss from the head's outputs x [S, N] in fp64. A row of a table.
 struct Problem {

@@ -10,7 +10,6 @@
 #include "qft/inputs/inputs.h"
 #include "qft/io/file.h"
 #include "qft/job/output_dir.h"
-#include "qft/loader/shared_prompts.h"
 #include "qft/pack/preprocess.h"
 #include "qft/pack/print.h"
 #include "qft/tokenizer/tokenizer.h"
@@ -18,7 +17,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "classification.h"
+#include "item_count.h"
 #include <fmt/ranges.h>
 
 namespace qft::engine {
@@ -104,16 +103,10 @@ class NewPacks {
 /// The pack may have set the stage. Throws ConfigError if the stage does not train on its items.
 void require_items_of(const pack::PackReader& pack, const config::RunConfig& config) {
   const auto& have = pack.attributes();
-  const ObjectiveRow& row = objective_of(config);
-  if (have.sequences_per_item == row.item_sequences && (have.stage == "kto") == row.estimates_kl &&
-      (have.stage == "seq_cls") == row.has_item_targets)
-    return;
+  const config::Stage& stage = config.stage();
+  if (have.sequences_per_item == stage.sequences && stage.trains_on_items_of(have.stage_row())) return;
   fail_config("'{}' was packed for stage {}, {} sequences an item, but {} trains on {}: give a pack of that stage, or none",
-              pack.path().string(), have.stage, have.sequences_per_item, config.finetuning.stage,
-              row.estimates_kl         ? "single answers marked desirable or undesirable"
-              : row.has_item_targets   ? "texts with labels"
-              : row.item_sequences > 1 ? "preference pairs"
-                                       : "single samples");
+              pack.path().string(), have.stage, have.sequences_per_item, stage.name, stage.items);
 }
 
 /// Opens the pack `given`, or the pack of the datasets of `part` (made first, or null if left out), and checks that it fits.
@@ -147,18 +140,9 @@ OpenPack open_pack(const config::RunConfig& config, const model::ModelConfig& mo
   return {std::move(pack), std::move(tokenizer)};
 }
 
-/// Returns "; 18 of 25 records were cut to cutoff_len 8: raise it", or "" if none was cut.
-std::string cut_words(const pack::PackReader& pack) {
-  std::int64_t records = 0, cut = 0;
-  for (const pack::PackSource& source : pack.attributes().sources) records += source.records, cut += source.truncated;
-  if (cut == 0) return {};
-  return fmt::format("; {} of {} were cut to cutoff_len {}: raise it", cut, count_noun(records, "record"),
-                     pack.attributes().cutoff_len);
-}
-
 /// Removes samples without labels from `items` (null: all). LLaMA-Factory keeps them, without effect.
 loader::ItemSubset learnable(const pack::PackReader& pack, loader::ItemSubset items, bool warns) {
-  if (pack.attributes().stage == "seq_cls") return items;  // their labels are not tokens
+  if (!pack.attributes().stage_row().token_labels) return items;
   const auto labels = pack.item_labels();
   const auto all = static_cast<std::int64_t>(items ? items->size() : labels.size());
   auto kept = std::make_shared<std::vector<std::int64_t>>();
@@ -189,91 +173,12 @@ void warn_of_long(const pack::PackReader& pack, const loader::ItemSubset& items,
         pack.path().string(), longer, model.max_position_embeddings);
 }
 
-/// Counts the items that satisfy a predicate and remembers the first.
-struct ItemCount {
-  std::int64_t all = 0, count = 0, first = -1;
-  ItemCount(const pack::PackReader& pack, const loader::ItemSubset& items, const std::function<bool(std::int64_t item)>& matches)
-      : all(items ? static_cast<std::int64_t>(items->size()) : pack.num_items()) {
-    for (std::int64_t i = 0; i < all; ++i) {
-      const std::int64_t number = items ? (*items)[static_cast<std::size_t>(i)] : i;
-      if (matches(number) && count++ == 0) first = number;
-    }
-  }
-};
-
-/// A pair of equal answers has no gradient except from pref_ftx. Warns of such pairs; throws if all pairs are equal.
-/// LLaMA-Factory keeps them too.
-void check_pairs(const pack::PackReader& pack, const loader::ItemSubset& items) {
-  const std::vector<std::int64_t> tokens = pack.sequence_tokens();
-  const ItemCount equal(pack, items, [&](std::int64_t number) {
-    const auto first = static_cast<std::size_t>(2 * number);
-    if (tokens.at(first) != tokens.at(first + 1)) return false;  // so few items are decoded
-    const encode::EncodedItem item = pack.item(number);
-    return item.sequences.front().ids == item.sequences.back().ids;
-  });
-  if (equal.count > 0 && equal.count == equal.all)
-    fail_config("'{}': all {} pairs have equal chosen and rejected answers: are the columns chosen and rejected the same?{}",
-                pack.path().string(), equal.all, cut_words(pack));
-  if (equal.count > 0)
-    log::warn(
-        "'{}': {} of {} pairs (the first: item {}) have equal chosen and rejected answers: nothing can be learned "
-        "from them; take them out of the data{}",
-        pack.path().string(), equal.count, equal.all, equal.first, cut_words(pack));
-}
-
-/// KTO needs both desirable and undesirable answers. Its authors advise a total weight ratio between 1:1 and 4:3.
-void check_feedback(const pack::PackReader& pack, const loader::ItemSubset& items, const config::FinetuningArgs& f) {
-  const std::vector<std::string> tags = pack.item_tags();
-  const ItemCount desirable(pack, items, [&](std::int64_t number) {
-    return encode::is_desirable(pack::tags_from_json(tags.at(static_cast<std::size_t>(number))));
-  });
-  const std::int64_t others = desirable.all - desirable.count;
-  if (desirable.count == 0 || others == 0)
-    fail_config(
-        "'{}': all {} answers are {}: stage kto learns from both kinds; is '{}' of dataset_info.json the right column? For "
-        "answers that are all good use stage sft",
-        pack.path().string(), desirable.all, desirable.count == 0 ? "undesirable" : "desirable", encode::kFeedbackTag);
-  const double even = f.kto_rejected_weight * static_cast<double>(others) / static_cast<double>(desirable.count);
-  if (even == 0.0) return;  // asked for: kto_rejected_weight is 0
-  const double balance = f.kto_chosen_weight / even;
-  if (balance < 0.99 || balance > 4.0 / 3.0 + 0.01)
-    log::warn(
-        "'{}': {} desirable answers of weight {} and {} others of weight {}: their total weights are {:.2f} to 1, but 1 to 1.33 "
-        "is advised: set kto_chosen_weight between {:.2f} and {:.2f}",
-        pack.path().string(), desirable.count, f.kto_chosen_weight, others, f.kto_rejected_weight, balance, even,
-        even * 4.0 / 3.0);
-}
-
-/// For stage seq_cls. Throws ConfigError for the first invalid label.
-void check_labels(const pack::PackReader& pack, const loader::ItemSubset& items, const config::FinetuningArgs& f) {
-  const std::int64_t labels = f.num_labels.value_or(1);
-  const Problem& kind = problem(f.effective_problem_type(labels));
-  const std::vector<std::string> tags = pack.item_tags();
-  const ItemCount without(pack, items, [&](std::int64_t number) {
-    const auto label = encode::targets_from_tags(pack::tags_from_json(tags.at(static_cast<std::size_t>(number))));
-    if (!label) return true;
-    const std::string fault = fault_of_label(kind, labels, *label);
-    if (fault.empty()) return false;
-    const encode::EncodedItem item = pack.origin(number);
-    fail_config("'{}': record {} of '{}' has the label [{}]: {} ({} with num_labels: {})", pack.path().string(),
-                item.source_index, pack.attributes().sources.at(static_cast<std::size_t>(item.dataset)).name,
-                fmt::join(*label, ", "), fault, kind.name, labels);
-  });
-  if (without.count > 0)
-    fail_config(
-        "'{}': {} of {} texts have no label (the first: item {}), but stage seq_cls needs one: name the label column as label in "
-        "dataset_info.json, or call it label in a file that dataset names itself",
-        pack.path().string(), without.count, without.all, without.first);
-}
-
 /// Checks on rank 0 that the items suit the stage.
 void check_items(const pack::PackReader& pack, const loader::ItemSubset& items, const config::RunConfig& config,
                  comm::Communicator& comm) {
   comm::agreed(comm, [&] {
     if (comm.rank() != 0) return;
-    if (loader::has_pairs(pack.attributes())) check_pairs(pack, items);
-    if (pack.attributes().stage == "kto") check_feedback(pack, items, config.finetuning);
-    if (pack.attributes().stage == "seq_cls") check_labels(pack, items, config.finetuning);
+    if (const ObjectiveRow& row = objective_of(config); row.check_items != nullptr) row.check_items(pack, items, config);
   });
 }
 
@@ -341,7 +246,7 @@ bool has_labels(const EvalSet& set) {
 }
 
 void require_labels(const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
-  if (objective_of(config).has_item_targets) check_items(*set.pack, set.items, config, comm);
+  if (config.stage().classifies()) check_items(*set.pack, set.items, config, comm);
 }
 
 fs::path pack_path(const config::RunConfig& config, CorpusPart part) {

@@ -148,9 +148,7 @@ std::unique_ptr<Instance> Instance::load(plan::RunPlan run, const ModelSource& s
 model::MicroInput Instance::input(const loader::MicroBatch& batch) const {
   model::MicroInput in = model::MicroInput::build(batch.tokens, batch.cu_seqlens, batch.label_positions, batch.samples,
                                                   transformer_->device(), batch.item_offsets, batch.shared);
-  in.desirable = batch.desirable;
-  if (!batch.label_weights.empty()) in.label_weights = device::upload(batch.label_weights, transformer_->device());
-  in.targets = batch.targets;
+  in.set_columns(batch.columns);
   if (optimizer_)
     in.routing = model::Routing::build(spec().config, in.sequences, transformer_->statistics_dtype(), transformer_->device());
   return in;

@@ -1,6 +1,7 @@
 // KTO (Ethayarajh et al. 2024): a loss of single desirable or undesirable answers, with an estimated KL divergence.
 #pragma once
 
+#include "qft/engine/objectives.h"
 #include "qft/parallel/objective.h"
 
 namespace qft::engine {
@@ -13,11 +14,14 @@ struct KtoOptions {
   double rejected_weight = 1.0;  ///< kto_rejected_weight
 };
 
-/// An item is one sequence; MicroInput::desirable says whether its answer is desirable. Let r be its log-ratio: the sum over
+/// Returns the objective of stage kto.
+const ObjectiveRow& kto_objective(const config::RunConfig& config);
+
+/// An item is one sequence; columns::kDesirable says whether its answer is desirable. Let r be its log-ratio: the sum over
 /// labels of the policy's log-probabilities minus the reference's. The loss is the mean over the items of
 ///   weight * (1 - sigmoid(beta * (r - kl)))  for desirable answers (equation 8; TRL: loss_type kto)
 ///   weight * (1 - sigmoid(beta * (kl - r)))  for undesirable answers
-/// `kl` (at least 0) belongs to the whole global batch; TRL and LLaMA-Factory use the micro-batch's. As in LLaMA-Factory, ftx
+/// `kl` (totals::kKl) belongs to the whole global batch; TRL and LLaMA-Factory use the micro-batch's. As in LLaMA-Factory, ftx
 /// adds ftx * items / desirable items times the mean over the desirable answers of a label's mean -log-probability.
 class KtoLoss final : public parallel::SequenceObjective {
  public:

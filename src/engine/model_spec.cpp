@@ -71,15 +71,15 @@ ops::Quantization quantization_of(const config::ModelArgs& model) {
 }
 
 model::Head head_of(const config::RunConfig& config) {
-  if (config.finetuning.stage == "seq_cls") return model::Head::classifier(labels_of(config));
-  return objective_of(config).scores ? model::Head::value : model::Head::language_model;
+  if (config.stage().classifies()) return model::Head::classifier(labels_of(config));
+  return config.stage().head == config::HeadKind::value ? model::Head::value : model::Head::language_model;
 }
 
 /// Throws ConfigError if the run's head differs from the head of the adapter or the model. Training may replace the model's.
 void require_head(const config::RunConfig& config, const ModelSource& source, const model::AdapterConfig& own) {
   const model::ModelConfig& model = source.config();
   const auto& f = config.finetuning;
-  const std::int64_t asked = f.stage == "seq_cls" ? labels_of(config) : 0;
+  const std::int64_t asked = config.stage().classifies() ? labels_of(config) : 0;
   const std::int64_t labels = own.targets().labels;
   const auto words = [](std::int64_t n) {
     return n > 0 ? fmt::format("a classifier of {}", count_noun(n, "label")) : std::string("no classifier");

@@ -1,11 +1,14 @@
 #include "preference.h"
 
 #include "qft/core/error.h"
+#include "qft/core/log.h"
 #include "qft/device/upload.h"
 
 #include <algorithm>
 #include <iterator>
 
+#include "item_count.h"
+#include "pair_sources.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/expm1.h>
@@ -85,7 +88,56 @@ constexpr PairLoss kPairLosses[] = {
     {.name = "cpo", .terms = sigmoid},
 };
 
+constexpr std::string_view kPairColumns[] = {columns::kReference};
+
+PairOptions pair_options(const config::FinetuningArgs& f) {
+  return {f.pref_beta, f.simpo_gamma, f.pref_ftx, f.dpo_label_smoothing, f.rpo_alpha, f.ld_alpha, f.pref_bco_weight};
+}
+
+std::unique_ptr<parallel::Objective> make_pair_loss(const config::RunConfig& config, const parallel::BatchTotals& totals) {
+  return std::make_unique<PreferenceLoss>(pair_loss(config.finetuning.pref_loss), pair_options(config.finetuning), totals);
+}
+
+std::vector<ObjectiveRow> pair_rows() {
+  std::vector<ObjectiveRow> rows;
+  for (const PairLoss& loss : kPairLosses)
+    rows.push_back({.name = loss.name,
+                    .kind = parallel::ObjectiveKind::sequence_level,
+                    .columns = std::span(kPairColumns).first(loss.reference ? 1 : 0),
+                    .make = make_pair_loss,
+                    .make_sources = pair_sources,
+                    .scores_first = compares_rewards,
+                    .check_items = check_pairs});
+  return rows;
+}
+
 }  // namespace
+
+const ObjectiveRow& pair_objective(const config::RunConfig& config) {
+  static const std::vector<ObjectiveRow> rows = pair_rows();
+  const auto row = std::ranges::find(rows, config.finetuning.pref_loss, &ObjectiveRow::name);
+  if (row == rows.end())
+    fail_config("pref_loss {} is not implemented: qft --help lists the implemented ones", config.finetuning.pref_loss);
+  return *row;
+}
+
+void check_pairs(const pack::PackReader& pack, const loader::ItemSubset& items, const config::RunConfig&) {
+  const std::vector<std::int64_t> tokens = pack.sequence_tokens();
+  const ItemCount equal(pack, items, [&](std::int64_t number) {
+    const auto first = static_cast<std::size_t>(2 * number);
+    if (tokens.at(first) != tokens.at(first + 1)) return false;  // so few items are decoded
+    const encode::EncodedItem item = pack.item(number);
+    return item.sequences.front().ids == item.sequences.back().ids;
+  });
+  if (equal.count > 0 && equal.count == equal.all)
+    fail_config("'{}': all {} pairs have equal chosen and rejected answers: are the columns chosen and rejected the same?{}",
+                pack.path().string(), equal.all, cut_words(pack));
+  if (equal.count > 0)
+    log::warn(
+        "'{}': {} of {} pairs (the first: item {}) have equal chosen and rejected answers: nothing can be learned "
+        "from them; take them out of the data{}",
+        pack.path().string(), equal.count, equal.all, equal.first, cut_words(pack));
+}
 
 void require_pairs(const model::MicroInput& in) {
   for (std::size_t i = 1; i < in.item_offsets.size(); ++i)
@@ -105,12 +157,7 @@ const PairLoss& pair_loss(std::string_view name) {
 }
 
 PreferenceLoss::PreferenceLoss(const PairLoss& loss, const PairOptions& options, const parallel::BatchTotals& totals)
-    : loss_(loss),
-      options_(options),
-      pairs_(totals.items),
-      chosen_labels_(std::max(totals.first_labels, 1.0)),
-      baseline_(totals.reward),
-      names_(std::begin(kPreferenceMetrics), std::end(kPreferenceMetrics)) {
+    : loss_(loss), options_(options), totals_(totals), names_(std::begin(kPreferenceMetrics), std::end(kPreferenceMetrics)) {
   names_.insert(names_.end(), loss.metrics.begin(), loss.metrics.end());
   names_.insert(names_.end(), std::begin(kLabelMetrics), std::end(kLabelMetrics) - (options.rpo_alpha > 0 ? 0 : 1));
 }
@@ -168,11 +215,12 @@ Tensor PreferenceLoss::observe_sequences(const model::MicroInput& in, const para
   if (loss_.reference) values = logps - (loss_.mean ? sums.reference / lengths : sums.reference);
   const Tensor chosen = side(values, 0), rejected = side(values, 1), margins = chosen - rejected;
   PairTerms terms = loss_.terms(options_, chosen, rejected);
-  if (options_.bco > 0) terms = with_bco(terms, options_, baseline_, chosen, rejected);
+  if (options_.bco > 0) terms = with_bco(terms, options_, totals_.at(totals::kReward), chosen, rejected);
   if (grad.defined()) {
     const Tensor by_value = at::stack({terms.by_chosen, terms.by_rejected}, 1).view({-1});
-    grad.copy_((loss_.mean ? by_value / lengths : by_value) / pairs_);
-    side(grad, 0).sub_(options_.ftx / pairs_ / side(lengths, 0) + options_.rpo_alpha / chosen_labels_);
+    grad.copy_((loss_.mean ? by_value / lengths : by_value) / totals_.items);
+    const double by_label = options_.rpo_alpha > 0 ? options_.rpo_alpha / std::max(totals_.at(totals::kChosenLabels), 1.0) : 0.0;
+    side(grad, 0).sub_(options_.ftx / totals_.items / side(lengths, 0) + by_label);
   }
   std::vector<Tensor> metrics = {chosen * options_.beta,  rejected * options_.beta, margins.gt(0.0).to(at::kDouble),
                                  margins * options_.beta, side(logps, 0),           side(logps, 1)};

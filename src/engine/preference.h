@@ -1,6 +1,7 @@
 // Losses of preference pairs: a table with one row per value of pref_loss.
 #pragma once
 
+#include "qft/engine/objectives.h"
 #include "qft/parallel/objective.h"
 
 #include <optional>
@@ -47,6 +48,13 @@ const PairLoss& pair_loss(std::string_view name);
 PairTerms with_bco(const PairTerms& terms, const PairOptions& options, double baseline, const at::Tensor& chosen,
                    const at::Tensor& rejected);
 
+/// Returns the objective of a run of stage dpo, by pref_loss.
+const ObjectiveRow& pair_objective(const config::RunConfig& config);
+
+/// For ObjectiveRow::check_items. A pair of equal answers has no gradient except from pref_ftx. Warns of such pairs; throws
+/// ConfigError if all pairs are equal. LLaMA-Factory keeps them too.
+void check_pairs(const pack::PackReader& pack, const loader::ItemSubset& items, const config::RunConfig& config);
+
 /// Throws Error if an item of the micro-batch is not a pair.
 void require_pairs(const model::MicroInput& in);
 
@@ -55,11 +63,11 @@ void require_pairs(const model::MicroInput& in);
 /// plus rpo_alpha times the mean -log-probability over all labels of chosen answers (Pang et al. 2024, RPO; CPO: cpo_alpha).
 /// Metrics have TRL's names; an answer's reward is beta times its value; logits are means over labels and vocabulary. With
 /// ld_alpha (Liu et al. 2024, LD-DPO) the policy's labels beyond the shorter answer's length are weighted by ld_alpha. With bco
-/// the loss also compares rewards with BatchTotals::reward.
+/// the loss also compares rewards with the total totals::kReward.
 class PreferenceLoss final : public parallel::SequenceObjective {
  public:
   PreferenceLoss(const PairLoss& loss, const PairOptions& options, const parallel::BatchTotals& totals);
-  double denominator() const override { return pairs_; }
+  double denominator() const override { return totals_.items; }
   std::span<const std::string_view> metrics() const override { return names_; }
   std::int64_t row_values() const override { return 1; }
   at::Tensor read_rows(const model::MicroInput& in, const ops::HeadChunk& chunk, const at::Tensor& values,
@@ -76,7 +84,7 @@ class PreferenceLoss final : public parallel::SequenceObjective {
 
   const PairLoss& loss_;
   PairOptions options_;
-  double pairs_, chosen_labels_, baseline_;
+  parallel::BatchTotals totals_;
   std::vector<std::string_view> names_;
 };
 

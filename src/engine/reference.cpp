@@ -24,7 +24,7 @@ bool names_reference(const RunConfig& config) {
 
 /// True if the objective reads sums of log-probabilities that are computed before the first step.
 bool is_stored(const RunConfig& config, const ObjectiveRow& row, Use use) {
-  return use == Use::training && config.finetuning.precompute_ref_log_probs && !row.reference_rows;
+  return use == Use::training && config.finetuning.precompute_ref_log_probs && !row.reads(columns::kReferenceRows);
 }
 
 /// The loss compares log-probabilities of equal token ids.
@@ -46,7 +46,7 @@ void require_same_vocabulary(const RunConfig& config, const model::ModelConfig& 
 
 bool has_reference_lane(const RunConfig& config, const model::AdapterConfig& adapter, Use use) {
   const ObjectiveRow& row = objective_of(config);
-  if (!row.reference || is_stored(config, row, use) || names_reference(config)) return false;
+  if (!row.reads_reference() || is_stored(config, row, use) || names_reference(config)) return false;
   // PiSSA's base weights without the adapter are not the original model.
   return adapter.enabled() && !adapter.lora.pissa && adapter.targets().modules_to_save.empty();
 }
@@ -58,14 +58,14 @@ bool has_separate_reference(const RunConfig& config, const model::AdapterConfig&
 
 ReferenceKind reference_of(const RunConfig& config, const model::AdapterConfig& adapter, Use use) {
   const ObjectiveRow& row = objective_of(config);
-  if (!row.reference) return ReferenceKind::none;
+  if (!row.reads_reference()) return ReferenceKind::none;
   if (has_reference_lane(config, adapter, use)) return ReferenceKind::lane;
   if (is_stored(config, row, use)) return ReferenceKind::file;
   if (names_reference(config) || use == Use::training || adapter.enabled()) return ReferenceKind::model;
   fail_config(
       "{} compares the model with a reference, but there is no adapter to switch off and no ref_model: "
       "give adapter_name_or_path, or ref_model (the model that training started from)",
-      config.finetuning.stage == "kto" ? std::string("stage kto") : fmt::format("the loss {}", row.name));
+      fmt::format("{} {}", row.name == config.finetuning.stage ? "stage" : "the loss", row.name));
 }
 
 RunConfig reference_config(const RunConfig& config, Use use) {
@@ -106,7 +106,7 @@ std::unique_ptr<ReferenceModel> ReferenceModel::load(const RunConfig& config, co
         own.model.adapter_name_or_path.empty() ? "" : fmt::format(" with adapter '{}'", own.model.adapter_name_or_path.back()),
         c10::toString(instance->precision().compute), parallel::describe(instance->plan().sharding));
   std::unique_ptr<ReferenceModel> reference(new ReferenceModel(std::move(instance)));
-  if (objective_of(config).reference_rows) reference->hold_head();
+  if (objective_of(config).reads(columns::kReferenceRows)) reference->hold_head();
   return reference;
 }
 
@@ -117,18 +117,19 @@ void ReferenceModel::hold_head() {
   head_ = model::bind_head(spec, head, spec.ties_head() ? acquired(0) : model::UnitBuffers{}).table.value;
 }
 
-void ReferenceModel::score(std::span<const loader::MicroBatch> batches, std::span<model::MicroInput> micros,
-                           std::int64_t rounds) {
-  QFT_ASSERT(batches.size() == micros.size(), "{} micro-batches, {} inputs", batches.size(), micros.size());
-  const auto list = instance_->evaluation_list(static_cast<int>(micros.size()), static_cast<int>(rounds));
+void ReferenceModel::fill(const SourceBatch& batch, std::span<model::MicroInput> micros) {
+  QFT_ASSERT(batch.batches.size() == micros.size(), "{} micro-batches, {} inputs", batch.batches.size(), micros.size());
+  const auto list = instance_->evaluation_list(static_cast<int>(micros.size()), static_cast<int>(batch.rounds));
   if (head_.defined()) {
     const auto rows = instance_->executor().head_rows(list, micros);
-    for (std::size_t i = 0; i < micros.size(); ++i) micros[i].reference_rows = rows[i], micros[i].reference_head = head_;
+    for (std::size_t i = 0; i < micros.size(); ++i)
+      micros[i].set_column(columns::kReferenceRows, {.space = IndexSpace::label, .values = rows[i], .head = head_});
     return;
   }
   std::size_t next = 0;
   instance_->executor().evaluate(list, micros, [&](const parallel::Logprobs& logprobs) {
-    micros[next].reference = parallel::sequence_sums(micros[next], logprobs.policy);
+    const at::Tensor sums = parallel::sequence_sums(micros[next], logprobs.policy);
+    micros[next].set_column(columns::kReference, {.space = IndexSpace::sequence, .values = sums});
     ++next;
   });
 }

@@ -15,7 +15,19 @@ namespace {
 
 constexpr std::string_view kRewardMetrics[] = {"accuracy", "rewards/chosen", "rewards/rejected", "rewards/margins"};
 
+constexpr ObjectiveRow kRewardObjective = {
+    .name = "rm",
+    .kind = parallel::ObjectiveKind::sequence_level,
+    .make = [](const config::RunConfig&, const parallel::BatchTotals& totals) -> std::unique_ptr<parallel::Objective> {
+      return std::make_unique<RewardLoss>(totals);
+    },
+    .check_items = check_pairs};
+
 }  // namespace
+
+const ObjectiveRow& reward_objective(const config::RunConfig&) {
+  return kRewardObjective;
+}
 
 std::span<const std::string_view> RewardLoss::metrics() const {
   return kRewardMetrics;

@@ -1,9 +1,13 @@
 // The pair loss of reward models (Bradley and Terry 1952; Ouyang et al. 2022, equation 1).
 #pragma once
 
+#include "qft/engine/objectives.h"
 #include "qft/parallel/objective.h"
 
 namespace qft::engine {
+
+/// Returns the objective of stage rm.
+const ObjectiveRow& reward_objective(const config::RunConfig& config);
 
 /// An item is a pair of sequences, the chosen one first; a value head scores both. The loss is the mean over the pairs of -log
 /// sigmoid(chosen score - rejected score). LLaMA-Factory: PairwiseTrainer; TRL: RewardTrainer.

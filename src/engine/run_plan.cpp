@@ -92,8 +92,7 @@ void require_no_waits(const plan::RunPlan& run) {
 plan::RunPlan plan_of(const config::RunConfig& config, const ModelSource& source) {
   plan::RunPlan run = plan::plan_of_settings(config, source.trains());
   run.spec = std::make_shared<const model::ModelSpec>(spec_of(config, source));
-  run.objective = objective_of(config);
-  run.objective.compares_rewards = compares_rewards(config);
+  run.objective = traits_of(config);
   run.schedule.reference = has_reference_lane(config, run.spec->adapter, source.use());
   if (reference_of(config, run.spec->adapter, source.use()) == ReferenceKind::model && source.reference())
     run.reference_model =

@@ -6,7 +6,6 @@
 #include "qft/core/log.h"
 #include "qft/core/progress.h"
 #include "qft/core/units.h"
-#include "qft/device/upload.h"
 #include "qft/job/stop_signal.h"
 
 #include <algorithm>
@@ -83,9 +82,9 @@ void score_round(ReferenceModel& model, std::span<const loader::MicroBatch> batc
                  std::vector<double>& values) {
   std::vector<model::MicroInput> inputs;
   for (const loader::MicroBatch& batch : batches) inputs.push_back(model.input(batch));
-  model.score(batches, inputs, rounds);
+  model.fill({batches, rounds}, inputs);
   for (std::size_t b = 0; b < batches.size(); ++b) {
-    const at::Tensor sums = inputs[b].reference.cpu();
+    const at::Tensor sums = inputs[b].columns.at(columns::kReference).values.cpu();
     for (std::size_t s = 0; s < batches[b].samples.size(); ++s)
       values.at(static_cast<std::size_t>(batches[b].samples[s])) = sums.const_data_ptr<double>()[s];
   }
@@ -124,12 +123,13 @@ void complete(PackScores& scored, RemainingItems& rest, ReferenceModel& model, c
 
 }  // namespace
 
-void StoredReference::score(std::span<const loader::MicroBatch> batches, std::span<model::MicroInput> micros, std::int64_t) {
-  QFT_ASSERT(batches.size() == micros.size(), "{} micro-batches, {} inputs", batches.size(), micros.size());
-  for (std::size_t b = 0; b < batches.size(); ++b) {
-    std::vector<double> sums;
-    for (const std::int64_t sample : batches[b].samples) sums.push_back(sums_.at(static_cast<std::size_t>(sample)));
-    micros[b].reference = device::upload(sums, micros[b].tokens.device());
+void StoredReference::fill(const SourceBatch& batch, std::span<model::MicroInput> micros) {
+  QFT_ASSERT(batch.batches.size() == micros.size(), "{} micro-batches, {} inputs", batch.batches.size(), micros.size());
+  for (std::size_t b = 0; b < micros.size(); ++b) {
+    Column column{IndexSpace::sequence};
+    for (const std::int64_t sample : batch.batches[b].samples)
+      column.values.push_back(sums_.at(static_cast<std::size_t>(sample)));
+    micros[b].set_columns({{std::string(columns::kReference), std::move(column)}});
   }
 }
 

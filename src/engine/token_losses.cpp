@@ -35,7 +35,33 @@ void entropy(const TokenLossOptions& options, const ops::HeadChunk& chunk, const
   weights.copy_((nats / kEntropyUnit).pow_(options.eaft_alpha));
 }
 
-constexpr TokenLoss kTokenLosses[] = {{"dft", probability}, {"eaft", entropy}, {"asft", probability, true}};
+constexpr TokenLoss kTokenLosses[] = {{"dft", probability, &config::FinetuningArgs::use_dft_loss},
+                                      {"eaft", entropy, &config::FinetuningArgs::use_eaft_loss},
+                                      {"asft", probability, &config::FinetuningArgs::use_asft_loss, true}};
+
+constexpr std::string_view kTokenColumns[] = {columns::kReferenceRows};
+
+/// Returns the row that a key selects; null: cross-entropy.
+const TokenLoss* selected(const config::RunConfig& config) {
+  const auto row = std::ranges::find_if(kTokenLosses, [&](const TokenLoss& loss) { return config.finetuning.*loss.key; });
+  return row == std::end(kTokenLosses) ? nullptr : row;
+}
+
+std::unique_ptr<parallel::Objective> make_token_loss(const config::RunConfig& config, const parallel::BatchTotals& totals) {
+  const TokenLoss* loss = selected(config);
+  if (loss == nullptr) return std::make_unique<parallel::TokenMeanLoss>(totals);
+  const TokenLossOptions options{config.finetuning.eaft_alpha, config.finetuning.asft_alpha};
+  return std::make_unique<WeightedTokenLoss>(*loss, options, totals);
+}
+
+/// Cross-entropy first, then the rows of kTokenLosses.
+std::vector<ObjectiveRow> token_rows() {
+  std::vector<ObjectiveRow> rows = {{.name = "cross_entropy", .make = make_token_loss, .loss_is_nll = true}};
+  for (const TokenLoss& loss : kTokenLosses)
+    rows.push_back(
+        {.name = loss.name, .columns = std::span(kTokenColumns).first(loss.reference ? 1 : 0), .make = make_token_loss});
+  return rows;
+}
 
 /// Writes KL(q || p) of each row to `kl` [n], with the policy's softmax p and the reference's q. Returns the gradient for the
 /// logits, p - q.
@@ -49,6 +75,12 @@ at::Tensor divergence(const ops::HeadChunk& chunk, const at::Tensor& kl) {
 }
 
 }  // namespace
+
+const ObjectiveRow& token_objective(const config::RunConfig& config) {
+  static const std::vector<ObjectiveRow> rows = token_rows();
+  const TokenLoss* loss = selected(config);
+  return loss == nullptr ? rows.front() : rows[static_cast<std::size_t>(loss - kTokenLosses) + 1];
+}
 
 std::span<const TokenLoss> token_losses() {
   return kTokenLosses;
@@ -72,8 +104,9 @@ at::Tensor WeightedTokenLoss::read_rows(const model::MicroInput& in, const ops::
                                         const at::Tensor& grad) const {
   const at::Tensor weights = values[0];
   loss_.weigh(options_, chunk, weights);
+  const at::Tensor given = in.columns.find(columns::kLabelWeights);
   const auto weigh = [&](const at::Tensor& rows) {
-    if (in.label_weights.defined()) rows.mul_(in.label_weights.narrow(0, chunk.first, chunk.size()).to(rows.scalar_type()));
+    if (given.defined()) rows.mul_(given.narrow(0, chunk.first, chunk.size()).to(rows.scalar_type()));
   };
   weigh(weights);
   if (grad.defined()) grad.copy_(weights).div_(-denominator_);
@@ -91,8 +124,8 @@ at::Tensor WeightedTokenLoss::observe(const model::MicroInput& in, const paralle
   const at::Tensor count = at::full({}, static_cast<double>(nll.numel()), nll.options());
   const at::Tensor loss = (nll * weights).sum();
   if (!loss_.reference) return at::stack({loss, nll.sum(), count, weights.sum(), count});
-  const at::Tensor kl = logprobs.rows[1].to(at::kDouble);
-  const at::Tensor added = (in.label_weights.defined() ? kl * in.label_weights : kl).sum();
+  const at::Tensor kl = logprobs.rows[1].to(at::kDouble), given = in.columns.find(columns::kLabelWeights);
+  const at::Tensor added = (given.defined() ? kl * given : kl).sum();
   return at::stack({loss + added * options_.asft_alpha, nll.sum(), count, weights.sum(), count, kl.sum(), count});
 }
 

@@ -1,6 +1,7 @@
 // Losses of single samples that weight each label: a table.
 #pragma once
 
+#include "qft/engine/objectives.h"
 #include "qft/parallel/objective.h"
 
 #include <span>
@@ -18,8 +19,12 @@ struct TokenLoss {
   std::string_view name;
   /// Writes the weights of a chunk's labels to `weights` [n].
   void (*weigh)(const TokenLossOptions& options, const ops::HeadChunk& chunk, const at::Tensor& weights);
-  bool reference = false;  ///< adds the KL distance to the reference
+  bool config::FinetuningArgs::* key;  ///< the key that selects it
+  bool reference = false;              ///< adds the KL distance to the reference
 };
+
+/// Returns the objective of a run of stage pt or sft: cross-entropy, unless a key selects a row.
+const ObjectiveRow& token_objective(const config::RunConfig& config);
 
 std::span<const TokenLoss> token_losses();
 /// Returns the row with that name; throws Error if there is none.
@@ -27,7 +32,7 @@ const TokenLoss& token_loss(std::string_view name);
 
 /// loss = sum over the labels of weight * -log p(label), divided by the label tokens of the global batch. A label's weight is a
 /// function of its row of logits; no gradient flows through the weight. With a reference q the loss adds asft_alpha * KL(q || p)
-/// of the label's row. If the data weights labels (MicroInput::label_weights), everything that a label adds is multiplied by that
+/// of the label's row. If the data weights labels (columns::kLabelWeights), everything that a label adds is multiplied by that
 /// weight, as ms-swift does with DFT. Metrics: token/nll, the mean of -log p; token/weight, the mean of the products of the
 /// weights; token/kl.
 class WeightedTokenLoss final : public parallel::Objective {

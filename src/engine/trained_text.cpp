@@ -80,7 +80,7 @@ std::string difference_from(const config::RunConfig& config, const model::Tokeni
 
 model::TokenizerChanges trained_text(const config::RunConfig& config) {
   model::TokenizerChanges changes;
-  if (config.finetuning.stage == "pt") return changes;
+  if (config.stage().has_documents()) return changes;
   const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
   const auto chat = encode::ChatTemplate::from_config(config, tokenizer);
   if (changes.end_id = chat.answer_end(); changes.end_id) changes.end_token = tokenizer->id_to_token(*changes.end_id);

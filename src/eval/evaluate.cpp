@@ -47,7 +47,7 @@ std::string logprobs_lines(const loader::MicroBatch& batch, const at::Tensor& lo
   return text;
 }
 
-PerplexityResult likelihood_of(engine::Instance& instance, engine::Reference* reference, const engine::EvalSet& set,
+PerplexityResult likelihood_of(engine::Instance& instance, engine::ColumnSource* reference, const engine::EvalSet& set,
                                const config::RunConfig& config, comm::Communicator& comm) {
   std::optional<LinesFile> file;
   if (!config.eval.predict_logprobs.empty()) file.emplace(config.eval.predict_logprobs, "predict_logprobs", comm);
@@ -130,7 +130,7 @@ Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c
       if (writes) write_results(dir, "eval", eval_values(*result.likelihood, config));
     });
   }
-  if (wanted.answers && config.finetuning.outputs_scores())
+  if (wanted.answers && config.stage().outputs_scores())
     result.scores = predict_scores(*instance, set, config, comm);
   else if (wanted.answers)
     result.answers = answers_of(*instance, set, config, comm, wanted.files);
@@ -157,7 +157,8 @@ std::map<std::string, double> eval_values(const PerplexityResult& r, const confi
   std::map<std::string, double> values;
   add_values(values, "eval", r);
   if (r.perplexity) values[kPerplexity] = *r.perplexity;
-  if (r.perplexity && config.finetuning.stage == "pt") values["eval_perplexity"] = *r.perplexity;
+  if (const std::string_view alias = config.stage().perplexity_alias; r.perplexity && !alias.empty())
+    values[std::string(alias)] = *r.perplexity;
   for (const auto& [name, part] : r.by_dataset) {
     add_values(values, "eval_" + name, part);
     if (part.perplexity) values[fmt::format("eval_{}_perplexity", name)] = *part.perplexity;
@@ -193,7 +194,7 @@ bool is_quality_metric(std::string_view name) {
 std::string metric_key(const config::RunConfig& config, const engine::EvalSet& set) {
   PerplexityResult empty;
   for (const std::string& name : metric_names(config)) empty.metrics[name] = 0.0;
-  if (config.finetuning.stage == "sft" || config.finetuning.stage == "pt") empty.perplexity = 0.0;
+  if (config.stage().token_loss) empty.perplexity = 0.0;
   empty.seconds = 1.0;
   if (config.data.eval_on_each_dataset)
     for (const auto& [name, part] : set.by_dataset()) empty.by_dataset.emplace_back(name, Likelihood(empty));

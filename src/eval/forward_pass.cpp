@@ -10,7 +10,7 @@ void forward_pass(engine::Instance& instance, loader::EvalLoader& loader, const 
   for (std::int64_t round = 0; round < loader.max_micro_batches(); ++round) {
     const loader::MicroBatch batch = loader.next().value();
     const bool has_work = !batch.tokens.empty();
-    const auto made = inputs(std::span(&batch, has_work ? 1 : 0));
+    const auto made = inputs(std::span(&batch, has_work ? 1 : 0), round);
     at::Tensor kept;
     const auto observe = [&](const parallel::Logprobs& given) {
       if (observers.observe) observers.observe(made.front(), given, round);

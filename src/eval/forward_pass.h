@@ -13,7 +13,7 @@
 namespace qft::eval {
 
 /// Builds the inputs of zero or one micro-batch. Called once per round on every rank.
-using MakeInputs = std::function<std::vector<model::MicroInput>(std::span<const loader::MicroBatch> batches)>;
+using MakeInputs = std::function<std::vector<model::MicroInput>(std::span<const loader::MicroBatch> batches, std::int64_t round)>;
 
 /// Observers of a pass; each may be null.
 struct PassObservers {

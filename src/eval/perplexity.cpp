@@ -34,8 +34,7 @@ parallel::BatchTotals totals_of(const Likelihood& counts, bool weighted) {
 
 std::unique_ptr<parallel::Objective> objective_for(const config::RunConfig& config, const parallel::BatchTotals& totals) {
   auto objective = engine::objective_of(config).make(config, totals);
-  const bool answers = config.finetuning.stage == "sft" || config.finetuning.stage == "pt";
-  if (!config.finetuning.compute_accuracy || !answers) return objective;
+  if (!config.finetuning.compute_accuracy || !config.stage().token_loss) return objective;
   return std::make_unique<AccuracyObjective>(std::move(objective));
 }
 
@@ -52,20 +51,20 @@ Likelihood score(const config::RunConfig& config, const PassResult& pass_result)
   Likelihood result = pass_result.counts;
   result.loss = unsigned_nan(score.loss / objective->denominator() + score.added);
   result.metrics = score.metrics;
-  if (engine::objective_of(config).name == "cross_entropy") result.perplexity = std::exp(result.loss);
+  if (engine::objective_of(config).loss_is_nll) result.perplexity = std::exp(result.loss);
   if (const auto nll = score.metrics.find(kNll); nll != score.metrics.end()) result.perplexity = std::exp(nll->second);
   return result;
 }
 
 /// Makes a separate pass before the scoring pass.
-void estimate(engine::StepInputs& step, loader::EvalLoader& loader, comm::Communicator& comm, parallel::BatchTotals& totals) {
-  engine::Estimate estimate(loader.max_micro_batches() * comm.size());
+void observe_set(engine::StepInputs& step, loader::EvalLoader& loader, comm::Communicator& comm, parallel::BatchTotals& totals) {
+  step.begin(loader.max_micro_batches() * comm.size());
   loader.rewind();
   for (std::int64_t round = 0; round < loader.max_micro_batches(); ++round) {
     const loader::MicroBatch batch = loader.next().value();
-    step.estimate(std::span(&batch, batch.tokens.empty() ? 0 : 1), 1, round * comm.size() + comm.rank(), estimate);
+    step.observe({std::span(&batch, batch.tokens.empty() ? 0 : 1), 1, round * comm.size() + comm.rank()});
   }
-  step.reduce_estimate(estimate, comm, totals);
+  step.finish(comm, totals);
 }
 
 /// State that all passes share.
@@ -88,7 +87,7 @@ PassResult pass_over(loader::EvalLoader& loader, PassContext& p) {
                          loader.weighted(),
                          {}};
   parallel::BatchTotals totals = totals_of(pass_result.counts, pass_result.weighted);
-  if (p.step.estimates()) estimate(p.step, loader, p.comm, totals);
+  if (p.step.observes()) observe_set(p.step, loader, p.comm, totals);
   const auto objective = objective_for(p.config, totals);
   const std::size_t width = 1 + 2 * objective->metrics().size();
   // Each micro-batch has its own place, so that sums are the same on any number of ranks.
@@ -98,7 +97,9 @@ PassResult pass_over(loader::EvalLoader& loader, PassContext& p) {
     std::copy_n(mine.const_data_ptr<double>(), width,
                 pass_result.sums.begin() + static_cast<std::ptrdiff_t>(width) * (round * p.comm.size() + p.comm.rank()));
   };
-  const auto inputs = [&](std::span<const loader::MicroBatch> batches) { return p.step.inputs(batches, 1); };
+  const auto inputs = [&](std::span<const loader::MicroBatch> batches, std::int64_t round) {
+    return p.step.inputs({batches, 1, round * p.comm.size() + p.comm.rank()});
+  };
   forward_pass(p.instance, loader, inputs, {objective.get(), observe, p.values, [&](std::int64_t) { p.bar.update(++p.rounds); }});
   p.comm.all_reduce(pass_result.sums.data(), pass_result.sums.size(), DType::f64);
   pass_result.counts.seconds = steady_seconds() - started;
@@ -135,7 +136,7 @@ std::string PerplexityResult::scores() const {
   return text;
 }
 
-PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, engine::Reference* reference,
+PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, engine::ColumnSource* reference,
                           const engine::EvalSet& set, comm::Communicator& comm, const HeadValues& values,
                           const std::string& bar) {
   std::vector<std::pair<std::string, engine::EvalSet>> sets;
@@ -148,7 +149,7 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
   std::vector<std::unique_ptr<loader::EvalLoader>> loaders;
   std::int64_t rounds = 0;
   for (const auto& [name, part] : sets) rounds += loaders.emplace_back(part.loader(config, comm))->max_micro_batches();
-  PassContext passes{config, instance, engine::StepInputs(config, instance, reference),
+  PassContext passes{config, instance, engine::StepInputs(config, instance, reference, /*state=*/nullptr),
                      comm,   values,   Progress(bar, rounds, !bar.empty() && comm.rank() == 0)};
   std::vector<PassResult> parts;
   for (const auto& loader : loaders) parts.push_back(pass_over(*loader, passes));

@@ -110,7 +110,7 @@ ScoreResult score_set(engine::Instance& instance, const engine::EvalSet& set, co
     result.metrics = scored.metrics;
     result.metrics["loss"] = scored.loss;
   } else {
-    const auto inputs = [&](std::span<const loader::MicroBatch> batches) {
+    const auto inputs = [&](std::span<const loader::MicroBatch> batches, std::int64_t) {
       std::vector<model::MicroInput> all;
       for (const auto& batch : batches) all.push_back(instance.input(batch));
       return all;
@@ -124,23 +124,22 @@ ScoreResult score_set(engine::Instance& instance, const engine::EvalSet& set, co
   return result;
 }
 
-config::RunConfig in_stage(config::RunConfig config, const char* stage) {
+config::RunConfig in_stage(config::RunConfig config, std::string_view stage) {
   config.finetuning.stage = stage;
   return config;
 }
 
-/// Returns the stage that matches the data; a pack's stage is known already.
-const char* stage_of_data(const config::RunConfig& config) {
-  if (config.finetuning.stage == "seq_cls") return "seq_cls";
+/// Returns the name of the stage that matches the data; a pack's stage is known already.
+std::string_view stage_of_data(const config::RunConfig& config) {
+  const config::Stage& stage = config.stage();
+  if (stage.classifies()) return stage.name;
   const config::DataArgs& d = config.data;
   const auto& names = d.eval_pack.empty() && !d.eval_dataset.empty() ? d.eval_dataset : d.dataset;
   const bool pack = !d.eval_pack.empty() || (d.eval_dataset.empty() && !d.pack.empty());
-  const std::string& stage = config.finetuning.stage;
   if (pack) {
-    if (stage == "rm" || stage == "dpo") return stage == "rm" ? "rm" : "dpo";
-    if (stage == "sft") return "sft";
+    if (stage.has_pairs() || stage.sample == config::SampleKind::conversation) return stage.name;
     fail_config("the pack is for stage {}: qft score takes pairs (stages rm and dpo), single answers (sft) and texts (seq_cls)",
-                stage);
+                stage.name);
   }
   const auto specs = encode::load_dataset_info(config.folder_of(d.dataset_dir), names, config.folders);
   const auto pairs = std::ranges::count_if(specs, [](const encode::DatasetSpec& spec) { return spec.ranking; });
@@ -162,15 +161,15 @@ nlohmann::json ScoreResult::values() const {
 }
 
 ScoreResult score(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, const fs::path& file) {
-  const config::RunConfig scoring = config.finetuning.stage == "seq_cls" ? config : in_stage(config, "rm");
-  const char* stage = "";
+  const config::RunConfig scoring = config.stage().classifies() ? config : in_stage(config, "rm");
+  std::string_view stage;
   comm::agreed(comm, [&] {
     stage = stage_of_data(config);
     if (comm.rank() == 0) io::probe_writable(file.has_parent_path() ? file.parent_path() : fs::path("."));
   });
   const auto instance = infer::load_for_inference(scoring, comm, device);
   const auto set = engine::open_eval_data(in_stage(config, stage), instance->spec().config, comm);
-  if (scoring.finetuning.stage == "seq_cls" && engine::has_labels(set)) engine::require_labels(set, scoring, comm);
+  if (scoring.stage().classifies() && engine::has_labels(set)) engine::require_labels(set, scoring, comm);
   const activity::Phase phase("score");
   return score_set(*instance, set, scoring, comm, file, /*tells_origin=*/true);
 }

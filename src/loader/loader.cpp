@@ -3,6 +3,7 @@
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/core/trace.h"
+#include "qft/encode/item_columns.h"
 #include "qft/loader/shared_prompts.h"
 #include "qft/pack/inputs.h"
 
@@ -18,7 +19,11 @@ using nlohmann::json;
 
 namespace {
 
-void append_item(MicroBatch& batch, const pack::FlatItem& item, std::int64_t first_sample) {
+Column& column_of(MicroBatch& batch, std::string_view name, IndexSpace space) {
+  return batch.columns.try_emplace(std::string(name), Column{space}).first->second;
+}
+
+void append_item(MicroBatch& batch, const pack::FlatItem& item) {
   std::int64_t begin = 0, span = 0;
   for (std::size_t s = 0; s < item.sequence_ends.size(); ++s) {
     const auto base = static_cast<std::int32_t>(batch.tokens.size());
@@ -26,12 +31,12 @@ void append_item(MicroBatch& batch, const pack::FlatItem& item, std::int64_t fir
     for (; span < item.span_ends[s]; ++span) {
       const encode::Span& labels = item.spans[static_cast<std::size_t>(span)];
       for (std::int32_t p = std::max(labels.begin, 1); p < labels.end; ++p) batch.label_positions.push_back(base + p);
-      if (!item.span_weights.empty())
-        batch.label_weights.resize(batch.label_positions.size(),
-                                   static_cast<double>(item.span_weights[static_cast<std::size_t>(span)]));
+      if (!item.span_weights.empty() && !batch.label_positions.empty())
+        column_of(batch, columns::kLabelWeights, IndexSpace::label)
+            .values.resize(batch.label_positions.size(), static_cast<double>(item.span_weights[static_cast<std::size_t>(span)]));
     }
     batch.cu_seqlens.push_back(static_cast<std::int32_t>(batch.tokens.size()));
-    batch.samples.push_back(first_sample + static_cast<std::int64_t>(s));
+    batch.samples.push_back(item.first_sequence + static_cast<std::int64_t>(s));
     begin = item.sequence_ends[s];
   }
   batch.item_offsets.push_back(static_cast<std::int32_t>(batch.samples.size()));
@@ -40,7 +45,9 @@ void append_item(MicroBatch& batch, const pack::FlatItem& item, std::int64_t fir
 /// Reads items into one micro-batch, and compares them with the length table from which the batch was planned.
 MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::int64_t> items, bool share_prompts) {
   MicroBatch batch;
-  share_prompts = share_prompts && has_pairs(pack.attributes());
+  const config::Stage& stage = pack.attributes().stage_row();
+  const auto item_columns = encode::item_columns(stage.sample);
+  share_prompts = share_prompts && stage.has_pairs();
   std::int64_t tokens = 0, labels = 0;
   for (const std::int64_t item : items) {
     tokens += pack.item_tokens()[static_cast<std::size_t>(item)];
@@ -55,11 +62,10 @@ MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::i
   for (const std::int64_t item : items) {
     const std::size_t tokens_before = batch.tokens.size(), labels_before = batch.label_positions.size();
     pack.read(item, flat);
-    append_item(batch, flat, item * pack.attributes().sequences_per_item);
+    append_item(batch, flat);
     if (share_prompts) batch.shared.insert(batch.shared.end(), {0, shared_prompt(flat)});
-    if (pack.attributes().stage == "kto") batch.desirable.push_back(encode::is_desirable(pack.origin(item).tags) ? 1 : 0);
-    if (pack.attributes().stage == "seq_cls")
-      if (auto targets = encode::targets_from_tags(pack.origin(item).tags)) batch.targets.push_back(std::move(*targets));
+    for (const encode::ItemColumn& column : item_columns)
+      column.append(pack.origin(item).tags, column_of(batch, column.name, IndexSpace::item));
     const auto i = static_cast<std::size_t>(item);
     const auto got_tokens = static_cast<std::int64_t>(batch.tokens.size() - tokens_before);
     const auto got_labels = static_cast<std::int64_t>(batch.label_positions.size() - labels_before);
@@ -68,6 +74,10 @@ MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::i
             "it again",
             pack.path().string(), item, got_tokens, got_labels, pack.item_tokens()[i], pack.item_labels()[i]);
   }
+  // Unlabelled items can be scored, but nothing is compared with their labels.
+  std::erase_if(batch.columns, [&](const auto& column) {
+    return column.second.space == IndexSpace::item && column.second.size() != items.size();
+  });
   return batch;
 }
 
@@ -81,15 +91,10 @@ std::int64_t MicroBatch::rows() const {
   return std::accumulate(shared.begin(), shared.end(), static_cast<std::int64_t>(tokens.size()), std::minus<>());
 }
 
-MicroBatch sequences_of(const MicroBatch& batch, std::int32_t index) {
+MicroBatch select_sequence(const MicroBatch& batch, std::int32_t index) {
   MicroBatch part;
   part.cu_seqlens = part.item_offsets = {0};
-  part.desirable = batch.desirable;
-  const auto take_label = [&](std::ptrdiff_t label, std::int32_t moved) {
-    const auto l = static_cast<std::size_t>(label);
-    part.label_positions.push_back(batch.label_positions[l] + moved);
-    if (!batch.label_weights.empty()) part.label_weights.push_back(batch.label_weights[l]);
-  };
+  std::map<IndexSpace, std::vector<std::size_t>> taken;  // indices in the whole micro-batch
   for (std::size_t i = 0; i + 1 < batch.item_offsets.size(); ++i) {
     const std::int32_t s = batch.item_offsets[i] + index;
     QFT_ASSERT(s < batch.item_offsets[i + 1], "item {} has no sequence {}", i, index);
@@ -98,12 +103,18 @@ MicroBatch sequences_of(const MicroBatch& batch, std::int32_t index) {
     const std::int32_t moved = static_cast<std::int32_t>(part.tokens.size()) - begin;
     part.tokens.insert(part.tokens.end(), batch.tokens.begin() + begin, batch.tokens.begin() + end);
     part.cu_seqlens.push_back(static_cast<std::int32_t>(part.tokens.size()));
+    for (std::int32_t t = begin; t < end; ++t) taken[IndexSpace::token].push_back(static_cast<std::size_t>(t));
     const auto& labels = batch.label_positions;
-    for (auto l = std::ranges::lower_bound(labels, begin); l != labels.end() && *l < end; ++l)
-      take_label(l - labels.begin(), moved);
+    for (auto l = std::ranges::lower_bound(labels, begin); l != labels.end() && *l < end; ++l) {
+      part.label_positions.push_back(*l + moved);
+      taken[IndexSpace::label].push_back(static_cast<std::size_t>(l - labels.begin()));
+    }
     part.samples.push_back(batch.samples[at]);
     part.item_offsets.push_back(static_cast<std::int32_t>(part.samples.size()));
+    taken[IndexSpace::sequence].push_back(at);
+    taken[IndexSpace::item].push_back(i);
   }
+  for (const auto& [name, column] : batch.columns) part.columns.emplace(name, column.select(taken[column.space]));
   return part;
 }
 

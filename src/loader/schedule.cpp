@@ -62,7 +62,7 @@ LoaderOptions loader_options(const config::RunConfig& config) {
   options.seed = static_cast<std::uint64_t>(t.data_seed.value_or(t.seed));
   options.shuffle = !config.finetuning.disable_shuffling;
   // Packing joins documents of stage pt into full rows; here only samples are laid out.
-  options.packing = config.data.packing.value_or(false) && config.finetuning.stage != "pt";
+  options.packing = config.data.packing.value_or(false) && !config.stage().has_documents();
   options.row_tokens = static_cast<std::int32_t>(config.data.cutoff_len);
   options.drop_last = t.dataloader_drop_last;
   options.num_epochs = t.num_train_epochs;

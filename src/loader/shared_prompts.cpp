@@ -15,10 +15,6 @@ std::int64_t first_label(const pack::FlatItem& item, std::size_t s) {
 
 }  // namespace
 
-bool has_pairs(const pack::PackAttributes& pack) {
-  return pack.sequences_per_item == 2 && pack.stage != "kto";
-}
-
 std::int32_t shared_prompt(std::span<const std::int32_t> chosen, std::int64_t first_label, std::span<const std::int32_t> rejected,
                            std::int64_t rejected_first_label) {
   const std::int64_t most = std::min(first_label, rejected_first_label) - 1;
@@ -33,7 +29,7 @@ std::int32_t shared_prompt(const pack::FlatItem& item) {
 }
 
 std::vector<std::int32_t> shared_prompts(const pack::PackReader& pack) {
-  if (!has_pairs(pack.attributes())) return {};
+  if (!pack.attributes().stage_row().has_pairs()) return {};
   std::vector<std::int32_t> shared(static_cast<std::size_t>(pack.num_items()));
   if (pack.num_items() > kMaxKnownPairs) return shared;
   pack::FlatItem item;

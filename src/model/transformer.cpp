@@ -64,6 +64,37 @@ MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<con
   return in;
 }
 
+std::int64_t MicroInput::entries(IndexSpace space) const {
+  switch (space) {
+    case IndexSpace::token:
+      return sequences.num_tokens();
+    case IndexSpace::label:
+      return labels.size();
+    case IndexSpace::sequence:
+      return sequences.num_sequences();
+    case IndexSpace::item:
+      return static_cast<std::int64_t>(item_offsets.size()) - 1;
+  }
+  return 0;
+}
+
+void MicroInput::set_column(std::string_view name, InputColumn column) {
+  const std::int64_t size = column.values.defined() ? column.values.size(0) : static_cast<std::int64_t>(column.lists.size());
+  constexpr const char* kNames[] = {"tokens", "labels", "sequences", "items"};
+  require(size == entries(column.space), "the column '{}' has {} entries, but the micro-batch has {} {}", name, size,
+          entries(column.space), kNames[static_cast<std::size_t>(column.space)]);
+  columns.set(name, std::move(column));
+}
+
+void MicroInput::set_columns(const Columns& host) {
+  for (const auto& [name, column] : host) {
+    if (column.has_lists())
+      set_column(name, {.space = column.space, .lists = column});
+    else
+      set_column(name, {.space = column.space, .values = device::upload(column.values, tokens.device())});
+  }
+}
+
 Transformer::Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device)
     : spec_(spec), dtype_(dtype), norm_(norm_weight(spec.config)), workspace_(device) {
   if (device.is_cpu() && dtype == at::kFloat) ops::choose_fp32_matmul();

@@ -24,34 +24,28 @@ const std::vector<std::string>& dataset_names(const config::RunConfig& config, C
   return names;
 }
 
-encode::SampleKind kind_of(const std::string& stage) {
-  if (stage == "pt") return encode::SampleKind::document;
-  if (stage == "kto") return encode::SampleKind::feedback;
-  if (stage == "seq_cls") return encode::SampleKind::sequence_label;
-  return stage == "sft" ? encode::SampleKind::conversation : encode::SampleKind::pair;
-}
-
-void check_stage(const std::vector<encode::DatasetSpec>& specs, const std::string& stage) {
-  const bool pairs = kind_of(stage) == encode::SampleKind::pair, feedback = kind_of(stage) == encode::SampleKind::feedback;
+void check_stage(const std::vector<encode::DatasetSpec>& specs, const config::Stage& stage) {
+  const bool pairs = stage.has_pairs(), feedback = stage.sample == encode::SampleKind::feedback;
+  const bool answers = stage.sample == encode::SampleKind::conversation;
   for (const encode::DatasetSpec& spec : specs) {
     if (feedback && spec.columns.kto_tag.empty())
       fail_config(
           "dataset '{}' has no marks, but stage kto learns from marks: name their column as kto_tag in dataset_info.json, or "
           "call it kto_tag or label (true or false) in a file that dataset names itself",
           spec.name);
-    if (stage == "sft" && spec.formatting == encode::Formatting::alpaca && spec.columns.response.empty())
+    if (answers && spec.formatting == encode::Formatting::alpaca && spec.columns.response.empty())
       fail_config("dataset '{}' has texts without a column of answers: stage sft learns answers, stage pt learns texts",
                   spec.name);
-    if (stage == "sft" && !spec.columns.kto_tag.empty())
+    if (answers && !spec.columns.kto_tag.empty())
       fail_config("dataset '{}' has a kto_tag: stage kto learns from it; for stage sft drop the tag", spec.name);
-    if (stage != "sft" && !spec.columns.weight.empty())
+    if (!stage.weighs_labels && !spec.columns.weight.empty())
       fail_config("dataset '{}' has record weights ('{}'), which only stage sft uses: remove weight from its columns", spec.name,
                   spec.columns.weight);
     if (spec.ranking != pairs)
       fail_config(
           "dataset '{}' {} preference pairs (ranking in dataset_info.json, or columns chosen and rejected), and stage {} "
           "learns {}",
-          spec.name, spec.ranking ? "holds" : "holds no", stage, pairs ? "such pairs" : "single samples");
+          spec.name, spec.ranking ? "holds" : "holds no", stage.name, pairs ? "such pairs" : "single samples");
   }
 }
 
@@ -97,7 +91,7 @@ RecordCounts& RecordCounts::operator+=(const RecordCounts& other) {
 }
 
 bool joins_documents(const config::RunConfig& config) {
-  return config.finetuning.stage == "pt" && (config.data.packing.value_or(true) || config.data.neat_packing);
+  return config.stage().has_documents() && (config.data.packing.value_or(true) || config.data.neat_packing);
 }
 
 std::int64_t document_block_tokens(const config::RunConfig& config) {
@@ -110,13 +104,13 @@ std::int64_t document_block_tokens(const config::RunConfig& config) {
 std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, CorpusPart part) {
   std::shared_ptr<Corpus> corpus(new Corpus);
   const config::DataArgs& data = config.data;
-  corpus->stage_ = config.finetuning.stage;
-  corpus->specs_ =
-      encode::load_dataset_info(config.folder_of(data.dataset_dir), dataset_names(config, part), config.folders, corpus->stage_);
-  check_stage(corpus->specs_, corpus->stage_);
+  corpus->stage_ = &config.stage();
+  corpus->specs_ = encode::load_dataset_info(config.folder_of(data.dataset_dir), dataset_names(config, part), config.folders,
+                                             corpus->stage_->name);
+  check_stage(corpus->specs_, *corpus->stage_);
 
   encode::EncoderOptions options;
-  options.kind = kind_of(corpus->stage_);
+  options.kind = corpus->stage_->sample;
   options.cutoff_len = data.cutoff_len;
   options.train_on_prompt = data.train_on_prompt && options.kind == encode::SampleKind::conversation;
   options.mask_history = data.mask_history && options.kind == encode::SampleKind::conversation;
@@ -135,7 +129,7 @@ std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, Corp
   corpus->chunk_records_ = by_records ? data.preprocessing_batch_size : corpus->default_chunk_records();
   corpus->record_options(config);
   config::RunConfig named = config;  // a template that was derived from the model counts as given
-  if (named.data.template_name.empty() && corpus->stage_ != "pt")
+  if (named.data.template_name.empty() && !corpus->stage_->has_documents())
     named.data.template_name = corpus->encoder_->chat_template().spec().name;
   corpus->template_options_ = template_options(named);
   return corpus;
@@ -143,7 +137,7 @@ std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, Corp
 
 void Corpus::make_encoders(const config::RunConfig& config, const encode::EncoderOptions& options) {
   encoder_ = std::make_unique<encode::Encoder>(encode::ChatTemplate::for_packing(config), options);
-  if (stage_ == "pt") return;  // documents use no template
+  if (stage_->has_documents()) return;  // documents use no template
   for (const encode::DatasetSpec& spec : specs_) {
     if (spec.template_name.empty() || others_.contains(spec.template_name)) continue;
     const config::RunConfig other = encode::with_template(config, spec.template_name);
@@ -210,7 +204,7 @@ void Corpus::record_options(const config::RunConfig& config) {
               {"mix_strategy", data.mix_strategy},
               {"interleave_probs", data.interleave_probs}};
   if (!encoder.loss_scale.empty()) options_["loss_scale"] = encoder.loss_scale;
-  if (block_tokens_ > 0 || stage_ == "kto") options_["chunk_records"] = chunk_records_;
+  if (block_tokens_ > 0 || stage_->sample == encode::SampleKind::feedback) options_["chunk_records"] = chunk_records_;
   if (data.max_samples) options_["max_samples"] = *data.max_samples;
   bool draws = !data.interleave_probs.empty();
   for (const encode::DatasetSpec& spec : specs_) {
@@ -233,7 +227,7 @@ PackAttributes Corpus::attributes() const {
   attributes.tokenizer_hash = chat.tokenizer().hash();
   attributes.template_hash = chat.hash();
   attributes.template_name = chat.spec().name;
-  attributes.stage = stage_;
+  attributes.stage = stage_->name;
   attributes.vocab_size = chat.tokenizer().vocab_size();
   attributes.cutoff_len = encoder_->options().cutoff_len;
   attributes.options = options_;

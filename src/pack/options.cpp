@@ -180,7 +180,7 @@ const std::vector<Option>& options() {
       {"packing", Part::shape,  // for documents only: rows of samples are packed at loading
        [](const RunConfig& c) { return blocks(joins_documents(c) ? document_block_tokens(c) : 0); },
        [](const PackAttributes& a) {
-         return a.stage == "pt" ? blocks(a.options.value("block_tokens", INT64_C(0))) : json(kUnknown);
+         return a.stage_row().has_documents() ? blocks(a.options.value("block_tokens", INT64_C(0))) : json(kUnknown);
        },
        set_packing},
       {"preprocessing_batch_size", Part::selection, [](const RunConfig& c) { return json(c.data.preprocessing_batch_size); },

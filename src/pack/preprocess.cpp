@@ -71,7 +71,8 @@ void log_result(const std::filesystem::path& path, const PackReport& report, con
     log::warn("{} of {} ({:.1f}%) are longer than cutoff_len {} and were cut: raise it to keep them whole", s.truncated,
               count_noun(s.records, "record"), 100.0 * static_cast<double>(s.truncated) / static_cast<double>(s.records),
               config.data.cutoff_len);
-  if (const std::int64_t more = s.items - (s.records - s.dropped); more > 0 && config.finetuning.stage == "sft")
+  if (const std::int64_t more = s.items - (s.records - s.dropped);
+      more > 0 && config.stage().sample == encode::SampleKind::conversation)
     log::info(
         "{} more than records: the chat template shows earlier answers differently from the model's output, so that a "
         "conversation makes one sample per such answer, with everything before it",

@@ -162,11 +162,12 @@ std::string format_summary(const PackReader& pack) {
 void write_json_lines(const PackReader& pack, std::int64_t first, std::int64_t count, std::ostream& out) {
   const std::int64_t last = std::min(pack.num_items(), first + count);
   std::string line;
-  const bool classifies = pack.attributes().stage == "seq_cls";  // in other stages the tag has no fixed meaning
+  const config::SampleKind kind = pack.attributes().stage_row().sample;
+  const bool labelled = kind == config::SampleKind::sequence_label;  // in other stages the tag has no fixed meaning
   for (std::int64_t i = first; i < last && out; ++i) {
     const encode::EncodedItem item = pack.item(i);
     line.clear();
-    if (pack.attributes().stage == "kto") {
+    if (kind == config::SampleKind::feedback) {
       append(line, item.sequences.front());
       line.pop_back();
       line += ",\"kl\":";
@@ -180,7 +181,7 @@ void write_json_lines(const PackReader& pack, std::int64_t first, std::int64_t c
       line += '}';
     } else {
       append(line, item.sequences.front());
-      if (const auto label = classifies ? encode::targets_from_tags(item.tags) : std::nullopt) {
+      if (const auto label = labelled ? encode::targets_from_tags(item.tags) : std::nullopt) {
         line.pop_back();
         line += fmt::format(",\"{}\":[{}]}}", encode::kLabelTag, fmt::join(*label, ","));
       }

@@ -191,6 +191,7 @@ void PackReader::read(std::int64_t index, FlatItem& item) const {
   std::array<std::int64_t, 2> range{};
   read_offsets(PackArray::item_offsets, index, range, index);
   const auto sequences = static_cast<std::size_t>(range[1] - range[0]);
+  item.first_sequence = range[0];
   require(sequences >= 1 && static_cast<std::int64_t>(sequences) == attributes_.sequences_per_item,
           "{}: it has {} sequences instead of {}: the file is damaged, pack it again", where(index), sequences,
           attributes_.sequences_per_item);

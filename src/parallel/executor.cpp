@@ -17,8 +17,8 @@
 #include <utility>
 
 #include "acquired_units.h"
+#include "head_pass.h"
 #include "in_flight.h"
-#include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
 
 namespace qft::parallel {
@@ -37,20 +37,6 @@ class Stopwatch {
   double start_ = steady_seconds();
 };
 
-/// Returns the callback that runs Objective::read_rows() on the head's chunks.
-ops::LogitsReader reader(const Objective& objective, const model::MicroInput& in, const at::Tensor& values,
-                         const at::Tensor& grad, double loss_scale) {
-  const auto read = [&objective, &in, values, grad, loss_scale](const ops::HeadChunk& chunk) {
-    const at::Tensor part = grad.defined() ? grad.narrow(0, chunk.first, chunk.size()) : grad;
-    const at::Tensor more = objective.read_rows(in, chunk, values.narrow(1, chunk.first, chunk.size()), part);
-    if (loss_scale != 1.0)
-      for (const at::Tensor& gradient : {part, more})
-        if (gradient.defined()) gradient.mul_(loss_scale);
-    return more;
-  };
-  return {read};
-}
-
 /// The host waits for its device only in the actions in which the ranks agree.
 bool waits(const Action& action) {
   return action.kind == ActionKind::vote || action.kind == ActionKind::step;
@@ -61,20 +47,17 @@ bool waits(const Action& action) {
 /// State of one run of a list.
 struct Executor::Pass {
   std::span<const model::MicroInput> micros;
-  const Objective* objective = nullptr;      ///< in evaluations only set if the objective reads rows
-  const ObserveLogprobs* observe = nullptr;  ///< set in evaluations
+  HeadPass& head;                        ///< of the policy
+  HeadPass& reference_head;              ///< of the reference lane
+  const Objective* objective = nullptr;  ///< set in training
   model::RandomPass random = {};
   StopRequested stop_requested = {};
   double loss_scale = 1.0;
   MicroRange range = {};
-  std::vector<at::Tensor>* head_rows = nullptr;  ///< by micro-batch; set if only the head's rows are wanted
-  std::vector<at::Tensor> sums = {};             ///< the objective's sums, by micro-batch
-  /// by micro-batch: the reference's sequence sums or rows, kept from its head to the policy's head
-  std::vector<at::Tensor> reference = {};
+  std::vector<at::Tensor>* sums = nullptr;  ///< the objective's sums, by micro-batch; set in training
   double started = steady_seconds();
   StepResult result = {};
-  bool training() const { return observe == nullptr; }
-  bool reads_reference_rows() const { return objective != nullptr && objective->reference_rows(); }
+  bool training() const { return objective != nullptr; }
 };
 
 Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm, const Schedule& schedule,
@@ -98,9 +81,11 @@ StepResult Executor::train(const ActionList& list, std::span<const model::MicroI
                            std::uint64_t step, const StopRequested& stop_requested, double loss_scale, const MicroRange& range) {
   QFT_ASSERT(range.total == 0 || range.count == static_cast<std::int64_t>(micros.size()), "{} micro-batches, not {}",
              micros.size(), range.count);
-  Pass pass{micros, &objective, nullptr, random_, stop_requested, loss_scale, range};
+  ReferenceLane lane(objective.reference_rows(), micros.size());
+  std::vector<at::Tensor> sums(micros.size());
+  const auto head = training_head(objective, loss_scale, lane, sums);
+  Pass pass{micros, *head, lane, &objective, random_, stop_requested, loss_scale, range, &sums};
   pass.random.step = step;
-  pass.sums.resize(micros.size());
   store_.start_step(range);
   interpret(list, pass);
   return pass.result;
@@ -108,21 +93,23 @@ StepResult Executor::train(const ActionList& list, std::span<const model::MicroI
 
 void Executor::evaluate(const ActionList& list, std::span<const model::MicroInput> micros, const ObserveLogprobs& observe,
                         const Objective* objective) {
-  Pass pass{.micros = micros, .objective = objective, .observe = &observe};
+  ReferenceLane lane(objective != nullptr && objective->reference_rows(), micros.size());
+  const auto head = evaluation_head(objective, observe, lane);
+  Pass pass{.micros = micros, .head = *head, .reference_head = lane};
   interpret(list, pass);
 }
 
 std::vector<at::Tensor> Executor::head_rows(const ActionList& list, std::span<const model::MicroInput> micros) {
   std::vector<at::Tensor> rows(micros.size());
-  const ObserveLogprobs none = [](const Logprobs&) {};
-  Pass pass{.micros = micros, .observe = &none, .head_rows = &rows};
+  ReferenceLane lane(/*rows=*/false, micros.size());
+  const auto head = rows_head(rows);
+  Pass pass{.micros = micros, .head = *head, .reference_head = lane};
   interpret(list, pass);
   return rows;
 }
 
 void Executor::interpret(const ActionList& list, Pass& pass) {
   const c10::InferenceMode no_autograd;
-  pass.reference.resize(pass.micros.size());
   for (const auto& in : pass.micros)
     transformer_.ensure_positions(graphs_ && pass.training() ? graph_shape_of(in).tokens : in.sequences.max_length);
   const Action* current = nullptr;
@@ -190,7 +177,7 @@ void Executor::forward(const Action& action, Pass& pass) {
     if (action.lane == Lane::policy)
       transformer_.add_noise(pass.micros[static_cast<std::size_t>(action.micro)], pass.random, micro.x());
   } else if (action.target == transformer_.spec().head_unit()) {
-    action.lane == Lane::reference ? forward_reference_head(action, micro, pass) : forward_head(action, micro, pass);
+    (action.lane == Lane::reference ? pass.reference_head : pass.head).forward(head_block(action, micro, pass));
   } else {
     forward_layer(action, micro, pass);
   }
@@ -203,7 +190,7 @@ void Executor::backward(const Action& action, Pass& pass) {
   if (action.target == 0) {
     transformer_.embedding_backward(units_->embedding(BindMode::gradients), micro.input(), micro.g());
   } else if (action.target == transformer_.spec().head_unit()) {
-    backward_head(action, micro, pass);
+    pass.head.backward(head_block(action, micro, pass));
   } else {
     backward_layer(action, micro, pass);
   }
@@ -231,9 +218,14 @@ void Executor::step(Pass& pass) {
   const Stopwatch watch(times_.reduce);
   without_waits([] { return std::string("the end of the gradient reductions"); }, [&] { store_.finish_reductions(); });
   warm_ = true;
-  const StepShare share{std::move(pass.sums), store_.local_grad_square_sum(), pass.loss_scale, steady_seconds() - pass.started,
+  const StepShare share{std::move(*pass.sums), store_.local_grad_square_sum(), pass.loss_scale, steady_seconds() - pass.started,
                         pass.stop_requested && pass.stop_requested(/*step_done=*/true)};
   pass.result = combine_shares(share, *pass.objective, pass.range, comm_);
+}
+
+HeadBlock Executor::head_block(const Action& action, MicroInFlight& micro, const Pass& pass) {
+  const auto index = static_cast<std::size_t>(action.micro);
+  return {index, pass.micros[index], micro, transformer_, *units_, in_flight_->scratch()};
 }
 
 MicroInFlight& Executor::open(const Action& action, const Pass& pass) {
@@ -279,73 +271,6 @@ void Executor::run(const LayerCall& call, const MicroInFlight& micro, const Pass
   routing.balance *= pass.loss_scale;
   routing.z *= pass.loss_scale;
   call.run(transformer_, micro.input(), pass.random, routing);
-}
-
-/// For a row-local objective the logits are computed once: the head's backward runs together with its forward.
-void Executor::forward_head(const Action& action, MicroInFlight& micro, Pass& pass) {
-  const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];
-  if (pass.head_rows != nullptr) {
-    at::Tensor& kept = (*pass.head_rows)[static_cast<std::size_t>(action.micro)];
-    kept = at::empty({in.labels.size(), micro.x().size(1)}, micro.x().options());
-    return transformer_.head_rows(units_->head(BindMode::weights), in, micro.x(), kept);
-  }
-  const bool both = pass.training() && pass.objective->kind() == ObjectiveKind::row_local;
-  const BindMode mode = both ? BindMode::gradients : BindMode::weights;
-  const model::HeadWeights head = units_->head(mode);
-  const std::int64_t count = transformer_.head_values(in);
-  model::Arena& scratch = in_flight_->scratch();
-  const auto mark = scratch.mark();
-  const std::int64_t kept = pass.objective == nullptr ? 0 : pass.objective->row_values();
-  const auto room = [&](at::IntArrayRef shape) { return scratch.alloc(shape, transformer_.statistics_dtype()); };
-  const at::Tensor values = room({count}), rows = kept > 0 ? room({kept, count}) : at::Tensor();
-  const at::Tensor grad = both ? room({count}) : at::Tensor();
-  ops::LogitsReader rows_reader = kept > 0 ? reader(*pass.objective, in, rows, grad, pass.loss_scale) : ops::LogitsReader();
-  at::Tensor reference = std::exchange(pass.reference[static_cast<std::size_t>(action.micro)], {});
-  if (pass.reads_reference_rows()) {
-    const bool lane = reference.defined();
-    rows_reader.reference = lane ? std::exchange(reference, {}) : in.reference_rows;
-    if (!lane) rows_reader.reference_weight = in.reference_head;
-  }
-  if (both) {
-    if (kept == 0) {
-      pass.objective->known_gradient(in, grad);
-      if (pass.loss_scale != 1.0) grad.mul_(pass.loss_scale);
-    }
-    transformer_.head_forward_backward(head, in, micro.x(), grad, values, micro.g(), rows_reader);
-  } else {
-    transformer_.head_forward(head, in, micro.x(), values, rows_reader);
-  }
-  const Logprobs observed{values, reference.defined() ? reference : in.reference, rows};
-  if (pass.training()) {
-    const at::Tensor of_sequences = both ? at::Tensor() : micro.grad_values(count);
-    pass.sums[static_cast<std::size_t>(action.micro)] = pass.objective->observe(in, observed, of_sequences);
-  } else {
-    (*pass.observe)(observed);
-  }
-  scratch.release(mark);
-}
-
-void Executor::forward_reference_head(const Action& action, const MicroInFlight& micro, Pass& pass) {
-  const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];
-  const auto options = at::TensorOptions().device(transformer_.device());
-  const model::HeadWeights head = units_->head(BindMode::weights);
-  at::Tensor& kept = pass.reference[static_cast<std::size_t>(action.micro)];
-  if (pass.reads_reference_rows()) {
-    kept = at::empty({in.labels.size(), micro.x().size(1)}, options.dtype(transformer_.dtype()));
-    return transformer_.head_rows(head, in, micro.x(), kept);
-  }
-  const at::Tensor logprobs = at::empty({in.labels.size()}, options.dtype(transformer_.statistics_dtype()));
-  transformer_.head_forward(head, in, micro.x(), logprobs);
-  kept = sequence_sums(in, logprobs);
-}
-
-/// Computes the head's values again, with their gradient, unless forward_head() has done both.
-void Executor::backward_head(const Action& action, MicroInFlight& micro, const Pass& pass) {
-  if (pass.objective->kind() == ObjectiveKind::row_local) return;
-  const auto& in = pass.micros[static_cast<std::size_t>(action.micro)];
-  const at::Tensor& grad = micro.grad_values(transformer_.head_values(in));
-  if (pass.loss_scale != 1.0) grad.mul_(pass.loss_scale);
-  transformer_.head_forward_backward(units_->head(BindMode::gradients), in, micro.x(), grad, {}, micro.g());
 }
 
 void Executor::without_waits(const std::function<std::string()>& what, const std::function<void()>& part) const {

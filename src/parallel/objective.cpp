@@ -16,6 +16,12 @@
 
 namespace qft::parallel {
 
+double BatchTotals::at(std::string_view name) const {
+  const auto found = named.find(name);
+  require(found != named.end(), "the total '{}' of the batch is not known, but the objective reads it", name);
+  return found->second;
+}
+
 at::Tensor label_counts(const model::MicroInput& in) {
   std::vector<std::int64_t> counts;
   for (std::size_t s = 1; s < in.label_offsets.size(); ++s) counts.push_back(in.label_offsets[s] - in.label_offsets[s - 1]);
@@ -62,17 +68,18 @@ std::span<const std::string_view> TokenMeanLoss::metrics() const {
 }
 
 void TokenMeanLoss::known_gradient(const model::MicroInput& in, const at::Tensor& grad) const {
-  if (!in.label_weights.defined()) {
+  const at::Tensor weights = in.columns.find(columns::kLabelWeights);
+  if (!weights.defined()) {
     grad.fill_(-1.0 / denominator_);
     return;
   }
-  grad.copy_(in.label_weights).div_(-denominator_);
+  grad.copy_(weights).div_(-denominator_);
 }
 
 at::Tensor TokenMeanLoss::observe(const model::MicroInput& in, const Logprobs& logprobs, const at::Tensor&) const {
   if (!weighted_) return at::sum(logprobs.policy, at::kDouble).neg_().view({1});
   const at::Tensor nll = logprobs.policy.to(at::kDouble).neg();
-  const at::Tensor weights = in.label_weights.defined() ? in.label_weights : at::ones_like(nll);
+  const at::Tensor given = in.columns.find(columns::kLabelWeights), weights = given.defined() ? given : at::ones_like(nll);
   const at::Tensor count = at::full({}, static_cast<double>(nll.numel()), nll.options());
   return at::stack({(nll * weights).sum(), nll.sum(), count, weights.sum(), count});
 }

@@ -223,8 +223,8 @@ Plan make_plan(const config::RunConfig& config, RunPlan run, int ranks, const st
   if (const auto limit = static_cast<std::int64_t>(config.parallel.max_memory * 1e9); limit > 0)
     plan.available = plan.available > 0 ? std::min(plan.available, limit) : limit;
   const auto& objective = plan.run.objective;
-  plan.workload = objective.estimates_kl       ? with_estimates(std::move(workload))
-                  : objective.compares_rewards ? with_rewards(std::move(workload))
+  plan.workload = objective.pass_before == parallel::PassBefore::untrained_sequences ? with_estimates(std::move(workload))
+                  : objective.pass_before == parallel::PassBefore::trained_sequences ? with_rewards(std::move(workload))
                                                : std::move(workload);
   // With a limit of tokens, a micro-batch of the longest items has one item.
   const auto& t = config.training;

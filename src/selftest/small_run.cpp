@@ -1,12 +1,14 @@
 #include "qft/selftest/small_run.h"
 
 #include "qft/core/hash.h"
-#include "qft/device/upload.h"
+#include "qft/encode/item_columns.h"
+#include "qft/engine/objectives.h"
 #include "qft/loader/shared_prompts.h"
 #include "qft/ops/philox.h"
 #include "qft/parallel/routing_objective.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <utility>
 
@@ -160,9 +162,11 @@ parallel::StepResult SmallRun::step(int number, int pack, const parallel::StopRe
   const parallel::BatchTotals totals{.label_tokens = labels,
                                      .items = static_cast<double>(items),
                                      .tokens = tokens,
-                                     .desirable = desirable,
-                                     .first_labels = first_labels,
-                                     .weighted = case_.weighted};
+                                     .weighted = case_.weighted,
+                                     .named = {{std::string(totals::kDesirable), desirable},
+                                               {std::string(totals::kChosenLabels), first_labels},
+                                               {std::string(totals::kKl), 0.0},
+                                               {std::string(totals::kReward), 0.0}}};
   auto objective = case_.objective ? case_.objective(totals) : std::make_unique<parallel::TokenMeanLoss>(totals);
   if (spec().config.experts.count > 0)
     objective = std::make_unique<parallel::RoutingObjective>(std::move(objective), spec().config, kRouting, totals);
@@ -189,15 +193,13 @@ std::vector<double> SmallRun::weights() const {
 model::MicroInput SmallRun::build(const std::vector<Sequence>& batch, int first, int count) const {
   std::vector<std::int32_t> tokens, cu = {0}, labels, items = {0}, shared;
   std::vector<std::int64_t> samples;
-  std::vector<std::uint8_t> desirable;
-  std::vector<double> weights;
-  std::vector<std::vector<double>> targets;
+  Column desirable{IndexSpace::item}, weights{IndexSpace::label}, targets{IndexSpace::item};
   const int each = case_.item_sequences;
   for (int s = first * each; s < (first + count) * each; ++s) {
     const auto& q = batch[static_cast<std::size_t>(s)];
     for (const int p : q.labels) {
       labels.push_back(static_cast<std::int32_t>(tokens.size()) + p);
-      weights.push_back(0.5 + q.tokens[static_cast<std::size_t>(p)] % 4 * 0.5);
+      weights.values.push_back(0.5 + q.tokens[static_cast<std::size_t>(p)] % 4 * 0.5);
     }
     tokens.insert(tokens.end(), q.tokens.begin(), q.tokens.end());
     cu.push_back(static_cast<std::int32_t>(tokens.size()));
@@ -207,14 +209,16 @@ model::MicroInput SmallRun::build(const std::vector<Sequence>& batch, int first,
       const Sequence& first = batch[static_cast<std::size_t>(s) - 1];
       shared.back() = loader::shared_prompt(first.tokens, first.labels.front(), q.tokens, q.labels.front());
     }
-    desirable.push_back(is_desirable(q) ? 1 : 0);
-    if (case_.labels > 0) targets.push_back({static_cast<double>(q.id % case_.labels)});
+    if (each == 1) desirable.values.push_back(is_desirable(q) ? 1.0 : 0.0);
+    if (case_.labels > 0) targets.append_list(std::array{static_cast<double>(q.id % case_.labels)});
     if ((s + 1) % each == 0) items.push_back(static_cast<std::int32_t>(samples.size()));
   }
   model::MicroInput in = model::MicroInput::build(tokens, cu, labels, samples, device_, items, shared);
-  in.desirable = std::move(desirable);
-  if (case_.weighted) in.label_weights = device::upload(weights, device_);
-  in.targets = std::move(targets);
+  Columns columns;
+  if (each == 1) columns.emplace(columns::kDesirable, std::move(desirable));
+  if (case_.weighted) columns.emplace(columns::kLabelWeights, std::move(weights));
+  if (case_.labels > 0) columns.emplace(columns::kTargets, std::move(targets));
+  in.set_columns(columns);
   in.routing = model::Routing::build(spec().config, in.sequences, instance_->transformer().statistics_dtype(), device_);
   return in;
 }

@@ -81,8 +81,9 @@ std::string quantization_words(const model::ModelSpec& spec, const optim::Precis
 std::string method_words(const config::RunConfig& config, const model::ModelSpec& spec) {
   const auto& f = config.finetuning;
   std::string words = f.stage;
-  if (f.stage == "dpo" || f.stage == "kto")
-    words += fmt::format(" ({}beta {})", f.stage == "dpo" ? f.pref_loss + ", " : "", f.pref_beta);
+  const config::Stage& stage = config.stage();
+  if (stage.reads("pref_beta", f))
+    words += fmt::format(" ({}beta {})", stage.reads("pref_loss", f) ? f.pref_loss + ", " : "", f.pref_beta);
   if (const model::LoraConfig& lora = spec.adapter.lora; lora.enabled())
     return words + fmt::format(", {}{} of rank {}, alpha {}, dropout {} on {}", lora.dora ? "DoRA" : "LoRA",
                                lora.pissa ? " by PiSSA," : "", lora.rank, lora.alpha, lora.dropout,
@@ -168,8 +169,7 @@ void tell_of_no_effect(const Banner& b, const config::RunConfig& config, engine:
   if (model.attention_dropout > 0.0)
     log::warn("attention_dropout of the model's config.json is {}: this is not implemented, training continues without it",
               model.attention_dropout);
-  if (b.shared == 0 && config.finetuning.trains_pairs() && config.finetuning.share_prompts &&
-      !config.unshared_prompts_reason().empty())
+  if (b.shared == 0 && config.stage().has_pairs() && config.finetuning.share_prompts && !config.unshared_prompts_reason().empty())
     log::info("note: each pair's prompt is computed twice: {}", config.unshared_prompts_reason());
 }
 

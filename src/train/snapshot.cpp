@@ -75,15 +75,16 @@ std::vector<HeldState> held_states(engine::Instance& instance) {
 }  // namespace
 
 nlohmann::json to_json(const Progression& p) {
-  return {{"step", p.step},
-          {"guard", to_json(p.guard)},
-          {"total_tokens", p.total_tokens},
-          {"label_tokens", p.label_tokens},
-          {"elapsed_seconds", p.elapsed_seconds},
-          {"loss_sum", p.loss_sum},
-          {"finite_steps", p.finite_steps},
-          {"reward", {{"mean", p.reward.mean}, {"steps", p.reward.steps}}},
-          {"best", to_json(p.best)}};
+  nlohmann::json json = {{"step", p.step},
+                         {"guard", to_json(p.guard)},
+                         {"total_tokens", p.total_tokens},
+                         {"label_tokens", p.label_tokens},
+                         {"elapsed_seconds", p.elapsed_seconds},
+                         {"loss_sum", p.loss_sum},
+                         {"finite_steps", p.finite_steps},
+                         {"best", to_json(p.best)}};
+  engine::write_state(p.sources, json);
+  return json;
 }
 
 Progression progression_from_json(const nlohmann::json& json) {
@@ -94,9 +95,8 @@ Progression progression_from_json(const nlohmann::json& json) {
   p.label_tokens = json.at("label_tokens").get<std::int64_t>();
   p.elapsed_seconds = json.at("elapsed_seconds").get<double>();
   p.loss_sum = json.at("loss_sum").get<double>();
-  p.finite_steps = json.value("finite_steps", p.step);                // absent in older checkpoints
-  if (const auto reward = json.find("reward"); reward != json.end())  // absent in older checkpoints
-    p.reward = {reward->at("mean").get<double>(), reward->at("steps").get<std::int64_t>()};
+  p.finite_steps = json.value("finite_steps", p.step);  // absent in older checkpoints
+  p.sources = engine::source_state_from_json(json);
   p.best = best_from_json(json.at("best"));
   return p;
 }

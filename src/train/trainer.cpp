@@ -229,16 +229,13 @@ loader::StepBatch Trainer::next_batch() {
 }
 
 parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
-  engine::StepInputs step(config_, *instance_, references_.training.get());
+  next_sources_ = progression_.sources;
+  engine::StepInputs step(config_, *instance_, references_.training.get(), &next_sources_);
   parallel::BatchTotals totals{static_cast<double>(batch.global_label_tokens), static_cast<double>(batch.global_samples),
                                static_cast<double>(batch.global_tokens)};
   totals.weighted = batch.weighted;
   step.fill_totals(totals, batch, comm_);
-  if (step.compares_rewards()) {
-    next_reward_ = progression_.reward.with(totals.reward);
-    totals.reward = next_reward_.mean;
-  }
-  const auto inputs = step.inputs(batch.micro_batches, batch.max_micro_batches);
+  const auto inputs = step.inputs({batch.micro_batches, batch.max_micro_batches, batch.first_micro_batch});
   const auto list =
       instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches), step_seconds_);
   const auto objective = engine::make_objective(config_, instance_->spec().config, totals);
@@ -274,7 +271,7 @@ void Trainer::after_step(const loader::StepBatch& batch, const parallel::StepRes
   progression_.total_tokens += batch.global_tokens;
   progression_.label_tokens += batch.global_label_tokens;
   if (result.finite) progression_.loss_sum += result.loss, ++progression_.finite_steps;
-  if (std::isfinite(next_reward_.mean)) progression_.reward = next_reward_;
+  progression_.sources = next_sources_;
   since_log_.tokens += batch.global_tokens;
   if (const std::string collapse = parallel::describe_collapse(result.metrics, instance_->spec().config);
       !collapse.empty() && is_root() && !std::exchange(warned_of_collapse_, true))
@@ -409,7 +406,7 @@ void Trainer::restore_scores(const BestModel& best) {
       for (const auto& [name, value] : e.metrics) eval_[name] = value;
       eval_[kEvalLoss] = *e.eval_loss;
     }
-  const bool plain = engine::objective_of(config_).name == "cross_entropy";
+  const bool plain = engine::objective_of(config_).loss_is_nll;
   if (const auto nll = eval_.find(plain ? kEvalLoss : "eval_token/nll"); nll != eval_.end())
     eval_["perplexity"] = std::exp(nll->second);
 }
@@ -455,7 +452,7 @@ void Trainer::finish(double epoch) {
 }
 
 void Trainer::predict() {
-  if (config_.finetuning.outputs_scores()) {
+  if (config_.stage().outputs_scores()) {
     const auto scores = eval::predict_scores(*instance_, *data_.eval, config_, comm_);
     log::info("{}", eval::describe(scores));
     return;

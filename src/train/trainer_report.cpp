@@ -73,8 +73,8 @@ void Trainer::write_log(const loader::StepBatch& batch, const parallel::StepResu
     log_->append(e);
     bar_->clear();
     std::string judged;  // for pairs: whether the chosen answers win; the loss does not show that
-    for (const char* name : {"accuracy", "rewards/accuracies", "rewards/margins"})
-      if (const auto found = e.metrics.find(name); found != e.metrics.end())
+    for (const std::string_view name : config_.stage().shown_metrics)
+      if (const auto found = e.metrics.find(std::string(name)); found != e.metrics.end())
         judged += fmt::format("  {} {:.4f}", name, found->second);
     log::info("step {}/{}  loss {:.4f}{}  grad_norm {:.4f}  lr {:.3e}  epoch {:.2f}  {:.0f} tok/s  {} done, {} left", e.step,
               e.total_steps, result.loss, judged, result.grad_norm, last_learning_rate_, e.epoch, e.tokens_per_second,

@@ -2,6 +2,7 @@
 #include "engine/classification.h"
 
 #include "qft/core/error.h"
+#include "qft/encode/item_columns.h"
 
 #include <cmath>
 #include <limits>
@@ -25,10 +26,12 @@ namespace {
 constexpr std::int64_t kClassLabels = 3;
 constexpr double kTexts = 7.0;  // texts of the global batch; the micro-batch has four
 
-model::MicroInput texts(std::vector<std::vector<double>> classes) {
+model::MicroInput texts(const std::vector<std::vector<double>>& classes) {
   const std::vector<std::int32_t> tokens(8), bounds = {0, 1, 4, 6, 8};
   model::MicroInput in = model::MicroInput::build(tokens, bounds, {}, {}, at::kCPU);
-  in.targets = std::move(classes);
+  Column targets{IndexSpace::item};
+  for (const auto& label : classes) targets.append_list(label);
+  if (!classes.empty()) in.set_columns({{std::string(columns::kTargets), targets}});
   return in;
 }
 

@@ -2,8 +2,10 @@
 #include "engine/kto.h"
 
 #include "qft/core/error.h"
+#include "qft/encode/item_columns.h"
 
 #include <map>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,9 +20,13 @@ namespace qft::engine {
 namespace {
 
 constexpr std::int64_t kAnswerLabels = 7;
-const std::vector<std::uint8_t> kDesirable = {1, 0, 0, 1};
+const std::vector<double> kDesirable = {1, 0, 0, 1};
+constexpr double kItems = 9, kDesirableItems = 3, kKl = 0.4;
 /// Totals of the global batch; the micro-batch has four answers.
-const parallel::BatchTotals kKtoTotals{.label_tokens = 20, .items = 9, .desirable = 3, .kl = 0.4};
+const parallel::BatchTotals kKtoTotals{
+    .label_tokens = 20,
+    .items = kItems,
+    .named = {{std::string(totals::kDesirable), kDesirableItems}, {std::string(totals::kKl), kKl}}};
 
 /// Four answers. Sequence s has 4 + s tokens; the last 1 + s % 3 are labels.
 model::MicroInput answers() {
@@ -31,7 +37,7 @@ model::MicroInput answers() {
     for (std::int32_t l = 1 + s % 3; l > 0; --l) labels.push_back(bounds.back() - l);
   }
   auto in = model::MicroInput::build(tokens, bounds, labels, {}, at::kCPU);
-  in.desirable = kDesirable;
+  in.set_columns({{std::string(columns::kDesirable), {IndexSpace::item, kDesirable}}});
   return in;
 }
 
@@ -44,17 +50,17 @@ struct AnswerDraw {
 /// The sum of the micro-batch's losses.
 at::Tensor judged(const KtoOptions& o, const at::Tensor& policy, const AnswerDraw& draw) {
   at::Tensor loss = at::zeros({}, at::kDouble);
-  const double n = kKtoTotals.items, desirable = kKtoTotals.desirable;
+  const double n = kItems, desirable = kDesirableItems;
   for (std::size_t s = 0; s < kDesirable.size(); ++s) {
     const auto begin = draw.in.label_offsets[s], end = draw.in.label_offsets[s + 1];
     const at::Tensor sum = policy.slice(0, begin, end).sum();
     const at::Tensor ratio = sum - draw.reference.slice(0, begin, end).sum();
-    if (kDesirable[s]) {
-      loss = loss + o.chosen_weight * (1 - at::sigmoid(o.beta * (ratio - kKtoTotals.kl)));
+    if (kDesirable[s] > 0) {
+      loss = loss + o.chosen_weight * (1 - at::sigmoid(o.beta * (ratio - kKl)));
       // losses.mean() + ftx * mean(sft of the desirable) / desirable * n; the mean over n is taken here
       loss = loss + n * o.ftx * (-sum / static_cast<double>(end - begin)) / desirable / desirable * n;
     } else {
-      loss = loss + o.rejected_weight * (1 - at::sigmoid(o.beta * (kKtoTotals.kl - ratio)));
+      loss = loss + o.rejected_weight * (1 - at::sigmoid(o.beta * (kKl - ratio)));
     }
   }
   return loss;
@@ -66,7 +72,7 @@ TEST(Kto, LossGradientAndMetricsAreTheFormulas) {
     const AnswerDraw draw;
     const at::Tensor leaf = draw.policy.clone().requires_grad_();
     const at::Tensor expected = judged(options, leaf, draw);
-    (expected / kKtoTotals.items).backward();
+    (expected / kItems).backward();
     const KtoLoss ours(options, kKtoTotals);
     const at::Tensor grad = at::empty_like(draw.policy);
     const at::Tensor sums = ours.observe(draw.in, {draw.policy, parallel::sequence_sums(draw.in, draw.reference)}, grad);
@@ -95,17 +101,34 @@ TEST(Kto, MetricsAreMeansOverTheAnswersOfTheirKind) {
   EXPECT_NEAR(seen["logps/chosen"], chosen, 1e-13);
   EXPECT_NEAR(seen["logps/rejected"], rejected, 1e-13);
   EXPECT_NEAR(seen["rewards/chosen"], 0.5 * (chosen - (sum(draw.reference, 0) + sum(draw.reference, 3)) / 2), 1e-13);
-  EXPECT_NEAR(seen["kl"], kKtoTotals.kl, 1e-15);
+  EXPECT_NEAR(seen["kl"], kKl, 1e-15);
   ours.summarise(seen);
   EXPECT_NEAR(seen.at("rewards/margins"), seen["rewards/chosen"] - seen["rewards/rejected"], 1e-15);
 }
 
-TEST(Kto, RefusesAnswersWithoutAJudgementAndAMissingReference) {
+/// The text of the error that `run` throws.
+template <class Run>
+std::string error_of(const Run& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST(Kto, NamesTheColumnAndTheTotalThatAreMissing) {
   AnswerDraw draw;
+  const parallel::Logprobs logprobs{draw.policy, parallel::sequence_sums(draw.in, draw.reference)};
   const KtoLoss ours({}, kKtoTotals);
   EXPECT_THROW(ours.observe(draw.in, {draw.policy, {}}, {}), Error);
-  draw.in.desirable.pop_back();
-  EXPECT_THROW(ours.observe(draw.in, {draw.policy, parallel::sequence_sums(draw.in, draw.reference)}, {}), Error);
+  const auto without_kl = [&] { KtoLoss({}, {.items = kItems}).observe(draw.in, logprobs, {}); };
+  EXPECT_NE(error_of(without_kl).find("the total 'kl'"), std::string::npos) << error_of(without_kl);
+  EXPECT_THROW(draw.in.set_columns({{std::string(columns::kDesirable), {IndexSpace::item, {1, 0}}}}), Error)
+      << "two of four items";
+  draw.in.columns = {};
+  const auto without_column = [&] { ours.observe(draw.in, logprobs, {}); };
+  EXPECT_NE(error_of(without_column).find("lacks the column 'desirable'"), std::string::npos) << error_of(without_column);
 }
 
 }  // namespace

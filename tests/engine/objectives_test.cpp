@@ -35,6 +35,29 @@ TEST(Objectives, AreTheLossesThatTheConfigurationDoesNotRefuse) {
   }
 }
 
+TEST(Objectives, EveryStageHasOne) {
+  for (const config::Stage& stage : config::stages()) {
+    SCOPED_TRACE(stage.name);
+    config::RunConfig config;
+    config.finetuning.stage = stage.name;
+    config.finetuning.num_labels = 2;
+    const ObjectiveRow& row = objective_of(config);
+    EXPECT_EQ(traits_of(config).item_sequences, stage.sequences);
+    EXPECT_EQ(row.make(config, {})->kind(), row.kind);
+    EXPECT_EQ(row.loss_is_nll, stage.token_loss);
+  }
+}
+
+TEST(Objectives, NameThePassBeforeTheStep) {
+  config::RunConfig config;
+  config.finetuning.stage = "kto";
+  EXPECT_EQ(traits_of(config).pass_before, parallel::PassBefore::untrained_sequences);
+  config.finetuning.stage = "dpo";
+  EXPECT_EQ(traits_of(config).pass_before, parallel::PassBefore::none);
+  config.finetuning.pref_bco_weight = 0.5;
+  EXPECT_EQ(traits_of(config).pass_before, parallel::PassBefore::trained_sequences);
+}
+
 TEST(Objectives, OfSingleSamplesFollowTheirKeys) {
   config::RunConfig config;
   EXPECT_EQ(objective_of(config).name, "cross_entropy");
@@ -47,7 +70,7 @@ TEST(Objectives, OfSingleSamplesFollowTheirKeys) {
   config.finetuning.use_dft_loss = false;
   config.finetuning.use_asft_loss = true;
   EXPECT_EQ(objective_of(config).name, "asft");
-  EXPECT_TRUE(objective_of(config).reference && objective_of(config).reference_rows);
+  EXPECT_TRUE(traits_of(config).reference && traits_of(config).reference_rows);
   config.finetuning.stage = "dpo";
   EXPECT_EQ(objective_of(config).name, config.finetuning.pref_loss);
 }

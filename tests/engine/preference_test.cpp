@@ -92,13 +92,17 @@ struct PairDraw {
   }
 };
 
+std::map<std::string, double, std::less<>> named_totals() {
+  return {{std::string(totals::kChosenLabels), kChosenLabels}, {std::string(totals::kReward), 0.0}};
+}
+
 void expect_formula(const PairLoss& loss, const PairOptions& options) {
   PairDraw draw;
   const at::Tensor leaf = draw.policy.detach().clone().requires_grad_();
   const Judge judge(std::string(loss.name), options, leaf, loss.reference ? draw.reference : at::Tensor(), draw.in);
   (judge.loss.sum() / kPairs + options.rpo_alpha * judge.nll / kChosenLabels).backward();
 
-  const PreferenceLoss ours(loss, options, {.label_tokens = 12.0, .items = kPairs, .first_labels = kChosenLabels});
+  const PreferenceLoss ours(loss, options, {.label_tokens = 12.0, .items = kPairs, .named = named_totals()});
   EXPECT_EQ(ours.kind(), parallel::ObjectiveKind::sequence_level);
   const at::Tensor grad = at::empty_like(draw.policy);
   const at::Tensor sums = ours.observe(draw.in, draw.logprobs(loss), grad);

@@ -43,7 +43,9 @@ model::MicroInput input(std::int64_t vocabulary, bool weighs = false) {
   }
   auto in =
       model::MicroInput::build(tokens, std::vector<std::int32_t>{0, static_cast<std::int32_t>(kTokens)}, labels, {}, at::kCPU);
-  if (weighs) in.label_weights = at::arange(in.labels.size(), at::kDouble).remainder(5).add(1).mul(0.5);
+  if (weighs)
+    in.set_column(columns::kLabelWeights,
+                  {IndexSpace::label, at::arange(in.labels.size(), at::kDouble).remainder(5).add(1).mul(0.5)});
   return in;
 }
 
@@ -71,7 +73,8 @@ Result judged(const std::string& name, double alpha, const at::Tensor& x, const 
     const at::Tensor logp = top - at::logsumexp(top, -1, true);
     weight = at::pow(-(at::exp(logp) * logp).sum(-1) / 3.0, alpha);
   }
-  const at::Tensor counts = in.label_weights.defined() ? in.label_weights.to(nll.scalar_type()) : at::ones_like(nll.detach());
+  const at::Tensor given = in.columns.find(columns::kLabelWeights);
+  const at::Tensor counts = given.defined() ? given.to(nll.scalar_type()) : at::ones_like(nll.detach());
   weight = weight * counts;
   at::Tensor loss = (nll * weight).sum(), kl;
   if (name == "asft") {

@@ -43,6 +43,35 @@ void expect_faithful(const MicroBatch& batch, int sequences_per_item) {
   }
 }
 
+/// A column of each index space, whose entries are their own numbers.
+Columns numbered_columns(const MicroBatch& batch) {
+  const auto numbered = [](IndexSpace space, std::size_t count) {
+    Column column{space};
+    for (std::size_t i = 0; i < count; ++i) column.values.push_back(static_cast<double>(i));
+    return column;
+  };
+  return {{"tokens", numbered(IndexSpace::token, batch.tokens.size())},
+          {"labels", numbered(IndexSpace::label, batch.label_positions.size())},
+          {"sequences", numbered(IndexSpace::sequence, batch.samples.size())},
+          {"items", numbered(IndexSpace::item, batch.item_offsets.size() - 1)}};
+}
+
+/// Expects that the entries of numbered_columns() moved with what they belong to.
+void expect_own_columns(const MicroBatch& part, const MicroBatch& batch, std::int32_t which) {
+  const auto number = [](const Column& column, std::size_t i) { return static_cast<std::size_t>(column.values.at(i)); };
+  ASSERT_EQ(part.columns.at("tokens").size(), part.tokens.size());
+  for (std::size_t t = 0; t < part.tokens.size(); ++t)
+    EXPECT_EQ(part.tokens[t], batch.tokens[number(part.columns.at("tokens"), t)]);
+  ASSERT_EQ(part.columns.at("labels").size(), part.label_positions.size());
+  for (std::size_t l = 0; l < part.label_positions.size(); ++l)
+    EXPECT_EQ(part.tokens[static_cast<std::size_t>(part.label_positions[l])],
+              batch.tokens[static_cast<std::size_t>(batch.label_positions[number(part.columns.at("labels"), l)])]);
+  for (std::size_t i = 0; i < part.samples.size(); ++i) {
+    EXPECT_EQ(number(part.columns.at("sequences"), i), 2 * i + static_cast<std::size_t>(which));
+    EXPECT_EQ(number(part.columns.at("items"), i), i);
+  }
+}
+
 TEST(SequencesOfItems, AreTheSameSequencesWithTheirOwnLabels) {
   const TempDir dir;
   const auto pack = test::build_pack(dir / "p.h5", 7, 2);
@@ -50,9 +79,10 @@ TEST(SequencesOfItems, AreTheSameSequencesWithTheirOwnLabels) {
   options.micro_batch_size = 3;
   options.global_batch_size = 7;
   Loader loader(pack, options, 0, 1);
-  for (const MicroBatch& batch : loader.next().micro_batches)
+  for (MicroBatch& batch : loader.next().micro_batches)
     for (const std::int32_t which : {0, 1}) {
-      const MicroBatch part = sequences_of(batch, which);
+      batch.columns = numbered_columns(batch);
+      const MicroBatch part = select_sequence(batch, which);
       ASSERT_EQ(part.samples.size(), batch.item_offsets.size() - 1);
       ASSERT_EQ(part.item_offsets.size(), batch.item_offsets.size());
       std::vector<std::int32_t> labels;
@@ -66,6 +96,7 @@ TEST(SequencesOfItems, AreTheSameSequencesWithTheirOwnLabels) {
           for (std::int32_t p = std::max(span.begin, 1); p < span.end; ++p) labels.push_back(begin + p);
       }
       EXPECT_EQ(part.label_positions, labels);
+      expect_own_columns(part, batch, which);
     }
 }
 

@@ -116,7 +116,7 @@ TEST(SharedPrompts, ChangeNoBatchButItsRows) {
         again += a.shared[s];
       }
       EXPECT_EQ(a.rows(), std::ssize(a.tokens) - again);
-      EXPECT_TRUE(sequences_of(a, 1).shared.empty());
+      EXPECT_TRUE(select_sequence(a, 1).shared.empty());
       all_rows += a.rows();
       all_tokens += std::ssize(a.tokens);
       most_rows = std::max(most_rows, a.rows());

@@ -402,7 +402,7 @@ TEST(Reference, AddsNoByteToTheWire) {
 
 std::unique_ptr<Objective> kto(const BatchTotals& totals) {
   BatchTotals known = totals;
-  known.kl = 0.05;
+  known.named[std::string(totals::kKl)] = 0.05;
   return std::make_unique<engine::KtoLoss>(engine::KtoOptions{.beta = 0.5, .ftx = 0.1, .chosen_weight = 1.2}, known);
 }
 

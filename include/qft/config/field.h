@@ -34,6 +34,10 @@ class Field {
     choices = words;
     return std::move(*this);
   }
+  Field&& one_of(std::vector<std::string_view> words) && {
+    choices = std::move(words);
+    return std::move(*this);
+  }
   /// Allows numbers in [low, high].
   Field&& in(double low, double high) && {
     min = low;

@@ -68,10 +68,6 @@ struct FinetuningArgs {
   /// True if an adapter trains instead of the model's own weights.
   bool trains_adapter() const { return finetuning_type == "lora" || finetuning_type == "oft"; }
   void visit(const FieldVisitor& field);
-  /// True if the model outputs scores for whole sequences instead of text.
-  bool outputs_scores() const { return stage == "rm" || stage == "seq_cls"; }
-  /// True if the stage trains on pairs: a chosen and a rejected answer to the same prompt.
-  bool trains_pairs() const { return stage == "dpo" || stage == "rm"; }
   /// Returns problem_type, or its default for this number of labels.
   std::string effective_problem_type(std::int64_t labels) const {
     if (!problem_type.empty()) return problem_type;

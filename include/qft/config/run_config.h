@@ -6,6 +6,7 @@
 #include "qft/config/generate_args.h"
 #include "qft/config/model_args.h"
 #include "qft/config/parallel_args.h"
+#include "qft/config/stages.h"
 #include "qft/config/training_args.h"
 #include "qft/core/dtype.h"
 
@@ -56,6 +57,8 @@ struct RunConfig {
   /// dataset names start with "dataset:". inputs::find() and inputs::stage() fill it.
   std::map<std::string, std::string, std::less<>> folders;
 
+  /// Returns the row of finetuning.stage. Throws ConfigError if there is none.
+  const Stage& stage() const { return stage_of(finetuning.stage); }
   /// True if a file or an override set this key.
   bool is_given(std::string_view key) const { return given.find(key) != given.end(); }
 

@@ -1,6 +1,7 @@
 // Encodes conversations as token sequences with labels, cut to cutoff_len by LLaMA-Factory's rules.
 #pragma once
 
+#include "qft/config/stages.h"
 #include "qft/encode/chat_template.h"
 #include "qft/encode/conversation.h"
 #include "qft/encode/drop_reason.h"
@@ -13,10 +14,7 @@
 
 namespace qft::encode {
 
-/// document: a text to continue. conversation: its answers are learned. pair: two answers to one question. feedback: an answer
-/// marked desirable or not, with an answer to another question. sequence_label: a conversation, with or without its last answer;
-/// the target applies to the whole sequence and no token is a label.
-enum class SampleKind { document, conversation, pair, feedback, sequence_label };
+using config::SampleKind;
 
 struct EncoderOptions {
   SampleKind kind = SampleKind::conversation;

@@ -25,15 +25,4 @@ class BatchSums {
   std::vector<double> sums_;  ///< [micro_batches, width]: zero in other ranks' rows, so the all-reduce adds exactly
 };
 
-/// The mean over the steps of each step's mean reward. BCO compares rewards with it. Same as TRL's RunningMoments with one update
-/// per step.
-struct RunningReward {
-  double mean = 0.0;
-  std::int64_t steps = 0;
-
-  /// Returns the mean after one more step, with mean reward `reward`.
-  RunningReward with(double reward) const { return {mean + (reward - mean) / static_cast<double>(steps + 1), steps + 1}; }
-  bool operator==(const RunningReward&) const = default;
-};
-
 }  // namespace qft::engine

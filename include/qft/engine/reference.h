@@ -4,6 +4,7 @@
 
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
+#include "qft/engine/column_source.h"
 #include "qft/engine/instance.h"
 #include "qft/loader/loader.h"
 #include "qft/model/adapter_config.h"
@@ -33,26 +34,15 @@ bool has_separate_reference(const config::RunConfig& config, const model::Adapte
 /// Returns the run that loads the reference for inference: the named reference, else the model without the trained adapter.
 config::RunConfig reference_config(const config::RunConfig& config, Use use);
 
-/// Computes or reads the reference's log-probabilities of micro-batches.
-class Reference {
- public:
-  virtual ~Reference() = default;
-  /// Sets MicroInput::reference of each micro-batch, or its reference_rows and reference_head if the objective reads rows.
-  /// micros[i] was made of batches[i]. `rounds`: micro-batches of the rank that has most. Collective.
-  virtual void score(std::span<const loader::MicroBatch> batches, std::span<model::MicroInput> micros, std::int64_t rounds) = 0;
-  /// Peak bytes that the reference takes on this rank's compute device.
-  virtual std::int64_t bytes() const { return 0; }
-};
-
 /// The references of training and evaluation items. Null: no reference, or a lane.
 struct References {
-  std::shared_ptr<Reference> training, evaluation;
+  std::shared_ptr<ColumnSource> training, evaluation;
 };
 
 /// A reference with its own frozen weights, in the run's type and without gradients. All micro-batches of a call share one
-/// acquire per block. If the objective reads rows, the head stays gathered beside the policy's, and rows are kept for each label
-/// of a step.
-class ReferenceModel final : public Reference {
+/// acquire per block. Fills columns::kReference; if the objective reads columns::kReferenceRows, fills those, the
+/// head stays gathered beside the policy's, and rows are kept for each label of a step.
+class ReferenceModel final : public ColumnSource {
  public:
   /// Loads the reference of a policy that uses `policy`. Collective; `comm` must outlive the model. `sharding`: the policy's,
   /// which the reference copies; null: the run file's. Throws ConfigError if its vocabulary differs from the policy's.
@@ -62,7 +52,7 @@ class ReferenceModel final : public Reference {
 
   /// Copies the micro-batch to tensors on the reference's device.
   model::MicroInput input(const loader::MicroBatch& batch) const { return instance_->input(batch); }
-  void score(std::span<const loader::MicroBatch> batches, std::span<model::MicroInput> micros, std::int64_t rounds) override;
+  void fill(const SourceBatch& batch, std::span<model::MicroInput> micros) override;
   std::int64_t bytes() const override;
 
  private:

@@ -13,12 +13,12 @@ namespace qft::engine {
 /// Called on each rank between micro-batches; if any rank returns true, the pass ends on all ranks.
 using StopRequested = std::function<bool()>;
 
-/// A reference with precomputed sums in host memory.
-class StoredReference final : public Reference {
+/// Fills columns::kReference with precomputed sums in host memory.
+class StoredReference final : public ColumnSource {
  public:
   /// `sums` [sequences of the pack]: the same on every rank; 8 bytes of host memory per sequence.
   explicit StoredReference(std::vector<double> sums) : sums_(std::move(sums)) {}
-  void score(std::span<const loader::MicroBatch> batches, std::span<model::MicroInput> micros, std::int64_t rounds) override;
+  void fill(const SourceBatch& batch, std::span<model::MicroInput> micros) override;
 
  private:
   std::vector<double> sums_;

@@ -46,7 +46,7 @@ struct PerplexityResult : Likelihood {
 /// dataset after another and computes the total from their sums. Collective: each rank computes its share of the items, and all
 /// ranks get the total. `reference` is null if the run has no separate reference model. `values` may be empty. `bar` is the
 /// progress bar's name; empty: no bar.
-PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, engine::Reference* reference,
+PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& instance, engine::ColumnSource* reference,
                           const engine::EvalSet& set, comm::Communicator& comm, const HeadValues& values = {},
                           const std::string& bar = {});
 

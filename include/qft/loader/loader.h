@@ -2,6 +2,7 @@
 // depends on the seed and the epoch alone, never on the number of ranks.
 #pragma once
 
+#include "qft/core/columns.h"
 #include "qft/loader/batch_bounds.h"
 #include "qft/loader/prefetch.h"
 #include "qft/loader/schedule.h"
@@ -23,21 +24,20 @@ struct MicroBatch {
   // [L] ascending indices into tokens of the label tokens. Hidden state p-1 predicts the token at p, so the first token of a
   // sequence is never a label.
   std::vector<std::int32_t> label_positions;
-  std::vector<double> label_weights;       // [L] weight of each label, if the pack has weights; otherwise empty
-  std::vector<std::int64_t> samples;       // [S] item * sequences per item + index in the item
+  std::vector<std::int64_t> samples;       // [S] number of the sequence in the pack
   std::vector<std::int32_t> item_offsets;  // [I+1] index of each item's first sequence; first 0, last S
   // [S] first tokens of each that equal the previous sequence's and use its rows (share_prompts); empty: no shared rows
   std::vector<std::int32_t> shared;
-  std::vector<std::uint8_t> desirable;  // [I] in packs of stage kto: 1 if the answer is desirable; otherwise empty
-  // [I] in packs of stage seq_cls with labelled records: the labels' values (encode::parse_targets()); otherwise empty
-  std::vector<std::vector<double>> targets;
+  // Label weights, if the pack has weights, and the columns of the items' tags (encode/item_columns.h) in
+  // which every item has an entry.
+  Columns columns;
 
   /// Returns the number of computed tokens: all tokens except the shared ones.
   std::int64_t rows() const;
 };
 
-/// Returns sequence `index` of every item; each becomes an item.
-MicroBatch sequences_of(const MicroBatch& batch, std::int32_t index);
+/// Returns sequence `index` of every item, with its part of the columns; each becomes an item.
+MicroBatch select_sequence(const MicroBatch& batch, std::int32_t index);
 
 /// The work of this rank in one optimizer step.
 struct StepBatch {

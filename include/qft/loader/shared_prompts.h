@@ -9,9 +9,6 @@
 
 namespace qft::loader {
 
-/// Returns whether the items of a pack are pairs: a prompt with a chosen and with a rejected answer.
-bool has_pairs(const pack::PackAttributes& pack);
-
 /// Returns how many tokens at the start of a pair's second sequence equal the first's. Each sequence keeps its own row for the
 /// token before its first label, at `first_label`, because that row predicts the label. Returns 0 if one has no label (0).
 std::int32_t shared_prompt(std::span<const std::int32_t> chosen, std::int64_t first_label, std::span<const std::int32_t> rejected,

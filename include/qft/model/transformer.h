@@ -3,6 +3,7 @@
 #pragma once
 
 #include "qft/model/arena.h"
+#include "qft/model/columns.h"
 #include "qft/model/routing.h"
 #include "qft/model/sequence_state.h"
 #include "qft/model/spec.h"
@@ -50,16 +51,15 @@ struct MicroInput {
   /// else the angles follow from `positions`.
   std::optional<Angles> angles;
   Routing routing;       ///< for models with experts in training; filled by the layers' forward passes
-  at::Tensor reference;  ///< [S] fp64: summed log-probabilities of each sequence's labels under a reference model, if requested
-  at::Tensor reference_rows;            ///< [L, E]: input rows of the reference model's head for the labels, if requested
-  at::Tensor reference_head;            ///< [V, E]: the reference model's head, if reference_rows is set
-  at::Tensor label_weights;             ///< fp64 [L]: weight of each label, if the data has weights; undefined: 1
-  std::vector<std::uint8_t> desirable;  ///< [I]: whether an item's answer is desirable, if the data says it
-  /// [I]: targets of a classifier for each item, if the data has them: a class index, several label indices, or regression
-  /// values.
-  std::vector<std::vector<double>> targets;
+  InputColumns columns;  ///< for the objective
   /// Returns the number of computed rows.
   std::int64_t num_tokens() const { return tokens.size(0); }
+  /// Returns the number of entries that a column of this space has. Tokens count once per sequence, even if they share a row.
+  std::int64_t entries(IndexSpace space) const;
+  /// Adds a column to `columns`. Throws Error if it has another number of entries than its space.
+  void set_column(std::string_view name, InputColumn column);
+  /// Uploads the columns as fp64 [entries]; lists stay in host memory.
+  void set_columns(const Columns& host);
 
   /// Uploads a micro-batch. `label_positions`: ascending indices of label tokens, none the first of its sequence (the row before
   /// a label predicts it). `samples` [S]: a number for each sequence, unique in the whole data order. `item_offsets`: empty if

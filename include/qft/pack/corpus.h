@@ -48,7 +48,7 @@ class Corpus {
   const std::vector<encode::DatasetSpec>& datasets() const { return specs_; }
   const encode::ChatTemplate& chat_template() const { return encoder_->chat_template(); }
   /// True if tokens of its items are learned; false if the label applies to the whole sequence.
-  bool learns_tokens() const { return encoder_->options().kind != encode::SampleKind::sequence_label; }
+  bool learns_tokens() const { return stage_->token_labels; }
 
   /// Passes the chunk's items to the sink in order; returns counts by dataset. Throws Error "file:line: ..." for a broken record
   /// unless on_error is skip, and ConfigError if more than on_error_limit records were skipped.
@@ -75,7 +75,7 @@ class Corpus {
   std::unique_ptr<const encode::RecordOrder> order_;
   std::unique_ptr<const encode::Encoder> encoder_;                        // with the run's template
   std::map<std::string, std::unique_ptr<const encode::Encoder>> others_;  // for datasets with their own template, by its name
-  std::string stage_;
+  const config::Stage* stage_ = nullptr;
   std::int64_t chunk_records_ = 1000;
   std::int64_t block_tokens_ = 0;  // > 0: documents are joined and cut into blocks
   bool skip_broken_ = false;

@@ -21,6 +21,7 @@
 // other than 1, otherwise version 1.
 #pragma once
 
+#include "qft/config/stages.h"
 #include "qft/encode/item.h"
 
 #include <cstdint>
@@ -88,6 +89,8 @@ struct PackAttributes {
   std::int64_t sequences_per_item = 1;      // 1, or 2 for pairs
   std::int64_t max_item_tokens = 0;
 
+  /// Returns the row of `stage`. Throws ConfigError if this version of qft has no such stage.
+  const config::Stage& stage_row() const { return config::stage_of(stage); }
   /// Returns the XXH3-128 of everything known before the items are made: the sources without their counts, and no field that the
   /// builder fills in. Equal inputs give equal packs.
   std::string fingerprint() const;
@@ -100,6 +103,7 @@ struct FlatItem {
   std::vector<std::int64_t> span_ends;      // [sequences] index into spans
   std::vector<encode::Span> spans;          // positions within their sequence
   std::vector<float> span_weights = {};     // [spans]; empty if the pack has no weights
+  std::int64_t first_sequence = 0;          // number of its first sequence in the pack; set by the reader
 
   /// Returns column 0 of item_crc32c: CRC32C of the sequences with boundaries and spans, and with weights if one is not 1.
   std::uint32_t crc() const;

@@ -42,6 +42,7 @@ struct Diagnostics {
 };
 
 class AcquiredUnits;
+struct HeadBlock;
 class InFlight;
 class MicroInFlight;
 
@@ -92,12 +93,10 @@ class Executor {
   void vote(Pass& pass);
   void step(Pass& pass);
 
+  HeadBlock head_block(const Action& action, MicroInFlight& micro, const Pass& pass);
   MicroInFlight& open(const Action& action, const Pass& pass);
   void forward_layer(const Action& action, MicroInFlight& micro, const Pass& pass);
   void backward_layer(const Action& action, MicroInFlight& micro, const Pass& pass);
-  void forward_head(const Action& action, MicroInFlight& micro, Pass& pass);
-  void forward_reference_head(const Action& action, const MicroInFlight& micro, Pass& pass);
-  void backward_head(const Action& action, MicroInFlight& micro, const Pass& pass);
   void run(const LayerCall& call, const MicroInFlight& micro, const Pass& pass);
   std::string memory_held() const;
 

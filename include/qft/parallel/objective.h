@@ -4,12 +4,22 @@
 #include "qft/model/transformer.h"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
 #include <string_view>
 
 #include <ATen/core/Tensor.h>
+
+namespace qft::columns {
+
+/// Sequences: fp64, the sum of the log-probabilities of the sequence's labels under a reference model.
+inline constexpr std::string_view kReference = "reference";
+/// Labels: [L, E], the labels' input rows of the reference model's head, with that head.
+inline constexpr std::string_view kReferenceRows = "reference_rows";
+
+}  // namespace qft::columns
 
 namespace qft::parallel {
 
@@ -19,16 +29,20 @@ enum class ObjectiveKind : std::uint8_t {
   sequence_level  ///< gradients depend on whole sequences or items: the head's backward computes the logits again
 };
 
-/// Properties of an objective that decide a run's data and memory.
+/// A forward pass that an objective needs before the pass that trains.
+enum class PassBefore : std::uint8_t {
+  none,
+  untrained_sequences,  ///< over the items' sequences that do not train
+  trained_sequences     ///< over the sequences that train
+};
+
+/// Properties of an objective that decide a run's memory and time.
 struct ObjectiveTraits {
   ObjectiveKind kind = ObjectiveKind::row_local;
-  int item_sequences = 1;         ///< sequences per item; 2 for pairs
-  bool reference = false;         ///< needs a reference model: the reference lane, or MicroInput::reference
-  bool reference_rows = false;    ///< needs the reference's rows of logits, not its log-probabilities
-  bool scores = false;            ///< uses the values of a sequence head instead of log-probabilities
-  bool has_item_targets = false;  ///< items have targets (MicroInput::targets)
-  bool estimates_kl = false;      ///< an item's second sequence is not trained; it estimates BatchTotals::kl before the step
-  bool compares_rewards = false;  ///< needs BatchTotals::reward before the step
+  int item_sequences = 1;       ///< sequences per item; 2 for pairs
+  bool reference = false;       ///< reads columns::kReference or kReferenceRows: a lane of the action lists, or another source
+  bool reference_rows = false;  ///< reads columns::kReferenceRows
+  PassBefore pass_before = PassBefore::none;
 };
 
 /// Output of the head for a micro-batch: log-probabilities of its labels, [L], or values of its sequences, [S * Head::values].
@@ -47,11 +61,12 @@ at::Tensor sequence_sums(const model::MicroInput& in, const at::Tensor& values);
 /// Counts of a step, over all ranks.
 struct BatchTotals {
   double label_tokens = 0, items = 0, tokens = 0;
-  double desirable = 0;     ///< desirable items, if the data says so
-  double kl = 0;            ///< KL divergence of the policy from the reference, estimated before the step
-  double reward = 0;        ///< baseline for rewards: a mean of rewards, known before the gradients
-  double first_labels = 0;  ///< label tokens of the items' first sequences, if an objective needs them
-  bool weighted = false;    ///< micro-batches with labels have MicroInput::label_weights
+  bool weighted = false;  ///< micro-batches with labels have the column columns::kLabelWeights
+  /// Totals that an objective reads by name; a source computes them before the step.
+  std::map<std::string, double, std::less<>> named = {};
+
+  /// Returns the named total. Throws Error with its name if it is not known.
+  double at(std::string_view name) const;
 };
 
 /// The objective of one step. Its loss is a sum over micro-batches, like gradients.

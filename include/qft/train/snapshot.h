@@ -5,7 +5,7 @@
 #include "qft/checkpoint/writer.h"
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
-#include "qft/engine/batch_sums.h"
+#include "qft/engine/column_source.h"
 #include "qft/engine/instance.h"
 #include "qft/train/best_model.h"
 #include "qft/train/run_log.h"
@@ -32,7 +32,7 @@ struct Progression {
   double elapsed_seconds = 0.0;
   double loss_sum = 0.0;          ///< sum of the finite losses, for train_loss
   std::int64_t finite_steps = 0;  ///< steps with a finite loss
-  engine::RunningReward reward;   ///< mean of the steps' rewards, if the objective compares them
+  engine::SourceState sources;    ///< state of the objective's sources
   BestModel best;
 
   /// Returns the mean of the finite losses; NaN if there is none.

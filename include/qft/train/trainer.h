@@ -83,10 +83,10 @@ class Trainer {
   optim::Schedule schedule_;
   optim::LossScaler scaler_;
   Progression progression_;
-  engine::RunningReward next_reward_;  ///< progression_.reward after the current step
-  checkpoint::RunRecord run_;          ///< rank 0's
-  double epoch_ = 0.0;                 ///< at the last completed step
-  bool same_settings_ = false;         ///< settings equal those of the resumed checkpoint
+  engine::SourceState next_sources_;  ///< progression_.sources after the current step
+  checkpoint::RunRecord run_;         ///< rank 0's
+  double epoch_ = 0.0;                ///< at the last completed step
+  bool same_settings_ = false;        ///< settings equal those of the resumed checkpoint
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<RunLog> log_;                  ///< rank 0's
   std::unique_ptr<Watching> watching_;           ///< rank 0's, from run() on

@@ -1,0 +1,91 @@
+// The training stages: a table with one row per value of the key `stage`. All modules ask the row instead of comparing names.
+// engine/objectives.h has the second half of a row: the objective, and the columns that it reads.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string_view>
+
+namespace qft::config {
+
+struct FinetuningArgs;
+struct RunConfig;
+
+/// The sample that a record becomes. document: a text to continue. conversation: its answers are learned. pair: two answers to
+/// one question. feedback: an answer marked desirable or not, with an answer to another question. sequence_label: a conversation,
+/// with or without its last answer; the target applies to the whole sequence and no token is a label.
+enum class SampleKind : std::uint8_t { document, conversation, pair, feedback, sequence_label };
+
+/// The model's output.
+enum class HeadKind : std::uint8_t {
+  language_model,  ///< logits of the next token
+  value,           ///< one score per sequence
+  classifier       ///< num_labels values per sequence
+};
+
+/// A key that a stage reads.
+struct StageKey {
+  std::string_view key;
+  bool FinetuningArgs::* only_with = nullptr;  ///< read only if this key is true
+};
+
+/// Keys that only one stage accepts.
+struct OwnKeys {
+  std::initializer_list<std::string_view> keys;
+  std::string_view claim;        ///< "needs stage sft", for the error in other stages
+  std::string_view remedy = {};  ///< appended to the error
+  bool pack_may_decide = false;  ///< no error if the stage is not given and a pack may set it
+};
+
+/// A key that a stage refuses. The error is "KEY `claim`, but stage is NAME, `reason`".
+struct RefusedKey {
+  std::string_view key;
+  bool (*is_used)(const RunConfig& config);
+  std::string_view claim, reason;
+};
+
+struct Stage {
+  std::string_view name;    ///< the value of `stage`
+  std::string_view learns;  ///< for the help
+  std::string_view items;   ///< for messages; stages with the same text train on the same packs
+  SampleKind sample = SampleKind::conversation;
+  int sequences = 1;               ///< sequences per item
+  bool trains_first_only = false;  ///< an item's other sequences are only read before the step
+  HeadKind head = HeadKind::language_model;
+  bool token_labels = true;                ///< tokens are labels; an item without one is left out
+  bool token_loss = false;                 ///< a mean over labels: evaluations report perplexity, and compute_accuracy applies
+  bool weighs_labels = false;              ///< labels may have weights: loss_scale, and the records' weights
+  bool lora_dropout = true;                ///< false if the loss compares log-probabilities: dropout would add noise to them
+  std::string_view model = {};             ///< the model that it trains, for messages about models without answers
+  std::string_view predicts = {};          ///< do_predict writes this; empty: do_predict is refused
+  std::string_view perplexity_alias = {};  ///< a second name under which evaluations report perplexity
+  std::initializer_list<std::string_view> shown_metrics = {};  ///< metrics that the log shows beside eval_loss
+  std::initializer_list<StageKey> keys = {};                   ///< keys without effect in stages that do not list them
+  OwnKeys own_keys = {};
+  std::initializer_list<RefusedKey> refused = {};
+  void (*check)(const RunConfig& config) = nullptr;  ///< throws ConfigError if the stage's keys contradict each other
+
+  /// True if an item is a chosen and a rejected answer to the same prompt.
+  bool has_pairs() const { return sample == SampleKind::pair; }
+  /// True if an item is raw text, encoded without a template.
+  bool has_documents() const { return sample == SampleKind::document; }
+  /// True if the model outputs values for whole sequences instead of text.
+  bool outputs_scores() const { return head != HeadKind::language_model; }
+  bool classifies() const { return head == HeadKind::classifier; }
+  /// True if do_predict and predict_with_generate write answers.
+  bool generates() const { return predicts == "answers"; }
+  /// True if the stage reads this key of `keys`.
+  bool reads(std::string_view key, const FinetuningArgs& args) const;
+  /// True if a pack of stage `packed` has the items that this stage trains on.
+  bool trains_on_items_of(const Stage& packed) const { return items == packed.items; }
+};
+
+/// Returns all stages, in the order of the help.
+std::span<const Stage> stages();
+/// Returns the stage with that name; nullptr if there is none.
+const Stage* find_stage(std::string_view name);
+/// Returns the stage with that name. Throws ConfigError if there is none.
+const Stage& stage_of(std::string_view name);
+
+}  // namespace qft::config

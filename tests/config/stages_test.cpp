@@ -1,0 +1,60 @@
+// Checks the table of stages against the keys that it names.
+#include "qft/config/stages.h"
+
+#include "qft/config/bound_field.h"
+#include "qft/config/run_config.h"
+#include "qft/core/error.h"
+
+#include <set>
+
+#include <gtest/gtest.h>
+
+namespace qft::config {
+namespace {
+
+TEST(Stages, NameKeysThatExist) {
+  RunConfig config;
+  const auto fields = bound_fields(config);
+  for (const Stage& stage : stages()) {
+    for (const StageKey& row : stage.keys) EXPECT_NE(find_field(fields, row.key), nullptr) << stage.name << ": " << row.key;
+    for (const std::string_view key : stage.own_keys.keys)
+      EXPECT_NE(find_field(fields, key), nullptr) << stage.name << ": " << key;
+    for (const RefusedKey& row : stage.refused) EXPECT_NE(find_field(fields, row.key), nullptr) << stage.name << ": " << row.key;
+  }
+}
+
+TEST(Stages, AreFoundByName) {
+  std::set<std::string_view> names;
+  for (const Stage& stage : stages()) {
+    EXPECT_TRUE(names.insert(stage.name).second) << stage.name;
+    EXPECT_EQ(find_stage(stage.name), &stage);
+    RunConfig config;
+    config.finetuning.stage = stage.name;
+    EXPECT_EQ(&config.stage(), &stage);
+  }
+  EXPECT_EQ(find_stage("ppo"), nullptr);
+  EXPECT_THROW(stage_of("ppo"), ConfigError);
+}
+
+/// The facts of a row agree with each other.
+TEST(Stages, RowsAreConsistent) {
+  for (const Stage& stage : stages()) {
+    SCOPED_TRACE(stage.name);
+    EXPECT_EQ(stage.has_pairs() || stage.trains_first_only, stage.sequences == 2);
+    EXPECT_EQ(stage.outputs_scores(), !stage.model.empty()) << "messages name a model without answers";
+    EXPECT_FALSE(stage.token_loss && stage.outputs_scores());
+    EXPECT_FALSE(stage.outputs_scores() && stage.predicts.empty()) << "scores can be written";
+  }
+}
+
+TEST(Stages, ReadAKeyOnlyWithTheKeyThatItNeeds) {
+  FinetuningArgs args;
+  EXPECT_FALSE(stage_of("sft").reads("ref_model", args));
+  EXPECT_TRUE(stage_of("dpo").reads("ref_model", args));
+  args.use_asft_loss = true;
+  EXPECT_TRUE(stage_of("sft").reads("ref_model", args));
+  EXPECT_FALSE(stage_of("rm").reads("ref_model", args));
+}
+
+}  // namespace
+}  // namespace qft::config
