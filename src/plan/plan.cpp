@@ -225,7 +225,7 @@ Plan make_plan(const config::RunConfig& config, RunPlan run, int ranks, const st
   const auto& objective = plan.run.objective;
   plan.workload = objective.pass_before == parallel::PassBefore::untrained_sequences ? with_estimates(std::move(workload))
                   : objective.pass_before == parallel::PassBefore::trained_sequences ? with_rewards(std::move(workload))
-                                               : std::move(workload);
+                                                                                     : std::move(workload);
   // With a limit of tokens, a micro-batch of the longest items has one item.
   const auto& t = config.training;
   plan.sequences = objective.item_sequences * (t.max_tokens_per_micro_batch > 0 ? 1 : t.per_device_train_batch_size);
