@@ -76,6 +76,8 @@ void note_training(RunConfig& config) {
     config.notes.push_back(
         fmt::format("{} means adamw_8bit in qft: its state is not paged; offload_optimizer: cpu keeps the state in host memory",
                     at_key(config, "optim")));
+  if (t.trace.empty() && config.is_given("trace_steps"))
+    config.notes.push_back(fmt::format("{} has no effect: trace names no file", at_key(config, "trace_steps")));
   const auto of_optimizer = [&](std::string_view optim, std::initializer_list<const char*> keys) {
     for (const char* key : keys)
       if ((t.optim != optim || !t.optim_args.empty()) && config.is_given(key))

@@ -259,6 +259,13 @@ TEST(RunConfig, NamesTheComputeType) {
   EXPECT_FALSE(load_text("gradient_checkpointing: false").recompute());
 }
 
+TEST(RunConfig, NotesStepsOfATraceWithoutAFile) {
+  const RunConfig c = load_text("trace_steps: 2-3\n", {}, Purpose::train);
+  ASSERT_FALSE(c.notes.empty());
+  EXPECT_CONTAINS(c.notes[0], "run.yaml:1: trace_steps has no effect: trace names no file");
+  EXPECT_TRUE(load_text("trace_steps: 2-3\ntrace: t.json\n", {}, Purpose::train).notes.empty());
+}
+
 TEST(RunConfig, KeepsTheWatchdogOnUnderAnyTimeout) {
   const RunConfig c = load_text("bf16: true\nddp_timeout: 180000000\n");
   EXPECT_EQ(c.training.ddp_timeout, 14400);
