@@ -64,13 +64,13 @@ namespace {
 
 void load_value_head(const ModelSource& source, const model::ModelSpec& spec, std::uint64_t seed,
                      const model::ParamAccess& access) {
-  const char* what = spec.head.classifies ? "classifier's head" : "value head";
+  const char* what = spec.head.classifies() ? "classifier's head" : "value head";
   if (const auto file = head_file(source, spec); !file.path.empty()) {
     log::info("{}: '{}'", what, file.path.string());
     return model::load_value_head(spec, file, access);
   }
   log::info("{}: starts random (there is no {} {} the model or its adapter)", what,
-            spec.head.classifies ? model::kScore : io::kValueHeadFiles[0], spec.head.classifies ? "in" : "beside");
+            spec.head.classifies() ? model::kScore : io::kValueHeadFiles[0], spec.head.classifies() ? "in" : "beside");
   model::init_value_head(spec, seed, access);
 }
 
@@ -102,7 +102,7 @@ std::int64_t load_weights(const ModelSource& source, Instance& instance, const i
     model::load_initial_factors(spec, *initial, access);
   else if (spec.adapter.enabled())
     model::init_adapter(spec, seed, access);
-  if (spec.head.of_sequences()) load_value_head(source, spec, seed, access);
+  if (spec.head.has_linear()) load_value_head(source, spec, seed, access);
   return bytes;
 }
 

@@ -81,7 +81,7 @@ ScoreResult score_set(engine::Instance& instance, const engine::EvalSet& set, co
   const auto loader = set.loader(config, comm);
   ScoreResult result{.file = path.string(),
                      .pairs = set.pack->attributes().sequences_per_item == 2,
-                     .classes = instance.spec().head.classifies,
+                     .classes = instance.spec().head.classifies(),
                      .items = loader->num_items(),
                      .tokens = loader->global_tokens()};
   Members members = result.pairs ? pair_members : score_member;

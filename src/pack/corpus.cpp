@@ -269,6 +269,7 @@ PackAttributes Corpus::attributes() const {
   attributes.template_name = chat.spec().name;
   attributes.stage = stage_->name;
   attributes.vocab_size = chat.tokenizer().vocab_size();
+  attributes.varying_sequences = stage_->sequences == 0;
   attributes.cutoff_len = encoder_->options().cutoff_len;
   attributes.options = options_;
   attributes.template_options = template_options_;

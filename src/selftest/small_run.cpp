@@ -60,6 +60,8 @@ plan::RunPlan plan_of(const SmallCase& c, int ranks) {
 
 model::Head head_of(const SmallCase& c) {
   if (c.labels > 0) return model::Head::classifier(c.labels);
+  if (c.vectors) return model::Head::vector(24);
+  if (c.token_difference) return model::Head::token_difference(5, 9);
   return c.reward ? model::Head::value : model::Head::language_model;
 }
 

@@ -295,7 +295,7 @@ std::vector<FileRecord> save_base_model(engine::Instance& instance, const fs::pa
 /// Returns the text of config.json if rope_scaling, untied embeddings or the head of a trained model change it; else empty.
 std::string changed_config(const config::RunConfig& config, const model::ModelSpec& spec) {
   const model::ModelConfig& model = spec.config;
-  if (spec.head.classifies)
+  if (spec.head.classifies())
     return model::classifier_config(model.raw, model, spec.head.values, engine::problem_of(config, model, spec.head.values));
   return model.rewritten || !config.model.rope_scaling.empty() ? model.raw : std::string();
 }
@@ -409,7 +409,7 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
                     : "leave it out for texts within the model's positions");
   const model::Head head = model::head_of(source.own_config(), live ? live->config : model::AdapterConfig{});
   for (const engine::AdapterSource& merged : source.merged())
-    if (merged.config.targets().labels > 0 && !head.classifies)
+    if (merged.config.targets().labels > 0 && !head.classifies())
       fail_config(
           "the adapter '{}' belongs to a classifier, but the last adapter '{}' lacks the classifier's head: export the first one "
           "alone",

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -14,14 +15,27 @@ struct RunConfig;
 
 /// The sample that a record becomes. document: a text to continue. conversation: its answers are learned. pair: two answers to
 /// one question. feedback: an answer marked desirable or not, with an answer to another question. sequence_label: a conversation,
-/// with or without its last answer; the target applies to the whole sequence and no token is a label.
-enum class SampleKind : std::uint8_t { document, conversation, pair, feedback, sequence_label };
+/// with or without its last answer; the target applies to the whole sequence and no token is a label. texts: an anchor, its
+/// positives, and any number of negatives. ranking: a query with each of its documents, the positive documents first.
+enum class SampleKind : std::uint8_t { document, conversation, pair, feedback, sequence_label, texts, ranking };
 
 /// The model's output.
 enum class HeadKind : std::uint8_t {
   language_model,  ///< logits of the next token
   value,           ///< one score per sequence
-  classifier       ///< num_labels values per sequence
+  classifier,      ///< num_labels values per sequence
+  vector,          ///< the normalised hidden state of each sequence's last token
+  token_difference ///< the logit of one token minus the logit of another, after each sequence's last token
+};
+
+/// The sequences of an item that take part in a step, for items with varying numbers of sequences.
+struct ItemLimits {
+  SampleKind sample = SampleKind::texts;  ///< texts or ranking
+  /// ranking: draws up to that many positives for each step, each followed by its own draw of negatives. Empty: all sequences.
+  std::optional<std::int64_t> groups = {};
+  /// texts: exactly that many negatives, the first ones, repeated in turn if the item has fewer. ranking with groups: the most
+  /// negatives of a group. Empty: all.
+  std::optional<std::int64_t> negatives = {};
 };
 
 /// A key that a stage reads.
@@ -50,7 +64,8 @@ struct Stage {
   std::string_view learns;  ///< for the help
   std::string_view items;   ///< for messages; stages with the same text train on the same packs
   SampleKind sample = SampleKind::conversation;
-  int sequences = 1;               ///< sequences per item
+  int sequences = 1;               ///< sequences per item; 0: it varies, and `limits` is set
+  ItemLimits (*limits)(const RunConfig& config) = nullptr;
   bool trains_first_only = false;  ///< an item's other sequences are only read before the step
   HeadKind head = HeadKind::language_model;
   bool token_labels = true;                ///< tokens are labels; an item without one is left out
