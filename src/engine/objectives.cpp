@@ -8,8 +8,10 @@
 #include <utility>
 
 #include "classification.h"
+#include "embedding.h"
 #include "kto.h"
 #include "preference.h"
+#include "reranker.h"
 #include "reward.h"
 #include "token_losses.h"
 
@@ -27,6 +29,7 @@ struct StageObjectives {
 constexpr StageObjectives kStages[] = {
     {"pt", token_objective},  {"sft", token_objective}, {"dpo", pair_objective},
     {"rm", reward_objective}, {"kto", kto_objective},   {"seq_cls", classification_objective},
+    {"embedding", embedding_objective}, {"reranker", reranker_objective},
 };
 
 }  // namespace

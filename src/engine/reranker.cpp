@@ -1,10 +1,9 @@
 #include "reranker.h"
 
 #include "qft/core/error.h"
-#include "qft/core/log.h"
 #include "qft/device/upload.h"
-#include "qft/engine/batch_sums.h"
 #include "qft/encode/item.h"
+#include "qft/engine/batch_sums.h"
 
 #include <algorithm>
 #include <array>
@@ -14,7 +13,6 @@
 #include <vector>
 
 #include "item_count.h"
-#include <ATen/core/Tensor.h>
 
 namespace qft::engine {
 namespace {
@@ -97,8 +95,10 @@ class DocumentCount final : public ColumnSource {
 /// Every query needs a relevant document; pairs with one label each have queries without one, which only pointwise can learn.
 void check_rankings(const pack::PackReader& pack, const loader::ItemSubset& items, const config::RunConfig& config) {
   const std::vector<std::string> tags = pack.item_tags();
+  const std::vector<std::int64_t> offsets = pack.item_offsets();
   const ItemCount without(pack, items, [&](std::int64_t number) {
-    return encode::positives_from_tags(pack::tags_from_json(tags.at(static_cast<std::size_t>(number)))) == 0;
+    const auto i = static_cast<std::size_t>(number);
+    return encode::positives_of(config.stage().sample, offsets.at(i + 1) - offsets.at(i), pack::tags_from_json(tags.at(i))) == 0;
   });
   if (without.count == without.all)
     fail_config("'{}': all {} queries have only documents with label 0: nothing tells which documents are relevant",

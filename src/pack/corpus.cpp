@@ -113,6 +113,8 @@ nlohmann::json describe(const encode::DatasetSpec& spec) {
   if (!c.weight.empty()) described["weight"] = c.weight;
   if (!c.documents.empty() || !c.template_kwargs.empty()) described["template_columns"] = {c.documents, c.template_kwargs};
   if (!c.label.empty()) described["columns"].push_back(c.label);  // absent if empty, as in all earlier packs
+  if (spec.passages) described["passages"] = {c.positive, c.negatives};
+  if (spec.min_label) described["min_label"] = *spec.min_label;
   return described;
 }
 
