@@ -36,6 +36,12 @@ struct ItemLimits {
   /// texts: exactly that many negatives, the first ones, repeated in turn if the item has fewer. ranking with groups: the most
   /// negatives of a group. Empty: all.
   std::optional<std::int64_t> negatives = {};
+
+  /// Returns the sequences of an item for plans without data: one positive and one negative if there are no limits.
+  int planned_sequences() const {
+    const auto others = static_cast<int>(negatives.value_or(1));
+    return sample == SampleKind::texts ? 2 + others : static_cast<int>(groups.value_or(1)) * (1 + others);
+  }
 };
 
 /// A key that a stage reads.
