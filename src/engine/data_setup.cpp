@@ -352,8 +352,8 @@ EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig
                               own ? CorpusPart::eval : CorpusPart::train, missing, before)
                         .pack;
   if (!pack) return {};
-  const EvalSet set =
-      learnable(EvalSet{.pack = pack, .items = split(config, *pack).second}, comm);  // no split if there is a separate evaluation set
+  const EvalSet set = learnable(EvalSet{.pack = pack, .items = split(config, *pack).second},
+                                comm);  // no split if there is a separate evaluation set
   warn_of_long(*set.pack, set.items, model, comm);
   return set;
 }

@@ -61,7 +61,8 @@ std::string lines_of(const loader::MicroBatch& batch, std::span<const float> val
   std::string lines;
   const std::size_t each = values.size() / batch.samples.size();
   for (std::size_t i = 0; i < batch.items.size(); ++i) {
-    const auto first = static_cast<std::size_t>(batch.item_offsets[i]), last = static_cast<std::size_t>(batch.item_offsets[i + 1]);
+    const auto first = static_cast<std::size_t>(batch.item_offsets[i]),
+               last = static_cast<std::size_t>(batch.item_offsets[i + 1]);
     lines += fmt::format("{{{}{}}}\n", origin ? origin(batch.items[i]) : std::string(),
                          members(values.subspan(first * each, (last - first) * each)));
   }

@@ -51,7 +51,8 @@ ItemChoice::ItemChoice(SequenceTable table, const config::ItemLimits& limits, st
   const auto items = std::ssize(table_.positives);
   for (std::int64_t i = 0; i < items; ++i) {
     require_negatives(i);
-    const auto begin = table_.tokens.begin() + table_.offsets[index(i)], end = table_.tokens.begin() + table_.offsets[index(i) + 1];
+    const auto begin = table_.tokens.begin() + table_.offsets[index(i)],
+               end = table_.tokens.begin() + table_.offsets[index(i) + 1];
     const std::int64_t most = most_tokens_of(i);
     require(most <= std::numeric_limits<std::int32_t>::max(), "item {}: {} tokens in a step: lower the limits of its documents",
             i, most);
@@ -68,11 +69,12 @@ std::int32_t ItemChoice::sequences_of(std::int64_t item) const {
 void ItemChoice::require_negatives(std::int64_t item) const {
   const std::int32_t positives = table_.positives[index(item)], all = sequences_of(item);
   if (!ranks() && limits_.negatives.value_or(0) > 0 && all == 1 + positives)
-    fail_config("item {}: it has no negatives, but {} are asked for: leave infonce_hard_negatives out, or remove the record", item,
-                *limits_.negatives);
+    fail_config("item {}: it has no negatives, but {} are asked for: leave infonce_hard_negatives out, or remove the record",
+                item, *limits_.negatives);
   if (ranks() && limits_.groups && drawn_groups(item, 0).empty())
-    fail_config("item {}: no document is left of {} positive and {} negative ones: raise max_positive_samples or max_negative_samples",
-                item, positives, all - positives);
+    fail_config(
+        "item {}: no document is left of {} positive and {} negative ones: raise max_positive_samples or max_negative_samples",
+        item, positives, all - positives);
 }
 
 std::vector<std::int32_t> ItemChoice::draw(std::int32_t first, std::int32_t count, std::int64_t wanted, std::int64_t item,

@@ -91,8 +91,8 @@ std::vector<std::vector<std::int32_t>> rotate_ranks(std::vector<std::vector<std:
 
 class StepSchedule {
  public:
-  /// tokens[i], labels[i]: counts of item i of the pack, or the most tokens of an ItemChoice; both must outlive the schedule. Throws ConfigError if the options make
-  /// no step.
+  /// tokens[i], labels[i]: counts of item i of the pack, or the most tokens of an ItemChoice; both must outlive the schedule.
+  /// Throws ConfigError if the options make no step.
   StepSchedule(std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels, const LoaderOptions& options,
                int world_size);
 
