@@ -47,7 +47,8 @@ const ObjectiveRow& objective_of(const RunConfig& config) {
 parallel::ObjectiveTraits traits_of(const RunConfig& config) {
   const ObjectiveRow& row = objective_of(config);
   const config::Stage& stage = config.stage();
-  parallel::ObjectiveTraits traits{row.kind, stage.sequences, row.reads_reference(), row.reads(columns::kReferenceRows)};
+  const int sequences = stage.sequences > 0 ? stage.sequences : stage.limits(config).planned_sequences();
+  parallel::ObjectiveTraits traits{row.kind, sequences, row.reads_reference(), row.reads(columns::kReferenceRows)};
   if (stage.trains_first_only)
     traits.pass_before = parallel::PassBefore::untrained_sequences;
   else if (row.scores_first != nullptr && row.scores_first(config))

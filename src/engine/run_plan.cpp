@@ -44,13 +44,12 @@ void require_graphs(const plan::RunPlan& run, c10::Device device) {
         fail_config(
             "cuda_graphs needs flash attention, which LibTorch does not have for {} and heads of {} on {} (its other kernels "
             "copy each sequence, and a graph cannot follow changing lengths): {}remove cuda_graphs",
-            c10::toString(compute), spec.config.head_dim, device::describe(device),
-            bf16_has_flash ? "set bf16: true, or " : "");
+            c10::toString(compute), spec.config.head_dim, device::describe(device), bf16_has_flash ? "set bf16: true, or " : "");
 }
 
 std::string head_names(const model::Head& head) {
   return head.classifies() ? fmt::format("tensor {}", model::kScore)
-                         : fmt::format("{} (nor {})", io::kValueHeadFiles[0], io::kValueHeadFiles[1]);
+                           : fmt::format("{} (nor {})", io::kValueHeadFiles[0], io::kValueHeadFiles[1]);
 }
 
 /// Training may start from a new head.
@@ -107,8 +106,8 @@ plan::RunPlan plan_of(const config::RunConfig& config, const ModelSource& source
   return run;
 }
 
-plan::RunPlan resolve_run(const config::RunConfig& config, const ModelSource& source, comm::Communicator& comm, c10::Device device,
-                          const plan::Batches& batches) {
+plan::RunPlan resolve_run(const config::RunConfig& config, const ModelSource& source, comm::Communicator& comm,
+                          c10::Device device, const plan::Batches& batches) {
   plan::RunPlan run;
   const bool all_bf16 = comm::all_reduce_value(comm, has_bf16(device) ? 1 : 0, comm::ReduceOp::min) == 1;
   // If one rank cannot see a directory, all ranks must end, with that rank's reason.
@@ -131,8 +130,7 @@ plan::RunPlan resolve_run(const config::RunConfig& config, const ModelSource& so
     require_no_waits(run);
   });
   if (device.is_cpu())
-    run.footprint.kernels =
-        device::raise_kernel_cache_limit(plan::kernel_sets(*run.spec, run.precision, run.schedule.group));
+    run.footprint.kernels = device::raise_kernel_cache_limit(plan::kernel_sets(*run.spec, run.precision, run.schedule.group));
   return run;
 }
 

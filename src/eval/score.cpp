@@ -59,11 +59,12 @@ std::string score_member(std::span<const float> scores) {
 std::string lines_of(const loader::MicroBatch& batch, std::span<const float> values, const Members& members,
                      const std::function<std::string(std::int64_t item)>& origin) {
   std::string lines;
-  const std::size_t items = batch.item_offsets.size() - 1, each = values.size() / items;
-  for (std::size_t i = 0; i < items; ++i) {
-    const auto sequences = batch.item_offsets[i + 1] - batch.item_offsets[i];
-    const std::int64_t item = batch.samples[static_cast<std::size_t>(batch.item_offsets[i])] / sequences;
-    lines += fmt::format("{{{}{}}}\n", origin ? origin(item) : std::string(), members(values.subspan(i * each, each)));
+  const std::size_t each = values.size() / batch.samples.size();
+  for (std::size_t i = 0; i < batch.items.size(); ++i) {
+    const auto first = static_cast<std::size_t>(batch.item_offsets[i]),
+               last = static_cast<std::size_t>(batch.item_offsets[i + 1]);
+    lines += fmt::format("{{{}{}}}\n", origin ? origin(batch.items[i]) : std::string(),
+                         members(values.subspan(first * each, (last - first) * each)));
   }
   return lines;
 }

@@ -87,7 +87,8 @@ void PackReader::verify(const std::function<void(std::int64_t)>& progress) const
     ++per_source[static_cast<std::size_t>(encoded.dataset)];
     longest = std::max(longest, num_tokens);
     most = std::max(most, static_cast<std::int64_t>(encoded.sequences.size()));
-    if (attributes_.varying_sequences) encode::positives_of(attributes_.stage_row().sample, std::ssize(encoded.sequences), encoded.tags);
+    if (attributes_.varying_sequences)
+      encode::positives_of(attributes_.stage_row().sample, std::ssize(encoded.sequences), encoded.tags);
     if (progress) progress(i + 1);
   }
   verify_counts(per_source);

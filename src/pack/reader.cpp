@@ -199,7 +199,7 @@ void PackReader::read(std::int64_t index, FlatItem& item) const {
   const auto sequences = static_cast<std::size_t>(range[1] - range[0]);
   item.first_sequence = range[0];
   require(sequences >= 1 && (attributes_.varying_sequences ? std::cmp_less_equal(sequences, attributes_.max_item_sequences)
-                                                          : std::cmp_equal(sequences, attributes_.sequences_per_item)),
+                                                           : std::cmp_equal(sequences, attributes_.sequences_per_item)),
           "{}: it has {} sequences instead of {}{}: the file is damaged, pack it again", where(index), sequences,
           attributes_.varying_sequences ? "1 to " : "", attributes_.max_item_sequences);
 

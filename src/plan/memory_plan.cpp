@@ -57,8 +57,7 @@ std::int64_t operation_bytes(const RunPlan& run) {
   for (const model::Layer& layer : run.spec->layers)
     for (const model::SubLayerSpec& sublayer : layer)
       most = std::max(most, make_sublayer(run.spec->config, sublayer)
-                                ->operation_scratch_bytes(run.shape, run.precision.compute, run.training,
-                                                          run.kernels));
+                                ->operation_scratch_bytes(run.shape, run.precision.compute, run.training, run.kernels));
   return most;
 }
 
@@ -128,7 +127,8 @@ std::int64_t reference_bytes(const RunPlan& run) {
 /// Rows of logits held at a time.
 std::int64_t head_rows(const RunPlan& run) {
   if (run.spec->head.of_sequences()) return 0;
-  return std::min(run.shape.num_labels(), run.schedule.head_rows > 0 ? run.schedule.head_rows : ops::head_chunk_rows(run.spec->config.vocab_size));
+  return std::min(run.shape.num_labels(),
+                  run.schedule.head_rows > 0 ? run.schedule.head_rows : ops::head_chunk_rows(run.spec->config.vocab_size));
 }
 
 /// Tensors of all tokens' log-probabilities, while an objective compares a chunk's rows with the reference's.
@@ -172,10 +172,10 @@ std::int64_t buffer_bytes(const RunPlan& run) {
   if (run.training && run.random.lora_dropout > 0.0) columns += 2 * widest.input;
   const std::int64_t rows = head_rows(run);
   const Temporaries temporary(run);
-  const std::int64_t dora =
-      run.spec->adapter.lora.dora && run.training
-          ? ops::dora_scratch_bytes(run.shape.tokens, widest.output, run.precision.compute, run.random.lora_dropout > 0.0, run.on_cpu)
-          : 0;
+  const std::int64_t dora = run.spec->adapter.lora.dora && run.training
+                                ? ops::dora_scratch_bytes(run.shape.tokens, widest.output, run.precision.compute,
+                                                          run.random.lora_dropout > 0.0, run.on_cpu)
+                                : 0;
   std::int64_t bytes = run.shape.tokens * columns * item + std::max(temporary.layer, temporary.head) + dora + widest.oft_scratch;
   if (run.spec->adapter.lora.dora && !run.on_cpu) bytes += ops::dora_norm_bytes(widest.input);
   if (run.training) {
@@ -360,8 +360,8 @@ MemoryPlan plan_memory(const RunPlan& run) {
   const std::int64_t two_groups = 2 * run.schedule.group;
   const int most = static_cast<int>(run.micro_batches > 0 ? std::min(run.micro_batches, two_groups) : two_groups);
   const auto actions = run.training ? parallel::training_actions : parallel::evaluation_actions;
-  const parallel::ActionList list =
-      parallel::insert_prefetches(actions(*run.spec, run.schedule, {.here = most, .most = most}), units, prefetch_budget(run, units));
+  const parallel::ActionList list = parallel::insert_prefetches(actions(*run.spec, run.schedule, {.here = most, .most = most}),
+                                                                units, prefetch_budget(run, units));
   const TransientPeaks peaks = transient_peaks(run, list, units);
   p.gathered = peaks.gathered + staging_bytes(run);
   std::int64_t kept = 0, masters = 0, state = 0;
@@ -377,10 +377,11 @@ MemoryPlan plan_memory(const RunPlan& run) {
   if (run.training) {
     const bool copy = run.precision.has_master_copy() || run.sharding.offload.optimizer != run.sharding.offload.weights;
     (run.sharding.offload.optimizer ? p.host : p.optimizer) += state + (copy ? masters * size_of(run.precision.master) : 0);
-    if (run.sharding.offload.optimizer && !run.sharding.offload.weights) p.host += masters * item;  // rounded copies on their way to the device
+    if (run.sharding.offload.optimizer && !run.sharding.offload.weights)
+      p.host += masters * item;  // rounded copies on their way to the device
     p.gradients = gradient_bytes(run, peaks.gradients, p.host);
-    const std::int64_t micro =
-        parallel::activation_bytes(*run.spec, run.precision.compute, run.shape.tokens, run.schedule.recompute, run.sharding.offload.activations);
+    const std::int64_t micro = parallel::activation_bytes(*run.spec, run.precision.compute, run.shape.tokens,
+                                                          run.schedule.recompute, run.sharding.offload.activations);
     p.activations = run.schedule.group * (micro + grad_values_bytes(run) + reference_bytes(run));
     // LibTorch's pinned memory has blocks of powers of two.
     const auto input = static_cast<std::uint64_t>(parallel::boundary_bytes(*run.spec, run.precision.compute, run.shape.tokens));

@@ -406,8 +406,7 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
         *config.model.quantization_bit);
   const std::optional<DType> dtype = dtype_from_torch(config.model.infer_dtype);
   const model::ExportFormat format = format_of(config.exporting);
-  if (adapter.empty() && format == model::ExportFormat::safetensors)
-    require_conversion(config, source, dtype);
+  if (adapter.empty() && format == model::ExportFormat::safetensors) require_conversion(config, source, dtype);
   const std::string scaled = config.model.rope_scaling.empty() ? std::string() : source.config().raw;
   if (!scaled.empty() && (format == model::ExportFormat::gguf || format == model::ExportFormat::gguf_q8_0))
     fail_config("{}: rope_scaling is {}, but an export to GGUF cannot write it: {}", config.given.find("rope_scaling")->second,

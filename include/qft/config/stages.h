@@ -21,11 +21,11 @@ enum class SampleKind : std::uint8_t { document, conversation, pair, feedback, s
 
 /// The model's output.
 enum class HeadKind : std::uint8_t {
-  language_model,  ///< logits of the next token
-  value,           ///< one score per sequence
-  classifier,      ///< num_labels values per sequence
-  vector,          ///< the normalised hidden state of each sequence's last token
-  token_difference ///< the logit of one token minus the logit of another, after each sequence's last token
+  language_model,   ///< logits of the next token
+  value,            ///< one score per sequence
+  classifier,       ///< num_labels values per sequence
+  vector,           ///< the normalised hidden state of each sequence's last token
+  token_difference  ///< the logit of one token minus the logit of another, after each sequence's last token
 };
 
 /// The sequences of an item that take part in a step, for items with varying numbers of sequences.
@@ -36,6 +36,12 @@ struct ItemLimits {
   /// texts: exactly that many negatives, the first ones, repeated in turn if the item has fewer. ranking with groups: the most
   /// negatives of a group. Empty: all.
   std::optional<std::int64_t> negatives = {};
+
+  /// Returns the sequences of an item for plans without data: one positive and one negative if there are no limits.
+  int planned_sequences() const {
+    const auto others = static_cast<int>(negatives.value_or(1));
+    return sample == SampleKind::texts ? 2 + others : static_cast<int>(groups.value_or(1)) * (1 + others);
+  }
 };
 
 /// A key that a stage reads.
@@ -64,7 +70,7 @@ struct Stage {
   std::string_view learns;  ///< for the help
   std::string_view items;   ///< for messages; stages with the same text train on the same packs
   SampleKind sample = SampleKind::conversation;
-  int sequences = 1;               ///< sequences per item; 0: it varies, and `limits` is set
+  int sequences = 1;  ///< sequences per item; 0: it varies, and `limits` is set
   ItemLimits (*limits)(const RunConfig& config) = nullptr;
   bool trains_first_only = false;  ///< an item's other sequences are only read before the step
   HeadKind head = HeadKind::language_model;

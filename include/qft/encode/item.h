@@ -57,8 +57,8 @@ inline constexpr std::string_view kFeedbackTag = "kto_tag";
 /// Reads it from an item's tags. Throws Error if the tag is missing.
 bool is_desirable(const std::vector<std::pair<std::string, std::string>>& tags);
 
-/// The tag of items with varying numbers of sequences: how many are positives. Items of kind texts: the anchor, the positives, the
-/// negatives. Items of kind ranking: a query with each positive document, then with each negative one.
+/// The tag of items with varying numbers of sequences: how many are positives. Items of kind texts: the anchor, the positives,
+/// the negatives. Items of kind ranking: a query with each positive document, then with each negative one.
 inline constexpr std::string_view kPositivesTag = "positives";
 /// Reads it from the tags of an item of `sequences` sequences. Throws Error if the tag is missing, or is not a number that the
 /// item can have.

@@ -120,7 +120,7 @@ struct Head {
   };
 
   Kind kind = Kind::language_model;
-  std::int64_t values = 0;             ///< per sequence; 0: logits for each row
+  std::int64_t values = 0;                   ///< per sequence; 0: logits for each row
   std::int32_t minuend = 0, subtrahend = 0;  ///< token_difference: the tokens
 
   bool of_sequences() const { return kind != Kind::language_model; }

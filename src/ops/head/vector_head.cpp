@@ -1,10 +1,10 @@
 #include "qft/ops/vector_head.h"
 
+#include "qft/ops/value_head.h"
+
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/zeros_like.h>
-
-#include "qft/ops/value_head.h"
 
 namespace qft::ops {
 namespace {
