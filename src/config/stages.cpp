@@ -76,6 +76,15 @@ void check_reranker(const RunConfig& c) {
         at_key(c, "listwise_min_group_size"), f.listwise_min_group_size);
 }
 
+const Stage* reranker_row(const RunConfig& config) {
+  static const Stage generative = [] {
+    Stage row = stage_of("reranker");
+    row.head = HeadKind::token_difference;
+    return row;
+  }();
+  return config.finetuning.reranker_type == "generative" ? &generative : &stage_of("reranker");
+}
+
 constexpr RefusedKey kNoPacking = {
     "packing", [](const RunConfig& c) { return c.data.packing == true; }, "puts samples into rows of cutoff_len tokens",
     "in which items have two sequences and may be longer: remove packing (there is no padding without packing either)"};
@@ -204,6 +213,7 @@ const Stage kStages[] = {
        return {.sample = SampleKind::ranking, .groups = f.max_positive_samples, .negatives = f.max_negative_samples};
      },
      .head = HeadKind::classifier,
+     .variant = reranker_row,
      .token_labels = false,
      .model = "a reranker",
      .predicts = "scores",

@@ -259,7 +259,7 @@ bool has_labels(const EvalSet& set) {
 }
 
 void require_labels(const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
-  if (config.stage().classifies()) check_items(*set.pack, set.items, config, comm);
+  if (config.stage().classifies() || config.stage().limits != nullptr) check_items(*set.pack, set.items, config, comm);
 }
 
 fs::path pack_path(const config::RunConfig& config, CorpusPart part) {

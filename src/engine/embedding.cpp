@@ -79,33 +79,47 @@ void check_texts(const pack::PackReader& pack, const loader::ItemSubset& items, 
                                          : "infonce_use_batch is false, so an anchor is compared only with its own");
 }
 
-std::span<const double> labels_of(const Columns& columns) {
+std::span<const double> pair_labels(const Columns& columns) {
   const auto found = columns.find(columns::kPairLabel);
   return found == columns.end() ? std::span<const double>() : std::span<const double>(found->second.values);
 }
 
+constexpr std::string_view kSimilarityMetrics[] = {"mean_pos", "mean_neg", "margin"};
+constexpr std::string_view kPairMetrics[] = {"pearson_cosine",     "pearson_euclidean",  "pearson_manhattan",
+                                             "pearson_dot_product", "spearman_cosine",    "spearman_euclidean",
+                                             "spearman_manhattan", "spearman_dot_product"};
+
+std::span<const std::string_view> metrics_of(const config::RunConfig& config) {
+  return config.finetuning.embedding_loss == "infonce" ? std::span<const std::string_view>(kSimilarityMetrics) : kPairMetrics;
+}
+
 /// The loss reads all vectors of a batch, so every rank computes the same loss, from vectors of a pass before the step.
+/// Correlations are only reported for evaluation sets: those of a batch say little.
 Sources make_embedding_sources(const SourceContext& context) {
-  std::vector<std::string> names;
-  EmbeddingOptions options = embedding_options(context.config.finetuning);
-  if (options.loss != "infonce") names.emplace_back(columns::kPairLabel);
+  const EmbeddingOptions options = embedding_options(context.config.finetuning);
+  const auto metrics = metrics_of(context.config);
+  BatchVectorOptions of_batch{.loss = {}, .metrics = {metrics.begin(), metrics.end()}};
+  if (options.loss != "infonce") of_batch.columns.emplace(columns::kPairLabel, IndexSpace::item);
+  of_batch.evaluation_metrics = [options](const at::Tensor& vectors, std::span<const std::int64_t> item_offsets,
+                                          const Columns& columns) {
+    return embedding_metrics(options, vectors, item_offsets, pair_labels(columns));
+  };
+  of_batch.loss = [options, training = context.training](const at::Tensor& vectors, std::span<const std::int64_t> item_offsets,
+                                                         const Columns& columns) {
+    BatchLossResult result = embedding_loss(options, vectors, item_offsets, pair_labels(columns));
+    if (training && options.loss == "infonce") result.metrics = embedding_metrics(options, vectors, item_offsets, {});
+    return result;
+  };
   Sources sources;
-  sources.push_back(std::make_unique<BatchVectors>(
-      context,
-      [options](const at::Tensor& vectors, std::span<const std::int64_t> item_offsets, const Columns& columns) {
-        BatchLossResult result = embedding_loss(options, vectors, item_offsets, labels_of(columns));
-        result.metrics = embedding_metrics(options, vectors, item_offsets, labels_of(columns));
-        return result;
-      },
-      std::move(names)));
+  sources.push_back(std::make_unique<BatchVectors>(context, std::move(of_batch)));
   return sources;
 }
 
 constexpr ObjectiveRow kEmbeddingObjective = {
     .name = "embedding",
-    .kind = parallel::ObjectiveKind::sequence_level,
-    .make = [](const config::RunConfig&, const parallel::BatchTotals& totals) -> std::unique_ptr<parallel::Objective> {
-      return std::make_unique<BatchVectorObjective>(totals);
+    .kind = parallel::ObjectiveKind::row_local,
+    .make = [](const config::RunConfig& config, const parallel::BatchTotals& totals) -> std::unique_ptr<parallel::Objective> {
+      return std::make_unique<BatchVectorObjective>(totals, metrics_of(config));
     },
     .make_sources = make_embedding_sources,
     .scores_first = [](const config::RunConfig&) { return true; },

@@ -1,6 +1,7 @@
 // Losses and metrics of embedding models, as in ms-swift and sentence-transformers, over all vectors of a global batch.
 #pragma once
 
+#include "qft/engine/batch_vectors.h"
 #include "qft/engine/objectives.h"
 
 #include <cstdint>
@@ -11,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-#include "batch_vectors.h"
 
 namespace qft::engine {
 

@@ -74,6 +74,7 @@ struct Stage {
   ItemLimits (*limits)(const RunConfig& config) = nullptr;
   bool trains_first_only = false;  ///< an item's other sequences are only read before the step
   HeadKind head = HeadKind::language_model;
+  const Stage* (*variant)(const RunConfig& config) = nullptr;  ///< the row for the run's keys, if they decide about the head
   bool token_labels = true;                ///< tokens are labels; an item without one is left out
   bool token_loss = false;                 ///< a mean over labels: evaluations report perplexity, and compute_accuracy applies
   bool weighs_labels = false;              ///< labels may have weights: loss_scale, and the records' weights
@@ -87,6 +88,8 @@ struct Stage {
   std::initializer_list<RefusedKey> refused = {};
   void (*check)(const RunConfig& config) = nullptr;  ///< throws ConfigError if the stage's keys contradict each other
 
+  /// Returns the row for a run in this stage: this one or its variant.
+  const Stage& row_for(const RunConfig& config) const { return variant == nullptr ? *this : *variant(config); }
   /// True if an item is a chosen and a rejected answer to the same prompt.
   bool has_pairs() const { return sample == SampleKind::pair; }
   /// True if an item is raw text, encoded without a template.
