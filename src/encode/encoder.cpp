@@ -197,6 +197,9 @@ std::vector<Encoded> Encoder::encode_kind(const Conversation& conversation, cons
       return {encode_feedback(conversation)};
     case SampleKind::sequence_label:
       return {encode_labelled(conversation)};
+    case SampleKind::texts:
+    case SampleKind::ranking:
+      fail("no data form gives items of texts");
     case SampleKind::conversation:
       break;
   }

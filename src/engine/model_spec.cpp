@@ -70,8 +70,9 @@ ops::Quantization quantization_of(const config::ModelArgs& model) {
   return {model.quantization_method == "fp8" ? ops::QuantFormat::fp8 : ops::QuantFormat::int8};
 }
 
-model::Head head_of(const config::RunConfig& config) {
+model::Head head_of(const config::RunConfig& config, const model::ModelConfig& model) {
   if (config.stage().classifies()) return model::Head::classifier(labels_of(config));
+  if (config.stage().head == config::HeadKind::vector) return model::Head::vector(model.hidden_size);
   return config.stage().head == config::HeadKind::value ? model::Head::value : model::Head::language_model;
 }
 
@@ -136,7 +137,7 @@ model::ModelSpec spec_of(const config::RunConfig& config, const ModelSource& sou
   require_head(config, source, adapter);
   if (training) require_shareable_prompts(config, architecture.rope);
   model::ModelSpec spec =
-      model::ModelSpec::build(architecture, method, adapter, storage_of(config, source, method), head_of(config),
+      model::ModelSpec::build(architecture, method, adapter, storage_of(config, source, method), head_of(config, architecture),
                               freeze ? freeze_of(f, architecture.num_layers) : model::FreezeConfig{});
   if (training && adapter.enabled() && !source.live()) require_targets(config, spec);
   if (training && f.loraplus_lr_ratio) set_rates(spec, *f.loraplus_lr_ratio);
