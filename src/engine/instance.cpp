@@ -84,8 +84,8 @@ void warn_of_unused(const model::ModelSpec& spec, const std::vector<std::string>
   if (words.empty()) return;
   log::warn_once(fmt::format(
       "the model's files have tensors that are not used ({}): vision (model.visual.), multi-token prediction "
-      "(mtp.), or the lm_head of a reward model or classifier; models that this run writes and exports of it keep them "
-      "unchanged, except a classifier's lm_head",
+      "(mtp.), or the lm_head of a model that gives scores, classes or vectors; models that this run writes and exports of it "
+      "keep them unchanged, except a classifier's lm_head",
       fmt::join(words, ", ")));
 }
 
