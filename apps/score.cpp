@@ -12,7 +12,8 @@ namespace po = boost::program_options;
 config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft score";
-  s.summary = "writes scores, labels or embeddings of a reward model, a classifier, a reranker or an embedding model, one JSON line per item";
+  s.summary =
+      "writes scores, labels or embeddings of a reward model, a classifier, a reranker or an embedding model, one JSON line per item";
   s.run_file = config::CommandSpec::RunFile::required;
   s.purpose = config::Purpose::eval;
   s.machine_readable = true;

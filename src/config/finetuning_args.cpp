@@ -126,25 +126,30 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
               "infonce: number of negatives per record: more are cut, fewer are repeated in turn; absent: all")
             .at_least(1),
         &infonce_hard_negatives);
-  field(Field("infonce_mask_fake_negative",
-              "infonce: leave out documents that are nearer to the anchor than its positive by more than infonce_fake_neg_margin"),
-        &infonce_mask_fake_negative);
-  field(Field("infonce_fake_neg_margin", "infonce_mask_fake_negative: the margin, a difference of cosine similarities").at_least(0),
-        &infonce_fake_neg_margin);
+  field(
+      Field("infonce_mask_fake_negative",
+            "infonce: leave out documents that are nearer to the anchor than its positive by more than infonce_fake_neg_margin"),
+      &infonce_mask_fake_negative);
+  field(
+      Field("infonce_fake_neg_margin", "infonce_mask_fake_negative: the margin, a difference of cosine similarities").at_least(0),
+      &infonce_fake_neg_margin);
   field(Field("infonce_include_qq", "infonce: the other anchors of the batch are negatives too"), &infonce_include_qq);
   field(Field("infonce_include_dd", "infonce: the softmax also has the similarities of the positive with the other documents"),
         &infonce_include_dd);
   field(Field("contrastive_margin", "contrastive losses: far pairs with a distance (1 - cosine) above this add no loss").above(0),
         &contrastive_margin);
-  field(Field("mrl_dims",
-              "stage embedding: Matryoshka: a mapping from widths to weights; trains the vectors' first numbers too. The full width "
-              "trains only if it is listed"),
-        &mrl_dims);
-  field(Field("reranker_type",
-              "stage reranker: classification: a head gives the score; generative: the logit of reranker_positive_token minus that "
-              "of reranker_negative_token")
-            .one_of({"classification", "generative"}),
-        &reranker_type);
+  field(
+      Field(
+          "mrl_dims",
+          "stage embedding: Matryoshka: a mapping from widths to weights; trains the vectors' first numbers too. The full width "
+          "trains only if it is listed"),
+      &mrl_dims);
+  field(
+      Field("reranker_type",
+            "stage reranker: classification: a head gives the score; generative: the logit of reranker_positive_token minus that "
+            "of reranker_negative_token")
+          .one_of({"classification", "generative"}),
+      &reranker_type);
   field(Field("reranker_loss",
               "stage reranker: pointwise: a yes or no for each document; listwise: the relevant document among the others of its "
               "query")

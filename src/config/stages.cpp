@@ -55,9 +55,11 @@ void check_embedding(const RunConfig& c) {
   if (!widths.is_object() || widths.empty()) refuse("it is not a mapping with entries");
   double most = 0.0;
   for (const auto& [width, weight] : widths.items()) {
-    const bool is_width = !width.empty() && width.size() < 10 && width.find_first_not_of("0123456789") == width.npos && width[0] != '0';
+    const bool is_width =
+        !width.empty() && width.size() < 10 && width.find_first_not_of("0123456789") == width.npos && width[0] != '0';
     if (!is_width) refuse(fmt::format("'{}' is not a whole number of at least 1", width));
-    if (!weight.is_number() || weight.get<double>() < 0) refuse(fmt::format("the weight of {} is not a number of at least 0", width));
+    if (!weight.is_number() || weight.get<double>() < 0)
+      refuse(fmt::format("the weight of {} is not a number of at least 0", width));
     most = std::max(most, weight.get<double>());
   }
   if (most == 0.0) refuse("all weights are 0, so nothing is trained");
@@ -88,9 +90,9 @@ const Stage* reranker_row(const RunConfig& config) {
 constexpr RefusedKey kNoPacking = {
     "packing", [](const RunConfig& c) { return c.data.packing == true; }, "puts samples into rows of cutoff_len tokens",
     "in which items have two sequences and may be longer: remove packing (there is no padding without packing either)"};
-constexpr RefusedKey kWholeTexts = {"packing", [](const RunConfig& c) { return c.data.packing == true; },
-                                    "puts samples into rows of cutoff_len tokens",
-                                    "in which items have several sequences: remove packing (there is no padding without it either)"};
+constexpr RefusedKey kWholeTexts = {
+    "packing", [](const RunConfig& c) { return c.data.packing == true; }, "puts samples into rows of cutoff_len tokens",
+    "in which items have several sequences: remove packing (there is no padding without it either)"};
 constexpr RefusedKey kNoLogprobs = {"predict_logprobs", [](const RunConfig& c) { return !c.eval.predict_logprobs.empty(); },
                                     "asks for log-probabilities",
                                     "and its model outputs scores: remove it; qft score writes scores"};

@@ -347,12 +347,16 @@ class Translator {
     const Setting* metric = find_typed("eval_metric");
     if (metric == nullptr) return;
     const auto value_of = [&](std::string_view key, const char* fallback) {
-      const auto found = std::find_if(out_.settings.rbegin(), out_.settings.rend(), [&](const Setting& s) { return s.key == key; });
+      const auto found =
+          std::find_if(out_.settings.rbegin(), out_.settings.rend(), [&](const Setting& s) { return s.key == key; });
       return found == out_.settings.rend() ? std::string(fallback) : word_of(found->value);
     };
     const std::string stage = value_of("stage", "sft"), asked = word_of(metric->value);
     const bool ranks = stage == "reranker", embeds = stage == "embedding";
-    const std::string own = ranks ? "reranker" : !embeds ? "nlg" : value_of("embedding_loss", "infonce") == "infonce" ? "infonce" : "paired";
+    const std::string own = ranks                                                ? "reranker"
+                            : !embeds                                            ? "nlg"
+                            : value_of("embedding_loss", "infonce") == "infonce" ? "infonce"
+                                                                                 : "paired";
     if (asked != own)
       fail_config("{}: '{}' is refused: {} reports the metrics that ms-swift calls {}: remove the key", metric->where, asked,
                   ranks || embeds ? "evaluation with this loss" : fmt::format("stage {}", stage), own);

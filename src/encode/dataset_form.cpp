@@ -180,8 +180,8 @@ std::string columns_read(const DatasetSpec& spec, const FirstRecords& seen) {
   const ColumnNames& c = spec.columns;
   std::vector<std::string> read;
   auto rest = seen.columns;
-  std::vector<std::string> columns = {c.messages, c.prompt, c.query,    c.response, c.history, c.system,  c.tools,
-                                      c.chosen,   c.rejected, c.positive, c.kto_tag, c.label,   c.weight};
+  std::vector<std::string> columns = {c.messages, c.prompt,   c.query,    c.response, c.history, c.system, c.tools,
+                                      c.chosen,   c.rejected, c.positive, c.kto_tag,  c.label,   c.weight};
   columns.insert(columns.end(), c.negatives.begin(), c.negatives.end());
   for (const std::string& column : columns) {
     const auto is_column = [&](const std::vector<std::string>& list) { return std::ranges::find(list, column) != list.end(); };

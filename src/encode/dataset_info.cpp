@@ -35,22 +35,14 @@ struct Entry {
 };
 
 constexpr std::pair<std::string_view, std::string ColumnNames::*> kColumns[] = {
-    {"prompt", &ColumnNames::prompt},
-    {"query", &ColumnNames::query},
-    {"response", &ColumnNames::response},
-    {"history", &ColumnNames::history},
-    {"messages", &ColumnNames::messages},
-    {"system", &ColumnNames::system},
-    {"tools", &ColumnNames::tools},
-    {"chosen", &ColumnNames::chosen},
-    {"rejected", &ColumnNames::rejected},
-    {"kto_tag", &ColumnNames::kto_tag},
-    {"label", &ColumnNames::label},
-    {"positive", &ColumnNames::positive},
-    {"category", &ColumnNames::category},
-    {"weight", &ColumnNames::weight},
-    {"documents", &ColumnNames::documents},
-    {"chat_template_kwargs", &ColumnNames::template_kwargs},
+    {"prompt", &ColumnNames::prompt},       {"query", &ColumnNames::query},
+    {"response", &ColumnNames::response},   {"history", &ColumnNames::history},
+    {"messages", &ColumnNames::messages},   {"system", &ColumnNames::system},
+    {"tools", &ColumnNames::tools},         {"chosen", &ColumnNames::chosen},
+    {"rejected", &ColumnNames::rejected},   {"kto_tag", &ColumnNames::kto_tag},
+    {"label", &ColumnNames::label},         {"positive", &ColumnNames::positive},
+    {"category", &ColumnNames::category},   {"weight", &ColumnNames::weight},
+    {"documents", &ColumnNames::documents}, {"chat_template_kwargs", &ColumnNames::template_kwargs},
 };
 constexpr std::pair<std::string_view, std::string MessageTags::*> kTags[] = {
     {"role_tag", &MessageTags::role},
@@ -69,9 +61,10 @@ constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
     {"script_url", "is made by a Python script"},
     {"cloud_file_name", "is in cloud storage"},
 };
-constexpr std::string_view kEntryKeys[] = {"file_name",  "file_sha1",  "formatting", "ranking", "num_samples",
-                                           "columns",    "tags",       "split",      "subset",  "folder",
+constexpr std::string_view kEntryKeys[] = {"file_name",  "file_sha1",  "formatting", "ranking",  "num_samples",
+                                           "columns",    "tags",       "split",      "subset",   "folder",
                                            "hf_hub_url", "ms_hub_url", "om_hub_url", "template", "min_label"};
+constexpr double kSimilarPair = 0.75;  // the least score of a pair in ms-swift's subset stsb:positive
 constexpr std::string_view kMediaColumns[] = {"images", "videos", "audios"};
 
 std::string text_or_none(const Entry& entry, std::string_view key, const json& value) {
@@ -391,8 +384,12 @@ struct Folder {
     const std::size_t colon = name.rfind(':');
     const std::string id = name.substr(0, colon);
     if (!folders.contains(hub_key(id))) fail_unknown(name, info_file, info);
-    const HubPart part{.subset = colon == name.npos ? "" : name.substr(colon + 1)};
-    return dataset_of(hub_files(fetched_folder(id, name, folders), part, "dataset " + name), name, stage);
+    // ms-swift's name for the similar pairs of this dataset
+    const bool positive = name == "sentence-transformers/stsb:positive";
+    const HubPart part{.subset = colon == name.npos || positive ? "" : name.substr(colon + 1)};
+    DatasetSpec spec = dataset_of(hub_files(fetched_folder(id, name, folders), part, "dataset " + name), name, stage);
+    if (positive) spec.min_label = kSimilarPair;
+    return spec;
   }
 
   DatasetSpec load_entry(const std::string& name) const {

@@ -55,8 +55,7 @@ Encoded Encoder::encode_texts(const Conversation& conversation) const {
     Ids& ids = encoded.sequences.emplace_back().ids;
     ids = template_.render_prompt(question_of(text, system, has_system));
     if (std::ssize(ids) > options_.cutoff_len)
-      encoded.truncated |=
-          cut_before_end(template_.render_prompt(question_of("", system, has_system)), options_.cutoff_len, ids);
+      encoded.truncated |= cut_before_end(template_.render_prompt(question_of("", system, has_system)), options_.cutoff_len, ids);
   };
   add(conversation.prompt.front().text, conversation.system, conversation.has_system);
   for (const Passage& passage : conversation.passages) add(passage.text, passage.system, passage.has_system);
@@ -74,8 +73,8 @@ Encoded Encoder::encode_ranking(const Conversation& conversation) const {
       if (!spec.ranking.empty())
         return template_.render_prompt(
             question_of(fill(spec.ranking, instruction.empty() ? spec.instruction : instruction, query, document), "", false));
-      Exchange answer = template_.encode_answer(question_of(query, instruction, own || conversation.has_system),
-                                                {Role::assistant, document});
+      Exchange answer =
+          template_.encode_answer(question_of(query, instruction, own || conversation.has_system), {Role::assistant, document});
       answer.source.insert(answer.source.end(), answer.target.begin(), answer.target.end());
       if (spec.efficient_eos) answer.source.push_back(*template_.eos_id());
       return std::move(answer.source);

@@ -163,8 +163,8 @@ Encoder::Encoder(ChatTemplate chat_template, const EncoderOptions& options)
 
 std::variant<std::vector<Encoded>, DropReason> Encoder::encode(const Conversation& conversation) const {
   if (conversation.prompt.size() % 2 != 1) return DropReason::turns;
-  const bool answers = options_.kind == SampleKind::conversation || options_.kind == SampleKind::pair ||
-                       options_.kind == SampleKind::feedback;
+  const bool answers =
+      options_.kind == SampleKind::conversation || options_.kind == SampleKind::pair || options_.kind == SampleKind::feedback;
   if (answers) {
     const std::size_t expected = options_.kind == SampleKind::conversation ? 1 : 2;
     if (conversation.responses.size() != expected) {

@@ -38,8 +38,7 @@ void take_in_order(const FirstRecords& seen, const std::string& where, ColumnNam
           seen.columns.at(column), column);
     texts.push_back(column);
   }
-  if (texts.empty())
-    fail_config("{}: no record has a text: expected columns such as anchor, positive and negative", where);
+  if (texts.empty()) fail_config("{}: no record has a text: expected columns such as anchor, positive and negative", where);
   c.prompt = texts[0];
   if (texts.size() > 1) c.positive = texts[1];
   for (std::size_t i = 2; i < texts.size(); ++i) c.negatives.push_back(texts[i]);

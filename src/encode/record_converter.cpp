@@ -196,7 +196,8 @@ std::optional<Drop> RecordConverter::convert_passages(const Object& record, Conv
   if (!spec_.min_label) return std::nullopt;
   const std::vector<double> label = parse_targets(conversation.label);
   if (label.size() != 1 || label.front() >= *spec_.min_label) return std::nullopt;
-  return Drop{DropReason::no_answer, fmt::format("{} {} is below min_label {}", spec_.columns.label, label.front(), *spec_.min_label)};
+  return Drop{DropReason::no_answer,
+              fmt::format("{} {} is below min_label {}", spec_.columns.label, label.front(), *spec_.min_label)};
 }
 
 void RecordConverter::read_tool_columns(const Object& record, Conversation& conversation) const {

@@ -217,23 +217,23 @@ void set_tool_format(TemplateSpec& spec, const std::string& name) {
 
 std::string TemplateSpec::hash() const {
   nlohmann::json all = {to_json(prefix),
-                              to_json(system),
-                              to_json(user),
-                              to_json(assistant),
-                              to_json(function),
-                              to_json(observation),
-                              find_tool_format(tool_format).description(),
-                              default_system,
-                              stop_words,
-                              thought_open,
-                              thought_close,
-                              call_open,
-                              call_close,
-                              document_end,
-                              reasoning,
-                              replace_eos,
-                              efficient_eos,
-                              system_in_user};
+                        to_json(system),
+                        to_json(user),
+                        to_json(assistant),
+                        to_json(function),
+                        to_json(observation),
+                        find_tool_format(tool_format).description(),
+                        default_system,
+                        stop_words,
+                        thought_open,
+                        thought_close,
+                        call_open,
+                        call_close,
+                        document_end,
+                        reasoning,
+                        replace_eos,
+                        efficient_eos,
+                        system_in_user};
   if (!ranking.empty()) all.insert(all.end(), {ranking, instruction});
   return hash_hex(all.dump());
 }

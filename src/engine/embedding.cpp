@@ -85,9 +85,9 @@ std::span<const double> pair_labels(const Columns& columns) {
 }
 
 constexpr std::string_view kSimilarityMetrics[] = {"mean_pos", "mean_neg", "margin"};
-constexpr std::string_view kPairMetrics[] = {"pearson_cosine",     "pearson_euclidean",  "pearson_manhattan",
-                                             "pearson_dot_product", "spearman_cosine",    "spearman_euclidean",
-                                             "spearman_manhattan", "spearman_dot_product"};
+constexpr std::string_view kPairMetrics[] = {"pearson_cosine",      "pearson_euclidean",   "pearson_manhattan",
+                                             "pearson_dot_product", "spearman_cosine",     "spearman_euclidean",
+                                             "spearman_manhattan",  "spearman_dot_product"};
 
 std::span<const std::string_view> metrics_of(const config::RunConfig& config) {
   return config.finetuning.embedding_loss == "infonce" ? std::span<const std::string_view>(kSimilarityMetrics) : kPairMetrics;
@@ -133,13 +133,13 @@ const ObjectiveRow& embedding_objective(const config::RunConfig&) {
 
 EmbeddingOptions embedding_options(const config::FinetuningArgs& f) {
   EmbeddingOptions options{.loss = f.embedding_loss, .margin = f.contrastive_margin};
-  options.infonce = {.temperature = f.infonce_temperature,
-                     .use_batch = f.infonce_use_batch,
-                     .hard_negatives = f.infonce_hard_negatives,
-                     .fake_negative_margin =
-                         f.infonce_mask_fake_negative ? std::optional(f.infonce_fake_neg_margin) : std::nullopt,
-                     .include_qq = f.infonce_include_qq,
-                     .include_dd = f.infonce_include_dd};
+  options.infonce = {
+      .temperature = f.infonce_temperature,
+      .use_batch = f.infonce_use_batch,
+      .hard_negatives = f.infonce_hard_negatives,
+      .fake_negative_margin = f.infonce_mask_fake_negative ? std::optional(f.infonce_fake_neg_margin) : std::nullopt,
+      .include_qq = f.infonce_include_qq,
+      .include_dd = f.infonce_include_dd};
   for (const auto& [width, weight] : f.mrl_dims.items())
     if (weight.get<double>() > 0) options.widths.emplace_back(std::stoll(width), weight.get<double>());
   return options;

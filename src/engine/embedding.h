@@ -12,7 +12,6 @@
 #include <utility>
 #include <vector>
 
-
 namespace qft::engine {
 
 /// Returns the objective of stage embedding.
@@ -21,17 +20,17 @@ const ObjectiveRow& embedding_objective(const config::RunConfig& config);
 /// The keys infonce_* of the run file.
 struct InfoNceOptions {
   double temperature = 0.1;
-  bool use_batch = true;                          ///< negatives are the documents of all items, not only the item's own
-  std::optional<std::int64_t> hard_negatives = {};     ///< negatives per item; unset: all
-  std::optional<double> fake_negative_margin = {};     ///< set: leaves out texts that are nearer than the positive by more than this
-  bool include_qq = false, include_dd = false;    ///< further terms of the softmax: other anchors; positive with documents
+  bool use_batch = true;                            ///< negatives are the documents of all items, not only the item's own
+  std::optional<std::int64_t> hard_negatives = {};  ///< negatives per item; unset: all
+  std::optional<double> fake_negative_margin = {};  ///< set: leaves out texts that are nearer than the positive by more than this
+  bool include_qq = false, include_dd = false;      ///< further terms of the softmax: other anchors; positive with documents
 };
 
 struct EmbeddingOptions {
   std::string loss = "infonce";  ///< embedding_loss
   InfoNceOptions infonce = {};
-  double margin = 0.5;                                         ///< contrastive_margin
-  std::vector<std::pair<std::int64_t, double>> widths = {};    ///< mrl_dims: width and weight; empty: the full width
+  double margin = 0.5;                                       ///< contrastive_margin
+  std::vector<std::pair<std::int64_t, double>> widths = {};  ///< mrl_dims: width and weight; empty: the full width
 };
 
 /// Reads the options of a run file.
@@ -43,8 +42,8 @@ EmbeddingOptions embedding_options(const config::FinetuningArgs& args);
 ///   infonce: mean over the items of -log softmax of s(anchor, positive) / temperature, over the documents
 ///   cosine_similarity: mean of (s - label)^2
 ///   contrastive: mean of half of (1 - s)^2 for label 1, half of max(0, margin - (1 - s))^2 for label 0
-///   online_contrastive: sum of these squares, not halved, over the pairs with label 1 that are farther apart than the nearest pair
-///   with label 0, and those with label 0 that are nearer than the farthest pair with label 1
+///   online_contrastive: sum of these squares, not halved, over the pairs with label 1 that are farther apart than the nearest
+///   pair with label 0, and those with label 0 that are nearer than the farthest pair with label 1
 /// With widths the sum over widths of weight * loss(the first numbers of each vector). Throws Error for items without a positive,
 /// pairs with more than two sequences, and widths above D.
 BatchLossResult embedding_loss(const EmbeddingOptions& options, const at::Tensor& vectors,

@@ -77,9 +77,9 @@ class InfoNce {
   /// Similarities of some anchors with the documents; kNever for documents of other items without use_batch.
   struct Block {
     std::int64_t begin, count;
-    Tensor own;         ///< [b, 1] index of the positive
-    Tensor documents;   ///< [b, M]
-    Tensor positive;    ///< [b]
+    Tensor own;        ///< [b, 1] index of the positive
+    Tensor documents;  ///< [b, M]
+    Tensor positive;   ///< [b]
   };
   std::int64_t size() const { return anchors_.size(0); }
   Block block(std::int64_t begin) const;
@@ -171,8 +171,8 @@ struct Pairs {
   Tensor first, second;  ///< [I, D]
   Rows rows;
   Pairs(const Tensor& vectors, std::span<const std::int64_t> offsets) : rows(rows_of(offsets, {}, vectors)) {
-    require(2 * rows.anchors.size(0) == vectors.size(0), "the pair losses take items of two texts, but the batch has {} for {} items",
-            vectors.size(0), rows.anchors.size(0));
+    require(2 * rows.anchors.size(0) == vectors.size(0),
+            "the pair losses take items of two texts, but the batch has {} for {} items", vectors.size(0), rows.anchors.size(0));
     first = vectors.index_select(0, rows.anchors);
     second = vectors.index_select(0, rows.documents);
   }
@@ -278,8 +278,8 @@ BatchLossResult embedding_loss(const EmbeddingOptions& options, const Tensor& ve
   for (const auto& [width, weight] : widths) {
     require(width <= x.size(1), "mrl_dims has the width {}, but the model's vectors have {} numbers", width, x.size(1));
     const UnitVectors unit(x.narrow(1, 0, width));
-    const LossAndGradient part = of_pairs ? pair_loss(options, unit.values, item_offsets, y)
-                                          : InfoNce(options.infonce, unit.values, item_offsets).run();
+    const LossAndGradient part =
+        of_pairs ? pair_loss(options, unit.values, item_offsets, y) : InfoNce(options.infonce, unit.values, item_offsets).run();
     result.loss += weight * part.loss;
     result.gradient.narrow(1, 0, width).add_(unit.backward(part.gradient), weight);
   }

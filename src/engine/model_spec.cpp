@@ -75,8 +75,8 @@ ops::Quantization quantization_of(const config::ModelArgs& model) {
 std::int32_t answer_id(const config::RunConfig& config, const tokenizer::Tokenizer& tokenizer, std::string_view key,
                        const std::string& word) {
   if (const auto id = tokenizer.token_to_id(word)) return *id;
-  fail_config("{} is '{}', which is not one token of the tokenizer in '{}': name a token, as it stands in the vocabulary", key, word,
-              config.tokenizer_path());
+  fail_config("{} is '{}', which is not one token of the tokenizer in '{}': name a token, as it stands in the vocabulary", key,
+              word, config.tokenizer_path());
 }
 
 model::Head head_of(const config::RunConfig& config, const model::ModelConfig& model) {
@@ -92,9 +92,8 @@ model::Head head_of(const config::RunConfig& config, const model::ModelConfig& m
     case config::HeadKind::token_difference: {
       const config::FinetuningArgs& f = config.finetuning;
       const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
-      return model::Head::token_difference(
-          answer_id(config, *tokenizer, "reranker_positive_token", f.reranker_positive_token),
-          answer_id(config, *tokenizer, "reranker_negative_token", f.reranker_negative_token));
+      return model::Head::token_difference(answer_id(config, *tokenizer, "reranker_positive_token", f.reranker_positive_token),
+                                           answer_id(config, *tokenizer, "reranker_negative_token", f.reranker_negative_token));
     }
   }
   return model::Head::language_model;

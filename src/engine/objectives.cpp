@@ -27,9 +27,14 @@ struct StageObjectives {
 };
 
 constexpr StageObjectives kStages[] = {
-    {"pt", token_objective},  {"sft", token_objective}, {"dpo", pair_objective},
-    {"rm", reward_objective}, {"kto", kto_objective},   {"seq_cls", classification_objective},
-    {"embedding", embedding_objective}, {"reranker", reranker_objective},
+    {"pt", token_objective},
+    {"sft", token_objective},
+    {"dpo", pair_objective},
+    {"rm", reward_objective},
+    {"kto", kto_objective},
+    {"seq_cls", classification_objective},
+    {"embedding", embedding_objective},
+    {"reranker", reranker_objective},
 };
 
 }  // namespace

@@ -40,8 +40,8 @@ std::vector<Group> groups_of(std::span<const double> labels, std::span<const std
     const auto end = static_cast<std::size_t>(item_offsets[i + 1]);
     for (auto d = static_cast<std::size_t>(item_offsets[i]); d < end; ++d) {
       if (labels[d] != 1.0) continue;
-      const auto next = std::find(labels.begin() + static_cast<std::ptrdiff_t>(d) + 1,
-                                  labels.begin() + static_cast<std::ptrdiff_t>(end), 1.0);
+      const auto next =
+          std::find(labels.begin() + static_cast<std::ptrdiff_t>(d) + 1, labels.begin() + static_cast<std::ptrdiff_t>(end), 1.0);
       groups.push_back({d, static_cast<std::size_t>(next - labels.begin())});
     }
   }

@@ -26,19 +26,19 @@ struct RerankerOptions {
   std::int64_t min_group_size = 2;  ///< listwise_min_group_size
 };
 
-/// A micro-batch has one sequence per document; columns::kDocumentLabels is 1 for relevant documents, else 0. A group begins at each
-/// relevant document and has the other documents behind it. x is a document's score, z its label.
+/// A micro-batch has one sequence per document; columns::kDocumentLabels is 1 for relevant documents, else 0. A group begins at
+/// each relevant document and has the other documents behind it. x is a document's score, z its label.
 ///   pointwise: mean over the documents of the global batch of -z log sigmoid(x) - (1 - z) log sigmoid(-x)
-///   listwise: mean over the groups of at least min_group_size documents of -log softmax(x / temperature) of the first document; 0
-///   if there is no such group
+///   listwise: mean over the groups of at least min_group_size documents of -log softmax(x / temperature) of the first document;
+///   0 if there is no such group
 class RerankerLoss final : public parallel::Objective {
  public:
   RerankerLoss(const RerankerOptions& options, const parallel::BatchTotals& totals) : options_(options), totals_(totals) {}
   parallel::ObjectiveKind kind() const override { return parallel::ObjectiveKind::sequence_level; }
   double denominator() const override;
   /// acc: pointwise the share of documents with (score > 0) == label, listwise the share of groups whose first document scores
-  /// highest. Over groups of at least two documents: mrr, the mean of 1 / place of the relevant document, and ndcg, of 1 / log2(1 +
-  /// place); documents with an equal score stand behind it.
+  /// highest. Over groups of at least two documents: mrr, the mean of 1 / place of the relevant document, and ndcg, of 1 / log2(1
+  /// + place); documents with an equal score stand behind it.
   std::span<const std::string_view> metrics() const override;
   void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const override;
   at::Tensor observe(const model::MicroInput& in, const parallel::Logprobs& scores, const at::Tensor& grad) const override;

@@ -118,11 +118,12 @@ void write_embedding(const config::RunConfig& config, const encode::ChatTemplate
                                                             {"similarity_fn_name", "cosine"}}));
   if (form.end) append_end(dir, chat.tokenizer().id_to_token(*form.end), *form.end, writer);
   if (form.plain) return;
-  writer.add(kTransformer, {{"transformer_task", "feature-extraction"},
-                            {"modality_config",
-                             {{"message", {{"method", "forward"}, {"method_output_name", "last_hidden_state"}, {"format", "flat"}}}}},
-                            {"processing_kwargs", {{"chat_template", {{"add_generation_prompt", true}}}}},
-                            {"module_output_name", "token_embeddings"}});
+  writer.add(kTransformer,
+             {{"transformer_task", "feature-extraction"},
+              {"modality_config",
+               {{"message", {{"method", "forward"}, {"method_output_name", "last_hidden_state"}, {"format", "flat"}}}}},
+              {"processing_kwargs", {{"chat_template", {{"add_generation_prompt", true}}}}},
+              {"module_output_name", "token_embeddings"}});
 }
 
 void write_reranker(const config::RunConfig& config, const encode::ChatTemplate& chat, FolderWriter& writer) {
@@ -151,8 +152,8 @@ void write_reranker(const config::RunConfig& config, const encode::ChatTemplate&
 
 }  // namespace
 
-std::vector<fs::path> write_sentence_transformers(const config::RunConfig& config, std::int64_t hidden_size,
-                                                  io::Storage& storage, const fs::path& dir) {
+std::vector<fs::path> write_sentence_transformers(const config::RunConfig& config, std::int64_t hidden_size, io::Storage& storage,
+                                                  const fs::path& dir) {
   const config::SampleKind sample = config.stage().sample;
   if (sample != config::SampleKind::texts && sample != config::SampleKind::ranking) return {};
   const auto chat = encode::ChatTemplate::from_config(config, tokenizer::Tokenizer::load(config.tokenizer_path()));

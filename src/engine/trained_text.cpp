@@ -76,7 +76,8 @@ std::string difference_from(const config::RunConfig& config, const model::Tokeni
   return fmt::format("its chat template differs from template '{}' with the keys of this run file", template_of(config));
 }
 
-/// An embedding model or a reranker generates no answers: the end token stays. A reranker's template shows a query and a document.
+/// An embedding model or a reranker generates no answers: the end token stays. A reranker's template shows a query and a
+/// document.
 model::TokenizerChanges text_of_vectors_or_scores(const config::RunConfig& config, const encode::ChatTemplate& chat) {
   model::TokenizerChanges changes;
   const auto own = io::read_chat_templates(config.tokenizer_path()).main;

@@ -45,8 +45,8 @@ void check_stage(const std::vector<encode::DatasetSpec>& specs, const config::St
       fail_config("dataset '{}' has anchors with documents (column '{}'), which only stages embedding and reranker learn",
                   spec.name, spec.columns.positive);
     if (stage.limits != nullptr && spec.ranking)
-      fail_config("dataset '{}' holds preference pairs, but stage {} learns {}: name the columns positive and negative", spec.name,
-                  stage.name, stage.items);
+      fail_config("dataset '{}' holds preference pairs, but stage {} learns {}: name the columns positive and negative",
+                  spec.name, stage.name, stage.items);
     if (stage.sample == encode::SampleKind::ranking && spec.columns.positive.empty())
       fail_config(
           "dataset '{}' has no documents, but stage reranker scores documents of queries: name their columns as positive and "
@@ -68,13 +68,13 @@ bool adds_bos_token(const std::filesystem::path& tokenizer_dir) {
   return json.is_object() && json.value("add_bos_token", nlohmann::json()) == true;
 }
 
-/// Adds the tags of an anchor with its documents. Returns why the record yields no item; throws Error if it contradicts the stage.
+/// Adds the tags of an anchor with its documents. Returns why the record yields no item; throws Error if it contradicts the
+/// stage.
 std::optional<encode::Drop> add_passage_tags(encode::Conversation& conversation, const encode::DatasetSpec& spec,
                                              encode::SampleKind sample) {
   auto& passages = conversation.passages;
   const std::string& column = spec.columns.positive;
-  if (conversation.prompt.size() != 1)
-    return encode::Drop{encode::DropReason::turns, "expected one question without an answer"};
+  if (conversation.prompt.size() != 1) return encode::Drop{encode::DropReason::turns, "expected one question without an answer"};
   if (passages.empty() && !column.empty())
     return encode::Drop{encode::DropReason::no_answer, fmt::format("'{}' is missing or null", column)};
   const bool ranks = sample == encode::SampleKind::ranking;
@@ -82,9 +82,10 @@ std::optional<encode::Drop> add_passage_tags(encode::Conversation& conversation,
     const double label = encode::parse_targets(conversation.label).front();
     if (!ranks) conversation.tags.emplace_back(encode::kLabelTag, conversation.label);
     if (ranks && (passages.size() != 1 || (label != 0.0 && label != 1.0)))
-      throw Error(fmt::format("'{}' is {}: one label belongs to one document, and is 1 (relevant) or 0; {} documents need a list of labels, "
-                              "or columns positive and negative",
-                              spec.columns.label, conversation.label, passages.size()));
+      throw Error(fmt::format(
+          "'{}' is {}: one label belongs to one document, and is 1 (relevant) or 0; {} documents need a list of labels, "
+          "or columns positive and negative",
+          spec.columns.label, conversation.label, passages.size()));
     if (ranks) passages.front().relevant = label == 1.0;
   } else if (!ranks && !spec.columns.label.empty()) {
     conversation.tags.emplace_back(encode::kLabelTag, "1.0");  // as in ms-swift

@@ -16,9 +16,10 @@ struct PassageRun : SmallRun {
   explicit PassageRun(const char* stage) {
     config.finetuning.stage = stage;
     config.data.cutoff_len = 100;
-    config.data.template_name = folder.write("plain.yaml",
-                                             "name: plain\nsystem: \"{{content}} \"\nuser: \"{{content}}<|end|>\"\n"
-                                             "assistant: \"{{content}}<|end|>\"\nsystem_in_user: true\n")
+    config.data.template_name = folder
+                                    .write("plain.yaml",
+                                           "name: plain\nsystem: \"{{content}} \"\nuser: \"{{content}}<|end|>\"\n"
+                                           "assistant: \"{{content}}<|end|>\"\nsystem_in_user: true\n")
                                     .string();
   }
   std::vector<EncodedItem> read(const std::string& records, const std::string& name = "d.jsonl") {
@@ -50,9 +51,11 @@ TEST(Passages, AllFormsOfAnEmbeddingRecordReadAlike) {
   for (const char* record :
        {R"({"messages": [{"role": "user", "content": "a"}], "positive_messages": [[{"role": "user", "content": "p"}]],
            "negative_messages": [[{"role": "user", "content": "n"}], [{"role": "user", "content": "m"}]]})",
-        R"({"query": "a", "response": "p", "rejected_response": ["n", "m"]})", R"({"query": "a", "positive": "p", "negative": ["n", "m"]})",
+        R"({"query": "a", "response": "p", "rejected_response": ["n", "m"]})",
+        R"({"query": "a", "positive": "p", "negative": ["n", "m"]})",
         R"({"anchor": "a", "positive": "p", "negative_1": "n", "negative_2": "m"})",
-        R"({"negative": ["n", "m"], "positive": ["p"], "anchor": "a"})", R"({"first": "a", "second": "p", "third": "n", "fourth": "m"})"}) {
+        R"({"negative": ["n", "m"], "positive": ["p"], "anchor": "a"})",
+        R"({"first": "a", "second": "p", "third": "n", "fourth": "m"})"}) {
     std::string line = record;
     std::erase(line, '\n');
     EXPECT_EQ(run.texts(line), expected) << record;
@@ -154,9 +157,10 @@ TEST(Passages, LabelsOfDocumentsAreZeroOrOne) {
 TEST(Passages, ATemplateMayAskOneQuestion) {
   PassageRun run("reranker");
   run.config.data.template_name =
-      run.folder.write("ask.yaml",
-                       "name: ask\nsystem: \"{{content}}: \"\nuser: \"{{content}}<|end|>\"\ndefault_system: Judge\n"
-                       "ranking: \"{{instruction}}/{{query}}/{{document}}\"\ninstruction: find\n")
+      run.folder
+          .write("ask.yaml",
+                 "name: ask\nsystem: \"{{content}}: \"\nuser: \"{{content}}<|end|>\"\ndefault_system: Judge\n"
+                 "ranking: \"{{instruction}}/{{query}}/{{document}}\"\ninstruction: find\n")
           .string();
   EXPECT_EQ(run.texts(R"({"query": "q", "positive": "p", "negative": ["{{query}}"]})"),
             (Texts{"Judge: find/q/p<|end|>", "Judge: find/q/{{query}}<|end|>"}));

@@ -1,4 +1,5 @@
-// Compares the losses of embedding models with numbers of tests/interop/embedding_losses.py, and their gradients with differences.
+// Compares the losses of embedding models with numbers of tests/interop/embedding_losses.py, and their gradients with
+// differences.
 #include "engine/embedding.h"
 
 #include "qft/core/error.h"

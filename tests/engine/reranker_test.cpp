@@ -74,7 +74,8 @@ TEST(Reranker, LossesGradientsAndMetricsAreThoseOfTheFormulas) {
 /// A group begins at each relevant document: an item with two of them has two groups.
 TEST(Reranker, AnItemMayHaveSeveralGroups) {
   const json listwise = {{"reranker_loss", "listwise"}};
-  const at::Tensor scores = at::tensor({0.5, -1.0, 2.0, 0.25, 0.75}, at::kDouble), grad = at::empty_like(scores), other = at::empty_like(scores);
+  const at::Tensor scores = at::tensor({0.5, -1.0, 2.0, 0.25, 0.75}, at::kDouble), grad = at::empty_like(scores),
+                   other = at::empty_like(scores);
   const auto one = loss_of(listwise, 5, 2).observe(ranking_input({5}, {1, 0, 1, 0, 0}), {scores, {}}, grad);
   const auto two = loss_of(listwise, 5, 2).observe(ranking_input({2, 3}, {1, 0, 1, 0, 0}), {scores, {}}, other);
   EXPECT_TRUE(one.equal(two) && grad.equal(other));

@@ -75,7 +75,7 @@ struct Stage {
   bool trains_first_only = false;  ///< an item's other sequences are only read before the step
   HeadKind head = HeadKind::language_model;
   const Stage* (*variant)(const RunConfig& config) = nullptr;  ///< the row for the run's keys, if they decide about the head
-  bool token_labels = true;                ///< tokens are labels; an item without one is left out
+  bool token_labels = true;                                    ///< tokens are labels; an item without one is left out
   bool token_loss = false;                 ///< a mean over labels: evaluations report perplexity, and compute_accuracy applies
   bool weighs_labels = false;              ///< labels may have weights: loss_scale, and the records' weights
   bool lora_dropout = true;                ///< false if the loss compares log-probabilities: dropout would add noise to them
