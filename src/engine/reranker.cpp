@@ -4,6 +4,7 @@
 #include "qft/device/upload.h"
 #include "qft/encode/item.h"
 #include "qft/engine/batch_sums.h"
+#include "qft/engine/sentence_transformers.h"
 
 #include <algorithm>
 #include <array>
@@ -92,8 +93,20 @@ class DocumentCount final : public ColumnSource {
   std::optional<BatchSums> sums_;
 };
 
+/// transformers reads a classifier's score at the last token that is not the padding token; qft at the last token.
+void check_last_token(const pack::PackReader& pack, const config::RunConfig& config) {
+  if (config.stage().head != config::HeadKind::classifier || pack.num_items() == 0) return;
+  const auto pad = padding_id(config.tokenizer_path());
+  if (pad && pack.item(0).sequences.front().ids.back() == *pad)
+    fail_config(
+        "the template ends texts with the padding token {}, and transformers and sentence-transformers would read the score one "
+        "token earlier: name a template with another end, or set another pad_token in tokenizer_config.json",
+        *pad);
+}
+
 /// Every query needs a relevant document; pairs with one label each have queries without one, which only pointwise can learn.
 void check_rankings(const pack::PackReader& pack, const loader::ItemSubset& items, const config::RunConfig& config) {
+  check_last_token(pack, config);
   const std::vector<std::string> tags = pack.item_tags();
   const std::vector<std::int64_t> offsets = pack.item_offsets();
   const ItemCount without(pack, items, [&](std::int64_t number) {

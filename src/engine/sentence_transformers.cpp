@@ -173,6 +173,10 @@ void copy_sentence_transformers(io::Storage& storage, const fs::path& adapter, c
     if (file.has_parent_path()) storage.create_directory(to / file.parent_path());
     io::write_file(storage, to / file, io::read_text_file(adapter / file));
   }
+  if (!fs::is_regular_file(adapter / kTransformer)) return;
+  const auto transformer = ordered_json::parse(io::read_text_file(adapter / kTransformer), nullptr, false);
+  if (transformer.is_object() && transformer.value("transformer_task", "") == "sequence-classification")
+    io::write_file(storage, to / io::kModelConfigFile, with_pad_token(io::read_text_file(to / io::kModelConfigFile), adapter));
 }
 
 std::string without_task(const std::string& adapter_config, const std::string& architecture) {
@@ -185,13 +189,16 @@ std::string without_task(const std::string& adapter_config, const std::string& a
   return config.dump(2) + "\n";
 }
 
-std::string with_pad_token(const std::string& model_config, const fs::path& tokenizer) {
-  if (!fs::is_regular_file(tokenizer / io::kTokenizerConfigFile)) return model_config;
+std::optional<std::int32_t> padding_id(const fs::path& tokenizer) {
+  if (!fs::is_regular_file(tokenizer / io::kTokenizerConfigFile)) return std::nullopt;
   const nlohmann::json settings = io::read_json(member_of(tokenizer, io::kTokenizerConfigFile));
   nlohmann::json pad = settings.is_object() ? settings.value("pad_token", nlohmann::json()) : nlohmann::json();
   if (pad.is_object()) pad = pad.value("content", nlohmann::json());
-  if (!pad.is_string()) return model_config;
-  const auto id = tokenizer::Tokenizer::load(tokenizer)->token_to_id(pad.get<std::string>());
+  return pad.is_string() ? tokenizer::Tokenizer::load(tokenizer)->token_to_id(pad.get<std::string>()) : std::nullopt;
+}
+
+std::string with_pad_token(const std::string& model_config, const fs::path& tokenizer) {
+  const auto id = padding_id(tokenizer);
   if (!id) return model_config;
   auto config = ordered_json::parse(model_config);
   config["pad_token_id"] = *id;
