@@ -167,7 +167,8 @@ std::vector<fs::path> write_sentence_transformers(const config::RunConfig& confi
 
 void copy_sentence_transformers(io::Storage& storage, const fs::path& adapter, const fs::path& to) {
   if (!fs::is_regular_file(adapter / kModules)) return;
-  for (const char* name : {kModules, kSettings, kTransformer, kPooling, kLogitScore, io::kTokenizerFile}) {
+  for (const char* name : {kModules, kSettings, kTransformer, kPooling, kLogitScore, io::kTokenizerFile, io::kTokenizerConfigFile,
+                           io::kChatTemplateFile}) {
     const fs::path file = name;
     if (!fs::is_regular_file(adapter / file)) continue;
     if (file.has_parent_path()) storage.create_directory(to / file.parent_path());

@@ -20,8 +20,8 @@ namespace qft::engine {
 std::vector<std::filesystem::path> write_sentence_transformers(const config::RunConfig& config, std::int64_t hidden_size,
                                                                io::Storage& storage, const std::filesystem::path& dir);
 
-/// Copies these files, and tokenizer.json, from a trained adapter's folder to the folder of the merged model. Does nothing if the
-/// adapter has none. A reranker's config.json gets the padding token.
+/// Copies these files, the tokenizer's and the chat template from a trained adapter's folder to the folder of the merged model.
+/// Does nothing if the adapter has none. A reranker's config.json gets the padding token.
 void copy_sentence_transformers(io::Storage& storage, const std::filesystem::path& adapter, const std::filesystem::path& to);
 
 /// Returns adapter_config.json of an embedding model as PEFT and ms-swift write it: without a task, with the class of the base
