@@ -383,13 +383,15 @@ struct Folder {
     if (auto spec = dataset_at(copy == folders.end() ? name : copy->second, name, stage)) return std::move(*spec);
     const std::size_t colon = name.rfind(':');
     const std::string id = name.substr(0, colon);
-    if (!folders.contains(hub_key(id))) fail_unknown(name, info_file, info);
     // ms-swift's name for the similar pairs of this dataset
-    const bool positive = name == "sentence-transformers/stsb:positive";
-    const HubPart part{.subset = colon == name.npos || positive ? "" : name.substr(colon + 1)};
-    DatasetSpec spec = dataset_of(hub_files(fetched_folder(id, name, folders), part, "dataset " + name), name, stage);
-    if (positive) spec.min_label = kSimilarPair;
-    return spec;
+    if (name == "sentence-transformers/stsb:positive") {
+      DatasetSpec spec = load_path(id);
+      spec.min_label = kSimilarPair;
+      return spec;
+    }
+    if (!folders.contains(hub_key(id))) fail_unknown(name, info_file, info);
+    const HubPart part{.subset = colon == name.npos ? "" : name.substr(colon + 1)};
+    return dataset_of(hub_files(fetched_folder(id, name, folders), part, "dataset " + name), name, stage);
   }
 
   DatasetSpec load_entry(const std::string& name) const {
