@@ -28,6 +28,9 @@ void check_stage(const std::vector<encode::DatasetSpec>& specs, const config::St
   const bool pairs = stage.has_pairs(), feedback = stage.sample == encode::SampleKind::feedback;
   const bool answers = stage.sample == encode::SampleKind::conversation;
   for (const encode::DatasetSpec& spec : specs) {
+    if (spec.passages && stage.limits == nullptr)
+      fail_config("dataset '{}' has anchors with documents (column '{}'), which only stages embedding and reranker learn",
+                  spec.name, spec.columns.positive);
     if (feedback && spec.columns.kto_tag.empty())
       fail_config(
           "dataset '{}' has no marks, but stage kto learns from marks: name their column as kto_tag in dataset_info.json, or "
@@ -41,9 +44,6 @@ void check_stage(const std::vector<encode::DatasetSpec>& specs, const config::St
     if (!stage.weighs_labels && !spec.columns.weight.empty())
       fail_config("dataset '{}' has record weights ('{}'), which only stage sft uses: remove weight from its columns", spec.name,
                   spec.columns.weight);
-    if (spec.passages && stage.limits == nullptr)
-      fail_config("dataset '{}' has anchors with documents (column '{}'), which only stages embedding and reranker learn",
-                  spec.name, spec.columns.positive);
     if (stage.limits != nullptr && spec.ranking)
       fail_config("dataset '{}' holds preference pairs, but stage {} learns {}: name the columns positive and negative",
                   spec.name, stage.name, stage.items);
