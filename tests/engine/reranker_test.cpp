@@ -94,7 +94,7 @@ TEST(Reranker, FarScoresStayFinite) {
 TEST(Reranker, IrrelevantDocumentsAloneHaveNoGroup) {
   const at::Tensor scores = at::tensor({0.5, -0.5}, at::kDouble), grad = at::empty_like(scores);
   const auto in = ranking_input({1, 1}, {0, 1});
-  const auto pointwise = loss_of({}, 2, 0).observe(in, {scores, {}}, grad);
+  const auto pointwise = loss_of(json::object(), 2, 0).observe(in, {scores, {}}, grad);
   EXPECT_NEAR(pointwise[0].item<double>(), 2 * std::log1p(std::exp(0.5)), 1e-12);
   EXPECT_GT(grad[0].item<double>(), 0.0);
   EXPECT_LT(grad[1].item<double>(), 0.0);
