@@ -12,7 +12,8 @@ namespace po = boost::program_options;
 config::CommandSpec spec() {
   config::CommandSpec s;
   s.name = "qft score";
-  s.summary = "writes a reward model's scores or a classifier's labels, one JSON line per item";
+  s.summary =
+      "writes scores, labels or embeddings of a reward model, a classifier, a reranker or an embedding model, one JSON line per item";
   s.run_file = config::CommandSpec::RunFile::required;
   s.purpose = config::Purpose::eval;
   s.machine_readable = true;
@@ -28,7 +29,7 @@ std::filesystem::path output_of(const config::CommandLine& line, const config::R
 
 nlohmann::ordered_json to_json(const eval::ScoreResult& r) {
   nlohmann::ordered_json json = {{"file", r.file}, {"items", r.items}, {"tokens", r.tokens}};
-  if (!r.classes) json.update({{"lowest", r.lowest}, {"mean", r.mean}, {"highest", r.highest}});
+  if (!r.classes && !r.vectors) json.update({{"lowest", r.lowest}, {"mean", r.mean}, {"highest", r.highest}});
   json["seconds"] = r.seconds;
   for (const auto& [name, value] : r.metrics) json[name] = value;
   return json;
@@ -43,11 +44,12 @@ int run(comm::Session& session, const config::CommandLine& line) {
     return kExitOk;
   }
   for (const auto& [name, value] : result.metrics) fmt::print("{:16}  {:.4f}\n", name, value);
-  if (!result.classes)
+  if (!result.classes && !result.vectors)
     fmt::print("{:16}  {:.4f}, from {:.4f} to {:.4f}\n", "mean score", result.mean, result.lowest, result.highest);
   fmt::print("{} {}, tokens {}, {:.1f} s, {:.0f} tok/s; '{}'\n",
              result.pairs     ? "pairs"
              : result.classes ? "texts"
+             : result.records ? "records"
                               : "answers",
              result.items, result.tokens, result.seconds, static_cast<double>(result.tokens) / result.seconds, result.file);
   return kExitOk;

@@ -112,6 +112,62 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
             .one_of({"single_label_classification", "multi_label_classification", "regression"})
             .shown_default("regression for one label, else single_label_classification"),
         &problem_type);
+  field(Field("embedding_loss",
+              "stage embedding: the loss. infonce: the positive among all documents; cosine_similarity: the label is the pair's "
+              "similarity; contrastive, online_contrastive: the label is 1 for near pairs, 0 for far ones")
+            .one_of({"infonce", "cosine_similarity", "contrastive", "online_contrastive"}),
+        &embedding_loss);
+  field(Field("infonce_temperature", "infonce: divisor of the similarities; smaller values weigh near negatives more").above(0),
+        &infonce_temperature);
+  field(Field("infonce_use_batch",
+              "infonce: the negatives of an anchor are all documents of the global batch; false: only its own negatives"),
+        &infonce_use_batch);
+  field(Field("infonce_hard_negatives",
+              "infonce: number of negatives per record: more are cut, fewer are repeated in turn; absent: all")
+            .at_least(1),
+        &infonce_hard_negatives);
+  field(
+      Field("infonce_mask_fake_negative",
+            "infonce: leave out documents that are nearer to the anchor than its positive by more than infonce_fake_neg_margin"),
+      &infonce_mask_fake_negative);
+  field(
+      Field("infonce_fake_neg_margin", "infonce_mask_fake_negative: the margin, a difference of cosine similarities").at_least(0),
+      &infonce_fake_neg_margin);
+  field(Field("infonce_include_qq", "infonce: the other anchors of the batch are negatives too"), &infonce_include_qq);
+  field(Field("infonce_include_dd", "infonce: the softmax also has the similarities of the positive with the other documents"),
+        &infonce_include_dd);
+  field(Field("contrastive_margin", "contrastive losses: far pairs with a distance (1 - cosine) above this add no loss").above(0),
+        &contrastive_margin);
+  field(
+      Field(
+          "mrl_dims",
+          "stage embedding: Matryoshka: a mapping from widths to weights; trains the vectors' first numbers too. The full width "
+          "trains only if it is listed"),
+      &mrl_dims);
+  field(
+      Field("reranker_type",
+            "stage reranker: classification: a head gives the score; generative: the logit of reranker_positive_token minus that "
+            "of reranker_negative_token")
+          .one_of({"classification", "generative"}),
+      &reranker_type);
+  field(Field("reranker_loss",
+              "stage reranker: pointwise: a yes or no for each document; listwise: the relevant document among the others of its "
+              "query")
+            .one_of({"pointwise", "listwise"}),
+        &reranker_loss);
+  field(Field("listwise_temperature", "listwise: divisor of the scores").above(0), &listwise_temperature);
+  field(Field("listwise_min_group_size", "listwise: groups with fewer documents have no loss").at_least(2),
+        &listwise_min_group_size);
+  field(Field("reranker_positive_token", "generative rerankers: the answer for relevant documents, one token"),
+        &reranker_positive_token);
+  field(Field("reranker_negative_token", "generative rerankers: the answer for other documents, one token"),
+        &reranker_negative_token);
+  field(Field("max_positive_samples",
+              "stage reranker: relevant documents that are drawn from each record in each epoch, each with other documents")
+            .at_least(1),
+        &max_positive_samples);
+  field(Field("max_negative_samples", "stage reranker: other documents that are drawn for each relevant one").at_least(1),
+        &max_negative_samples);
   field(Field("ref_model", "stages dpo and kto, use_asft_loss: the reference model (folder, or name on a hub)")
             .path()
             .shown_default("with LoRA the model without the adapter, else the initial model"),

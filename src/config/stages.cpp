@@ -44,9 +44,55 @@ void check_num_labels(const RunConfig& c) {
         at_key(c, "num_labels"), at_key(c, "problem_type"));
 }
 
+/// The widths of mrl_dims are whole numbers, their weights are at least 0 and one is above 0.
+void check_embedding(const RunConfig& c) {
+  const nlohmann::json& widths = c.finetuning.mrl_dims;
+  if (widths.is_null()) return;
+  const auto refuse = [&](std::string_view why) {
+    fail_config("{} is {}, but {}: write a mapping from widths to weights, such as {{\"64\": 1.0, \"256\": 1.0}}",
+                at_key(c, "mrl_dims"), widths.dump(), why);
+  };
+  if (!widths.is_object() || widths.empty()) refuse("it is not a mapping with entries");
+  double most = 0.0;
+  for (const auto& [width, weight] : widths.items()) {
+    const bool is_width =
+        !width.empty() && width.size() < 10 && width.find_first_not_of("0123456789") == width.npos && width[0] != '0';
+    if (!is_width) refuse(fmt::format("'{}' is not a whole number of at least 1", width));
+    if (!weight.is_number() || weight.get<double>() < 0)
+      refuse(fmt::format("the weight of {} is not a number of at least 0", width));
+    most = std::max(most, weight.get<double>());
+  }
+  if (most == 0.0) refuse("all weights are 0, so nothing is trained");
+}
+
+void check_reranker(const RunConfig& c) {
+  const FinetuningArgs& f = c.finetuning;
+  if (f.reranker_type == "generative" && f.reranker_positive_token == f.reranker_negative_token)
+    fail_config("{} and {} are both '{}': the score is the difference of their logits, so name two tokens",
+                at_key(c, "reranker_positive_token"), at_key(c, "reranker_negative_token"), f.reranker_positive_token);
+  if (f.reranker_loss == "listwise" && f.max_negative_samples + 1 < f.listwise_min_group_size)
+    fail_config(
+        "{} is {}, so groups have at most {} documents, but {} is {}: no group would have a loss; raise the former or lower the "
+        "latter",
+        at_key(c, "max_negative_samples"), f.max_negative_samples, f.max_negative_samples + 1,
+        at_key(c, "listwise_min_group_size"), f.listwise_min_group_size);
+}
+
+const Stage* reranker_row(const RunConfig& config) {
+  static const Stage generative = [] {
+    Stage row = stage_of("reranker");
+    row.head = HeadKind::token_difference;
+    return row;
+  }();
+  return config.finetuning.reranker_type == "generative" ? &generative : &stage_of("reranker");
+}
+
 constexpr RefusedKey kNoPacking = {
     "packing", [](const RunConfig& c) { return c.data.packing == true; }, "puts samples into rows of cutoff_len tokens",
     "in which items have two sequences and may be longer: remove packing (there is no padding without packing either)"};
+constexpr RefusedKey kWholeTexts = {
+    "packing", [](const RunConfig& c) { return c.data.packing == true; }, "puts samples into rows of cutoff_len tokens",
+    "in which items have several sequences: remove packing (there is no padding without it either)"};
 constexpr RefusedKey kNoLogprobs = {"predict_logprobs", [](const RunConfig& c) { return !c.eval.predict_logprobs.empty(); },
                                     "asks for log-probabilities",
                                     "and its model outputs scores: remove it; qft score writes scores"};
@@ -134,6 +180,56 @@ const Stage kStages[] = {
                   /*pack_may_decide=*/true},
      .refused = {kNoLogprobs},
      .check = check_num_labels},
+    {.name = "embedding",
+     .learns = "embeddings of texts",
+     .items = "anchors with their documents",
+     .sample = SampleKind::texts,
+     .sequences = 0,
+     .limits = [](const RunConfig& c) -> ItemLimits {
+       return {.sample = SampleKind::texts, .negatives = c.finetuning.infonce_hard_negatives};
+     },
+     .head = HeadKind::vector,
+     .token_labels = false,
+     .model = "an embedding model",
+     .predicts = "embeddings",
+     .shown_metrics = {"margin", "spearman_cosine"},
+     .keys = {{"embedding_loss"},
+              {"infonce_temperature"},
+              {"infonce_use_batch"},
+              {"infonce_hard_negatives"},
+              {"infonce_mask_fake_negative"},
+              {"infonce_fake_neg_margin"},
+              {"infonce_include_qq"},
+              {"infonce_include_dd"},
+              {"contrastive_margin"},
+              {"mrl_dims"}},
+     .refused = {kWholeTexts, kNoLogprobs},
+     .check = check_embedding},
+    {.name = "reranker",
+     .learns = "scores of documents",
+     .items = "queries with their documents",
+     .sample = SampleKind::ranking,
+     .sequences = 0,
+     .limits = [](const RunConfig& c) -> ItemLimits {
+       const FinetuningArgs& f = c.finetuning;
+       return {.sample = SampleKind::ranking, .groups = f.max_positive_samples, .negatives = f.max_negative_samples};
+     },
+     .head = HeadKind::classifier,
+     .variant = reranker_row,
+     .token_labels = false,
+     .model = "a reranker",
+     .predicts = "scores",
+     .shown_metrics = {"acc", "mrr"},
+     .keys = {{"reranker_type"},
+              {"reranker_loss"},
+              {"listwise_temperature"},
+              {"listwise_min_group_size"},
+              {"reranker_positive_token"},
+              {"reranker_negative_token"},
+              {"max_positive_samples"},
+              {"max_negative_samples"}},
+     .refused = {kWholeTexts, kNoLogprobs},
+     .check = check_reranker},
 };
 
 }  // namespace

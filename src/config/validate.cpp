@@ -128,7 +128,7 @@ void check_stage(const RunConfig& c) {
   RunConfig copy = c, defaults;
   const auto given = bound_fields(copy), initial = bound_fields(defaults);
   for (const Stage& other : stages()) {
-    if (&other == &stage || (other.own_keys.pack_may_decide && !c.is_given("stage") && !c.data.pack.empty())) continue;
+    if (other.name == stage.name || (other.own_keys.pack_may_decide && !c.is_given("stage") && !c.data.pack.empty())) continue;
     for (const std::string_view key : other.own_keys.keys)
       if (is_set(given, initial, key))
         fail_config("{} {}, but {} is {}{}", at_key(c, key), other.own_keys.claim, at_key(c, "stage"), stage.name,

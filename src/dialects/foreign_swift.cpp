@@ -23,6 +23,20 @@ constexpr Renamed kSwiftRenamed[] = {
     {{"desirable_weight"}, "kto_chosen_weight"},
     {{"undesirable_weight"}, "kto_rejected_weight"},
     {{"ref_adapters"}, "ref_model_adapters"},
+    // Environment variables of embedding models and rerankers; translate() also reads them from there.
+    {{"INFONCE_TEMPERATURE"}, "infonce_temperature"},
+    {{"INFONCE_USE_BATCH"}, "infonce_use_batch"},
+    {{"INFONCE_HARD_NEGATIVES"}, "infonce_hard_negatives"},
+    {{"INFONCE_MASK_FAKE_NEGATIVE"}, "infonce_mask_fake_negative"},
+    {{"INFONCE_FAKE_NEG_MARGIN"}, "infonce_fake_neg_margin"},
+    {{"INFONCE_INCLUDE_QQ"}, "infonce_include_qq"},
+    {{"INFONCE_INCLUDE_DD"}, "infonce_include_dd"},
+    {{"LISTWISE_RERANKER_TEMPERATURE"}, "listwise_temperature"},
+    {{"LISTWISE_RERANKER_MIN_GROUP_SIZE"}, "listwise_min_group_size"},
+    {{"GENERATIVE_RERANKER_POSITIVE_TOKEN"}, "reranker_positive_token"},
+    {{"GENERATIVE_RERANKER_NEGATIVE_TOKEN"}, "reranker_negative_token"},
+    {{"MAX_POSITIVE_SAMPLES"}, "max_positive_samples"},
+    {{"MAX_NEGATIVE_SAMPLES"}, "max_negative_samples"},
     // Data.
     {{"custom_train_dataset_path"}, "dataset"},
     {{"val_dataset", "custom_val_dataset_path"}, "eval_dataset"},
@@ -60,8 +74,18 @@ constexpr Converted kSwiftConverted[] = {
     {{"loss_type"},
      {{{"null", "kto", "cross_entropy", "nll", "loss_scale"}, {}},
       {{"sigmoid"}, {{"pref_loss", "sigmoid", kIfUnset}}},
-      {{"hinge", "ipo", "orpo", "simpo", "cpo"}, {{"pref_loss", "*"}}}},
-     "allowed are sigmoid, hinge, ipo, orpo, simpo and cpo for pairs (stage dpo), and cross-entropy"},
+      {{"hinge", "ipo", "orpo", "simpo", "cpo"}, {{"pref_loss", "*"}}},
+      {{"infonce", "cosine_similarity", "contrastive", "online_contrastive"}, {{"embedding_loss", "*"}}},
+      {{"pointwise_reranker", "reranker", "generative_reranker", "BinaryCrossEntropyLoss"}, {{"reranker_loss", "pointwise"}}},
+      {{"listwise_reranker", "listwise_generative_reranker"}, {{"reranker_loss", "listwise"}}},
+      // sentence-transformers' names, with its defaults
+      {{"MultipleNegativesRankingLoss", "CachedMultipleNegativesRankingLoss"},
+       {{"embedding_loss", "infonce"}, {"infonce_temperature", "0.05", kIfUnset}}},
+      {{"CosineSimilarityLoss"}, {{"embedding_loss", "cosine_similarity"}}},
+      {{"ContrastiveLoss"}, {{"embedding_loss", "contrastive"}}},
+      {{"OnlineContrastiveLoss"}, {{"embedding_loss", "online_contrastive"}}}},
+     "allowed are sigmoid, hinge, ipo, orpo, simpo and cpo for pairs (stage dpo), infonce, cosine_similarity, contrastive and "
+     "online_contrastive for embeddings, pointwise_reranker and listwise_reranker, and cross-entropy"},
     // Data.
     {{"interleave_prob"},
      {{{"null"}, {}}, {{"*"}, {{"interleave_probs", "*"}, {"mix_strategy", "interleave_under", kIfUnset}}}},
@@ -226,7 +250,9 @@ constexpr Refused kSwiftRefused[] = {
     // Running.
     {{"resume_only_model"}, "name the checkpoint in model_name_or_path or adapter_name_or_path instead", kOff},
     {{"eval_use_evalscope"}, "qft runs no benchmarks: evaluation reports loss, BLEU-4 and ROUGE", kOff},
-    {{"eval_metric"}, "evaluation reports loss, BLEU-4 and ROUGE: remove the key", {"null", "nlg"}},
+    {{"eval_metric"},
+     "evaluation reports loss, BLEU-4 and ROUGE, and for embeddings and rerankers the metrics of their loss: remove the key",
+     {"null", "nlg", "infonce", "paired", "reranker"}},
     // Answers and export.
     {{"structured_outputs_regex"}, "constrained decoding is not implemented: remove the key", {"null"}},
     {{"to_cached_dataset"}, "use qft-pack RUN.yaml --output FILE to make a pack", kOff},

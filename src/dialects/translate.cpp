@@ -6,6 +6,8 @@
 #include "qft/core/error.h"
 
 #include <algorithm>
+#include <cctype>
+#include <cstdlib>
 #include <utility>
 
 #include "earlier_run.h"
@@ -89,6 +91,8 @@ class Translator {
     order_as_swift();
     bound_epochs();
     leave_texts_plain();
+    require_metric_of_loss();
+    read_environment();
     if (swift_) take_most_probable();
     load_earlier_run();
     note_without_effect();
@@ -316,6 +320,46 @@ class Translator {
     if (!classifies) fail_config("{}: {} is refused: use stage: pt to train on raw texts", chat->where, describe(chat->value));
     std::erase_if(out_.settings, [](const Setting& s) { return s.key == "template"; });
     out_.settings.push_back(as(*chat, "template", scalar("empty", chat->value.line)));
+  }
+
+  // ms-swift sets some keys of embedding models and rerankers by environment variables; a script that is run unchanged must not
+  // train with other values.
+  void read_environment() {
+    const auto value_of = [&](std::string_view key) -> const Setting* {
+      const auto found = std::ranges::find(out_.settings, key, &Setting::key);
+      return found == out_.settings.end() ? nullptr : &*found;
+    };
+    const Setting* stage = value_of("stage");
+    if (stage == nullptr || (word_of(stage->value) != "embedding" && word_of(stage->value) != "reranker")) return;
+    for (const ForeignKey& key : foreign_keys()) {
+      const auto is_lower = [](unsigned char c) { return std::islower(c) != 0; };
+      if (key.as<Renamed>() == nullptr || std::ranges::any_of(key.name, is_lower) || value_of(key.own()) != nullptr) continue;
+      const char* value = std::getenv(std::string(key.name).c_str());
+      if (value == nullptr || *value == '\0') continue;
+      const std::string where = fmt::format("environment: {}={}", key.name, value);
+      out_.settings.push_back({std::string(key.own()), scalar(value, 0), "environment", where, std::string(key.name)});
+      out_.notes.push_back(fmt::format("{}: {} (from the environment variable {})", key.own(), value, key.name));
+    }
+  }
+
+  // Embeddings and rerankers are evaluated by the metrics of their loss, which are also ms-swift's defaults.
+  void require_metric_of_loss() const {
+    const Setting* metric = find_typed("eval_metric");
+    if (metric == nullptr) return;
+    const auto value_of = [&](std::string_view key, const char* fallback) {
+      const auto found =
+          std::find_if(out_.settings.rbegin(), out_.settings.rend(), [&](const Setting& s) { return s.key == key; });
+      return found == out_.settings.rend() ? std::string(fallback) : word_of(found->value);
+    };
+    const std::string stage = value_of("stage", "sft"), asked = word_of(metric->value);
+    const bool ranks = stage == "reranker", embeds = stage == "embedding";
+    const std::string own = ranks                                                ? "reranker"
+                            : !embeds                                            ? "nlg"
+                            : value_of("embedding_loss", "infonce") == "infonce" ? "infonce"
+                                                                                 : "paired";
+    if (asked != own)
+      fail_config("{}: '{}' is refused: {} reports the metrics that ms-swift calls {}: remove the key", metric->where, asked,
+                  ranks || embeds ? "evaluation with this loss" : fmt::format("stage {}", stage), own);
   }
 
   // In ms-swift, temperature 0 takes the most probable token.

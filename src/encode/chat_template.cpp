@@ -21,6 +21,7 @@ namespace {
 
 constexpr std::string_view kLastResortEos = "<|endoftext|>";
 constexpr std::string_view kOwn = kOwnTemplate, kPlain = "empty";
+constexpr std::string_view kEmbedding = "qwen3_emb", kReranker = "qwen3_reranker";
 
 bool is_token(const tokenizer::Tokenizer& tokenizer, const std::string& text) {
   const std::optional<std::int32_t> id = tokenizer.token_to_id(text);
@@ -58,6 +59,14 @@ Choice own_choice(const config::RunConfig& config) {
   return choice;
 }
 
+/// Returns the template of a stage whose models have a format of their own; "" if the model's chat template is the default.
+std::string_view template_of_stage(const config::RunConfig& config) {
+  const config::SampleKind sample = config.stage().sample;
+  if (sample == config::SampleKind::ranking) return config.finetuning.reranker_type == "generative" ? kReranker : "";
+  if (sample != config::SampleKind::texts) return "";
+  return tokenizer::Tokenizer::load(config.tokenizer_path())->token_to_id(std::string(kLastResortEos)) ? kEmbedding : "";
+}
+
 Choice choose(const config::RunConfig& config) {
   const config::DataArgs& data = config.data;
   if (!data.chat_template.empty()) {
@@ -71,6 +80,10 @@ Choice choose(const config::RunConfig& config) {
   }
   if (data.template_name.empty() && config.stage().has_documents()) return {std::string(kPlain), std::nullopt};
   if (!data.template_name.empty() && data.template_name != kOwn) return {data.template_name, std::nullopt};
+  if (const std::string_view name = data.template_name.empty() ? template_of_stage(config) : ""; !name.empty()) {
+    log_once(fmt::format("template: {} (the default of stage {})", name, config.stage().name));
+    return {std::string(name), std::nullopt};
+  }
   Choice choice = own_choice(config);
   if (!choice.own)
     fail_config(
@@ -251,7 +264,8 @@ std::optional<ChatTemplate> ChatTemplate::own_for_comparison(const config::RunCo
                                                              std::shared_ptr<const tokenizer::Tokenizer> tokenizer) {
   const std::string& name = config.data.template_name;
   const bool is_jinja = name == kOwn || (name.empty() && config.data.chat_template.empty());
-  if (is_jinja || name == kPlain || config.stage().has_documents()) return std::nullopt;
+  const bool is_own_format = config.stage().limits != nullptr;  // texts and rankings are no conversations
+  if (is_jinja || name == kPlain || config.stage().has_documents() || is_own_format) return std::nullopt;
   const Choice choice = own_choice(config);
   if (!choice.own) return std::nullopt;
   config::RunConfig plain = config;

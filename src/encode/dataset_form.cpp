@@ -160,6 +160,11 @@ void decide_form(const FirstRecords& seen, const std::string& where, const confi
   c.system = column_or_unseen(seen, kSystemWords, spec);
   c.tools = column_or_unseen(seen, {"tools"}, spec);
   const auto learns = [&](config::SampleKind kind) { return stage != nullptr && stage->sample == kind; };
+  if (learns(config::SampleKind::texts) || learns(config::SampleKind::ranking)) {
+    if (const std::string messages = decide_passages(seen, where, spec); !messages.empty())
+      decide_messages(seen, seen.columns.at(messages), spec);
+    return;
+  }
   const bool pairs = (stage == nullptr || stage->has_pairs()) && decide_pairs(seen, spec);
   if (learns(config::SampleKind::sequence_label)) c.label = seen.first(kLabelWords);
   if (const std::string mark = seen.first(kMarkWords); learns(config::SampleKind::feedback) && seen.flags.contains(mark))
@@ -175,8 +180,10 @@ std::string columns_read(const DatasetSpec& spec, const FirstRecords& seen) {
   const ColumnNames& c = spec.columns;
   std::vector<std::string> read;
   auto rest = seen.columns;
-  for (const std::string& column : {c.messages, c.prompt, c.query, c.response, c.history, c.system, c.tools, c.chosen, c.rejected,
-                                    c.kto_tag, c.label, c.weight}) {
+  std::vector<std::string> columns = {c.messages, c.prompt,   c.query,    c.response, c.history, c.system, c.tools,
+                                      c.chosen,   c.rejected, c.positive, c.kto_tag,  c.label,   c.weight};
+  columns.insert(columns.end(), c.negatives.begin(), c.negatives.end());
+  for (const std::string& column : columns) {
     const auto is_column = [&](const std::vector<std::string>& list) { return std::ranges::find(list, column) != list.end(); };
     if (!column.empty() && !is_column(read) && !is_column(spec.optional_columns)) read.push_back(column);
     rest.erase(column);

@@ -14,6 +14,10 @@ namespace qft::encode {
 /// get their names even if no record has them (spec.optional_columns). Throws ConfigError if no format fits.
 void decide_form(const FirstRecords& seen, const std::string& where, const config::Stage* stage, DatasetSpec& spec);
 
+/// Sets the columns of an anchor and its documents; other columns of `spec` must be empty. Returns the column of the anchor's
+/// messages, whose form is still to be decided; "" if the anchor is a text.
+std::string decide_passages(const FirstRecords& seen, const std::string& where, DatasetSpec& spec);
+
 /// Returns the columns that would have changed this decision if a record had had them.
 std::vector<LaterColumn> columns_that_matter(const FirstRecords& seen, const config::Stage* stage, const DatasetSpec& spec);
 

@@ -35,21 +35,14 @@ struct Entry {
 };
 
 constexpr std::pair<std::string_view, std::string ColumnNames::*> kColumns[] = {
-    {"prompt", &ColumnNames::prompt},
-    {"query", &ColumnNames::query},
-    {"response", &ColumnNames::response},
-    {"history", &ColumnNames::history},
-    {"messages", &ColumnNames::messages},
-    {"system", &ColumnNames::system},
-    {"tools", &ColumnNames::tools},
-    {"chosen", &ColumnNames::chosen},
-    {"rejected", &ColumnNames::rejected},
-    {"kto_tag", &ColumnNames::kto_tag},
-    {"label", &ColumnNames::label},
-    {"category", &ColumnNames::category},
-    {"weight", &ColumnNames::weight},
-    {"documents", &ColumnNames::documents},
-    {"chat_template_kwargs", &ColumnNames::template_kwargs},
+    {"prompt", &ColumnNames::prompt},       {"query", &ColumnNames::query},
+    {"response", &ColumnNames::response},   {"history", &ColumnNames::history},
+    {"messages", &ColumnNames::messages},   {"system", &ColumnNames::system},
+    {"tools", &ColumnNames::tools},         {"chosen", &ColumnNames::chosen},
+    {"rejected", &ColumnNames::rejected},   {"kto_tag", &ColumnNames::kto_tag},
+    {"label", &ColumnNames::label},         {"positive", &ColumnNames::positive},
+    {"category", &ColumnNames::category},   {"weight", &ColumnNames::weight},
+    {"documents", &ColumnNames::documents}, {"chat_template_kwargs", &ColumnNames::template_kwargs},
 };
 constexpr std::pair<std::string_view, std::string MessageTags::*> kTags[] = {
     {"role_tag", &MessageTags::role},
@@ -68,9 +61,10 @@ constexpr std::pair<std::string_view, std::string_view> kRefused[] = {
     {"script_url", "is made by a Python script"},
     {"cloud_file_name", "is in cloud storage"},
 };
-constexpr std::string_view kEntryKeys[] = {"file_name",  "file_sha1",  "formatting", "ranking", "num_samples",
-                                           "columns",    "tags",       "split",      "subset",  "folder",
-                                           "hf_hub_url", "ms_hub_url", "om_hub_url", "template"};
+constexpr std::string_view kEntryKeys[] = {"file_name",  "file_sha1",  "formatting", "ranking",  "num_samples",
+                                           "columns",    "tags",       "split",      "subset",   "folder",
+                                           "hf_hub_url", "ms_hub_url", "om_hub_url", "template", "min_label"};
+constexpr double kSimilarPair = 0.75;  // the least score of a pair in ms-swift's subset stsb:positive
 constexpr std::string_view kMediaColumns[] = {"images", "videos", "audios"};
 
 std::string text_or_none(const Entry& entry, std::string_view key, const json& value) {
@@ -111,12 +105,15 @@ void read_columns(const Entry& entry, ColumnNames& columns) {
     } else if (key == "tags") {
       if (!value.is_array()) fail_config("{}: columns: tags: expected a list of columns", entry.where);
       for (const json& name : value) columns.tags.push_back(text_or_none(entry, "columns: tags", name));
+    } else if (key == "negative") {
+      for (const json& name : value.is_array() ? value : json::array({value}))
+        if (!name.is_null()) columns.negatives.push_back(text_or_none(entry, "columns: negative", name));
     } else if (std::find(std::begin(kMediaColumns), std::end(kMediaColumns), key) != std::end(kMediaColumns)) {
       if (!value.is_null())
         fail_config("{}: columns: {}: qft trains on text only; remove the column to train on the texts", entry.where, key);
     } else {
       auto names = names_in(kColumns);
-      names.push_back("tags");
+      names.insert(names.end(), {"negative", "tags"});
       names.insert(names.end(), std::begin(kMediaColumns), std::end(kMediaColumns));
       fail_unknown(entry, "columns", key, names);
     }
@@ -227,6 +224,9 @@ void read_option(const Entry& entry, const std::string& key, const json& value, 
     if (!value.is_number_integer() || value.get<std::int64_t>() < 1)
       fail_config("{}: num_samples: expected a whole number of at least 1, got {}", entry.where, value.dump());
     spec.num_samples = value.get<std::int64_t>();
+  } else if (key == "min_label") {
+    if (!value.is_number()) fail_config("{}: min_label: expected a number, got {}", entry.where, value.dump());
+    spec.min_label = value.get<double>();
   } else if (key == "template") {
     spec.template_name = text_or_none(entry, key, value);
   } else if (key == "columns") {
@@ -249,6 +249,10 @@ std::string section_of(const Entry& entry, const char* section) {
 void check(const Entry& entry, const DatasetSpec& spec) {
   if (spec.ranking && (spec.columns.chosen.empty() || spec.columns.rejected.empty()))
     fail_config("{}: ranking: columns: chosen and rejected are needed", entry.where);
+  if (spec.columns.positive.empty() && !spec.columns.negatives.empty())
+    fail_config("{}: columns: negative is given without positive: name the column of the positive documents", entry.where);
+  if (spec.min_label && spec.columns.label.empty())
+    fail_config("{}: min_label needs a label: name its column under columns", entry.where);
   if (spec.formatting == Formatting::alpaca) return;
   if (spec.columns.messages.empty()) fail_config("{}: columns: messages is needed: the column of the conversation", entry.where);
   if (spec.tags.role.empty() || spec.tags.content.empty())
@@ -379,6 +383,12 @@ struct Folder {
     if (auto spec = dataset_at(copy == folders.end() ? name : copy->second, name, stage)) return std::move(*spec);
     const std::size_t colon = name.rfind(':');
     const std::string id = name.substr(0, colon);
+    // ms-swift's name for the similar pairs of this dataset
+    if (name == "sentence-transformers/stsb:positive") {
+      DatasetSpec spec = load_path(id);
+      spec.min_label = kSimilarPair;
+      return spec;
+    }
     if (!folders.contains(hub_key(id))) fail_unknown(name, info_file, info);
     const HubPart part{.subset = colon == name.npos ? "" : name.substr(colon + 1)};
     return dataset_of(hub_files(fetched_folder(id, name, folders), part, "dataset " + name), name, stage);
@@ -397,6 +407,7 @@ struct Folder {
     spec.tags_from = section_of(entry, "tags");
     for (const auto& [key, value] : entry.value.items()) read_option(entry, key, hub && key == "split" ? split : value, spec);
     check(entry, spec);
+    spec.passages = !spec.columns.positive.empty();
     return spec;
   }
 };
@@ -412,7 +423,7 @@ std::vector<std::string> DatasetSpec::named_columns() const {
     if (key == "documents" || key == "chat_template_kwargs") continue;  // optional in records
     const bool of_pairs = key == "chosen" || key == "rejected";
     if (of_pairs && !ranking) continue;
-    if (key == "response" && ranking) continue;
+    if (key == "response" && (ranking || passages)) continue;
     if (key == "query" && columns.query == ColumnNames().query) continue;  // alpaca files often omit "input"
     if ((formatting == Formatting::openai || of_v1) && (key == "system" || key == "tools")) continue;  // optional
     const std::string& name = columns.*member;

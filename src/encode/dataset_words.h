@@ -19,8 +19,9 @@ inline const Words kMarkWords = {"kto_tag", "label"};
 inline const Words kLabelWords = {"label", "labels"};
 inline const Words kMediaWords = {"images", "videos", "audios", "image", "video", "audio"};
 inline const Words kOtherWords = {"tools", "history", "chosen", "loss_scale", "weight"};
-inline const Words kAllWords[] = {kMessagesWords, kSystemWords, kQuestionWords, kAnswerWords, kTextWords, kInputWords,
-                                  kRejectedWords, kMarkWords,   kLabelWords,    kMediaWords,  kOtherWords};
+inline const Words kPassageWords = {"positive", "negative", "positive_messages", "negative_messages", "sentence2", "score"};
+inline const Words kAllWords[] = {kPassageWords, kMessagesWords, kSystemWords, kQuestionWords, kAnswerWords, kTextWords,
+                                  kInputWords,   kRejectedWords, kMarkWords,   kLabelWords,    kMediaWords,  kOtherWords};
 
 /// Columns with one meaning: if a record lacks the column that is read, another one may hold its value.
 struct SameColumns {

@@ -163,7 +163,8 @@ Encoder::Encoder(ChatTemplate chat_template, const EncoderOptions& options)
 
 std::variant<std::vector<Encoded>, DropReason> Encoder::encode(const Conversation& conversation) const {
   if (conversation.prompt.size() % 2 != 1) return DropReason::turns;
-  const bool answers = options_.kind != SampleKind::document && options_.kind != SampleKind::sequence_label;
+  const bool answers =
+      options_.kind == SampleKind::conversation || options_.kind == SampleKind::pair || options_.kind == SampleKind::feedback;
   if (answers) {
     const std::size_t expected = options_.kind == SampleKind::conversation ? 1 : 2;
     if (conversation.responses.size() != expected) {
@@ -197,6 +198,10 @@ std::vector<Encoded> Encoder::encode_kind(const Conversation& conversation, cons
       return {encode_feedback(conversation)};
     case SampleKind::sequence_label:
       return {encode_labelled(conversation)};
+    case SampleKind::texts:
+      return {encode_texts(conversation)};
+    case SampleKind::ranking:
+      return {encode_ranking(conversation)};
     case SampleKind::conversation:
       break;
   }

@@ -74,7 +74,7 @@ void scan_file(const std::filesystem::path& path, FirstRecords& seen) {
       if (record.text.find(word) != record.text.npos) seen.placeholders.emplace(word, record.where());
     try {
       for (const auto& field : converter.parse(record.text)) {
-        seen.keys.emplace(field.key, record.where());
+        if (seen.keys.emplace(field.key, record.where()).second) seen.order.emplace_back(field.key);
         if (is_empty(field.value)) continue;
         seen.columns.emplace(field.key, record.where());
         if (as_flag(field.value)) seen.flags.emplace(field.key, record.where());

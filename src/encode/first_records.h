@@ -29,6 +29,7 @@ struct FirstMessages {
 
 struct FirstRecords {
   Names keys;                                                  // all columns, with or without a value
+  std::vector<std::string> order;                              // the same, in the order of the records
   Names columns;                                               // columns with a value in some record
   Names flags;                                                 // columns with true or false (as_flag())
   Names numbers;                                               // columns with numbers

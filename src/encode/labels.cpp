@@ -1,6 +1,8 @@
 #include "qft/core/error.h"
 #include "qft/encode/item.h"
 
+#include <algorithm>
+#include <charconv>
 #include <cmath>
 
 #include <nlohmann/json.hpp>
@@ -28,6 +30,19 @@ std::optional<std::vector<double>> targets_from_tags(const std::vector<std::pair
   for (const auto& [name, value] : tags)
     if (name == kLabelTag) return parse_targets(value);
   return std::nullopt;
+}
+
+std::int64_t positives_of(config::SampleKind kind, std::int64_t sequences,
+                          const std::vector<std::pair<std::string, std::string>>& tags) {
+  const auto tag = std::ranges::find(tags, kPositivesTag, &std::pair<std::string, std::string>::first);
+  require(tag != tags.end(), "an item has no tag '{}': repack its data", kPositivesTag);
+  std::int64_t positives = -1;
+  const char* end = tag->second.data() + tag->second.size();
+  const auto [at, error] = std::from_chars(tag->second.data(), end, positives);
+  const bool has_anchor = kind == config::SampleKind::texts;
+  require(error == std::errc() && at == end && positives >= 0 && positives + (has_anchor ? 1 : 0) <= sequences,
+          "an item of {} sequences has the tag '{}' = '{}': repack its data", sequences, kPositivesTag, tag->second);
+  return positives;
 }
 
 }  // namespace qft::encode

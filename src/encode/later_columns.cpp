@@ -20,7 +20,7 @@ constexpr std::string_view kRemedy =
 FirstRecords with_column(FirstRecords seen, std::string_view column, ValueKind kind) {
   const std::string name(column);
   const std::string place = "a record";
-  seen.keys.emplace(name, place);
+  if (seen.keys.emplace(name, place).second) seen.order.push_back(name);
   seen.columns.emplace(name, place);
   if (kind == flag_value || kind == binary_number) seen.flags.emplace(name, place);
   if (kind == number_value || kind == binary_number) seen.numbers.emplace(name, place);
@@ -57,7 +57,8 @@ std::string column_read_instead(std::string_view name, const ColumnNames& column
 bool is_read(const std::string& name, const ColumnNames& c) {
   const std::string* all[] = {&c.prompt, &c.query,  &c.response, &c.history, &c.messages, &c.system,
                               &c.tools,  &c.chosen, &c.rejected, &c.kto_tag, &c.label,    &c.weight};
-  return std::ranges::any_of(all, [&](const std::string* column) { return *column == name; });
+  return std::ranges::any_of(all, [&](const std::string* column) { return *column == name; }) || c.positive == name ||
+         std::ranges::find(c.negatives, name) != c.negatives.end();
 }
 
 // The members of a message that determine its form.

@@ -12,6 +12,7 @@
 #include "dataset_form.h"
 #include "json_texts.h"
 #include "message_reader.h"
+#include "passages.h"
 #include "record_value.h"
 #include "record_weights.h"
 #include "tool_calls.h"
@@ -190,6 +191,15 @@ std::optional<Drop> RecordConverter::convert_messages(const Object& record, Conv
   return std::nullopt;
 }
 
+std::optional<Drop> RecordConverter::convert_passages(const Object& record, Conversation& conversation) const {
+  if (auto fault = read_passages(record, spec_, conversation)) return fault;
+  if (!spec_.min_label) return std::nullopt;
+  const std::vector<double> label = parse_targets(conversation.label);
+  if (label.size() != 1 || label.front() >= *spec_.min_label) return std::nullopt;
+  return Drop{DropReason::no_answer,
+              fmt::format("{} {} is below min_label {}", spec_.columns.label, label.front(), *spec_.min_label)};
+}
+
 void RecordConverter::read_tool_columns(const Object& record, Conversation& conversation) const {
   if (const auto tools = find(record, spec_.columns.tools))
     conversation.tools = read_tools(json_of(*tools, spec_.columns.tools), spec_.columns.tools);
@@ -220,6 +230,11 @@ std::variant<Conversation, Drop> RecordConverter::convert(const RecordText& text
   }
   const Object record = parse(text.text);
   require_as_decided(record, spec_);
+  if (spec_.passages) {
+    if (auto fault = convert_passages(record, conversation)) return std::move(*fault);
+    add_origin(record, conversation);
+    return conversation;
+  }
   if (spec_.formatting == Formatting::alpaca)
     convert_alpaca(record, conversation);
   else if (auto fault = convert_messages(record, conversation))

@@ -85,6 +85,8 @@ const std::map<std::string_view, Reader>& readers() {
        [](TemplateSpec& t, const YAML::Node& n, const Where& w) { words_of(n, w, t.thought_open, t.thought_close); }},
       {"tool_call_words",
        [](TemplateSpec& t, const YAML::Node& n, const Where& w) { words_of(n, w, t.call_open, t.call_close); }},
+      {"ranking", text(&TemplateSpec::ranking)},
+      {"instruction", text(&TemplateSpec::instruction)},
       {"pack_only", text(&TemplateSpec::pack_only)},
       {"document_end", text(&TemplateSpec::document_end)},
       {"reasoning", flag(&TemplateSpec::reasoning)},
@@ -126,6 +128,9 @@ void check(const TemplateSpec& spec) {
     fail_config("{}: replace_eos takes the first of stop_words as the end token, but there are none", spec.origin);
   if (spec.system_in_user && (spec.system.size() != 1 || spec.system[0].kind != TurnPiece::Kind::text))
     fail_config("{}: with system_in_user, system must be one text without {{{{bos_token}}}} and {{{{eos_token}}}}", spec.origin);
+  for (const std::string_view part : {"{{instruction}}", "{{query}}", "{{document}}"})
+    if (!spec.ranking.empty() && spec.ranking.find(part) == std::string::npos)
+      fail_config("{}: ranking has no {}", spec.origin, part);
   find_tool_format(spec.tool_format);
 }
 
@@ -211,24 +216,25 @@ void set_tool_format(TemplateSpec& spec, const std::string& name) {
 }
 
 std::string TemplateSpec::hash() const {
-  const nlohmann::json all = {to_json(prefix),
-                              to_json(system),
-                              to_json(user),
-                              to_json(assistant),
-                              to_json(function),
-                              to_json(observation),
-                              find_tool_format(tool_format).description(),
-                              default_system,
-                              stop_words,
-                              thought_open,
-                              thought_close,
-                              call_open,
-                              call_close,
-                              document_end,
-                              reasoning,
-                              replace_eos,
-                              efficient_eos,
-                              system_in_user};
+  nlohmann::json all = {to_json(prefix),
+                        to_json(system),
+                        to_json(user),
+                        to_json(assistant),
+                        to_json(function),
+                        to_json(observation),
+                        find_tool_format(tool_format).description(),
+                        default_system,
+                        stop_words,
+                        thought_open,
+                        thought_close,
+                        call_open,
+                        call_close,
+                        document_end,
+                        reasoning,
+                        replace_eos,
+                        efficient_eos,
+                        system_in_user};
+  if (!ranking.empty()) all.insert(all.end(), {ranking, instruction});
   return hash_hex(all.dump());
 }
 

@@ -148,8 +148,9 @@ model::LoraConfig lora_of(const config::RunConfig& config) {
 
 }  // namespace
 
-/// For stage seq_cls. The key is checked here because a pack may have set the stage.
+/// The key is checked here because a pack may have set stage seq_cls.
 std::int64_t labels_of(const config::RunConfig& config) {
+  if (config.stage().sample == config::SampleKind::ranking) return 1;
   if (!config.finetuning.num_labels)
     fail_config("stage seq_cls needs num_labels: how many labels there are, or 1 for a regression");
   return *config.finetuning.num_labels;

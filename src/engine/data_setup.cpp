@@ -1,6 +1,8 @@
 #include "qft/engine/data_setup.h"
 
 #include "qft/comm/exchange.h"
+#include "qft/config/bound_field.h"
+#include "qft/config/dump.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/core/units.h"
@@ -106,7 +108,9 @@ void require_items_of(const pack::PackReader& pack, const config::RunConfig& con
   const config::Stage& stage = config.stage();
   if (have.sequences_per_item == stage.sequences && stage.trains_on_items_of(have.stage_row())) return;
   fail_config("'{}' was packed for stage {}, {} sequences an item, but {} trains on {}: give a pack of that stage, or none",
-              pack.path().string(), have.stage, have.sequences_per_item, stage.name, stage.items);
+              pack.path().string(), have.stage,
+              have.varying_sequences ? fmt::format("1 to {}", have.max_item_sequences) : std::to_string(have.sequences_per_item),
+              stage.name, stage.items);
 }
 
 /// Opens the pack `given`, or the pack of the datasets of `part` (made first, or null if left out), and checks that it fits.
@@ -158,10 +162,21 @@ loader::ItemSubset learnable(const pack::PackReader& pack, loader::ItemSubset it
   return kept;
 }
 
+/// Returns the tokens of each item, or of its longest sequence if their number varies.
+std::vector<std::int64_t> longest_tokens(const pack::PackReader& pack) {
+  const auto tokens = pack.item_tokens();
+  std::vector<std::int64_t> longest(tokens.begin(), tokens.end());
+  if (!pack.attributes().varying_sequences) return longest;
+  const std::vector<std::int64_t> sequences = pack.sequence_tokens(), offsets = pack.item_offsets();
+  for (std::size_t i = 0; i < longest.size(); ++i)
+    longest[i] = *std::max_element(sequences.begin() + offsets[i], sequences.begin() + offsets[i + 1]);
+  return longest;
+}
+
 /// Warns of samples longer than the model's positions.
 void warn_of_long(const pack::PackReader& pack, const loader::ItemSubset& items, const model::ModelConfig& model,
                   const comm::Communicator& comm) {
-  const auto tokens = pack.item_tokens();
+  const std::vector<std::int64_t> tokens = longest_tokens(pack);
   std::int64_t longer = 0;
   for (std::size_t i = 0; i < (items ? items->size() : tokens.size()); ++i)
     longer += tokens[items ? static_cast<std::size_t>((*items)[i]) : i] > model.max_position_embeddings;
@@ -174,8 +189,26 @@ void warn_of_long(const pack::PackReader& pack, const loader::ItemSubset& items,
 }
 
 /// Checks on rank 0 that the items suit the stage.
+/// Environment variables may set a stage's keys, and mpirun exports variables to other nodes only if it is told to.
+void require_same_keys(const config::RunConfig& config, comm::Communicator& comm) {
+  config::RunConfig copy = config;
+  const auto fields = config::bound_fields(copy);
+  nlohmann::ordered_json values;
+  for (const config::StageKey& row : config.stage().keys)
+    if (const config::BoundField* bound = config::find_field(fields, row.key); bound != nullptr)
+      values[std::string(row.key)] = config::field_value(bound->field, bound->ref);
+  const std::vector<std::string> all = comm::all_gather_strings(comm, values.dump());
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] != all[0])
+      fail_config(
+          "the keys of stage {} differ between ranks: rank 0 has {}, rank {} has {}: write them into the run file, or export the "
+          "environment variables to all ranks (mpirun -x NAME)",
+          config.stage().name, all[0], rank, all[rank]);
+}
+
 void check_items(const pack::PackReader& pack, const loader::ItemSubset& items, const config::RunConfig& config,
                  comm::Communicator& comm) {
+  require_same_keys(config, comm);
   comm::agreed(comm, [&] {
     if (comm.rank() != 0) return;
     if (const ObjectiveRow& row = objective_of(config); row.check_items != nullptr) row.check_items(pack, items, config);
@@ -246,7 +279,7 @@ bool has_labels(const EvalSet& set) {
 }
 
 void require_labels(const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
-  if (config.stage().classifies()) check_items(*set.pack, set.items, config, comm);
+  if (config.stage().classifies() || config.stage().limits != nullptr) check_items(*set.pack, set.items, config, comm);
 }
 
 fs::path pack_path(const config::RunConfig& config, CorpusPart part) {
@@ -255,8 +288,12 @@ fs::path pack_path(const config::RunConfig& config, CorpusPart part) {
 }
 
 std::unique_ptr<loader::EvalLoader> EvalSet::loader(const config::RunConfig& config, const comm::Communicator& comm) const {
+  const loader::LoaderOptions options = loader::loader_options(config);
+  std::optional<config::ItemLimits> limits = options.limits;
+  if (limits && whole_items) limits = config::ItemLimits{limits->sample};
   return std::make_unique<loader::EvalLoader>(pack, items, config.training.per_device_eval_batch_size, comm.rank(), comm.size(),
-                                              /*max_items=*/0, config.unshared_prompts_reason().empty());
+                                              /*max_items=*/0, options.share_prompts,
+                                              loader::make_choice(*pack, limits, options.seed));
 }
 
 std::vector<std::pair<std::string, EvalSet>> EvalSet::by_dataset() const {
@@ -273,7 +310,8 @@ std::vector<std::pair<std::string, EvalSet>> EvalSet::by_dataset() const {
   std::vector<std::pair<std::string, EvalSet>> sets;
   for (std::size_t s = 0; s < sources.size(); ++s)
     if (!parts[s].empty())
-      sets.emplace_back(sources[s].name, EvalSet{pack, std::make_shared<const std::vector<std::int64_t>>(std::move(parts[s]))});
+      sets.emplace_back(sources[s].name,
+                        EvalSet{pack, std::make_shared<const std::vector<std::int64_t>>(std::move(parts[s])), whole_items});
   return sets;
 }
 
@@ -285,10 +323,12 @@ std::optional<PlannedData> planned_data(const config::RunConfig& config, int ran
   fs::path path = config.folder_of(config.data.pack);
   if (path.empty() && !config.training.output_dir.empty()) path = own_pack(config, CorpusPart::train);
   if (path.empty() || (config.data.pack.empty() && !fs::exists(path))) return std::nullopt;
-  PlannedData d{pack::PackReader::open(path), nullptr};
+  PlannedData d{pack::PackReader::open(path), nullptr, nullptr};
   const auto items = learnable(*d.pack, split(config, *d.pack).first, /*warns=*/true);
-  d.schedule = std::make_unique<loader::StepSchedule>(d.pack->item_tokens(), d.pack->item_labels(),
-                                                      options_of(config, *d.pack, items, true), ranks);
+  const loader::LoaderOptions options = options_of(config, *d.pack, items, true);
+  d.choice = loader::make_choice(*d.pack, options.limits, options.seed);
+  d.schedule = std::make_unique<loader::StepSchedule>(d.choice ? d.choice->most_tokens() : d.pack->item_tokens(),
+                                                      d.pack->item_labels(), options, ranks);
   return d;
 }
 
@@ -306,13 +346,13 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
   d.pack = std::move(pack);
   if (d.pack) {
     auto [train, eval] = split(config, *d.pack);
-    if (eval) d.eval = EvalSet{d.pack, std::move(eval)};
+    if (eval) d.eval = EvalSet{.pack = d.pack, .items = std::move(eval)};
     d.items = learnable(*d.pack, std::move(train), comm.rank() == 0);
     warn_of_long(*d.pack, d.items, model, comm);
     check_items(*d.pack, d.items, config, comm);
     packs.keep();  // keep this pack even if the other one is refused
   }
-  if (has_eval_source(config)) d.eval = EvalSet{open(config.data.eval_pack, CorpusPart::eval, {}).pack, nullptr};
+  if (has_eval_source(config)) d.eval = EvalSet{.pack = open(config.data.eval_pack, CorpusPart::eval, {}).pack, .items = nullptr};
   if (!d.pack || (d.eval && !d.eval->pack)) return d;
   if (d.eval) d.eval = learnable(std::move(*d.eval), comm);
   if (d.eval) require_labels(*d.eval, config, comm);
@@ -332,8 +372,8 @@ EvalSet open_eval_data(const config::RunConfig& config, const model::ModelConfig
                               own ? CorpusPart::eval : CorpusPart::train, missing, before)
                         .pack;
   if (!pack) return {};
-  const EvalSet set =
-      learnable(EvalSet{pack, split(config, *pack).second}, comm);  // no split if there is a separate evaluation set
+  const EvalSet set = learnable(EvalSet{.pack = pack, .items = split(config, *pack).second},
+                                comm);  // no split if there is a separate evaluation set
   warn_of_long(*set.pack, set.items, model, comm);
   return set;
 }

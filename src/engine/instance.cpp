@@ -64,13 +64,13 @@ namespace {
 
 void load_value_head(const ModelSource& source, const model::ModelSpec& spec, std::uint64_t seed,
                      const model::ParamAccess& access) {
-  const char* what = spec.head.classifies ? "classifier's head" : "value head";
+  const char* what = spec.head.classifies() ? "classifier's head" : "value head";
   if (const auto file = head_file(source, spec); !file.path.empty()) {
     log::info("{}: '{}'", what, file.path.string());
     return model::load_value_head(spec, file, access);
   }
   log::info("{}: starts random (there is no {} {} the model or its adapter)", what,
-            spec.head.classifies ? model::kScore : io::kValueHeadFiles[0], spec.head.classifies ? "in" : "beside");
+            spec.head.classifies() ? model::kScore : io::kValueHeadFiles[0], spec.head.classifies() ? "in" : "beside");
   model::init_value_head(spec, seed, access);
 }
 
@@ -84,8 +84,8 @@ void warn_of_unused(const model::ModelSpec& spec, const std::vector<std::string>
   if (words.empty()) return;
   log::warn_once(fmt::format(
       "the model's files have tensors that are not used ({}): vision (model.visual.), multi-token prediction "
-      "(mtp.), or the lm_head of a reward model or classifier; models that this run writes and exports of it keep them "
-      "unchanged, except a classifier's lm_head",
+      "(mtp.), or the lm_head of a model that gives scores, classes or vectors; models that this run writes and exports of it "
+      "keep them unchanged, except a classifier's lm_head",
       fmt::join(words, ", ")));
 }
 
@@ -102,7 +102,7 @@ std::int64_t load_weights(const ModelSource& source, Instance& instance, const i
     model::load_initial_factors(spec, *initial, access);
   else if (spec.adapter.enabled())
     model::init_adapter(spec, seed, access);
-  if (spec.head.of_sequences()) load_value_head(source, spec, seed, access);
+  if (spec.head.has_linear()) load_value_head(source, spec, seed, access);
   return bytes;
 }
 

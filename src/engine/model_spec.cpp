@@ -6,6 +6,7 @@
 #include "qft/model/classifier.h"
 #include "qft/model/load.h"
 #include "qft/model/pissa.h"
+#include "qft/tokenizer/tokenizer.h"
 
 #include <algorithm>
 #include <string>
@@ -70,9 +71,32 @@ ops::Quantization quantization_of(const config::ModelArgs& model) {
   return {model.quantization_method == "fp8" ? ops::QuantFormat::fp8 : ops::QuantFormat::int8};
 }
 
-model::Head head_of(const config::RunConfig& config) {
-  if (config.stage().classifies()) return model::Head::classifier(labels_of(config));
-  return config.stage().head == config::HeadKind::value ? model::Head::value : model::Head::language_model;
+/// Returns the id of a generative reranker's answer.
+std::int32_t answer_id(const config::RunConfig& config, const tokenizer::Tokenizer& tokenizer, std::string_view key,
+                       const std::string& word) {
+  if (const auto id = tokenizer.token_to_id(word)) return *id;
+  fail_config("{} is '{}', which is not one token of the tokenizer in '{}': name a token, as it stands in the vocabulary", key,
+              word, config.tokenizer_path());
+}
+
+model::Head head_of(const config::RunConfig& config, const model::ModelConfig& model) {
+  switch (config.stage().head) {
+    case config::HeadKind::language_model:
+      break;
+    case config::HeadKind::value:
+      return model::Head::value;
+    case config::HeadKind::classifier:
+      return model::Head::classifier(labels_of(config));
+    case config::HeadKind::vector:
+      return model::Head::vector(model.hidden_size);
+    case config::HeadKind::token_difference: {
+      const config::FinetuningArgs& f = config.finetuning;
+      const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
+      return model::Head::token_difference(answer_id(config, *tokenizer, "reranker_positive_token", f.reranker_positive_token),
+                                           answer_id(config, *tokenizer, "reranker_negative_token", f.reranker_negative_token));
+    }
+  }
+  return model::Head::language_model;
 }
 
 /// Throws ConfigError if the run's head differs from the head of the adapter or the model. Training may replace the model's.
@@ -136,7 +160,7 @@ model::ModelSpec spec_of(const config::RunConfig& config, const ModelSource& sou
   require_head(config, source, adapter);
   if (training) require_shareable_prompts(config, architecture.rope);
   model::ModelSpec spec =
-      model::ModelSpec::build(architecture, method, adapter, storage_of(config, source, method), head_of(config),
+      model::ModelSpec::build(architecture, method, adapter, storage_of(config, source, method), head_of(config, architecture),
                               freeze ? freeze_of(f, architecture.num_layers) : model::FreezeConfig{});
   if (training && adapter.enabled() && !source.live()) require_targets(config, spec);
   if (training && f.loraplus_lr_ratio) set_rates(spec, *f.loraplus_lr_ratio);

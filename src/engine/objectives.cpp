@@ -8,8 +8,10 @@
 #include <utility>
 
 #include "classification.h"
+#include "embedding.h"
 #include "kto.h"
 #include "preference.h"
+#include "reranker.h"
 #include "reward.h"
 #include "token_losses.h"
 
@@ -25,8 +27,14 @@ struct StageObjectives {
 };
 
 constexpr StageObjectives kStages[] = {
-    {"pt", token_objective},  {"sft", token_objective}, {"dpo", pair_objective},
-    {"rm", reward_objective}, {"kto", kto_objective},   {"seq_cls", classification_objective},
+    {"pt", token_objective},
+    {"sft", token_objective},
+    {"dpo", pair_objective},
+    {"rm", reward_objective},
+    {"kto", kto_objective},
+    {"seq_cls", classification_objective},
+    {"embedding", embedding_objective},
+    {"reranker", reranker_objective},
 };
 
 }  // namespace
@@ -44,7 +52,8 @@ const ObjectiveRow& objective_of(const RunConfig& config) {
 parallel::ObjectiveTraits traits_of(const RunConfig& config) {
   const ObjectiveRow& row = objective_of(config);
   const config::Stage& stage = config.stage();
-  parallel::ObjectiveTraits traits{row.kind, stage.sequences, row.reads_reference(), row.reads(columns::kReferenceRows)};
+  const int sequences = stage.sequences > 0 ? stage.sequences : stage.limits(config).planned_sequences();
+  parallel::ObjectiveTraits traits{row.kind, sequences, row.reads_reference(), row.reads(columns::kReferenceRows)};
   if (stage.trains_first_only)
     traits.pass_before = parallel::PassBefore::untrained_sequences;
   else if (row.scores_first != nullptr && row.scores_first(config))

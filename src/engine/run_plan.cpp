@@ -48,8 +48,8 @@ void require_graphs(const plan::RunPlan& run, c10::Device device) {
 }
 
 std::string head_names(const model::Head& head) {
-  return head.classifies ? fmt::format("tensor {}", model::kScore)
-                         : fmt::format("{} (nor {})", io::kValueHeadFiles[0], io::kValueHeadFiles[1]);
+  return head.classifies() ? fmt::format("tensor {}", model::kScore)
+                           : fmt::format("{} (nor {})", io::kValueHeadFiles[0], io::kValueHeadFiles[1]);
 }
 
 /// Training may start from a new head.
@@ -59,7 +59,7 @@ void require_value_head(const config::RunConfig& config, const ModelSource& sour
   const auto& [adapters, model] = std::pair(config.model.adapter_name_or_path, config.model.model_name_or_path);
   fail_config("'{}' has no {}: it is not a {}; set {} to an output_dir of stage {}, or set another stage",
               adapters.empty() ? model : adapters.back(), head_names(spec.head),
-              spec.head.classifies ? "classifier" : "reward model",
+              spec.head.classifies() ? "classifier" : "reward model",
               adapters.empty() ? "adapter_name_or_path or model_name_or_path" : "adapter_name_or_path", config.finetuning.stage);
 }
 
@@ -70,7 +70,7 @@ void require_files(const config::RunConfig& config, const ModelSource& source, c
   model::merge_adapters(source.files(), source.own_config(), merged);
   model::require_base_weights(spec, source.files());
   if (source.live()) model::require_adapter(spec, source.live()->dir);
-  if (spec.head.of_sequences()) require_value_head(config, source, spec);
+  if (spec.head.has_linear()) require_value_head(config, source, spec);
 }
 
 /// Throws ConfigError if debug_sync is combined with work that waits for the device.

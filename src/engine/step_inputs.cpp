@@ -41,7 +41,8 @@ std::optional<std::vector<model::MicroInput>> StepInputs::pass_before(const Sour
 
 void StepInputs::fill_totals(parallel::BatchTotals& totals, const loader::StepBatch& batch, comm::Communicator& comm) {
   begin(batch.global_micro_batches);
-  built_ = pass_before({batch.micro_batches, batch.max_micro_batches, batch.first_micro_batch});
+  built_ = pass_before(
+      {batch.micro_batches, batch.max_micro_batches, batch.first_micro_batch, static_cast<std::uint64_t>(batch.step)});
   finish(comm, totals);
 }
 

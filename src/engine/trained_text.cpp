@@ -76,6 +76,18 @@ std::string difference_from(const config::RunConfig& config, const model::Tokeni
   return fmt::format("its chat template differs from template '{}' with the keys of this run file", template_of(config));
 }
 
+/// An embedding model or a reranker generates no answers: the end token stays. A reranker's template shows a query and a
+/// document.
+model::TokenizerChanges text_of_vectors_or_scores(const config::RunConfig& config, const encode::ChatTemplate& chat) {
+  model::TokenizerChanges changes;
+  const auto own = io::read_chat_templates(config.tokenizer_path()).main;
+  if (config.stage().sample == config::SampleKind::ranking)
+    changes.chat_template = encode::ranking_jinja(chat.spec(), jinja_of(config, chat, own.value_or("")));
+  else if (!chat.is_jinja() && chat.spec().name != "qwen3_emb")
+    changes.chat_template = jinja_of(config, chat, own.value_or(""));
+  return changes;
+}
+
 }  // namespace
 
 model::TokenizerChanges trained_text(const config::RunConfig& config) {
@@ -83,6 +95,7 @@ model::TokenizerChanges trained_text(const config::RunConfig& config) {
   if (config.stage().has_documents()) return changes;
   const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
   const auto chat = encode::ChatTemplate::from_config(config, tokenizer);
+  if (config.stage().limits != nullptr) return text_of_vectors_or_scores(config, chat);
   if (changes.end_id = chat.answer_end(); changes.end_id) changes.end_token = tokenizer->id_to_token(*changes.end_id);
   const auto own = io::read_chat_templates(config.tokenizer_path()).main;
   std::string text = jinja_of(config, chat, own.value_or(""));

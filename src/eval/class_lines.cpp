@@ -54,4 +54,15 @@ std::string class_members(std::string_view problem_type, std::span<const float> 
                      logits);
 }
 
+std::string vector_members(std::int64_t width, std::span<const float> values) {
+  std::vector<std::string> vectors;
+  for (; !values.empty(); values = values.subspan(static_cast<std::size_t>(width)))
+    vectors.push_back(list_of(values.first(static_cast<std::size_t>(width))));
+  return fmt::format(R"("embeddings": [{}])", fmt::join(vectors, ", "));
+}
+
+std::string ranking_members(std::span<const float> scores) {
+  return fmt::format(R"("scores": {}, "probabilities": {})", list_of(scores), list_of(sigmoid(scores)));
+}
+
 }  // namespace qft::eval

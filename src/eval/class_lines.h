@@ -16,4 +16,9 @@ std::string float_text(float value);
 /// regression. "logits": the values.
 std::string class_members(std::string_view problem_type, std::span<const float> values);
 
+/// Returns the member "embeddings" for the vectors [S * width] of an item's texts.
+std::string vector_members(std::int64_t width, std::span<const float> values);
+/// Returns the members "scores" and "probabilities" for the scores of a query's documents.
+std::string ranking_members(std::span<const float> scores);
+
 }  // namespace qft::eval

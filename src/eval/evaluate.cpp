@@ -235,6 +235,9 @@ void write_results(const fs::path& dir, const std::string& split, const nlohmann
 }
 
 std::string describe(const ScoreResult& r) {
+  if (r.records)
+    return fmt::format("{} of {} records in {}; '{}'", r.vectors ? "embeddings" : "scores", r.items, format_duration(r.seconds),
+                       r.file);
   if (r.classes)
     return fmt::format("labels of {} texts in {}{}; '{}'", r.items, format_duration(r.seconds),
                        r.metrics.contains("acc") ? fmt::format(": acc {:.4f}", r.metrics.at("acc")) : "", r.file);

@@ -59,11 +59,12 @@ std::string score_member(std::span<const float> scores) {
 std::string lines_of(const loader::MicroBatch& batch, std::span<const float> values, const Members& members,
                      const std::function<std::string(std::int64_t item)>& origin) {
   std::string lines;
-  const std::size_t items = batch.item_offsets.size() - 1, each = values.size() / items;
-  for (std::size_t i = 0; i < items; ++i) {
-    const auto sequences = batch.item_offsets[i + 1] - batch.item_offsets[i];
-    const std::int64_t item = batch.samples[static_cast<std::size_t>(batch.item_offsets[i])] / sequences;
-    lines += fmt::format("{{{}{}}}\n", origin ? origin(item) : std::string(), members(values.subspan(i * each, each)));
+  const std::size_t each = values.size() / batch.samples.size();
+  for (std::size_t i = 0; i < batch.items.size(); ++i) {
+    const auto first = static_cast<std::size_t>(batch.item_offsets[i]),
+               last = static_cast<std::size_t>(batch.item_offsets[i + 1]);
+    lines += fmt::format("{{{}{}}}\n", origin ? origin(batch.items[i]) : std::string(),
+                         members(values.subspan(first * each, (last - first) * each)));
   }
   return lines;
 }
@@ -74,24 +75,33 @@ std::string origin_of(const pack::PackReader& pack, std::int64_t item) {
   return fmt::format(R"("dataset": {}, "index": {}, )", nlohmann::json(name).dump(), encoded.source_index);
 }
 
-/// Scores every item of the set and writes `file`. `config` must be in stage rm or seq_cls.
-ScoreResult score_set(engine::Instance& instance, const engine::EvalSet& set, const config::RunConfig& config,
-                      comm::Communicator& comm, const fs::path& path, bool tells_origin) {
+/// Returns the function that formats an item's values. Rank 0 notes a problem_type that is assumed.
+Members members_of(const ScoreResult& result, const model::Head& head, const config::RunConfig& config,
+                   const comm::Communicator& comm) {
+  if (result.vectors) return [width = head.values](std::span<const float> values) { return vector_members(width, values); };
+  if (result.records) return ranking_members;
+  if (!result.classes) return result.pairs ? pair_members : score_member;
+  const std::string problem = config.finetuning.effective_problem_type(head.values);
+  if (config.finetuning.problem_type.empty() && comm.rank() == 0)
+    log::info("problem_type is not set, assuming {}: set it if the classifier was trained with another one", problem);
+  return [problem](std::span<const float> values) { return class_members(problem, values); };
+}
+
+/// Scores every item of the set and writes `file`. `config` must be in a stage that outputs scores.
+ScoreResult score_set(engine::Instance& instance, engine::EvalSet set, const config::RunConfig& config, comm::Communicator& comm,
+                      const fs::path& path, bool tells_origin) {
   const auto start = std::chrono::steady_clock::now();
+  const bool records = config.stage().limits != nullptr;
+  set.whole_items = records;
   const auto loader = set.loader(config, comm);
   ScoreResult result{.file = path.string(),
-                     .pairs = set.pack->attributes().sequences_per_item == 2,
-                     .classes = instance.spec().head.classifies,
+                     .pairs = !records && set.pack->attributes().sequences_per_item == 2,
+                     .classes = !records && instance.spec().head.classifies(),
+                     .records = records,
+                     .vectors = instance.spec().head.kind == model::Head::Kind::vector,
                      .items = loader->num_items(),
                      .tokens = loader->global_tokens()};
-  Members members = result.pairs ? pair_members : score_member;
-  if (result.classes && config.finetuning.problem_type.empty() && comm.rank() == 0)
-    log::info("problem_type is not set, assuming {}: set it if the classifier was trained with another one",
-              config.finetuning.effective_problem_type(instance.spec().head.values));
-  if (result.classes)
-    members = [problem = config.finetuning.effective_problem_type(instance.spec().head.values)](std::span<const float> values) {
-      return class_members(problem, values);
-    };
+  const Members members = members_of(result, instance.spec().head, config, comm);
   LinesFile file(path, "scores", comm);
   ScoreRange range;
   std::function<std::string(std::int64_t)> origin;
@@ -132,7 +142,7 @@ config::RunConfig in_stage(config::RunConfig config, std::string_view stage) {
 /// Returns the name of the stage that matches the data; a pack's stage is known already.
 std::string_view stage_of_data(const config::RunConfig& config) {
   const config::Stage& stage = config.stage();
-  if (stage.classifies()) return stage.name;
+  if (stage.classifies() || stage.limits != nullptr) return stage.name;
   const config::DataArgs& d = config.data;
   const auto& names = d.eval_pack.empty() && !d.eval_dataset.empty() ? d.eval_dataset : d.dataset;
   const bool pack = !d.eval_pack.empty() || (d.eval_dataset.empty() && !d.pack.empty());
@@ -161,7 +171,8 @@ nlohmann::json ScoreResult::values() const {
 }
 
 ScoreResult score(const config::RunConfig& config, comm::Communicator& comm, c10::Device device, const fs::path& file) {
-  const config::RunConfig scoring = config.stage().classifies() ? config : in_stage(config, "rm");
+  const bool records = config.stage().limits != nullptr;
+  const config::RunConfig scoring = config.stage().classifies() || records ? config : in_stage(config, "rm");
   std::string_view stage;
   comm::agreed(comm, [&] {
     stage = stage_of_data(config);
@@ -169,7 +180,7 @@ ScoreResult score(const config::RunConfig& config, comm::Communicator& comm, c10
   });
   const auto instance = infer::load_for_inference(scoring, comm, device);
   const auto set = engine::open_eval_data(in_stage(config, stage), instance->spec().config, comm);
-  if (scoring.stage().classifies() && engine::has_labels(set)) engine::require_labels(set, scoring, comm);
+  if (scoring.stage().classifies() && !records && engine::has_labels(set)) engine::require_labels(set, scoring, comm);
   const activity::Phase phase("score");
   return score_set(*instance, set, scoring, comm, file, /*tells_origin=*/true);
 }

@@ -23,12 +23,14 @@ Column& column_of(MicroBatch& batch, std::string_view name, IndexSpace space) {
   return batch.columns.try_emplace(std::string(name), Column{space}).first->second;
 }
 
-void append_item(MicroBatch& batch, const pack::FlatItem& item) {
-  std::int64_t begin = 0, span = 0;
-  for (std::size_t s = 0; s < item.sequence_ends.size(); ++s) {
+/// Appends the item's sequences with these indices.
+void append_item(MicroBatch& batch, const pack::FlatItem& item, std::span<const std::int32_t> sequences) {
+  for (const std::int32_t sequence : sequences) {
+    const auto s = static_cast<std::size_t>(sequence);
+    const std::int64_t begin = s == 0 ? 0 : item.sequence_ends[s - 1], first_span = s == 0 ? 0 : item.span_ends[s - 1];
     const auto base = static_cast<std::int32_t>(batch.tokens.size());
     batch.tokens.insert(batch.tokens.end(), item.ids.begin() + begin, item.ids.begin() + item.sequence_ends[s]);
-    for (; span < item.span_ends[s]; ++span) {
+    for (std::int64_t span = first_span; span < item.span_ends[s]; ++span) {
       const encode::Span& labels = item.spans[static_cast<std::size_t>(span)];
       for (std::int32_t p = std::max(labels.begin, 1); p < labels.end; ++p) batch.label_positions.push_back(base + p);
       if (!item.span_weights.empty() && !batch.label_positions.empty())
@@ -36,21 +38,38 @@ void append_item(MicroBatch& batch, const pack::FlatItem& item) {
             .values.resize(batch.label_positions.size(), static_cast<double>(item.span_weights[static_cast<std::size_t>(span)]));
     }
     batch.cu_seqlens.push_back(static_cast<std::int32_t>(batch.tokens.size()));
-    batch.samples.push_back(item.first_sequence + static_cast<std::int64_t>(s));
-    begin = item.sequence_ends[s];
+    batch.samples.push_back(item.first_sequence + sequence);
   }
   batch.item_offsets.push_back(static_cast<std::int32_t>(batch.samples.size()));
 }
 
-/// Reads items into one micro-batch, and compares them with the length table from which the batch was planned.
-MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::int64_t> items, bool share_prompts) {
+std::vector<std::int32_t> all_sequences(const pack::FlatItem& item) {
+  std::vector<std::int32_t> all(item.sequence_ends.size());
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+/// Throws Error if the item differs from the length table, from which the batch was planned.
+void require_length(const pack::PackReader& pack, std::int64_t item, const pack::FlatItem& flat) {
+  std::int64_t labels = 0;
+  for (const encode::Span& span : flat.spans) labels += span.end - std::max(span.begin, 1);
+  const auto i = static_cast<std::size_t>(item);
+  require(std::ssize(flat.ids) == pack.item_tokens()[i] && labels == pack.item_labels()[i],
+          "'{}', item {}: {} tokens and {} labels, but its length table says {} and {}: the file is damaged, copy or pack "
+          "it again",
+          pack.path().string(), item, flat.ids.size(), labels, pack.item_tokens()[i], pack.item_labels()[i]);
+}
+
+/// Reads items into one micro-batch, and compares them with the length table. `choice`: null for all sequences.
+MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::int64_t> items, bool share_prompts,
+                            const ItemChoice* choice, std::uint64_t epoch) {
   MicroBatch batch;
   const config::Stage& stage = pack.attributes().stage_row();
   const auto item_columns = encode::item_columns(stage.sample);
   share_prompts = share_prompts && stage.has_pairs();
   std::int64_t tokens = 0, labels = 0;
   for (const std::int64_t item : items) {
-    tokens += pack.item_tokens()[static_cast<std::size_t>(item)];
+    tokens += choice ? choice->tokens(item, epoch) : pack.item_tokens()[static_cast<std::size_t>(item)];
     labels += pack.item_labels()[static_cast<std::size_t>(item)];
   }
   require(tokens <= std::numeric_limits<std::int32_t>::max(), "a micro-batch of {} tokens: lower the batch size", tokens);
@@ -58,21 +77,20 @@ MicroBatch read_micro_batch(const pack::PackReader& pack, std::span<const std::i
   batch.label_positions.reserve(static_cast<std::size_t>(labels));
   batch.cu_seqlens.push_back(0);
   batch.item_offsets.push_back(0);
+  batch.items.assign(items.begin(), items.end());
   pack::FlatItem flat;
   for (const std::int64_t item : items) {
-    const std::size_t tokens_before = batch.tokens.size(), labels_before = batch.label_positions.size();
     pack.read(item, flat);
-    append_item(batch, flat);
+    require_length(pack, item, flat);
+    const std::vector<std::int32_t> sequences = choice ? choice->sequences(item, epoch) : all_sequences(flat);
+    append_item(batch, flat, sequences);
     if (share_prompts) batch.shared.insert(batch.shared.end(), {0, shared_prompt(flat)});
     for (const encode::ItemColumn& column : item_columns)
       column.append(pack.origin(item).tags, column_of(batch, column.name, IndexSpace::item));
-    const auto i = static_cast<std::size_t>(item);
-    const auto got_tokens = static_cast<std::int64_t>(batch.tokens.size() - tokens_before);
-    const auto got_labels = static_cast<std::int64_t>(batch.label_positions.size() - labels_before);
-    require(got_tokens == pack.item_tokens()[i] && got_labels == pack.item_labels()[i],
-            "'{}', item {}: {} tokens and {} labels, but its length table says {} and {}: the file is damaged, copy or pack "
-            "it again",
-            pack.path().string(), item, got_tokens, got_labels, pack.item_tokens()[i], pack.item_labels()[i]);
+    if (choice && choice->ranks())
+      for (const std::int32_t sequence : sequences)
+        column_of(batch, columns::kDocumentLabels, IndexSpace::sequence)
+            .values.push_back(choice->is_positive(item, sequence) ? 1.0 : 0.0);
   }
   // Unlabelled items can be scored, but nothing is compared with their labels.
   std::erase_if(batch.columns, [&](const auto& column) {
@@ -111,6 +129,7 @@ MicroBatch select_sequence(const MicroBatch& batch, std::int32_t index) {
     }
     part.samples.push_back(batch.samples[at]);
     part.item_offsets.push_back(static_cast<std::int32_t>(part.samples.size()));
+    part.items.push_back(batch.items[i]);
     taken[IndexSpace::sequence].push_back(at);
     taken[IndexSpace::item].push_back(i);
   }
@@ -120,7 +139,8 @@ MicroBatch select_sequence(const MicroBatch& batch, std::int32_t index) {
 
 Loader::Loader(std::shared_ptr<const pack::PackReader> pack, LoaderOptions options, int rank, int world_size)
     : pack_(std::move(pack)),
-      schedule_(pack_->item_tokens(), pack_->item_labels(), options, world_size),
+      choice_(make_choice(*pack_, options.limits, options.seed)),
+      schedule_(item_tokens(), pack_->item_labels(), options, world_size),
       shared_(options.share_prompts ? shared_prompts(*pack_) : std::vector<std::int32_t>()),
       rank_(rank),
       prefetch_steps_(static_cast<std::size_t>(std::max<std::int64_t>(options.prefetch_steps, 1))) {
@@ -130,7 +150,8 @@ Loader::Loader(std::shared_ptr<const pack::PackReader> pack, LoaderOptions optio
 Loader::~Loader() = default;
 
 BatchBounds Loader::bounds() const {
-  return batch_bounds(schedule_, pack_->item_tokens(), pack_->item_labels(), pack_->attributes().sequences_per_item, shared_);
+  return batch_bounds(schedule_, item_tokens(), pack_->item_labels(), pack_->attributes().max_item_sequences, shared_,
+                      choice_ ? choice_->sizes() : ItemSequences{});
 }
 
 double Loader::shared_token_fraction() const {
@@ -159,11 +180,18 @@ StepBatch Loader::read_step(std::int64_t step) const {
   batch.global_samples = plan.samples;
   batch.weighted = pack_->has_weights();
   batch.max_micro_batches = plan.max_micro_batches;
+  const auto pass = static_cast<std::uint64_t>(step / schedule_.steps_per_epoch());
+  if (choice_) {
+    batch.global_tokens = 0;
+    for (const auto& items : plan.micro_batches)
+      for (const std::int64_t item : items) batch.global_tokens += choice_->tokens(item, pass);
+  }
   batch.first_micro_batch = plan.micro_batches_before(rank_, schedule_.world_size());
   batch.global_micro_batches = plan.micro_batches_before(schedule_.world_size(), schedule_.world_size());
   for (std::int64_t round = 0; round < plan.max_micro_batches; ++round) {
     const auto& items = plan.micro_batches[static_cast<std::size_t>(round * schedule_.world_size() + rank_)];
-    if (!items.empty()) batch.micro_batches.push_back(read_micro_batch(*pack_, items, schedule_.options().share_prompts));
+    if (!items.empty())
+      batch.micro_batches.push_back(read_micro_batch(*pack_, items, schedule_.options().share_prompts, choice_.get(), pass));
   }
   return batch;
 }
@@ -203,6 +231,10 @@ json Loader::identity() const {
                 {"global_batch_size", schedule_.global_batch_size()},
                 {"units_per_epoch", schedule_.units_per_epoch()},
                 {"row_tokens", o.packing ? o.row_tokens : 0}};
+  if (o.limits) {
+    const auto limit = [](const std::optional<std::int64_t>& n) { return n ? json(*n) : json("all"); };
+    identity["documents"] = {{"groups", limit(o.limits->groups)}, {"negatives", limit(o.limits->negatives)}};
+  }
   if (!o.curriculum) return identity;
   // The shares follow the training's progress, so another length gives another order.
   identity["total_steps"] = schedule_.total_steps();
@@ -221,6 +253,7 @@ std::string remedy_for(std::string_view key, const json& saved) {
   if (key == "row_tokens") return "set packing and cutoff_len as they were";
   if (key == "shuffle") return "set disable_shuffling as it was";
   if (key == "units_per_epoch") return "set dataloader_drop_last as it was";
+  if (key == "documents") return "set the limits of positives and negatives as they were";
   if (key == "total_steps" || key == "curriculum") return "set the curriculum and the run's length as they were";
   return "use the same data and the same val_size";
 }
@@ -257,8 +290,9 @@ void Loader::resume(const json& position) {
 }
 
 EvalLoader::EvalLoader(std::shared_ptr<const pack::PackReader> pack, ItemSubset items, std::int64_t micro_batch_size, int rank,
-                       int world_size, std::int64_t max_items, bool share_prompts)
+                       int world_size, std::int64_t max_items, bool share_prompts, std::shared_ptr<const ItemChoice> choice)
     : pack_(std::move(pack)),
+      choice_(std::move(choice)),
       items_(std::move(items)),
       micro_batch_size_(micro_batch_size),
       rank_(rank),
@@ -271,11 +305,12 @@ EvalLoader::EvalLoader(std::shared_ptr<const pack::PackReader> pack, ItemSubset 
   const std::int64_t per_round = micro_batch_size * world_size;
   max_micro_batches_ = (num_items_ + per_round - 1) / per_round;
   for (std::int64_t i = 0, micro_tokens = 0; i < num_items_; ++i) {
-    const std::int64_t tokens = pack_->item_tokens()[static_cast<std::size_t>(item_at(i))];
+    const auto item = static_cast<std::size_t>(item_at(i));
+    const std::int64_t tokens = choice_ ? choice_->tokens(item_at(i), 0) : pack_->item_tokens()[item];
     tokens_ += tokens;
     micro_tokens = i % micro_batch_size == 0 ? tokens : micro_tokens + tokens;
     max_micro_batch_tokens_ = std::max(max_micro_batch_tokens_, micro_tokens);
-    label_tokens_ += pack_->item_labels()[static_cast<std::size_t>(item_at(i))];
+    label_tokens_ += pack_->item_labels()[item];
   }
 }
 
@@ -290,7 +325,7 @@ MicroBatch EvalLoader::read_round(std::int64_t round) const {
   const std::int64_t end = std::min(begin + micro_batch_size_, num_items_);
   std::vector<std::int64_t> items;
   for (std::int64_t i = begin; i < end; ++i) items.push_back(item_at(i));
-  return read_micro_batch(*pack_, items, share_prompts_);
+  return read_micro_batch(*pack_, items, share_prompts_, choice_.get(), /*epoch=*/0);
 }
 
 std::optional<MicroBatch> EvalLoader::next() {

@@ -68,6 +68,7 @@ LoaderOptions loader_options(const config::RunConfig& config) {
   options.num_epochs = t.num_train_epochs;
   options.max_steps = std::max<std::int64_t>(0, t.max_steps);
   options.share_prompts = config.unshared_prompts_reason().empty();
+  if (config.stage().sequences == 0) options.limits = config.stage().limits(config);
   return options;
 }
 

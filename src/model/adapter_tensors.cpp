@@ -55,17 +55,18 @@ std::string words_of(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(words, "; "));
 }
 
-/// Returns the names that files may have for a tensor: with the decoder prefix of a vision-language or of a text-only model, and
-/// with the newer names of Mixtral's experts.
+/// Returns the names that files may have for a tensor: with the decoder prefix of a vision-language or of a text-only model,
+/// without one (PEFT writes that if the adapter was trained on an AutoModel), and with the newer names of Mixtral's experts.
 std::vector<std::string> names_of(const std::string& name) {
   constexpr std::string_view kOld = ".block_sparse_moe.", kNew = ".mlp.", kOuter = kAdapterPrefix;
   std::vector<std::string> names = {name};
-  for (const std::string_view prefix : kTextPrefixes)
-    if (name.starts_with(kOuter) && std::string_view(name).substr(kOuter.size()).starts_with(prefix)) {
-      for (const std::string_view other : kTextPrefixes)
-        if (other != prefix) names.push_back(fmt::format("{}{}{}", kOuter, other, name.substr(kOuter.size() + prefix.size())));
-      break;
-    }
+  if (name.starts_with(kOuter)) {
+    std::string_view inner = std::string_view(name).substr(kOuter.size());
+    const auto prefix = std::ranges::find_if(kTextPrefixes, [&](std::string_view p) { return inner.starts_with(p); });
+    if (prefix != std::end(kTextPrefixes)) inner.remove_prefix(prefix->size());
+    for (const std::string_view other : {kTextPrefixes[0], kTextPrefixes[1], std::string_view()})
+      names.push_back(fmt::format("{}{}{}", kOuter, other, inner));
+  }
   if (const auto place = name.find(kOld); place != std::string::npos)
     names.push_back(std::string(name).replace(place, kOld.size(), kNew));
   return names;

@@ -67,7 +67,7 @@ void write_unmerged(const io::TensorLocation& from, DType type, io::ModelWriter&
 void correct_config(io::Storage& storage, const fs::path& dir, const MergedModel& model, const ExportRequest& request) {
   const std::optional<DType> asked = request.dtype;
   const Head& head = model.spec().head;
-  if (head.classifies) {
+  if (head.classifies()) {
     const std::string text = io::read_text_file(dir / io::kModelConfigFile);
     io::write_file(storage, dir / io::kModelConfigFile,
                    classifier_config(text, model.spec().config, head.values, request.problem_type));
@@ -149,7 +149,7 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
 /// Throws ConfigError if the format cannot hold the model's head.
 void require_head_fits(const ExportRequest& request, const MergedModel& model) {
   const fs::path& from = request.adapter.empty() ? request.base : request.adapter;
-  if (model.spec().head.classifies && request.format != ExportFormat::safetensors)
+  if (model.spec().head.classifies() && request.format != ExportFormat::safetensors)
     fail_config(
         "'{}' is a classifier with {} labels, and exporting classifiers to 4 bits or GGUF is not implemented: export in 16 bits, "
         "without export_quantization_bit and export_format",

@@ -206,14 +206,14 @@ UnitSpec build_embedding(const ModelSpec& spec) {
 UnitSpec build_head(const ModelSpec& spec) {
   UnitSpec unit = unit_of(UnitSpec::Kind::head, -1, "head");
   place_outer(unit, spec, {.path = kFinalNorm, .shape = {spec.config.hidden_size}});
-  if (spec.head.classifies) {
+  if (spec.head.classifies()) {
     place_base(unit, "", spec,
                {.path = kScore, .shape = {spec.head.values, spec.config.hidden_size}, .decays = true, .role = Role::value_head});
-  } else if (spec.head.of_sequences()) {
+  } else if (spec.head.has_linear()) {
     place_base(unit, "", spec,
                {.path = kValueHead, .shape = {1, spec.config.hidden_size}, .decays = true, .role = Role::value_head});
     place_base(unit, "", spec, {.path = kValueHeadBias, .shape = {1}, .role = Role::value_head});
-  } else if (!spec.config.tie_word_embeddings) {
+  } else if (spec.head.reads_tokens() && !spec.config.tie_word_embeddings) {
     place_outer(unit, spec,
                 {kLmHead, {spec.config.vocab_size, spec.config.hidden_size}, true, /*decays=*/true, GradPlacement::sharded});
     if (spec.untied) unit.params.back().parts = spec.units.front().params.front().in_files();
@@ -280,7 +280,7 @@ ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, con
   if (spec.adapter.targets().text_prefix.empty()) spec.adapter.targets().text_prefix = config.module_prefix;
   spec.finetuning = finetuning;
   spec.head = head;
-  if (head.of_sequences() && !config.tie_word_embeddings) spec.config.other_prefixes.emplace_back(kLmHead);
+  if (!head.reads_tokens() && !config.tie_word_embeddings) spec.config.other_prefixes.emplace_back(kLmHead);
   spec.freeze = freeze;
   const auto apart = [&](const char* name) { return is_saved_whole(spec.adapter.targets().modules_to_save, name); };
   spec.untied = spec.ties_head() && (apart(kEmbedTokens) || apart(kLmHead));

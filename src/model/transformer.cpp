@@ -6,6 +6,8 @@
 #include "qft/ops/embedding_noise.h"
 #include "qft/ops/matmul_choice.h"
 #include "qft/ops/norm.h"
+#include "qft/ops/value_head.h"
+#include "qft/ops/vector_head.h"
 
 #include <algorithm>
 
@@ -20,6 +22,23 @@ at::Tensor last_rows(const ops::PackedSequences& sequences, c10::Device device) 
   std::vector<std::int64_t> rows;
   for (const std::int32_t end : std::span(sequences.cu_seqlens).subspan(1)) rows.push_back(sequences.shared.row_of(end - 1));
   return device::upload(rows, device);
+}
+
+/// Computes the values of whole sequences from their last rows y [S, hidden] after the final norm.
+void sequence_values(const Head& kind, const HeadWeights& head, const at::Tensor& y, const at::Tensor& values) {
+  if (kind.kind == Head::Kind::vector) return ops::vector_head_forward(y, values);
+  if (kind.kind == Head::Kind::token_difference)
+    return ops::token_difference_forward(y, head.table.value, {kind.minuend, kind.subtrahend}, values);
+  ops::value_head_forward(y, head.table.value, head.bias.value, values);
+}
+
+/// Computes gy [S, hidden] and adds to the head's gradients.
+void sequence_gradients(const Head& kind, const HeadWeights& head, const at::Tensor& y, const at::Tensor& grad_values,
+                        const at::Tensor& gy) {
+  if (kind.kind == Head::Kind::vector) return ops::vector_head_backward(y, grad_values, gy);
+  if (kind.kind == Head::Kind::token_difference)
+    return ops::token_difference_backward(y, head.table.value, {kind.minuend, kind.subtrahend}, grad_values, gy, head.table.grad);
+  ops::value_head_backward(y, head.table.value, grad_values, gy, head.table.grad, head.bias.grad);
 }
 
 }  // namespace
@@ -178,7 +197,7 @@ void Transformer::head_forward(const HeadWeights& head, const MicroInput& in, co
   at::Tensor rstd;
   if (spec_.head.of_sequences()) {
     const at::Tensor last = x.index_select(0, last_rows(in.sequences, device()));
-    return ops::value_head_forward(head_input(head, last, rstd), head.table.value, head.bias.value, values);
+    return sequence_values(spec_.head, head, head_input(head, last, rstd), values);
   }
   ops::head_forward(head_input(head, x, rstd), head.table.value, in.labels, values, workspace_, head_rows_, reader);
 }
@@ -190,8 +209,8 @@ void Transformer::head_forward_backward(const HeadWeights& head, const MicroInpu
   if (spec_.head.of_sequences()) {
     const at::Tensor rows = last_rows(in.sequences, device());
     const at::Tensor last = x.index_select(0, rows), y = head_input(head, last, rstd), gy = at::empty_like(last);
-    if (values.defined()) ops::value_head_forward(y, head.table.value, head.bias.value, values);
-    ops::value_head_backward(y, head.table.value, grad_values, gy, head.table.grad, head.bias.grad);
+    if (values.defined()) sequence_values(spec_.head, head, y, values);
+    sequence_gradients(spec_.head, head, y, grad_values, gy);
     ops::rms_norm_backward(
         {.gy = gy, .x = last, .weight = head.norm.value, .rstd = rstd, .gx = gy, .gweight = head.norm.grad, .form = norm_},
         workspace_);

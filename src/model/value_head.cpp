@@ -21,7 +21,7 @@ void for_each_of_head(const ModelSpec& spec, const F& visit) {
 }  // namespace
 
 HeadFile find_head(const ModelSpec& spec, const io::ModelFiles& files, const std::filesystem::path& adapter) {
-  if (!spec.head.classifies) return {io::value_head_of(adapter.empty() ? files.dir() : adapter)};
+  if (!spec.head.classifies()) return {io::value_head_of(adapter.empty() ? files.dir() : adapter)};
   if (!adapter.empty()) {
     const std::filesystem::path path = io::adapter_weights_of(adapter);
     if (std::filesystem::exists(path) && io::open_tensor_file(path)->find(std::string(kAdapterPrefix) + kScore) != nullptr)
@@ -51,7 +51,7 @@ void init_value_head(const ModelSpec& spec, std::uint64_t seed, const ParamAcces
   for_each_of_head(spec, [&](int unit, const ParamSpec& param) {
     const Shard dst = access(unit, param);
     if (dst.values.numel() == 0) return;
-    if (spec.head.classifies)
+    if (spec.head.classifies())
       fill_normal(param, seed, spec.config.initializer_range, dst);
     else
       fill_uniform(param, seed, bound, dst);

@@ -116,8 +116,9 @@ Weight bind_weight(const UnitSpec& unit, std::string_view path, const UnitBuffer
 
 HeadWeights bind_head(const ModelSpec& spec, const UnitBuffers& head, const UnitBuffers& embedding) {
   const auto own = [&](const char* path) { return bind_weight(spec.units.back(), path, head); };
-  if (spec.head.classifies) return {own(kFinalNorm), own(kScore)};
-  if (spec.head.of_sequences()) return {own(kFinalNorm), own(kValueHead), own(kValueHeadBias)};
+  if (spec.head.kind == Head::Kind::vector) return {own(kFinalNorm)};
+  if (spec.head.classifies()) return {own(kFinalNorm), own(kScore)};
+  if (spec.head.kind == Head::Kind::value) return {own(kFinalNorm), own(kValueHead), own(kValueHeadBias)};
   return {own(kFinalNorm), spec.ties_head() ? bind_weight(spec.units.front(), kEmbedTokens, embedding) : own(kLmHead)};
 }
 

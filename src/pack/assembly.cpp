@@ -34,7 +34,7 @@ void globalise_offsets(PackPart& part, const Sizes& first, const std::unordered_
 
 void complete_attributes(PackAttributes& attributes, const std::vector<PartSummary>& parts) {
   std::unordered_set<std::string> seen;
-  attributes.sequences_per_item = 0;
+  attributes.max_item_sequences = 0;
   attributes.max_item_tokens = 0;
   attributes.category_names.clear();
   for (PackSource& source : attributes.sources) source.records = source.items = source.dropped = source.truncated = 0;
@@ -54,15 +54,17 @@ void complete_attributes(PackAttributes& attributes, const std::vector<PartSumma
       if (seen.insert(name).second) attributes.category_names.push_back(name);
     attributes.max_item_tokens = std::max(attributes.max_item_tokens, part.max_item_tokens);
     if (part.sequences_per_item == 0) continue;
-    require(attributes.sequences_per_item == 0 || attributes.sequences_per_item == part.sequences_per_item,
+    require(attributes.varying_sequences || attributes.max_item_sequences == 0 ||
+                attributes.max_item_sequences == part.sequences_per_item,
             "items with {} and with {} sequences cannot share a pack: pack single samples and preference pairs separately",
-            attributes.sequences_per_item, part.sequences_per_item);
-    attributes.sequences_per_item = part.sequences_per_item;
+            attributes.max_item_sequences, part.sequences_per_item);
+    attributes.max_item_sequences = std::max(attributes.max_item_sequences, part.sequences_per_item);
   }
   for (std::size_t s = 0; s < drops.size(); ++s)
     encode::require_usable(attributes.sources[s].name, attributes.sources[s].records, drops[s]);
-  require(attributes.sequences_per_item > 0,
+  require(attributes.max_item_sequences > 0,
           "no item is left of {} records: check the datasets' columns, the template and cutoff_len", records);
+  attributes.sequences_per_item = attributes.varying_sequences ? 0 : attributes.max_item_sequences;
 }
 
 namespace {

@@ -57,7 +57,7 @@ void PackReader::verify_counts(const std::vector<std::int64_t>& items_found) con
 void PackReader::verify(const std::function<void(std::int64_t)>& progress) const {
   const auto tokens = item_tokens(), labels = item_labels();
   std::vector<std::int64_t> per_source(attributes_.sources.size());
-  std::int64_t longest = 0;
+  std::int64_t longest = 0, most = 0;
   for (std::int64_t i = 0; i < num_items(); ++i) {
     const encode::EncodedItem encoded = item(i);
     std::int64_t num_tokens = 0, num_labels = 0;
@@ -86,11 +86,16 @@ void PackReader::verify(const std::function<void(std::int64_t)>& progress) const
             where(i), encoded.dataset, per_source.size());
     ++per_source[static_cast<std::size_t>(encoded.dataset)];
     longest = std::max(longest, num_tokens);
+    most = std::max(most, static_cast<std::int64_t>(encoded.sequences.size()));
+    if (attributes_.varying_sequences)
+      encode::positives_of(attributes_.stage_row().sample, std::ssize(encoded.sequences), encoded.tags);
     if (progress) progress(i + 1);
   }
   verify_counts(per_source);
   require(longest == attributes_.max_item_tokens, "'{}': the longest item has {} tokens, max_item_tokens says {}",
           path().string(), longest, attributes_.max_item_tokens);
+  require(most == attributes_.max_item_sequences, "'{}': an item has up to {} sequences, max_item_sequences says {}",
+          path().string(), most, attributes_.max_item_sequences);
   verify_frame();
 }
 

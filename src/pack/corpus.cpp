@@ -28,6 +28,9 @@ void check_stage(const std::vector<encode::DatasetSpec>& specs, const config::St
   const bool pairs = stage.has_pairs(), feedback = stage.sample == encode::SampleKind::feedback;
   const bool answers = stage.sample == encode::SampleKind::conversation;
   for (const encode::DatasetSpec& spec : specs) {
+    if (spec.passages && stage.limits == nullptr)
+      fail_config("dataset '{}' has anchors with documents (column '{}'), which only stages embedding and reranker learn",
+                  spec.name, spec.columns.positive);
     if (feedback && spec.columns.kto_tag.empty())
       fail_config(
           "dataset '{}' has no marks, but stage kto learns from marks: name their column as kto_tag in dataset_info.json, or "
@@ -41,6 +44,14 @@ void check_stage(const std::vector<encode::DatasetSpec>& specs, const config::St
     if (!stage.weighs_labels && !spec.columns.weight.empty())
       fail_config("dataset '{}' has record weights ('{}'), which only stage sft uses: remove weight from its columns", spec.name,
                   spec.columns.weight);
+    if (stage.limits != nullptr && spec.ranking)
+      fail_config("dataset '{}' holds preference pairs, but stage {} learns {}: name the columns positive and negative",
+                  spec.name, stage.name, stage.items);
+    if (stage.sample == encode::SampleKind::ranking && spec.columns.positive.empty())
+      fail_config(
+          "dataset '{}' has no documents, but stage reranker scores documents of queries: name their columns as positive and "
+          "negative in dataset_info.json, or call them so in a file that dataset names itself",
+          spec.name);
     if (spec.ranking != pairs)
       fail_config(
           "dataset '{}' {} preference pairs (ranking in dataset_info.json, or columns chosen and rejected), and stage {} "
@@ -55,6 +66,36 @@ bool adds_bos_token(const std::filesystem::path& tokenizer_dir) {
   if (!std::filesystem::is_regular_file(file)) return false;
   const nlohmann::json json = io::read_json(file);
   return json.is_object() && json.value("add_bos_token", nlohmann::json()) == true;
+}
+
+/// Adds the tags of an anchor with its documents. Returns why the record yields no item; throws Error if it contradicts the
+/// stage.
+std::optional<encode::Drop> add_passage_tags(encode::Conversation& conversation, const encode::DatasetSpec& spec,
+                                             encode::SampleKind sample) {
+  auto& passages = conversation.passages;
+  const std::string& column = spec.columns.positive;
+  if (conversation.prompt.size() != 1) return encode::Drop{encode::DropReason::turns, "expected one question without an answer"};
+  if (passages.empty() && !column.empty())
+    return encode::Drop{encode::DropReason::no_answer, fmt::format("'{}' is missing or null", column)};
+  const bool ranks = sample == encode::SampleKind::ranking;
+  if (!conversation.label.empty()) {
+    const double label = encode::parse_targets(conversation.label).front();
+    if (!ranks) conversation.tags.emplace_back(encode::kLabelTag, conversation.label);
+    if (ranks && (passages.size() != 1 || (label != 0.0 && label != 1.0)))
+      throw Error(fmt::format(
+          "'{}' is {}: one label belongs to one document, and is 1 (relevant) or 0; {} documents need a list of labels, "
+          "or columns positive and negative",
+          spec.columns.label, conversation.label, passages.size()));
+    if (ranks) passages.front().relevant = label == 1.0;
+  } else if (!ranks && !spec.columns.label.empty()) {
+    conversation.tags.emplace_back(encode::kLabelTag, "1.0");  // as in ms-swift
+  }
+  const auto relevant = std::ranges::count_if(passages, &encode::Passage::relevant);
+  if (!ranks && !passages.empty() && relevant != 1)
+    throw Error(fmt::format("'{}' holds {} positives, but an anchor of stage embedding has one: write a record for each", column,
+                            relevant));
+  conversation.tags.emplace_back(encode::kPositivesTag, std::to_string(relevant));
+  return std::nullopt;
 }
 
 nlohmann::json describe(const encode::DatasetSpec& spec) {
@@ -73,6 +114,8 @@ nlohmann::json describe(const encode::DatasetSpec& spec) {
   if (!c.weight.empty()) described["weight"] = c.weight;
   if (!c.documents.empty() || !c.template_kwargs.empty()) described["template_columns"] = {c.documents, c.template_kwargs};
   if (!c.label.empty()) described["columns"].push_back(c.label);  // absent if empty, as in all earlier packs
+  if (spec.passages) described["passages"] = {c.positive, c.negatives};
+  if (spec.min_label) described["min_label"] = *spec.min_label;
   return described;
 }
 
@@ -229,6 +272,7 @@ PackAttributes Corpus::attributes() const {
   attributes.template_name = chat.spec().name;
   attributes.stage = stage_->name;
   attributes.vocab_size = chat.tokenizer().vocab_size();
+  attributes.varying_sequences = stage_->sequences == 0;
   attributes.cutoff_len = encoder_->options().cutoff_len;
   attributes.options = options_;
   attributes.template_options = template_options_;
@@ -392,6 +436,9 @@ class Corpus::ChunkReader {
       if (!column.empty() && conversation.label.empty())
         return drop(ref, {encode::DropReason::no_answer, fmt::format("'{}' is missing or null", column)}, where, counts);
       if (!column.empty()) conversation.tags.emplace_back(encode::kLabelTag, conversation.label);
+      encode(ref, where, conversation, counts);
+    } else if (corpus_.stage_->limits != nullptr) {
+      if (auto why = add_passage_tags(conversation, spec_of(ref), corpus_.stage_->sample)) return drop(ref, *why, where, counts);
       encode(ref, where, conversation, counts);
     } else {
       encode(ref, where, conversation, counts);

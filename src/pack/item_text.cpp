@@ -43,6 +43,12 @@ std::vector<Piece> pieces_of(const encode::EncodedSequence& sequence, const toke
 
 /// Returns the role of a sequence in its item; "" if the item has only one sequence.
 std::string sequence_name(const PackReader& pack, const encode::EncodedItem& item, std::size_t number) {
+  if (pack.attributes().varying_sequences) {
+    const config::SampleKind kind = pack.attributes().stage_row().sample;
+    const auto positives = static_cast<std::size_t>(encode::positives_of(kind, std::ssize(item.sequences), item.tags));
+    if (kind == config::SampleKind::ranking) return number < positives ? "positive document" : "negative document";
+    return number == 0 ? "anchor" : number <= positives ? "positive" : "negative";
+  }
   if (item.sequences.size() == 1) return {};
   if (pack.attributes().stage_row().sample != config::SampleKind::feedback) return number == 0 ? "chosen" : "rejected";
   return number > 0 ? "another answer, for the KL" : encode::is_desirable(item.tags) ? "desirable" : "undesirable";

@@ -38,7 +38,8 @@ void write_attributes(io::h5::File& file, const PackAttributes& a, bool weighted
     truncated += s.truncated;
   }
   file.set_string("format", kPackFormatName);
-  file.set_int("format_version", weighted ? kWeightedPackVersion : kPackFormatVersion);
+  const bool varying = a.sequences_per_item == 0;
+  file.set_int("format_version", varying ? kVaryingPackVersion : weighted ? kWeightedPackVersion : kPackFormatVersion);
   file.set_string("fingerprint", a.fingerprint());
   file.set_string("tokenizer_hash", a.tokenizer_hash);
   file.set_string("template_hash", a.template_hash);
@@ -51,6 +52,7 @@ void write_attributes(io::h5::File& file, const PackAttributes& a, bool weighted
   file.set_string("sources", sources.dump());
   file.set_string("category_names", json(a.category_names).dump());
   file.set_int("sequences_per_item", a.sequences_per_item);
+  if (varying) file.set_int("max_item_sequences", a.max_item_sequences);
   file.set_int("max_item_tokens", a.max_item_tokens);
   file.set_int("dropped", dropped);
   file.set_int("truncated", truncated);

@@ -22,7 +22,7 @@ struct PartSummary {
   std::vector<PackSource> sources;                   // counts only
   std::vector<encode::Drops> drops;                  // per source
   std::vector<std::string> skipped;                  // "file:line: why"
-  std::int64_t sequences_per_item = 0;               // 0: no items
+  std::int64_t sequences_per_item = 0;               // the most, if it varies; 0: no items
   std::int64_t max_item_tokens = 0, labels = 0, source_bytes = 0;
 
   nlohmann::json to_json() const;

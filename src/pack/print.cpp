@@ -173,6 +173,17 @@ void write_json_lines(const PackReader& pack, std::int64_t first, std::int64_t c
       line += ",\"kl\":";
       append(line, item.sequences.back());
       line += fmt::format(",\"{}\":{}}}", encode::kFeedbackTag, encode::is_desirable(item.tags));
+    } else if (pack.attributes().varying_sequences) {
+      line += fmt::format("{{\"{}\":{},\"sequences\":[", encode::kPositivesTag,
+                          encode::positives_of(kind, std::ssize(item.sequences), item.tags));
+      for (const encode::EncodedSequence& sequence : item.sequences) {
+        append(line, sequence);
+        line += ',';
+      }
+      line.back() = ']';
+      if (const auto label = encode::targets_from_tags(item.tags))
+        line += fmt::format(",\"{}\":[{}]", encode::kLabelTag, fmt::join(*label, ","));
+      line += '}';
     } else if (item.sequences.size() == 2) {
       line += "{\"chosen\":";
       append(line, item.sequences[0]);

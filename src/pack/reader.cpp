@@ -11,6 +11,7 @@
 #include <cmath>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "arrays.h"
@@ -47,6 +48,8 @@ PackAttributes read_attributes(const io::h5::File& file) try {
   a.sources = parse_sources(parse_attribute(file, "sources"));
   a.category_names = parse_attribute(file, "category_names").get<std::vector<std::string>>();
   a.sequences_per_item = file.get_int("sequences_per_item");
+  a.varying_sequences = a.sequences_per_item == 0;
+  a.max_item_sequences = a.varying_sequences ? file.get_int("max_item_sequences") : a.sequences_per_item;
   a.max_item_tokens = file.get_int("max_item_tokens");
   return a;
 } catch (const json::exception& e) {
@@ -98,11 +101,14 @@ void PackReader::read_header() {
   if (!file.has_attribute("format") || file.get_string("format") != kPackFormatName)
     fail("'{}' is an HDF5 file but not a pack: make one with qft-pack", path().string());
   const std::int64_t version = file.get_int("format_version");
-  require(version == kPackFormatVersion || version == kWeightedPackVersion,
-          "'{}' has pack format {}, this program reads {} and {}: repack with its qft-pack", path().string(), version,
-          kPackFormatVersion, kWeightedPackVersion);
+  require(version >= kPackFormatVersion && version <= kVaryingPackVersion,
+          "'{}' has pack format {}, this program reads {} to {}: repack with its qft-pack", path().string(), version,
+          kPackFormatVersion, kVaryingPackVersion);
   weighted_ = version == kWeightedPackVersion;
   attributes_ = read_attributes(file);
+  require(attributes_.varying_sequences == (version == kVaryingPackVersion),
+          "'{}': sequences_per_item is {} in pack format {}: the file is damaged, repack", path().string(),
+          attributes_.sequences_per_item, version);
   fingerprint_ = file.get_string("fingerprint");
   require(fingerprint_ == attributes_.fingerprint(),
           "'{}': fingerprint {} does not follow from the other attributes ({}): they were changed after packing, repack",
@@ -192,9 +198,10 @@ void PackReader::read(std::int64_t index, FlatItem& item) const {
   read_offsets(PackArray::item_offsets, index, range, index);
   const auto sequences = static_cast<std::size_t>(range[1] - range[0]);
   item.first_sequence = range[0];
-  require(sequences >= 1 && static_cast<std::int64_t>(sequences) == attributes_.sequences_per_item,
-          "{}: it has {} sequences instead of {}: the file is damaged, pack it again", where(index), sequences,
-          attributes_.sequences_per_item);
+  require(sequences >= 1 && (attributes_.varying_sequences ? std::cmp_less_equal(sequences, attributes_.max_item_sequences)
+                                                           : std::cmp_equal(sequences, attributes_.sequences_per_item)),
+          "{}: it has {} sequences instead of {}{}: the file is damaged, pack it again", where(index), sequences,
+          attributes_.varying_sequences ? "1 to " : "", attributes_.max_item_sequences);
 
   std::vector<std::int64_t> offsets(sequences + 1);
   const auto make_relative = [&](std::vector<std::int64_t>& ends) {
@@ -295,6 +302,10 @@ std::vector<std::int64_t> PackReader::sequence_tokens() const {
   std::adjacent_difference(tokens.begin(), tokens.end(), tokens.begin());
   tokens.erase(tokens.begin());
   return tokens;
+}
+
+std::vector<std::int64_t> PackReader::item_offsets() const {
+  return all_offsets(PackArray::item_offsets);
 }
 
 std::vector<std::string> PackReader::item_tags() const {

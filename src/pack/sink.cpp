@@ -21,6 +21,7 @@ void PackSink::check_sequence(const encode::EncodedSequence& sequence) const {
     last = span.end;
   }
   const auto& weights = sequence.span_weights;
+  require(weights.empty() || !attributes_.varying_sequences, "label weights in an item of stage {}", attributes_.stage);
   require(weights.empty() || weights.size() == sequence.label_spans.size(), "{} weights for {} label spans", weights.size(),
           sequence.label_spans.size());
   for (const float weight : weights)
@@ -37,8 +38,8 @@ void PackSink::add(encode::EncodedItem&& item) try {
   PartSummary& summary = part_.summary;
   const auto sequences = static_cast<std::int64_t>(item.sequences.size());
   require(sequences >= 1, "an item without sequences");
-  require(summary.sequences_per_item == 0 || summary.sequences_per_item == sequences, "an item of {} sequences among items of {}",
-          sequences, summary.sequences_per_item);
+  require(attributes_.varying_sequences || summary.sequences_per_item == 0 || summary.sequences_per_item == sequences,
+          "an item of {} sequences among items of {}", sequences, summary.sequences_per_item);
 
   std::size_t size = 0;
   for (const encode::EncodedSequence& sequence : item.sequences) {
@@ -85,7 +86,7 @@ void PackSink::add(encode::EncodedItem&& item) try {
   part_.item_crc32c.push_back(flat.crc());
   part_.item_crc32c.push_back(origin_crc(item.category, item.dataset, item.source_index, tags));
 
-  summary.sequences_per_item = sequences;
+  summary.sequences_per_item = std::max(summary.sequences_per_item, sequences);
   summary.max_item_tokens = std::max(summary.max_item_tokens, tokens);
   summary.labels += labels;
   ++summary.sources[static_cast<std::size_t>(item.dataset)].items;

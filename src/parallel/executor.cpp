@@ -92,10 +92,14 @@ StepResult Executor::train(const ActionList& list, std::span<const model::MicroI
 }
 
 void Executor::evaluate(const ActionList& list, std::span<const model::MicroInput> micros, const ObserveLogprobs& observe,
-                        const Objective* objective) {
+                        const Objective* objective, std::optional<std::uint64_t> training_step) {
   ReferenceLane lane(objective != nullptr && objective->reference_rows(), micros.size());
   const auto head = evaluation_head(objective, observe, lane);
   Pass pass{.micros = micros, .head = *head, .reference_head = lane};
+  if (training_step) {
+    pass.random = random_;
+    pass.random.step = *training_step;
+  }
   interpret(list, pass);
 }
 
@@ -241,7 +245,7 @@ void Executor::forward_layer(const Action& action, MicroInFlight& micro, const P
   model::Arena& scratch = in_flight_->scratch();
   const auto mark = scratch.mark();
   LayerCall call = units_->layer(action.target, action.lane == Lane::reference ? BindMode::base : BindMode::weights);
-  call.counts_routing = action.lane == Lane::policy;
+  call.counts_routing = action.lane == Lane::policy && pass.training();
   if (transformer_.spec().has_experts(action.target))
     call.on_expert_rows = [this, unit = action.target](std::span<const std::int64_t> begins) {
       const double start = steady_seconds();

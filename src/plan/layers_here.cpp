@@ -102,14 +102,15 @@ void SampleLayers::make_buffers() {
   const std::int64_t tokens = input_.num_tokens();
   const auto statistics = at::TensorOptions().dtype(transformer_->statistics_dtype()).device(device_);
   const bool trained = spec_.finetuning == Finetuning::full;
-  const bool scores = spec_.head.of_sequences();
   const auto weight = [&](at::IntArrayRef shape, bool trains) -> Weight {
     const auto grads = at::TensorOptions().dtype(precision_.grad).device(device_);
     return {random(shape), trains ? at::zeros(shape, grads) : at::Tensor()};
   };
-  head_ = {weight({c.hidden_size}, trained),
-           weight({scores ? spec_.head.values : c.vocab_size, c.hidden_size}, trained || scores)};
-  if (scores && !spec_.head.classifies) head_.bias = weight({1}, true);
+  const bool linear = spec_.head.has_linear();
+  head_.norm = weight({c.hidden_size}, trained);
+  if (linear || spec_.head.reads_tokens())
+    head_.table = weight({linear ? spec_.head.values : c.vocab_size, c.hidden_size}, trained || linear);
+  if (linear && !spec_.head.classifies()) head_.bias = weight({1}, true);
   x_ = random({tokens, c.hidden_size});
   y_ = random({tokens, c.hidden_size});
   g_ = random({tokens, c.hidden_size});

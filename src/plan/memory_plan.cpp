@@ -189,8 +189,11 @@ std::int64_t buffer_bytes(const RunPlan& run) {
   // The last row of each sequence, its norm and gradient, and converted copies of these.
   if (run.spec->head.of_sequences()) {
     bytes += run.shape.num_sequences() * c.hidden_size * (3 * item + 2 * statistics_bytes(run));
-    // The converted weight of the head, and the term of its gradient.
-    bytes += run.spec->head.values * c.hidden_size * 2 * statistics_bytes(run) + 2 * head_values(run) * statistics_bytes(run);
+    bytes += 2 * head_values(run) * statistics_bytes(run);
+    if (run.spec->head.kind == model::Head::Kind::vector)  // the unit vectors, and the terms of their gradient
+      bytes += 3 * head_values(run) * statistics_bytes(run);
+    else  // the converted weight of the head, and the term of its gradient
+      bytes += run.spec->head.values * c.hidden_size * 2 * statistics_bytes(run);
   }
   const auto copied = [&](std::int64_t m, std::int64_t k) {
     return run.on_cpu ? ops::operand_copy_bytes(m, k, run.precision.compute) : 0;

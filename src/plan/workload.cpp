@@ -15,15 +15,17 @@ namespace {
 struct Items {
   std::span<const std::int32_t> tokens, labels, shared;
   std::int64_t sequences = 1;  ///< sequences of an item
+  loader::ItemSequences varying = {};
 };
 
 MicroShape shape_of(const std::vector<std::int64_t>& items, const Items& known) {
-  const auto& [tokens, labels, shared, item_sequences] = known;
+  const auto& [tokens, labels, shared, item_sequences, varying] = known;
   MicroShape shape;
   for (const std::int64_t item : items) {
     const auto i = static_cast<std::size_t>(item);
-    const auto part = [&](std::int64_t n, std::int64_t s) { return n * (s + 1) / item_sequences - n * s / item_sequences; };
-    for (std::int64_t s = 0; s < item_sequences; ++s) shape.add_sequence(part(tokens[i], s), part(labels[i], s));
+    const std::int64_t count = varying.counts.empty() ? item_sequences : varying.counts[i];
+    const auto part = [&](std::int64_t n, std::int64_t s) { return n * (s + 1) / count - n * s / count; };
+    for (std::int64_t s = 0; s < count; ++s) shape.add_sequence(part(tokens[i], s), part(labels[i], s));
     if (!shared.empty()) shape.share(shared[i]);
   }
   return shape;
@@ -56,13 +58,13 @@ StepShape step_of(const loader::StepPlan& plan, int world, const Items& known) {
 
 Workload workload_of(const loader::StepSchedule& schedule, std::span<const std::int32_t> tokens,
                      std::span<const std::int32_t> labels, std::int64_t sample, std::int64_t item_sequences,
-                     std::span<const std::int32_t> shared) {
+                     std::span<const std::int32_t> shared, const loader::ItemSequences& varying) {
   Workload all;
   const std::int64_t total = schedule.total_steps(), count = std::min(std::max<std::int64_t>(sample, 1), total);
   for (std::int64_t i = 0; i < count; ++i)
     all.steps.push_back(
-        step_of(schedule.plan(i * total / count), schedule.world_size(), {tokens, labels, shared, item_sequences}));
-  const loader::BatchBounds most = loader::batch_bounds(schedule, tokens, labels, item_sequences, shared);
+        step_of(schedule.plan(i * total / count), schedule.world_size(), {tokens, labels, shared, item_sequences, varying}));
+  const loader::BatchBounds most = loader::batch_bounds(schedule, tokens, labels, item_sequences, shared, varying);
   all.total_steps = total;
   static_cast<BatchShape&>(all.largest) = most.shape;
   double sum = 0;
@@ -76,8 +78,9 @@ Workload workload_of(const loader::StepSchedule& schedule, std::span<const std::
 Workload workload_of(const loader::StepSchedule& schedule, const pack::PackReader& pack) {
   std::vector<std::int32_t> shared;
   if (schedule.options().share_prompts) shared = loader::shared_prompts(pack);
-  return workload_of(schedule, pack.item_tokens(), pack.item_labels(), kSampledSteps, pack.attributes().sequences_per_item,
-                     shared);
+  const auto choice = loader::make_choice(pack, schedule.options().limits, schedule.options().seed);
+  return workload_of(schedule, choice ? choice->most_tokens() : pack.item_tokens(), pack.item_labels(), kSampledSteps,
+                     pack.attributes().max_item_sequences, shared, choice ? choice->sizes() : loader::ItemSequences{});
 }
 
 Workload full_rows(const config::RunConfig& config, int ranks, int item_sequences) {

@@ -60,6 +60,8 @@ plan::RunPlan plan_of(const SmallCase& c, int ranks) {
 
 model::Head head_of(const SmallCase& c) {
   if (c.labels > 0) return model::Head::classifier(c.labels);
+  if (c.vectors) return model::Head::vector(24);
+  if (c.token_difference) return model::Head::token_difference(5, 9);
   return c.reward ? model::Head::value : model::Head::language_model;
 }
 
@@ -96,7 +98,7 @@ model::ModelSpec make_spec(const SmallCase& c) {
   }
   const auto method = c.lora ? model::Finetuning::adapter : c.parts ? model::Finetuning::freeze : model::Finetuning::full;
   model::FreezeConfig freeze{.layers = {1}, .modules = {"mlp"}, .extra_modules = {}};
-  if (!c.tied && !c.reward && c.labels == 0) freeze.extra_modules = {"lm_head"};
+  if (!c.tied && !c.reward && !c.vectors && c.labels == 0) freeze.extra_modules = {"lm_head"};
   auto spec = model::ModelSpec::build(model::ModelConfig::parse(text, "small model"), method,
                                       c.oft ? model::AdapterConfig(oft) : model::AdapterConfig(lora), {}, head_of(c), freeze);
   for (auto& unit : spec.units)

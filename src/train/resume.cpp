@@ -98,6 +98,7 @@ std::vector<std::string> fixed_keys(const config::RunConfig& config) {
   std::vector<std::string> keys{"stage",
                                 "num_labels",
                                 "problem_type",
+                                "reranker_type",
                                 "finetuning_type",
                                 "quantization_bit",
                                 "quantization_method",

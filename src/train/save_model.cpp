@@ -7,6 +7,7 @@
 #include "qft/device/scalar_type.h"
 #include "qft/device/staged_copy.h"
 #include "qft/engine/model_source.h"
+#include "qft/engine/sentence_transformers.h"
 #include "qft/engine/trained_text.h"
 #include "qft/infer/load_model.h"
 #include "qft/io/companion_files.h"
@@ -295,8 +296,12 @@ std::vector<FileRecord> save_base_model(engine::Instance& instance, const fs::pa
 /// Returns the text of config.json if rope_scaling, untied embeddings or the head of a trained model change it; else empty.
 std::string changed_config(const config::RunConfig& config, const model::ModelSpec& spec) {
   const model::ModelConfig& model = spec.config;
-  if (spec.head.classifies)
-    return model::classifier_config(model.raw, model, spec.head.values, engine::problem_of(config, model, spec.head.values));
+  if (spec.head.classifies()) {
+    const bool ranks = config.stage().sample == config::SampleKind::ranking;  // its scores belong to no kind of classification
+    std::string text = model::classifier_config(model.raw, model, spec.head.values,
+                                                ranks ? "" : engine::problem_of(config, model, spec.head.values));
+    return ranks ? engine::with_pad_token(text, config.tokenizer_path()) : text;
+  }
   return model.rewritten || !config.model.rope_scaling.empty() ? model.raw : std::string();
 }
 
@@ -314,8 +319,10 @@ void write_companions(const config::RunConfig& config, const model::ModelSpec& s
     }
     if (model::write_generation_config(storage, base, dir, changes)) written.push_back(record_of(dir, io::kGenerationConfigFile));
   }
-  for (const fs::path& file : model::write_tokenizer(storage, config.tokenizer_path(), base, dir, changes))
-    written.push_back(record_of(dir, file));
+  std::vector<fs::path> files = model::write_tokenizer(storage, config.tokenizer_path(), base, dir, changes);
+  for (const fs::path& file : engine::write_sentence_transformers(config, spec.config.hidden_size, storage, dir))
+    if (std::ranges::find(files, file) == files.end()) files.push_back(file);
+  for (const fs::path& file : files) written.push_back(record_of(dir, file));
 }
 
 /// Without an adapter an export would only copy the model. Throws ConfigError unless it changes the format or the element type.
@@ -373,8 +380,9 @@ WriteModel stage_model(const config::RunConfig& config, engine::Instance& instan
     if (adapted) {
       written.push_back(write_tensors(added.adapter, storage, dir, model::kAdapterWeightsFile));
       if (initial) written.push_back(write_initial_factors(*initial, storage, dir));
-      written.push_back(write_text(storage, dir, model::kAdapterConfigFile,
-                                   model::adapter_config_json(saved_config, config.model.model_name_or_path)));
+      std::string text = model::adapter_config_json(saved_config, config.model.model_name_or_path);
+      if (spec.head.kind == model::Head::Kind::vector) text = engine::without_task(text, spec.config.architecture);
+      written.push_back(write_text(storage, dir, model::kAdapterConfigFile, text));
     }
     write_value_head(added, storage, dir, written);
     write_companions(config, spec, storage, dir, written);
@@ -408,7 +416,7 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
                     : "leave it out for texts within the model's positions");
   const model::Head head = model::head_of(source.own_config(), live ? live->config : model::AdapterConfig{});
   for (const engine::AdapterSource& merged : source.merged())
-    if (merged.config.targets().labels > 0 && !head.classifies)
+    if (merged.config.targets().labels > 0 && !head.classifies())
       fail_config(
           "the adapter '{}' belongs to a classifier, but the last adapter '{}' lacks the classifier's head: export the first one "
           "alone",
@@ -418,6 +426,8 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
       storage, {base, adapter, earlier, config.tokenizer_path(), exporting.export_dir,
                 static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000, dtype, format, &model::export_code(), scaled,
                 config.finetuning.problem_type, engine::exported_text(config, adapter)});
+  if (!adapter.empty() && format == model::ExportFormat::safetensors)
+    engine::copy_sentence_transformers(storage, adapter, exporting.export_dir);
   log::info("exported '{}'{} to '{}': {} tensors, {} of them merged with the adapter, {} converted to another type{}",
             base.string(),
             adapter.empty()

@@ -41,6 +41,7 @@ TEST(Stages, RowsAreConsistent) {
   for (const Stage& stage : stages()) {
     SCOPED_TRACE(stage.name);
     EXPECT_EQ(stage.has_pairs() || stage.trains_first_only, stage.sequences == 2);
+    EXPECT_EQ(stage.limits != nullptr, stage.sequences == 0);
     EXPECT_EQ(stage.outputs_scores(), !stage.model.empty()) << "messages name a model without answers";
     EXPECT_FALSE(stage.token_loss && stage.outputs_scores());
     EXPECT_FALSE(stage.outputs_scores() && stage.predicts.empty()) << "scores can be written";

@@ -366,7 +366,7 @@ TEST(OtherTools, RefusalsSayWhyAndWhatToDo) {
                   "command line: --tuner_type=adalora: 'adalora' is refused: lora and full");
   EXPECT_CONTAINS(error_of_typed({"--quant_bits=4", "--quant_method=awq"}), "expected one of bnb, int8, fp8");
   EXPECT_CONTAINS(error_of_typed({"--task_type=seq_cls"}), "needs num_labels");
-  EXPECT_CONTAINS(error_of_typed({"--task_type=embedding"}), "'embedding' is refused");
+  EXPECT_CONTAINS(error_of_typed({"--task_type=prm"}), "'prm' is refused: allowed are causal_lm, seq_cls, embedding");
   EXPECT_CONTAINS(error_of_typed({"--rlhf_type=grpo"}), "dpo, kto, rm, orpo, simpo and cpo are implemented");
   EXPECT_CONTAINS(error_of_typed({"--sequence_parallel_size=2"}), "not implemented");
   EXPECT_CONTAINS(error_of_text("torch_dtype: int8\n"), "allowed are bfloat16, float16 and float32");

@@ -42,7 +42,7 @@ TEST(Objectives, EveryStageHasOne) {
     config.finetuning.stage = stage.name;
     config.finetuning.num_labels = 2;
     const ObjectiveRow& row = objective_of(config);
-    EXPECT_EQ(traits_of(config).item_sequences, stage.sequences);
+    EXPECT_EQ(traits_of(config).item_sequences, stage.sequences > 0 ? stage.sequences : stage.limits(config).planned_sequences());
     EXPECT_EQ(row.make(config, {})->kind(), row.kind);
     EXPECT_EQ(row.loss_is_nll, stage.token_loss);
   }

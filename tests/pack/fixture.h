@@ -58,6 +58,15 @@ inline encode::EncodedItem make_item(std::int64_t number, int sequences = 1) {
   return item;
 }
 
+/// Returns item `number` of a pack with varying numbers of sequences: 1 to 9, without labels, about a third of them positives.
+inline encode::EncodedItem make_list(std::int64_t number) {
+  const auto sequences = static_cast<int>(1 + number * 5 % 9);
+  encode::EncodedItem item = make_item(number, sequences);
+  for (encode::EncodedSequence& sequence : item.sequences) sequence.label_spans.clear();
+  item.tags.emplace_back(encode::kPositivesTag, std::to_string(sequences / 3));
+  return item;
+}
+
 inline pack::PackAttributes make_attributes() {
   pack::PackAttributes a;
   a.tokenizer_hash = "tok";
@@ -92,11 +101,12 @@ struct Encoder {
   std::int64_t count = 0;
   int sequences = 1;
   std::int64_t chunk_items = 7;
+  bool lists = false;  ///< of make_list()
   std::size_t chunks() const { return static_cast<std::size_t>((count + chunk_items - 1) / chunk_items); }
   void operator()(std::size_t chunk, pack::PackSink& sink) const {
     const std::int64_t begin = static_cast<std::int64_t>(chunk) * chunk_items, end = std::min(begin + chunk_items, count);
     for (std::int64_t i = begin; i < end; ++i) {
-      auto item = make_item(i, sequences);
+      auto item = lists ? make_list(i) : make_item(i, sequences);
       sink.count(item.dataset, 1, 0, i % 6 == 0);
       sink.add(std::move(item));
     }
@@ -110,6 +120,16 @@ inline std::shared_ptr<const pack::PackReader> build_pack(const std::filesystem:
   const auto comm = comm::make_self_communicator();
   const Encoder encoder{count, sequences, chunk_items};
   pack::PackBuilder(*comm, path, make_attributes()).build(encoder.chunks(), encoder);
+  return pack::PackReader::open(path);
+}
+
+/// Builds a pack of make_list()'s items.
+inline std::shared_ptr<const pack::PackReader> build_lists(const std::filesystem::path& path, std::int64_t count) {
+  const auto comm = comm::make_self_communicator();
+  const Encoder encoder{.count = count, .lists = true};
+  pack::PackAttributes attributes = make_attributes();
+  attributes.varying_sequences = true;
+  pack::PackBuilder(*comm, path, attributes).build(encoder.chunks(), encoder);
   return pack::PackReader::open(path);
 }
 

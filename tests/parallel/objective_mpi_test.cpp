@@ -344,6 +344,16 @@ TEST(RewardModel, LearnsItsPairs) {
   EXPECT_EQ(last.metrics.at("accuracy"), 1.0);
 }
 
+/// The score is the difference of two logits at the last row of each sequence. Without LoRA both rows of the head train.
+TEST(TokenDifference, IsTheSameUnderEveryStrategyAndOrder) {
+  for (const bool lora : {false, true})
+    for (const bool tied : {false, true}) {
+      if (lora && !tied) continue;
+      const Case c{.tied = tied, .lora = lora, .item_sequences = 2, .token_difference = true, .objective = reward};
+      EXPECT_GT(std::abs(expect_alike_everywhere(c)[0].metrics.at("rewards/margins")), 1e-3);
+    }
+}
+
 std::unique_ptr<Objective> classification(const BatchTotals& totals) {
   return std::make_unique<engine::ClassificationLoss>(engine::problem("single_label_classification"), 3, totals);
 }

@@ -50,6 +50,22 @@ TEST(Workload, OfPairsHasTwoSequencesAnItem) {
   EXPECT_EQ(all.largest.padded, 6 * 21);
 }
 
+TEST(Workload, OfItemsWithVaryingNumbersOfSequences) {
+  const std::vector<std::int32_t> tokens = {10, 21, 8}, labels = {0, 0, 0}, counts = {1, 3, 2}, longest = {10, 9, 5};
+  loader::LoaderOptions options;
+  options.micro_batch_size = 3;
+  options.num_epochs = 1;
+  const loader::StepSchedule schedule(tokens, labels, options, 1);
+  const Workload all = workload_of(schedule, tokens, labels, 1, 1, {}, {counts, longest});
+  const MicroShape& micro = all.steps.at(0).micros.at(0);
+  EXPECT_EQ(micro.tokens, 39);
+  EXPECT_EQ(micro.sequences, 6);
+  EXPECT_EQ(micro.pairs(), 55 + 3 * 28 + 2 * 10);
+  EXPECT_EQ(all.largest.sequences, 6);
+  EXPECT_EQ(all.largest.longest, 10) << "the longest sequence, not the longest item";
+  EXPECT_EQ(all.largest.padded, 6 * 10);
+}
+
 TEST(Workload, WithoutAPackHasFullRows) {
   config::RunConfig config;
   config.data.cutoff_len = 100;

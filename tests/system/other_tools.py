@@ -83,6 +83,9 @@ class Examples:
         talks = [{"messages": [{"role": "user", "content": r["instruction"]}, {"role": "assistant", "content": r["output"]}]} for r in self.records]
         self.preferences = [{**talk, "rejected_response": "no " * (1 + i % 3)} for i, talk in enumerate(talks)]
         self.feedback = [{**talk, "label": i % 3 > 0} for i, talk in enumerate(talks)]
+        # As the hub has them: pairs with a score, and queries with relevant and other documents.
+        self.by_name = {"stsb": [{"sentence1": r["instruction"], "sentence2": r["output"], "score": i % 5 / 4} for i, r in enumerate(self.records)],
+                        "scidocs": [{"query": r["instruction"], "positive": [r["output"]], "negative": ["no", "not at all"]} for r in self.records]}
 
     def clear(self):
         for folder in ("output", "outputs", "saves", "answers", "merge_lora_model"):
@@ -134,6 +137,7 @@ class Examples:
             folder.write_text(json.dumps(records or self.records))
             return
         folder.mkdir(parents=True, exist_ok=True)
+        records = records or next((rows for word, rows in self.by_name.items() if word in name), None)
         records = records or ([{"text": r["output"] * 4000} for r in self.records] if "c4" in name else self.records)
         (folder / "train.jsonl").write_text("".join(json.dumps(r) + "\n" for r in records))
 

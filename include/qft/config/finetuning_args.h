@@ -57,6 +57,24 @@ struct FinetuningArgs {
   double kto_rejected_weight = 1.0;
   std::optional<std::int64_t> num_labels;
   std::string problem_type;
+  std::string embedding_loss = "infonce";
+  double infonce_temperature = 0.1;
+  bool infonce_use_batch = true;
+  std::optional<std::int64_t> infonce_hard_negatives;
+  bool infonce_mask_fake_negative = false;
+  double infonce_fake_neg_margin = 0.1;
+  bool infonce_include_qq = false;
+  bool infonce_include_dd = false;
+  double contrastive_margin = 0.5;
+  nlohmann::json mrl_dims;  // a mapping from widths to weights
+  std::string reranker_type = "classification";
+  std::string reranker_loss = "pointwise";
+  double listwise_temperature = 1.0;
+  std::int64_t listwise_min_group_size = 2;
+  std::string reranker_positive_token = "yes";
+  std::string reranker_negative_token = "no";
+  std::int64_t max_positive_samples = 1;
+  std::int64_t max_negative_samples = 7;
   std::string ref_model;
   std::vector<std::string> ref_model_adapters;
   bool precompute_ref_log_probs = false;

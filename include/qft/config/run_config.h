@@ -58,7 +58,7 @@ struct RunConfig {
   std::map<std::string, std::string, std::less<>> folders;
 
   /// Returns the row of finetuning.stage. Throws ConfigError if there is none.
-  const Stage& stage() const { return stage_of(finetuning.stage); }
+  const Stage& stage() const { return stage_of(finetuning.stage).row_for(*this); }
   /// True if a file or an override set this key.
   bool is_given(std::string_view key) const { return given.find(key) != given.end(); }
 

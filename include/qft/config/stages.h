@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -14,14 +15,33 @@ struct RunConfig;
 
 /// The sample that a record becomes. document: a text to continue. conversation: its answers are learned. pair: two answers to
 /// one question. feedback: an answer marked desirable or not, with an answer to another question. sequence_label: a conversation,
-/// with or without its last answer; the target applies to the whole sequence and no token is a label.
-enum class SampleKind : std::uint8_t { document, conversation, pair, feedback, sequence_label };
+/// with or without its last answer; the target applies to the whole sequence and no token is a label. texts: an anchor, its
+/// positives, and any number of negatives. ranking: a query with each of its documents, the positive documents first.
+enum class SampleKind : std::uint8_t { document, conversation, pair, feedback, sequence_label, texts, ranking };
 
 /// The model's output.
 enum class HeadKind : std::uint8_t {
-  language_model,  ///< logits of the next token
-  value,           ///< one score per sequence
-  classifier       ///< num_labels values per sequence
+  language_model,   ///< logits of the next token
+  value,            ///< one score per sequence
+  classifier,       ///< num_labels values per sequence
+  vector,           ///< the normalised hidden state of each sequence's last token
+  token_difference  ///< the logit of one token minus the logit of another, after each sequence's last token
+};
+
+/// The sequences of an item that take part in a step, for items with varying numbers of sequences.
+struct ItemLimits {
+  SampleKind sample = SampleKind::texts;  ///< texts or ranking
+  /// ranking: draws up to that many positives for each step, each followed by its own draw of negatives. Empty: all sequences.
+  std::optional<std::int64_t> groups = {};
+  /// texts: exactly that many negatives, the first ones, repeated in turn if the item has fewer. ranking with groups: the most
+  /// negatives of a group. Empty: all.
+  std::optional<std::int64_t> negatives = {};
+
+  /// Returns the sequences of an item for plans without data: one positive and one negative if there are no limits.
+  int planned_sequences() const {
+    const auto others = static_cast<int>(negatives.value_or(1));
+    return sample == SampleKind::texts ? 2 + others : static_cast<int>(groups.value_or(1)) * (1 + others);
+  }
 };
 
 /// A key that a stage reads.
@@ -50,10 +70,12 @@ struct Stage {
   std::string_view learns;  ///< for the help
   std::string_view items;   ///< for messages; stages with the same text train on the same packs
   SampleKind sample = SampleKind::conversation;
-  int sequences = 1;               ///< sequences per item
+  int sequences = 1;  ///< sequences per item; 0: it varies, and `limits` is set
+  ItemLimits (*limits)(const RunConfig& config) = nullptr;
   bool trains_first_only = false;  ///< an item's other sequences are only read before the step
   HeadKind head = HeadKind::language_model;
-  bool token_labels = true;                ///< tokens are labels; an item without one is left out
+  const Stage* (*variant)(const RunConfig& config) = nullptr;  ///< the row for the run's keys, if they decide about the head
+  bool token_labels = true;                                    ///< tokens are labels; an item without one is left out
   bool token_loss = false;                 ///< a mean over labels: evaluations report perplexity, and compute_accuracy applies
   bool weighs_labels = false;              ///< labels may have weights: loss_scale, and the records' weights
   bool lora_dropout = true;                ///< false if the loss compares log-probabilities: dropout would add noise to them
@@ -66,6 +88,8 @@ struct Stage {
   std::initializer_list<RefusedKey> refused = {};
   void (*check)(const RunConfig& config) = nullptr;  ///< throws ConfigError if the stage's keys contradict each other
 
+  /// Returns the row for a run in this stage: this one or its variant.
+  const Stage& row_for(const RunConfig& config) const { return variant == nullptr ? *this : *variant(config); }
   /// True if an item is a chosen and a rejected answer to the same prompt.
   bool has_pairs() const { return sample == SampleKind::pair; }
   /// True if an item is raw text, encoded without a template.

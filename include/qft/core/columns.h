@@ -37,6 +37,8 @@ using Columns = std::map<std::string, Column, std::less<>>;
 namespace columns {
 /// Labels: the weight of each label, above 0. Present if the data has weights.
 inline constexpr std::string_view kLabelWeights = "label_weights";
+/// Sequences of ranking items: 1 for a positive document, 0 for a negative one. A group of documents begins at each 1.
+inline constexpr std::string_view kDocumentLabels = "document_labels";
 }  // namespace columns
 
 }  // namespace qft

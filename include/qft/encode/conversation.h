@@ -43,12 +43,21 @@ struct Message {
   bool operator==(const Message&) const = default;
 };
 
+/// A document that belongs to an anchor or a query.
+struct Passage {
+  std::string text;
+  std::string system = {};  // the instruction; instead of the conversation's, if has_system
+  bool has_system = false;
+  bool relevant = false;
+};
+
 /// A record as a conversation. Users and observations have even indices, answers odd ones.
 struct Conversation {
   std::vector<Message> prompt;  // ends with a user's or observation's turn
   // 1: the answer; 2: chosen and rejected, or the answer and the answer to another question
   std::vector<Message> responses;
   std::string answer_fault;       // why the answer is missing, if the record has something else in its place
+  std::vector<Passage> passages;  // of the prompt, which is one question; the relevant ones first
   std::optional<bool> desirable;  // whether the answer is desirable; unset if the data has no such tag
   std::string label;              // the classifier's target, as text for parse_targets(); empty: absent in the data
   std::string system;             // empty: the template's default, unless has_system

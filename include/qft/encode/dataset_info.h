@@ -25,11 +25,14 @@ struct ColumnNames {
   std::string prompt = "instruction", query = "input", response = "output", history;
   std::string messages = "conversations";
   std::string system, tools, chosen, rejected, kto_tag;
-  std::string label;              // for classification: the conversation may then end with the question
-  std::string category;           // qft's own: the sort key of curricula
-  std::string weight;             // qft's own: the weight of the record's labels
-  std::string documents;          // qft's own: a list of objects, for the model's own chat template
-  std::string template_kwargs;    // TRL's chat_template_kwargs: variables of that template for one record
+  std::string label;            // for classification: the conversation may then end with the question
+  std::string category;         // qft's own: the sort key of curricula
+  std::string weight;           // qft's own: the weight of the record's labels
+  std::string documents;        // qft's own: a list of objects, for the model's own chat template
+  std::string template_kwargs;  // TRL's chat_template_kwargs: variables of that template for one record
+  // Stages embedding and reranker: the documents of an anchor, which is in `prompt` or `messages`: of one column, of several.
+  std::string positive;
+  std::vector<std::string> negatives;
   std::vector<std::string> tags;  // qft's own: copied to the pack unchanged
 
   bool operator==(const ColumnNames&) const = default;
@@ -57,9 +60,11 @@ struct DatasetSpec {
   std::string name;
   Formatting formatting = Formatting::alpaca;
   bool ranking = false;
-  bool of_v1 = false;  // from LLaMA-Factory's version 1: nothing between prompt and query; system and tools may be missing
+  bool passages = false;  // records are an anchor with documents; it may have none
+  bool of_v1 = false;     // from LLaMA-Factory's version 1: nothing between prompt and query; system and tools may be missing
   Split split;
   std::string template_name;                // for this dataset's samples; empty: the run's template
+  std::optional<double> min_label;          // records with a smaller label are left out
   std::optional<std::int64_t> num_samples;  // drawn with the seed; records repeat if this exceeds the dataset's size
   ColumnNames columns;
   MessageTags tags;

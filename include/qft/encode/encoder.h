@@ -26,7 +26,9 @@ struct EncoderOptions {
 };
 
 struct Encoded {
-  std::vector<EncodedSequence> sequences;  // 1; for a pair: chosen, rejected; for feedback: the answer, the other answer
+  // 1; for a pair: chosen, rejected; for feedback: the answer, the other answer; for texts: the anchor, then each document; for
+  // a ranking: the query with each document
+  std::vector<EncodedSequence> sequences;
   bool truncated = false;
 };
 
@@ -65,6 +67,8 @@ class Encoder {
   Encoded encode_pair(const Conversation& conversation) const;
   Encoded encode_feedback(const Conversation& conversation) const;
   Encoded encode_labelled(const Conversation& conversation) const;
+  Encoded encode_texts(const Conversation& conversation) const;
+  Encoded encode_ranking(const Conversation& conversation) const;
 
   ChatTemplate template_;
   EncoderOptions options_;

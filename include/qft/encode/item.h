@@ -1,6 +1,7 @@
 // The encoder's output and the pack's content: items of token sequences with label spans.
 #pragma once
 
+#include "qft/config/stages.h"
 #include "qft/encode/drop_reason.h"
 
 #include <cstddef>
@@ -39,7 +40,7 @@ struct EncodedSequence {
   }
 };
 
-/// One training sample: a single sequence, or a preference pair (chosen, rejected).
+/// One training sample: a single sequence, a preference pair (chosen, rejected), or a list of texts (see kPositivesTag).
 struct EncodedItem {
   std::vector<EncodedSequence> sequences;
   std::string category;                                   // the record's category, else the dataset's name
@@ -56,7 +57,15 @@ inline constexpr std::string_view kFeedbackTag = "kto_tag";
 /// Reads it from an item's tags. Throws Error if the tag is missing.
 bool is_desirable(const std::vector<std::pair<std::string, std::string>>& tags);
 
-/// The tag of items in stage seq_cls: the classifier's target, as text for parse_targets().
+/// The tag of items with varying numbers of sequences: how many are positives. Items of kind texts: the anchor, the positives,
+/// the negatives. Items of kind ranking: a query with each positive document, then with each negative one.
+inline constexpr std::string_view kPositivesTag = "positives";
+/// Reads it from the tags of an item of `sequences` sequences. Throws Error if the tag is missing, or is not a number that the
+/// item can have.
+std::int64_t positives_of(config::SampleKind kind, std::int64_t sequences,
+                          const std::vector<std::pair<std::string, std::string>>& tags);
+
+/// The tag of items in stage seq_cls and of pairs of texts: the classifier's target, as text for parse_targets().
 inline constexpr std::string_view kLabelTag = "label";
 /// Parses a record's label: a number, a list of numbers, or either as text (in csv files); true is 1, false 0. Throws Error,
 /// without the place, for anything else.

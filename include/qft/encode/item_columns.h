@@ -14,6 +14,8 @@ namespace qft::columns {
 inline constexpr std::string_view kDesirable = "desirable";
 /// Items of kind sequence_label, lists: a class index, several label indices, or regression values.
 inline constexpr std::string_view kTargets = "targets";
+/// Items of kind texts: the label of the anchor and its positive, a similarity, or 1 and 0.
+inline constexpr std::string_view kPairLabel = "pair_label";
 
 }  // namespace qft::columns
 

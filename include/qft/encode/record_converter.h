@@ -41,6 +41,7 @@ class RecordConverter {
 
  private:
   using Object = simdjson::dom::object;
+  std::optional<Drop> convert_passages(const Object& record, Conversation& conversation) const;
   void convert_alpaca(const Object& record, Conversation& conversation) const;
   std::optional<Drop> convert_messages(const Object& record, Conversation& conversation) const;
   std::optional<Drop> add_answer(const Object& record, const std::string& column, std::span<const Message> question,

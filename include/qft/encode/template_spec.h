@@ -41,8 +41,11 @@ struct TemplateSpec {
   bool replace_eos = false;     // the first stop word is the end token
   bool efficient_eos = false;   // the conversation's end token is added once, after the last turn
   bool system_in_user = false;  // the system message starts the first question's {{content}}
-  std::string pack_only;        // model_type of the template's models if qft cannot train them; does not affect tokens
-  std::string origin;           // the file, or "built in"
+  // Stage reranker: the question, with {{instruction}}, {{query}} and {{document}} once each; empty: the query is the question
+  // and the document its answer. `instruction`: for records without one.
+  std::string ranking, instruction;
+  std::string pack_only;  // model_type of the template's models if qft cannot train them; does not affect tokens
+  std::string origin;     // the file, or "built in"
 
   /// XXH3-128 of everything that affects tokens: equal for the same template from another file.
   std::string hash() const;

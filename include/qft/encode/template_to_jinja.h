@@ -25,6 +25,11 @@ struct JinjaOptions {
 /// absent: as trained). A conversation renders as in training; with add_generation_prompt, a prompt renders as in qft generate.
 std::string to_jinja(const TemplateSpec& spec, const JinjaOptions& options);
 
+/// Returns a template for pairs of a query and a document, as stage reranker encodes them. It takes sentence-transformers'
+/// messages of the roles query and document, and a system message with the instruction. `conversation`: the Jinja template of the
+/// same format for conversations.
+std::string ranking_jinja(const TemplateSpec& spec, const std::string& conversation);
+
 /// Returns the token that ends an answer: the first mark after its text that is the end token or a stop word; nothing if an
 /// answer ends without one.
 std::optional<std::string> end_of_answer(const TemplateSpec& spec, const std::string& eos);

@@ -42,9 +42,10 @@ struct SourceBatch {
   std::span<const loader::MicroBatch> batches;
   std::int64_t rounds = 0;  ///< micro-batches of the rank that has most
   std::int64_t first = 0;   ///< number of the first one among all ranks' micro-batches
+  std::uint64_t step = 0;   ///< of the training; unused in evaluations
 
   /// Returns the same part of the batch with other contents.
-  SourceBatch of(std::span<const loader::MicroBatch> others) const { return {others, rounds, first}; }
+  SourceBatch of(std::span<const loader::MicroBatch> others) const { return {others, rounds, first, step}; }
 };
 
 /// All functions are collective. A source overrides fill() if it fills columns, the others if it computes totals.

@@ -20,7 +20,8 @@ namespace qft::engine {
 /// The items that evaluation scores: a whole pack, or the validation part of the training pack.
 struct EvalSet {
   std::shared_ptr<const pack::PackReader> pack;
-  loader::ItemSubset items;  ///< null: all
+  loader::ItemSubset items = {};  ///< null: all
+  bool whole_items = false;       ///< all sequences of an item take part, whatever the stage's limits
 
   std::unique_ptr<loader::EvalLoader> loader(const config::RunConfig& config, const comm::Communicator& comm) const;
   /// Splits the items by dataset, in the order of the pack's sources. Empty if there are no items.
@@ -57,6 +58,7 @@ void require_labels(const EvalSet& set, const config::RunConfig& config, comm::C
 /// The training pack and the steps that training will take.
 struct PlannedData {
   std::shared_ptr<const pack::PackReader> pack;
+  std::shared_ptr<const loader::ItemChoice> choice;  ///< null: all sequences take part
   std::unique_ptr<loader::StepSchedule> schedule;
 };
 

@@ -22,6 +22,8 @@ struct ScoreResult {
   std::string file;  ///< file that was written
   bool pairs = false;
   bool classes = false;  ///< true for a classifier
+  bool records = false;  ///< true for embedding models and rerankers: all texts, or all documents, of a record
+  bool vectors = false;  ///< true for embedding models: the values are not scores
   std::int64_t items = 0, tokens = 0;
   double lowest = 0.0, mean = 0.0, highest = 0.0;  ///< over all values
   /// Pairs: loss, accuracy, rewards/chosen, rewards/rejected, rewards/margins. Labelled texts: loss, acc.
@@ -34,8 +36,10 @@ struct ScoreResult {
 
 /// Runs `qft score`: loads the reward model and the set that `qft eval` would take. The items are pairs (stages rm, dpo) or
 /// single answers (sft), as the pack or dataset_info.json says. In stage seq_cls it loads a classifier and texts, with or without
-/// labels. Rank 0 writes one line per item to `file`: {"dataset": name, "index": record number in it, "chosen": score,
-/// "rejected": score}, or "score" instead of the last two; a classifier writes "label", "probabilities", "logits". Collective;
+/// labels. In stages embedding and reranker the items are anchors or queries with all their documents. Rank 0 writes one line per
+/// item to `file`: {"dataset": name, "index": record number in it, "chosen": score, "rejected": score}, or "score" instead of the
+/// last two; a classifier writes "label", "probabilities", "logits"; an embedding model "embeddings", the vectors of the anchor,
+/// its positive and its negatives; a reranker "scores" and "probabilities" of the documents, the relevant ones first. Collective;
 /// throws ConfigError if the model lacks the head or the items are of another kind.
 ScoreResult score(const config::RunConfig& config, comm::Communicator& comm, c10::Device device,
                   const std::filesystem::path& file);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "qft/core/batch_shape.h"
+#include "qft/loader/item_choice.h"
 #include "qft/loader/schedule.h"
 
 #include <cstdint>
@@ -19,8 +20,9 @@ struct BatchBounds {
 /// Computes the bounds. tokens[i], labels[i]: the lengths from which the schedule was made. Plans all steps of runs with up to
 /// two million units. Of longer runs it plans a sample of evenly spaced steps, and adds the longest item and the maximum number
 /// of sequences in a micro-batch. `item_sequences`: sequences per item. `shared`: shared_prompts() of each item; empty: no shared
-/// rows.
+/// rows. `varying`: sizes of items with varying numbers of sequences; empty: every item has `item_sequences`.
 BatchBounds batch_bounds(const StepSchedule& schedule, std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels,
-                         std::int64_t item_sequences = 1, std::span<const std::int32_t> shared = {});
+                         std::int64_t item_sequences = 1, std::span<const std::int32_t> shared = {},
+                         const ItemSequences& varying = {});
 
 }  // namespace qft::loader

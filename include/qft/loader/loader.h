@@ -4,6 +4,7 @@
 
 #include "qft/core/columns.h"
 #include "qft/loader/batch_bounds.h"
+#include "qft/loader/item_choice.h"
 #include "qft/loader/prefetch.h"
 #include "qft/loader/schedule.h"
 #include "qft/pack/reader.h"
@@ -24,12 +25,13 @@ struct MicroBatch {
   // [L] ascending indices into tokens of the label tokens. Hidden state p-1 predicts the token at p, so the first token of a
   // sequence is never a label.
   std::vector<std::int32_t> label_positions;
-  std::vector<std::int64_t> samples;       // [S] number of the sequence in the pack
+  std::vector<std::int64_t> samples;       // [S] number of the sequence in the pack; an ItemChoice may repeat sequences
+  std::vector<std::int64_t> items;         // [I] number of the item in the pack
   std::vector<std::int32_t> item_offsets;  // [I+1] index of each item's first sequence; first 0, last S
   // [S] first tokens of each that equal the previous sequence's and use its rows (share_prompts); empty: no shared rows
   std::vector<std::int32_t> shared;
-  // Label weights, if the pack has weights, and the columns of the items' tags (encode/item_columns.h) in
-  // which every item has an entry.
+  // Label weights, if the pack has weights, the columns of the items' tags (encode/item_columns.h) in which every item has an
+  // entry, and columns::kDocumentLabels of rankings.
   Columns columns;
 
   /// Returns the number of computed tokens: all tokens except the shared ones.
@@ -88,7 +90,10 @@ class Loader {
   StepBatch read_step(std::int64_t step) const;
   nlohmann::json identity() const;
 
+  std::span<const std::int32_t> item_tokens() const { return choice_ ? choice_->most_tokens() : pack_->item_tokens(); }
+
   std::shared_ptr<const pack::PackReader> pack_;
+  std::shared_ptr<const ItemChoice> choice_;  ///< null: all sequences take part
   StepSchedule schedule_;
   std::vector<std::int32_t> shared_;  ///< shared_prompts(), if the run shares prompts
   int rank_;
@@ -101,9 +106,11 @@ class Loader {
 /// collective.
 class EvalLoader {
  public:
-  /// `items`: null for all. `max_items`: if above 0, takes only the first ones. `share_prompts`: as in LoaderOptions.
+  /// `items`: null for all. `max_items`: if above 0, takes only the first ones. `share_prompts`: as in LoaderOptions. `choice`:
+  /// the sequences that take part, as in epoch 0; null: all.
   EvalLoader(std::shared_ptr<const pack::PackReader> pack, ItemSubset items, std::int64_t micro_batch_size, int rank,
-             int world_size, std::int64_t max_items = 0, bool share_prompts = false);
+             int world_size, std::int64_t max_items = 0, bool share_prompts = false,
+             std::shared_ptr<const ItemChoice> choice = nullptr);
   ~EvalLoader();
 
   /// Returns how many times every rank must call next() in a pass.
@@ -126,6 +133,7 @@ class EvalLoader {
   MicroBatch read_round(std::int64_t round) const;
 
   std::shared_ptr<const pack::PackReader> pack_;
+  std::shared_ptr<const ItemChoice> choice_;
   ItemSubset items_;
   std::int64_t micro_batch_size_, num_items_, max_micro_batches_, label_tokens_ = 0, tokens_ = 0, max_micro_batch_tokens_ = 0;
   int rank_, world_size_;

@@ -2,6 +2,7 @@
 // functions of the items' lengths and the options.
 #pragma once
 
+#include "qft/config/stages.h"
 #include "qft/loader/curriculum.h"
 #include "qft/loader/row_packing.h"
 
@@ -48,6 +49,8 @@ struct LoaderOptions {
   std::int64_t prefetch_steps = 2;  // steps read ahead
   // the sequences of a pair share the rows of their prompt; does not change the composition of batches
   bool share_prompts = false;
+  // set if the items have varying numbers of sequences: which of them take part
+  std::optional<config::ItemLimits> limits = {};
 
   // With a curriculum each step takes its shares of the levels. Each level has its own order, which restarts when it is used up;
   // all steps have a full global batch. With packing a row holds one level.
@@ -88,8 +91,8 @@ std::vector<std::vector<std::int32_t>> rotate_ranks(std::vector<std::vector<std:
 
 class StepSchedule {
  public:
-  /// tokens[i], labels[i]: counts of item i of the pack; both must outlive the schedule. Throws ConfigError if the options make
-  /// no step.
+  /// tokens[i], labels[i]: counts of item i of the pack, or the most tokens of an ItemChoice; both must outlive the schedule.
+  /// Throws ConfigError if the options make no step.
   StepSchedule(std::span<const std::int32_t> tokens, std::span<const std::int32_t> labels, const LoaderOptions& options,
                int world_size);
 

@@ -109,22 +109,40 @@ struct UnitSpec {
 /// The base tensors that train.
 enum class Finetuning : std::uint8_t { full, adapter, freeze };
 
-/// The layer after the final norm: lm_head, or a linear that gives `values` values per sequence from its last row. lm_head is
-/// unused in the second case.
+/// The layer after the final norm: lm_head, or a function of each sequence's last row.
 struct Head {
-  std::int64_t values = 0;  ///< per sequence; 0: logits for each row
-  bool classifies = false;  ///< the linear is a classifier's; false: a reward model's
+  enum class Kind : std::uint8_t {
+    language_model,   ///< logits for each row
+    value,            ///< a reward model's linear with a bias: a score
+    classifier,       ///< a linear without bias
+    vector,           ///< no weights: the row divided by its length
+    token_difference  ///< two rows of lm_head, or of the tied embeddings: the logit of one token minus the other's
+  };
 
-  bool of_sequences() const { return values > 0; }
+  Kind kind = Kind::language_model;
+  std::int64_t values = 0;                   ///< per sequence; 0: logits for each row
+  std::int32_t minuend = 0, subtrahend = 0;  ///< token_difference: the tokens
+
+  bool of_sequences() const { return kind != Kind::language_model; }
+  bool classifies() const { return kind == Kind::classifier; }
+  /// True if it has a linear besides lm_head (Role::value_head).
+  bool has_linear() const { return kind == Kind::value || kind == Kind::classifier; }
+  /// True if it computes with lm_head or with the tied embeddings.
+  bool reads_tokens() const { return kind == Kind::language_model || kind == Kind::token_difference; }
   bool operator==(const Head&) const = default;
 
   static const Head language_model;
   static const Head value;  ///< a score: TRL's ValueHead, without its dropout, saved in a separate file
   /// transformers' `score` with `labels` labels and no bias, saved with the model's tensors or, beside LoRA, with the adapter's.
-  static constexpr Head classifier(std::int64_t labels) { return {labels, true}; }
+  static constexpr Head classifier(std::int64_t labels) { return {Kind::classifier, labels}; }
+  /// The hidden state itself, with length 1, as torch's F.normalize computes it.
+  static constexpr Head vector(std::int64_t hidden_size) { return {Kind::vector, hidden_size}; }
+  static constexpr Head token_difference(std::int32_t minuend, std::int32_t subtrahend) {
+    return {Kind::token_difference, 1, minuend, subtrahend};
+  }
 };
 inline constexpr Head Head::language_model{};
-inline constexpr Head Head::value{1, false};
+inline constexpr Head Head::value{Kind::value, 1};
 
 /// Paths of parameters in their units: suffixes after a linear's path for adapters, and full paths for parameters outside the
 /// layers.
@@ -174,7 +192,7 @@ struct ModelSpec {
   /// Returns true if the block is a layer with experts.
   bool has_experts(int block) const;
   /// Returns true if the head computes with the embedding's table.
-  bool ties_head() const { return !head.of_sequences() && config.tie_word_embeddings; }
+  bool ties_head() const { return head.reads_tokens() && config.tie_word_embeddings; }
   /// Returns the units whose weights block `block` uses: itself, and the embedding for a tied head.
   std::vector<int> units_of_block(int block) const;
   std::int64_t num_params(bool trainable_only) const;
@@ -182,11 +200,11 @@ struct ModelSpec {
   int lowest_trained_block() const;
   /// Returns true if the files of a whole model hold the parameter.
   bool in_model(const ParamSpec& param) const {
-    return param.role == Role::base || (param.role == Role::value_head && head.classifies);
+    return param.role == Role::base || (param.role == Role::value_head && head.classifies());
   }
   /// Returns true if a tensor outside the decoder (ModelConfig::is_other()) stays in a written model's files: every such tensor
   /// except a classifier's lm_head.
-  bool keeps(std::string_view tensor) const { return config.is_other(tensor) && !(head.classifies && tensor == kLmHead); }
+  bool keeps(std::string_view tensor) const { return config.is_other(tensor) && !(head.classifies() && tensor == kLmHead); }
   /// Returns the tensors that an adapter's files hold for a parameter: a factor, a base tensor that trains beside the factors, or
   /// a classifier's head. Empty if the files do not hold it.
   std::vector<FileTensor> in_adapter(const ParamSpec& param) const;

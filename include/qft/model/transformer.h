@@ -11,7 +11,6 @@
 #include "qft/model/weights.h"
 #include "qft/ops/head.h"
 #include "qft/ops/rope.h"
-#include "qft/ops/value_head.h"
 #include "qft/ops/workspace.h"
 
 #include <cstdint>

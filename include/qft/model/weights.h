@@ -55,8 +55,8 @@ using LayerWeights = std::vector<SubLayerWeights>;
 /// The weights after the layers: the final norm and the output projection.
 struct HeadWeights {
   Weight norm;
-  Weight table;      ///< [vocab, hidden]; in a reward model [1, hidden]
-  Weight bias = {};  ///< [1], in a reward model
+  Weight table = {};  ///< [vocab, hidden]; in a reward model [1, hidden]; undefined if the head gives vectors
+  Weight bias = {};   ///< [1], in a reward model
 };
 
 /// Binds a layer's views. `adapter`: include the adapter's parameters, if the model has them.

@@ -18,7 +18,7 @@
 //   frame_crc32c        u32 [1]       CRC of all bytes of the file outside these datasets: headers, attributes, gaps
 //
 // All are contiguous and unchunked; PackAttributes holds the root's attributes. A pack has version 2 if some label has a weight
-// other than 1, otherwise version 1.
+// other than 1, version 3 if its items may have different numbers of sequences (then no label has a weight), otherwise version 1.
 #pragma once
 
 #include "qft/config/stages.h"
@@ -53,8 +53,8 @@ enum class PackArray : std::uint8_t {
 };
 inline constexpr std::size_t kPackArrays = 14;
 
-/// Versions of a pack without and with label weights.
-inline constexpr std::int64_t kPackFormatVersion = 1, kWeightedPackVersion = 2;
+/// Versions of a pack without and with label weights, and of a pack with varying numbers of sequences.
+inline constexpr std::int64_t kPackFormatVersion = 1, kWeightedPackVersion = 2, kVaryingPackVersion = 3;
 inline constexpr std::string_view kPackFormatName = "qft-pack";
 
 /// A file of a dataset, for messages only: the dataset's hash identifies the contents.
@@ -86,8 +86,11 @@ struct PackAttributes {
   std::vector<PackSource> sources;  // the builder fills in the counts
   // Filled in by the builder:
   std::vector<std::string> category_names;  // in order of first appearance
-  std::int64_t sequences_per_item = 1;      // 1, or 2 for pairs
+  std::int64_t sequences_per_item = 1;      // 1, or 2 for pairs; 0: it varies
+  std::int64_t max_item_sequences = 1;
   std::int64_t max_item_tokens = 0;
+  // Set before building: items may have different numbers of sequences. The file states it as sequences_per_item 0.
+  bool varying_sequences = false;
 
   /// Returns the row of `stage`. Throws ConfigError if this version of qft has no such stage.
   const config::Stage& stage_row() const { return config::stage_of(stage); }

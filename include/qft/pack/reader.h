@@ -60,6 +60,8 @@ class PackReader {
 
   /// [sequences] Number of tokens per sequence; read at each call.
   std::vector<std::int64_t> sequence_tokens() const;
+  /// [items + 1] Number of each item's first sequence; read at each call.
+  std::vector<std::int64_t> item_offsets() const;
   /// [items] Tags of each item, as stored by tags_to_json(); read at each call, without a CRC check.
   std::vector<std::string> item_tags() const;
 

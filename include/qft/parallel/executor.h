@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -67,9 +68,10 @@ class Executor {
   /// hidden]. Collective only if the store is, as evaluate().
   std::vector<at::Tensor> head_rows(const ActionList& list, std::span<const model::MicroInput> micros);
   /// Runs forward passes and calls `observe` for one micro-batch after the other. `objective` supplies row_values(); nullptr: no
-  /// row values. Collective only if the store is.
+  /// row values. `training_step`: uses the random numbers of that training step, so that the outputs are those of its forward
+  /// passes; empty: no random numbers. Collective only if the store is.
   void evaluate(const ActionList& list, std::span<const model::MicroInput> micros, const ObserveLogprobs& observe,
-                const Objective* objective = nullptr);
+                const Objective* objective = nullptr, std::optional<std::uint64_t> training_step = {});
 
   /// Runs `part` of a training step; `what` names it. With debug_sync, from the second step on, throws Error if `part` waits for
   /// the device.

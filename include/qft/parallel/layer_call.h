@@ -16,7 +16,7 @@ struct LayerCall {
   at::Tensor y;  ///< [T, hidden]: the output that forward writes; defined for forward
   at::Tensor g;  ///< [T, hidden]: y's gradient, which backward replaces by x's; defined for backward
   bool needs_input_grad = true;
-  bool counts_routing = true;                     ///< count this pass in the routing statistics (policy only)
+  bool counts_routing = true;                     ///< count this pass in the routing statistics
   model::ExpertRowsCallback on_expert_rows = {};  ///< for forward passes, including recomputed ones
 
   void run(model::Transformer& transformer, const model::MicroInput& in, const model::RandomPass& random,

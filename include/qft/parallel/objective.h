@@ -39,7 +39,7 @@ enum class PassBefore : std::uint8_t {
 /// Properties of an objective that decide a run's memory and time.
 struct ObjectiveTraits {
   ObjectiveKind kind = ObjectiveKind::row_local;
-  int item_sequences = 1;       ///< sequences per item; 2 for pairs
+  int item_sequences = 1;       ///< sequences per item; 2 for pairs; an estimate if it varies
   bool reference = false;       ///< reads columns::kReference or kReferenceRows: a lane of the action lists, or another source
   bool reference_rows = false;  ///< reads columns::kReferenceRows
   PassBefore pass_before = PassBefore::none;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "qft/config/run_config.h"
+#include "qft/loader/item_choice.h"
 #include "qft/loader/schedule.h"
 #include "qft/pack/reader.h"
 #include "qft/plan/work.h"
@@ -32,10 +33,11 @@ struct Workload {
 inline constexpr std::int64_t kSampledSteps = 8;
 
 /// Builds a workload from the lengths of a pack's items (tokens[i], labels[i]) in the loader's order: up to `sample` steps,
-/// evenly spaced. `item_sequences`: sequences of an item, assumed equally long. `shared`: as in batch_bounds().
+/// evenly spaced. `item_sequences`: sequences of an item, assumed equally long. `shared`, `varying`: as in
+/// batch_bounds().
 Workload workload_of(const loader::StepSchedule& schedule, std::span<const std::int32_t> tokens,
                      std::span<const std::int32_t> labels, std::int64_t sample = kSampledSteps, std::int64_t item_sequences = 1,
-                     std::span<const std::int32_t> shared = {});
+                     std::span<const std::int32_t> shared = {}, const loader::ItemSequences& varying = {});
 
 /// Builds the workload of the pack that the schedule was made from.
 Workload workload_of(const loader::StepSchedule& schedule, const pack::PackReader& pack);

@@ -46,12 +46,14 @@ struct SmallCase {
   bool debug_sync = false;  ///< from the second step on, it is an error if the host waits for its device
   int experts = 5;          ///< per sparse layer
   int item_sequences = 1;
-  bool same_prompts = false;   ///< most items with two sequences: both begin with the same tokens
-  bool share_prompts = false;  ///< the common tokens share rows
-  bool reference = false;      ///< steps have a reference lane
-  bool reward = false;         ///< a value head in place of lm_head
-  bool weighted = false;       ///< labels weigh 0.5 to 2, depending on their tokens
-  std::int64_t labels = 0;     ///< classification head instead of lm_head; a text's label depends on its number. 0: none
+  bool same_prompts = false;      ///< most items with two sequences: both begin with the same tokens
+  bool share_prompts = false;     ///< the common tokens share rows
+  bool reference = false;         ///< steps have a reference lane
+  bool reward = false;            ///< a value head in place of lm_head
+  bool weighted = false;          ///< labels weigh 0.5 to 2, depending on their tokens
+  bool vectors = false;           ///< the head gives vectors
+  bool token_difference = false;  ///< the head gives the difference of two tokens' logits
+  std::int64_t labels = 0;        ///< classification head instead of lm_head; a text's label depends on its number. 0: none
   /// The trained objective; null: TokenMeanLoss.
   std::unique_ptr<parallel::Objective> (*objective)(const parallel::BatchTotals& totals) = nullptr;
 };

@@ -44,6 +44,8 @@ std::string AdapterTargets::name_in_files(const std::string& name) const {
   if (text_prefix.empty()) return name;
   for (const std::string_view prefix : kTextPrefixes)
     if (name.starts_with(prefix)) return text_prefix + name.substr(prefix.size());
+  for (const std::string_view outer : {"layers.", "embed_tokens.", "norm."})  // the model's files have names without a prefix
+    if (name.starts_with(outer)) return text_prefix + name;
   return name;
 }
 

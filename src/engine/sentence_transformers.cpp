@@ -1,0 +1,209 @@
+#include "qft/engine/sentence_transformers.h"
+
+#include "qft/core/error.h"
+#include "qft/core/member.h"
+#include "qft/encode/chat_template.h"
+#include "qft/io/companion_files.h"
+#include "qft/io/file.h"
+#include "qft/io/model_files.h"
+#include "qft/tokenizer/tokenizer.h"
+
+#include <algorithm>
+#include <cctype>
+#include <optional>
+
+#include <nlohmann/json.hpp>
+
+namespace qft::engine {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::ordered_json;
+
+constexpr const char* kModules = "modules.json";
+constexpr const char* kSettings = "config_sentence_transformers.json";
+constexpr const char* kTransformer = "sentence_bert_config.json";
+constexpr const char* kPooling = "1_Pooling/config.json";
+constexpr const char* kLogitScore = "1_LogitScore/config.json";
+
+/// How the template puts a text: as it is, with an end token behind it, or in any other way.
+struct TextForm {
+  bool plain = false;
+  std::optional<std::int32_t> end = {};
+};
+
+TextForm text_form(const encode::ChatTemplate& chat) {
+  const std::vector<std::int32_t> bare = chat.tokenizer().encode("x");
+  const std::vector<std::int32_t> shown = chat.render_prompt(std::vector<encode::Message>{{encode::Role::user, "x"}});
+  if (shown == bare) return {true, {}};
+  const bool ended = shown.size() == bare.size() + 1 && std::equal(bare.begin(), bare.end(), shown.begin());
+  return ended ? TextForm{true, shown.back()} : TextForm{};
+}
+
+ordered_json module_entry(int index, const char* path, const char* type) {
+  return {{"idx", index}, {"name", std::to_string(index)}, {"path", path}, {"type", type}};
+}
+
+/// Returns the post-processor with a template that appends the token. Other templates go: they add tokens that training did not.
+ordered_json appending(const ordered_json& before, const std::string& token, std::int32_t id) {
+  ordered_json steps = ordered_json::array();
+  const auto keep = [&](const ordered_json& step) {
+    if (step.is_object() && step.value("type", "") != "TemplateProcessing") steps.push_back(step);
+  };
+  if (before.is_object() && before.value("type", "") == "Sequence")
+    for (const ordered_json& step : before.value("processors", ordered_json::array())) keep(step);
+  else
+    keep(before);
+  const auto sequence = [](const char* name, int type) { return ordered_json{{"Sequence", {{"id", name}, {"type_id", type}}}}; };
+  const auto special = [&](int type) { return ordered_json{{"SpecialToken", {{"id", token}, {"type_id", type}}}}; };
+  steps.push_back({{"type", "TemplateProcessing"},
+                   {"single", {sequence("A", 0), special(0)}},
+                   {"pair", {sequence("A", 0), special(0), sequence("B", 1), special(1)}},
+                   {"special_tokens", {{token, {{"id", token}, {"ids", {id}}, {"tokens", {token}}}}}}});
+  return {{"type", "Sequence"}, {"processors", std::move(steps)}};
+}
+
+/// Collects files and writes them.
+class FolderWriter {
+ public:
+  FolderWriter(io::Storage& storage, const fs::path& dir) : storage_(storage), dir_(dir) {}
+  void add(const char* name, const ordered_json& content) {
+    const fs::path file = name;
+    if (file.has_parent_path()) storage_.create_directory(dir_ / file.parent_path());
+    io::write_file(storage_, dir_ / file, content.dump(2) + "\n");
+    written_.push_back(file);
+  }
+  std::vector<fs::path> written() && { return std::move(written_); }
+
+ private:
+  io::Storage& storage_;
+  fs::path dir_;
+  std::vector<fs::path> written_;
+};
+
+/// The base model's settings with ours; the prompts of a base model stay.
+ordered_json settings_over(const fs::path& base, ordered_json ours) {
+  if (!fs::is_regular_file(base / kSettings)) return ours;
+  const auto theirs = ordered_json::parse(io::read_text_file(base / kSettings), nullptr, false);
+  if (theirs.is_object())
+    for (const char* key : {"prompts", "default_prompt_name"})
+      if (theirs.contains(key)) ours[key] = theirs[key];
+  return ours;
+}
+
+/// Makes the tokenizer of `dir` append the token.
+void append_end(const fs::path& dir, const std::string& token, std::int32_t id, FolderWriter& writer) {
+  auto tokenizer = ordered_json::parse(io::read_text_file(member_of(dir, io::kTokenizerFile)));
+  const ordered_json before = tokenizer.value("post_processor", ordered_json());
+  ordered_json after = appending(before, token, id);
+  if (after == before) return;
+  tokenizer["post_processor"] = std::move(after);
+  writer.add(io::kTokenizerFile, tokenizer);
+}
+
+void write_embedding(const config::RunConfig& config, const encode::ChatTemplate& chat, std::int64_t hidden_size,
+                     const fs::path& dir, FolderWriter& writer) {
+  const TextForm form = text_form(chat);
+  writer.add(kModules, {module_entry(0, "", "sentence_transformers.models.Transformer"),
+                        module_entry(1, "1_Pooling", "sentence_transformers.models.Pooling"),
+                        module_entry(2, "2_Normalize", "sentence_transformers.models.Normalize")});
+  ordered_json pooling = {{"word_embedding_dimension", hidden_size}};
+  for (const char* mode : {"cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken"})
+    pooling[std::string("pooling_mode_") + mode] = mode == std::string_view("lasttoken");
+  pooling["include_prompt"] = true;
+  writer.add(kPooling, pooling);
+  writer.add(kSettings, settings_over(config.model_path(), {{"model_type", "SentenceTransformer"},
+                                                            {"prompts", ordered_json::object()},
+                                                            {"default_prompt_name", nullptr},
+                                                            {"similarity_fn_name", "cosine"}}));
+  if (form.end) append_end(dir, chat.tokenizer().id_to_token(*form.end), *form.end, writer);
+  if (form.plain) return;
+  writer.add(kTransformer,
+             {{"transformer_task", "feature-extraction"},
+              {"modality_config",
+               {{"message", {{"method", "forward"}, {"method_output_name", "last_hidden_state"}, {"format", "flat"}}}}},
+              {"processing_kwargs", {{"chat_template", {{"add_generation_prompt", true}}}}},
+              {"module_output_name", "token_embeddings"}});
+}
+
+void write_reranker(const config::RunConfig& config, const encode::ChatTemplate& chat, FolderWriter& writer) {
+  const config::FinetuningArgs& f = config.finetuning;
+  const bool generative = f.reranker_type == "generative";
+  auto modules = ordered_json::array({module_entry(0, "", "sentence_transformers.base.modules.transformer.Transformer")});
+  if (generative) {
+    modules.push_back(module_entry(1, "1_LogitScore", "sentence_transformers.cross_encoder.modules.logit_score.LogitScore"));
+    const auto id_of = [&](const std::string& word) { return chat.tokenizer().token_to_id(word).value(); };
+    writer.add(kLogitScore, {{"true_token_id", id_of(f.reranker_positive_token)},
+                             {"false_token_id", id_of(f.reranker_negative_token)},
+                             {"module_input_name", "causal_logits"}});
+  }
+  writer.add(kModules, modules);
+  const ordered_json logits = {{"method", "forward"}, {"method_output_name", "logits"}};
+  ordered_json message = logits;
+  message["format"] = "flat";
+  writer.add(kTransformer, {{"transformer_task", generative ? "text-generation" : "sequence-classification"},
+                            {"modality_config", {{"text", logits}, {"message", message}}},
+                            {"module_output_name", generative ? "causal_logits" : "scores"}});
+  writer.add(kSettings, settings_over(config.model_path(), {{"model_type", "CrossEncoder"},
+                                                            {"activation_fn", "torch.nn.modules.activation.Sigmoid"},
+                                                            {"prompts", ordered_json::object()},
+                                                            {"default_prompt_name", nullptr}}));
+}
+
+}  // namespace
+
+std::vector<fs::path> write_sentence_transformers(const config::RunConfig& config, std::int64_t hidden_size, io::Storage& storage,
+                                                  const fs::path& dir) {
+  const config::SampleKind sample = config.stage().sample;
+  if (sample != config::SampleKind::texts && sample != config::SampleKind::ranking) return {};
+  const auto chat = encode::ChatTemplate::from_config(config, tokenizer::Tokenizer::load(config.tokenizer_path()));
+  FolderWriter writer(storage, dir);
+  if (sample == config::SampleKind::texts)
+    write_embedding(config, chat, hidden_size, dir, writer);
+  else
+    write_reranker(config, chat, writer);
+  return std::move(writer).written();
+}
+
+void copy_sentence_transformers(io::Storage& storage, const fs::path& adapter, const fs::path& to) {
+  if (!fs::is_regular_file(adapter / kModules)) return;
+  for (const char* name : {kModules, kSettings, kTransformer, kPooling, kLogitScore, io::kTokenizerFile, io::kTokenizerConfigFile,
+                           io::kChatTemplateFile}) {
+    const fs::path file = name;
+    if (!fs::is_regular_file(adapter / file)) continue;
+    if (file.has_parent_path()) storage.create_directory(to / file.parent_path());
+    io::write_file(storage, to / file, io::read_text_file(adapter / file));
+  }
+  if (!fs::is_regular_file(adapter / kTransformer)) return;
+  const auto transformer = ordered_json::parse(io::read_text_file(adapter / kTransformer), nullptr, false);
+  if (transformer.is_object() && transformer.value("transformer_task", "") == "sequence-classification")
+    io::write_file(storage, to / io::kModelConfigFile, with_pad_token(io::read_text_file(to / io::kModelConfigFile), adapter));
+}
+
+std::string without_task(const std::string& adapter_config, const std::string& architecture) {
+  auto config = nlohmann::json::parse(adapter_config);
+  config["task_type"] = nullptr;
+  std::string module = architecture.substr(0, architecture.find("For"));
+  std::ranges::transform(module, module.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  config["auto_mapping"] = {{"base_model_class", architecture},
+                            {"parent_library", fmt::format("transformers.models.{0}.modeling_{0}", module)}};
+  return config.dump(2) + "\n";
+}
+
+std::optional<std::int32_t> padding_id(const fs::path& tokenizer) {
+  if (!fs::is_regular_file(tokenizer / io::kTokenizerConfigFile)) return std::nullopt;
+  const nlohmann::json settings = io::read_json(member_of(tokenizer, io::kTokenizerConfigFile));
+  nlohmann::json pad = settings.is_object() ? settings.value("pad_token", nlohmann::json()) : nlohmann::json();
+  if (pad.is_object()) pad = pad.value("content", nlohmann::json());
+  return pad.is_string() ? tokenizer::Tokenizer::load(tokenizer)->token_to_id(pad.get<std::string>()) : std::nullopt;
+}
+
+std::string with_pad_token(const std::string& model_config, const fs::path& tokenizer) {
+  const auto id = padding_id(tokenizer);
+  if (!id) return model_config;
+  auto config = ordered_json::parse(model_config);
+  config["pad_token_id"] = *id;
+  return config.dump(2) + "\n";
+}
+
+}  // namespace qft::engine
