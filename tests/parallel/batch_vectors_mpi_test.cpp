@@ -171,9 +171,10 @@ TEST(BatchVectors, IsTheSameUnderEveryStrategyAndOrder) {
     std::size_t index = 0;
     for (const char* strategy : {"ddp", "zero2", "zero3"})
       for (const auto& cuts : divisions) {
+        if (is_another_counts(strategy, ++index)) continue;
         Case c = noisy(lora);
         c.strategy = strategy;
-        c.group = 1 + static_cast<int>(++index % 2);
+        c.group = 1 + static_cast<int>(index % 2);
         c.recompute = index % 3 == 0;
         c.loss_scale = index % 2 == 0 ? 64.0 : 1.0;
         SCOPED_TRACE(fmt::format("{} LoRA {} {} micro-batches", strategy, lora, cuts.size()));
