@@ -44,7 +44,7 @@ std::vector<Piece> pieces_of(const encode::EncodedSequence& sequence, const toke
 /// Returns the role of a sequence in its item; "" if the item has only one sequence.
 std::string sequence_name(const PackReader& pack, const encode::EncodedItem& item, std::size_t number) {
   if (item.sequences.size() == 1) return {};
-  if (pack.attributes().stage_row().sample != config::SampleKind::feedback) return number == 0 ? "chosen" : "rejected";
+  if (sample_kind(pack) != config::SampleKind::feedback) return number == 0 ? "chosen" : "rejected";
   return number > 0 ? "another answer, for the KL" : encode::is_desirable(item.tags) ? "desirable" : "undesirable";
 }
 
@@ -64,6 +64,11 @@ std::string excerpt(const std::string& text) {
 }
 
 }  // namespace
+
+std::optional<config::SampleKind> sample_kind(const PackReader& pack) {
+  const config::Stage* stage = config::find_stage(pack.attributes().stage);
+  return stage == nullptr ? std::nullopt : std::optional(stage->sample);
+}
 
 std::string printable(std::string_view text) {
   std::string out;
