@@ -126,6 +126,8 @@ void apply_settings(RunConfig& config, Translation translation, const Dialects& 
   RunConfig fresh;
   const std::vector<BoundField> fields = bound_fields(config), initial = bound_fields(fresh);
   config.notes.insert(config.notes.end(), translation.notes.begin(), translation.notes.end());
+  const auto is_of_ranks = [](const WorldClaim& claim) { return claim.kind == WorldClaim::Kind::ranks; };
+  if (std::ranges::any_of(translation.claims, is_of_ranks)) std::erase_if(config.world_claims, is_of_ranks);  // of run.json
   config.world_claims.insert(config.world_claims.end(), translation.claims.begin(), translation.claims.end());
   std::vector<Setting> all = effective(std::move(translation.settings));
   for (Setting& fallback : translation.fallbacks) {

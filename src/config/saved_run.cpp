@@ -82,8 +82,9 @@ std::vector<Setting> settings_to_repeat(const Value& document, std::string_view 
   const Value settings = needed(*settings_in(document), member(document, "given"), file);
   std::vector<Setting> all = settings_of(settings, file);
   // The effect of scale_lr_by_world_size depends on the number of ranks.
-  if (const Value* ranks = member(document, "ranks");
-      ranks != nullptr && as_bool(member_or_null(settings, "scale_lr_by_world_size")) == true)
+  const auto scales = [](const Setting& s) { return s.key == "scale_lr_by_world_size"; };
+  if (const Value* ranks = member(document, "ranks"); ranks != nullptr && std::ranges::none_of(overrides, scales) &&
+                                                      as_bool(member_or_null(settings, "scale_lr_by_world_size")) == true)
     claims.push_back({WorldClaim::Kind::ranks, number_of_ranks(*ranks, file), fmt::format("{}: ranks", file)});
   if (!keeps_batch) return all;
   std::erase_if(all, [](const Setting& s) { return s.key == "gradient_accumulation_steps" || s.key == "global_batch_size"; });

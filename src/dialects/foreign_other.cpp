@@ -40,7 +40,7 @@ constexpr Renamed kOtherRenamed[] = {
     {{"eval_batch_size"}, "per_device_eval_batch_size"},
     {{"accumulate_grad_batches"}, "gradient_accumulation_steps"},
     {{"num_epochs", "epochs"}, "num_train_epochs"},
-    {{"optimizer"}, "optim"},
+    {{"optimizer"}, "optim", {}, Null::sets_nothing},
     {{"lr"}, "learning_rate"},
     {{"lr_scheduler"}, "lr_scheduler_type"},
     {{"num_warmup_steps", "lr_warmup_steps", "warmup_iters"}, "warmup_steps"},

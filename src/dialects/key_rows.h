@@ -14,11 +14,15 @@ struct Word {
   const char* ours;
 };
 
+/// What null does: it is the key's value, or the key counts as not given.
+enum class Null : bool { is_a_value, sets_nothing };
+
 /// Other names for a key of qft. Values without a word stay as they are.
 struct Renamed {
   Names names;
   std::string_view key;
   std::initializer_list<Word> words = {};
+  Null null = Null::is_a_value;
 };
 
 /// A setting that another tool's value means. The value "*" stands for what was given, without the beginning that a pattern
@@ -64,6 +68,7 @@ struct Refused {
   Names names;
   std::string_view reason;
   Names harmless = {};
+  Names methods = {};  ///< the values of finetuning_type or optim with which the keys matter; empty: always
 };
 
 }  // namespace qft::dialects

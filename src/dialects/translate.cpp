@@ -95,6 +95,7 @@ class Translator {
     read_environment();
     if (swift_) take_most_probable();
     load_earlier_run();
+    refuse_of_methods();
     note_without_effect();
     return std::move(out_);
   }
@@ -126,13 +127,31 @@ class Translator {
     if (key.is<Ranks>()) return claim(setting);
     if (const auto* row = key.as<NoEffect>(); row != nullptr && !is_harmless(row->harmless, setting.value))
       unused_.push_back({&setting, row->reason});
-    if (const auto* row = key.as<Refused>(); row != nullptr && !is_harmless(row->harmless, setting.value))
-      fail_config("{}: {} is refused: {}", setting.where, key.name.ends_with("_token") ? "it" : describe(setting.value),
-                  row->reason);
+    const auto* row = key.as<Refused>();
+    if (row == nullptr || is_harmless(row->harmless, setting.value)) return;
+    if (row->methods.size() == 0) refuse(setting, *row);
+    of_methods_.push_back({&setting, row});
+  }
+
+  [[noreturn]] static void refuse(const Setting& setting, const Refused& row) {
+    fail_config("{}: {} is refused: {}", setting.where, setting.key.ends_with("_token") ? "it" : describe(setting.value),
+                row.reason);
+  }
+
+  // Refuses keys of a method or an optimizer if the run has it; in other runs they have no effect.
+  void refuse_of_methods() {
+    for (const auto& [setting, row] : of_methods_) {
+      const bool chosen = std::ranges::any_of(out_.settings, [&](const Setting& s) {
+        return (s.key == "finetuning_type" || s.key == "optim") && is_harmless(row->methods, s.value);
+      });
+      if (chosen) refuse(*setting, *row);
+      unused_.push_back({setting, "the run does not use its method"});
+    }
   }
 
   void rename(const Setting& setting, const Renamed& row) {
     if (purpose_ == Purpose::export_model && matches_export_format(setting, row.key)) return;
+    if (row.null == Null::sets_nothing && word_of(setting.value) == "null") return;
     // For an export, ms-swift's quant_bits is the format to write.
     const bool written = purpose_ == Purpose::export_model && setting.key == "quant_bits";
     out_.settings.push_back(as(setting, written ? "export_quantization_bit" : row.key, with_words(setting.value, row.words)));
@@ -407,7 +426,8 @@ class Translator {
   Purpose purpose_;
   V1Sections v1_;
   bool swift_;
-  std::vector<std::pair<const Setting*, std::string_view>> unused_;  // each with its reason
+  std::vector<std::pair<const Setting*, const Refused*>> of_methods_;  // refused with some methods only
+  std::vector<std::pair<const Setting*, std::string_view>> unused_;    // each with its reason
   Translation out_;
 };
 

@@ -1,7 +1,6 @@
 #include "adapter_choice.h"
 
 #include "qft/core/error.h"
-#include "qft/engine/objectives.h"
 
 #include <algorithm>
 #include <filesystem>

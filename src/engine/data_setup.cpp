@@ -17,7 +17,6 @@
 #include "qft/tokenizer/tokenizer.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "item_count.h"
 #include <fmt/ranges.h>

@@ -2,7 +2,6 @@
 
 #include "qft/core/error.h"
 #include "qft/core/units.h"
-#include "qft/engine/objectives.h"
 #include "qft/model/classifier.h"
 #include "qft/model/load.h"
 #include "qft/model/pissa.h"

@@ -94,7 +94,8 @@ plan::RunPlan plan_of(const config::RunConfig& config, const ModelSource& source
   run.spec = std::make_shared<const model::ModelSpec>(spec_of(config, source));
   run.objective = traits_of(config);
   run.schedule.reference = has_reference_lane(config, run.spec->adapter, source.use());
-  if (reference_of(config, run.spec->adapter, source.use()) == ReferenceKind::model && source.reference())
+  // Only training needs its reference here; answers need none, whatever the stage.
+  if (source.reference() && reference_of(config, run.spec->adapter, source.use()) == ReferenceKind::model)
     run.reference_model =
         std::make_shared<const model::ModelSpec>(spec_of(reference_config(config, source.use()), *source.reference()));
   if (!source.trains()) {

@@ -50,7 +50,7 @@ std::string sequence_name(const PackReader& pack, const encode::EncodedItem& ite
     return number == 0 ? "anchor" : number <= positives ? "positive" : "negative";
   }
   if (item.sequences.size() == 1) return {};
-  if (pack.attributes().stage_row().sample != config::SampleKind::feedback) return number == 0 ? "chosen" : "rejected";
+  if (sample_kind(pack) != config::SampleKind::feedback) return number == 0 ? "chosen" : "rejected";
   return number > 0 ? "another answer, for the KL" : encode::is_desirable(item.tags) ? "desirable" : "undesirable";
 }
 
@@ -70,6 +70,11 @@ std::string excerpt(const std::string& text) {
 }
 
 }  // namespace
+
+std::optional<config::SampleKind> sample_kind(const PackReader& pack) {
+  const config::Stage* stage = config::find_stage(pack.attributes().stage);
+  return stage == nullptr ? std::nullopt : std::optional(stage->sample);
+}
 
 std::string printable(std::string_view text) {
   std::string out;

@@ -162,7 +162,7 @@ std::string format_summary(const PackReader& pack) {
 void write_json_lines(const PackReader& pack, std::int64_t first, std::int64_t count, std::ostream& out) {
   const std::int64_t last = std::min(pack.num_items(), first + count);
   std::string line;
-  const config::SampleKind kind = pack.attributes().stage_row().sample;
+  const std::optional<config::SampleKind> kind = sample_kind(pack);
   const bool labelled = kind == config::SampleKind::sequence_label;  // in other stages the tag has no fixed meaning
   for (std::int64_t i = first; i < last && out; ++i) {
     const encode::EncodedItem item = pack.item(i);

@@ -6,6 +6,7 @@
 #include "qft/core/error.h"
 #include "qft/core/units.h"
 #include "qft/encode/template_comparison.h"
+#include "qft/engine/reference.h"
 #include "qft/engine/run_plan.h"
 #include "qft/job/batch_job.h"
 #include "qft/job/stop_signal.h"
@@ -101,6 +102,9 @@ std::int64_t checkpoints_of(const config::RunConfig& config, const Setup& setup)
 RunPreview check_evaluation(const config::RunConfig& config, comm::Communicator& comm, c10::Device device) {
   const auto source = engine::ModelSource::read(config, engine::Use::inference, comm);
   const plan::RunPlan run = engine::resolve_run(config, source, comm, device);
+  comm::agreed(comm, [&] {
+    if (config.training.do_eval) engine::reference_of(config, run.spec->adapter, engine::Use::inference);
+  });
   engine::open_eval_data(config, run.spec->config, comm, engine::MissingPacks::leave);
   return {.lines = {model_words(config, run), memory_words(run), "nothing is trained: only do_eval or do_predict was requested"}};
 }

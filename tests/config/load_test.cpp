@@ -260,10 +260,10 @@ TEST(RunConfig, NamesTheComputeType) {
 }
 
 TEST(RunConfig, NotesStepsOfATraceWithoutAFile) {
-  const RunConfig c = load_text("trace_steps: 2-3\n", {}, Purpose::train);
+  const RunConfig c = load_text("trace_steps: 2-3\n");
   ASSERT_FALSE(c.notes.empty());
   EXPECT_CONTAINS(c.notes[0], "run.yaml:1: trace_steps has no effect: trace names no file");
-  EXPECT_TRUE(load_text("trace_steps: 2-3\ntrace: t.json\n", {}, Purpose::train).notes.empty());
+  EXPECT_TRUE(load_text("trace_steps: 2-3\ntrace: t.json\n").notes.empty());
 }
 
 TEST(RunConfig, KeepsTheWatchdogOnUnderAnyTimeout) {

@@ -509,6 +509,16 @@ TEST(EarlierRun, ATemplateThatIsGoneIsLeftToTheAdapter) {
   EXPECT_EQ(c.data.default_system, "Be kind.");
 }
 
+TEST(OtherTools, KeysOfAMethodHaveNoEffectInOthers) {
+  for (const char* key : {"coft: true\n", "module_dropout: 0.1\n", "galore_target: q_proj\n", "apollo_target: q_proj\n"}) {
+    const RunConfig c = load_text(key);
+    ASSERT_EQ(c.notes.size(), 1u) << key;
+    EXPECT_CONTAINS(c.notes[0], "has no effect in qft: the run does not use its method");
+  }
+  EXPECT_EQ(load_text("optimizer: null\noptim: lion_32bit\n").training.optim, "lion_32bit");
+  EXPECT_TRUE(load_text("loraplus_lr_embedding: 1e-06\n").notes.empty());
+}
+
 TEST(SavedRun, IsRepeated) {
   TempFolder folder;
   folder.write("out/run.json", R"({"run": "x", "global_batch_size": 12, "given": ["lora_rank", "learning_rate", "do_train"],
@@ -535,6 +545,9 @@ TEST(SavedRun, IsRepeated) {
   const RunConfig scaled = load(folder.path() + "/scaled/run.json", {}, Purpose::any);
   EXPECT_NO_THROW(scaled.check_world(2));
   EXPECT_CONTAINS(error_of([&] { scaled.check_world(1); }), "run.json: ranks is 2, but the job has 1 rank(s)");
+  for (const char* typed : {"num_processes=1", "scale_lr_by_world_size=false"})
+    EXPECT_NO_THROW(load(folder.path() + "/scaled/run.json", std::vector<std::string>{typed}, Purpose::any).check_world(1))
+        << typed;
   EXPECT_CONTAINS(error_of([&] { load(file, {}, Purpose::generate); }), "to use the trained model give the run's folder");
 }
 

@@ -17,7 +17,8 @@ plan::RunPlan plan_of(const config::RunConfig& config, const ModelSource& source
 
 /// Resolves the run on these ranks, and checks before anything is allocated whatever the headers of its files show. `batches`:
 /// the largest batches that the loader will produce; if unknown, memory is planned for full rows. Merges adapters into the files
-/// of `source`. Logs warnings. Collective; throws Error or ConfigError, on all ranks, if something does not fit.
+/// of `source`, so resolve a source once. Logs warnings. Collective; throws Error or ConfigError, on all ranks, if something does
+/// not fit.
 plan::RunPlan resolve_run(const config::RunConfig& config, const ModelSource& source, comm::Communicator& comm,
                           c10::Device device, const plan::Batches& batches = {});
 

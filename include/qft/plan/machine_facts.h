@@ -12,7 +12,7 @@
 
 namespace qft::plan {
 
-/// Facts on which all ranks agreed, because all must run one plan.
+/// Facts on which all ranks agreed, because all must run one plan; `process` is this rank's, and only reported.
 struct MachineFacts {
   int ranks = 1;
   std::int64_t group_ranks = 1;                ///< ranks that share one copy under hsdp
