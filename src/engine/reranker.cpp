@@ -21,7 +21,7 @@ namespace {
 using at::Tensor;
 
 constexpr std::string_view kRankingMetrics[] = {"acc", "mrr", "ndcg"};
-constexpr std::size_t kSums = 1 + 2 * std::size(kRankingMetrics);
+constexpr std::size_t kRankingSums = 1 + 2 * std::size(kRankingMetrics);
 
 RerankerOptions reranker_options(const config::FinetuningArgs& f) {
   return {f.reranker_loss == "listwise", f.listwise_temperature, f.listwise_min_group_size};
@@ -165,7 +165,7 @@ Tensor RerankerLoss::observe(const model::MicroInput& in, const parallel::Logpro
   const std::span z(label_tensor.const_data_ptr<double>(), static_cast<std::size_t>(label_tensor.numel()));
   require(z.size() == x.size(), "{} documents have {} labels", x.size(), z.size());
   std::vector<double> by_score(grad.defined() ? x.size() : 0, 0.0);
-  std::array<double, kSums> sums = {};
+  std::array<double, kRankingSums> sums = {};
   double& loss = sums[0];
   const auto add = [&](std::size_t metric, double value) { sums[1 + 2 * metric] += value, sums[2 + 2 * metric] += 1.0; };
   if (!options_.listwise)

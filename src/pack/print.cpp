@@ -173,9 +173,9 @@ void write_json_lines(const PackReader& pack, std::int64_t first, std::int64_t c
       line += ",\"kl\":";
       append(line, item.sequences.back());
       line += fmt::format(",\"{}\":{}}}", encode::kFeedbackTag, encode::is_desirable(item.tags));
-    } else if (pack.attributes().varying_sequences) {
+    } else if (kind && pack.attributes().varying_sequences) {
       line += fmt::format("{{\"{}\":{},\"sequences\":[", encode::kPositivesTag,
-                          encode::positives_of(kind, std::ssize(item.sequences), item.tags));
+                          encode::positives_of(*kind, std::ssize(item.sequences), item.tags));
       for (const encode::EncodedSequence& sequence : item.sequences) {
         append(line, sequence);
         line += ',';
