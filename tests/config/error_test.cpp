@@ -347,7 +347,7 @@ TEST(Purposes, GenerateAnswersInEvaluationAndAfterTraining) {
                   "a run without training only reports the loss");
   EXPECT_CONTAINS(error_of_text("model_name_or_path: m\npack: p\nval_size: 2\noutput_dir: o\nstage: pt\ndo_predict: true\n", {},
                                 Purpose::train),
-                  "do_predict needs stage sft (answers), rm (scores) or seq_cls (labels)");
+                  "do_predict needs stage sft (answers), rm (scores), seq_cls (labels)");
 }
 
 TEST(Purposes, AskForWhatTheProgramNeeds) {
