@@ -22,11 +22,12 @@ using Names = std::initializer_list<const char*>;
 /// The keys that the programs of a purpose read.
 struct ProgramKeys {
   Purpose purpose;
-  std::string_view programs;  // as the help names them
-  Names groups;               // groups that they read in full,
-  Names keys;                 // further keys that they read
-  Names except;               // keys of `groups` that they do not read
-  std::string_view sample;    // minimal run file, relative to the source tree's root; its keys are the required ones
+  std::string_view programs;           // as the help names them
+  Names groups;                        // groups that they read in full,
+  std::initializer_list<Names> lists;  // lists of further keys that they read,
+  Names keys;                          // and single ones
+  Names except;                        // keys of `groups` that they do not read
+  std::string_view sample;             // minimal run file, relative to the source tree's root; its keys are the required ones
 };
 
 constexpr Names kTrainingGroups = {"model", "method", "dataset", "train", "parallel", "eval", "generate"};
@@ -38,26 +39,21 @@ constexpr std::string_view kTrainingSample =
     "dataset: hpc_qa_train  # or pack: the file that qft-pack wrote\n"
     "output_dir: out\n";
 
+constexpr Names kModelKeys = {"model_name_or_path", "model_revision",        "hub", "follow_links", "stage_to",
+                              "stage_limit",        "tokenizer_name_or_path"};
+constexpr Names kAdapterKeys = {"adapter_name_or_path", "adapter_folder", "infer_dtype"};
+constexpr Names kQuantizationKeys = {"quantization_bit", "quantization_method", "quantization_type", "double_quantization"};
+constexpr Names kComputeKeys = {"bf16", "fp16", "pure_bf16", "compute_dtype", "tf32", "use_cpu"};
+constexpr Names kTemplateKeys = {"template",       "chat_template", "chat_template_kwargs",
+                                 "default_system", "tool_format",   "enable_thinking"};
+
 constexpr ProgramKeys kProgramKeys[] = {
-    {Purpose::train, "qft train", kTrainingGroups, {}, kNotInTraining, kTrainingSample},
+    {Purpose::train, "qft train", kTrainingGroups, {}, {}, kNotInTraining, kTrainingSample},
     {Purpose::eval,
      "qft eval, qft score",
      {"dataset", "parallel", "eval", "generate"},
-     {"model_name_or_path",
-      "model_revision",
-      "hub",
-      "follow_links",
-      "stage_to",
-      "stage_limit",
-      "tokenizer_name_or_path",
-      "adapter_name_or_path",
-      "adapter_folder",
-      "infer_dtype",
-      "quantization_bit",
-      "quantization_method",
-      "quantization_type",
-      "double_quantization",
-      "rope_scaling",
+     {kModelKeys, kAdapterKeys, kQuantizationKeys, kComputeKeys},
+     {"rope_scaling",
       "stage",
       "pref_loss",
       "pref_beta",
@@ -102,12 +98,6 @@ constexpr ProgramKeys kProgramKeys[] = {
       "output_dir",
       "overwrite_output_dir",
       "per_device_eval_batch_size",
-      "bf16",
-      "fp16",
-      "pure_bf16",
-      "compute_dtype",
-      "tf32",
-      "use_cpu",
       "deterministic",
       "seed",
       "log_level",
@@ -126,39 +116,8 @@ constexpr ProgramKeys kProgramKeys[] = {
     {Purpose::generate,
      "qft generate, qft chat",
      {"generate"},
-     {"model_name_or_path",
-      "model_revision",
-      "hub",
-      "follow_links",
-      "stage_to",
-      "stage_limit",
-      "tokenizer_name_or_path",
-      "adapter_name_or_path",
-      "adapter_folder",
-      "infer_dtype",
-      "template",
-      "chat_template",
-      "chat_template_kwargs",
-      "quantization_bit",
-      "quantization_method",
-      "quantization_type",
-      "double_quantization",
-      "rope_scaling",
-      "cutoff_len",
-      "default_system",
-      "enable_thinking",
-      "tool_format",
-      "dataset_dir",
-      "per_device_eval_batch_size",
-      "overwrite_output_dir",
-      "bf16",
-      "fp16",
-      "pure_bf16",
-      "compute_dtype",
-      "tf32",
-      "use_cpu",
-      "seed",
-      "log_level",
+     {kModelKeys, kAdapterKeys, kQuantizationKeys, kComputeKeys, kTemplateKeys},
+     {"rope_scaling", "cutoff_len", "dataset_dir", "per_device_eval_batch_size", "overwrite_output_dir", "seed", "log_level",
       "ddp_timeout"},
      {},
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
@@ -166,27 +125,8 @@ constexpr ProgramKeys kProgramKeys[] = {
     {Purpose::export_model,
      "qft export",
      {"export"},
-     {"model_name_or_path",
-      "model_revision",
-      "hub",
-      "follow_links",
-      "stage_to",
-      "stage_limit",
-      "tokenizer_name_or_path",
-      "adapter_name_or_path",
-      "adapter_folder",
-      "infer_dtype",
-      "rope_scaling",
-      "cutoff_len",
-      "log_level",
-      "template",
-      "chat_template",
-      "chat_template_kwargs",
-      "default_system",
-      "tool_format",
-      "enable_thinking",
-      "preserve_thinking",
-      "mask_history"},
+     {kModelKeys, kAdapterKeys, kTemplateKeys},
+     {"rope_scaling", "cutoff_len", "log_level", "preserve_thinking", "mask_history"},
      {},
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "adapter_name_or_path: demo_output/tuned\n"
@@ -195,15 +135,16 @@ constexpr ProgramKeys kProgramKeys[] = {
      "qft plan",
      kTrainingGroups,
      {},
+     {},
      kNotInTraining,
      "model_name_or_path: models/smollm2  # its config.json is enough\n"
      "cutoff_len: 512\n"},
-    {Purpose::check, "qft check", kTrainingGroups, {}, kNotInTraining, kTrainingSample},
+    {Purpose::check, "qft check", kTrainingGroups, {}, {}, kNotInTraining, kTrainingSample},
     {Purpose::pack,
      "qft-pack",
      {"dataset"},
-     {"model_name_or_path", "model_revision", "hub", "follow_links", "stage_to", "stage_limit", "tokenizer_name_or_path", "stage",
-      "seed", "log_level", "ddp_timeout"},
+     {kModelKeys},
+     {"stage", "seed", "log_level", "ddp_timeout"},
      {"pack", "eval_pack", "val_size", "eval_on_each_dataset", "use_curriculum", "curriculum_seed", "curriculum", "packing",
       "neat_packing"},
      "model_name_or_path: models/smollm2  # or tokenizer_name_or_path\n"
@@ -227,7 +168,8 @@ bool is_required(const ProgramKeys& program, std::string_view key) {
 
 bool is_read(const ProgramKeys& program, const BoundField& bound) {
   if (has(program.except, bound.field.name)) return false;
-  return has(program.groups, bound.group) || has(program.keys, bound.field.name);
+  const auto in = [&](Names list) { return has(list, bound.field.name); };
+  return has(program.groups, bound.group) || std::ranges::any_of(program.lists, in) || in(program.keys);
 }
 
 std::string line_of(const BoundField& bound, const std::vector<std::string_view>& missing) {

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/temp_files.h"
+#include "support/temp_files.h"
 
 namespace qft::config {
 

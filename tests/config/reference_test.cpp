@@ -4,7 +4,7 @@
 #include <regex>
 #include <sstream>
 
-#include "temp_files.h"
+#include "support/temp_files.h"
 #include <boost/program_options/value_semantic.hpp>
 
 namespace qft::config {

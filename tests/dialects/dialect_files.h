@@ -10,14 +10,12 @@
 #include <string_view>
 #include <vector>
 
-#include "config/temp_files.h"
+#include "support/temp_files.h"
 
 namespace qft::dialects {
 
-using config::error_of;
 using config::Purpose;
 using config::RunConfig;
-using config::TempFolder;
 
 inline RunConfig load(const std::filesystem::path& file, std::span<const std::string> overrides = {},
                       Purpose purpose = Purpose::any) {

@@ -3,7 +3,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "folder.h"
+#include "support/temp_files.h"
 #include "track/protobuf.h"
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #include <fstream>
 #include <thread>
 
-#include "folder.h"
+#include "support/temp_files.h"
 #include <gtest/gtest.h>
 
 namespace qft::track {

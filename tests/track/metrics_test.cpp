@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "folder.h"
+#include "support/temp_files.h"
 #include <gtest/gtest.h>
 
 namespace qft::track {

@@ -12,7 +12,7 @@
 #include <thread>
 #include <unistd.h>
 
-#include "folder.h"
+#include "support/temp_files.h"
 #include <fmt/format.h>
 
 namespace qft::track {

@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "track/folder.h"
+#include "support/temp_files.h"
 #include <gtest/gtest.h>
 
 namespace qft::watch {

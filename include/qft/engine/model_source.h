@@ -62,7 +62,7 @@ class ModelSource {
 
   /// True if the folder has weights beside config.json.
   bool has_weights() const;
-  /// Returns the weight files; the first call reads their headers. Adapters are not merged.
+  /// Returns the weight files; the first call reads their headers. resolve_run() merges adapters into them.
   io::ModelFiles& files() const;
 
  private:

@@ -49,7 +49,7 @@ struct RunPlan {
   std::int64_t partial_sums = 0;       ///< gradient sums that ReductionOrder::by_micro_batch keeps at once
 
   // The execution:
-  parallel::Sharding sharding = {};  ///< `prefetch_budget` 0: default_prefetch_budget()
+  parallel::Sharding sharding = {};  ///< `prefetch_budget` 0: the default of prefetch_budget()
   parallel::Schedule schedule = {};
   bool on_cpu = true;  ///< products on the CPU have extra scratch
   model::KernelChoice kernels = {};

@@ -11,13 +11,13 @@
 
 #include <gtest/gtest.h>
 
-namespace qft::config {
+namespace qft {
 
 /// A folder that is removed after the test.
 class TempFolder {
  public:
   TempFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "qft-config-XXXXXX").string();
+    std::string name = (std::filesystem::temp_directory_path() / "qft-folder-XXXXXX").string();
     path_ = ::mkdtemp(name.data());
   }
   ~TempFolder() { std::filesystem::remove_all(path_); }
@@ -41,7 +41,7 @@ std::string error_of(Call&& call) {
     call();
   } catch (const ConfigError& error) {
     std::string text = error.what();
-    const std::string folder = (std::filesystem::temp_directory_path() / "qft-config-").string();
+    const std::string folder = (std::filesystem::temp_directory_path() / "qft-folder-").string();
     for (std::size_t at; (at = text.find(folder)) != std::string::npos;) text.erase(at, folder.size() + 7);
     return text;
   }
@@ -49,6 +49,6 @@ std::string error_of(Call&& call) {
   return {};
 }
 
-}  // namespace qft::config
+}  // namespace qft
 
 #define EXPECT_CONTAINS(text, part) EXPECT_NE((text).find(part), std::string::npos) << "in: " << (text)
