@@ -69,7 +69,7 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
 }
 
 void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
-  Field optim = Field("optim", "optimizer; several values have the same meaning (docs/methods.md)").advise(kOptimizersHere);
+  Field optim = Field("optim", "optimizer; docs/methods.md describes each, and lists the values with the same meaning");
   for (const OptimizerNames& row : kOptimizers) optim.choices.insert(optim.choices.end(), row.optim.begin(), row.optim.end());
   field(optim, &a.optim);
   field(Field("optim_args", "more optimizer arguments, in transformers' form: momentum=0.9,nesterov=true"), &a.optim_args);
@@ -102,11 +102,11 @@ void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("weight_decay", "weight decay, decoupled from the gradient except for sgd; not applied to norms and biases")
             .at_least(0),
         &a.weight_decay);
-  field(Field("adam_beta1", "AdamW: decay of the first moment; Lion: weight of the momentum in the update direction")
-            .in_half_open(0, 1),
+  field(Field("adam_beta1", "decay of the first moment, or the optimizer's own beta1 (docs/methods.md)").in_half_open(0, 1),
         &a.adam_beta1);
-  field(Field("adam_beta2", "AdamW: decay of the second moment; Lion: decay of the momentum").in_half_open(0, 1), &a.adam_beta2);
-  field(Field("adam_epsilon", "AdamW: term added to the denominator").above(0), &a.adam_epsilon);
+  field(Field("adam_beta2", "decay of the second moment, or the optimizer's own beta2 (docs/methods.md)").in_half_open(0, 1),
+        &a.adam_beta2);
+  field(Field("adam_epsilon", "term that the optimizer adds to the denominator of its update").above(0), &a.adam_epsilon);
   field(Field("max_grad_norm", "clip gradients to this norm; null or 0: no clipping").at_least(0).zero_word("null"),
         &a.max_grad_norm);
   field(Field("neftune_noise_alpha",
