@@ -64,7 +64,8 @@ void require_weighed(const Conversation& conversation, const EncoderOptions& opt
   const auto requests_loss = [](const Message& m) { return m.loss == true || m.weight.value_or(0.0F) > 0; };
   const auto is_weighted = [](const Message& m) { return m.loss == false || m.weight.value_or(1.0F) != 1; };
   bool history = false;
-  for (std::size_t i = 1; i < prompt.size(); i += 2) history |= requests_loss(prompt[i]) || (learns_history && is_weighted(prompt[i]));
+  for (std::size_t i = 1; i < prompt.size(); i += 2)
+    history |= requests_loss(prompt[i]) || (learns_history && is_weighted(prompt[i]));
   if (conversation.weight != 1 || history || std::ranges::any_of(conversation.responses, is_weighted))
     fail("it has label weights (loss, train, loss_scale or weight), which only stage {} uses; remove them",
          config::stage_names([](const config::Stage& stage) { return stage.weighs_labels; }));

@@ -34,8 +34,8 @@ void check_stage(const std::vector<encode::DatasetSpec>& specs, const config::St
           "call it kto_tag or label (true or false) in a file that dataset names itself",
           spec.name);
     if (answers && spec.formatting == encode::Formatting::alpaca && spec.columns.response.empty())
-      fail_config("dataset '{}' has texts without a column of answers: stage {} learns answers, stage pt learns texts",
-                  spec.name, stage.name);
+      fail_config("dataset '{}' has texts without a column of answers: stage {} learns answers, stage pt learns texts", spec.name,
+                  stage.name);
     if (answers && !spec.columns.kto_tag.empty())
       fail_config("dataset '{}' has a kto_tag: stage kto learns from it; for stage {} drop the tag", spec.name, stage.name);
     if (!stage.weighs_labels && !spec.columns.weight.empty())

@@ -178,8 +178,7 @@ TEST_F(Import, HoldsNumbersAgainstTheRunFile) {
 }
 
 TEST_F(Import, RefusesWhatWouldChangeTheResult) {
-  EXPECT_CONTAINS(deepspeed_error("{\"optimizer\": {\"type\": \"OneBitAdam\"}}"),
-                  "is refused: qft help optim lists");
+  EXPECT_CONTAINS(deepspeed_error("{\"optimizer\": {\"type\": \"OneBitAdam\"}}"), "is refused: qft help optim lists");
   EXPECT_CONTAINS(deepspeed_error("{\"scheduler\": {\"type\": \"OneCycle\"}}"), "set lr_scheduler_type");
   EXPECT_CONTAINS(deepspeed_error(deepspeed_json("\"stage\": 2", "\"tensor_parallel\": {\"autotp_size\": 2},\n")),
                   "tensor and sequence parallelism are not implemented");

@@ -183,7 +183,8 @@ TEST(RecordWeights, AreErrorsInAStageThatDoesNotWeighLabels) {
   options.weighs_labels = false;
   const qft::encode::Encoder encoder(corpus->chat_template(), options);
   qft::encode::Conversation plain;
-  plain.prompt = {{.role = Role::user, .text = "Why?", .loss = false}, {.role = Role::assistant, .text = "First."}, {.text = "How?"}};
+  plain.prompt = {
+      {.role = Role::user, .text = "Why?", .loss = false}, {.role = Role::assistant, .text = "First."}, {.text = "How?"}};
   plain.responses = {{.role = Role::assistant, .text = "Then.", .loss = true}};
   EXPECT_NO_THROW(encoder.encode(plain)) << "the loss of sft without weights";
   const auto refuses = [&](auto&& change) {

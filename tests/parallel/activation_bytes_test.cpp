@@ -16,7 +16,8 @@ model::ModelSpec spec_of(const std::string& type, std::int64_t rank, bool dora =
       R"(","hidden_size":64,"intermediate_size":160,"num_hidden_layers":3,"num_attention_heads":4,)" +
       R"("num_key_value_heads":2,"head_dim":16,"vocab_size":32,"tie_word_embeddings":true,)" +
       R"("linear_num_key_heads":2,"linear_num_value_heads":4,"linear_key_head_dim":12,"linear_value_head_dim":8,)" +
-      R"("num_experts":4,"num_local_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":48,)" + R"("shared_expert_intermediate_size":32})";
+      R"("num_experts":4,"num_local_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":48,)" +
+      R"("shared_expert_intermediate_size":32})";
   model::LoraConfig lora;
   if (rank > 0) {
     lora.rank = rank;
