@@ -158,7 +158,7 @@ StepResult expect_bits_of_one_rank(Case c, int steps, int pack) {
 }
 
 /// The objective that each stage has without further keys.
-TEST(Stages, TrainAlikeUnderEveryStrategyAndOrder) {
+TEST(EachStage, IsTheSameUnderEveryStrategyAndOrder) {
   std::set<const engine::ObjectiveRow*> tried;
   for (const config::Stage& stage : config::stages()) {
     config::RunConfig run;
