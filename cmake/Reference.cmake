@@ -1,8 +1,8 @@
-# Man pages and completions for bash. The built programs write them, so they always fit the programs.
+# Man pages, completions for bash and the page of all keys. The built programs write them, so they always fit the programs.
 include(GNUInstallDirs)
 
 if(CMAKE_CROSSCOMPILING)
-  message(STATUS "Man pages and completions are left out: programs of a cross build do not run here")
+  message(STATUS "Man pages, completions and keys.md are left out: programs of a cross build do not run here")
   return()
 endif()
 
@@ -29,5 +29,8 @@ foreach(_program qft qft-pack qft-ckpt)
                   "${CMAKE_INSTALL_DATADIR}/bash-completion/completions" ${_machines})
   endif()
 endforeach()
+if(TARGET qft)
+  qft_help_text(qft keys share/doc/qft/keys.md "${CMAKE_INSTALL_DOCDIR}")
+endif()
 get_property(_texts GLOBAL PROPERTY QFT_HELP_TEXTS)
 add_custom_target(qft_help_texts ALL DEPENDS ${_texts})

@@ -5,14 +5,13 @@
 namespace qft::config {
 namespace {
 
-std::vector<std::string_view> stage_names() {
+std::vector<std::string_view> stage_choices() {
   std::vector<std::string_view> names;
   for (const Stage& stage : stages()) names.push_back(stage.name);
   return names;
 }
 
-/// Returns "what to learn: raw text (pt), instructions (sft) ... or text labels (seq_cls)". Neighbours that learn the same share
-/// brackets.
+/// Returns "what to learn: raw text (pt), instructions (sft) or ...". Neighbours that learn the same share brackets.
 std::string stage_help() {
   std::vector<std::string> parts;
   std::string_view last;
@@ -31,7 +30,7 @@ std::string stage_help() {
 
 void FinetuningArgs::visit(const FieldVisitor& field) {
   static const std::string kStageHelp = stage_help();
-  field(Field("stage", kStageHelp).one_of(stage_names()).advise("other stages, such as ppo, are not implemented"), &stage);
+  field(Field("stage", kStageHelp).one_of(stage_choices()).advise("other stages, such as ppo, are not implemented"), &stage);
   field(Field("finetuning_type", "which weights train")
             .one_of({"lora", "oft", "full", "freeze"})
             .advise("other methods are not implemented: lora is the nearest"),

@@ -117,7 +117,7 @@ void note_training(RunConfig& config) {
                                          {"asft_alpha", "use_asft_loss", config.finetuning.use_asft_loss}})
     if (config.is_given(key) && !asked)
       config.notes.push_back(fmt::format("{} has no effect without {}", at_key(config, key), loss));
-  if (config.finetuning.compute_accuracy && !config.stage().token_loss && !pack_decides_stage(config))
+  if (config.finetuning.compute_accuracy && !config.stage().label_mean && !pack_decides_stage(config))
     note_unused_in_stage(config, "compute_accuracy");
 }
 

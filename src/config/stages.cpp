@@ -102,21 +102,20 @@ const Stage kStages[] = {
      .learns = "raw text",
      .items = "single samples",
      .sample = SampleKind::document,
-     .token_loss = true,
+     .label_mean = true,
      .perplexity_alias = "eval_perplexity",  // as in LLaMA-Factory
      .shown_metrics = {"accuracy"}},
     {.name = "sft",
      .learns = "instructions",
      .items = "single samples",
      .sample = SampleKind::conversation,
-     .token_loss = true,
+     .label_mean = true,
      .weighs_labels = true,
      .predicts = "answers",
      .shown_metrics = {"accuracy"},
      .keys = {{"ref_model", &FinetuningArgs::use_asft_loss}, {"ref_model_adapters", &FinetuningArgs::use_asft_loss}},
      .own_keys = {{"neat_packing", "use_dft_loss", "use_eaft_loss", "use_asft_loss", "train_on_prompt", "mask_history",
-                   "predict_with_generate"},
-                  "needs stage sft"}},
+                   "predict_with_generate"}}},
     {.name = "dpo",
      .learns = "preference pairs",
      .items = "preference pairs",
@@ -239,6 +238,10 @@ bool Stage::reads(std::string_view key, const FinetuningArgs& args) const {
   return row != keys.end() && (row->only_with == nullptr || args.*row->only_with);
 }
 
+bool Stage::owns(std::string_view key) const {
+  return std::ranges::find(own_keys.keys, key) != own_keys.keys.end();
+}
+
 std::span<const Stage> stages() {
   return kStages;
 }
@@ -246,6 +249,13 @@ std::span<const Stage> stages() {
 const Stage* find_stage(std::string_view name) {
   const auto row = std::ranges::find(kStages, name, &Stage::name);
   return row == std::end(kStages) ? nullptr : row;
+}
+
+std::string stage_names(const std::function<bool(const Stage&)>& has) {
+  std::vector<std::string_view> names;
+  for (const Stage& row : kStages)
+    if (has(row)) names.push_back(row.name);
+  return fmt::format("{}", fmt::join(names, " or "));
 }
 
 const Stage& stage_of(std::string_view name) {

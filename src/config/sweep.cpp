@@ -24,8 +24,6 @@ namespace fs = std::filesystem;
 constexpr std::size_t kMaxRuns = 10'000;
 /// Longer folder names are cut.
 constexpr std::size_t kMaxNameLength = 150;
-/// Keys that differ for every run: their values contain the run's name.
-constexpr std::string_view kPerRunKeys[] = {"output_dir", "run_name", "logging_dir", "log_dir", "trace"};
 
 struct Axis {
   std::string key;
@@ -45,12 +43,12 @@ std::string override_text(const Value& value) {
 }
 
 void require_sweepable(const std::string& key, std::string_view typed) {
-  if (std::ranges::find(kPerRunKeys, key) != std::end(kPerRunKeys))
+  RunConfig defaults;
+  const auto fields = bound_fields(defaults);
+  if (const BoundField* bound = find_field(fields, key); bound != nullptr && bound->field.per_run_kind == Field::PerRun::named)
     fail_config("--sweep {}: {} cannot be swept: each run gets its own folder in output_dir and the folder's name", typed, key);
   if (reads_key(Purpose::train, key)) return;
-  RunConfig defaults;
   std::vector<std::string_view> names;
-  const auto fields = bound_fields(defaults);
   for (const BoundField& field : fields)
     if (reads_key(Purpose::train, field.field.name)) names.push_back(field.field.name);
   const std::string_view near = nearest(key, names);

@@ -11,8 +11,9 @@ namespace {
 
 // Keys for the training loop: tasks, duration, batches.
 void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
-  field(Field("output_dir", "folder for checkpoints, logs and results").path(), &a.output_dir);
-  field(Field("overwrite_output_dir", "start from scratch even if output_dir has checkpoints; qft generate: replace --output"),
+  field(Field("output_dir", "folder for checkpoints, logs and results").path().per_run(Field::PerRun::named), &a.output_dir);
+  field(Field("overwrite_output_dir", "start from scratch even if output_dir has checkpoints; qft generate: replace --output")
+            .per_run(Field::PerRun::start),
         &a.overwrite_output_dir);
   field(Field("do_train", "train").shown_default("true, unless do_eval or do_predict is given"), &a.do_train);
   field(Field("do_eval", "evaluate at the end; without do_train: evaluate only").shown_default("true unless eval_strategy is no"),
@@ -22,7 +23,8 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
         &a.do_predict);
   field(Field("resume_from_checkpoint", "path of a checkpoint; true: the newest one, which must exist; false: start from scratch")
             .path()
-            .shown_default("the newest one in output_dir, if any"),
+            .shown_default("the newest one in output_dir, if any")
+            .per_run(Field::PerRun::start),
         &a.resume_from_checkpoint);
   field(Field("per_device_train_batch_size", "samples in a micro-batch of one rank").at_least(1), &a.per_device_train_batch_size);
   field(Field("max_tokens_per_micro_batch", "largest number of tokens in a micro-batch; larger ones are split; 0: no limit")
@@ -69,7 +71,7 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
 }
 
 void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
-  Field optim = Field("optim", "optimizer; several values have the same meaning (docs/methods.md)").advise(kOptimizersHere);
+  Field optim = Field("optim", "optimizer; docs/methods.md describes each, and lists the values with the same meaning");
   for (const OptimizerNames& row : kOptimizers) optim.choices.insert(optim.choices.end(), row.optim.begin(), row.optim.end());
   field(optim, &a.optim);
   field(Field("optim_args", "more optimizer arguments, in transformers' form: momentum=0.9,nesterov=true"), &a.optim_args);
@@ -102,11 +104,11 @@ void visit_optimizer(TrainingArgs& a, const FieldVisitor& field) {
   field(Field("weight_decay", "weight decay, decoupled from the gradient except for sgd; not applied to norms and biases")
             .at_least(0),
         &a.weight_decay);
-  field(Field("adam_beta1", "AdamW: decay of the first moment; Lion: weight of the momentum in the update direction")
-            .in_half_open(0, 1),
+  field(Field("adam_beta1", "decay of the first moment, or the optimizer's own beta1 (docs/methods.md)").in_half_open(0, 1),
         &a.adam_beta1);
-  field(Field("adam_beta2", "AdamW: decay of the second moment; Lion: decay of the momentum").in_half_open(0, 1), &a.adam_beta2);
-  field(Field("adam_epsilon", "AdamW: term added to the denominator").above(0), &a.adam_epsilon);
+  field(Field("adam_beta2", "decay of the second moment, or the optimizer's own beta2 (docs/methods.md)").in_half_open(0, 1),
+        &a.adam_beta2);
+  field(Field("adam_epsilon", "term that the optimizer adds to the denominator of its update").above(0), &a.adam_epsilon);
   field(Field("max_grad_norm", "clip gradients to this norm; null or 0: no clipping").at_least(0).zero_word("null"),
         &a.max_grad_norm);
   field(Field("neftune_noise_alpha",
@@ -197,15 +199,21 @@ void visit_watching(TrainingArgs& a, const FieldVisitor& field) {
               "destinations of metrics in addition to trainer_log.jsonl: tensorboard, mlflow, both, or all that can run here")
             .shown_default("none"),
         &a.report_to);
-  field(Field("run_name", "the run's name in TensorBoard, MLflow and the report"), &a.run_name);
-  field(Field("logging_dir", "folder for TensorBoard's files").path().shown_default("a new folder in output_dir/runs"),
+  field(Field("run_name", "the run's name in TensorBoard, MLflow and the report").per_run(Field::PerRun::named), &a.run_name);
+  field(Field("logging_dir", "folder for TensorBoard's files")
+            .path()
+            .shown_default("a new folder in output_dir/runs")
+            .per_run(Field::PerRun::named),
         &a.logging_dir);
-  field(Field("log_dir", "folder for log files, one per rank, with all messages of the rank from log_level on").path(),
+  field(Field("log_dir", "folder for log files, one per rank, with all messages of the rank from log_level on")
+            .path()
+            .per_run(Field::PerRun::named),
         &a.log_dir);
   field(Field("trace", "file for a trace of single steps (actions, collectives, loader, saves), which ui.perfetto.dev opens")
-            .path(),
+            .path()
+            .per_run(Field::PerRun::named),
         &a.trace);
-  field(Field("trace_steps", "the steps of the trace: 5, or 5-8"), &a.trace_steps);
+  field(Field("trace_steps", "the steps of the trace: 5, or 5-8").per_run(Field::PerRun::start), &a.trace_steps);
 }
 
 void visit_launch(TrainingArgs& a, const FieldVisitor& field) {

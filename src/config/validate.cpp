@@ -128,11 +128,14 @@ void check_stage(const RunConfig& c) {
   RunConfig copy = c, defaults;
   const auto given = bound_fields(copy), initial = bound_fields(defaults);
   for (const Stage& other : stages()) {
-    if (other.name == stage.name || (other.own_keys.pack_may_decide && !c.is_given("stage") && !c.data.pack.empty())) continue;
-    for (const std::string_view key : other.own_keys.keys)
-      if (is_set(given, initial, key))
-        fail_config("{} {}, but {} is {}{}", at_key(c, key), other.own_keys.claim, at_key(c, "stage"), stage.name,
-                    other.own_keys.remedy);
+    const OwnKeys& own = other.own_keys;
+    if (own.pack_may_decide && !c.is_given("stage") && !c.data.pack.empty()) continue;
+    for (const std::string_view key : own.keys) {
+      if (stage.owns(key) || !is_set(given, initial, key)) continue;
+      const std::string owners = stage_names([&](const Stage& row) { return row.owns(key); });
+      fail_config("{} {}, but {} is {}{}", at_key(c, key), own.claim.empty() ? "needs stage " + owners : std::string(own.claim),
+                  at_key(c, "stage"), stage.name, own.remedy);
+    }
   }
   for (const RefusedKey& row : stage.refused)
     if (row.is_used(c))

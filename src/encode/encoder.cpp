@@ -49,7 +49,7 @@ std::int64_t length(const std::vector<std::int32_t>& ids) {
   return static_cast<std::int64_t>(ids.size());
 }
 
-/// Only answers of conversations can have weights: weights elsewhere would have no effect.
+/// Only answers of conversations can have weights, and only in a stage that weighs labels: others would have no effect.
 void require_weighed(const Conversation& conversation, const EncoderOptions& options) {
   const auto& prompt = conversation.prompt;
   for (std::size_t i = 0; i < prompt.size(); i += 2)
@@ -59,12 +59,16 @@ void require_weighed(const Conversation& conversation, const EncoderOptions& opt
           "question {} has a weight (loss, train, loss_scale or weight), but questions are either all learned with "
           "train_on_prompt, or not at all; remove it",
           i / 2 + 1);
-  if (options.kind == SampleKind::conversation) return;
+  const bool learns_history = options.kind == SampleKind::conversation;
+  if (options.weighs_labels && learns_history) return;
   const auto requests_loss = [](const Message& m) { return m.loss == true || m.weight.value_or(0.0F) > 0; };
   const auto is_weighted = [](const Message& m) { return m.loss == false || m.weight.value_or(1.0F) != 1; };
-  if (conversation.weight != 1 || std::ranges::any_of(prompt, requests_loss) ||
-      std::ranges::any_of(conversation.responses, is_weighted))
-    fail("it has label weights (loss, train, loss_scale or weight), which only stage sft uses; remove them");
+  bool history = false;
+  for (std::size_t i = 1; i < prompt.size(); i += 2)
+    history |= requests_loss(prompt[i]) || (learns_history && is_weighted(prompt[i]));
+  if (conversation.weight != 1 || history || std::ranges::any_of(conversation.responses, is_weighted))
+    fail("it has label weights (loss, train, loss_scale or weight), which only stage {} uses; remove them",
+         config::stage_names([](const config::Stage& stage) { return stage.weighs_labels; }));
 }
 
 }  // namespace

@@ -146,10 +146,6 @@ std::span<const std::string_view> ClassificationLoss::metrics() const {
   return problem_.correct == nullptr ? std::span<const std::string_view>() : kClassMetrics;
 }
 
-void ClassificationLoss::known_gradient(const model::MicroInput&, const Tensor&) const {
-  fail("the gradient of a classifier's values is only known after the forward pass");
-}
-
 Tensor ClassificationLoss::targets_of(const model::MicroInput& in, c10::Device device) const {
   const auto texts = static_cast<std::size_t>(in.sequences.num_sequences()), width = static_cast<std::size_t>(labels_);
   const Column& given = in.columns.at(columns::kTargets).lists;

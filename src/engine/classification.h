@@ -46,7 +46,6 @@ class ClassificationLoss final : public parallel::Objective {
   double denominator() const override { return texts_; }
   /// acc, as in ms-swift: the share of texts with all labels correct. Empty for regression.
   std::span<const std::string_view> metrics() const override;
-  void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const override;
   at::Tensor observe(const model::MicroInput& in, const parallel::Logprobs& values, const at::Tensor& grad) const override;
 
  private:

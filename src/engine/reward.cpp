@@ -1,7 +1,5 @@
 #include "reward.h"
 
-#include "qft/core/error.h"
-
 #include "preference.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -31,10 +29,6 @@ const ObjectiveRow& reward_objective(const config::RunConfig&) {
 
 std::span<const std::string_view> RewardLoss::metrics() const {
   return kRewardMetrics;
-}
-
-void RewardLoss::known_gradient(const model::MicroInput&, const at::Tensor&) const {
-  fail("the gradient of a score is only known after the forward pass");
 }
 
 at::Tensor RewardLoss::observe(const model::MicroInput& in, const parallel::Logprobs& scores, const at::Tensor& grad) const {

@@ -18,7 +18,6 @@ class RewardLoss final : public parallel::Objective {
   double denominator() const override { return pairs_; }
   /// accuracy as in LLaMA-Factory: the share of pairs whose chosen answer scores higher.
   std::span<const std::string_view> metrics() const override;
-  void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const override;
   at::Tensor observe(const model::MicroInput& in, const parallel::Logprobs& scores, const at::Tensor& grad) const override;
 
  private:

@@ -96,10 +96,6 @@ std::span<const std::string_view> WeightedTokenLoss::metrics() const {
   return std::span(kTokenMetrics).first(loss_.reference ? 3 : 2);
 }
 
-void WeightedTokenLoss::known_gradient(const model::MicroInput&, const at::Tensor&) const {
-  fail("the gradient of a weighted label is only known after its logits");
-}
-
 at::Tensor WeightedTokenLoss::read_rows(const model::MicroInput& in, const ops::HeadChunk& chunk, const at::Tensor& values,
                                         const at::Tensor& grad) const {
   const at::Tensor weights = values[0];

@@ -23,7 +23,7 @@ struct TokenLoss {
   bool reference = false;              ///< adds the KL distance to the reference
 };
 
-/// Returns the objective of a run of stage pt or sft: cross-entropy, unless a key selects a row.
+/// Returns cross-entropy, unless a key of the run selects a row.
 const ObjectiveRow& token_objective(const config::RunConfig& config);
 
 std::span<const TokenLoss> token_losses();
@@ -42,7 +42,6 @@ class WeightedTokenLoss final : public parallel::Objective {
   parallel::ObjectiveKind kind() const override { return parallel::ObjectiveKind::row_local; }
   double denominator() const override { return denominator_; }
   std::span<const std::string_view> metrics() const override;
-  void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const override;
   std::int64_t row_values() const override { return loss_.reference ? 2 : 1; }
   bool reference_rows() const override { return loss_.reference; }
   at::Tensor read_rows(const model::MicroInput& in, const ops::HeadChunk& chunk, const at::Tensor& values,

@@ -194,7 +194,7 @@ bool is_quality_metric(std::string_view name) {
 std::string metric_key(const config::RunConfig& config, const engine::EvalSet& set) {
   PerplexityResult empty;
   for (const std::string& name : metric_names(config)) empty.metrics[name] = 0.0;
-  if (config.stage().token_loss) empty.perplexity = 0.0;
+  if (reports_perplexity(config)) empty.perplexity = 0.0;
   empty.seconds = 1.0;
   if (config.data.eval_on_each_dataset)
     for (const auto& [name, part] : set.by_dataset()) empty.by_dataset.emplace_back(name, Likelihood(empty));

@@ -34,7 +34,7 @@ parallel::BatchTotals totals_of(const Likelihood& counts, bool weighted) {
 
 std::unique_ptr<parallel::Objective> objective_for(const config::RunConfig& config, const parallel::BatchTotals& totals) {
   auto objective = engine::objective_of(config).make(config, totals);
-  if (!config.finetuning.compute_accuracy || !config.stage().token_loss) return objective;
+  if (!config.finetuning.compute_accuracy || !config.stage().label_mean) return objective;
   return std::make_unique<AccuracyObjective>(std::move(objective));
 }
 
@@ -166,6 +166,11 @@ std::vector<std::string> metric_names(const config::RunConfig& config) {
   objective->summarise(metrics);
   const auto names = std::views::keys(metrics);
   return {names.begin(), names.end()};
+}
+
+bool reports_perplexity(const config::RunConfig& config) {
+  const auto names = metric_names(config);
+  return engine::objective_of(config).loss_is_nll || std::ranges::find(names, kNll) != names.end();
 }
 
 }  // namespace qft::eval

@@ -1,5 +1,5 @@
-// Adafactor (Shazeer & Stern 2018, algorithms 4 and 5): stores a matrix's second moments as the product of row means and column
-// means.
+// Adafactor (Shazeer & Stern 2018, algorithms 4 and 5), as transformers' with scale_parameter and relative_step off, the
+// Trainer's settings: stores a matrix's second moments as the product of row means and column means.
 #include <algorithm>
 #include <cmath>
 
@@ -14,6 +14,7 @@ constexpr double kEps = 1e-30, kClip = 1.0, kDecayRate = -0.8;  // transformers'
 
 class Adafactor : public Rule {
  public:
+  explicit Adafactor(const Hyper& /*hyper*/) {}
   bool step(const Update& /*update*/) override { return false; }  // every parameter is whole
 
   void compute_update(const WholeUpdate& u) override {
@@ -45,12 +46,6 @@ class Adafactor : public Rule {
   }
 };
 
-}  // namespace
-
-std::unique_ptr<Rule> make_adafactor(const Hyper& /*hyper*/) {
-  return std::make_unique<Adafactor>();
-}
-
 std::vector<StateSpec> adafactor_state(const Param& param, const Hyper& /*hyper*/, const Precision& precision) {
   const at::ScalarType type = precision.state == at::kDouble ? at::kDouble : at::kFloat;
   if (!param.is_matrix()) return {{"exp_avg_sq", type, param.shape, 0}};
@@ -60,6 +55,12 @@ std::vector<StateSpec> adafactor_state(const Param& param, const Hyper& /*hyper*
 
 bool adafactor_whole(const Param& /*param*/) {
   return true;
+}
+
+}  // namespace
+
+RuleSpec adafactor_rule() {
+  return {.make = make_rule<Adafactor>, .state_of = adafactor_state, .whole = adafactor_whole};
 }
 
 }  // namespace qft::optim

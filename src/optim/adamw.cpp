@@ -36,4 +36,8 @@ std::unique_ptr<Rule> make_adamw(const Hyper& hyper) {
   return std::make_unique<AdamW>(hyper);
 }
 
+RuleSpec adamw_rule() {
+  return {.state = {kAdamWState.begin(), kAdamWState.end()}, .make = make_adamw};
+}
+
 }  // namespace qft::optim

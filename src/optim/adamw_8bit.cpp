@@ -144,12 +144,6 @@ class AdamW8bit : public Rule {
   std::vector<Cut> cuts_;
 };
 
-}  // namespace
-
-std::unique_ptr<Rule> make_adamw_8bit(const Hyper& hyper) {
-  return std::make_unique<AdamW8bit>(hyper);
-}
-
 std::vector<StateSpec> adamw_8bit_state(const Param& param, const Hyper& /*hyper*/, const Precision& precision) {
   const std::int64_t numel = param.numel();
   if (numel < kLeast || param.place == Param::Place::embedding) {
@@ -161,6 +155,12 @@ std::vector<StateSpec> adamw_8bit_state(const Param& param, const Hyper& /*hyper
           {"exp_avg_sq", at::kByte, param.shape},
           {"exp_avg_absmax", at::kFloat, blocks, kBlock},
           {"exp_avg_sq_absmax", at::kFloat, blocks, kBlock}};
+}
+
+}  // namespace
+
+RuleSpec adamw_8bit_rule() {
+  return {.make = make_rule<AdamW8bit>, .state_of = adamw_8bit_state};
 }
 
 }  // namespace qft::optim

@@ -86,17 +86,20 @@ class Apollo : public Rule {
   std::unique_ptr<Rule> adamw_;
 };
 
-}  // namespace
-
-std::unique_ptr<Rule> make_apollo(const Hyper& hyper) {
-  return std::make_unique<Apollo>(hyper);
-}
-
 std::vector<StateSpec> apollo_state(const Param& param, const Hyper& hyper, const Precision& precision) {
   if (!of_layer(param)) return elementwise(kAdamWState, param, precision);
   std::vector<StateSpec> states = LowRank(hyper.args, kApolloScale).states(param.as_stack(), precision);
   states.push_back({"step_norm", states[0].type, {param.as_stack()[0]}, 0});
   return states;
+}
+
+}  // namespace
+
+RuleSpec apollo_rule() {
+  return {.make = make_rule<Apollo>,
+          .args = {"rank", "update_proj_gap", "scale", "proj_type", "proj", "scale_type", "scale_front"},
+          .state_of = apollo_state,
+          .whole = of_layer};
 }
 
 }  // namespace qft::optim

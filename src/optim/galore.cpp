@@ -33,15 +33,18 @@ class GaLore : public Rule {
   std::unique_ptr<Rule> adamw_;
 };
 
-}  // namespace
-
-std::unique_ptr<Rule> make_galore(const Hyper& hyper) {
-  return std::make_unique<GaLore>(hyper);
-}
-
 std::vector<StateSpec> galore_state(const Param& param, const Hyper& hyper, const Precision& precision) {
   return of_layer(param) ? LowRank(hyper.args, kGaLoreScale).states(param.as_stack(), precision)
                          : elementwise(kAdamWState, param, precision);
+}
+
+}  // namespace
+
+RuleSpec galore_rule() {
+  return {.make = make_rule<GaLore>,
+          .args = {"rank", "update_proj_gap", "scale", "proj_type"},
+          .state_of = galore_state,
+          .whole = of_layer};
 }
 
 }  // namespace qft::optim

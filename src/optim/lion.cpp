@@ -32,8 +32,8 @@ class Lion : public Rule {
 
 }  // namespace
 
-std::unique_ptr<Rule> make_lion(const Hyper& hyper) {
-  return std::make_unique<Lion>(hyper);
+RuleSpec lion_rule() {
+  return {.state = {"exp_avg"}, .make = make_rule<Lion>};
 }
 
 }  // namespace qft::optim

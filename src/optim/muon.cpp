@@ -13,7 +13,7 @@
 namespace qft::optim {
 namespace {
 
-constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315, kEps = 1e-7;
+constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315, kLeastNorm = 1e-7;
 constexpr std::int64_t kSteps = 5;
 constexpr std::array<std::string_view, 2> kAdjustments = {"match_rms_adamw", "original"};
 
@@ -24,7 +24,7 @@ at::Tensor orthogonal(const at::Tensor& values, std::int64_t steps) {
   const bool tall = values.size(1) > values.size(2);
   at::Tensor x = values.to(type, /*non_blocking=*/false, /*copy=*/true);
   if (tall) x = x.mT();
-  x.div_(at::linalg_vector_norm(x, 2, {1, 2}, /*keepdim=*/true).clamp_min_(kEps));
+  x.div_(at::linalg_vector_norm(x, 2, {1, 2}, /*keepdim=*/true).clamp_min_(kLeastNorm));
   for (std::int64_t i = 0; i < steps; ++i) {
     const at::Tensor gram = at::bmm(x, x.mT());
     x = at::baddbmm(x, at::baddbmm(gram, gram, gram, kB, kC), x, kA);
@@ -70,12 +70,6 @@ class Muon : public Rule {
   std::unique_ptr<Rule> adamw_;
 };
 
-}  // namespace
-
-std::unique_ptr<Rule> make_muon(const Hyper& hyper) {
-  return std::make_unique<Muon>(hyper);
-}
-
 std::vector<StateSpec> muon_state(const Param& param, const Hyper& /*hyper*/, const Precision& precision) {
   constexpr std::array<std::string_view, 1> kMuon = {"momentum_buffer"};
   return of_layer(param) ? elementwise(kMuon, param, precision) : elementwise(kAdamWState, param, precision);
@@ -85,6 +79,16 @@ double muon_operations(const Param& param) {
   const Shape stack = param.as_stack();
   const auto less = static_cast<double>(std::min(stack[1], stack[2])), more = static_cast<double>(std::max(stack[1], stack[2]));
   return static_cast<double>(stack[0]) * kSteps * (4 * less * less * more + 2 * less * less * less);
+}
+
+}  // namespace
+
+RuleSpec muon_rule() {
+  return {.make = make_rule<Muon>,
+          .args = {"momentum", "nesterov", "ns_steps", "adjust_lr_fn"},
+          .state_of = muon_state,
+          .whole = of_layer,
+          .operations = muon_operations};
 }
 
 }  // namespace qft::optim

@@ -90,39 +90,17 @@ void apply_whole(const Update& u) {
 }
 
 std::span<const RuleSpec> rules() {
-  static const RuleSpec kRules[] = {
-      {"AdamW", {"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw"}, {kAdamWState.begin(), kAdamWState.end()}, make_adamw},
-      {"Lion", {"lion_32bit", "lion"}, {"exp_avg"}, make_lion},
-      {.name = "SGD", .optim = {"sgd"}, .make = make_sgd, .args = {"momentum", "dampening", "nesterov"}, .state_of = sgd_state},
-      {.name = "8-bit AdamW",
-       .optim = {"adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit"},
-       .make = make_adamw_8bit,
-       .state_of = adamw_8bit_state},
-      {.name = "Muon",
-       .optim = {"muon"},
-       .make = make_muon,
-       .args = {"momentum", "nesterov", "ns_steps", "adjust_lr_fn"},
-       .state_of = muon_state,
-       .whole = of_layer,
-       .operations = muon_operations},
-      {.name = "Adafactor",
-       .optim = {"adafactor"},
-       .make = make_adafactor,
-       .state_of = adafactor_state,
-       .whole = adafactor_whole},
-      {.name = "GaLore",
-       .optim = {"galore_adamw"},
-       .make = make_galore,
-       .args = {"rank", "update_proj_gap", "scale", "proj_type"},
-       .state_of = galore_state,
-       .whole = of_layer},
-      {.name = "APOLLO",
-       .optim = {"apollo_adamw"},
-       .make = make_apollo,
-       .args = {"rank", "update_proj_gap", "scale", "proj_type", "proj", "scale_type", "scale_front"},
-       .state_of = apollo_state,
-       .whole = of_layer},
-  };
+  static const std::vector<RuleSpec> kRules = [] {
+#define QFT_MAKE_RULE(RULE, ...) RULE##_rule(),
+    std::vector<RuleSpec> made = {QFT_OPTIMIZERS(QFT_MAKE_RULE)};
+#undef QFT_MAKE_RULE
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      const config::OptimizerNames& names = config::kOptimizers[i];
+      made[i].name = names.name;
+      made[i].optim.assign(names.optim.begin(), names.optim.end());
+    }
+    return made;
+  }();
   return kRules;
 }
 

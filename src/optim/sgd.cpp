@@ -1,4 +1,4 @@
-// SGD with the update of torch.optim.SGD.
+// SGD with the update of torch.optim.SGD: weight decay is part of the gradient.
 #include "qft/core/error.h"
 
 #include <array>
@@ -47,15 +47,15 @@ class Sgd : public Rule {
   Options options_;
 };
 
-}  // namespace
-
-std::unique_ptr<Rule> make_sgd(const Hyper& hyper) {
-  return std::make_unique<Sgd>(hyper);
-}
-
 std::vector<StateSpec> sgd_state(const Param& param, const Hyper& hyper, const Precision& precision) {
   constexpr std::array<std::string_view, 1> kNames = {"momentum_buffer"};
   return Options(hyper.args).momentum == 0.0 ? std::vector<StateSpec>{} : elementwise(kNames, param, precision);
+}
+
+}  // namespace
+
+RuleSpec sgd_rule() {
+  return {.make = make_rule<Sgd>, .args = {"momentum", "dampening", "nesterov"}, .state_of = sgd_state};
 }
 
 }  // namespace qft::optim

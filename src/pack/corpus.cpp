@@ -37,13 +37,13 @@ void check_stage(const std::vector<encode::DatasetSpec>& specs, const config::St
           "call it kto_tag or label (true or false) in a file that dataset names itself",
           spec.name);
     if (answers && spec.formatting == encode::Formatting::alpaca && spec.columns.response.empty())
-      fail_config("dataset '{}' has texts without a column of answers: stage sft learns answers, stage pt learns texts",
-                  spec.name);
+      fail_config("dataset '{}' has texts without a column of answers: stage {} learns answers, stage pt learns texts", spec.name,
+                  stage.name);
     if (answers && !spec.columns.kto_tag.empty())
-      fail_config("dataset '{}' has a kto_tag: stage kto learns from it; for stage sft drop the tag", spec.name);
+      fail_config("dataset '{}' has a kto_tag: stage kto learns from it; for stage {} drop the tag", spec.name, stage.name);
     if (!stage.weighs_labels && !spec.columns.weight.empty())
-      fail_config("dataset '{}' has record weights ('{}'), which only stage sft uses: remove weight from its columns", spec.name,
-                  spec.columns.weight);
+      fail_config("dataset '{}' has record weights ('{}'), which only stage {} uses: remove weight from its columns", spec.name,
+                  spec.columns.weight, config::stage_names([](const config::Stage& row) { return row.weighs_labels; }));
     if (stage.limits != nullptr && spec.ranking)
       fail_config("dataset '{}' holds preference pairs, but stage {} learns {}: name the columns positive and negative",
                   spec.name, stage.name, stage.items);
@@ -154,6 +154,7 @@ std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, Corp
 
   encode::EncoderOptions options;
   options.kind = corpus->stage_->sample;
+  options.weighs_labels = corpus->stage_->weighs_labels;
   options.cutoff_len = data.cutoff_len;
   options.train_on_prompt = data.train_on_prompt && options.kind == encode::SampleKind::conversation;
   options.mask_history = data.mask_history && options.kind == encode::SampleKind::conversation;

@@ -40,8 +40,8 @@ at::Tensor sequence_sums(const model::MicroInput& in, const at::Tensor& values) 
   return sums_of(values, label_counts(in));
 }
 
-void SequenceObjective::known_gradient(const model::MicroInput&, const at::Tensor&) const {
-  fail("the gradient of a sequence's log-probability is not known before it");
+void Objective::known_gradient(const model::MicroInput&, const at::Tensor&) const {
+  fail("the objective's gradient is not known before the head's forward pass");
 }
 
 at::Tensor SequenceObjective::observe(const model::MicroInput& in, const Logprobs& logprobs, const at::Tensor& grad) const {

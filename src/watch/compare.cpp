@@ -1,5 +1,6 @@
 #include "qft/watch/compare.h"
 
+#include "qft/config/bound_field.h"
 #include "qft/core/error.h"
 #include "qft/track/tracker.h"
 
@@ -19,9 +20,6 @@ using nlohmann::json;
 
 constexpr const char* kPageFile = "compare.html";
 
-/// Keys for the output and the start of a run: they always differ.
-constexpr std::string_view kOwn[] = {"output_dir", "run_name",    "logging_dir",          "log_dir",
-                                     "trace",      "trace_steps", "overwrite_output_dir", "resume_from_checkpoint"};
 /// Members of run.json besides the settings. Its global_batch_size is the run's actual value, also if it was not set.
 constexpr const char* kBeside[] = {"ranks", "device", "strategy", "version", "total_steps", "global_batch_size"};
 /// Keys that determine the data behind an eval_loss.
@@ -130,7 +128,9 @@ json settings_of(const RunView& view) {
   if (!settings.is_object()) return nullptr;
   for (const char* key : kBeside)
     if (const json value = member(view.description, key); !value.is_null()) settings[key] = value;
-  for (const std::string_view key : kOwn) settings.erase(std::string(key));
+  config::RunConfig defaults;
+  for (const config::BoundField& bound : config::bound_fields(defaults))
+    if (bound.field.per_run_kind != config::Field::PerRun::no) settings.erase(std::string(bound.field.name));
   return settings;
 }
 

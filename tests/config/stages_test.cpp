@@ -43,9 +43,16 @@ TEST(Stages, RowsAreConsistent) {
     EXPECT_EQ(stage.has_pairs() || stage.trains_first_only, stage.sequences == 2);
     EXPECT_EQ(stage.limits != nullptr, stage.sequences == 0);
     EXPECT_EQ(stage.outputs_scores(), !stage.model.empty()) << "messages name a model without answers";
-    EXPECT_FALSE(stage.token_loss && stage.outputs_scores());
+    EXPECT_FALSE(stage.label_mean && stage.outputs_scores());
+    EXPECT_TRUE(!stage.weighs_labels || stage.sample == SampleKind::conversation) << "others have no weights";
     EXPECT_FALSE(stage.outputs_scores() && stage.predicts.empty()) << "scores can be written";
   }
+}
+
+TEST(Stages, AreNamedByWhatTheyHave) {
+  EXPECT_EQ(stage_names([](const Stage& stage) { return stage.owns("num_labels"); }), "seq_cls");
+  EXPECT_EQ(stage_names([](const Stage& stage) { return stage.has_pairs(); }), "dpo or rm");
+  EXPECT_EQ(stage_names([](const Stage&) { return false; }), "");
 }
 
 TEST(Stages, ReadAKeyOnlyWithTheKeyThatItNeeds) {

@@ -69,6 +69,7 @@ TEST(Sweep, RefusesWhatItCannotTrain) {
       {"prompt=a,b", "not a key that qft train reads"},
       {"output_dir=a,b", "cannot be swept"},
       {"run_name=a,b", "cannot be swept"},
+      {"trace=a,b", "cannot be swept"},
       {"seed", "expected a key and its values"},
       {"seed=", "expected a key and its values"},
       {"seed=1,,2", "empty or null"},

@@ -168,7 +168,7 @@ TEST_F(Import, HoldsNumbersAgainstTheRunFile) {
   EXPECT_CONTAINS(deepspeed_error(optimizer, "optim: lion_32bit\n"), "asks for optim \"adamw\", but ");
   EXPECT_CONTAINS(deepspeed_error(optimizer, "optim: adamw_8bit\n"), "asks for optim \"adamw\", but ");
   EXPECT_EQ(deepspeed("{\"optimizer\": {\"type\": \"SGD\", \"params\": {\"lr\": 1e-4}}}").training.optim, "sgd");
-  EXPECT_CONTAINS(deepspeed_error("{\"optimizer\": {\"type\": \"Muon\"}}", ""), "is refused: qft has AdamW");
+  EXPECT_CONTAINS(deepspeed_error("{\"optimizer\": {\"type\": \"Muon\"}}", ""), "is refused: qft help optim lists");
   const char* lion = "{\"optimizer\": {\"type\": \"Lion\", \"params\": {\"betas\": [0.9, 0.99]}}}";
   EXPECT_EQ(deepspeed(lion).training.optim, "lion");
   EXPECT_DOUBLE_EQ(deepspeed(lion).training.adam_beta2, 0.99);
@@ -178,8 +178,7 @@ TEST_F(Import, HoldsNumbersAgainstTheRunFile) {
 }
 
 TEST_F(Import, RefusesWhatWouldChangeTheResult) {
-  EXPECT_CONTAINS(deepspeed_error("{\"optimizer\": {\"type\": \"OneBitAdam\"}}"),
-                  "is refused: qft has AdamW, Lion, SGD, 8-bit AdamW");
+  EXPECT_CONTAINS(deepspeed_error("{\"optimizer\": {\"type\": \"OneBitAdam\"}}"), "is refused: qft help optim lists");
   EXPECT_CONTAINS(deepspeed_error("{\"scheduler\": {\"type\": \"OneCycle\"}}"), "set lr_scheduler_type");
   EXPECT_CONTAINS(deepspeed_error(deepspeed_json("\"stage\": 2", "\"tensor_parallel\": {\"autotp_size\": 2},\n")),
                   "tensor and sequence parallelism are not implemented");

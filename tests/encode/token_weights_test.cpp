@@ -173,4 +173,30 @@ TEST(RecordWeights, ThatContradictEachOtherOrDoNothingAreErrors) {
   refuses(with(0, "loss", false), {"question 1 has a weight (loss, train, loss_scale or weight)"});
 }
 
+/// A stage may learn conversations by a loss that has no place for weights.
+TEST(RecordWeights, AreErrorsInAStageThatDoesNotWeighLabels) {
+  using qft::encode::Role;
+  WeighedRun run;
+  run.add("one", "one.json", R"([{"instruction": "q", "output": "a"}])");
+  const auto corpus = run.open();
+  qft::encode::EncoderOptions options;
+  options.weighs_labels = false;
+  const qft::encode::Encoder encoder(corpus->chat_template(), options);
+  qft::encode::Conversation plain;
+  plain.prompt = {
+      {.role = Role::user, .text = "Why?", .loss = false}, {.role = Role::assistant, .text = "First."}, {.text = "How?"}};
+  plain.responses = {{.role = Role::assistant, .text = "Then.", .loss = true}};
+  EXPECT_NO_THROW(encoder.encode(plain)) << "the loss of sft without weights";
+  const auto refuses = [&](auto&& change) {
+    qft::encode::Conversation weighed = plain;
+    change(weighed);
+    expect_error<Error>([&] { encoder.encode(weighed); }, {"label weights", "only stage sft uses"});
+  };
+  refuses([](auto& c) { c.weight = 2; });
+  refuses([](auto& c) { c.prompt[1].loss = false; });
+  refuses([](auto& c) { c.prompt[1].weight = 0.5F; });
+  refuses([](auto& c) { c.responses[0].loss = false; });
+  refuses([](auto& c) { c.responses[0].weight = 2; });
+}
+
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "model/architecture.h"
 #include "tiny_config.h"
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
@@ -21,7 +22,7 @@ at::Tensor randn(at::IntArrayRef shape, std::uint64_t seed) {
   return at::normal(0.0, 0.5, shape, at::detail::createCPUGenerator(seed), at::kDouble);
 }
 
-/// Four layers, so that a hybrid has both kinds of layers.
+/// Four layers, so that a hybrid has both kinds of layers; with all biases that the architecture may have.
 ModelSpec spec_of(std::string_view type, bool lora) {
   auto config = base(type);
   config.update({{"num_hidden_layers", 4},
@@ -30,7 +31,9 @@ ModelSpec spec_of(std::string_view type, bool lora) {
                  {"linear_num_value_heads", 2},
                  {"linear_key_head_dim", 6},
                  {"linear_value_head_dim", 4}});
-  if (type == "llama" || type == "arcee") config["attention_bias"] = config["mlp_bias"] = true;
+  const Architecture& row = architecture_of(std::string(type), "test");
+  for (const Bias& bias : {row.qkv, row.o, row.mlp})
+    if (bias.key != nullptr) config[bias.key] = true;
   LoraConfig adapter;
   if (lora) {
     adapter.rank = 2;

@@ -1,5 +1,6 @@
 #include "qft/parallel/activation_bytes.h"
 
+#include "qft/model/architectures.h"
 #include "qft/model/transformer.h"
 
 #include <ATen/ops/empty.h>
@@ -15,7 +16,8 @@ model::ModelSpec spec_of(const std::string& type, std::int64_t rank, bool dora =
       R"(","hidden_size":64,"intermediate_size":160,"num_hidden_layers":3,"num_attention_heads":4,)" +
       R"("num_key_value_heads":2,"head_dim":16,"vocab_size":32,"tie_word_embeddings":true,)" +
       R"("linear_num_key_heads":2,"linear_num_value_heads":4,"linear_key_head_dim":12,"linear_value_head_dim":8,)" +
-      R"("num_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":48,)" + R"("shared_expert_intermediate_size":32})";
+      R"("num_experts":4,"num_local_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":48,)" +
+      R"("shared_expert_intermediate_size":32})";
   model::LoraConfig lora;
   if (rank > 0) {
     lora.rank = rank;
@@ -48,9 +50,9 @@ std::int64_t measured(const model::ModelSpec& spec, std::int64_t tokens) {
 
 TEST(ActivationBytes, AreWhatALayerTakes) {
   constexpr std::int64_t kTokens = 1024;
-  for (const char* type : {"llama", "qwen3", "qwen3_moe", "qwen2_moe", "qwen3_5_text", "qwen3_next", "olmo2", "arcee"})
+  for (const std::string_view type : model::architectures())
     for (const auto& [rank, dora] : {std::pair{0, false}, {5, false}, {5, true}}) {
-      const auto spec = spec_of(type, rank, dora);
+      const auto spec = spec_of(std::string(type), rank, dora);
       const std::int64_t with = activation_bytes(spec, at::kFloat, kTokens, true);
       const std::int64_t without = activation_bytes(spec, at::kFloat, kTokens, false);
       EXPECT_EQ(with, kTokens * 64 * 4 * (3 + 2));

@@ -11,7 +11,7 @@ import tempfile
 import termios
 from pathlib import Path
 
-from common import Report, arguments, mpirun, run
+from common import ROOT, Report, arguments, mpirun, run
 from tiny import make, write
 
 ENV = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -107,10 +107,17 @@ def answers(report, qft, tmp, settings):
 
 
 def implemented(report, qft):
-    """README shows what the program itself tells."""
+    """The table of qft --help agrees with qft help KEY, and docs/models.md has all architectures."""
     table = run([qft, "--help"]).stdout.partition("What is implemented:\n\n")[2]
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    report.holds("README has the program's table of what is implemented", table and table in readme, table)
+    values = {key: words.split(", ") for key, words in re.findall(r"^  (\w+) +(\S.*)$", table, re.M)}
+    rows = (ROOT / "docs/models.md").read_text().partition("| `model_type` |")[2].partition("\n\n")[0]
+    described = [name for cell in re.findall(r"^\| ([^|]+) \|", rows, re.M) for name in re.findall(r"`(\w+)`", cell)]
+    report.equal("docs/models.md describes the architectures", sorted(described), sorted(values.pop("model_type")))
+    report.holds("qft --help lists values of stage and optim", {"stage", "optim"} <= set(values), table)
+    for key, words in values.items():
+        told = " ".join(run([qft, "help", key]).stdout.split())
+        known, missing = re.search(r" value one of (.+?)(?:; not implemented: (.+?))? default ", told).groups("")
+        report.equal(f"... and of {key} those of qft help", words, [word for word in known.split(", ") if word not in missing.split(", ")])
 
 
 def main():

@@ -6,24 +6,33 @@ import re
 import tempfile
 from pathlib import Path
 
-from common import Report, arguments, mpirun, run
+from common import ROOT, Report, arguments, mpirun, run
 from tiny import cut, log_of, make, write
 
 FIRST = 10  # steps on one rank: fewer are too few to leave updates out by loss_spike_factor
 STAGES = [(1, "ddp", {}), (2, "zero1", {}), (3, "zero2", {}), (4, "zero3", {}), (8, "hsdp", {"hsdp_group_size": 4}), (1, "shard_grad_op", {})]
 BY_LION = [(2, "zero3", {}), (3, "zero3", {}), (1, "ddp", {})]
 BY_OTHERS = [(3, "zero3", {}), (2, "zero1", {})]
-STATES = {"adamw_torch": ["master", "exp_avg", "exp_avg_sq"], "lion_32bit": ["master", "exp_avg"], "sgd": ["master", "momentum_buffer"],
-          "adamw_8bit": ["master", "exp_avg", "exp_avg_sq", "exp_avg_absmax", "exp_avg_sq_absmax"],
-          "muon": ["master", "momentum_buffer", "exp_avg", "exp_avg_sq"],
-          "adafactor": ["master", "exp_avg_sq", "exp_avg_sq_row", "exp_avg_sq_col"],
-          "galore_adamw": ["master", "projector", "exp_avg", "exp_avg_sq"],
-          "apollo_adamw": ["master", "projector", "exp_avg", "exp_avg_sq", "step_norm"]}
-# Of a model some of whose tensors are large enough for moments of 8 bits, with blocks that the slices of ranks cut.
-OTHERS = [{"optim": "adamw_8bit", "learning_rate": 1e-3}, {"optim": "muon", "learning_rate": 1e-3}, {"optim": "adafactor", "learning_rate": 1e-3},
-          {"optim": "galore_adamw", "galore_rank": 8, "galore_update_interval": 11, "learning_rate": 1e-3},
-          {"optim": "apollo_adamw", "apollo_rank": 8, "apollo_update_interval": 11, "learning_rate": 1e-3}, {"optim": "sgd", "optim_args": "momentum=0.9", "learning_rate": 1e-2}]
+PLACES = {"adamw_torch": STAGES, "lion_32bit": BY_LION}  # of all other optimizers: BY_OTHERS
+# The model has tensors large enough for moments of 8 bits, with blocks that the slices of ranks cut.
+SETTINGS = {"lion_32bit": {"learning_rate": 1e-4}, "sgd": {"optim_args": "momentum=0.9", "learning_rate": 1e-2},
+            "galore_adamw": {"galore_rank": 8, "galore_update_interval": 11}, "apollo_adamw": {"apollo_rank": 8, "apollo_update_interval": 11}}
 SAMPLES, BATCH, EPOCH = 8, 3, 3  # steps an epoch
+
+
+def optimizers(report, qft):
+    """The first value of `optim` of each optimizer: docs/methods.md has a row for each, with the values of the same meaning."""
+    value = re.search(r"^  value +one of (.+?)\n  default", run([qft, "help", "optim"]).stdout, re.M | re.S)[1]
+    table = (ROOT / "docs/methods.md").read_text().partition("| `optim` |")[2].partition("\n\n")[0]
+    rows = [re.findall(r"`(\w+)`", cells) for cells in re.findall(r"^\| ([^|]+) \|", table, re.M)]
+    rows = [names for names in rows if names]
+    report.equal("docs/methods.md has the values of qft help optim", [name for names in rows for name in names], re.split(r",\s+", value))
+    return [names[0] for names in rows]
+
+
+def states_in(told):
+    """The names of the states, masters included, in the output of qft-ckpt diff."""
+    return sorted({t["name"].split(".")[0] for t in told["tensors"]} - {"model", "lm_head"})
 
 
 def numbered_samples(directory):
@@ -59,6 +68,9 @@ def go_from_place_to_place(report, build, tmp, stages, **settings):
     ranks, strategy, more = stages[0]
     train(ranks, before, strategy=strategy, **more)
     reference = log_of(before)
+    first = before / f"checkpoint-{FIRST}"
+    kept = states_in(json.loads(run([ckpt, "diff", "--json", first, first]).stdout))
+    report.holds(f"{settings['optim']} keeps masters, and a state of its own", "master" in kept and len(kept) > 1, kept)
     for epoch in range(steps // EPOCH):
         taken = samples_of(reference)[epoch * EPOCH:(epoch + 1) * EPOCH]
         once = sum(taken) == 2**SAMPLES - 1 and all(a & b == 0 for i, a in enumerate(taken) for b in taken[:i])
@@ -72,8 +84,7 @@ def go_from_place_to_place(report, build, tmp, stages, **settings):
         train(ranks, held, strategy=strategy, loss_spike_factor=1e-9, max_skipped_updates=1000, save_total_limit=step + 1, **more)
         told = json.loads(run([ckpt, "diff", "--json", held / f"checkpoint-{step}", held / f"checkpoint-{steps}"], check=False).stdout)
         report.equal(f"{name}: tensors that changed", [t["name"] for t in told["tensors"] if not t["equal"]], [])
-        states = sorted({t["name"].split(".")[0] for t in told["tensors"]} - {"model", "lm_head"})
-        report.equal("    ... masters and the optimizer's state are among them", states, sorted(STATES[settings["optim"]]))
+        report.equal("    ... masters and the optimizer's state are among them", states_in(told), kept)
 
         after = tmp / f"stage{stage}"
         cut(before, after, step)
@@ -89,13 +100,12 @@ def go_from_place_to_place(report, build, tmp, stages, **settings):
 def main():
     args = arguments(only="")
     report = Report()
-    runs = [(STAGES, {"optim": "adamw_torch", "learning_rate": 1e-3}), (BY_LION, {"optim": "lion_32bit", "learning_rate": 1e-4}),
-            *((BY_OTHERS, settings) for settings in OTHERS)]
-    for stages, settings in runs:
-        if not re.search(args.only, settings["optim"]):
+    for optim in optimizers(report, args.build / "bin/qft"):
+        if not re.search(args.only, optim):
             continue
         with tempfile.TemporaryDirectory() as tmp:
-            go_from_place_to_place(report, args.build, Path(tmp), stages, **settings)
+            go_from_place_to_place(report, args.build, Path(tmp), PLACES.get(optim, BY_OTHERS), optim=optim,
+                                   **{"learning_rate": 1e-3, **SETTINGS.get(optim, {})})
     report.finish()
 
 

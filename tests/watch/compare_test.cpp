@@ -27,7 +27,8 @@ class CompareTest : public ::testing::Test {
   }
   /// Writes a finished run of `steps` steps: loss falls to `last`, eval_loss is lowest in the middle.
   void run(const std::string& name, double last, double best, int steps = 10, json settings = {{"lora_rank", 4}}) const {
-    settings["output_dir"] = settings["log_dir"] = (dir_ / name).string();
+    for (const char* key : {"output_dir", "log_dir", "trace_steps", "resume_from_checkpoint"})
+      settings[key] = (dir_ / name).string();
     write(name + "/run.json", json{{"status", "finished"}, {"ranks", 2}, {"total_steps", steps}, {"settings", settings}}.dump());
     std::string log;
     for (int i = 1; i <= steps; ++i) {
@@ -69,8 +70,8 @@ TEST_F(CompareTest, TheLowestEvalLossComesFirstWithItsFigures) {
   EXPECT_EQ(b.memory_peak, 4e9);
   EXPECT_EQ(b.tokens_per_second, 111);
   EXPECT_EQ(c.differing.at("total_steps"), (std::vector<json>{20, 10})) << "other lengths";
-  EXPECT_FALSE(c.differing.contains("output_dir"));
-  EXPECT_FALSE(c.differing.contains("log_dir"));
+  for (const char* key : {"output_dir", "log_dir", "trace_steps", "resume_from_checkpoint"})
+    EXPECT_FALSE(c.differing.contains(key)) << key;
   EXPECT_EQ(c.page, dir_ / "compare.html");
   const std::string text = compare_text(c, 80);
   EXPECT_LT(text.find("a     1.2500       10  0.7500  20/20"), text.find("b     2.5000        5  0.5000  10/10")) << text;

@@ -84,6 +84,14 @@ class Field {
     return std::move(*this);
   }
 
+  /// Marks the key as one of a run's own outputs or of its start, not of what it learns: qft compare leaves it out. A sweep sets
+  /// those with the run's name in the value, and rejects them as axes.
+  enum class PerRun : std::uint8_t { no, start, named };
+  Field&& per_run(PerRun kind) && {
+    per_run_kind = kind;
+    return std::move(*this);
+  }
+
   std::string_view name;
   std::string_view help;
   std::vector<std::string_view> choices;
@@ -96,6 +104,7 @@ class Field {
   std::string_view zero;
   std::string_view advice;
   std::string_view default_text;
+  PerRun per_run_kind = PerRun::no;
 };
 
 /// The callback that a struct's visit() calls for each field, in the order of help and dumps.

@@ -1,10 +1,8 @@
-// The optimizers by name: the values of the key `optim`, in the order of the help, and the names in DeepSpeed's files. optim has
-// the rules; its tests compare both tables.
+// The optimizers: the values of the key `optim`, in the order of the help, and the names in DeepSpeed's files. The one list of
+// them: optim makes its table of rules from it.
 #pragma once
 
-#include <array>
 #include <initializer_list>
-#include <iterator>
 #include <string_view>
 
 namespace qft::config {
@@ -16,31 +14,25 @@ struct OptimizerNames {
   std::initializer_list<const char*> deepspeed = {};  // empty: DeepSpeed has no optimizer with this rule
 };
 
-inline constexpr OptimizerNames kOptimizers[] = {
-    {"AdamW", {"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw"}, "adamw", {"AdamW", "Adam", "adamw", "adam"}},
-    {"Lion", {"lion_32bit", "lion"}, "lion", {"Lion", "lion"}},
-    {"SGD", {"sgd"}, "sgd", {"SGD"}},
-    {"8-bit AdamW", {"adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit"}},
-    {"Muon", {"muon"}},
-    {"Adafactor", {"adafactor"}, "adafactor", {"Adafactor"}},
-    {"GaLore", {"galore_adamw"}},
-    {"APOLLO", {"apollo_adamw"}},
-};
+// ROW(RULE, ...): the function RULE_rule() of src/optim returns the rule, the other arguments are its OptimizerNames. A macro,
+// because config cannot see the rules.
+// clang-format off
+#define QFT_OPTIMIZERS(ROW)                                                                                                     \
+  ROW(adamw, "AdamW", {"adamw_torch", "adamw_torch_fused", "adamw_hf", "adamw"}, "adamw", {"AdamW", "Adam", "adamw", "adam"})   \
+  ROW(lion, "Lion", {"lion_32bit", "lion"}, "lion", {"Lion", "lion"})                                                           \
+  ROW(sgd, "SGD", {"sgd"}, "sgd", {"SGD"})                                                                                      \
+  ROW(adamw_8bit, "8-bit AdamW", {"adamw_8bit", "adamw_bnb_8bit", "paged_adamw_8bit"})                                          \
+  ROW(muon, "Muon", {"muon"})                                                                                                   \
+  ROW(adafactor, "Adafactor", {"adafactor"}, "adafactor", {"Adafactor"})                                                        \
+  ROW(galore, "GaLore", {"galore_adamw"})                                                                                       \
+  ROW(apollo, "APOLLO", {"apollo_adamw"})
+// clang-format on
 
-/// "qft has AdamW, Lion ... and APOLLO", for the errors about other optimizers.
-inline constexpr auto kOptimizersText = [] {
-  std::array<char, 256> text{};  // zero at its end
-  std::size_t length = 0;
-  const auto add = [&](std::string_view part) {
-    for (const char letter : part) text[length++] = letter;
-  };
-  add("qft has ");
-  for (const OptimizerNames& row : kOptimizers) {
-    add(&row == kOptimizers ? "" : &row + 1 == std::end(kOptimizers) ? " and " : ", ");
-    add(row.name);
-  }
-  return text;
-}();
-inline constexpr std::string_view kOptimizersHere = kOptimizersText.data();
+#define QFT_OPTIMIZER_NAMES(RULE, ...) {__VA_ARGS__},
+inline constexpr OptimizerNames kOptimizers[] = {QFT_OPTIMIZERS(QFT_OPTIMIZER_NAMES)};
+#undef QFT_OPTIMIZER_NAMES
+
+/// The remedy in errors about optimizers of other tools.
+inline constexpr std::string_view kOptimizersHere = "qft help optim lists the optimizers that qft has";
 
 }  // namespace qft::config

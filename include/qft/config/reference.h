@@ -23,7 +23,7 @@ std::string man_page(const ProgramSpec& program);
 /// Returns a script that completes the program's command line in bash 4.0 or newer: commands, options, keys (--key and key=),
 /// and values from lists. Everything else completes as a file.
 std::string bash_completion(const ProgramSpec& program);
-/// Returns docs/keys.md: for each key of a run file its default, its values, its help and the programs that read it.
+/// Returns share/doc/qft/keys.md: for each key of a run file its default, its values, its help and the programs that read it.
 std::string keys_page();
 
 /// Returns a line "  TOPIC  help" for each topic of `PROGRAM help` except the commands.

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace qft::config {
@@ -50,10 +52,10 @@ struct StageKey {
   bool FinetuningArgs::* only_with = nullptr;  ///< read only if this key is true
 };
 
-/// Keys that only one stage accepts.
+/// Keys that are errors in stages that do not list them. Several stages may list the same key.
 struct OwnKeys {
   std::initializer_list<std::string_view> keys;
-  std::string_view claim;        ///< "needs stage sft", for the error in other stages
+  std::string_view claim = {};   ///< for the error in other stages; empty: "needs stage NAME", with all stages that list the key
   std::string_view remedy = {};  ///< appended to the error
   bool pack_may_decide = false;  ///< no error if the stage is not given and a pack may set it
 };
@@ -75,9 +77,9 @@ struct Stage {
   bool trains_first_only = false;  ///< an item's other sequences are only read before the step
   HeadKind head = HeadKind::language_model;
   const Stage* (*variant)(const RunConfig& config) = nullptr;  ///< the row for the run's keys, if they decide about the head
-  bool token_labels = true;                                    ///< tokens are labels; an item without one is left out
-  bool token_loss = false;                 ///< a mean over labels: evaluations report perplexity, and compute_accuracy applies
-  bool weighs_labels = false;              ///< labels may have weights: loss_scale, and the records' weights
+  bool token_labels = true;                ///< tokens are labels; an item without one is left out
+  bool label_mean = false;                 ///< the loss is a mean over labels: compute_accuracy applies
+  bool weighs_labels = false;              ///< labels of conversations may have weights: loss_scale, and the data's weights
   bool lora_dropout = true;                ///< false if the loss compares log-probabilities: dropout would add noise to them
   std::string_view model = {};             ///< the model that it trains, for messages about models without answers
   std::string_view predicts = {};          ///< do_predict writes this; empty: do_predict is refused
@@ -101,6 +103,8 @@ struct Stage {
   bool generates() const { return predicts == "answers"; }
   /// True if the stage reads this key of `keys`.
   bool reads(std::string_view key, const FinetuningArgs& args) const;
+  /// True if the stage lists this key in `own_keys`.
+  bool owns(std::string_view key) const;
   /// True if a pack of stage `packed` has the items that this stage trains on.
   bool trains_on_items_of(const Stage& packed) const { return items == packed.items; }
 };
@@ -109,6 +113,8 @@ struct Stage {
 std::span<const Stage> stages();
 /// Returns the stage with that name; nullptr if there is none.
 const Stage* find_stage(std::string_view name);
+/// Returns the names of the stages for which `has` is true, for messages: "sft", or "sft or kto".
+std::string stage_names(const std::function<bool(const Stage&)>& has);
 /// Returns the stage with that name. Throws ConfigError if there is none.
 const Stage& stage_of(std::string_view name);
 

@@ -18,6 +18,7 @@ using config::SampleKind;
 
 struct EncoderOptions {
   SampleKind kind = SampleKind::conversation;
+  bool weighs_labels = true;  // conversations: the data may give weights to answers (config::Stage::weighs_labels)
   std::int64_t cutoff_len = 2048;
   bool train_on_prompt = false;
   bool mask_history = false;    // learn only the last answer, and cut the earliest turns first
@@ -45,9 +46,10 @@ class Encoder {
   /// Returns one sample, or several if the model's own template shows earlier answers differently from the way the model
   /// generates them (ChatTemplate::training_samples()); only conversations become several. A label's weight is the record's
   /// weight times the weight of its text part: the message's weight if it has one, else loss_scale's. Throws Error (without the
-  /// place) if a text is not valid UTF-8, if a call is not valid JSON, or if weights appear on questions or in samples other
-  /// than conversations, which do not use them. A sample has no labels if the whole answer is cut off. Empty answers are never
-  /// learned: a pair with one yields no sample, nor does a conversation without another answer.
+  /// place) if a text is not valid UTF-8, if a call is not valid JSON, or if weights appear on questions, in samples other
+  /// than conversations, or without `weighs_labels`, because they would have no effect. A sample has no labels if the whole
+  /// answer is cut off. Empty answers are never learned: a pair with one yields no sample, nor does a conversation without
+  /// another answer.
   std::variant<std::vector<Encoded>, DropReason> encode(const Conversation& conversation) const;
   /// Appends the first message's text and the document's end, uncut. Stage pt joins these ids and cuts them into blocks.
   void append_document(const Conversation& conversation, std::vector<std::int32_t>& ids) const;

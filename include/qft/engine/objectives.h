@@ -38,7 +38,7 @@ using Sources = std::vector<std::unique_ptr<ColumnSource>>;
 
 /// One objective.
 struct ObjectiveRow {
-  std::string_view name;  ///< cross_entropy, dft, eaft or asft (stages pt and sft), kto, rm, seq_cls, or a value of pref_loss
+  std::string_view name;  ///< for messages: the loss, or the stage if it has one loss
   parallel::ObjectiveKind kind = parallel::ObjectiveKind::row_local;
   std::span<const std::string_view> columns = {};  ///< columns without which it fails
   std::unique_ptr<parallel::Objective> (*make)(const config::RunConfig& config, const parallel::BatchTotals& totals) = nullptr;

@@ -52,5 +52,7 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
 
 /// Returns the names of the metrics that evaluate() reports for this run.
 std::vector<std::string> metric_names(const config::RunConfig& config);
+/// True if evaluate() reports a perplexity: the loss, or a metric, is the mean -log p of a label.
+bool reports_perplexity(const config::RunConfig& config);
 
 }  // namespace qft::eval

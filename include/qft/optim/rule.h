@@ -1,5 +1,5 @@
-// Optimizer rules: the update of a parameter and its state. Each rule has a source file and a row in the table of
-// src/optim/rules.cpp, which snapshots, resuming, memory plans and the simulation of a step read.
+// Optimizer rules: the update of a parameter and its state. Each rule has a source file in src/optim and a row of
+// config/optimizers.h. Snapshots, resuming, memory plans and the simulation of a step read the table rules().
 #pragma once
 
 #include "qft/core/box.h"
@@ -109,10 +109,10 @@ class Rule {
   virtual void compute_update(const WholeUpdate& /*update*/) {}
 };
 
-/// Static properties of a rule: a row of the table.
+/// Static properties of a rule. Its source file sets all of them except the names, which come from config/optimizers.h.
 struct RuleSpec {
-  std::string_view name;                     ///< the name that its authors use
-  std::vector<std::string_view> optim;       ///< values of the key `optim` that select it
+  std::string_view name = {};                ///< the name that its authors use
+  std::vector<std::string_view> optim = {};  ///< values of the key `optim` that select it
   std::vector<std::string_view> state = {};  ///< names of the element-wise state, of type Precision::state
   std::unique_ptr<Rule> (*make)(const Hyper& hyper) = nullptr;
   std::vector<std::string_view> args = {};  ///< the words of optim_args that it accepts
@@ -129,7 +129,7 @@ struct RuleSpec {
   std::int64_t state_bytes(const Param& param, const Hyper& hyper, const Precision& precision) const;
 };
 
-/// Returns the table.
+/// Returns the rules in the order of config::kOptimizers.
 std::span<const RuleSpec> rules();
 
 /// Returns the rule for a value of the key `optim`. Throws ConfigError for an unknown value.

@@ -79,8 +79,9 @@ class Objective {
   /// Returns the names of the metrics that are reported beside the loss. Each is a mean.
   virtual std::span<const std::string_view> metrics() const { return {}; }
 
-  /// For row_local objectives without row_values(): writes d(loss) / d(log-probability) of the labels of `in` into grad [L].
-  virtual void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const = 0;
+  /// For row_local objectives without row_values(), whose gradient is known before the logits: writes d(loss) /
+  /// d(log-probability) of the labels of `in` into grad [L]. Not called for others; they inherit a function that throws.
+  virtual void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const;
   /// Returns how many values the objective keeps per label's row of logits; 0: it does not read the logits.
   virtual std::int64_t row_values() const { return 0; }
   /// Reads the rows of some labels of `in` while their logits exist. Fills `values` [row_values(), n] and, if it is defined,
@@ -116,7 +117,6 @@ struct SequenceSums {
 class SequenceObjective : public Objective {
  public:
   ObjectiveKind kind() const final { return ObjectiveKind::sequence_level; }
-  void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const final;
   at::Tensor observe(const model::MicroInput& in, const Logprobs& logprobs, const at::Tensor& grad) const final;
 
  protected:

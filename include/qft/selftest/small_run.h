@@ -11,6 +11,7 @@
 #include "qft/parallel/strategy.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -55,7 +56,7 @@ struct SmallCase {
   bool token_difference = false;  ///< the head gives the difference of two tokens' logits
   std::int64_t labels = 0;        ///< classification head instead of lm_head; a text's label depends on its number. 0: none
   /// The trained objective; null: TokenMeanLoss.
-  std::unique_ptr<parallel::Objective> (*objective)(const parallel::BatchTotals& totals) = nullptr;
+  std::function<std::unique_ptr<parallel::Objective>(const parallel::BatchTotals& totals)> objective = nullptr;
 };
 
 /// Returns a model of three layers with odd widths.
