@@ -67,7 +67,8 @@ def main():
                 if report.failed:
                     print(text)
                     report.finish()
-        wanted = len(PHASES) if args.positions >= 12 else 3  # few positions meet what they meet
+        # A checkpoint is committed once its files are written, so the phase of a late collective depends on the disk.
+        wanted = len(PHASES) if args.positions >= 12 else 2
         report.holds(f"phases seen: {' '.join(sorted(phases))}", len(phases & PHASES) >= wanted, f"{wanted} are wanted")
 
         job = start(qft, write(tmp / "run.yaml", {**settings, "max_steps": 100000, "output_dir": str(tmp / "long")}))
