@@ -25,6 +25,7 @@ namespace {
 /// Metric with the mean -log p of a label, reported by objectives that weight labels.
 constexpr const char* kNll = "token/nll";
 
+/// Returns the totals that are known before any pass over the set.
 parallel::BatchTotals totals_of(const Likelihood& counts, bool weighted) {
   parallel::BatchTotals totals{static_cast<double>(counts.label_tokens), static_cast<double>(counts.items),
                                static_cast<double>(counts.tokens)};
@@ -41,12 +42,12 @@ std::unique_ptr<parallel::Objective> objective_for(const config::RunConfig& conf
 /// Counts and sums of a pass over a set, before scoring.
 struct PassResult {
   Likelihood counts;
-  bool weighted = false;     ///< labels have weights
-  std::vector<double> sums;  ///< Objective::observe()'s results of all micro-batches, one after another
+  parallel::BatchTotals totals;  ///< the set's, with those of the sources
+  std::vector<double> sums;      ///< Objective::observe()'s results of all micro-batches, one after another
 };
 
 Likelihood score(const config::RunConfig& config, const PassResult& pass_result) {
-  const auto objective = objective_for(config, totals_of(pass_result.counts, pass_result.weighted));
+  const auto objective = objective_for(config, pass_result.totals);
   const parallel::Score score = parallel::compute_score(*objective, pass_result.sums);
   Likelihood result = pass_result.counts;
   result.loss = unsigned_nan(score.loss / objective->denominator() + score.added);
@@ -84,11 +85,11 @@ PassResult pass_over(loader::EvalLoader& loader, PassContext& p) {
                           .tokens = loader.global_tokens(),
                           .items = loader.num_items(),
                           .steps = loader.max_micro_batches()},
-                         loader.weighted(),
+                         {},
                          {}};
-  parallel::BatchTotals totals = totals_of(pass_result.counts, pass_result.weighted);
-  if (p.step.observes()) observe_set(p.step, loader, p.comm, totals);
-  const auto objective = objective_for(p.config, totals);
+  pass_result.totals = totals_of(pass_result.counts, loader.weighted());
+  if (p.step.observes()) observe_set(p.step, loader, p.comm, pass_result.totals);
+  const auto objective = objective_for(p.config, pass_result.totals);
   const std::size_t width = 1 + 2 * objective->metrics().size();
   // Each micro-batch has its own place, so that sums are the same on any number of ranks.
   pass_result.sums.resize(width * static_cast<std::size_t>(loader.max_micro_batches() * p.comm.size()));
@@ -106,7 +107,7 @@ PassResult pass_over(loader::EvalLoader& loader, PassContext& p) {
   return pass_result;
 }
 
-/// Joins the passes over all sets.
+/// Joins the passes over all sets. Adds the named totals, because denominators read counts; means were read during the passes.
 PassResult joined(const std::vector<PassResult>& parts) {
   PassResult whole;
   for (const PassResult& part : parts) {
@@ -115,7 +116,11 @@ PassResult joined(const std::vector<PassResult>& parts) {
     whole.counts.items += part.counts.items;
     whole.counts.steps += part.counts.steps;
     whole.counts.seconds += part.counts.seconds;
-    whole.weighted |= part.weighted;
+    whole.totals.label_tokens += part.totals.label_tokens;
+    whole.totals.items += part.totals.items;
+    whole.totals.tokens += part.totals.tokens;
+    whole.totals.weighted |= part.totals.weighted;
+    for (const auto& [name, value] : part.totals.named) whole.totals.named[name] += value;
     whole.sums.insert(whole.sums.end(), part.sums.begin(), part.sums.end());
   }
   return whole;
