@@ -202,6 +202,7 @@ const Stage kStages[] = {
               {"infonce_include_dd"},
               {"contrastive_margin"},
               {"mrl_dims"}},
+     .own_keys = {{"query_prompt", "document_prompt"}},
      .refused = {kWholeTexts, kNoLogprobs},
      .check = check_embedding},
     {.name = "reranker",

@@ -57,8 +57,9 @@ Encoded Encoder::encode_texts(const Conversation& conversation) const {
     if (std::ssize(ids) > options_.cutoff_len)
       encoded.truncated |= cut_before_end(template_.render_prompt(question_of("", system, has_system)), options_.cutoff_len, ids);
   };
-  add(conversation.prompt.front().text, conversation.system, conversation.has_system);
-  for (const Passage& passage : conversation.passages) add(passage.text, passage.system, passage.has_system);
+  add(options_.query_prompt + conversation.prompt.front().text, conversation.system, conversation.has_system);
+  for (const Passage& passage : conversation.passages)
+    add(options_.document_prompt + passage.text, passage.system, passage.has_system);
   return encoded;
 }
 

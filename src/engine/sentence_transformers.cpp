@@ -85,9 +85,10 @@ class FolderWriter {
 ordered_json settings_over(const fs::path& base, ordered_json ours) {
   if (!fs::is_regular_file(base / kSettings)) return ours;
   const auto theirs = ordered_json::parse(io::read_text_file(base / kSettings), nullptr, false);
-  if (theirs.is_object())
-    for (const char* key : {"prompts", "default_prompt_name"})
-      if (theirs.contains(key)) ours[key] = theirs[key];
+  if (!theirs.is_object()) return ours;
+  if (const auto prompts = theirs.find("prompts"); prompts != theirs.end() && prompts->is_object()) ours["prompts"] = *prompts;
+  if (const auto name = theirs.find("default_prompt_name"); name != theirs.end() && name->is_string())
+    ours["default_prompt_name"] = *name;
   return ours;
 }
 
@@ -112,10 +113,13 @@ void write_embedding(const config::RunConfig& config, const encode::ChatTemplate
     pooling[std::string("pooling_mode_") + mode] = mode == std::string_view("lasttoken");
   pooling["include_prompt"] = true;
   writer.add(kPooling, pooling);
-  writer.add(kSettings, settings_over(config.model_path(), {{"model_type", "SentenceTransformer"},
-                                                            {"prompts", ordered_json::object()},
-                                                            {"default_prompt_name", nullptr},
-                                                            {"similarity_fn_name", "cosine"}}));
+  ordered_json settings = settings_over(config.model_path(), {{"model_type", "SentenceTransformer"},
+                                                              {"prompts", ordered_json::object()},
+                                                              {"default_prompt_name", nullptr},
+                                                              {"similarity_fn_name", "cosine"}});
+  for (const auto& [name, prompt] : {std::pair("query", config.data.query_prompt), {"document", config.data.document_prompt}})
+    if (!prompt.empty()) settings["prompts"][name] = prompt;
+  writer.add(kSettings, settings);
   if (form.end) append_end(dir, chat.tokenizer().id_to_token(*form.end), *form.end, writer);
   if (form.plain) return;
   writer.add(kTransformer,

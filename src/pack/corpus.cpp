@@ -159,6 +159,8 @@ std::shared_ptr<const Corpus> Corpus::open(const config::RunConfig& config, Corp
   options.train_on_prompt = data.train_on_prompt && options.kind == encode::SampleKind::conversation;
   options.mask_history = data.mask_history && options.kind == encode::SampleKind::conversation;
   options.loss_scale = config::parse_loss_scale(data.loss_scale).schemes;
+  options.query_prompt = data.query_prompt;
+  options.document_prompt = data.document_prompt;
   const bool plain = options.kind == encode::SampleKind::document ||
                      (options.kind == encode::SampleKind::sequence_label && data.template_name == kPlainTemplate);
   options.add_bos_token = plain && adds_bos_token(config.tokenizer_path());
@@ -248,6 +250,8 @@ void Corpus::record_options(const config::RunConfig& config) {
               {"mix_strategy", data.mix_strategy},
               {"interleave_probs", data.interleave_probs}};
   if (!encoder.loss_scale.empty()) options_["loss_scale"] = encoder.loss_scale;
+  if (!encoder.query_prompt.empty()) options_["query_prompt"] = encoder.query_prompt;
+  if (!encoder.document_prompt.empty()) options_["document_prompt"] = encoder.document_prompt;
   if (block_tokens_ > 0 || stage_->sample == encode::SampleKind::feedback) options_["chunk_records"] = chunk_records_;
   if (data.max_samples) options_["max_samples"] = *data.max_samples;
   bool draws = !data.interleave_probs.empty();

@@ -66,6 +66,10 @@ json as_given(const PackAttributes& a, const char* key) {
   return a.template_options.value(key, json(kUnknown));
 }
 
+json null_if_empty(const std::string& text) {
+  return text.empty() ? json() : json(text);
+}
+
 // Returns the size of blocks of joined documents in words; false if documents are not joined.
 json blocks(std::int64_t tokens) {
   return tokens > 0 ? json(fmt::format("blocks of {} tokens", tokens)) : json(false);
@@ -171,12 +175,15 @@ const std::vector<Option>& options() {
        [](const PackAttributes& a) { return recorded(a, "mask_history"); },
        [](RunConfig& c, const json& v) { c.data.mask_history = v; }},
       {"loss_scale", Part::shape,
-       [](const RunConfig& c) {
-         const std::string schemes = config::parse_loss_scale(c.data.loss_scale).schemes;
-         return schemes.empty() ? json() : json(schemes);
-       },
+       [](const RunConfig& c) { return null_if_empty(config::parse_loss_scale(c.data.loss_scale).schemes); },
        [](const PackAttributes& a) { return a.options.value("loss_scale", json()); },
        [](RunConfig& c, const json& v) { c.data.loss_scale = v.is_null() ? "" : v.get<std::string>(); }},
+      {"query_prompt", Part::shape, [](const RunConfig& c) { return null_if_empty(c.data.query_prompt); },
+       [](const PackAttributes& a) { return a.options.value("query_prompt", json()); },
+       [](RunConfig& c, const json& v) { c.data.query_prompt = v.is_null() ? "" : v.get<std::string>(); }},
+      {"document_prompt", Part::shape, [](const RunConfig& c) { return null_if_empty(c.data.document_prompt); },
+       [](const PackAttributes& a) { return a.options.value("document_prompt", json()); },
+       [](RunConfig& c, const json& v) { c.data.document_prompt = v.is_null() ? "" : v.get<std::string>(); }},
       {"packing", Part::shape,  // for documents only: rows of samples are packed at loading
        [](const RunConfig& c) { return blocks(joins_documents(c) ? document_block_tokens(c) : 0); },
        [](const PackAttributes& a) {

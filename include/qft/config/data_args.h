@@ -36,6 +36,8 @@ struct DataArgs {
   bool neat_packing = false;
   std::string tool_format;
   std::string default_system;
+  std::string query_prompt;     // stage embedding: before each anchor
+  std::string document_prompt;  // stage embedding: before each document
   std::optional<bool> enable_thinking = true;
   bool preserve_thinking = false;
   bool use_curriculum = false;

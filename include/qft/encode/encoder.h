@@ -24,6 +24,8 @@ struct EncoderOptions {
   bool mask_history = false;    // learn only the last answer, and cut the earliest turns first
   bool add_bos_token = false;   // documents and plain labelled texts: the tokenizer puts its first token before a text
   std::string loss_scale = {};  // conversations: schemes of the key loss_scale, "" or joined by '+' (token_weights.h)
+  std::string query_prompt = {};     // texts: before each anchor
+  std::string document_prompt = {};  // texts: before each document
 };
 
 struct Encoded {
