@@ -13,3 +13,4 @@ mpi_environment
 .venv/bin/python tests/tokenizer/interop.py --program "$build/tests/tokenizer_pipe" --shared ../shared --judge
 .venv/bin/python tests/tokenizer/interop.py --program "$build/tests/tokenizer_pipe" --shared ../shared --complete
 .venv/bin/python tests/interop/training_parity.py --build "$build" --judge yes
+.venv/bin/python tests/interop/embedding_parity.py --build "$build" --layouts 2

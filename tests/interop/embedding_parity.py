@@ -98,8 +98,8 @@ class Judge:
             hidden = self.model(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states[-1]
         return normalize(hidden[torch.arange(len(ids)), mask.sum(1) - 1], dim=1)
 
-    def groups(self, rows):
-        texts = [[r["anchor"], r["positive"], *r["negatives"]] for r in rows]
+    def groups(self, rows, prompts=("", "")):
+        texts = [[prompts[0] + r["anchor"], *(prompts[1] + text for text in (r["positive"], *r["negatives"]))] for r in rows]
         return list(self.vectors(sum(texts, [])).split([len(t) for t in texts]))
 
     def prompt(self, query, document):
@@ -134,6 +134,8 @@ def labels_of(rows, label):
 EMBEDDING = [
     ("infonce", UNEVEN, swift_record, None, {}, lambda g, _: losses.info_nce(g)),
     ("infonce of columns", EVEN, columns_record, None, {"infonce_temperature": 0.05}, lambda g, _: losses.info_nce(g, 0.05)),
+    ("infonce, prompts", UNEVEN, swift_record, None, {"query_prompt": "Instruct: Find the number\nQuery:", "document_prompt": "A text: "},
+     lambda g, _: losses.info_nce(g)),
     ("infonce, all blocks", UNEVEN, swift_record, None,
      {"infonce_include_qq": True, "infonce_include_dd": True, "infonce_mask_fake_negative": True, "infonce_fake_neg_margin": 0.01},
      lambda g, _: losses.info_nce(g, include_qq=True, include_dd=True, fake_negative_margin=0.01)),
@@ -165,12 +167,12 @@ RERANKER = [
     ("generative pointwise", EVEN, listed_record, "generative", {}, pointwise),
     ("generative listwise", UNEVEN, swift_record, "generative", {"reranker_loss": "listwise"}, lambda s, _: losses.listwise(s))]
 
-# Method, strategy, ranks, rows of a micro-batch: each case of a stage takes the next, and then a second one on another number of ranks.
+# Method, strategy, ranks, rows of a micro-batch. Each case takes the next one; with --layouts 2 also a second one on another number of ranks.
 LAYOUTS = [("full", "ddp", 1, 2), ("lora", "zero2", 2, 1), ("full", "zero3", 3, 1), ("lora", "ddp", 4, 1)]
 
 
-def layouts_of(number):
-    return [LAYOUTS[number % 4], LAYOUTS[(number + 2) % 4]]
+def layouts_of(number, count):
+    return [LAYOUTS[number % 4], LAYOUTS[(number + 2) % 4]][:count]
 
 
 def start_from(base, directory, method, kind):
@@ -258,15 +260,16 @@ class Run:
         return self.directory / "merged"
 
 
-def check_embedding(report, qft, tmp, settings, number, case):
+def check_embedding(report, qft, tmp, settings, number, case, layouts):
     name, rows, form, label, keys, formula = case
     data = add_data(tmp, f"embedding{number}", rows, form, label, "user")
-    for layout in layouts_of(number):
+    for layout in layouts_of(number, layouts):
         r = Run(report, qft, tmp, {**settings, "stage": "embedding", "template": "qwen3_emb", "dataset": data, "eval_dataset": data, **keys},
                 f"embedding, {name}", layout, "vectors")
-        r.train(rows, lambda items: formula(r.judge.groups(items), items))
+        prompts = keys.get("query_prompt", ""), keys.get("document_prompt", "")
+        r.train(rows, lambda items: formula(r.judge.groups(items, prompts), items))
         with torch.no_grad():
-            groups = r.judge.groups(rows)
+            groups = r.judge.groups(rows, prompts)
             parts = [formula(groups[i:i + BATCH], rows[i:i + BATCH]).item() for i in range(0, ROWS, BATCH)]
             metrics = losses.info_nce_metrics(groups, keys.get("infonce_use_batch", True)) if label is None else losses.pair_metrics(
                 groups, labels_of(rows, label))
@@ -277,14 +280,16 @@ def check_embedding(report, qft, tmp, settings, number, case):
         lines = r.scored()
         r.check("qft score, vectors", max((torch.tensor(line["embeddings"], dtype=torch.float64) - g).abs().max().item() for line, g in zip(lines, groups)),
                 IN_FP32)
-        check_vectors(r, [row["anchor"] for row in rows], torch.stack([g[0] for g in groups]))
+        check_vectors(r, rows, prompts[0], groups)
+        
 
-
-def check_vectors(r, texts, expected):
+def check_vectors(r, rows, query_prompt, groups):
     """By transformers and by sentence-transformers, which put the end token themselves."""
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer
 
+    anchors, positives = [row["anchor"] for row in rows], [row["positive"] for row in rows]
+    expected, documents = torch.stack([g[0] for g in groups]), torch.stack([g[1] for g in groups])
     folders = [r.whole()]
     if r.adapter:
         folders.append(r.out)
@@ -296,27 +301,28 @@ def check_vectors(r, texts, expected):
         what = "transformers" if folder is not r.out or not r.adapter else "transformers, of the adapter"
         tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder, dtype=torch.float32)
         found = []
-        for text in texts:
-            ids = tokenizer(text, return_tensors="pt").input_ids
+        for text in anchors:
+            ids = tokenizer(query_prompt + text, return_tensors="pt").input_ids
             with torch.no_grad():
                 found.append(normalize(model(input_ids=ids).last_hidden_state[0, -1], dim=0))
         r.check(f"vectors by {what}", (torch.stack(found) - expected).abs().max().item(), IN_FP32)
         st = SentenceTransformer(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
         r.equal(f"modules of sentence-transformers ({what})", [type(m).__name__ for m in st], ["Transformer", "Pooling", "Normalize"])
         r.equal(f"similarity of sentence-transformers ({what})", st.similarity_fn_name, "cosine")
-        r.check(f"vectors by sentence-transformers ({what})", (torch.tensor(st.encode(texts)) - expected).abs().max().item(), IN_FP32)
+        r.check(f"vectors by sentence-transformers ({what})", (torch.tensor(st.encode_query(anchors)) - expected).abs().max().item(), IN_FP32)
+        r.check(f"documents by sentence-transformers ({what})", (torch.tensor(st.encode_document(positives)) - documents).abs().max().item(), IN_FP32)
         for width in (8, 16):
-            cut = torch.tensor(st.encode(texts, truncate_dim=width, normalize_embeddings=True))
+            cut = torch.tensor(st.encode_query(anchors, truncate_dim=width, normalize_embeddings=True))
             r.check(f"{width} numbers of them ({what})", (cut - normalize(expected[:, :width], dim=1)).abs().max().item(), IN_FP32)
 
 
-def check_reranker(report, qft, tmp, settings, number, case):
+def check_reranker(report, qft, tmp, settings, number, case, layouts):
     name, rows, form, kind, keys, formula = case
     data = add_data(tmp, f"reranker{number}", rows, form, None, "assistant")
-    own = {"reranker_type": kind, "template": "smollm2" if kind == "classification" else "qwen3_reranker"}
+    own = {"reranker_type": kind, "template": "own" if kind == "classification" else "qwen3_reranker"}
     if kind == "generative":
         own |= {"reranker_positive_token": POSITIVE, "reranker_negative_token": NEGATIVE}
-    for layout in layouts_of(number):
+    for layout in layouts_of(number, layouts):
         r = Run(report, qft, tmp, {**settings, "stage": "reranker", "dataset": data, "eval_dataset": data, **own, **keys}, f"reranker, {name}", layout, kind)
         r.train(rows, lambda items: formula(r.judge.scores(items), items))
         with torch.no_grad():
@@ -357,7 +363,7 @@ def check_cross_encoder(r, rows, expected):
 
 
 def main():
-    args = arguments(only="")
+    args = arguments(only="", layouts=1)
     qft = args.build / "bin/qft"
     report = Report()
     torch.set_num_threads(1)
@@ -369,10 +375,10 @@ def main():
             settings.pop(key, None)
         for number, case in enumerate(EMBEDDING):
             if f"embedding {case[0]}".startswith(args.only):
-                check_embedding(report, qft, tmp, settings, number, case)
+                check_embedding(report, qft, tmp, settings, number, case, args.layouts)
         for number, case in enumerate(RERANKER):
             if f"reranker {case[0]}".startswith(args.only):
-                check_reranker(report, qft, tmp, settings, number, case)
+                check_reranker(report, qft, tmp, settings, number, case, args.layouts)
     report.finish()
 
 
