@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# What the tests hold against recorded values, or against a part of the cases, held against the judges themselves and against
-# all: transformers' reading of the demo's model, every Unicode block in each tokenizer, and the steps of a training run. It
-# fails where a judge says otherwise than recorded, and the recorded values stay: to accept new ones, remove the file that it
-# names, and start again. nightly_judges.sh [BUILD_DIR, build]
+# Runs the judges themselves over all cases: transformers' reading of the demo's model, every Unicode block in each tokenizer, the steps
+# of a training run, embedding models and rerankers. The tests compare with recorded values or with a part of the cases. It fails if
+# a judge differs from a recorded value, and the recorded values stay: to accept new ones, remove the file that it names, and start
+# again. nightly_judges.sh [BUILD_DIR, build]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:-build}
