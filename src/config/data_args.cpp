@@ -36,7 +36,8 @@ void DataArgs::visit(const FieldVisitor& field) {
   field(Field("neat_packing", "same as packing: in qft, samples in one row never attend to each other"), &neat_packing);
   field(Field("tool_format", "format of function calls").shown_default("from the template"), &tool_format);
   field(Field("default_system", "system message that replaces the template's own"), &default_system);
-  field(Field("query_prompt", "text put before each anchor, such as \"Instruct: ...\\nQuery:\" (sentence-transformers' prompt query)"),
+  field(Field("query_prompt",
+              "text put before each anchor, such as \"Instruct: ...\\nQuery:\" (sentence-transformers' prompt query)"),
         &query_prompt);
   field(Field("document_prompt", "text put before each document (sentence-transformers' prompt document)"), &document_prompt);
   field(Field("enable_thinking",

@@ -77,8 +77,8 @@ struct Stage {
   bool trains_first_only = false;  ///< an item's other sequences are only read before the step
   HeadKind head = HeadKind::language_model;
   const Stage* (*variant)(const RunConfig& config) = nullptr;  ///< the row for the run's keys, if they decide about the head
-  bool token_labels = true;                ///< tokens are labels; an item without one is left out
-  bool label_mean = false;                 ///< the loss is a mean over labels: compute_accuracy applies
+  bool token_labels = true;                                    ///< tokens are labels; an item without one is left out
+  bool label_mean = false;                                     ///< the loss is a mean over labels: compute_accuracy applies
   bool weighs_labels = false;              ///< labels of conversations may have weights: loss_scale, and the data's weights
   bool lora_dropout = true;                ///< false if the loss compares log-probabilities: dropout would add noise to them
   std::string_view model = {};             ///< the model that it trains, for messages about models without answers

@@ -21,9 +21,9 @@ struct EncoderOptions {
   bool weighs_labels = true;  // conversations: the data may give weights to answers (config::Stage::weighs_labels)
   std::int64_t cutoff_len = 2048;
   bool train_on_prompt = false;
-  bool mask_history = false;    // learn only the last answer, and cut the earliest turns first
-  bool add_bos_token = false;   // documents and plain labelled texts: the tokenizer puts its first token before a text
-  std::string loss_scale = {};  // conversations: schemes of the key loss_scale, "" or joined by '+' (token_weights.h)
+  bool mask_history = false;         // learn only the last answer, and cut the earliest turns first
+  bool add_bos_token = false;        // documents and plain labelled texts: the tokenizer puts its first token before a text
+  std::string loss_scale = {};       // conversations: schemes of the key loss_scale, "" or joined by '+' (token_weights.h)
   std::string query_prompt = {};     // texts: before each anchor
   std::string document_prompt = {};  // texts: before each document
 };
