@@ -1,4 +1,4 @@
-// The gated delta rule in ATen calls over many chunks at a time, for accelerators without kernels, and for fp64. Computes the
+// The gated delta rule in ATen calls over many chunks at a time, for data and devices without kernels, such as fp64. Computes the
 // products within chunks for a whole wave at once; only the states go from chunk to chunk, with three calls per chunk.
 #pragma once
 
