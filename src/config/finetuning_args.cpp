@@ -123,7 +123,8 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
         &infonce_use_batch);
   field(Field("infonce_hard_negatives",
               "infonce: number of negatives per record: more are cut, fewer are repeated in turn; absent: all")
-            .at_least(1),
+            .at_least(1)
+            .at_most(10000),
         &infonce_hard_negatives);
   field(
       Field("infonce_mask_fake_negative",
@@ -163,9 +164,12 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
         &reranker_negative_token);
   field(Field("max_positive_samples",
               "stage reranker: relevant documents that are drawn from each record in each epoch, each with other documents")
-            .at_least(1),
+            .at_least(1)
+            .at_most(1000),
         &max_positive_samples);
-  field(Field("max_negative_samples", "stage reranker: other documents that are drawn for each relevant one").at_least(1),
+  field(Field("max_negative_samples", "stage reranker: other documents that are drawn for each relevant one")
+            .at_least(1)
+            .at_most(10000),
         &max_negative_samples);
   field(Field("ref_model", "stages dpo and kto, use_asft_loss: the reference model (folder, or name on a hub)")
             .path()

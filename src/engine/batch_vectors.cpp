@@ -45,11 +45,13 @@ void BatchVectors::observe(const SourceBatch& batch, const Inputs& inputs) {
   std::vector<Tensor> vectors;
   instance_.executor().evaluate(
       instance_.evaluation_list(static_cast<int>(micros.size()), static_cast<int>(batch.rounds)), micros,
-      [&](const parallel::Logprobs& p) { vectors.push_back(p.policy.view({-1, instance_.spec().head.values}).clone()); },
+      [&](const parallel::Logprobs& p) {
+        vectors.push_back(p.policy.view({-1, instance_.spec().head.values}).to(at::kCPU, p.policy.scalar_type(), false, true));
+      },
       /*objective=*/nullptr, training_ ? std::optional(batch.step) : std::nullopt);
   for (std::size_t i = 0; i < vectors.size(); ++i) {
     const loader::MicroBatch& micro = batch.batches[i];
-    Part part{vectors[i].cpu(), {}, {}};
+    Part part{vectors[i], {}, {}};
     for (std::size_t k = 1; k < micro.item_offsets.size(); ++k)
       part.item_lengths.push_back(micro.item_offsets[k] - micro.item_offsets[k - 1]);
     for (const auto& [name, space] : options_.columns) {
@@ -135,10 +137,7 @@ void BatchVectors::finish(comm::Communicator& comm, parallel::BatchTotals&, Sour
   first_sequence_ = whole.first_sequence;
   const std::int64_t items = first_item_.back();
   values_ = at::zeros({items, 1 + 2 * std::ssize(options_.metrics)}, at::kDouble);
-  const auto& t = config_.training;
-  const std::int64_t step_items =
-      t.global_batch_size.value_or(t.per_device_train_batch_size * t.gradient_accumulation_steps * comm.size());
-  const std::int64_t batch = training_ ? items : step_items;
+  const std::int64_t batch = training_ ? items : loader::loader_options(config_).units_of_step(comm.size());
   for (std::int64_t first = 0; first < items; first += batch) compute(whole, first, std::min(items, first + batch));
   if (!training_ && options_.evaluation_metrics && items > 0)
     note_metrics(options_.evaluation_metrics(whole.vectors, whole.item_offsets, whole.columns), 0, items);

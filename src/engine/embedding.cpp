@@ -123,6 +123,7 @@ constexpr ObjectiveRow kEmbeddingObjective = {
     },
     .make_sources = make_embedding_sources,
     .scores_first = [](const config::RunConfig&) { return true; },
+    .metrics_of_set = true,
     .check_items = check_texts};
 
 }  // namespace
@@ -136,7 +137,6 @@ EmbeddingOptions embedding_options(const config::FinetuningArgs& f) {
   options.infonce = {
       .temperature = f.infonce_temperature,
       .use_batch = f.infonce_use_batch,
-      .hard_negatives = f.infonce_hard_negatives,
       .fake_negative_margin = f.infonce_mask_fake_negative ? std::optional(f.infonce_fake_neg_margin) : std::nullopt,
       .include_qq = f.infonce_include_qq,
       .include_dd = f.infonce_include_dd};

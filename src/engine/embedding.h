@@ -21,7 +21,6 @@ const ObjectiveRow& embedding_objective(const config::RunConfig& config);
 struct InfoNceOptions {
   double temperature = 0.1;
   bool use_batch = true;                            ///< negatives are the documents of all items, not only the item's own
-  std::optional<std::int64_t> hard_negatives = {};  ///< negatives per item; unset: all
   std::optional<double> fake_negative_margin = {};  ///< set: leaves out texts that are nearer than the positive by more than this
   bool include_qq = false, include_dd = false;      ///< further terms of the softmax: other anchors; positive with documents
 };

@@ -42,17 +42,15 @@ struct Rows {
   Tensor items;               ///< [M] item of each document
 };
 
-Rows rows_of(std::span<const std::int64_t> offsets, const std::optional<std::int64_t>& negatives, const Tensor& like) {
+Rows rows_of(std::span<const std::int64_t> offsets, const Tensor& like) {
   std::vector<std::int64_t> anchors, documents, positives, items;
   for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
     const std::int64_t first = offsets[i], own = offsets[i + 1] - first - 2;
     require(own >= 0, "item {} of the batch has {} texts: an anchor and a positive are needed", i, own + 2);
-    const std::int64_t count = negatives.value_or(own);
-    require(count == 0 || own > 0, "item {} of the batch has no negative, but infonce_hard_negatives is {}", i, count);
     anchors.push_back(first);
     positives.push_back(std::ssize(documents));
     documents.push_back(first + 1);
-    for (std::int64_t n = 0; n < count; ++n) documents.push_back(first + 2 + n % own);  // too few are repeated in turn
+    for (std::int64_t n = 0; n < own; ++n) documents.push_back(first + 2 + n);
     items.resize(documents.size(), static_cast<std::int64_t>(i));
   }
   const auto on_device = [&](const std::vector<std::int64_t>& v) { return at::tensor(v, like.options().dtype(at::kLong)); };
@@ -65,7 +63,7 @@ class InfoNce {
   InfoNce(const InfoNceOptions& options, const Tensor& unit, std::span<const std::int64_t> offsets)
       : options_(options),
         unit_(unit),
-        rows_(rows_of(offsets, options.hard_negatives, unit)),
+        rows_(rows_of(offsets, unit)),
         anchors_(unit.index_select(0, rows_.anchors)),
         documents_(unit.index_select(0, rows_.documents)),
         positives_(documents_.index_select(0, rows_.positives)) {}
@@ -170,7 +168,7 @@ std::map<std::string, double> InfoNce::metrics() const {
 struct Pairs {
   Tensor first, second;  ///< [I, D]
   Rows rows;
-  Pairs(const Tensor& vectors, std::span<const std::int64_t> offsets) : rows(rows_of(offsets, {}, vectors)) {
+  Pairs(const Tensor& vectors, std::span<const std::int64_t> offsets) : rows(rows_of(offsets, vectors)) {
     require(2 * rows.anchors.size(0) == vectors.size(0),
             "the pair losses take items of two texts, but the batch has {} for {} items", vectors.size(0), rows.anchors.size(0));
     first = vectors.index_select(0, rows.anchors);

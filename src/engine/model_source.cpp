@@ -1,6 +1,8 @@
 #include "qft/engine/model_source.h"
 
 #include "qft/comm/exchange.h"
+#include "qft/config/bound_field.h"
+#include "qft/config/dump.h"
 #include "qft/core/error.h"
 #include "qft/engine/reference.h"
 
@@ -16,6 +18,24 @@ model::ModelConfig scaled(const model::ModelConfig& own, const config::RunConfig
   const bool by_length = use == Use::training || config.is_given("cutoff_len");
   const std::int64_t before = own.first_positions(), tokens = by_length ? config.data.cutoff_len : 2 * before;
   return tokens <= before ? own : own.scaled_to(tokens, config.model.rope_scaling);
+}
+
+/// Throws on all ranks if the keys of the stage differ: environment variables may set them, and mpirun exports variables to other
+/// nodes only if it is told to. Collective.
+void require_same_keys(const config::RunConfig& config, comm::Communicator& comm) {
+  config::RunConfig copy = config;
+  const auto fields = config::bound_fields(copy);
+  nlohmann::ordered_json values;
+  for (const config::StageKey& row : config.stage().keys)
+    if (const config::BoundField* bound = config::find_field(fields, row.key); bound != nullptr)
+      values[std::string(row.key)] = config::field_value(bound->field, bound->ref);
+  const std::vector<std::string> all = comm::all_gather_strings(comm, values.dump());
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] != all[0])
+      fail_config(
+          "the keys of stage {} differ between ranks: rank 0 has {}, rank {} has {}: write them into the run file, or export the "
+          "environment variables to all ranks (mpirun -x NAME)",
+          config.stage().name, all[0], rank, all[rank]);
 }
 
 }  // namespace
@@ -49,6 +69,7 @@ ModelSource ModelSource::read(const config::RunConfig& config, Use use) {
 }
 
 ModelSource ModelSource::read(const config::RunConfig& config, Use use, comm::Communicator& comm) {
+  require_same_keys(config, comm);
   ModelSource source;
   comm::agreed(comm, [&] { source = read(config, use); });
   return source;

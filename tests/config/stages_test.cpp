@@ -56,12 +56,32 @@ TEST(Stages, AreNamedByWhatTheyHave) {
 }
 
 TEST(Stages, ReadAKeyOnlyWithTheKeyThatItNeeds) {
-  FinetuningArgs args;
-  EXPECT_FALSE(stage_of("sft").reads("ref_model", args));
-  EXPECT_TRUE(stage_of("dpo").reads("ref_model", args));
-  args.use_asft_loss = true;
-  EXPECT_TRUE(stage_of("sft").reads("ref_model", args));
-  EXPECT_FALSE(stage_of("rm").reads("ref_model", args));
+  RunConfig config;
+  EXPECT_EQ(stage_of("sft").unread_reason("ref_model", config), "use_asft_loss is false");
+  EXPECT_TRUE(stage_of("dpo").reads("ref_model", config));
+  config.finetuning.use_asft_loss = true;
+  EXPECT_TRUE(stage_of("sft").reads("ref_model", config));
+  EXPECT_EQ(stage_of("rm").unread_reason("ref_model", config), "stage is rm");
+}
+
+TEST(Stages, ReadAKeyThatAChainOfKeysNeeds) {
+  RunConfig config;
+  const Stage& stage = stage_of("embedding");
+  EXPECT_EQ(stage.unread_reason("infonce_fake_neg_margin", config), "infonce_mask_fake_negative is false");
+  config.finetuning.infonce_mask_fake_negative = true;
+  EXPECT_TRUE(stage.reads("infonce_fake_neg_margin", config));
+  config.finetuning.infonce_use_batch = false;
+  EXPECT_EQ(stage.unread_reason("infonce_fake_neg_margin", config), "infonce_use_batch is false");
+  config.finetuning.embedding_loss = "online_contrastive";
+  EXPECT_EQ(stage.unread_reason("infonce_temperature", config), "embedding_loss is online_contrastive");
+  EXPECT_TRUE(stage.reads("contrastive_margin", config));
+}
+
+TEST(Stages, PlanNoMoreSequencesThanAPlanCanHold) {
+  RunConfig config;
+  config.finetuning.max_positive_samples = 1000;
+  config.finetuning.max_negative_samples = 10000;
+  EXPECT_EQ(stage_of("reranker").limits(config).planned_sequences(), 10000);
 }
 
 }  // namespace

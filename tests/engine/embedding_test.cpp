@@ -38,7 +38,6 @@ EmbeddingOptions options_from(const json& keys) {
   args.embedding_loss = keys.value("embedding_loss", args.embedding_loss);
   args.infonce_temperature = keys.value("infonce_temperature", args.infonce_temperature);
   args.infonce_use_batch = keys.value("infonce_use_batch", args.infonce_use_batch);
-  if (keys.contains("infonce_hard_negatives")) args.infonce_hard_negatives = keys["infonce_hard_negatives"].get<std::int64_t>();
   args.infonce_mask_fake_negative = keys.value("infonce_mask_fake_negative", false);
   args.infonce_fake_neg_margin = keys.value("infonce_fake_neg_margin", args.infonce_fake_neg_margin);
   args.infonce_include_qq = keys.value("infonce_include_qq", false);
@@ -113,23 +112,12 @@ TEST(Embedding, OnlyDirectionsMatter) {
   EXPECT_LT(along.abs().max().item<double>(), 1e-12);
 }
 
-TEST(Embedding, TooFewNegativesAreRepeatedInTurn) {
-  EmbeddingOptions three, all;
-  three.infonce.hard_negatives = 3;
-  const at::Tensor x = at::randn({4, 5}, at::kDouble);
-  const at::Tensor repeated = at::stack({x[0], x[1], x[2], x[3], x[2]});
-  const std::vector<std::int64_t> given = {0, 4}, filled = {0, 5};
-  EXPECT_NEAR(embedding_loss(three, x, given, {}).loss, embedding_loss(all, repeated, filled, {}).loss, 1e-12);
-}
-
 TEST(Embedding, ItemsThatDoNotFitTheLossAreRefused) {
   EmbeddingOptions options;
   const at::Tensor x = at::randn({3, 4}, at::kDouble);
   const std::vector<std::int64_t> alone = {0, 1, 3}, triple = {0, 3};
   const std::vector<double> label = {1.0};
   EXPECT_THROW(embedding_loss(options, x, alone, {}), Error);
-  options.infonce.hard_negatives = 2;
-  EXPECT_THROW(embedding_loss(options, x.narrow(0, 0, 2), std::vector<std::int64_t>{0, 2}, {}), Error) << "no negative to repeat";
   options.loss = "contrastive";
   EXPECT_THROW(embedding_loss(options, x, triple, label), Error);
   EXPECT_THROW(embedding_loss(options, x.narrow(0, 0, 2), std::vector<std::int64_t>{0, 2}, {}), Error) << "no label";

@@ -40,7 +40,8 @@ class ModelSource {
   /// Reads config.json and each adapter_config.json. Warns of adapters that were made for another base model. Throws as the
   /// readers of these files do. Not collective.
   static ModelSource read(const config::RunConfig& config, Use use);
-  /// Reads the files on every rank; if one rank fails, all throw. Collective.
+  /// Reads the files on every rank; if one rank fails, all throw. So do all if ranks have different keys of the stage.
+  /// Collective.
   static ModelSource read(const config::RunConfig& config, Use use, comm::Communicator& comm);
 
   Use use() const { return use_; }
