@@ -84,7 +84,7 @@ class Examples:
         self.preferences = [{**talk, "rejected_response": "no " * (1 + i % 3)} for i, talk in enumerate(talks)]
         self.feedback = [{**talk, "label": i % 3 > 0} for i, talk in enumerate(talks)]
         # As the hub has them: pairs with a score, and queries with relevant and other documents.
-        self.by_name = {"stsb": [{"sentence1": r["instruction"], "sentence2": r["output"], "score": i % 5 / 4} for i, r in enumerate(self.records)],
+        self.by_name = {"stsb": [{"sentence1": r["instruction"], "sentence2": r["output"], "score": i % 5 / 4} for i, r in enumerate(5 * self.records)],
                         "scidocs": [{"query": r["instruction"], "positive": [r["output"]], "negative": ["no", "not at all"]} for r in self.records]}
 
     def clear(self):
