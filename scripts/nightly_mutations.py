@@ -20,7 +20,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 # Where queued work of a run is ordered. Not the parts that measure or check, whose waits are their subject.
 FOLDERS = ("comm", "device", "infer", "model", "ops", "optim", "parallel", "engine", "train", "checkpoint")
-SKIPPED = ("comm/bandwidth.cpp", "comm/pair_rates.cpp", "comm/verify_collectives.cpp", "comm/communicator_mpi.cpp", "comm/progress.cpp",
+SKIPPED = ("comm/bandwidth.cpp", "comm/verify_collectives.cpp", "comm/communicator_mpi.cpp", "comm/progress.cpp",
            "comm/checked.cpp", "comm/mpi_support.cpp", "comm/communicator.cpp", "device/stream.cpp")
 
 
@@ -120,10 +120,10 @@ KINDS = {"wait": lambda line: without_call(line, "wait") or without_call(line, "
 
 # What frees memory before its last use: (file, what is there, what goes in front of it).
 EARLY = [
-    ("src/device/host_tensor.cpp", "wait_for(device); }", f"if (!{MADE}) "),
+    ("src/device/upload.cpp", "wait_for(device); }", f"if (!{MADE}) "),
     ("src/parallel/sharded_store.cpp", "    r.work.wait();\n    r.copied.synchronize();\n", f"    if (at::Tensor early = r.grads; {MADE} && strategy_.gradients) free_storage(early);\n"),
     ("src/parallel/sharded_buffer.cpp", "  settle();\n  free_storage(whole_);\n", f"  if (at::Tensor early = whole_; {MADE}) free_storage(early);\n"),
-    ("src/parallel/bucketed_sum.cpp", "data = bucket.staging = data.to(at::kFloat);",
+    ("src/parallel/gradient_sum.cpp", "data = bucket.staging = data.to(at::kFloat);",
      f"if ({MADE}) {{ bucket.staging = data.to(at::kFloat); data = data.to(at::kFloat); }} else "),
     ("src/parallel/offloaded_activations.cpp", "}\n\nvoid OffloadedActivations::start_fetch", f"  if ({MADE}) {{ memory_[l].reset(); kept_[l] = kept_[l].clone(); }}\n"),
 ]

@@ -2,7 +2,6 @@
 
 #include "qft/core/error.h"
 
-#include <functional>
 #include <numeric>
 #include <utility>
 

@@ -5,7 +5,7 @@
 #include "qft/config/nearest.h"
 #include "qft/config/store.h"
 #include "qft/core/error.h"
-#include "qft/core/wrap.h"
+#include "qft/core/units.h"
 
 #include <algorithm>
 #include <initializer_list>

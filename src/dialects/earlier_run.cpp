@@ -1,5 +1,3 @@
-#include "earlier_run.h"
-
 #include "qft/config/expand_path.h"
 #include "qft/config/help.h"
 #include "qft/config/saved_run.h"
@@ -13,6 +11,7 @@
 #include <string_view>
 
 #include "key_rows.h"
+#include "translate.h"
 
 namespace qft::dialects {
 namespace {

@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <utility>
 
-#include "earlier_run.h"
 #include "foreign_keys.h"
 #include "llama_factory_v1.h"
 

@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "jinja_parts.h"
 #include "own_renderer.h"
-#include "template_defaults.h"
 #include "thought.h"
 #include "yaml_renderer.h"
 #include <fmt/ranges.h>

@@ -4,7 +4,6 @@
 #include "qft/config/stages.h"
 
 #include <string>
-#include <string_view>
 
 #include "first_records.h"
 

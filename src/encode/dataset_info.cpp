@@ -2,7 +2,6 @@
 
 #include "qft/comm/session.h"
 #include "qft/config/nearest.h"
-#include "qft/core/data_types.h"
 #include "qft/core/error.h"
 #include "qft/core/file_ending.h"
 #include "qft/core/hub.h"
@@ -13,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <set>
-#include <string_view>
 
 #include "dataset_path.h"
 #include "dataset_yaml.h"

@@ -2,7 +2,6 @@
 #include "qft/core/error.h"
 
 #include <algorithm>
-#include <span>
 
 #include "dataset_form.h"
 #include "dataset_words.h"

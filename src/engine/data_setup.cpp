@@ -10,7 +10,6 @@
 #include "qft/inputs/inputs.h"
 #include "qft/io/file.h"
 #include "qft/job/output_dir.h"
-#include "qft/pack/preprocess.h"
 #include "qft/pack/print.h"
 #include "qft/tokenizer/tokenizer.h"
 

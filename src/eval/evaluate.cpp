@@ -10,8 +10,6 @@
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
 
-#include <cmath>
-#include <optional>
 #include <vector>
 
 #include "lines_file.h"

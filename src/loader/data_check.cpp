@@ -3,7 +3,7 @@
 #include "qft/core/error.h"
 #include "qft/core/file_ending.h"
 #include "qft/core/hash.h"
-#include "qft/encode/record_texts.h"
+#include "qft/encode/record_converter.h"
 #include "qft/loader/schedule.h"
 
 #include <algorithm>

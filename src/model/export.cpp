@@ -11,7 +11,6 @@
 #include <array>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "export_formats.h"
 #include <nlohmann/json.hpp>

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "export_formats.h"
-#include "sources.h"
 #include "stored/stored_format.h"
 #include "tensor_check.h"
 

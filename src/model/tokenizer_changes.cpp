@@ -2,7 +2,6 @@
 
 #include "qft/core/error.h"
 #include "qft/core/json.h"
-#include "qft/io/companion_files.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
 

@@ -4,7 +4,7 @@
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
 #include "qft/core/log.h"
-#include "qft/core/workers.h"
+#include "qft/core/thread.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
 #include "qft/pack/reader.h"
@@ -15,7 +15,6 @@
 #include <fcntl.h>
 #include <mutex>
 #include <numeric>
-#include <optional>
 #include <unistd.h>
 
 #include "assembly.h"

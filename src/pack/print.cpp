@@ -7,7 +7,6 @@
 #include <bit>
 #include <filesystem>
 #include <numeric>
-#include <vector>
 
 #include "item_text.h"
 #include <fmt/ranges.h>

@@ -2,7 +2,6 @@
 
 #include "qft/core/error.h"
 #include "qft/core/file_ending.h"
-#include "qft/core/file_kind.h"
 #include "qft/core/json.h"
 #include "qft/io/hdf5.h"
 #include "qft/pack/inputs.h"
@@ -10,9 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "arrays.h"
 #include <fmt/ranges.h>

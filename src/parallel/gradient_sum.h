@@ -2,13 +2,13 @@
 #pragma once
 
 #include "qft/comm/communicator.h"
+#include "qft/parallel/optimizer_param.h"
 #include "qft/parallel/weight_store.h"
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "owned_params.h"
 #include <ATen/core/Tensor.h>
 
 namespace qft::parallel {

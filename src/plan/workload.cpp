@@ -4,7 +4,7 @@
 #include "qft/core/units.h"
 #include "qft/loader/batch_bounds.h"
 #include "qft/loader/shared_prompts.h"
-#include "qft/parallel/graph_shape.h"
+#include "qft/parallel/layer_graphs.h"
 
 #include <algorithm>
 

@@ -11,7 +11,6 @@
 #include "qft/engine/trained_text.h"
 #include "qft/infer/load_model.h"
 #include "qft/io/companion_files.h"
-#include "qft/io/file.h"
 #include "qft/io/model_files.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/classifier.h"
@@ -19,16 +18,15 @@
 #include "qft/model/load.h"
 #include "qft/model/pissa.h"
 #include "qft/model/tokenizer_changes.h"
+#include "qft/train/saver.h"
 
 #include <algorithm>
 #include <array>
 #include <exception>
-#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 
-#include "save_memory.h"
 #include <ATen/ops/empty.h>
 
 namespace qft::train {

@@ -1,7 +1,7 @@
 // dataset_info.json: describes each named dataset, with LLaMA-Factory's keys and defaults.
 #pragma once
 
-#include "qft/encode/split.h"
+#include "qft/encode/record_order.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -10,7 +10,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace qft::encode {

@@ -4,7 +4,6 @@
 #include "qft/config/stages.h"
 #include "qft/encode/drop_reason.h"
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>

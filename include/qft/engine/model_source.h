@@ -1,10 +1,10 @@
-// The model that a run uses: its folder, its adapters and their configurations, each read once.
+// The model that a run uses: its folder, its adapters and their configurations, each read once; and its identity, by file
+// contents and not by names.
 #pragma once
 
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
 #include "qft/io/model_files.h"
-#include "qft/model/adapter_config.h"
 #include "qft/model/config.h"
 #include "qft/model/load.h"
 
@@ -85,5 +85,16 @@ void require_shareable_prompts(const config::RunConfig& config, const model::Rop
 
 /// Returns a classifier's problem_type: from the run file, else from the model's config.json, else from the number of labels.
 std::string problem_of(const config::RunConfig& config, const model::ModelConfig& model, std::int64_t labels);
+
+/// Equal identities give equal outputs.
+struct ModelIdentity {
+  std::string model;         ///< hash of config.json (after rope_scaling) and of the weights: io::sampled_hash()
+  std::string adapter;       ///< hash of the adapters; "none" without adapters
+  std::string quantization;  ///< quantisation that the run file asks for; "none" without
+};
+
+/// Returns the identity of `source`, read for inference of the run `config`. Reads ten samples of each large file and
+/// small files whole. Not collective. Throws Error.
+ModelIdentity model_identity_of(const config::RunConfig& config, const ModelSource& source);
 
 }  // namespace qft::engine

@@ -1,8 +1,10 @@
-// A model parameter as the optimizer's rules see it.
+// A model parameter as the optimizer's rules see it: its description, and the elements that a rank updates or adds to the norm.
 #pragma once
 
 #include "qft/model/spec.h"
+#include "qft/optim/optimizer.h"
 #include "qft/optim/rule.h"
+#include "qft/parallel/ranges.h"
 
 #include <cstdint>
 
@@ -14,5 +16,14 @@ optim::Param optimizer_param(const model::ParamSpec& param);
 /// weights. Exact if the rule is uniform; otherwise the proportional share.
 std::int64_t state_bytes(const optim::RuleSpec& rule, const optim::Hyper& hyper, const optim::Precision& precision,
                          const model::UnitSpec& unit, std::int64_t length);
+
+/// Returns the ranges that this rank adds to the norm (ParamSpec::first_holder) among elements [begin, begin + length) of the
+/// unit's trainable buffer, relative to `begin`. Padding, which is zero, counts with the parameter before it.
+Ranges ranges_in_norm(const model::UnitSpec& unit, std::int64_t begin, std::int64_t length);
+
+/// Returns elements [begin, begin + weights.numel()) of the unit's trainable buffer, with a segment for each parameter of the
+/// unit.
+optim::FlatParams owned_params(const model::UnitSpec& unit, const at::Tensor& weights, const at::Tensor& grads,
+                               std::int64_t begin);
 
 }  // namespace qft::parallel

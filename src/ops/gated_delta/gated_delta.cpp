@@ -6,10 +6,8 @@
 #include <algorithm>
 
 #include "../common/device_kernels.h"
-#include "gated_delta_aten.h"
-#include "gated_delta_batched_aten.h"
-#include "gated_delta_cpu.h"
 #include "gated_delta_cuda.h"
+#include "gated_delta_paths.h"
 #include <ATen/ops/zeros.h>
 
 namespace qft::ops {
