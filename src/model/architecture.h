@@ -41,6 +41,7 @@ struct Architecture {
   NormKind norms = NormKind::plain;
   bool norm_after = false;
   FeedForward feed_forward = FeedForward::swiglu;
+  const char* package = nullptr;  ///< transformers' package with the class; null: the one named like model_type
 };
 
 /// Returns the row for this model_type. Throws Error naming `where` and all implemented types.

@@ -66,7 +66,8 @@ constexpr auto kArchitectures = std::to_array<Architecture>({
      .default_head_dim = 256,
      .experts = Experts::qwen_shared,
      .hybrid = Hybrid::separate,
-     .norms = NormKind::zero_centred},
+     .norms = NormKind::zero_centred,
+     .package = "qwen3_5_moe"},
     {.model_type = "qwen3_5_text",
      .hf_class = "Qwen3_5ForCausalLM",
      .qkv = kAttentionBias,
@@ -74,7 +75,8 @@ constexpr auto kArchitectures = std::to_array<Architecture>({
      .qk_norm = QkNorm::heads,
      .default_head_dim = 256,
      .hybrid = Hybrid::separate,
-     .norms = NormKind::zero_centred},
+     .norms = NormKind::zero_centred,
+     .package = "qwen3_5"},
     {.model_type = "qwen3_next",
      .hf_class = "Qwen3NextForCausalLM",
      .qkv = kAttentionBias,
@@ -110,6 +112,11 @@ const Architecture& architecture_of(const std::string& model_type, const std::st
     known += known.empty() ? row.model_type : std::string(", ") + row.model_type;
   }
   fail("{}: model_type '{}' is not implemented (implemented: {})", where, model_type, known);
+}
+
+std::string modeling_module(const std::string& model_type) {
+  const Architecture& row = architecture_of(model_type, "config.json");
+  return fmt::format("transformers.models.{0}.modeling_{0}", row.package != nullptr ? row.package : row.model_type);
 }
 
 std::vector<std::string_view> architectures() {

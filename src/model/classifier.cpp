@@ -1,6 +1,7 @@
 #include "qft/model/classifier.h"
 
 #include "qft/core/error.h"
+#include "qft/model/tokenizer_changes.h"
 
 #include <nlohmann/json.hpp>
 
@@ -47,6 +48,14 @@ std::string classifier_config(const std::string& text, const ModelConfig& config
   if (!problem_type.empty()) json["problem_type"] = problem_type;
   json["tie_word_embeddings"] = false;
   return json.dump(2) + "\n";
+}
+
+std::string with_pad_token(const std::string& model_config, const std::filesystem::path& tokenizer) {
+  const auto id = padding_id(tokenizer);
+  if (!id) return model_config;
+  auto config = nlohmann::ordered_json::parse(model_config);
+  config["pad_token_id"] = *id;
+  return config.dump(2) + "\n";
 }
 
 }  // namespace qft::model

@@ -3,10 +3,10 @@
 
 #include "qft/config/run_config.h"
 #include "qft/io/storage.h"
+#include "qft/model/config.h"
 
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,19 +20,8 @@ namespace qft::engine {
 std::vector<std::filesystem::path> write_sentence_transformers(const config::RunConfig& config, std::int64_t hidden_size,
                                                                io::Storage& storage, const std::filesystem::path& dir);
 
-/// Copies these files, the tokenizer's and the chat template from a trained adapter's folder to the folder of the merged model.
-/// Does nothing if the adapter has none. A reranker's config.json gets the padding token.
-void copy_sentence_transformers(io::Storage& storage, const std::filesystem::path& adapter, const std::filesystem::path& to);
-
 /// Returns adapter_config.json of an embedding model as PEFT and ms-swift write it: without a task, with the class of the base
-/// model.
-std::string without_task(const std::string& adapter_config, const std::string& architecture);
-
-/// Returns the id of the padding token that tokenizer_config.json names; nothing if it names none.
-std::optional<std::int32_t> padding_id(const std::filesystem::path& tokenizer);
-
-/// Returns config.json with the tokenizer's padding token, by which transformers finds a classifier's last token; unchanged if
-/// there is none.
-std::string with_pad_token(const std::string& model_config, const std::filesystem::path& tokenizer);
+/// model, by which AutoPeftModel finds it.
+std::string without_task(const std::string& adapter_config, const model::ModelConfig& base);
 
 }  // namespace qft::engine

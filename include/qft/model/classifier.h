@@ -4,6 +4,7 @@
 #include "qft/model/spec.h"
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
@@ -24,5 +25,9 @@ void require_classifier(const ModelConfig& config);
 /// lm_head, because a classifier has none.
 std::string classifier_config(const std::string& text, const ModelConfig& config, std::int64_t labels,
                               std::string_view problem_type);
+
+/// Returns config.json with the padding token of the folder's tokenizer, by which transformers finds a classifier's last token;
+/// unchanged if there is none.
+std::string with_pad_token(const std::string& model_config, const std::filesystem::path& tokenizer);
 
 }  // namespace qft::model
