@@ -1,6 +1,7 @@
 #include "qft/engine/sentence_transformers.h"
 
 #include "qft/core/error.h"
+#include "qft/core/log.h"
 #include "qft/core/member.h"
 #include "qft/encode/chat_template.h"
 #include "qft/io/companion_files.h"
@@ -12,7 +13,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
+#include "sentence_modules.h"
 #include <nlohmann/json.hpp>
 
 namespace qft::engine {
@@ -79,15 +82,40 @@ class FolderWriter {
   std::vector<fs::path> written_;
 };
 
-/// The base model's settings with ours; the prompts of a base model stay.
-ordered_json settings_over(const fs::path& base, ordered_json ours) {
-  if (!fs::is_regular_file(base / model::kSentenceSettingsFile)) return ours;
-  const auto theirs = ordered_json::parse(io::read_text_file(base / model::kSentenceSettingsFile), nullptr, false);
-  if (!theirs.is_object()) return ours;
-  if (const auto prompts = theirs.find("prompts"); prompts != theirs.end() && prompts->is_object()) ours["prompts"] = *prompts;
-  if (const auto name = theirs.find("default_prompt_name"); name != theirs.end() && name->is_string())
-    ours["default_prompt_name"] = *name;
-  return ours;
+/// Returns the base model's settings; an empty object if it has none.
+ordered_json settings_of(const fs::path& base) {
+  if (!fs::is_regular_file(base / model::kSentenceSettingsFile)) return ordered_json::object();
+  auto settings = ordered_json::parse(io::read_text_file(base / model::kSentenceSettingsFile), nullptr, false);
+  return settings.is_object() ? settings : ordered_json::object();
+}
+
+ordered_json prompts_of(const ordered_json& settings) {
+  const auto prompts = settings.find("prompts");
+  return prompts != settings.end() && prompts->is_object() ? *prompts : ordered_json::object();
+}
+
+std::string text_at(const ordered_json& object, const std::string& key) {
+  const auto value = object.find(key);
+  return value != object.end() && value->is_string() ? value->get<std::string>() : std::string();
+}
+
+/// Keeps the base's default prompt, which encode() puts before every text, only if training put it too. Without prompts of their
+/// own, queries and documents would get it as well.
+void keep_default_prompt(const ordered_json& base, const config::RunConfig& config, ordered_json& settings) {
+  const std::string name = text_at(base, "default_prompt_name");
+  if (name.empty()) return;
+  const std::string text = text_at(settings["prompts"], name);
+  const std::string &query = config.data.query_prompt, &document = config.data.document_prompt;
+  if (text == query || text == document) {
+    settings["default_prompt_name"] = name;
+    settings["prompts"].emplace("query", query);
+    settings["prompts"].emplace("document", document);
+    return;
+  }
+  log::warn_once(fmt::format(
+      "'{}': default_prompt_name '{}' is not kept, because training did not put this prompt: set query_prompt to \"{}\" "
+      "to train with it",
+      (fs::path(config.model_path()) / model::kSentenceSettingsFile).string(), name, text));
 }
 
 /// Makes the tokenizer of `dir` append the token.
@@ -98,6 +126,18 @@ void append_end(const fs::path& dir, const std::string& token, std::int32_t id, 
   if (after == before) return;
   tokenizer["post_processor"] = std::move(after);
   writer.add(io::kTokenizerFile, tokenizer);
+}
+
+ordered_json settings_of_embedding(const config::RunConfig& config) {
+  const ordered_json base = settings_of(config.model_path());
+  ordered_json settings = {{"model_type", "SentenceTransformer"},
+                           {"prompts", prompts_of(base)},
+                           {"default_prompt_name", nullptr},
+                           {"similarity_fn_name", "cosine"}};
+  for (const auto& [name, prompt] : {std::pair("query", config.data.query_prompt), {"document", config.data.document_prompt}})
+    if (!prompt.empty()) settings["prompts"][name] = prompt;
+  keep_default_prompt(base, config, settings);
+  return settings;
 }
 
 void write_embedding(const config::RunConfig& config, const encode::ChatTemplate& chat, std::int64_t hidden_size,
@@ -111,13 +151,7 @@ void write_embedding(const config::RunConfig& config, const encode::ChatTemplate
     pooling[std::string("pooling_mode_") + mode] = mode == std::string_view("lasttoken");
   pooling["include_prompt"] = true;
   writer.add(kPooling, pooling);
-  ordered_json settings = settings_over(config.model_path(), {{"model_type", "SentenceTransformer"},
-                                                              {"prompts", ordered_json::object()},
-                                                              {"default_prompt_name", nullptr},
-                                                              {"similarity_fn_name", "cosine"}});
-  for (const auto& [name, prompt] : {std::pair("query", config.data.query_prompt), {"document", config.data.document_prompt}})
-    if (!prompt.empty()) settings["prompts"][name] = prompt;
-  writer.add(model::kSentenceSettingsFile, settings);
+  writer.add(model::kSentenceSettingsFile, settings_of_embedding(config));
   if (form.end) append_end(dir, chat.tokenizer().id_to_token(*form.end), *form.end, writer);
   if (form.plain) return;
   writer.add(model::kSentenceTransformerFile,
@@ -128,16 +162,21 @@ void write_embedding(const config::RunConfig& config, const encode::ChatTemplate
               {"module_output_name", "token_embeddings"}});
 }
 
-void write_reranker(const config::RunConfig& config, const encode::ChatTemplate& chat, FolderWriter& writer) {
-  const config::FinetuningArgs& f = config.finetuning;
-  const bool generative = f.reranker_type == "generative";
+ordered_json settings_of_reranker(const config::RunConfig& config) {
+  return {{"model_type", "CrossEncoder"},
+          {"activation_fn", "torch.nn.modules.activation.Sigmoid"},
+          {"prompts", prompts_of(settings_of(config.model_path()))},
+          {"default_prompt_name", nullptr}};
+}
+
+void write_reranker(const config::RunConfig& config, FolderWriter& writer) {
+  const bool generative = config.stage().head == config::HeadKind::token_difference;
   auto modules = ordered_json::array({module_entry(0, "", "sentence_transformers.base.modules.transformer.Transformer")});
   if (generative) {
     modules.push_back(module_entry(1, "1_LogitScore", "sentence_transformers.cross_encoder.modules.logit_score.LogitScore"));
-    const auto id_of = [&](const std::string& word) { return chat.tokenizer().token_to_id(word).value(); };
-    writer.add(kLogitScore, {{"true_token_id", id_of(f.reranker_positive_token)},
-                             {"false_token_id", id_of(f.reranker_negative_token)},
-                             {"module_input_name", "causal_logits"}});
+    const AnswerTokens tokens = answer_tokens(config);
+    writer.add(kLogitScore,
+               {{"true_token_id", tokens.positive}, {"false_token_id", tokens.negative}, {"module_input_name", "causal_logits"}});
   }
   writer.add(model::kModulesFile, modules);
   const ordered_json logits = {{"method", "forward"}, {"method_output_name", "logits"}};
@@ -146,11 +185,7 @@ void write_reranker(const config::RunConfig& config, const encode::ChatTemplate&
   writer.add(model::kSentenceTransformerFile, {{"transformer_task", generative ? "text-generation" : "sequence-classification"},
                                                {"modality_config", {{"text", logits}, {"message", message}}},
                                                {"module_output_name", generative ? "causal_logits" : "scores"}});
-  writer.add(model::kSentenceSettingsFile,
-             settings_over(config.model_path(), {{"model_type", "CrossEncoder"},
-                                                 {"activation_fn", "torch.nn.modules.activation.Sigmoid"},
-                                                 {"prompts", ordered_json::object()},
-                                                 {"default_prompt_name", nullptr}}));
+  writer.add(model::kSentenceSettingsFile, settings_of_reranker(config));
 }
 
 }  // namespace
@@ -159,13 +194,18 @@ std::vector<fs::path> write_sentence_transformers(const config::RunConfig& confi
                                                   const fs::path& dir) {
   const config::SampleKind sample = config.stage().sample;
   if (sample != config::SampleKind::texts && sample != config::SampleKind::ranking) return {};
-  const auto chat = encode::ChatTemplate::from_config(config, tokenizer::Tokenizer::load(config.tokenizer_path()));
   FolderWriter writer(storage, dir);
   if (sample == config::SampleKind::texts)
-    write_embedding(config, chat, hidden_size, dir, writer);
+    write_embedding(config, encode::ChatTemplate::from_config(config, tokenizer::Tokenizer::load(config.tokenizer_path())),
+                    hidden_size, dir, writer);
   else
-    write_reranker(config, chat, writer);
+    write_reranker(config, writer);
   return std::move(writer).written();
+}
+
+std::string sentence_settings(const config::RunConfig& config) {
+  return (config.stage().sample == config::SampleKind::texts ? settings_of_embedding(config) : settings_of_reranker(config))
+      .dump();
 }
 
 std::string without_task(const std::string& adapter_config, const model::ModelConfig& base) {

@@ -19,11 +19,10 @@ Head head_of(const ModelConfig& config, const AdapterConfig& adapter) {
   return labels > 0 ? Head::classifier(labels) : Head::language_model;
 }
 
-void require_classifier(const ModelConfig& config) {
+void require_classifier(const ModelConfig& config, std::string_view stage) {
   if (config.model_type.starts_with(kNoClassifierPrefix))
-    fail_config(
-        "stage seq_cls is not implemented for model_type {}: transformers lays out its classifier differently; use another model",
-        config.model_type);
+    fail_config("{} is not implemented for model_type {}: transformers lays out its classifier differently; use another model",
+                stage, config.model_type);
 }
 
 std::string classifier_config(const std::string& text, const ModelConfig& config, std::int64_t labels,

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "io/temp_dir.h"
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
@@ -29,6 +30,35 @@ TEST(EmbeddingAdapter, NamesTheModuleOfItsBaseClass) {
               json({{"base_model_class", "SomeForCausalLM"},
                     {"parent_library", fmt::format("transformers.models.{0}.modeling_{0}", package)}}));
   }
+}
+
+/// The settings of a model that was trained from a base with these ones.
+json settings_after(const json& base, const std::string& query, const std::string& document, const char* stage = "embedding") {
+  const test::TempDir dir;
+  test::write_bytes(dir / "config_sentence_transformers.json", base.dump());
+  config::RunConfig config;
+  config.model.model_name_or_path = dir.path().string();
+  config.finetuning.stage = stage;
+  config.data.query_prompt = query;
+  config.data.document_prompt = document;
+  return json::parse(sentence_settings(config));
+}
+
+TEST(SentenceSettings, TheDefaultPromptStaysOnlyIfTrainingPutIt) {
+  const json prompts = {{"query", "Find:"}, {"web", "Search:"}};
+  const auto base = [&](const json& name) { return json{{"prompts", prompts}, {"default_prompt_name", name}}; };
+  for (const char* name : {"query", "web"}) {
+    const json without = settings_after(base(name), "", "");
+    EXPECT_TRUE(without.at("default_prompt_name").is_null()) << name;
+    EXPECT_EQ(without.at("prompts"), prompts) << name;
+    EXPECT_TRUE(settings_after(base(name), "", "", "reranker").at("default_prompt_name").is_null()) << name;
+  }
+  const json with = settings_after(base("query"), "Find:", "");
+  EXPECT_EQ(with.at("default_prompt_name"), "query");
+  EXPECT_EQ(with.at("prompts"), json({{"query", "Find:"}, {"web", "Search:"}, {"document", ""}}));
+  EXPECT_EQ(settings_after(base("query"), "Another:", "").at("default_prompt_name"), "query") << "query is now the training's";
+  EXPECT_TRUE(settings_after(base("web"), "Another:", "").at("default_prompt_name").is_null());
+  EXPECT_TRUE(settings_after(base(nullptr), "Find:", "").at("default_prompt_name").is_null());
 }
 
 }  // namespace

@@ -13,12 +13,15 @@
 namespace qft::engine {
 
 /// Writes these files for stages embedding and reranker beside the tokenizer's files, which must already be in `dir`:
-/// modules.json, config_sentence_transformers.json (the base model's prompts stay), 1_Pooling or 1_LogitScore, and
-/// sentence_bert_config.json if texts go through a chat template. If texts end with a token of a template that is not a chat
-/// template, tokenizer.json appends it too. `hidden_size`: numbers of a vector. Returns the paths of the files that were written,
-/// relative to `dir`; none in other stages.
+/// modules.json, config_sentence_transformers.json, 1_Pooling or 1_LogitScore, and sentence_bert_config.json if texts go through
+/// a chat template. If texts end with a token of a template that is not a chat template, tokenizer.json appends it too.
+/// `hidden_size`: numbers of a vector. Returns the paths of the files that were written, relative to `dir`; none in other stages.
 std::vector<std::filesystem::path> write_sentence_transformers(const config::RunConfig& config, std::int64_t hidden_size,
                                                                io::Storage& storage, const std::filesystem::path& dir);
+
+/// Returns config_sentence_transformers.json of a model trained in stage embedding or reranker. The base model's prompts stay;
+/// its default prompt only if training put it before anchors or documents.
+std::string sentence_settings(const config::RunConfig& config);
 
 /// Returns adapter_config.json of an embedding model as PEFT and ms-swift write it: without a task, with the class of the base
 /// model, by which AutoPeftModel finds it.

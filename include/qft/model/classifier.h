@@ -17,8 +17,9 @@ inline constexpr std::string_view kClassifierClass = "ForSequenceClassification"
 /// first).
 Head head_of(const ModelConfig& config, const AdapterConfig& adapter);
 
-/// Throws ConfigError if transformers has no classifier for this architecture, or one with another layout.
-void require_classifier(const ModelConfig& config);
+/// Throws ConfigError if transformers has no classifier for this architecture, or one with another layout. `stage` for the
+/// message: "stage seq_cls".
+void require_classifier(const ModelConfig& config, std::string_view stage);
 
 /// Turns the config.json `text` into the classifier's: sets the class, the label names (LABEL_0, ... unless the file already
 /// names `labels` labels) and problem_type, which selects the loss (empty: leaves it unchanged). The result does not tie an
