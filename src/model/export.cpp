@@ -148,10 +148,11 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
   return report;
 }
 
-/// True if the tokenizer's files come from the folder of modules.json, a trained adapter's: its tokenizer appends the end token.
+/// True if the tokenizer's files come unchanged from the folder of modules.json: its tokenizer appends the end token, and its
+/// chat template shows texts as sentence-transformers passes them.
 bool brings_tokenizer(const ExportRequest& request, const fs::path& described) {
-  return !request.fixed_tokenizer && !described.empty() && described == request.adapter &&
-         fs::exists(described / io::kTokenizerFile);
+  return !request.fixed_tokenizer && !described.empty() && fs::exists(described / io::kTokenizerFile) &&
+         (described == request.adapter || request.tokenizer == request.base);
 }
 
 /// Throws ConfigError if the format cannot hold the model's head.

@@ -131,6 +131,22 @@ TEST(SentenceFiles, OfTheBaseGoToACopyInAnotherTypeWithEveryModule) {
   EXPECT_EQ(read_bytes(dir / "merged/3_Dense/more/config.json"), "{}");
 }
 
+TEST(SentenceFiles, TheTokenizerOfTheirFolderIsNotChanged) {
+  const TempDir dir;
+  write_base(dir / "base", "model.", true);
+  write_embedding_files(dir / "base", "base");
+  ExportRequest request = request_of(dir, false);
+  request.changes.chat_template = "another";
+  export_model(io::posix_storage(), request);
+  EXPECT_FALSE(fs::exists(dir / "merged/chat_template.jinja"));
+  write_tokenizer_files(dir / "named", "named");
+  fs::remove_all(dir / "merged");
+  request.tokenizer = dir / "named";
+  export_model(io::posix_storage(), request);
+  EXPECT_EQ(read_bytes(dir / "merged/tokenizer.json"), read_bytes(dir / "named/tokenizer.json"));
+  EXPECT_EQ(read_bytes(dir / "merged/chat_template.jinja"), "another");
+}
+
 TEST(SentenceFiles, OfTheBaseServeAnAdapterOfTheSameTask) {
   const TempDir dir;
   write_base(dir / "base", "model.", true);

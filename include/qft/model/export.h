@@ -42,8 +42,8 @@ struct ExportRequest {
   std::string config = {};           // text of config.json; empty: that of `base`. Not for GGUF
   std::string problem_type = {};     // a classifier's, for config.json; empty: unchanged
   TokenizerChanges changes = {};     // applied to the files in `tokenizer` and the end tokens in `base`
-  // The adapter of an embedding model or a reranker has modules.json and its own tokenizer's files, which replace `tokenizer` and
-  // `changes`; true: they do not.
+  // Embedding models and rerankers with modules.json have tokenizer's files that fit it: they are written instead of those in
+  // `tokenizer` (if it is not `base`, only the adapter's), without `changes`. true: `tokenizer` is used for them too.
   bool fixed_tokenizer = false;
 };
 
