@@ -158,9 +158,11 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
   field(Field("listwise_temperature", "listwise: divisor of the scores").above(0), &listwise_temperature);
   field(Field("listwise_min_group_size", "listwise: groups with fewer documents have no loss").at_least(2),
         &listwise_min_group_size);
-  field(Field("reranker_positive_token", "generative rerankers: the answer for relevant documents, one token"),
+  field(Field("reranker_positive_token", "generative rerankers: the answer for relevant documents, one token")
+            .shown_default("that of the model's 1_LogitScore, else yes"),
         &reranker_positive_token);
-  field(Field("reranker_negative_token", "generative rerankers: the answer for other documents, one token"),
+  field(Field("reranker_negative_token", "generative rerankers: the answer for other documents, one token")
+            .shown_default("that of the model's 1_LogitScore, else no"),
         &reranker_negative_token);
   field(Field("max_positive_samples",
               "stage reranker: relevant documents that are drawn from each record in each epoch, each with other documents")

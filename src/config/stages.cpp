@@ -68,9 +68,11 @@ void check_embedding(const RunConfig& c) {
 
 void check_reranker(const RunConfig& c) {
   const FinetuningArgs& f = c.finetuning;
-  if (f.reranker_type == "generative" && f.reranker_positive_token == f.reranker_negative_token)
+  const auto word_or = [](const std::string& word, const char* usual) { return word.empty() ? std::string(usual) : word; };
+  const std::string positive = word_or(f.reranker_positive_token, "yes"), negative = word_or(f.reranker_negative_token, "no");
+  if (f.reranker_type == "generative" && positive == negative)
     fail_config("{} and {} are both '{}': the score is the difference of their logits, so name two tokens",
-                at_key(c, "reranker_positive_token"), at_key(c, "reranker_negative_token"), f.reranker_positive_token);
+                at_key(c, "reranker_positive_token"), at_key(c, "reranker_negative_token"), positive);
   if (f.reranker_loss == "listwise" && f.max_negative_samples + 1 < f.listwise_min_group_size)
     fail_config(
         "{} is {}, so groups have at most {} documents, but {} is {}: no group would have a loss; raise the former or lower the "

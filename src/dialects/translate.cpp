@@ -331,11 +331,19 @@ class Translator {
   void leave_texts_plain() {
     const Setting* chat = find_typed("use_chat_template");
     if (is_on(chat)) return;
-    const bool classifies = std::any_of(out_.settings.begin(), out_.settings.end(), [](const Setting& s) {
-      const config::Stage* stage = s.key == "stage" ? config::find_stage(word_of(s.value)) : nullptr;
-      return stage != nullptr && stage->classifies();
-    });
-    if (!classifies) fail_config("{}: {} is refused: use stage: pt to train on raw texts", chat->where, describe(chat->value));
+    const auto in_stage = [&](bool (*is_kind)(const config::Stage&)) {
+      return std::ranges::any_of(out_.settings, [&](const Setting& s) {
+        const config::Stage* stage = s.key == "stage" ? config::find_stage(word_of(s.value)) : nullptr;
+        return stage != nullptr && is_kind(*stage);
+      });
+    };
+    if (in_stage([](const config::Stage& stage) { return stage.head == config::HeadKind::vector; }))
+      fail_config(
+          "{}: {} is refused for embedding models: write template: qwen3_emb instead (the text and <|endoftext|>, as ms-swift "
+          "trains Qwen3-Embedding), or template: empty (the text alone, if the tokenizer appends no token)",
+          chat->where, describe(chat->value));
+    if (!in_stage([](const config::Stage& stage) { return stage.classifies(); }))
+      fail_config("{}: {} is refused: use stage: pt to train on raw texts", chat->where, describe(chat->value));
     std::erase_if(out_.settings, [](const Setting& s) { return s.key == "template"; });
     out_.settings.push_back(as(*chat, "template", scalar("empty", chat->value.line)));
   }

@@ -4,7 +4,7 @@
 #include "qft/device/upload.h"
 #include "qft/encode/item.h"
 #include "qft/engine/batch_sums.h"
-#include "qft/engine/sentence_transformers.h"
+#include "qft/model/tokenizer_changes.h"
 
 #include <algorithm>
 #include <array>
@@ -96,7 +96,7 @@ class DocumentCount final : public ColumnSource {
 /// transformers reads a classifier's score at the last token that is not the padding token; qft at the last token.
 void check_last_token(const pack::PackReader& pack, const config::RunConfig& config) {
   if (config.stage().head != config::HeadKind::classifier || pack.num_items() == 0) return;
-  const auto pad = padding_id(config.tokenizer_path());
+  const auto pad = model::padding_id(config.tokenizer_path());
   if (pad && pack.item(0).sequences.front().ids.back() == *pad)
     fail_config(
         "the template ends texts with the padding token {}, and transformers and sentence-transformers would read the score one "

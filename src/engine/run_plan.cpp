@@ -14,6 +14,7 @@
 #include "qft/model/load.h"
 #include "qft/model/merge.h"
 #include "qft/model/pissa.h"
+#include "qft/model/sentence_files.h"
 #include "qft/model/spec.h"
 #include "qft/plan/feasibility.h"
 #include "qft/tokenizer/tokenizer.h"
@@ -25,6 +26,7 @@
 #include <vector>
 
 #include "adapter_choice.h"
+#include "sentence_modules.h"
 #include <fmt/ranges.h>
 
 namespace qft::engine {
@@ -83,14 +85,6 @@ ops::Quantization quantization_of(const config::ModelArgs& model) {
   return {model.quantization_method == "fp8" ? ops::QuantFormat::fp8 : ops::QuantFormat::int8};
 }
 
-/// Returns the id of a generative reranker's answer.
-std::int32_t answer_id(const config::RunConfig& config, const tokenizer::Tokenizer& tokenizer, std::string_view key,
-                       const std::string& word) {
-  if (const auto id = tokenizer.token_to_id(word)) return *id;
-  fail_config("{} is '{}', which is not one token of the tokenizer in '{}': name a token, as it stands in the vocabulary", key,
-              word, config.tokenizer_path());
-}
-
 model::Head head_of(const config::RunConfig& config, const model::ModelConfig& model) {
   switch (config.stage().head) {
     case config::HeadKind::language_model:
@@ -102,13 +96,46 @@ model::Head head_of(const config::RunConfig& config, const model::ModelConfig& m
     case config::HeadKind::vector:
       return model::Head::vector(model.hidden_size);
     case config::HeadKind::token_difference: {
-      const config::FinetuningArgs& f = config.finetuning;
-      const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
-      return model::Head::token_difference(answer_id(config, *tokenizer, "reranker_positive_token", f.reranker_positive_token),
-                                           answer_id(config, *tokenizer, "reranker_negative_token", f.reranker_negative_token));
+      const AnswerTokens tokens = answer_tokens(config);
+      return model::Head::token_difference(tokens.positive, tokens.negative);
     }
   }
   return model::Head::language_model;
+}
+
+std::string words_of_labels(std::int64_t labels) {
+  return labels > 0 ? fmt::format("a classifier of {}", count_noun(labels, "label")) : std::string("no classifier");
+}
+
+/// Returns the keys for a model of this many labels, for messages. Rerankers, and models that `dir` shows to be rerankers, have
+/// one label and no num_labels.
+std::string keys_for(std::int64_t labels, const config::RunConfig& config, const std::filesystem::path& dir) {
+  const bool ranks =
+      config.stage().sample == config::SampleKind::ranking || model::sentence_model(dir) == model::SentenceModel::other;
+  if (labels == 1 && ranks) return "stage: reranker and reranker_type: classification";
+  return fmt::format("stage: seq_cls and num_labels: {}", labels);
+}
+
+/// Returns the stage for messages, with the key that selects its head.
+std::string stage_words(const config::RunConfig& config) {
+  const auto& f = config.finetuning;
+  return config.stage().sample == config::SampleKind::ranking
+             ? fmt::format("stage {} with reranker_type {}", f.stage, f.reranker_type)
+             : fmt::format("stage {}", f.stage);
+}
+
+/// Throws ConfigError if the live adapter has another head than the run.
+void require_head_of_adapter(const config::RunConfig& config, const ModelSource& source, std::int64_t asked,
+                             std::int64_t labels) {
+  if (!source.live() || labels == asked) return;
+  const std::string keys = labels > 0 ? keys_for(labels, config, source.live()->dir)
+                           : config.stage().sample == config::SampleKind::ranking
+                               ? "reranker_type: generative if it is a generative reranker"
+                               : "stage and num_labels as in its training";
+  fail_config("{}: {} asks for {}, but the adapter '{}' is of {}: set {}{}",
+              config.is_given("stage") ? config.given.find("stage")->second : "the run file", stage_words(config),
+              words_of_labels(asked), source.live()->dir.string(), words_of_labels(labels), keys,
+              source.trains() ? ", or create_new_adapter: true, which merges it and trains a new one" : "");
 }
 
 /// Throws ConfigError if the run's head differs from the head of the adapter or the model. Training may replace the model's.
@@ -117,30 +144,22 @@ void require_head(const config::RunConfig& config, const ModelSource& source, co
   const auto& f = config.finetuning;
   const std::int64_t asked = config.stage().classifies() ? labels_of(config) : 0;
   const std::int64_t labels = own.targets().labels;
-  const auto words = [](std::int64_t n) {
-    return n > 0 ? fmt::format("a classifier of {}", count_noun(n, "label")) : std::string("no classifier");
-  };
-  if (asked > 0) model::require_classifier(model);
+  if (asked > 0) model::require_classifier(model, stage_words(config));
   for (const AdapterSource& merged : source.merged())
     if (const std::int64_t theirs = merged.config.targets().labels; theirs > 0 && theirs != asked)
-      fail_config(
-          "the adapter '{}' is of {}, and merging it for stage {} would lose its head: leave it out, or set stage: "
-          "seq_cls and num_labels: {}",
-          merged.dir.string(), words(theirs), f.stage, theirs);
-  if (source.live() && labels != asked)
-    fail_config("{}: stage {} asks for {}, but the adapter '{}' is of {}: set stage and num_labels as in its training{}",
-                config.is_given("stage") ? config.given.find("stage")->second : "the run file", f.stage, words(asked),
-                source.live()->dir.string(), words(labels),
-                source.trains() ? ", or create_new_adapter: true, which merges it and trains a new one" : "");
+      fail_config("the adapter '{}' is of {}, and merging it for {} would lose its head: leave it out, or set {}",
+                  merged.dir.string(), words_of_labels(theirs), stage_words(config), keys_for(theirs, config, merged.dir));
+  require_head_of_adapter(config, source, asked, labels);
   if (model.labels == 0 || labels > 0 || model.labels == asked) {
-    if (asked > 0 && !model.problem_type.empty() && f.problem_type.empty() &&
+    const bool has_kind = asked > 0 && config.stage().sample != config::SampleKind::ranking;  // a reranker's scores have none
+    if (has_kind && !model.problem_type.empty() && f.problem_type.empty() &&
         model.problem_type != f.effective_problem_type(asked))
       fail_config("'{}' is a classifier of problem_type {}, and num_labels: {} alone means {}: write problem_type",
                   config.model.model_name_or_path, model.problem_type, asked, f.effective_problem_type(asked));
     return;
   }
-  fail_config("stage {} asks for {}, but '{}' is {} by its config.json: set stage: seq_cls and num_labels: {}", f.stage,
-              words(asked), config.model.model_name_or_path, words(model.labels), model.labels);
+  fail_config("{} asks for {}, but '{}' is {} by its config.json: set {}", stage_words(config), words_of_labels(asked),
+              config.model.model_name_or_path, words_of_labels(model.labels), keys_for(model.labels, config, source.dir()));
 }
 
 /// Returns how the weights lie in memory: as the run file asks, or as a model with quantised linears stores them; those are used
@@ -171,6 +190,7 @@ model::ModelSpec spec_of(const config::RunConfig& config, const ModelSource& sou
                                         : model::Finetuning::full;
   const model::ModelConfig& architecture = source.config();
   require_head(config, source, adapter);
+  require_modules(config, source);
   if (training) require_shareable_prompts(config, architecture.rope);
   model::ModelSpec spec =
       model::ModelSpec::build(architecture, method, adapter, storage_of(config, source, method), head_of(config, architecture),

@@ -1,17 +1,21 @@
 #include "qft/engine/sentence_transformers.h"
 
 #include "qft/core/error.h"
+#include "qft/core/log.h"
 #include "qft/core/member.h"
 #include "qft/encode/chat_template.h"
 #include "qft/io/companion_files.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
+#include "qft/model/config.h"
+#include "qft/model/sentence_files.h"
 #include "qft/tokenizer/tokenizer.h"
 
 #include <algorithm>
-#include <cctype>
 #include <optional>
+#include <utility>
 
+#include "sentence_modules.h"
 #include <nlohmann/json.hpp>
 
 namespace qft::engine {
@@ -20,9 +24,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::ordered_json;
 
-constexpr const char* kModules = "modules.json";
-constexpr const char* kSettings = "config_sentence_transformers.json";
-constexpr const char* kTransformer = "sentence_bert_config.json";
 constexpr const char* kPooling = "1_Pooling/config.json";
 constexpr const char* kLogitScore = "1_LogitScore/config.json";
 
@@ -81,15 +82,40 @@ class FolderWriter {
   std::vector<fs::path> written_;
 };
 
-/// The base model's settings with ours; the prompts of a base model stay.
-ordered_json settings_over(const fs::path& base, ordered_json ours) {
-  if (!fs::is_regular_file(base / kSettings)) return ours;
-  const auto theirs = ordered_json::parse(io::read_text_file(base / kSettings), nullptr, false);
-  if (!theirs.is_object()) return ours;
-  if (const auto prompts = theirs.find("prompts"); prompts != theirs.end() && prompts->is_object()) ours["prompts"] = *prompts;
-  if (const auto name = theirs.find("default_prompt_name"); name != theirs.end() && name->is_string())
-    ours["default_prompt_name"] = *name;
-  return ours;
+/// Returns the base model's settings; an empty object if it has none.
+ordered_json settings_of(const fs::path& base) {
+  if (!fs::is_regular_file(base / model::kSentenceSettingsFile)) return ordered_json::object();
+  auto settings = ordered_json::parse(io::read_text_file(base / model::kSentenceSettingsFile), nullptr, false);
+  return settings.is_object() ? settings : ordered_json::object();
+}
+
+ordered_json prompts_of(const ordered_json& settings) {
+  const auto prompts = settings.find("prompts");
+  return prompts != settings.end() && prompts->is_object() ? *prompts : ordered_json::object();
+}
+
+std::string text_at(const ordered_json& object, const std::string& key) {
+  const auto value = object.find(key);
+  return value != object.end() && value->is_string() ? value->get<std::string>() : std::string();
+}
+
+/// Keeps the base's default prompt, which encode() puts before every text, only if training put it too. Without prompts of their
+/// own, queries and documents would get it as well.
+void keep_default_prompt(const ordered_json& base, const config::RunConfig& config, ordered_json& settings) {
+  const std::string name = text_at(base, "default_prompt_name");
+  if (name.empty()) return;
+  const std::string text = text_at(settings["prompts"], name);
+  const std::string &query = config.data.query_prompt, &document = config.data.document_prompt;
+  if (text == query || text == document) {
+    settings["default_prompt_name"] = name;
+    settings["prompts"].emplace("query", query);
+    settings["prompts"].emplace("document", document);
+    return;
+  }
+  log::warn_once(fmt::format(
+      "'{}': default_prompt_name '{}' is not kept, because training did not put this prompt: set query_prompt to \"{}\" "
+      "to train with it",
+      (fs::path(config.model_path()) / model::kSentenceSettingsFile).string(), name, text));
 }
 
 /// Makes the tokenizer of `dir` append the token.
@@ -102,27 +128,33 @@ void append_end(const fs::path& dir, const std::string& token, std::int32_t id, 
   writer.add(io::kTokenizerFile, tokenizer);
 }
 
+ordered_json settings_of_embedding(const config::RunConfig& config) {
+  const ordered_json base = settings_of(config.model_path());
+  ordered_json settings = {{"model_type", "SentenceTransformer"},
+                           {"prompts", prompts_of(base)},
+                           {"default_prompt_name", nullptr},
+                           {"similarity_fn_name", "cosine"}};
+  for (const auto& [name, prompt] : {std::pair("query", config.data.query_prompt), {"document", config.data.document_prompt}})
+    if (!prompt.empty()) settings["prompts"][name] = prompt;
+  keep_default_prompt(base, config, settings);
+  return settings;
+}
+
 void write_embedding(const config::RunConfig& config, const encode::ChatTemplate& chat, std::int64_t hidden_size,
                      const fs::path& dir, FolderWriter& writer) {
   const TextForm form = text_form(chat);
-  writer.add(kModules, {module_entry(0, "", "sentence_transformers.models.Transformer"),
-                        module_entry(1, "1_Pooling", "sentence_transformers.models.Pooling"),
-                        module_entry(2, "2_Normalize", "sentence_transformers.models.Normalize")});
+  writer.add(model::kModulesFile, {module_entry(0, "", "sentence_transformers.models.Transformer"),
+                                   module_entry(1, "1_Pooling", "sentence_transformers.models.Pooling"),
+                                   module_entry(2, "2_Normalize", "sentence_transformers.models.Normalize")});
   ordered_json pooling = {{"word_embedding_dimension", hidden_size}};
   for (const char* mode : {"cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken"})
     pooling[std::string("pooling_mode_") + mode] = mode == std::string_view("lasttoken");
   pooling["include_prompt"] = true;
   writer.add(kPooling, pooling);
-  ordered_json settings = settings_over(config.model_path(), {{"model_type", "SentenceTransformer"},
-                                                              {"prompts", ordered_json::object()},
-                                                              {"default_prompt_name", nullptr},
-                                                              {"similarity_fn_name", "cosine"}});
-  for (const auto& [name, prompt] : {std::pair("query", config.data.query_prompt), {"document", config.data.document_prompt}})
-    if (!prompt.empty()) settings["prompts"][name] = prompt;
-  writer.add(kSettings, settings);
+  writer.add(model::kSentenceSettingsFile, settings_of_embedding(config));
   if (form.end) append_end(dir, chat.tokenizer().id_to_token(*form.end), *form.end, writer);
   if (form.plain) return;
-  writer.add(kTransformer,
+  writer.add(model::kSentenceTransformerFile,
              {{"transformer_task", "feature-extraction"},
               {"modality_config",
                {{"message", {{"method", "forward"}, {"method_output_name", "last_hidden_state"}, {"format", "flat"}}}}},
@@ -130,28 +162,30 @@ void write_embedding(const config::RunConfig& config, const encode::ChatTemplate
               {"module_output_name", "token_embeddings"}});
 }
 
-void write_reranker(const config::RunConfig& config, const encode::ChatTemplate& chat, FolderWriter& writer) {
-  const config::FinetuningArgs& f = config.finetuning;
-  const bool generative = f.reranker_type == "generative";
+ordered_json settings_of_reranker(const config::RunConfig& config) {
+  return {{"model_type", "CrossEncoder"},
+          {"activation_fn", "torch.nn.modules.activation.Sigmoid"},
+          {"prompts", prompts_of(settings_of(config.model_path()))},
+          {"default_prompt_name", nullptr}};
+}
+
+void write_reranker(const config::RunConfig& config, FolderWriter& writer) {
+  const bool generative = config.stage().head == config::HeadKind::token_difference;
   auto modules = ordered_json::array({module_entry(0, "", "sentence_transformers.base.modules.transformer.Transformer")});
   if (generative) {
     modules.push_back(module_entry(1, "1_LogitScore", "sentence_transformers.cross_encoder.modules.logit_score.LogitScore"));
-    const auto id_of = [&](const std::string& word) { return chat.tokenizer().token_to_id(word).value(); };
-    writer.add(kLogitScore, {{"true_token_id", id_of(f.reranker_positive_token)},
-                             {"false_token_id", id_of(f.reranker_negative_token)},
-                             {"module_input_name", "causal_logits"}});
+    const AnswerTokens tokens = answer_tokens(config);
+    writer.add(kLogitScore,
+               {{"true_token_id", tokens.positive}, {"false_token_id", tokens.negative}, {"module_input_name", "causal_logits"}});
   }
-  writer.add(kModules, modules);
+  writer.add(model::kModulesFile, modules);
   const ordered_json logits = {{"method", "forward"}, {"method_output_name", "logits"}};
   ordered_json message = logits;
   message["format"] = "flat";
-  writer.add(kTransformer, {{"transformer_task", generative ? "text-generation" : "sequence-classification"},
-                            {"modality_config", {{"text", logits}, {"message", message}}},
-                            {"module_output_name", generative ? "causal_logits" : "scores"}});
-  writer.add(kSettings, settings_over(config.model_path(), {{"model_type", "CrossEncoder"},
-                                                            {"activation_fn", "torch.nn.modules.activation.Sigmoid"},
-                                                            {"prompts", ordered_json::object()},
-                                                            {"default_prompt_name", nullptr}}));
+  writer.add(model::kSentenceTransformerFile, {{"transformer_task", generative ? "text-generation" : "sequence-classification"},
+                                               {"modality_config", {{"text", logits}, {"message", message}}},
+                                               {"module_output_name", generative ? "causal_logits" : "scores"}});
+  writer.add(model::kSentenceSettingsFile, settings_of_reranker(config));
 }
 
 }  // namespace
@@ -160,53 +194,24 @@ std::vector<fs::path> write_sentence_transformers(const config::RunConfig& confi
                                                   const fs::path& dir) {
   const config::SampleKind sample = config.stage().sample;
   if (sample != config::SampleKind::texts && sample != config::SampleKind::ranking) return {};
-  const auto chat = encode::ChatTemplate::from_config(config, tokenizer::Tokenizer::load(config.tokenizer_path()));
   FolderWriter writer(storage, dir);
   if (sample == config::SampleKind::texts)
-    write_embedding(config, chat, hidden_size, dir, writer);
+    write_embedding(config, encode::ChatTemplate::from_config(config, tokenizer::Tokenizer::load(config.tokenizer_path())),
+                    hidden_size, dir, writer);
   else
-    write_reranker(config, chat, writer);
+    write_reranker(config, writer);
   return std::move(writer).written();
 }
 
-void copy_sentence_transformers(io::Storage& storage, const fs::path& adapter, const fs::path& to) {
-  if (!fs::is_regular_file(adapter / kModules)) return;
-  for (const char* name : {kModules, kSettings, kTransformer, kPooling, kLogitScore, io::kTokenizerFile, io::kTokenizerConfigFile,
-                           io::kChatTemplateFile}) {
-    const fs::path file = name;
-    if (!fs::is_regular_file(adapter / file)) continue;
-    if (file.has_parent_path()) storage.create_directory(to / file.parent_path());
-    io::write_file(storage, to / file, io::read_text_file(adapter / file));
-  }
-  if (!fs::is_regular_file(adapter / kTransformer)) return;
-  const auto transformer = ordered_json::parse(io::read_text_file(adapter / kTransformer), nullptr, false);
-  if (transformer.is_object() && transformer.value("transformer_task", "") == "sequence-classification")
-    io::write_file(storage, to / io::kModelConfigFile, with_pad_token(io::read_text_file(to / io::kModelConfigFile), adapter));
+std::string sentence_settings(const config::RunConfig& config) {
+  return (config.stage().sample == config::SampleKind::texts ? settings_of_embedding(config) : settings_of_reranker(config))
+      .dump();
 }
 
-std::string without_task(const std::string& adapter_config, const std::string& architecture) {
+std::string without_task(const std::string& adapter_config, const model::ModelConfig& base) {
   auto config = nlohmann::json::parse(adapter_config);
   config["task_type"] = nullptr;
-  std::string module = architecture.substr(0, architecture.find("For"));
-  std::ranges::transform(module, module.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  config["auto_mapping"] = {{"base_model_class", architecture},
-                            {"parent_library", fmt::format("transformers.models.{0}.modeling_{0}", module)}};
-  return config.dump(2) + "\n";
-}
-
-std::optional<std::int32_t> padding_id(const fs::path& tokenizer) {
-  if (!fs::is_regular_file(tokenizer / io::kTokenizerConfigFile)) return std::nullopt;
-  const nlohmann::json settings = io::read_json(member_of(tokenizer, io::kTokenizerConfigFile));
-  nlohmann::json pad = settings.is_object() ? settings.value("pad_token", nlohmann::json()) : nlohmann::json();
-  if (pad.is_object()) pad = pad.value("content", nlohmann::json());
-  return pad.is_string() ? tokenizer::Tokenizer::load(tokenizer)->token_to_id(pad.get<std::string>()) : std::nullopt;
-}
-
-std::string with_pad_token(const std::string& model_config, const fs::path& tokenizer) {
-  const auto id = padding_id(tokenizer);
-  if (!id) return model_config;
-  auto config = ordered_json::parse(model_config);
-  config["pad_token_id"] = *id;
+  config["auto_mapping"] = {{"base_model_class", base.architecture}, {"parent_library", model::modeling_module(base.model_type)}};
   return config.dump(2) + "\n";
 }
 

@@ -86,6 +86,12 @@ const Architecture& architecture_of(const std::string& model_type, const std::st
   fail("{}: model_type '{}' is not implemented (implemented: {})", where, model_type, known);
 }
 
+std::string modeling_module(const std::string& model_type) {
+  std::string_view package = architecture_of(model_type, "config.json").model_type;
+  if (package.ends_with("_text")) package.remove_suffix(5);
+  return fmt::format("transformers.models.{0}.modeling_{0}", package);
+}
+
 std::vector<std::string_view> architectures() {
   std::vector<std::string_view> names;
   for (const auto& row : kArchitectures) names.emplace_back(row.model_type);

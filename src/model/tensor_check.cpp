@@ -50,7 +50,8 @@ void fail_tied(const ParamSpec& param, const std::string& name, const io::ModelF
   if (head)
     fail(
         "model '{}' has no tensor '{}', which it needs because tie_word_embeddings is not true in its config.json: set it to "
-        "true if the model's head is its embeddings; otherwise the download is incomplete",
+        "true if the model's head is its embeddings; leave it if this is an embedding model, which stage embedding trains without "
+        "a head; otherwise the download is incomplete",
         files.dir().string(), name);
   fail(
       "model '{}' has no tensor '{}', only a {}: if the two are tied (tie_word_embeddings), save the model again with "

@@ -298,7 +298,7 @@ std::string changed_config(const config::RunConfig& config, const model::ModelSp
     const bool ranks = config.stage().sample == config::SampleKind::ranking;  // its scores belong to no kind of classification
     std::string text = model::classifier_config(model.raw, model, spec.head.values,
                                                 ranks ? "" : engine::problem_of(config, model, spec.head.values));
-    return ranks ? engine::with_pad_token(text, config.tokenizer_path()) : text;
+    return ranks ? model::with_pad_token(text, config.tokenizer_path()) : text;
   }
   return model.rewritten || !config.model.rope_scaling.empty() ? model.raw : std::string();
 }
@@ -379,7 +379,7 @@ WriteModel stage_model(const config::RunConfig& config, engine::Instance& instan
       written.push_back(write_tensors(added.adapter, storage, dir, model::kAdapterWeightsFile));
       if (initial) written.push_back(write_initial_factors(*initial, storage, dir));
       std::string text = model::adapter_config_json(saved_config, config.model.model_name_or_path);
-      if (spec.head.kind == model::Head::Kind::vector) text = engine::without_task(text, spec.config.architecture);
+      if (spec.head.kind == model::Head::Kind::vector) text = engine::without_task(text, spec.config);
       written.push_back(write_text(storage, dir, model::kAdapterConfigFile, text));
     }
     write_value_head(added, storage, dir, written);
@@ -424,8 +424,6 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
       storage, {base, adapter, earlier, config.tokenizer_path(), exporting.export_dir,
                 static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000, dtype, format, &model::export_code(), scaled,
                 config.finetuning.problem_type, engine::exported_text(config, adapter)});
-  if (!adapter.empty() && format == model::ExportFormat::safetensors)
-    engine::copy_sentence_transformers(storage, adapter, exporting.export_dir);
   log::info("exported '{}'{} to '{}': {} tensors, {} of them merged with the adapter, {} converted to another type{}",
             base.string(),
             adapter.empty()

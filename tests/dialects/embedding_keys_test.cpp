@@ -59,6 +59,21 @@ TEST(EmbeddingKeys, TheMetricIsThatOfTheLoss) {
   EXPECT_CONTAINS(error_of_arguments({"--eval_metric=reranker"}), "calls nlg");
 }
 
+TEST(EmbeddingKeys, PlainTextsNeedTheNameOfTheirTemplate) {
+  EXPECT_CONTAINS(error_of_arguments({"--task_type=embedding", "--use_chat_template=false"}),
+                  "write template: qwen3_emb instead");
+  EXPECT_EQ(load_arguments({"--task_type=embedding", "--use_chat_template=true"}).data.template_name, "");
+  EXPECT_EQ(load_arguments({"--task_type=reranker", "--use_chat_template=false"}).data.template_name, "empty");
+}
+
+TEST(EmbeddingKeys, TokensOfRerankersAreTheModelsUnlessGiven) {
+  const FinetuningArgs absent = load_arguments({"--task_type=generative_reranker"}).finetuning;
+  EXPECT_EQ(absent.reranker_positive_token + absent.reranker_negative_token, "");
+  EXPECT_EQ(load_arguments({"--task_type=generative_reranker", "GENERATIVE_RERANKER_POSITIVE_TOKEN=relevant"})
+                .finetuning.reranker_positive_token,
+            "relevant");
+}
+
 TEST(EmbeddingKeys, SentenceTransformersNamesHaveItsTemperature) {
   const FinetuningArgs f = load_arguments({"--task_type=embedding", "--loss_type=MultipleNegativesRankingLoss"}).finetuning;
   EXPECT_EQ(f.embedding_loss, "infonce");

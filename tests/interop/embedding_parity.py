@@ -1,13 +1,14 @@
 """Stages embedding and reranker over 9 steps on one to four ranks, packed without padding, beside a plain loop over transformers' models with
 the losses of embedding_losses.py, in fp64. Texts become tokens here and there on their own. What qft leaves is loaded by transformers, PEFT
 and sentence-transformers, which must give the judge's vectors and scores; so must qft score."""
+import hashlib
 import json
 import shutil
 import tempfile
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch.nn.functional import normalize
 
 import embedding_losses as losses
@@ -170,6 +171,8 @@ RERANKER = [
 # Method, strategy, ranks, rows of a micro-batch. Each case takes the next one; with --layouts 2 also a second one on another number of ranks.
 LAYOUTS = [("full", "ddp", 1, 2), ("lora", "zero2", 2, 1), ("full", "zero3", 3, 1), ("lora", "ddp", 4, 1)]
 
+UNTIED_NUMBER = 21  # takes a layout with LoRA
+
 
 def layouts_of(number, count):
     return [LAYOUTS[number % 4], LAYOUTS[(number + 2) % 4]][:count]
@@ -203,6 +206,16 @@ def start_from(base, directory, method, kind):
     return directory, None
 
 
+BESIDE_WEIGHTS = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "modules.json",
+                  "config_sentence_transformers.json", "sentence_bert_config.json", "1_Pooling/config.json", "1_LogitScore/config.json"}
+
+
+def files_of(directory, only=None):
+    """Checksums of a folder's files, also in subfolders, by their names; `only`: of these."""
+    files = {str(path.relative_to(directory)): path for path in sorted(directory.rglob("*")) if path.is_file()}
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest()[:8] for name, path in files.items() if only is None or name in only}
+
+
 class Run:
     """A run of qft and its judge on one case and layout."""
 
@@ -215,8 +228,9 @@ class Run:
         self.model, self.adapter = start_from(self.base, self.directory / "start", self.method, kind)
         self.out = self.directory / "out"
         named = {"adapter_name_or_path": str(self.adapter)} if self.adapter else {"model_name_or_path": str(self.model)}
-        self.file = write(self.directory / "run.yaml", {**settings, **named, "finetuning_type": self.method, "strategy": strategy,
-                                                        "per_device_train_batch_size": each, "output_dir": str(self.out)})
+        self.settings = {**settings, **named, "finetuning_type": self.method, "strategy": strategy, "per_device_train_batch_size": each,
+                         "output_dir": str(self.out)}
+        self.file = write(self.directory / "run.yaml", self.settings)
         self.judge = Judge(self.model, self.adapter, kind, pad=1023)
         self.trained = f"{'adapter' if self.adapter else 'model'}_name_or_path={self.out}"
 
@@ -246,18 +260,25 @@ class Run:
     def evaluated(self):
         return json.loads(mpirun(2, [self.qft, "eval", self.file, self.trained, "compute_dtype=float64", "--json"]).stdout)
 
-    def scored(self):
-        mpirun(2, [self.qft, "score", self.file, self.trained, "per_device_eval_batch_size=2", "--output", self.directory / "scores.jsonl"])
+    def scored(self, file=None):
+        mpirun(2, [self.qft, "score", file or self.file, self.trained, "per_device_eval_batch_size=2", "--output", self.directory / "scores.jsonl"])
         lines = [json.loads(line) for line in (self.directory / "scores.jsonl").read_text().splitlines()]
         self.equal("qft score, records", [line["index"] for line in lines], list(range(ROWS)))
         return lines
 
     def whole(self):
-        """The folder of the whole model: what full training left, or an export with the adapter merged."""
+        """The folder of the whole model: what full training left, or an export with the adapter merged. Also exports it in another way, which
+        must keep the files beside the weights."""
+        other = self.directory / "other"
         if not self.adapter:
+            run([self.qft, "export", self.file, self.trained, "infer_dtype=bfloat16", f"export_dir={other}"])
+            self.equal("files of a copy in bf16", files_of(other, BESIDE_WEIGHTS), files_of(self.out, BESIDE_WEIGHTS))
             return self.out
-        run([self.qft, "export", self.file, self.trained, f"export_dir={self.directory / 'merged'}"])
-        return self.directory / "merged"
+        merged = self.directory / "merged"
+        run([self.qft, "export", self.file, self.trained, f"export_dir={merged}"])
+        run([self.qft.parent / "qft-ckpt", "merge", self.out, "--output", other])
+        self.equal("files of qft-ckpt merge", files_of(other), files_of(merged))
+        return merged
 
 
 def check_embedding(report, qft, tmp, settings, number, case, layouts):
@@ -285,6 +306,7 @@ def check_embedding(report, qft, tmp, settings, number, case, layouts):
 
 def check_vectors(r, rows, query_prompt, groups):
     """By transformers and by sentence-transformers, which put the end token themselves."""
+    from peft import AutoPeftModel
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer
 
@@ -295,6 +317,7 @@ def check_vectors(r, rows, query_prompt, groups):
         folders.append(r.out)
         config = json.loads((r.out / "adapter_config.json").read_text())
         r.equal("the adapter's kind", (config["task_type"], config.get("modules_to_save")), (None, None))
+        r.equal("class by PEFT's AutoPeftModel", type(AutoPeftModel.from_pretrained(r.out).get_base_model()).__name__, "Qwen3ForCausalLM")
         r.report.holds(f"{r.what}: the adapter's tensors", all(n.startswith("base_model.model.model.layers.")
                                                               for n in load_file(r.out / "adapter_model.safetensors")))
     for folder in folders:
@@ -308,12 +331,28 @@ def check_vectors(r, rows, query_prompt, groups):
         r.check(f"vectors by {what}", (torch.stack(found) - expected).abs().max().item(), IN_FP32)
         st = SentenceTransformer(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
         r.equal(f"modules of sentence-transformers ({what})", [type(m).__name__ for m in st], ["Transformer", "Pooling", "Normalize"])
-        r.equal(f"similarity of sentence-transformers ({what})", st.similarity_fn_name, "cosine")
+        r.equal(f"similarity and default prompt of sentence-transformers ({what})", (st.similarity_fn_name, st.default_prompt_name), ("cosine", None))
         r.check(f"vectors by sentence-transformers ({what})", (torch.tensor(st.encode_query(anchors)) - expected).abs().max().item(), IN_FP32)
         r.check(f"documents by sentence-transformers ({what})", (torch.tensor(st.encode_document(positives)) - documents).abs().max().item(), IN_FP32)
         for width in (8, 16):
             cut = torch.tensor(st.encode_query(anchors, truncate_dim=width, normalize_embeddings=True))
             r.check(f"{width} numbers of them ({what})", (cut - normalize(expected[:, :width], dim=1)).abs().max().item(), IN_FP32)
+
+
+def write_untied(base, directory):
+    """The layout of Qwen3-Embedding-8B: no prefix, untied by config.json, but no lm_head; with a default prompt that training does not put."""
+    shutil.copytree(base, directory)
+    tensors = load_file(base / "model.safetensors")
+    save_file({name.removeprefix("model."): tensor for name, tensor in tensors.items()}, directory / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((base / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}))
+    modules = [{"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": f"sentence_transformers.models.{kind}"}
+               for i, kind in enumerate(("Transformer", "Pooling", "Normalize"))]
+    (directory / "modules.json").write_text(json.dumps(modules))
+    (directory / "1_Pooling").mkdir()
+    (directory / "1_Pooling/config.json").write_text(json.dumps({"word_embedding_dimension": config["hidden_size"], "pooling_mode": "lasttoken"}))
+    (directory / "config_sentence_transformers.json").write_text(json.dumps({"prompts": {"web": "Search: "}, "default_prompt_name": "web"}))
+    return directory
 
 
 def check_reranker(report, qft, tmp, settings, number, case, layouts):
@@ -336,7 +375,19 @@ def check_reranker(report, qft, tmp, settings, number, case, layouts):
         for line, s in zip(r.scored(), scores):
             r.check(f"qft score, record {line['index']}", max((torch.tensor(line["scores"], dtype=torch.float64) - s).abs().max().item(),
                                                              (torch.tensor(line["probabilities"], dtype=torch.float64) - s.sigmoid()).abs().max().item()), IN_FP32)
+        if kind == "generative":
+            check_tokens(r, scores)
         check_cross_encoder(r, rows, torch.cat(scores))
+
+
+def check_tokens(r, scores):
+    """The folder tells the answers, unless the run file names them; then they must agree."""
+    bare = {key: value for key, value in r.settings.items() if key not in ("reranker_positive_token", "reranker_negative_token")}
+    for line, s in zip(r.scored(write(r.directory / "bare.yaml", bare)), scores):
+        r.check(f"qft score by the folder's tokens, record {line['index']}", (torch.tensor(line["scores"], dtype=torch.float64) - s).abs().max().item(),
+                IN_FP32)
+    result = run([r.qft, "eval", r.file, r.trained, f"reranker_positive_token={NEGATIVE}", f"reranker_negative_token={POSITIVE}"], check=False)
+    r.report.holds(f"{r.what}: other tokens are refused", result.returncode != 0 and "1_LogitScore" in result.stderr, result.stderr)
 
 
 def check_cross_encoder(r, rows, expected):
@@ -376,6 +427,9 @@ def main():
         for number, case in enumerate(EMBEDDING):
             if f"embedding {case[0]}".startswith(args.only):
                 check_embedding(report, qft, tmp, settings, number, case, args.layouts)
+        if "embedding untied without lm_head".startswith(args.only):
+            untied = {**settings, "model_name_or_path": str(write_untied(Path(settings["model_name_or_path"]), tmp / "untied"))}
+            check_embedding(report, qft, tmp, untied, UNTIED_NUMBER, ("untied, without lm_head", *EMBEDDING[0][1:]), args.layouts)
         for number, case in enumerate(RERANKER):
             if f"reranker {case[0]}".startswith(args.only):
                 check_reranker(report, qft, tmp, settings, number, case, args.layouts)
