@@ -24,6 +24,17 @@ const std::vector<std::string>& dataset_names(const config::RunConfig& config, C
   return names;
 }
 
+/// min_label leaves out pairs by their label, so there must be pairs and a label.
+void check_min_label(const encode::DatasetSpec& spec, const config::Stage& stage) {
+  if (!spec.min_label) return;
+  if (stage.limits == nullptr)
+    fail_config("dataset '{}' has min_label {}, which only stages embedding and reranker use, and the stage is {}: remove it",
+                spec.name, *spec.min_label, stage.name);
+  if (!spec.passages || spec.columns.label.empty())
+    fail_config("dataset '{}' has min_label {}, but no column of {}: name it under columns in dataset_info.json, or remove min_label",
+                spec.name, *spec.min_label, spec.passages ? "labels (label)" : "positive documents (positive)");
+}
+
 void check_stage(const std::vector<encode::DatasetSpec>& specs, const config::Stage& stage) {
   const bool pairs = stage.has_pairs(), feedback = stage.sample == encode::SampleKind::feedback;
   const bool answers = stage.sample == encode::SampleKind::conversation;
@@ -31,6 +42,7 @@ void check_stage(const std::vector<encode::DatasetSpec>& specs, const config::St
     if (spec.passages && stage.limits == nullptr)
       fail_config("dataset '{}' has anchors with documents (column '{}'), which only stages embedding and reranker learn",
                   spec.name, spec.columns.positive);
+    check_min_label(spec, stage);
     if (feedback && spec.columns.kto_tag.empty())
       fail_config(
           "dataset '{}' has no marks, but stage kto learns from marks: name their column as kto_tag in dataset_info.json, or "
