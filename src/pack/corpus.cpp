@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "passage_items.h"
+
 namespace qft::pack {
 namespace {
 
@@ -80,36 +82,6 @@ bool adds_bos_token(const std::filesystem::path& tokenizer_dir) {
   return json.is_object() && json.value("add_bos_token", nlohmann::json()) == true;
 }
 
-/// Adds the tags of an anchor with its documents. Returns why the record yields no item; throws Error if it contradicts the
-/// stage.
-std::optional<encode::Drop> add_passage_tags(encode::Conversation& conversation, const encode::DatasetSpec& spec,
-                                             encode::SampleKind sample) {
-  auto& passages = conversation.passages;
-  const std::string& column = spec.columns.positive;
-  if (conversation.prompt.size() != 1) return encode::Drop{encode::DropReason::turns, "expected one question without an answer"};
-  if (passages.empty() && !column.empty())
-    return encode::Drop{encode::DropReason::no_answer, fmt::format("'{}' is missing or null", column)};
-  const bool ranks = sample == encode::SampleKind::ranking;
-  if (!conversation.label.empty()) {
-    const double label = encode::parse_targets(conversation.label).front();
-    if (!ranks) conversation.tags.emplace_back(encode::kLabelTag, conversation.label);
-    if (ranks && (passages.size() != 1 || (label != 0.0 && label != 1.0)))
-      throw Error(fmt::format(
-          "'{}' is {}: one label belongs to one document, and is 1 (relevant) or 0; {} documents need a list of labels, "
-          "or columns positive and negative",
-          spec.columns.label, conversation.label, passages.size()));
-    if (ranks) passages.front().relevant = label == 1.0;
-  } else if (!ranks && !spec.columns.label.empty()) {
-    conversation.tags.emplace_back(encode::kLabelTag, "1.0");  // as in ms-swift
-  }
-  const auto relevant = std::ranges::count_if(passages, &encode::Passage::relevant);
-  if (!ranks && !passages.empty() && relevant != 1)
-    throw Error(fmt::format("'{}' holds {} positives, but an anchor of stage embedding has one: write a record for each", column,
-                            relevant));
-  conversation.tags.emplace_back(encode::kPositivesTag, std::to_string(relevant));
-  return std::nullopt;
-}
-
 nlohmann::json describe(const encode::DatasetSpec& spec) {
   const encode::ColumnNames& c = spec.columns;
   const encode::MessageTags& t = spec.tags;
@@ -141,6 +113,7 @@ RecordCounts& RecordCounts::operator+=(const RecordCounts& other) {
   records += other.records;
   truncated += other.truncated;
   bytes += other.bytes;
+  empty_negatives += other.empty_negatives;
   for (std::size_t i = 0; i < dropped.size(); ++i) dropped[i] += other.dropped[i];
   return *this;
 }
@@ -455,7 +428,8 @@ class Corpus::ChunkReader {
       if (!column.empty()) conversation.tags.emplace_back(encode::kLabelTag, conversation.label);
       encode(ref, where, conversation, counts);
     } else if (corpus_.stage_->limits != nullptr) {
-      if (auto why = add_passage_tags(conversation, spec_of(ref), corpus_.stage_->sample)) return drop(ref, *why, where, counts);
+      if (auto why = prepare_passages(conversation, spec_of(ref), corpus_.stage_->sample, counts.empty_negatives))
+        return drop(ref, *why, where, counts);
       encode(ref, where, conversation, counts);
     } else {
       encode(ref, where, conversation, counts);
