@@ -248,8 +248,8 @@ std::string section_of(const Entry& entry, const char* section) {
 
 /// An anchor is one text with its documents; what else belongs to a conversation is not read.
 void check_anchor(const Entry& entry, const DatasetSpec& spec) {
-  constexpr std::string_view kOfConversations[] = {"response", "history",  "tools",     "chosen",
-                                                   "rejected", "kto_tag",  "documents", "chat_template_kwargs"};
+  constexpr std::string_view kOfConversations[] = {"response", "history", "tools",     "chosen",
+                                                   "rejected", "kto_tag", "documents", "chat_template_kwargs"};
   const bool has_messages = spec.formatting != Formatting::alpaca;
   for (const auto& [key, member] : kColumns)
     if (const bool unread =

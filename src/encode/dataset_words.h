@@ -20,15 +20,15 @@ inline const Words kLabelWords = {"label", "labels"};
 inline const Words kMediaWords = {"images", "videos", "audios", "image", "video", "audio"};
 inline const Words kOtherWords = {"tools", "history", "chosen", "loss_scale", "weight"};
 inline const Words kAnchorWords = {"query", "anchor", "sentence1", "question"};
-inline const Words kPositiveWords = {"positive", "response", "sentence2", "docs",  "documents", "document",
-                                     "passage",  "answer",   "text",      "pos"};
+inline const Words kPositiveWords = {"positive", "response", "sentence2", "docs", "documents",
+                                     "document", "passage",  "answer",    "text", "pos"};
 inline const Words kPositiveMessagesWords = {"positive_messages", "positive"};
 inline const Words kNegativeWords = {"negative", "negatives", "negative_messages", "rejected_response", "neg"};
 inline const Words kPassageLabels = {"label", "labels", "score", "scores"};
-inline const Words kAllWords[] = {kMessagesWords, kSystemWords,   kQuestionWords, kAnswerWords,   kTextWords,
-                                  kInputWords,    kRejectedWords, kMarkWords,     kLabelWords,    kMediaWords,
-                                  kOtherWords,    kAnchorWords,   kPositiveWords, kPositiveMessagesWords,
-                                  kNegativeWords, kPassageLabels};
+inline const Words kAllWords[] = {
+    kMessagesWords, kSystemWords,  kQuestionWords, kAnswerWords, kTextWords,   kInputWords,    kRejectedWords,
+    kMarkWords,     kLabelWords,   kMediaWords,    kOtherWords,  kAnchorWords, kPositiveWords, kPositiveMessagesWords,
+    kNegativeWords, kPassageLabels};
 
 /// Columns with one meaning: if a record lacks the column that is read, another one may hold its value.
 struct SameColumns {

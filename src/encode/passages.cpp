@@ -114,7 +114,8 @@ std::optional<Drop> read_passages(const dom::object& record, const DatasetSpec& 
   if (find(record, columns.label)) {
     conversation.label = text_or_json(record, columns.label);
     const auto label = find(record, columns.label);
-    const std::vector<double> labels = parse_targets(conversation.label, fmt::format("'{}'", columns.label));  // throws if invalid
+    const std::vector<double> labels =
+        parse_targets(conversation.label, fmt::format("'{}'", columns.label));  // throws if invalid
     if (label->is_array() || labels.size() != 1) {
       if (spec.min_label)
         fail_config("dataset '{}': '{}' is {}, but min_label compares one label of a pair: remove min_label, or write pairs",

@@ -90,9 +90,8 @@ class CheckSink : public encode::ItemSink {
   }
 
   void drop(std::int32_t, encode::DropReason reason, const std::string& what) override {
-    constexpr Kind kKinds[encode::kDropReasons] = {role,         turns,        no_answer,
-                                                   empty_answer, nothing_left, unreadable,
-                                                   nothing_left};  // in the order of DropReason
+    constexpr Kind kKinds[encode::kDropReasons] = {role,         turns,      no_answer,   empty_answer,
+                                                   nothing_left, unreadable, nothing_left};  // in the order of DropReason
     note(kKinds[static_cast<std::size_t>(reason)], what);
   }
 

@@ -260,8 +260,8 @@ std::string remedy_for(std::string_view key, const json& saved) {
 /// The limits of an item's documents stand in keys of the stage.
 void require_same_limits(const json& mine, const json& saved, config::SampleKind sample) {
   const bool ranks = sample == config::SampleKind::ranking;
-  const std::pair<std::string_view, std::string_view> keys[] = {{"groups", ranks ? "max_positive_samples" : ""},
-                                                                {"negatives", ranks ? "max_negative_samples" : "infonce_hard_negatives"}};
+  const std::pair<std::string_view, std::string_view> keys[] = {
+      {"groups", ranks ? "max_positive_samples" : ""}, {"negatives", ranks ? "max_negative_samples" : "infonce_hard_negatives"}};
   std::string here, before, remedy;
   const auto add = [](std::string& text, std::string_view key, const std::string& value) {
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, value);
@@ -272,7 +272,8 @@ void require_same_limits(const json& mine, const json& saved, config::SampleKind
     const auto shown = [](const json& limit) { return limit.is_string() ? "all (not set)" : limit.dump(); };
     add(here, key, shown(now));
     add(before, key, shown(then));
-    add(remedy, then.is_string() ? "leave out" : "set", then.is_string() ? std::string(key) : fmt::format("{}: {}", key, then.dump()));
+    add(remedy, then.is_string() ? "leave out" : "set",
+        then.is_string() ? std::string(key) : fmt::format("{}: {}", key, then.dump()));
   }
   if (!here.empty())
     fail_config(

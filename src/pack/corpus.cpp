@@ -33,8 +33,9 @@ void check_min_label(const encode::DatasetSpec& spec, const config::Stage& stage
     fail_config("dataset '{}' has min_label {}, which only stages embedding and reranker use, and the stage is {}: remove it",
                 spec.name, *spec.min_label, stage.name);
   if (!spec.passages || spec.columns.label.empty())
-    fail_config("dataset '{}' has min_label {}, but no column of {}: name it under columns in dataset_info.json, or remove min_label",
-                spec.name, *spec.min_label, spec.passages ? "labels (label)" : "positive documents (positive)");
+    fail_config(
+        "dataset '{}' has min_label {}, but no column of {}: name it under columns in dataset_info.json, or remove min_label",
+        spec.name, *spec.min_label, spec.passages ? "labels (label)" : "positive documents (positive)");
 }
 
 void check_stage(const std::vector<encode::DatasetSpec>& specs, const config::Stage& stage) {

@@ -18,7 +18,8 @@ std::optional<Drop> leave_out_empty(encode::Conversation& conversation, const en
                                     std::int64_t& empty_negatives) {
   const bool is_text = spec.formatting == encode::Formatting::alpaca;
   if (conversation.prompt.front().text.empty())
-    return Drop{DropReason::empty_text, fmt::format("'{}' has an empty text", is_text ? spec.columns.prompt : spec.columns.messages)};
+    return Drop{DropReason::empty_text,
+                fmt::format("'{}' has an empty text", is_text ? spec.columns.prompt : spec.columns.messages)};
   auto& passages = conversation.passages;
   const auto is_empty = [](const Passage& passage) { return passage.text.empty(); };
   if (std::ranges::any_of(passages, [&](const Passage& passage) { return passage.relevant && is_empty(passage); }))

@@ -191,9 +191,8 @@ void PackReader::read_offsets(PackArray array, std::int64_t first, std::span<std
   const PackArrayInfo& target = info_of(*info_of(array).offsets_into);
   const auto end = static_cast<std::int64_t>(extent(*info_of(array).offsets_into).elements / target.columns);
   const bool strictly = array == PackArray::item_offsets || array == PackArray::sequence_offsets;
-  const auto bad = std::ranges::adjacent_find(offsets, [&](std::int64_t a, std::int64_t b) {
-    return a < 0 || b > end || (strictly ? b <= a : b < a);
-  });
+  const auto bad = std::ranges::adjacent_find(
+      offsets, [&](std::int64_t a, std::int64_t b) { return a < 0 || b > end || (strictly ? b <= a : b < a); });
   if (bad == offsets.end()) return;
   const std::int64_t row = first + (bad - offsets.begin());
   fail_config("{}: its entries of '{}' are out of order ({}, then {}, of {}){}: the file is damaged, pack it again",

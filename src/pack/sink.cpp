@@ -11,7 +11,8 @@
 namespace qft::pack {
 
 void PackSink::check_sequence(const encode::EncodedSequence& sequence) const {
-  require(!sequence.ids.empty(), "an item with an empty sequence: write a text, remove the record, or set a template that adds tokens");
+  require(!sequence.ids.empty(),
+          "an item with an empty sequence: write a text, remove the record, or set a template that adds tokens");
   for (const std::int32_t id : sequence.ids)
     require(id >= 0 && id < attributes_.vocab_size, "token id {} outside the vocabulary of {}", id, attributes_.vocab_size);
   std::int32_t last = 0;

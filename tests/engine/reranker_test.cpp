@@ -117,7 +117,8 @@ TEST(Reranker, MetricsOfBrokenScoresAreNotNumbers) {
       scores[at] = broken;
       for (const char* kind : {"pointwise", "listwise"}) {
         const auto sums = loss_of({{"reranker_loss", kind}}, 4, 2).observe(in, {scores, {}}, {});
-        for (const std::int64_t metric : {0, 1, 2}) EXPECT_TRUE(std::isnan(sums[1 + 2 * metric].item<double>())) << kind << metric;
+        for (const std::int64_t metric : {0, 1, 2})
+          EXPECT_TRUE(std::isnan(sums[1 + 2 * metric].item<double>())) << kind << metric;
       }
     }
 }

@@ -206,7 +206,8 @@ TEST(VaryingItems, AResumeNamesTheNumberOfHardNegatives) {
   const nlohmann::json all = of({}).position(), two = of(2).position();
   const std::string fewer = error_of([&] { of(3).resume(two); }), none = error_of([&] { of(3).resume(all); });
   EXPECT_TRUE(contains(fewer, "infonce_hard_negatives 3, the checkpoint infonce_hard_negatives 2")) << fewer;
-  EXPECT_TRUE(contains(none, "infonce_hard_negatives all (not set)") && contains(none, "leave out infonce_hard_negatives")) << none;
+  EXPECT_TRUE(contains(none, "infonce_hard_negatives all (not set)") && contains(none, "leave out infonce_hard_negatives"))
+      << none;
 }
 
 TEST(VaryingItems, AreEvaluatedAsInTheFirstEpochOrWhole) {

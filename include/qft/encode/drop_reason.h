@@ -22,9 +22,8 @@ inline constexpr std::size_t kDropReasons = 7;
 
 /// Returns the text for messages: "turns out of order", ...
 constexpr std::string_view describe(DropReason reason) {
-  constexpr std::string_view kTexts[kDropReasons] = {"unknown role", "turns out of order", "no answer",
-                                                     "empty answer", "no tokens",          "unreadable",
-                                                     "empty text"};
+  constexpr std::string_view kTexts[kDropReasons] = {"unknown role", "turns out of order", "no answer", "empty answer",
+                                                     "no tokens",    "unreadable",         "empty text"};
   return kTexts[static_cast<std::size_t>(reason)];
 }
 
