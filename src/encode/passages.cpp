@@ -70,9 +70,9 @@ std::optional<Drop> read_anchor(const dom::object& record, const DatasetSpec& sp
   conversation.system = text_or_empty(record, columns.system);
   conversation.has_system = !conversation.system.empty();
   if (spec.formatting == Formatting::alpaca) {
-    const auto value = find(record, columns.prompt);
-    if (!value) return Drop{DropReason::no_answer, fmt::format("'{}' is missing or null", columns.prompt)};
-    std::string anchor = text_of(*value, columns.prompt);
+    if (!find(record, columns.prompt) && !find(record, columns.query))
+      return Drop{DropReason::no_answer, fmt::format("'{}' is missing or null", columns.prompt)};
+    std::string anchor = text_or_empty(record, columns.prompt);
     const std::string query = text_or_empty(record, columns.query);
     if (!anchor.empty() && !query.empty() && !spec.of_v1) anchor += '\n';
     conversation.prompt.push_back({Role::user, anchor + query});

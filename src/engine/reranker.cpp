@@ -145,8 +145,8 @@ void check_groups(const pack::PackReader& pack, const loader::ItemSubset& items,
   });
   if (small.count == 0) return;
   const std::string found = fmt::format(
-      "'{}': {} of {} queries have fewer documents than listwise_min_group_size {} with each relevant one, at most {} of them "
-      "negatives (max_negative_samples); the first is item {}",
+      "'{}': {} of {} queries have groups of fewer than listwise_min_group_size {} documents (a relevant one and at most "
+      "max_negative_samples {} others; the first is item {})",
       pack.path().string(), small.count, small.all, f.listwise_min_group_size, f.max_negative_samples, small.first);
   if (small.count == small.all)
     fail_config("{}: reranker_loss listwise learns nothing from them: add negatives, or set reranker_loss: pointwise", found);

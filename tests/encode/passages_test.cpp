@@ -186,12 +186,13 @@ TEST(Passages, AnchorsJoinPromptAndQueryAndNothingElse) {
   const auto read = [&](json columns, const char* formatting = "alpaca") {
     run.config.data.dataset.clear();
     columns.update({{"positive", "p"}});
-    run.add("d", "d.jsonl", R"({"i": "find", "q": "a", "p": "b", "h": [], "r": "x"})",
+    run.add("d", "d.jsonl", R"({"i": "find", "q": "a", "p": "b", "h": [], "r": "x", "null": null})",
             {{"columns", columns}, {"formatting", formatting}});
     const auto items = run.encode().items;
     return items.empty() ? Texts() : run.texts(items[0]);
   };
   EXPECT_EQ(read({{"prompt", "i"}, {"query", "q"}}), (Texts{"find\na<|end|>", "b<|end|>"}));
+  EXPECT_EQ(read({{"prompt", "null"}, {"query", "q"}}), (Texts{"a<|end|>", "b<|end|>"}));
   for (const char* column : {"response", "history", "tools", "documents", "chosen"})
     expect_error<ConfigError>([&] { read({{"prompt", "q"}, {column, "r"}}); }, {fmt::format("columns: {} is 'r'", column)});
   expect_error<ConfigError>([&] { read({{"messages", "q"}, {"query", "r"}}, "sharegpt"); }, {"columns: query is 'r'"});

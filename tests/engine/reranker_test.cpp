@@ -169,13 +169,13 @@ TEST(Reranker, ListwiseNeedsGroups) {
   data.config.finetuning.reranker_loss = "listwise";
   data.config.finetuning.listwise_min_group_size = 3;
   const std::string none = data.error({{2, 1}, {1, 1}, {3, 2}});
-  EXPECT_TRUE(test::contains(none, "3 of 3 queries have fewer documents than listwise_min_group_size 3")) << none;
+  EXPECT_TRUE(test::contains(none, "3 of 3 queries have groups of fewer than listwise_min_group_size 3 documents")) << none;
   EXPECT_TRUE(test::contains(none, "set reranker_loss: pointwise")) << none;
   log::init({});
   testing::internal::CaptureStderr();
   data.check({{3, 1}, {2, 1}, {4, 2}});
   const std::string warning = testing::internal::GetCapturedStderr();
-  EXPECT_TRUE(test::contains(warning, "1 of 3 queries have fewer documents")) << warning;
+  EXPECT_TRUE(test::contains(warning, "1 of 3 queries have groups of fewer")) << warning;
   EXPECT_TRUE(test::contains(warning, "the first is item 1")) << warning;
   data.config.finetuning.max_negative_samples = 1;  // the groups as drawn
   EXPECT_TRUE(test::contains(data.error({{3, 1}, {4, 2}}), "2 of 2 queries"));
