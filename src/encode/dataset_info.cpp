@@ -244,13 +244,25 @@ std::string section_of(const Entry& entry, const char* section) {
                                        : fmt::format("the defaults: {} has no {}", entry.where, section);
 }
 
+/// An anchor is one text with its documents; what else belongs to a conversation is not read.
+void check_anchor(const Entry& entry, const DatasetSpec& spec) {
+  constexpr std::string_view kOfConversations[] = {"response", "history", "tools",     "chosen",
+                                                   "rejected", "kto_tag", "documents", "chat_template_kwargs"};
+  const bool has_messages = spec.formatting != Formatting::alpaca;
+  for (const auto& [key, member] : kColumns)
+    if (const bool unread =
+            std::ranges::find(kOfConversations, key) != std::end(kOfConversations) || (has_messages && key == "query");
+        unread && !(spec.columns.*member).empty())
+      fail_config("{}: columns: {} is '{}', but records with positive are anchors and their documents: remove it", entry.where,
+                  key, spec.columns.*member);
+}
+
 void check(const Entry& entry, const DatasetSpec& spec) {
   if (spec.ranking && (spec.columns.chosen.empty() || spec.columns.rejected.empty()))
     fail_config("{}: ranking: columns: chosen and rejected are needed", entry.where);
   if (spec.columns.positive.empty() && !spec.columns.negatives.empty())
     fail_config("{}: columns: negative is given without positive: name the column of the positive documents", entry.where);
-  if (spec.min_label && spec.columns.label.empty())
-    fail_config("{}: min_label needs a label: name its column under columns", entry.where);
+  if (!spec.columns.positive.empty()) check_anchor(entry, spec);
   if (spec.formatting == Formatting::alpaca) return;
   if (spec.columns.messages.empty()) fail_config("{}: columns: messages is needed: the column of the conversation", entry.where);
   if (spec.tags.role.empty() || spec.tags.content.empty())

@@ -143,14 +143,21 @@ std::vector<LaterColumn> columns_that_matter(const FirstRecords& seen, const con
 void require_as_decided(const dom::object& record, const DatasetSpec& spec) {
   if (!spec.by_first_records) return;
   for (const auto& field : record) {
-    const auto column =
-        std::ranges::lower_bound(spec.later, field.key, {}, [](const LaterColumn& c) { return std::string_view(c.name); });
-    if (column == spec.later.end() || column->name != field.key || is_empty(field.value)) continue;
-    if ((column->kinds & kind_of(field.value)) != 0)
+    const auto refuse = [&](const std::string& reason) {
       fail(
           "{}: none of the first {} records has a value in this column, and they decide how the file is read. With a value: {}; "
           "{}",
-          field.key, kFirstRecords, column->reason, kRemedy);
+          field.key, kFirstRecords, reason, kRemedy);
+    };
+    const auto column =
+        std::ranges::lower_bound(spec.later, field.key, {}, [](const LaterColumn& c) { return std::string_view(c.name); });
+    if (column == spec.later.end() || column->name != field.key) {
+      if (!spec.passages || is_empty(field.value)) continue;
+      if (const std::string reason = describe_later_passage(field.key, spec); !reason.empty()) refuse(reason);
+      continue;
+    }
+    if (is_empty(field.value)) continue;
+    if ((column->kinds & kind_of(field.value)) != 0) refuse(column->reason);
     if (const std::string& read = column->instead_of; !read.empty() && !find(record, read))
       fail(
           "{}: the first {} records use '{}' instead, which this record lacks; rename the column, or describe the file in "

@@ -114,7 +114,7 @@ void RecordConverter::read_feedback(const Object& record, Conversation& conversa
 void RecordConverter::read_label(const Object& record, Conversation& conversation) const {
   if (!find(record, spec_.columns.label)) return;
   conversation.label = text_or_json(record, spec_.columns.label);
-  parse_targets(conversation.label);  // throws if invalid
+  parse_targets(conversation.label, fmt::format("'{}'", spec_.columns.label));  // throws if invalid
 }
 
 // Adds an answer of a pair from `column`: a text, a message, or a list that ends with the answer. `question` is the
@@ -207,10 +207,9 @@ std::optional<Drop> RecordConverter::convert_messages(const Object& record, Conv
 std::optional<Drop> RecordConverter::convert_passages(const Object& record, Conversation& conversation) const {
   if (auto fault = read_passages(record, spec_, conversation)) return fault;
   if (!spec_.min_label) return std::nullopt;
-  const std::vector<double> label = parse_targets(conversation.label);
-  if (label.size() != 1 || label.front() >= *spec_.min_label) return std::nullopt;
-  return Drop{DropReason::no_answer,
-              fmt::format("{} {} is below min_label {}", spec_.columns.label, label.front(), *spec_.min_label)};
+  const double label = conversation.label.empty() ? 1.0 : parse_targets(conversation.label).front();  // missing: as in ms-swift
+  if (label >= *spec_.min_label) return std::nullopt;
+  return Drop{DropReason::no_answer, fmt::format("{} {} is below min_label {}", spec_.columns.label, label, *spec_.min_label)};
 }
 
 void RecordConverter::read_tool_columns(const Object& record, Conversation& conversation) const {

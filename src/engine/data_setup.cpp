@@ -256,6 +256,16 @@ bool has_labels(const EvalSet& set) {
   return labelled.count == labelled.all;
 }
 
+bool has_documents(const EvalSet& set, const config::RunConfig& config) {
+  if (config.stage().sample != config::SampleKind::texts) return true;
+  const std::vector<std::int64_t> offsets = set.pack->item_offsets();
+  const ItemCount longer(*set.pack, set.items, [&](std::int64_t number) {
+    const auto i = static_cast<std::size_t>(number);
+    return offsets.at(i + 1) - offsets.at(i) > 1;
+  });
+  return longer.count > 0;
+}
+
 void require_labels(const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {
   if (config.stage().classifies() || config.stage().limits != nullptr) check_items(*set.pack, set.items, config, comm);
 }

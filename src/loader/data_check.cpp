@@ -37,7 +37,7 @@ std::vector<Finding> kinds() {
           {"unknown_role", "conversations with a role that the tags do not name", true, 0, {}},
           {"roles_out_of_order", "conversations whose roles do not alternate, or that end with a question", true, 0, {}},
           {"no_answer", "records without the answer that the stage learns", true, 0, {}},
-          {"empty", "records without any token", true, 0, {}},
+          {"empty", "records without any token, or with an empty text instead of an anchor or its document", true, 0, {}},
           {"empty_output", "samples whose answer is empty or was cut off", true, 0, {}},
           {"encoding", "records with replacement (U+FFFD) or control characters: text that was decoded wrongly", true, 0, {}},
           {"special_token",
@@ -90,8 +90,8 @@ class CheckSink : public encode::ItemSink {
   }
 
   void drop(std::int32_t, encode::DropReason reason, const std::string& what) override {
-    constexpr Kind kKinds[encode::kDropReasons] = {role,         turns,        no_answer,
-                                                   empty_answer, nothing_left, unreadable};  // in the order of DropReason
+    constexpr Kind kKinds[encode::kDropReasons] = {role,         turns,      no_answer,   empty_answer,
+                                                   nothing_left, unreadable, nothing_left};  // in the order of DropReason
     note(kKinds[static_cast<std::size_t>(reason)], what);
   }
 

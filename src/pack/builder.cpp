@@ -245,6 +245,7 @@ PackSummary PackBuilder::summarise(const std::vector<PartSummary>& parts, std::s
     sum.sequences += part.elements[index_of(PackArray::sequence_offsets)];
     sum.tokens += part.elements[index_of(PackArray::tokens)];
     sum.labels += part.labels;
+    sum.empty_negatives += part.empty_negatives;
     sum.skipped.insert(sum.skipped.end(), part.skipped.begin(), part.skipped.end());
     for (const encode::Drops& drops : part.drops) sum.drops += drops;
   }

@@ -77,6 +77,8 @@ void log_result(const std::filesystem::path& path, const PackReport& report, con
         "{} more than records: the chat template shows earlier answers differently from the model's output, so that a "
         "conversation makes one sample per such answer, with everything before it",
         count_noun(more, "sample"));
+  if (s.empty_negatives > 0)
+    log::warn("{} without a text left out of {}", count_noun(s.empty_negatives, "negative"), count_noun(s.items, "item"));
   if (s.dropped == 0) return;
   const std::string reasons = encode::describe(s.drops);
   log::warn("{} of {} dropped{}{}", s.dropped, count_noun(s.records, "record"), reasons.empty() ? "" : ": ", reasons);
@@ -225,6 +227,7 @@ PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm:
     for (std::size_t d = 0; d < counts.size(); ++d) {
       sink.count(static_cast<std::int32_t>(d), counts[d].records, counts[d].all_dropped(), counts[d].truncated);
       sink.count_bytes(counts[d].bytes);
+      sink.count_empty_negatives(counts[d].empty_negatives);
       source_bytes += counts[d].bytes;
     }
   });

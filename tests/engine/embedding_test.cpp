@@ -3,11 +3,14 @@
 #include "engine/embedding.h"
 
 #include "qft/core/error.h"
+#include "qft/engine/data_setup.h"
 #include "qft/io/file.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "pack/fixture.h"
 #include "test_paths.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/randn.h>
@@ -133,6 +136,21 @@ TEST(Embedding, MetricsWithoutAMeaningAreLeftOut) {
   EXPECT_EQ(embedding_metrics(options, x, one, {}).size(), 1U);
   options.loss = "cosine_similarity";
   EXPECT_TRUE(embedding_metrics(options, x, one, std::vector<double>{0.5}).empty());
+}
+
+/// Anchors alone can be embedded; documents must suit the loss.
+TEST(Embedding, ASetOfAnchorsAloneHasNoDocuments) {
+  const test::TempDir dir;
+  config::RunConfig config;
+  config.finetuning.stage = "embedding";
+  const auto alone = test::make_documents(0, 1, 0), pair = test::make_documents(1, 2, 1);
+  EXPECT_FALSE(has_documents({.pack = test::build_varying(dir / "a.h5", {alone, alone})}, config));
+  const EvalSet mixed{.pack = test::build_varying(dir / "b.h5", {alone, pair})};
+  EXPECT_TRUE(has_documents(mixed, config));
+  const auto first = std::make_shared<const std::vector<std::int64_t>>(1, 0);
+  EXPECT_FALSE(has_documents({.pack = mixed.pack, .items = first}, config));
+  config.finetuning.stage = "reranker";
+  EXPECT_TRUE(has_documents({.pack = test::build_varying(dir / "c.h5", {alone})}, config));
 }
 
 }  // namespace

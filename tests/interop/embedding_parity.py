@@ -302,7 +302,20 @@ def check_embedding(report, qft, tmp, settings, number, case, layouts):
         r.check("qft score, vectors", max((torch.tensor(line["embeddings"], dtype=torch.float64) - g).abs().max().item() for line, g in zip(lines, groups)),
                 IN_FP32)
         check_vectors(r, rows, prompts[0], groups)
-        
+        if number == 0:
+            check_anchors_alone(r, rows, groups)
+
+
+def check_anchors_alone(r, rows, groups):
+    """do_predict, like qft score, needs no documents."""
+    anchors, out = r.directory / "anchors.jsonl", r.directory / "predicted"
+    anchors.write_text("".join(json.dumps({"text": row["anchor"]}) + "\n" for row in rows))
+    mpirun(2, [r.qft, "train", r.file, r.trained, "do_train=false", "do_predict=true", f"eval_dataset={anchors}", f"output_dir={out}"])
+    lines = [json.loads(line) for line in (out / "generated_predictions.jsonl").read_text().splitlines()]
+    r.equal("do_predict of anchors alone, vectors", [len(line["embeddings"]) for line in lines], [1] * len(rows))
+    r.check("do_predict of anchors alone", max((torch.tensor(line["embeddings"][0], dtype=torch.float64) - g[0]).abs().max().item()
+                                               for line, g in zip(lines, groups)), IN_FP32)
+
 
 def check_vectors(r, rows, query_prompt, groups):
     """By transformers and by sentence-transformers, which put the end token themselves."""

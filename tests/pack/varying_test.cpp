@@ -5,6 +5,8 @@
 #include "qft/pack/print.h"
 #include "qft/pack/reader.h"
 
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "fixture.h"
@@ -71,6 +73,35 @@ TEST(VaryingPack, IsMergedAndPrinted) {
   EXPECT_EQ(line["positives"], 1);
   ASSERT_EQ(line["sequences"].size(), item.sequences.size());
   EXPECT_EQ(line["sequences"][2]["ids"], item.sequences[2].ids);
+}
+
+/// Overwrites an entry of an array of 64-bit numbers.
+void overwrite(const std::filesystem::path& path, const std::string& array, std::int64_t index, std::int64_t value) {
+  const auto at = static_cast<std::int64_t>(io::h5::File::open(path).dataset(array).offset()) + index * 8;
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(at);
+  file.write(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+TEST(VaryingPack, RefusesItemsAndSequencesOfNothing) {
+  const TempDir dir;
+  const std::int64_t fourth = test::build_lists(dir / "p.h5", 20)->item_offsets()[3];
+  const auto copy = [&](const char* name) {
+    std::filesystem::copy_file(dir / "p.h5", dir / name);
+    return dir / name;
+  };
+  const auto items = copy("items.h5");
+  overwrite(items, "item_offsets", 4, fourth);
+  const auto damaged = PackReader::open(items);
+  EXPECT_THROW(damaged->item_offsets(), ConfigError);
+  for (const std::string& error :
+       {error_of([&] { damaged->item_offsets(); }), error_of([&] { static_cast<void>(damaged->item(3)); })})
+    EXPECT_TRUE(contains(error, "items.h5', item 3: ") && contains(error, "pack it again")) << error;
+
+  const auto tokens = copy("tokens.h5");
+  overwrite(tokens, "sequence_offsets", 1, 0);
+  const std::string error = error_of([&] { PackReader::open(tokens)->sequence_tokens(); });
+  EXPECT_TRUE(contains(error, "tokens.h5', sequence 0: ") && contains(error, "pack it again")) << error;
 }
 
 TEST(VaryingPack, NeedsItsTag) {

@@ -59,8 +59,9 @@ struct DatasetSpec {
   std::string name;
   Formatting formatting = Formatting::alpaca;
   bool ranking = false;
-  bool passages = false;  // records are an anchor with documents; it may have none
-  bool of_v1 = false;     // from LLaMA-Factory's version 1: nothing between prompt and query; system and tools may be missing
+  bool passages = false;           // records are an anchor with documents; it may have none
+  bool passages_in_order = false;  // the columns have no known names: anchor, positive and negatives in the order of the records
+  bool of_v1 = false;  // from LLaMA-Factory's version 1: nothing between prompt and query; system and tools may be missing
   Split split;
   std::string template_name;                // for this dataset's samples; empty: the run's template
   std::optional<double> min_label;          // records with a smaller label are left out
