@@ -227,7 +227,7 @@ TEST(SentenceFiles, OutsideTheFolderAreRefused) {
     return error_of([&] { sentence_modules(dir.path()); });
   };
   EXPECT_TRUE(contains(refusal({entry("Transformer", ""), entry("Pooling", "../secret")}), "path '../secret'"));
-  EXPECT_TRUE(contains(refusal({entry("Transformer", "0_Transformer")}), "path '0_Transformer'"));
+  EXPECT_TRUE(contains(refusal(json::array({entry("Transformer", "0_Transformer")})), "path '0_Transformer'"));
   EXPECT_TRUE(contains(refusal(json::object()), "not a list of modules"));
   EXPECT_TRUE(contains(refusal(json::array({1})), "expected modules"));
   EXPECT_TRUE(contains(refusal({{{"type", "a.Pooling"}}, {{"path", 1}}}), "expected modules"));
