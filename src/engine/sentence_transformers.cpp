@@ -7,6 +7,7 @@
 #include "qft/io/companion_files.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
+#include "qft/model/classifier.h"
 #include "qft/model/config.h"
 #include "qft/model/sentence_files.h"
 #include "qft/tokenizer/tokenizer.h"
@@ -217,9 +218,13 @@ void write_reranker(const config::RunConfig& config, FolderWriter& writer) {
   const ordered_json logits = {{"method", "forward"}, {"method_output_name", "logits"}};
   ordered_json message = logits;
   message["format"] = "flat";
-  writer.add(model::kSentenceTransformerFile, {{"transformer_task", generative ? "text-generation" : "sequence-classification"},
-                                               {"modality_config", {{"text", logits}, {"message", message}}},
-                                               {"module_output_name", generative ? "causal_logits" : "scores"}});
+  ordered_json transformer = {{"transformer_task", generative ? "text-generation" : "sequence-classification"},
+                              {"modality_config", {{"text", logits}, {"message", message}}},
+                              {"module_output_name", generative ? "causal_logits" : "scores"}};
+  // Beside an adapter there is no config.json, and the base's may lack the padding token, which finds the last token of a text.
+  const auto padding = ordered_json::parse(model::with_pad_token("{}", config.tokenizer_path()));
+  if (!generative && !padding.empty()) transformer["config_kwargs"] = padding;
+  writer.add(model::kSentenceTransformerFile, transformer);
   writer.add(model::kSentenceSettingsFile, settings_of_reranker(config));
 }
 
