@@ -37,7 +37,8 @@ struct Surroundings {
 /// the start of a text is not tried: it joins line breaks of most chat templates.
 std::optional<Surroundings> surroundings(const encode::ChatTemplate& chat) {
   std::optional<Surroundings> around;
-  for (const char* text : {"zebra 42 crossings", "A line.\nAnother line?", "(x) = 'y'", "1", "\u00e9t\u00e9 \u4f60\u597d", "ends with a space "}) {
+  for (const char* text :
+       {"zebra 42 crossings", "A line.\nAnother line?", "(x) = 'y'", "1", "\u00e9t\u00e9 \u4f60\u597d", "ends with a space "}) {
     const std::vector<std::int32_t> own = chat.tokenizer().encode(text);
     const std::vector<std::int32_t> shown = chat.render_prompt(std::vector<encode::Message>{{encode::Role::user, text}});
     if (!around) {

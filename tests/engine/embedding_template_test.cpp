@@ -1,7 +1,6 @@
 // The template of an embedding model without the key template, and the tokens that its tokenizer.json then puts around texts.
-#include "qft/engine/sentence_transformers.h"
-
 #include "qft/encode/chat_template.h"
+#include "qft/engine/sentence_transformers.h"
 #include "qft/io/storage.h"
 
 #include <filesystem>
