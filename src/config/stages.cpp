@@ -198,7 +198,7 @@ const Stage kStages[] = {
      .token_labels = false,
      .model = "an embedding model",
      .predicts = "embeddings",
-     .shown_metrics = {"margin", "spearman_cosine"},
+     .shown_metrics = {"mean_pos", "mean_neg", "margin", "spearman_cosine"},
      .keys = {{"embedding_loss"},
               {"infonce_temperature", "embedding_loss", {"infonce"}},
               {"infonce_use_batch", "embedding_loss", {"infonce"}},

@@ -7,6 +7,7 @@
 #include "qft/io/companion_files.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
+#include "qft/model/classifier.h"
 #include "qft/model/config.h"
 #include "qft/model/sentence_files.h"
 #include "qft/tokenizer/tokenizer.h"
@@ -27,40 +28,65 @@ using nlohmann::ordered_json;
 constexpr const char* kPooling = "1_Pooling/config.json";
 constexpr const char* kLogitScore = "1_LogitScore/config.json";
 
-/// How the template puts a text: as it is, with an end token behind it, or in any other way.
-struct TextForm {
-  bool plain = false;
-  std::optional<std::int32_t> end = {};
+/// The tokens that the template puts before and behind every text.
+struct Surroundings {
+  std::vector<std::int32_t> before, behind;
 };
 
-TextForm text_form(const encode::ChatTemplate& chat) {
-  const std::vector<std::int32_t> bare = chat.tokenizer().encode("x");
-  const std::vector<std::int32_t> shown = chat.render_prompt(std::vector<encode::Message>{{encode::Role::user, "x"}});
-  if (shown == bare) return {true, {}};
-  const bool ended = shown.size() == bare.size() + 1 && std::equal(bare.begin(), bare.end(), shown.begin());
-  return ended ? TextForm{true, shown.back()} : TextForm{};
+/// Returns the tokens around a user's text; none if they depend on the text, or if the template changes the text. White space at
+/// the start of a text is not tried: it joins line breaks of most chat templates.
+std::optional<Surroundings> surroundings(const encode::ChatTemplate& chat) {
+  std::optional<Surroundings> around;
+  for (const char* text :
+       {"zebra 42 crossings", "A line.\nAnother line?", "(x) = 'y'", "1", "\u00e9t\u00e9 \u4f60\u597d", "ends with a space "}) {
+    const std::vector<std::int32_t> own = chat.tokenizer().encode(text);
+    const std::vector<std::int32_t> shown = chat.render_prompt(std::vector<encode::Message>{{encode::Role::user, text}});
+    if (!around) {
+      const auto at = std::ranges::search(shown, own);
+      if (at.empty()) return std::nullopt;
+      around = Surroundings{{shown.begin(), at.begin()}, {at.end(), shown.end()}};
+    }
+    std::vector<std::int32_t> joined = around->before;
+    joined.insert(joined.end(), own.begin(), own.end());
+    joined.insert(joined.end(), around->behind.begin(), around->behind.end());
+    if (joined != shown) return std::nullopt;
+  }
+  return around;
 }
 
 ordered_json module_entry(int index, const char* path, const char* type) {
   return {{"idx", index}, {"name", std::to_string(index)}, {"path", path}, {"type", type}};
 }
 
-/// Returns the post-processor with a template that appends the token. Other templates go: they add tokens that training did not.
-ordered_json appending(const ordered_json& before, const std::string& token, std::int32_t id) {
+/// Returns the post-processor with a template that puts these tokens around each text. Other templates go: they add tokens that
+/// training did not.
+ordered_json surrounding(const ordered_json& old, const Surroundings& around, const tokenizer::Tokenizer& tokenizer) {
   ordered_json steps = ordered_json::array();
   const auto keep = [&](const ordered_json& step) {
     if (step.is_object() && step.value("type", "") != "TemplateProcessing") steps.push_back(step);
   };
-  if (before.is_object() && before.value("type", "") == "Sequence")
-    for (const ordered_json& step : before.value("processors", ordered_json::array())) keep(step);
+  if (old.is_object() && old.value("type", "") == "Sequence")
+    for (const ordered_json& step : old.value("processors", ordered_json::array())) keep(step);
   else
-    keep(before);
-  const auto sequence = [](const char* name, int type) { return ordered_json{{"Sequence", {{"id", name}, {"type_id", type}}}}; };
-  const auto special = [&](int type) { return ordered_json{{"SpecialToken", {{"id", token}, {"type_id", type}}}}; };
-  steps.push_back({{"type", "TemplateProcessing"},
-                   {"single", {sequence("A", 0), special(0)}},
-                   {"pair", {sequence("A", 0), special(0), sequence("B", 1), special(1)}},
-                   {"special_tokens", {{token, {{"id", token}, {"ids", {id}}, {"tokens", {token}}}}}}});
+    keep(old);
+  ordered_json specials = ordered_json::object();
+  const auto add_text = [&](ordered_json& pieces, const char* name, int type) {
+    const auto add_tokens = [&](const std::vector<std::int32_t>& ids) {
+      for (const std::int32_t id : ids) {
+        const std::string token = tokenizer.id_to_token(id);
+        specials[token] = {{"id", token}, {"ids", {id}}, {"tokens", {token}}};
+        pieces.push_back({{"SpecialToken", {{"id", token}, {"type_id", type}}}});
+      }
+    };
+    add_tokens(around.before);
+    pieces.push_back({{"Sequence", {{"id", name}, {"type_id", type}}}});
+    add_tokens(around.behind);
+  };
+  ordered_json single = ordered_json::array(), pair = ordered_json::array();
+  add_text(single, "A", 0);
+  add_text(pair, "A", 0);
+  add_text(pair, "B", 1);
+  steps.push_back({{"type", "TemplateProcessing"}, {"single", single}, {"pair", pair}, {"special_tokens", specials}});
   return {{"type", "Sequence"}, {"processors", std::move(steps)}};
 }
 
@@ -118,14 +144,27 @@ void keep_default_prompt(const ordered_json& base, const config::RunConfig& conf
       (fs::path(config.model_path()) / model::kSentenceSettingsFile).string(), name, text));
 }
 
-/// Makes the tokenizer of `dir` append the token.
-void append_end(const fs::path& dir, const std::string& token, std::int32_t id, FolderWriter& writer) {
-  auto tokenizer = ordered_json::parse(io::read_text_file(member_of(dir, io::kTokenizerFile)));
-  const ordered_json before = tokenizer.value("post_processor", ordered_json());
-  ordered_json after = appending(before, token, id);
+/// Makes the tokenizer of `dir` put these tokens around each text.
+void surround_texts(const fs::path& dir, const Surroundings& around, const tokenizer::Tokenizer& tokenizer,
+                    FolderWriter& writer) {
+  auto file = ordered_json::parse(io::read_text_file(member_of(dir, io::kTokenizerFile)));
+  const ordered_json before = file.value("post_processor", ordered_json());
+  ordered_json after = surrounding(before, around, tokenizer);
   if (after == before) return;
-  tokenizer["post_processor"] = std::move(after);
-  writer.add(io::kTokenizerFile, tokenizer);
+  file["post_processor"] = std::move(after);
+  writer.add(io::kTokenizerFile, file);
+}
+
+/// Has sentence-transformers put texts through the chat template as a user's messages. It accepts plain texts only if "text" is
+/// listed beside "message", which it then prefers.
+void write_message_form(FolderWriter& writer) {
+  const ordered_json text = {{"method", "forward"}, {"method_output_name", "last_hidden_state"}};
+  ordered_json message = text;
+  message["format"] = "flat";
+  writer.add(model::kSentenceTransformerFile, {{"transformer_task", "feature-extraction"},
+                                               {"modality_config", {{"text", text}, {"message", message}}},
+                                               {"processing_kwargs", {{"chat_template", {{"add_generation_prompt", true}}}}},
+                                               {"module_output_name", "token_embeddings"}});
 }
 
 ordered_json settings_of_embedding(const config::RunConfig& config) {
@@ -142,7 +181,6 @@ ordered_json settings_of_embedding(const config::RunConfig& config) {
 
 void write_embedding(const config::RunConfig& config, const encode::ChatTemplate& chat, std::int64_t hidden_size,
                      const fs::path& dir, FolderWriter& writer) {
-  const TextForm form = text_form(chat);
   writer.add(model::kModulesFile, {module_entry(0, "", "sentence_transformers.models.Transformer"),
                                    module_entry(1, "1_Pooling", "sentence_transformers.models.Pooling"),
                                    module_entry(2, "2_Normalize", "sentence_transformers.models.Normalize")});
@@ -152,14 +190,13 @@ void write_embedding(const config::RunConfig& config, const encode::ChatTemplate
   pooling["include_prompt"] = true;
   writer.add(kPooling, pooling);
   writer.add(model::kSentenceSettingsFile, settings_of_embedding(config));
-  if (form.end) append_end(dir, chat.tokenizer().id_to_token(*form.end), *form.end, writer);
-  if (form.plain) return;
-  writer.add(model::kSentenceTransformerFile,
-             {{"transformer_task", "feature-extraction"},
-              {"modality_config",
-               {{"message", {{"method", "forward"}, {"method_output_name", "last_hidden_state"}, {"format", "flat"}}}}},
-              {"processing_kwargs", {{"chat_template", {{"add_generation_prompt", true}}}}},
-              {"module_output_name", "token_embeddings"}});
+  if (const auto around = surroundings(chat)) return surround_texts(dir, *around, chat.tokenizer(), writer);
+  write_message_form(writer);
+  if (!config.data.query_prompt.empty() || !config.data.document_prompt.empty())
+    log::warn_once(
+        "query_prompt and document_prompt: sentence-transformers puts prompts into a system message, because template '" +
+        chat.spec().name +
+        "' changes texts, but training put them before the texts: write the prompt into each text and call encode()");
 }
 
 ordered_json settings_of_reranker(const config::RunConfig& config) {
@@ -182,9 +219,13 @@ void write_reranker(const config::RunConfig& config, FolderWriter& writer) {
   const ordered_json logits = {{"method", "forward"}, {"method_output_name", "logits"}};
   ordered_json message = logits;
   message["format"] = "flat";
-  writer.add(model::kSentenceTransformerFile, {{"transformer_task", generative ? "text-generation" : "sequence-classification"},
-                                               {"modality_config", {{"text", logits}, {"message", message}}},
-                                               {"module_output_name", generative ? "causal_logits" : "scores"}});
+  ordered_json transformer = {{"transformer_task", generative ? "text-generation" : "sequence-classification"},
+                              {"modality_config", {{"text", logits}, {"message", message}}},
+                              {"module_output_name", generative ? "causal_logits" : "scores"}};
+  // Beside an adapter there is no config.json, and the base's may lack the padding token, which finds the last token of a text.
+  const auto padding = ordered_json::parse(model::with_pad_token("{}", config.tokenizer_path()));
+  if (!generative && !padding.empty()) transformer["config_kwargs"] = padding;
+  writer.add(model::kSentenceTransformerFile, transformer);
   writer.add(model::kSentenceSettingsFile, settings_of_reranker(config));
 }
 

@@ -5,6 +5,7 @@
 #include "qft/config/run_config.h"
 #include "qft/core/error.h"
 
+#include <algorithm>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -75,6 +76,11 @@ TEST(Stages, ReadAKeyThatAChainOfKeysNeeds) {
   config.finetuning.embedding_loss = "online_contrastive";
   EXPECT_EQ(stage.unread_reason("infonce_temperature", config), "embedding_loss is online_contrastive");
   EXPECT_TRUE(stage.reads("contrastive_margin", config));
+}
+
+TEST(Stages, ShowBothMeansOfSimilaritiesOfAStep) {
+  const auto& shown = stage_of("embedding").shown_metrics;
+  for (const std::string_view name : {"mean_pos", "mean_neg", "margin"}) EXPECT_NE(std::ranges::find(shown, name), shown.end());
 }
 
 TEST(Stages, PlanNoMoreSequencesThanAPlanCanHold) {

@@ -69,7 +69,7 @@ class Judge:
         from peft import PeftModel
         from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-        self.kind, self.pad, self.tokenizer = kind, pad, AutoTokenizer.from_pretrained(base)
+        self.kind, self.pad, self.tokenizer, self.chats = kind, pad, AutoTokenizer.from_pretrained(base), False
         if kind == "classification":
             more = {"num_labels": 1} if adapter else {}
             self.model = AutoModelForSequenceClassification.from_pretrained(base, dtype=dtype, **more)
@@ -84,6 +84,11 @@ class Judge:
     def ids(self, text):
         return self.tokenizer(text, add_special_tokens=False).input_ids
 
+    def shown(self, text):
+        if not self.chats:
+            return text + END
+        return self.tokenizer.apply_chat_template([{"role": "user", "content": text}], add_generation_prompt=True, tokenize=False)
+
     def batch(self, sequences):
         longest = max(map(len, sequences))
         ids, mask = torch.full((len(sequences), longest), self.pad), torch.zeros(len(sequences), longest, dtype=torch.long)
@@ -92,9 +97,8 @@ class Judge:
         return ids, mask
 
     def vectors(self, texts):
-        """The hidden state behind the end token of each text, of length 1."""
-        end = self.tokenizer.convert_tokens_to_ids(END)
-        ids, mask = self.batch([self.ids(text) + [end] for text in texts])
+        """The hidden state of each text's last token, of length 1: behind the end token or a prompt of the chat template."""
+        ids, mask = self.batch([self.ids(self.shown(text)) for text in texts])
         with in_double():
             hidden = self.model(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states[-1]
         return normalize(hidden[torch.arange(len(ids)), mask.sum(1) - 1], dim=1)
@@ -149,7 +153,8 @@ EMBEDDING = [
     ("contrastive", PAIRS, swift_record, "label", {"embedding_loss": "contrastive"},
      lambda g, rows: losses.contrastive(g, labels_of(rows, "label"))),
     ("online_contrastive", PAIRS, columns_record, "label", {"embedding_loss": "online_contrastive", "contrastive_margin": 0.8},
-     lambda g, rows: losses.online_contrastive(g, labels_of(rows, "label"), 0.8))]
+     lambda g, rows: losses.online_contrastive(g, labels_of(rows, "label"), 0.8)),
+    ("infonce, chat template", UNEVEN, swift_record, None, {"template": "own", "query_prompt": "Find: "}, lambda g, _: losses.info_nce(g))]
 
 
 def documents_of(rows):
@@ -287,6 +292,7 @@ def check_embedding(report, qft, tmp, settings, number, case, layouts):
     for layout in layouts_of(number, layouts):
         r = Run(report, qft, tmp, {**settings, "stage": "embedding", "template": "qwen3_emb", "dataset": data, "eval_dataset": data, **keys},
                 f"embedding, {name}", layout, "vectors")
+        r.judge.chats = keys.get("template") == "own"
         prompts = keys.get("query_prompt", ""), keys.get("document_prompt", "")
         r.train(rows, lambda items: formula(r.judge.groups(items, prompts), items))
         with torch.no_grad():
@@ -318,7 +324,7 @@ def check_anchors_alone(r, rows, groups):
 
 
 def check_vectors(r, rows, query_prompt, groups):
-    """By transformers and by sentence-transformers, which put the end token themselves."""
+    """By transformers and by sentence-transformers, which put the template's tokens themselves."""
     from peft import AutoPeftModel
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer
@@ -418,12 +424,15 @@ def check_cross_encoder(r, rows, expected):
         config = json.loads((r.out / "adapter_config.json").read_text())
         r.equal("the adapter's kind", (config["task_type"], config.get("modules_to_save")),
                 ("SEQ_CLS", ["score"]) if r.kind == "classification" else ("CAUSAL_LM", None))
-    model = CrossEncoder(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
-    r.equal("modules of sentence-transformers", [type(m).__name__ for m in model],
-            ["Transformer"] if r.kind == "classification" else ["Transformer", "LogitScore"])
     pairs = [(row["anchor"], document) for row in rows for document in (row["positive"], *row["negatives"])]
-    r.check("scores by sentence-transformers", (torch.tensor(model.predict(pairs, activation_fn=torch.nn.Identity())) - expected).abs().max().item(), IN_FP32)
-    r.check("its probabilities", (torch.tensor(model.predict(pairs)) - expected.sigmoid()).abs().max().item(), IN_FP32)
+    for folder in [folder, r.out] if r.adapter and r.kind == "classification" else [folder]:
+        what = "of the adapter" if folder is r.out and r.adapter else "of the whole model"
+        model = CrossEncoder(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
+        r.equal(f"modules of sentence-transformers, {what}", [type(m).__name__ for m in model],
+                ["Transformer"] if r.kind == "classification" else ["Transformer", "LogitScore"])
+        found = torch.tensor(model.predict(pairs, activation_fn=torch.nn.Identity()))
+        r.check(f"scores by sentence-transformers, {what}", (found - expected).abs().max().item(), IN_FP32)
+        r.check(f"its probabilities, {what}", (torch.tensor(model.predict(pairs)) - expected.sigmoid()).abs().max().item(), IN_FP32)
 
 
 def main():

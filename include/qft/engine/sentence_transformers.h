@@ -13,8 +13,9 @@
 namespace qft::engine {
 
 /// Writes these files for stages embedding and reranker beside the tokenizer's files, which must already be in `dir`:
-/// modules.json, config_sentence_transformers.json, 1_Pooling or 1_LogitScore, and sentence_bert_config.json if texts go through
-/// a chat template. If texts end with a token of a template that is not a chat template, tokenizer.json appends it too.
+/// modules.json, config_sentence_transformers.json, and 1_Pooling or 1_LogitScore. For embedding models tokenizer.json puts the
+/// template's tokens around each text, so plain texts get the tokens of the training. If these tokens depend on the text,
+/// sentence_bert_config.json has texts rendered through the chat template instead.
 /// `hidden_size`: numbers of a vector. Returns the paths of the files that were written, relative to `dir`; none in other stages.
 std::vector<std::filesystem::path> write_sentence_transformers(const config::RunConfig& config, std::int64_t hidden_size,
                                                                io::Storage& storage, const std::filesystem::path& dir);
