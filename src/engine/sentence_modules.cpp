@@ -149,14 +149,40 @@ void require_tokens_of(const config::RunConfig& config, const fs::path& dir, boo
   }
 }
 
+/// Throws ConfigError for an embedding model and a generative reranker. Neither has a head that would show it.
+void require_language_model(const config::RunConfig& config, const fs::path& dir) {
+  const model::SentenceModel kind = model::sentence_model(dir);
+  const bool embeds = kind == model::SentenceModel::embedding;
+  if (!embeds && kind != model::SentenceModel::generative) return;
+  fail_config("'{}' is of {}, and stage is {}: set {} and use qft score, or write stage: sft to use it as a language model",
+              (dir / model::kModulesFile).string(), embeds ? "an embedding model" : "a generative reranker",
+              config.finetuning.stage, sentence_keys(dir));
+}
+
 }  // namespace
+
+std::string sentence_keys(const fs::path& dir) {
+  switch (dir.empty() ? model::SentenceModel::none : model::sentence_model(dir)) {
+    case model::SentenceModel::none:
+      break;
+    case model::SentenceModel::embedding:
+      return "stage: embedding";
+    case model::SentenceModel::generative:
+      return "stage: reranker and reranker_type: generative";
+    case model::SentenceModel::other:
+      return kClassificationKeys;
+  }
+  return {};
+}
 
 void require_modules(const config::RunConfig& config, const ModelSource& source) {
   const config::Stage& stage = config.stage();
   const bool embeds = stage.head == config::HeadKind::vector;
-  if (!embeds && stage.sample != config::SampleKind::ranking) return;
+  const bool uses_modules = embeds || stage.sample == config::SampleKind::ranking;
+  if (!uses_modules && (source.trains() || config.is_given("stage"))) return;
   const fs::path dir = described_folder(config);
   if (dir.empty()) return;
+  if (!uses_modules) return require_language_model(config, dir);
   for (const model::SentenceModule& module : model::sentence_modules(dir))
     if (std::ranges::find(kKnownModules, module.kind) == std::end(kKnownModules))
       fail_config(

@@ -162,5 +162,20 @@ TEST(RerankerHead, ArchitecturesWithoutAClassifierNameTheStage) {
                        "stage reranker with reranker_type classification is not implemented for model_type qwen3_5_text"));
 }
 
+TEST(SentenceModules, NameTheKeysIfTheStageIsNotGiven) {
+  const Folder embeds(json::array({listed("Pooling", "1_Pooling")})), ranks(json::array({listed("LogitScore", "1_LogitScore")}));
+  for (const char* stage : {"sft", "rm"}) {  // qft score without a stage takes rm
+    EXPECT_TRUE(contains(refusal(embeds.run(stage), Use::inference), "is of an embedding model, and stage is")) << stage;
+    EXPECT_TRUE(contains(refusal(embeds.run(stage), Use::inference), "set stage: embedding and use qft score")) << stage;
+    EXPECT_TRUE(contains(refusal(ranks.run(stage), Use::inference), "set stage: reranker and reranker_type: generative")) << stage;
+  }
+  config::RunConfig config = embeds.run("sft");
+  config.given["stage"] = "the test";
+  EXPECT_EQ(head_of_run(config, Use::inference), model::Head::language_model);
+  EXPECT_EQ(head_of_run(ranks.run("sft"), Use::training), model::Head::language_model);
+  EXPECT_EQ(sentence_keys(embeds.dir.path()), "stage: embedding");
+  EXPECT_EQ(sentence_keys({}), "");
+}
+
 }  // namespace
 }  // namespace qft::engine
