@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "adapter_choice.h"
+#include "embedding.h"
 #include "sentence_modules.h"
 #include <fmt/ranges.h>
 
@@ -193,6 +194,8 @@ model::ModelSpec spec_of(const config::RunConfig& config, const ModelSource& sou
   const model::ModelConfig& architecture = source.config();
   require_head(config, source, adapter);
   require_modules(config, source);
+  if (training && config.stage().head == config::HeadKind::vector)
+    require_widths(embedding_options(f), architecture.hidden_size);
   if (training) require_shareable_prompts(config, architecture.rope);
   model::ModelSpec spec =
       model::ModelSpec::build(architecture, method, adapter, storage_of(config, source, method), head_of(config, architecture),

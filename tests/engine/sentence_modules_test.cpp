@@ -177,5 +177,14 @@ TEST(SentenceModules, NameTheKeysIfTheStageIsNotGiven) {
   EXPECT_EQ(sentence_keys({}), "");
 }
 
+TEST(MatryoshkaWidths, AreComparedWithTheModelBeforeTraining) {
+  const Folder folder(json::array());
+  config::RunConfig config = folder.run("embedding");
+  config.finetuning.mrl_dims = {{"64", 1.0}};
+  EXPECT_EQ(head_of_run(config, Use::training).kind, model::Head::Kind::vector);
+  config.finetuning.mrl_dims = {{"65", 1.0}};
+  EXPECT_TRUE(contains(refusal(config, Use::training), "mrl_dims has the width 65, but the model's vectors have 64 numbers"));
+}
+
 }  // namespace
 }  // namespace qft::engine
