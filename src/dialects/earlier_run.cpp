@@ -155,7 +155,8 @@ Setting taken_setting(std::string_view key, const Value& value, const fs::path& 
 
 /// Warns of a given prompt that differs from the run's.
 void warn_of_prompt(std::string_view key, const Value& theirs, const Setting* given, const fs::path& file) {
-  if (given == nullptr || std::ranges::find(kPromptKeys, key) == std::end(kPromptKeys) || given->value.text == theirs.text) return;
+  if (given == nullptr || std::ranges::find(kPromptKeys, key) == std::end(kPromptKeys) || given->value.text == theirs.text)
+    return;
   log::warn_once(fmt::format("{}: {} is {}, but the run of {} trained with {}: remove it to use the model as it was trained",
                              given->where, key, describe(given->value), file.string(), describe(theirs)));
 }

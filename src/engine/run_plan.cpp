@@ -130,8 +130,8 @@ void require_head_of_adapter(const config::RunConfig& config, const ModelSource&
                              std::int64_t labels) {
   if (!source.live() || labels == asked) return;
   const std::string described = sentence_keys(source.live()->dir);
-  const std::string keys = labels > 0              ? keys_for(labels, config, source.live()->dir)
-                           : !described.empty()    ? described
+  const std::string keys = labels > 0           ? keys_for(labels, config, source.live()->dir)
+                           : !described.empty() ? described
                            : config.stage().sample == config::SampleKind::ranking
                                ? "reranker_type: generative if it is a generative reranker"
                                : "stage and num_labels as in its training";
@@ -194,8 +194,7 @@ model::ModelSpec spec_of(const config::RunConfig& config, const ModelSource& sou
   const model::ModelConfig& architecture = source.config();
   require_head(config, source, adapter);
   require_modules(config, source);
-  if (training && config.stage().head == config::HeadKind::vector)
-    require_widths(embedding_options(f), architecture.hidden_size);
+  if (training && config.stage().head == config::HeadKind::vector) require_widths(embedding_options(f), architecture.hidden_size);
   if (training) require_shareable_prompts(config, architecture.rope);
   model::ModelSpec spec =
       model::ModelSpec::build(architecture, method, adapter, storage_of(config, source, method), head_of(config, architecture),

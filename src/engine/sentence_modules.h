@@ -11,8 +11,8 @@ namespace qft::engine {
 
 /// In stages embedding and reranker, throws ConfigError for modules that qft does not compute, for another pooling than the last
 /// token's, and, except in training, for keys that contradict a generative reranker's tokens; training warns of these. Logs
-/// tokens that the folder sets. In other stages, if the stage is not given, throws ConfigError for embedding models and generative
-/// rerankers that are not trained. Does nothing without modules.json.
+/// tokens that the folder sets. In other stages, if the stage is not given, throws ConfigError for embedding models and
+/// generative rerankers that are not trained. Does nothing without modules.json.
 void require_modules(const config::RunConfig& config, const ModelSource& source);
 
 inline constexpr const char* kClassificationKeys = "stage: reranker and reranker_type: classification";

@@ -523,8 +523,8 @@ TEST(EarlierRun, ScoresInTheStageOfTheTraining) {
   EXPECT_EQ(c.finetuning.contrastive_margin, 0.25);
   EXPECT_EQ(c.finetuning.mrl_dims, (nlohmann::json{{"8", 1.0}}));
   EXPECT_TRUE(has_note(c, "stage 'embedding', "));
-  const RunConfig full = load({}, std::vector<std::string>{"model_name_or_path=" + run.dir, data[0], "stage=embedding"},
-                              Purpose::eval);
+  const RunConfig full =
+      load({}, std::vector<std::string>{"model_name_or_path=" + run.dir, data[0], "stage=embedding"}, Purpose::eval);
   EXPECT_EQ(full.data.query_prompt, "query: ");
   EXPECT_EQ(load_with(run, {data[0], "stage=sft"}).data.query_prompt, "") << "another stage is given";
   EXPECT_EQ(load_with(run, {data[0], "load_args=false"}).finetuning.stage, "sft");
@@ -551,7 +551,8 @@ TEST(EarlierRun, WarnsOfOtherPromptsThanInTraining) {
 TEST(EarlierRun, RefusesAnswersOfAModelThatGivesVectorsOrScores) {
   for (const auto& [settings, words] :
        {std::pair(kQueries, "run.json: stage is embedding: an embedding model does not write answers: use qft score (or"),
-        {R"({"stage": "reranker", "reranker_type": "generative"})", "a reranker does not write answers: use qft score (or stage: sft"}})
+        {R"({"stage": "reranker", "reranker_type": "generative"})",
+         "a reranker does not write answers: use qft score (or stage: sft"}})
     EXPECT_CONTAINS(error_of([&] { load_with(EarlierRun(settings), {}, Purpose::generate); }), words);
   const EarlierRun head(R"({"stage": "reranker"})");
   EXPECT_TRUE(error_of([&] { load_with(head, {}, Purpose::generate); }).ends_with("use qft score"));

@@ -167,7 +167,8 @@ TEST(SentenceModules, NameTheKeysIfTheStageIsNotGiven) {
   for (const char* stage : {"sft", "rm"}) {  // qft score without a stage takes rm
     EXPECT_TRUE(contains(refusal(embeds.run(stage), Use::inference), "is of an embedding model, and stage is")) << stage;
     EXPECT_TRUE(contains(refusal(embeds.run(stage), Use::inference), "set stage: embedding and use qft score")) << stage;
-    EXPECT_TRUE(contains(refusal(ranks.run(stage), Use::inference), "set stage: reranker and reranker_type: generative")) << stage;
+    EXPECT_TRUE(contains(refusal(ranks.run(stage), Use::inference), "set stage: reranker and reranker_type: generative"))
+        << stage;
   }
   config::RunConfig config = embeds.run("sft");
   config.given["stage"] = "the test";
