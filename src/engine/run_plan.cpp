@@ -239,8 +239,7 @@ void require_value_head(const config::RunConfig& config, const ModelSource& sour
   if (const auto file = head_file(source, spec); !file.path.empty()) return model::require_value_head(spec, file);
   if (source.trains()) return;
   const std::filesystem::path dir = model::sentence_folder(source.dir(), source.last_adapter());
-  if (const std::string keys = sentence_keys(dir);
-      !keys.empty() && (keys != kClassificationKeys || config.stage().sample != config::SampleKind::ranking))
+  if (const std::string keys = sentence_keys(dir); !keys.empty() && config.stage().sample != config::SampleKind::ranking)
     fail_config("'{}' has no {}, and stage is {}: by '{}' set {}", source.dir().string(), head_names(spec.head),
                 config.finetuning.stage, (dir / model::kModulesFile).string(), keys);
   const auto& [adapters, model] = std::pair(config.model.adapter_name_or_path, config.model.model_name_or_path);

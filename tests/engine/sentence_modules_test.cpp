@@ -127,6 +127,13 @@ TEST_F(LogitScore, OnlyTrainingMayChooseOthers) {
   EXPECT_TRUE(contains(testing::internal::GetCapturedStderr(), "training uses the answers"));
 }
 
+TEST_F(LogitScore, HasNoHeadOfAClassifier) {
+  EXPECT_TRUE(contains(refusal(folder.run("reranker"), Use::inference),
+                       "is of a generative reranker, and reranker_type is classification: set stage: reranker and "
+                       "reranker_type: generative"));
+  EXPECT_TRUE(head_of_run(folder.run("reranker"), Use::training).classifies());
+}
+
 TEST_F(LogitScore, NeedsTwoTokens) {
   for (const json& negative : {json(), json(5), json(-1), json(1 << 24), json("no")}) {
     write(5, negative);
