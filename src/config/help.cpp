@@ -117,8 +117,8 @@ constexpr ProgramKeys kProgramKeys[] = {
      "qft generate, qft chat",
      {"generate"},
      {kModelKeys, kAdapterKeys, kQuantizationKeys, kComputeKeys, kTemplateKeys},
-     {"rope_scaling", "cutoff_len", "dataset_dir", "per_device_eval_batch_size", "overwrite_output_dir", "seed", "log_level",
-      "ddp_timeout"},
+     {"rope_scaling", "cutoff_len", "dataset_dir", "stage", "per_device_eval_batch_size", "overwrite_output_dir", "seed",
+      "log_level", "ddp_timeout"},
      {},
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "template: smollm2\n"},

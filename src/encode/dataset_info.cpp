@@ -2,6 +2,7 @@
 
 #include "qft/comm/session.h"
 #include "qft/config/nearest.h"
+#include "qft/config/run_config.h"
 #include "qft/core/error.h"
 #include "qft/core/file_ending.h"
 #include "qft/core/hub.h"
@@ -454,6 +455,10 @@ std::vector<DatasetSpec> load_dataset_info(const fs::path& dataset_dir, std::spa
     specs.push_back(folder.load(name));
   }
   return specs;
+}
+
+std::string_view stage_for_datasets(const config::RunConfig& config) {
+  return config.is_given("stage") ? std::string_view(config.finetuning.stage) : std::string_view();
 }
 
 fs::path dataset_info_file(const fs::path& dataset_dir, const HubFolders& folders) {

@@ -145,4 +145,10 @@ EmbeddingOptions embedding_options(const config::FinetuningArgs& f) {
   return options;
 }
 
+void require_widths(const EmbeddingOptions& options, std::int64_t vector_length) {
+  for (const auto& [width, weight] : options.widths)
+    if (width > vector_length)
+      fail_config("mrl_dims has the width {}, but the model's vectors have {} numbers: remove it", width, vector_length);
+}
+
 }  // namespace qft::engine

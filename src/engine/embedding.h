@@ -35,6 +35,9 @@ struct EmbeddingOptions {
 /// Reads the options of a run file.
 EmbeddingOptions embedding_options(const config::FinetuningArgs& args);
 
+/// Throws ConfigError if a width exceeds the length of the model's vectors.
+void require_widths(const EmbeddingOptions& options, std::int64_t vector_length);
+
 /// Returns the loss of a batch and its gradient. `vectors` [S, D], fp64: of all sequences; they need not have length 1. Item i
 /// has the sequences [item_offsets[i], item_offsets[i + 1]): its anchor, its positive, its negatives. `labels` [I]: of the pair
 /// losses; infonce ignores them. Let s(a, b) be the cosine similarity.
@@ -44,7 +47,7 @@ EmbeddingOptions embedding_options(const config::FinetuningArgs& args);
 ///   online_contrastive: sum of these squares, not halved, over the pairs with label 1 that are farther apart than the nearest
 ///   pair with label 0, and those with label 0 that are nearer than the farthest pair with label 1
 /// With widths the sum over widths of weight * loss(the first numbers of each vector). Throws Error for items without a positive,
-/// pairs with more than two sequences, and widths above D.
+/// pairs with more than two sequences, and widths above D (require_widths).
 BatchLossResult embedding_loss(const EmbeddingOptions& options, const at::Tensor& vectors,
                                std::span<const std::int64_t> item_offsets, std::span<const double> labels);
 

@@ -270,11 +270,11 @@ BatchLossResult embedding_loss(const EmbeddingOptions& options, const Tensor& ve
   const Tensor x = vectors.to(at::kDouble);
   const bool of_pairs = options.loss != "infonce";
   const Tensor y = of_pairs ? labels_like(labels, x, item_offsets.size() - 1) : Tensor();
+  require_widths(options, x.size(1));
   auto widths = options.widths;
   if (widths.empty()) widths.emplace_back(x.size(1), 1.0);
   BatchLossResult result{.loss = 0.0, .metrics = {}, .gradient = at::zeros_like(x)};
   for (const auto& [width, weight] : widths) {
-    require(width <= x.size(1), "mrl_dims has the width {}, but the model's vectors have {} numbers", width, x.size(1));
     const UnitVectors unit(x.narrow(1, 0, width));
     const LossAndGradient part =
         of_pairs ? pair_loss(options, unit.values, item_offsets, y) : InfoNce(options.infonce, unit.values, item_offsets).run();

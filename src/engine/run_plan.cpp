@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "adapter_choice.h"
+#include "embedding.h"
 #include "sentence_modules.h"
 #include <fmt/ranges.h>
 
@@ -112,7 +113,7 @@ std::string words_of_labels(std::int64_t labels) {
 std::string keys_for(std::int64_t labels, const config::RunConfig& config, const std::filesystem::path& dir) {
   const bool ranks =
       config.stage().sample == config::SampleKind::ranking || model::sentence_model(dir) == model::SentenceModel::other;
-  if (labels == 1 && ranks) return "stage: reranker and reranker_type: classification";
+  if (labels == 1 && ranks) return kClassificationKeys;
   return fmt::format("stage: seq_cls and num_labels: {}", labels);
 }
 
@@ -128,7 +129,9 @@ std::string stage_words(const config::RunConfig& config) {
 void require_head_of_adapter(const config::RunConfig& config, const ModelSource& source, std::int64_t asked,
                              std::int64_t labels) {
   if (!source.live() || labels == asked) return;
-  const std::string keys = labels > 0 ? keys_for(labels, config, source.live()->dir)
+  const std::string described = sentence_keys(source.live()->dir);
+  const std::string keys = labels > 0           ? keys_for(labels, config, source.live()->dir)
+                           : !described.empty() ? described
                            : config.stage().sample == config::SampleKind::ranking
                                ? "reranker_type: generative if it is a generative reranker"
                                : "stage and num_labels as in its training";
@@ -191,6 +194,7 @@ model::ModelSpec spec_of(const config::RunConfig& config, const ModelSource& sou
   const model::ModelConfig& architecture = source.config();
   require_head(config, source, adapter);
   require_modules(config, source);
+  if (training && config.stage().head == config::HeadKind::vector) require_widths(embedding_options(f), architecture.hidden_size);
   if (training) require_shareable_prompts(config, architecture.rope);
   model::ModelSpec spec =
       model::ModelSpec::build(architecture, method, adapter, storage_of(config, source, method), head_of(config, architecture),
@@ -234,6 +238,10 @@ std::string head_names(const model::Head& head) {
 void require_value_head(const config::RunConfig& config, const ModelSource& source, const model::ModelSpec& spec) {
   if (const auto file = head_file(source, spec); !file.path.empty()) return model::require_value_head(spec, file);
   if (source.trains()) return;
+  const std::filesystem::path dir = model::sentence_folder(source.dir(), source.last_adapter());
+  if (const std::string keys = sentence_keys(dir); !keys.empty() && config.stage().sample != config::SampleKind::ranking)
+    fail_config("'{}' has no {}, and stage is {}: by '{}' set {}", source.dir().string(), head_names(spec.head),
+                config.finetuning.stage, (dir / model::kModulesFile).string(), keys);
   const auto& [adapters, model] = std::pair(config.model.adapter_name_or_path, config.model.model_name_or_path);
   fail_config("'{}' has no {}: it is not a {}; set {} to an output_dir of stage {}, or set another stage",
               adapters.empty() ? model : adapters.back(), head_names(spec.head),

@@ -149,20 +149,48 @@ void require_tokens_of(const config::RunConfig& config, const fs::path& dir, boo
   }
 }
 
+/// Throws ConfigError for an embedding model and a generative reranker, which have no head. `words`: the run's stage.
+void require_other_model(const fs::path& dir, std::string_view words, std::string_view remedy) {
+  const model::SentenceModel kind = model::sentence_model(dir);
+  const bool embeds = kind == model::SentenceModel::embedding;
+  if (!embeds && kind != model::SentenceModel::generative) return;
+  fail_config("'{}' is of {}, and {}: set {}{}", (dir / model::kModulesFile).string(),
+              embeds ? "an embedding model" : "a generative reranker", words, sentence_keys(dir), remedy);
+}
+
 }  // namespace
+
+std::string sentence_keys(const fs::path& dir) {
+  switch (dir.empty() ? model::SentenceModel::none : model::sentence_model(dir)) {
+    case model::SentenceModel::none:
+      break;
+    case model::SentenceModel::embedding:
+      return "stage: embedding";
+    case model::SentenceModel::generative:
+      return "stage: reranker and reranker_type: generative";
+    case model::SentenceModel::other:
+      return kClassificationKeys;
+  }
+  return {};
+}
 
 void require_modules(const config::RunConfig& config, const ModelSource& source) {
   const config::Stage& stage = config.stage();
   const bool embeds = stage.head == config::HeadKind::vector;
-  if (!embeds && stage.sample != config::SampleKind::ranking) return;
+  const bool uses_modules = embeds || stage.sample == config::SampleKind::ranking;
+  if (!uses_modules && (source.trains() || config.is_given("stage"))) return;
   const fs::path dir = described_folder(config);
   if (dir.empty()) return;
+  if (!uses_modules)
+    return require_other_model(dir, fmt::format("stage is {}", config.finetuning.stage),
+                               " and use qft score, or write stage: sft to use it as a language model");
   for (const model::SentenceModule& module : model::sentence_modules(dir))
     if (std::ranges::find(kKnownModules, module.kind) == std::end(kKnownModules))
       fail_config(
           "'{}': the module {} is not implemented (implemented: {}), and stage {} would leave it out: use a model without it",
           (dir / model::kModulesFile).string(), module.kind, fmt::join(kKnownModules, ", "), config.finetuning.stage);
   if (embeds) require_embedding_modules(dir, source.trains());
+  if (stage.classifies() && !source.trains()) require_other_model(dir, "reranker_type is classification", "");
   if (stage.head == config::HeadKind::token_difference) require_tokens_of(config, dir, source.trains());
 }
 

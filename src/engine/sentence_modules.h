@@ -4,13 +4,22 @@
 #include "qft/engine/model_source.h"
 
 #include <cstdint>
+#include <filesystem>
+#include <string>
 
 namespace qft::engine {
 
 /// In stages embedding and reranker, throws ConfigError for modules that qft does not compute, for another pooling than the last
 /// token's, and, except in training, for keys that contradict a generative reranker's tokens; training warns of these. Logs
-/// tokens that the folder sets. Does nothing without modules.json, and in other stages.
+/// tokens that the folder sets. In other stages, if the stage is not given, throws ConfigError for embedding models and
+/// generative rerankers that are not trained. Does nothing without modules.json.
 void require_modules(const config::RunConfig& config, const ModelSource& source);
+
+inline constexpr const char* kClassificationKeys = "stage: reranker and reranker_type: classification";
+
+/// Returns the keys for the model that the folder's modules.json describes, for messages: "stage: embedding". Empty if `dir` is
+/// empty or has no modules.json.
+std::string sentence_keys(const std::filesystem::path& dir);
 
 /// A generative reranker's answers.
 struct AnswerTokens {

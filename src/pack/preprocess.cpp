@@ -117,11 +117,12 @@ bool is_current_pack(const std::filesystem::path& path, const PackAttributes& at
   }
 }
 
-/// Counts the labels, and the dropped records of each dataset.
+/// Counts items, labels, and the dropped records of each dataset.
 class LabelSink : public encode::ItemSink {
  public:
   explicit LabelSink(std::size_t datasets) : drops(datasets), records(datasets) {}
   void add(encode::EncodedItem&& item) override {
+    ++items;
     for (const encode::EncodedSequence& sequence : item.sequences) labels += sequence.num_labels();
   }
   void drop(std::int32_t dataset, encode::DropReason reason, const std::string& what) override {
@@ -132,11 +133,12 @@ class LabelSink : public encode::ItemSink {
   }
   /// Adds the other ranks' counts.
   void gather(comm::Communicator& comm) {
-    json mine = {{"labels", labels}, {"records", records}, {"drops", json::array()}};
+    json mine = {{"items", items}, {"labels", labels}, {"records", records}, {"drops", json::array()}};
     for (const encode::Drops& d : drops) mine["drops"].push_back({d.counts, d.first});
     LabelSink all(drops.size());
     for (const std::string& text : comm::all_gather_strings(comm, mine.dump(-1, ' ', false, json::error_handler_t::replace))) {
       const json theirs = json::parse(text);
+      all.items += theirs["items"].get<std::int64_t>();
       all.labels += theirs["labels"].get<std::int64_t>();
       for (std::size_t d = 0; d < drops.size(); ++d) {
         all.records[d] += theirs["records"][d].get<std::int64_t>();
@@ -146,7 +148,7 @@ class LabelSink : public encode::ItemSink {
     *this = std::move(all);
   }
 
-  std::int64_t labels = 0;
+  std::int64_t items = 0, labels = 0;
   std::vector<encode::Drops> drops;   // per dataset
   std::vector<std::int64_t> records;  // records read, per dataset
 };
@@ -181,12 +183,13 @@ PackPreview preview_datasets(const config::RunConfig& config, CorpusPart part, c
     if (preview.chunks_read == preview.chunks) encode::require_usable(corpus->datasets()[d].name, sink.records[d], sink.drops[d]);
     drops += sink.drops[d];
   }
-  if (sink.labels == 0)
+  const bool labelled = config.stage().token_labels;
+  if ((labelled ? sink.labels : sink.items) == 0)
     fail_config(
         "no sample has anything to learn in the {} of {} chunks of records that were read: is cutoff_len {} too short, or are "
-        "the answers empty?{}{}",
-        preview.chunks_read, preview.chunks, config.data.cutoff_len, drops.total() == 0 ? "" : " Dropped were ",
-        encode::describe(drops));
+        "the {} empty?{}{}",
+        preview.chunks_read, preview.chunks, config.data.cutoff_len, labelled ? "answers" : "texts",
+        drops.total() == 0 ? "" : " Dropped were ", encode::describe(drops));
   return preview;
 }
 

@@ -1,4 +1,7 @@
 // Anchors with documents (stage embedding) and queries with documents (stage reranker): forms of records, sequences and tags.
+#include "qft/comm/communicator.h"
+#include "qft/pack/preprocess.h"
+
 #include "fixture.h"
 #include <fmt/format.h>
 
@@ -316,6 +319,19 @@ TEST(Passages, OtherStagesAndFormsAreRefused) {
   run.config.data.dataset.clear();
   run.add("d", "d.jsonl", R"({"a": "x", "b": "y"})", {{"columns", {{"prompt", "a"}, {"positive", "b"}}}});
   expect_error<ConfigError>([&] { run.encode(); }, {"anchors with documents", "embedding and reranker"});
+}
+
+TEST(Passages, ArePreviewedWithoutLabels) {
+  for (const char* stage : {"embedding", "reranker"}) {
+    PassageRun run(stage);
+    const auto comm = qft::comm::make_self_communicator();
+    const auto preview = [&](const char* records) {
+      run.config.data.dataset = {run.folder.write("d.jsonl", records).string()};
+      return qft::pack::preview_datasets(run.config, qft::pack::CorpusPart::train, *comm, run.folder.path() / "train.h5");
+    };
+    EXPECT_EQ(preview(R"({"query": "q", "positive": "p", "negative": "n"})").records, 1) << stage;
+    expect_error<Error>([&] { preview(R"({"query": "", "positive": "p", "negative": "n"})"); }, {"d.jsonl"});
+  }
 }
 
 }  // namespace

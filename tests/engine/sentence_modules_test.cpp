@@ -127,6 +127,13 @@ TEST_F(LogitScore, OnlyTrainingMayChooseOthers) {
   EXPECT_TRUE(contains(testing::internal::GetCapturedStderr(), "training uses the answers"));
 }
 
+TEST_F(LogitScore, HasNoHeadOfAClassifier) {
+  EXPECT_TRUE(contains(refusal(folder.run("reranker"), Use::inference),
+                       "is of a generative reranker, and reranker_type is classification: set stage: reranker and "
+                       "reranker_type: generative"));
+  EXPECT_TRUE(head_of_run(folder.run("reranker"), Use::training).classifies());
+}
+
 TEST_F(LogitScore, NeedsTwoTokens) {
   for (const json& negative : {json(), json(5), json(-1), json(1 << 24), json("no")}) {
     write(5, negative);
@@ -160,6 +167,31 @@ TEST(RerankerHead, ArchitecturesWithoutAClassifierNameTheStage) {
   const Folder folder(json::array(), config);
   EXPECT_TRUE(contains(refusal(folder.run("reranker"), Use::inference),
                        "stage reranker with reranker_type classification is not implemented for model_type qwen3_5_text"));
+}
+
+TEST(SentenceModules, NameTheKeysIfTheStageIsNotGiven) {
+  const Folder embeds(json::array({listed("Pooling", "1_Pooling")})), ranks(json::array({listed("LogitScore", "1_LogitScore")}));
+  for (const char* stage : {"sft", "rm"}) {  // qft score without a stage takes rm
+    EXPECT_TRUE(contains(refusal(embeds.run(stage), Use::inference), "is of an embedding model, and stage is")) << stage;
+    EXPECT_TRUE(contains(refusal(embeds.run(stage), Use::inference), "set stage: embedding and use qft score")) << stage;
+    EXPECT_TRUE(contains(refusal(ranks.run(stage), Use::inference), "set stage: reranker and reranker_type: generative"))
+        << stage;
+  }
+  config::RunConfig config = embeds.run("sft");
+  config.given["stage"] = "the test";
+  EXPECT_EQ(head_of_run(config, Use::inference), model::Head::language_model);
+  EXPECT_EQ(head_of_run(ranks.run("sft"), Use::training), model::Head::language_model);
+  EXPECT_EQ(sentence_keys(embeds.dir.path()), "stage: embedding");
+  EXPECT_EQ(sentence_keys({}), "");
+}
+
+TEST(MatryoshkaWidths, AreComparedWithTheModelBeforeTraining) {
+  const Folder folder(json::array());
+  config::RunConfig config = folder.run("embedding");
+  config.finetuning.mrl_dims = {{"64", 1.0}};
+  EXPECT_EQ(head_of_run(config, Use::training).kind, model::Head::Kind::vector);
+  config.finetuning.mrl_dims = {{"65", 1.0}};
+  EXPECT_TRUE(contains(refusal(config, Use::training), "mrl_dims has the width 65, but the model's vectors have 64 numbers"));
 }
 
 }  // namespace

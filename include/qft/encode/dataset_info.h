@@ -12,6 +12,10 @@
 #include <string_view>
 #include <vector>
 
+namespace qft::config {
+struct RunConfig;
+}
+
 namespace qft::encode {
 
 /// turns: each message holds a question and its answer, under tags.user and tags.assistant. blocks: openai's messages with
@@ -91,6 +95,10 @@ using HubFolders = std::map<std::string, std::string, std::less<>>;
 /// folder.
 std::vector<DatasetSpec> load_dataset_info(const std::filesystem::path& dataset_dir, std::span<const std::string> names,
                                            const HubFolders& folders = {}, std::string_view stage = {});
+
+/// Returns the stage to read the run's datasets for, before its packs are read; empty if it is not given, because a pack may set
+/// it.
+std::string_view stage_for_datasets(const config::RunConfig& config);
 
 /// Returns the path of the dataset_info.json that `dataset_dir` names on this node, even if the file does not exist; empty for
 /// "ONLINE".
