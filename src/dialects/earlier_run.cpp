@@ -158,7 +158,7 @@ void warn_of_prompt(std::string_view key, const Value& theirs, const Setting* gi
   if (given == nullptr || std::ranges::find(kPromptKeys, key) == std::end(kPromptKeys) || given->value.text == theirs.text)
     return;
   log::warn_once(fmt::format("{}: {} is {}, but the run of {} trained with {}: remove it to use the model as it was trained",
-                             given->where, key, describe(given->value), file.string(), describe(theirs)));
+                             given->where, key, describe(given->value), file.string(), describe(as_typed(theirs))));
 }
 
 /// Returns the stage and its keys if the run trained a model that gives vectors, scores of documents or classes, which is
