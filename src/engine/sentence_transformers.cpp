@@ -7,9 +7,9 @@
 #include "qft/io/companion_files.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
-#include "qft/model/classifier.h"
 #include "qft/model/config.h"
 #include "qft/model/sentence_files.h"
+#include "qft/model/tokenizer_changes.h"
 #include "qft/tokenizer/tokenizer.h"
 
 #include <algorithm>
@@ -223,8 +223,8 @@ void write_reranker(const config::RunConfig& config, FolderWriter& writer) {
                               {"modality_config", {{"text", logits}, {"message", message}}},
                               {"module_output_name", generative ? "causal_logits" : "scores"}};
   // Beside an adapter there is no config.json, and the base's may lack the padding token, which finds the last token of a text.
-  const auto padding = ordered_json::parse(model::with_pad_token("{}", config.tokenizer_path()));
-  if (!generative && !padding.empty()) transformer["config_kwargs"] = padding;
+  const auto padding = model::padding_id(config.tokenizer_path());
+  if (!generative && padding) transformer["config_kwargs"] = {{"pad_token_id", *padding}};
   writer.add(model::kSentenceTransformerFile, transformer);
   writer.add(model::kSentenceSettingsFile, settings_of_reranker(config));
 }
