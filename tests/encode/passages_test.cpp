@@ -354,6 +354,19 @@ TEST(Passages, ATemplateMayAskOneQuestion) {
   EXPECT_EQ(run.texts(R"({"query": "q", "positive": "long"})"), Texts{"Judge: find/q/lo<|end|>"});
 }
 
+/// Without a token of the document a score would say nothing about it.
+TEST(Passages, ADocumentWithoutRoomIsLeftOut) {
+  PassageRun run("reranker");
+  run.config.data.dataset = {
+      run.folder.write("d.jsonl", "{\"query\": \"abcdef\", \"positive\": \"p\", \"negative\": \"n\"}\n").string()};
+  run.config.data.cutoff_len = 9;  // abcdef<|end|>p<|end|>
+  EXPECT_EQ(qft::test::encode_all(run.config).items.size(), 1U);
+  run.config.data.cutoff_len = 8;
+  const auto none = qft::test::encode_all(run.config);
+  EXPECT_TRUE(none.items.empty());
+  EXPECT_EQ(none.counts[0].dropped[static_cast<std::size_t>(qft::encode::DropReason::no_tokens)], 1);
+}
+
 TEST(Passages, OtherStagesAndFormsAreRefused) {
   PassageRun run("reranker");
   expect_error<ConfigError>([&] { run.read(R"({"query": "q"})"); }, {"has no documents"});
