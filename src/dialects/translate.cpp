@@ -185,7 +185,8 @@ class Translator {
         allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", value);
       }
     }
-    fail_config("{}: loss_type {} is refused in stage {}: allowed are {}", setting.where, describe(setting.value), stage, allowed);
+    fail_config("{}: loss_type {} is refused in stage {}: allowed are {}", setting.where, describe(setting.value), stage,
+                allowed);
   }
 
   void convert(const Setting& setting, const Converted& row) {

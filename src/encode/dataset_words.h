@@ -35,11 +35,10 @@ struct SameColumns {
   std::string ColumnNames::* read;
   Words words;
 };
-inline const SameColumns kSameColumns[] = {{&ColumnNames::prompt, kQuestionWords}, {&ColumnNames::prompt, kTextWords},
-                                           {&ColumnNames::response, kAnswerWords}, {&ColumnNames::messages, kMessagesWords},
-                                           {&ColumnNames::system, kSystemWords},   {&ColumnNames::rejected, kRejectedWords},
-                                           {&ColumnNames::prompt, kAnchorWords},   {&ColumnNames::positive, kPositiveWords},
-                                           {&ColumnNames::positive, kAnswerWords}};
+inline const SameColumns kSameColumns[] = {
+    {&ColumnNames::prompt, kQuestionWords},   {&ColumnNames::prompt, kTextWords},       {&ColumnNames::response, kAnswerWords},
+    {&ColumnNames::messages, kMessagesWords}, {&ColumnNames::system, kSystemWords},     {&ColumnNames::rejected, kRejectedWords},
+    {&ColumnNames::prompt, kAnchorWords},     {&ColumnNames::positive, kPositiveWords}, {&ColumnNames::positive, kAnswerWords}};
 
 /// Words for each role, accepted in any message. `function` is OpenAI's old word for a tool's result; if a dataset uses it for
 /// calls, its tags say so.

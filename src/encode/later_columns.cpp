@@ -153,7 +153,8 @@ void require_as_decided(const dom::object& record, const DatasetSpec& spec) {
         std::ranges::lower_bound(spec.later, field.key, {}, [](const LaterColumn& c) { return std::string_view(c.name); });
     if (column == spec.later.end() || column->name != field.key) {
       if (!spec.passages || is_empty(field.value)) continue;
-      if (const std::string reason = describe_later_passage(field.key, kind_of(field.value), spec); !reason.empty()) refuse(reason);
+      if (const std::string reason = describe_later_passage(field.key, kind_of(field.value), spec); !reason.empty())
+        refuse(reason);
       continue;
     }
     if (is_empty(field.value)) continue;

@@ -137,8 +137,8 @@ void require_positive(const FirstRecords& seen, const ColumnNames& c, std::strin
   if (!c.positive.empty()) return;
   for (const std::string& column : c.negatives)
     if (seen.has(column))
-      fail_config("{}: the column '{}' holds negatives, but there is no column {}: add it, or {}", seen.columns.at(column), column,
-                  expected, kNameColumns);
+      fail_config("{}: the column '{}' holds negatives, but there is no column {}: add it, or {}", seen.columns.at(column),
+                  column, expected, kNameColumns);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ struct InfoNceOptions {
   double temperature = 0.1;
   bool use_batch = true;                            ///< negatives are the documents of all items, not only the item's own
   std::optional<double> fake_negative_margin = {};  ///< set: leaves out texts that are nearer than the positive by more than this
-  bool mask_duplicates = true;  ///< leaves out documents with the text of the anchor's positive
+  bool mask_duplicates = true;                      ///< leaves out documents with the text of the anchor's positive
   bool include_qq = false, include_dd = false;      ///< further terms of the softmax: other anchors; positive with documents
 };
 

@@ -140,8 +140,9 @@ TEST(Passages, AKnownNameInAnotherPlaceIsRefused) {
 /// sentence-transformers would read further texts as negatives; a source or a title would be no negative.
 TEST(Passages, FurtherTextsBesideKnownNamesAreRefused) {
   PassageRun run("embedding");
-  for (const char* record : {R"({"question": "a", "answer": "p", "wrong": "n"})", R"({"query": "a", "answer": "p", "wrong": ["n"]})",
-                             R"({"wrong": "n", "instruction": "a", "input": "", "output": "p"})"})
+  for (const char* record :
+       {R"({"question": "a", "answer": "p", "wrong": "n"})", R"({"query": "a", "answer": "p", "wrong": ["n"]})",
+        R"({"wrong": "n", "instruction": "a", "input": "", "output": "p"})"})
     expect_error<ConfigError>([&] { run.read(record); }, {"the column 'wrong' holds texts", "rename it to negative"});
   const std::string pair = R"({"query": "a", "answer": "p"})";
   expect_error<Error>([&] { run.read(after_first_records(pair, R"({"query": "a", "answer": "p", "wrong": "n"})")); },
@@ -152,10 +153,10 @@ TEST(Passages, FurtherTextsBesideKnownNamesAreRefused) {
 TEST(Passages, NegativesNeedAPositive) {
   PassageRun run("embedding");
   for (const char* record : {R"({"anchor": "a", "negative": ["n", "m"]})", R"({"anchor": "a", "negative": "n"})"})
-    expect_error<ConfigError>([&] { run.read(record); }, {"the column 'negative' holds negatives", "there is no column positive"});
-  expect_error<ConfigError>(
-      [&] { run.read(R"({"messages": [{"role": "user", "content": "a"}], "rejected_response": "n"})"); },
-      {"there is no column positive_messages"});
+    expect_error<ConfigError>([&] { run.read(record); },
+                              {"the column 'negative' holds negatives", "there is no column positive"});
+  expect_error<ConfigError>([&] { run.read(R"({"messages": [{"role": "user", "content": "a"}], "rejected_response": "n"})"); },
+                            {"there is no column positive_messages"});
 }
 
 TEST(Passages, OnlyKnownColumnsAreNegatives) {
