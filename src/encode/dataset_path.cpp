@@ -64,7 +64,8 @@ DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name, con
   if (spec.passages)
     if (const std::vector<std::string> unread = unread_texts(seen, spec); !unread.empty())
       log::warn(
-          "dataset {}: the texts in the columns {} are not read; name them in dataset_info.json as negative if they are negatives",
+          "dataset {}: the texts in the columns {} are not read; if they are negatives, name them as negative in "
+          "dataset_info.json",
           name, fmt::join(unread, ", "));
   if (const std::string& weight = spec.columns.weight; seen.has(weight))
     log::warn("dataset {}: the column '{}' is used as the weight of each record's labels; rename it if it means something else",
