@@ -49,7 +49,7 @@ void refuse_other_negatives(const FirstRecords& seen) {
 /// nothing: it may be any of them.
 enum class PassageRole { unknown, anchor, positive, negative, other };
 
-PassageRole role_of(std::string_view column) {
+PassageRole passage_role(std::string_view column) {
   if (column == "text") return PassageRole::unknown;
   if (is_one_of(column, kAnchorWords) || is_one_of(column, kQuestionWords)) return PassageRole::anchor;
   if (is_one_of(column, kPositiveWords) || is_one_of(column, kAnswerWords) || column == "chosen") return PassageRole::positive;
@@ -86,7 +86,7 @@ std::string describe_further_text(std::string_view column, const ColumnNames& c)
       "{}: the columns {} cannot be read in order as anchor, positive and negatives: '{}' would be {}, but its name says {}: "
       "rename the columns to anchor, positive and negative, or {}",
       seen.columns.at(column), fmt::join(texts, ", "), column, kPlaces[std::min<std::size_t>(place, 2)],
-      kMeanings[static_cast<std::size_t>(role_of(column))], kNameColumns);
+      kMeanings[static_cast<std::size_t>(passage_role(column))], kNameColumns);
 }
 
 /// Takes the columns in the records' order, as sentence-transformers does: anchor, positive, negatives.
@@ -104,7 +104,7 @@ void take_in_order(const FirstRecords& seen, const std::string& where, ColumnNam
   if (texts.empty()) fail_config("{}: no record has a text: expected columns such as anchor, positive and negative", where);
   const PassageRole roles[] = {PassageRole::anchor, PassageRole::positive, PassageRole::negative};
   for (std::size_t i = 0; texts.size() > 1 && i < texts.size(); ++i)
-    if (const PassageRole role = role_of(texts[i]); role != PassageRole::unknown && role != roles[std::min<std::size_t>(i, 2)])
+    if (const PassageRole role = passage_role(texts[i]); role != PassageRole::unknown && role != roles[std::min<std::size_t>(i, 2)])
       refuse_order(texts, i, seen);
   c.prompt = texts[0];
   if (texts.size() > 1) c.positive = texts[1];
