@@ -133,6 +133,8 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
   field(
       Field("infonce_fake_neg_margin", "infonce_mask_fake_negative: the margin, a difference of cosine similarities").at_least(0),
       &infonce_fake_neg_margin);
+  field(Field("infonce_mask_duplicates", "infonce: leave out documents with the same text as the anchor's positive"),
+        &infonce_mask_duplicates);
   field(Field("infonce_include_qq", "infonce: the other anchors of the batch are negatives too"), &infonce_include_qq);
   field(Field("infonce_include_dd", "infonce: the softmax also has the similarities of the positive with the other documents"),
         &infonce_include_dd);

@@ -73,6 +73,7 @@ constexpr ProgramKeys kProgramKeys[] = {
       "infonce_hard_negatives",
       "infonce_mask_fake_negative",
       "infonce_fake_neg_margin",
+      "infonce_mask_duplicates",
       "infonce_include_qq",
       "infonce_include_dd",
       "contrastive_margin",

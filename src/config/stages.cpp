@@ -205,6 +205,7 @@ const Stage kStages[] = {
               {"infonce_hard_negatives", "embedding_loss", {"infonce"}},
               {"infonce_mask_fake_negative", "infonce_use_batch"},
               {"infonce_fake_neg_margin", "infonce_mask_fake_negative"},
+              {"infonce_mask_duplicates", "embedding_loss", {"infonce"}},
               {"infonce_include_qq", "infonce_use_batch"},
               {"infonce_include_dd", "infonce_use_batch"},
               {"contrastive_margin", "embedding_loss", {"contrastive", "online_contrastive"}},

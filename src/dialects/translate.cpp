@@ -169,7 +169,28 @@ class Translator {
     return false;
   }
 
+  /// Refuses losses of another task: the stage's default loss would train in their place.
+  void require_loss_of_stage(const Setting& setting, const Converted& row) const {
+    std::string stage;
+    for (const Setting& s : settings_)
+      if (const std::string task = word_of(s.value); s.key == "stage" || s.key == "task_type")
+        stage = task == "generative_reranker" ? "reranker" : task;
+    const std::string word = word_of(setting.value), key = stage + "_loss";
+    if (word == "null" || (stage != "embedding" && stage != "reranker")) return;
+    std::string allowed;
+    for (const Case& each : row.cases) {
+      if (std::ranges::none_of(each.sets, [&](const Assignment& set) { return set.key == key; })) continue;
+      for (const std::string_view value : each.values) {
+        if (value == word) return;
+        allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", value);
+      }
+    }
+    fail_config("{}: loss_type {} is refused in stage {}: allowed are {}", setting.where, describe(setting.value), stage,
+                allowed);
+  }
+
   void convert(const Setting& setting, const Converted& row) {
+    if (setting.key == "loss_type") require_loss_of_stage(setting, row);
     const std::string word = word_of(setting.value);
     for (const Case& each : row.cases) {
       const auto fits = std::ranges::find_if(each.values, [&](std::string_view value) {

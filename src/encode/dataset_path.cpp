@@ -61,6 +61,12 @@ DatasetSpec dataset_of(std::vector<fs::path> files, const std::string& name, con
   const std::int64_t others = std::ssize(spec.files) - 1;
   const std::string from = others == 0 ? first : fmt::format("{} and {}", first, count_noun(others, "more file"));
   log::info("dataset {}: {}reads {}", name, name_says_file ? "" : from + "; ", columns_read(spec, seen));
+  if (spec.passages)
+    if (const std::vector<std::string> unread = unread_texts(seen, spec); !unread.empty())
+      log::warn(
+          "dataset {}: the texts in the columns {} are not read; if they are negatives, name them as negative in "
+          "dataset_info.json",
+          name, fmt::join(unread, ", "));
   if (const std::string& weight = spec.columns.weight; seen.has(weight))
     log::warn("dataset {}: the column '{}' is used as the weight of each record's labels; rename it if it means something else",
               name, weight);

@@ -23,7 +23,7 @@ inline const Words kAnchorWords = {"query", "anchor", "sentence1", "question"};
 inline const Words kPositiveWords = {"positive", "response", "sentence2", "docs", "documents",
                                      "document", "passage",  "answer",    "text", "pos"};
 inline const Words kPositiveMessagesWords = {"positive_messages", "positive"};
-inline const Words kNegativeWords = {"negative", "negatives", "negative_messages", "rejected_response", "neg"};
+inline const Words kNegativeWords = {"negative", "negatives", "negative_messages", "rejected_response", "rejected", "neg"};
 inline const Words kPassageLabels = {"label", "labels", "score", "scores"};
 inline const Words kAllWords[] = {
     kMessagesWords, kSystemWords,  kQuestionWords, kAnswerWords, kTextWords,   kInputWords,    kRejectedWords,
@@ -35,10 +35,10 @@ struct SameColumns {
   std::string ColumnNames::* read;
   Words words;
 };
-inline const SameColumns kSameColumns[] = {{&ColumnNames::prompt, kQuestionWords}, {&ColumnNames::prompt, kTextWords},
-                                           {&ColumnNames::response, kAnswerWords}, {&ColumnNames::messages, kMessagesWords},
-                                           {&ColumnNames::system, kSystemWords},   {&ColumnNames::rejected, kRejectedWords},
-                                           {&ColumnNames::prompt, kAnchorWords},   {&ColumnNames::positive, kPositiveWords}};
+inline const SameColumns kSameColumns[] = {
+    {&ColumnNames::prompt, kQuestionWords},   {&ColumnNames::prompt, kTextWords},       {&ColumnNames::response, kAnswerWords},
+    {&ColumnNames::messages, kMessagesWords}, {&ColumnNames::system, kSystemWords},     {&ColumnNames::rejected, kRejectedWords},
+    {&ColumnNames::prompt, kAnchorWords},     {&ColumnNames::positive, kPositiveWords}, {&ColumnNames::positive, kAnswerWords}};
 
 /// Words for each role, accepted in any message. `function` is OpenAI's old word for a tool's result; if a dataset uses it for
 /// calls, its tags say so.

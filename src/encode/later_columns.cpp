@@ -153,12 +153,15 @@ void require_as_decided(const dom::object& record, const DatasetSpec& spec) {
         std::ranges::lower_bound(spec.later, field.key, {}, [](const LaterColumn& c) { return std::string_view(c.name); });
     if (column == spec.later.end() || column->name != field.key) {
       if (!spec.passages || is_empty(field.value)) continue;
-      if (const std::string reason = describe_later_passage(field.key, spec); !reason.empty()) refuse(reason);
+      if (const std::string reason = describe_later_passage(field.key, kind_of(field.value), spec); !reason.empty())
+        refuse(reason);
       continue;
     }
     if (is_empty(field.value)) continue;
-    if ((column->kinds & kind_of(field.value)) != 0) refuse(column->reason);
-    if (const std::string& read = column->instead_of; !read.empty() && !find(record, read))
+    const std::string& read = column->instead_of;
+    const bool replaces = !read.empty() && !find(record, read);
+    if ((column->kinds & kind_of(field.value)) != 0 && !(spec.passages && replaces)) refuse(column->reason);
+    if (replaces)
       fail(
           "{}: the first {} records use '{}' instead, which this record lacks; rename the column, or describe the file in "
           "dataset_info.json",

@@ -29,6 +29,19 @@ Column part_of(const Column& column, std::int64_t first, std::int64_t last) {
 
 }  // namespace
 
+Column token_hashes(const loader::MicroBatch& batch) {
+  Column column{IndexSpace::sequence, {}, {}};
+  for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
+    std::uint64_t hash = 14695981039346656037U;  // FNV-1a over tokens, with a shift that carries high bits down
+    for (std::int32_t t = batch.cu_seqlens[s]; t < batch.cu_seqlens[s + 1]; ++t) {
+      hash = (hash ^ static_cast<std::uint32_t>(batch.tokens[static_cast<std::size_t>(t)])) * 1099511628211U;
+      hash ^= hash >> 29U;
+    }
+    column.values.push_back(static_cast<double>(hash >> 11U));  // 53 bits: exact as a double
+  }
+  return column;
+}
+
 BatchVectors::BatchVectors(const SourceContext& context, BatchVectorOptions options)
     : instance_(context.instance), options_(std::move(options)), training_(context.training), config_(context.config) {
   QFT_ASSERT(instance_.spec().head.kind == model::Head::Kind::vector, "the model's head gives no vectors");
@@ -55,6 +68,10 @@ void BatchVectors::observe(const SourceBatch& batch, const Inputs& inputs) {
     for (std::size_t k = 1; k < micro.item_offsets.size(); ++k)
       part.item_lengths.push_back(micro.item_offsets[k] - micro.item_offsets[k - 1]);
     for (const auto& [name, space] : options_.columns) {
+      if (name == columns::kTokenHashes) {
+        part.columns.emplace(name, token_hashes(micro));
+        continue;
+      }
       const auto column = micro.columns.find(name);
       require(column != micro.columns.end() && column->second.space == space && !column->second.has_lists(),
               "the micro-batch has no numbers '{}' for the loss of the batch", name);

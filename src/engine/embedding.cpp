@@ -79,8 +79,8 @@ void check_texts(const pack::PackReader& pack, const loader::ItemSubset& items, 
                                          : "infonce_use_batch is false, so an anchor is compared only with its own");
 }
 
-std::span<const double> pair_labels(const Columns& columns) {
-  const auto found = columns.find(columns::kPairLabel);
+std::span<const double> numbers_of(const Columns& columns, std::string_view name) {
+  const auto found = columns.find(name);
   return found == columns.end() ? std::span<const double>() : std::span<const double>(found->second.values);
 }
 
@@ -99,15 +99,19 @@ Sources make_embedding_sources(const SourceContext& context) {
   const EmbeddingOptions options = embedding_options(context.config.finetuning);
   const auto metrics = metrics_of(context.config);
   BatchVectorOptions of_batch{.loss = {}, .metrics = {metrics.begin(), metrics.end()}};
+  if (options.loss == "infonce" && options.infonce.mask_duplicates)
+    of_batch.columns.emplace(columns::kTokenHashes, IndexSpace::sequence);
   if (options.loss != "infonce") of_batch.columns.emplace(columns::kPairLabel, IndexSpace::item);
   of_batch.evaluation_metrics = [options](const at::Tensor& vectors, std::span<const std::int64_t> item_offsets,
                                           const Columns& columns) {
-    return embedding_metrics(options, vectors, item_offsets, pair_labels(columns));
+    return embedding_metrics(options, vectors, item_offsets, numbers_of(columns, columns::kPairLabel),
+                             numbers_of(columns, columns::kTokenHashes));
   };
   of_batch.loss = [options, training = context.training](const at::Tensor& vectors, std::span<const std::int64_t> item_offsets,
                                                          const Columns& columns) {
-    BatchLossResult result = embedding_loss(options, vectors, item_offsets, pair_labels(columns));
-    if (training && options.loss == "infonce") result.metrics = embedding_metrics(options, vectors, item_offsets, {});
+    const auto texts = numbers_of(columns, columns::kTokenHashes);
+    BatchLossResult result = embedding_loss(options, vectors, item_offsets, numbers_of(columns, columns::kPairLabel), texts);
+    if (training && options.loss == "infonce") result.metrics = embedding_metrics(options, vectors, item_offsets, {}, texts);
     return result;
   };
   Sources sources;
@@ -138,6 +142,7 @@ EmbeddingOptions embedding_options(const config::FinetuningArgs& f) {
       .temperature = f.infonce_temperature,
       .use_batch = f.infonce_use_batch,
       .fake_negative_margin = f.infonce_mask_fake_negative ? std::optional(f.infonce_fake_neg_margin) : std::nullopt,
+      .mask_duplicates = f.infonce_mask_duplicates,
       .include_qq = f.infonce_include_qq,
       .include_dd = f.infonce_include_dd};
   for (const auto& [width, weight] : f.mrl_dims.items())

@@ -60,13 +60,18 @@ Rows rows_of(std::span<const std::int64_t> offsets, const Tensor& like) {
 /// InfoNCE of unit vectors, in blocks of anchors.
 class InfoNce {
  public:
-  InfoNce(const InfoNceOptions& options, const Tensor& unit, std::span<const std::int64_t> offsets)
+  /// `texts` [S]: equal for equal texts; empty: no duplicates are left out.
+  InfoNce(const InfoNceOptions& options, const Tensor& unit, std::span<const std::int64_t> offsets, std::span<const double> texts)
       : options_(options),
         unit_(unit),
         rows_(rows_of(offsets, unit)),
         anchors_(unit.index_select(0, rows_.anchors)),
         documents_(unit.index_select(0, rows_.documents)),
-        positives_(documents_.index_select(0, rows_.positives)) {}
+        positives_(documents_.index_select(0, rows_.positives)) {
+    if (!options.mask_duplicates || texts.empty()) return;
+    require(std::ssize(texts) == unit.size(0), "the batch has {} vectors, but {} texts", unit.size(0), texts.size());
+    texts_ = at::tensor(std::vector<double>(texts.begin(), texts.end()), unit.options()).index_select(0, rows_.documents);
+  }
 
   LossAndGradient run();
   std::map<std::string, double> metrics() const;
@@ -81,20 +86,30 @@ class InfoNce {
   };
   std::int64_t size() const { return anchors_.size(0); }
   Block block(std::int64_t begin) const;
+  /// Sets similarities [b, M] to kNever for the other documents that have the positive's text.
+  void leave_out_duplicates(const Tensor& own, Tensor& similarities) const;
   double add_block(const Block& block);
 
   const InfoNceOptions& options_;
   const Tensor& unit_;
   Rows rows_;
   Tensor anchors_, documents_, positives_;
+  Tensor texts_;  ///< [M] hashes of the documents; undefined: duplicates count
   Tensor grad_anchors_, grad_documents_, grad_positives_;
 };
+
+void InfoNce::leave_out_duplicates(const Tensor& own, Tensor& similarities) const {
+  if (!texts_.defined()) return;
+  const Tensor same = texts_.unsqueeze(0).eq(texts_.index_select(0, own.squeeze(1)).unsqueeze(1));
+  similarities.masked_fill_(same.scatter_(1, own, 0), kNever);
+}
 
 InfoNce::Block InfoNce::block(std::int64_t begin) const {
   Block b{begin, std::min(kAnchorBlock, size() - begin), {}, {}, {}};
   b.own = rows_.positives.narrow(0, begin, b.count).unsqueeze(1);
   b.documents = anchors_.narrow(0, begin, b.count).mm(documents_.t());
   b.positive = b.documents.gather(1, b.own).squeeze(1);
+  leave_out_duplicates(b.own, b.documents);
   if (options_.use_batch) return b;
   const Tensor items = at::arange(begin, begin + b.count, rows_.items.options()).unsqueeze(1);
   b.documents.masked_fill_(rows_.items.unsqueeze(0).ne(items), kNever);
@@ -112,7 +127,11 @@ double InfoNce::add_block(const Block& b) {
     for (Tensor& part : parts) part = part.masked_fill(part.gt(bound), kNever);
   }
   if (qq) parts[1].diagonal(b.begin).fill_(kNever);  // the anchor itself
-  if (dd) parts.push_back(positives.mm(documents_.t()).scatter_(1, b.own, kNever));
+  if (dd) {
+    Tensor others = positives.mm(documents_.t()).scatter_(1, b.own, kNever);
+    leave_out_duplicates(b.own, others);
+    parts.push_back(others);
+  }
   const Tensor logits = at::cat(parts, 1) / options_.temperature, sums = at::logsumexp(logits, {1});
   const double scale = 1.0 / (options_.temperature * static_cast<double>(size()));
   const Tensor weights = at::exp(logits - sums.unsqueeze(1)) * scale;
@@ -266,7 +285,7 @@ std::map<std::string, double> pair_metrics(const Tensor& unit, std::span<const s
 }  // namespace
 
 BatchLossResult embedding_loss(const EmbeddingOptions& options, const Tensor& vectors, std::span<const std::int64_t> item_offsets,
-                               std::span<const double> labels) {
+                               std::span<const double> labels, std::span<const double> texts) {
   const Tensor x = vectors.to(at::kDouble);
   const bool of_pairs = options.loss != "infonce";
   const Tensor y = of_pairs ? labels_like(labels, x, item_offsets.size() - 1) : Tensor();
@@ -276,8 +295,8 @@ BatchLossResult embedding_loss(const EmbeddingOptions& options, const Tensor& ve
   BatchLossResult result{.loss = 0.0, .metrics = {}, .gradient = at::zeros_like(x)};
   for (const auto& [width, weight] : widths) {
     const UnitVectors unit(x.narrow(1, 0, width));
-    const LossAndGradient part =
-        of_pairs ? pair_loss(options, unit.values, item_offsets, y) : InfoNce(options.infonce, unit.values, item_offsets).run();
+    const LossAndGradient part = of_pairs ? pair_loss(options, unit.values, item_offsets, y)
+                                          : InfoNce(options.infonce, unit.values, item_offsets, texts).run();
     result.loss += weight * part.loss;
     result.gradient.narrow(1, 0, width).add_(unit.backward(part.gradient), weight);
   }
@@ -285,9 +304,10 @@ BatchLossResult embedding_loss(const EmbeddingOptions& options, const Tensor& ve
 }
 
 std::map<std::string, double> embedding_metrics(const EmbeddingOptions& options, const Tensor& vectors,
-                                                std::span<const std::int64_t> item_offsets, std::span<const double> labels) {
+                                                std::span<const std::int64_t> item_offsets, std::span<const double> labels,
+                                                std::span<const double> texts) {
   const UnitVectors unit(vectors.to(at::kDouble));
-  if (options.loss == "infonce") return InfoNce(options.infonce, unit.values, item_offsets).metrics();
+  if (options.loss == "infonce") return InfoNce(options.infonce, unit.values, item_offsets, texts).metrics();
   return pair_metrics(unit.values, item_offsets, labels_like(labels, unit.values, item_offsets.size() - 1));
 }
 

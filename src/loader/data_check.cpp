@@ -105,6 +105,7 @@ class CheckSink : public encode::ItemSink {
       hasher.update(sequence.span_weights.data(), sequence.span_weights.size() * sizeof(float));
       tokens += static_cast<std::int64_t>(sequence.ids.size());
       labels += sequence.num_labels();
+      longest_text = std::max(longest_text, std::ssize(sequence.ids));
       is_empty |= corpus_.learns_tokens() && lacks_answer(sequence);
     }
     const std::string place =
@@ -121,6 +122,7 @@ class CheckSink : public encode::ItemSink {
   }
 
   std::vector<std::int32_t> lengths, label_counts;
+  std::ptrdiff_t longest_text = 0;  // tokens
 
  private:
   // Reports only the first one of a record.
@@ -177,6 +179,7 @@ void add_lengths(const CheckSink& sink, DataReport& report) {
   report.median = sorted[last / 2];
   report.p90 = sorted[last * 9 / 10];
   report.longest = sorted.back();
+  if (report.longest_text) report.longest_text = sink.longest_text;
 }
 
 void add_steps(const CheckSink& sink, const config::RunConfig& config, int ranks, DataReport& report) {
@@ -207,6 +210,8 @@ DataReport check_data(config::RunConfig config, pack::CorpusPart part, int ranks
   const auto corpus = pack::Corpus::open(config, part);
   DataReport report;
   report.cutoff_len = config.data.cutoff_len;
+  report.token_labels = config.stage().token_labels;
+  if (config.stage().sequences == 0) report.longest_text = 0;
   report.findings = kinds();
   CheckSink sink(*corpus, report.findings);
   for (std::size_t chunk = 0; chunk < corpus->num_chunks(); ++chunk)
@@ -242,9 +247,10 @@ nlohmann::ordered_json DataReport::to_json() const {
 
 std::string DataReport::to_text() const {
   std::string text = fmt::format(
-      "{} records, {} samples, {} tokens ({} to learn)\n"
-      "tokens of a sample: shortest {}, median {}, 90 % up to {}, longest {} (cutoff_len {})\n",
-      records, samples, tokens, label_tokens, shortest, median, p90, longest, cutoff_len);
+      "{} records, {} samples, {} tokens{}\n"
+      "tokens of a sample: shortest {}, median {}, 90 % up to {}, longest {}{} (cutoff_len {})\n",
+      records, samples, tokens, token_labels ? fmt::format(" ({} to learn)", label_tokens) : "", shortest, median, p90, longest,
+      longest_text ? fmt::format("; longest text {}", *longest_text) : "", cutoff_len);
   if (total_steps > 0)
     text += fmt::format("steps: {} per epoch, {} in total, global batch {}\n", steps_per_epoch, total_steps, global_batch_size);
   for (const Finding& f : findings) {

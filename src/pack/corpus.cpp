@@ -467,6 +467,8 @@ class Corpus::ChunkReader {
   // Explains the encoder's reason with the names of the columns.
   static encode::Drop explain(encode::DropReason reason, const encode::DatasetSpec& spec) {
     const encode::ColumnNames& c = spec.columns;
+    if (reason == encode::DropReason::no_tokens && spec.passages)
+      return {reason, "cutoff_len leaves no token of a document: raise it, or shorten the query"};
     if (reason != encode::DropReason::no_answer) return {reason};
     if (spec.ranking)
       return {reason, fmt::format("'{}' or '{}' is missing or null", c.chosen.empty() ? c.messages : c.chosen, c.rejected)};

@@ -111,8 +111,10 @@ std::string format_items(const PackReader& pack, const tokenizer::Tokenizer& tok
 
 std::vector<std::string> sample_lines(const PackReader& pack, std::int64_t number, const tokenizer::Tokenizer& tokenizer) {
   const encode::EncodedItem item = pack.item(number);
-  std::vector<std::string> lines = {fmt::format("first sample: record {} of {}; [[ ]] marks the learned text", item.source_index,
-                                                pack.attributes().sources[static_cast<std::size_t>(item.dataset)].name)};
+  std::vector<std::string> lines = {
+      fmt::format("first sample: record {} of {}{}", item.source_index,
+                  pack.attributes().sources[static_cast<std::size_t>(item.dataset)].name,
+                  pack.attributes().stage_row().token_labels ? "; [[ ]] marks the learned text" : "")};
   for (std::size_t s = 0; s < item.sequences.size(); ++s) {
     const encode::EncodedSequence& sequence = item.sequences[s];
     std::string text;

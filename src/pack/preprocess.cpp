@@ -64,9 +64,9 @@ void check_same_inputs(const PackAttributes& attributes, comm::Communicator& com
 void log_result(const std::filesystem::path& path, const PackReport& report, const config::RunConfig& config,
                 const std::string& speed) {
   const PackSummary& s = report.summary;
-  log::info("packed {} into {}, {} tokens ({} to learn), {}: {} ({})", count_noun(s.records, "record"),
-            count_noun(s.items, "item"), s.tokens, s.labels, format_bytes(static_cast<double>(s.file_bytes)), path.string(),
-            speed);
+  log::info("packed {} into {}, {} tokens{}, {}: {} ({})", count_noun(s.records, "record"), count_noun(s.items, "item"), s.tokens,
+            config.stage().token_labels ? fmt::format(" ({} to learn)", s.labels) : "",
+            format_bytes(static_cast<double>(s.file_bytes)), path.string(), speed);
   if (s.truncated > 0)
     log::warn("{} of {} ({:.1f}%) are longer than cutoff_len {} and were cut: raise it to keep them whole", s.truncated,
               count_noun(s.records, "record"), 100.0 * static_cast<double>(s.truncated) / static_cast<double>(s.records),

@@ -104,7 +104,8 @@ Workload full_rows(const config::RunConfig& config, int ranks, int item_sequence
   all.steps = {step};
   all.largest = shape;
   all.total_steps = std::max<std::int64_t>(t.max_steps, 0);
-  all.description = fmt::format("no pack yet: every sample as long as cutoff_len ({} tokens), every token a label", cutoff);
+  all.description = fmt::format("no pack yet: every sample as long as cutoff_len ({} tokens){}", cutoff,
+                                config.stage().token_labels ? ", every token a label" : "");
   return all;
 }
 

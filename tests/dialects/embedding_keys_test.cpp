@@ -39,6 +39,16 @@ TEST(EmbeddingKeys, TaskAndLossSelectTheStage) {
   EXPECT_EQ(g.reranker_loss, "pointwise");
 }
 
+TEST(EmbeddingKeys, ALossOfAnotherTaskIsRefused) {
+  for (const char* loss : {"triplet", "pointwise_reranker", "sigmoid", "cross_entropy"}) {
+    const std::string error = error_of_arguments({"--task_type=embedding", std::string("--loss_type=") + loss});
+    EXPECT_CONTAINS(error, "is refused in stage embedding: allowed are infonce, cosine_similarity");
+    EXPECT_EQ(error.find("simpo"), error.npos) << error;
+  }
+  EXPECT_CONTAINS(error_of_arguments({"--task_type=generative_reranker", "--loss_type=infonce"}),
+                  "is refused in stage reranker: allowed are pointwise_reranker");
+}
+
 TEST(EmbeddingKeys, VariablesAreArgumentsOrInTheEnvironment) {
   EXPECT_EQ(load_arguments({"--task_type=embedding", "INFONCE_TEMPERATURE=0.02"}).finetuning.infonce_temperature, 0.02);
   const Variable temperature("INFONCE_TEMPERATURE", "0.05"), queries("INFONCE_INCLUDE_QQ", "true");

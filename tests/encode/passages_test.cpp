@@ -49,6 +49,13 @@ std::string tag(const EncodedItem& item, std::string_view name) {
   return "(none)";
 }
 
+/// 64 records like `first`, then `later`.
+std::string after_first_records(const std::string& first, const std::string& later) {
+  std::string text;
+  for (int i = 0; i < 64; ++i) text += first + "\n";
+  return text + later + "\n";
+}
+
 TEST(Passages, AllFormsOfAnEmbeddingRecordReadAlike) {
   PassageRun run("embedding");
   const Texts expected = {"a<|end|>", "p<|end|>", "n<|end|>", "m<|end|>"};
@@ -109,6 +116,52 @@ TEST(Passages, NumbersAreNoTexts) {
   expect_error<ConfigError>([&] { run.read(R"({"title": "a", "body": "p", "year": 1990})"); }, {"'year' holds numbers"});
 }
 
+/// An empty input must not become the positive, nor the right answer a negative.
+TEST(Passages, InstructionsAndPairsOfAnswersAreReadByName) {
+  PassageRun run("embedding");
+  EXPECT_EQ(run.texts(R"({"instruction": "a", "input": "", "output": "p"})"), (Texts{"a<|end|>", "p<|end|>"}));
+  EXPECT_EQ(run.texts(R"({"output": "p", "instruction": "a", "input": "b"})"), (Texts{"a\nb<|end|>", "p<|end|>"}));
+  EXPECT_EQ(run.texts(R"({"prompt": "a", "completion": "p"})"), (Texts{"a<|end|>", "p<|end|>"}));
+  const Texts triple = {"a<|end|>", "p<|end|>", "n<|end|>"};
+  EXPECT_EQ(run.texts(R"({"instruction": "a", "input": "", "chosen": "p", "rejected": "n"})"), triple);
+  EXPECT_EQ(run.texts(R"({"rejected": "n", "chosen": "p", "prompt": "a"})"), triple);
+  EXPECT_EQ(run.texts(R"({"query": "a", "response": "p", "rejected": "n"})"), triple);
+}
+
+TEST(Passages, AKnownNameInAnotherPlaceIsRefused) {
+  PassageRun run("embedding");
+  const auto refuses = [&](const char* record, const std::string& part) {
+    expect_error<ConfigError>([&] { run.read(record); }, {part, "rename the columns", "dataset_info.json"});
+  };
+  refuses(R"({"instruction": "a", "input": "b"})", "'input' would be the positive, but its name says an anchor");
+  refuses(R"({"output": "a", "other": "b"})", "'output' would be the anchor, but its name says a positive");
+  refuses(R"({"first": "a", "second": "b", "history": "c"})", "its name says a part of a conversation");
+  EXPECT_EQ(run.texts(R"({"question": "a", "context": "p"})"), (Texts{"a<|end|>", "p<|end|>"}));
+  EXPECT_EQ(run.texts(R"({"title": "a", "answer": "p", "wrong": "n"})"), (Texts{"a<|end|>", "p<|end|>", "n<|end|>"}));
+}
+
+/// sentence-transformers would read further texts as negatives; a source or a title would be no negative.
+TEST(Passages, FurtherTextsBesideKnownNamesAreRefused) {
+  PassageRun run("embedding");
+  for (const char* record :
+       {R"({"question": "a", "answer": "p", "wrong": "n"})", R"({"query": "a", "answer": "p", "wrong": ["n"]})",
+        R"({"wrong": "n", "instruction": "a", "input": "", "output": "p"})"})
+    expect_error<ConfigError>([&] { run.read(record); }, {"the column 'wrong' holds texts", "rename it to negative"});
+  const std::string pair = R"({"query": "a", "answer": "p"})";
+  expect_error<Error>([&] { run.read(after_first_records(pair, R"({"query": "a", "answer": "p", "wrong": "n"})")); },
+                      {"wrong: none of the first 64 records", "rename it to negative"});
+  EXPECT_EQ(run.texts(R"({"query": "a", "answer": "p", "id": "7", "year": 1990, "type": "x", "pos_scores": [1.0]})").size(), 2U);
+}
+
+TEST(Passages, NegativesNeedAPositive) {
+  PassageRun run("embedding");
+  for (const char* record : {R"({"anchor": "a", "negative": ["n", "m"]})", R"({"anchor": "a", "negative": "n"})"})
+    expect_error<ConfigError>([&] { run.read(record); },
+                              {"the column 'negative' holds negatives", "there is no column positive"});
+  expect_error<ConfigError>([&] { run.read(R"({"messages": [{"role": "user", "content": "a"}], "rejected_response": "n"})"); },
+                            {"there is no column positive_messages"});
+}
+
 TEST(Passages, OnlyKnownColumnsAreNegatives) {
   PassageRun run("embedding");
   for (const char* column : {"negative_ids", "negative_doc_id", "negative_score", "negative_passages", "negative_"}) {
@@ -119,13 +172,6 @@ TEST(Passages, OnlyKnownColumnsAreNegatives) {
     refuses(R"({"query": "a", "positive": "p", "negative": "n"})");
     refuses(R"({"messages": [{"role": "user", "content": "a"}], "positive_messages": [[{"role": "user", "content": "p"}]]})");
   }
-}
-
-/// 64 records like `first`, then `later`.
-std::string after_first_records(const std::string& first, const std::string& later) {
-  std::string text;
-  for (int i = 0; i < 64; ++i) text += first + "\n";
-  return text + later + "\n";
 }
 
 TEST(Passages, LaterColumnsThatWouldBeReadAreRefused) {
@@ -310,6 +356,19 @@ TEST(Passages, ATemplateMayAskOneQuestion) {
             (Texts{"Judge: match/q/p<|end|>", "Judge: own/q/n<|end|>"}));
   run.config.data.cutoff_len = 17;
   EXPECT_EQ(run.texts(R"({"query": "q", "positive": "long"})"), Texts{"Judge: find/q/lo<|end|>"});
+}
+
+/// Without a token of the document a score would say nothing about it.
+TEST(Passages, ADocumentWithoutRoomIsLeftOut) {
+  PassageRun run("reranker");
+  run.config.data.dataset = {
+      run.folder.write("d.jsonl", "{\"query\": \"abcdef\", \"positive\": \"p\", \"negative\": \"n\"}\n").string()};
+  run.config.data.cutoff_len = 9;  // abcdef<|end|>p<|end|>
+  EXPECT_EQ(qft::test::encode_all(run.config).items.size(), 1U);
+  run.config.data.cutoff_len = 8;
+  const auto none = qft::test::encode_all(run.config);
+  EXPECT_TRUE(none.items.empty());
+  EXPECT_EQ(none.counts[0].dropped[static_cast<std::size_t>(qft::encode::DropReason::no_tokens)], 1);
 }
 
 TEST(Passages, OtherStagesAndFormsAreRefused) {

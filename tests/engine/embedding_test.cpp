@@ -6,6 +6,7 @@
 #include "qft/engine/data_setup.h"
 #include "qft/io/file.h"
 
+#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -105,6 +106,42 @@ TEST(Embedding, GradientAcrossBlocksIsThatOfDifferences) {
   const double below = embedding_loss(options, x - direction * step, offsets, {}).loss;
   const double slope = (embedding_loss(options, x, offsets, {}).gradient * direction).sum().item<double>();
   EXPECT_NEAR((above - below) / (2 * step), slope, 1e-8);
+}
+
+/// Two anchors share a positive: neither sees the other's as a negative.
+TEST(Embedding, TheSameTextIsNoNegative) {
+  EmbeddingOptions options;
+  const at::Tensor x = at::randn({7, 4}, at::kDouble);
+  x.select(0, 4).copy_(x.select(0, 1));  // items: (0, 1, 2), (3, 4), (5, 6)
+  const std::vector<std::int64_t> offsets = {0, 3, 5, 7};
+  const std::vector<double> texts = {10, 11, 12, 13, 11, 15, 16};
+  const at::Tensor unit = x / x.norm(2, {1}, true), s = unit.mm(unit.t()) / options.infonce.temperature;
+  const auto term = [&](std::int64_t row, std::int64_t own, const std::vector<std::int64_t>& documents) {
+    double sum = 0.0;
+    for (const std::int64_t d : documents) sum += std::exp(s[row][d].item<double>());
+    return std::log(sum) - s[row][own].item<double>();
+  };
+  const double first = term(0, 1, {1, 2, 6}), second = term(3, 4, {2, 4, 6}), third = term(5, 6, {1, 2, 4, 6});
+  const double masked = (first + second + third) / 3;
+  EXPECT_NEAR(embedding_loss(options, x, offsets, {}, texts).loss, masked, 1e-12);
+  EXPECT_GT(embedding_loss(options, x, offsets, {}).loss, masked);
+  EXPECT_LT(embedding_metrics(options, x, offsets, {}).at("margin"),
+            embedding_metrics(options, x, offsets, {}, texts).at("margin"));
+  options.infonce.include_dd = true;
+  EXPECT_LT(embedding_loss(options, x, offsets, {}, texts).loss, embedding_loss(options, x, offsets, {}).loss);
+  options.infonce.mask_duplicates = false;
+  EXPECT_EQ(embedding_loss(options, x, offsets, {}, texts).loss, embedding_loss(options, x, offsets, {}).loss);
+}
+
+TEST(Embedding, EqualTokensHaveEqualHashes) {
+  loader::MicroBatch batch;
+  batch.tokens = {1, 2, 3, 1, 2, 2, 1, 1, 2, 3};
+  batch.cu_seqlens = {0, 3, 5, 7, 10};
+  const std::vector<double> hashes = token_hashes(batch).values;
+  ASSERT_EQ(hashes.size(), 4U);
+  EXPECT_EQ(hashes[0], hashes[3]);
+  EXPECT_NE(hashes[1], hashes[2]);
+  EXPECT_NE(hashes[0], hashes[1]);
 }
 
 /// A scale of the vectors changes nothing, and the gradient has no part along a vector.

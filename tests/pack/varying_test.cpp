@@ -29,6 +29,25 @@ void expect_lists(const PackReader& pack, std::int64_t first, std::int64_t count
   }
 }
 
+/// Stages without token labels learn no tokens.
+TEST(VaryingPack, ASummaryCountsLearnedTokensOfStagesThatLearnTokensOnly) {
+  const TempDir dir;
+  const auto comm = comm::make_self_communicator();
+  const auto summary_of = [&](const char* stage) {
+    PackAttributes attributes = test::make_attributes();
+    attributes.stage = stage;
+    attributes.varying_sequences = true;
+    const auto path = dir / (std::string(stage) + ".h5");
+    PackBuilder(*comm, path, attributes).build(1, [&](std::size_t, PackSink& sink) {
+      sink.count(0, 1, 0, 0);
+      sink.add(test::make_documents(0, 2, 1));
+    });
+    return format_summary(*PackReader::open(path));
+  };
+  EXPECT_FALSE(contains(summary_of("embedding"), "to learn"));
+  EXPECT_TRUE(contains(summary_of("sft"), "to learn"));
+}
+
 TEST(VaryingPack, HoldsOneToNineSequencesAnItem) {
   const TempDir dir;
   const auto pack = test::build_lists(dir / "p.h5", 20);

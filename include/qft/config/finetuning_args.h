@@ -63,6 +63,7 @@ struct FinetuningArgs {
   std::optional<std::int64_t> infonce_hard_negatives;
   bool infonce_mask_fake_negative = false;
   double infonce_fake_neg_margin = 0.1;
+  bool infonce_mask_duplicates = true;
   bool infonce_include_qq = false;
   bool infonce_include_dd = false;
   double contrastive_margin = 0.5;
