@@ -104,7 +104,8 @@ void take_in_order(const FirstRecords& seen, const std::string& where, ColumnNam
   if (texts.empty()) fail_config("{}: no record has a text: expected columns such as anchor, positive and negative", where);
   const PassageRole roles[] = {PassageRole::anchor, PassageRole::positive, PassageRole::negative};
   for (std::size_t i = 0; texts.size() > 1 && i < texts.size(); ++i)
-    if (const PassageRole role = passage_role(texts[i]); role != PassageRole::unknown && role != roles[std::min<std::size_t>(i, 2)])
+    if (const PassageRole role = passage_role(texts[i]);
+        role != PassageRole::unknown && role != roles[std::min<std::size_t>(i, 2)])
       refuse_order(texts, i, seen);
   c.prompt = texts[0];
   if (texts.size() > 1) c.positive = texts[1];
