@@ -70,7 +70,7 @@ TEST_F(Candidates, HaveNoFilesOfQftsOwn) {
 TEST_F(Candidates, AreReadForTheStage) {
   std::ofstream(root_ / "data/pairs.jsonl") << R"({"anchor": "1", "positive": "2"})"
                                             << "\n";
-  config_.data.dataset = {"pairs.jsonl"};
+  config_.data.dataset = {(root_ / "data/pairs.jsonl").string()};
   config_.finetuning.stage = "embedding";
   config_.given["stage"] = "the test";
   EXPECT_EQ(items()[config_.data.dataset_dir], 2U);
