@@ -34,8 +34,8 @@ bool uses_messages(const fs::path& settings_file) {
 
 bool embeds_plain_texts(const fs::path& dir, std::string_view end) {
   if (const auto pieces = pieces_around_text(dir / io::kTokenizerFile))
-    return pieces->size() == 2 && pieces->at(0).contains("Sequence") && pieces->at(1).contains("SpecialToken") &&
-           pieces->at(1)["SpecialToken"].value("id", "") == end;
+    return pieces->is_array() && pieces->size() == 2 && pieces->at(0).contains("Sequence") &&
+           pieces->at(1).contains("SpecialToken") && pieces->at(1)["SpecialToken"].value("id", "") == end;
   return fs::is_regular_file(dir / "modules.json") && !uses_messages(dir / "sentence_bert_config.json");
 }
 
