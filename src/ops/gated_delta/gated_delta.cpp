@@ -4,11 +4,13 @@
 #include "qft/ops/generic.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "../common/device_kernels.h"
 #include "gated_delta_cuda.h"
 #include "gated_delta_paths.h"
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 namespace qft::ops {
 namespace {
@@ -20,6 +22,22 @@ GatedDeltaTensors rows_of(const GatedDeltaTensors& t, std::int64_t first, std::i
 DeltaShape shape_of(const GatedDeltaTensors& t) {
   return {t.k.size(1), t.v.size(1), t.k.size(2), t.v.size(2)};
 }
+std::int64_t segments(std::int64_t tokens) {
+  return (tokens + kDeltaSegment - 1) / kDeltaSegment;
+}
+
+/// Calls f(first row, rows, index of the sequence's first kept state) for each sequence.
+template <class F>
+void for_sequences(const PackedSequences& sequences, const F& f) {
+  std::int64_t kept = 0;
+  for (std::size_t s = 0; s + 1 < sequences.cu_seqlens.size(); ++s) {
+    const std::int64_t first = sequences.cu_seqlens[s], rows = sequences.cu_seqlens[s + 1] - first;
+    if (rows == 0) continue;
+    f(first, rows, kept);
+    kept += segments(rows) - 1;
+  }
+}
+
 void check(const GatedDeltaTensors& t) {
   const auto rows = [](const at::Tensor& x) { return x.dim() == 3 && x.stride(2) == 1; };
   QFT_ASSERT(rows(t.q) && rows(t.k) && rows(t.v) && t.q.sizes() == t.k.sizes() && t.v.size(1) % t.k.size(1) == 0,
@@ -29,6 +47,44 @@ void check(const GatedDeltaTensors& t) {
                  t.g.scalar_type() == generic::accumulate_dtype(t.v.scalar_type()),
              "g and beta must be contiguous, with the accumulation dtype for g: {} gates for {} value heads", t.g.size(1),
              t.v.size(1));
+}
+
+void forward_generic(const GatedDeltaTensors& in, const PackedSequences& sequences, const at::Tensor& out,
+                     const at::Tensor& states) {
+  for_sequences(sequences, [&](std::int64_t first, std::int64_t rows, std::int64_t kept) {
+    GatedDeltaState state = GatedDeltaState::make(shape_of(in), in.g.scalar_type(), in.g.device());
+    for (std::int64_t at = 0; at < rows; at += kDeltaSegment) {
+      if (at > 0 && states.defined()) states[kept + at / kDeltaSegment - 1].copy_(state.state);
+      const std::int64_t count = std::min(kDeltaSegment, rows - at);
+      generic::advance_delta(rows_of(in, first + at, count), state, out.narrow(0, first + at, count));
+    }
+  });
+}
+
+void backward_generic(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Tensor& states,
+                      const PackedSequences& sequences, const GatedDeltaTensors& grads) {
+  for_sequences(sequences, [&](std::int64_t first, std::int64_t rows, std::int64_t kept) {
+    GatedDeltaState state = GatedDeltaState::make(shape_of(in), in.g.scalar_type(), in.g.device());
+    const at::Tensor gstate = at::zeros_like(state.state);
+    for (std::int64_t segment = segments(rows) - 1; segment >= 0; --segment) {
+      const std::int64_t begin = segment * kDeltaSegment, end = std::min(begin + kDeltaSegment, rows);
+      if (segment > 0)
+        state.state.copy_(states[kept + segment - 1]);
+      else
+        state.state.zero_();
+      state.tokens = begin;
+      std::vector<at::Tensor> starts;  // states at the starts of the segment's chunks
+      for (std::int64_t at = begin; at < end; at += kDeltaChunk) {
+        starts.push_back(state.state.clone());
+        generic::advance_delta(rows_of(in, first + at, std::min(kDeltaChunk, end - at)), state, {});
+      }
+      for (auto chunk = static_cast<std::int64_t>(starts.size()) - 1; chunk >= 0; --chunk) {
+        const std::int64_t at = begin + chunk * kDeltaChunk, count = std::min(kDeltaChunk, end - at);
+        generic::delta_chunk_backward(gout.narrow(0, first + at, count), rows_of(in, first + at, count),
+                                      starts[static_cast<std::size_t>(chunk)], rows_of(grads, first + at, count), gstate);
+      }
+    }
+  });
 }
 
 /// True if device kernels support these sizes and this dtype.
@@ -51,7 +107,8 @@ void forward(const GatedDeltaTensors& in, const PackedSequences& sequences, cons
     return kernels::delta_forward(in, sequences, out, states, workspace);
   const DeviceKernels* device = kernels_for(in);
   if (device != nullptr && device->delta_forward(in, work_of(in, sequences, /*backward=*/false), out, states)) return;
-  batched::delta_forward(in, sequences, out, states);
+  if (!in.v.is_cpu()) return batched::delta_forward(in, sequences, out, states);
+  forward_generic(in, sequences, out, states);
 }
 
 void backward(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Tensor& states, const PackedSequences& sequences,
@@ -60,13 +117,13 @@ void backward(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Ten
     return kernels::delta_backward(gout, in, states, sequences, grads, workspace);
   const DeviceKernels* device = kernels_for(in);
   if (device != nullptr && device->delta_backward(gout, in, states, work_of(in, sequences, /*backward=*/true), grads)) return;
-  batched::delta_backward(gout, in, states, sequences, grads);
+  if (!in.v.is_cpu()) return batched::delta_backward(gout, in, states, sequences, grads);
+  backward_generic(gout, in, states, sequences, grads);
 }
 
 std::int64_t states_of(const PackedSequences& sequences) {
   std::int64_t count = 0;
-  for (std::size_t s = 0; s + 1 < sequences.cu_seqlens.size(); ++s)
-    count += std::max<std::int64_t>(sequences.cu_seqlens[s + 1] - sequences.cu_seqlens[s] - 1, 0) / kDeltaSegment;
+  for_sequences(sequences, [&](std::int64_t, std::int64_t rows, std::int64_t) { count += segments(rows) - 1; });
   return count;
 }
 
@@ -125,9 +182,12 @@ std::int64_t gated_delta_scratch_bytes(const DeltaShape& shape, const BatchShape
   const std::int64_t tokens = std::max(sizes.tokens, sizes.expanded), longest = sizes.longest > 0 ? sizes.longest : tokens;
   const std::int64_t chunks = tokens / kDeltaChunk + sizes.num_sequences();
   if (path == DeltaPath::device && fits_kernels(shape, dtype)) return delta_work_bytes(shape, chunks, backward);
-  if (path == DeltaPath::cpu && kernels::supports_delta(c10::kCPU, dtype))
-    return kernels::delta_scratch_bytes(shape, longest, backward);
-  return batched::delta_scratch_bytes(shape, chunks, dtype, backward);
+  if (path != DeltaPath::cpu) return batched::delta_scratch_bytes(shape, chunks, dtype, backward);
+  if (kernels::supports_delta(c10::kCPU, dtype)) return kernels::delta_scratch_bytes(shape, longest, backward);
+  const std::int64_t item = dtype == at::kDouble ? 8 : 4, state = shape.value_heads * shape.key_dim * shape.value_dim;
+  const std::int64_t rows = shape.value_heads * kDeltaChunk * std::max({shape.key_dim, shape.value_dim, kDeltaChunk});
+  constexpr std::int64_t kStates = kDeltaSegment / kDeltaChunk;
+  return item * (backward ? 30 * rows + (kStates + 4) * state : 14 * rows + 3 * state);
 }
 
 GatedDeltaState GatedDeltaState::make(const DeltaShape& shape, at::ScalarType dtype, c10::Device device) {

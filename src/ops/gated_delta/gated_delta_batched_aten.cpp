@@ -19,7 +19,7 @@
 namespace qft::ops::batched {
 namespace {
 
-using generic::reciprocal_norm, generic::transposed;
+using generic::norm_backward, generic::reciprocal_norm, generic::transposed;
 
 constexpr std::int64_t kWaveChunks = kDeltaSegment / kDeltaChunk;
 
@@ -38,12 +38,6 @@ struct Wave {
   at::Tensor padding;  ///< bool [chunks * kDeltaChunk]: rows beyond a sequence's end
   at::Tensor places;   ///< int64 [tokens]: each token's row
 };
-
-/// Returns x's gradient from the gradient of y = scale * x * reciprocal_norm(x).
-at::Tensor norm_backward(const at::Tensor& x, const at::Tensor& gy, double scale) {
-  const at::Tensor r = reciprocal_norm(x), unit = x * r, g = gy * scale;
-  return r * (g - unit * (unit * g).sum(-1, true));
-}
 
 std::vector<Segment> segments_of(const PackedSequences& sequences) {
   std::vector<Segment> all;

@@ -24,8 +24,8 @@ std::int64_t delta_scratch_bytes(const DeltaShape& shape, std::int64_t longest, 
 
 }  // namespace qft::ops::kernels
 
-// The gated delta rule in ATen calls over many chunks at a time, for data and devices without kernels, such as fp64. Computes
-// the products within chunks for a whole wave at once; only the states go from chunk to chunk, with three calls per chunk.
+// The gated delta rule in ATen calls over many chunks at a time, for accelerators without kernels, and for fp64. Computes the
+// products within chunks for a whole wave at once; only the states go from chunk to chunk, with three calls per chunk.
 namespace qft::ops::batched {
 
 /// As the operations in ops/gated_delta.h.
@@ -39,14 +39,20 @@ std::int64_t delta_scratch_bytes(const DeltaShape& shape, std::int64_t chunks, a
 
 }  // namespace qft::ops::batched
 
-// The gated delta rule in ATen calls, a chunk at a time, for decoding without kernels.
+// The gated delta rule in plain ATen calls, for any device and dtype; tests compare the kernels with it.
 namespace qft::ops::generic {
 
 /// Processes rows of one sequence that follow `state`. out: o of these rows, or undefined.
 void advance_delta(const GatedDeltaTensors& rows, GatedDeltaState& state, const at::Tensor& out);
+/// Computes a chunk's gradients. Writes `grads`; overwrites `gstate`, the gradient of the state after the chunk, with the
+/// gradient of `state`, the state before the chunk. gstate, state: [value heads, Dk, Dv].
+void delta_chunk_backward(const at::Tensor& gout, const GatedDeltaTensors& rows, const at::Tensor& state,
+                          const GatedDeltaTensors& grads, const at::Tensor& gstate);
 
 /// Returns 1 / sqrt(sum of squares + 1e-6) per row.
 at::Tensor reciprocal_norm(const at::Tensor& x);
+/// Returns x's gradient from the gradient of y = scale * x * reciprocal_norm(x).
+at::Tensor norm_backward(const at::Tensor& x, const at::Tensor& gy, double scale);
 inline at::Tensor transposed(const at::Tensor& x) {
   return x.transpose(-1, -2);
 }
