@@ -111,7 +111,8 @@ Sources make_embedding_sources(const SourceContext& context) {
                                                          const Columns& columns) {
     const auto texts = numbers_of(columns, columns::kTokenHashes);
     BatchLossResult result = embedding_loss(options, vectors, item_offsets, numbers_of(columns, columns::kPairLabel), texts);
-    if (training && options.loss == "infonce") result.metrics = embedding_metrics(options, vectors, item_offsets, {}, texts);
+    if (training && options.loss == "infonce" && result.metrics.empty())
+      result.metrics = embedding_metrics(options, vectors, item_offsets, {}, texts);
     return result;
   };
   Sources sources;

@@ -48,7 +48,8 @@ void require_widths(const EmbeddingOptions& options, std::int64_t vector_length)
 ///   contrastive: mean of half of (1 - s)^2 for label 1, half of max(0, margin - (1 - s))^2 for label 0
 ///   online_contrastive: sum of these squares, not halved, over the pairs with label 1 that are farther apart than the nearest
 ///   pair with label 0, and those with label 0 that are nearer than the farthest pair with label 1
-/// With widths the sum over widths of weight * loss(the first numbers of each vector). Throws Error for items without a positive,
+/// With widths the sum over widths of weight * loss(the first numbers of each vector). The result has metrics if the loss is
+/// infonce and reads the full width; they are those of embedding_metrics(). Throws Error for items without a positive,
 /// pairs with more than two sequences, and widths above D (require_widths).
 BatchLossResult embedding_loss(const EmbeddingOptions& options, const at::Tensor& vectors,
                                std::span<const std::int64_t> item_offsets, std::span<const double> labels,

@@ -74,7 +74,8 @@ class InfoNce {
   }
 
   LossAndGradient run();
-  std::map<std::string, double> metrics() const;
+  /// Returns the metrics of the blocks that run() has seen; before run(), computes them.
+  std::map<std::string, double> metrics();
 
  private:
   /// Similarities of some anchors with the documents; kNever for documents of other items without use_batch.
@@ -89,6 +90,7 @@ class InfoNce {
   /// Sets similarities [b, M] to kNever for the other documents that have the positive's text.
   void leave_out_duplicates(const Tensor& own, Tensor& similarities) const;
   double add_block(const Block& block);
+  void note_similarities(const Block& block);
 
   const InfoNceOptions& options_;
   const Tensor& unit_;
@@ -96,6 +98,12 @@ class InfoNce {
   Tensor anchors_, documents_, positives_;
   Tensor texts_;  ///< [M] hashes of the documents; undefined: duplicates count
   Tensor grad_anchors_, grad_documents_, grad_positives_;
+
+  /// Sums over the anchors seen so far, for the metrics.
+  struct {
+    double positive = 0.0, negative = 0.0, negatives = 0.0, lead = 0.0, leads = 0.0;
+    std::int64_t anchors = 0;
+  } seen_;
 };
 
 void InfoNce::leave_out_duplicates(const Tensor& own, Tensor& similarities) const {
@@ -160,26 +168,31 @@ LossAndGradient InfoNce::run() {
   grad_documents_ = at::zeros_like(documents_);
   grad_positives_ = at::zeros_like(positives_);
   double sum = 0.0;
-  for (std::int64_t begin = 0; begin < size(); begin += kAnchorBlock) sum += add_block(block(begin));
+  for (std::int64_t begin = 0; begin < size(); begin += kAnchorBlock) {
+    const Block b = block(begin);
+    note_similarities(b);
+    sum += add_block(b);
+  }
   grad_documents_.index_add_(0, rows_.positives, grad_positives_);
   Tensor gradient = at::zeros_like(unit_);
   gradient.index_add_(0, rows_.anchors, grad_anchors_).index_add_(0, rows_.documents, grad_documents_);
   return {sum / static_cast<double>(size()), gradient};
 }
 
-std::map<std::string, double> InfoNce::metrics() const {
-  double positive = 0.0, negative = 0.0, lead = 0.0, negatives = 0.0, leads = 0.0;
-  for (std::int64_t begin = 0; begin < size(); begin += kAnchorBlock) {
-    const Block b = block(begin);
-    const Tensor others = b.documents.scatter(1, b.own, kNever), exists = others.ne(kNever), any = exists.any(1);
-    positive += b.positive.sum().item<double>();
-    negative += others.masked_fill(exists.logical_not(), 0.0).sum().item<double>();
-    negatives += exists.sum().item<double>();
-    lead += (b.positive - others.amax({1})).masked_fill(any.logical_not(), 0.0).sum().item<double>();
-    leads += any.sum().item<double>();
-  }
-  std::map<std::string, double> all = {{"mean_pos", positive / static_cast<double>(size())}};
-  if (negatives > 0) all["mean_neg"] = negative / negatives, all["margin"] = lead / leads;
+void InfoNce::note_similarities(const Block& b) {
+  const Tensor others = b.documents.scatter(1, b.own, kNever), exists = others.ne(kNever), any = exists.any(1);
+  seen_.positive += b.positive.sum().item<double>();
+  seen_.negative += others.masked_fill(exists.logical_not(), 0.0).sum().item<double>();
+  seen_.negatives += exists.sum().item<double>();
+  seen_.lead += (b.positive - others.amax({1})).masked_fill(any.logical_not(), 0.0).sum().item<double>();
+  seen_.leads += any.sum().item<double>();
+  seen_.anchors += b.count;
+}
+
+std::map<std::string, double> InfoNce::metrics() {
+  while (seen_.anchors < size()) note_similarities(block(seen_.anchors));
+  std::map<std::string, double> all = {{"mean_pos", seen_.positive / static_cast<double>(size())}};
+  if (seen_.negatives > 0) all["mean_neg"] = seen_.negative / seen_.negatives, all["margin"] = seen_.lead / seen_.leads;
   return all;
 }
 
@@ -295,8 +308,14 @@ BatchLossResult embedding_loss(const EmbeddingOptions& options, const Tensor& ve
   BatchLossResult result{.loss = 0.0, .metrics = {}, .gradient = at::zeros_like(x)};
   for (const auto& [width, weight] : widths) {
     const UnitVectors unit(x.narrow(1, 0, width));
-    const LossAndGradient part = of_pairs ? pair_loss(options, unit.values, item_offsets, y)
-                                          : InfoNce(options.infonce, unit.values, item_offsets, texts).run();
+    LossAndGradient part;
+    if (of_pairs) {
+      part = pair_loss(options, unit.values, item_offsets, y);
+    } else {
+      InfoNce infonce(options.infonce, unit.values, item_offsets, texts);
+      part = infonce.run();
+      if (width == x.size(1)) result.metrics = infonce.metrics();
+    }
     result.loss += weight * part.loss;
     result.gradient.narrow(1, 0, width).add_(unit.backward(part.gradient), weight);
   }
