@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -157,21 +156,20 @@ void check_groups(const pack::PackReader& pack, const loader::ItemSubset& items,
 void check_rankings(const pack::PackReader& pack, const loader::ItemSubset& items, const config::RunConfig& config) {
   check_last_token(pack, config);
   const DrawnLabels drawn(pack, config);
-  const auto has = [&](double label) {
+  const auto all_are = [&](double label) {
     return [&drawn, label](std::int64_t item) {
-      return std::ranges::any_of(drawn.of(item), [&](double found) { return found == label; });
+      return std::ranges::all_of(drawn.of(item), [&](double found) { return found == label; });
     };
   };
-  const ItemCount relevant(pack, items, has(1.0)), others(pack, items, has(0.0));
-  const ItemCount without(pack, items, std::not_fn(has(1.0)));
-  if (relevant.count == 0)
+  const ItemCount without(pack, items, all_are(0.0)), only(pack, items, all_are(1.0));
+  if (without.count == without.all)
     fail_config("'{}': all {} queries have only documents with label 0: nothing tells which documents are relevant",
-                pack.path().string(), relevant.all);
-  if (others.count == 0)
+                pack.path().string(), without.all);
+  if (only.count == only.all)
     fail_config(
         "'{}': all {} queries have only documents with label 1: nothing tells which documents are not relevant: add negatives "
         "(columns negative, or pairs with label 0){}",
-        pack.path().string(), others.all,
+        pack.path().string(), only.all,
         config.finetuning.max_negative_samples == 0 ? ", and set max_negative_samples above 0" : "");
   if (without.count > 0 && config.finetuning.reranker_loss == "listwise")
     fail_config(
