@@ -86,7 +86,7 @@ ops::Quantization quantization_of(const config::ModelArgs& model) {
   return {model.quantization_method == "fp8" ? ops::QuantFormat::fp8 : ops::QuantFormat::int8};
 }
 
-model::Head head_of(const config::RunConfig& config, const model::ModelConfig& model) {
+model::Head head_of(const config::RunConfig& config, const ModelSource& source) {
   switch (config.stage().head) {
     case config::HeadKind::language_model:
       break;
@@ -95,9 +95,9 @@ model::Head head_of(const config::RunConfig& config, const model::ModelConfig& m
     case config::HeadKind::classifier:
       return model::Head::classifier(labels_of(config));
     case config::HeadKind::vector:
-      return model::Head::vector(model.hidden_size);
+      return model::Head::vector(source.config().hidden_size);
     case config::HeadKind::token_difference: {
-      const AnswerTokens tokens = answer_tokens(config);
+      const AnswerTokens tokens = answer_tokens(config, source.trains());
       return model::Head::token_difference(tokens.positive, tokens.negative);
     }
   }
@@ -197,7 +197,7 @@ model::ModelSpec spec_of(const config::RunConfig& config, const ModelSource& sou
   if (training && config.stage().head == config::HeadKind::vector) require_widths(embedding_options(f), architecture.hidden_size);
   if (training) require_shareable_prompts(config, architecture.rope);
   model::ModelSpec spec =
-      model::ModelSpec::build(architecture, method, adapter, storage_of(config, source, method), head_of(config, architecture),
+      model::ModelSpec::build(architecture, method, adapter, storage_of(config, source, method), head_of(config, source),
                               freeze ? freeze_of(f, architecture.num_layers) : model::FreezeConfig{});
   if (training && adapter.enabled() && !source.live()) require_targets(config, spec);
   if (training && f.loraplus_lr_ratio) set_rates(spec, *f.loraplus_lr_ratio);

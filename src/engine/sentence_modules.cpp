@@ -128,24 +128,21 @@ AnswerTokens chosen_tokens(const config::RunConfig& config, const tokenizer::Tok
 }
 
 /// Compares the run's tokens with the folder's.
-void require_tokens_of(const config::RunConfig& config, const fs::path& dir, bool trains) {
-  const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
-  const auto folder = tokens_of_folder(dir, tokenizer->vocab_size());
-  if (!folder) return;
-  const AnswerTokens ours = chosen_tokens(config, *tokenizer, folder), theirs = folder->tokens;
+void compare_tokens(const AnswerTokens& ours, const FolderTokens& folder, const tokenizer::Tokenizer& tokenizer, bool trains) {
+  const AnswerTokens theirs = folder.tokens;
   const auto words = [&](const AnswerTokens& t) {
-    return fmt::format("'{}' ({}) and '{}' ({})", tokenizer->id_to_token(t.positive), t.positive,
-                       tokenizer->id_to_token(t.negative), t.negative);
+    return fmt::format("'{}' ({}) and '{}' ({})", tokenizer.id_to_token(t.positive), t.positive,
+                       tokenizer.id_to_token(t.negative), t.negative);
   };
   if (ours == theirs) {
-    log::info("the reranker's answers are {}, from '{}'", words(theirs), folder->file.string());
+    log::info("the reranker's answers are {}, from '{}'", words(theirs), folder.file.string());
   } else if (trains) {
     log::warn_once(fmt::format("training uses the answers {}, but '{}' has {}: the model was trained with those", words(ours),
-                               folder->file.string(), words(theirs)));
+                               folder.file.string(), words(theirs)));
   } else {
     fail_config(
         "the keys reranker_positive_token and reranker_negative_token ask for the answers {}, but '{}' has {}: remove the keys",
-        words(ours), folder->file.string(), words(theirs));
+        words(ours), folder.file.string(), words(theirs));
   }
 }
 
@@ -191,12 +188,14 @@ void require_modules(const config::RunConfig& config, const ModelSource& source)
           (dir / model::kModulesFile).string(), module.kind, fmt::join(kKnownModules, ", "), config.finetuning.stage);
   if (embeds) require_embedding_modules(dir, source.trains());
   if (stage.classifies() && !source.trains()) require_other_model(dir, "reranker_type is classification", "");
-  if (stage.head == config::HeadKind::token_difference) require_tokens_of(config, dir, source.trains());
 }
 
-AnswerTokens answer_tokens(const config::RunConfig& config) {
+AnswerTokens answer_tokens(const config::RunConfig& config, bool trains) {
   const auto tokenizer = tokenizer::Tokenizer::load(config.tokenizer_path());
-  return chosen_tokens(config, *tokenizer, tokens_of_folder(described_folder(config), tokenizer->vocab_size()));
+  const auto folder = tokens_of_folder(described_folder(config), tokenizer->vocab_size());
+  const AnswerTokens tokens = chosen_tokens(config, *tokenizer, folder);
+  if (folder) compare_tokens(tokens, *folder, *tokenizer, trains);
+  return tokens;
 }
 
 }  // namespace qft::engine

@@ -9,9 +9,8 @@
 
 namespace qft::engine {
 
-/// In stages embedding and reranker, throws ConfigError for modules that qft does not compute, for another pooling than the last
-/// token's, and, except in training, for keys that contradict a generative reranker's tokens; training warns of these. Logs
-/// tokens that the folder sets. In other stages, if the stage is not given, throws ConfigError for embedding models and
+/// In stages embedding and reranker, throws ConfigError for modules that qft does not compute, and for another pooling than the
+/// last token's. In other stages, if the stage is not given, throws ConfigError for embedding models and
 /// generative rerankers that are not trained. Does nothing without modules.json.
 void require_modules(const config::RunConfig& config, const ModelSource& source);
 
@@ -27,7 +26,8 @@ struct AnswerTokens {
   bool operator==(const AnswerTokens&) const = default;
 };
 /// Returns the ids of reranker_positive_token and reranker_negative_token: the run file's, else those in the folder's LogitScore
-/// module, else of "yes" and "no". Throws ConfigError for a word that is not one token.
-AnswerTokens answer_tokens(const config::RunConfig& config);
+/// module, else of "yes" and "no". Throws ConfigError for a word that is not one token and, unless `trains`, for keys that
+/// contradict the module; training warns of these. Logs tokens that agree with the module.
+AnswerTokens answer_tokens(const config::RunConfig& config, bool trains);
 
 }  // namespace qft::engine

@@ -16,7 +16,6 @@
 #include <optional>
 #include <utility>
 
-#include "sentence_modules.h"
 #include <nlohmann/json.hpp>
 
 namespace qft::engine {
@@ -155,14 +154,19 @@ void surround_texts(const fs::path& dir, const Surroundings& around, const token
   writer.add(io::kTokenizerFile, file);
 }
 
+/// The kinds of input that sentence-transformers accepts, both with this output of the model.
+ordered_json inputs_with(const char* output) {
+  const ordered_json text = {{"method", "forward"}, {"method_output_name", output}};
+  ordered_json message = text;
+  message["format"] = "flat";
+  return {{"text", text}, {"message", message}};
+}
+
 /// Has sentence-transformers put texts through the chat template as a user's messages. It accepts plain texts only if "text" is
 /// listed beside "message", which it then prefers.
 void write_message_form(FolderWriter& writer) {
-  const ordered_json text = {{"method", "forward"}, {"method_output_name", "last_hidden_state"}};
-  ordered_json message = text;
-  message["format"] = "flat";
   writer.add(model::kSentenceTransformerFile, {{"transformer_task", "feature-extraction"},
-                                               {"modality_config", {{"text", text}, {"message", message}}},
+                                               {"modality_config", inputs_with("last_hidden_state")},
                                                {"processing_kwargs", {{"chat_template", {{"add_generation_prompt", true}}}}},
                                                {"module_output_name", "token_embeddings"}});
 }
@@ -206,21 +210,17 @@ ordered_json settings_of_reranker(const config::RunConfig& config) {
           {"default_prompt_name", nullptr}};
 }
 
-void write_reranker(const config::RunConfig& config, FolderWriter& writer) {
-  const bool generative = config.stage().head == config::HeadKind::token_difference;
+void write_reranker(const config::RunConfig& config, const model::Head& head, FolderWriter& writer) {
+  const bool generative = head.kind == model::Head::Kind::token_difference;
   auto modules = ordered_json::array({module_entry(0, "", "sentence_transformers.base.modules.transformer.Transformer")});
   if (generative) {
     modules.push_back(module_entry(1, "1_LogitScore", "sentence_transformers.cross_encoder.modules.logit_score.LogitScore"));
-    const AnswerTokens tokens = answer_tokens(config);
     writer.add(kLogitScore,
-               {{"true_token_id", tokens.positive}, {"false_token_id", tokens.negative}, {"module_input_name", "causal_logits"}});
+               {{"true_token_id", head.minuend}, {"false_token_id", head.subtrahend}, {"module_input_name", "causal_logits"}});
   }
   writer.add(model::kModulesFile, modules);
-  const ordered_json logits = {{"method", "forward"}, {"method_output_name", "logits"}};
-  ordered_json message = logits;
-  message["format"] = "flat";
   ordered_json transformer = {{"transformer_task", generative ? "text-generation" : "sequence-classification"},
-                              {"modality_config", {{"text", logits}, {"message", message}}},
+                              {"modality_config", inputs_with("logits")},
                               {"module_output_name", generative ? "causal_logits" : "scores"}};
   // Beside an adapter there is no config.json, and the base's may lack the padding token, which finds the last token of a text.
   const auto padding = model::padding_id(config.tokenizer_path());
@@ -231,16 +231,16 @@ void write_reranker(const config::RunConfig& config, FolderWriter& writer) {
 
 }  // namespace
 
-std::vector<fs::path> write_sentence_transformers(const config::RunConfig& config, std::int64_t hidden_size, io::Storage& storage,
+std::vector<fs::path> write_sentence_transformers(const config::RunConfig& config, const model::Head& head, io::Storage& storage,
                                                   const fs::path& dir) {
   const config::SampleKind sample = config.stage().sample;
   if (sample != config::SampleKind::texts && sample != config::SampleKind::ranking) return {};
   FolderWriter writer(storage, dir);
   if (sample == config::SampleKind::texts)
     write_embedding(config, encode::ChatTemplate::from_config(config, tokenizer::Tokenizer::load(config.tokenizer_path())),
-                    hidden_size, dir, writer);
+                    head.values, dir, writer);
   else
-    write_reranker(config, writer);
+    write_reranker(config, head, writer);
   return std::move(writer).written();
 }
 

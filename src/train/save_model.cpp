@@ -318,7 +318,7 @@ void write_companions(const config::RunConfig& config, const model::ModelSpec& s
     if (model::write_generation_config(storage, base, dir, changes)) written.push_back(record_of(dir, io::kGenerationConfigFile));
   }
   std::vector<fs::path> files = model::write_tokenizer(storage, config.tokenizer_path(), base, dir, changes);
-  for (const fs::path& file : engine::write_sentence_transformers(config, spec.config.hidden_size, storage, dir))
+  for (const fs::path& file : engine::write_sentence_transformers(config, spec.head, storage, dir))
     if (std::ranges::find(files, file) == files.end()) files.push_back(file);
   for (const fs::path& file : files) written.push_back(record_of(dir, file));
 }

@@ -53,7 +53,7 @@ struct Folder {
   }
   /// Writes the files of sentence-transformers into the same folder, and returns the tokens around a text as one text.
   std::string written() const {
-    write_sentence_transformers(config, 16, io::posix_storage(), folder.path());
+    write_sentence_transformers(config, model::Head::vector(16), io::posix_storage(), folder.path());
     const json tokenizer = json::parse(read_bytes(path("tokenizer.json")));
     std::string text;
     if (!tokenizer.at("post_processor").is_object()) return text;
@@ -104,7 +104,7 @@ TEST(RerankerFiles, NameThePaddingTokenForAdapters) {
   folder.folder.write("tokenizer_config.json", json{{"pad_token", "<|end|>"}, {"chat_template", kChat}}.dump());
   folder.config.finetuning.stage = "reranker";
   folder.config.finetuning.reranker_type = "classification";
-  write_sentence_transformers(folder.config, 16, io::posix_storage(), folder.folder.path());
+  write_sentence_transformers(folder.config, model::Head::classifier(1), io::posix_storage(), folder.folder.path());
   const json settings = json::parse(read_bytes(folder.path("sentence_bert_config.json")));
   EXPECT_EQ(settings.at("config_kwargs"), json({{"pad_token_id", 258}}));
 }

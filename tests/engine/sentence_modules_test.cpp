@@ -110,7 +110,7 @@ class LogitScore : public testing::Test {
 
 TEST_F(LogitScore, SetsTheAnswersThatTheRunFileDoesNot) {
   for (const Use use : {Use::training, Use::inference}) EXPECT_EQ(head_of_run(config, use), model::Head::token_difference(5, 6));
-  EXPECT_EQ(answer_tokens(config), (AnswerTokens{5, 6}));
+  EXPECT_EQ(answer_tokens(config, /*trains=*/false), (AnswerTokens{5, 6}));
   config.finetuning.reranker_positive_token = word(5);
   config.finetuning.reranker_negative_token = word(6);
   EXPECT_EQ(head_of_run(config, Use::inference), model::Head::token_difference(5, 6));

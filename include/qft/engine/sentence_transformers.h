@@ -4,8 +4,8 @@
 #include "qft/config/run_config.h"
 #include "qft/io/storage.h"
 #include "qft/model/config.h"
+#include "qft/model/spec.h"
 
-#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -16,8 +16,8 @@ namespace qft::engine {
 /// modules.json, config_sentence_transformers.json, and 1_Pooling or 1_LogitScore. For embedding models tokenizer.json puts the
 /// template's tokens around each text, so plain texts get the tokens of the training. If these tokens depend on the text,
 /// sentence_bert_config.json has texts rendered through the chat template instead.
-/// `hidden_size`: numbers of a vector. Returns the paths of the files that were written, relative to `dir`; none in other stages.
-std::vector<std::filesystem::path> write_sentence_transformers(const config::RunConfig& config, std::int64_t hidden_size,
+/// `head`: of the trained model. Returns the paths of the files that were written, relative to `dir`; none in other stages.
+std::vector<std::filesystem::path> write_sentence_transformers(const config::RunConfig& config, const model::Head& head,
                                                                io::Storage& storage, const std::filesystem::path& dir);
 
 /// Returns config_sentence_transformers.json of a model trained in stage embedding or reranker. The base model's prompts stay;
