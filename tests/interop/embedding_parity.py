@@ -14,7 +14,7 @@ from torch.nn.functional import normalize
 import embedding_losses as losses
 from common import Report, arguments, mpirun, run, worst
 from models import in_double, train_on
-from preferences import RANK, log_of, make, write
+from preferences import copy_tokenizer, log_of, make, with_lora, write
 
 ROWS, BATCH, EPOCHS, LR = 12, 4, 3, 5e-3
 TOLERANCE, IN_FP32 = 1e-8, 1e-5
@@ -185,7 +185,7 @@ def layouts_of(number, count):
 
 def start_from(base, directory, method, kind):
     """An adapter, or a classifier with a head of its own, as PEFT and transformers save them; what training names: model, adapter."""
-    from peft import LoraConfig, TaskType, get_peft_model
+    from peft import TaskType
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
     if method == "full" and kind != "classification":
@@ -198,16 +198,11 @@ def start_from(base, directory, method, kind):
         model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     if method == "lora":
         task = {"classification": TaskType.SEQ_CLS, "generative": TaskType.CAUSAL_LM, "vectors": None}[kind]
-        model = get_peft_model(model, LoraConfig(task_type=task, r=RANK, lora_alpha=2 * RANK, lora_dropout=0.0,
-                                                 target_modules=["q_proj", "v_proj", "o_proj", "down_proj"]))
-        for name, tensor in model.named_parameters():
-            if "lora_B" in name:
-                torch.nn.init.normal_(tensor, std=0.1)
+        model = with_lora(model, task)
     model.save_pretrained(directory)
     if method == "lora":
         return base, directory
-    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
-        shutil.copy(base / name, directory)
+    copy_tokenizer(base, directory)
     return directory, None
 
 
