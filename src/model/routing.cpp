@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/ones.h>
@@ -28,18 +29,39 @@ at::Tensor moved(const F& move, const at::Tensor& x, const ops::SharedRows& shar
   return to;
 }
 /// Returns x for each token, given x for each row.
-at::Tensor of_tokens(const at::Tensor& x, const ops::SharedRows& shared) {
-  return moved(ops::expand_rows, x, shared, shared.tokens);
+at::Tensor of_tokens(const at::Tensor& x, const Routing& r) {
+  if (r.rows.defined()) return at::index_select(x, 0, r.rows);
+  return moved(ops::expand_rows, x, r.shared, r.shared.tokens);
 }
 /// Returns the sums of x over the tokens of each row.
-at::Tensor of_rows(const at::Tensor& x, const ops::SharedRows& shared) {
-  return moved(ops::sum_tokens, x, shared, shared.rows);
+at::Tensor of_rows(const at::Tensor& x, const Routing& r) {
+  if (!r.rows.defined()) return moved(ops::sum_tokens, x, r.shared, r.shared.rows);
+  std::vector<std::int64_t> sizes = x.sizes().vec();
+  sizes[0] = r.rows_here;
+  return at::zeros(sizes, x.options()).index_add_(0, r.rows, x);
+}
+
+/// The tokens whose rows a rank has.
+struct TokensHere {
+  std::vector<std::int64_t> sequences, rows;
+};
+
+TokensHere tokens_here(const ops::PackedSequences& sequences, const OwnRows& own) {
+  const std::vector<std::int32_t>& cu_seqlens = sequences.cu_seqlens;
+  TokensHere here;
+  for (std::size_t s = 0; s + 1 < cu_seqlens.size(); ++s)
+    for (std::int64_t token = cu_seqlens[s]; token < cu_seqlens[s + 1]; ++token)
+      if (const std::int64_t row = sequences.shared.row_of(token); row >= own.first && row < own.end()) {
+        here.sequences.push_back(static_cast<std::int64_t>(s));
+        here.rows.push_back(row - own.first);
+      }
+  return here;
 }
 
 }  // namespace
 
 Routing Routing::build(const ModelConfig& config, const ops::PackedSequences& sequences, at::ScalarType statistics,
-                       c10::Device device) {
+                       c10::Device device, const RowSharing& sharing) {
   const std::int64_t experts = config.experts.count;
   if (experts == 0) return {};
   const std::vector<std::int32_t>& cu_seqlens = sequences.cu_seqlens;
@@ -52,6 +74,13 @@ Routing Routing::build(const ModelConfig& config, const ops::PackedSequences& se
   const std::int64_t count = sequences.num_sequences();
   Routing r;
   r.shared = sequences.shared;
+  if (!sharing.alone()) {
+    const OwnRows own = sharing.deal(sequences.num_rows());
+    TokensHere here = tokens_here(sequences, own);
+    r.rows = device::upload(here.rows, device);
+    r.rows_here = own.count;
+    sequence = std::move(here.sequences);
+  }
   r.sequence = device::upload(sequence, device);
   r.lengths = device::upload(lengths, device).to(statistics);
   r.chosen = at::zeros({count, experts}, options);
@@ -65,8 +94,8 @@ Routing Routing::build(const ModelConfig& config, const ops::PackedSequences& se
 
 void Routing::add(std::int64_t layer, const at::Tensor& row_probabilities, const at::Tensor& row_experts,
                   const at::Tensor& row_log_sums) const {
-  const at::Tensor probabilities = of_tokens(row_probabilities, shared), log_sums = of_tokens(row_log_sums, shared);
-  const at::Tensor places = sequence.unsqueeze(1) * experts() + of_tokens(row_experts, shared);
+  const at::Tensor probabilities = of_tokens(row_probabilities, *this), log_sums = of_tokens(row_log_sums, *this);
+  const at::Tensor places = sequence.unsqueeze(1) * experts() + of_tokens(row_experts, *this);
   const at::Tensor counts = at::zeros_like(chosen);
   counts.view({-1}).scatter_add_(0, places.view({-1}), at::ones({places.numel()}, counts.options()));
   chosen.add_(counts);
@@ -76,6 +105,20 @@ void Routing::add(std::int64_t layer, const at::Tensor& row_probabilities, const
   square.add_((log_sums * log_sums).sum());
 }
 
+void Routing::add_up(const RowSharing& sharing) const {
+  if (!observed() || sharing.alone()) return;
+  const std::initializer_list<at::Tensor> parts = {chosen, probability, load, entropy, square};
+  std::vector<at::Tensor> flat;
+  for (const at::Tensor& part : parts) flat.push_back(part.view({-1}));
+  const at::Tensor all = at::cat(flat);
+  sharing.add(all);
+  std::int64_t next = 0;
+  for (const at::Tensor& part : flat) {
+    part.copy_(all.narrow(0, next, part.numel()));
+    next += part.numel();
+  }
+}
+
 at::Tensor Routing::balance_loss() const {
   const double scale = static_cast<double>(experts()) / static_cast<double>(sparse_layers * sparse_layers);
   return at::sum((chosen * probability).sum(1) / lengths, at::kDouble).mul_(scale).view({1});
@@ -83,11 +126,11 @@ at::Tensor Routing::balance_loss() const {
 
 at::Tensor Routing::balance_gradient() const {
   const double scale = static_cast<double>(experts()) / static_cast<double>(sparse_layers * sparse_layers);
-  return of_rows(at::index_select(chosen * (scale / lengths.unsqueeze(1)), 0, sequence), shared);
+  return of_rows(at::index_select(chosen * (scale / lengths.unsqueeze(1)), 0, sequence), *this);
 }
 
 at::Tensor Routing::square_gradient(const at::Tensor& log_sums) const {
-  return of_rows(of_tokens(log_sums, shared) * 2.0, shared);
+  return of_rows(of_tokens(log_sums, *this) * 2.0, *this);
 }
 
 }  // namespace qft::model

@@ -8,35 +8,26 @@
 #include "qft/ops/value_head.h"
 
 #include <algorithm>
+#include <numeric>
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
 #include <fmt/ranges.h>
 
 namespace qft::model {
 namespace {
 
-/// Returns each sequence's last row, on `device`: int64 [S].
-at::Tensor last_rows(const ops::PackedSequences& sequences, c10::Device device) {
-  std::vector<std::int64_t> rows;
-  for (const std::int32_t end : std::span(sequences.cu_seqlens).subspan(1)) rows.push_back(sequences.shared.row_of(end - 1));
-  return device::upload(rows, device);
+/// Returns each sequence's last row.
+std::vector<std::int32_t> last_rows(const ops::PackedSequences& sequences) {
+  std::vector<std::int32_t> rows;
+  for (const std::int32_t end : std::span(sequences.cu_seqlens).subspan(1))
+    rows.push_back(static_cast<std::int32_t>(sequences.shared.row_of(end - 1)));
+  return rows;
 }
 
-/// Computes the values of whole sequences from their last rows y [S, hidden] after the final norm.
-void sequence_values(const Head& kind, const HeadWeights& head, const at::Tensor& y, const at::Tensor& values) {
-  if (kind.kind == Head::Kind::vector) return ops::vector_head_forward(y, values);
-  if (kind.kind == Head::Kind::token_difference)
-    return ops::token_difference_forward(y, head.table.value, {kind.minuend, kind.subtrahend}, values);
-  ops::value_head_forward(y, head.table.value, head.bias.value, values);
-}
-
-/// Computes gy [S, hidden] and adds to the head's gradients.
-void sequence_gradients(const Head& kind, const HeadWeights& head, const at::Tensor& y, const at::Tensor& grad_values,
-                        const at::Tensor& gy) {
-  if (kind.kind == Head::Kind::vector) return ops::vector_head_backward(y, grad_values, gy);
-  if (kind.kind == Head::Kind::token_difference)
-    return ops::token_difference_backward(y, head.table.value, {kind.minuend, kind.subtrahend}, grad_values, gy, head.table.grad);
-  ops::value_head_backward(y, head.table.value, grad_values, gy, head.table.grad, head.bias.grad);
+/// Returns the numbers of all rows: int32 [rows].
+at::Tensor all_rows(const at::Tensor& rows) {
+  return at::arange(rows.size(0), rows.options().dtype(at::kInt));
 }
 
 }  // namespace
@@ -82,6 +73,7 @@ MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<con
   in.tokens = device::upload(row_tokens, device);
   in.positions = device::upload(positions, device);
   in.labels = {device::upload(rows, device), device::upload(targets, device)};
+  in.label_rows = std::move(rows);
   in.identity = {device::upload(ids, device), in.positions};
   in.lengths = device::upload(lengths, device);
   for (const std::int32_t begin : cu_seqlens)
@@ -126,8 +118,8 @@ void MicroInput::set_columns(const Columns& host) {
   }
 }
 
-Transformer::Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device)
-    : spec_(spec), dtype_(dtype), norm_(norm_weight(spec.config)), workspace_(device) {
+Transformer::Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device, const RowSharing& sharing)
+    : spec_(spec), sharing_(sharing), dtype_(dtype), norm_(norm_weight(spec.config)), workspace_(device) {
   if (device.is_cpu() && dtype == at::kFloat) ops::choose_fp32_matmul();
   for (const Layer& layer : spec.layers) {
     Code& code = code_.emplace_back();
@@ -181,20 +173,39 @@ at::Tensor Transformer::scratch(const char* name, std::int64_t rows, std::int64_
 }
 
 void Transformer::embedding_forward(const Weight& table, const MicroInput& in, const at::Tensor& y) {
-  ops::embedding_forward(in.tokens, table.value, y);
+  if (sharing_.alone()) return ops::embedding_forward(in.tokens, table.value, y);
+  const std::int64_t rows = in.num_tokens();
+  const at::Tensor partial = room_of_all("partial", rows);
+  ops::embedding_forward(in.tokens, table.value, partial.narrow(0, 0, rows));
+  sharing_.add_and_deal(partial, rows, y);
 }
 
 void Transformer::add_noise(const MicroInput& in, const RandomPass& random, const at::Tensor& y) {
-  if (random.noise_alpha > 0.0)
-    ops::add_embedding_noise(y, ops::noise_key(random.seed, random.step), {in.identity, in.lengths}, random.noise_alpha);
+  if (random.noise_alpha == 0.0) return;
+  const OwnRows own = sharing_.deal(in.num_tokens());
+  const ops::NoisyRows noisy{{own.of(in.identity.sample_ids), own.of(in.identity.positions)}, own.of(in.lengths)};
+  ops::add_embedding_noise(y, ops::noise_key(random.seed, random.step), noisy, random.noise_alpha);
 }
 
 void Transformer::embedding_backward(const Weight& table, const MicroInput& in, const at::Tensor& gy) {
-  ops::embedding_backward(in.tokens, gy, table.grad);
+  const at::Tensor all = sharing_.alone() ? gy : collected("collected", in.num_tokens(), gy);
+  ops::embedding_backward(in.tokens, all, table.grad);
 }
 
 std::int64_t Transformer::head_values(const MicroInput& in) const {
   return spec_.head.of_sequences() ? in.sequences.num_sequences() * spec_.head.values : in.labels.size();
+}
+
+Transformer::HeadRows Transformer::rows_of_head(const MicroInput& in) const {
+  const std::vector<std::int32_t> numbers = spec_.head.of_sequences() ? last_rows(in.sequences) : in.label_rows;
+  HeadRows rows{sharing_.counts_of(numbers, in.num_tokens())};
+  for (int r = 0; r < sharing_.rank(); ++r) rows.first += rows.counts[static_cast<std::size_t>(r)];
+  rows.count = rows.counts[static_cast<std::size_t>(sharing_.rank())];
+  std::vector<std::int64_t> here;
+  for (std::int64_t i = rows.first; i < rows.first + rows.count; ++i)
+    here.push_back(numbers[static_cast<std::size_t>(i)] - sharing_.deal(in.num_tokens()).first);
+  rows.here = device::upload(here, device());
+  return rows;
 }
 
 at::Tensor Transformer::head_input(const HeadWeights& head, const at::Tensor& x, at::Tensor& rstd) {
@@ -204,31 +215,59 @@ at::Tensor Transformer::head_input(const HeadWeights& head, const at::Tensor& x,
   return y;
 }
 
+at::Tensor Transformer::of_all_ranks(const HeadRows& rows, const at::Tensor& y) {
+  if (sharing_.alone()) return y;
+  const at::Tensor all = scratch("collected", std::accumulate(rows.counts.begin(), rows.counts.end(), std::int64_t{0}), y.size(1));
+  sharing_.collect(y, rows.counts, all);
+  return all;
+}
+
+void Transformer::head_input_backward(const HeadWeights& head, const HeadRows& rows, const at::Tensor& x, const at::Tensor& rstd,
+                                      const at::Tensor& gy, const at::Tensor& g) {
+  ops::rms_norm_backward(
+      {.gy = gy, .x = x, .weight = head.norm.value, .rstd = rstd, .gx = gy, .gweight = head.norm.grad, .form = norm_},
+      workspace_);
+  g.zero_();
+  g.index_copy_(0, rows.here, gy);
+}
+
 void Transformer::head_forward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& values,
                                const ops::LogitsReader& reader) {
   at::Tensor rstd;
   if (spec_.head.of_sequences()) {
-    const at::Tensor last = x.index_select(0, last_rows(in.sequences, device()));
-    return sequence_values(spec_.head, head, head_input(head, last, rstd), values);
+    const HeadRows rows = rows_of_head(in);
+    return sequence_values(head, rows, head_input(head, x.index_select(0, rows.here), rstd), values);
   }
-  ops::head_forward(head_input(head, x, rstd), head.table.value, in.labels, values, workspace_, head_rows_, reader);
+  if (sharing_.alone())
+    return ops::head_forward(head_input(head, x, rstd), head.table.value, in.labels, values, workspace_, head_rows_, reader);
+  const HeadRows rows = rows_of_head(in);
+  const at::Tensor all = of_all_ranks(rows, head_input(head, x.index_select(0, rows.here), rstd));
+  ops::head_forward(all, head.table.value, {all_rows(all), in.labels.targets}, values, workspace_, head_rows_, reader);
 }
 
 void Transformer::head_forward_backward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x,
                                         const at::Tensor& grad_values, const at::Tensor& values, const at::Tensor& g,
                                         const ops::LogitsReader& reader) {
   at::Tensor rstd;
-  if (spec_.head.of_sequences()) {
-    const at::Tensor rows = last_rows(in.sequences, device());
-    const at::Tensor last = x.index_select(0, rows), y = head_input(head, last, rstd), gy = at::empty_like(last);
-    if (values.defined()) sequence_values(spec_.head, head, y, values);
-    sequence_gradients(spec_.head, head, y, grad_values, gy);
-    ops::rms_norm_backward(
-        {.gy = gy, .x = last, .weight = head.norm.value, .rstd = rstd, .gx = gy, .gweight = head.norm.grad, .form = norm_},
-        workspace_);
-    g.zero_();
-    g.index_copy_(0, rows, gy);
-    return;
+  if (spec_.head.of_sequences() || !sharing_.alone()) {
+    const HeadRows rows = rows_of_head(in);
+    const at::Tensor own = x.index_select(0, rows.here), y = head_input(head, own, rstd), gy = at::empty_like(own);
+    if (spec_.head.of_sequences()) {
+      if (values.defined()) sequence_values(head, rows, y, values);
+      sequence_gradients(head, rows, y, grad_values, gy);
+    } else {
+      const at::Tensor all = of_all_ranks(rows, y), gall = scratch("partial", all.size(0), all.size(1));
+      ops::head_forward_backward({.x = all,
+                                  .weight = head.table.value,
+                                  .labels = {all_rows(all), in.labels.targets},
+                                  .grad_logprobs = grad_values,
+                                  .logprobs = values,
+                                  .gx = gall,
+                                  .gweight = head.table.grad},
+                                 workspace_, head_rows_, reader);
+      sharing_.add_and_deal(gall, rows.counts, gy);
+    }
+    return head_input_backward(head, rows, own, rstd, gy, g);
   }
   const at::Tensor y = head_input(head, x, rstd);
   ops::head_forward_backward({.x = y,
@@ -243,9 +282,38 @@ void Transformer::head_forward_backward(const HeadWeights& head, const MicroInpu
       {.gy = g, .x = x, .weight = head.norm.value, .rstd = rstd, .gx = g, .gweight = head.norm.grad, .form = norm_}, workspace_);
 }
 
+void Transformer::sequence_values(const HeadWeights& head, const HeadRows& rows, const at::Tensor& y, const at::Tensor& values) {
+  const Head& kind = spec_.head;
+  if (kind.kind == Head::Kind::token_difference) {
+    ops::token_difference_forward(of_all_ranks(rows, y), head.table.value, {kind.minuend, kind.subtrahend}, values);
+  } else {
+    if (!sharing_.alone()) values.zero_();
+    const at::Tensor own = rows.of(values, kind.values);
+    if (kind.kind == Head::Kind::vector)
+      ops::vector_head_forward(y, own);
+    else
+      ops::value_head_forward(y, head.table.value, head.bias.value, own);
+  }
+  sharing_.add(values);
+}
+
+void Transformer::sequence_gradients(const HeadWeights& head, const HeadRows& rows, const at::Tensor& y,
+                                     const at::Tensor& grad_values, const at::Tensor& gy) {
+  const Head& kind = spec_.head;
+  const at::Tensor own = rows.of(grad_values, kind.values);
+  if (kind.kind == Head::Kind::vector) return ops::vector_head_backward(y, own, gy);
+  if (kind.kind != Head::Kind::token_difference)
+    return ops::value_head_backward(y, head.table.value, own, gy, head.table.grad, head.bias.grad);
+  const at::Tensor all = of_all_ranks(rows, y), gall = sharing_.alone() ? gy : scratch("partial", all.size(0), all.size(1));
+  ops::token_difference_backward(all, head.table.value, {kind.minuend, kind.subtrahend}, grad_values, gall, head.table.grad);
+  if (!sharing_.alone()) sharing_.add_and_deal(gall, rows.counts, gy);
+}
+
 void Transformer::head_rows(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& rows) {
   at::Tensor rstd;
-  rows.copy_(head_input(head, x, rstd).index_select(0, in.labels.rows));
+  if (sharing_.alone()) return void(rows.copy_(head_input(head, x, rstd).index_select(0, in.labels.rows)));
+  const HeadRows here = rows_of_head(in);
+  sharing_.collect(head_input(head, x.index_select(0, here.here), rstd), here.counts, rows);
 }
 
 at::Tensor Transformer::logits(const Weight& norm, const Weight& table, const at::Tensor& x_rows) {

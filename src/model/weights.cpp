@@ -128,8 +128,8 @@ void decode(const UnitSpec& unit, const at::Tensor& packed, const at::Tensor& de
                       decoded.narrow(0, p.offset + i * p.packed.numel(), p.packed.numel()));
 }
 
-void derive_values(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat) {
-  if (unit.derived_numel > 0) code_of(spec.adapter)->derive(spec, unit, flat);
+void derive_values(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat, const RowSharing& sharing) {
+  if (unit.derived_numel > 0) code_of(spec.adapter)->derive(spec, unit, flat, sharing);
 }
 
 at::Tensor param_view(const ParamSpec& param, const UnitBuffers& flat) {

@@ -6,22 +6,28 @@ namespace qft::parallel {
 
 namespace {
 
+/// Returns the rows of a micro-batch that a rank holds between sub-layers.
+std::int64_t own_rows(const model::ModelSpec& spec, std::int64_t tokens) {
+  return (tokens + spec.share.ranks - 1) / spec.share.ranks;
+}
+
 /// Bytes that a layer keeps for its backward pass in addition to its input.
 std::int64_t saved_bytes(const model::ModelSpec& spec, const model::Layer& layer, at::ScalarType compute, std::int64_t tokens) {
   const auto item = static_cast<std::int64_t>(c10::elementSize(compute));
-  // the first sub-layer's input is the layer's input
-  std::int64_t values = -spec.config.hidden_size, statistics = 0, indices = 0;
+  const std::int64_t own = own_rows(spec, tokens), statistic = compute == at::kDouble ? 8 : 4;
+  std::int64_t bytes = -own * spec.config.hidden_size * item;  // the first sub-layer's input is the layer's input
   for (const model::SubLayerSpec& sublayer : layer) {
-    values += spec.config.hidden_size;
-    ++statistics;
+    const std::int64_t rows = sublayer.on_own_rows ? own : tokens;
+    bytes += own * (spec.config.hidden_size * item + statistic);
     for (const model::SavedSpec& saved : sublayer.saved)
-      (saved.type == model::SavedType::statistic ? statistics
-       : saved.type == model::SavedType::index   ? indices
-                                                 : values) += saved.columns;
+      bytes += (saved.of_norm ? own : rows) * saved.columns *
+               (saved.type == model::SavedType::statistic ? statistic
+                : saved.type == model::SavedType::index   ? 4
+                                                          : item);
     for (const model::ParamGroup* group : sublayer.linears())
-      for (const model::LoraRows& part : group->lora) values += part.saved_columns() * group->stack.per_token;
+      for (const model::LoraRows& part : group->lora) bytes += rows * part.saved_columns() * group->stack.per_token * item;
   }
-  return tokens * (values * item + statistics * (compute == at::kDouble ? 8 : 4) + indices * 4);
+  return bytes;
 }
 
 /// Bytes of each token's cosines, sines and row number, if the angles depend on the sequence length
@@ -51,7 +57,7 @@ std::int64_t forward_bytes(const model::ModelSpec& spec, at::ScalarType compute,
 }
 
 std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {
-  return tokens * spec.config.hidden_size * static_cast<std::int64_t>(c10::elementSize(compute));
+  return own_rows(spec, tokens) * spec.config.hidden_size * static_cast<std::int64_t>(c10::elementSize(compute));
 }
 
 std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {

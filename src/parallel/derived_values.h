@@ -17,8 +17,9 @@ class DerivedValues {
  public:
   DerivedValues() = default;
   /// Both must outlive this object.
-  DerivedValues(const model::ModelSpec& spec, const model::UnitSpec& unit, at::ScalarType compute, c10::Device device)
-      : spec_(&spec), unit_(&unit) {
+  DerivedValues(const model::ModelSpec& spec, const model::UnitSpec& unit, at::ScalarType compute, c10::Device device,
+                const model::RowSharing& sharing)
+      : spec_(&spec), unit_(&unit), sharing_(sharing) {
     const auto type = compute == at::kDouble ? at::kDouble : at::kFloat;
     if (unit.derived_numel > 0) values_ = at::zeros({unit.derived_numel}, at::TensorOptions().dtype(type).device(device));
   }
@@ -26,17 +27,19 @@ class DerivedValues {
   bool empty() const { return !values_.defined(); }
   std::int64_t bytes() const { return empty() ? 0 : static_cast<std::int64_t>(values_.nbytes()); }
   void weights_changed() { current_ = false; }
-  /// Puts the values into the buffers of a unit with gathered weights; their address never changes.
+  /// Puts the values into the buffers of a unit with gathered weights; their address never changes. Collective over the ranks that
+  /// share matrices.
   void fill(model::UnitBuffers& buffers) {
     if (empty()) return;
     buffers.derived = values_;
-    if (!current_) model::derive_values(*spec_, *unit_, buffers);
+    if (!current_) model::derive_values(*spec_, *unit_, buffers, sharing_);
     current_ = true;
   }
 
  private:
   const model::ModelSpec* spec_ = nullptr;
   const model::UnitSpec* unit_ = nullptr;
+  model::RowSharing sharing_;
   at::Tensor values_;
   bool current_ = false;
 };

@@ -61,7 +61,7 @@ void MicroInFlight::forward(LayerCall& call, bool needs_gradient, model::Arena& 
   if (needs_gradient && policy_.offload_inputs) offloaded_.keep(call.layer, x);
   if (!keeps_input && !spare_.defined()) spare_ = boundary();
   call.y = keeps_input ? boundary() : spare_;
-  call.saved = transformer_.allocate_saved(call.layer, *call.weights, x, keeps_all ? arena_ : scratch);
+  call.saved = transformer_.allocate_saved(call.layer, *call.weights, x, keeps_all ? arena_ : scratch, in_->num_tokens());
   SavedLayer& kept = layers_[static_cast<std::size_t>(call.layer)];
   kept = {};
   if (keeps_input) kept.x = x;
@@ -76,7 +76,7 @@ void MicroInFlight::backward(LayerCall& call, bool needs_gradient, model::Arena&
     const bool last = !needs_gradient || call.layer == 0;
     const at::Tensor x = policy_.offload_inputs ? offloaded_.fetch(call.layer, x_, spare_, last) : kept.x;
     call.y = scratch.alloc(x.sizes(), transformer_.dtype());
-    call.saved = transformer_.allocate_saved(call.layer, *call.weights, x, scratch);
+    call.saved = transformer_.allocate_saved(call.layer, *call.weights, x, scratch, in_->num_tokens());
   } else {
     call.saved = kept.saved;
   }

@@ -40,8 +40,8 @@ class MicroInFlight {
   void close();
 
   const model::MicroInput& input() const { return *in_; }
-  /// [T, hidden]: x() is the output of the last block that ran forward; g() is its gradient, or the gradient of a lower block's
-  /// output.
+  /// This rank's rows [rows, hidden]: x() is the output of the last block that ran forward; g() is its gradient, or the gradient of
+  /// a lower block's output.
   const at::Tensor& x() const { return x_; }
   const at::Tensor& g() const { return g_; }
 
@@ -59,7 +59,8 @@ class MicroInFlight {
  private:
   void reserve(std::int64_t tokens, bool training, model::Arena& scratch);
   at::Tensor boundary() {
-    return arena_.alloc({in_->num_tokens(), transformer_.spec().config.hidden_size}, transformer_.dtype());
+    const std::int64_t rows = transformer_.sharing().deal(in_->num_tokens()).room;
+    return arena_.alloc({rows, transformer_.spec().config.hidden_size}, transformer_.dtype());
   }
 
   struct SavedLayer {

@@ -42,6 +42,21 @@ at::Tensor mask(const RowIdentity& rows, std::int64_t width, double p, const Dro
   return out;
 }
 
+/// A rank that shares a matrix sees some columns of its input.
+TEST(Dropout, SomeFeaturesGetTheMaskOfTheWholeRow) {
+  const RowIdentity rows = rows_of({3, 3, 8});
+  for (const at::ScalarType dtype : kDtypes) {
+    const at::Tensor whole = mask(rows, 200, 0.4, kKey, dtype);
+    for (const std::int64_t first : {0, 1, 7, 8, 12, 20, 83})
+      for (const std::int64_t width : {1, 5, 8, 67, 117}) {
+        DropoutKey key = kKey;
+        key.first_feature = first;
+        EXPECT_TRUE(mask(rows, width, 0.4, key, dtype).equal(whole.narrow(1, first, width)))
+            << width << " features from " << first << " on, " << dtype;
+      }
+  }
+}
+
 TEST(Dropout, FollowsItsDefinition) {
   const RowIdentity rows = rows_of({3, 3, 3, (std::int64_t{7} << 32) + 5, 9});
   for (const at::ScalarType dtype : kDtypes) {

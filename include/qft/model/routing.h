@@ -2,6 +2,7 @@
 #pragma once
 
 #include "qft/model/config.h"
+#include "qft/model/row_sharing.h"
 #include "qft/ops/attention.h"
 
 #include <cstdint>
@@ -11,9 +12,11 @@
 namespace qft::model {
 
 /// Sums over a micro-batch's tokens and the layers that have run; S sequences, L layers, E experts. Statistics are fp32, or fp64
-/// for fp64 data. A row that several sequences share counts as a token in each.
+/// for fp64 data. A row that several sequences share counts as a token in each. If ranks share the rows out, each counts its own
+/// until add_up().
 struct Routing {
-  at::Tensor sequence;     ///< int64 [tokens]: each token's sequence
+  at::Tensor sequence;     ///< int64 [tokens]: the sequence of each token whose row is here
+  at::Tensor rows = {};    ///< int64 [tokens]: each token's row, counted from the first one here; undefined: all rows are here
   at::Tensor lengths;      ///< [S]
   at::Tensor chosen;       ///< [S, E]: how often a token chose the expert
   at::Tensor probability;  ///< [S, E]
@@ -21,6 +24,7 @@ struct Routing {
   at::Tensor entropy;      ///< [1]: entropy of a token's probabilities, in nats
   at::Tensor square;       ///< [1]: square of log(sum(exp(logits))) of a token
   std::int64_t sparse_layers = 0;
+  std::int64_t rows_here = 0;
   ops::SharedRows shared;
 
   bool observed() const { return chosen.defined(); }
@@ -28,7 +32,10 @@ struct Routing {
 
   /// Returns zeros for these sequences; an empty Routing for a model without experts.
   static Routing build(const ModelConfig& config, const ops::PackedSequences& sequences, at::ScalarType statistics,
-                       c10::Device device);
+                       c10::Device device, const RowSharing& sharing = {});
+  /// Adds up the ranks' sums after the forward pass of all layers, before the losses or their gradients are computed. Collective
+  /// over the ranks of `sharing`.
+  void add_up(const RowSharing& sharing) const;
   /// Adds the router statistics of one layer for T rows: probabilities [T, E], experts int32 [T, k], log_sums [T].
   void add(std::int64_t layer, const at::Tensor& probabilities, const at::Tensor& chosen_experts,
            const at::Tensor& log_sums) const;

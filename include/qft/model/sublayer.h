@@ -3,6 +3,7 @@
 
 #include "qft/model/config.h"
 #include "qft/model/routing.h"
+#include "qft/model/row_sharing.h"
 #include "qft/model/sublayer_spec.h"
 #include "qft/model/weights.h"
 #include "qft/ops/attention.h"
@@ -57,7 +58,7 @@ struct KernelChoice {
 
 /// Inputs of a pass over T tokens.
 struct LayerPass {
-  const at::Tensor& positions;            ///< int32 [T]: positions, or other rows of `rope`
+  at::Tensor positions;                   ///< int32 [T]: positions, or other rows of `rope`
   const ops::PackedSequences* sequences;  ///< of the micro-batch; nullptr: decoding
   ops::LoraDropout dropout;
   const ops::RopeTable& rope;
@@ -68,6 +69,8 @@ struct LayerPass {
   const ExpertRowsCallback* on_expert_rows = nullptr;  ///< nullptr: all experts' weights are present
 
   std::int64_t tokens() const { return positions.size(0); }
+  /// Leaves out all rows except `own`. `routing` has these rows alone.
+  void keep(const OwnRows& own);
   at::Tensor scratch(const ScratchSpec& spec) const { return workspace.get(spec.name, {tokens(), spec.columns}, dtype); }
 };
 

@@ -83,6 +83,7 @@ struct SavedSpec {
   std::int64_t columns = 0;
   SavedType type = SavedType::compute;
   bool transposed = false;  ///< [columns, T]
+  bool of_norm = false;     ///< the input of a norm after the sub-layer: has the rows of x
 };
 
 /// Scratch memory [T, columns] in compute dtype, used only within one pass of one sub-layer. Sub-layers share it by name.
@@ -110,6 +111,8 @@ struct SubLayerSpec {
   bool norm_after = false;
   std::vector<ParamGroup> params;  ///< in the order of the flat buffers, after the norm
   std::int64_t window = 0;         ///< how many tokens a token sees, itself included; 0: all before it
+  /// Each rank computes its own rows, with whole matrices. Else ranks that share matrices compute a term of all rows.
+  bool on_own_rows = false;
   int input_groups = 1;            ///< this many of the first projection groups read the sub-layer's input
   std::vector<SavedSpec> saved;    ///< in addition to x, the norm's statistic and LoRA's x A^T
   std::vector<ScratchSpec> scratch;

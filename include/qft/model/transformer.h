@@ -5,6 +5,7 @@
 #include "qft/core/columns.h"
 #include "qft/model/arena.h"
 #include "qft/model/routing.h"
+#include "qft/model/row_sharing.h"
 #include "qft/model/sequence_state.h"
 #include "qft/model/spec.h"
 #include "qft/model/sublayer.h"
@@ -66,6 +67,7 @@ struct MicroInput {
   at::Tensor positions;  ///< int32 [T], restarting at 0 in each sequence
   ops::PackedSequences sequences;
   ops::HeadLabels labels;                   ///< the rows that predict labels, and their labels
+  std::vector<std::int32_t> label_rows;     ///< labels.rows in host memory
   ops::RowIdentity identity;                ///< for dropout and noise; a shared row has its first sequence's identity
   at::Tensor lengths;                       ///< int32 [T]: length of the row's sequence; for noise
   std::vector<std::int32_t> label_offsets;  ///< [S + 1]: the labels of sequence s are [offsets[s], offsets[s + 1])
@@ -113,7 +115,10 @@ struct RandomPass {
 
 class Transformer {
  public:
-  Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device);
+  /// `sharing`: the ranks that share the matrices. Between sub-layers and outside the layers, tensors [rows, hidden] of a
+  /// micro-batch with T rows then have this rank's rows (OwnRows), except while decoding. All functions that take a micro-batch
+  /// are collective over these ranks.
+  Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device, const RowSharing& sharing = {});
 
   /// Sets how many rows of logits the head holds at a time; 0 (the default): ops::head_chunk_rows().
   void set_logit_rows(std::int64_t rows) { head_rows_ = rows; }
@@ -135,8 +140,8 @@ class Transformer {
   void embedding_backward(const Weight& table, const MicroInput& in, const at::Tensor& gy);
 
   /// Returns the tensors for layer_forward's result with input x [T, hidden]: x itself, and uninitialised tensors in `arena` for
-  /// the rest.
-  LayerSaved allocate_saved(int layer, const LayerWeights& w, const at::Tensor& x, Arena& arena) const;
+  /// the rest. `rows`: T of the micro-batch, of which x has this rank's rows; 0: x has all rows, as in decoding.
+  LayerSaved allocate_saved(int layer, const LayerWeights& w, const at::Tensor& x, Arena& arena, std::int64_t rows = 0) const;
   /// Computes y = layer(saved.x()) and fills the other tensors of `saved`, which comes from allocate_saved(). y [T, hidden] must
   /// not overlap x. `on_expert_rows`: empty if all weights are present.
   void layer_forward(int layer, const LayerWeights& w, const MicroInput& in, const RandomPass& random, const at::Tensor& y,
@@ -170,6 +175,7 @@ class Transformer {
   at::Tensor logits(const Weight& norm, const Weight& table, const at::Tensor& x_rows);
 
   const ModelSpec& spec() const { return spec_; }
+  const RowSharing& sharing() const { return sharing_; }
   at::ScalarType dtype() const { return dtype_; }
   at::ScalarType statistics_dtype() const { return dtype_ == at::kDouble ? at::kDouble : at::kFloat; }
   c10::Device device() const { return workspace_.device(); }
@@ -179,22 +185,64 @@ class Transformer {
 
  private:
   using Code = std::vector<std::unique_ptr<const SubLayer>>;
+  /// The pass of sub-layers that see all rows, and of those that see this rank's rows.
+  struct LayerPasses {
+    LayerPass on_all_rows;
+    std::optional<LayerPass> on_own_rows;  ///< empty: this rank has all rows
+    OwnRows own;
+
+    bool are_same() const { return !on_own_rows; }
+    const LayerPass& of(const SubLayer& sublayer) const {
+      return on_own_rows && sublayer.spec().on_own_rows ? *on_own_rows : on_all_rows;
+    }
+    void set(const ExpertRowsCallback* on_expert_rows) {
+      on_all_rows.on_expert_rows = on_expert_rows;
+      if (on_own_rows) on_own_rows->on_expert_rows = on_expert_rows;
+    }
+  };
   const Code& sublayers(int layer) const { return code_.at(static_cast<std::size_t>(layer)); }
   /// Computes a sub-layer's output from x, before or after a norm.
   using Branch = std::function<void(std::size_t index, const at::Tensor& x, const at::Tensor& out)>;
   void run_forward(int layer, const LayerWeights& w, const at::Tensor& y, const LayerSaved& saved, const Branch& sub);
   /// For one sub-layer: turns g [T, hidden] into the gradient of its input, if `propagate` is set.
-  void norm_before_backward(const SubLayer& sublayer, const SubLayerWeights& w, const LayerPass& pass, const SubLayerSaved& s,
+  void norm_before_backward(const SubLayer& sublayer, const SubLayerWeights& w, const LayerPasses& passes, const SubLayerSaved& s,
                             const at::Tensor& g, bool propagate);
-  void norm_after_backward(const SubLayer& sublayer, const SubLayerWeights& w, const LayerPass& pass, const SubLayerSaved& s,
+  void norm_after_backward(const SubLayer& sublayer, const SubLayerWeights& w, const LayerPasses& passes, const SubLayerSaved& s,
                            const at::Tensor& g, bool propagate);
-  LayerPass pass_over(int layer, const MicroInput& in, const RandomPass& random, const RoutingLoss& routing = {});
+  /// SubLayer::backward() for this rank's rows of x, gout and gx.
+  void sublayer_backward(const SubLayer& sublayer, const SubLayerWeights& w, const at::Tensor& x, const LayerPasses& passes,
+                         const SubLayerSaved& s, const at::Tensor& gout, const at::Tensor& gx, ops::GradMode mode);
+  LayerPasses passes_over(int layer, const MicroInput& in, const RandomPass& random, const RoutingLoss& routing = {});
+  /// Returns scratch for the rows of all ranks, [>= rows, hidden].
+  at::Tensor room_of_all(const char* name, std::int64_t rows);
+  /// Returns all rows [rows, hidden], given this rank's, in scratch memory.
+  at::Tensor collected(const char* name, std::int64_t rows, const at::Tensor& own);
   double attention_scaling() const { return spec_.config.rope.yarn ? spec_.config.rope.yarn->attention_factor : 1.0; }
   at::Tensor scratch(const char* name, std::int64_t rows, std::int64_t columns);
+  /// The rows of a micro-batch that its head reads: of labels, or each sequence's last one.
+  struct HeadRows {
+    std::vector<std::int64_t> counts;      ///< of each rank
+    std::int64_t first = 0, count = 0;     ///< this rank's are [first, first + count) of them
+    at::Tensor here = {};                  ///< int64 [count]: their places among the rows that this rank holds
+    /// Returns this rank's part of what each row has `width` numbers of.
+    at::Tensor of(const at::Tensor& all, std::int64_t width) const { return all.narrow(0, first * width, count * width); }
+  };
+  HeadRows rows_of_head(const MicroInput& in) const;
+  /// Returns the rows [n, hidden] of all ranks, given this rank's.
+  at::Tensor of_all_ranks(const HeadRows& rows, const at::Tensor& y);
+  /// Computes the values of all sequences, given this rank's last rows y after the final norm.
+  void sequence_values(const HeadWeights& head, const HeadRows& rows, const at::Tensor& y, const at::Tensor& values);
+  /// Computes gy, like y, and adds to the head's gradients.
+  void sequence_gradients(const HeadWeights& head, const HeadRows& rows, const at::Tensor& y, const at::Tensor& grad_values,
+                          const at::Tensor& gy);
+  /// Turns gy, the gradient of head_input(x) for the rows x here, into g of all rows here, and adds to the norm's gradient.
+  void head_input_backward(const HeadWeights& head, const HeadRows& rows, const at::Tensor& x, const at::Tensor& rstd,
+                           const at::Tensor& gy, const at::Tensor& g);
   /// Returns the head's input, the hidden states after the final norm; `rstd` receives the statistic for the norm's backward.
   at::Tensor head_input(const HeadWeights& head, const at::Tensor& x, at::Tensor& rstd);
 
   const ModelSpec& spec_;
+  RowSharing sharing_;
   std::vector<Code> code_;  ///< by layer
   at::ScalarType dtype_;
   ops::NormWeight norm_;

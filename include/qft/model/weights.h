@@ -1,6 +1,7 @@
 // Named views into a unit's flat buffers, shaped for the operations. Views own nothing.
 #pragma once
 
+#include "qft/model/row_sharing.h"
 #include "qft/model/spec.h"
 #include "qft/ops/linear.h"
 
@@ -67,8 +68,9 @@ Weight bind_weight(const UnitSpec& unit, std::string_view path, const UnitBuffer
 HeadWeights bind_head(const ModelSpec& spec, const UnitBuffers& head, const UnitBuffers& embedding);
 /// Decodes a unit's quantised weights from `packed` [packed_bytes] (uint8) to `decoded` [quantized_numel], on one device.
 void decode(const UnitSpec& unit, const at::Tensor& packed, const at::Tensor& decoded);
-/// Fills UnitBuffers::derived with the values that follow from the unit's weights, if there are any.
-void derive_values(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat);
+/// Fills UnitBuffers::derived with the values that follow from the unit's weights, if there are any. Collective over the ranks that
+/// share matrices.
+void derive_values(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat, const RowSharing& sharing = {});
 /// Returns the row norms that derive_values() stored for DoRA, for the rows of a magnitude's linear: the initial values of the
 /// magnitude.
 at::Tensor row_norms(const ParamSpec& magnitude, const at::Tensor& derived);

@@ -10,12 +10,14 @@
 
 namespace qft::ops {
 
-/// Everything that a mask depends on besides the row's identity and the feature.
+/// Everything that a mask depends on besides the row's identity.
 struct DropoutKey {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;  ///< optimizer step
   std::uint32_t layer = 0;
   std::uint32_t site = 0;  ///< module within the layer
+  /// Number of the first feature of x, if x has only some consecutive features of each row.
+  std::int64_t first_feature = 0;
 
   /// Returns the Philox key of this (seed, step, layer, site).
   constexpr PhiloxKey philox_key() const {
@@ -39,7 +41,7 @@ constexpr std::uint32_t dropout_threshold(double p) {
   return scaled < 1.0 && p > 0.0 ? 1 : static_cast<std::uint32_t>(scaled);
 }
 
-/// out = x * mask / (1 - p). Feature f of row t is kept iff half word f % 8 (each word has two, the low one first) of
+/// out = x * mask / (1 - p). Feature f, counted from the key's first_feature on, of row t is kept iff half word f % 8 (each word has two, the low one first) of
 /// philox({f / 8, position, sample id low, sample id high}, key) >= dropout_threshold(p).
 ///   x, out  [T, K] contiguous; out may be x.   0 <= p < 1
 void dropout_forward(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p, const at::Tensor& out);

@@ -16,7 +16,7 @@ inline at::ScalarType accumulate_dtype(at::ScalarType dtype) {
 }
 
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd,
-                      NormWeight form = NormWeight::plain);
+                      NormWeight form = NormWeight::plain, const SharedColumns& shared = {});
 void rms_norm_backward(const NormBackward& tensors);
 
 void rope(const at::Tensor& x, const at::Tensor& positions, const RopeTable& table, RopeDirection direction);

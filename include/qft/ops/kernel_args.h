@@ -114,6 +114,8 @@ struct Dropout {
   std::uint32_t threshold;
   float scale;
   std::int64_t width;
+  std::uint32_t first_counter;  ///< of a row's first feature
+  std::int64_t skipped;         ///< features of that counter before the row's first one
 };
 
 /// Rows of a norm that a thread block handles at once for the weight's gradient.

@@ -18,7 +18,8 @@ struct LoraPart {
   at::Tensor b;  ///< [rows, r], compute dtype
   std::int64_t row0 = 0, rows = 0;
   double scaling = 1.0;
-  std::uint32_t site = 0;  ///< DropoutKey::site of the projection
+  std::uint32_t site = 0;          ///< DropoutKey::site of the projection
+  std::int64_t first_feature = 0;  ///< DropoutKey::first_feature of x
   /// DoRA (ops/dora.h): per row magnitude / norm, and the norm; [rows], fp32 or fp64. Undefined without DoRA.
   at::Tensor factor = {}, norm = {};
 };

@@ -5,6 +5,7 @@
 #include "qft/ops/workspace.h"
 
 #include <cstdint>
+#include <functional>
 
 #include <ATen/core/Tensor.h>
 
@@ -14,13 +15,21 @@ namespace qft::ops {
 /// round((1 + weight) * x * rstd). `rounded_last`: y = round(weight * x * rstd).
 enum class NormWeight : std::uint8_t { plain, zero_centred, rounded_last };
 
+/// The columns of a norm over several ranks, each of which has some.
+struct SharedColumns {
+  std::int64_t width = 0;                               ///< columns of all ranks
+  std::function<void(const at::Tensor&)> add = {};      ///< adds up a contiguous tensor over the ranks; empty: one rank has all
+  /// False on a rank whose columns another one counts. Its gx is a term: the ranks' gy are terms of their columns' gradient.
+  bool counted = true;
+};
+
 /// Computes y as NormWeight says; rstd = 1 / sqrt(mean(x^2) + eps) over the last dimension.
 ///   x, y    [T, D], or [T, heads, D] for Qwen3's per-head norm. Unit stride in the last dimension; the others may be
 ///           strided (a slice of fused qkv rows). y may be x itself.
 ///   weight  [D]
 ///   rstd    [T] or [T, heads], contiguous; fp64 for fp64 data, else fp32
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd,
-                      NormWeight form = NormWeight::plain);
+                      NormWeight form = NormWeight::plain, const SharedColumns& shared = {});
 
 struct NormBackward {
   at::Tensor gy, x;               ///< as x above; x is the forward's
@@ -29,6 +38,7 @@ struct NormBackward {
   at::Tensor gx;                  ///< as x above; may be gy or residual_grad itself
   at::Tensor gweight = {};        ///< [D], the weight's dtype or a wider one; undefined if the weight is frozen
   NormWeight form = NormWeight::plain;
+  SharedColumns shared = {};
 };
 /// gx = d(norm)/dx^T gy + residual_grad; gweight += sum over rows of gy * x * rstd.
 void rms_norm_backward(const NormBackward& tensors, Workspace& workspace);

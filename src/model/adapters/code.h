@@ -2,6 +2,7 @@
 #pragma once
 
 #include "qft/model/adapter.h"
+#include "qft/model/row_sharing.h"
 #include "qft/model/weights.h"
 
 #include <cstdint>
@@ -16,8 +17,8 @@ struct AdapterCode {
                Projection& projection);
   /// Fills a parameter's initial values, which depend only on seed, name and index.
   void (*initialise)(const ParamSpec& param, std::uint64_t seed, const Shard& dst);
-  /// Fills UnitBuffers::derived.
-  void (*derive)(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat);
+  /// Fills UnitBuffers::derived. Collective over the ranks that share matrices.
+  void (*derive)(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat, const RowSharing& sharing);
 };
 
 /// Returns nullptr if there is no adapter.

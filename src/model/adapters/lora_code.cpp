@@ -78,16 +78,22 @@ void initialise(const ParamSpec& param, std::uint64_t seed, const Shard& dst) {
     dst.values.zero_();
 }
 
-void derive(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat) {
+void derive(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat, const RowSharing& sharing) {
   for (const SubLayerSpec& sublayer : spec.layers.at(static_cast<std::size_t>(unit.layer)))
     for (const ParamGroup& group : sublayer.params)
       for (const LoraRows& rows : group.lora) {
-        const std::string& path = group.linears[rows.linear].path;
+        const LinearSpec& linear = group.linears[rows.linear];
+        const std::string& path = linear.path;
         const ParamSpec* magnitude = find_param(unit, path + kMagnitude);
         if (magnitude == nullptr) continue;
         const auto value = [&](const char* suffix) { return bind_weight(unit, path + suffix, flat).value; };
         const at::Tensor norms = row_norms(*magnitude, flat.derived);
         ops::dora_norms(value(".weight"), value(kLoraA), value(kLoraB), rows.scaling, norms);
+        if (linear.split == Split::columns && !sublayer.on_own_rows && !sharing.alone()) {  // of each row, this rank has some columns
+          norms.square_();
+          sharing.add(norms);
+          norms.sqrt_();
+        }
         ops::dora_factors(value(kMagnitude), norms, row_factors(*magnitude, flat.derived));
       }
 }

@@ -104,7 +104,7 @@ Layer describe_layer(const ModelConfig& config, int index) {
   if (!after) return layer;
   for (SubLayerSpec& sublayer : layer) {
     sublayer.norm_after = true;
-    sublayer.saved.push_back({.columns = config.hidden_size});
+    sublayer.saved.push_back({.columns = config.hidden_size, .of_norm = true});
   }
   return layer;
 }

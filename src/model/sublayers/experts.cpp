@@ -34,6 +34,10 @@ class Experts final : public SubLayer {
 
   void forward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
                const at::Tensor& out) const override {
+    if (x.size(0) == 0) {  // the other ranks still gather experts
+      if (pass.on_expert_rows != nullptr) (*pass.on_expert_rows)({});
+      return;
+    }
     const at::Tensor logits = room(pass, "experts_logits", count_);
     ops::linear_forward(x, w.linears[kRouter].weights, pass.dropout, logits, s.lora[kRouter], pass.workspace);
     ops::route_forward(logits, normalise_, s.tensors[kProbabilities], s.tensors[kLogSums].view({-1}), s.tensors[kExperts],
@@ -53,6 +57,7 @@ class Experts final : public SubLayer {
 
   void backward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
                 const at::Tensor& gout, const at::Tensor& gx, ops::GradMode mode) const override {
+    if (gout.size(0) == 0) return;
     const ops::ExpertRows assignment = ops::group_by_expert(s.tensors[kExperts], count_, pass.workspace);
     const ops::LoraDropout dropout = dropout_of(pass, assignment);
     const Projection &in = w.linears[kGateUp], &down = w.linears[down_];

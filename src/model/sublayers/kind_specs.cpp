@@ -109,6 +109,7 @@ SubLayerSpec describe_experts(const ModelConfig& c) {
   const std::int64_t hidden = c.hidden_size, inner = e.intermediate_size, shared = e.shared_size, k = e.per_token;
   SubLayerSpec spec;
   spec.kind = SubLayerKind::experts;
+  spec.on_own_rows = true;
   const std::string block = e.block + ".", experts = block + "experts";
   spec.params = {{.linears = {{kRouter, block + kRouter, e.count, hidden}}},
                  {.linears = {{e.gate, e.gate, inner, hidden}, {e.up, e.up, inner, hidden}},

@@ -6,6 +6,11 @@
 
 namespace qft::model {
 
+void LayerPass::keep(const OwnRows& own) {
+  positions = own.of(positions);
+  dropout.rows = {own.of(dropout.rows.sample_ids), own.of(dropout.rows.positions)};
+}
+
 void SubLayer::decode(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass,
                       std::span<const NewTokens> /*sequences*/, const SubLayerSaved& saved, const at::Tensor& out) const {
   forward(w, x, pass, saved, out);

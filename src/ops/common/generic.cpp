@@ -22,12 +22,21 @@ at::Tensor factor(const at::Tensor& weight, NormWeight form) {
   return form == NormWeight::zero_centred ? accumulated(weight) + 1 : accumulated(weight);
 }
 
+/// Returns the mean over a norm's columns, which several ranks may have. `here`: this rank's columns are counted.
+at::Tensor mean_of_columns(const at::Tensor& x, const SharedColumns& shared, bool here) {
+  if (!shared.add) return x.mean(-1, true);
+  const at::Tensor sums = x.sum(-1, true);
+  if (!here) sums.zero_();
+  shared.add(sums);
+  return sums.div_(static_cast<double>(shared.width));
+}
+
 }  // namespace
 
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd,
-                      NormWeight form) {
+                      NormWeight form, const SharedColumns& shared) {
   const at::Tensor xf = accumulated(x);
-  const at::Tensor r = at::rsqrt(xf.square().mean(-1, true) + eps);
+  const at::Tensor r = at::rsqrt(mean_of_columns(xf.square(), shared, shared.counted) + eps);
   rstd.copy_(r.squeeze(-1));
   if (form == NormWeight::plain)
     y.copy_(weight * (xf * r).to(x.scalar_type()));
@@ -44,7 +53,9 @@ void rms_norm_backward(const NormBackward& t) {
     t.gweight.add_((gf * rounded).reshape({-1, t.x.size(-1)}).sum(0));
   }
   at::Tensor g = gf * factor(t.weight, t.form);
-  g.sub_(xhat * (g * xhat).mean(-1, true)).mul_(r);
+  const at::Tensor along = mean_of_columns(g * xhat, t.shared, true);
+  if (t.shared.counted) g.sub_(xhat * along);
+  g.mul_(r);
   if (t.residual_grad.defined()) g.add_(t.residual_grad);
   t.gx.copy_(g);
 }

@@ -9,7 +9,7 @@
 
 namespace qft::ops::generic {
 
-/// Returns the half words that decide features [0, width) of each row, as int64 [T, width].
-at::Tensor philox_halves(const RowIdentity& rows, std::int64_t width, PhiloxKey key);
+/// Returns the half words that decide features [first, first + width) of each row, as int64 [T, width].
+at::Tensor philox_halves(const RowIdentity& rows, std::int64_t width, PhiloxKey key, std::int64_t first = 0);
 
 }  // namespace qft::ops::generic

@@ -106,7 +106,9 @@ Dropout<T> dropout_args(const DropoutBackward& t, const DropoutKey& key, const R
           key.philox_key(),
           dropout_threshold(p),
           static_cast<float>(1.0 / (1.0 - p)),
-          t.any().size(1)};
+          t.any().size(1),
+          static_cast<std::uint32_t>(key.first_feature / kCounterFeatures),
+          key.first_feature % kCounterFeatures};
 }
 
 template <class T, class G>

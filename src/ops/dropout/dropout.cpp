@@ -41,10 +41,11 @@ at::Tensor low(const at::Tensor& product) {
 
 }  // namespace
 
-at::Tensor philox_halves(const RowIdentity& rows, std::int64_t width, PhiloxKey key) {
-  const std::int64_t blocks = (width + kCounterFeatures - 1) / kCounterFeatures;
+at::Tensor philox_halves(const RowIdentity& rows, std::int64_t width, PhiloxKey key, std::int64_t first) {
+  const std::int64_t counter = first / kCounterFeatures, skipped = first % kCounterFeatures;
+  const std::int64_t blocks = (skipped + width + kCounterFeatures - 1) / kCounterFeatures;
   const at::Tensor ids = rows.sample_ids.unsqueeze(1);
-  at::Tensor c0 = at::arange(blocks, ids.options()).unsqueeze(0), c1 = rows.positions.to(at::kLong).unsqueeze(1);
+  at::Tensor c0 = at::arange(counter, counter + blocks, ids.options()).unsqueeze(0), c1 = rows.positions.to(at::kLong).unsqueeze(1);
   at::Tensor c2 = low(ids), c3 = high(ids);
   for (int round = 0; round < kPhiloxRounds; ++round) {
     const at::Tensor p0 = c0 * static_cast<std::int64_t>(kPhiloxMultiplier0);
@@ -58,11 +59,11 @@ at::Tensor philox_halves(const RowIdentity& rows, std::int64_t width, PhiloxKey 
   }
   const auto shape = {rows.positions.size(0), blocks};
   const at::Tensor words = at::stack({c0.expand(shape), c1.expand(shape), c2.expand(shape), c3.expand(shape)}, -1);
-  return at::stack({words.bitwise_and(0xFFFF), words.bitwise_right_shift(16)}, -1).flatten(1).narrow(1, 0, width);
+  return at::stack({words.bitwise_and(0xFFFF), words.bitwise_right_shift(16)}, -1).flatten(1).narrow(1, skipped, width);
 }
 
 at::Tensor dropout(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p) {
-  const at::Tensor halves = philox_halves(rows, x.size(1), key.philox_key());
+  const at::Tensor halves = philox_halves(rows, x.size(1), key.philox_key(), key.first_feature);
   const at::Tensor mask = halves.ge(static_cast<std::int64_t>(dropout_threshold(p)));
   return (x.to(accumulate_dtype(x.scalar_type())) * mask * (1.0 / (1.0 - p))).to(x.scalar_type());
 }

@@ -41,20 +41,20 @@ HWY_INLINE void random_words(std::uint64_t first, std::uint32_t position, std::u
 template <class T>
 void dropout_rows(const Dropout<T>& a, std::int64_t begin, std::int64_t end) {
   HWY_ALIGN std::uint64_t pairs[kMaxLanes];
-  std::uint16_t halves[4 * kMaxLanes];
+  std::uint16_t halves[5 * kMaxLanes] = {};  // vectors that start behind `skipped` reach beyond the counters
   const std::size_t counters = hn::Lanes(Counters()), features = kCounterFeatures * counters;
   const Vec scale = splat(a.scale);
   const auto threshold = hn::Set(Words(), a.threshold);
   for (std::int64_t r = begin; r < end; ++r) {
     const std::int64_t row = r * a.width;
-    const auto width = static_cast<std::size_t>(a.width);
+    const auto skipped = static_cast<std::size_t>(a.skipped), width = skipped + static_cast<std::size_t>(a.width);
     for (std::size_t first = 0; first < width; first += features) {
-      random_words(first / kCounterFeatures, static_cast<std::uint32_t>(a.positions[r]),
+      random_words(a.first_counter + first / kCounterFeatures, static_cast<std::uint32_t>(a.positions[r]),
                    static_cast<std::uint64_t>(a.sample_ids[r]), a.key, pairs);
       std::memcpy(halves, pairs, features * sizeof(std::uint16_t));
-      const std::size_t at = static_cast<std::size_t>(row) + first;
-      for_vectors(std::min(features, width - first), [&](std::size_t i, auto extent) HWY_ATTR {
-        const auto drop = hn::RebindMask(Floats(), hn::Lt(hn::PromoteTo(Words(), hn::LoadU(Halves(), halves + i)), threshold));
+      const std::size_t from = first == 0 ? skipped : 0, at = static_cast<std::size_t>(row) + first + from - skipped;
+      for_vectors(std::min(features, width - first) - from, [&](std::size_t i, auto extent) HWY_ATTR {
+        const auto drop = hn::RebindMask(Floats(), hn::Lt(hn::PromoteTo(Words(), hn::LoadU(Halves(), halves + from + i)), threshold));
         const auto dropped = [&](const T* in)
                                  HWY_ATTR { return hn::IfThenZeroElse(drop, hn::Mul(load(in + at + i, extent), scale)); };
         if (a.in != nullptr) store(dropped(a.in), a.out + at + i, extent);

@@ -156,6 +156,7 @@ bool is_dora(const LinearWeights& w) {
 DropoutKey key_of(const LoraPart& part, const LoraDropout& dropout) {
   DropoutKey key = dropout.key;
   key.site = part.site;
+  key.first_feature = part.first_feature;
   return key;
 }
 

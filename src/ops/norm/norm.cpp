@@ -112,8 +112,9 @@ void check(const at::Tensor& x, const at::Tensor& z, const at::Tensor& weight, c
 }  // namespace
 
 void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& y, const at::Tensor& rstd,
-                      NormWeight form) {
+                      NormWeight form, const SharedColumns& shared) {
   check(x, weight, rstd);
+  if (shared.add) return generic::rms_norm_forward(x, weight, eps, y, rstd, form, shared);
   const bool done = cpu::with_kernel_type(
       x, [&]<class T>() { forward_cpu(norm_forward_args<T>(x, weight, eps, y, rstd, form), rstd.numel()); });
   if (done) return;
@@ -124,6 +125,7 @@ void rms_norm_forward(const at::Tensor& x, const at::Tensor& weight, double eps,
 
 void rms_norm_backward(const NormBackward& t, Workspace& workspace) {
   check(t.x, t.weight, t.rstd);
+  if (t.shared.add) return generic::rms_norm_backward(t);
   const bool done = cpu::with_kernel_type(t.x, [&]<class T>() {
     backward_cpu(norm_backward_args<T>(t.gy, t.x, t.weight, t.rstd, t.residual_grad, t.gx, t.form), t.rstd.numel(), t.gweight,
                  workspace);

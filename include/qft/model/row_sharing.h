@@ -1,0 +1,71 @@
+// The rows of a micro-batch, shared out among the ranks that share its matrices. Between sub-layers each rank holds consecutive
+// rows. A sub-layer collects them, computes a term of all rows with its part of the matrices, adds the terms up and deals the sum.
+#pragma once
+
+#include "qft/comm/communicator.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace qft::model {
+
+/// Rows [first, first + count) of a micro-batch, in buffers of `room` rows. The rows behind `count` are zero. All ranks have equal
+/// room, and the last ones may have no rows.
+struct OwnRows {
+  std::int64_t first = 0, count = 0, room = 0;
+
+  static OwnRows whole(std::int64_t rows) { return {0, rows, rows}; }
+  std::int64_t end() const { return first + count; }
+  /// These rows of a tensor [rows, ...] of the micro-batch.
+  at::Tensor of(const at::Tensor& rows) const { return rows.defined() ? rows.narrow(0, first, count) : rows; }
+  /// The rows without the zeros of a buffer [room, ...].
+  at::Tensor filled(const at::Tensor& buffer) const { return buffer.narrow(0, 0, count); }
+  /// Sets the rows behind `count` of a buffer [room, ...] to zero.
+  void clear_rest(const at::Tensor& buffer) const;
+};
+
+/// Exchanges rows on the device, in stream order. A rank alone holds all rows and never exchanges. Copies are cheap and share
+/// the communicator, which must outlive them. Functions that exchange are collective.
+class RowSharing {
+ public:
+  RowSharing() = default;
+  explicit RowSharing(comm::Communicator& ranks) : ranks_(ranks.size() > 1 ? &ranks : nullptr) {}
+
+  bool alone() const { return ranks_ == nullptr; }
+  int rank() const { return alone() ? 0 : ranks_->rank(); }
+  int ranks() const { return alone() ? 1 : ranks_->size(); }
+
+  /// Returns this rank's part of a micro-batch with `rows` rows.
+  OwnRows deal(std::int64_t rows) const { return deal(rows, rank()); }
+  OwnRows deal(std::int64_t rows, int rank) const;
+  /// Returns the rows of a buffer for collect(): those of all ranks, at least `rows`.
+  std::int64_t room_of_all(std::int64_t rows) const { return ranks() * deal(rows).room; }
+
+  /// Fills all [room of all, ...] with every rank's own [room, ...].
+  void collect(const at::Tensor& own, const at::Tensor& all) const;
+  /// own [room, ...] = this rank's rows of the sum of `all` [room of all, ...] over the ranks. Only the first `rows` rows of `all`
+  /// count; the others are overwritten with zeros.
+  void add_and_deal(const at::Tensor& all, std::int64_t rows, const at::Tensor& own) const;
+
+  /// Returns how many of the ascending row numbers each rank has, for a micro-batch with `rows` rows.
+  std::vector<std::int64_t> counts_of(std::span<const std::int32_t> numbers, std::int64_t rows) const;
+  /// Fills all [sum of counts, ...]: rank r gives `own` [counts[r], ...].
+  void collect(const at::Tensor& own, std::span<const std::int64_t> counts, const at::Tensor& all) const;
+  /// own [counts[rank()], ...] = this rank's rows of the sum of `all` over the ranks.
+  void add_and_deal(const at::Tensor& all, std::span<const std::int64_t> counts, const at::Tensor& own) const;
+
+  /// Replaces a contiguous tensor by its sum, or its largest values, over the ranks.
+  void add(const at::Tensor& values) const;
+  void maximum(const at::Tensor& values) const;
+
+ private:
+  void reduce(const at::Tensor& values, comm::ReduceOp op) const;
+
+  comm::Communicator* ranks_ = nullptr;
+};
+
+}  // namespace qft::model

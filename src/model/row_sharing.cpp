@@ -1,0 +1,102 @@
+#include "qft/model/row_sharing.h"
+
+#include "qft/core/error.h"
+#include "qft/device/scalar_type.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace qft::model {
+namespace {
+
+std::int64_t width_of(const at::Tensor& rows) {
+  return std::accumulate(rows.sizes().begin() + 1, rows.sizes().end(), std::int64_t{1}, std::multiplies());
+}
+
+/// Returns the elements of each rank's rows.
+std::vector<std::size_t> elements(std::span<const std::int64_t> counts, std::int64_t width) {
+  std::vector<std::size_t> sizes;
+  for (const std::int64_t count : counts) sizes.push_back(static_cast<std::size_t>(count * width));
+  return sizes;
+}
+
+void check(const at::Tensor& own, const at::Tensor& all, std::span<const std::int64_t> counts, int rank) {
+  const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+  QFT_ASSERT(own.is_contiguous() && all.is_contiguous() && own.scalar_type() == all.scalar_type() &&
+                 width_of(own) == width_of(all),
+             "rows of {} and of {} numbers are exchanged", width_of(own), width_of(all));
+  QFT_ASSERT(own.size(0) == counts[static_cast<std::size_t>(rank)] && all.size(0) == total,
+             "rank {} has {} of {} rows, expected are {} of {}", rank, own.size(0), all.size(0),
+             counts[static_cast<std::size_t>(rank)], total);
+}
+
+}  // namespace
+
+void OwnRows::clear_rest(const at::Tensor& buffer) const {
+  if (count < room) buffer.narrow(0, count, room - count).zero_();
+}
+
+OwnRows RowSharing::deal(std::int64_t rows, int rank) const {
+  const std::int64_t room = (rows + ranks() - 1) / ranks(), first = std::min(room * rank, rows);
+  return {first, std::min(room, rows - first), room};
+}
+
+void RowSharing::collect(const at::Tensor& own, const at::Tensor& all) const {
+  const std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks()), own.size(0));
+  collect(own, counts, all);
+}
+
+void RowSharing::add_and_deal(const at::Tensor& all, std::int64_t rows, const at::Tensor& own) const {
+  QFT_ASSERT(rows <= all.size(0), "{} rows in a buffer of {}", rows, all.size(0));
+  all.narrow(0, rows, all.size(0) - rows).zero_();
+  const std::vector<std::int64_t> counts(static_cast<std::size_t>(ranks()), own.size(0));
+  add_and_deal(all, counts, own);
+}
+
+std::vector<std::int64_t> RowSharing::counts_of(std::span<const std::int32_t> numbers, std::int64_t rows) const {
+  std::vector<std::int64_t> counts;
+  auto from = numbers.begin();
+  for (int r = 0; r < ranks(); ++r) {
+    const auto to = std::lower_bound(from, numbers.end(), deal(rows, r).end());
+    counts.push_back(to - from);
+    from = to;
+  }
+  QFT_ASSERT(from == numbers.end(), "row {} of {}", *from, rows);
+  return counts;
+}
+
+void RowSharing::collect(const at::Tensor& own, std::span<const std::int64_t> counts, const at::Tensor& all) const {
+  check(own, all, counts, rank());
+  if (alone()) {
+    if (!own.is_same(all)) all.copy_(own);
+    return;
+  }
+  ranks_->all_gather_v(own.const_data_ptr(), all.data_ptr(), elements(counts, width_of(all)),
+                       device::dtype_of(all.scalar_type()));
+}
+
+void RowSharing::add_and_deal(const at::Tensor& all, std::span<const std::int64_t> counts, const at::Tensor& own) const {
+  check(own, all, counts, rank());
+  if (alone()) {
+    if (!own.is_same(all)) own.copy_(all);
+    return;
+  }
+  ranks_->reduce_scatter_v(all.const_data_ptr(), own.data_ptr(), elements(counts, width_of(all)),
+                           device::dtype_of(all.scalar_type()));
+}
+
+void RowSharing::add(const at::Tensor& values) const {
+  reduce(values, comm::ReduceOp::sum);
+}
+
+void RowSharing::maximum(const at::Tensor& values) const {
+  reduce(values, comm::ReduceOp::max);
+}
+
+void RowSharing::reduce(const at::Tensor& values, comm::ReduceOp op) const {
+  if (alone() || values.numel() == 0) return;
+  QFT_ASSERT(values.is_contiguous(), "values of {} dimensions that are summed over ranks have gaps", values.dim());
+  ranks_->all_reduce(values.data_ptr(), static_cast<std::size_t>(values.numel()), device::dtype_of(values.scalar_type()), op);
+}
+
+}  // namespace qft::model

@@ -1,0 +1,24 @@
+// The sum of gradients of which the ranks that share matrices hold terms. Private to parallel.
+#pragma once
+
+#include "qft/comm/communicator.h"
+#include "qft/model/spec.h"
+
+#include <cstdint>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+
+namespace qft::parallel {
+
+/// Elements [begin, begin + values.numel()) of a unit's trainable buffer; undefined values: nothing trains here.
+struct OwnedGrads {
+  at::Tensor values;
+  std::int64_t begin = 0;
+};
+
+/// Replaces the gradients that are GradPlacement::partial along the tensor axis by their sums over `ranks`, with the same bits on
+/// all ranks. `owned`: by unit, the same elements on all ranks, after they have been summed over all other ranks. Collective.
+void add_up_terms(const model::ModelSpec& spec, const std::vector<OwnedGrads>& owned, comm::Communicator& ranks);
+
+}  // namespace qft::parallel
