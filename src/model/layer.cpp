@@ -48,7 +48,7 @@ Transformer::LayerPasses Transformer::passes_over(int layer, const MicroInput& i
   const at::Tensor& rows = in.angles ? in.angles->rows : in.positions;
   const ops::RopeTable& table = in.angles ? in.angles->table : rope_;
   LayerPasses passes{{rows, &in.sequences, {random.lora_dropout, key, in.identity}, table, workspace_, dtype_,
-                      in.routing.observed() ? &in.routing : nullptr, routing},
+                      in.routing.observed() ? &in.routing : nullptr, routing, nullptr, sharing_},
                      {},
                      sharing_.deal(in.num_tokens())};
   if (!sharing_.alone()) passes.on_own_rows.emplace(passes.on_all_rows).keep(passes.own);
@@ -83,7 +83,8 @@ void Transformer::layer_forward(int layer, const LayerWeights& w, const MicroInp
 
 void Transformer::layer_decode(int layer, const LayerWeights& w, const Angles& angles, std::span<const SequenceTokens> sequences,
                                const at::Tensor& y, const LayerSaved& saved) {
-  const LayerPass pass = {angles.rows, nullptr, {}, angles.table, workspace_, dtype_};
+  LayerPass pass = {angles.rows, nullptr, {}, angles.table, workspace_, dtype_};
+  pass.sharing = sharing_;
   run_forward(layer, w, y, saved, [&](std::size_t i, const at::Tensor& from, const at::Tensor& to) {
     const SubLayer& sublayer = *sublayers(layer)[i];
     std::vector<NewTokens> tokens;

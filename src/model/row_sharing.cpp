@@ -1,5 +1,6 @@
 #include "qft/model/row_sharing.h"
 
+#include "qft/core/clock.h"
 #include "qft/core/error.h"
 #include "qft/device/scalar_type.h"
 
@@ -30,7 +31,26 @@ void check(const at::Tensor& own, const at::Tensor& all, std::span<const std::in
              counts[static_cast<std::size_t>(rank)], total);
 }
 
+/// Adds the duration of a scope to a counter.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& total) : total_(total) {}
+  ~Stopwatch() { total_ += steady_seconds() - start_; }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& total_;
+  double start_ = steady_seconds();
+};
+
 }  // namespace
+
+RowSharing::RowSharing(comm::Communicator& ranks) {
+  if (ranks.size() == 1) return;
+  ranks_ = &ranks;
+  seconds_ = std::make_shared<double>(0.0);
+}
 
 void OwnRows::clear_rest(const at::Tensor& buffer) const {
   if (count < room) buffer.narrow(0, count, room - count).zero_();
@@ -71,6 +91,7 @@ void RowSharing::collect(const at::Tensor& own, std::span<const std::int64_t> co
     if (!own.is_same(all)) all.copy_(own);
     return;
   }
+  const Stopwatch watch(*seconds_);
   ranks_->all_gather_v(own.const_data_ptr(), all.data_ptr(), elements(counts, width_of(all)),
                        device::dtype_of(all.scalar_type()));
 }
@@ -81,6 +102,7 @@ void RowSharing::add_and_deal(const at::Tensor& all, std::span<const std::int64_
     if (!own.is_same(all)) own.copy_(all);
     return;
   }
+  const Stopwatch watch(*seconds_);
   ranks_->reduce_scatter_v(all.const_data_ptr(), own.data_ptr(), elements(counts, width_of(all)),
                            device::dtype_of(all.scalar_type()));
 }
@@ -96,7 +118,9 @@ void RowSharing::maximum(const at::Tensor& values) const {
 void RowSharing::reduce(const at::Tensor& values, comm::ReduceOp op) const {
   if (alone() || values.numel() == 0) return;
   QFT_ASSERT(values.is_contiguous(), "values of {} dimensions that are summed over ranks have gaps", values.dim());
-  ranks_->all_reduce(values.data_ptr(), static_cast<std::size_t>(values.numel()), device::dtype_of(values.scalar_type()), op);
+  const Stopwatch watch(*seconds_);
+  comm::Communicator& group = values.is_cpu() ? ranks_->host() : *ranks_;  // offloaded gradients lie in host memory
+  group.all_reduce(values.data_ptr(), static_cast<std::size_t>(values.numel()), device::dtype_of(values.scalar_type()), op);
 }
 
 }  // namespace qft::model

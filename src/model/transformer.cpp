@@ -121,6 +121,15 @@ void MicroInput::set_columns(const Columns& host) {
 Transformer::Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Device device, const RowSharing& sharing)
     : spec_(spec), sharing_(sharing), dtype_(dtype), norm_(norm_weight(spec.config)), workspace_(device) {
   if (device.is_cpu() && dtype == at::kFloat) ops::choose_fp32_matmul();
+  if (!sharing_.alone()) {
+    const Extent rows = deal(spec.config.vocab_size, 1, spec.share);
+    vocabulary_ = {rows.begin,
+                   spec.config.vocab_size,
+                   sharing_.rank(),
+                   sharing_.ranks(),
+                   [this](const at::Tensor& t) { sharing_.add(t); },
+                   [this](const at::Tensor& t) { sharing_.maximum(t); }};
+  }
   for (const Layer& layer : spec.layers) {
     Code& code = code_.emplace_back();
     for (const SubLayerSpec& sublayer : layer) code.push_back(make_sublayer(spec.config, sublayer));
@@ -176,7 +185,7 @@ void Transformer::embedding_forward(const Weight& table, const MicroInput& in, c
   if (sharing_.alone()) return ops::embedding_forward(in.tokens, table.value, y);
   const std::int64_t rows = in.num_tokens();
   const at::Tensor partial = room_of_all("partial", rows);
-  ops::embedding_forward(in.tokens, table.value, partial.narrow(0, 0, rows));
+  ops::embedding_forward(in.tokens, table.value, partial.narrow(0, 0, rows), vocabulary_);
   sharing_.add_and_deal(partial, rows, y);
 }
 
@@ -189,7 +198,7 @@ void Transformer::add_noise(const MicroInput& in, const RandomPass& random, cons
 
 void Transformer::embedding_backward(const Weight& table, const MicroInput& in, const at::Tensor& gy) {
   const at::Tensor all = sharing_.alone() ? gy : collected("collected", in.num_tokens(), gy);
-  ops::embedding_backward(in.tokens, all, table.grad);
+  ops::embedding_backward(in.tokens, all, table.grad, vocabulary_);
 }
 
 std::int64_t Transformer::head_values(const MicroInput& in) const {
@@ -242,7 +251,8 @@ void Transformer::head_forward(const HeadWeights& head, const MicroInput& in, co
     return ops::head_forward(head_input(head, x, rstd), head.table.value, in.labels, values, workspace_, head_rows_, reader);
   const HeadRows rows = rows_of_head(in);
   const at::Tensor all = of_all_ranks(rows, head_input(head, x.index_select(0, rows.here), rstd));
-  ops::head_forward(all, head.table.value, {all_rows(all), in.labels.targets}, values, workspace_, head_rows_, reader);
+  ops::head_forward(all, head.table.value, {all_rows(all), in.labels.targets}, values, workspace_, head_rows_, reader,
+                    vocabulary_);
 }
 
 void Transformer::head_forward_backward(const HeadWeights& head, const MicroInput& in, const at::Tensor& x,
@@ -263,7 +273,8 @@ void Transformer::head_forward_backward(const HeadWeights& head, const MicroInpu
                                   .grad_logprobs = grad_values,
                                   .logprobs = values,
                                   .gx = gall,
-                                  .gweight = head.table.grad},
+                                  .gweight = head.table.grad,
+                                  .vocabulary = vocabulary_},
                                  workspace_, head_rows_, reader);
       sharing_.add_and_deal(gall, rows.counts, gy);
     }
@@ -284,16 +295,14 @@ void Transformer::head_forward_backward(const HeadWeights& head, const MicroInpu
 
 void Transformer::sequence_values(const HeadWeights& head, const HeadRows& rows, const at::Tensor& y, const at::Tensor& values) {
   const Head& kind = spec_.head;
-  if (kind.kind == Head::Kind::token_difference) {
-    ops::token_difference_forward(of_all_ranks(rows, y), head.table.value, {kind.minuend, kind.subtrahend}, values);
-  } else {
-    if (!sharing_.alone()) values.zero_();
-    const at::Tensor own = rows.of(values, kind.values);
-    if (kind.kind == Head::Kind::vector)
-      ops::vector_head_forward(y, own);
-    else
-      ops::value_head_forward(y, head.table.value, head.bias.value, own);
-  }
+  if (!sharing_.alone()) values.zero_();
+  const at::Tensor own = rows.of(values, kind.values);
+  if (kind.kind == Head::Kind::vector)
+    ops::vector_head_forward(y, own);
+  else if (kind.kind == Head::Kind::token_difference)
+    ops::token_difference_forward(y, head.table.value, {kind.minuend, kind.subtrahend}, own, vocabulary_);
+  else
+    ops::value_head_forward(y, head.table.value, head.bias.value, own);
   sharing_.add(values);
 }
 
@@ -302,11 +311,10 @@ void Transformer::sequence_gradients(const HeadWeights& head, const HeadRows& ro
   const Head& kind = spec_.head;
   const at::Tensor own = rows.of(grad_values, kind.values);
   if (kind.kind == Head::Kind::vector) return ops::vector_head_backward(y, own, gy);
-  if (kind.kind != Head::Kind::token_difference)
-    return ops::value_head_backward(y, head.table.value, own, gy, head.table.grad, head.bias.grad);
-  const at::Tensor all = of_all_ranks(rows, y), gall = sharing_.alone() ? gy : scratch("partial", all.size(0), all.size(1));
-  ops::token_difference_backward(all, head.table.value, {kind.minuend, kind.subtrahend}, grad_values, gall, head.table.grad);
-  if (!sharing_.alone()) sharing_.add_and_deal(gall, rows.counts, gy);
+  if (kind.kind == Head::Kind::token_difference)
+    return ops::token_difference_backward(y, head.table.value, {kind.minuend, kind.subtrahend}, own, gy, head.table.grad,
+                                          vocabulary_);
+  ops::value_head_backward(y, head.table.value, own, gy, head.table.grad, head.bias.grad);
 }
 
 void Transformer::head_rows(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& rows) {
@@ -320,8 +328,12 @@ at::Tensor Transformer::logits(const Weight& norm, const Weight& table, const at
   const at::Tensor y = scratch("norm", x_rows.size(0), x_rows.size(1));
   const at::Tensor rstd = workspace_.get("head.rstd", {x_rows.size(0)}, statistics_dtype());
   ops::rms_norm_forward(x_rows, norm.value, spec_.config.rms_norm_eps, y, rstd, norm_);
-  const at::Tensor logits = workspace_.get("head.logits", {y.size(0), table.value.size(0)}, y.scalar_type());
-  ops::linear_forward(y, {table.value, {}, {}}, {}, logits, {}, workspace_);
+  const at::Tensor logits =
+      workspace_.get("head.logits", {y.size(0), vocabulary_.tokens(table.value.size(0))}, y.scalar_type());
+  if (sharing_.alone())
+    ops::linear_forward(y, {table.value, {}, {}}, {}, logits, {}, workspace_);
+  else
+    ops::head_logits(y, table.value, logits, workspace_, vocabulary_);
   return logits;
 }
 

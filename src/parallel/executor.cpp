@@ -36,6 +36,26 @@ class Stopwatch {
   double start_ = steady_seconds();
 };
 
+/// Adds the duration of a scope to a counter of computation, and the exchanges in it to another one.
+class ComputationWatch {
+ public:
+  ComputationWatch(double& computation, double& exchange, const model::RowSharing& sharing)
+      : watch_(computation), computation_(computation), exchange_(exchange), sharing_(sharing) {}
+  ~ComputationWatch() {
+    const double exchanged = sharing_.seconds() - before_;
+    computation_ -= exchanged;
+    exchange_ += exchanged;
+  }
+  ComputationWatch(const ComputationWatch&) = delete;
+  ComputationWatch& operator=(const ComputationWatch&) = delete;
+
+ private:
+  Stopwatch watch_;
+  double &computation_, &exchange_;
+  const model::RowSharing& sharing_;
+  double before_ = sharing_.seconds();
+};
+
 /// The host waits for its device only in the actions in which the ranks agree.
 bool waits(const Action& action) {
   return action.kind == ActionKind::vote || action.kind == ActionKind::step;
@@ -173,13 +193,14 @@ void Executor::gather_experts(int unit, std::span<const std::int64_t> begins) {
 }
 
 void Executor::forward(const Action& action, Pass& pass) {
-  const Stopwatch watch(times_.forward);
+  const ComputationWatch watch(times_.forward, times_.exchange, transformer_.sharing());
   MicroInFlight& micro = action.first ? open(action, pass) : in_flight_->at(action.micro, action.lane);
   if (action.target == 0) {
     transformer_.embedding_forward(units_->embedding(BindMode::weights), micro.input(), micro.x());
     if (action.lane == Lane::policy)
       transformer_.add_noise(pass.micros[static_cast<std::size_t>(action.micro)], pass.random, micro.x());
   } else if (action.target == transformer_.spec().head_unit()) {
+    if (action.lane == Lane::policy && pass.training()) micro.input().routing.add_up(transformer_.sharing());
     (action.lane == Lane::reference ? pass.reference_head : pass.head).forward(head_block(action, micro, pass));
   } else {
     forward_layer(action, micro, pass);
@@ -188,7 +209,7 @@ void Executor::forward(const Action& action, Pass& pass) {
 }
 
 void Executor::backward(const Action& action, Pass& pass) {
-  const Stopwatch watch(times_.backward);
+  const ComputationWatch watch(times_.backward, times_.exchange, transformer_.sharing());
   MicroInFlight& micro = in_flight_->at(action.micro, action.lane);
   if (action.target == 0) {
     transformer_.embedding_backward(units_->embedding(BindMode::gradients), micro.input(), micro.g());

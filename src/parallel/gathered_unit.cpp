@@ -7,14 +7,15 @@
 namespace qft::parallel {
 
 GatheredUnit::GatheredUnit(const model::ModelSpec& spec, const model::UnitSpec& unit, const at::TensorOptions& options,
-                           comm::Communicator& shard, const Residency& residency, Transfers& transfers)
+                           comm::Communicator& shard, const model::RowSharing& sharing, const Residency& residency,
+                           Transfers& transfers)
     : unit_(&unit),
       shard_(&shard),
       frozen_(unit.frozen_numel, options, shard, residency, transfers),
       trainable_(unit.trainable_numel, options, shard, residency, transfers),
       packed_(unit.packed_bytes, options.dtype(at::kByte), shard, residency, transfers),
       decoded_(unit, options, transfers.pool, transfers.gathered),
-      derived_(spec, unit, options.dtype().toScalarType(), options.device()) {
+      derived_(spec, unit, options.dtype().toScalarType(), options.device(), sharing) {
   if (frozen_.gathers_parts() || trainable_.gathers_parts()) experts_ = UsedExperts(spec, unit);
 }
 

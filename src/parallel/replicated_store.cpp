@@ -4,6 +4,7 @@
 
 #include "derived_values.h"
 #include "gradient_sum.h"
+#include "tensor_sum.h"
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -13,8 +14,8 @@ namespace {
 class ReplicatedStore final : public WeightStore {
  public:
   ReplicatedStore(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device, comm::Communicator& comm,
-                  bool training, ReductionOrder reduction_order, std::int64_t bucket_bytes)
-      : spec_(spec), pool_(device), units_(spec.units.size()), unit_grads_(spec.units.size()), order_(spec.units.size()) {
+                  bool training, ReductionOrder reduction_order, std::int64_t bucket_bytes, const model::RowSharing& sharing)
+      : spec_(spec), sharing_(sharing), pool_(device), units_(spec.units.size()), unit_grads_(spec.units.size()), order_(spec.units.size()) {
     const auto options = at::TensorOptions().dtype(precision.compute).device(device);
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const auto& unit = spec.units[u];
@@ -23,7 +24,7 @@ class ReplicatedStore final : public WeightStore {
       if (unit.frozen_numel > 0) buffers.frozen = at::empty({unit.frozen_numel}, options);
       if (unit.packed_bytes > 0) units_[u].packed = at::empty({unit.packed_bytes}, options.dtype(at::kByte));
       units_[u].decoded = DecodedBuffer(unit, options, pool_, decoded_);
-      units_[u].derived = DerivedValues(spec, unit, precision.compute, device);
+      units_[u].derived = DerivedValues(spec, unit, precision.compute, device, sharing);
       // Zeros, because the optimizer also computes on the alignment gaps.
       if (unit.trainable_numel > 0) buffers.trainable = at::zeros({unit.trainable_numel}, options);
     }
@@ -59,7 +60,12 @@ class ReplicatedStore final : public WeightStore {
   void poll() override {
     if (sum_) sum_->poll();
   }
-  void finish_reductions() override { sum_->finish(); }
+  void finish_reductions() override {
+    sum_->finish();
+    std::vector<OwnedGrads> owned;
+    for (const at::Tensor& grads : unit_grads_) owned.push_back({grads});
+    add_up_terms(spec_, owned, sharing_);
+  }
   void abandon_step() override {  // nothing is in flight before the last group's reductions
     for (Unit& u : units_) {
       u.held = 0;
@@ -145,6 +151,7 @@ class ReplicatedStore final : public WeightStore {
   }
 
   const model::ModelSpec& spec_;
+  model::RowSharing sharing_;
   BlockPool pool_;
   Gauge decoded_;
   std::uint64_t generation_ = 1;
@@ -176,8 +183,9 @@ std::vector<int> gradient_buckets(const model::ModelSpec& spec, at::ScalarType g
 
 std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec, const optim::Precision& precision,
                                                    c10::Device device, comm::Communicator& comm, bool training,
-                                                   ReductionOrder reduction_order, std::int64_t bucket_bytes) {
-  return std::make_unique<ReplicatedStore>(spec, precision, device, comm, training, reduction_order, bucket_bytes);
+                                                   ReductionOrder reduction_order, std::int64_t bucket_bytes,
+                                                   const model::RowSharing& sharing) {
+  return std::make_unique<ReplicatedStore>(spec, precision, device, comm, training, reduction_order, bucket_bytes, sharing);
 }
 
 }  // namespace qft::parallel

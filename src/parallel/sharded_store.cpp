@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "gathered_unit.h"
+#include "tensor_sum.h"
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
@@ -21,12 +22,14 @@ std::int64_t bytes_of(const at::Tensor& t) {
 class ShardedStore final : public WeightStore {
  public:
   ShardedStore(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device, const Strategy& strategy,
-               const Offload& offload, comm::Communicator& shard, comm::Communicator& replicate, bool training)
+               const Offload& offload, comm::Communicator& shard, comm::Communicator& replicate, bool training,
+               const model::RowSharing& sharing)
       : spec_(spec),
         strategy_(strategy),
         offload_(offload),
         shard_(shard),
         replicate_(replicate),
+        sharing_(sharing),
         training_(training),
         grad_type_(precision.grad),
         grad_options_(at::TensorOptions().dtype(precision.grad).device(device)),
@@ -41,7 +44,7 @@ class ShardedStore final : public WeightStore {
     const Residency residency{!strategy.weights, offload.weights};
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const auto& unit = spec.units[u];
-      units_[u].weights = GatheredUnit(spec, unit, options, shard, residency, transfers_);
+      units_[u].weights = GatheredUnit(spec, unit, options, shard, sharing, residency, transfers_);
       if (training && unit.trainable_numel > 0) make_gradients(units_[u]);
     }
   }
@@ -114,6 +117,7 @@ class ShardedStore final : public WeightStore {
   void finish_reductions() override {
     while (!reductions_.empty()) complete_oldest();
     if (replicate_.size() > 1) add_up_replicas();
+    add_up_terms(spec_, complete_grads(), sharing_);
     agree_on_experts();
     for (Unit& u : units_)
       if (u.owned.defined() && u.sum.defined() && !u.owned.is_same(u.sum)) u.owned.copy_(u.sum);
@@ -281,6 +285,16 @@ class ShardedStore final : public WeightStore {
     });
   }
 
+  /// Returns this rank's slices, in the type in which they are summed.
+  std::vector<OwnedGrads> complete_grads() const {
+    std::vector<OwnedGrads> all;
+    for (const Unit& u : units_) {
+      const at::Tensor& grads = u.sum.defined() ? u.sum : u.owned;
+      all.push_back({grads, grads.defined() ? u.weights.trainable().division().chunk * shard_.rank() : 0});
+    }
+    return all;
+  }
+
   void add_up_replicas() {
     std::vector<comm::Work> works;
     comm::Communicator& replicate = offload_.optimizer ? replicate_.host() : replicate_;
@@ -296,6 +310,7 @@ class ShardedStore final : public WeightStore {
   Offload offload_;
   comm::Communicator& shard_;
   comm::Communicator& replicate_;
+  model::RowSharing sharing_;
   bool training_;
   at::ScalarType grad_type_;
   at::TensorOptions grad_options_;
@@ -311,8 +326,9 @@ class ShardedStore final : public WeightStore {
 
 std::unique_ptr<WeightStore> make_sharded_store(const model::ModelSpec& spec, const optim::Precision& precision,
                                                 c10::Device device, const Strategy& strategy, const Offload& offload,
-                                                comm::Communicator& shard, comm::Communicator& replicate, bool training) {
-  return std::make_unique<ShardedStore>(spec, precision, device, strategy, offload, shard, replicate, training);
+                                                comm::Communicator& shard, comm::Communicator& replicate, bool training,
+                                                const model::RowSharing& sharing) {
+  return std::make_unique<ShardedStore>(spec, precision, device, strategy, offload, shard, replicate, training, sharing);
 }
 
 }  // namespace qft::parallel

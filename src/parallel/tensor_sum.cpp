@@ -1,6 +1,5 @@
 #include "tensor_sum.h"
 
-#include "qft/device/scalar_type.h"
 #include "qft/parallel/sharded_buffer.h"
 
 #include <algorithm>
@@ -36,7 +35,7 @@ std::vector<Term> terms_of(const model::ModelSpec& spec, const std::vector<Owned
   return terms;
 }
 
-void add_up(std::span<const Term> terms, std::int64_t room, comm::Communicator& ranks) {
+void add_up(std::span<const Term> terms, std::int64_t room, const model::RowSharing& sharing) {
   const at::Tensor& first = terms.front().values;
   const at::Tensor sums = at::zeros({room}, first.options().dtype(wide(first.scalar_type())));
   const auto for_each = [&](const auto& f) {
@@ -47,20 +46,19 @@ void add_up(std::span<const Term> terms, std::int64_t room, comm::Communicator& 
     }
   };
   for_each([](const Term& t, const at::Tensor& place) { place.copy_(t.values); });
-  comm::Communicator& group = sums.is_cpu() ? ranks.host() : ranks;  // offloaded gradients lie in host memory
-  group.all_reduce(sums.data_ptr(), static_cast<std::size_t>(room), device::dtype_of(sums.scalar_type()));
+  sharing.add(sums);
   for_each([](const Term& t, const at::Tensor& place) { t.values.copy_(place); });
 }
 
 }  // namespace
 
-void add_up_terms(const model::ModelSpec& spec, const std::vector<OwnedGrads>& owned, comm::Communicator& ranks) {
-  if (ranks.size() == 1) return;
+void add_up_terms(const model::ModelSpec& spec, const std::vector<OwnedGrads>& owned, const model::RowSharing& sharing) {
+  if (sharing.alone()) return;
   const std::vector<Term> terms = terms_of(spec, owned);
   for (std::size_t begin = 0, end = 0; begin < terms.size(); begin = end) {
     std::int64_t room = 0;
     for (; end < terms.size() && (end == begin || room + terms[end].room() <= kPiece); ++end) room += terms[end].room();
-    add_up(std::span(terms).subspan(begin, end - begin), room, ranks);
+    add_up(std::span(terms).subspan(begin, end - begin), room, sharing);
   }
 }
 

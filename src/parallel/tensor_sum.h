@@ -1,7 +1,7 @@
 // The sum of gradients of which the ranks that share matrices hold terms. Private to parallel.
 #pragma once
 
-#include "qft/comm/communicator.h"
+#include "qft/model/row_sharing.h"
 #include "qft/model/spec.h"
 
 #include <cstdint>
@@ -17,8 +17,9 @@ struct OwnedGrads {
   std::int64_t begin = 0;
 };
 
-/// Replaces the gradients that are GradPlacement::partial along the tensor axis by their sums over `ranks`, with the same bits on
-/// all ranks. `owned`: by unit, the same elements on all ranks, after they have been summed over all other ranks. Collective.
-void add_up_terms(const model::ModelSpec& spec, const std::vector<OwnedGrads>& owned, comm::Communicator& ranks);
+/// Replaces the gradients that are GradPlacement::partial along the tensor axis by their sums over the ranks of `sharing`, with the
+/// same bits on all. `owned`: by unit, the same elements on all ranks, after they have been summed over all other ranks.
+/// Collective.
+void add_up_terms(const model::ModelSpec& spec, const std::vector<OwnedGrads>& owned, const model::RowSharing& sharing);
 
 }  // namespace qft::parallel

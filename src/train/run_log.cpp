@@ -20,8 +20,10 @@ namespace {
 using nlohmann::ordered_json;
 
 ordered_json phases_json(const PhaseSeconds& p) {
-  return {{"data", p.data},     {"forward", p.forward},     {"backward", p.backward}, {"gather", p.gather},
-          {"reduce", p.reduce}, {"optimizer", p.optimizer}, {"save", p.save}};
+  ordered_json json = {{"data", p.data},     {"forward", p.forward},     {"backward", p.backward}, {"gather", p.gather},
+                       {"reduce", p.reduce}, {"optimizer", p.optimizer}, {"save", p.save}};
+  if (p.exchange > 0.0) json["exchange"] = p.exchange;
+  return json;
 }
 
 void set_if(ordered_json& json, const char* key, const std::optional<double>& value) {

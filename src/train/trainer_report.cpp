@@ -71,6 +71,7 @@ void Trainer::write_log(const loader::StepBatch& batch, const parallel::StepResu
     e.phases.backward = times.backward;
     e.phases.gather = times.gather;
     e.phases.reduce = times.reduce;
+    e.phases.exchange = times.exchange;
     log_->append(e);
     bar_->clear();
     std::string judged;  // for pairs: whether the chosen answers win; the loss does not show that

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -33,7 +34,7 @@ struct OwnRows {
 class RowSharing {
  public:
   RowSharing() = default;
-  explicit RowSharing(comm::Communicator& ranks) : ranks_(ranks.size() > 1 ? &ranks : nullptr) {}
+  explicit RowSharing(comm::Communicator& ranks);
 
   bool alone() const { return ranks_ == nullptr; }
   int rank() const { return alone() ? 0 : ranks_->rank(); }
@@ -58,14 +59,18 @@ class RowSharing {
   /// own [counts[rank()], ...] = this rank's rows of the sum of `all` over the ranks.
   void add_and_deal(const at::Tensor& all, std::span<const std::int64_t> counts, const at::Tensor& own) const;
 
-  /// Replaces a contiguous tensor by its sum, or its largest values, over the ranks.
+  /// Replaces a contiguous tensor, on the device or in host memory, by its sum or its largest values over the ranks.
   void add(const at::Tensor& values) const;
   void maximum(const at::Tensor& values) const;
+
+  /// Returns the seconds that the host has spent in exchanges, in all copies together.
+  double seconds() const { return alone() ? 0.0 : *seconds_; }
 
  private:
   void reduce(const at::Tensor& values, comm::ReduceOp op) const;
 
-  comm::Communicator* ranks_ = nullptr;
+  comm::Communicator* ranks_ = nullptr;  ///< nullptr: alone
+  std::shared_ptr<double> seconds_;
 };
 
 }  // namespace qft::model

@@ -67,6 +67,7 @@ struct LayerPass {
   const Routing* routing = nullptr;  ///< the micro-batch's router statistics; nullptr: not observed
   RoutingLoss routing_loss = {};
   const ExpertRowsCallback* on_expert_rows = nullptr;  ///< nullptr: all experts' weights are present
+  RowSharing sharing = {};                             ///< the ranks that share heads and columns
 
   std::int64_t tokens() const { return positions.size(0); }
   /// Leaves out all rows except `own`. `routing` has these rows alone.

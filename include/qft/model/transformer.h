@@ -12,6 +12,7 @@
 #include "qft/model/weights.h"
 #include "qft/ops/head.h"
 #include "qft/ops/rope.h"
+#include "qft/ops/vocabulary.h"
 #include "qft/ops/workspace.h"
 
 #include <cstdint>
@@ -115,6 +116,9 @@ struct RandomPass {
 
 class Transformer {
  public:
+  Transformer(const Transformer&) = delete;
+  Transformer& operator=(const Transformer&) = delete;
+
   /// `sharing`: the ranks that share the matrices. Between sub-layers and outside the layers, tensors [rows, hidden] of a
   /// micro-batch with T rows then have this rank's rows (OwnRows), except while decoding. All functions that take a micro-batch
   /// are collective over these ranks.
@@ -243,6 +247,7 @@ class Transformer {
 
   const ModelSpec& spec_;
   RowSharing sharing_;
+  ops::VocabularyPart vocabulary_;  ///< this rank's part of the embedding's and the head's rows
   std::vector<Code> code_;  ///< by layer
   at::ScalarType dtype_;
   ops::NormWeight norm_;

@@ -21,6 +21,7 @@ namespace qft::parallel {
 /// Seconds of the host thread per kind of work, summed over run() calls.
 struct PhaseTimes {
   double forward = 0, backward = 0, gather = 0, reduce = 0;
+  double exchange = 0;  ///< of rows, within passes: not part of forward and backward
 };
 
 /// Returns whether this rank is asked to stop. Called when the ranks vote: at the end of the step (`step_done`), or between

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "qft/comm/communicator.h"
+#include "qft/model/row_sharing.h"
 #include "qft/model/spec.h"
 #include "qft/model/weights.h"
 #include "qft/optim/optimizer.h"
@@ -79,7 +80,7 @@ class WeightStore : public WeightReader {
   virtual void reduce(int unit) = 0;
   /// Makes progress on transfers in flight; never blocks.
   virtual void poll() = 0;
-  /// Waits for every reduction of the step. Collective.
+  /// Waits for every reduction of the step, then adds up the terms of ranks that share matrices. Collective.
   virtual void finish_reductions() = 0;
   /// Ends a step early, between two groups, instead of finish_reductions(). Waits for transfers in flight and releases
   /// everything. The gradients are invalid until the next start_step(). Collective.
@@ -115,11 +116,13 @@ std::int64_t max_staging_bytes(const model::ModelSpec& spec, at::ScalarType comp
 
 /// Makes the store that keeps everything on every rank (plain data parallelism, or one rank). Gradients lie in one buffer, last
 /// unit first, so buckets of `bucket_bytes` fill in the order of the backward pass and are all-reduced while it continues. `comm`
-/// must outlive the store. Without `training` there are no gradients.
+/// must outlive the store. `sharing`: the ranks that share matrices, each with a store of its own. Without `training` there are no
+/// gradients.
 std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec, const optim::Precision& precision,
                                                    c10::Device device, comm::Communicator& comm, bool training,
                                                    ReductionOrder reduction_order = ReductionOrder::as_ready,
-                                                   std::int64_t bucket_bytes = kBucketBytes);
+                                                   std::int64_t bucket_bytes = kBucketBytes,
+                                                   const model::RowSharing& sharing = {});
 
 /// Makes the store for every other strategy. Each rank of `shard` owns an equal flat range of every unit's buffers, the last ones
 /// padded; `strategy` says which other parts it keeps. The ranks of `replicate` own the same ranges and sum their gradients once
@@ -127,6 +130,7 @@ std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec,
 /// communicators must outlive the store.
 std::unique_ptr<WeightStore> make_sharded_store(const model::ModelSpec& spec, const optim::Precision& precision,
                                                 c10::Device device, const Strategy& strategy, const Offload& offload,
-                                                comm::Communicator& shard, comm::Communicator& replicate, bool training);
+                                                comm::Communicator& shard, comm::Communicator& replicate, bool training,
+                                                const model::RowSharing& sharing = {});
 
 }  // namespace qft::parallel

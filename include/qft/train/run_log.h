@@ -20,6 +20,7 @@ using track::kLogFile;
 /// Seconds spent in each part of the steps since the last log line, on rank 0.
 struct PhaseSeconds {
   double data = 0, forward = 0, backward = 0, gather = 0, reduce = 0, optimizer = 0, save = 0;
+  double exchange = 0;  ///< of rows among ranks that share matrices; written only if there are any
 };
 
 /// One logging step. Losses are token means of that one step over all ranks.
