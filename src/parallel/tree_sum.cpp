@@ -1,7 +1,6 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/device/scalar_type.h"
-#include "qft/optim/square_sum.h"
 #include "qft/parallel/sharded_buffer.h"
 
 #include <algorithm>
@@ -51,13 +50,8 @@ class TreeGradientSum final : public GradientSum {
       combine(nodes, begin, std::min(piece, layout_.grads.numel() - begin));
   }
 
-  /// Rank 0 computes all of it, because a sum over ranks would depend on their number.
-  double square_sum_part() const override {
-    if (comm_.rank() != 0) return 0.0;
-    std::vector<at::Tensor> counted;
-    for (const Range& r : layout_.in_norm) counted.push_back(layout_.grads.slice(0, r.begin, r.end));
-    return optim::square_sum(counted);
-  }
+  /// Rank 0 counts all of it, because a sum over ranks would depend on their number.
+  Range counted_part(std::int64_t n) const override { return {0, comm_.rank() == 0 ? n : 0}; }
   std::int64_t bytes() const override { return tree_.bytes(); }
 
  private:
