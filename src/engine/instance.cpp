@@ -187,6 +187,12 @@ model::Shard Instance::param(int unit, const model::ParamSpec& param) const {
   return shard_of(param, {optimizer_->master(i), optimizer_->begin(i)});
 }
 
+model::Shard Instance::grad(int unit, const model::ParamSpec& param) const {
+  const auto index = static_cast<std::size_t>(optimizer_index_.at(static_cast<std::size_t>(unit)));
+  const optim::FlatParams owned = store_->owned().at(index);
+  return shard_of(param, {owned.grads, owned.begin});
+}
+
 std::vector<optim::HeldState> Instance::states(int unit, const model::ParamSpec& param) const {
   const int index = optimizer_index_.at(static_cast<std::size_t>(unit));
   QFT_ASSERT(index >= 0 && param.trainable, "'{}' has no optimizer state", param.name);
