@@ -85,8 +85,7 @@ ordered_json answer_line(std::int64_t number, const Prompt& prompt, const infer:
 }
 
 /// Returns the records that this data rank answers, the longest first, and drops the tokens of all others.
-std::vector<std::size_t> take_mine(std::vector<Prompt>& prompts, const std::vector<std::int64_t>& done,
-                                   const comm::Place& data) {
+std::vector<std::size_t> take_mine(std::vector<Prompt>& prompts, const std::vector<std::int64_t>& done, const comm::Place& data) {
   std::vector<std::size_t> open, mine;
   std::vector<std::int64_t> costs;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
@@ -121,7 +120,8 @@ void answer(const Prompts& prompts, const std::vector<std::size_t>& mine, const 
   infer::answer_all(*instance, requests, config, prompts.stop_ids, comm, [&](std::size_t r, const infer::Answer& a) {
     const auto number = static_cast<std::int64_t>(mine[r]);
     if (instance->groups().speaks())
-      sink.add(number, answer_line(number, prompts.all[mine[r]], a, prompts.chat.tokenizer(), config.generate.skip_special_tokens));
+      sink.add(number,
+               answer_line(number, prompts.all[mine[r]], a, prompts.chat.tokenizer(), config.generate.skip_special_tokens));
     tokens += new_tokens_of(a);
     bar.update(++answers,
                fmt::format("{:.0f} tok/s{}", static_cast<double>(tokens) / seconds(), comm.size() > 1 ? " a rank" : ""));

@@ -11,7 +11,8 @@ namespace qft::eval {
 
 class LinesFile {
  public:
-  /// `key` names the file in errors. `groups` must outlive the file. Collective; throws Error on all ranks if rank 0 cannot write.
+  /// `key` names the file in errors. `groups` must outlive the file. Collective; throws Error on all ranks if rank 0 cannot
+  /// write.
   LinesFile(std::filesystem::path path, std::string key, const parallel::Groups& groups);
   /// Appends the data ranks' texts in rank order: rank r's micro-batch of a round precedes rank r + 1's. Collective.
   void add(const std::string& mine);

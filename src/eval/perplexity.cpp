@@ -155,8 +155,11 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
   std::vector<std::unique_ptr<loader::EvalLoader>> loaders;
   std::int64_t rounds = 0;
   for (const auto& [name, part] : sets) rounds += loaders.emplace_back(part.loader(config, comm))->max_micro_batches();
-  PassContext passes{config, instance, engine::StepInputs(config, instance, reference, /*state=*/nullptr),
-                     instance.groups().data(), values,
+  PassContext passes{config,
+                     instance,
+                     engine::StepInputs(config, instance, reference, /*state=*/nullptr),
+                     instance.groups().data(),
+                     values,
                      Progress(bar, rounds, !bar.empty() && comm.rank() == 0)};
   std::vector<PassResult> parts;
   for (const auto& loader : loaders) parts.push_back(pass_over(*loader, passes));

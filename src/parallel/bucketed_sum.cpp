@@ -20,9 +20,7 @@ struct Bucket {
 class BucketedGradientSum final : public GradientSum {
  public:
   BucketedGradientSum(GradientLayout layout, comm::Communicator& comm)
-      : grads_(std::move(layout.grads)),
-        comm_(comm),
-        bucket_of_(std::move(layout.bucket_of)) {
+      : grads_(std::move(layout.grads)), comm_(comm), bucket_of_(std::move(layout.bucket_of)) {
     std::int64_t begin = 0;
     for (std::size_t i = 0; i < bucket_of_.size(); ++i) {
       if (bucket_of_[i] == buckets_.size()) buckets_.emplace_back().begin = begin;

@@ -44,8 +44,7 @@ std::shared_ptr<const model::ModelSpec> repeated_spec(const SmallCase& c) {
   auto spec = std::make_shared<model::ModelSpec>(make_spec(c));
   if (c.tensor_ranks > 1)
     for (auto& unit : spec->units)
-      for (auto& p : unit.params)
-        p.gradient[static_cast<std::size_t>(comm::Axis::tensor)] = model::GradPlacement::replicated;
+      for (auto& p : unit.params) p.gradient[static_cast<std::size_t>(comm::Axis::tensor)] = model::GradPlacement::replicated;
   return spec;
 }
 

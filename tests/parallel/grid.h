@@ -44,9 +44,9 @@ struct ModelRow {
 
 struct TaskRow {
   std::string_view name;
-  std::string_view keys;         ///< of the run file
-  bool of_experts = true;        ///< models with experts have it too
-  std::string_view needs = {};   ///< a part of the only model's name that has it; empty: every model
+  std::string_view keys;        ///< of the run file
+  bool of_experts = true;       ///< models with experts have it too
+  std::string_view needs = {};  ///< a part of the only model's name that has it; empty: every model
 };
 
 std::span<const ModelRow> models();

@@ -37,7 +37,8 @@ std::vector<float> values_of(const io::TensorSpec& tensor) {
 void write_model(const fs::path& dir, std::string_view config) {
   fs::create_directories(dir);
   std::ofstream(dir / io::kModelConfigFile) << config;
-  const auto spec = model::ModelSpec::build(model::ModelConfig::parse(std::string(config), "grid"), model::Finetuning::full, {}, {});
+  const auto spec =
+      model::ModelSpec::build(model::ModelConfig::parse(std::string(config), "grid"), model::Finetuning::full, {}, {});
   std::vector<io::TensorSpec> tensors;
   for (const auto& unit : spec.units)
     for (const auto& p : unit.params)
@@ -59,7 +60,8 @@ encode::EncodedItem item_of(const config::Stage& stage, int number) {
     const int length = 2 + (number * 7 + s * 5) % 19;
     for (int t = 0; t < length; ++t)
       sequence.ids.push_back(static_cast<std::int32_t>(
-          random(static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(s)) % kVocabulary));
+          random(static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(number), static_cast<std::uint32_t>(s)) %
+          kVocabulary));
     if (!stage.token_labels) continue;
     const bool few = number % 4 == 1, none = number == 6 && !stage.has_pairs();
     sequence.learn(none ? 0 : few ? length - 1 : length / 3, none ? 1 : length);

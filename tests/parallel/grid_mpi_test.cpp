@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "grid.h"
@@ -162,10 +163,19 @@ TEST(Grid, EveryLayoutGivesTheNumbersOfOneRank) {
   ASSERT_FALSE(list.empty());
   Grid grid(list, world());
   bool failed = false;
+  const auto note_failure = [&](const Case& c) {
+    if (std::exchange(failed, true) || world().rank() != 0) return;
+    std::printf("grid: first failing case: %s\n", name_of(c).c_str());
+    std::fflush(stdout);
+  };
   for (std::size_t i = 0; i < list.size() && !(failed && wishes("first")); ++i) {
-    grid.compare(list[i], list[(i + 1) % list.size()]);
-    if (HasFailure() && !std::exchange(failed, true) && world().rank() == 0)
-      std::printf("grid: first failing case: %s\n", name_of(list[i]).c_str());
+    try {
+      grid.compare(list[i], list[(i + 1) % list.size()]);
+    } catch (const std::exception&) {
+      note_failure(list[i]);
+      throw;
+    }
+    if (HasFailure()) note_failure(list[i]);
   }
   grid.report();
 }

@@ -23,17 +23,17 @@ constexpr double kLearningRate = 1e-2;
 
 config::RunConfig config_of(const Case& c, Files& files) {
   const std::string stage = config::load_text(fmt::format("model_name_or_path: x\n{}", c.task->keys)).finetuning.stage;
-  return config::load_text(fmt::format("model_name_or_path: {}\n"
-                                       "pack: {}\n"
-                                       "per_device_train_batch_size: {}\n"
-                                       "global_batch_size: 11\n"
-                                       "cutoff_len: 32\n"
-                                       "seed: 7\n"
-                                       "moe_aux_loss_coef: 0.3\n"
-                                       "moe_z_loss_coef: 0.02\n"
-                                       "{}",
-                                       files.model(*c.model).string(), files.pack(config::stage_of(stage)).string(),
-                                       c.way->micro_batch_size, c.task->keys));
+  return config::load_text(fmt::format(
+      "model_name_or_path: {}\n"
+      "pack: {}\n"
+      "per_device_train_batch_size: {}\n"
+      "global_batch_size: 11\n"
+      "cutoff_len: 32\n"
+      "seed: 7\n"
+      "moe_aux_loss_coef: 0.3\n"
+      "moe_z_loss_coef: 0.02\n"
+      "{}",
+      files.model(*c.model).string(), files.pack(config::stage_of(stage)).string(), c.way->micro_batch_size, c.task->keys));
 }
 
 /// The part of a plan that depends on files, and an execution that the CPU alone would not choose.
@@ -73,17 +73,16 @@ std::int64_t for_each_trained(const model::ModelSpec& spec, const Visit& visit) 
 template <class Body>
 void for_each_run(const model::ParamSpec& p, const model::Shard& shard, const Body& body) {
   const Box all = Box::whole(p.shape);
-  for_each_common_run({all, 0, all.elements()},
-                      {p.box, static_cast<std::uint64_t>(shard.begin), static_cast<std::uint64_t>(shard.end())},
-                      [&](const CommonRun& run) {
-                        body(static_cast<std::int64_t>(run.a), static_cast<std::int64_t>(run.b), static_cast<std::int64_t>(run.count));
-                      });
+  for_each_common_run(
+      {all, 0, all.elements()}, {p.box, static_cast<std::uint64_t>(shard.begin), static_cast<std::uint64_t>(shard.end())},
+      [&](const CommonRun& run) {
+        body(static_cast<std::int64_t>(run.a), static_cast<std::int64_t>(run.b), static_cast<std::int64_t>(run.count));
+      });
 }
 
 }  // namespace
 
-Run::Run(const Case& c, comm::Communicator& comm, Files& files, c10::Device device)
-    : comm_(comm), config_(config_of(c, files)) {
+Run::Run(const Case& c, comm::Communicator& comm, Files& files, c10::Device device) : comm_(comm), config_(config_of(c, files)) {
   const auto source = engine::ModelSource::read(config_, engine::Use::training);
   instance_ = engine::Instance::load(plan_of(c, config_, source, comm.size()), source, comm, device);
   const comm::Communicator& data = instance_->groups().data();
@@ -185,7 +184,8 @@ Oracle oracle_from(const nlohmann::json& json) {
     oracle.steps.push_back({s.at(0).get<double>(), s.at(1).get<double>(), s.at(2).get<std::map<std::string, double>>(),
                             s.at(3).get<std::vector<double>>()});
   oracle.weights = json.at(1).get<std::vector<double>>();
-  for (const auto& [name, bytes] : json.at(2).items()) oracle.files[name] = {bytes.get_binary().begin(), bytes.get_binary().end()};
+  for (const auto& [name, bytes] : json.at(2).items())
+    oracle.files[name] = {bytes.get_binary().begin(), bytes.get_binary().end()};
   return oracle;
 }
 

@@ -1,10 +1,9 @@
 // Groups by purpose: who is in them, and steps in which several ranks do the work of one data rank.
-#include "qft/parallel/groups.h"
-
 #include "qft/comm/exchange.h"
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
 #include "qft/loader/loader.h"
+#include "qft/parallel/groups.h"
 
 #include <cmath>
 #include <memory>

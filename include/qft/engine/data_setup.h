@@ -69,8 +69,8 @@ struct PlannedData {
   std::unique_ptr<loader::StepSchedule> schedule;
 };
 
-/// Returns the plan of `data_ranks` data ranks for the given pack, or for the pack that an earlier run made in output_dir; nullopt
-/// if there is none yet. Needs no tokenizer and does not check the pack against one. Not collective.
+/// Returns the plan of `data_ranks` data ranks for the given pack, or for the pack that an earlier run made in output_dir;
+/// nullopt if there is none yet. Needs no tokenizer and does not check the pack against one. Not collective.
 std::optional<PlannedData> planned_data(const config::RunConfig& config, int data_ranks);
 
 /// Opens the set that `qft eval` scores: eval_pack or eval_dataset, else the validation split, else the whole training data.

@@ -85,8 +85,8 @@ class WeightStore : public WeightReader {
   /// everything. The gradients are invalid until the next start_step(). Collective.
   virtual void abandon_step() = 0;
 
-  /// Returns this rank's part of the square sum of each unit's reduced gradients. The parts of all ranks add up to the unit's sum,
-  /// in which each parameter counts once (ParamSpec::first_holder).
+  /// Returns this rank's part of the square sum of each unit's reduced gradients. The parts of all ranks add up to the unit's
+  /// sum, in which each parameter counts once (ParamSpec::first_holder).
   virtual std::vector<double> local_grad_square_sums() const = 0;
   /// Returns the parameters that this rank's optimizer updates, one entry per unit with trainable parameters.
   virtual std::vector<optim::FlatParams> owned() const = 0;
