@@ -36,12 +36,14 @@ std::unique_ptr<Instance> Instance::build(plan::RunPlan run, comm::Communicator&
   const plan::RunPlan& p = m.run_;
   const parallel::Layout& layout = m.layout_;
   const parallel::Groups& groups = layout.groups();
+  comm::Communicator& slices = groups.slices();  // in this order on all ranks
+  comm::Communicator& copies = groups.copies();
   m.transformer_ = std::make_unique<model::Transformer>(m.spec_, p.precision.compute, device);
   m.transformer_->set_logit_rows(p.schedule.head_rows);
   m.store_ = layout.strategy().sharded()
                  ? parallel::make_sharded_store(m.spec_, p.precision, device, layout.strategy(), layout.offload(),
-                                                groups.slices(), groups.copies(), p.training)
-                 : parallel::make_replicated_store(m.spec_, p.precision, device, groups.copies(), p.training,
+                                                slices, copies, p.training)
+                 : parallel::make_replicated_store(m.spec_, p.precision, device, copies, p.training,
                                                    p.sharding.reduction_order, p.sharding.bucket_bytes);
   m.optimizer_index_.assign(m.spec_.units.size(), -1);
   if (p.training) {
@@ -49,7 +51,7 @@ std::unique_ptr<Instance> Instance::build(plan::RunPlan run, comm::Communicator&
     for (std::size_t u = 0; u < m.spec_.units.size(); ++u)
       if (m.spec_.units[u].trainable_numel > 0) m.optimizer_index_[u] = next++;
     m.optimizer_ = std::make_unique<optim::Optimizer>(*p.rule, m.store_->owned(), p.hyper, p.precision,
-                                                      layout.strategy().sharded() ? &groups.slices() : nullptr);
+                                                      layout.strategy().sharded() ? &slices : nullptr);
   }
   m.executor_ = std::make_unique<parallel::Executor>(*m.transformer_, *m.store_, groups, p.schedule, p.random, p.diagnostics);
   return self;

@@ -41,7 +41,6 @@ plan::RunPlan plan_of(const Case& c, const config::RunConfig& config, const engi
   plan::RunPlan run = engine::plan_of(config, source);
   run.precision = optim::Precision::fp64();
   run.hyper.weight_decay = 0.01;
-  run.random.noise_alpha = config.training.neftune_noise_alpha;
   const comm::Degrees degrees = comm::resolve(c.layout->degrees, ranks);
   run.sharding = make_sharding(strategy_of(c.layout->strategy), c.way->offload, degrees.replicate * degrees.shard, degrees.shard);
   run.sharding.context_ranks = degrees.context;
