@@ -39,14 +39,14 @@ struct WayRow {
 struct ModelRow {
   std::string_view name;
   std::string_view config;  ///< config.json
-  bool experts = false;
+  bool experts = false, classifies = true;
 };
 
 struct TaskRow {
   std::string_view name;
-  std::string_view keys;        ///< of the run file
-  bool of_experts = true;       ///< models with experts have it too
-  std::string_view needs = {};  ///< a part of the only model's name that has it; empty: every model
+  std::string_view keys;    ///< of the run file
+  bool of_experts = true;   ///< models with experts have it too
+  bool classifies = false;  ///< needs a model that can classify
 };
 
 std::span<const ModelRow> models();
@@ -99,7 +99,7 @@ struct StepNumbers {
 struct Oracle {
   std::vector<StepNumbers> steps;
   std::vector<double> weights;               ///< after the steps, as StepNumbers::grads
-  std::map<std::string, std::string> files;  ///< by name: the bytes of the saved model or adapter
+  std::map<std::string, std::string> files;  ///< by path: the bytes of the saved model or adapter
 };
 
 inline constexpr int kSteps = 2;
@@ -134,7 +134,7 @@ class Run {
   std::int64_t next_ = 0;
 };
 
-/// Returns the files of a folder by name.
+/// Returns the files of a folder by path.
 std::map<std::string, std::string> read_files(const std::filesystem::path& folder);
 
 /// Runs each model and task of `cases` on one rank that keeps everything, one item at a time; the ranks of `world` share the

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "encode/fixture.h"
 #include "grid.h"
 #include "io/temp_dir.h"
 
@@ -49,6 +50,9 @@ void write_model(const fs::path& dir, std::string_view config) {
     writer.append(values.data(), values.size() * sizeof(float));
   }
   writer.finish();
+  const test::TempFolder tokenizer;  // embedding models are saved with one
+  test::write_byte_tokenizer(tokenizer);
+  for (const auto& file : fs::directory_iterator(tokenizer.path())) fs::copy(file.path(), dir / file.path().filename());
 }
 
 /// Items of 2 to 20 tokens a sequence. Of the labels, some items have one, and one item has none.
@@ -132,8 +136,8 @@ fs::path Files::empty_folder() {
 
 std::map<std::string, std::string> read_files(const fs::path& folder) {
   std::map<std::string, std::string> files;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.is_regular_file()) files[entry.path().filename().string()] = test::read_bytes(entry.path());
+  for (const auto& entry : fs::recursive_directory_iterator(folder))
+    if (entry.is_regular_file()) files[fs::relative(entry.path(), folder).string()] = test::read_bytes(entry.path());
   return files;
 }
 

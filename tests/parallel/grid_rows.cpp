@@ -43,7 +43,8 @@ constexpr ModelRow kModels[] = {
     {"qwen3_5 gates, delta nets", R"({"model_type": "qwen3_5_text", "hidden_size": 24, "intermediate_size": 40,
         "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 53,
         "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 10,
-        "tie_word_embeddings": true})"},
+        "tie_word_embeddings": true})",
+     false, false},
     {"qwen2_moe shared expert", R"({"model_type": "qwen2_moe", "hidden_size": 24, "intermediate_size": 40,
         "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 53,
         "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24,
@@ -67,7 +68,7 @@ constexpr TaskRow kTasks[] = {
     {"DPO", "stage: dpo\nfinetuning_type: lora\nlora_rank: 3\nlora_target: all\npref_beta: 0.5\npref_ftx: 0.1\n"},
     {"KTO", "stage: kto\nfinetuning_type: lora\nlora_rank: 3\nlora_target: all\npref_beta: 0.5\n"},
     {"reward model", "stage: rm\nfinetuning_type: full\n"},
-    {"classifier", "stage: seq_cls\nfinetuning_type: lora\nlora_rank: 3\nlora_target: all\nnum_labels: 3\n"},
+    {"classifier", "stage: seq_cls\nfinetuning_type: lora\nlora_rank: 3\nlora_target: all\nnum_labels: 3\n", true, true},
     {"DFT", "finetuning_type: full\nuse_dft_loss: true\n"},
     {"NEFTune", "finetuning_type: full\nneftune_noise_alpha: 3\n"},
     {"packed rows", "finetuning_type: full\npacking: true\n"},
@@ -88,7 +89,7 @@ bool suits(const LayoutRow& layout, int ranks) {
 }
 
 bool valid(const Case& c) {
-  return (c.task->of_experts || !c.model->experts) && c.model->name.find(c.task->needs) != std::string_view::npos;
+  return (c.task->of_experts || !c.model->experts) && (c.model->classifies || !c.task->classifies);
 }
 
 using Choice = std::array<int, 4>;  // indices into the four tables

@@ -28,6 +28,7 @@ config::RunConfig config_of(const Case& c, Files& files) {
       "pack: {}\n"
       "per_device_train_batch_size: {}\n"
       "global_batch_size: 11\n"
+      "template: chatml\n"
       "cutoff_len: 32\n"
       "seed: 7\n"
       "moe_aux_loss_coef: 0.3\n"
