@@ -59,7 +59,10 @@ EXPLAINED = {
 
 # What stands at the head of a changed file.
 SWITCH = """#include <cstdlib>
+#ifndef QFT_MUTATION
+#define QFT_MUTATION
 namespace qft::mutation { inline bool is(int site) { static const char* chosen = std::getenv("QFT_MUTATION"); return chosen != nullptr && std::atoi(chosen) == site; } }
+#endif
 """
 MADE = "qft::mutation::is(%d)"  # a mistake's condition
 
@@ -139,7 +142,7 @@ MESH = [
     ("the norm counts a slice on each of its copies", "src/parallel/sharded_store.cpp", "replicate_.rank() != 0) return", f"!{MADE} && ", ""),
     ("the norm leaves out the last rank's slices", "src/parallel/sharded_store.cpp", "counted.add(u, owned", f"if (!{MADE} || shard_.size() == 1 || shard_.rank() + 1 < shard_.size()) ", ""),
     ("the norm counts whole gradients on each rank", "src/parallel/bucketed_sum.cpp", "std::min(begin + share, n)", f"{MADE} ? n : ", ""),
-    ("a loss is divided by the number of ranks too", "src/parallel/step_result.cpp", "objective.denominator();", "", f" if ({MADE}) for (double& v : values) v /= groups.all().size();"),
+    ("a loss is divided by the number of ranks too", "src/parallel/step_result.cpp", "objective.denominator();", f"({MADE} ? groups.all().size() : 1) * ", ""),
     ("the first data rank alone speaks", "src/parallel/step_result.cpp", "groups.speaks()", f"(!{MADE} || groups.data().rank() == 0) && ", ""),
     ("the denominator is half the labels of the batch", "src/loader/loader.cpp", "batch.global_label_tokens = plan.label_tokens;", "", f" if ({MADE} && schedule_.world_size() > 1) batch.global_label_tokens -= batch.global_label_tokens / 2;"),
     ("each rank reads the first rank's samples", "src/loader/loader.cpp", "round * schedule_.world_size() + rank_", "", f" * ({MADE} ? 0 : 1)"),
@@ -149,7 +152,7 @@ MESH = [
     ("copies do not add up their slices", "src/parallel/sharded_store.cpp", "replicate_.size() > 1) add_up_replicas", f"!{MADE} && ", ""),
     ("sums of gradients are kept over a step", "src/parallel/sharded_store.cpp", "u.sum.defined()) u.sum.zero_", f"!{MADE} && ", ""),
     ("whole gradients are kept over a step", "src/parallel/sharded_store.cpp", "u.grads.defined()) u.grads.zero_", f"!{MADE} && ", ""),
-    ("the mean of the ranks' gradients in place of the sum", "src/parallel/bucketed_sum.cpp", "staged_ = 0;", f"if ({MADE}) grads_.div_(comm_.size()); ", ""),
+    ("the mean of the ranks' gradients in place of the sum", "src/parallel/bucketed_sum.cpp", "staged_ = 0;", f"if ({MADE}) {{ grads_.div_(comm_.size()); }} ", ""),
     ("the last bucket is not added up", "src/parallel/bucketed_sum.cpp", "comm_.size() == 1) return;", f"({MADE} && &bucket == &buckets_.back()) || ", ""),
     ("each rank updates as if its slice began the unit", "src/parallel/sharded_store.cpp", "units_[u].owned, weights.division().chunk * shard_.rank()", "", f" * ({MADE} ? 0 : 1)"),
     ("gathered weights stay as they were before the update", "src/parallel/gathered_unit.cpp", "trainable_.mark_stale();", f"if (!{MADE}) ", ""),
