@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
-#include <utility>
 #include <vector>
 
 #include "grid.h"
@@ -70,14 +69,26 @@ class Grid {
       run.save(saved);
       expect_files(saved, want.files);
     }
+    note_failure();
     where_ = fmt::format("{}, continued by {}", name_of(c), name_of(resumed));
     Run run(resumed, world_, files_, test::device_under_test());
     run.load_checkpoint(checkpoint);
     run.seek(1);
     expect_step(run.step(), want.steps[1], run.tensors());
     expect_weights(run.weights(), want.weights);
+    note_failure();
     seconds_.emplace_back(steady_seconds() - started, name_of(c));
   }
+
+  /// Prints the first case that fails, for scripts/nightly_mutations.py.
+  void note_failure(bool threw = false) {
+    if (failed_ || !(threw || testing::Test::HasFailure())) return;
+    failed_ = true;
+    if (world_.rank() != 0) return;
+    std::printf("grid: first failing case: %s\n", where_.c_str());
+    std::fflush(stdout);
+  }
+  bool failed() const { return failed_; }
 
   void report() {
     if (world_.rank() != 0) return;
@@ -147,6 +158,7 @@ class Grid {
   Files files_;
   std::map<std::pair<std::string_view, std::string_view>, Oracle> oracles_;
   std::string where_;
+  bool failed_ = false;
   std::map<std::string, Worst> worst_;
   std::vector<std::pair<double, std::string>> seconds_;
 };
@@ -162,20 +174,13 @@ TEST(Grid, EveryLayoutGivesTheNumbersOfOneRank) {
   const std::vector<Case> list = cases(world().size(), wishes("all"));
   ASSERT_FALSE(list.empty());
   Grid grid(list, world());
-  bool failed = false;
-  const auto note_failure = [&](const Case& c) {
-    if (std::exchange(failed, true) || world().rank() != 0) return;
-    std::printf("grid: first failing case: %s\n", name_of(c).c_str());
-    std::fflush(stdout);
-  };
-  for (std::size_t i = 0; i < list.size() && !(failed && wishes("first")); ++i) {
+  for (std::size_t i = 0; i < list.size() && !(grid.failed() && wishes("first")); ++i) {
     try {
       grid.compare(list[i], list[(i + 1) % list.size()]);
     } catch (const std::exception&) {
-      note_failure(list[i]);
+      grid.note_failure(/*threw=*/true);
       throw;
     }
-    if (HasFailure()) note_failure(list[i]);
   }
   grid.report();
 }

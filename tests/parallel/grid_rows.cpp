@@ -78,7 +78,7 @@ constexpr TaskRow kTasks[] = {
 /// The numbers of ranks of ctest's entries. The last one takes the layouts that fewer ranks do not have, and few of the others.
 constexpr int kRankCounts[] = {2, 3, 4};
 constexpr int kManyRanks = 8;
-constexpr std::size_t kOfManyRanks = 9;  ///< takes one case of this many
+constexpr std::size_t kOfManyRanks = 10;  ///< takes one case of this many
 
 /// Returns whether these ranks have the layout: its degrees divide them, and it is not another row's.
 bool suits(const LayoutRow& layout, int ranks) {
