@@ -1,8 +1,11 @@
 #!/usr/bin/env python3
-"""Removes every wait, record, pinned allocation, lifetime and choice of a stream from the sources, one at a time, and runs the tests of
-the simulated device on what is left: a test that still passes would miss that mistake. Changes the sources of a checkout of its own.
+"""Makes one mistake at a time in the sources and runs tests: a test that still passes would miss that mistake. Changes the sources of
+a checkout of its own.
 
-    scripts/nightly_mutations.py [--checkout build-mutations] [--only PATTERN] [--list]
+    scripts/nightly_mutations.py [--set streams | --set mesh] [--checkout build-mutations] [--only PATTERN] [--list]
+
+streams: removes every wait, record, pinned allocation, lifetime and choice of a stream; the tests of the simulated device must notice.
+mesh: the mistakes of MESH, which make ranks learn something else than one rank; the grid (tests/parallel/grid.h) must notice.
 
 All mistakes are compiled into one build, where the variable QFT_MUTATION says which one is made. Prints a line for each site: caught
 (and by which test) or SURVIVED; for a survivor that EXPLAINED has a reason for, the reason; at the end how many of each. Exit code 1
@@ -40,6 +43,8 @@ TESTS = [Test(2, "comm_device_test"), Test(2, "comm_fault_test"), Test(2, "train
          Test(2, "parallel_mpi_test", "Equivalence.Half*:SequenceLevel.*:Deterministic.IsThe*:Metrics.*:UsedExperts.*Cross*:UsedExperts.AreGathered*"),
          Test(2, "parallel_device_test", "-Equivalence.*"), Test(2, "parallel_device_test", "Equivalence.*", SHARDING),
          Test(1, "parallel_device_test", "Equivalence.*", SHARDING)]
+FIRST = {"QFT_DEVICE": "cpu", "QFT_GRID": "first"}
+GRID = [Test(ranks, "parallel_grid_test", "Grid.*", FIRST) for ranks in (2, 3, 4, 8)]
 
 # Sites that no test can catch, by file and statement, and why.
 EXPLAINED = {
@@ -54,7 +59,10 @@ EXPLAINED = {
 
 # What stands at the head of a changed file.
 SWITCH = """#include <cstdlib>
+#ifndef QFT_MUTATION
+#define QFT_MUTATION
 namespace qft::mutation { inline bool is(int site) { static const char* chosen = std::getenv("QFT_MUTATION"); return chosen != nullptr && std::atoi(chosen) == site; } }
+#endif
 """
 MADE = "qft::mutation::is(%d)"  # a mistake's condition
 
@@ -129,6 +137,39 @@ EARLY = [
 ]
 
 
+# What makes ranks learn something else than one rank: (what, file, a text that is there once, what goes in front of it, and behind it).
+MESH = [
+    ("the norm counts a slice on each of its copies", "src/parallel/sharded_store.cpp", "replicate_.rank() != 0) return", f"!{MADE} && ", ""),
+    ("the norm leaves out the last rank's slices", "src/parallel/sharded_store.cpp", "counted.add(u, owned", f"if (!{MADE} || shard_.size() == 1 || shard_.rank() + 1 < shard_.size()) ", ""),
+    ("the norm counts whole gradients on each rank", "src/parallel/gradient_sum.cpp", "std::min(begin + share, n)", f"{MADE} ? n : ", ""),
+    ("a loss is divided by the number of ranks too", "src/parallel/step_result.cpp", "objective.denominator();", f"({MADE} ? groups.all().size() : 1) * ", ""),
+    ("the first data rank alone speaks", "src/parallel/step_result.cpp", "groups.speaks()", f"(!{MADE} || groups.data().rank() == 0) && ", ""),
+    ("the denominator is half the labels of the batch", "src/loader/loader.cpp", "batch.global_label_tokens = plan.label_tokens;", "", f" if ({MADE} && schedule_.world_size() > 1) batch.global_label_tokens -= batch.global_label_tokens / 2;"),
+    ("each rank reads the first rank's samples", "src/loader/loader.cpp", "round * schedule_.world_size() + rank_", "", f" * ({MADE} ? 0 : 1)"),
+    ("sums of a batch lie in the first rank's places", "src/loader/loader.cpp", "batch.first_micro_batch = ", "", f"{MADE} ? 0 : "),
+    ("sample numbers begin at 0 in each micro-batch", "src/loader/loader.cpp", "batch.samples.push_back(item.first_sequence + sequence);", "", f" if ({MADE}) batch.samples.back() = std::ssize(batch.samples);"),
+    ("a group's gradients replace the earlier groups'", "src/parallel/sharded_store.cpp", "r.unit->sum.add_(slice);", f"if ({MADE}) r.unit->sum.copy_(slice); else ", ""),
+    ("copies do not add up their slices", "src/parallel/sharded_store.cpp", "replicate_.size() > 1) add_up_replicas", f"!{MADE} && ", ""),
+    ("sums of gradients are kept over a step", "src/parallel/sharded_store.cpp", "u.sum.defined()) u.sum.zero_", f"!{MADE} && ", ""),
+    ("whole gradients are kept over a step", "src/parallel/sharded_store.cpp", "u.grads.defined()) u.grads.zero_", f"!{MADE} && ", ""),
+    ("the mean of the ranks' gradients in place of the sum", "src/parallel/gradient_sum.cpp", "staged_ = 0;", f"if ({MADE}) {{ grads_.div_(comm_.size()); }} ", ""),
+    ("the last bucket is not added up", "src/parallel/gradient_sum.cpp", "comm_.size() == 1) return;", f"({MADE} && &bucket == &buckets_.back()) || ", ""),
+    ("each rank updates as if its slice began the unit", "src/parallel/sharded_store.cpp", "units_[u].owned, weights.division().chunk * shard_.rank()", "", f" * ({MADE} ? 0 : 1)"),
+    ("gathered weights stay as they were before the update", "src/parallel/gathered_unit.cpp", "trainable_.mark_stale();", f"if (!{MADE}) ", ""),
+    ("DoRA's norms stay as they were before the update", "src/parallel/gathered_unit.cpp", "derived_.weights_changed();", f"if (!{MADE}) ", ""),
+    ("ranks do not tell each other which experts they use", "src/parallel/gathered_unit.cpp", "shard_->host().all_reduce(mask", f"if (!{MADE}) ", ""),
+    ("an adapter starts differently on each rank", "src/engine/instance.cpp", "model::init_adapter(spec, seed", "", f" + ({MADE} ? static_cast<std::uint64_t>(instance.groups().all().rank()) : 0)"),
+    ("quantised bytes begin at the tensor's start on every rank", "src/model/load.cpp", "begin - param.packed_offset, end - begin", f"{MADE} ? 0 : ", ""),
+    ("a batch's sums are this rank's alone", "src/engine/batch_sums.cpp", "data.host().all_reduce(", f"if (!{MADE}) ", ""),
+    ("each rank compares its own vectors alone", "src/engine/batch_vectors.cpp", "data.host().all_reduce(vectors", f"if (!{MADE}) ", ""),
+    ("a checkpoint's masters begin at the tensor's start", "src/train/snapshot.cpp", "p.box, static_cast<std::uint64_t>(shard.begin", "", f" * ({MADE} ? 0 : 1)"),
+    ("optimizer state is read as if each slice began the tensor", "src/train/snapshot.cpp", "static_cast<std::uint64_t>(state.begin", "", f" * ({MADE} ? 0 : 1)"),
+    ("a resumed optimizer counts its steps from 0", "src/train/snapshot.cpp", "instance.optimizer()->set_steps(", f"if (!{MADE}) ", ""),
+    ("each copy writes the whole slice to a checkpoint", "src/train/snapshot.cpp", "held.shared + length * owners.rank() / owners.size(),", f"{MADE} ? held.shared : ", ""),
+    ("an adapter is saved from one slice of each unit", "src/engine/instance.cpp", "slices.size() == 1) return mine;", f"{MADE} || ", ""),
+]
+
+
 class Site(NamedTuple):
     path: str
     line: int
@@ -150,6 +191,21 @@ def sites_of(text, path):
         place += len(line)
 
 
+def place_of(path, there):
+    """Where the text stands, of which the file must have one."""
+    text = (ROOT / path).read_text()
+    if text.count(there) != 1:
+        sys.exit(f"{path}: the statement of a mistake is there {text.count(there)} times:\n{there}")
+    return text.index(there), text
+
+
+def mesh_sites():
+    for what, path, there, before, behind in MESH:
+        place, text = place_of(path, there)
+        yield Site(path, text[:place].count("\n") + 1, "mesh", what,
+                   [(at, change) for at, change in ((place, before), (place + len(there), behind)) if change])
+
+
 def sites():
     """Of the sources as they are here."""
     for folder in FOLDERS:
@@ -158,16 +214,15 @@ def sites():
             if path.removeprefix("src/") not in SKIPPED:
                 yield from sites_of(file.read_text(), path)
     for path, there, before in EARLY:
-        text = (ROOT / path).read_text()
-        if text.count(there) != 1:
-            sys.exit(f"{path}: the statement of EARLY is there {text.count(there)} times:\n{there}")
-        place = text.index(there)
+        place, text = place_of(path, there)
         yield Site(path, text[:place].count("\n") + 1, "lifetime", "early: " + " ".join(there.split()), [(place, before)])
 
 
 class Judge:
-    def __init__(self, checkout):
+    def __init__(self, checkout, tests):
         self.build = checkout / "build"
+        self.tests = tests
+        self.first_case = ""
         self.environment = {**os.environ, "QFT_DEVICE": "sim", "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive",
                             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                             "OMPI_MCA_orte_tmpdir_base": str(self.build / "mpi")}
@@ -181,8 +236,14 @@ class Judge:
         with subprocess.Popen(command, env=environment, text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
             ender = threading.Timer(limit, process.terminate)  # mpirun ends its ranks
             ender.start()
-            # The rest of a test that has failed may take long.
-            failed = any(re.search(r": Failure$|^rank \d+ of \d+: ", line) for line in process.stdout)
+            # The rest of a test that has failed may take long; the grid ends with its first case and names it.
+            failed = False
+            for line in process.stdout:
+                failed = failed or bool(re.search(r": Failure$|^rank \d+ of \d+: ", line))
+                if line.startswith("grid: first failing case: "):
+                    self.first_case = line.split(": ", 2)[2].strip()
+                if failed and "QFT_GRID" not in test.environment:
+                    break
             if failed:
                 process.terminate()
             process.stdout.read()
@@ -190,7 +251,7 @@ class Judge:
             return process.wait() in (0, 77) and not failed
 
     def check_unchanged(self):
-        for test in TESTS:
+        for test in self.tests:
             started = time.monotonic()
             if not self.passes(test):
                 sys.exit(f"false alarm: {test} fails while no mistake is made")
@@ -199,7 +260,8 @@ class Judge:
 
     def verdict(self, number, site):
         """The first test that fails, or None: first the one that caught the last mistake in this file, then the quick ones."""
-        for test in sorted(TESTS, key=lambda t: (str(t) != self.last_in.get(site.path), self.seconds[str(t)])):
+        self.first_case = ""
+        for test in sorted(self.tests, key=lambda t: (str(t) != self.last_in.get(site.path), self.seconds[str(t)])):
             if not self.passes(test, number, limit=60 + 5 * self.seconds[str(test)]):
                 self.last_in[site.path] = str(test)
                 return str(test)
@@ -229,7 +291,7 @@ def insert(checkout, every):
         (checkout / path).write_text(SWITCH + text)
 
 
-def prepare(checkout, every):
+def prepare(checkout, every, tests):
     """A checkout of the sources as committed, with every mistake in it, built."""
     reset(checkout)
     insert(checkout, every)
@@ -238,9 +300,9 @@ def prepare(checkout, every):
             if (ROOT / shared).exists() and not (checkout / shared).exists():
                 (checkout / shared).symlink_to(ROOT / shared)
         subprocess.run(["cmake", "-S", checkout, "-B", checkout / "build", "-G", "Ninja", "-DQFT_CUDA=OFF"], check=True)
-    judge = Judge(checkout)
+    judge = Judge(checkout, tests)
     judge.build.joinpath("mpi").mkdir(exist_ok=True)
-    built = subprocess.run(["ninja", "-C", str(judge.build), "qft_sim", *dict.fromkeys(test.program for test in TESTS)], capture_output=True, text=True)
+    built = subprocess.run(["ninja", "-C", str(judge.build), "qft_sim", *dict.fromkeys(test.program for test in tests)], capture_output=True, text=True)
     if built.returncode != 0:
         sys.exit(f"the sources do not compile:\n{built.stdout[-3000:]}")
     return judge
@@ -248,15 +310,16 @@ def prepare(checkout, every):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--set", choices=("streams", "mesh"), default="streams", help="the mistakes to make (default: streams)")
     parser.add_argument("--checkout", type=Path, default=ROOT / "build-mutations")
     parser.add_argument("--only", default="", help="a pattern of 'file:line: kind statement'")
     parser.add_argument("--list", action="store_true", help="print the sites, change nothing")
     args = parser.parse_args()
-    every = list(sites())
+    every = list(sites() if args.set == "streams" else mesh_sites())
     if args.list:
         print(*every, f"{len(every)} sites", sep="\n")
         return
-    judge = prepare(args.checkout.resolve(), every)
+    judge = prepare(args.checkout.resolve(), every, TESTS if args.set == "streams" else GRID)
     judge.check_unchanged()
     tried, survived, unexplained = 0, 0, 0
     for number, site in enumerate(every):
@@ -268,7 +331,8 @@ def main():
         tried += 1
         survived += verdict is None
         unexplained += verdict is None and reason is None
-        print(f"{verdict or 'SURVIVED':32} {time.monotonic() - started:4.0f} s  {site}" + (f"\n    {reason}" if reason and not verdict else ""), flush=True)
+        note = f"\n    {reason}" if reason and not verdict else f"\n    in {judge.first_case}" if judge.first_case else ""
+        print(f"{verdict or 'SURVIVED':32} {time.monotonic() - started:4.0f} s  {site}{note}", flush=True)
     print(f"of {tried} sites: {tried - survived} caught, {survived} survive, {unexplained} of them without a reason")
     sys.exit(1 if unexplained else 0)
 

@@ -1,9 +1,9 @@
 #include "qft/comm/mesh.h"
 
 #include "qft/core/error.h"
+#include "qft/core/units.h"
 
 #include <numeric>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -12,6 +12,9 @@ namespace qft::comm {
 namespace {
 
 constexpr std::array<std::string_view, kAxes> kAxisNames = {"replicate", "pipeline", "shard", "context", "tensor"};
+/// How a degree above 1 divides a run, in words.
+constexpr std::array<std::string_view, kAxes> kPartNames = {"copies", "stages", "shards", "parts of a sequence",
+                                                            "parts of a matrix"};
 
 std::array<int*, kAxes> fields(Degrees& d) {
   return {&d.replicate, &d.pipeline, &d.shard, &d.context, &d.tensor};
@@ -72,34 +75,51 @@ Degrees resolve(Degrees degrees, int world_size) {
 std::string describe(const Degrees& degrees) {
   const auto all = values(degrees);
   const int ranks = std::accumulate(all.begin(), all.end(), 1, std::multiplies<>());
-  return fmt::format("{} {} = {}", ranks, ranks == 1 ? "rank" : "ranks", product(all));
-}
-
-Mesh::Mesh(Communicator& world, Degrees degrees, const ForDevice& for_device) : degrees_(resolve(degrees, world.size())) {
-  const auto extent = values(degrees_);
-  int rest = world.rank();
-  for (std::size_t a = kAxes; a-- > 0;) {
-    coordinates_[a] = rest % extent[a];
-    rest /= extent[a];
-  }
+  std::string text = count_noun(ranks, "rank");
+  const char* joint = " = ";
   for (std::size_t a = 0; a < kAxes; ++a) {
-    // Ranks share a group along an axis if they agree in all other axes: those coordinates, combined, give the colour.
-    int color = 0;
-    for (std::size_t b = 0; b < kAxes; ++b)
-      if (b != a) color = color * extent[b] + coordinates_[b];
-    auto group = world.split(color, world.rank(), std::string(kAxisNames[a]));
-    groups_[a] = for_device ? for_device(std::move(group)) : std::move(group);
+    if (all[a] == 1) continue;
+    text += fmt::format("{}{} {}", joint, all[a], kPartNames[a]);
+    joint = " x ";
+  }
+  const int data = degrees.replicate * degrees.shard;
+  return data == ranks ? text : text + "; " + count_noun(data, "data rank");
+}
+
+Mesh::Mesh(Degrees degrees, int rank, int ranks) : degrees_(resolve(degrees, ranks)) {
+  QFT_ASSERT(rank >= 0 && rank < ranks, "rank {} of {}", rank, ranks);
+  const auto extent = values(degrees_);
+  for (std::size_t a = kAxes; a-- > 0;) {
+    coordinates_[a] = rank % extent[a];
+    rank /= extent[a];
   }
 }
 
-Communicator& Mesh::group(Axis axis) const {
-  return *groups_[static_cast<std::size_t>(axis)];
-}
 int Mesh::degree(Axis axis) const {
   return values(degrees_)[static_cast<std::size_t>(axis)];
 }
+
 int Mesh::coordinate(Axis axis) const {
   return coordinates_[static_cast<std::size_t>(axis)];
+}
+
+Place Mesh::place(const Axes& axes) const {
+  return combined(axes, true);
+}
+
+int Mesh::group_number(const Axes& axes) const {
+  return combined(axes, false).rank;
+}
+
+Place Mesh::combined(const Axes& axes, bool inside) const {
+  Place place;
+  for (std::size_t a = 0; a < kAxes; ++a) {
+    const auto axis = static_cast<Axis>(a);
+    if (axes.has(axis) != inside) continue;
+    place.rank = place.rank * degree(axis) + coordinate(axis);
+    place.size *= degree(axis);
+  }
+  return place;
 }
 
 }  // namespace qft::comm

@@ -81,7 +81,7 @@ void BatchVectors::observe(const SourceBatch& batch, const Inputs& inputs) {
   }
 }
 
-BatchVectors::Whole BatchVectors::gather(comm::Communicator& comm) const {
+BatchVectors::Whole BatchVectors::gather(comm::Communicator& data) const {
   std::vector<std::int64_t> counts(2 * static_cast<std::size_t>(micro_batches_));  // items of all micro-batches, then sequences
   const auto count_of = [&](std::int64_t micro, int what) -> std::int64_t& {
     return counts[static_cast<std::size_t>(what * micro_batches_ + micro)];
@@ -90,7 +90,7 @@ BatchVectors::Whole BatchVectors::gather(comm::Communicator& comm) const {
     count_of(micro, 0) = std::ssize(part.item_lengths);
     count_of(micro, 1) = part.vectors.size(0);
   }
-  comm.host().all_reduce(counts.data(), counts.size(), DType::i64);
+  data.host().all_reduce(counts.data(), counts.size(), DType::i64);
   const std::span all(counts);
   Whole whole{begins_of(all.first(all.size() / 2)), begins_of(all.subspan(all.size() / 2)), {}, {}, {}};
 
@@ -102,21 +102,21 @@ BatchVectors::Whole BatchVectors::gather(comm::Communicator& comm) const {
     std::ranges::copy(part.item_lengths, lengths.begin() + whole.first_item[static_cast<std::size_t>(micro)]);
     vectors.narrow(0, whole.first_sequence[static_cast<std::size_t>(micro)], part.vectors.size(0)).copy_(part.vectors);
   }
-  comm.host().all_reduce(lengths.data(), lengths.size(), DType::i64);
-  comm.host().all_reduce(vectors.data_ptr(), static_cast<std::size_t>(vectors.numel()), device::dtype_of(type));
+  data.host().all_reduce(lengths.data(), lengths.size(), DType::i64);
+  data.host().all_reduce(vectors.data_ptr(), static_cast<std::size_t>(vectors.numel()), device::dtype_of(type));
   whole.item_offsets = begins_of(lengths);
   whole.vectors = vectors.to(at::kDouble);
-  gather_columns(comm, whole);
+  gather_columns(data, whole);
   return whole;
 }
 
-void BatchVectors::gather_columns(comm::Communicator& comm, Whole& whole) const {
+void BatchVectors::gather_columns(comm::Communicator& data, Whole& whole) const {
   for (const auto& [name, space] : options_.columns) {
     const std::vector<std::int64_t>& begins = space == IndexSpace::item ? whole.first_item : whole.first_sequence;
     Column column{space, std::vector<double>(static_cast<std::size_t>(begins.back())), {}};
     for (const auto& [micro, part] : parts_)
       std::ranges::copy(part.columns.at(name).values, column.values.begin() + begins[static_cast<std::size_t>(micro)]);
-    comm.host().all_reduce(column.values.data(), column.values.size(), DType::f64);
+    data.host().all_reduce(column.values.data(), column.values.size(), DType::f64);
     whole.columns.emplace(name, std::move(column));
   }
 }
@@ -147,14 +147,14 @@ void BatchVectors::compute(const Whole& whole, std::int64_t first, std::int64_t 
   gradients_ = result.gradient.to(at::kDouble);
 }
 
-void BatchVectors::finish(comm::Communicator& comm, parallel::BatchTotals&, SourceState*) {
-  const Whole whole = gather(comm);
+void BatchVectors::finish(comm::Communicator& data, parallel::BatchTotals&, SourceState*) {
+  const Whole whole = gather(data);
   parts_.clear();
   first_item_ = whole.first_item;
   first_sequence_ = whole.first_sequence;
   const std::int64_t items = first_item_.back();
   values_ = at::zeros({items, 1 + 2 * std::ssize(options_.metrics)}, at::kDouble);
-  const std::int64_t batch = training_ ? items : loader::loader_options(config_).units_of_step(comm.size());
+  const std::int64_t batch = training_ ? items : loader::loader_options(config_).units_of_step(data.size());
   for (std::int64_t first = 0; first < items; first += batch) compute(whole, first, std::min(items, first + batch));
   if (!training_ && options_.evaluation_metrics && items > 0)
     note_metrics(options_.evaluation_metrics(whole.vectors, whole.item_offsets, whole.columns), 0, items);

@@ -248,6 +248,10 @@ std::pair<loader::ItemSubset, loader::ItemSubset> split(const config::RunConfig&
 
 }  // namespace
 
+comm::Place data_place(const comm::Communicator& comm) {
+  return parallel::data_place(comm.rank(), comm.size(), /*context_ranks=*/1, /*tensor_ranks=*/1);
+}
+
 bool has_labels(const EvalSet& set) {
   const std::vector<std::string> tags = set.pack->item_tags();
   const ItemCount labelled(*set.pack, set.items, [&](std::int64_t number) {
@@ -279,7 +283,8 @@ std::unique_ptr<loader::EvalLoader> EvalSet::loader(const config::RunConfig& con
   const loader::LoaderOptions options = loader::loader_options(config);
   std::optional<config::ItemLimits> limits = options.limits;
   if (limits && whole_items) limits = config::ItemLimits{limits->sample};
-  return std::make_unique<loader::EvalLoader>(pack, items, config.training.per_device_eval_batch_size, comm.rank(), comm.size(),
+  const comm::Place data = data_place(comm);
+  return std::make_unique<loader::EvalLoader>(pack, items, config.training.per_device_eval_batch_size, data.rank, data.size,
                                               /*max_items=*/0, options.share_prompts,
                                               loader::make_choice(*pack, limits, options.seed));
 }
@@ -304,10 +309,11 @@ std::vector<std::pair<std::string, EvalSet>> EvalSet::by_dataset() const {
 }
 
 std::unique_ptr<loader::Loader> TrainingData::loader(const config::RunConfig& config, const comm::Communicator& comm) const {
-  return std::make_unique<loader::Loader>(pack, options_of(config, *pack, items, comm.rank() == 0), comm.rank(), comm.size());
+  const comm::Place data = data_place(comm);
+  return std::make_unique<loader::Loader>(pack, options_of(config, *pack, items, comm.rank() == 0), data.rank, data.size);
 }
 
-std::optional<PlannedData> planned_data(const config::RunConfig& config, int ranks) {
+std::optional<PlannedData> planned_data(const config::RunConfig& config, int data_ranks) {
   fs::path path = config.folder_of(config.data.pack);
   if (path.empty() && !config.training.output_dir.empty()) path = own_pack(config, CorpusPart::train);
   if (path.empty() || (config.data.pack.empty() && !fs::exists(path))) return std::nullopt;
@@ -316,7 +322,7 @@ std::optional<PlannedData> planned_data(const config::RunConfig& config, int ran
   const loader::LoaderOptions options = options_of(config, *d.pack, items, true);
   d.choice = loader::make_choice(*d.pack, options.limits, options.seed);
   d.schedule = std::make_unique<loader::StepSchedule>(d.choice ? d.choice->most_tokens() : d.pack->item_tokens(),
-                                                      d.pack->item_labels(), options, ranks);
+                                                      d.pack->item_labels(), options, data_ranks);
   return d;
 }
 

@@ -124,29 +124,31 @@ std::unique_ptr<Instance> Instance::build(plan::RunPlan run, comm::Communicator&
   Instance& m = *self;
   const plan::RunPlan& p = m.run_;
   const parallel::Layout& layout = m.layout_;
+  const parallel::Groups& groups = layout.groups();
+  comm::Communicator& slices = groups.slices();  // in this order on all ranks
+  comm::Communicator& copies = groups.copies();
   m.transformer_ = std::make_unique<model::Transformer>(m.spec_, p.precision.compute, device);
   m.transformer_->set_logit_rows(p.schedule.head_rows);
-  m.store_ = layout.strategy().sharded()
-                 ? parallel::make_sharded_store(m.spec_, p.precision, device, layout.strategy(), layout.offload(), layout.shard(),
-                                                layout.replicate(), p.training)
-                 : parallel::make_replicated_store(m.spec_, p.precision, device, layout.replicate(), p.training,
-                                                   p.sharding.reduction_order, p.sharding.bucket_bytes);
+  m.store_ = layout.strategy().sharded() ? parallel::make_sharded_store(m.spec_, p.precision, device, layout.strategy(),
+                                                                        layout.offload(), slices, copies, p.training)
+                                         : parallel::make_replicated_store(m.spec_, p.precision, device, copies, p.training,
+                                                                           p.sharding.reduction_order, p.sharding.bucket_bytes);
   m.optimizer_index_.assign(m.spec_.units.size(), -1);
   if (p.training) {
     int next = 0;
     for (std::size_t u = 0; u < m.spec_.units.size(); ++u)
       if (m.spec_.units[u].trainable_numel > 0) m.optimizer_index_[u] = next++;
     m.optimizer_ = std::make_unique<optim::Optimizer>(*p.rule, m.store_->owned(), p.hyper, p.precision,
-                                                      layout.strategy().sharded() ? &layout.shard() : nullptr);
+                                                      layout.strategy().sharded() ? &slices : nullptr);
   }
-  m.executor_ = std::make_unique<parallel::Executor>(*m.transformer_, *m.store_, comm, p.schedule, p.random, p.diagnostics);
+  m.executor_ = std::make_unique<parallel::Executor>(*m.transformer_, *m.store_, groups, p.schedule, p.random, p.diagnostics);
   return self;
 }
 
 Instance::Instance(plan::RunPlan run, comm::Communicator& comm, c10::Device device)
     : run_(std::move(run)), spec_(*run_.spec), layout_(comm, device, run_.sharding) {
   for (model::UnitSpec& unit : spec_.units)
-    for (model::ParamSpec& p : unit.params) p.first_holder = parallel::is_first_holder(p, layout_.mesh());
+    for (model::ParamSpec& p : unit.params) p.first_holder = parallel::is_first_holder(p, groups().mesh());
 }
 
 namespace {
@@ -275,6 +277,12 @@ model::Shard Instance::param(int unit, const model::ParamSpec& param) const {
   return shard_of(param, {optimizer_->master(i), optimizer_->begin(i)});
 }
 
+model::Shard Instance::grad(int unit, const model::ParamSpec& param) const {
+  const auto index = static_cast<std::size_t>(optimizer_index_.at(static_cast<std::size_t>(unit)));
+  const optim::FlatParams owned = store_->owned().at(index);
+  return shard_of(param, {owned.grads, owned.begin});
+}
+
 std::vector<optim::HeldState> Instance::states(int unit, const model::ParamSpec& param) const {
   const int index = optimizer_index_.at(static_cast<std::size_t>(unit));
   QFT_ASSERT(index >= 0 && param.trainable, "'{}' has no optimizer state", param.name);
@@ -291,22 +299,22 @@ void Instance::publish() {
 }
 
 at::Tensor Instance::master_buffer() const {
-  comm::Communicator& shard = layout_.shard();
+  comm::Communicator& slices = groups().slices();
   std::int64_t largest = 0;
   for (const int i : optimizer_index_)
-    if (i >= 0) largest = std::max(largest, optimizer_->master(static_cast<std::size_t>(i)).numel() * shard.size());
-  if (shard.size() == 1 || largest == 0) return {};
+    if (i >= 0) largest = std::max(largest, optimizer_->master(static_cast<std::size_t>(i)).numel() * slices.size());
+  if (slices.size() == 1 || largest == 0) return {};
   return at::empty({largest}, optimizer_->master(0).options());
 }
 
 at::Tensor Instance::whole_master(int unit, const at::Tensor& room) const {
   const auto i = static_cast<std::size_t>(optimizer_index_.at(static_cast<std::size_t>(unit)));
   const at::Tensor mine = optimizer_->master(i);
-  comm::Communicator& shard = layout_.shard();
-  if (shard.size() == 1) return mine;
-  const at::Tensor whole = room.defined() ? room : at::empty({mine.numel() * shard.size()}, mine.options());
-  QFT_ASSERT(whole.numel() >= mine.numel() * shard.size(), "room for {} elements", whole.numel());
-  comm::Communicator& group = mine.is_cpu() ? shard.host() : shard;  // offloaded masters are in host memory
+  comm::Communicator& slices = groups().slices();
+  if (slices.size() == 1) return mine;
+  const at::Tensor whole = room.defined() ? room : at::empty({mine.numel() * slices.size()}, mine.options());
+  QFT_ASSERT(whole.numel() >= mine.numel() * slices.size(), "room for {} elements", whole.numel());
+  comm::Communicator& group = mine.is_cpu() ? slices.host() : slices;  // offloaded masters are in host memory
   group.all_gather(mine.data_ptr(), whole.data_ptr(), static_cast<std::size_t>(mine.numel()),
                    device::dtype_of(mine.scalar_type()));
   return whole.narrow(0, 0, spec().units[static_cast<std::size_t>(unit)].trainable_numel);

@@ -39,11 +39,11 @@ std::optional<std::vector<model::MicroInput>> StepInputs::pass_before(const Sour
   return built;
 }
 
-void StepInputs::fill_totals(parallel::BatchTotals& totals, const loader::StepBatch& batch, comm::Communicator& comm) {
+void StepInputs::fill_totals(parallel::BatchTotals& totals, const loader::StepBatch& batch) {
   begin(batch.global_micro_batches);
   built_ = pass_before(
       {batch.micro_batches, batch.max_micro_batches, batch.first_micro_batch, static_cast<std::uint64_t>(batch.step)});
-  finish(comm, totals);
+  finish(totals);
 }
 
 std::vector<model::MicroInput> StepInputs::inputs(const SourceBatch& batch) {
@@ -62,8 +62,8 @@ void StepInputs::observe(const SourceBatch& batch) {
   pass_before(batch);
 }
 
-void StepInputs::finish(comm::Communicator& comm, parallel::BatchTotals& totals) {
-  for (ColumnSource* source : observers_) source->finish(comm, totals, state_);
+void StepInputs::finish(parallel::BatchTotals& totals) {
+  for (ColumnSource* source : observers_) source->finish(instance_.groups().data(), totals, state_);
 }
 
 }  // namespace qft::engine

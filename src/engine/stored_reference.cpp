@@ -53,14 +53,14 @@ PackScores open(const config::RunConfig& config, const ModelSource& reference, s
 /// Loads the items without known log-probabilities, in the pack's order.
 class RemainingItems {
  public:
-  RemainingItems(const config::RunConfig& config, const PackScores& scored, const comm::Communicator& comm)
+  RemainingItems(const config::RunConfig& config, const PackScores& scored, const comm::Place& data)
       : micro_items_(config.training.per_device_train_batch_size),
         batches_per_acquire_(std::max<std::int64_t>(1, config.training.gradient_accumulation_steps)),
         share_prompts_(config.unshared_prompts_reason().empty()) {
     const std::int64_t first = scored.sums.items;
     auto items = std::make_shared<std::vector<std::int64_t>>(static_cast<std::size_t>(scored.pack->num_items() - first));
     std::iota(items->begin(), items->end(), first);
-    loader_ = std::make_unique<loader::EvalLoader>(scored.pack, std::move(items), micro_items_, comm.rank(), comm.size(),
+    loader_ = std::make_unique<loader::EvalLoader>(scored.pack, std::move(items), micro_items_, data.rank, data.size,
                                                    /*max_items=*/0, share_prompts_);
   }
   std::int64_t rounds() const { return loader_->max_micro_batches(); }
@@ -103,17 +103,18 @@ void complete(PackScores& scored, RemainingItems& rest, ReferenceModel& model, c
   const double started = steady_seconds();
   const std::int64_t before = scored.sums.items, all = scored.pack->num_items();
   Progress bar("reference", rest.rounds(), comm.rank() == 0);
+  comm::Communicator& data = model.groups().data();
   bool ends = false;
   for (std::int64_t done = 0; done < rest.rounds() && !ends;) {
     const std::int64_t rounds = std::min(rest.batches_per_acquire(), rest.rounds() - done);
     score_round(model, rest.next(rounds), rounds, scored.sums.values);
     done += rounds;
-    scored.sums.items = std::min(all, before + done * comm.size() * rest.micro_items());
+    scored.sums.items = std::min(all, before + done * data.size() * rest.micro_items());
     bar.update(done);
     ends = comm::all_reduce_value<std::int32_t>(comm, asked() ? 1 : 0, comm::ReduceOp::max) != 0;
   }
-  // each value is nonzero on one rank only
-  comm.host().all_reduce(scored.sums.values.data(), scored.sums.values.size(), DType::f64);
+  // each value is nonzero on one data rank only
+  data.all_reduce(scored.sums.values.data(), scored.sums.values.size(), DType::f64);
   comm::agreed(comm, [&] {
     if (comm.rank() != 0) return;
     write_reference(scored.path, scored.identity, scored.sums);
@@ -199,7 +200,7 @@ References stored_references(const config::RunConfig& config, const ModelSource&
       if (comm.rank() == 0) log::info("reference: log-probabilities from '{}'", scored.path.string());
       continue;
     }
-    RemainingItems rest(config, scored, comm);
+    RemainingItems rest(config, scored, data_place(comm));
     if (!model) model = ReferenceModel::load(config, source, comm, device, nullptr, rest.bounds());
     complete(scored, rest, *model, comm, asked);
   }

@@ -48,7 +48,7 @@ std::string logprobs_lines(const loader::MicroBatch& batch, const at::Tensor& lo
 PerplexityResult likelihood_of(engine::Instance& instance, engine::ColumnSource* reference, const engine::EvalSet& set,
                                const config::RunConfig& config, comm::Communicator& comm) {
   std::optional<LinesFile> file;
-  if (!config.eval.predict_logprobs.empty()) file.emplace(config.eval.predict_logprobs, "predict_logprobs", comm);
+  if (!config.eval.predict_logprobs.empty()) file.emplace(config.eval.predict_logprobs, "predict_logprobs", instance.groups());
   const HeadValues write = [&](const loader::MicroBatch& batch, const at::Tensor& values) {
     file->add(batch.tokens.empty() ? "" : logprobs_lines(batch, values));
   };

@@ -9,6 +9,7 @@
 #include "qft/core/progress.h"
 #include "qft/core/units.h"
 #include "qft/device/scalar_type.h"
+#include "qft/engine/data_setup.h"
 #include "qft/engine/model_source.h"
 #include "qft/engine/precision.h"
 #include "qft/infer/answer_all.h"
@@ -82,9 +83,8 @@ ordered_json answer_line(std::int64_t number, const Prompt& prompt, const infer:
   return line;
 }
 
-/// Returns the records that this rank answers, the longest first, and drops the tokens of all others.
-std::vector<std::size_t> take_mine(std::vector<Prompt>& prompts, const std::vector<std::int64_t>& done,
-                                   const comm::Communicator& comm) {
+/// Returns the records that this data rank answers, the longest first, and drops the tokens of all others.
+std::vector<std::size_t> take_mine(std::vector<Prompt>& prompts, const std::vector<std::int64_t>& done, const comm::Place& data) {
   std::vector<std::size_t> open, mine;
   std::vector<std::int64_t> costs;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
@@ -94,7 +94,7 @@ std::vector<std::size_t> take_mine(std::vector<Prompt>& prompts, const std::vect
     costs.push_back(infer::cost_of(std::ssize(p.tokens), p.max_new_tokens));
   }
   std::vector<bool> keep(prompts.size(), false);
-  for (const std::size_t i : infer::assigned_to(comm.rank(), costs, comm.size())) {
+  for (const std::size_t i : infer::assigned_to(data.rank, costs, data.size)) {
     mine.push_back(open[i]);
     keep[open[i]] = true;
   }
@@ -111,19 +111,21 @@ void answer(const Prompts& prompts, const std::vector<std::size_t>& mine, const 
   const auto start = std::chrono::steady_clock::now();
   const auto seconds = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
   const auto shortened = std::ranges::count_if(mine, [&](std::size_t i) { return prompts.all[i].shortened; });
-  infer::warn_about_shortened_answers(shortened, instance->spec().config.max_position_embeddings, comm);
+  infer::warn_about_shortened_answers(shortened, *instance);
   std::vector<infer::Request> requests;
   for (const std::size_t i : mine) requests.push_back({prompts.all[i].tokens, prompts.all[i].max_new_tokens, i});
   Progress bar("generate", std::ssize(mine), comm.rank() == 0);
   std::int64_t answers = 0, tokens = 0;
   infer::answer_all(*instance, requests, config, prompts.stop_ids, comm, [&](std::size_t r, const infer::Answer& a) {
     const auto number = static_cast<std::int64_t>(mine[r]);
-    sink.add(number, answer_line(number, prompts.all[mine[r]], a, prompts.chat.tokenizer(), config.generate.skip_special_tokens));
+    if (instance->groups().speaks())
+      sink.add(number,
+               answer_line(number, prompts.all[mine[r]], a, prompts.chat.tokenizer(), config.generate.skip_special_tokens));
     tokens += new_tokens_of(a);
     bar.update(++answers,
                fmt::format("{:.0f} tok/s{}", static_cast<double>(tokens) / seconds(), comm.size() > 1 ? " a rank" : ""));
   });
-  result.new_tokens = comm::all_reduce_value(comm, tokens);
+  result.new_tokens = comm::all_reduce_value(instance->groups().data(), tokens);
   result.seconds = seconds();
 }
 
@@ -192,7 +194,7 @@ GenerateResult generate(const config::RunConfig& config, const std::string& inpu
   result.earlier = std::ssize(sink->done());
   if (result.earlier > 0 && comm.rank() == 0)
     log::info("resuming '{}': {} of {} are answered already", output, result.earlier, count_noun(result.records, "record"));
-  const std::vector<std::size_t> mine = take_mine(prompts->all, sink->done(), comm);
+  const std::vector<std::size_t> mine = take_mine(prompts->all, sink->done(), engine::data_place(comm));
   const activity::Phase phase("generate");
   if (comm::all_reduce_value(comm, std::ssize(mine)) > 0) answer(*prompts, mine, config, source, comm, device, *sink, result);
   result.cut_off = sink->finish();

@@ -7,8 +7,8 @@
 
 namespace qft::eval {
 
-LinesFile::LinesFile(std::filesystem::path path, std::string key, comm::Communicator& comm)
-    : path_(std::move(path)), key_(std::move(key)), comm_(comm) {
+LinesFile::LinesFile(std::filesystem::path path, std::string key, const parallel::Groups& groups)
+    : path_(std::move(path)), key_(std::move(key)), comm_(groups.all()), speaks_(groups.speaks()) {
   comm::agreed(comm_, [&] {
     if (comm_.rank() != 0) return;
     out_.open(path_);
@@ -17,7 +17,7 @@ LinesFile::LinesFile(std::filesystem::path path, std::string key, comm::Communic
 }
 
 void LinesFile::add(const std::string& mine) {
-  for (const auto& text : comm::all_gather_strings(comm_, mine))
+  for (const auto& text : comm::all_gather_strings(comm_, speaks_ ? mine : std::string()))
     if (comm_.rank() == 0) out_ << text;
 }
 

@@ -58,14 +58,14 @@ Likelihood score(const config::RunConfig& config, const PassResult& pass_result)
 }
 
 /// Makes a separate pass before the scoring pass.
-void observe_set(engine::StepInputs& step, loader::EvalLoader& loader, comm::Communicator& comm, parallel::BatchTotals& totals) {
-  step.begin(loader.max_micro_batches() * comm.size());
+void observe_set(engine::StepInputs& step, loader::EvalLoader& loader, const comm::Place& data, parallel::BatchTotals& totals) {
+  step.begin(loader.max_micro_batches() * data.size);
   loader.rewind();
   for (std::int64_t round = 0; round < loader.max_micro_batches(); ++round) {
     const loader::MicroBatch batch = loader.next().value();
-    step.observe({std::span(&batch, batch.tokens.empty() ? 0 : 1), 1, round * comm.size() + comm.rank()});
+    step.observe({std::span(&batch, batch.tokens.empty() ? 0 : 1), 1, round * data.size + data.rank});
   }
-  step.finish(comm, totals);
+  step.finish(totals);
 }
 
 /// State that all passes share.
@@ -73,7 +73,7 @@ struct PassContext {
   const config::RunConfig& config;
   engine::Instance& instance;
   engine::StepInputs step;
-  comm::Communicator& comm;
+  comm::Communicator& data;
   const HeadValues& values;
   Progress bar;
   std::int64_t rounds = 0;
@@ -87,22 +87,23 @@ PassResult pass_over(loader::EvalLoader& loader, PassContext& p) {
                           .steps = loader.max_micro_batches()},
                          {},
                          {}};
+  const comm::Place place{p.data.rank(), p.data.size()};
   pass_result.totals = totals_of(pass_result.counts, loader.weighted());
-  if (p.step.observes()) observe_set(p.step, loader, p.comm, pass_result.totals);
+  if (p.step.observes()) observe_set(p.step, loader, place, pass_result.totals);
   const auto objective = objective_for(p.config, pass_result.totals);
   const std::size_t width = 1 + 2 * objective->metrics().size();
   // Each micro-batch has its own place, so that sums are the same on any number of ranks.
-  pass_result.sums.resize(width * static_cast<std::size_t>(loader.max_micro_batches() * p.comm.size()));
+  pass_result.sums.resize(width * static_cast<std::size_t>(loader.max_micro_batches() * place.size));
   const auto observe = [&](const model::MicroInput& in, const parallel::Logprobs& logprobs, std::int64_t round) {
     const at::Tensor mine = objective->observe(in, logprobs, {}).cpu();
     std::copy_n(mine.const_data_ptr<double>(), width,
-                pass_result.sums.begin() + static_cast<std::ptrdiff_t>(width) * (round * p.comm.size() + p.comm.rank()));
+                pass_result.sums.begin() + static_cast<std::ptrdiff_t>(width) * (round * place.size + place.rank));
   };
   const auto inputs = [&](std::span<const loader::MicroBatch> batches, std::int64_t round) {
-    return p.step.inputs({batches, 1, round * p.comm.size() + p.comm.rank()});
+    return p.step.inputs({batches, 1, round * place.size + place.rank});
   };
   forward_pass(p.instance, loader, inputs, {objective.get(), observe, p.values, [&](std::int64_t) { p.bar.update(++p.rounds); }});
-  p.comm.all_reduce(pass_result.sums.data(), pass_result.sums.size(), DType::f64);
+  p.data.all_reduce(pass_result.sums.data(), pass_result.sums.size(), DType::f64);
   pass_result.counts.seconds = steady_seconds() - started;
   return pass_result;
 }
@@ -152,8 +153,12 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
   std::vector<std::unique_ptr<loader::EvalLoader>> loaders;
   std::int64_t rounds = 0;
   for (const auto& [name, part] : sets) rounds += loaders.emplace_back(part.loader(config, comm))->max_micro_batches();
-  PassContext passes{config, instance, engine::StepInputs(config, instance, reference, /*state=*/nullptr),
-                     comm,   values,   Progress(bar, rounds, !bar.empty() && comm.rank() == 0)};
+  PassContext passes{config,
+                     instance,
+                     engine::StepInputs(config, instance, reference, /*state=*/nullptr),
+                     instance.groups().data(),
+                     values,
+                     Progress(bar, rounds, !bar.empty() && comm.rank() == 0)};
   std::vector<PassResult> parts;
   for (const auto& loader : loaders) parts.push_back(pass_over(*loader, passes));
   const bool has_whole = !sets.empty() && sets.back().first.empty();

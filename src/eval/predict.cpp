@@ -117,10 +117,10 @@ Answered answered(const PredictTask& task, const infer::Answer& answer, const to
   return a;
 }
 
-/// Returns the answers of all ranks in order. Collective.
-std::vector<Answered> gather(const std::vector<Answered>& mine, comm::Communicator& comm) {
+/// Returns the answers of all data ranks in order. Collective.
+std::vector<Answered> gather(const std::vector<Answered>& mine, comm::Communicator& data) {
   std::vector<Answered> all;
-  for (const auto& text : comm::all_gather_strings(comm, nlohmann::json(mine).dump()))
+  for (const auto& text : comm::all_gather_strings(data, nlohmann::json(mine).dump()))
     for (const auto& entry : nlohmann::json::parse(text)) all.push_back(entry.get<Answered>());
   std::ranges::sort(all, {}, &Answered::order);
   return all;
@@ -172,14 +172,14 @@ PredictResult predict(engine::Instance& instance, const pack::PackReader& pack, 
   std::optional<WordCutter> cutter;
   std::vector<PredictTask> tasks;
   std::vector<std::int32_t> stop_ids;
+  comm::Communicator& data = instance.groups().data();
   comm::agreed(comm, [&] {
     chat = encode::ChatTemplate::from_config(config, tokenizer::Tokenizer::load(config.tokenizer_path()));
     cutter.emplace();
-    tasks = tasks_of(pack, items, config, instance.spec().config, comm.rank(), comm.size());
+    tasks = tasks_of(pack, items, config, instance.spec().config, data.rank(), data.size());
     stop_ids = infer::stop_tokens(chat->stop_token_ids(), chat->tokenizer(), instance.spec().config);
   });
-  infer::warn_about_shortened_answers(std::ranges::count_if(tasks, &PredictTask::shortened),
-                                      instance.spec().config.max_position_embeddings, comm);
+  infer::warn_about_shortened_answers(std::ranges::count_if(tasks, &PredictTask::shortened), instance);
   std::vector<infer::Request> requests;
   for (const auto& task : tasks) requests.push_back({task.prompt, task.max_new_tokens, static_cast<std::uint64_t>(task.item)});
   Progress bar("predict", static_cast<std::int64_t>(tasks.size()), comm.rank() == 0);
@@ -189,7 +189,7 @@ PredictResult predict(engine::Instance& instance, const pack::PackReader& pack, 
     bar.update(static_cast<std::int64_t>(mine.size()));
   });
   bar.clear();
-  PredictResult result = summary(gather(mine, comm), comm.rank());
+  PredictResult result = summary(gather(mine, data), comm.rank());
   result.words = words_of(*cutter, comm);
   result.memory_peak =
       comm::all_reduce_value(comm, device::memory_use(instance.transformer().device()).peak, comm::ReduceOp::max);

@@ -36,11 +36,11 @@ struct ScoreRange {
   std::int64_t count = 0;
 
   void add(double score) { lowest = std::min(lowest, score), highest = std::max(highest, score), sum += score, ++count; }
-  void report(ScoreResult& result, comm::Communicator& comm) const {
-    result.lowest = comm::all_reduce_value(comm, lowest, comm::ReduceOp::min);
-    result.highest = comm::all_reduce_value(comm, highest, comm::ReduceOp::max);
-    result.mean = comm::all_reduce_value(comm, sum, comm::ReduceOp::sum) /
-                  static_cast<double>(comm::all_reduce_value(comm, count, comm::ReduceOp::sum));
+  void report(ScoreResult& result, comm::Communicator& data) const {
+    result.lowest = comm::all_reduce_value(data, lowest, comm::ReduceOp::min);
+    result.highest = comm::all_reduce_value(data, highest, comm::ReduceOp::max);
+    result.mean = comm::all_reduce_value(data, sum, comm::ReduceOp::sum) /
+                  static_cast<double>(comm::all_reduce_value(data, count, comm::ReduceOp::sum));
   }
 };
 
@@ -102,7 +102,7 @@ ScoreResult score_set(engine::Instance& instance, engine::EvalSet set, const con
                      .items = loader->num_items(),
                      .tokens = loader->global_tokens()};
   const Members members = members_of(result, instance.spec().head, config, comm);
-  LinesFile file(path, "scores", comm);
+  LinesFile file(path, "scores", instance.groups());
   ScoreRange range;
   std::function<std::string(std::int64_t)> origin;
   if (tells_origin) origin = [&](std::int64_t item) { return origin_of(*set.pack, item); };
@@ -129,7 +129,7 @@ ScoreResult score_set(engine::Instance& instance, engine::EvalSet set, const con
     forward_pass(instance, *loader, inputs, {.values = write, .progress = [&](std::int64_t done) { bar.update(done); }});
   }
   file.close();
-  range.report(result, comm);
+  range.report(result, instance.groups().data());
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return result;
 }

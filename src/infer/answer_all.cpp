@@ -85,12 +85,12 @@ std::vector<std::size_t> assigned_to(int rank, std::span<const std::int64_t> cos
   return mine;
 }
 
-void warn_about_shortened_answers(std::int64_t shortened, std::int64_t positions, comm::Communicator& comm) {
-  const std::int64_t all = comm::all_reduce_value(comm, shortened);
-  if (all > 0 && comm.rank() == 0)
+void warn_about_shortened_answers(std::int64_t shortened, const engine::Instance& instance) {
+  const std::int64_t all = comm::all_reduce_value(instance.groups().data(), shortened);
+  if (all > 0 && instance.groups().all().rank() == 0)
     log::warn(
         "{} answers have less room than max_new_tokens or max_length asks for: they are cut off at the model's {} positions", all,
-        positions);
+        instance.spec().config.max_position_embeddings);
 }
 
 void answer_all(engine::Instance& instance, std::span<const Request> requests, const config::RunConfig& config,

@@ -77,16 +77,22 @@ at::Tensor parts_of(const at::Tensor& values) {
 
 }  // namespace
 
-double square_sum(at::TensorList tensors) {
+std::vector<double> square_sums(at::TensorList tensors) {
   std::vector<at::Tensor> parts;
+  std::vector<std::int64_t> counts;  // of each tensor's parts
   for (const at::Tensor& values : tensors) {
-    if (values.numel() > 0) parts.push_back(parts_of(values));
+    counts.push_back(0);
+    if (values.numel() == 0) continue;
+    parts.push_back(parts_of(values));
+    counts.back() = parts.back().numel();
   }
-  if (parts.empty()) return 0.0;
+  std::vector<double> sums(counts.size());
+  if (parts.empty()) return sums;
   const activity::Waiting waiting(activity::Wait::device);
   const at::Tensor all = at::cat(parts).cpu();
   const double* first = all.const_data_ptr<double>();
-  return std::accumulate(first, first + all.numel(), 0.0);
+  for (std::size_t t = 0; t < sums.size(); first += counts[t++]) sums[t] = std::accumulate(first, first + counts[t], 0.0);
+  return sums;
 }
 
 }  // namespace qft::optim

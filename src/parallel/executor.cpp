@@ -79,11 +79,11 @@ struct Executor::Pass {
   bool training() const { return objective != nullptr; }
 };
 
-Executor::Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm, const Schedule& schedule,
+Executor::Executor(model::Transformer& transformer, WeightStore& store, const Groups& groups, const Schedule& schedule,
                    const model::RandomPass& random, Diagnostics diagnostics)
     : transformer_(transformer),
       store_(store),
-      comm_(comm),
+      groups_(groups),
       random_(random),
       diagnostics_(std::move(diagnostics)),
       units_(std::make_unique<AcquiredUnits>(transformer.spec(), store)),
@@ -232,7 +232,7 @@ void Executor::vote(Pass& pass) {
   done.record(device::Stream::current(transformer_.device()));
   done.synchronize();
   std::int32_t votes = pass.stop_requested && pass.stop_requested(/*step_done=*/false) ? 1 : 0;
-  comm_.host().all_reduce(&votes, 1, DType::i32);
+  groups_.all().all_reduce(&votes, 1, DType::i32);
   if (votes == 0) return;
   store_.abandon_step();
   pass.result = {.stop_requests = votes, .abandoned = true};
@@ -242,9 +242,9 @@ void Executor::step(Pass& pass) {
   const Stopwatch watch(times_.reduce);
   without_waits([] { return std::string("the end of the gradient reductions"); }, [&] { store_.finish_reductions(); });
   warm_ = true;
-  const StepShare share{std::move(*pass.sums), store_.local_grad_square_sum(), pass.loss_scale, steady_seconds() - pass.started,
+  const StepShare share{std::move(*pass.sums), store_.local_grad_square_sums(), pass.loss_scale, steady_seconds() - pass.started,
                         pass.stop_requested && pass.stop_requested(/*step_done=*/true)};
-  pass.result = combine_shares(share, *pass.objective, pass.range, comm_);
+  pass.result = combine_shares(share, *pass.objective, pass.range, groups_);
 }
 
 HeadBlock Executor::head_block(const Action& action, MicroInFlight& micro, const Pass& pass) {

@@ -3,7 +3,6 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/device/scalar_type.h"
-#include "qft/optim/square_sum.h"
 #include "qft/parallel/sharded_buffer.h"
 
 #include <algorithm>
@@ -52,13 +51,8 @@ class TreeGradientSum final : public GradientSum {
       combine(nodes, begin, std::min(piece, layout_.grads.numel() - begin));
   }
 
-  /// Rank 0 computes all of it, because a sum over ranks would depend on their number.
-  double square_sum_part() const override {
-    if (comm_.rank() != 0) return 0.0;
-    std::vector<at::Tensor> counted;
-    for (const Range& r : layout_.in_norm) counted.push_back(layout_.grads.slice(0, r.begin, r.end));
-    return optim::square_sum(counted);
-  }
+  /// Rank 0 counts all of it, because a sum over ranks would depend on their number.
+  Range counted_part(std::int64_t n) const override { return {0, comm_.rank() == 0 ? n : 0}; }
   std::int64_t bytes() const override { return tree_.bytes(); }
 
  private:
@@ -144,10 +138,7 @@ struct Bucket {
 class BucketedGradientSum final : public GradientSum {
  public:
   BucketedGradientSum(GradientLayout layout, comm::Communicator& comm)
-      : grads_(std::move(layout.grads)),
-        comm_(comm),
-        bucket_of_(std::move(layout.bucket_of)),
-        in_norm_(std::move(layout.in_norm)) {
+      : grads_(std::move(layout.grads)), comm_(comm), bucket_of_(std::move(layout.bucket_of)) {
     std::int64_t begin = 0;
     for (std::size_t i = 0; i < bucket_of_.size(); ++i) {
       if (bucket_of_[i] == buckets_.size()) buckets_.emplace_back().begin = begin;
@@ -192,15 +183,10 @@ class BucketedGradientSum final : public GradientSum {
     staged_ = 0;
   }
 
-  double square_sum_part() const override {
-    const std::int64_t share = (grads_.numel() + comm_.size() - 1) / comm_.size();
-    const std::int64_t begin = std::min(share * comm_.rank(), grads_.numel());
-    const std::int64_t end = begin + std::min(share, grads_.numel() - begin);
-    std::vector<at::Tensor> counted;
-    for (const Range& r : in_norm_)
-      if (std::max(r.begin, begin) < std::min(r.end, end))
-        counted.push_back(grads_.slice(0, std::max(r.begin, begin), std::min(r.end, end)));
-    return optim::square_sum(counted);
+  /// Divides each unit alone, so that the parts do not depend on the other units here.
+  Range counted_part(std::int64_t n) const override {
+    const std::int64_t share = (n + comm_.size() - 1) / comm_.size(), begin = std::min(share * comm_.rank(), n);
+    return {begin, std::min(begin + share, n)};
   }
   std::int64_t bytes() const override { return staged_peak_; }
 
@@ -208,7 +194,6 @@ class BucketedGradientSum final : public GradientSum {
   at::Tensor grads_;
   comm::Communicator& comm_;
   std::vector<std::size_t> bucket_of_;  ///< per unit
-  std::vector<Range> in_norm_;
   std::vector<Bucket> buckets_;
   std::int64_t staged_ = 0, staged_peak_ = 0;  ///< bytes of copies in flight
 };

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "qft/comm/communicator.h"
-#include "qft/parallel/optimizer_param.h"
+#include "qft/parallel/ranges.h"
 #include "qft/parallel/weight_store.h"
 
 #include <cstdint>
@@ -18,7 +18,6 @@ struct GradientLayout {
   at::Tensor grads;                    ///< [total], gradient dtype: backward adds to it; holds the sum at the end
   std::vector<std::int64_t> ends;      ///< end of each unit
   std::vector<std::size_t> bucket_of;  ///< bucket of each unit, ascending from 0
-  std::vector<Range> in_norm;          ///< ranges that count in the norm, shared among the ranks with the same sums
   std::int64_t piece_bytes = 0;        ///< bytes per transfer, unless buckets determine it
 };
 
@@ -32,8 +31,8 @@ class GradientSum {
   virtual void poll() = 0;
   /// Makes `grads` the sum over all ranks. Collective.
   virtual void finish() = 0;
-  /// Returns this rank's part of the square sum of `grads` over `in_norm`.
-  virtual double square_sum_part() const = 0;
+  /// Returns the part of a unit's `n` summed gradients that this rank counts in the norm: the ranks' parts divide them.
+  virtual Range counted_part(std::int64_t n) const = 0;
   /// Returns the peak of the bytes held in addition to `grads`.
   virtual std::int64_t bytes() const = 0;
 };

@@ -1,6 +1,5 @@
 #include "qft/parallel/layout.h"
 
-#include "qft/comm/device_communicator.h"
 #include "qft/comm/exchange.h"
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
@@ -28,18 +27,9 @@ int ranks_of_a_node(comm::Communicator& world) {
   return *least;
 }
 
-Layout::Layout(comm::Communicator& world, c10::Device device, const Sharding& sharding) : sharding_(sharding) {
-  QFT_ASSERT(sharding.shard_ranks * sharding.replicas == world.size(), "{} x {} ranks, {} run", sharding.replicas,
-             sharding.shard_ranks, world.size());
-  const comm::Degrees degrees{.replicate = sharding.replicas, .shard = sharding.shard_ranks};
-  mesh_ = std::make_unique<comm::Mesh>(world.host(), degrees, [device](std::unique_ptr<comm::Communicator> host) {
-    return comm::make_device_communicator(*host, device, host->name());
-  });
-}
-
 bool is_first_holder(const model::ParamSpec& param, const comm::Mesh& mesh) {
   // A partial gradient, once summed, is the same on all ranks of the axis, like a replicated one.
-  for (const comm::Axis axis : {comm::Axis::pipeline, comm::Axis::context, comm::Axis::tensor})
+  for (const comm::Axis axis : {comm::Axis::pipeline, comm::Axis::tensor})
     if (param.placement(axis) != model::GradPlacement::sharded && mesh.coordinate(axis) != 0) return false;
   return true;
 }

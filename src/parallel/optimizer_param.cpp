@@ -1,5 +1,7 @@
 #include "qft/parallel/optimizer_param.h"
 
+#include "qft/optim/square_sum.h"
+
 #include <algorithm>
 
 namespace qft::parallel {
@@ -40,6 +42,20 @@ Ranges ranges_in_norm(const model::UnitSpec& unit, std::int64_t begin, std::int6
   }
   close(begin + length);
   return ranges;
+}
+
+void CountedGrads::add(std::size_t unit, const at::Tensor& grads, const Ranges& ranges) {
+  for (const Range& range : ranges) {
+    unit_of_.push_back(unit);
+    grads_.push_back(grads.narrow(0, range.begin, range.size()));
+  }
+}
+
+std::vector<double> CountedGrads::square_sums() const {
+  std::vector<double> by_unit(units_);
+  const std::vector<double> sums = optim::square_sums(grads_);
+  for (std::size_t i = 0; i < sums.size(); ++i) by_unit[unit_of_[i]] += sums[i];
+  return by_unit;
 }
 
 optim::FlatParams owned_params(const model::UnitSpec& unit, const at::Tensor& weights, const at::Tensor& grads,

@@ -72,7 +72,15 @@ class ReplicatedStore final : public WeightStore {
       u.free_decoded();
     }
   }
-  double local_grad_square_sum() const override { return sum_->square_sum_part(); }
+  std::vector<double> local_grad_square_sums() const override {
+    CountedGrads counted(units_.size());
+    for (std::size_t u = 0; u < units_.size(); ++u) {
+      if (!unit_grads_[u].defined()) continue;
+      const std::int64_t n = unit_grads_[u].numel();
+      counted.add(u, unit_grads_[u], within(ranges_in_norm(spec_.units[u], 0, n), sum_->counted_part(n)));
+    }
+    return counted.square_sums();
+  }
 
   std::vector<optim::FlatParams> owned() const override {
     std::vector<optim::FlatParams> all;
@@ -136,13 +144,12 @@ class ReplicatedStore final : public WeightStore {
     for (const auto& unit : spec_.units) total += unit.trainable_numel;
     require(total > 0, "no parameter is trainable: check finetuning_type and lora_target");
     const std::vector<int> bucket_of = gradient_buckets(spec_, c10::typeMetaToScalarType(options.dtype()), bucket_bytes);
-    GradientLayout layout{at::zeros({total}, options), {}, {}, {}, bucket_bytes};
+    GradientLayout layout{at::zeros({total}, options), {}, {}, bucket_bytes};
     std::int64_t end = 0;
     for (std::size_t u = units_.size(); u-- > 0;) {
       const std::int64_t n = spec_.units[u].trainable_numel;
       if (n == 0) continue;
       unit_grads_[u] = layout.grads.narrow(0, end, n);
-      for (const Range& r : ranges_in_norm(spec_.units[u], 0, n)) append(layout.in_norm, {end + r.begin, end + r.end});
       order_[u] = layout.ends.size();
       layout.ends.push_back(end += n);
       layout.bucket_of.push_back(static_cast<std::size_t>(bucket_of[u]));

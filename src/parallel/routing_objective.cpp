@@ -8,6 +8,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/format.h>
 
 namespace qft::parallel {
 namespace {

@@ -1,6 +1,5 @@
 #include "qft/core/error.h"
 #include "qft/device/scalar_type.h"
-#include "qft/optim/square_sum.h"
 #include "qft/parallel/optimizer_param.h"
 #include "qft/parallel/weight_store.h"
 
@@ -128,17 +127,16 @@ class ShardedStore final : public WeightStore {
     for (Unit& u : units_) u.weights.drop();
   }
 
-  double local_grad_square_sum() const override {
-    if (replicate_.rank() != 0) return 0.0;  // same slices as replica 0
-    std::vector<at::Tensor> counted;
+  std::vector<double> local_grad_square_sums() const override {
+    CountedGrads counted(units_.size());
+    if (replicate_.rank() != 0) return counted.square_sums();  // same slices as replica 0
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const at::Tensor& owned = units_[u].owned;
       if (!owned.defined()) continue;
-      for (const Range& range :
-           ranges_in_norm(spec_.units[u], units_[u].weights.trainable().division().chunk * shard_.rank(), owned.numel()))
-        counted.push_back(owned.narrow(0, range.begin, range.end - range.begin));
+      const std::int64_t begin = units_[u].weights.trainable().division().chunk * shard_.rank();
+      counted.add(u, owned, ranges_in_norm(spec_.units[u], begin, owned.numel()));
     }
-    return optim::square_sum(counted);
+    return counted.square_sums();
   }
 
   std::vector<optim::FlatParams> owned() const override {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include <ATen/ops/stack.h>
 
@@ -43,29 +44,31 @@ Score compute_score(const Objective& objective, std::span<const double> sums) {
   return score;
 }
 
-StepResult combine_shares(const StepShare& share, const Objective& objective, const MicroRange& range, comm::Communicator& comm) {
-  const std::size_t width = width_of(objective);
-  std::vector<double> values = values_of(share.sums);
-  for (std::size_t i = 0; i < values.size(); i += width) values[i] /= objective.denominator();
-  constexpr std::size_t kSums = 3;
-  std::vector<double> agreed(kSums + width * static_cast<std::size_t>(std::max<std::int64_t>(range.total, 1)));
-  agreed[0] = share.grad_square_sum;
-  agreed[1] = share.seconds;
-  agreed[2] = share.stop_requested ? 1.0 : 0.0;
-  if (range.total > 0) {  // each micro-batch has its own place; the other ranks add zeros there
-    std::ranges::copy(values, agreed.begin() + kSums + range.first * static_cast<std::int64_t>(width));
-  } else {
-    std::ranges::copy(columns(values, width), agreed.begin() + kSums);
+StepResult combine_shares(const StepShare& share, const Objective& objective, const MicroRange& range, const Groups& groups) {
+  const std::size_t width = width_of(objective), units = share.grad_square_sums.size();
+  std::vector<double> agreed(2 + units + width * static_cast<std::size_t>(std::max<std::int64_t>(range.total, 1)));
+  agreed[0] = share.seconds;
+  agreed[1] = share.stop_requested ? 1.0 : 0.0;
+  const std::span squares = std::span(agreed).subspan(2, units), sums = std::span(agreed).subspan(2 + units);
+  std::ranges::copy(share.grad_square_sums, squares.begin());
+  if (groups.speaks()) {
+    std::vector<double> values = values_of(share.sums);
+    for (std::size_t i = 0; i < values.size(); i += width) values[i] /= objective.denominator();
+    if (range.total > 0) {  // each micro-batch has its own place; the other ranks add zeros there
+      std::ranges::copy(values, sums.begin() + range.first * static_cast<std::int64_t>(width));
+    } else {
+      std::ranges::copy(columns(values, width), sums.begin());
+    }
   }
-  comm.host().all_reduce(agreed.data(), agreed.size(), DType::f64);
-  Score score = compute_score(objective, std::span(agreed).subspan(kSums));
-  const double loss = score.loss + score.added;
+  groups.all().all_reduce(agreed.data(), agreed.size(), DType::f64);
+  Score score = compute_score(objective, sums);
+  const double loss = score.loss + score.added, square_sum = std::accumulate(squares.begin(), squares.end(), 0.0);
   return {.loss = unsigned_nan(loss),
           .metrics = std::move(score.metrics),
-          .grad_norm = unsigned_nan(std::sqrt(agreed[0]) / share.loss_scale),
-          .finite = std::isfinite(agreed[0]) && std::isfinite(loss),
-          .stop_requests = static_cast<int>(agreed[2]),
-          .seconds = agreed[1] / comm.size()};
+          .grad_norm = unsigned_nan(std::sqrt(square_sum) / share.loss_scale),
+          .finite = std::isfinite(square_sum) && std::isfinite(loss),
+          .stop_requests = static_cast<int>(agreed[1]),
+          .seconds = agreed[0] / groups.all().size()};
 }
 
 }  // namespace qft::parallel

@@ -1,6 +1,5 @@
 #include "qft/parallel/strategy.h"
 
-#include "qft/comm/mesh.h"
 #include "qft/core/error.h"
 
 #include <algorithm>
@@ -29,6 +28,10 @@ Strategy with_offload(Strategy strategy, const Offload& offload) {
   return strategy;
 }
 
+comm::Degrees Sharding::degrees() const {
+  return {.replicate = replicas, .shard = shard_ranks, .context = context_ranks, .tensor = tensor_ranks};
+}
+
 Sharding make_sharding(const Strategy& strategy, const Offload& offload, int ranks, std::int64_t group_ranks) {
   Sharding sharding{.strategy = with_offload(strategy, offload), .offload = offload};
   if (strategy.sharded()) {
@@ -44,8 +47,7 @@ Sharding make_sharding(const Strategy& strategy, const Offload& offload, int ran
 }
 
 std::string describe(const Sharding& sharding) {
-  const comm::Degrees degrees{.replicate = sharding.replicas, .shard = sharding.shard_ranks};
-  std::string text = fmt::format("{}: {}", sharding.strategy.name, comm::describe(degrees));
+  std::string text = fmt::format("{}: {}", sharding.strategy.name, comm::describe(sharding.degrees()));
   const Offload& offload = sharding.offload;
   if (!offload.any()) return text;
   text += "; offloaded to host memory:";

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <ATen/ops/from_blob.h>
+#include <fmt/format.h>
 
 namespace qft::selftest {
 namespace {
@@ -37,15 +38,27 @@ void fill(const model::Shard& slice, const model::ParamSpec& p, double bound, do
   slice.values.copy_(at::from_blob(values.data(), {count}, at::kDouble));
 }
 
+/// Along the tensor axis ranks with whole boxes have the whole gradients.
+std::shared_ptr<const model::ModelSpec> repeated_spec(const SmallCase& c) {
+  auto spec = std::make_shared<model::ModelSpec>(make_spec(c));
+  if (c.tensor_ranks > 1)
+    for (auto& unit : spec->units)
+      for (auto& p : unit.params) p.gradient[static_cast<std::size_t>(comm::Axis::tensor)] = model::GradPlacement::replicated;
+  return spec;
+}
+
 plan::RunPlan plan_of(const SmallCase& c, int ranks) {
   plan::RunPlan run;
-  run.spec = std::make_shared<const model::ModelSpec>(make_spec(c));
+  run.spec = repeated_spec(c);
   run.precision = c.precision;
   run.rule = &optim::rule_of(c.optim);
   run.hyper = {.eps = c.eps, .weight_decay = 0.01};
   run.random = {.lora_dropout = c.lora ? c.dropout : 0.0, .noise_alpha = c.noise_alpha, .seed = 99};
   run.diagnostics.debug_sync = c.debug_sync;
-  run.sharding = parallel::make_sharding(parallel::strategy_of(c.strategy), c.offload, ranks, c.hsdp_group);
+  run.sharding = parallel::make_sharding(parallel::strategy_of(c.strategy), c.offload, ranks / (c.context_ranks * c.tensor_ranks),
+                                         c.hsdp_group);
+  run.sharding.context_ranks = c.context_ranks;
+  run.sharding.tensor_ranks = c.tensor_ranks;
   if (c.deterministic) run.sharding.reduction_order = parallel::ReductionOrder::by_micro_batch;
   run.sharding.bucket_bytes = 2048;
   run.sharding.prefetch_budget = c.prefetch_budget;
@@ -136,7 +149,7 @@ std::vector<std::int32_t> small_tokens(int number, int length) {
 }
 
 SmallRun::SmallRun(const SmallCase& c, comm::Communicator& comm, c10::Device device)
-    : case_(c), comm_(comm), device_(device), instance_(engine::Instance::build(plan_of(c, comm.size()), comm, device)) {
+    : case_(c), device_(device), instance_(engine::Instance::build(plan_of(c, comm.size()), comm, device)) {
   for (int u = 0; u < spec().num_units(); ++u)
     for (const auto& p : spec().units[static_cast<std::size_t>(u)].params) {
       const bool norm = p.shape.size() == 1 && p.name.find("norm") != std::string::npos;
@@ -150,8 +163,9 @@ parallel::StepResult SmallRun::step(int number, int pack, const parallel::StopRe
   double labels = 0;
   for (const auto& s : batch) labels += static_cast<double>(s.labels.size());
   std::vector<model::MicroInput> micros;
-  const int items = static_cast<int>(batch.size()) / case_.item_sequences, bins = (items + pack - 1) / pack, ranks = comm_.size();
-  const int first = bins * comm_.rank() / ranks, last = bins * (comm_.rank() + 1) / ranks;
+  const comm::Communicator& data = instance_->groups().data();
+  const int items = static_cast<int>(batch.size()) / case_.item_sequences, bins = (items + pack - 1) / pack, ranks = data.size();
+  const int first = bins * data.rank() / ranks, last = bins * (data.rank() + 1) / ranks;
   for (int b = first; b < last; ++b) micros.push_back(build(batch, b * pack, std::min(pack, items - b * pack)));
   const int max_micro_batches = (bins + ranks - 1) / ranks;
   const parallel::MicroRange range =

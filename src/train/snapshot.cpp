@@ -143,7 +143,7 @@ SnapshotSave::~SnapshotSave() {
 
 // Each rank writes the state that it owns; ranks that own the same state write equal shares.
 void SnapshotSave::stage_state(engine::Instance& instance, bool copy) {
-  const comm::Communicator& owners = instance.layout().replicate();
+  const comm::Communicator& owners = instance.groups().copies();
   device::StagedCopy staged(instance.transformer().device());
   for (HeldState& held : held_states(instance)) {
     const std::int64_t length = held.values.numel() - held.shared;

@@ -53,10 +53,10 @@ parallel::MicroRange micro_range(const config::RunConfig& config, const loader::
   return {batch.first_micro_batch, static_cast<std::int64_t>(batch.micro_batches.size()), batch.global_micro_batches};
 }
 
-double peak_learning_rate(const config::TrainingArgs& t, int ranks) {
+double peak_learning_rate(const config::TrainingArgs& t, int data_ranks) {
   if (!t.scale_lr_by_world_size) return t.learning_rate;
-  const double peak = t.learning_rate * ranks;
-  log::info("peak learning rate {}: learning_rate {} times {} ranks (scale_lr_by_world_size)", peak, t.learning_rate, ranks);
+  const double peak = t.learning_rate * data_ranks;
+  log::info("peak learning rate {}: learning_rate {} times {} ranks (scale_lr_by_world_size)", peak, t.learning_rate, data_ranks);
   return peak;
 }
 
@@ -100,7 +100,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   job::stop_before_training(comm_, leave);
   const auto& t = config_.training;
   optim::Schedule schedule;
-  schedule.peak = peak_learning_rate(t, comm_.size());
+  schedule.peak = peak_learning_rate(t, engine::data_place(comm_).size);
   schedule.warmup_steps = t.warmup(loader_->total_steps());
   schedule.total_steps = loader_->total_steps();
   schedule.log_warmup = t.warmup_type == "log";
@@ -231,7 +231,7 @@ parallel::StepResult Trainer::step(const loader::StepBatch& batch) {
   parallel::BatchTotals totals{static_cast<double>(batch.global_label_tokens), static_cast<double>(batch.global_samples),
                                static_cast<double>(batch.global_tokens)};
   totals.weighted = batch.weighted;
-  step.fill_totals(totals, batch, comm_);
+  step.fill_totals(totals, batch);
   const auto inputs = step.inputs({batch.micro_batches, batch.max_micro_batches, batch.first_micro_batch});
   const auto list =
       instance_->training_list(static_cast<int>(inputs.size()), static_cast<int>(batch.max_micro_batches), step_seconds_);

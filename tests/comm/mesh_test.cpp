@@ -1,13 +1,11 @@
 #include "qft/comm/mesh.h"
 
-#include "qft/comm/exchange.h"
-#include "qft/comm/session.h"
 #include "qft/core/error.h"
 
+#include <map>
 #include <string>
 #include <vector>
 
-#include "support/world.h"
 #include <gtest/gtest.h>
 
 namespace qft::comm {
@@ -38,36 +36,47 @@ TEST(Degrees, RefusesWhatDoesNotFitAndSaysWhatWould) {
   EXPECT_NE(refusal({.replicate = 1, .shard = -2}, 4).find("shard is -2"), std::string::npos);
 }
 
+TEST(Degrees, AreDescribedByWhatTheyDivide) {
+  EXPECT_EQ(describe({.replicate = 1}), "1 rank");
+  EXPECT_EQ(describe({.replicate = 2, .shard = 4}), "8 ranks = 2 copies x 4 shards");
+  EXPECT_EQ(describe({.replicate = 2, .pipeline = 8, .shard = 1, .context = 1, .tensor = 4}),
+            "64 ranks = 2 copies x 8 stages x 4 parts of a matrix; 2 data ranks");
+  EXPECT_EQ(describe({.replicate = 1, .context = 2}), "2 ranks = 2 parts of a sequence; 1 data rank");
+}
+
 TEST(Mesh, NeighbouringRanksDifferInTheInnermostAxis) {
-  if (world().size() != 4) GTEST_SKIP() << "needs 4 ranks";
-  const Mesh mesh(world(), {.replicate = 2, .shard = 2});
-  const int rank = world().rank();
-  EXPECT_EQ(mesh.coordinate(Axis::shard), rank % 2);
-  EXPECT_EQ(mesh.coordinate(Axis::replicate), rank / 2);
-  EXPECT_EQ(mesh.group(Axis::shard).rank(), rank % 2);
-  EXPECT_EQ(all_gather_value(mesh.group(Axis::shard), rank), (std::vector<int>{rank / 2 * 2, rank / 2 * 2 + 1}));
-  EXPECT_EQ(all_gather_value(mesh.group(Axis::replicate), rank), (std::vector<int>{rank % 2, rank % 2 + 2}));
-  EXPECT_EQ(mesh.group(Axis::tensor).size(), 1);
-  EXPECT_EQ(mesh.group(Axis::shard).name(), "shard");
-  EXPECT_EQ(describe(mesh.degrees()), "4 ranks = replicate 2 x shard 2");
+  const Degrees degrees{.replicate = 2, .shard = 3, .context = 2, .tensor = 2};
+  for (int rank = 0; rank < 24; ++rank) {
+    const Mesh mesh(degrees, rank, 24);
+    EXPECT_EQ(mesh.coordinate(Axis::tensor), rank % 2);
+    EXPECT_EQ(mesh.coordinate(Axis::context), rank / 2 % 2);
+    EXPECT_EQ(mesh.coordinate(Axis::shard), rank / 4 % 3);
+    EXPECT_EQ(mesh.coordinate(Axis::replicate), rank / 12);
+    EXPECT_EQ(mesh.coordinate(Axis::pipeline), 0);
+  }
 }
 
-TEST(Mesh, TheDataGroupLeavesOutTensorAndPipeline) {
-  if (world().size() != 4) GTEST_SKIP() << "needs 4 ranks";
-  const Mesh mesh(world(), {.replicate = 0, .tensor = 2});
-  EXPECT_EQ(mesh.coordinate(Axis::tensor), world().rank() % 2);
+TEST(Mesh, RanksThatDifferOnlyAlongTheAxesShareAGroup) {
+  const Degrees degrees{.replicate = 2, .pipeline = 2, .shard = 2, .context = 3, .tensor = 2};
+  constexpr int kRanks = 48;
+  for (const Axes& axes : {Axes{}, kDataAxes, Axes{Axis::shard, Axis::context}, Axes{Axis::replicate}, Axes{Axis::tensor},
+                           Axes{Axis::replicate, Axis::pipeline, Axis::shard, Axis::context, Axis::tensor}}) {
+    std::map<int, std::vector<int>> groups;  // ranks in ascending order
+    for (int rank = 0; rank < kRanks; ++rank) groups[Mesh(degrees, rank, kRanks).group_number(axes)].push_back(rank);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const Mesh mesh(degrees, rank, kRanks);
+      const std::vector<int>& group = groups.at(mesh.group_number(axes));
+      ASSERT_EQ(mesh.place(axes).size, static_cast<int>(group.size()));
+      EXPECT_EQ(group.at(static_cast<std::size_t>(mesh.place(axes).rank)), rank) << "the order of all ranks";
+      for (const int other : group)
+        for (const Axis axis : {Axis::replicate, Axis::pipeline, Axis::shard, Axis::context, Axis::tensor})
+          EXPECT_TRUE(axes.has(axis) || Mesh(degrees, other, kRanks).coordinate(axis) == mesh.coordinate(axis));
+    }
+  }
 }
 
-TEST(Mesh, AllRanksInOneAxis) {
-  const Mesh mesh(world(), {.replicate = 1, .shard = 0});
-  EXPECT_EQ(mesh.group(Axis::shard).size(), world().size());
-  EXPECT_EQ(mesh.group(Axis::replicate).size(), 1);
-  EXPECT_EQ(mesh.degree(Axis::shard), world().size());
-}
-
-TEST(Mesh, RefusesAlikeOnAllRanks) {
-  EXPECT_THROW(Mesh(world(), {.replicate = 1, .shard = world().size() + 1}), ConfigError);
-  world().barrier();
+TEST(Mesh, RefusesDegreesOfAnotherNumberOfRanks) {
+  EXPECT_THROW(Mesh({.replicate = 1, .shard = 3}, 0, 2), ConfigError);
 }
 
 }  // namespace

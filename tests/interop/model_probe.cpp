@@ -111,7 +111,7 @@ void compute(comm::Session& session, const nlohmann::json& job) {
   for (int u = 0; u < instance->spec().num_units(); ++u)
     for (const auto& p : instance->spec().units[static_cast<std::size_t>(u)].params)
       if (p.trainable) {
-        const at::Tensor grad = instance->grads(u).narrow(0, p.offset, p.numel);
+        const at::Tensor grad = instance->grad(u, p).values;
         if (p.role == model::Role::base) {
           out["grad." + p.name] = grad.view(p.shape);
           continue;

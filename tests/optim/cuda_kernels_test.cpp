@@ -148,15 +148,19 @@ TEST(SquareSum, AgreesWithFp64) {
     const at::Tensor values = at::randn({n}), narrow = values.to(at::kBFloat16);
     const double exact = values.to(at::kDouble).square().sum().item<double>();
     const double exact_narrow = narrow.to(at::kDouble).square().sum().item<double>();
-    EXPECT_NEAR(square_sum({values}), exact, 1e-12 * exact);
-    EXPECT_NEAR(square_sum({values.to(at::kDouble)}), exact, 1e-12 * exact);
+    EXPECT_NEAR(square_sums({values.to(at::kDouble)})[0], exact, 1e-12 * exact);
     const at::Tensor half = values.to(at::kHalf);
     const double exact_half = half.to(at::kDouble).square().sum().item<double>();
-    EXPECT_NEAR(square_sum({half}), exact_half, 1e-12 * exact_half);
-    EXPECT_NEAR(square_sum({values, narrow}), exact + exact_narrow, 1e-12 * (exact + exact_narrow));
+    EXPECT_NEAR(square_sums({half})[0], exact_half, 1e-12 * exact_half);
+    const auto both = square_sums({values, at::Tensor(values.narrow(0, 0, 0)), narrow});
+    EXPECT_NEAR(both.at(0), exact, 1e-12 * exact);
+    EXPECT_EQ(both.at(1), 0.0);
+    EXPECT_NEAR(both.at(2), exact_narrow, 1e-12 * exact_narrow);
     if (!test::has_gpu()) continue;
     const c10::Device gpu(at::kCUDA, 0);
-    EXPECT_NEAR(square_sum({values.to(gpu), narrow.to(gpu)}), exact + exact_narrow, 1e-12 * (exact + exact_narrow));
+    const auto there = square_sums({values.to(gpu), narrow.to(gpu)});
+    EXPECT_NEAR(there.at(0), exact, 1e-12 * exact);
+    EXPECT_NEAR(there.at(1), exact_narrow, 1e-12 * exact_narrow);
   }
   EXPECT_EQ(square_sum({}), 0.0);
 }

@@ -187,8 +187,9 @@ TEST(Step, VotesAreCountedOnAllRanks) {
   const Case c{.lora = true};
   const auto spec = make_spec(c);
   model::Transformer transformer(spec, at::kDouble, device_under_test());
-  const auto store = make_replicated_store(spec, c.precision, device_under_test(), world, true);
-  Executor executor(transformer, *store, world, {}, {}, {});
+  const Groups groups(world, device_under_test(), make_sharding(strategy_of("ddp"), {}, world.size(), 1));
+  const auto store = make_replicated_store(spec, c.precision, device_under_test(), groups.copies(), true);
+  Executor executor(transformer, *store, groups, {}, {}, {});
   const TokenMeanLoss loss({1.0, 1.0});
   const auto result = executor.train(training_actions(spec, {1, false}, {0, 1}), {}, loss, 0,
                                      [&](bool) { return world.rank() == world.size() - 1; });

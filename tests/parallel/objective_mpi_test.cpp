@@ -402,7 +402,7 @@ TEST(Reference, AddsNoByteToTheWire) {
   const auto bytes_of = [](const Case& c) {
     TinyRun run(c, world());
     run.step(0, 1);
-    const auto groups = {&run.layout().shard(), &run.layout().replicate(), &world()};
+    const auto groups = {&run.layout().groups().slices(), &run.layout().groups().copies(), &world()};
     for (comm::Communicator* group : groups) group->reset_counters();
     run.step(1, 1);
     std::vector<std::uint64_t> all;

@@ -218,11 +218,11 @@ TEST(UsedExperts, SaveBytesInAStep) {
   const auto gathered = [](int experts) {
     TinyRun run({.model_type = "qwen3_moe", .lora = true, .strategy = "zero3", .experts = experts}, world());
     run.step(0, 1);
-    run.layout().shard().reset_counters();
+    run.layout().groups().slices().reset_counters();
     run.step(1, 1);
     std::int64_t whole = 0;
     for (const auto& unit : run.reader().gathered_bytes()) whole += unit.gathered();
-    const auto bytes = run.layout().shard().counters().bytes[static_cast<std::size_t>(comm::OpKind::all_gather)];
+    const auto bytes = run.layout().groups().slices().counters().bytes[static_cast<std::size_t>(comm::OpKind::all_gather)];
     return static_cast<double>(bytes) / static_cast<double>(whole);
   };
   if (world().size() == 1) GTEST_SKIP() << "one rank gathers nothing";

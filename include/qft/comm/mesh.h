@@ -1,12 +1,10 @@
-// Divides the ranks into groups. All arithmetic on degrees is here.
+// Places ranks on the axes of a mesh. All arithmetic on degrees is here; nothing communicates.
 #pragma once
 
-#include "qft/comm/communicator.h"
-
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <memory>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -37,29 +35,52 @@ struct Degrees {
 /// world_size, if a degree is negative, or if two are 0.
 Degrees resolve(Degrees degrees, int world_size);
 
-/// Describes resolved degrees: "8 ranks = replicate 2 x shard 4".
+/// Describes resolved degrees: "8 ranks = 2 copies x 4 shards", "8 ranks = 4 copies x 2 parts of a matrix; 4 data ranks".
 std::string describe(const Degrees& degrees);
 
-/// The groups of this rank. The world must outlive the mesh.
+/// A set of axes.
+class Axes {
+ public:
+  constexpr Axes(std::initializer_list<Axis> axes) {
+    for (const Axis axis : axes) has_[static_cast<std::size_t>(axis)] = true;
+  }
+  constexpr bool has(Axis axis) const { return has_[static_cast<std::size_t>(axis)]; }
+
+ private:
+  std::array<bool, kAxes> has_{};
+};
+
+/// A rank's number in a group of `size` ranks.
+struct Place {
+  int rank = 0;
+  int size = 1;
+  bool operator==(const Place&) const = default;
+};
+
+/// Along these axes ranks get other samples: a data rank is the ranks that agree in both coordinates.
+inline constexpr Axes kDataAxes = {Axis::replicate, Axis::shard};
+
+/// The coordinates of one rank.
 class Mesh {
  public:
-  /// Makes a device communicator for the ranks of `host`. Takes ownership of `host`.
-  using ForDevice = std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator> host)>;
-  /// `world`: all ranks, for host memory; collective over it. The mesh's groups are the results of `for_device`, or groups for
-  /// host memory without it. All ranks throw the same ConfigError if the degrees do not fit.
-  Mesh(Communicator& world, Degrees degrees, const ForDevice& for_device = {});
-
-  /// Returns the ranks that differ from this one only along `axis`.
-  Communicator& group(Axis axis) const;
+  /// `rank`: of `ranks` ranks. Throws the ConfigError of resolve() if the degrees do not fit.
+  Mesh(Degrees degrees, int rank, int ranks);
 
   const Degrees& degrees() const { return degrees_; }
   int degree(Axis axis) const;
   int coordinate(Axis axis) const;
 
+  /// Returns this rank's place among the ranks that differ from it only along `axes`, in the order of all ranks.
+  Place place(const Axes& axes) const;
+  /// Returns the number of that group among the groups along `axes`, which divide the ranks: Communicator::split()'s colour.
+  int group_number(const Axes& axes) const;
+
  private:
+  /// Returns the place on the axes that are in `axes` (or are not), as one number.
+  Place combined(const Axes& axes, bool inside) const;
+
   Degrees degrees_;
   std::array<int, kAxes> coordinates_{};
-  std::array<std::unique_ptr<Communicator>, kAxes> groups_;
 };
 
 }  // namespace qft::comm

@@ -13,12 +13,13 @@ namespace qft::engine {
 /// One row of sums per micro-batch of the global batch.
 class BatchSums {
  public:
-  /// `micro_batches`: count over all ranks; `width`: sums per micro-batch.
+  /// `micro_batches`: count over all data ranks; `width`: sums per micro-batch.
   BatchSums(std::int64_t micro_batches, std::size_t width);
   /// Sets the sums [width] of micro-batch `index`.
   void set(std::int64_t index, std::span<const double> sums);
-  /// Returns the totals [width] over all micro-batches of all ranks, added in batch order. Collective.
-  std::vector<double> all_reduce(comm::Communicator& comm);
+  /// Returns the totals [width] over all micro-batches of `data`, which is parallel::Groups::data(), added in batch order.
+  /// Collective.
+  std::vector<double> all_reduce(comm::Communicator& data);
 
  private:
   std::size_t width_;

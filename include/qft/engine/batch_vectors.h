@@ -69,7 +69,7 @@ class BatchVectors final : public ColumnSource {
   bool observes() const override { return true; }
   void begin(std::int64_t micro_batches) override;
   void observe(const SourceBatch& batch, const Inputs& inputs) override;
-  void finish(comm::Communicator& comm, parallel::BatchTotals& totals, SourceState* state) override;
+  void finish(comm::Communicator& data, parallel::BatchTotals& totals, SourceState* state) override;
   void fill(const SourceBatch& batch, std::span<model::MicroInput> micros) override;
 
  private:
@@ -86,8 +86,8 @@ class BatchVectors final : public ColumnSource {
     at::Tensor vectors;                                    ///< fp64 [N, D]
     Columns columns;
   };
-  Whole gather(comm::Communicator& comm) const;
-  void gather_columns(comm::Communicator& comm, Whole& whole) const;
+  Whole gather(comm::Communicator& data) const;
+  void gather_columns(comm::Communicator& data, Whole& whole) const;
   /// Computes the loss of items [first, last).
   void compute(const Whole& whole, std::int64_t first, std::int64_t last);
   void note_metrics(const std::map<std::string, double>& metrics, std::int64_t first, std::int64_t last);

@@ -64,8 +64,9 @@ class ColumnSource {
   virtual void begin(std::int64_t /*micro_batches*/) {}
   /// Called for all micro-batches of the batch, in one or more calls.
   virtual void observe(const SourceBatch& /*batch*/, const Inputs& /*inputs*/) {}
-  /// Sets totals after the last micro-batch. `state`: of the training run, to be advanced by a step; null in evaluations.
-  virtual void finish(comm::Communicator& /*comm*/, parallel::BatchTotals& /*totals*/, SourceState* /*state*/) {}
+  /// Sets totals after the last micro-batch. `data`: parallel::Groups::data(), over which sums count each micro-batch once.
+  /// `state`: of the training run, to be advanced by a step; null in evaluations.
+  virtual void finish(comm::Communicator& /*data*/, parallel::BatchTotals& /*totals*/, SourceState* /*state*/) {}
 
   /// Peak bytes that the source takes on this rank's compute device.
   virtual std::int64_t bytes() const { return 0; }

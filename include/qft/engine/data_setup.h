@@ -7,6 +7,7 @@
 #include "qft/model/config.h"
 #include "qft/pack/preprocess.h"
 #include "qft/pack/reader.h"
+#include "qft/parallel/groups.h"
 
 #include <filesystem>
 #include <memory>
@@ -17,12 +18,17 @@
 
 namespace qft::engine {
 
+/// Returns this rank's place among the data ranks of `comm`, all ranks of the run: the place in parallel::Groups::data(), before
+/// there is a layout. No run file makes ranks share a sample, so each rank is a data rank.
+comm::Place data_place(const comm::Communicator& comm);
+
 /// The items that evaluation scores: a whole pack, or the validation part of the training pack.
 struct EvalSet {
   std::shared_ptr<const pack::PackReader> pack;
   loader::ItemSubset items = {};  ///< null: all
   bool whole_items = false;       ///< all sequences of an item take part, whatever the stage's limits
 
+  /// Divides the items among the data ranks of `comm`.
   std::unique_ptr<loader::EvalLoader> loader(const config::RunConfig& config, const comm::Communicator& comm) const;
   /// Splits the items by dataset, in the order of the pack's sources. Empty if there are no items.
   std::vector<std::pair<std::string, EvalSet>> by_dataset() const;
@@ -35,6 +41,7 @@ struct TrainingData {
   std::optional<EvalSet> eval;
   std::vector<std::string> first_sample;  ///< printable lines: text and labels of the first sample; rank 0 only
 
+  /// Divides the steps among the data ranks of `comm`.
   std::unique_ptr<loader::Loader> loader(const config::RunConfig& config, const comm::Communicator& comm) const;
 };
 
@@ -65,9 +72,9 @@ struct PlannedData {
   std::unique_ptr<loader::StepSchedule> schedule;
 };
 
-/// Returns the plan for the given pack, or for the pack that an earlier run made in output_dir; nullopt if there is none yet.
-/// Needs no tokenizer and does not check the pack against one. Not collective.
-std::optional<PlannedData> planned_data(const config::RunConfig& config, int ranks);
+/// Returns the plan of `data_ranks` data ranks for the given pack, or for the pack that an earlier run made in output_dir;
+/// nullopt if there is none yet. Needs no tokenizer and does not check the pack against one. Not collective.
+std::optional<PlannedData> planned_data(const config::RunConfig& config, int data_ranks);
 
 /// Opens the set that `qft eval` scores: eval_pack or eval_dataset, else the validation split, else the whole training data.
 /// Collective.

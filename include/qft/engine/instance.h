@@ -47,6 +47,7 @@ class Instance {
   model::Transformer& transformer() { return *transformer_; }
   parallel::WeightReader& weights() { return *store_; }
   const parallel::Layout& layout() const { return layout_; }
+  const parallel::Groups& groups() const { return layout_.groups(); }
   parallel::Executor& executor() { return *executor_; }
   /// nullptr for inference.
   optim::Optimizer* optimizer() { return optimizer_.get(); }
@@ -68,13 +69,14 @@ class Instance {
   void update(double learning_rate, double grad_scale);
 
   /// Returns this rank's part of the most precise copy of a parameter's box: the optimizer's master if there is one, else the
-  /// weights. Call settle() before reading or writing through it, and publish() after writing. All ranks of layout().replicate()
+  /// weights. Call settle() before reading or writing through it, and publish() after writing. All ranks of groups().copies()
   /// hold the same values.
   model::Shard param(int unit, const model::ParamSpec& param) const;
   /// Returns this rank's part of the optimizer state of a trainable parameter, in the order of RuleSpec::states().
   std::vector<optim::HeldState> states(int unit, const model::ParamSpec& param) const;
-  /// Returns the reduced gradients of a trainable unit after a step: this rank's shard, or [trainable_numel] if not sharded.
-  at::Tensor grads(int unit) const { return store_->grads(unit); }
+  /// Returns this rank's part of the reduced gradient of a trainable parameter's box: after a step, before update(). All ranks of
+  /// groups().copies() hold the same values.
+  model::Shard grad(int unit, const model::ParamSpec& param) const;
   /// Waits, in stream order, for transfers of weights in flight: later reads and writes come after them. Not collective.
   void settle();
   /// Copies changed masters to the weights on all ranks. Collective.

@@ -54,6 +54,7 @@ class ReferenceModel final : public ColumnSource {
   model::MicroInput input(const loader::MicroBatch& batch) const { return instance_->input(batch); }
   void fill(const SourceBatch& batch, std::span<model::MicroInput> micros) override;
   std::int64_t bytes() const override;
+  const parallel::Groups& groups() const { return instance_->groups(); }
 
  private:
   explicit ReferenceModel(std::unique_ptr<Instance> instance) : instance_(std::move(instance)) {}

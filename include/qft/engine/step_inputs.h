@@ -1,7 +1,6 @@
 // Prepares a step's inputs: micro-batches on the device, with the columns and totals that sources fill in before the step.
 #pragma once
 
-#include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
 #include "qft/engine/column_source.h"
 #include "qft/engine/instance.h"
@@ -27,14 +26,14 @@ class StepInputs {
   /// True if a pass of sources comes before the pass that trains or scores.
   bool observes() const { return !observers_.empty(); }
   /// For a training step: sets the totals that sources compute. Collective.
-  void fill_totals(parallel::BatchTotals& totals, const loader::StepBatch& batch, comm::Communicator& comm);
+  void fill_totals(parallel::BatchTotals& totals, const loader::StepBatch& batch);
   /// Returns the inputs to train or score. After fill_totals() or finish() pass micro-batches of the same batch. Collective.
   std::vector<model::MicroInput> inputs(const SourceBatch& batch);
 
-  /// For evaluations: the parts of fill_totals(), over a set of `micro_batches` on all ranks. Collective.
+  /// For evaluations: the parts of fill_totals(), over a set of `micro_batches` on all data ranks. Collective.
   void begin(std::int64_t micro_batches);
   void observe(const SourceBatch& batch);
-  void finish(comm::Communicator& comm, parallel::BatchTotals& totals);
+  void finish(parallel::BatchTotals& totals);
 
  private:
   /// If only items' first sequences train: those.

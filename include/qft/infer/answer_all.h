@@ -25,7 +25,7 @@ std::vector<std::size_t> assigned_to(int rank, std::span<const std::int64_t> cos
 
 /// Warns on rank 0 if answers on any rank have less room than requested. `shortened`: how many of this rank's answers are cut off
 /// at the model's positions. Collective.
-void warn_about_shortened_answers(std::int64_t shortened, std::int64_t positions, comm::Communicator& comm);
+void warn_about_shortened_answers(std::int64_t shortened, const engine::Instance& instance);
 
 /// Answers this rank's requests with the sampling keys of `config`. At most per_device_eval_batch_size sequences are in flight,
 /// fewer if their keys and values do not fit in memory (logged). `done` receives a request's index and its answer, in the order

@@ -1,5 +1,6 @@
 // The work of each rank in each optimizer step: flat micro-batches without padding, read ahead on a thread. The order of samples
-// depends on the seed and the epoch alone, never on the number of ranks.
+// depends on the seed and the epoch alone, never on the number of ranks. Ranks are data ranks here: ranks that share a data
+// rank's sequences or matrices (parallel/groups.h) read the same batches.
 #pragma once
 
 #include "qft/core/columns.h"

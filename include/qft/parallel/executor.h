@@ -1,9 +1,9 @@
 // Interprets action lists: the one place that runs blocks, holds activations and issues collectives.
 #pragma once
 
-#include "qft/comm/communicator.h"
 #include "qft/model/transformer.h"
 #include "qft/parallel/action.h"
+#include "qft/parallel/groups.h"
 #include "qft/parallel/layer_graphs.h"
 #include "qft/parallel/objective.h"
 #include "qft/parallel/step_result.h"
@@ -50,9 +50,9 @@ class MicroInFlight;
 
 class Executor {
  public:
-  /// The transformer, the store and `comm` must outlive the executor. `comm`: the ranks that sum their gradients. `random`: the
-  /// random numbers of training steps, without the step. Graphs require that it has no LoRA dropout.
-  Executor(model::Transformer& transformer, WeightStore& store, comm::Communicator& comm, const Schedule& schedule,
+  /// The transformer, the store and `groups` must outlive the executor. `random`: the random numbers of training steps, without
+  /// the step. Graphs require that it has no LoRA dropout.
+  Executor(model::Transformer& transformer, WeightStore& store, const Groups& groups, const Schedule& schedule,
            const model::RandomPass& random, Diagnostics diagnostics);
   ~Executor();
 
@@ -105,7 +105,7 @@ class Executor {
 
   model::Transformer& transformer_;
   WeightStore& store_;
-  comm::Communicator& comm_;
+  const Groups& groups_;
   model::RandomPass random_;
   Diagnostics diagnostics_;
   std::unique_ptr<AcquiredUnits> units_;

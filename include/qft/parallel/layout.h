@@ -1,12 +1,10 @@
-// How a model is laid out on the ranks: which ranks share one copy (shard group), and which hold the same slices (replica group).
+// How a model is laid out on the ranks: how they share its state, and the groups that exchange it.
 #pragma once
 
 #include "qft/comm/mesh.h"
 #include "qft/model/spec.h"
+#include "qft/parallel/groups.h"
 #include "qft/parallel/strategy.h"
-
-#include <cstdint>
-#include <memory>
 
 #include <c10/core/Device.h>
 
@@ -16,27 +14,24 @@ namespace qft::parallel {
 /// Throws ConfigError unless all nodes have the same number and the ranks of a node are neighbours.
 int ranks_of_a_node(comm::Communicator& world);
 
-/// Returns whether this rank is the first holder of a parameter's box along the axes on which ranks compute the same model
-/// (pipeline, context, tensor). The weight stores handle copies along the replicate and shard axes.
+/// Returns whether this rank is the first holder of a parameter's box along the axes on which ranks compute the same samples with
+/// other weights (pipeline, tensor). The weight stores handle copies along the other axes.
 bool is_first_holder(const model::ParamSpec& param, const comm::Mesh& mesh);
 
 class Layout {
  public:
-  /// `sharding`: for the ranks of `world`. Collective over `world`, which must outlive the layout.
-  Layout(comm::Communicator& world, c10::Device device, const Sharding& sharding);
+  /// `sharding`: for the ranks of `world`, which must outlive the layout.
+  Layout(comm::Communicator& world, c10::Device device, const Sharding& sharding)
+      : sharding_(sharding), groups_(world, device, sharding) {}
 
   const Strategy& strategy() const { return sharding_.strategy; }
   const Offload& offload() const { return sharding_.offload; }
-  /// For device buffers: the ranks that share one copy (this rank alone if nothing is sharded).
-  comm::Communicator& shard() const { return mesh_->group(comm::Axis::shard); }
-  /// The ranks that hold the same slices as this rank (all ranks if nothing is sharded).
-  comm::Communicator& replicate() const { return mesh_->group(comm::Axis::replicate); }
-  const comm::Mesh& mesh() const { return *mesh_; }
   const Sharding& sharding() const { return sharding_; }
+  const Groups& groups() const { return groups_; }
 
  private:
   Sharding sharding_;
-  std::unique_ptr<comm::Mesh> mesh_;
+  Groups groups_;
 };
 
 }  // namespace qft::parallel

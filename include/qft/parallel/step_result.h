@@ -1,7 +1,7 @@
 // The result of a training step, and how the ranks agree on it.
 #pragma once
 
-#include "qft/comm/communicator.h"
+#include "qft/parallel/groups.h"
 #include "qft/parallel/objective.h"
 #include "qft/parallel/weight_store.h"
 
@@ -37,16 +37,17 @@ Score compute_score(const Objective& objective, std::span<const double> sums);
 
 /// One rank's part of a step.
 struct StepShare {
-  std::vector<at::Tensor> sums;  ///< for each micro-batch, as Objective::observe() returned them
-  double grad_square_sum = 0.0;
-  double loss_scale = 1.0;  ///< the factor that multiplied the gradients
+  std::vector<at::Tensor> sums;          ///< for each micro-batch, as Objective::observe() returned them
+  std::vector<double> grad_square_sums;  ///< WeightStore::local_grad_square_sums()
+  double loss_scale = 1.0;               ///< the factor that multiplied the gradients
   double seconds = 0.0;
   bool stop_requested = false;
 };
 
-/// Combines the ranks' shares with one all-reduce. A value that is not finite on one rank is not finite on all. `range` is the
-/// position of the micro-batches in the global batch; if it is set, their sums are added in that order, which gives the same bits
-/// on any number of ranks. Waits for the device. Collective.
-StepResult combine_shares(const StepShare& share, const Objective& objective, const MicroRange& range, comm::Communicator& comm);
+/// Combines the ranks' shares with one all-reduce over groups.all(). A value that is not finite on one rank is not finite on all.
+/// Of the ranks that repeat a micro-batch, the one that speaks gives its sums. Square sums are added unit by unit, in the order
+/// of the units, whichever ranks have them. `range` is the position of the micro-batches in the global batch; if it is set, their
+/// sums are added in that order, which gives the same bits on any number of ranks. Waits for the device. Collective.
+StepResult combine_shares(const StepShare& share, const Objective& objective, const MicroRange& range, const Groups& groups);
 
 }  // namespace qft::parallel

@@ -1,6 +1,8 @@
 // How a strategy splits state over the ranks: the single table from which stores, schedules and costs are made.
 #pragma once
 
+#include "qft/comm/mesh.h"
+
 #include <cstdint>
 #include <span>
 #include <string>
@@ -49,18 +51,22 @@ enum class ReductionOrder : std::uint8_t { as_ready, by_micro_batch };
 struct Sharding {
   Strategy strategy = {"ddp"};  ///< as the stores run it: after with_offload()
   Offload offload = {};
-  int shard_ranks = 1;  ///< ranks that share one copy of the weights
-  int replicas = 1;     ///< ranks that hold the same shard
+  int shard_ranks = 1;    ///< data ranks that share one copy of the weights
+  int replicas = 1;       ///< data ranks that hold the same shard
+  int context_ranks = 1;  ///< ranks that share a data rank's sequences
+  int tensor_ranks = 1;   ///< ranks that share a data rank's matrices
   ReductionOrder reduction_order = ReductionOrder::as_ready;
   std::int64_t bucket_bytes = kBucketBytes;
   std::int64_t prefetch_budget = 0;  ///< bytes of weights gathered ahead
+
+  comm::Degrees degrees() const;
 };
 
-/// Returns how `ranks` ranks run a row of strategies(). `group_ranks`: ranks that share one copy under a grouped strategy. Throws
-/// ConfigError if it does not divide `ranks`.
+/// Returns how `ranks` data ranks run a row of strategies(). `group_ranks`: ranks that share one copy under a grouped strategy.
+/// Throws ConfigError if it does not divide `ranks`.
 Sharding make_sharding(const Strategy& strategy, const Offload& offload, int ranks, std::int64_t group_ranks);
 
-/// Describes the sharding: "zero3: 8 ranks = replicate 2 x shard 4; offloaded to host memory: optimizer".
+/// Describes the sharding: "zero3: 8 ranks = 2 copies x 4 shards; offloaded to host memory: optimizer".
 std::string describe(const Sharding& sharding);
 
 /// Returns all rows, from the least to the most sharded.

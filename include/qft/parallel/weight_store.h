@@ -86,9 +86,9 @@ class WeightStore : public WeightReader {
   /// everything. The gradients are invalid until the next start_step(). Collective.
   virtual void abandon_step() = 0;
 
-  /// Returns this rank's part of the square sum of the reduced gradients. The parts of all ranks add up to the total, in which
-  /// each parameter counts once (ParamSpec::first_holder).
-  virtual double local_grad_square_sum() const = 0;
+  /// Returns this rank's part of the square sum of each unit's reduced gradients. The parts of all ranks add up to the unit's
+  /// sum, in which each parameter counts once (ParamSpec::first_holder).
+  virtual std::vector<double> local_grad_square_sums() const = 0;
   /// Returns the parameters that this rank's optimizer updates, one entry per unit with trainable parameters.
   virtual std::vector<optim::FlatParams> owned() const = 0;
   /// Copies the parameters in owned(), which the optimizer has updated, to the other ranks that hold them. Collective.

@@ -32,6 +32,7 @@ struct SmallCase {
   int group = 1;
   std::string strategy = "ddp";
   int hsdp_group = 1;
+  int context_ranks = 1, tensor_ranks = 1;  ///< ranks that repeat a data rank's work: all boxes are whole
   std::int64_t prefetch_budget = 1;
   parallel::Offload offload{};
   optim::Precision precision = optim::Precision::fp64();
@@ -109,7 +110,6 @@ class SmallRun {
   model::MicroInput build(const std::vector<Sequence>& batch, int first, int count) const;
 
   SmallCase case_;
-  comm::Communicator& comm_;
   c10::Device device_;
   std::unique_ptr<engine::Instance> instance_;
 };

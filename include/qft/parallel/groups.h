@@ -1,0 +1,62 @@
+// The groups of ranks that exchange something, by what they are for: the one place that makes a run's communicators.
+#pragma once
+
+#include "qft/comm/communicator.h"
+#include "qft/comm/mesh.h"
+#include "qft/parallel/strategy.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include <c10/core/Device.h>
+
+namespace qft::parallel {
+
+/// A row of the table in groups.cpp.
+enum class Purpose : std::uint8_t { all, data, slices, copies, heads, tensor };
+inline constexpr std::size_t kPurposes = 6;
+
+/// Returns this rank's place among the data ranks of `ranks` ranks, which is known before the strategy. Ranks that share
+/// sequences or matrices are neighbours and have one data rank. Throws ConfigError if `ranks` does not divide by their number.
+comm::Place data_place(int rank, int ranks, int context_ranks, int tensor_ranks);
+
+/// The groups of this rank. A group is made at its first use, which is therefore collective over all ranks; a group of one rank
+/// sends nothing. Call from one thread.
+class Groups {
+ public:
+  /// `world`: all ranks; must outlive the groups. Throws ConfigError if `sharding` is for another number of ranks.
+  Groups(comm::Communicator& world, c10::Device device, const Sharding& sharding);
+
+  /// All ranks, for host memory: the end of a step, votes to stop, errors, saving.
+  comm::Communicator& all() const { return group(Purpose::all); }
+  /// One rank of each data rank, for host memory. Its rank and size divide samples: batches, evaluations, answers, learning rate.
+  comm::Communicator& data() const { return group(Purpose::data); }
+  /// The ranks that share one copy of the weights, for device buffers: gathers of weights, reduce-scatters of gradients. Context
+  /// ranks hold terms of the same gradients, so they have slices of the copy too. This rank alone if nothing is sharded.
+  comm::Communicator& slices() const { return group(Purpose::slices); }
+  /// The ranks that hold the same slice and add up its gradient, for device buffers.
+  comm::Communicator& copies() const { return group(Purpose::copies); }
+  /// The ranks that share sequences, for device buffers: exchanges of attention heads.
+  comm::Communicator& heads() const { return group(Purpose::heads); }
+  /// The ranks that share matrices, for device buffers: partial sums of rows.
+  comm::Communicator& tensor() const { return group(Purpose::tensor); }
+
+  /// True on the rank whose loss, metrics and values count for its data rank: the last stage's, the first of those that share
+  /// sequences and matrices.
+  bool speaks() const;
+  const comm::Mesh& mesh() const { return mesh_; }
+
+ private:
+  comm::Communicator& group(Purpose purpose) const;
+  std::unique_ptr<comm::Communicator> make(Purpose purpose, const comm::Axes& axes) const;
+
+  comm::Communicator& world_;
+  c10::Device device_;
+  bool sharded_;
+  comm::Mesh mesh_;
+  mutable std::array<std::unique_ptr<comm::Communicator>, kPurposes> groups_;
+};
+
+}  // namespace qft::parallel

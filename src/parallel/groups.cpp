@@ -1,0 +1,75 @@
+#include "qft/parallel/groups.h"
+
+#include "qft/comm/device_communicator.h"
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace qft::parallel {
+namespace {
+
+using comm::Axes;
+using comm::Axis;
+
+/// The axes along which a group's ranks differ, if weights are sharded and if each rank has a whole copy.
+struct GroupRow {
+  std::string_view name;
+  Axes sharded, whole;
+  bool on_device;
+};
+
+constexpr Axes kEveryAxis = {Axis::replicate, Axis::pipeline, Axis::shard, Axis::context, Axis::tensor};
+
+constexpr std::array<GroupRow, kPurposes> kGroups = {{
+    // clang-format off
+    // name     if sharded                    if whole                          buffers on the device
+    {"all",    kEveryAxis,                   kEveryAxis,                       false},
+    {"data",   comm::kDataAxes,              comm::kDataAxes,                  false},
+    {"slices", {Axis::shard, Axis::context}, {},                               true},
+    {"copies", {Axis::replicate},            {Axis::replicate, Axis::context}, true},
+    {"heads",  {Axis::context},              {Axis::context},                  true},
+    {"tensor", {Axis::tensor},               {Axis::tensor},                   true},
+    // clang-format on
+}};
+
+const GroupRow& row_of(Purpose purpose) {
+  return kGroups[static_cast<std::size_t>(purpose)];
+}
+
+}  // namespace
+
+comm::Place data_place(int rank, int ranks, int context_ranks, int tensor_ranks) {
+  return comm::Mesh({.replicate = 0, .context = context_ranks, .tensor = tensor_ranks}, rank, ranks).place(comm::kDataAxes);
+}
+
+Groups::Groups(comm::Communicator& world, c10::Device device, const Sharding& sharding)
+    : world_(world.host()),
+      device_(device),
+      sharded_(sharding.strategy.sharded()),
+      mesh_(sharding.degrees(), world.rank(), world.size()) {}
+
+bool Groups::speaks() const {
+  return mesh_.coordinate(Axis::pipeline) == mesh_.degree(Axis::pipeline) - 1 && mesh_.coordinate(Axis::context) == 0 &&
+         mesh_.coordinate(Axis::tensor) == 0;
+}
+
+comm::Communicator& Groups::group(Purpose purpose) const {
+  const GroupRow& row = row_of(purpose);
+  const Axes& axes = sharded_ ? row.sharded : row.whole;
+  if (!row.on_device && mesh_.place(axes).size == world_.size()) return world_;
+  auto& group = groups_[static_cast<std::size_t>(purpose)];
+  if (!group) group = make(purpose, axes);
+  return *group;
+}
+
+std::unique_ptr<comm::Communicator> Groups::make(Purpose purpose, const Axes& axes) const {
+  const GroupRow& row = row_of(purpose);
+  const std::string name(row.name);
+  const c10::Device device = row.on_device ? device_ : c10::Device(c10::kCPU);
+  if (mesh_.place(axes).size == 1) return comm::make_self_communicator(name, device);
+  auto group = world_.split(mesh_.group_number(axes), world_.rank(), name);
+  return device.is_cpu() ? std::move(group) : comm::make_device_communicator(*group, device, name);
+}
+
+}  // namespace qft::parallel

@@ -1,0 +1,172 @@
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "grid.h"
+#include <fmt/format.h>
+
+namespace qft::parallel::grid {
+namespace {
+
+constexpr std::int64_t kWide = std::int64_t{1} << 40;
+
+constexpr LayoutRow kLayouts[] = {
+    {"ddp", {.replicate = 0}},
+    {"zero1", {.replicate = 1, .shard = 0}},
+    {"zero2", {.replicate = 1, .shard = 0}},
+    {"shard_grad_op", {.replicate = 1, .shard = 0}},
+    {"zero3", {.replicate = 1, .shard = 0}},
+    {"hsdp", {.replicate = 0, .shard = 2}},
+    {"hsdp", {.replicate = 2, .shard = 0}},
+};
+
+constexpr WayRow kWays[] = {
+    {.name = "plain"},
+    {.name = "pairs of micro-batches", .group = 2, .micro_batch_size = 2},
+    {.name = "recomputed", .recompute = true, .prefetch_budget = kWide, .micro_batch_size = 2},
+    {.name = "optimizer offloaded", .offload = {.optimizer = true}, .micro_batch_size = 2},
+    {.name = "weights offloaded", .offload = {.weights = true}, .group = 3},
+    {.name = "activations offloaded", .recompute = true, .offload = {.activations = true}, .micro_batch_size = 64},
+    {.name = "all offloaded", .recompute = true, .offload = {true, true, true}, .group = 2, .prefetch_budget = kWide},
+};
+
+/// Widths that divide badly: 6 heads over 2 key-value heads, a vocabulary of 53.
+constexpr ModelRow kModels[] = {
+    {"qwen2 tied, windows", R"({"model_type": "qwen2", "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 53, "tie_word_embeddings": true,
+        "use_sliding_window": true, "max_window_layers": 1, "sliding_window": 5})"},
+    {"qwen3 untied, q/k norms", R"({"model_type": "qwen3", "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3,
+        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 53, "tie_word_embeddings": false})"},
+    {"olmo2 q/k norms of all heads", R"({"model_type": "olmo2", "hidden_size": 24, "intermediate_size": 40,
+        "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 53,
+        "tie_word_embeddings": false})"},
+    {"qwen3_5 gates, delta nets", R"({"model_type": "qwen3_5_text", "hidden_size": 24, "intermediate_size": 40,
+        "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 53,
+        "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 10,
+        "tie_word_embeddings": true})",
+     false, false},
+    {"qwen2_moe shared expert", R"({"model_type": "qwen2_moe", "hidden_size": 24, "intermediate_size": 40,
+        "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 53,
+        "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24,
+        "mlp_only_layers": [1], "tie_word_embeddings": false})",
+     true},
+    {"qwen3_next experts, delta nets", R"({"model_type": "qwen3_next", "hidden_size": 24, "intermediate_size": 40,
+        "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 53,
+        "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 10,
+        "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24,
+        "tie_word_embeddings": false})",
+     true},
+};
+
+constexpr TaskRow kTasks[] = {
+    {"full", "finetuning_type: full\n"},
+    {"freeze", "finetuning_type: freeze\nfreeze_trainable_layers: 1\n"},
+    {"LoRA with dropout", "finetuning_type: lora\nlora_rank: 3\nlora_alpha: 6\nlora_target: all\nlora_dropout: 0.3\n"},
+    {"DoRA", "finetuning_type: lora\nlora_rank: 3\nlora_target: all\nuse_dora: true\nlora_dropout: 0.3\n", false},
+    {"OFT", "finetuning_type: oft\noft_block_size: 8\noft_target: all\n", false},
+    {"nf4", "finetuning_type: lora\nlora_rank: 3\nlora_target: all\nquantization_bit: 4\n"},
+    {"DPO", "stage: dpo\nfinetuning_type: lora\nlora_rank: 3\nlora_target: all\npref_beta: 0.5\npref_ftx: 0.1\n"},
+    {"KTO", "stage: kto\nfinetuning_type: lora\nlora_rank: 3\nlora_target: all\npref_beta: 0.5\n"},
+    {"reward model", "stage: rm\nfinetuning_type: full\n"},
+    {"classifier", "stage: seq_cls\nfinetuning_type: lora\nlora_rank: 3\nlora_target: all\nnum_labels: 3\n", true, true},
+    {"DFT", "finetuning_type: full\nuse_dft_loss: true\n"},
+    {"NEFTune", "finetuning_type: full\nneftune_noise_alpha: 3\n"},
+    {"packed rows", "finetuning_type: full\npacking: true\n"},
+    {"embedding", "stage: embedding\nfinetuning_type: lora\nlora_rank: 3\nlora_target: all\nlora_dropout: 0.3\n"},
+};
+
+/// The numbers of ranks of ctest's entries. The last one takes the layouts that fewer ranks do not have, and few of the others.
+constexpr int kRankCounts[] = {2, 3, 4};
+constexpr int kManyRanks = 8;
+constexpr std::size_t kOfManyRanks = 10;  ///< takes one case of this many
+
+/// Returns whether these ranks have the layout: its degrees divide them, and it is not another row's.
+bool suits(const LayoutRow& layout, int ranks) {
+  const comm::Degrees& d = layout.degrees;
+  const int known = std::max(1, d.replicate) * std::max(1, d.shard) * d.context * d.tensor;
+  if (ranks % known != 0) return false;
+  const comm::Degrees all = comm::resolve(d, ranks);
+  return layout.strategy != "hsdp" || (all.replicate > 1 && all.shard > 1);
+}
+
+bool valid(const Case& c) {
+  return (c.task->of_experts || !c.model->experts) && (c.model->classifies || !c.task->classifies);
+}
+
+using Choice = std::array<int, 4>;  // indices into the four tables
+
+Case case_of(const Choice& c) {
+  return {&kLayouts[c[0]], &kWays[c[1]], &kModels[c[2]], &kTasks[c[3]]};
+}
+
+std::vector<Choice> product() {
+  std::vector<Choice> all;
+  for (int layout = 0; layout < std::ssize(kLayouts); ++layout)
+    for (int way = 0; way < std::ssize(kWays); ++way)
+      for (int model = 0; model < std::ssize(kModels); ++model)
+        for (int task = 0; task < std::ssize(kTasks); ++task)
+          if (const Choice c{layout, way, model, task}; valid(case_of(c))) all.push_back(c);
+  return all;
+}
+
+/// Returns choices that cover each pair of rows of two tables, greedily.
+std::vector<Choice> pairwise(const std::vector<Choice>& all) {
+  constexpr int kMostRows = 32;
+  const auto pairs = [](const Choice& c) {
+    std::array<int, 6> numbers{};
+    std::size_t next = 0;
+    for (int a = 0; a < 4; ++a)
+      for (int b = a + 1; b < 4; ++b)
+        numbers[next++] = ((a * 4 + b) * kMostRows + c[static_cast<std::size_t>(a)]) * kMostRows + c[static_cast<std::size_t>(b)];
+    return numbers;
+  };
+  std::vector<bool> open(16 * kMostRows * kMostRows);
+  for (const Choice& c : all)
+    for (const int pair : pairs(c)) open[static_cast<std::size_t>(pair)] = true;
+  const auto covers = [&](const Choice& c) {
+    int count = 0;
+    for (const int pair : pairs(c)) count += open[static_cast<std::size_t>(pair)];
+    return count;
+  };
+  std::vector<Choice> cover;
+  for (;;) {
+    const auto best = std::ranges::max_element(all, {}, covers);
+    if (covers(*best) == 0) return cover;
+    for (const int pair : pairs(*best)) open[static_cast<std::size_t>(pair)] = false;
+    cover.push_back(*best);
+  }
+}
+
+/// Returns the number of ranks on which entry `index` of the cover runs.
+int ranks_of(const LayoutRow& layout, std::size_t index) {
+  if (layout.degrees.replicate > 1 || index % kOfManyRanks == 0) return kManyRanks;
+  for (std::size_t i = 0; i < std::size(kRankCounts); ++i)
+    if (const int ranks = kRankCounts[(index + i) % std::size(kRankCounts)]; suits(layout, ranks)) return ranks;
+  return kManyRanks;
+}
+
+}  // namespace
+
+std::span<const ModelRow> models() {
+  return kModels;
+}
+std::span<const TaskRow> tasks() {
+  return kTasks;
+}
+
+std::string name_of(const Case& c) {
+  return fmt::format("{} ({} x {}), {}, {}, {}", c.layout->strategy, c.layout->degrees.replicate, c.layout->degrees.shard,
+                     c.way->name, c.model->name, c.task->name);
+}
+
+std::vector<Case> cases(int ranks, bool all) {
+  const auto cover = pairwise(product());
+  std::vector<Case> list;
+  for (std::size_t i = 0; i < cover.size(); ++i) {
+    const Case c = case_of(cover[i]);
+    if (all ? suits(*c.layout, ranks) : ranks_of(*c.layout, i) == ranks) list.push_back(c);
+  }
+  return list;
+}
+
+}  // namespace qft::parallel::grid
