@@ -127,12 +127,16 @@ std::unique_ptr<Instance> Instance::build(plan::RunPlan run, comm::Communicator&
   const parallel::Groups& groups = layout.groups();
   comm::Communicator& slices = groups.slices();  // in this order on all ranks
   comm::Communicator& copies = groups.copies();
-  m.transformer_ = std::make_unique<model::Transformer>(m.spec_, p.precision.compute, device);
+  const model::RowSharing sharing(groups.tensor());
+  QFT_ASSERT(m.spec_.share.rank == sharing.rank() && m.spec_.share.ranks == sharing.ranks(),
+             "a model for rank {} of {} that share matrices, on rank {} of {}", m.spec_.share.rank, m.spec_.share.ranks,
+             sharing.rank(), sharing.ranks());
+  m.transformer_ = std::make_unique<model::Transformer>(m.spec_, p.precision.compute, device, sharing);
   m.transformer_->set_logit_rows(p.schedule.head_rows);
   m.store_ = layout.strategy().sharded() ? parallel::make_sharded_store(m.spec_, p.precision, device, layout.strategy(),
-                                                                        layout.offload(), slices, copies, p.training)
+                                                                        layout.offload(), slices, copies, p.training, sharing)
                                          : parallel::make_replicated_store(m.spec_, p.precision, device, copies, p.training,
-                                                                           p.sharding.reduction_order, p.sharding.bucket_bytes);
+                                                                           p.sharding.reduction_order, p.sharding.bucket_bytes, sharing);
   m.optimizer_index_.assign(m.spec_.units.size(), -1);
   if (p.training) {
     int next = 0;
@@ -241,7 +245,8 @@ model::MicroInput Instance::input(const loader::MicroBatch& batch) const {
                                                   transformer_->device(), batch.item_offsets, batch.shared);
   in.set_columns(batch.columns);
   if (optimizer_)
-    in.routing = model::Routing::build(spec().config, in.sequences, transformer_->statistics_dtype(), transformer_->device());
+    in.routing = model::Routing::build(spec().config, in.sequences, transformer_->statistics_dtype(), transformer_->device(),
+                                       transformer_->sharing());
   return in;
 }
 

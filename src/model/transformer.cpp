@@ -122,8 +122,7 @@ Transformer::Transformer(const ModelSpec& spec, at::ScalarType dtype, c10::Devic
     : spec_(spec), sharing_(sharing), dtype_(dtype), norm_(norm_weight(spec.config)), workspace_(device) {
   if (device.is_cpu() && dtype == at::kFloat) ops::choose_fp32_matmul();
   if (!sharing_.alone()) {
-    const Extent rows = deal(spec.config.vocab_size, 1, spec.share);
-    vocabulary_ = {rows.begin,
+    vocabulary_ = {spec.vocabulary.begin,
                    spec.config.vocab_size,
                    sharing_.rank(),
                    sharing_.ranks(),

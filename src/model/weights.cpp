@@ -48,10 +48,12 @@ Projection bind_stack(const UnitSpec& unit, const ParamGroup& group, const UnitB
   return p;
 }
 
-Projection bind_projection(const UnitSpec& unit, const ParamGroup& group, const UnitBuffers& flat) {
+/// `terms`: ranks compute terms of the group's outputs; only the first one then adds the bias.
+Projection bind_projection(const UnitSpec& unit, const ParamGroup& group, const UnitBuffers& flat, bool terms, const Share& share) {
   if (group.is_stack()) return bind_stack(unit, group, flat);
   Projection p;
-  const Weight w = bind_fused(unit, group, ".weight", flat), b = bind_fused(unit, group, ".bias", flat);
+  const Weight w = bind_fused(unit, group, ".weight", flat),
+               b = terms && share.rank > 0 ? Weight{} : bind_fused(unit, group, ".bias", flat);
   p.weights.weight = w.value;
   p.grads.weight = w.grad;
   p.weights.bias = b.value;
@@ -99,7 +101,8 @@ LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const UnitB
         w.vectors.push_back(bind_weight(unit, group.tensor, flat));
         continue;
       }
-      w.linears.push_back(bind_projection(unit, group, flat));
+      const bool terms = group.linears.front().split == Split::columns && !sublayer.on_own_rows;
+      w.linears.push_back(bind_projection(unit, group, flat, terms, spec.share));
       if (code != nullptr) code->bind(spec, unit, group, site, flat, w.linears.back());
       site += static_cast<std::uint32_t>(std::ssize(group.linears) * group.experts());
     }

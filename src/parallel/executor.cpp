@@ -91,6 +91,7 @@ Executor::Executor(model::Transformer& transformer, WeightStore& store, const Gr
       graphs_(schedule.graphs ? std::make_unique<LayerGraphs>(transformer) : nullptr) {
   QFT_ASSERT(!schedule.graphs || (random.lora_dropout == 0.0 && !schedule.offload_inputs),
              "graphs support neither LoRA dropout nor offloaded activations");
+  QFT_ASSERT(!schedule.graphs || transformer.sharing().alone(), "graphs record no exchanges between ranks");
   QFT_ASSERT(schedule.recompute || !schedule.offload_inputs, "offloading layer inputs needs recomputation");
 }
 

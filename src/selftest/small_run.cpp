@@ -32,24 +32,15 @@ void fill(const model::Shard& slice, const model::ParamSpec& p, double bound, do
   if (count == 0) return;
   std::vector<double> values(static_cast<std::size_t>(count));
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const auto index = static_cast<std::uint32_t>(slice.begin) + static_cast<std::uint32_t>(i);
+    const auto index = static_cast<std::uint32_t>(model::logical_index(p, slice.begin + static_cast<std::int64_t>(i)));
     values[i] = center + bound * (2.0 * ops::philox({index, 0, 0, 0}, {site, 1})[0] / 4294967296.0 - 1.0);
   }
   slice.values.copy_(at::from_blob(values.data(), {count}, at::kDouble));
 }
 
-/// Along the tensor axis ranks with whole boxes have the whole gradients.
-std::shared_ptr<const model::ModelSpec> repeated_spec(const SmallCase& c) {
-  auto spec = std::make_shared<model::ModelSpec>(make_spec(c));
-  if (c.tensor_ranks > 1)
-    for (auto& unit : spec->units)
-      for (auto& p : unit.params) p.gradient[static_cast<std::size_t>(comm::Axis::tensor)] = model::GradPlacement::replicated;
-  return spec;
-}
-
-plan::RunPlan plan_of(const SmallCase& c, int ranks) {
+plan::RunPlan plan_of(const SmallCase& c, int rank, int ranks) {
   plan::RunPlan run;
-  run.spec = repeated_spec(c);
+  run.spec = std::make_shared<const model::ModelSpec>(make_spec(c, {rank % c.tensor_ranks, c.tensor_ranks}));
   run.precision = c.precision;
   run.rule = &optim::rule_of(c.optim);
   run.hyper = {.eps = c.eps, .weight_decay = 0.01};
@@ -79,7 +70,7 @@ model::Head head_of(const SmallCase& c) {
 
 }  // namespace
 
-model::ModelSpec make_spec(const SmallCase& c) {
+model::ModelSpec make_spec(const SmallCase& c, model::Share share) {
   const std::string text =
       R"({"model_type":")" + c.model_type +
       R"(","hidden_size":24,"intermediate_size":40,"num_hidden_layers":3,"num_attention_heads":3,)" +
@@ -112,7 +103,7 @@ model::ModelSpec make_spec(const SmallCase& c) {
   model::FreezeConfig freeze{.layers = {1}, .modules = {"mlp"}, .extra_modules = {}};
   if (!c.tied && !c.reward && !c.vectors && c.labels == 0) freeze.extra_modules = {"lm_head"};
   auto spec = model::ModelSpec::build(model::ModelConfig::parse(text, "small model"), method,
-                                      c.oft ? model::AdapterConfig(oft) : model::AdapterConfig(lora), {}, head_of(c), freeze);
+                                      c.oft ? model::AdapterConfig(oft) : model::AdapterConfig(lora), {}, head_of(c), freeze, share);
   for (auto& unit : spec.units)
     for (auto& p : unit.params)
       if (p.role == model::Role::lora_b) p.lr_factor = c.lora_b_rate;
@@ -149,7 +140,7 @@ std::vector<std::int32_t> small_tokens(int number, int length) {
 }
 
 SmallRun::SmallRun(const SmallCase& c, comm::Communicator& comm, c10::Device device)
-    : case_(c), device_(device), instance_(engine::Instance::build(plan_of(c, comm.size()), comm, device)) {
+    : case_(c), device_(device), instance_(engine::Instance::build(plan_of(c, comm.rank(), comm.size()), comm, device)) {
   for (int u = 0; u < spec().num_units(); ++u)
     for (const auto& p : spec().units[static_cast<std::size_t>(u)].params) {
       const bool norm = p.shape.size() == 1 && p.name.find("norm") != std::string::npos;
@@ -234,7 +225,8 @@ model::MicroInput SmallRun::build(const std::vector<Sequence>& batch, int first,
   if (case_.weighted) columns.emplace(columns::kLabelWeights, std::move(weights));
   if (case_.labels > 0) columns.emplace(columns::kTargets, std::move(targets));
   in.set_columns(columns);
-  in.routing = model::Routing::build(spec().config, in.sequences, instance_->transformer().statistics_dtype(), device_);
+  in.routing = model::Routing::build(spec().config, in.sequences, instance_->transformer().statistics_dtype(), device_,
+                                     instance_->transformer().sharing());
   return in;
 }
 

@@ -38,11 +38,12 @@ config::RunConfig config_of(const Case& c, Files& files) {
 }
 
 /// The part of a plan that depends on files, and an execution that the CPU alone would not choose.
-plan::RunPlan plan_of(const Case& c, const config::RunConfig& config, const engine::ModelSource& source, int ranks) {
-  plan::RunPlan run = engine::plan_of(config, source);
+plan::RunPlan plan_of(const Case& c, const config::RunConfig& config, const engine::ModelSource& source,
+                      const comm::Communicator& comm) {
+  const comm::Degrees degrees = comm::resolve(c.layout->degrees, comm.size());
+  plan::RunPlan run = engine::plan_of(config, source, {comm.rank() % degrees.tensor, degrees.tensor});
   run.precision = optim::Precision::fp64();
   run.hyper.weight_decay = 0.01;
-  const comm::Degrees degrees = comm::resolve(c.layout->degrees, ranks);
   run.sharding = make_sharding(strategy_of(c.layout->strategy), c.way->offload, degrees.replicate * degrees.shard, degrees.shard);
   run.sharding.context_ranks = degrees.context;
   run.sharding.tensor_ranks = degrees.tensor;
@@ -69,14 +70,14 @@ std::int64_t for_each_trained(const model::ModelSpec& spec, const Visit& visit) 
   return first;
 }
 
-/// Calls body(element of the whole tensor, element of the part, count) for the part of the parameter's box that a shard has.
+/// Calls body(element of the whole tensor, element of the part, count) for the part of the parameter's boxes that a shard has.
 template <class Body>
 void for_each_run(const model::ParamSpec& p, const model::Shard& shard, const Body& body) {
   const Box all = Box::whole(p.shape);
   for_each_common_run(
-      {all, 0, all.elements()}, {p.box, static_cast<std::uint64_t>(shard.begin), static_cast<std::uint64_t>(shard.end())},
-      [&](const CommonRun& run) {
-        body(static_cast<std::int64_t>(run.a), static_cast<std::int64_t>(run.b), static_cast<std::int64_t>(run.count));
+      BoxesRange{p.boxes, static_cast<std::uint64_t>(shard.begin), static_cast<std::uint64_t>(shard.end())},
+      {all, 0, all.elements()}, [&](const CommonRun& run) {
+        body(static_cast<std::int64_t>(run.b), static_cast<std::int64_t>(run.a), static_cast<std::int64_t>(run.count));
       });
 }
 
@@ -84,7 +85,7 @@ void for_each_run(const model::ParamSpec& p, const model::Shard& shard, const Bo
 
 Run::Run(const Case& c, comm::Communicator& comm, Files& files, c10::Device device) : comm_(comm), config_(config_of(c, files)) {
   const auto source = engine::ModelSource::read(config_, engine::Use::training);
-  instance_ = engine::Instance::load(plan_of(c, config_, source, comm.size()), source, comm, device);
+  instance_ = engine::Instance::load(plan_of(c, config_, source, comm), source, comm, device);
   const comm::Communicator& data = instance_->groups().data();
   loader_ = std::make_unique<loader::Loader>(pack::PackReader::open(config_.data.pack), loader::loader_options(config_),
                                              data.rank(), data.size());

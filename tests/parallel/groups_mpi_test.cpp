@@ -171,7 +171,7 @@ TEST(DataRanks, OfSeveralRanksTrainAsOne) {
     const Reference want = reference(plain);
     for (const Sizes& s : sizes_of(world().size()))
       for (const std::string_view strategy : lora ? kOfLora : kOfFull) {
-        if (s.context * s.tensor == 1) continue;  // the other tests
+        if (s.context == 1 || s.tensor > 1) continue;  // the other tests, and the grid
         if (strategy != "hsdp" && (strategy == "ddp" ? s.shards : s.replicas) > 1) continue;
         SCOPED_TRACE(fmt::format("{}: {} copies x {} shards x {} of a sequence x {} of a matrix, LoRA {}", strategy, s.replicas,
                                  s.shards, s.context, s.tensor, lora));

@@ -32,7 +32,8 @@ struct SmallCase {
   int group = 1;
   std::string strategy = "ddp";
   int hsdp_group = 1;
-  int context_ranks = 1, tensor_ranks = 1;  ///< ranks that repeat a data rank's work: all boxes are whole
+  int context_ranks = 1;  ///< ranks that repeat a data rank's work
+  int tensor_ranks = 1;   ///< ranks that share a data rank's matrices
   std::int64_t prefetch_budget = 1;
   parallel::Offload offload{};
   optim::Precision precision = optim::Precision::fp64();
@@ -60,8 +61,8 @@ struct SmallCase {
   std::function<std::unique_ptr<parallel::Objective>(const parallel::BatchTotals& totals)> objective = nullptr;
 };
 
-/// Returns a model of three layers with odd widths.
-model::ModelSpec make_spec(const SmallCase& c);
+/// Returns a model of three layers with odd widths; `share`: this rank among those that share matrices.
+model::ModelSpec make_spec(const SmallCase& c, model::Share share = {});
 
 /// A sequence of the global batch.
 struct Sequence {
