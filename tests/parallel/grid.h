@@ -39,6 +39,7 @@ struct WayRow {
 struct ModelRow {
   std::string_view name;
   std::string_view config;  ///< config.json
+  std::string_view tensor;  ///< how many ranks can share its matrices: "2 3"
   bool experts = false, classifies = true;
 };
 
@@ -59,6 +60,10 @@ struct Case {
   const TaskRow* task = nullptr;
 };
 std::string name_of(const Case& c);
+
+/// Returns the case that continues `c`, entry `after` of the list, from a checkpoint: the same model and task under the next layout
+/// of the list that the model suits.
+Case continued(const Case& c, const std::vector<Case>& list, std::size_t after);
 
 /// Returns this number of ranks' part of a list that covers each pair of rows of two tables, over the numbers of ranks that ctest
 /// starts: each case runs on one of them. With `all` every case that suits the ranks.

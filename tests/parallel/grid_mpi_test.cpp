@@ -49,11 +49,10 @@ class Grid {
   Grid(const std::vector<Case>& cases, comm::Communicator& world)
       : cases_(cases), world_(world), files_(world), oracles_(oracles(cases, world, files_)) {}
 
-  /// Compares a case; `next`: the case whose layout continues from its checkpoint.
-  void compare(const Case& c, const Case& next) {
+  /// Compares a case; `resumed`: the case that continues from its checkpoint.
+  void compare(const Case& c, const Case& resumed) {
     const double started = steady_seconds();
     const Oracle& want = oracles_.at({c.model->name, c.task->name});
-    const Case resumed{next.layout, next.way, c.model, c.task};
     const fs::path folder = files_.empty_folder(), saved = files_.empty_folder();
     fs::path checkpoint;
     where_ = name_of(c);
@@ -176,7 +175,7 @@ TEST(Grid, EveryLayoutGivesTheNumbersOfOneRank) {
   Grid grid(list, world());
   for (std::size_t i = 0; i < list.size() && !(grid.failed() && wishes("first")); ++i) {
     try {
-      grid.compare(list[i], list[(i + 1) % list.size()]);
+      grid.compare(list[i], continued(list[i], list, i));
     } catch (const std::exception&) {
       grid.note_failure(/*threw=*/true);
       throw;

@@ -18,6 +18,16 @@ constexpr LayoutRow kLayouts[] = {
     {"zero3", {.replicate = 1, .shard = 0}},
     {"hsdp", {.replicate = 0, .shard = 2}},
     {"hsdp", {.replicate = 2, .shard = 0}},
+    {"ddp", {.replicate = 0, .tensor = 2}},
+    {"zero1", {.replicate = 1, .shard = 0, .tensor = 2}},
+    {"zero2", {.replicate = 1, .shard = 0, .tensor = 2}},
+    {"shard_grad_op", {.replicate = 1, .shard = 0, .tensor = 2}},
+    {"zero3", {.replicate = 1, .shard = 0, .tensor = 2}},
+    {"hsdp", {.replicate = 2, .shard = 0, .tensor = 2}},
+    {"ddp", {.replicate = 0, .tensor = 3}},
+    {"zero3", {.replicate = 1, .shard = 0, .tensor = 3}},
+    {"ddp", {.replicate = 0, .tensor = 4}},
+    {"zero3", {.replicate = 1, .shard = 0, .tensor = 4}},
 };
 
 constexpr WayRow kWays[] = {
@@ -30,32 +40,40 @@ constexpr WayRow kWays[] = {
     {.name = "all offloaded", .recompute = true, .offload = {true, true, true}, .group = 2, .prefetch_budget = kWide},
 };
 
-/// Widths that divide badly: 6 heads over 2 key-value heads, a vocabulary of 53.
+/// Widths that divide badly: 6 heads over 2 or 3 key-value heads, a vocabulary of 53. Ranks share matrices evenly, unevenly (3
+/// key-value heads over 2 ranks), or hold copies of a key-value head (2 over 4 ranks: 2, 1, 2 and 1 of the heads).
 constexpr ModelRow kModels[] = {
     {"qwen2 tied, windows", R"({"model_type": "qwen2", "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3,
         "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 53, "tie_word_embeddings": true,
-        "use_sliding_window": true, "max_window_layers": 1, "sliding_window": 5})"},
+        "use_sliding_window": true, "max_window_layers": 1, "sliding_window": 5})",
+     "2 4"},
     {"qwen3 untied, q/k norms", R"({"model_type": "qwen3", "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3,
-        "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 53, "tie_word_embeddings": false})"},
+        "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8, "vocab_size": 53, "tie_word_embeddings": false})",
+     "2 3"},
+    {"llama biases", R"({"model_type": "llama", "hidden_size": 24, "intermediate_size": 37, "num_hidden_layers": 2,
+        "num_attention_heads": 6, "num_key_value_heads": 6, "head_dim": 4, "vocab_size": 53, "tie_word_embeddings": false,
+        "attention_bias": true, "mlp_bias": true})",
+     "2 3 4"},
     {"olmo2 q/k norms of all heads", R"({"model_type": "olmo2", "hidden_size": 24, "intermediate_size": 40,
         "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 53,
-        "tie_word_embeddings": false})"},
+        "tie_word_embeddings": false})",
+     "2 4"},
     {"qwen3_5 gates, delta nets", R"({"model_type": "qwen3_5_text", "hidden_size": 24, "intermediate_size": 40,
-        "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 53,
-        "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 10,
+        "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8, "vocab_size": 53,
+        "linear_num_key_heads": 3, "linear_num_value_heads": 6, "linear_key_head_dim": 6, "linear_value_head_dim": 10,
         "tie_word_embeddings": true})",
-     false, false},
+     "2 3", false, false},
     {"qwen2_moe shared expert", R"({"model_type": "qwen2_moe", "hidden_size": 24, "intermediate_size": 40,
         "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 53,
         "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24,
         "mlp_only_layers": [1], "tie_word_embeddings": false})",
-     true},
+     "2 4", true},
     {"qwen3_next experts, delta nets", R"({"model_type": "qwen3_next", "hidden_size": 24, "intermediate_size": 40,
         "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": 53,
         "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 6, "linear_value_head_dim": 10,
         "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24,
         "tie_word_embeddings": false})",
-     true},
+     "2", true},
 };
 
 constexpr TaskRow kTasks[] = {
@@ -89,8 +107,14 @@ bool suits(const LayoutRow& layout, int ranks) {
   return layout.strategy != "hsdp" || (all.replicate > 1 && all.shard > 1);
 }
 
+/// Returns whether ranks can share the model's matrices as the layout says.
+bool suits(const LayoutRow& layout, const ModelRow& model) {
+  const int ranks = layout.degrees.tensor;
+  return ranks == 1 || model.tensor.find(static_cast<char>('0' + ranks)) != std::string_view::npos;
+}
+
 bool valid(const Case& c) {
-  return (c.task->of_experts || !c.model->experts) && (c.model->classifies || !c.task->classifies);
+  return suits(*c.layout, *c.model) && (c.task->of_experts || !c.model->experts) && (c.model->classifies || !c.task->classifies);
 }
 
 using Choice = std::array<int, 4>;  // indices into the four tables
@@ -139,7 +163,7 @@ std::vector<Choice> pairwise(const std::vector<Choice>& all) {
 
 /// Returns the number of ranks on which entry `index` of the cover runs.
 int ranks_of(const LayoutRow& layout, std::size_t index) {
-  if (layout.degrees.replicate > 1 || index % kOfManyRanks == 0) return kManyRanks;
+  if (layout.degrees.replicate > 1 || (index % kOfManyRanks == 0 && suits(layout, kManyRanks))) return kManyRanks;
   for (std::size_t i = 0; i < std::size(kRankCounts); ++i)
     if (const int ranks = kRankCounts[(index + i) % std::size(kRankCounts)]; suits(layout, ranks)) return ranks;
   return kManyRanks;
@@ -155,8 +179,17 @@ std::span<const TaskRow> tasks() {
 }
 
 std::string name_of(const Case& c) {
-  return fmt::format("{} ({} x {}), {}, {}, {}", c.layout->strategy, c.layout->degrees.replicate, c.layout->degrees.shard,
-                     c.way->name, c.model->name, c.task->name);
+  const comm::Degrees& d = c.layout->degrees;
+  return fmt::format("{} ({} x {} x tensor {}), {}, {}, {}", c.layout->strategy, d.replicate, d.shard, d.tensor, c.way->name,
+                     c.model->name, c.task->name);
+}
+
+Case continued(const Case& c, const std::vector<Case>& list, std::size_t after) {
+  for (std::size_t i = 1; i <= list.size(); ++i) {
+    const Case& next = list[(after + i) % list.size()];
+    if (suits(*next.layout, *c.model)) return {next.layout, next.way, c.model, c.task};
+  }
+  return c;
 }
 
 std::vector<Case> cases(int ranks, bool all) {
