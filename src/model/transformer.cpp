@@ -329,10 +329,7 @@ at::Tensor Transformer::logits(const Weight& norm, const Weight& table, const at
   ops::rms_norm_forward(x_rows, norm.value, spec_.config.rms_norm_eps, y, rstd, norm_);
   const at::Tensor logits =
       workspace_.get("head.logits", {y.size(0), vocabulary_.tokens(table.value.size(0))}, y.scalar_type());
-  if (sharing_.alone())
-    ops::linear_forward(y, {table.value, {}, {}}, {}, logits, {}, workspace_);
-  else
-    ops::head_logits(y, table.value, logits, workspace_, vocabulary_);
+  ops::head_logits(y, table.value, logits, workspace_, vocabulary_);
   return logits;
 }
 
