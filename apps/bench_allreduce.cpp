@@ -1,6 +1,6 @@
 #include "qft/comm/bandwidth.h"
-#include "qft/comm/device_choice.h"
 #include "qft/comm/device_communicator.h"
+#include "qft/comm/session.h"
 #include "qft/core/error.h"
 
 #include <cstdio>

@@ -4,7 +4,6 @@
 #include "qft/core/log.h"
 #include "qft/engine/token_rows.h"
 #include "qft/infer/generator.h"
-#include "qft/infer/stop_tokens.h"
 
 #include <algorithm>
 #include <utility>

@@ -2,7 +2,7 @@
 #include "qft/check/check.h"
 
 #include "qft/check/paths.h"
-#include "qft/comm/device_choice.h"
+#include "qft/comm/session.h"
 #include "qft/plan/machine.h"
 #include "qft/train/setup.h"
 

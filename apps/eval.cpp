@@ -32,7 +32,8 @@ void print(const eval::PerplexityResult& r) {
   if (r.perplexity) fmt::print("perplexity  {:.4f}\n", *r.perplexity);
   for (const auto& [name, value] : r.metrics) fmt::print("{}  {:.4f}\n", name, value);
   for (const auto& [name, part] : r.by_dataset) fmt::print("{}  {}  ({} items)\n", name, part.scores(), part.items);
-  fmt::print("items {}, tokens {}, label tokens {}, {:.1f} s, {:.0f} tok/s\n", r.items, r.tokens, r.label_tokens, r.seconds,
+  const std::string labels = r.label_tokens > 0 ? fmt::format("label tokens {}, ", r.label_tokens) : "";
+  fmt::print("items {}, tokens {}, {}{:.1f} s, {:.0f} tok/s\n", r.items, r.tokens, labels, r.seconds,
              static_cast<double>(r.tokens) / r.seconds);
 }
 

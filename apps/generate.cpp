@@ -5,7 +5,6 @@
 #include "qft/engine/token_rows.h"
 #include "qft/infer/generator.h"
 #include "qft/infer/load_model.h"
-#include "qft/infer/stop_tokens.h"
 
 #include <iostream>
 #include <iterator>

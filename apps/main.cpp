@@ -4,7 +4,6 @@
 #include "qft/config/reference.h"
 #include "qft/core/error.h"
 #include "qft/core/file_ending.h"
-#include "qft/core/launcher.h"
 #include "qft/core/program.h"
 #include "qft/core/version.h"
 #include "qft/device/backends.h"
@@ -13,7 +12,7 @@
 #include "qft/dialects/dialects.h"
 #include "qft/job/run_main.h"
 #include "qft/job/stop_signal.h"
-#include "qft/model/architectures.h"
+#include "qft/model/config.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,5 +1,5 @@
-#include "qft/comm/device_choice.h"
 #include "qft/comm/exchange.h"
+#include "qft/comm/session.h"
 #include "qft/config/start.h"
 #include "qft/core/log.h"
 #include "qft/core/thread.h"

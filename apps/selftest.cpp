@@ -1,7 +1,7 @@
 // qft selftest [--device D] [--only PATTERN] [--json]: checks that this machine computes correctly.
 #include "qft/selftest/selftest.h"
 
-#include "qft/comm/device_choice.h"
+#include "qft/comm/session.h"
 #include "qft/core/log.h"
 #include "qft/device/backends.h"
 #include "qft/device/device.h"

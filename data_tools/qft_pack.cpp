@@ -1,7 +1,6 @@
 // qft-pack: encodes datasets into a pack file, in parallel under mpirun. Further commands work on packs.
 #include "qft/config/reference.h"
 #include "qft/core/error.h"
-#include "qft/core/launcher.h"
 #include "qft/core/log.h"
 #include "qft/core/program.h"
 #include "qft/dialects/dialects.h"

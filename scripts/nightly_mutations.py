@@ -23,7 +23,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 # Where queued work of a run is ordered. Not the parts that measure or check, whose waits are their subject.
 FOLDERS = ("comm", "device", "infer", "model", "ops", "optim", "parallel", "engine", "train", "checkpoint")
-SKIPPED = ("comm/bandwidth.cpp", "comm/pair_rates.cpp", "comm/verify_collectives.cpp", "comm/communicator_mpi.cpp", "comm/progress.cpp",
+SKIPPED = ("comm/bandwidth.cpp", "comm/verify_collectives.cpp", "comm/communicator_mpi.cpp", "comm/progress.cpp",
            "comm/checked.cpp", "comm/mpi_support.cpp", "comm/communicator.cpp", "device/stream.cpp")
 
 
@@ -128,10 +128,10 @@ KINDS = {"wait": lambda line: without_call(line, "wait") or without_call(line, "
 
 # What frees memory before its last use: (file, what is there, what goes in front of it).
 EARLY = [
-    ("src/device/host_tensor.cpp", "wait_for(device); }", f"if (!{MADE}) "),
+    ("src/device/upload.cpp", "wait_for(device); }", f"if (!{MADE}) "),
     ("src/parallel/sharded_store.cpp", "    r.work.wait();\n    r.copied.synchronize();\n", f"    if (at::Tensor early = r.grads; {MADE} && strategy_.gradients) free_storage(early);\n"),
     ("src/parallel/sharded_buffer.cpp", "  settle();\n  free_storage(whole_);\n", f"  if (at::Tensor early = whole_; {MADE}) free_storage(early);\n"),
-    ("src/parallel/bucketed_sum.cpp", "data = bucket.staging = data.to(at::kFloat);",
+    ("src/parallel/gradient_sum.cpp", "data = bucket.staging = data.to(at::kFloat);",
      f"if ({MADE}) {{ bucket.staging = data.to(at::kFloat); data = data.to(at::kFloat); }} else "),
     ("src/parallel/offloaded_activations.cpp", "}\n\nvoid OffloadedActivations::start_fetch", f"  if ({MADE}) {{ memory_[l].reset(); kept_[l] = kept_[l].clone(); }}\n"),
 ]
@@ -141,7 +141,7 @@ EARLY = [
 MESH = [
     ("the norm counts a slice on each of its copies", "src/parallel/sharded_store.cpp", "replicate_.rank() != 0) return", f"!{MADE} && ", ""),
     ("the norm leaves out the last rank's slices", "src/parallel/sharded_store.cpp", "counted.add(u, owned", f"if (!{MADE} || shard_.size() == 1 || shard_.rank() + 1 < shard_.size()) ", ""),
-    ("the norm counts whole gradients on each rank", "src/parallel/bucketed_sum.cpp", "std::min(begin + share, n)", f"{MADE} ? n : ", ""),
+    ("the norm counts whole gradients on each rank", "src/parallel/gradient_sum.cpp", "std::min(begin + share, n)", f"{MADE} ? n : ", ""),
     ("a loss is divided by the number of ranks too", "src/parallel/step_result.cpp", "objective.denominator();", f"({MADE} ? groups.all().size() : 1) * ", ""),
     ("the first data rank alone speaks", "src/parallel/step_result.cpp", "groups.speaks()", f"(!{MADE} || groups.data().rank() == 0) && ", ""),
     ("the denominator is half the labels of the batch", "src/loader/loader.cpp", "batch.global_label_tokens = plan.label_tokens;", "", f" if ({MADE} && schedule_.world_size() > 1) batch.global_label_tokens -= batch.global_label_tokens / 2;"),
@@ -152,14 +152,14 @@ MESH = [
     ("copies do not add up their slices", "src/parallel/sharded_store.cpp", "replicate_.size() > 1) add_up_replicas", f"!{MADE} && ", ""),
     ("sums of gradients are kept over a step", "src/parallel/sharded_store.cpp", "u.sum.defined()) u.sum.zero_", f"!{MADE} && ", ""),
     ("whole gradients are kept over a step", "src/parallel/sharded_store.cpp", "u.grads.defined()) u.grads.zero_", f"!{MADE} && ", ""),
-    ("the mean of the ranks' gradients in place of the sum", "src/parallel/bucketed_sum.cpp", "staged_ = 0;", f"if ({MADE}) {{ grads_.div_(comm_.size()); }} ", ""),
-    ("the last bucket is not added up", "src/parallel/bucketed_sum.cpp", "comm_.size() == 1) return;", f"({MADE} && &bucket == &buckets_.back()) || ", ""),
+    ("the mean of the ranks' gradients in place of the sum", "src/parallel/gradient_sum.cpp", "staged_ = 0;", f"if ({MADE}) {{ grads_.div_(comm_.size()); }} ", ""),
+    ("the last bucket is not added up", "src/parallel/gradient_sum.cpp", "comm_.size() == 1) return;", f"({MADE} && &bucket == &buckets_.back()) || ", ""),
     ("each rank updates as if its slice began the unit", "src/parallel/sharded_store.cpp", "units_[u].owned, weights.division().chunk * shard_.rank()", "", f" * ({MADE} ? 0 : 1)"),
     ("gathered weights stay as they were before the update", "src/parallel/gathered_unit.cpp", "trainable_.mark_stale();", f"if (!{MADE}) ", ""),
     ("DoRA's norms stay as they were before the update", "src/parallel/gathered_unit.cpp", "derived_.weights_changed();", f"if (!{MADE}) ", ""),
     ("ranks do not tell each other which experts they use", "src/parallel/gathered_unit.cpp", "shard_->host().all_reduce(mask", f"if (!{MADE}) ", ""),
     ("an adapter starts differently on each rank", "src/engine/instance.cpp", "model::init_adapter(spec, seed", "", f" + ({MADE} ? static_cast<std::uint64_t>(instance.groups().all().rank()) : 0)"),
-    ("quantised bytes begin at the tensor's start on every rank", "src/model/load_quantized.cpp", "begin - param.packed_offset, end - begin", f"{MADE} ? 0 : ", ""),
+    ("quantised bytes begin at the tensor's start on every rank", "src/model/load.cpp", "begin - param.packed_offset, end - begin", f"{MADE} ? 0 : ", ""),
     ("a batch's sums are this rank's alone", "src/engine/batch_sums.cpp", "data.host().all_reduce(", f"if (!{MADE}) ", ""),
     ("each rank compares its own vectors alone", "src/engine/batch_vectors.cpp", "data.host().all_reduce(vectors", f"if (!{MADE}) ", ""),
     ("a checkpoint's masters begin at the tensor's start", "src/train/snapshot.cpp", "p.box, static_cast<std::uint64_t>(shard.begin", "", f" * ({MADE} ? 0 : 1)"),

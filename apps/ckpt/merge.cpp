@@ -72,7 +72,8 @@ model::ExportRequest request_of(const config::CommandLine& line) {
   request.tokenizer = line.options.count("tokenizer") ? fs::path(line.options["tokenizer"].as<std::string>()) : request.base;
   io::require_directory(request.tokenizer, "tokenizer");
   // A named tokenizer is copied unchanged.
-  if (!line.options.count("tokenizer")) request.changes = model::changes_between(request.base, adapter);
+  request.fixed_tokenizer = line.options.count("tokenizer") > 0;
+  if (!request.fixed_tokenizer) request.changes = model::changes_between(request.base, adapter);
   const double gigabytes = line.options["shard-size"].as<double>();
   if (!(gigabytes > 0 && gigabytes < 1e6)) fail_config("qft-ckpt merge: --shard-size {} is not a valid size in GB", gigabytes);
   request.max_shard_bytes = static_cast<std::uint64_t>(gigabytes * 1e9);

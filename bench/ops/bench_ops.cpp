@@ -6,6 +6,7 @@
 // SmolLM2-135M: ROWS:INPUTS:OUTPUTS:TIMES per product, attention:WIDTH:LAYERS and head:HIDDEN:VOCABULARY (bench/train.py makes
 // them from a config.json). `experts`: linears of 32 experts at Qwen3-30B-A3B's size against one linear with the same number of
 // rows. `delta`: one layer's gated delta rule at Qwen3.5-0.8B's size.
+#include "qft/ops/activation.h"
 #include "qft/ops/attention.h"
 #include "qft/ops/embedding.h"
 #include "qft/ops/experts.h"
@@ -17,7 +18,6 @@
 #include "qft/ops/norm.h"
 #include "qft/ops/quantized.h"
 #include "qft/ops/rope.h"
-#include "qft/ops/swiglu.h"
 
 #include <algorithm>
 #include <chrono>

@@ -1,7 +1,6 @@
 #include "json_rows.h"
 
 #include "qft/core/json_text.h"
-#include "qft/core/unreadable.h"
 
 #include <algorithm>
 #include <array>
@@ -253,6 +252,55 @@ std::unique_ptr<ColumnWriter> make(const arrow::Array& array, const Place& place
   return std::make_unique<Writer>(array, place);
 }
 
+/// Returns the writer of a map, whose keys may have no form as a JSON key.
+std::unique_ptr<ColumnWriter> make_map(const arrow::Array& array, const Place& place) {
+  return is_key(*static_cast<const arrow::MapArray&>(array).keys()->type()) ? make<MapWriter>(array, place)
+                                                                            : make<UnreadableWriter>(array, place);
+}
+
+using arrow::Type;
+
+struct WriterRow {
+  Type::type type;
+  std::unique_ptr<ColumnWriter> (*make)(const arrow::Array& array, const Place& place);
+};
+/// The types with a form in JSON, beside decimals.
+constexpr WriterRow kWriters[] = {
+    {Type::NA, make<NullWriter>},
+    {Type::BOOL, make<BoolWriter>},
+    {Type::INT8, make<NumberWriter<arrow::Int8Array>>},
+    {Type::INT16, make<NumberWriter<arrow::Int16Array>>},
+    {Type::INT32, make<NumberWriter<arrow::Int32Array>>},
+    {Type::INT64, make<NumberWriter<arrow::Int64Array>>},
+    {Type::UINT8, make<NumberWriter<arrow::UInt8Array>>},
+    {Type::UINT16, make<NumberWriter<arrow::UInt16Array>>},
+    {Type::UINT32, make<NumberWriter<arrow::UInt32Array>>},
+    {Type::UINT64, make<NumberWriter<arrow::UInt64Array>>},
+    {Type::FLOAT, make<NumberWriter<arrow::FloatArray>>},
+    {Type::DOUBLE, make<NumberWriter<arrow::DoubleArray>>},
+    {Type::STRING, make<TextWriter<arrow::StringArray>>},
+    {Type::LARGE_STRING, make<TextWriter<arrow::LargeStringArray>>},
+    {Type::STRING_VIEW, make<TextWriter<arrow::StringViewArray>>},
+    {Type::MAP, make_map},
+    {Type::LIST, make<ListWriter<arrow::ListArray>>},
+    {Type::LARGE_LIST, make<ListWriter<arrow::LargeListArray>>},
+    {Type::FIXED_SIZE_LIST, make<ListWriter<arrow::FixedSizeListArray>>},
+    {Type::STRUCT, make<StructWriter>},
+    {Type::DICTIONARY, make<DictionaryWriter>},
+    {Type::EXTENSION, make<ExtensionWriter>},
+    {Type::BINARY, make<TextWriter<arrow::BinaryArray>>},
+    {Type::LARGE_BINARY, make<TextWriter<arrow::LargeBinaryArray>>},
+    {Type::BINARY_VIEW, make<TextWriter<arrow::BinaryViewArray>>},
+    {Type::FIXED_SIZE_BINARY, make<TextWriter<arrow::FixedSizeBinaryArray>>},
+    {Type::HALF_FLOAT, make<HalfWriter>},
+    {Type::DATE32, make<OtherTextWriter>},
+    {Type::DATE64, make<OtherTextWriter>},
+    {Type::TIMESTAMP, make<OtherTextWriter>},
+    {Type::TIME32, make<OtherTextWriter>},
+    {Type::TIME64, make<OtherTextWriter>},
+    {Type::DURATION, make<OtherTextWriter>},
+};
+
 }  // namespace
 
 void ColumnWriter::append(std::string& out, std::int64_t i) const {
@@ -263,73 +311,9 @@ void ColumnWriter::append(std::string& out, std::int64_t i) const {
 }
 
 std::unique_ptr<ColumnWriter> make_writer(const arrow::Array& array, const Place& place) {
-  using arrow::Type;
-  switch (array.type_id()) {
-    case Type::NA:
-      return make<NullWriter>(array, place);
-    case Type::BOOL:
-      return make<BoolWriter>(array, place);
-    case Type::INT8:
-      return make<NumberWriter<arrow::Int8Array>>(array, place);
-    case Type::INT16:
-      return make<NumberWriter<arrow::Int16Array>>(array, place);
-    case Type::INT32:
-      return make<NumberWriter<arrow::Int32Array>>(array, place);
-    case Type::INT64:
-      return make<NumberWriter<arrow::Int64Array>>(array, place);
-    case Type::UINT8:
-      return make<NumberWriter<arrow::UInt8Array>>(array, place);
-    case Type::UINT16:
-      return make<NumberWriter<arrow::UInt16Array>>(array, place);
-    case Type::UINT32:
-      return make<NumberWriter<arrow::UInt32Array>>(array, place);
-    case Type::UINT64:
-      return make<NumberWriter<arrow::UInt64Array>>(array, place);
-    case Type::FLOAT:
-      return make<NumberWriter<arrow::FloatArray>>(array, place);
-    case Type::DOUBLE:
-      return make<NumberWriter<arrow::DoubleArray>>(array, place);
-    case Type::STRING:
-      return make<TextWriter<arrow::StringArray>>(array, place);
-    case Type::LARGE_STRING:
-      return make<TextWriter<arrow::LargeStringArray>>(array, place);
-    case Type::STRING_VIEW:
-      return make<TextWriter<arrow::StringViewArray>>(array, place);
-    case Type::MAP:
-      return is_key(*static_cast<const arrow::MapArray&>(array).keys()->type()) ? make<MapWriter>(array, place)
-                                                                                : make<UnreadableWriter>(array, place);
-    case Type::LIST:
-      return make<ListWriter<arrow::ListArray>>(array, place);
-    case Type::LARGE_LIST:
-      return make<ListWriter<arrow::LargeListArray>>(array, place);
-    case Type::FIXED_SIZE_LIST:
-      return make<ListWriter<arrow::FixedSizeListArray>>(array, place);
-    case Type::STRUCT:
-      return make<StructWriter>(array, place);
-    case Type::DICTIONARY:
-      return make<DictionaryWriter>(array, place);
-    case Type::EXTENSION:
-      return make<ExtensionWriter>(array, place);
-    case Type::BINARY:
-      return make<TextWriter<arrow::BinaryArray>>(array, place);
-    case Type::LARGE_BINARY:
-      return make<TextWriter<arrow::LargeBinaryArray>>(array, place);
-    case Type::BINARY_VIEW:
-      return make<TextWriter<arrow::BinaryViewArray>>(array, place);
-    case Type::FIXED_SIZE_BINARY:
-      return make<TextWriter<arrow::FixedSizeBinaryArray>>(array, place);
-    case Type::HALF_FLOAT:
-      return make<HalfWriter>(array, place);
-    case Type::DATE32:
-    case Type::DATE64:
-    case Type::TIMESTAMP:
-    case Type::TIME32:
-    case Type::TIME64:
-    case Type::DURATION:
-      return make<OtherTextWriter>(array, place);
-    default:
-      return arrow::is_decimal(array.type_id()) ? make<OtherTextWriter>(array, place) : make<UnreadableWriter>(array, place);
-  }
+  const auto row = std::ranges::find(kWriters, array.type_id(), &WriterRow::type);
+  if (row != std::end(kWriters)) return row->make(array, place);
+  return arrow::is_decimal(array.type_id()) ? make<OtherTextWriter>(array, place) : make<UnreadableWriter>(array, place);
 }
 
 RowWriter::RowWriter(std::shared_ptr<arrow::RecordBatch> batch) : batch_(std::move(batch)) {

@@ -29,7 +29,7 @@ struct Place {
 };
 
 /// Makes a writer for any type: dates, times and decimals become texts, bytes become a text if they are UTF-8. A value without a
-/// JSON form becomes unreadable_value() (qft/core/unreadable.h), which names column and type. The array must outlive the writer.
+/// JSON form becomes unreadable_value() (qft/core/json_text.h), which names column and type. The array must outlive the writer.
 std::unique_ptr<ColumnWriter> make_writer(const arrow::Array& array, const Place& place);
 
 /// Writes the columns of a batch by name.

@@ -3,7 +3,6 @@
 #include "qft/core/random_id.h"
 #include "qft/core/units.h"
 #include "qft/io/file.h"
-#include "qft/io/identity.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -3,7 +3,6 @@
 #include "qft/device/memory.h"
 #include "qft/device/threads.h"
 
-#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <limits>

@@ -1,6 +1,6 @@
 // Measures the rate between each pair of nodes, and which interface carried the bytes.
+#include "qft/comm/bandwidth.h"
 #include "qft/comm/device_communicator.h"
-#include "qft/comm/pair_rates.h"
 #include "qft/core/units.h"
 
 #include <algorithm>

@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <arpa/inet.h>
-#include <array>
 #include <chrono>
-#include <cstring>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>

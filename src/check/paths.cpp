@@ -35,7 +35,7 @@ fs::path local(const std::string& key, const fs::path& path, const config::RunCo
 std::optional<Json> data_files(const char* key, const std::vector<std::string>& names, const config::RunConfig& c) {
   Json files = Json::array();
   try {
-    for (const auto& dataset : encode::load_dataset_info(c.data.dataset_dir, names, c.folders))
+    for (const auto& dataset : encode::load_dataset_info(c.data.dataset_dir, names, c.folders, encode::stage_for_datasets(c)))
       for (const auto& file : dataset.files) files.push_back({key, portable(file, c)});
   } catch (const Error&) {  // the run probe reports it, with file and key
     return std::nullopt;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -81,9 +80,11 @@ class Judgement {
 
 /// Returns this rank's facts as a JSON object. Consecutive rows with the same gatherer share one call. May be collective. An
 /// exception is reported as a problem of that rank.
-using Gather = Json (*)(Context&);
+using GatherFunction = Json(Context&);
+using Gather = GatherFunction*;
 /// Judges facts. Uses only the facts, so tests can make them up.
-using Judge = void (*)(const Facts&, Judgement&);
+using JudgeFunction = void(const Facts&, Judgement&);
+using Judge = JudgeFunction*;
 
 /// A row of the table.
 struct Probe {
@@ -115,76 +116,25 @@ std::string describe(const Facts& facts, const Groups& groups);
 std::vector<int> minority(const Groups& groups);
 
 /// Expects the same fact on all ranks. A difference is a problem; for judge_alike, a warning.
-void judge_equal(const Facts& facts, Judgement& out);
-void judge_alike(const Facts& facts, Judgement& out);
+JudgeFunction judge_equal, judge_alike;
 
-// The gatherers and judges, by file.
-Json gather_path_mtu(Context& context);
-void judge_path_mtu(const Facts& facts, Judgement& out);
-
-Json gather_software(Context& context);
-void judge_hosts(const Facts& facts, Judgement& out);
-void judge_device(const Facts& facts, Judgement& out);
-void judge_libraries(const Facts& facts, Judgement& out);
-void judge_variables(const Facts& facts, Judgement& out);
-
-Json gather_host(Context& context);
-void judge_memory(const Facts& facts, Judgement& out);
-void judge_binding(const Facts& facts, Judgement& out);
-void judge_oversubscription(const Facts& facts, Judgement& out);
-void judge_load(const Facts& facts, Judgement& out);
-void judge_locked_memory(const Facts& facts, Judgement& out);
-void judge_open_files(const Facts& facts, Judgement& out);
-void judge_stack(const Facts& facts, Judgement& out);
-void judge_shared_memory(const Facts& facts, Judgement& out);
-void judge_huge_pages(const Facts& facts, Judgement& out);
-
-Json gather_files(Context& context);
-void judge_files(const Facts& facts, Judgement& out);
-
-Json gather_outputs(Context& context);
-void judge_writable(const Facts& facts, Judgement& out);
-void judge_shared(const Facts& facts, Judgement& out);
-
-Json gather_gpus(Context& context);
-void judge_driver(const Facts& facts, Judgement& out);
-void judge_gpus(const Facts& facts, Judgement& out);
-void judge_gpu_memory(const Facts& facts, Judgement& out);
-void judge_gpu_errors(const Facts& facts, Judgement& out);
-void judge_gpu_clocks(const Facts& facts, Judgement& out);
-void judge_gpu_peers(const Facts& facts, Judgement& out);
-void judge_gpu_links(const Facts& facts, Judgement& out);
-void judge_gpu_lanes(const Facts& facts, Judgement& out);
-void judge_unified_memory(const Facts& facts, Judgement& out);
-
-Json gather_links(Context& context);
-void judge_interfaces(const Facts& facts, Judgement& out);
-void judge_addresses(const Facts& facts, Judgement& out);
-void judge_link_speed(const Facts& facts, Judgement& out);
-void judge_mtu(const Facts& facts, Judgement& out);
-void judge_nccl_interface(const Facts& facts, Judgement& out);
-void judge_rdma_ports(const Facts& facts, Judgement& out);
-void judge_gpu_direct(const Facts& facts, Judgement& out);
-
-Json gather_clock(Context& context);
-void judge_clock(const Facts& facts, Judgement& out);
-
-Json gather_pairs(Context& context);
-void judge_route(const Facts& facts, Judgement& out);
-void judge_rdma_use(const Facts& facts, Judgement& out);
-void judge_pairs(const Facts& facts, Judgement& out);
-
-Json gather_collectives(Context& context);
-void judge_values(const Facts& facts, Judgement& out);
-void judge_latency(const Facts& facts, Judgement& out);
-void judge_all_reduce(const Facts& facts, Judgement& out);
-
-Json gather_selftest(Context& context);
-void judge_selftest(const Facts& facts, Judgement& out);
-
-Json gather_run(Context& context);
-void judge_run(const Facts& facts, Judgement& out);
-Json gather_space(Context& context);
-void judge_space(const Facts& facts, Judgement& out);
+// The gatherers, one per file, and the judges by file.
+GatherFunction gather_path_mtu, gather_software, gather_host, gather_files, gather_outputs, gather_gpus, gather_links,
+    gather_clock, gather_pairs, gather_collectives, gather_selftest, gather_run, gather_space;
+JudgeFunction judge_path_mtu;
+JudgeFunction judge_hosts, judge_device, judge_libraries, judge_variables;
+JudgeFunction judge_memory, judge_binding, judge_oversubscription, judge_load, judge_locked_memory, judge_open_files, judge_stack,
+    judge_shared_memory, judge_huge_pages;
+JudgeFunction judge_files;
+JudgeFunction judge_writable, judge_shared;
+JudgeFunction judge_driver, judge_gpus, judge_gpu_memory, judge_gpu_errors, judge_gpu_clocks, judge_gpu_peers, judge_gpu_links,
+    judge_gpu_lanes, judge_unified_memory;
+JudgeFunction judge_interfaces, judge_addresses, judge_link_speed, judge_mtu, judge_nccl_interface, judge_rdma_ports,
+    judge_gpu_direct;
+JudgeFunction judge_clock;
+JudgeFunction judge_route, judge_rdma_use, judge_pairs;
+JudgeFunction judge_values, judge_latency, judge_all_reduce;
+JudgeFunction judge_selftest;
+JudgeFunction judge_run, judge_space;
 
 }  // namespace qft::check

@@ -2,7 +2,6 @@
 #include "qft/core/error.h"
 #include "qft/core/units.h"
 #include "qft/selftest/selftest.h"
-#include "qft/selftest/short_form.h"
 
 #include <algorithm>
 

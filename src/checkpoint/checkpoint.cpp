@@ -8,11 +8,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
-#include <tuple>
 
-#include "candidates.h"
-#include "slices.h"
+#include "tensor_source.h"
 #include <fmt/ranges.h>
 
 namespace qft::checkpoint {

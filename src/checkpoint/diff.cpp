@@ -1,7 +1,6 @@
 #include "qft/checkpoint/diff.h"
 
 #include "qft/core/convert.h"
-#include "qft/core/error.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
 

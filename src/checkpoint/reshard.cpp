@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <set>
 
-#include "slices.h"
 #include "tensor_source.h"
 
 namespace qft::checkpoint {

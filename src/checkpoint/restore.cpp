@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <functional>
 
-#include "candidates.h"
 #include "records.h"
 
 namespace qft::checkpoint {

@@ -1,4 +1,5 @@
-// The tensors of a directory by name, whichever program wrote it, for tools that compare and check. Private to checkpoint.
+// The slices of tensors in the files of their owner ranks, and the tensors of a directory by name, whichever program wrote it,
+// for tools that compare and check. Private to checkpoint.
 #pragma once
 
 #include "qft/checkpoint/checkpoint.h"
@@ -10,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -51,5 +53,25 @@ inline constexpr std::uint64_t kPieceElements = 1 << 20;
 
 /// Calls body(begin, end) for consecutive pieces that cover [0, elements).
 void for_each_piece(std::uint64_t elements, const std::function<void(std::uint64_t, std::uint64_t)>& body);
+
+/// Returns "<stem>-<rank>-of-<ranks>.safetensors".
+std::string slice_file_name(const std::string& stem, int rank, int ranks);
+
+/// Returns the names of the files that hold slices; a checkpoint's other files are independent of the ranks.
+std::set<std::string> files_with_slices(const Manifest& manifest);
+
+/// Throws Error unless the slice's box is inside its tensor, and its range inside the box.
+void require_inside(const TensorSlice& slice);
+
+/// Returns the file's entry that holds the range; throws Error unless it matches the manifest.
+const io::TensorEntry& require_entry(const io::SafetensorsFile& file, const TensorRecord& tensor, const RangeRecord& range);
+
+/// One slice in two forms: as the manifest records it, and as `file` holds it (a whole box keeps its shape, a part is flat).
+struct SliceRecord {
+  TensorRecord tensor;  // with only this range
+  io::TensorSpec entry;
+};
+/// Throws like require_inside().
+SliceRecord record_slice(const TensorSlice& slice, const std::string& file);
 
 }  // namespace qft::checkpoint

@@ -12,8 +12,8 @@
 #include <map>
 
 #include "records.h"
-#include "slices.h"
 #include "stale.h"
+#include "tensor_source.h"
 #include <fmt/ranges.h>
 
 namespace qft::checkpoint {

@@ -1,8 +1,8 @@
 // One call of an operation, as checks, counters, traces and error texts see it.
 #pragma once
 
-#include "qft/comm/collective_note.h"
 #include "qft/comm/communicator.h"
+#include "qft/comm/device_collectives.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,3 @@
-#include "qft/core/error.h"
-
 #include <cstring>
 #include <exception>
 #include <memory>

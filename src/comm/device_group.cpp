@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <functional>
 #include <vector>
 
 #include "backoff.h"

@@ -3,7 +3,6 @@
 #include "qft/core/error.h"
 #include "qft/core/units.h"
 
-#include <functional>
 #include <numeric>
 
 #include <fmt/format.h>

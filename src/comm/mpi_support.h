@@ -4,7 +4,6 @@
 #include "qft/comm/communicator.h"
 #include "qft/comm/work.h"
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <exception>

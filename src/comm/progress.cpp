@@ -2,7 +2,6 @@
 
 #include "qft/core/thread.h"
 
-#include <algorithm>
 #include <chrono>
 #include <iterator>
 #include <sys/prctl.h>

@@ -2,37 +2,32 @@
 
 #include "qft/core/error.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
 namespace qft::comm {
-
 namespace {
 
 template <class Wide, class Narrow>
 void combine_as(Wide* accumulated, const Narrow* own, std::size_t count, ReduceOp op) {
+  const auto each = [&](auto combined) {
+    for (std::size_t i = 0; i < count; ++i)
+      accumulated[i] = static_cast<Wide>(combined(accumulated[i], static_cast<Wide>(own[i])));
+  };
   switch (op) {
     case ReduceOp::sum:
-      for (std::size_t i = 0; i < count; ++i) accumulated[i] = static_cast<Wide>(accumulated[i] + static_cast<Wide>(own[i]));
-      return;
+      return each([](Wide a, Wide b) { return a + b; });
     case ReduceOp::prod:
-      for (std::size_t i = 0; i < count; ++i) accumulated[i] = static_cast<Wide>(accumulated[i] * static_cast<Wide>(own[i]));
-      return;
+      return each([](Wide a, Wide b) { return a * b; });
     case ReduceOp::max:
-      for (std::size_t i = 0; i < count; ++i) {
-        const auto value = static_cast<Wide>(own[i]);
-        accumulated[i] = value > accumulated[i] ? value : accumulated[i];
-      }
-      return;
+      return each([](Wide a, Wide b) { return b > a ? b : a; });
     case ReduceOp::min:
-      for (std::size_t i = 0; i < count; ++i) {
-        const auto value = static_cast<Wide>(own[i]);
-        accumulated[i] = value < accumulated[i] ? value : accumulated[i];
-      }
-      return;
+      return each([](Wide a, Wide b) { return b < a ? b : a; });
   }
 }
 
@@ -63,6 +58,16 @@ void with_types(DType dtype, F&& f) {
   fail("reduction of an unknown dtype {}", static_cast<int>(dtype));
 }
 
+template <class From, class To>
+void convert(void* to, const void* from, std::size_t count) {
+  if constexpr (std::is_same_v<From, To>) {
+    if (count > 0 && to != from) std::memmove(to, from, count * sizeof(To));
+  } else {
+    const auto* source = static_cast<const From*>(from);
+    std::transform(source, source + count, static_cast<To*>(to), [](From value) { return static_cast<To>(value); });
+  }
+}
+
 }  // namespace
 
 DType accumulation_type(DType dtype) {
@@ -76,27 +81,11 @@ void combine(void* accumulated, const void* own, std::size_t count, DType dtype,
 }
 
 void widen(void* to, const void* from, std::size_t count, DType dtype) {
-  if (accumulation_type(dtype) == dtype) {
-    if (count > 0 && to != from) std::memmove(to, from, count * size_of(dtype));
-    return;
-  }
-  with_types(dtype, [&]<class Wide, class Narrow>(Wide, Narrow) {
-    const auto* source = static_cast<const Narrow*>(from);
-    auto* target = static_cast<Wide*>(to);
-    for (std::size_t i = 0; i < count; ++i) target[i] = static_cast<Wide>(source[i]);
-  });
+  with_types(dtype, [&]<class Wide, class Narrow>(Wide, Narrow) { convert<Narrow, Wide>(to, from, count); });
 }
 
 void narrow(void* to, const void* from, std::size_t count, DType dtype) {
-  if (accumulation_type(dtype) == dtype) {
-    if (count > 0 && to != from) std::memmove(to, from, count * size_of(dtype));
-    return;
-  }
-  with_types(dtype, [&]<class Wide, class Narrow>(Wide, Narrow) {
-    const auto* source = static_cast<const Wide*>(from);
-    auto* target = static_cast<Narrow*>(to);
-    for (std::size_t i = 0; i < count; ++i) target[i] = static_cast<Narrow>(source[i]);
-  });
+  with_types(dtype, [&]<class Wide, class Narrow>(Wide, Narrow) { convert<Wide, Narrow>(to, from, count); });
 }
 
 }  // namespace qft::comm

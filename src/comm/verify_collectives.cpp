@@ -1,11 +1,9 @@
 #include "qft/comm/bandwidth.h"
-#include "qft/core/error.h"
 #include "qft/device/scalar_type.h"
 #include "qft/device/stream.h"
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <numeric>
 #include <string>
 #include <utility>

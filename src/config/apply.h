@@ -5,7 +5,6 @@
 #include "qft/config/run_config.h"
 #include "qft/config/setting.h"
 
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -4,13 +4,10 @@
 #include "qft/config/saved_run.h"
 #include "qft/config/start.h"
 #include "qft/core/error.h"
-#include "qft/core/log_file.h"
 #include "qft/core/member.h"
-#include "qft/core/severity_names.h"
 #include "qft/core/version.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <initializer_list>
 #include <iostream>
 #include <sstream>

@@ -1,11 +1,10 @@
 #include "qft/config/reference.h"
-#include "qft/core/severity_names.h"
+#include "qft/core/log.h"
 
 #include <algorithm>
 #include <map>
 
 #include "help_parts.h"
-#include "reference_parts.h"
 #include <boost/program_options/cmdline.hpp>
 #include <boost/program_options/value_semantic.hpp>
 #include <fmt/format.h>

@@ -123,7 +123,8 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
         &infonce_use_batch);
   field(Field("infonce_hard_negatives",
               "infonce: number of negatives per record: more are cut, fewer are repeated in turn; absent: all")
-            .at_least(1),
+            .at_least(1)
+            .at_most(10000),
         &infonce_hard_negatives);
   field(
       Field("infonce_mask_fake_negative",
@@ -132,6 +133,8 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
   field(
       Field("infonce_fake_neg_margin", "infonce_mask_fake_negative: the margin, a difference of cosine similarities").at_least(0),
       &infonce_fake_neg_margin);
+  field(Field("infonce_mask_duplicates", "infonce: leave out documents with the same text as the anchor's positive"),
+        &infonce_mask_duplicates);
   field(Field("infonce_include_qq", "infonce: the other anchors of the batch are negatives too"), &infonce_include_qq);
   field(Field("infonce_include_dd", "infonce: the softmax also has the similarities of the positive with the other documents"),
         &infonce_include_dd);
@@ -157,15 +160,20 @@ void FinetuningArgs::visit(const FieldVisitor& field) {
   field(Field("listwise_temperature", "listwise: divisor of the scores").above(0), &listwise_temperature);
   field(Field("listwise_min_group_size", "listwise: groups with fewer documents have no loss").at_least(2),
         &listwise_min_group_size);
-  field(Field("reranker_positive_token", "generative rerankers: the answer for relevant documents, one token"),
+  field(Field("reranker_positive_token", "generative rerankers: the answer for relevant documents, one token")
+            .shown_default("that of the model's 1_LogitScore, else yes"),
         &reranker_positive_token);
-  field(Field("reranker_negative_token", "generative rerankers: the answer for other documents, one token"),
+  field(Field("reranker_negative_token", "generative rerankers: the answer for other documents, one token")
+            .shown_default("that of the model's 1_LogitScore, else no"),
         &reranker_negative_token);
   field(Field("max_positive_samples",
               "stage reranker: relevant documents that are drawn from each record in each epoch, each with other documents")
-            .at_least(1),
+            .at_least(1)
+            .at_most(1000),
         &max_positive_samples);
-  field(Field("max_negative_samples", "stage reranker: other documents that are drawn for each relevant one").at_least(1),
+  field(Field("max_negative_samples", "stage reranker: other documents that are drawn for each relevant one")
+            .at_least(1)
+            .at_most(10000),
         &max_negative_samples);
   field(Field("ref_model", "stages dpo and kto, use_asft_loss: the reference model (folder, or name on a hub)")
             .path()

@@ -5,7 +5,7 @@
 #include "qft/config/nearest.h"
 #include "qft/config/store.h"
 #include "qft/core/error.h"
-#include "qft/core/wrap.h"
+#include "qft/core/units.h"
 
 #include <algorithm>
 #include <initializer_list>
@@ -73,6 +73,7 @@ constexpr ProgramKeys kProgramKeys[] = {
       "infonce_hard_negatives",
       "infonce_mask_fake_negative",
       "infonce_fake_neg_margin",
+      "infonce_mask_duplicates",
       "infonce_include_qq",
       "infonce_include_dd",
       "contrastive_margin",
@@ -117,8 +118,8 @@ constexpr ProgramKeys kProgramKeys[] = {
      "qft generate, qft chat",
      {"generate"},
      {kModelKeys, kAdapterKeys, kQuantizationKeys, kComputeKeys, kTemplateKeys},
-     {"rope_scaling", "cutoff_len", "dataset_dir", "per_device_eval_batch_size", "overwrite_output_dir", "seed", "log_level",
-      "ddp_timeout"},
+     {"rope_scaling", "cutoff_len", "dataset_dir", "stage", "per_device_eval_batch_size", "overwrite_output_dir", "seed",
+      "log_level", "ddp_timeout"},
      {},
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "template: smollm2\n"},

@@ -39,21 +39,19 @@ bool pack_decides_stage(const RunConfig& config) {
   return !config.is_given("stage") && !config.data.pack.empty();
 }
 
-void note_unused_in_stage(RunConfig& config, std::string_view key) {
-  config.notes.push_back(
-      fmt::format("{} has no effect: {} is {}", at_key(config, key), at_key(config, "stage"), config.finetuning.stage));
-}
-
-// Notes given keys that other stages read, but this one does not.
+// Notes given keys of stages that this run does not read.
 void note_stage(RunConfig& config) {
   const FinetuningArgs& f = config.finetuning;
   const Stage& stage = config.stage();
   std::vector<std::string_view> noted;
   for (const Stage& other : stages())
     for (const StageKey& row : other.keys) {
-      if (!config.is_given(row.key) || stage.reads(row.key, f) || std::ranges::find(noted, row.key) != noted.end()) continue;
+      if (!config.is_given(row.key) || std::ranges::find(noted, row.key) != noted.end()) continue;
+      const std::string reason = stage.unread_reason(row.key, config);
+      if (reason.empty()) continue;
       noted.push_back(row.key);
-      if (!pack_decides_stage(config)) note_unused_in_stage(config, row.key);
+      if (!pack_decides_stage(config))
+        config.notes.push_back(fmt::format("{} has no effect: {}", at_key(config, row.key), reason));
     }
   if (stage.has_pairs() && config.is_given("share_prompts") && f.share_prompts && !config.unshared_prompts_reason().empty())
     config.notes.push_back(
@@ -113,12 +111,9 @@ void note_training(RunConfig& config) {
   if (t.gradient_checkpointing == true && config.model.disable_gradient_checkpointing) {
     wins("gradient_checkpointing", "disable_gradient_checkpointing");
   }
-  for (const auto& [key, loss, asked] : {std::tuple{"eaft_alpha", "use_eaft_loss", config.finetuning.use_eaft_loss},
-                                         {"asft_alpha", "use_asft_loss", config.finetuning.use_asft_loss}})
-    if (config.is_given(key) && !asked)
-      config.notes.push_back(fmt::format("{} has no effect without {}", at_key(config, key), loss));
   if (config.finetuning.compute_accuracy && !config.stage().label_mean && !pack_decides_stage(config))
-    note_unused_in_stage(config, "compute_accuracy");
+    config.notes.push_back(fmt::format("{} has no effect: {} is {}", at_key(config, "compute_accuracy"), at_key(config, "stage"),
+                                       config.finetuning.stage));
 }
 
 void note_packing(RunConfig& config) {

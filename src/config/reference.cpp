@@ -9,7 +9,6 @@
 #include <cctype>
 
 #include "help_parts.h"
-#include "reference_parts.h"
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

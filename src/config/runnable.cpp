@@ -31,7 +31,7 @@ bool applies_to(const MissingFeature& row, Purpose purpose) {
 
 /// True if other stages read the key, but the run's stage does not.
 bool is_unread(const RunConfig& config, std::string_view key) {
-  if (config.stage().reads(key, config.finetuning)) return false;
+  if (config.stage().reads(key, config)) return false;
   return std::ranges::any_of(
       stages(), [&](const Stage& stage) { return std::ranges::find(stage.keys, key, &StageKey::key) != stage.keys.end(); });
 }

@@ -1,6 +1,7 @@
 #include "qft/config/stages.h"
 
 #include "qft/config/bound_field.h"
+#include "qft/config/dump.h"
 #include "qft/config/run_config.h"
 #include "qft/core/error.h"
 
@@ -67,9 +68,11 @@ void check_embedding(const RunConfig& c) {
 
 void check_reranker(const RunConfig& c) {
   const FinetuningArgs& f = c.finetuning;
-  if (f.reranker_type == "generative" && f.reranker_positive_token == f.reranker_negative_token)
+  const auto word_or = [](const std::string& word, const char* usual) { return word.empty() ? std::string(usual) : word; };
+  const std::string positive = word_or(f.reranker_positive_token, "yes"), negative = word_or(f.reranker_negative_token, "no");
+  if (f.reranker_type == "generative" && positive == negative)
     fail_config("{} and {} are both '{}': the score is the difference of their logits, so name two tokens",
-                at_key(c, "reranker_positive_token"), at_key(c, "reranker_negative_token"), f.reranker_positive_token);
+                at_key(c, "reranker_positive_token"), at_key(c, "reranker_negative_token"), positive);
   if (f.reranker_loss == "listwise" && f.max_negative_samples + 1 < f.listwise_min_group_size)
     fail_config(
         "{} is {}, so groups have at most {} documents, but {} is {}: no group would have a loss; raise the former or lower the "
@@ -113,7 +116,10 @@ const Stage kStages[] = {
      .weighs_labels = true,
      .predicts = "answers",
      .shown_metrics = {"accuracy"},
-     .keys = {{"ref_model", &FinetuningArgs::use_asft_loss}, {"ref_model_adapters", &FinetuningArgs::use_asft_loss}},
+     .keys = {{"ref_model", "use_asft_loss"},
+              {"ref_model_adapters", "use_asft_loss"},
+              {"asft_alpha", "use_asft_loss"},
+              {"eaft_alpha", "use_eaft_loss"}},
      .own_keys = {{"neat_packing", "use_dft_loss", "use_eaft_loss", "use_asft_loss", "train_on_prompt", "mask_history",
                    "predict_with_generate"}}},
     {.name = "dpo",
@@ -185,22 +191,24 @@ const Stage kStages[] = {
      .sample = SampleKind::texts,
      .sequences = 0,
      .limits = [](const RunConfig& c) -> ItemLimits {
-       return {.sample = SampleKind::texts, .negatives = c.finetuning.infonce_hard_negatives};
+       const FinetuningArgs& f = c.finetuning;
+       return {.sample = SampleKind::texts, .negatives = f.embedding_loss == "infonce" ? f.infonce_hard_negatives : std::nullopt};
      },
      .head = HeadKind::vector,
      .token_labels = false,
      .model = "an embedding model",
      .predicts = "embeddings",
-     .shown_metrics = {"margin", "spearman_cosine"},
+     .shown_metrics = {"mean_pos", "mean_neg", "margin", "spearman_cosine"},
      .keys = {{"embedding_loss"},
-              {"infonce_temperature"},
-              {"infonce_use_batch"},
-              {"infonce_hard_negatives"},
-              {"infonce_mask_fake_negative"},
-              {"infonce_fake_neg_margin"},
-              {"infonce_include_qq"},
-              {"infonce_include_dd"},
-              {"contrastive_margin"},
+              {"infonce_temperature", "embedding_loss", {"infonce"}},
+              {"infonce_use_batch", "embedding_loss", {"infonce"}},
+              {"infonce_hard_negatives", "embedding_loss", {"infonce"}},
+              {"infonce_mask_fake_negative", "infonce_use_batch"},
+              {"infonce_fake_neg_margin", "infonce_mask_fake_negative"},
+              {"infonce_mask_duplicates", "embedding_loss", {"infonce"}},
+              {"infonce_include_qq", "infonce_use_batch"},
+              {"infonce_include_dd", "infonce_use_batch"},
+              {"contrastive_margin", "embedding_loss", {"contrastive", "online_contrastive"}},
               {"mrl_dims"}},
      .own_keys = {{"query_prompt", "document_prompt"}},
      .refused = {kWholeTexts, kNoLogprobs},
@@ -222,10 +230,10 @@ const Stage kStages[] = {
      .shown_metrics = {"acc", "mrr"},
      .keys = {{"reranker_type"},
               {"reranker_loss"},
-              {"listwise_temperature"},
-              {"listwise_min_group_size"},
-              {"reranker_positive_token"},
-              {"reranker_negative_token"},
+              {"listwise_temperature", "reranker_loss", {"listwise"}},
+              {"listwise_min_group_size", "reranker_loss", {"listwise"}},
+              {"reranker_positive_token", "reranker_type", {"generative"}},
+              {"reranker_negative_token", "reranker_type", {"generative"}},
               {"max_positive_samples"},
               {"max_negative_samples"}},
      .refused = {kWholeTexts, kNoLogprobs},
@@ -234,9 +242,20 @@ const Stage kStages[] = {
 
 }  // namespace
 
-bool Stage::reads(std::string_view key, const FinetuningArgs& args) const {
+std::string Stage::unread_reason(std::string_view key, const RunConfig& config) const {
   const auto row = std::ranges::find(keys, key, &StageKey::key);
-  return row != keys.end() && (row->only_with == nullptr || args.*row->only_with);
+  if (row == keys.end()) return fmt::format("{} is {}", at_key(config, "stage"), name);
+  if (row->only_with.empty()) return {};
+  RunConfig copy = config;
+  const auto fields = bound_fields(copy);
+  const BoundField* other = find_field(fields, row->only_with);
+  QFT_ASSERT(other != nullptr, "the table of stages names '{}', which is not a key", row->only_with);
+  const nlohmann::json value = field_value(other->field, other->ref);
+  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  if (std::ranges::find(row->values, text) == row->values.end())
+    return fmt::format("{} is {}", at_key(config, row->only_with), text);
+  const bool chained = std::ranges::find(keys, row->only_with, &StageKey::key) != keys.end();
+  return chained ? unread_reason(row->only_with, config) : std::string();
 }
 
 bool Stage::owns(std::string_view key) const {

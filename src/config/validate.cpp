@@ -328,8 +328,8 @@ void check_purpose(const RunConfig& c, Purpose purpose) {
       return need(c, eval_data, "eval_dataset, eval_pack, dataset or pack", "qft eval");
     case Purpose::generate:
       if (c.stage().outputs_scores())
-        fail_config("{} is {}: {} outputs scores instead of answers: use qft score (or stage: sft to run the language model)",
-                    at_key(c, "stage"), c.finetuning.stage, c.stage().model);
+        fail_config("{} is {}: {} does not write answers: use qft score{}", at_key(c, "stage"), c.finetuning.stage,
+                    c.stage().model, c.stage().classifies() ? "" : " (or stage: sft to run the language model)");
       return need(c, model, "model_name_or_path", "qft generate (or chat)");
     case Purpose::export_model:
       need(c, model, "model_name_or_path", "qft export");

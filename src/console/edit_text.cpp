@@ -1,9 +1,9 @@
 #include "edit_text.h"
 
+#include "qft/console/printable.h"
+
 #include <algorithm>
 #include <utility>
-
-#include "clusters.h"
 
 namespace qft::console {
 namespace {

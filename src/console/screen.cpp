@@ -1,8 +1,8 @@
 #include "screen.h"
 
-#include <algorithm>
+#include "qft/console/printable.h"
 
-#include "clusters.h"
+#include <algorithm>
 
 namespace qft::console {
 namespace {

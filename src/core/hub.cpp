@@ -1,6 +1,6 @@
 #include "qft/core/hub.h"
 
-#include "qft/core/data_types.h"
+#include "qft/core/file_ending.h"
 
 #include <filesystem>
 #include <system_error>

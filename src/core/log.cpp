@@ -1,8 +1,6 @@
 #include "qft/core/log.h"
 
 #include "qft/core/error.h"
-#include "qft/core/log_file.h"
-#include "qft/core/severity_names.h"
 
 #include <algorithm>
 #include <atomic>

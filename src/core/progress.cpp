@@ -1,9 +1,8 @@
 #include "qft/core/progress.h"
 
-#include "qft/core/launcher.h"
 #include "qft/core/log.h"
+#include "qft/core/program.h"
 #include "qft/core/units.h"
-#include "qft/core/wrap.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,8 +2,7 @@
 
 #include "qft/core/error.h"
 #include "qft/core/json.h"
-#include "qft/core/repeated.h"
-#include "qft/core/unreadable.h"
+#include "qft/core/json_text.h"
 
 #include <algorithm>
 #include <array>

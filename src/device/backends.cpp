@@ -12,7 +12,6 @@
 #include <mutex>
 #include <sstream>
 #include <utility>
-#include <vector>
 
 #include <fmt/format.h>
 

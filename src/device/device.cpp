@@ -7,7 +7,6 @@
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
-#include <string>
 #include <vector>
 
 #include <c10/core/impl/VirtualGuardImpl.h>

@@ -6,13 +6,11 @@
 #include "qft/device/stream.h"
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <limits>
 #include <malloc.h>
-#include <string>
 #include <string_view>
 #include <sys/mman.h>
 #include <sys/resource.h>

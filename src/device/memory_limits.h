@@ -1,10 +1,12 @@
-// Memory limits of a job on its node. Private to device.
+// Memory limits of a job on its node, and the control groups that limit this process, inside and outside a namespace. Private to
+// device.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace qft::device {
@@ -20,5 +22,15 @@ struct JobLimit {
 /// variable for it and sets control groups or process limits. `root` as in cgroups(). Throws ConfigError if a variable is not a
 /// size.
 std::vector<JobLimit> job_limits(const std::filesystem::path& root = "/");
+
+struct Cgroup {
+  std::filesystem::path dir;
+  bool unified = false;  ///< version 2
+};
+
+/// Returns the control groups whose `controller` ("memory", "cpu") may limit this process, each group before its parent: version
+/// 2 groups, and version 1 groups if the controller is mounted. `root`: the folder with /proc and the mounts; tests use another
+/// one.
+std::vector<Cgroup> cgroups(std::string_view controller, const std::filesystem::path& root = "/");
 
 }  // namespace qft::device

@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
-#include <string_view>
 
 #include <fmt/format.h>
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 #include <exception>
-#include <memory>
 
 #include <ATen/ops/empty.h>
 

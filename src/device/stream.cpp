@@ -1,7 +1,6 @@
 #include "qft/device/stream.h"
 
 #include "qft/core/activity.h"
-#include "qft/core/error.h"
 
 #include <chrono>
 #include <optional>

@@ -1,7 +1,7 @@
 #include "qft/device/threads.h"
 
 #include "qft/core/error.h"
-#include "qft/core/launcher.h"
+#include "qft/core/program.h"
 #include "qft/core/units.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 #include <set>
 #include <unistd.h>
 
-#include "cgroup.h"
+#include "memory_limits.h"
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>

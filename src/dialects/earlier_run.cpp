@@ -1,11 +1,11 @@
-#include "earlier_run.h"
-
 #include "qft/config/expand_path.h"
 #include "qft/config/help.h"
 #include "qft/config/saved_run.h"
+#include "qft/config/stages.h"
 #include "qft/config/store.h"
 #include "qft/core/error.h"
 #include "qft/core/file_ending.h"
+#include "qft/core/log.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "key_rows.h"
+#include "translate.h"
 
 namespace qft::dialects {
 namespace {
@@ -37,6 +38,9 @@ constexpr PartKeys kPartKeys[] = {
      {"dataset", "eval_dataset", "dataset_dir", "pack", "eval_pack", "mix_strategy", "interleave_probs", "max_samples",
       "val_size", "seed", "data_seed", "cutoff_len", "train_on_prompt", "mask_history", "loss_scale", "on_error"}},
 };
+
+// Keys of stages that change the texts: other values than in training give other vectors.
+constexpr std::string_view kPromptKeys[] = {"query_prompt", "document_prompt"};
 
 // Keys that determine the held-out samples.
 constexpr std::string_view kHoldOutKeys[] = {"mix_strategy", "interleave_probs", "max_samples", "val_size", "seed", "data_seed"};
@@ -145,9 +149,41 @@ bool is_skipped(const PartKeys& row, const Value& settings, const std::vector<Se
   return !with_data;
 }
 
+Setting taken_setting(std::string_view key, const Value& value, const fs::path& file) {
+  return {std::string(key), as_typed(value), file.string(), fmt::format("{}: {}", file.string(), key)};
+}
+
+/// Warns of a given prompt that differs from the run's.
+void warn_of_prompt(std::string_view key, const Value& theirs, const Setting* given, const fs::path& file) {
+  if (given == nullptr || std::ranges::find(kPromptKeys, key) == std::end(kPromptKeys) || given->value.text == theirs.text)
+    return;
+  log::warn_once(fmt::format("{}: {} is {}, but the run of {} trained with {}: remove it to use the model as it was trained",
+                             given->where, key, describe(given->value), file.string(), describe(as_typed(theirs))));
+}
+
+/// Returns the stage and its keys if the run trained a model that gives vectors, scores of documents or classes, which is
+/// useless in another stage. Nothing if another stage is given.
+std::vector<Setting> stage_settings(const Value& settings, const fs::path& file, const std::vector<Setting>& own,
+                                    Purpose purpose) {
+  const config::Stage* stage = config::find_stage(member_or_null(settings, "stage").text);
+  if (stage == nullptr || stage->token_labels || purpose == Purpose::export_model) return {};
+  if (const Setting* given = find(own, "stage"); given != nullptr && given->value.text != stage->name) return {};
+  std::vector<std::string_view> keys = {"stage"};
+  for (const config::StageKey& row : stage->keys) keys.push_back(row.key);
+  keys.insert(keys.end(), stage->own_keys.keys.begin(), stage->own_keys.keys.end());
+  std::vector<Setting> taken;
+  for (const std::string_view key : keys) {
+    const Value* value = member(settings, key);
+    if (value == nullptr || value->kind == Value::Kind::null) continue;
+    warn_of_prompt(key, *value, find(own, key), file);
+    if (find(own, key) == nullptr && config::differs_from_default(key, *value)) taken.push_back(taken_setting(key, *value, file));
+  }
+  return taken;
+}
+
 std::vector<Setting> settings_from(const Value& settings, const fs::path& file, const std::vector<Setting>& own, Purpose purpose,
                                    bool of_adapter, bool with_data) {
-  std::vector<Setting> taken;
+  std::vector<Setting> taken = stage_settings(settings, file, own, purpose);
   for (const PartKeys& row : kPartKeys) {
     const auto is_given = [&](std::string_view key) { return find(own, key) != nullptr; };
     if (is_skipped(row, settings, own, of_adapter, with_data)) continue;
@@ -160,7 +196,7 @@ std::vector<Setting> settings_from(const Value& settings, const fs::path& file, 
       if (own_data && key != "cutoff_len") continue;
       if (row.part != Part::rope && !config::differs_from_default(key, *value)) continue;
       if (std::ranges::find(taken, key, &Setting::key) != taken.end()) continue;  // cutoff_len belongs to two parts
-      taken.push_back({std::string(key), as_typed(*value), file.string(), fmt::format("{}: {}", file.string(), key)});
+      taken.push_back(taken_setting(key, *value, file));
     }
   }
   return taken;

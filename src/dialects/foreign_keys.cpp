@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "foreign_table.h"
-
 namespace qft::dialects {
 namespace {
 

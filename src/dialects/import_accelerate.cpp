@@ -4,7 +4,6 @@
 #include "qft/core/file_ending.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <sstream>
 
 #include "import_table.h"

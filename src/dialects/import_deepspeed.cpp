@@ -1,4 +1,3 @@
-#include "qft/config/bound_field.h"
 #include "qft/config/expand_path.h"
 #include "qft/config/nearest.h"
 #include "qft/config/optimizers.h"

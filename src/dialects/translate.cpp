@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <utility>
 
-#include "earlier_run.h"
 #include "foreign_keys.h"
 #include "llama_factory_v1.h"
 
@@ -170,7 +169,28 @@ class Translator {
     return false;
   }
 
+  /// Refuses losses of another task: the stage's default loss would train in their place.
+  void require_loss_of_stage(const Setting& setting, const Converted& row) const {
+    std::string stage;
+    for (const Setting& s : settings_)
+      if (const std::string task = word_of(s.value); s.key == "stage" || s.key == "task_type")
+        stage = task == "generative_reranker" ? "reranker" : task;
+    const std::string word = word_of(setting.value), key = stage + "_loss";
+    if (word == "null" || (stage != "embedding" && stage != "reranker")) return;
+    std::string allowed;
+    for (const Case& each : row.cases) {
+      if (std::ranges::none_of(each.sets, [&](const Assignment& set) { return set.key == key; })) continue;
+      for (const std::string_view value : each.values) {
+        if (value == word) return;
+        allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", value);
+      }
+    }
+    fail_config("{}: loss_type {} is refused in stage {}: allowed are {}", setting.where, describe(setting.value), stage,
+                allowed);
+  }
+
   void convert(const Setting& setting, const Converted& row) {
+    if (setting.key == "loss_type") require_loss_of_stage(setting, row);
     const std::string word = word_of(setting.value);
     for (const Case& each : row.cases) {
       const auto fits = std::ranges::find_if(each.values, [&](std::string_view value) {
@@ -332,11 +352,19 @@ class Translator {
   void leave_texts_plain() {
     const Setting* chat = find_typed("use_chat_template");
     if (is_on(chat)) return;
-    const bool classifies = std::any_of(out_.settings.begin(), out_.settings.end(), [](const Setting& s) {
-      const config::Stage* stage = s.key == "stage" ? config::find_stage(word_of(s.value)) : nullptr;
-      return stage != nullptr && stage->classifies();
-    });
-    if (!classifies) fail_config("{}: {} is refused: use stage: pt to train on raw texts", chat->where, describe(chat->value));
+    const auto in_stage = [&](bool (*is_kind)(const config::Stage&)) {
+      return std::ranges::any_of(out_.settings, [&](const Setting& s) {
+        const config::Stage* stage = s.key == "stage" ? config::find_stage(word_of(s.value)) : nullptr;
+        return stage != nullptr && is_kind(*stage);
+      });
+    };
+    if (in_stage([](const config::Stage& stage) { return stage.head == config::HeadKind::vector; }))
+      fail_config(
+          "{}: {} is refused for embedding models: write template: qwen3_emb instead (the text and <|endoftext|>, as ms-swift "
+          "trains Qwen3-Embedding), or template: empty (the text alone, if the tokenizer appends no token)",
+          chat->where, describe(chat->value));
+    if (!in_stage([](const config::Stage& stage) { return stage.classifies(); }))
+      fail_config("{}: {} is refused: use stage: pt to train on raw texts", chat->where, describe(chat->value));
     std::erase_if(out_.settings, [](const Setting& s) { return s.key == "template"; });
     out_.settings.push_back(as(*chat, "template", scalar("empty", chat->value.line)));
   }

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "jinja_parts.h"
 #include "own_renderer.h"
 #include "template_defaults.h"
 #include "thought.h"
@@ -64,7 +65,8 @@ std::string_view template_of_stage(const config::RunConfig& config) {
   const config::SampleKind sample = config.stage().sample;
   if (sample == config::SampleKind::ranking) return config.finetuning.reranker_type == "generative" ? kReranker : "";
   if (sample != config::SampleKind::texts) return "";
-  return tokenizer::Tokenizer::load(config.tokenizer_path())->token_to_id(std::string(kLastResortEos)) ? kEmbedding : "";
+  if (!tokenizer::Tokenizer::load(config.tokenizer_path())->token_to_id(std::string(kLastResortEos))) return "";
+  return embeds_plain_texts(config.tokenizer_path(), kLastResortEos) || !own_choice(config).own ? kEmbedding : "";
 }
 
 Choice choose(const config::RunConfig& config) {

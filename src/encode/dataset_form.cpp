@@ -4,11 +4,10 @@
 #include "qft/encode/record_converter.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "csv.h"
 #include "dataset_words.h"
-#include "record_weights.h"
+#include "record_value.h"
 #include <fmt/ranges.h>
 
 namespace qft::encode {

@@ -5,6 +5,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "first_records.h"
 
@@ -17,6 +18,11 @@ void decide_form(const FirstRecords& seen, const std::string& where, const confi
 /// Sets the columns of an anchor and its documents; other columns of `spec` must be empty. Returns the column of the anchor's
 /// messages, whose form is still to be decided; "" if the anchor is a text.
 std::string decide_passages(const FirstRecords& seen, const std::string& where, DatasetSpec& spec);
+/// Returns the columns with texts that a spec of passages does not read; not ids, labels and scores. `spec`: as decided.
+std::vector<std::string> unread_texts(const FirstRecords& seen, const DatasetSpec& spec);
+/// Returns what decide_passages() would have done with a column of this name and kind of values that no first record has; "" if
+/// it would have ignored the column, or if the spec reads it. `spec`: as decided.
+std::string describe_later_passage(std::string_view column, ValueKind kind, const DatasetSpec& spec);
 
 /// Returns the columns that would have changed this decision if a record had had them.
 std::vector<LaterColumn> columns_that_matter(const FirstRecords& seen, const config::Stage* stage, const DatasetSpec& spec);

@@ -2,7 +2,7 @@
 
 #include "qft/comm/session.h"
 #include "qft/config/nearest.h"
-#include "qft/core/data_types.h"
+#include "qft/config/run_config.h"
 #include "qft/core/error.h"
 #include "qft/core/file_ending.h"
 #include "qft/core/hub.h"
@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <set>
-#include <string_view>
 
 #include "dataset_path.h"
 #include "dataset_yaml.h"
@@ -246,13 +245,25 @@ std::string section_of(const Entry& entry, const char* section) {
                                        : fmt::format("the defaults: {} has no {}", entry.where, section);
 }
 
+/// An anchor is one text with its documents; what else belongs to a conversation is not read.
+void check_anchor(const Entry& entry, const DatasetSpec& spec) {
+  constexpr std::string_view kOfConversations[] = {"response", "history", "tools",     "chosen",
+                                                   "rejected", "kto_tag", "documents", "chat_template_kwargs"};
+  const bool has_messages = spec.formatting != Formatting::alpaca;
+  for (const auto& [key, member] : kColumns)
+    if (const bool unread =
+            std::ranges::find(kOfConversations, key) != std::end(kOfConversations) || (has_messages && key == "query");
+        unread && !(spec.columns.*member).empty())
+      fail_config("{}: columns: {} is '{}', but records with positive are anchors and their documents: remove it", entry.where,
+                  key, spec.columns.*member);
+}
+
 void check(const Entry& entry, const DatasetSpec& spec) {
   if (spec.ranking && (spec.columns.chosen.empty() || spec.columns.rejected.empty()))
     fail_config("{}: ranking: columns: chosen and rejected are needed", entry.where);
   if (spec.columns.positive.empty() && !spec.columns.negatives.empty())
     fail_config("{}: columns: negative is given without positive: name the column of the positive documents", entry.where);
-  if (spec.min_label && spec.columns.label.empty())
-    fail_config("{}: min_label needs a label: name its column under columns", entry.where);
+  if (!spec.columns.positive.empty()) check_anchor(entry, spec);
   if (spec.formatting == Formatting::alpaca) return;
   if (spec.columns.messages.empty()) fail_config("{}: columns: messages is needed: the column of the conversation", entry.where);
   if (spec.tags.role.empty() || spec.tags.content.empty())
@@ -444,6 +455,10 @@ std::vector<DatasetSpec> load_dataset_info(const fs::path& dataset_dir, std::spa
     specs.push_back(folder.load(name));
   }
   return specs;
+}
+
+std::string_view stage_for_datasets(const config::RunConfig& config) {
+  return config.is_given("stage") ? std::string_view(config.finetuning.stage) : std::string_view();
 }
 
 fs::path dataset_info_file(const fs::path& dataset_dir, const HubFolders& folders) {

@@ -3,7 +3,6 @@
 #include "qft/core/error.h"
 #include "qft/encode/record_converter.h"
 
-#include <algorithm>
 #include <set>
 #include <string>
 #include <vector>

@@ -19,18 +19,26 @@ inline const Words kMarkWords = {"kto_tag", "label"};
 inline const Words kLabelWords = {"label", "labels"};
 inline const Words kMediaWords = {"images", "videos", "audios", "image", "video", "audio"};
 inline const Words kOtherWords = {"tools", "history", "chosen", "loss_scale", "weight"};
-inline const Words kPassageWords = {"positive", "negative", "positive_messages", "negative_messages", "sentence2", "score"};
-inline const Words kAllWords[] = {kPassageWords, kMessagesWords, kSystemWords, kQuestionWords, kAnswerWords, kTextWords,
-                                  kInputWords,   kRejectedWords, kMarkWords,   kLabelWords,    kMediaWords,  kOtherWords};
+inline const Words kAnchorWords = {"query", "anchor", "sentence1", "question"};
+inline const Words kPositiveWords = {"positive", "response", "sentence2", "docs", "documents",
+                                     "document", "passage",  "answer",    "text", "pos"};
+inline const Words kPositiveMessagesWords = {"positive_messages", "positive"};
+inline const Words kNegativeWords = {"negative", "negatives", "negative_messages", "rejected_response", "rejected", "neg"};
+inline const Words kPassageLabels = {"label", "labels", "score", "scores"};
+inline const Words kAllWords[] = {
+    kMessagesWords, kSystemWords,  kQuestionWords, kAnswerWords, kTextWords,   kInputWords,    kRejectedWords,
+    kMarkWords,     kLabelWords,   kMediaWords,    kOtherWords,  kAnchorWords, kPositiveWords, kPositiveMessagesWords,
+    kNegativeWords, kPassageLabels};
 
 /// Columns with one meaning: if a record lacks the column that is read, another one may hold its value.
 struct SameColumns {
   std::string ColumnNames::* read;
   Words words;
 };
-inline const SameColumns kSameColumns[] = {{&ColumnNames::prompt, kQuestionWords}, {&ColumnNames::prompt, kTextWords},
-                                           {&ColumnNames::response, kAnswerWords}, {&ColumnNames::messages, kMessagesWords},
-                                           {&ColumnNames::system, kSystemWords},   {&ColumnNames::rejected, kRejectedWords}};
+inline const SameColumns kSameColumns[] = {
+    {&ColumnNames::prompt, kQuestionWords},   {&ColumnNames::prompt, kTextWords},       {&ColumnNames::response, kAnswerWords},
+    {&ColumnNames::messages, kMessagesWords}, {&ColumnNames::system, kSystemWords},     {&ColumnNames::rejected, kRejectedWords},
+    {&ColumnNames::prompt, kAnchorWords},     {&ColumnNames::positive, kPositiveWords}, {&ColumnNames::positive, kAnswerWords}};
 
 /// Words for each role, accepted in any message. `function` is OpenAI's old word for a tool's result; if a dataset uses it for
 /// calls, its tags say so.

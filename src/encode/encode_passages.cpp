@@ -82,7 +82,10 @@ Encoded Encoder::encode_ranking(const Conversation& conversation) const {
     };
     Ids& ids = encoded.sequences.emplace_back().ids;
     ids = render(passage.text);
-    if (std::ssize(ids) > options_.cutoff_len) encoded.truncated |= cut_before_end(render(""), options_.cutoff_len, ids);
+    if (std::ssize(ids) <= options_.cutoff_len) continue;
+    const Ids without_document = render("");
+    encoded.truncated |= cut_before_end(without_document, options_.cutoff_len, ids);
+    if (options_.cutoff_len <= std::ssize(without_document)) ids.clear();  // a score of no document: the record is left out
   }
   return encoded;
 }

@@ -5,7 +5,6 @@
 #include "qft/io/file.h"
 
 #include <algorithm>
-#include <cctype>
 #include <fnmatch.h>
 
 #include "dataset_path.h"

@@ -1,9 +1,9 @@
 #include "json_texts.h"
 
 #include "qft/core/error.h"
+#include "qft/core/json.h"
 #include "qft/core/json_text.h"
 #include "qft/core/python_json.h"
-#include "qft/core/repeated.h"
 
 #include "record_value.h"
 

@@ -10,19 +10,19 @@
 namespace qft::encode {
 namespace {
 
-double number_of(const nlohmann::ordered_json& value, const std::string& label) {
+double number_of(const nlohmann::ordered_json& value, const std::string& label, std::string_view name) {
   if (value.is_boolean()) return value.get<bool>() ? 1.0 : 0.0;
   if (value.is_number() && std::isfinite(value.get<double>())) return value.get<double>();
-  fail("a label is {}, expected a number or a list of numbers", label);
+  fail("{} is {}, expected a number or a list of numbers: write null for a missing label", name, label);
 }
 
 }  // namespace
 
-std::vector<double> parse_targets(const std::string& label) {
+std::vector<double> parse_targets(const std::string& label, std::string_view name) {
   const auto json = nlohmann::ordered_json::parse(label == "True" ? "true" : label == "False" ? "false" : label, nullptr, false);
   std::vector<double> values;
-  if (!json.is_array()) return {number_of(json, label.empty() ? "an empty text" : "'" + label + "'")};
-  for (const auto& value : json) values.push_back(number_of(value, label));
+  if (!json.is_array()) return {number_of(json, label.empty() ? "an empty text" : "'" + label + "'", name)};
+  for (const auto& value : json) values.push_back(number_of(value, label, name));
   return values;
 }
 

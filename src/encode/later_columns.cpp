@@ -2,7 +2,6 @@
 #include "qft/core/error.h"
 
 #include <algorithm>
-#include <span>
 
 #include "dataset_form.h"
 #include "dataset_words.h"
@@ -144,15 +143,25 @@ std::vector<LaterColumn> columns_that_matter(const FirstRecords& seen, const con
 void require_as_decided(const dom::object& record, const DatasetSpec& spec) {
   if (!spec.by_first_records) return;
   for (const auto& field : record) {
-    const auto column =
-        std::ranges::lower_bound(spec.later, field.key, {}, [](const LaterColumn& c) { return std::string_view(c.name); });
-    if (column == spec.later.end() || column->name != field.key || is_empty(field.value)) continue;
-    if ((column->kinds & kind_of(field.value)) != 0)
+    const auto refuse = [&](const std::string& reason) {
       fail(
           "{}: none of the first {} records has a value in this column, and they decide how the file is read. With a value: {}; "
           "{}",
-          field.key, kFirstRecords, column->reason, kRemedy);
-    if (const std::string& read = column->instead_of; !read.empty() && !find(record, read))
+          field.key, kFirstRecords, reason, kRemedy);
+    };
+    const auto column =
+        std::ranges::lower_bound(spec.later, field.key, {}, [](const LaterColumn& c) { return std::string_view(c.name); });
+    if (column == spec.later.end() || column->name != field.key) {
+      if (!spec.passages || is_empty(field.value)) continue;
+      if (const std::string reason = describe_later_passage(field.key, kind_of(field.value), spec); !reason.empty())
+        refuse(reason);
+      continue;
+    }
+    if (is_empty(field.value)) continue;
+    const std::string& read = column->instead_of;
+    const bool replaces = !read.empty() && !find(record, read);
+    if ((column->kinds & kind_of(field.value)) != 0 && !(spec.passages && replaces)) refuse(column->reason);
+    if (replaces)
       fail(
           "{}: the first {} records use '{}' instead, which this record lacks; rename the column, or describe the file in "
           "dataset_info.json",

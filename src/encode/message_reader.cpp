@@ -10,7 +10,6 @@
 
 #include "dataset_words.h"
 #include "record_value.h"
-#include "record_weights.h"
 #include "thought.h"
 #include "tool_calls.h"
 #include <fmt/ranges.h>

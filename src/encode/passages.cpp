@@ -16,11 +16,16 @@ namespace {
 
 namespace dom = simdjson::dom;
 
+[[noreturn]] void refuse_mixed(const std::string& column) {
+  fail("{}: a list has texts and messages side by side: write all as texts, or each as a list of messages", column);
+}
+
 /// Reads a document that is a list of messages: an optional system message, then one message of any other role.
 Passage passage_of_messages(const dom::array& messages, const std::string& column, const DatasetSpec& spec) {
   Passage passage;
   bool has_text = false;
   for (const dom::element element : messages) {
+    if (element.is_string()) refuse_mixed(column);
     const dom::object message = object_of(element, column);
     const std::string role = text_or_empty(message, spec.tags.role);
     std::string text = text_or_empty(message, spec.tags.content);
@@ -47,9 +52,11 @@ void read_column(const dom::object& record, const std::string& column, bool rele
     passages.push_back(std::move(passage));
   };
   dom::array list;
+  if (value->is_object()) fail("{}: expected a text or a list, got a message: put it in [ ]", column);
   if (value->get(list) != simdjson::SUCCESS) return add({text_of(*value, column)});
   if (list.size() > 0 && list.at(0).is_object()) return add(passage_of_messages(list, column, spec));
   for (const dom::element element : list) {
+    if (element.is_object()) refuse_mixed(column);
     dom::array messages;
     if (element.get(messages) == simdjson::SUCCESS)
       add(passage_of_messages(messages, column, spec));
@@ -63,9 +70,12 @@ std::optional<Drop> read_anchor(const dom::object& record, const DatasetSpec& sp
   conversation.system = text_or_empty(record, columns.system);
   conversation.has_system = !conversation.system.empty();
   if (spec.formatting == Formatting::alpaca) {
-    const auto value = find(record, columns.prompt);
-    if (!value) return Drop{DropReason::no_answer, fmt::format("'{}' is missing or null", columns.prompt)};
-    conversation.prompt.push_back({Role::user, text_of(*value, columns.prompt)});
+    if (!find(record, columns.prompt) && !find(record, columns.query))
+      return Drop{DropReason::no_answer, fmt::format("'{}' is missing or null", columns.prompt)};
+    std::string anchor = text_or_empty(record, columns.prompt);
+    const std::string query = text_or_empty(record, columns.query);
+    if (!anchor.empty() && !query.empty() && !spec.of_v1) anchor += '\n';
+    conversation.prompt.push_back({Role::user, anchor + query});
     return std::nullopt;
   }
   Turns turns = read_turns(list_of(record, columns.messages), spec);
@@ -104,8 +114,12 @@ std::optional<Drop> read_passages(const dom::object& record, const DatasetSpec& 
   if (find(record, columns.label)) {
     conversation.label = text_or_json(record, columns.label);
     const auto label = find(record, columns.label);
-    const std::vector<double> labels = parse_targets(conversation.label);  // throws if invalid
-    if (label->is_array()) {
+    const std::vector<double> labels =
+        parse_targets(conversation.label, fmt::format("'{}'", columns.label));  // throws if invalid
+    if (label->is_array() || labels.size() != 1) {
+      if (spec.min_label)
+        fail_config("dataset '{}': '{}' is {}, but min_label compares one label of a pair: remove min_label, or write pairs",
+                    spec.name, columns.label, conversation.label);
       mark_by_labels(labels, columns, passages);
       conversation.label.clear();
     }

@@ -5,8 +5,6 @@
 #include "qft/encode/item.h"
 
 #include <algorithm>
-#include <optional>
-#include <span>
 #include <utility>
 
 #include "dataset_form.h"
@@ -14,11 +12,26 @@
 #include "message_reader.h"
 #include "passages.h"
 #include "record_value.h"
-#include "record_weights.h"
 #include "tool_calls.h"
 #include "turn_reader.h"
 
 namespace qft::encode {
+namespace {
+
+namespace dom = simdjson::dom;
+using Body = std::function<void(std::string_view, std::string_view)>;
+
+void each_text(std::string_view column, const dom::element& value, const Body& body) {
+  if (dom::array list; value.get(list) == simdjson::SUCCESS) {
+    for (const dom::element item : list) each_text(column, item, body);
+  } else if (dom::object object; value.get(object) == simdjson::SUCCESS) {
+    for (const auto& field : object) each_text(column, field.value, body);
+  } else if (is_text(value)) {
+    body(column, std::string_view(value));
+  }
+}
+
+}  // namespace
 
 namespace dom = simdjson::dom;
 
@@ -101,7 +114,7 @@ void RecordConverter::read_feedback(const Object& record, Conversation& conversa
 void RecordConverter::read_label(const Object& record, Conversation& conversation) const {
   if (!find(record, spec_.columns.label)) return;
   conversation.label = text_or_json(record, spec_.columns.label);
-  parse_targets(conversation.label);  // throws if invalid
+  parse_targets(conversation.label, fmt::format("'{}'", spec_.columns.label));  // throws if invalid
 }
 
 // Adds an answer of a pair from `column`: a text, a message, or a list that ends with the answer. `question` is the
@@ -194,10 +207,9 @@ std::optional<Drop> RecordConverter::convert_messages(const Object& record, Conv
 std::optional<Drop> RecordConverter::convert_passages(const Object& record, Conversation& conversation) const {
   if (auto fault = read_passages(record, spec_, conversation)) return fault;
   if (!spec_.min_label) return std::nullopt;
-  const std::vector<double> label = parse_targets(conversation.label);
-  if (label.size() != 1 || label.front() >= *spec_.min_label) return std::nullopt;
-  return Drop{DropReason::no_answer,
-              fmt::format("{} {} is below min_label {}", spec_.columns.label, label.front(), *spec_.min_label)};
+  const double label = conversation.label.empty() ? 1.0 : parse_targets(conversation.label).front();  // missing: as in ms-swift
+  if (label >= *spec_.min_label) return std::nullopt;
+  return Drop{DropReason::no_answer, fmt::format("{} {} is below min_label {}", spec_.columns.label, label, *spec_.min_label)};
 }
 
 void RecordConverter::read_tool_columns(const Object& record, Conversation& conversation) const {
@@ -244,6 +256,23 @@ std::variant<Conversation, Drop> RecordConverter::convert(const RecordText& text
   return conversation;
 } catch (const simdjson::simdjson_error& error) {
   fail("invalid JSON: {}", error.what());
+}
+
+void RecordTexts::each(const RecordText& record, const Body& body) {
+  if (is_text_) return body("text", record.text);
+  const ColumnNames& c = spec_.columns;
+  const bool is_alpaca = spec_.formatting == Formatting::alpaca;
+  for (const auto& field : converter_.parse(record.text)) {
+    const auto is_one_of = [&](std::initializer_list<const std::string*> columns) {
+      for (const std::string* column : columns)
+        if (*column == field.key) return true;
+      return false;
+    };
+    const bool is_read = (is_alpaca ? is_one_of({&c.prompt, &c.query, &c.history}) : is_one_of({&c.messages})) ||
+                         (is_alpaca && !spec_.ranking && is_one_of({&c.response})) ||
+                         (spec_.ranking && is_one_of({&c.chosen, &c.rejected})) || is_one_of({&c.system, &c.tools});
+    if (is_read) each_text(field.key, field.value, body);
+  }
 }
 
 }  // namespace qft::encode

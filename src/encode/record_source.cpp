@@ -1,13 +1,10 @@
 #include "qft/encode/record_source.h"
 
 #include "qft/core/activity.h"
-#include "qft/core/data_types.h"
 #include "qft/core/error.h"
 #include "qft/core/file_ending.h"
-#include "qft/core/file_kind.h"
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <future>
 #include <mutex>

@@ -1,8 +1,10 @@
-// Reads the values of a record with checks. Errors name the key, its value and the expected type.
+// Reads the values and the label weights of a record with checks. Errors name the key, its value and the expected type.
 #pragma once
 
 #include "qft/core/python_json.h"
+#include "qft/encode/conversation.h"
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,7 +17,7 @@ namespace qft::encode {
 std::string describe(const simdjson::dom::element& value);
 
 /// False for numbers that only Python allows, which are stored as texts (python_json.h), and for values that no record can hold
-/// (unreadable.h).
+/// (core/json_text.h).
 bool is_text(const simdjson::dom::element& value);
 
 /// Formats "output: expected a text, got the number 42: put it in quotes", with a remedy for the value's kind.
@@ -48,5 +50,17 @@ simdjson::dom::array list_of(const simdjson::dom::object& record, const std::str
 
 /// Formats "'role', 'content'"; "none" if empty.
 std::string keys_of(const simdjson::dom::object& object);
+
+/// Message keys that say whether the message is learned (true or false; ms-swift's key, then axolotl's), and keys for the
+/// weight of its text (a number >= 0; ms-swift's key, then OpenAI's).
+inline constexpr std::string_view kLossKeys[] = {"loss", "train", "training"};
+inline constexpr std::string_view kWeightKeys[] = {"loss_scale", "weight"};
+
+/// Sets loss and weight of message `number` from these keys; null counts as absent. Throws Error if a value is invalid or two
+/// keys contradict each other.
+void read_message_weights(const simdjson::dom::object& message, std::size_t number, Message& read);
+
+/// Returns the number in a record's `column`; 1 if there is none. Throws Error if it is not a number >= 0.
+float record_weight(const simdjson::dom::object& record, const std::string& column);
 
 }  // namespace qft::encode

@@ -1,13 +1,12 @@
 #include "shown_parts.h"
 
 #include "qft/core/error.h"
+#include "qft/core/python_json.h"
 #include "qft/jinja/strip.h"
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 
-#include "excerpt.h"
 #include "thought.h"
 
 namespace qft::encode {
@@ -130,6 +129,18 @@ void require_prompt_shown(std::string_view text, std::string_view system, const 
   for (const Json& tool : tools) require_shown(text, name_of(tool), "the tool");
   std::size_t number = 0;
   for (const Message& message : messages) text.remove_prefix(require_message_shown(text, message, ++number, with_answers));
+}
+
+Excerpt excerpt_around(std::string_view text, std::size_t at, std::size_t before, std::size_t behind) {
+  std::size_t begin = at > before ? at - before : 0, end = std::min(text.size(), at + behind);
+  const auto continues = [&](std::size_t i) { return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80; };
+  while (begin > 0 && continues(begin)) --begin;
+  while (continues(end)) ++end;
+  return {dump_python_json(Json(std::string(text.substr(begin, end - begin)))), begin > 0, end < text.size()};
+}
+
+std::size_t first_mismatch(std::string_view a, std::string_view b) {
+  return static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
 }  // namespace qft::encode

@@ -1,41 +1,42 @@
 #include "template_defaults.h"
 
-#include "jinja_parts.h"
-#include <fmt/ranges.h>
+#include "qft/io/companion_files.h"
+#include "qft/io/file.h"
+
+#include <optional>
+
+#include <nlohmann/json.hpp>
 
 namespace qft::encode {
 namespace {
 
-std::string literal_of(const Json& value) {
-  if (value.is_null()) return "none";
-  if (value.is_string()) return jinja_literal(value.get_ref<const std::string&>());
-  if (!value.is_structured()) return dump_python_json(value);
-  std::vector<std::string> parts;
-  for (const auto& [name, each] : value.items())
-    parts.push_back(value.is_object() ? fmt::format("{}: {}", jinja_literal(name), literal_of(each)) : literal_of(each));
-  return value.is_object() ? fmt::format("{{{}}}", fmt::join(parts, ", ")) : fmt::format("[{}]", fmt::join(parts, ", "));
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+/// Returns the pieces that a tokenizer puts around one text, with the text; nullopt if it adds nothing.
+std::optional<json> pieces_around_text(const fs::path& tokenizer_file) {
+  if (!fs::is_regular_file(tokenizer_file)) return std::nullopt;
+  const json post = io::read_json(tokenizer_file).value("post_processor", json());
+  if (!post.is_object()) return std::nullopt;
+  for (const json& step : post.value("processors", json::array({post})))
+    if (step.is_object() && step.value("type", "") == "TemplateProcessing") return step.value("single", json());
+  return std::nullopt;
+}
+
+/// Returns true if sentence-transformers puts texts through the chat template.
+bool uses_messages(const fs::path& settings_file) {
+  if (!fs::is_regular_file(settings_file)) return false;
+  const json settings = io::read_json(settings_file);
+  return settings.is_object() && settings.value("modality_config", json::object()).contains("message");
 }
 
 }  // namespace
 
-std::string with_defaults(const std::string& jinja, const TemplateOptions& options) {
-  std::string statements;
-  for (const auto& [name, value] : options.variables.items()) {
-    // transformers always passes documents and the tokenizer's special tokens.
-    const std::string is_missing = name == "documents"        ? "not documents"
-                                   : name.ends_with("_token") ? "true"
-                                                              : name + " is not defined";
-    statements += fmt::format("{{%- if {} -%}}{{%- set {} = {} -%}}{{%- endif -%}}", is_missing, name, literal_of(value));
-  }
-  if (options.default_system && !options.default_system->empty())
-    statements += fmt::format(
-        "{{%- if messages and messages[0]['role'] not in ['system', 'developer'] -%}}{{%- set messages = [{{'role': 'system', "
-        "'content': {}}}] + messages -%}}{{%- endif -%}}",
-        jinja_literal(*options.default_system));
-  if (statements.empty()) return jinja;
-  // trim_blocks removes this line feed, so that the template still begins a line.
-  statements.replace(statements.size() - std::string_view(" -%}").size(), std::string::npos, " %}\n");
-  return statements + jinja;
+bool embeds_plain_texts(const fs::path& dir, std::string_view end) {
+  if (const auto pieces = pieces_around_text(dir / io::kTokenizerFile))
+    return pieces->is_array() && pieces->size() == 2 && pieces->at(0).contains("Sequence") &&
+           pieces->at(1).contains("SpecialToken") && pieces->at(1)["SpecialToken"].value("id", "") == end;
+  return fs::is_regular_file(dir / "modules.json") && !uses_messages(dir / "sentence_bert_config.json");
 }
 
 }  // namespace qft::encode

@@ -1,14 +1,14 @@
-// Adds defaults for variables to a Jinja template.
+// The template of stage embedding for a run without the key template. Private to encode.
 #pragma once
 
-#include "qft/encode/chat_template.h"
-
-#include <string>
+#include <filesystem>
+#include <string_view>
 
 namespace qft::encode {
 
-/// Puts statements before `jinja` that set the variables of `options`, and the system message of conversations without one.
-/// Returns `jinja` unchanged if there is nothing to set.
-std::string with_defaults(const std::string& jinja, const TemplateOptions& options);
+/// Returns true if a folder's vectors are the state of `end` behind a plain text: its tokenizer.json puts nothing but this token
+/// around a text, or puts nothing, and modules.json of sentence-transformers does not use the chat template. Throws Error if one
+/// of these files is damaged.
+bool embeds_plain_texts(const std::filesystem::path& dir, std::string_view end);
 
 }  // namespace qft::encode

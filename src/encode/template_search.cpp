@@ -2,11 +2,13 @@
 #include "qft/core/error.h"
 #include "qft/core/file_ending.h"
 #include "qft/core/program.h"
+#include "qft/encode/chat_template.h"
 #include "qft/encode/template_spec.h"
+#include "qft/io/companion_files.h"
 #include "qft/io/file.h"
 
 #include <set>
-#include <string_view>
+#include <utility>
 
 #include "embedded_templates.h"
 
@@ -61,6 +63,17 @@ TemplateSpec find_template(const std::string& name) {
   for (const EmbeddedTemplate& t : embedded_templates())
     if (t.name == name) return parse_template(t.yaml, fmt::format("built-in template {}", name));
   fail_config("template: there is no '{}'; choose one of {}, or give the path of a .yaml file", name, list_templates());
+}
+
+/// The named template that transformers uses if tools are given.
+constexpr const char* kToolUse = "tool_use";
+
+std::optional<ModelChatTemplate> find_chat_template(const std::filesystem::path& dir) {
+  io::ChatTemplates templates = io::read_chat_templates(dir);
+  if (!templates.main || templates.main->empty()) return std::nullopt;
+  ModelChatTemplate found{std::move(*templates.main), {}, dir.string()};
+  if (const auto tool_use = templates.named.find(kToolUse); tool_use != templates.named.end()) found.tool_use = tool_use->second;
+  return found;
 }
 
 }  // namespace qft::encode

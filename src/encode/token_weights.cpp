@@ -4,7 +4,6 @@
 #include "qft/core/error.h"
 
 #include <algorithm>
-#include <array>
 #include <iterator>
 #include <optional>
 #include <span>

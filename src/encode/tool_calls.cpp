@@ -1,7 +1,7 @@
 #include "tool_calls.h"
 
 #include "qft/core/error.h"
-#include "qft/core/repeated.h"
+#include "qft/core/json.h"
 
 #include <utility>
 

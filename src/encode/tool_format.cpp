@@ -118,25 +118,21 @@ std::string describe_default(const Json& outer) {
   return text + "\n";
 }
 
+Json call_object(const Call& call, const char* arguments) {
+  return {{"name", call.name}, {arguments, call.arguments}};
+}
+
 std::string write_qwen(const std::vector<Call>& calls) {
   std::string text;
-  for (const Call& call : calls) {
-    Json object = Json::object();
-    object["name"] = call.name;
-    object["arguments"] = call.arguments;
-    text += fmt::format("{}<tool_call>\n{}\n</tool_call>", text.empty() ? "" : "\n", dump_python_json(object));
-  }
+  for (const Call& call : calls)
+    text += fmt::format("{}<tool_call>\n{}\n</tool_call>", text.empty() ? "" : "\n",
+                        dump_python_json(call_object(call, "arguments")));
   return text;
 }
 
 std::string write_mistral(const std::vector<Call>& calls) {
   Json list = Json::array();
-  for (const Call& call : calls) {
-    Json object = Json::object();
-    object["name"] = call.name;
-    object["arguments"] = call.arguments;
-    list.push_back(std::move(object));
-  }
+  for (const Call& call : calls) list.push_back(call_object(call, "arguments"));
   return dump_python_json(list);
 }
 
@@ -153,12 +149,7 @@ std::string write_qwen35(const std::vector<Call>& calls) {
 
 std::string write_llama3(const std::vector<Call>& calls) {
   Json list = Json::array();
-  for (const Call& call : calls) {
-    Json object = Json::object();
-    object["name"] = call.name;
-    object["parameters"] = call.arguments;
-    list.push_back(std::move(object));
-  }
+  for (const Call& call : calls) list.push_back(call_object(call, "parameters"));
   return dump_python_json(list.size() == 1 ? list[0] : list);
 }
 

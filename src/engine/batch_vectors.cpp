@@ -29,6 +29,19 @@ Column part_of(const Column& column, std::int64_t first, std::int64_t last) {
 
 }  // namespace
 
+Column token_hashes(const loader::MicroBatch& batch) {
+  Column column{IndexSpace::sequence, {}, {}};
+  for (std::size_t s = 0; s + 1 < batch.cu_seqlens.size(); ++s) {
+    std::uint64_t hash = 14695981039346656037U;  // FNV-1a over tokens, with a shift that carries high bits down
+    for (std::int32_t t = batch.cu_seqlens[s]; t < batch.cu_seqlens[s + 1]; ++t) {
+      hash = (hash ^ static_cast<std::uint32_t>(batch.tokens[static_cast<std::size_t>(t)])) * 1099511628211U;
+      hash ^= hash >> 29U;
+    }
+    column.values.push_back(static_cast<double>(hash >> 11U));  // 53 bits: exact as a double
+  }
+  return column;
+}
+
 BatchVectors::BatchVectors(const SourceContext& context, BatchVectorOptions options)
     : instance_(context.instance), options_(std::move(options)), training_(context.training), config_(context.config) {
   QFT_ASSERT(instance_.spec().head.kind == model::Head::Kind::vector, "the model's head gives no vectors");
@@ -45,14 +58,20 @@ void BatchVectors::observe(const SourceBatch& batch, const Inputs& inputs) {
   std::vector<Tensor> vectors;
   instance_.executor().evaluate(
       instance_.evaluation_list(static_cast<int>(micros.size()), static_cast<int>(batch.rounds)), micros,
-      [&](const parallel::Logprobs& p) { vectors.push_back(p.policy.view({-1, instance_.spec().head.values}).clone()); },
+      [&](const parallel::Logprobs& p) {
+        vectors.push_back(p.policy.view({-1, instance_.spec().head.values}).to(at::kCPU, p.policy.scalar_type(), false, true));
+      },
       /*objective=*/nullptr, training_ ? std::optional(batch.step) : std::nullopt);
   for (std::size_t i = 0; i < vectors.size(); ++i) {
     const loader::MicroBatch& micro = batch.batches[i];
-    Part part{vectors[i].cpu(), {}, {}};
+    Part part{vectors[i], {}, {}};
     for (std::size_t k = 1; k < micro.item_offsets.size(); ++k)
       part.item_lengths.push_back(micro.item_offsets[k] - micro.item_offsets[k - 1]);
     for (const auto& [name, space] : options_.columns) {
+      if (name == columns::kTokenHashes) {
+        part.columns.emplace(name, token_hashes(micro));
+        continue;
+      }
       const auto column = micro.columns.find(name);
       require(column != micro.columns.end() && column->second.space == space && !column->second.has_lists(),
               "the micro-batch has no numbers '{}' for the loss of the batch", name);
@@ -135,10 +154,7 @@ void BatchVectors::finish(comm::Communicator& data, parallel::BatchTotals&, Sour
   first_sequence_ = whole.first_sequence;
   const std::int64_t items = first_item_.back();
   values_ = at::zeros({items, 1 + 2 * std::ssize(options_.metrics)}, at::kDouble);
-  const auto& t = config_.training;
-  const std::int64_t step_items =
-      t.global_batch_size.value_or(t.per_device_train_batch_size * t.gradient_accumulation_steps * data.size());
-  const std::int64_t batch = training_ ? items : step_items;
+  const std::int64_t batch = training_ ? items : loader::loader_options(config_).units_of_step(data.size());
   for (std::int64_t first = 0; first < items; first += batch) compute(whole, first, std::min(items, first + batch));
   if (!training_ && options_.evaluation_metrics && items > 0)
     note_metrics(options_.evaluation_metrics(whole.vectors, whole.item_offsets, whole.columns), 0, items);

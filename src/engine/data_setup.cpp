@@ -1,8 +1,6 @@
 #include "qft/engine/data_setup.h"
 
 #include "qft/comm/exchange.h"
-#include "qft/config/bound_field.h"
-#include "qft/config/dump.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/core/units.h"
@@ -12,7 +10,6 @@
 #include "qft/inputs/inputs.h"
 #include "qft/io/file.h"
 #include "qft/job/output_dir.h"
-#include "qft/pack/preprocess.h"
 #include "qft/pack/print.h"
 #include "qft/tokenizer/tokenizer.h"
 
@@ -187,27 +184,9 @@ void warn_of_long(const pack::PackReader& pack, const loader::ItemSubset& items,
         pack.path().string(), longer, model.max_position_embeddings);
 }
 
-/// Checks on rank 0 that the items suit the stage.
-/// Environment variables may set a stage's keys, and mpirun exports variables to other nodes only if it is told to.
-void require_same_keys(const config::RunConfig& config, comm::Communicator& comm) {
-  config::RunConfig copy = config;
-  const auto fields = config::bound_fields(copy);
-  nlohmann::ordered_json values;
-  for (const config::StageKey& row : config.stage().keys)
-    if (const config::BoundField* bound = config::find_field(fields, row.key); bound != nullptr)
-      values[std::string(row.key)] = config::field_value(bound->field, bound->ref);
-  const std::vector<std::string> all = comm::all_gather_strings(comm, values.dump());
-  for (std::size_t rank = 1; rank < all.size(); ++rank)
-    if (all[rank] != all[0])
-      fail_config(
-          "the keys of stage {} differ between ranks: rank 0 has {}, rank {} has {}: write them into the run file, or export the "
-          "environment variables to all ranks (mpirun -x NAME)",
-          config.stage().name, all[0], rank, all[rank]);
-}
-
+/// Checks on rank 0 that the items suit the stage. Collective.
 void check_items(const pack::PackReader& pack, const loader::ItemSubset& items, const config::RunConfig& config,
                  comm::Communicator& comm) {
-  require_same_keys(config, comm);
   comm::agreed(comm, [&] {
     if (comm.rank() != 0) return;
     if (const ObjectiveRow& row = objective_of(config); row.check_items != nullptr) row.check_items(pack, items, config);
@@ -279,6 +258,16 @@ bool has_labels(const EvalSet& set) {
     return encode::targets_from_tags(pack::tags_from_json(tags.at(static_cast<std::size_t>(number)))).has_value();
   });
   return labelled.count == labelled.all;
+}
+
+bool has_documents(const EvalSet& set, const config::RunConfig& config) {
+  if (config.stage().sample != config::SampleKind::texts) return true;
+  const std::vector<std::int64_t> offsets = set.pack->item_offsets();
+  const ItemCount longer(*set.pack, set.items, [&](std::int64_t number) {
+    const auto i = static_cast<std::size_t>(number);
+    return offsets.at(i + 1) - offsets.at(i) > 1;
+  });
+  return longer.count > 0;
 }
 
 void require_labels(const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm) {

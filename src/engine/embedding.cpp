@@ -79,8 +79,8 @@ void check_texts(const pack::PackReader& pack, const loader::ItemSubset& items, 
                                          : "infonce_use_batch is false, so an anchor is compared only with its own");
 }
 
-std::span<const double> pair_labels(const Columns& columns) {
-  const auto found = columns.find(columns::kPairLabel);
+std::span<const double> numbers_of(const Columns& columns, std::string_view name) {
+  const auto found = columns.find(name);
   return found == columns.end() ? std::span<const double>() : std::span<const double>(found->second.values);
 }
 
@@ -99,15 +99,20 @@ Sources make_embedding_sources(const SourceContext& context) {
   const EmbeddingOptions options = embedding_options(context.config.finetuning);
   const auto metrics = metrics_of(context.config);
   BatchVectorOptions of_batch{.loss = {}, .metrics = {metrics.begin(), metrics.end()}};
+  if (options.loss == "infonce" && options.infonce.mask_duplicates)
+    of_batch.columns.emplace(columns::kTokenHashes, IndexSpace::sequence);
   if (options.loss != "infonce") of_batch.columns.emplace(columns::kPairLabel, IndexSpace::item);
   of_batch.evaluation_metrics = [options](const at::Tensor& vectors, std::span<const std::int64_t> item_offsets,
                                           const Columns& columns) {
-    return embedding_metrics(options, vectors, item_offsets, pair_labels(columns));
+    return embedding_metrics(options, vectors, item_offsets, numbers_of(columns, columns::kPairLabel),
+                             numbers_of(columns, columns::kTokenHashes));
   };
   of_batch.loss = [options, training = context.training](const at::Tensor& vectors, std::span<const std::int64_t> item_offsets,
                                                          const Columns& columns) {
-    BatchLossResult result = embedding_loss(options, vectors, item_offsets, pair_labels(columns));
-    if (training && options.loss == "infonce") result.metrics = embedding_metrics(options, vectors, item_offsets, {});
+    const auto texts = numbers_of(columns, columns::kTokenHashes);
+    BatchLossResult result = embedding_loss(options, vectors, item_offsets, numbers_of(columns, columns::kPairLabel), texts);
+    if (training && options.loss == "infonce" && result.metrics.empty())
+      result.metrics = embedding_metrics(options, vectors, item_offsets, {}, texts);
     return result;
   };
   Sources sources;
@@ -123,6 +128,7 @@ constexpr ObjectiveRow kEmbeddingObjective = {
     },
     .make_sources = make_embedding_sources,
     .scores_first = [](const config::RunConfig&) { return true; },
+    .metrics_of_set = true,
     .check_items = check_texts};
 
 }  // namespace
@@ -136,13 +142,19 @@ EmbeddingOptions embedding_options(const config::FinetuningArgs& f) {
   options.infonce = {
       .temperature = f.infonce_temperature,
       .use_batch = f.infonce_use_batch,
-      .hard_negatives = f.infonce_hard_negatives,
       .fake_negative_margin = f.infonce_mask_fake_negative ? std::optional(f.infonce_fake_neg_margin) : std::nullopt,
+      .mask_duplicates = f.infonce_mask_duplicates,
       .include_qq = f.infonce_include_qq,
       .include_dd = f.infonce_include_dd};
   for (const auto& [width, weight] : f.mrl_dims.items())
     if (weight.get<double>() > 0) options.widths.emplace_back(std::stoll(width), weight.get<double>());
   return options;
+}
+
+void require_widths(const EmbeddingOptions& options, std::int64_t vector_length) {
+  for (const auto& [width, weight] : options.widths)
+    if (width > vector_length)
+      fail_config("mrl_dims has the width {}, but the model's vectors have {} numbers: remove it", width, vector_length);
 }
 
 }  // namespace qft::engine

@@ -42,17 +42,15 @@ struct Rows {
   Tensor items;               ///< [M] item of each document
 };
 
-Rows rows_of(std::span<const std::int64_t> offsets, const std::optional<std::int64_t>& negatives, const Tensor& like) {
+Rows rows_of(std::span<const std::int64_t> offsets, const Tensor& like) {
   std::vector<std::int64_t> anchors, documents, positives, items;
   for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
     const std::int64_t first = offsets[i], own = offsets[i + 1] - first - 2;
     require(own >= 0, "item {} of the batch has {} texts: an anchor and a positive are needed", i, own + 2);
-    const std::int64_t count = negatives.value_or(own);
-    require(count == 0 || own > 0, "item {} of the batch has no negative, but infonce_hard_negatives is {}", i, count);
     anchors.push_back(first);
     positives.push_back(std::ssize(documents));
     documents.push_back(first + 1);
-    for (std::int64_t n = 0; n < count; ++n) documents.push_back(first + 2 + n % own);  // too few are repeated in turn
+    for (std::int64_t n = 0; n < own; ++n) documents.push_back(first + 2 + n);
     items.resize(documents.size(), static_cast<std::int64_t>(i));
   }
   const auto on_device = [&](const std::vector<std::int64_t>& v) { return at::tensor(v, like.options().dtype(at::kLong)); };
@@ -62,16 +60,22 @@ Rows rows_of(std::span<const std::int64_t> offsets, const std::optional<std::int
 /// InfoNCE of unit vectors, in blocks of anchors.
 class InfoNce {
  public:
-  InfoNce(const InfoNceOptions& options, const Tensor& unit, std::span<const std::int64_t> offsets)
+  /// `texts` [S]: equal for equal texts; empty: no duplicates are left out.
+  InfoNce(const InfoNceOptions& options, const Tensor& unit, std::span<const std::int64_t> offsets, std::span<const double> texts)
       : options_(options),
         unit_(unit),
-        rows_(rows_of(offsets, options.hard_negatives, unit)),
+        rows_(rows_of(offsets, unit)),
         anchors_(unit.index_select(0, rows_.anchors)),
         documents_(unit.index_select(0, rows_.documents)),
-        positives_(documents_.index_select(0, rows_.positives)) {}
+        positives_(documents_.index_select(0, rows_.positives)) {
+    if (!options.mask_duplicates || texts.empty()) return;
+    require(std::ssize(texts) == unit.size(0), "the batch has {} vectors, but {} texts", unit.size(0), texts.size());
+    texts_ = at::tensor(std::vector<double>(texts.begin(), texts.end()), unit.options()).index_select(0, rows_.documents);
+  }
 
   LossAndGradient run();
-  std::map<std::string, double> metrics() const;
+  /// Returns the metrics of the blocks that run() has seen; before run(), computes them.
+  std::map<std::string, double> metrics();
 
  private:
   /// Similarities of some anchors with the documents; kNever for documents of other items without use_batch.
@@ -83,20 +87,37 @@ class InfoNce {
   };
   std::int64_t size() const { return anchors_.size(0); }
   Block block(std::int64_t begin) const;
+  /// Sets similarities [b, M] to kNever for the other documents that have the positive's text.
+  void leave_out_duplicates(const Tensor& own, Tensor& similarities) const;
   double add_block(const Block& block);
+  void note_similarities(const Block& block);
 
   const InfoNceOptions& options_;
   const Tensor& unit_;
   Rows rows_;
   Tensor anchors_, documents_, positives_;
+  Tensor texts_;  ///< [M] hashes of the documents; undefined: duplicates count
   Tensor grad_anchors_, grad_documents_, grad_positives_;
+
+  /// Sums over the anchors seen so far, for the metrics.
+  struct {
+    double positive = 0.0, negative = 0.0, negatives = 0.0, lead = 0.0, leads = 0.0;
+    std::int64_t anchors = 0;
+  } seen_;
 };
+
+void InfoNce::leave_out_duplicates(const Tensor& own, Tensor& similarities) const {
+  if (!texts_.defined()) return;
+  const Tensor same = texts_.unsqueeze(0).eq(texts_.index_select(0, own.squeeze(1)).unsqueeze(1));
+  similarities.masked_fill_(same.scatter_(1, own, 0), kNever);
+}
 
 InfoNce::Block InfoNce::block(std::int64_t begin) const {
   Block b{begin, std::min(kAnchorBlock, size() - begin), {}, {}, {}};
   b.own = rows_.positives.narrow(0, begin, b.count).unsqueeze(1);
   b.documents = anchors_.narrow(0, begin, b.count).mm(documents_.t());
   b.positive = b.documents.gather(1, b.own).squeeze(1);
+  leave_out_duplicates(b.own, b.documents);
   if (options_.use_batch) return b;
   const Tensor items = at::arange(begin, begin + b.count, rows_.items.options()).unsqueeze(1);
   b.documents.masked_fill_(rows_.items.unsqueeze(0).ne(items), kNever);
@@ -114,7 +135,11 @@ double InfoNce::add_block(const Block& b) {
     for (Tensor& part : parts) part = part.masked_fill(part.gt(bound), kNever);
   }
   if (qq) parts[1].diagonal(b.begin).fill_(kNever);  // the anchor itself
-  if (dd) parts.push_back(positives.mm(documents_.t()).scatter_(1, b.own, kNever));
+  if (dd) {
+    Tensor others = positives.mm(documents_.t()).scatter_(1, b.own, kNever);
+    leave_out_duplicates(b.own, others);
+    parts.push_back(others);
+  }
   const Tensor logits = at::cat(parts, 1) / options_.temperature, sums = at::logsumexp(logits, {1});
   const double scale = 1.0 / (options_.temperature * static_cast<double>(size()));
   const Tensor weights = at::exp(logits - sums.unsqueeze(1)) * scale;
@@ -143,26 +168,31 @@ LossAndGradient InfoNce::run() {
   grad_documents_ = at::zeros_like(documents_);
   grad_positives_ = at::zeros_like(positives_);
   double sum = 0.0;
-  for (std::int64_t begin = 0; begin < size(); begin += kAnchorBlock) sum += add_block(block(begin));
+  for (std::int64_t begin = 0; begin < size(); begin += kAnchorBlock) {
+    const Block b = block(begin);
+    note_similarities(b);
+    sum += add_block(b);
+  }
   grad_documents_.index_add_(0, rows_.positives, grad_positives_);
   Tensor gradient = at::zeros_like(unit_);
   gradient.index_add_(0, rows_.anchors, grad_anchors_).index_add_(0, rows_.documents, grad_documents_);
   return {sum / static_cast<double>(size()), gradient};
 }
 
-std::map<std::string, double> InfoNce::metrics() const {
-  double positive = 0.0, negative = 0.0, lead = 0.0, negatives = 0.0, leads = 0.0;
-  for (std::int64_t begin = 0; begin < size(); begin += kAnchorBlock) {
-    const Block b = block(begin);
-    const Tensor others = b.documents.scatter(1, b.own, kNever), exists = others.ne(kNever), any = exists.any(1);
-    positive += b.positive.sum().item<double>();
-    negative += others.masked_fill(exists.logical_not(), 0.0).sum().item<double>();
-    negatives += exists.sum().item<double>();
-    lead += (b.positive - others.amax({1})).masked_fill(any.logical_not(), 0.0).sum().item<double>();
-    leads += any.sum().item<double>();
-  }
-  std::map<std::string, double> all = {{"mean_pos", positive / static_cast<double>(size())}};
-  if (negatives > 0) all["mean_neg"] = negative / negatives, all["margin"] = lead / leads;
+void InfoNce::note_similarities(const Block& b) {
+  const Tensor others = b.documents.scatter(1, b.own, kNever), exists = others.ne(kNever), any = exists.any(1);
+  seen_.positive += b.positive.sum().item<double>();
+  seen_.negative += others.masked_fill(exists.logical_not(), 0.0).sum().item<double>();
+  seen_.negatives += exists.sum().item<double>();
+  seen_.lead += (b.positive - others.amax({1})).masked_fill(any.logical_not(), 0.0).sum().item<double>();
+  seen_.leads += any.sum().item<double>();
+  seen_.anchors += b.count;
+}
+
+std::map<std::string, double> InfoNce::metrics() {
+  while (seen_.anchors < size()) note_similarities(block(seen_.anchors));
+  std::map<std::string, double> all = {{"mean_pos", seen_.positive / static_cast<double>(size())}};
+  if (seen_.negatives > 0) all["mean_neg"] = seen_.negative / seen_.negatives, all["margin"] = seen_.lead / seen_.leads;
   return all;
 }
 
@@ -170,7 +200,7 @@ std::map<std::string, double> InfoNce::metrics() const {
 struct Pairs {
   Tensor first, second;  ///< [I, D]
   Rows rows;
-  Pairs(const Tensor& vectors, std::span<const std::int64_t> offsets) : rows(rows_of(offsets, {}, vectors)) {
+  Pairs(const Tensor& vectors, std::span<const std::int64_t> offsets) : rows(rows_of(offsets, vectors)) {
     require(2 * rows.anchors.size(0) == vectors.size(0),
             "the pair losses take items of two texts, but the batch has {} for {} items", vectors.size(0), rows.anchors.size(0));
     first = vectors.index_select(0, rows.anchors);
@@ -268,18 +298,24 @@ std::map<std::string, double> pair_metrics(const Tensor& unit, std::span<const s
 }  // namespace
 
 BatchLossResult embedding_loss(const EmbeddingOptions& options, const Tensor& vectors, std::span<const std::int64_t> item_offsets,
-                               std::span<const double> labels) {
+                               std::span<const double> labels, std::span<const double> texts) {
   const Tensor x = vectors.to(at::kDouble);
   const bool of_pairs = options.loss != "infonce";
   const Tensor y = of_pairs ? labels_like(labels, x, item_offsets.size() - 1) : Tensor();
+  require_widths(options, x.size(1));
   auto widths = options.widths;
   if (widths.empty()) widths.emplace_back(x.size(1), 1.0);
   BatchLossResult result{.loss = 0.0, .metrics = {}, .gradient = at::zeros_like(x)};
   for (const auto& [width, weight] : widths) {
-    require(width <= x.size(1), "mrl_dims has the width {}, but the model's vectors have {} numbers", width, x.size(1));
     const UnitVectors unit(x.narrow(1, 0, width));
-    const LossAndGradient part =
-        of_pairs ? pair_loss(options, unit.values, item_offsets, y) : InfoNce(options.infonce, unit.values, item_offsets).run();
+    LossAndGradient part;
+    if (of_pairs) {
+      part = pair_loss(options, unit.values, item_offsets, y);
+    } else {
+      InfoNce infonce(options.infonce, unit.values, item_offsets, texts);
+      part = infonce.run();
+      if (width == x.size(1)) result.metrics = infonce.metrics();
+    }
     result.loss += weight * part.loss;
     result.gradient.narrow(1, 0, width).add_(unit.backward(part.gradient), weight);
   }
@@ -287,9 +323,10 @@ BatchLossResult embedding_loss(const EmbeddingOptions& options, const Tensor& ve
 }
 
 std::map<std::string, double> embedding_metrics(const EmbeddingOptions& options, const Tensor& vectors,
-                                                std::span<const std::int64_t> item_offsets, std::span<const double> labels) {
+                                                std::span<const std::int64_t> item_offsets, std::span<const double> labels,
+                                                std::span<const double> texts) {
   const UnitVectors unit(vectors.to(at::kDouble));
-  if (options.loss == "infonce") return InfoNce(options.infonce, unit.values, item_offsets).metrics();
+  if (options.loss == "infonce") return InfoNce(options.infonce, unit.values, item_offsets, texts).metrics();
   return pair_metrics(unit.values, item_offsets, labels_like(labels, unit.values, item_offsets.size() - 1));
 }
 

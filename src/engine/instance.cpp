@@ -3,23 +3,112 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/core/random_id.h"
 #include "qft/device/scalar_type.h"
-#include "qft/device/upload.h"
+#include "qft/io/file.h"
+#include "qft/io/model_files.h"
+#include "qft/io/storage.h"
 #include "qft/model/pissa.h"
+#include "qft/model/spec.h"
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
-#include <memory>
+#include <exception>
 #include <optional>
+#include <string>
+#include <system_error>
 #include <utility>
 
-#include "pissa_start.h"
 #include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
 
 namespace qft::engine {
 namespace {
+
+namespace fs = std::filesystem;
+
+/// A file of initial factors (model/pissa.h) that each rank can open while this object lives; open handles stay valid. Only rank
+/// 0 may see output_dir, so the other ranks copy the file to their node's temporary directory.
+class PissaStart {
+ public:
+  /// `resumed`: the checkpoint that training resumes from, as rank 0 sees it; empty: computes new factors from the weights of
+  /// `files`. Collective; throws Error on all ranks.
+  PissaStart(const model::ModelSpec& spec, const io::ModelFiles& files, std::uint64_t seed, const std::filesystem::path& resumed,
+             comm::Communicator& comm);
+
+  std::unique_ptr<io::TensorFile> open() const;
+
+ private:
+  struct TemporaryFile {
+    ~TemporaryFile();
+    std::filesystem::path file;
+  };
+  TemporaryFile temporary_;
+  std::filesystem::path file_;
+};
+
+/// Copies rank 0's file `from` to `to` on all other ranks. Collective.
+void copy_to_others(const fs::path& from, const fs::path& to, comm::Communicator& comm) {
+  constexpr std::uint64_t kPiece = 4 << 20;
+  std::optional<io::File> source;
+  std::unique_ptr<io::WritableFile> copy;
+  std::int64_t size = 0;
+  comm::agreed(comm, [&] {
+    if (comm.rank() == 0)
+      size = static_cast<std::int64_t>(source.emplace(io::File::open_read(from)).size());
+    else
+      copy = io::posix_storage().create(to);
+  });
+  const auto bytes = static_cast<std::uint64_t>(comm::broadcast_value(comm, size));
+  std::exception_ptr failure;  // keep broadcasting after a failure: the other ranks wait for each piece
+  std::vector<char> piece(std::min(bytes, kPiece));
+  for (std::uint64_t begin = 0; begin < bytes; begin += kPiece) {
+    const std::uint64_t count = std::min(kPiece, bytes - begin);
+    try {
+      if (source && !failure) source->pread(begin, piece.data(), count);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    comm.host().broadcast(piece.data(), count, DType::u8, 0);
+    try {
+      if (copy && !failure) copy->append(piece.data(), count);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
+  comm::agreed(comm, [&] {
+    if (failure) std::rethrow_exception(failure);
+    if (copy) copy->close();
+  });
+}
+
+PissaStart::TemporaryFile::~TemporaryFile() {
+  std::error_code ignored;
+  if (!file.empty()) fs::remove(file, ignored);
+}
+
+PissaStart::PissaStart(const model::ModelSpec& spec, const io::ModelFiles& files, std::uint64_t seed, const fs::path& resumed,
+                       comm::Communicator& comm) {
+  const bool first = comm.rank() == 0;
+  comm::agreed(comm, [&] {
+    const fs::path own = fs::temp_directory_path() / fmt::format("qft-{}-{}", random_hex(), model::kPissaInitFile);
+    file_ = first && !resumed.empty() ? resumed / model::kPissaInitFile : own;
+    if (file_ == own) temporary_.file = own;
+    if (first && !resumed.empty()) model::open_initial_factors(file_);
+  });
+  if (resumed.empty()) {
+    if (first)
+      log::info("PiSSA: decomposing the weights, {}", spec.adapter.lora.pissa->iterations < 0
+                                                          ? std::string("exactly (pissa_iter: 16 is faster)")
+                                                          : fmt::format("by {} iterations", spec.adapter.lora.pissa->iterations));
+    model::write_initial_factors(spec, files, seed, io::posix_storage(), file_, comm);
+  }
+  copy_to_others(file_, file_, comm);
+}
+
+std::unique_ptr<io::TensorFile> PissaStart::open() const {
+  return model::open_initial_factors(file_);
+}
 
 /// Returns the part of a parameter's box that lies in `flat`, a part of its unit's buffer.
 model::Shard shard_of(const model::ParamSpec& p, const model::Shard& flat) {

@@ -1,21 +1,67 @@
 #include "qft/engine/model_source.h"
 
 #include "qft/comm/exchange.h"
+#include "qft/config/bound_field.h"
+#include "qft/config/dump.h"
 #include "qft/core/error.h"
+#include "qft/core/hash.h"
 #include "qft/engine/reference.h"
+#include "qft/io/file.h"
+#include "qft/model/adapter_config.h"
 
 #include <utility>
 
 #include "adapter_choice.h"
+#include <fmt/format.h>
 
 namespace qft::engine {
 namespace {
+
+namespace fs = std::filesystem;
 
 model::ModelConfig scaled(const model::ModelConfig& own, const config::RunConfig& config, Use use) {
   if (config.model.rope_scaling.empty()) return own;
   const bool by_length = use == Use::training || config.is_given("cutoff_len");
   const std::int64_t before = own.first_positions(), tokens = by_length ? config.data.cutoff_len : 2 * before;
   return tokens <= before ? own : own.scaled_to(tokens, config.model.rope_scaling);
+}
+
+/// Throws on all ranks if the keys of the stage differ: environment variables may set them, and mpirun exports variables to other
+/// nodes only if it is told to. Collective.
+void require_same_keys(const config::RunConfig& config, comm::Communicator& comm) {
+  config::RunConfig copy = config;
+  const auto fields = config::bound_fields(copy);
+  nlohmann::ordered_json values;
+  for (const config::StageKey& row : config.stage().keys)
+    if (const config::BoundField* bound = config::find_field(fields, row.key); bound != nullptr)
+      values[std::string(row.key)] = config::field_value(bound->field, bound->ref);
+  const std::vector<std::string> all = comm::all_gather_strings(comm, values.dump());
+  for (std::size_t rank = 1; rank < all.size(); ++rank)
+    if (all[rank] != all[0])
+      fail_config(
+          "the keys of stage {} differ between ranks: rank 0 has {}, rank {} has {}: write them into the run file, or export the "
+          "environment variables to all ranks (mpirun -x NAME)",
+          config.stage().name, all[0], rank, all[rank]);
+}
+
+/// Hashes the weights of a folder, independent of the folder's name.
+void add_weights(Hasher& hasher, const fs::path& dir) {
+  for (const fs::path& file : io::weight_files(dir)) {
+    hasher.update(file.filename().string());
+    hasher.update(io::sampled_hash(io::File::open_read(file)));
+  }
+}
+
+void add_adapter(Hasher& hasher, const fs::path& dir) {
+  hasher.update(hash_file(dir / model::kAdapterConfigFile));
+  add_weights(hasher, dir);
+}
+
+std::string quantization_words(const config::ModelArgs& m) {
+  if (!m.quantization_bit) return "none";
+  std::string text = fmt::format("{} bits, {}", *m.quantization_bit, m.quantization_method);
+  if (*m.quantization_bit == 4) text += fmt::format(", {}{}", m.quantization_type, m.double_quantization ? ", double" : "");
+  return text;
 }
 
 }  // namespace
@@ -49,6 +95,7 @@ ModelSource ModelSource::read(const config::RunConfig& config, Use use) {
 }
 
 ModelSource ModelSource::read(const config::RunConfig& config, Use use, comm::Communicator& comm) {
+  require_same_keys(config, comm);
   ModelSource source;
   comm::agreed(comm, [&] { source = read(config, use); });
   return source;
@@ -83,6 +130,16 @@ void require_shareable_prompts(const config::RunConfig& config, const model::Rop
 std::string problem_of(const config::RunConfig& config, const model::ModelConfig& model, std::int64_t labels) {
   const auto& f = config.finetuning;
   return f.problem_type.empty() && !model.problem_type.empty() ? model.problem_type : f.effective_problem_type(labels);
+}
+
+ModelIdentity model_identity_of(const config::RunConfig& config, const ModelSource& source) {
+  Hasher model, adapters;
+  model.update(source.config().raw);
+  add_weights(model, source.dir());
+  for (const AdapterSource& adapter : source.merged()) add_adapter(adapters, adapter.dir);
+  if (source.live()) add_adapter(adapters, source.live()->dir);
+  const bool bare = source.merged().empty() && !source.live();
+  return {model.hex(), bare ? "none" : adapters.hex(), quantization_words(config.model)};
 }
 
 }  // namespace qft::engine

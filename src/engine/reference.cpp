@@ -7,7 +7,6 @@
 #include "qft/engine/objectives.h"
 #include "qft/tokenizer/tokenizer.h"
 
-#include <string>
 #include <utility>
 
 #include <c10/core/ScalarType.h>

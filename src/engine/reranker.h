@@ -37,10 +37,10 @@ class RerankerLoss final : public parallel::Objective {
   parallel::ObjectiveKind kind() const override { return parallel::ObjectiveKind::sequence_level; }
   double denominator() const override;
   /// acc: pointwise the share of documents with (score > 0) == label, listwise the share of groups whose first document scores
-  /// highest. Over groups of at least two documents: mrr, the mean of 1 / place of the relevant document, and ndcg, of 1 / log2(1
-  /// + place); documents with an equal score stand behind it.
+  /// highest. mrr: the mean of 1 / place of the relevant document, and ndcg, of 1 / log2(1 + place); documents with an equal
+  /// score stand behind it. Metrics of groups are over groups of at least two documents. NaN if a score that they read is not
+  /// finite.
   std::span<const std::string_view> metrics() const override;
-  void known_gradient(const model::MicroInput& in, const at::Tensor& grad) const override;
   at::Tensor observe(const model::MicroInput& in, const parallel::Logprobs& scores, const at::Tensor& grad) const override;
 
  private:

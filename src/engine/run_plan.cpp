@@ -3,24 +3,206 @@
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
+#include "qft/core/units.h"
 #include "qft/device/backends.h"
 #include "qft/device/device.h"
 #include "qft/device/memory.h"
 #include "qft/engine/objectives.h"
 #include "qft/engine/precision.h"
 #include "qft/engine/reference.h"
+#include "qft/model/classifier.h"
+#include "qft/model/load.h"
 #include "qft/model/merge.h"
+#include "qft/model/pissa.h"
+#include "qft/model/sentence_files.h"
+#include "qft/model/spec.h"
 #include "qft/plan/feasibility.h"
+#include "qft/tokenizer/tokenizer.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "model_spec.h"
+#include "adapter_choice.h"
+#include "embedding.h"
+#include "sentence_modules.h"
+#include <fmt/ranges.h>
 
 namespace qft::engine {
 namespace {
+
+model::FreezeConfig freeze_of(const config::FinetuningArgs& f, std::int64_t layers) {
+  return {f.use_llama_pro ? model::FreezeConfig::expanded_layers(f.freeze_trainable_layers, layers)
+                          : model::FreezeConfig::last_layers(f.freeze_trainable_layers, layers),
+          f.freeze_trainable_modules, f.freeze_extra_modules};
+}
+
+/// LoRA+ (Hayou et al. 2024): sets the learning rate ratio of B and of vectors to A, grouped as PEFT and LLaMA-Factory do.
+void set_rates(model::ModelSpec& spec, double ratio) {
+  for (model::UnitSpec& unit : spec.units)
+    for (model::ParamSpec& p : unit.params)
+      if (p.trainable && (p.role == model::Role::lora_b || p.shape.size() == 1)) p.lr_factor = ratio;
+}
+
+/// Throws ConfigError if the run file names a module or parameter that the model lacks. PEFT would ignore it silently.
+void require_targets(const config::RunConfig& config, const model::ModelSpec& spec) {
+  const auto& f = config.finetuning;
+  if (spec.adapter.targets().target_pattern.empty()) {
+    const std::vector<std::string> modules = model::lora_modules(spec.config);
+    const model::AdapterTargets& targets = spec.adapter.targets();
+    for (const std::string& name : spec.adapter.oft.enabled() ? f.oft_target : f.lora_target)
+      if (name != "all" && std::ranges::find(targets.targets, name) == targets.targets.end())
+        fail_config("{} '{}' is not a linear module of this {}: use all, or some of {}", targets.key, name,
+                    spec.config.model_type, fmt::join(modules, ", "));
+  }
+  spec.require_adapter_targets();
+  if (spec.adapter.lora.pissa) model::require_pissa(spec);
+  if (!spec.adapter.lora.enabled()) return;
+  for (const std::string& name : f.lora_target_parameters) {
+    model::LoraConfig one;
+    one.target_parameters = {name};
+    bool found = false;
+    for (const model::Layer& layer : spec.layers)
+      for (const model::SubLayerSpec& sublayer : layer)
+        for (const model::ParamGroup& group : sublayer.params)
+          found = found || (group.is_stack() && one.targets_parameter(group.stack));
+    if (!found)
+      fail_config("lora_target_parameters '{}' is not a parameter of this {}: {}", name, spec.config.model_type,
+                  spec.config.experts.count > 0 ? "it has experts.gate_up_proj and experts.down_proj" : "it has no experts");
+  }
+  if (!f.lora_target_parameters.empty() && spec.adapter.lora.dropout > 0.0)
+    fail_config(
+        "lora_dropout {} cannot be combined with lora_target_parameters: PEFT has no dropout there; set it to 0, or name the "
+        "experts' linears in lora_target",
+        spec.adapter.lora.dropout);
+}
+
+ops::Quantization quantization_of(const config::ModelArgs& model) {
+  if (!model.quantization_bit) return {};
+  if (*model.quantization_bit == 4)
+    return {model.quantization_type == "fp4" ? ops::QuantFormat::fp4 : ops::QuantFormat::nf4, model.double_quantization};
+  return {model.quantization_method == "fp8" ? ops::QuantFormat::fp8 : ops::QuantFormat::int8};
+}
+
+model::Head head_of(const config::RunConfig& config, const ModelSource& source) {
+  switch (config.stage().head) {
+    case config::HeadKind::language_model:
+      break;
+    case config::HeadKind::value:
+      return model::Head::value;
+    case config::HeadKind::classifier:
+      return model::Head::classifier(labels_of(config));
+    case config::HeadKind::vector:
+      return model::Head::vector(source.config().hidden_size);
+    case config::HeadKind::token_difference: {
+      const AnswerTokens tokens = answer_tokens(config, source.trains());
+      return model::Head::token_difference(tokens.positive, tokens.negative);
+    }
+  }
+  return model::Head::language_model;
+}
+
+std::string words_of_labels(std::int64_t labels) {
+  return labels > 0 ? fmt::format("a classifier of {}", count_noun(labels, "label")) : std::string("no classifier");
+}
+
+/// Returns the keys for a model of this many labels, for messages. Rerankers, and models that `dir` shows to be rerankers, have
+/// one label and no num_labels.
+std::string keys_for(std::int64_t labels, const config::RunConfig& config, const std::filesystem::path& dir) {
+  const bool ranks =
+      config.stage().sample == config::SampleKind::ranking || model::sentence_model(dir) == model::SentenceModel::other;
+  if (labels == 1 && ranks) return kClassificationKeys;
+  return fmt::format("stage: seq_cls and num_labels: {}", labels);
+}
+
+/// Returns the stage for messages, with the key that selects its head.
+std::string stage_words(const config::RunConfig& config) {
+  const auto& f = config.finetuning;
+  return config.stage().sample == config::SampleKind::ranking
+             ? fmt::format("stage {} with reranker_type {}", f.stage, f.reranker_type)
+             : fmt::format("stage {}", f.stage);
+}
+
+/// Throws ConfigError if the live adapter has another head than the run.
+void require_head_of_adapter(const config::RunConfig& config, const ModelSource& source, std::int64_t asked,
+                             std::int64_t labels) {
+  if (!source.live() || labels == asked) return;
+  const std::string described = sentence_keys(source.live()->dir);
+  const std::string keys = labels > 0           ? keys_for(labels, config, source.live()->dir)
+                           : !described.empty() ? described
+                           : config.stage().sample == config::SampleKind::ranking
+                               ? "reranker_type: generative if it is a generative reranker"
+                               : "stage and num_labels as in its training";
+  fail_config("{}: {} asks for {}, but the adapter '{}' is of {}: set {}{}",
+              config.is_given("stage") ? config.given.find("stage")->second : "the run file", stage_words(config),
+              words_of_labels(asked), source.live()->dir.string(), words_of_labels(labels), keys,
+              source.trains() ? ", or create_new_adapter: true, which merges it and trains a new one" : "");
+}
+
+/// Throws ConfigError if the run's head differs from the head of the adapter or the model. Training may replace the model's.
+void require_head(const config::RunConfig& config, const ModelSource& source, const model::AdapterConfig& own) {
+  const model::ModelConfig& model = source.config();
+  const auto& f = config.finetuning;
+  const std::int64_t asked = config.stage().classifies() ? labels_of(config) : 0;
+  const std::int64_t labels = own.targets().labels;
+  if (asked > 0) model::require_classifier(model, stage_words(config));
+  for (const AdapterSource& merged : source.merged())
+    if (const std::int64_t theirs = merged.config.targets().labels; theirs > 0 && theirs != asked)
+      fail_config("the adapter '{}' is of {}, and merging it for {} would lose its head: leave it out, or set {}",
+                  merged.dir.string(), words_of_labels(theirs), stage_words(config), keys_for(theirs, config, merged.dir));
+  require_head_of_adapter(config, source, asked, labels);
+  if (model.labels == 0 || labels > 0 || model.labels == asked) {
+    const bool has_kind = asked > 0 && config.stage().sample != config::SampleKind::ranking;  // a reranker's scores have none
+    if (has_kind && !model.problem_type.empty() && f.problem_type.empty() &&
+        model.problem_type != f.effective_problem_type(asked))
+      fail_config("'{}' is a classifier of problem_type {}, and num_labels: {} alone means {}: write problem_type",
+                  config.model.model_name_or_path, model.problem_type, asked, f.effective_problem_type(asked));
+    return;
+  }
+  fail_config("{} asks for {}, but '{}' is {} by its config.json: set {}", stage_words(config), words_of_labels(asked),
+              config.model.model_name_or_path, words_of_labels(model.labels), keys_for(model.labels, config, source.dir()));
+}
+
+/// Returns how the weights lie in memory: as the run file asks, or as a model with quantised linears stores them; those are used
+/// unchanged and do not train.
+model::WeightStorage storage_of(const config::RunConfig& config, const ModelSource& source, model::Finetuning method) {
+  const model::ModelConfig& model = source.config();
+  if (!model.stored) return model::WeightStorage::in(quantization_of(config.model));
+  const std::string kind = model::describe(*model.stored), path = config.model_path();
+  if (config.model.quantization_bit)
+    fail_config("{}: quantization_bit is {}, but '{}' is already quantised ({}): remove the key",
+                config.is_given("quantization_bit") ? config.given.find("quantization_bit")->second : "the run file",
+                *config.model.quantization_bit, path, kind);
+  if (source.trains() && method != model::Finetuning::adapter)
+    fail_config("finetuning_type is {}, but '{}' is quantised ({}), and quantised weights cannot be trained: set it to lora",
+                config.finetuning.finetuning_type, path, kind);
+  return model::weight_storage_of(*model.stored, source.has_weights() ? &source.files() : nullptr);
+}
+
+/// Returns the spec of the run's model: with a sequence head in stages rm and seq_cls, and with the adapter of `source` or,
+/// without one, of the run file. Opens weight files only for quantised models. Throws ConfigError if run file and model do not
+/// fit.
+model::ModelSpec spec_of(const config::RunConfig& config, const ModelSource& source) {
+  const model::AdapterConfig adapter = adapter_of(config, source);
+  const config::FinetuningArgs& f = config.finetuning;
+  const bool training = source.trains(), freeze = training && f.finetuning_type == "freeze";
+  const auto method = adapter.enabled() ? model::Finetuning::adapter
+                      : freeze          ? model::Finetuning::freeze
+                                        : model::Finetuning::full;
+  const model::ModelConfig& architecture = source.config();
+  require_head(config, source, adapter);
+  require_modules(config, source);
+  if (training && config.stage().head == config::HeadKind::vector) require_widths(embedding_options(f), architecture.hidden_size);
+  if (training) require_shareable_prompts(config, architecture.rope);
+  model::ModelSpec spec =
+      model::ModelSpec::build(architecture, method, adapter, storage_of(config, source, method), head_of(config, source),
+                              freeze ? freeze_of(f, architecture.num_layers) : model::FreezeConfig{});
+  if (training && adapter.enabled() && !source.live()) require_targets(config, spec);
+  if (training && f.loraplus_lr_ratio) set_rates(spec, *f.loraplus_lr_ratio);
+  return spec;
+}
 
 /// Throws ConfigError if layers are to run as CUDA graphs but cannot.
 void require_graphs(const plan::RunPlan& run, c10::Device device) {
@@ -56,6 +238,10 @@ std::string head_names(const model::Head& head) {
 void require_value_head(const config::RunConfig& config, const ModelSource& source, const model::ModelSpec& spec) {
   if (const auto file = head_file(source, spec); !file.path.empty()) return model::require_value_head(spec, file);
   if (source.trains()) return;
+  const std::filesystem::path dir = model::sentence_folder(source.dir(), source.last_adapter());
+  if (const std::string keys = sentence_keys(dir); !keys.empty() && config.stage().sample != config::SampleKind::ranking)
+    fail_config("'{}' has no {}, and stage is {}: by '{}' set {}", source.dir().string(), head_names(spec.head),
+                config.finetuning.stage, (dir / model::kModulesFile).string(), keys);
   const auto& [adapters, model] = std::pair(config.model.adapter_name_or_path, config.model.model_name_or_path);
   fail_config("'{}' has no {}: it is not a {}; set {} to an output_dir of stage {}, or set another stage",
               adapters.empty() ? model : adapters.back(), head_names(spec.head),

@@ -3,8 +3,8 @@
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/encode/chat_template.h"
+#include "qft/encode/template_comparison.h"
 #include "qft/encode/template_to_jinja.h"
-#include "qft/encode/trained_template.h"
 #include "qft/io/companion_files.h"
 #include "qft/tokenizer/tokenizer.h"
 

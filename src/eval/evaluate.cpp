@@ -10,8 +10,6 @@
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
 
-#include <cmath>
-#include <optional>
 #include <vector>
 
 #include "lines_file.h"
@@ -116,7 +114,9 @@ Evaluation evaluate(const config::RunConfig& config, comm::Communicator& comm, c
   });
   const auto instance = infer::load_for_inference(config, source, comm, device);
   const auto set = engine::open_eval_data(config, instance->spec().config, comm);
-  engine::require_labels(set, config, comm);
+  bool needs_labels = wanted.likelihood;  // anchors alone have embeddings, but no loss
+  comm::agreed(comm, [&] { needs_labels = needs_labels || engine::has_documents(set, config); });
+  if (needs_labels) engine::require_labels(set, config, comm);
   const auto reference = wanted.likelihood ? engine::load_reference_beside(config, source, *instance, comm, device) : nullptr;
   Evaluation result{config.model.model_name_or_path,
                     source.live() ? source.live()->dir.string() : std::string(),

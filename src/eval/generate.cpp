@@ -10,11 +10,10 @@
 #include "qft/core/units.h"
 #include "qft/device/scalar_type.h"
 #include "qft/engine/data_setup.h"
-#include "qft/engine/model_identity.h"
+#include "qft/engine/model_source.h"
 #include "qft/engine/precision.h"
 #include "qft/infer/answer_all.h"
 #include "qft/infer/load_model.h"
-#include "qft/io/model_files.h"
 
 #include <algorithm>
 #include <chrono>

@@ -147,10 +147,8 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
                           const std::string& bar) {
   std::vector<std::pair<std::string, engine::EvalSet>> sets;
   comm::agreed(comm, [&] {
-    if (config.data.eval_on_each_dataset)
-      sets = set.by_dataset();
-    else
-      sets.emplace_back("", set);
+    if (config.data.eval_on_each_dataset) sets = set.by_dataset();
+    if (!config.data.eval_on_each_dataset || engine::objective_of(config).metrics_of_set) sets.emplace_back("", set);
   });
   std::vector<std::unique_ptr<loader::EvalLoader>> loaders;
   std::int64_t rounds = 0;
@@ -163,9 +161,10 @@ PerplexityResult evaluate(const config::RunConfig& config, engine::Instance& ins
                      Progress(bar, rounds, !bar.empty() && comm.rank() == 0)};
   std::vector<PassResult> parts;
   for (const auto& loader : loaders) parts.push_back(pass_over(*loader, passes));
-  PerplexityResult result{score(config, joined(parts)), {}};
-  for (std::size_t s = 0; config.data.eval_on_each_dataset && s < sets.size(); ++s)
-    result.by_dataset.emplace_back(sets[s].first, score(config, parts[s]));
+  const bool has_whole = !sets.empty() && sets.back().first.empty();
+  PerplexityResult result{score(config, has_whole ? parts.back() : joined(parts)), {}};
+  for (std::size_t s = 0; s < sets.size(); ++s)
+    if (!sets[s].first.empty()) result.by_dataset.emplace_back(sets[s].first, score(config, parts[s]));
   return result;
 }
 

@@ -11,17 +11,68 @@
 #include "qft/encode/record_source.h"
 #include "qft/engine/token_rows.h"
 #include "qft/infer/generator.h"
-#include "qft/infer/stop_tokens.h"
+#include "qft/io/storage.h"
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
+#include <string_view>
+#include <system_error>
+#include <unistd.h>
 #include <utility>
 #include <variant>
 
-#include "piped_file.h"
-
 namespace qft::eval {
 namespace {
+
+namespace fs = std::filesystem;
+
+/// A copy of the piped input in a new folder under the system's temporary folder: .json if it begins with { or [, else .txt. The
+/// destructor removes both.
+class PipedFile {
+ public:
+  static constexpr std::string_view kName = "standard input";
+
+  /// Reads standard input to its end. Throws ConfigError if it is a terminal or empty, Error if the copy cannot be written.
+  PipedFile();
+  ~PipedFile();
+  PipedFile(const PipedFile&) = delete;
+  PipedFile& operator=(const PipedFile&) = delete;
+
+  const std::filesystem::path& path() const { return path_; }
+  /// Returns `message` with the copy's path replaced by kName.
+  std::string named(std::string message) const;
+
+ private:
+  std::filesystem::path path_;
+};
+
+PipedFile::PipedFile() {
+  if (isatty(STDIN_FILENO) != 0) fail_config("--input is -, but nothing is piped in: cat prompts.jsonl | qft generate ...");
+  const std::string bytes(std::istreambuf_iterator<char>(std::cin), {});
+  const std::size_t first = bytes.find_first_not_of(" \t\r\n");
+  if (first == std::string::npos) fail_config("--input is -, but standard input is empty: pipe records or lines in");
+  std::string folder = (fs::temp_directory_path() / "qft-XXXXXX").string();
+  require(mkdtemp(folder.data()) != nullptr, "cannot make a folder in '{}' for standard input: set TMPDIR",
+          fs::temp_directory_path().string());
+  path_ = fs::path(folder) / (bytes[first] == '{' || bytes[first] == '[' ? "input.json" : "input.txt");
+  io::write_file(io::posix_storage(), path_, bytes);
+}
+
+PipedFile::~PipedFile() {
+  std::error_code ignored;
+  fs::remove_all(path_.parent_path(), ignored);
+}
+
+std::string PipedFile::named(std::string message) const {
+  const std::string copy = path_.string();
+  for (std::size_t at = message.find(copy); at != message.npos; at = message.find(copy, at + kName.size()))
+    message.replace(at, copy.size(), kName);
+  return message;
+}
 
 /// Returns how to read `input`.
 encode::DatasetSpec spec_of(const std::string& input, const config::RunConfig& config) {

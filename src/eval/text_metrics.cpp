@@ -1,7 +1,6 @@
 #include "qft/eval/text_metrics.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>

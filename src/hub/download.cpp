@@ -5,8 +5,8 @@
 #include "qft/core/log.h"
 #include "qft/core/progress.h"
 #include "qft/core/random_id.h"
+#include "qft/core/thread.h"
 #include "qft/core/units.h"
-#include "qft/core/workers.h"
 #include "qft/net/url.h"
 
 #include <algorithm>
@@ -16,7 +16,6 @@
 #include <set>
 #include <utility>
 
-#include "file_lock.h"
 #include "part_file.h"
 
 namespace qft::hub {

@@ -1,7 +1,6 @@
 // Downloads files from a hub to a store: several in parallel, each resumed after an interruption and verified.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "store.h"

@@ -5,11 +5,8 @@
 #include "qft/io/file.h"
 #include "qft/net/url.h"
 
-#include <algorithm>
-
 #include "cache.h"
 #include "download.h"
-#include "selection.h"
 
 namespace qft::hub {
 namespace {

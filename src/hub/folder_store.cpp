@@ -1,6 +1,5 @@
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
-#include "qft/core/json.h"
 #include "qft/core/random_id.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
@@ -11,7 +10,7 @@
 #include <filesystem>
 
 #include "cache.h"
-#include "file_lock.h"
+#include "part_file.h"
 #include "store.h"
 
 namespace qft::hub {

@@ -4,7 +4,6 @@
 #include "qft/io/storage.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 
 #include "cache.h"

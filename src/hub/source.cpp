@@ -3,10 +3,8 @@
 #include "qft/core/error.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <initializer_list>
 

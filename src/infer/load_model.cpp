@@ -1,7 +1,6 @@
 #include "qft/infer/load_model.h"
 
 #include "qft/checkpoint/branch.h"
-#include "qft/checkpoint/checkpoint.h"
 #include "qft/core/convert.h"
 #include "qft/core/log.h"
 #include "qft/device/scalar_type.h"

@@ -26,7 +26,7 @@ std::vector<std::string> dataset_files(const RunConfig& c, const fs::path& dir) 
   names.insert(names.end(), c.data.eval_dataset.begin(), c.data.eval_dataset.end());
   std::ranges::sort(names);
   names.erase(std::unique(names.begin(), names.end()), names.end());
-  for (const auto& spec : encode::load_dataset_info(dir, names, c.folders))
+  for (const auto& spec : encode::load_dataset_info(dir, names, c.folders, encode::stage_for_datasets(c)))
     for (const fs::path& file : spec.files) {
       const std::string inside = fs::absolute(file).lexically_relative(fs::absolute(dir)).generic_string();
       if (!inside.empty() && !inside.starts_with("..") && std::ranges::find(files, inside) == files.end())

@@ -5,7 +5,6 @@
 #include "qft/hub/fetch.h"
 #include "qft/inputs/staged.h"
 
-#include <filesystem>
 #include <string>
 #include <vector>
 

@@ -6,7 +6,7 @@
 #include "qft/core/units.h"
 #include "qft/inputs/inputs.h"
 #include "qft/inputs/staged.h"
-#include "qft/io/identity.h"
+#include "qft/io/file.h"
 #include "qft/job/stop_signal.h"
 
 #include <algorithm>

@@ -5,7 +5,7 @@
 #include "qft/core/log.h"
 #include "qft/core/random_id.h"
 #include "qft/core/units.h"
-#include "qft/io/identity.h"
+#include "qft/io/file.h"
 #include "qft/io/storage.h"
 
 #include <algorithm>

@@ -19,9 +19,9 @@ OpenAttribute open_attribute(const Object& object, const std::string& name, bool
   OpenAttribute a;
   a.label = object.label() + "@" + name;
   require(object.has_attribute(name), "'{}' has no attribute '{}'", object.label(), name);
-  a.attribute = own(H5Aopen(object.id(), name.c_str(), H5P_DEFAULT), close_attribute, "cannot open attribute", a.label);
-  a.space = own(H5Aget_space(a.attribute.get()), close_space, "cannot read attribute", a.label);
-  a.type = own(H5Aget_type(a.attribute.get()), close_type, "cannot read attribute", a.label);
+  a.attribute = own(H5Aopen(object.id(), name.c_str(), H5P_DEFAULT), H5Aclose, "cannot open attribute", a.label);
+  a.space = own(H5Aget_space(a.attribute.get()), H5Sclose, "cannot read attribute", a.label);
+  a.type = own(H5Aget_type(a.attribute.get()), H5Tclose, "cannot read attribute", a.label);
   const hssize_t n = check(H5Sget_simple_extent_npoints(a.space.get()), "cannot read attribute", a.label);
   a.elements = static_cast<hsize_t>(n);
   require(!scalar || a.elements == 1, "attribute '{}' has {} elements instead of 1", a.label, a.elements);
@@ -45,15 +45,15 @@ T get_number(const Object& object, const std::string& name, H5T_class_t wanted, 
 void set_number(Object& object, const std::string& name, hid_t in_file, hid_t in_memory, const void* value) {
   const Lock lock;
   const std::string label = object.label() + "@" + name;
-  const Handle space = own(H5Screate(H5S_SCALAR), close_space, "cannot make attribute", label);
-  const Handle attribute = own(H5Acreate2(object.id(), name.c_str(), in_file, space.get(), H5P_DEFAULT, H5P_DEFAULT),
-                               close_attribute, "cannot make attribute", label);
+  const Handle space = own(H5Screate(H5S_SCALAR), H5Sclose, "cannot make attribute", label);
+  const Handle attribute = own(H5Acreate2(object.id(), name.c_str(), in_file, space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose,
+                               "cannot make attribute", label);
   check(H5Awrite(attribute.get(), in_memory, value), "cannot write attribute", label);
 }
 
 std::vector<std::string> read_variable(const OpenAttribute& a) {
   std::vector<char*> pointers(a.elements, nullptr);
-  const Handle memory = own(H5Tcopy(H5T_C_S1), close_type, "cannot read attribute", a.label);
+  const Handle memory = own(H5Tcopy(H5T_C_S1), H5Tclose, "cannot read attribute", a.label);
   check(H5Tset_size(memory.get(), H5T_VARIABLE), "cannot read attribute", a.label);
   check(H5Tset_cset(memory.get(), H5Tget_cset(a.type.get())), "cannot read attribute", a.label);
   check(H5Aread(a.attribute.get(), memory.get(), pointers.data()), "cannot read attribute", a.label);
@@ -142,7 +142,7 @@ void Object::write_strings(const std::string& name, std::span<const std::string_
   std::vector<char> buffer(std::max<std::size_t>(1, values.size() * width), '\0');
   for (std::size_t i = 0; i < values.size(); ++i)
     std::copy(values[i].begin(), values[i].end(), buffer.begin() + static_cast<std::ptrdiff_t>(i * width));
-  const Handle type = own(H5Tcopy(H5T_C_S1), close_type, "cannot make attribute", label);
+  const Handle type = own(H5Tcopy(H5T_C_S1), H5Tclose, "cannot make attribute", label);
   check(H5Tset_size(type.get(), width), "cannot make attribute", label);
   check(H5Tset_strpad(type.get(), H5T_STR_NULLPAD), "cannot make attribute", label);
   check(H5Tset_cset(type.get(), H5T_CSET_UTF8), "cannot make attribute", label);
@@ -150,8 +150,8 @@ void Object::write_strings(const std::string& name, std::span<const std::string_
   const Handle space = own(scalar  ? H5Screate(H5S_SCALAR)
                            : n > 0 ? H5Screate_simple(1, &n, nullptr)
                                    : H5Screate(H5S_NULL),
-                           close_space, "cannot make attribute", label);
-  const Handle attribute = own(H5Acreate2(id(), name.c_str(), type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT), close_attribute,
+                           H5Sclose, "cannot make attribute", label);
+  const Handle attribute = own(H5Acreate2(id(), name.c_str(), type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT), H5Aclose,
                                "cannot make attribute", label);
   if (scalar || n > 0) check(H5Awrite(attribute.get(), type.get(), buffer.data()), "cannot write attribute", label);
 }

@@ -38,28 +38,6 @@ Handle own(hid_t id, Handle::Close close, const char* what, const std::string& l
   return Handle(check(id, what, label), close);
 }
 
-int close_file(std::int64_t id) {
-  return H5Fclose(id);
-}
-int close_group(std::int64_t id) {
-  return H5Gclose(id);
-}
-int close_dataset(std::int64_t id) {
-  return H5Dclose(id);
-}
-int close_attribute(std::int64_t id) {
-  return H5Aclose(id);
-}
-int close_space(std::int64_t id) {
-  return H5Sclose(id);
-}
-int close_type(std::int64_t id) {
-  return H5Tclose(id);
-}
-int close_properties(std::int64_t id) {
-  return H5Pclose(id);
-}
-
 Handle::Handle(Handle&& other) noexcept : id_(std::exchange(other.id_, -1)), close_(other.close_) {}
 
 Handle& Handle::operator=(Handle&& other) noexcept {

@@ -31,16 +31,9 @@ T check(T result, const char* what, const std::string& label) {
   return result;
 }
 
-/// Wraps an identifier that an HDF5 call returned; throws like check() if the call failed.
+/// Wraps an identifier that an HDF5 call returned; `close` is HDF5's function for it. Throws like check() if the
+/// call failed.
 Handle own(hid_t id, Handle::Close close, const char* what, const std::string& label);
-
-int close_file(std::int64_t id);
-int close_group(std::int64_t id);
-int close_dataset(std::int64_t id);
-int close_attribute(std::int64_t id);
-int close_space(std::int64_t id);
-int close_type(std::int64_t id);
-int close_properties(std::int64_t id);
 
 hid_t file_type(Type type);
 hid_t memory_type(Type type);

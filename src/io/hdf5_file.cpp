@@ -66,7 +66,7 @@ void probe_open(const fs::path& path, MPI_Comm comm) {
 }
 
 Handle access_properties(MPI_Comm comm, const std::string& label) {
-  Handle access = own(H5Pcreate(H5P_FILE_ACCESS), close_properties, "cannot set up", label);
+  Handle access = own(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "cannot set up", label);
   if (comm != MPI_COMM_NULL) {
     check(H5Pset_fapl_mpio(access.get(), comm, MPI_INFO_NULL), "cannot set up MPI-IO for", label);
     check(H5Pset_coll_metadata_write(access.get(), true), "cannot set up MPI-IO for", label);
@@ -84,7 +84,7 @@ Handle access_properties(MPI_Comm comm, const std::string& label) {
 }
 
 Handle untimed(hid_t property_class, const std::string& label) {
-  Handle properties = own(H5Pcreate(property_class), close_properties, "cannot set up", label);
+  Handle properties = own(H5Pcreate(property_class), H5Pclose, "cannot set up", label);
   check(H5Pset_obj_track_times(properties.get(), false), "cannot set up", label);
   return properties;
 }
@@ -92,6 +92,21 @@ Handle untimed(hid_t property_class, const std::string& label) {
 herr_t collect_link(hid_t, const char* name, const H5L_info_t*, void* out) {
   static_cast<std::vector<std::string>*>(out)->emplace_back(name);
   return 0;
+}
+
+Type find_type(hid_t type, const std::string& label) {
+  for (int i = 0; i <= static_cast<int>(Type::f64); ++i) {
+    const auto candidate = static_cast<Type>(i);
+    if (check(H5Tequal(type, file_type(candidate)), "cannot read the type of", label) > 0) return candidate;
+  }
+  fail("dataset '{}' has an element type that qft does not read (it reads little-endian integers and floats)", label);
+}
+
+std::uint64_t product(const std::vector<std::uint64_t>& shape, Type type, const std::string& label) {
+  std::uint64_t bytes = size_of(type);
+  for (const std::uint64_t n : shape)
+    require(!__builtin_mul_overflow(bytes, n, &bytes), "dataset '{}' claims more than 2^64 bytes", label);
+  return bytes / size_of(type);
 }
 
 }  // namespace
@@ -107,11 +122,11 @@ File File::make(const fs::path& path, MPI_Comm comm, bool create) {
   Handle file;
   if (create) {
     const Handle creation = untimed(H5P_FILE_CREATE, label);
-    file = own(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), close_file, "cannot create", label);
+    file = own(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation.get(), access.get()), H5Fclose, "cannot create", label);
   } else {
-    file = own(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), close_file, "cannot open the HDF5 file", label);
+    file = own(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), H5Fclose, "cannot open the HDF5 file", label);
   }
-  Handle root = own(H5Gopen2(file.get(), "/", H5P_DEFAULT), close_group, "cannot open the root of", label);
+  Handle root = own(H5Gopen2(file.get(), "/", H5P_DEFAULT), H5Gclose, "cannot open the root of", label);
   return File(std::move(file), std::move(root), path, create ? kUnknownSize : fs::file_size(path));
 }
 
@@ -137,19 +152,19 @@ Dataset File::create_dataset(const std::string& name, Type type, const std::vect
     const std::string group = name.substr(0, slash);
     if (contains(group)) continue;
     const Handle properties = untimed(H5P_GROUP_CREATE, label);
-    own(H5Gcreate2(file_.get(), group.c_str(), H5P_DEFAULT, properties.get(), H5P_DEFAULT), close_group,
-        "cannot make the group of", label);
+    own(H5Gcreate2(file_.get(), group.c_str(), H5P_DEFAULT, properties.get(), H5P_DEFAULT), H5Gclose, "cannot make the group of",
+        label);
   }
   const std::vector<hsize_t> dims(shape.begin(), shape.end());
   const Handle space =
-      own(H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), close_space, "cannot shape dataset", label);
+      own(H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), H5Sclose, "cannot shape dataset", label);
   const Handle properties = untimed(H5P_DATASET_CREATE, label);
   check(H5Pset_layout(properties.get(), H5D_CONTIGUOUS), "cannot set up dataset", label);
   check(H5Pset_alloc_time(properties.get(), H5D_ALLOC_TIME_EARLY), "cannot set up dataset", label);
   check(H5Pset_fill_time(properties.get(), H5D_FILL_TIME_NEVER), "cannot set up dataset", label);
   Handle dataset =
       own(H5Dcreate2(file_.get(), name.c_str(), file_type(type), space.get(), H5P_DEFAULT, properties.get(), H5P_DEFAULT),
-          close_dataset, "cannot make dataset", label);
+          H5Dclose, "cannot make dataset", label);
   return Dataset(std::move(dataset), label, kUnknownSize);
 }
 
@@ -157,7 +172,7 @@ Dataset File::dataset(const std::string& name) const {
   const Lock lock;
   const std::string label = label_ + ":" + name;
   require(contains(name), "'{}' has no dataset '{}'", label_, name);
-  Handle dataset = own(H5Dopen2(file_.get(), name.c_str(), H5P_DEFAULT), close_dataset, "cannot open dataset", label);
+  Handle dataset = own(H5Dopen2(file_.get(), name.c_str(), H5P_DEFAULT), H5Dclose, "cannot open dataset", label);
   return Dataset(std::move(dataset), label, readable_bytes_);
 }
 
@@ -173,7 +188,7 @@ bool File::contains(const std::string& name) const {
 std::vector<std::string> File::list(const std::string& group) const {
   const Lock lock;
   const std::string label = label_ + ":" + group;
-  const Handle handle = own(H5Gopen2(file_.get(), group.c_str(), H5P_DEFAULT), close_group, "cannot open group", label);
+  const Handle handle = own(H5Gopen2(file_.get(), group.c_str(), H5P_DEFAULT), H5Gclose, "cannot open group", label);
   std::vector<std::string> names;
   hsize_t position = 0;
   check(H5Literate(handle.get(), H5_INDEX_NAME, H5_ITER_INC, &position, &collect_link, &names), "cannot list", label);
@@ -184,6 +199,58 @@ void File::close() {
   const Lock lock;
   handle_.reset();
   if (!file_.reset()) fail("cannot finish '{}': {}", label_, take_error_stack());
+}
+
+// `file_bytes`: size of the file, or 2^64 - 1 while the file is being written and not yet extended.
+Dataset::Dataset(Handle handle, std::string label, std::uint64_t file_bytes) : Object(std::move(handle), std::move(label)) {
+  const Handle type = own(H5Dget_type(id()), H5Tclose, "cannot read the type of", label_);
+  type_ = find_type(type.get(), label_);
+  const Handle space = own(H5Dget_space(id()), H5Sclose, "cannot read the shape of", label_);
+  const int rank = check(H5Sget_simple_extent_ndims(space.get()), "cannot read the shape of", label_);
+  require(rank == 1 || rank == 2, "dataset '{}' has {} dimensions instead of 1 or 2", label_, rank);
+  hsize_t dims[2] = {0, 0};
+  check(H5Sget_simple_extent_dims(space.get(), dims, nullptr), "cannot read the shape of", label_);
+  shape_.assign(dims, dims + rank);
+  elements_ = product(shape_, type_, label_);
+
+  const Handle properties = own(H5Dget_create_plist(id()), H5Pclose, "cannot read the layout of", label_);
+  const H5D_layout_t layout = H5Pget_layout(properties.get());
+  require(layout == H5D_CONTIGUOUS && H5Pget_external_count(properties.get()) == 0,
+          "dataset '{}' is not one contiguous piece of its file: repack it with h5repack -l CONTI -f NONE", label_);
+  if (elements_ == 0) return;
+  const haddr_t address = H5Dget_offset(id());
+  if (address == HADDR_UNDEF) fail("dataset '{}' was never written: {}", label_, take_error_stack());
+  offset_ = address;
+  require(offset_ <= file_bytes && bytes() <= file_bytes - offset_,
+          "dataset '{}' needs bytes [{}, {}), the file has {}: it is damaged or truncated", label_, offset_, offset_ + bytes(),
+          file_bytes);
+}
+
+void Dataset::transfer(std::uint64_t first, std::uint64_t count, Type type, void* in, const void* out, bool collective) const {
+  require(type == type_, "dataset '{}' holds {}, not {}", label_, name_of(type_), name_of(type));
+  require(first <= elements_ && count <= elements_ - first, "elements [{}, {}) of dataset '{}' requested, it has {}", first,
+          first + count, label_, elements_);
+  if (count == 0 && !collective) return;
+  const std::uint64_t row = shape_.size() == 2 ? shape_[1] : 1;
+  require(row <= 1 || (first % row == 0 && count % row == 0), "dataset '{}' is read and written in whole rows of {}", label_,
+          row);
+  const Lock lock;
+  const Handle space = own(H5Dget_space(id()), H5Sclose, "cannot select in", label_);
+  const hsize_t memory_count = count;
+  const Handle memory = own(H5Screate_simple(1, &memory_count, nullptr), H5Sclose, "cannot select in", label_);
+  if (count == 0) {
+    check(H5Sselect_none(space.get()), "cannot select in", label_);
+    check(H5Sselect_none(memory.get()), "cannot select in", label_);
+  } else {
+    const hsize_t start[2] = {first / row, 0}, extent[2] = {count / row, row};
+    check(H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, start, nullptr, extent, nullptr), "cannot select in", label_);
+  }
+  const Handle properties = own(H5Pcreate(H5P_DATASET_XFER), H5Pclose, "cannot set up a transfer of", label_);
+  if (collective) check(H5Pset_dxpl_mpio(properties.get(), H5FD_MPIO_COLLECTIVE), "cannot set up a transfer of", label_);
+  if (in != nullptr)
+    check(H5Dread(id(), memory_type(type_), memory.get(), space.get(), properties.get(), in), "cannot read", label_);
+  else if (out != nullptr || collective)
+    check(H5Dwrite(id(), memory_type(type_), memory.get(), space.get(), properties.get(), out), "cannot write", label_);
 }
 
 }  // namespace qft::io::h5

@@ -5,7 +5,6 @@
 #include "qft/core/member.h"
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
 #include "qft/io/torch_file.h"
 
 #include "qft/core/error.h"
-#include "qft/core/file_kind.h"
+#include "qft/core/file_ending.h"
 
 #include <algorithm>
 #include <array>

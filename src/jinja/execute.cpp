@@ -1,6 +1,5 @@
 // Runs statements, macros and loops.
 #include "interpreter.h"
-#include "unicode.h"
 
 namespace qft::jinja {
 namespace {

@@ -1,7 +1,5 @@
 #include "filters.h"
 
-#include "tables.h"
-
 namespace qft::jinja {
 namespace {
 

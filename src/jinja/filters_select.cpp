@@ -3,7 +3,7 @@
 #include <tuple>
 
 #include "filters.h"
-#include "tables.h"
+#include "methods.h"
 
 namespace qft::jinja::filters {
 namespace {

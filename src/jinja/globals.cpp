@@ -3,7 +3,6 @@
 #include <ctime>
 
 #include "methods.h"
-#include "tables.h"
 
 namespace qft::jinja {
 namespace {

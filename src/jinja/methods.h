@@ -1,4 +1,5 @@
-// Helpers shared by methods, filters and globals. Internal to the module.
+// Helpers shared by methods, filters and globals, and the names of supported filters and tests: the parser refuses others by
+// name. Internal to the module.
 #pragma once
 
 #include <cstdint>
@@ -30,5 +31,16 @@ std::optional<Value> read_integer(Runtime& rt, std::string_view text, std::int64
 std::optional<double> read_real(std::string_view text);
 /// Converts a number or a text as float() does. Fails if Python raises, except for a ValueError, which returns nothing.
 std::optional<double> to_real(Runtime& rt, const Value& value);
+
+struct FilterRow;
+struct TestRow;
+
+/// Returns null if there is none.
+const FilterRow* find_filter(std::string_view name);
+const TestRow* find_test(std::string_view name);
+/// Whether Jinja2 has the filter and this module does not.
+bool is_unsupported_filter(std::string_view name);
+/// Whether a name refers to a function if no variable has that name (range, namespace ...).
+bool is_global(std::string_view name);
 
 }  // namespace qft::jinja

@@ -3,8 +3,8 @@
 #include <optional>
 
 #include "big_integer.h"
+#include "methods.h"
 #include "parser.h"
-#include "tables.h"
 
 namespace qft::jinja {
 namespace {

@@ -1,6 +1,5 @@
 #include "runtime.h"
 
-#include <cmath>
 #include <cstdlib>
 #include <limits>
 

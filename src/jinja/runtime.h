@@ -4,7 +4,6 @@
 #include "qft/core/error.h"
 #include "qft/jinja/template.h"
 
-#include <ctime>
 #include <initializer_list>
 #include <string>
 #include <string_view>

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "methods.h"
 #include "runtime.h"
-#include "tables.h"
 
 namespace qft::jinja {
 

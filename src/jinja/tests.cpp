@@ -1,6 +1,5 @@
 // The table of tests, used after `is`.
 #include "methods.h"
-#include "tables.h"
 #include "unicode.h"
 
 namespace qft::jinja {

@@ -1,6 +1,5 @@
 // str(), repr() and json.dumps() for values.
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <numeric>
 

@@ -4,7 +4,6 @@
 #include "qft/core/python_json.h"
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>

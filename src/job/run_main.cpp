@@ -2,7 +2,7 @@
 
 #include "qft/comm/work.h"
 #include "qft/core/error.h"
-#include "qft/core/log_file.h"
+#include "qft/core/log.h"
 #include "qft/core/thread.h"
 #include "qft/job/watchdog.h"
 
@@ -12,7 +12,6 @@
 #include <cstdlib>
 #include <new>
 #include <optional>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>

@@ -1,7 +1,8 @@
 #include "qft/job/stop_signal.h"
 
-#include "qft/core/launcher.h"
+#include "qft/core/program.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <string_view>
@@ -56,6 +57,8 @@ void catch_unless_ignored(int signal, const struct sigaction& action) {
   if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
 }
 
+constexpr double kLeastMargin = 60.0;
+
 }  // namespace
 
 void catch_stop_signals() {
@@ -90,6 +93,25 @@ void stop_before_training(comm::Communicator& comm, const std::function<void()>&
   if (asked == 0) return;
   if (leave) leave();
   throw Stopped(kNothingTrained);
+}
+
+TimeLimit::TimeLimit(double max_hours, std::optional<double> job_end, double now) : job_end_(job_end) {
+  if (max_hours > 0) stop_at_ = now + 3600.0 * max_hours;
+}
+
+void TimeLimit::observe_step(double seconds) {
+  slowest_step_ = std::max(slowest_step_, seconds);
+}
+void TimeLimit::observe_save(double seconds) {
+  slowest_save_ = std::max(slowest_save_, seconds);
+}
+
+double TimeLimit::margin() const {
+  return std::max(kLeastMargin, 3.0 * (slowest_step_ + slowest_save_));
+}
+
+bool TimeLimit::reached(double now) const {
+  return (stop_at_ && now >= *stop_at_) || (job_end_ && now >= *job_end_ - margin());
 }
 
 }  // namespace qft::job

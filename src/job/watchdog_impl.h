@@ -1,4 +1,4 @@
-// The state of a watchdog. watchdog.cpp has its thread, watchdog_start.cpp the meeting of the ranks.
+// The state of a watchdog. Private to job.
 #pragma once
 
 #include "qft/job/watchdog.h"

@@ -3,7 +3,7 @@
 #include "qft/core/error.h"
 #include "qft/core/file_ending.h"
 #include "qft/core/hash.h"
-#include "qft/encode/record_texts.h"
+#include "qft/encode/record_converter.h"
 #include "qft/loader/schedule.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ std::vector<Finding> kinds() {
           {"unknown_role", "conversations with a role that the tags do not name", true, 0, {}},
           {"roles_out_of_order", "conversations whose roles do not alternate, or that end with a question", true, 0, {}},
           {"no_answer", "records without the answer that the stage learns", true, 0, {}},
-          {"empty", "records without any token", true, 0, {}},
+          {"empty", "records without any token, or with an empty text instead of an anchor or its document", true, 0, {}},
           {"empty_output", "samples whose answer is empty or was cut off", true, 0, {}},
           {"encoding", "records with replacement (U+FFFD) or control characters: text that was decoded wrongly", true, 0, {}},
           {"special_token",
@@ -90,8 +90,8 @@ class CheckSink : public encode::ItemSink {
   }
 
   void drop(std::int32_t, encode::DropReason reason, const std::string& what) override {
-    constexpr Kind kKinds[encode::kDropReasons] = {role,         turns,        no_answer,
-                                                   empty_answer, nothing_left, unreadable};  // in the order of DropReason
+    constexpr Kind kKinds[encode::kDropReasons] = {role,         turns,      no_answer,   empty_answer,
+                                                   nothing_left, unreadable, nothing_left};  // in the order of DropReason
     note(kKinds[static_cast<std::size_t>(reason)], what);
   }
 
@@ -105,6 +105,7 @@ class CheckSink : public encode::ItemSink {
       hasher.update(sequence.span_weights.data(), sequence.span_weights.size() * sizeof(float));
       tokens += static_cast<std::int64_t>(sequence.ids.size());
       labels += sequence.num_labels();
+      longest_text = std::max(longest_text, std::ssize(sequence.ids));
       is_empty |= corpus_.learns_tokens() && lacks_answer(sequence);
     }
     const std::string place =
@@ -121,6 +122,7 @@ class CheckSink : public encode::ItemSink {
   }
 
   std::vector<std::int32_t> lengths, label_counts;
+  std::ptrdiff_t longest_text = 0;  // tokens
 
  private:
   // Reports only the first one of a record.
@@ -177,6 +179,7 @@ void add_lengths(const CheckSink& sink, DataReport& report) {
   report.median = sorted[last / 2];
   report.p90 = sorted[last * 9 / 10];
   report.longest = sorted.back();
+  if (report.longest_text) report.longest_text = sink.longest_text;
 }
 
 void add_steps(const CheckSink& sink, const config::RunConfig& config, int ranks, DataReport& report) {
@@ -207,6 +210,8 @@ DataReport check_data(config::RunConfig config, pack::CorpusPart part, int ranks
   const auto corpus = pack::Corpus::open(config, part);
   DataReport report;
   report.cutoff_len = config.data.cutoff_len;
+  report.token_labels = config.stage().token_labels;
+  if (config.stage().sequences == 0) report.longest_text = 0;
   report.findings = kinds();
   CheckSink sink(*corpus, report.findings);
   for (std::size_t chunk = 0; chunk < corpus->num_chunks(); ++chunk)
@@ -242,9 +247,10 @@ nlohmann::ordered_json DataReport::to_json() const {
 
 std::string DataReport::to_text() const {
   std::string text = fmt::format(
-      "{} records, {} samples, {} tokens ({} to learn)\n"
-      "tokens of a sample: shortest {}, median {}, 90 % up to {}, longest {} (cutoff_len {})\n",
-      records, samples, tokens, label_tokens, shortest, median, p90, longest, cutoff_len);
+      "{} records, {} samples, {} tokens{}\n"
+      "tokens of a sample: shortest {}, median {}, 90 % up to {}, longest {}{} (cutoff_len {})\n",
+      records, samples, tokens, token_labels ? fmt::format(" ({} to learn)", label_tokens) : "", shortest, median, p90, longest,
+      longest_text ? fmt::format("; longest text {}", *longest_text) : "", cutoff_len);
   if (total_steps > 0)
     text += fmt::format("steps: {} per epoch, {} in total, global batch {}\n", steps_per_epoch, total_steps, global_batch_size);
   for (const Finding& f : findings) {

@@ -253,9 +253,33 @@ std::string remedy_for(std::string_view key, const json& saved) {
   if (key == "row_tokens") return "set packing and cutoff_len as they were";
   if (key == "shuffle") return "set disable_shuffling as it was";
   if (key == "units_per_epoch") return "set dataloader_drop_last as it was";
-  if (key == "documents") return "set the limits of positives and negatives as they were";
   if (key == "total_steps" || key == "curriculum") return "set the curriculum and the run's length as they were";
   return "use the same data and the same val_size";
+}
+
+/// The limits of an item's documents stand in keys of the stage.
+void require_same_limits(const json& mine, const json& saved, config::SampleKind sample) {
+  const bool ranks = sample == config::SampleKind::ranking;
+  const std::pair<std::string_view, std::string_view> keys[] = {
+      {"groups", ranks ? "max_positive_samples" : ""}, {"negatives", ranks ? "max_negative_samples" : "infonce_hard_negatives"}};
+  std::string here, before, remedy;
+  const auto add = [](std::string& text, std::string_view key, const std::string& value) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", key, value);
+  };
+  for (const auto& [name, key] : keys) {
+    const json now = mine.value(name, json()), then = saved.is_object() ? saved.value(name, json()) : json();
+    if (now == then || key.empty() || then.is_null()) continue;
+    const auto shown = [](const json& limit) { return limit.is_string() ? "all (not set)" : limit.dump(); };
+    add(here, key, shown(now));
+    add(before, key, shown(then));
+    add(remedy, then.is_string() ? "leave out" : "set",
+        then.is_string() ? std::string(key) : fmt::format("{}: {}", key, then.dump()));
+  }
+  if (!here.empty())
+    fail_config(
+        "cannot resume: the run has {}, the checkpoint {}, so the documents of each step would differ: {}, or start a new run in "
+        "another output_dir (or here, with overwrite_output_dir: true)",
+        here, before, remedy);
 }
 
 }  // namespace
@@ -272,6 +296,7 @@ void Loader::resume(const json& position) {
   const json expected = identity();
   for (const auto& [key, mine] : expected.items()) {
     const json saved = position.value(key, json());
+    if (key == "documents") require_same_limits(mine, saved, schedule_.options().limits->sample);
     if (saved != mine)
       fail_config(
           "cannot resume: {} is {} here, {} in the checkpoint, so the order of the samples would differ: {}, or start a new run "

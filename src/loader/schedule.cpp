@@ -207,8 +207,7 @@ void StepSchedule::make_pools() {
 
 void StepSchedule::count_steps() {
   const LoaderOptions& options = options_;
-  global_batch_ = options.global_batch_size > 0 ? options.global_batch_size
-                                                : options.micro_batch_size * world_size_ * options.gradient_accumulation_steps;
+  global_batch_ = options.units_of_step(world_size_);
   units_together_ = global_batch_ % options.gradient_accumulation_steps == 0 ? global_batch_ / options.gradient_accumulation_steps
                                                                              : global_batch_;
   used_units_ = options.drop_last ? units_ - units_ % units_together_ : units_;

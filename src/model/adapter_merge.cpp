@@ -1,5 +1,7 @@
 #include "adapter_merge.h"
 
+#include "qft/core/error.h"
+
 #include <algorithm>
 
 #include "tensor_check.h"
@@ -39,6 +41,12 @@ std::unique_ptr<const WeightChange> Adapter::find(const ParamSpec& base) const {
 const io::TensorLocation* Adapter::replacement(const ParamSpec& base) const {
   const auto it = replacements_.find(base.name);
   return it == replacements_.end() ? nullptr : &it->second;
+}
+
+std::unique_ptr<WeightChange> change_of(const AdapterConfig& config, const io::TensorFile& file, const ChangedWeight& weight) {
+  QFT_ASSERT(config.enabled(), "'{}' does not belong to an adapter", file.path().string());
+  if (config.oft.enabled()) return oft_change(config.oft, file, weight);
+  return lora_change(file, weight);
 }
 
 }  // namespace qft::model

@@ -1,6 +1,5 @@
-#include "qft/model/architectures.h"
-
 #include "qft/core/error.h"
+#include "qft/model/config.h"
 
 #include <array>
 
@@ -10,6 +9,19 @@ namespace qft::model {
 namespace {
 
 constexpr Bias kAlways{nullptr, true}, kAttentionBias{"attention_bias", false}, kMlpBias{"mlp_bias", false};
+
+/// The properties that Qwen3's successors share: hybrids of gated attention and gated delta nets.
+constexpr Architecture hybrid(const char* model_type, const char* hf_class, Experts experts, Hybrid kind = Hybrid::separate) {
+  return {.model_type = model_type,
+          .hf_class = hf_class,
+          .qkv = kAttentionBias,
+          .o = kAttentionBias,
+          .qk_norm = QkNorm::heads,
+          .default_head_dim = 256,
+          .experts = experts,
+          .hybrid = kind,
+          .norms = NormKind::zero_centred};
+}
 
 constexpr auto kArchitectures = std::to_array<Architecture>({
     {.model_type = "llama", .hf_class = "LlamaForCausalLM", .qkv = kAttentionBias, .o = kAttentionBias, .mlp = kMlpBias},
@@ -41,49 +53,11 @@ constexpr auto kArchitectures = std::to_array<Architecture>({
      .default_head_dim = 128,
      .windows = Windows::if_enabled,
      .experts = Experts::qwen},
-    {.model_type = "qwen3_5",
-     .hf_class = "Qwen3_5ForConditionalGeneration",
-     .qkv = kAttentionBias,
-     .o = kAttentionBias,
-     .qk_norm = QkNorm::heads,
-     .default_head_dim = 256,
-     .hybrid = Hybrid::separate,
-     .norms = NormKind::zero_centred},
-    {.model_type = "qwen3_5_moe",
-     .hf_class = "Qwen3_5MoeForConditionalGeneration",
-     .qkv = kAttentionBias,
-     .o = kAttentionBias,
-     .qk_norm = QkNorm::heads,
-     .default_head_dim = 256,
-     .experts = Experts::qwen_shared,
-     .hybrid = Hybrid::separate,
-     .norms = NormKind::zero_centred},
-    {.model_type = "qwen3_5_moe_text",
-     .hf_class = "Qwen3_5MoeForCausalLM",
-     .qkv = kAttentionBias,
-     .o = kAttentionBias,
-     .qk_norm = QkNorm::heads,
-     .default_head_dim = 256,
-     .experts = Experts::qwen_shared,
-     .hybrid = Hybrid::separate,
-     .norms = NormKind::zero_centred},
-    {.model_type = "qwen3_5_text",
-     .hf_class = "Qwen3_5ForCausalLM",
-     .qkv = kAttentionBias,
-     .o = kAttentionBias,
-     .qk_norm = QkNorm::heads,
-     .default_head_dim = 256,
-     .hybrid = Hybrid::separate,
-     .norms = NormKind::zero_centred},
-    {.model_type = "qwen3_next",
-     .hf_class = "Qwen3NextForCausalLM",
-     .qkv = kAttentionBias,
-     .o = kAttentionBias,
-     .qk_norm = QkNorm::heads,
-     .default_head_dim = 256,
-     .experts = Experts::qwen_shared,
-     .hybrid = Hybrid::by_key_head,
-     .norms = NormKind::zero_centred},
+    hybrid("qwen3_5", "Qwen3_5ForConditionalGeneration", Experts::none),
+    hybrid("qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", Experts::qwen_shared),
+    hybrid("qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", Experts::qwen_shared),
+    hybrid("qwen3_5_text", "Qwen3_5ForCausalLM", Experts::none),
+    hybrid("qwen3_next", "Qwen3NextForCausalLM", Experts::qwen_shared, Hybrid::by_key_head),
     {.model_type = "olmo2",
      .hf_class = "Olmo2ForCausalLM",
      .qkv = kAttentionBias,
@@ -110,6 +84,12 @@ const Architecture& architecture_of(const std::string& model_type, const std::st
     known += known.empty() ? row.model_type : std::string(", ") + row.model_type;
   }
   fail("{}: model_type '{}' is not implemented (implemented: {})", where, model_type, known);
+}
+
+std::string modeling_module(const std::string& model_type) {
+  std::string_view package = architecture_of(model_type, "config.json").model_type;
+  if (package.ends_with("_text")) package.remove_suffix(5);
+  return fmt::format("transformers.models.{0}.modeling_{0}", package);
 }
 
 std::vector<std::string_view> architectures() {

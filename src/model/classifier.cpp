@@ -1,6 +1,7 @@
 #include "qft/model/classifier.h"
 
 #include "qft/core/error.h"
+#include "qft/model/tokenizer_changes.h"
 
 #include <nlohmann/json.hpp>
 
@@ -18,11 +19,10 @@ Head head_of(const ModelConfig& config, const AdapterConfig& adapter) {
   return labels > 0 ? Head::classifier(labels) : Head::language_model;
 }
 
-void require_classifier(const ModelConfig& config) {
+void require_classifier(const ModelConfig& config, std::string_view stage) {
   if (config.model_type.starts_with(kNoClassifierPrefix))
-    fail_config(
-        "stage seq_cls is not implemented for model_type {}: transformers lays out its classifier differently; use another model",
-        config.model_type);
+    fail_config("{} is not implemented for model_type {}: transformers lays out its classifier differently; use another model",
+                stage, config.model_type);
 }
 
 std::string classifier_config(const std::string& text, const ModelConfig& config, std::int64_t labels,
@@ -47,6 +47,14 @@ std::string classifier_config(const std::string& text, const ModelConfig& config
   if (!problem_type.empty()) json["problem_type"] = problem_type;
   json["tie_word_embeddings"] = false;
   return json.dump(2) + "\n";
+}
+
+std::string with_pad_token(const std::string& model_config, const std::filesystem::path& tokenizer) {
+  const auto id = padding_id(tokenizer);
+  if (!id) return model_config;
+  auto config = nlohmann::ordered_json::parse(model_config);
+  config["pad_token_id"] = *id;
+  return config.dump(2) + "\n";
 }
 
 }  // namespace qft::model

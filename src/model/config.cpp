@@ -15,11 +15,9 @@
 #include <tuple>
 
 #include "architecture.h"
-#include "config_keys.h"
 #include "config_reader.h"
+#include "file_traits.h"
 #include "rope_config.h"
-#include "text_names.h"
-#include "tied_head.h"
 #include <nlohmann/json.hpp>
 
 namespace qft::model {

@@ -1,8 +1,7 @@
-#include "config_keys.h"
-
 #include <algorithm>
 #include <string_view>
 
+#include "config_reader.h"
 #include <fmt/ranges.h>
 
 namespace qft::model {

@@ -1,4 +1,4 @@
-// Typed reading of config.json. Private to model.
+// Typed reading of config.json, and its known keys by kind of architecture. Private to model.
 #pragma once
 
 #include "qft/core/error.h"
@@ -7,7 +7,9 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "architecture.h"
 #include <nlohmann/json.hpp>
 
 namespace qft::model {
@@ -71,5 +73,11 @@ class ConfigReader {
   const nlohmann::json& object_;
   std::string where_;
 };
+
+/// Throws Error, naming the key, if a key changes the computation and is not implemented. Adds a line to `notes` with the keys
+/// that have a value but are not read. `text`: the decoder's configuration; `whole` itself unless the model is part of a larger
+/// one.
+void check_config_keys(const ConfigReader& whole, const ConfigReader& text, const Architecture& arch,
+                       std::vector<std::string>& notes);
 
 }  // namespace qft::model

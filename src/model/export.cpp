@@ -6,12 +6,12 @@
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
 #include "qft/model/classifier.h"
+#include "qft/model/sentence_files.h"
 
 #include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "export_formats.h"
 #include <nlohmann/json.hpp>
@@ -68,9 +68,10 @@ void correct_config(io::Storage& storage, const fs::path& dir, const MergedModel
   const std::optional<DType> asked = request.dtype;
   const Head& head = model.spec().head;
   if (head.classifies()) {
-    const std::string text = io::read_text_file(dir / io::kModelConfigFile);
-    io::write_file(storage, dir / io::kModelConfigFile,
-                   classifier_config(text, model.spec().config, head.values, request.problem_type));
+    const std::string text =
+        classifier_config(io::read_text_file(dir / io::kModelConfigFile), model.spec().config, head.values, request.problem_type);
+    const bool ranks = sentence_model(dir) == SentenceModel::other;
+    io::write_file(storage, dir / io::kModelConfigFile, ranks ? with_pad_token(text, dir) : text);
   }
   const bool stored = model.spec().config.stored.has_value(), untied = model.spec().untied;
   if (!asked && !stored && !untied) return;
@@ -146,6 +147,13 @@ ExportReport export_plain(io::Storage& storage, const ExportRequest& request, Me
   return report;
 }
 
+/// True if the tokenizer's files come unchanged from the folder of modules.json: its tokenizer appends the end token, and its
+/// chat template shows texts as sentence-transformers passes them.
+bool brings_tokenizer(const ExportRequest& request, const fs::path& described) {
+  return !request.fixed_tokenizer && !described.empty() && fs::exists(described / io::kTokenizerFile) &&
+         (described == request.adapter || request.tokenizer == request.base);
+}
+
 /// Throws ConfigError if the format cannot hold the model's head.
 void require_head_fits(const ExportRequest& request, const MergedModel& model) {
   const fs::path& from = request.adapter.empty() ? request.base : request.adapter;
@@ -154,7 +162,13 @@ void require_head_fits(const ExportRequest& request, const MergedModel& model) {
         "'{}' is a classifier with {} labels, and exporting classifiers to 4 bits or GGUF is not implemented: export in 16 bits, "
         "without export_quantization_bit and export_format",
         from.string(), model.spec().head.values);
-  if (const fs::path head = io::value_head_of(from); request.format == ExportFormat::gguf && !head.empty())
+  const bool gguf = request.format == ExportFormat::gguf || request.format == ExportFormat::gguf_q8_0;
+  if (const fs::path described = sentence_folder(request.base, request.adapter); gguf && !described.empty())
+    fail_config(
+        "'{}' has a {}: it is an embedding model or a reranker, and writing its pooling or scores to GGUF is not implemented: "
+        "export without export_format, or remove that file to export a language model",
+        described.string(), kModulesFile);
+  if (const fs::path head = io::value_head_of(from); gguf && !head.empty())
     fail_config(
         "'{}' is a reward model, and GGUF cannot hold its head ('{}'): export without export_format, or remove that file from "
         "the model",
@@ -166,7 +180,12 @@ void require_head_fits(const ExportRequest& request, const MergedModel& model) {
 void write_config_files(io::Storage& storage, const ExportRequest& request, const MergedModel& model, const fs::path& target) {
   io::copy_existing(storage, request.base, target, std::array{io::kModelConfigFile});
   write_generation_config(storage, request.base, target, request.changes);
-  write_tokenizer(storage, request.tokenizer, request.base, target, request.changes);
+  const fs::path described = sentence_folder(request.base, request.adapter);
+  if (brings_tokenizer(request, described))
+    write_tokenizer(storage, described, request.base, target, {});
+  else
+    write_tokenizer(storage, request.tokenizer, request.base, target, request.changes);
+  if (!described.empty()) copy_sentence_files(storage, described, target);
   if (!request.config.empty()) io::write_file(storage, target / io::kModelConfigFile, request.config);
   if (const ModelConfig& own = model.spec().config; request.config.empty() && own.rewritten)
     io::write_file(storage, target / io::kModelConfigFile, own.raw);

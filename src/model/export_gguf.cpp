@@ -1,5 +1,4 @@
 // Exports a model for llama.cpp: names, row order and metadata as in its convert_hf_to_gguf.py, for the architectures below.
-#include "qft/core/convert.h"
 #include "qft/core/error.h"
 #include "qft/core/progress.h"
 #include "qft/io/gguf.h"

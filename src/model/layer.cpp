@@ -2,8 +2,6 @@
 #include "qft/model/transformer.h"
 #include "qft/ops/norm.h"
 
-#include <ATen/ops/add.h>
-
 namespace qft::model {
 namespace {
 

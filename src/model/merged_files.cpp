@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "adapter_merge.h"
-#include "sources.h"
 #include "tensor_check.h"
 
 namespace qft::model {

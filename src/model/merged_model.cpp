@@ -5,11 +5,11 @@
 #include "qft/model/adapter_config.h"
 #include "qft/model/classifier.h"
 #include "qft/model/merge.h"
+#include "qft/model/sentence_files.h"
 
 #include <utility>
 
 #include "export_formats.h"
-#include "sources.h"
 #include "stored/stored_format.h"
 #include "tensor_check.h"
 
@@ -25,6 +25,19 @@ DType plain_type(const io::ModelFiles& files) {
   fail("'{}' holds no tensors of a floating type", files.dir().string());
 }
 
+/// Returns the head to export. Files of an embedding model may lack lm_head, which it does not use, though config.json unties it
+/// (Qwen3-Embedding-8B). Their tensors have no prefix if transformers' AutoModel saved them.
+Head exported_head(const ModelConfig& config, const AdapterConfig& own, const io::ModelFiles& files, const fs::path& base,
+                   const fs::path& adapter) {
+  const Head head = head_of(config, own);
+  if (head.kind != Head::Kind::language_model || config.tie_word_embeddings || files.find(kLmHead) != nullptr) return head;
+  const fs::path described = sentence_folder(base, adapter);
+  const bool pools = !described.empty() && sentence_model(described) == SentenceModel::embedding;
+  const bool by_adapter = !adapter.empty() && fits_task(SentenceModel::embedding, adapter);
+  const bool bare = adapter.empty() && config.text_prefix.empty();
+  return pools || by_adapter || bare ? Head::vector(config.hidden_size) : head;
+}
+
 ModelSpec spec_of(const fs::path& base, const io::ModelFiles& files, const fs::path& adapter, const ExportCode* code) {
   const AdapterConfig own = adapter.empty() ? AdapterConfig{} : read_adapter_config(adapter);
   const ModelConfig config = ModelConfig::load(base);
@@ -32,7 +45,7 @@ ModelSpec spec_of(const fs::path& base, const io::ModelFiles& files, const fs::p
     fail_config("the files of '{}' are quantised, and qft-ckpt cannot decode them: use qft export", base.string());
   return ModelSpec::build(config, own.enabled() ? Finetuning::adapter : Finetuning::full, own,
                           config.stored ? code->weight_storage(*config.stored, &files) : WeightStorage::in({}),
-                          head_of(config, own));
+                          exported_head(config, own, files, base, adapter));
 }
 
 io::ModelFiles open_merged(const fs::path& base, const std::vector<fs::path>& earlier) {

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "sources.h"
+#include "tensor_check.h"
 
 namespace qft::model {
 

@@ -1,8 +1,6 @@
 #include "rewritten_model.h"
 
 #include "qft/io/companion_files.h"
-#include "qft/io/file.h"
-#include "qft/io/model_files.h"
 
 #include <algorithm>
 #include <array>

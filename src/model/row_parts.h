@@ -1,7 +1,7 @@
 // Distributes a matrix's rows over all cores. Private to model.
 #pragma once
 
-#include "qft/core/workers.h"
+#include "qft/core/thread.h"
 
 #include <algorithm>
 #include <cstdint>

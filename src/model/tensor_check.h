@@ -1,4 +1,4 @@
-// Checks that the tensors in files match a model. Private to model.
+// Finds parameters in files, and checks that the files' tensors match a model. Needs no LibTorch. Private to model.
 #pragma once
 
 #include "qft/io/model_files.h"
@@ -32,5 +32,17 @@ const io::TensorEntry& factor_of(const io::TensorFile& file, const std::string& 
 void require_adapter_tensors(const ModelSpec& spec, const io::TensorFile& file);
 /// Returns the name of the base parameter that an adapter's parameter changes.
 std::string base_weight_of(const ParamSpec& factor);
+
+/// A tensor in a file, and the index of its first element in the logical tensor.
+struct Source {
+  io::TensorLocation at;
+  std::int64_t begin = 0;
+};
+/// Finds a base parameter in a model's files: one tensor, or the parts that ParamSpec::parts names. Throws Error if a tensor is
+/// missing, has another shape or is not of a floating type.
+std::vector<Source> sources_of(const ParamSpec& param, const io::ModelFiles& files);
+
+/// Returns the names that a plain model has for the tensors of a parameter that these files hold quantised, one per piece.
+std::vector<std::string> stored_weights(const ParamSpec& param);
 
 }  // namespace qft::model

@@ -2,7 +2,6 @@
 
 #include "qft/core/error.h"
 #include "qft/core/json.h"
-#include "qft/io/companion_files.h"
 #include "qft/io/file.h"
 #include "qft/io/model_files.h"
 
@@ -19,6 +18,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kEndToken = "eos_token";
+constexpr const char* kPadToken = "pad_token";
 constexpr const char* kEndIds = "eos_token_id";
 constexpr const char* kTemplateKey = "chat_template";
 constexpr const char* kToolTemplate = "tool_use";
@@ -161,6 +161,11 @@ Json with_first(std::int32_t id, const Json& others) {
 }
 
 }  // namespace
+
+std::optional<std::int32_t> padding_id(const fs::path& tokenizer) {
+  const std::string token = token_text(read_object(tokenizer / io::kTokenizerConfigFile), kPadToken);
+  return token.empty() ? std::nullopt : id_of(tokenizer, token);
+}
 
 io::ChatTemplates with_trained_template(io::ChatTemplates templates, const std::string& text) {
   templates.main = text;

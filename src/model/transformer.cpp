@@ -3,16 +3,14 @@
 #include "qft/core/error.h"
 #include "qft/device/upload.h"
 #include "qft/ops/embedding.h"
-#include "qft/ops/embedding_noise.h"
 #include "qft/ops/matmul_choice.h"
 #include "qft/ops/norm.h"
 #include "qft/ops/value_head.h"
-#include "qft/ops/vector_head.h"
 
 #include <algorithm>
 
-#include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
+#include <fmt/ranges.h>
 
 namespace qft::model {
 namespace {
@@ -42,6 +40,20 @@ void sequence_gradients(const Head& kind, const HeadWeights& head, const at::Ten
 }
 
 }  // namespace
+
+const InputColumn& InputColumns::at(std::string_view name) const {
+  const auto found = columns_.find(name);
+  if (found != columns_.end()) return found->second;
+  std::vector<std::string_view> names;
+  for (const auto& [other, column] : columns_) names.push_back(other);
+  fail("a micro-batch lacks the column '{}', which the objective reads; it has {}", name,
+       names.empty() ? std::string("none") : fmt::format("{}", fmt::join(names, ", ")));
+}
+
+at::Tensor InputColumns::find(std::string_view name) const {
+  const auto found = columns_.find(name);
+  return found == columns_.end() ? at::Tensor() : found->second.values;
+}
 
 MicroInput MicroInput::build(std::span<const std::int32_t> tokens, std::span<const std::int32_t> cu_seqlens,
                              std::span<const std::int32_t> label_positions, std::span<const std::int64_t> samples,

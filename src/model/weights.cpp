@@ -7,7 +7,6 @@
 
 #include "adapters/code.h"
 #include "binding.h"
-#include "sublayers/descriptions.h"
 
 namespace qft::model {
 namespace {

@@ -4,7 +4,6 @@
 
 #include <array>
 #include <openssl/evp.h>
-#include <utility>
 
 #include "library.h"
 #include <fmt/format.h>

@@ -1,6 +1,5 @@
 // Adafactor (Shazeer & Stern 2018, algorithms 4 and 5), as transformers' with scale_parameter and relative_step off, the
 // Trainer's settings: stores a matrix's second moments as the product of row means and column means.
-#include <algorithm>
 #include <cmath>
 
 #include "rules.h"

@@ -2,7 +2,6 @@
 // magnitude in fp32 next to codes of the dynamic map. Tensors that bitsandbytes keeps in fp32 (small tensors and embeddings) are
 // fp32 here too. A block that is cut between ranks has the magnitude of the whole block on each of them.
 #include "qft/comm/communicator.h"
-#include "qft/core/error.h"
 #include "qft/ops/dynamic_map.h"
 
 #include <algorithm>

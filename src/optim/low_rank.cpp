@@ -5,13 +5,49 @@
 #include <cmath>
 #include <limits>
 #include <string_view>
+#include <tuple>
 
-#include "singular_vectors.h"
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/linalg_qr.h>
+#include <ATen/ops/linalg_svd.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/where.h>
 
 namespace qft::optim {
 namespace {
+
+/// Returns the number of singular values, in descending order, that exceed the rounding error of 0.
+std::int64_t rank_of(const at::Tensor& g, const at::Tensor& values) {
+  const double epsilon =
+      g.scalar_type() == at::kDouble ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
+  const double least = values[0].item<double>() * static_cast<double>(std::max(g.size(0), g.size(1))) * epsilon;
+  return values.gt(least).sum().item<std::int64_t>();
+}
+
+/// Returns the vectors [., count] with signs that make the largest element of each positive.
+at::Tensor with_signs(const at::Tensor& vectors) {
+  const at::Tensor largest = vectors.gather(0, vectors.abs().argmax(0, /*keepdim=*/true));
+  return vectors * at::where(largest.lt(0.0), -1.0, 1.0);
+}
+
+/// Returns the first `count` singular vectors of g [rows, columns], fp32 or fp64: right ones [count, columns], or left ones
+/// [rows, count]. If g has a lower rank (an expert with few tokens, or a LoRA matrix), rounding would decide the signs of its
+/// vectors, and the vectors without a singular value entirely. So the largest element of each vector is made positive, and the
+/// remaining vectors are the axes orthogonalised against the others. Any layout of ranks then finds the same vectors.
+at::Tensor first_singular_vectors(const at::Tensor& g, std::int64_t count, bool right) {
+  const auto [left_vectors, values, right_vectors] = at::linalg_svd(g, /*full_matrices=*/false);
+  at::Tensor vectors = right ? right_vectors.narrow(0, 0, count).t() : left_vectors.narrow(1, 0, count);
+  const std::int64_t rank = rank_of(g, values), rest = count - rank;
+  if (rank < values.numel()) vectors = with_signs(vectors);
+  if (rest > 0) {
+    const at::Tensor known = vectors.narrow(1, 0, rank), axes = at::eye(vectors.size(0), rest, g.options());
+    const at::Tensor basis = std::get<0>(at::linalg_qr(at::cat({known, axes}, 1)));
+    vectors = at::cat({known, with_signs(basis.narrow(1, rank, rest))}, 1);
+  }
+  return right ? vectors.t() : vectors;
+}
 
 constexpr std::array<std::string_view, 4> kTypes = {"std", "reverse_std", "left", "right"};
 

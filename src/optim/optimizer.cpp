@@ -2,7 +2,7 @@
 
 #include "qft/comm/communicator.h"
 #include "qft/core/error.h"
-#include "qft/device/host_tensor.h"
+#include "qft/device/upload.h"
 
 #include <algorithm>
 #include <utility>

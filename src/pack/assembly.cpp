@@ -2,7 +2,7 @@
 
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
-#include "qft/core/workers.h"
+#include "qft/core/thread.h"
 
 #include <algorithm>
 #include <type_traits>

@@ -4,7 +4,7 @@
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
 #include "qft/core/log.h"
-#include "qft/core/workers.h"
+#include "qft/core/thread.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
 #include "qft/pack/reader.h"
@@ -15,7 +15,6 @@
 #include <fcntl.h>
 #include <mutex>
 #include <numeric>
-#include <optional>
 #include <unistd.h>
 
 #include "assembly.h"
@@ -246,6 +245,7 @@ PackSummary PackBuilder::summarise(const std::vector<PartSummary>& parts, std::s
     sum.sequences += part.elements[index_of(PackArray::sequence_offsets)];
     sum.tokens += part.elements[index_of(PackArray::tokens)];
     sum.labels += part.labels;
+    sum.empty_negatives += part.empty_negatives;
     sum.skipped.insert(sum.skipped.end(), part.skipped.begin(), part.skipped.end());
     for (const encode::Drops& drops : part.drops) sum.drops += drops;
   }

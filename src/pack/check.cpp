@@ -7,7 +7,7 @@
 #include <cmath>
 
 #include "arrays.h"
-#include "frame.h"
+#include "layout.h"
 
 namespace qft::pack {
 

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "passage_items.h"
+
 namespace qft::pack {
 namespace {
 
@@ -24,6 +26,18 @@ const std::vector<std::string>& dataset_names(const config::RunConfig& config, C
   return names;
 }
 
+/// min_label leaves out pairs by their label, so there must be pairs and a label.
+void check_min_label(const encode::DatasetSpec& spec, const config::Stage& stage) {
+  if (!spec.min_label) return;
+  if (stage.limits == nullptr)
+    fail_config("dataset '{}' has min_label {}, which only stages embedding and reranker use, and the stage is {}: remove it",
+                spec.name, *spec.min_label, stage.name);
+  if (!spec.passages || spec.columns.label.empty())
+    fail_config(
+        "dataset '{}' has min_label {}, but no column of {}: name it under columns in dataset_info.json, or remove min_label",
+        spec.name, *spec.min_label, spec.passages ? "labels (label)" : "positive documents (positive)");
+}
+
 void check_stage(const std::vector<encode::DatasetSpec>& specs, const config::Stage& stage) {
   const bool pairs = stage.has_pairs(), feedback = stage.sample == encode::SampleKind::feedback;
   const bool answers = stage.sample == encode::SampleKind::conversation;
@@ -31,6 +45,7 @@ void check_stage(const std::vector<encode::DatasetSpec>& specs, const config::St
     if (spec.passages && stage.limits == nullptr)
       fail_config("dataset '{}' has anchors with documents (column '{}'), which only stages embedding and reranker learn",
                   spec.name, spec.columns.positive);
+    check_min_label(spec, stage);
     if (feedback && spec.columns.kto_tag.empty())
       fail_config(
           "dataset '{}' has no marks, but stage kto learns from marks: name their column as kto_tag in dataset_info.json, or "
@@ -68,36 +83,6 @@ bool adds_bos_token(const std::filesystem::path& tokenizer_dir) {
   return json.is_object() && json.value("add_bos_token", nlohmann::json()) == true;
 }
 
-/// Adds the tags of an anchor with its documents. Returns why the record yields no item; throws Error if it contradicts the
-/// stage.
-std::optional<encode::Drop> add_passage_tags(encode::Conversation& conversation, const encode::DatasetSpec& spec,
-                                             encode::SampleKind sample) {
-  auto& passages = conversation.passages;
-  const std::string& column = spec.columns.positive;
-  if (conversation.prompt.size() != 1) return encode::Drop{encode::DropReason::turns, "expected one question without an answer"};
-  if (passages.empty() && !column.empty())
-    return encode::Drop{encode::DropReason::no_answer, fmt::format("'{}' is missing or null", column)};
-  const bool ranks = sample == encode::SampleKind::ranking;
-  if (!conversation.label.empty()) {
-    const double label = encode::parse_targets(conversation.label).front();
-    if (!ranks) conversation.tags.emplace_back(encode::kLabelTag, conversation.label);
-    if (ranks && (passages.size() != 1 || (label != 0.0 && label != 1.0)))
-      throw Error(fmt::format(
-          "'{}' is {}: one label belongs to one document, and is 1 (relevant) or 0; {} documents need a list of labels, "
-          "or columns positive and negative",
-          spec.columns.label, conversation.label, passages.size()));
-    if (ranks) passages.front().relevant = label == 1.0;
-  } else if (!ranks && !spec.columns.label.empty()) {
-    conversation.tags.emplace_back(encode::kLabelTag, "1.0");  // as in ms-swift
-  }
-  const auto relevant = std::ranges::count_if(passages, &encode::Passage::relevant);
-  if (!ranks && !passages.empty() && relevant != 1)
-    throw Error(fmt::format("'{}' holds {} positives, but an anchor of stage embedding has one: write a record for each", column,
-                            relevant));
-  conversation.tags.emplace_back(encode::kPositivesTag, std::to_string(relevant));
-  return std::nullopt;
-}
-
 nlohmann::json describe(const encode::DatasetSpec& spec) {
   const encode::ColumnNames& c = spec.columns;
   const encode::MessageTags& t = spec.tags;
@@ -129,6 +114,7 @@ RecordCounts& RecordCounts::operator+=(const RecordCounts& other) {
   records += other.records;
   truncated += other.truncated;
   bytes += other.bytes;
+  empty_negatives += other.empty_negatives;
   for (std::size_t i = 0; i < dropped.size(); ++i) dropped[i] += other.dropped[i];
   return *this;
 }
@@ -443,7 +429,8 @@ class Corpus::ChunkReader {
       if (!column.empty()) conversation.tags.emplace_back(encode::kLabelTag, conversation.label);
       encode(ref, where, conversation, counts);
     } else if (corpus_.stage_->limits != nullptr) {
-      if (auto why = add_passage_tags(conversation, spec_of(ref), corpus_.stage_->sample)) return drop(ref, *why, where, counts);
+      if (auto why = prepare_passages(conversation, spec_of(ref), corpus_.stage_->sample, counts.empty_negatives))
+        return drop(ref, *why, where, counts);
       encode(ref, where, conversation, counts);
     } else {
       encode(ref, where, conversation, counts);
@@ -480,6 +467,8 @@ class Corpus::ChunkReader {
   // Explains the encoder's reason with the names of the columns.
   static encode::Drop explain(encode::DropReason reason, const encode::DatasetSpec& spec) {
     const encode::ColumnNames& c = spec.columns;
+    if (reason == encode::DropReason::no_tokens && spec.passages)
+      return {reason, "cutoff_len leaves no token of a document: raise it, or shorten the query"};
     if (reason != encode::DropReason::no_answer) return {reason};
     if (spec.ranking)
       return {reason, fmt::format("'{}' or '{}' is missing or null", c.chosen.empty() ? c.messages : c.chosen, c.rejected)};

@@ -69,6 +69,11 @@ std::string excerpt(const std::string& text) {
   return quoted.substr(1, quoted.size() - 2);  // without the quotation marks
 }
 
+/// ", 12 to learn"; empty if the pack's stage does not learn tokens.
+std::string learned_words(const PackReader& pack, std::int64_t labels) {
+  return pack.attributes().stage_row().token_labels ? fmt::format(", {} to learn", labels) : "";
+}
+
 }  // namespace
 
 std::optional<config::SampleKind> sample_kind(const PackReader& pack) {
@@ -96,9 +101,10 @@ std::string format_items(const PackReader& pack, const tokenizer::Tokenizer& tok
   std::string text;
   for (std::int64_t i = 0; i < std::min(count, pack.num_items()); ++i) {
     const encode::EncodedItem item = pack.item(i);
-    text += fmt::format("\nitem {}: record {} of {}, category {}, {} tokens, {} to learn\n", i, item.source_index,
+    text += fmt::format("\nitem {}: record {} of {}, category {}, {} tokens{}\n", i, item.source_index,
                         pack.attributes().sources[static_cast<std::size_t>(item.dataset)].name, printable(item.category),
-                        pack.item_tokens()[static_cast<std::size_t>(i)], pack.item_labels()[static_cast<std::size_t>(i)]);
+                        pack.item_tokens()[static_cast<std::size_t>(i)],
+                        learned_words(pack, pack.item_labels()[static_cast<std::size_t>(i)]));
     for (std::size_t s = 0; s < item.sequences.size(); ++s) {
       if (item.sequences.size() > 1) text += sequence_name(pack, item, s) + ":\n";
       for (const Piece& piece : pieces_of(item.sequences[s], tokenizer))
@@ -111,17 +117,19 @@ std::string format_items(const PackReader& pack, const tokenizer::Tokenizer& tok
 
 std::vector<std::string> sample_lines(const PackReader& pack, std::int64_t number, const tokenizer::Tokenizer& tokenizer) {
   const encode::EncodedItem item = pack.item(number);
-  std::vector<std::string> lines = {fmt::format("first sample: record {} of {}; [[ ]] marks the learned text", item.source_index,
-                                                pack.attributes().sources[static_cast<std::size_t>(item.dataset)].name)};
+  std::vector<std::string> lines = {
+      fmt::format("first sample: record {} of {}{}", item.source_index,
+                  pack.attributes().sources[static_cast<std::size_t>(item.dataset)].name,
+                  pack.attributes().stage_row().token_labels ? "; [[ ]] marks the learned text" : "")};
   for (std::size_t s = 0; s < item.sequences.size(); ++s) {
     const encode::EncodedSequence& sequence = item.sequences[s];
     std::string text;
     for (const Piece& piece : pieces_of(sequence, tokenizer))
       text += piece.learned() ? "[[" + excerpt(piece.text) + "]]" + factor(piece) : excerpt(piece.text);
     const std::string name = sequence_name(pack, item, s);
-    lines.push_back(fmt::format("  {}{}, {} to learn: {}", name.empty() ? "" : name + ": ",
-                                count_noun(static_cast<std::int64_t>(sequence.ids.size()), "token"), sequence.num_labels(),
-                                text));
+    lines.push_back(fmt::format("  {}{}{}: {}", name.empty() ? "" : name + ": ",
+                                count_noun(static_cast<std::int64_t>(sequence.ids.size()), "token"),
+                                learned_words(pack, sequence.num_labels()), text));
   }
   return lines;
 }

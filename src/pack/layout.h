@@ -1,16 +1,24 @@
 // Computes the byte layout of a pack, and the ranges that each rank writes.
 #pragma once
 
+#include "qft/io/file.h"
+
 #include <array>
 #include <cstdint>
 #include <filesystem>
-#include <utility>
 #include <vector>
 
-#include "frame.h"
 #include "part.h"
 
 namespace qft::pack {
+
+/// Bytes [begin, end) of the file.
+struct ByteRange {
+  std::uint64_t begin = 0, end = 0;
+};
+
+/// Returns the CRC32C of the file's bytes outside `datasets`, which may be in any order, lie in the file and do not overlap.
+std::uint32_t frame_crc(const io::File& file, std::vector<ByteRange> datasets);
 
 /// Elements per array of the pack, without the leading 0 of offsets.
 using Sizes = std::array<std::int64_t, kPackArrays>;

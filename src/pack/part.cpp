@@ -31,7 +31,8 @@ json PartSummary::to_json() const {
           {"sequences_per_item", sequences_per_item},
           {"max_item_tokens", max_item_tokens},
           {"labels", labels},
-          {"source_bytes", source_bytes}};
+          {"source_bytes", source_bytes},
+          {"empty_negatives", empty_negatives}};
 }
 
 PartSummary PartSummary::from_json(const json& j) {
@@ -45,6 +46,7 @@ PartSummary PartSummary::from_json(const json& j) {
   j.at("max_item_tokens").get_to(summary.max_item_tokens);
   j.at("labels").get_to(summary.labels);
   j.at("source_bytes").get_to(summary.source_bytes);
+  j.at("empty_negatives").get_to(summary.empty_negatives);
   return summary;
 }
 

@@ -6,9 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "arrays.h"
@@ -23,7 +21,7 @@ struct PartSummary {
   std::vector<encode::Drops> drops;                  // per source
   std::vector<std::string> skipped;                  // "file:line: why"
   std::int64_t sequences_per_item = 0;               // the most, if it varies; 0: no items
-  std::int64_t max_item_tokens = 0, labels = 0, source_bytes = 0;
+  std::int64_t max_item_tokens = 0, labels = 0, source_bytes = 0, empty_negatives = 0;
 
   nlohmann::json to_json() const;
   static PartSummary from_json(const nlohmann::json& json);

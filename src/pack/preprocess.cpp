@@ -64,9 +64,9 @@ void check_same_inputs(const PackAttributes& attributes, comm::Communicator& com
 void log_result(const std::filesystem::path& path, const PackReport& report, const config::RunConfig& config,
                 const std::string& speed) {
   const PackSummary& s = report.summary;
-  log::info("packed {} into {}, {} tokens ({} to learn), {}: {} ({})", count_noun(s.records, "record"),
-            count_noun(s.items, "item"), s.tokens, s.labels, format_bytes(static_cast<double>(s.file_bytes)), path.string(),
-            speed);
+  log::info("packed {} into {}, {} tokens{}, {}: {} ({})", count_noun(s.records, "record"), count_noun(s.items, "item"), s.tokens,
+            config.stage().token_labels ? fmt::format(" ({} to learn)", s.labels) : "",
+            format_bytes(static_cast<double>(s.file_bytes)), path.string(), speed);
   if (s.truncated > 0)
     log::warn("{} of {} ({:.1f}%) are longer than cutoff_len {} and were cut: raise it to keep them whole", s.truncated,
               count_noun(s.records, "record"), 100.0 * static_cast<double>(s.truncated) / static_cast<double>(s.records),
@@ -77,6 +77,8 @@ void log_result(const std::filesystem::path& path, const PackReport& report, con
         "{} more than records: the chat template shows earlier answers differently from the model's output, so that a "
         "conversation makes one sample per such answer, with everything before it",
         count_noun(more, "sample"));
+  if (s.empty_negatives > 0)
+    log::warn("{} without a text left out of {}", count_noun(s.empty_negatives, "negative"), count_noun(s.items, "item"));
   if (s.dropped == 0) return;
   const std::string reasons = encode::describe(s.drops);
   log::warn("{} of {} dropped{}{}", s.dropped, count_noun(s.records, "record"), reasons.empty() ? "" : ": ", reasons);
@@ -115,11 +117,12 @@ bool is_current_pack(const std::filesystem::path& path, const PackAttributes& at
   }
 }
 
-/// Counts the labels, and the dropped records of each dataset.
+/// Counts items, labels, and the dropped records of each dataset.
 class LabelSink : public encode::ItemSink {
  public:
   explicit LabelSink(std::size_t datasets) : drops(datasets), records(datasets) {}
   void add(encode::EncodedItem&& item) override {
+    ++items;
     for (const encode::EncodedSequence& sequence : item.sequences) labels += sequence.num_labels();
   }
   void drop(std::int32_t dataset, encode::DropReason reason, const std::string& what) override {
@@ -130,11 +133,12 @@ class LabelSink : public encode::ItemSink {
   }
   /// Adds the other ranks' counts.
   void gather(comm::Communicator& comm) {
-    json mine = {{"labels", labels}, {"records", records}, {"drops", json::array()}};
+    json mine = {{"items", items}, {"labels", labels}, {"records", records}, {"drops", json::array()}};
     for (const encode::Drops& d : drops) mine["drops"].push_back({d.counts, d.first});
     LabelSink all(drops.size());
     for (const std::string& text : comm::all_gather_strings(comm, mine.dump(-1, ' ', false, json::error_handler_t::replace))) {
       const json theirs = json::parse(text);
+      all.items += theirs["items"].get<std::int64_t>();
       all.labels += theirs["labels"].get<std::int64_t>();
       for (std::size_t d = 0; d < drops.size(); ++d) {
         all.records[d] += theirs["records"][d].get<std::int64_t>();
@@ -144,7 +148,7 @@ class LabelSink : public encode::ItemSink {
     *this = std::move(all);
   }
 
-  std::int64_t labels = 0;
+  std::int64_t items = 0, labels = 0;
   std::vector<encode::Drops> drops;   // per dataset
   std::vector<std::int64_t> records;  // records read, per dataset
 };
@@ -179,12 +183,13 @@ PackPreview preview_datasets(const config::RunConfig& config, CorpusPart part, c
     if (preview.chunks_read == preview.chunks) encode::require_usable(corpus->datasets()[d].name, sink.records[d], sink.drops[d]);
     drops += sink.drops[d];
   }
-  if (sink.labels == 0)
+  const bool labelled = config.stage().token_labels;
+  if ((labelled ? sink.labels : sink.items) == 0)
     fail_config(
         "no sample has anything to learn in the {} of {} chunks of records that were read: is cutoff_len {} too short, or are "
-        "the answers empty?{}{}",
-        preview.chunks_read, preview.chunks, config.data.cutoff_len, drops.total() == 0 ? "" : " Dropped were ",
-        encode::describe(drops));
+        "the {} empty?{}{}",
+        preview.chunks_read, preview.chunks, config.data.cutoff_len, labelled ? "answers" : "texts",
+        drops.total() == 0 ? "" : " Dropped were ", encode::describe(drops));
   return preview;
 }
 
@@ -225,6 +230,7 @@ PackReport pack_datasets(const config::RunConfig& config, CorpusPart part, comm:
     for (std::size_t d = 0; d < counts.size(); ++d) {
       sink.count(static_cast<std::int32_t>(d), counts[d].records, counts[d].all_dropped(), counts[d].truncated);
       sink.count_bytes(counts[d].bytes);
+      sink.count_empty_negatives(counts[d].empty_negatives);
       source_bytes += counts[d].bytes;
     }
   });

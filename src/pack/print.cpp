@@ -7,7 +7,6 @@
 #include <bit>
 #include <filesystem>
 #include <numeric>
-#include <vector>
 
 #include "item_text.h"
 #include <fmt/ranges.h>
@@ -130,11 +129,12 @@ std::string format_summary(const PackReader& pack) {
   const auto bytes = static_cast<double>(std::filesystem::file_size(pack.path()));
   const auto lengths = s["item_tokens_min_median_p90_max"].get<std::vector<std::int64_t>>();
   std::string text = fmt::format(
-      "{}: {} items, {} sequences, {} tokens ({} to learn), {}\n"
+      "{}: {} items, {} sequences, {} tokens{}, {}\n"
       "  stage {}, template {}, cutoff_len {}, vocabulary {}\n"
       "  item lengths: shortest {}, median {}, 90 % up to {}, longest {}\n"
       "  tokenizer {}, template {}\n  fingerprint {}\n",
-      pack.path().string(), pack.num_items(), pack.num_sequences(), pack.num_tokens(), s["label_tokens"].get<std::int64_t>(),
+      pack.path().string(), pack.num_items(), pack.num_sequences(), pack.num_tokens(),
+      pack.attributes().stage_row().token_labels ? fmt::format(" ({} to learn)", s["label_tokens"].get<std::int64_t>()) : "",
       format_bytes(bytes), pack.attributes().stage, pack.attributes().template_name, pack.attributes().cutoff_len,
       pack.attributes().vocab_size, lengths[0], lengths[1], lengths[2], lengths[3], pack.attributes().tokenizer_hash,
       pack.attributes().template_hash, pack.fingerprint());

@@ -2,7 +2,6 @@
 
 #include "qft/core/error.h"
 #include "qft/core/file_ending.h"
-#include "qft/core/file_kind.h"
 #include "qft/core/json.h"
 #include "qft/io/hdf5.h"
 #include "qft/pack/inputs.h"
@@ -10,9 +9,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "arrays.h"
 #include <fmt/ranges.h>
@@ -183,13 +180,22 @@ void PackReader::read_range(PackArray array, std::int64_t first, std::span<T> va
     file_.pread(extent(array).offset + static_cast<std::uint64_t>(first) * sizeof(T), values.data(), values.size_bytes());
 }
 
-/// Reads offsets[first .. first + count] and checks that they rise and stay within their array.
-void PackReader::read_offsets(PackArray array, std::int64_t first, std::span<std::int64_t> offsets, std::int64_t item) const {
+/// Reads offsets[first .. first + count] and checks that they rise and stay within their array. Items have sequences, and
+/// sequences have tokens, so these offsets rise with each entry. `item`: for the message; unset: the array's row is the item.
+void PackReader::read_offsets(PackArray array, std::int64_t first, std::span<std::int64_t> offsets,
+                              std::optional<std::int64_t> item) const {
   read_range<std::int64_t>(array, first, offsets);
   const PackArrayInfo& target = info_of(*info_of(array).offsets_into);
   const auto end = static_cast<std::int64_t>(extent(*info_of(array).offsets_into).elements / target.columns);
-  require(offsets.front() >= 0 && offsets.back() <= end && std::is_sorted(offsets.begin(), offsets.end()),
-          "{}: its entries of '{}' are out of order: the file is damaged, pack it again", where(item), info_of(array).name);
+  const bool strictly = array == PackArray::item_offsets || array == PackArray::sequence_offsets;
+  const auto bad = std::ranges::adjacent_find(
+      offsets, [&](std::int64_t a, std::int64_t b) { return a < 0 || b > end || (strictly ? b <= a : b < a); });
+  if (bad == offsets.end()) return;
+  const std::int64_t row = first + (bad - offsets.begin());
+  fail_config("{}: its entries of '{}' are out of order ({}, then {}, of {}){}: the file is damaged, pack it again",
+              item || array != PackArray::sequence_offsets ? where(item.value_or(row))
+                                                           : fmt::format("'{}', sequence {}", path().string(), row),
+              info_of(array).name, bad[0], bad[1], end, strictly && bad[0] == bad[1] ? ", it is empty" : "");
 }
 
 void PackReader::read(std::int64_t index, FlatItem& item) const {
@@ -293,7 +299,7 @@ const PackReader::LengthTables& PackReader::lengths() const {
 
 std::vector<std::int64_t> PackReader::all_offsets(PackArray array) const {
   std::vector<std::int64_t> offsets(static_cast<std::size_t>(extent(array).elements));
-  read_offsets(array, 0, offsets, 0);
+  read_offsets(array, 0, offsets, std::nullopt);
   return offsets;
 }
 

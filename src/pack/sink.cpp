@@ -11,7 +11,8 @@
 namespace qft::pack {
 
 void PackSink::check_sequence(const encode::EncodedSequence& sequence) const {
-  require(!sequence.ids.empty(), "an item with an empty sequence");
+  require(!sequence.ids.empty(),
+          "an item with an empty sequence: write a text, remove the record, or set a template that adds tokens");
   for (const std::int32_t id : sequence.ids)
     require(id >= 0 && id < attributes_.vocab_size, "token id {} outside the vocabulary of {}", id, attributes_.vocab_size);
   std::int32_t last = 0;
@@ -117,6 +118,10 @@ void PackSink::count(std::int32_t dataset, std::int64_t records, std::int64_t dr
 
 void PackSink::count_bytes(std::int64_t bytes) {
   part_.summary.source_bytes += bytes;
+}
+
+void PackSink::count_empty_negatives(std::int64_t texts) {
+  part_.summary.empty_negatives += texts;
 }
 
 }  // namespace qft::pack

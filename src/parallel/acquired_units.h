@@ -3,7 +3,7 @@
 
 #include "qft/model/spec.h"
 #include "qft/model/weights.h"
-#include "qft/parallel/layer_call.h"
+#include "qft/parallel/layer_graphs.h"
 #include "qft/parallel/weight_store.h"
 
 #include <array>

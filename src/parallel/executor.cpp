@@ -12,7 +12,6 @@
 #include "qft/parallel/out_of_memory.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <utility>
 

@@ -8,9 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
-#include <vector>
 
-#include "decoded_buffer.h"
 #include "derived_values.h"
 #include "used_experts.h"
 

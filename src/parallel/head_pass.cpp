@@ -63,11 +63,22 @@ class HeadOutput {
   model::Arena::Mark mark_;
 };
 
-/// The gradient of a label is known beforehand, or follows from its own row of logits.
-class RowLocalTraining final : public HeadPass {
+class Training : public HeadPass {
  public:
-  RowLocalTraining(const Objective& objective, double loss_scale, ReferenceLane& lane, std::vector<at::Tensor>& sums)
+  Training(const Objective& objective, double loss_scale, ReferenceLane& lane, std::vector<at::Tensor>& sums)
       : objective_(objective), loss_scale_(loss_scale), lane_(lane), sums_(sums) {}
+
+ protected:
+  const Objective& objective_;
+  double loss_scale_;
+  ReferenceLane& lane_;
+  std::vector<at::Tensor>& sums_;
+};
+
+/// The gradient of a label is known beforehand, or follows from its own row of logits.
+class RowLocalTraining final : public Training {
+ public:
+  using Training::Training;
 
   void forward(const HeadBlock& b) override {
     const HeadOutput out(b, &objective_, /*with_grad=*/true, loss_scale_, lane_);
@@ -79,19 +90,12 @@ class RowLocalTraining final : public HeadPass {
                                         out.logits_reader);
     sums_[b.index] = objective_.observe(b.in, out.logprobs(), {});
   }
-
- private:
-  const Objective& objective_;
-  double loss_scale_;
-  ReferenceLane& lane_;
-  std::vector<at::Tensor>& sums_;
 };
 
 /// The gradient depends on whole sequences: backward() computes the head's values again.
-class TwoPassTraining final : public HeadPass {
+class TwoPassTraining final : public Training {
  public:
-  TwoPassTraining(const Objective& objective, double loss_scale, ReferenceLane& lane, std::vector<at::Tensor>& sums)
-      : objective_(objective), loss_scale_(loss_scale), lane_(lane), sums_(sums) {}
+  using Training::Training;
 
   void forward(const HeadBlock& b) override {
     const HeadOutput out(b, &objective_, /*with_grad=*/false, loss_scale_, lane_);
@@ -104,12 +108,6 @@ class TwoPassTraining final : public HeadPass {
     if (loss_scale_ != 1.0) grad.mul_(loss_scale_);
     b.transformer.head_forward_backward(b.units.head(BindMode::gradients), b.in, b.micro.x(), grad, {}, b.micro.g());
   }
-
- private:
-  const Objective& objective_;
-  double loss_scale_;
-  ReferenceLane& lane_;
-  std::vector<at::Tensor>& sums_;
 };
 
 class Evaluation final : public HeadPass {

@@ -4,7 +4,7 @@
 #include "qft/model/arena.h"
 #include "qft/model/transformer.h"
 #include "qft/parallel/action.h"
-#include "qft/parallel/layer_call.h"
+#include "qft/parallel/layer_graphs.h"
 
 #include <cstddef>
 #include <cstdint>

@@ -4,10 +4,8 @@
 #include "qft/core/log.h"
 #include "qft/device/upload.h"
 
-#include <algorithm>
 #include <utility>
 
-#include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
 
 namespace qft::parallel {

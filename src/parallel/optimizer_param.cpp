@@ -1,5 +1,9 @@
 #include "qft/parallel/optimizer_param.h"
 
+#include "qft/optim/square_sum.h"
+
+#include <algorithm>
+
 namespace qft::parallel {
 
 optim::Param optimizer_param(const model::ParamSpec& param) {
@@ -20,6 +24,47 @@ std::int64_t state_bytes(const optim::RuleSpec& rule, const optim::Hyper& hyper,
     if (p.trainable) bytes += rule.state_bytes(optimizer_param(p), hyper, precision);
   return static_cast<std::int64_t>(static_cast<double>(bytes) * static_cast<double>(length) /
                                    static_cast<double>(unit.trainable_numel));
+}
+
+Ranges ranges_in_norm(const model::UnitSpec& unit, std::int64_t begin, std::int64_t length) {
+  Ranges ranges;
+  std::int64_t next = 0;  // start of the parameter, or of the padding before the first one
+  bool counted = true;
+  const auto close = [&](std::int64_t end) {
+    const Range range{std::clamp<std::int64_t>(next - begin, 0, length), std::clamp<std::int64_t>(end - begin, 0, length)};
+    if (counted && range.begin < range.end) append(ranges, range);
+    next = end;
+  };
+  for (const auto& p : unit.params) {
+    if (!p.trainable) continue;
+    close(p.offset);
+    counted = p.first_holder;
+  }
+  close(begin + length);
+  return ranges;
+}
+
+void CountedGrads::add(std::size_t unit, const at::Tensor& grads, const Ranges& ranges) {
+  for (const Range& range : ranges) {
+    unit_of_.push_back(unit);
+    grads_.push_back(grads.narrow(0, range.begin, range.size()));
+  }
+}
+
+std::vector<double> CountedGrads::square_sums() const {
+  std::vector<double> by_unit(units_);
+  const std::vector<double> sums = optim::square_sums(grads_);
+  for (std::size_t i = 0; i < sums.size(); ++i) by_unit[unit_of_[i]] += sums[i];
+  return by_unit;
+}
+
+optim::FlatParams owned_params(const model::UnitSpec& unit, const at::Tensor& weights, const at::Tensor& grads,
+                               std::int64_t begin) {
+  optim::FlatParams flat{unit.name, weights, grads, {}, begin};
+  for (const auto& p : unit.params)
+    if (p.trainable)
+      flat.segments.push_back({p.offset, p.offset + p.numel, p.lr_factor, p.weight_decay ? 1.0 : 0.0, optimizer_param(p)});
+  return flat;
 }
 
 }  // namespace qft::parallel

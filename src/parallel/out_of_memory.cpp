@@ -2,7 +2,6 @@
 
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
-#include "qft/core/units.h"
 #include "qft/device/memory.h"
 
 #include <new>

@@ -1,10 +1,9 @@
 #include "qft/core/error.h"
+#include "qft/parallel/optimizer_param.h"
 #include "qft/parallel/weight_store.h"
 
-#include "decoded_buffer.h"
 #include "derived_values.h"
 #include "gradient_sum.h"
-#include "owned_params.h"
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 

@@ -1,8 +1,8 @@
 #include "qft/parallel/sharded_buffer.h"
 
 #include "qft/core/error.h"
-#include "qft/device/host_tensor.h"
 #include "qft/device/scalar_type.h"
+#include "qft/device/upload.h"
 
 #include <exception>
 #include <utility>

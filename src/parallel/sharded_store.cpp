@@ -1,12 +1,12 @@
 #include "qft/core/error.h"
 #include "qft/device/scalar_type.h"
+#include "qft/parallel/optimizer_param.h"
 #include "qft/parallel/weight_store.h"
 
 #include <deque>
 #include <utility>
 
 #include "gathered_unit.h"
-#include "owned_params.h"
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 

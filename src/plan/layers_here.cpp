@@ -1,15 +1,13 @@
 #include "layers_here.h"
 
 #include "qft/core/error.h"
+#include "qft/ops/activation.h"
 #include "qft/ops/norm.h"
-#include "qft/ops/squared_relu.h"
-#include "qft/ops/swiglu.h"
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
 
-#include <ATen/ops/add.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>

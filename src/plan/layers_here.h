@@ -5,7 +5,6 @@
 #include "qft/optim/precision.h"
 #include "qft/plan/measure.h"
 
-#include <functional>
 #include <string>
 
 namespace qft::plan {

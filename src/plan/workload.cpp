@@ -4,7 +4,7 @@
 #include "qft/core/units.h"
 #include "qft/loader/batch_bounds.h"
 #include "qft/loader/shared_prompts.h"
-#include "qft/parallel/graph_shape.h"
+#include "qft/parallel/layer_graphs.h"
 
 #include <algorithm>
 
@@ -104,7 +104,8 @@ Workload full_rows(const config::RunConfig& config, int ranks, int item_sequence
   all.steps = {step};
   all.largest = shape;
   all.total_steps = std::max<std::int64_t>(t.max_steps, 0);
-  all.description = fmt::format("no pack yet: every sample as long as cutoff_len ({} tokens), every token a label", cutoff);
+  all.description = fmt::format("no pack yet: every sample as long as cutoff_len ({} tokens){}", cutoff,
+                                config.stage().token_labels ? ", every token a label" : "");
   return all;
 }
 

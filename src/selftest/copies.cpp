@@ -11,7 +11,6 @@
 #include "runner.h"
 #include "values.h"
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "runner.h"
-#include "values.h"
 
 namespace qft::selftest {
 namespace {

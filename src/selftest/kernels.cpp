@@ -1,11 +1,10 @@
 // Checks each of our kernels against the same operation in plain ATen calls, in fp64 on the CPU.
+#include "qft/ops/activation.h"
 #include "qft/ops/dropout.h"
 #include "qft/ops/embedding.h"
-#include "qft/ops/embedding_noise.h"
 #include "qft/ops/generic.h"
 #include "qft/ops/norm.h"
 #include "qft/ops/rope.h"
-#include "qft/ops/swiglu.h"
 
 #include <cmath>
 

@@ -3,7 +3,6 @@
 
 #include "qft/selftest/selftest.h"
 
-#include <cstdint>
 #include <functional>
 #include <regex>
 #include <span>
@@ -101,14 +100,9 @@ class Runner {
 };
 
 // The groups of checks, in this order.
-void check_copies(Runner& runner);
-void check_kernels(Runner& runner);
-void check_optimizers(Runner& runner);
-void check_products(Runner& runner);
-void check_attention(Runner& runner);
-void check_collectives(Runner& runner);
-void check_steps(Runner& runner);
-void check_decoding(Runner& runner);
+using CheckGroup = void(Runner& runner);
+CheckGroup check_copies, check_kernels, check_optimizers, check_products, check_attention, check_collectives, check_steps,
+    check_decoding;
 /// Checks the collectives of one group of ranks, on buffers of the runner's device or the host.
 void check_group(Runner& runner, comm::Communicator& comm, c10::Device device, std::string_view name);
 

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <memory>
 #include <utility>
 
 #include <ATen/ops/from_blob.h>

@@ -2,7 +2,6 @@
 #include "qft/core/error.h"
 #include "qft/device/backends.h"
 #include "qft/ops/attention.h"
-#include "qft/parallel/layer_graphs.h"
 #include "qft/selftest/small_run.h"
 
 #include <cmath>

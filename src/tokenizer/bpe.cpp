@@ -3,8 +3,6 @@
 #include "qft/core/error.h"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
 #include <functional>
 
 #include "unicode.h"

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "char_table.h"
-#include "join_table.h"
 #include "merge_table.h"
 #include "vocabulary.h"
 

@@ -1,7 +1,6 @@
 #include "char_table.h"
 
 #include <algorithm>
-#include <string>
 #include <unordered_map>
 
 #include "unicode.h"

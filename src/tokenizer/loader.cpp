@@ -1,7 +1,7 @@
 #include "loader.h"
 
 #include "qft/core/error.h"
-#include "qft/core/file_kind.h"
+#include "qft/core/file_ending.h"
 #include "qft/core/hash.h"
 #include "qft/core/json.h"
 #include "qft/core/member.h"

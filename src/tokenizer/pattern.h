@@ -1,7 +1,6 @@
 // Matches patterns of tokenizer.json with PCRE2. Internal to the module.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>

@@ -1,7 +1,6 @@
 // Cuts normalised text into words. Internal to the module.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>

@@ -1,4 +1,5 @@
-// Writes and reads TensorBoard's event files: TFRecord records, each with one Event. Private to track.
+// Writes and reads TensorBoard's event files: TFRecord records, each with one Event in protobuf's wire format
+// (https://protobuf.dev/programming-guides/encoding). Private to track.
 #pragma once
 
 #include "qft/track/metrics.h"
@@ -6,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,5 +42,28 @@ class EventFile {
 
 /// Returns each tag's last step in all event files of `dir`, whoever wrote them. Reads each file up to its first damaged record.
 LastSteps read_last_steps(const std::filesystem::path& dir);
+
+/// Writes a message field by field.
+class MessageWriter {
+ public:
+  MessageWriter& integer(int field, std::uint64_t value);
+  MessageWriter& real64(int field, double value);
+  MessageWriter& real32(int field, float value);
+  MessageWriter& bytes(int field, std::string_view value);  ///< a text, or a message
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+};
+
+/// A field that was read: `integer` holds a number (also a real number's bits), `bytes` a field with a length.
+struct FieldRead {
+  int field = 0;
+  std::uint64_t integer = 0;
+  std::string_view bytes;
+};
+
+/// Calls `take` for each field; returns false if the message is damaged.
+bool read_message(std::string_view message, const std::function<void(const FieldRead&)>& take);
 
 }  // namespace qft::track

@@ -1,7 +1,6 @@
 // MLflow: writes a run to a tracking server through its REST API.
 #include "qft/core/error.h"
 #include "qft/core/log.h"
-#include "qft/core/version.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"
 #include "qft/net/url.h"

@@ -4,7 +4,6 @@
 #include "qft/net/http.h"
 #include "qft/track/tracker.h"
 
-#include <filesystem>
 #include <memory>
 #include <string>
 

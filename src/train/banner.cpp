@@ -8,6 +8,7 @@
 #include "qft/device/device.h"
 #include "qft/device/scalar_type.h"
 #include "qft/device/threads.h"
+#include "qft/encode/template_spec.h"
 
 #include <algorithm>
 #include <utility>
@@ -82,8 +83,8 @@ std::string method_words(const config::RunConfig& config, const model::ModelSpec
   const auto& f = config.finetuning;
   std::string words = f.stage;
   const config::Stage& stage = config.stage();
-  if (stage.reads("pref_beta", f))
-    words += fmt::format(" ({}beta {})", stage.reads("pref_loss", f) ? f.pref_loss + ", " : "", f.pref_beta);
+  if (stage.reads("pref_beta", config))
+    words += fmt::format(" ({}beta {})", stage.reads("pref_loss", config) ? f.pref_loss + ", " : "", f.pref_beta);
   if (const model::LoraConfig& lora = spec.adapter.lora; lora.enabled())
     return words + fmt::format(", {}{} of rank {}, alpha {}, dropout {} on {}", lora.dora ? "DoRA" : "LoRA",
                                lora.pissa ? " by PiSSA," : "", lora.rank, lora.alpha, lora.dropout,
@@ -122,11 +123,11 @@ std::string model_words(const std::string& path, const model::ModelSpec& spec, c
 }
 
 std::string data_words(const Banner& b, const config::RunConfig& config) {
-  const auto& d = config.data;
   std::string words = count_noun(b.samples, "sample");
   if (b.held_out > 0) words += fmt::format(", and {} to evaluate", b.held_out);
   if (b.rows > 0) words += fmt::format(" in {} rows", b.rows);
-  words += fmt::format("; template {}, cutoff_len {}", d.template_name.empty() ? "of the model" : d.template_name, d.cutoff_len);
+  const bool own = b.template_name.empty() || b.template_name == encode::kOwnTemplate;
+  words += fmt::format("; template {}, cutoff_len {}", own ? "of the model" : b.template_name, config.data.cutoff_len);
   if (b.shared > 0) words += fmt::format("; each pair's prompt is computed once: {:.0f}% of the tokens", 100.0 * b.shared);
   return words;
 }

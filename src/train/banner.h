@@ -16,6 +16,7 @@ struct Banner {
   std::string model;
   std::int64_t total_steps = 0, steps_per_epoch = 0, global_batch_size = 0, micro_batch_size = 0, samples = 0, held_out = 0;
   std::int64_t rows = 0;                  ///< packed rows of an epoch; 0: no packing
+  std::string template_name;              ///< of the training pack; empty: none
   double shared = 0;                      ///< fraction of the tokens without their own row (share_prompts)
   std::vector<std::string> hosts;         ///< one per rank
   std::vector<std::string> first_sample;  ///< printable lines of the first sample

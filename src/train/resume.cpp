@@ -2,12 +2,9 @@
 
 #include "qft/checkpoint/branch.h"
 #include "qft/checkpoint/checkpoint.h"
-#include "qft/checkpoint/verify.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
 #include "qft/core/log.h"
-#include "qft/core/log_file.h"
-#include "qft/engine/data_setup.h"
 #include "qft/eval/compare.h"
 #include "qft/eval/evaluate.h"
 #include "qft/eval/score.h"

@@ -1,7 +1,6 @@
 // Finds the checkpoint that a run resumes from, and checks that it may.
 #pragma once
 
-#include "qft/checkpoint/branch.h"
 #include "qft/checkpoint/restore.h"
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"

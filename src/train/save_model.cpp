@@ -11,7 +11,6 @@
 #include "qft/engine/trained_text.h"
 #include "qft/infer/load_model.h"
 #include "qft/io/companion_files.h"
-#include "qft/io/file.h"
 #include "qft/io/model_files.h"
 #include "qft/model/adapter_config.h"
 #include "qft/model/classifier.h"
@@ -19,16 +18,15 @@
 #include "qft/model/load.h"
 #include "qft/model/pissa.h"
 #include "qft/model/tokenizer_changes.h"
+#include "qft/train/saver.h"
 
 #include <algorithm>
 #include <array>
 #include <exception>
-#include <functional>
 #include <map>
 #include <memory>
 #include <span>
 
-#include "save_memory.h"
 #include <ATen/ops/empty.h>
 
 namespace qft::train {
@@ -300,7 +298,7 @@ std::string changed_config(const config::RunConfig& config, const model::ModelSp
     const bool ranks = config.stage().sample == config::SampleKind::ranking;  // its scores belong to no kind of classification
     std::string text = model::classifier_config(model.raw, model, spec.head.values,
                                                 ranks ? "" : engine::problem_of(config, model, spec.head.values));
-    return ranks ? engine::with_pad_token(text, config.tokenizer_path()) : text;
+    return ranks ? model::with_pad_token(text, config.tokenizer_path()) : text;
   }
   return model.rewritten || !config.model.rope_scaling.empty() ? model.raw : std::string();
 }
@@ -320,7 +318,7 @@ void write_companions(const config::RunConfig& config, const model::ModelSpec& s
     if (model::write_generation_config(storage, base, dir, changes)) written.push_back(record_of(dir, io::kGenerationConfigFile));
   }
   std::vector<fs::path> files = model::write_tokenizer(storage, config.tokenizer_path(), base, dir, changes);
-  for (const fs::path& file : engine::write_sentence_transformers(config, spec.config.hidden_size, storage, dir))
+  for (const fs::path& file : engine::write_sentence_transformers(config, spec.head, storage, dir))
     if (std::ranges::find(files, file) == files.end()) files.push_back(file);
   for (const fs::path& file : files) written.push_back(record_of(dir, file));
 }
@@ -381,7 +379,7 @@ WriteModel stage_model(const config::RunConfig& config, engine::Instance& instan
       written.push_back(write_tensors(added.adapter, storage, dir, model::kAdapterWeightsFile));
       if (initial) written.push_back(write_initial_factors(*initial, storage, dir));
       std::string text = model::adapter_config_json(saved_config, config.model.model_name_or_path);
-      if (spec.head.kind == model::Head::Kind::vector) text = engine::without_task(text, spec.config.architecture);
+      if (spec.head.kind == model::Head::Kind::vector) text = engine::without_task(text, spec.config);
       written.push_back(write_text(storage, dir, model::kAdapterConfigFile, text));
     }
     write_value_head(added, storage, dir, written);
@@ -426,8 +424,6 @@ void export_model(const config::RunConfig& config, io::Storage& storage) {
       storage, {base, adapter, earlier, config.tokenizer_path(), exporting.export_dir,
                 static_cast<std::uint64_t>(exporting.export_size) * 1'000'000'000, dtype, format, &model::export_code(), scaled,
                 config.finetuning.problem_type, engine::exported_text(config, adapter)});
-  if (!adapter.empty() && format == model::ExportFormat::safetensors)
-    engine::copy_sentence_transformers(storage, adapter, exporting.export_dir);
   log::info("exported '{}'{} to '{}': {} tensors, {} of them merged with the adapter, {} converted to another type{}",
             base.string(),
             adapter.empty()

@@ -11,7 +11,7 @@
 #include "qft/job/batch_job.h"
 #include "qft/job/stop_signal.h"
 #include "qft/pack/inputs.h"
-#include "qft/plan/file_sizes.h"
+#include "qft/plan/run_plan.h"
 #include "qft/track/tracker.h"
 #include "qft/train/snapshot.h"
 

@@ -7,14 +7,13 @@
 #include "qft/device/staged_copy.h"
 #include "qft/job/batch_job.h"
 #include "qft/parallel/optimizer_param.h"
+#include "qft/train/saver.h"
 
 #include <algorithm>
 #include <set>
 #include <span>
-#include <string>
 #include <utility>
 
-#include "save_memory.h"
 #include <ATen/ops/empty_like.h>
 
 namespace qft::train {

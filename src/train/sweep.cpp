@@ -6,7 +6,6 @@
 #include "qft/core/error.h"
 #include "qft/core/hash.h"
 #include "qft/core/log.h"
-#include "qft/core/log_file.h"
 #include "qft/device/memory.h"
 #include "qft/io/file.h"
 #include "qft/io/storage.h"

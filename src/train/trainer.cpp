@@ -7,7 +7,6 @@
 #include "qft/core/error.h"
 #include "qft/core/log.h"
 #include "qft/core/trace.h"
-#include "qft/core/units.h"
 #include "qft/device/memory.h"
 #include "qft/device/stream_trace.h"
 #include "qft/engine/objectives.h"
@@ -15,7 +14,6 @@
 #include "qft/engine/stored_reference.h"
 #include "qft/eval/evaluate.h"
 #include "qft/job/batch_job.h"
-#include "qft/job/stop_signal.h"
 #include "qft/parallel/routing_objective.h"
 #include "qft/train/save_model.h"
 #include "qft/train/setup.h"
@@ -24,7 +22,6 @@
 #include <cmath>
 #include <utility>
 
-#include "banner.h"
 #include "progress_file.h"
 #include "resume.h"
 #include "step_trace.h"

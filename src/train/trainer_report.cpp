@@ -36,6 +36,7 @@ void Trainer::begin_watching() {
     banner.held_out = data_.eval->items ? static_cast<std::int64_t>(data_.eval->items->size()) : data_.eval->pack->num_items();
   if (const auto* rows = loader_->schedule().rows()) banner.rows = rows->rows();
   banner.hosts = std::move(hosts);
+  banner.template_name = data_.pack->attributes().template_name;
   banner.shared = loader_->shared_token_fraction();
   banner.first_sample = data_.first_sample;
   print(banner, config_, *instance_, session_);

@@ -4,9 +4,7 @@
 #include "qft/watch/page.h"
 
 #include <algorithm>
-#include <string_view>
 
-#include "members.h"
 #include "text.h"
 #include <fmt/format.h>
 

@@ -1,22 +1,39 @@
-// The HTML report: a template that contains the run's data as JSON.
+// The HTML pages of a run and of a comparison: page.html with data as JSON and a script that displays them.
+#include "qft/core/clock.h"
 #include "qft/core/error.h"
+#include "qft/core/units.h"
+#include "qft/io/storage.h"
+#include "qft/watch/compare.h"
 #include "qft/watch/page.h"
+#include "qft/watch/run_view.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <fstream>
+#include <string>
 #include <string_view>
 #include <utility>
 
-#include "html.h"
+#include <nlohmann/json.hpp>
 
 namespace qft::watch {
 
-extern const std::string_view kPageTemplate;  // page.html
-extern const std::string_view kReportScript;  // report.js
+extern const std::string_view kPageTemplate;   // page.html
+extern const std::string_view kReportScript;   // report.js
+extern const std::string_view kCompareScript;  // compare.js
 
 namespace {
 
 using nlohmann::json;
+
+/// Most points per curve in a page: a screen has fewer dots.
+constexpr std::size_t kPoints = 3000;
+/// Most points of all machine curves together, and of all other curves together: every GPU, node and run adds curves.
+constexpr std::size_t kAllPoints = 150'000;
+
+/// Tag in page.html's head that marks every page as made by qft.
+constexpr std::string_view kGenerator = R"(<meta name="generator" content="qft">)";
 
 constexpr std::string_view kPhase = "seconds/", kMachine = "system/";
 
@@ -48,14 +65,15 @@ std::string in_script(const json& data) {
   return text;
 }
 
-}  // namespace
-
+/// Returns [[step, value], ...] with null for values that are not finite. A curve with more points than `most` keeps the lowest
+/// and the highest value of neighbouring points.
 json points_of(const Curve& curve, std::size_t most) {
   json points = json::array();
   for (const auto& [step, value] : thinned(curve, most)) points.push_back({step, std::isfinite(value) ? json(value) : json()});
   return points;
 }
 
+/// Returns page.html with `script`, and with `data` under the name that the script expects.
 std::string fill_page(const json& data, std::string_view script) {
   std::string page;
   std::string_view rest = kPageTemplate;
@@ -70,6 +88,30 @@ std::string fill_page(const json& data, std::string_view script) {
   }
   return page.append(rest);
 }
+
+json finite_or_null(double value) {
+  return std::isfinite(value) ? json(value) : json();
+}
+
+json step_or_null(std::int64_t step) {
+  return step < 0 ? json() : json(step);
+}
+
+bool of_machine(const std::string& metric) {
+  return metric.starts_with("system/") || metric.starts_with("seconds/");
+}
+
+/// True if writing the page loses nothing: the file is absent, empty, or an earlier page.
+bool is_replaceable(const std::filesystem::path& file) {
+  if (!exists(symlink_status(file))) return true;
+  if (!is_regular_file(file)) return false;
+  std::string head(512, '\0');
+  std::ifstream in(file);
+  in.read(head.data(), static_cast<std::streamsize>(head.size()));
+  return in.gcount() == 0 || head.find(kGenerator) != head.npos;
+}
+
+}  // namespace
 
 std::string html_page(const RunView& run, double now) {
   json curves = json::object(), checkpoints = json::array(), samples = json::array();
@@ -93,6 +135,46 @@ std::string html_page(const RunView& run, double now) {
       {"last", run.last},        {"progress", run.progress},       {"checkpoints", checkpoints}, {"results", run.results},
       {"samples", samples},      {"warnings", run.warnings},       {"phases", phases},           {"now", now}};
   return fill_page(data, kReportScript);
+}
+
+json compare_json(const Comparison& c, std::size_t points) {
+  json runs = json::array(), differing = json::object();
+  for (const ComparedRun& run : c.runs) {
+    json curves = json::object();
+    for (const auto& [name, curve] : run.view.curves)
+      if (!of_machine(name)) curves[name] = points_of(curve, points);
+    runs.push_back({{"name", run.name},
+                    {"dir", run.view.dir.string()},
+                    {"status", run.view.status},
+                    {"best_eval_loss", finite_or_null(run.best_eval_loss)},
+                    {"best_eval_step", step_or_null(run.best_eval_step)},
+                    {"loss", finite_or_null(run.loss)},
+                    {"step", step_or_null(run.step)},
+                    {"total_steps", step_or_null(run.total_steps)},
+                    {"tokens_per_second", finite_or_null(run.tokens_per_second)},
+                    {"seconds", finite_or_null(run.seconds)},
+                    {"memory_peak", finite_or_null(run.memory_peak)},
+                    {"curves", curves}});
+  }
+  for (const auto& [key, values] : c.differing) differing[key] = values;
+  return {{"runs", runs}, {"differing", differing}, {"problems", c.problems}};
+}
+
+std::string compare_page(const Comparison& c, double now) {
+  const std::size_t curves = std::max<std::size_t>(1, 8 * c.runs.size());
+  json data = compare_json(c, std::clamp(kAllPoints / curves, std::size_t{2}, kPoints));
+  for (std::size_t i = 0; i < c.runs.size(); ++i) data["runs"][i]["time"] = format_duration(c.runs[i].seconds);
+  data["now"] = now;
+  return fill_page(data, kCompareScript);
+}
+
+std::filesystem::path write_compare_page(const Comparison& c, std::filesystem::path file) {
+  if (file.empty()) file = c.page;
+  if (!is_replaceable(file))
+    fail("'{}' exists and is not a page of qft compare: move it away, or name another file with --report=FILE.html",
+         file.string());
+  io::atomic_write_file(io::posix_storage(), file, compare_page(c, unix_seconds()));
+  return file;
 }
 
 }  // namespace qft::watch

@@ -1,7 +1,6 @@
 // Rates of collectives and of pairs of ranks.
 #include "qft/comm/bandwidth.h"
 
-#include "qft/comm/pair_rates.h"
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
 

@@ -1,6 +1,5 @@
 #include "qft/comm/session.h"
 
-#include "qft/comm/device_choice.h"
 #include "qft/comm/device_communicator.h"
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"

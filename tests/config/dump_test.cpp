@@ -94,6 +94,7 @@ TEST(Dump, EveryKeySurvivesYaml) {
       config.finetuning.stage = "seq_cls";
       config.finetuning.num_labels = config.finetuning.num_labels.value_or(3);
     }
+    if (name == "query_prompt" || name == "document_prompt") config.finetuning.stage = "embedding";
     if (name == "do_predict") config.eval.predict_with_generate = true;
     if (name == "load_best_model_at_end" || name == "early_stopping_steps") {
       config.training.load_best_model_at_end = true;

@@ -364,7 +364,7 @@ TEST(Purposes, AskForWhatTheProgramNeeds) {
   EXPECT_NO_THROW(load_text(reward + "val_size: 2\ndo_predict: true\n", {}, Purpose::train));
   EXPECT_CONTAINS(error_of_text(reward + "packing: true\n", {}, Purpose::train), "remove packing");
   EXPECT_CONTAINS(error_of_text(reward + "predict_logprobs: f\n", {}, Purpose::eval), "qft score writes scores");
-  EXPECT_CONTAINS(error_of_text(model + "stage: rm\n", {}, Purpose::generate), "a reward model outputs scores");
+  EXPECT_CONTAINS(error_of_text(model + "stage: rm\n", {}, Purpose::generate), "a reward model does not write answers");
   EXPECT_NO_THROW(load_text(model + "pack: p\noutput_dir: o\npref_loss: kto_pair\n", {}, Purpose::train));
   EXPECT_NO_THROW(
       load_text(model + "pack: p\noutput_dir: o\nstage: dpo\ndpo_label_smoothing: 0.1\nld_alpha: 0.5\n", {}, Purpose::train));

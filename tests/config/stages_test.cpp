@@ -5,6 +5,7 @@
 #include "qft/config/run_config.h"
 #include "qft/core/error.h"
 
+#include <algorithm>
 #include <set>
 
 #include <gtest/gtest.h>
@@ -56,12 +57,37 @@ TEST(Stages, AreNamedByWhatTheyHave) {
 }
 
 TEST(Stages, ReadAKeyOnlyWithTheKeyThatItNeeds) {
-  FinetuningArgs args;
-  EXPECT_FALSE(stage_of("sft").reads("ref_model", args));
-  EXPECT_TRUE(stage_of("dpo").reads("ref_model", args));
-  args.use_asft_loss = true;
-  EXPECT_TRUE(stage_of("sft").reads("ref_model", args));
-  EXPECT_FALSE(stage_of("rm").reads("ref_model", args));
+  RunConfig config;
+  EXPECT_EQ(stage_of("sft").unread_reason("ref_model", config), "use_asft_loss is false");
+  EXPECT_TRUE(stage_of("dpo").reads("ref_model", config));
+  config.finetuning.use_asft_loss = true;
+  EXPECT_TRUE(stage_of("sft").reads("ref_model", config));
+  EXPECT_EQ(stage_of("rm").unread_reason("ref_model", config), "stage is rm");
+}
+
+TEST(Stages, ReadAKeyThatAChainOfKeysNeeds) {
+  RunConfig config;
+  const Stage& stage = stage_of("embedding");
+  EXPECT_EQ(stage.unread_reason("infonce_fake_neg_margin", config), "infonce_mask_fake_negative is false");
+  config.finetuning.infonce_mask_fake_negative = true;
+  EXPECT_TRUE(stage.reads("infonce_fake_neg_margin", config));
+  config.finetuning.infonce_use_batch = false;
+  EXPECT_EQ(stage.unread_reason("infonce_fake_neg_margin", config), "infonce_use_batch is false");
+  config.finetuning.embedding_loss = "online_contrastive";
+  EXPECT_EQ(stage.unread_reason("infonce_temperature", config), "embedding_loss is online_contrastive");
+  EXPECT_TRUE(stage.reads("contrastive_margin", config));
+}
+
+TEST(Stages, ShowBothMeansOfSimilaritiesOfAStep) {
+  const auto& shown = stage_of("embedding").shown_metrics;
+  for (const std::string_view name : {"mean_pos", "mean_neg", "margin"}) EXPECT_NE(std::ranges::find(shown, name), shown.end());
+}
+
+TEST(Stages, PlanNoMoreSequencesThanAPlanCanHold) {
+  RunConfig config;
+  config.finetuning.max_positive_samples = 1000;
+  config.finetuning.max_negative_samples = 10000;
+  EXPECT_EQ(stage_of("reranker").limits(config).planned_sequences(), 10000);
 }
 
 }  // namespace

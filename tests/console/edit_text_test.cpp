@@ -1,8 +1,9 @@
 #include "console/edit_text.h"
 
+#include "qft/console/printable.h"
+
 #include <string>
 
-#include "console/clusters.h"
 #include <gtest/gtest.h>
 
 namespace qft::console {

@@ -1,5 +1,5 @@
 // The log file: one folder for each part of a process' work.
-#include "qft/core/log_file.h"
+#include "qft/core/log.h"
 
 #include <fstream>
 #include <sstream>

@@ -1,6 +1,5 @@
-#include "qft/core/workers.h"
-
 #include "qft/core/error.h"
+#include "qft/core/thread.h"
 
 #include <atomic>
 #include <thread>

@@ -1,4 +1,4 @@
-#include "qft/core/wrap.h"
+#include "qft/core/units.h"
 
 #include <gtest/gtest.h>
 

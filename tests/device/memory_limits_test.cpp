@@ -9,7 +9,7 @@
 #include <map>
 #include <string>
 
-#include "device/cgroup.h"
+#include "../../src/device/memory_limits.h"
 #include "io/temp_dir.h"
 #include <gtest/gtest.h>
 

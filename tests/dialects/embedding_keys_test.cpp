@@ -39,6 +39,16 @@ TEST(EmbeddingKeys, TaskAndLossSelectTheStage) {
   EXPECT_EQ(g.reranker_loss, "pointwise");
 }
 
+TEST(EmbeddingKeys, ALossOfAnotherTaskIsRefused) {
+  for (const char* loss : {"triplet", "pointwise_reranker", "sigmoid", "cross_entropy"}) {
+    const std::string error = error_of_arguments({"--task_type=embedding", std::string("--loss_type=") + loss});
+    EXPECT_CONTAINS(error, "is refused in stage embedding: allowed are infonce, cosine_similarity");
+    EXPECT_EQ(error.find("simpo"), error.npos) << error;
+  }
+  EXPECT_CONTAINS(error_of_arguments({"--task_type=generative_reranker", "--loss_type=infonce"}),
+                  "is refused in stage reranker: allowed are pointwise_reranker");
+}
+
 TEST(EmbeddingKeys, VariablesAreArgumentsOrInTheEnvironment) {
   EXPECT_EQ(load_arguments({"--task_type=embedding", "INFONCE_TEMPERATURE=0.02"}).finetuning.infonce_temperature, 0.02);
   const Variable temperature("INFONCE_TEMPERATURE", "0.05"), queries("INFONCE_INCLUDE_QQ", "true");
@@ -57,6 +67,21 @@ TEST(EmbeddingKeys, TheMetricIsThatOfTheLoss) {
   EXPECT_CONTAINS(error_of_arguments({"--task_type=embedding", "--eval_metric=paired"}),
                   "reports the metrics that ms-swift calls infonce");
   EXPECT_CONTAINS(error_of_arguments({"--eval_metric=reranker"}), "calls nlg");
+}
+
+TEST(EmbeddingKeys, PlainTextsNeedTheNameOfTheirTemplate) {
+  EXPECT_CONTAINS(error_of_arguments({"--task_type=embedding", "--use_chat_template=false"}),
+                  "write template: qwen3_emb instead");
+  EXPECT_EQ(load_arguments({"--task_type=embedding", "--use_chat_template=true"}).data.template_name, "");
+  EXPECT_EQ(load_arguments({"--task_type=reranker", "--use_chat_template=false"}).data.template_name, "empty");
+}
+
+TEST(EmbeddingKeys, TokensOfRerankersAreTheModelsUnlessGiven) {
+  const FinetuningArgs absent = load_arguments({"--task_type=generative_reranker"}).finetuning;
+  EXPECT_EQ(absent.reranker_positive_token + absent.reranker_negative_token, "");
+  EXPECT_EQ(load_arguments({"--task_type=generative_reranker", "GENERATIVE_RERANKER_POSITIVE_TOKEN=relevant"})
+                .finetuning.reranker_positive_token,
+            "relevant");
 }
 
 TEST(EmbeddingKeys, SentenceTransformersNamesHaveItsTemperature) {

@@ -509,6 +509,56 @@ TEST(EarlierRun, ATemplateThatIsGoneIsLeftToTheAdapter) {
   EXPECT_EQ(c.data.default_system, "Be kind.");
 }
 
+constexpr const char* kQueries =
+    R"({"stage": "embedding", "query_prompt": "query: ", "embedding_loss": "contrastive", "contrastive_margin": 0.25,
+        "mrl_dims": {"8": 1.0}, "reranker_type": "classification", "num_labels": null})";
+
+TEST(EarlierRun, ScoresInTheStageOfTheTraining) {
+  const EarlierRun run(kQueries);
+  const std::vector<std::string> data = {"eval_dataset=v.json"};
+  const RunConfig c = load_with(run, data);
+  EXPECT_EQ(c.finetuning.stage, "embedding");
+  EXPECT_EQ(c.data.query_prompt, "query: ");
+  EXPECT_EQ(c.finetuning.embedding_loss, "contrastive");
+  EXPECT_EQ(c.finetuning.contrastive_margin, 0.25);
+  EXPECT_EQ(c.finetuning.mrl_dims, (nlohmann::json{{"8", 1.0}}));
+  EXPECT_TRUE(has_note(c, "stage 'embedding', "));
+  const RunConfig full =
+      load({}, std::vector<std::string>{"model_name_or_path=" + run.dir, data[0], "stage=embedding"}, Purpose::eval);
+  EXPECT_EQ(full.data.query_prompt, "query: ");
+  EXPECT_EQ(load_with(run, {data[0], "stage=sft"}).data.query_prompt, "") << "another stage is given";
+  EXPECT_EQ(load_with(run, {data[0], "load_args=false"}).finetuning.stage, "sft");
+  const EarlierRun reranker(R"({"stage": "reranker", "reranker_type": "generative", "reranker_loss": "listwise"})");
+  EXPECT_EQ(load_with(reranker, {data[0], "stage=reranker"}).finetuning.reranker_type, "generative");
+  const EarlierRun classifier(R"({"stage": "seq_cls", "num_labels": 3, "problem_type": "regression"})");
+  EXPECT_EQ(load_with(classifier, data).finetuning.num_labels, 3);
+  EXPECT_EQ(load_with(EarlierRun(R"({"stage": "dpo"})"), data).finetuning.stage, "sft") << "it answers like any other";
+}
+
+TEST(EarlierRun, WarnsOfOtherPromptsThanInTraining) {
+  const EarlierRun run(kQueries);
+  const auto warning = [&](const std::string& prompt) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(load_with(run, {"eval_dataset=v.json", "query_prompt=" + prompt}).data.query_prompt, prompt);
+    return testing::internal::GetCapturedStderr();
+  };
+  const std::string text = warning("other: ");
+  EXPECT_CONTAINS(text, "query_prompt is 'other: '");
+  EXPECT_CONTAINS(text, "trained with 'query: '");
+  EXPECT_EQ(warning("query: "), "");
+}
+
+TEST(EarlierRun, RefusesAnswersOfAModelThatGivesVectorsOrScores) {
+  for (const auto& [settings, words] :
+       {std::pair(kQueries, "run.json: stage is embedding: an embedding model does not write answers: use qft score (or"),
+        {R"({"stage": "reranker", "reranker_type": "generative"})",
+         "a reranker does not write answers: use qft score (or stage: sft"}})
+    EXPECT_CONTAINS(error_of([&] { load_with(EarlierRun(settings), {}, Purpose::generate); }), words);
+  const EarlierRun head(R"({"stage": "reranker"})");
+  EXPECT_TRUE(error_of([&] { load_with(head, {}, Purpose::generate); }).ends_with("use qft score"));
+  EXPECT_EQ(load_with(EarlierRun(kQueries), {"stage=sft"}, Purpose::generate).finetuning.stage, "sft");
+}
+
 TEST(OtherTools, KeysOfAMethodHaveNoEffectInOthers) {
   for (const char* key : {"coft: true\n", "module_dropout: 0.1\n", "galore_target: q_proj\n", "apollo_target: q_proj\n"}) {
     const RunConfig c = load_text(key);

@@ -58,7 +58,7 @@ TEST(Labels, OfTextsWithoutAnAnswer) {
   EXPECT_EQ(converted(spec, R"({"sentence": "Good.", "label": null})").label, "");
   RecordConverter converter(spec, false);
   expect_error<qft::Error>([&] { converter.convert({.text = R"({"sentence": "Good.", "label": "fine"})"}); },
-                           {"a label is 'fine'"});
+                           {"'label' is 'fine'"});
 }
 
 TEST(Labels, AreTagsOfItems) {

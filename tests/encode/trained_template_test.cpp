@@ -1,6 +1,5 @@
 // Templates as Jinja: literals, ends of answers, and equivalence. interop.written_templates checks the rendered texts.
-#include "qft/encode/trained_template.h"
-
+#include "qft/encode/template_comparison.h"
 #include "qft/encode/template_to_jinja.h"
 
 #include <string>

@@ -3,11 +3,15 @@
 #include "engine/embedding.h"
 
 #include "qft/core/error.h"
+#include "qft/engine/data_setup.h"
 #include "qft/io/file.h"
 
+#include <cmath>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "pack/fixture.h"
 #include "test_paths.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/randn.h>
@@ -38,7 +42,6 @@ EmbeddingOptions options_from(const json& keys) {
   args.embedding_loss = keys.value("embedding_loss", args.embedding_loss);
   args.infonce_temperature = keys.value("infonce_temperature", args.infonce_temperature);
   args.infonce_use_batch = keys.value("infonce_use_batch", args.infonce_use_batch);
-  if (keys.contains("infonce_hard_negatives")) args.infonce_hard_negatives = keys["infonce_hard_negatives"].get<std::int64_t>();
   args.infonce_mask_fake_negative = keys.value("infonce_mask_fake_negative", false);
   args.infonce_fake_neg_margin = keys.value("infonce_fake_neg_margin", args.infonce_fake_neg_margin);
   args.infonce_include_qq = keys.value("infonce_include_qq", false);
@@ -105,6 +108,42 @@ TEST(Embedding, GradientAcrossBlocksIsThatOfDifferences) {
   EXPECT_NEAR((above - below) / (2 * step), slope, 1e-8);
 }
 
+/// Two anchors share a positive: neither sees the other's as a negative.
+TEST(Embedding, TheSameTextIsNoNegative) {
+  EmbeddingOptions options;
+  const at::Tensor x = at::randn({7, 4}, at::kDouble);
+  x.select(0, 4).copy_(x.select(0, 1));  // items: (0, 1, 2), (3, 4), (5, 6)
+  const std::vector<std::int64_t> offsets = {0, 3, 5, 7};
+  const std::vector<double> texts = {10, 11, 12, 13, 11, 15, 16};
+  const at::Tensor unit = x / x.norm(2, {1}, true), s = unit.mm(unit.t()) / options.infonce.temperature;
+  const auto term = [&](std::int64_t row, std::int64_t own, const std::vector<std::int64_t>& documents) {
+    double sum = 0.0;
+    for (const std::int64_t d : documents) sum += std::exp(s[row][d].item<double>());
+    return std::log(sum) - s[row][own].item<double>();
+  };
+  const double first = term(0, 1, {1, 2, 6}), second = term(3, 4, {2, 4, 6}), third = term(5, 6, {1, 2, 4, 6});
+  const double masked = (first + second + third) / 3;
+  EXPECT_NEAR(embedding_loss(options, x, offsets, {}, texts).loss, masked, 1e-12);
+  EXPECT_GT(embedding_loss(options, x, offsets, {}).loss, masked);
+  EXPECT_LE(embedding_metrics(options, x, offsets, {}).at("margin"),
+            embedding_metrics(options, x, offsets, {}, texts).at("margin"));
+  options.infonce.include_dd = true;
+  EXPECT_LT(embedding_loss(options, x, offsets, {}, texts).loss, embedding_loss(options, x, offsets, {}).loss);
+  options.infonce.mask_duplicates = false;
+  EXPECT_EQ(embedding_loss(options, x, offsets, {}, texts).loss, embedding_loss(options, x, offsets, {}).loss);
+}
+
+TEST(Embedding, EqualTokensHaveEqualHashes) {
+  loader::MicroBatch batch;
+  batch.tokens = {1, 2, 3, 1, 2, 2, 1, 1, 2, 3};
+  batch.cu_seqlens = {0, 3, 5, 7, 10};
+  const std::vector<double> hashes = token_hashes(batch).values;
+  ASSERT_EQ(hashes.size(), 4U);
+  EXPECT_EQ(hashes[0], hashes[3]);
+  EXPECT_NE(hashes[1], hashes[2]);
+  EXPECT_NE(hashes[0], hashes[1]);
+}
+
 /// A scale of the vectors changes nothing, and the gradient has no part along a vector.
 TEST(Embedding, OnlyDirectionsMatter) {
   const EmbeddingCase c = embedding_cases().front();
@@ -113,23 +152,12 @@ TEST(Embedding, OnlyDirectionsMatter) {
   EXPECT_LT(along.abs().max().item<double>(), 1e-12);
 }
 
-TEST(Embedding, TooFewNegativesAreRepeatedInTurn) {
-  EmbeddingOptions three, all;
-  three.infonce.hard_negatives = 3;
-  const at::Tensor x = at::randn({4, 5}, at::kDouble);
-  const at::Tensor repeated = at::stack({x[0], x[1], x[2], x[3], x[2]});
-  const std::vector<std::int64_t> given = {0, 4}, filled = {0, 5};
-  EXPECT_NEAR(embedding_loss(three, x, given, {}).loss, embedding_loss(all, repeated, filled, {}).loss, 1e-12);
-}
-
 TEST(Embedding, ItemsThatDoNotFitTheLossAreRefused) {
   EmbeddingOptions options;
   const at::Tensor x = at::randn({3, 4}, at::kDouble);
   const std::vector<std::int64_t> alone = {0, 1, 3}, triple = {0, 3};
   const std::vector<double> label = {1.0};
   EXPECT_THROW(embedding_loss(options, x, alone, {}), Error);
-  options.infonce.hard_negatives = 2;
-  EXPECT_THROW(embedding_loss(options, x.narrow(0, 0, 2), std::vector<std::int64_t>{0, 2}, {}), Error) << "no negative to repeat";
   options.loss = "contrastive";
   EXPECT_THROW(embedding_loss(options, x, triple, label), Error);
   EXPECT_THROW(embedding_loss(options, x.narrow(0, 0, 2), std::vector<std::int64_t>{0, 2}, {}), Error) << "no label";
@@ -145,6 +173,21 @@ TEST(Embedding, MetricsWithoutAMeaningAreLeftOut) {
   EXPECT_EQ(embedding_metrics(options, x, one, {}).size(), 1U);
   options.loss = "cosine_similarity";
   EXPECT_TRUE(embedding_metrics(options, x, one, std::vector<double>{0.5}).empty());
+}
+
+/// Anchors alone can be embedded; documents must suit the loss.
+TEST(Embedding, ASetOfAnchorsAloneHasNoDocuments) {
+  const test::TempDir dir;
+  config::RunConfig config;
+  config.finetuning.stage = "embedding";
+  const auto alone = test::make_documents(0, 1, 0), pair = test::make_documents(1, 2, 1);
+  EXPECT_FALSE(has_documents({.pack = test::build_varying(dir / "a.h5", {alone, alone})}, config));
+  const EvalSet mixed{.pack = test::build_varying(dir / "b.h5", {alone, pair})};
+  EXPECT_TRUE(has_documents(mixed, config));
+  const auto first = std::make_shared<const std::vector<std::int64_t>>(1, 0);
+  EXPECT_FALSE(has_documents({.pack = mixed.pack, .items = first}, config));
+  config.finetuning.stage = "reranker";
+  EXPECT_TRUE(has_documents({.pack = test::build_varying(dir / "c.h5", {alone})}, config));
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // Tests the file of a reference's log-probabilities: what it stores and which files are refused.
-#include "engine/reference_file.h"
-
 #include "qft/core/error.h"
+#include "qft/engine/stored_reference.h"
 
 #include <cmath>
 #include <limits>

@@ -1,13 +1,17 @@
 // Compares the losses of rerankers with numbers of tests/interop/embedding_losses.py.
 #include "engine/reranker.h"
 
+#include "qft/core/log.h"
 #include "qft/io/file.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "pack/fixture.h"
 #include "test_paths.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
@@ -101,6 +105,80 @@ TEST(Reranker, IrrelevantDocumentsAloneHaveNoGroup) {
   const auto listwise = loss_of({{"reranker_loss", "listwise"}}, 2, 0).observe(in, {scores, {}}, grad);
   EXPECT_EQ(listwise[0].item<double>(), 0.0);
   EXPECT_EQ(grad.abs().max().item<double>(), 0.0);
+}
+
+/// NaN is not above any score, but a broken model is not a perfect one.
+TEST(Reranker, MetricsOfBrokenScoresAreNotNumbers) {
+  const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  const auto in = ranking_input({2, 2}, {1, 0, 1, 0});
+  for (const double broken : {nan, inf, -inf})
+    for (const std::int64_t at : {0, 1}) {
+      at::Tensor scores = at::tensor({1.0, 0.0, 1.0, 0.0}, at::kDouble);
+      scores[at] = broken;
+      for (const char* kind : {"pointwise", "listwise"}) {
+        const auto sums = loss_of({{"reranker_loss", kind}}, 4, 2).observe(in, {scores, {}}, {});
+        for (const std::int64_t metric : {0, 1, 2})
+          EXPECT_TRUE(std::isnan(sums[1 + 2 * metric].item<double>())) << kind << metric;
+      }
+    }
+}
+
+TEST(Reranker, AGroupOfOneDocumentHasNoPlace) {
+  const at::Tensor scores = at::tensor({-1.0, 0.5, 1.5}, at::kDouble);
+  const auto sums = loss_of({{"reranker_loss", "listwise"}}, 3, 1).observe(ranking_input({1, 2}, {1, 1, 0}), {scores, {}}, {});
+  EXPECT_EQ(sums[1].item<double>(), 0.0);
+  EXPECT_EQ(sums[2].item<double>(), 1.0);
+}
+
+/// Items of these numbers of documents and relevant ones, checked as training data.
+struct CheckedRankings {
+  test::TempDir dir;
+  config::RunConfig config;
+
+  CheckedRankings() {
+    config.finetuning.stage = "reranker";
+    config.finetuning.reranker_type = "generative";
+  }
+  void check(const std::vector<std::pair<int, int>>& sizes) {
+    std::vector<encode::EncodedItem> items;
+    for (const auto& [documents, positives] : sizes)
+      items.push_back(test::make_documents(std::ssize(items), documents, positives));
+    const auto pack = test::build_varying(dir / "p.h5", items);
+    reranker_objective(config).check_items(*pack, nullptr, config);
+  }
+  std::string error(const std::vector<std::pair<int, int>>& sizes) {
+    return test::error_of([&] { check(sizes); });
+  }
+};
+
+TEST(Reranker, LabelsMustDiffer) {
+  CheckedRankings data;
+  for (const char* loss : {"pointwise", "listwise"}) {
+    data.config.finetuning.reranker_loss = loss;
+    EXPECT_TRUE(test::contains(data.error({{1, 0}, {2, 0}}), "all 2 queries have only documents with label 0")) << loss;
+    EXPECT_TRUE(test::contains(data.error({{1, 1}, {2, 2}}), "all 2 queries have only documents with label 1")) << loss;
+  }
+  data.config.finetuning.reranker_loss = "pointwise";
+  EXPECT_NO_THROW(data.check({{1, 1}, {1, 0}}));
+  data.config.finetuning.max_negative_samples = 0;
+  EXPECT_TRUE(test::contains(data.error({{3, 1}}), "set max_negative_samples above 0"));
+}
+
+TEST(Reranker, ListwiseNeedsGroups) {
+  CheckedRankings data;
+  data.config.finetuning.reranker_loss = "listwise";
+  data.config.finetuning.listwise_min_group_size = 3;
+  const std::string none = data.error({{2, 1}, {1, 1}, {3, 2}});
+  EXPECT_TRUE(test::contains(none, "3 of 3 queries have groups of fewer than listwise_min_group_size 3 documents")) << none;
+  EXPECT_TRUE(test::contains(none, "set reranker_loss: pointwise")) << none;
+  log::init({});
+  testing::internal::CaptureStderr();
+  data.check({{3, 1}, {2, 1}, {4, 2}});
+  const std::string warning = testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(test::contains(warning, "1 of 3 queries have groups of fewer")) << warning;
+  EXPECT_TRUE(test::contains(warning, "the first is item 1")) << warning;
+  data.config.finetuning.max_negative_samples = 1;  // the groups as drawn
+  EXPECT_TRUE(test::contains(data.error({{3, 1}, {4, 2}}), "2 of 2 queries"));
 }
 
 }  // namespace

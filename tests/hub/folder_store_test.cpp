@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "hub/file_lock.h"
+#include "../../src/hub/part_file.h"
 #include "hub/store.h"
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "qft/infer/stop_tokens.h"
+#include "qft/infer/generator.h"
 
 #include <string>
 #include <vector>

@@ -67,5 +67,14 @@ TEST_F(Candidates, HaveNoFilesOfQftsOwn) {
   EXPECT_EQ(items()[config_.data.pack], 1U);
 }
 
+TEST_F(Candidates, AreReadForTheStage) {
+  std::ofstream(root_ / "data/pairs.jsonl") << R"({"anchor": "1", "positive": "2"})"
+                                            << "\n";
+  config_.data.dataset = {(root_ / "data/pairs.jsonl").string()};
+  config_.finetuning.stage = "embedding";
+  config_.given["stage"] = "the test";
+  EXPECT_EQ(items()[config_.data.dataset_dir], 2U);
+}
+
 }  // namespace
 }  // namespace qft::inputs

@@ -3,7 +3,6 @@ AutoModelForSequenceClassification, and PEFT's SEQ_CLS beside it: one label, any
 ways: a model and an adapter that the judge saved, and what qft leaves for those libraries, with an export; then qft eval and the lines of
 qft score. The judge's losses are transformers' own, in fp64."""
 import json
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from safetensors.torch import load_file
 
 from common import Report, arguments, mpirun, run, worst
 from models import in_double, train_on
-from preferences import RANK
+from preferences import copy_tokenizer, with_lora
 from tiny import log_of, make, write
 
 SAMPLES, BATCH, EPOCHS, LR = 12, 4, 10, 5e-3
@@ -34,22 +33,17 @@ class Judge:
 
     def start(self, base, directory, method):
         """A model, or an adapter, with a head of its own, as transformers and PEFT save it; returns the folder that training starts from."""
-        from peft import LoraConfig, TaskType, get_peft_model
+        from peft import TaskType
         from transformers import AutoModelForSequenceClassification
 
         torch.manual_seed(5)
         model = AutoModelForSequenceClassification.from_pretrained(base, num_labels=self.labels, problem_type=self.problem, dtype=torch.float32)
         torch.nn.init.normal_(model.score.weight, std=0.2)
         if method == "lora":
-            model = get_peft_model(model, LoraConfig(task_type=TaskType.SEQ_CLS, r=RANK, lora_alpha=2 * RANK, lora_dropout=0.0,
-                                                     target_modules=["q_proj", "v_proj", "o_proj", "down_proj"]))
-            for name, tensor in model.named_parameters():
-                if "lora_B" in name:
-                    torch.nn.init.normal_(tensor, std=0.1)
+            model = with_lora(model, TaskType.SEQ_CLS)
         model.save_pretrained(directory)
         if method == "full":
-            for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
-                shutil.copy(base / name, directory)
+            copy_tokenizer(base, directory)
         return directory
 
     def load(self, base, start, method, dtype=torch.float64):

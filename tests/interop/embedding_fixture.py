@@ -39,7 +39,6 @@ def embedding_cases():
         embedding_case("temperature", {"infonce_temperature": 0.5}, uneven, lambda g: losses.info_nce(g, 0.5)),
         embedding_case("own negatives", own, even, lambda g: losses.info_nce(g, use_batch=False),
                        metrics=lambda g: losses.info_nce_metrics(g, use_batch=False)),
-        embedding_case("first negatives", {"infonce_hard_negatives": 1}, even, lambda g: losses.info_nce(g, hard_negatives=1)),
         embedding_case("other anchors", {"infonce_include_qq": True}, uneven, lambda g: losses.info_nce(g, include_qq=True)),
         embedding_case("other documents", {"infonce_include_dd": True}, uneven, lambda g: losses.info_nce(g, include_dd=True)),
         embedding_case("mask", {"infonce_mask_fake_negative": True, "infonce_fake_neg_margin": 0.05}, uneven,

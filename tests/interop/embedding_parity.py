@@ -1,19 +1,20 @@
 """Stages embedding and reranker over 9 steps on one to four ranks, packed without padding, beside a plain loop over transformers' models with
 the losses of embedding_losses.py, in fp64. Texts become tokens here and there on their own. What qft leaves is loaded by transformers, PEFT
 and sentence-transformers, which must give the judge's vectors and scores; so must qft score."""
+import hashlib
 import json
 import shutil
 import tempfile
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch.nn.functional import normalize
 
 import embedding_losses as losses
 from common import Report, arguments, mpirun, run, worst
 from models import in_double, train_on
-from preferences import RANK, log_of, make, write
+from preferences import copy_tokenizer, log_of, make, with_lora, write
 
 ROWS, BATCH, EPOCHS, LR = 12, 4, 3, 5e-3
 TOLERANCE, IN_FP32 = 1e-8, 1e-5
@@ -68,7 +69,7 @@ class Judge:
         from peft import PeftModel
         from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
-        self.kind, self.pad, self.tokenizer = kind, pad, AutoTokenizer.from_pretrained(base)
+        self.kind, self.pad, self.tokenizer, self.chats = kind, pad, AutoTokenizer.from_pretrained(base), False
         if kind == "classification":
             more = {"num_labels": 1} if adapter else {}
             self.model = AutoModelForSequenceClassification.from_pretrained(base, dtype=dtype, **more)
@@ -83,6 +84,11 @@ class Judge:
     def ids(self, text):
         return self.tokenizer(text, add_special_tokens=False).input_ids
 
+    def shown(self, text):
+        if not self.chats:
+            return text + END
+        return self.tokenizer.apply_chat_template([{"role": "user", "content": text}], add_generation_prompt=True, tokenize=False)
+
     def batch(self, sequences):
         longest = max(map(len, sequences))
         ids, mask = torch.full((len(sequences), longest), self.pad), torch.zeros(len(sequences), longest, dtype=torch.long)
@@ -91,9 +97,8 @@ class Judge:
         return ids, mask
 
     def vectors(self, texts):
-        """The hidden state behind the end token of each text, of length 1."""
-        end = self.tokenizer.convert_tokens_to_ids(END)
-        ids, mask = self.batch([self.ids(text) + [end] for text in texts])
+        """The hidden state of each text's last token, of length 1: behind the end token or a prompt of the chat template."""
+        ids, mask = self.batch([self.ids(self.shown(text)) for text in texts])
         with in_double():
             hidden = self.model(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states[-1]
         return normalize(hidden[torch.arange(len(ids)), mask.sum(1) - 1], dim=1)
@@ -148,7 +153,8 @@ EMBEDDING = [
     ("contrastive", PAIRS, swift_record, "label", {"embedding_loss": "contrastive"},
      lambda g, rows: losses.contrastive(g, labels_of(rows, "label"))),
     ("online_contrastive", PAIRS, columns_record, "label", {"embedding_loss": "online_contrastive", "contrastive_margin": 0.8},
-     lambda g, rows: losses.online_contrastive(g, labels_of(rows, "label"), 0.8))]
+     lambda g, rows: losses.online_contrastive(g, labels_of(rows, "label"), 0.8)),
+    ("infonce, chat template", UNEVEN, swift_record, None, {"template": "own", "query_prompt": "Find: "}, lambda g, _: losses.info_nce(g))]
 
 
 def documents_of(rows):
@@ -170,6 +176,8 @@ RERANKER = [
 # Method, strategy, ranks, rows of a micro-batch. Each case takes the next one; with --layouts 2 also a second one on another number of ranks.
 LAYOUTS = [("full", "ddp", 1, 2), ("lora", "zero2", 2, 1), ("full", "zero3", 3, 1), ("lora", "ddp", 4, 1)]
 
+UNTIED_NUMBER = 21  # takes a layout with LoRA
+
 
 def layouts_of(number, count):
     return [LAYOUTS[number % 4], LAYOUTS[(number + 2) % 4]][:count]
@@ -177,7 +185,7 @@ def layouts_of(number, count):
 
 def start_from(base, directory, method, kind):
     """An adapter, or a classifier with a head of its own, as PEFT and transformers save them; what training names: model, adapter."""
-    from peft import LoraConfig, TaskType, get_peft_model
+    from peft import TaskType
     from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification
 
     if method == "full" and kind != "classification":
@@ -190,17 +198,22 @@ def start_from(base, directory, method, kind):
         model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     if method == "lora":
         task = {"classification": TaskType.SEQ_CLS, "generative": TaskType.CAUSAL_LM, "vectors": None}[kind]
-        model = get_peft_model(model, LoraConfig(task_type=task, r=RANK, lora_alpha=2 * RANK, lora_dropout=0.0,
-                                                 target_modules=["q_proj", "v_proj", "o_proj", "down_proj"]))
-        for name, tensor in model.named_parameters():
-            if "lora_B" in name:
-                torch.nn.init.normal_(tensor, std=0.1)
+        model = with_lora(model, task)
     model.save_pretrained(directory)
     if method == "lora":
         return base, directory
-    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
-        shutil.copy(base / name, directory)
+    copy_tokenizer(base, directory)
     return directory, None
+
+
+BESIDE_WEIGHTS = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "modules.json",
+                  "config_sentence_transformers.json", "sentence_bert_config.json", "1_Pooling/config.json", "1_LogitScore/config.json"}
+
+
+def files_of(directory, only=None):
+    """Checksums of a folder's files, also in subfolders, by their names; `only`: of these."""
+    files = {str(path.relative_to(directory)): path for path in sorted(directory.rglob("*")) if path.is_file()}
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest()[:8] for name, path in files.items() if only is None or name in only}
 
 
 class Run:
@@ -215,8 +228,9 @@ class Run:
         self.model, self.adapter = start_from(self.base, self.directory / "start", self.method, kind)
         self.out = self.directory / "out"
         named = {"adapter_name_or_path": str(self.adapter)} if self.adapter else {"model_name_or_path": str(self.model)}
-        self.file = write(self.directory / "run.yaml", {**settings, **named, "finetuning_type": self.method, "strategy": strategy,
-                                                        "per_device_train_batch_size": each, "output_dir": str(self.out)})
+        self.settings = {**settings, **named, "finetuning_type": self.method, "strategy": strategy, "per_device_train_batch_size": each,
+                         "output_dir": str(self.out)}
+        self.file = write(self.directory / "run.yaml", self.settings)
         self.judge = Judge(self.model, self.adapter, kind, pad=1023)
         self.trained = f"{'adapter' if self.adapter else 'model'}_name_or_path={self.out}"
 
@@ -246,18 +260,25 @@ class Run:
     def evaluated(self):
         return json.loads(mpirun(2, [self.qft, "eval", self.file, self.trained, "compute_dtype=float64", "--json"]).stdout)
 
-    def scored(self):
-        mpirun(2, [self.qft, "score", self.file, self.trained, "per_device_eval_batch_size=2", "--output", self.directory / "scores.jsonl"])
+    def scored(self, file=None):
+        mpirun(2, [self.qft, "score", file or self.file, self.trained, "per_device_eval_batch_size=2", "--output", self.directory / "scores.jsonl"])
         lines = [json.loads(line) for line in (self.directory / "scores.jsonl").read_text().splitlines()]
         self.equal("qft score, records", [line["index"] for line in lines], list(range(ROWS)))
         return lines
 
     def whole(self):
-        """The folder of the whole model: what full training left, or an export with the adapter merged."""
+        """The folder of the whole model: what full training left, or an export with the adapter merged. Also exports it in another way, which
+        must keep the files beside the weights."""
+        other = self.directory / "other"
         if not self.adapter:
+            run([self.qft, "export", self.file, self.trained, "infer_dtype=bfloat16", f"export_dir={other}"])
+            self.equal("files of a copy in bf16", files_of(other, BESIDE_WEIGHTS), files_of(self.out, BESIDE_WEIGHTS))
             return self.out
-        run([self.qft, "export", self.file, self.trained, f"export_dir={self.directory / 'merged'}"])
-        return self.directory / "merged"
+        merged = self.directory / "merged"
+        run([self.qft, "export", self.file, self.trained, f"export_dir={merged}"])
+        run([self.qft.parent / "qft-ckpt", "merge", self.out, "--output", other])
+        self.equal("files of qft-ckpt merge", files_of(other), files_of(merged))
+        return merged
 
 
 def check_embedding(report, qft, tmp, settings, number, case, layouts):
@@ -266,6 +287,7 @@ def check_embedding(report, qft, tmp, settings, number, case, layouts):
     for layout in layouts_of(number, layouts):
         r = Run(report, qft, tmp, {**settings, "stage": "embedding", "template": "qwen3_emb", "dataset": data, "eval_dataset": data, **keys},
                 f"embedding, {name}", layout, "vectors")
+        r.judge.chats = keys.get("template") == "own"
         prompts = keys.get("query_prompt", ""), keys.get("document_prompt", "")
         r.train(rows, lambda items: formula(r.judge.groups(items, prompts), items))
         with torch.no_grad():
@@ -281,10 +303,24 @@ def check_embedding(report, qft, tmp, settings, number, case, layouts):
         r.check("qft score, vectors", max((torch.tensor(line["embeddings"], dtype=torch.float64) - g).abs().max().item() for line, g in zip(lines, groups)),
                 IN_FP32)
         check_vectors(r, rows, prompts[0], groups)
-        
+        if number == 0:
+            check_anchors_alone(r, rows, groups)
+
+
+def check_anchors_alone(r, rows, groups):
+    """do_predict, like qft score, needs no documents."""
+    anchors, out = r.directory / "anchors.jsonl", r.directory / "predicted"
+    anchors.write_text("".join(json.dumps({"text": row["anchor"]}) + "\n" for row in rows))
+    mpirun(2, [r.qft, "train", r.file, r.trained, "do_train=false", "do_predict=true", f"eval_dataset={anchors}", f"output_dir={out}"])
+    lines = [json.loads(line) for line in (out / "generated_predictions.jsonl").read_text().splitlines()]
+    r.equal("do_predict of anchors alone, vectors", [len(line["embeddings"]) for line in lines], [1] * len(rows))
+    r.check("do_predict of anchors alone", max((torch.tensor(line["embeddings"][0], dtype=torch.float64) - g[0]).abs().max().item()
+                                               for line, g in zip(lines, groups)), IN_FP32)
+
 
 def check_vectors(r, rows, query_prompt, groups):
-    """By transformers and by sentence-transformers, which put the end token themselves."""
+    """By transformers and by sentence-transformers, which put the template's tokens themselves."""
+    from peft import AutoPeftModel
     from sentence_transformers import SentenceTransformer
     from transformers import AutoModel, AutoTokenizer
 
@@ -295,6 +331,7 @@ def check_vectors(r, rows, query_prompt, groups):
         folders.append(r.out)
         config = json.loads((r.out / "adapter_config.json").read_text())
         r.equal("the adapter's kind", (config["task_type"], config.get("modules_to_save")), (None, None))
+        r.equal("class by PEFT's AutoPeftModel", type(AutoPeftModel.from_pretrained(r.out).get_base_model()).__name__, "Qwen3ForCausalLM")
         r.report.holds(f"{r.what}: the adapter's tensors", all(n.startswith("base_model.model.model.layers.")
                                                               for n in load_file(r.out / "adapter_model.safetensors")))
     for folder in folders:
@@ -308,12 +345,28 @@ def check_vectors(r, rows, query_prompt, groups):
         r.check(f"vectors by {what}", (torch.stack(found) - expected).abs().max().item(), IN_FP32)
         st = SentenceTransformer(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
         r.equal(f"modules of sentence-transformers ({what})", [type(m).__name__ for m in st], ["Transformer", "Pooling", "Normalize"])
-        r.equal(f"similarity of sentence-transformers ({what})", st.similarity_fn_name, "cosine")
+        r.equal(f"similarity and default prompt of sentence-transformers ({what})", (st.similarity_fn_name, st.default_prompt_name), ("cosine", None))
         r.check(f"vectors by sentence-transformers ({what})", (torch.tensor(st.encode_query(anchors)) - expected).abs().max().item(), IN_FP32)
         r.check(f"documents by sentence-transformers ({what})", (torch.tensor(st.encode_document(positives)) - documents).abs().max().item(), IN_FP32)
         for width in (8, 16):
             cut = torch.tensor(st.encode_query(anchors, truncate_dim=width, normalize_embeddings=True))
             r.check(f"{width} numbers of them ({what})", (cut - normalize(expected[:, :width], dim=1)).abs().max().item(), IN_FP32)
+
+
+def write_untied(base, directory):
+    """The layout of Qwen3-Embedding-8B: no prefix, untied by config.json, but no lm_head; with a default prompt that training does not put."""
+    shutil.copytree(base, directory)
+    tensors = load_file(base / "model.safetensors")
+    save_file({name.removeprefix("model."): tensor for name, tensor in tensors.items()}, directory / "model.safetensors", metadata={"format": "pt"})
+    config = json.loads((base / "config.json").read_text())
+    (directory / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}))
+    modules = [{"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": f"sentence_transformers.models.{kind}"}
+               for i, kind in enumerate(("Transformer", "Pooling", "Normalize"))]
+    (directory / "modules.json").write_text(json.dumps(modules))
+    (directory / "1_Pooling").mkdir()
+    (directory / "1_Pooling/config.json").write_text(json.dumps({"word_embedding_dimension": config["hidden_size"], "pooling_mode": "lasttoken"}))
+    (directory / "config_sentence_transformers.json").write_text(json.dumps({"prompts": {"web": "Search: "}, "default_prompt_name": "web"}))
+    return directory
 
 
 def check_reranker(report, qft, tmp, settings, number, case, layouts):
@@ -336,7 +389,19 @@ def check_reranker(report, qft, tmp, settings, number, case, layouts):
         for line, s in zip(r.scored(), scores):
             r.check(f"qft score, record {line['index']}", max((torch.tensor(line["scores"], dtype=torch.float64) - s).abs().max().item(),
                                                              (torch.tensor(line["probabilities"], dtype=torch.float64) - s.sigmoid()).abs().max().item()), IN_FP32)
+        if kind == "generative":
+            check_tokens(r, scores)
         check_cross_encoder(r, rows, torch.cat(scores))
+
+
+def check_tokens(r, scores):
+    """The folder tells the answers, unless the run file names them; then they must agree."""
+    bare = {key: value for key, value in r.settings.items() if key not in ("reranker_positive_token", "reranker_negative_token")}
+    for line, s in zip(r.scored(write(r.directory / "bare.yaml", bare)), scores):
+        r.check(f"qft score by the folder's tokens, record {line['index']}", (torch.tensor(line["scores"], dtype=torch.float64) - s).abs().max().item(),
+                IN_FP32)
+    result = run([r.qft, "eval", r.file, r.trained, f"reranker_positive_token={NEGATIVE}", f"reranker_negative_token={POSITIVE}"], check=False)
+    r.report.holds(f"{r.what}: other tokens are refused", result.returncode != 0 and "1_LogitScore" in result.stderr, result.stderr)
 
 
 def check_cross_encoder(r, rows, expected):
@@ -354,12 +419,15 @@ def check_cross_encoder(r, rows, expected):
         config = json.loads((r.out / "adapter_config.json").read_text())
         r.equal("the adapter's kind", (config["task_type"], config.get("modules_to_save")),
                 ("SEQ_CLS", ["score"]) if r.kind == "classification" else ("CAUSAL_LM", None))
-    model = CrossEncoder(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
-    r.equal("modules of sentence-transformers", [type(m).__name__ for m in model],
-            ["Transformer"] if r.kind == "classification" else ["Transformer", "LogitScore"])
     pairs = [(row["anchor"], document) for row in rows for document in (row["positive"], *row["negatives"])]
-    r.check("scores by sentence-transformers", (torch.tensor(model.predict(pairs, activation_fn=torch.nn.Identity())) - expected).abs().max().item(), IN_FP32)
-    r.check("its probabilities", (torch.tensor(model.predict(pairs)) - expected.sigmoid()).abs().max().item(), IN_FP32)
+    for folder in [folder, r.out] if r.adapter and r.kind == "classification" else [folder]:
+        what = "of the adapter" if folder is r.out and r.adapter else "of the whole model"
+        model = CrossEncoder(str(folder), device="cpu", model_kwargs={"dtype": torch.float32})
+        r.equal(f"modules of sentence-transformers, {what}", [type(m).__name__ for m in model],
+                ["Transformer"] if r.kind == "classification" else ["Transformer", "LogitScore"])
+        found = torch.tensor(model.predict(pairs, activation_fn=torch.nn.Identity()))
+        r.check(f"scores by sentence-transformers, {what}", (found - expected).abs().max().item(), IN_FP32)
+        r.check(f"its probabilities, {what}", (torch.tensor(model.predict(pairs)) - expected.sigmoid()).abs().max().item(), IN_FP32)
 
 
 def main():
@@ -376,6 +444,9 @@ def main():
         for number, case in enumerate(EMBEDDING):
             if f"embedding {case[0]}".startswith(args.only):
                 check_embedding(report, qft, tmp, settings, number, case, args.layouts)
+        if "embedding untied without lm_head".startswith(args.only):
+            untied = {**settings, "model_name_or_path": str(write_untied(Path(settings["model_name_or_path"]), tmp / "untied"))}
+            check_embedding(report, qft, tmp, untied, UNTIED_NUMBER, ("untied, without lm_head", *EMBEDDING[0][1:]), args.layouts)
         for number, case in enumerate(RERANKER):
             if f"reranker {case[0]}".startswith(args.only):
                 check_reranker(report, qft, tmp, settings, number, case, args.layouts)

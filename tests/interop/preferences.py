@@ -1,5 +1,6 @@
 """Data, an adapter and a value head for the tests of preferences and reward models, and what a pack makes of the data."""
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -49,6 +50,23 @@ def make_adapter(directory, model_dir, dora=False):
         "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": RANK, "lora_alpha": 2 * RANK, "lora_dropout": 0.0, "bias": "none", "use_dora": dora,
         "target_modules": sorted({n.split(".")[1] for n in shapes}), "base_model_name_or_path": str(model_dir)}))
     return directory
+
+
+def with_lora(model, task):
+    """The model of transformers with an adapter of PEFT for this task; its second factors are not zero, so it changes the first step."""
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(model, LoraConfig(task_type=task, r=RANK, lora_alpha=2 * RANK, lora_dropout=0.0,
+                                             target_modules=["q_proj", "v_proj", "o_proj", "down_proj"]))
+    for name, tensor in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(tensor, std=0.1)
+    return model
+
+
+def copy_tokenizer(base, directory):
+    for name in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        shutil.copy(base / name, directory)
 
 
 def make_head(directory, hidden, bias=None, by_torch=False):

@@ -163,7 +163,7 @@ def main():
     report.finish()
 
 
-ENDS = {"empty": None, "llama3": "<|eot_id|>", **{name: "<end_of_turn>" for name in ("gemma", "gemma2", "gemma3")},
-        **{name: "<|im_end|>" for name in ("chatml", "phi4", "qwen", "qwen3", "qwen3_5", "qwen3_5_nothink", "qwen3_nothink", "smollm", "smollm2")}}
+ENDS = {"empty": None, "qwen3_emb": None, "llama3": "<|eot_id|>", **{name: "<end_of_turn>" for name in ("gemma", "gemma2", "gemma3")},
+        **{name: "<|im_end|>" for name in ("chatml", "phi4", "qwen", "qwen3", "qwen3_5", "qwen3_5_nothink", "qwen3_nothink", "qwen3_reranker", "smollm", "smollm2")}}
 
 main()

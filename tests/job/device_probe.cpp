@@ -1,6 +1,6 @@
 // Hangs or fails on its ranks' simulated devices as its argument says. device_test starts it under mpirun.
-#include "qft/comm/device_choice.h"
 #include "qft/comm/device_communicator.h"
+#include "qft/comm/session.h"
 #include "qft/core/activity.h"
 #include "qft/core/error.h"
 #include "qft/device/memory.h"

@@ -1,4 +1,4 @@
-#include "qft/job/time_limit.h"
+#include "qft/job/stop_signal.h"
 
 #include <gtest/gtest.h>
 

@@ -185,8 +185,29 @@ TEST(VaryingItems, ResumeInTheMiddleOfAnEpochOnOtherRanks) {
     std::ranges::sort(all);
     EXPECT_EQ(all, samples[step]);
   }
-  Loader changed(pack, list_options({.sample = SampleKind::ranking, .groups = 1, .negatives = 2}), 0, 1);
-  EXPECT_TRUE(contains(error_of([&] { changed.resume(position); }), "documents is"));
+  const auto refusal = [&](const ItemLimits& limits) {
+    return error_of([&] { Loader(pack, list_options(limits), 0, 1).resume(position); });
+  };
+  const std::string one = refusal({.sample = SampleKind::ranking, .groups = 1, .negatives = 2});
+  EXPECT_TRUE(contains(one, "the run has max_positive_samples 1, the checkpoint max_positive_samples 2")) << one;
+  EXPECT_TRUE(contains(one, ": set max_positive_samples: 2, or start")) << one;
+  const std::string both = refusal({.sample = SampleKind::ranking, .groups = 1, .negatives = 3});
+  EXPECT_TRUE(contains(both, "set max_positive_samples: 2, set max_negative_samples: 2")) << both;
+}
+
+TEST(VaryingItems, AResumeNamesTheNumberOfHardNegatives) {
+  const TempDir dir;
+  std::vector<encode::EncodedItem> items;  // anchors with a positive and two negatives
+  for (std::int64_t i = 0; i < 12; ++i) items.push_back(test::make_documents(i, 4, 1));
+  const auto pack = test::build_varying(dir / "p.h5", items);
+  const auto of = [&](std::optional<std::int64_t> negatives) {
+    return Loader(pack, list_options({.sample = SampleKind::texts, .negatives = negatives}), 0, 1);
+  };
+  const nlohmann::json all = of({}).position(), two = of(2).position();
+  const std::string fewer = error_of([&] { of(3).resume(two); }), none = error_of([&] { of(3).resume(all); });
+  EXPECT_TRUE(contains(fewer, "infonce_hard_negatives 3, the checkpoint infonce_hard_negatives 2")) << fewer;
+  EXPECT_TRUE(contains(none, "infonce_hard_negatives all (not set)") && contains(none, "leave out infonce_hard_negatives"))
+      << none;
 }
 
 TEST(VaryingItems, AreEvaluatedAsInTheFirstEpochOrWhole) {

@@ -1,5 +1,5 @@
 // Compares the gradients of a layer of every architecture with finite differences of its forward pass, in fp64.
-#include "qft/model/architectures.h"
+#include "qft/model/config.h"
 #include "qft/model/transformer.h"
 
 #include <cmath>

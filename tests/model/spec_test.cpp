@@ -1,7 +1,7 @@
 #include "qft/model/spec.h"
 
 #include "qft/core/error.h"
-#include "qft/model/architectures.h"
+#include "qft/model/config.h"
 
 #include "tiny_config.h"
 #include <gtest/gtest.h>

@@ -5,13 +5,12 @@
 // clang-format on
 
 #include "qft/device/device.h"
+#include "qft/ops/activation.h"
 #include "qft/ops/attention.h"
 #include "qft/ops/embedding.h"
-#include "qft/ops/embedding_noise.h"
 #include "qft/ops/generic.h"
 #include "qft/ops/head.h"
 #include "qft/ops/norm.h"
-#include "qft/ops/swiglu.h"
 
 #include <cmath>
 #include <limits>

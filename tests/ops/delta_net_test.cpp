@@ -1,6 +1,6 @@
 // The operations around the gated delta rule: short convolution, gates, gated norm.
 #include "qft/ops/delta_gates.h"
-#include "qft/ops/gated_norm.h"
+#include "qft/ops/norm.h"
 #include "qft/ops/short_convolution.h"
 
 #include "ops_support.h"

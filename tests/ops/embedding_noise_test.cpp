@@ -1,5 +1,4 @@
-#include "qft/ops/embedding_noise.h"
-
+#include "qft/ops/embedding.h"
 #include "qft/ops/generic.h"
 
 #include <cmath>

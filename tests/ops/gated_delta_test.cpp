@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "ops/gated_delta/gated_delta_batched_aten.h"
+#include "ops/gated_delta/gated_delta_paths.h"
 #include "ops_support.h"
 #include "support/gpu.h"
 #include <ATen/TensorOperators.h>

@@ -1,4 +1,4 @@
-#include "qft/ops/squared_relu.h"
+#include "qft/ops/activation.h"
 
 #include <limits>
 

@@ -1,4 +1,4 @@
-#include "qft/ops/swiglu.h"
+#include "qft/ops/activation.h"
 
 #include <limits>
 

@@ -1,5 +1,5 @@
 // Compares the heads without weights with autograd.
-#include "qft/ops/vector_head.h"
+#include "qft/ops/value_head.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>

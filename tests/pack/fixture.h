@@ -123,6 +123,29 @@ inline std::shared_ptr<const pack::PackReader> build_pack(const std::filesystem:
   return pack::PackReader::open(path);
 }
 
+/// Builds a pack of items with varying numbers of sequences, in one chunk.
+inline std::shared_ptr<const pack::PackReader> build_varying(const std::filesystem::path& path,
+                                                             const std::vector<encode::EncodedItem>& items) {
+  const auto comm = comm::make_self_communicator();
+  pack::PackAttributes attributes = make_attributes();
+  attributes.varying_sequences = true;
+  pack::PackBuilder(*comm, path, attributes).build(1, [&](std::size_t, pack::PackSink& sink) {
+    for (const encode::EncodedItem& item : items) {
+      sink.count(item.dataset, 1, 0, 0);
+      sink.add(encode::EncodedItem(item));
+    }
+  });
+  return pack::PackReader::open(path);
+}
+
+/// Returns item `number` with a sequence per document, without labels, the first `positives` of them relevant.
+inline encode::EncodedItem make_documents(std::int64_t number, int documents, int positives) {
+  encode::EncodedItem item = make_item(number, documents);
+  for (encode::EncodedSequence& sequence : item.sequences) sequence.label_spans.clear();
+  item.tags.assign(1, {std::string(encode::kPositivesTag), std::to_string(positives)});
+  return item;
+}
+
 /// Builds a pack of make_list()'s items.
 inline std::shared_ptr<const pack::PackReader> build_lists(const std::filesystem::path& path, std::int64_t count) {
   const auto comm = comm::make_self_communicator();

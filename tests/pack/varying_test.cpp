@@ -5,6 +5,8 @@
 #include "qft/pack/print.h"
 #include "qft/pack/reader.h"
 
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include "fixture.h"
@@ -25,6 +27,25 @@ void expect_lists(const PackReader& pack, std::int64_t first, std::int64_t count
     for (std::size_t s = 0; s < want.sequences.size(); ++s) EXPECT_EQ(got.sequences[s].ids, want.sequences[s].ids);
     EXPECT_EQ(got.tags, want.tags);
   }
+}
+
+/// Stages without token labels learn no tokens.
+TEST(VaryingPack, ASummaryCountsLearnedTokensOfStagesThatLearnTokensOnly) {
+  const TempDir dir;
+  const auto comm = comm::make_self_communicator();
+  const auto summary_of = [&](const char* stage) {
+    PackAttributes attributes = test::make_attributes();
+    attributes.stage = stage;
+    attributes.varying_sequences = true;
+    const auto path = dir / (std::string(stage) + ".h5");
+    PackBuilder(*comm, path, attributes).build(1, [&](std::size_t, PackSink& sink) {
+      sink.count(0, 1, 0, 0);
+      sink.add(test::make_documents(0, 2, 1));
+    });
+    return format_summary(*PackReader::open(path));
+  };
+  EXPECT_FALSE(contains(summary_of("embedding"), "to learn"));
+  EXPECT_TRUE(contains(summary_of("sft"), "to learn"));
 }
 
 TEST(VaryingPack, HoldsOneToNineSequencesAnItem) {
@@ -71,6 +92,35 @@ TEST(VaryingPack, IsMergedAndPrinted) {
   EXPECT_EQ(line["positives"], 1);
   ASSERT_EQ(line["sequences"].size(), item.sequences.size());
   EXPECT_EQ(line["sequences"][2]["ids"], item.sequences[2].ids);
+}
+
+/// Overwrites an entry of an array of 64-bit numbers.
+void overwrite(const std::filesystem::path& path, const std::string& array, std::int64_t index, std::int64_t value) {
+  const auto at = static_cast<std::int64_t>(io::h5::File::open(path).dataset(array).offset()) + index * 8;
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(at);
+  file.write(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+TEST(VaryingPack, RefusesItemsAndSequencesOfNothing) {
+  const TempDir dir;
+  const std::int64_t fourth = test::build_lists(dir / "p.h5", 20)->item_offsets()[3];
+  const auto copy = [&](const char* name) {
+    std::filesystem::copy_file(dir / "p.h5", dir / name);
+    return dir / name;
+  };
+  const auto items = copy("items.h5");
+  overwrite(items, "item_offsets", 4, fourth);
+  const auto damaged = PackReader::open(items);
+  EXPECT_THROW(damaged->item_offsets(), ConfigError);
+  for (const std::string& error :
+       {error_of([&] { damaged->item_offsets(); }), error_of([&] { static_cast<void>(damaged->item(3)); })})
+    EXPECT_TRUE(contains(error, "items.h5', item 3: ") && contains(error, "pack it again")) << error;
+
+  const auto tokens = copy("tokens.h5");
+  overwrite(tokens, "sequence_offsets", 1, 0);
+  const std::string error = error_of([&] { PackReader::open(tokens)->sequence_tokens(); });
+  EXPECT_TRUE(contains(error, "tokens.h5', sequence 0: ") && contains(error, "pack it again")) << error;
 }
 
 TEST(VaryingPack, NeedsItsTag) {

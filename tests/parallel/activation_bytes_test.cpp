@@ -1,6 +1,6 @@
 #include "qft/parallel/activation_bytes.h"
 
-#include "qft/model/architectures.h"
+#include "qft/model/config.h"
 #include "qft/model/transformer.h"
 
 #include <ATen/ops/empty.h>

@@ -1,6 +1,5 @@
 // Layers as graphs on the simulated device: a replay runs the recorded work on its original addresses. In bf16, because graphs
 // need flash attention.
-#include "qft/comm/device_choice.h"
 #include "qft/comm/session.h"
 #include "qft/selftest/small_run.h"
 

@@ -1,5 +1,6 @@
 // qft's operations on the simulated device, which they see as some device other than the CPU: fp64 results equal the CPU's.
 #include "qft/device/upload.h"
+#include "qft/ops/activation.h"
 #include "qft/ops/attention.h"
 #include "qft/ops/dropout.h"
 #include "qft/ops/embedding.h"
@@ -7,7 +8,6 @@
 #include "qft/ops/linear.h"
 #include "qft/ops/norm.h"
 #include "qft/ops/rope.h"
-#include "qft/ops/swiglu.h"
 #include "qft/ops/token_sums.h"
 #include "qft/ops/workspace.h"
 

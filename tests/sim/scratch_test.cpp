@@ -1,9 +1,9 @@
 // Compares the scratch memory of operations in plain ATen calls, as counted by the allocator, with memory plans.
+#include "qft/ops/activation.h"
 #include "qft/ops/delta_gates.h"
 #include "qft/ops/gated_delta.h"
-#include "qft/ops/gated_norm.h"
 #include "qft/ops/generic.h"
-#include "qft/ops/head_gate.h"
+#include "qft/ops/norm.h"
 #include "qft/ops/short_convolution.h"
 
 #include <functional>

@@ -1,7 +1,6 @@
 // Selects the device for a test that runs on several kinds.
 #pragma once
 
-#include "qft/comm/device_choice.h"
 #include "qft/comm/session.h"
 
 #include <cstdlib>

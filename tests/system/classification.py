@@ -106,8 +106,8 @@ def check_bad_input(report, qft, tmp, settings):
              ("an adapter without its head", "eval", {"adapter_name_or_path": str(tmp / "headless")}, "has no classification head", 1),
              ("the base model alone", "score", {}, "it is not a classifier", 2),
              ("an export to GGUF", "export", {**trained, "export_dir": str(tmp / "gguf"), "export_format": "gguf"}, "is not implemented: export in 16 bits", 2),
-             ("answers of a classifier", "generate", {**trained, "prompt": "hello"}, "a classifier outputs scores", 2),
-             ("another task of ms-swift", "train", {"stage": None, "num_labels": None, "task_type": "reranker", **bad}, "embeddings and rerankers are not implemented", 2)]
+             ("answers of a classifier", "generate", {**trained, "prompt": "hello"}, "a classifier does not write answers", 2),
+             ("another task of ms-swift", "train", {"stage": None, "num_labels": None, "task_type": "reranker", **bad}, "stage reranker scores documents of queries", 2)]
     check_refused(report, qft, tmp / "bad.yaml", {**settings, "eval_dataset": settings["dataset"], "output_dir": str(tmp / "evaluated")}, cases)
     plan = run([qft, "plan", write(tmp / "plan.yaml", settings), "--ranks", "2"])
     report.holds("qft plan plans a classifier", "zero3" in plan.stdout, plan.stdout)

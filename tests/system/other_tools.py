@@ -84,7 +84,7 @@ class Examples:
         self.preferences = [{**talk, "rejected_response": "no " * (1 + i % 3)} for i, talk in enumerate(talks)]
         self.feedback = [{**talk, "label": i % 3 > 0} for i, talk in enumerate(talks)]
         # As the hub has them: pairs with a score, and queries with relevant and other documents.
-        self.by_name = {"stsb": [{"sentence1": r["instruction"], "sentence2": r["output"], "score": i % 5 / 4} for i, r in enumerate(self.records)],
+        self.by_name = {"stsb": [{"sentence1": r["instruction"], "sentence2": r["output"], "score": i % 5 / 4} for i, r in enumerate(5 * self.records)],
                         "scidocs": [{"query": r["instruction"], "positive": [r["output"]], "negative": ["no", "not at all"]} for r in self.records]}
 
     def clear(self):
@@ -106,6 +106,9 @@ class Examples:
                 self.change(path / "adapter_config.json", base_model_name_or_path=f"made/{kind}/{name}")
             elif not adapter:
                 self.change(path / "config.json", **({"model_type": kind} if kind else {}))
+                if "rerank" in name.lower():  # the tiny tokenizer has no answers
+                    for file in path.glob("*token*.json"):
+                        file.write_text(file.read_text().replace("<reponame>", "yes").replace("<file_sep>", "no"))
                 if quantized := QUANTIZED.search(name):
                     quantise(path, quantized.group().lower())
 

@@ -150,7 +150,7 @@ def check_bad_input(report, qft, tmp, settings):
              ("a head by other names", "eval", use("other"), "v_head.summary.weight", 1),
              ("log-probabilities", "eval", {**use("one"), "predict_logprobs": str(tmp / "l.jsonl")}, "qft score writes scores", 2),
              ("packing", "train", {"packing": True, "output_dir": str(tmp / "bad")}, "remove packing", 2),
-             ("answers of a reward model", "generate", {**use("one"), "prompt": "hello"}, "a reward model outputs scores", 2),
+             ("answers of a reward model", "generate", {**use("one"), "prompt": "hello"}, "a reward model does not write answers", 2),
              ("pairs and answers together", "score", {**use("one"), "eval_dataset": ["pairs", "numbers"]}, "score them one after another", 2),
              ("an export to GGUF", "export", {**use("one"), "export_dir": str(tmp / "gguf"), "export_format": "gguf"}, "GGUF cannot hold its head ('value_head.safetensors')", 2),
              ("single answers in training", "train", {"dataset": "numbers", "output_dir": str(tmp / "bad")}, "holds no preference pairs", 2)]

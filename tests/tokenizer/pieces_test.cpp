@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "../../src/tokenizer/merge_table.h"
 #include "tokenizer/bpe.h"
-#include "tokenizer/join_table.h"
 #include "tokenizer/known_words.h"
 #include "tokenizer/unicode.h"
 #include <gtest/gtest.h>

@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "../../src/track/event_file.h"
 #include "support/temp_files.h"
-#include "track/protobuf.h"
 #include <gtest/gtest.h>
 
 namespace qft::track {

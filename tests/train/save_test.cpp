@@ -1,5 +1,4 @@
 // Tests a checkpoint of a model on a device: copies to the host and back use pinned memory and keep all bits.
-#include "qft/comm/device_choice.h"
 #include "qft/comm/exchange.h"
 #include "qft/comm/session.h"
 #include "qft/selftest/small_run.h"

@@ -1,4 +1,4 @@
-// `qft check`: finds problems in seconds that would break or slow down a job. The table of probes is in src/check/probes.cpp;
+// `qft check`: finds problems in seconds that would break or slow down a job. The table of probes is in src/check/probe.cpp;
 // each probe gathers facts on every rank and judges them on rank 0.
 #pragma once
 
@@ -9,7 +9,6 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>

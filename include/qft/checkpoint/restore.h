@@ -6,7 +6,6 @@
 #include "qft/comm/communicator.h"
 
 #include <filesystem>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>

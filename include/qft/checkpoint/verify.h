@@ -40,4 +40,7 @@ VerifyReport verify_share(const std::filesystem::path& dir, int part, int parts)
 /// Checks only that the manifest is present and valid, and that its files exist with the listed sizes.
 VerifyReport verify_manifest(const std::filesystem::path& dir);
 
+/// Warns that `dir` is skipped, with the reason.
+void log_skipped(const std::filesystem::path& dir, const VerifyReport& report);
+
 }  // namespace qft::checkpoint

@@ -1,12 +1,13 @@
-// Measures the speed of collectives, and checks their results.
+// Measures the speed of collectives and between each pair of ranks, and checks the collectives' results. A pair's rate shows
+// which cable is slow; a collective only shows that one is.
 #pragma once
 
 #include "qft/comm/communicator.h"
 
 #include <cstddef>
-#include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <c10/core/Device.h>
@@ -50,5 +51,19 @@ struct CollectiveTrial {
 /// Runs every collective, and messages around the ring of ranks, with known values on `device` and compares the results. Returns
 /// the errors seen on this rank: wrong values, and writes behind the end of a buffer. Collective.
 std::vector<std::string> verify_collectives(Communicator& comm, c10::Device device, const CollectiveTrial& trial = {});
+
+/// Bytes per second from rank `from` to rank `to`.
+struct PairRate {
+  int from = 0, to = 0;
+  double bytes_per_second = 0;
+};
+
+/// Returns rounds in which each pair of `ranks` ranks meets once, and no rank meets two others at a time: ranks - 1 rounds, one
+/// more if their number is odd. A pair's lower rank comes first.
+std::vector<std::vector<std::pair<int, int>>> pair_rounds(int ranks);
+
+/// Measures both directions of every pair, all pairs of a round at once, for about `seconds` per direction, with buffers in
+/// `device` memory. All ranks get all rates. Collective.
+std::vector<PairRate> measure_pairs(Communicator& comm, c10::Device device, double seconds);
 
 }  // namespace qft::comm

@@ -3,8 +3,6 @@
 
 #include "qft/comm/communicator.h"
 
-#include <concepts>
-#include <cstdint>
 #include <functional>
 #include <string>
 #include <type_traits>

@@ -63,6 +63,7 @@ struct FinetuningArgs {
   std::optional<std::int64_t> infonce_hard_negatives;
   bool infonce_mask_fake_negative = false;
   double infonce_fake_neg_margin = 0.1;
+  bool infonce_mask_duplicates = true;
   bool infonce_include_qq = false;
   bool infonce_include_dd = false;
   double contrastive_margin = 0.5;
@@ -71,8 +72,8 @@ struct FinetuningArgs {
   std::string reranker_loss = "pointwise";
   double listwise_temperature = 1.0;
   std::int64_t listwise_min_group_size = 2;
-  std::string reranker_positive_token = "yes";
-  std::string reranker_negative_token = "no";
+  std::string reranker_positive_token;  // empty: that of the model's 1_LogitScore, else "yes"
+  std::string reranker_negative_token;  // likewise, else "no"
   std::int64_t max_positive_samples = 1;
   std::int64_t max_negative_samples = 7;
   std::string ref_model;

@@ -2,6 +2,7 @@
 // engine/objectives.h has the second half of a row: the objective, and the columns that it reads.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -39,17 +40,20 @@ struct ItemLimits {
   /// negatives of a group. Empty: all.
   std::optional<std::int64_t> negatives = {};
 
-  /// Returns the sequences of an item for plans without data: one positive and one negative if there are no limits.
+  /// Returns the sequences of an item for plans without data: one positive and one negative if there are no limits. At most
+  /// 10,000, because a limit may be a large number that means "all".
   int planned_sequences() const {
-    const auto others = static_cast<int>(negatives.value_or(1));
-    return sample == SampleKind::texts ? 2 + others : static_cast<int>(groups.value_or(1)) * (1 + others);
+    const std::int64_t others = negatives.value_or(1);
+    const std::int64_t all = sample == SampleKind::texts ? 2 + others : groups.value_or(1) * (1 + others);
+    return static_cast<int>(std::min<std::int64_t>(all, 10000));
   }
 };
 
 /// A key that a stage reads.
 struct StageKey {
   std::string_view key;
-  bool FinetuningArgs::* only_with = nullptr;  ///< read only if this key is true
+  std::string_view only_with = {};  ///< read only if this key is read too (if it is one of the stage's) and has one of `values`
+  std::initializer_list<std::string_view> values = {"true"};
 };
 
 /// Keys that are errors in stages that do not list them. Several stages may list the same key.
@@ -102,7 +106,9 @@ struct Stage {
   /// True if do_predict and predict_with_generate write answers.
   bool generates() const { return predicts == "answers"; }
   /// True if the stage reads this key of `keys`.
-  bool reads(std::string_view key, const FinetuningArgs& args) const;
+  bool reads(std::string_view key, const RunConfig& config) const { return unread_reason(key, config).empty(); }
+  /// Returns why the stage does not read this key, such as "stage is sft" or "embedding_loss is contrastive"; empty if it does.
+  std::string unread_reason(std::string_view key, const RunConfig& config) const;
   /// True if the stage lists this key in `own_keys`.
   bool owns(std::string_view key) const;
   /// True if a pack of stage `packed` has the items that this stage trains on.

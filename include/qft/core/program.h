@@ -1,8 +1,11 @@
-// Helpers for the main() of a one-process program, and the program's location.
+// Helpers for the main() of a one-process program, the program's location, and the MPI launcher of this process with the terminal
+// that shows the launcher's output.
 #pragma once
 
 #include <filesystem>
 #include <functional>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -26,5 +29,24 @@ std::filesystem::path program_folder();
 /// Returns the folders for `kind` ("templates", "machines"), the preferred first: the environment's `variable` if set, then
 /// share/qft/configs/<kind> beside the folder of the running program.
 std::vector<std::filesystem::path> config_folders(const char* variable, std::string_view kind);
+
+/// Returns the process id of this process' launcher on this node (mpirun, or its daemon); nullopt if no ancestor is one. srun's
+/// processes are not recognised.
+std::optional<int> launcher_process();
+
+/// The number of processes that a launcher started, according to an environment variable.
+struct LaunchedProcesses {
+  std::string variable;
+  int count = 0;
+};
+/// Returns the first launcher variable that names more than one process; nullopt if none does.
+std::optional<LaunchedProcesses> launched_processes();
+
+/// True if this is the first or only process of its job according to the launchers' variables. For output before MPI starts.
+bool is_first_process();
+
+/// Returns the path of a terminal on which to draw for the person who started the program: stderr if it is a terminal; under
+/// mpirun, which gives its ranks pipes, mpirun's stderr if that is a terminal and mpirun runs in the foreground. Otherwise "".
+std::string progress_terminal();
 
 }  // namespace qft

@@ -1,6 +1,7 @@
-// Formats numbers for logs and reports.
+// Formats numbers for logs and reports, and wraps text to a terminal's width.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -17,5 +18,12 @@ std::string format_count(double count);
 std::string count_noun(std::int64_t count, std::string_view noun);
 /// Returns `value`, but clears the sign of a NaN: the sign means nothing and would be printed.
 double unsigned_nan(double value);
+
+/// Returns the columns of the terminal behind the file descriptor; 100 if it is not a terminal or is 20 columns or narrower.
+int terminal_columns(int descriptor);
+
+/// Returns `text` in lines of at most `width` characters, broken at blanks; all lines but the first begin with `indent` blanks.
+/// A longer word stays whole. No final newline.
+std::string wrapped(std::string_view text, std::size_t indent, std::size_t width);
 
 }  // namespace qft

@@ -1,7 +1,6 @@
 // Queues of device work, and events in them. No-ops on the CPU, where all work is done when a call returns.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 
 #include <c10/core/Device.h>

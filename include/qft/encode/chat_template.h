@@ -1,7 +1,6 @@
 // Encodes conversations with a chat template bound to a tokenizer, for training and for generation.
 #pragma once
 
-#include "qft/config/data_args.h"
 #include "qft/encode/conversation.h"
 #include "qft/encode/template_spec.h"
 #include "qft/encode/token_weights.h"

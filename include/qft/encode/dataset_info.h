@@ -1,7 +1,7 @@
 // dataset_info.json: describes each named dataset, with LLaMA-Factory's keys and defaults.
 #pragma once
 
-#include "qft/encode/split.h"
+#include "qft/encode/record_order.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -10,8 +10,11 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
+
+namespace qft::config {
+struct RunConfig;
+}
 
 namespace qft::encode {
 
@@ -60,8 +63,9 @@ struct DatasetSpec {
   std::string name;
   Formatting formatting = Formatting::alpaca;
   bool ranking = false;
-  bool passages = false;  // records are an anchor with documents; it may have none
-  bool of_v1 = false;     // from LLaMA-Factory's version 1: nothing between prompt and query; system and tools may be missing
+  bool passages = false;           // records are an anchor with documents; it may have none
+  bool passages_in_order = false;  // the columns have no known names: anchor, positive and negatives in the order of the records
+  bool of_v1 = false;  // from LLaMA-Factory's version 1: nothing between prompt and query; system and tools may be missing
   Split split;
   std::string template_name;                // for this dataset's samples; empty: the run's template
   std::optional<double> min_label;          // records with a smaller label are left out
@@ -91,6 +95,10 @@ using HubFolders = std::map<std::string, std::string, std::less<>>;
 /// folder.
 std::vector<DatasetSpec> load_dataset_info(const std::filesystem::path& dataset_dir, std::span<const std::string> names,
                                            const HubFolders& folders = {}, std::string_view stage = {});
+
+/// Returns the stage to read the run's datasets for, before its packs are read; empty if it is not given, because a pack may set
+/// it.
+std::string_view stage_for_datasets(const config::RunConfig& config);
 
 /// Returns the path of the dataset_info.json that `dataset_dir` names on this node, even if the file does not exist; empty for
 /// "ONLINE".

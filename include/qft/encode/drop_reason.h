@@ -16,13 +16,14 @@ enum class DropReason : std::uint8_t {
   empty_answer,  // the answers that the stage learns, or one of a pair, have neither text nor calls
   no_tokens,     // no tokens are left
   unreadable,    // broken, with on_error: skip
+  empty_text,    // an anchor, or the document that belongs to it, is an empty text
 };
-inline constexpr std::size_t kDropReasons = 6;
+inline constexpr std::size_t kDropReasons = 7;
 
 /// Returns the text for messages: "turns out of order", ...
 constexpr std::string_view describe(DropReason reason) {
-  constexpr std::string_view kTexts[kDropReasons] = {"unknown role", "turns out of order", "no answer",
-                                                     "empty answer", "no tokens",          "unreadable"};
+  constexpr std::string_view kTexts[kDropReasons] = {"unknown role", "turns out of order", "no answer", "empty answer",
+                                                     "no tokens",    "unreadable",         "empty text"};
   return kTexts[static_cast<std::size_t>(reason)];
 }
 

@@ -4,7 +4,6 @@
 #include "qft/config/stages.h"
 #include "qft/encode/drop_reason.h"
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -67,9 +66,9 @@ std::int64_t positives_of(config::SampleKind kind, std::int64_t sequences,
 
 /// The tag of items in stage seq_cls and of pairs of texts: the classifier's target, as text for parse_targets().
 inline constexpr std::string_view kLabelTag = "label";
-/// Parses a record's label: a number, a list of numbers, or either as text (in csv files); true is 1, false 0. Throws Error,
-/// without the place, for anything else.
-std::vector<double> parse_targets(const std::string& label);
+/// Parses a record's label: a number, a list of numbers, or either as text (in csv files); true is 1, false 0. Throws Error
+/// with `name` and the label, without the record's place, for anything else.
+std::vector<double> parse_targets(const std::string& label, std::string_view name = "a label");
 /// Parses the label in an item's tags; nothing if there is none.
 std::optional<std::vector<double>> targets_from_tags(const std::vector<std::pair<std::string, std::string>>& tags);
 

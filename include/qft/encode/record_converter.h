@@ -1,4 +1,5 @@
-// Converts one record of a source format to a Conversation, by the rules of LLaMA-Factory's data formats.
+// Converts one record of a source format to a Conversation, by the rules of LLaMA-Factory's data formats. Also the raw texts of
+// records that become tokens.
 #pragma once
 
 #include "qft/encode/conversation.h"
@@ -6,9 +7,11 @@
 #include "qft/encode/drop_reason.h"
 #include "qft/encode/record_source.h"
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -58,6 +61,21 @@ class RecordConverter {
   Ending ending_;
   simdjson::dom::parser parser_;
   std::string quoted_;  // a record with numbers that JSON does not allow
+};
+
+/// Belongs to one thread. The spec must outlive it.
+class RecordTexts {
+ public:
+  RecordTexts(const DatasetSpec& spec, bool is_text) : spec_(spec), is_text_(is_text), converter_(spec, is_text) {}
+
+  /// Passes each text of the used columns, at any depth, to `body` with its column. Throws Error as RecordConverter::convert()
+  /// does if the record is not JSON.
+  void each(const RecordText& record, const std::function<void(std::string_view column, std::string_view text)>& body);
+
+ private:
+  const DatasetSpec& spec_;
+  bool is_text_;
+  RecordConverter converter_;
 };
 
 }  // namespace qft::encode

@@ -1,6 +1,8 @@
-// Compares a run's template with the chat template that comes with its model.
+// Compares a run's template with the chat template that comes with its model, and decides whether two templates are equivalent
+// for their users.
 #pragma once
 
+#include "qft/core/python_json.h"
 #include "qft/encode/chat_template.h"
 #include "qft/encode/dataset_info.h"
 
@@ -26,5 +28,13 @@ std::vector<std::string> compare_with_own(const config::RunConfig& config, const
                                           const std::vector<DatasetSpec>& specs);
 /// Does the same for a configuration. Throws Error if its template, tokenizer or datasets cannot be read.
 std::vector<std::string> compare_with_own(const config::RunConfig& config);
+
+/// Conversations that tell templates apart, as template variables: with and without a system message, several turns, thoughts,
+/// tools, calls and results; each as a prompt and with its answer.
+std::vector<Json> template_probes();
+
+/// Whether the Jinja templates `a` and `b` render the same text for all probes, or refuse the same ones. `tokens` are further
+/// variables, such as eos_token. False if the texts differ and one cannot be parsed.
+bool render_alike(const std::string& a, const std::string& b, const Json& tokens = Json::object());
 
 }  // namespace qft::encode

@@ -1,7 +1,6 @@
 // A chat template as described by its YAML file: the texts around each turn, independent of any tokenizer.
 #pragma once
 
-#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>

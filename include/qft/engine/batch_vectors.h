@@ -22,12 +22,17 @@ namespace qft::columns {
 
 /// Sequences: [S, D], d(loss) / d(vector) of each sequence. In training only.
 inline constexpr std::string_view kVectorGradients = "vector_gradients";
+/// Sequences: a hash of the tokens, of 53 bits, so equal texts have equal numbers. Made by BatchVectors, not by the loader.
+inline constexpr std::string_view kTokenHashes = "token_hashes";
 /// Items: fp64 [I, 1 + 2 M], the loss of the item's batch, and each metric with its count (0 if the batch lacks it).
 inline constexpr std::string_view kBatchValues = "batch_values";
 
 }  // namespace qft::columns
 
 namespace qft::engine {
+
+/// Returns columns::kTokenHashes of a micro-batch.
+Column token_hashes(const loader::MicroBatch& batch);
 
 struct BatchLossResult {
   double loss = 0.0;
@@ -48,7 +53,8 @@ struct BatchVectorOptions {
   BatchLoss loss;
   /// In evaluations, metrics of the whole set instead of the means of the batches' metrics; empty: the means.
   BatchMetrics evaluation_metrics = {};
-  /// Columns of numbers of the loader that the functions read, with their spaces: sequence or item. Every micro-batch has them.
+  /// Columns of numbers that the functions read, with their spaces: sequence or item. Every micro-batch of the loader has them;
+  /// columns::kTokenHashes is computed.
   std::map<std::string, IndexSpace, std::less<>> columns = {};
   std::vector<std::string_view> metrics = {};  ///< all names that the functions may return; they outlive the source
 };

@@ -59,7 +59,10 @@ TrainingData open_training_data(const config::RunConfig& config, const model::Mo
 
 /// True if all items of a seq_cls set have labels.
 bool has_labels(const EvalSet& set);
-/// If the run trains a classifier, throws ConfigError on all ranks when an item has no valid label. Collective.
+/// False if all items of a set for stage embedding are anchors alone; true in other stages.
+bool has_documents(const EvalSet& set, const config::RunConfig& config);
+/// If the run trains a classifier, an embedding model or a reranker, throws ConfigError on all ranks when an item has no valid
+/// label. Collective.
 void require_labels(const EvalSet& set, const config::RunConfig& config, comm::Communicator& comm);
 
 /// The training pack and the steps that training will take.

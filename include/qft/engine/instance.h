@@ -17,8 +17,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
 namespace qft::engine {

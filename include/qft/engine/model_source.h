@@ -1,10 +1,10 @@
-// The model that a run uses: its folder, its adapters and their configurations, each read once.
+// The model that a run uses: its folder, its adapters and their configurations, each read once; and its identity, by file
+// contents and not by names.
 #pragma once
 
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
 #include "qft/io/model_files.h"
-#include "qft/model/adapter_config.h"
 #include "qft/model/config.h"
 #include "qft/model/load.h"
 
@@ -40,7 +40,8 @@ class ModelSource {
   /// Reads config.json and each adapter_config.json. Warns of adapters that were made for another base model. Throws as the
   /// readers of these files do. Not collective.
   static ModelSource read(const config::RunConfig& config, Use use);
-  /// Reads the files on every rank; if one rank fails, all throw. Collective.
+  /// Reads the files on every rank; if one rank fails, all throw. So do all if ranks have different keys of the stage.
+  /// Collective.
   static ModelSource read(const config::RunConfig& config, Use use, comm::Communicator& comm);
 
   Use use() const { return use_; }
@@ -84,5 +85,16 @@ void require_shareable_prompts(const config::RunConfig& config, const model::Rop
 
 /// Returns a classifier's problem_type: from the run file, else from the model's config.json, else from the number of labels.
 std::string problem_of(const config::RunConfig& config, const model::ModelConfig& model, std::int64_t labels);
+
+/// Equal identities give equal outputs.
+struct ModelIdentity {
+  std::string model;         ///< hash of config.json (after rope_scaling) and of the weights: io::sampled_hash()
+  std::string adapter;       ///< hash of the adapters; "none" without adapters
+  std::string quantization;  ///< quantisation that the run file asks for; "none" without
+};
+
+/// Returns the identity of `source`, read for inference of the run `config`. Reads ten samples of each large file and
+/// small files whole. Not collective. Throws Error.
+ModelIdentity model_identity_of(const config::RunConfig& config, const ModelSource& source);
 
 }  // namespace qft::engine

@@ -47,6 +47,8 @@ struct ObjectiveRow {
   Sources (*make_sources)(const SourceContext& context) = nullptr;
   /// True if such a source makes a forward pass over the trained sequences; null: never.
   bool (*scores_first)(const config::RunConfig& config) = nullptr;
+  /// Metrics are not means over items: those of several evaluation sets together need a pass over all items.
+  bool metrics_of_set = false;
   /// Checks items that will train or be scored, on one rank. Warns of useless ones, throws ConfigError for invalid ones; null:
   /// every item will do.
   void (*check_items)(const pack::PackReader& pack, const loader::ItemSubset& items, const config::RunConfig& config) = nullptr;

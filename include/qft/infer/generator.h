@@ -1,9 +1,10 @@
-// Answers to prompts: one at a time, streamed, or many together.
+// Answers to prompts: one at a time, streamed, or many together. And the tokens that end an answer.
 #pragma once
 
 #include "qft/config/run_config.h"
 #include "qft/infer/decoder.h"
 #include "qft/infer/sampler.h"
+#include "qft/model/config.h"
 #include "qft/tokenizer/tokenizer.h"
 
 #include <cstdint>
@@ -60,5 +61,10 @@ struct Answer {
 /// changes nothing. `done` receives a request's index and its answer, in the order in which answers finish.
 void generate_all(Decoder& decoder, const SamplerOptions& sampling, std::span<const Request> requests,
                   std::span<const std::int32_t> stop_ids, const std::function<void(std::size_t, const Answer&)>& done);
+
+/// Returns the chat template's stop tokens, the tokenizer's end token, and the eos_token_id of generation_config.json and
+/// config.json (the same set that servers use): ascending, without duplicates. `model` comes from ModelConfig::load().
+std::vector<std::int32_t> stop_tokens(std::span<const std::int32_t> of_template, const tokenizer::Tokenizer& tokenizer,
+                                      const model::ModelConfig& model);
 
 }  // namespace qft::infer

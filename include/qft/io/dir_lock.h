@@ -2,7 +2,6 @@
 // not use flock, which many shared file systems lack or keep to one node, and does not trust other machines' clocks.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <filesystem>

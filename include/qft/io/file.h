@@ -1,4 +1,4 @@
-// Reads files by position: exact reads with precise errors, and read-only mappings.
+// Reads files by position: exact reads with precise errors, and read-only mappings. Identifies files by samples of their bytes.
 #pragma once
 
 #include <cstddef>
@@ -62,7 +62,7 @@ class Mapping {
 };
 
 /// Returns a whole text file (configuration, index). Throws Error if the file is missing, larger than `limit` bytes, or not plain
-/// text (describe_non_text() of core/file_kind.h).
+/// text (describe_non_text() of core/file_ending.h).
 std::string read_text_file(const std::filesystem::path& path, std::uint64_t limit = 256u << 20);
 
 /// Reads a JSON file with the checks of parse_json() in core/json.h; throws Error with the path.
@@ -77,5 +77,12 @@ void require_absent_or_empty(const std::filesystem::path& path, const std::strin
 /// Creates `dir` if needed and checks with a small temporary file that this process can write there. Throws Error with the
 /// system's reason.
 void probe_writable(const std::filesystem::path& dir);
+
+/// True if the path still names the open file: a lock on a removed or replaced file keeps nobody out.
+bool is_same_file(int fd, const std::filesystem::path& path);
+
+/// Returns 16 hex digits: a hash of the file size and ten samples, the first and last bytes among them; a small file is hashed
+/// whole. Throws Error.
+std::string sampled_hash(const File& file);
 
 }  // namespace qft::io

@@ -33,7 +33,7 @@ class TableFile {
   /// First row of each group, then the number of rows. [groups + 1]
   const std::vector<std::int64_t>& starts() const { return starts_; }
   /// Returns all rows of a group. A missing value is null, other values keep the file's types, a map becomes an object; a value
-  /// that JSON cannot hold becomes a marked text (qft/core/unreadable.h). Throws Error with the file.
+  /// that JSON cannot hold becomes a marked text (qft/core/json_text.h). Throws Error with the file.
   TableRows read(std::size_t group) const;
 
  private:

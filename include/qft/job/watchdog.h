@@ -4,7 +4,6 @@
 #include "qft/comm/communicator.h"
 
 #include <chrono>
-#include <cstdint>
 #include <memory>
 #include <string>
 

@@ -5,6 +5,7 @@
 #include "qft/pack/corpus.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct DataReport {
   std::vector<Finding> findings;  // all kinds, in a fixed order
   std::int64_t records = 0, samples = 0, tokens = 0, label_tokens = 0, cutoff_len = 0;
   std::int64_t shortest = 0, median = 0, p90 = 0, longest = 0;               // tokens per sample, after cutoff_len
+  bool token_labels = true;                                                  // the stage learns tokens
+  std::optional<std::int64_t> longest_text;                                  // tokens, if samples have any number of texts
   std::int64_t global_batch_size = 0, steps_per_epoch = 0, total_steps = 0;  // 0: no step can be made
 
   bool has_faults() const;

@@ -57,6 +57,11 @@ struct LoaderOptions {
   std::optional<CurriculumTable> curriculum;
   std::uint64_t curriculum_seed = 42;
   std::vector<std::int32_t> item_levels;  // [items of the pack] index into the table's levels; -1: never taken
+
+  /// Returns the units of a step on `ranks` ranks.
+  std::int64_t units_of_step(int ranks) const {
+    return global_batch_size > 0 ? global_batch_size : micro_batch_size * ranks * gradient_accumulation_steps;
+  }
 };
 
 /// Returns the run file's settings for batches, order and length, without items and curriculum.

@@ -1,7 +1,7 @@
 // A model's config.json, reduced to the values that the computation needs. Architectures are rows of a table.
 #pragma once
 
-#include "qft/model/stored_quantization.h"
+#include "qft/ops/quantized_layout.h"
 
 #include <cstdint>
 #include <filesystem>
@@ -13,6 +13,25 @@
 #include <nlohmann/json_fwd.hpp>
 
 namespace qft::model {
+
+enum class StoredMethod : std::uint8_t {
+  bitsandbytes,  ///< nf4, fp4 or int8, as transformers saves them
+  fp8,           ///< e4m3 with a scale per tile, row or tensor: transformers' "fp8", compressed-tensors' "float-quantized"
+  gptq,          ///< Frantar et al. 2022, in the tensors that AutoGPTQ and GPTQModel write
+  awq            ///< Lin et al. 2023, in the tensors of AutoAWQ's "gemm"
+};
+
+struct StoredQuantization {
+  StoredMethod method = StoredMethod::bitsandbytes;
+  ops::Quantization kind = {};   ///< format of the quantised linears; for bitsandbytes, each weight's files give its format
+  bool zeros_minus_one = false;  ///< gptq: stored zero points are one too small (format version 1)
+  const char* scale = ".weight_scale_inv";  ///< fp8: suffix of the scales' names
+};
+/// Returns a description for messages: "GPTQ: int4 in groups of 128".
+std::string describe(const StoredQuantization& stored);
+
+/// Reads the value of quantization_config in config.json. Throws Error naming `where`, the key and the implemented values.
+StoredQuantization read_quantization(const nlohmann::json& object, const std::string& where);
 
 /// Rotary embedding. Scalings follow transformers' modeling_rope_utils.py: _compute_llama3_parameters, _compute_yarn_parameters
 /// (Peng et al. 2023), _compute_linear_scaling_rope_parameters, _compute_dynamic_ntk_parameters.
@@ -146,5 +165,12 @@ struct ModelConfig {
   /// weights have a head too, compares head and embeddings; a head that differs is untied.
   static ModelConfig load(const std::filesystem::path& dir);
 };
+
+/// Returns the `model_type` of each implemented architecture, as in config.json.
+std::vector<std::string_view> architectures();
+
+/// Returns the Python module with transformers' classes of this architecture: "transformers.models.qwen3.modeling_qwen3". Throws
+/// Error for a model_type that is not implemented.
+std::string modeling_module(const std::string& model_type);
 
 }  // namespace qft::model

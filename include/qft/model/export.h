@@ -42,6 +42,9 @@ struct ExportRequest {
   std::string config = {};           // text of config.json; empty: that of `base`. Not for GGUF
   std::string problem_type = {};     // a classifier's, for config.json; empty: unchanged
   TokenizerChanges changes = {};     // applied to the files in `tokenizer` and the end tokens in `base`
+  // Embedding models and rerankers with modules.json have tokenizer's files that fit it: they are written instead of those in
+  // `tokenizer` (if it is not `base`, only the adapter's), without `changes`. true: `tokenizer` is used for them too.
+  bool fixed_tokenizer = false;
 };
 
 struct ExportReport {
@@ -56,7 +59,8 @@ struct ExportReport {
 /// A (with DoRA each row is then multiplied by its magnitude over its norm), summed in fp32 (fp64 for a tensor that is and stays
 /// fp64) and rounded once to the target's element type. Tensors without an adapter are copied or converted. Memory: rows of one
 /// tensor at a time (the whole tensor in fp32 if the files or the export quantise it, or for GGUF). Uses all cores of the
-/// process. Copies config.json and the files of tokenizer and processor with request.changes. Throws Error if base and adapters
+/// process. Copies config.json, the files of tokenizer and processor with request.changes, and those of sentence-transformers
+/// (model/sentence_files.h) of the adapter or the base. Throws Error if base and adapters
 /// do not match or are damaged, or if the format cannot represent the model; ConfigError if `target` is in use, or as
 /// merge_adapters().
 ExportReport export_model(io::Storage& storage, const ExportRequest& request);

@@ -21,6 +21,9 @@ struct TokenizerChanges {
   bool any() const { return chat_template || end_token; }
 };
 
+/// Returns the id of the padding token that tokenizer_config.json names; nothing if it names none.
+std::optional<std::int32_t> padding_id(const std::filesystem::path& tokenizer);
+
 /// Returns the templates with `text` as the trained template. Other named templates stay, except tool_use, which transformers
 /// would prefer whenever a conversation has tools.
 io::ChatTemplates with_trained_template(io::ChatTemplates templates, const std::string& text);

@@ -2,8 +2,8 @@
 // in as views, activations live in the caller's arena.
 #pragma once
 
+#include "qft/core/columns.h"
 #include "qft/model/arena.h"
-#include "qft/model/columns.h"
 #include "qft/model/routing.h"
 #include "qft/model/sequence_state.h"
 #include "qft/model/spec.h"
@@ -15,14 +15,39 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 
 namespace qft::model {
+
+/// A column of a micro-batch on its device (core/columns.h).
+struct InputColumn {
+  IndexSpace space = IndexSpace::item;
+  at::Tensor values = {};  ///< [entries, ...] on the device; undefined if entries are lists
+  Column lists = {};       ///< entries that are lists, in host memory
+  at::Tensor head = {};  ///< [V, E] if `values` [entries, E] are rows of hidden states of another model: its head; else undefined
+};
+
+/// By name. Tensors are shared between copies.
+class InputColumns {
+ public:
+  void set(std::string_view name, InputColumn column) { columns_.insert_or_assign(std::string(name), std::move(column)); }
+  bool has(std::string_view name) const { return columns_.contains(name); }
+  /// Returns the column. Throws Error with its name if the micro-batch lacks it.
+  const InputColumn& at(std::string_view name) const;
+  /// Returns the column's values; undefined if the micro-batch lacks the column.
+  at::Tensor find(std::string_view name) const;
+
+ private:
+  std::map<std::string, InputColumn, std::less<>> columns_;
+};
 
 /// The angles that rotate the rows of a pass.
 struct Angles {

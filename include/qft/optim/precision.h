@@ -1,8 +1,6 @@
 // The four element types of a run.
 #pragma once
 
-#include <string>
-
 #include <c10/core/ScalarType.h>
 
 namespace qft::optim {

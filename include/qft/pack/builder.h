@@ -29,6 +29,8 @@ class PackSink : public encode::ItemSink {
   void count(std::int32_t dataset, std::int64_t records, std::int64_t dropped, std::int64_t truncated);
   /// Adds consumed source bytes, for progress.
   void count_bytes(std::int64_t bytes);
+  /// Adds negatives that are empty texts and were left out of their items, for the log.
+  void count_empty_negatives(std::int64_t texts);
 
  private:
   void check_sequence(const encode::EncodedSequence& sequence) const;
@@ -47,6 +49,7 @@ struct PackProgress {
 struct PackSummary {
   std::int64_t items = 0, sequences = 0, tokens = 0, labels = 0;
   std::int64_t records = 0, dropped = 0, truncated = 0;
+  std::int64_t empty_negatives = 0;  // left out of items; set only by build()
   std::int64_t file_bytes = 0;
   std::size_t chunks = 0, chunks_reused = 0;  // reused: from an interrupted build
   std::vector<std::string> skipped;           // "file:line: why", in source order; set only by build()

@@ -28,6 +28,7 @@ using DropCounts = std::array<std::int64_t, encode::kDropReasons>;
 /// The fate of one dataset's records in one chunk.
 struct RecordCounts {
   std::int64_t records = 0, truncated = 0, bytes = 0;
+  std::int64_t empty_negatives = 0;  ///< empty texts that were left out of items
   DropCounts dropped{};
 
   std::int64_t all_dropped() const;

@@ -3,14 +3,12 @@
 
 #include "qft/comm/communicator.h"
 #include "qft/config/run_config.h"
-#include "qft/encode/drop_reason.h"
 #include "qft/pack/builder.h"
 #include "qft/pack/corpus.h"
 
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <string>
 
 namespace qft::pack {
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -58,9 +59,10 @@ class PackReader {
   /// [items] Index of each item's dataset in attributes().sources; read at each call.
   std::vector<std::int32_t> item_datasets() const;
 
-  /// [sequences] Number of tokens per sequence; read at each call.
+  /// [sequences] Number of tokens per sequence, at least 1; read at each call. Throws ConfigError for a damaged table.
   std::vector<std::int64_t> sequence_tokens() const;
-  /// [items + 1] Number of each item's first sequence; read at each call.
+  /// [items + 1] Number of each item's first sequence; rises with each item; read at each call. Throws ConfigError for a damaged
+  /// table.
   std::vector<std::int64_t> item_offsets() const;
   /// [items] Tags of each item, as stored by tags_to_json(); read at each call, without a CRC check.
   std::vector<std::string> item_tags() const;
@@ -90,7 +92,7 @@ class PackReader {
   std::vector<std::int32_t> numbers(PackArray array, std::string_view what, std::size_t names) const;
   template <class T>
   void read_range(PackArray array, std::int64_t first, std::span<T> values) const;
-  void read_offsets(PackArray array, std::int64_t first, std::span<std::int64_t> offsets, std::int64_t item) const;
+  void read_offsets(PackArray array, std::int64_t first, std::span<std::int64_t> offsets, std::optional<std::int64_t> item) const;
   std::string where(std::int64_t index) const;
 
   io::File file_;

@@ -3,16 +3,57 @@
 #pragma once
 
 #include "qft/device/graph.h"
-#include "qft/parallel/graph_shape.h"
-#include "qft/parallel/layer_call.h"
+#include "qft/model/transformer.h"
 
+#include <algorithm>
+#include <bit>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <utility>
 #include <vector>
 
 namespace qft::parallel {
+
+/// Returns `n` rounded up. There are eight sizes between one power of two and the next, at least 64 apart. From 512 on the
+/// padding is at most an eighth of `n`.
+constexpr std::int64_t padded_tokens(std::int64_t n) {
+  const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(n, 1))));
+  const std::int64_t step = std::max<std::int64_t>(64, power / 16);
+  return (n + step - 1) / step * step;
+}
+
+/// A padded shape. The padding rows form one more sequence; the missing sequences are empty. Kernels get the total row count as
+/// the longest sequence length, because any sequence may be that long; thread blocks beyond a sequence's end return at once.
+struct GraphShape {
+  std::int64_t tokens = 0, sequences = 0;
+  auto operator<=>(const GraphShape&) const = default;
+
+  /// Returns the shape for a micro-batch of `tokens` tokens in `sequences` sequences.
+  static constexpr GraphShape of(std::int64_t tokens, std::int64_t sequences) {
+    return {padded_tokens(tokens), static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(sequences + 1)))};
+  }
+};
+
+/// One call of a layer, forward or backward, with all the memory that it uses.
+struct LayerCall {
+  int layer = 0;
+  model::UnitBuffers flat;  ///< `weights` holds views of these buffers
+  std::shared_ptr<const model::LayerWeights> weights;
+  model::LayerSaved saved;
+  at::Tensor y;  ///< [T, hidden]: the output that forward writes; defined for forward
+  at::Tensor g;  ///< [T, hidden]: y's gradient, which backward replaces by x's; defined for backward
+  bool needs_input_grad = true;
+  bool counts_routing = true;                     ///< count this pass in the routing statistics
+  model::ExpertRowsCallback on_expert_rows = {};  ///< for forward passes, including recomputed ones
+
+  void run(model::Transformer& transformer, const model::MicroInput& in, const model::RandomPass& random,
+           const model::RoutingLoss& routing) const {
+    if (y.defined()) transformer.layer_forward(layer, *weights, in, random, y, saved, on_expert_rows);
+    if (y.defined() && !g.defined() && counts_routing) transformer.observe_routing(layer, in, saved);
+    if (g.defined()) transformer.layer_backward(layer, *weights, in, random, saved, g, needs_input_grad, routing);
+  }
+};
 
 /// Returns the padded shape of a micro-batch.
 GraphShape graph_shape_of(const model::MicroInput& in);

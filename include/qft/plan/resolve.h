@@ -3,7 +3,7 @@
 
 #include "qft/config/run_config.h"
 #include "qft/loader/batch_bounds.h"
-#include "qft/plan/machine_facts.h"
+#include "qft/plan/feasibility.h"
 #include "qft/plan/run_plan.h"
 
 #include <string>

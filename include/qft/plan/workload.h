@@ -51,7 +51,7 @@ Workload with_estimates(Workload workload);
 /// Returns the workload with a forward pass over the whole step before each step.
 Workload with_rewards(Workload workload);
 
-/// Returns the workload with every micro-batch padded to its graph shape (parallel/graph_shape.h).
+/// Returns the workload with every micro-batch padded to its graph shape (parallel/layer_graphs.h).
 Workload padded_to_graph_shapes(Workload workload);
 
 }  // namespace qft::plan

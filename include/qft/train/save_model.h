@@ -6,10 +6,8 @@
 #include "qft/engine/instance.h"
 #include "qft/io/storage.h"
 
-#include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <string>
 #include <vector>
 
 namespace qft::train {

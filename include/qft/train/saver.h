@@ -1,11 +1,15 @@
-// Saves a run's checkpoints. At most one save is in flight while training continues.
+// Saves a run's checkpoints. At most one save is in flight while training continues. A save allocates its memory before its
+// collectives.
 #pragma once
 
+#include "qft/comm/communicator.h"
 #include "qft/train/snapshot.h"
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 namespace qft::train {
 
@@ -45,5 +49,10 @@ class Saver {
   double save_stall_ = 0.0;   ///< stall of the save in flight
   double total_stall_ = 0.0;  ///< since the last take_stall()
 };
+
+/// Runs `take`, which allocates memory for `what` on this rank and is not collective. If one rank has too little memory, all
+/// ranks throw the same Error, with advice for `device`, the model's device. Otherwise the other ranks would wait for it in the
+/// next collective. Collective.
+void take_memory(comm::Communicator& comm, c10::Device device, const std::string& what, const std::function<void()>& take);
 
 }  // namespace qft::train

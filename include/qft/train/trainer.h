@@ -8,7 +8,7 @@
 #include "qft/engine/instance.h"
 #include "qft/engine/reference.h"
 #include "qft/job/output_dir.h"
-#include "qft/job/time_limit.h"
+#include "qft/job/stop_signal.h"
 #include "qft/optim/loss_scaler.h"
 #include "qft/optim/schedule.h"
 #include "qft/track/machine_use.h"

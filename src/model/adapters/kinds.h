@@ -47,4 +47,11 @@ void require_wrapped(const ModelSpec& spec);
 
 extern const AdapterKind kLora, kOft;
 
+/// The functions of the rows that have their own files (lora_files.cpp, oft_files.cpp).
+AdapterConfig read_oft(const nlohmann::json& json, const std::filesystem::path& dir, const std::string& where);
+nlohmann::json write_oft(const AdapterConfig& config);
+
+AdapterConfig read_lora(const nlohmann::json& json, const std::filesystem::path& dir, const std::string& where);
+nlohmann::json write_lora(const AdapterConfig& config);
+
 }  // namespace qft::model

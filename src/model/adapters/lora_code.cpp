@@ -1,6 +1,5 @@
 // LoRA and DoRA: inputs of their products, and initial values.
 #include "qft/core/error.h"
-#include "qft/model/load.h"
 #include "qft/ops/dora.h"
 
 #include <algorithm>
@@ -8,7 +7,6 @@
 
 #include "../binding.h"
 #include "../initial_values.h"
-#include "../sublayers/descriptions.h"
 #include "code.h"
 
 namespace qft::model {

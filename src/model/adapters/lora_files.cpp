@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "json_keys.h"
-#include "lora.h"
+#include "kinds.h"
 #include <fmt/format.h>
 
 namespace qft::model {

@@ -9,7 +9,6 @@
 #include <cstring>
 
 #include "../row_parts.h"
-#include "../sublayers/descriptions.h"
 #include "../tensor_check.h"
 #include "merge.h"
 #include <fmt/format.h>

@@ -2,7 +2,7 @@
 #include "qft/core/error.h"
 
 #include "json_keys.h"
-#include "oft.h"
+#include "kinds.h"
 
 namespace qft::model {
 namespace {

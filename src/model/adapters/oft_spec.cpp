@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "../sublayers/descriptions.h"
-#include "oft.h"
+#include "kinds.h"
 #include "target_matcher.h"
 #include <fmt/format.h>
 

@@ -1,14 +1,27 @@
-// Matches modules against an adapter's targets. Private to model.
+// Matches modules against an adapter's targets, names or a regular expression for full module names. Private to model.
 #pragma once
 
 #include "qft/model/adapter_targets.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "../name_pattern.h"
-
 namespace qft::model {
+
+/// Matches like Python's re.fullmatch, using PCRE2.
+class NamePattern {
+ public:
+  /// Throws ConfigError, starting with `what`, if PCRE2 rejects the expression.
+  NamePattern(std::string what, std::string expression);
+
+  /// Throws ConfigError if the expression takes too long on this name.
+  bool matches(const std::string& name) const;
+
+ private:
+  std::string what_, expression_;
+  std::shared_ptr<void> code_;
+};
 
 class TargetMatcher {
  public:

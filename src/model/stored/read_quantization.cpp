@@ -1,5 +1,5 @@
 #include "qft/core/error.h"
-#include "qft/model/stored_quantization.h"
+#include "qft/model/config.h"
 
 #include <algorithm>
 #include <cctype>

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "qft/io/model_files.h"
-#include "qft/model/stored_quantization.h"
+#include "qft/model/config.h"
 #include "qft/ops/quantized_layout.h"
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // Causal self-attention with grouped query heads and rotary embedding. Optional: norms of q and k (Qwen3, OLMo 2), and a gate for
 // each head's columns (Qwen3-Next).
-#include "qft/ops/head_gate.h"
+#include "qft/ops/activation.h"
 #include "qft/ops/norm.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace qft::model {
 namespace {
 
-// In the order of the description (attention_spec.cpp).
+// In the order of the description (kind_specs.cpp).
 enum Linear : std::size_t { kQkv, kOutput };
 enum Vector : std::size_t { kQNorm, kKNorm };
 enum Saved : std::size_t {

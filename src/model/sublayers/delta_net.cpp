@@ -2,7 +2,7 @@
 #include "qft/core/error.h"
 #include "qft/ops/delta_gates.h"
 #include "qft/ops/gated_delta.h"
-#include "qft/ops/gated_norm.h"
+#include "qft/ops/norm.h"
 #include "qft/ops/short_convolution.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace qft::model {
 namespace {
 
-// In the order of the description (delta_net_spec.cpp).
+// In the order of the description (kind_specs.cpp).
 enum Linear : std::size_t { kInput, kOutput };
 enum Vector : std::size_t { kFilters, kTimeBias, kLogDecay, kNorm };
 enum Saved : std::size_t { kRows, kDecay, kBeta, kValues, kStatistic, kStates };

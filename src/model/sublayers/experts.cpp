@@ -2,8 +2,7 @@
 // its last linear. The sum equals weight * down(activation), but the weight's gradient needs no second product.
 #include "qft/ops/experts.h"
 
-#include "qft/core/error.h"
-#include "qft/ops/swiglu.h"
+#include "qft/ops/activation.h"
 
 #include <algorithm>
 
@@ -11,13 +10,12 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
-#include <ATen/ops/sigmoid.h>
 #include <ATen/ops/sum.h>
 
 namespace qft::model {
 namespace {
 
-// In the order of the description (experts_spec.cpp). The kShared... entries exist only with a shared expert.
+// In the order of the description (kind_specs.cpp). The kShared... entries exist only with a shared expert.
 enum Saved : std::size_t { kProbabilities, kLogSums, kExperts, kWeights, kGateUpRows, kSharedRows, kSharedGate };
 enum Scratch : std::size_t { kX, kAct, kY, kGradAct, kSharedAct, kSharedGradAct, kSharedY };
 enum Linear : std::size_t { kRouter, kGateUp, kSharedGateUp, kSharedRouter };

@@ -1,7 +1,5 @@
 #include "attention_blocked_cpu.h"
 
-#include <algorithm>
-
 #include "softmax_cpu.h"
 
 namespace qft::ops::blocked {

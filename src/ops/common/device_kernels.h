@@ -2,7 +2,7 @@
 #pragma once
 
 #include "qft/ops/dropout.h"
-#include "qft/ops/embedding_noise.h"
+#include "qft/ops/embedding.h"
 #include "qft/ops/norm.h"
 #include "qft/ops/rope.h"
 

@@ -1,12 +1,16 @@
 #include "qft/ops/embedding.h"
 
 #include "qft/core/error.h"
+#include "qft/ops/generic.h"
 
 #include <algorithm>
 
 #include "../common/device_kernels.h"
+#include "../common/philox_tensors.h"
 #include "../common/tensors_cpu.h"
-#include <ATen/ops/index_select.h>
+#include "embedding_noise_tensor_args.h"
+#include <ATen/TensorOperators.h>
+#include <c10/util/BFloat16.h>
 
 namespace qft::ops {
 namespace {
@@ -54,6 +58,59 @@ void embedding_backward(const at::Tensor& tokens, const at::Tensor& gy, const at
   const DeviceKernels* kernels = device_kernels(gy);
   if (kernels == nullptr || !kernels->embedding_backward(tokens, gy, gweight))
     gweight.index_add_(0, tokens, gy.to(gweight.scalar_type()));
+}
+
+namespace generic {
+
+void add_embedding_noise(const at::Tensor& x, const DropoutKey& key, const NoisyRows& rows, double alpha) {
+  const at::ScalarType type = accumulate_dtype(x.scalar_type());
+  const std::int64_t width = x.size(1);
+  const at::Tensor uniform = (philox_halves(rows.identity, width, key.philox_key()) * 2 - 65535).to(type) / 65536.0;
+  const at::Tensor magnitude = (rows.lengths.to(type) * static_cast<double>(width)).rsqrt() * alpha;
+  const at::Tensor first = x.narrow(0, 0, rows.identity.positions.size(0));
+  first.copy_((first.to(type) + uniform * magnitude.unsqueeze(1)).to(x.scalar_type()));
+}
+
+}  // namespace generic
+
+namespace {
+
+template <class T>
+void noise_rows(const EmbeddingNoise<T>& a, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t r = begin; r < end; ++r) {
+    const auto id = static_cast<std::uint64_t>(a.sample_ids[r]);
+    const float magnitude = noise_magnitude(a.alpha, a.lengths[r], a.width);
+    T* x = a.x + r * a.width;
+    for (std::int64_t first = 0; first < a.width; first += kCounterFeatures) {
+      const PhiloxCounter words =
+          philox({static_cast<std::uint32_t>(first / kCounterFeatures), static_cast<std::uint32_t>(a.positions[r]),
+                  static_cast<std::uint32_t>(id), static_cast<std::uint32_t>(id >> 32)},
+                 a.key);
+      const auto count = static_cast<int>(std::min<std::int64_t>(kCounterFeatures, a.width - first));
+      for (int f = 0; f < count; ++f)
+        x[first + f] = static_cast<T>(static_cast<float>(x[first + f]) + magnitude * symmetric(half_word(words, f)));
+    }
+  }
+}
+
+template <class T>
+void noise_on_cpu(const at::Tensor& x, const DropoutKey& key, const NoisyRows& rows, double alpha) {
+  const EmbeddingNoise<T> args = embedding_noise_args<T>(x, key, rows, alpha);
+  cpu::for_rows(rows.identity.positions.size(0), x.size(1),
+                [&](std::int64_t begin, std::int64_t end) { noise_rows(args, begin, end); });
+}
+
+}  // namespace
+
+void add_embedding_noise(const at::Tensor& x, const DropoutKey& key, const NoisyRows& rows, double alpha) {
+  QFT_ASSERT(rows.lengths.defined() && rows.lengths.numel() == rows.identity.positions.numel() &&
+                 rows.identity.positions.numel() <= x.size(0),
+             "embedding noise on {} rows needs the identity and length of each noisy row", x.size(0));
+  QFT_ASSERT(x.is_contiguous(), "noise takes a contiguous tensor");
+  if (x.is_cpu() && x.scalar_type() == at::kFloat) return noise_on_cpu<float>(x, key, rows, alpha);
+  if (x.is_cpu() && x.scalar_type() == at::kBFloat16) return noise_on_cpu<at::BFloat16>(x, key, rows, alpha);
+  const DeviceKernels* kernels = device_kernels(x);
+  if (kernels == nullptr || !kernels->add_embedding_noise(x, key, rows, alpha)) generic::add_embedding_noise(x, key, rows, alpha);
 }
 
 }  // namespace qft::ops

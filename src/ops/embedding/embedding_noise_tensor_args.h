@@ -1,7 +1,7 @@
 // Converts tensors to arguments of the embedding-noise kernels.
 #pragma once
 
-#include "qft/ops/embedding_noise.h"
+#include "qft/ops/embedding.h"
 
 #include <cstdint>
 

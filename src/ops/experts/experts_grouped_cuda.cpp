@@ -7,7 +7,6 @@
 
 #include "../linear/linear_parts.h"
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
 
 namespace qft::ops {

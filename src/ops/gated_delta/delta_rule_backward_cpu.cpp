@@ -3,7 +3,6 @@
 //   gu_j = sum over i >= j of W_ij go_i + exp(G_last - G_j) k_j gS' - sum over i > j of P_ij gr_i,   gr_i = beta_i gu_i = gv_i
 //   gW_ij = go_i u_j,   gP_ij = -gr_i u_j,   gbeta_i = gu_i r_i
 #define HWY_TARGET_INCLUDE "ops/gated_delta/delta_rule_backward_cpu.cpp"
-#include <cmath>
 
 #include "delta_rule_cpu-inl.h"
 

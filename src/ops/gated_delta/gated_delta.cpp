@@ -7,10 +7,8 @@
 #include <vector>
 
 #include "../common/device_kernels.h"
-#include "gated_delta_aten.h"
-#include "gated_delta_batched_aten.h"
-#include "gated_delta_cpu.h"
 #include "gated_delta_cuda.h"
+#include "gated_delta_paths.h"
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 

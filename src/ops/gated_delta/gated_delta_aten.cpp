@@ -1,17 +1,14 @@
-#include "gated_delta_aten.h"
-
 #include "qft/ops/generic.h"
 
 #include <algorithm>
 #include <cmath>
 
+#include "gated_delta_paths.h"
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/linalg_solve_triangular.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/rsqrt.h>
-#include <ATen/ops/zeros_like.h>
 
 namespace qft::ops::generic {
 namespace {

@@ -1,5 +1,3 @@
-#include "gated_delta_batched_aten.h"
-
 #include "qft/device/upload.h"
 #include "qft/ops/generic.h"
 
@@ -7,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "gated_delta_aten.h"
+#include "gated_delta_paths.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/baddbmm.h>
@@ -17,7 +15,6 @@
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/linalg_solve_triangular.h>
 #include <ATen/ops/matmul.h>
-#include <ATen/ops/mul.h>
 
 namespace qft::ops::batched {
 namespace {

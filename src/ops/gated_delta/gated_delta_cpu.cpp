@@ -1,5 +1,3 @@
-#include "gated_delta_cpu.h"
-
 #include "qft/ops/cpu/delta_net_kernels.h"
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 
 #include "../common/tensors_cpu.h"
 #include "../linear/brgemm_cpu.h"
+#include "gated_delta_paths.h"
 
 namespace qft::ops::kernels {
 namespace {

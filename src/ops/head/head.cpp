@@ -11,7 +11,6 @@
 #include "../common/flush_denormals_cpu.h"
 #include "../common/tensors_cpu.h"
 #include "../linear/matmul.h"
-#include <ATen/ops/index_select.h>
 
 namespace qft::ops {
 namespace {

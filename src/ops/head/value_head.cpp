@@ -1,11 +1,25 @@
 #include "qft/ops/value_head.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/sum.h>
+#include <ATen/ops/zeros_like.h>
 
 namespace qft::ops {
 namespace {
+
+constexpr double kSmallestNorm = 1e-12;
+
+/// Returns the lengths of the rows, at least kSmallestNorm: [S, 1].
+at::Tensor lengths_of(const at::Tensor& rows) {
+  return at::linalg_vector_norm(rows, 2, at::IntArrayRef{1}, /*keepdim=*/true).clamp_min_(kSmallestNorm);
+}
+
+/// Returns the weight of the score: [1, D] in the score's type.
+at::Tensor difference_of(const at::Tensor& table, const TokenPair& tokens, at::ScalarType type) {
+  return (table.select(0, tokens.minuend).to(type) - table.select(0, tokens.subtrahend).to(type)).unsqueeze(0);
+}
 
 /// Views [S * N] as [S, N].
 at::Tensor by_sequence(const at::Tensor& values, const at::Tensor& weight) {
@@ -13,6 +27,33 @@ at::Tensor by_sequence(const at::Tensor& values, const at::Tensor& weight) {
 }
 
 }  // namespace
+
+void vector_head_forward(const at::Tensor& y, const at::Tensor& values) {
+  const at::Tensor rows = y.to(values.scalar_type());
+  values.view(y.sizes()).copy_(rows / lengths_of(rows));
+}
+
+void vector_head_backward(const at::Tensor& y, const at::Tensor& grad_values, const at::Tensor& gy) {
+  const at::Tensor rows = y.to(grad_values.scalar_type()), lengths = lengths_of(rows), grad = grad_values.view(y.sizes());
+  const at::Tensor unit = rows / lengths;
+  // A row shorter than the smallest length is divided by a constant.
+  const at::Tensor along = (grad * unit).sum(1, /*keepdim=*/true) * lengths.gt(kSmallestNorm);
+  gy.copy_((grad - unit * along) / lengths);
+}
+
+void token_difference_forward(const at::Tensor& y, const at::Tensor& table, const TokenPair& tokens, const at::Tensor& values) {
+  value_head_forward(y, difference_of(table, tokens, values.scalar_type()), {}, values);
+}
+
+void token_difference_backward(const at::Tensor& y, const at::Tensor& table, const TokenPair& tokens,
+                               const at::Tensor& grad_values, const at::Tensor& gy, const at::Tensor& gtable) {
+  const at::Tensor weight = difference_of(table, tokens, grad_values.scalar_type());
+  const at::Tensor gweight = gtable.defined() ? at::zeros_like(weight) : at::Tensor();
+  value_head_backward(y, weight, grad_values, gy, gweight, {});
+  if (!gtable.defined()) return;
+  gtable.select(0, tokens.minuend).add_(gweight[0]);
+  gtable.select(0, tokens.subtrahend).sub_(gweight[0]);
+}
 
 void value_head_forward(const at::Tensor& y, const at::Tensor& weight, const at::Tensor& bias, const at::Tensor& values) {
   const auto type = values.scalar_type();

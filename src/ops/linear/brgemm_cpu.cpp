@@ -1,7 +1,5 @@
 #include "brgemm_cpu.h"
 
-#include <algorithm>
-#include <array>
 #include <exception>
 #include <vector>
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "matmul_blocked_cpu.h"
-#include <ATen/ops/mm.h>
 
 namespace qft::ops {
 

@@ -4,7 +4,6 @@
 
 #include "../common/packing_cpu.h"
 #include "../common/tensor_args.h"
-#include "brgemm_cpu.h"
 #include "narrow_products_cpu.h"
 
 namespace qft::ops::blocked {

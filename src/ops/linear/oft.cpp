@@ -7,7 +7,6 @@
 
 #include "linear_parts.h"
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/add.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/eye.h>
 #include <ATen/ops/linalg_solve.h>

@@ -6,7 +6,6 @@
 #include "token_sums_blocked_cpu.h"
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/addmm.h>
-#include <ATen/ops/mm.h>
 #include <c10/core/TensorOptions.h>
 
 namespace qft::ops {

@@ -8,7 +8,6 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <vector>
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>

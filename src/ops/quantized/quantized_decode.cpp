@@ -5,7 +5,6 @@
 #include "qft/ops/quantized_tables.h"
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 #include "../common/device_kernels.h"
@@ -13,7 +12,6 @@
 #include "quantized_rows_cuda.h"
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/stack.h>
