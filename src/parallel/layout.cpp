@@ -38,10 +38,10 @@ Layout::Layout(comm::Communicator& world, c10::Device device, const Sharding& sh
 }
 
 bool is_first_holder(const model::ParamSpec& param, const comm::Mesh& mesh) {
-  // A partial gradient, once summed, is the same on all ranks of the axis, like a replicated one.
-  for (const comm::Axis axis : {comm::Axis::pipeline, comm::Axis::context, comm::Axis::tensor})
+  // A partial gradient, once summed, is the same on all ranks of the axis. The spec knows the first holder along the tensor axis.
+  for (const comm::Axis axis : {comm::Axis::pipeline, comm::Axis::context})
     if (param.placement(axis) != model::GradPlacement::sharded && mesh.coordinate(axis) != 0) return false;
-  return true;
+  return param.first_holder;
 }
 
 }  // namespace qft::parallel
