@@ -2,7 +2,6 @@
 
 #include "qft/core/error.h"
 #include "qft/device/upload.h"
-#include "qft/ops/embedding.h"
 
 #include <utility>
 
@@ -41,7 +40,7 @@ at::Tensor Decoder::forward(std::span<const Input> inputs) {
   const c10::InferenceMode no_autograd;
   QFT_ASSERT(!inputs.empty(), "no sequence to decode");
   const auto count = static_cast<std::int64_t>(inputs.size());
-  const at::Tensor logits = results_.get("logits", {count, head_.value.size(0)}, at::kFloat);
+  const at::Tensor logits = results_.get("logits", {count, transformer_.spec().config.vocab_size}, at::kFloat);
   for (std::size_t begin = 0, end = 0; begin < inputs.size(); begin = end) {
     end = group_end(inputs, begin);
     forward_group(inputs.subspan(begin, end - begin),
@@ -82,7 +81,7 @@ void Decoder::forward_group(std::span<const Input> inputs, const at::Tensor& log
     return t.workspace().get(name, {count, t.spec().config.hidden_size}, t.dtype());
   };
   at::Tensor x = boundary("decode.x"), y = boundary("decode.y");
-  ops::embedding_forward(device::upload(ids, t.device()), embedding_.value, x);
+  t.embedding_decode(embedding_, device::upload(ids, t.device()), x);
   const auto pass_mark = arena_.mark();
   const model::Angles by_position{device::upload(positions, t.device()), t.rope()};
   const model::Angles angles = t.dynamic_angles(ranges, arena_).value_or(by_position);

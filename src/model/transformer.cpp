@@ -188,6 +188,11 @@ void Transformer::embedding_forward(const Weight& table, const MicroInput& in, c
   sharing_.add_and_deal(partial, rows, y);
 }
 
+void Transformer::embedding_decode(const Weight& table, const at::Tensor& tokens, const at::Tensor& y) {
+  ops::embedding_forward(tokens, table.value, y, vocabulary_);
+  sharing_.add(y);
+}
+
 void Transformer::add_noise(const MicroInput& in, const RandomPass& random, const at::Tensor& y) {
   if (random.noise_alpha == 0.0) return;
   const OwnRows own = sharing_.deal(in.num_tokens());

@@ -48,12 +48,12 @@ Projection bind_stack(const UnitSpec& unit, const ParamGroup& group, const UnitB
   return p;
 }
 
-/// `terms`: ranks compute terms of the group's outputs; only the first one then adds the bias.
-Projection bind_projection(const UnitSpec& unit, const ParamGroup& group, const UnitBuffers& flat, bool terms, const Share& share) {
+/// If ranks have columns of the weight, they compute terms of the outputs: only the first one adds the bias.
+Projection bind_projection(const UnitSpec& unit, const ParamGroup& group, const UnitBuffers& flat, const Share& share) {
   if (group.is_stack()) return bind_stack(unit, group, flat);
   Projection p;
   const Weight w = bind_fused(unit, group, ".weight", flat),
-               b = terms && share.rank > 0 ? Weight{} : bind_fused(unit, group, ".bias", flat);
+               b = group.linears.front().columns.is_cut() && share.rank > 0 ? Weight{} : bind_fused(unit, group, ".bias", flat);
   p.weights.weight = w.value;
   p.grads.weight = w.grad;
   p.weights.bias = b.value;
@@ -101,8 +101,7 @@ LayerWeights bind_layer(const ModelSpec& spec, const UnitSpec& unit, const UnitB
         w.vectors.push_back(bind_weight(unit, group.tensor, flat));
         continue;
       }
-      const bool terms = group.linears.front().split == Split::columns && !sublayer.on_own_rows;
-      w.linears.push_back(bind_projection(unit, group, flat, terms, spec.share));
+      w.linears.push_back(bind_projection(unit, group, flat, spec.share));
       if (code != nullptr) code->bind(spec, unit, group, site, flat, w.linears.back());
       site += static_cast<std::uint32_t>(std::ssize(group.linears) * group.experts());
     }

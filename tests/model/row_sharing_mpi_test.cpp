@@ -133,7 +133,7 @@ TEST(RowSharing, ANormOfSharedColumnsIsTheWholeNorm) {
   ops::rms_norm_forward(x, weight, 1e-6, y, rstd);
   ops::rms_norm_backward({.gy = gy, .x = x, .weight = weight, .rstd = rstd, .gx = gx, .gweight = gweight}, workspace);
 
-  const auto part = [&](const at::Tensor& all) { return all.narrow(-1, first, kColumns).contiguous(); };
+  const auto part = [&](const at::Tensor& all) { return all.narrow(-1, first, kColumns).clone(at::MemoryFormat::Contiguous); };
   const ops::SharedColumns shared{width, [&](const at::Tensor& sums) { sharing.add(sums); }, !copies};
   const at::Tensor my_y = part(y).zero_(), my_rstd = at::zeros_like(rstd), my_gx = part(gx).zero_(),
                    my_gweight = part(gweight).zero_();

@@ -14,7 +14,8 @@
 
 #include "support/device_under_test.h"
 #include "support/world.h"
-#include <ATen/ops/empty.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_like.h>
 #include <gtest/gtest.h>
 
 namespace qft::parallel {
@@ -71,7 +72,7 @@ class WeightedValues final : public Objective {
   ObjectiveKind kind() const override { return ObjectiveKind::sequence_level; }
   double denominator() const override { return 1.0; }
   at::Tensor observe(const model::MicroInput& /*in*/, const Logprobs& logprobs, const at::Tensor& grad) const override {
-    at::Tensor weights = at::empty_like(logprobs.policy);
+    const at::Tensor weights = at::empty_like(logprobs.policy);
     for (std::int64_t i = 0; i < weights.numel(); ++i) weights[i] = std::sin(1.0 + static_cast<double>(i));
     if (grad.defined()) grad.copy_(weights);
     return (weights * logprobs.policy).sum().to(at::kDouble).view({1});

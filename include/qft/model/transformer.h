@@ -138,6 +138,8 @@ class Transformer {
 
   /// Looks up the embeddings y [T, hidden].
   void embedding_forward(const Weight& table, const MicroInput& in, const at::Tensor& y);
+  /// Looks up the embeddings y [T, hidden] of tokens to decode, int32 [T].
+  void embedding_decode(const Weight& table, const at::Tensor& tokens, const at::Tensor& y);
   /// Adds NEFTune's noise to the embeddings y [>= T, hidden] of T tokens. The noise does not change gradients.
   void add_noise(const MicroInput& in, const RandomPass& random, const at::Tensor& y);
   /// Adds to table.grad.
@@ -175,7 +177,7 @@ class Transformer {
   /// Computes rows [L, hidden]: the labels' rows after the final norm, which the head multiplies.
   void head_rows(const HeadWeights& head, const MicroInput& in, const at::Tensor& x, const at::Tensor& rows);
   /// Returns final norm and all logits of chosen rows: [rows.numel(), vocab], for decoding and comparisons; valid until the next
-  /// call.
+  /// call. Ranks that share the vocabulary get the same bits. Collective over them.
   at::Tensor logits(const Weight& norm, const Weight& table, const at::Tensor& x_rows);
 
   const ModelSpec& spec() const { return spec_; }

@@ -30,6 +30,7 @@ void bind_lora(const UnitSpec& unit, const LinearSpec& linear, const AdaptedRows
   if (a == nullptr || b == nullptr) return;
   const Weight down = view_of(*a, flat), up = view_of(*b, flat);
   ops::LoraPart part{down.value, up.value, at.row0, at.rows, at.scaling, at.site};
+  if (linear.columns.is_cut()) part.first_feature = linear.columns.pieces.front().begin;
   ops::LinearGrads::Lora grads{down.grad, up.grad};
   if (const ParamSpec* magnitude = find_param(unit, linear.path + kMagnitude)) {
     QFT_ASSERT(flat.derived.defined(), "{} has no values for DoRA", unit.name);
@@ -89,7 +90,7 @@ void derive(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat
         const auto value = [&](const char* suffix) { return bind_weight(unit, path + suffix, flat).value; };
         const at::Tensor norms = row_norms(*magnitude, flat.derived);
         ops::dora_norms(value(".weight"), value(kLoraA), value(kLoraB), rows.scaling, norms);
-        if (linear.split == Split::columns && !sublayer.on_own_rows && !sharing.alone()) {  // of each row, this rank has some columns
+        if (linear.columns.is_cut() && !sharing.alone()) {  // of each row, this rank has some columns
           norms.square_();
           sharing.add(norms);
           norms.sqrt_();

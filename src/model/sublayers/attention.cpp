@@ -58,6 +58,8 @@ class Attention final : public SubLayer {
         rotary_dim_(c.rotary_dim()),
         qk_norm_(c.qk_norm != QkNorm::none),
         normed_whole_(c.qk_norm == QkNorm::whole),
+        q_columns_(c.q_size()),
+        k_columns_(c.kv_size()),
         gated_(c.attention_gate),
         norm_(norm_weight(c)),
         eps_(c.rms_norm_eps),
@@ -108,7 +110,8 @@ class Attention final : public SubLayer {
                               .rstd = statistic(s, kQStatistic),
                               .gx = normed(raw_grads.q),
                               .gweight = q.grad,
-                              .form = norm_},
+                              .form = norm_,
+                              .shared = of_q(pass)},
                              pass.workspace);
       ops::rms_norm_backward({.gy = normed(grads.k),
                               .x = normed(before.k),
@@ -116,7 +119,8 @@ class Attention final : public SubLayer {
                               .rstd = statistic(s, kKStatistic),
                               .gx = normed(raw_grads.k),
                               .gweight = k.grad,
-                              .form = norm_},
+                              .form = norm_,
+                              .shared = of_k(pass)},
                              pass.workspace);
     }
     ops::linear_backward({.gy = gqkv, .x = x, .saved = s.lora[kQkv], .gx = gx, .mode = mode}, qkv.weights, pass.dropout,
@@ -176,6 +180,14 @@ class Attention final : public SubLayer {
     return normed_whole_ ? s.tensors[which].squeeze(1) : s.tensors[which];
   }
 
+  /// Returns the columns of a norm of all heads, which ranks share with the heads; of k, several ranks may have the same.
+  ops::SharedColumns of_q(const LayerPass& pass) const { return columns(pass, q_columns_, true); }
+  ops::SharedColumns of_k(const LayerPass& pass) const { return columns(pass, k_columns_, spec_.heads.holder == 0); }
+  ops::SharedColumns columns(const LayerPass& pass, std::int64_t width, bool counted) const {
+    if (!normed_whole_ || pass.sharing.alone()) return {};
+    return {width, [&sharing = pass.sharing](const at::Tensor& sums) { sharing.add(sums); }, counted};
+  }
+
   /// Returns the output projection's input.
   at::Tensor gated(const LayerPass& pass, const SubLayerSaved& s) const {
     if (!gated_) return s.tensors[kAttended];
@@ -190,14 +202,18 @@ class Attention final : public SubLayer {
     ops::linear_forward(x, w.linears[kQkv].weights, pass.dropout, rows, s.lora[kQkv], pass.workspace);
     if (qk_norm_) {
       const auto before = raw(rows), after = inputs(s);
-      ops::rms_norm_forward(normed(before.q), w.vectors[kQNorm].value, eps_, normed(after.q), statistic(s, kQStatistic), norm_);
-      ops::rms_norm_forward(normed(before.k), w.vectors[kKNorm].value, eps_, normed(after.k), statistic(s, kKStatistic), norm_);
+      ops::rms_norm_forward(normed(before.q), w.vectors[kQNorm].value, eps_, normed(after.q), statistic(s, kQStatistic), norm_,
+                            of_q(pass));
+      ops::rms_norm_forward(normed(before.k), w.vectors[kKNorm].value, eps_, normed(after.k), statistic(s, kKStatistic), norm_,
+                            of_k(pass));
     }
     rotate(qk_norm_ ? s.tensors[kQk] : rows, pass, ops::RopeDirection::forward);
   }
 
   std::int64_t heads_, kv_heads_, head_dim_, rotary_dim_;
-  bool qk_norm_, normed_whole_, gated_;
+  bool qk_norm_, normed_whole_;
+  std::int64_t q_columns_, k_columns_;  ///< of all ranks
+  bool gated_;
   ops::NormWeight norm_;
   double eps_;
   ops::AttentionOptions options_;
