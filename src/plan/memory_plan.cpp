@@ -51,24 +51,38 @@ std::int64_t gradient_bytes(const RunPlan& run, std::int64_t transient, std::int
   return (run.sharding.offload.optimizer ? 0 : sums) + transient;
 }
 
+/// Rows of a micro-batch that a rank has between sub-layers. Outside training, ranks that share matrices all have all rows.
+std::int64_t own_rows(const RunPlan& run) {
+  const std::int64_t ranks = run.training ? run.spec->share.ranks : 1;
+  return (run.shape.tokens + ranks - 1) / ranks;
+}
+
 /// The largest scratch of any sub-layer's operations.
 std::int64_t operation_bytes(const RunPlan& run) {
+  BatchShape own = run.shape;
+  own.tokens = own_rows(run);
   std::int64_t most = 0;
   for (const model::Layer& layer : run.spec->layers)
     for (const model::SubLayerSpec& sublayer : layer)
       most = std::max(most, make_sublayer(run.spec->config, sublayer)
-                                ->operation_scratch_bytes(run.shape, run.precision.compute, run.training, run.kernels));
+                                ->operation_scratch_bytes(sublayer.on_own_rows ? own : run.shape, run.precision.compute,
+                                                          run.training, run.kernels));
   return most;
 }
 
 /// The model's largest sizes that the scratch of linears depends on.
 struct LargestSizes {
-  std::int64_t input = 0, output = 0, both = 0, ranks = 0, scratch = 0;  ///< `ranks`: LoRA ranks of one group
-  std::int64_t oft_scratch = 0;                                          ///< bytes of OFT's scratch
+  std::int64_t input = 0, output = 0, both = 0, ranks = 0;  ///< `ranks`: LoRA ranks of one group
+  std::int64_t scratch = 0;                                 ///< elements of the scratch tensors
+  std::int64_t oft_scratch = 0;                             ///< bytes of OFT's scratch
 
   explicit LargestSizes(const RunPlan& run) {
-    std::map<std::string_view, std::int64_t> named = {{"norm", run.spec->config.hidden_size},
-                                                      {"branch", run.spec->config.hidden_size}};
+    const std::int64_t own = own_rows(run), rows = run.shape.tokens, hidden = run.spec->config.hidden_size;
+    std::map<std::string_view, std::int64_t> named = {{"norm", own * hidden}, {"branch", own * hidden}};
+    if (own < rows) {
+      for (const char* name : {"collected", "partial"}) named[name] = run.spec->share.ranks * own * hidden;
+      if (run.training) named["collected.g"] = run.spec->share.ranks * own * hidden;
+    }
     for (const model::Layer& layer : run.spec->layers)
       for (const model::SubLayerSpec& sublayer : layer) {
         for (const model::ParamGroup* group : sublayer.linears()) {
@@ -84,9 +98,10 @@ struct LargestSizes {
                                                                        run.precision.compute, run.training));
         }
         for (const model::ScratchSpec& s : sublayer.scratch)
-          if (run.training || !s.backward_only) named[s.name] = std::max(named[s.name], s.columns);
+          if (run.training || !s.backward_only)
+            named[s.name] = std::max(named[s.name], s.columns * (sublayer.on_own_rows ? own : rows));
       }
-    for (const auto& [name, columns] : named) scratch += columns;
+    for (const auto& [name, elements] : named) scratch += elements;
   }
 };
 
@@ -168,15 +183,15 @@ std::int64_t buffer_bytes(const RunPlan& run) {
   const auto& c = run.spec->config;
   const std::int64_t item = size_of(run.precision.compute);
   const LargestSizes widest(run);
-  std::int64_t columns = widest.scratch;
-  if (run.training && run.random.lora_dropout > 0.0) columns += 2 * widest.input;
+  std::int64_t elements = widest.scratch;
+  if (run.training && run.random.lora_dropout > 0.0) elements += 2 * widest.input * run.shape.tokens;
   const std::int64_t rows = head_rows(run), vocabulary = run.spec->vocabulary.count;
   const Temporaries temporary(run);
   const std::int64_t dora = run.spec->adapter.lora.dora && run.training
                                 ? ops::dora_scratch_bytes(run.shape.tokens, widest.output, run.precision.compute,
                                                           run.random.lora_dropout > 0.0, run.on_cpu)
                                 : 0;
-  std::int64_t bytes = run.shape.tokens * columns * item + std::max(temporary.layer, temporary.head) + dora + widest.oft_scratch;
+  std::int64_t bytes = elements * item + std::max(temporary.layer, temporary.head) + dora + widest.oft_scratch;
   if (run.spec->adapter.lora.dora && !run.on_cpu) bytes += ops::dora_norm_bytes(widest.input);
   if (run.training) {
     const std::int64_t adapter_rows = widest.ranks;

@@ -41,6 +41,7 @@ struct ModelRow {
   std::string_view config;  ///< config.json
   std::string_view tensor;  ///< how many ranks can share its matrices: "2 3"
   bool experts = false, classifies = true;
+  bool in_blocks = false;  ///< ranks can share its matrices in 4 bits, which have 64 numbers in a block
 };
 
 struct TaskRow {
@@ -48,6 +49,7 @@ struct TaskRow {
   std::string_view keys;    ///< of the run file
   bool of_experts = true;   ///< models with experts have it too
   bool classifies = false;  ///< needs a model that can classify
+  bool quantized = false;
 };
 
 std::span<const ModelRow> models();

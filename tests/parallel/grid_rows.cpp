@@ -50,7 +50,7 @@ constexpr ModelRow kModels[] = {
     {"qwen3 untied, q/k norms", R"({"model_type": "qwen3", "hidden_size": 24, "intermediate_size": 40, "num_hidden_layers": 3,
         "num_attention_heads": 6, "num_key_value_heads": 3, "head_dim": 8, "vocab_size": 53, "tie_word_embeddings": false})",
      "2 3"},
-    {"llama biases", R"({"model_type": "llama", "hidden_size": 24, "intermediate_size": 37, "num_hidden_layers": 2,
+    {"llama biases", R"({"model_type": "llama", "hidden_size": 24, "intermediate_size": 36, "num_hidden_layers": 2,
         "num_attention_heads": 6, "num_key_value_heads": 6, "head_dim": 4, "vocab_size": 53, "tie_word_embeddings": false,
         "attention_bias": true, "mlp_bias": true})",
      "2 3 4"},
@@ -81,8 +81,8 @@ constexpr TaskRow kTasks[] = {
     {"freeze", "finetuning_type: freeze\nfreeze_trainable_layers: 1\n"},
     {"LoRA with dropout", "finetuning_type: lora\nlora_rank: 3\nlora_alpha: 6\nlora_target: all\nlora_dropout: 0.3\n"},
     {"DoRA", "finetuning_type: lora\nlora_rank: 3\nlora_target: all\nuse_dora: true\nlora_dropout: 0.3\n", false},
-    {"OFT", "finetuning_type: oft\noft_block_size: 8\noft_target: all\n", false},
-    {"nf4", "finetuning_type: lora\nlora_rank: 3\nlora_target: all\nquantization_bit: 4\n"},
+    {"OFT", "finetuning_type: oft\noft_block_size: 4\noft_target: all\n", false},
+    {"nf4", "finetuning_type: lora\nlora_rank: 3\nlora_target: all\nquantization_bit: 4\n", true, false, true},
     {"DPO", "stage: dpo\nfinetuning_type: lora\nlora_rank: 3\nlora_target: all\npref_beta: 0.5\npref_ftx: 0.1\n"},
     {"KTO", "stage: kto\nfinetuning_type: lora\nlora_rank: 3\nlora_target: all\npref_beta: 0.5\n"},
     {"reward model", "stage: rm\nfinetuning_type: full\n"},
@@ -114,7 +114,8 @@ bool suits(const LayoutRow& layout, const ModelRow& model) {
 }
 
 bool valid(const Case& c) {
-  return suits(*c.layout, *c.model) && (c.task->of_experts || !c.model->experts) && (c.model->classifies || !c.task->classifies);
+  const bool cuts_blocks = c.task->quantized && c.layout->degrees.tensor > 1;
+  return suits(*c.layout, *c.model) && (!cuts_blocks || c.model->in_blocks) && (c.task->of_experts || !c.model->experts) && (c.model->classifies || !c.task->classifies);
 }
 
 using Choice = std::array<int, 4>;  // indices into the four tables
