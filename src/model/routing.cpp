@@ -94,6 +94,7 @@ Routing Routing::build(const ModelConfig& config, const ops::PackedSequences& se
 
 void Routing::add(std::int64_t layer, const at::Tensor& row_probabilities, const at::Tensor& row_experts,
                   const at::Tensor& row_log_sums) const {
+  if (row_probabilities.size(0) == 0) return;  // the other ranks have all rows
   const at::Tensor probabilities = of_tokens(row_probabilities, *this), log_sums = of_tokens(row_log_sums, *this);
   const at::Tensor places = sequence.unsqueeze(1) * experts() + of_tokens(row_experts, *this);
   const at::Tensor counts = at::zeros_like(chosen);
