@@ -1,6 +1,7 @@
 #include "dealing.h"
 
 #include "qft/core/error.h"
+#include "qft/ops/quantized_part.h"
 
 #include <algorithm>
 #include <numeric>
@@ -14,24 +15,14 @@
 namespace qft::model {
 namespace {
 
-/// Returns the granule of a weight with so many columns in this format. Tiles, groups and rows can have their scale on both sides
-/// of a cut; blocks of numbers cannot.
-Granule granule_of(const ops::Quantization& kind, std::int64_t columns) {
-  if (ops::in_blocks(kind.format))
-    return {ops::kFourBitBlock / std::gcd(ops::kFourBitBlock, columns),
-            columns % ops::kFourBitBlock == 0 ? ops::kFourBitBlock : columns};
-  if (kind.ordered) return {1, columns};
-  return {1, kind.format == ops::QuantFormat::groups4 ? 2 : 1};
-}
-
 Granule granule_of(const ModelSpec& spec, int layer, const std::string& prefix, const LinearSpec& linear,
                    const WeightStorage& weight_storage) {
   Granule granule;
   const std::string path = linear.path + ".weight", name = prefix + path;
   const ops::Quantization kind = weight_storage.format_of(name);
   if (is_packed(spec, name, trains(spec, layer, path, name), kind)) {
-    granule = granule_of(kind, linear.columns.whole);
-    granule.why = fmt::format("{} is kept as {}", linear.path, ops::describe(kind));
+    const auto steps = ops::part_steps(ops::QuantizedLayout::of(kind, linear.rows.whole, linear.columns.whole));
+    granule = {steps.rows, steps.columns, fmt::format("{} is kept as {}", linear.path, ops::describe(kind))};
   }
   if (linear.split == Split::rows) {
     granule.columns = 1;

@@ -121,8 +121,8 @@ std::vector<Task> tasks() {
   dora.set_targets("q_proj,k_proj,v_proj,o_proj,in_proj_qkv,in_proj_qkvz,out_proj");
   dora.modules_to_save = {"embed_tokens"};
   OftConfig oft;
-  oft.block_size = 8;
-  oft.set_targets("q_proj,k_proj,v_proj,o_proj,out_proj");  // o_proj has 4 inputs a head: two heads stay together
+  oft.block_size = 16;
+  oft.set_targets("q_proj,k_proj,v_proj,o_proj,out_proj");  // o_proj has 8 inputs a head: two heads stay together
   OftConfig shared = oft;
   shared.shared = true;
   return {{"full"},
@@ -141,7 +141,7 @@ ModelConfig awkward(std::string_view type, std::int64_t heads, std::int64_t kv_h
   const bool hybrid = type.starts_with("qwen3_5") || type == "qwen3_next";
   config.update({{"num_hidden_layers", hybrid ? 4 : 2},
                  {"hidden_size", 16},
-                 {"head_dim", 4},
+                 {"head_dim", 8},
                  {"num_attention_heads", heads},
                  {"num_key_value_heads", kv_heads},
                  {"intermediate_size", 18},
@@ -157,7 +157,7 @@ ModelConfig awkward(std::string_view type, std::int64_t heads, std::int64_t kv_h
   return ModelConfig::parse(config.dump(), "test");
 }
 
-ModelSpec built(const ModelConfig& config, const Task& task, Share share) {
+ModelSpec spec_shared(const ModelConfig& config, const Task& task, Share share) {
   return ModelSpec::build(config, task.method, task.adapter, WeightStorage::in(task.kind), task.head, {}, share);
 }
 
@@ -216,12 +216,12 @@ TEST(Share, EveryElementIsCountedOnceAndSumsLieAtTheSamePlace) {
         for (int ranks = 1; ranks <= 8; ++ranks) {
           SCOPED_TRACE(fmt::format("{}, {}, {} heads over {}, {} ranks", type, task.name, heads, kv_heads, ranks));
           std::vector<ModelSpec> specs;
-          if (const std::string why = refusal([&] { specs.push_back(built(config, task, {0, ranks})); }); !why.empty()) {
+          if (const std::string why = refusal([&] { specs.push_back(spec_shared(config, task, {0, ranks})); }); !why.empty()) {
             EXPECT_TRUE(ranks > 1 && mentions(why, std::to_string(ranks) + " ranks cannot share")) << why;
             continue;
           }
           ++built;
-          for (int rank = 1; rank < ranks; ++rank) specs.push_back(built(config, task, {rank, ranks}));
+          for (int rank = 1; rank < ranks; ++rank) specs.push_back(spec_shared(config, task, {rank, ranks}));
           for (std::size_t u = 0; u < specs[0].units.size(); ++u) {
             const UnitSpec& first = specs[0].units[u];
             for (const ModelSpec& spec : specs) {
@@ -243,7 +243,7 @@ TEST(Share, EveryElementIsCountedOnceAndSumsLieAtTheSamePlace) {
               if (testing::Test::HasFatalFailure()) return;
             }
           }
-          EXPECT_EQ(specs.back().num_params(false), built(config, task, {}).num_params(false));
+          EXPECT_EQ(specs.back().num_params(false), spec_shared(config, task, {}).num_params(false));
         }
       }
   EXPECT_GT(built, 300);
@@ -258,26 +258,26 @@ TEST(Share, SaysWhatItsSizesAre) {
     throw std::runtime_error(path);
   };
   // Of 12 query heads, ranks 0 to 3 have 3 each, and two of them hold a key head.
-  const ModelSpec third = built(config, lora, {2, 4});
+  const ModelSpec third = spec_shared(config, lora, {2, 4});
   const SubLayerSpec& attention = third.layers[0][0];
   EXPECT_EQ(attention.heads.heads, (Extent{6, 3}));
   EXPECT_EQ(attention.heads.key_heads, (Extent{1, 1}));
   EXPECT_TRUE(attention.heads.holders == 2 && attention.heads.holder == 0);
   const ParamGroup& qkv = *attention.linears().front();
-  EXPECT_EQ(qkv.out(), (3 + 1 + 1) * 4);
-  EXPECT_EQ(qkv.linears[0].rows.pieces, (std::vector<Extent>{{24, 12}}));
-  EXPECT_EQ(qkv.lora[1].row0, 12);
-  EXPECT_EQ(qkv.lora[1].rows, 4);
+  EXPECT_EQ(qkv.out(), (3 + 1 + 1) * 8);
+  EXPECT_EQ(qkv.linears[0].rows.pieces, (std::vector<Extent>{{48, 24}}));
+  EXPECT_EQ(qkv.lora[1].row0, 24);
+  EXPECT_EQ(qkv.lora[1].rows, 8);
   EXPECT_EQ(attention.saved[0].columns, qkv.out());
   const ParamSpec& k = param(third, "self_attn.k_proj.weight");
-  EXPECT_EQ(k.boxes, (std::vector<Box>{{{4, 0}, {4, 16}}}));
+  EXPECT_EQ(k.boxes, (std::vector<Box>{{{8, 0}, {8, 16}}}));
   EXPECT_TRUE(k.slot == 1 && k.slots == 2 && k.first_holder && k.placement(comm::Axis::tensor) == GradPlacement::partial);
-  EXPECT_EQ(param(third, "self_attn.o_proj.lora_A.weight").boxes, (std::vector<Box>{{{0, 24}, {3, 12}}}));
-  EXPECT_EQ(param(third, "self_attn.o_proj.lora_A.weight").local_shape, (Shape{3, 12}));
+  EXPECT_EQ(param(third, "self_attn.o_proj.lora_A.weight").boxes, (std::vector<Box>{{{0, 48}, {3, 24}}}));
+  EXPECT_EQ(param(third, "self_attn.o_proj.lora_A.weight").local_shape, (Shape{3, 24}));
   EXPECT_EQ(third.vocabulary, (Extent{27, 13}));
   EXPECT_EQ(third.layers[0][1].linears().front()->linears[0].rows.pieces, (std::vector<Extent>{{10, 4}}));
   // A delta net's fused rows are three pieces: 2 of 4 key heads of 6, then 4 of 8 value heads of 8.
-  const ModelSpec second = built(awkward("qwen3_5", 6, 6, true), lora, {1, 2});
+  const ModelSpec second = spec_shared(awkward("qwen3_5", 6, 6, true), lora, {1, 2});
   const std::vector<Box> pieces{{{12, 0}, {12, 16}}, {{36, 0}, {12, 16}}, {{80, 0}, {32, 16}}};
   EXPECT_EQ(param(second, "linear_attn.in_proj_qkv.weight").boxes, pieces);
   EXPECT_EQ(param(second, "linear_attn.conv1d.weight").boxes.size(), 3U);
@@ -290,7 +290,7 @@ TEST(Share, SizesOfAllRanksAddUpToTheWhole) {
   const Task task = tasks().front();
   for (const std::string_view type : architectures()) {
     const ModelConfig config = awkward(type, 12, 4, true);
-    const ModelSpec whole = built(config, task, {});
+    const ModelSpec whole = spec_shared(config, task, {});
     for (const int ranks : {2, 3, 4})
       for (std::size_t l = 0; l < whole.layers.size(); ++l)
         for (std::size_t i = 0; i < 2; ++i) {
@@ -299,7 +299,7 @@ TEST(Share, SizesOfAllRanksAddUpToTheWhole) {
           std::vector<std::int64_t> outs(all.linears().size()), ins(all.linears().size()), scratch(all.scratch.size()),
               saved(all.saved.size());
           for (int rank = 0; rank < ranks; ++rank) {
-            const ModelSpec spec = built(config, task, {rank, ranks});
+            const ModelSpec spec = spec_shared(config, task, {rank, ranks});
             const SubLayerSpec& mine = spec.layers[l][i];
             for (std::size_t g = 0; g < outs.size(); ++g) outs[g] += mine.linears()[g]->out(), ins[g] += mine.linears()[g]->in();
             for (std::size_t t = 0; t < scratch.size(); ++t) scratch[t] += mine.scratch[t].columns;
@@ -326,7 +326,7 @@ TEST(Share, SizesOfAllRanksAddUpToTheWhole) {
 
 TEST(Share, IsRefusedWithWhatWouldFit) {
   const auto why = [](const ModelConfig& config, const Task& task, int ranks) {
-    return refusal([&] { built(config, task, {0, ranks}); });
+    return refusal([&] { spec_shared(config, task, {0, ranks}); });
   };
   const Task full = tasks().front(), oft = tasks()[5];
   EXPECT_TRUE(oft.name == "OFT");
@@ -338,14 +338,13 @@ TEST(Share, IsRefusedWithWhatWouldFit) {
   EXPECT_EQ(why(qwen3(6, 6), full, 7),
             "tensor_parallel: 7 ranks cannot share the 6 query heads and 6 key and value heads of model.layers.0.self_attn: set "
             "tensor_parallel to 6");
-  EXPECT_EQ(
-      why(awkward("qwen3_5", 6, 6, true), full, 5),
-      "tensor_parallel: 5 ranks cannot share the 4 key heads and 8 value heads of model.language_model.layers.0.linear_attn: "
-      "set tensor_parallel to 4");
+  EXPECT_EQ(why(awkward("qwen3_5", 6, 6, true), full, 5),
+            "tensor_parallel: 5 ranks cannot share the 4 key heads and 8 value heads of model.layers.0.linear_attn: "
+            "set tensor_parallel to 4");
   EXPECT_EQ(
       why(qwen3(6, 6), oft, 4),
       "tensor_parallel: 4 ranks cannot share the 6 query heads and 6 key and value heads of model.layers.0.self_attn, 2 key "
-      "heads at a time (OFT wraps self_attn.o_proj in blocks of 8): set tensor_parallel to 3");
+      "heads at a time (OFT wraps self_attn.o_proj in blocks of 16): set tensor_parallel to 3");
   Task gptq{.name = "GPTQ", .kind = {.format = ops::QuantFormat::groups4, .columns = 6, .ordered = true}};
   const std::string ordered = why(qwen3(6, 6), gptq, 2);
   EXPECT_TRUE(mentions(ordered, "o_proj is kept as int4 in groups of 6 in act order") &&
@@ -371,12 +370,12 @@ TEST(Share, CutsQuantisedWeightsBetweenBlocks) {
   const ModelConfig model = ModelConfig::parse(config.dump(), "test");
   const Task nf4{.name = "nf4", .kind = {ops::QuantFormat::nf4, true}};
   for (int rank = 0; rank < 2; ++rank) {
-    const ModelSpec spec = built(model, nf4, {rank, 2});
+    const ModelSpec spec = spec_shared(model, nf4, {rank, 2});
     EXPECT_EQ(spec.layers[0][0].heads.key_heads, (Extent{rank * 2, 2}));
     EXPECT_EQ(spec.layers[0][1].linears()[1]->linears[0].columns.pieces.front(),
               rank == 0 ? (Extent{0, 192}) : (Extent{192, 128}));
   }
-  const std::string why = refusal([&] { built(model, nf4, {0, 3}); });
+  const std::string why = refusal([&] { spec_shared(model, nf4, {0, 3}); });
   EXPECT_TRUE(mentions(why, "2 key heads at a time (self_attn.o_proj is kept as nf4")) << why;
   EXPECT_TRUE(mentions(why, "set tensor_parallel to 2")) << why;
 }
