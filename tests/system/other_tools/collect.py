@@ -12,10 +12,10 @@ from pathlib import Path
 import yaml
 
 HERE = Path(__file__).parent
-# Examples of models that see or hear are counted, not listed.
+# Examples of models that see or hear are counted, not listed: \bgme is a model, expandable_segments is not.
 MEDIA = re.compile(r"freeze_vit|VL|Omni|OCR|multimodal|mllm|vlm|ovis|keye|minicpmv|internvl|glm-4.6v|moss|deepseek_vl2|gemma|omni|"
-                   r"audio|all_to_all|qwen3_tts|llama4|phi4_mm|gme", re.IGNORECASE)
-OURS = re.compile(r"\bswift (sft|pt|rlhf|infer|export)\b|swift/cli/(sft|pt|rlhf|infer|export)\.py")
+                   r"audio|all_to_all|qwen3_tts|llama4|phi4_mm|\bgme", re.IGNORECASE)
+OURS = re.compile(r"\bswift (sft|pt|rlhf|infer|export)\b|swift/cli/(sft|pt|rlhf|infer|export)\.py|\bmegatron (sft|pt|rlhf|export)\b")
 ANY = re.compile(r"\b(swift|megatron) (\w[\w-]*)\b(?= )|swift/cli/(\w+)\.py")
 
 
@@ -44,10 +44,10 @@ def parse(line):
     line = re.sub(r"\s[12]?>.*$", "", line)
     words = shlex.split(line)
     launcher = re.search(r"accelerate launch.*?--config_file\s+\"?([^\s\"]+)", line)
-    at = next(i for i, w in enumerate(words) if re.search(r"swift/cli/\w+\.py$", w) or (w == "swift" and words[i + 1] in
+    at = next(i for i, w in enumerate(words) if re.search(r"swift/cli/\w+\.py$", w) or (w in ("swift", "megatron") and words[i + 1] in
               ("sft", "pt", "rlhf", "infer", "export")))
     cli = re.search(r"cli/(\w+)\.py$", words[at])
-    program = cli.group(1) if cli else words[at + 1]
+    program = cli.group(1) if cli else ("megatron " if words[at] == "megatron" else "") + words[at + 1]
     row = {"program": program, "args": words[at + (1 if cli else 2):]}
     if launcher:
         row["accelerate"] = launcher.group(1)
@@ -63,7 +63,7 @@ def swift(repository):
         else:
             found = ANY.search(line)
             kind = f"{found.group(1)} {found.group(2)}" if found.group(1) else f"swift {found.group(3)}"
-            if kind in ("swift sft", "swift pt", "swift rlhf", "swift infer", "swift export"):
+            if OURS.search(line):
                 kind += " (images, video, sound)"
             others[kind] = others.get(kind, 0) + 1
     wanted = {a for r in rows for a in r["args"] + [r.get("accelerate", "")] if re.search(r"\.(json|ya?ml)$", a)}
