@@ -26,6 +26,7 @@ constexpr Translation::Default kSwiftMegatronDefaults[] = {
     {"global_batch_size", "16", {"gradient_accumulation_steps"}},
     {"bf16", "true", {"fp16", "pure_bf16", "compute_dtype", "infer_dtype"}},
     {"logging_steps", "5"},
+    {"eval_steps", "500", {"save_steps"}},
 };
 constexpr Translation::Default kLoraDefaults[] = {{"learning_rate", "1e-4"}, {"lora_alpha", "32"}, {"lora_dropout", "0.05"}};
 constexpr Translation::Default kFullDefaults[] = {{"learning_rate", "1e-5"}};

@@ -104,6 +104,7 @@ TEST(Degrees, AreGuardedInOnePlace) {
       EXPECT_CONTAINS(error_of([&] { load_text(text, {}, purpose); }),
                       fmt::format("run.yaml:4: {} is 2, which is not implemented yet: remove the key, or set it to 1", key));
     EXPECT_NO_THROW(load_text(text));
+    EXPECT_NO_THROW(load_text(text + "export_dir: e\n", {}, Purpose::export_model).check_world(1)) << "reads files";
     EXPECT_NO_THROW(load_text(fmt::format("{}{}: 1\n", run, key), {}, Purpose::train));
   }
 }

@@ -221,6 +221,7 @@ TEST(Megatron, ExportsIgnoreDegrees) {
                  "--expert_model_parallel_size=2", "--to_hf=true", "--merge_lora=true", "--output_dir=x"},
                 Purpose::export_model);
   EXPECT_EQ(c.exporting.export_dir, "x");
+  EXPECT_NO_THROW(c.check_world(1));
   EXPECT_CONTAINS(notes_of(c), "--tensor_model_parallel_size=2 has no effect in this program");
 }
 

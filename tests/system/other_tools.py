@@ -91,7 +91,7 @@ class Examples:
                         "scidocs": [{"query": r["instruction"], "positive": [r["output"]], "negative": ["no", "not at all"]} for r in self.records]}
 
     def clear(self):
-        for folder in ("output", "outputs", "saves", "answers", "merge_lora_model"):
+        for folder in ("output", "outputs", "saves", "answers", "merge_lora_model", "megatron_output", "SAVE"):
             shutil.rmtree(self.directory / folder, ignore_errors=True)
 
     def put_model(self, name, adapter=False, heads=4):
@@ -155,7 +155,7 @@ class Examples:
         for key in ("num_processes", "num_machines"):
             if key in content:
                 content = {**content, key: 1}
-        path.write_text(json.dumps(content) if name.endswith(".json") else yaml.safe_dump(content))
+        path.write_text(json.dumps(content) if name.endswith(".json") else yaml.safe_dump(content, sort_keys=False))
 
     def qft(self, arguments, check=False, text="", ranks=1):
         launcher = [] if ranks == 1 else ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]

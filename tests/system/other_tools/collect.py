@@ -38,8 +38,9 @@ def commands(repository):
                 yield path, line
 
 
-def parse(line):
+def parse(path, line):
     """What runs, and its arguments; the launcher goes."""
+    line = line.replace("$SCRIPT_DIR", str(Path(path).parent))
     line = re.sub(r"\$\(.*?\)", "2", line)
     line = re.sub(r"\s[12]?>.*$", "", line)
     words = shlex.split(line)
@@ -59,13 +60,16 @@ def swift(repository):
     for path, line in commands(repository):
         name = path.removeprefix("examples/")
         if OURS.search(line) and not MEDIA.search(path + line):
-            rows.append({"example": name, **parse(line)})
+            rows.append({"example": name, **parse(path, line)})
         else:
             found = ANY.search(line)
             kind = f"{found.group(1)} {found.group(2)}" if found.group(1) else f"swift {found.group(3)}"
             if OURS.search(line):
                 kind += " (images, video, sound)"
             others[kind] = others.get(kind, 0) + 1
+    for row in rows:  # a run file that lies beside its script
+        beside = Path("examples", row["example"]).parent
+        row["args"] = [str(beside / a) if a.endswith(".yaml") and not show(repository, a) and show(repository, beside / a) else a for a in row["args"]]
     wanted = {a for r in rows for a in r["args"] + [r.get("accelerate", "")] if re.search(r"\.(json|ya?ml)$", a)}
     held = {}
     for name in sorted(wanted):
