@@ -50,8 +50,9 @@ po::variables_map parse(const CommandSpec& spec, const std::vector<std::string>&
 
 // True for words of commands that start other tools. People paste them together with the keys.
 bool starts_other_tools(std::string_view word) {
-  for (const char* name : {"swift", "sft", "pt", "infer", "megatron", "llamafactory-cli", "train", "trl", "axolotl", "tune",
-                           "run", "torchrun", "deepspeed", "accelerate", "launch", "python", "python3", "mpirun", "srun"})
+  for (const char* name :
+       {"swift", "sft", "pt",       "rlhf",      "infer",      "megatron", "llamafactory-cli", "train",   "trl",    "axolotl",
+        "tune",  "run", "torchrun", "deepspeed", "accelerate", "launch",   "python",           "python3", "mpirun", "srun"})
     if (word == name) return true;
   return word.ends_with(".py") || word.ends_with(".sh");
 }

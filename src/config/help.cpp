@@ -119,7 +119,7 @@ constexpr ProgramKeys kProgramKeys[] = {
      {"generate"},
      {kModelKeys, kAdapterKeys, kQuantizationKeys, kComputeKeys, kTemplateKeys},
      {"rope_scaling", "cutoff_len", "dataset_dir", "stage", "per_device_eval_batch_size", "overwrite_output_dir", "seed",
-      "log_level", "ddp_timeout"},
+      "log_level", "ddp_timeout", "tensor_parallel", "context_parallel"},
      {},
      "model_name_or_path: models/smollm2  # made by ./demo.sh\n"
      "template: smollm2\n"},

@@ -159,6 +159,15 @@ void note_unread(RunConfig& config, const std::vector<Setting>& settings, Purpos
   }
 }
 
+// A program that does not compute with the model runs on any number of ranks, whatever the run file's training needs.
+void leave_degrees_to_others(RunConfig& config, Purpose purpose) {
+  if (reads_key(purpose, "tensor_parallel")) return;
+  config.parallel.tensor_parallel = config.parallel.context_parallel = 1;
+  std::erase_if(config.world_claims, [](const WorldClaim& claim) {
+    return claim.kind == WorldClaim::Kind::data_ranks || claim.kind == WorldClaim::Kind::whole_micro_batches;
+  });
+}
+
 // Replaces a YAML file among the datasets (as in LLaMA-Factory's version 1) by all datasets that it describes. For `plan` the
 // file may be missing.
 void expand_dataset_files(const RunConfig& config, std::string_view key, bool plan, std::vector<std::string>& names) {
@@ -232,6 +241,7 @@ RunConfig load_run_config(const std::filesystem::path& file, std::span<const std
   }
   take_base_model_from_adapter(config);
   dialects.complete(config, translation, purpose);
+  leave_degrees_to_others(config, purpose);
   config.resolve();
   config.validate(purpose);
   note_unread(config, translation.given, purpose, dialects);

@@ -1,12 +1,20 @@
 #include "qft/config/parallel_args.h"
 
 namespace qft::config {
+namespace {
+
+constexpr double kMaxDegree = 1 << 20;  // the product of two degrees fits
+
+}  // namespace
 
 void ParallelArgs::visit(const FieldVisitor& field) {
   field(Field("strategy", "how ranks shard weights, gradients and optimizer state")
             .one_of({"auto", "ddp", "zero0", "zero1", "zero2", "shard_grad_op", "zero3", "full_shard", "hsdp"}),
         &strategy);
-  field(Field("hsdp_group_size", "hsdp: ranks that share one sharded copy").at_least(1).zero_word("node"), &hsdp_group_size);
+  field(Field("hsdp_group_size", "hsdp: data ranks that share one sharded copy").at_least(1).zero_word("node"), &hsdp_group_size);
+  field(Field("tensor_parallel", "ranks that share each matrix of the model").in(1, kMaxDegree), &tensor_parallel);
+  field(Field("context_parallel", "ranks that share each sequence; they exchange the heads of attention").in(1, kMaxDegree),
+        &context_parallel);
   field(Field("prefetch_bytes", "memory in bytes for weights that are gathered ahead of their use").at_least(1).zero_word("auto"),
         &prefetch_bytes);
   field(Field("max_memory",

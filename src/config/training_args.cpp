@@ -39,7 +39,7 @@ void visit_loop(TrainingArgs& a, const FieldVisitor& field) {
         &a.gradient_accumulation_steps);
   field(Field("global_batch_size", "samples in one optimizer step, over all ranks")
             .at_least(1)
-            .shown_default("per_device_train_batch_size * gradient_accumulation_steps * ranks"),
+            .shown_default("per_device_train_batch_size * gradient_accumulation_steps * data ranks"),
         &a.global_batch_size);
   field(Field("breadth_first_micro_batches", "micro-batches that pass a block for each gather of its weights")
             .at_least(1)

@@ -358,29 +358,4 @@ void RunConfig::validate(Purpose purpose) const {
   require_runnable(*this, purpose == Purpose::train && !trains(*this) ? Purpose::eval : purpose);
 }
 
-void RunConfig::check_world(int world_size) const {
-  const std::int64_t batch = training.global_batch_size.value_or(training.per_device_train_batch_size *
-                                                                 training.gradient_accumulation_steps * world_size);
-  for (const WorldClaim& claim : world_claims) {
-    if (claim.kind == WorldClaim::Kind::ranks && claim.value != world_size) {
-      fail_config("{} is {}, but the job has {} rank(s): start with mpirun -np {}, or correct the file", claim.where, claim.value,
-                  world_size, claim.value);
-    }
-    if (claim.kind == WorldClaim::Kind::global_batch && claim.value != batch) {
-      fail_config(
-          "{} is {}, but a step has {} samples (per_device_train_batch_size {} * gradient_accumulation_steps {} * {} ranks, or "
-          "global_batch_size): make them agree",
-          claim.where, claim.value, batch, training.per_device_train_batch_size, training.gradient_accumulation_steps,
-          world_size);
-    }
-  }
-}
-
-void RunConfig::check_steps(std::int64_t total_steps) const {
-  for (const WorldClaim& claim : world_claims)
-    if (claim.kind == WorldClaim::Kind::steps && claim.value != total_steps)
-      fail_config("{} is {}, but the run has {} steps, and the schedule ends with the run: make them agree, or write \"auto\"",
-                  claim.where, claim.value, total_steps);
-}
-
 }  // namespace qft::config

@@ -24,6 +24,9 @@ std::string_view tool_name(ForeignKey::Tool tool) {
       return "version 1 of LLaMA-Factory";
     case ForeignKey::Tool::swift:
       return "ms-swift";
+    case ForeignKey::Tool::megatron:
+    case ForeignKey::Tool::megatron_core:
+      return "Megatron";
     case ForeignKey::Tool::other:
       break;
   }
@@ -63,6 +66,8 @@ std::string describe_foreign(const ForeignKey& key) {
                            : fmt::format("  accepted values, because they change nothing: {}\n", fmt::join(row->harmless, "|")));
   if (key.is<Section>()) return fmt::format("{} is a section; qft reads its keys (docs/coming_from.md)\n", head);
   if (key.is<Ranks>()) return fmt::format("{} must equal the number of ranks\n", head);
+  if (key.is<DataRanks>())
+    return fmt::format("{} must equal the number of data ranks: ranks / (tensor_parallel x context_parallel)\n", head);
   return fmt::format("{} works together with other keys of its tool\n", head);
 }
 
@@ -103,12 +108,12 @@ void note_tuner(RunConfig& config, const std::vector<Setting>& settings) {
                                      config.finetuning.finetuning_type, of_scripts->key));
 }
 
-// Sets the output folders as ms-swift does, for runs with its keys.
-void set_swift_folders(RunConfig& config, Purpose purpose) {
+// Sets the output folders as ms-swift does, for runs with its keys. `root` is its folder for training.
+void set_swift_folders(RunConfig& config, Purpose purpose, std::string_view root) {
   std::string& output = config.training.output_dir;
   if (purpose == Purpose::train && output.empty() && !config.model.model_name_or_path.empty()) {
     const auto model = (std::filesystem::path(config.model.model_name_or_path) / ".").parent_path().filename();
-    output = (std::filesystem::path("output") / model).string();
+    output = (std::filesystem::path(root) / model).string();
     config.notes.push_back(fmt::format("output_dir is not given: using {}, as in ms-swift", output));
   }
   std::string& exported = config.exporting.export_dir;
@@ -124,7 +129,8 @@ void complete(RunConfig& config, const Translation& translation, Purpose purpose
   const Dialect dialect = dialect_of(translation.given);
   if (dialect == Dialect::swift && purpose == Purpose::train) note_swift_defaults(config, translation.given);
   if (dialect == Dialect::own && purpose == Purpose::train) note_tuner(config, translation.given);
-  if (dialect == Dialect::swift) set_swift_folders(config, purpose);
+  if (dialect == Dialect::swift) set_swift_folders(config, purpose, "output");
+  if (dialect == Dialect::megatron) set_swift_folders(config, purpose, "megatron_output");
   import_launchers(config);
 }
 

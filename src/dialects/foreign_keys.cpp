@@ -17,6 +17,8 @@ std::vector<ForeignKey> all_keys() {
   add(Tool::llama_factory, llama_factory_tables());
   for (const ForeignTables& section : v1_tables()) add(Tool::llama_factory_v1, section);
   add(Tool::swift, swift_tables());
+  add(Tool::megatron, megatron_tables());
+  add(Tool::megatron_core, megatron_core_tables());
   add(Tool::other, other_tables());
   return keys;
 }
@@ -52,6 +54,7 @@ void for_each_key(const ForeignTables& tables, const std::function<void(std::str
   for (const char* name : tables.combined) add(name, Combined{});
   for (const char* name : tables.sections) add(name, Section{});
   for (const char* name : tables.ranks) add(name, Ranks{});
+  for (const char* name : tables.data_ranks) add(name, DataRanks{});
   add_rows(tables.no_effect, add);
   add_rows(tables.refused, add);
 }
@@ -63,13 +66,16 @@ const std::vector<ForeignKey>& foreign_keys() {
 
 Dialect dialect_of(const std::vector<Setting>& settings) {
   using Tool = ForeignKey::Tool;
-  bool swift = false;
+  bool swift = false, megatron = false, core = false;
   for (const Setting& setting : settings) {
     const ForeignKey* foreign = find_foreign(setting.key);
     if (foreign == nullptr) continue;
     if (foreign->tool == Tool::llama_factory_v1) return Dialect::llama_factory_v1;  // `model` is a key of ms-swift too
     swift |= foreign->tool == Tool::swift && foreign->as<Either>() == nullptr;
+    megatron |= foreign->tool == Tool::megatron;
+    core |= foreign->tool == Tool::megatron_core;
   }
+  if (megatron || (core && swift)) return Dialect::megatron;
   return swift ? Dialect::swift : Dialect::own;
 }
 

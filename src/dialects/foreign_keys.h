@@ -15,15 +15,17 @@ namespace qft::dialects {
 struct Combined {};
 struct Section {};
 struct Ranks {};
+struct DataRanks {};
 
 /// A key of another tool and its meaning.
 struct ForeignKey {
   /// llama_factory: keys of LLaMA-Factory and of transformers' TrainingArguments. llama_factory_v1, swift: keys that only this
-  /// tool has; one of them determines the dialect. other: keys of several tools, training scripts, TRL, axolotl, Lightning and
-  /// launchers.
-  enum class Tool { llama_factory, llama_factory_v1, swift, other };
-  using Meaning =
-      std::variant<const Renamed*, const Converted*, const Either*, const NoEffect*, const Refused*, Combined, Section, Ranks>;
+  /// tool has; one of them determines the dialect. megatron: the same for Megatron-LM and ms-swift's `megatron` commands.
+  /// megatron_core: names that LLaMA-Factory's Megatron backend has too; they determine the dialect only beside one of ms-swift.
+  /// other: keys of several tools, training scripts, TRL, axolotl, Lightning and launchers.
+  enum class Tool { llama_factory, llama_factory_v1, swift, megatron, megatron_core, other };
+  using Meaning = std::variant<const Renamed*, const Converted*, const Either*, const NoEffect*, const Refused*, Combined,
+                               Section, Ranks, DataRanks>;
   std::string_view name;
   Tool tool;
   Meaning meaning;
@@ -47,7 +49,7 @@ struct ForeignKey {
 void for_each_key(const ForeignTables& tables, const std::function<void(std::string_view, ForeignKey::Meaning)>& add);
 
 /// The tool whose defaults apply to missing keys.
-enum class Dialect { own, swift, llama_factory_v1 };
+enum class Dialect { own, swift, megatron, llama_factory_v1 };
 
 /// Keys that only one tool has determine the dialect.
 Dialect dialect_of(const std::vector<Setting>& settings);

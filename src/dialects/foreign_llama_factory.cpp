@@ -171,7 +171,6 @@ constexpr Refused kLlamaFactoryRefused[] = {
     {{"use_mca", "use_megatron_bridge", "use_hyper_parallel"}, "qft does not use these backends: remove the key", kOff},
     {{"fp8"}, "fp8 training is not implemented: use bf16", kOff},
     {{"auto_find_batch_size"}, "qft keeps the given batch size: qft plan shows what fits", kOff},
-    {{"parallelism_config", "tp_size"}, "tensor and context parallelism are not implemented: remove the key", {"null", "0", "1"}},
     // Logging, evaluation and checkpoints.
     {{"logging_strategy"}, "log lines are written every logging_steps: set logging_steps", {"steps"}},
     {{"eval_delay", "eval_on_start"},

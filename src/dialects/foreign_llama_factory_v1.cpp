@@ -15,6 +15,9 @@ constexpr Converted kTopConverted[] = {
     {{"batching_strategy"},
      {{{"normal", "padding_free", "null"}, {}}, {{"dynamic_batching", "dynamic_padding_free"}, {{"packing", "true"}}}},
      "allowed are normal, padding_free, dynamic_batching and dynamic_padding_free"},
+    {{"cp_mode"},
+     {{{"null", "ulysses"}, {}}},
+     "only ulysses is implemented: context ranks exchange the heads of attention; ring attention is not supported yet"},
     {{"save_epochs"},
      {{{"null"}, {}}, {{"1", "1.0"}, {{"save_strategy", "epoch"}}}},
      "qft saves checkpoints at the end of each epoch (1) or every save_steps"},
@@ -22,7 +25,6 @@ constexpr Converted kTopConverted[] = {
 
 constexpr NoEffect kTopNoEffect[] = {
     {{"kernel_config", "init_config"}, "qft has its own kernels and reads weights straight into place"},
-    {{"cp_mode"}, "it only matters with cp_size", {"null", "ulysses"}},
     {{"batching_workers"}, "one prefetch thread per rank reads the pack", {"16"}},
     {{"save_ckpt_as_hf"},
      "every checkpoint has the weights in Hugging Face's format; save_only_model: true saves nothing else",
@@ -35,7 +37,6 @@ constexpr Refused kTopRefused[] = {
      "version 1 of LLaMA-Factory defines no schedules yet: write lr_scheduler_type and warmup_steps or warmup_ratio",
      {"null"}},
     {{"custom_chat_template"}, "name a Jinja file in chat_template, or a template in template (docs/data.md)", {"null"}},
-    {{"cp_size"}, "context parallelism is not implemented: remove the key", {"null", "1"}},
     {{"mp_replicate_size"},
      "write strategy: hsdp, and in hsdp_group_size the number of ranks that share the weights",
      {"null", "1"}},
@@ -45,7 +46,8 @@ constexpr ForeignTables kTop = {.renamed = kTopRenamed,
                                 .converted = kTopConverted,
                                 .sections = {"peft_config", "peft_config.name", "dist_config", "dist_config.name", "quant_config",
                                              "quant_config.name", "optim_config", "optim_config.name"},
-                                .ranks = {"dp_size", "mp_shard_size"},
+                                .ranks = {"mp_shard_size"},
+                                .data_ranks = {"dp_size"},
                                 .no_effect = kTopNoEffect,
                                 .refused = kTopRefused};
 

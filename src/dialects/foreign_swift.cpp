@@ -205,7 +205,7 @@ constexpr NoEffect kSwiftNoEffect[] = {
     // Answers and export.
     {{"write_batch_size", "reranker_use_activation", "eval_human"}, "it changes no answer"},
     {{"result_path", "result_dir", "save_result"}, "qft eval writes answers to output_dir", {"null"}},
-    {{"test_convert_precision", "test_convert_dtype", "hf_output_dir", "gguf_file"}, "qft exports a Hugging Face model"},
+    {{"to_hf", "test_convert_precision", "test_convert_dtype", "hf_output_dir", "gguf_file"}, "qft exports a Hugging Face model"},
 };
 
 constexpr Refused kSwiftRefused[] = {
@@ -256,7 +256,7 @@ constexpr Refused kSwiftRefused[] = {
     // Answers and export.
     {{"structured_outputs_regex"}, "constrained decoding is not implemented: remove the key", {"null"}},
     {{"to_cached_dataset"}, "use qft-pack RUN.yaml --output FILE to make a pack", kOff},
-    {{"to_ollama", "to_mcore", "to_hf", "to_megatron", "to_peft_format", "mcore_model", "mcore_adapter", "mcore_adapters"},
+    {{"to_ollama", "to_megatron", "to_peft_format"},
      "qft exports a Hugging Face model: convert it with the other tool",
      {"null", "false"}},
 };

@@ -13,9 +13,10 @@ struct ForeignTables {
   std::span<const Renamed> renamed = {};
   std::span<const Converted> converted = {};
   std::span<const Either> either = {};
-  Names combined = {};  // work together with other keys: see translate.cpp
-  Names sections = {};  // sections of LLaMA-Factory's version 1, and their names: see llama_factory_v1.h
-  Names ranks = {};     // numbers that must equal the number of ranks
+  Names combined = {};    // work together with other keys: see translate.cpp, megatron.h and degrees.h
+  Names sections = {};    // mappings of keys, and the names of version 1's: see sections.h
+  Names ranks = {};       // numbers that must equal the number of ranks
+  Names data_ranks = {};  // the same for data ranks
   std::span<const NoEffect> no_effect = {};
   std::span<const Refused> refused = {};
 };
@@ -45,11 +46,18 @@ constexpr std::string_view kToken =
 constexpr std::string_view kAttention = "attention uses the fastest kernel that fits; results differ only in rounding";
 constexpr std::string_view kVocabulary =
     "add tokens before training: qft-ckpt add-tokens MODEL --tokens A,B --output DIR, then train DIR";
+constexpr std::string_view kStages =
+    "pipeline parallelism is not implemented: remove the key; tensor_parallel splits matrices over ranks, and strategy: zero3 "
+    "splits weights, gradients and optimizer state";
+constexpr std::string_view kExpertRanks =
+    "expert parallelism is not implemented: remove the key; strategy: zero3 splits the experts' weights over ranks";
 constexpr std::string_view kRanks = "mpirun or srun starts the ranks: no rendezvous is needed";
 
 const ForeignTables& llama_factory_tables();  // also the keys of transformers' TrainingArguments
 std::vector<ForeignTables> v1_tables();       // LLaMA-Factory's version 1: the top level and each section
 const ForeignTables& swift_tables();
+const ForeignTables& megatron_tables();       // of Megatron alone
+const ForeignTables& megatron_core_tables();  // also of LLaMA-Factory's Megatron backend
 const ForeignTables& other_tables();
 
 }  // namespace qft::dialects

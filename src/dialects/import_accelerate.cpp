@@ -25,14 +25,14 @@ constexpr NoEffect kAccelerateNoEffect[] = {
       "mpirun_config.*", "main_training_function", "enable_cpu_affinity", "command_file", "commands", "tpu_name", "tpu_zone",
       "tpu_vm", "tpu_env"},
      kLaunch},
-    {{"debug", "downcast_bf16", "dynamo_backend", "dynamo_config.*", "fp8_config.*", "ipex_config.*"},
+    {{"debug", "use_parallelism_config", "downcast_bf16", "dynamo_backend", "dynamo_config.*", "fp8_config.*", "ipex_config.*"},
      "it concerns accelerate's own machinery"},
     {{"deepspeed_config.*"}, "it concerns DeepSpeed's own machinery"},
 };
 
 constexpr Refused kAccelerateRefused[] = {
     {{"compute_environment"}, "qft runs where mpirun starts it", {"LOCAL_MACHINE"}},
-    {{"megatron_lm_config.*", "parallelism_config.*"}, "it is not implemented: remove the section", {"0", "1"}},
+    {{"megatron_lm_config.*"}, "it is not implemented: remove the section", {"0", "1"}},
     {{"tpu_use_cluster", "tpu_use_sudo"}, "there are no TPUs here", {"false"}},
 };
 
@@ -43,6 +43,16 @@ constexpr ImportTables kAccelerateKeys = {
     .ranks = {"num_processes"},
     .no_effect = kAccelerateNoEffect,
     .refused = kAccelerateRefused};
+
+// Keys of parallelism_config, without this prefix.
+constexpr NoEffect kParallelismNoEffect[] = {
+    {{"cp_backend", "cp_handler", "cp_comm_strategy", "sp_backend", "sp_handler", "sp_seq_length", "sp_seq_length_is_variable",
+      "sp_attn_implementation"},
+     "context ranks exchange the heads of attention, with the same result"},
+};
+
+constexpr ImportTables kParallelismKeys = {.collect = {"tp_size", "cp_size", "sp_size", "dp_replicate_size", "dp_shard_size"},
+                                           .no_effect = kParallelismNoEffect};
 
 // Keys of fsdp_config. accelerate writes them with the prefix "fsdp_", transformers without it.
 constexpr NoEffect kFsdpNoEffect[] = {
@@ -69,13 +79,37 @@ const Leaf* find(const Leaves& leaves, std::string_view path) {
   return found == leaves.end() ? nullptr : &found->second;
 }
 
-// Removes the prefix "fsdp_" from the keys of the section.
-Value without_prefix(const Value& section) {
+// Removes the prefix from the keys of the section.
+Value without_prefix(const Value& section, std::string_view prefix = "fsdp_") {
   Value bare = section;
   for (auto& [key, value] : bare.entries) {
-    if (key.starts_with("fsdp_")) key.erase(0, 5);
+    if (key.starts_with(prefix)) key.erase(0, prefix.size());
   }
   return bare;
+}
+
+std::int64_t degree_in(const Leaves& leaves, std::string_view path) {
+  const Leaf* leaf = find(leaves, path);
+  if (leaf == nullptr) return 1;
+  const auto degree = as_int(leaf->value);
+  if (!degree || *degree < 1 || *degree > 1 << 20)
+    fail_config("{}: expected an integer from 1 to {}, got {}", leaf->where, 1 << 20, describe(leaf->value));
+  return *degree;
+}
+
+// Sets the degrees. Returns the ranks that share a copy if the data ranks are groups of them, else nullptr.
+const Leaf* match_parallelism(RunConfig& config, const Leaves& leaves) {
+  const Leaf *replicate = find(leaves, "dp_replicate_size"), *shard = find(leaves, "dp_shard_size");
+  for (const auto& [path, key] :
+       {std::pair{"tp_size", "tensor_parallel"}, {"cp_size", "context_parallel"}, {"sp_size", "context_parallel"}})
+    if (degree_in(leaves, path) > 1) match_key(config, key, find(leaves, path)->value, *find(leaves, path));
+  if (replicate == nullptr && shard == nullptr) return nullptr;
+  const std::int64_t copies = degree_in(leaves, "dp_replicate_size"), slices = degree_in(leaves, "dp_shard_size");
+  const std::string where = replicate == nullptr ? shard->where
+                            : shard == nullptr   ? replicate->where
+                                                 : fmt::format("{} x dp_shard_size", replicate->where);
+  config.world_claims.push_back({WorldClaim::Kind::data_ranks, copies * slices, where});
+  return copies > 1 && slices > 1 ? shard : nullptr;
 }
 
 // Returns qft's name for a sharding strategy of torch. accelerate also accepts numbers.
@@ -103,9 +137,14 @@ std::string reshard_strategy(const Leaf& leaf) {
   return *flag ? "zero3" : "shard_grad_op";
 }
 
-void match_sharding(RunConfig& config, const Leaves& leaves, const Leaf& whole) {
+// `group`: of match_parallelism().
+void match_sharding(RunConfig& config, const Leaves& leaves, const Leaf& whole, const Leaf* group) {
   const Leaf* named = find(leaves, "sharding_strategy");
   const Leaf* reshard = find(leaves, "reshard_after_forward");
+  if (group != nullptr) {
+    match_key(config, "hsdp_group_size", group->value, *group);
+    return match_strategy(config, "hsdp", *group);
+  }
   if (named == nullptr) {
     return match_strategy(config, reshard != nullptr ? reshard_strategy(*reshard) : "zero3",
                           reshard != nullptr ? *reshard : whole);
@@ -123,8 +162,8 @@ void match_sharding(RunConfig& config, const Leaves& leaves, const Leaf& whole) 
   }
 }
 
-void match_fsdp(RunConfig& config, const Leaves& leaves, const Leaf& whole) {
-  match_sharding(config, leaves, whole);
+void match_fsdp(RunConfig& config, const Leaves& leaves, const Leaf& whole, const Leaf* group = nullptr) {
+  match_sharding(config, leaves, whole, group);
   if (const Leaf* offload = find(leaves, "offload_params"); offload != nullptr && flag_of(*offload)) {
     // With parameters on the CPU, FSDP also keeps gradients and the optimizer there.
     match_key(config, "offload_param", plain("cpu"), *offload);
@@ -170,6 +209,15 @@ void match_deepspeed(RunConfig& config, const Leaves& leaves) {
   if (const Leaf* device = find(leaves, "deepspeed_config.offload_param_device")) {
     match_key(config, "offload_param", device->value, *device);
   }
+}
+
+// Removes the entry from the document.
+Value take_entry(Value& document, std::string_view name) {
+  const auto at = std::find_if(document.entries.begin(), document.entries.end(), [&](const auto& e) { return e.first == name; });
+  if (at == document.entries.end()) return {};
+  Value value = std::move(at->second);
+  document.entries.erase(at);
+  return value;
 }
 
 // Removes a section from the document if distributed_type does not use it, or if it is read separately (`by_itself`).
@@ -219,7 +267,10 @@ void import_accelerate(RunConfig& config, const std::string& file) {
   Value document = parse_file(file);
   const Value fsdp = without_prefix(take_section(config, document, file, "fsdp_config", "FSDP", true));
   take_section(config, document, file, "deepspeed_config", "DEEPSPEED", false);
+  const Value mesh = without_prefix(take_entry(document, "parallelism_config"), "parallelism_config_");
   const Leaves leaves = import_keys(config, document, file, false, kAccelerateKeys);
+  const Leaves degrees = mesh.kind == Value::Kind::null ? Leaves{} : import_keys(config, mesh, file, false, kParallelismKeys);
+  const Leaf* group = match_parallelism(config, degrees);
   if (const Leaf* precision = find(leaves, "mixed_precision")) match_precision(config, *precision);
   const Leaf* type = find(leaves, "distributed_type");
   if (type == nullptr) fail_config("{}: distributed_type is missing: accelerate requires it", file);
@@ -228,7 +279,7 @@ void import_accelerate(RunConfig& config, const std::string& file) {
     match_strategy(config, "ddp", *type);
   } else if (word == "FSDP") {
     const bool empty = fsdp.kind == Value::Kind::null;
-    match_fsdp(config, empty ? Leaves{} : import_keys(config, fsdp, file, false, kFsdpKeys), *type);
+    match_fsdp(config, empty ? Leaves{} : import_keys(config, fsdp, file, false, kFsdpKeys), *type, group);
   } else if (word == "DEEPSPEED") {
     match_deepspeed(config, leaves);
   } else {

@@ -83,9 +83,6 @@ constexpr Refused kDeepspeedRefused[] = {
     {{"zero_optimization.zero_hpz_partition_size", "zero_optimization.mics_shard_size"},
      "a second level of sharding is not implemented",
      {"-1", "0", "1"}},
-    {{"tensor_parallel.autotp_size", "sequence_parallel_size"},
-     "tensor and sequence parallelism are not implemented",
-     {"0", "1"}},
     {{"communication_data_type", "data_types.grad_accum_dtype"}, "gradients are reduced and summed in fp32", {"fp32"}},
     {{"prescale_gradients", "sparse_gradients", "amp.enabled", "torch_autocast.enabled"}, "it is not implemented", {"false"}},
     {{"curriculum_learning.enabled", "data_efficiency.enabled", "elasticity.enabled", "progressive_layer_drop.enabled",
@@ -98,10 +95,10 @@ constexpr Refused kDeepspeedRefused[] = {
 
 constexpr ImportTables kDeepspeedKeys = {
     .matches = kDeepspeedMatches,
-    .collect = {"optimizer.type", "optimizer.params.betas", "zero_optimization.stage",
-                "activation_checkpointing.cpu_checkpointing", "zero_optimization.offload_optimizer.device",
-                "zero_optimization.offload_param.device", "scheduler.type", "scheduler.params.warmup_type",
-                "scheduler.params.total_num_steps"},
+    .collect = {"tensor_parallel.autotp_size", "sequence_parallel_size", "optimizer.type", "optimizer.params.betas",
+                "zero_optimization.stage", "activation_checkpointing.cpu_checkpointing",
+                "zero_optimization.offload_optimizer.device", "zero_optimization.offload_param.device", "scheduler.type",
+                "scheduler.params.warmup_type", "scheduler.params.total_num_steps"},
     .batch = {"train_batch_size"},
     .no_effect = kDeepspeedNoEffect,
     .refused = kDeepspeedRefused};
@@ -122,6 +119,11 @@ nlohmann::json document_of(const NamedConfig& named) {
   if (named.offload_optimizer) zero["offload_optimizer"] = {{"device", "cpu"}};
   if (named.offload_param) zero["offload_param"] = {{"device", "cpu"}};
   return {{"zero_optimization", zero}};
+}
+
+// 0 is DeepSpeed's default.
+void match_degree(RunConfig& config, std::string_view key, const Leaf& leaf) {
+  if (as_int(leaf.value) != 0) match_key(config, key, leaf.value, leaf);
 }
 
 void match_optimizer(RunConfig& config, const Leaf& leaf) {
@@ -207,6 +209,8 @@ void import_deepspeed(RunConfig& config, const Value& document, std::string_view
   const auto leaves = import_keys(config, document, file, inlined, kDeepspeedKeys);
   match_scheduler(config, leaves, document);
   for (const auto& [path, leaf] : leaves) {
+    if (path == "tensor_parallel.autotp_size") match_degree(config, "tensor_parallel", leaf);
+    if (path == "sequence_parallel_size") match_degree(config, "context_parallel", leaf);
     if (path == "optimizer.type") match_optimizer(config, leaf);
     if (path == "optimizer.params.betas") match_betas(config, leaf);
     if (path == "zero_optimization.stage") match_zero_stage(config, leaf);

@@ -7,24 +7,12 @@
 #include <utility>
 
 #include "foreign_keys.h"
+#include "sections.h"
+#include "setting_values.h"
 #include <fmt/ranges.h>
 
 namespace qft::dialects {
 namespace {
-
-bool is_section(std::string_view key) {
-  const ForeignKey* foreign = find_foreign(key);
-  return foreign != nullptr && foreign->is<Section>() && key.find('.') == key.npos;
-}
-
-bool is_below(std::string_view key, std::string_view section) {
-  return key.size() > section.size() && key.starts_with(section) && key[section.size()] == '.';
-}
-
-const Setting* latest(const std::vector<Setting>& settings, std::string_view key) {
-  const auto found = std::find_if(settings.rbegin(), settings.rend(), [&](const Setting& s) { return s.key == key; });
-  return found == settings.rend() ? nullptr : &*found;
-}
 
 // Adds a setting that comes from `by`.
 void assign(std::string_view key, std::string_view text, const Setting& by, std::vector<Setting>& settings) {
@@ -130,34 +118,6 @@ class Reader {
 };
 
 }  // namespace
-
-std::vector<Setting> split_sections(std::vector<Setting> settings) {
-  std::vector<Setting> apart;
-  for (Setting& setting : settings) {
-    if (!is_section(setting.key)) {
-      apart.push_back(std::move(setting));
-      continue;
-    }
-    const Value section = parse_nested(setting.value, setting.where);
-    if (section.kind == Value::Kind::null)
-      std::erase_if(apart, [&](const Setting& s) { return is_below(s.key, setting.key); });
-    else if (section.kind != Value::Kind::map)
-      fail_config("{}: expected a mapping with a name and its keys, got {}", setting.where, describe(section));
-    const std::string file = setting.from_file() ? setting.source.substr(0, setting.source.rfind(':')) : "";
-    for (const auto& [key, value] : section.entries) {
-      Setting below{fmt::format("{}.{}", setting.key, key), value, setting.source, setting.where};
-      if (setting.from_file()) {
-        below.source = fmt::format("{}:{}", file, value.line);
-        below.where = fmt::format("{}: {}", below.source, below.key);
-      } else {
-        below.value.line = 0;
-        below.where = fmt::format("{}: {}", below.source, below.key);
-      }
-      apart.push_back(std::move(below));
-    }
-  }
-  return apart;
-}
 
 V1Sections read_v1(const std::vector<Setting>& settings) {
   return Reader(settings).run();

@@ -32,10 +32,6 @@ std::span<const V1Plugin> v1_plugins();
 /// The defaults of version 1 that differ from the older format's.
 std::span<const Translation::Default> v1_defaults();
 
-/// Splits each section into settings: peft_config with r and name becomes peft_config.r and peft_config.name, each with its own
-/// line. A later null removes a section. Throws ConfigError for a section that is not a mapping.
-std::vector<Setting> split_sections(std::vector<Setting> settings);
-
 /// The result of reading the keys of version 1.
 struct V1Sections {
   bool used = false;              // true if there are keys of version 1

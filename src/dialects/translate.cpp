@@ -8,31 +8,31 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <sstream>
 #include <utility>
 
+#include "degrees.h"
 #include "foreign_keys.h"
 #include "llama_factory_v1.h"
+#include "megatron.h"
+#include "sections.h"
+#include "setting_values.h"
 
 namespace qft::dialects {
 namespace {
 
-// Returns the word for a scalar in the tables.
-std::string word_of(const Value& value) {
-  if (value.kind == Value::Kind::null || (value.kind == Value::Kind::scalar && value.text.empty())) return "null";
-  if (const auto flag = as_bool(value)) return *flag ? "true" : "false";
-  return value.kind == Value::Kind::scalar ? value.text : "";
-}
-
-Value scalar(std::string_view text, int line) {
-  if (text == "null") return Value{.line = line};
-  return Value{.kind = Value::Kind::scalar, .text = std::string(text), .line = line};
-}
-
-// Translates the value, also inside lists.
+// Translates the value, also inside lists, in which a word may stand for several: "q_proj,k_proj".
 Value with_words(const Value& value, std::initializer_list<Word> words) {
   Value out = value;
   if (value.kind == Value::Kind::list) {
-    for (Value& item : out.items) item = with_words(item, words);
+    out.items.clear();
+    for (const Value& item : value.items) {
+      Value made = with_words(item, words);
+      const bool translated = made.kind == Value::Kind::scalar && made.text != item.text;
+      std::istringstream parts(translated ? made.text : "");
+      if (!translated) out.items.push_back(std::move(made));
+      for (std::string part; std::getline(parts, part, ',');) out.items.push_back(scalar(part, item.line));
+    }
     return out;
   }
   const std::string word = word_of(value);
@@ -66,10 +66,17 @@ void parse_typed(std::vector<Setting>& settings) {
 class Translator {
  public:
   Translator(const std::vector<Setting>& settings, Purpose purpose)
-      : settings_(settings), purpose_(purpose), v1_(read_v1(settings)), swift_(dialect_of(settings) == Dialect::swift) {
-    out_.notes = std::move(v1_.notes);
-    out_.defaults = std::move(v1_.defaults);
-    out_.defaults_reason = "this run file has keys of LLaMA-Factory's version 1, so that version's defaults apply";
+      : settings_(settings),
+        purpose_(purpose),
+        v1_(read_v1(settings)),
+        megatron_(read_megatron(settings)),
+        swift_(dialect_of(settings) == Dialect::swift || megatron_.used) {
+    out_.notes = std::move(megatron_.used ? megatron_.notes : v1_.notes);
+    out_.defaults = std::move(megatron_.used ? megatron_.defaults : v1_.defaults);
+    out_.defaults_reason = megatron_.used
+                               ? "this run has keys of Megatron, so its defaults apply"
+                               : "this run file has keys of LLaMA-Factory's version 1, so that version's defaults apply";
+    out_.claims = std::move(megatron_.claims);
   }
 
   Translation run() && {
@@ -84,7 +91,11 @@ class Translator {
         take(setting, *foreign);
       }
     }
-    for (Setting& setting : v1_.settings) out_.settings.push_back(std::move(setting));
+    Degrees degrees = read_degrees(settings_);
+    for (auto* more : {&v1_.settings, &megatron_.settings, &degrees.settings})
+      for (Setting& setting : *more) out_.settings.push_back(std::move(setting));
+    out_.claims.insert(out_.claims.end(), degrees.claims.begin(), degrees.claims.end());
+    unused_.insert(unused_.end(), degrees.unused.begin(), degrees.unused.end());
     evaluate_as_swift();
     hold_out_as_swift();
     order_as_swift();
@@ -114,20 +125,19 @@ class Translator {
     });
   }
 
-  static Setting as(const Setting& setting, std::string_view key, Value value) {
-    if (setting.key == key) return {setting.key, std::move(value), setting.source, setting.where, setting.typed};
-    return {std::string(key), std::move(value), fmt::format("{} ({})", setting.source, setting.key), setting.where, setting.key};
-  }
-
   void take(const Setting& setting, const ForeignKey& key) {
     if (const auto* row = key.as<Renamed>()) return rename(setting, *row);
     if (const auto* row = key.as<Converted>()) return convert(setting, *row);
     if (const auto* row = key.as<Either>()) return choose(setting, *row);
-    if (key.is<Ranks>()) return claim(setting);
+    if (key.is<Ranks>()) return claim(setting, WorldClaim::Kind::ranks);
+    if (key.is<DataRanks>()) return claim(setting, WorldClaim::Kind::data_ranks);
     if (const auto* row = key.as<NoEffect>(); row != nullptr && !is_harmless(row->harmless, setting.value))
       unused_.push_back({&setting, row->reason});
     const auto* row = key.as<Refused>();
     if (row == nullptr || is_harmless(row->harmless, setting.value)) return;
+    // An export reads and writes whole files.
+    if (purpose_ == Purpose::export_model && key.tool == ForeignKey::Tool::megatron_core)
+      return unused_.emplace_back(&setting, "an export runs as one rank"), void();
     if (row->methods.size() == 0) refuse(setting, *row);
     of_methods_.push_back({&setting, row});
   }
@@ -151,9 +161,17 @@ class Translator {
   void rename(const Setting& setting, const Renamed& row) {
     if (purpose_ == Purpose::export_model && matches_export_format(setting, row.key)) return;
     if (row.null == Null::sets_nothing && word_of(setting.value) == "null") return;
+    if (megatron_.used && setting.key == "optimizer") return choose_optimizer(setting);
     // For an export, ms-swift's quant_bits is the format to write.
     const bool written = purpose_ == Purpose::export_model && setting.key == "quant_bits";
     out_.settings.push_back(as(setting, written ? "export_quantization_bit" : row.key, with_words(setting.value, row.words)));
+  }
+
+  // Megatron's names; its adam decouples weight decay.
+  void choose_optimizer(const Setting& setting) {
+    const std::string word = word_of(setting.value);
+    if (word == "null") return;
+    out_.settings.push_back(as(setting, "optim", with_words(setting.value, {{"adam", "adamw_torch"}, {"dist_muon", "muon"}})));
   }
 
   // Exports have only one 4-bit format. True if the key is part of it and agrees with it.
@@ -227,12 +245,12 @@ class Translator {
     fail_config("{}: '{}' has two meanings: {}", setting.where, row.name, row.meanings);
   }
 
-  void claim(const Setting& setting) {
+  void claim(const Setting& setting, WorldClaim::Kind kind) {
     if (word_of(setting.value) == "null") return;
     const auto number = as_int(setting.value);
     if (!number || *number < 1)
       fail_config("{}: expected an integer of at least 1, got {}", setting.where, describe(setting.value));
-    out_.claims.push_back({WorldClaim::Kind::ranks, *number, setting.where});
+    out_.claims.push_back({kind, *number, setting.where});
   }
 
   // If ms-swift's keys name an evaluation set, evaluates it when checkpoints are saved, unless eval_strategy is given. With
@@ -280,10 +298,7 @@ class Translator {
   }
 
   // Returns the given setting with this name; nullptr if it is missing or null.
-  const Setting* find_typed(std::string_view name) const {
-    const auto found = std::find_if(settings_.begin(), settings_.end(), [&](const Setting& s) { return s.key == name; });
-    return found == settings_.end() || word_of(found->value) == "null" ? nullptr : &*found;
-  }
+  const Setting* find_typed(std::string_view name) const { return latest_value(settings_, name); }
 
   // Returns the value of a flag that is true by default.
   static bool is_on(const Setting* setting) {
@@ -315,7 +330,7 @@ class Translator {
     }
   }
 
-  // In ms-swift, max_epochs is a limit in addition to num_train_epochs. In Lightning it is the number of epochs.
+  // In ms-swift, max_epochs is a limit in addition to num_train_epochs. In Lightning and Megatron it is the number of epochs.
   void bound_epochs() {
     const Setting* bound = find_typed("max_epochs");
     if (bound == nullptr) return;
@@ -332,6 +347,7 @@ class Translator {
       fail_config("{} and {} end the run at different steps: keep one", bound->where, steps->where);
     const bool given = epochs != nullptr && word_of(epochs->value) != "null";
     const double asked = given ? as_double(epochs->value).value_or(0) : config::TrainingArgs{}.num_train_epochs;
+    if (!given && megatron_.used) return out_.settings.push_back(as(*bound, "num_train_epochs", bound->value));
     if (!given && *most > asked)
       fail_config(
           "{}: 'max_epochs' has two meanings: in ms-swift it is a limit in addition to num_train_epochs (default {}), in "
@@ -453,7 +469,8 @@ class Translator {
   const std::vector<Setting>& settings_;
   Purpose purpose_;
   V1Sections v1_;
-  bool swift_;
+  MegatronRun megatron_;
+  bool swift_;  // ms-swift's meanings apply, as they do in its Megatron commands
   std::vector<std::pair<const Setting*, const Refused*>> of_methods_;  // refused with some methods only
   std::vector<std::pair<const Setting*, std::string_view>> unused_;    // each with its reason
   Translation out_;

@@ -34,6 +34,15 @@ std::int64_t kernel_bytes(const RunPlan& run, std::int64_t group) {
 
 }  // namespace
 
+int data_ranks_of_a_node(const config::RunConfig& config, int ranks) {
+  const std::int64_t together = config.parallel.ranks_of_a_data_rank();
+  if (ranks % together == 0) return static_cast<int>(ranks / together);
+  fail_config(
+      "hsdp shards inside each node, but a node has {} ranks, which do not divide into data ranks of tensor_parallel {} x "
+      "context_parallel {} = {} ranks: set hsdp_group_size",
+      ranks, config.parallel.tensor_parallel, config.parallel.context_parallel, together);
+}
+
 MachineFacts machine_facts(const config::RunConfig& config, const RunPlan& run, comm::Communicator& comm, c10::Device device) {
   const auto most = [&](int value) { return comm::all_reduce_value(comm, value, comm::ReduceOp::max); };
   const auto least = [&](std::int64_t value) { return comm::all_reduce_value(comm, value, comm::ReduceOp::min); };
@@ -55,7 +64,9 @@ MachineFacts machine_facts(const config::RunConfig& config, const RunPlan& run, 
     fail_config("max_memory {} is less than the {} that a process takes before it loads the model: raise it", format_bytes(limit),
                 format_bytes(limit - static_cast<double>(*facts.available)));
   const std::int64_t group = config.parallel.hsdp_group_size;
-  if (config.parallel.strategy == "hsdp") facts.group_ranks = group > 0 ? group : parallel::ranks_of_a_node(comm);
+  if (config.parallel.strategy == "hsdp") {
+    facts.group_ranks = group > 0 ? group : data_ranks_of_a_node(config, parallel::ranks_of_a_node(comm));
+  }
   return facts;
 }
 

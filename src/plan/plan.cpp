@@ -42,7 +42,7 @@ class Planner {
   void run() {
     for (const Strategy& strategy : parallel::strategies()) {
       if (!question_.only.empty() && strategy.name != question_.only) continue;
-      if (plan_.ranks == 1 && strategy.sharded()) continue;
+      if (data_ranks() == 1 && strategy.sharded()) continue;
       if (strategy.grouped && !groups()) continue;
       if (graphs_ && !strategy.has_fixed_addresses()) continue;
       for (const std::int64_t group : groups_of(strategy)) add(strategy, group);
@@ -50,22 +50,25 @@ class Planner {
   }
 
  private:
-  /// Ranks that share a copy under hsdp.
+  int data_ranks() const { return config_.data_ranks(plan_.ranks); }
+  /// Data ranks that share a copy under hsdp.
   int group_ranks() const {
     if (config_.parallel.hsdp_group_size > 0)
       return static_cast<int>(std::min<std::int64_t>(config_.parallel.hsdp_group_size, 1 << 20));
-    return plan_.machine ? static_cast<int>(plan_.machine->ranks_per_node) : 1;
+    return plan_.machine ? data_ranks_of_a_node(config_, static_cast<int>(plan_.machine->ranks_per_node)) : 1;
   }
   bool groups() const {
     const int size = group_ranks();
-    const bool divides = plan_.ranks % size == 0, asked = config_.parallel.strategy == "hsdp";
+    const bool divides = data_ranks() % size == 0, asked = config_.parallel.strategy == "hsdp";
     if (asked && config_.parallel.hsdp_group_size <= 0 && !plan_.machine)
       fail_config("strategy hsdp: the number of ranks per node is unknown: set hsdp_group_size, or name a --machine");
-    if (asked && !divides) fail_config("hsdp_group_size {} does not divide {} ranks: change one of them", size, plan_.ranks);
-    if (asked && (size == 1 || size == plan_.ranks))
-      fail_config("strategy hsdp with groups of {} of {} ranks is the same as {}: plan that, or set hsdp_group_size between them",
-                  size, plan_.ranks, size == 1 ? "ddp" : "zero3");
-    return divides && size > 1 && size < plan_.ranks;
+    if (asked && !divides)
+      fail_config("hsdp_group_size {} does not divide {} data ranks: change one of them", size, data_ranks());
+    if (asked && (size == 1 || size == data_ranks()))
+      fail_config(
+          "strategy hsdp with groups of {} of {} data ranks is the same as {}: plan that, or set hsdp_group_size between them",
+          size, data_ranks(), size == 1 ? "ddp" : "zero3");
+    return divides && size > 1 && size < data_ranks();
   }
 
   /// The machine that the plan assumes.

@@ -70,7 +70,8 @@ std::vector<parallel::Schedule> schedules_of(const config::RunConfig& config, pa
 /// The sizes of a run's micro-batches, as far as they are unknown before its data is packed.
 class FullRows {
  public:
-  FullRows(const RunPlan& run, const config::RunConfig& config, int ranks) : run_(run), config_(config), ranks_(ranks) {}
+  FullRows(const RunPlan& run, const config::RunConfig& config, int ranks)
+      : run_(run), config_(config), data_ranks_(config.data_ranks(ranks)) {}
 
   std::int64_t tokens() const {
     const std::int64_t limit = run_.training ? config_.training.max_tokens_per_micro_batch : 0;
@@ -79,7 +80,7 @@ class FullRows {
   /// Micro-batches of `tokens` tokens of a rank in a step.
   std::int64_t micro_batches(std::int64_t tokens) const {
     const auto& t = config_.training;
-    const std::int64_t samples = t.per_device_train_batch_size * ranks_;
+    const std::int64_t samples = t.per_device_train_batch_size * data_ranks_;
     const std::int64_t accumulation =
         t.global_batch_size ? (*t.global_batch_size + samples - 1) / samples : t.gradient_accumulation_steps;
     return accumulation * ((all_tokens() + tokens - 1) / tokens);
@@ -95,7 +96,7 @@ class FullRows {
 
   const RunPlan& run_;
   const config::RunConfig& config_;
-  int ranks_;
+  int data_ranks_;
 };
 
 /// Micro-batches of a rank in a step; if the data is unknown, as for full rows.
@@ -143,7 +144,7 @@ class Resolver {
     std::vector<RunPlan> all;
     const bool deterministic = config_.training.deterministic, graphs = run_.schedule.graphs;
     std::string_view last;
-    for (const std::string_view name : automatic_strategies(machine_.ranks, deterministic))
+    for (const std::string_view name : automatic_strategies(config_.data_ranks(machine_.ranks), deterministic))
       if (const parallel::Strategy& s = parallel::strategy_of(name); s.has_fixed_addresses() || !graphs) {
         all.push_back(evaluated(s, asked_));
         last = name;
@@ -236,7 +237,8 @@ class Resolver {
     const auto& t = config_.training;
     std::vector<std::string> all;
     const std::string_view strategy = run.sharding.strategy.name;
-    if (strategy != "zero3" && machine_.ranks > 1) all.push_back(fmt::format("strategy: zero3 instead of {}", strategy));
+    if (strategy != "zero3" && config_.data_ranks(machine_.ranks) > 1)
+      all.push_back(fmt::format("strategy: zero3 instead of {}", strategy));
     if (!run.schedule.recompute) all.emplace_back("gradient_checkpointing: true");
     if (run.schedule.group > 1) all.push_back(fmt::format("breadth_first_micro_batches below {}", run.schedule.group));
     if (t.per_device_train_batch_size > 1)
@@ -305,7 +307,7 @@ RunPlan with_work(RunPlan run, const config::RunConfig& config, const MachineFac
 RunPlan under_strategy(RunPlan run, const config::RunConfig& config, const MachineFacts& machine,
                        const parallel::Strategy& strategy, const parallel::Offload& offload, std::int64_t group) {
   const parallel::Sharding before = run.sharding;
-  run.sharding = parallel::make_sharding(strategy, offload, machine.ranks, machine.group_ranks);
+  run.sharding = parallel::make_sharding(strategy, offload, config.data_ranks(machine.ranks), machine.group_ranks);
   run.sharding.reduction_order = before.reduction_order;
   run.sharding.prefetch_budget = before.prefetch_budget;
   parallel::Schedule schedule = parallel::make_schedule(run.sharding);

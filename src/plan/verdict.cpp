@@ -82,7 +82,7 @@ class Judge {
   /// Offloads as `strategy: auto` does if nothing else fits.
   void offload(Verdict& v) {
     if (!automatic() || !can_offload()) return;
-    const std::string_view last = automatic_strategies(plan_.ranks, false).back();
+    const std::string_view last = automatic_strategies(config_.data_ranks(plan_.ranks), false).back();
     std::vector<std::string> settings;
     for (const auto& [setting, words] : {std::pair{"offload_optimizer=cpu", " with the optimizer in host memory"},
                                          {"offload_param=cpu", " with optimizer and weights in host memory"}}) {
@@ -116,7 +116,7 @@ class Judge {
       if (row == nullptr) return MicroBatchLimit::refused;
       if (plan->workload.largest.tokens <= tokens) {
         const auto& global = config_.training.global_batch_size;
-        return global && rows * plan_.ranks > *global ? MicroBatchLimit::global_batch : MicroBatchLimit::data;
+        return global && rows * config_.data_ranks(plan_.ranks) > *global ? MicroBatchLimit::global_batch : MicroBatchLimit::data;
       }
       if (!row->run.fits) return MicroBatchLimit::memory;
       tokens = plan->workload.largest.tokens;
@@ -164,7 +164,7 @@ class Judge {
       return remedy.has_value();
     };
     if (!automatic())
-      for (const std::string_view name : automatic_strategies(plan_.ranks, config_.training.deterministic))
+      for (const std::string_view name : automatic_strategies(config_.data_ranks(plan_.ranks), config_.training.deterministic))
         if (const Row* row = order_of(plan_, name); row != nullptr && row->run.fits && name != config_.parallel.strategy) {
           all.push_back({fmt::format("strategy={}", name), std::string(name), row->needed});
           break;

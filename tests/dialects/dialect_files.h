@@ -34,4 +34,16 @@ inline std::string error_of_text(std::string_view text, std::vector<std::string>
   return error_of([&] { load_text(text, overrides, purpose, name); });
 }
 
+/// Returns all notes, a line each.
+inline std::string notes_of(const RunConfig& c) {
+  std::string all;
+  for (const std::string& note : c.notes) all += note + "\n";
+  return all;
+}
+
+/// True if a note has these words.
+inline bool has_note(const RunConfig& c, std::string_view words) {
+  return notes_of(c).find(words) != std::string::npos;
+}
+
 }  // namespace qft::dialects

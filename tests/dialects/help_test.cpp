@@ -20,13 +20,13 @@ TEST(Help, ExplainsAKeyOfAnyTool) {
   EXPECT_CONTAINS(describe("tuner_type"), "finetuning_type: ");
   EXPECT_CONTAINS(describe("lora_rank"), "also     peft_config.r, lora_r, lora_dim, r of other tools");
   EXPECT_CONTAINS(error_of([] { describe("lora_rnak"); }), "there is no key 'lora_rnak': did you mean 'lora_rank'?");
-  for (const char* list : {"foreign_key_names.txt", "swift_key_names.txt"}) {
+  for (const char* list : {"foreign_key_names.txt", "swift_key_names.txt", "megatron_key_names.txt"}) {
     std::ifstream file(kLists + list);
     for (std::string name; std::getline(file, name);) EXPECT_FALSE(describe(name).empty()) << name;
   }
 }
 
-void expect_known(const std::string& list) {
+void expect_known(const std::string& list, std::size_t least = 300) {
   std::ifstream file(kLists + list);
   std::size_t count = 0;
   for (std::string name; std::getline(file, name); ++count) {
@@ -36,7 +36,7 @@ void expect_known(const std::string& list) {
       EXPECT_EQ(std::string(error.what()).find("unknown key"), std::string::npos) << error.what();
     }
   }
-  EXPECT_GT(count, 300u);
+  EXPECT_GT(count, least);
 }
 
 TEST(Keys, EveryKeyOfLlamaFactoryHasAClass) {
@@ -45,6 +45,11 @@ TEST(Keys, EveryKeyOfLlamaFactoryHasAClass) {
 
 TEST(Keys, EveryKeyOfSwiftHasAClass) {
   expect_known("swift_key_names.txt");
+}
+
+// The arguments of ms-swift's `megatron sft`.
+TEST(Keys, EveryKeyOfMegatronHasAClass) {
+  expect_known("megatron_key_names.txt", 200);
 }
 
 }  // namespace

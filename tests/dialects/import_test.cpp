@@ -180,8 +180,6 @@ TEST_F(Import, HoldsNumbersAgainstTheRunFile) {
 TEST_F(Import, RefusesWhatWouldChangeTheResult) {
   EXPECT_CONTAINS(deepspeed_error("{\"optimizer\": {\"type\": \"OneBitAdam\"}}"), "is refused: qft help optim lists");
   EXPECT_CONTAINS(deepspeed_error("{\"scheduler\": {\"type\": \"OneCycle\"}}"), "set lr_scheduler_type");
-  EXPECT_CONTAINS(deepspeed_error(deepspeed_json("\"stage\": 2", "\"tensor_parallel\": {\"autotp_size\": 2},\n")),
-                  "tensor and sequence parallelism are not implemented");
   EXPECT_CONTAINS(deepspeed_error("{\"zero_optimisation\": {\"stage\": 2}}"),
                   "unknown key: did you mean 'zero_optimization.stage'?");
   EXPECT_CONTAINS(deepspeed_error("[1]"), "expected a mapping");

@@ -21,12 +21,6 @@ std::string error_of_v1(const std::string& more, std::vector<std::string> overri
   return error_of_text(kBase + more, std::move(overrides), purpose);
 }
 
-std::string notes_of(const RunConfig& c) {
-  std::string all;
-  for (const std::string& note : c.notes) all += note + "\n";
-  return all;
-}
-
 TEST(LlamaFactoryV1, PeftConfigLora) {
   const RunConfig c = load_v1(
       "peft_config:\n  name: lora\n  r: 16\n  lora_alpha: 48\n  lora_dropout: 0.2\n  target_modules: [q_proj, v_proj]\n"
@@ -156,7 +150,7 @@ TEST(LlamaFactoryV1, KeysBesideTheSections) {
 
 TEST(LlamaFactoryV1, RefusedKeysAreNamedWithTheirLines) {
   const std::pair<const char*, const char*> cases[] = {
-      {"cp_size: 2\n", "run.yaml:5: cp_size: '2' is refused: context parallelism is not implemented"},
+      {"cp_mode: ring\n", "run.yaml:5: cp_mode: 'ring' is refused: only ulysses is implemented"},
       {"mp_replicate_size: 2\n", "run.yaml:5: mp_replicate_size: '2' is refused: write strategy: hsdp"},
       {"lr_scheduler_config:\n  name: cosine\n", "run.yaml:5: lr_scheduler_config: a mapping is refused: version 1"},
       {"custom_chat_template: x\n", "run.yaml:5: custom_chat_template: 'x' is refused"},

@@ -20,12 +20,6 @@ std::string error_of_typed(std::vector<std::string> overrides, Purpose purpose =
   return error_of([&] { load({}, overrides, purpose); });
 }
 
-bool has_note(const RunConfig& c, std::string_view part) {
-  for (const std::string& note : c.notes)
-    if (note.find(part) != std::string::npos) return true;
-  return false;
-}
-
 TEST(OtherTools, NamesOfSwiftMeanOurKeys) {
   const RunConfig c =
       load_typed({"--tuner_type=lora", "--torch_dtype=bfloat16", "--target_modules=all-linear", "--max_length=512",
@@ -368,7 +362,6 @@ TEST(OtherTools, RefusalsSayWhyAndWhatToDo) {
   EXPECT_CONTAINS(error_of_typed({"--task_type=seq_cls"}), "needs num_labels");
   EXPECT_CONTAINS(error_of_typed({"--task_type=prm"}), "'prm' is refused: allowed are causal_lm, seq_cls, embedding");
   EXPECT_CONTAINS(error_of_typed({"--rlhf_type=grpo"}), "dpo, kto, rm, orpo, simpo and cpo are implemented");
-  EXPECT_CONTAINS(error_of_typed({"--sequence_parallel_size=2"}), "not implemented");
   EXPECT_CONTAINS(error_of_text("torch_dtype: int8\n"), "allowed are bfloat16, float16 and float32");
   for (const auto& [word, iterations] : {std::pair{"pissa", -1}, {"pissa_niter_4", 4}}) {
     const config::FinetuningArgs f = load_text(fmt::format("init_weights: {}\n", word)).finetuning;

@@ -38,13 +38,17 @@ KINDS = [(re.compile(pattern, re.IGNORECASE), kind) for pattern, kind in (
     ("deepseek-v", "deepseek_v3"))]
 SHORT = ["max_steps=2"]
 LEAST_RUNNING = 40
+MOST_RANKS = 8
+TENSOR, CONTEXT = ("tensor_model_parallel_size",), ("context_parallel_size", "sequence_parallel_size", "cp_size")  # as the examples name them
 INTRO = """# Commands and run files of other tools
 
 Made by `tests/system/other_tools.py --build build --write`: every example of ms-swift for text models (commit {swift}) and every run
 file of LLaMA-Factory's examples (commit {llama}), with models and data replaced by tiny ones; a model of a kind that qft does not
 have stays of that kind (`model_type`). What runs trains two steps, answers, or exports, and ends with 0. `swift sft ARGUMENTS` is typed as
 `qft train ARGUMENTS`, as is `swift rlhf`, `swift pt` as `qft train --stage pt`, `swift infer` as `qft chat`, or as `qft eval` where it names data or loads them,
-`swift export` as `qft export`; `llamafactory-cli train FILE` as `qft train FILE`, `llamafactory-cli dpo FILE` of version 1 as
+`swift export` as `qft export`; `megatron sft`, `megatron rlhf`, `megatron pt` and `megatron export` as the commands of `swift`, with `--train_iters` 2;
+what trains runs on as many ranks as its tensor and context degrees multiply to (at most {most}: larger degrees are set to what is left of it).
+`llamafactory-cli train FILE` as `qft train FILE`, `llamafactory-cli dpo FILE` of version 1 as
 `qft train FILE stage=dpo`, and so on. Launchers and environment variables (`torchrun`, `NPROC_PER_NODE`,
 `CUDA_VISIBLE_DEVICES`) give way to `mpirun -np N`; `accelerate launch --config_file FILE` is `accelerate_config=FILE`. Where the template
 of LLaMA-Factory's file is another model family's, the tiny model is given its own (`template=qwen`).
@@ -53,8 +57,7 @@ of LLaMA-Factory's file is another model family's, the tiny model is given its o
 `ctest -R system.other_tools` types every twelfth. The arguments are in `tests/system/other_tools`, taken from checkouts of both tools by
 `collect.py` there.
 """
-WHY_NOT = {"megatron": "strategy: zero3 splits a model: `qft train`", "rlhf": "`qft train --rlhf_type` dpo, kto, orpo, simpo, cpo or rm; GRPO, GKD and PPO are not implemented",
-           "rollout": "GRPO is not implemented",
+WHY_NOT = {"rollout": "GRPO is not implemented",
            "deploy": "no server: `qft chat`, `qft generate`, or `qft export` for another one", "app": "no web page: `qft chat`",
            "eval": "no benchmarks: `qft eval` reports loss, BLEU-4 and ROUGE", "sample": "`qft eval` with `predict_with_generate` answers a data set"}
 
@@ -88,19 +91,21 @@ class Examples:
                         "scidocs": [{"query": r["instruction"], "positive": [r["output"]], "negative": ["no", "not at all"]} for r in self.records]}
 
     def clear(self):
-        for folder in ("output", "outputs", "saves", "answers", "merge_lora_model"):
+        for folder in ("output", "outputs", "saves", "answers", "merge_lora_model", "megatron_output", "SAVE"):
             shutil.rmtree(self.directory / folder, ignore_errors=True)
 
-    def put_model(self, name, adapter=False):
+    def put_model(self, name, adapter=False, heads=4):
         """A copy of the tiny model, or of an adapter of it; of the same kind as the one that is named, as far as config.json tells."""
         path = self.directory / name
+        if heads > 4:
+            shutil.rmtree(path, ignore_errors=True)
         if name and not name.startswith(("/", "$", "~")) and not path.exists() and "<" not in name:
             path.parent.mkdir(parents=True, exist_ok=True)
             kind = next((kind for pattern, kind in KINDS if pattern.search(name)), None)
             shutil.copytree(self.adapter(kind) if adapter else self.model, path)
             deeper = name.endswith("-pro")  # by LLaMA-Pro's expansion
-            if not adapter and (kind in ARCHITECTURES or deeper):
-                write_model(path, kind or "qwen3", layers=8 if deeper else 2)
+            if not adapter and (kind in ARCHITECTURES or deeper or heads > 4):
+                write_model(path, kind if kind in ARCHITECTURES else "qwen3", layers=8 if deeper else 2, heads=heads)
             if adapter and kind:
                 self.put_model(f"made/{kind}/{name}")
                 self.change(path / "adapter_config.json", base_model_name_or_path=f"made/{kind}/{name}")
@@ -150,10 +155,11 @@ class Examples:
         for key in ("num_processes", "num_machines"):
             if key in content:
                 content = {**content, key: 1}
-        path.write_text(json.dumps(content) if name.endswith(".json") else yaml.safe_dump(content))
+        path.write_text(json.dumps(content) if name.endswith(".json") else yaml.safe_dump(content, sort_keys=False))
 
-    def qft(self, arguments, check=False, text=""):
-        result = subprocess.run([str(self.build / "bin/qft"), *arguments], cwd=self.directory, capture_output=True, text=True, input=text,
+    def qft(self, arguments, check=False, text="", ranks=1):
+        launcher = [] if ranks == 1 else ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks)]
+        result = subprocess.run([*launcher, str(self.build / "bin/qft"), *arguments], cwd=self.directory, capture_output=True, text=True, input=text,
                                 timeout=300, env=with_sessions(os.environ))
         if check and result.returncode:
             raise RuntimeError(result.stdout + result.stderr)
@@ -185,17 +191,33 @@ def answer(result):
     return f"FAILED with {result.returncode}: {text}"
 
 
+def take_degrees(arguments, named):
+    """The ranks that the tensor and context degrees multiply to; a degree beyond MOST_RANKS is set to what is left of it."""
+    ranks = 1
+    for name in (*TENSOR, *CONTEXT):
+        degree = value_of(arguments, f"--{name}") or [named.get(name, 1)]
+        degree = min(int(degree[0]), MOST_RANKS // ranks)
+        if f"--{name}" in arguments:
+            arguments[arguments.index(f"--{name}") + 1] = str(degree)
+        elif name in named:
+            named[name] = degree
+        ranks *= degree
+    return ranks
+
+
 def run_swift(examples, row, files):
     examples.clear()
     # A model that the script's environment names is one more tiny model.
-    arguments, program = [re.sub(r"^\$\{?MODEL\}?$", f"models/{row['example'].split('/')[-2]}", a) for a in row["args"]], row["program"]
+    arguments = [re.sub(r"^\$\{?MODEL\}?$", f"models/{row['example'].split('/')[-2]}", a) for a in row["args"]]
+    program = row["program"].removeprefix("megatron ")
+    named = dict(files.get(arguments[0], {})) if arguments else {}
+    ranks = take_degrees(arguments, named) if program in ("sft", "rlhf", "pt") else 1
     for name, content in files.items():
         if name in arguments or name == row.get("accelerate"):
-            examples.put_file(name, content)
-    named = files.get(arguments[0], {}) if arguments else {}
+            examples.put_file(name, named if name == arguments[0] else content)
     for key in ("model", "adapters", "ckpt_dir", "resume_from_checkpoint"):
         for name in value_of(arguments, f"--{key}") + ([named[key]] if key in named and isinstance(named[key], str) else []):
-            examples.put_model(name, key == "adapters")
+            examples.put_model(name, key == "adapters", heads=max(4, ranks))
     records = None
     if program == "rlhf":
         records = examples.feedback if value_of(arguments, "--rlhf_type") == ["kto"] else examples.preferences
@@ -205,17 +227,20 @@ def run_swift(examples, row, files):
             examples.put_data(name, records)
     if "accelerate" in row:
         arguments.append(f"accelerate_config={row['accelerate']}")
+    short = SHORT
+    if "--train_iters" in arguments:  # Megatron's name of max_steps
+        arguments[arguments.index("--train_iters") + 1], short = "2", []
     if program in ("sft", "rlhf"):
-        command = ["train", *arguments, *SHORT]
+        command = ["train", *arguments, *short]
     elif program == "pt":
-        command = ["train", "--stage", "pt", *arguments, *SHORT]
+        command = ["train", "--stage", "pt", *arguments, *short]
     elif program == "export":
         command = ["export", *arguments]
     elif "--val_dataset" in arguments or "--load_data_args" in arguments:
         command = ["eval", *arguments, "predict_with_generate=true", "max_new_tokens=4", "output_dir=answers"]
     else:
         command = ["chat", *arguments, "max_new_tokens=4"]
-    return answer(examples.qft(command, text="Hello\n"))
+    return answer(examples.qft(command, text="Hello\n", ranks=ranks))
 
 
 def llama_program(path, run):
@@ -245,8 +270,9 @@ def run_llama(examples, path, run, files):
     examples.clear()
     for name, content in files.items():
         examples.put_file(name, content)
-    model = run.get("model_name_or_path", run.get("model"))
-    examples.put_model(model)
+    run = dict(run)
+    ranks = take_degrees([], run)
+    examples.put_model(run.get("model_name_or_path", run.get("model")), heads=max(4, ranks))
     adapter = (run.get("peft_config") or run).get("adapter_name_or_path")
     if "train_dataset" in run:
         put_described(examples, files[run["train_dataset"]])
@@ -270,7 +296,7 @@ def run_llama(examples, path, run, files):
     program, *more = llama_program(path, run)
     # The tiny model's tokenizer has the tokens of Qwen's templates, whatever the example's model is.
     template = ["template=qwen"] if not str(run.get("template", "qwen")).startswith("qwen") else []
-    return answer(examples.qft([program, str(file), *more, *template], text="Hello\n"))
+    return answer(examples.qft([program, str(file), *more, *template], text="Hello\n", ranks=ranks))
 
 
 def table(title, rows):
@@ -281,7 +307,7 @@ def numbered(commands):
     """One name each: examples with several commands get a number."""
     seen = {}
     for row in commands:
-        name = f"`{row['example']}` swift {row['program']}"
+        name = f"`{row['example']}` {'' if row['program'].startswith('megatron') else 'swift '}{row['program']}"
         seen[name] = seen.get(name, 0) + 1
         yield (name if seen[name] == 1 else f"{name} ({seen[name]})"), row
 
@@ -296,7 +322,7 @@ def why_not(kind):
 def page(swift, llama, swift_rows, llama_rows):
     runs = [sum(text == "runs" for _, text in rows) for rows in (swift_rows, llama_rows)]
     others = "".join(f"| {count} x {kind} | {why_not(kind)} |\n" for kind, count in sorted(swift["others"].items()))
-    return (INTRO.format(swift=swift["commit"], llama=llama["commit"])
+    return (INTRO.format(swift=swift["commit"], llama=llama["commit"], most=MOST_RANKS)
             + table(f"ms-swift: {runs[0]} of {len(swift_rows)} run", swift_rows) + others
             + table(f"LLaMA-Factory: {runs[1]} of {len(llama_rows)} run", llama_rows))
 

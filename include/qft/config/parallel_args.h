@@ -11,11 +11,16 @@ namespace qft::config {
 struct ParallelArgs {
   std::string strategy = "auto";
   std::int64_t hsdp_group_size = 0;  // 0 means "node"
-  std::int64_t prefetch_bytes = 0;   // 0 is "auto"
-  double max_memory = 0;             // GB; 0 is "auto"
+  std::int64_t tensor_parallel = 1;
+  std::int64_t context_parallel = 1;
+  std::int64_t prefetch_bytes = 0;  // 0 is "auto"
+  double max_memory = 0;            // GB; 0 is "auto"
   std::string offload_optimizer = "none";
   std::string offload_param = "none";
   std::string offload_activations = "none";
+
+  /// Returns the ranks that compute the same samples together and so count as one data rank: tensor_parallel x context_parallel.
+  std::int64_t ranks_of_a_data_rank() const { return tensor_parallel * context_parallel; }
 
   void visit(const FieldVisitor& field);
   bool operator==(const ParallelArgs&) const = default;

@@ -30,9 +30,10 @@ enum class Purpose { any, pack, train, eval, generate, export_model, plan, check
 /// True if the programs of `purpose` use a trained adapter or model: they accept its folder and read its run's settings.
 bool uses_models(Purpose purpose);
 
-/// A number from an imported file. It is compared when the number of ranks or steps is known.
+/// A number from an imported file or from a key of another tool. It is compared when the number of ranks or steps is known.
 struct WorldClaim {
-  enum class Kind { ranks, global_batch, steps } kind;
+  /// whole_micro_batches: the samples of a step, which must divide into micro-batches on all data ranks.
+  enum class Kind { ranks, data_ranks, global_batch, whole_micro_batches, steps } kind;
   std::int64_t value;
   std::string where;  // "accelerate.yaml:17: num_processes"
   bool operator==(const WorldClaim&) const = default;
@@ -73,8 +74,12 @@ struct RunConfig {
   /// the remedy.
   void validate(Purpose purpose = Purpose::any) const;
 
-  /// Compares imported numbers (num_processes, train_batch_size) with the actual number of ranks. Throws ConfigError.
-  void check_world(int world_size) const;
+  /// Returns how many data ranks a job of `ranks` ranks has: those that get samples of their own. Throws ConfigError if
+  /// tensor_parallel x context_parallel does not divide `ranks`, with the nearest degrees and numbers of ranks that fit.
+  int data_ranks(int ranks) const;
+  /// Checks the degrees against the ranks of a job as data_ranks() does, and compares imported numbers (num_processes,
+  /// train_batch_size) with them. Throws ConfigError.
+  void check_world(int ranks) const;
   /// Compares imported numbers of steps (total_num_steps) with the run's steps. Throws ConfigError.
   void check_steps(std::int64_t total_steps) const;
 

@@ -17,7 +17,7 @@ namespace qft::plan {
 /// Facts on which all ranks agreed, because all must run one plan; `process` is this rank's, and only reported.
 struct MachineFacts {
   int ranks = 1;
-  std::int64_t group_ranks = 1;                ///< ranks that share one copy under hsdp
+  std::int64_t group_ranks = 1;                ///< data ranks that share one copy under hsdp
   bool on_cpu = true;                          ///< ranks compute on the CPU
   bool own_memory = false;                     ///< every device has its own memory
   bool records_graphs = false;                 ///< devices record CUDA graphs
@@ -30,6 +30,10 @@ struct MachineFacts {
 /// Measures this machine for a run whose model and precision are decided. Throws ConfigError if max_memory leaves nothing, or if
 /// nodes differ and the strategy needs groups of a node's ranks. Collective.
 MachineFacts machine_facts(const config::RunConfig& config, const RunPlan& run, comm::Communicator& comm, c10::Device device);
+
+/// Returns how many data ranks the `ranks` ranks of a node form: the group of hsdp without hsdp_group_size. Throws ConfigError if
+/// a data rank would reach into another node.
+int data_ranks_of_a_node(const config::RunConfig& config, int ranks);
 
 /// Returns for how many micro-batches' token counts CPU products are compiled at once, for a group of micro-batches in flight
 /// (see device::kernel_cache_bytes). Each token count has its own kernels; 0 if only products of blocks run, because their

@@ -12,10 +12,10 @@ from pathlib import Path
 import yaml
 
 HERE = Path(__file__).parent
-# Examples of models that see or hear are counted, not listed.
+# Examples of models that see or hear are counted, not listed: \bgme is a model, expandable_segments is not.
 MEDIA = re.compile(r"freeze_vit|VL|Omni|OCR|multimodal|mllm|vlm|ovis|keye|minicpmv|internvl|glm-4.6v|moss|deepseek_vl2|gemma|omni|"
-                   r"audio|all_to_all|qwen3_tts|llama4|phi4_mm|gme", re.IGNORECASE)
-OURS = re.compile(r"\bswift (sft|pt|rlhf|infer|export)\b|swift/cli/(sft|pt|rlhf|infer|export)\.py")
+                   r"audio|all_to_all|qwen3_tts|llama4|phi4_mm|\bgme", re.IGNORECASE)
+OURS = re.compile(r"\bswift (sft|pt|rlhf|infer|export)\b|swift/cli/(sft|pt|rlhf|infer|export)\.py|\bmegatron (sft|pt|rlhf|export)\b")
 ANY = re.compile(r"\b(swift|megatron) (\w[\w-]*)\b(?= )|swift/cli/(\w+)\.py")
 
 
@@ -38,16 +38,17 @@ def commands(repository):
                 yield path, line
 
 
-def parse(line):
+def parse(path, line):
     """What runs, and its arguments; the launcher goes."""
+    line = line.replace("$SCRIPT_DIR", str(Path(path).parent))
     line = re.sub(r"\$\(.*?\)", "2", line)
     line = re.sub(r"\s[12]?>.*$", "", line)
     words = shlex.split(line)
     launcher = re.search(r"accelerate launch.*?--config_file\s+\"?([^\s\"]+)", line)
-    at = next(i for i, w in enumerate(words) if re.search(r"swift/cli/\w+\.py$", w) or (w == "swift" and words[i + 1] in
+    at = next(i for i, w in enumerate(words) if re.search(r"swift/cli/\w+\.py$", w) or (w in ("swift", "megatron") and words[i + 1] in
               ("sft", "pt", "rlhf", "infer", "export")))
     cli = re.search(r"cli/(\w+)\.py$", words[at])
-    program = cli.group(1) if cli else words[at + 1]
+    program = cli.group(1) if cli else ("megatron " if words[at] == "megatron" else "") + words[at + 1]
     row = {"program": program, "args": words[at + (1 if cli else 2):]}
     if launcher:
         row["accelerate"] = launcher.group(1)
@@ -59,13 +60,16 @@ def swift(repository):
     for path, line in commands(repository):
         name = path.removeprefix("examples/")
         if OURS.search(line) and not MEDIA.search(path + line):
-            rows.append({"example": name, **parse(line)})
+            rows.append({"example": name, **parse(path, line)})
         else:
             found = ANY.search(line)
             kind = f"{found.group(1)} {found.group(2)}" if found.group(1) else f"swift {found.group(3)}"
-            if kind in ("swift sft", "swift pt", "swift rlhf", "swift infer", "swift export"):
+            if OURS.search(line):
                 kind += " (images, video, sound)"
             others[kind] = others.get(kind, 0) + 1
+    for row in rows:  # a run file that lies beside its script
+        beside = Path("examples", row["example"]).parent
+        row["args"] = [str(beside / a) if a.endswith(".yaml") and not show(repository, a) and show(repository, beside / a) else a for a in row["args"]]
     wanted = {a for r in rows for a in r["args"] + [r.get("accelerate", "")] if re.search(r"\.(json|ya?ml)$", a)}
     held = {}
     for name in sorted(wanted):

@@ -1,0 +1,59 @@
+#include "degrees.h"
+
+#include "qft/core/error.h"
+
+#include <algorithm>
+
+#include "foreign_table.h"
+#include "setting_values.h"
+
+namespace qft::dialects {
+namespace {
+
+// True for a key of another inference engine.
+bool names_engine(const Setting& setting) {
+  for (const char* beginning : {"vllm_", "sglang_", "lmdeploy_"})
+    if (setting.key.starts_with(beginning)) return true;
+  for (const char* name : {"gpu_memory_utilization", "max_num_seqs", "enforce_eager", "limit_mm_per_prompt"})
+    if (setting.key == name) return true;
+  if (setting.key != "infer_backend") return false;
+  const std::string word = word_of(setting.value);
+  return word == "vllm" || word == "sglang" || word == "lmdeploy";
+}
+
+std::int64_t degree_of(const Setting& setting) {
+  const auto degree = as_int(setting.value);
+  if (!degree || *degree < 1 || *degree > 1 << 20)
+    fail_config("{}: expected an integer from 1 to {}, got {}", setting.where, 1 << 20, describe(setting.value));
+  return *degree;
+}
+
+void read_accelerate(const std::vector<Setting>& settings, Degrees& out) {
+  const Setting* replicate = latest_value(settings, "parallelism_config.dp_replicate_size");
+  const Setting* shard = latest_value(settings, "parallelism_config.dp_shard_size");
+  if (replicate == nullptr && shard == nullptr) return;
+  const std::int64_t copies = replicate == nullptr ? 1 : degree_of(*replicate), slices = shard == nullptr ? 1 : degree_of(*shard);
+  const std::string where = replicate == nullptr ? shard->where
+                            : shard == nullptr   ? replicate->where
+                                                 : fmt::format("{} x dp_shard_size", replicate->where);
+  out.claims.push_back({WorldClaim::Kind::data_ranks, copies * slices, where});
+  if (copies == 1 || slices == 1) return;
+  out.settings.push_back(as(*shard, "strategy", scalar("hsdp", shard->value.line)));
+  out.settings.push_back(as(*shard, "hsdp_group_size", shard->value));
+}
+
+}  // namespace
+
+Degrees read_degrees(const std::vector<Setting>& settings) {
+  Degrees out;
+  read_accelerate(settings, out);
+  const Setting* tensor = latest_value(settings, "tensor_parallel_size");
+  if (tensor == nullptr) return out;
+  if (std::ranges::any_of(settings, names_engine))
+    out.unused.emplace_back(tensor, kEngine);
+  else
+    out.settings.push_back(as(*tensor, "tensor_parallel", tensor->value));
+  return out;
+}
+
+}  // namespace qft::dialects
