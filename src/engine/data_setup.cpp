@@ -248,8 +248,9 @@ std::pair<loader::ItemSubset, loader::ItemSubset> split(const config::RunConfig&
 
 }  // namespace
 
-comm::Place data_place(const comm::Communicator& comm) {
-  return parallel::data_place(comm.rank(), comm.size(), /*context_ranks=*/1, /*tensor_ranks=*/1);
+comm::Place data_place(const config::RunConfig& config, const comm::Communicator& comm) {
+  return parallel::data_place(comm.rank(), comm.size(), static_cast<int>(config.parallel.context_parallel),
+                              static_cast<int>(config.parallel.tensor_parallel));
 }
 
 bool has_labels(const EvalSet& set) {
@@ -283,7 +284,7 @@ std::unique_ptr<loader::EvalLoader> EvalSet::loader(const config::RunConfig& con
   const loader::LoaderOptions options = loader::loader_options(config);
   std::optional<config::ItemLimits> limits = options.limits;
   if (limits && whole_items) limits = config::ItemLimits{limits->sample};
-  const comm::Place data = data_place(comm);
+  const comm::Place data = data_place(config, comm);
   return std::make_unique<loader::EvalLoader>(pack, items, config.training.per_device_eval_batch_size, data.rank, data.size,
                                               /*max_items=*/0, options.share_prompts,
                                               loader::make_choice(*pack, limits, options.seed));
@@ -309,7 +310,7 @@ std::vector<std::pair<std::string, EvalSet>> EvalSet::by_dataset() const {
 }
 
 std::unique_ptr<loader::Loader> TrainingData::loader(const config::RunConfig& config, const comm::Communicator& comm) const {
-  const comm::Place data = data_place(comm);
+  const comm::Place data = data_place(config, comm);
   return std::make_unique<loader::Loader>(pack, options_of(config, *pack, items, comm.rank() == 0), data.rank, data.size);
 }
 

@@ -280,7 +280,8 @@ void require_no_waits(const plan::RunPlan& run) {
 
 }  // namespace
 
-plan::RunPlan plan_of(const config::RunConfig& config, const ModelSource& source, model::Share share) {
+plan::RunPlan plan_of(const config::RunConfig& config, const ModelSource& source, std::optional<model::Share> given) {
+  const model::Share share = given.value_or(model::Share{0, static_cast<int>(config.parallel.tensor_parallel)});
   plan::RunPlan run = plan::plan_of_settings(config, source.trains());
   run.spec = std::make_shared<const model::ModelSpec>(spec_of(config, source, share));
   run.objective = traits_of(config);
@@ -321,6 +322,11 @@ plan::RunPlan resolve_run(const config::RunConfig& config, const ModelSource& so
     require_graphs(run, device);
     require_no_waits(run);
   });
+  if (const int ranks = run.sharding.tensor_ranks; ranks > 1) {  // so far all ranks have planned as the first one, which has most
+    plan::RunPlan own = plan_of(config, source, model::Share{comm.rank() % ranks, ranks});
+    run.spec = std::move(own.spec);
+    run.reference_model = std::move(own.reference_model);
+  }
   if (device.is_cpu())
     run.footprint.kernels = device::raise_kernel_cache_limit(plan::kernel_sets(*run.spec, run.precision, run.schedule.group));
   return run;

@@ -200,7 +200,7 @@ References stored_references(const config::RunConfig& config, const ModelSource&
       if (comm.rank() == 0) log::info("reference: log-probabilities from '{}'", scored.path.string());
       continue;
     }
-    RemainingItems rest(config, scored, data_place(comm));
+    RemainingItems rest(config, scored, data_place(config, comm));
     if (!model) model = ReferenceModel::load(config, source, comm, device, nullptr, rest.bounds());
     complete(scored, rest, *model, comm, asked);
   }

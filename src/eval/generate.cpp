@@ -194,7 +194,7 @@ GenerateResult generate(const config::RunConfig& config, const std::string& inpu
   result.earlier = std::ssize(sink->done());
   if (result.earlier > 0 && comm.rank() == 0)
     log::info("resuming '{}': {} of {} are answered already", output, result.earlier, count_noun(result.records, "record"));
-  const std::vector<std::size_t> mine = take_mine(prompts->all, sink->done(), engine::data_place(comm));
+  const std::vector<std::size_t> mine = take_mine(prompts->all, sink->done(), engine::data_place(config, comm));
   const activity::Phase phase("generate");
   if (comm::all_reduce_value(comm, std::ssize(mine)) > 0) answer(*prompts, mine, config, source, comm, device, *sink, result);
   result.cut_off = sink->finish();

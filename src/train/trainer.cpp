@@ -100,7 +100,7 @@ Trainer::Trainer(config::RunConfig config, comm::Session& session, c10::Device d
   job::stop_before_training(comm_, leave);
   const auto& t = config_.training;
   optim::Schedule schedule;
-  schedule.peak = peak_learning_rate(t, engine::data_place(comm_).size);
+  schedule.peak = peak_learning_rate(t, engine::data_place(config_, comm_).size);
   schedule.warmup_steps = t.warmup(loader_->total_steps());
   schedule.total_steps = loader_->total_steps();
   schedule.log_warmup = t.warmup_type == "log";

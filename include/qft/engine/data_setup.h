@@ -19,8 +19,8 @@
 namespace qft::engine {
 
 /// Returns this rank's place among the data ranks of `comm`, all ranks of the run: the place in parallel::Groups::data(), before
-/// there is a layout. No run file makes ranks share a sample, so each rank is a data rank.
-comm::Place data_place(const comm::Communicator& comm);
+/// there is a layout.
+comm::Place data_place(const config::RunConfig& config, const comm::Communicator& comm);
 
 /// The items that evaluation scores: a whole pack, or the validation part of the training pack.
 struct EvalSet {
