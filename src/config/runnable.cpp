@@ -26,7 +26,6 @@ constexpr std::string_view kOneDegree =
 // The only list of missing features. Remove a row after implementing it.
 const MissingFeature kMissingFeatures[] = {
     {"pref_loss", "kto_pair", kPairPurposes, "TRL has dropped it too; pref_loss: sigmoid is the nearest"},
-    {"tensor_parallel", "", kDegreePurposes, kOneDegree},
     {"context_parallel", "", kDegreePurposes, kOneDegree},
 };
 
