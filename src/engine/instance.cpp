@@ -133,10 +133,11 @@ std::unique_ptr<Instance> Instance::build(plan::RunPlan run, comm::Communicator&
              sharing.rank(), sharing.ranks());
   m.transformer_ = std::make_unique<model::Transformer>(m.spec_, p.precision.compute, device, sharing);
   m.transformer_->set_logit_rows(p.schedule.head_rows);
-  m.store_ = layout.strategy().sharded() ? parallel::make_sharded_store(m.spec_, p.precision, device, layout.strategy(),
-                                                                        layout.offload(), slices, copies, p.training, sharing)
-                                         : parallel::make_replicated_store(m.spec_, p.precision, device, copies, p.training,
-                                                                           p.sharding.reduction_order, p.sharding.bucket_bytes, sharing);
+  m.store_ = layout.strategy().sharded()
+                 ? parallel::make_sharded_store(m.spec_, p.precision, device, layout.strategy(), layout.offload(), slices, copies,
+                                                p.training, sharing)
+                 : parallel::make_replicated_store(m.spec_, p.precision, device, copies, p.training, p.sharding.reduction_order,
+                                                   p.sharding.bucket_bytes, sharing);
   m.optimizer_index_.assign(m.spec_.units.size(), -1);
   if (p.training) {
     int next = 0;

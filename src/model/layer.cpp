@@ -47,8 +47,16 @@ Transformer::LayerPasses Transformer::passes_over(int layer, const MicroInput& i
   const ops::DropoutKey key = {random.seed, random.step, static_cast<std::uint32_t>(layer), 0};
   const at::Tensor& rows = in.angles ? in.angles->rows : in.positions;
   const ops::RopeTable& table = in.angles ? in.angles->table : rope_;
-  LayerPasses passes{{rows, &in.sequences, {random.lora_dropout, key, in.identity}, table, workspace_, dtype_,
-                      in.routing.observed() ? &in.routing : nullptr, routing, nullptr, sharing_},
+  LayerPasses passes{{rows,
+                      &in.sequences,
+                      {random.lora_dropout, key, in.identity},
+                      table,
+                      workspace_,
+                      dtype_,
+                      in.routing.observed() ? &in.routing : nullptr,
+                      routing,
+                      nullptr,
+                      sharing_},
                      {},
                      sharing_.deal(in.num_tokens())};
   if (!sharing_.alone()) passes.on_own_rows.emplace(passes.on_all_rows).keep(passes.own);

@@ -23,9 +23,9 @@ std::vector<std::size_t> elements(std::span<const std::int64_t> counts, std::int
 
 void check(const at::Tensor& own, const at::Tensor& all, std::span<const std::int64_t> counts, int rank) {
   const std::int64_t total = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
-  QFT_ASSERT(own.is_contiguous() && all.is_contiguous() && own.scalar_type() == all.scalar_type() &&
-                 width_of(own) == width_of(all),
-             "rows of {} and of {} numbers are exchanged", width_of(own), width_of(all));
+  QFT_ASSERT(
+      own.is_contiguous() && all.is_contiguous() && own.scalar_type() == all.scalar_type() && width_of(own) == width_of(all),
+      "rows of {} and of {} numbers are exchanged", width_of(own), width_of(all));
   QFT_ASSERT(own.size(0) == counts[static_cast<std::size_t>(rank)] && all.size(0) == total,
              "rank {} has {} of {} rows, expected are {} of {}", rank, own.size(0), all.size(0),
              counts[static_cast<std::size_t>(rank)], total);

@@ -230,7 +230,8 @@ at::Tensor Transformer::head_input(const HeadWeights& head, const at::Tensor& x,
 
 at::Tensor Transformer::of_all_ranks(const HeadRows& rows, const at::Tensor& y) {
   if (sharing_.alone()) return y;
-  const at::Tensor all = scratch("collected", std::accumulate(rows.counts.begin(), rows.counts.end(), std::int64_t{0}), y.size(1));
+  const at::Tensor all =
+      scratch("collected", std::accumulate(rows.counts.begin(), rows.counts.end(), std::int64_t{0}), y.size(1));
   sharing_.collect(y, rows.counts, all);
   return all;
 }
@@ -332,8 +333,7 @@ at::Tensor Transformer::logits(const Weight& norm, const Weight& table, const at
   const at::Tensor y = scratch("norm", x_rows.size(0), x_rows.size(1));
   const at::Tensor rstd = workspace_.get("head.rstd", {x_rows.size(0)}, statistics_dtype());
   ops::rms_norm_forward(x_rows, norm.value, spec_.config.rms_norm_eps, y, rstd, norm_);
-  const at::Tensor logits =
-      workspace_.get("head.logits", {y.size(0), vocabulary_.tokens(table.value.size(0))}, y.scalar_type());
+  const at::Tensor logits = workspace_.get("head.logits", {y.size(0), vocabulary_.tokens(table.value.size(0))}, y.scalar_type());
   ops::head_logits(y, table.value, logits, workspace_, vocabulary_);
   return logits;
 }

@@ -27,8 +27,8 @@ class DerivedValues {
   bool empty() const { return !values_.defined(); }
   std::int64_t bytes() const { return empty() ? 0 : static_cast<std::int64_t>(values_.nbytes()); }
   void weights_changed() { current_ = false; }
-  /// Puts the values into the buffers of a unit with gathered weights; their address never changes. Collective over the ranks that
-  /// share matrices.
+  /// Puts the values into the buffers of a unit with gathered weights; their address never changes. Collective over the ranks
+  /// that share matrices.
   void fill(model::UnitBuffers& buffers) {
     if (empty()) return;
     buffers.derived = values_;

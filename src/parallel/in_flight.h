@@ -40,8 +40,8 @@ class MicroInFlight {
   void close();
 
   const model::MicroInput& input() const { return *in_; }
-  /// This rank's rows [rows, hidden]: x() is the output of the last block that ran forward; g() is its gradient, or the gradient of
-  /// a lower block's output.
+  /// This rank's rows [rows, hidden]: x() is the output of the last block that ran forward; g() is its gradient, or the gradient
+  /// of a lower block's output.
   const at::Tensor& x() const { return x_; }
   const at::Tensor& g() const { return g_; }
 

@@ -15,7 +15,12 @@ class ReplicatedStore final : public WeightStore {
  public:
   ReplicatedStore(const model::ModelSpec& spec, const optim::Precision& precision, c10::Device device, comm::Communicator& comm,
                   bool training, ReductionOrder reduction_order, std::int64_t bucket_bytes, const model::RowSharing& sharing)
-      : spec_(spec), sharing_(sharing), pool_(device), units_(spec.units.size()), unit_grads_(spec.units.size()), order_(spec.units.size()) {
+      : spec_(spec),
+        sharing_(sharing),
+        pool_(device),
+        units_(spec.units.size()),
+        unit_grads_(spec.units.size()),
+        order_(spec.units.size()) {
     const auto options = at::TensorOptions().dtype(precision.compute).device(device);
     for (std::size_t u = 0; u < units_.size(); ++u) {
       const auto& unit = spec.units[u];

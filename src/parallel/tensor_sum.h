@@ -17,8 +17,8 @@ struct OwnedGrads {
   std::int64_t begin = 0;
 };
 
-/// Replaces the gradients that are GradPlacement::partial along the tensor axis by their sums over the ranks of `sharing`, with the
-/// same bits on all. `owned`: by unit, the same elements on all ranks, after they have been summed over all other ranks.
+/// Replaces the gradients that are GradPlacement::partial along the tensor axis by their sums over the ranks of `sharing`, with
+/// the same bits on all. `owned`: by unit, the same elements on all ranks, after they have been summed over all other ranks.
 /// Collective.
 void add_up_terms(const model::ModelSpec& spec, const std::vector<OwnedGrads>& owned, const model::RowSharing& sharing);
 

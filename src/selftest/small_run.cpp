@@ -102,8 +102,9 @@ model::ModelSpec make_spec(const SmallCase& c, model::Share share) {
   const auto method = c.lora ? model::Finetuning::adapter : c.parts ? model::Finetuning::freeze : model::Finetuning::full;
   model::FreezeConfig freeze{.layers = {1}, .modules = {"mlp"}, .extra_modules = {}};
   if (!c.tied && !c.reward && !c.vectors && c.labels == 0) freeze.extra_modules = {"lm_head"};
-  auto spec = model::ModelSpec::build(model::ModelConfig::parse(text, "small model"), method,
-                                      c.oft ? model::AdapterConfig(oft) : model::AdapterConfig(lora), {}, head_of(c), freeze, share);
+  auto spec =
+      model::ModelSpec::build(model::ModelConfig::parse(text, "small model"), method,
+                              c.oft ? model::AdapterConfig(oft) : model::AdapterConfig(lora), {}, head_of(c), freeze, share);
   for (auto& unit : spec.units)
     for (auto& p : unit.params)
       if (p.role == model::Role::lora_b) p.lr_factor = c.lora_b_rate;

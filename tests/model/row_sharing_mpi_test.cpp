@@ -1,6 +1,5 @@
 // Rows that ranks share out: every number of rows, also fewer than ranks and numbers that do not divide.
 #include "qft/model/row_sharing.h"
-
 #include "qft/ops/norm.h"
 
 #include <numeric>
@@ -141,14 +140,9 @@ TEST(RowSharing, ANormOfSharedColumnsIsTheWholeNorm) {
   EXPECT_LT((my_y - part(y)).abs().max().item<double>(), 1e-14);
   EXPECT_LT((my_rstd - rstd).abs().max().item<double>(), 1e-14);
   const at::Tensor my_gy = copies ? of_copy : sharing.rank() == 0 ? part(gy) - of_copy : part(gy);
-  ops::rms_norm_backward({.gy = my_gy,
-                          .x = part(x),
-                          .weight = part(weight),
-                          .rstd = my_rstd,
-                          .gx = my_gx,
-                          .gweight = my_gweight,
-                          .shared = shared},
-                         workspace);
+  ops::rms_norm_backward(
+      {.gy = my_gy, .x = part(x), .weight = part(weight), .rstd = my_rstd, .gx = my_gx, .gweight = my_gweight, .shared = shared},
+      workspace);
   const at::Tensor sums = at::zeros({kRows + 1, width}, at::kDouble);
   sums.narrow(0, 0, kRows).narrow(1, first, kColumns).add_(my_gx);
   sums[kRows].narrow(0, first, kColumns).add_(my_gweight);

@@ -63,8 +63,8 @@ struct Case {
 };
 std::string name_of(const Case& c);
 
-/// Returns the case that continues `c`, entry `after` of the list, from a checkpoint: the same model and task under the next layout
-/// of the list that the model suits.
+/// Returns the case that continues `c`, entry `after` of the list, from a checkpoint: the same model and task under the next
+/// layout of the list that the model suits.
 Case continued(const Case& c, const std::vector<Case>& list, std::size_t after);
 
 /// Returns this number of ranks' part of a list that covers each pair of rows of two tables, over the numbers of ranks that ctest

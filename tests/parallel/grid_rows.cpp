@@ -115,7 +115,8 @@ bool suits(const LayoutRow& layout, const ModelRow& model) {
 
 bool valid(const Case& c) {
   const bool cuts_blocks = c.task->quantized && c.layout->degrees.tensor > 1;
-  return suits(*c.layout, *c.model) && (!cuts_blocks || c.model->in_blocks) && (c.task->of_experts || !c.model->experts) && (c.model->classifies || !c.task->classifies);
+  return suits(*c.layout, *c.model) && (!cuts_blocks || c.model->in_blocks) && (c.task->of_experts || !c.model->experts) &&
+         (c.model->classifies || !c.task->classifies);
 }
 
 using Choice = std::array<int, 4>;  // indices into the four tables

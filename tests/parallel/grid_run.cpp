@@ -74,11 +74,11 @@ std::int64_t for_each_trained(const model::ModelSpec& spec, const Visit& visit) 
 template <class Body>
 void for_each_run(const model::ParamSpec& p, const model::Shard& shard, const Body& body) {
   const Box all = Box::whole(p.shape);
-  for_each_common_run(
-      BoxesRange{p.boxes, static_cast<std::uint64_t>(shard.begin), static_cast<std::uint64_t>(shard.end())},
-      {all, 0, all.elements()}, [&](const CommonRun& run) {
-        body(static_cast<std::int64_t>(run.b), static_cast<std::int64_t>(run.a), static_cast<std::int64_t>(run.count));
-      });
+  for_each_common_run(BoxesRange{p.boxes, static_cast<std::uint64_t>(shard.begin), static_cast<std::uint64_t>(shard.end())},
+                      {all, 0, all.elements()}, [&](const CommonRun& run) {
+                        body(static_cast<std::int64_t>(run.b), static_cast<std::int64_t>(run.a),
+                             static_cast<std::int64_t>(run.count));
+                      });
 }
 
 }  // namespace

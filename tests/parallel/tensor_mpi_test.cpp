@@ -56,8 +56,8 @@ model::MicroInput micro_batch(std::size_t number, const model::ModelSpec& spec, 
     samples.push_back(static_cast<std::int64_t>(10 * number + s));
     for (int t = 0; t < length; ++t) {
       if (t > length / 2) labels.push_back(static_cast<std::int32_t>(tokens.size()));
-      tokens.push_back(static_cast<std::int32_t>(random(static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(samples[s]), 1) %
-                                                 kVocabulary));
+      tokens.push_back(static_cast<std::int32_t>(
+          random(static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(samples[s]), 1) % kVocabulary));
     }
     cu.push_back(static_cast<std::int32_t>(tokens.size()));
   }
@@ -98,11 +98,10 @@ class Ranks {
                                       setup.lora.enabled() ? model::Finetuning::adapter : model::Finetuning::full, setup.lora, {},
                                       setup.head, {}, {sharing_.rank(), sharing_.ranks()})),
         transformer_(spec_, at::kDouble, device, sharing_),
-        store_(sharding_.strategy.sharded()
-                   ? make_sharded_store(spec_, optim::Precision::fp64(), device, sharding_.strategy, {}, groups_.slices(),
-                                        groups_.copies(), true, sharing_)
-                   : make_replicated_store(spec_, optim::Precision::fp64(), device, groups_.copies(), true,
-                                           ReductionOrder::as_ready, 2048, sharing_)) {
+        store_(sharding_.strategy.sharded() ? make_sharded_store(spec_, optim::Precision::fp64(), device, sharding_.strategy, {},
+                                                                 groups_.slices(), groups_.copies(), true, sharing_)
+                                            : make_replicated_store(spec_, optim::Precision::fp64(), device, groups_.copies(),
+                                                                    true, ReductionOrder::as_ready, 2048, sharing_)) {
     for (int u = 0; u < spec_.num_units(); ++u)
       for (const model::ParamSpec& p : spec_.units[static_cast<std::size_t>(u)].params) fill(u, p);
     store_->broadcast_updates();
@@ -143,8 +142,8 @@ class Ranks {
     return sharding;
   }
 
-  /// Calls f(element of the flat part, element of the whole tensor) for the parameter's elements in [begin, end) of its unit's flat
-  /// buffer.
+  /// Calls f(element of the flat part, element of the whole tensor) for the parameter's elements in [begin, end) of its unit's
+  /// flat buffer.
   template <class F>
   static void for_each_element(const model::ParamSpec& p, std::int64_t begin, std::int64_t end, const F& f) {
     for (std::int64_t i = std::max(begin, p.offset); i < std::min(end, p.offset + p.numel); ++i)

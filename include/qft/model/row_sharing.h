@@ -1,5 +1,6 @@
 // The rows of a micro-batch, shared out among the ranks that share its matrices. Between sub-layers each rank holds consecutive
-// rows. A sub-layer collects them, computes a term of all rows with its part of the matrices, adds the terms up and deals the sum.
+// rows. A sub-layer collects them, computes a term of all rows with its part of the matrices, adds the terms up and deals the
+// sum.
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -14,8 +15,8 @@
 
 namespace qft::model {
 
-/// Rows [first, first + count) of a micro-batch, in buffers of `room` rows. The rows behind `count` are zero. All ranks have equal
-/// room, and the last ones may have no rows.
+/// Rows [first, first + count) of a micro-batch, in buffers of `room` rows. The rows behind `count` are zero. All ranks have
+/// equal room, and the last ones may have no rows.
 struct OwnRows {
   std::int64_t first = 0, count = 0, room = 0;
 
@@ -48,8 +49,8 @@ class RowSharing {
 
   /// Fills all [room of all, ...] with every rank's own [room, ...].
   void collect(const at::Tensor& own, const at::Tensor& all) const;
-  /// own [room, ...] = this rank's rows of the sum of `all` [room of all, ...] over the ranks. Only the first `rows` rows of `all`
-  /// count; the others are overwritten with zeros.
+  /// own [room, ...] = this rank's rows of the sum of `all` [room of all, ...] over the ranks. Only the first `rows` rows of
+  /// `all` count; the others are overwritten with zeros.
   void add_and_deal(const at::Tensor& all, std::int64_t rows, const at::Tensor& own) const;
 
   /// Returns how many of the ascending row numbers each rank has, for a micro-batch with `rows` rows.

@@ -121,8 +121,8 @@ struct SubLayerSpec {
   std::int64_t window = 0;         ///< how many tokens a token sees, itself included; 0: all before it
   /// Each rank computes its own rows, with whole matrices. Else ranks that share matrices compute a term of all rows.
   bool on_own_rows = false;
-  int input_groups = 1;            ///< this many of the first projection groups read the sub-layer's input
-  std::vector<SavedSpec> saved;    ///< in addition to x, the norm's statistic and LoRA's x A^T
+  int input_groups = 1;          ///< this many of the first projection groups read the sub-layer's input
+  std::vector<SavedSpec> saved;  ///< in addition to x, the norm's statistic and LoRA's x A^T
   std::vector<ScratchSpec> scratch;
   SubLayerCost forward, backward;  ///< include the norm and the residual addition; backward excludes recomputation
 

@@ -227,9 +227,9 @@ class Transformer {
   at::Tensor scratch(const char* name, std::int64_t rows, std::int64_t columns);
   /// The rows of a micro-batch that its head reads: of labels, or each sequence's last one.
   struct HeadRows {
-    std::vector<std::int64_t> counts;      ///< of each rank
-    std::int64_t first = 0, count = 0;     ///< this rank's are [first, first + count) of them
-    at::Tensor here = {};                  ///< int64 [count]: their places among the rows that this rank holds
+    std::vector<std::int64_t> counts;   ///< of each rank
+    std::int64_t first = 0, count = 0;  ///< this rank's are [first, first + count) of them
+    at::Tensor here = {};               ///< int64 [count]: their places among the rows that this rank holds
     /// Returns this rank's part of what each row has `width` numbers of.
     at::Tensor of(const at::Tensor& all, std::int64_t width) const { return all.narrow(0, first * width, count * width); }
   };
@@ -250,7 +250,7 @@ class Transformer {
   const ModelSpec& spec_;
   RowSharing sharing_;
   ops::VocabularyPart vocabulary_;  ///< this rank's part of the embedding's and the head's rows
-  std::vector<Code> code_;  ///< by layer
+  std::vector<Code> code_;          ///< by layer
   at::ScalarType dtype_;
   ops::NormWeight norm_;
   ops::Workspace workspace_;

@@ -68,8 +68,8 @@ Weight bind_weight(const UnitSpec& unit, std::string_view path, const UnitBuffer
 HeadWeights bind_head(const ModelSpec& spec, const UnitBuffers& head, const UnitBuffers& embedding);
 /// Decodes a unit's quantised weights from `packed` [packed_bytes] (uint8) to `decoded` [quantized_numel], on one device.
 void decode(const UnitSpec& unit, const at::Tensor& packed, const at::Tensor& decoded);
-/// Fills UnitBuffers::derived with the values that follow from the unit's weights, if there are any. Collective over the ranks that
-/// share matrices.
+/// Fills UnitBuffers::derived with the values that follow from the unit's weights, if there are any. Collective over the ranks
+/// that share matrices.
 void derive_values(const ModelSpec& spec, const UnitSpec& unit, const UnitBuffers& flat, const RowSharing& sharing = {});
 /// Returns the row norms that derive_values() stored for DoRA, for the rows of a magnitude's linear: the initial values of the
 /// magnitude.

@@ -41,8 +41,8 @@ constexpr std::uint32_t dropout_threshold(double p) {
   return scaled < 1.0 && p > 0.0 ? 1 : static_cast<std::uint32_t>(scaled);
 }
 
-/// out = x * mask / (1 - p). Feature f, counted from the key's first_feature on, of row t is kept iff half word f % 8 (each word has two, the low one first) of
-/// philox({f / 8, position, sample id low, sample id high}, key) >= dropout_threshold(p).
+/// out = x * mask / (1 - p). Feature f, counted from the key's first_feature on, of row t is kept iff half word f % 8 (each word
+/// has two, the low one first) of philox({f / 8, position, sample id low, sample id high}, key) >= dropout_threshold(p).
 ///   x, out  [T, K] contiguous; out may be x.   0 <= p < 1
 void dropout_forward(const at::Tensor& x, const DropoutKey& key, const RowIdentity& rows, double p, const at::Tensor& out);
 

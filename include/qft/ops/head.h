@@ -4,7 +4,6 @@
 #pragma once
 
 #include "qft/ops/vocabulary.h"
-
 #include "qft/ops/workspace.h"
 
 #include <cstdint>
@@ -26,7 +25,8 @@ struct HeadLabels {
 std::int64_t head_chunk_rows(std::int64_t vocab_size);
 inline constexpr std::int64_t kMinEfficientRows = 64;
 
-/// Consecutive labels of a batch, while their logits exist. If ranks share the vocabulary, the functions are collective over them.
+/// Consecutive labels of a batch, while their logits exist. If ranks share the vocabulary, the functions are collective over
+/// them.
 struct HeadChunk {
   std::int64_t first = 0;  ///< index of its first label
   at::Tensor logits;       ///< [n, V], x's dtype: the logits of tokens first_token() + [0, V)

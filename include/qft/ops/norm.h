@@ -17,8 +17,8 @@ enum class NormWeight : std::uint8_t { plain, zero_centred, rounded_last };
 
 /// The columns of a norm over several ranks, each of which has some.
 struct SharedColumns {
-  std::int64_t width = 0;                               ///< columns of all ranks
-  std::function<void(const at::Tensor&)> add = {};      ///< adds up a contiguous tensor over the ranks; empty: one rank has all
+  std::int64_t width = 0;                           ///< columns of all ranks
+  std::function<void(const at::Tensor&)> add = {};  ///< adds up a contiguous tensor over the ranks; empty: one rank has all
   /// False on a rank whose columns another one counts. Its gx is a term: the ranks' gy are terms of their columns' gradient.
   bool counted = true;
 };

@@ -19,8 +19,8 @@ std::int64_t activation_bytes(const model::ModelSpec& spec, at::ScalarType compu
 /// if its angles depend on its length.
 std::int64_t forward_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens);
 
-/// Bytes of one block boundary, this rank's rows [rows, hidden] in `compute`; and of the largest layer's saved tensors and output, for a layer
-/// that is recomputed or runs forward only.
+/// Bytes of one block boundary, this rank's rows [rows, hidden] in `compute`; and of the largest layer's saved tensors and
+/// output, for a layer that is recomputed or runs forward only.
 std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens);
 std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens);
 

@@ -45,7 +45,8 @@ at::Tensor philox_halves(const RowIdentity& rows, std::int64_t width, PhiloxKey 
   const std::int64_t counter = first / kCounterFeatures, skipped = first % kCounterFeatures;
   const std::int64_t blocks = (skipped + width + kCounterFeatures - 1) / kCounterFeatures;
   const at::Tensor ids = rows.sample_ids.unsqueeze(1);
-  at::Tensor c0 = at::arange(counter, counter + blocks, ids.options()).unsqueeze(0), c1 = rows.positions.to(at::kLong).unsqueeze(1);
+  at::Tensor c0 = at::arange(counter, counter + blocks, ids.options()).unsqueeze(0),
+             c1 = rows.positions.to(at::kLong).unsqueeze(1);
   at::Tensor c2 = low(ids), c3 = high(ids);
   for (int round = 0; round < kPhiloxRounds; ++round) {
     const at::Tensor p0 = c0 * static_cast<std::int64_t>(kPhiloxMultiplier0);

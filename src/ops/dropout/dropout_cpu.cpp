@@ -54,7 +54,8 @@ void dropout_rows(const Dropout<T>& a, std::int64_t begin, std::int64_t end) {
       std::memcpy(halves, pairs, features * sizeof(std::uint16_t));
       const std::size_t from = first == 0 ? skipped : 0, at = static_cast<std::size_t>(row) + first + from - skipped;
       for_vectors(std::min(features, width - first) - from, [&](std::size_t i, auto extent) HWY_ATTR {
-        const auto drop = hn::RebindMask(Floats(), hn::Lt(hn::PromoteTo(Words(), hn::LoadU(Halves(), halves + from + i)), threshold));
+        const auto drop =
+            hn::RebindMask(Floats(), hn::Lt(hn::PromoteTo(Words(), hn::LoadU(Halves(), halves + from + i)), threshold));
         const auto dropped = [&](const T* in)
                                  HWY_ATTR { return hn::IfThenZeroElse(drop, hn::Mul(load(in + at + i, extent), scale)); };
         if (a.in != nullptr) store(dropped(a.in), a.out + at + i, extent);

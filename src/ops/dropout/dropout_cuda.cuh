@@ -47,8 +47,9 @@ void launch_dropout(const Dropout<T>& a, std::int64_t rows, const Launch& launch
   constexpr int kPiece = device::kPiece<T>;
   const bool whole = a.skipped == 0 && device::in_pieces<kPiece>(a.in, {a.width}) && device::in_pieces<kPiece>(a.out, {}) &&
                      device::in_pieces<kPiece>(a.g, {}) && device::in_pieces<kPiece>(a.gx, {});
-  device::with_piece<kPiece>(
-      whole, [&](auto n) { launch(device::rows_shape(rows, (a.skipped + a.width) / kCounterFeatures), &dropout_kernel<n(), T>, a, rows); });
+  device::with_piece<kPiece>(whole, [&](auto n) {
+    launch(device::rows_shape(rows, (a.skipped + a.width) / kCounterFeatures), &dropout_kernel<n(), T>, a, rows);
+  });
 }
 
 }  // namespace qft::ops::cuda

@@ -105,7 +105,8 @@ class ChunkSoftmax {
 
  private:
   void reduce() {
-    const at::Tensor rows = workspace_.get("op.head_softmax", {4, logits_.size(0)}, generic::accumulate_dtype(logits_.scalar_type()));
+    const at::Tensor rows =
+        workspace_.get("op.head_softmax", {4, logits_.size(0)}, generic::accumulate_dtype(logits_.scalar_type()));
     softmax_statistics(logits_, targets_, vocabulary_, rows.narrow(0, 0, 3));
     const at::Tensor maxima = rows[0], sums = rows[1], own_maxima = rows[3];
     own_maxima.copy_(maxima);
@@ -154,8 +155,8 @@ void run(const HeadForwardBackward& t, Workspace& workspace, std::int64_t chunk_
     at::Tensor more;
     if (reader.read) {
       softmax.run({}, of_targets);
-      more = reader.read(
-          {first, logits, targets, of_targets, reference_logits(reader, t.weight, first, n, workspace), vocabulary});
+      more =
+          reader.read({first, logits, targets, of_targets, reference_logits(reader, t.weight, first, n, workspace), vocabulary});
       of_targets = at::Tensor();
     }
     if (grad.defined() || of_targets.defined()) softmax.run(grad, of_targets);
@@ -176,7 +177,8 @@ std::int64_t head_chunk_rows(std::int64_t vocab_size) {
 
 void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& logprobs,
                   Workspace& workspace, std::int64_t chunk_rows, const LogitsReader& reader, const VocabularyPart& vocabulary) {
-  run({.x = x, .weight = weight, .labels = labels, .logprobs = logprobs, .vocabulary = vocabulary}, workspace, chunk_rows, reader);
+  run({.x = x, .weight = weight, .labels = labels, .logprobs = logprobs, .vocabulary = vocabulary}, workspace, chunk_rows,
+      reader);
 }
 
 void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& grad_logprobs,
