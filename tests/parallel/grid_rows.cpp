@@ -24,8 +24,7 @@ constexpr LayoutRow kLayouts[] = {
     {"shard_grad_op", {.replicate = 1, .shard = 0, .tensor = 2}},
     {"zero3", {.replicate = 1, .shard = 0, .tensor = 2}},
     {"hsdp", {.replicate = 2, .shard = 0, .tensor = 2}},
-    {"ddp", {.replicate = 0, .tensor = 3}},
-    {"zero3", {.replicate = 1, .shard = 0, .tensor = 3}},
+    {"zero2", {.replicate = 1, .shard = 0, .tensor = 3}},
     {"ddp", {.replicate = 0, .tensor = 4}},
     {"zero3", {.replicate = 1, .shard = 0, .tensor = 4}},
 };
