@@ -208,7 +208,7 @@ TEST(Norm, OfWhatSeveralRanksHoldTheFirstCounts) {
   const auto one = make_spec({.lora = true});
   const comm::Mesh tensor(world(), {.replicate = 1, .tensor = world().size()}), data(world(), {});
   for (const auto& p : one.units[1].params) EXPECT_TRUE(is_first_holder(p, data)) << p.path;
-  if (world().size() > one.config.num_heads) GTEST_SKIP() << "3 heads";
+  if (world().size() > one.config.num_heads) GTEST_SKIP() << "more ranks than the model has heads";
   const auto spec = model::ModelSpec::build(one.config, one.finetuning, one.adapter, {}, one.head, one.freeze,
                                             {world().rank(), world().size()});
   for (const auto& p : spec.units[1].params) {
