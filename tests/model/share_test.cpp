@@ -1,104 +1,18 @@
 // Matrices that tensor ranks share: what each rank holds of every architecture, for all numbers of ranks that fit and some that
 // do not.
-#include "qft/core/error.h"
 #include "qft/model/spec.h"
 
-#include <algorithm>
-#include <map>
-#include <numeric>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "config_error.h"
 #include "model/architecture.h"
 #include "tiny_config.h"
 #include <gtest/gtest.h>
 
 namespace qft::model {
 namespace {
-
-template <class F>
-std::string refusal(const F& f) {
-  try {
-    f();
-  } catch (const ConfigError& e) {
-    return e.what();
-  }
-  return {};
-}
-
-bool mentions(const std::string& text, const std::string& words) {
-  return text.find(words) != std::string::npos;
-}
-
-TEST(Deal, IsAsEvenAsGranulesAllow) {
-  for (std::int64_t extent = 1; extent <= 40; ++extent)
-    for (std::int64_t granule = 1; granule <= 9; ++granule)
-      for (int ranks = 1; ranks <= 8; ++ranks) {
-        const std::int64_t granules = (extent + granule - 1) / granule;
-        if (granules < ranks) {
-          EXPECT_TRUE(mentions(refusal([&] { deal(extent, granule, {0, ranks}, "the columns"); }),
-                               "at most " + std::to_string(granules)));
-          continue;
-        }
-        std::int64_t end = 0, most = granules, least = 0;
-        for (int rank = 0; rank < ranks; ++rank) {
-          const Extent mine = deal(extent, granule, {rank, ranks}, "the columns");
-          ASSERT_EQ(mine.begin, end);
-          ASSERT_EQ(mine.begin % granule, 0);
-          end = mine.end();
-          const std::int64_t held = (mine.count + granule - 1) / granule;
-          ASSERT_LE(held, most) << "the first ranks have more";
-          if (rank == 0) least = held;
-          most = held;
-          ASSERT_GE(held, 1);
-          ASSERT_LE(least - held, 1);
-        }
-        ASSERT_EQ(end, extent);
-      }
-}
-
-TEST(Heads, AreComputedOnceByARankThatHoldsTheirKeyHead) {
-  for (std::int64_t keys = 1; keys <= 8; ++keys)
-    for (std::int64_t per = 1; per <= 6; ++per)
-      for (int ranks = 1; ranks <= 16; ++ranks) {
-        const Heads heads{.what = "the heads", .heads = keys * per, .key_heads = keys};
-        const bool fits = keys >= ranks || (ranks % keys == 0 && per >= ranks / keys);
-        ASSERT_EQ(heads.fits(ranks), fits) << keys << " key heads, " << per << " heads each, " << ranks << " ranks";
-        if (!fits) {
-          EXPECT_TRUE(mentions(refusal([&] { heads.deal({0, ranks}); }), "the heads"));
-          continue;
-        }
-        std::int64_t next = 0;
-        std::map<std::int64_t, std::set<int>> holders;
-        for (int rank = 0; rank < ranks; ++rank) {
-          const HeadShare mine = heads.deal({rank, ranks});
-          ASSERT_EQ(mine.heads.begin, next);
-          next = mine.heads.end();
-          ASSERT_GE(mine.heads.count, 1);
-          ASSERT_LE(mine.heads.count, heads.deal({0, ranks}).heads.count);
-          for (std::int64_t h = mine.heads.begin; h < mine.heads.end(); ++h) {
-            ASSERT_GE(h / per, mine.key_heads.begin);
-            ASSERT_LT(h / per, mine.key_heads.end());
-          }
-          ASSERT_EQ(mine.holder, static_cast<int>(holders[mine.key_heads.begin].size()));
-          holders[mine.key_heads.begin].insert(rank);
-          // One key head with some of its heads, or whole key heads.
-          ASSERT_TRUE(mine.holders == 1 ? mine.heads.count == mine.key_heads.count * per : mine.key_heads.count == 1);
-        }
-        ASSERT_EQ(next, keys * per);
-        for (const auto& [key, held] : holders)
-          ASSERT_EQ(static_cast<int>(held.size()), heads.deal({*held.begin(), ranks}).holders);
-      }
-  const Heads six{.heads = 6, .key_heads = 6}, twelve{.heads = 12, .key_heads = 2};
-  const auto counts = [](const Heads& heads, int ranks) {
-    std::vector<std::int64_t> list;
-    for (int rank = 0; rank < ranks; ++rank) list.push_back(heads.deal({rank, ranks}).heads.count);
-    return list;
-  };
-  EXPECT_EQ(counts(six, 4), (std::vector<std::int64_t>{2, 2, 1, 1}));
-  EXPECT_EQ(counts(twelve, 8), (std::vector<std::int64_t>{2, 2, 1, 1, 2, 2, 1, 1}));
-}
 
 /// What is built: a method and how its frozen weights are kept.
 struct Task {
@@ -216,7 +130,8 @@ TEST(Share, EveryElementIsCountedOnceAndSumsLieAtTheSamePlace) {
         for (int ranks = 1; ranks <= 8; ++ranks) {
           SCOPED_TRACE(fmt::format("{}, {}, {} heads over {}, {} ranks", type, task.name, heads, kv_heads, ranks));
           std::vector<ModelSpec> specs;
-          if (const std::string why = refusal([&] { specs.push_back(spec_shared(config, task, {0, ranks})); }); !why.empty()) {
+          if (const std::string why = config_error([&] { specs.push_back(spec_shared(config, task, {0, ranks})); });
+              !why.empty()) {
             EXPECT_TRUE(ranks > 1 && mentions(why, std::to_string(ranks) + " ranks cannot share")) << why;
             continue;
           }
@@ -326,7 +241,7 @@ TEST(Share, SizesOfAllRanksAddUpToTheWhole) {
 
 TEST(Share, IsRefusedWithWhatWouldFit) {
   const auto why = [](const ModelConfig& config, const Task& task, int ranks) {
-    return refusal([&] { spec_shared(config, task, {0, ranks}); });
+    return config_error([&] { spec_shared(config, task, {0, ranks}); });
   };
   const Task full = tasks().front(), oft = tasks()[5];
   EXPECT_TRUE(oft.name == "OFT");
@@ -375,7 +290,7 @@ TEST(Share, CutsQuantisedWeightsBetweenBlocks) {
     EXPECT_EQ(spec.layers[0][1].linears()[1]->linears[0].columns.pieces.front(),
               rank == 0 ? (Extent{0, 192}) : (Extent{192, 128}));
   }
-  const std::string why = refusal([&] { spec_shared(model, nf4, {0, 3}); });
+  const std::string why = config_error([&] { spec_shared(model, nf4, {0, 3}); });
   EXPECT_TRUE(mentions(why, "2 key heads at a time (self_attn.o_proj is kept as nf4")) << why;
   EXPECT_TRUE(mentions(why, "set tensor_parallel to 2")) << why;
 }

@@ -212,7 +212,7 @@ TEST(Norm, OfWhatSeveralRanksHoldTheFirstCounts) {
   const int rank = world().rank(), ranks = world().size();
   const comm::Mesh tensor({.replicate = 1, .tensor = ranks}, rank, ranks), data({}, rank, ranks);
   for (const auto& p : one.units[1].params) EXPECT_TRUE(is_first_holder(p, data)) << p.path;
-  if (world().size() > one.config.num_heads) GTEST_SKIP() << "3 heads";
+  if (world().size() > one.config.num_heads) GTEST_SKIP() << "more ranks than the model has heads";
   const auto spec = model::ModelSpec::build(one.config, one.finetuning, one.adapter, {}, one.head, one.freeze,
                                             {world().rank(), world().size()});
   for (const auto& p : spec.units[1].params) {
