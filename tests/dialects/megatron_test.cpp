@@ -18,12 +18,11 @@ TEST(Megatron, ArgumentsOfACommand) {
   const RunConfig c = load_megatron(
       "tuner_type: lora\nlora_rank: 4\ntarget_modules: all-linear\ntensor_model_parallel_size: 2\ncontext_parallel_size: 2\n"
       "sequence_parallel: true\nmicro_batch_size: 2\nglobal_batch_size: 8\nlr: 1e-4\nmin_lr: 1e-5\nlr_warmup_fraction: 0.05\n"
-      "save_steps: 100\neval_steps: 50\nmax_length: 512\npacking: true\nfinetune: true\nno_save_optim: true\nno_save_rng: true\n"
+      "save_steps: 100\neval_steps: 50\npacking: true\nfinetune: true\nno_save_optim: true\nno_save_rng: true\n"
       "dataloader_num_workers: 4\ndataset_num_proc: 3\nrecompute_granularity: full\nrecompute_method: uniform\n"
       "recompute_num_layers: 1\ncross_entropy_loss_fusion: true\nattention_backend: flash\nmoe_aux_loss_coeff: 1e-3\n"
       "moe_permute_fusion: true\nmoe_grouped_gemm: true\noverlap_param_gather: true\nclip_grad: 0.5\nadam_eps: 1e-7\n"
-      "model_author: swift\nmodel_name: robot\nmerge_lora: true\nsave_safetensors: true\n",
-      Purpose::pack);
+      "model_author: swift\nmodel_name: robot\nmerge_lora: true\nsave_safetensors: true\n");
   EXPECT_EQ(c.finetuning.finetuning_type, "lora");
   EXPECT_EQ(c.parallel.tensor_parallel, 2);
   EXPECT_EQ(c.parallel.context_parallel, 2);
@@ -34,7 +33,7 @@ TEST(Megatron, ArgumentsOfACommand) {
   EXPECT_EQ(c.training.lr_scheduler_kwargs, nlohmann::json({{"min_lr", 1e-5}}));
   EXPECT_EQ(c.training.warmup_ratio, 0.05);
   EXPECT_EQ(c.training.max_steps, 5);
-  EXPECT_EQ(c.data.cutoff_len, 512);
+  EXPECT_EQ(load_megatron("max_length: 512\n", Purpose::train).data.cutoff_len, 512);
   EXPECT_EQ(c.data.preprocessing_num_workers, 3);
   EXPECT_TRUE(c.training.save_only_model);
   EXPECT_TRUE(c.recompute());
