@@ -31,6 +31,8 @@ class Layout {
   comm::Communicator& shard() const { return mesh_->group(comm::Axis::shard); }
   /// The ranks that hold the same slices as this rank (all ranks if nothing is sharded).
   comm::Communicator& replicate() const { return mesh_->group(comm::Axis::replicate); }
+  /// For device buffers: the ranks that share matrices.
+  comm::Communicator& tensor() const { return mesh_->group(comm::Axis::tensor); }
   const comm::Mesh& mesh() const { return *mesh_; }
   const Sharding& sharding() const { return sharding_; }
 
