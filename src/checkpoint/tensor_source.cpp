@@ -106,6 +106,13 @@ const io::TensorEntry& require_entry(const io::SafetensorsFile& file, const Tens
   return entry;
 }
 
+std::vector<TensorSlice> slices_in_boxes(const std::string& name, DType dtype, const Shape& shape, const BoxesRange& range) {
+  std::vector<TensorSlice> slices;
+  for (const BoxPart& part : parts_of(range))
+    slices.push_back({name, dtype, shape, part.range.box, part.range.begin, part.range.end});
+  return slices;
+}
+
 SliceRecord record_slice(const TensorSlice& slice, const std::string& file) {
   require_inside(slice);
   SliceRecord record{{slice.name, slice.dtype, slice.shape, {}}, {slice.name, slice.dtype, slice.box.extent}};

@@ -10,6 +10,7 @@
 #include "qft/io/storage.h"
 #include "qft/model/pissa.h"
 #include "qft/model/spec.h"
+#include "qft/parallel/optimizer_param.h"
 
 #include <algorithm>
 #include <chrono>
@@ -110,7 +111,7 @@ std::unique_ptr<io::TensorFile> PissaStart::open() const {
   return model::open_initial_factors(file_);
 }
 
-/// Returns the part of a parameter's box that lies in `flat`, a part of its unit's buffer.
+/// Returns the part of a parameter's boxes that lies in `flat`, a part of its unit's buffer.
 model::Shard shard_of(const model::ParamSpec& p, const model::Shard& flat) {
   const std::int64_t first = std::max(p.offset, flat.begin), last = std::min(p.offset + p.numel, flat.end());
   if (first >= last) return {flat.values.narrow(0, 0, 0), 0};
@@ -140,6 +141,7 @@ std::unique_ptr<Instance> Instance::build(plan::RunPlan run, comm::Communicator&
                                                    p.sharding.bucket_bytes, sharing);
   m.optimizer_index_.assign(m.spec_.units.size(), -1);
   if (p.training) {
+    parallel::require_whole_parameters(*p.rule, p.hyper, p.precision, m.spec_);
     int next = 0;
     for (std::size_t u = 0; u < m.spec_.units.size(); ++u)
       if (m.spec_.units[u].trainable_numel > 0) m.optimizer_index_[u] = next++;

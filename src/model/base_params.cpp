@@ -1,6 +1,7 @@
 #include "base_params.h"
 
 #include "qft/core/error.h"
+#include "qft/ops/quantized_part.h"
 
 #include <algorithm>
 #include <numeric>
@@ -25,13 +26,16 @@ ParamSpec param_of(const UnitSpec& unit, const std::string& prefix, const ModelS
   return p;
 }
 
-/// Keeps a frozen weight in this format, in `pieces` equal pieces.
+/// Keeps a frozen weight in this format, in `pieces` equal pieces. Call when its boxes are set.
 void pack(ParamSpec& p, const ModelSpec& spec, const ops::Quantization& quantization, std::int64_t pieces) {
   if (!is_packed(spec, p.name, p.trainable, quantization)) return;
   const std::int64_t columns = p.shape.back();
   const std::int64_t rows = static_cast<std::int64_t>(Box::whole(p.shape).elements()) / columns;
   p.packed_pieces = pieces;
-  p.packed = ops::QuantizedLayout::of(quantization, rows / pieces, columns);
+  p.packed = p.packed_whole = ops::QuantizedLayout::of(quantization, rows / pieces, columns);
+  if (p.is_whole()) return;
+  QFT_ASSERT(pieces == 1, "'{}' is quantised in {} pieces, which tensor ranks do not share", p.name, pieces);
+  p.packed = ops::part_layout(p.packed_whole, p.boxes, p.name);
 }
 
 /// Returns the common format of these weights, which are stored consecutively.

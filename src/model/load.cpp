@@ -6,9 +6,11 @@
 #include "qft/io/tensor_file.h"
 #include "qft/model/adapter_config.h"
 #include "qft/ops/quantized.h"
+#include "qft/ops/quantized_part.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <memory>
 
 #include "adapters/code.h"
@@ -21,17 +23,6 @@
 
 namespace qft::model {
 namespace {
-
-constexpr std::int64_t kChunkBytes = 8 << 20;
-
-/// Returns the overlap of `dst` with the source: its start in `dst`, and its number of elements. Boxes are whole if a parameter
-/// has several tensors in the files.
-std::pair<std::int64_t, std::int64_t> common(const Source& source, const ParamSpec& param, const Shard& dst) {
-  if (param.parts.empty()) return {0, dst.values.numel()};
-  const std::int64_t begin = std::max(dst.begin, source.begin);
-  const std::int64_t end = std::min(dst.end(), source.begin + static_cast<std::int64_t>(source.at.entry->elements()));
-  return {begin - dst.begin, std::max<std::int64_t>(end - begin, 0)};
-}
 
 /// Calls `visit` with each tensor of the head and its unit.
 template <class F>
@@ -64,7 +55,7 @@ at::Tensor stored(const ParamSpec& param, const StoredFormat& format, const io::
   return bytes;
 }
 
-/// Quantises the parameter's whole tensor from the files and returns its packed bytes; adds the bytes read to `read`.
+/// Quantises a whole parameter from the files and returns its packed bytes; adds the bytes read to `read`.
 at::Tensor quantized(const ParamSpec& param, const io::ModelFiles& files, std::int64_t& read) {
   const std::vector<Source> sources = sources_of(param, files);
   const at::ScalarType type = device::scalar_type_of(sources.front().at.entry->dtype);
@@ -76,6 +67,14 @@ at::Tensor quantized(const ParamSpec& param, const io::ModelFiles& files, std::i
   } catch (const Error& e) {
     fail("'{}': {}: {}", files.dir().string(), param.name, e.what());
   }
+  return bytes;
+}
+
+/// Returns the packed bytes of this rank's boxes, given those of the whole parameter.
+at::Tensor of_boxes(const ParamSpec& param, const at::Tensor& whole) {
+  if (param.is_whole()) return whole;
+  const at::Tensor bytes = at::zeros({param.packed_bytes()}, at::kByte);
+  ops::copy_part(param.packed_whole, whole.data_ptr<std::uint8_t>(), param.boxes, param.packed, bytes.data_ptr<std::uint8_t>());
   return bytes;
 }
 
@@ -93,7 +92,13 @@ void read_experts_last(const io::TensorFile& file, const io::TensorEntry& entry,
       at::empty({static_cast<std::int64_t>(entry.elements())}, at::TensorOptions().dtype(device::scalar_type_of(entry.dtype)));
   file.read(entry, 0, entry.bytes(), all.data_ptr());
   const at::Tensor experts_first = all.view({param.shape[1], param.shape[2], param.shape[0]}).permute({2, 0, 1}).contiguous();
-  dst.values.copy_(experts_first.view(-1).narrow(0, dst.begin, dst.values.numel()));
+  const at::Tensor mine = at::empty({dst.values.numel()}, all.options());
+  const auto item = all.element_size();
+  for_each_source_run({{&file, &entry}, 0}, param, dst, [&](const CommonRun& run) {
+    std::memcpy(static_cast<char*>(mine.data_ptr()) + run.a * item,
+                static_cast<const char*>(experts_first.const_data_ptr()) + run.b * item, run.count * item);
+  });
+  dst.values.copy_(mine);
 }
 
 /// Reads this rank's part of a parameter from the adapter.
@@ -109,39 +114,6 @@ void read_from_adapter(const io::TensorFile& file, const ModelSpec& spec, const 
 }
 
 }  // namespace
-
-std::int64_t read_into(const Source& source, const ParamSpec& param, const Shard& dst) {
-  const io::TensorEntry& entry = *source.at.entry;
-  const at::ScalarType type = device::scalar_type_of(entry.dtype);
-  const auto item = static_cast<std::int64_t>(size_of(entry.dtype));
-  const auto [offset, total] = common(source, param, dst);
-  if (total == 0) return 0;
-  const at::Tensor values = dst.values.narrow(0, offset, total);
-  const auto source_begin = static_cast<std::uint64_t>(source.begin);
-  const BoxRange whole{Box::whole(param.shape), source_begin, source_begin + entry.elements()};
-  const auto read = [&, first_of_all = dst.begin + offset](std::int64_t first, std::int64_t count, void* to) {
-    const auto begin = static_cast<std::uint64_t>(first_of_all + first), width = static_cast<std::uint64_t>(item);
-    std::uint64_t missing = static_cast<std::uint64_t>(count);
-    for_each_common_run(BoxesRange{param.boxes, begin, begin + missing}, whole, [&](const CommonRun& run) {
-      source.at.file->read(entry, run.b * width, run.count * width, static_cast<char*>(to) + run.a * width);
-      missing -= run.count;
-    });
-    QFT_ASSERT(missing == 0, "'{}': {} elements starting at {} are outside its boxes of {} elements", param.name, count, begin,
-               param.numel);
-  };
-  if (values.is_cpu() && values.scalar_type() == type) {
-    read(0, total, values.data_ptr());
-    return total * item;
-  }
-  const std::int64_t piece = kChunkBytes / item;
-  const at::Tensor staging = at::empty({std::min(piece, total)}, at::TensorOptions().dtype(type));
-  for (std::int64_t first = 0; first < total; first += piece) {
-    const std::int64_t n = std::min(piece, total - first);
-    read(first, n, staging.data_ptr());
-    values.narrow(0, first, n).copy_(staging.narrow(0, 0, n));
-  }
-  return total * item;
-}
 
 std::vector<std::pair<FileTensor, at::Tensor>> as_in_files(const ParamSpec& param, const at::Tensor& values) {
   const at::Tensor all = param.experts_last ? values.view(param.shape).permute({1, 2, 0}).contiguous().view(-1) : values;
@@ -233,15 +205,15 @@ std::int64_t load_quantized_weights(const ModelSpec& spec, const io::ModelFiles&
     at::Tensor mine;
     comm::agreed(comm, [&] {
       if (first + rank >= places.size()) return;
-      const ParamSpec& param = *places[first + rank].param;
+      const ParamSpec param = places[first + rank].param->whole();
       mine = format ? stored(param, *format, files, read) : quantized(param, files, read);
     });
     for (std::size_t i = first; i < std::min(first + ranks, places.size()); ++i) {
       const ParamSpec& param = *places[i].param;
-      const at::Tensor bytes = i == first + rank ? std::exchange(mine, {}) : at::empty({param.packed_bytes()}, at::kByte);
-      comm.host().broadcast(bytes.data_ptr(), static_cast<std::size_t>(param.packed_bytes()), DType::u8,
-                            static_cast<int>(i - first));
-      keep(param, bytes, access(places[i].unit));
+      const std::int64_t count = param.whole().packed_bytes();
+      const at::Tensor bytes = i == first + rank ? std::exchange(mine, {}) : at::empty({count}, at::kByte);
+      comm.host().broadcast(bytes.data_ptr(), static_cast<std::size_t>(count), DType::u8, static_cast<int>(i - first));
+      keep(param, of_boxes(param, bytes), access(places[i].unit));
     }
   }
   return read;

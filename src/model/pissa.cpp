@@ -54,12 +54,12 @@ std::vector<Wrapped> wrapped_linears(const ModelSpec& spec) {
 }
 
 PrincipalFactors decompose(const Wrapped& linear, const io::ModelFiles& files, std::int64_t iterations, std::uint64_t seed) {
-  const ParamSpec& base = *linear.base;
-  const at::Tensor weight = at::empty(base.shape, at::kFloat), start = at::empty(linear.a->shape, at::kFloat);
+  const ParamSpec base = linear.base->whole(), a = linear.a->whole();
+  const at::Tensor weight = at::empty(base.shape, at::kFloat), start = at::empty(a.shape, at::kFloat);
   for (const Source& source : sources_of(base, files)) read_into(source, base, {weight.view(-1), 0});
-  fill_uniform(*linear.a, seed, 1.0, {start.view(-1), 0});
+  fill_uniform(a, seed, 1.0, {start.view(-1), 0});
   try {
-    return principal_factors(weight, linear.a->shape[0], linear.scaling, iterations, start);
+    return principal_factors(weight, a.shape[0], linear.scaling, iterations, start);
   } catch (const Error& e) {
     fail("'{}': {}: {}", files.dir().string(), base.name, e.what());
   }

@@ -102,6 +102,7 @@ std::vector<FileTensor> ParamSpec::in_files() const {
 ParamSpec ParamSpec::whole() const {
   ParamSpec all = *this;
   set_whole(all, shape, {});
+  all.packed = packed_whole;
   return all;
 }
 

@@ -76,7 +76,7 @@ void reject_unexpected_tensors(const ModelSpec& spec, const io::ModelFiles& file
     for (const auto& param : unit.params)
       if (param.role == Role::base && stored && param.is_quantized()) {
         for (const std::string& weight : stored_weights(param))
-          for (std::string& tensor : stored_tensors(*stored, weight, param.packed)) known.insert(std::move(tensor));
+          for (std::string& tensor : stored_tensors(*stored, weight, param.packed_whole)) known.insert(std::move(tensor));
       } else if (param.role == Role::base) {
         known.insert(param.name);
         for (const FileTensor& part : param.parts) known.insert(part.name);
@@ -100,7 +100,7 @@ void require_tensors(const ModelSpec& spec, const io::ModelFiles& files, const S
     for (const auto& param : unit.params) {
       if (param.role != Role::base) continue;
       if (stored && param.is_quantized())
-        for (const std::string& weight : stored_weights(param)) check_stored(*stored, files, weight, param.packed);
+        for (const std::string& weight : stored_weights(param)) check_stored(*stored, files, weight, param.packed_whole);
       else
         sources_of(param, files);
     }

@@ -1,8 +1,11 @@
 #include "qft/parallel/optimizer_param.h"
 
+#include "qft/core/error.h"
 #include "qft/optim/square_sum.h"
 
 #include <algorithm>
+
+#include <fmt/ranges.h>
 
 namespace qft::parallel {
 
@@ -13,6 +16,23 @@ optim::Param optimizer_param(const model::ParamSpec& param) {
           param.path == model::kEmbedTokens ? Place::embedding
           : param.path == model::kLmHead    ? Place::head
                                             : Place::layer};
+}
+
+void require_whole_parameters(const optim::RuleSpec& rule, const optim::Hyper& hyper, const optim::Precision& precision,
+                              const model::ModelSpec& spec) {
+  if (rule.is_uniform()) return;
+  for (const model::UnitSpec& unit : spec.units)
+    for (const model::ParamSpec& p : unit.params) {
+      if (!p.trainable || p.is_whole()) continue;
+      const optim::Param param = optimizer_param(p);
+      const auto states = rule.states(param, hyper, precision);
+      const bool elementwise = std::ranges::all_of(states, [](const optim::StateSpec& s) { return s.block_size == 1; });
+      if (elementwise && (rule.whole == nullptr || !rule.whole(param))) continue;
+      fail_config(
+          "optim {}: it needs '{}' [{}] as a whole, but tensor ranks share its elements and this one holds {}: use optim "
+          "adamw_torch, or tensor_parallel: 1",
+          rule.optim.front(), p.name, fmt::join(p.shape, ", "), p.numel);
+    }
 }
 
 std::int64_t state_bytes(const optim::RuleSpec& rule, const optim::Hyper& hyper, const optim::Precision& precision,

@@ -6,6 +6,7 @@
 #include "qft/loader/shared_prompts.h"
 #include "qft/ops/philox.h"
 #include "qft/parallel/routing_objective.h"
+#include "qft/parallel/whole_tensors.h"
 
 #include <algorithm>
 #include <array>
@@ -25,7 +26,7 @@ constexpr const char* kDeltaNet =
     R"("linear_num_key_heads":2,"linear_num_value_heads":4,"linear_key_head_dim":6,"linear_value_head_dim":10,)";
 constexpr double kLongStep = 1e6;  // seconds: a vote before each group
 
-/// Fills this rank's slice of a parameter with values in center + [-bound, bound), derived from name and index only.
+/// Fills this rank's slice of a parameter with values in center + [-bound, bound), derived from name and logical index only.
 void fill(const model::Shard& slice, const model::ParamSpec& p, double bound, double center) {
   const auto site = static_cast<std::uint32_t>(std::stoul(hash_hex(p.name).substr(0, 8), nullptr, 16));
   const std::int64_t count = slice.values.numel();
@@ -188,11 +189,17 @@ parallel::StepResult SmallRun::step(int number, int pack, const parallel::StopRe
 std::vector<double> SmallRun::weights() const {
   std::vector<double> all;
   const at::Tensor room = instance_->master_buffer();
+  parallel::WholeTensors tensors(spec(), instance_->groups().tensor(), device_, [](const model::ParamSpec&) { return true; });
   for (int u = 0; u < spec().num_units(); ++u) {
-    const std::int64_t count = spec().units[static_cast<std::size_t>(u)].trainable_numel;
-    if (count == 0) continue;
-    const at::Tensor whole = instance_->whole_master(u, room).to(c10::kCPU, at::kDouble).contiguous();
-    all.insert(all.end(), whole.data_ptr<double>(), whole.data_ptr<double>() + count);
+    const model::UnitSpec& unit = spec().units[static_cast<std::size_t>(u)];
+    if (unit.trainable_numel == 0) continue;
+    const at::Tensor masters = instance_->whole_master(u, room);
+    for (const model::ParamSpec& p : unit.params) {
+      if (!p.trainable) continue;
+      const at::Tensor whole =
+          tensors.put_together(p, masters.narrow(0, p.offset, p.numel)).to(c10::kCPU, at::kDouble).contiguous();
+      all.insert(all.end(), whole.data_ptr<double>(), whole.data_ptr<double>() + whole.numel());
+    }
   }
   return all;
 }

@@ -18,6 +18,7 @@
 #include "qft/model/load.h"
 #include "qft/model/pissa.h"
 #include "qft/model/tokenizer_changes.h"
+#include "qft/parallel/whole_tensors.h"
 #include "qft/train/saver.h"
 
 #include <algorithm>
@@ -25,6 +26,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 
 #include <ATen/ops/empty.h>
@@ -62,11 +64,16 @@ bool has_own_file(const model::ModelSpec& spec, const model::ParamSpec& p) {
   return p.role == model::Role::value_head && !spec.in_model(p);
 }
 
-/// Calls `visit` with the unit and each parameter that goes to the adapter's or the value head's file.
+/// True for a parameter that goes to the adapter's or the value head's file.
+bool is_added(const model::ModelSpec& spec, const model::ParamSpec& p) {
+  return has_own_file(spec, p) || !spec.in_adapter(p).empty();
+}
+
+/// Calls `visit` with the unit and each such parameter.
 void for_each_added(const model::ModelSpec& spec, const std::function<void(int, const model::ParamSpec&)>& visit) {
   for (int u = 0; u < spec.num_units(); ++u)
     for (const auto& p : spec.units[static_cast<std::size_t>(u)].params)
-      if (has_own_file(spec, p) || !spec.in_adapter(p).empty()) visit(u, p);
+      if (is_added(spec, p)) visit(u, p);
 }
 
 /// Gathers all added tensors on rank 0; empty elsewhere. Collective.
@@ -74,13 +81,18 @@ AddedTensors gather_added(engine::Instance& instance, comm::Communicator& comm) 
   if (!instance.spec().adapter.enabled() && instance.spec().head != model::Head::value) return {};
   std::map<std::string, at::Tensor> copies;
   at::Tensor buffer;
-  device::StagedCopy staged(instance.transformer().device());
-  take_memory(comm, instance.transformer().device(), "gathering the adapter", [&] {
+  const c10::Device device = instance.transformer().device();
+  device::StagedCopy staged(device);
+  const bool first = comm.rank() == 0;
+  parallel::WholeTensors tensors(instance.spec(), instance.groups().tensor(), device,
+                                 [&](const model::ParamSpec& p) { return first && is_added(instance.spec(), p); });
+  take_memory(comm, device, "gathering the adapter", [&] {
+    tensors.reserve(instance.precision().master);
     if (instance.spec().adapter.enabled()) buffer = instance.master_buffer();
-    if (comm.rank() != 0) return;
+    if (!first) return;
     staged.reserve();
     for_each_added(instance.spec(), [&](int, const model::ParamSpec& p) {
-      copies[p.name] = at::empty({p.numel}, at::TensorOptions().dtype(adapter_type(instance)));
+      copies[p.name] = at::empty({p.whole().numel}, at::TensorOptions().dtype(adapter_type(instance)));
     });
   });
   int gathered = -1;
@@ -88,9 +100,10 @@ AddedTensors gather_added(engine::Instance& instance, comm::Communicator& comm) 
   AddedTensors added;
   for_each_added(instance.spec(), [&](int unit, const model::ParamSpec& p) {
     if (unit != gathered) whole = instance.whole_master(gathered = unit, buffer);
-    if (comm.rank() != 0) return;
+    const at::Tensor values = tensors.put_together(p, whole.narrow(0, p.offset, p.numel));
+    if (!first) return;
     const at::Tensor& copy = copies.at(p.name);
-    staged.to_host(copy, whole.narrow(0, p.offset, p.numel));
+    staged.to_host(copy, values);
     if (instance.spec().in_model(p)) {
       added.adapter[instance.spec().in_adapter(p).front().name] = {p.shape, copy.view(p.shape)};
       return;
@@ -204,19 +217,47 @@ std::vector<FileRecord> records_of(const io::ModelWriter& writer, const fs::path
   return written;
 }
 
-/// Gathers one unit after another on every rank. Calls `visit` with the values of each base parameter in order: on the device,
-/// valid during the call, the parameter's file tensors one after the other. If `visit` throws, the exception is rethrown after
-/// the last gather, because the other ranks need this one. Collective.
-void for_each_base_param(engine::Instance& instance, comm::Communicator& comm,
-                         const std::function<void(const at::Tensor&)>& visit) {
+/// Returns the bytes of the whole parameter in this type.
+std::uint64_t bytes_of(const model::ParamSpec& p, at::ScalarType type) {
+  return Box::whole(p.shape).elements() * c10::elementSize(type);
+}
+
+/// The names of the tensors that this rank writes. A rank beyond the writers has none.
+using Names = std::set<std::string>;
+
+Names names_to_write(const std::vector<io::TensorSpec>& specs, const Writers& who) {
+  Names names;
+  if (who.rank() >= who.writers) return names;
+  for (const auto& shard : io::plan_shards(specs, model::kDefaultShardBytes, who.rank(), who.writers))
+    for (const io::TensorSpec& tensor : shard.tensors)
+      if (shard.mine) names.insert(tensor.name);
+  return names;
+}
+
+/// Gathers one unit after another on every rank, and puts parameters of which tensor ranks hold parts together where one of their
+/// tensors is `to_write`. Calls `visit` with each base parameter and its values in order: on the device or in host memory, valid
+/// during the call, the parameter's file tensors one after the other; undefined if other ranks write them all. If `visit` throws,
+/// the exception is rethrown after the last gather, because the other ranks need this one. Collective.
+void for_each_base_param(engine::Instance& instance, comm::Communicator& comm, const Names& to_write,
+                         const std::function<void(const model::ParamSpec&, const at::Tensor&)>& visit) {
+  const c10::Device device = instance.transformer().device();
+  parallel::WholeTensors tensors(instance.spec(), instance.groups().tensor(), device, [&](const model::ParamSpec& p) {
+    const std::vector<model::FileTensor> parts = p.in_files();
+    return std::ranges::any_of(parts, [&](const model::FileTensor& part) { return to_write.contains(part.name); });
+  });
   std::exception_ptr failure;
   for (int u = 0; u < instance.spec().num_units(); ++u) {
-    take_memory(comm, instance.transformer().device(), "gathering the model", [&] { instance.weights().make_room(u); });
+    take_memory(comm, device, "gathering the model", [&] {
+      tensors.reserve(instance.precision().compute);
+      instance.weights().make_room(u);
+    });
     const auto& buffers = instance.weights().acquire(u);
     for (const auto& p : instance.spec().units[static_cast<std::size_t>(u)].params) {
-      if (!instance.spec().in_model(p) || failure) continue;
+      if (!instance.spec().in_model(p)) continue;
+      const at::Tensor values = tensors.put_together(p, model::param_view(p, buffers));
+      if (failure) continue;
       try {
-        visit(model::param_view(p, buffers));
+        visit(p, values);
       } catch (...) {
         failure = std::current_exception();
       }
@@ -256,9 +297,10 @@ WriteModel stage_base_model(engine::Instance& instance, const fs::path& base_dir
   });
   std::size_t next = 0;
   device::StagedCopy staged(instance.transformer().device());
-  for_each_base_param(instance, who.comm, [&](const at::Tensor& weights) {
-    for (std::int64_t begin = 0; begin < weights.numel();) {
-      const auto count = static_cast<std::int64_t>(Box::whole(specs[next].shape).elements());
+  for_each_base_param(instance, who.comm, names_to_write(specs, who), [&](const model::ParamSpec& p, const at::Tensor& weights) {
+    std::int64_t begin = 0;
+    for (std::size_t parts = p.in_files().size(); parts > 0; --parts) {
+      const auto count = static_cast<std::int64_t>(specs[next].elements());
       if (const at::Tensor& copy = values[next++]; copy.defined()) staged.to_host(copy, weights.narrow(0, begin, count));
       begin += count;
     }
@@ -277,11 +319,12 @@ std::vector<FileRecord> save_base_model(engine::Instance& instance, const fs::pa
   others.add_to(specs);
   std::unique_ptr<io::ModelWriter> writer;
   device::StagedCopy staged(instance.transformer().device());
-  for_each_base_param(instance, who.comm, [&](const at::Tensor& weights) {
+  for_each_base_param(instance, who.comm, names_to_write(specs, who), [&](const model::ParamSpec& p, const at::Tensor& weights) {
     if (who.rank() >= who.writers) return;
     if (!writer)
       writer = std::make_unique<io::ModelWriter>(storage, dir, specs, model::kDefaultShardBytes, io::Metadata{{"format", "pt"}},
                                                  who.rank(), who.writers);
+    if (!weights.defined()) return writer->append(nullptr, bytes_of(p, instance.precision().compute));
     const at::Tensor host = staged.on_host(weights, instance.precision().compute);
     writer->append(host.data_ptr(), host.nbytes());
   });

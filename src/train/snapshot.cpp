@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// This rank's part of a tensor of the training state; may be empty.
+/// This rank's part of a box of a tensor of the training state; may be empty.
 struct HeldState {
   checkpoint::TensorSlice slice;
   at::Tensor values;
@@ -38,26 +38,38 @@ std::string state_name(const optim::StateSpec& state, const model::ParamSpec& p)
   return fmt::format("{}.{}", state.name, p.name);
 }
 
-HeldState held_master(const model::ParamSpec& p, const model::Shard& shard, int unit) {
-  return {{master_name(p), device::dtype_of(shard.values.scalar_type()), p.shape, p.boxes.front(),
-           static_cast<std::uint64_t>(shard.begin), static_cast<std::uint64_t>(shard.end())},
-          shard.values,
-          p.first_holder,
-          unit};
+/// Appends this rank's part of a tensor, which lies in `boxes` of a tensor of this shape: one HeldState for each box. A part
+/// without elements is one too, so that ranks take part in reading alike.
+void append_parts(std::vector<HeldState>& list, const HeldState& all, const std::vector<Box>& boxes, std::int64_t begin) {
+  const auto first = static_cast<std::uint64_t>(begin);
+  const auto slices = checkpoint::slices_in_boxes(all.slice.name, all.slice.dtype, all.slice.shape,
+                                                  {boxes, first, first + static_cast<std::uint64_t>(all.values.numel())});
+  std::int64_t next = 0;
+  for (const checkpoint::TensorSlice& slice : slices) {
+    HeldState& held = list.emplace_back(all);
+    held.slice = slice;
+    held.values = all.values.narrow(0, next, static_cast<std::int64_t>(slice.end - slice.begin));
+    next += held.values.numel();
+  }
+  if (slices.empty()) list.push_back(all);
 }
 
-/// Elementwise state is laid out like its parameter. Other state cannot be split into boxes.
-HeldState held_state(const model::ParamSpec& p, optim::HeldState state, int unit) {
+void append_master(std::vector<HeldState>& list, const model::ParamSpec& p, const model::Shard& shard, int unit) {
+  const HeldState all{
+      {master_name(p), device::dtype_of(shard.values.scalar_type()), p.shape, {}}, shard.values, p.first_holder, unit};
+  append_parts(list, all, p.boxes, shard.begin);
+}
+
+/// Elementwise state is laid out like its parameter. Other state belongs to the whole parameter.
+void append_state(std::vector<HeldState>& list, const model::ParamSpec& p, const optim::HeldState& state, int unit) {
   const bool alike = state.spec.block_size == 1;
-  QFT_ASSERT(alike || p.is_whole(), "'{}' is split into boxes, but its optimizer state is not", p.name);
-  const auto begin = static_cast<std::uint64_t>(state.begin);
-  return {
-      {state_name(state.spec, p), device::dtype_of(state.spec.type), alike ? p.shape : state.spec.shape,
-       alike ? p.boxes.front() : Box::whole(state.spec.shape), begin, begin + static_cast<std::uint64_t>(state.values.numel())},
-      std::move(state.values),
-      p.first_holder,
-      unit,
-      state.shared};
+  QFT_ASSERT(alike || p.is_whole(), "'{}' is split into boxes, but its optimizer state '{}' is not", p.name, state.spec.name);
+  const HeldState all{{state_name(state.spec, p), device::dtype_of(state.spec.type), alike ? p.shape : state.spec.shape, {}},
+                      state.values,
+                      p.first_holder,
+                      unit,
+                      state.shared};
+  append_parts(list, all, alike ? p.boxes : std::vector{Box::whole(state.spec.shape)}, state.begin);
 }
 
 std::vector<HeldState> held_states(engine::Instance& instance) {
@@ -66,8 +78,8 @@ std::vector<HeldState> held_states(engine::Instance& instance) {
   for (int u = 0; u < instance.spec().num_units(); ++u)
     for (const auto& p : instance.spec().units[static_cast<std::size_t>(u)].params) {
       if (!p.trainable) continue;
-      list.push_back(held_master(p, instance.param(u, p), u));
-      for (optim::HeldState& state : instance.states(u, p)) list.push_back(held_state(p, std::move(state), u));
+      append_master(list, p, instance.param(u, p), u);
+      for (const optim::HeldState& state : instance.states(u, p)) append_state(list, p, state, u);
     }
   return list;
 }

@@ -69,6 +69,52 @@ TEST(Boxes, AnyLayoutReadsWhatAnyOtherWrote) {
   }
 }
 
+/// The boxes of rank `r` of `n` that share a fused projection of two parts: its rows of the first part, then of the second.
+std::vector<Box> boxes_of(std::int64_t r, std::int64_t n) {
+  const auto rows = [&](std::int64_t first, std::int64_t count) -> Box {
+    const std::int64_t begin = count * r / n, end = count * (r + 1) / n;
+    return {{first + begin, 0}, {end - begin, kShape[1]}};
+  };
+  return {rows(2, 4), rows(0, 2)};
+}
+
+/// The elements of tensor rank `r` of `n` that slice `s` of `slices` holds, as slices of the boxes.
+std::vector<TensorSlice> slices_of(int r, int n, std::uint64_t s, std::uint64_t slices) {
+  const std::vector<Box> boxes = boxes_of(r, n);
+  const std::uint64_t all = elements(boxes);
+  return slices_in_boxes("w", DType::f32, kShape, {boxes, all * s / slices, all * (s + 1) / slices});
+}
+
+TEST(Boxes, OfARankAreSlicesOfTheirOwn) {
+  const auto slices = slices_of(1, 2, 1, 3);  // elements [10, 20) of 20 rows' elements in the first box, then 10 of the second
+  ASSERT_EQ(slices.size(), 1U);
+  EXPECT_EQ(slices[0].box, (Box{{4, 0}, {2, 10}}));
+  EXPECT_EQ(std::pair(slices[0].begin, slices[0].end), std::pair(std::uint64_t{10}, std::uint64_t{20}));
+  const auto both = slices_of(1, 2, 0, 1);
+  ASSERT_EQ(both.size(), 2U);
+  EXPECT_EQ(both[1].box, (Box{{1, 0}, {1, 10}}));
+}
+
+TEST(Boxes, AnyShareReadsWhatAnyOtherWrote) {
+  for (const auto& [writers, owners] : {std::pair{1, 1}, {2, 1}, {2, 3}}) {
+    const TempDir dir;
+    std::vector<BoxRange> written;
+    for (int r = 0; r < writers; ++r)
+      for (int s = 0; s < owners; ++s)
+        for (const TensorSlice& slice : slices_of(r, writers, static_cast<std::uint64_t>(s), static_cast<std::uint64_t>(owners)))
+          written.push_back({slice.box, slice.begin, slice.end});
+    const Checkpoint checkpoint = Checkpoint::open(save(dir.path(), written));  // refuses gaps and overlaps
+    for (const int readers : {1, 2})
+      for (int r = 0; r < readers; ++r)
+        for (const std::uint64_t s : {0, 1})
+          for (const TensorSlice& slice : slices_of(r, readers, s, 2)) {
+            std::vector<float> got(slice.end - slice.begin, -1.0F);
+            checkpoint.read({slice, got.data()});
+            EXPECT_EQ(got, values_of({slice.box, slice.begin, slice.end})) << slice.box.describe();
+          }
+  }
+}
+
 TEST(Boxes, DiffAndReshardSeeTheTensor) {
   const TempDir a, b, c;
   const fs::path grid = save(a.path(), kGrid), flat = save(b.path(), kFlat), dealt = c / "checkpoint-7";

@@ -117,6 +117,14 @@ TEST(Manifest, BrokenInvariantsNameTensorAndElements) {
   }
 }
 
+TEST(Manifest, ATensorMayLieInAsManyBoxesAsAllowed) {
+  Manifest m = sample();
+  m.tensors[2] = {"v", DType::f32, {kMaxBoxes, 6}, {}};
+  for (std::int64_t row = 0; row < std::int64_t{kMaxBoxes}; ++row)
+    m.tensors[2].add({{row, 0}, {1, 6}}, {0, 6, "a.safetensors", "v" + std::to_string(row)});
+  EXPECT_EQ(Manifest::parse(m.to_text()).find("v")->boxes.size(), kMaxBoxes);
+}
+
 /// Returns a manifest's text after a change of its JSON, with the matching checksum.
 std::string changed(const std::function<void(nlohmann::json&)>& change) {
   auto document = nlohmann::json::parse(sample().to_text());

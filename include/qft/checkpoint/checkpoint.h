@@ -25,6 +25,9 @@ struct TensorSlice {
 
   std::uint64_t bytes() const { return (end - begin) * size_of(dtype); }
 };
+/// Returns the slices that a range of boxes has of a tensor, one for each box that it reaches into, in order.
+std::vector<TensorSlice> slices_in_boxes(const std::string& name, DType dtype, const Shape& shape, const BoxesRange& range);
+
 /// A slice in host memory, to save or to fill; the caller owns the memory.
 struct HostSlice : TensorSlice {
   void* data = nullptr;

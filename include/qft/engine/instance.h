@@ -68,7 +68,7 @@ class Instance {
   /// Runs one optimizer update with gradients multiplied by `grad_scale`. Collective.
   void update(double learning_rate, double grad_scale);
 
-  /// Returns this rank's part of the most precise copy of a parameter's box: the optimizer's master if there is one, else the
+  /// Returns this rank's part of the most precise copy of a parameter's boxes: the optimizer's master if there is one, else the
   /// weights. Call settle() before reading or writing through it, and publish() after writing. All ranks of groups().copies()
   /// hold the same values.
   model::Shard param(int unit, const model::ParamSpec& param) const;
@@ -83,8 +83,9 @@ class Instance {
   void publish();
   /// Allocates a buffer that fits whole_master() of any unit; undefined if each rank has whole masters. Not collective.
   at::Tensor master_buffer() const;
-  /// Returns a unit's trainable parameters [trainable_numel] from the optimizer's masters, complete on every rank. The result
-  /// lies in `room` until the next use of `room`, or in new memory if `room` is undefined. Collective.
+  /// Returns a unit's trainable parameters [trainable_numel] from the optimizer's masters: all boxes of this tensor rank on every
+  /// rank (parallel::WholeTensors puts those of several tensor ranks together). The result lies in `room` until the next use of
+  /// `room`, or in new memory if `room` is undefined. Collective.
   at::Tensor whole_master(int unit, const at::Tensor& room) const;
 
  private:

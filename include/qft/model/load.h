@@ -18,7 +18,7 @@
 
 namespace qft::model {
 
-/// Returns the part of a parameter's box that this rank holds: all, some, or none (no elements).
+/// Returns the part of a parameter's boxes that this rank holds: all, some, or none (no elements).
 using ParamAccess = std::function<Shard(int unit, const ParamSpec& param)>;
 
 /// Splits the values [numel] of a whole parameter into the tensors that files have for it, in order. Returns views, or copies if
@@ -43,8 +43,9 @@ std::int64_t load_base_weights(const ModelSpec& spec, const io::ModelFiles& file
 using PackedAccess = std::function<Shard(int unit)>;
 
 /// Fills every quantised parameter: one rank reads each tensor whole, quantises it unless the files already do, and sends the
-/// bytes to all. Returns the bytes that this rank read. Collective over `comm`. Throws Error on all ranks if a weight is not
-/// finite, or if the auxiliary tensors of a quantised weight are damaged.
+/// bytes to all, which keep their boxes: the codes of a box are those of the whole tensor. Returns the bytes that this rank read.
+/// Collective over `comm`. Throws Error on all ranks if a weight is not finite, or if the auxiliary tensors of a quantised weight
+/// are damaged.
 std::int64_t load_quantized_weights(const ModelSpec& spec, const io::ModelFiles& files, const PackedAccess& access,
                                     comm::Communicator& comm);
 

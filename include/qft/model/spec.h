@@ -76,11 +76,12 @@ struct ParamSpec {
   int slot = 0, slots = 1;
   bool first_holder = true;  ///< true on the first rank with these boxes, which alone counts them in the norm and saves them
   bool trainable = false;
-  bool weight_decay = false;       ///< like HF Trainer: false for biases and norms
-  double lr_factor = 1.0;          ///< multiplies the run's learning rate
-  ops::QuantizedLayout packed;     ///< layout of a quantised weight, or of each equal piece if the weight is quantised in pieces
-  std::int64_t packed_pieces = 1;  ///< consecutive pieces; their bytes are consecutive too
-  std::int64_t packed_offset = 0;  ///< first byte among the unit's packed bytes
+  bool weight_decay = false;    ///< like HF Trainer: false for biases and norms
+  double lr_factor = 1.0;       ///< multiplies the run's learning rate
+  ops::QuantizedLayout packed;  ///< layout of a quantised weight, or of each equal piece if the weight is quantised in pieces
+  ops::QuantizedLayout packed_whole;  ///< the same for the whole tensor
+  std::int64_t packed_pieces = 1;     ///< consecutive pieces; their bytes are consecutive too
+  std::int64_t packed_offset = 0;     ///< first byte among the unit's packed bytes
   /// Values that follow from the tensor (UnitBuffers::derived). DoRA's magnitudes: factors, then norms; OFT's rotations: R - I.
   std::int64_t derived_numel = 0;
   std::int64_t derived_offset = 0;

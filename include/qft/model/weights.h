@@ -23,7 +23,7 @@ struct UnitBuffers {
   at::Tensor derived = {};       ///< [derived_numel], results of derive_values(), fp32, or fp64 for fp64 data
 };
 
-/// This rank's elements [begin, end()) of a flat buffer or a parameter's box that ranks may share. `values` is 1-D, of any
+/// This rank's elements [begin, end()) of a flat buffer or a parameter's boxes that ranks may share. `values` is 1-D, of any
 /// floating dtype on any device.
 struct Shard {
   at::Tensor values;

@@ -16,6 +16,11 @@ namespace qft::parallel {
 
 optim::Param optimizer_param(const model::ParamSpec& param);
 
+/// Throws ConfigError if the rule needs a whole parameter, for its update or its state, of which tensor ranks hold parts: with a
+/// part it would compute another update.
+void require_whole_parameters(const optim::RuleSpec& rule, const optim::Hyper& hyper, const optim::Precision& precision,
+                              const model::ModelSpec& spec);
+
 /// Returns the bytes of a unit's optimizer state on a rank that has `length` elements of the trainable buffer, without master
 /// weights. Exact if the rule is uniform; otherwise the proportional share.
 std::int64_t state_bytes(const optim::RuleSpec& rule, const optim::Hyper& hyper, const optim::Precision& precision,
