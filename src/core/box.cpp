@@ -112,4 +112,45 @@ void for_each_common_run(const BoxRange& a, const BoxRange& b, const std::functi
   }
 }
 
+std::uint64_t elements(std::span<const Box> boxes) {
+  std::uint64_t n = 0;
+  for (const Box& box : boxes) n += box.elements();
+  return n;
+}
+
+std::vector<BoxPart> parts_of(const BoxesRange& range) {
+  std::vector<BoxPart> parts;
+  std::uint64_t before = 0;  // elements of the boxes before this one
+  for (const Box& box : range.boxes) {
+    const std::uint64_t n = box.elements(), begin = std::max(range.begin, before), end = std::min(range.end, before + n);
+    if (begin < end) parts.push_back({{box, begin - before, end - before}, begin - range.begin});
+    before += n;
+  }
+  return parts;
+}
+
+void for_each_common_run(const BoxesRange& a, const BoxRange& b, const std::function<void(const CommonRun&)>& body) {
+  for (const BoxPart& part : parts_of(a))
+    for_each_common_run(part.range, b, [&](const CommonRun& run) { body({part.begin + run.a, run.b, run.count}); });
+}
+
+std::uint64_t index_in_whole(std::span<const Box> boxes, const Shape& shape, std::uint64_t i) {
+  for (const Box& box : boxes) {
+    const std::uint64_t n = box.elements();
+    if (i >= n) {
+      i -= n;
+      continue;
+    }
+    std::uint64_t index = 0, stride = 1;
+    for (std::size_t d = shape.size(); d-- > 0;) {
+      const auto extent = static_cast<std::uint64_t>(box.extent[d]);
+      index += (static_cast<std::uint64_t>(box.start[d]) + i % extent) * stride;
+      i /= extent;
+      stride *= static_cast<std::uint64_t>(shape[d]);
+    }
+    return index;
+  }
+  fail("element {} lies beyond {} elements of the boxes", i + elements(boxes), elements(boxes));
+}
+
 }  // namespace qft

@@ -40,7 +40,7 @@ class Bits {
 template <class F>
 void fill(const ParamSpec& param, const Shard& dst, const F& make) {
   std::vector<float> values(static_cast<std::size_t>(dst.values.numel()));
-  const BoxRange mine{param.box, static_cast<std::uint64_t>(dst.begin), static_cast<std::uint64_t>(dst.end())};
+  const BoxesRange mine{param.boxes, static_cast<std::uint64_t>(dst.begin), static_cast<std::uint64_t>(dst.end())};
   const Box whole = Box::whole(param.shape);
   for_each_common_run(mine, {whole, 0, whole.elements()}, [&](const CommonRun& run) {
     const auto begin = static_cast<std::int64_t>(run.b), end = begin + static_cast<std::int64_t>(run.count);

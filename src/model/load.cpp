@@ -122,12 +122,12 @@ std::int64_t read_into(const Source& source, const ParamSpec& param, const Shard
   const auto read = [&, first_of_all = dst.begin + offset](std::int64_t first, std::int64_t count, void* to) {
     const auto begin = static_cast<std::uint64_t>(first_of_all + first), width = static_cast<std::uint64_t>(item);
     std::uint64_t missing = static_cast<std::uint64_t>(count);
-    for_each_common_run({param.box, begin, begin + missing}, whole, [&](const CommonRun& run) {
+    for_each_common_run(BoxesRange{param.boxes, begin, begin + missing}, whole, [&](const CommonRun& run) {
       source.at.file->read(entry, run.b * width, run.count * width, static_cast<char*>(to) + run.a * width);
       missing -= run.count;
     });
-    QFT_ASSERT(missing == 0, "'{}': {} elements starting at {} are outside its box {}", param.name, count, begin,
-               param.box.describe());
+    QFT_ASSERT(missing == 0, "'{}': {} elements starting at {} are outside its boxes of {} elements", param.name, count, begin,
+               param.numel);
   };
   if (values.is_cpu() && values.scalar_type() == type) {
     read(0, total, values.data_ptr());

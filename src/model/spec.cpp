@@ -32,8 +32,9 @@ std::int64_t align(std::int64_t n) {
 void place(UnitSpec& unit, ParamSpec param, bool starts_group) {
   std::int64_t& end = param.is_quantized() ? unit.quantized_numel : param.trainable ? unit.trainable_numel : unit.frozen_numel;
   if (starts_group) end = align(end);
-  param.box = Box::whole(param.shape);
-  param.numel = static_cast<std::int64_t>(param.box.elements());
+  if (param.boxes.empty()) param.boxes = {Box::whole(param.shape)};
+  if (param.local_shape.empty()) param.local_shape = param.shape;
+  param.numel = static_cast<std::int64_t>(elements(param.boxes));
   param.offset = end;
   end += param.numel;
   param.packed_offset = unit.packed_bytes;
@@ -237,6 +238,18 @@ std::vector<FileTensor> ParamSpec::in_files() const {
   return parts.empty() ? std::vector<FileTensor>{{name, shape}} : parts;
 }
 
+ParamSpec ParamSpec::whole() const {
+  ParamSpec all = *this;
+  all.boxes = {Box::whole(shape)};
+  all.local_shape = shape;
+  all.numel = static_cast<std::int64_t>(elements(all.boxes));
+  return all;
+}
+
+std::int64_t logical_index(const ParamSpec& param, std::int64_t i) {
+  return static_cast<std::int64_t>(index_in_whole(param.boxes, param.shape, static_cast<std::uint64_t>(i)));
+}
+
 std::vector<int> ModelSpec::units_of_block(int block) const {
   if (block == head_unit() && ties_head()) return {block, 0};
   return {block};
@@ -269,7 +282,8 @@ std::vector<FileTensor> ModelSpec::in_adapter(const ParamSpec& param) const {
 }
 
 ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, const AdapterConfig& adapter,
-                           const WeightStorage& weight_storage, Head head, const FreezeConfig& freeze) {
+                           const WeightStorage& weight_storage, Head head, const FreezeConfig& freeze, Share share) {
+  QFT_ASSERT(share.ranks == 1, "{} tensor ranks are not implemented", share.ranks);
   const AdapterKind* kind = kind_of(adapter);
   QFT_ASSERT((finetuning == Finetuning::adapter) == (kind != nullptr), "{} does not match the fine-tuning method",
              kind == nullptr ? "no adapter" : kind->name);
@@ -280,6 +294,7 @@ ModelSpec ModelSpec::build(const ModelConfig& config, Finetuning finetuning, con
   if (spec.adapter.targets().text_prefix.empty()) spec.adapter.targets().text_prefix = config.module_prefix;
   spec.finetuning = finetuning;
   spec.head = head;
+  spec.share = share;
   if (!head.reads_tokens() && !config.tie_word_embeddings) spec.config.other_prefixes.emplace_back(kLmHead);
   spec.freeze = freeze;
   const auto apart = [&](const char* name) { return is_saved_whole(spec.adapter.targets().modules_to_save, name); };

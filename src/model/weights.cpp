@@ -26,7 +26,7 @@ const at::Tensor& buffer_of(const ParamSpec& param, const UnitBuffers& flat) {
 Weight bind_fused(const UnitSpec& unit, const ParamGroup& group, const char* suffix, const UnitBuffers& flat) {
   const ParamSpec* first = find_param(unit, group.linears.front().path + suffix);
   if (first == nullptr) return {};
-  Shape shape = first->box.extent;
+  Shape shape = first->local_shape;
   shape[0] = 0;
   std::int64_t end = first->offset;
   for (const LinearSpec& linear : group.linears) {
@@ -34,7 +34,7 @@ Weight bind_fused(const UnitSpec& unit, const ParamGroup& group, const char* suf
     QFT_ASSERT(p != nullptr && p->offset == end && p->part() == first->part(), "{}: {} is not adjacent to its group", unit.name,
                first->name);
     end += p->numel;
-    shape[0] += p->box.extent[0];
+    shape[0] += p->local_shape[0];
   }
   return view_of(*first, end - first->offset, shape, flat);
 }
@@ -74,13 +74,13 @@ Weight view_of(const ParamSpec& first, std::int64_t numel, at::IntArrayRef shape
 }
 
 Weight view_of(const ParamSpec& param, const UnitBuffers& flat) {
-  return view_of(param, param.numel, param.box.extent, flat);
+  return view_of(param, param.numel, param.local_shape, flat);
 }
 
 std::int64_t rows_of(const UnitSpec& unit, const LinearSpec& linear) {
   const ParamSpec* p = find_param(unit, linear.path + ".weight");
   QFT_ASSERT(p != nullptr, "unit {} has no linear {}", unit.name, linear.path);
-  return p->box.extent[0];
+  return p->local_shape[0];
 }
 
 bool Projection::needs_input() const {

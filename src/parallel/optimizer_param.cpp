@@ -9,7 +9,7 @@ namespace qft::parallel {
 optim::Param optimizer_param(const model::ParamSpec& param) {
   using Place = optim::Param::Place;
   const bool of_experts = !param.parts.empty() || param.experts_last || param.path.find(".experts.") != std::string::npos;
-  return {param.box.extent, of_experts,
+  return {param.local_shape, of_experts,
           param.path == model::kEmbedTokens ? Place::embedding
           : param.path == model::kLmHead    ? Place::head
                                             : Place::layer};

@@ -39,8 +39,8 @@ std::string state_name(const optim::StateSpec& state, const model::ParamSpec& p)
 }
 
 HeldState held_master(const model::ParamSpec& p, const model::Shard& shard, int unit) {
-  return {{master_name(p), device::dtype_of(shard.values.scalar_type()), p.shape, p.box, static_cast<std::uint64_t>(shard.begin),
-           static_cast<std::uint64_t>(shard.end())},
+  return {{master_name(p), device::dtype_of(shard.values.scalar_type()), p.shape, p.boxes.front(),
+           static_cast<std::uint64_t>(shard.begin), static_cast<std::uint64_t>(shard.end())},
           shard.values,
           p.first_holder,
           unit};
@@ -49,14 +49,15 @@ HeldState held_master(const model::ParamSpec& p, const model::Shard& shard, int 
 /// Elementwise state is laid out like its parameter. Other state cannot be split into boxes.
 HeldState held_state(const model::ParamSpec& p, optim::HeldState state, int unit) {
   const bool alike = state.spec.block_size == 1;
-  QFT_ASSERT(alike || p.box == Box::whole(p.shape), "'{}' is split into boxes, but its optimizer state is not", p.name);
+  QFT_ASSERT(alike || p.is_whole(), "'{}' is split into boxes, but its optimizer state is not", p.name);
   const auto begin = static_cast<std::uint64_t>(state.begin);
-  return {{state_name(state.spec, p), device::dtype_of(state.spec.type), alike ? p.shape : state.spec.shape,
-           alike ? p.box : Box::whole(state.spec.shape), begin, begin + static_cast<std::uint64_t>(state.values.numel())},
-          std::move(state.values),
-          p.first_holder,
-          unit,
-          state.shared};
+  return {
+      {state_name(state.spec, p), device::dtype_of(state.spec.type), alike ? p.shape : state.spec.shape,
+       alike ? p.boxes.front() : Box::whole(state.spec.shape), begin, begin + static_cast<std::uint64_t>(state.values.numel())},
+      std::move(state.values),
+      p.first_holder,
+      unit,
+      state.shared};
 }
 
 std::vector<HeldState> held_states(engine::Instance& instance) {

@@ -90,6 +90,39 @@ TEST(Box, KnowsWhatIsInsideAndApart) {
   EXPECT_THROW(Box({{0, 0}, {INT64_MAX, 4}}).elements(), Error);
 }
 
+TEST(Boxes, LieOneAfterTheOther) {
+  const Shape shape{6, 4};
+  const std::vector<Box> boxes{{{4, 1}, {2, 2}}, {{0, 0}, {0, 4}}, {{1, 0}, {2, 4}}};
+  EXPECT_EQ(elements(boxes), 12U);
+  std::vector<std::int64_t> all;
+  for (const Box& box : boxes)
+    for (const std::int64_t place : places({box, 0, box.elements()}, shape)) all.push_back(place);
+  for (std::uint64_t i = 0; i < 12; ++i) EXPECT_EQ(index_in_whole(boxes, shape, i), static_cast<std::uint64_t>(all[i]));
+  EXPECT_THROW(index_in_whole(boxes, shape, 12), Error);
+  for (std::uint64_t begin = 0; begin <= 12; ++begin)
+    for (std::uint64_t end = begin; end <= 12; ++end) {
+      const BoxesRange range{boxes, begin, end};
+      std::vector<std::int64_t> of_parts;
+      for (const BoxPart& part : parts_of(range)) {
+        EXPECT_EQ(part.begin, of_parts.size());
+        for (const std::int64_t place : places(part.range, shape)) of_parts.push_back(place);
+      }
+      EXPECT_EQ(of_parts,
+                std::vector(all.begin() + static_cast<std::ptrdiff_t>(begin), all.begin() + static_cast<std::ptrdiff_t>(end)));
+      // The runs reach every element of the range within the tensor's elements [6, 19), each at its place.
+      std::vector<std::int64_t> seen, expected;
+      for_each_common_run(range, {Box::whole(shape), 6, 19}, [&](const CommonRun& run) {
+        for (std::uint64_t i = 0; i < run.count; ++i) {
+          EXPECT_EQ(of_parts.at(run.a + i), static_cast<std::int64_t>(6 + run.b + i));
+          seen.push_back(of_parts.at(run.a + i));
+        }
+      });
+      for (const std::int64_t place : of_parts)
+        if (place >= 6 && place < 19) expected.push_back(place);
+      EXPECT_EQ(seen, expected);
+    }
+}
+
 // A search from the first row would take minutes.
 TEST(Box, FindsTheEndOfAHugeTensorAtOnce) {
   const std::int64_t rows = std::int64_t{1} << 40;

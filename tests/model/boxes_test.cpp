@@ -34,9 +34,11 @@ ModelSpec cut(ModelSpec spec) {
   for (auto& unit : spec.units)
     for (auto& p : unit.params) {
       const std::size_t d = p.shape.size() == 2 && ++n % 2 == 0 ? 1 : 0;
-      p.box.extent[d] = (p.shape[d] + 1) / 2;
-      p.box.start[d] = p.shape[d] - p.box.extent[d];
-      p.numel = static_cast<std::int64_t>(p.box.elements());
+      Box& box = p.boxes.front();
+      box.extent[d] = (p.shape[d] + 1) / 2;
+      box.start[d] = p.shape[d] - box.extent[d];
+      p.local_shape = box.extent;
+      p.numel = static_cast<std::int64_t>(box.elements());
     }
   return spec;
 }
@@ -79,7 +81,7 @@ class Shards {
 at::Tensor expected(const ParamSpec& p, const Shard& part, const at::Tensor& whole) {
   at::Tensor box = whole.view(p.shape);
   for (std::size_t d = 0; d < p.shape.size(); ++d)
-    box = box.narrow(static_cast<std::int64_t>(d), p.box.start[d], p.box.extent[d]);
+    box = box.narrow(static_cast<std::int64_t>(d), p.boxes.front().start[d], p.boxes.front().extent[d]);
   return box.reshape({-1}).slice(0, part.begin, part.end());
 }
 
@@ -98,7 +100,7 @@ TEST(Boxes, AreReadAndInitialisedAsPartsOfTheWhole) {
       for (const auto& p : unit.params) {
         SCOPED_TRACE(p.name);
         const Shard& part = parts.of(p);
-        EXPECT_TRUE(part.values.equal(expected(p, part, whole.of(p).values))) << p.name << " " << p.box.describe();
+        EXPECT_TRUE(part.values.equal(expected(p, part, whole.of(p).values))) << p.name << " " << p.boxes.front().describe();
       }
   }
 }
@@ -140,8 +142,9 @@ TEST(Boxes, OfAFusedProjectionAreBoundInTheirOwnShape) {
   // Lays out half of each linear's outputs in the layer anew, with the matching rows of LoRA's B.
   std::int64_t ends[2] = {0, 0};
   for (auto& p : spec.units[1].params) {
-    if (p.role != Role::lora_a && p.shape.size() == 2) p.box.extent[0] /= 2;
-    p.numel = static_cast<std::int64_t>(p.box.elements());
+    if (p.role != Role::lora_a && p.shape.size() == 2) p.boxes.front().extent[0] /= 2;
+    p.local_shape = p.boxes.front().extent;
+    p.numel = static_cast<std::int64_t>(elements(p.boxes));
     p.offset = ends[p.trainable];
     ends[p.trainable] += p.numel;
   }

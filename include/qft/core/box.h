@@ -4,6 +4,7 @@
 #include <compare>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,5 +45,29 @@ struct CommonRun {
 /// Calls `body` for the elements that two ranges of one tensor share, in ascending order, in runs as long as the boxes allow.
 /// The boxes must lie inside the tensor. Elements before both ranges cost no time.
 void for_each_common_run(const BoxRange& a, const BoxRange& b, const std::function<void(const CommonRun&)>& body);
+
+/// Returns the number of elements of all boxes together.
+std::uint64_t elements(std::span<const Box> boxes);
+
+/// The elements [begin, end) of boxes that lie one after the other, each flattened in row-major order. Does not own the boxes.
+struct BoxesRange {
+  std::span<const Box> boxes;
+  std::uint64_t begin = 0, end = 0;
+};
+
+/// The part of a BoxesRange that lies in one box: these elements of the box are `begin` and on, counted from the range's begin.
+struct BoxPart {
+  BoxRange range;
+  std::uint64_t begin = 0;
+};
+/// Returns the parts of a range, in order, without empty ones.
+std::vector<BoxPart> parts_of(const BoxesRange& range);
+
+/// Does the same for boxes that lie one after the other: in ascending order in `a`.
+void for_each_common_run(const BoxesRange& a, const BoxRange& b, const std::function<void(const CommonRun&)>& body);
+
+/// Returns the index that element `i` of boxes that lie one after the other has in the whole tensor, flattened in row-major
+/// order.
+std::uint64_t index_in_whole(std::span<const Box> boxes, const Shape& shape, std::uint64_t i);
 
 }  // namespace qft

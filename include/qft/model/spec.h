@@ -6,6 +6,7 @@
 #include "qft/core/box.h"
 #include "qft/model/adapter.h"
 #include "qft/model/config.h"
+#include "qft/model/share.h"
 #include "qft/model/sublayer_spec.h"
 #include "qft/model/trained_parts.h"
 #include "qft/ops/quantized_layout.h"
@@ -58,8 +59,8 @@ enum class Part : std::uint8_t {
   quantized   ///< frozen weights in 8 or 4 bits, decoded to compute dtype when the unit is acquired
 };
 
-/// A logical tensor and this rank's box of it. The box lies flattened at element `offset` in the flat buffer of its part; for
-/// quantised weights, in the decoded buffer.
+/// A logical tensor and this rank's boxes of it. The boxes lie one after the other, each flattened, from element `offset` on in
+/// the flat buffer of its part; for quantised weights, in the decoded buffer.
 struct ParamSpec {
   std::string name;  ///< Hugging Face's name, or PEFT's for a LoRA factor
   std::string path;  ///< within its unit: "self_attn.q_proj.weight", "self_attn.q_proj.lora_A.weight", "lm_head.weight"
@@ -68,11 +69,12 @@ struct ParamSpec {
   /// Not empty: files hold these tensors, in order, instead of one tensor with this name and shape.
   std::vector<FileTensor> parts;
   bool experts_last = false;  ///< [experts, out, rank] in memory; [out, rank * experts], experts innermost, in files
-  Box box;
-  std::int64_t numel = 0;  ///< elements of the box
+  std::vector<Box> boxes;
+  Shape local_shape;       ///< in which the code computes with the boxes' elements
+  std::int64_t numel = 0;  ///< elements of the boxes
   std::int64_t offset = 0;
   GradientAxes gradient{};
-  bool first_holder = true;  ///< true on the first rank with this box, which alone counts it in the norm and saves it
+  bool first_holder = true;  ///< true on the first rank with these boxes, which alone counts them in the norm and saves them
   bool trainable = false;
   bool weight_decay = false;       ///< like HF Trainer: false for biases and norms
   double lr_factor = 1.0;          ///< multiplies the run's learning rate
@@ -89,8 +91,15 @@ struct ParamSpec {
 
   /// Returns the tensors that files hold for it.
   std::vector<FileTensor> in_files() const;
+  bool is_whole() const { return boxes.size() == 1 && boxes.front() == Box::whole(shape); }
+  /// Returns the parameter as a rank that holds the whole tensor has it: for readers of files. Its place in buffers has no
+  /// meaning.
+  ParamSpec whole() const;
   GradPlacement placement(comm::Axis axis) const { return gradient[static_cast<std::size_t>(axis)]; }
 };
+
+/// Returns the index in the logical tensor, flattened in row-major order, of element `i` of the parameter's boxes.
+std::int64_t logical_index(const ParamSpec& param, std::int64_t i);
 
 /// The weights that are gathered, released and reduced together (FSDP's unit): those of the embedding, a layer, or the head.
 struct UnitSpec {
@@ -183,6 +192,7 @@ struct ModelSpec {
   Finetuning finetuning = Finetuning::full;
   Head head = Head::language_model;
   FreezeConfig freeze;  ///< used with Finetuning::freeze
+  Share share;          ///< this rank among those that share matrices
   bool untied = false;  ///< config.json ties head and embeddings, but the adapter has separate tensors for them
   std::vector<UnitSpec> units;
   std::vector<Layer> layers;
@@ -220,7 +230,7 @@ struct ModelSpec {
   /// if the model's files hold a trainable weight quantised.
   static ModelSpec build(const ModelConfig& config, Finetuning finetuning, const AdapterConfig& adapter,
                          const WeightStorage& weight_storage = {}, Head head = Head::language_model,
-                         const FreezeConfig& freeze = {});
+                         const FreezeConfig& freeze = {}, Share share = {});
 };
 
 /// Each group of adjacent tensors starts on this boundary (in elements) of a flat buffer, which keeps vector loads aligned.
