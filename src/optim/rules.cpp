@@ -46,6 +46,10 @@ bool Slices::shared() const {
   return comm != nullptr && comm->size() > 1;
 }
 
+int Slices::count() const {
+  return comm == nullptr ? 1 : comm->size() / tensor_ranks;
+}
+
 std::vector<StateSpec> elementwise(std::span<const std::string_view> names, const Param& param, const Precision& precision) {
   std::vector<StateSpec> states;
   for (const std::string_view name : names) states.push_back({name, precision.state, param.shape});

@@ -31,9 +31,10 @@ struct Hyper {
 /// Properties of a parameter that rules may use.
 struct Param {
   enum class Place : std::uint8_t { layer, embedding, head };
-  Shape shape = {};    ///< [rows, columns] of a matrix; [matrices, rows, columns] of a stack
+  Shape shape = {};    ///< of the whole tensor: [rows, columns] of a matrix; [matrices, rows, columns] of a stack
   bool stack = false;  ///< for three dimensions: the first counts matrices, as for experts
   Place place = Place::layer;
+  bool cut = false;  ///< each tensor rank holds only boxes of it
 
   bool is_matrix() const { return shape.size() == 2 || (shape.size() == 3 && stack); }
   std::int64_t numel() const;
@@ -45,8 +46,10 @@ struct Param {
 struct Segment {
   std::int64_t begin = 0, end = 0;
   double lr_factor = 1.0;
-  double decay_factor = 1.0;  ///< 0 for norms and biases
-  Param param = {};           ///< no shape: a vector
+  double decay_factor = 1.0;    ///< 0 for norms and biases
+  Param param = {};             ///< no shape: a vector
+  std::vector<Box> boxes = {};  ///< if Param::cut: this rank's, which lie one after the other in the range
+  std::int64_t number = -1;     ///< unique in the unit, the same on any number of ranks; -1: `begin`
 };
 
 /// A state tensor of a parameter; initially zero.
@@ -86,13 +89,18 @@ struct WholeUpdate {
   std::uint64_t parameter = 0;  ///< unique index of the parameter, the same on any number of ranks
 };
 
-/// The ranks that share the buffers. In rank order, each has a slice of `chunks[buffer]` elements.
+/// The ranks that share the buffers: rank slice * tensor_ranks + tensor rank has this slice, of `chunks[buffer]` elements, of
+/// this tensor rank's buffers. Parameters that are not cut begin at the same element of a buffer on all tensor ranks, and have
+/// the same gradients there.
 struct Slices {
   comm::Communicator* comm = nullptr;  ///< for the gradients' memory; null: one rank has everything
   c10::Device device = at::kCPU;
   std::vector<std::int64_t> chunks;  ///< by buffer
+  int tensor_ranks = 1;              ///< ranks that share matrices
 
   bool shared() const;
+  /// Returns the number of slices of a buffer.
+  int count() const;
 };
 
 class Rule {
