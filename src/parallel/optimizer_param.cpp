@@ -9,19 +9,24 @@ namespace qft::parallel {
 optim::Param optimizer_param(const model::ParamSpec& param) {
   using Place = optim::Param::Place;
   const bool of_experts = !param.parts.empty() || param.experts_last || param.path.find(".experts.") != std::string::npos;
-  return {param.local_shape, of_experts,
+  return {param.shape, of_experts,
           param.path == model::kEmbedTokens ? Place::embedding
           : param.path == model::kLmHead    ? Place::head
-                                            : Place::layer};
+                                            : Place::layer,
+          !param.is_whole()};
 }
 
 std::int64_t state_bytes(const optim::RuleSpec& rule, const optim::Hyper& hyper, const optim::Precision& precision,
-                         const model::UnitSpec& unit, std::int64_t length) {
+                         const model::UnitSpec& unit, std::int64_t length, int tensor_ranks) {
   if (unit.trainable_numel == 0) return 0;
   if (rule.is_uniform()) return rule.state_bytes({{length}}, hyper, precision);
   std::int64_t bytes = 0;
-  for (const model::ParamSpec& p : unit.params)
-    if (p.trainable) bytes += rule.state_bytes(optimizer_param(p), hyper, precision);
+  for (const model::ParamSpec& p : unit.params) {
+    if (!p.trainable) continue;
+    const optim::Param param = optimizer_param(p);
+    for (const optim::StateSpec& s : rule.states(param, hyper, precision))
+      bytes += s.block_size == 0 ? s.bytes() / tensor_ranks : param.cut ? s.bytes() / param.numel() * p.numel : s.bytes();
+  }
   return static_cast<std::int64_t>(static_cast<double>(bytes) * static_cast<double>(length) /
                                    static_cast<double>(unit.trainable_numel));
 }
@@ -61,9 +66,12 @@ std::vector<double> CountedGrads::square_sums() const {
 optim::FlatParams owned_params(const model::UnitSpec& unit, const at::Tensor& weights, const at::Tensor& grads,
                                std::int64_t begin) {
   optim::FlatParams flat{unit.name, weights, grads, {}, begin};
-  for (const auto& p : unit.params)
-    if (p.trainable)
-      flat.segments.push_back({p.offset, p.offset + p.numel, p.lr_factor, p.weight_decay ? 1.0 : 0.0, optimizer_param(p)});
+  for (const auto& p : unit.params) {
+    if (!p.trainable) continue;
+    const optim::Param param = optimizer_param(p);
+    flat.segments.push_back(
+        {p.offset, p.offset + p.numel, p.lr_factor, p.weight_decay ? 1.0 : 0.0, param, param.cut ? p.boxes : std::vector<Box>{}});
+  }
   return flat;
 }
 
