@@ -96,10 +96,11 @@ void require_pissa(const ModelSpec& spec) {
                 "pissa_init: experts ({}) are not implemented: name other linears in lora_target, such as "
                 "q_proj,k_proj,v_proj,o_proj",
                 group.stack.path);
-          const std::int64_t most = std::min(rows.rows, group.in());
+          const LinearSpec& linear = group.linears[rows.linear];
+          const std::int64_t most = std::min(linear.rows.whole, linear.columns.whole);
           if (rows.rank > most)
-            fail_config("pissa_init: {} has {} singular vectors, but rank {}: set lora_rank to {} or less",
-                        group.linears[rows.linear].path, most, rows.rank, most);
+            fail_config("pissa_init: {} has {} singular vectors, but rank {}: set lora_rank to {} or less", linear.path, most,
+                        rows.rank, most);
           if (rows.scaling == 0)
             fail_config("pissa_init: lora_alpha is 0: PiSSA would subtract from the weights without adding back");
         }

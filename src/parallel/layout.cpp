@@ -28,10 +28,10 @@ int ranks_of_a_node(comm::Communicator& world) {
 }
 
 bool is_first_holder(const model::ParamSpec& param, const comm::Mesh& mesh) {
-  // A partial gradient, once summed, is the same on all ranks of the axis, like a replicated one.
-  for (const comm::Axis axis : {comm::Axis::pipeline, comm::Axis::tensor})
-    if (param.placement(axis) != model::GradPlacement::sharded && mesh.coordinate(axis) != 0) return false;
-  return true;
+  // A partial gradient, once summed, is the same on all ranks of the axis. The spec knows the first holder along the tensor axis.
+  if (param.placement(comm::Axis::pipeline) != model::GradPlacement::sharded && mesh.coordinate(comm::Axis::pipeline) != 0)
+    return false;
+  return param.first_holder;
 }
 
 }  // namespace qft::parallel

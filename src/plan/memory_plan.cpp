@@ -139,14 +139,14 @@ struct Temporaries {
   std::int64_t layer, head = 0;
 
   explicit Temporaries(const RunPlan& run) : layer(operation_bytes(run)) {
-    if (run.objective.reference_rows) head = kRowTensors * head_rows(run) * run.spec->config.vocab_size * statistics_bytes(run);
+    if (run.objective.reference_rows) head = kRowTensors * head_rows(run) * run.spec->vocabulary.count * statistics_bytes(run);
     if (!run.kernels.plain) return;
     const auto& c = run.spec->config;
     const auto plain = [&](const ops::generic::Sizes& sizes) {
       return ops::generic::scratch_bytes(sizes, run.precision.compute);
     };
     layer = std::max(layer, plain({run.shape.tokens, c.hidden_size, c.intermediate_size, 0, 0}));
-    head += plain({run.shape.tokens, c.hidden_size, 0, head_rows(run), c.vocab_size});
+    head += plain({run.shape.tokens, c.hidden_size, 0, head_rows(run), run.spec->vocabulary.count});
   }
 };
 
@@ -170,7 +170,7 @@ std::int64_t buffer_bytes(const RunPlan& run) {
   const LargestSizes widest(run);
   std::int64_t columns = widest.scratch;
   if (run.training && run.random.lora_dropout > 0.0) columns += 2 * widest.input;
-  const std::int64_t rows = head_rows(run);
+  const std::int64_t rows = head_rows(run), vocabulary = run.spec->vocabulary.count;
   const Temporaries temporary(run);
   const std::int64_t dora = run.spec->adapter.lora.dora && run.training
                                 ? ops::dora_scratch_bytes(run.shape.tokens, widest.output, run.precision.compute,
@@ -185,7 +185,7 @@ std::int64_t buffer_bytes(const RunPlan& run) {
     bytes += ops::token_sum_bytes(run.shape.tokens, full ? widest.output : adapter_rows, full ? widest.input : widest.both,
                                   run.precision.compute, run.precision.grad);
   }
-  bytes += rows * ((run.objective.reference_rows ? 2 : 1) * c.vocab_size + c.hidden_size) * item;
+  bytes += rows * ((run.objective.reference_rows ? 2 : 1) * vocabulary + c.hidden_size) * item;
   // The last row of each sequence, its norm and gradient, and converted copies of these.
   if (run.spec->head.of_sequences()) {
     bytes += run.shape.num_sequences() * c.hidden_size * (3 * item + 2 * statistics_bytes(run));
@@ -198,7 +198,7 @@ std::int64_t buffer_bytes(const RunPlan& run) {
   const auto copied = [&](std::int64_t m, std::int64_t k) {
     return run.on_cpu ? ops::operand_copy_bytes(m, k, run.precision.compute) : 0;
   };
-  bytes += run.training ? std::max(copied(run.shape.tokens, widest.output), copied(rows, c.vocab_size))
+  bytes += run.training ? std::max(copied(run.shape.tokens, widest.output), copied(rows, vocabulary))
                         : copied(run.shape.tokens, widest.input);
   bytes += graph_bytes(run);
   if (!run.training || needs_recompute_arena(run))

@@ -60,7 +60,7 @@ std::int64_t checkpoint_bytes(const RunPlan& run) {
   std::int64_t state = run.spec->num_params(true) * size_of(p.master);
   for (const auto& unit : run.spec->units)
     for (const auto& param : unit.params)
-      if (param.trainable) state += run.rule->state_bytes(parallel::optimizer_param(param), run.hyper, p);
+      if (param.trainable) state += run.rule->state_bytes(parallel::optimizer_param(param.whole()), run.hyper, p);
   return state + model_file_bytes(*run.spec, p);
 }
 

@@ -163,7 +163,7 @@ Work forward_work(const ModelSpec& spec, int block, const MicroShape& micro, at:
     return w;
   }
   if (spec.head.of_sequences()) return w;  // only a few rows
-  const double vocabulary = to_double(spec.config.vocab_size);
+  const double vocabulary = to_double(spec.vocabulary.count);
   if (objective == parallel::ObjectiveKind::sequence_level) {
     w.matmul = 2 * labels * hidden * vocabulary;
     w.bytes = (labels * vocabulary + 3 * tokens * hidden) * item;

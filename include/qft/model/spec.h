@@ -33,18 +33,13 @@ inline bool is_factor(Role role) {
   return role == Role::lora_a || role == Role::lora_b || role == Role::magnitude || role == Role::rotation;
 }
 
-/// State of the gradient from a rank's backward pass along a mesh axis. (Assumes no sequence parallelism, and at least as many
-/// key and value heads as tensor-parallel ranks.)
+/// State of the gradient from a rank's backward pass along a mesh axis.
 enum class GradPlacement : std::uint8_t {
-  partial,     ///< the parameter's gradient is the sum over the ranks
-  replicated,  ///< all ranks have the same gradient
-  sharded      ///< only this rank has this box or layer
+  partial,  ///< the parameter's gradient is the sum over the ranks
+  sharded   ///< only this rank has these boxes or this layer
 };
-/// Indexed by comm::Axis.
+/// Indexed by comm::Axis. Ranks with other samples, or with other tokens of a sample, hold partial gradients.
 using GradientAxes = std::array<GradPlacement, comm::kAxes>;
-/// Returns the gradient's state on every axis. Ranks with other samples, or with other tokens of a sample, hold partial
-/// gradients.
-GradientAxes gradient_axes(GradPlacement tensor_axis, GradPlacement pipeline_axis = GradPlacement::sharded);
 
 /// A file's tensor that holds consecutive elements of a logical tensor.
 struct FileTensor {
@@ -71,9 +66,14 @@ struct ParamSpec {
   bool experts_last = false;  ///< [experts, out, rank] in memory; [out, rank * experts], experts innermost, in files
   std::vector<Box> boxes;
   Shape local_shape;       ///< in which the code computes with the boxes' elements
+  Shape largest_shape;     ///< the local shape on the tensor rank that has most, which is rank 0
   std::int64_t numel = 0;  ///< elements of the boxes
   std::int64_t offset = 0;
-  GradientAxes gradient{};
+  GradientAxes gradient{GradPlacement::partial, GradPlacement::sharded, GradPlacement::partial, GradPlacement::partial,
+                        GradPlacement::sharded};
+  /// A partial gradient along the tensor axis is the sum over the ranks with the same slot, of 0 .. slots - 1. These ranks hold
+  /// the same boxes, at the same offset.
+  int slot = 0, slots = 1;
   bool first_holder = true;  ///< true on the first rank with these boxes, which alone counts them in the norm and saves them
   bool trainable = false;
   bool weight_decay = false;       ///< like HF Trainer: false for biases and norms
@@ -193,6 +193,7 @@ struct ModelSpec {
   Head head = Head::language_model;
   FreezeConfig freeze;  ///< used with Finetuning::freeze
   Share share;          ///< this rank among those that share matrices
+  Extent vocabulary;    ///< this rank's rows of the embedding and of lm_head
   bool untied = false;  ///< config.json ties head and embeddings, but the adapter has separate tensors for them
   std::vector<UnitSpec> units;
   std::vector<Layer> layers;
@@ -205,6 +206,7 @@ struct ModelSpec {
   bool ties_head() const { return head.reads_tokens() && config.tie_word_embeddings; }
   /// Returns the units whose weights block `block` uses: itself, and the embedding for a tied head.
   std::vector<int> units_of_block(int block) const;
+  /// Returns the elements of the logical tensors.
   std::int64_t num_params(bool trainable_only) const;
   /// Returns the lowest block with a trainable parameter, below which no gradient flows; num_units() if there is none.
   int lowest_trained_block() const;
@@ -219,6 +221,10 @@ struct ModelSpec {
   /// a classifier's head. Empty if the files do not hold it.
   std::vector<FileTensor> in_adapter(const ParamSpec& param) const;
 
+  /// Throws ConfigError if so many tensor ranks cannot share the model's matrices: it names what has too few heads, columns or
+  /// rows, and the nearest numbers of ranks that can share everything. `weight_storage` as for build().
+  void require_share(int ranks, const WeightStorage& weight_storage = {}) const;
+
   /// Throws ConfigError if a name or an expression in `adapter` matches no linear, or if an expression for targets matches a
   /// module that adapters do not wrap. (PEFT handles such modules silently, and not consistently.)
   void require_adapter_targets() const;
@@ -227,7 +233,7 @@ struct ModelSpec {
   /// own tensor, both loaded from the one in the files. A weight that trains beside an adapter, or in part of the model, is not
   /// quantised. If files hold some linears of a projection group quantised and others plain, the plain ones are kept with the
   /// quantised ones, as fp32. Throws Error if a stack's parts have several formats; ConfigError as require_trained_parts(), and
-  /// if the model's files hold a trainable weight quantised.
+  /// if the model's files hold a trainable weight quantised, and as require_share().
   static ModelSpec build(const ModelConfig& config, Finetuning finetuning, const AdapterConfig& adapter,
                          const WeightStorage& weight_storage = {}, Head head = Head::language_model,
                          const FreezeConfig& freeze = {}, Share share = {});

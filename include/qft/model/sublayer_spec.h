@@ -1,7 +1,10 @@
 // A sub-layer, out = x + sub(norm(x)) or x + norm(sub(x)), as data: its parameters, the tensors it saves for backward, its
-// scratch and its cost. Loading, stores, adapters, memory plan and simulation read this; model/sublayer.h is its code. To add a
-// kind, add a pair of files in src/model/sublayers and name it in descriptions.cpp and sublayer.cpp there.
+// scratch and its cost. Sizes are those of this rank (model/share.h). Loading, stores, adapters, memory plan and simulation read
+// this; model/sublayer.h is its code. To add a kind, add a pair of files in src/model/sublayers and name it in descriptions.cpp
+// and sublayer.cpp there.
 #pragma once
+
+#include "qft/model/share.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -10,17 +13,22 @@
 
 namespace qft::model {
 
-/// How a tensor-parallel group would split a weight [out, in]: `rows` computes some outputs from all inputs (Megatron's column
+/// How tensor ranks split a weight [out, in]: `rows` computes some outputs from all inputs (Megatron's column
 /// parallelism, also used for heads), `columns` computes a partial sum of all outputs from some inputs (row parallelism).
 enum class Split : std::uint8_t { rows, columns };
 
-/// A linear module of a layer.
+/// A linear module of a layer, whose weight is [out, in] on this rank.
 struct LinearSpec {
   std::string name;  ///< the name in PEFT's target_modules: "q_proj"
   std::string path;  ///< the path in transformers' layer: "self_attn.q_proj"
   std::int64_t out = 0, in = 0;
+  Cut rows, columns;  ///< the outputs and inputs of the logical weight, and this rank's of them
   bool bias = false;
   Split split = Split::rows;
+
+  /// A linear whose outputs are cut, or one whose inputs are.
+  static LinearSpec of_rows(std::string name, std::string path, const Cut& rows, std::int64_t in, bool bias = false);
+  static LinearSpec of_columns(std::string name, std::string path, std::int64_t out, const Cut& columns, bool bias = false);
 };
 
 /// Set if a projection group exists once per expert.
@@ -59,13 +67,12 @@ struct OftRows {
 struct ParamGroup {
   std::vector<LinearSpec> linears = {};
   ExpertStack stack = {};
-  std::string tensor = {};  ///< path of the single tensor if there are no linears: "self_attn.q_norm.weight"
-  std::vector<std::int64_t> shape = {};
-  bool decays = false;    ///< weight decay, like HF Trainer: false for biases and norms
-  bool per_head = false;  ///< every head uses the whole tensor, and ranks share heads: its gradient is a sum over the heads
-  bool of_heads = false;  ///< each head has separate rows, and ranks share heads
-  std::vector<LoraRows> lora = {};  ///< rows that the model's adapter wraps, by ascending row0 (ModelSpec::build)
-  std::vector<OftRows> oft = {};    ///< likewise for OFT
+  std::string tensor = {};               ///< path of the single tensor if there are no linears: "self_attn.q_norm.weight"
+  Cut rows = {};                         ///< its first dimension
+  std::vector<std::int64_t> inner = {};  ///< its other dimensions
+  bool decays = false;                   ///< weight decay, like HF Trainer: false for biases and norms
+  std::vector<LoraRows> lora = {};       ///< rows that the model's adapter wraps, by ascending row0 (ModelSpec::build)
+  std::vector<OftRows> oft = {};         ///< likewise for OFT
 
   bool is_wrapped() const { return !lora.empty() || !oft.empty(); }
   bool is_stack() const { return stack.experts > 0; }
@@ -108,6 +115,7 @@ struct SubLayerSpec {
   std::string norm;  ///< path of the norm's weight [hidden]
   /// The norm applies to the term added to x; the last tensor in `saved` is then the norm's input [T, hidden].
   bool norm_after = false;
+  HeadShare heads = {};            ///< of this rank, in attention and in a delta net
   std::vector<ParamGroup> params;  ///< in the order of the flat buffers, after the norm
   std::int64_t window = 0;         ///< how many tokens a token sees, itself included; 0: all before it
   int input_groups = 1;            ///< this many of the first projection groups read the sub-layer's input

@@ -5,6 +5,7 @@
 #include "qft/model/adapter.h"
 #include "qft/model/spec.h"
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -25,6 +26,8 @@ struct AdapterKind {
   bool (*enabled)(const AdapterConfig& config);
   /// Marks the wrapped linears in the groups of a model's layers. Throws ConfigError for anything not implemented.
   void (*wrap)(const AdapterConfig& config, const ModelConfig& model, std::vector<Layer>& layers);
+  /// Returns the number of consecutive inputs of a linear that must stay together; `module` is its full name.
+  std::int64_t (*input_block)(const AdapterConfig& config, const std::string& module, std::int64_t inputs);
   /// Returns the parameters for a projection group of a layer, in the order of the flat buffers.
   std::vector<AdapterParam> (*params)(const ModelSpec& spec, int layer, const std::string& prefix, const ParamGroup& group);
   /// Throws ConfigError if the configuration names something that matches none of these linears. Targets are already known to

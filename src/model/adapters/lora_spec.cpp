@@ -9,10 +9,10 @@
 #include <iterator>
 #include <map>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "../place.h"
 #include "../sublayers/descriptions.h"
 #include "kinds.h"
 #include "target_matcher.h"
@@ -147,13 +147,6 @@ void LoraTargets::set_rows(const std::string& prefix, Layer& layer) const {
     }
 }
 
-/// The factor on the split side of its linear is split with it. Every rank holds the other factor whole, with a partial gradient:
-/// A gets the term of this rank's outputs; B and magnitudes (before the ranks' outputs are summed) get the term of this rank's
-/// inputs.
-GradPlacement lora_tensor_placement(Role role, Split split) {
-  return (role != Role::lora_a) == (split == Split::rows) ? GradPlacement::sharded : GradPlacement::partial;
-}
-
 /// Returns PEFT's name for a factor of a fused tensor. PEFT wraps the experts once per adapted tensor, the last one outermost.
 std::string fused_factor(const LoraConfig& lora, const std::string& prefix, const ModelSpec& spec, int layer,
                          const ParamGroup& group, const char* suffix) {
@@ -185,10 +178,9 @@ std::vector<AdapterParam> stack_params(const ModelSpec& spec, int layer, const s
     p.role = role;
     p.path = path_of(group.stack) + (a ? kLoraA : kLoraB);
     p.name = kAdapterPrefix + prefix + p.path;
-    p.shape = a ? Shape{experts, ranks, group.in()} : Shape{experts, rows, rank};
+    set_whole(p, a ? Shape{experts, ranks, group.in()} : Shape{experts, rows, rank}, spec.share);
     p.trainable = true;
     p.weight_decay = true;
-    p.gradient = gradient_axes(lora_tensor_placement(role, group.linears.front().split));
     if (!fused) {
       p.parts = expert_tensors(kAdapterPrefix + prefix, group, linears, a ? kLoraA : kLoraB, a ? rank : 0, a ? group.in() : rank);
     } else {
@@ -201,11 +193,18 @@ std::vector<AdapterParam> stack_params(const ModelSpec& spec, int layer, const s
   return params;
 }
 
-/// Returns path and shape of an adapter's tensor for a linear.
-std::pair<std::string, Shape> adapter_tensor(Role role, const LinearSpec& linear, const LoraRows& rows) {
-  if (role == Role::lora_a) return {linear.path + kLoraA, {rows.rank, linear.in}};
-  if (role == Role::lora_b) return {linear.path + kLoraB, {linear.out, rows.rank}};
-  return {linear.path + kMagnitude, {linear.out}};
+/// Sets path and boxes of an adapter's tensor for a linear: B and magnitudes are cut with the outputs, A with the inputs.
+void set_tensor(ParamSpec& p, const LinearSpec& linear, const LoraRows& rows, Share share) {
+  if (p.role == Role::lora_a) {
+    p.path = linear.path + kLoraA;
+    set_boxes(p, {rows.rank, linear.columns.whole}, 1, linear.columns, share);
+  } else if (p.role == Role::lora_b) {
+    p.path = linear.path + kLoraB;
+    set_boxes(p, {linear.rows.whole, rows.rank}, 0, linear.rows, share);
+  } else {
+    p.path = linear.path + kMagnitude;
+    set_boxes(p, {linear.rows.whole}, 0, linear.rows, share);
+  }
 }
 
 /// A group's tensors are laid out A A A B B B, then the magnitudes.
@@ -219,11 +218,10 @@ std::vector<AdapterParam> lora_params(const ModelSpec& spec, int layer, const st
       const LinearSpec& linear = group.linears[rows.linear];
       ParamSpec p;
       p.role = role;
-      std::tie(p.path, p.shape) = adapter_tensor(role, linear, rows);
+      set_tensor(p, linear, rows, spec.share);
       p.name = kAdapterPrefix + prefix + p.path;
       p.trainable = true;
       p.weight_decay = true;
-      p.gradient = gradient_axes(lora_tensor_placement(role, linear.split));
       if (role == Role::magnitude) p.derived_numel = 2 * linear.out;
       params.push_back({std::move(p), std::exchange(first, false)});
     }
@@ -256,9 +254,15 @@ void require_patterns_met(const ModelSpec& spec, const std::vector<std::string>&
 
 }  // namespace
 
-const AdapterKind kLora{"LoRA",       "LORA",      [](const AdapterConfig& config) { return config.lora.enabled(); },
-                        wrap_by_lora, lora_params, require_patterns_met,
-                        read_lora,    write_lora};
+const AdapterKind kLora{"LoRA",
+                        "LORA",
+                        [](const AdapterConfig& config) { return config.lora.enabled(); },
+                        wrap_by_lora,
+                        [](const AdapterConfig&, const std::string&, std::int64_t) { return std::int64_t{1}; },
+                        lora_params,
+                        require_patterns_met,
+                        read_lora,
+                        write_lora};
 
 double LoraConfig::scaling(std::int64_t rank, double alpha) const {
   return rslora ? alpha / std::sqrt(static_cast<double>(rank)) : alpha / static_cast<double>(rank);

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "../place.h"
 #include "../sublayers/descriptions.h"
 #include "kinds.h"
 #include "target_matcher.h"
@@ -35,11 +36,10 @@ std::vector<OftRows> rows_of(const OftConfig& oft, const TargetMatcher& targets,
             "finetuning_type oft is not available for the linears of experts ('{}'): name other modules in oft_target, such as "
             "q_proj, k_proj, v_proj, o_proj, or train LoRA",
             name);
-      const std::int64_t block = oft.block_of(linear.in);
+      const std::int64_t inputs = linear.columns.whole, block = oft.block_of(inputs);
       if (block < 2)
         fail_config("'{}' has {} inputs, which {} {} divides into blocks of {}: nothing to rotate in them; choose another value",
-                    name, linear.in, oft.rank > 0 ? "oft_rank" : "oft_block_size", oft.rank > 0 ? oft.rank : oft.block_size,
-                    block);
+                    name, inputs, oft.rank > 0 ? "oft_rank" : "oft_block_size", oft.rank > 0 ? oft.rank : oft.block_size, block);
       all.push_back({i, row0, linear.out, oft.shared ? 1 : linear.in / block, block, oft.cayley()});
     }
     row0 += linear.out;
@@ -55,8 +55,12 @@ void wrap_by_oft(const AdapterConfig& config, const ModelConfig& model, std::vec
         group.oft = rows_of(config.oft, targets, layer_prefix(model, static_cast<int>(l)), group);
 }
 
-std::vector<AdapterParam> oft_params(const ModelSpec& /*spec*/, int /*layer*/, const std::string& prefix,
-                                     const ParamGroup& group) {
+/// All inputs of a block are rotated together.
+std::int64_t block_of_inputs(const AdapterConfig& config, const std::string& module, std::int64_t inputs) {
+  return TargetMatcher(config.oft).wraps(module) ? config.oft.block_of(inputs) : 1;
+}
+
+std::vector<AdapterParam> oft_params(const ModelSpec& spec, int /*layer*/, const std::string& prefix, const ParamGroup& group) {
   std::vector<AdapterParam> params;
   for (const OftRows& rows : group.oft) {
     const LinearSpec& linear = group.linears[rows.linear];
@@ -64,11 +68,11 @@ std::vector<AdapterParam> oft_params(const ModelSpec& /*spec*/, int /*layer*/, c
     p.role = Role::rotation;
     p.path = linear.path + kOftR;
     p.name = kAdapterPrefix + prefix + p.path;
-    p.shape = {rows.blocks, rows.block * (rows.block - 1) / 2};
     p.trainable = true;
     p.weight_decay = true;
-    // A rank with some of the outputs has a partial gradient; a rank with some of the inputs owns the blocks of these inputs.
-    p.gradient = gradient_axes(linear.split == Split::rows || rows.blocks == 1 ? GradPlacement::partial : GradPlacement::sharded);
+    // One rotation for all blocks has a gradient from each of them.
+    const Cut blocks = spec.adapter.oft.shared ? Cut::none(1) : linear.columns.in_blocks(rows.block);
+    set_boxes(p, {blocks.whole, rows.block * (rows.block - 1) / 2}, 0, blocks, spec.share);
     p.derived_numel = rows.blocks * rows.block * rows.block;
     params.push_back({std::move(p), params.empty()});
   }
@@ -87,8 +91,8 @@ std::string OftConfig::describe() const {
                      neumann ? fmt::format("by {} terms of the series", terms) : "by Cayley's transform", targets_text());
 }
 
-const AdapterKind kOft{"OFT",       "OFT",      [](const AdapterConfig& config) { return config.oft.enabled(); },
-                       wrap_by_oft, oft_params, [](const ModelSpec&, const std::vector<std::string>&) {},
-                       read_oft,    write_oft};
+const AdapterKind kOft{"OFT",           "OFT",      [](const AdapterConfig& config) { return config.oft.enabled(); }, wrap_by_oft,
+                       block_of_inputs, oft_params, [](const ModelSpec&, const std::vector<std::string>&) {},         read_oft,
+                       write_oft};
 
 }  // namespace qft::model

@@ -52,8 +52,8 @@ class Attention final : public SubLayer {
  public:
   Attention(const ModelConfig& c, const SubLayerSpec& spec)
       : SubLayer(spec),
-        heads_(c.num_heads),
-        kv_heads_(c.num_kv_heads),
+        heads_(spec.heads.heads.count),
+        kv_heads_(spec.heads.key_heads.count),
         head_dim_(c.head_dim),
         rotary_dim_(c.rotary_dim()),
         qk_norm_(c.qk_norm != QkNorm::none),

@@ -36,10 +36,20 @@ at::ScalarType statistics_dtype(at::ScalarType dtype) {
   return dtype == at::kDouble ? at::kDouble : at::kFloat;
 }
 
+/// Returns the configuration with the heads of this rank.
+DeltaNetConfig of_rank(DeltaNetConfig config, const HeadShare& heads) {
+  config.key_heads = heads.key_heads.count;
+  config.value_heads = heads.heads.count;
+  return config;
+}
+
 class DeltaNet final : public SubLayer {
  public:
   DeltaNet(const ModelConfig& c, const SubLayerSpec& spec)
-      : SubLayer(spec), d_(c.delta_net), shape_{d_.key_heads, d_.value_heads, d_.key_dim, d_.value_dim}, eps_(c.rms_norm_eps) {}
+      : SubLayer(spec),
+        d_(of_rank(c.delta_net, spec.heads)),
+        shape_{d_.key_heads, d_.value_heads, d_.key_dim, d_.value_dim},
+        eps_(c.rms_norm_eps) {}
 
   void forward(const SubLayerWeights& w, const at::Tensor& x, const LayerPass& pass, const SubLayerSaved& s,
                const at::Tensor& out) const override {

@@ -2,10 +2,19 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include <fmt/format.h>
 
 namespace qft::model {
+
+LinearSpec LinearSpec::of_rows(std::string name, std::string path, const Cut& rows, std::int64_t in, bool bias) {
+  return {std::move(name), std::move(path), rows.count(), in, rows, Cut::none(in), bias, Split::rows};
+}
+
+LinearSpec LinearSpec::of_columns(std::string name, std::string path, std::int64_t out, const Cut& columns, bool bias) {
+  return {std::move(name), std::move(path), out, columns.count(), Cut::none(out), columns, bias, Split::columns};
+}
 
 std::int64_t ParamGroup::out() const {
   std::int64_t rows = 0;
@@ -35,8 +44,8 @@ void add_modules(const Layer& layer, std::vector<std::string>& names) {
         if (std::ranges::find(names, linear.name) == names.end()) names.push_back(linear.name);
 }
 
-SubLayerSpec describe_feed_forward(const ModelConfig& config) {
-  return config.feed_forward == FeedForward::swiglu ? describe_swiglu(config) : describe_squared_relu(config);
+SubLayerSpec describe_feed_forward(const ModelConfig& config, const Dealing& dealing) {
+  return config.feed_forward == FeedForward::swiglu ? describe_swiglu(config, dealing) : describe_squared_relu(config, dealing);
 }
 
 }  // namespace
@@ -95,10 +104,11 @@ std::vector<std::string> lora_modules(const ModelConfig& config) {
   return ordered;
 }
 
-Layer describe_layer(const ModelConfig& config, int index) {
+Layer describe_layer(const ModelConfig& config, int index, const Dealing& dealing) {
   const bool after = config.norm_after;
-  Layer layer = {config.is_recurrent(index) ? describe_delta_net(config) : describe_attention(config, config.window(index)),
-                 config.is_sparse(index) ? describe_experts(config) : describe_feed_forward(config)};
+  Layer layer = {config.is_recurrent(index) ? describe_delta_net(config, dealing)
+                                            : describe_attention(config, config.window(index), dealing),
+                 config.is_sparse(index) ? describe_experts(config) : describe_feed_forward(config, dealing)};
   layer.front().norm = after ? "post_attention_layernorm.weight" : "input_layernorm.weight";
   layer.back().norm = after ? "post_feedforward_layernorm.weight" : "post_attention_layernorm.weight";
   if (!after) return layer;

@@ -5,54 +5,61 @@
 namespace qft::model {
 namespace {
 
-/// Returns the norm of q or k, which has `columns` columns.
-ParamGroup norm_of(const char* path, std::int64_t columns, const ModelConfig& c) {
-  ParamGroup group;
-  group.tensor = path;
-  group.per_head = c.qk_norm == QkNorm::heads;
-  group.of_heads = !group.per_head;
-  group.shape = {group.per_head ? c.head_dim : columns};
-  return group;
+/// Returns the norm of q or k, which has the columns of `heads`.
+ParamGroup norm_of(const char* path, const Cut& heads, const ModelConfig& c) {
+  return {.tensor = path, .rows = c.qk_norm == QkNorm::heads ? Cut::none(c.head_dim) : heads};
+}
+
+/// Returns the channels of a delta net's convolution: those of q, of k and of v.
+Cut channels_of(const ModelConfig& c, const Heads& heads, Share share) {
+  const Cut keys = heads.key_cut(share, c.delta_net.key_dim);
+  return Cut::joined({keys, keys, heads.cut(share, c.delta_net.value_dim)});
 }
 
 /// Returns the linears of the files: one for each kind of row, or (by_key_head) with all kinds grouped by key head.
-std::vector<LinearSpec> projections(const DeltaNetConfig& d, std::int64_t hidden) {
+std::vector<LinearSpec> projections(const ModelConfig& c, const Heads& heads, Share share) {
+  const DeltaNetConfig& d = c.delta_net;
+  const std::int64_t group = heads.per_key_head(), hidden = c.hidden_size;
+  const auto of = [&](const char* name, const Cut& rows) {
+    return LinearSpec::of_rows(name, std::string("linear_attn.") + name, rows, hidden);
+  };
   if (d.by_key_head)
-    return {{"in_proj_qkvz", "linear_attn.in_proj_qkvz", d.channels() + d.values(), hidden},
-            {"in_proj_ba", "linear_attn.in_proj_ba", 2 * d.value_heads, hidden}};
-  return {{"in_proj_qkv", "linear_attn.in_proj_qkv", d.channels(), hidden},
-          {"in_proj_z", "linear_attn.in_proj_z", d.values(), hidden},
-          {"in_proj_b", "linear_attn.in_proj_b", d.value_heads, hidden},
-          {"in_proj_a", "linear_attn.in_proj_a", d.value_heads, hidden}};
+    return {of("in_proj_qkvz", heads.key_cut(share, 2 * (d.key_dim + group * d.value_dim))),
+            of("in_proj_ba", heads.key_cut(share, 2 * group))};
+  return {of("in_proj_qkv", channels_of(c, heads, share)), of("in_proj_z", heads.cut(share, d.value_dim)),
+          of("in_proj_b", heads.cut(share, 1)), of("in_proj_a", heads.cut(share, 1))};
 }
 
 constexpr const char *kRouter = "gate", *kSharedRouter = "shared_expert_gate";
 
 }  // namespace
 
-SubLayerSpec describe_attention(const ModelConfig& c, std::int64_t window) {
-  const std::int64_t hidden = c.hidden_size, q = c.q_size(), kv = c.kv_size();
+SubLayerSpec describe_attention(const ModelConfig& c, std::int64_t window, const Dealing& dealing) {
+  const Heads heads = attention_heads(c, dealing);
+  const Cut asked = heads.cut(dealing.share, asked_dim(c)), of_q = heads.cut(dealing.share, c.head_dim),
+            of_kv = heads.key_cut(dealing.share, c.head_dim);
+  const std::int64_t hidden = c.hidden_size, q = of_q.count(), kv = of_kv.count(), qkv = asked.count() + 2 * kv;
   SubLayerSpec spec;
   spec.kind = SubLayerKind::attention;
   spec.window = window;
-  const std::int64_t asked = (c.attention_gate ? 2 : 1) * q;  // each head's gate follows its q
-  spec.params.push_back({.linears = {{"q_proj", "self_attn.q_proj", asked, hidden, c.qkv_bias},
-                                     {"k_proj", "self_attn.k_proj", kv, hidden, c.qkv_bias},
-                                     {"v_proj", "self_attn.v_proj", kv, hidden, c.qkv_bias}}});
+  spec.heads = heads.deal(dealing.share);
+  const std::int64_t num_heads = spec.heads.heads.count, num_kv_heads = spec.heads.key_heads.count;
+  spec.params.push_back({.linears = {LinearSpec::of_rows("q_proj", "self_attn.q_proj", asked, hidden, c.qkv_bias),
+                                     LinearSpec::of_rows("k_proj", "self_attn.k_proj", of_kv, hidden, c.qkv_bias),
+                                     LinearSpec::of_rows("v_proj", "self_attn.v_proj", of_kv, hidden, c.qkv_bias)}});
   const bool qk_norm = c.qk_norm != QkNorm::none, by_head = c.qk_norm == QkNorm::heads;
   if (qk_norm) {
-    spec.params.push_back(norm_of("self_attn.q_norm.weight", q, c));
-    spec.params.push_back(norm_of("self_attn.k_norm.weight", kv, c));
+    spec.params.push_back(norm_of("self_attn.q_norm.weight", of_q, c));
+    spec.params.push_back(norm_of("self_attn.k_norm.weight", of_kv, c));
   }
-  spec.params.push_back({.linears = {{"o_proj", "self_attn.o_proj", hidden, q, c.o_bias, Split::columns}}});
-  spec.saved = {
-      {.columns = c.qkv_size()}, {.columns = q}, {.columns = c.num_heads, .type = SavedType::statistic, .transposed = true}};
+  spec.params.push_back({.linears = {LinearSpec::of_columns("o_proj", "self_attn.o_proj", hidden, of_q, c.o_bias)}});
+  spec.saved = {{.columns = qkv}, {.columns = q}, {.columns = num_heads, .type = SavedType::statistic, .transposed = true}};
   if (qk_norm) {
     spec.saved.push_back({.columns = q + kv});
-    spec.saved.push_back({.columns = by_head ? c.num_heads : 1, .type = SavedType::statistic});
-    spec.saved.push_back({.columns = by_head ? c.num_kv_heads : 1, .type = SavedType::statistic});
+    spec.saved.push_back({.columns = by_head ? num_heads : 1, .type = SavedType::statistic});
+    spec.saved.push_back({.columns = by_head ? num_kv_heads : 1, .type = SavedType::statistic});
   }
-  spec.scratch = {{"gattention", q, /*backward_only=*/true}, {"gqkv", c.qkv_size(), /*backward_only=*/true}};
+  spec.scratch = {{"gattention", q, /*backward_only=*/true}, {"gqkv", qkv, /*backward_only=*/true}};
   if (c.attention_gate) {
     spec.scratch.push_back({"gated", q});
     spec.scratch.push_back({"gqk", q + kv, /*backward_only=*/true});
@@ -67,18 +74,25 @@ SubLayerSpec describe_attention(const ModelConfig& c, std::int64_t window) {
   return spec;
 }
 
-SubLayerSpec describe_delta_net(const ModelConfig& c) {
-  const DeltaNetConfig& d = c.delta_net;
+SubLayerSpec describe_delta_net(const ModelConfig& c, const Dealing& dealing) {
+  const Heads heads = delta_heads(c, dealing);
+  const HeadShare mine = heads.deal(dealing.share);
+  const Cut of_heads = heads.cut(dealing.share, 1), of_values = heads.cut(dealing.share, c.delta_net.value_dim);
+  DeltaNetConfig d = c.delta_net;
+  d.key_heads = mine.key_heads.count;
+  d.value_heads = mine.heads.count;
   const std::int64_t channels = d.channels(), values = d.values(), columns = d.columns();
   const std::int64_t state = d.value_heads * d.key_dim * d.value_dim;
   SubLayerSpec spec;
   spec.kind = SubLayerKind::delta_net;
-  spec.params = {{.linears = projections(d, c.hidden_size)},
-                 {.tensor = "linear_attn.conv1d.weight", .shape = {channels, 1, d.taps}, .decays = true, .of_heads = true},
-                 {.tensor = "linear_attn.dt_bias", .shape = {d.value_heads}, .of_heads = true},
-                 {.tensor = "linear_attn.A_log", .shape = {d.value_heads}, .decays = true, .of_heads = true},
-                 {.tensor = "linear_attn.norm.weight", .shape = {d.value_dim}, .per_head = true},
-                 {.linears = {{"out_proj", "linear_attn.out_proj", c.hidden_size, values, false, Split::columns}}}};
+  spec.heads = mine;
+  spec.params = {
+      {.linears = projections(c, heads, dealing.share)},
+      {.tensor = "linear_attn.conv1d.weight", .rows = channels_of(c, heads, dealing.share), .inner = {1, d.taps}, .decays = true},
+      {.tensor = "linear_attn.dt_bias", .rows = of_heads},
+      {.tensor = "linear_attn.A_log", .rows = of_heads, .decays = true},
+      {.tensor = "linear_attn.norm.weight", .rows = Cut::none(d.value_dim)},
+      {.linears = {LinearSpec::of_columns("out_proj", "linear_attn.out_proj", c.hidden_size, of_values)}}};
   spec.saved = {{.columns = columns},
                 {.columns = d.value_heads, .type = SavedType::statistic},  // g
                 {.columns = d.value_heads, .type = SavedType::statistic},  // beta
@@ -110,11 +124,16 @@ SubLayerSpec describe_experts(const ModelConfig& c) {
   SubLayerSpec spec;
   spec.kind = SubLayerKind::experts;
   const std::string block = e.block + ".", experts = block + "experts";
-  spec.params = {{.linears = {{kRouter, block + kRouter, e.count, hidden}}},
-                 {.linears = {{e.gate, e.gate, inner, hidden}, {e.up, e.up, inner, hidden}},
+  const auto into = [](const std::string& name, const std::string& path, std::int64_t out, std::int64_t in) {
+    return LinearSpec::of_rows(name, path, Cut::none(out), in);
+  };
+  const auto out_of = [&](const std::string& name, const std::string& path, std::int64_t in) {
+    return LinearSpec::of_columns(name, path, hidden, Cut::none(in));
+  };
+  spec.params = {{.linears = {into(kRouter, block + kRouter, e.count, hidden)}},
+                 {.linears = {into(e.gate, e.gate, inner, hidden), into(e.up, e.up, inner, hidden)},
                   .stack = {e.count, k, experts, "gate_up_proj", e.fused}},
-                 {.linears = {{e.down, e.down, hidden, inner, false, Split::columns}},
-                  .stack = {e.count, k, experts, "down_proj", e.fused}}};
+                 {.linears = {out_of(e.down, e.down, inner)}, .stack = {e.count, k, experts, "down_proj", e.fused}}};
   spec.saved = {{.columns = e.count, .type = SavedType::statistic},  // the router's probabilities
                 {.columns = 1, .type = SavedType::statistic},        // log of the sum by which they are divided
                 {.columns = k, .type = SavedType::index},            // a token's experts
@@ -130,10 +149,10 @@ SubLayerSpec describe_experts(const ModelConfig& c) {
   spec.backward.values = 6 * h + 6 * static_cast<double>(e.count) + rows * (7 * h + 12 * i);
   if (shared == 0) return spec;
   // Inserted before the experts' down projection: linears that read the sub-layer's input come first.
-  spec.params.insert(spec.params.begin() + 2, {{.linears = {{"gate_proj", block + "shared_expert.gate_proj", shared, hidden},
-                                                            {"up_proj", block + "shared_expert.up_proj", shared, hidden}}},
-                                               {.linears = {{kSharedRouter, block + kSharedRouter, 1, hidden}}}});
-  spec.params.push_back({.linears = {{"down_proj", block + "shared_expert.down_proj", hidden, shared, false, Split::columns}}});
+  spec.params.insert(spec.params.begin() + 2, {{.linears = {into("gate_proj", block + "shared_expert.gate_proj", shared, hidden),
+                                                            into("up_proj", block + "shared_expert.up_proj", shared, hidden)}},
+                                               {.linears = {into(kSharedRouter, block + kSharedRouter, 1, hidden)}}});
+  spec.params.push_back({.linears = {out_of("down_proj", block + "shared_expert.down_proj", shared)}});
   spec.input_groups = 4;
   spec.saved.push_back({.columns = 2 * shared});
   spec.saved.push_back({.columns = 1});  // the shared expert's gate
@@ -146,13 +165,14 @@ SubLayerSpec describe_experts(const ModelConfig& c) {
   return spec;
 }
 
-SubLayerSpec describe_swiglu(const ModelConfig& c) {
-  const std::int64_t hidden = c.hidden_size, inner = c.intermediate_size;
+SubLayerSpec describe_swiglu(const ModelConfig& c, const Dealing& dealing) {
+  const Cut columns = InnerColumns(c, dealing).cut(dealing.share);
+  const std::int64_t hidden = c.hidden_size, inner = columns.count();
   SubLayerSpec spec;
   spec.kind = SubLayerKind::swiglu;
-  spec.params = {{.linears = {{"gate_proj", "mlp.gate_proj", inner, hidden, c.mlp_bias},
-                              {"up_proj", "mlp.up_proj", inner, hidden, c.mlp_bias}}},
-                 {.linears = {{"down_proj", "mlp.down_proj", hidden, inner, c.mlp_bias, Split::columns}}}};
+  spec.params = {{.linears = {LinearSpec::of_rows("gate_proj", "mlp.gate_proj", columns, hidden, c.mlp_bias),
+                              LinearSpec::of_rows("up_proj", "mlp.up_proj", columns, hidden, c.mlp_bias)}},
+                 {.linears = {LinearSpec::of_columns("down_proj", "mlp.down_proj", hidden, columns, c.mlp_bias)}}};
   spec.saved = {{.columns = 2 * inner}};
   spec.scratch = {{"act", inner}, {"gact", inner, /*backward_only=*/true}};
   const auto h = static_cast<double>(hidden), i = static_cast<double>(inner);
@@ -161,12 +181,13 @@ SubLayerSpec describe_swiglu(const ModelConfig& c) {
   return spec;
 }
 
-SubLayerSpec describe_squared_relu(const ModelConfig& c) {
-  const std::int64_t hidden = c.hidden_size, inner = c.intermediate_size;
+SubLayerSpec describe_squared_relu(const ModelConfig& c, const Dealing& dealing) {
+  const Cut columns = InnerColumns(c, dealing).cut(dealing.share);
+  const std::int64_t hidden = c.hidden_size, inner = columns.count();
   SubLayerSpec spec;
   spec.kind = SubLayerKind::squared_relu;
-  spec.params = {{.linears = {{"up_proj", "mlp.up_proj", inner, hidden, c.mlp_bias}}},
-                 {.linears = {{"down_proj", "mlp.down_proj", hidden, inner, c.mlp_bias, Split::columns}}}};
+  spec.params = {{.linears = {LinearSpec::of_rows("up_proj", "mlp.up_proj", columns, hidden, c.mlp_bias)}},
+                 {.linears = {LinearSpec::of_columns("down_proj", "mlp.down_proj", hidden, columns, c.mlp_bias)}}};
   spec.saved = {{.columns = inner}};
   spec.scratch = {{"act", inner}, {"gact", inner, /*backward_only=*/true}};
   const auto h = static_cast<double>(hidden), i = static_cast<double>(inner);

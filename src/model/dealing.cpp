@@ -1,0 +1,81 @@
+#include "dealing.h"
+
+#include "qft/core/error.h"
+#include "qft/ops/quantized_part.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "adapters/kinds.h"
+#include "base_params.h"
+#include "sublayers/descriptions.h"
+#include <fmt/format.h>
+
+namespace qft::model {
+namespace {
+
+Granule granule_of(const ModelSpec& spec, int layer, const std::string& prefix, const LinearSpec& linear,
+                   const WeightStorage& weight_storage) {
+  Granule granule;
+  const std::string path = linear.path + ".weight", name = prefix + path;
+  const ops::Quantization kind = weight_storage.format_of(name);
+  if (is_packed(spec, name, trains(spec, layer, path, name), kind)) {
+    const auto steps = ops::part_steps(ops::QuantizedLayout::of(kind, linear.rows.whole, linear.columns.whole));
+    granule = {steps.rows, steps.columns, fmt::format("{} is kept as {}", linear.path, ops::describe(kind))};
+  }
+  if (linear.split == Split::rows) {
+    granule.columns = 1;
+  } else if (const AdapterKind* adapter = kind_of(spec.adapter)) {
+    const std::int64_t block = adapter->input_block(spec.adapter, prefix + linear.path, linear.columns.whole);
+    granule.columns = std::lcm(granule.columns, block);
+    if (block > 1)
+      granule.why +=
+          fmt::format("{}{} wraps {} in blocks of {}", granule.why.empty() ? "" : ", ", adapter->name, linear.path, block);
+  }
+  if (linear.split == Split::columns) granule.rows = 1;
+  return granule;
+}
+
+/// Returns everything that tensor ranks share.
+std::vector<Shared> shared_of(const ModelSpec& spec, const WeightStorage& weight_storage) {
+  const std::int64_t rows = spec.config.vocab_size;
+  std::vector<Shared> all{{fmt::format("the {} rows of the vocabulary", rows), [rows](int ranks) { return rows >= ranks; }}};
+  for (int i = 0; i < spec.config.num_layers; ++i)
+    for (Shared& shared : shared_of_layer(spec.config, i, dealing_of(spec, i, {}, weight_storage)))
+      all.push_back(std::move(shared));
+  return all;
+}
+
+}  // namespace
+
+Dealing dealing_of(const ModelSpec& spec, int index, Share share, const WeightStorage& weight_storage) {
+  const std::string prefix = layer_prefix(spec.config, index);
+  Dealing dealing{share, prefix};
+  for (const SubLayerSpec& sublayer : describe_layer(spec.config, index)) {
+    if (sublayer.kind == SubLayerKind::experts) continue;
+    for (const ParamGroup* group : sublayer.linears())
+      for (const LinearSpec& linear : group->linears)
+        dealing.granules[linear.path] = granule_of(spec, index, prefix, linear, weight_storage);
+  }
+  return dealing;
+}
+
+Cut vocabulary_rows(const ModelConfig& config, Share share) {
+  return Cut::dealt(config.vocab_size, 1, share, "the vocabulary");
+}
+
+void ModelSpec::require_share(int ranks, const WeightStorage& weight_storage) const {
+  const std::vector<Shared> all = shared_of(*this, weight_storage);
+  const auto fit = [&](int n) { return std::ranges::all_of(all, [n](const Shared& shared) { return shared.fits(n); }); };
+  const auto bad = std::ranges::find_if(all, [ranks](const Shared& shared) { return !shared.fits(ranks); });
+  if (bad == all.end()) return;
+  int fewer = ranks, more = ranks;
+  while (fewer > 1 && !fit(fewer)) --fewer;
+  const auto most = static_cast<int>(std::max(config.num_heads, config.delta_net.key_heads));
+  while (more <= most && !fit(more)) ++more;
+  fail_config("tensor_parallel: {} ranks cannot share {}: set tensor_parallel to {}{}", ranks, bad->what, fewer,
+              more <= most ? fmt::format(" or {}", more) : "");
+}
+
+}  // namespace qft::model

@@ -1,0 +1,55 @@
+// What tensor ranks share of a layer: the heads of its attention or delta net, and the inner columns of its dense feed-forward.
+// Experts are not shared: every rank has all of them. Private to model.
+#pragma once
+
+#include "qft/model/config.h"
+#include "qft/model/share.h"
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace qft::model {
+
+/// A linear's weight is cut only at multiples of these numbers of rows and columns.
+struct Granule {
+  std::int64_t rows = 1, columns = 1;
+  std::string why = {};  ///< "self_attn.o_proj is kept as nf4"
+};
+
+/// How tensor ranks share a layer.
+struct Dealing {
+  Share share = {};
+  std::string layer = {};                                     ///< for errors: "model.layers.3."
+  std::map<std::string, Granule, std::less<>> granules = {};  ///< by the linear's path, if not 1 x 1
+
+  Granule granule_of(std::string_view path) const;
+};
+
+/// Returns the outputs of q_proj for a head: with gates, the head's gate follows its q.
+std::int64_t asked_dim(const ModelConfig& config);
+Heads attention_heads(const ModelConfig& config, const Dealing& dealing);
+Heads delta_heads(const ModelConfig& config, const Dealing& dealing);
+
+/// The columns between a dense feed-forward's linears.
+struct InnerColumns {
+  std::string what;
+  std::int64_t count = 0, granule = 1;
+
+  InnerColumns(const ModelConfig& config, const Dealing& dealing);
+  bool fit(int ranks) const { return (count + granule - 1) / granule >= ranks; }
+  Cut cut(Share share) const { return Cut::dealt(count, granule, share, what); }
+};
+
+/// Something that tensor ranks share, and whether so many can.
+struct Shared {
+  std::string what;  ///< for errors: "the 40 inner columns of model.layers.0.mlp"
+  std::function<bool(int ranks)> fits;
+};
+/// Returns everything that tensor ranks share of layer `index`.
+std::vector<Shared> shared_of_layer(const ModelConfig& config, int index, const Dealing& dealing);
+
+}  // namespace qft::model
