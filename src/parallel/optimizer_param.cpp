@@ -69,8 +69,8 @@ optim::FlatParams owned_params(const model::UnitSpec& unit, const at::Tensor& we
   for (const auto& p : unit.params) {
     if (!p.trainable) continue;
     const optim::Param param = optimizer_param(p);
-    flat.segments.push_back(
-        {p.offset, p.offset + p.numel, p.lr_factor, p.weight_decay ? 1.0 : 0.0, param, param.cut ? p.boxes : std::vector<Box>{}});
+    flat.segments.push_back({p.offset, p.offset + p.numel, p.lr_factor, p.weight_decay ? 1.0 : 0.0, param,
+                             param.cut ? p.boxes : std::vector<Box>{}, p.whole_offset});
   }
   return flat;
 }
