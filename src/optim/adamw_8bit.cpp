@@ -1,7 +1,7 @@
 // AdamW with moments stored as 8-bit codes between steps. Each block of 256 elements, counted in its tensor, stores its largest
 // magnitude in fp32 next to codes of the dynamic map. Tensors that bitsandbytes keeps in fp32 (small tensors and embeddings) are
 // fp32 here too. A block that is cut between slices has the magnitude of the whole block on each of their ranks. If tensor ranks
-// hold boxes of a tensor, its owner updates it, because a box may cut every block.
+// hold boxes that cut blocks, which boxes of columns do to every block, the tensor's owner updates it.
 #include "qft/comm/communicator.h"
 #include "qft/ops/dynamic_map.h"
 
@@ -90,13 +90,14 @@ class AdamW8bit : public Rule {
   void agree(const Slices& slices) override {
     const std::vector<Cut> cuts = std::exchange(cuts_, {});
     if (slices.count() == 1) return;
-    // One row per slice: at most one of the blocks that begin in a slice continues in the next.
-    const std::int64_t ranks = slices.count();
-    const at::Tensor all = at::zeros({std::ssize(slices.chunks) * ranks, static_cast<std::int64_t>(kMoments)},
+    // One row per slice of each tensor rank: at most one of the blocks that begin in a slice continues in the next.
+    const std::int64_t tensor_rank = slices.comm->rank() % slices.tensor_ranks;
+    const at::Tensor all = at::zeros({std::ssize(slices.chunks) * slices.comm->size(), static_cast<std::int64_t>(kMoments)},
                                      at::TensorOptions().dtype(at::kFloat).device(slices.device));
     const auto place = [&](const Cut& cut) {
-      const auto buffer = static_cast<std::int64_t>(cut.buffer);
-      return all[buffer * ranks + cut.position / slices.chunks[cut.buffer]][static_cast<std::int64_t>(cut.moment)];
+      const std::int64_t slice =
+          static_cast<std::int64_t>(cut.buffer) * slices.count() + cut.position / slices.chunks[cut.buffer];
+      return all[slice * slices.tensor_ranks + tensor_rank][static_cast<std::int64_t>(cut.moment)];
     };
     for (const Cut& cut : cuts) place(cut).copy_(cut.largest[0]);
     slices.comm->all_reduce(all.data_ptr(), static_cast<std::size_t>(all.numel()), DType::f32, comm::ReduceOp::max);
@@ -169,7 +170,8 @@ bool has_codes(const Param& param) {
 }
 
 bool adamw_8bit_whole(const Param& param) {
-  return param.cut && has_codes(param);
+  const bool whole_blocks = param.cut == Param::Cut::rows && param.numel() / param.shape[0] % kBlock == 0;
+  return param.is_cut() && !whole_blocks && has_codes(param);
 }
 
 std::vector<StateSpec> adamw_8bit_state(const Param& param, const Hyper& /*hyper*/, const Precision& precision) {

@@ -6,6 +6,18 @@
 
 namespace qft::parallel {
 
+namespace {
+
+optim::Param::Cut cut_of(const model::ParamSpec& param) {
+  if (param.is_whole()) return optim::Param::Cut::none;
+  const bool whole_rows = std::all_of(param.boxes.begin(), param.boxes.end(), [&](const Box& box) {
+    return std::equal(box.extent.begin() + 1, box.extent.end(), param.shape.begin() + 1, param.shape.end());
+  });
+  return whole_rows ? optim::Param::Cut::rows : optim::Param::Cut::columns;
+}
+
+}  // namespace
+
 optim::Param optimizer_param(const model::ParamSpec& param) {
   using Place = optim::Param::Place;
   const bool of_experts = !param.parts.empty() || param.experts_last || param.path.find(".experts.") != std::string::npos;
@@ -13,7 +25,7 @@ optim::Param optimizer_param(const model::ParamSpec& param) {
           param.path == model::kEmbedTokens ? Place::embedding
           : param.path == model::kLmHead    ? Place::head
                                             : Place::layer,
-          !param.is_whole()};
+          cut_of(param)};
 }
 
 std::int64_t state_bytes(const optim::RuleSpec& rule, const optim::Hyper& hyper, const optim::Precision& precision,
@@ -24,8 +36,11 @@ std::int64_t state_bytes(const optim::RuleSpec& rule, const optim::Hyper& hyper,
   for (const model::ParamSpec& p : unit.params) {
     if (!p.trainable) continue;
     const optim::Param param = optimizer_param(p);
+    const double local = static_cast<double>(p.numel) / static_cast<double>(param.numel());
     for (const optim::StateSpec& s : rule.states(param, hyper, precision))
-      bytes += s.block_size == 0 ? s.bytes() / tensor_ranks : param.cut ? s.bytes() / param.numel() * p.numel : s.bytes();
+      bytes += s.block_size == 0 ? s.bytes() / tensor_ranks
+               : param.is_cut()  ? static_cast<std::int64_t>(static_cast<double>(s.bytes()) * local)
+                                 : s.bytes();
   }
   return static_cast<std::int64_t>(static_cast<double>(bytes) * static_cast<double>(length) /
                                    static_cast<double>(unit.trainable_numel));
@@ -70,7 +85,7 @@ optim::FlatParams owned_params(const model::UnitSpec& unit, const at::Tensor& we
     if (!p.trainable) continue;
     const optim::Param param = optimizer_param(p);
     flat.segments.push_back({p.offset, p.offset + p.numel, p.lr_factor, p.weight_decay ? 1.0 : 0.0, param,
-                             param.cut ? p.boxes : std::vector<Box>{}, p.whole_offset});
+                             param.is_cut() ? p.boxes : std::vector<Box>{}, p.whole_offset});
   }
   return flat;
 }

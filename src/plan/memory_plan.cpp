@@ -262,7 +262,7 @@ std::int64_t travelling(const RunPlan& run, const optim::Param& param) {
   const std::int64_t numel = param.numel(), ranks = run.sharding.tensor_ranks;
   if (run.sharding.shard_ranks * ranks == 1) return 0;
   if (ranks == 1) return numel * kThereAndBack;
-  return param.cut ? numel * kThereAndBack + numel / ranks : numel * (kThereAndBack + ranks);
+  return param.is_cut() ? numel * kThereAndBack + numel / ranks : numel * (kThereAndBack + ranks);
 }
 
 /// Temporary bytes of an update of whole parameters: the transfers of one, and the computation of one of its matrices.

@@ -46,19 +46,16 @@ HeldState held_master(const model::ParamSpec& p, const model::Shard& shard, int 
           unit};
 }
 
-/// Elementwise state is laid out like its parameter. Its owner has the whole of a state with block_size 0, and saves it.
+/// The owner of a state that belongs to the whole tensor has and saves all of it.
 HeldState held_state(const model::ParamSpec& p, optim::HeldState state, int unit) {
-  const bool alike = state.spec.block_size == 1;
   const bool by_owner = state.spec.block_size == 0;
-  QFT_ASSERT(alike || by_owner || p.is_whole(), "'{}' is split into boxes, but its optimizer state is not", p.name);
   const auto begin = static_cast<std::uint64_t>(state.begin);
-  return {
-      {state_name(state.spec, p), device::dtype_of(state.spec.type), alike ? p.shape : state.spec.shape,
-       alike ? p.boxes.front() : Box::whole(state.spec.shape), begin, begin + static_cast<std::uint64_t>(state.values.numel())},
-      std::move(state.values),
-      by_owner || p.first_holder,
-      unit,
-      state.shared};
+  return {{state_name(state.spec, p), device::dtype_of(state.spec.type), state.spec.shape,
+           state.spec.boxes_of(p.shape, p.boxes).front(), begin, begin + static_cast<std::uint64_t>(state.values.numel())},
+          std::move(state.values),
+          by_owner || p.first_holder,
+          unit,
+          state.shared};
 }
 
 std::vector<HeldState> held_states(engine::Instance& instance) {

@@ -50,6 +50,8 @@ const std::vector<Tensor>& tensors() {
       {"stack", {{3, 9, 8}, true}},
       {"convolution", {{26, 1, 4}}, Cutting::bands},
       {"large_rows", {{301, 19}}, Cutting::rows},
+      {"rows_of_blocks", {{37, 256}}, Cutting::rows},
+      {"bands_of_blocks", {{27, 512}}, Cutting::bands},
       {"large_columns", {{61, 83}}, Cutting::columns},
       {"large_bands", {{105, 53}}, Cutting::bands},
       {"large_whole", {{71, 67}}},
@@ -112,7 +114,8 @@ Unit unit_of(int rank, int ranks, int slices) {
     segment.end = unit.numel + most;
     segment.begin = segment.end - static_cast<std::int64_t>(elements(segment.boxes));
     segment.param = tensor.param;
-    segment.param.cut = segment.boxes != std::vector{Box::whole(tensor.param.shape)};
+    if (segment.boxes != std::vector{Box::whole(tensor.param.shape)})
+      segment.param.cut = tensor.cutting == Cutting::columns ? Param::Cut::columns : Param::Cut::rows;
     if (tensor.param.shape.size() == 1) segment.decay_factor = 0.0;
     if (tensor.cutting == Cutting::columns) segment.lr_factor = 0.5;
     segment.number = number;
@@ -186,11 +189,12 @@ class Side {
 };
 
 /// Returns the elements [begin, end) of the boxes, from the whole tensor.
-at::Tensor of_boxes(const at::Tensor& whole, const Segment& s, std::int64_t begin, std::int64_t end) {
+at::Tensor of_boxes(const at::Tensor& whole, const std::vector<Box>& boxes, const Shape& shape, std::int64_t begin,
+                    std::int64_t end) {
   const at::Tensor flat = whole.view(-1), indices = at::zeros({end - begin}, at::kLong);
   for (std::int64_t i = begin; i < end; ++i)
     indices.data_ptr<std::int64_t>()[i - begin] =
-        static_cast<std::int64_t>(index_in_whole(s.boxes, s.param.shape, static_cast<std::uint64_t>(i)));
+        static_cast<std::int64_t>(index_in_whole(boxes, shape, static_cast<std::uint64_t>(i)));
   return flat.index_select(0, indices);
 }
 
@@ -215,10 +219,11 @@ void compare_states(const Side& ours, const Side& one, std::size_t unit, std::si
       EXPECT_TRUE(alike(held[k].values, expected[k].values.view(-1)));
     } else if (held[k].spec.block_size == 1) {
       ASSERT_EQ(n, end - begin);
-      EXPECT_TRUE(alike(held[k].values, of_boxes(expected[k].values, mine, begin, end)));
+      EXPECT_TRUE(alike(held[k].values, of_boxes(expected[k].values, mine.boxes, mine.param.shape, begin, end)));
     } else {
-      EXPECT_FALSE(mine.param.cut);
-      EXPECT_TRUE(alike(held[k].values, expected[k].values.narrow(0, n > 0 ? held[k].begin : 0, n)));
+      const auto boxes = held[k].spec.boxes_of(mine.param.shape, mine.boxes);
+      EXPECT_TRUE(
+          alike(held[k].values, of_boxes(expected[k].values, boxes, held[k].spec.shape, held[k].begin, held[k].begin + n)));
     }
   }
 }
@@ -253,7 +258,8 @@ void compare_with_one_rank(const RuleSpec& rule, const Hyper& hyper, int tensor_
     for (std::size_t i = 0; i < tensors().size(); ++i) {
       SCOPED_TRACE(fmt::format("{} of unit {}", tensors()[i].name, u));
       const auto [begin, end] = ours.range(i);
-      const at::Tensor expected = of_boxes(one.master(u, i), ours.unit().segments[i], begin, end);
+      const Segment& s = ours.unit().segments[i];
+      const at::Tensor expected = of_boxes(one.master(u, i), s.boxes, s.param.shape, begin, end);
       EXPECT_TRUE(alike(ours.master(u, i), expected));
       compare_states(ours, one, u, i);
     }
@@ -282,7 +288,7 @@ std::string error_with(const std::vector<Box>& mine, const Shape& shape) {
   const at::Tensor weights = at::zeros({n}, at::kDouble), grads = at::zeros({n}, at::kDouble);
   Segment segment{0, n};
   segment.param = {shape};
-  segment.param.cut = true;
+  segment.param.cut = Param::Cut::rows;
   segment.boxes = mine;
   try {
     Optimizer(rule_of("muon"), {{"unit", weights, grads, {segment}}}, {}, Precision::fp64(), &world(), world().size());

@@ -34,8 +34,10 @@ struct Param {
   Shape shape = {};    ///< of the whole tensor: [rows, columns] of a matrix; [matrices, rows, columns] of a stack
   bool stack = false;  ///< for three dimensions: the first counts matrices, as for experts
   Place place = Place::layer;
-  bool cut = false;  ///< each tensor rank holds only boxes of it
+  /// How each tensor rank holds only boxes of it: boxes of its rows, along the first dimension, have everything of a row.
+  enum class Cut : std::uint8_t { none, rows, columns } cut = Cut::none;
 
+  bool is_cut() const { return cut != Cut::none; }
   bool is_matrix() const { return shape.size() == 2 || (shape.size() == 3 && stack); }
   std::int64_t numel() const;
   /// Returns [matrices, rows, columns] for a matrix or stack, [1, 1, elements] for others.
@@ -48,7 +50,7 @@ struct Segment {
   double lr_factor = 1.0;
   double decay_factor = 1.0;    ///< 0 for norms and biases
   Param param = {};             ///< no shape: a vector
-  std::vector<Box> boxes = {};  ///< if Param::cut: this rank's, which lie one after the other in the range
+  std::vector<Box> boxes = {};  ///< if the parameter is cut: this rank's, which lie one after the other in the range
   std::int64_t number = -1;     ///< unique in the unit, the same on any number of ranks; -1: `begin`
 };
 
@@ -63,6 +65,9 @@ struct StateSpec {
 
   std::int64_t numel() const;
   std::int64_t bytes() const;
+  /// Returns the boxes of the state that belong to these boxes of a parameter of this shape, one after the other: all of it if
+  /// its owner holds it. Blocks must not be cut by the boxes.
+  std::vector<Box> boxes_of(const Shape& param, const std::vector<Box>& boxes) const;
 };
 
 /// One step of a part of one segment. The tensors are 1-D, contiguous and of equal length; all except `copy` are on one device.
