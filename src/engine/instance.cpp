@@ -141,12 +141,11 @@ std::unique_ptr<Instance> Instance::build(plan::RunPlan run, comm::Communicator&
                                                    p.sharding.bucket_bytes, sharing);
   m.optimizer_index_.assign(m.spec_.units.size(), -1);
   if (p.training) {
-    parallel::require_whole_parameters(*p.rule, p.hyper, p.precision, m.spec_);
     int next = 0;
     for (std::size_t u = 0; u < m.spec_.units.size(); ++u)
       if (m.spec_.units[u].trainable_numel > 0) m.optimizer_index_[u] = next++;
-    m.optimizer_ = std::make_unique<optim::Optimizer>(*p.rule, m.store_->owned(), p.hyper, p.precision,
-                                                      layout.strategy().sharded() ? &slices : nullptr);
+    m.optimizer_ = std::make_unique<optim::Optimizer>(*p.rule, m.store_->owned(), p.hyper, p.precision, &groups.owners(),
+                                                      groups.mesh().degree(comm::Axis::tensor));
   }
   m.executor_ = std::make_unique<parallel::Executor>(*m.transformer_, *m.store_, groups, p.schedule, p.random, p.diagnostics);
   return self;

@@ -2,6 +2,7 @@
 
 #include "qft/core/error.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -14,6 +15,12 @@ std::int64_t& end_of(UnitSpec& unit, Part part) {
 
 std::int64_t product(const Shape& shape) {
   return static_cast<std::int64_t>(Box::whole(shape).elements());
+}
+
+/// Returns where the unit's parameters of a part would end if one rank held the whole tensors.
+std::int64_t whole_end(const UnitSpec& unit, Part part) {
+  const auto last = std::find_if(unit.params.rbegin(), unit.params.rend(), [&](const ParamSpec& p) { return p.part() == part; });
+  return last == unit.params.rend() ? 0 : last->whole_offset + product(last->shape);
 }
 
 }  // namespace
@@ -55,6 +62,8 @@ void place(UnitSpec& unit, std::vector<ParamSpec> group) {
   first = aligned(first);
   for (const ParamSpec& p : group) end_of(unit, p.part()) += product(p.largest_shape) - p.numel;
   for (ParamSpec& p : group) {
+    p.whole_offset = whole_end(unit, p.part());
+    if (&p == &group.front()) p.whole_offset = aligned(p.whole_offset);
     p.offset = std::exchange(end_of(unit, p.part()), end_of(unit, p.part()) + p.numel);
     p.packed_offset = std::exchange(unit.packed_bytes, unit.packed_bytes + p.packed_bytes());
     p.derived_offset = std::exchange(unit.derived_numel, unit.derived_numel + p.derived_numel);

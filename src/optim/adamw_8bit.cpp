@@ -1,6 +1,7 @@
 // AdamW with moments stored as 8-bit codes between steps. Each block of 256 elements, counted in its tensor, stores its largest
 // magnitude in fp32 next to codes of the dynamic map. Tensors that bitsandbytes keeps in fp32 (small tensors and embeddings) are
-// fp32 here too. A block that is cut between ranks has the magnitude of the whole block on each of them.
+// fp32 here too. A block that is cut between slices has the magnitude of the whole block on each of their ranks. If tensor ranks
+// hold boxes that cut blocks, which boxes of columns do to every block, the tensor's owner updates it.
 #include "qft/comm/communicator.h"
 #include "qft/ops/dynamic_map.h"
 
@@ -66,16 +67,37 @@ class AdamW8bit : public Rule {
     return false;
   }
 
+  /// The value to subtract is AdamW's step, with the learning rate 1, from weights that are 0.
+  void compute_update(const WholeUpdate& whole) override {
+    const at::Tensor values = whole.values.view(-1);
+    for (std::int64_t begin = 0; begin < values.numel(); begin += kPieceBlocks * kBlock) {
+      const std::int64_t count = std::min(kPieceBlocks * kBlock, values.numel() - begin);
+      Update u;
+      u.grads = values.narrow(0, begin, count);
+      u.master = at::zeros({count}, values.options().dtype(at::toOpMathType(values.scalar_type())));
+      for (std::size_t k = 0; k < kMoments; ++k) u.state.push_back(whole.state[k].view(-1).narrow(0, begin, count));
+      for (std::size_t k = 0; k < kMoments; ++k)
+        u.state.push_back(whole.state[kMoments + k].narrow(0, begin / kBlock, (count + kBlock - 1) / kBlock));
+      u.learning_rate = 1.0;
+      u.step = whole.step;
+      u.first = begin;
+      u.numel = values.numel();
+      step(u, 0, count);
+      u.grads.copy_(u.master.neg_());
+    }
+  }
+
   void agree(const Slices& slices) override {
     const std::vector<Cut> cuts = std::exchange(cuts_, {});
-    if (!slices.shared()) return;
-    // One row per slice: at most one of the blocks that begin in a slice continues in the next.
-    const auto ranks = static_cast<std::int64_t>(slices.comm->size());
-    const at::Tensor all = at::zeros({std::ssize(slices.chunks) * ranks, static_cast<std::int64_t>(kMoments)},
+    if (slices.count() == 1) return;
+    // One row per slice of each tensor rank: at most one of the blocks that begin in a slice continues in the next.
+    const std::int64_t tensor_rank = slices.comm->rank() % slices.tensor_ranks;
+    const at::Tensor all = at::zeros({std::ssize(slices.chunks) * slices.comm->size(), static_cast<std::int64_t>(kMoments)},
                                      at::TensorOptions().dtype(at::kFloat).device(slices.device));
     const auto place = [&](const Cut& cut) {
-      const auto buffer = static_cast<std::int64_t>(cut.buffer);
-      return all[buffer * ranks + cut.position / slices.chunks[cut.buffer]][static_cast<std::int64_t>(cut.moment)];
+      const std::int64_t slice =
+          static_cast<std::int64_t>(cut.buffer) * slices.count() + cut.position / slices.chunks[cut.buffer];
+      return all[slice * slices.tensor_ranks + tensor_rank][static_cast<std::int64_t>(cut.moment)];
     };
     for (const Cut& cut : cuts) place(cut).copy_(cut.largest[0]);
     slices.comm->all_reduce(all.data_ptr(), static_cast<std::size_t>(all.numel()), DType::f32, comm::ReduceOp::max);
@@ -143,23 +165,32 @@ class AdamW8bit : public Rule {
   std::vector<Cut> cuts_;
 };
 
+bool has_codes(const Param& param) {
+  return param.numel() >= kLeast && param.place != Param::Place::embedding;
+}
+
+bool adamw_8bit_whole(const Param& param) {
+  const bool whole_blocks = param.cut == Param::Cut::rows && param.numel() / param.shape[0] % kBlock == 0;
+  return param.is_cut() && !whole_blocks && has_codes(param);
+}
+
 std::vector<StateSpec> adamw_8bit_state(const Param& param, const Hyper& /*hyper*/, const Precision& precision) {
-  const std::int64_t numel = param.numel();
-  if (numel < kLeast || param.place == Param::Place::embedding) {
+  if (!has_codes(param)) {
     const at::ScalarType type = precision.state == at::kDouble ? at::kDouble : at::kFloat;
     return {{"exp_avg", type, param.shape}, {"exp_avg_sq", type, param.shape}};
   }
-  const Shape blocks = {(numel + kBlock - 1) / kBlock};
-  return {{"exp_avg", at::kByte, param.shape},
-          {"exp_avg_sq", at::kByte, param.shape},
-          {"exp_avg_absmax", at::kFloat, blocks, kBlock},
-          {"exp_avg_sq_absmax", at::kFloat, blocks, kBlock}};
+  const Shape blocks = {(param.numel() + kBlock - 1) / kBlock};
+  const bool by_owner = adamw_8bit_whole(param);
+  return {{"exp_avg", at::kByte, param.shape, by_owner ? 0 : 1},
+          {"exp_avg_sq", at::kByte, param.shape, by_owner ? 0 : 1},
+          {"exp_avg_absmax", at::kFloat, blocks, by_owner ? 0 : kBlock},
+          {"exp_avg_sq_absmax", at::kFloat, blocks, by_owner ? 0 : kBlock}};
 }
 
 }  // namespace
 
 RuleSpec adamw_8bit_rule() {
-  return {.make = make_rule<AdamW8bit>, .state_of = adamw_8bit_state};
+  return {.make = make_rule<AdamW8bit>, .state_of = adamw_8bit_state, .whole = adamw_8bit_whole};
 }
 
 }  // namespace qft::optim

@@ -19,7 +19,7 @@ bool Optimizer::Buffer::has_whole() const {
 }
 
 Optimizer::Optimizer(const RuleSpec& rule, std::vector<FlatParams> params, const Hyper& hyper, const Precision& precision,
-                     comm::Communicator* ranks)
+                     comm::Communicator* ranks, int tensor_ranks)
     : spec_(rule), hyper_(hyper), precision_(precision), rule_(rule.make(hyper)), params_(std::move(params)) {
   hyper.args.require_only(rule.args, rule.name);
   for (std::size_t i = 0; i < params_.size(); ++i) {
@@ -30,6 +30,7 @@ Optimizer::Optimizer(const RuleSpec& rule, std::vector<FlatParams> params, const
   }
   if (!params_.empty()) slices_.device = params_[0].grads.device();
   if (ranks != nullptr) slices_.comm = slices_.device.is_cpu() ? &ranks->host() : ranks;
+  slices_.tensor_ranks = tensor_ranks;
   if (spec_.whole != nullptr) assign_owners();
 }
 
@@ -92,8 +93,13 @@ void Optimizer::assign_owners() {
   std::vector<Owned> all;
   for (std::size_t i = 0; i < params_.size(); ++i)
     for (std::size_t s = 0; s < params_[i].segments.size(); ++s)
-      if (const Segment& segment = params_[i].segments[s]; spec_.whole(segment.param))
-        all.push_back({i, s, segment.begin, segment.end, segment.param.as_stack()});
+      if (const Segment& x = params_[i].segments[s]; spec_.whole(x.param))
+        all.push_back({i,
+                       s,
+                       x.param.shape,
+                       x.param.as_stack(),
+                       {{x.begin, x.end, x.boxes.empty() ? std::vector<Box>{Box::whole(x.param.shape)} : x.boxes}}});
+  if (all.empty()) return;
   owners_ = std::make_unique<Owners>(std::move(all), slices_);
   for (Owned& owned : owners_->all())
     if (owners_->is_mine(owned))
@@ -127,8 +133,9 @@ void Optimizer::step_whole(double learning_rate, double grad_scale) {
     return params_[owned.buffer].grads.narrow(0, begin < end ? begin : 0, std::max<std::int64_t>(0, end - begin));
   };
   owners_->update_owned(part, [&](const Owned& owned, const at::Tensor& values) {
-    const std::uint64_t parameter = (std::uint64_t{owned.buffer} << 40) + static_cast<std::uint64_t>(owned.begin);
-    rule_->compute_update({values, owned.state, steps_, parameter});
+    const Segment& segment = params_[owned.buffer].segments[owned.segment];
+    const auto number = static_cast<std::uint64_t>(segment.number < 0 ? segment.begin : segment.number);
+    rule_->compute_update({values, owned.state, steps_, (std::uint64_t{owned.buffer} << 40) + number});
   });
   for (std::size_t i = 0; i < params_.size(); ++i) {
     if (!buffers_[i].has_whole()) continue;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <vector>
 
+#include "tensor_parts.h"
 #include <ATen/core/Tensor.h>
 
 namespace qft::optim {
@@ -16,16 +17,17 @@ namespace qft::optim {
 /// A parameter with an owner.
 struct Owned {
   std::size_t buffer = 0, segment = 0;  ///< index of the FlatParams, and of its segment
-  std::int64_t begin = 0, end = 0;      ///< range in the unit's buffer
-  Shape stack;                          ///< Param::as_stack()
+  Shape shape, stack;                   ///< of the whole tensor; Param::as_stack()
+  std::vector<TensorPart> parts;        ///< by tensor rank
   int owner = 0;
   std::vector<at::Tensor> state = {};  ///< on the owner: states with StateSpec::block_size 0
+
+  std::int64_t numel() const;
 };
 
 class Owners {
  public:
-  Owners() = default;
-  /// `all` must be the same on every rank. Not collective.
+  /// `all`: each with this rank's part alone; otherwise the same on every rank. Collective if there are tensor ranks.
   Owners(std::vector<Owned> all, Slices slices);
 
   const std::vector<Owned>& all() const { return all_; }
@@ -37,17 +39,33 @@ class Owners {
   /// Receives the gradients in `values` [stack] and replaces them by the values to send back.
   using Body = std::function<void(const Owned&, const at::Tensor& values)>;
   /// Calls `body` with the whole gradients of each parameter that this rank owns, and writes the results to every rank's parts.
-  /// Sends only a few parameters at a time. Collective.
+  /// Of tensor ranks with the same boxes, the first one's gradients are taken. Sends only a few parameters at a time. Collective.
   void update_owned(const Part& part, const Body& body);
 
  private:
+  enum class Way : std::uint8_t { to_owners, back };
+  /// Elements that this rank sends to each owner, and that it receives from each rank; on the way back the other way round.
+  struct Counts {
+    std::vector<std::size_t> mine, theirs;
+    bool operator==(const Counts&) const = default;
+  };
+
+  void find_parts();
+  void make_rounds();
   void assign_owners();
-  std::int64_t length_on(int rank, const Owned& owned) const;
-  void exchange(std::size_t first, std::size_t last, const Part& part, const Body& body);
+  int ranks() const;
+  std::int64_t length_on(int rank, const Owned& owned, Way way) const;
+  Counts counts(std::size_t round, Way way) const;
+  /// Calls use(owned, place) with the place of this rank's part in `buffer`, in the order of the owners.
+  template <class Use>
+  void for_my_parts(std::size_t round, Way way, const at::Tensor& buffer, const Use& use) const;
+  void exchange(std::size_t round, const Part& part, const Body& body);
+  void update(std::size_t round, const at::Tensor& received, const Counts& there, const at::Tensor& answers, const Counts& back,
+              const Body& body) const;
 
   std::vector<Owned> all_;
   Slices slices_;
-  std::vector<std::size_t> rounds_;  ///< begin of each round, and the end
+  std::vector<std::size_t> rounds_;  ///< if shared: begin of each round, and the end
 };
 
 }  // namespace qft::optim

@@ -38,12 +38,26 @@ std::int64_t StateSpec::bytes() const {
   return numel() * static_cast<std::int64_t>(c10::elementSize(type));
 }
 
+std::vector<Box> StateSpec::boxes_of(const Shape& param, const std::vector<Box>& boxes) const {
+  if (block_size == 1) return boxes;
+  const Box all = Box::whole(shape);
+  if (block_size == 0 || boxes == std::vector{Box::whole(param)}) return {all};
+  const std::int64_t row = product({param.begin() + 1, param.end()});
+  std::vector<Box> blocks;
+  for (const Box& box : boxes) blocks.push_back({{box.start[0] * row / block_size}, {box.extent[0] * row / block_size}});
+  return blocks;
+}
+
 bool of_layer(const Param& param) {
   return param.is_matrix() && param.place == Param::Place::layer;
 }
 
 bool Slices::shared() const {
   return comm != nullptr && comm->size() > 1;
+}
+
+int Slices::count() const {
+  return comm == nullptr ? 1 : comm->size() / tensor_ranks;
 }
 
 std::vector<StateSpec> elementwise(std::span<const std::string_view> names, const Param& param, const Precision& precision) {

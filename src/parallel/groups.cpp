@@ -23,13 +23,14 @@ constexpr Axes kEveryAxis = {Axis::replicate, Axis::pipeline, Axis::shard, Axis:
 
 constexpr std::array<GroupRow, kPurposes> kGroups = {{
     // clang-format off
-    // name     if sharded                    if whole                          buffers on the device
-    {"all",    kEveryAxis,                   kEveryAxis,                       false},
-    {"data",   comm::kDataAxes,              comm::kDataAxes,                  false},
-    {"slices", {Axis::shard, Axis::context}, {},                               true},
-    {"copies", {Axis::replicate},            {Axis::replicate, Axis::context}, true},
-    {"heads",  {Axis::context},              {Axis::context},                  true},
-    {"tensor", {Axis::tensor},               {Axis::tensor},                   true},
+    // name     if sharded                                  if whole                          buffers on the device
+    {"all",    kEveryAxis,                                 kEveryAxis,                       false},
+    {"data",   comm::kDataAxes,                            comm::kDataAxes,                  false},
+    {"slices", {Axis::shard, Axis::context},               {},                               true},
+    {"copies", {Axis::replicate},                          {Axis::replicate, Axis::context}, true},
+    {"heads",  {Axis::context},                            {Axis::context},                  true},
+    {"tensor", {Axis::tensor},                             {Axis::tensor},                   true},
+    {"owners", {Axis::shard, Axis::context, Axis::tensor}, {Axis::tensor},                   true},
     // clang-format on
 }};
 

@@ -1,47 +1,47 @@
 #include "qft/parallel/optimizer_param.h"
 
-#include "qft/core/error.h"
 #include "qft/optim/square_sum.h"
 
 #include <algorithm>
 
-#include <fmt/ranges.h>
-
 namespace qft::parallel {
+
+namespace {
+
+optim::Param::Cut cut_of(const model::ParamSpec& param) {
+  if (param.is_whole()) return optim::Param::Cut::none;
+  const bool whole_rows = std::all_of(param.boxes.begin(), param.boxes.end(), [&](const Box& box) {
+    return std::equal(box.extent.begin() + 1, box.extent.end(), param.shape.begin() + 1, param.shape.end());
+  });
+  return whole_rows ? optim::Param::Cut::rows : optim::Param::Cut::columns;
+}
+
+}  // namespace
 
 optim::Param optimizer_param(const model::ParamSpec& param) {
   using Place = optim::Param::Place;
   const bool of_experts = !param.parts.empty() || param.experts_last || param.path.find(".experts.") != std::string::npos;
-  return {param.local_shape, of_experts,
+  return {param.shape, of_experts,
           param.path == model::kEmbedTokens ? Place::embedding
           : param.path == model::kLmHead    ? Place::head
-                                            : Place::layer};
-}
-
-void require_whole_parameters(const optim::RuleSpec& rule, const optim::Hyper& hyper, const optim::Precision& precision,
-                              const model::ModelSpec& spec) {
-  if (rule.is_uniform()) return;
-  for (const model::UnitSpec& unit : spec.units)
-    for (const model::ParamSpec& p : unit.params) {
-      if (!p.trainable || p.is_whole()) continue;
-      const optim::Param param = optimizer_param(p);
-      const auto states = rule.states(param, hyper, precision);
-      const bool elementwise = std::ranges::all_of(states, [](const optim::StateSpec& s) { return s.block_size == 1; });
-      if (elementwise && (rule.whole == nullptr || !rule.whole(param))) continue;
-      fail_config(
-          "optim {}: it needs '{}' [{}] as a whole, but tensor ranks share its elements and this one holds {}: use optim "
-          "adamw_torch, or tensor_parallel: 1",
-          rule.optim.front(), p.name, fmt::join(p.shape, ", "), p.numel);
-    }
+                                            : Place::layer,
+          cut_of(param)};
 }
 
 std::int64_t state_bytes(const optim::RuleSpec& rule, const optim::Hyper& hyper, const optim::Precision& precision,
-                         const model::UnitSpec& unit, std::int64_t length) {
+                         const model::UnitSpec& unit, std::int64_t length, int tensor_ranks) {
   if (unit.trainable_numel == 0) return 0;
   if (rule.is_uniform()) return rule.state_bytes({{length}}, hyper, precision);
   std::int64_t bytes = 0;
-  for (const model::ParamSpec& p : unit.params)
-    if (p.trainable) bytes += rule.state_bytes(optimizer_param(p), hyper, precision);
+  for (const model::ParamSpec& p : unit.params) {
+    if (!p.trainable) continue;
+    const optim::Param param = optimizer_param(p);
+    const double local = static_cast<double>(p.numel) / static_cast<double>(param.numel());
+    for (const optim::StateSpec& s : rule.states(param, hyper, precision))
+      bytes += s.block_size == 0 ? s.bytes() / tensor_ranks
+               : param.is_cut()  ? static_cast<std::int64_t>(static_cast<double>(s.bytes()) * local)
+                                 : s.bytes();
+  }
   return static_cast<std::int64_t>(static_cast<double>(bytes) * static_cast<double>(length) /
                                    static_cast<double>(unit.trainable_numel));
 }
@@ -81,9 +81,12 @@ std::vector<double> CountedGrads::square_sums() const {
 optim::FlatParams owned_params(const model::UnitSpec& unit, const at::Tensor& weights, const at::Tensor& grads,
                                std::int64_t begin) {
   optim::FlatParams flat{unit.name, weights, grads, {}, begin};
-  for (const auto& p : unit.params)
-    if (p.trainable)
-      flat.segments.push_back({p.offset, p.offset + p.numel, p.lr_factor, p.weight_decay ? 1.0 : 0.0, optimizer_param(p)});
+  for (const auto& p : unit.params) {
+    if (!p.trainable) continue;
+    const optim::Param param = optimizer_param(p);
+    flat.segments.push_back({p.offset, p.offset + p.numel, p.lr_factor, p.weight_decay ? 1.0 : 0.0, param,
+                             param.is_cut() ? p.boxes : std::vector<Box>{}, p.whole_offset});
+  }
   return flat;
 }
 

@@ -270,10 +270,19 @@ std::int64_t staging_bytes(const RunPlan& run) {
   return ahead + std::min(ahead, parallel::Transfers::kPieceBytes);
 }
 
-/// Temporary bytes of an update of whole parameters: transfers to owners and back, one parameter, and the computation of one of
-/// its matrices.
+/// Temporary elements of transfers of whole parameters to owners and back. Of tensor ranks, each sends its boxes, which the owner
+/// puts into the whole; or each gets a copy of what all of them hold.
+std::int64_t travelling(const RunPlan& run, const optim::Param& param) {
+  constexpr std::int64_t kThereAndBack = 5;
+  const std::int64_t numel = param.numel(), ranks = run.sharding.tensor_ranks;
+  if (run.sharding.shard_ranks * ranks == 1) return 0;
+  if (ranks == 1) return numel * kThereAndBack;
+  return param.is_cut() ? numel * kThereAndBack + numel / ranks : numel * (kThereAndBack + ranks);
+}
+
+/// Temporary bytes of an update of whole parameters: the transfers of one, and the computation of one of its matrices.
 std::int64_t whole_bytes(const RunPlan& run) {
-  constexpr std::int64_t kTravelling = 5, kComputed = 4;
+  constexpr std::int64_t kComputed = 4;
   std::int64_t most = 0;
   if (run.rule->whole == nullptr) return most;
   for (const auto& unit : run.spec->units)
@@ -281,7 +290,7 @@ std::int64_t whole_bytes(const RunPlan& run) {
       const optim::Param param = parallel::optimizer_param(p);
       if (!p.trainable || !run.rule->whole(param)) continue;
       const std::int64_t matrix = param.numel() / param.as_stack()[0];
-      most = std::max(most, matrix * kComputed + (run.sharding.shard_ranks > 1 ? param.numel() * kTravelling : 0));
+      most = std::max(most, matrix * kComputed + travelling(run, param));
     }
   return most * size_of(run.precision.grad);
 }
@@ -322,7 +331,9 @@ std::int64_t staged_bytes(const RunPlan& run) {
   std::int64_t state = 0, trainable = 0;
   for (const auto& unit : run.spec->units) {
     const std::int64_t owned = run.sharding.strategy.optimizer ? slice(run, unit.trainable_numel) : unit.trainable_numel;
-    state += (owned * size_of(p.master) + parallel::state_bytes(*run.rule, run.hyper, p, unit, owned)) / run.sharding.replicas;
+    state +=
+        (owned * size_of(p.master) + parallel::state_bytes(*run.rule, run.hyper, p, unit, owned, run.sharding.tensor_ranks)) /
+        run.sharding.replicas;
     trainable += unit.trainable_numel;
   }
   if (run.saving.model_only) state = 0;
@@ -386,7 +397,7 @@ MemoryPlan plan_memory(const RunPlan& run) {
     p.weights += unit.derived_numel * size_of(run.precision.compute == at::kDouble ? at::kDouble : at::kFloat);
     const std::int64_t owned = run.sharding.strategy.optimizer ? slice(run, unit.trainable_numel) : unit.trainable_numel;
     masters += owned;
-    state += parallel::state_bytes(*run.rule, run.hyper, run.precision, unit, owned);
+    state += parallel::state_bytes(*run.rule, run.hyper, run.precision, unit, owned, run.sharding.tensor_ranks);
   }
   (run.sharding.offload.weights ? p.host : p.weights) += kept;
   if (run.training) {

@@ -223,12 +223,13 @@ class Simulator {
     double state = 0, trainable = 0, whole = 0, operations = 0;
     for (const auto& unit : run_.spec->units) {
       trainable += static_cast<double>(unit.trainable_numel);
-      state += static_cast<double>(parallel::state_bytes(*run_.rule, run_.hyper, p, unit, unit.trainable_numel));
+      state += static_cast<double>(
+          parallel::state_bytes(*run_.rule, run_.hyper, p, unit, unit.trainable_numel, run_.sharding.tensor_ranks));
       for (const auto& param : unit.params) {
         const optim::Param subject = parallel::optimizer_param(param);
         if (!param.trainable || run_.rule->whole == nullptr || !run_.rule->whole(subject)) continue;
-        whole += static_cast<double>(subject.numel());
-        if (run_.rule->operations != nullptr) operations += run_.rule->operations(subject);
+        whole += static_cast<double>(param.numel);
+        if (run_.rule->operations != nullptr) operations += run_.rule->operations(subject) / run_.sharding.tensor_ranks;
       }
     }
     const double share = trainable > 0 ? elements / trainable : 0;
@@ -239,8 +240,8 @@ class Simulator {
 
   /// Gradients of whole parameters travel to their owners, which compute the update, and back.
   void send_to_owners(double bytes, double operations) {
-    if (run_.sharding.shard_ranks > 1 && bytes > 0) {
-      const double travels = 2 * received(bytes, run_.sharding.shard_ranks);
+    if (const int ranks = run_.sharding.shard_ranks * run_.sharding.tensor_ranks; ranks > 1 && bytes > 0) {
+      const double travels = 2 * received(bytes, ranks);
       total_.reduce_bytes += travels;
       wait_until(shard_.start(now_, travels, 2), total_.reduce_wait);
     }

@@ -60,16 +60,15 @@ void append_master(std::vector<HeldState>& list, const model::ParamSpec& p, cons
   append_parts(list, all, p.boxes, shard.begin);
 }
 
-/// Elementwise state is laid out like its parameter. Other state belongs to the whole parameter.
+/// The owner of a state that belongs to the whole tensor has and saves all of it.
 void append_state(std::vector<HeldState>& list, const model::ParamSpec& p, const optim::HeldState& state, int unit) {
-  const bool alike = state.spec.block_size == 1;
-  QFT_ASSERT(alike || p.is_whole(), "'{}' is split into boxes, but its optimizer state '{}' is not", p.name, state.spec.name);
-  const HeldState all{{state_name(state.spec, p), device::dtype_of(state.spec.type), alike ? p.shape : state.spec.shape, {}},
+  const bool by_owner = state.spec.block_size == 0;
+  const HeldState all{{state_name(state.spec, p), device::dtype_of(state.spec.type), state.spec.shape, {}},
                       state.values,
-                      p.first_holder,
+                      by_owner || p.first_holder,
                       unit,
                       state.shared};
-  append_parts(list, all, alike ? p.boxes : std::vector{Box::whole(state.spec.shape)}, state.begin);
+  append_parts(list, all, state.spec.boxes_of(p.shape, p.boxes), state.begin);
 }
 
 std::vector<HeldState> held_states(engine::Instance& instance) {

@@ -137,6 +137,7 @@ TEST(Share, EveryElementIsCountedOnceAndSumsLieAtTheSamePlace) {
           }
           ++built;
           for (int rank = 1; rank < ranks; ++rank) specs.push_back(spec_shared(config, task, {rank, ranks}));
+          const ModelSpec whole = spec_shared(config, task, {});
           for (std::size_t u = 0; u < specs[0].units.size(); ++u) {
             const UnitSpec& first = specs[0].units[u];
             for (const ModelSpec& spec : specs) {
@@ -154,11 +155,12 @@ TEST(Share, EveryElementIsCountedOnceAndSumsLieAtTheSamePlace) {
               SCOPED_TRACE(first.params[i].path);
               std::vector<const ParamSpec*> of_ranks;
               for (const ModelSpec& spec : specs) of_ranks.push_back(&spec.units[u].params[i]);
+              for (const ParamSpec* p : of_ranks) ASSERT_EQ(p->whole_offset, whole.units[u].params[i].offset);
               expect_covered(of_ranks);
               if (testing::Test::HasFatalFailure()) return;
             }
           }
-          EXPECT_EQ(specs.back().num_params(false), spec_shared(config, task, {}).num_params(false));
+          EXPECT_EQ(specs.back().num_params(false), whole.num_params(false));
         }
       }
   EXPECT_GT(built, 300);

@@ -67,6 +67,8 @@ TEST(Groups, HaveTheRanksThatTheirPurposeNeeds) {
     EXPECT_EQ(members(groups.slices()), along(s.tensor, s.context * s.shards));
     EXPECT_EQ(members(groups.data()), along(s.tensor * s.context, s.shards * s.replicas));
     EXPECT_EQ(members(groups.copies()), along(s.tensor * s.context * s.shards, s.replicas));
+    EXPECT_EQ(members(groups.owners()), along(1, s.tensor * s.context * s.shards));
+    EXPECT_EQ(&groups.owners() == &groups.slices(), s.tensor == 1);
     EXPECT_EQ(&groups.data() == &world().host(), s.context * s.tensor == 1) << "all ranks need no second group";
   }
 }
@@ -78,6 +80,7 @@ TEST(Groups, WithoutShardsAreGroupsOfCopies) {
     const Groups groups(world(), device_under_test(), sharding_of(s, /*sharded=*/false));
     EXPECT_EQ(groups.slices().backend(), "self");
     EXPECT_EQ(members(groups.copies()), along(s.tensor, s.context * s.replicas));
+    EXPECT_EQ(members(groups.owners()), along(1, s.tensor));
   }
 }
 

@@ -69,6 +69,7 @@ struct ParamSpec {
   Shape largest_shape;     ///< the local shape on the tensor rank that has most, which is rank 0
   std::int64_t numel = 0;  ///< elements of the boxes
   std::int64_t offset = 0;
+  std::int64_t whole_offset = 0;  ///< `offset` if one rank held the whole tensors: the same on any number of ranks
   GradientAxes gradient{GradPlacement::partial, GradPlacement::sharded, GradPlacement::partial, GradPlacement::partial,
                         GradPlacement::sharded};
   /// A partial gradient along the tensor axis is the sum over the ranks with the same slot, of 0 .. slots - 1. These ranks hold

@@ -36,10 +36,11 @@ struct HeldState {
 
 class Optimizer {
  public:
-  /// `rule`: a row of rules(). `ranks`: the ranks that hold the other slices of the buffers, in rank order, each as long as this
-  /// rank's; null: no other slices. `rule` and `ranks` must outlive the optimizer.
+  /// `rule`: a row of rules(). `ranks`: the ranks that hold the other slices of the buffers and the other boxes of the tensors,
+  /// ordered as in Slices, with slices as long as this rank's; null: this rank holds everything. `rule` and `ranks` must outlive
+  /// the optimizer. Collective over the ranks if `tensor_ranks` > 1.
   Optimizer(const RuleSpec& rule, std::vector<FlatParams> params, const Hyper& hyper, const Precision& precision,
-            comm::Communicator* ranks = nullptr);
+            comm::Communicator* ranks = nullptr, int tensor_ranks = 1);
   ~Optimizer();
 
   /// Performs one update with gradients multiplied by `grad_scale` (clipping). Refreshes the compute copies. Overwrites the

@@ -31,10 +31,13 @@ struct Hyper {
 /// Properties of a parameter that rules may use.
 struct Param {
   enum class Place : std::uint8_t { layer, embedding, head };
-  Shape shape = {};    ///< [rows, columns] of a matrix; [matrices, rows, columns] of a stack
+  Shape shape = {};    ///< of the whole tensor: [rows, columns] of a matrix; [matrices, rows, columns] of a stack
   bool stack = false;  ///< for three dimensions: the first counts matrices, as for experts
   Place place = Place::layer;
+  /// How each tensor rank holds only boxes of it: boxes of its rows, along the first dimension, have everything of a row.
+  enum class Cut : std::uint8_t { none, rows, columns } cut = Cut::none;
 
+  bool is_cut() const { return cut != Cut::none; }
   bool is_matrix() const { return shape.size() == 2 || (shape.size() == 3 && stack); }
   std::int64_t numel() const;
   /// Returns [matrices, rows, columns] for a matrix or stack, [1, 1, elements] for others.
@@ -45,8 +48,10 @@ struct Param {
 struct Segment {
   std::int64_t begin = 0, end = 0;
   double lr_factor = 1.0;
-  double decay_factor = 1.0;  ///< 0 for norms and biases
-  Param param = {};           ///< no shape: a vector
+  double decay_factor = 1.0;    ///< 0 for norms and biases
+  Param param = {};             ///< no shape: a vector
+  std::vector<Box> boxes = {};  ///< if the parameter is cut: this rank's, which lie one after the other in the range
+  std::int64_t number = -1;     ///< unique in the unit, the same on any number of ranks; -1: `begin`
 };
 
 /// A state tensor of a parameter; initially zero.
@@ -60,6 +65,9 @@ struct StateSpec {
 
   std::int64_t numel() const;
   std::int64_t bytes() const;
+  /// Returns the boxes of the state that belong to these boxes of a parameter of this shape, one after the other: all of it if
+  /// its owner holds it. Blocks must not be cut by the boxes.
+  std::vector<Box> boxes_of(const Shape& param, const std::vector<Box>& boxes) const;
 };
 
 /// One step of a part of one segment. The tensors are 1-D, contiguous and of equal length; all except `copy` are on one device.
@@ -86,13 +94,18 @@ struct WholeUpdate {
   std::uint64_t parameter = 0;  ///< unique index of the parameter, the same on any number of ranks
 };
 
-/// The ranks that share the buffers. In rank order, each has a slice of `chunks[buffer]` elements.
+/// The ranks that share the buffers: rank slice * tensor_ranks + tensor rank has this slice, of `chunks[buffer]` elements, of
+/// this tensor rank's buffers. Parameters that are not cut begin at the same element of a buffer on all tensor ranks, and have
+/// the same gradients there.
 struct Slices {
   comm::Communicator* comm = nullptr;  ///< for the gradients' memory; null: one rank has everything
   c10::Device device = at::kCPU;
   std::vector<std::int64_t> chunks;  ///< by buffer
+  int tensor_ranks = 1;              ///< ranks that share matrices
 
   bool shared() const;
+  /// Returns the number of slices of a buffer.
+  int count() const;
 };
 
 class Rule {

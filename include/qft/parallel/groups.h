@@ -15,8 +15,8 @@
 namespace qft::parallel {
 
 /// A row of the table in groups.cpp.
-enum class Purpose : std::uint8_t { all, data, slices, copies, heads, tensor };
-inline constexpr std::size_t kPurposes = 6;
+enum class Purpose : std::uint8_t { all, data, slices, copies, heads, tensor, owners };
+inline constexpr std::size_t kPurposes = 7;
 
 /// Returns this rank's place among the data ranks of `ranks` ranks, which is known before the strategy. Ranks that share
 /// sequences or matrices are neighbours and have one data rank. Throws ConfigError if `ranks` does not divide by their number.
@@ -42,6 +42,9 @@ class Groups {
   comm::Communicator& heads() const { return group(Purpose::heads); }
   /// The ranks that share matrices, for device buffers: partial sums of rows.
   comm::Communicator& tensor() const { return group(Purpose::tensor); }
+  /// The ranks that together hold one copy of the trained tensors, for device buffers: the optimizer's owners. Tensor ranks are
+  /// neighbours, in each slice. It is slices() if no ranks share matrices.
+  comm::Communicator& owners() const { return mesh_.degree(comm::Axis::tensor) == 1 ? slices() : group(Purpose::owners); }
 
   /// True on the rank whose loss, metrics and values count for its data rank: the last stage's, the first of those that share
   /// sequences and matrices.

@@ -16,15 +16,11 @@ namespace qft::parallel {
 
 optim::Param optimizer_param(const model::ParamSpec& param);
 
-/// Throws ConfigError if the rule needs a whole parameter, for its update or its state, of which tensor ranks hold parts: with a
-/// part it would compute another update.
-void require_whole_parameters(const optim::RuleSpec& rule, const optim::Hyper& hyper, const optim::Precision& precision,
-                              const model::ModelSpec& spec);
-
-/// Returns the bytes of a unit's optimizer state on a rank that has `length` elements of the trainable buffer, without master
-/// weights. Exact if the rule is uniform; otherwise the proportional share.
+/// Returns the bytes of a unit's optimizer state on a rank that has `length` elements of its trainable buffer, without master
+/// weights. Exact if the rule is uniform; otherwise the proportional share. `tensor_ranks`: ranks that share matrices, and the
+/// states that owners hold.
 std::int64_t state_bytes(const optim::RuleSpec& rule, const optim::Hyper& hyper, const optim::Precision& precision,
-                         const model::UnitSpec& unit, std::int64_t length);
+                         const model::UnitSpec& unit, std::int64_t length, int tensor_ranks);
 
 /// Returns the ranges that this rank adds to the norm (ParamSpec::first_holder) among elements [begin, begin + length) of the
 /// unit's trainable buffer, relative to `begin`. Padding, which is zero, counts with the parameter before it.
