@@ -354,7 +354,8 @@ TEST_P(CudaKernels, CrossEntropyAgreesWithTheGenericOperation) {
 TEST_P(CudaKernels, SoftmaxOfAPartOfTheVocabularyAgreesWithTheGenericOperation) {
   for (const at::ScalarType dtype : kKernelDtypes)
     for (const std::int64_t count : {3, 50, 1001, 4104}) {
-      const at::Tensor all = randn({4, 3 * count}, dtype, 1, 4.0), grad = randn({4}, at::kFloat, 2), lse = all.to(at::kFloat).logsumexp(1);
+      const at::Tensor all = randn({4, 3 * count}, dtype, 1, 4.0), grad = randn({4}, at::kFloat, 2),
+                       lse = all.to(at::kFloat).logsumexp(1);
       all[3].slice(0, count, 2 * count).fill_(-1e4);  // the maximum lies far above, in another part
       const auto token = [&](std::int64_t t) { return static_cast<std::int32_t>(t); };
       const at::Tensor targets = int32s({token(count), token(2 * count - 1), token(count - 1), token(2 * count)});

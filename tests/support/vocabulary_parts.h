@@ -62,7 +62,8 @@ class Reductions {
 /// Cuts a vocabulary as evenly as possible.
 inline std::vector<std::int64_t> even_bounds(std::int64_t vocabulary, std::int64_t parts) {
   std::vector<std::int64_t> bounds = {0};
-  for (std::int64_t p = 0; p < parts; ++p) bounds.push_back(bounds.back() + vocabulary / parts + (p < vocabulary % parts ? 1 : 0));
+  for (std::int64_t p = 0; p < parts; ++p)
+    bounds.push_back(bounds.back() + vocabulary / parts + (p < vocabulary % parts ? 1 : 0));
   return bounds;
 }
 

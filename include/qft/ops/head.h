@@ -4,7 +4,6 @@
 #pragma once
 
 #include "qft/ops/vocabulary.h"
-
 #include "qft/ops/workspace.h"
 
 #include <cstdint>
@@ -26,7 +25,8 @@ struct HeadLabels {
 std::int64_t head_chunk_rows(std::int64_t vocab_size);
 inline constexpr std::int64_t kMinEfficientRows = 64;
 
-/// Consecutive labels of a batch, while their logits exist. If ranks share the vocabulary, the functions are collective over them.
+/// Consecutive labels of a batch, while their logits exist. If ranks share the vocabulary, the functions are collective over
+/// them.
 struct HeadChunk {
   std::int64_t first = 0;  ///< index of its first label
   at::Tensor logits;       ///< [n, V], x's dtype: the logits of tokens first_token() + [0, V)
@@ -58,7 +58,8 @@ struct LogitsReader {
   std::function<at::Tensor(const HeadChunk& chunk)> read = {};
   /// [L, E], the labels' rows of the reference's hidden states, for HeadChunk::reference; or undefined
   at::Tensor reference = {};
-  at::Tensor reference_weight = {};  ///< [V, E], the reference's head weight; undefined: x's weight
+  /// [V, E], the reference's head weight, of the same tokens; undefined: x's weight
+  at::Tensor reference_weight = {};
 };
 
 /// logprobs[i] = log softmax(weight x[rows[i]])[targets[i]].

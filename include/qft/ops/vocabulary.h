@@ -14,12 +14,12 @@ struct VocabularyPart {
   /// same order with the same shapes, and gets the same bits.
   using Reduce = std::function<void(const at::Tensor& t)>;
 
-  std::int64_t first = 0;       ///< token of the first row
-  std::int64_t whole = 0;       ///< tokens of the whole vocabulary; not read if this rank holds it all
-  std::int64_t part = 0;        ///< this rank's part; parts are in the order of their tokens, and none is empty
-  std::int64_t parts = 1;       ///< more than 1: `add` and `maximum` must be set
-  Reduce add = {};              ///< sum
-  Reduce maximum = {};          ///< maximum of each element
+  std::int64_t first = 0;  ///< token of the first row
+  std::int64_t whole = 0;  ///< tokens of the whole vocabulary; not read if this rank holds it all
+  std::int64_t part = 0;   ///< this rank's part; parts are in the order of their tokens, and none is empty
+  std::int64_t parts = 1;  ///< more than 1: `add` and `maximum` must be set
+  Reduce add = {};         ///< sum
+  Reduce maximum = {};     ///< maximum of each element
 
   bool shared() const { return parts > 1; }
   /// Returns the tokens of the whole vocabulary, if this rank's part of it has `rows`.

@@ -38,18 +38,25 @@ void check(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labe
   }
 }
 
-/// Runs generic::cross_entropy_rows, with a kernel if there is one.
-void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
-                   const at::Tensor& logprobs) {
-  const bool done = cpu::with_kernel_type(logits, [&]<class T>() {
-    const CrossEntropy<T> args = cross_entropy_args<T>(logits, targets, grad_logprobs, logprobs);
+/// Calls run(kernels, begin, end) for rows of logits on the CPU's threads. Returns false if the CPU has no kernels for them.
+template <class F>
+bool on_cpu(const at::Tensor& logits, const F& run) {
+  return cpu::with_kernel_type(logits, [&]<class T>() {
     const auto kernels = cpu::cross_entropy_kernels<T>();
     cpu::for_rows(logits.size(0), logits.size(1), [&](std::int64_t begin, std::int64_t end) {
       const cpu::FlushDenormals flushed;
-      kernels.rows(args, begin, end);
+      run(kernels, begin, end);
     });
   });
-  if (done) return;
+}
+
+/// Runs generic::cross_entropy_rows, with a kernel if there is one.
+void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
+                   const at::Tensor& logprobs) {
+  if (on_cpu(logits, [&]<class T>(const cpu::CrossEntropyKernels<T>& kernels, std::int64_t begin, std::int64_t end) {
+        kernels.rows(cross_entropy_args<T>(logits, targets, grad_logprobs, logprobs), begin, end);
+      }))
+    return;
   const DeviceKernels* kernels = device_kernels(logits);
   if (kernels == nullptr || !kernels->cross_entropy_rows(logits, targets, grad_logprobs, logprobs))
     generic::cross_entropy_rows(logits, targets, grad_logprobs, logprobs);
@@ -58,15 +65,10 @@ void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at
 /// Runs generic::softmax_statistics, with a kernel if there is one.
 void softmax_statistics(const at::Tensor& logits, const at::Tensor& targets, const VocabularyPart& vocabulary,
                         const at::Tensor& statistics) {
-  const bool done = cpu::with_kernel_type(logits, [&]<class T>() {
-    const SoftmaxStatistics<T> args = softmax_statistics_args<T>(logits, targets, vocabulary, statistics);
-    const auto kernels = cpu::cross_entropy_kernels<T>();
-    cpu::for_rows(logits.size(0), logits.size(1), [&](std::int64_t begin, std::int64_t end) {
-      const cpu::FlushDenormals flushed;
-      kernels.statistics(args, begin, end);
-    });
-  });
-  if (done) return;
+  if (on_cpu(logits, [&]<class T>(const cpu::CrossEntropyKernels<T>& kernels, std::int64_t begin, std::int64_t end) {
+        kernels.statistics(softmax_statistics_args<T>(logits, targets, vocabulary, statistics), begin, end);
+      }))
+    return;
   const DeviceKernels* kernels = device_kernels(logits);
   if (kernels == nullptr || !kernels->softmax_statistics(logits, targets, vocabulary, statistics))
     generic::softmax_statistics(logits, targets, vocabulary, statistics);
@@ -75,15 +77,10 @@ void softmax_statistics(const at::Tensor& logits, const at::Tensor& targets, con
 /// Runs generic::softmax_gradient, with a kernel if there is one.
 void softmax_gradient(const at::Tensor& logits, const at::Tensor& targets, const VocabularyPart& vocabulary,
                       const at::Tensor& grad_logprobs, const at::Tensor& lse) {
-  const bool done = cpu::with_kernel_type(logits, [&]<class T>() {
-    const SoftmaxGradient<T> args = softmax_gradient_args<T>(logits, targets, vocabulary, grad_logprobs, lse);
-    const auto kernels = cpu::cross_entropy_kernels<T>();
-    cpu::for_rows(logits.size(0), logits.size(1), [&](std::int64_t begin, std::int64_t end) {
-      const cpu::FlushDenormals flushed;
-      kernels.gradient(args, begin, end);
-    });
-  });
-  if (done) return;
+  if (on_cpu(logits, [&]<class T>(const cpu::CrossEntropyKernels<T>& kernels, std::int64_t begin, std::int64_t end) {
+        kernels.gradient(softmax_gradient_args<T>(logits, targets, vocabulary, grad_logprobs, lse), begin, end);
+      }))
+    return;
   const DeviceKernels* kernels = device_kernels(logits);
   if (kernels == nullptr || !kernels->softmax_gradient(logits, targets, vocabulary, grad_logprobs, lse))
     generic::softmax_gradient(logits, targets, vocabulary, grad_logprobs, lse);
@@ -105,7 +102,8 @@ class ChunkSoftmax {
 
  private:
   void reduce() {
-    const at::Tensor rows = workspace_.get("op.head_softmax", {4, logits_.size(0)}, generic::accumulate_dtype(logits_.scalar_type()));
+    const at::Tensor rows =
+        workspace_.get("op.head_softmax", {4, logits_.size(0)}, generic::accumulate_dtype(logits_.scalar_type()));
     softmax_statistics(logits_, targets_, vocabulary_, rows.narrow(0, 0, 3));
     const at::Tensor maxima = rows[0], sums = rows[1], own_maxima = rows[3];
     own_maxima.copy_(maxima);
@@ -126,8 +124,8 @@ at::Tensor reference_logits(const LogitsReader& reader, const at::Tensor& weight
                             Workspace& workspace) {
   if (!reader.reference.defined()) return {};
   const at::Tensor& theirs = reader.reference_weight.defined() ? reader.reference_weight : weight;
-  const at::Tensor logits = workspace.get("op.head_reference", {count, theirs.size(0)}, theirs.scalar_type());
   QFT_ASSERT(theirs.size(0) == weight.size(0), "the head has {} rows, the reference's {}", weight.size(0), theirs.size(0));
+  const at::Tensor logits = workspace.get("op.head_reference", {count, theirs.size(0)}, theirs.scalar_type());
   mm_into(logits, reader.reference.narrow(0, first, count), theirs.t(), workspace);
   return logits;
 }
@@ -154,8 +152,8 @@ void run(const HeadForwardBackward& t, Workspace& workspace, std::int64_t chunk_
     at::Tensor more;
     if (reader.read) {
       softmax.run({}, of_targets);
-      more = reader.read(
-          {first, logits, targets, of_targets, reference_logits(reader, t.weight, first, n, workspace), vocabulary});
+      more =
+          reader.read({first, logits, targets, of_targets, reference_logits(reader, t.weight, first, n, workspace), vocabulary});
       of_targets = at::Tensor();
     }
     if (grad.defined() || of_targets.defined()) softmax.run(grad, of_targets);
@@ -176,7 +174,8 @@ std::int64_t head_chunk_rows(std::int64_t vocab_size) {
 
 void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& logprobs,
                   Workspace& workspace, std::int64_t chunk_rows, const LogitsReader& reader, const VocabularyPart& vocabulary) {
-  run({.x = x, .weight = weight, .labels = labels, .logprobs = logprobs, .vocabulary = vocabulary}, workspace, chunk_rows, reader);
+  run({.x = x, .weight = weight, .labels = labels, .logprobs = logprobs, .vocabulary = vocabulary}, workspace, chunk_rows,
+      reader);
 }
 
 void head_backward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& grad_logprobs,

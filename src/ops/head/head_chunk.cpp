@@ -1,7 +1,6 @@
 // Reads of logits over a vocabulary that ranks may share.
-#include "qft/ops/head.h"
-
 #include "qft/ops/generic.h"
+#include "qft/ops/head.h"
 
 #include <algorithm>
 #include <limits>
