@@ -116,14 +116,16 @@ double limit_of(at::ScalarType dtype) {
 
 TEST(Vocabulary, HeadOnPartsIsTheHeadOnTheWhole) {
   for (const at::ScalarType dtype : kDtypes)
-    for (const auto& bounds : cuts())
-      for (const std::int64_t chunk_rows : {0, 4})
-        compare_parts(Batch(bounds.back(), dtype), bounds, limit_of(dtype), chunk_rows);
+    for (const auto& bounds : cuts()) compare_parts(Batch(bounds.back(), dtype), bounds, limit_of(dtype));
+}
+
+TEST(Vocabulary, ChunksOfAFewLabelsGiveTheSame) {
+  for (const at::ScalarType dtype : kDtypes) compare_parts(Batch(53, dtype), test::even_bounds(53, 3), limit_of(dtype), 8);
 }
 
 TEST(Vocabulary, AllLabelsMayLieInOnePart) {
   for (const at::ScalarType dtype : kDtypes)
-    for (const std::int32_t target : {0, 27, 52}) {
+    for (const std::int32_t target : {0, 52}) {
       Batch batch(53, dtype);
       batch.set_labels({0, 3, 4, 40}, {target, target, target, target});
       compare_parts(batch, test::even_bounds(53, 4), limit_of(dtype));
@@ -174,8 +176,8 @@ TEST(Vocabulary, ChunksAreTheSameOnUnevenParts) {
 /// One token of one part stands far above or below all others.
 TEST(Vocabulary, SurvivesExtremeLogits) {
   for (const at::ScalarType dtype : kDtypes)
-    for (const double size : {1e4, -1e4, 1e30, -1e30})
-      for (const std::int64_t token : {0, 30, 52}) {
+    for (const double size : {1e4, 1e30, -1e30})
+      for (const std::int64_t token : {0, 30}) {
         SCOPED_TRACE(std::to_string(size) + " at " + std::to_string(token) + " in " + c10::toString(dtype));
         Batch batch(53, dtype);
         batch.x.fill_(1.0 / static_cast<double>(kPartWidth));

@@ -58,7 +58,8 @@ struct LogitsReader {
   std::function<at::Tensor(const HeadChunk& chunk)> read = {};
   /// [L, E], the labels' rows of the reference's hidden states, for HeadChunk::reference; or undefined
   at::Tensor reference = {};
-  at::Tensor reference_weight = {};  ///< [V, E], the reference's head weight; undefined: x's weight
+  /// [V, E], the reference's head weight, of the same tokens; undefined: x's weight
+  at::Tensor reference_weight = {};
 };
 
 /// logprobs[i] = log softmax(weight x[rows[i]])[targets[i]].

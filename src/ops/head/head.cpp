@@ -38,18 +38,25 @@ void check(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labe
   }
 }
 
-/// Runs generic::cross_entropy_rows, with a kernel if there is one.
-void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
-                   const at::Tensor& logprobs) {
-  const bool done = cpu::with_kernel_type(logits, [&]<class T>() {
-    const CrossEntropy<T> args = cross_entropy_args<T>(logits, targets, grad_logprobs, logprobs);
+/// Calls run(kernels, begin, end) for rows of logits on the CPU's threads. Returns false if the CPU has no kernels for them.
+template <class F>
+bool on_cpu(const at::Tensor& logits, const F& run) {
+  return cpu::with_kernel_type(logits, [&]<class T>() {
     const auto kernels = cpu::cross_entropy_kernels<T>();
     cpu::for_rows(logits.size(0), logits.size(1), [&](std::int64_t begin, std::int64_t end) {
       const cpu::FlushDenormals flushed;
-      kernels.rows(args, begin, end);
+      run(kernels, begin, end);
     });
   });
-  if (done) return;
+}
+
+/// Runs generic::cross_entropy_rows, with a kernel if there is one.
+void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
+                   const at::Tensor& logprobs) {
+  if (on_cpu(logits, [&]<class T>(const cpu::CrossEntropyKernels<T>& kernels, std::int64_t begin, std::int64_t end) {
+        kernels.rows(cross_entropy_args<T>(logits, targets, grad_logprobs, logprobs), begin, end);
+      }))
+    return;
   const DeviceKernels* kernels = device_kernels(logits);
   if (kernels == nullptr || !kernels->cross_entropy_rows(logits, targets, grad_logprobs, logprobs))
     generic::cross_entropy_rows(logits, targets, grad_logprobs, logprobs);
@@ -58,15 +65,10 @@ void cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at
 /// Runs generic::softmax_statistics, with a kernel if there is one.
 void softmax_statistics(const at::Tensor& logits, const at::Tensor& targets, const VocabularyPart& vocabulary,
                         const at::Tensor& statistics) {
-  const bool done = cpu::with_kernel_type(logits, [&]<class T>() {
-    const SoftmaxStatistics<T> args = softmax_statistics_args<T>(logits, targets, vocabulary, statistics);
-    const auto kernels = cpu::cross_entropy_kernels<T>();
-    cpu::for_rows(logits.size(0), logits.size(1), [&](std::int64_t begin, std::int64_t end) {
-      const cpu::FlushDenormals flushed;
-      kernels.statistics(args, begin, end);
-    });
-  });
-  if (done) return;
+  if (on_cpu(logits, [&]<class T>(const cpu::CrossEntropyKernels<T>& kernels, std::int64_t begin, std::int64_t end) {
+        kernels.statistics(softmax_statistics_args<T>(logits, targets, vocabulary, statistics), begin, end);
+      }))
+    return;
   const DeviceKernels* kernels = device_kernels(logits);
   if (kernels == nullptr || !kernels->softmax_statistics(logits, targets, vocabulary, statistics))
     generic::softmax_statistics(logits, targets, vocabulary, statistics);
@@ -75,15 +77,10 @@ void softmax_statistics(const at::Tensor& logits, const at::Tensor& targets, con
 /// Runs generic::softmax_gradient, with a kernel if there is one.
 void softmax_gradient(const at::Tensor& logits, const at::Tensor& targets, const VocabularyPart& vocabulary,
                       const at::Tensor& grad_logprobs, const at::Tensor& lse) {
-  const bool done = cpu::with_kernel_type(logits, [&]<class T>() {
-    const SoftmaxGradient<T> args = softmax_gradient_args<T>(logits, targets, vocabulary, grad_logprobs, lse);
-    const auto kernels = cpu::cross_entropy_kernels<T>();
-    cpu::for_rows(logits.size(0), logits.size(1), [&](std::int64_t begin, std::int64_t end) {
-      const cpu::FlushDenormals flushed;
-      kernels.gradient(args, begin, end);
-    });
-  });
-  if (done) return;
+  if (on_cpu(logits, [&]<class T>(const cpu::CrossEntropyKernels<T>& kernels, std::int64_t begin, std::int64_t end) {
+        kernels.gradient(softmax_gradient_args<T>(logits, targets, vocabulary, grad_logprobs, lse), begin, end);
+      }))
+    return;
   const DeviceKernels* kernels = device_kernels(logits);
   if (kernels == nullptr || !kernels->softmax_gradient(logits, targets, vocabulary, grad_logprobs, lse))
     generic::softmax_gradient(logits, targets, vocabulary, grad_logprobs, lse);
@@ -127,8 +124,8 @@ at::Tensor reference_logits(const LogitsReader& reader, const at::Tensor& weight
                             Workspace& workspace) {
   if (!reader.reference.defined()) return {};
   const at::Tensor& theirs = reader.reference_weight.defined() ? reader.reference_weight : weight;
-  const at::Tensor logits = workspace.get("op.head_reference", {count, theirs.size(0)}, theirs.scalar_type());
   QFT_ASSERT(theirs.size(0) == weight.size(0), "the head has {} rows, the reference's {}", weight.size(0), theirs.size(0));
+  const at::Tensor logits = workspace.get("op.head_reference", {count, theirs.size(0)}, theirs.scalar_type());
   mm_into(logits, reader.reference.narrow(0, first, count), theirs.t(), workspace);
   return logits;
 }
