@@ -2,6 +2,8 @@
 // sequence. All compute in fp32 (fp64 for fp64 data).
 #pragma once
 
+#include "qft/ops/vocabulary.h"
+
 #include <cstdint>
 
 #include <ATen/core/Tensor.h>
@@ -24,13 +26,19 @@ struct TokenPair {
 /// values[s] = y[s] . (table[minuend] - table[subtrahend]).
 ///   table   [V, D]
 ///   values  [S], as above
-void token_difference_forward(const at::Tensor& y, const at::Tensor& table, const TokenPair& tokens, const at::Tensor& values);
+/// With a part of the vocabulary: collective, one sum of [D]: every rank gets the difference of the two rows. y is this rank's
+/// own, as for the other heads; S may be 0.
+void token_difference_forward(const at::Tensor& y, const at::Tensor& table, const TokenPair& tokens, const at::Tensor& values,
+                              const VocabularyPart& vocabulary = {});
 
 /// Computes gradients from the values' gradients.
 ///   gy      [S, D]: written
 ///   gtable  [V, D]: both rows accumulate; the data's dtype or a wider one; undefined if frozen
+/// With a part of the vocabulary: collective, a sum of [D], and one more for gtable. Each sequence's row is on one rank; on the
+/// others it is absent or its gradient is zero. A row of the table gets the sequences of all ranks.
 void token_difference_backward(const at::Tensor& y, const at::Tensor& table, const TokenPair& tokens,
-                               const at::Tensor& grad_values, const at::Tensor& gy, const at::Tensor& gtable);
+                               const at::Tensor& grad_values, const at::Tensor& gy, const at::Tensor& gtable,
+                               const VocabularyPart& vocabulary = {});
 
 /// values[s] = weight y[s] + bias.
 ///   y       [S, D]
