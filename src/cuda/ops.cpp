@@ -71,6 +71,22 @@ bool cross_entropy(const at::Tensor& logits, const at::Tensor& targets, const at
   });
 }
 
+bool statistics_of_part(const at::Tensor& logits, const at::Tensor& targets, const VocabularyPart& vocabulary,
+                        const at::Tensor& statistics) {
+  return with_kernel_type(logits, [&]<class T>() {
+    launch_softmax_statistics(softmax_statistics_args<T>(logits, targets, vocabulary, statistics), logits.size(0),
+                              on_current_stream());
+  });
+}
+
+bool gradient_of_part(const at::Tensor& logits, const at::Tensor& targets, const VocabularyPart& vocabulary,
+                      const at::Tensor& grad_logprobs, const at::Tensor& lse) {
+  return with_kernel_type(logits, [&]<class T>() {
+    launch_softmax_gradient(softmax_gradient_args<T>(logits, targets, vocabulary, grad_logprobs, lse), logits.size(0),
+                            on_current_stream());
+  });
+}
+
 /// LibTorch's grouped product, only on chips with a native kernel: elsewhere it would synchronise with the device and loop over
 /// groups.
 at::Tensor grouped(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ends) {
@@ -93,11 +109,11 @@ bool decode(const at::Tensor& bytes, const QuantizedRows& from, const at::Tensor
   });
 }
 
-bool embedding_grad(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight) {
+bool embedding_grad(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight, const VocabularyPart& vocabulary) {
   bool done = false;
   with_kernel_type(gy, [&]<class T>() {
     done = with_grad_type<T>(gweight, [&]<class G>() {
-      launch_embedding_backward(embedding_backward_args<T, G>(tokens, gy, gweight), on_current_stream());
+      launch_embedding_backward(embedding_backward_args<T, G>(tokens, gy, gweight, vocabulary), on_current_stream());
     });
   });
   return done;
@@ -127,6 +143,8 @@ const void* ops_part() {
                                           .dropout = drop,
                                           .add_embedding_noise = add_noise,
                                           .cross_entropy_rows = cross_entropy,
+                                          .softmax_statistics = statistics_of_part,
+                                          .softmax_gradient = gradient_of_part,
                                           .grouped_product = grouped,
                                           .dequantize = decode,
                                           .embedding_backward = embedding_grad,

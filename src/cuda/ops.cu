@@ -13,15 +13,17 @@ namespace qft::ops::cuda {
 
 using qft::cuda::OnStream;
 
-#define QFT_KERNELS(T)                                                                              \
-  template void launch_rms_norm_forward(const RmsNormForward<T>&, std::int64_t, const OnStream&);   \
-  template void launch_rms_norm_backward(const RmsNormBackward<T>&, std::int64_t, const OnStream&); \
-  template void launch_rope(const Rope<T>&, std::int64_t, const OnStream&);                         \
-  template void launch_swiglu_forward(const SwigluForward<T>&, std::int64_t, const OnStream&);      \
-  template void launch_swiglu_backward(const SwigluBackward<T>&, std::int64_t, const OnStream&);    \
-  template void launch_dropout(const Dropout<T>&, std::int64_t, const OnStream&);                   \
-  template void launch_embedding_noise(const EmbeddingNoise<T>&, std::int64_t, const OnStream&);    \
-  template void launch_cross_entropy(const CrossEntropy<T>&, std::int64_t, const OnStream&);        \
+#define QFT_KERNELS(T)                                                                                 \
+  template void launch_rms_norm_forward(const RmsNormForward<T>&, std::int64_t, const OnStream&);      \
+  template void launch_rms_norm_backward(const RmsNormBackward<T>&, std::int64_t, const OnStream&);    \
+  template void launch_rope(const Rope<T>&, std::int64_t, const OnStream&);                            \
+  template void launch_swiglu_forward(const SwigluForward<T>&, std::int64_t, const OnStream&);         \
+  template void launch_swiglu_backward(const SwigluBackward<T>&, std::int64_t, const OnStream&);       \
+  template void launch_dropout(const Dropout<T>&, std::int64_t, const OnStream&);                      \
+  template void launch_embedding_noise(const EmbeddingNoise<T>&, std::int64_t, const OnStream&);       \
+  template void launch_cross_entropy(const CrossEntropy<T>&, std::int64_t, const OnStream&);           \
+  template void launch_softmax_statistics(const SoftmaxStatistics<T>&, std::int64_t, const OnStream&); \
+  template void launch_softmax_gradient(const SoftmaxGradient<T>&, std::int64_t, const OnStream&);     \
   template void launch_dequantize(const Dequantize<T>&, const OnStream&);
 #define QFT_GRADIENTS(T, G)                                                                                    \
   template void launch_norm_weight_grad(const RmsNormBackward<T>&, std::int64_t, float*, G*, const OnStream&); \

@@ -253,7 +253,7 @@ at::Tensor Transformer::logits(const Weight& norm, const Weight& table, const at
   const at::Tensor rstd = workspace_.get("head.rstd", {x_rows.size(0)}, statistics_dtype());
   ops::rms_norm_forward(x_rows, norm.value, spec_.config.rms_norm_eps, y, rstd, norm_);
   const at::Tensor logits = workspace_.get("head.logits", {y.size(0), table.value.size(0)}, y.scalar_type());
-  ops::linear_forward(y, {table.value, {}, {}}, {}, logits, {}, workspace_);
+  ops::head_logits(y, table.value, logits, workspace_);
   return logits;
 }
 

@@ -17,6 +17,7 @@
 
 #include "kernels_support.h"
 #include "ops/activation/swiglu_cuda.cuh"
+#include "ops/common/device_kernels.h"
 #include "ops/common/tensor_args.h"
 #include "ops/dropout/dropout_cuda.cuh"
 #include "ops/embedding/embedding_cuda.cuh"
@@ -29,6 +30,7 @@
 #include "ops_support.h"
 #include "quantized_support.h"
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/logsumexp.h>
 
 namespace qft::ops {
 namespace {
@@ -110,13 +112,32 @@ class CudaKernels : public KernelTest {
           << describe(layout.kind) << ", " << layout.rows << " x " << layout.columns << " " << c10::toString(type);
     }
   }
-  void embed_back(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight) {
-    if (on_gpu()) return embedding_backward(tokens, gy, gweight);
+  void softmax_of_part(const at::Tensor& logits, const at::Tensor& targets, const VocabularyPart& part, const at::Tensor& out) {
+    if (on_gpu()) {
+      EXPECT_TRUE(device_kernels(logits)->softmax_statistics(logits, targets, part, out));
+      return;
+    }
+    with_type(logits.scalar_type(), [&]<class T>() {
+      cuda::launch_softmax_statistics(softmax_statistics_args<T>(logits, targets, part, out), logits.size(0), simt::Launch());
+    });
+  }
+  void gradient_of_part(const at::Tensor& logits, const at::Tensor& targets, const VocabularyPart& part, const at::Tensor& grad,
+                        const at::Tensor& lse) {
+    if (on_gpu()) {
+      EXPECT_TRUE(device_kernels(logits)->softmax_gradient(logits, targets, part, grad, lse));
+      return;
+    }
+    with_type(logits.scalar_type(), [&]<class T>() {
+      cuda::launch_softmax_gradient(softmax_gradient_args<T>(logits, targets, part, grad, lse), logits.size(0), simt::Launch());
+    });
+  }
+  void embed_back(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight, const VocabularyPart& part = {}) {
+    if (on_gpu()) return embedding_backward(tokens, gy, gweight, part);
     with_type(gy.scalar_type(), [&]<class T>() {
       if (gweight.scalar_type() == at::kFloat)
-        cuda::launch_embedding_backward(embedding_backward_args<T, float>(tokens, gy, gweight), simt::Launch());
+        cuda::launch_embedding_backward(embedding_backward_args<T, float>(tokens, gy, gweight, part), simt::Launch());
       else
-        cuda::launch_embedding_backward(embedding_backward_args<T, T>(tokens, gy, gweight), simt::Launch());
+        cuda::launch_embedding_backward(embedding_backward_args<T, T>(tokens, gy, gweight, part), simt::Launch());
     });
   }
   static constexpr DropoutKey kKey{42, 9, 5, 2};
@@ -329,6 +350,31 @@ TEST_P(CudaKernels, CrossEntropyAgreesWithTheGenericOperation) {
     }
 }
 
+/// Three parts of the logits: targets lie in the first two columns of the middle part, in the first part, and in the last.
+TEST_P(CudaKernels, SoftmaxOfAPartOfTheVocabularyAgreesWithTheGenericOperation) {
+  for (const at::ScalarType dtype : kKernelDtypes)
+    for (const std::int64_t count : {3, 50, 1001, 4104}) {
+      const at::Tensor all = randn({4, 3 * count}, dtype, 1, 4.0), grad = randn({4}, at::kFloat, 2),
+                       lse = all.to(at::kFloat).logsumexp(1);
+      all[3].slice(0, count, 2 * count).fill_(-1e4);  // the maximum lies far above, in another part
+      const auto token = [&](std::int64_t t) { return static_cast<std::int32_t>(t); };
+      const at::Tensor targets = int32s({token(count), token(2 * count - 1), token(count - 1), token(2 * count)});
+      for (const std::int64_t p : {0, 1, 2}) {
+        const VocabularyPart part{.first = p * count, .whole = 3 * count, .part = p, .parts = 3};
+        const at::Tensor logits = all.narrow(1, part.first, count).contiguous(), got = here(logits);
+        const at::Tensor expected = empty({3, 4}, at::kFloat), statistics = here(expected);
+        generic::softmax_statistics(logits, targets, part, expected);
+        softmax_of_part(got, here(targets), part, statistics);
+        EXPECT_TRUE(got.to(at::kCPU).equal(logits)) << "the logits stay";
+        expect_close(statistics[1].to(at::kCPU), expected[1], 1e-6, "sums");
+        for (const std::int64_t row : {0, 2}) EXPECT_TRUE(statistics[row].to(at::kCPU).equal(expected[row])) << row;
+        generic::softmax_gradient(logits, targets, part, grad, lse);
+        gradient_of_part(got, here(targets), part, here(grad), here(lse));
+        expect_like(got, logits, "gradient");
+      }
+    }
+}
+
 TEST_P(CudaKernels, CrossEntropySurvivesLargeLogitsAndPassesNanOn) {
   const at::Tensor logits = randn({3, 700}, at::kFloat, 1, 1e4);
   logits[1][600].fill_(std::numeric_limits<double>::quiet_NaN());
@@ -368,6 +414,11 @@ TEST_P(CudaKernels, EmbeddingGradientHasTheBitsOfTheCpu) {
     embedding_backward(int32s(tokens), gy, gweight);
     embed_back(here(int32s(tokens)), here(gy), gweight2);
     EXPECT_TRUE(gweight2.to(at::kCPU).equal(gweight)) << "width " << width;
+    const VocabularyPart part{.first = 20, .whole = 50, .part = 1, .parts = 2};
+    const at::Tensor before = randn({25, width}, grad, 3), rows = before.clone(), rows2 = here(before);
+    embedding_backward(int32s(tokens), gy, rows, part);
+    embed_back(here(int32s(tokens)), here(gy), rows2, part);
+    EXPECT_TRUE(rows2.to(at::kCPU).equal(rows) && !rows.equal(before)) << "a part, width " << width;
   }
 }
 

@@ -123,6 +123,40 @@ TEST_F(QftOperations, EmbeddingAndHead) {
   });
 }
 
+/// The path of a part of the vocabulary: one part that happens to hold all tokens, and one that holds the last tokens.
+TEST_F(QftOperations, EmbeddingAndHeadOnAPartOfTheVocabulary) {
+  for (const std::int64_t first : {0, 7})
+    expect_same([first](Place& p) {
+      const auto alone = [](const at::Tensor&) {};
+      const ops::VocabularyPart part{.first = first, .whole = first + kVocab, .parts = 2, .add = alone, .maximum = alone};
+      const at::Tensor tokens = p.whole({3, 22, 0, 3, 3, 7, 1, 22, 5}), weight = p.in({kVocab, kWidth}),
+                       x = p.out({kTokens, kWidth});
+      ops::embedding_forward(tokens, weight, x, part);
+      const ops::HeadLabels labels{p.whole({0, 2, 3, 4, 7}), p.whole({22, 3, 3, 7, 0})};
+      const at::Tensor logprobs = p.out({5}), gx = p.out({kTokens, kWidth}), gw = p.out({kVocab, kWidth});
+      std::vector<at::Tensor> results{x, logprobs, gx, gw, p.out({5}), p.out({5, 4}), p.out({5, kVocab})};
+      const auto read = [&](const ops::HeadChunk& chunk) {
+        results[4].narrow(0, chunk.first, chunk.size()).copy_(chunk.likeliest_tokens());
+        results[5].narrow(0, chunk.first, chunk.size()).copy_(chunk.largest_logits(4));
+        results[6].narrow(0, chunk.first, chunk.size()).copy_(chunk.log_softmax(chunk.logits, kType));
+        return at::Tensor();
+      };
+      ops::head_forward_backward({.x = x,
+                                  .weight = weight,
+                                  .labels = labels,
+                                  .grad_logprobs = p.in({5}),
+                                  .logprobs = logprobs,
+                                  .gx = gx,
+                                  .gweight = gw,
+                                  .vocabulary = part},
+                                 p.workspace, 2, {read});
+      ops::embedding_backward(tokens, gx, gw, part);
+      results.push_back(p.out({kTokens, first + kVocab}));
+      ops::head_logits(x, weight, results.back(), p.workspace, part);
+      return results;
+    });
+}
+
 // Gradient sums of the head: of fp16 or bf16 values, in fp32, as on CUDA.
 TEST_F(QftOperations, TokenSumsOfHalvesAreOneProduct) {
   Place host(c10::kCPU), there(device());

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "qft/ops/dropout.h"
+#include "qft/ops/vocabulary.h"
 
 #include <cstdint>
 
@@ -10,13 +11,16 @@
 namespace qft::ops {
 
 /// y[t] = weight[tokens[t]].
-///   tokens  int32 [T] on weight's device, each in [0, V); on the CPU, other values throw Error
+///   tokens  int32 [T] on weight's device, each in the whole vocabulary; on the CPU, other values throw Error
 ///   weight  [V, D];  y  [T, D] contiguous
-void embedding_forward(const at::Tensor& tokens, const at::Tensor& weight, const at::Tensor& y);
+/// With a part of the vocabulary the rows of other parts' tokens are zero; the caller adds y up over the ranks.
+void embedding_forward(const at::Tensor& tokens, const at::Tensor& weight, const at::Tensor& y,
+                       const VocabularyPart& vocabulary = {});
 
-/// gweight[tokens[t]] += gy[t]; on the CPU in ascending t (bit-identical between runs).
+/// gweight[tokens[t]] += gy[t], for tokens whose row gweight has; on the CPU in ascending t (bit-identical between runs).
 ///   gweight  [V, D], gy's dtype or a wider one
-void embedding_backward(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight);
+void embedding_backward(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight,
+                        const VocabularyPart& vocabulary = {});
 
 // NEFTune: noise on the embeddings during training (Jain et al. 2023), with the magnitude that transformers uses.
 

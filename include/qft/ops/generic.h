@@ -5,6 +5,7 @@
 #include "qft/ops/dropout.h"
 #include "qft/ops/norm.h"
 #include "qft/ops/rope.h"
+#include "qft/ops/vocabulary.h"
 
 #include <ATen/core/Tensor.h>
 
@@ -32,6 +33,15 @@ at::Tensor dropout(const at::Tensor& x, const DropoutKey& key, const RowIdentity
 ///   logits [C, V], targets int32 [C], grad_logprobs and logprobs [C]
 void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
                         const at::Tensor& logprobs);
+
+/// Statistics of the rows of logits [C, V] of a part of the vocabulary, [3, C]: the maximum, the sum of exp(logit - maximum), and
+/// the target's logit, 0 if the target is in another part.
+void softmax_statistics(const at::Tensor& logits, const at::Tensor& targets, const VocabularyPart& vocabulary,
+                        const at::Tensor& statistics);
+/// Overwrites the logits [C, V] of a part with the gradient of sum(grad * (target's logit - lse)). lse [C]: the log of the sum of
+/// exp(logit) over the whole vocabulary.
+void softmax_gradient(const at::Tensor& logits, const at::Tensor& targets, const VocabularyPart& vocabulary,
+                      const at::Tensor& grad_logprobs, const at::Tensor& lse);
 
 /// True if operations on `dtype` run as these calls on `device`: for fp64, and on devices without kernels of our own.
 bool runs_generic(c10::Device device, at::ScalarType dtype);

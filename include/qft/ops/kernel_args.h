@@ -99,6 +99,24 @@ struct CrossEntropy {
   std::int64_t vocab;
 };
 
+/// Columns [first, first + count) of logits over `whole` tokens. Writes of each row the maximum, the sum of exp(logit - maximum),
+/// and the target's logit (0 if it is not among these columns).
+template <class T>
+struct SoftmaxStatistics {
+  const T* logits;  ///< [rows, count]
+  const std::int32_t* targets;
+  float *maxima, *sums, *at_targets;  ///< [rows]
+  std::int64_t count, first, whole;
+};
+/// Overwrites such columns with the gradient of grad * (target's logit - lse).
+template <class T>
+struct SoftmaxGradient {
+  T* logits;  ///< [rows, count]
+  const std::int32_t* targets;
+  const float *grad, *lse;  ///< [rows]; lse: the log of the sum of exp(logit) over all columns of the row
+  std::int64_t count, first;
+};
+
 /// Features decided by one Philox counter.
 inline constexpr int kCounterFeatures = 8;
 
@@ -125,13 +143,13 @@ constexpr std::int64_t norm_weight_grad_parts(std::int64_t rows) {
   return std::clamp<std::int64_t>(rows / (8 * kNormGradRows), 1, 128);
 }
 
-/// gweight[tokens[t]] += gy[t].
+/// gweight[tokens[t] - first] += gy[t], for tokens in [first, first + rows) of a vocabulary of `whole`.
 template <class T, class G>
 struct EmbeddingBackward {
   const std::int32_t* tokens;  ///< [count]
   const T* gy;                 ///< [count, width]
-  G* gweight;                  ///< [vocab, width]
-  std::int64_t count, width, vocab;
+  G* gweight;                  ///< [rows, width]
+  std::int64_t count, width, rows, first, whole;
 };
 
 }  // namespace qft::ops

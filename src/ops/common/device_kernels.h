@@ -29,10 +29,15 @@ struct DeviceKernels {
   bool (*add_embedding_noise)(const at::Tensor& x, const DropoutKey& key, const NoisyRows& rows, double alpha);
   bool (*cross_entropy_rows)(const at::Tensor& logits, const at::Tensor& targets, const at::Tensor& grad_logprobs,
                              const at::Tensor& logprobs);
+  bool (*softmax_statistics)(const at::Tensor& logits, const at::Tensor& targets, const VocabularyPart& vocabulary,
+                             const at::Tensor& statistics);
+  bool (*softmax_gradient)(const at::Tensor& logits, const at::Tensor& targets, const VocabularyPart& vocabulary,
+                           const at::Tensor& grad_logprobs, const at::Tensor& lse);
   GroupedProduct grouped_product;  ///< allocates its result
   /// `bytes`: any layout except fp32; `from`: its rows.
   bool (*dequantize)(const at::Tensor& bytes, const QuantizedRows& from, const at::Tensor& out);
-  bool (*embedding_backward)(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight);
+  bool (*embedding_backward)(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight,
+                             const VocabularyPart& vocabulary);
   /// `work` provides the scratch memory.
   bool (*delta_forward)(const GatedDeltaTensors& in, const DeltaWork& work, const at::Tensor& out, const at::Tensor& states);
   bool (*delta_backward)(const at::Tensor& gout, const GatedDeltaTensors& in, const at::Tensor& states, const DeltaWork& work,

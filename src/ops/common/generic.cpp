@@ -6,6 +6,7 @@
 
 #include "device_kernels.h"
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/amax.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/sigmoid.h>
@@ -88,6 +89,36 @@ void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& targets, con
   const at::Tensor g = grad_logprobs.unsqueeze(1);
   logp.exp_().mul_(-g).scatter_add_(1, index, g.to(logp.scalar_type()));
   logits.copy_(logp);
+}
+
+namespace {
+
+/// Columns of the targets in a part's logits: int64 [C, 1]; 0 for targets in other parts, of which `elsewhere` [C] is true.
+at::Tensor target_columns(const at::Tensor& targets, const at::Tensor& logits, const VocabularyPart& vocabulary,
+                          at::Tensor& elsewhere) {
+  const at::Tensor columns = targets.to(at::kLong) - vocabulary.first;
+  elsewhere = columns.lt(0).logical_or_(columns.ge(logits.size(1)));
+  return columns.masked_fill_(elsewhere, 0).unsqueeze(1);
+}
+
+}  // namespace
+
+void softmax_statistics(const at::Tensor& logits, const at::Tensor& targets, const VocabularyPart& vocabulary,
+                        const at::Tensor& statistics) {
+  at::Tensor elsewhere;
+  const at::Tensor columns = target_columns(targets, logits, vocabulary, elsewhere);
+  statistics[0].copy_(at::amax(logits, 1));
+  statistics[1].copy_((accumulated(logits) - statistics[0].unsqueeze(1)).exp_().sum(1));
+  statistics[2].copy_(logits.gather(1, columns).squeeze(1)).masked_fill_(elsewhere, 0.0);
+}
+
+void softmax_gradient(const at::Tensor& logits, const at::Tensor& targets, const VocabularyPart& vocabulary,
+                      const at::Tensor& grad_logprobs, const at::Tensor& lse) {
+  at::Tensor elsewhere;
+  const at::Tensor columns = target_columns(targets, logits, vocabulary, elsewhere), g = grad_logprobs.to(lse.scalar_type());
+  at::Tensor p = (accumulated(logits) - lse.unsqueeze(1)).exp_();
+  p.mul_(-g.unsqueeze(1)).scatter_add_(1, columns, g.masked_fill(elsewhere, 0.0).unsqueeze(1));
+  logits.copy_(p);
 }
 
 std::int64_t scratch_bytes(const Sizes& sizes, at::ScalarType dtype) {

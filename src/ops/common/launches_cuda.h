@@ -35,6 +35,10 @@ void launch_embedding_noise(const EmbeddingNoise<T>& a, std::int64_t rows, const
 template <class T, class Launch>
 void launch_cross_entropy(const CrossEntropy<T>& a, std::int64_t rows, const Launch& launch);
 template <class T, class Launch>
+void launch_softmax_statistics(const SoftmaxStatistics<T>& a, std::int64_t rows, const Launch& launch);
+template <class T, class Launch>
+void launch_softmax_gradient(const SoftmaxGradient<T>& a, std::int64_t rows, const Launch& launch);
+template <class T, class Launch>
 void launch_dequantize(const Dequantize<T>& a, const Launch& launch);
 template <class T, class G, class Launch>
 void launch_embedding_backward(const EmbeddingBackward<T, G>& a, const Launch& launch);

@@ -5,6 +5,7 @@
 #include "qft/ops/kernel_args.h"
 #include "qft/ops/norm.h"
 #include "qft/ops/rope.h"
+#include "qft/ops/vocabulary.h"
 
 #include <cstdint>
 
@@ -95,6 +96,26 @@ CrossEntropy<T> cross_entropy_args(const at::Tensor& logits, const at::Tensor& t
           logits.size(1)};
 }
 
+/// `statistics`: [3, rows], contiguous: maxima, sums, targets' logits.
+template <class T>
+SoftmaxStatistics<T> softmax_statistics_args(const at::Tensor& logits, const at::Tensor& targets,
+                                             const VocabularyPart& vocabulary, const at::Tensor& statistics) {
+  float* const rows = statistics.data_ptr<float>();
+  const std::int64_t n = logits.size(0);
+  return {const_data<T>(logits), const_data<std::int32_t>(targets), rows, rows + n, rows + 2 * n, logits.size(1),
+          vocabulary.first,      vocabulary.tokens(logits.size(1))};
+}
+template <class T>
+SoftmaxGradient<T> softmax_gradient_args(const at::Tensor& logits, const at::Tensor& targets, const VocabularyPart& vocabulary,
+                                         const at::Tensor& grad_logprobs, const at::Tensor& lse) {
+  return {data<T>(logits),
+          const_data<std::int32_t>(targets),
+          const_data<float>(grad_logprobs),
+          const_data<float>(lse),
+          logits.size(1),
+          vocabulary.first};
+}
+
 template <class T>
 Dropout<T> dropout_args(const DropoutBackward& t, const DropoutKey& key, const RowIdentity& rows, double p) {
   return {const_data<T>(t.x),
@@ -110,8 +131,11 @@ Dropout<T> dropout_args(const DropoutBackward& t, const DropoutKey& key, const R
 }
 
 template <class T, class G>
-EmbeddingBackward<T, G> embedding_backward_args(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight) {
-  return {const_data<std::int32_t>(tokens), const_data<T>(gy), data<G>(gweight), gy.size(0), gy.size(1), gweight.size(0)};
+EmbeddingBackward<T, G> embedding_backward_args(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight,
+                                                const VocabularyPart& vocabulary = {}) {
+  const std::int64_t rows = gweight.size(0);
+  return {const_data<std::int32_t>(tokens), const_data<T>(gy), data<G>(gweight), gy.size(0), gy.size(1), rows, vocabulary.first,
+          vocabulary.tokens(rows)};
 }
 
 }  // namespace qft::ops

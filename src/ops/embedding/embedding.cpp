@@ -19,45 +19,75 @@ namespace {
 constexpr std::int64_t kColumnsPerThread = 64;
 
 template <class To, class From, class Add>
-void add_rows(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight, Add add) {
+void add_rows(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight, const VocabularyPart& vocabulary,
+              Add add) {
   const auto* ids = tokens.const_data_ptr<std::int32_t>();
-  const std::int64_t width = gy.size(1), count = gy.size(0);
+  const std::int64_t width = gy.size(1), count = gy.size(0), rows = gweight.size(0);
   at::parallel_for(0, width, kColumnsPerThread, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t t = 0; t < count; ++t)
-      add(data<To>(gweight) + ids[t] * width + begin, const_data<From>(gy) + t * width + begin, end - begin);
+    for (std::int64_t t = 0; t < count; ++t) {
+      const std::int64_t row = ids[t] - vocabulary.first;
+      if (row < 0 || row >= rows) continue;
+      add(data<To>(gweight) + row * width + begin, const_data<From>(gy) + t * width + begin, end - begin);
+    }
   });
 }
 
+/// The rows of tokens in a part of the vocabulary that has `count` rows.
+struct OwnRows {
+  at::Tensor rows, elsewhere;  ///< int32 [T]; bool [T]: tokens of other parts, whose row here is 0
+
+  OwnRows(const at::Tensor& tokens, const VocabularyPart& vocabulary, std::int64_t count) {
+    const at::Tensor own = tokens - vocabulary.first;
+    // A token outside the whole vocabulary keeps its row, which the device refuses.
+    elsewhere = own.lt(0).logical_and_(tokens.ge(0)).logical_or_(own.ge(count).logical_and_(tokens.lt(vocabulary.whole)));
+    rows = own.masked_fill(elsewhere, 0);
+  }
+};
+
 }  // namespace
 
-void embedding_forward(const at::Tensor& tokens, const at::Tensor& weight, const at::Tensor& y) {
+void embedding_forward(const at::Tensor& tokens, const at::Tensor& weight, const at::Tensor& y,
+                       const VocabularyPart& vocabulary) {
   if (tokens.is_cpu()) {
+    const std::int64_t known = vocabulary.tokens(weight.size(0));
     const auto* first = tokens.const_data_ptr<std::int32_t>();
-    const auto bad =
-        std::find_if(first, first + tokens.numel(), [&](std::int32_t token) { return token < 0 || token >= weight.size(0); });
+    const auto bad = std::find_if(first, first + tokens.numel(), [&](std::int32_t token) { return token < 0 || token >= known; });
     require(bad == first + tokens.numel(),
             "token {} is outside the embedding's {} rows: the data was packed with another tokenizer than the model's",
-            bad == first + tokens.numel() ? 0 : *bad, weight.size(0));
+            bad == first + tokens.numel() ? 0 : *bad, known);
   }
   at::Tensor out = y;
-  at::index_select_out(out, weight, 0, tokens);
+  if (!vocabulary.shared()) {
+    at::index_select_out(out, weight, 0, tokens);
+    return;
+  }
+  const OwnRows own(tokens, vocabulary, weight.size(0));
+  at::index_select_out(out, weight, 0, own.rows);
+  out.masked_fill_(own.elsewhere.unsqueeze(1), 0.0);
 }
 
-void embedding_backward(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight) {
+void embedding_backward(const at::Tensor& tokens, const at::Tensor& gy, const at::Tensor& gweight,
+                        const VocabularyPart& vocabulary) {
   const bool same = gweight.scalar_type() == gy.scalar_type();
   const bool done = (same || gweight.scalar_type() == at::kFloat) && cpu::with_kernel_type(gy, [&]<class T>() {
                       const auto kernels = cpu::add_kernels<T>();
                       if (same)
-                        add_rows<T, T>(tokens, gy, gweight, kernels.add);
+                        add_rows<T, T>(tokens, gy, gweight, vocabulary, kernels.add);
                       else
-                        add_rows<float, T>(tokens, gy, gweight, [&](float* to, const T* from, std::int64_t n) {
+                        add_rows<float, T>(tokens, gy, gweight, vocabulary, [&](float* to, const T* from, std::int64_t n) {
                           kernels.add_to_float(to, from, 1.0F, n);
                         });
                     });
   if (done) return;
   const DeviceKernels* kernels = device_kernels(gy);
-  if (kernels == nullptr || !kernels->embedding_backward(tokens, gy, gweight))
-    gweight.index_add_(0, tokens, gy.to(gweight.scalar_type()));
+  if (kernels != nullptr && kernels->embedding_backward(tokens, gy, gweight, vocabulary)) return;
+  const at::Tensor given = gy.to(gweight.scalar_type());
+  if (!vocabulary.shared()) {
+    gweight.index_add_(0, tokens, given);
+    return;
+  }
+  const OwnRows own(tokens, vocabulary, gweight.size(0));
+  gweight.index_add_(0, own.rows, given.masked_fill(own.elsewhere.unsqueeze(1), 0.0));
 }
 
 namespace generic {

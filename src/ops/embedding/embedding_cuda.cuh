@@ -12,7 +12,9 @@ template <int N, class T, class G>
 __global__ void embedding_backward_kernel(EmbeddingBackward<T, G> a) {
   const std::int64_t t = blockIdx.x, threads = blockDim.x;
   const std::int32_t id = a.tokens[t];
-  CUDA_KERNEL_ASSERT(id >= 0 && id < a.vocab);
+  CUDA_KERNEL_ASSERT(id >= 0 && id < a.whole);
+  const std::int64_t row = id - a.first;
+  if (row < 0 || row >= a.rows) return;
   const auto has_id = [&](std::int64_t s, std::int64_t end) { return s < end && a.tokens[s] == id; };
   for (std::int64_t first = 0; first < t; first += threads)
     if (__syncthreads_or(has_id(first + threadIdx.x, t))) return;
@@ -22,7 +24,7 @@ __global__ void embedding_backward_kernel(EmbeddingBackward<T, G> a) {
     for (std::int64_t s = first; s < end; ++s) {
       if (a.tokens[s] != id) continue;
       for (std::int64_t i = threadIdx.x * N; i < a.width; i += threads * N) {
-        G* to = a.gweight + id * a.width + i;
+        G* to = a.gweight + row * a.width + i;
         auto sum = device::load<N>(to);
         const auto g = device::load<N>(a.gy + s * a.width + i);
         for (int k = 0; k < N; ++k) sum[k] += g[k];

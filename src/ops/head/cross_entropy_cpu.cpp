@@ -22,9 +22,16 @@ inline float value_at(const Bf16* p) {
   return hn::GetLane(load(p, Part{1}));
 }
 
-/// Returns log(sum(exp)); rescales the running sum when a block raises the maximum.
+/// Of a row of logits.
+struct MaximumAndSum {
+  float maximum;
+  double sum;  ///< of exp(logit - maximum)
+  float log_sum_exp() const { return maximum + static_cast<float>(std::log(sum)); }
+};
+
+/// Rescales the running sum when a block raises the maximum.
 template <class T>
-float log_sum_exp(const T* logits, std::int64_t n) {
+MaximumAndSum maximum_and_sum(const T* logits, std::int64_t n) {
   const Vec least = splat(-std::numeric_limits<float>::infinity());
   float maximum = -std::numeric_limits<float>::infinity();
   double sum = 0;
@@ -44,7 +51,17 @@ float log_sum_exp(const T* logits, std::int64_t n) {
     });
     sum += sum_of(total);
   }
-  return maximum + static_cast<float>(std::log(sum));
+  return {maximum, sum};
+}
+
+/// Overwrites logits with -g * softmax.
+template <class T>
+void write_gradient(T* logits, std::int64_t n, float g, float lse) {
+  const Vec shift = splat(lse), scale = splat(kLog2E), minus_g = splat(-g);
+  for_vectors(static_cast<std::size_t>(n), [&](std::size_t i, auto extent) HWY_ATTR {
+    const Vec p = exp2(hn::Mul(hn::Sub(load(logits + i, extent), shift), scale));
+    store(hn::Mul(minus_g, p), logits + i, extent);
+  });
 }
 
 template <class T>
@@ -52,20 +69,41 @@ void cross_entropy_rows(const CrossEntropy<T>& a, std::int64_t begin, std::int64
   for (std::int64_t r = begin; r < end; ++r) {
     T* logits = a.logits + r * a.vocab;
     T* target = logits + a.targets[r];
-    const float lse = log_sum_exp(logits, a.vocab), logprob = value_at(target) - lse;
+    const float lse = maximum_and_sum(logits, a.vocab).log_sum_exp(), logprob = value_at(target) - lse;
     if (a.logprobs != nullptr) a.logprobs[r] = logprob;
     if (a.grad == nullptr) continue;
     const float g = a.grad[r];
-    const Vec shift = splat(lse), scale = splat(kLog2E), minus_g = splat(-g);
-    for_vectors(static_cast<std::size_t>(a.vocab), [&](std::size_t i, auto extent) HWY_ATTR {
-      const Vec p = exp2(hn::Mul(hn::Sub(load(logits + i, extent), shift), scale));
-      store(hn::Mul(minus_g, p), logits + i, extent);
-    });
+    write_gradient(logits, a.vocab, g, lse);
     store(splat(g - g * std::exp(logprob)), target, Part{1});
   }
 }
 
-QFT_TARGET_KERNELS(CrossEntropyKernels, cross_entropy_kernels, &cross_entropy_rows<T>);
+template <class T>
+void softmax_statistics_rows(const SoftmaxStatistics<T>& a, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t r = begin; r < end; ++r) {
+    const T* logits = a.logits + r * a.count;
+    const auto [maximum, sum] = maximum_and_sum(logits, a.count);
+    const std::int64_t column = a.targets[r] - a.first;
+    a.maxima[r] = maximum;
+    a.sums[r] = static_cast<float>(sum);
+    a.at_targets[r] = column >= 0 && column < a.count ? value_at(logits + column) : 0.0F;
+  }
+}
+
+template <class T>
+void softmax_gradient_rows(const SoftmaxGradient<T>& a, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t r = begin; r < end; ++r) {
+    T* logits = a.logits + r * a.count;
+    const std::int64_t column = a.targets[r] - a.first;
+    const bool here = column >= 0 && column < a.count;
+    const float g = a.grad[r], lse = a.lse[r], logprob = here ? value_at(logits + column) - lse : 0.0F;
+    write_gradient(logits, a.count, g, lse);
+    if (here) store(splat(g - g * std::exp(logprob)), logits + column, Part{1});
+  }
+}
+
+QFT_TARGET_KERNELS(CrossEntropyKernels, cross_entropy_kernels, &cross_entropy_rows<T>, &softmax_statistics_rows<T>,
+                   &softmax_gradient_rows<T>);
 
 }  // namespace HWY_NAMESPACE
 }  // namespace qft::ops::cpu

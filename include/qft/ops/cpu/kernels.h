@@ -137,6 +137,8 @@ NarrowKernels narrow_kernels();
 template <class T>
 struct CrossEntropyKernels {
   void (*rows)(const CrossEntropy<T>& args, std::int64_t begin, std::int64_t end);
+  void (*statistics)(const SoftmaxStatistics<T>& args, std::int64_t begin, std::int64_t end);
+  void (*gradient)(const SoftmaxGradient<T>& args, std::int64_t begin, std::int64_t end);
 };
 template <class T>
 CrossEntropyKernels<T> cross_entropy_kernels();
