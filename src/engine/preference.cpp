@@ -262,7 +262,8 @@ Tensor PreferenceLoss::read_rows(const model::MicroInput&, const ops::HeadChunk&
     Tensor sums = values[0].narrow(0, first, count);
     at::sum_out(sums, chunk.logits.narrow(0, first, count), {1}, /*keepdim=*/false, values.scalar_type());
   }
-  values[0].div_(chunk.logits.size(1));
+  chunk.sum_over_vocabulary(values[0]);
+  values[0].div_(chunk.vocabulary_size());
   return {};
 }
 

@@ -10,7 +10,6 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/stack.h>
-#include <ATen/ops/topk.h>
 
 namespace qft::engine {
 namespace {
@@ -28,9 +27,7 @@ void probability(const TokenLossOptions&, const ops::HeadChunk& chunk, const at:
 
 /// EAFT (arXiv 2601.02151): the entropy to the power of eaft_alpha. LLaMA-Factory: use_eaft_loss.
 void entropy(const TokenLossOptions& options, const ops::HeadChunk& chunk, const at::Tensor& weights) {
-  const std::int64_t tokens = std::min(kEntropyTokens, chunk.logits.size(1));
-  const at::Tensor likeliest = std::get<0>(at::topk(chunk.logits, tokens, /*dim=*/1));
-  const at::Tensor logp = at::log_softmax(likeliest, 1, weights.scalar_type());
+  const at::Tensor logp = at::log_softmax(chunk.largest_logits(kEntropyTokens), 1, weights.scalar_type());
   const at::Tensor nats = (at::exp(logp) * logp).sum(1).neg_();
   weights.copy_((nats / kEntropyUnit).pow_(options.eaft_alpha));
 }
@@ -66,11 +63,12 @@ std::vector<ObjectiveRow> token_rows() {
 /// Writes KL(q || p) of each row to `kl` [n], with the policy's softmax p and the reference's q. Returns the gradient for the
 /// logits, p - q.
 at::Tensor divergence(const ops::HeadChunk& chunk, const at::Tensor& kl) {
-  const at::Tensor log_q = at::log_softmax(chunk.reference, 1, kl.scalar_type());
-  const at::Tensor log_p = at::log_softmax(chunk.logits, 1, kl.scalar_type());
+  const at::Tensor log_q = chunk.log_softmax(chunk.reference, kl.scalar_type());
+  const at::Tensor log_p = chunk.log_softmax(chunk.logits, kl.scalar_type());
   at::Tensor difference = log_q - log_p;
   const at::Tensor q = log_q.exp_();
   kl.copy_(difference.mul_(q).sum(1));
+  chunk.sum_over_vocabulary(kl);
   return log_p.exp_().sub_(q);
 }
 

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/argmax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/segment_reduce.h>
 #include <ATen/ops/stack.h>
@@ -18,7 +17,7 @@ AccuracyObjective::AccuracyObjective(std::unique_ptr<parallel::Objective> inner)
 at::Tensor AccuracyObjective::read_rows(const model::MicroInput& in, const ops::HeadChunk& chunk, const at::Tensor& values,
                                         const at::Tensor& grad) const {
   const std::int64_t others = inner_->row_values();
-  values[others].copy_(at::argmax(chunk.logits, 1).eq(chunk.targets));
+  values[others].copy_(chunk.likeliest_tokens().eq(chunk.targets));
   return others > 0 ? inner_->read_rows(in, chunk, values.narrow(0, 0, others), grad) : at::Tensor();
 }
 

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "support/vocabulary_parts.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -186,6 +187,11 @@ TEST(Preference, KeepsTheMeanOfEachRowOfLogits) {
   const PreferenceLoss loss(pair_loss("simpo"), {}, {2.0, 2.0});
   EXPECT_FALSE(loss.read_rows({}, {0, logits, at::empty({11}, at::kInt), {}, {}}, values, {}).defined());
   EXPECT_LE((values[0] - logits.to(at::kFloat).mean(1)).abs().max().item<double>(), 1e-6);
+  test::on_parts({0, 20, 30, 37}, [&](const ops::VocabularyPart& part, const test::Tokens& own) {
+    const at::Tensor means = at::empty({1, 11}, at::kFloat), columns = logits.narrow(1, own.first, own.count);
+    loss.read_rows({}, {0, columns, at::empty({11}, at::kInt), {}, {}, part}, means, {});
+    EXPECT_LE((means - values).abs().max().item<double>(), 1e-6) << "part " << part.part;
+  });
 }
 
 TEST(Preference, RefusesWhatIsNoPairAndAReferenceThatIsMissing) {

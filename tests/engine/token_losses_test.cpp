@@ -8,10 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "support/vocabulary_parts.h"
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/exp.h>
@@ -149,6 +151,67 @@ TEST(TokenLosses, LossAndGradientsAreTheFormulas) {
             const double limit = type == at::kDouble ? 1e-12 : std::max(1.5 * error(yardstick.*member, exact.*member), 1e-6);
             EXPECT_LE(error(got.*member, exact.*member), limit) << what;
           }
+        }
+}
+
+/// What a rank computes from its rows of the table.
+struct PartResult {
+  at::Tensor logprobs, rows, grad, gx, gtable;
+};
+
+PartResult on_part(const std::string& name, const at::Tensor& x, const at::Tensor& other, const at::Tensor& own_table,
+                   const model::MicroInput& in, const ops::VocabularyPart& part) {
+  const WeightedTokenLoss loss(token_loss(name), {0.5, kAsftAlpha}, {kTokenLabels, 1, kTokens});
+  const auto statistics = at::TensorOptions(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  const std::int64_t labels = in.labels.size();
+  const PartResult r{at::empty({labels}, statistics), at::empty({loss.row_values(), labels}, statistics),
+                     at::empty({labels}, statistics), at::empty_like(x), at::zeros(own_table.sizes(), statistics)};
+  ops::Workspace workspace((c10::Device(c10::kCPU)));
+  const auto read = [&](const ops::HeadChunk& chunk) {
+    return loss.read_rows(in, chunk, r.rows.narrow(1, chunk.first, chunk.size()), r.grad.narrow(0, chunk.first, chunk.size()));
+  };
+  const at::Tensor reference = loss.reference_rows() ? other.index_select(0, in.labels.rows.to(at::kLong)) : at::Tensor();
+  ops::head_forward_backward({.x = x,
+                              .weight = own_table,
+                              .labels = in.labels,
+                              .grad_logprobs = r.grad,
+                              .logprobs = r.logprobs,
+                              .gx = r.gx,
+                              .gweight = r.gtable,
+                              .vocabulary = part},
+                             workspace, ops::kMinEfficientRows, {read, reference, own_table});
+  return r;
+}
+
+TEST(TokenLosses, AreTheSameOnPartsOfTheVocabulary) {
+  for (const TokenLoss& loss : token_losses())
+    for (const std::int64_t vocabulary : {53, 151})
+      for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16})
+        for (const std::int64_t parts : {2, 3, 4}) {
+          SCOPED_TRACE(std::string(loss.name) + " on " + std::to_string(parts) + " parts of " + std::to_string(vocabulary) +
+                       " in " + c10::toString(type));
+          at::manual_seed(5);
+          const auto in = input(vocabulary, true);
+          const at::Tensor x = at::randn({kTokens, kWidth}, at::kDouble).to(type), other = (x + 0.3).to(type);
+          const at::Tensor table = (at::randn({vocabulary, kWidth}, at::kDouble) * 0.6).to(type);
+          const PartResult whole = on_part(std::string(loss.name), x, other, table, in, {});
+          std::vector<PartResult> results(static_cast<std::size_t>(parts));
+          test::on_parts(test::even_bounds(vocabulary, parts), [&](const ops::VocabularyPart& part, const test::Tokens& own) {
+            results[static_cast<std::size_t>(part.part)] = on_part(std::string(loss.name), x, other, own.of(table), in, part);
+          });
+          at::Tensor gx = at::zeros(x.sizes(), at::kDouble);
+          std::vector<at::Tensor> tables;
+          const double limit = type == at::kDouble ? 1e-12 : type == at::kFloat ? 5e-6 : 1e-2;
+          for (const PartResult& r : results) {
+            EXPECT_TRUE(r.rows.equal(results[0].rows) && r.grad.equal(results[0].grad)) << "the same bits on all ranks";
+            gx += r.gx;
+            tables.push_back(r.gtable);
+          }
+          EXPECT_LE(error(results[0].logprobs, whole.logprobs), limit);
+          EXPECT_LE(error(results[0].rows, whole.rows), limit);
+          EXPECT_LE(error(results[0].grad, whole.grad), limit);
+          EXPECT_LE(error(gx, whole.gx), limit);
+          EXPECT_LE(error(at::cat(tables), whole.gtable), limit);
         }
 }
 

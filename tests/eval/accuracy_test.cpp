@@ -1,10 +1,15 @@
 // Token accuracy: the mean over sequences of each sequence's share, as in LLaMA-Factory's ComputeAccuracy.
 #include "eval/accuracy.h"
 
+#include <utility>
+#include <vector>
+
 #include "engine/token_losses.h"
+#include "support/vocabulary_parts.h"
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
 
@@ -17,15 +22,15 @@ model::MicroInput input() {
   return model::MicroInput::build(tokens, bounds, std::vector<std::int32_t>{1, 2, 3, 6, 11, 12}, {}, at::kCPU);
 }
 
-at::Tensor observed(const AccuracyObjective& objective, const model::MicroInput& in, const at::Tensor& x,
-                    const at::Tensor& table) {
+at::Tensor observed(const AccuracyObjective& objective, const model::MicroInput& in, const at::Tensor& x, const at::Tensor& table,
+                    const ops::VocabularyPart& part = {}) {
   const at::Tensor logprobs = at::empty({in.labels.size()}, at::kDouble);
   const at::Tensor rows = at::empty({objective.row_values(), in.labels.size()}, at::kDouble);
   ops::Workspace workspace((c10::Device(c10::kCPU)));
   const auto read = [&](const ops::HeadChunk& chunk) {
     return objective.read_rows(in, chunk, rows.narrow(1, chunk.first, chunk.size()), {});
   };
-  ops::head_forward(x, table, in.labels, logprobs, workspace, 2, {read});
+  ops::head_forward(x, table, in.labels, logprobs, workspace, 2, {read}, part);
   return objective.observe(in, {logprobs, {}, rows}, {});
 }
 
@@ -43,6 +48,26 @@ TEST(Accuracy, IsTheMeanOfTheSequencesShares) {
   const at::Tensor sums = observed(objective, in, x, table);
   EXPECT_DOUBLE_EQ(sums[1].item<double>(), 2.0 / 3 + 1.0 + 1.0 / 2);
   EXPECT_EQ(sums[2].item<double>(), 3.0);  // the sequence without labels does not count
+}
+
+/// The likeliest token and the label may lie in different parts; of equal tokens in two parts the lowest counts.
+TEST(Accuracy, IsTheSameOnPartsOfTheVocabulary) {
+  const auto in = input();
+  const AccuracyObjective objective(std::make_unique<parallel::TokenMeanLoss>(parallel::BatchTotals{6, 4, 14}));
+  // Small whole numbers, so that equal rows of the table have equal logits in any product.
+  const at::Tensor random = at::randint(-2, 3, {14, 8}, at::kDouble), table = at::randint(-3, 4, {53, 8}, at::kDouble);
+  at::Tensor likely = random.clone(), equal = table.clone();
+  for (const std::int64_t label : {1, 2, 6, 12}) likely[label - 1] = table[label] * 8;
+  equal[41] = table[1], equal[0] = table[12];  // a token after its equal label, and one before
+  for (const auto& [x, rows] : {std::pair{random, table}, {likely, table}, {likely, equal}}) {
+    const at::Tensor whole = observed(objective, in, x, rows);
+    for (const std::vector<std::int64_t>& bounds : {test::even_bounds(53, 2), test::even_bounds(53, 4), {0, 1, 2, 53}})
+      test::on_parts(bounds, [&, &x = x, &rows = rows](const ops::VocabularyPart& part, const test::Tokens& own) {
+        const at::Tensor sums = observed(objective, in, x, own.of(rows), part);
+        EXPECT_TRUE(sums.narrow(0, 1, 2).equal(whole.narrow(0, 1, 2))) << "part " << part.part;
+        EXPECT_NEAR(sums[0].item<double>(), whole[0].item<double>(), 1e-12);
+      });
+  }
 }
 
 TEST(Accuracy, StandsBehindWhatTheObjectiveKeepsOfItsRows) {

@@ -86,7 +86,8 @@ class Objective {
   virtual std::int64_t row_values() const { return 0; }
   /// Reads the rows of some labels of `in` while their logits exist. Fills `values` [row_values(), n] and, if it is defined,
   /// `grad` [n] with d(loss) / d(log-probability); both have the log-probabilities' type. Returns a further part of the logits'
-  /// gradient, [n, V], owned by the caller; undefined: no further part.
+  /// gradient, [n, V], owned by the caller; undefined: no further part. If ranks share the vocabulary, each of them calls this
+  /// with its columns of the logits, and all must call the same functions of `chunk`.
   virtual at::Tensor read_rows(const model::MicroInput& /*in*/, const ops::HeadChunk& /*chunk*/, const at::Tensor& /*values*/,
                                const at::Tensor& /*grad*/) const {
     return {};
