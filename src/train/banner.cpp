@@ -145,8 +145,8 @@ std::string strategy_words(const config::RunConfig& config, const engine::Instan
 std::string steps_words(const Banner& b, const config::RunConfig& config, int ranks) {
   const double epochs = static_cast<double>(b.total_steps) / static_cast<double>(std::max<std::int64_t>(1, b.steps_per_epoch));
   const std::int64_t lines = config.training.log_interval(b.total_steps);
-  return fmt::format("{} ({:.2f} epochs), global batch {}, a log line every {}", b.total_steps, epochs, batch_words(b, config.data_ranks(ranks)),
-                     lines == 1 ? "step" : fmt::format("{} steps", lines));
+  return fmt::format("{} ({:.2f} epochs), global batch {}, a log line every {}", b.total_steps, epochs,
+                     batch_words(b, config.data_ranks(ranks)), lines == 1 ? "step" : fmt::format("{} steps", lines));
 }
 
 /// Notes keys that have no effect on this device, and features of the model that training lacks.

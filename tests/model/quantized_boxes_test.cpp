@@ -201,7 +201,8 @@ TEST(QuantizedBoxes, HoldTheNumbersOfTheWholeTensor) {
     const ModelSpec whole = spec_of({});
     const at::Tensor all = loaded(whole, files);
     if (!c.refusal.empty()) {
-      EXPECT_TRUE(test::contains(test::error_of([&] { spec_of({0, 2}); }), c.refusal)) << test::error_of([&] { spec_of({0, 2}); });
+      EXPECT_TRUE(test::contains(test::error_of([&] { spec_of({0, 2}); }), c.refusal))
+          << test::error_of([&] { spec_of({0, 2}); });
       continue;
     }
     for (int n = 2; n <= 4; ++n)

@@ -32,10 +32,8 @@ ModelSpec spec_of(const Sharing& s, Share share) {
                  {"num_key_value_heads", 2},
                  {"vocab_size", 53}});
   if (s.type == "qwen3_next")
-    config.update({{"linear_num_key_heads", 4},
-                   {"linear_num_value_heads", 8},
-                   {"linear_key_head_dim", 4},
-                   {"linear_value_head_dim", 6}});
+    config.update(
+        {{"linear_num_key_heads", 4}, {"linear_num_value_heads", 8}, {"linear_key_head_dim", 4}, {"linear_value_head_dim", 6}});
   LoraConfig lora;
   lora.rank = 3;
   lora.alpha = 6;
