@@ -333,13 +333,8 @@ at::Tensor Transformer::logits(const Weight& norm, const Weight& table, const at
   const at::Tensor y = scratch("norm", x_rows.size(0), x_rows.size(1));
   const at::Tensor rstd = workspace_.get("head.rstd", {x_rows.size(0)}, statistics_dtype());
   ops::rms_norm_forward(x_rows, norm.value, spec_.config.rms_norm_eps, y, rstd, norm_);
-<<<<<<< HEAD
   const at::Tensor logits = workspace_.get("head.logits", {y.size(0), vocabulary_.tokens(table.value.size(0))}, y.scalar_type());
   ops::head_logits(y, table.value, logits, workspace_, vocabulary_);
-=======
-  const at::Tensor logits = workspace_.get("head.logits", {y.size(0), table.value.size(0)}, y.scalar_type());
-  ops::head_logits(y, table.value, logits, workspace_);
->>>>>>> vocab
   return logits;
 }
 
