@@ -52,13 +52,15 @@ WholeTensors::WholeTensors(const model::ModelSpec& spec, comm::Communicator& ten
   for (const model::UnitSpec& unit : spec.units)
     for (const model::ParamSpec& p : unit.params)
       if (!p.is_whole()) mine[p.name] = {to_json(p.boxes), wanted(p)};
-  for (const std::string& text : comm::all_gather_strings(tensor_, mine.dump()))
-    for (const auto& [name, held] : json::parse(text).items()) {
+  for (const std::string& text : comm::all_gather_strings(tensor_, mine.dump())) {
+    const json theirs = json::parse(text);
+    for (const auto& [name, held] : theirs.items()) {
       Holders& holders = holders_[name];
       Held next{boxes_from_json(held.at(0)), held.at(1).get<bool>()};
       next.first = std::ranges::find(holders, next.boxes, &Held::boxes) == holders.end();
       holders.push_back(std::move(next));
     }
+  }
   for (const model::UnitSpec& unit : spec.units)
     for (const model::ParamSpec& p : unit.params) {
       const auto found = holders_.find(p.name);
