@@ -61,8 +61,9 @@ bool same_scaling(const LinearWeights& w) {
 
 /// Computes scaling * gy B for all parts, [T, sum of ranks]: the gradient of dropout(x) A^T.
 at::Tensor project_up_backward(const at::Tensor& gy, const LinearWeights& w, Workspace& workspace) {
-  // ATen's skinny products run up to ten times faster with the short dimension first.
-  const bool few_first = !blocked::supports(gy);
+  // On the CPU, ATen's skinny products run up to ten times faster with the short dimension first. On a device, rows of ranks keep
+  // operands aligned for any number of tokens.
+  const bool few_first = gy.is_cpu() && !blocked::supports(gy);
   const std::int64_t tokens = gy.size(0), columns = lora_saved_columns(w);
   const at::Tensor held =
       workspace.get("op.lora_gsaved", {few_first ? columns : tokens, few_first ? tokens : columns}, gy.scalar_type());
@@ -86,11 +87,37 @@ std::vector<blocked::NarrowTerm> input_grad_terms(const LinearWeights& w, const 
   return terms;
 }
 
+/// out = a b + terms on a device: the terms are written first, because the large product adds to `out` while it computes; added
+/// afterwards, each would read and write `out` once more. Returns false and does nothing on the CPU, or if the terms leave columns out.
+bool terms_then_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+                        const std::vector<blocked::NarrowTerm>& terms, Workspace& workspace) {
+  if (out.is_cpu()) return false;
+  std::int64_t written = 0;  // columns
+  const auto end = [](const blocked::NarrowTerm& term) { return term.column0 + term.b.size(1); };
+  for (const blocked::NarrowTerm& term : terms) {
+    if (term.column0 != written && end(term) > written) return false;
+    written = std::max(written, end(term));
+  }
+  if (written < out.size(1)) return false;
+  written = 0;
+  for (const blocked::NarrowTerm& term : terms) {
+    const at::Tensor place = out.narrow(1, term.column0, term.b.size(1));
+    if (term.column0 == written)
+      mm_into(place, term.a, term.b, workspace);
+    else
+      place.addmm_(term.a, term.b);
+    written = std::max(written, end(term));
+  }
+  out.addmm_(a, b);
+  return true;
+}
+
 /// gx = (or +=) gy W, plus LoRA's terms without dropout.
 void input_grad(const at::Tensor& gy, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& gsaved,
                 const at::Tensor& gx, GradMode mode, Workspace& workspace) {
   std::vector<blocked::NarrowTerm> terms;
   if (!w.lora.empty() && dropout.p == 0.0) terms = input_grad_terms(w, gsaved);
+  if (mode == GradMode::write && terms_then_product(gx, gy, w.weight, terms, workspace)) return;
   if (mode == GradMode::accumulate || !blocked::multiply({gx, gy, w.weight, {}, 1.0, terms}, workspace)) {
     if (mode == GradMode::write) mm_into(gx, gy, w.weight, workspace);
     if (mode == GradMode::accumulate) gx.addmm_(gy, w.weight);
@@ -201,6 +228,7 @@ void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropo
   if (!w.lora.empty()) project_down(x, w, dropout, saved, workspace);
   const auto terms = output_terms(w, saved);
   if (x.size(0) > kMaxGemvRows && blocked::multiply({y, x, w.weight.t(), w.bias, 1.0, terms}, workspace)) return;
+  if (!w.bias.defined() && terms_then_product(y, x, w.weight.t(), terms, workspace)) return;
   base_forward(x, w, y, workspace);
   for (const blocked::NarrowTerm& term : terms) {
     const at::Tensor place = y.narrow(1, term.column0, term.b.size(1));
