@@ -1,13 +1,12 @@
-// Writes the name, start and duration of every kernel and copy that a program runs on a GPU, without touching the program: the driver
-// loads this library (CUDA_INJECTION64_PATH), and CUPTI hands it the records.
+// Writes the name, start and duration of every kernel and copy that a program runs on a GPU, without touching the program: the
+// driver loads this library (CUDA_INJECTION64_PATH), and CUPTI hands it the records.
 //   g++ -O2 -shared -fPIC -o kernel_times.so bench/kernel_times.cpp -I$CUDA/include -L$CUPTI -l:libcupti.so.13
 //   CUDA_INJECTION64_PATH=$PWD/kernel_times.so KERNEL_TIMES=out.tsv PROGRAM...
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <mutex>
-
 #include <cupti.h>
+#include <mutex>
 
 namespace {
 
@@ -23,7 +22,8 @@ void write(const CUpti_Activity* record) {
   } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMCPY) {
     const auto* m = reinterpret_cast<const CUpti_ActivityMemcpy5*>(record);
     std::fprintf(file, "%llu\t%llu\t%u\t%llu\tcopy of kind %u\n", static_cast<unsigned long long>(m->start),
-                 static_cast<unsigned long long>(m->end - m->start), m->streamId, static_cast<unsigned long long>(m->bytes), m->copyKind);
+                 static_cast<unsigned long long>(m->end - m->start), m->streamId, static_cast<unsigned long long>(m->bytes),
+                 m->copyKind);
   } else if (record->kind == CUPTI_ACTIVITY_KIND_MEMSET) {
     const auto* m = reinterpret_cast<const CUpti_ActivityMemset4*>(record);
     std::fprintf(file, "%llu\t%llu\t%u\t%llu\tfill\n", static_cast<unsigned long long>(m->start),
@@ -55,7 +55,8 @@ extern "C" __attribute__((visibility("default"))) int InitializeInjection() {
   const char* const path = std::getenv("KERNEL_TIMES");
   if (path == nullptr || (file = std::fopen(path, "a")) == nullptr) return 1;
   cuptiActivityRegisterCallbacks(give_buffer, take_buffer);
-  for (const CUpti_ActivityKind kind : {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET})
+  for (const CUpti_ActivityKind kind :
+       {CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, CUPTI_ACTIVITY_KIND_MEMCPY, CUPTI_ACTIVITY_KIND_MEMSET})
     if (cuptiActivityEnable(kind) != CUPTI_SUCCESS) std::fprintf(file, "no records of kind %d\n", static_cast<int>(kind));
   cuptiActivityFlushPeriod(500);  // ms: a program that ends by _exit loses little
   std::atexit(finish);

@@ -7,8 +7,8 @@
 
 namespace qft::sim {
 
-/// Adds a line of JSON to the file named by QFT_SIM_LOG: the operation and, of each tensor among its operands, sizes, strides, type
-/// and the greatest power of two, at most 512, that divides its address. Does nothing without that variable.
+/// Adds a line of JSON to the file named by QFT_SIM_LOG: the operation and, of each tensor among its operands, sizes, strides,
+/// type and the greatest power of two, at most 512, that divides its address. Does nothing without that variable.
 void log_operation(const std::string& name, const Tensors& operands);
 
 }  // namespace qft::sim

@@ -88,7 +88,8 @@ std::vector<blocked::NarrowTerm> input_grad_terms(const LinearWeights& w, const 
 }
 
 /// out = a b + terms on a device: the terms are written first, because the large product adds to `out` while it computes; added
-/// afterwards, each would read and write `out` once more. Returns false and does nothing on the CPU, or if the terms leave columns out.
+/// afterwards, each would read and write `out` once more. Returns false and does nothing on the CPU, or if the terms leave
+/// columns out.
 bool terms_then_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
                         const std::vector<blocked::NarrowTerm>& terms, Workspace& workspace) {
   if (out.is_cpu()) return false;
