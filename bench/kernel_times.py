@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The kernels of a training step on a GPU: how often each runs and how long, beside another build's where one is given.
+"""The kernels of a training step on a GPU, by each build: how often each runs and how long.
 
-    python3 bench/kernel_times.py --library kernel_times.so --build BUILD [--against BUILD] --model MODEL [--case lora-bf16-2048] [--keep FOLDER]
+    python3 bench/kernel_times.py --library kernel_times.so --builds BUILD... --model MODEL [--case lora-bf16-2048] [--keep FOLDER]
 
 bench/kernel_times.cpp makes the library. A step's figures are the difference of a run of six steps and one of two. FOLDER keeps every
 record: start in ns, duration in ns, stream, grid or bytes, name.
@@ -54,8 +54,7 @@ def short(name):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", type=pathlib.Path, required=True)
-    parser.add_argument("--build", type=pathlib.Path, required=True)
-    parser.add_argument("--against", type=pathlib.Path)
+    parser.add_argument("--builds", type=pathlib.Path, nargs="+", required=True, help="those that do not exist are left out")
     parser.add_argument("--model", type=pathlib.Path, required=True)
     parser.add_argument("--case", choices=list(CASES), default="lora-bf16-2048")
     parser.add_argument("--keep", type=pathlib.Path)
@@ -65,9 +64,9 @@ def main():
         scratch = pathlib.Path(scratch)
         keep = (args.keep or scratch).resolve()
         keep.mkdir(parents=True, exist_ok=True)
-        bench = Bench(args.build.resolve(), args.model, CASES[args.case], STEPS[1], scratch, "cuda")
+        bench = Bench(args.builds[0].resolve(), args.model, CASES[args.case], STEPS[1], scratch, "cuda")
         bench.case_name = args.case
-        for build in [args.build, *([args.against] if args.against else [])]:
+        for build in filter(pathlib.Path.exists, args.builds):
             step = {name: figures for name, figures in of_a_step(bench, build.resolve(), args.library.resolve(), keep).items() if figures[0] > 0}
             print(f"## {build}: {sum(n for n, _ in step.values()):.0f} kernels and copies a step, {sum(us for _, us in step.values()) / 1000:.2f} ms\n"
                   f"| calls a step | us a step | us a call | kernel |\n|---|---|---|---|")

@@ -61,6 +61,7 @@ CASES = {
     "lora-bf16-512-dora": Case("lora", "bf16", 512, dora=True),
     "lora-bf16-512-nf4": Case("lora", "bf16", 512, nf4=True),
     "lora-bf16-2048": Case("lora", "bf16", 2048),
+    "lora-bf16-2043": Case("lora", "bf16", 2043),  # no multiple of 8
     "lora-bf16-4x2048": Case("lora", "bf16", 2048, blocks=4),
     "lora-bf16-8x2048": Case("lora", "bf16", 2048, blocks=8),
     "lora-bf16-2048-nf4": Case("lora", "bf16", 2048, nf4=True),

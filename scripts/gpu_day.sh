@@ -5,7 +5,8 @@
 # transformers.
 # Usage: scripts/gpu_day.sh FOLDER OUTPUT
 #   FOLDER  new/ and base/: bundles (scripts/bundle.sh --without-arrow), or bundles.tar.xz with both; tokenizer/; kernel_times.so
-#           (bench/kernel_times.cpp), without which the kernels are not listed; trials/: programs that check and time new kernels
+#           (bench/kernel_times.cpp), without which the kernels are not listed; trials/: programs that check and time new kernels;
+#           trial.tar.xz: files of a third build that replace new's
 #   OUTPUT  results.md, and logs.tar.xz with every part's output
 # BUDGET (540: seconds), PYTHON (python3), DEVICE (cuda; cpu: to try the script), PARTS (all), MODELS (made: a folder with 8b, 8b-4,
 # 0.5b and 1.5b) in the environment.
@@ -54,14 +55,14 @@ model() {  # NAME SHAPE [ARGUMENTS]
   "$python" "$root/bench/random_model.py" "$shape" "$models/$name" --tokenizer "$folder/tokenizer" --device "$device" "$@" \
     >"$logs/model-$name.log" 2>&1 && touch "$models/$name.done"
 }
-compare() {  # MODEL STEPS CASES...: both builds, in turns
-  local name=$1 steps=$2
-  shift 2
-  "$python" "$root/bench/train.py" --build "$work/new" --against "$work/base" --device "$device" --model "$models/$name" --rounds 1 \
+compare() {  # BUILD MODEL STEPS CASES...: new and that build, in turns
+  local other=$1 name=$2 steps=$3
+  shift 3
+  "$python" "$root/bench/train.py" --build "$work/new" --against "$work/$other" --device "$device" --model "$models/$name" --rounds 1 \
     --steps "$steps" --json "$logs/compare.jsonl" --cases "$@"
 }
 kernels() {
-  "$python" "$root/bench/kernel_times.py" --library "$folder/kernel_times.so" --build "$work/new" --against "$work/base" --model "$models/8b-4" \
+  "$python" "$root/bench/kernel_times.py" --library "$folder/kernel_times.so" --builds "$work"/{new,base,trial}/ --model "$models/8b-4" \
     --keep "$logs/kernels"
 }
 decode() { "$python" "$root/bench/decode.py" --build "$work/new" --model "$models/8b" --device "$device" --tokens "$tokens" --rounds 1 "$@"; }
@@ -70,6 +71,10 @@ export -f compare kernels decode parts_of_a_layer
 
 if [[ -d $folder/new ]]; then cp -r "$folder/new" "$folder/base" "$work/"; else tar -xJf "$folder/bundles.tar.xz" -C "$work"; fi
 [[ -d $work/base ]] || cp -r "$work/new" "$work/base"
+if [[ -e $folder/trial.tar.xz ]]; then
+  cp -r "$work/new" "$work/trial"
+  tar -xJf "$folder/trial.tar.xz" -C "$work/trial"
+fi
 if [[ $device == cuda ]]; then
   say "$(nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader)"
   steps=12 tokens=128 one=lora-bf16-2048 four=lora-bf16-4x2048 eight=lora-bf16-8x2048 full=full-pure_bf16-2048 nf4=lora-bf16-2048-nf4
@@ -87,8 +92,12 @@ part selftest 130 "$work/new/bin/qft" selftest --device "$device"
 while kill -0 "$makers" 2>/dev/null && (($(left) > 60)) && [[ ! -e $models/1.5b.done ]]; do sleep 0.5; done
 say "models: $(cd "$models" && echo ./*.done) after $((SECONDS - start)) s"
 
-part lora-8b 170 bash -c "compare 8b $steps $one $four"
-part kernels 60 bash -c kernels
+part lora-8b 170 bash -c "compare base 8b $steps $one $four"
+if [[ -d $work/trial ]]; then
+  part selftest-trial 60 "$work/trial/bin/qft" selftest --device "$device" --only 'products|steps'
+  part lora-8b-trial 100 bash -c "compare trial 8b $steps $one $four"
+fi
+part kernels 80 bash -c kernels
 part narrow 60 bash -c 'parts_of_a_layer narrow --json "$logs/narrow.json"'
 for trial in "$folder"/trials/*; do
   [[ ! -x $trial ]] || part "trial-$(basename "$trial")" 25 "$trial"
@@ -97,9 +106,9 @@ part attention 40 bash -c 'parts_of_a_layer attention --json "$logs/attention.js
 part products 25 bash -c 'parts_of_a_layer products ceilings --json "$logs/products.json"'
 part decode-1 70 bash -c decode
 part decode-32 70 bash -c 'decode --batch 32'
-part lora-0.5b 60 bash -c "compare 0.5b $steps $one $eight"
-part full-1.5b 50 bash -c "compare 1.5b $steps $full"
-part nf4-8b 90 bash -c "compare 8b 8 $nf4"
+part lora-0.5b 60 bash -c "compare base 0.5b $steps $one $eight"
+part full-1.5b 50 bash -c "compare base 1.5b $steps $full"
+part nf4-8b 90 bash -c "compare base 8b 8 $nf4"
 part fp8 20 bash -c 'parts_of_a_layer fp8 --json "$logs/fp8.json"'
 part lora-8b-peer 90 bash -c '"$python" "$root/bench/train.py" --build "$work/new" --device "$device" --model "$models/8b" --rounds 1 --steps 8 --cases "$one"'
 say "done after $((SECONDS - start)) s"
