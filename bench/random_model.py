@@ -8,6 +8,10 @@ import argparse
 import pathlib
 import shutil
 
+QWEN3 = {
+    "8b": dict(hidden_size=4096, intermediate_size=12288, num_hidden_layers=36, num_attention_heads=32, num_key_value_heads=8, head_dim=128,
+               tie_word_embeddings=False, vocab_size=151936),
+}
 SHAPES = {  # Qwen2.5's
     "0.5b": dict(hidden_size=896, intermediate_size=4864, num_hidden_layers=24, num_attention_heads=14, num_key_value_heads=2,
                  tie_word_embeddings=True, vocab_size=151936),
@@ -29,16 +33,19 @@ HYBRIDS = {  # Qwen3.5-0.8B's, half as deep and with a smaller vocabulary
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("shape", choices=[*SHAPES, *EXPERTS, *HYBRIDS])
+    parser.add_argument("shape", choices=[*SHAPES, *QWEN3, *EXPERTS, *HYBRIDS])
     parser.add_argument("output", type=pathlib.Path)
     parser.add_argument("--tokenizer", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[1] / "models/smollm2")
     parser.add_argument("--device", default="cpu", help="where the weights are drawn")
+    parser.add_argument("--layers", type=int, help="so many instead of the shape's")
     args = parser.parse_args()
     import torch
-    from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3_5TextConfig, Qwen3MoeConfig
+    from transformers import AutoModelForCausalLM, Qwen2Config, Qwen3_5TextConfig, Qwen3Config, Qwen3MoeConfig
 
-    kind, shape = next((kind, shapes[args.shape]) for kind, shapes in ((Qwen2Config, SHAPES), (Qwen3MoeConfig, EXPERTS), (Qwen3_5TextConfig, HYBRIDS))
+    kind, shape = next((kind, shapes[args.shape]) for kind, shapes in ((Qwen2Config, SHAPES), (Qwen3Config, QWEN3), (Qwen3MoeConfig, EXPERTS), (Qwen3_5TextConfig, HYBRIDS))
                        if args.shape in shapes)
+    if args.layers:
+        shape = shape | {"num_hidden_layers": args.layers}
     config = kind(**shape, max_position_embeddings=32768, rms_norm_eps=1e-6, rope_theta=1e6)
     with torch.device(args.device):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)

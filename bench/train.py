@@ -2,7 +2,7 @@
 """Training speed and peak memory, qft and Hugging Face (transformers, PEFT) side by side on the same tokens.
 
     .venv/bin/python bench/train.py [--cases lora-bf16-512 ...] [--rounds 3] [--json FILE]
-    .venv/bin/python bench/train.py --against BUILD ...    beside another build of qft instead: has it become slower?
+    .venv/bin/python bench/train.py --against BUILD ...    beside another build of qft instead: has it become slower? (--device cuda too)
     .venv/bin/python bench/train.py --cpu-time ...         one thread each, and its processor time for the wall's
 
 On a machine with other work the processor time is what that disturbs least. qft's is the difference of a whole run and one of
@@ -43,10 +43,11 @@ class Case:
     dora: bool = False
     nf4: bool = False  # the base in nf4 with double quantisation, as bitsandbytes has it
     peer_collate: str | None = "padded"  # None: nothing to compare with
+    blocks: int = 1  # of a step
 
     @property
     def batch(self):
-        return {"samples": 4, "pairs": 2}.get(self.data, 1)
+        return {"samples": 4, "pairs": 2}.get(self.data, self.blocks)
 
     @property
     def uneven(self):
@@ -60,6 +61,10 @@ CASES = {
     "lora-bf16-512-dora": Case("lora", "bf16", 512, dora=True),
     "lora-bf16-512-nf4": Case("lora", "bf16", 512, nf4=True),
     "lora-bf16-2048": Case("lora", "bf16", 2048),
+    "lora-bf16-2043": Case("lora", "bf16", 2043),  # no multiple of 8
+    "lora-bf16-4x2048": Case("lora", "bf16", 2048, blocks=4),
+    "lora-bf16-8x2048": Case("lora", "bf16", 2048, blocks=8),
+    "lora-bf16-2048-nf4": Case("lora", "bf16", 2048, nf4=True),
     "lora-bf16-2048-dora": Case("lora", "bf16", 2048, dora=True),
     "lora-bf16-2048-dropout": Case("lora", "bf16", 2048, dropout=0.05),
     "lora-bf16-2048-checkpointing": Case("lora", "bf16", 2048, checkpointing=True),
@@ -108,7 +113,7 @@ def write_data(folder, case, steps):
     rng = random.Random(1)
     if case.data == "blocks":
         texts, size = [], 0
-        while size < 8 * case.length * (steps + 1):  # bytes; a token has about four
+        while size < 8 * case.length * (case.batch * steps + 1):  # bytes; a token has about four
             record = rng.choice(records)
             texts.append("\n".join(str(value) for value in record.values() if isinstance(value, str)))
             size += len(texts[-1])
@@ -253,19 +258,24 @@ def measure(args):
                      for side, each in sides.items() if each}
 
 
-def compare(build, other, model, name, rounds, steps):
-    """One row: both builds in turns, so that what else the machine does meets both alike."""
-    speeds = {build: [], other: []}
+def compare(build, other, model, name, rounds, steps, device):
+    """One row: both builds in turns, so that what else the machine does meets both alike; and both builds' losses."""
+    speeds, losses, memory = {build: [], other: []}, {}, {}
     with tempfile.TemporaryDirectory() as scratch:
-        bench = Bench(build, model, CASES[name], steps, pathlib.Path(scratch))
+        bench = Bench(build, model, CASES[name], steps, pathlib.Path(scratch), device)
         for number in range(rounds):
             for side in (build, other) if number % 2 else (other, build):
-                speeds[side].append(bench.qft(side)[0])
+                speed, memory[side] = bench.qft(side)
+                speeds[side].append(speed)
+                log = [json.loads(line) for line in (bench.folder / "out/trainer_log.jsonl").read_text().splitlines()]
+                losses[side] = [(entry["loss"], entry["grad_norm"]) for entry in log if "loss" in entry]
     ratios = [ours / theirs for ours, theirs in zip(speeds[build], speeds[other])]
     cells = [name, f"{statistics.median(speeds[build]):.0f}", f"{statistics.median(speeds[other]):.0f}",
              f"{statistics.median(ratios):.3f}", f"{min(ratios):.3f} to {max(ratios):.3f}",
              f"{max(speeds[build]) / max(speeds[other]):.3f}"]
-    return "| " + " | ".join(cells) + " |"
+    figures = {"speeds": [speeds[build], speeds[other]], "memory": [memory[build], memory[other]],
+               "loss and gradient norm": [losses[build], losses[other]]}
+    return "| " + " | ".join(cells) + " |", figures
 
 
 def row(name, sides):
@@ -293,7 +303,7 @@ def main():
     parser.add_argument("--cpu-time", action="store_true", help="one thread each; tokens a second of its processor time")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--against", type=pathlib.Path, metavar="BUILD", help="another build of qft, instead of Hugging Face")
-    parser.add_argument("--json", type=pathlib.Path, help="also writes the figures there")
+    parser.add_argument("--json", type=pathlib.Path, help="also writes the figures there (--against: a line for each case)")
     args = parser.parse_args()
     args.cases = list(dict.fromkeys(args.cases))
     os.environ["HF_HUB_OFFLINE"] = "1"
@@ -303,7 +313,11 @@ def main():
     if args.against:
         print("| case | tokens/s | tokens/s of the other | ratio of each round, median | range | best to best |\n|---|---|---|---|---|---|")
         for name in args.cases:
-            print(compare(args.build.resolve(), args.against.resolve(), args.model, name, args.rounds, args.steps), flush=True)
+            line, figures = compare(args.build.resolve(), args.against.resolve(), args.model, name, args.rounds, args.steps, args.device)
+            print(line, flush=True)
+            if args.json:
+                with args.json.open("a") as file:
+                    file.write(json.dumps({"model": args.model.name, "case": name, **figures}) + "\n")
         return
     print("| case | qft tokens/s | GB | of roofline | HF tokens/s | qft/HF | memory | HF tuned tokens/s | qft/HF | memory |")
     print("|---|---|---|---|---|---|---|---|---|---|")

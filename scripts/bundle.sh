@@ -1,11 +1,19 @@
 #!/usr/bin/env bash
-# One relocatable tarball with qft's programs, mpirun and every library they need but LibTorch and the C library: for
+# One relocatable tarball with qft's programs, mpirun and every library they need but LibTorch, CUDA's and the C library: for
 # machines that have LibTorch and nothing else. Between nodes it talks TCP; fabrics want the cluster's own MPI.
-# Usage: scripts/bundle.sh [--libtorch] [BUILD_DIR] [OUTPUT]; --libtorch puts LibTorch's libraries in too (for containers),
-# an OUTPUT that does not end in .tar.xz is a folder.
+# Usage: scripts/bundle.sh [--libtorch] [--without-arrow] [BUILD_DIR] [OUTPUT]; --libtorch puts LibTorch's libraries in too (for
+# containers), --without-arrow leaves out Arrow, two thirds of a bundle, and with it Parquet and Arrow files; an OUTPUT that does not
+# end in .tar.xz is a folder.
 set -euo pipefail
-libtorch=no
-[[ ${1:-} != --libtorch ]] || { libtorch=yes; shift; }
+libtorch=no arrow=yes
+while [[ ${1:-} == --* ]]; do
+  case $1 in
+    --libtorch) libtorch=yes ;;
+    --without-arrow) arrow=no ;;
+    *) echo "bundle.sh: '$1' is neither --libtorch nor --without-arrow" >&2; exit 2 ;;
+  esac
+  shift
+done
 cd "$(dirname "$0")/.."
 build=$(realpath "${1:-build}") output=$(realpath -m "${2:-qft-bundle.tar.xz}")
 stage=$(mktemp -d)
@@ -16,6 +24,7 @@ cmake --install "$build" --prefix "$root" --strip >/dev/null
 mkdir -p "$root/libexec" "$libs"
 mv "$root"/bin/* "$root/libexec/"
 mv "$root/libexec/qft-run" "$root/bin/"  # a script, which finds mpirun in the PATH
+[[ $arrow == yes ]] || rm -f "$root/lib/qft/libqft_arrow.so"
 
 # Open MPI: launcher, daemon, plugins for one node and for TCP. Its folders keep their place relative to the prefix.
 field() { ompi_info --path "$1" --parsable | sed -n "s/^path:$1://p"; }
@@ -29,11 +38,12 @@ for plugin in "$plugins"/mca_*.so; do
     *) cp "$plugin" "$root${plugins#"$prefix"}/" ;;
   esac
 done
-# The closure of shared libraries. LibTorch's, CUDA's and the C library's are the target machine's.
+# The closure of shared libraries. LibTorch's, CUDA's (NCCL's too, wherever this machine has it) and the C library's are the target
+# machine's.
 torch=$(sed -n 's/^QFT_TORCH_DIR:[A-Z]*=//p' "$build/CMakeCache.txt")
 closure=$({ find "$root" -type f \( -name '*.so' -o -path '*/libexec/*' \) -print0 | xargs -0 -n1 ldd 2>/dev/null || true; } |
   awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u)
-grep -Ev "/(libc|libm|libdl|librt|libpthread|libutil|libresolv|ld-linux[^/]*)\.so|/nvidia/|/cuda[^/]*/|^$torch/lib/" <<<"$closure" |
+grep -Ev "/(libc|libm|libdl|librt|libpthread|libutil|libresolv|ld-linux[^/]*|libnccl|libcuda|libcudart)\.so|/nvidia/|/cuda[^/]*/|^$torch/lib/" <<<"$closure" |
   while read -r library; do cp -Lf "$library" "$libs/"; done
 find "$libs" "$root${plugins#"$prefix"}" -name '*.so*' -exec strip --strip-unneeded {} + 2>/dev/null || true
 

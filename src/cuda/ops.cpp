@@ -3,6 +3,7 @@
 #include "../ops/common/launches_cuda.h"
 #include "../ops/embedding/embedding_noise_tensor_args.h"
 #include "../ops/gated_delta/gated_delta_tensor_args_cuda.h"
+#include "../ops/linear/narrow_terms_tensor_args.h"
 #include "dispatch.h"
 #include "parts.h"
 #include <ATen/cuda/CUDAContext.h>
@@ -87,6 +88,20 @@ bool gradient_of_part(const at::Tensor& logits, const at::Tensor& targets, const
   });
 }
 
+bool narrow(const at::Tensor& out, std::span<const blocked::NarrowTerm> terms, bool add) {
+  constexpr int kAmpere = 8;  // the first generation with these tiles of bf16
+  if (at::cuda::getCurrentDeviceProperties()->major < kAmpere) return false;
+  bool done = false;
+  const auto launch = [&]<class T>() {
+    const auto args = narrow_terms_args<T>(out, terms, add);
+    if (args) launch_narrow_terms(*args, on_current_stream());
+    done = args.has_value();
+  };
+  if (out.scalar_type() == at::kBFloat16) launch.template operator()<__nv_bfloat16>();
+  if (out.scalar_type() == at::kHalf) launch.template operator()<__half>();
+  return done;
+}
+
 /// LibTorch's grouped product, only on chips with a native kernel: elsewhere it would synchronise with the device and loop over
 /// groups.
 at::Tensor grouped(const at::Tensor& a, const at::Tensor& b, const at::Tensor& ends) {
@@ -145,6 +160,7 @@ const void* ops_part() {
                                           .cross_entropy_rows = cross_entropy,
                                           .softmax_statistics = statistics_of_part,
                                           .softmax_gradient = gradient_of_part,
+                                          .narrow_terms = narrow,
                                           .grouped_product = grouped,
                                           .dequantize = decode,
                                           .embedding_backward = embedding_grad,

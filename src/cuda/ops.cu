@@ -4,6 +4,7 @@
 #include "../ops/embedding/embedding_cuda.cuh"
 #include "../ops/embedding/embedding_noise_cuda.cuh"
 #include "../ops/head/cross_entropy_cuda.cuh"
+#include "../ops/linear/narrow_terms_cuda.cuh"
 #include "../ops/norm/norm_cuda.cuh"
 #include "../ops/quantized/quantized_cuda.cuh"
 #include "../ops/rope/rope_cuda.cuh"
@@ -29,6 +30,8 @@ using qft::cuda::OnStream;
   template void launch_norm_weight_grad(const RmsNormBackward<T>&, std::int64_t, float*, G*, const OnStream&); \
   template void launch_embedding_backward(const EmbeddingBackward<T, G>&, const OnStream&);
 
+template void launch_narrow_terms(const NarrowTerms<__nv_bfloat16>&, const OnStream&);
+template void launch_narrow_terms(const NarrowTerms<__half>&, const OnStream&);
 QFT_KERNELS(float)
 QFT_KERNELS(__nv_bfloat16)
 QFT_KERNELS(__half)

@@ -34,7 +34,8 @@ const std::vector<Group>& groups() {
   static const std::vector<Group> all = {{"1 token", 1, 64, 8, {31}, false, 0.0},
                                          {"q, k, v of odd sizes", 37, 97, 5, {41, 17, 19}, true, 0.0},
                                          {"q, k, v with dropout", 37, 97, 5, {41, 17, 19}, true, 0.25},
-                                         {"q, k, v of a 0.5B model", 67, 896, 8, {896, 128, 128}, true, 0.0}};
+                                         {"q, k, v of a 0.5B model", 67, 896, 8, {896, 128, 128}, true, 0.0},
+                                         {"output of a 0.5B model", 67, 896, 8, {896}, false, 0.0}};
   return all;
 }
 

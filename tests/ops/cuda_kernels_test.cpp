@@ -24,6 +24,8 @@
 #include "ops/embedding/embedding_noise_cuda.cuh"
 #include "ops/embedding/embedding_noise_tensor_args.h"
 #include "ops/head/cross_entropy_cuda.cuh"
+#include "ops/linear/narrow_terms_cuda.cuh"
+#include "ops/linear/narrow_terms_tensor_args.h"
 #include "ops/norm/norm_cuda.cuh"
 #include "ops/quantized/quantized_cuda.cuh"
 #include "ops/rope/rope_cuda.cuh"
@@ -420,6 +422,46 @@ TEST_P(CudaKernels, EmbeddingGradientHasTheBitsOfTheCpu) {
     embed_back(here(int32s(tokens)), here(gy), rows2, part);
     EXPECT_TRUE(rows2.to(at::kCPU).equal(rows) && !rows.equal(before)) << "a part, width " << width;
   }
+}
+
+TEST_P(CudaKernels, TermsOfLoraAgreeWithTheirProducts) {
+  // Tokens that fill no tile, ranks of several, two parts beside columns of none; factors by rank and by column.
+  for (const at::ScalarType dtype : {at::kBFloat16, at::kHalf})
+    for (const auto& [tokens, rank, columns, by_rank] :
+         std::vector<std::tuple<std::int64_t, std::int64_t, std::vector<std::int64_t>, bool>>{{1, 8, {32}, false},
+                                                                                              {75, 8, {288, 64}, false},
+                                                                                              {75, 16, {64, 288}, true},
+                                                                                              {64, 40, {256}, false},
+                                                                                              {130, 24, {96}, true}})
+      for (const bool add : {false, true}) {
+        std::int64_t width = 8;  // these columns belong to no part
+        for (const std::int64_t n : columns) width += n;
+        const auto parts = static_cast<std::int64_t>(columns.size());
+        const at::Tensor out = randn({tokens, width}, dtype, 1), saved = randn({tokens, parts * rank}, dtype, 2);
+        const at::Tensor out2 = here(out), saved2 = here(saved), expected = out.to(at::kDouble);
+        std::vector<blocked::NarrowTerm> terms;
+        std::int64_t column0 = 8;
+        for (std::int64_t i = 0; i < parts; column0 += columns[static_cast<std::size_t>(i++)]) {
+          const std::int64_t n = columns[static_cast<std::size_t>(i)];
+          const at::Tensor b = by_rank ? randn({rank, n}, dtype, 3) : randn({n, rank}, dtype, 3).t();
+          const at::Tensor place = expected.narrow(1, column0, n);
+          if (!add) place.zero_();
+          place.add_(saved.narrow(1, i * rank, rank).to(at::kDouble).matmul(b.to(at::kDouble)));
+          terms.push_back({saved2.narrow(1, i * rank, rank), by_rank ? here(b) : here(b.t()).t(), column0});
+        }
+        if (on_gpu()) {
+          ASSERT_TRUE(device_kernels(out2)->narrow_terms(out2, terms, add));
+        } else if (dtype == at::kBFloat16) {
+          const auto args = narrow_terms_args<c10::BFloat16>(out2, terms, add);
+          ASSERT_TRUE(args.has_value());
+          cuda::launch_narrow_terms(*args, simt::Launch());
+        } else {
+          const auto args = narrow_terms_args<c10::Half>(out2, terms, add);
+          ASSERT_TRUE(args.has_value());
+          cuda::launch_narrow_terms(*args, simt::Launch());
+        }
+        expect_close(out2.to(at::kCPU).to(at::kDouble), expected, dtype == at::kHalf ? 1e-3 : 8e-3, "terms");
+      }
 }
 
 INSTANTIATE_TEST_SUITE_P(Where, CudaKernels, ::testing::Bool(), name_of_place);

@@ -9,6 +9,7 @@
 #include "capture.h"
 #include "guard.h"
 #include "host_call.h"
+#include "operation_log.h"
 #include "operations.h"
 #include "queues.h"
 #include "raw_tensor.h"
@@ -64,6 +65,7 @@ class Call {
 
   void run(Stack* stack) {
     refuse_random();
+    log_operation(short_name(), flatten(arguments_));
     const c10::Stream stream = current_stream(device().index());
     const c10::DeviceGuard guard(device());
     if (returns_host_values()) return run_and_wait(stream, stack);

@@ -106,6 +106,26 @@ TEST_F(QftOperations, LinearWithLoraAndDropout) {
   });
 }
 
+// Outputs beyond a device's cache: LoRA's terms are written before the product that adds to them.
+TEST_F(QftOperations, LinearWithLoraAndLargeOutputs) {
+  expect_same([](Place& p) {
+    constexpr std::int64_t kRows = 64, kWide = 40000, kNarrow = 8;  // 20 MB a side in fp64, 41 MB together
+    const at::Tensor x = p.in({kRows, 2 * kWide}), y = p.out({kRows, 2 * kWide}), gx = p.out({kRows, 2 * kWide});
+    ops::LinearWeights up{
+        p.in({2 * kWide, kNarrow}),
+        {},
+        {{p.in({2, kNarrow}), p.in({kWide, 2}), 0, kWide, 2.0, 1}, {p.in({2, kNarrow}), p.in({kWide, 2}), kWide, kWide, 2.0, 2}}};
+    const at::Tensor few = p.in({kRows, kNarrow}), saved = p.out({kRows, ops::lora_saved_columns(up)});
+    ops::linear_forward(few, up, {}, y, saved, p.workspace);
+    ops::LinearWeights down{p.in({kNarrow, 2 * kWide}), {}, {{p.in({2, 2 * kWide}), p.in({kNarrow, 2}), 0, kNarrow, 2.0, 1}}};
+    const ops::LinearGrads grads{{}, {}, {{p.out({2, 2 * kWide}), p.out({kNarrow, 2})}}};
+    const at::Tensor short_saved = p.out({kRows, ops::lora_saved_columns(down)}), result = p.out({kRows, kNarrow});
+    ops::linear_forward(x, down, {}, result, short_saved, p.workspace);
+    ops::linear_backward({.gy = few, .x = x, .saved = short_saved, .gx = gx}, down, {}, grads, p.workspace);
+    return std::vector{y, saved, result, gx, grads.lora[0].a, grads.lora[0].b};
+  });
+}
+
 TEST_F(QftOperations, EmbeddingAndHead) {
   expect_same([](Place& p) {
     const at::Tensor tokens = p.whole({3, 22, 0, 3, 3, 7, 1, 22, 5}), weight = p.in({kVocab, kWidth}),

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "guard.h"
+#include "operation_log.h"
 #include "raw_tensor.h"
 #include "sim.h"
 #include <c10/core/DeviceGuard.h>
@@ -21,6 +22,9 @@ void queue_work(std::string name, const Tensors& reads, const Tensors& writes, s
       if (t.defined()) raw.back()->add_accesses(write, accesses);
     }
   };
+  Tensors all = reads;
+  all.insert(all.end(), writes.begin(), writes.end());
+  log_operation(name, all);
   add(reads, false);
   add(writes, true);
   const auto any = std::find_if(writes.begin(), writes.end(), on_sim);

@@ -176,3 +176,24 @@ template <class T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
   return simt::Block::current().shuffle_xor(value, static_cast<unsigned>(mask));
 }
+
+/// The tensor cores' tiles (src/ops/linear/narrow_terms_cuda.cuh has their layout).
+template <class T>
+void multiply_tiles(float (&c)[4], std::uint32_t a0, std::uint32_t a1, std::uint32_t b0) {
+  const unsigned lane = threadIdx.x % simt::kLanes, g = lane / 4, t = lane % 4;
+  const auto of_lane = [&](std::uint64_t word, unsigned other) { return simt::Block::current().shuffle_xor(word, lane ^ other); };
+  const auto element = [](std::uint64_t word, unsigned i) {
+    T value;
+    const std::uint64_t shifted = word >> (16 * i);
+    std::memcpy(&value, &shifted, sizeof(T));
+    return static_cast<float>(value);
+  };
+  for (unsigned k = 0; k < 8; ++k) {
+    const std::uint64_t a = of_lane(a0 | static_cast<std::uint64_t>(a1) << 32, 4 * g + k / 2);
+    for (unsigned n = 0; n < 2; ++n) {
+      const float b = element(of_lane(b0, 4 * (2 * t + n) + k / 2), k % 2);
+      c[n] += element(a, k % 2) * b;
+      c[2 + n] += element(a, 2 + k % 2) * b;
+    }
+  }
+}

@@ -6,8 +6,11 @@
 #include "qft/ops/norm.h"
 #include "qft/ops/rope.h"
 
+#include <span>
+
 #include "../experts/experts_grouped_cuda.h"
 #include "../gated_delta/gated_delta_cuda.h"
+#include "../linear/matmul_blocked_cpu.h"
 #include "../quantized/quantized_rows_cuda.h"
 #include <ATen/core/Tensor.h>
 
@@ -33,6 +36,8 @@ struct DeviceKernels {
                              const at::Tensor& statistics);
   bool (*softmax_gradient)(const at::Tensor& logits, const at::Tensor& targets, const VocabularyPart& vocabulary,
                            const at::Tensor& grad_logprobs, const at::Tensor& lse);
+  /// out = (or +=) a b for each term, which share no column.
+  bool (*narrow_terms)(const at::Tensor& out, std::span<const blocked::NarrowTerm> terms, bool add);
   GroupedProduct grouped_product;  ///< allocates its result
   /// `bytes`: any layout except fp32; `from`: its rows.
   bool (*dequantize)(const at::Tensor& bytes, const QuantizedRows& from, const at::Tensor& out);

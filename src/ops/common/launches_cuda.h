@@ -8,6 +8,7 @@
 
 #include "../embedding/embedding_noise_args.h"
 #include "../gated_delta/gated_delta_args_cuda.h"
+#include "../linear/narrow_terms_args.h"
 #include "../quantized/quantized_rows_cuda.h"
 
 namespace qft::ops::cuda {
@@ -34,6 +35,13 @@ template <class T, class Launch>
 void launch_embedding_noise(const EmbeddingNoise<T>& a, std::int64_t rows, const Launch& launch);
 template <class T, class Launch>
 void launch_cross_entropy(const CrossEntropy<T>& a, std::int64_t rows, const Launch& launch);
+/// Blocks of launch_narrow_terms() for this many columns.
+constexpr int term_blocks(std::int64_t columns) {
+  constexpr std::int64_t kColumns = 256;
+  return static_cast<int>((columns + kColumns - 1) / kColumns);
+}
+template <class T, class Launch>
+void launch_narrow_terms(const NarrowTerms<T>& a, const Launch& launch);
 template <class T, class Launch>
 void launch_softmax_statistics(const SoftmaxStatistics<T>& a, std::int64_t rows, const Launch& launch);
 template <class T, class Launch>

@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
+#include "../common/device_kernels.h"
 #include "../common/tensors_cpu.h"
 #include "linear_parts.h"
 #include "matmul.h"
@@ -61,8 +63,9 @@ bool same_scaling(const LinearWeights& w) {
 
 /// Computes scaling * gy B for all parts, [T, sum of ranks]: the gradient of dropout(x) A^T.
 at::Tensor project_up_backward(const at::Tensor& gy, const LinearWeights& w, Workspace& workspace) {
-  // ATen's skinny products run up to ten times faster with the short dimension first.
-  const bool few_first = !blocked::supports(gy);
+  // On the CPU, ATen's skinny products run up to ten times faster with the short dimension first. On a device, rows of ranks keep
+  // operands aligned for any number of tokens.
+  const bool few_first = gy.is_cpu() && !blocked::supports(gy);
   const std::int64_t tokens = gy.size(0), columns = lora_saved_columns(w);
   const at::Tensor held =
       workspace.get("op.lora_gsaved", {few_first ? columns : tokens, few_first ? tokens : columns}, gy.scalar_type());
@@ -86,14 +89,47 @@ std::vector<blocked::NarrowTerm> input_grad_terms(const LinearWeights& w, const 
   return terms;
 }
 
+/// Outputs of up to this many bytes stay in a device's cache until the next product, which adds to them at little cost.
+constexpr std::size_t kCachedBytes = std::size_t{32} << 20;
+
+/// True if the terms are one column range after another.
+bool side_by_side(const std::vector<blocked::NarrowTerm>& terms) {
+  std::int64_t end = 0;
+  return std::ranges::all_of(terms,
+                             [&](const auto& term) { return std::exchange(end, term.column0 + term.b.size(1)) <= term.column0; });
+}
+
+/// out = (or +=) terms by one kernel of the device's own; false if it has none for them.
+bool queue_terms(const at::Tensor& out, const std::vector<blocked::NarrowTerm>& terms, bool add) {
+  const DeviceKernels* const kernels = device_kernels(out);
+  return kernels != nullptr && side_by_side(terms) && kernels->narrow_terms(out, terms, add);
+}
+
+/// out = a b + terms on a device. The terms are written first, and the large product adds to them while it computes; added
+/// afterwards, each would read and write `out` once more. Returns false and does nothing on the CPU, if `out` stays in the cache,
+/// or if the terms leave columns out.
+bool terms_then_product(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b,
+                        const std::vector<blocked::NarrowTerm>& terms, Workspace& workspace) {
+  if (out.is_cpu() || out.nbytes() <= kCachedBytes || !side_by_side(terms)) return false;
+  std::int64_t columns = 0;
+  for (const blocked::NarrowTerm& term : terms) columns += term.b.size(1);
+  if (columns != out.size(1)) return false;
+  if (!queue_terms(out, terms, false))
+    for (const blocked::NarrowTerm& term : terms) mm_into(out.narrow(1, term.column0, term.b.size(1)), term.a, term.b, workspace);
+  out.addmm_(a, b);
+  return true;
+}
+
 /// gx = (or +=) gy W, plus LoRA's terms without dropout.
 void input_grad(const at::Tensor& gy, const LinearWeights& w, const LoraDropout& dropout, const at::Tensor& gsaved,
                 const at::Tensor& gx, GradMode mode, Workspace& workspace) {
   std::vector<blocked::NarrowTerm> terms;
   if (!w.lora.empty() && dropout.p == 0.0) terms = input_grad_terms(w, gsaved);
+  if (mode == GradMode::write && terms_then_product(gx, gy, w.weight, terms, workspace)) return;
   if (mode == GradMode::accumulate || !blocked::multiply({gx, gy, w.weight, {}, 1.0, terms}, workspace)) {
     if (mode == GradMode::write) mm_into(gx, gy, w.weight, workspace);
     if (mode == GradMode::accumulate) gx.addmm_(gy, w.weight);
+    if (terms.empty() || queue_terms(gx, terms, true)) return;
     for (const blocked::NarrowTerm& term : terms) gx.addmm_(term.a, term.b);
   }
 }
@@ -202,7 +238,9 @@ void linear_forward(const at::Tensor& x, const LinearWeights& w, const LoraDropo
   if (!w.lora.empty()) project_down(x, w, dropout, saved, workspace);
   const auto terms = output_terms(w, saved);
   if (x.size(0) > kMaxGemvRows && blocked::multiply({y, x, w.weight.t(), w.bias, 1.0, terms}, workspace)) return;
+  if (!w.bias.defined() && terms_then_product(y, x, w.weight.t(), terms, workspace)) return;
   base_forward(x, w, y, workspace);
+  if (terms.empty() || queue_terms(y, terms, true)) return;
   for (const blocked::NarrowTerm& term : terms) {
     const at::Tensor place = y.narrow(1, term.column0, term.b.size(1));
     if (!gemv_into(place, term.a, term.b.t(), {}, workspace, 1.0, true)) place.addmm_(term.a, term.b);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "matmul_blocked_cpu.h"
+#include <ATen/ops/addmm.h>
 
 namespace qft::ops {
 
@@ -9,6 +10,10 @@ namespace qft::ops {
 inline void mm_into(const at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Workspace& workspace, double scale = 1.0) {
   if (blocked::multiply({out, a, b, {}, scale, {}}, workspace)) return;
   at::Tensor result = out;
+  if (scale != 1.0 && !out.is_cpu()) {  // in one kernel
+    at::addmm_out(result, out, a, b, /*beta=*/0, scale);
+    return;
+  }
   at::mm_out(result, a, b);
   if (scale != 1.0) result.mul_(scale);
 }
