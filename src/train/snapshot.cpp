@@ -49,6 +49,7 @@ void append_parts(std::vector<HeldState>& list, const HeldState& all, const std:
     HeldState& held = list.emplace_back(all);
     held.slice = slice;
     held.values = all.values.narrow(0, next, static_cast<std::int64_t>(slice.end - slice.begin));
+    held.shared = std::max<std::int64_t>(0, all.shared - next);  // of the first elements of all boxes together
     next += held.values.numel();
   }
   if (slices.empty()) list.push_back(all);
