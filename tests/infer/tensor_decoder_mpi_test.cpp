@@ -8,6 +8,7 @@
 
 #include "support/device_under_test.h"
 #include "support/world.h"
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/argmax.h>
 #include <gtest/gtest.h>
 
