@@ -60,10 +60,10 @@ def main():
         report.equal("a process for each rank", sorted(p for kind, p, _ in names if kind == "process_name"), [0, 1])
         for rank in (0, 1):
             forward, backward = spans(trace, rank, "main thread", "forward"), spans(trace, rank, "main thread", "backward")
-            gathers = spans(trace, rank, "collectives: shard", "all_gather")
+            gathers = spans(trace, rank, "collectives: slices", "all_gather")
             report.holds(f"rank {rank}: forward and backward of the layers", forward and len(backward) == len(forward), [len(forward), len(backward)])
             report.holds(f"rank {rank}: prefetches beside the computation", overlap(gathers, forward + backward), gathers)
-            report.holds(f"rank {rank}: gradients are scattered", spans(trace, rank, "collectives: shard", "reduce_scatter"), names)
+            report.holds(f"rank {rank}: gradients are scattered", spans(trace, rank, "collectives: slices", "reduce_scatter"), names)
             report.equal(f"rank {rank}: two optimizer updates", len(spans(trace, rank, "main thread", "optimizer")), 2)
             report.equal(f"rank {rank}: two batches", len(spans(trace, rank, "main thread", "wait for the batch")), 2)
             report.holds(f"rank {rank}: the checkpoint of step 3 begins", spans(trace, rank, "main thread", "start a checkpoint"), names)
