@@ -195,6 +195,7 @@ TEST(DataRanks, OfSeveralRanksTrainAsOne) {
 }
 
 TEST(DataRanks, OfSeveralRanksVoteRankByRank) {
+  if (world().size() > 3) GTEST_SKIP() << "more ranks than the model has heads";
   TinyRun run({.tensor_ranks = world().size()}, world());
   const StepResult result = run.step(0, 9, [](bool step_done) { return step_done; });
   EXPECT_EQ(result.stop_requests, world().size());
