@@ -187,8 +187,8 @@ std::string name_of(const Case& c) {
 
 Case continued(const Case& c, const std::vector<Case>& list, std::size_t after) {
   for (std::size_t i = 1; i <= list.size(); ++i) {
-    const Case& next = list[(after + i) % list.size()];
-    if (suits(*next.layout, *c.model)) return {next.layout, next.way, c.model, c.task};
+    const Case& other = list[(after + i) % list.size()];
+    if (const Case next{other.layout, other.way, c.model, c.task}; valid(next)) return next;
   }
   return c;
 }
