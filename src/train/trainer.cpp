@@ -56,7 +56,8 @@ parallel::MicroRange micro_range(const config::RunConfig& config, const loader::
 double peak_learning_rate(const config::TrainingArgs& t, int data_ranks) {
   if (!t.scale_lr_by_world_size) return t.learning_rate;
   const double peak = t.learning_rate * data_ranks;
-  log::info("peak learning rate {}: learning_rate {} times {} ranks (scale_lr_by_world_size)", peak, t.learning_rate, data_ranks);
+  log::info("peak learning rate {}: learning_rate {} times {} data ranks (scale_lr_by_world_size)", peak, t.learning_rate,
+            data_ranks);
   return peak;
 }
 
