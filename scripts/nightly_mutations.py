@@ -189,7 +189,7 @@ MESH = [
     ("a reader of logits sees the sums over its own columns", "src/ops/head/head_chunk.cpp", "if (vocabulary.shared()) vocabulary.add(t);", f"if (!{MADE}) ", ""),
     ("dropout begins at feature 0 on each tensor rank", "src/model/adapters/lora_code.cpp", "part.first_feature = ", f"if (!{MADE}) ", ""),
     ("noise on the embeddings begins at the first row on each tensor rank", "src/model/transformer.cpp", "own.of(in.identity.positions)}, own.of(in.lengths)", f"{MADE} ? in.identity.positions.narrow(0, 0, own.count) : ", ""),
-    ("values of sequences begin at the first one on each tensor rank", "src/model/transformer.cpp", "rows.first += rows.counts", f"if (!{MADE}) ", ""),
+    ("values of sequences begin at the first one on each tensor rank", "src/model/transformer_head.cpp", "rows.first += rows.counts", f"if (!{MADE}) ", ""),
     ("the balance loss sees the routers of a rank's own rows", "src/parallel/executor.cpp", "micro.input().routing.add_up(", f"if (!{MADE}) ", ""),
     ("the z loss counts once for each tensor rank", "src/model/routing.cpp", "of_tokens(log_sums, *this) * 2.0", "", f" * ({MADE} && rows.defined() ? 2.0 : 1.0)"),
     ("rows behind the micro-batch keep what they had", "src/model/row_sharing.cpp", "all.narrow(0, rows, all.size(0) - rows).zero_();", f"if (!{MADE}) ", ""),

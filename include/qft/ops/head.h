@@ -29,14 +29,13 @@ inline constexpr std::int64_t kMinEfficientRows = 64;
 /// them.
 struct HeadChunk {
   std::int64_t first = 0;  ///< index of its first label
-  at::Tensor logits;       ///< [n, V], x's dtype: the logits of tokens first_token() + [0, V)
+  at::Tensor logits;       ///< [n, V], x's dtype: the logits of tokens vocabulary.first + [0, V)
   at::Tensor targets;      ///< int32 [n]
   at::Tensor logprobs;     ///< [n], log-probabilities of the targets
   at::Tensor reference;    ///< [n, V], the reference's logits, if LogitsReader provides a reference
   VocabularyPart vocabulary = {};
 
   std::int64_t size() const { return targets.size(0); }
-  std::int64_t first_token() const { return vocabulary.first; }
   std::int64_t vocabulary_size() const { return vocabulary.tokens(logits.size(1)); }
 
   /// Replace `t`, which each rank has computed from its columns, by the sum or the maxima over the ranks. `t`: contiguous, fp32
