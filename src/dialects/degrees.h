@@ -1,4 +1,4 @@
-// Other tools' keys for tensor and context parallelism whose meaning depends on the keys beside them.
+// Other tools' keys for tensor and context parallelism that depend on the keys beside them.
 #pragma once
 
 #include <string_view>
@@ -16,9 +16,9 @@ struct Degrees {
   std::vector<std::pair<const Setting*, std::string_view>> unused;  // keys without effect, each with its reason
 };
 
-/// Reads tensor_parallel_size (of another inference engine, if the run has keys of one), and accelerate's dp_replicate_size and
-/// dp_shard_size: their product must be the number of data ranks, and both together are hsdp. `settings`: after
-/// split_sections(); the result refers to them. Throws ConfigError for a degree that is not an integer of at least 1.
+/// Reads tensor_parallel_size (which has no effect if the run has keys of another inference engine), and accelerate's
+/// dp_replicate_size and dp_shard_size: their product must be the number of data ranks, and both together are hsdp. `settings`:
+/// after split_sections(); the result refers to them. Throws ConfigError for a degree that is not an integer of at least 1.
 Degrees read_degrees(const std::vector<Setting>& settings);
 
 }  // namespace qft::dialects

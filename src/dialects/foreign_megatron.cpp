@@ -85,7 +85,7 @@ constexpr Refused kMegatronRefused[] = {
     {{"sequence_packing_scheduler"}, "rows are filled best-fit: remove the key", {"null"}},
     {{"apply_wd_to_qk_layernorm"}, "weight decay leaves norms out: remove the key", kOff},
     {{"muon_scalar_optimizer"}, "with Muon the other parameters use AdamW: remove the key", {"null", "adam"}},
-    {{"muon_split_qkv"}, "q, k and v are matrices of their own: remove the key", {"null", "true"}},
+    {{"muon_split_qkv"}, "q, k and v are separate matrices: remove the key", {"null", "true"}},
     {{"muon_coefficient_type"}, "only quintic is implemented: remove the key", {"null", "quintic"}},
     {{"megatron_extra_kwargs"}, "write its keys into the run file, which names each that qft does not have", {"null"}},
     {{"mtp_num_layers"}, "layers that predict further tokens (MTP) are not trained: remove the key", {"null", "0"}},
@@ -99,7 +99,8 @@ constexpr ForeignTables kTablesMegatron = {.renamed = kMegatronRenamed,
                                            .no_effect = kMegatronNoEffect,
                                            .refused = kMegatronRefused};
 
-// Names of Megatron Core, which LLaMA-Factory's backend mcore_adapter has too. Beside keys of ms-swift they speak for Megatron.
+// Names of Megatron Core, which LLaMA-Factory's backend mcore_adapter has too. Beside keys of ms-swift they make a run one of
+// Megatron.
 constexpr Renamed kCoreRenamed[] = {
     {{"tensor_model_parallel_size"}, "tensor_parallel", {}, Null::sets_nothing},
     {{"moe_aux_loss_coeff"}, "moe_aux_loss_coef"},
@@ -131,7 +132,7 @@ constexpr Converted kCoreConverted[] = {
 constexpr NoEffect kCoreNoEffect[] = {
     {{"sequence_parallel"}, "tensor ranks always share the rows between matrices, with the same result", {"null"}},
     {{"recompute_method", "recompute_num_layers", "recompute_modules", "moe_layer_recompute"},
-     "qft recomputes each layer by itself, with the same results",
+     "qft recomputes one layer at a time, with the same results",
      {"null", "false"}},
     {{"attention_backend"}, kAttention, {"null", "auto"}},
     {{"cross_entropy_loss_fusion", "cross_entropy_fusion_impl", "masked_softmax_fusion", "bias_dropout_fusion",

@@ -292,7 +292,7 @@ constexpr NoEffect kOtherNoEffect[] = {
     {{"nproc_per_node", "nnodes", "node_rank", "num_nodes", "devices", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "max_restarts",
       "standalone", "hostfile", "include", "num_machines", "machine_rank", "main_process_ip", "main_process_port", "multi_gpu"},
      "mpirun or srun places the ranks"},
-    {{"use_mcore", "use_packed_sequences"}, "sequences lie end to end, and several ranks share a model by qft's own means", kOff},
+    {{"use_mcore", "use_packed_sequences"}, "sequences lie end to end, and ranks share a model without Megatron Core", kOff},
     {{"parallelism_config.cp_backend", "parallelism_config.cp_handler", "parallelism_config.cp_comm_strategy",
       "parallelism_config.sp_backend", "parallelism_config.sp_handler"},
      "context ranks exchange the heads of attention, with the same result",

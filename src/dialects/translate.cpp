@@ -21,7 +21,7 @@
 namespace qft::dialects {
 namespace {
 
-// Translates the value, also inside lists, in which a word may stand for several: "q_proj,k_proj".
+// Translates words of the value, also inside lists. One word may become several: "q_proj,k_proj".
 Value with_words(const Value& value, std::initializer_list<Word> words) {
   Value out = value;
   if (value.kind == Value::Kind::list) {

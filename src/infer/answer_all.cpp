@@ -37,9 +37,8 @@ DecoderRoom fit_decoder(std::span<const Request> requests, engine::Instance& ins
   if (weights > 0 && static_cast<double>(weights) > left)
     fail(
         "generation needs the whole model on each rank: {} in addition to this rank's share, but {} of memory are left; use "
-        "fewer "
-        "ranks per node or a device with more memory. The loss alone (qft eval, predict_with_generate: false) needs only one "
-        "layer at a time",
+        "fewer ranks per node, a device with more memory, or tensor_parallel, with which ranks share each matrix. The loss "
+        "alone (qft eval, predict_with_generate: false) needs only one layer at a time",
         format_bytes(static_cast<double>(weights)), format_bytes(left));
   const auto cache = static_cast<double>(model::state_bytes(instance.spec(), room.capacity, instance.transformer().dtype()));
   const double fit = (left - static_cast<double>(weights)) / cache;

@@ -1,4 +1,4 @@
-// Where a model's matrices may be cut for tensor ranks, and how many ranks can share them. Private to model.
+// The places at which tensor ranks may cut a model's matrices, and the numbers of ranks that can share them. Private to model.
 #pragma once
 
 #include "qft/model/spec.h"

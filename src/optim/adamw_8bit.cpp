@@ -67,7 +67,7 @@ class AdamW8bit : public Rule {
     return false;
   }
 
-  /// The value to subtract is AdamW's step, with the learning rate 1, from weights that are 0.
+  /// The values to subtract are AdamW's step with learning rate 1 on weights that are 0.
   void compute_update(const WholeUpdate& whole) override {
     const at::Tensor values = whole.values.view(-1);
     for (std::int64_t begin = 0; begin < values.numel(); begin += kPieceBlocks * kBlock) {

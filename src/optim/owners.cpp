@@ -19,7 +19,7 @@ at::Tensor buffer_for(const std::vector<std::size_t>& counts, const at::TensorOp
   return at::empty({static_cast<std::int64_t>(std::accumulate(counts.begin(), counts.end(), std::size_t{0}))}, options);
 }
 
-/// Returns where each rank's elements begin.
+/// Returns the index of each rank's first element.
 std::vector<std::int64_t> starts(const std::vector<std::size_t>& counts) {
   std::vector<std::int64_t> at(counts.size());
   std::exclusive_scan(counts.begin(), counts.end(), at.begin(), std::int64_t{0});
@@ -50,7 +50,7 @@ void Owners::find_parts() {
   for (std::size_t i = 0; i < all_.size(); ++i) all_[i].parts = std::move(parts[i]);
 }
 
-/// A parameter that several tensor ranks hold counts so often, because that many of its copies travel back.
+/// A parameter counts once for each copy of it that the tensor ranks hold, because each copy is sent back.
 void Owners::make_rounds() {
   const std::int64_t most = kEach * ranks();
   std::int64_t copies = most;  // in this round
@@ -134,7 +134,7 @@ void Owners::exchange(std::size_t round, const Part& part, const Body& body) {
   const DType type = device::dtype_of(c10::typeMetaToScalarType(options.dtype()));
   const Counts there = counts(round, Way::to_owners), back = counts(round, Way::back);
   const at::Tensor sent = buffer_for(there.mine, options), received = buffer_for(there.theirs, options);
-  // Ranks whose gradients are another's too receive more than they send.
+  // Of tensor ranks with the same boxes, only the first sends gradients, but all receive results.
   const at::Tensor answers = back.theirs == there.theirs ? received : buffer_for(back.theirs, options);
   const at::Tensor results = back.mine == there.mine ? sent : buffer_for(back.mine, options);
 

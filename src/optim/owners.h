@@ -27,7 +27,8 @@ struct Owned {
 
 class Owners {
  public:
-  /// `all`: each with this rank's part alone; otherwise the same on every rank. Collective if there are tensor ranks.
+  /// `all`: the same parameters in the same order on every rank, each with this rank's part alone. With several tensor ranks
+  /// collective, and throws Error as parts_of_all() does.
   Owners(std::vector<Owned> all, Slices slices);
 
   const std::vector<Owned>& all() const { return all_; }

@@ -1,4 +1,4 @@
-// The sum of gradients of which the ranks that share matrices hold terms. Private to parallel.
+// Adds up gradients over tensor ranks, for parameters of which each rank has a term of the gradient. Private to parallel.
 #pragma once
 
 #include "qft/model/row_sharing.h"

@@ -270,8 +270,8 @@ std::int64_t staging_bytes(const RunPlan& run) {
   return ahead + std::min(ahead, parallel::Transfers::kPieceBytes);
 }
 
-/// Temporary elements of transfers of whole parameters to owners and back. Of tensor ranks, each sends its boxes, which the owner
-/// puts into the whole; or each gets a copy of what all of them hold.
+/// Temporary elements of transfers of whole parameters to owners and back. Tensor ranks either send their boxes, which the owner
+/// puts together, or all hold the whole tensor, and each gets a copy back.
 std::int64_t travelling(const RunPlan& run, const optim::Param& param) {
   constexpr std::int64_t kThereAndBack = 5;
   const std::int64_t numel = param.numel(), ranks = run.sharding.tensor_ranks;

@@ -28,7 +28,7 @@ namespace {
 constexpr int kUpdates = 3;
 
 /// How tensor ranks share a tensor: not at all; as boxes of rows or columns; as boxes of each of three bands of rows; or as boxes
-/// of rows that neighbours have in common.
+/// of rows that two neighbouring ranks both hold.
 enum class Cutting : std::uint8_t { none, rows, columns, bands, held_twice };
 
 struct Tensor {

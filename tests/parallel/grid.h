@@ -20,7 +20,7 @@
 
 namespace qft::parallel::grid {
 
-/// How the ranks share a run. Of the degrees one may be 0: the remaining ranks.
+/// How the ranks share a run. One degree may be 0: it takes the remaining ranks.
 struct LayoutRow {
   std::string_view strategy;
   comm::Degrees degrees;
@@ -33,7 +33,7 @@ struct WayRow {
   Offload offload = {};
   int group = 1;                      ///< micro-batches per acquire
   std::int64_t prefetch_budget = 1;   ///< bytes
-  std::int64_t micro_batch_size = 1;  ///< items, or packed rows; with more than a step has, one rank alone has work
+  std::int64_t micro_batch_size = 1;  ///< items, or packed rows; if it exceeds a step's items, one rank alone has work
 };
 
 struct ModelRow {
@@ -95,7 +95,7 @@ class Files {
   int folders_ = 0;
 };
 
-/// The step and what it made, the same on all ranks.
+/// A step's results, the same on all ranks.
 struct StepNumbers {
   double loss = 0.0, norm = 0.0;
   std::map<std::string, double> metrics = {};

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 constexpr double kTolerance = 1e-10;
 /// Adam divides by the root of the second moment: an element with a nearly zero gradient amplifies rounding.
 constexpr double kWeightTolerance = 1e-7;
-/// Of the norm of all gradients, a tensor's at least: below it, rounding is all that a tensor has.
+/// Gradients of a tensor are compared with at least this part of the norm of all gradients: smaller ones are rounding.
 constexpr double kLeastNorm = 1e-6;
 
 /// The largest deviation of a kind, and the case that has it.

@@ -202,7 +202,7 @@ TEST(DataRanks, OfSeveralRanksVoteRankByRank) {
   EXPECT_FALSE(result.abandoned);
 }
 
-/// A unit's norm does not depend on the units that lie beside it: what a stage of a pipeline has.
+/// A unit's norm does not depend on the other units of its rank: a stage of a pipeline has fewer.
 TEST(Norm, OfAUnitDoesNotDependOnTheOtherUnitsOfItsStore) {
   const auto spec = make_spec({});
   const auto sums_of = [&](const std::vector<int>& units, ReductionOrder order) {

@@ -25,7 +25,8 @@ struct TensorSlice {
 
   std::uint64_t bytes() const { return (end - begin) * size_of(dtype); }
 };
-/// Returns the slices that a range of boxes has of a tensor, one for each box that it reaches into, in order.
+/// Divides a range of a tensor's boxes into slices, one for each box with elements in the range, in order. `shape`: of the whole
+/// tensor.
 std::vector<TensorSlice> slices_in_boxes(const std::string& name, DType dtype, const Shape& shape, const BoxesRange& range);
 
 /// A slice in host memory, to save or to fill; the caller owns the memory.

@@ -57,26 +57,26 @@ struct Place {
   bool operator==(const Place&) const = default;
 };
 
-/// Along these axes ranks get other samples: a data rank is the ranks that agree in both coordinates.
+/// The axes along which ranks get different samples. Ranks that agree in both coordinates form one data rank.
 inline constexpr Axes kDataAxes = {Axis::replicate, Axis::shard};
 
 /// The coordinates of one rank.
 class Mesh {
  public:
-  /// `rank`: of `ranks` ranks. Throws the ConfigError of resolve() if the degrees do not fit.
+  /// `rank`: this rank among `ranks` ranks. Throws the ConfigError of resolve() if the degrees do not fit.
   Mesh(Degrees degrees, int rank, int ranks);
 
   const Degrees& degrees() const { return degrees_; }
   int degree(Axis axis) const;
   int coordinate(Axis axis) const;
 
-  /// Returns this rank's place among the ranks that differ from it only along `axes`, in the order of all ranks.
+  /// Returns this rank's place in its group along `axes`: the ranks that differ from it only along them, in rank order.
   Place place(const Axes& axes) const;
-  /// Returns the number of that group among the groups along `axes`, which divide the ranks: Communicator::split()'s colour.
+  /// Returns the number of this group among all groups along `axes`: the colour for Communicator::split().
   int group_number(const Axes& axes) const;
 
  private:
-  /// Returns the place on the axes that are in `axes` (or are not), as one number.
+  /// Returns the place along all axes in `axes` together, or (not `inside`) along all others.
   Place combined(const Axes& axes, bool inside) const;
 
   Degrees degrees_;

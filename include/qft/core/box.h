@@ -55,7 +55,7 @@ struct BoxesRange {
   std::uint64_t begin = 0, end = 0;
 };
 
-/// The part of a BoxesRange that lies in one box: these elements of the box are `begin` and on, counted from the range's begin.
+/// The part of a BoxesRange that lies in one box. Its first element is element `begin` of the range.
 struct BoxPart {
   BoxRange range;
   std::uint64_t begin = 0;
@@ -63,11 +63,11 @@ struct BoxPart {
 /// Returns the parts of a range, in order, without empty ones.
 std::vector<BoxPart> parts_of(const BoxesRange& range);
 
-/// Does the same for boxes that lie one after the other: in ascending order in `a`.
+/// Does the same for a range `a` of several boxes, in ascending order in `a`.
 void for_each_common_run(const BoxesRange& a, const BoxRange& b, const std::function<void(const CommonRun&)>& body);
 
-/// Returns the index that element `i` of boxes that lie one after the other has in the whole tensor, flattened in row-major
-/// order.
+/// Returns the index in the whole tensor, flattened in row-major order, of element `i` of boxes that lie one after the other.
+/// Throws Error if the boxes have fewer elements.
 std::uint64_t index_in_whole(std::span<const Box> boxes, const Shape& shape, std::uint64_t i);
 
 }  // namespace qft

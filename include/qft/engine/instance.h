@@ -74,8 +74,8 @@ class Instance {
   model::Shard param(int unit, const model::ParamSpec& param) const;
   /// Returns this rank's part of the optimizer state of a trainable parameter, in the order of RuleSpec::states().
   std::vector<optim::HeldState> states(int unit, const model::ParamSpec& param) const;
-  /// Returns this rank's part of the reduced gradient of a trainable parameter's box: after a step, before update(). All ranks of
-  /// groups().copies() hold the same values.
+  /// Returns this rank's part of the reduced gradient of a trainable parameter's boxes: after a step, before update(). All ranks
+  /// of groups().copies() hold the same values.
   model::Shard grad(int unit, const model::ParamSpec& param) const;
   /// Waits, in stream order, for transfers of weights in flight: later reads and writes come after them. Not collective.
   void settle();
@@ -84,8 +84,8 @@ class Instance {
   /// Allocates a buffer that fits whole_master() of any unit; undefined if each rank has whole masters. Not collective.
   at::Tensor master_buffer() const;
   /// Returns a unit's trainable parameters [trainable_numel] from the optimizer's masters: all boxes of this tensor rank on every
-  /// rank (parallel::WholeTensors puts those of several tensor ranks together). The result lies in `room` until the next use of
-  /// `room`, or in new memory if `room` is undefined. Collective.
+  /// rank (parallel::WholeTensors puts the boxes of several tensor ranks together). The result lies in `room` until the next use
+  /// of `room`, or in new memory if `room` is undefined. Collective.
   at::Tensor whole_master(int unit, const at::Tensor& room) const;
 
  private:

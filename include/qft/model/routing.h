@@ -24,7 +24,7 @@ struct Routing {
   at::Tensor entropy;      ///< [1]: entropy of a token's probabilities, in nats
   at::Tensor square;       ///< [1]: square of log(sum(exp(logits))) of a token
   std::int64_t sparse_layers = 0;
-  std::int64_t rows_here = 0;
+  std::int64_t rows_here = 0;  ///< rows of the micro-batch that this rank has; read only if `rows` is defined
   ops::SharedRows shared;
 
   bool observed() const { return chosen.defined(); }

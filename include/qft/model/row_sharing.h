@@ -1,6 +1,6 @@
-// The rows of a micro-batch, shared out among the ranks that share its matrices. Between sub-layers each rank holds consecutive
-// rows. A sub-layer collects them, computes a term of all rows with its part of the matrices, adds the terms up and deals the
-// sum.
+// The rows of a micro-batch, divided among the tensor ranks. Between sub-layers each rank holds some consecutive rows. For a
+// sub-layer the ranks collect all rows (all-gather), and each computes a term of every row with its part of the matrices. Then
+// the terms are added up, and each rank gets its own rows of the sum (reduce-scatter).
 #pragma once
 
 #include "qft/comm/communicator.h"
@@ -15,11 +15,12 @@
 
 namespace qft::model {
 
-/// Rows [first, first + count) of a micro-batch, in buffers of `room` rows. The rows behind `count` are zero. All ranks have
-/// equal room, and the last ones may have no rows.
+/// The rows [first, first + count) of a micro-batch that a rank holds, in buffers of `room` rows. The buffers' rows behind
+/// `count` are zero. `room` is equal on all ranks; the last ranks may have no rows.
 struct OwnRows {
   std::int64_t first = 0, count = 0, room = 0;
 
+  /// All rows of a micro-batch, on a rank that shares them with no other.
   static OwnRows whole(std::int64_t rows) { return {0, rows, rows}; }
   std::int64_t end() const { return first + count; }
   /// These rows of a tensor [rows, ...] of the micro-batch.
@@ -30,21 +31,23 @@ struct OwnRows {
   void clear_rest(const at::Tensor& buffer) const;
 };
 
-/// Exchanges rows on the device, in stream order. A rank alone holds all rows and never exchanges. Copies are cheap and share
-/// the communicator, which must outlive them. Functions that exchange are collective.
+/// Exchanges rows among the tensor ranks, on the device in stream order. A rank alone holds all rows and never exchanges. Tensors
+/// are contiguous. Copies are cheap and share the communicator, which must outlive them. collect(), add_and_deal(), add() and
+/// maximum() are collective.
 class RowSharing {
  public:
   RowSharing() = default;
   explicit RowSharing(comm::Communicator& ranks);
 
+  /// True if no other rank shares the matrices.
   bool alone() const { return ranks_ == nullptr; }
   int rank() const { return alone() ? 0 : ranks_->rank(); }
   int ranks() const { return alone() ? 1 : ranks_->size(); }
 
-  /// Returns this rank's part of a micro-batch with `rows` rows.
+  /// Returns the rows that this rank, or `rank`, holds of a micro-batch with `rows` rows.
   OwnRows deal(std::int64_t rows) const { return deal(rows, rank()); }
   OwnRows deal(std::int64_t rows, int rank) const;
-  /// Returns the rows of a buffer for collect(): those of all ranks, at least `rows`.
+  /// Returns how many rows a buffer for collect() has: the room of all ranks together, at least `rows`.
   std::int64_t room_of_all(std::int64_t rows) const { return ranks() * deal(rows).room; }
 
   /// Fills all [room of all, ...] with every rank's own [room, ...].
@@ -55,7 +58,7 @@ class RowSharing {
 
   /// Returns how many of the ascending row numbers each rank has, for a micro-batch with `rows` rows.
   std::vector<std::int64_t> counts_of(std::span<const std::int32_t> numbers, std::int64_t rows) const;
-  /// Fills all [sum of counts, ...]: rank r gives `own` [counts[r], ...].
+  /// Fills all [sum of counts, ...] with the rows `own` [counts[r], ...] of each rank r, in rank order.
   void collect(const at::Tensor& own, std::span<const std::int64_t> counts, const at::Tensor& all) const;
   /// own [counts[rank()], ...] = this rank's rows of the sum of `all` over the ranks.
   void add_and_deal(const at::Tensor& all, std::span<const std::int64_t> counts, const at::Tensor& own) const;

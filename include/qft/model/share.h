@@ -1,5 +1,5 @@
-// How the tensor ranks share a model's matrices: each computes with some heads, some inner columns and some rows of the
-// vocabulary. Nothing is padded: the first ranks have more.
+// How tensor ranks share a model's matrices. Each rank computes with some of the heads, some inner columns of the feed-forward
+// and some rows of the vocabulary. If they do not divide evenly, the first ranks have more; nothing is padded.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace qft::model {
 
-/// This rank among the tensor ranks.
+/// This rank among the tensor ranks, which share the matrices of a data rank.
 struct Share {
   int rank = 0, ranks = 1;
 };
@@ -20,28 +20,30 @@ struct Extent {
   bool operator==(const Extent&) const = default;
 };
 
-/// Deals a dimension out as evenly as possible, in granules of which the last may be shorter. Returns this rank's elements.
-/// Throws ConfigError if there are fewer granules than ranks; it names the dimension as `what`.
+/// Divides a dimension of `extent` elements as evenly as possible among the ranks. Each `granule` consecutive elements stay
+/// together; the last granule may be shorter. Returns this rank's elements, at least one granule. Throws ConfigError if there are
+/// fewer granules than ranks; `what` names the dimension in the message.
 Extent deal(std::int64_t extent, std::int64_t granule, Share share, const std::string& what);
 
-/// A dimension of a tensor, of which a rank holds pieces, one after the other.
+/// A dimension of a tensor, and the pieces of it that this rank holds. The rank's tensor has them one after the other.
 struct Cut {
   std::int64_t whole = 0;      ///< elements of the dimension
   std::vector<Extent> pieces;  ///< this rank's, ascending
   std::int64_t largest = 0;    ///< elements on rank 0, which has most
-  int holders = 0;             ///< neighbouring ranks that hold the same pieces; 0: every rank holds all elements
+  int holders = 0;             ///< consecutive ranks that hold the same pieces; 0: not cut, every rank holds all elements
 
   /// Returns how many elements this rank holds.
   std::int64_t count() const;
   bool is_cut() const { return holders > 0; }
-  /// Returns the cut of a dimension with one element for each `block` elements of this one. All pieces must be multiples of it.
+  /// Returns the cut of a dimension with one element for each `block` elements of this one. Each piece must begin and end at a
+  /// multiple of `block`.
   Cut in_blocks(std::int64_t block) const;
 
-  /// Every rank holds all elements.
+  /// Returns a dimension that is not cut: every rank holds all elements.
   static Cut none(std::int64_t whole);
-  /// Deals the dimension out as deal() does.
+  /// Returns the cut of which each rank holds the elements that deal() gives it; one rank: not cut. Throws as deal() does.
   static Cut dealt(std::int64_t whole, std::int64_t granule, Share share, const std::string& what);
-  /// Dimensions that lie one after the other in one tensor. The same ranks hold the same pieces of each.
+  /// Returns the cut of a dimension that consists of these, one after the other. All must have the same `holders`.
   static Cut joined(const std::vector<Cut>& cuts);
 };
 
@@ -49,7 +51,7 @@ struct Cut {
 struct HeadShare {
   Extent heads;      ///< attention: of queries; delta net: of values
   Extent key_heads;  ///< attention: of keys and values; delta net: of keys and queries
-  int holders = 1;   ///< neighbouring ranks that compute with these key heads, each for some of the heads that these serve
+  int holders = 1;   ///< consecutive ranks that compute with these key heads, each with some of the heads that they serve
   int holder = 0;    ///< this rank among them
 };
 
@@ -57,16 +59,18 @@ struct HeadShare {
 struct Heads {
   std::string what = {};  ///< in errors: "the 6 query heads and 2 key and value heads of model.layers.0.self_attn"
   std::int64_t heads = 0, key_heads = 0;
-  std::int64_t granule = 1;       ///< key heads are dealt in this number, each with the heads that it serves
-  std::int64_t head_granule = 1;  ///< if several ranks hold a key head, its heads are dealt in this number; 0: none can
+  std::int64_t granule = 1;       ///< key heads that stay together, each with the heads that it serves
+  std::int64_t head_granule = 1;  ///< heads that stay together if several ranks hold a key head; 0: only one rank can hold it
 
   std::int64_t per_key_head() const { return key_heads > 0 ? heads / key_heads : 0; }
-  /// True if this many ranks can share the heads: each has some key heads with all heads that these serve or, with fewer key
-  /// heads than ranks, the same number of neighbours hold each key head and share the heads that it serves.
+  /// True if this many ranks can share the heads. With at least as many key heads as ranks, each rank has some key heads and all
+  /// heads that they serve. With fewer, `ranks` must be a multiple of the key heads: the same number of consecutive ranks hold
+  /// each key head and share the heads that it serves.
   bool fits(int ranks) const;
-  /// Returns the heads of a rank. Throws ConfigError if they do not fit.
+  /// Returns the heads of a rank. Throws ConfigError if they do not fit, with the largest number of ranks below that
+  /// does.
   HeadShare deal(Share share) const;
-  /// Returns the cut of a dimension with `width` elements for each head, or for each key head.
+  /// Return the cut of a dimension with `width` elements for each head, or for each key head. Throw as deal() does.
   Cut cut(Share share, std::int64_t width) const;
   Cut key_cut(Share share, std::int64_t width) const;
 };

@@ -65,11 +65,12 @@ struct ParamSpec {
   std::vector<FileTensor> parts;
   bool experts_last = false;  ///< [experts, out, rank] in memory; [out, rank * experts], experts innermost, in files
   std::vector<Box> boxes;
-  Shape local_shape;       ///< in which the code computes with the boxes' elements
+  Shape local_shape;       ///< shape of the tensor that the boxes form on this rank, with which the code computes
   Shape largest_shape;     ///< the local shape on the tensor rank that has most, which is rank 0
   std::int64_t numel = 0;  ///< elements of the boxes
   std::int64_t offset = 0;
   std::int64_t whole_offset = 0;  ///< `offset` if one rank held the whole tensors: the same on any number of ranks
+  /// By axis: replicate, pipeline, shard, context, tensor.
   GradientAxes gradient{GradPlacement::partial, GradPlacement::sharded, GradPlacement::partial, GradPlacement::partial,
                         GradPlacement::sharded};
   /// A partial gradient along the tensor axis is the sum over the ranks with the same slot, of 0 .. slots - 1. These ranks hold
@@ -223,8 +224,8 @@ struct ModelSpec {
   /// a classifier's head. Empty if the files do not hold it.
   std::vector<FileTensor> in_adapter(const ParamSpec& param) const;
 
-  /// Throws ConfigError if so many tensor ranks cannot share the model's matrices: it names what has too few heads, columns or
-  /// rows, and the nearest numbers of ranks that can share everything. `weight_storage` as for build().
+  /// Throws ConfigError if `ranks` tensor ranks cannot share the model's matrices. The message names the first matrices with too
+  /// few heads, columns or rows, and the nearest numbers of ranks that can share everything. `weight_storage` as for build().
   void require_share(int ranks, const WeightStorage& weight_storage = {}) const;
 
   /// Throws ConfigError if a name or an expression in `adapter` matches no linear, or if an expression for targets matches a

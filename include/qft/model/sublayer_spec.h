@@ -22,11 +22,11 @@ struct LinearSpec {
   std::string name;  ///< the name in PEFT's target_modules: "q_proj"
   std::string path;  ///< the path in transformers' layer: "self_attn.q_proj"
   std::int64_t out = 0, in = 0;
-  Cut rows, columns;  ///< the outputs and inputs of the logical weight, and this rank's of them
+  Cut rows, columns;  ///< of the logical weight's outputs and inputs; at most one of the two is cut
   bool bias = false;
   Split split = Split::rows;
 
-  /// A linear whose outputs are cut, or one whose inputs are.
+  /// Return a linear that is cut by its outputs (Split::rows) or by its inputs (Split::columns).
   static LinearSpec of_rows(std::string name, std::string path, const Cut& rows, std::int64_t in, bool bias = false);
   static LinearSpec of_columns(std::string name, std::string path, std::int64_t out, const Cut& columns, bool bias = false);
 };
@@ -90,7 +90,7 @@ struct SavedSpec {
   std::int64_t columns = 0;
   SavedType type = SavedType::compute;
   bool transposed = false;  ///< [columns, T]
-  bool of_norm = false;     ///< the input of a norm after the sub-layer: has the rows of x
+  bool of_norm = false;     ///< the input of the norm after the sub-layer; has as many rows as x
 };
 
 /// Scratch memory [T, columns] in compute dtype, used only within one pass of one sub-layer. Sub-layers share it by name.
@@ -119,7 +119,7 @@ struct SubLayerSpec {
   HeadShare heads = {};            ///< of this rank, in attention and in a delta net
   std::vector<ParamGroup> params;  ///< in the order of the flat buffers, after the norm
   std::int64_t window = 0;         ///< how many tokens a token sees, itself included; 0: all before it
-  /// Each rank computes its own rows, with whole matrices. Else ranks that share matrices compute a term of all rows.
+  /// True: each rank computes its own rows with whole matrices. False: each tensor rank computes a term of all rows.
   bool on_own_rows = false;
   int input_groups = 1;          ///< this many of the first projection groups read the sub-layer's input
   std::vector<SavedSpec> saved;  ///< in addition to x, the norm's statistic and LoRA's x A^T

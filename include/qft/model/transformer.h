@@ -230,15 +230,15 @@ class Transformer {
     std::vector<std::int64_t> counts;   ///< of each rank
     std::int64_t first = 0, count = 0;  ///< this rank's are [first, first + count) of them
     at::Tensor here = {};               ///< int64 [count]: their places among the rows that this rank holds
-    /// Returns this rank's part of what each row has `width` numbers of.
+    /// Returns this rank's part of `all`, which has `width` numbers for each row.
     at::Tensor of(const at::Tensor& all, std::int64_t width) const { return all.narrow(0, first * width, count * width); }
   };
   HeadRows rows_of_head(const MicroInput& in) const;
-  /// Returns the rows [n, hidden] of all ranks, given this rank's.
+  /// Returns all rows [n, hidden] that the head reads, given this rank's rows y. Collective over sharing().
   at::Tensor of_all_ranks(const HeadRows& rows, const at::Tensor& y);
-  /// Computes the values of all sequences, given this rank's last rows y after the final norm.
+  /// Computes the values of all sequences, given the last rows y of this rank's sequences after the final norm.
   void sequence_values(const HeadWeights& head, const HeadRows& rows, const at::Tensor& y, const at::Tensor& values);
-  /// Computes gy, like y, and adds to the head's gradients.
+  /// Computes gy, with the shape of y, and adds to the head's gradients.
   void sequence_gradients(const HeadWeights& head, const HeadRows& rows, const at::Tensor& y, const at::Tensor& grad_values,
                           const at::Tensor& gy);
   /// Turns gy, the gradient of head_input(x) for the rows x here, into g of all rows here, and adds to the norm's gradient.

@@ -29,23 +29,23 @@ inline constexpr std::int64_t kMinEfficientRows = 64;
 /// them.
 struct HeadChunk {
   std::int64_t first = 0;  ///< index of its first label
-  at::Tensor logits;       ///< [n, V], x's dtype: the logits of tokens first_token() + [0, V)
+  at::Tensor logits;       ///< [n, V], x's dtype: the logits of tokens vocabulary.first + [0, V)
   at::Tensor targets;      ///< int32 [n]
   at::Tensor logprobs;     ///< [n], log-probabilities of the targets
   at::Tensor reference;    ///< [n, V], the reference's logits, if LogitsReader provides a reference
   VocabularyPart vocabulary = {};
 
   std::int64_t size() const { return targets.size(0); }
-  std::int64_t first_token() const { return vocabulary.first; }
   std::int64_t vocabulary_size() const { return vocabulary.tokens(logits.size(1)); }
 
-  /// Adds up, or takes the maxima of, what ranks computed from their columns: in place, fp32 or fp64, contiguous, any shape.
+  /// Replace `t`, which each rank has computed from its columns, by the sum or the maxima over the ranks. `t`: contiguous, fp32
+  /// or fp64, any shape.
   void sum_over_vocabulary(const at::Tensor& t) const;
   void max_over_vocabulary(const at::Tensor& t) const;
   /// Returns this rank's columns [n, V] of the log-softmax over the whole vocabulary, in type fp32 or fp64. `rows`: logits or
   /// reference.
   at::Tensor log_softmax(const at::Tensor& rows, at::ScalarType type) const;
-  /// Returns the token with the largest logit of each row: int64 [n]; the lowest token of equals.
+  /// Returns the token with the largest logit of each row: int64 [n]; of equal logits the lowest token.
   at::Tensor likeliest_tokens() const;
   /// Returns the `count` largest logits of each row in falling order (fewer if the vocabulary is smaller): [n, count].
   at::Tensor largest_logits(std::int64_t count) const;
@@ -58,7 +58,7 @@ struct LogitsReader {
   std::function<at::Tensor(const HeadChunk& chunk)> read = {};
   /// [L, E], the labels' rows of the reference's hidden states, for HeadChunk::reference; or undefined
   at::Tensor reference = {};
-  /// [V, E], the reference's head weight, of the same tokens; undefined: x's weight
+  /// [V, E], the reference's head weight, of the same tokens; undefined: the head's own weight
   at::Tensor reference_weight = {};
 };
 
@@ -67,13 +67,13 @@ struct LogitsReader {
 ///   weight    [V, D]
 ///   logprobs  [L], fp64 for fp64 data, else fp32
 /// `chunk_rows`: logit rows per chunk; 0: head_chunk_rows().
-/// `vocabulary`: V rows of a vocabulary that ranks share. Then collective: on each of them x, labels and chunk_rows are the same.
-/// Two reductions per chunk: the maxima [n]; sums of exponentials with the targets' logits [2, n].
+/// `vocabulary`: this rank's part, if ranks share the vocabulary. The call is then collective over them, with the same x, labels
+/// and chunk_rows, and makes two reductions per chunk of n rows: maxima [n]; sums of exponentials and the targets' logits [2, n].
 void head_forward(const at::Tensor& x, const at::Tensor& weight, const HeadLabels& labels, const at::Tensor& logprobs,
                   Workspace& workspace, std::int64_t chunk_rows = 0, const LogitsReader& reader = {},
                   const VocabularyPart& vocabulary = {});
 
-/// Computes gradients from the log-probabilities' gradients. Recomputes the logits.
+/// Computes gradients from the log-probabilities' gradients. Recomputes the logits, with the same reductions.
 ///   grad_logprobs  [L], dtype of logprobs
 ///   gx             [T, D]: written; rows without a label become zero. With a part of the vocabulary: this part's term, to be
 ///                  added up over the ranks

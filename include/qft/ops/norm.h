@@ -15,11 +15,12 @@ namespace qft::ops {
 /// round((1 + weight) * x * rstd). `rounded_last`: y = round(weight * x * rstd).
 enum class NormWeight : std::uint8_t { plain, zero_centred, rounded_last };
 
-/// The columns of a norm over several ranks, each of which has some.
+/// The columns of a norm that several ranks share; each rank has some of them.
 struct SharedColumns {
   std::int64_t width = 0;                           ///< columns of all ranks
   std::function<void(const at::Tensor&)> add = {};  ///< adds up a contiguous tensor over the ranks; empty: one rank has all
-  /// False on a rank whose columns another one counts. Its gx is a term: the ranks' gy are terms of their columns' gradient.
+  /// Ranks may have the same columns. Then one of them counts the columns in the sums, and the others have false here. Their gy
+  /// are terms of these columns' gradient, and so are their gx.
   bool counted = true;
 };
 

@@ -10,16 +10,17 @@
 
 namespace qft::ops {
 
-/// Steps in which a matrix of this format can be cut. A step that is the number of columns: its columns cannot be cut.
+/// A matrix of this format can be cut at multiples of these numbers of rows and columns. If `columns` is the matrix's width, its
+/// columns cannot be cut.
 struct PartSteps {
   std::int64_t rows = 1, columns = 1;
 };
 PartSteps part_steps(const QuantizedLayout& whole);
 
-/// Returns the layout of boxes of the matrix [whole.rows, whole.columns]: they lie one after the other and have the same columns.
-/// Scales that belong to a tile or group on both sides of a cut are on both sides. Nested scales are kept as fp32 if the part
-/// does not begin where one of their scales does. Throws ConfigError, naming `what`, if a box does not begin at one of
-/// part_steps().
+/// Returns the layout of boxes of the matrix [whole.rows, whole.columns]. The boxes lie one after the other and have the same
+/// columns. If a cut divides a tile or group, the parts on both sides have its scale. Nested scales stay nested only if the part
+/// begins with one of their blocks; otherwise they become fp32. Throws ConfigError, naming `what`, if a box does not begin at a
+/// multiple of part_steps(), or if it cuts columns that act order has permuted.
 QuantizedLayout part_layout(const QuantizedLayout& whole, std::span<const Box> boxes, const std::string& what);
 
 /// Copies the boxes' codes and scales from the bytes of the whole matrix to the zeroed bytes [part.bytes] of their part_layout().

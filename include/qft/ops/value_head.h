@@ -26,8 +26,8 @@ struct TokenPair {
 /// values[s] = y[s] . (table[minuend] - table[subtrahend]).
 ///   table   [V, D]
 ///   values  [S], as above
-/// With a part of the vocabulary: collective, one sum of [D]: every rank gets the difference of the two rows. y is this rank's
-/// own, as for the other heads; S may be 0.
+/// With a part of the vocabulary: collective, one sum of [D]: every rank gets the difference of the two rows. y has this
+/// rank's sequences only, as for the other heads; S may be 0.
 void token_difference_forward(const at::Tensor& y, const at::Tensor& table, const TokenPair& tokens, const at::Tensor& values,
                               const VocabularyPart& vocabulary = {});
 

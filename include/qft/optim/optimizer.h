@@ -37,8 +37,8 @@ struct HeldState {
 class Optimizer {
  public:
   /// `rule`: a row of rules(). `ranks`: the ranks that hold the other slices of the buffers and the other boxes of the tensors,
-  /// ordered as in Slices, with slices as long as this rank's; null: this rank holds everything. `rule` and `ranks` must outlive
-  /// the optimizer. Collective over the ranks if `tensor_ranks` > 1.
+  /// ordered as in Slices; their slices are as long as this rank's; null: this rank holds everything. `rule` and `ranks` must
+  /// outlive the optimizer. Collective over the ranks if `tensor_ranks` > 1.
   Optimizer(const RuleSpec& rule, std::vector<FlatParams> params, const Hyper& hyper, const Precision& precision,
             comm::Communicator* ranks = nullptr, int tensor_ranks = 1);
   ~Optimizer();

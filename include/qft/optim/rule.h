@@ -34,7 +34,7 @@ struct Param {
   Shape shape = {};    ///< of the whole tensor: [rows, columns] of a matrix; [matrices, rows, columns] of a stack
   bool stack = false;  ///< for three dimensions: the first counts matrices, as for experts
   Place place = Place::layer;
-  /// How each tensor rank holds only boxes of it: boxes of its rows, along the first dimension, have everything of a row.
+  /// How tensor ranks cut it: by rows (each box has whole rows of the first dimension) or by columns.
   enum class Cut : std::uint8_t { none, rows, columns } cut = Cut::none;
 
   bool is_cut() const { return cut != Cut::none; }

@@ -17,8 +17,8 @@ namespace qft::parallel {
 optim::Param optimizer_param(const model::ParamSpec& param);
 
 /// Returns the bytes of a unit's optimizer state on a rank that has `length` elements of its trainable buffer, without master
-/// weights. Exact if the rule is uniform; otherwise the proportional share. `tensor_ranks`: ranks that share matrices, and the
-/// states that owners hold.
+/// weights. Exact if the rule is uniform; otherwise the proportional share. `tensor_ranks`: ranks that share matrices; they
+/// divide the state that owners hold.
 std::int64_t state_bytes(const optim::RuleSpec& rule, const optim::Hyper& hyper, const optim::Precision& precision,
                          const model::UnitSpec& unit, std::int64_t length, int tensor_ranks);
 
@@ -30,7 +30,7 @@ Ranges ranges_in_norm(const model::UnitSpec& unit, std::int64_t begin, std::int6
 class CountedGrads {
  public:
   explicit CountedGrads(std::size_t units) : units_(units) {}
-  /// Adds `ranges` of `grads`, which are the unit's.
+  /// Adds `ranges` of `grads`, gradients of this unit.
   void add(std::size_t unit, const at::Tensor& grads, const Ranges& ranges);
   /// Returns the square sum of each unit. Waits once for the gradients' device.
   std::vector<double> square_sums() const;

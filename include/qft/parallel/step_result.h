@@ -45,9 +45,10 @@ struct StepShare {
 };
 
 /// Combines the ranks' shares with one all-reduce over groups.all(). A value that is not finite on one rank is not finite on all.
-/// Of the ranks that repeat a micro-batch, the one that speaks gives its sums. Square sums are added unit by unit, in the order
-/// of the units, whichever ranks have them. `range` is the position of the micro-batches in the global batch; if it is set, their
-/// sums are added in that order, which gives the same bits on any number of ranks. Waits for the device. Collective.
+/// Of the ranks of a data rank, which have the same micro-batches, only the one that speaks gives sums (Groups::speaks). Square
+/// sums are added unit by unit, in the order of the units, whichever ranks have them. `range` is the position of the
+/// micro-batches in the global batch; if it is set, their sums are added in that order, which gives the same bits on any number
+/// of ranks. Waits for the device. Collective.
 StepResult combine_shares(const StepShare& share, const Objective& objective, const MicroRange& range, const Groups& groups);
 
 }  // namespace qft::parallel

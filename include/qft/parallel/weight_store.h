@@ -116,7 +116,7 @@ std::int64_t max_staging_bytes(const model::ModelSpec& spec, at::ScalarType comp
 
 /// Makes the store that keeps everything on every rank (plain data parallelism, or one rank). Gradients lie in one buffer, last
 /// unit first, so buckets of `bucket_bytes` fill in the order of the backward pass and are all-reduced while it continues. `comm`
-/// must outlive the store. `sharing`: the ranks that share matrices, each with a store of its own. Without `training` there are
+/// must outlive the store. `sharing`: the ranks that share matrices, each with its own store. Without `training` there are
 /// no gradients.
 std::unique_ptr<WeightStore> make_replicated_store(const model::ModelSpec& spec, const optim::Precision& precision,
                                                    c10::Device device, comm::Communicator& comm, bool training,

@@ -25,9 +25,9 @@ class WholeTensors {
   /// Allocates the host memory for values of this type, so that put_together() allocates nothing. Not collective.
   void reserve(at::ScalarType type);
 
-  /// Returns the logical tensor's values in row-major order, 1-D, where they are wanted: in host memory, valid until the next
-  /// call, or `values` itself if each rank holds the whole tensor. Undefined on the other ranks. `values`: those of this rank's
-  /// boxes, of the type given to reserve(). Collective over `tensor`.
+  /// Returns the logical tensor's values in row-major order, 1-D, on the ranks that want them: in host memory, valid until the
+  /// next call, or `values` itself if each rank holds the whole tensor. Undefined on the other ranks. `values`: the values of
+  /// this rank's boxes, 1-D, of the type given to reserve(). Collective over `tensor`.
   at::Tensor put_together(const model::ParamSpec& param, const at::Tensor& values);
 
  private:

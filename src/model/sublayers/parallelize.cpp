@@ -1,16 +1,17 @@
-// What tensor ranks cut, in the order in which a micro-batch meets it. A tensor that is cut is a rank's own: its rows (outputs)
-// or its columns (inputs), and their gradient. A tensor that is not cut is whole on every rank; its gradient is a term of a sum
-// over the ranks, which the stores add up at the end of a step (parallel/tensor_sum.h).
+// The tensors that tensor ranks cut, in the order of a forward pass. Of a tensor that is cut, a rank has some rows (outputs) or
+// columns (inputs), and their gradient. A tensor that is not cut is whole on every rank; its gradient there is a term, and the
+// stores add the terms up at the end of a step (parallel/tensor_sum.h).
 //
-//   embedding   Rows of the vocabulary are cut (dealing.cpp). A rank looks up its own tokens, and zeros for the others; the sum
-//   is
-//               dealt, so that between sub-layers each rank has some rows of the micro-batch (model/row_sharing.h).
+//   embedding   Rows of the vocabulary are cut (dealing.cpp). A rank looks up its own tokens, and zeros for the others. These
+//               are added up, and each rank gets some rows of the sum (model/row_sharing.h).
 //   norms       Whole, on a rank's own rows.
-//   sub-layers  A rank collects all rows, and computes with its heads or inner columns a term of each row. Terms are added up and
-//               dealt. Only the first rank adds the bias of a linear whose columns are cut.
+//   sub-layers  A rank collects all rows, and computes a term of each with its heads or inner columns. The terms are added up,
+//   and
+//               each rank gets its own rows of the sum. Only the first rank adds the bias of a linear with cut columns.
 //   experts     Whole: each rank computes its own rows with all of them.
 //   head        The final norm is whole. Rows of the vocabulary are cut: a rank collects the labels' rows, and the ranks exchange
-//               maxima and sums of exponentials. Linears on whole sequences are whole, on the ranks that have the last rows.
+//               maxima and sums of exponentials. Value heads and classifiers are whole; the rank with a sequence's last row
+//               computes its values.
 //   adapters    Follow the linear that they wrap (adapters/lora_spec.cpp, oft_spec.cpp). A linear with cut rows has B and the
 //               magnitudes cut, A and OFT's rotations whole; one with cut columns has A and the rotations' blocks cut.
 #include "parallelize.h"

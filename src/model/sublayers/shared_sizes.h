@@ -1,4 +1,5 @@
-// What tensor ranks share of a layer: the heads of its attention or delta net, and the inner columns of its dense feed-forward.
+// The parts of a layer that tensor ranks share: the heads of its attention or delta net, and the inner columns of its dense
+// feed-forward.
 // Experts are not shared: every rank has all of them. Private to model.
 #pragma once
 
@@ -44,7 +45,7 @@ struct InnerColumns {
   Cut cut(Share share) const { return Cut::dealt(count, granule, share, what); }
 };
 
-/// Something that tensor ranks share, and whether so many can.
+/// Heads, columns or rows that tensor ranks share, and the test whether a number of ranks can.
 struct Shared {
   std::string what;  ///< for errors: "the 40 inner columns of model.layers.0.mlp"
   std::function<bool(int ranks)> fits;
