@@ -245,11 +245,11 @@ TEST(Vocabulary, ReadersSeeTheWholeVocabulary) {
       const HeadChunk whole = chunk_of({}, {0, vocabulary});
       EXPECT_TRUE(whole.likeliest_tokens().equal(at::argmax(logits, 1)));
       EXPECT_TRUE(whole.log_softmax(reference, type).equal(at::log_softmax(reference, 1, type)));
-      EXPECT_EQ(whole.first_token(), 0);
+      EXPECT_EQ(whole.vocabulary.first, 0);
       EXPECT_EQ(whole.vocabulary_size(), vocabulary);
       test::on_parts(bounds, [&](const VocabularyPart& part, const Tokens& own) {
         const HeadChunk chunk = chunk_of(part, own);
-        EXPECT_EQ(chunk.first_token(), own.first);
+        EXPECT_EQ(chunk.vocabulary.first, own.first);
         EXPECT_EQ(chunk.vocabulary_size(), vocabulary);
         EXPECT_TRUE(chunk.likeliest_tokens().equal(at::argmax(logits, 1)));
         for (const std::int64_t count : {1, 20, 500})
