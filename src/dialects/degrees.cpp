@@ -21,28 +21,25 @@ bool names_engine(const Setting& setting) {
   return word == "vllm" || word == "sglang" || word == "lmdeploy";
 }
 
-std::int64_t degree_of(const Setting& setting) {
-  const auto degree = as_int(setting.value);
-  if (!degree || *degree < 1 || *degree > 1 << 20)
-    fail_config("{}: expected an integer from 1 to {}, got {}", setting.where, 1 << 20, describe(setting.value));
-  return *degree;
-}
-
 void read_accelerate(const std::vector<Setting>& settings, Degrees& out) {
   const Setting* replicate = latest_value(settings, "parallelism_config.dp_replicate_size");
   const Setting* shard = latest_value(settings, "parallelism_config.dp_shard_size");
   if (replicate == nullptr && shard == nullptr) return;
-  const std::int64_t copies = replicate == nullptr ? 1 : degree_of(*replicate), slices = shard == nullptr ? 1 : degree_of(*shard);
-  const std::string where = replicate == nullptr ? shard->where
-                            : shard == nullptr   ? replicate->where
-                                                 : fmt::format("{} x dp_shard_size", replicate->where);
-  out.claims.push_back({WorldClaim::Kind::data_ranks, copies * slices, where});
-  if (copies == 1 || slices == 1) return;
+  out.claims.push_back(data_ranks_claim(replicate, shard));
+  if (degree_of(replicate) == 1 || degree_of(shard) == 1) return;
   out.settings.push_back(as(*shard, "strategy", scalar("hsdp", shard->value.line)));
   out.settings.push_back(as(*shard, "hsdp_group_size", shard->value));
 }
 
 }  // namespace
+
+std::int64_t degree_of(const Value& value, const std::string& where) {
+  constexpr std::int64_t kMost = 1 << 20;
+  const auto degree = as_int(value);
+  if (!degree || *degree < 1 || *degree > kMost)
+    fail_config("{}: expected an integer from 1 to {}, got {}", where, kMost, describe(value));
+  return *degree;
+}
 
 Degrees read_degrees(const std::vector<Setting>& settings) {
   Degrees out;

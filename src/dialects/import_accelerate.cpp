@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <sstream>
 
+#include "degrees.h"
 #include "import_table.h"
 
 namespace qft::dialects {
@@ -88,28 +89,15 @@ Value without_prefix(const Value& section, std::string_view prefix = "fsdp_") {
   return bare;
 }
 
-std::int64_t degree_in(const Leaves& leaves, std::string_view path) {
-  const Leaf* leaf = find(leaves, path);
-  if (leaf == nullptr) return 1;
-  const auto degree = as_int(leaf->value);
-  if (!degree || *degree < 1 || *degree > 1 << 20)
-    fail_config("{}: expected an integer from 1 to {}, got {}", leaf->where, 1 << 20, describe(leaf->value));
-  return *degree;
-}
-
 // Sets the degrees. Returns the ranks that share a copy if the data ranks are groups of them, else nullptr.
 const Leaf* match_parallelism(RunConfig& config, const Leaves& leaves) {
   const Leaf *replicate = find(leaves, "dp_replicate_size"), *shard = find(leaves, "dp_shard_size");
   for (const auto& [path, key] :
        {std::pair{"tp_size", "tensor_parallel"}, {"cp_size", "context_parallel"}, {"sp_size", "context_parallel"}})
-    if (degree_in(leaves, path) > 1) match_key(config, key, find(leaves, path)->value, *find(leaves, path));
+    if (const Leaf* leaf = find(leaves, path); degree_of(leaf) > 1) match_key(config, key, leaf->value, *leaf);
   if (replicate == nullptr && shard == nullptr) return nullptr;
-  const std::int64_t copies = degree_in(leaves, "dp_replicate_size"), slices = degree_in(leaves, "dp_shard_size");
-  const std::string where = replicate == nullptr ? shard->where
-                            : shard == nullptr   ? replicate->where
-                                                 : fmt::format("{} x dp_shard_size", replicate->where);
-  config.world_claims.push_back({WorldClaim::Kind::data_ranks, copies * slices, where});
-  return copies > 1 && slices > 1 ? shard : nullptr;
+  config.world_claims.push_back(data_ranks_claim(replicate, shard));
+  return degree_of(replicate) > 1 && degree_of(shard) > 1 ? shard : nullptr;
 }
 
 // Returns qft's name for a sharding strategy of torch. accelerate also accepts numbers.
