@@ -1,6 +1,7 @@
 #include "owners.h"
 
 #include "qft/comm/communicator.h"
+#include "qft/device/box_copy.h"
 #include "qft/device/scalar_type.h"
 
 #include <algorithm>
@@ -166,18 +167,18 @@ void Owners::update(std::size_t round, const at::Tensor& received, const Counts&
     for (int t = 0; t < slices_.tensor_ranks; ++t) {
       const TensorPart& part = owned.parts[static_cast<std::size_t>(t)];
       if (!part.first) continue;
-      const at::Tensor view = adjacent(whole, part.boxes),
+      const at::Tensor view = device::adjacent(whole, part.boxes),
                        flat = view.defined() ? view : at::empty({part.numel()}, whole.options());
       for_slices(owned, t, Way::to_owners, flat, received, next,
                  [](const at::Tensor& here, const at::Tensor& there) { here.copy_(there); });
-      if (!view.defined()) from_boxes(flat, part.boxes, whole);
+      if (!view.defined()) device::from_boxes(flat, part.boxes, whole);
     }
     body(owned, whole.view(owned.stack));
     for (int t = 0; t < slices_.tensor_ranks; ++t) {
       const TensorPart& part = owned.parts[static_cast<std::size_t>(t)];
-      const at::Tensor view = adjacent(whole, part.boxes),
+      const at::Tensor view = device::adjacent(whole, part.boxes),
                        flat = view.defined() ? view : at::empty({part.numel()}, whole.options());
-      if (!view.defined()) to_boxes(whole, part.boxes, flat);
+      if (!view.defined()) device::to_boxes(whole, part.boxes, flat);
       for_slices(owned, t, Way::back, flat, answers, answer,
                  [](const at::Tensor& here, const at::Tensor& there) { there.copy_(here); });
     }

@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <vector>
 
-#include <ATen/core/Tensor.h>
-
 namespace qft::comm {
 class Communicator;
 }
@@ -28,12 +26,5 @@ struct TensorPart {
 /// leave out elements or overlap without being equal. Collective.
 std::vector<std::vector<TensorPart>> parts_of_all(const std::vector<TensorPart>& mine, const std::vector<Shape>& shapes,
                                                   comm::Communicator& ranks, int tensor_ranks);
-
-/// Returns the boxes' elements as a view of `whole` if they are adjacent there, otherwise an undefined tensor.
-at::Tensor adjacent(const at::Tensor& whole, const std::vector<Box>& boxes);
-
-/// Copy between a tensor and its boxes' elements in `flat`, one box after the other.
-void from_boxes(const at::Tensor& flat, const std::vector<Box>& boxes, const at::Tensor& whole);
-void to_boxes(const at::Tensor& whole, const std::vector<Box>& boxes, const at::Tensor& flat);
 
 }  // namespace qft::optim

@@ -2,6 +2,7 @@
 
 #include "qft/comm/exchange.h"
 #include "qft/core/error.h"
+#include "qft/device/box_copy.h"
 #include "qft/device/scalar_type.h"
 
 #include <algorithm>
@@ -28,18 +29,6 @@ std::vector<Box> boxes_from_json(const json& list) {
 
 std::int64_t count_of(const std::vector<Box>& boxes) {
   return static_cast<std::int64_t>(elements(boxes));
-}
-
-/// Copies the values of boxes, one after the other, to their places in `whole`.
-void place(const std::vector<Box>& boxes, const at::Tensor& values, const at::Tensor& whole) {
-  std::int64_t begin = 0;
-  for (const Box& box : boxes) {
-    at::Tensor to = whole;
-    for (std::size_t d = 0; d < box.start.size(); ++d) to = to.narrow(static_cast<std::int64_t>(d), box.start[d], box.extent[d]);
-    const auto count = static_cast<std::int64_t>(box.elements());
-    to.copy_(values.narrow(0, begin, count).view(box.extent));
-    begin += count;
-  }
 }
 
 }  // namespace
@@ -105,7 +94,7 @@ at::Tensor WholeTensors::put_together(const model::ParamSpec& param, const at::T
   at::Tensor whole;
   if (holders[rank].wanted) {
     whole = whole_.narrow(0, 0, count_of({Box::whole(param.shape)})).view(param.shape);
-    place(holders[rank].boxes, own, whole);
+    device::from_boxes(own, holders[rank].boxes, whole);
   }
   for (std::size_t to = 0; to < holders.size(); ++to)
     for (std::size_t from = 0; holders[to].wanted && from < holders.size(); ++from) {
@@ -115,7 +104,7 @@ at::Tensor WholeTensors::put_together(const model::ParamSpec& param, const at::T
       if (to != rank) continue;
       const at::Tensor part = part_.narrow(0, 0, count);
       tensor_.recv(part.data_ptr(), static_cast<std::size_t>(count), type, static_cast<int>(from));
-      place(holders[from].boxes, part, whole);
+      device::from_boxes(part, holders[from].boxes, whole);
     }
   return whole.defined() ? whole.view(-1) : whole;
 }
