@@ -3,6 +3,7 @@
 #include "qft/core/clock.h"
 #include "qft/core/error.h"
 #include "qft/device/scalar_type.h"
+#include "qft/model/share.h"
 
 #include <algorithm>
 #include <numeric>
@@ -31,19 +32,6 @@ void check(const at::Tensor& own, const at::Tensor& all, std::span<const std::in
              counts[static_cast<std::size_t>(rank)], total);
 }
 
-/// Adds the duration of a scope to a counter.
-class Stopwatch {
- public:
-  explicit Stopwatch(double& total) : total_(total) {}
-  ~Stopwatch() { total_ += steady_seconds() - start_; }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
- private:
-  double& total_;
-  double start_ = steady_seconds();
-};
-
 }  // namespace
 
 RowSharing::RowSharing(comm::Communicator& ranks) {
@@ -57,7 +45,7 @@ void OwnRows::clear_rest(const at::Tensor& buffer) const {
 }
 
 OwnRows RowSharing::deal(std::int64_t rows, int rank) const {
-  const std::int64_t room = (rows + ranks() - 1) / ranks(), first = std::min(room * rank, rows);
+  const std::int64_t room = Share{rank, ranks()}.room(rows), first = std::min(room * rank, rows);
   return {first, std::min(room, rows - first), room};
 }
 

@@ -6,15 +6,10 @@ namespace qft::parallel {
 
 namespace {
 
-/// Returns the rows of a micro-batch that a rank holds between sub-layers.
-std::int64_t own_rows(const model::ModelSpec& spec, std::int64_t tokens) {
-  return (tokens + spec.share.ranks - 1) / spec.share.ranks;
-}
-
 /// Bytes that a layer keeps for its backward pass in addition to its input.
 std::int64_t saved_bytes(const model::ModelSpec& spec, const model::Layer& layer, at::ScalarType compute, std::int64_t tokens) {
   const auto item = static_cast<std::int64_t>(c10::elementSize(compute));
-  const std::int64_t own = own_rows(spec, tokens), statistic = compute == at::kDouble ? 8 : 4;
+  const std::int64_t own = spec.share.room(tokens), statistic = compute == at::kDouble ? 8 : 4;
   std::int64_t bytes = -own * spec.config.hidden_size * item;  // the first sub-layer's input is the layer's input
   for (const model::SubLayerSpec& sublayer : layer) {
     const std::int64_t rows = sublayer.on_own_rows ? own : tokens;
@@ -57,7 +52,7 @@ std::int64_t forward_bytes(const model::ModelSpec& spec, at::ScalarType compute,
 }
 
 std::int64_t boundary_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {
-  return own_rows(spec, tokens) * spec.config.hidden_size * static_cast<std::int64_t>(c10::elementSize(compute));
+  return spec.share.room(tokens) * spec.config.hidden_size * static_cast<std::int64_t>(c10::elementSize(compute));
 }
 
 std::int64_t recomputed_layer_bytes(const model::ModelSpec& spec, at::ScalarType compute, std::int64_t tokens) {

@@ -23,19 +23,6 @@
 namespace qft::parallel {
 namespace {
 
-/// Adds the duration of a scope to a counter.
-class Stopwatch {
- public:
-  explicit Stopwatch(double& total) : total_(total) {}
-  ~Stopwatch() { total_ += steady_seconds() - start_; }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
-
- private:
-  double& total_;
-  double start_ = steady_seconds();
-};
-
 /// Adds the duration of a scope to a counter of computation, and the exchanges in it to another one.
 class ComputationWatch {
  public:

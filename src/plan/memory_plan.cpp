@@ -53,8 +53,7 @@ std::int64_t gradient_bytes(const RunPlan& run, std::int64_t transient, std::int
 
 /// Rows of a micro-batch that a rank has between sub-layers. Outside training, ranks that share matrices all have all rows.
 std::int64_t own_rows(const RunPlan& run) {
-  const std::int64_t ranks = run.training ? run.spec->share.ranks : 1;
-  return (run.shape.tokens + ranks - 1) / ranks;
+  return run.training ? run.spec->share.room(run.shape.tokens) : run.shape.tokens;
 }
 
 /// The largest scratch of any sub-layer's operations.

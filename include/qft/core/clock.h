@@ -1,4 +1,4 @@
-// Seconds as a number.
+// Seconds as a number, and the seconds of a scope.
 #pragma once
 
 #include <chrono>
@@ -14,5 +14,18 @@ inline double steady_seconds() {
 inline double unix_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
+
+/// Adds the duration of a scope to a counter of seconds, which must outlive it.
+class Stopwatch {
+ public:
+  explicit Stopwatch(double& total) : total_(total) {}
+  ~Stopwatch() { total_ += steady_seconds() - start_; }
+  Stopwatch(const Stopwatch&) = delete;
+  Stopwatch& operator=(const Stopwatch&) = delete;
+
+ private:
+  double& total_;
+  double start_ = steady_seconds();
+};
 
 }  // namespace qft

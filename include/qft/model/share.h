@@ -11,6 +11,8 @@ namespace qft::model {
 /// This rank among the tensor ranks, which share the matrices of a data rank.
 struct Share {
   int rank = 0, ranks = 1;
+  /// Returns how many of a micro-batch's rows each rank has room for between sub-layers (RowSharing).
+  std::int64_t room(std::int64_t rows) const { return (rows + ranks - 1) / ranks; }
 };
 
 /// The elements [begin, begin + count) of a dimension.
