@@ -66,7 +66,7 @@ class DeviceCommunicator final : public Communicator {
         host_(std::move(host)),
         device_(device),
         stream_(device::Stream::make(device, true)),
-        group_(std::make_shared<DeviceGroup>(library, id, rank(), size(), device)) {}
+        group_(std::make_shared<DeviceGroup>(library, id, rank(), size(), device, this->name())) {}
 
   std::string_view backend() const override { return "nccl"; }
   Communicator& host() override { return *host_; }

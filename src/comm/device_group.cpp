@@ -36,8 +36,12 @@ void fail_in(const CollectiveLibrary& library, CollectiveLibrary::Group group, s
 }
 
 DeviceGroup::DeviceGroup(const CollectiveLibrary& library, const CollectiveLibrary::UniqueId& id, int rank, int size,
-                         c10::Device device)
-    : library_(library), device_(device), key_(std::hash<std::string_view>{}({id.data(), id.size()}) | 1U), size_(size) {
+                         c10::Device device, std::string name)
+    : library_(library),
+      device_(device),
+      name_(std::move(name)),
+      key_(std::hash<std::string_view>{}({id.data(), id.size()}) | 1U),
+      size_(size) {
   try {
     complete(library_.init(group_, size, id, rank), "init", kInitLimit);
   } catch (...) {
@@ -61,9 +65,13 @@ DeviceGroup::~DeviceGroup() {
   }
 }
 
+std::string DeviceGroup::call_name(std::string_view what) const {
+  return fmt::format("{} in group {}", what, name_);
+}
+
 DeviceGroup::Result DeviceGroup::state() const {
   const std::lock_guard lock(library_mutex_);
-  require(!is_aborted_, "{}: the group was aborted", library_.version());
+  require(!is_aborted_, "{}: group {} was aborted", library_.version(), name_);
   return library_.state(group_);
 }
 
@@ -78,10 +86,10 @@ void DeviceGroup::complete(Result result, std::string_view what, std::chrono::se
     if (result != Result::in_progress) break;
     require(limit.count() == 0 || backoff.waited() < limit,
             "{}: {} did not finish within {} s: a rank is missing, or the network between the devices does not work: {}",
-            library_.version(), what, limit.count(), library_.advice());
+            library_.version(), call_name(what), limit.count(), library_.advice());
     backoff.pause();
   }
-  if (result != Result::ok) fail_in(library_, group_, what);
+  if (result != Result::ok) fail_in(library_, group_, call_name(what));
 }
 
 bool DeviceGroup::finalize() const noexcept {
@@ -103,7 +111,7 @@ void DeviceGroup::abort() noexcept {
 }
 
 std::shared_ptr<const device::Event> DeviceGroup::launch(const device::Stream& stream, std::string_view what, const Post& post) {
-  require(!is_aborted_, "{}: {} in a group that was aborted", library_.version(), what);
+  require(!is_aborted_, "{}: {}, which was aborted", library_.version(), call_name(what));
   device::Event ready(device_);
   ready.record(device::Stream::current(device_));
   stream.wait(ready);
@@ -120,7 +128,7 @@ std::shared_ptr<const device::Event> DeviceGroup::launch(const device::Stream& s
     throw;
   }
   const Result ended = library_.group_end();
-  if (posted == Result::failed) fail_in(library_, group_, what);
+  if (posted == Result::failed) fail_in(library_, group_, call_name(what));
   // The first collectives connect, and wait for ranks with earlier work. Only the watchdog can judge how long that may take.
   complete(ended, what, std::chrono::seconds(0));
   auto done = std::make_shared<device::Event>(device_);
@@ -135,7 +143,7 @@ std::shared_ptr<const device::Event> DeviceGroup::launch(const device::Stream& s
 }
 
 void DeviceGroup::check_async() const {
-  if (state() == Result::failed) fail_in(library_, group_, "a started operation");
+  if (state() == Result::failed) fail_in(library_, group_, call_name("a started operation"));
 }
 
 std::string DeviceGroup::failure() {

@@ -16,7 +16,7 @@
 
 namespace qft::comm {
 
-/// Throws Error with the library's text.
+/// Throws Error with the library's text about the call `what`.
 [[noreturn]] void fail_in(const CollectiveLibrary& library, CollectiveLibrary::Group group, std::string_view what);
 
 /// Call from one thread at a time; progress(), failure() and abort() are thread-safe.
@@ -25,8 +25,9 @@ class DeviceGroup {
   using Result = CollectiveLibrary::Result;
   using Post = std::function<Result(const CollectiveLibrary&, CollectiveLibrary::Group, CollectiveLibrary::Stream)>;
 
-  /// Collective.
-  DeviceGroup(const CollectiveLibrary& library, const CollectiveLibrary::UniqueId& id, int rank, int size, c10::Device device);
+  /// `name`: what the ranks exchange, for messages. Collective.
+  DeviceGroup(const CollectiveLibrary& library, const CollectiveLibrary::UniqueId& id, int rank, int size, c10::Device device,
+              std::string name);
   /// Waits some seconds for started operations. Aborts if they do not end, if one has failed, or if an exception unwinds the
   /// stack.
   ~DeviceGroup();
@@ -61,8 +62,12 @@ class DeviceGroup {
   bool finalize() const noexcept;
   void forget_finished();
 
+  /// "all_reduce in group tensor"
+  std::string call_name(std::string_view what) const;
+
   const CollectiveLibrary& library_;
   c10::Device device_;
+  std::string name_;
   std::uint64_t key_;
   int size_;
   CollectiveLibrary::Group group_ = nullptr;

@@ -208,11 +208,6 @@ model::ModelSpec spec_of(const config::RunConfig& config, const ModelSource& sou
 void require_graphs(const plan::RunPlan& run, c10::Device device) {
   if (!run.schedule.graphs) return;
   const model::ModelSpec& spec = *run.spec;
-  if (spec.share.ranks > 1)
-    fail_config(
-        "cuda_graphs records whole layers, but with tensor_parallel {} ranks exchange rows inside each layer: remove cuda_graphs, "
-        "or set tensor_parallel: 1",
-        spec.share.ranks);
   const at::ScalarType compute = run.precision.compute;
   const parallel::Strategy& strategy = run.sharding.strategy;
   if (!strategy.has_fixed_addresses())

@@ -105,7 +105,7 @@ TEST_F(DeviceFault, ACallThatFailsIsNamed) {
     reduce(comm, data);
     reduce(comm, data);
   });
-  expect_words(error, {"all_reduce failed: all_reduce(sum, F32, 1000) of rank ", "told to fail"});
+  expect_words(error, {"all_reduce in group devices failed: all_reduce(sum, F32, 1000) of rank ", "told to fail"});
 }
 
 TEST_F(DeviceFault, AStalledRankIsNamedByThoseThatWait) {
