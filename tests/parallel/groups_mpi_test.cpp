@@ -2,9 +2,11 @@
 #include "qft/comm/exchange.h"
 #include "qft/comm/session.h"
 #include "qft/core/error.h"
+#include "qft/engine/batch_sums.h"
 #include "qft/loader/loader.h"
 #include "qft/parallel/groups.h"
 
+#include <array>
 #include <cmath>
 #include <memory>
 #include <numeric>
@@ -100,6 +102,20 @@ TEST(Groups, HaveOneSpeakerForEachDataRank) {
     std::vector<int> once(static_cast<std::size_t>(place.size));
     std::iota(once.begin(), once.end(), 0);
     EXPECT_TRUE(std::ranges::equal(spoken, once));
+  }
+}
+
+/// Ranks of other processors may round differently, and stop or keep other models if their sums differ.
+TEST(Groups, SumsAreThoseOfTheSpeakersOnAllRanks) {
+  for (const Sizes& s : sizes_of(world().size())) {
+    const Groups groups(world(), device_under_test(), sharding_of(s, /*sharded=*/true));
+    const int rank = groups.data().rank(), size = groups.data().size();
+    const double own = groups.speaks() ? 1.0 / (3.0 + rank) : std::nan("");
+    double expected = 0.0;
+    for (int r = 0; r < size; ++r) expected += 1.0 / (3.0 + r);
+    engine::BatchSums sums(size, 2);
+    sums.set(rank, std::array{own, 1.0});
+    EXPECT_EQ(sums.all_reduce(groups), (std::vector<double>{expected, static_cast<double>(size)}));
   }
 }
 
